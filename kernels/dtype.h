@@ -1,0 +1,61 @@
+#ifndef REFRAIN_KERNELS_DTYPE_H_
+#define REFRAIN_KERNELS_DTYPE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace refrain::kernels {
+
+// Element types of weights, activations and KV. Quantised types are GGUF's block formats: a block
+// of `block_elements` consecutive elements of one row takes `block_bytes` bytes.
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
+
+struct DTypeTraits {
+  DType dtype;
+  std::string_view name;  // as in GGUF, lower case
+  int block_elements;
+  int block_bytes;
+  bool quantized;
+};
+
+inline constexpr std::array<DTypeTraits, 11> kDTypes = {{
+    {DType::kF32, "f32", 1, 4, false},
+    {DType::kF16, "f16", 1, 2, false},
+    {DType::kBF16, "bf16", 1, 2, false},
+    {DType::kQ8_0, "q8_0", 32, 34, true},
+    {DType::kQ4_0, "q4_0", 32, 18, true},
+    {DType::kQ4_1, "q4_1", 32, 20, true},
+    {DType::kQ5_0, "q5_0", 32, 22, true},
+    {DType::kQ5_1, "q5_1", 32, 24, true},
+    {DType::kQ4_K, "q4_k", 256, 144, true},
+    {DType::kQ5_K, "q5_k", 256, 176, true},
+    {DType::kQ6_K, "q6_k", 256, 210, true},
+}};
+
+constexpr const DTypeTraits& Traits(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
+
+// Bytes of one row of `elements`, or nullopt when `elements` is not a whole number of blocks.
+constexpr std::optional<size_t> RowBytes(DType dtype, int64_t elements) {
+  const DTypeTraits& traits = Traits(dtype);
+  if (elements < 0 || elements % traits.block_elements != 0) return std::nullopt;
+  return static_cast<size_t>(elements / traits.block_elements) * traits.block_bytes;
+}
+
+}  // namespace refrain::kernels
+
+#endif  // REFRAIN_KERNELS_DTYPE_H_

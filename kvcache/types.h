@@ -1,0 +1,26 @@
+#ifndef REFRAIN_KVCACHE_TYPES_H_
+#define REFRAIN_KVCACHE_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace refrain::kvcache {
+
+// Strong ids. An enum class costs nothing, compares, hashes with std::hash, and never converts to a
+// bare int by accident; `ToIndex` is the one way to use an id as an array index.
+
+enum class TokenId : int32_t {};      // index into the model's vocabulary
+enum class ChunkId : int32_t {};      // index into the chunk pool
+enum class SlotId : int32_t {};       // row of a running sequence, stable while it runs
+enum class SequenceId : uint64_t {};  // one stream of tokens; never reused in a process
+enum class SessionId : uint64_t {};   // a conversation that may come back
+enum class ModuleId : uint64_t {};    // a prompt module
+
+template <typename Id>
+constexpr size_t ToIndex(Id id) {
+  return static_cast<size_t>(id);
+}
+
+}  // namespace refrain::kvcache
+
+#endif  // REFRAIN_KVCACHE_TYPES_H_
