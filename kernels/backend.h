@@ -1,0 +1,91 @@
+#ifndef REFRAIN_KERNELS_BACKEND_H_
+#define REFRAIN_KERNELS_BACKEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "kernels/dtype.h"
+#include "kernels/ops.h"
+
+namespace refrain::kernels {
+
+// How a weight takes part in products.
+//   kAuto       quantised weights as kQuantized, others as they are stored
+//   kF32        dequantised to f32, f32 products: what golden values are compared with
+//   kBF16       rounded to bf16, products of bf16 x bf16 with f32 sums
+//   kQuantized  quantised weights stay in their blocks, activations are rounded to int8 per block
+//               of 32; unquantised weights as kAuto
+enum class ComputeDType : uint8_t { kAuto, kF32, kBF16, kQuantized };
+
+// Consecutive output rows of one weight: row-major [rows, cols] in file format. `row_order[i]` is
+// the source row of output row i (empty = as stored).
+struct WeightSlice {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const std::byte* data = nullptr;
+  std::span<const int32_t> row_order;
+};
+
+struct PackOptions {
+  ComputeDType compute = ComputeDType::kAuto;
+  bool second_copy = false;  // a second form for many rows, where this back end has one
+  bool embedding = false;    // rows will be looked up by Embed (and may serve as output head too)
+};
+
+// A weight packed for one back end. Immutable, made once at load, used from any thread.
+class LinearWeight {
+ public:
+  virtual ~LinearWeight() = default;
+  virtual int64_t n() const = 0;  // output rows
+  virtual int64_t k() const = 0;  // input columns
+  virtual size_t resident_bytes() const = 0;
+};
+
+struct BackendInfo {
+  std::string name;  // "reference", "cpu", "cuda"
+  std::string isa;   // instruction-set level or compute capability, "" where it says nothing
+  int threads = 0;   // compute threads, 0 where it says nothing
+  DType preferred_kv = DType::kF16;
+};
+
+// One compute device's implementation of the operations of a decoder layer.
+//
+// It does not know models, sequences or the prefix tree; the engine drives it. Operations are
+// called from the engine thread only, run in call order, and may be asynchronous: results are valid
+// after Synchronize. Shapes are checked by debug assertions: a wrong shape is a bug of the caller,
+// never bad input. Packing can fail (memory, an impossible combination) and says so; operations
+// cannot fail on a host, and on a device the failure is kept and reported by Synchronize.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const BackendInfo& info() const = 0;
+  virtual Device& device() = 0;
+
+  // Packs the slices, one above the other, into one [sum of rows, cols] weight. `slices` must all
+  // have the same cols. The source may be unmapped afterwards.
+  virtual absl::StatusOr<std::unique_ptr<LinearWeight>> PackLinear(
+      std::span<const WeightSlice> slices, const PackOptions& options) = 0;
+
+  virtual void Embed(const EmbedArgs& args) = 0;
+  virtual void RmsNorm(const RmsNormArgs& args) = 0;
+  virtual void Linear(const LinearArgs& args) = 0;
+  virtual void GateUp(const GateUpArgs& args) = 0;
+  virtual void RopeAppend(const RopeAppendArgs& args) = 0;
+  virtual void ChunkAttention(const ChunkAttentionArgs& args) = 0;
+  virtual void SwiGlu(const SwiGluArgs& args) = 0;
+  virtual void Add(const AddArgs& args) = 0;
+
+  virtual absl::Status Synchronize() = 0;
+};
+
+}  // namespace refrain::kernels
+
+#endif  // REFRAIN_KERNELS_BACKEND_H_

@@ -1,0 +1,88 @@
+#ifndef REFRAIN_KERNELS_OPS_H_
+#define REFRAIN_KERNELS_OPS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention_args.h"
+#include "kernels/tensor_view.h"
+
+// Arguments of the operations that a decoder layer is made of. One struct by value per operation:
+// sizes, inputs, outputs. Pointers are into the back end's memory. Rows are tokens of any number of
+// sequences, concatenated.
+
+namespace refrain::kernels {
+
+class LinearWeight;
+
+struct EmbedArgs {
+  const LinearWeight* table = nullptr;  // [vocab, hidden], packed for embedding
+  std::span<const int32_t> ids;         // [rows], each in [0, vocab)
+  TensorView out;                       // [rows, hidden]
+};
+
+// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, with r = row_indexes[i], or i when empty.
+struct RmsNormArgs {
+  double eps = 0;
+  TensorView x;                          // [x_rows, hidden]
+  const float* weight = nullptr;         // [hidden]
+  std::span<const int32_t> row_indexes;  // [rows] or empty
+  TensorView out;                        // [rows, hidden]
+};
+
+// out = x W^T, or out += x W^T when `accumulate` (the residual add).
+struct LinearArgs {
+  const LinearWeight* weight = nullptr;  // [n, k]
+  TensorView x;                          // [rows, k]
+  TensorView out;                        // [rows, n]
+  bool accumulate = false;
+  bool reproducible = false;  // one arithmetic per weight, whatever the number of rows
+};
+
+// out = silu(x Wg^T) * (x Wu^T).
+struct GateUpArgs {
+  const LinearWeight* gate = nullptr;  // [ffn, hidden]
+  const LinearWeight* up = nullptr;    // [ffn, hidden]
+  TensorView x;                        // [rows, hidden]
+  TensorView out;                      // [rows, ffn]
+  bool reproducible = false;
+};
+
+// Angles of rotary embedding: cos and sin for every position, made once in double precision.
+struct RopeTable {
+  const float* cos = nullptr;  // [max_positions, rope_dim / 2]
+  const float* sin = nullptr;  // [max_positions, rope_dim / 2]
+  int32_t max_positions = 0;
+  int rope_dim = 0;  // <= head_dim; elements from rope_dim on are not rotated
+};
+
+// Where a new token's K and V go.
+struct KvSlotRef {
+  int32_t chunk;
+  int32_t offset;  // token inside the chunk
+};
+
+// Rotates q in place and k (half-split pairs (i, i + rope_dim / 2)) by each row's position, and
+// writes k and v into the chunks.
+struct RopeAppendArgs {
+  int layer = 0;
+  int num_heads = 0;
+  TensorView qkv;                      // [rows, (num_heads + 2 * num_kv_heads) * head_dim]
+  std::span<const int32_t> positions;  // [rows], each < table.max_positions
+  RopeTable table;
+  std::span<const KvSlotRef> destinations;  // [rows]
+  KvPoolView kv;
+};
+
+// x = silu(gate) * up; x += y. The fused forms above are what a layer uses; these serve layers that
+// cannot fuse.
+struct SwiGluArgs {
+  TensorView gate, up, out;  // [rows, ffn]
+};
+struct AddArgs {
+  TensorView x, y;  // [rows, hidden]
+};
+
+}  // namespace refrain::kernels
+
+#endif  // REFRAIN_KERNELS_OPS_H_
