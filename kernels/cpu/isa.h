@@ -1,0 +1,42 @@
+#ifndef REFRAIN_KERNELS_CPU_ISA_H_
+#define REFRAIN_KERNELS_CPU_ISA_H_
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace refrain::kernels::cpu {
+
+// Instruction-set levels, each containing the ones before it. A kernel file is compiled once per
+// level it has code for; a level without a kernel of its own uses the nearest one below.
+enum class Isa : uint8_t {
+  kPortable,    // plain C++, x86-64 baseline
+  kAvx2,        // AVX2, FMA, F16C
+  kAvx512,      // AVX-512 F, BW, DQ, VL
+  kAvx512Vnni,  // and VNNI (Cascade Lake, Ice Lake)
+  kAvx512Bf16,  // and BF16 (Zen 4, Cooper Lake)
+  kAmx,         // and AMX tiles, bf16 and int8 (Sapphire Rapids)
+};
+
+inline constexpr std::array<std::string_view, 6> kIsaNames = {
+    "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+
+constexpr std::string_view Name(Isa isa) { return kIsaNames[static_cast<size_t>(isa)]; }
+
+// The best level this machine and kernel can run. For AMX the process must have asked the kernel
+// for tile data, which this does (arch_prctl), once.
+Isa DetectIsa();
+
+// Every level this machine can run, in ascending order: what tests force one by one.
+std::vector<Isa> SupportedIsas();
+
+// "auto" or a name; INVALID_ARGUMENT names the value and the valid ones, FAILED_PRECONDITION the
+// level that this machine has not got.
+absl::StatusOr<Isa> ResolveIsa(std::string_view name);
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_ISA_H_

@@ -1,0 +1,64 @@
+#ifndef REFRAIN_KERNELS_CPU_PACKED_MATRIX_H_
+#define REFRAIN_KERNELS_CPU_PACKED_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace refrain::kernels::cpu {
+
+// Output columns of one tile. Every packed form has its lanes along n, so that each output element
+// is summed over k in one order, whatever the number of rows, threads or the tile it falls in.
+inline constexpr int kTileN = 16;
+
+// What a packed form wants its activations as. The back end prepares each form at most once per
+// operation.
+enum class ActivationForm : uint8_t {
+  kF32,   // as they come
+  kBF16,  // rounded to nearest even
+  kInt8,  // q = round(x / scale) per block of 32 along k, scale = max|x| / 127
+};
+
+// Activations of one operation, in the forms asked for (others are null).
+struct Activations {
+  int64_t rows = 0;
+  int64_t k = 0;
+
+  const float* f32 = nullptr;  // [rows, k], row stride f32_stride
+  int64_t f32_stride = 0;
+
+  const uint16_t* bf16 = nullptr;  // [rows, k padded with zeros to a multiple of 64]
+  int64_t bf16_stride = 0;
+
+  const int8_t* q = nullptr;      // [rows, k]; k is a multiple of 32
+  const float* scales = nullptr;  // [rows, k / 32]
+  const int32_t* sums = nullptr;  // [rows, k / 16] sums of q per 16 elements
+};
+
+// Consecutive rows of a weight, of one dtype, in one packed form. Immutable; Multiply may run on
+// many threads at once on different tiles or rows.
+class PackedMatrix {
+ public:
+  virtual ~PackedMatrix() = default;
+
+  virtual int64_t n() const = 0;  // the last tile may be part-full
+  virtual int64_t k() const = 0;
+  virtual size_t resident_bytes() const = 0;
+
+  // The form that Multiply will read for this many rows. Under `reproducible` it may not depend on
+  // `rows`.
+  virtual ActivationForm form(int64_t rows, bool reproducible) const = 0;
+
+  // out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k] for rows [row_begin, row_end) and tiles
+  // [tile_begin, tile_end); columns at n() and beyond are not written. `out` points to row 0,
+  // column 0 of this matrix's own columns.
+  virtual void Multiply(const Activations& x, int64_t row_begin, int64_t row_end,
+                        int64_t tile_begin, int64_t tile_end, float* out, int64_t out_stride,
+                        bool accumulate, bool reproducible) const = 0;
+
+  // Dequantised row `row` into out[0, k); for Embed.
+  virtual void DequantizeRow(int64_t row, float* out) const = 0;
+};
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_PACKED_MATRIX_H_

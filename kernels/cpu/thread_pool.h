@@ -1,0 +1,48 @@
+#ifndef REFRAIN_KERNELS_CPU_THREAD_POOL_H_
+#define REFRAIN_KERNELS_CPU_THREAD_POOL_H_
+
+#include <cstdint>
+#include <memory>
+
+namespace refrain::kernels::cpu {
+
+// Compute threads that run one parallel region at a time. The calling thread is thread 0 and works
+// too, so `threads` = 1 starts none. Between regions a worker spins at most 50 us, then parks: a
+// decode step has about 150 regions a few tens of microseconds apart, and an idle server must not
+// burn a core. Regions may not nest. One thread at a time may call Run.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);  // 0 = all cores this process may use
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const;
+
+  // Calls fn(thread) once on each thread, thread in [0, threads()), and returns when all are done.
+  template <typename Fn>
+  void Run(const Fn& fn) {
+    RunErased(&fn, [](const void* f, int thread) { (*static_cast<const Fn*>(f))(thread); });
+  }
+
+  // Calls fn(begin, end) on ranges that cover [0, count) in pieces of about `grain`, taken by
+  // whichever thread is free. Which thread gets what is not defined.
+  template <typename Fn>
+  void ParallelFor(int64_t count, int64_t grain, const Fn& fn) {
+    ForErased(count, grain, &fn, [](const void* f, int64_t begin, int64_t end) {
+      (*static_cast<const Fn*>(f))(begin, end);
+    });
+  }
+
+ private:
+  void RunErased(const void* fn, void (*call)(const void*, int));
+  void ForErased(int64_t count, int64_t grain, const void* fn,
+                 void (*call)(const void*, int64_t, int64_t));
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_THREAD_POOL_H_
