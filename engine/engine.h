@@ -1,0 +1,77 @@
+#ifndef REFRAIN_ENGINE_ENGINE_H_
+#define REFRAIN_ENGINE_ENGINE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/options.h"
+#include "engine/request.h"
+#include "engine/token_stream.h"
+
+namespace refrain::engine {
+
+namespace text {
+class Tokenizer;
+class ChatTemplate;
+}  // namespace text
+
+// What a server tells about the model it serves.
+struct ModelInfo {
+  std::string served_name;
+  std::string description;  // for logs: architecture, layers, weight type
+  int32_t max_context_tokens = 0;
+  int32_t vocab_size = 0;
+  int64_t created_unix_s = 0;
+};
+
+struct EngineStats {
+  int32_t running_sequences = 0;
+  int32_t queued_requests = 0;
+  int64_t kv_capacity_tokens = 0;
+  int64_t kv_used_chunks = 0;
+  int64_t kv_cached_chunks = 0;
+  int64_t kv_free_chunks = 0;
+  int64_t prompt_tokens_total = 0;
+  int64_t computed_prompt_tokens_total = 0;
+  int64_t generated_tokens_total = 0;
+  int64_t steps_total = 0;
+  int64_t preemptions_total = 0;
+};
+
+// The inference engine as its front ends see it: requests in, token streams out. Front ends (HTTP,
+// gRPC) and tests depend on this interface; the real one is made by CreateEngine, and
+// tests/support has a fake that needs no model.
+//
+// Thread rule: every method may be called from any thread. Failure: Submit refuses at once what can
+// be seen without encoding (INVALID_ARGUMENT, RESOURCE_EXHAUSTED when the queue is full,
+// UNAVAILABLE when draining); what is found later (prompt too long, template error) finishes the
+// stream with that status.
+class Engine {
+ public:
+  virtual ~Engine() = default;  // stops at once: running streams finish with CANCELLED
+
+  virtual absl::StatusOr<std::shared_ptr<TokenStream>> Submit(Request request) = 0;
+
+  virtual const ModelInfo& model() const = 0;
+  virtual const text::Tokenizer& tokenizer() const = 0;
+  // Null when the model has no chat template.
+  virtual const text::ChatTemplate* chat_template() const = 0;
+  virtual EngineStats stats() const = 0;
+  // OK while the engine loop lives; the reason once it is dead.
+  virtual absl::Status health() const = 0;
+
+  // Refuses new requests from now on, waits until the running ones have finished or `deadline` has
+  // passed; true when all finished.
+  virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
+};
+
+// Loads the model and starts the engine's threads.
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_ENGINE_H_

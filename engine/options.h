@@ -1,0 +1,63 @@
+#ifndef REFRAIN_ENGINE_OPTIONS_H_
+#define REFRAIN_ENGINE_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace refrain::engine {
+
+// The engine's part of the configuration (DESIGN section 10), already checked for form; names that
+// a module resolves itself (backend, isa, dtypes) stay strings until that module sees them.
+
+enum class Policy : uint8_t { kFcfs, kLongestPrefix, kPriority };
+enum class Switch : uint8_t { kAuto, kOn, kOff };
+enum class AttentionModeOption : uint8_t { kTwoPhase, kPaged };
+
+struct ModelOptions {
+  std::string path;         // GGUF file or Hugging Face folder
+  std::string served_name;  // "" = from the model
+  Switch second_copy = Switch::kAuto;
+};
+
+struct BackendOptions {
+  std::string kind = "auto";  // auto, cpu, cuda, reference
+  int32_t device = 0;
+  int32_t threads = 0;  // 0 = all cores
+  std::string isa = "auto";
+  std::string compute_dtype = "auto";  // auto, f32, bf16, quantized
+};
+
+struct KvCacheOptions {
+  int64_t memory_bytes = 0;    // 0 = a share of free memory
+  int32_t chunk_tokens = 64;   // 16, 32, 64, 128
+  std::string dtype = "auto";  // auto, f32, f16, bf16
+  bool prefix_cache = true;
+  std::string eviction = "lru";
+  std::string isolation = "none";
+};
+
+struct LimitOptions {
+  int32_t queued_requests = 1024;
+  int64_t queued_tokens = 4 << 20;
+  double request_timeout_s = 0;  // 0 = none
+  int32_t n = 128;               // choices per request
+};
+
+struct EngineOptions {
+  ModelOptions model;
+  BackendOptions backend;
+  KvCacheOptions kv_cache;
+  LimitOptions limits;
+  int32_t max_sequences = 64;       // running at once
+  int32_t step_token_budget = 512;  // tokens computed per step
+  int32_t max_context_tokens = 0;   // 0 = the model's
+  Policy policy = Policy::kFcfs;
+  bool reproducible = false;
+  AttentionModeOption attention_mode = AttentionModeOption::kTwoPhase;
+  int32_t encode_threads = 1;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_OPTIONS_H_

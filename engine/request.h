@@ -1,0 +1,84 @@
+#ifndef REFRAIN_ENGINE_REQUEST_H_
+#define REFRAIN_ENGINE_REQUEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/text/value.h"
+#include "kvcache/types.h"
+
+namespace refrain::engine {
+
+using kvcache::TokenId;
+
+// How the next token is chosen. The defaults choose from the model's own distribution. Order of
+// application: logit bias, penalties, min_tokens' ban, temperature, top-k, top-p, min-p.
+struct SamplingParams {
+  double temperature = 1.0;         // 0 = greedy
+  double top_p = 1.0;               // (0, 1]
+  double min_p = 0.0;               // [0, 1): least probability relative to the best token's
+  int32_t top_k = 0;                // 0 = all
+  double repetition_penalty = 1.0;  // > 0; over prompt and output
+  double presence_penalty = 0.0;    // over output
+  double frequency_penalty = 0.0;   // over output
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<TokenId> allowed_tokens;  // empty = all
+  std::optional<uint64_t> seed;  // none = a fresh one per request; the same seed and request give
+                                 // the same tokens under `engine.reproducible`
+};
+
+// When a sequence ends.
+struct StopParams {
+  int32_t max_tokens = 16;  // 0 = compute the prompt only
+  int32_t min_tokens = 0;   // no end of generation before this many
+  bool ignore_eos = false;
+  std::vector<std::string> stop;  // bytes; matched across token borders
+  std::vector<TokenId> stop_token_ids;
+  bool include_stop_in_output = false;
+};
+
+struct LogprobParams {
+  std::optional<int32_t> top;         // of each output token: the token itself and this many best
+  std::optional<int32_t> prompt_top;  // of each prompt token but the first
+};
+
+// A conversation to be rendered by the model's chat template.
+struct ChatPrompt {
+  text::Value messages;  // list of maps
+  text::Value tools;     // list, or none
+  text::Value extra;     // map of further template variables
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+};
+
+struct TextPrompt {
+  std::string text;  // UTF-8
+  bool add_special_tokens = true;
+};
+
+struct TokenPrompt {
+  std::vector<TokenId> ids;
+};
+
+// One thing a client asks for. A value; the engine copies what it keeps.
+struct Request {
+  std::string id;  // for logs; unique per process is enough
+  std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt;
+  int32_t n = 1;  // sequences ("choices") that continue the one prompt
+  SamplingParams sampling;
+  StopParams stop;
+  LogprobParams logprobs;
+  bool echo = false;       // the prompt's tokens are part of the output
+  int32_t priority = 0;    // lower first, under the priority policy
+  std::string tenant;      // API key's name, "" = none
+  std::string cache_salt;  // adds to the namespace
+  std::optional<double> timeout_s;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_REQUEST_H_

@@ -1,0 +1,64 @@
+#ifndef REFRAIN_ENGINE_SAMPLER_H_
+#define REFRAIN_ENGINE_SAMPLER_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/token_stream.h"
+
+namespace refrain::engine {
+
+// Everything that choosing a sequence's next token depends on beside the logits: parameters, seed,
+// how many tokens were chosen before, how often each occurred. Random numbers are a function of
+// (seed, number of tokens chosen), so a sequence's choices do not depend on what else runs, and
+// survive preemption. One per sequence; the model runner alone uses it while a step is in flight.
+class SamplerState {
+ public:
+  // `end_tokens` may not be chosen before `min_tokens` tokens were. `seed` already includes the
+  // choice's index.
+  SamplerState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
+               int32_t min_tokens, std::vector<TokenId> end_tokens);
+
+  const SamplingParams& params() const { return params_; }
+  bool greedy_unchanged() const;  // argmax of the raw logits is the answer
+
+  // Chooses and counts a token. `logits` [vocab] may be overwritten.
+  TokenId Sample(std::span<float> logits);
+
+ private:
+  void Count(TokenId token);
+  void Adjust(std::span<float> logits) const;
+  double NextUniform();
+
+  SamplingParams params_;
+  uint64_t seed_;
+  int64_t chosen_ = 0;
+  int32_t min_tokens_;
+  std::vector<TokenId> end_tokens_;
+  struct Occurrence {
+    bool in_prompt = false;
+    int32_t in_output = 0;
+  };
+  std::unordered_map<TokenId, Occurrence> occurrences_;  // kept only when a penalty is set
+};
+
+// Index of the greatest logit; the lowest index wins ties.
+TokenId ArgMax(std::span<const float> logits);
+
+// log(sum(exp(logits))).
+double LogSumExp(std::span<const float> logits);
+
+// Log-probabilities of `token` and of the `top` best tokens, from raw logits.
+struct LogprobRow {
+  TokenLogprob token;
+  std::vector<TokenLogprob> top;  // best first; ties: lower id first
+};
+LogprobRow ComputeLogprobs(std::span<const float> logits, TokenId token, int32_t top);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_SAMPLER_H_

@@ -1,0 +1,64 @@
+#ifndef REFRAIN_ENGINE_STEP_BATCH_H_
+#define REFRAIN_ENGINE_STEP_BATCH_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/token_stream.h"
+#include "kernels/attention_args.h"
+#include "kernels/ops.h"
+#include "kvcache/types.h"
+
+namespace refrain::engine {
+
+class SamplerState;
+
+// The attention plan as arrays that a back end can read; made anew only when the tree changed.
+struct AttentionPlanArrays {
+  uint64_t generation = 0;
+  std::vector<kernels::AttentionRun> runs;
+  std::vector<kernels::RunChunk> chunks;
+  std::vector<kernels::RunSlot> slots;
+
+  kernels::AttentionPlanView view() const { return {runs, chunks, slots}; }
+};
+
+// Logits wanted at one row.
+struct LogitsRow {
+  int32_t row = 0;
+  // Of a sequence whose newest token is in this row: sample the next token with this state, which
+  // the runner advances. Null: only the log-probabilities of `prompt_next` are wanted.
+  SamplerState* sampler = nullptr;
+  std::optional<TokenId> prompt_next;   // prompt log-probabilities: the token that follows
+  std::optional<int32_t> top_logprobs;  // none = no log-probabilities at all
+};
+
+// One step, ready to run: tokens of all sequences that take part, concatenated. A row whose token
+// is `kFromPreviousStep` takes the id that the step launched before sampled for the same slot.
+struct StepBatch {
+  static constexpr int32_t kFromPreviousStep = -1;
+
+  std::vector<int32_t> tokens;                   // [rows]
+  std::vector<int32_t> positions;                // [rows]
+  std::vector<kernels::KvSlotRef> destinations;  // [rows]
+  std::vector<kernels::SlotStep> slots;          // [max_sequences], by slot number
+  std::shared_ptr<const AttentionPlanArrays> plan;
+  std::vector<LogitsRow> logits;      // ascending rows
+  std::vector<int32_t> logits_slots;  // [logits.size()] slot of each
+};
+
+struct SampledToken {
+  TokenId token{};  // sampled, or prompt_next
+  std::optional<TokenLogprob> logprob;
+  std::vector<TokenLogprob> top;
+};
+
+struct StepResult {
+  std::vector<SampledToken> rows;  // one per LogitsRow
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_STEP_BATCH_H_
