@@ -1,0 +1,85 @@
+#ifndef REFRAIN_ENGINE_TEXT_TOKENIZER_H_
+#define REFRAIN_ENGINE_TEXT_TOKENIZER_H_
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/text/vocabulary.h"
+#include "kvcache/types.h"
+
+namespace refrain::engine {
+
+// Bytes [begin_byte, end_byte) of a text.
+struct TextSpan {
+  size_t begin_byte = 0;
+  size_t end_byte = 0;
+  friend bool operator==(const TextSpan&, const TextSpan&) = default;
+};
+
+struct EncodeOptions {
+  // Control tokens spelled out in the text (`<|im_end|>`) become that token. User-defined tokens
+  // always do.
+  bool parse_special = false;
+  // Absent: what the model's files say. A rendered chat template carries its own: pass false.
+  std::optional<bool> add_bos;
+  // Sorted, disjoint. With parse_special: a control token that overlaps one of these stays plain
+  // text. This is how message content is kept from forging control tokens (chat_template.h).
+  std::span<const TextSpan> plain_spans;
+};
+
+// Text to token ids and back to bytes.
+//
+// Does not render chat templates and does not assemble characters from bytes (detokenizer.h).
+// Called by the encode pool and the detokenizers. Immutable after creation: any number of threads
+// may use one. Encode fails only when a pre-tokenizer pattern exceeds its matching limit.
+//
+// Invalid UTF-8 is accepted: each maximal ill-formed subpart is replaced by U+FFFD (the policy of
+// WHATWG and Python) before it is tokenized. A byte for which the vocabulary has no token
+// disappears, before merging, as Hugging Face does.
+//
+// Time is O(n log n) in the length of the text, also for a text that is one single word.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  virtual absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
+      std::string_view utf8, const EncodeOptions& options) const = 0;
+
+  // The raw bytes that the token stands for, possibly a part of a character; for a control token
+  // its own text; empty for an id outside of the vocabulary. Lives as long as the tokenizer.
+  virtual std::string_view TokenBytes(kvcache::TokenId id) const = 0;
+
+  // True for tokens that are no text: hidden by a detokenizer that skips special tokens.
+  virtual bool IsControl(kvcache::TokenId id) const = 0;
+
+  // True for eos and the other tokens after which a model has finished (end of turn, end of text).
+  virtual bool IsEndOfGeneration(kvcache::TokenId id) const = 0;
+
+  virtual size_t vocab_size() const = 0;
+  virtual std::optional<kvcache::TokenId> bos() const = 0;
+  virtual std::optional<kvcache::TokenId> eos() const = 0;
+
+  // Whether Encode puts bos first when the options do not say.
+  virtual bool adds_bos() const = 0;
+
+  // The control or user-defined token spelled exactly so.
+  virtual std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const = 0;
+};
+
+// Builds a byte-level BPE or SentencePiece-type tokenizer. InvalidArgument names the first thing
+// that is wrong: sizes that differ, duplicate tokens, ids or merges outside of the vocabulary, an
+// unknown pre-tokenizer.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const TokenizerSpec& spec);
+
+// Builds a tokenizer from the bytes of a SentencePiece `.model` file, through libsentencepiece.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
+    std::string_view model_bytes);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_TEXT_TOKENIZER_H_

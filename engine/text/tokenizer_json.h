@@ -1,0 +1,32 @@
+#ifndef REFRAIN_ENGINE_TEXT_TOKENIZER_JSON_H_
+#define REFRAIN_ENGINE_TEXT_TOKENIZER_JSON_H_
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/text/vocabulary.h"
+
+namespace refrain::engine {
+
+// The texts of the files of a Hugging Face folder; an absent file is empty.
+struct HuggingFaceTokenizerFiles {
+  std::string_view tokenizer_json;
+  std::string_view tokenizer_config_json;
+  std::string_view special_tokens_map_json;
+  std::string_view generation_config_json;
+  std::string_view chat_template_jinja;  // newer folders keep the template in a file of its own
+};
+
+// Reads BPE tokenizers in the form of Hugging Face `tokenizers`: byte-level ones (GPT-2, SmolLM2,
+// Llama 3, Qwen 2) and SentencePiece conversions with byte fallback (Llama 2, Mistral). What would
+// change token ids and is not understood (another model type, normalizer or pre-tokenizer) is
+// refused by name. Pure; any thread.
+absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles& files);
+
+// The same for a `tokenizer.json` alone: no chat template; bos and eos only where the
+// post-processor names them.
+absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_TEXT_TOKENIZER_JSON_H_

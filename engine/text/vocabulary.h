@@ -1,0 +1,68 @@
+#ifndef REFRAIN_ENGINE_TEXT_VOCABULARY_H_
+#define REFRAIN_ENGINE_TEXT_VOCABULARY_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvcache/types.h"
+
+namespace refrain::engine {
+
+enum class TokenizerKind {
+  kBytePairEncoding,  // GGUF `tokenizer.ggml.model` = gpt2: byte-level alphabet and merges
+  kSentencePiece,     // GGUF `tokenizer.ggml.model` = llama: pieces with U+2581 for a space, scores
+};
+
+// The numbers are those of GGUF `tokenizer.ggml.token_type`; 0 is read as kNormal.
+enum class TokenType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,      // stands for itself in text only when special tokens are parsed
+  kUserDefined = 4,  // stands for itself in text always
+  kUnused = 5,
+  kByte = 6,  // SentencePiece `<0xHH>`
+};
+
+// Everything that defines a tokenizer, as the model's files say it, unchecked. The GGUF reader
+// fills it from metadata, `ParseTokenizerJson` from a Hugging Face folder; `CreateTokenizer` checks
+// it. It does not interpret: tokens keep the spelling of the source (the byte-level alphabet,
+// U+2581), and what the source does not say stays empty so that the defaults live in one place. A
+// plain value: no thread rule, cannot fail.
+struct TokenizerSpec {
+  TokenizerKind kind = TokenizerKind::kBytePairEncoding;
+  // Name as in GGUF `tokenizer.ggml.pre`: gpt2, smollm, llama-bpe, qwen2 and their synonyms, or
+  // `custom` for `split_patterns`. Ignored by kSentencePiece.
+  std::string pre_tokenizer;
+  std::vector<std::string> split_patterns;  // applied in order, matches and gaps are pieces
+  std::vector<std::string> tokens;          // [vocab_size]
+  std::vector<TokenType> token_types;       // [vocab_size], or empty: all normal
+  // [vocab_size] kSentencePiece without merges: the higher score merges first.
+  std::vector<float> scores;
+  // "left right", best first. For kSentencePiece it replaces the scores (tokenizer.json has only
+  // merges).
+  std::vector<std::string> merges;
+  // A piece of text that is a token as a whole is not merged. Absent: true for llama-bpe.
+  std::optional<bool> ignore_merges;
+
+  std::optional<kvcache::TokenId> bos, eos, unk, pad;
+  std::optional<kvcache::TokenId> eot, eom;  // GGUF eot_token_id, eom_token_id
+  // Further ids that end a generation (eos list of generation_config.json).
+  std::vector<kvcache::TokenId> end_of_generation;
+
+  // Absent: true for kSentencePiece and llama-bpe, else false.
+  std::optional<bool> add_bos;
+  // Kept for completeness; nothing that is generated from ever ends with eos, so it is not obeyed.
+  std::optional<bool> add_eos;
+  // kSentencePiece: put a space before the text and after each special token. Absent: true.
+  std::optional<bool> add_space_prefix;
+  // kSentencePiece: only before the text (tokenizer.json `prepend_scheme` first).
+  bool space_prefix_at_start_only = false;
+
+  std::string chat_template;  // Jinja source, empty: none
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_TEXT_VOCABULARY_H_
