@@ -13,11 +13,8 @@
 #include "engine/token_stream.h"
 
 namespace refrain::engine {
-
-namespace text {
 class Tokenizer;
 class ChatTemplate;
-}  // namespace text
 
 // What a server tells about the model it serves.
 struct ModelInfo {
@@ -57,9 +54,9 @@ class Engine {
   virtual absl::StatusOr<std::shared_ptr<TokenStream>> Submit(Request request) = 0;
 
   virtual const ModelInfo& model() const = 0;
-  virtual const text::Tokenizer& tokenizer() const = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
   // Null when the model has no chat template.
-  virtual const text::ChatTemplate* chat_template() const = 0;
+  virtual const ChatTemplate* chat_template() const = 0;
   virtual EngineStats stats() const = 0;
   // OK while the engine loop lives; the reason once it is dead.
   virtual absl::Status health() const = 0;

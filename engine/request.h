@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/text/value.h"
+#include "engine/text/chat_template.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -48,10 +48,7 @@ struct LogprobParams {
 
 // A conversation to be rendered by the model's chat template.
 struct ChatPrompt {
-  text::Value messages;  // list of maps
-  text::Value tools;     // list, or none
-  text::Value extra;     // map of further template variables
-  bool add_generation_prompt = true;
+  ChatTemplateInput input;
   bool continue_final_message = false;
 };
 

@@ -64,7 +64,7 @@ struct StreamBatch {
 // The engine thread writes (Push...), never blocks, and is the only writer; one consumer reads, on
 // any thread, and may cancel. The stream holds back tokens whose bytes may yet become part of a
 // stop string, so that what a consumer has read is never taken back; bytes are turned into text by
-// the consumer (text::Detokenizer). A consumer that stops reading costs memory bounded by
+// the consumer (Detokenizer). A consumer that stops reading costs memory bounded by
 // max_tokens. Dropping the last reference on the consumer's side cancels.
 class TokenStream {
  public:
