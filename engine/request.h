@@ -16,7 +16,7 @@ namespace refrain::engine {
 using kvcache::TokenId;
 
 // How the next token is chosen. The defaults choose from the model's own distribution. Order of
-// application: logit bias, penalties, min_tokens' ban, temperature, top-k, top-p, min-p.
+// application: logit bias, penalties, min_tokens' ban, temperature, min-p, top-k, top-p.
 struct SamplingParams {
   double temperature = 1.0;         // 0 = greedy
   double top_p = 1.0;               // (0, 1]

@@ -1,0 +1,52 @@
+#ifndef REFRAIN_ENGINE_LLAMA_RUNNER_H_
+#define REFRAIN_ENGINE_LLAMA_RUNNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "engine/model/llama.h"
+#include "engine/model_runner.h"
+#include "kernels/backend.h"
+
+namespace refrain::engine {
+
+// Runs steps of a Llama model on a back end whose operations finish before they return: Launch
+// computes, samples and keeps the result for Collect, so one step is in flight at most.
+//
+// Engine thread only. The back end, the model and the KV pool must outlive it.
+class LlamaRunner : public ModelRunner {
+ public:
+  // Fails when the logits buffer cannot be had.
+  static absl::StatusOr<std::unique_ptr<LlamaRunner>> Create(kernels::Backend& backend,
+                                                             LlamaModel& model,
+                                                             const kernels::KvPoolView& kv,
+                                                             int32_t* pool_positions);
+
+  int max_in_flight() const override { return 1; }
+  StepHandle Launch(const StepBatch& batch) override;
+  absl::StatusOr<StepResult> Collect(StepHandle handle) override;
+
+ private:
+  LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv,
+              int32_t* pool_positions)
+      : backend_(backend), model_(model), kv_(kv), pool_positions_(pool_positions) {}
+
+  SampledToken Choose(const LogitsRow& wanted, std::span<float> logits) const;
+
+  // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.
+  static constexpr int64_t kLogitsRows = 32;
+
+  kernels::Backend& backend_;
+  LlamaModel& model_;
+  kernels::KvPoolView kv_;
+  int32_t* pool_positions_;       // [num_chunks, chunk_tokens]
+  kernels::DeviceBuffer logits_;  // [kLogitsRows, vocab_size]
+  uint64_t launched_ = 0;
+  std::optional<absl::StatusOr<StepResult>> result_;  // of the step launched last
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_LLAMA_RUNNER_H_

@@ -1,0 +1,248 @@
+#include "engine/model/llama.h"
+
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+
+using kernels::DType;
+using kernels::F32View;
+using kernels::LinearWeight;
+using kernels::TensorView;
+using kernels::WeightSlice;
+
+namespace {
+
+// Output row i of a half-split head comes from this row of an adjacent-pair source; elements that
+// are not rotated stay where they are.
+std::vector<int32_t> HalfSplitOrder(int num_heads, int head_dim, int rope_dim) {
+  std::vector<int32_t> order(static_cast<size_t>(num_heads) * head_dim);
+  for (int head = 0; head < num_heads; ++head) {
+    for (int i = 0; i < head_dim; ++i) {
+      const int half = rope_dim / 2;
+      int from = i;
+      if (i < half) {
+        from = 2 * i;
+      } else if (i < rope_dim) {
+        from = 2 * (i - half) + 1;
+      }
+      order[head * head_dim + i] = head * head_dim + from;
+    }
+  }
+  return order;
+}
+
+float WidenToF32(DType dtype, const std::byte* data, int64_t i) {
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, data + i * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, data + i * 2, 2);
+  if (dtype == DType::kBF16) {
+    const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &wide, 4);
+    return value;
+  }
+  assert(dtype == DType::kF16);
+  _Float16 value;
+  std::memcpy(&value, &bits, 2);
+  return static_cast<float>(value);
+}
+
+// Packs one model's tensors; lives during Load only.
+class Loader {
+ public:
+  Loader(const WeightSource& source, kernels::Backend& backend, const LlamaOptions& options)
+      : source_(source), backend_(backend), pack_{options.compute, options.second_copy, false} {
+    const ModelConfig& c = source.config();
+    if (c.rope.source_pairs == RopePairs::kAdjacent) {
+      q_order_ = HalfSplitOrder(c.num_heads, c.head_dim, c.rope.dim);
+      k_order_ = HalfSplitOrder(c.num_kv_heads, c.head_dim, c.rope.dim);
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<LinearWeight>> Pack(std::initializer_list<TensorRole> roles,
+                                                     int layer, bool embedding = false) {
+    std::vector<WeightSlice> slices;
+    for (const TensorRole role : roles) {
+      absl::StatusOr<WeightView> view = source_.Get(role, layer);
+      if (!view.ok()) return view.status();
+      WeightSlice slice{view->dtype, view->rows, view->cols, view->data, {}};
+      if (role == TensorRole::kAttnQ) slice.row_order = q_order_;
+      if (role == TensorRole::kAttnK) slice.row_order = k_order_;
+      slices.push_back(slice);
+    }
+    kernels::PackOptions options = pack_;
+    options.embedding = embedding;
+    return backend_.PackLinear(slices, options);
+  }
+
+  absl::StatusOr<std::vector<float>> ReadVector(TensorRole role, int layer) {
+    absl::StatusOr<WeightView> view = source_.Get(role, layer);
+    if (!view.ok()) return view.status();
+    std::vector<float> values(view->cols);
+    for (int64_t i = 0; i < view->cols; ++i) values[i] = WidenToF32(view->dtype, view->data, i);
+    return values;
+  }
+
+ private:
+  const WeightSource& source_;
+  kernels::Backend& backend_;
+  kernels::PackOptions pack_;
+  std::vector<int32_t> q_order_, k_order_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Load(const WeightSource& source,
+                                                             kernels::Backend& backend,
+                                                             const LlamaOptions& options) {
+  std::unique_ptr<LlamaModel> model(new LlamaModel(backend, source.config(), options));
+  if (absl::Status status = model->LoadFrom(source); !status.ok()) return status;
+  return model;
+}
+
+absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
+  Loader loader(source, backend_, options_);
+  const auto pack = [&](std::unique_ptr<LinearWeight>& to, std::initializer_list<TensorRole> roles,
+                        int layer, bool embedding = false) {
+    absl::StatusOr<std::unique_ptr<LinearWeight>> weight = loader.Pack(roles, layer, embedding);
+    if (weight.ok()) to = *std::move(weight);
+    return weight.status();
+  };
+
+  const size_t norm_bytes = static_cast<size_t>(config_.hidden_size) * sizeof(float);
+  absl::StatusOr<kernels::DeviceBuffer> norms =
+      backend_.device().Allocate(norm_bytes * (2 * config_.num_layers + 1), false);
+  if (!norms.ok()) return norms.status();
+  norms_ = *std::move(norms);
+  std::byte* next_norm = norms_.data();
+  const auto read_norm = [&](const float*& to, TensorRole role, int layer) -> absl::Status {
+    absl::StatusOr<std::vector<float>> values = loader.ReadVector(role, layer);
+    if (!values.ok()) return values.status();
+    to = reinterpret_cast<const float*>(next_norm);
+    std::byte* begin = std::exchange(next_norm, next_norm + norm_bytes);
+    return backend_.device().CopyFromHost(begin, reinterpret_cast<const std::byte*>(values->data()),
+                                          norm_bytes);
+  };
+
+  std::vector<float> freq_factors;
+  if (source.Has(TensorRole::kRopeFreqs)) {
+    absl::StatusOr<std::vector<float>> factors = loader.ReadVector(TensorRole::kRopeFreqs, 0);
+    if (!factors.ok()) return factors.status();
+    freq_factors = *std::move(factors);
+  }
+  const int32_t positions =
+      options_.max_context_tokens > 0 ? options_.max_context_tokens : config_.max_context_tokens;
+  angles_ = MakeRopeAngles(config_.rope, freq_factors, positions);
+
+  absl::Status status = AllocateActivations(options_.max_rows);
+  if (status.ok()) status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0, true);
+  if (status.ok() && !config_.tied_embeddings) status = pack(output_, {TensorRole::kOutput}, 0);
+  if (status.ok()) status = read_norm(output_norm_, TensorRole::kOutputNorm, 0);
+  layers_.resize(config_.num_layers);
+  for (int i = 0; i < config_.num_layers && status.ok(); ++i) {
+    Layer& layer = layers_[i];
+    status = read_norm(layer.attn_norm, TensorRole::kAttnNorm, i);
+    if (status.ok()) status = read_norm(layer.ffn_norm, TensorRole::kFfnNorm, i);
+    if (status.ok()) {
+      status = pack(layer.qkv, {TensorRole::kAttnQ, TensorRole::kAttnK, TensorRole::kAttnV}, i);
+    }
+    if (status.ok()) status = pack(layer.attn_output, {TensorRole::kAttnOutput}, i);
+    if (status.ok()) status = pack(layer.gate, {TensorRole::kFfnGate}, i);
+    if (status.ok()) status = pack(layer.up, {TensorRole::kFfnUp}, i);
+    if (status.ok()) status = pack(layer.down, {TensorRole::kFfnDown}, i);
+  }
+  return status;
+}
+
+size_t LlamaModel::resident_bytes() const {
+  size_t bytes = norms_.bytes() + embedding_->resident_bytes() +
+                 (output_ != nullptr ? output_->resident_bytes() : 0);
+  for (const Layer& layer : layers_) {
+    for (const auto* weight : {&layer.qkv, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
+      bytes += (*weight)->resident_bytes();
+  }
+  return bytes;
+}
+
+absl::Status LlamaModel::AllocateActivations(int64_t rows) {
+  const int64_t qkv = config_.q_size() + 2 * config_.kv_size();
+  const int64_t per_row = 2 * config_.hidden_size + qkv + config_.q_size() + config_.ffn_size;
+  absl::StatusOr<kernels::DeviceBuffer> buffer =
+      backend_.device().Allocate(rows * per_row * sizeof(float), true);
+  if (!buffer.ok()) return buffer.status();
+  activations_ = *std::move(buffer);
+  auto* data = reinterpret_cast<float*>(activations_.data());
+  const auto take = [&](int64_t cols) {
+    return F32View(std::exchange(data, data + rows * cols), rows, cols);
+  };
+  hidden_ = take(config_.hidden_size);
+  normed_ = take(config_.hidden_size);
+  qkv_ = take(qkv);
+  attended_ = take(config_.q_size());
+  ffn_ = take(config_.ffn_size);
+  return absl::OkStatus();
+}
+
+void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
+                         const kernels::KvPoolView& kv) {
+  const auto rows = static_cast<int64_t>(tokens.size());
+  assert(rows <= hidden_.rows);
+  backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows)});
+  for (int i = 0; i < config_.num_layers; ++i) RunLayer(layers_[i], i, batch, kv);
+}
+
+void LlamaModel::RunLayer(const Layer& layer, int index, const StepBatch& batch,
+                          const kernels::KvPoolView& kv) {
+  const auto rows = static_cast<int64_t>(batch.tokens.size());
+  const TensorView hidden = hidden_.Rows(rows);
+  const TensorView normed = normed_.Rows(rows);
+  const TensorView qkv = qkv_.Rows(rows);
+  const TensorView attended = attended_.Rows(rows);
+  const TensorView ffn = ffn_.Rows(rows);
+  const bool reproducible = options_.reproducible;
+
+  backend_.RmsNorm({config_.rms_eps, hidden, layer.attn_norm, {}, normed});
+  backend_.Linear({layer.qkv.get(), normed, qkv, false, reproducible});
+  backend_.RopeAppend({index,
+                       config_.num_heads,
+                       qkv,
+                       batch.positions,
+                       {angles_.cos.data(), angles_.sin.data(), angles_.max_positions, angles_.dim},
+                       batch.destinations,
+                       kv});
+  backend_.ChunkAttention({.layer = index,
+                           .num_heads = config_.num_heads,
+                           .window_tokens = config_.sliding_window_tokens,
+                           .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+                           .mode = options_.attention_mode,
+                           .reproducible = reproducible,
+                           .kv = kv,
+                           .plan = batch.plan->view(),
+                           .steps = batch.slots,
+                           .q = qkv.Cols(0, config_.q_size()),
+                           .row_positions = batch.positions.data(),
+                           .out = attended});
+  backend_.Linear({layer.attn_output.get(), attended, hidden, true, reproducible});
+  backend_.RmsNorm({config_.rms_eps, hidden, layer.ffn_norm, {}, normed});
+  backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible});
+  backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible});
+}
+
+void LlamaModel::Logits(std::span<const int32_t> rows, TensorView out) {
+  const auto count = static_cast<int64_t>(rows.size());
+  const TensorView normed = normed_.Rows(count);
+  backend_.RmsNorm({config_.rms_eps, hidden_, output_norm_, rows, normed});
+  const LinearWeight* head = config_.tied_embeddings ? embedding_.get() : output_.get();
+  backend_.Linear({head, normed, out, false, options_.reproducible});
+}
+
+}  // namespace refrain::engine

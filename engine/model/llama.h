@@ -1,0 +1,91 @@
+#ifndef REFRAIN_ENGINE_MODEL_LLAMA_H_
+#define REFRAIN_ENGINE_MODEL_LLAMA_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/model_config.h"
+#include "engine/model/rope_table.h"
+#include "engine/model/weight_source.h"
+#include "engine/step_batch.h"
+#include "kernels/backend.h"
+
+namespace refrain::engine {
+
+struct LlamaOptions {
+  kernels::ComputeDType compute = kernels::ComputeDType::kAuto;
+  bool second_copy = false;
+  int32_t max_context_tokens = 0;  // positions served; 0 = the model's
+  int32_t max_rows = 512;          // of one Forward
+  bool reproducible = false;
+  kernels::AttentionMode attention_mode = kernels::AttentionMode::kTwoPhase;
+};
+
+// A decoder of the Llama family on one back end: packed weights and the forward pass.
+//
+// It knows nothing of requests, sampling or who shares which chunk: a batch says which tokens stand
+// where. The engine thread alone calls it (through the model runner). Load fails with the source's
+// or the back end's status; Forward cannot fail on a host (see Backend).
+class LlamaModel {
+ public:
+  static absl::StatusOr<std::unique_ptr<LlamaModel>> Load(const WeightSource& source,
+                                                          kernels::Backend& backend,
+                                                          const LlamaOptions& options);
+
+  const ModelConfig& config() const { return config_; }
+  int32_t max_context_tokens() const { return angles_.max_positions; }
+  size_t resident_bytes() const;
+
+  // Computes all rows of the batch and appends their K and V to the chunks; keeps the last hidden
+  // states until the next call. At most options.max_rows rows.
+  void Forward(const StepBatch& batch, std::span<const int32_t> tokens,
+               const kernels::KvPoolView& kv);
+
+  // Logits of chosen rows of the last Forward, at most max_rows: out [rows.size(), vocab_size],
+  // f32.
+  void Logits(std::span<const int32_t> rows, kernels::TensorView out);
+
+ private:
+  struct Layer {
+    const float* attn_norm = nullptr;                    // [hidden_size]
+    const float* ffn_norm = nullptr;                     // [hidden_size]
+    std::unique_ptr<kernels::LinearWeight> qkv;          // [q_size + 2 * kv_size, hidden_size]
+    std::unique_ptr<kernels::LinearWeight> attn_output;  // [hidden_size, q_size]
+    std::unique_ptr<kernels::LinearWeight> gate;         // [ffn_size, hidden_size]
+    std::unique_ptr<kernels::LinearWeight> up;           // [ffn_size, hidden_size]
+    std::unique_ptr<kernels::LinearWeight> down;         // [hidden_size, ffn_size]
+  };
+
+  LlamaModel(kernels::Backend& backend, ModelConfig config, const LlamaOptions& options)
+      : backend_(backend), config_(std::move(config)), options_(options) {}
+
+  absl::Status LoadFrom(const WeightSource& source);
+  void RunLayer(const Layer& layer, int index, const StepBatch& batch,
+                const kernels::KvPoolView& kv);
+  absl::Status AllocateActivations(int64_t rows);
+
+  kernels::Backend& backend_;
+  ModelConfig config_;
+  LlamaOptions options_;
+  RopeAngles angles_;
+  std::unique_ptr<kernels::LinearWeight> embedding_;  // [vocab_size, hidden_size]
+  std::unique_ptr<kernels::LinearWeight> output_;     // null when tied
+  const float* output_norm_ = nullptr;                // [hidden_size]
+  kernels::DeviceBuffer norms_;                       // every norm weight, one after the other
+  std::vector<Layer> layers_;
+
+  // Activations of one Forward, [max_rows, ...].
+  kernels::DeviceBuffer activations_;
+  kernels::TensorView hidden_;    // [rows, hidden_size] the residual stream
+  kernels::TensorView normed_;    // [rows, hidden_size]
+  kernels::TensorView qkv_;       // [rows, q_size + 2 * kv_size]
+  kernels::TensorView attended_;  // [rows, q_size]
+  kernels::TensorView ffn_;       // [rows, ffn_size]
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_MODEL_LLAMA_H_

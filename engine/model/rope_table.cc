@@ -1,0 +1,77 @@
+#include "engine/model/rope_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace refrain::engine {
+namespace {
+
+// Llama 3: long wavelengths are stretched, short ones kept, those between blended.
+double ScaleLlama3(double frequency, const RopeConfig& rope) {
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  const double original = rope.original_context_tokens;
+  if (wavelength < original / rope.high_freq_factor) return frequency;
+  if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
+  const double keep = (original / wavelength - rope.low_freq_factor) /
+                      (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - keep) * frequency / rope.factor + keep * frequency;
+}
+
+// YaRN (arXiv 2309.00071, section 3.2): the dimension at which a frequency makes `turns` turns over
+// the original context.
+double YarnDimension(double turns, const RopeConfig& rope) {
+  return rope.dim * std::log(rope.original_context_tokens / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
+}
+
+}  // namespace
+
+std::vector<double> RopeFrequencies(const RopeConfig& rope, std::span<const float> freq_factors) {
+  const int half = rope.dim / 2;
+  std::vector<double> frequencies(half);
+  const double ramp_begin = std::max(std::floor(YarnDimension(rope.beta_fast, rope)), 0.0);
+  double ramp_end = std::min(std::ceil(YarnDimension(rope.beta_slow, rope)), rope.dim - 1.0);
+  if (ramp_end <= ramp_begin) ramp_end = ramp_begin + 0.001;
+  for (int i = 0; i < half; ++i) {
+    double frequency = std::pow(rope.theta, -2.0 * i / rope.dim);
+    switch (rope.scaling) {
+      case RopeScaling::kNone:
+        if (!freq_factors.empty()) frequency /= freq_factors[i];
+        break;
+      case RopeScaling::kLinear:
+        frequency /= rope.factor;
+        break;
+      case RopeScaling::kLlama3:
+        frequency = ScaleLlama3(frequency, rope);
+        break;
+      case RopeScaling::kYarn: {
+        const double ramp = std::clamp((i - ramp_begin) / (ramp_end - ramp_begin), 0.0, 1.0);
+        frequency = frequency * (1 - ramp) + frequency / rope.factor * ramp;
+        break;
+      }
+    }
+    frequencies[i] = frequency;
+  }
+  return frequencies;
+}
+
+RopeAngles MakeRopeAngles(const RopeConfig& rope, std::span<const float> freq_factors,
+                          int32_t max_positions) {
+  const std::vector<double> frequencies = RopeFrequencies(rope, freq_factors);
+  const double magnitude = rope.scaling == RopeScaling::kYarn ? rope.attention_factor : 1.0;
+  RopeAngles angles{max_positions, rope.dim, {}, {}};
+  const size_t half = frequencies.size();
+  angles.cos.resize(max_positions * half);
+  angles.sin.resize(max_positions * half);
+  for (int32_t position = 0; position < max_positions; ++position) {
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = position * frequencies[i];
+      angles.cos[position * half + i] = static_cast<float>(std::cos(angle) * magnitude);
+      angles.sin[position * half + i] = static_cast<float>(std::sin(angle) * magnitude);
+    }
+  }
+  return angles;
+}
+
+}  // namespace refrain::engine
