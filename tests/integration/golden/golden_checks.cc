@@ -1,0 +1,162 @@
+#include "tests/integration/golden/golden_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "engine/sampler.h"
+
+namespace refrain::testing {
+namespace {
+
+using engine::ComputeLogprobs;
+using engine::LogSumExp;
+using engine::TokenId;
+using nlohmann::json;
+
+constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+
+json Golden(const std::string& name) {
+  std::ifstream file("tests/data/smollm2-golden/" + name);
+  return json::parse(file);
+}
+
+double Logprob(std::span<const float> logits, int32_t id) { return logits[id] - LogSumExp(logits); }
+
+}  // namespace
+
+std::vector<TopError> MeasureTop20(ModelHarness& harness) {
+  std::vector<TopError> errors;
+  for (const json& c : Golden("logits.json")["cases"]) {
+    const auto ids = c["ids"].get<std::vector<int32_t>>();
+    TopError error{c["name"], static_cast<int32_t>(ids.size())};
+    harness.Start(ids, error.prompt_tokens - 1, [&](int32_t, std::span<const float> logits) {
+      const double norm = LogSumExp(logits);
+      for (size_t i = 0; i < c["top_ids"].size(); ++i) {
+        const double ours = logits[c["top_ids"][i].get<int32_t>()] - norm;
+        const double off = std::abs(ours - c["top_logprobs"][i].get<double>());
+        error.max_abs = std::max(error.max_abs, off);
+        error.mean_abs += off / c["top_ids"].size();
+      }
+    });
+    errors.push_back(error);
+  }
+  return errors;
+}
+
+EchoError MeasureEcho(ModelHarness& harness) {
+  EchoError error;
+  double sum = 0;
+  for (const json& c : Golden("logits.json")["cases"]) {
+    if (!c.contains("echo_logprobs")) continue;
+    const auto ids = c["ids"].get<std::vector<int32_t>>();
+    harness.Start(ids, 0, [&](int32_t index, std::span<const float> logits) {
+      if (index + 1 >= static_cast<int32_t>(ids.size())) return;
+      const double off =
+          std::abs(Logprob(logits, ids[index + 1]) - c["echo_logprobs"][index + 1].get<double>());
+      error.max_abs = std::max(error.max_abs, off);
+      sum += off;
+      ++error.compared;
+    });
+  }
+  error.mean_abs = sum / std::max(error.compared, 1);
+  return error;
+}
+
+TeacherForced MeasureTeacherForced(ModelHarness& harness) {
+  TeacherForced result;
+  for (const json& c : Golden("greedy.json")["cases"]) {
+    auto ids = c["prompt_ids"].get<std::vector<int32_t>>();
+    const auto prompt_tokens = static_cast<int32_t>(ids.size());
+    const auto golden = c["tokens"].get<std::vector<int32_t>>();
+    double sum = 0;
+    const auto compare = [&](int32_t index, std::span<const float> logits) {
+      const int32_t step = index - (prompt_tokens - 1);
+      const int32_t token = golden[step];
+      const auto best = static_cast<int32_t>(engine::ArgMax(logits));
+      result.largest_deficit =
+          std::max<double>(result.largest_deficit, logits[best] - logits[token]);
+      if (best != token) {
+        ++result.argmax_flips;
+        result.largest_margin_flipped =
+            std::max(result.largest_margin_flipped, c["margins"][step].get<double>());
+      }
+      sum += std::abs(Logprob(logits, token) - c["logprobs"][step].get<double>());
+      ++result.steps;
+    };
+    harness.Start(ids, prompt_tokens - 1, compare);
+    for (size_t i = 0; i + 1 < golden.size(); ++i) harness.Append({&golden[i], 1}, 0, compare);
+    result.worst_prompt_mean_abs = std::max(result.worst_prompt_mean_abs, sum / golden.size());
+  }
+  return result;
+}
+
+FreeRunning MeasureFreeRunning(ModelHarness& harness, double least_margin) {
+  FreeRunning result;
+  for (const json& c : Golden("greedy.json")["cases"]) {
+    const auto prompt = c["prompt_ids"].get<std::vector<int32_t>>();
+    const auto golden = c["tokens"].get<std::vector<int32_t>>();
+    result.possible += static_cast<int32_t>(golden.size());
+    int32_t chosen = 0;
+    const auto choose = [&](int32_t, std::span<const float> logits) {
+      chosen = static_cast<int32_t>(engine::ArgMax(logits));
+    };
+    harness.Start(prompt, static_cast<int32_t>(prompt.size()) - 1, choose);
+    for (size_t step = 0; step < golden.size(); ++step) {
+      if (c["margins"][step].get<double>() < least_margin) break;
+      ++result.compared;
+      if (chosen != golden[step]) {
+        ++result.different;
+        break;
+      }
+      const int32_t token = chosen;
+      harness.Append({&token, 1}, 0, choose);
+    }
+  }
+  return result;
+}
+
+WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max_windows) {
+  std::ifstream file("tests/data/text-wikitext2/valid_head.txt");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  auto tokenizer_source = harness.source().ReadTokenizer();
+  if (!tokenizer_source.ok()) throw std::runtime_error(tokenizer_source.status().ToString());
+  auto tokenizer = engine::CreateTokenizer(tokenizer_source->spec);
+  if (!tokenizer.ok()) throw std::runtime_error(tokenizer.status().ToString());
+  const auto encoded = (*tokenizer)->Encode(text, {.parse_special = true, .add_bos = false});
+  std::vector<int32_t> ids;
+  for (const TokenId id : *encoded) ids.push_back(static_cast<int32_t>(id));
+
+  WindowError error;
+  for (const json& result : Golden("perplexity.json")["results"]) {
+    if (result["window"] != window) continue;
+    for (const json& reference : result["per_window"]) {
+      if (error.windows == max_windows) break;
+      const int32_t start = reference["start"];
+      if (start + window > static_cast<int32_t>(ids.size())) break;
+      const std::span<const int32_t> part(ids.data() + start, window);
+      const auto first_ids = reference["first_ids"].get<std::vector<int32_t>>();
+      if (!std::equal(first_ids.begin(), first_ids.end(), part.begin())) {
+        throw std::runtime_error("the text is not tokenised as the reference's");
+      }
+      double nll = 0;
+      harness.Start(part, 0, [&](int32_t index, std::span<const float> logits) {
+        if (index + 1 < window) nll -= Logprob(logits, part[index + 1]) / (window - 1);
+      });
+      const double expected = reference["nll_mean"];
+      error.nll_mean += nll;
+      error.reference_mean += expected;
+      error.worst_window_error = std::max(error.worst_window_error, std::abs(nll - expected));
+      ++error.windows;
+    }
+  }
+  error.nll_mean /= std::max(error.windows, 1);
+  error.reference_mean /= std::max(error.windows, 1);
+  return error;
+}
+
+}  // namespace refrain::testing

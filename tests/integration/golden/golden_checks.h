@@ -1,0 +1,59 @@
+#ifndef REFRAIN_TESTS_INTEGRATION_GOLDEN_GOLDEN_CHECKS_H_
+#define REFRAIN_TESTS_INTEGRATION_GOLDEN_GOLDEN_CHECKS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/model_harness.h"
+
+// Measurements of a model against tests/data/smollm2-golden. They measure; the tests assert, each
+// with the limits that the README beside the data gives for its arithmetic.
+
+namespace refrain::testing {
+
+struct TopError {
+  std::string prompt;
+  int32_t prompt_tokens = 0;
+  double max_abs = 0;  // of the 20 best tokens' log-probabilities
+  double mean_abs = 0;
+};
+std::vector<TopError> MeasureTop20(ModelHarness& harness);
+
+struct EchoError {
+  double mean_abs = 0;
+  double max_abs = 0;
+  int32_t compared = 0;
+};
+EchoError MeasureEcho(ModelHarness& harness);
+
+// The golden greedy tokens fed one by one; every step is compared.
+struct TeacherForced {
+  int32_t steps = 0;
+  int32_t argmax_flips = 0;
+  double largest_margin_flipped = 0;
+  double worst_prompt_mean_abs = 0;  // of the golden token's log-probability
+  double largest_deficit = 0;        // max logit - logit of the golden token
+};
+TeacherForced MeasureTeacherForced(ModelHarness& harness);
+
+// Own greedy tokens, each prompt compared up to the first golden margin below `least_margin`.
+struct FreeRunning {
+  int32_t compared = 0;
+  int32_t possible = 0;
+  int32_t different = 0;
+};
+FreeRunning MeasureFreeRunning(ModelHarness& harness, double least_margin);
+
+struct WindowError {
+  int32_t windows = 0;
+  double nll_mean = 0;
+  double reference_mean = 0;      // over the same windows
+  double worst_window_error = 0;  // |nll - reference| of one window
+};
+// The first `max_windows` windows of `window` tokens of the WikiText-2 text.
+WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max_windows);
+
+}  // namespace refrain::testing
+
+#endif  // REFRAIN_TESTS_INTEGRATION_GOLDEN_GOLDEN_CHECKS_H_
