@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,18 +30,20 @@ struct TokenEvent {
   int32_t choice = 0;
   TokenId token{};
   bool from_prompt = false;
+  // Only so many leading bytes of the token are output, the rest belongs to a stop string or comes
+  // after it. Absent: all of them. Only the last token of a choice may be cut.
+  std::optional<int32_t> shown_bytes;
   std::optional<TokenLogprob> logprob;
   std::vector<TokenLogprob> top;  // best first
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 
-// The end of one choice. `text_bytes_to_drop` trailing bytes of the choice's output belong to a
-// matched stop string and are not to be shown.
+// The end of one choice. Tokens that lie wholly inside a matched stop string are never sent (unless
+// StopParams::include_stop_in_output); Usage counts them.
 struct ChoiceEnd {
   int32_t choice = 0;
   FinishReason reason = FinishReason::kStop;
-  int32_t text_bytes_to_drop = 0;
   std::optional<std::string> matched_stop;
   std::optional<TokenId> stop_token;  // an end token that ended it; not among the TokenEvents
 };
@@ -50,7 +54,7 @@ struct Usage {
   int32_t completion_tokens = 0;  // over all choices
 };
 
-// What a consumer gets from one Read, in order.
+// What the engine sends and a consumer reads, in order.
 struct StreamBatch {
   std::vector<TokenEvent> tokens;
   std::vector<ChoiceEnd> ends;
@@ -61,11 +65,12 @@ struct StreamBatch {
 
 // The way from the engine to one consumer: tokens of all choices of one request.
 //
-// The engine thread writes (Push...), never blocks, and is the only writer; one consumer reads, on
-// any thread, and may cancel. The stream holds back tokens whose bytes may yet become part of a
-// stop string, so that what a consumer has read is never taken back; bytes are turned into text by
-// the consumer (Detokenizer). A consumer that stops reading costs memory bounded by
-// max_tokens. Dropping the last reference on the consumer's side cancels.
+// The engine thread writes, never blocks, and is the only writer; one consumer reads, on any
+// thread, and may cancel. What was read is never taken back: the engine holds tokens back as long
+// as their bytes may become part of a stop string. Bytes are turned into text by the consumer
+// (Detokenizer; `AppendBytes` for a token with `shown_bytes`). A consumer that stops reading costs
+// memory bounded by max_tokens. Dropping the last reference on the consumer's side cancels: Submit
+// returns ConsumerHandle(stream), the engine keeps `stream`.
 class TokenStream {
  public:
   using Clock = std::chrono::steady_clock;
@@ -73,33 +78,44 @@ class TokenStream {
   TokenStream() = default;
 
   // --- consumer ---
-  // Everything there is now; possibly nothing. Never blocks.
+  // Everything there is now; possibly nothing. Never blocks. After `finished` was read, each
+  // further call returns an empty finished batch with the same status and usage.
   StreamBatch Read();
   // Waits until there is something to read or `deadline`; false on deadline.
   bool WaitUntil(Clock::time_point deadline);
-  // `wakeup` is called (from the engine thread, it must only post elsewhere) each time the stream
-  // turns from nothing to read to something to read; at once if there is something already.
+  // `wakeup` is called each time the stream turns from nothing to read to something to read; at
+  // once if there is something already. It runs on the engine thread with the stream locked: it
+  // must only post elsewhere and must not call the stream. After SetWakeup(nullptr) has returned
+  // the former one is not running and is never called again.
   void SetWakeup(std::function<void()> wakeup);
   // The engine ends all choices at its next step. Idempotent.
   void Cancel();
 
   // --- engine ---
-  void PushToken(TokenEvent event);
-  void PushEnd(ChoiceEnd end);
-  void SetUsage(const Usage& usage);
-  // Nothing may be pushed afterwards.
+  // Appends the batch's tokens and ends, replaces the usage. After a batch with `finished` further
+  // ones are ignored.
+  void Push(StreamBatch batch);
+  // Push of a batch that only ends the stream; the usage stays.
   void Finish(absl::Status status);
+  // `on_cancel` is called once, on the thread of the first Cancel; set before the stream is handed
+  // out.
+  void SetOnCancel(std::function<void()> on_cancel) { on_cancel_ = std::move(on_cancel); }
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
  private:
-  void NotifyLocked() REFRAIN_REQUIRES(mutex_);
+  bool ReadableLocked() const REFRAIN_REQUIRES(mutex_);
 
   std::atomic<bool> cancelled_{false};
+  std::function<void()> on_cancel_;
   mutable Mutex mutex_;
   ConditionVariable readable_;
   StreamBatch pending_ REFRAIN_GUARDED_BY(mutex_);
+  bool end_was_read_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::function<void()> wakeup_ REFRAIN_GUARDED_BY(mutex_);
 };
+
+// A reference for the consumer; when its last copy goes, the stream is cancelled.
+std::shared_ptr<TokenStream> ConsumerHandle(std::shared_ptr<TokenStream> stream);
 
 }  // namespace refrain::engine
 
