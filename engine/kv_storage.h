@@ -3,46 +3,44 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/model/model_config.h"
 #include "kernels/attention_args.h"
 #include "kernels/device.h"
+#include "kvcache/kv_layout.h"
 
 namespace refrain::engine {
 
-// The bytes behind the chunk ids: one device allocation laid out as kvcache::KvLayout says, and the
-// position of every cached token. Pages are touched when a chunk is first written. Knows nothing of
-// who uses which chunk. Engine thread only.
+// The layout of a model's chunks.
+absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config, kernels::DType dtype,
+                                              int32_t chunk_tokens);
+
+// The bytes behind the chunk ids: one device allocation laid out as a KvLayout says. Pages are
+// touched when a chunk is first written. Knows nothing of who uses which chunk. Engine thread only;
+// the device outlives it.
 class KvStorage {
  public:
   // RESOURCE_EXHAUSTED names the size.
   static absl::StatusOr<std::unique_ptr<KvStorage>> Create(kernels::Device& device,
-                                                           const ModelConfig& config,
-                                                           kernels::DType dtype, int chunk_tokens,
+                                                           const kvcache::KvLayout& layout,
                                                            int32_t num_chunks);
 
-  const kernels::KvPoolView& view() const { return view_; }
-  int32_t num_chunks() const { return num_chunks_; }
-  int32_t* positions() { return positions_.data(); }  // [num_chunks, chunk_tokens]
+  // `positions` [num_chunks, chunk_tokens] outlives the view.
+  kernels::KvPoolView View(const int32_t* positions) const;
 
-  // Copies all layers of a chunk, and its positions.
-  absl::Status CopyChunk(int32_t from, int32_t to);
+  // Copies all layers of a chunk.
+  absl::Status CopyChunk(kvcache::ChunkId from, kvcache::ChunkId to);
 
  private:
-  KvStorage(kernels::Device& device, int32_t num_chunks)
-      : device_(device), num_chunks_(num_chunks) {}
+  KvStorage(kernels::Device& device, const kvcache::KvLayout& layout, kernels::DeviceBuffer buffer)
+      : device_(device), layout_(layout), buffer_(std::move(buffer)) {}
 
   kernels::Device& device_;
-  int32_t num_chunks_;
+  kvcache::KvLayout layout_;
   kernels::DeviceBuffer buffer_;
-  std::vector<int32_t> positions_;
-  kernels::KvPoolView view_;
 };
-
-// Bytes of one chunk of such a store.
-size_t ChunkBytes(const ModelConfig& config, kernels::DType dtype, int chunk_tokens);
 
 }  // namespace refrain::engine
 

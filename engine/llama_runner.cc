@@ -11,9 +11,8 @@ namespace refrain::engine {
 
 absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(kernels::Backend& backend,
                                                                  LlamaModel& model,
-                                                                 const kernels::KvPoolView& kv,
-                                                                 int32_t* pool_positions) {
-  std::unique_ptr<LlamaRunner> runner(new LlamaRunner(backend, model, kv, pool_positions));
+                                                                 const kernels::KvPoolView& kv) {
+  std::unique_ptr<LlamaRunner> runner(new LlamaRunner(backend, model, kv));
   absl::StatusOr<kernels::DeviceBuffer> logits =
       backend.device().Allocate(kLogitsRows * model.config().vocab_size * sizeof(float), false);
   if (!logits.ok()) return logits.status();
@@ -23,11 +22,6 @@ absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(kernels::Backen
 
 StepHandle LlamaRunner::Launch(const StepBatch& batch) {
   assert(!result_.has_value());
-  for (size_t i = 0; i < batch.tokens.size(); ++i) {
-    const kernels::KvSlotRef& to = batch.destinations[i];
-    pool_positions_[static_cast<int64_t>(to.chunk) * kv_.chunk_tokens + to.offset] =
-        batch.positions[i];
-  }
   model_.Forward(batch, batch.tokens, kv_);
 
   StepResult result;

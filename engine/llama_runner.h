@@ -21,17 +21,15 @@ class LlamaRunner : public ModelRunner {
   // Fails when the logits buffer cannot be had.
   static absl::StatusOr<std::unique_ptr<LlamaRunner>> Create(kernels::Backend& backend,
                                                              LlamaModel& model,
-                                                             const kernels::KvPoolView& kv,
-                                                             int32_t* pool_positions);
+                                                             const kernels::KvPoolView& kv);
 
   int max_in_flight() const override { return 1; }
   StepHandle Launch(const StepBatch& batch) override;
   absl::StatusOr<StepResult> Collect(StepHandle handle) override;
 
  private:
-  LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv,
-              int32_t* pool_positions)
-      : backend_(backend), model_(model), kv_(kv), pool_positions_(pool_positions) {}
+  LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv)
+      : backend_(backend), model_(model), kv_(kv) {}
 
   SampledToken Choose(const LogitsRow& wanted, std::span<float> logits) const;
 
@@ -41,7 +39,6 @@ class LlamaRunner : public ModelRunner {
   kernels::Backend& backend_;
   LlamaModel& model_;
   kernels::KvPoolView kv_;
-  int32_t* pool_positions_;       // [num_chunks, chunk_tokens]
   kernels::DeviceBuffer logits_;  // [kLogitsRows, vocab_size]
   uint64_t launched_ = 0;
   std::optional<absl::StatusOr<StepResult>> result_;  // of the step launched last

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "engine/backend_factory.h"
@@ -36,10 +37,13 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Load(const std::stri
   if (!kv_dtype.ok()) return kv_dtype.status();
   constexpr int kChunkTokens = 64;
   const int32_t chunks = harness->model_->max_context_tokens() / kChunkTokens + 1;
-  auto storage = engine::KvStorage::Create(harness->backend_->device(), config, *kv_dtype,
-                                           kChunkTokens, chunks);
+  auto layout = engine::KvLayoutFor(config, *kv_dtype, kChunkTokens);
+  if (!layout.ok()) return layout.status();
+  auto storage = engine::KvStorage::Create(harness->backend_->device(), *layout, chunks);
   if (!storage.ok()) return storage.status();
   harness->storage_ = *std::move(storage);
+  harness->positions_.resize(chunks * kChunkTokens);
+  std::iota(harness->positions_.begin(), harness->positions_.end(), 0);
   harness->logits_.resize(static_cast<size_t>(options.step_tokens) * config.vocab_size);
   return harness;
 }
@@ -61,7 +65,7 @@ void ModelHarness::Append(std::span<const int32_t> ids, int32_t first_wanted,
 
 void ModelHarness::Step(std::span<const int32_t> ids, int32_t first_wanted,
                         const OnLogits& on_logits) {
-  const kernels::KvPoolView& kv = storage_->view();
+  const kernels::KvPoolView kv = storage_->View(positions_.data());
   const auto rows = static_cast<int32_t>(ids.size());
   StepBatch batch;
   auto plan = std::make_shared<engine::AttentionPlanArrays>();
@@ -77,7 +81,6 @@ void ModelHarness::Step(std::span<const int32_t> ids, int32_t first_wanted,
     batch.tokens.push_back(ids[i]);
     batch.positions.push_back(index);
     batch.destinations.push_back({index / kv.chunk_tokens, index % kv.chunk_tokens});
-    storage_->positions()[index] = index;
     if (index >= first_wanted) wanted.push_back(i);
   }
   model_->Forward(batch, batch.tokens, kv);

@@ -54,6 +54,7 @@ class ModelHarness {
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<engine::LlamaModel> model_;
   std::unique_ptr<engine::KvStorage> storage_;
+  std::vector<int32_t> positions_;  // of every token of the pool
   int32_t length_ = 0;
   std::vector<float> logits_;
 };

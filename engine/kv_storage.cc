@@ -1,0 +1,75 @@
+#include "engine/kv_storage.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+namespace {
+
+kernels::DType DTypeOf(kvcache::KvElement element) {
+  switch (element) {
+    case kvcache::KvElement::kF32:
+      return kernels::DType::kF32;
+    case kvcache::KvElement::kF16:
+      return kernels::DType::kF16;
+    case kvcache::KvElement::kBF16:
+      return kernels::DType::kBF16;
+  }
+  return kernels::DType::kF32;
+}
+
+}  // namespace
+
+absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config, kernels::DType dtype,
+                                              int32_t chunk_tokens) {
+  kvcache::KvDimensions dimensions{.num_layers = config.num_layers,
+                                   .num_kv_heads = config.num_kv_heads,
+                                   .head_dim = config.head_dim,
+                                   .chunk_tokens = chunk_tokens};
+  switch (dtype) {
+    case kernels::DType::kF32:
+      dimensions.element = kvcache::KvElement::kF32;
+      break;
+    case kernels::DType::kF16:
+      dimensions.element = kvcache::KvElement::kF16;
+      break;
+    case kernels::DType::kBF16:
+      dimensions.element = kvcache::KvElement::kBF16;
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("KV cannot be kept as ",
+                                                     std::string(kernels::Traits(dtype).name),
+                                                     "; valid: f32, f16, bf16"));
+  }
+  return kvcache::KvLayout::Create(dimensions);
+}
+
+absl::StatusOr<std::unique_ptr<KvStorage>> KvStorage::Create(kernels::Device& device,
+                                                             const kvcache::KvLayout& layout,
+                                                             int32_t num_chunks) {
+  absl::StatusOr<kernels::DeviceBuffer> buffer =
+      device.Allocate(layout.chunk_bytes() * static_cast<size_t>(num_chunks), false);
+  if (!buffer.ok()) return buffer.status();
+  return std::unique_ptr<KvStorage>(new KvStorage(device, layout, *std::move(buffer)));
+}
+
+kernels::KvPoolView KvStorage::View(const int32_t* positions) const {
+  const kvcache::KvDimensions& dimensions = layout_.dimensions();
+  return {.base = buffer_.data(),
+          .chunk_bytes = layout_.chunk_bytes(),
+          .layer_bytes = layout_.layer_bytes(),
+          .head_bytes = layout_.head_bytes(),
+          .v_offset_bytes = layout_.v_offset_bytes(),
+          .dtype = DTypeOf(dimensions.element),
+          .chunk_tokens = dimensions.chunk_tokens,
+          .num_kv_heads = dimensions.num_kv_heads,
+          .head_dim = dimensions.head_dim,
+          .positions = positions};
+}
+
+absl::Status KvStorage::CopyChunk(kvcache::ChunkId from, kvcache::ChunkId to) {
+  return device_.Copy(buffer_.data() + ToIndex(to) * layout_.chunk_bytes(),
+                      buffer_.data() + ToIndex(from) * layout_.chunk_bytes(),
+                      layout_.chunk_bytes());
+}
+
+}  // namespace refrain::engine
