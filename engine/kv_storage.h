@@ -10,6 +10,7 @@
 #include "kernels/attention_args.h"
 #include "kernels/device.h"
 #include "kvcache/kv_layout.h"
+#include "kvcache/types.h"
 
 namespace refrain::engine {
 
