@@ -1,0 +1,30 @@
+#include "kernels/reference/half_float.h"
+
+#include <bit>
+#include <cmath>
+
+namespace refrain::kernels {
+
+uint16_t F32ToF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
+  if (std::isnan(value)) return sign | 0x7e00 | static_cast<uint16_t>((bits >> 13) & 0x1ff);
+  const double magnitude = std::fabs(static_cast<double>(value));
+  if (magnitude >= 65520.0) return sign | 0x7c00;  // half way between 65504 and the next step
+  if (magnitude < 0x1p-14) {
+    // Subnormals are multiples of 2^-24; rounding up to 1024 of them gives the smallest normal.
+    return sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24));
+  }
+  int exponent;
+  const double fraction = std::frexp(magnitude, &exponent);  // magnitude = fraction * 2^exponent
+  const auto steps = static_cast<uint32_t>(std::nearbyint(fraction * 2048.0));  // [1024, 2048]
+  return sign | static_cast<uint16_t>((static_cast<uint32_t>(exponent + 13) << 10) + steps);
+}
+
+uint16_t F32ToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace refrain::kernels

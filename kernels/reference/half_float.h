@@ -1,0 +1,16 @@
+#ifndef REFRAIN_KERNELS_REFERENCE_HALF_FLOAT_H_
+#define REFRAIN_KERNELS_REFERENCE_HALF_FLOAT_H_
+
+#include <cstdint>
+
+namespace refrain::kernels {
+
+// Rounding to 16-bit floats, to nearest even, as the vector instructions do it: the inverse of
+// F16ToF32 and Bf16ToF32 (dequantize.h). Overflow gives infinity, NaN stays a (quiet) NaN. Not
+// tuned. Pure functions.
+uint16_t F32ToF16(float value);
+uint16_t F32ToBf16(float value);
+
+}  // namespace refrain::kernels
+
+#endif  // REFRAIN_KERNELS_REFERENCE_HALF_FLOAT_H_
