@@ -40,6 +40,19 @@ struct RopeConfig {
   double attention_factor = 1.0;
 };
 
+// Far above every model there is. Small enough that no product of two fields of a valid
+// ModelConfig overflows int64_t, and heads * head_dim fits an int.
+struct ModelLimits {
+  static constexpr int kMaxLayers = 1024;
+  static constexpr int kMaxHeads = 4096;
+  static constexpr int kMaxHiddenSize = 1 << 18;
+  static constexpr int kMaxFfnSize = 1 << 20;
+  static constexpr int kMaxVocabSize = 1 << 22;
+  static constexpr int kMaxContextTokens = 1 << 24;
+  static constexpr int kMinHeadDim = 8;
+  static constexpr int kMaxHeadDim = 256;
+};
+
 // The shape of a decoder of the Llama family: RMSNorm, RoPE, grouped-query attention, SwiGLU, no
 // biases. A plain value, filled by the GGUF and Hugging Face readers and named in every shape
 // comment of the engine. It says nothing of how the weights are stored.
@@ -63,8 +76,7 @@ struct ModelConfig {
   int q_size() const { return num_heads * head_dim; }
   int kv_size() const { return num_kv_heads * head_dim; }
 
-  // InvalidArgument names the field, its value and the limit. After OK no product of two fields
-  // overflows int64_t, and q_size() and kv_size() fit an int.
+  // InvalidArgument names the field, its value and the limit.
   absl::Status Validate() const;
 };
 

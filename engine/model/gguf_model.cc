@@ -1,0 +1,290 @@
+#include "engine/model/gguf_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/gguf_metadata.h"
+#include "engine/model/mapped_file.h"
+#include "engine/model/quoted_name.h"
+
+namespace refrain::engine {
+namespace {
+
+using Limits = ModelLimits;
+
+constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+
+int SmallInt(std::optional<int64_t> value, int absent) {
+  return value ? static_cast<int>(*value) : absent;
+}
+
+// YaRN's correction of the softmax temperature, as the format's readers apply it: the file's own
+// factor times 0.1 ln(factor) + 1.
+void ReadYarn(GgufMetadata& metadata, const std::string& prefix, RopeConfig& rope) {
+  rope.beta_fast = metadata.Real(prefix + "yarn_beta_fast").value_or(rope.beta_fast);
+  rope.beta_slow = metadata.Real(prefix + "yarn_beta_slow").value_or(rope.beta_slow);
+  const double attention = metadata.Real(prefix + "yarn_attn_factor")
+                               .value_or(metadata.Real(prefix + "attn_factor").value_or(1.0));
+  rope.attention_factor = attention * (0.1 * std::log(std::max(rope.factor, 1.0)) + 1.0);
+  if (metadata.Real(prefix + "yarn_ext_factor").value_or(1.0) != 1.0 ||
+      metadata.Real(prefix + "yarn_log_multiplier").value_or(0.0) != 0.0) {
+    metadata.Fail(absl::UnimplementedError(
+        "GGUF: YaRN with an extrapolation factor or a log multiplier is not supported"));
+  }
+}
+
+void ReadRope(GgufMetadata& metadata, const std::string& arch, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  rope.source_pairs = RopePairs::kAdjacent;
+  rope.theta = metadata.Real(arch + ".rope.freq_base").value_or(rope.theta);
+  rope.dim = SmallInt(metadata.Integer(arch + ".rope.dimension_count", 2, Limits::kMaxHeadDim),
+                      config.head_dim);
+  if (rope.dim != config.head_dim) {
+    metadata.Fail(absl::UnimplementedError(
+        absl::StrCat("GGUF: rotating ", rope.dim, " of ", config.head_dim,
+                     " elements of a head is not supported for this architecture")));
+  }
+  const std::string prefix = arch + ".rope.scaling.";
+  const std::string type(metadata.String(prefix + "type").value_or("none"));
+  if (type == "none") {
+    // Files from before the key `type` state a linear factor alone.
+    rope.factor = metadata.Real(arch + ".rope.scale_linear").value_or(1.0);
+    if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
+    return;
+  }
+  rope.factor = metadata.RequiredReal(prefix + "factor");
+  rope.original_context_tokens =
+      SmallInt(metadata.Integer(prefix + "original_context_length", 1, Limits::kMaxContextTokens),
+               config.max_context_tokens);
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    ReadYarn(metadata, prefix, rope);
+  } else {
+    metadata.Fail(absl::UnimplementedError(absl::StrCat(
+        "GGUF: rope scaling ", QuotedName(type), " is not supported; none, linear and yarn are")));
+  }
+}
+
+const SourceTensor* FindTensorOrNull(const GgufFile& file, std::string_view name) {
+  for (const SourceTensor& tensor : file.tensors()) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+// The embedding's rows; the vocabulary, where the file has one, must agree.
+void ReadVocabSize(const GgufFile& file, GgufMetadata& metadata, ModelConfig& config) {
+  const SourceTensor* embedding =
+      FindTensorOrNull(file, TensorName(TensorNaming::kGguf, TensorRole::kTokenEmbedding, 0));
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    metadata.Fail(absl::InvalidArgumentError("GGUF: there is no matrix token_embd.weight"));
+    return;
+  }
+  const int64_t rows = embedding->shape[0];
+  if (rows > Limits::kMaxVocabSize) {
+    metadata.Fail(absl::InvalidArgumentError(absl::StrCat(
+        "GGUF: token_embd.weight has ", rows, " rows, at most ", Limits::kMaxVocabSize)));
+    return;
+  }
+  const GgufValue* tokens = file.FindOrNull(kTokensKey);
+  const auto expected = tokens != nullptr ? static_cast<int64_t>(tokens->count) : rows;
+  if (expected != rows) {
+    metadata.Fail(absl::InvalidArgumentError(
+        absl::StrCat("GGUF: token_embd.weight has ", rows, " rows for ", expected, " tokens")));
+    return;
+  }
+  config.vocab_size = static_cast<int>(rows);
+}
+
+// Options that change results and that this build does not run.
+void RefuseVariants(GgufMetadata& metadata, const std::string& arch) {
+  for (const std::string_view key : {".expert_count", ".attention.key_length_mla",
+                                     ".nextn_predict_layers", ".attention.clamp_kqv"}) {
+    const std::string name = absl::StrCat(arch, std::string(key));
+    if (metadata.Real(name).value_or(0.0) != 0.0) {
+      metadata.Fail(
+          absl::UnimplementedError(absl::StrCat("GGUF: key ", name, " is not supported")));
+    }
+  }
+}
+
+std::optional<kvcache::TokenId> SpecialId(GgufMetadata& metadata, std::string_view name) {
+  const std::string key = absl::StrCat("tokenizer.ggml.", std::string(name), "_token_id");
+  // All bits set, read as -1 or 2^32 - 1, is how files say "none".
+  const std::optional<int64_t> id = metadata.Integer(key, -1, UINT32_MAX);
+  if (!id || *id == -1 || *id == UINT32_MAX) return std::nullopt;
+  if (*id >= Limits::kMaxVocabSize) {
+    metadata.Fail(absl::InvalidArgumentError(
+        absl::StrCat("GGUF key ", key, " is ", *id, ", beyond every vocabulary")));
+    return std::nullopt;
+  }
+  return static_cast<kvcache::TokenId>(*id);
+}
+
+std::vector<TokenType> TokenTypes(GgufMetadata& metadata) {
+  std::vector<TokenType> types;
+  const auto numbers = metadata.Integers("tokenizer.ggml.token_type", Limits::kMaxVocabSize);
+  if (!numbers) return types;
+  types.reserve(numbers->size());
+  for (const int64_t number : *numbers) {
+    if (number < 0 || number > static_cast<int64_t>(TokenType::kByte)) {
+      metadata.Fail(absl::InvalidArgumentError(
+          absl::StrCat("GGUF: token ", types.size(), " has the unknown type ", number)));
+      return {};
+    }
+    types.push_back(number == 0 ? TokenType::kNormal : static_cast<TokenType>(number));
+  }
+  return types;
+}
+
+class GgufWeightSource final : public WeightSource {
+ public:
+  GgufWeightSource(std::unique_ptr<MappedFile> mapping, GgufFile file, ModelConfig config,
+                   TensorTable table)
+      : mapping_(std::move(mapping)),
+        file_(std::move(file)),
+        config_(std::move(config)),
+        table_(std::move(table)) {
+    GgufMetadata metadata(file_);
+    description_ =
+        absl::StrCat("GGUF v", file_.version(), " ",
+                     QuotedName(metadata.String("general.name").value_or("unnamed")),
+                     ", architecture ", config_.architecture, ", tensors: ", table_.DescribeTypes(),
+                     "; ", mapping_->bytes().size() >> 20, " MiB");
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  const std::string& description() const override { return description_; }
+  absl::StatusOr<WeightView> Get(TensorRole role, int layer) const override {
+    return table_.Get(role, layer);
+  }
+  bool Has(TensorRole role, int layer) const override { return table_.Has(role, layer); }
+  absl::StatusOr<TokenizerSource> ReadTokenizer() const override {
+    absl::StatusOr<TokenizerSpec> spec = ReadGgufTokenizer(file_);
+    if (!spec.ok()) return spec.status();
+    return TokenizerSource{*std::move(spec), ""};
+  }
+  void ReleasePages() const override { mapping_->ReleasePages(); }
+
+ private:
+  std::unique_ptr<MappedFile> mapping_;
+  GgufFile file_;
+  ModelConfig config_;
+  TensorTable table_;
+  std::string description_;
+};
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
+  GgufMetadata metadata(file);
+  ModelConfig config;
+  const std::string arch(metadata.String("general.architecture").value_or(""));
+  if (arch != "llama") {
+    if (!metadata.status().ok()) return metadata.status();
+    return absl::UnimplementedError(
+        absl::StrCat("GGUF: architecture ", QuotedName(arch), " is not supported; llama is"));
+  }
+  config.architecture = arch;
+  config.num_layers =
+      static_cast<int>(metadata.RequiredInteger(arch + ".block_count", 1, Limits::kMaxLayers));
+  config.hidden_size = static_cast<int>(
+      metadata.RequiredInteger(arch + ".embedding_length", 1, Limits::kMaxHiddenSize));
+  config.num_heads = static_cast<int>(
+      metadata.RequiredInteger(arch + ".attention.head_count", 1, Limits::kMaxHeads));
+  config.num_kv_heads = SmallInt(
+      metadata.Integer(arch + ".attention.head_count_kv", 1, Limits::kMaxHeads), config.num_heads);
+  config.head_dim =
+      SmallInt(metadata.Integer(arch + ".attention.key_length", 1, Limits::kMaxHeadDim),
+               config.num_heads > 0 ? config.hidden_size / config.num_heads : 0);
+  const int value_dim = SmallInt(
+      metadata.Integer(arch + ".attention.value_length", 1, Limits::kMaxHeadDim), config.head_dim);
+  if (value_dim != config.head_dim) {
+    metadata.Fail(absl::UnimplementedError(absl::StrCat("GGUF: heads with keys of ",
+                                                        config.head_dim, " and values of ",
+                                                        value_dim, " elements are not supported")));
+  }
+  config.ffn_size = static_cast<int>(
+      metadata.RequiredInteger(arch + ".feed_forward_length", 1, Limits::kMaxFfnSize));
+  config.max_context_tokens = static_cast<int>(
+      metadata.RequiredInteger(arch + ".context_length", 1, Limits::kMaxContextTokens));
+  config.rms_eps = metadata.RequiredReal(arch + ".attention.layer_norm_rms_epsilon");
+  config.sliding_window_tokens = SmallInt(
+      metadata.Integer(arch + ".attention.sliding_window", 0, Limits::kMaxContextTokens), 0);
+  config.tied_embeddings =
+      FindTensorOrNull(file, TensorName(TensorNaming::kGguf, TensorRole::kOutput, 0)) == nullptr;
+  ReadRope(metadata, arch, config);
+  ReadVocabSize(file, metadata, config);
+  RefuseVariants(metadata, arch);
+  if (!metadata.status().ok()) return metadata.status();
+  if (absl::Status status = config.Validate(); !status.ok()) return status;
+  return config;
+}
+
+absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
+  GgufMetadata metadata(file);
+  TokenizerSpec spec;
+  const std::string model(metadata.String("tokenizer.ggml.model").value_or(""));
+  if (!metadata.status().ok()) return metadata.status();
+  if (model.empty() || model == "none" || model == "no_vocab") {
+    return absl::NotFoundError("the GGUF file has no vocabulary");
+  }
+  if (model == "gpt2") {
+    spec.kind = TokenizerKind::kBytePairEncoding;
+  } else if (model == "llama") {
+    spec.kind = TokenizerKind::kSentencePiece;
+  } else {
+    return absl::UnimplementedError(absl::StrCat("GGUF: tokenizer.ggml.model ", QuotedName(model),
+                                                 " is not supported; gpt2 and llama are"));
+  }
+  spec.pre_tokenizer = std::string(metadata.String("tokenizer.ggml.pre").value_or(""));
+  std::optional<std::vector<std::string>> tokens =
+      metadata.Strings(kTokensKey, Limits::kMaxVocabSize);
+  if (tokens) {
+    spec.tokens = *std::move(tokens);
+  } else {
+    metadata.Fail(absl::InvalidArgumentError("GGUF key tokenizer.ggml.tokens is missing"));
+  }
+  spec.token_types = TokenTypes(metadata);
+  if (auto scores = metadata.Floats("tokenizer.ggml.scores", Limits::kMaxVocabSize)) {
+    spec.scores = *std::move(scores);
+  }
+  if (auto merges = metadata.Strings("tokenizer.ggml.merges", 4 * Limits::kMaxVocabSize)) {
+    spec.merges = *std::move(merges);
+  }
+  spec.bos = SpecialId(metadata, "bos");
+  spec.eos = SpecialId(metadata, "eos");
+  spec.unk = SpecialId(metadata, "unknown");
+  spec.pad = SpecialId(metadata, "padding");
+  spec.eot = SpecialId(metadata, "eot");
+  spec.eom = SpecialId(metadata, "eom");
+  spec.add_bos = metadata.Boolean("tokenizer.ggml.add_bos_token");
+  spec.add_eos = metadata.Boolean("tokenizer.ggml.add_eos_token");
+  spec.add_space_prefix = metadata.Boolean("tokenizer.ggml.add_space_prefix");
+  spec.chat_template = std::string(metadata.String("tokenizer.chat_template").value_or(""));
+  if (!metadata.status().ok()) return metadata.status();
+  return spec;
+}
+
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<MappedFile>> mapping = MappedFile::Open(path);
+  if (!mapping.ok()) return mapping.status();
+  const auto with_path = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(QuotedName(path), ": ", status.message()));
+  };
+  absl::StatusOr<GgufFile> file = GgufFile::Parse((*mapping)->bytes());
+  if (!file.ok()) return with_path(file.status());
+  absl::StatusOr<ModelConfig> config = ReadGgufConfig(*file);
+  if (!config.ok()) return with_path(config.status());
+  absl::StatusOr<TensorTable> table =
+      TensorTable::Bind(*config, TensorNaming::kGguf, file->tensors());
+  if (!table.ok()) return with_path(table.status());
+  return std::make_unique<GgufWeightSource>(*std::move(mapping), *std::move(file),
+                                            *std::move(config), *std::move(table));
+}
+
+}  // namespace refrain::engine

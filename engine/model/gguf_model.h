@@ -1,0 +1,30 @@
+#ifndef REFRAIN_ENGINE_MODEL_GGUF_MODEL_H_
+#define REFRAIN_ENGINE_MODEL_GGUF_MODEL_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/model/gguf_file.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_table.h"
+#include "engine/model/weight_source.h"
+
+namespace refrain::engine {
+
+// What GGUF's metadata keys mean for a model of the Llama family. Pure functions over a parsed
+// file, any thread; errors name the key.
+
+// A validated configuration. Unimplemented for another architecture, mixture of experts, or a
+// RoPE form that is not run.
+absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file);
+
+// NotFound when the file carries no vocabulary.
+absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file);
+
+// The file at `path`, checked in full.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_MODEL_GGUF_MODEL_H_

@@ -1,0 +1,15 @@
+#ifndef REFRAIN_ENGINE_MODEL_QUOTED_NAME_H_
+#define REFRAIN_ENGINE_MODEL_QUOTED_NAME_H_
+
+#include <string>
+#include <string_view>
+
+namespace refrain::engine {
+
+// A name out of an untrusted file, fit for an error message or a log: in double quotes, bytes that
+// are not printable ASCII escaped, cut after 96 bytes.
+std::string QuotedName(std::string_view name);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_MODEL_QUOTED_NAME_H_
