@@ -1,0 +1,202 @@
+"""Starts refraind, waits until it is ready, streams one answer to the terminal (for tools/run).
+
+Stays in the foreground until Ctrl-C or SIGTERM, which the daemon gets as SIGTERM; with --once it
+stops after the answer. Standard library only.
+"""
+
+import argparse
+import ctypes
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+QUESTION = "What is the capital of France?"
+READY_TIMEOUT_S = 120
+ANSWER_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 15
+
+
+class SessionError(Exception):
+    """What the user is told, in one sentence."""
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"'{text}' is not HOST:PORT with a port of 1 to 65535")
+    return host, int(port)
+
+
+def check_port_is_free(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise SessionError(
+                f"{host}:{port} cannot be listened on ({error.strerror}): stop the program that has "
+                f"it, or choose another with --listen {host}:{port + 1}") from error
+
+
+def log_path(port: int) -> pathlib.Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = pathlib.Path(cache) / "refrain" / "log"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"refraind-{port}.log"
+
+
+def stop_with_parent() -> None:
+    """In the child: SIGTERM when this program is gone, however it went."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+def start_daemon(refraind: str, model: str, listen: str, log: pathlib.Path) -> subprocess.Popen:
+    # A session of its own: Ctrl-C reaches this program alone, which then asks the daemon to stop.
+    with log.open("wb") as output:
+        return subprocess.Popen([refraind, "--model", model, "--listen", listen],
+                                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                start_new_session=True, preexec_fn=stop_with_parent)
+
+
+def describe_exit(daemon: subprocess.Popen, log: pathlib.Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-10:]
+    return "\n".join([f"the daemon ended with status {daemon.returncode}; its log {log} ends with:",
+                      *lines])
+
+
+def wait_until_ready(daemon: subprocess.Popen, host: str, port: int, log: pathlib.Path) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if daemon.poll() is not None:
+            raise SessionError(describe_exit(daemon, log))
+        try:
+            connection = http.client.HTTPConnection(host, port, timeout=5)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.02)
+    raise SessionError(f"the daemon was not ready after {READY_TIMEOUT_S} s; see {log}")
+
+
+def served_model(host: str, port: int) -> str:
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
+    connection.request("GET", "/v1/models")
+    response = connection.getresponse()
+    body = response.read()
+    if response.status != 200:
+        raise SessionError(f"/v1/models answered {response.status}: {body.decode(errors='replace')}")
+    return json.loads(body)["data"][0]["id"]
+
+
+def stream_answer(host: str, port: int, model: str) -> str:
+    """Asks QUESTION and prints the answer as it comes; returns all of it."""
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
+    body = json.dumps({"model": model, "stream": True, "temperature": 0, "max_tokens": 64,
+                       "messages": [{"role": "user", "content": QUESTION}]})
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise SessionError(f"/v1/chat/completions answered {response.status}: "
+                           f"{response.read().decode(errors='replace')}")
+    answer = ""
+    for line in response:
+        if not line.startswith(b"data:"):
+            continue
+        data = line[len(b"data:"):].strip()
+        if data == b"[DONE]":
+            break
+        event = json.loads(data)
+        if "error" in event:
+            raise SessionError(f"the stream ended with an error: {event['error']}")
+        for choice in event["choices"]:
+            piece = choice["delta"].get("content") or ""
+            answer += piece
+            print(piece, end="", flush=True)
+    print()
+    if not answer.strip():
+        raise SessionError("the answer is empty")
+    return answer
+
+
+def curl_line(listen: str, model: str) -> str:
+    body = json.dumps({"model": model, "stream": True,
+                       "messages": [{"role": "user", "content": "Tell me a joke."}]})
+    return (f"curl -N http://{listen}/v1/chat/completions -H 'Content-Type: application/json' "
+            f"-d '{body}'")
+
+
+def stop_daemon(daemon: subprocess.Popen) -> None:
+    if daemon.poll() is None:
+        daemon.terminate()
+        try:
+            daemon.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+
+
+def converse(daemon: subprocess.Popen, arguments: argparse.Namespace, log: pathlib.Path) -> None:
+    host, port = arguments.listen
+    listen = f"{host}:{port}"
+    started = time.monotonic()
+    wait_until_ready(daemon, host, port, log)
+    model = served_model(host, port)
+    print(f"ready after {time.monotonic() - started:.2f} s: {model} on http://{listen}\n")
+    print(f"> {QUESTION}")
+    stream_answer(host, port, model)
+    if arguments.once:
+        return
+    print(f"\nTry it:\n  {curl_line(listen, model)}\n\nLog: {log}. Ctrl-C stops the daemon.",
+          flush=True)
+    if daemon.wait() != 0:
+        raise SessionError(describe_exit(daemon, log))
+
+
+def interrupt(_signal, _frame) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools/run")
+    parser.add_argument("--refraind")
+    parser.add_argument("--model")
+    parser.add_argument("--listen", type=parse_listen, default=("127.0.0.1", 8000))
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--check-port", action="store_true", help="only check that it is free")
+    arguments = parser.parse_args()
+    host, port = arguments.listen
+    daemon = None
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        check_port_is_free(host, port)
+        if arguments.check_port:
+            return 0
+        log = log_path(port)
+        daemon = start_daemon(arguments.refraind, arguments.model, f"{host}:{port}", log)
+        converse(daemon, arguments, log)
+    except KeyboardInterrupt:
+        print("\nstopping", file=sys.stderr)
+        if arguments.once:
+            return 130
+    except (SessionError, OSError, http.client.HTTPException, ValueError, LookupError) as error:
+        print(f"tools/run: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if daemon is not None:
+            stop_daemon(daemon)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""The body of tools/test: runs Bazel's tests, then pytest's, and counts the cases of both."""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import disk_cache
+import summary as summaries
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+DISK_CACHE = CACHE / "refrain-bazel"
+DAEMON = "//server:refraind"
+TOOL_TESTS = "tests/tools"
+END_TO_END_TESTS = "tests/integration/python"
+
+OPTIMISED = ["--config=opt"]
+# Each with the steps of a random run; the tests' own default is 10^4.
+LONG_RUN = ["--test_env=REFRAIN_RANDOM_STEPS=1000000"]
+SANITIZERS = {
+    "ASan+UBSan": ["--config=asan", "--config=ubsan", *LONG_RUN],
+    "TSan": ["--config=tsan", *LONG_RUN],
+}
+NO_TESTS_COLLECTED = 5
+
+
+def say(text: str) -> None:
+    print(f"tools/test: {text}", file=sys.stderr, flush=True)
+
+
+def bazel(command: str, *arguments: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run(["bazel", command, *arguments], cwd=ROOT, **options)
+
+
+def bazel_query(expression: str) -> list[str]:
+    done = bazel("query", "--noshow_progress", "--ui_event_filters=-info", expression, text=True,
+                 check=True, stdout=subprocess.PIPE)
+    return done.stdout.split()
+
+
+def shared_flags(flags: list[str]) -> list[str]:
+    return [*flags, f"--disk_cache={DISK_CACHE}"]
+
+
+def built_file(flags: list[str], label: str) -> pathlib.Path:
+    done = bazel("info", *shared_flags(flags), "bazel-bin", text=True, check=True,
+                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    package, name = label.removeprefix("//").split(":")
+    return pathlib.Path(done.stdout.strip()) / package / name
+
+
+def run_bazel_tests(flags: list[str], targets: list[str]) -> tuple[summaries.Summary, set[str]]:
+    """`bazel test` of the targets, those that are no tests being built only."""
+    with tempfile.TemporaryDirectory(prefix="refrain-test-") as scratch:
+        events = pathlib.Path(scratch) / "events.json"
+        done = bazel("test", "--keep_going", *shared_flags(flags),
+                     f"--build_event_json_file={events}", "--", *targets)
+        if not events.exists():
+            return summaries.Summary(failures=[f"bazel test (exit status {done.returncode})"]), set()
+        summary, built = summaries.read_build_events(events)
+    no_test_targets = 4
+    if done.returncode not in (0, no_test_targets) and not summary.failures:
+        summary.failures.append(f"bazel test (exit status {done.returncode})")
+    return summary, built
+
+
+def run_pytest(folder: str, arguments: list[str]) -> summaries.Summary:
+    with tempfile.TemporaryDirectory(prefix="refrain-test-") as scratch:
+        report = pathlib.Path(scratch) / "junit.xml"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", folder, "-q", "-p", "no:cacheprovider",
+             f"--basetemp={scratch}/tmp", f"--junitxml={report}", *arguments],
+            cwd=ROOT, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        try:
+            summary = summaries.read_junit(report, folder)
+        except (OSError, SyntaxError):  # ParseError is a SyntaxError
+            summary = summaries.Summary()
+    if done.returncode not in (0, NO_TESTS_COLLECTED) and not summary.failures:
+        summary.failures.append(f"{folder} (pytest exit status {done.returncode})")
+    return summary
+
+
+def pytest_finds(folder: str, arguments: list[str]) -> bool:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", folder, "-q", "--collect-only", "-p", "no:cacheprovider",
+         *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    return done.returncode != NO_TESTS_COLLECTED
+
+
+def select_targets(text: str) -> list[str]:
+    tests = bazel_query('tests(//...) except attr(tags, "[\\[ ]manual[,\\]]", tests(//...))')
+    return [label for label in tests if text in label]
+
+
+def run_everything(flags: list[str], model: str, text: str | None, marker: str = "not soak",
+                   tool_tests: bool = True) -> summaries.Summary:
+    """Bazel's tests and pytest's, all or those whose name holds `text`."""
+    selection = ["-k", text] if text else []
+    daemon_arguments = ["-m", marker, *selection, "--model", model]
+    end_to_end = pytest_finds(END_TO_END_TESTS, [*daemon_arguments, "--refraind", "/bin/false"])
+    targets = ["//..."]
+    if text:
+        targets = select_targets(text) + ([DAEMON] if end_to_end else [])
+    total, built = run_bazel_tests(flags, targets) if targets else (summaries.Summary(), set())
+    if tool_tests:
+        total.add(run_pytest(TOOL_TESTS, selection))
+    if end_to_end and DAEMON in built:
+        refraind = str(built_file(flags, DAEMON))
+        total.add(run_pytest(END_TO_END_TESTS, [*daemon_arguments, "--refraind", refraind]))
+    elif end_to_end:
+        total.failures.append(f"{END_TO_END_TESTS} ({DAEMON} did not build)")
+    return total
+
+
+def run_sanitizers(model: str, text: str | None) -> summaries.Summary:
+    total = summaries.Summary()
+    for name, flags in SANITIZERS.items():
+        say(name)
+        part = run_everything(flags, model, text, tool_tests=False)
+        say(f"{name}: {part.last_line()}")
+        total.add(part)
+    return total
+
+
+def run_soak(model: str) -> summaries.Summary:
+    targets = bazel_query('attr(tags, "[\\[ ]soak[,\\]]", tests(//...))')
+    flags = [*OPTIMISED, *LONG_RUN]
+    total, built = run_bazel_tests(flags, [*targets, DAEMON])
+    if DAEMON in built:
+        total.add(run_pytest(END_TO_END_TESTS, [
+            "-m", "soak", "--model", model, "--refraind", str(built_file(flags, DAEMON))]))
+    return total
+
+
+def run_fuzzer(target: str, binary: pathlib.Path, seconds: int, artefacts: pathlib.Path) -> bool:
+    """Fuzzes from a copy of the kept corpus; what crashed is left in `artefacts`."""
+    corpus = bazel_query(f"labels(data, {target}_corpus_test)")
+    with tempfile.TemporaryDirectory(prefix="refrain-fuzz-") as scratch:
+        seeds = pathlib.Path(scratch) / "seeds"
+        seeds.mkdir()
+        for number, label in enumerate(corpus):
+            source = ROOT / label.removeprefix("//").replace(":", "/")
+            for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
+                if file.is_file():
+                    shutil.copyfile(file, seeds / f"{number}-{file.name}")
+        done = subprocess.run(
+            [str(binary), str(seeds), f"-max_total_time={seconds}", "-timeout=25",
+             "-rss_limit_mb=4096", "-print_final_stats=1", "-verbosity=1",
+             f"-artifact_prefix={artefacts}/{target.rpartition(':')[2]}-"],
+            cwd=ROOT, env={**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1"})
+    return done.returncode == 0
+
+
+def run_fuzzers(seconds: int, text: str | None) -> summaries.Summary:
+    targets = [label for label in bazel_query("kind(cc_binary, //tests/fuzz/...)")
+               if not text or text in label]
+    flags = ["--config=fuzz"]
+    summary = summaries.Summary()
+    if not targets:
+        return summary
+    artefacts = ROOT / ".bazel" / "fuzz-artefacts"
+    artefacts.mkdir(parents=True, exist_ok=True)
+    for target in targets:
+        if bazel("build", *shared_flags(flags), target).returncode != 0:
+            summary.failures.append(f"{target} (did not build)")
+            continue
+        say(f"fuzzing {target} for {seconds} s")
+        if run_fuzzer(target, built_file(flags, target), seconds, artefacts):
+            summary.passed += 1
+        else:
+            summary.failures.append(f"{target} (see {artefacts})")
+    return summary
+
+
+def default_model() -> str:
+    done = subprocess.run([ROOT / "tools" / "fetch_model"], text=True, stdout=subprocess.PIPE)
+    if done.returncode != 0:
+        raise SystemExit("tools/test: no model to test with\n0 passed, 1 failed")
+    return done.stdout.strip()
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/test")
+    parser.add_argument("filter", nargs="?", help="part of a Bazel label or of a pytest name")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--sanitize", action="store_true", help="ASan+UBSan, then TSan")
+    mode.add_argument("--fuzz", type=int, metavar="SECONDS", help="per fuzz target")
+    mode.add_argument("--soak", action="store_true", help="the long tests")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    started = time.monotonic()
+    if arguments.fuzz is not None:
+        total = run_fuzzers(arguments.fuzz, arguments.filter)
+    elif arguments.sanitize:
+        total = run_sanitizers(default_model(), arguments.filter)
+    elif arguments.soak:
+        total = run_soak(default_model())
+    else:
+        total = run_everything(OPTIMISED, default_model(), arguments.filter)
+    disk_cache.prune(DISK_CACHE)
+
+    sys.stderr.flush()
+    for name in total.skips:
+        print(f"skipped: {name}")
+    for name in total.failures:
+        print(f"FAILED: {name}")
+    if not total.passed and not total.failures:
+        print("nothing ran")
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    print(f"{minutes} min {seconds} s")
+    print(total.last_line(), flush=True)
+    return 0 if total.succeeded else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
