@@ -1,0 +1,142 @@
+#ifndef REFRAIN_KVCACHE_CACHE_MANAGER_H_
+#define REFRAIN_KVCACHE_CACHE_MANAGER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvcache/attention_plan.h"
+#include "kvcache/chunk_mover.h"
+#include "kvcache/chunk_pool.h"
+#include "kvcache/options.h"
+#include "kvcache/stats.h"
+#include "kvcache/types.h"
+
+namespace refrain::kvcache {
+
+// What must be equal before tokens are compared (DESIGN section 1).
+struct Namespace {
+  std::string tenant;      // "" when tenants share
+  std::string cache_salt;  // from the request
+  friend bool operator==(const Namespace&, const Namespace&) = default;
+};
+
+// Tokens with their positions; `positions` empty means 0, 1, 2, ...
+struct TokenSpan {
+  std::span<const TokenId> ids;
+  std::span<const int32_t> positions;
+};
+
+// How much of a prompt is in the cache. A value; it goes stale when `generation` changes.
+struct MatchResult {
+  int32_t num_tokens = 0;
+  uint64_t generation = 0;
+};
+
+// Where a token's K and V go.
+struct TokenPlace {
+  ChunkId chunk;
+  int32_t offset;  // token inside the chunk
+  friend bool operator==(const TokenPlace&, const TokenPlace&) = default;
+};
+
+// Decides which chunks hold the K and V of which tokens.
+//
+// A running sequence's life: Join (a slot, and what Match found), then again and again Reserve
+// (chunks for further tokens), Append (places of the tokens of a step about to be launched),
+// Publish (the step was collected: the tokens' K and V are computed and their ids known), at last
+// Leave. Appended tokens that were never published are dropped by Leave: a stop seen one step late
+// costs nothing. Only published tokens are offered to other sequences.
+//
+//   Append    |--------------- appended ----------------|
+//   Publish   |------- published -------|-- in flight --|-- reserved --|
+//
+// Sequences of one request share the chunks of their prompt by Fork; a part-full chunk is copied.
+// Sharing between requests (Match) finds nothing yet.
+//
+// Knows ids only; bytes are moved by the ChunkMover. Called by the engine thread alone; no clock,
+// no I/O. Failure: RESOURCE_EXHAUSTED when the pool or the slots are full, nothing is changed then;
+// a sequence id that is not running, or more tokens than were reserved, is a programming error and
+// asserts.
+class CacheManager {
+ public:
+  // `mover` outlives the manager.
+  static absl::StatusOr<std::unique_ptr<CacheManager>> Create(const CacheOptions& options,
+                                                              ChunkMover* mover);
+
+  // --- queries ---
+  MatchResult Match(const Namespace& name_space, const TokenSpan& tokens) const;
+  CacheStats stats() const;
+  const CacheOptions& options() const { return options_; }
+  bool Contains(SequenceId sequence) const { return sequences_.contains(sequence); }
+  SlotId slot(SequenceId sequence) const { return Get(sequence).slot; }
+  int32_t appended_tokens(SequenceId sequence) const { return Get(sequence).appended_tokens; }
+  int32_t published_tokens(SequenceId sequence) const {
+    return static_cast<int32_t>(Get(sequence).published.size());
+  }
+  // Tokens that fit into the chunks that the sequence has.
+  int32_t reserved_tokens(SequenceId sequence) const;
+  // Chunks that leaving would give back.
+  int32_t ExclusiveChunks(SequenceId sequence) const;
+  // Position of each token in the pool.  // [num_chunks, chunk_tokens]
+  std::span<const int32_t> positions() const { return positions_; }
+  absl::Status CheckInvariants() const;
+
+  // --- commands ---
+  // `sequence` starts to run; its first `match.num_tokens` tokens are there.
+  absl::StatusOr<SlotId> Join(SequenceId sequence, const Namespace& name_space,
+                              const MatchResult& match);
+  // As Join, with the first `num_tokens` published tokens of `source`, which keeps running.
+  absl::StatusOr<SlotId> Fork(SequenceId sequence, SequenceId source, int32_t num_tokens);
+  // Room for `num_tokens` tokens behind the appended ones.
+  absl::Status Reserve(SequenceId sequence, int32_t num_tokens);
+  // Places for one token per position, added to `places`.
+  void Append(SequenceId sequence, std::span<const int32_t> positions,
+              std::vector<TokenPlace>* places);
+  // The next appended tokens are computed and are these.
+  void Publish(SequenceId sequence, std::span<const TokenId> ids);
+  void Leave(SequenceId sequence);
+
+  // The plan for all running sequences; the same object until the structure changes.
+  std::shared_ptr<const AttentionPlan> Plan();
+
+ private:
+  struct Sequence {
+    SlotId slot{};
+    std::vector<ChunkId> chunks;  // all full but the last ones
+    int32_t appended_tokens = 0;
+    std::vector<TokenId> published;  // ids
+  };
+
+  CacheManager(const CacheOptions& options, ChunkMover* mover);
+
+  const Sequence& Get(SequenceId sequence) const;
+  Sequence& Get(SequenceId sequence);
+  SlotId TakeSlot();
+  void StructureChanged();
+  // Runs of order_[begin, end), which share their first `depth` chunks.
+  void AddRuns(size_t begin, size_t end, size_t depth, AttentionPlan* plan) const;
+  size_t UsedChunks(const Sequence& sequence) const;
+
+  const CacheOptions options_;
+  ChunkMover* const mover_;
+  ChunkPool pool_;
+  std::vector<int32_t> positions_;
+  std::unordered_map<SequenceId, Sequence> sequences_;
+  // Running sequences; those that share chunks stand together (depth-first order, DESIGN 4.4).
+  std::vector<SequenceId> order_;
+  std::vector<bool> slot_taken_;  // [max_slots]
+  uint64_t generation_ = 1;
+  int64_t copied_chunks_total_ = 0;
+  std::shared_ptr<const AttentionPlan> plan_;  // null: to be made anew
+};
+
+}  // namespace refrain::kvcache
+
+#endif  // REFRAIN_KVCACHE_CACHE_MANAGER_H_
