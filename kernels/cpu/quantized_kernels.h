@@ -1,0 +1,106 @@
+#ifndef REFRAIN_KERNELS_CPU_QUANTIZED_KERNELS_H_
+#define REFRAIN_KERNELS_CPU_QUANTIZED_KERNELS_H_
+
+#include <cstdint>
+
+// The inner loops over quantised weights, one table of functions per instruction-set level.
+//
+// This header is included by files that are compiled for one level each, so it holds plain data
+// only: an inline function here could end up in the program in its widest form.
+
+namespace refrain::kernels::cpu {
+
+// Elements along k that share one activation scale, and the unit of the packed layout.
+inline constexpr int kBlockK = 32;
+inline constexpr int kBlocksPerSuperBlock = 8;
+
+// How a stored type scales its integers. With d, m, ... per output row:
+enum class ScaleKind : uint8_t {
+  kScale,       // w = d * (q - zero), f16 d per block of 32
+  kScaleMin,    // w = d * q + m, f16 d and m per block of 32
+  kSuperMin,    // w = d * sc * q - dmin * mn; f16 d, dmin per 256, u8 sc, mn per 32
+  kSuperScale,  // w = d * sc * (q - zero); f16 d per 256, i8 sc per 16
+};
+
+// The packed layout. A weight is a sequence of tiles of 16 output rows; a tile is its scales, for
+// all blocks of 32 along k in order, rounded up to 64 bytes, then its quants, block after block.
+// The lanes of every vector are the 16 rows ("n" below).
+//
+// Quants of a block: eight operands j = 0..7 of 64 bytes; byte 4 n + i of operand j belongs to row
+// n, k = 4 j + i, as the 8-bit dot products of AVX-512 VNNI want it.
+//   8 bits: the operands, each value + 128                                  512 bytes
+//   4 bits: four vectors; vector v has operand 2 v in its low nibbles and operand 2 v + 1 in its
+//           high ones                                                       256 bytes
+//   5 bits: as 4, and one vector whose bit j is the fifth bit of operand j  320 bytes
+//   6 bits: as 4, and two vectors, bits 2 (j % 4) and above of vector j / 4 are the upper two
+//           bits of operand j                                               384 bytes
+// Scales:
+//   kScale: d[16] per block. kScaleMin: d[16], m[16] per block.
+//   kSuperMin: per 256 d[16], -dmin[16], then per block sc[16], mn[16].
+//   kSuperScale: per 256 d[16], then per block sc[16] of its first half, sc[16] of its second.
+struct QuantizedPanels {
+  const uint8_t* data;  // aligned to 64
+  int64_t n;            // output rows; the last tile may be part-full
+  int64_t blocks;       // k / 32
+  int64_t tile_bytes;   // scales and quants
+  int64_t scale_bytes;  // offset of the quants in a tile
+};
+
+constexpr int ScaleBytesPerSuperBlock(ScaleKind kind) {
+  return kind == ScaleKind::kScale      ? 8 * 32
+         : kind == ScaleKind::kScaleMin ? 8 * 64
+         : kind == ScaleKind::kSuperMin ? 64 + 8 * 32
+                                        : 32 + 8 * 32;
+}
+
+constexpr int QuantBytesPerBlock(int bits) { return bits == 8 ? 512 : 256 + (bits - 4) * 64; }
+
+// Activations as int8; the fields are those of Activations, for all rows of the operation.
+struct Int8Rows {
+  int64_t blocks;             // k / 32
+  const int8_t* q;            // [rows, k]
+  const float* scales;        // [rows, k / 32]
+  const float* scaled_sums;   // [rows, k / 32]
+  const int32_t* offsets;       // [rows, k / 32]
+  const int32_t* half_offsets;  // [rows, k / 16]
+};
+
+struct ProductRange {
+  int64_t row_begin, row_end;
+  int64_t tile_begin, tile_end;
+  float* out;  // row 0, column 0
+  int64_t out_stride;
+  bool accumulate;
+};
+
+// One row of activations to int8, where QuantizeRow puts it.
+struct Int8RowOut {
+  int8_t* q;              // [k]
+  float* scales;          // [k / 32]
+  float* scaled_sums;     // [k / 32]
+  int32_t* offsets;       // [k / 32]
+  int32_t* half_offsets;  // [k / 16]
+};
+
+using MultiplyQuantizedFn = void (*)(const QuantizedPanels&, const Int8Rows&, const ProductRange&);
+
+struct QuantizedKernels {
+  // By stored type. Each output element is, for every number of rows and every range,
+  //   sum = accumulate ? out : 0;  for each block (or half block) in order of k:
+  //   sum = fma(float(integer dot product), weight scale * activation scale, sum),
+  //   and, for types with a minimum, sum = fma(minimum, scaled sum, sum).
+  MultiplyQuantizedFn q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k;
+
+  void (*quantize_row)(const float* x, int64_t blocks, const Int8RowOut& out);
+  // gate[i] = silu(gate[i]) * up[i]
+  void (*silu_mul)(float* gate, const float* up, int64_t count);
+};
+
+extern const QuantizedKernels kQuantizedKernelsPortable;
+extern const QuantizedKernels kQuantizedKernelsAvx2;
+extern const QuantizedKernels kQuantizedKernelsAvx512;
+extern const QuantizedKernels kQuantizedKernelsAvx512Vnni;
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_QUANTIZED_KERNELS_H_

@@ -1,0 +1,117 @@
+// AVX2, FMA and F16C.
+
+#include <immintrin.h>
+
+#include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/quantized_kernels_inl.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// Four int8 activations, or one offset, read as one number.
+using Int32MayAlias [[gnu::may_alias, gnu::aligned(1)]] = int;
+
+struct Vectors {
+  static constexpr int kLanes = 8;
+  static constexpr int kGemmTiles = 1;
+  static constexpr int kGemmRows = 2;
+  static constexpr bool kShifted = false;
+
+  using F = __m256;
+  using I = __m256i;
+
+  static I Mask(int lanes) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+
+  static I Zero() { return _mm256_setzero_si256(); }
+  static I Set8(int x) { return _mm256_set1_epi8(static_cast<char>(x)); }
+  static I Load(const void* p) { return _mm256_loadu_si256(static_cast<const I*>(p)); }
+  static void Store(void* p, I x) { _mm256_storeu_si256(static_cast<I*>(p), x); }
+  static I Broadcast32(const void* p) {
+    return _mm256_set1_epi32(*static_cast<const Int32MayAlias*>(p));
+  }
+  static I And(I x, I y) { return _mm256_and_si256(x, y); }
+  static I Or(I x, I y) { return _mm256_or_si256(x, y); }
+  static I Xor(I x, I y) { return _mm256_xor_si256(x, y); }
+  static I Add32(I x, I y) { return _mm256_add_epi32(x, y); }
+  template <int kCount>
+  static I ShiftLeft16(I x) {
+    return _mm256_slli_epi16(x, kCount);
+  }
+  template <int kCount>
+  static I ShiftRight16(I x) {
+    return _mm256_srli_epi16(x, kCount);
+  }
+  template <int kCount>
+  static I ShiftLeft32(I x) {
+    return _mm256_slli_epi32(x, kCount);
+  }
+  template <int kBits>
+  static I DotPair(I sum, I w0, I w1, I a0, I a1) {
+    const I ones = _mm256_set1_epi16(1);
+    if constexpr (kBits == 8) {
+      // s8 times s8 as |w| times (a with the sign of w): 2 * 128 * 127 fits 16 bits.
+      const I p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(a0, w0));
+      const I p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(a1, w1));
+      sum = Add32(sum, _mm256_madd_epi16(p0, ones));
+      return Add32(sum, _mm256_madd_epi16(p1, ones));
+    } else {
+      // At most 6 bits: 4 * 63 * 127 fits 16 bits.
+      const I p = _mm256_add_epi16(_mm256_maddubs_epi16(w0, a0), _mm256_maddubs_epi16(w1, a1));
+      return Add32(sum, _mm256_madd_epi16(p, ones));
+    }
+  }
+
+  static F SetF(float x) { return _mm256_set1_ps(x); }
+  static F BroadcastF(const float* p) { return _mm256_broadcast_ss(p); }
+  static F LoadF(const float* p) { return _mm256_loadu_ps(p); }
+  static void StoreF(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static F LoadN(const float* p, int lanes) { return _mm256_maskload_ps(p, Mask(lanes)); }
+  static void StoreN(float* p, F x, int lanes) { _mm256_maskstore_ps(p, Mask(lanes), x); }
+  static F LoadF16(const void* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  static F LoadU8(const void* p) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+  }
+  static F LoadI8(const void* p) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+  }
+  static F Add(F x, F y) { return _mm256_add_ps(x, y); }
+  static F Mul(F x, F y) { return _mm256_mul_ps(x, y); }
+  static F Div(F x, F y) { return _mm256_div_ps(x, y); }
+  static F Fma(F x, F y, F z) { return _mm256_fmadd_ps(x, y, z); }
+  static F Abs(F x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+  static F Min(F x, F y) { return _mm256_min_ps(x, y); }
+  static F Max(F x, F y) { return _mm256_max_ps(x, y); }
+  static float ReduceMax(F x) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+  }
+  static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
+  static I Round(F x) { return _mm256_cvtps_epi32(x); }
+  static int32_t ReduceAdd32(I x) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+  }
+  static void StoreI8(int8_t* p, I x) {
+    const __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  }
+  static F PowerOfTwo(I i) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(Add32(i, _mm256_set1_epi32(127)), 23));
+  }
+  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+};
+
+}  // namespace
+
+extern constinit const QuantizedKernels kQuantizedKernelsAvx2 = KernelsFor<Vectors>();
+
+}  // namespace refrain::kernels::cpu

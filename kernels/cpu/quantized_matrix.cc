@@ -1,0 +1,162 @@
+#include "kernels/cpu/quantized_matrix.h"
+
+#include <cassert>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/quantized_packing.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+MultiplyQuantizedFn FunctionFor(const QuantizedKernels& kernels, DType dtype) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return kernels.q8_0;
+    case DType::kQ4_0:
+      return kernels.q4_0;
+    case DType::kQ4_1:
+      return kernels.q4_1;
+    case DType::kQ5_0:
+      return kernels.q5_0;
+    case DType::kQ5_1:
+      return kernels.q5_1;
+    case DType::kQ4_K:
+      return kernels.q4_k;
+    case DType::kQ5_K:
+      return kernels.q5_k;
+    case DType::kQ6_K:
+      return kernels.q6_k;
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      break;
+  }
+  return nullptr;
+}
+
+class QuantizedMatrix : public PackedMatrix {
+ public:
+  QuantizedMatrix(DType dtype, const QuantizedPanels& panels, DeviceBuffer memory,
+                  MultiplyQuantizedFn multiply)
+      : dtype_(dtype), panels_(panels), memory_(std::move(memory)), multiply_(multiply) {}
+
+  int64_t n() const override { return panels_.n; }
+  int64_t k() const override { return panels_.blocks * kBlockK; }
+  size_t resident_bytes() const override { return memory_.bytes(); }
+  ActivationForm form(int64_t, bool) const override { return ActivationForm::kInt8; }
+
+  void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
+                int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
+                bool /*reproducible: always is*/) const override {
+    assert(x.k == k() && x.q != nullptr);
+    assert(row_begin >= 0 && row_end <= x.rows);
+    assert(tile_begin >= 0 && tile_end <= (n() + kTileN - 1) / kTileN);
+    multiply_(panels_,
+              {panels_.blocks, x.q, x.scales, x.scaled_sums, x.offsets, x.half_offsets},
+              {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
+  }
+
+  void DequantizeRow(int64_t row, float* out) const override {
+    assert(row >= 0 && row < n());
+    UnpackRow(dtype_, panels_.data + row / kTileN * panels_.tile_bytes, panels_.blocks,
+              static_cast<int>(row % kTileN), out);
+  }
+
+ private:
+  DType dtype_;
+  QuantizedPanels panels_;
+  DeviceBuffer memory_;
+  MultiplyQuantizedFn multiply_;
+};
+
+absl::Status CheckSlices(std::span<const WeightSlice> slices) {
+  if (slices.empty()) return absl::InvalidArgumentError("a weight needs at least one slice");
+  const WeightSlice& first = slices[0];
+  for (const WeightSlice& slice : slices) {
+    const std::string name(Traits(slice.dtype).name);
+    if (!Traits(slice.dtype).quantized) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot pack ", name, " as quantised"));
+    }
+    if (slice.dtype != first.dtype || slice.cols != first.cols) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slices of one packed matrix differ: ", name, " with ", slice.cols,
+                       " columns beside ", std::string(Traits(first.dtype).name), " with ",
+                       first.cols));
+    }
+    if (slice.cols <= 0 || slice.rows < 0 || !RowBytes(slice.dtype, slice.cols)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a ", name, " weight of ", slice.rows, " x ", slice.cols,
+                       " is not whole blocks of ", Traits(slice.dtype).block_elements));
+    }
+    if (!slice.row_order.empty()) {
+      if (static_cast<int64_t>(slice.row_order.size()) != slice.rows) {
+        return absl::InvalidArgumentError(absl::StrCat("a row order of ", slice.row_order.size(),
+                                                       " for ", slice.rows, " rows"));
+      }
+      for (const int32_t row : slice.row_order) {
+        if (row < 0 || row >= slice.rows) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("row order names row ", row, " of ", slice.rows));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Where each output row is stored.
+std::vector<const std::byte*> SourceRows(std::span<const WeightSlice> slices) {
+  std::vector<const std::byte*> rows;
+  for (const WeightSlice& slice : slices) {
+    const size_t row_bytes = *RowBytes(slice.dtype, slice.cols);
+    for (int64_t i = 0; i < slice.rows; ++i) {
+      const int64_t source = slice.row_order.empty() ? i : slice.row_order[i];
+      rows.push_back(slice.data + source * row_bytes);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+const QuantizedKernels& QuantizedKernelsFor(Isa isa) {
+  if (isa >= Isa::kAvx512Vnni) return kQuantizedKernelsAvx512Vnni;
+  if (isa >= Isa::kAvx512) return kQuantizedKernelsAvx512;
+  if (isa >= Isa::kAvx2) return kQuantizedKernelsAvx2;
+  return kQuantizedKernelsPortable;
+}
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
+                                                            Isa isa, Device& device,
+                                                            ThreadPool& pool) {
+  if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
+  const DType dtype = slices[0].dtype;
+  const QuantizedFormat format = FormatOf(dtype);
+  const std::vector<const std::byte*> rows = SourceRows(slices);
+
+  QuantizedPanels panels;
+  panels.n = static_cast<int64_t>(rows.size());
+  panels.blocks = slices[0].cols / kBlockK;
+  panels.tile_bytes = TileBytes(format, panels.blocks);
+  panels.scale_bytes = ScaleBytes(format, panels.blocks);
+  const int64_t tiles = (panels.n + kTileN - 1) / kTileN;
+  absl::StatusOr<DeviceBuffer> memory =
+      device.Allocate(tiles * panels.tile_bytes, /*huge_pages=*/true);
+  if (!memory.ok()) return memory.status();
+  auto* data = reinterpret_cast<uint8_t*>(memory->data());
+  panels.data = data;
+
+  pool.ParallelFor(tiles, /*grain=*/4, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin * kTileN; row < end * kTileN && row < panels.n; ++row) {
+      PackRow(dtype, rows[row], panels.blocks, static_cast<int>(row % kTileN),
+              data + row / kTileN * panels.tile_bytes);
+    }
+  });
+  return std::make_unique<QuantizedMatrix>(dtype, panels, *std::move(memory),
+                                           FunctionFor(QuantizedKernelsFor(isa), dtype));
+}
+
+}  // namespace refrain::kernels::cpu
