@@ -1,0 +1,264 @@
+#include "engine/model/hf_config.h"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/quoted_name.h"
+#include "engine/model/strict_json.h"
+
+namespace refrain::engine {
+namespace {
+
+using Json = nlohmann::json;
+using Limits = ModelLimits;
+
+// Typed reading of one JSON object. null reads as absent, absent as nullopt; a wrong type reads as
+// nullopt and is kept as the first error.
+class ConfigObject {
+ public:
+  ConfigObject(const Json& object, std::string what, absl::Status& status)
+      : object_(object), what_(std::move(what)), status_(status) {}
+
+  const Json* FindOrNull(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  bool IsNull(const char* key) const {
+    const auto found = object_.find(key);
+    return found != object_.end() && found->is_null();
+  }
+  std::optional<int> Integer(const char* key, int low, int high) {
+    const Json* value = FindOrNull(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number_integer()) return WrongType(key, "an integer");
+    const bool fits = value->is_number_unsigned() ? value->get<uint64_t>() <= INT32_MAX
+                                                  : value->get<int64_t>() >= INT32_MIN;
+    const int64_t number = fits ? value->get<int64_t>() : INT64_MAX;
+    if (number < low || number > high) {
+      Fail(absl::InvalidArgumentError(
+          absl::StrCat(what_, ": ", key, " is ", value->dump(), ", must be ", low, " to ", high)));
+      return std::nullopt;
+    }
+    return static_cast<int>(number);
+  }
+  std::optional<double> Real(const char* key) {
+    const Json* value = FindOrNull(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number() || !std::isfinite(value->get<double>())) {
+      return WrongType(key, "a finite number");
+    }
+    return value->get<double>();
+  }
+  std::optional<bool> Boolean(const char* key) {
+    const Json* value = FindOrNull(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_boolean()) return WrongType(key, "true or false");
+    return value->get<bool>();
+  }
+  std::optional<std::string> String(const char* key) {
+    const Json* value = FindOrNull(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_string()) return WrongType(key, "a string");
+    return value->get<std::string>();
+  }
+  int RequiredInteger(const char* key, int low, int high) {
+    if (FindOrNull(key) == nullptr) Missing(key);
+    return Integer(key, low, high).value_or(0);
+  }
+  double RequiredReal(const char* key) {
+    if (FindOrNull(key) == nullptr) Missing(key);
+    return Real(key).value_or(0.0);
+  }
+  void Fail(absl::Status error) { status_.Update(std::move(error)); }
+  void FailUnimplemented(const std::string& text) {
+    Fail(absl::UnimplementedError(absl::StrCat(what_, ": ", text)));
+  }
+
+ private:
+  void Missing(const char* key) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(what_, ": key ", key, " is missing")));
+  }
+  std::nullopt_t WrongType(const char* key, const char* expected) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(what_, ": ", key, " is not ", expected)));
+    return std::nullopt;
+  }
+
+  const Json& object_;
+  std::string what_;
+  absl::Status& status_;
+};
+
+struct Architecture {
+  const char* model_type;
+  const char* class_name;
+};
+constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM"},
+                                           {"mistral", "MistralForCausalLM"}};
+
+void ReadArchitecture(ConfigObject& object, ModelConfig& config) {
+  const std::string type = object.String("model_type").value_or("");
+  for (const Architecture& known : kArchitectures) {
+    if (type != known.model_type) continue;
+    config.architecture = type;
+    const Json* classes = object.FindOrNull("architectures");
+    if (classes == nullptr ||
+        (classes->is_array() && classes->size() == 1 && classes->front() == known.class_name)) {
+      return;
+    }
+    return object.FailUnimplemented(
+        absl::StrCat("architectures of a ", type, " model is not [\"", known.class_name, "\"]"));
+  }
+  object.FailUnimplemented(
+      absl::StrCat("model_type ", QuotedName(type), " is not supported; llama and mistral are"));
+}
+
+void RefuseVariants(ConfigObject& object) {
+  for (const char* bias : {"attention_bias", "mlp_bias"}) {
+    if (object.Boolean(bias).value_or(false)) {
+      object.FailUnimplemented(absl::StrCat(bias, " is true; biases are not supported"));
+    }
+  }
+  const std::string activation = object.String("hidden_act").value_or("silu");
+  if (activation != "silu") {
+    object.FailUnimplemented(
+        absl::StrCat("hidden_act ", QuotedName(activation), " is not supported; silu is"));
+  }
+  if (object.FindOrNull("quantization_config") != nullptr) {
+    object.FailUnimplemented("checkpoints with a quantization_config are not supported");
+  }
+}
+
+// How strongly YaRN sharpens the softmax at a stretch of `factor`.
+double YarnMagnitude(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
+void ReadYarn(ConfigObject& object, RopeConfig& rope) {
+  // Zero and null both mean the default.
+  const auto or_default = [&](const char* key, double fallback) {
+    const double value = object.Real(key).value_or(0.0);
+    return value == 0.0 ? fallback : value;
+  };
+  rope.scaling = RopeScaling::kYarn;
+  rope.beta_fast = or_default("beta_fast", rope.beta_fast);
+  rope.beta_slow = or_default("beta_slow", rope.beta_slow);
+  const double mscale = object.Real("mscale").value_or(0.0);
+  const double mscale_all_dim = object.Real("mscale_all_dim").value_or(0.0);
+  const double computed =
+      mscale != 0.0 && mscale_all_dim != 0.0
+          ? YarnMagnitude(rope.factor, mscale) / YarnMagnitude(rope.factor, mscale_all_dim)
+          : YarnMagnitude(rope.factor, 1.0);
+  rope.attention_factor = object.Real("attention_factor").value_or(computed);
+  if (!object.Boolean("truncate").value_or(true)) {
+    object.FailUnimplemented("rope scaling yarn with truncate false is not supported");
+  }
+}
+
+void ReadScaling(ConfigObject& object, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  if (object.Real("partial_rotary_factor").value_or(1.0) != 1.0) {
+    object.FailUnimplemented("partial_rotary_factor other than 1 is not supported");
+  }
+  const std::string type =
+      object.String("rope_type").value_or(object.String("type").value_or("default"));
+  if (type == "default") return;
+  if (type != "linear" && type != "llama3" && type != "yarn") {
+    return object.FailUnimplemented(
+        absl::StrCat("rope scaling ", QuotedName(type),
+                     " is not supported; default, linear, llama3 and yarn are"));
+  }
+  rope.factor = object.RequiredReal("factor");
+  rope.original_context_tokens =
+      object.Integer("original_max_position_embeddings", 1, Limits::kMaxContextTokens)
+          .value_or(config.max_context_tokens);
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "llama3") {
+    rope.scaling = RopeScaling::kLlama3;
+    rope.low_freq_factor = object.RequiredReal("low_freq_factor");
+    rope.high_freq_factor = object.RequiredReal("high_freq_factor");
+  } else {
+    ReadYarn(object, rope);
+  }
+}
+
+// `rope_parameters` holds theta too; the older `rope_scaling` stands beside `rope_theta`.
+void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
+  RopeConfig& rope = config.rope;
+  rope.source_pairs = RopePairs::kHalfSplit;
+  rope.dim = config.head_dim;
+  rope.theta = object.Real("rope_theta").value_or(rope.theta);
+  const char* key = object.FindOrNull("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json* scaling = object.FindOrNull(key);
+  if (scaling == nullptr) return;
+  if (!scaling->is_object()) {
+    return object.Fail(
+        absl::InvalidArgumentError(absl::StrCat("config.json: ", key, " is not an object")));
+  }
+  ConfigObject parameters(*scaling, absl::StrCat("config.json: ", key), status);
+  rope.theta = parameters.Real("rope_theta").value_or(rope.theta);
+  ReadScaling(parameters, config);
+}
+
+void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
+  if (config.architecture != "mistral") return;  // the only one whose code reads the key
+  constexpr int kDefaultWindow = 4096;
+  // null says "none"; only an absent key takes the default.
+  config.sliding_window_tokens =
+      object.Integer("sliding_window", 1, Limits::kMaxContextTokens)
+          .value_or(object.IsNull("sliding_window") ? 0 : kDefaultWindow);
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json) {
+  const absl::StatusOr<Json> json = ParseJsonObject(config_json, "config.json");
+  if (!json.ok()) return json.status();
+  absl::Status status;
+  ConfigObject object(*json, "config.json", status);
+  ModelConfig config;
+  ReadArchitecture(object, config);
+  if (!status.ok()) return status;
+  config.num_layers = object.RequiredInteger("num_hidden_layers", 1, Limits::kMaxLayers);
+  config.hidden_size = object.RequiredInteger("hidden_size", 1, Limits::kMaxHiddenSize);
+  config.num_heads = object.RequiredInteger("num_attention_heads", 1, Limits::kMaxHeads);
+  config.num_kv_heads =
+      object.Integer("num_key_value_heads", 1, Limits::kMaxHeads).value_or(config.num_heads);
+  config.head_dim = object.Integer("head_dim", 1, Limits::kMaxHeadDim)
+                        .value_or(config.num_heads > 0 ? config.hidden_size / config.num_heads : 0);
+  config.ffn_size = object.RequiredInteger("intermediate_size", 1, Limits::kMaxFfnSize);
+  config.vocab_size = object.RequiredInteger("vocab_size", 1, Limits::kMaxVocabSize);
+  config.max_context_tokens =
+      object.RequiredInteger("max_position_embeddings", 1, Limits::kMaxContextTokens);
+  config.rms_eps = object.Real("rms_norm_eps").value_or(1e-6);
+  config.tied_embeddings = object.Boolean("tie_word_embeddings").value_or(false);
+  ReadRope(object, config, status);
+  ReadSlidingWindow(object, config);
+  RefuseVariants(object);
+  if (!status.ok()) return status;
+  if (absl::Status invalid = config.Validate(); !invalid.ok()) return invalid;
+  return config;
+}
+
+absl::StatusOr<std::vector<kvcache::TokenId>> ParseTokenIds(std::string_view json,
+                                                            std::string_view key) {
+  const absl::StatusOr<Json> object = ParseJsonObject(json, "model configuration");
+  if (!object.ok()) return object.status();
+  std::vector<kvcache::TokenId> ids;
+  const auto found = object->find(std::string(key));
+  if (found == object->end() || found->is_null()) return ids;
+  const Json list = found->is_array() ? *found : Json::array({*found});
+  for (const Json& element : list) {
+    if (!element.is_number_unsigned() || element.get<uint64_t>() >= Limits::kMaxVocabSize) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(std::string(key), " is not a token id or a list of them"));
+    }
+    ids.push_back(static_cast<kvcache::TokenId>(element.get<int32_t>()));
+  }
+  return ids;
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,136 @@
+#include "engine/model/hf_tokenizer.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/hf_config.h"
+#include "engine/model/mapped_file.h"
+#include "engine/model/quoted_name.h"
+#include "engine/model/strict_json.h"
+#include "engine/text/tokenizer_json.h"
+
+namespace refrain::engine {
+namespace {
+
+using Json = nlohmann::json;
+using kvcache::TokenId;
+
+// The largest tokenizer.json in use has 35 MB.
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+
+// The folder's text files; keeps the first error. An absent file reads as empty.
+class FolderTexts {
+ public:
+  explicit FolderTexts(const std::string& folder) : folder_(folder) {}
+
+  std::string_view Read(const char* name) {
+    const std::string path = absl::StrCat(folder_, "/", name);
+    absl::StatusOr<std::unique_ptr<MappedFile>> file = MappedFile::Open(path);
+    if (!file.ok()) {
+      if (!absl::IsNotFound(file.status())) status_.Update(file.status());
+      return {};
+    }
+    if ((*file)->bytes().size() > kMaxFileBytes) {
+      status_.Update(absl::InvalidArgumentError(
+          absl::StrCat(QuotedName(path), " has ", (*file)->bytes().size(), " bytes, at most ",
+                       kMaxFileBytes, " are read")));
+      return {};
+    }
+    files_.push_back(*std::move(file));
+    return files_.back()->text();
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const std::string& folder_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  absl::Status status_;
+};
+
+// A string, or a list of {name, template} of which the one named "default" counts.
+std::string ChatTemplateOf(const Json& tokenizer_config) {
+  const auto found = tokenizer_config.find("chat_template");
+  if (found == tokenizer_config.end()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  if (!found->is_array()) return "";
+  for (const Json& entry : *found) {
+    if (!entry.is_object() || entry.value("name", Json()) != "default") continue;
+    const Json source = entry.value("template", Json());
+    if (source.is_string()) return source.get<std::string>();
+  }
+  return "";
+}
+
+// Beside a tokenizer.model: what that file does not hold.
+absl::Status ReadSidecars(std::string_view tokenizer_config, std::string_view chat_template,
+                          TokenizerSpec& spec) {
+  spec.kind = TokenizerKind::kSentencePiece;
+  if (!tokenizer_config.empty()) {
+    const absl::StatusOr<Json> json = ParseJsonObject(tokenizer_config, "tokenizer_config.json");
+    if (!json.ok()) return json.status();
+    spec.chat_template = ChatTemplateOf(*json);
+    const auto add_bos = json->find("add_bos_token");
+    if (add_bos != json->end() && add_bos->is_boolean()) spec.add_bos = add_bos->get<bool>();
+  }
+  if (!chat_template.empty()) spec.chat_template = std::string(chat_template);
+  return absl::OkStatus();
+}
+
+// Ids that end a generation may stand in generation_config.json, config.json or both.
+absl::Status AddSpecialIds(std::string_view json, TokenizerSpec& spec) {
+  if (json.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::vector<TokenId>> bos = ParseTokenIds(json, "bos_token_id");
+  if (!bos.ok()) return bos.status();
+  const absl::StatusOr<std::vector<TokenId>> eos = ParseTokenIds(json, "eos_token_id");
+  if (!eos.ok()) return eos.status();
+  if (!spec.bos && !bos->empty()) spec.bos = bos->front();
+  if (!spec.eos && !eos->empty()) spec.eos = eos->front();
+  for (const TokenId id : *eos) {
+    std::vector<TokenId>& known = spec.end_of_generation;
+    if (id != spec.eos && std::find(known.begin(), known.end(), id) == known.end()) {
+      known.push_back(id);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& folder) {
+  FolderTexts texts(folder);
+  HuggingFaceTokenizerFiles files;
+  files.tokenizer_json = texts.Read("tokenizer.json");
+  files.tokenizer_config_json = texts.Read("tokenizer_config.json");
+  files.special_tokens_map_json = texts.Read("special_tokens_map.json");
+  files.generation_config_json = texts.Read("generation_config.json");
+  files.chat_template_jinja = texts.Read("chat_template.jinja");
+  const std::string_view config = texts.Read("config.json");
+  const std::string_view piece_model =
+      files.tokenizer_json.empty() ? texts.Read("tokenizer.model") : std::string_view();
+  if (!texts.status().ok()) return texts.status();
+  TokenizerSource source;
+  if (!files.tokenizer_json.empty()) {
+    absl::StatusOr<TokenizerSpec> spec = ParseTokenizerJson(files);
+    if (!spec.ok()) return spec.status();
+    source.spec = *std::move(spec);
+  } else if (!piece_model.empty()) {
+    source.sentencepiece_model = std::string(piece_model);
+    absl::Status status =
+        ReadSidecars(files.tokenizer_config_json, files.chat_template_jinja, source.spec);
+    if (!status.ok()) return status;
+  } else {
+    return absl::NotFoundError(
+        absl::StrCat(QuotedName(folder), " has neither a tokenizer.json nor a tokenizer.model"));
+  }
+  for (const std::string_view json : {files.generation_config_json, config}) {
+    if (absl::Status status = AddSpecialIds(json, source.spec); !status.ok()) return status;
+  }
+  return source;
+}
+
+}  // namespace refrain::engine
