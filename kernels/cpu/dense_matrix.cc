@@ -1,0 +1,282 @@
+#include "kernels/cpu/dense_matrix.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/dense_product.h"
+#include "kernels/reference/dequantize.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// Rows of a bf16 matrix are padded to a whole AMX tile: 32 elements of k.
+constexpr int64_t kBf16PadK = 32;
+// From this many rows on AMX tiles are used. A tile product takes time by its rows, so fewer rows
+// lose little there; they are bound by reading the weights either way.
+constexpr int64_t kAmxMinRows = 8;
+
+int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
+
+uint16_t RoundToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);  // NaN
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+uint16_t RoundToF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // 65,520 and more round to infinity
+  if (magnitude < 0x38800000) {  // subnormal: adding 0.5 leaves a multiple of 2^-24, rounded
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - 0x3f000000);
+  }
+  return sign |
+         static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13);
+}
+
+// The elements of one source row in a form's element type. `wide` is scratch of k floats.
+void ReadRow(const WeightSlice& slice, const std::byte* row, DenseForm form,
+             std::vector<float>& wide, float* out) {
+  kernels::DequantizeRow(slice.dtype, row, slice.cols, out);
+}
+
+void ReadRow(const WeightSlice& slice, const std::byte* row, DenseForm form,
+             std::vector<float>& wide, uint16_t* out) {
+  const DType same = form == DenseForm::kF16 ? DType::kF16 : DType::kBF16;
+  if (slice.dtype == same) {
+    std::memcpy(out, row, slice.cols * sizeof(uint16_t));
+    return;
+  }
+  kernels::DequantizeRow(slice.dtype, row, slice.cols, wide.data());
+  for (int64_t i = 0; i < slice.cols; ++i) {
+    out[i] = form == DenseForm::kF16 ? RoundToF16(wide[i]) : RoundToBf16(wide[i]);
+  }
+}
+
+class DenseMatrix final : public PackedMatrix {
+ public:
+  DenseMatrix(DenseForm form, int64_t n, int64_t k, const DenseKernels& kernels)
+      : form_(form), n_(n), k_(k), kernels_(kernels) {}
+
+  absl::Status Pack(std::span<const WeightSlice> slices, Device& device) {
+    const int64_t num_panels = RoundUp(n_, kTileN) / kTileN;
+    auto buffer = device.Allocate(num_panels * panel_bytes(), /*huge_pages=*/true);
+    if (!buffer.ok()) return buffer.status();
+    buffer_ = *std::move(buffer);
+    if (form_ == DenseForm::kF32) {
+      PackElements<float>(slices);
+    } else {
+      PackElements<uint16_t>(slices);
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t n() const override { return n_; }
+  int64_t k() const override { return k_; }
+  size_t resident_bytes() const override { return buffer_.bytes(); }
+
+  ActivationForm form(int64_t rows, bool reproducible) const override {
+    return uses_bf16_dot() ? ActivationForm::kBF16 : ActivationForm::kF32;
+  }
+
+  void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
+                int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
+                bool reproducible) const override;
+
+  void DequantizeRow(int64_t row, float* out) const override {
+    assert(row >= 0 && row < n_);
+    const std::byte* panel = buffer_.data() + row / kTileN * panel_bytes();
+    for (int64_t k = 0; k < k_; ++k) {
+      const int64_t index = ElementIndex(row % kTileN, k);
+      if (form_ == DenseForm::kF32) {
+        out[k] = reinterpret_cast<const float*>(panel)[index];
+      } else {
+        const uint16_t bits = reinterpret_cast<const uint16_t*>(panel)[index];
+        out[k] = form_ == DenseForm::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+      }
+    }
+  }
+
+ private:
+  bool uses_bf16_dot() const { return form_ == DenseForm::kBF16 && kernels_.bf16_dot != nullptr; }
+  int64_t padded_k() const { return form_ == DenseForm::kBF16 ? RoundUp(k_, kBf16PadK) : k_; }
+  int64_t panel_bytes() const {
+    return padded_k() * kTileN * (form_ == DenseForm::kF32 ? sizeof(float) : sizeof(uint16_t));
+  }
+  DenseRead read() const {
+    if (form_ == DenseForm::kF32) return DenseRead::kF32;
+    if (form_ == DenseForm::kF16) return DenseRead::kF16;
+    return uses_bf16_dot() ? DenseRead::kBF16Dot : DenseRead::kBF16Widened;
+  }
+
+  // Of element (lane, k) inside its panel.
+  int64_t ElementIndex(int64_t lane, int64_t k) const {
+    if (form_ == DenseForm::kBF16) return (k / 2 * kTileN + lane) * 2 + k % 2;
+    return k * kTileN + lane;
+  }
+
+  // Element is float or, for both 16-bit forms, uint16_t. Padding stays as Allocate gave it: zero.
+  template <typename Element>
+  void PackElements(std::span<const WeightSlice> slices) {
+    std::vector<Element> rows(kTileN * k_);  // [16, k]: one panel, not yet transposed
+    std::vector<float> wide(k_);
+    int64_t n = 0;
+    for (const WeightSlice& slice : slices) {
+      const size_t row_bytes = *RowBytes(slice.dtype, slice.cols);
+      for (int64_t i = 0; i < slice.rows; ++i, ++n) {
+        const int64_t source = slice.row_order.empty() ? i : slice.row_order[i];
+        ReadRow(slice, slice.data + source * row_bytes, form_, wide, &rows[n % kTileN * k_]);
+        if (n % kTileN == kTileN - 1 || n == n_ - 1) {
+          WritePanel(rows, n / kTileN, n % kTileN + 1);
+        }
+      }
+    }
+  }
+
+  template <typename Element>
+  void WritePanel(const std::vector<Element>& rows, int64_t panel, int64_t lanes) {
+    auto* out = reinterpret_cast<Element*>(buffer_.data() + panel * panel_bytes());
+    for (int64_t k = 0; k < k_; ++k) {
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        out[ElementIndex(lane, k)] = rows[lane * k_ + k];
+      }
+    }
+  }
+
+  const DenseForm form_;
+  const int64_t n_;
+  const int64_t k_;
+  const DenseKernels kernels_;
+  DeviceBuffer buffer_;  // [n/16] panels of panel_bytes()
+};
+
+void DenseMatrix::Multiply(const Activations& x, int64_t row_begin, int64_t row_end,
+                           int64_t tile_begin, int64_t tile_end, float* out, int64_t out_stride,
+                           bool accumulate, bool reproducible) const {
+  assert(x.k == k_ && row_begin >= 0 && row_end <= x.rows);
+  assert(tile_begin >= 0 && (tile_end - 1) * kTileN < n_);
+  const int64_t rows = row_end - row_begin;
+  const int64_t columns = std::min(tile_end * kTileN, n_) - tile_begin * kTileN;
+  const std::byte* panels = buffer_.data() + tile_begin * panel_bytes();
+  float* first = out + row_begin * out_stride + tile_begin * kTileN;
+  if (!uses_bf16_dot()) {
+    assert(x.f32 != nullptr);
+    MultiplyDense(kernels_, {.rows = rows,
+                             .columns = columns,
+                             .steps = k_,
+                             .accumulate = accumulate,
+                             .read = read(),
+                             .x = x.f32 + row_begin * x.f32_stride,
+                             .x_stride = x.f32_stride,
+                             .panels = panels,
+                             .panel_bytes = panel_bytes(),
+                             .out = first,
+                             .out_stride = out_stride});
+    return;
+  }
+  assert(x.bf16 != nullptr && x.bf16_stride % 2 == 0);
+  const uint16_t* bf16 = x.bf16 + row_begin * x.bf16_stride;
+  // Chosen by the rows of the whole operation, so that threads cannot disagree.
+  if (kernels_.amx != nullptr && !reproducible && x.rows >= kAmxMinRows) {
+    kernels_.amx({.rows = rows,
+                  .columns = columns,
+                  .k = padded_k(),
+                  .accumulate = accumulate,
+                  .x = bf16,
+                  .x_stride = x.bf16_stride,
+                  .panels = panels,
+                  .out = first,
+                  .out_stride = out_stride});
+    return;
+  }
+  MultiplyDense(kernels_, {.rows = rows,
+                           .columns = columns,
+                           .steps = padded_k() / 2,
+                           .accumulate = accumulate,
+                           .read = DenseRead::kBF16Dot,
+                           .x = bf16,
+                           .x_stride = x.bf16_stride / 2,
+                           .panels = panels,
+                           .panel_bytes = panel_bytes(),
+                           .out = first,
+                           .out_stride = out_stride});
+}
+
+absl::Status CheckSlice(const WeightSlice& slice, size_t index, int64_t cols) {
+  const auto invalid = [&](auto... what) {
+    return absl::InvalidArgumentError(absl::StrCat("weight slice ", index, ": ", what...));
+  };
+  if (slice.cols != cols) return invalid(slice.cols, " columns, slice 0 has ", cols);
+  if (slice.rows < 0) return invalid(slice.rows, " rows");
+  if (!RowBytes(slice.dtype, slice.cols).has_value()) {
+    return invalid(slice.cols, " columns are no whole number of ",
+                   std::string(Traits(slice.dtype).name), " blocks of ",
+                   Traits(slice.dtype).block_elements);
+  }
+  if (slice.row_order.empty()) return absl::OkStatus();
+  if (static_cast<int64_t>(slice.row_order.size()) != slice.rows) {
+    return invalid("row order of ", slice.row_order.size(), " entries for ", slice.rows, " rows");
+  }
+  for (const int32_t row : slice.row_order) {
+    if (row < 0 || row >= slice.rows) {
+      return invalid("row order names row ", row, " of ", slice.rows);
+    }
+  }
+  return absl::OkStatus();
+}
+
+DenseKernels KernelsOf(Isa isa) {
+  switch (isa) {
+    case Isa::kPortable:
+      break;
+    case Isa::kAvx2:
+      return Avx2DenseKernels();
+    case Isa::kAvx512:
+    case Isa::kAvx512Vnni:
+      return Avx512DenseKernels();
+    case Isa::kAvx512Bf16:
+      return Avx512Bf16DenseKernels();
+    case Isa::kAmx:
+      return AmxDenseKernels();
+  }
+  return PortableDenseKernels();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
+                                                        DenseForm form, const DenseKernels& kernels,
+                                                        Device& device) {
+  if (slices.empty()) return absl::InvalidArgumentError("weight of no slices");
+  const int64_t cols = slices[0].cols;
+  int64_t rows = 0;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const absl::Status status = CheckSlice(slices[i], i, cols);
+    if (!status.ok()) return status;
+    rows += slices[i].rows;
+  }
+  if (rows == 0 || cols <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("weight of ", rows, " x ", cols, " elements"));
+  }
+  auto matrix = std::make_unique<DenseMatrix>(form, rows, cols, kernels);
+  const absl::Status status = matrix->Pack(slices, device);
+  if (!status.ok()) return status;
+  return matrix;
+}
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
+                                                        DenseForm form, Isa isa, Device& device) {
+  return PackDense(slices, form, KernelsOf(isa), device);
+}
+
+}  // namespace refrain::kernels::cpu
