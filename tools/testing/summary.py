@@ -83,6 +83,7 @@ def read_build_events(path: pathlib.Path) -> tuple[Summary, set[str]]:
     results: dict[tuple, tuple[int, str, dict]] = {}
     built: set[str] = set()
     broken: dict[str, str] = {}
+    unloadable: dict[str, str] = {}
     incompatible: set[str] = set()
     for line in path.read_text().splitlines():
         event = json.loads(line)
@@ -104,12 +105,14 @@ def read_build_events(path: pathlib.Path) -> tuple[Summary, set[str]]:
             label = key.get("label") or " ".join(key.get("pattern", ["?"]))
             reason = event["aborted"].get("reason", "UNKNOWN")
             if reason != "SKIPPED":
-                broken.setdefault(label, f"could not be loaded: {reason}")
+                unloadable[label] = f"could not be loaded: {reason}"
 
     summary = Summary()
     for _, label, result in results.values():
         summary.add(_read_test_result(label, result))
     tested = {label for _, label, _ in results.values()}
+    # A label that is missing also breaks the targets that depend on it: one count is enough.
+    broken = broken or unloadable
     summary.failures += [f"{label} ({why})" for label, why in sorted(broken.items())
                          if label not in tested]
     summary.skips += [f"{label} (not for this build)" for label in sorted(incompatible)]
