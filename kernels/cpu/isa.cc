@@ -32,8 +32,8 @@ uint64_t EnabledState() {
   return (static_cast<uint64_t>(high) << 32) | low;
 }
 
-constexpr uint64_t kYmmState = 0x6;      // SSE and AVX
-constexpr uint64_t kZmmState = 0xe6;     // and opmasks, upper halves, upper registers
+constexpr uint64_t kYmmState = 0x6;       // SSE and AVX
+constexpr uint64_t kZmmState = 0xe6;      // and opmasks, upper halves, upper registers
 constexpr uint64_t kTileState = 0x60000;  // tile configuration and tile data
 
 // Tile data is off for a process until it asks (Linux 5.16 and later).
@@ -90,7 +90,8 @@ absl::StatusOr<Isa> ResolveIsa(std::string_view name) {
   if (name == "auto") return DetectIsa();
   const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), name);
   if (found == kIsaNames.end()) {
-    std::string message = absl::StrCat("backend.isa is \"", std::string(name), "\"; valid are auto");
+    std::string message =
+        absl::StrCat("backend.isa is \"", std::string(name), "\"; valid are auto");
     for (const std::string_view valid : kIsaNames) {
       absl::StrAppend(&message, ", ", std::string(valid));
     }
@@ -98,9 +99,9 @@ absl::StatusOr<Isa> ResolveIsa(std::string_view name) {
   }
   const Isa isa = static_cast<Isa>(found - kIsaNames.begin());
   if (isa > DetectIsa()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("backend.isa is \"", std::string(name), "\", but this machine's best level is \"",
-                     std::string(Name(DetectIsa())), "\""));
+    return absl::FailedPreconditionError(absl::StrCat("backend.isa is \"", std::string(name),
+                                                      "\", but this machine's best level is \"",
+                                                      std::string(Name(DetectIsa())), "\""));
   }
   return isa;
 }

@@ -57,10 +57,10 @@ constexpr int QuantBytesPerBlock(int bits) { return bits == 8 ? 512 : 256 + (bit
 
 // Activations as int8; the fields are those of Activations, for all rows of the operation.
 struct Int8Rows {
-  int64_t blocks;             // k / 32
-  const int8_t* q;            // [rows, k]
-  const float* scales;        // [rows, k / 32]
-  const float* scaled_sums;   // [rows, k / 32]
+  int64_t blocks;               // k / 32
+  const int8_t* q;              // [rows, k]
+  const float* scales;          // [rows, k / 32]
+  const float* scaled_sums;     // [rows, k / 32]
   const int32_t* offsets;       // [rows, k / 32]
   const int32_t* half_offsets;  // [rows, k / 16]
 };

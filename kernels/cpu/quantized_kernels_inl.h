@@ -104,13 +104,13 @@ inline typename V::I Operand(const uint8_t* q) {
     return V::kShifted ? x : V::Xor(x, V::Set8(0x80));
   } else {
     constexpr int kUp = kTopBits<V, T> ? 8 - T::kBits : 0;
-    const typename V::I low = V::And(MoveBits<V, j % 2 * 4, kUp>(V::Load(q + 64 * (j / 2))),
-                                     V::Set8(0x0f << kUp));
+    const typename V::I low =
+        V::And(MoveBits<V, j % 2 * 4, kUp>(V::Load(q + 64 * (j / 2))), V::Set8(0x0f << kUp));
     if constexpr (T::kBits == 4) {
       return low;
     } else if constexpr (T::kBits == 5) {
-      return V::Or(low, V::And(MoveBits<V, j, 4 + kUp>(V::Load(q + 256)),
-                               V::Set8(0x10 << kUp & 0xff)));
+      return V::Or(low,
+                   V::And(MoveBits<V, j, 4 + kUp>(V::Load(q + 256)), V::Set8(0x10 << kUp & 0xff)));
     } else {
       return V::Or(low, V::And(MoveBits<V, 2 * (j % 4), 4 + kUp>(V::Load(q + 256 + 64 * (j / 4))),
                                V::Set8(0x30 << kUp & 0xff)));
@@ -215,9 +215,8 @@ void MultiplyDirect(const QuantizedPanels& w, const Int8Rows& x, const ProductRa
       const int lanes = columns - part * V::kLanes;
       typename V::F total[kRows];
       for (int r = 0; r < kRows; ++r) {
-        total[r] = range.accumulate
-                       ? V::LoadN(out + r * range.out_stride + part * V::kLanes, lanes)
-                       : V::SetF(0.0f);
+        total[r] = range.accumulate ? V::LoadN(out + r * range.out_stride + part * V::kLanes, lanes)
+                                    : V::SetF(0.0f);
       }
       for (int64_t block = 0; block < w.blocks; ++block) {
         const uint8_t* q = quants + block * T::kQuantBytes + part * V::kLanes * 4;
@@ -322,9 +321,9 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const Int8Rows& x, int64_
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      total[r][v] = accumulate ? V::LoadN(out + r * out_stride + v * V::kLanes,
-                                          columns - v * V::kLanes)
-                               : V::SetF(0.0f);
+      total[r][v] = accumulate
+                        ? V::LoadN(out + r * out_stride + v * V::kLanes, columns - v * V::kLanes)
+                        : V::SetF(0.0f);
     }
   }
   for (int b = 0; b < blocks; ++b) {
@@ -376,8 +375,8 @@ inline void MultiplyUnpackedRows(int rows, const Unpacked<V, T, kTiles>& w, cons
       return;
     }
   }
-  MultiplyUnpacked<V, T, kTiles, kRows>(w, x, row, block_begin, blocks, accumulate, out,
-                                        out_stride, columns);
+  MultiplyUnpacked<V, T, kTiles, kRows>(w, x, row, block_begin, blocks, accumulate, out, out_stride,
+                                        columns);
 }
 
 // Many rows, tiles [tile, tile + kTiles): unpacked once per stretch of k for all rows.

@@ -54,8 +54,7 @@ class QuantizedMatrix : public PackedMatrix {
     assert(x.k == k() && x.q != nullptr);
     assert(row_begin >= 0 && row_end <= x.rows);
     assert(tile_begin >= 0 && tile_end <= (n() + kTileN - 1) / kTileN);
-    multiply_(panels_,
-              {panels_.blocks, x.q, x.scales, x.scaled_sums, x.offsets, x.half_offsets},
+    multiply_(panels_, {panels_.blocks, x.q, x.scales, x.scaled_sums, x.offsets, x.half_offsets},
               {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
   }
 
@@ -81,20 +80,19 @@ absl::Status CheckSlices(std::span<const WeightSlice> slices) {
       return absl::InvalidArgumentError(absl::StrCat("cannot pack ", name, " as quantised"));
     }
     if (slice.dtype != first.dtype || slice.cols != first.cols) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("slices of one packed matrix differ: ", name, " with ", slice.cols,
-                       " columns beside ", std::string(Traits(first.dtype).name), " with ",
-                       first.cols));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "slices of one packed matrix differ: ", name, " with ", slice.cols, " columns beside ",
+          std::string(Traits(first.dtype).name), " with ", first.cols));
     }
     if (slice.cols <= 0 || slice.rows < 0 || !RowBytes(slice.dtype, slice.cols)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a ", name, " weight of ", slice.rows, " x ", slice.cols,
-                       " is not whole blocks of ", Traits(slice.dtype).block_elements));
+      return absl::InvalidArgumentError(absl::StrCat("a ", name, " weight of ", slice.rows, " x ",
+                                                     slice.cols, " is not whole blocks of ",
+                                                     Traits(slice.dtype).block_elements));
     }
     if (!slice.row_order.empty()) {
       if (static_cast<int64_t>(slice.row_order.size()) != slice.rows) {
-        return absl::InvalidArgumentError(absl::StrCat("a row order of ", slice.row_order.size(),
-                                                       " for ", slice.rows, " rows"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("a row order of ", slice.row_order.size(), " for ", slice.rows, " rows"));
       }
       for (const int32_t row : slice.row_order) {
         if (row < 0 || row >= slice.rows) {

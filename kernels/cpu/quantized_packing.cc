@@ -212,9 +212,9 @@ FloatScales FetchScales(ScaleKind kind, const uint8_t* scales, int64_t block, in
     const float scale = d * super[64 + pair];
     return {{scale, scale}, FetchHalf(super + 32, lane) * super[64 + pair + 16]};
   }
-  return {{d * static_cast<int8_t>(super[32 + pair]),
-           d * static_cast<int8_t>(super[32 + pair + 16])},
-          0.0f};
+  return {
+      {d * static_cast<int8_t>(super[32 + pair]), d * static_cast<int8_t>(super[32 + pair + 16])},
+      0.0f};
 }
 
 }  // namespace
@@ -249,8 +249,8 @@ QuantizedFormat FormatOf(DType dtype) {
 int64_t ScaleBytes(const QuantizedFormat& format, int64_t blocks) {
   const int64_t per_super_block = ScaleBytesPerSuperBlock(format.scale_kind);
   // Where scales are per block, a super-block is only eight of them.
-  const bool super = format.scale_kind == ScaleKind::kSuperMin ||
-                     format.scale_kind == ScaleKind::kSuperScale;
+  const bool super =
+      format.scale_kind == ScaleKind::kSuperMin || format.scale_kind == ScaleKind::kSuperScale;
   assert(!super || blocks % kBlocksPerSuperBlock == 0);
   return (blocks * per_super_block / kBlocksPerSuperBlock + 63) / 64 * 64;
 }
@@ -276,9 +276,12 @@ void UnpackRow(DType dtype, const uint8_t* tile, int64_t blocks, int lane, float
     const FloatScales s = FetchScales(format.scale_kind, tile, block, lane);
     const Quants q =
         FetchQuants(format.bits, quants + block * QuantBytesPerBlock(format.bits), lane);
+    const bool has_min =
+        format.scale_kind == ScaleKind::kScaleMin || format.scale_kind == ScaleKind::kSuperMin;
     for (int i = 0; i < kBlockK; ++i) {
-      out[block * kBlockK + i] =
-          s.scale[i / 16] * static_cast<float>(q.q[i] - format.zero_point) + s.min;
+      const float product = s.scale[i / 16] * static_cast<float>(q.q[i] - format.zero_point);
+      // Adding an absent minimum would turn -0 into 0.
+      out[block * kBlockK + i] = has_min ? product + s.min : product;
     }
   }
 }

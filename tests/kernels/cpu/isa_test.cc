@@ -1,0 +1,68 @@
+#include "kernels/cpu/isa.h"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// The flags that the operating system shows for the first processor.
+bool KernelShows(const std::string& flag) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(cpuinfo, line)) {
+    if (line.rfind("flags", 0) != 0) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word == flag) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+TEST(IsaTest, DetectsWhatTheKernelShows) {
+  const Isa isa = DetectIsa();
+  EXPECT_EQ(isa >= Isa::kAvx2, KernelShows("avx2") && KernelShows("fma") && KernelShows("f16c"));
+  EXPECT_EQ(isa >= Isa::kAvx512, KernelShows("avx512f") && KernelShows("avx512bw") &&
+                                     KernelShows("avx512dq") && KernelShows("avx512vl"));
+  if (isa >= Isa::kAvx512) {
+    EXPECT_EQ(isa >= Isa::kAvx512Vnni, KernelShows("avx512_vnni"));
+  }
+  if (isa >= Isa::kAvx512Vnni) {
+    EXPECT_EQ(isa >= Isa::kAvx512Bf16, KernelShows("avx512_bf16"));
+  }
+  if (isa == Isa::kAmx) {
+    EXPECT_TRUE(KernelShows("amx_tile"));
+  }
+}
+
+TEST(IsaTest, SupportsEveryLevelUpToTheBest) {
+  const std::vector<Isa> isas = SupportedIsas();
+  ASSERT_FALSE(isas.empty());
+  EXPECT_EQ(isas.front(), Isa::kPortable);
+  EXPECT_EQ(isas.back(), DetectIsa());
+}
+
+TEST(IsaTest, ResolvesNames) {
+  EXPECT_EQ(*ResolveIsa("auto"), DetectIsa());
+  EXPECT_EQ(*ResolveIsa("portable"), Isa::kPortable);
+}
+
+TEST(IsaTest, NamesTheValidLevelsWhenAskedForAnother) {
+  const absl::Status status = ResolveIsa("sse9").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("sse9"), std::string::npos);
+  EXPECT_NE(std::string(status.message()).find("avx512_vnni"), std::string::npos);
+}
+
+TEST(IsaTest, RefusesALevelThatTheMachineLacks) {
+  if (DetectIsa() == Isa::kAmx) GTEST_SKIP() << "this machine has every level";
+  EXPECT_EQ(ResolveIsa("amx").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cpu

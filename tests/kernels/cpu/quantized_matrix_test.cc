@@ -1,0 +1,318 @@
+#include "kernels/cpu/quantized_matrix.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <tuple>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/reference/dequantize.h"
+#include "tests/kernels/cpu/quantized_blocks.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// Activations of one operation with the int8 form made by one level's kernel.
+struct TestActivations {
+  std::vector<float> x;
+  std::vector<int8_t> q;
+  std::vector<float> scales, scaled_sums;
+  std::vector<int32_t> offsets, half_offsets;
+  Activations view;
+
+  TestActivations(int64_t rows, int64_t k, Isa isa, uint32_t seed)
+      : x(rows * k),
+        q(rows * k),
+        scales(rows * k / 32),
+        scaled_sums(rows * k / 32),
+        offsets(rows * k / 32),
+        half_offsets(rows * k / 16) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (float& v : x) v = normal(random);
+    for (int64_t i = 0; i < std::min<int64_t>(k, 32); ++i) x[i] = 0.0f;  // a block of zeros
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t b = row * k / 32;
+      QuantizedKernelsFor(isa).quantize_row(
+          &x[row * k], k / 32,
+          {&q[row * k], &scales[b], &scaled_sums[b], &offsets[b], &half_offsets[2 * b]});
+    }
+    view.rows = rows;
+    view.k = k;
+    view.q = q.data();
+    view.scales = scales.data();
+    view.scaled_sums = scaled_sums.data();
+    view.offsets = offsets.data();
+    view.half_offsets = half_offsets.data();
+  }
+  TestActivations(const TestActivations&) = delete;
+};
+
+struct Weight {
+  int64_t n, k;
+  std::vector<std::byte> data;
+  std::vector<float> values;  // [n, k]
+
+  Weight(DType dtype, int64_t n, int64_t k, uint32_t seed)
+      : n(n), k(k), data(RandomRows(dtype, n, k, seed)), values(n * k) {
+    for (int64_t row = 0; row < n; ++row) {
+      DequantizeRow(dtype, data.data() + row * *RowBytes(dtype, k), k, &values[row * k]);
+    }
+  }
+};
+
+std::unique_ptr<PackedMatrix> Pack(DType dtype, const Weight& weight, Isa isa, CpuDevice& device,
+                                   std::span<const int32_t> row_order = {}) {
+  ThreadPool pool(2);
+  const WeightSlice slice{dtype, weight.n, weight.k, weight.data.data(), row_order};
+  auto packed = PackQuantized({&slice, 1}, isa, device, pool);
+  EXPECT_TRUE(packed.ok()) << packed.status();
+  return std::move(*packed);
+}
+
+class QuantizedMatrixTest : public testing::TestWithParam<std::tuple<DType, Isa>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  Isa isa() const { return std::get<1>(GetParam()); }
+  int64_t Cols(int64_t super_blocks, int64_t blocks) const {
+    return Traits(dtype()).block_elements == 256 ? super_blocks * 256 : blocks * 32;
+  }
+  CpuDevice device_;
+};
+
+TEST_P(QuantizedMatrixTest, RowsComeBackBitForBit) {
+  const Weight weight(dtype(), 37, Cols(3, 7), 1);
+  const auto packed = Pack(dtype(), weight, isa(), device_);
+  std::vector<float> row(weight.k);
+  for (int64_t i = 0; i < weight.n; ++i) {
+    packed->DequantizeRow(i, row.data());
+    ASSERT_EQ(std::memcmp(row.data(), &weight.values[i * weight.k], weight.k * sizeof(float)), 0)
+        << "row " << i;
+  }
+}
+
+TEST_P(QuantizedMatrixTest, RowOrderIsHonoured) {
+  const Weight weight(dtype(), 20, Cols(1, 3), 2);
+  std::vector<int32_t> order(20);
+  for (int i = 0; i < 20; ++i) order[i] = (i * 7 + 3) % 20;
+  const auto packed = Pack(dtype(), weight, isa(), device_, order);
+  std::vector<float> row(weight.k);
+  for (int64_t i = 0; i < weight.n; ++i) {
+    packed->DequantizeRow(i, row.data());
+    ASSERT_EQ(std::memcmp(row.data(), &weight.values[order[i] * weight.k], weight.k * 4), 0) << i;
+  }
+}
+
+// Against double arithmetic over the dequantised weights and the same int8 activations: only float
+// rounding of the sums may differ.
+TEST_P(QuantizedMatrixTest, MultipliesExactlyUpToFloatRounding) {
+  for (const int64_t n : {1, 15, 16, 17, 53}) {
+    for (const int64_t k : {Cols(1, 1), Cols(2, 5), Cols(5, 37)}) {
+      const Weight weight(dtype(), n, k, 3);
+      const auto packed = Pack(dtype(), weight, isa(), device_);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13}) {
+        const TestActivations x(rows, k, isa(), 4);
+        const int64_t stride = n + 3;
+        std::vector<float> out(rows * stride, 7.5f);
+        packed->Multiply(x.view, 0, rows, 0, (n + 15) / 16, out.data(), stride, false, true);
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t i = 0; i < n; ++i) {
+            double want = 0, magnitude = 0;
+            for (int64_t j = 0; j < k; ++j) {
+              const double product = static_cast<double>(weight.values[i * k + j]) *
+                                     x.q[r * k + j] * x.scales[(r * k + j) / 32];
+              want += product;
+              magnitude += std::abs(product);
+            }
+            ASSERT_NEAR(out[r * stride + i], want, 2e-6 * magnitude)
+                << "n " << n << ", k " << k << ", rows " << rows << ", at " << r << ", " << i;
+          }
+          for (int64_t i = n; i < stride; ++i) {
+            ASSERT_EQ(out[r * stride + i], 7.5f) << "wrote beyond column n";
+          }
+        }
+      }
+    }
+  }
+}
+
+// Against the true product: what int8 activations cost. Their error is at most 1/254 of a block's
+// largest, so a sum over k of independent errors stays below 2 % of the norm.
+TEST_P(QuantizedMatrixTest, StaysCloseToTheTrueProduct) {
+  const int64_t n = 32, k = 512, rows = 3;
+  const Weight weight(dtype(), n, k, 5);
+  const auto packed = Pack(dtype(), weight, isa(), device_);
+  const TestActivations x(rows, k, isa(), 6);
+  std::vector<float> out(rows * n);
+  packed->Multiply(x.view, 0, rows, 0, 2, out.data(), n, false, false);
+  double error = 0, norm = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < n; ++i) {
+      double want = 0;
+      for (int64_t j = 0; j < k; ++j) {
+        want += static_cast<double>(weight.values[i * k + j]) * x.x[r * k + j];
+      }
+      error += (out[r * n + i] - want) * (out[r * n + i] - want);
+      norm += want * want;
+    }
+  }
+  EXPECT_LT(std::sqrt(error / norm), 0.02);
+}
+
+// One arithmetic per weight: a row's bits do not depend on the other rows, nor on how rows and
+// tiles are cut into calls.
+TEST_P(QuantizedMatrixTest, RowsHaveTheSameBitsInAnyCompany) {
+  const int64_t n = 83, k = Cols(3, 19), rows = 67;
+  const int64_t tiles = (n + 15) / 16;
+  const Weight weight(dtype(), n, k, 7);
+  const auto packed = Pack(dtype(), weight, isa(), device_);
+  const TestActivations x(rows, k, isa(), 8);
+  for (const bool accumulate : {false, true}) {
+    std::vector<float> alone(rows * n, 0.25f);
+    for (int64_t r = 0; r < rows; ++r) {
+      packed->Multiply(x.view, r, r + 1, 0, tiles, alone.data(), n, accumulate, true);
+    }
+    for (const int64_t rows_per_call : {2, 3, 4, 5, 8, 11, 67}) {
+      for (const int64_t tiles_per_call : {1, 2, 3, 6}) {
+        std::vector<float> together(rows * n, 0.25f);
+        for (int64_t r = 0; r < rows; r += rows_per_call) {
+          for (int64_t t = 0; t < tiles; t += tiles_per_call) {
+            packed->Multiply(x.view, r, std::min(r + rows_per_call, rows), t,
+                             std::min(t + tiles_per_call, tiles), together.data(), n, accumulate,
+                             true);
+          }
+        }
+        ASSERT_EQ(std::memcmp(alone.data(), together.data(), alone.size() * sizeof(float)), 0)
+            << rows_per_call << " rows, " << tiles_per_call << " tiles, accumulate " << accumulate;
+      }
+    }
+  }
+}
+
+// The largest magnitudes that quants and activations can have: no step may saturate.
+TEST_P(QuantizedMatrixTest, ExtremeValuesDoNotSaturate) {
+  const int64_t n = 16, k = Cols(1, 8), rows = 5;
+  for (const uint8_t fill : {0x00, 0xff, 0x80, 0x7f}) {
+    for (const float sign : {1.0f, -1.0f}) {
+      Weight weight(dtype(), n, k, 9);
+      const std::vector<std::byte> halves = weight.data;
+      const DTypeTraits& traits = Traits(dtype());
+      for (size_t i = 0; i < weight.data.size(); ++i) {
+        const int in_block = static_cast<int>(i % traits.block_bytes);
+        const bool keeps = dtype() == DType::kQ6_K ? in_block >= 208 : in_block < 4;
+        const bool one_half =
+            dtype() == DType::kQ8_0 || dtype() == DType::kQ4_0 || dtype() == DType::kQ5_0;
+        if (!keeps || (one_half && in_block >= 2)) weight.data[i] = static_cast<std::byte>(fill);
+      }
+      for (int64_t row = 0; row < n; ++row) {
+        DequantizeRow(dtype(), weight.data.data() + row * *RowBytes(dtype(), k), k,
+                      &weight.values[row * k]);
+      }
+      const auto packed = Pack(dtype(), weight, isa(), device_);
+      TestActivations x(rows, k, isa(), 10);
+      std::fill(x.x.begin(), x.x.end(), sign * 3.0f);
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t b = row * k / 32;
+        QuantizedKernelsFor(isa()).quantize_row(&x.x[row * k], k / 32,
+                                                {&x.q[row * k], &x.scales[b], &x.scaled_sums[b],
+                                                 &x.offsets[b], &x.half_offsets[2 * b]});
+      }
+      ASSERT_EQ(x.q[5], static_cast<int>(sign * 127));
+      for (const int64_t count : {int64_t{1}, rows}) {
+        std::vector<float> out(rows * n);
+        packed->Multiply(x.view, 0, count, 0, 1, out.data(), n, false, true);
+        for (int64_t i = 0; i < n; ++i) {
+          double want = 0, magnitude = 0;
+          for (int64_t j = 0; j < k; ++j) {
+            want += weight.values[i * k + j] * (sign * 3.0);
+            magnitude += std::abs(weight.values[i * k + j] * 3.0);
+          }
+          ASSERT_NEAR(out[i], want, 2e-6 * magnitude) << "fill " << int{fill};
+        }
+      }
+    }
+  }
+}
+
+std::string CaseName(const testing::TestParamInfo<std::tuple<DType, Isa>>& info) {
+  return std::string(Traits(std::get<0>(info.param)).name) + "_" +
+         std::string(Name(std::get<1>(info.param)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, QuantizedMatrixTest,
+                         testing::Combine(testing::ValuesIn(QuantizedTypes()),
+                                          testing::ValuesIn(SupportedIsas())),
+                         CaseName);
+
+class QuantizeRowTest : public testing::TestWithParam<Isa> {};
+
+// The definition in double: q = round(x / scale), scale = max|x| / 127 per block of 32.
+TEST_P(QuantizeRowTest, RoundsToTheNearestOf255Values) {
+  const int64_t rows = 5, k = 96;
+  const TestActivations x(rows, k, GetParam(), 11);
+  for (int64_t b = 0; b < rows * k / 32; ++b) {
+    float max = 0;
+    int sum[2] = {0, 0};
+    for (int i = 0; i < 32; ++i) max = std::max(max, std::abs(x.x[b * 32 + i]));
+    EXPECT_FLOAT_EQ(x.scales[b], max / 127);
+    for (int i = 0; i < 32; ++i) {
+      EXPECT_NEAR(x.q[b * 32 + i] * x.scales[b], x.x[b * 32 + i], 0.5001 * x.scales[b]);
+      sum[i / 16] += x.q[b * 32 + i];
+    }
+    EXPECT_EQ(x.half_offsets[2 * b], -128 * sum[0]);
+    EXPECT_EQ(x.half_offsets[2 * b + 1], -128 * sum[1]);
+    EXPECT_EQ(x.offsets[b], -128 * (sum[0] + sum[1]));
+    EXPECT_FLOAT_EQ(x.scaled_sums[b], x.scales[b] * (sum[0] + sum[1]));
+  }
+}
+
+TEST_P(QuantizeRowTest, EveryLevelGivesTheSameIntegers) {
+  const TestActivations x(7, 320, GetParam(), 12), portable(7, 320, Isa::kPortable, 12);
+  EXPECT_EQ(x.q, portable.q);
+  EXPECT_EQ(x.scales, portable.scales);
+  EXPECT_EQ(x.offsets, portable.offsets);
+}
+
+TEST_P(QuantizeRowTest, SiluMulIsCloseForEveryMagnitude) {
+  std::vector<float> gate, up;
+  for (float g = -120.0f; g < 120.0f; g += 0.37f) {
+    gate.push_back(g);
+    up.push_back(1.0f + 0.01f * static_cast<float>(gate.size() % 13));
+  }
+  std::vector<float> out = gate;
+  QuantizedKernelsFor(GetParam()).silu_mul(out.data(), up.data(), static_cast<int64_t>(out.size()));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const double want = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i]))) * up[i];
+    EXPECT_NEAR(out[i], want, 1e-6 * std::abs(want) + 1e-30) << gate[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, QuantizeRowTest, testing::ValuesIn(SupportedIsas()),
+                         [](const auto& info) { return std::string(Name(info.param)); });
+
+TEST(PackQuantizedTest, RefusesWhatItCannotPack) {
+  CpuDevice device;
+  ThreadPool pool(1);
+  const std::vector<std::byte> data(1 << 16);
+  const auto code = [&](std::vector<WeightSlice> slices) {
+    return PackQuantized(slices, Isa::kPortable, device, pool).status().code();
+  };
+  const std::vector<int32_t> short_order = {0, 1}, wild_order = {0, 1, 2, 4};
+  EXPECT_EQ(code({}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({{DType::kF32, 4, 64, data.data()}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({{DType::kQ4_K, 4, 288, data.data()}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({{DType::kQ4_0, 4, 64, data.data()}, {DType::kQ4_1, 4, 64, data.data()}}),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({{DType::kQ4_0, 4, 64, data.data()}, {DType::kQ4_0, 4, 96, data.data()}}),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({{DType::kQ4_0, 4, 64, data.data(), short_order}}),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({{DType::kQ4_0, 4, 64, data.data(), wild_order}}),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({{DType::kQ4_0, 4, 64, data.data()}}), absl::StatusCode::kOk);
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cpu

@@ -1,0 +1,77 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, RunsOnceOnEachThread) {
+  ThreadPool pool(GetParam());
+  ASSERT_EQ(pool.threads(), GetParam());
+  for (int round = 0; round < 200; ++round) {
+    // Plain integers: a region's end must make each thread's writes visible to the caller.
+    std::vector<int> calls(pool.threads(), 0);
+    pool.Run([&](int thread) { ++calls[thread]; });
+    EXPECT_EQ(calls, std::vector<int>(pool.threads(), 1));
+  }
+}
+
+TEST_P(ThreadPoolTest, ParallelForCoversEveryIndexOnce) {
+  ThreadPool pool(GetParam());
+  for (const int64_t count : {0, 1, 2, 7, 64, 1001}) {
+    for (const int64_t grain : {1, 3, 64, 5000}) {
+      std::vector<int> seen(count, 0);
+      pool.ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
+        ASSERT_LT(begin, end);
+        for (int64_t i = begin; i < end; ++i) ++seen[i];
+      });
+      EXPECT_EQ(seen, std::vector<int>(count, 1)) << count << " by " << grain;
+    }
+  }
+}
+
+// Regions must see what the caller wrote before, whether workers spin or have parked meanwhile.
+TEST_P(ThreadPoolTest, WakesParkedWorkersAndPassesData) {
+  ThreadPool pool(GetParam());
+  std::vector<int64_t> data(512);
+  for (const int pause_us : {0, 10, 60, 500, 0, 3000, 45, 50, 55}) {
+    std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+    std::iota(data.begin(), data.end(), pause_us);
+    std::atomic<int64_t> sum{0};
+    pool.ParallelFor(512, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum += data[i];
+    });
+    EXPECT_EQ(sum.load(), 512 * 511 / 2 + 512 * pause_us);
+  }
+}
+
+// A worker that is still busy long after the caller has finished: the caller parks, and returns
+// only when the worker is done.
+TEST_P(ThreadPoolTest, WaitsForSlowWorkers) {
+  ThreadPool pool(GetParam());
+  std::vector<int> done(pool.threads(), 0);
+  pool.Run([&](int thread) {
+    if (thread != 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    done[thread] = 1;
+  });
+  EXPECT_EQ(done, std::vector<int>(pool.threads(), 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPoolTest, TakesAllCoresForZero) {
+  ThreadPool pool(0);
+  EXPECT_GE(pool.threads(), 1);
+  EXPECT_LE(pool.threads(), static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cpu
