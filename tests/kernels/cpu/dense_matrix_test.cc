@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -14,30 +13,13 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/reference/dequantize.h"
+#include "kernels/reference/host_device.h"
 #include "tests/kernels/cpu/dense_emulated_kernels.h"
 
 namespace refrain::kernels::cpu {
 namespace {
 
 constexpr int64_t kPadK = 64;  // of bf16 activations
-
-class PlainMemory final : public Device {
- public:
-  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, bool huge_pages) override {
-    const size_t whole = (bytes + 4095) / 4096 * 4096;
-    auto* data = static_cast<std::byte*>(std::aligned_alloc(4096, whole));
-    std::memset(data, 0, whole);
-    return DeviceBuffer(this, data, bytes);
-  }
-  absl::Status Copy(std::byte*, const std::byte*, size_t) override { return Unused(); }
-  absl::Status CopyToHost(std::byte*, const std::byte*, size_t) override { return Unused(); }
-  absl::Status CopyFromHost(std::byte*, const std::byte*, size_t) override { return Unused(); }
-  size_t AvailableBytes() const override { return 0; }
-
- private:
-  static absl::Status Unused() { return absl::InternalError("not used"); }
-  void Free(std::byte* data, size_t) override { std::free(data); }
-};
 
 uint16_t ToBf16(float value) {  // finite values
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -138,7 +120,6 @@ struct TestOutput {
 
 struct Level {
   std::string name;
-  bool emulated_tiles = false;
   bool bf16_dot = false;
   std::optional<Isa> isa;                // a level of this machine, or
   DenseKernels (*emulated)() = nullptr;  // kernels with emulated instructions
@@ -157,7 +138,7 @@ std::vector<Level> Levels() {
   if (avx512) {
     levels.push_back({.name = "avx512_bf16_emulated", .bf16_dot = true});
     levels.back().emulated = EmulatedBf16DenseKernels;
-    levels.push_back({.name = "amx_emulated", .emulated_tiles = true, .bf16_dot = true});
+    levels.push_back({.name = "amx_emulated", .bf16_dot = true});
     levels.back().emulated = EmulatedAmxDenseKernels;
   }
   return levels;
@@ -198,7 +179,7 @@ class DenseMatrixTest : public ::testing::TestWithParam<Level> {
                     out.stride, accumulate, reproducible);
   }
 
-  PlainMemory memory_;
+  HostDevice memory_;
 };
 
 float RoundedTo(DenseForm form, float value) {
@@ -496,21 +477,6 @@ TEST_P(DenseMatrixTest, ReadsBf16ActivationsOnlyWithBf16Instructions) {
   }
 }
 
-TEST_P(DenseMatrixTest, UsesTilesForManyRowsUnlessReproducible) {
-  if (!GetParam().emulated_tiles) GTEST_SKIP() << "counts emulated tile products";
-  const auto matrix = Pack(RandomValues(48 * 64, 1), 48, 64, DenseForm::kBF16);
-  const auto dots = [&](int64_t rows, bool reproducible) {
-    TestOutput out(rows, 48);
-    MultiplyAll(*matrix, TestActivations(RandomValues(rows * 64, 2), rows, 64), out, false,
-                reproducible);
-    return TakeEmulatedTileLog().dots;
-  };
-  EXPECT_EQ(dots(7, false), 0);
-  EXPECT_EQ(dots(8, false), 1 * 3 * 2);
-  EXPECT_EQ(dots(64, false), 4 * 3 * 2);
-  EXPECT_EQ(dots(64, true), 0);
-}
-
 TEST_P(DenseMatrixTest, RefusesSlicesThatDoNotFit) {
   const std::vector<float> w(64 * 4);
   const WeightSlice good = F32Slice(w, 4, 64);
@@ -558,6 +524,26 @@ TEST_F(EmulationTest, DotAddsOddElementsFirstAndFlushesDenormals) {
   EXPECT_EQ(EmulatedDotBf16(0.0f, denormal, 0, ToBf16(0x1p100f), 0), 0.0f);
   EXPECT_EQ(EmulatedDotBf16(0.0f, ToBf16(0x1p-100f), 0, ToBf16(0x1p-30f), 0), 0.0f);
   EXPECT_EQ(EmulatedDotBf16(0x1p-130f, 0, 0, 0, 0), 0.0f);
+}
+
+TEST_F(EmulationTest, TilesServeManyRowsUnlessReproducible) {
+  HostDevice memory;
+  const std::vector<float> w = RandomValues(48 * 64, 1);
+  const WeightSlice slice = F32Slice(w, 48, 64);
+  const auto matrix = PackDense({&slice, 1}, DenseForm::kBF16, EmulatedAmxDenseKernels(), memory);
+  ASSERT_TRUE(matrix.ok());
+  const auto tile_products = [&](int64_t rows, bool reproducible) {
+    TestOutput out(rows, 48);
+    const TestActivations x(RandomValues(rows * 64, 2), rows, 64);
+    (*matrix)->Multiply(x.For(**matrix, reproducible), 0, rows, 0, 3, out.values.data(), out.stride,
+                        false, reproducible);
+    return TakeEmulatedTileLog().dots;
+  };
+  // Halves of 16 rows x panels x tiles along k.
+  EXPECT_EQ(tile_products(7, false), 0);
+  EXPECT_EQ(tile_products(8, false), 1 * 3 * 2);
+  EXPECT_EQ(tile_products(64, false), 4 * 3 * 2);
+  EXPECT_EQ(tile_products(64, true), 0);
 }
 
 TEST_F(EmulationTest, TileDotMultipliesPairsAndRefusesShapesThatDoNotFit) {
