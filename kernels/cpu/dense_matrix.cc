@@ -1,7 +1,6 @@
 #include "kernels/cpu/dense_matrix.h"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cstring>
 #include <string>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/dense_product.h"
 #include "kernels/reference/dequantize.h"
+#include "kernels/reference/half_float.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -23,26 +23,6 @@ constexpr int64_t kBf16PadK = 32;
 constexpr int64_t kAmxMinRows = 8;
 
 int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-
-uint16_t RoundToBf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);  // NaN
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-uint16_t RoundToF16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-  const uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN
-  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // 65,520 and more round to infinity
-  if (magnitude < 0x38800000) {  // subnormal: adding 0.5 leaves a multiple of 2^-24, rounded
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - 0x3f000000);
-  }
-  return sign |
-         static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13);
-}
 
 // The elements of one source row in a form's element type. `wide` is scratch of k floats.
 void ReadRow(const WeightSlice& slice, const std::byte* row, DenseForm form,
@@ -59,7 +39,7 @@ void ReadRow(const WeightSlice& slice, const std::byte* row, DenseForm form,
   }
   kernels::DequantizeRow(slice.dtype, row, slice.cols, wide.data());
   for (int64_t i = 0; i < slice.cols; ++i) {
-    out[i] = form == DenseForm::kF16 ? RoundToF16(wide[i]) : RoundToBf16(wide[i]);
+    out[i] = form == DenseForm::kF16 ? F32ToF16(wide[i]) : F32ToBf16(wide[i]);
   }
 }
 
