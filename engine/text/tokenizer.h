@@ -2,14 +2,12 @@
 #define REFRAIN_ENGINE_TEXT_TOKENIZER_H_
 
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/text/vocabulary.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -70,15 +68,6 @@ class Tokenizer {
   // The control or user-defined token spelled exactly so.
   virtual std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const = 0;
 };
-
-// Builds a byte-level BPE or SentencePiece-type tokenizer. InvalidArgument names the first thing
-// that is wrong: sizes that differ, duplicate tokens, ids or merges outside of the vocabulary, an
-// unknown pre-tokenizer.
-absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const TokenizerSpec& spec);
-
-// Builds a tokenizer from the bytes of a SentencePiece `.model` file, through libsentencepiece.
-absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
-    std::string_view model_bytes);
 
 }  // namespace refrain::engine
 

@@ -57,8 +57,10 @@ struct TokenizerSpec {
   std::optional<bool> add_eos;
   // kSentencePiece: put a space before the text and after each special token. Absent: true.
   std::optional<bool> add_space_prefix;
-  // kSentencePiece: only before the text (tokenizer.json `prepend_scheme` first).
+  // kSentencePiece, tokenizer.json only: the prefix goes only before the text (`prepend_scheme`
+  // first), and not where a space stands already (pre-tokenizer Metaspace).
   bool space_prefix_at_start_only = false;
+  bool space_prefix_unless_present = false;
 
   std::string chat_template;  // Jinja source, empty: none
 };

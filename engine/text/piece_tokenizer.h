@@ -1,0 +1,20 @@
+#ifndef REFRAIN_ENGINE_TEXT_PIECE_TOKENIZER_H_
+#define REFRAIN_ENGINE_TEXT_PIECE_TOKENIZER_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/text/tokenizer.h"
+#include "engine/text/vocabulary.h"
+
+namespace refrain::engine {
+
+// SentencePiece-type vocabularies without a SentencePiece model: pieces with scores (GGUF of model
+// `llama`) or with merges (tokenizer.json of Llama 2 and Mistral). Our own merging; equal to
+// libsentencepiece on its BPE models with the identity normalizer. `spec.kind` is kSentencePiece.
+// See CreateTokenizer for what is refused.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreatePieceTokenizer(const TokenizerSpec& spec);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_TEXT_PIECE_TOKENIZER_H_

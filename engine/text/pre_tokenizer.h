@@ -1,0 +1,55 @@
+#ifndef REFRAIN_ENGINE_TEXT_PRE_TOKENIZER_H_
+#define REFRAIN_ENGINE_TEXT_PRE_TOKENIZER_H_
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace refrain::engine {
+
+// Cuts text into the pieces inside of which byte-level BPE may merge.
+//
+// Patterns run one after the other: each cuts every piece of the one before into its matches and
+// the gaps between them. Immutable; any thread. Split fails when a pattern exceeds its matching
+// limit on the text, which the named pre-tokenizers cannot (they are linear).
+class PreTokenizer {
+ public:
+  // By a name of GGUF `tokenizer.ggml.pre`. InvalidArgument lists the names that are known.
+  static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateByName(std::string_view name);
+
+  // PCRE2 patterns. InvalidArgument for one that does not compile, or none.
+  static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateFromPatterns(
+      std::span<const std::string> patterns);
+
+  // Whether the model of this name takes a piece that is one token as it is.
+  static bool IgnoresMergesByName(std::string_view name);
+
+  // The name whose pattern is spelled so in tokenizer.json, or empty.
+  static std::string_view NameOfPublishedPattern(std::string_view pattern);
+
+  ~PreTokenizer();
+
+  // `text` is well-formed UTF-8. Calls `visit` with every piece, in order; none is empty.
+  absl::Status Split(std::string_view text,
+                     absl::FunctionRef<void(std::string_view piece)> visit) const;
+
+ private:
+  class Pattern;
+
+  explicit PreTokenizer(std::vector<std::unique_ptr<Pattern>> patterns);
+
+  absl::Status SplitFrom(size_t stage, std::string_view text,
+                         absl::FunctionRef<void(std::string_view piece)> visit) const;
+
+  std::vector<std::unique_ptr<Pattern>> patterns_;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_TEXT_PRE_TOKENIZER_H_

@@ -1,0 +1,439 @@
+#include "engine/text/tokenizer_json.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "engine/text/pre_tokenizer.h"
+#include "engine/text/space_mark.h"
+
+namespace refrain::engine {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxTokens = 4'000'000;
+constexpr char kDigitPattern[] = "\\p{N}";
+constexpr char kDigitRunPattern[] = "\\p{N}+";
+constexpr char kByteLevelPattern[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+absl::Status Refuse(std::string_view file, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(std::string(file), ": ", what));
+}
+
+absl::Status Refuse(const std::string& what) { return Refuse("tokenizer.json", what); }
+
+// Readers that never throw: a member that is absent or of another type reads as the fallback.
+const Json* FindOrNull(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::string StringOf(const Json& object, const char* key) {
+  const Json* member = FindOrNull(object, key);
+  return member != nullptr && member->is_string() ? member->get<std::string>() : "";
+}
+
+bool BoolOf(const Json& object, const char* key, bool fallback) {
+  const Json* member = FindOrNull(object, key);
+  return member != nullptr && member->is_boolean() ? member->get<bool>() : fallback;
+}
+
+std::optional<int64_t> IntOf(const Json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  return value.get<int64_t>();
+}
+
+absl::StatusOr<Json> ParseFile(std::string_view name, std::string_view text) {
+  if (text.empty()) return Json();
+  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) return Refuse(name, "is not valid JSON");
+  if (!parsed.is_object()) return Refuse(name, "is not a JSON object");
+  return parsed;
+}
+
+// Fills one spec from tokenizer.json, part by part.
+class TokenizerJsonReader {
+ public:
+  explicit TokenizerJsonReader(const Json& root) : root_(root) {}
+
+  absl::StatusOr<TokenizerSpec> Read() {
+    const Json* model = FindOrNull(root_, "model");
+    if (model == nullptr) return Refuse("has no model");
+    const std::string type = StringOf(*model, "type");
+    // Files of older library versions leave the type out.
+    if (type != "BPE" && !(type.empty() && FindOrNull(*model, "merges") != nullptr)) {
+      return Refuse(absl::StrCat("model type '", type, "' is not supported; only BPE is"));
+    }
+    for (const auto& step : {&TokenizerJsonReader::ReadNormalizer,
+                             &TokenizerJsonReader::ReadPreTokenizer,
+                             &TokenizerJsonReader::ReadModel, &TokenizerJsonReader::ReadAddedTokens,
+                             &TokenizerJsonReader::ReadPostProcessor}) {
+      absl::Status status = (this->*step)();
+      if (!status.ok()) return status;
+    }
+    return std::move(spec_);
+  }
+
+ private:
+  absl::Status ReadNormalizer() {
+    const Json* normalizer = FindOrNull(root_, "normalizer");
+    spec_.add_space_prefix = false;
+    return normalizer == nullptr ? absl::OkStatus() : ReadOneNormalizer(*normalizer, 0);
+  }
+
+  absl::Status ReadOneNormalizer(const Json& normalizer, int depth) {
+    const std::string type = StringOf(normalizer, "type");
+    if (type == "Sequence" && depth == 0) {
+      const Json* parts = FindOrNull(normalizer, "normalizers");
+      if (parts == nullptr || !parts->is_array()) return Refuse("normalizer Sequence is no list");
+      for (const Json& part : *parts) {
+        absl::Status status = ReadOneNormalizer(part, depth + 1);
+        if (!status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }
+    if (type == "Prepend" && StringOf(normalizer, "prepend") == kSpaceMark) {
+      spec_.kind = TokenizerKind::kSentencePiece;
+      spec_.add_space_prefix = true;
+      return absl::OkStatus();
+    }
+    const Json* pattern = FindOrNull(normalizer, "pattern");
+    if (type == "Replace" && pattern != nullptr && StringOf(*pattern, "String") == " " &&
+        StringOf(normalizer, "content") == kSpaceMark) {
+      spec_.kind = TokenizerKind::kSentencePiece;
+      return absl::OkStatus();
+    }
+    // Text is taken to be in NFC already, as nearly all is; see the header.
+    if (type == "NFC") return absl::OkStatus();
+    return Refuse(absl::StrCat("normalizer '", type, "' is not supported"));
+  }
+
+  absl::Status ReadPreTokenizer() {
+    const Json* pre = FindOrNull(root_, "pre_tokenizer");
+    if (pre != nullptr) {
+      absl::Status status = ReadOnePreTokenizer(*pre, 0);
+      if (!status.ok()) return status;
+    }
+    if (spec_.kind == TokenizerKind::kSentencePiece) {
+      if (!spec_.split_patterns.empty() || is_byte_level_) {
+        return Refuse("space marks and a byte-level or pattern pre-tokenizer do not go together");
+      }
+      return absl::OkStatus();
+    }
+    if (!is_byte_level_) return Refuse("pre_tokenizer has no ByteLevel; only that is supported");
+    NamePatterns();
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadOnePreTokenizer(const Json& pre, int depth) {
+    const std::string type = StringOf(pre, "type");
+    if (type == "Sequence" && depth == 0) {
+      const Json* parts = FindOrNull(pre, "pretokenizers");
+      if (parts == nullptr || !parts->is_array()) return Refuse("pre_tokenizer Sequence is no list");
+      for (const Json& part : *parts) {
+        absl::Status status = ReadOnePreTokenizer(part, depth + 1);
+        if (!status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }
+    if (is_byte_level_) return Refuse("pre_tokenizer has a step after ByteLevel");
+    if (type == "ByteLevel") {
+      if (BoolOf(pre, "add_prefix_space", true)) {
+        return Refuse("pre_tokenizer ByteLevel with add_prefix_space is not supported");
+      }
+      is_byte_level_ = true;
+      if (BoolOf(pre, "use_regex", true)) spec_.split_patterns.push_back(kByteLevelPattern);
+      return absl::OkStatus();
+    }
+    if (type == "Digits") {
+      spec_.split_patterns.push_back(BoolOf(pre, "individual_digits", false) ? kDigitPattern
+                                                                             : kDigitRunPattern);
+      return absl::OkStatus();
+    }
+    if (type == "Split") return ReadSplit(pre);
+    if (type == "Metaspace") return ReadMetaspace(pre);
+    return Refuse(absl::StrCat("pre_tokenizer '", type, "' is not supported"));
+  }
+
+  absl::Status ReadSplit(const Json& pre) {
+    const Json* pattern = FindOrNull(pre, "pattern");
+    const std::string regex = pattern == nullptr ? "" : StringOf(*pattern, "Regex");
+    if (regex.empty()) return Refuse("pre_tokenizer Split without a Regex is not supported");
+    if (StringOf(pre, "behavior") != "Isolated" || BoolOf(pre, "invert", false)) {
+      return Refuse("pre_tokenizer Split is supported with behavior Isolated only");
+    }
+    spec_.split_patterns.push_back(regex);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadMetaspace(const Json& pre) {
+    if (StringOf(pre, "replacement") != kSpaceMark || BoolOf(pre, "split", true)) {
+      return Refuse("pre_tokenizer Metaspace is supported with U+2581 and split false only");
+    }
+    const std::string scheme = StringOf(pre, "prepend_scheme");
+    if (scheme != "first" && scheme != "always" && scheme != "never") {
+      return Refuse(absl::StrCat("pre_tokenizer Metaspace with prepend_scheme '", scheme,
+                                 "' is not supported"));
+    }
+    spec_.kind = TokenizerKind::kSentencePiece;
+    spec_.add_space_prefix = scheme != "never";
+    spec_.space_prefix_at_start_only = scheme == "first";
+    spec_.space_prefix_unless_present = true;
+    return absl::OkStatus();
+  }
+
+  // Patterns of a known model get its name, which has the faster and stricter spelling.
+  void NamePatterns() {
+    std::vector<std::string>& patterns = spec_.split_patterns;
+    std::string_view name;
+    if (patterns.size() == 1) name = PreTokenizer::NameOfPublishedPattern(patterns[0]);
+    if (patterns == std::vector<std::string>{kDigitPattern, kByteLevelPattern}) name = "smollm";
+    if (name.empty() && !patterns.empty()) {
+      spec_.pre_tokenizer = "custom";
+      return;
+    }
+    // ByteLevel without a pattern of its own leaves the text in one piece.
+    if (patterns.empty()) {
+      spec_.pre_tokenizer = "custom";
+      patterns.push_back("(?s).+");
+      return;
+    }
+    spec_.pre_tokenizer = std::string(name);
+    patterns.clear();
+  }
+
+  absl::Status ReadModel() {
+    const Json& model = root_["model"];
+    const Json* vocab = FindOrNull(model, "vocab");
+    const Json* merges = FindOrNull(model, "merges");
+    if (vocab == nullptr || !vocab->is_object()) return Refuse("model.vocab is not an object");
+    if (merges == nullptr || !merges->is_array()) return Refuse("model.merges is not a list");
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      if (!StringOf(model, key).empty()) return Refuse(absl::StrCat("model.", key, " is not supported"));
+    }
+    const bool byte_fallback = BoolOf(model, "byte_fallback", false);
+    for (const auto& [spelling, id] : vocab->items()) {
+      const bool is_byte = byte_fallback && spelling.size() == 6 && spelling.starts_with("<0x");
+      absl::Status status =
+          SetToken(IntOf(id), spelling, is_byte ? TokenType::kByte : TokenType::kNormal);
+      if (!status.ok()) return status;
+    }
+    spec_.merges.reserve(merges->size());
+    for (const Json& merge : *merges) {
+      if (merge.is_string()) {
+        spec_.merges.push_back(merge.get<std::string>());
+      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+                 merge[1].is_string()) {
+        spec_.merges.push_back(
+            absl::StrCat(merge[0].get<std::string>(), " ", merge[1].get<std::string>()));
+      } else {
+        return Refuse(absl::StrCat("model.merges[", spec_.merges.size(), "] is not two tokens"));
+      }
+    }
+    spec_.ignore_merges = BoolOf(model, "ignore_merges", false);
+    const std::string unknown = StringOf(model, "unk_token");
+    if (!unknown.empty()) {
+      if (spec_.kind == TokenizerKind::kBytePairEncoding && !HasAllBytes(*vocab)) {
+        return Refuse("model.unk_token together with bytes that have no token is not supported");
+      }
+      spec_.unk = FindToken(unknown);
+    }
+    return absl::OkStatus();
+  }
+
+  // Whether unk can never be produced: the byte-level alphabet is complete.
+  static bool HasAllBytes(const Json& vocab) {
+    size_t single_characters = 0;
+    for (const auto& [spelling, id] : vocab.items()) {
+      const size_t continuation = std::count_if(spelling.begin(), spelling.end(), [](char c) {
+        return (static_cast<uint8_t>(c) & 0xC0) == 0x80;
+      });
+      if (spelling.size() - continuation == 1) ++single_characters;
+    }
+    return single_characters >= 256;
+  }
+
+  absl::Status ReadAddedTokens() {
+    const Json* added = FindOrNull(root_, "added_tokens");
+    if (added == nullptr) return absl::OkStatus();
+    if (!added->is_array()) return Refuse("added_tokens is not a list");
+    for (const Json& token : *added) {
+      const std::string content = StringOf(token, "content");
+      const Json* id = FindOrNull(token, "id");
+      if (content.empty() || id == nullptr) {
+        return Refuse("an added token lacks its content or id");
+      }
+      for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
+        if (BoolOf(token, flag, false)) {
+          return Refuse(absl::StrCat("added token '", content, "' has ", flag,
+                                     ", which is not supported"));
+        }
+      }
+      absl::Status status = SetToken(
+          IntOf(*id), content,
+          BoolOf(token, "special", false) ? TokenType::kControl : TokenType::kUserDefined);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SetToken(std::optional<int64_t> id, const std::string& spelling, TokenType type) {
+    if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(kMaxTokens)) {
+      return Refuse(absl::StrCat("token '", spelling, "' has no id in [0, ", kMaxTokens, ")"));
+    }
+    const size_t index = static_cast<size_t>(*id);
+    if (index >= spec_.tokens.size()) {
+      spec_.tokens.resize(index + 1);
+      spec_.token_types.resize(index + 1, TokenType::kUnused);
+    }
+    std::string& slot = spec_.tokens[index];
+    if (!slot.empty() && slot != spelling) {
+      return Refuse(absl::StrCat("tokens '", slot, "' and '", spelling, "' both have id ", index));
+    }
+    slot = spelling;
+    spec_.token_types[index] = type;
+    return absl::OkStatus();
+  }
+
+  std::optional<kvcache::TokenId> FindToken(const std::string& spelling) const {
+    const auto it = std::find(spec_.tokens.begin(), spec_.tokens.end(), spelling);
+    if (it == spec_.tokens.end()) return std::nullopt;
+    return kvcache::TokenId{static_cast<int32_t>(it - spec_.tokens.begin())};
+  }
+
+  absl::Status ReadPostProcessor() {
+    const Json* post = FindOrNull(root_, "post_processor");
+    spec_.add_bos = false;
+    spec_.add_eos = false;
+    if (post == nullptr) return absl::OkStatus();
+    ReadTemplate(*post);
+    const Json* parts = FindOrNull(*post, "processors");
+    if (parts != nullptr && parts->is_array()) {
+      for (const Json& part : *parts) ReadTemplate(part);
+    }
+    return absl::OkStatus();
+  }
+
+  // TemplateProcessing: what stands before the text is bos, what stands behind is eos.
+  void ReadTemplate(const Json& post) {
+    const Json* single = FindOrNull(post, "single");
+    if (StringOf(post, "type") != "TemplateProcessing" || single == nullptr) return;
+    if (!single->is_array()) return;
+    bool before_text = true;
+    for (const Json& part : *single) {
+      if (FindOrNull(part, "Sequence") != nullptr) before_text = false;
+      const Json* special = FindOrNull(part, "SpecialToken");
+      if (special == nullptr) continue;
+      const std::optional<kvcache::TokenId> id = FindToken(StringOf(*special, "id"));
+      if (!id.has_value()) continue;
+      (before_text ? spec_.bos : spec_.eos) = id;
+      (before_text ? spec_.add_bos : spec_.add_eos) = true;
+    }
+  }
+
+  const Json& root_;
+  TokenizerSpec spec_;
+  bool is_byte_level_ = false;
+};
+
+// `"bos_token": "<s>"` or `{"content": "<s>", ...}`.
+std::string TokenTextOf(const Json& config, const char* key) {
+  const Json* token = FindOrNull(config, key);
+  if (token == nullptr) return "";
+  return token->is_object() ? StringOf(*token, "content") : StringOf(config, key);
+}
+
+// A config that names a token which the vocabulary lacks is wrong, not to be guessed at.
+absl::Status ApplySpecialNames(std::string_view file, const Json& config, TokenizerSpec* spec) {
+  const std::pair<const char*, std::optional<kvcache::TokenId>*> names[] = {
+      {"bos_token", &spec->bos},
+      {"eos_token", &spec->eos},
+      {"unk_token", &spec->unk},
+      {"pad_token", &spec->pad}};
+  for (const auto& [key, id] : names) {
+    const std::string text = TokenTextOf(config, key);
+    if (text.empty()) continue;
+    const auto it = std::find(spec->tokens.begin(), spec->tokens.end(), text);
+    if (it == spec->tokens.end()) {
+      return Refuse(file, absl::StrCat(key, " '", text, "' is not in the vocabulary"));
+    }
+    *id = kvcache::TokenId{static_cast<int32_t>(it - spec->tokens.begin())};
+  }
+  return absl::OkStatus();
+}
+
+// A string, or a list of named templates of which "default" is the chat one.
+std::string ChatTemplateOf(const Json& config) {
+  const Json* chat = FindOrNull(config, "chat_template");
+  if (chat == nullptr || !chat->is_array()) return StringOf(config, "chat_template");
+  for (const Json& named : *chat) {
+    if (StringOf(named, "name") == "default") return StringOf(named, "template");
+  }
+  return "";
+}
+
+absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
+  const Json* eos = FindOrNull(config, "eos_token_id");
+  if (eos == nullptr) return absl::OkStatus();
+  const Json ids = eos->is_array() ? *eos : Json::array({*eos});
+  for (const Json& entry : ids) {
+    const std::optional<int64_t> id = IntOf(entry);
+    if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(spec->tokens.size())) {
+      return Refuse("generation_config.json",
+                    absl::StrCat("eos_token_id is not in the vocabulary of ", spec->tokens.size(),
+                                 " tokens"));
+    }
+    spec->end_of_generation.push_back(kvcache::TokenId{static_cast<int32_t>(*id)});
+  }
+  if (!spec->eos.has_value() && !spec->end_of_generation.empty()) {
+    spec->eos = spec->end_of_generation.front();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles& files) {
+  if (files.tokenizer_json.empty()) return Refuse("is empty");
+  const absl::StatusOr<Json> root = ParseFile("tokenizer.json", files.tokenizer_json);
+  if (!root.ok()) return root.status();
+  absl::StatusOr<TokenizerSpec> spec = TokenizerJsonReader(*root).Read();
+  if (!spec.ok()) return spec;
+
+  const absl::StatusOr<Json> map =
+      ParseFile("special_tokens_map.json", files.special_tokens_map_json);
+  if (!map.ok()) return map.status();
+  const absl::StatusOr<Json> config =
+      ParseFile("tokenizer_config.json", files.tokenizer_config_json);
+  if (!config.ok()) return config.status();
+  const absl::StatusOr<Json> generation =
+      ParseFile("generation_config.json", files.generation_config_json);
+  if (!generation.ok()) return generation.status();
+
+  absl::Status status = ApplySpecialNames("special_tokens_map.json", *map, &*spec);
+  if (status.ok()) status = ApplySpecialNames("tokenizer_config.json", *config, &*spec);
+  if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
+  if (!status.ok()) return status;
+  if (FindOrNull(*config, "add_bos_token") != nullptr) {
+    spec->add_bos = BoolOf(*config, "add_bos_token", false);
+  }
+  spec->chat_template = files.chat_template_jinja.empty() ? ChatTemplateOf(*config)
+                                                          : std::string(files.chat_template_jinja);
+  return spec;
+}
+
+absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json) {
+  return ParseTokenizerJson(HuggingFaceTokenizerFiles{.tokenizer_json = tokenizer_json});
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,109 @@
+#include "engine/text/vocabulary_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/text/utf8.h"
+
+namespace refrain::engine {
+namespace {
+
+// Names under which models publish the token that ends a turn or a text. Sources often declare only
+// one of several that the model really emits.
+constexpr std::array<std::string_view, 9> kEndOfGenerationNames = {
+    "<|im_end|>",   "<|eot_id|>",    "<|eom_id|>", "</s>", "<|endoftext|>", "<|end_of_text|>",
+    "<end_of_turn>", "<|end|>", "<|eot|>"};
+
+absl::Status MarkEnd(std::optional<kvcache::TokenId> id, std::string_view what,
+                     Vocabulary* vocabulary) {
+  if (!id.has_value()) return absl::OkStatus();
+  if (!vocabulary->tokens.Contains(*id)) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(what), " token id ", static_cast<int32_t>(*id),
+                                                   " is outside of the vocabulary of ",
+                                                   vocabulary->tokens.size(), " tokens"));
+  }
+  vocabulary->ends_generation[kvcache::ToIndex(*id)] = true;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabulary) {
+  vocabulary->ends_generation.assign(vocabulary->tokens.size(), false);
+  for (size_t i = 0; i < vocabulary->tokens.size(); ++i) {
+    const kvcache::TokenId id{static_cast<int32_t>(i)};
+    const TokenType type = vocabulary->tokens.type(id);
+    if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
+    const std::string& text = spec.tokens[i];
+    vocabulary->specials.Add(text, id,
+                             type == TokenType::kControl
+                                 ? SpecialTokenMatcher::Scope::kWhenRequested
+                                 : SpecialTokenMatcher::Scope::kAlways);
+    if (type == TokenType::kControl &&
+        std::find(kEndOfGenerationNames.begin(), kEndOfGenerationNames.end(), text) !=
+            kEndOfGenerationNames.end()) {
+      vocabulary->ends_generation[i] = true;
+    }
+  }
+  if (absl::Status s = MarkEnd(spec.eos, "eos", vocabulary); !s.ok()) return s;
+  if (absl::Status s = MarkEnd(spec.eot, "eot", vocabulary); !s.ok()) return s;
+  if (absl::Status s = MarkEnd(spec.eom, "eom", vocabulary); !s.ok()) return s;
+  for (const kvcache::TokenId id : spec.end_of_generation) {
+    if (absl::Status s = MarkEnd(id, "end of generation", vocabulary); !s.ok()) return s;
+  }
+  if (spec.bos.has_value() && !vocabulary->tokens.Contains(*spec.bos)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bos token id ", static_cast<int32_t>(*spec.bos),
+                     " is outside of the vocabulary of ", vocabulary->tokens.size(), " tokens"));
+  }
+  vocabulary->bos = spec.bos;
+  vocabulary->eos = spec.eos;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
+    std::string_view utf8, const EncodeOptions& options) const {
+  std::vector<kvcache::TokenId> ids;
+  ids.reserve(utf8.size() / 3 + 8);
+  if (options.add_bos.value_or(vocabulary_.adds_bos) && vocabulary_.bos.has_value()) {
+    ids.push_back(*vocabulary_.bos);
+  }
+  StretchPlace place = StretchPlace::kTextStart;
+  size_t at = 0;
+  while (at < utf8.size()) {
+    const std::optional<SpecialTokenMatcher::Match> special =
+        vocabulary_.specials.FindNext(utf8, at, options.parse_special, options.plain_spans);
+    const size_t end = special.has_value() ? special->begin_byte : utf8.size();
+    if (end > at) {
+      absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, &ids);
+      if (!status.ok()) return status;
+    }
+    if (!special.has_value()) break;
+    ids.push_back(special->id);
+    at = special->end_byte;
+    place = StretchPlace::kAfterSpecialToken;
+  }
+  return ids;
+}
+
+absl::Status VocabularyTokenizer::EncodeRepaired(std::string_view bytes, StretchPlace place,
+                                                 std::vector<kvcache::TokenId>* out) const {
+  if (IsValidUtf8(bytes)) return EncodeStretch(bytes, place, out);
+  return EncodeStretch(ReplaceIllFormedUtf8(bytes), place, out);
+}
+
+std::string_view VocabularyTokenizer::TokenBytes(kvcache::TokenId id) const {
+  return vocabulary_.tokens.bytes(id);
+}
+
+bool VocabularyTokenizer::IsControl(kvcache::TokenId id) const {
+  return vocabulary_.tokens.type(id) == TokenType::kControl;
+}
+
+bool VocabularyTokenizer::IsEndOfGeneration(kvcache::TokenId id) const {
+  return vocabulary_.tokens.Contains(id) && vocabulary_.ends_generation[kvcache::ToIndex(id)];
+}
+
+}  // namespace refrain::engine
