@@ -22,6 +22,7 @@ struct EncodedRequest {
   std::vector<TokenId> prompt;
   std::shared_ptr<const StopRules> stop_rules;
   std::shared_ptr<TokenStream> stream;
+  double timeout_s = 0;  // 0 = none
   std::optional<Clock::TimePoint> deadline;
   AdmissionTicket ticket;
 };
