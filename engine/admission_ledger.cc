@@ -1,0 +1,87 @@
+#include "engine/admission_ledger.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+
+absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter() {
+  MutexLock lock(mutex_);
+  if (!closed_.ok()) return closed_;
+  if (queued_requests_ >= max_queued_requests_) {
+    return absl::ResourceExhaustedError(absl::StrCat("too many requests: ", queued_requests_,
+                                                     " are queued, limits.queued_requests is ",
+                                                     max_queued_requests_));
+  }
+  ++queued_requests_;
+  ++live_requests_;
+  return AdmissionTicket(shared_from_this());
+}
+
+void AdmissionLedger::Close(absl::Status reason) {
+  MutexLock lock(mutex_);
+  if (closed_.ok()) closed_ = std::move(reason);
+}
+
+bool AdmissionLedger::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  while (live_requests_ > 0) {
+    if (!empty_.WaitUntil(mutex_, deadline)) return live_requests_ == 0;
+  }
+  return true;
+}
+
+int32_t AdmissionLedger::queued_requests() const {
+  MutexLock lock(mutex_);
+  return queued_requests_;
+}
+
+absl::Status AdmissionLedger::AddTokens(int64_t tokens) {
+  MutexLock lock(mutex_);
+  // A request that is alone may be of any length: its context limits it.
+  if (queued_tokens_ > 0 && queued_tokens_ + tokens > max_queued_tokens_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("too many queued tokens: ", queued_tokens_, " and this request's ", tokens,
+                     " are more than limits.queued_tokens, ", max_queued_tokens_));
+  }
+  queued_tokens_ += tokens;
+  return absl::OkStatus();
+}
+
+void AdmissionLedger::LeaveQueue(int64_t tokens) {
+  MutexLock lock(mutex_);
+  --queued_requests_;
+  queued_tokens_ -= tokens;
+}
+
+void AdmissionLedger::Leave() {
+  MutexLock lock(mutex_);
+  if (--live_requests_ == 0) empty_.NotifyAll();
+}
+
+AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {
+  std::swap(ledger_, other.ledger_);
+  std::swap(queued_, other.queued_);
+  std::swap(tokens_, other.tokens_);
+  return *this;
+}
+
+AdmissionTicket::~AdmissionTicket() {
+  if (ledger_ == nullptr) return;
+  Started();
+  ledger_->Leave();
+}
+
+absl::Status AdmissionTicket::SetTokens(int64_t tokens) {
+  absl::Status status = ledger_->AddTokens(tokens);
+  if (status.ok()) tokens_ = tokens;
+  return status;
+}
+
+void AdmissionTicket::Started() {
+  if (!std::exchange(queued_, false)) return;
+  ledger_->LeaveQueue(tokens_);
+}
+
+}  // namespace refrain::engine

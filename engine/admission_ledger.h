@@ -1,0 +1,71 @@
+#ifndef REFRAIN_ENGINE_ADMISSION_LEDGER_H_
+#define REFRAIN_ENGINE_ADMISSION_LEDGER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/annotated_mutex.h"
+
+namespace refrain::engine {
+
+class AdmissionTicket;
+
+// Counts the requests that are in the engine and refuses more than it may hold: from Submit until
+// a request starts to run it is queued, wherever it stands (to be encoded, inbox, scheduler).
+// Any thread. Failure: RESOURCE_EXHAUSTED naming the limit, UNAVAILABLE after Close.
+class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
+ public:
+  AdmissionLedger(int32_t max_queued_requests, int64_t max_queued_tokens)
+      : max_queued_requests_(max_queued_requests), max_queued_tokens_(max_queued_tokens) {}
+
+  absl::StatusOr<AdmissionTicket> Enter();
+  // Nothing enters any more; `reason` is what Enter then returns. The first reason stays.
+  void Close(absl::Status reason);
+  // Until no request is left; false on `deadline`.
+  bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
+  int32_t queued_requests() const;
+
+ private:
+  friend class AdmissionTicket;
+  absl::Status AddTokens(int64_t tokens);
+  void LeaveQueue(int64_t tokens);
+  void Leave();
+
+  const int32_t max_queued_requests_;
+  const int64_t max_queued_tokens_;
+  mutable Mutex mutex_;
+  ConditionVariable empty_;
+  int32_t queued_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  int64_t queued_tokens_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  int32_t live_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  absl::Status closed_ REFRAIN_GUARDED_BY(mutex_);
+};
+
+// A request's place in the ledger; gives it back when it goes. Move-only; one thread at a time.
+class AdmissionTicket {
+ public:
+  AdmissionTicket() = default;
+  explicit AdmissionTicket(std::shared_ptr<AdmissionLedger> ledger)
+      : ledger_(std::move(ledger)), queued_(true) {}
+  AdmissionTicket(AdmissionTicket&& other) noexcept { *this = std::move(other); }
+  AdmissionTicket& operator=(AdmissionTicket&& other) noexcept;
+  ~AdmissionTicket();
+
+  // Once, when the prompt's length is known.
+  absl::Status SetTokens(int64_t tokens);
+  // The request runs: it no longer counts as queued. Idempotent.
+  void Started();
+
+ private:
+  std::shared_ptr<AdmissionLedger> ledger_;
+  bool queued_ = false;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_ADMISSION_LEDGER_H_

@@ -1,0 +1,132 @@
+#include "engine/encode_pool.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+namespace {
+
+// Nice value of the thread that tokenizes long texts: about a tenth of a compute thread's share.
+constexpr int kLongLaneNice = 10;
+
+}  // namespace
+
+absl::Status DeadlineStatus(const EncodedRequest& request) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("the request did not finish within its ", request.timeout_s, " s"));
+}
+
+void EncodePool::Lane::Push(Job job) {
+  {
+    MutexLock lock(mutex);
+    if (!stopped) {
+      jobs.push_back(std::move(job));
+      changed.NotifyOne();
+      return;
+    }
+  }
+  job.request->stream->Finish(absl::CancelledError("the engine has stopped"));
+}
+
+std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
+  MutexLock lock(mutex);
+  while (jobs.empty() && !stopped) changed.Wait(mutex);
+  if (stopped) return std::nullopt;
+  Job job = std::move(jobs.front());
+  jobs.pop_front();
+  return job;
+}
+
+void EncodePool::Lane::Stop() {
+  std::deque<Job> left;
+  {
+    MutexLock lock(mutex);
+    stopped = true;
+    left = std::exchange(jobs, {});
+    changed.NotifyAll();
+  }
+  for (const Job& job : left) {
+    job.request->stream->Finish(absl::CancelledError("the engine has stopped"));
+  }
+}
+
+EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink)
+    : encoder_(encoder), clock_(clock), sink_(std::move(sink)) {
+  for (int32_t i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { Serve(&short_lane_); });
+  }
+  threads_.emplace_back([this] {
+    // Linux applies it to the calling thread alone. Where it is refused the lane is still right.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLongLaneNice);
+    Serve(&long_lane_);
+  });
+}
+
+void EncodePool::Push(std::unique_ptr<EncodedRequest> request) {
+  short_lane_.Push({.request = std::move(request), .text = std::nullopt});
+}
+
+void EncodePool::Stop() {
+  short_lane_.Stop();
+  long_lane_.Stop();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void EncodePool::Serve(Lane* lane) {
+  while (std::optional<Job> job = lane->WaitAndPop()) {
+    if (lane == &short_lane_) {
+      Render(*std::move(job));
+    } else {
+      Tokenize(*std::move(job));
+    }
+  }
+}
+
+bool EncodePool::SkipEnded(EncodedRequest& request) const {
+  if (request.stream->cancelled()) {
+    request.stream->Finish(absl::CancelledError("the request was cancelled"));
+    return true;
+  }
+  if (request.deadline.has_value() && clock_->Now() >= *request.deadline) {
+    request.stream->Finish(DeadlineStatus(request));
+    return true;
+  }
+  return false;
+}
+
+void EncodePool::Render(Job job) {
+  if (SkipEnded(*job.request)) return;
+  absl::StatusOr<std::optional<PromptText>> text = encoder_->Render(job.request->request);
+  if (!text.ok()) {
+    job.request->stream->Finish(text.status());
+    return;
+  }
+  job.text = *std::move(text);
+  if (job.text.has_value() && job.text->text.size() > kLongTextBytes) {
+    long_lane_.Push(std::move(job));
+  } else {
+    Tokenize(std::move(job));
+  }
+}
+
+void EncodePool::Tokenize(Job job) {
+  EncodedRequest& request = *job.request;
+  if (SkipEnded(request)) return;
+  absl::Status status = encoder_->Tokenize(job.text, &request);
+  if (status.ok()) {
+    status = request.ticket.SetTokens(static_cast<int64_t>(request.prompt.size()));
+  }
+  if (!status.ok()) {
+    request.stream->Finish(std::move(status));
+    return;
+  }
+  if (SkipEnded(request)) return;
+  sink_(std::move(job.request));
+}
+
+}  // namespace refrain::engine

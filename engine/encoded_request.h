@@ -1,0 +1,32 @@
+#ifndef REFRAIN_ENGINE_ENCODED_REQUEST_H_
+#define REFRAIN_ENGINE_ENCODED_REQUEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/admission_ledger.h"
+#include "engine/clock.h"
+#include "engine/request.h"
+#include "engine/stop_criteria.h"
+#include "engine/token_stream.h"
+
+namespace refrain::engine {
+
+// A request on its way to the engine thread. The encode pool fills `prompt` and `stop_rules`; each
+// has one owner at a time.
+struct EncodedRequest {
+  uint64_t number = 0;  // ascends with arrival
+  Request request;      // its prompt is dropped once encoded
+  std::vector<TokenId> prompt;
+  std::shared_ptr<const StopRules> stop_rules;
+  std::shared_ptr<TokenStream> stream;
+  double timeout_s = 0;  // 0 = none
+  std::optional<Clock::TimePoint> deadline;
+  AdmissionTicket ticket;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_ENCODED_REQUEST_H_

@@ -1,0 +1,100 @@
+#include "engine/prompt_encoder.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+
+PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
+                             const EncodeLimits& limits)
+    : tokenizer_(tokenizer), chat_template_(chat_template), limits_(limits) {
+  for (size_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    const TokenId token{static_cast<int32_t>(id)};
+    if (tokenizer->IsEndOfGeneration(token)) end_of_generation_.push_back(token);
+  }
+}
+
+absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(const Request& request) const {
+  if (std::holds_alternative<TokenPrompt>(request.prompt)) return std::nullopt;
+  if (const auto* text = std::get_if<TextPrompt>(&request.prompt)) {
+    // Whoever sends raw text applies the template himself: control tokens count.
+    PromptText prompt{.text = text->text, .parse_special = true};
+    if (!text->add_special_tokens) prompt.add_bos = false;
+    return prompt;
+  }
+  const ChatPrompt& chat = std::get<ChatPrompt>(request.prompt);
+  if (chat_template_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "the model has no chat template: use completions with a text prompt");
+  }
+  absl::StatusOr<RenderedChat> rendered = chat_template_->Render(chat.input);
+  if (!rendered.ok()) return rendered.status();
+  if (chat.continue_final_message && !rendered->content_spans.empty()) {
+    // What the template puts behind the last message's content would end the message.
+    rendered->text.resize(rendered->content_spans.back().end_byte);
+  }
+  const EncodeOptions options = SafeEncodeOptions(*rendered);
+  PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};
+  prompt.plain_spans.assign(options.plain_spans.begin(), options.plain_spans.end());
+  prompt.text = std::move(rendered->text);
+  return prompt;
+}
+
+absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text,
+                                     EncodedRequest* request) const {
+  Request& in = request->request;
+  if (text.has_value()) {
+    absl::StatusOr<std::vector<TokenId>> ids =
+        tokenizer_->Encode(text->text, {.parse_special = text->parse_special,
+                                        .add_bos = text->add_bos,
+                                        .plain_spans = text->plain_spans});
+    if (!ids.ok()) return ids.status();
+    request->prompt = *std::move(ids);
+  } else {
+    request->prompt = std::move(std::get<TokenPrompt>(in.prompt).ids);
+  }
+  in.prompt = TokenPrompt{};
+  for (const TokenId id : request->prompt) {
+    if (static_cast<int64_t>(id) < 0 || kvcache::ToIndex(id) >= tokenizer_->vocab_size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("prompt has token id ", static_cast<int32_t>(id), ", the vocabulary has ",
+                       tokenizer_->vocab_size()));
+    }
+  }
+  if (absl::Status status = CheckSizes(in, request->prompt.size()); !status.ok()) return status;
+  const int64_t left = limits_.max_context_tokens - static_cast<int64_t>(request->prompt.size());
+  request->stop_rules = std::make_shared<const StopRules>(
+      in.stop, static_cast<int32_t>(std::min<int64_t>(in.stop.max_tokens, left)),
+      EndTokens(in.stop));
+  return absl::OkStatus();
+}
+
+absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tokens) const {
+  if (prompt_tokens == 0) return absl::InvalidArgumentError("the prompt is empty: 0 tokens");
+  if (prompt_tokens > static_cast<size_t>(limits_.max_context_tokens)) {
+    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt_tokens,
+                                                   " tokens, the context holds ",
+                                                   limits_.max_context_tokens));
+  }
+  const int64_t longest = std::min<int64_t>(
+      static_cast<int64_t>(prompt_tokens) + request.stop.max_tokens, limits_.max_context_tokens);
+  if (longest > limits_.kv_capacity_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prompt's ", prompt_tokens, " tokens and max_tokens ", request.stop.max_tokens,
+        " make up to ", longest, " tokens, the KV cache holds ", limits_.kv_capacity_tokens));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<TokenId> PromptEncoder::EndTokens(const StopParams& stop) const {
+  std::vector<TokenId> ends = stop.stop_token_ids;
+  if (!stop.ignore_eos) {
+    ends.insert(ends.end(), end_of_generation_.begin(), end_of_generation_.end());
+  }
+  return ends;
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,57 @@
+#ifndef REFRAIN_ENGINE_PROMPT_ENCODER_H_
+#define REFRAIN_ENGINE_PROMPT_ENCODER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/encoded_request.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
+
+namespace refrain::engine {
+
+// The text of a prompt, ready to be tokenized.
+struct PromptText {
+  std::string text;
+  bool parse_special = false;
+  std::optional<bool> add_bos;
+  std::vector<TextSpan> plain_spans;
+};
+
+// What a request may be at most.
+struct EncodeLimits {
+  int32_t max_context_tokens = 0;
+  int64_t kv_capacity_tokens = 0;  // of the whole pool
+};
+
+// Turns a request into token ids and rules, and checks their sizes. Render is quick (a template),
+// Tokenize takes time in proportion to the text. Immutable; any thread. Failure: INVALID_ARGUMENT
+// naming what is too long or out of range, the value and the limit.
+class PromptEncoder {
+ public:
+  // Both outlive the encoder; `chat_template` may be null.
+  PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
+                const EncodeLimits& limits);
+
+  // Of a prompt that is text or a conversation. A prompt of ids has none.
+  absl::StatusOr<std::optional<PromptText>> Render(const Request& request) const;
+  // Fills `prompt` and `stop_rules`.
+  absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request) const;
+
+ private:
+  absl::Status CheckSizes(const Request& request, size_t prompt_tokens) const;
+  std::vector<TokenId> EndTokens(const StopParams& stop) const;
+
+  const Tokenizer* tokenizer_;
+  const ChatTemplate* chat_template_;
+  EncodeLimits limits_;
+  std::vector<TokenId> end_of_generation_;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_PROMPT_ENCODER_H_

@@ -1,0 +1,41 @@
+#ifndef REFRAIN_ENGINE_REQUEST_QUEUE_H_
+#define REFRAIN_ENGINE_REQUEST_QUEUE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/annotated_mutex.h"
+#include "engine/encoded_request.h"
+
+namespace refrain::engine {
+
+// The engine thread's inbox: encoded requests and cancellations, from any thread. Its length is
+// bounded by the AdmissionLedger that every request has passed. After Close, what is pushed is
+// dropped with its stream finished as CANCELLED.
+class RequestQueue {
+ public:
+  struct Items {
+    std::vector<std::unique_ptr<EncodedRequest>> requests;  // in order of arrival here
+    std::vector<uint64_t> cancelled;                        // request numbers
+    bool closed = false;
+  };
+
+  void Push(std::unique_ptr<EncodedRequest> request);
+  void PostCancel(uint64_t request_number);
+  void Close();
+
+  // Everything there is; never blocks.
+  Items Take();
+  // The same, after sleeping until there is something.
+  Items WaitAndTake();
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  Items items_ REFRAIN_GUARDED_BY(mutex_);
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_REQUEST_QUEUE_H_

@@ -1,0 +1,62 @@
+#ifndef REFRAIN_ENGINE_SCHEDULER_H_
+#define REFRAIN_ENGINE_SCHEDULER_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "engine/options.h"
+#include "engine/step_plan.h"
+
+namespace refrain::engine {
+
+struct SchedulerLimits {
+  int32_t max_sequences = 64;
+  int32_t step_token_budget = 512;  // at least max_sequences, so that decode always fits
+  int32_t chunk_tokens = 64;
+  Policy policy = Policy::kFcfs;
+};
+
+// Sequence ids ascend with age: the lower, the older.
+
+struct RunningEntry {
+  SequenceId sequence{};
+  int32_t runnable_tokens = 0;   // rows it could compute now: the rest of its prompt, or 1, or 0
+  bool decoding = false;         // the row is that of a token it generated last
+  int32_t appended_tokens = 0;   // computed or in flight
+  int32_t reserved_tokens = 0;   // that its chunks hold
+  int32_t exclusive_chunks = 0;  // given back if it is preempted
+  int32_t priority = 0;
+};
+
+struct WaitingEntry {
+  SequenceId sequence{};
+  int32_t prefill_tokens = 0;  // prompt, and what it had generated before it was preempted
+  int32_t shared_tokens = 0;   // of these, found in the cache; less than prefill_tokens
+  int32_t priority = 0;
+};
+
+// What a plan depends on, kept up to date by the engine loop between steps.
+struct SchedulerSnapshot {
+  SchedulerLimits limits;
+  int32_t free_chunks = 0;            // free, or cached and evictable at once
+  std::vector<RunningEntry> running;  // oldest first
+  std::deque<WaitingEntry> waiting;   // oldest first
+};
+
+// Decides what the next step computes. Pure: no clock, no state, integers only.
+//
+//   1. Every running sequence that can decode gets its row, the oldest first. One that needs a
+//      chunk when none is free takes those of the youngest (under kPriority: of the lowest
+//      priority, the youngest among them), which is preempted. A sequence is never failed.
+//   2. What is left of the budget goes to running prefills, the oldest first, cut as needed.
+//   3. What is left then admits waiting sequences in the policy's order, until one does not fit
+//      (no later one overtakes it): a slot, and chunks for its whole prefill, for the rest of the
+//      running prefills and a margin for the growth of those that decode. A plan that preempts
+//      admits nothing.
+// Some running or waiting sequence always gets work or is preempted while any can run.
+StepPlan Plan(const SchedulerSnapshot& snapshot);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_SCHEDULER_H_

@@ -1,0 +1,104 @@
+#ifndef REFRAIN_ENGINE_STOP_CRITERIA_H_
+#define REFRAIN_ENGINE_STOP_CRITERIA_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/token_stream.h"
+
+namespace refrain::engine {
+
+// A set of byte strings, found in a stream of bytes by the Aho-Corasick automaton: amortised
+// constant time per byte, whatever the number and length of the strings; memory proportional to
+// their total length. Immutable, shared by the choices of a request.
+class StopStrings {
+ public:
+  // A cursor: what of the strings the bytes so far may be the beginning of.
+  using State = int32_t;
+  static constexpr State kStart = 0;
+
+  explicit StopStrings(const std::vector<std::string>& strings);  // empty ones are ignored
+
+  bool empty() const { return nodes_.size() == 1; }
+  State Next(State state, char byte) const;
+  // Index of the longest string that ends exactly here.
+  std::optional<size_t> Match(State state) const;
+  // How many of the last bytes may yet become part of a match.
+  int32_t HeldBytes(State state) const { return nodes_[static_cast<size_t>(state)].held_bytes; }
+
+ private:
+  struct Node {
+    State first_child = -1;
+    State next_sibling = -1;
+    State fail = 0;
+    int32_t depth = 0;
+    int32_t held_bytes = 0;
+    int32_t match = -1;
+    char byte = 0;
+  };
+
+  State ChildOrNone(State state, char byte) const;
+  void LinkFailures();
+
+  std::vector<Node> nodes_;
+};
+
+// When the choices of one request end, from its StopParams. Immutable, shared by them.
+struct StopRules {
+  StopRules(const StopParams& params, int32_t max_tokens, std::vector<TokenId> end_tokens);
+
+  int32_t min_tokens;
+  int32_t max_tokens;  // the request's, cut to what the context leaves
+  bool include_stop_in_output;
+  std::vector<TokenId> end_tokens;  // all that end a choice: end of generation, stop_token_ids
+  std::vector<std::string> strings;
+  StopStrings automaton;
+};
+
+// Follows one choice's tokens: says when it ends, and holds back those whose bytes may become part
+// of a stop string. What it releases stays true; on a match the tokens before the string are
+// released, the one in which it begins is cut (TokenEvent::shown_bytes), the others never appear.
+//
+// A stop string counts when it ends in token number min_tokens or later; the earliest end wins, of
+// several the longest string. Engine thread; cannot fail.
+class StopCriteria {
+ public:
+  explicit StopCriteria(std::shared_ptr<const StopRules> rules) : rules_(std::move(rules)) {}
+
+  // Takes the next token and its bytes; adds what may now be shown to `released`. The choice has
+  // ended when an end is returned (`ChoiceEnd::choice` is the event's).
+  std::optional<ChoiceEnd> Accept(TokenEvent event, std::string_view bytes,
+                                  std::vector<TokenEvent>* released);
+  // The choice ends for another reason: gives up what is held.
+  void ReleaseAll(std::vector<TokenEvent>* released);
+
+  int32_t accepted_tokens() const { return accepted_tokens_; }
+
+ private:
+  struct Held {
+    TokenEvent event;
+    int64_t begin_byte, end_byte;  // of the choice's output
+  };
+
+  // Shows the output up to `end_byte`, drops the rest.
+  void ReleaseCut(int64_t end_byte, std::vector<TokenEvent>* released);
+  void ReleaseUpTo(int64_t end_byte, std::vector<TokenEvent>* released);
+  bool IsEndToken(TokenId token) const;
+
+  std::shared_ptr<const StopRules> rules_;
+  StopStrings::State state_ = StopStrings::kStart;
+  int32_t accepted_tokens_ = 0;
+  int64_t output_bytes_ = 0;
+  std::deque<Held> held_;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_STOP_CRITERIA_H_
