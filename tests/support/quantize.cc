@@ -7,12 +7,15 @@
 #include <cmath>
 
 #include "kernels/reference/dequantize.h"
+#include "kernels/reference/half_float.h"
 
 namespace refrain::testing {
 namespace {
 
 using kernels::DType;
 using kernels::F16ToF32;
+using kernels::F32ToBf16;
+using kernels::F32ToF16;
 
 void AppendU16(std::string& out, uint16_t value) {
   out.push_back(static_cast<char>(value & 255));
@@ -195,28 +198,6 @@ std::string QuantizeRow(DType dtype, std::span<const float> row) {
     Block(dtype, row.subspan(i, block_elements), out);
   }
   return out;
-}
-
-uint16_t F32ToF16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
-  const float magnitude = std::abs(value);
-  if (std::isnan(value)) return sign | 0x7e00;
-  if (magnitude >= 65520.0f) return sign | 0x7c00;
-  if (magnitude < 0x1p-14f) {  // a multiple of 2^-24, rounded by the addition
-    const float shifted = magnitude + 0x1p-1f;
-    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) -
-                                        std::bit_cast<uint32_t>(0x1p-1f));
-  }
-  const uint32_t exact = std::bit_cast<uint32_t>(magnitude) - ((127u - 15u) << 23);
-  const uint32_t rounded = exact + 0xfff + ((exact >> 13) & 1);
-  return sign | static_cast<uint16_t>(rounded >> 13);
-}
-
-uint16_t F32ToBf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
 }  // namespace refrain::testing

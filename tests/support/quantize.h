@@ -13,10 +13,6 @@ namespace refrain::testing {
 // for nothing else. The row is a whole number of blocks. Pure.
 std::string QuantizeRow(kernels::DType dtype, std::span<const float> row);
 
-// Round to nearest, ties to even.
-uint16_t F32ToF16(float value);
-uint16_t F32ToBf16(float value);
-
 }  // namespace refrain::testing
 
 #endif  // REFRAIN_TESTS_SUPPORT_QUANTIZE_H_
