@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -141,6 +142,25 @@ std::vector<TokenType> TokenTypes(GgufMetadata& metadata) {
   return types;
 }
 
+// Llama-3 scaling comes as factors that frequencies are divided by.
+absl::Status CheckRopeFactors(const TensorTable& table, const ModelConfig& config) {
+  if (!table.Has(TensorRole::kRopeFreqs, 0)) return absl::OkStatus();
+  if (config.rope.scaling != RopeScaling::kNone) {
+    return absl::UnimplementedError(
+        "GGUF: rope_freqs.weight together with a rope.scaling.type is not supported");
+  }
+  const absl::StatusOr<WeightView> view = table.Get(TensorRole::kRopeFreqs, 0);
+  if (!view.ok()) return view.status();
+  for (int64_t i = 0; i < view->cols; ++i) {
+    float factor = 0;
+    std::memcpy(&factor, view->data + i * sizeof(factor), sizeof(factor));
+    if (factor >= 1e-6f && factor <= 1e6f) continue;  // false for NaN
+    return absl::InvalidArgumentError(
+        absl::StrCat("GGUF: rope_freqs.weight has the factor ", factor, ", must be 1e-6 to 1e6"));
+  }
+  return absl::OkStatus();
+}
+
 class GgufWeightSource final : public WeightSource {
  public:
   GgufWeightSource(std::unique_ptr<MappedFile> mapping, GgufFile file, ModelConfig config,
@@ -270,6 +290,14 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
   return spec;
 }
 
+absl::StatusOr<TensorTable> BindGgufTensors(const GgufFile& file, const ModelConfig& config) {
+  absl::StatusOr<TensorTable> table =
+      TensorTable::Bind(config, TensorNaming::kGguf, file.tensors());
+  if (!table.ok()) return table;
+  if (absl::Status status = CheckRopeFactors(*table, config); !status.ok()) return status;
+  return table;
+}
+
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path) {
   absl::StatusOr<std::unique_ptr<MappedFile>> mapping = MappedFile::Open(path);
   if (!mapping.ok()) return mapping.status();
@@ -280,8 +308,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path) 
   if (!file.ok()) return with_path(file.status());
   absl::StatusOr<ModelConfig> config = ReadGgufConfig(*file);
   if (!config.ok()) return with_path(config.status());
-  absl::StatusOr<TensorTable> table =
-      TensorTable::Bind(*config, TensorNaming::kGguf, file->tensors());
+  absl::StatusOr<TensorTable> table = BindGgufTensors(*file, *config);
   if (!table.ok()) return with_path(table.status());
   return std::make_unique<GgufWeightSource>(*std::move(mapping), *std::move(file),
                                             *std::move(config), *std::move(table));

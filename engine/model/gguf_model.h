@@ -19,6 +19,9 @@ namespace refrain::engine {
 // RoPE form that is not run.
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file);
 
+// The file's tensors by role, for a configuration read from it.
+absl::StatusOr<TensorTable> BindGgufTensors(const GgufFile& file, const ModelConfig& config);
+
 // NotFound when the file carries no vocabulary.
 absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file);
 
