@@ -1,0 +1,87 @@
+#include "kernels/cpu/activation_buffer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+#include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/quantized_matrix.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// Elements that one thread converts in about the time it takes to wake another (1 us).
+constexpr int64_t kElementsAlone = 8192;
+
+constexpr int64_t kBF16Padding = 64;
+
+template <typename T>
+T* Grow(std::vector<T>& buffer, int64_t count) {
+  if (static_cast<int64_t>(buffer.size()) < count) buffer.resize(count);
+  return buffer.data();
+}
+
+template <typename Fn>
+void ForRows(int64_t rows, int64_t k, ThreadPool& pool, const Fn& fn) {
+  pool.ParallelFor(rows, std::max<int64_t>(1, kElementsAlone / k), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) fn(row);
+  });
+}
+
+// To nearest, ties to even; NaN stays NaN.
+uint16_t RoundToBF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+}  // namespace
+
+Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms,
+                                      ThreadPool& pool) {
+  assert(x.dtype == DType::kF32);
+  Activations out;
+  out.rows = x.rows;
+  out.k = x.cols;
+  out.f32 = static_cast<const float*>(x.data);
+  out.f32_stride = x.stride;
+  if (forms.bf16) PrepareBF16(x, pool, out);
+  if (forms.int8) PrepareInt8(x, pool, out);
+  return out;
+}
+
+void ActivationBuffer::PrepareInt8(const TensorView& x, ThreadPool& pool, Activations& out) {
+  assert(x.cols % kBlockK == 0);
+  const int64_t blocks = x.cols / kBlockK;
+  int8_t* q = Grow(q_, x.rows * x.cols);
+  float* scales = Grow(scales_, x.rows * blocks);
+  float* scaled_sums = Grow(scaled_sums_, x.rows * blocks);
+  int32_t* offsets = Grow(offsets_, x.rows * blocks);
+  int32_t* half_offsets = Grow(half_offsets_, x.rows * blocks * 2);
+  const auto quantize_row = QuantizedKernelsFor(isa_).quantize_row;
+  ForRows(x.rows, x.cols, pool, [&](int64_t row) {
+    quantize_row(x.F32Row(row), blocks,
+                 {q + row * x.cols, scales + row * blocks, scaled_sums + row * blocks,
+                  offsets + row * blocks, half_offsets + row * blocks * 2});
+  });
+  out.q = q;
+  out.scales = scales;
+  out.scaled_sums = scaled_sums;
+  out.offsets = offsets;
+  out.half_offsets = half_offsets;
+}
+
+void ActivationBuffer::PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out) {
+  const int64_t stride = (x.cols + kBF16Padding - 1) / kBF16Padding * kBF16Padding;
+  uint16_t* to = Grow(bf16_, x.rows * stride);
+  ForRows(x.rows, x.cols, pool, [&](int64_t row) {
+    const float* from = x.F32Row(row);
+    uint16_t* to_row = to + row * stride;
+    for (int64_t i = 0; i < x.cols; ++i) to_row[i] = RoundToBF16(from[i]);
+    std::fill(to_row + x.cols, to_row + stride, uint16_t{0});
+  });
+  out.bf16 = to;
+  out.bf16_stride = stride;
+}
+
+}  // namespace refrain::kernels::cpu

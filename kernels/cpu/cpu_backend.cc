@@ -1,0 +1,59 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/cpu_linear_weight.h"
+#include "kernels/cpu/linear.h"
+
+namespace refrain::kernels::cpu {
+
+absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions& options) {
+  if (options.threads < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("backend.threads is ", options.threads, "; it must be 0 or more"));
+  }
+  const absl::StatusOr<Isa> isa = ResolveIsa(options.isa);
+  if (!isa.ok()) return isa.status();
+  return std::unique_ptr<CpuBackend>(new CpuBackend(*isa, options.threads));
+}
+
+CpuBackend::CpuBackend(Isa isa, int threads)
+    : isa_(isa), pool_(threads), weight_memory_(device_), activations_(isa) {
+  info_.name = "cpu";
+  info_.isa = std::string(Name(isa));
+  info_.threads = pool_.threads();
+  info_.preferred_kv = isa >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF16;
+}
+
+absl::StatusOr<std::unique_ptr<LinearWeight>> CpuBackend::PackLinear(
+    std::span<const WeightSlice> slices, const PackOptions& options) {
+  return PackCpuLinear(slices, options, isa_, weight_memory_, pool_);
+}
+
+void CpuBackend::Embed(const EmbedArgs& args) {
+  const auto& table = static_cast<const CpuLinearWeight&>(*args.table);
+  pool_.ParallelFor(static_cast<int64_t>(args.ids.size()), /*grain=*/4,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t row = begin; row < end; ++row) {
+                        table.DequantizeRow(args.ids[row], args.out.F32Row(row));
+                      }
+                    });
+}
+
+void CpuBackend::Linear(const LinearArgs& args) { cpu::Linear(pool_, activations_, args); }
+
+void CpuBackend::GateUp(const GateUpArgs& args) { cpu::GateUp(pool_, isa_, activations_, args); }
+
+void CpuBackend::RmsNorm(const RmsNormArgs& args) { reference_.RmsNorm(args); }
+
+void CpuBackend::RopeAppend(const RopeAppendArgs& args) { reference_.RopeAppend(args); }
+
+void CpuBackend::ChunkAttention(const ChunkAttentionArgs& args) { reference_.ChunkAttention(args); }
+
+void CpuBackend::SwiGlu(const SwiGluArgs& args) { reference_.SwiGlu(args); }
+
+void CpuBackend::Add(const AddArgs& args) { reference_.Add(args); }
+
+}  // namespace refrain::kernels::cpu

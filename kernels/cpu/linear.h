@@ -1,0 +1,29 @@
+#ifndef REFRAIN_KERNELS_CPU_LINEAR_H_
+#define REFRAIN_KERNELS_CPU_LINEAR_H_
+
+#include "kernels/cpu/activation_buffer.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace refrain::kernels::cpu {
+
+// Linear and GateUp: prepares the activations, cuts the product into jobs of some tiles by some
+// rows, and has the pool multiply them. Weights are CpuLinearWeights. How the work is cut does not
+// change results under `reproducible` (PackedMatrix), and for quantised weights never.
+void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& args);
+void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const GateUpArgs& args);
+
+// How `tiles` x `rows` of a weight with `k` columns are cut into jobs.
+struct WorkGrid {
+  int64_t tiles = 0, rows = 0;
+  int64_t tiles_per_job = 0, rows_per_job = 0;
+
+  int64_t tile_jobs() const { return (tiles + tiles_per_job - 1) / tiles_per_job; }
+  int64_t row_jobs() const { return (rows + rows_per_job - 1) / rows_per_job; }
+};
+WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads);
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_LINEAR_H_

@@ -1,0 +1,93 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/weight_memory.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+bool AlignedTo(const std::byte* p, size_t alignment) {
+  return reinterpret_cast<uintptr_t>(p) % alignment == 0;
+}
+
+TEST(CpuDeviceTest, MemoryIsAlignedAndZero) {
+  CpuDevice device;
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{5000}, (size_t{2} << 20) - 1}) {
+    const auto buffer = device.Allocate(bytes, false);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_TRUE(AlignedTo(buffer->data(), 4096));
+    EXPECT_EQ(buffer->data()[bytes - 1], std::byte{0});
+  }
+  for (const bool huge : {false, true}) {
+    const auto buffer = device.Allocate((size_t{5} << 20) + 1, huge);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_TRUE(AlignedTo(buffer->data(), size_t{2} << 20));
+    std::memset(buffer->data(), 1, buffer->bytes());
+  }
+}
+
+TEST(CpuDeviceTest, NamesTheSizeThatItCannotAllocate) {
+  CpuDevice device;
+  const auto status = device.Allocate(size_t{1} << 60, false).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("1152921504606846976"), std::string::npos);
+}
+
+TEST(CpuDeviceTest, KnowsWhatIsAvailable) {
+  CpuDevice device;
+  EXPECT_GT(device.AvailableBytes(), size_t{16} << 20);
+  EXPECT_LT(device.AvailableBytes(), std::numeric_limits<size_t>::max());
+}
+
+// A device that counts what is allocated and not freed.
+class CountingDevice : public CpuDevice {
+ public:
+  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, bool huge_pages) override {
+    ++allocations;
+    return CpuDevice::Allocate(bytes, huge_pages);
+  }
+  int allocations = 0;
+};
+
+TEST(WeightMemoryTest, SmallWeightsShareAnArena) {
+  CountingDevice device;
+  WeightMemory memory(device);
+  auto a = memory.Allocate(100'000, true), b = memory.Allocate(5000, true);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(device.allocations, 1);
+  EXPECT_GE(b->data(), a->data() + 100'000);
+  EXPECT_TRUE(AlignedTo(b->data(), 4096));
+  EXPECT_EQ(b->bytes(), 5000u);
+}
+
+TEST(WeightMemoryTest, LargeWeightsHaveTheirOwnAndLeaveTheArenaOpen) {
+  CountingDevice device;
+  WeightMemory memory(device);
+  const auto a = memory.Allocate(100'000, true);
+  const auto large = memory.Allocate(size_t{40} << 20, true);
+  const auto b = memory.Allocate(100'000, true);
+  EXPECT_EQ(device.allocations, 2);
+  EXPECT_LT(b->data() - a->data(), 200'000);
+}
+
+TEST(WeightMemoryTest, AnArenaIsNotReusedWhileAnythingLivesInIt) {
+  CountingDevice device;
+  WeightMemory memory(device);
+  auto a = memory.Allocate(100'000, true);
+  {
+    const auto b = memory.Allocate(100'000, true);
+    std::memset(b->data(), 7, b->bytes());
+  }
+  const auto c = memory.Allocate(100'000, true);
+  EXPECT_EQ(device.allocations, 1);
+  EXPECT_EQ(c->data()[0], std::byte{0}) << "memory is zero-filled on first touch";
+  *a = DeviceBuffer();
+  EXPECT_EQ(c->data()[5], std::byte{0});
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cpu

@@ -1,0 +1,180 @@
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/kernels/cpu/quantized_blocks.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+std::vector<float> RandomFloats(int64_t count, uint32_t seed) {
+  std::vector<float> x(count);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (float& v : x) v = normal(random);
+  return x;
+}
+
+std::unique_ptr<CpuBackend> Make(Isa isa, int threads) {
+  auto backend = CpuBackend::Create({threads, std::string(Name(isa))});
+  EXPECT_TRUE(backend.ok()) << backend.status();
+  return std::move(*backend);
+}
+
+// |got - want| over |want|, both as vectors.
+double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += (static_cast<double>(got[i]) - want[i]) * (static_cast<double>(got[i]) - want[i]);
+    norm += static_cast<double>(want[i]) * want[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+// Three slices of two types, as attention weights of mixed files are, ragged and reordered.
+struct MixedWeight {
+  static constexpr int64_t kCols = 256;
+  std::vector<std::byte> q = RandomRows(DType::kQ4_K, 40, kCols, 1);
+  std::vector<std::byte> k = RandomRows(DType::kQ4_K, 21, kCols, 2);
+  std::vector<std::byte> v = RandomRows(DType::kQ6_K, 19, kCols, 3);
+  std::vector<int32_t> order;
+
+  MixedWeight() {
+    for (int i = 0; i < 40; ++i) order.push_back((i * 11 + 5) % 40);
+  }
+  std::vector<WeightSlice> Slices() const {
+    return {{DType::kQ4_K, 40, kCols, q.data(), order},
+            {DType::kQ4_K, 21, kCols, k.data(), {}},
+            {DType::kQ6_K, 19, kCols, v.data(), {}}};
+  }
+};
+
+class LinearTest : public testing::TestWithParam<Isa> {};
+
+TEST_P(LinearTest, MixedSlicesMatchTheOracle) {
+  const MixedWeight weight;
+  ReferenceBackend reference;
+  const auto want_weight = *reference.PackLinear(weight.Slices(), {});
+  for (const auto& [compute, tolerance] :
+       {std::pair{ComputeDType::kAuto, 0.02}, {ComputeDType::kF32, 1e-6}}) {
+    for (const int threads : {1, 3}) {
+      const auto backend = Make(GetParam(), threads);
+      const auto got_weight = *backend->PackLinear(weight.Slices(), {compute});
+      ASSERT_EQ(got_weight->n(), 80);
+      ASSERT_EQ(got_weight->k(), 256);
+      for (const int64_t rows : {1, 4, 9, 70}) {
+        for (const bool accumulate : {false, true}) {
+          std::vector<float> x = RandomFloats(rows * 256, 4);
+          std::vector<float> got = RandomFloats(rows * 80, 5), want = got;
+          backend->Linear({got_weight.get(), F32View(x.data(), rows, 256),
+                           F32View(got.data(), rows, 80), accumulate});
+          reference.Linear({want_weight.get(), F32View(x.data(), rows, 256),
+                            F32View(want.data(), rows, 80), accumulate});
+          EXPECT_LT(RelativeError(got, want), tolerance) << rows << " rows, " << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, RowsHaveTheSameBitsForAnyCountAndThreads) {
+  const MixedWeight weight;
+  const int64_t rows = 61;
+  std::vector<float> x = RandomFloats(rows * 256, 6);
+  const auto one = Make(GetParam(), 1), three = Make(GetParam(), 3);
+  const auto weight_one = *one->PackLinear(weight.Slices(), {});
+  const auto weight_three = *three->PackLinear(weight.Slices(), {});
+  std::vector<float> together(rows * 80), alone(rows * 80);
+  three->Linear({weight_three.get(), F32View(x.data(), rows, 256),
+                 F32View(together.data(), rows, 80), false, true});
+  for (int64_t row = 0; row < rows; ++row) {
+    one->Linear({weight_one.get(), F32View(&x[row * 256], 1, 256), F32View(&alone[row * 80], 1, 80),
+                 false, true});
+  }
+  EXPECT_EQ(std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float)), 0);
+}
+
+TEST_P(LinearTest, GateUpMatchesTheOracle) {
+  const int64_t ffn = 150, hidden = 96;
+  const auto gate_data = RandomRows(DType::kQ4_1, ffn, hidden, 7);
+  const auto up_data = RandomRows(DType::kQ8_0, ffn, hidden, 8);
+  const WeightSlice gate{DType::kQ4_1, ffn, hidden, gate_data.data(), {}};
+  const WeightSlice up{DType::kQ8_0, ffn, hidden, up_data.data(), {}};
+  ReferenceBackend reference;
+  const auto want_gate = *reference.PackLinear({&gate, 1}, {});
+  const auto want_up = *reference.PackLinear({&up, 1}, {});
+  for (const auto& [compute, tolerance] :
+       {std::pair{ComputeDType::kAuto, 0.03}, {ComputeDType::kF32, 2e-6}}) {
+    for (const int threads : {1, 3}) {
+      const auto backend = Make(GetParam(), threads);
+      const auto got_gate = *backend->PackLinear({&gate, 1}, {compute});
+      const auto got_up = *backend->PackLinear({&up, 1}, {compute});
+      for (const int64_t rows : {1, 5, 67, 300}) {
+        std::vector<float> x = RandomFloats(rows * hidden, 9);
+        std::vector<float> got(rows * ffn), want(rows * ffn);
+        backend->GateUp({got_gate.get(), got_up.get(), F32View(x.data(), rows, hidden),
+                         F32View(got.data(), rows, ffn)});
+        reference.GateUp({want_gate.get(), want_up.get(), F32View(x.data(), rows, hidden),
+                          F32View(want.data(), rows, ffn)});
+        EXPECT_LT(RelativeError(got, want), tolerance) << rows << " rows, " << threads;
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, EmbedLooksUpRows) {
+  const MixedWeight weight;
+  const auto backend = Make(GetParam(), 2);
+  ReferenceBackend reference;
+  const auto table = *backend->PackLinear(weight.Slices(), {.embedding = true});
+  const auto want_table = *reference.PackLinear(weight.Slices(), {.embedding = true});
+  const std::vector<int32_t> ids = {0, 79, 61, 60, 40, 39, 7, 7};
+  std::vector<float> got(8 * 256), want(8 * 256);
+  backend->Embed({table.get(), ids, F32View(got.data(), 8, 256)});
+  reference.Embed({want_table.get(), ids, F32View(want.data(), 8, 256)});
+  EXPECT_EQ(got, want);
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, LinearTest, testing::ValuesIn(SupportedIsas()),
+                         [](const auto& info) { return std::string(Name(info.param)); });
+
+TEST(CutWorkTest, CoversTheProductAndFeedsEveryThread) {
+  for (const int64_t tiles : {1, 2, 3, 36, 60, 96, 3072}) {
+    for (const int64_t rows : {1, 4, 5, 8, 63, 64, 512, 2048}) {
+      for (const int64_t k : {32, 576, 1536, 14336}) {
+        for (const int threads : {1, 2, 16}) {
+          const WorkGrid grid = CutWork(tiles, rows, k, threads);
+          ASSERT_GE(grid.tiles_per_job, 1);
+          ASSERT_GE(grid.rows_per_job, 1);
+          ASSERT_GE(grid.tiles_per_job * grid.tile_jobs(), tiles);
+          ASSERT_GE(grid.rows_per_job * grid.row_jobs(), rows);
+          if (tiles >= 2 * threads) {
+            ASSERT_GE(grid.tile_jobs() * grid.row_jobs(), threads)
+                << tiles << " tiles, " << rows << " rows, " << threads << " threads";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuBackendTest, RefusesBadOptions) {
+  EXPECT_EQ(CpuBackend::Create({-1, "auto"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CpuBackend::Create({1, "mmx"}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CpuBackendTest, SaysWhatItIs) {
+  const auto backend = CpuBackend::Create({3, "portable"});
+  ASSERT_TRUE(backend.ok());
+  EXPECT_EQ((*backend)->info().name, "cpu");
+  EXPECT_EQ((*backend)->info().isa, "portable");
+  EXPECT_EQ((*backend)->info().threads, 3);
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cpu
