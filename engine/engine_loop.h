@@ -1,0 +1,119 @@
+#ifndef REFRAIN_ENGINE_ENGINE_LOOP_H_
+#define REFRAIN_ENGINE_ENGINE_LOOP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <random>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/admission_ledger.h"
+#include "engine/clock.h"
+#include "engine/engine.h"
+#include "engine/model_runner.h"
+#include "engine/request_queue.h"
+#include "engine/running_request.h"
+#include "engine/scheduler.h"
+#include "engine/step_builder.h"
+#include "engine/text/tokenizer.h"
+#include "kvcache/cache_manager.h"
+
+namespace refrain::engine {
+
+// What the loop works on; all outlive it.
+struct EngineLoopParts {
+  ModelRunner* runner = nullptr;
+  kvcache::CacheManager* cache = nullptr;
+  const Tokenizer* tokenizer = nullptr;  // for the bytes that stop strings are matched on
+  RequestQueue* queue = nullptr;
+  AdmissionLedger* ledger = nullptr;
+  const Clock* clock = nullptr;
+};
+
+// The engine thread: the single writer of scheduler and cache.
+//
+// A turn: take in requests and cancellations -> Plan (pure) -> commit (preempt, admit, reserve: the
+// one place that allocates) -> launch -> collect -> stop criteria -> streams. Where the runner
+// allows two steps in flight, the second is launched before the first is collected: its decode rows
+// take their ids from the device, a stop is seen one step late, and the extra token is dropped.
+//
+// What a request gets depends on other requests in nothing but time.
+//
+// Turn and Run: one thread. stats and health: any thread. Failure: a failed step finishes the
+// requests in it with its status and the loop goes on; INTERNAL means that the device is broken:
+// every request is finished with that status and health reports it for good.
+class EngineLoop {
+ public:
+  EngineLoop(const EngineLoopParts& parts, const SchedulerLimits& limits, int32_t window_tokens);
+  ~EngineLoop();
+
+  // Turns until the queue is closed, asleep while there is nothing to do; then finishes what is
+  // left as CANCELLED.
+  void Run();
+  // One turn; false when nothing is left to do but to wait for the queue. For tests that drive the
+  // loop themselves.
+  bool Turn();
+
+  EngineStats stats() const;
+  absl::Status health() const;
+
+ private:
+  using Deadline = std::pair<Clock::TimePoint, uint64_t>;  // and the request's number
+
+  void TakeIn(RequestQueue::Items items);
+  void Accept(std::unique_ptr<EncodedRequest> encoded);
+  void ExpireDeadlines();
+
+  bool LaunchNext();
+  void RefreshSnapshot();
+  void Preempt(SequenceState* sequence);
+  bool Admit(const std::shared_ptr<SequenceState>& sequence);
+  absl::Status JoinCache(SequenceState* sequence);
+
+  void CollectOldest();
+  void Publish(const LaunchedStep& step);
+  void Apply(const LaunchedStep::Logits& wanted, SampledToken sampled);
+  // Requests that only wanted their prompt computed.
+  void EndPromptOnly(const LaunchedStep& step);
+  void ReleaseParked(RunningRequest* request);
+
+  // Takes the sequence out of scheduler and cache.
+  void Withdraw(SequenceState* sequence);
+  void EndChoice(SequenceState* sequence, ChoiceEnd end);
+  void FinishRequest(RunningRequest* request, absl::Status status);
+  void FinishAll(const absl::Status& status);
+  void Die(absl::Status status);
+
+  void Wait(const std::shared_ptr<SequenceState>& sequence, int32_t shared_tokens);
+  void RemoveWaiting(SequenceId id);
+  void MarkChanged(RunningRequest* request) { changed_.push_back(request->number()); }
+  void FlushChanged();
+  void PublishStats();
+  bool HasWork() const { return !requests_.empty() || !in_flight_.empty(); }
+
+  const EngineLoopParts parts_;
+  SchedulerSnapshot snapshot_;
+  StepBuilder builder_;
+  std::unordered_map<uint64_t, std::unique_ptr<RunningRequest>> requests_;    // by number
+  std::unordered_map<SequenceId, std::shared_ptr<SequenceState>> sequences_;  // waiting, running
+  std::deque<LaunchedStep> in_flight_;
+  std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
+  std::vector<uint64_t> changed_;  // requests with something to send
+  uint64_t next_sequence_id_ = 1;
+  std::mt19937_64 fresh_seeds_;
+  EngineStats stats_;  // the engine thread's own
+
+  mutable Mutex shared_mutex_;
+  EngineStats shared_stats_ REFRAIN_GUARDED_BY(shared_mutex_);
+  absl::Status health_ REFRAIN_GUARDED_BY(shared_mutex_);
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_ENGINE_LOOP_H_

@@ -1,0 +1,75 @@
+#include "engine/request_checks.h"
+
+#include <cmath>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+namespace {
+
+// Collects the first complaint.
+class Checker {
+ public:
+  template <typename T>
+  void Require(bool holds, const char* field, const T& value, const auto&... valid) {
+    if (holds || !status_.ok()) return;
+    status_ =
+        absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", must be ", valid...));
+  }
+  void RequireIds(const char* field, std::span<const TokenId> ids, int64_t vocab_size) {
+    for (const TokenId id : ids) RequireId(field, id, vocab_size);
+  }
+  void RequireId(const char* field, TokenId id, int64_t vocab_size) {
+    const auto value = static_cast<int32_t>(id);
+    Require(value >= 0 && value < vocab_size, field, value, "a token id from 0 to ",
+            vocab_size - 1);
+  }
+  absl::Status status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
+  Checker check;
+  check.Require(request.n >= 1 && request.n <= limits.max_choices, "n", request.n, "from 1 to ",
+                limits.max_choices);
+  const SamplingParams& s = request.sampling;
+  check.Require(std::isfinite(s.temperature) && s.temperature >= 0, "temperature", s.temperature,
+                "at least 0");
+  check.Require(s.top_p > 0 && s.top_p <= 1, "top_p", s.top_p, "over 0 and at most 1");
+  check.Require(s.min_p >= 0 && s.min_p < 1, "min_p", s.min_p, "from 0 to under 1");
+  check.Require(s.top_k >= 0, "top_k", s.top_k, "at least 0 (0 = all)");
+  check.Require(std::isfinite(s.repetition_penalty) && s.repetition_penalty > 0,
+                "repetition_penalty", s.repetition_penalty, "over 0");
+  check.Require(std::isfinite(s.presence_penalty), "presence_penalty", s.presence_penalty,
+                "finite");
+  check.Require(std::isfinite(s.frequency_penalty), "frequency_penalty", s.frequency_penalty,
+                "finite");
+  for (const auto& [id, bias] : s.logit_bias) {
+    check.RequireId("logit_bias", id, limits.vocab_size);
+    check.Require(!std::isnan(bias), "logit_bias", bias, "a number");
+  }
+  check.RequireIds("allowed_tokens", s.allowed_tokens, limits.vocab_size);
+
+  const StopParams& stop = request.stop;
+  check.Require(stop.max_tokens >= 0, "max_tokens", stop.max_tokens, "at least 0");
+  check.Require(stop.min_tokens >= 0 && stop.min_tokens <= stop.max_tokens, "min_tokens",
+                stop.min_tokens, "from 0 to max_tokens, which is ", stop.max_tokens);
+  check.RequireIds("stop_token_ids", stop.stop_token_ids, limits.vocab_size);
+
+  const LogprobParams& logprobs = request.logprobs;
+  check.Require(logprobs.top.value_or(0) >= 0 && logprobs.top.value_or(0) <= limits.vocab_size,
+                "logprobs", logprobs.top.value_or(0), "from 0 to ", limits.vocab_size);
+  check.Require(
+      logprobs.prompt_top.value_or(0) >= 0 && logprobs.prompt_top.value_or(0) <= limits.vocab_size,
+      "prompt_logprobs", logprobs.prompt_top.value_or(0), "from 0 to ", limits.vocab_size);
+  check.Require(request.timeout_s.value_or(1) > 0, "timeout_s", request.timeout_s.value_or(1),
+                "over 0");
+  return check.status();
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,22 @@
+#ifndef REFRAIN_ENGINE_REQUEST_CHECKS_H_
+#define REFRAIN_ENGINE_REQUEST_CHECKS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/request.h"
+
+namespace refrain::engine {
+
+struct RequestLimits {
+  int32_t max_choices = 128;
+  int64_t vocab_size = 0;
+};
+
+// What can be seen without encoding: numbers out of range, ids outside of the vocabulary. Pure.
+// INVALID_ARGUMENT naming the field, the value and what is valid.
+absl::Status CheckRequest(const Request& request, const RequestLimits& limits);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_REQUEST_CHECKS_H_

@@ -1,0 +1,105 @@
+#ifndef REFRAIN_ENGINE_RUNNING_REQUEST_H_
+#define REFRAIN_ENGINE_RUNNING_REQUEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/encoded_request.h"
+#include "engine/sampler.h"
+#include "engine/step_batch.h"
+#include "engine/stop_criteria.h"
+#include "engine/text/tokenizer.h"
+
+namespace refrain::engine {
+
+using kvcache::SequenceId;
+
+class RunningRequest;
+
+// parked:  waits for another choice of its request to compute the prompt
+// waiting: in the scheduler's queue
+// running: has a slot
+// ended:   its ChoiceEnd is in the outbox; steps in flight may still hold it, `request` is dead
+enum class SequencePhase : uint8_t { kParked, kWaiting, kRunning, kEnded };
+
+// One choice of a request on the engine thread. Its tokens are the prompt's, then `generated`, then
+// `pending_samples` whose ids are still on the device.
+struct SequenceState {
+  SequenceState(SequenceId id, RunningRequest* request, int32_t choice,
+                std::shared_ptr<const StopRules> rules)
+      : id(id), request(request), choice(choice), stop(std::move(rules)) {}
+
+  int32_t known_tokens() const;
+  int32_t existing_tokens() const { return known_tokens() + pending_samples; }
+  TokenId token(int32_t index) const;
+  // Rows that can be computed behind the first `appended_tokens`.
+  int32_t RunnableTokens(int32_t appended_tokens) const;
+  // Whether the row of token `index` gives the next token.
+  bool SamplesAt(int32_t index) const;
+
+  const SequenceId id;
+  RunningRequest* const request;
+  const int32_t choice;
+  SequencePhase phase = SequencePhase::kParked;
+  int32_t times_joined = 0;  // tells results of before and after a preemption apart
+  int32_t pending_samples = 0;
+  std::vector<TokenId> generated;
+  std::optional<SamplerState> sampler;  // made when it first runs
+  StopCriteria stop;
+};
+
+// A request on the engine thread: its choices, and what its consumer will see at the end of the
+// turn. Knows neither scheduler nor cache. Engine thread only; cannot fail.
+class RunningRequest {
+ public:
+  RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id);
+
+  const Request& request() const { return encoded_->request; }
+  uint64_t number() const { return encoded_->number; }
+  const EncodedRequest& encoded() const { return *encoded_; }
+  const std::vector<TokenId>& prompt() const { return encoded_->prompt; }
+  int32_t prompt_tokens() const { return static_cast<int32_t>(encoded_->prompt.size()); }
+  int32_t max_tokens() const { return encoded_->stop_rules->max_tokens; }
+  const std::vector<std::shared_ptr<SequenceState>>& choices() const { return choices_; }
+  bool finished() const { return outbox_.finished; }
+
+  // The first time a choice runs: leaves the queue, shows the prompt where it was asked for.
+  void Start();
+  // Seeds the choice's sampler, once.
+  void MakeSampler(SequenceState* choice, uint64_t fresh_seed);
+
+  // Prompt log-probabilities: the row of token `index` is to be computed for what follows it.
+  bool WantsPromptRow(int32_t index) const;
+  void TakePromptRow(int32_t index) { next_prompt_row_ = index + 1; }
+
+  void AddPromptToken(int32_t index, const SampledToken& sampled);
+  // The end, when that was the choice's last token; it is then to be passed to End.
+  std::optional<ChoiceEnd> AddToken(SequenceState* choice, SampledToken sampled,
+                                    std::string_view bytes);
+  // Of a choice that has not ended.
+  void End(SequenceState* choice, ChoiceEnd end);
+  // Ends all choices that have not, and the stream.
+  void Finish(absl::Status status);
+
+  // Sends what there is to the stream.
+  void Flush();
+
+ private:
+  void PushPromptEvent(TokenEvent event);
+
+  std::unique_ptr<EncodedRequest> encoded_;
+  std::vector<std::shared_ptr<SequenceState>> choices_;  // [n]
+  int32_t live_choices_;
+  bool started_ = false;
+  int32_t next_prompt_row_ = 0;
+  StreamBatch outbox_;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_RUNNING_REQUEST_H_
