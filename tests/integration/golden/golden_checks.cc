@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "engine/sampler.h"
+#include "engine/text/create_tokenizer.h"
 
 namespace refrain::testing {
 namespace {

@@ -1,0 +1,179 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/backend_factory.h"
+#include "engine/device_chunk_mover.h"
+#include "engine/engine.h"
+#include "engine/engine_parts.h"
+#include "engine/kv_storage.h"
+#include "engine/llama_runner.h"
+#include "engine/model/llama.h"
+#include "engine/model/weight_source.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/create_tokenizer.h"
+
+namespace refrain::engine {
+namespace {
+
+// What the engine's parts point into. Destroyed in reverse order.
+struct Foundation {
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<LlamaModel> model;
+  std::unique_ptr<KvStorage> storage;
+  std::unique_ptr<DeviceChunkMover> mover;
+};
+
+template <typename T>
+absl::Status MoveTo(T& to, absl::StatusOr<T> from) {
+  if (from.ok()) to = *std::move(from);
+  return from.status();
+}
+
+std::string TokenText(const Tokenizer& tokenizer, std::optional<TokenId> id) {
+  return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
+}
+
+absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
+  absl::StatusOr<TokenizerSource> read = source.ReadTokenizer();
+  if (!read.ok()) return read.status();
+  absl::Status status =
+      MoveTo(parts.tokenizer, read->sentencepiece_model.empty()
+                                  ? CreateTokenizer(read->spec)
+                                  : CreateSentencePieceTokenizer(read->sentencepiece_model));
+  if (!status.ok()) return status;
+  const Tokenizer& tokenizer = *parts.tokenizer;
+  if (static_cast<int64_t>(tokenizer.vocab_size()) > source.config().vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the tokenizer has ", tokenizer.vocab_size(),
+                                                   " tokens, more than the model's vocab_size ",
+                                                   source.config().vocab_size));
+  }
+  if (read->spec.chat_template.empty()) return absl::OkStatus();
+  return MoveTo(parts.chat_template, ChatTemplate::Create(read->spec.chat_template,
+                                                          TokenText(tokenizer, tokenizer.bos()),
+                                                          TokenText(tokenizer, tokenizer.eos())));
+}
+
+// `auto`: where a bf16 copy of all weights fits into a tenth of the memory.
+bool WantsSecondCopy(Switch option, const ModelConfig& c) {
+  if (option != Switch::kAuto) return option == Switch::kOn;
+  const int64_t per_layer =
+      static_cast<int64_t>(c.hidden_size) * (2 * c.q_size() + 2 * c.kv_size() + 3 * c.ffn_size);
+  const int64_t bytes = 2 * per_layer * c.num_layers;
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  return bytes <= memory / 10;
+}
+
+absl::StatusOr<int32_t> NumChunks(const EngineOptions& options, const kvcache::KvLayout& layout,
+                                  int64_t available_bytes, int32_t context_tokens) {
+  const int64_t chunk_tokens = options.kv_cache.chunk_tokens;
+  const int64_t asked = options.kv_cache.memory_bytes;
+  int64_t chunks = layout.ChunksIn(asked > 0 ? asked : available_bytes / 2);
+  if (chunks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv_cache.memory_bytes of ", asked > 0 ? asked : available_bytes / 2,
+                     " bytes does not hold one chunk of ", layout.chunk_bytes(), " bytes"));
+  }
+  if (asked == 0) {
+    // A share of memory may be far more than every slot at full context could fill.
+    const int64_t useful = (context_tokens + chunk_tokens - 1) / chunk_tokens *
+                           static_cast<int64_t>(options.max_sequences) * 2;
+    chunks = std::min(chunks, useful);
+  }
+  return static_cast<int32_t>(
+      std::min<int64_t>(chunks, std::numeric_limits<int32_t>::max() / chunk_tokens));
+}
+
+absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
+                       Foundation& foundation) {
+  absl::StatusOr<kernels::ComputeDType> compute = ParseComputeDType(options.backend.compute_dtype);
+  if (!compute.ok()) return compute.status();
+  const ModelConfig& config = source.config();
+  if (options.max_context_tokens > config.max_context_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine.max_context_tokens is ", options.max_context_tokens,
+                     "; the model was made for at most ", config.max_context_tokens));
+  }
+  if (absl::Status status = MoveTo(foundation.backend, MakeBackend(options.backend)); !status.ok())
+    return status;
+  const bool paged = options.attention_mode == AttentionModeOption::kPaged;
+  return MoveTo(foundation.model,
+                LlamaModel::Load(source, *foundation.backend,
+                                 {.compute = *compute,
+                                  .second_copy = WantsSecondCopy(options.model.second_copy, config),
+                                  .max_context_tokens = options.max_context_tokens,
+                                  .max_rows = options.step_token_budget,
+                                  .reproducible = options.reproducible,
+                                  .attention_mode = paged ? kernels::AttentionMode::kPaged
+                                                          : kernels::AttentionMode::kTwoPhase}));
+}
+
+absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, EngineParts& parts) {
+  const LlamaModel& model = *foundation.model;
+  kernels::Device& device = foundation.backend->device();
+  absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, *foundation.backend);
+  if (!dtype.ok()) return dtype.status();
+  absl::StatusOr<kvcache::KvLayout> layout =
+      KvLayoutFor(model.config(), *dtype, options.kv_cache.chunk_tokens);
+  if (!layout.ok()) return layout.status();
+  absl::StatusOr<int32_t> chunks = NumChunks(
+      options, *layout, static_cast<int64_t>(device.AvailableBytes()), model.max_context_tokens());
+  if (!chunks.ok()) return chunks.status();
+  absl::Status status = MoveTo(foundation.storage, KvStorage::Create(device, *layout, *chunks));
+  if (!status.ok()) return status;
+  foundation.mover = std::make_unique<DeviceChunkMover>(foundation.storage.get());
+  status = MoveTo(parts.cache,
+                  kvcache::CacheManager::Create({.num_chunks = *chunks,
+                                                 .chunk_tokens = options.kv_cache.chunk_tokens,
+                                                 .max_slots = options.max_sequences},
+                                                foundation.mover.get()));
+  if (!status.ok()) return status;
+  std::unique_ptr<LlamaRunner> runner;
+  status = MoveTo(runner,
+                  LlamaRunner::Create(*foundation.backend, *foundation.model,
+                                      foundation.storage->View(parts.cache->positions().data())));
+  parts.runner = std::move(runner);
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options) {
+  absl::StatusOr<std::unique_ptr<WeightSource>> source = WeightSource::Open(options.model.path);
+  if (!source.ok()) return source.status();
+  EngineParts parts;
+  auto foundation = std::make_shared<Foundation>();
+  absl::Status status = LoadText(**source, parts);
+  if (status.ok()) status = LoadModel(options, **source, *foundation);
+  if (status.ok()) status = MakeCache(options, *foundation, parts);
+  if (!status.ok()) return status;
+
+  const kernels::BackendInfo& backend = foundation->backend->info();
+  const ModelConfig& config = foundation->model->config();
+  const std::filesystem::path path(options.model.path);
+  parts.model.served_name = options.model.served_name;
+  if (parts.model.served_name.empty()) {
+    const std::filesystem::path name = path.has_filename() ? path : path.parent_path();
+    parts.model.served_name =
+        (std::filesystem::is_directory(path) ? name.filename() : name.stem()).string();
+  }
+  parts.model.description = absl::StrCat((*source)->description(), "; ", backend.name, " ",
+                                         backend.isa, ", ", backend.threads, " threads, ",
+                                         foundation->model->resident_bytes() >> 20, " MiB packed");
+  parts.model.max_context_tokens = foundation->model->max_context_tokens();
+  parts.model.vocab_size = config.vocab_size;
+  parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count();
+  parts.window_tokens = config.sliding_window_tokens;
+  parts.foundation = std::move(foundation);
+  return MakeEngine(std::move(parts), options);
+}
+
+}  // namespace refrain::engine
