@@ -5,7 +5,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_linear_weight.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/rope_append.h"
 
 namespace refrain::kernels::cpu {
 
@@ -46,14 +48,16 @@ void CpuBackend::Linear(const LinearArgs& args) { cpu::Linear(pool_, activations
 
 void CpuBackend::GateUp(const GateUpArgs& args) { cpu::GateUp(pool_, isa_, activations_, args); }
 
-void CpuBackend::RmsNorm(const RmsNormArgs& args) { reference_.RmsNorm(args); }
+void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(pool_, isa_, args); }
 
-void CpuBackend::RopeAppend(const RopeAppendArgs& args) { reference_.RopeAppend(args); }
+void CpuBackend::RopeAppend(const RopeAppendArgs& args) { cpu::RopeAppend(pool_, isa_, args); }
 
-void CpuBackend::ChunkAttention(const ChunkAttentionArgs& args) { reference_.ChunkAttention(args); }
+void CpuBackend::ChunkAttention(const ChunkAttentionArgs& args) {
+  cpu::ChunkAttention(pool_, isa_, args, attention_scratch_);
+}
 
-void CpuBackend::SwiGlu(const SwiGluArgs& args) { reference_.SwiGlu(args); }
+void CpuBackend::SwiGlu(const SwiGluArgs& args) { cpu::SwiGlu(pool_, isa_, args); }
 
-void CpuBackend::Add(const AddArgs& args) { reference_.Add(args); }
+void CpuBackend::Add(const AddArgs& args) { cpu::Add(pool_, isa_, args); }
 
 }  // namespace refrain::kernels::cpu

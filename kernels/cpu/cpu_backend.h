@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/activation_buffer.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/weight_memory.h"
-#include "kernels/reference/reference_backend.h"
 
 namespace refrain::kernels::cpu {
 
@@ -56,7 +56,7 @@ class CpuBackend final : public Backend {
   CpuDevice device_;
   WeightMemory weight_memory_;
   ActivationBuffer activations_;
-  ReferenceBackend reference_;
+  AttentionScratch attention_scratch_;
 };
 
 }  // namespace refrain::kernels::cpu

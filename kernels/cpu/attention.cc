@@ -1,0 +1,286 @@
+#include "kernels/cpu/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <new>
+#include <vector>
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_tasks.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+using RowTask = AttentionTasks::RowTask;
+using Segment = AttentionTasks::Segment;
+using SegmentTask = AttentionTasks::SegmentTask;
+
+// Below this many multiply-adds waking the pool costs more than it gives.
+constexpr int64_t kCostOnCallingThread = 1 << 17;
+
+// Floats on a cache line border, which grow and are never moved to what they held.
+class AlignedFloats {
+ public:
+  ~AlignedFloats() { Free(); }
+  AlignedFloats() = default;
+  AlignedFloats(const AlignedFloats&) = delete;
+  AlignedFloats& operator=(const AlignedFloats&) = delete;
+
+  float* data() const { return data_; }
+
+  void Reserve(int64_t count) {
+    if (count <= capacity_) return;
+    Free();
+    data_ =
+        static_cast<float*>(::operator new (count * sizeof(float), std::align_val_t{kAlignment}));
+    capacity_ = count;
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  void Free() { ::operator delete (data_, std::align_val_t{kAlignment}); }
+
+  float* data_ = nullptr;
+  int64_t capacity_ = 0;
+};
+
+// What one thread works in.
+struct Workspace {
+  AlignedFloats q, o, segment_o, scores, k_tile, v_tile;
+  SoftmaxState states[kMaxTaskRows + 1];
+  SoftmaxState segment_states[kMaxTaskRows + 1];
+  std::vector<int32_t> limits, oldest;
+  int32_t positions[kMaxSegmentKeys];
+
+  void Reserve(int rows, int head_dim, int64_t o_stride) {
+    q.Reserve(static_cast<int64_t>(rows) * head_dim);
+    o.Reserve(rows * o_stride);
+    segment_o.Reserve(rows * o_stride);
+    scores.Reserve(static_cast<int64_t>(rows) * kScoreStride);
+    k_tile.Reserve(static_cast<int64_t>(head_dim) * kKeyTileStride + kTileKeys);
+    v_tile.Reserve(kTileKeys * o_stride);
+  }
+};
+
+const AttentionKernels& KernelsFor(Isa isa) {
+  if (isa >= Isa::kAvx512) return kAttentionAvx512;
+  return isa >= Isa::kAvx2 ? kAttentionAvx2 : kAttentionPortable;
+}
+
+KvElementType ElementType(DType dtype) {
+  assert(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16);
+  if (dtype == DType::kF32) return KvElementType::kF32;
+  return dtype == DType::kF16 ? KvElementType::kF16 : KvElementType::kBF16Pairs;
+}
+
+}  // namespace
+
+struct AttentionScratch::State {
+  AttentionTasks tasks;
+  std::vector<std::unique_ptr<Workspace>> workspaces;  // [threads]
+  std::vector<SoftmaxState> partial_states;            // [num_partials]
+  AlignedFloats partial_o;                             // [num_partials, o_stride]
+};
+
+namespace {
+
+// One call: the arguments and what every task needs of them.
+class Call {
+ public:
+  Call(const ChunkAttentionArgs& args, const AttentionKernels& kernels, const AttentionTasks& tasks,
+       SoftmaxState* partial_states, float* partial_o)
+      : args_(args),
+        kernels_(kernels),
+        tasks_(tasks),
+        partial_states_(partial_states),
+        partial_o_(partial_o),
+        group_(args.num_heads / args.kv.num_kv_heads),
+        o_stride_((args.kv.head_dim + 15) / 16 * 16) {}
+
+  int64_t o_stride() const { return o_stride_; }
+  int max_rows() const { return std::max(group_, kMaxTaskRows); }
+
+  void Run(const SegmentTask& task, Workspace& ws) const {
+    ws.limits.clear();
+    ws.oldest.clear();
+    int r = 0;
+    for (const auto& row :
+         tasks_.task_rows().subspan(task.row_begin, task.row_end - task.row_begin)) {
+      r = LoadRow(row.row, row.key_limit, task.kv_head, r, ws);
+    }
+    const int32_t hi = std::min(task.end, ws.limits.back());
+    SegmentArgs a = Arguments(ws, r, task.slot, task.kv_head, task.segment_begin, task.begin, hi);
+    a.states = partial_states_ + task.partial;
+    a.o = partial_o_ + task.partial * o_stride_;
+    RunSegment(a);
+  }
+
+  void Run(const RowTask& task, Workspace& ws) const {
+    const SlotStep& step = args_.steps[task.slot];
+    ws.limits.clear();
+    ws.oldest.clear();
+    int rows = 0;
+    for (int32_t i = task.row_begin; i < task.row_end; ++i) {
+      const int32_t limit = step.key_end - step.num_rows + i + 1;
+      rows = LoadRow(step.row_begin + i, limit, task.kv_head, rows, ws);
+    }
+    std::fill_n(ws.states, rows, SoftmaxState{});
+    bool empty = true;
+    for (const Segment& segment : tasks_.slot(task.slot).segments) {
+      if (segment.begin >= ws.limits.back()) break;
+      if (segment.partial >= 0) {
+        MergePartials(task, segment, rows, ws);
+      } else {
+        const int32_t begin = std::max(segment.begin, step.key_begin);
+        const int32_t hi = std::min(segment.end, ws.limits.back());
+        if (begin >= hi) continue;
+        SegmentArgs a = Arguments(ws, rows, task.slot, task.kv_head, segment.begin, begin, hi);
+        a.states = empty ? ws.states : ws.segment_states;
+        a.o = empty ? ws.o.data() : ws.segment_o.data();
+        RunSegment(a);
+        if (!empty) MergeSegment(rows, ws);
+      }
+      empty = false;
+    }
+    Finish(task, rows, ws);
+  }
+
+ private:
+  // The heads of one row that use `kv_head`, as query rows from `r` on; returns the next.
+  int LoadRow(int32_t row, int32_t limit, int32_t kv_head, int r, Workspace& ws) const {
+    const int d = args_.kv.head_dim;
+    const float* const q = args_.q.F32Row(row) + static_cast<int64_t>(kv_head) * group_ * d;
+    kernels_.scale(q, args_.scale, ws.q.data() + static_cast<int64_t>(r) * d, group_ * d);
+    for (int g = 0; g < group_; ++g) {
+      ws.limits.push_back(limit);
+      if (args_.window_tokens != 0) {
+        ws.oldest.push_back(args_.row_positions[row] - args_.window_tokens);
+      }
+    }
+    return r + group_;
+  }
+
+  SegmentArgs Arguments(Workspace& ws, int rows, int32_t slot, int32_t kv_head,
+                        int32_t segment_begin, int32_t begin, int32_t hi) const {
+    const std::vector<KeyPiece>& pieces = tasks_.slot(slot).pieces;
+    const auto first = std::upper_bound(
+        pieces.begin(), pieces.end(), begin,
+        [](int32_t key, const KeyPiece& piece) { return key < piece.begin + piece.count; });
+    SegmentArgs a{};
+    a.type = ElementType(args_.kv.dtype);
+    a.head_dim = args_.kv.head_dim;
+    a.chunk_tokens = args_.kv.chunk_tokens;
+    a.num_rows = rows;
+    a.pieces = &*first;
+    a.head_offset = kv_head * args_.kv.head_bytes;
+    a.segment_begin = segment_begin;
+    a.begin = begin;
+    a.hi = hi;
+    a.q = ws.q.data();
+    a.q_stride = args_.kv.head_dim;
+    a.row_limits = ws.limits.data();
+    if (args_.window_tokens != 0) {
+      GatherPositions(a, ws.positions);
+      a.row_oldest = ws.oldest.data();
+      a.positions = ws.positions;
+    }
+    a.scores = ws.scores.data();
+    a.k_tile = ws.k_tile.data();
+    a.v_tile = ws.v_tile.data();
+    a.o_stride = o_stride_;
+    return a;
+  }
+
+  static void GatherPositions(const SegmentArgs& a, int32_t* positions) {
+    const KeyPiece* piece = a.pieces;
+    for (int32_t key = a.begin; key < a.hi; ++key) {
+      if (key >= piece->begin + piece->count) ++piece;
+      positions[key - a.segment_begin] = piece->positions[piece->token + key - piece->begin];
+    }
+  }
+
+  void RunSegment(const SegmentArgs& a) const {
+    assert(a.hi - a.segment_begin <= kMaxSegmentKeys);
+    kernels_.segment(a);
+  }
+
+  void MergeSegment(int rows, Workspace& ws) const {
+    for (int r = 0; r < rows; ++r) {
+      kernels_.merge(ws.states[r], ws.o.data() + r * o_stride_, ws.segment_states[r],
+                     ws.segment_o.data() + r * o_stride_, args_.kv.head_dim);
+    }
+  }
+
+  void MergePartials(const RowTask& task, const Segment& segment, int rows, Workspace& ws) const {
+    const int64_t first = segment.partial + task.kv_head * segment.partial_head_stride +
+                          static_cast<int64_t>(task.row_begin) * group_;
+    for (int r = 0; r < rows; ++r) {
+      kernels_.merge(ws.states[r], ws.o.data() + r * o_stride_, partial_states_[first + r],
+                     partial_o_ + (first + r) * o_stride_, args_.kv.head_dim);
+    }
+  }
+
+  void Finish(const RowTask& task, int rows, Workspace& ws) const {
+    const int d = args_.kv.head_dim;
+    for (int r = 0; r < rows; ++r) {
+      const int64_t row = args_.steps[task.slot].row_begin + task.row_begin + r / group_;
+      const int head = task.kv_head * group_ + r % group_;
+      kernels_.finish(ws.states[r], ws.o.data() + r * o_stride_,
+                      args_.out.F32Row(row) + static_cast<int64_t>(head) * d, d);
+    }
+  }
+
+  const ChunkAttentionArgs& args_;
+  const AttentionKernels& kernels_;
+  const AttentionTasks& tasks_;
+  SoftmaxState* const partial_states_;
+  float* const partial_o_;
+  const int group_;
+  const int64_t o_stride_;
+};
+
+}  // namespace
+
+AttentionScratch::AttentionScratch() : state_(std::make_unique<State>()) {}
+AttentionScratch::~AttentionScratch() = default;
+
+void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
+                    AttentionScratch& scratch) {
+  assert(args.kv.num_kv_heads > 0 && args.num_heads % args.kv.num_kv_heads == 0);
+  assert(args.q.cols == static_cast<int64_t>(args.num_heads) * args.kv.head_dim);
+  assert(args.out.cols == args.q.cols && args.kv.chunk_tokens % 16 == 0);
+  assert(args.num_heads / args.kv.num_kv_heads <= kMaxTaskRows);
+  AttentionScratch::State& state = *scratch.state_;
+  state.tasks.Plan(args, pool.threads());
+  if (std::ssize(state.partial_states) < state.tasks.num_partials()) {
+    state.partial_states.resize(state.tasks.num_partials());
+  }
+  const int64_t o_stride = (args.kv.head_dim + 15) / 16 * 16;
+  state.partial_o.Reserve(state.tasks.num_partials() * o_stride);
+  const Call call(args, KernelsFor(isa), state.tasks, state.partial_states.data(),
+                  state.partial_o.data());
+  while (std::ssize(state.workspaces) < pool.threads()) {
+    state.workspaces.push_back(std::make_unique<Workspace>());
+  }
+
+  const auto run_all = [&](const auto& tasks, int64_t cost) {
+    std::atomic<size_t> next{0};
+    const auto work = [&](int thread) {
+      Workspace& ws = *state.workspaces[thread];
+      ws.Reserve(call.max_rows(), args.kv.head_dim, o_stride);
+      for (size_t i = next.fetch_add(1); i < tasks.size(); i = next.fetch_add(1)) {
+        call.Run(tasks[i], ws);
+      }
+    };
+    if (cost * args.kv.head_dim < kCostOnCallingThread || tasks.size() < 2) {
+      work(0);
+    } else {
+      pool.Run(work);
+    }
+  };
+  run_all(state.tasks.segment_tasks(), state.tasks.segment_cost());
+  run_all(state.tasks.row_tasks(), state.tasks.row_cost());
+}
+
+}  // namespace refrain::kernels::cpu

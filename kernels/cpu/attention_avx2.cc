@@ -1,0 +1,8 @@
+#include "kernels/cpu/attention_loops.h"
+#include "kernels/cpu/simd_avx2.h"
+
+namespace refrain::kernels::cpu {
+
+const AttentionKernels kAttentionAvx2 = AttentionLoops<Avx2>::kTable;
+
+}  // namespace refrain::kernels::cpu

@@ -1,0 +1,85 @@
+#ifndef REFRAIN_KERNELS_CPU_ATTENTION_KERNELS_H_
+#define REFRAIN_KERNELS_CPU_ATTENTION_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/softmax_state.h"
+
+// What attention.cc asks of one instruction-set level. Included by files of every level, so it
+// holds declarations and plain structs only.
+namespace refrain::kernels::cpu {
+
+// Consecutive keys of one sequence inside one chunk.
+struct KeyPiece {
+  const std::byte* k;  // the chunk's keys and values of KV head 0, in the pool's packing
+  const std::byte* v;
+  const int32_t* positions;  // of the chunk's tokens; null without a window
+  int32_t token;             // of the first key, inside the chunk
+  int32_t begin;             // its key index
+  int32_t count;
+};
+
+enum class KvElementType : uint8_t { kF32, kF16, kBF16Pairs };
+
+// Query rows of one task at most: their scores over one segment stay in the L2 cache.
+inline constexpr int kMaxTaskRows = 96;
+// Longest segment.
+inline constexpr int kMaxSegmentKeys = 512;
+// Keys per tile of the widened copies. Rows of K tiles are longer, vectors may run over the end.
+inline constexpr int kTileKeys = 64;
+inline constexpr int kKeyTileStride = kTileKeys + 16;
+inline constexpr int kScoreStride = kMaxSegmentKeys + 16;
+
+// Attention of `num_rows` query rows to the keys [begin, hi) of one segment and one KV head.
+//
+// The arithmetic of a row is the same whatever rows it is batched with: each score is one chain of
+// fused multiply-adds over the head dimension, exponentials are summed in an order given by key
+// index minus segment_begin, each output element is one chain over the keys in key order. Keys that
+// a row does not see contribute nothing, and values outside [begin, hi) are never multiplied.
+struct SegmentArgs {
+  // sizes
+  KvElementType type;
+  int head_dim;
+  int chunk_tokens;
+  int num_rows;
+  // keys
+  const KeyPiece* pieces;  // from the one that holds key `begin` on
+  size_t head_offset;      // bytes from KV head 0 to this one
+  int32_t segment_begin;   // scores are kept by key index minus this
+  int32_t begin;           // first key that is read
+  int32_t hi;              // behind the last key that any row sees
+  // rows
+  const float* q;  // [num_rows, q_stride], scaled
+  int64_t q_stride;
+  const int32_t* row_limits;  // [num_rows] ascending: row r sees keys below row_limits[r]
+  const int32_t* row_oldest;  // [num_rows] row r sees positions above this; null without a window
+  const int32_t* positions;   // by key index minus segment_begin; null without a window
+  // scratch
+  float* scores;  // [num_rows, kScoreStride]
+  float* k_tile;  // [head_dim, kKeyTileStride]
+  float* v_tile;  // [kTileKeys, o_stride]
+  // outputs
+  SoftmaxState* states;  // [num_rows]
+  float* o;              // [num_rows, o_stride]; o_stride is head_dim up to a multiple of 16
+  int64_t o_stride;
+};
+
+struct AttentionKernels {
+  void (*segment)(const SegmentArgs& args);
+  // Merges `right` into `left` (SoftmaxState's algebra, with this level's exponential).
+  void (*merge)(SoftmaxState& left, float* left_o, const SoftmaxState& right, const float* right_o,
+                int head_dim);
+  // out = o / n, zeros for the empty state.
+  void (*finish)(const SoftmaxState& state, const float* o, float* out, int head_dim);
+  // out = x * scale
+  void (*scale)(const float* x, float scale, float* out, int n);
+};
+
+extern const AttentionKernels kAttentionPortable;
+extern const AttentionKernels kAttentionAvx2;
+extern const AttentionKernels kAttentionAvx512;
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_ATTENTION_KERNELS_H_

@@ -1,0 +1,8 @@
+#include "kernels/cpu/attention_loops.h"
+#include "kernels/cpu/simd_portable.h"
+
+namespace refrain::kernels::cpu {
+
+const AttentionKernels kAttentionPortable = AttentionLoops<Portable>::kTable;
+
+}  // namespace refrain::kernels::cpu

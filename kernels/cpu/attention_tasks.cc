@@ -1,0 +1,293 @@
+#include "kernels/cpu/attention_tasks.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// A slot with more query rows per KV head than this is bound by arithmetic on its own: nothing is
+// gained by doing its shared keys together with others'.
+constexpr int kMaxSharingRows = 32;
+// Few rows cost as much as this many: reading K and V is the limit then.
+constexpr int kRowsForFree = 6;
+// Shortest segment that a long slot is cut into when the cut is free to choose.
+constexpr int32_t kMinSplitKeys = 128;
+
+int Group(const ChunkAttentionArgs& args) { return args.num_heads / args.kv.num_kv_heads; }
+
+// Rows of a slot that go into one row task.
+int32_t RowsPerTask(const ChunkAttentionArgs& args) {
+  return std::max(1, kMaxTaskRows / Group(args));
+}
+
+// Keys that the first row of the slot sees; the later ones see more.
+int32_t FirstLimit(const SlotStep& step) { return step.key_end - step.num_rows + 1; }
+
+int64_t Cost(int64_t query_rows, int64_t keys) {
+  return std::max<int64_t>(query_rows, kRowsForFree) * keys;
+}
+
+int32_t RoundDown(int32_t x, int32_t unit) { return x / unit * unit; }
+
+}  // namespace
+
+void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
+  if (slots_.size() < args.steps.size()) slots_.resize(args.steps.size());
+  task_rows_.clear();
+  segment_tasks_.clear();
+  row_tasks_.clear();
+  num_partials_ = segment_cost_ = row_cost_ = 0;
+  CollectPieces(args);
+  if (args.mode == AttentionMode::kTwoPhase) ShareRuns(args);
+
+  // What each slot's longest row task would cost with nothing split, and all of them together.
+  const int32_t num_slots = static_cast<int32_t>(args.steps.size());
+  const int32_t rows_per_task = RowsPerTask(args);
+  int64_t total = segment_cost_;
+  const auto private_keys = [&](int32_t slot) {
+    int32_t keys = args.steps[slot].key_end - args.steps[slot].key_begin;
+    for (const Segment& shared : slots_[slot].shared) keys -= shared.end - shared.begin;
+    return keys;
+  };
+  const auto row_task_cost = [&](int32_t slot) {
+    const int32_t rows = std::min(args.steps[slot].num_rows, rows_per_task);
+    return Cost(rows * Group(args), private_keys(slot));
+  };
+  const auto blocks = [&](int32_t slot) {
+    return (args.steps[slot].num_rows + rows_per_task - 1) / rows_per_task;
+  };
+  for (int32_t slot = 0; slot < num_slots; ++slot) {
+    if (!slots_[slot].active) continue;
+    total += row_task_cost(slot) * blocks(slot) * args.kv.num_kv_heads;
+  }
+  for (int32_t slot = 0; slot < num_slots; ++slot) {
+    if (!slots_[slot].active) continue;
+    const bool split = threads > 1 && row_task_cost(slot) * 3 * threads > total;
+    int32_t segment_keys = kSegmentKeys;
+    if (split && !args.reproducible) {
+      const int64_t tasks = int64_t{4} * threads;
+      const int64_t keys =
+          int64_t{private_keys(slot)} * args.kv.num_kv_heads * blocks(slot) / tasks;
+      segment_keys = static_cast<int32_t>(
+          std::clamp<int64_t>((keys + 63) / 64 * 64, kMinSplitKeys, kSegmentKeys));
+    }
+    CutSegments(args, slot, segment_keys);
+    if (split) SplitSlot(args, slot);
+    const int64_t cost = split ? 0 : row_task_cost(slot);
+    for (int32_t row = 0; row < args.steps[slot].num_rows; row += rows_per_task) {
+      const int32_t row_end = std::min(row + rows_per_task, args.steps[slot].num_rows);
+      // Causal: earlier blocks see fewer keys.
+      const int64_t seen = args.steps[slot].key_end - args.steps[slot].num_rows + row_end;
+      for (int32_t h = 0; h < args.kv.num_kv_heads; ++h) {
+        row_tasks_.push_back({slot, h, row, row_end, cost * seen / args.steps[slot].key_end});
+        row_cost_ += row_tasks_.back().cost;
+      }
+    }
+  }
+  const auto longer = [](const auto& a, const auto& b) { return a.cost > b.cost; };
+  std::stable_sort(segment_tasks_.begin(), segment_tasks_.end(), longer);
+  std::stable_sort(row_tasks_.begin(), row_tasks_.end(), longer);
+}
+
+void AttentionTasks::CollectPieces(const ChunkAttentionArgs& args) {
+  for (size_t i = 0; i < args.steps.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.active = args.steps[i].num_rows > 0;
+    slot.pieces.clear();
+    slot.shared.clear();
+    slot.segments.clear();
+  }
+  for (const AttentionRun& run : args.plan.runs) {
+    for (int32_t i = run.slot_begin; i < run.slot_end; ++i) {
+      const RunSlot& entry = args.plan.slots[i];
+      Slot& slot = slots_[entry.slot];
+      if (!slot.active) continue;
+      const SlotStep& step = args.steps[entry.slot];
+      const int32_t run_end = std::min(entry.key_end, step.key_end);
+      for (int32_t j = run.chunk_begin; j < run.chunk_end; ++j) {
+        const RunChunk& chunk = args.plan.chunks[j];
+        const int32_t begin = entry.key_begin + chunk.token_begin;
+        const int32_t next = j + 1 < run.chunk_end
+                                 ? entry.key_begin + args.plan.chunks[j + 1].token_begin
+                                 : begin + args.kv.chunk_tokens;
+        const int32_t end = std::min(next, run_end);
+        if (begin >= run_end) break;
+        if (end <= step.key_begin) continue;  // not read: outside every window
+        assert(slot.pieces.empty() || slot.pieces.back().begin + slot.pieces.back().count == begin);
+        const int32_t* const positions =
+            args.window_tokens == 0
+                ? nullptr
+                : args.kv.positions + static_cast<int64_t>(chunk.chunk) * args.kv.chunk_tokens;
+        slot.pieces.push_back({args.kv.Keys(chunk.chunk, args.layer, 0),
+                               args.kv.Values(chunk.chunk, args.layer, 0), positions, 0, begin,
+                               end - begin});
+      }
+    }
+  }
+  for (size_t i = 0; i < args.steps.size(); ++i) {
+    if (!slots_[i].active) continue;
+    assert(!slots_[i].pieces.empty() && slots_[i].pieces.front().begin <= args.steps[i].key_begin);
+    assert(slots_[i].pieces.back().begin + slots_[i].pieces.back().count == args.steps[i].key_end);
+  }
+}
+
+void AttentionTasks::ShareRuns(const ChunkAttentionArgs& args) {
+  const int group = Group(args);
+  for (const AttentionRun& run : args.plan.runs) {
+    if (run.slot_end - run.slot_begin < 2 || run.chunk_begin == run.chunk_end) continue;
+    const int32_t run_tokens =
+        args.plan.chunks[run.chunk_end - 1].token_begin + args.kv.chunk_tokens;
+    sharers_.clear();
+    for (int32_t i = run.slot_begin; i < run.slot_end; ++i) {
+      const RunSlot& entry = args.plan.slots[i];
+      const SlotStep& step = args.steps[entry.slot];
+      if (step.num_rows == 0 || step.num_rows * group > kMaxSharingRows) continue;
+      const int32_t end = std::min({entry.key_end, FirstLimit(step), entry.key_begin + run_tokens});
+      if (end > entry.key_begin) {
+        sharers_.push_back({entry.slot, entry.key_begin, end - entry.key_begin});
+      }
+    }
+    if (!args.reproducible) {
+      ShareBetween(args, sharers_);
+      continue;
+    }
+    // Segments are counted from each row's own start: only slots that see the run at the same key
+    // indexes have the same ones.
+    std::stable_sort(sharers_.begin(), sharers_.end(),
+                     [](const Sharer& a, const Sharer& b) { return a.key_begin < b.key_begin; });
+    for (size_t begin = 0, end = 0; begin < sharers_.size(); begin = end) {
+      while (end < sharers_.size() && sharers_[end].key_begin == sharers_[begin].key_begin) ++end;
+      ShareBetween(args, std::span(sharers_).subspan(begin, end - begin));
+    }
+  }
+}
+
+// Cuts the run into segments and gives each to the slots that see the whole of it, if there are
+// two or more. Slots that see less than others are peeled off as their ends are passed.
+void AttentionTasks::ShareBetween(const ChunkAttentionArgs& args, std::span<Sharer> sharers) {
+  std::stable_sort(sharers.begin(), sharers.end(),
+                   [](const Sharer& a, const Sharer& b) { return a.tokens > b.tokens; });
+  int32_t begin = 0;
+  if (args.reproducible && !sharers.empty()) {
+    const int32_t key_begin = sharers.front().key_begin;
+    begin = RoundDown(key_begin + kSegmentKeys - 1, kSegmentKeys) - key_begin;
+  }
+  while (true) {
+    while (!sharers.empty() && sharers.back().tokens <= begin) {
+      sharers = sharers.first(sharers.size() - 1);
+    }
+    if (sharers.size() < 2) return;
+    int32_t end = begin + kSegmentKeys;
+    if (args.reproducible) {
+      // Whole segments only; slots that end inside this one do it on their own.
+      while (!sharers.empty() && sharers.back().tokens < end) {
+        sharers = sharers.first(sharers.size() - 1);
+      }
+      if (sharers.size() < 2) return;
+    } else {
+      end = std::min(end, sharers.back().tokens);
+    }
+    AddShared(args, sharers, begin, end);
+    begin = end;
+  }
+}
+
+// Tokens [begin, end) of the run that `sharers` are about, for those of them whose window reaches.
+void AttentionTasks::AddShared(const ChunkAttentionArgs& args, std::span<const Sharer> sharers,
+                               int32_t begin, int32_t end) {
+  const int group = Group(args);
+  const size_t first_row = task_rows_.size();
+  const Sharer* source = nullptr;
+  const auto reaches = [&](const Sharer& sharer) {
+    return args.steps[sharer.slot].key_begin <= sharer.key_begin + begin;
+  };
+  if (std::count_if(sharers.begin(), sharers.end(), reaches) < 2) return;
+  for (const Sharer& sharer : sharers) {
+    if (!reaches(sharer)) continue;
+    if (source == nullptr) source = &sharer;
+    const SlotStep& step = args.steps[sharer.slot];
+    const int64_t row_in_task = static_cast<int64_t>(task_rows_.size() - first_row);
+    slots_[sharer.slot].shared.push_back(
+        {sharer.key_begin + begin, sharer.key_begin + end, num_partials_ + row_in_task * group, 0});
+    for (int32_t i = 0; i < step.num_rows; ++i) {
+      task_rows_.push_back({step.row_begin + i, source->key_begin + end});
+    }
+  }
+  const size_t rows = task_rows_.size() - first_row;
+  for (const Sharer& sharer : sharers) {
+    if (reaches(sharer)) {
+      slots_[sharer.slot].shared.back().partial_head_stride = static_cast<int64_t>(rows) * group;
+    }
+  }
+  SegmentTask task{};
+  task.slot = source->slot;
+  task.segment_begin = task.begin = source->key_begin + begin;
+  task.end = source->key_begin + end;
+  task.row_begin = static_cast<int32_t>(first_row);
+  AddSegmentTasks(args, task, rows);
+}
+
+// One task per KV head and block of rows; `task` has the keys and the first of `rows` task rows.
+void AttentionTasks::AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task,
+                                     size_t rows) {
+  const int group = Group(args);
+  const int32_t first = task.row_begin;
+  const int32_t last = first + static_cast<int32_t>(rows);
+  for (int32_t h = 0; h < args.kv.num_kv_heads; ++h) {
+    for (int32_t row = first; row < last; row += RowsPerTask(args)) {
+      task.kv_head = h;
+      task.row_begin = row;
+      task.row_end = std::min(row + RowsPerTask(args), last);
+      task.partial = num_partials_;
+      task.cost = Cost((task.row_end - task.row_begin) * group, task.end - task.begin);
+      num_partials_ += (task.row_end - task.row_begin) * group;
+      segment_cost_ += task.cost;
+      segment_tasks_.push_back(task);
+    }
+  }
+}
+
+// The slot's segments: the shared ones, and between them its own of up to `segment_keys`.
+void AttentionTasks::CutSegments(const ChunkAttentionArgs& args, int32_t slot,
+                                 int32_t segment_keys) {
+  Slot& s = slots_[slot];
+  const SlotStep& step = args.steps[slot];
+  int32_t key = args.reproducible ? RoundDown(step.key_begin, kSegmentKeys) : step.key_begin;
+  const auto cut_until = [&](int32_t end) {
+    while (key < end) {
+      const int32_t next = std::min(key + segment_keys, end);
+      s.segments.push_back({key, next});
+      key = next;
+    }
+  };
+  for (const Segment& shared : s.shared) {
+    cut_until(shared.begin);
+    s.segments.push_back(shared);
+    key = shared.end;
+  }
+  cut_until(step.key_end);
+}
+
+// Makes segment tasks of the slot's own segments.
+void AttentionTasks::SplitSlot(const ChunkAttentionArgs& args, int32_t slot) {
+  const SlotStep& step = args.steps[slot];
+  const size_t first_row = task_rows_.size();
+  for (int32_t i = 0; i < step.num_rows; ++i) {
+    task_rows_.push_back({step.row_begin + i, FirstLimit(step) + i});
+  }
+  for (Segment& segment : slots_[slot].segments) {
+    if (segment.partial >= 0) continue;
+    segment.partial = num_partials_;
+    segment.partial_head_stride = static_cast<int64_t>(step.num_rows) * Group(args);
+    SegmentTask task{};
+    task.slot = slot;
+    task.segment_begin = segment.begin;
+    task.begin = std::max(segment.begin, step.key_begin);
+    task.end = segment.end;
+    task.row_begin = static_cast<int32_t>(first_row);
+    AddSegmentTasks(args, task, step.num_rows);
+  }
+}
+
+}  // namespace refrain::kernels::cpu

@@ -1,0 +1,95 @@
+#ifndef REFRAIN_KERNELS_CPU_ATTENTION_TASKS_H_
+#define REFRAIN_KERNELS_CPU_ATTENTION_TASKS_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention_args.h"
+#include "kernels/cpu/attention_kernels.h"
+
+namespace refrain::kernels::cpu {
+
+// How one ChunkAttention call is cut into tasks: integers only, no arithmetic on keys or values.
+// Made by Plan from the arguments and the thread count, read by attention.cc. Not thread-safe; the
+// vectors keep their capacity from call to call.
+class AttentionTasks {
+ public:
+  // A stretch of one slot's keys. `partial` >= 0: its states are computed by segment tasks, that of
+  // row i, KV head h, head g of the group at partial + h * partial_head_stride + i * group + g.
+  struct Segment {
+    int32_t begin, end;  // key indexes
+    int64_t partial = -1;
+    int64_t partial_head_stride = 0;
+  };
+
+  struct Slot {
+    bool active = false;
+    std::vector<KeyPiece> pieces;   // cover [key_begin or before, key_end)
+    std::vector<Segment> shared;    // scratch of Plan
+    std::vector<Segment> segments;  // ascending, cover [key_begin, key_end)
+  };
+
+  struct TaskRow {
+    int32_t row;        // in q
+    int32_t key_limit;  // sees keys of the task below this
+  };
+
+  // Phase one: rows of one or several slots against one segment, into partial states.
+  struct SegmentTask {
+    int32_t slot;  // whose pieces and key indexes are used
+    int32_t kv_head;
+    int32_t segment_begin, begin, end;
+    int32_t row_begin, row_end;  // into task_rows
+    int64_t partial;             // of the first row and head
+    int64_t cost;
+  };
+
+  // Phase two: rows [row_begin, row_end) of one slot's rows over all its segments, into `out`.
+  struct RowTask {
+    int32_t slot;
+    int32_t kv_head;
+    int32_t row_begin, row_end;
+    int64_t cost;  // without what phase one does
+  };
+
+  void Plan(const ChunkAttentionArgs& args, int threads);
+
+  const Slot& slot(int32_t i) const { return slots_[i]; }
+  std::span<const TaskRow> task_rows() const { return task_rows_; }
+  std::span<const SegmentTask> segment_tasks() const { return segment_tasks_; }  // longest first
+  std::span<const RowTask> row_tasks() const { return row_tasks_; }              // longest first
+  int64_t num_partials() const { return num_partials_; }
+  int64_t segment_cost() const { return segment_cost_; }
+  int64_t row_cost() const { return row_cost_; }
+
+ private:
+  // A slot's part in a run that several share.
+  struct Sharer {
+    int32_t slot;
+    int32_t key_begin;  // key index of the run's first token
+    int32_t tokens;     // of the run, from its beginning, that all rows of the slot see
+  };
+
+  void CollectPieces(const ChunkAttentionArgs& args);
+  void ShareRuns(const ChunkAttentionArgs& args);
+  void ShareBetween(const ChunkAttentionArgs& args, std::span<Sharer> sharers);
+  void AddShared(const ChunkAttentionArgs& args, std::span<const Sharer> sharers, int32_t begin,
+                 int32_t end);
+  void CutSegments(const ChunkAttentionArgs& args, int32_t slot, int32_t segment_keys);
+  void SplitSlot(const ChunkAttentionArgs& args, int32_t slot);
+  void AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task, size_t rows);
+
+  std::vector<Slot> slots_;
+  std::vector<TaskRow> task_rows_;
+  std::vector<SegmentTask> segment_tasks_;
+  std::vector<RowTask> row_tasks_;
+  std::vector<Sharer> sharers_;
+  int64_t num_partials_ = 0;
+  int64_t segment_cost_ = 0;
+  int64_t row_cost_ = 0;
+};
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_ATTENTION_TASKS_H_

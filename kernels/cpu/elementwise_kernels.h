@@ -1,0 +1,30 @@
+#ifndef REFRAIN_KERNELS_CPU_ELEMENTWISE_KERNELS_H_
+#define REFRAIN_KERNELS_CPU_ELEMENTWISE_KERNELS_H_
+
+#include <cstdint>
+
+namespace refrain::kernels::cpu {
+
+// One level's loops over one row, for elementwise.cc and rope_append.cc. Included by files of every
+// level, so it holds declarations only.
+struct ElementwiseKernels {
+  // out = x / sqrt(mean(x^2) + eps) * weight
+  void (*rms_norm)(const float* x, const float* weight, float* out, int64_t n, double eps);
+  // out = silu(gate) * up; out may be gate or up.
+  void (*swiglu)(const float* gate, const float* up, float* out, int64_t n);
+  // x += y
+  void (*add)(float* x, const float* y, int64_t n);
+  // Half-split rotation in place: (x[i], x[i + half]) by the angle of cos[i], sin[i].
+  void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
+  // Rounds to f16 or bf16, to nearest even.
+  void (*to_f16)(const float* x, uint16_t* out, int64_t n);
+  void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
+};
+
+extern const ElementwiseKernels kElementwisePortable;
+extern const ElementwiseKernels kElementwiseAvx2;
+extern const ElementwiseKernels kElementwiseAvx512;
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_ELEMENTWISE_KERNELS_H_

@@ -1,0 +1,36 @@
+#ifndef REFRAIN_KERNELS_CPU_SIMD_MATH_H_
+#define REFRAIN_KERNELS_CPU_SIMD_MATH_H_
+
+// Functions over the vector types of simd_portable.h, simd_avx2.h and simd_avx512.h. Include only
+// from files that are compiled for one level.
+namespace refrain::kernels::cpu {
+
+// e^x to about 1 ulp; 0 below -87.3 (-infinity included), clamped to e^88.3 above; NaN stays NaN.
+template <class S>
+inline typename S::F Exp(typename S::F x) {
+  const auto lowest = S::Set1(-87.33654f);
+  const auto clamped = S::Max(lowest, S::Min(S::Set1(88.37626f), x));
+  // x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts.
+  const auto n = S::Round(S::Mul(clamped, S::Set1(1.44269504f)));
+  auto r = S::Fma(n, S::Set1(-0.693359375f), clamped);
+  r = S::Fma(n, S::Set1(2.12194440e-4f), r);
+  auto p = S::Set1(1.9875691500e-4f);
+  p = S::Fma(p, r, S::Set1(1.3981999507e-3f));
+  p = S::Fma(p, r, S::Set1(8.3334519073e-3f));
+  p = S::Fma(p, r, S::Set1(4.1665795894e-2f));
+  p = S::Fma(p, r, S::Set1(1.6666665459e-1f));
+  p = S::Fma(p, r, S::Set1(5.0000001201e-1f));
+  p = S::Add(S::Fma(p, S::Mul(r, r), r), S::Set1(1.0f));
+  return S::ZeroWhereLess(x, lowest, S::TimesPow2(p, n));
+}
+
+// x / (1 + e^-x)
+template <class S>
+inline typename S::F Silu(typename S::F x) {
+  const auto one = S::Set1(1.0f);
+  return S::Div(x, S::Add(one, Exp<S>(S::Sub(S::Zero(), x))));
+}
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_SIMD_MATH_H_

@@ -1,0 +1,160 @@
+#include "tests/kernels/conformance/attention_scenario.h"
+
+#include <cassert>
+#include <cmath>
+
+#include "tests/kernels/conformance/backends.h"
+
+namespace refrain::kernels {
+
+std::string AttentionShape::name() const {
+  return "h" + std::to_string(num_heads) + "kv" + std::to_string(num_kv_heads) + "d" +
+         std::to_string(head_dim) + "c" + std::to_string(chunk_tokens) + "_" +
+         std::string(Traits(kv_dtype).name) + "_w" + std::to_string(window_tokens);
+}
+
+AttentionScenario::AttentionScenario(const AttentionShape& shape, int num_slots, int num_chunks)
+    : shape_(shape),
+      pool_(num_chunks, /*num_layers=*/2, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
+            shape.kv_dtype),
+      lengths_(num_slots, 0),
+      steps_(num_slots) {}
+
+int AttentionScenario::AddRun(const std::vector<int>& tokens, uint32_t seed) {
+  Run run{static_cast<int32_t>(chunks_.size()), 0, 0, {}};
+  int32_t position = static_cast<int32_t>(seed % 50);
+  for (const int count : tokens) {
+    assert(count <= shape_.chunk_tokens && next_chunk_ < pool_.num_chunks());
+    // Neighbours in a run are not neighbours in the pool.
+    const int32_t chunk =
+        next_chunk_ % 2 == 0 ? next_chunk_ / 2 : pool_.num_chunks() - 1 - next_chunk_ / 2;
+    ++next_chunk_;
+    chunks_.push_back({chunk, run.tokens});
+    for (int token = 0; token < count; ++token) {
+      pool_.FillToken(chunk, token, seed + run.tokens + token);
+      position += 1 + (token % 7 == 3 ? 2 : 0);
+      pool_.positions()[static_cast<size_t>(chunk) * shape_.chunk_tokens + token] = position;
+    }
+    run.tokens += count;
+  }
+  run.chunk_end = static_cast<int32_t>(chunks_.size());
+  last_positions_.push_back(position);
+  pending_.push_back(run);
+  return static_cast<int>(pending_.size()) - 1;
+}
+
+void AttentionScenario::Attend(int run, int slot, int tokens) {
+  const bool whole = tokens < 0;
+  if (whole) tokens = pending_[run].tokens;
+  pending_[run].slots.push_back({slot, lengths_[slot], lengths_[slot] + tokens});
+  lengths_[slot] += tokens;
+}
+
+void AttentionScenario::Activate(int slot, int rows) {
+  assert(rows <= lengths_[slot]);
+  steps_[slot] = {rows, num_rows_, 0, lengths_[slot]};
+  num_rows_ += rows;
+}
+
+void AttentionScenario::Finish() {
+  std::vector<int32_t> last_position(steps_.size(), 0);
+  for (size_t r = 0; r < pending_.size(); ++r) {
+    const Run& run = pending_[r];
+    const auto begin = static_cast<int32_t>(run_slots_.size());
+    for (RunSlot entry : run.slots) {
+      last_position[entry.slot] = last_positions_[r];
+      // A slot's last run, when it takes the whole of it, is open: the usual growing leaf.
+      const bool last = entry.key_end == lengths_[entry.slot];
+      if (last && entry.key_end - entry.key_begin == run.tokens) entry.key_end = kOpenEnd;
+      run_slots_.push_back(entry);
+    }
+    runs_.push_back(
+        {run.chunk_begin, run.chunk_end, begin, begin + static_cast<int>(run.slots.size())});
+  }
+  row_positions_.resize(num_rows_);
+  for (size_t slot = 0; slot < steps_.size(); ++slot) {
+    const SlotStep& step = steps_[slot];
+    for (int i = 0; i < step.num_rows; ++i) {
+      row_positions_[step.row_begin + i] = last_position[slot] + i - step.num_rows + 1;
+    }
+  }
+  q_ = RandomFloats(static_cast<size_t>(num_rows_) * shape_.num_heads * shape_.head_dim, 11, 1.5f);
+}
+
+ChunkAttentionArgs AttentionScenario::Args(std::vector<float>& out) {
+  const int64_t cols = static_cast<int64_t>(shape_.num_heads) * shape_.head_dim;
+  out.assign(num_rows_ * cols, 1e9f);
+  ChunkAttentionArgs args;
+  args.layer = 1;
+  args.num_heads = shape_.num_heads;
+  args.window_tokens = shape_.window_tokens;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+  args.kv = pool_.view();
+  if (shape_.window_tokens == 0) args.kv.positions = nullptr;
+  args.plan = {runs_, chunks_, run_slots_};
+  args.steps = steps_;
+  args.q = F32View(q_.data(), num_rows_, cols);
+  args.row_positions = shape_.window_tokens == 0 ? nullptr : row_positions_.data();
+  args.out = F32View(out.data(), num_rows_, cols);
+  return args;
+}
+
+namespace {
+
+// Full chunks and a part-full last one.
+std::vector<int> Fill(int tokens, int chunk_tokens) {
+  std::vector<int> counts(tokens / chunk_tokens, chunk_tokens);
+  if (tokens % chunk_tokens != 0) counts.push_back(tokens % chunk_tokens);
+  return counts;
+}
+
+}  // namespace
+
+AttentionScenario UnrelatedSlots(const AttentionShape& shape) {
+  const int c = shape.chunk_tokens;
+  struct SlotOf {
+    int keys, rows;
+  };
+  const SlotOf slots[] = {{c + 3, c + 3}, {1, 1},     {c, 0},    {531, 1},
+                          {c - 1, 1},     {c + 1, 2}, {549, 19}, {2 * c, 37 % c + 1},
+                          {513, 1}};
+  const int num_slots = static_cast<int>(std::size(slots));
+  AttentionScenario scenario(shape, num_slots, 3 * (600 / c) + 20);
+  for (int slot = 0; slot < num_slots; ++slot) {
+    scenario.Attend(scenario.AddRun(Fill(slots[slot].keys, c), 1000 * slot), slot);
+  }
+  // Rows are in no order of slots.
+  for (const int slot : {3, 0, 6, 1, 8, 5, 4, 7}) scenario.Activate(slot, slots[slot].rows);
+  scenario.Finish();
+  return scenario;
+}
+
+AttentionScenario SharedRuns(const AttentionShape& shape) {
+  const int c = shape.chunk_tokens;
+  AttentionScenario scenario(shape, 7, 12 * (600 / c) + 40);
+  std::vector<int> root = Fill(540, c);
+  root.insert(root.begin() + 1, c - 3);  // part-full inner chunks
+  root.insert(root.begin() + 2, 1);
+  const int root_run = scenario.AddRun(root, 1);
+  const int module_run = scenario.AddRun({c, c - 5}, 5000);
+  const int branch_run = scenario.AddRun({5, c, 7}, 6000);
+  const int leaf_run = scenario.AddRun(Fill(3 * c - 1, c), 7000);
+  for (const int slot : {0, 2, 3, 5}) scenario.Attend(root_run, slot);
+  // The module is at key 0 for slots 1 and 6, behind the root for slots 2 and 5.
+  for (const int slot : {1, 2, 5, 6}) scenario.Attend(module_run, slot);
+  for (const int slot : {0, 3, 6}) scenario.Attend(branch_run, slot);
+  // Slot 0 writes the leaf; slot 3 shares the first tokens of it, slot 1 some more.
+  scenario.Attend(leaf_run, 0);
+  scenario.Attend(leaf_run, 3, c + 2);
+  scenario.Attend(leaf_run, 1, 2 * c + 1);
+  const int lengths[] = {0, 3, 2 * c, 1, 9, 1, 30};
+  for (int slot = 1; slot < 7; ++slot) {
+    scenario.Attend(scenario.AddRun(Fill(lengths[slot], c), 10000 + 1000 * slot), slot);
+  }
+  const int rows[] = {1, 1, 2, 1, 0, 1, 25};
+  for (const int slot : {5, 0, 6, 2, 1, 3}) scenario.Activate(slot, rows[slot]);
+  scenario.Finish();
+  return scenario;
+}
+
+}  // namespace refrain::kernels

@@ -1,0 +1,84 @@
+#ifndef REFRAIN_TESTS_KERNELS_CONFORMANCE_ATTENTION_SCENARIO_H_
+#define REFRAIN_TESTS_KERNELS_CONFORMANCE_ATTENTION_SCENARIO_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/attention_args.h"
+#include "tests/kernels/conformance/kv_pool.h"
+
+namespace refrain::kernels {
+
+struct AttentionShape {
+  int num_heads, num_kv_heads, head_dim, chunk_tokens;
+  DType kv_dtype;
+  int window_tokens = 0;
+
+  std::string name() const;
+};
+
+// One call of ChunkAttention with its pool, plan and rows, put together piece by piece: runs of
+// chunks, who attends to them, which slots take part. Every token holds its own random K and V, the
+// unused rest of each chunk NaN. Positions are random but grow along a run, and are not key
+// indexes.
+class AttentionScenario {
+ public:
+  AttentionScenario(const AttentionShape& shape, int num_slots, int num_chunks);
+
+  // A run of chunks that hold `tokens[i]` tokens each; returns its index. Token t of the run gets
+  // the content of seed + t.
+  int AddRun(const std::vector<int>& tokens, uint32_t seed);
+
+  // The next keys of `slot` are the tokens of `run`, up to `tokens` of them (all if < 0). Runs must
+  // be given to a slot in ascending order.
+  void Attend(int run, int slot, int tokens = -1);
+
+  // The slot takes part with its last `rows` keys. Rows are laid out in the order of these calls.
+  void Activate(int slot, int rows);
+
+  // Builds what Args needs; call once, after everything above.
+  void Finish();
+
+  // The call. `out` becomes [num_rows, num_heads * head_dim].
+  ChunkAttentionArgs Args(std::vector<float>& out);
+
+  // Steps may be changed between calls of Args.
+  std::vector<SlotStep>& steps() { return steps_; }
+  int num_rows() const { return num_rows_; }
+  int length(int slot) const { return lengths_[slot]; }
+  // [num_rows, num_heads * head_dim]
+  std::vector<float>& q() { return q_; }
+
+ private:
+  struct Run {
+    int32_t chunk_begin, chunk_end, tokens;
+    std::vector<RunSlot> slots;
+  };
+
+  AttentionShape shape_;
+  KvPool pool_;
+  std::vector<Run> pending_;
+  std::vector<int32_t> lengths_;         // [num_slots]
+  std::vector<int32_t> last_positions_;  // [num_runs] of the run's last token
+  std::vector<AttentionRun> runs_;
+  std::vector<RunChunk> chunks_;
+  std::vector<RunSlot> run_slots_;
+  std::vector<SlotStep> steps_;
+  std::vector<int32_t> row_positions_;
+  std::vector<float> q_;
+  int num_rows_ = 0;
+  int32_t next_chunk_ = 0;
+};
+
+// Slots with nothing in common: decode rows and prefill rows mixed, a slot that takes no part,
+// lengths around the chunk and the 512-key segment.
+AttentionScenario UnrelatedSlots(const AttentionShape& shape);
+
+// A tree of shared runs with part-full inner chunks, a module that stands at different key indexes
+// for different slots, a leaf shared in part, and lists of slots that are not ranges.
+AttentionScenario SharedRuns(const AttentionShape& shape);
+
+}  // namespace refrain::kernels
+
+#endif  // REFRAIN_TESTS_KERNELS_CONFORMANCE_ATTENTION_SCENARIO_H_

@@ -1,0 +1,53 @@
+#include "tests/kernels/conformance/backends.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/isa.h"
+
+namespace refrain::kernels {
+
+std::unique_ptr<Backend> BackendCase::Make() const {
+  auto backend = cpu::CpuBackend::Create({.threads = threads, .isa = isa});
+  if (!backend.ok()) {
+    std::fprintf(stderr, "%s: %s\n", name().c_str(), backend.status().ToString().c_str());
+    std::abort();
+  }
+  return *std::move(backend);
+}
+
+std::vector<BackendCase> BackendCases() {
+  std::vector<BackendCase> cases;
+  for (const cpu::Isa isa : cpu::SupportedIsas()) {
+    cases.push_back({std::string(cpu::Name(isa)), 1});
+  }
+  cases.push_back({cases.back().isa, 3});
+  return cases;
+}
+
+std::vector<float> RandomFloats(size_t count, uint32_t seed, float scale) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+void ExpectClose(const std::vector<float>& got, const std::vector<float>& want, double absolute,
+                 double relative) {
+  ASSERT_EQ(got.size(), want.size());
+  size_t off = 0, first = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
+    if (error <= absolute + relative * std::fabs(want[i])) continue;  // false for NaN
+    if (off++ == 0) first = i;
+  }
+  EXPECT_EQ(off, 0u) << "of " << got.size() << "; first at " << first << ": " << got[first]
+                     << ", should be " << want[first];
+}
+
+}  // namespace refrain::kernels

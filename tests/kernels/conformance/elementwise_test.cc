@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+
+#include "kernels/reference/reference_backend.h"
+#include "tests/kernels/conformance/backends.h"
+
+namespace refrain::kernels {
+namespace {
+
+// f32 sums and an exponential of about one unit in the last place.
+constexpr double kRelative = 4e-6;
+constexpr double kAbsolute = 1e-6;
+
+struct Shape {
+  int64_t rows, cols;
+};
+
+// Ragged by rule: around vector lengths and the rows done on the calling thread, and primes.
+const Shape kShapes[] = {{1, 1},  {1, 15}, {1, 16},   {1, 17},  {4, 63},  {5, 64},
+                         {5, 65}, {7, 97}, {17, 576}, {64, 31}, {3, 1536}};
+
+class ElementwiseConformance : public testing::TestWithParam<std::tuple<BackendCase, Shape>> {
+ protected:
+  std::unique_ptr<Backend> backend_ = std::get<0>(GetParam()).Make();
+  ReferenceBackend reference_;
+  int64_t rows_ = std::get<1>(GetParam()).rows;
+  int64_t cols_ = std::get<1>(GetParam()).cols;
+  // Rows are longer than what is used, with what must not be read or written behind them.
+  int64_t stride_ = cols_ + 3;
+  std::vector<float> x_ = RandomFloats(rows_ * stride_, 1, 3.0f);
+  std::vector<float> y_ = RandomFloats(rows_ * stride_, 2, 3.0f);
+
+  TensorView View(std::vector<float>& storage) const {
+    return {storage.data(), DType::kF32, rows_, cols_, stride_};
+  }
+};
+
+TEST_P(ElementwiseConformance, RmsNormMatches) {
+  const std::vector<float> weight = RandomFloats(cols_, 3);
+  std::vector<float> got = y_, want = y_;
+  RmsNormArgs args;
+  args.eps = 1e-5;
+  args.x = View(x_);
+  args.weight = weight.data();
+  args.out = View(got);
+  backend_->RmsNorm(args);
+  ASSERT_TRUE(backend_->Synchronize().ok());
+  args.out = View(want);
+  reference_.RmsNorm(args);
+  ExpectClose(got, want, kAbsolute, kRelative);
+}
+
+// The logits of chosen rows: any order, repeats allowed.
+TEST_P(ElementwiseConformance, RmsNormTakesChosenRows) {
+  const std::vector<float> weight = RandomFloats(cols_, 3);
+  const std::vector<int32_t> chosen = {static_cast<int32_t>(rows_ - 1), 0,
+                                       static_cast<int32_t>(rows_ / 2), 0};
+  std::vector<float> got(chosen.size() * cols_), want(got.size());
+  RmsNormArgs args;
+  args.eps = 1e-6;
+  args.x = View(x_);
+  args.weight = weight.data();
+  args.row_indexes = chosen;
+  args.out = F32View(got.data(), std::ssize(chosen), cols_);
+  backend_->RmsNorm(args);
+  ASSERT_TRUE(backend_->Synchronize().ok());
+  args.out = F32View(want.data(), std::ssize(chosen), cols_);
+  reference_.RmsNorm(args);
+  ExpectClose(got, want, kAbsolute, kRelative);
+}
+
+TEST_P(ElementwiseConformance, SwiGluMatches) {
+  std::vector<float> got = y_, want = y_;
+  x_[0] = 100.0f;  // beyond where e^x and e^-x leave f32
+  x_[stride_ * (rows_ - 1) + cols_ - 1] = -100.0f;
+  backend_->SwiGlu({View(x_), View(y_), View(got)});
+  ASSERT_TRUE(backend_->Synchronize().ok());
+  reference_.SwiGlu({View(x_), View(y_), View(want)});
+  ExpectClose(got, want, kAbsolute, kRelative);
+}
+
+TEST_P(ElementwiseConformance, AddIsExact) {
+  std::vector<float> got = x_, want = x_;
+  backend_->Add({View(got), View(y_)});
+  ASSERT_TRUE(backend_->Synchronize().ok());
+  reference_.Add({View(want), View(y_)});
+  EXPECT_EQ(got, want);
+}
+
+// Each row alone has the bits it has among the others.
+TEST_P(ElementwiseConformance, RowsDoNotDependOnOneAnother) {
+  const std::vector<float> weight = RandomFloats(cols_, 3);
+  std::vector<float> together = y_, alone = y_;
+  RmsNormArgs args;
+  args.eps = 1e-5;
+  args.x = View(x_);
+  args.weight = weight.data();
+  args.out = View(together);
+  backend_->RmsNorm(args);
+  ASSERT_TRUE(backend_->Synchronize().ok());
+  for (int64_t row = 0; row < rows_; ++row) {
+    args.x = F32View(View(x_).F32Row(row), 1, cols_);
+    args.out = F32View(View(alone).F32Row(row), 1, cols_);
+    backend_->RmsNorm(args);
+    ASSERT_TRUE(backend_->Synchronize().ok());
+  }
+  EXPECT_EQ(together, alone);
+}
+
+std::string CaseName(const testing::TestParamInfo<std::tuple<BackendCase, Shape>>& info) {
+  const auto& [backend, shape] = info.param;
+  return backend.name() + "_" + std::to_string(shape.rows) + "x" + std::to_string(shape.cols);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ElementwiseConformance,
+                         testing::Combine(testing::ValuesIn(BackendCases()),
+                                          testing::ValuesIn(kShapes)),
+                         CaseName);
+
+}  // namespace
+}  // namespace refrain::kernels

@@ -1,0 +1,67 @@
+#include "tests/kernels/conformance/kv_pool.h"
+
+#include <cmath>
+#include <random>
+
+#include "kernels/reference/kv_element.h"
+
+namespace refrain::kernels {
+
+KvPool::KvPool(int num_chunks, int num_layers, int num_kv_heads, int head_dim, int chunk_tokens,
+               DType dtype)
+    : num_chunks_(num_chunks), num_layers_(num_layers) {
+  view_.head_bytes = static_cast<size_t>(chunk_tokens) * head_dim * Traits(dtype).block_bytes;
+  view_.v_offset_bytes = num_kv_heads * view_.head_bytes;
+  view_.layer_bytes = (2 * view_.v_offset_bytes + 4095) / 4096 * 4096;
+  view_.chunk_bytes = num_layers * view_.layer_bytes;
+  view_.dtype = dtype;
+  view_.chunk_tokens = chunk_tokens;
+  view_.num_kv_heads = num_kv_heads;
+  view_.head_dim = head_dim;
+  storage_.assign(num_chunks * view_.chunk_bytes, std::byte{0xff});  // NaN in f32, f16 and bf16
+  positions_.assign(static_cast<size_t>(num_chunks) * chunk_tokens, 0);
+  view_.base = storage_.data();
+  view_.positions = positions_.data();
+}
+
+void KvPool::FillToken(int32_t chunk, int token, uint32_t seed) {
+  std::minstd_rand random(seed * 2654435761u + 1);
+  std::normal_distribution<float> normal;
+  for (int layer = 0; layer < num_layers_; ++layer) {
+    for (int h = 0; h < view_.num_kv_heads; ++h) {
+      for (int i = 0; i < view_.head_dim; ++i) {
+        StoreKey(view_, {chunk, layer, h, token, i}, normal(random));
+        StoreValue(view_, {chunk, layer, h, token, i}, normal(random));
+      }
+    }
+  }
+}
+
+std::vector<float> KvPool::AllElements() const {
+  std::vector<float> all;
+  const auto append = [&](float x) { all.push_back(std::isnan(x) ? 1e9f : x); };
+  for (int32_t chunk = 0; chunk < num_chunks_; ++chunk) {
+    for (int layer = 0; layer < num_layers_; ++layer) {
+      for (int h = 0; h < view_.num_kv_heads; ++h) {
+        for (int token = 0; token < view_.chunk_tokens; ++token) {
+          for (int i = 0; i < view_.head_dim; ++i) {
+            append(LoadKey(view_, {chunk, layer, h, token, i}));
+            append(LoadValue(view_, {chunk, layer, h, token, i}));
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::byte> KvPool::BytesOutsideElements() const {
+  std::vector<std::byte> outside;
+  for (int i = 0; i < num_chunks_ * num_layers_; ++i) {
+    const std::byte* const layer = storage_.data() + i * view_.layer_bytes;
+    outside.insert(outside.end(), layer + 2 * view_.v_offset_bytes, layer + view_.layer_bytes);
+  }
+  return outside;
+}
+
+}  // namespace refrain::kernels

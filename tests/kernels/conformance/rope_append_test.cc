@@ -1,0 +1,106 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "kernels/reference/kv_element.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/kernels/conformance/backends.h"
+#include "tests/kernels/conformance/kv_pool.h"
+
+namespace refrain::kernels {
+namespace {
+
+struct RopeShape {
+  int64_t rows;
+  int num_heads, num_kv_heads, head_dim, rope_dim, chunk_tokens;
+};
+
+const RopeShape kRopeShapes[] = {
+    {1, 9, 3, 64, 64, 64},     {4, 2, 1, 8, 8, 16},     {5, 3, 3, 16, 16, 16},
+    {31, 4, 2, 40, 40, 32},    {67, 4, 1, 80, 32, 64},  {129, 2, 2, 96, 96, 64},
+    {33, 8, 1, 128, 128, 128}, {17, 2, 1, 256, 64, 16}, {3, 1, 1, 10, 6, 16},
+};
+
+// What one rotation in f32 and the rounding to the KV type may cost, relative to a value near 1.
+double Tolerance(DType kv_dtype) {
+  return kv_dtype == DType::kF32 ? 2e-6 : kv_dtype == DType::kF16 ? 1e-3 : 8e-3;
+}
+
+using Param = std::tuple<BackendCase, RopeShape, DType>;
+
+class RopeAppendConformance : public testing::TestWithParam<Param> {};
+
+TEST_P(RopeAppendConformance, RotatesAndWritesWhereItShould) {
+  const auto& [backend_case, shape, kv_dtype] = GetParam();
+  const auto backend = backend_case.Make();
+  ReferenceBackend reference;
+  constexpr int kLayers = 2;
+  const int num_chunks = static_cast<int>(shape.rows / shape.chunk_tokens) + 3;
+  KvPool got_pool(num_chunks, kLayers, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
+                  kv_dtype);
+  KvPool want_pool(num_chunks, kLayers, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
+                   kv_dtype);
+
+  constexpr int32_t kMaxPositions = 1000;
+  const int half = shape.rope_dim / 2;
+  std::vector<float> cos(kMaxPositions * half), sin(kMaxPositions * half);
+  for (int32_t p = 0; p < kMaxPositions; ++p) {
+    for (int i = 0; i < half; ++i) {
+      const double angle = p * std::pow(10000.0, -2.0 * i / shape.rope_dim);
+      cos[p * half + i] = static_cast<float>(std::cos(angle));
+      sin[p * half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  // Rows go to tokens all over the pool, in no order, at positions that are not their rank.
+  std::vector<KvSlotRef> places;
+  for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+    for (int32_t token = 0; token < shape.chunk_tokens; ++token) places.push_back({chunk, token});
+  }
+  std::mt19937 random(5);
+  std::shuffle(places.begin(), places.end(), random);
+  places.resize(shape.rows);
+  std::vector<int32_t> positions(shape.rows);
+  for (int32_t& position : positions) position = static_cast<int32_t>(random() % kMaxPositions);
+
+  const int64_t cols = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+  const int64_t stride = cols + 5;
+  std::vector<float> got = RandomFloats(shape.rows * stride, 7);
+  std::vector<float> want = got;
+  RopeAppendArgs args;
+  args.layer = 1;
+  args.num_heads = shape.num_heads;
+  args.qkv = {got.data(), DType::kF32, shape.rows, cols, stride};
+  args.positions = positions;
+  args.table = {cos.data(), sin.data(), kMaxPositions, shape.rope_dim};
+  args.destinations = places;
+  args.kv = got_pool.view();
+  backend->RopeAppend(args);
+  ASSERT_TRUE(backend->Synchronize().ok());
+  args.qkv.data = want.data();
+  args.kv = want_pool.view();
+  reference.RopeAppend(args);
+
+  ExpectClose(got, want, 2e-6, 2e-6);
+  // Everything in the pool: what was written, and that nothing else was.
+  ExpectClose(got_pool.AllElements(), want_pool.AllElements(), Tolerance(kv_dtype),
+              Tolerance(kv_dtype));
+  EXPECT_EQ(got_pool.BytesOutsideElements(), want_pool.BytesOutsideElements());
+}
+
+std::string CaseName(const testing::TestParamInfo<Param>& info) {
+  const auto& [backend, shape, kv_dtype] = info.param;
+  return backend.name() + "_" + std::to_string(shape.rows) + "rows_d" +
+         std::to_string(shape.head_dim) + "_" + std::string(Traits(kv_dtype).name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, RopeAppendConformance,
+                         testing::Combine(testing::ValuesIn(BackendCases()),
+                                          testing::ValuesIn(kRopeShapes),
+                                          testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
+                         CaseName);
+
+}  // namespace
+}  // namespace refrain::kernels
