@@ -302,7 +302,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path) 
   absl::StatusOr<std::unique_ptr<MappedFile>> mapping = MappedFile::Open(path);
   if (!mapping.ok()) return mapping.status();
   const auto with_path = [&](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(QuotedName(path), ": ", status.message()));
+    return absl::Status(status.code(), absl::StrCat(QuotedPath(path), ": ", status.message()));
   };
   absl::StatusOr<GgufFile> file = GgufFile::Parse((*mapping)->bytes());
   if (!file.ok()) return with_path(file.status());

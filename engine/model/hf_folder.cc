@@ -33,7 +33,7 @@ class HuggingFaceWeightSource final : public WeightSource {
         table_(std::move(table)) {
     size_t bytes = 0;
     for (const Shard& shard : shards_) bytes += shard.mapping->bytes().size();
-    description_ = absl::StrCat("Hugging Face folder ", QuotedName(folder_), ", architecture ",
+    description_ = absl::StrCat("Hugging Face folder ", QuotedPath(folder_), ", architecture ",
                                 config_.architecture, ", tensors: ", table_.DescribeTypes(), "; ",
                                 shards_.size(), " files, ", bytes >> 20, " MiB");
   }
@@ -60,13 +60,13 @@ class HuggingFaceWeightSource final : public WeightSource {
 };
 
 absl::Status WithPath(const absl::Status& status, const std::string& path) {
-  return absl::Status(status.code(), absl::StrCat(QuotedName(path), ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(QuotedPath(path), ": ", status.message()));
 }
 
 absl::StatusOr<std::unique_ptr<MappedFile>> OpenJson(const std::string& path) {
   absl::StatusOr<std::unique_ptr<MappedFile>> file = MappedFile::Open(path);
   if (file.ok() && (*file)->bytes().size() > kMaxJsonBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(QuotedName(path), " has ",
+    return absl::InvalidArgumentError(absl::StrCat(QuotedPath(path), " has ",
                                                    (*file)->bytes().size(), " bytes, at most ",
                                                    kMaxJsonBytes, " are read"));
   }

@@ -37,7 +37,7 @@ class FolderTexts {
     }
     if ((*file)->bytes().size() > kMaxFileBytes) {
       status_.Update(absl::InvalidArgumentError(
-          absl::StrCat(QuotedName(path), " has ", (*file)->bytes().size(), " bytes, at most ",
+          absl::StrCat(QuotedPath(path), " has ", (*file)->bytes().size(), " bytes, at most ",
                        kMaxFileBytes, " are read")));
       return {};
     }
@@ -125,7 +125,7 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
     if (!status.ok()) return status;
   } else {
     return absl::NotFoundError(
-        absl::StrCat(QuotedName(folder), " has neither a tokenizer.json nor a tokenizer.model"));
+        absl::StrCat(QuotedPath(folder), " has neither a tokenizer.json nor a tokenizer.model"));
   }
   for (const std::string_view json : {files.generation_config_json, config}) {
     if (absl::Status status = AddSpecialIds(json, source.spec); !status.ok()) return status;

@@ -31,7 +31,7 @@ class FileDescriptor {
 
 absl::Status SystemError(std::string_view action, const std::string& path) {
   return absl::ErrnoToStatus(errno,
-                             absl::StrCat("cannot ", std::string(action), " ", QuotedName(path)));
+                             absl::StrCat("cannot ", std::string(action), " ", QuotedPath(path)));
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError("examine", path);
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(QuotedName(path), " is not a regular file"));
+    return absl::InvalidArgumentError(absl::StrCat(QuotedPath(path), " is not a regular file"));
   }
   std::span<const std::byte> bytes;
   if (info.st_size > 0) {

@@ -5,11 +5,18 @@
 
 namespace refrain::engine {
 
-std::string QuotedName(std::string_view name) {
-  constexpr size_t kMaxBytes = 96;
-  const std::string_view shown = name.substr(0, kMaxBytes);
+namespace {
+
+std::string Quoted(std::string_view text, size_t max_bytes) {
+  const std::string_view shown = text.substr(0, max_bytes);
   return absl::StrCat("\"", absl::CHexEscape(absl::string_view(shown.data(), shown.size())),
-                      name.size() > kMaxBytes ? "...\"" : "\"");
+                      text.size() > max_bytes ? "...\"" : "\"");
 }
+
+}  // namespace
+
+std::string QuotedName(std::string_view name) { return Quoted(name, 96); }
+
+std::string QuotedPath(std::string_view path) { return Quoted(path, 4096); }
 
 }  // namespace refrain::engine

@@ -6,9 +6,10 @@
 
 namespace refrain::engine {
 
-// A name out of an untrusted file, fit for an error message or a log: in double quotes, bytes that
-// are not printable ASCII escaped, cut after 96 bytes.
+// A name out of an untrusted file, or a path, fit for an error message or a log: in double quotes,
+// bytes that are not printable ASCII escaped, cut after 96 bytes or, a path, 4,096.
 std::string QuotedName(std::string_view name);
+std::string QuotedPath(std::string_view path);
 
 }  // namespace refrain::engine
 

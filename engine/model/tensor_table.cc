@@ -100,6 +100,12 @@ absl::Status UnknownTensor(const ModelConfig& config, std::string_view name) {
                    name.ends_with(".bias") ? " (biases are not supported)" : ""));
 }
 
+bool RunsAs(TensorRole role, std::optional<kernels::DType> dtype) {
+  if (!dtype.has_value()) return false;
+  if (role == TensorRole::kRopeFreqs) return *dtype == kernels::DType::kF32;
+  return !IsVector(role) || !kernels::Traits(*dtype).quantized;
+}
+
 absl::StatusOr<WeightView> CheckedView(const ModelConfig& config, TensorRole role,
                                        const SourceTensor& tensor) {
   const TensorShape expected = ShapeOf(role, config);
@@ -111,7 +117,7 @@ absl::StatusOr<WeightView> CheckedView(const ModelConfig& config, TensorRole rol
         "tensor ", QuotedName(tensor.name), " has the shape [", absl::StrJoin(tensor.shape, ", "),
         "], the configuration asks for [", absl::StrJoin(expected_dims, ", "), "]"));
   }
-  if (!tensor.dtype.has_value() || (IsVector(role) && kernels::Traits(*tensor.dtype).quantized)) {
+  if (!RunsAs(role, tensor.dtype)) {
     return absl::UnimplementedError(absl::StrCat(
         "tensor ", QuotedName(tensor.name), " has the element type ", std::string(tensor.type_name),
         ", which is not supported for ", IsVector(role) ? "a vector" : "a matrix"));

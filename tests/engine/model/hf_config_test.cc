@@ -1,0 +1,203 @@
+#include "engine/model/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+namespace refrain::engine {
+namespace {
+
+using Json = nlohmann::json;
+
+// The published config.json of a model of this kind, shortened.
+Json Llama() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"hidden_size", 2048},
+          {"intermediate_size", 8192},
+          {"num_hidden_layers", 16},
+          {"num_attention_heads", 32},
+          {"num_key_value_heads", 8},
+          {"head_dim", 64},
+          {"vocab_size", 128256},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-05},
+          {"rope_theta", 500000.0},
+          {"hidden_act", "silu"},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"tie_word_embeddings", true}};
+}
+
+Json Mistral() {
+  Json json = Llama();
+  json["architectures"] = {"MistralForCausalLM"};
+  json["model_type"] = "mistral";
+  return json;
+}
+
+Json Changed(Json json, const char* key, const Json& value) {
+  json[key] = value;
+  return json;
+}
+
+ModelConfig Read(const Json& json) {
+  const auto config = ParseHuggingFaceConfig(json.dump());
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? *config : ModelConfig();
+}
+
+void ExpectRefused(const Json& json, absl::StatusCode code, std::string_view text) {
+  const absl::Status status = ParseHuggingFaceConfig(json.dump()).status();
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+}
+
+TEST(HfConfigTest, ReadsLlama) {
+  const ModelConfig config = Read(Llama());
+  EXPECT_EQ(config.architecture, "llama");
+  EXPECT_EQ(config.num_layers, 16);
+  EXPECT_EQ(config.hidden_size, 2048);
+  EXPECT_EQ(config.num_heads, 32);
+  EXPECT_EQ(config.num_kv_heads, 8);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.ffn_size, 8192);
+  EXPECT_EQ(config.vocab_size, 128256);
+  EXPECT_EQ(config.max_context_tokens, 131072);
+  EXPECT_EQ(config.rms_eps, 1e-5);
+  EXPECT_EQ(config.rope.theta, 500000.0);
+  EXPECT_EQ(config.rope.dim, 64);
+  EXPECT_EQ(config.rope.source_pairs, RopePairs::kHalfSplit);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(config.sliding_window_tokens, 0);
+  EXPECT_TRUE(config.tied_embeddings);
+}
+
+TEST(HfConfigTest, FillsInTheDefaultsOfTransformers) {
+  Json json = Llama();
+  for (const char* key : {"num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta",
+                          "tie_word_embeddings", "hidden_act", "architectures"}) {
+    json.erase(key);
+  }
+  const ModelConfig config = Read(json);
+  EXPECT_EQ(config.num_kv_heads, 32);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.rms_eps, 1e-6);
+  EXPECT_EQ(config.rope.theta, 10000.0);
+  EXPECT_FALSE(config.tied_embeddings);
+  EXPECT_EQ(Read(Changed(Llama(), "head_dim", nullptr)).head_dim, 64);
+}
+
+TEST(HfConfigTest, ReadsTheSlidingWindowOfMistralOnly) {
+  EXPECT_EQ(Read(Changed(Mistral(), "sliding_window", 1024)).sliding_window_tokens, 1024);
+  EXPECT_EQ(Read(Changed(Mistral(), "sliding_window", nullptr)).sliding_window_tokens, 0);
+  EXPECT_EQ(Read(Mistral()).sliding_window_tokens, 4096);
+  EXPECT_EQ(Read(Changed(Llama(), "sliding_window", 1024)).sliding_window_tokens, 0);
+}
+
+TEST(HfConfigTest, ReadsLlama3ScalingInBothForms) {
+  const Json scaling = {{"factor", 32.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192},
+                        {"rope_type", "llama3"}};
+  Json newer = Llama();
+  newer.erase("rope_theta");
+  newer["rope_parameters"] = scaling;
+  newer["rope_parameters"]["rope_theta"] = 500000.0;
+  for (const Json& json : {Changed(Llama(), "rope_scaling", scaling), newer}) {
+    const RopeConfig rope = Read(json).rope;
+    EXPECT_EQ(rope.theta, 500000.0);
+    EXPECT_EQ(rope.scaling, RopeScaling::kLlama3);
+    EXPECT_EQ(rope.factor, 32.0);
+    EXPECT_EQ(rope.low_freq_factor, 1.0);
+    EXPECT_EQ(rope.high_freq_factor, 4.0);
+    EXPECT_EQ(rope.original_context_tokens, 8192);
+  }
+}
+
+TEST(HfConfigTest, ReadsOtherScalings) {
+  EXPECT_EQ(Read(Changed(Llama(), "rope_scaling", nullptr)).rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(Read(Changed(Llama(), "rope_parameters", {{"rope_type", "default"}})).rope.scaling,
+            RopeScaling::kNone);
+  const RopeConfig linear =
+      Read(Changed(Llama(), "rope_scaling", {{"type", "linear"}, {"factor", 4}})).rope;
+  EXPECT_EQ(linear.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(linear.factor, 4.0);
+  Json yarn = {{"type", "yarn"}, {"factor", 16.0}, {"original_max_position_embeddings", 4096}};
+  RopeConfig rope = Read(Changed(Llama(), "rope_scaling", yarn)).rope;
+  EXPECT_EQ(rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(rope.original_context_tokens, 4096);
+  EXPECT_EQ(rope.beta_fast, 32.0);
+  EXPECT_EQ(rope.beta_slow, 1.0);
+  EXPECT_DOUBLE_EQ(rope.attention_factor, 0.1 * std::log(16.0) + 1.0);
+  yarn["mscale"] = 0.707;
+  yarn["mscale_all_dim"] = 1.0;
+  rope = Read(Changed(Llama(), "rope_scaling", yarn)).rope;
+  EXPECT_DOUBLE_EQ(rope.attention_factor,
+                   (0.0707 * std::log(16.0) + 1.0) / (0.1 * std::log(16.0) + 1.0));
+  yarn["attention_factor"] = 1.5;
+  EXPECT_EQ(Read(Changed(Llama(), "rope_scaling", yarn)).rope.attention_factor, 1.5);
+}
+
+TEST(HfConfigTest, RefusesWhatItDoesNotRun) {
+  using enum absl::StatusCode;
+  const auto refused = [](const char* key, const Json& value, std::string_view text) {
+    ExpectRefused(Changed(Llama(), key, value), kUnimplemented, text);
+  };
+  refused("model_type", "qwen2", "\"qwen2\"");
+  refused("model_type", nullptr, "model_type");
+  refused("architectures", {"LlamaForSequenceClassification"}, "LlamaForCausalLM");
+  refused("attention_bias", true, "attention_bias");
+  refused("mlp_bias", true, "mlp_bias");
+  refused("hidden_act", "gelu", "gelu");
+  refused("quantization_config", {{"quant_method", "awq"}}, "quantization_config");
+  refused("rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}, "dynamic");
+  refused("rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}},
+          "partial_rotary_factor");
+  refused("rope_scaling", {{"type", "yarn"}, {"factor", 2.0}, {"truncate", false}}, "truncate");
+}
+
+TEST(HfConfigTest, RefusesWrongValuesByName) {
+  using enum absl::StatusCode;
+  const auto wrong = [](const char* key, const Json& value, std::string_view text) {
+    ExpectRefused(Changed(Llama(), key, value), kInvalidArgument, text);
+  };
+  wrong("hidden_size", nullptr, "hidden_size is missing");
+  wrong("hidden_size", "2048", "hidden_size is not an integer");
+  wrong("hidden_size", 2048.5, "hidden_size is not an integer");
+  wrong("hidden_size", -1, "hidden_size is -1");
+  wrong("num_hidden_layers", uint64_t{18446744073709551615u}, "18446744073709551615");
+  wrong("vocab_size", int64_t{-9223372036854775807}, "vocab_size");
+  wrong("num_key_value_heads", 5, "multiple");
+  wrong("rms_norm_eps", "small", "rms_norm_eps");
+  wrong("rope_theta", {1}, "rope_theta");
+  wrong("rope_scaling", 3, "rope_scaling is not an object");
+  wrong("rope_scaling", {{"type", "linear"}}, "factor is missing");
+  wrong("tie_word_embeddings", 1, "tie_word_embeddings");
+  for (const char* text : {"", "[]", "{", "null", "{\"a\":\"\xff\"}"}) {
+    EXPECT_EQ(ParseHuggingFaceConfig(text).status().code(), kInvalidArgument) << text;
+  }
+  EXPECT_EQ(
+      ParseHuggingFaceConfig(R"({"model_type":"llama","model_type":"llama"})").status().message(),
+      "config.json: key \"model_type\" is there twice");
+}
+
+TEST(HfConfigTest, ReadsTokenIdsAsNumberOrList) {
+  using kvcache::TokenId;
+  EXPECT_EQ(*ParseTokenIds(R"({"eos_token_id":2})", "eos_token_id"), std::vector{TokenId{2}});
+  EXPECT_EQ(*ParseTokenIds(R"({"eos_token_id":[128001,128009]})", "eos_token_id"),
+            (std::vector{TokenId{128001}, TokenId{128009}}));
+  EXPECT_TRUE(ParseTokenIds(R"({"eos_token_id":null})", "eos_token_id")->empty());
+  EXPECT_TRUE(ParseTokenIds("{}", "eos_token_id")->empty());
+  for (const char* text : {R"({"eos_token_id":-1})", R"({"eos_token_id":"2"})",
+                           R"({"eos_token_id":[[2]]})", R"({"eos_token_id":99999999999})"}) {
+    EXPECT_FALSE(ParseTokenIds(text, "eos_token_id").ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace refrain::engine

@@ -1,0 +1,128 @@
+#include "engine/model/safetensors_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "tests/support/safetensors_writer.h"
+
+namespace refrain::engine {
+namespace {
+
+using refrain::testing::SafetensorsFileOf;
+using refrain::testing::SafetensorsWriter;
+
+absl::StatusOr<SafetensorsFile> Parse(const std::string& file) {
+  return SafetensorsFile::Parse(std::as_bytes(std::span(file)));
+}
+
+void ExpectDamaged(const std::string& file, std::string_view text) {
+  const absl::Status status = Parse(file).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+}
+
+std::string GoodFile() {
+  SafetensorsWriter writer;
+  writer.AddEntry("__metadata__", R"({"format":"pt"})");
+  writer.AddTensor("b", "F32", {2, 3}, "abcdefghijklmnopqrstuvwx");
+  writer.AddTensor("a", "BF16", {2}, "0123");
+  writer.AddTensor("c", "I64", {1}, "abcdefgh");
+  return writer.Build();
+}
+
+TEST(SafetensorsFileTest, ListsTensorsByName) {
+  const std::string bytes = GoodFile();
+  const auto file = Parse(bytes);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->tensors().size(), 3u);
+  const SourceTensor& a = file->tensors()[0];
+  EXPECT_EQ(a.name, "a");
+  EXPECT_EQ(a.dtype, kernels::DType::kBF16);
+  EXPECT_EQ(a.shape, (std::vector<int64_t>{2}));
+  ASSERT_EQ(a.data.size(), 4u);
+  EXPECT_EQ(std::memcmp(a.data.data(), "0123", 4), 0);
+  EXPECT_EQ(file->tensors()[1].shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(file->tensors()[2].type_name, "\"I64\"");
+  EXPECT_FALSE(file->tensors()[2].dtype.has_value());
+}
+
+TEST(SafetensorsFileTest, RefusesEveryTruncation) {
+  const std::string file = GoodFile();
+  for (size_t size = 0; size < file.size(); ++size) {
+    EXPECT_FALSE(Parse(file.substr(0, size)).ok()) << size;
+  }
+}
+
+// Each bit of length and header turned over: an error, or tensors inside of the file.
+TEST(SafetensorsFileTest, SurvivesEveryFlippedBit) {
+  const std::string file = GoodFile();
+  int refused = 0;
+  for (size_t bit = 0; bit < 8 * (file.size() - 36); ++bit) {
+    const auto damaged = std::make_unique<std::byte[]>(file.size());
+    std::memcpy(damaged.get(), file.data(), file.size());
+    damaged[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+    const auto parsed = SafetensorsFile::Parse({damaged.get(), file.size()});
+    if (!parsed.ok()) {
+      ++refused;
+      continue;
+    }
+    for (const SourceTensor& tensor : parsed->tensors()) {
+      if (tensor.data.empty()) continue;
+      EXPECT_GE(tensor.data.data(), damaged.get());
+      EXPECT_LE(tensor.data.data() + tensor.data.size(), damaged.get() + file.size());
+    }
+  }
+  EXPECT_GT(refused, 500);
+}
+
+TEST(SafetensorsFileTest, RefusesBadHeaders) {
+  ExpectDamaged("1234567", "7 bytes");
+  std::string huge = GoodFile();
+  huge.replace(0, 8, 8, '\xff');
+  ExpectDamaged(huge, "18446744073709551615");
+  ExpectDamaged(SafetensorsFileOf("[]", ""), "not a JSON object");
+  ExpectDamaged(SafetensorsFileOf("{\"a\":", ""), "not a JSON object");
+  ExpectDamaged(SafetensorsFileOf("{\"\xff\":1}", ""), "not a JSON object");
+  ExpectDamaged(SafetensorsFileOf("{\"a\":" + std::string(100000, '['), ""), "nested");
+  // The length is a claim about the file, not a size to allocate.
+  ExpectDamaged(SafetensorsFileOf(std::string((33 << 20), ' ') + "{}", ""), "at most");
+}
+
+TEST(SafetensorsFileTest, RefusesBadEntries) {
+  const auto entry = [](const std::string& json) {
+    return SafetensorsFileOf("{\"t\":" + json + "}", std::string(16, 'x'));
+  };
+  ExpectDamaged(entry("1"), "dtype");
+  ExpectDamaged(entry(R"({"shape":[4],"data_offsets":[0,16]})"), "dtype");
+  ExpectDamaged(entry(R"({"dtype":3,"shape":[4],"data_offsets":[0,16]})"), "dtype");
+  ExpectDamaged(entry(R"({"dtype":"F32","data_offsets":[0,16]})"), "shape");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[-4],"data_offsets":[0,16]})"), "shape");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4.0],"data_offsets":[0,16]})"), "shape");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,16]})"),
+                "shape");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16]})"),
+                "shape");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4]})"), "data_offsets");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4],"data_offsets":[0]})"), "data_offsets");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4],"data_offsets":[0,17]})"), "16 bytes");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[0],"data_offsets":[16,0]})"), "16 bytes");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[3],"data_offsets":[0,16]})"), "ask for 12");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,16]})"),
+                "more than 2^63");
+}
+
+TEST(SafetensorsFileTest, RefusesOverlapsAndDuplicates) {
+  const std::string part = R"({"dtype":"F32","shape":[2],"data_offsets":[)";
+  ExpectDamaged(
+      SafetensorsFileOf("{\"t\":" + part + "0,8]},\"u\":" + part + "4,12]}}", std::string(16, 'x')),
+      "overlaps");
+  ExpectDamaged(
+      SafetensorsFileOf("{\"t\":" + part + "0,8]},\"t\":" + part + "8,16]}}", std::string(16, 'x')),
+      "\"t\" is there twice");
+}
+
+}  // namespace
+}  // namespace refrain::engine

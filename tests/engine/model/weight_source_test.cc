@@ -1,0 +1,218 @@
+// Real models through WeightSource: stories260K in both forms, SmolLM2 where tools/setup put it.
+
+#include "engine/model/weight_source.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "engine/text/create_tokenizer.h"
+#include "tests/support/stories260k.h"
+#include "tests/support/temporary_directory.h"
+
+namespace refrain::engine {
+namespace {
+
+using refrain::testing::ConvertLlama2cToGguf;
+using refrain::testing::TemporaryDirectory;
+
+constexpr char kStories[] = "tests/data/stories260K";
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::unique_ptr<WeightSource> OpenStoriesAsGguf() {
+  const auto bytes = ConvertLlama2cToGguf(ReadFile(std::string(kStories) + "/stories260K.bin"),
+                                          ReadFile("tests/data/stories260K-tokenizer/tok512.bin"));
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  if (!bytes.ok()) return nullptr;
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/stories.gguf";
+  std::ofstream(path, std::ios::binary) << *bytes;
+  auto source = WeightSource::Open(path);
+  EXPECT_TRUE(source.ok()) << source.status();
+  return source.ok() ? *std::move(source) : nullptr;
+}
+
+// The folder was converted from the same checkpoint elsewhere: configurations agree, and so do all
+// weights, bit for bit, after the permutation of q and k rows.
+TEST(WeightSourceTest, StoriesAreTheSameFromGgufAndFolder) {
+  const std::unique_ptr<WeightSource> gguf = OpenStoriesAsGguf();
+  const auto folder = WeightSource::Open(std::string(kStories) + "/hf");
+  ASSERT_NE(gguf, nullptr);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const ModelConfig& a = gguf->config();
+  const ModelConfig& b = (*folder)->config();
+  EXPECT_EQ(a.num_layers, b.num_layers);
+  EXPECT_EQ(a.hidden_size, b.hidden_size);
+  EXPECT_EQ(a.num_heads, b.num_heads);
+  EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+  EXPECT_EQ(a.head_dim, b.head_dim);
+  EXPECT_EQ(a.ffn_size, b.ffn_size);
+  EXPECT_EQ(a.vocab_size, b.vocab_size);
+  EXPECT_EQ(a.max_context_tokens, b.max_context_tokens);
+  EXPECT_EQ(a.tied_embeddings, b.tied_embeddings);
+  EXPECT_EQ(a.rope.theta, b.rope.theta);
+  EXPECT_EQ(a.rope.source_pairs, RopePairs::kAdjacent);
+  EXPECT_EQ(b.rope.source_pairs, RopePairs::kHalfSplit);
+  int compared = 0;
+  for (int number = 0; number < kNumTensorRoles; ++number) {
+    const auto role = static_cast<TensorRole>(number);
+    for (int layer = 0; layer < (IsPerLayer(role) ? a.num_layers : 1); ++layer) {
+      ASSERT_EQ(gguf->Has(role, layer), (*folder)->Has(role, layer));
+      if (!gguf->Has(role, layer)) continue;
+      const WeightView x = *gguf->Get(role, layer);
+      const WeightView y = *(*folder)->Get(role, layer);
+      ASSERT_EQ(x.rows, y.rows);
+      ASSERT_EQ(x.cols, y.cols);
+      const size_t row_bytes = x.bytes / x.rows;
+      const bool permuted = role == TensorRole::kAttnQ || role == TensorRole::kAttnK;
+      for (int64_t row = 0; row < x.rows; ++row) {
+        const int64_t inside = row % a.head_dim;
+        const int64_t from =
+            permuted ? row - inside + inside / 2 + (inside % 2) * (a.head_dim / 2) : row;
+        EXPECT_EQ(std::memcmp(x.data + row * row_bytes, y.data + from * row_bytes, row_bytes), 0)
+            << "role " << number << " layer " << layer << " row " << row;
+      }
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 2 + 9 * 5);
+}
+
+// Both forms of the tokenizer give the ids that an independent implementation gives.
+TEST(WeightSourceTest, StoriesTokenizersAgree) {
+  const std::unique_ptr<WeightSource> gguf = OpenStoriesAsGguf();
+  const auto folder = WeightSource::Open(std::string(kStories) + "/hf");
+  ASSERT_NE(gguf, nullptr);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto gguf_source = gguf->ReadTokenizer();
+  const auto folder_source = (*folder)->ReadTokenizer();
+  ASSERT_TRUE(gguf_source.ok()) << gguf_source.status();
+  ASSERT_TRUE(folder_source.ok()) << folder_source.status();
+  const auto a = CreateTokenizer(gguf_source->spec);
+  const auto b = CreateSentencePieceTokenizer(folder_source->sentencepiece_model);
+  ASSERT_TRUE(a.ok()) << a.status();
+  ASSERT_TRUE(b.ok()) << b.status();
+  EXPECT_EQ(folder_source->spec.eos, kvcache::TokenId{2});
+  for (const char* text : {"Once upon a time", "Hello, world! 123", "  two  spaces"}) {
+    EXPECT_EQ(*(*a)->Encode(text, {}), *(*b)->Encode(text, {})) << text;
+  }
+  using kvcache::TokenId;
+  EXPECT_EQ(*(*a)->Encode("Once upon a time", {}),
+            (std::vector{TokenId{1}, TokenId{403}, TokenId{407}, TokenId{261}, TokenId{378}}));
+}
+
+TEST(WeightSourceTest, RefusesWhatIsNoFile) {
+  TemporaryDirectory directory;
+  const std::string pipe = directory.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(WeightSource::Open(pipe).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(WeightSource::Open("").status().code(), absl::StatusCode::kNotFound);
+  const std::string empty = directory.path() + "/empty";
+  std::ofstream{empty};
+  EXPECT_EQ(WeightSource::Open(empty).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Resident file-backed bytes of this process.
+int64_t ResidentFileKib() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    int64_t kib = 0;
+    if (word == "RssFile:" && status >> kib) return kib;
+  }
+  return -1;
+}
+
+class SmolLm2Test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    path_ = std::string(cache != nullptr ? cache
+                                         : std::string(home != nullptr ? home : "") + "/.cache") +
+            "/refrain/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    if (!std::filesystem::exists(path_)) GTEST_SKIP() << path_ << " is not there";
+  }
+  std::string path_;
+};
+
+TEST_F(SmolLm2Test, IsDescribedInFull) {
+  const auto source = WeightSource::Open(path_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const ModelConfig& config = (*source)->config();
+  EXPECT_EQ(config.num_layers, 30);
+  EXPECT_EQ(config.hidden_size, 576);
+  EXPECT_EQ(config.num_heads, 9);
+  EXPECT_EQ(config.num_kv_heads, 3);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.ffn_size, 1536);
+  EXPECT_EQ(config.vocab_size, 49152);
+  EXPECT_EQ(config.max_context_tokens, 8192);
+  EXPECT_EQ(config.rope.theta, 100000.0);
+  EXPECT_EQ(config.rms_eps, 9.999999747378752e-06);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_EQ((*source)->Get(TensorRole::kTokenEmbedding)->dtype, kernels::DType::kQ8_0);
+  EXPECT_EQ((*source)->Get(TensorRole::kAttnK, 29)->dtype, kernels::DType::kQ4_1);
+  EXPECT_NE((*source)->description().find("61 f32, 1 q8_0, 210 q4_1"), std::string::npos)
+      << (*source)->description();
+  const auto tokenizer = (*source)->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.tokens.size(), 49152u);
+  EXPECT_EQ(tokenizer->spec.merges.size(), 48900u);
+  EXPECT_EQ(tokenizer->spec.pre_tokenizer, "smollm");
+  EXPECT_EQ(tokenizer->spec.add_bos, false);
+  EXPECT_EQ(tokenizer->spec.eos, kvcache::TokenId{2});
+  EXPECT_TRUE(CreateTokenizer(tokenizer->spec).ok());
+}
+
+// Opening and reading the vocabulary is a small part of a start in under a second. The limit is ten
+// times what it takes, for sanitizers and busy machines.
+TEST_F(SmolLm2Test, OpensQuickly) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto source = WeightSource::Open(path_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto opened = std::chrono::steady_clock::now();
+  ASSERT_TRUE((*source)->ReadTokenizer().ok());
+  const std::chrono::duration<double, std::milli> open_ms = opened - begin;
+  const std::chrono::duration<double, std::milli> all_ms = std::chrono::steady_clock::now() - begin;
+  RecordProperty("open_us", static_cast<int>(open_ms.count() * 1000));
+  std::printf("opened in %.2f ms, with the vocabulary in %.2f ms\n", open_ms.count(),
+              all_ms.count());
+  EXPECT_LT(all_ms.count(), 600);
+}
+
+TEST_F(SmolLm2Test, GivesItsPagesBack) {
+  const auto source = WeightSource::Open(path_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto sum = [&] {
+    unsigned total = 0;
+    for (int layer = 0; layer < 30; ++layer) {
+      const WeightView view = *(*source)->Get(TensorRole::kFfnDown, layer);
+      for (size_t i = 0; i < view.bytes; i += 64) total += static_cast<unsigned>(view.data[i]);
+    }
+    const WeightView view = *(*source)->Get(TensorRole::kTokenEmbedding);
+    for (size_t i = 0; i < view.bytes; i += 64) total += static_cast<unsigned>(view.data[i]);
+    return total;
+  };
+  const unsigned before = sum();
+  const int64_t touched_kib = ResidentFileKib();
+  (*source)->ReleasePages();
+  const int64_t released_kib = ResidentFileKib();
+  EXPECT_LT(released_kib, touched_kib - 40 * 1024);
+  EXPECT_EQ(sum(), before);  // the views are as good as ever
+}
+
+}  // namespace
+}  // namespace refrain::engine
