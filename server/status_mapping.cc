@@ -50,7 +50,8 @@ Mapping MappingOf(absl::StatusCode code) {
     case absl::StatusCode::kResourceExhausted:
       return {429, "rate_limit_error", "overloaded", false, kRetryAfterS};
     case absl::StatusCode::kCancelled:
-      return {499, "cancelled_error", "cancelled"};
+      // Who cancelled by going away sees no answer: the server itself is stopping.
+      return {503, "service_unavailable_error", "cancelled", false, kUnavailableRetryAfterS};
     case absl::StatusCode::kUnimplemented:
       return {501, "not_supported_error", "not_supported"};
     case absl::StatusCode::kUnavailable:
