@@ -1,0 +1,312 @@
+#include "server/config.h"
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/concat.h"
+#include "server/json.h"
+
+namespace refrain::server {
+namespace {
+
+absl::Status UnknownKey(std::string_view name) {
+  return absl::InvalidArgumentError(Concat("config key \"", name, "\" is unknown; did you mean \"",
+                                           NearestConfigKey(name), "\"?"));
+}
+
+// The text that ParseConfigValue reads, when the JSON type fits the key.
+absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& value) {
+  const bool fits = [&] {
+    switch (key.kind) {
+      case KeyKind::kInteger:
+        return value.is_number_integer();
+      case KeyKind::kSize:
+        return value.is_number_integer() || value.is_string();
+      case KeyKind::kSeconds:
+        return value.is_number();
+      case KeyKind::kSwitch:
+        return value.is_boolean() || value.is_string();
+      case KeyKind::kChoice:
+        return value.is_number_integer() || value.is_string();
+      case KeyKind::kText:
+        break;
+    }
+    return value.is_string();
+  }();
+  if (!fits) {
+    return absl::InvalidArgumentError(Concat("config key \"", key.name, "\": ", JsonTypeName(value),
+                                             " is not valid; expected ", ValidValues(key)));
+  }
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return std::string(value.get<bool>() ? "on" : "off");
+  return value.dump();
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(Concat("cannot open configuration file ", path));
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) {
+    return absl::UnavailableError(Concat("cannot read configuration file ", path));
+  }
+  return text;
+}
+
+constexpr std::string_view kUsage =
+    R"(usage: refraind [serve] --model PATH [options]
+
+Serves a Llama-family model over an OpenAI-style HTTP API.
+
+  --model PATH          GGUF file or Hugging Face folder (model.path)
+  --config FILE         JSON configuration; // comments are allowed
+  --listen HOST:PORT    HTTP address (server.http_listen)
+  --grpc-listen H:P     gRPC address (server.grpc_listen)
+  --set KEY=VALUE       sets one key; may be repeated, wins over the file
+  --check-config        checks the configuration and exits: 0 good, 2 not
+  --version             prints the version and exits
+  --help                prints this and exits
+
+Configuration keys, with defaults:
+)";
+
+struct Flag {
+  std::string_view name;
+  std::string_view key;
+};
+constexpr Flag kKeyFlags[] = {
+    {"--model", "model.path"},
+    {"--listen", "server.http_listen"},
+    {"--grpc-listen", "server.grpc_listen"},
+};
+
+}  // namespace
+
+Config::Config() {
+  for (const ConfigKey& key : ConfigKeys()) {
+    values_.emplace(key.name, *ParseConfigValue(key, key.default_text));
+  }
+}
+
+absl::Status Config::ApplyFile(std::string_view json_text, std::string_view origin) {
+  const auto in_file = [&](const absl::Status& status) {
+    return absl::Status(status.code(), Concat(origin, ": ", status.message()));
+  };
+  const absl::StatusOr<Json> document =
+      ParseJson(json_text, {.max_depth = 8, .allow_comments = true});
+  if (!document.ok()) return in_file(document.status());
+  if (!document->is_object()) {
+    return in_file(absl::InvalidArgumentError("a configuration file holds one JSON object"));
+  }
+  Config changed = *this;
+  for (const auto& [section, members] : document->items()) {
+    if (!members.is_object()) return in_file(UnknownKey(section));
+    for (const auto& [name, value] : members.items()) {
+      const std::string key_name = Concat(section, ".", name);
+      const ConfigKey* key = FindConfigKeyOrNull(key_name);
+      if (key == nullptr) return in_file(UnknownKey(key_name));
+      const absl::StatusOr<std::string> text = ScalarText(*key, value);
+      if (!text.ok()) return in_file(text.status());
+      if (const absl::Status set = changed.Set(key_name, *text); !set.ok()) return in_file(set);
+    }
+  }
+  *this = std::move(changed);
+  return absl::OkStatus();
+}
+
+absl::Status Config::Set(std::string_view name, std::string_view text) {
+  const ConfigKey* key = FindConfigKeyOrNull(name);
+  if (key == nullptr) return UnknownKey(name);
+  absl::StatusOr<ConfigValue> value = ParseConfigValue(*key, text);
+  if (!value.ok()) return value.status();
+  values_.find(name)->second = *std::move(value);
+  return absl::OkStatus();
+}
+
+absl::Status Config::Validate() const {
+  if (text("model.path").empty()) {
+    return absl::InvalidArgumentError(
+        "config key \"model.path\" is empty: say which model to serve, with --model PATH");
+  }
+  const absl::StatusOr<ListenAddress> http = ParseListenAddress(text("server.http_listen"));
+  if (!http.ok()) {
+    return absl::InvalidArgumentError(
+        Concat("config key \"server.http_listen\": ", http.status().message()));
+  }
+  return absl::OkStatus();
+}
+
+int64_t Config::integer(std::string_view key) const {
+  return std::get<int64_t>(values_.find(key)->second);
+}
+double Config::seconds(std::string_view key) const {
+  return std::get<double>(values_.find(key)->second);
+}
+bool Config::on(std::string_view key) const { return std::get<bool>(values_.find(key)->second); }
+const std::string& Config::text(std::string_view key) const {
+  return std::get<std::string>(values_.find(key)->second);
+}
+
+engine::EngineOptions Config::EngineOptions() const {
+  engine::EngineOptions options;
+  options.model.path = text("model.path");
+  options.model.served_name = text("model.served_name");
+  const std::string& second_copy = text("model.second_copy");
+  options.model.second_copy = second_copy == "on"    ? engine::Switch::kOn
+                              : second_copy == "off" ? engine::Switch::kOff
+                                                     : engine::Switch::kAuto;
+  options.backend.kind = text("backend.kind");
+  options.backend.device = static_cast<int32_t>(integer("backend.device"));
+  options.backend.threads = static_cast<int32_t>(integer("backend.threads"));
+  options.backend.isa = text("backend.isa");
+  options.backend.compute_dtype = text("backend.compute_dtype");
+  options.kv_cache.memory_bytes = integer("kv_cache.memory_bytes");
+  options.kv_cache.chunk_tokens = std::stoi(text("kv_cache.chunk_tokens"));
+  options.kv_cache.dtype = text("kv_cache.dtype");
+  options.kv_cache.prefix_cache = on("kv_cache.prefix_cache");
+  options.kv_cache.eviction = text("kv_cache.eviction");
+  options.kv_cache.isolation = text("kv_cache.isolation");
+  options.limits.queued_requests = static_cast<int32_t>(integer("limits.queued_requests"));
+  options.limits.queued_tokens = integer("limits.queued_tokens");
+  options.limits.request_timeout_s = seconds("limits.request_timeout_s");
+  options.limits.n = static_cast<int32_t>(integer("limits.n"));
+  options.max_sequences = static_cast<int32_t>(integer("engine.max_sequences"));
+  options.step_token_budget = static_cast<int32_t>(integer("engine.step_token_budget"));
+  options.max_context_tokens = static_cast<int32_t>(integer("engine.max_context_tokens"));
+  const std::string& policy = text("engine.policy");
+  options.policy = policy == "longest_prefix" ? engine::Policy::kLongestPrefix
+                   : policy == "priority"     ? engine::Policy::kPriority
+                                              : engine::Policy::kFcfs;
+  options.reproducible = on("engine.reproducible");
+  options.attention_mode = text("attention.mode") == "paged"
+                               ? engine::AttentionModeOption::kPaged
+                               : engine::AttentionModeOption::kTwoPhase;
+  options.encode_threads = static_cast<int32_t>(integer("server.encode_threads"));
+  return options;
+}
+
+LogFormat Config::log_format() const {
+  return text("log.format") == "json" ? LogFormat::kJson : LogFormat::kText;
+}
+
+LogLevel Config::log_level() const {
+  const std::string& level = text("log.level");
+  if (level == "trace") return LogLevel::kTrace;
+  if (level == "debug") return LogLevel::kDebug;
+  if (level == "warn") return LogLevel::kWarn;
+  if (level == "error") return LogLevel::kError;
+  return LogLevel::kInfo;
+}
+
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
+  const auto refuse = [&] {
+    return absl::InvalidArgumentError(
+        Concat("\"", text, "\" is not an address; expected HOST:PORT or [IPV6]:PORT"));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return refuse();
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port_text = text.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return refuse();
+  }
+  ListenAddress address;
+  const auto parsed =
+      std::from_chars(port_text.data(), port_text.data() + port_text.size(), address.port);
+  if (host.empty() || port_text.empty() || parsed.ec != std::errc() ||
+      parsed.ptr != port_text.data() + port_text.size()) {
+    return refuse();
+  }
+  address.host = std::string(host);
+  return address;
+}
+
+absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments) {
+  CommandLine line;
+  std::vector<std::pair<std::string, std::string>> overrides;  // win over the file, in order
+  std::string config_path;
+  size_t i = 0;
+  if (!arguments.empty() && std::string_view(arguments[0]) == "serve") i = 1;
+  for (; i < arguments.size(); ++i) {
+    std::string_view flag = arguments[i];
+    if (flag == "--help" || flag == "-h") {
+      line.action = CommandLine::Action::kHelp;
+      return line;
+    }
+    if (flag == "--version") {
+      line.action = CommandLine::Action::kVersion;
+      return line;
+    }
+    if (flag == "--check-config") {
+      line.action = CommandLine::Action::kCheckConfig;
+      continue;
+    }
+    // The others take a value: --flag VALUE or --flag=VALUE.
+    std::string_view value;
+    const size_t equals = flag.find('=');
+    const bool attached = equals != std::string_view::npos;
+    if (attached) {
+      value = flag.substr(equals + 1);
+      flag = flag.substr(0, equals);
+    }
+    std::string_view key;
+    for (const Flag& known : kKeyFlags) {
+      if (known.name == flag) key = known.key;
+    }
+    if (key.empty() && flag != "--config" && flag != "--set") {
+      return absl::InvalidArgumentError(
+          Concat("unknown argument \"", arguments[i], "\"; see --help"));
+    }
+    if (!attached) {
+      if (i + 1 == arguments.size()) {
+        return absl::InvalidArgumentError(Concat(flag, " needs a value; see --help"));
+      }
+      value = arguments[++i];
+    }
+    if (flag == "--config") {
+      config_path = std::string(value);
+    } else if (flag == "--set") {
+      const size_t split = value.find('=');
+      if (split == std::string_view::npos) {
+        return absl::InvalidArgumentError(Concat("--set \"", value, "\": expected KEY=VALUE"));
+      }
+      overrides.emplace_back(value.substr(0, split), value.substr(split + 1));
+    } else {
+      overrides.emplace_back(key, value);
+    }
+  }
+  if (!config_path.empty()) {
+    const absl::StatusOr<std::string> text = ReadWholeFile(config_path);
+    if (!text.ok()) return text.status();
+    if (absl::Status status = line.config.ApplyFile(*text, config_path); !status.ok()) {
+      return status;
+    }
+  }
+  for (const auto& [key, value] : overrides) {
+    if (absl::Status status = line.config.Set(key, value); !status.ok()) return status;
+  }
+  if (absl::Status status = line.config.Validate(); !status.ok()) return status;
+  return line;
+}
+
+std::string HelpText() {
+  std::string help(kUsage);
+  std::string_view section;
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string_view key_section = key.name.substr(0, key.name.find('.'));
+    if (key_section != section) ConcatTo(&help, "\n");
+    section = key_section;
+    const std::string_view shown = key.default_text.empty() ? "\"\"" : key.default_text;
+    ConcatTo(&help, "  ", key.name, " = ", shown, "\n      ", key.meaning);
+    if (key.kind != KeyKind::kText) ConcatTo(&help, " (", ValidValues(key), ")");
+    if (!key.available) ConcatTo(&help, " [not available in this build]");
+    ConcatTo(&help, "\n");
+  }
+  return help;
+}
+
+}  // namespace refrain::server

@@ -1,0 +1,309 @@
+#include "server/http/connection.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+namespace refrain::server::http {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using boost::system::error_code;
+
+namespace {
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+// Bodies beyond this are parsed by a worker thread: JSON goes at about 100 MB/s here.
+constexpr size_t kInlineBodyBytes = 16 << 10;
+// Requests sent ahead are kept up to this; then their sender is no longer watched for closing.
+constexpr size_t kSentAheadBytes = 256 << 10;
+constexpr size_t kReadBytes = 16 << 10;
+// What a refused client may still be sending is read and dropped, so that it sees the refusal
+// instead of a reset connection.
+constexpr size_t kDiscardedBytes = 64 << 20;
+constexpr std::chrono::milliseconds kDiscardTime{3000};
+// After a last answer the client is given this long to close first.
+constexpr std::chrono::milliseconds kCloseTime{500};
+
+std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
+
+std::string JoinMethods(const std::vector<std::string>& methods) {
+  std::string joined;
+  for (const std::string& method : methods) {
+    if (!joined.empty()) joined += ", ";
+    joined += method;
+    if (method == "GET") joined += ", HEAD";
+  }
+  return joined;
+}
+
+struct ReadFailure {
+  int status = 0;  // 0: nobody to answer
+  std::string message;
+};
+
+ReadFailure Classify(const error_code& error, const ServerOptions& options) {
+  namespace http = beast::http;
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return {431, "request header is larger than " + std::to_string(options.header_bytes) +
+                     " bytes (limits.header_bytes)"};
+  }
+  if (error == http::error::body_limit) {
+    return {413, "request body is larger than " + std::to_string(options.body_bytes) +
+                     " bytes (limits.body_bytes)"};
+  }
+  if (error == http::error::end_of_stream || error == http::error::partial_message) return {};
+  if (error.category() == make_error_code(http::error::bad_method).category()) {
+    return {400, "malformed HTTP request: " + error.message()};
+  }
+  return {};  // timeout, reset
+}
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, Shared* shared)
+    : shared_(shared), stream_(std::move(socket)), wakeup_timer_(stream_.get_executor()) {}
+
+asio::awaitable<void> Connection::Run() {
+  const auto self = shared_from_this();
+  for (;;) {
+    if (!co_await WaitForFirstByte()) break;
+    Parser parser;
+    if (!co_await ReadRequest(&parser)) break;
+
+    auto& message = parser.get();
+    Request request;
+    request.method = ToString(message.method_string());
+    for (const auto& field : message) {
+      request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
+    }
+    const std::string_view client_id = request.Header("x-request-id");
+    request.id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
+    Framing framing;
+    framing.request_id = request.id;
+    framing.keep_alive = parser.keep_alive();
+    framing.chunked_allowed = message.version() >= 11;
+    framing.head_only = request.method == "HEAD";
+
+    std::unique_ptr<Reply> reply;
+    std::string target = ToString(message.target());
+    if (const size_t question = target.find('?'); question != std::string::npos) {
+      request.query = target.substr(question + 1);
+      target.resize(question);
+    }
+    if (message.version() >= 11 && message.count(beast::http::field::host) != 1) {
+      reply = MakeErrorReply(400, "an HTTP/1.1 request has exactly one Host header");
+      framing.keep_alive = false;
+    } else if (!PercentDecode(target, &request.path)) {
+      reply = MakeErrorReply(400, "malformed escape in the request target");
+    } else {
+      request.body = std::move(message.body());
+      reply = co_await Handle(std::move(request));
+    }
+    if (!co_await SendReply(std::move(reply), std::move(framing))) break;
+  }
+  error_code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.close();
+}
+
+asio::awaitable<bool> Connection::WaitForFirstByte() {
+  if (buffer_.size() > 0) co_return true;
+  if (peer_gone_ || shared_->stopping) co_return false;
+  waiting_for_request_ = true;
+  stream_.expires_after(shared_->options.idle_timeout);
+  const auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+  waiting_for_request_ = false;
+  if (error) co_return false;
+  buffer_.commit(bytes);
+  co_return true;
+}
+
+asio::awaitable<bool> Connection::ReadRequest(Parser* parser) {
+  const ServerOptions& options = shared_->options;
+  parser->header_limit(static_cast<std::uint32_t>(options.header_bytes));
+  parser->body_limit(options.body_bytes);
+  stream_.expires_after(options.header_timeout);
+  auto [error, bytes] = co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
+  if (!error) {
+    const auto expectation = parser->get()[beast::http::field::expect];
+    if (!parser->is_done() && beast::iequals(expectation, "100-continue")) {
+      if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+    }
+    stream_.expires_after(options.body_timeout);
+    std::tie(error, bytes) = co_await beast::http::async_read(stream_, buffer_, *parser, kAwait);
+  }
+  if (!error) co_return true;
+  const ReadFailure failure = Classify(error, options);
+  if (failure.status != 0) co_await Refuse(failure.status, failure.message, /*unread_input=*/true);
+  co_return false;
+}
+
+asio::awaitable<void> Connection::Refuse(int status, std::string_view message, bool unread_input) {
+  Framing framing;
+  framing.request_id = MakeRequestId();
+  framing.keep_alive = false;
+  ReplyFramer framer(std::move(framing));
+  if (!co_await Write(framer.Frame(MakeErrorReply(status, message)->Next()))) co_return;
+  if (unread_input) co_await DiscardInput(kDiscardTime);
+}
+
+asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {
+  error_code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  stream_.expires_after(most);
+  buffer_.clear();
+  for (size_t discarded = 0; discarded < kDiscardedBytes;) {
+    const auto [error, bytes] =
+        co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+    if (error) co_return;
+    discarded += bytes;
+  }
+}
+
+std::unique_ptr<Reply> Connection::MakeErrorReply(int status, std::string_view message,
+                                                  Headers headers) {
+  ResponseHead head;
+  head.status = status;
+  head.headers = std::move(headers);
+  return MakeReply(std::move(head), shared_->options.error_body(status, message));
+}
+
+asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request) {
+  const Router::Match match = shared_->router.Find(request.method, request.path);
+  if (match.route == nullptr) {
+    if (match.allowed.empty()) {
+      co_return MakeErrorReply(404, "unknown path: " + request.method + " " + request.path);
+    }
+    const std::string allowed = JoinMethods(match.allowed);
+    co_return MakeErrorReply(405, request.method + " is not allowed here, only " + allowed,
+                             {{"Allow", allowed}});
+  }
+  // An exception here is memory that could not be had, or a bug; neither ends the daemon.
+  const auto handle = [this, route = match.route](Request request) -> std::unique_ptr<Reply> {
+    try {
+      return route->handler(std::move(request));
+    } catch (const std::exception&) {
+      return MakeErrorReply(500, "internal error");
+    }
+  };
+  if (match.route->speed == HandlerSpeed::kQuick && request.body.size() <= kInlineBodyBytes) {
+    co_return handle(std::move(request));
+  }
+  co_return co_await asio::co_spawn(
+      shared_->workers,
+      [&handle, &request]() -> asio::awaitable<std::unique_ptr<Reply>> {
+        co_return handle(std::move(request));
+      },
+      asio::use_awaitable);
+}
+
+asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framing framing) {
+  if (shared_->draining) framing.keep_alive = false;
+  ReplyFramer framer(std::move(framing));
+  replying_ = true;
+  woken_ = false;
+  Watch();
+  reply->Start(MakeWakeup());
+  bool last = false;
+  while (!last && !peer_gone_) {
+    wakeup_posted_.store(false, std::memory_order_release);
+    ReplyPart part = reply->Next();
+    last = part.last;
+    if (last && shared_->draining) part.close = true;
+    std::string bytes = framer.Frame(std::move(part));
+    if (bytes.empty()) {
+      if (!last) co_await WaitForWakeup();
+    } else if (!co_await Write(std::move(bytes))) {
+      peer_gone_ = true;
+    }
+  }
+  reply.reset();  // before anything else waits: cancels when it was not finished
+  replying_ = false;
+  if (peer_gone_) co_return false;
+  if (!framer.keep_alive()) {
+    co_await DiscardInput(kCloseTime);
+    co_return false;
+  }
+  co_return true;
+}
+
+asio::awaitable<bool> Connection::Write(std::string bytes) {
+  stream_.expires_after(shared_->options.write_timeout);
+  const auto [error, written] = co_await asio::async_write(stream_, asio::buffer(bytes), kAwait);
+  co_return !error;
+}
+
+asio::awaitable<void> Connection::WaitForWakeup() {
+  if (!woken_) {
+    wakeup_timer_.expires_at(asio::steady_timer::time_point::max());
+    co_await wakeup_timer_.async_wait(kAwait);
+  }
+  woken_ = false;
+}
+
+std::function<void()> Connection::MakeWakeup() {
+  return [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr || self->wakeup_posted_.exchange(true, std::memory_order_acq_rel)) return;
+    asio::post(self->stream_.get_executor(), [weak = std::weak_ptr(self)] {
+      if (const auto self = weak.lock()) self->Wake();
+    });
+  };
+}
+
+void Connection::Wake() {
+  woken_ = true;
+  wakeup_timer_.cancel();
+}
+
+// Waits beside the answer for the client to send or to close. A wait has no effect of its own, so
+// one that is still there when the next request is read does no harm.
+void Connection::Watch() {
+  if (watching_ || peer_gone_) return;
+  watching_ = true;
+  stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
+                              [self = shared_from_this()](const error_code& error) {
+                                self->watching_ = false;
+                                if (self->replying_ && !error) self->OnReadable();
+                              });
+}
+
+void Connection::OnReadable() {
+  const auto room = buffer_.prepare(kReadBytes);
+  const ssize_t bytes =
+      ::recv(stream_.socket().native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+  if (bytes > 0) {
+    buffer_.commit(static_cast<size_t>(bytes));
+    if (buffer_.size() < kSentAheadBytes) Watch();
+    return;
+  }
+  if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+    Watch();
+    return;
+  }
+  peer_gone_ = true;
+  Wake();
+}
+
+void Connection::CloseWhenIdle() {
+  if (waiting_for_request_) CloseNow();
+}
+
+void Connection::CloseNow() {
+  peer_gone_ = true;
+  stream_.close();
+  Wake();
+}
+
+}  // namespace refrain::server::http

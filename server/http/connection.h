@@ -1,0 +1,79 @@
+#ifndef REFRAIN_SERVER_HTTP_CONNECTION_H_
+#define REFRAIN_SERVER_HTTP_CONNECTION_H_
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/http/server.h"
+#include "server/http/wire.h"
+
+namespace refrain::server::http {
+
+// One client connection: reads requests, has them handled, sends the answers in order. Lives on
+// one I/O thread from construction to destruction; only the wakeup it hands to replies and Close
+// are called elsewhere. Inside http/ only.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // What all connections of a server share; outlives them.
+  struct Shared {
+    const ServerOptions& options;
+    const Router& router;
+    boost::asio::thread_pool& workers;
+    std::atomic<bool> draining{false};  // answers end their connection
+    std::atomic<bool> stopping{false};  // nothing more is read
+  };
+
+  Connection(boost::asio::ip::tcp::socket socket, Shared* shared);
+
+  // Serves until the connection ends. Never throws.
+  boost::asio::awaitable<void> Run();
+
+  // On the connection's thread: ends it now if it waits for a request, else after its answer.
+  void CloseWhenIdle();
+  // On the connection's thread: ends it now.
+  void CloseNow();
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  boost::asio::awaitable<bool> WaitForFirstByte();
+  // False when the connection is to end; an error answer has been sent where one is due.
+  boost::asio::awaitable<bool> ReadRequest(Parser* parser);
+  boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input);
+  boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
+  boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request);
+  // False when the connection is to end.
+  boost::asio::awaitable<bool> SendReply(std::unique_ptr<Reply> reply, Framing framing);
+  boost::asio::awaitable<bool> Write(std::string bytes);
+  boost::asio::awaitable<void> WaitForWakeup();
+
+  std::unique_ptr<Reply> MakeErrorReply(int status, std::string_view message, Headers headers = {});
+  std::function<void()> MakeWakeup();
+  void Wake();
+  void Watch();
+  void OnReadable();
+
+  Shared* shared_;
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  boost::asio::steady_timer wakeup_timer_;
+  std::atomic<bool> wakeup_posted_{false};
+  bool woken_ = false;
+  bool waiting_for_request_ = false;
+  bool replying_ = false;
+  bool watching_ = false;
+  bool peer_gone_ = false;
+};
+
+}  // namespace refrain::server::http
+
+#endif  // REFRAIN_SERVER_HTTP_CONNECTION_H_

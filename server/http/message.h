@@ -1,0 +1,68 @@
+#ifndef REFRAIN_SERVER_HTTP_MESSAGE_H_
+#define REFRAIN_SERVER_HTTP_MESSAGE_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace refrain::server::http {
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+// One complete request. The body is bytes as sent, whatever its content type says.
+struct Request {
+  std::string method;
+  std::string path;   // percent-decoded, without the query
+  std::string query;  // as sent, without '?'
+  std::string body;
+  std::string id;  // the client's x-request-id, or one made here; safe to log and to echo
+  Headers headers;
+
+  // The first header of that name in any case; empty when there is none.
+  std::string_view Header(std::string_view name) const;
+};
+
+struct ResponseHead {
+  int status = 200;
+  std::string content_type = "application/json";
+  Headers headers;  // beyond those the server writes itself (length, connection, date, request id)
+};
+
+// The next piece of an answer. The first piece that holds anything carries the head. An answer
+// whose first piece is also its last is sent with Content-Length, others chunked.
+struct ReplyPart {
+  std::optional<ResponseHead> head;
+  std::string body;
+  bool last = false;
+  bool close = false;  // with `last`: the connection ends after it
+};
+
+// An answer that is fetched as fast as the client reads it, so that a slow reader holds up itself
+// alone: Next is not called again before its last piece is on the way.
+//
+//   Start(wakeup)                                 once
+//   Next() -> nothing to send yet                 the server waits for `wakeup`
+//   Next() -> a part                              sent; Next is called again
+//   Next() -> a part with `last`                  sent; the reply is destroyed
+//   destroyed without having said `last`          the client went away: stop working for it
+//
+// All calls come from one I/O thread and must not take longer than a millisecond. `wakeup` may be
+// called on any thread, any number of times, also after the reply is gone, until the server is
+// destroyed; it never blocks.
+class Reply {
+ public:
+  virtual ~Reply() = default;
+  virtual void Start(std::function<void()> wakeup) {}
+  virtual ReplyPart Next() = 0;
+};
+
+// A whole answer that is there already.
+std::unique_ptr<Reply> MakeReply(ResponseHead head, std::string body);
+
+}  // namespace refrain::server::http
+
+#endif  // REFRAIN_SERVER_HTTP_MESSAGE_H_

@@ -1,0 +1,220 @@
+#include "server/http/server.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "engine/annotated_mutex.h"
+#include "server/concat.h"
+#include "server/http/connection.h"
+
+namespace refrain::server::http {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr std::chrono::milliseconds kAcceptPause{50};  // after running out of descriptors
+
+}  // namespace
+
+struct Server::Impl {
+  // One thread, its event loop, and the connections that live on it (touched by it alone).
+  struct IoThread {
+    asio::io_context context{1};
+    asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+    std::unordered_set<std::shared_ptr<Connection>> connections;
+    std::thread thread;
+  };
+
+  Impl(ServerOptions options_in, const Router* router_in)
+      : options(std::move(options_in)),
+        router(*router_in),
+        workers(static_cast<size_t>(options.worker_threads)),
+        shared{options, router, workers} {
+    for (int i = 0; i < options.io_threads; ++i) io.push_back(std::make_unique<IoThread>());
+  }
+
+  absl::Status Listen();
+  asio::awaitable<void> Accept();
+  asio::awaitable<void> Serve(IoThread* home, std::shared_ptr<Connection> connection);
+  void TurnAway(tcp::socket socket);
+  void ForEachConnection(void (Connection::*action)());
+  bool WaitUntilNoConnections(std::chrono::steady_clock::time_point deadline);
+
+  const ServerOptions options;
+  const Router& router;
+  asio::thread_pool workers;
+  Connection::Shared shared;
+  std::vector<std::unique_ptr<IoThread>> io;
+  std::unique_ptr<tcp::acceptor> acceptor;  // lives on io[0]
+  uint16_t port = 0;
+  bool stopped = false;
+
+  mutable Mutex mutex;
+  ConditionVariable fewer_connections;
+  int connections REFRAIN_GUARDED_BY(mutex) = 0;
+};
+
+absl::Status Server::Impl::Listen() {
+  const auto failed = [&](std::string_view what, const error_code& error) {
+    return absl::UnavailableError(Concat("cannot listen on ", options.host, ":", options.port, ": ",
+                                         what, ": ", error.message()));
+  };
+  error_code error;
+  tcp::endpoint endpoint;
+  const auto address = asio::ip::make_address(options.host, error);
+  if (!error) {
+    endpoint = tcp::endpoint(address, options.port);
+  } else {
+    tcp::resolver resolver(io[0]->context);
+    const auto found = resolver.resolve(options.host, std::to_string(options.port), error);
+    if (error || found.empty()) return failed("unknown host", error);
+    endpoint = *found.begin();
+  }
+  acceptor = std::make_unique<tcp::acceptor>(io[0]->context);
+  acceptor->open(endpoint.protocol(), error);
+  if (error) return failed("socket", error);
+  acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+  if (error) return failed("SO_REUSEADDR", error);
+  acceptor->bind(endpoint, error);
+  if (error) return failed("bind", error);
+  acceptor->listen(asio::socket_base::max_listen_connections, error);
+  if (error) return failed("listen", error);
+  port = acceptor->local_endpoint(error).port();
+  if (error) return failed("local address", error);
+  return absl::OkStatus();
+}
+
+asio::awaitable<void> Server::Impl::Accept() {
+  asio::steady_timer pause(io[0]->context);
+  for (size_t next = 0;; next = (next + 1) % io.size()) {
+    IoThread* home = io[next].get();
+    auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
+    if (error == asio::error::operation_aborted || !acceptor->is_open()) co_return;
+    if (error) {
+      pause.expires_after(kAcceptPause);
+      co_await pause.async_wait(kAwait);
+      continue;
+    }
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    bool full = false;
+    {
+      MutexLock lock(mutex);
+      full = connections >= options.max_connections;
+      if (!full) ++connections;
+    }
+    if (full) {
+      TurnAway(std::move(socket));
+      continue;
+    }
+    auto connection = std::make_shared<Connection>(std::move(socket), &shared);
+    asio::co_spawn(home->context, Serve(home, std::move(connection)), asio::detached);
+  }
+}
+
+asio::awaitable<void> Server::Impl::Serve(IoThread* home, std::shared_ptr<Connection> connection) {
+  home->connections.insert(connection);
+  co_await connection->Run();
+  home->connections.erase(connection);
+  connection.reset();
+  MutexLock lock(mutex);
+  --connections;
+  fewer_connections.NotifyAll();
+}
+
+// One send that does not wait: a client that cannot take 200 bytes gets nothing.
+void Server::Impl::TurnAway(tcp::socket socket) {
+  ReplyFramer framer({.request_id = MakeRequestId(), .keep_alive = false});
+  ReplyPart part;
+  part.head = ResponseHead{.status = 503, .headers = {{"Retry-After", "1"}}};
+  part.body =
+      options.error_body(503, Concat("too many connections (", options.max_connections, ")"));
+  part.last = true;
+  const std::string bytes = framer.Frame(std::move(part));
+  [[maybe_unused]] const ssize_t sent =
+      ::send(socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void Server::Impl::ForEachConnection(void (Connection::*action)()) {
+  for (const auto& thread : io) {
+    asio::post(thread->context, [home = thread.get(), action] {
+      for (const auto& connection : home->connections) (connection.get()->*action)();
+    });
+  }
+}
+
+bool Server::Impl::WaitUntilNoConnections(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(mutex);
+  while (connections > 0) {
+    if (!fewer_connections.WaitUntil(mutex, deadline)) return connections == 0;
+  }
+  return true;
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { Stop(std::chrono::milliseconds(0)); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Router* router) {
+  auto impl = std::make_unique<Impl>(std::move(options), router);
+  if (absl::Status status = impl->Listen(); !status.ok()) return status;
+  asio::co_spawn(impl->io[0]->context, impl->Accept(), asio::detached);
+  for (const auto& thread : impl->io) {
+    thread->thread = std::thread([home = thread.get()] { home->context.run(); });
+  }
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+uint16_t Server::port() const { return impl_->port; }
+
+int Server::connections() const {
+  MutexLock lock(impl_->mutex);
+  return impl_->connections;
+}
+
+void Server::BeginDrain() { impl_->shared.draining = true; }
+
+void Server::Stop(std::chrono::milliseconds grace) {
+  if (impl_->stopped) return;
+  impl_->stopped = true;
+  BeginDrain();
+  impl_->shared.stopping = true;
+  asio::post(impl_->io[0]->context, [impl = impl_.get()] {
+    error_code ignored;
+    impl->acceptor->close(ignored);
+  });
+  impl_->ForEachConnection(&Connection::CloseWhenIdle);
+  if (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() + grace)) {
+    // A connection that was accepted meanwhile may not be in its set yet: ask again until all are
+    // gone. A handler on a worker thread delays its own connection only.
+    do {
+      impl_->ForEachConnection(&Connection::CloseNow);
+    } while (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() +
+                                            std::chrono::milliseconds(20)));
+  }
+  impl_->workers.join();
+  for (const auto& thread : impl_->io) {
+    thread->work.reset();
+    thread->context.stop();
+    thread->thread.join();
+  }
+}
+
+}  // namespace refrain::server::http

@@ -1,0 +1,71 @@
+#ifndef REFRAIN_SERVER_HTTP_SERVER_H_
+#define REFRAIN_SERVER_HTTP_SERVER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/http/router.h"
+
+namespace refrain::server::http {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 0;  // 0 = any free one
+  int io_threads = 2;
+  int worker_threads = 2;  // run handlers of large bodies and slow routes
+  size_t header_bytes = 32 << 10;
+  size_t body_bytes = 16 << 20;
+  int max_connections = 10000;
+
+  std::chrono::milliseconds idle_timeout{120'000};   // between requests of one connection
+  std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last
+  std::chrono::milliseconds body_timeout{120'000};   // the whole body
+  std::chrono::milliseconds write_timeout{120'000};  // a part that the client does not read
+
+  // Makes the body of an answer that no handler gave (404, 413 and so on); JSON.
+  std::function<std::string(int status, std::string_view message)> error_body;
+};
+
+// An HTTP/1.1 server: sockets, framing, limits, timeouts, keep-alive, pipelining; each connection
+// is a coroutine on one of the I/O threads. It knows nothing of what it serves: that is the
+// router's. No TLS here.
+//
+// While an answer is being made the connection is watched: when the client closes it (half-closing
+// counts), the Reply is destroyed at once. Requests that a client sends ahead are kept, up to a
+// bound, and answered in order.
+//
+// Thread rule: Start, BeginDrain, Stop and the destructor from one thread. Failure: Start says why
+// it cannot listen; what goes wrong on a connection ends that connection only.
+class Server {
+ public:
+  // `router` outlives the server and does not change any more.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, const Router* router);
+  ~Server();  // Stop without grace
+
+  // The port in use, also when the options asked for any.
+  uint16_t port() const;
+  int connections() const;
+
+  // From now on every answer ends its connection, so that clients go elsewhere.
+  void BeginDrain();
+
+  // Accepts no more, closes idle connections, lets answers that are under way be sent for `grace`,
+  // then closes everything. Replies are destroyed when it returns. Idempotent.
+  void Stop(std::chrono::milliseconds grace);
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace refrain::server::http
+
+#endif  // REFRAIN_SERVER_HTTP_SERVER_H_

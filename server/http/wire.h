@@ -1,0 +1,55 @@
+#ifndef REFRAIN_SERVER_HTTP_WIRE_H_
+#define REFRAIN_SERVER_HTTP_WIRE_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/message.h"
+
+namespace refrain::server::http {
+
+// What the framing of an answer depends on.
+struct Framing {
+  std::string request_id;
+  bool keep_alive = true;
+  bool chunked_allowed = true;  // HTTP/1.1
+  bool head_only = false;       // answer to HEAD
+};
+
+// Serialises an answer, part after part, into bytes for the socket. Without chunked encoding
+// (HTTP/1.0) an answer of several parts ends with the connection. Not thread safe; cannot fail.
+class ReplyFramer {
+ public:
+  explicit ReplyFramer(Framing framing) : framing_(std::move(framing)) {}
+
+  // Bytes to send for `part`, possibly none.
+  std::string Frame(ReplyPart part);
+
+  // Whether another request may follow on the connection; known after the last part.
+  bool keep_alive() const { return framing_.keep_alive; }
+  bool started() const { return started_; }
+
+ private:
+  void AppendHead(const ResponseHead& head, std::optional<size_t> content_length,
+                  std::string* out) const;
+
+  Framing framing_;
+  bool started_ = false;
+  bool chunked_ = false;
+};
+
+std::string_view ReasonPhrase(int status);
+
+// False for malformed escapes and for a NUL.
+bool PercentDecode(std::string_view text, std::string* out);
+
+// Whether a client's x-request-id may be echoed and logged: 1 to 128 visible ASCII characters.
+bool IsAcceptableRequestId(std::string_view id);
+
+// A fresh id: random per process, counted within it. Any thread.
+std::string MakeRequestId();
+
+}  // namespace refrain::server::http
+
+#endif  // REFRAIN_SERVER_HTTP_WIRE_H_

@@ -1,0 +1,203 @@
+#include "server/json.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "server/concat.h"
+
+namespace refrain::server {
+namespace {
+
+// Up to this many members are compared in pairs; larger objects are sorted.
+constexpr size_t kPairwiseMembers = 16;
+
+// Builds the document from parser events. Members are appended without looking for their key;
+// duplicates are looked for once, when the object is complete.
+class DocumentBuilder {
+ public:
+  explicit DocumentBuilder(int max_depth) : max_depth_(max_depth) {}
+
+  bool null() { return Add(nullptr); }
+  bool boolean(bool value) { return Add(value); }
+  bool number_integer(Json::number_integer_t value) { return Add(value); }
+  bool number_unsigned(Json::number_unsigned_t value) { return Add(value); }
+  bool number_float(Json::number_float_t value, const std::string&) { return Add(value); }
+  bool string(std::string& value) { return Add(std::move(value)); }
+  bool binary(Json::binary_t&) { return Fail("binary values are not JSON"); }
+
+  bool start_object(size_t) { return Open(Json::object()); }
+  bool start_array(size_t) { return Open(Json::array()); }
+  bool key(std::string& name) {
+    key_ = std::move(name);
+    return true;
+  }
+  bool end_object() {
+    const auto& object = open_.back()->get_ref<const Json::object_t&>();
+    if (const std::string* twice = DuplicateKeyOrNull(object)) {
+      return Fail(Concat("the key \"", *twice, "\" occurs twice in one object"));
+    }
+    open_.pop_back();
+    return true;
+  }
+  bool end_array() {
+    open_.pop_back();
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) {
+    std::string_view what = error.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    if (const size_t end = what.find("] "); end != std::string_view::npos)
+      what.remove_prefix(end + 2);
+    return Fail(std::string(what));
+  }
+
+  Json TakeDocument() { return std::move(document_); }
+  const std::string& error() const { return error_; }
+
+ private:
+  bool Fail(std::string message) {
+    error_ = std::move(message);
+    return false;
+  }
+
+  Json* Place(Json value) {
+    if (open_.empty()) {
+      document_ = std::move(value);
+      return &document_;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_array()) {
+      auto& array = parent.get_ref<Json::array_t&>();
+      return &array.emplace_back(std::move(value));
+    }
+    // The vector under the ordered map: appending is constant time.
+    auto& members = static_cast<Json::object_t::Container&>(parent.get_ref<Json::object_t&>());
+    members.emplace_back(std::move(key_), std::move(value));
+    return &members.back().second;
+  }
+
+  bool Add(Json value) {
+    Place(std::move(value));
+    return true;
+  }
+
+  // Pointers in open_ stay valid: only the innermost open container grows.
+  bool Open(Json container) {
+    if (static_cast<int>(open_.size()) >= max_depth_) {
+      return Fail(Concat("nesting is deeper than ", max_depth_));
+    }
+    open_.push_back(Place(std::move(container)));
+    return true;
+  }
+
+  static const std::string* DuplicateKeyOrNull(const Json::object_t& object) {
+    if (object.size() <= kPairwiseMembers) {
+      for (auto a = object.begin(); a != object.end(); ++a) {
+        for (auto b = object.begin(); b != a; ++b) {
+          if (a->first == b->first) return &a->first;
+        }
+      }
+      return nullptr;
+    }
+    std::vector<const std::string*> keys;
+    keys.reserve(object.size());
+    for (const auto& [name, value] : object) keys.push_back(&name);
+    std::sort(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a < *b; });
+    const auto twice =
+        std::adjacent_find(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a == *b; });
+    return twice == keys.end() ? nullptr : *twice;
+  }
+
+  const int max_depth_;
+  Json document_;
+  std::vector<Json*> open_;
+  std::string key_;
+  std::string error_;
+};
+
+template <typename Float>
+void AppendNumber(Float value, std::string* out) {
+  char buffer[40];
+  const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  out->append(buffer, result.ptr);
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
+  DocumentBuilder builder(limits.max_depth);
+  const bool parsed =
+      Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,
+                      /*strict=*/true, limits.allow_comments);
+  if (!parsed) return absl::InvalidArgumentError(Concat("not valid JSON: ", builder.error()));
+  return builder.TakeDocument();
+}
+
+void AppendJsonString(std::string_view utf8, std::string* out) {
+  out->push_back('"');
+  size_t clean_from = 0;
+  for (size_t i = 0; i < utf8.size(); ++i) {
+    const unsigned char c = utf8[i];
+    if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;
+    out->append(utf8.substr(clean_from, i - clean_from));
+    clean_from = i + 1;
+    switch (c) {
+      case '"':
+        out->append("\\\"");
+        break;
+      case '\\':
+        out->append("\\\\");
+        break;
+      case '\n':
+        out->append("\\n");
+        break;
+      case '\r':
+        out->append("\\r");
+        break;
+      case '\t':
+        out->append("\\t");
+        break;
+      default: {
+        constexpr char kHex[] = "0123456789abcdef";
+        out->append("\\u00");
+        out->push_back(kHex[c >> 4]);
+        out->push_back(kHex[c & 15]);
+      }
+    }
+  }
+  out->append(utf8.substr(clean_from));
+  out->push_back('"');
+}
+
+void AppendJsonNumber(double value, std::string* out) { AppendNumber(value, out); }
+void AppendJsonNumber(float value, std::string* out) { AppendNumber(value, out); }
+
+std::string_view JsonTypeName(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+      return "an integer";
+    case Json::value_t::number_float:
+      return "a number";
+    case Json::value_t::binary:
+    case Json::value_t::discarded:
+      break;
+  }
+  return "not JSON";
+}
+
+}  // namespace refrain::server

@@ -1,0 +1,38 @@
+#ifndef REFRAIN_SERVER_JSON_H_
+#define REFRAIN_SERVER_JSON_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace refrain::server {
+
+// Objects keep the order of their keys: chat templates show it.
+using Json = nlohmann::ordered_json;
+
+struct JsonLimits {
+  int max_depth = 64;           // nesting of arrays and objects
+  bool allow_comments = false;  // `//` and `/* */`, for configuration files
+};
+
+// Parses one JSON text. Linear in its size (nlohmann's own builder of ordered objects is quadratic
+// in the number of keys). INVALID_ARGUMENT with line and column for malformed text, ill-formed
+// UTF-8, numbers out of range, deeper nesting than the limit, and for a key that occurs twice in
+// one object, which readers are known to disagree about. Pure; any thread.
+absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits = {});
+
+// Appends `utf8` (well-formed) as a JSON string with its quotes.
+void AppendJsonString(std::string_view utf8, std::string* out);
+
+// Appends the shortest decimal that reads back as `value`, a finite number.
+void AppendJsonNumber(double value, std::string* out);
+void AppendJsonNumber(float value, std::string* out);
+
+// What `value` is called in an error message: "a string", "an integer" and so on.
+std::string_view JsonTypeName(const Json& value);
+
+}  // namespace refrain::server
+
+#endif  // REFRAIN_SERVER_JSON_H_

@@ -1,0 +1,113 @@
+#include "server/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+
+#include "server/json.h"
+
+namespace refrain::server {
+namespace {
+
+constexpr std::string_view kLevelNames[] = {"trace", "debug", "info", "warn", "error"};
+
+spdlog::level::level_enum SpdlogLevel(LogLevel level) {
+  switch (level) {
+    case LogLevel::kTrace:
+      return spdlog::level::trace;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      break;
+  }
+  return spdlog::level::err;
+}
+
+std::string UtcNow() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const std::time_t seconds = ms / 1000;
+  std::tm utc;
+  gmtime_r(&seconds, &utc);
+  char text[40];
+  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + size, sizeof(text) - size, ".%03dZ", static_cast<int>(ms % 1000));
+  return text;
+}
+
+bool IsPlain(std::string_view value) {
+  return !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) {
+    return c > 0x20 && c < 0x7f && c != '"' && c != '\\' && c != '=';
+  });
+}
+
+}  // namespace
+
+struct Log::Sink {
+  spdlog::logger logger;
+};
+
+Log::Log(LogFormat format, LogLevel level)
+    : format_(format),
+      level_(level),
+      sink_(
+          new Sink{spdlog::logger("refraind", std::make_shared<spdlog::sinks::stderr_sink_mt>())}) {
+  sink_->logger.set_pattern("%v");
+  sink_->logger.set_level(SpdlogLevel(level));
+  sink_->logger.flush_on(spdlog::level::trace);
+}
+
+Log::~Log() = default;
+
+void Log::Debug(std::string_view event, std::initializer_list<LogField> fields) {
+  Write(LogLevel::kDebug, event, fields);
+}
+void Log::Info(std::string_view event, std::initializer_list<LogField> fields) {
+  Write(LogLevel::kInfo, event, fields);
+}
+void Log::Warn(std::string_view event, std::initializer_list<LogField> fields) {
+  Write(LogLevel::kWarn, event, fields);
+}
+void Log::Error(std::string_view event, std::initializer_list<LogField> fields) {
+  Write(LogLevel::kError, event, fields);
+}
+
+void Log::Write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+  if (level < level_) return;
+  const std::string_view level_name = kLevelNames[static_cast<size_t>(level)];
+  std::string line;
+  if (format_ == LogFormat::kJson) {
+    line = "{\"ts\":\"" + UtcNow() + "\",\"level\":\"";
+    line.append(level_name).append("\",\"event\":");
+    AppendJsonString(event, &line);
+    for (const LogField& field : fields) {
+      line += ',';
+      AppendJsonString(field.name, &line);
+      line += ':';
+      AppendJsonString(field.value, &line);
+    }
+    line += '}';
+  } else {
+    line = UtcNow();
+    line.append(" ").append(level_name).append(" ").append(event);
+    for (const LogField& field : fields) {
+      line.append(" ").append(field.name).append("=");
+      if (IsPlain(field.value)) {
+        line += field.value;
+      } else {
+        AppendJsonString(field.value, &line);
+      }
+    }
+  }
+  sink_->logger.log(SpdlogLevel(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+}  // namespace refrain::server

@@ -1,0 +1,173 @@
+#include "server/openai/chat_messages.h"
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/concat.h"
+
+namespace refrain::server::openai {
+namespace {
+
+using engine::jinja::Map;
+using engine::jinja::Value;
+
+constexpr size_t kMaxMessages = 16384;
+constexpr size_t kMaxTools = 1024;
+
+// Content parts to one string; false when a part is not text.
+bool JoinTextParts(const Json& parts, std::string* text) {
+  bool first = true;
+  for (const Json& part : parts) {
+    const Json* content = nullptr;
+    if (part.is_string()) {
+      content = &part;
+    } else if (part.is_object() && part.contains("type") && part["type"] == "text" &&
+               part.contains("text") && part["text"].is_string()) {
+      content = &part["text"];
+    }
+    if (content == nullptr) return false;
+    if (!first) text->push_back('\n');
+    first = false;
+    text->append(content->get_ref<const std::string&>());
+  }
+  return true;
+}
+
+// `arguments` as templates expect it: OpenAI's clients send an object's JSON as a string.
+Value ToolCallValue(const Json& call) {
+  if (!call.is_object()) return ToTemplateValue(call);
+  Map map;
+  for (const auto& [name, value] : call.items()) {
+    if (name == "function" && value.is_object()) {
+      map.Set(name, ToolCallValue(value));
+      continue;
+    }
+    if (name == "arguments" && value.is_string()) {
+      const auto parsed = ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32});
+      if (parsed.ok() && parsed->is_object()) {
+        map.Set(name, ToTemplateValue(*parsed));
+        continue;
+      }
+    }
+    map.Set(name, ToTemplateValue(value));
+  }
+  return Value::MakeMap(std::move(map));
+}
+
+Value MessageValue(const Json& message, const std::string& prefix, FieldReader& all) {
+  FieldReader fields(message, prefix);
+  const auto role = fields.String("role", 64);
+  if (!role.has_value() || role->empty()) fields.Refuse("role", "is required");
+  std::string content;
+  if (const Json* value = fields.AnyOrNull("content")) {
+    if (value->is_string()) {
+      content = value->get<std::string>();
+    } else if (!value->is_array()) {
+      fields.Refuse("content", Concat("must be a string or an array of text parts, not ",
+                                      JsonTypeName(*value)));
+    } else if (!JoinTextParts(*value, &content)) {
+      fields.Refuse("content",
+                    "has a part that is not text; only {\"type\":\"text\",\"text\":...} "
+                    "parts are supported");
+    }
+  } else if (role != "assistant") {
+    fields.Refuse("content", "is required");
+  }
+  const Json* tool_calls = fields.ArrayOrNull("tool_calls");
+  all.Fail(fields.status());
+
+  Map map;
+  for (const auto& [name, value] : message.items()) {
+    if (name == "content" || value.is_null()) continue;
+    if (name == "tool_calls" && tool_calls != nullptr) {
+      Value::List calls;
+      for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call));
+      map.Set(name, Value::MakeList(std::move(calls)));
+    } else {
+      map.Set(name, ToTemplateValue(value));
+    }
+    if (name == "role") map.Set("content", Value::String(content));
+  }
+  return Value::MakeMap(std::move(map));
+}
+
+}  // namespace
+
+Value ToTemplateValue(const Json& json) {
+  switch (json.type()) {
+    case Json::value_t::object: {
+      Map map;
+      for (const auto& [name, value] : json.items()) map.Set(name, ToTemplateValue(value));
+      return Value::MakeMap(std::move(map));
+    }
+    case Json::value_t::array: {
+      Value::List list;
+      list.reserve(json.size());
+      for (const Json& element : json) list.push_back(ToTemplateValue(element));
+      return Value::MakeList(std::move(list));
+    }
+    case Json::value_t::string:
+      return Value::String(json.get<std::string>());
+    case Json::value_t::boolean:
+      return Value::Bool(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::Int(json.get<int64_t>());
+    case Json::value_t::number_unsigned:
+      if (json.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) {
+        return Value::Int(json.get<int64_t>());
+      }
+      return Value::Float(json.get<double>());
+    case Json::value_t::number_float:
+      return Value::Float(json.get<double>());
+    case Json::value_t::null:
+    case Json::value_t::binary:
+    case Json::value_t::discarded:
+      break;
+  }
+  return Value::None();
+}
+
+void ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input) {
+  const Json* messages = fields.ArrayOrNull("messages");
+  const Json* tools = fields.ArrayOrNull("tools");
+  const Json* extra = fields.ObjectOrNull("chat_template_kwargs");
+  if (messages == nullptr || messages->empty() || messages->size() > kMaxMessages) {
+    fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
+    return;
+  }
+  Value::List list;
+  list.reserve(messages->size());
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const Json& message = (*messages)[i];
+    const std::string name = Concat("messages[", i, "]");
+    if (!message.is_object()) {
+      fields.Refuse(name, Concat("must be an object, not ", JsonTypeName(message)));
+      return;
+    }
+    list.push_back(MessageValue(message, name + ".", fields));
+    if (!fields.status().ok()) return;
+  }
+  input->messages = Value::MakeList(std::move(list));
+
+  if (tools != nullptr && !tools->empty()) {
+    if (tools->size() > kMaxTools) {
+      fields.Refuse("tools",
+                    Concat("has ", tools->size(), " tools; at most ", kMaxTools, " are accepted"));
+    }
+    for (const Json& tool : *tools) {
+      if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object() ||
+          !tool["function"].contains("name") || !tool["function"]["name"].is_string()) {
+        fields.Refuse("tools",
+                      "must be an array of {\"type\":\"function\",\"function\":{\"name\":...}}");
+        break;
+      }
+    }
+    if (show_tools) input->tools = ToTemplateValue(*tools);
+  }
+  if (extra != nullptr) input->extra = ToTemplateValue(*extra);
+  const std::time_t now = std::time(nullptr);
+  localtime_r(&now, &input->now);
+}
+
+}  // namespace refrain::server::openai

@@ -1,0 +1,130 @@
+#include "server/openai/field_reader.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "server/concat.h"
+#include "server/status_mapping.h"
+
+namespace refrain::server::openai {
+namespace {
+
+std::string RangeText(const Range& range) {
+  return Concat(range.above_min ? "above " : "at least ", range.min,
+                range.below_max ? " and below " : " and at most ", range.max);
+}
+
+bool InRange(double value, const Range& range) {
+  return (range.above_min ? value > range.min : value >= range.min) &&
+         (range.below_max ? value < range.max : value <= range.max);
+}
+
+}  // namespace
+
+std::optional<int64_t> IntegerValue(const Json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (number == std::floor(number) && std::abs(number) < 9e15) {
+      return static_cast<int64_t>(number);
+    }
+  }
+  return std::nullopt;
+}
+
+FieldReader::FieldReader(const Json& object, std::string_view prefix)
+    : object_(object), prefix_(prefix) {}
+
+const Json* FieldReader::AnyOrNull(std::string_view name) {
+  known_.emplace(name);
+  const auto found = object_.find(name);
+  if (found == object_.end() || found->is_null()) return nullptr;
+  return &*found;
+}
+
+std::optional<bool> FieldReader::Bool(std::string_view name) {
+  const Json* value = AnyOrNull(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_boolean()) return value->get<bool>();
+  RefuseType(name, *value, "a boolean");
+  return std::nullopt;
+}
+
+std::optional<int64_t> FieldReader::Integer(std::string_view name, Range range) {
+  const Json* value = AnyOrNull(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) {
+    RefuseType(name, *value, "an integer");
+    return std::nullopt;
+  }
+  const std::optional<int64_t> number = IntegerValue(*value);
+  if (number.has_value() && InRange(static_cast<double>(*number), range)) return number;
+  Refuse(name, Concat("must be an integer of ", RangeText(range), ", not ", value->dump()));
+  return std::nullopt;
+}
+
+std::optional<double> FieldReader::Number(std::string_view name, Range range) {
+  const Json* value = AnyOrNull(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) {
+    RefuseType(name, *value, "a number");
+    return std::nullopt;
+  }
+  const double number = value->get<double>();
+  if (InRange(number, range)) return number;
+  Refuse(name, Concat("must be ", RangeText(range), ", not ", value->dump()));
+  return std::nullopt;
+}
+
+std::optional<std::string> FieldReader::String(std::string_view name, size_t max_bytes) {
+  const Json* value = AnyOrNull(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) {
+    RefuseType(name, *value, "a string");
+    return std::nullopt;
+  }
+  const auto& text = value->get_ref<const std::string&>();
+  if (text.size() <= max_bytes) return text;
+  Refuse(name, Concat("is ", text.size(), " bytes long; at most ", max_bytes, " are accepted"));
+  return std::nullopt;
+}
+
+const Json* FieldReader::ObjectOrNull(std::string_view name) {
+  const Json* value = AnyOrNull(name);
+  if (value == nullptr || value->is_object()) return value;
+  RefuseType(name, *value, "an object");
+  return nullptr;
+}
+
+const Json* FieldReader::ArrayOrNull(std::string_view name) {
+  const Json* value = AnyOrNull(name);
+  if (value == nullptr || value->is_array()) return value;
+  RefuseType(name, *value, "an array");
+  return nullptr;
+}
+
+void FieldReader::RefuseType(std::string_view name, const Json& value, std::string_view expected) {
+  Refuse(name, Concat("must be ", expected, ", not ", JsonTypeName(value)));
+}
+
+void FieldReader::Refuse(std::string_view name, std::string_view problem) {
+  const std::string param = Concat(prefix_, name);
+  Fail(InvalidField(param, Concat("'", param, "' ", problem)));
+}
+
+void FieldReader::Fail(absl::Status status) { status_.Update(status); }
+
+std::vector<std::string> FieldReader::UnknownNames() const {
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : object_.items()) {
+    if (!known_.contains(name)) unknown.push_back(name);
+  }
+  return unknown;
+}
+
+}  // namespace refrain::server::openai

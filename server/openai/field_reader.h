@@ -1,0 +1,70 @@
+#ifndef REFRAIN_SERVER_OPENAI_FIELD_READER_H_
+#define REFRAIN_SERVER_OPENAI_FIELD_READER_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/json.h"
+
+namespace refrain::server::openai {
+
+struct Range {
+  double min;
+  double max;
+  bool above_min = false;  // min itself is out
+  bool below_max = false;  // max itself is out
+};
+
+// Reads the members of one JSON object by name, type and range. An absent member and `null` are the
+// same: nothing. The first thing that is wrong is kept as the status, later reads go on, so that a
+// caller may check once at the end:
+//
+//   FieldReader fields(body, "");
+//   request.top_p = fields.Number("top_p", {0, 1}).value_or(1);
+//   if (!fields.status().ok()) return fields.status();
+//
+// Remembers which names were asked for. Not thread safe; the object outlives it.
+class FieldReader {
+ public:
+  // `object` is a JSON object; `prefix` ("messages[2].") is put before names in errors.
+  FieldReader(const Json& object, std::string_view prefix);
+
+  std::optional<bool> Bool(std::string_view name);
+  std::optional<int64_t> Integer(std::string_view name, Range range);
+  std::optional<double> Number(std::string_view name, Range range);
+  std::optional<std::string> String(std::string_view name, size_t max_bytes = SIZE_MAX);
+  const Json* ObjectOrNull(std::string_view name);
+  const Json* ArrayOrNull(std::string_view name);
+  // Whatever its type, but not null.
+  const Json* AnyOrNull(std::string_view name);
+  // Known, and of no effect here.
+  void Ignore(std::string_view name) { known_.emplace(name); }
+
+  // Records that `name` is wrong; the first one counts.
+  void Refuse(std::string_view name, std::string_view problem);
+  void Fail(absl::Status status);
+
+  const absl::Status& status() const { return status_; }
+  std::vector<std::string> UnknownNames() const;
+
+ private:
+  void RefuseType(std::string_view name, const Json& value, std::string_view expected);
+
+  const Json& object_;
+  std::string prefix_;
+  absl::Status status_;
+  std::set<std::string, std::less<>> known_;
+};
+
+// The integer that `value` is, also when written as 5.0; nothing when it is none or too large.
+std::optional<int64_t> IntegerValue(const Json& value);
+
+}  // namespace refrain::server::openai
+
+#endif  // REFRAIN_SERVER_OPENAI_FIELD_READER_H_

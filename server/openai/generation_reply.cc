@@ -1,0 +1,190 @@
+#include "server/openai/generation_reply.h"
+
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "server/concat.h"
+#include "server/status_mapping.h"
+
+namespace refrain::server::openai {
+namespace {
+
+ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationReply::Parts& parts) {
+  ResponseFormat::Answer answer;
+  answer.endpoint = call.endpoint;
+  answer.id =
+      Concat(call.endpoint == Endpoint::kCompletions ? "cmpl-" : "chatcmpl-", parts.request_id);
+  answer.model = parts.model;
+  answer.created_unix_s = parts.created_unix_s;
+  answer.logprobs = call.first().logprobs.top.has_value();
+  answer.null_usage = call.include_usage;
+  return answer;
+}
+
+http::ResponseHead ErrorHead(const ApiError& error) {
+  http::ResponseHead head;
+  head.status = error.http_status;
+  if (error.retry_after_s.has_value()) {
+    head.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
+  }
+  return head;
+}
+
+http::ResponseHead EventStreamHead() {
+  http::ResponseHead head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  return head;
+}
+
+}  // namespace
+
+std::unique_ptr<http::Reply> MakeErrorReply(const absl::Status& status) {
+  const ApiError error = ApiErrorFromStatus(status);
+  return http::MakeReply(ErrorHead(error), ErrorBody(error));
+}
+
+GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
+    : stream_events_(call.stream),
+      include_usage_(call.include_usage),
+      continuous_usage_(call.continuous_usage),
+      choices_per_prompt_(call.first().n),
+      request_id_(parts.request_id),
+      log_(parts.log),
+      format_(AnswerOf(call, parts),
+              static_cast<int32_t>(parts.streams.size()) * choices_per_prompt_, parts.tokenizer) {
+  const bool wants_tokens = call.first().logprobs.top.has_value();
+  for (auto& stream : parts.streams) {
+    prompts_.push_back({std::move(stream)});
+    for (int32_t i = 0; i < choices_per_prompt_; ++i) {
+      texts_.emplace_back(parts.tokenizer, wants_tokens);
+    }
+  }
+  choices_.resize(texts_.size());
+}
+
+GenerationReply::~GenerationReply() {
+  for (PromptState& prompt : prompts_) prompt.stream->SetWakeup(nullptr);
+  CancelUnfinished();
+}
+
+void GenerationReply::CancelUnfinished() {
+  for (PromptState& prompt : prompts_) {
+    if (!prompt.finished) prompt.stream->Cancel();
+  }
+}
+
+void GenerationReply::Start(std::function<void()> wakeup) {
+  for (PromptState& prompt : prompts_) prompt.stream->SetWakeup(wakeup);
+}
+
+http::ReplyPart GenerationReply::Next() {
+  http::ReplyPart part;
+  if (const absl::Status status = ReadStreams(&part.body); !status.ok()) {
+    http::ReplyPart failed = FailedPart(status);
+    failed.body.insert(0, head_sent_ ? part.body : "");
+    return failed;
+  }
+  part.last = AllFinished();
+  if (!stream_events_) {
+    if (!part.last) return {};
+    part.head.emplace();
+    part.body = format_.WholeBody(choices_, TotalUsage());
+    return part;
+  }
+  if (part.last) {
+    if (include_usage_) format_.AppendUsageEvent(TotalUsage(), &part.body);
+    part.body += ResponseFormat::DoneEvent();
+  }
+  if (!part.body.empty() && !head_sent_) {
+    head_sent_ = true;
+    part.head = EventStreamHead();
+  }
+  return part;
+}
+
+absl::Status GenerationReply::ReadStreams(std::string* events) {
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    PromptState& prompt = prompts_[i];
+    if (prompt.finished) continue;
+    engine::StreamBatch batch = prompt.stream->Read();
+    prompt.finished = batch.finished;
+    prompt.usage = batch.usage;
+    absl::Status status = batch.status;
+    TakeBatch(i, std::move(batch), events);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events) {
+  const int32_t base = static_cast<int32_t>(prompt) * choices_per_prompt_;
+  std::vector<bool> touched(static_cast<size_t>(choices_per_prompt_));
+  for (const engine::TokenEvent& event : batch.tokens) {
+    texts_[base + event.choice].Add(event);
+    touched[event.choice] = true;
+  }
+  for (const engine::ChoiceEnd& end : batch.ends) {
+    texts_[base + end.choice].End(end.reason);
+    touched[end.choice] = true;
+  }
+  for (int32_t i = 0; i < choices_per_prompt_; ++i) {
+    if (!touched[i]) continue;
+    for (TextPiece& piece : texts_[base + i].TakePieces()) {
+      if (!stream_events_) {
+        Keep(base + i, std::move(piece));
+        continue;
+      }
+      std::optional<engine::Usage> usage;
+      if (continuous_usage_) usage = TotalUsage();
+      format_.AppendEvent(base + i, piece, usage, events);
+    }
+  }
+}
+
+void GenerationReply::Keep(int32_t choice, TextPiece piece) {
+  WholeChoice& whole = choices_[choice];
+  whole.text += piece.text;
+  whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
+                      std::make_move_iterator(piece.tokens.end()));
+  if (piece.finish.has_value()) whole.finish = *piece.finish;
+}
+
+engine::Usage GenerationReply::TotalUsage() const {
+  engine::Usage total;
+  for (const PromptState& prompt : prompts_) {
+    total.prompt_tokens += prompt.usage.prompt_tokens;
+    total.cached_tokens += prompt.usage.cached_tokens;
+    total.completion_tokens += prompt.usage.completion_tokens;
+  }
+  return total;
+}
+
+bool GenerationReply::AllFinished() const {
+  for (const PromptState& prompt : prompts_) {
+    if (!prompt.finished) return false;
+  }
+  return true;
+}
+
+http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
+  CancelUnfinished();
+  const ApiError error = ApiErrorFromStatus(status);
+  if (error.http_status >= 500) {
+    log_->Error("request failed",
+                {{"request", request_id_}, {"status", std::string(status.ToString())}});
+  }
+  http::ReplyPart part;
+  part.last = true;
+  if (!head_sent_) {
+    part.head = ErrorHead(error);
+    part.body = ErrorBody(error);
+    return part;
+  }
+  part.body = ResponseFormat::ErrorEvent(ErrorBody(error));
+  part.close = true;
+  return part;
+}
+
+}  // namespace refrain::server::openai

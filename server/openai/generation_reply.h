@@ -1,0 +1,74 @@
+#ifndef REFRAIN_SERVER_OPENAI_GENERATION_REPLY_H_
+#define REFRAIN_SERVER_OPENAI_GENERATION_REPLY_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/text/tokenizer.h"
+#include "engine/token_stream.h"
+#include "server/http/message.h"
+#include "server/log.h"
+#include "server/openai/choice_text.h"
+#include "server/openai/protocol.h"
+#include "server/openai/response_format.h"
+
+namespace refrain::server::openai {
+
+// The answer to one call, made of the engine's streams, one per prompt; choice index = prompt * n +
+// the stream's choice. Sent as events or as a whole. An error before the first byte becomes an
+// error answer with its own status, a later one an error event without [DONE], after which the
+// connection closes. Destroyed early, it cancels what still runs.
+class GenerationReply final : public http::Reply {
+ public:
+  struct Parts {
+    std::string request_id;
+    std::vector<std::shared_ptr<engine::TokenStream>> streams;
+    const engine::Tokenizer* tokenizer = nullptr;  // outlives it
+    std::string model;
+    int64_t created_unix_s = 0;
+    Log* log = nullptr;  // outlives it
+  };
+
+  GenerationReply(const GenerationCall& call, Parts parts);
+  ~GenerationReply() override;
+
+  void Start(std::function<void()> wakeup) override;
+  http::ReplyPart Next() override;
+
+ private:
+  struct PromptState {
+    std::shared_ptr<engine::TokenStream> stream;
+    bool finished = false;
+    engine::Usage usage;
+  };
+
+  // The first error of a stream that has failed, else OK.
+  absl::Status ReadStreams(std::string* events);
+  void TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events);
+  void Keep(int32_t choice, TextPiece piece);
+  engine::Usage TotalUsage() const;
+  bool AllFinished() const;
+  void CancelUnfinished();
+  http::ReplyPart FailedPart(const absl::Status& status);
+
+  const bool stream_events_;
+  const bool include_usage_;
+  const bool continuous_usage_;
+  const int32_t choices_per_prompt_;
+  const std::string request_id_;
+  Log* const log_;
+  ResponseFormat format_;
+  std::vector<PromptState> prompts_;
+  std::vector<ChoiceText> texts_;     // [choices]
+  std::vector<WholeChoice> choices_;  // [choices], unused for events
+  bool head_sent_ = false;
+};
+
+// The answer that tells of an error.
+std::unique_ptr<http::Reply> MakeErrorReply(const absl::Status& status);
+
+}  // namespace refrain::server::openai
+
+#endif  // REFRAIN_SERVER_OPENAI_GENERATION_REPLY_H_

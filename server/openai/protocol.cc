@@ -1,0 +1,176 @@
+#include "server/openai/protocol.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/concat.h"
+#include "server/json.h"
+#include "server/openai/chat_messages.h"
+#include "server/openai/field_reader.h"
+#include "server/openai/sampling_fields.h"
+#include "server/status_mapping.h"
+
+namespace refrain::server::openai {
+namespace {
+
+constexpr double kMaxTopLogprobs = 20;
+constexpr int32_t kDefaultCompletionTokens = 16;
+constexpr size_t kMaxChoicesPerCall = 2048;  // prompts times n
+
+// --- /v1/completions ---
+
+void ReadPrompts(FieldReader& fields, const ModelLimits& limits, const engine::Request& common,
+                 std::vector<engine::Request>* requests) {
+  const Json* prompt = fields.AnyOrNull("prompt");
+  const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
+  const auto add_text = [&](const Json& text) {
+    engine::Request& request = requests->emplace_back(common);
+    request.prompt = engine::TextPrompt{text.get<std::string>(), add_special_tokens};
+  };
+  const auto add_tokens = [&](const Json& ids) {
+    engine::Request& request = requests->emplace_back(common);
+    request.prompt = engine::TokenPrompt{ReadTokenIds(fields, "prompt", ids, limits)};
+  };
+  const auto refuse = [&] {
+    fields.Refuse("prompt",
+                  "must be a string, an array of strings, an array of token ids, or an array of "
+                  "arrays of token ids; not empty and not mixed");
+  };
+  if (prompt == nullptr) return fields.Refuse("prompt", "is required");
+  if (prompt->is_string()) return add_text(*prompt);
+  if (!prompt->is_array() || prompt->empty()) return refuse();
+  if (prompt->front().is_number()) return add_tokens(*prompt);
+  if (prompt->size() * static_cast<size_t>(common.n) > kMaxChoicesPerCall) {
+    return fields.Refuse(
+        "prompt", Concat("has ", prompt->size(), " prompts of n = ", common.n, " choices; at most ",
+                         kMaxChoicesPerCall, " choices are accepted per request"));
+  }
+  const bool texts = prompt->front().is_string();
+  for (const Json& one : *prompt) {
+    if (texts && one.is_string()) {
+      add_text(one);
+    } else if (!texts && one.is_array() && !one.empty()) {
+      add_tokens(one);
+    } else {
+      return refuse();
+    }
+  }
+}
+
+void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCall* call) {
+  engine::Request common;
+  const auto max_context = static_cast<double>(limits.max_context_tokens);
+  common.stop.max_tokens = static_cast<int32_t>(
+      fields.Integer("max_tokens", {0, max_context}).value_or(kDefaultCompletionTokens));
+  ReadSamplingFields(fields, limits, &common);
+  ReadStopFields(fields, limits, &common.stop);
+  ReadStreamFields(fields, call);
+  common.echo = fields.Bool("echo").value_or(false);
+  if (const auto top = fields.Integer("logprobs", {0, kMaxTopLogprobs})) {
+    common.logprobs.top = static_cast<int32_t>(*top);
+    if (common.echo) common.logprobs.prompt_top = common.logprobs.top;
+  }
+  if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
+    fields.Refuse("suffix", "is not supported");
+  }
+  ReadPrompts(fields, limits, common, &call->requests);
+}
+
+// --- /v1/chat/completions ---
+
+void ReadResponseFormat(FieldReader& fields) {
+  const Json* format = fields.ObjectOrNull("response_format");
+  if (format == nullptr) return;
+  FieldReader inner(*format, "response_format.");
+  const auto type = inner.String("type", 64);
+  fields.Fail(inner.status());
+  if (type != "text") {
+    fields.Refuse("response_format",
+                  Concat("of type \"", type.value_or(""), "\" is not supported; only \"text\" is"));
+  }
+}
+
+// True when the tools are to be shown to the model.
+bool ReadToolChoice(FieldReader& fields) {
+  const Json* choice = fields.AnyOrNull("tool_choice");
+  if (choice == nullptr) return true;
+  if (choice->is_string() && *choice == "auto") return true;
+  if (choice->is_string() && *choice == "none") return false;
+  fields.Refuse("tool_choice", "is supported only as \"none\" or \"auto\"");
+  return false;
+}
+
+void ReadMaxTokens(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {
+  const auto max_context = static_cast<double>(limits.max_context_tokens);
+  const auto old_name = fields.Integer("max_tokens", {0, max_context});
+  const auto new_name = fields.Integer("max_completion_tokens", {0, max_context});
+  // Without a limit a conversation ends with the model or with the context.
+  stop->max_tokens =
+      static_cast<int32_t>(new_name.value_or(old_name.value_or(limits.max_context_tokens)));
+}
+
+void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* call) {
+  engine::Request& request = call->requests.emplace_back();
+  ReadMaxTokens(fields, limits, &request.stop);
+  ReadSamplingFields(fields, limits, &request);
+  ReadStopFields(fields, limits, &request.stop);
+  ReadStreamFields(fields, call);
+  const bool logprobs = fields.Bool("logprobs").value_or(false);
+  const auto top = fields.Integer("top_logprobs", {0, kMaxTopLogprobs});
+  if (logprobs) request.logprobs.top = static_cast<int32_t>(top.value_or(0));
+  if (top.value_or(0) > 0 && !logprobs) {
+    fields.Refuse("top_logprobs", "is only allowed when 'logprobs' is true");
+  }
+  ReadResponseFormat(fields);
+  if (fields.String("chat_template").has_value()) {
+    fields.Refuse("chat_template", "of a request is not accepted; the model's own is used");
+  }
+  for (const char* name : {"parallel_tool_calls", "reasoning_effort", "verbosity", "modalities"}) {
+    fields.Ignore(name);
+  }
+
+  engine::ChatPrompt prompt;
+  prompt.continue_final_message = fields.Bool("continue_final_message").value_or(false);
+  const auto add_generation_prompt = fields.Bool("add_generation_prompt");
+  prompt.input.add_generation_prompt =
+      add_generation_prompt.value_or(!prompt.continue_final_message);
+  if (prompt.continue_final_message && prompt.input.add_generation_prompt) {
+    fields.Refuse("continue_final_message", "excludes add_generation_prompt");
+  }
+  const bool show_tools = ReadToolChoice(fields);
+  ReadChatMessages(fields, show_tools, &prompt.input);
+  request.prompt = std::move(prompt);
+}
+
+}  // namespace
+
+absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::string_view body,
+                                                   const ModelLimits& limits) {
+  const absl::StatusOr<Json> document = ParseJson(body);
+  if (!document.ok()) return document.status();
+  if (!document->is_object()) {
+    return absl::InvalidArgumentError(
+        Concat("the request body must be a JSON object, not ", JsonTypeName(*document)));
+  }
+  FieldReader fields(*document, "");
+  const auto model = fields.String("model", 4096);
+  if (fields.status().ok() && model.has_value() && *model != limits.served_name) {
+    return WithParam(WithCode(absl::NotFoundError(Concat("the model '", model->substr(0, 200),
+                                                         "' does not exist; this server has '",
+                                                         limits.served_name, "'")),
+                              "model_not_found"),
+                     "model");
+  }
+  GenerationCall call;
+  call.endpoint = endpoint;
+  if (endpoint == Endpoint::kCompletions) {
+    ReadCompletion(fields, limits, &call);
+  } else {
+    ReadChat(fields, limits, &call);
+  }
+  if (!fields.status().ok()) return fields.status();
+  call.ignored_fields = fields.UnknownNames();
+  return call;
+}
+
+}  // namespace refrain::server::openai

@@ -1,0 +1,45 @@
+#ifndef REFRAIN_SERVER_OPENAI_PROTOCOL_H_
+#define REFRAIN_SERVER_OPENAI_PROTOCOL_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/request.h"
+
+namespace refrain::server::openai {
+
+// What the limits of a request's fields depend on.
+struct ModelLimits {
+  std::string served_name;
+  int32_t vocab_size = 0;
+  int32_t max_context_tokens = 0;
+  int32_t max_choices = 128;  // `n`
+};
+
+enum class Endpoint : uint8_t { kCompletions, kChatCompletions };
+
+// One HTTP request for generated text, understood and checked.
+struct GenerationCall {
+  Endpoint endpoint = Endpoint::kCompletions;
+  std::vector<engine::Request> requests;  // one per prompt; ids are the caller's
+  bool stream = false;
+  bool include_usage = false;     // a last chunk with usage
+  bool continuous_usage = false;  // usage in every chunk
+  std::vector<std::string> ignored_fields;
+
+  const engine::Request& first() const { return requests.front(); }
+};
+
+// Reads the JSON body of /v1/completions or /v1/chat/completions. Every field is checked by type,
+// range and combination; the error (INVALID_ARGUMENT, NOT_FOUND for the model) carries the field's
+// name. Unknown fields are listed, not refused: clients send more than servers know.
+// Pure; any thread.
+absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::string_view body,
+                                                   const ModelLimits& limits);
+
+}  // namespace refrain::server::openai
+
+#endif  // REFRAIN_SERVER_OPENAI_PROTOCOL_H_

@@ -1,0 +1,175 @@
+#include "server/openai/sampling_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "server/concat.h"
+
+namespace refrain::server::openai {
+namespace {
+
+constexpr size_t kMaxStopStrings = 16;
+constexpr size_t kMaxStopBytes = 1024;
+constexpr size_t kMaxStopTokenIds = 1024;
+constexpr size_t kMaxLogitBiases = 4096;
+constexpr size_t kMaxSaltBytes = 128;
+// top_p 0 asks for the best token alone; the engine's range is open at 0.
+constexpr double kLeastTopP = 1e-9;
+
+void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
+                   engine::SamplingParams* sampling) {
+  const Json* biases = fields.ObjectOrNull("logit_bias");
+  if (biases == nullptr) return;
+  if (biases->size() > kMaxLogitBiases) {
+    fields.Refuse("logit_bias", Concat("has ", biases->size(), " entries; at most ",
+                                       kMaxLogitBiases, " are accepted"));
+    return;
+  }
+  for (const auto& [name, value] : biases->items()) {
+    int32_t id = -1;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), id);
+    if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || id < 0 ||
+        id >= limits.vocab_size) {
+      fields.Refuse("logit_bias", Concat("names the token \"", name.substr(0, 32),
+                                         "\"; token ids go from 0 to ", limits.vocab_size - 1));
+      return;
+    }
+    if (!value.is_number() || value.get<double>() < -100 || value.get<double>() > 100) {
+      fields.Refuse("logit_bias",
+                    Concat("of token ", id, " must be a number of at least -100 and at most 100"));
+      return;
+    }
+    sampling->logit_bias.emplace_back(engine::TokenId{id}, value.get<float>());
+  }
+}
+
+void RefuseUnsupported(FieldReader& fields, int32_t n) {
+  if (const auto best_of = fields.Integer("best_of", {0, 1e6});
+      best_of.has_value() && *best_of > 1 && *best_of != n) {
+    fields.Refuse("best_of", "is supported only when equal to n");
+  }
+  if (fields.Bool("use_beam_search").value_or(false)) {
+    fields.Refuse("use_beam_search", "is not supported");
+  }
+  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
+                           "guided_grammar", "bad_words"}) {
+    if (const Json* value = fields.AnyOrNull(name); value != nullptr && !value->empty()) {
+      fields.Refuse(name, "is not supported");
+    }
+  }
+  for (const char* name :
+       {"user", "store", "metadata", "service_tier", "spaces_between_special_tokens",
+        "skip_special_tokens", "detokenize", "prompt_cache_key", "prompt_cache_retention",
+        "safety_identifier", "length_penalty"}) {
+    fields.Ignore(name);
+  }
+}
+
+}  // namespace
+
+std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view name,
+                                          const Json& array, const ModelLimits& limits) {
+  std::vector<engine::TokenId> ids;
+  ids.reserve(array.size());
+  for (const Json& element : array) {
+    const auto id = IntegerValue(element);
+    if (!id.has_value() || *id < 0 || *id >= limits.vocab_size) {
+      fields.Refuse(name, Concat("holds ", element.dump().substr(0, 32), " at index ", ids.size(),
+                                 "; token ids go from 0 to ", limits.vocab_size - 1));
+      return {};
+    }
+    ids.push_back(engine::TokenId{static_cast<int32_t>(*id)});
+  }
+  return ids;
+}
+
+void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request) {
+  engine::SamplingParams& sampling = request->sampling;
+  const auto max_choices = static_cast<double>(limits.max_choices);
+  request->n = static_cast<int32_t>(fields.Integer("n", {1, max_choices}).value_or(1));
+  sampling.temperature = fields.Number("temperature", {0, 2}).value_or(1);
+  sampling.top_p = std::max(kLeastTopP, fields.Number("top_p", {0, 1}).value_or(1));
+  sampling.min_p = fields.Number("min_p", {0, 1, false, true}).value_or(0);
+  const int64_t top_k = fields.Integer("top_k", {-1, INT32_MAX}).value_or(0);
+  sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
+  sampling.repetition_penalty = fields.Number("repetition_penalty", {0, 100, true}).value_or(1);
+  sampling.presence_penalty = fields.Number("presence_penalty", {-2, 2}).value_or(0);
+  sampling.frequency_penalty = fields.Number("frequency_penalty", {-2, 2}).value_or(0);
+  if (const auto seed = fields.Integer("seed", {-9.3e18, 9.3e18})) {
+    sampling.seed = static_cast<uint64_t>(*seed);
+  }
+  ReadLogitBias(fields, limits, &sampling);
+  if (const Json* allowed = fields.ArrayOrNull("allowed_token_ids")) {
+    if (allowed->empty()) fields.Refuse("allowed_token_ids", "must not be empty");
+    sampling.allowed_tokens = ReadTokenIds(fields, "allowed_token_ids", *allowed, limits);
+  }
+  request->priority =
+      static_cast<int32_t>(fields.Integer("priority", {INT32_MIN, INT32_MAX}).value_or(0));
+  if (auto salt = fields.String("cache_salt", kMaxSaltBytes)) {
+    if (salt->empty()) fields.Refuse("cache_salt", "must not be empty");
+    request->cache_salt = *std::move(salt);
+  }
+  RefuseUnsupported(fields, request->n);
+}
+
+void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {
+  if (const Json* value = fields.AnyOrNull("stop")) {
+    Json list = Json::array();
+    if (value->is_array()) {
+      list = *value;
+    } else {
+      list.push_back(*value);
+    }
+    if (list.size() > kMaxStopStrings) {
+      fields.Refuse("stop", Concat("has ", list.size(), " strings; at most ", kMaxStopStrings,
+                                   " are accepted"));
+    }
+    for (const Json& text : list) {
+      if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
+          text.get_ref<const std::string&>().size() > kMaxStopBytes) {
+        fields.Refuse("stop", Concat("must be a string of 1 to ", kMaxStopBytes,
+                                     " bytes, or an array of such strings"));
+        break;
+      }
+      stop->stop.push_back(text.get<std::string>());
+    }
+  }
+  if (const Json* ids = fields.ArrayOrNull("stop_token_ids")) {
+    if (ids->size() > kMaxStopTokenIds) {
+      fields.Refuse("stop_token_ids", Concat("has ", ids->size(), " ids; at most ",
+                                             kMaxStopTokenIds, " are accepted"));
+    } else {
+      stop->stop_token_ids = ReadTokenIds(fields, "stop_token_ids", *ids, limits);
+    }
+  }
+  stop->ignore_eos = fields.Bool("ignore_eos").value_or(false);
+  stop->include_stop_in_output = fields.Bool("include_stop_str_in_output").value_or(false);
+  const auto max_context = static_cast<double>(limits.max_context_tokens);
+  stop->min_tokens =
+      static_cast<int32_t>(fields.Integer("min_tokens", {0, max_context}).value_or(0));
+  if (stop->min_tokens > stop->max_tokens) {
+    fields.Refuse("min_tokens", Concat("is ", stop->min_tokens, ", more than max_tokens (",
+                                       stop->max_tokens, ")"));
+  }
+}
+
+void ReadStreamFields(FieldReader& fields, GenerationCall* call) {
+  call->stream = fields.Bool("stream").value_or(false);
+  const Json* options = fields.ObjectOrNull("stream_options");
+  if (options == nullptr) return;
+  if (!call->stream) {
+    fields.Refuse("stream_options", "is only allowed when 'stream' is true");
+    return;
+  }
+  FieldReader inner(*options, "stream_options.");
+  call->include_usage = inner.Bool("include_usage").value_or(false);
+  // As clients and servers agree: every chunk only together with the last one.
+  call->continuous_usage =
+      inner.Bool("continuous_usage_stats").value_or(false) && call->include_usage;
+  fields.Fail(inner.status());
+}
+
+}  // namespace refrain::server::openai

@@ -1,0 +1,22 @@
+#ifndef REFRAIN_SERVER_OPENAI_SAMPLING_FIELDS_H_
+#define REFRAIN_SERVER_OPENAI_SAMPLING_FIELDS_H_
+
+#include <vector>
+
+#include "server/openai/field_reader.h"
+#include "server/openai/protocol.h"
+
+namespace refrain::server::openai {
+
+// The fields that both endpoints share. What is wrong is recorded in `fields`.
+void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request);
+void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop);
+void ReadStreamFields(FieldReader& fields, GenerationCall* call);
+
+// `array` as token ids of the vocabulary; `name` is blamed for what is not.
+std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view name,
+                                          const Json& array, const ModelLimits& limits);
+
+}  // namespace refrain::server::openai
+
+#endif  // REFRAIN_SERVER_OPENAI_SAMPLING_FIELDS_H_

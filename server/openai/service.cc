@@ -1,0 +1,232 @@
+#include "server/openai/service.h"
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "engine/text/detokenizer.h"
+#include "server/concat.h"
+#include "server/json.h"
+#include "server/openai/field_reader.h"
+#include "server/openai/generation_reply.h"
+#include "server/openai/sampling_fields.h"
+#include "server/status_mapping.h"
+
+namespace refrain::server::openai {
+namespace {
+
+constexpr size_t kMaxLoggedFields = 256;
+
+std::unique_ptr<http::Reply> JsonReply(std::string body, int status = 200) {
+  http::ResponseHead head;
+  head.status = status;
+  return http::MakeReply(std::move(head), std::move(body));
+}
+
+std::string ModelObject(const engine::ModelInfo& model) {
+  std::string body = "{\"id\":";
+  AppendJsonString(model.served_name, &body);
+  ConcatTo(&body, ",\"object\":\"model\",\"created\":", model.created_unix_s,
+           ",\"owned_by\":\"refrain\",\"max_model_len\":", model.max_context_tokens, "}");
+  return body;
+}
+
+}  // namespace
+
+Service::Service(Options options, Log* log) : options_(std::move(options)), log_(log) {}
+
+void Service::AddRoutes(http::Router* router) {
+  using http::HandlerSpeed;
+  const auto add = [&](const char* method, const char* path, http::Router::Handler handler,
+                       HandlerSpeed speed = HandlerSpeed::kQuick) {
+    router->Add({method, path, std::move(handler), speed});
+  };
+  add("POST", "/v1/completions", [this](http::Request request) {
+    return Generate(Endpoint::kCompletions, std::move(request));
+  });
+  add("POST", "/v1/chat/completions", [this](http::Request request) {
+    return Generate(Endpoint::kChatCompletions, std::move(request));
+  });
+  add("GET", "/v1/models", [this](http::Request) { return Models(); });
+  add("GET", "/v1/models/*", [this](http::Request request) {
+    return Model(std::string_view(request.path).substr(sizeof("/v1/models/") - 1));
+  });
+  add("GET", "/health", [this](http::Request) { return Health(); });
+  add("GET", "/ready", [this](http::Request) { return Ready(); });
+  add("GET", "/live", [](http::Request) { return JsonReply("{\"status\":\"alive\"}"); });
+  add("GET", "/version", [this](http::Request) { return Version(); });
+  add(
+      "POST", "/tokenize", [this](http::Request request) { return Tokenize(std::move(request)); },
+      HandlerSpeed::kSlow);
+  add(
+      "POST", "/detokenize",
+      [this](http::Request request) { return Detokenize(std::move(request)); },
+      HandlerSpeed::kSlow);
+}
+
+void Service::SetEngine(engine::Engine* engine) { engine_ = engine; }
+
+std::string Service::HttpErrorBody(int status, std::string_view message) {
+  ApiError error;
+  error.http_status = status;
+  error.message = std::string(message);
+  error.type = status >= 500 ? "server_error" : "invalid_request_error";
+  if (status == 404) error.code = "unknown_url";
+  if (status == 405) error.code = "method_not_allowed";
+  return ErrorBody(error);
+}
+
+absl::StatusOr<engine::Engine*> Service::LoadedEngine() const {
+  engine::Engine* engine = engine_;
+  if (engine == nullptr) {
+    return WithCode(absl::UnavailableError("the model is still loading"), "model_loading");
+  }
+  return engine;
+}
+
+ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
+  const engine::ModelInfo& model = engine.model();
+  return {model.served_name, model.vocab_size, model.max_context_tokens, options_.max_choices};
+}
+
+std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request request) {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  absl::StatusOr<GenerationCall> call =
+      ParseGenerationCall(endpoint, request.body, LimitsOf(**engine));
+  if (!call.ok()) {
+    log_->Debug("request refused",
+                {{"request", request.id}, {"status", std::string(call.status().ToString())}});
+    return MakeErrorReply(call.status());
+  }
+  LogIgnoredFields(*call);
+
+  GenerationReply::Parts parts;
+  parts.request_id = request.id;
+  parts.tokenizer = &(*engine)->tokenizer();
+  parts.model = (*engine)->model().served_name;
+  parts.created_unix_s = std::time(nullptr);
+  parts.log = log_;
+  for (size_t i = 0; i < call->requests.size(); ++i) {
+    engine::Request one = call->requests[i];
+    one.id = call->requests.size() == 1 ? request.id : Concat(request.id, "-", i);
+    auto stream = (*engine)->Submit(std::move(one));
+    if (!stream.ok()) {
+      // The streams of the prompts before this one end as they are dropped.
+      for (const auto& started : parts.streams) started->Cancel();
+      return MakeErrorReply(stream.status());
+    }
+    parts.streams.push_back(*std::move(stream));
+  }
+  return std::make_unique<GenerationReply>(*call, std::move(parts));
+}
+
+void Service::LogIgnoredFields(const GenerationCall& call) {
+  for (const std::string& name : call.ignored_fields) {
+    {
+      MutexLock lock(mutex_);
+      if (logged_fields_.size() >= kMaxLoggedFields) return;
+      if (!logged_fields_.insert(name.substr(0, 64)).second) continue;
+    }
+    log_->Info("a request field is unknown and ignored; not logged again",
+               {{"field", name.substr(0, 64)}});
+  }
+}
+
+std::unique_ptr<http::Reply> Service::Models() const {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  return JsonReply(
+      Concat("{\"object\":\"list\",\"data\":[", ModelObject((*engine)->model()), "]}"));
+}
+
+std::unique_ptr<http::Reply> Service::Model(std::string_view id) const {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  const engine::ModelInfo& model = (*engine)->model();
+  if (id != model.served_name) {
+    return MakeErrorReply(
+        WithParam(WithCode(absl::NotFoundError(Concat("the model '", id.substr(0, 200),
+                                                      "' does not exist; this server has '",
+                                                      model.served_name, "'")),
+                           "model_not_found"),
+                  "model"));
+  }
+  return JsonReply(ModelObject(model));
+}
+
+std::unique_ptr<http::Reply> Service::Health() const {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  if (const absl::Status health = (*engine)->health(); !health.ok()) {
+    return MakeErrorReply(absl::UnavailableError("the engine has stopped"));
+  }
+  return JsonReply("{\"status\":\"ok\"}");
+}
+
+std::unique_ptr<http::Reply> Service::Ready() const {
+  if (draining_) return MakeErrorReply(absl::UnavailableError("the server is shutting down"));
+  return Health();
+}
+
+std::unique_ptr<http::Reply> Service::Version() const {
+  std::string body = "{\"version\":";
+  AppendJsonString(options_.version, &body);
+  body += "}";
+  return JsonReply(std::move(body));
+}
+
+std::unique_ptr<http::Reply> Service::Tokenize(http::Request request) const {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  const absl::StatusOr<Json> body = ParseJson(request.body);
+  if (!body.ok()) return MakeErrorReply(body.status());
+  if (!body->is_object()) {
+    return MakeErrorReply(absl::InvalidArgumentError("the request body must be a JSON object"));
+  }
+  FieldReader fields(*body, "");
+  const auto prompt = fields.String("prompt");
+  const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
+  if (!prompt.has_value()) fields.Refuse("prompt", "is required");
+  if (!fields.status().ok()) return MakeErrorReply(fields.status());
+  engine::EncodeOptions options;
+  if (!add_special_tokens) options.add_bos = false;
+  const auto ids = (*engine)->tokenizer().Encode(*prompt, options);
+  if (!ids.ok()) return MakeErrorReply(ids.status());
+  std::string answer =
+      Concat("{\"count\":", ids->size(),
+             ",\"max_model_len\":", (*engine)->model().max_context_tokens, ",\"tokens\":[");
+  for (size_t i = 0; i < ids->size(); ++i) {
+    ConcatTo(&answer, i == 0 ? "" : ",", static_cast<int32_t>((*ids)[i]));
+  }
+  return JsonReply(answer + "]}");
+}
+
+std::unique_ptr<http::Reply> Service::Detokenize(http::Request request) const {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  const absl::StatusOr<Json> body = ParseJson(request.body);
+  if (!body.ok()) return MakeErrorReply(body.status());
+  if (!body->is_object()) {
+    return MakeErrorReply(absl::InvalidArgumentError("the request body must be a JSON object"));
+  }
+  FieldReader fields(*body, "");
+  const Json* tokens = fields.ArrayOrNull("tokens");
+  std::vector<engine::TokenId> ids;
+  if (tokens == nullptr) {
+    fields.Refuse("tokens", "is required");
+  } else {
+    ids = ReadTokenIds(fields, "tokens", *tokens, LimitsOf(**engine));
+  }
+  if (!fields.status().ok()) return MakeErrorReply(fields.status());
+  engine::Detokenizer detokenizer(&(*engine)->tokenizer(), {.skip_special = false});
+  std::string text;
+  for (const engine::TokenId id : ids) text += detokenizer.Append(id);
+  text += detokenizer.Flush();
+  std::string answer = "{\"prompt\":";
+  AppendJsonString(text, &answer);
+  return JsonReply(answer + "}");
+}
+
+}  // namespace refrain::server::openai

@@ -1,0 +1,66 @@
+#ifndef REFRAIN_SERVER_OPENAI_SERVICE_H_
+#define REFRAIN_SERVER_OPENAI_SERVICE_H_
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "engine/annotated_mutex.h"
+#include "engine/engine.h"
+#include "server/http/router.h"
+#include "server/log.h"
+#include "server/openai/protocol.h"
+
+namespace refrain::server::openai {
+
+// The OpenAI-style HTTP API over one engine, with the health endpoints beside it. It exists, and
+// says that it loads, before the engine does. It does not own the engine: whoever does ends the
+// HTTP server first.
+//
+// Handlers run on any thread. SetEngine, SetLoadFailed and SetDraining are called by the daemon.
+class Service {
+ public:
+  struct Options {
+    std::string version;
+    int32_t max_choices = 128;  // limits.n
+  };
+
+  Service(Options options, Log* log);
+
+  void AddRoutes(http::Router* router);
+
+  void SetEngine(engine::Engine* engine);  // ready from now on
+  void SetDraining() { draining_ = true; }
+
+  // The body of an error that the HTTP layer found.
+  static std::string HttpErrorBody(int status, std::string_view message);
+
+ private:
+  std::unique_ptr<http::Reply> Generate(Endpoint endpoint, http::Request request);
+  std::unique_ptr<http::Reply> Models() const;
+  std::unique_ptr<http::Reply> Model(std::string_view id) const;
+  std::unique_ptr<http::Reply> Health() const;
+  std::unique_ptr<http::Reply> Ready() const;
+  std::unique_ptr<http::Reply> Version() const;
+  std::unique_ptr<http::Reply> Tokenize(http::Request request) const;
+  std::unique_ptr<http::Reply> Detokenize(http::Request request) const;
+
+  absl::StatusOr<engine::Engine*> LoadedEngine() const;
+  ModelLimits LimitsOf(const engine::Engine& engine) const;
+  void LogIgnoredFields(const GenerationCall& call);
+
+  const Options options_;
+  Log* const log_;
+  std::atomic<engine::Engine*> engine_{nullptr};
+  std::atomic<bool> draining_{false};
+
+  Mutex mutex_;
+  std::set<std::string> logged_fields_ REFRAIN_GUARDED_BY(mutex_);  // bounded
+};
+
+}  // namespace refrain::server::openai
+
+#endif  // REFRAIN_SERVER_OPENAI_SERVICE_H_

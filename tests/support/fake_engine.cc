@@ -1,0 +1,324 @@
+#include "tests/support/fake_engine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace refrain::testing {
+namespace {
+
+using engine::TokenEvent;
+using kvcache::TokenId;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kEosText = "<eos>";
+constexpr std::string_view kBosText = "<bos>";
+
+std::string PromptText(const engine::Request& request, const FakeTokenizer& tokenizer) {
+  if (const auto* text = std::get_if<engine::TextPrompt>(&request.prompt)) return text->text;
+  if (const auto* tokens = std::get_if<engine::TokenPrompt>(&request.prompt)) {
+    std::string text;
+    for (const TokenId id : tokens->ids) text += tokenizer.TokenBytes(id);
+    return text;
+  }
+  const auto& chat = std::get<engine::ChatPrompt>(request.prompt);
+  const auto& messages = chat.input.messages.AsList();
+  return messages.back().AsMap().FindOrNull("content")->AsString();
+}
+
+// Cuts "[[name=value]]" off the front of `text`.
+bool TakeDirective(std::string* text, std::string* name, std::string* value) {
+  if (!text->starts_with("[[")) return false;
+  const size_t end = text->find("]]");
+  if (end == std::string::npos) return false;
+  *name = text->substr(2, end - 2);
+  value->clear();
+  if (const size_t equals = name->find('='); equals != std::string::npos) {
+    *value = name->substr(equals + 1);
+    name->resize(equals);
+  }
+  text->erase(0, end + 2);
+  return true;
+}
+
+absl::Status StatusOf(const std::string& code) {
+  return absl::Status(static_cast<absl::StatusCode>(std::atoi(code.c_str())),
+                      "as the prompt asked");
+}
+
+void AddLogprobs(int32_t top, TokenEvent* event) {
+  event->logprob = engine::TokenLogprob{event->token, -0.5f, 1};
+  for (int32_t i = 0; i < top; ++i) {
+    const auto id = static_cast<int32_t>((static_cast<size_t>(event->token) + i) % 256);
+    event->top.push_back({TokenId{id}, -0.5f - static_cast<float>(i), i + 1});
+  }
+}
+
+}  // namespace
+
+FakeTokenizer::FakeTokenizer() {
+  for (int i = 0; i < 256; ++i) bytes_[i] = static_cast<char>(i);
+}
+
+absl::StatusOr<std::vector<TokenId>> FakeTokenizer::Encode(
+    std::string_view utf8, const engine::EncodeOptions& options) const {
+  std::vector<TokenId> ids;
+  if (options.add_bos.value_or(false)) ids.push_back(kBos);
+  for (const unsigned char byte : utf8) ids.push_back(TokenId{byte});
+  return ids;
+}
+
+std::string_view FakeTokenizer::TokenBytes(TokenId id) const {
+  if (id == kEos) return kEosText;
+  if (id == kBos) return kBosText;
+  const size_t index = kvcache::ToIndex(id);
+  if (index >= bytes_.size()) return {};
+  return std::string_view(&bytes_[index], 1);
+}
+
+std::optional<TokenId> FakeTokenizer::FindSpecial(std::string_view text) const {
+  if (text == kEosText) return kEos;
+  if (text == kBosText) return kBos;
+  return std::nullopt;
+}
+
+FakeEngine::FakeEngine(FakeEngineOptions options) : options_(std::move(options)) {
+  model_.served_name = options_.served_name;
+  model_.description = "repeats its prompt";
+  model_.max_context_tokens = options_.max_context_tokens;
+  model_.vocab_size = static_cast<int32_t>(tokenizer_.vocab_size());
+  model_.created_unix_s = 1'700'000'000;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+FakeEngine::~FakeEngine() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::Request request) {
+  std::string answer = PromptText(request, tokenizer_);
+  const std::vector<TokenId> prompt = *tokenizer_.Encode(answer, {});
+  Running running;
+  running.delay = options_.token_delay;
+  std::string name, value;
+  while (TakeDirective(&answer, &name, &value)) {
+    if (name == "reject") return StatusOf(value);
+    if (name == "late") running.late = StatusOf(value);
+    if (name == "delay_ms") running.delay = std::chrono::milliseconds(std::atoi(value.c_str()));
+    if (name == "hold") running.hold = true;
+    if (name == "fail_after") running.fail_after = std::atoll(value.c_str());
+  }
+  running.stream = std::make_shared<engine::TokenStream>();
+  running.next_token = Clock::now() + running.delay;
+  if (static_cast<int32_t>(prompt.size()) >= options_.max_context_tokens) {
+    running.late = absl::InvalidArgumentError("the prompt is longer than the model's context");
+  }
+  Plan(request, answer, prompt, &running);
+
+  MutexLock lock(mutex_);
+  if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
+  if (draining_) return absl::UnavailableError("the server is shutting down");
+  if (static_cast<int32_t>(running_.size()) >= options_.queued_requests) {
+    return absl::ResourceExhaustedError("too many requests are waiting");
+  }
+  running.usage.prompt_tokens = static_cast<int32_t>(prompt.size());
+  if (!seen_.insert(prompt).second && !prompt.empty()) {
+    running.usage.cached_tokens = running.usage.prompt_tokens - 1;
+  }
+  last_request_ = std::move(request);
+  ++submitted_;
+  auto handle = engine::ConsumerHandle(running.stream);
+  running.stream->SetOnCancel([this] {
+    MutexLock lock(mutex_);
+    changed_.NotifyAll();
+  });
+  running_.push_back(std::move(running));
+  changed_.NotifyAll();
+  return handle;
+}
+
+void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
+                      const std::vector<TokenId>& prompt, Running* running) const {
+  const auto& top = request.logprobs.top;
+  if (request.echo) {
+    for (const TokenId id : prompt) {
+      TokenEvent& event = running->prompt_events.emplace_back();
+      event.token = id;
+      event.from_prompt = true;
+      if (request.logprobs.prompt_top.has_value() && running->prompt_events.size() > 1) {
+        AddLogprobs(*request.logprobs.prompt_top, &event);
+      }
+    }
+  }
+  const int64_t room = options_.max_context_tokens - static_cast<int64_t>(prompt.size());
+  const auto limit = static_cast<size_t>(std::clamp<int64_t>(room, 0, request.stop.max_tokens));
+  for (int32_t i = 0; i < request.n; ++i) {
+    const std::string said = i == 0 ? answer : answer + " #" + std::to_string(i);
+    std::string text = said;
+    while (request.stop.ignore_eos && !said.empty() && text.size() < limit) text += said;
+    Choice& choice = running->choices.emplace_back();
+    choice.end.choice = i;
+    choice.end.reason = engine::FinishReason::kStop;
+    choice.end.stop_token = FakeTokenizer::kEos;
+    if (text.size() >= limit) {
+      if (text.size() > limit || request.stop.ignore_eos || limit == 0) {
+        choice.end.reason = engine::FinishReason::kLength;
+        choice.end.stop_token.reset();
+      }
+      text.resize(limit);
+    }
+    size_t first_stop = std::string::npos;
+    for (const std::string& stop : request.stop.stop) {
+      const size_t at = text.find(stop);
+      if (at >= first_stop) continue;
+      first_stop = at;
+      choice.end = {i, engine::FinishReason::kStop, stop, std::nullopt};
+    }
+    if (first_stop != std::string::npos) {
+      if (request.stop.include_stop_in_output) first_stop += choice.end.matched_stop->size();
+      text.resize(first_stop);
+    }
+    for (const unsigned char byte : text) {
+      TokenEvent& event = choice.tokens.emplace_back();
+      event.choice = i;
+      event.token = TokenId{byte};
+      if (top.has_value()) AddLogprobs(*top, &event);
+    }
+  }
+}
+
+bool FakeEngine::Step(Running* running) {
+  if (running->stream->cancelled()) {
+    ++cancelled_;
+    running->stream->Finish(absl::CancelledError("cancelled by the client"));
+    return true;
+  }
+  if (!health_.ok()) {
+    running->stream->Finish(absl::InternalError("the engine has stopped"));
+    return true;
+  }
+  if (running->hold || Clock::now() < running->next_token) return false;
+  running->next_token += running->delay;
+  if (!running->late.ok()) {
+    running->stream->Finish(running->late);
+    return true;
+  }
+  engine::StreamBatch batch;
+  batch.tokens = std::exchange(running->prompt_events, {});
+  bool all_ended = true;
+  for (Choice& choice : running->choices) {
+    if (choice.ended) continue;
+    const auto sent = static_cast<int64_t>(choice.sent);
+    if (running->fail_after.has_value() && sent >= *running->fail_after) {
+      running->stream->Push(std::move(batch));
+      running->stream->Finish(absl::InternalError("a secret about /internal/paths"));
+      return true;
+    }
+    if (choice.sent < choice.tokens.size()) {
+      batch.tokens.push_back(choice.tokens[choice.sent++]);
+      ++running->usage.completion_tokens;
+    }
+    // As the real one: an end by length comes with the last token, an end token in its own step.
+    if (choice.sent == choice.tokens.size() &&
+        (!choice.end.stop_token.has_value() || choice.tokens.empty() ||
+         sent == static_cast<int64_t>(choice.sent))) {
+      choice.ended = true;
+      batch.ends.push_back(choice.end);
+    }
+    all_ended = all_ended && choice.ended;
+  }
+  batch.usage = running->usage;
+  batch.finished = all_ended;
+  running->stream->Push(std::move(batch));
+  return all_ended;
+}
+
+void FakeEngine::Loop() {
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    auto wake_at = Clock::now() + std::chrono::hours(1);
+    for (auto it = running_.begin(); it != running_.end();) {
+      if (Step(&*it)) {
+        it = running_.erase(it);
+        changed_.NotifyAll();
+        continue;
+      }
+      if (!it->hold) wake_at = std::min(wake_at, it->next_token);
+      ++it;
+    }
+    changed_.WaitUntil(mutex_, wake_at);
+  }
+  for (Running& running : running_) {
+    running.stream->Finish(absl::CancelledError("the engine is stopping"));
+  }
+  running_.clear();
+}
+
+engine::EngineStats FakeEngine::stats() const {
+  MutexLock lock(mutex_);
+  engine::EngineStats stats;
+  stats.running_sequences = static_cast<int32_t>(running_.size());
+  return stats;
+}
+
+absl::Status FakeEngine::health() const {
+  MutexLock lock(mutex_);
+  return health_;
+}
+
+bool FakeEngine::Drain(Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  draining_ = true;
+  while (!running_.empty()) {
+    if (!changed_.WaitUntil(mutex_, deadline)) return running_.empty();
+  }
+  return true;
+}
+
+void FakeEngine::Die(absl::Status reason) {
+  MutexLock lock(mutex_);
+  health_ = std::move(reason);
+  changed_.NotifyAll();
+}
+
+int FakeEngine::submitted() const {
+  MutexLock lock(mutex_);
+  return submitted_;
+}
+
+int FakeEngine::cancelled() const {
+  MutexLock lock(mutex_);
+  return cancelled_;
+}
+
+engine::Request FakeEngine::last_request() const {
+  MutexLock lock(mutex_);
+  return last_request_;
+}
+
+bool FakeEngine::WaitForRunning(int count) const {
+  const auto deadline = Clock::now() + std::chrono::seconds(5);
+  MutexLock lock(mutex_);
+  while (static_cast<int>(running_.size()) != count) {
+    if (!changed_.WaitUntil(mutex_, deadline)) return false;
+  }
+  return true;
+}
+
+bool FakeEngine::WaitForCancelled(int count) const {
+  const auto deadline = Clock::now() + std::chrono::seconds(5);
+  MutexLock lock(mutex_);
+  while (cancelled_ < count) {
+    if (!changed_.WaitUntil(mutex_, deadline)) return false;
+  }
+  return true;
+}
+
+}  // namespace refrain::testing

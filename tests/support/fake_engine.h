@@ -1,0 +1,127 @@
+#ifndef REFRAIN_TESTS_SUPPORT_FAKE_ENGINE_H_
+#define REFRAIN_TESTS_SUPPORT_FAKE_ENGINE_H_
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/annotated_mutex.h"
+#include "engine/engine.h"
+#include "engine/text/tokenizer.h"
+
+namespace refrain::testing {
+
+// One token per byte (ids 0 to 255), then <eos> and <bos>.
+class FakeTokenizer final : public engine::Tokenizer {
+ public:
+  static constexpr kvcache::TokenId kEos{256};
+  static constexpr kvcache::TokenId kBos{257};
+
+  FakeTokenizer();
+
+  absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
+      std::string_view utf8, const engine::EncodeOptions& options) const override;
+  std::string_view TokenBytes(kvcache::TokenId id) const override;
+  bool IsControl(kvcache::TokenId id) const override { return id == kEos || id == kBos; }
+  bool IsEndOfGeneration(kvcache::TokenId id) const override { return id == kEos; }
+  size_t vocab_size() const override { return 258; }
+  std::optional<kvcache::TokenId> bos() const override { return kBos; }
+  std::optional<kvcache::TokenId> eos() const override { return kEos; }
+  bool adds_bos() const override { return false; }
+  std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const override;
+
+ private:
+  std::array<char, 256> bytes_;
+};
+
+struct FakeEngineOptions {
+  std::string served_name = "fake-model";
+  int32_t max_context_tokens = 4096;
+  int32_t queued_requests = 1 << 20;  // more at once are refused
+  std::chrono::microseconds token_delay{0};
+};
+
+// An engine without a model: it answers with the prompt (of a chat: the last message), one token
+// per byte, then ends; with ignore_eos it starts over. Choice i > 0 of n ends in " #i". Prompts may
+// begin with directives:
+//
+//   [[delay_ms=N]]    N ms before each token      [[hold]]          no token until cancelled
+//   [[reject=CODE]]   Submit fails                [[late=CODE]]     fails before the first token
+//   [[fail_after=N]]  INTERNAL after N tokens
+//
+// CODE is a number of absl::StatusCode. A prompt that was there before is reported as cached but
+// for its last token. Any thread, as Engine.
+class FakeEngine final : public engine::Engine {
+ public:
+  explicit FakeEngine(FakeEngineOptions options = {});
+  ~FakeEngine() override;
+
+  absl::StatusOr<std::shared_ptr<engine::TokenStream>> Submit(engine::Request request) override;
+  const engine::ModelInfo& model() const override { return model_; }
+  const engine::Tokenizer& tokenizer() const override { return tokenizer_; }
+  const engine::ChatTemplate* chat_template() const override { return nullptr; }
+  engine::EngineStats stats() const override;
+  absl::Status health() const override;
+  bool Drain(std::chrono::steady_clock::time_point deadline) override;
+
+  // --- for tests ---
+  void Die(absl::Status reason);
+  int submitted() const;
+  int cancelled() const;  // streams that ended because their consumer cancelled
+  engine::Request last_request() const;
+  // False when it took longer than five seconds.
+  bool WaitForRunning(int count) const;
+  bool WaitForCancelled(int count) const;
+
+ private:
+  struct Choice {
+    std::vector<engine::TokenEvent> tokens;  // all it will say
+    engine::ChoiceEnd end;
+    size_t sent = 0;
+    bool ended = false;
+  };
+  struct Running {
+    std::shared_ptr<engine::TokenStream> stream;
+    std::vector<engine::TokenEvent> prompt_events;  // echo
+    std::vector<Choice> choices;
+    engine::Usage usage;
+    std::chrono::steady_clock::time_point next_token;
+    std::chrono::microseconds delay{0};
+    bool hold = false;
+    std::optional<int64_t> fail_after;
+    absl::Status late;
+  };
+
+  void Loop();
+  void Plan(const engine::Request& request, const std::string& answer,
+            const std::vector<kvcache::TokenId>& prompt, Running* running) const;
+  // True when the stream has finished.
+  bool Step(Running* running) REFRAIN_REQUIRES(mutex_);
+
+  const FakeEngineOptions options_;
+  engine::ModelInfo model_;
+  FakeTokenizer tokenizer_;
+
+  mutable Mutex mutex_;
+  mutable ConditionVariable changed_;
+  std::list<Running> running_ REFRAIN_GUARDED_BY(mutex_);
+  std::set<std::vector<kvcache::TokenId>> seen_ REFRAIN_GUARDED_BY(mutex_);
+  engine::Request last_request_ REFRAIN_GUARDED_BY(mutex_);
+  absl::Status health_ REFRAIN_GUARDED_BY(mutex_);
+  int submitted_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  int cancelled_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  bool draining_ REFRAIN_GUARDED_BY(mutex_) = false;
+  bool stopping_ REFRAIN_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace refrain::testing
+
+#endif  // REFRAIN_TESTS_SUPPORT_FAKE_ENGINE_H_
