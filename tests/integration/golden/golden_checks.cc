@@ -21,9 +21,9 @@ using nlohmann::json;
 
 constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
-json Golden(const std::string& name) {
+json Golden(const std::string& name, const std::string& list = "cases") {
   std::ifstream file("tests/data/smollm2-golden/" + name);
-  return json::parse(file);
+  return json::parse(file).at(list);
 }
 
 double Logprob(std::span<const float> logits, int32_t id) { return logits[id] - LogSumExp(logits); }
@@ -32,7 +32,8 @@ double Logprob(std::span<const float> logits, int32_t id) { return logits[id] - 
 
 std::vector<TopError> MeasureTop20(ModelHarness& harness) {
   std::vector<TopError> errors;
-  for (const json& c : Golden("logits.json")["cases"]) {
+  const json cases = Golden("logits.json");
+  for (const json& c : cases) {
     const auto ids = c["ids"].get<std::vector<int32_t>>();
     TopError error{c["name"], static_cast<int32_t>(ids.size())};
     harness.Start(ids, error.prompt_tokens - 1, [&](int32_t, std::span<const float> logits) {
@@ -52,7 +53,8 @@ std::vector<TopError> MeasureTop20(ModelHarness& harness) {
 EchoError MeasureEcho(ModelHarness& harness) {
   EchoError error;
   double sum = 0;
-  for (const json& c : Golden("logits.json")["cases"]) {
+  const json cases = Golden("logits.json");
+  for (const json& c : cases) {
     if (!c.contains("echo_logprobs")) continue;
     const auto ids = c["ids"].get<std::vector<int32_t>>();
     harness.Start(ids, 0, [&](int32_t index, std::span<const float> logits) {
@@ -70,7 +72,8 @@ EchoError MeasureEcho(ModelHarness& harness) {
 
 TeacherForced MeasureTeacherForced(ModelHarness& harness) {
   TeacherForced result;
-  for (const json& c : Golden("greedy.json")["cases"]) {
+  const json cases = Golden("greedy.json");
+  for (const json& c : cases) {
     auto ids = c["prompt_ids"].get<std::vector<int32_t>>();
     const auto prompt_tokens = static_cast<int32_t>(ids.size());
     const auto golden = c["tokens"].get<std::vector<int32_t>>();
@@ -98,7 +101,8 @@ TeacherForced MeasureTeacherForced(ModelHarness& harness) {
 
 FreeRunning MeasureFreeRunning(ModelHarness& harness, double least_margin) {
   FreeRunning result;
-  for (const json& c : Golden("greedy.json")["cases"]) {
+  const json cases = Golden("greedy.json");
+  for (const json& c : cases) {
     const auto prompt = c["prompt_ids"].get<std::vector<int32_t>>();
     const auto golden = c["tokens"].get<std::vector<int32_t>>();
     result.possible += static_cast<int32_t>(golden.size());
@@ -133,7 +137,8 @@ WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max
   for (const TokenId id : *encoded) ids.push_back(static_cast<int32_t>(id));
 
   WindowError error;
-  for (const json& result : Golden("perplexity.json")["results"]) {
+  const json results = Golden("perplexity.json", "results");
+  for (const json& result : results) {
     if (result["window"] != window) continue;
     for (const json& reference : result["per_window"]) {
       if (error.windows == max_windows) break;
