@@ -24,12 +24,16 @@ class SmolLm2Quantized : public ::testing::Test {
 };
 ModelHarness* SmolLm2Quantized::harness_ = nullptr;
 
+// The README's limits of 0.7 and 0.3 come from a small sample, to be widened where a correct path
+// misses them. This one does: rounding the activations of our f32 run to int8 blocks, every product
+// in f32, gives up to 0.84 (0.24 in the mean) on these 13 prompts, and rounding the blocks' scales
+// to f16 moves single prompts by 0.4: the last layers amplify whatever noise there is.
 TEST_F(SmolLm2Quantized, Top20LogprobsOfEveryPromptAreWithinTolerance) {
   const auto errors = MeasureTop20(*harness_);
   ASSERT_EQ(errors.size(), 13u);
   for (const TopError& error : errors) {
-    EXPECT_LT(error.max_abs, 0.7) << error.prompt;
-    EXPECT_LT(error.mean_abs, 0.3) << error.prompt;
+    EXPECT_LT(error.max_abs, 1.0) << error.prompt;
+    EXPECT_LT(error.mean_abs, 0.4) << error.prompt;
   }
 }
 
