@@ -139,6 +139,7 @@ std::string_view Value::undefined_what() const {
 int Value::depth() const {
   if (is_list()) return std::get<std::shared_ptr<const ListRep>>(data_)->depth;
   if (is_map()) return AsMap().depth();
+  if (is_object()) return AsObject()->depth();
   return 0;
 }
 

@@ -137,6 +137,7 @@ class Object {
  public:
   virtual ~Object() = default;
   virtual std::string_view type_name() const = 0;
+  virtual int depth() const { return 0; }  // of the values it holds; see Value::depth
 };
 
 }  // namespace refrain::engine::jinja

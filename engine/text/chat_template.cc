@@ -1,0 +1,61 @@
+#include "engine/text/chat_template.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "engine/text/jinja/template.h"
+
+namespace refrain::engine {
+
+ChatTemplate::ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
+                           std::string_view eos_token)
+    : template_(std::move(parsed)), bos_token_(bos_token), eos_token_(eos_token) {}
+
+ChatTemplate::~ChatTemplate() = default;
+
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_view source,
+                                                                   std::string_view bos_token,
+                                                                   std::string_view eos_token) {
+  if (source.empty()) return absl::NotFoundError("the model has no chat template");
+  absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return std::unique_ptr<ChatTemplate>(
+      new ChatTemplate(*std::move(parsed), bos_token, eos_token));
+}
+
+absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {
+  using jinja::Value;
+  constexpr int kMaxDepth = 100;
+  for (const Value* value : {&input.messages, &input.tools, &input.extra}) {
+    if (value->depth() > kMaxDepth) {
+      return absl::InvalidArgumentError("chat template: messages or tools nested deeper than 100");
+    }
+  }
+  jinja::Map variables;
+  // First, so that a request cannot replace what follows.
+  if (input.extra.is_map()) {
+    const Value extra = input.extra.MarkedFromRequest();
+    for (const jinja::Map::Entry& entry : extra.AsMap().entries()) {
+      variables.Set(entry.key, entry.value);
+    }
+  }
+  variables.Set("bos_token", Value::String(bos_token_));
+  variables.Set("eos_token", Value::String(eos_token_));
+  variables.Set("add_generation_prompt", Value::Bool(input.add_generation_prompt));
+  variables.Set("messages", input.messages.MarkedFromRequest());
+  if (!input.tools.is_undefined()) variables.Set("tools", input.tools.MarkedFromRequest());
+  const absl::StatusOr<jinja::Text> text =
+      template_->Render(Value::MakeMap(std::move(variables)), input.now);
+  if (!text.ok()) return text.status();
+  RenderedChat rendered{.text = text->bytes(), .content_spans = {}};
+  for (const jinja::Text::Mark& mark : text->marks()) {
+    rendered.content_spans.push_back({mark.begin_byte, mark.end_byte});
+  }
+  return rendered;
+}
+
+EncodeOptions SafeEncodeOptions(const RenderedChat& rendered) {
+  return {.parse_special = true, .add_bos = false, .plain_spans = rendered.content_spans};
+}
+
+}  // namespace refrain::engine

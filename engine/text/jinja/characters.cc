@@ -1,0 +1,227 @@
+#include "engine/text/jinja/characters.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "engine/text/utf8.h"
+
+namespace refrain::engine::jinja {
+namespace {
+
+// Every stride-th code point of [first, last] maps to itself plus delta.
+struct Range {
+  uint32_t first;
+  uint32_t last;
+  uint32_t stride;
+  int32_t delta;
+};
+
+struct Expansion {
+  uint32_t from;
+  uint32_t to[3];  // 0: unused
+};
+
+#include "engine/text/jinja/letter_case_tables.inc"
+
+uint32_t MapByRanges(const Range* begin, const Range* end, uint32_t code_point) {
+  const Range* range = std::partition_point(
+      begin, end, [code_point](const Range& r) { return r.last < code_point; });
+  // Ranges of stride 2 may interleave: the next ones may begin before this one ends.
+  for (; range != end && range->first <= code_point; ++range) {
+    if ((code_point - range->first) % range->stride == 0) return code_point + range->delta;
+  }
+  return code_point;
+}
+
+uint32_t LowerOf(uint32_t code_point) {
+  if (code_point < 0x80) {
+    return code_point >= 'A' && code_point <= 'Z' ? code_point + 32 : code_point;
+  }
+  return MapByRanges(std::begin(kLowerRanges), std::end(kLowerRanges), code_point);
+}
+
+uint32_t SimpleUpperOf(uint32_t code_point) {
+  if (code_point < 0x80) {
+    return code_point >= 'a' && code_point <= 'z' ? code_point - 32 : code_point;
+  }
+  return MapByRanges(std::begin(kUpperRanges), std::end(kUpperRanges), code_point);
+}
+
+const Expansion* ExpansionOrNull(uint32_t code_point) {
+  if (code_point < 0x80) return nullptr;
+  const auto it = std::lower_bound(
+      std::begin(kUpperExpansions), std::end(kUpperExpansions), code_point,
+      [](const Expansion& expansion, uint32_t wanted) { return expansion.from < wanted; });
+  return it != std::end(kUpperExpansions) && it->from == code_point ? it : nullptr;
+}
+
+void AppendUpper(uint32_t code_point, std::string* out) {
+  if (const Expansion* expansion = ExpansionOrNull(code_point)) {
+    for (const uint32_t part : expansion->to) {
+      if (part != 0) AppendUtf8(part, out);
+    }
+    return;
+  }
+  AppendUtf8(SimpleUpperOf(code_point), out);
+}
+
+void AppendLower(uint32_t code_point, std::string* out) {
+  if (code_point == 0x130) {
+    *out += "i\xCC\x87";  // the one lower-case form of two characters
+    return;
+  }
+  AppendUtf8(LowerOf(code_point), out);
+}
+
+bool HasCase(uint32_t code_point) {
+  return LowerOf(code_point) != code_point || SimpleUpperOf(code_point) != code_point ||
+         ExpansionOrNull(code_point) != nullptr;
+}
+
+// Calls `visit` with the unit and its bytes, for every character.
+template <typename Visit>
+void ForEachUnit(std::string_view utf8, Visit visit) {
+  while (!utf8.empty()) {
+    const Utf8Unit unit = FirstUtf8Unit(utf8);
+    visit(unit, utf8.substr(0, unit.size_bytes));
+    utf8.remove_prefix(unit.size_bytes);
+  }
+}
+
+template <typename Append>
+Text MapCharacters(const Text& text, Append append) {
+  std::string out;
+  out.reserve(text.size());
+  ForEachUnit(text.bytes(), [&](const Utf8Unit& unit, std::string_view bytes) {
+    if (unit.kind == Utf8Unit::Kind::kCharacter) {
+      append(unit.code_point, &out);
+    } else {
+      out += bytes;
+    }
+  });
+  return MarkedLike(text, std::move(out));
+}
+
+template <typename IsUnwanted>
+Text StripIf(const Text& text, Side side, IsUnwanted is_unwanted) {
+  std::string_view rest = text.bytes();
+  size_t begin = 0;
+  while (side != Side::kRight && !rest.empty()) {
+    const Utf8Unit unit = FirstUtf8Unit(rest);
+    if (!is_unwanted(rest.substr(0, unit.size_bytes), unit.code_point)) break;
+    begin += unit.size_bytes;
+    rest.remove_prefix(unit.size_bytes);
+  }
+  while (side != Side::kLeft && !rest.empty()) {
+    size_t last = rest.size() - 1;
+    while (last > 0 && rest.size() - last < 4 && (static_cast<uint8_t>(rest[last]) & 0xC0) == 0x80) {
+      --last;
+    }
+    const std::string_view bytes = rest.substr(last);
+    if (!is_unwanted(bytes, FirstUtf8Unit(bytes).code_point)) break;
+    rest.remove_suffix(bytes.size());
+  }
+  return text.Substr(begin, rest.size());
+}
+
+}  // namespace
+
+size_t CountCharacters(std::string_view utf8) {
+  if (IsValidUtf8(utf8)) {
+    return std::count_if(utf8.begin(), utf8.end(),
+                         [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+  }
+  size_t count = 0;
+  ForEachUnit(utf8, [&](const Utf8Unit&, std::string_view) { ++count; });
+  return count;
+}
+
+std::vector<size_t> CharacterOffsets(std::string_view utf8) {
+  std::vector<size_t> offsets;
+  size_t at = 0;
+  ForEachUnit(utf8, [&](const Utf8Unit& unit, std::string_view) {
+    offsets.push_back(at);
+    at += unit.size_bytes;
+  });
+  offsets.push_back(at);
+  return offsets;
+}
+
+bool IsWhiteSpace(uint32_t code_point) {
+  return (code_point >= 0x09 && code_point <= 0x0D) || (code_point >= 0x1C && code_point <= 0x20) ||
+         code_point == 0x85 || code_point == 0xA0 || code_point == 0x1680 ||
+         (code_point >= 0x2000 && code_point <= 0x200A) || code_point == 0x2028 ||
+         code_point == 0x2029 || code_point == 0x202F || code_point == 0x205F ||
+         code_point == 0x3000;
+}
+
+Text Strip(const Text& text, Side side) {
+  return StripIf(text, side,
+                 [](std::string_view, uint32_t code_point) { return IsWhiteSpace(code_point); });
+}
+
+Text Strip(const Text& text, Side side, std::string_view unwanted) {
+  std::vector<std::string_view> characters;
+  ForEachUnit(unwanted, [&](const Utf8Unit&, std::string_view bytes) {
+    characters.push_back(bytes);
+  });
+  std::sort(characters.begin(), characters.end());
+  return StripIf(text, side, [&](std::string_view bytes, uint32_t) {
+    return std::binary_search(characters.begin(), characters.end(), bytes);
+  });
+}
+
+Text ToUpper(const Text& text) { return MapCharacters(text, AppendUpper); }
+
+Text ToLower(const Text& text) { return MapCharacters(text, AppendLower); }
+
+Text Capitalize(const Text& text) {
+  bool is_first = true;
+  return MapCharacters(text, [&](uint32_t code_point, std::string* out) {
+    std::exchange(is_first, false) ? AppendUpper(code_point, out) : AppendLower(code_point, out);
+  });
+}
+
+Text ToTitle(const Text& text) {
+  bool in_word = false;
+  return MapCharacters(text, [&](uint32_t code_point, std::string* out) {
+    in_word ? AppendLower(code_point, out) : AppendUpper(code_point, out);
+    in_word = HasCase(code_point);
+  });
+}
+
+Text TitleWords(const Text& text) {
+  bool in_word = false;
+  return MapCharacters(text, [&](uint32_t code_point, std::string* out) {
+    in_word ? AppendLower(code_point, out) : AppendUpper(code_point, out);
+    in_word = !IsWhiteSpace(code_point) && code_point != '-' && code_point != '(' &&
+              code_point != '{' && code_point != '[' && code_point != '<';
+  });
+}
+
+bool IsUpper(std::string_view utf8) {
+  bool has_case = false, all = true;
+  ForEachUnit(utf8, [&](const Utf8Unit& unit, std::string_view) {
+    if (!HasCase(unit.code_point)) return;
+    has_case = true;
+    all = all && LowerOf(unit.code_point) != unit.code_point;
+  });
+  return has_case && all;
+}
+
+bool IsLower(std::string_view utf8) {
+  bool has_case = false, all = true;
+  ForEachUnit(utf8, [&](const Utf8Unit& unit, std::string_view) {
+    if (!HasCase(unit.code_point)) return;
+    has_case = true;
+    all = all && LowerOf(unit.code_point) == unit.code_point;
+  });
+  return has_case && all;
+}
+
+Text MarkedLike(const Text& source, std::string bytes) {
+  return Text(std::move(bytes), source.HasMarks());
+}
+
+}  // namespace refrain::engine::jinja

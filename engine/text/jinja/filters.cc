@@ -1,0 +1,455 @@
+#include "engine/text/jinja/filters.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/operations.h"
+#include "engine/text/jinja/string_functions.h"
+#include "engine/text/jinja/template_error.h"
+#include "engine/text/jinja/value_tests.h"
+
+namespace refrain::engine::jinja {
+namespace {
+
+// One application of a filter.
+struct Call {
+  std::string_view name;
+  const Value& input;
+  const CallArguments& arguments;
+  Budget* budget;
+
+  std::vector<std::optional<Value>> Bind(
+      std::initializer_list<std::string_view> parameters) const {
+    return arguments.Bind(name, parameters);
+  }
+  Text InputText() const {
+    Text text = ToText(input, budget);
+    budget->Bytes(4 * text.size());
+    return text;
+  }
+  Value::List InputList() const { return ToList(input, budget); }
+};
+
+bool FlagOr(const std::optional<Value>& value, bool fallback) {
+  return value.has_value() ? IsTrue(*value) : fallback;
+}
+
+int64_t IntegerArgument(const Call& call, const std::optional<Value>& value, int64_t fallback) {
+  if (!value.has_value() || value->is_none()) return fallback;
+  const std::optional<int64_t> number = IntegerOrNull(*value);
+  if (!number.has_value()) {
+    throw TemplateError("filter '" + std::string(call.name) + "' needs an integer, not " +
+                        std::string(TypeName(*value)));
+  }
+  return *number;
+}
+
+std::string StringArgument(const Call& call, const std::optional<Value>& value) {
+  if (!value.has_value() || !value->is_string()) {
+    throw TemplateError("filter '" + std::string(call.name) + "' needs a string argument");
+  }
+  return value->AsString();
+}
+
+// `a.b.0` of an element, as map and selectattr have it.
+Value AttributeOf(const Value& object, const std::string& path, Budget* budget) {
+  Value value = object;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const std::string part = path.substr(begin, end - begin);
+    const bool is_index = !part.empty() && part.size() < 10 &&
+                          std::all_of(part.begin(), part.end(),
+                                      [](char c) { return c >= '0' && c <= '9'; });
+    value = ItemOf(value, is_index ? Value::Int(std::stoll(part)) : Value::String(part), budget);
+    if (value.is_undefined()) break;
+    begin = end + 1;
+  }
+  return value;
+}
+
+Value AttributeOf(const Value& object, const Value& path, Budget* budget) {
+  return path.is_string() ? AttributeOf(object, path.AsString(), budget)
+                          : ItemOf(object, path, budget);
+}
+
+CallArguments RestOf(const CallArguments& arguments, size_t from) {
+  CallArguments rest;
+  for (size_t i = from; i < arguments.positional.size(); ++i) {
+    rest.positional.push_back(arguments.positional[i]);
+  }
+  rest.named = arguments.named;
+  return rest;
+}
+
+Value Default(const Call& call) {
+  const auto bound = call.Bind({"default_value", "boolean"});
+  const bool replace = call.input.is_undefined() || (FlagOr(bound[1], false) && !IsTrue(call.input));
+  return replace ? bound[0].value_or(Value::String(std::string())) : call.input;
+}
+
+Value Length(const Call& call) {
+  call.Bind({});
+  if (call.input.is_string()) call.budget->Bytes(call.input.AsText().size());
+  const std::optional<size_t> length = LengthOrNull(call.input);
+  if (!length.has_value()) {
+    throw TemplateError("a value of type " + std::string(TypeName(call.input)) + " has no length");
+  }
+  return Value::Int(static_cast<int64_t>(*length));
+}
+
+Value First(const Call& call) {
+  call.Bind({});
+  const Value::List items = call.InputList();
+  return items.empty() ? Value::Undefined("first item of an empty sequence") : items.front();
+}
+
+Value Last(const Call& call) {
+  call.Bind({});
+  const Value::List items = call.InputList();
+  return items.empty() ? Value::Undefined("last item of an empty sequence") : items.back();
+}
+
+Value Join(const Call& call) {
+  const auto bound = call.Bind({"d", "attribute"});
+  const Text separator = bound[0].has_value() ? ToText(*bound[0], call.budget) : Text();
+  Text out;
+  bool is_first = true;
+  for (const Value& item : call.InputList()) {
+    const Value part =
+        bound[1].has_value() ? AttributeOf(item, *bound[1], call.budget) : item;
+    const Text text = ToText(part, call.budget);
+    call.budget->Bytes(text.size() + separator.size());
+    if (!std::exchange(is_first, false)) out.Append(separator);
+    out.Append(text);
+    if (out.size() > Budget::kMaxStringBytes) call.budget->String(out.size());
+  }
+  return Value::String(std::move(out));
+}
+
+Value Trim(const Call& call) {
+  const auto bound = call.Bind({"chars"});
+  const Text text = call.InputText();
+  if (!bound[0].has_value() || bound[0]->is_none()) return Value::String(Strip(text, Side::kBoth));
+  return Value::String(Strip(text, Side::kBoth, StringArgument(call, bound[0])));
+}
+
+Value ToJsonFilter(const Call& call) {
+  const auto bound = call.Bind({"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonStyle style;
+  style.ensure_ascii = FlagOr(bound[0], false);
+  style.sort_keys = FlagOr(bound[3], false);
+  if (bound[1].has_value() && !bound[1]->is_none()) {
+    style.indent = static_cast<int>(std::clamp<int64_t>(IntegerArgument(call, bound[1], 0), 0, 64));
+    style.item_separator = ",";
+  }
+  if (bound[2].has_value() && !bound[2]->is_none()) {
+    const bool is_pair = bound[2]->is_list() && bound[2]->AsList().size() == 2 &&
+                         bound[2]->AsList()[0].is_string() && bound[2]->AsList()[1].is_string();
+    if (!is_pair) throw TemplateError("tojson: separators are two strings");
+    style.item_separator = bound[2]->AsList()[0].AsString();
+    style.key_separator = bound[2]->AsList()[1].AsString();
+  }
+  return Value::String(ToJson(call.input, style, call.budget));
+}
+
+Value Items(const Call& call) {
+  call.Bind({});
+  if (call.input.is_undefined()) return Value::MakeList({});
+  if (!call.input.is_map()) throw TemplateError("filter 'items' needs a mapping");
+  call.budget->List(2 * call.input.AsMap().size());
+  Value::List items;
+  for (const Map::Entry& entry : call.input.AsMap().entries()) {
+    items.push_back(Value::MakeTuple({entry.key, entry.value}));
+  }
+  return call.budget->Depth(Value::MakeList(std::move(items)));
+}
+
+Value SortedBy(const Call& call, Value::List items, const std::optional<Value>& attribute,
+               bool case_sensitive, bool reverse) {
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& item : items) {
+    Value key = attribute.has_value() && !attribute->is_none()
+                    ? AttributeOf(item, *attribute, call.budget)
+                    : item;
+    if (!case_sensitive && key.is_string()) key = Value::String(ToLower(key.AsText()));
+    keyed.emplace_back(std::move(key), std::move(item));
+  }
+  // With the direction in the comparison: equal items stay in order either way, as in Python.
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    const int order = Compare(a.first, b.first, call.budget);
+    return reverse ? order > 0 : order < 0;
+  });
+  Value::List sorted;
+  for (auto& [key, item] : keyed) sorted.push_back(std::move(item));
+  return Value::MakeList(std::move(sorted));
+}
+
+Value Sort(const Call& call) {
+  const auto bound = call.Bind({"reverse", "case_sensitive", "attribute"});
+  return SortedBy(call, call.InputList(), bound[2], FlagOr(bound[1], false),
+                  FlagOr(bound[0], false));
+}
+
+Value DictSort(const Call& call) {
+  const auto bound = call.Bind({"case_sensitive", "by", "reverse"});
+  const bool by_value = bound[1].has_value() && StringArgument(call, bound[1]) == "value";
+  if (!call.input.is_map()) throw TemplateError("filter 'dictsort' needs a mapping");
+  const Value pairs = Items(Call{call.name, call.input, CallArguments(), call.budget});
+  return SortedBy(call, pairs.AsList(), Value::Int(by_value ? 1 : 0), FlagOr(bound[0], false),
+                  FlagOr(bound[2], false));
+}
+
+Value Unique(const Call& call) {
+  const auto bound = call.Bind({"case_sensitive", "attribute"});
+  Value::List keys, kept;
+  for (const Value& item : call.InputList()) {
+    Value key = bound[1].has_value() ? AttributeOf(item, *bound[1], call.budget) : item;
+    if (!FlagOr(bound[0], false) && key.is_string()) key = Value::String(ToLower(key.AsText()));
+    const bool seen = std::any_of(keys.begin(), keys.end(), [&](const Value& other) {
+      return Equal(other, key, call.budget);
+    });
+    if (seen) continue;
+    keys.push_back(std::move(key));
+    kept.push_back(item);
+  }
+  return Value::MakeList(std::move(kept));
+}
+
+Value Extreme(const Call& call) {
+  const auto bound = call.Bind({"case_sensitive", "attribute"});
+  const Value sorted = SortedBy(call, call.InputList(), bound[1], FlagOr(bound[0], false),
+                                /*reverse=*/call.name == "max");
+  return sorted.AsList().empty() ? Value::Undefined("extreme of an empty sequence")
+                                 : sorted.AsList().front();
+}
+
+Value Sum(const Call& call) {
+  const auto bound = call.Bind({"attribute", "start"});
+  Value sum = bound[1].value_or(Value::Int(0));
+  for (const Value& item : call.InputList()) {
+    const bool by_attribute = bound[0].has_value() && !bound[0]->is_none();
+    sum = ApplyBinary(Operator::kAdd, sum,
+                      by_attribute ? AttributeOf(item, *bound[0], call.budget) : item, call.budget);
+  }
+  return sum;
+}
+
+Value MapFilter(const Call& call) {
+  Value::List out;
+  const auto& named = call.arguments.named;
+  const auto attribute = std::find_if(named.begin(), named.end(),
+                                      [](const auto& n) { return n.first == "attribute"; });
+  if (attribute != named.end()) {
+    const auto bound = call.Bind({"", "attribute", "default"});
+    for (const Value& item : call.InputList()) {
+      Value value = AttributeOf(item, *bound[1], call.budget);
+      if (value.is_undefined() && bound[2].has_value()) value = *bound[2];
+      out.push_back(std::move(value));
+    }
+    return Value::MakeList(std::move(out));
+  }
+  if (call.arguments.positional.empty()) throw TemplateError("filter 'map' needs a filter");
+  const std::string name = StringArgument(call, call.arguments.positional[0]);
+  const CallArguments rest = RestOf(call.arguments, 1);
+  for (const Value& item : call.InputList()) {
+    out.push_back(ApplyFilter(name, item, rest, call.budget));
+  }
+  return call.budget->Depth(Value::MakeList(std::move(out)));
+}
+
+// select, reject, selectattr, rejectattr.
+Value Select(const Call& call) {
+  const bool by_attribute = call.name.ends_with("attr");
+  const bool keeps = call.name.starts_with("select");
+  const Value::List& given = call.arguments.positional;
+  size_t next = 0;
+  std::optional<Value> attribute;
+  if (by_attribute) {
+    if (given.empty()) {
+      throw TemplateError("filter '" + std::string(call.name) + "' needs an attribute");
+    }
+    attribute = given[next++];
+  }
+  std::optional<std::string> test;
+  if (next < given.size()) {
+    test = StringArgument(call, given[next++]);
+    if (!IsValueTest(*test)) throw TemplateError("test '" + *test + "' is not supported");
+  }
+  const CallArguments rest = RestOf(call.arguments, next);
+  Value::List out;
+  for (const Value& item : call.InputList()) {
+    const Value value =
+        attribute.has_value() ? AttributeOf(item, *attribute, call.budget) : item;
+    const bool passes =
+        test.has_value() ? ApplyValueTest(*test, value, rest, call.budget) : IsTrue(value);
+    if (passes == keeps) out.push_back(item);
+  }
+  return Value::MakeList(std::move(out));
+}
+
+Value Reverse(const Call& call) {
+  call.Bind({});
+  Value::List items = call.InputList();
+  std::reverse(items.begin(), items.end());
+  if (!call.input.is_string()) return Value::MakeList(std::move(items));
+  Text out;
+  for (const Value& item : items) out.Append(item.AsText());
+  return Value::String(std::move(out));
+}
+
+Value Replace(const Call& call) {
+  const auto bound = call.Bind({"old", "new", "count"});
+  if (!bound[0].has_value() || !bound[1].has_value()) {
+    throw TemplateError("filter 'replace' needs two strings");
+  }
+  return Value::String(ReplaceText(call.InputText(), ToText(*bound[0], call.budget).bytes(),
+                                   ToText(*bound[1], call.budget),
+                                   IntegerArgument(call, bound[2], -1), call.budget));
+}
+
+Value Indent(const Call& call) {
+  const auto bound = call.Bind({"width", "first", "blank"});
+  Text indent;
+  if (bound[0].has_value() && bound[0]->is_string()) {
+    indent = bound[0]->AsText();
+  } else {
+    const int64_t width = std::clamp<int64_t>(IntegerArgument(call, bound[0], 4), 0, 1000);
+    indent.Append(std::string(static_cast<size_t>(width), ' '));
+  }
+  return Value::String(IndentText(call.InputText(), indent, FlagOr(bound[1], false),
+                                  FlagOr(bound[2], false), call.budget));
+}
+
+Value ToInteger(const Call& call) {
+  const auto bound = call.Bind({"default", "base"});
+  const Value fallback = bound[0].value_or(Value::Int(0));
+  const int64_t base = IntegerArgument(call, bound[1], 10);
+  if (const std::optional<int64_t> number = IntegerOrNull(call.input)) return Value::Int(*number);
+  if (call.input.is_float()) {
+    const double number = call.input.AsFloat();
+    if (!(std::fabs(number) < 9.2e18)) return fallback;
+    return Value::Int(static_cast<int64_t>(number));
+  }
+  if (!call.input.is_string() || (base != 0 && (base < 2 || base > 36))) return fallback;
+  const std::string text = Strip(call.InputText(), Side::kBoth).bytes();
+  char* end = nullptr;
+  errno = 0;
+  const long long number = std::strtoll(text.c_str(), &end, static_cast<int>(base));
+  if (errno == 0 && end != text.c_str() && *end == '\0') return Value::Int(number);
+  const double real = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() && *end == '\0' && std::fabs(real) < 9.2e18) {
+    return Value::Int(static_cast<int64_t>(real));
+  }
+  return fallback;
+}
+
+Value ToFloat(const Call& call) {
+  const auto bound = call.Bind({"default"});
+  if (const std::optional<int64_t> number = IntegerOrNull(call.input)) {
+    return Value::Float(static_cast<double>(*number));
+  }
+  if (call.input.is_float()) return call.input;
+  if (call.input.is_string()) {
+    const std::string text = Strip(call.InputText(), Side::kBoth).bytes();
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    if (end != text.c_str() && *end == '\0') return Value::Float(number);
+  }
+  return bound[0].value_or(Value::Float(0));
+}
+
+Value Absolute(const Call& call) {
+  call.Bind({});
+  if (call.input.is_float()) return Value::Float(std::fabs(call.input.AsFloat()));
+  const std::optional<int64_t> number = IntegerOrNull(call.input);
+  if (!number.has_value()) throw TemplateError("filter 'abs' needs a number");
+  return *number < 0 ? ApplyUnary(Operator::kNegate, call.input) : Value::Int(*number);
+}
+
+Value Round(const Call& call) {
+  const auto bound = call.Bind({"precision", "method"});
+  if (!call.input.is_number()) throw TemplateError("filter 'round' needs a number");
+  const int64_t precision = std::clamp<int64_t>(IntegerArgument(call, bound[0], 0), -300, 300);
+  const std::string method = bound[1].has_value() ? StringArgument(call, bound[1]) : "common";
+  const double number = call.input.is_float() ? call.input.AsFloat()
+                                              : static_cast<double>(*IntegerOrNull(call.input));
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value::Float(std::ceil(number * scale) / scale);
+  if (method == "floor") return Value::Float(std::floor(number * scale) / scale);
+  if (method != "common") throw TemplateError("filter 'round' has no method '" + method + "'");
+  if (call.input.is_int() && precision >= 0) return call.input;
+  // Half to even of the decimal that is meant, as Python rounds.
+  return Value::Float(std::nearbyint(number * scale) / scale);
+}
+
+Value StringFilter(const Call& call) {
+  call.Bind({});
+  const Text text = call.InputText();
+  if (call.name == "upper") return Value::String(ToUpper(text));
+  if (call.name == "lower") return Value::String(ToLower(text));
+  if (call.name == "capitalize") return Value::String(Capitalize(text));
+  if (call.name == "title") return Value::String(TitleWords(text));
+  if (call.name == "e" || call.name == "escape") {
+    return Value::String(EscapeHtml(text, call.budget));
+  }
+  if (call.name == "wordcount") {
+    return Value::Int(static_cast<int64_t>(
+        SplitText(text, std::nullopt, -1, /*from_right=*/false, call.budget).size()));
+  }
+  return Value::String(text);  // string, safe
+}
+
+Value ListFilter(const Call& call) {
+  call.Bind({});
+  return Value::MakeList(call.InputList());
+}
+
+struct Filter {
+  std::string_view name;
+  Value (*apply)(const Call& call);
+};
+
+constexpr std::array<Filter, 38> kFilters = {{
+    {"abs", Absolute},        {"capitalize", StringFilter}, {"count", Length},
+    {"d", Default},           {"default", Default},         {"dictsort", DictSort},
+    {"e", StringFilter},      {"escape", StringFilter},     {"first", First},
+    {"float", ToFloat},       {"indent", Indent},           {"int", ToInteger},
+    {"items", Items},         {"join", Join},               {"last", Last},
+    {"length", Length},       {"list", ListFilter},         {"lower", StringFilter},
+    {"map", MapFilter},       {"max", Extreme},             {"min", Extreme},
+    {"reject", Select},       {"rejectattr", Select},       {"replace", Replace},
+    {"reverse", Reverse},     {"round", Round},             {"safe", StringFilter},
+    {"select", Select},       {"selectattr", Select},       {"sort", Sort},
+    {"string", StringFilter}, {"sum", Sum},                 {"title", StringFilter},
+    {"tojson", ToJsonFilter}, {"trim", Trim},               {"unique", Unique},
+    {"upper", StringFilter},  {"wordcount", StringFilter},
+}};
+
+const Filter* FilterOrNull(std::string_view name) {
+  const auto it = std::find_if(kFilters.begin(), kFilters.end(), [&](const Filter& filter) {
+    return filter.name == name;
+  });
+  return it == kFilters.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+bool IsFilter(std::string_view name) { return FilterOrNull(name) != nullptr; }
+
+Value ApplyFilter(std::string_view name, const Value& input, const CallArguments& arguments,
+                  Budget* budget) {
+  budget->Step();
+  const Filter* filter = FilterOrNull(name);
+  if (filter == nullptr) throw TemplateError("filter '" + std::string(name) + "' is not supported");
+  return filter->apply({name, input, arguments, budget});
+}
+
+}  // namespace refrain::engine::jinja

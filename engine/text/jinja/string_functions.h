@@ -1,0 +1,31 @@
+#ifndef REFRAIN_ENGINE_TEXT_JINJA_STRING_FUNCTIONS_H_
+#define REFRAIN_ENGINE_TEXT_JINJA_STRING_FUNCTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "engine/text/jinja/budget.h"
+#include "engine/text/jinja/value.h"
+
+namespace refrain::engine::jinja {
+
+// Python's string methods that filters share. Cuts keep the marks of their source byte for byte.
+
+// Negative `max_splits`: no limit. Without separator: at runs of white space.
+Value::List SplitText(const Text& text, std::optional<std::string_view> separator,
+                      int64_t max_splits, bool from_right, Budget* budget);
+Value::List SplitLines(const Text& text, bool keep_ends, Budget* budget);
+
+// Negative `max_count`: no limit.
+Text ReplaceText(const Text& text, std::string_view from, const Text& to, int64_t max_count,
+                 Budget* budget);
+
+// Every line but the first (or also that one) gets `indent` in front, unless it is empty.
+Text IndentText(const Text& text, const Text& indent, bool first, bool blank, Budget* budget);
+
+Text EscapeHtml(const Text& text, Budget* budget);
+
+}  // namespace refrain::engine::jinja
+
+#endif  // REFRAIN_ENGINE_TEXT_JINJA_STRING_FUNCTIONS_H_

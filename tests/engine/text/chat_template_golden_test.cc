@@ -1,0 +1,126 @@
+// Chat templates and the Jinja engine against jinja2 in the environment of transformers.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/text/chat_template.h"
+#include "engine/text/jinja/json.h"
+#include "engine/text/jinja/template.h"
+#include "tests/engine/text/text_test_data.h"
+
+namespace refrain::engine {
+namespace {
+
+using jinja::ParseJsonValue;
+using jinja::Value;
+
+// The day at which the golden values froze strftime_now.
+std::tm FrozenDay() {
+  std::tm day = {};
+  day.tm_year = 126;
+  day.tm_mon = 10;
+  day.tm_mday = 21;
+  day.tm_wday = 6;
+  day.tm_yday = 324;
+  return day;
+}
+
+Value ValueOf(const nlohmann::ordered_json& json) {
+  const absl::StatusOr<Value> value = ParseJsonValue(json.dump());
+  EXPECT_TRUE(value.ok()) << value.status();
+  return value.ok() ? *value : Value();
+}
+
+class ChatTemplateGoldenTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    golden_ = new nlohmann::ordered_json(ReadTestJson("text-golden/chat_template.json"));
+  }
+  static void TearDownTestSuite() { delete golden_; }
+  static nlohmann::ordered_json* golden_;
+};
+
+nlohmann::ordered_json* ChatTemplateGoldenTest::golden_ = nullptr;
+
+TEST_F(ChatTemplateGoldenTest, RendersAndEncodesEveryMessageList) {
+  const std::unique_ptr<Tokenizer> tokenizer = SmolLm2Tokenizer();
+  const std::string source = (*golden_)["template"];
+  EXPECT_EQ(SmolLm2Spec().chat_template, source);
+  const auto chat = ChatTemplate::Create(source, "<|im_start|>", "<|im_end|>");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  ASSERT_EQ((*golden_)["cases"].size(), 45u);
+  const std::string prompt_tail = "<|im_start|>assistant\n";
+  int differing = 0;
+  for (const auto& golden : (*golden_)["cases"]) {
+    SCOPED_TRACE(golden["name"].get<std::string>());
+    ChatTemplateInput input{.messages = ValueOf(golden["messages"]), .now = FrozenDay()};
+    auto rendered = (*chat)->Render(input);
+    ASSERT_TRUE(rendered.ok()) << rendered.status();
+    EXPECT_EQ(rendered->text, golden["text"].get<std::string>());
+    EXPECT_EQ(EncodeOrFail(*tokenizer, rendered->text, {.parse_special = true, .add_bos = false}),
+              IdsOf(golden["ids"]));
+    const bool differs = golden.contains("ids_content_as_plain_text");
+    differing += differs;
+    EXPECT_EQ(EncodeOrFail(*tokenizer, rendered->text, SafeEncodeOptions(*rendered)),
+              IdsOf(differs ? golden["ids_content_as_plain_text"] : golden["ids"]));
+
+    input.add_generation_prompt = false;
+    rendered = (*chat)->Render(input);
+    ASSERT_TRUE(rendered.ok()) << rendered.status();
+    EXPECT_EQ(rendered->text + prompt_tail, golden["text"].get<std::string>());
+  }
+  EXPECT_EQ(differing, 2);
+}
+
+TEST_F(ChatTemplateGoldenTest, FailsWhereJinjaFails) {
+  const auto chat = ChatTemplate::Create((*golden_)["template"].get<std::string>(), "", "");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  ASSERT_EQ((*golden_)["error_cases"].size(), 4u);
+  for (const auto& golden : (*golden_)["error_cases"]) {
+    const auto rendered = (*chat)->Render({.messages = ValueOf(golden["messages"])});
+    EXPECT_FALSE(rendered.ok()) << golden["name"];
+  }
+}
+
+TEST_F(ChatTemplateGoldenTest, RendersTheTemplatesOfOtherFamilies) {
+  ASSERT_EQ((*golden_)["other_families"].size(), 11u);
+  int compared = 0;
+  for (const auto& family : (*golden_)["other_families"]) {
+    const auto parsed = jinja::Template::Parse(family["template"].get<std::string>());
+    ASSERT_TRUE(parsed.ok()) << family["family"] << parsed.status();
+    for (const auto& golden : family["cases"]) {
+      SCOPED_TRACE(family["family"].get<std::string>() + ": " + golden["name"].get<std::string>());
+      const auto text = (*parsed)->Render(ValueOf(golden["vars"]), FrozenDay());
+      ++compared;
+      if (golden.contains("error")) {
+        EXPECT_FALSE(text.ok());
+        continue;
+      }
+      ASSERT_TRUE(text.ok()) << text.status();
+      EXPECT_EQ(text->bytes(), golden["text"].get<std::string>());
+    }
+  }
+  EXPECT_GE(compared, 99);
+}
+
+TEST_F(ChatTemplateGoldenTest, EngineEqualsJinja2) {
+  ASSERT_EQ((*golden_)["jinja_engine"].size(), 53u);
+  for (const auto& golden : (*golden_)["jinja_engine"]) {
+    SCOPED_TRACE(golden["template"].get<std::string>());
+    const auto parsed = jinja::Template::Parse(golden["template"].get<std::string>());
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    const auto text = (*parsed)->Render(ValueOf(golden["vars"]), FrozenDay());
+    if (golden.contains("error")) {
+      EXPECT_FALSE(text.ok());
+      continue;
+    }
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(text->bytes(), golden["text"].get<std::string>());
+  }
+}
+
+}  // namespace
+}  // namespace refrain::engine

@@ -1,0 +1,232 @@
+// Injection, hostile templates, what is refused, and details of the Jinja engine that the golden
+// cases do not reach (expected values: jinja2 3.1.6).
+
+#include "engine/text/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/text/jinja/json.h"
+#include "engine/text/jinja/template.h"
+
+namespace refrain::engine {
+namespace {
+
+using jinja::Value;
+
+std::string RenderOrError(const std::string& source, const std::string& variables = "{}") {
+  const auto parsed = jinja::Template::Parse(source);
+  if (!parsed.ok()) return "parse: " + std::string(parsed.status().message());
+  const auto text = (*parsed)->Render(*jinja::ParseJsonValue(variables), {});
+  return text.ok() ? text->bytes() : "render: " + std::string(text.status().message());
+}
+
+std::vector<std::string> ContentOf(const RenderedChat& rendered) {
+  std::vector<std::string> parts;
+  for (const TextSpan& span : rendered.content_spans) {
+    parts.push_back(rendered.text.substr(span.begin_byte, span.end_byte - span.begin_byte));
+  }
+  return parts;
+}
+
+std::vector<std::string> ContentOf(const std::string& source, const std::string& messages) {
+  const auto chat = ChatTemplate::Create(source, "<s>", "</s>");
+  EXPECT_TRUE(chat.ok()) << chat.status();
+  const auto rendered = (*chat)->Render({.messages = *jinja::ParseJsonValue(messages)});
+  EXPECT_TRUE(rendered.ok()) << rendered.status();
+  return rendered.ok() ? ContentOf(*rendered) : std::vector<std::string>();
+}
+
+// Content stays known as content whatever the template does with it.
+TEST(ChatTemplateTest, MarksContentThroughEveryOperation) {
+  const std::string messages = R"([{"role": "user", "content": " a<X>b "}])";
+  const auto content = [&](const std::string& expression) {
+    return ContentOf("<{{ '[' ~ " + expression + " ~ ']' }}>", messages);
+  };
+  const std::string c = "messages[0].content";
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(content(c), Parts{" a<X>b "});
+  EXPECT_EQ(content("'' ~ " + c + "|trim"), Parts{"a<X>b"});
+  EXPECT_EQ(content(c + ".strip() + '!'"), Parts{"a<X>b"});
+  EXPECT_EQ(content(c + "[2:5]"), Parts{"<X>"});
+  EXPECT_EQ(content(c + "[::-1]"), Parts{" b>X<a "});
+  EXPECT_EQ(content(c + ".split('X')[1]"), Parts{">b "});
+  EXPECT_EQ(content(c + ".replace('X', 'Y')"), (Parts{" a<", ">b "}));
+  EXPECT_EQ(content("'pXq'.replace('X', " + c + ")"), Parts{" a<X>b "});
+  EXPECT_EQ(content(c + "|upper"), Parts{" A<X>B "});
+  EXPECT_EQ(content(c + "|tojson"), Parts{"\" a<X>b \""});
+  EXPECT_EQ(content("[" + c + "]"), Parts{"' a<X>b '"});
+  EXPECT_EQ(content("['x', " + c + "]|join('-')"), Parts{" a<X>b "});
+  EXPECT_EQ(content(c + " * 2"), Parts{" a<X>b  a<X>b "});
+  EXPECT_EQ(content(c + "|list|last"), Parts{" "});
+  EXPECT_EQ(content(c + "|e"), Parts{" a&lt;X&gt;b "});
+  EXPECT_EQ(content("messages[0]|items|first|first"), Parts{"role"});
+  EXPECT_EQ(content("messages[0].role|length"), Parts{});
+  EXPECT_EQ(ContentOf("{% set x %}<{{ messages[0].content }}>{% endset %}{{ x }}", messages),
+            Parts{" a<X>b "});
+  EXPECT_EQ(ContentOf("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(messages[0].content) }}", messages),
+            Parts{" a<X>b "});
+  EXPECT_EQ(ContentOf("{{ bos_token }}{{ eos_token }}", messages), Parts{});
+}
+
+TEST(ChatTemplateTest, ExtraVariablesCannotReplaceTheirElders) {
+  const auto chat = ChatTemplate::Create("{{ bos_token }}{{ add_generation_prompt }}{{ x }}", "<s>", "");
+  ASSERT_TRUE(chat.ok());
+  const auto rendered = (*chat)->Render(
+      {.messages = Value::MakeList({}),
+       .extra = *jinja::ParseJsonValue(R"({"bos_token": "<|evil|>", "x": "y"})")});
+  ASSERT_TRUE(rendered.ok()) << rendered.status();
+  EXPECT_EQ(rendered->text, "<s>Truey");
+  EXPECT_EQ(ContentOf(*rendered), std::vector<std::string>{"y"});
+}
+
+TEST(ChatTemplateTest, RefusesAnEmptyTemplate) {
+  EXPECT_FALSE(ChatTemplate::Create("", "", "").ok());
+}
+
+TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
+  for (const auto& [source, line, what] : std::vector<std::array<std::string, 3>>{
+           {"a\n{% include 'x' %}", "line 2", "include"},
+           {"{% extends 'x' %}", "line 1", "extends"},
+           {"\n\n{% call f() %}{% endcall %}", "line 3", "call"},
+           {"{{ x | nonesuch }}", "line 1", "nonesuch"},
+           {"{{ x is nonesuch }}", "line 1", "nonesuch"},
+           {"{% for a in b recursive %}{% endfor %}", "line 1", "recursive"},
+           {"{{ f(*a) }}", "line 1", "unpacking"},
+           {"{% if x %}", "line 1", "endif"},
+           {"{{ x", "line 1", "}}"},
+           {"{{ 'x }}", "line 1", "string"},
+           {"{# x", "line 1", "comment"},
+           {"{% raw %}", "line 1", "raw"},
+           {"{% break %}", "line 1", "loop"},
+           {"{{ 99999999999999999999 }}", "line 1", "64 bits"},
+           {"{{ x ? y }}", "line 1", "?"},
+           {"{% endif %}", "line 1", "endif"},
+           {"{{ (1]) }}", "line 1", "]"},
+           {"{{ }}", "line 1", "expression"}}) {
+    const std::string message = RenderOrError(source);
+    EXPECT_TRUE(message.starts_with("parse: ")) << source << ": " << message;
+    EXPECT_NE(message.find(line), std::string::npos) << message;
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  }
+}
+
+TEST(JinjaTest, EndsHostileTemplatesWithAnError) {
+  const auto repeat = [](const std::string& part, int times) {
+    std::string out;
+    for (int i = 0; i < times; ++i) out += part;
+    return out;
+  };
+  for (const std::string& source : std::vector<std::string>{
+           "{{ 'a' * 999999999999 }}",
+           "{{ [1] * 999999999999 }}",
+           "{{ range(999999999999) }}",
+           "{{ range(0, 9223372036854775807, 9223372036854775807) }}{{ range(1, 2, 0) }}",
+           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}",
+           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = n.s.replace('a', 'aaaaaaaa') %}{% endfor %}",
+           "{% set n = namespace(v=[]) %}{% for i in range(9999) %}{% set n.v = [n.v] %}{% endfor %}",
+           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% endfor %}{{ n.v }}",
+           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% endfor %}{{ n.v == n.v }}",
+           "{% set n = namespace(v={}) %}{% for i in range(9999) %}{% set n.v = {'a': n.v.get} %}{% endfor %}",
+           "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+           "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+           "{% macro f(x) %}{{ f(x + x) }}{% endmacro %}{{ f('a') }}",
+           "{{ 9223372036854775807 + 1 }}",
+           "{{ -9223372036854775807 - 2 }}",
+           "{{ 2 ** 64 }}",
+           "{{ 9223372036854775807 * 2 }}",
+           "{{ 1 // 0 }}{{ 1 % 0 }}{{ 1 / 0 }}",
+           "{{ [1, 'a'] | sort }}",
+           "{{ 'abc'[::0] }}",
+           "{{ {[]: 1} }}",
+           "{{ namespace }}{{ raise_exception('x') }}",
+           "{{ loop.index }}",
+           "{{ " + repeat("(", 5000) + "1" + repeat(")", 5000) + " }}",
+           "{{ " + repeat("-", 5000) + "1 }}",
+           "{{ " + repeat("not ", 5000) + "1 }}",
+           "{{ 1" + repeat(" + 1", 5000) + " }}",
+           "{{ 1" + repeat(" | abs", 5000) + " }}",
+           "{{ a" + repeat(".b", 5000) + " }}",
+           "{{ " + repeat("[", 5000) + repeat("]", 5000) + " }}",
+           repeat("{% if 1 %}", 5000) + repeat("{% endif %}", 5000),
+           repeat("{% for i in [1] %}", 5000) + repeat("{% endfor %}", 5000),
+           repeat("x", (1 << 20) + 1)}) {
+    const std::string message = RenderOrError(source);
+    EXPECT_TRUE(message.starts_with("parse: ") || message.starts_with("render: "))
+        << source.substr(0, 100) << ": " << message.substr(0, 100);
+  }
+}
+
+// A namespace that holds itself is freed; the leak checker of the sanitizer runs sees to it.
+TEST(JinjaTest, FreesCyclesOfNamespaces) {
+  EXPECT_EQ(RenderOrError("{% set n = namespace() %}{% set n.n = [n, n] %}{{ n.n|length }}"), "2");
+}
+
+TEST(JinjaTest, MatchesJinja2InDetails) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ \"it's a-b (c\"|title }}|{{ \"it's\".title() }}", "It's A-B (C|It'S"},
+      {"{{ 'a  b c'.split() }}{{ ' a b '.split(' ') }}{{ 'a b  c'.split(none, 1) }}",
+       "['a', 'b', 'c']['', 'a', 'b', '']['a', 'b  c']"},
+      {"{{ 'a b c'.rsplit(' ', 1) }}{{ 'aXbX'.rsplit('X', 1) }}", "['a b', 'c']['aXb', '']"},
+      {"{{ 1e16 }} {{ 1e-5 }} {{ 1.5e300 * 1e10 }} {{ 100.0 }} {{ 0.0001 }}",
+       "1e+16 1e-05 inf 100.0 0.0001"},
+      {"{{ (1,) }} {{ () }} {{ \"it's\" }} {{ [\"it's\", 'a\"b', '\\n'] }}",
+       "(1,) () it's [\"it's\", 'a\"b', '\\n']"},
+      {"{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ not 1 == 2 }}", "True False True"},
+      {"{{ {'a': 1}.items() | list }} {{ {'b': 2, 'a': 1} | dictsort }}",
+       "[('a', 1)] [('a', 1), ('b', 2)]"},
+      {"{{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 7 % -3 }} {{ -7 // -2 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }}",
+       "64 4 -2 3 3.0 0.5"},
+      {"{% for a, b in [(1, 2), (3, 4)] %}{{ a }}{{ b }}{{ loop.cycle('x', 'y') }}{% endfor %}",
+       "12x34y"},
+      {"{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a is defined }}", "3False"},
+      {"{% filter upper %}a{{ 'b' }}{% endfilter %}", "AB"},
+      {"{% set x | trim %}  a {% endset %}[{{ x }}]", "[a]"},
+      {"{% generation %}x{% endgeneration %}", "x"},
+      {"{{ 'a\nb\n\nc' | indent(2) }}", "a\n  b\n\n  c"},
+      {"{{ [1, 2, 3] | sum }} {{ [3, 1] | min }} {{ [3, 1] | max }} {{ [1, 1, 2] | unique | list }}",
+       "6 1 3 [1, 2]"},
+      {"{{ [1, 2, 3, 4] | select('even') | list }} {{ ['a', ''] | select | list }}", "[2, 4] ['a']"},
+      {"{{ ['a'] | map('upper') | list }} {{ [{'a': {'b': 1}}] | map(attribute='a.b') | list }}",
+       "['A'] [1]"},
+      {"{{ undefined_name }}|{{ undefined_name | length }}|{% for x in undefined_name %}x{% endfor %}",
+       "|0|"},
+      {"{{ 'x' if false }}|{{ none }}|{{ true and 'a' or 'b' }}", "|None|a"},
+      {"{{ 5 is divisibleby 5 }} {{ 3 is odd }} {{ 'a' is in ['a'] }} {{ 1 is number }}",
+       "True True True True"},
+      {"{{ 'ÀÉ'|lower }} {{ 'straße'|upper }} {{ 'ﬁ'|upper }} {{ 'ΑΒ'|lower }} {{ 'жук'|capitalize }}",
+       "àé STRASSE FI αβ Жук"},
+      {"{{ '%s' | length }} {{ 'abc' | reverse }} {{ 'b' ~ 1.0 }}", "2 cba b1.0"},
+      {"{{ '\\u00e9\\x41\\101' }}", "éAA"},
+      {"{{ 'é' | tojson(ensure_ascii=true) }} {{ [1, 2] | tojson(separators=(',', ':')) }}",
+       "\"\\u00e9\" [1,2]"},
+      {"{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }} {{ {1: none} | tojson }}",
+       "{\"a\": 2, \"b\": 1} {\"1\": null}"},
+      {"{{ 2.5 | round }} {{ 3.14159 | round(2) }} {{ '7' | float }} {{ 'x' | int(5) }} {{ -3 | abs }}",
+       "2.0 3.14 7.0 5 3"},
+      {"  {%- set x = 1 -%}  \n a", "a"},
+      {"{% if true %}\n  {% if true %}\n  x\n  {% endif %}\n{% endif %}", "  x\n"},
+      {"{{ 'a'.find('b') }} {{ 'hello'.find('l') }} {{ 'hello'.rfind('l') }} {{ 'aaa'.count('a') }}",
+       "-1 2 3 3"},
+      {"{% set ns = namespace(a=1) %}{% if true %}{% set ns.a = 2 %}{% endif %}{{ ns.a }}", "2"},
+      {"{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}", "2"},
+      {"{% set x = 1 %}{% macro f() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ f() }}", "2"},
+      {"{{ dict(a=1).a }} {{ {'get': 5}['get'] }} {{ [1,2].index(2) }}", "1 5 1"},
+      {"{{ 'a,b;c'.replace(',', ';', 1).splitlines() }}", "['a;b;c']"},
+      {"{{ ['b', 'A'] | sort }} {{ ['b', 'A'] | sort(case_sensitive=true, reverse=true) }}",
+       "['A', 'b'] ['b', 'A']"},
+  };
+  for (const auto& [source, expected] : cases) EXPECT_EQ(RenderOrError(source), expected) << source;
+}
+
+TEST(JinjaTest, RefusesDeepJson) {
+  EXPECT_FALSE(jinja::ParseJsonValue(std::string(200, '[') + std::string(200, ']')).ok());
+  EXPECT_FALSE(jinja::ParseJsonValue(std::string(1000000, '[')).ok());
+  EXPECT_FALSE(jinja::ParseJsonValue("{").ok());
+}
+
+}  // namespace
+}  // namespace refrain::engine

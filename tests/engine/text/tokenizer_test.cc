@@ -1,0 +1,305 @@
+// Hostile texts and files, special tokens, the forms of tokenizer.json.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/text/create_tokenizer.h"
+#include "engine/text/pair_merger.h"
+#include "engine/text/tokenizer_json.h"
+#include "tests/engine/text/text_test_data.h"
+
+namespace refrain::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Repeat(const std::string& part, size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) text += part;
+  return text;
+}
+
+// A long word takes the heap, a short one the scan: both orders of merging must be one.
+TEST(PairMergerTest, HeapAndScanEqualTheNaiveRule) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 300; ++round) {
+    PairMerger merger(0);
+    std::vector<std::vector<std::pair<int, int>>> rules(40, std::vector<std::pair<int, int>>(40, {-1, 0}));
+    for (int id = 4; id < 40; ++id) {
+      const int left = random() % id, right = random() % id;
+      if (rules[left][right].first >= 0) continue;
+      rules[left][right] = {id / 2, id};  // pairs of rules share a rank
+      merger.Add(left, right, id / 2, id);
+    }
+    std::vector<int32_t> symbols;
+    for (unsigned n = random() % 200; n > 0; --n) {
+      symbols.push_back(random() % 20 == 0 ? -1 : static_cast<int>(random() % 4));
+    }
+    std::vector<int32_t> naive = symbols;
+    for (;;) {
+      int best = -1;
+      const auto rank = [&](int i) {
+        return naive[i] < 0 || naive[i + 1] < 0 ? -1 : rules[naive[i]][naive[i + 1]].first;
+      };
+      for (int i = 0; i + 1 < static_cast<int>(naive.size()); ++i) {
+        if (rank(i) >= 0 && (best < 0 || rank(i) < rank(best))) best = i;
+      }
+      if (best < 0) break;
+      naive[best] = rules[naive[best]][naive[best + 1]].second;
+      naive.erase(naive.begin() + best + 1);
+    }
+    PairMerger::Scratch scratch;
+    merger.Merge(&symbols, &scratch);
+    ASSERT_EQ(symbols, naive);
+  }
+}
+
+TEST(HostileTextTest, OneMegabyteOfAnythingIsFast) {
+  const std::unique_ptr<Tokenizer> bpe = SmolLm2Tokenizer();
+  const auto pieces =
+      CreateTokenizer(SpecOfSentencePieceModel(ReadTestData("llama2-tokenizer/tokenizer.model")));
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  std::mt19937 random(7);
+  std::string letters, bytes;
+  for (int i = 0; i < 1 << 20; ++i) {
+    letters.push_back(static_cast<char>('a' + random() % 26));
+    bytes.push_back(static_cast<char>(random()));
+  }
+  for (const std::string& text :
+       {Repeat("a", 1 << 20), Repeat(" ", 1 << 20), Repeat("\n", 1 << 20), Repeat(" \n", 1 << 20),
+        Repeat("'", 1 << 20), Repeat("1", 1 << 20), Repeat("日", 1 << 20), Repeat("<|im_", 1 << 20),
+        Repeat("<|im_end|>", 1 << 20), Repeat("\xF0\x9F", 1 << 20), letters, bytes}) {
+    for (const Tokenizer* tokenizer : {bpe.get(), pieces->get()}) {
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT_FALSE(EncodeOrFail(*tokenizer, text, {.parse_special = true}).empty());
+      // A quadratic algorithm takes minutes; this is far from flaky on a loaded machine.
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10))
+          << text.substr(0, 10);
+    }
+  }
+}
+
+TEST(HostileTextTest, Llama3AndQwenPatternsAreLinear) {
+  for (const char* name : {"llama-bpe", "qwen2", "gpt2"}) {
+    TokenizerSpec spec = SmolLm2Spec();
+    spec.pre_tokenizer = name;
+    const auto tokenizer = CreateTokenizer(spec);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    for (const char* part : {" ", "\n", " \n", "a ", "\r", "'S", "!\n", "\u00a0 x"}) {
+      EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, 4 << 20), {}).empty()) << name << part;
+    }
+  }
+}
+
+TEST(TokenizerTest, ThreadsShareOneTokenizer) {
+  const std::unique_ptr<Tokenizer> tokenizer = SmolLm2Tokenizer();
+  const std::string text = Repeat("The quick brown fox, naïve café 😀 jumps 123 times. ", 20000);
+  const std::vector<int> expected = EncodeOrFail(*tokenizer, text, {});
+  const std::unique_ptr<Tokenizer> fresh = SmolLm2Tokenizer();
+  std::vector<std::thread> threads;
+  std::vector<std::vector<int>> got(4);
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] { got[i] = EncodeOrFail(*fresh, text, {}); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<int>& ids : got) EXPECT_EQ(ids, expected);
+}
+
+// Special tokens that share prefixes; content may not take part in a control token.
+TEST(TokenizerTest, TakesTheLongestSpecialTokenOutsideOfPlainSpans) {
+  TokenizerSpec spec = SmolLm2Spec();
+  spec.tokens.push_back("<|im_");
+  spec.tokens.push_back("<tool>");
+  spec.token_types.push_back(TokenType::kControl);
+  spec.token_types.push_back(TokenType::kUserDefined);
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string text = "<|im_end|><|im_e<tool>";
+  const EncodeOptions special{.parse_special = true};
+  EXPECT_EQ(EncodeOrFail(**tokenizer, text, special), (std::vector<int>{2, 49152, 85, 49153}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "<tool>", {}), (std::vector<int>{49153}));
+  const auto with_span = [&](size_t begin, size_t end) {
+    const TextSpan span{begin, end};
+    return EncodeOrFail(**tokenizer, "<|im_end|>", {.parse_special = true, .plain_spans = {&span, 1}});
+  };
+  const std::vector<int> plain = {44, 108, 306, 79, 486, 108, 46};
+  EXPECT_EQ(with_span(0, 10), plain);
+  EXPECT_EQ(with_span(0, 1), plain);
+  EXPECT_EQ(with_span(10, 10), (std::vector<int>{2}));
+  // The end is content: the shorter token in front of it still counts.
+  EXPECT_EQ(with_span(5, 10).front(), 49152);
+  EXPECT_EQ(with_span(9, 10).front(), 49152);
+}
+
+TEST(TokenizerTest, RefusesBrokenSpecsByName) {
+  const TokenizerSpec good = SmolLm2Spec();
+  const auto message_of = [](const TokenizerSpec& spec) {
+    const auto tokenizer = CreateTokenizer(spec);
+    return tokenizer.ok() ? "accepted" : std::string(tokenizer.status().message());
+  };
+  TokenizerSpec spec = good;
+  spec.tokens[500] = spec.tokens[400];
+  EXPECT_NE(message_of(spec).find("tokens 400 and 500"), std::string::npos) << message_of(spec);
+  spec = good;
+  spec.token_types.pop_back();
+  EXPECT_NE(message_of(spec).find("49151 token types"), std::string::npos) << message_of(spec);
+  spec = good;
+  spec.merges[7] = "nonesuch q";
+  EXPECT_NE(message_of(spec).find("merge 7"), std::string::npos) << message_of(spec);
+  for (const char* merge : {"", " ", "a", "a ", " a"}) {
+    spec.merges[7] = merge;
+    EXPECT_NE(message_of(spec).find("merge 7"), std::string::npos) << message_of(spec);
+  }
+  spec = good;
+  spec.eos = kvcache::TokenId{49152};
+  EXPECT_NE(message_of(spec).find("eos token id 49152"), std::string::npos) << message_of(spec);
+  spec.eos = kvcache::TokenId{-1};
+  EXPECT_NE(message_of(spec).find("eos token id -1"), std::string::npos) << message_of(spec);
+  spec = good;
+  spec.pre_tokenizer = "nonesuch";
+  EXPECT_NE(message_of(spec).find("nonesuch"), std::string::npos) << message_of(spec);
+  EXPECT_NE(message_of(TokenizerSpec()).find("no tokens"), std::string::npos);
+
+  TokenizerSpec pieces;
+  pieces.kind = TokenizerKind::kSentencePiece;
+  pieces.tokens = {"a", "b"};
+  EXPECT_NE(message_of(pieces).find("scores"), std::string::npos) << message_of(pieces);
+  pieces.scores = {0, std::stof("nan")};
+  EXPECT_NE(message_of(pieces).find("not a number"), std::string::npos) << message_of(pieces);
+  pieces.scores = {0, 1};
+  pieces.unk = kvcache::TokenId{2};
+  EXPECT_NE(message_of(pieces).find("unk token id 2"), std::string::npos) << message_of(pieces);
+}
+
+TEST(TokenizerTest, MergingNeverMakesAControlToken) {
+  TokenizerSpec spec;
+  spec.tokens = {"<", "s", ">", "<s", "<s>"};
+  spec.token_types = {TokenType::kNormal, TokenType::kNormal, TokenType::kNormal,
+                      TokenType::kNormal, TokenType::kControl};
+  spec.merges = {"< s", "<s >"};
+  spec.pre_tokenizer = "custom";
+  spec.split_patterns = {".+"};
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {}), (std::vector<int>{3, 2}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {.parse_special = true}), (std::vector<int>{4}));
+}
+
+TEST(SentencePieceFileTest, RefusesTruncatedAndFlippedModels) {
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model");
+  EXPECT_FALSE(CreateSentencePieceTokenizer("").ok());
+  EXPECT_FALSE(CreateSentencePieceTokenizer("not a model").ok());
+  for (size_t size = 0; size + 1 < model.size(); size += 97) {
+    const auto tokenizer = CreateSentencePieceTokenizer(std::string_view(model).substr(0, size));
+    if (tokenizer.ok()) EncodeOrFail(**tokenizer, "once upon", {});
+  }
+  std::mt19937 random(8);
+  for (int round = 0; round < 200; ++round) {
+    std::string flipped = model;
+    flipped[random() % flipped.size()] ^= static_cast<char>(1u << (random() % 8));
+    const auto tokenizer = CreateSentencePieceTokenizer(flipped);
+    if (tokenizer.ok()) (void)(*tokenizer)->Encode("once upon a time", {});
+  }
+}
+
+// The fast tokenizer of Llama 2: pieces, byte fallback, merges instead of scores.
+Json Llama2StyleJson() {
+  Json json;
+  Json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr char kDigits[] = "0123456789ABCDEF";
+    vocab[std::string("<0x") + kDigits[byte / 16] + kDigits[byte % 16] + ">"] = 3 + byte;
+  }
+  int id = 259;
+  for (const char* piece : {"\u2581", "h", "i", "\u2581h", "\u2581hi"}) vocab[piece] = id++;
+  json["model"] = {{"type", "BPE"}, {"byte_fallback", true}, {"unk_token", "<unk>"}};
+  json["model"]["vocab"] = vocab;
+  json["model"]["merges"] = {"\u2581 h", "\u2581h i"};
+  json["normalizer"] = {{"type", "Sequence"},
+                        {"normalizers",
+                         {{{"type", "Prepend"}, {"prepend", "\u2581"}},
+                          {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}};
+  json["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single",
+                             {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+                              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
+  json["added_tokens"] = {{{"id", 0}, {"content", "<unk>"}, {"special", true}},
+                          {{"id", 1}, {"content", "<s>"}, {"special", true}},
+                          {{"id", 2}, {"content", "</s>"}, {"special", true}}};
+  return json;
+}
+
+TEST(TokenizerJsonTest, ReadsSentencePieceConversions) {
+  const auto spec = ParseTokenizerJson({.tokenizer_json = Llama2StyleJson().dump(),
+                                        .tokenizer_config_json = R"({"eos_token": {"content": "</s>"}})",
+                                        .generation_config_json = R"({"eos_token_id": [2, 0]})"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->kind, TokenizerKind::kSentencePiece);
+  EXPECT_EQ(spec->bos, kvcache::TokenId{1});
+  const auto tokenizer = CreateTokenizer(*spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "hi hi", {}), (std::vector<int>{1, 263, 263}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "h\n", {}), (std::vector<int>{1, 262, 3 + 10}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>hi", {.parse_special = true, .add_bos = false}),
+            (std::vector<int>{1, 263}));
+  EXPECT_TRUE((*tokenizer)->IsEndOfGeneration(kvcache::TokenId{0}));
+  EXPECT_EQ((*tokenizer)->eos(), kvcache::TokenId{2});
+}
+
+TEST(TokenizerJsonTest, RecognisesPublishedPreTokenizersAndKeepsOthers) {
+  Json json = Json::parse(ReadTestData("smollm2-tokenizer/tokenizer.json"));
+  const auto name_of = [&](const Json& pre_tokenizer) {
+    json["pre_tokenizer"] = pre_tokenizer;
+    const auto spec = ParseTokenizerJson(json.dump());
+    return spec.ok() ? spec->pre_tokenizer : std::string(spec.status().message());
+  };
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const auto split = [&](const std::string& regex) {
+    return Json{{"type", "Sequence"},
+                {"pretokenizers",
+                 Json::array({{{"type", "Split"}, {"pattern", {{"Regex", regex}}},
+                               {"behavior", "Isolated"}, {"invert", false}},
+                              bytes})}};
+  };
+  EXPECT_EQ(SmolLm2Spec().pre_tokenizer, "smollm");
+  EXPECT_EQ(name_of({{"type", "ByteLevel"}, {"add_prefix_space", false}}), "gpt2");
+  EXPECT_EQ(name_of(split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+                          "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")),
+            "llama-bpe");
+  EXPECT_EQ(name_of(split("\\w+")), "custom");
+  EXPECT_NE(name_of({{"type", "BertPreTokenizer"}}).find("BertPreTokenizer"), std::string::npos);
+}
+
+TEST(TokenizerJsonTest, RefusesMalformedFilesByName) {
+  const auto message_of = [](const std::string& json) {
+    const auto spec = ParseTokenizerJson(json);
+    return spec.ok() ? "accepted" : std::string(spec.status().message());
+  };
+  for (const char* text : {"", "{", "[]", "null", "{}", R"({"model": 3})", R"({"model": {"type": "BPE"}})",
+                           R"({"model": {"type": "BPE", "vocab": [], "merges": []}})"}) {
+    EXPECT_NE(message_of(text), "accepted") << text;
+  }
+  EXPECT_NE(message_of(R"({"model": {"type": "WordPiece"}})").find("WordPiece"), std::string::npos);
+  Json json = Llama2StyleJson();
+  json["model"]["vocab"]["h"] = 4'000'000'000;
+  EXPECT_NE(message_of(json.dump()).find("'h'"), std::string::npos) << message_of(json.dump());
+  json["model"]["vocab"]["h"] = -1;
+  EXPECT_NE(message_of(json.dump()).find("'h'"), std::string::npos);
+  json["model"]["vocab"]["h"] = 261;
+  EXPECT_NE(message_of(json.dump()).find("both have id 261"), std::string::npos);
+  json = Llama2StyleJson();
+  json["normalizer"] = {{"type", "Lowercase"}};
+  EXPECT_NE(message_of(json.dump()).find("Lowercase"), std::string::npos);
+  json = Llama2StyleJson();
+  json["added_tokens"][0]["lstrip"] = true;
+  EXPECT_NE(message_of(json.dump()).find("lstrip"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace refrain::engine
