@@ -23,7 +23,7 @@ namespace refrain::kernels::cpu {
 inline constexpr int kTile = 16;
 inline constexpr int kOperands = 8;  // per block: 32 k, 4 per operand
 // Up to this many rows, weights are unpacked into registers and used at once.
-inline constexpr int kMaxDirectRows = 4;
+inline constexpr int kMaxDirectRows = 6;
 // Blocks along k that are unpacked at a time where there are more rows: 16 KiB for two tiles, which
 // stay in the first-level cache while all rows pass by.
 inline constexpr int kUnpackBlocks = 16;
@@ -171,7 +171,9 @@ inline typename V::F AddScaled(typename V::F total, const typename V::F dot[2],
   return total;
 }
 
-template <class V, class T>
+// `kChains`: one sum is a chain of eight dependent instructions; a second one (half the length, one
+// addition more) pays where no other row fills the gaps.
+template <class V, class T, int kChains>
 inline typename V::F MultiplyBlock(const typename V::I w[kOperands], const BlockScales<V>& s,
                                    const RowBlock& x, typename V::F total) {
   const auto a = [&](int j) { return V::Broadcast32(x.q + 4 * j); };
@@ -184,8 +186,10 @@ inline typename V::F MultiplyBlock(const typename V::I w[kOperands], const Block
     second = V::template DotPair<T::kBits>(second, w[4], w[5], a(4), a(5));
     second = V::template DotPair<T::kBits>(second, w[6], w[7], a(6), a(7));
     dot[1] = SumEnd<V, T>(second, x.offset + 1);
+  } else if constexpr (kChains == 1) {
+    first = V::template DotPair<T::kBits>(first, w[4], w[5], a(4), a(5));
+    first = V::template DotPair<T::kBits>(first, w[6], w[7], a(6), a(7));
   } else {
-    // Two chains: the sum of integers does not depend on their order.
     typename V::I second = V::Zero();
     second = V::template DotPair<T::kBits>(second, w[4], w[5], a(4), a(5));
     second = V::template DotPair<T::kBits>(second, w[6], w[7], a(6), a(7));
@@ -229,7 +233,8 @@ void MultiplyDirect(const QuantizedPanels& w, const Int8Rows& x, const ProductRa
         UnpackBlock<V, T>(q, operands);
         const BlockScales<V> s = LoadScales<V, T>(scales, block, part);
         for (int r = 0; r < kRows; ++r) {
-          total[r] = MultiplyBlock<V, T>(operands, s, At<V, T>(x, row_begin + r, block), total[r]);
+          total[r] = MultiplyBlock < V, T,
+          kRows <= 2 ? 2 : 1 > (operands, s, At<V, T>(x, row_begin + r, block), total[r]);
         }
       }
       for (int r = 0; r < kRows; ++r) {
@@ -416,6 +421,10 @@ void MultiplyQuantized(const QuantizedPanels& w, const Int8Rows& x, const Produc
         return MultiplyDirect<V, T, 3>(w, x, range, range.row_begin);
       case 4:
         return MultiplyDirect<V, T, 4>(w, x, range, range.row_begin);
+      case 5:
+        return MultiplyDirect<V, T, 5>(w, x, range, range.row_begin);
+      case 6:
+        return MultiplyDirect<V, T, 6>(w, x, range, range.row_begin);
       default:
         return;
     }

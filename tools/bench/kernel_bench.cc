@@ -1,0 +1,89 @@
+// Times the CPU back end's operations, one at a time, beside what the machine can do at most.
+//
+//   kernel_bench [--op=linear|gate_up] [--dtype=q4_0,q8_0] [--shape=1536x576] [--rows=1,8,512]
+//                [--isa=auto] [--threads=0] [--cached] [--seconds=0.15]
+//
+// Every case is compared with double arithmetic before it is timed; the exit status is 1 if one was
+// wrong. Two runs are only comparable when the peaks that they print are alike, and medians only
+// when nothing else ran.
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tools/bench/linear_bench.h"
+#include "tools/bench/machine_peaks.h"
+
+namespace refrain::bench {
+namespace {
+
+struct Arguments {
+  std::string op = "linear";
+  kernels::cpu::CpuOptions cpu;
+  LinearBenchOptions linear;
+};
+
+// Sets the option that `argument` ("--name=value") names; false if there is none.
+bool Parse(std::string_view argument, Arguments& out) {
+  const size_t equals = argument.find('=');
+  const std::string_view name = argument.substr(0, equals);
+  const std::string value(equals == std::string_view::npos ? "" : argument.substr(equals + 1));
+  const std::vector<std::string> list = absl::StrSplit(value, ',');
+  if (name == "--op") {
+    out.op = value;
+    out.linear.gate_up = value == "gate_up";
+    return value == "linear" || value == "gate_up";
+  }
+  if (name == "--dtype") return !(out.linear.dtypes = list).empty();
+  if (name == "--shape") return !(out.linear.shapes = list).empty();
+  if (name == "--rows") {
+    for (const std::string& item : list) {
+      if (!absl::SimpleAtoi(item, &out.linear.rows.emplace_back()) || out.linear.rows.back() < 1) {
+        return false;
+      }
+    }
+    return true;
+  }
+  if (name == "--isa") return !(out.cpu.isa = value).empty();
+  if (name == "--threads") return absl::SimpleAtoi(value, &out.cpu.threads);
+  if (name == "--seconds") return absl::SimpleAtod(value, &out.linear.min_seconds);
+  if (name == "--cached") {
+    out.linear.working_set_bytes = 0;
+    return true;
+  }
+  return false;
+}
+
+int Main(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    if (!Parse(argv[i], arguments)) {
+      std::fprintf(stderr, "kernel_bench: cannot use %s\n", argv[i]);
+      return 2;
+    }
+  }
+  auto backend = kernels::cpu::CpuBackend::Create(arguments.cpu);
+  if (!backend.ok()) {
+    std::fprintf(stderr, "kernel_bench: %s\n", std::string(backend.status().message()).c_str());
+    return 2;
+  }
+  const kernels::BackendInfo& info = (*backend)->info();
+  const MachinePeaks peaks = MeasurePeaks(info.threads);
+  std::printf("%s, %d threads, level %s; weights %s\n", ProcessorName().c_str(), info.threads,
+              info.isa.c_str(),
+              arguments.linear.working_set_bytes == 0 ? "in the cache" : "from memory");
+  std::printf("peaks: read %.1f GB/s, of 4 MiB %.1f GB/s; fma %.0f GFLOP/s; int8 %.0f GOP/s\n",
+              peaks.read_bytes_per_s / 1e9, peaks.cached_read_bytes_per_s / 1e9,
+              peaks.fma_flops_per_s / 1e9, peaks.int8_ops_per_s / 1e9);
+  return RunLinearBench(**backend, arguments.linear, peaks) ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace refrain::bench
+
+int main(int argc, char** argv) { return refrain::bench::Main(argc, argv); }

@@ -1,0 +1,33 @@
+#ifndef REFRAIN_TOOLS_BENCH_LINEAR_BENCH_H_
+#define REFRAIN_TOOLS_BENCH_LINEAR_BENCH_H_
+
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "tools/bench/machine_peaks.h"
+
+namespace refrain::bench {
+
+// What to measure; an empty list means all that there is.
+struct LinearBenchOptions {
+  std::vector<std::string> dtypes;  // names of kernels::DType
+  std::vector<int64_t> rows;
+  std::vector<std::string> shapes;  // "NxK"
+  bool gate_up = false;             // two weights, SwiGLU between
+  double min_seconds = 0.15;        // per case
+  // Bytes of weights that calls go round in: above the caches for a decode step of a large model,
+  // 0 for one weight that stays in the cache.
+  size_t working_set_bytes = size_t{256} << 20;
+};
+
+// Checks each case against double arithmetic, then times it, and prints one line of a table: median
+// and best time; from the best, bytes of weights per second and operations per second, and their
+// shares of the peaks.
+// Returns false if any result was wrong.
+bool RunLinearBench(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
+                    const MachinePeaks& peaks);
+
+}  // namespace refrain::bench
+
+#endif  // REFRAIN_TOOLS_BENCH_LINEAR_BENCH_H_
