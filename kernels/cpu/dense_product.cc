@@ -8,12 +8,9 @@ namespace refrain::kernels::cpu {
 namespace {
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kBlockTiles = 8;  // register tiles of rows in one block
-constexpr int64_t kMaxBlockRows = kBlockTiles * 14;
-#ifndef KB
-#define KB 768
-#endif
-constexpr int64_t kMaxBlockSteps = KB;
+constexpr int64_t kMaxBlockRows = 108;
+constexpr int64_t kMaxTilePanels = 4;
+constexpr int64_t kMaxBlockSteps = 576;
 constexpr int64_t kGroupPanels = 16;  // panels that share one packed block of x
 constexpr int64_t kGroupColumns = kGroupPanels * kLanes;
 // How far ahead of its own stream a tile of few rows prefetches, in bytes of one panel.
@@ -92,7 +89,7 @@ class RowBlock {
   struct Scratch {
     alignas(64) float x[kMaxBlockRows * kDensePackedStride];
     alignas(64) float sums[kMaxBlockRows * kGroupColumns];
-    alignas(64) float widened[2 * kMaxBlockSteps * kLanes];
+    alignas(64) float widened[kMaxTilePanels * kMaxBlockSteps * kLanes];
   };
 
   RowBlock(const DenseKernels& kernels, const Reader& reader, const DenseProduct& product,
@@ -132,8 +129,7 @@ class RowBlock {
   }
 
   void MultiplyGroup(int64_t group, int64_t group_end, int64_t step, int64_t steps) {
-    const int64_t widest =
-        std::min(2, kernels_.panels(static_cast<int>(CeilDiv(rows_, row_tiles_))));
+    const int64_t widest = kernels_.panels(static_cast<int>(CeilDiv(rows_, row_tiles_)));
     const bool widen = reader_.direct == nullptr || (reader_.widen != nullptr && row_tiles_ > 1);
     for (int64_t panel = group; panel < group_end;) {
       const int64_t panels = TilePanels(widest, group_end - panel);
@@ -172,9 +168,9 @@ class RowBlock {
                         int64_t step, const std::byte* next, DenseTile& tile) {
     const bool first = step == 0;
     const bool last = step + tile.steps >= product_.steps;
-    // Each row tile prefetches its share of the next panels.
+    // Each row tile prefetches its share of the next panels; the last ones may find it done.
     const int64_t lines = CeilDiv(8 * reader_.step_bytes, kLineBytes * row_tiles_);
-    tile.prefetch_lines = static_cast<int>(lines);
+    const int64_t share_bytes = CeilDiv(tile.steps, 8) * lines * kLineBytes;
     tile.last_columns = last ? LastColumns(product_, panel, panels) : static_cast<int>(kLanes);
     tile.add_to_out = last && product_.accumulate;
     for (int64_t i = 0; i < row_tiles_; ++i) {
@@ -184,7 +180,9 @@ class RowBlock {
       tile.a = scratch_.x + row * kDensePackedStride;
       tile.start = first ? nullptr : sums;
       tile.start_stride = kGroupColumns;
-      tile.prefetch = next + i * CeilDiv(tile.steps, 8) * lines * kLineBytes;
+      const bool wanted = i * share_bytes < tile.steps * reader_.step_bytes;
+      tile.prefetch_lines = wanted ? static_cast<int>(lines) : 0;
+      tile.prefetch = next + i * share_bytes;
       tile.out =
           last ? product_.out + (row_begin_ + row) * product_.out_stride + panel * kLanes : sums;
       tile.out_stride = last ? product_.out_stride : kGroupColumns;
@@ -207,7 +205,7 @@ class RowBlock {
 [[gnu::noinline]] void MultiplyBlocks(const DenseKernels& kernels, const Reader& reader,
                                       const DenseProduct& product) {
   RowBlock::Scratch scratch;
-  const int64_t block_tiles = std::min<int64_t>(kBlockTiles, kMaxBlockRows / kernels.max_rows);
+  const int64_t block_tiles = kMaxBlockRows / kernels.max_rows;
   const int64_t tiles = CeilDiv(product.rows, kernels.max_rows);
   const int64_t blocks = CeilDiv(tiles, block_tiles);
   for (int64_t i = 0; i < blocks; ++i) {
