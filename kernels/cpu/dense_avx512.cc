@@ -56,7 +56,7 @@ void Widen(const std::byte* panel, int64_t steps, float* out) {
   }
 }
 
-int Panels(int rows) { return rows <= kDenseFreeStrideRows ? 4 : 2; }
+int Panels(int) { return 4; }
 
 }  // namespace
 

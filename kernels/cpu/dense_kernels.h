@@ -13,7 +13,7 @@ namespace refrain::kernels::cpu {
 // Tiles of more rows than this read rows of `a` at the fixed stride below, so that the addresses of
 // all rows are one register plus constants. An odd number of cache lines: rows never share a set.
 inline constexpr int kDenseFreeStrideRows = 4;
-inline constexpr int64_t kDensePackedStride = 784;  // steps
+inline constexpr int64_t kDensePackedStride = 592;  // steps
 
 // One register tile: rows x (16 * panels) sums over `steps` steps of k. A step is 4 bytes of each
 // row of `a` (one f32, or one pair of bf16).

@@ -8,8 +8,9 @@ namespace refrain::kernels::cpu {
 namespace {
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kMaxBlockRows = 112;  // 8 tiles of 14 rows
-constexpr int64_t kMaxBlockSteps = 768;
+constexpr int64_t kMaxBlockRows = 108;
+constexpr int64_t kMaxTilePanels = 4;
+constexpr int64_t kMaxBlockSteps = 576;
 constexpr int64_t kGroupPanels = 16;  // panels that share one packed block of x
 constexpr int64_t kGroupColumns = kGroupPanels * kLanes;
 // How far ahead of its own stream a tile of few rows prefetches, in bytes of one panel.
@@ -20,6 +21,9 @@ static_assert(kMaxBlockSteps < kDensePackedStride);
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
+
+// Where share `i` of `count` nearly equal shares of `whole` begins.
+int64_t Share(int64_t whole, int64_t i, int64_t count) { return whole * i / count; }
 
 // The widest tile of 1, 2 or 4 panels that fits in what is left.
 int64_t TilePanels(int64_t widest, int64_t left) {
@@ -85,7 +89,7 @@ class RowBlock {
   struct Scratch {
     alignas(64) float x[kMaxBlockRows * kDensePackedStride];
     alignas(64) float sums[kMaxBlockRows * kGroupColumns];
-    alignas(64) float widened[2 * kMaxBlockSteps * kLanes];
+    alignas(64) float widened[kMaxTilePanels * kMaxBlockSteps * kLanes];
   };
 
   RowBlock(const DenseKernels& kernels, const Reader& reader, const DenseProduct& product,
@@ -95,8 +99,7 @@ class RowBlock {
         product_(product),
         row_begin_(row_begin),
         rows_(rows),
-        tile_rows_(CeilDiv(rows, CeilDiv(rows, kernels.max_rows))),
-        row_tiles_(CeilDiv(rows, tile_rows_)),
+        row_tiles_(CeilDiv(rows, kernels.max_rows)),
         num_panels_(CeilDiv(product.columns, kLanes)),
         block_steps_(RoundUp(
             CeilDiv(product.steps, std::max<int64_t>(1, CeilDiv(product.steps, kMaxBlockSteps))),
@@ -126,7 +129,7 @@ class RowBlock {
   }
 
   void MultiplyGroup(int64_t group, int64_t group_end, int64_t step, int64_t steps) {
-    const int64_t widest = std::min(2, kernels_.panels(static_cast<int>(tile_rows_)));
+    const int64_t widest = kernels_.panels(static_cast<int>(CeilDiv(rows_, row_tiles_)));
     const bool widen = reader_.direct == nullptr || (reader_.widen != nullptr && row_tiles_ > 1);
     for (int64_t panel = group; panel < group_end;) {
       const int64_t panels = TilePanels(widest, group_end - panel);
@@ -135,7 +138,10 @@ class RowBlock {
       // The panels that the next tiles will read, while these are multiplied.
       const std::byte* next = b + panels * product_.panel_bytes;
       if (panel + panels >= group_end) {
-        next = product_.panels + group * product_.panel_bytes + (step + steps) * reader_.step_bytes;
+        const bool last = step + steps >= product_.steps;
+        next = last ? product_.panels + group_end * product_.panel_bytes
+                    : product_.panels + group * product_.panel_bytes +
+                          (step + steps) * reader_.step_bytes;
       }
       DenseTile tile{.panels = static_cast<int>(panels),
                      .steps = steps,
@@ -162,18 +168,21 @@ class RowBlock {
                         int64_t step, const std::byte* next, DenseTile& tile) {
     const bool first = step == 0;
     const bool last = step + tile.steps >= product_.steps;
-    // Each row tile prefetches its share of the next panels.
+    // Each row tile prefetches its share of the next panels; the last ones may find it done.
     const int64_t lines = CeilDiv(8 * reader_.step_bytes, kLineBytes * row_tiles_);
-    tile.prefetch_lines = static_cast<int>(lines);
+    const int64_t share_bytes = CeilDiv(tile.steps, 8) * lines * kLineBytes;
     tile.last_columns = last ? LastColumns(product_, panel, panels) : static_cast<int>(kLanes);
     tile.add_to_out = last && product_.accumulate;
-    for (int64_t row = 0, i = 0; row < rows_; row += tile_rows_, ++i) {
+    for (int64_t i = 0; i < row_tiles_; ++i) {
+      const int64_t row = Share(rows_, i, row_tiles_);
       float* sums = scratch_.sums + row * kGroupColumns + (panel - group) * kLanes;
-      tile.rows = static_cast<int>(std::min(tile_rows_, rows_ - row));
+      tile.rows = static_cast<int>(Share(rows_, i + 1, row_tiles_) - row);
       tile.a = scratch_.x + row * kDensePackedStride;
       tile.start = first ? nullptr : sums;
       tile.start_stride = kGroupColumns;
-      tile.prefetch = next + i * CeilDiv(tile.steps, 8) * lines * kLineBytes;
+      const bool wanted = i * share_bytes < tile.steps * reader_.step_bytes;
+      tile.prefetch_lines = wanted ? static_cast<int>(lines) : 0;
+      tile.prefetch = next + i * share_bytes;
       tile.out =
           last ? product_.out + (row_begin_ + row) * product_.out_stride + panel * kLanes : sums;
       tile.out_stride = last ? product_.out_stride : kGroupColumns;
@@ -186,7 +195,6 @@ class RowBlock {
   const DenseProduct& product_;
   const int64_t row_begin_;
   const int64_t rows_;
-  const int64_t tile_rows_;
   const int64_t row_tiles_;
   const int64_t num_panels_;
   const int64_t block_steps_;
@@ -197,11 +205,13 @@ class RowBlock {
 [[gnu::noinline]] void MultiplyBlocks(const DenseKernels& kernels, const Reader& reader,
                                       const DenseProduct& product) {
   RowBlock::Scratch scratch;
-  const int64_t max_rows = std::min<int64_t>(kMaxBlockRows, 8 * kernels.max_rows);
-  const int64_t block_rows = CeilDiv(product.rows, CeilDiv(product.rows, max_rows));
-  for (int64_t row = 0; row < product.rows; row += block_rows) {
-    const int64_t rows = std::min(block_rows, product.rows - row);
-    RowBlock(kernels, reader, product, row, rows, scratch).Run();
+  const int64_t block_tiles = kMaxBlockRows / kernels.max_rows;
+  const int64_t tiles = CeilDiv(product.rows, kernels.max_rows);
+  const int64_t blocks = CeilDiv(tiles, block_tiles);
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t row = Share(product.rows, Share(tiles, i, blocks), tiles);
+    const int64_t end = Share(product.rows, Share(tiles, i + 1, blocks), tiles);
+    RowBlock(kernels, reader, product, row, end - row, scratch).Run();
   }
 }
 
