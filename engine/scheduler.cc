@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -115,44 +115,38 @@ class Planner {
     if (!any_work && stuck.has_value() && MakeRoom(*stuck, 1)) Give(*stuck, 1);
   }
 
-  // Indexes of waiting sequences, the next to admit first.
-  class WaitingOrder {
-   public:
-    explicit WaitingOrder(const SchedulerSnapshot& s) : s_(s) {
-      if (s.limits.policy == Policy::kFcfs) return;
-      heap_.resize(s.waiting.size());
-      std::iota(heap_.begin(), heap_.end(), size_t{0});
-      std::make_heap(heap_.begin(), heap_.end(), Later{*this});
+  // Indexes of the `most` waiting sequences that are next in the policy's order.
+  std::vector<size_t> NextWaiting(size_t most) const {
+    most = std::min(most, s_.waiting.size());
+    std::vector<size_t> order(most);
+    if (s_.limits.policy == Policy::kFcfs) {
+      std::iota(order.begin(), order.end(), size_t{0});
+      return order;
     }
-    bool empty() const { return taken_ == s_.waiting.size(); }
-    size_t Next() const { return s_.limits.policy == Policy::kFcfs ? taken_ : heap_.front(); }
-    void Pop() {
-      ++taken_;
-      if (heap_.empty()) return;
-      std::pop_heap(heap_.begin(), heap_.end(), Later{*this});
-      heap_.pop_back();
-    }
-
-   private:
-    std::tuple<int32_t, SequenceId> Key(size_t i) const {
-      const WaitingEntry& entry = s_.waiting[i];
-      const int32_t rank =
-          s_.limits.policy == Policy::kPriority ? entry.priority : -entry.shared_tokens;
-      return {rank, entry.sequence};
-    }
-
-    struct Later {
-      const WaitingOrder& order;
-      bool operator()(size_t a, size_t b) const { return order.Key(a) > order.Key(b); }
+    struct Candidate {
+      int32_t rank;
+      size_t index;  // ascends with age
+      bool operator<(const Candidate& other) const {
+        return rank != other.rank ? rank < other.rank : index < other.index;
+      }
     };
-
-    const SchedulerSnapshot& s_;
-    std::vector<size_t> heap_;
-    size_t taken_ = 0;
-  };
+    std::vector<Candidate> candidates;
+    candidates.reserve(s_.waiting.size());
+    for (const WaitingEntry& entry : s_.waiting) {
+      const bool by_priority = s_.limits.policy == Policy::kPriority;
+      candidates.push_back(
+          {by_priority ? entry.priority : -entry.shared_tokens, candidates.size()});
+    }
+    const auto end = candidates.begin() + static_cast<ptrdiff_t>(most);
+    if (end != candidates.end()) std::nth_element(candidates.begin(), end, candidates.end());
+    std::sort(candidates.begin(), end);
+    std::transform(candidates.begin(), end, order.begin(),
+                   [](const Candidate& candidate) { return candidate.index; });
+    return order;
+  }
 
   void Admit() {
-    int32_t slots = s_.limits.max_sequences - alive_;
+    const int32_t slots = s_.limits.max_sequences - alive_;
     if (slots <= 0 || budget_tokens_ <= 0 || s_.waiting.empty()) return;
     int32_t spoken_for = 0;  // free chunks that running prefills will need, and a margin
     for (size_t i = 0; i < running_.size(); ++i) {
@@ -160,9 +154,9 @@ class Planner {
       spoken_for += MissingChunks(s_.running[i], int64_t{s_.running[i].runnable_tokens} + 1) -
                     running_[i].chunks;
     }
-    WaitingOrder order(s_);
-    for (; slots > 0 && budget_tokens_ > 0 && !order.empty(); --slots, order.Pop()) {
-      const WaitingEntry& entry = s_.waiting[order.Next()];
+    for (const size_t next : NextWaiting(static_cast<size_t>(std::min(slots, budget_tokens_)))) {
+      if (budget_tokens_ <= 0) return;
+      const WaitingEntry& entry = s_.waiting[next];
       const int32_t shared_chunks = entry.shared_tokens / s_.limits.chunk_tokens;
       const int32_t chunks = ChunksFor(int64_t{entry.prefill_tokens} + 1) - shared_chunks;
       const int32_t margin = (alive_ + 3) / 4;

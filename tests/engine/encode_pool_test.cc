@@ -1,0 +1,137 @@
+#include "engine/encode_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "tests/support/fake_clock.h"
+#include "tests/support/fake_tokenizer.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EncodePoolTest : public ::testing::Test {
+ protected:
+  EncodePoolTest()
+      : encoder_(&tokenizer_, nullptr,
+                 {.max_context_tokens = 1 << 22, .kv_capacity_tokens = 1 << 22}) {}
+
+  std::unique_ptr<EncodedRequest> Make(uint64_t number, std::string text) {
+    auto request = std::make_unique<EncodedRequest>();
+    request->number = number;
+    request->ticket = *ledger_->Enter();
+    request->stream = std::make_shared<TokenStream>();
+    request->request.prompt = TextPrompt{.text = std::move(text)};
+    return request;
+  }
+
+  void Start(int32_t threads = 1) {
+    pool_ = std::make_unique<EncodePool>(&encoder_, &clock_, threads,
+                                         [this](std::unique_ptr<EncodedRequest> request) {
+                                           std::lock_guard lock(mutex_);
+                                           done_.push_back(std::move(request));
+                                           changed_.notify_all();
+                                         });
+  }
+
+  // Numbers of the first `count` requests, in the order in which they were done.
+  std::vector<uint64_t> WaitFor(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(60), [&] { return done_.size() >= count; });
+    std::vector<uint64_t> numbers;
+    for (const auto& request : done_) numbers.push_back(request->number);
+    return numbers;
+  }
+
+  testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
+  testing::FakeClock clock_;
+  std::shared_ptr<AdmissionLedger> ledger_ = std::make_shared<AdmissionLedger>(100, 1 << 30);
+  PromptEncoder encoder_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<EncodedRequest>> done_;
+  std::unique_ptr<EncodePool> pool_;
+};
+
+TEST_F(EncodePoolTest, EncodesInOrderOfArrival) {
+  Start();
+  for (uint64_t i = 1; i <= 20; ++i) pool_->Push(Make(i, "abc"));
+  const auto numbers = WaitFor(20);
+  ASSERT_EQ(numbers.size(), 20u);
+  EXPECT_TRUE(std::is_sorted(numbers.begin(), numbers.end()));
+  EXPECT_EQ(done_[0]->prompt.size(), 3u);
+  ASSERT_NE(done_[0]->stop_rules, nullptr);
+}
+
+// The long text is held inside the tokenizer until the short one behind it is done.
+TEST_F(EncodePoolTest, AShortPromptOvertakesAGiantOne) {
+  std::atomic<bool> short_done = false;
+  tokenizer_.before_encode = [&](std::string_view text) {
+    if (text.size() < 1000) return;
+    for (int i = 0; i < 60000 && !short_done; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  Start();
+  pool_->Push(Make(1, std::string(1 << 20, 'a')));
+  pool_->Push(Make(2, "abc"));
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2});
+  short_done = true;
+  EXPECT_EQ(WaitFor(2), (std::vector<uint64_t>{2, 1}));
+}
+
+TEST_F(EncodePoolTest, SkipsCancelledAndExpiredRequests) {
+  tokenizer_.before_encode = [](std::string_view) { FAIL() << "not to be encoded"; };
+  auto cancelled = Make(1, "abc");
+  auto expired = Make(2, "abc");
+  const auto a = cancelled->stream;
+  const auto b = expired->stream;
+  a->Cancel();
+  expired->timeout_s = 2;
+  expired->deadline = clock_.Now() + std::chrono::seconds(2);
+  clock_.Advance(std::chrono::seconds(3));
+  Start();
+  pool_->Push(std::move(cancelled));
+  pool_->Push(std::move(expired));
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  ASSERT_TRUE(a->WaitUntil(soon) && b->WaitUntil(soon));
+  EXPECT_EQ(a->Read().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(b->Read().status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(EncodePoolTest, FinishesWhatCannotBeEncodedWithItsReason) {
+  Start();
+  auto empty = Make(1, "");
+  auto chat = Make(2, "");
+  chat->request.prompt = ChatPrompt{};
+  auto wrong = Make(3, "");
+  wrong->request.prompt = TokenPrompt{{TokenId{1}, TokenId{-7}}};
+  std::vector<std::shared_ptr<TokenStream>> streams = {empty->stream, chat->stream, wrong->stream};
+  pool_->Push(std::move(empty));
+  pool_->Push(std::move(chat));
+  pool_->Push(std::move(wrong));
+  std::vector<std::string> messages;
+  for (const auto& stream : streams) {
+    ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+    messages.emplace_back(stream->Read().status.message());
+  }
+  EXPECT_THAT(messages[0], HasSubstr("0 tokens"));
+  EXPECT_THAT(messages[1], HasSubstr("no chat template"));
+  EXPECT_THAT(messages[2], HasSubstr("token id -7"));
+}
+
+TEST_F(EncodePoolTest, StopFinishesWhatStillWaits) {
+  Start();
+  pool_->Stop();
+  auto late = Make(1, "abc");
+  const auto stream = late->stream;
+  pool_->Push(std::move(late));
+  EXPECT_EQ(stream->Read().status.code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace refrain::engine

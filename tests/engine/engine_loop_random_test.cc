@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "tests/support/loop_harness.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::LoopHarness;
+using ::refrain::testing::LoopOptions;
+using ::refrain::testing::RequestOutput;
+using ::refrain::testing::TokenRequest;
+
+Request RandomRequest(std::mt19937& random) {
+  const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
+  std::vector<int32_t> prompt;
+  for (int32_t n = 1 + below(below(8) == 0 ? 120 : 30); n > 0; --n) prompt.push_back(below(24));
+  Request request = TokenRequest(prompt, below(3) == 0 ? below(10) : below(100));
+  request.n = below(5) == 0 ? 1 + below(4) : 1;
+  request.sampling.temperature = below(3) == 0 ? 0 : 1;
+  request.sampling.seed = random();
+  request.sampling.frequency_penalty = below(4) == 0 ? 0.5 : 0;
+  request.stop.ignore_eos = below(2) == 0;
+  if (below(3) == 0) request.stop.stop = {"ab", "dea", "x  y", "ca"};
+  if (below(4) == 0) request.stop.stop_token_ids = {TokenId{7}, TokenId{20}};
+  request.stop.min_tokens = std::min(below(4), request.stop.max_tokens);
+  request.stop.include_stop_in_output = below(3) == 0;
+  if (below(5) == 0) request.logprobs.prompt_top = 1;
+  if (below(4) == 0) request.logprobs.top = 2;
+  request.echo = below(5) == 0;
+  request.priority = below(3);
+  return request;
+}
+
+void ExpectSame(const RequestOutput& got, const RequestOutput& expected) {
+  ASSERT_EQ(got.status, expected.status);
+  ASSERT_EQ(got.choices.size(), expected.choices.size());
+  EXPECT_EQ(got.usage.completion_tokens, expected.usage.completion_tokens);
+  for (const auto& [index, choice] : expected.choices) {
+    const testing::ChoiceOutput& other = got.choices.at(index);
+    ASSERT_EQ(other.text, choice.text);
+    ASSERT_EQ(other.tokens, choice.tokens);
+    ASSERT_EQ(other.prompt.size(), choice.prompt.size());
+    ASSERT_EQ(other.ends.size(), 1u);
+    ASSERT_EQ(other.ends[0].reason, choice.ends[0].reason);
+    ASSERT_EQ(other.ends[0].matched_stop, choice.ends[0].matched_stop);
+    for (size_t i = 0; i < choice.events.size(); ++i) {
+      ASSERT_EQ(other.events[i].logprob.has_value(), choice.events[i].logprob.has_value());
+      if (!choice.events[i].logprob.has_value()) continue;
+      ASSERT_EQ(other.events[i].logprob->logprob, choice.events[i].logprob->logprob);
+    }
+  }
+}
+
+struct Live {
+  Request request;
+  std::shared_ptr<TokenStream> stream;
+  RequestOutput output;
+  bool disturbed = false;  // cancelled or timed out: its output is a beginning
+};
+
+// Requests come, are cancelled and time out at random turns, in a pool that is always too small,
+// steps fail now and then. What is not disturbed gets what it gets alone; nothing is left behind.
+void RunRandomly(const LoopOptions& options, uint32_t seed, int operations) {
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
+  LoopHarness h(options);
+  LoopHarness alone;
+  std::vector<Live> live;
+  int64_t undisturbed = 0;
+  int64_t disturbed = 0;
+  const auto settle = [&](Live& one) {
+    if (one.disturbed || !one.output.status.ok()) {
+      ++disturbed;
+      return;
+    }
+    ++undisturbed;
+    ExpectSame(one.output, alone.Run(one.request));
+  };
+  for (int i = 0; i < operations; ++i) {
+    const int32_t action = below(20);
+    if (action < 3 && live.size() < 30) {
+      Live one{.request = RandomRequest(random)};
+      if (below(10) == 0) {
+        one.request.timeout_s = 1 + below(3);
+        one.disturbed = true;
+      }
+      one.stream = h.Submit(one.request);
+      if (one.stream != nullptr) live.push_back(std::move(one));
+    } else if (action == 3 && below(3) == 0 && !live.empty()) {
+      Live& one = live[static_cast<size_t>(below(static_cast<uint32_t>(live.size())))];
+      one.disturbed = true;
+      one.stream->Cancel();
+    } else if (action == 4 && below(10) == 0) {
+      h.clock.Advance(std::chrono::seconds(1));
+    } else if (action == 5 && below(20) == 0) {
+      h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
+    } else {
+      h.loop.Turn();
+    }
+    ASSERT_EQ(h.cache->CheckInvariants(), absl::OkStatus());
+    for (size_t k = 0; k < live.size();) {
+      ReadInto(*live[k].stream, h.tokenizer, &live[k].output);
+      if (!live[k].output.finished) {
+        ++k;
+        continue;
+      }
+      ASSERT_NO_FATAL_FAILURE(settle(live[k])) << "operation " << i;
+      live.erase(live.begin() + static_cast<ptrdiff_t>(k));
+    }
+  }
+  h.RunUntilIdle();
+  for (Live& one : live) {
+    ReadInto(*one.stream, h.tokenizer, &one.output);
+    ASSERT_TRUE(one.output.finished);
+    ASSERT_NO_FATAL_FAILURE(settle(one));
+  }
+  h.CheckIdle();
+  alone.CheckIdle();
+  EXPECT_EQ(h.loop.health(), absl::OkStatus());
+  EXPECT_GT(undisturbed, operations / 60);
+  EXPECT_GT(disturbed, operations / 400);
+  EXPECT_GT(h.loop.stats().preemptions_total, operations / 400);
+}
+
+TEST(EngineLoopRandomTest, TenThousandOperationsOneStepInFlight) {
+  RunRandomly({.num_chunks = 14, .max_sequences = 6, .step_token_budget = 24}, 1, 10000);
+}
+
+TEST(EngineLoopRandomTest, TenThousandOperationsTwoStepsInFlight) {
+  RunRandomly({.num_chunks = 14, .max_sequences = 6, .step_token_budget = 24, .max_in_flight = 2},
+              2, 10000);
+}
+
+TEST(EngineLoopRandomTest, UnderPriorities) {
+  RunRandomly({.num_chunks = 14,
+               .max_sequences = 5,
+               .step_token_budget = 16,
+               .max_in_flight = 2,
+               .policy = Policy::kPriority},
+              3, 4000);
+}
+
+TEST(EngineLoopRandomTest, UnderLongestPrefix) {
+  RunRandomly({.num_chunks = 14,
+               .max_sequences = 8,
+               .step_token_budget = 8,
+               .policy = Policy::kLongestPrefix},
+              4, 4000);
+}
+
+}  // namespace
+}  // namespace refrain::engine

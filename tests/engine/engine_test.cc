@@ -1,0 +1,173 @@
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <thread>
+
+#include "engine/engine_parts.h"
+#include "tests/support/loop_harness.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::FakeChunkMover;
+using ::refrain::testing::FakeModelRunner;
+using ::refrain::testing::FakeTokenizer;
+using ::refrain::testing::LetterVocabulary;
+using ::refrain::testing::ReadInto;
+using ::refrain::testing::RequestOutput;
+using ::refrain::testing::TokenRequest;
+using ::testing::HasSubstr;
+
+constexpr int32_t kChunks = 64;
+
+// A whole engine over fakes, with its threads.
+struct Fixture {
+  explicit Fixture(int max_in_flight = 2,
+                   EngineOptions options = {.max_sequences = 8, .step_token_budget = 32}) {
+    auto memory = std::make_shared<FakeChunkMover>(kChunks, 16);
+    EngineParts parts;
+    parts.foundation = memory;
+    parts.model.max_context_tokens = 512;
+    auto owned_tokenizer = std::make_unique<FakeTokenizer>(LetterVocabulary());
+    tokenizer = owned_tokenizer.get();
+    parts.tokenizer = std::move(owned_tokenizer);
+    auto owned_runner = std::make_unique<FakeModelRunner>(memory.get(), 25, max_in_flight);
+    runner = owned_runner.get();
+    parts.runner = std::move(owned_runner);
+    parts.cache = *kvcache::CacheManager::Create({kChunks, 16, 8}, memory.get());
+    auto made = MakeEngine(std::move(parts), options);
+    status = made.status();
+    if (made.ok()) engine = *std::move(made);
+  }
+
+  RequestOutput Wait(const std::shared_ptr<TokenStream>& stream) {
+    RequestOutput output;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (!output.finished && stream->WaitUntil(deadline)) {
+      ReadInto(*stream, *tokenizer, &output);
+    }
+    EXPECT_TRUE(output.finished);
+    return output;
+  }
+
+  FakeTokenizer* tokenizer = nullptr;
+  FakeModelRunner* runner = nullptr;
+  absl::Status status;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST(EngineTest, AnswersTextPrompts) {
+  Fixture f;
+  ASSERT_EQ(f.status, absl::OkStatus());
+  Request request = TokenRequest({}, 10);
+  request.prompt = TextPrompt{.text = "hello"};
+  const auto stream = f.engine->Submit(request);
+  ASSERT_TRUE(stream.ok());
+  const RequestOutput output = f.Wait(*stream);
+  EXPECT_EQ(output.status, absl::OkStatus());
+  EXPECT_EQ(output.choices.at(0).tokens.size(), 10u);
+  EXPECT_EQ(output.usage.prompt_tokens, 5);
+  EXPECT_EQ(f.engine->health(), absl::OkStatus());
+}
+
+TEST(EngineTest, RefusesOptionsThatCannotWork) {
+  EXPECT_THAT(Fixture(1, {.max_sequences = 9, .step_token_budget = 32}).status.message(),
+              HasSubstr("engine.max_sequences is 9, must be from 1 to 8"));
+  EXPECT_THAT(Fixture(1, {.max_sequences = 8, .step_token_budget = 7}).status.message(),
+              HasSubstr("engine.step_token_budget is 7"));
+}
+
+TEST(EngineTest, RefusesBadNumbersAtOnceAndBadPromptsInTheStream) {
+  Fixture f;
+  Request bad = TokenRequest({1}, 1);
+  bad.n = 1000;
+  EXPECT_EQ(f.engine->Submit(bad).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto stream = f.engine->Submit(TokenRequest(std::vector<int32_t>(600, 1), 1));
+  ASSERT_TRUE(stream.ok());
+  EXPECT_THAT(f.Wait(*stream).status.message(), HasSubstr("600 tokens, the context holds 512"));
+}
+
+// Clients on several threads submit, read, cancel; then the engine drains.
+TEST(EngineTest, ManyClientsAtOnceLeaveNothingBehind) {
+  for (const int in_flight : {1, 2}) {
+    Fixture f(in_flight);
+    std::vector<std::thread> clients;
+    for (int32_t c = 0; c < 6; ++c) {
+      clients.emplace_back([&f, c] {
+        for (int32_t i = 0; i < 25; ++i) {
+          Request request = TokenRequest(std::vector<int32_t>(static_cast<size_t>(5 + i), c), 12);
+          request.n = 1 + i % 3;
+          auto stream = f.engine->Submit(request);
+          ASSERT_TRUE(stream.ok());
+          if (i % 5 == 1) continue;  // gone at once
+          if (i % 5 == 2) {
+            (*stream)->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60));
+            (*stream)->Cancel();
+          }
+          const RequestOutput output = f.Wait(*stream);
+          if (i % 5 != 2) {
+            EXPECT_EQ(output.choices.at(0).tokens.size(), 12u);
+          }
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    EXPECT_TRUE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+    EXPECT_EQ(f.engine->Submit(TokenRequest({1}, 1)).status().code(),
+              absl::StatusCode::kUnavailable);
+    // The last request leaves the ledger just before the turn's figures are published.
+    for (int i = 0; i < 1000 && f.engine->stats().kv_free_chunks != kChunks; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    const EngineStats stats = f.engine->stats();
+    EXPECT_EQ(stats.kv_free_chunks, kChunks);
+    EXPECT_EQ(stats.running_sequences, 0);
+    EXPECT_EQ(stats.queued_requests, 0);
+    EXPECT_TRUE(f.runner->errors().empty());
+  }
+}
+
+TEST(EngineTest, DrainWaitsForRunningRequestsUntilTheDeadline) {
+  Fixture f;
+  f.runner->before_step = [](const StepBatch&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  };
+  const auto stream = f.engine->Submit(TokenRequest({1, 2, 3}, 100));
+  ASSERT_TRUE(stream.ok());
+  EXPECT_FALSE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::milliseconds(1)));
+  EXPECT_TRUE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  EXPECT_EQ(f.Wait(*stream).choices.at(0).tokens.size(), 100u);
+}
+
+TEST(EngineTest, DestructionFinishesStreamsAsCancelled) {
+  std::shared_ptr<TokenStream> stream;
+  FakeTokenizer tokenizer{LetterVocabulary()};
+  {
+    Fixture f;
+    f.runner->before_step = [](const StepBatch&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    };
+    stream = *f.engine->Submit(TokenRequest({1, 2, 3}, 400));
+    ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  }
+  RequestOutput output;
+  ReadInto(*stream, tokenizer, &output);
+  EXPECT_TRUE(output.finished);
+  EXPECT_EQ(output.status.code(), absl::StatusCode::kCancelled);
+  stream->Cancel();  // the engine is gone: no harm
+}
+
+TEST(EngineTest, AnIdleEngineBurnsNoProcessorTime) {
+  Fixture f;
+  f.Wait(*f.engine->Submit(TokenRequest({1}, 1)));
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const double seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 0.03);
+}
+
+}  // namespace
+}  // namespace refrain::engine

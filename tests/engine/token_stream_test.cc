@@ -1,0 +1,103 @@
+#include "engine/token_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace refrain::engine {
+namespace {
+
+StreamBatch Tokens(std::vector<int32_t> ids) {
+  StreamBatch batch;
+  for (const int32_t id : ids) batch.tokens.push_back({.token = TokenId{id}});
+  batch.usage.completion_tokens = static_cast<int32_t>(ids.size());
+  return batch;
+}
+
+TEST(TokenStreamTest, GivesEverythingOnceInOrder) {
+  TokenStream stream;
+  EXPECT_TRUE(stream.Read().tokens.empty());
+  stream.Push(Tokens({1, 2}));
+  stream.Push(Tokens({3}));
+  const StreamBatch batch = stream.Read();
+  ASSERT_EQ(batch.tokens.size(), 3u);
+  EXPECT_EQ(batch.tokens[2].token, TokenId{3});
+  EXPECT_TRUE(stream.Read().tokens.empty());
+}
+
+TEST(TokenStreamTest, WakesUpOncePerTurnFromNothingToSomething) {
+  TokenStream stream;
+  int wakeups = 0;
+  stream.SetWakeup([&] { ++wakeups; });
+  EXPECT_EQ(wakeups, 0);
+  stream.Push({});
+  EXPECT_EQ(wakeups, 0);
+  stream.Push(Tokens({1}));
+  stream.Push(Tokens({2}));
+  EXPECT_EQ(wakeups, 1);
+  stream.Read();
+  stream.Finish(absl::OkStatus());
+  EXPECT_EQ(wakeups, 2);
+}
+
+TEST(TokenStreamTest, WakesUpAtOnceWhenThereIsSomethingAlready) {
+  TokenStream stream;
+  stream.Push(Tokens({1}));
+  int wakeups = 0;
+  stream.SetWakeup([&] { ++wakeups; });
+  EXPECT_EQ(wakeups, 1);
+}
+
+TEST(TokenStreamTest, EndStaysReadableAndNothingFollowsIt) {
+  TokenStream stream;
+  stream.Push(Tokens({1}));
+  stream.Finish(absl::InternalError("x"));
+  stream.Push(Tokens({2}));
+  stream.Finish(absl::OkStatus());
+  const StreamBatch batch = stream.Read();
+  EXPECT_EQ(batch.tokens.size(), 1u);
+  EXPECT_TRUE(batch.finished);
+  EXPECT_EQ(batch.status, absl::InternalError("x"));
+  EXPECT_EQ(batch.usage.completion_tokens, 1);
+  EXPECT_TRUE(stream.Read().finished);
+  EXPECT_EQ(stream.Read().status, absl::InternalError("x"));
+}
+
+TEST(TokenStreamTest, WaitReturnsFalseAtTheDeadline) {
+  TokenStream stream;
+  EXPECT_FALSE(stream.WaitUntil(std::chrono::steady_clock::now() + std::chrono::milliseconds(5)));
+}
+
+TEST(TokenStreamTest, LosingTheLastHandleCancelsOnce) {
+  auto stream = std::make_shared<TokenStream>();
+  int cancels = 0;
+  stream->SetOnCancel([&] { ++cancels; });
+  auto handle = ConsumerHandle(stream);
+  auto copy = handle;
+  handle = nullptr;
+  EXPECT_FALSE(stream->cancelled());
+  copy = nullptr;
+  EXPECT_TRUE(stream->cancelled());
+  stream->Cancel();
+  EXPECT_EQ(cancels, 1);
+}
+
+TEST(TokenStreamTest, ReaderOnAnotherThreadLosesNothing) {
+  TokenStream stream;
+  int64_t sum = 0;
+  std::thread reader([&] {
+    for (;;) {
+      ASSERT_TRUE(stream.WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+      const StreamBatch batch = stream.Read();
+      for (const TokenEvent& event : batch.tokens) sum += static_cast<int64_t>(event.token);
+      if (batch.finished) return;
+    }
+  });
+  for (int32_t i = 1; i <= 20000; ++i) stream.Push(Tokens({i}));
+  stream.Finish(absl::OkStatus());
+  reader.join();
+  EXPECT_EQ(sum, 20000ll * 20001 / 2);
+}
+
+}  // namespace
+}  // namespace refrain::engine
