@@ -55,6 +55,11 @@ TEST(StatusMapping, CarriesFieldAndCode) {
                               R"("param":"top_p","code":"odd_value"}})");
 }
 
+TEST(StatusMapping, WritesWellFormedUtf8WhateverItQuotes) {
+  const ApiError error = ApiErrorFromStatus(absl::InvalidArgumentError("cut \xe2\x82"));
+  EXPECT_NE(ErrorBody(error).find("\"cut \xef\xbf\xbd\""), std::string::npos);
+}
+
 TEST(StatusMapping, WritesNullForWhatIsNotThere) {
   EXPECT_EQ(ErrorBody(ApiErrorFromStatus(absl::InvalidArgumentError("m"))),
             R"({"error":{"message":"m","type":"invalid_request_error","param":null,"code":null}})");
