@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "engine/text/utf8.h"
 #include "server/json.h"
 
 namespace refrain::server {
@@ -92,7 +93,7 @@ void Log::Write(LogLevel level, std::string_view event, std::initializer_list<Lo
       line += ',';
       AppendJsonString(field.name, &line);
       line += ':';
-      AppendJsonString(field.value, &line);
+      AppendJsonString(engine::ReplaceIllFormedUtf8(field.value), &line);
     }
     line += '}';
   } else {
@@ -103,7 +104,7 @@ void Log::Write(LogLevel level, std::string_view event, std::initializer_list<Lo
       if (IsPlain(field.value)) {
         line += field.value;
       } else {
-        AppendJsonString(field.value, &line);
+        AppendJsonString(engine::ReplaceIllFormedUtf8(field.value), &line);
       }
     }
   }

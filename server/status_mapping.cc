@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "engine/text/utf8.h"
 #include "server/json.h"
 
 namespace refrain::server {
@@ -109,7 +110,8 @@ ApiError ApiErrorFromStatus(const absl::Status& status) {
 
 std::string ErrorBody(const ApiError& error) {
   std::string body = "{\"error\":{\"message\":";
-  AppendJsonString(error.message, &body);
+  // Messages quote what clients sent, cut to a length.
+  AppendJsonString(engine::ReplaceIllFormedUtf8(error.message), &body);
   body += ",\"type\":";
   AppendJsonString(error.type, &body);
   AppendMember(",\"param\":", error.param, &body);

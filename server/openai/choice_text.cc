@@ -31,16 +31,16 @@ void ChoiceText::Add(const engine::TokenEvent& event) {
   if (!open_.text.empty()) Emit();
 }
 
-void ChoiceText::End(engine::FinishReason reason) {
+void ChoiceText::End(const engine::ChoiceEnd& end) {
   const std::string rest = detokenizer_.Flush();
-  // The end travels with the last token where both are here.
-  if (open_.tokens.empty() && open_.text.empty() && !ready_.empty()) {
+  const bool joins_last = !end.stop_token.has_value() && open_.tokens.empty() && !ready_.empty();
+  if (joins_last) {
     ready_.back().text += rest;
-    ready_.back().finish = reason;
+    ready_.back().finish = end.reason;
     return;
   }
   open_.text += rest;
-  open_.finish = reason;
+  open_.finish = end.reason;
   Emit();
 }
 

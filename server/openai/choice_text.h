@@ -34,7 +34,8 @@ class ChoiceText {
   ChoiceText(const engine::Tokenizer* tokenizer, bool wants_tokens);
 
   void Add(const engine::TokenEvent& event);
-  void End(engine::FinishReason reason);
+  // The end travels with the last token, but for an end token, which is a piece of its own.
+  void End(const engine::ChoiceEnd& end);
 
   // What has become ready since the last call, in order.
   std::vector<TextPiece> TakePieces();

@@ -126,7 +126,7 @@ void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::s
     touched[event.choice] = true;
   }
   for (const engine::ChoiceEnd& end : batch.ends) {
-    texts_[base + end.choice].End(end.reason);
+    texts_[base + end.choice].End(end);
     touched[end.choice] = true;
   }
   for (int32_t i = 0; i < choices_per_prompt_; ++i) {

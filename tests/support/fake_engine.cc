@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kEosText = "<eos>";
 constexpr std::string_view kBosText = "<bos>";
 
-std::string PromptText(const engine::Request& request, const FakeTokenizer& tokenizer) {
+std::string PromptText(const engine::Request& request, const ByteTokenizer& tokenizer) {
   if (const auto* text = std::get_if<engine::TextPrompt>(&request.prompt)) return text->text;
   if (const auto* tokens = std::get_if<engine::TokenPrompt>(&request.prompt)) {
     std::string text;
@@ -58,11 +58,11 @@ void AddLogprobs(int32_t top, TokenEvent* event) {
 
 }  // namespace
 
-FakeTokenizer::FakeTokenizer() {
+ByteTokenizer::ByteTokenizer() {
   for (int i = 0; i < 256; ++i) bytes_[i] = static_cast<char>(i);
 }
 
-absl::StatusOr<std::vector<TokenId>> FakeTokenizer::Encode(
+absl::StatusOr<std::vector<TokenId>> ByteTokenizer::Encode(
     std::string_view utf8, const engine::EncodeOptions& options) const {
   std::vector<TokenId> ids;
   if (options.add_bos.value_or(false)) ids.push_back(kBos);
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<TokenId>> FakeTokenizer::Encode(
   return ids;
 }
 
-std::string_view FakeTokenizer::TokenBytes(TokenId id) const {
+std::string_view ByteTokenizer::TokenBytes(TokenId id) const {
   if (id == kEos) return kEosText;
   if (id == kBos) return kBosText;
   const size_t index = kvcache::ToIndex(id);
@@ -78,7 +78,7 @@ std::string_view FakeTokenizer::TokenBytes(TokenId id) const {
   return std::string_view(&bytes_[index], 1);
 }
 
-std::optional<TokenId> FakeTokenizer::FindSpecial(std::string_view text) const {
+std::optional<TokenId> ByteTokenizer::FindSpecial(std::string_view text) const {
   if (text == kEosText) return kEos;
   if (text == kBosText) return kBos;
   return std::nullopt;
@@ -166,7 +166,7 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
     Choice& choice = running->choices.emplace_back();
     choice.end.choice = i;
     choice.end.reason = engine::FinishReason::kStop;
-    choice.end.stop_token = FakeTokenizer::kEos;
+    choice.end.stop_token = ByteTokenizer::kEos;
     if (text.size() >= limit) {
       if (text.size() > limit || request.stop.ignore_eos || limit == 0) {
         choice.end.reason = engine::FinishReason::kLength;

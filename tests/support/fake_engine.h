@@ -19,12 +19,12 @@
 namespace refrain::testing {
 
 // One token per byte (ids 0 to 255), then <eos> and <bos>.
-class FakeTokenizer final : public engine::Tokenizer {
+class ByteTokenizer final : public engine::Tokenizer {
  public:
   static constexpr kvcache::TokenId kEos{256};
   static constexpr kvcache::TokenId kBos{257};
 
-  FakeTokenizer();
+  ByteTokenizer();
 
   absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
       std::string_view utf8, const engine::EncodeOptions& options) const override;
@@ -107,7 +107,7 @@ class FakeEngine final : public engine::Engine {
 
   const FakeEngineOptions options_;
   engine::ModelInfo model_;
-  FakeTokenizer tokenizer_;
+  ByteTokenizer tokenizer_;
 
   mutable Mutex mutex_;
   mutable ConditionVariable changed_;

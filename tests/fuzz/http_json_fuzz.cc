@@ -1,0 +1,44 @@
+// Request bodies of both generation endpoints: whatever the bytes, a call or an error that can be
+// shown to the client comes out.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "server/json.h"
+#include "server/openai/protocol.h"
+#include "server/status_mapping.h"
+
+namespace {
+
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using refrain::server::openai::Endpoint;
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  const refrain::server::openai::ModelLimits limits = {
+      .served_name = "m", .vocab_size = 258, .max_context_tokens = 4096, .max_choices = 8};
+  for (const Endpoint endpoint : {Endpoint::kCompletions, Endpoint::kChatCompletions}) {
+    const auto call = refrain::server::openai::ParseGenerationCall(endpoint, body, limits);
+    if (!call.ok()) {
+      const auto error = refrain::server::ApiErrorFromStatus(call.status());
+      Require(error.http_status == 400 || error.http_status == 404);
+      // The answer is JSON, whatever of the request it quotes.
+      Require(refrain::server::ParseJson(refrain::server::ErrorBody(error)).ok());
+      continue;
+    }
+    Require(!call->requests.empty());
+    for (const auto& request : call->requests) {
+      Require(request.n >= 1 && request.n <= limits.max_choices);
+      Require(request.stop.max_tokens >= 0 && request.stop.max_tokens <= limits.max_context_tokens);
+      Require(request.stop.min_tokens <= request.stop.max_tokens);
+      Require(request.sampling.top_p > 0 && request.sampling.top_p <= 1);
+    }
+  }
+  return 0;
+}

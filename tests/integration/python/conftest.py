@@ -1,0 +1,112 @@
+"""Starts the real daemon for the end-to-end tests.
+
+    .venv/bin/pytest tests/integration/python --refraind PATH --model PATH
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+import httpx
+import openai
+import pytest
+
+START_S = 120  # a model may have to be read from a cold disk
+
+
+def pytest_addoption(parser):
+    parser.addoption("--refraind", help="the daemon's binary")
+    parser.addoption("--model", help="GGUF file or Hugging Face folder")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "soak: runs for a long time, only on request")
+
+
+class Daemon:
+    """A running refraind on a free port; its log is kept in `log`."""
+
+    def __init__(self, binary: str, model: str, folder: pathlib.Path, *arguments: str):
+        self.log = folder / "refraind.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [os.path.abspath(binary), "--model", model, "--listen", "127.0.0.1:0", *arguments],
+                stdout=log, stderr=subprocess.STDOUT)
+        self.url = f"http://127.0.0.1:{self._wait_for(r'listening http=127.0.0.1:([0-9]+)')}"
+
+    def _wait_for(self, pattern: str) -> str:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            found = re.search(pattern, self.log.read_text(errors="replace"))
+            if found:
+                return found.group(1)
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise RuntimeError(f"refraind did not start:\n{self.log.read_text(errors='replace')}")
+
+    def wait_until_ready(self) -> "Daemon":
+        self._wait_for(r" (ready) ")
+        return self
+
+    def client(self, **options) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=120,
+                             **options)
+
+    def stop(self, timeout_s: float = 60) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(timeout_s)
+
+
+@pytest.fixture(scope="session")
+def daemon_arguments(request):
+    binary = request.config.getoption("--refraind")
+    model = request.config.getoption("--model")
+    if not binary or not model:
+        pytest.fail("--refraind and --model are needed")
+    return binary, model
+
+
+@pytest.fixture(scope="session")
+def daemon(daemon_arguments, tmp_path_factory):
+    running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("refraind")).wait_until_ready()
+    yield running
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
+@pytest.fixture
+def start_daemon(daemon_arguments, tmp_path):
+    """Starts a daemon of the test's own; it is killed with the test."""
+    started = []
+
+    def start(*arguments: str) -> Daemon:
+        folder = tmp_path / str(len(started))
+        folder.mkdir()
+        started.append(Daemon(*daemon_arguments, folder, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+@pytest.fixture
+def client(daemon):
+    with daemon.client() as opened:
+        yield opened
+
+
+@pytest.fixture
+def http(daemon):
+    with httpx.Client(base_url=daemon.url, timeout=120) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def model_id(daemon):
+    return httpx.get(f"{daemon.url}/v1/models").json()["data"][0]["id"]

@@ -1,0 +1,125 @@
+"""The daemon as a process, over plain HTTP."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+
+def sse_events(text: str) -> list[str]:
+    assert text.endswith("\n\n")
+    events = text[:-2].split("\n\n")
+    assert all(event.startswith("data: ") for event in events)
+    return [event[len("data: "):] for event in events]
+
+
+def test_health_version_and_request_id(http):
+    assert http.get("/health").status_code == 200
+    assert http.get("/ready").status_code == 200
+    assert http.head("/health").status_code == 200
+    assert http.get("/version").json()["version"]
+    answer = http.get("/health", headers={"x-request-id": "my-id-1"})
+    assert answer.headers["x-request-id"] == "my-id-1"
+
+
+def test_stream_is_framed_as_clients_expect(http):
+    answer = http.post("/v1/completions", json={
+        "prompt": "Hello", "max_tokens": 5, "stream": True, "ignore_eos": True, "best_of": 1,
+        "top_k": -1, "repetition_penalty": 1.0, "stop": None, "logprobs": None, "user": "me"})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = sse_events(answer.text)
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    assert all(len(chunk["choices"]) == 1 and "usage" not in chunk for chunk in chunks)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("body, mention", [
+    (b"", "JSON"),
+    (b"{", "JSON"),
+    (b"[1]", "object"),
+    (b'{"prompt":"\xff"}', "JSON"),
+    (b'{"prompt":' + b"[" * 100000, "deeper"),
+    (b'{"prompt":"a","prompt":"b"}', "twice"),
+    (b"{}", "prompt"),
+])
+def test_broken_bodies_get_one_clear_error(http, body, mention):
+    answer = http.post("/v1/completions", content=body)
+    assert answer.status_code == 400
+    assert mention in answer.json()["error"]["message"]
+
+
+def test_wrong_paths_and_methods(http):
+    assert http.get("/v1/nothing").status_code == 404
+    refused = http.get("/v1/completions")
+    assert refused.status_code == 405
+    assert refused.headers["allow"] == "POST"
+
+
+def test_oversize_bodies_are_refused(http):
+    try:
+        answer = http.post("/v1/completions", content=b"x" * (17 << 20))
+        assert answer.status_code == 413
+    except (httpx.WriteError, httpx.RemoteProtocolError):
+        pass  # this client may see the connection end while it still sends
+    assert http.get("/health").status_code == 200
+
+
+def test_sigterm_finishes_what_runs(start_daemon):
+    daemon = start_daemon().wait_until_ready()
+    texts = []
+
+    def ask():
+        with httpx.Client(base_url=daemon.url, timeout=60) as client:
+            texts.append(client.post("/v1/completions", json={
+                "prompt": "Hello", "max_tokens": 100, "ignore_eos": True, "stream": True}).text)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.3)
+    assert daemon.stop() == 0
+    asking.join()
+    events = sse_events(texts[0])
+    assert events[-1] == "[DONE]"
+    assert json.loads(events[-2])["choices"][0]["finish_reason"] == "length"
+
+
+def test_second_signal_stops_at_once(start_daemon):
+    daemon = start_daemon().wait_until_ready()
+    running = threading.Thread(target=lambda: pytest.raises(
+        httpx.HTTPError, httpx.post, f"{daemon.url}/v1/completions", timeout=60,
+        json={"prompt": "Hello", "max_tokens": 1500, "ignore_eos": True}))
+    running.start()
+    time.sleep(0.3)
+    daemon.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    start = time.monotonic()
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(20) == 3
+    assert time.monotonic() - start < 10
+    running.join()
+
+
+def test_bad_configuration_is_refused(daemon_arguments):
+    binary, model = daemon_arguments
+    done = subprocess.run([binary, "--model", model, "--set", "engine.max_sequencs=1"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert 'did you mean "engine.max_sequences"' in done.stderr
+    shipped = pathlib.Path(__file__).parents[3] / "configs" / "refraind.json"
+    good = subprocess.run([binary, "--model", model, "--config", str(shipped), "--check-config"],
+                          capture_output=True, text=True, timeout=60)
+    assert good.returncode == 0, good.stderr
+
+
+def test_missing_model_is_an_error(daemon_arguments):
+    done = subprocess.run([daemon_arguments[0], "--model", "/does/not/exist", "--listen",
+                           "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "/does/not/exist" in done.stderr

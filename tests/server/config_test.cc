@@ -1,0 +1,270 @@
+#include "server/config.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "server/json.h"
+
+namespace refrain::server {
+namespace {
+
+std::string ErrorOf(const absl::Status& status) {
+  EXPECT_FALSE(status.ok());
+  return std::string(status.message());
+}
+
+std::string Fixture(const std::string& name, const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(ConfigKeys, HaveUniqueNamesAndValidDefaults) {
+  std::set<std::string_view> names;
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_EQ(std::count(key.name.begin(), key.name.end(), '.'), 1) << key.name;
+    EXPECT_TRUE(ParseConfigValue(key, key.default_text).ok()) << key.name;
+    EXPECT_FALSE(key.meaning.empty()) << key.name;
+  }
+}
+
+// configs/refraind.json shows every key with its default, and nothing else.
+TEST(ConfigFile, ShipsEveryKeyWithItsDefault) {
+  std::ifstream file("configs/refraind.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto document = ParseJson(text, {.max_depth = 8, .allow_comments = true});
+  ASSERT_TRUE(document.ok()) << document.status();
+  std::vector<std::string> names;
+  for (const auto& [section, members] : document->items()) {
+    for (const auto& [name, value] : members.items()) {
+      names.push_back(section + "." + name);
+      const ConfigKey* key = FindConfigKeyOrNull(names.back());
+      ASSERT_NE(key, nullptr) << names.back();
+      const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+      EXPECT_EQ(shown, key->default_text) << names.back();
+    }
+  }
+  std::vector<std::string> expected;
+  for (const ConfigKey& key : ConfigKeys()) expected.emplace_back(key.name);
+  EXPECT_EQ(names, expected);
+  Config config;
+  EXPECT_TRUE(config.ApplyFile(text, "refraind.json").ok());
+}
+
+TEST(ConfigDocs, ListEveryKey) {
+  std::ifstream file("docs/configuration.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_NE(text.find("`" + std::string(key.name) + "`"), std::string::npos) << key.name;
+  }
+}
+
+TEST(Config, DefaultsAreThoseOfTheEngine) {
+  const engine::EngineOptions from_config = Config().EngineOptions();
+  const engine::EngineOptions own;
+  EXPECT_EQ(from_config.max_sequences, own.max_sequences);
+  EXPECT_EQ(from_config.step_token_budget, own.step_token_budget);
+  EXPECT_EQ(from_config.max_context_tokens, own.max_context_tokens);
+  EXPECT_EQ(from_config.policy, own.policy);
+  EXPECT_EQ(from_config.reproducible, own.reproducible);
+  EXPECT_EQ(from_config.attention_mode, own.attention_mode);
+  EXPECT_EQ(from_config.encode_threads, own.encode_threads);
+  EXPECT_EQ(from_config.model.second_copy, own.model.second_copy);
+  EXPECT_EQ(from_config.backend.kind, own.backend.kind);
+  EXPECT_EQ(from_config.backend.isa, own.backend.isa);
+  EXPECT_EQ(from_config.backend.compute_dtype, own.backend.compute_dtype);
+  EXPECT_EQ(from_config.kv_cache.memory_bytes, own.kv_cache.memory_bytes);
+  EXPECT_EQ(from_config.kv_cache.chunk_tokens, own.kv_cache.chunk_tokens);
+  EXPECT_EQ(from_config.kv_cache.dtype, own.kv_cache.dtype);
+  EXPECT_EQ(from_config.kv_cache.prefix_cache, own.kv_cache.prefix_cache);
+  EXPECT_EQ(from_config.kv_cache.eviction, own.kv_cache.eviction);
+  EXPECT_EQ(from_config.limits.queued_requests, own.limits.queued_requests);
+  EXPECT_EQ(from_config.limits.queued_tokens, own.limits.queued_tokens);
+  EXPECT_EQ(from_config.limits.request_timeout_s, own.limits.request_timeout_s);
+  EXPECT_EQ(from_config.limits.n, own.limits.n);
+}
+
+TEST(Config, HandsValuesToTheEngine) {
+  Config config;
+  ASSERT_TRUE(config
+                  .ApplyFile(R"({ // comments are fine
+    "model": {"path": "/m", "served_name": "x", "second_copy": "off"},
+    "engine": {"max_sequences": 3, "policy": "priority", "reproducible": true},
+    "attention": {"mode": "paged"},
+    "kv_cache": {"memory_bytes": "2GiB", "chunk_tokens": 32, "prefix_cache": "off"},
+    "limits": {"request_timeout_s": 1.5}
+  })",
+                             "f")
+                  .ok());
+  const engine::EngineOptions options = config.EngineOptions();
+  EXPECT_EQ(options.model.path, "/m");
+  EXPECT_EQ(options.model.served_name, "x");
+  EXPECT_EQ(options.model.second_copy, engine::Switch::kOff);
+  EXPECT_EQ(options.max_sequences, 3);
+  EXPECT_EQ(options.policy, engine::Policy::kPriority);
+  EXPECT_TRUE(options.reproducible);
+  EXPECT_EQ(options.attention_mode, engine::AttentionModeOption::kPaged);
+  EXPECT_EQ(options.kv_cache.memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(options.kv_cache.chunk_tokens, 32);
+  EXPECT_FALSE(options.kv_cache.prefix_cache);
+  EXPECT_EQ(options.limits.request_timeout_s, 1.5);
+}
+
+TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
+  Config config;
+  EXPECT_EQ(ErrorOf(config.Set("engine.max_sequencs", "1")),
+            "config key \"engine.max_sequencs\" is unknown; did you mean "
+            "\"engine.max_sequences\"?");
+  EXPECT_EQ(ErrorOf(config.ApplyFile(R"({"limits":{"drain":1}})", "my.json")),
+            "my.json: config key \"limits.drain\" is unknown; did you mean "
+            "\"limits.drain_s\"?");
+  ErrorOf(config.ApplyFile(R"({"limits":5})", "f"));
+  ErrorOf(config.ApplyFile(R"([])", "f"));
+  ErrorOf(config.ApplyFile(R"({"limits":{"n":1,"n":2}})", "f"));
+}
+
+struct BadValue {
+  const char* key;
+  const char* value;
+  const char* mention;
+};
+
+TEST(Config, RefusesBadValuesAndSaysWhatIsValid) {
+  const BadValue kBad[] = {
+      {"server.io_threads", "0", "an integer from 1 to 64"},
+      {"server.io_threads", "2.5", "an integer"},
+      {"server.io_threads", "", "an integer"},
+      {"server.io_threads", "99999999999999999999", "an integer"},
+      {"engine.policy", "lifo", "one of: fcfs longest_prefix priority"},
+      {"engine.reproducible", "yes", "one of: on off"},
+      {"kv_cache.chunk_tokens", "48", "one of: 16 32 64 128"},
+      {"kv_cache.memory_bytes", "-1", "bytes from 0"},
+      {"kv_cache.memory_bytes", "5MB", "512MiB"},
+      {"kv_cache.memory_bytes", "9999999999999GiB", "bytes"},
+      {"limits.body_bytes", "1", "bytes from 1024"},
+      {"limits.drain_s", "-1", "a number from 0 to 86400"},
+      {"limits.drain_s", "nan", "a number"},
+      {"log.level", "loud", "one of: trace debug info warn error"},
+  };
+  for (const BadValue& bad : kBad) {
+    Config config;
+    const std::string error = ErrorOf(config.Set(bad.key, bad.value));
+    EXPECT_NE(error.find(bad.key), std::string::npos) << error;
+    EXPECT_NE(error.find(bad.mention), std::string::npos) << error;
+  }
+}
+
+TEST(Config, RefusesWrongJsonTypes) {
+  for (const char* text :
+       {R"({"server":{"io_threads":"2"}})", R"({"engine":{"reproducible":1}})",
+        R"({"model":{"path":5}})", R"({"limits":{"drain_s":"5"}})", R"({"engine":{"policy":[]}})",
+        R"({"server":{"io_threads":null}})", R"({"server":{"io_threads":2.5}})"}) {
+    Config config;
+    EXPECT_FALSE(config.ApplyFile(text, "f").ok()) << text;
+  }
+}
+
+TEST(Config, AcceptsKeysOfLaterBuildsAtTheirDefaultOnly) {
+  Config config;
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_TRUE(config.Set(key.name, key.default_text).ok()) << key.name;
+  }
+  for (const auto& [key, value] : {std::pair{"disk_tier.path", "/tmp"},
+                                   {"server.grpc_listen", "127.0.0.1:8001"},
+                                   {"host_tier.bytes", "1GiB"},
+                                   {"tls.cert_file", "c"},
+                                   {"engine.context_overflow", "truncate_oldest_half"}}) {
+    EXPECT_NE(ErrorOf(config.Set(key, value)).find("not available in this build"),
+              std::string::npos);
+  }
+}
+
+TEST(Config, ReadsSizes) {
+  const std::pair<const char*, int64_t> kSizes[] = {{"0", 0},
+                                                    {"4096", 4096},
+                                                    {"7B", 7},
+                                                    {"3KiB", 3 << 10},
+                                                    {"512MiB", 512 << 20},
+                                                    {"2GiB", int64_t{2} << 30},
+                                                    {"1TiB", int64_t{1} << 40}};
+  for (const auto& [text, bytes] : kSizes) {
+    Config config;
+    ASSERT_TRUE(config.Set("kv_cache.memory_bytes", text).ok()) << text;
+    EXPECT_EQ(config.integer("kv_cache.memory_bytes"), bytes) << text;
+  }
+}
+
+TEST(Config, AFailedFileChangesNothing) {
+  Config config;
+  EXPECT_FALSE(config.ApplyFile(R"({"limits":{"n":5,"drain_s":-1}})", "f").ok());
+  EXPECT_EQ(config.integer("limits.n"), 128);
+}
+
+TEST(ListenAddress, SplitsHostAndPort) {
+  EXPECT_EQ(ParseListenAddress("127.0.0.1:80")->host, "127.0.0.1");
+  EXPECT_EQ(ParseListenAddress("localhost:0")->port, 0);
+  EXPECT_EQ(ParseListenAddress("[::1]:8000")->host, "::1");
+  for (const char* bad :
+       {"", "8000", ":8000", "host", "host:", "host:x", "host:70000", "::1:80", "host:-1"}) {
+    EXPECT_FALSE(ParseListenAddress(bad).ok()) << bad;
+  }
+}
+
+absl::StatusOr<CommandLine> Parse(std::vector<const char*> arguments) {
+  return ParseCommandLine(arguments);
+}
+
+TEST(CommandLine, FlagsWinOverTheFileInOrder) {
+  const std::string path =
+      Fixture("c.json", R"({"model":{"path":"/file"},"limits":{"n":7},"server":{"io_threads":3}})");
+  const auto line = Parse({"serve", "--set", "limits.n=8", "--config", path.c_str(),
+                           "--model=/flag", "--listen", "0.0.0.0:1", "--set=limits.n=9"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->config.text("model.path"), "/flag");
+  EXPECT_EQ(line->config.integer("limits.n"), 9);
+  EXPECT_EQ(line->config.integer("server.io_threads"), 3);
+  EXPECT_EQ(line->config.text("server.http_listen"), "0.0.0.0:1");
+}
+
+TEST(CommandLine, KnowsItsActions) {
+  EXPECT_EQ(Parse({"--help"})->action, CommandLine::Action::kHelp);
+  EXPECT_EQ(Parse({"--version"})->action, CommandLine::Action::kVersion);
+  EXPECT_EQ(Parse({"--model", "m", "--check-config"})->action, CommandLine::Action::kCheckConfig);
+  EXPECT_EQ(Parse({"--model", "m"})->action, CommandLine::Action::kServe);
+}
+
+TEST(CommandLine, SaysWhatIsWrong) {
+  const std::pair<std::vector<const char*>, const char*> kBad[] = {
+      {{}, "--model PATH"},
+      {{"cache"}, "unknown argument \"cache\""},
+      {{"--modle", "x"}, "unknown argument \"--modle\""},
+      {{"--model"}, "needs a value"},
+      {{"--model", "m", "--set", "limits.n"}, "KEY=VALUE"},
+      {{"--model", "m", "--set", "limit.n=1"}, "did you mean \"limits.n\""},
+      {{"--model", "m", "--listen", "nowhere"}, "server.http_listen"},
+      {{"--model", "m", "--config", "/does/not/exist"}, "/does/not/exist"},
+      {{"--model", "m", "--grpc-listen", "127.0.0.1:1"}, "not available in this build"},
+  };
+  for (const auto& [arguments, mention] : kBad) {
+    const std::string error = ErrorOf(Parse(arguments).status());
+    EXPECT_NE(error.find(mention), std::string::npos) << error;
+  }
+}
+
+TEST(Help, NamesEveryKey) {
+  const std::string help = HelpText();
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_NE(help.find(key.name), std::string::npos) << key.name;
+  }
+}
+
+}  // namespace
+}  // namespace refrain::server

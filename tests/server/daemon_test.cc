@@ -1,0 +1,228 @@
+// The daemon as a process: start, readiness, signals, exit statuses.
+
+#include "server/daemon.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/http/raw_client.h"
+
+namespace refrain::server {
+namespace {
+
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using namespace std::chrono_literals;
+
+// A running daemon whose output is read through a pipe.
+class Process {
+ public:
+  explicit Process(std::vector<std::string> arguments) {
+    int ends[2];
+    if (::pipe(ends) != 0) std::abort();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::dup2(ends[1], STDERR_FILENO);
+      ::close(ends[0]);
+      ::close(ends[1]);
+      std::vector<char*> argv;
+      arguments.insert(arguments.begin(), "tests/server/refraind_fake");
+      for (std::string& argument : arguments) argv.push_back(argument.data());
+      argv.push_back(nullptr);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    output_fd_ = ends[0];
+  }
+
+  ~Process() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(output_fd_);
+  }
+
+  void Signal(int signal) { ::kill(pid_, signal); }
+
+  bool WaitForOutput(const std::string& text) {
+    while (output_.find(text) == std::string::npos) {
+      if (!ReadOutput()) return false;
+    }
+    return true;
+  }
+
+  // Exit status, or -1 when it was killed or takes longer than five seconds.
+  int Wait() {
+    for (int i = 0; i < 500; ++i) {
+      int status = 0;
+      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        while (ReadOutput()) {
+        }
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      }
+      std::this_thread::sleep_for(10ms);
+    }
+    return -1;
+  }
+
+  uint16_t Port() {
+    const std::string mark = "listening http=127.0.0.1:";
+    if (!WaitForOutput(mark)) return 0;
+    return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));
+  }
+
+  const std::string& output() const { return output_; }
+
+ private:
+  bool ReadOutput() {
+    pollfd file = {output_fd_, POLLIN, 0};
+    if (::poll(&file, 1, 5000) <= 0) return false;
+    char buffer[4096];
+    const ssize_t bytes = ::read(output_fd_, buffer, sizeof(buffer));
+    if (bytes <= 0) return false;
+    output_.append(buffer, static_cast<size_t>(bytes));
+    return true;
+  }
+
+  pid_t pid_ = -1;
+  int output_fd_ = -1;
+  std::string output_;
+};
+
+std::vector<std::string> Arguments(std::string model, std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments = {"--model", std::move(model), "--listen", "127.0.0.1:0"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+int StatusOf(ExitStatus status) { return static_cast<int>(status); }
+
+TEST(Daemon, AnswersHelpVersionAndCheckConfig) {
+  Process help({"--help"});
+  EXPECT_EQ(help.Wait(), 0);
+  EXPECT_NE(help.output().find("engine.max_sequences = 64"), std::string::npos);
+  Process version({"--version"});
+  EXPECT_EQ(version.Wait(), 0);
+  EXPECT_NE(version.output().find("refraind "), std::string::npos);
+  Process good({"--model", "m", "--check-config"});
+  EXPECT_EQ(good.Wait(), 0);
+  Process bad({"--model", "m", "--check-config", "--set", "limits.n=0"});
+  EXPECT_EQ(bad.Wait(), StatusOf(ExitStatus::kBadUsage));
+  EXPECT_NE(bad.output().find("limits.n"), std::string::npos);
+}
+
+TEST(Daemon, ListensBeforeTheModelIsLoaded) {
+  Process daemon(Arguments("slow"));
+  const uint16_t port = daemon.Port();
+  ASSERT_NE(port, 0) << daemon.output();
+  RawClient early(port);
+  early.Send(GetRequest("/health"));
+  EXPECT_EQ(early.ReadResponse().status, 503);
+  ASSERT_TRUE(daemon.WaitForOutput("ready model=fake-model"));
+  early.Send(GetRequest("/health"));
+  EXPECT_EQ(early.ReadResponse().status, 200);
+}
+
+TEST(Daemon, FailsWhenTheModelCannotBeLoaded) {
+  Process daemon(Arguments("fail"));
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
+  EXPECT_NE(daemon.output().find("no such model: fail"), std::string::npos);
+}
+
+TEST(Daemon, FailsWhenItCannotListen) {
+  Process daemon(Arguments("fake", {"--listen", "203.0.113.1:1"}));
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
+  EXPECT_NE(daemon.output().find("cannot listen on 203.0.113.1:1"), std::string::npos);
+}
+
+TEST(Daemon, EndsAtOnceWhenNothingRuns) {
+  Process daemon(Arguments("fake"));
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  daemon.Signal(SIGINT);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
+}
+
+// SIGTERM: not ready any more, new requests are refused, the running stream comes to its end.
+TEST(Daemon, DrainsOnSigterm) {
+  Process daemon(Arguments("fake"));
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  RawClient running(port);
+  running.Send(
+      PostRequest("/v1/completions",
+                  R"({"prompt":"[[delay_ms=50]]0123456789","stream":true,"max_tokens":20})"));
+  ASSERT_TRUE(running.ReadUntil("\"text\":\"0\""));
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  std::this_thread::sleep_for(20ms);
+
+  RawClient probe(port);
+  probe.Send(GetRequest("/ready"));
+  EXPECT_EQ(probe.ReadResponse().status, 503);
+  RawClient health(port);
+  health.Send(GetRequest("/health"));
+  EXPECT_EQ(health.ReadResponse().status, 200);
+  RawClient late(port);
+  late.Send(PostRequest("/v1/completions", R"({"prompt":"x"})"));
+  const RawResponse refused = late.ReadResponse();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+
+  const RawResponse response = running.ReadResponse();
+  EXPECT_TRUE(response.complete);
+  EXPECT_NE(response.body.find("\"text\":\"9\""), std::string::npos);
+  EXPECT_NE(response.body.find("data: [DONE]"), std::string::npos);
+  running.Close();
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
+}
+
+TEST(Daemon, ASecondSignalStopsAtOnce) {
+  Process daemon(Arguments("fake"));
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  RawClient running(port);
+  running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
+  std::this_thread::sleep_for(50ms);
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
+}
+
+TEST(Daemon, EndsADrainThatTakesTooLong) {
+  Process daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  RawClient running(port);
+  running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
+  std::this_thread::sleep_for(50ms);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
+}
+
+TEST(Daemon, LogsJsonLinesOnRequest) {
+  Process daemon(Arguments("fake", {"--set", "log.format=json"}));
+  ASSERT_TRUE(daemon.WaitForOutput("\"event\":\"ready\",\"model\":\"fake-model\""))
+      << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace refrain::server

@@ -1,0 +1,61 @@
+#ifndef REFRAIN_TESTS_SERVER_HTTP_RAW_CLIENT_H_
+#define REFRAIN_TESTS_SERVER_HTTP_RAW_CLIENT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace refrain::testing {
+
+// An answer as it came over the wire.
+struct RawResponse {
+  int status = 0;
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // chunks joined
+  int chunks = 0;                              // 0: not chunked
+  bool complete = false;                       // the framing's end was seen
+};
+
+// A TCP client that sends exactly the bytes it is told to, so that tests can be impolite. Blocking,
+// with five seconds of patience for every call. One thread.
+class RawClient {
+ public:
+  explicit RawClient(uint16_t port, int receive_buffer_bytes = 0);
+  ~RawClient();
+  RawClient(RawClient&& other) noexcept;
+  RawClient(const RawClient&) = delete;
+
+  bool connected() const { return fd_ >= 0; }
+  bool Send(std::string_view bytes);
+  void HalfClose();
+  void Close();
+  void Reset();  // closes with RST
+
+  // Reads one answer; bytes behind it are kept for the next one. With `head_only` no body is
+  // expected (HEAD).
+  RawResponse ReadResponse(bool head_only = false);
+  // Reads until `text` has come (true) or the connection has ended or patience is over.
+  bool ReadUntil(std::string_view text);
+  // What has been read and not been taken by ReadResponse.
+  const std::string& pending() const { return pending_; }
+  // True when the server closes within `patience`; bytes before are kept.
+  bool ReadEnd(std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
+
+ private:
+  bool ReadSome();  // false at the end or when patience is over
+  bool ReadLine(std::string* line);
+
+  int fd_ = -1;
+  std::string pending_;
+};
+
+std::string GetRequest(std::string_view path, std::string_view more_headers = "");
+std::string PostRequest(std::string_view path, std::string_view body,
+                        std::string_view more_headers = "");
+
+}  // namespace refrain::testing
+
+#endif  // REFRAIN_TESTS_SERVER_HTTP_RAW_CLIENT_H_

@@ -1,0 +1,488 @@
+// The HTTP server alone, over real sockets, with handlers made for each test.
+
+#include "server/http/server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/server/http/raw_client.h"
+
+namespace refrain::server::http {
+namespace {
+
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using namespace std::chrono_literals;
+
+// What tests see of the replies they started.
+struct Observed {
+  std::atomic<int> alive{0};
+  std::atomic<int> parts{0};
+  std::atomic<bool> go{false};  // held replies wait for it
+};
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 500; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(10ms);
+  }
+  return condition();
+}
+
+// Sends `parts` parts of `bytes` bytes as fast as they are taken.
+class ManyParts final : public Reply {
+ public:
+  ManyParts(Observed* observed, int parts, size_t bytes)
+      : observed_(observed), left_(parts), bytes_(bytes) {
+    ++observed_->alive;
+  }
+  ~ManyParts() override { --observed_->alive; }
+
+  ReplyPart Next() override {
+    ReplyPart part;
+    if (std::exchange(first_, false)) part.head = ResponseHead{.content_type = "text/plain"};
+    part.body = std::string(bytes_, static_cast<char>('a' + left_ % 26));
+    part.last = --left_ == 0;
+    ++observed_->parts;
+    return part;
+  }
+
+ private:
+  Observed* observed_;
+  int left_;
+  size_t bytes_;
+  bool first_ = true;
+};
+
+// Answers once the test says so; wakes itself from another thread, as an engine does.
+class Held final : public Reply {
+ public:
+  explicit Held(Observed* observed) : observed_(observed) { ++observed_->alive; }
+  ~Held() override {
+    stop_ = true;
+    if (waker_.joinable()) waker_.join();
+    --observed_->alive;
+  }
+  void Start(std::function<void()> wakeup) override {
+    waker_ = std::thread([this, wakeup = std::move(wakeup)] {
+      while (!stop_) {
+        if (observed_->go) wakeup();
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+  }
+  ReplyPart Next() override {
+    if (!observed_->go) return {};
+    return {ResponseHead{}, "held", true};
+  }
+
+ private:
+  Observed* observed_;
+  std::atomic<bool> stop_{false};
+  std::thread waker_;
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void Start(ServerOptions options = {}) {
+    router_.Add({"GET", "/hello", [](Request) { return MakeReply({}, "hello"); }});
+    router_.Add({"POST", "/echo", [](Request request) {
+                   return MakeReply({.content_type = "text/plain"}, std::move(request.body));
+                 }});
+    router_.Add({"GET", "/where", [](Request request) {
+                   return MakeReply({}, request.path + "?" + request.query);
+                 }});
+    router_.Add({"GET", "/under/*", [](Request request) { return MakeReply({}, request.path); }});
+    router_.Add({"GET", "/stream", [this](Request request) -> std::unique_ptr<Reply> {
+                   return std::make_unique<ManyParts>(&observed_, std::stoi(request.query), 1000);
+                 }});
+    router_.Add({"GET", "/held", [this](Request) -> std::unique_ptr<Reply> {
+                   return std::make_unique<Held>(&observed_);
+                 }});
+    router_.Add(
+        {"GET", "/throws", [](Request) -> std::unique_ptr<Reply> { throw std::bad_alloc(); }});
+    router_.Add({"GET", "/slow",
+                 [](Request) {
+                   std::this_thread::sleep_for(300ms);
+                   return MakeReply({}, "slow");
+                 },
+                 HandlerSpeed::kSlow});
+    options.error_body = [](int status, std::string_view message) {
+      return std::to_string(status) + " " + std::string(message);
+    };
+    auto server = Server::Start(std::move(options), &router_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  RawClient Connect() { return RawClient(server_->port()); }
+
+  RawResponse Once(std::string_view bytes) {
+    RawClient client = Connect();
+    client.Send(bytes);
+    return client.ReadResponse();
+  }
+
+  Observed observed_;
+  Router router_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(HttpServerTest, AnswersAndKeepsTheConnection) {
+  Start();
+  RawClient client = Connect();
+  for (int i = 0; i < 3; ++i) {
+    client.Send(GetRequest("/hello"));
+    const RawResponse response = client.ReadResponse();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.body, "hello");
+    EXPECT_EQ(response.headers.at("connection"), "keep-alive");
+    EXPECT_TRUE(response.headers.contains("date"));
+  }
+  EXPECT_EQ(server_->connections(), 1);
+}
+
+TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
+  Start();
+  RawClient client = Connect();
+  std::string requests;
+  for (int i = 0; i < 50; ++i) requests += PostRequest("/echo", std::to_string(i));
+  client.Send(requests);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(client.ReadResponse().body, std::to_string(i));
+}
+
+// Requests that arrive while the answer before them is still being made are not lost.
+TEST_F(HttpServerTest, KeepsRequestsSentDuringAnAnswer) {
+  Start();
+  RawClient client = Connect();
+  client.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  for (int i = 0; i < 10; ++i) {
+    client.Send(PostRequest("/echo", std::to_string(i)));
+    std::this_thread::sleep_for(2ms);
+  }
+  observed_.go = true;
+  EXPECT_EQ(client.ReadResponse().body, "held");
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(client.ReadResponse().body, std::to_string(i));
+}
+
+TEST_F(HttpServerTest, AcceptsRequestsByteByByte) {
+  Start();
+  RawClient client = Connect();
+  for (const char byte : PostRequest("/echo", "slow but fine")) {
+    client.Send(std::string_view(&byte, 1));
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(client.ReadResponse().body, "slow but fine");
+}
+
+TEST_F(HttpServerTest, JoinsChunkedBodies) {
+  Start();
+  const RawResponse response = Once(
+      "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "5\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\n\r\n");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, "hello world");
+}
+
+TEST_F(HttpServerTest, SaysContinueToWhoExpectsIt) {
+  Start();
+  RawClient client = Connect();
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+  ASSERT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
+  EXPECT_EQ(client.ReadResponse(/*head_only=*/true).status, 100);
+  client.Send("body");
+  EXPECT_EQ(client.ReadResponse().body, "body");
+}
+
+TEST_F(HttpServerTest, StreamsInChunksAndStaysUsable) {
+  Start();
+  RawClient client = Connect();
+  client.Send(GetRequest("/stream?100"));
+  const RawResponse response = client.ReadResponse();
+  EXPECT_TRUE(response.complete);
+  EXPECT_EQ(response.chunks, 100);
+  EXPECT_EQ(response.body.size(), 100'000u);
+  client.Send(GetRequest("/hello"));
+  EXPECT_EQ(client.ReadResponse().body, "hello");
+}
+
+TEST_F(HttpServerTest, EndsStreamsOfHttp10WithTheConnection) {
+  Start();
+  RawClient client = Connect();
+  client.Send("GET /stream?3 HTTP/1.0\r\n\r\n");
+  const RawResponse response = client.ReadResponse();
+  EXPECT_TRUE(response.complete);
+  EXPECT_EQ(response.chunks, 0);
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  EXPECT_EQ(response.body.size(), 3000u);
+}
+
+TEST_F(HttpServerTest, AnswersHeadWithoutABody) {
+  Start();
+  RawClient client = Connect();
+  client.Send("HEAD /hello HTTP/1.1\r\nHost: t\r\n\r\n" + GetRequest("/hello"));
+  const RawResponse head = client.ReadResponse(/*head_only=*/true);
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.headers.at("content-length"), "5");
+  EXPECT_EQ(client.ReadResponse().body, "hello");
+}
+
+TEST_F(HttpServerTest, RoutesByMethodAndDecodedPath) {
+  Start();
+  EXPECT_EQ(Once(GetRequest("/where?a=%20b")).body, "/where?a=%20b");
+  EXPECT_EQ(Once(GetRequest("/under/a%2Fb/c")).body, "/under/a/b/c");
+  EXPECT_EQ(Once(GetRequest("/nowhere")).status, 404);
+  EXPECT_EQ(Once(GetRequest("/under/")).status, 404);
+  EXPECT_EQ(Once(GetRequest("/bad%zz")).status, 400);
+  const RawResponse wrong_method = Once(PostRequest("/hello", "{}"));
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_EQ(wrong_method.headers.at("allow"), "GET, HEAD");
+}
+
+TEST_F(HttpServerTest, EchoesGoodRequestIdsAndReplacesOthers) {
+  Start();
+  EXPECT_EQ(Once(GetRequest("/hello", "x-request-id: abc-1\r\n")).headers.at("x-request-id"),
+            "abc-1");
+  const std::string made = Once(GetRequest("/hello")).headers.at("x-request-id");
+  EXPECT_FALSE(made.empty());
+  EXPECT_NE(Once(GetRequest("/hello")).headers.at("x-request-id"), made);
+  const std::string too_long = "X-Request-Id: " + std::string(200, 'x') + "\r\n";
+  EXPECT_LT(Once(GetRequest("/hello", too_long)).headers.at("x-request-id").size(), 100u);
+}
+
+TEST_F(HttpServerTest, RefusesMalformedRequests) {
+  Start();
+  const char* const kBad[] = {
+      "nonsense\r\n\r\n",
+      "GET /hello HTTP/1.1\r\n\r\n",                        // no Host
+      "GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",  // two
+      "GET /hello HTTP/1.1\r\nHost: a\r\nbroken header\r\n\r\n",
+      "GET /hello HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+      "GET /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+      "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "0\r\n\r\n",
+      "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+  };
+  for (const char* bytes : kBad) {
+    const RawResponse response = Once(bytes);
+    EXPECT_EQ(response.status, 400) << bytes;
+    EXPECT_EQ(response.headers.at("connection"), "close") << bytes;
+  }
+  EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
+}
+
+TEST_F(HttpServerTest, RefusesHeadersAndBodiesBeyondTheLimits) {
+  Start({.header_bytes = 2048, .body_bytes = 10'000});
+  EXPECT_EQ(Once(PostRequest("/echo", std::string(10'000, 'x'))).status, 200);
+  EXPECT_EQ(Once(PostRequest("/echo", std::string(10'001, 'x'))).status, 413);
+  EXPECT_EQ(Once(GetRequest("/hello", "A: " + std::string(3000, 'x') + "\r\n")).status, 431);
+  std::string chunked = "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 11; ++i) chunked += "3e8\r\n" + std::string(1000, 'x') + "\r\n";
+  EXPECT_EQ(Once(chunked + "0\r\n\r\n").status, 413);
+}
+
+// A client that sends its whole body before it reads must see the refusal, not a reset.
+TEST_F(HttpServerTest, LetsTheSenderOfAHugeBodySeeTheRefusal) {
+  Start({.body_bytes = 1000});
+  EXPECT_EQ(Once(PostRequest("/echo", std::string(4 << 20, 'x'))).status, 413);
+}
+
+TEST_F(HttpServerTest, HandlesLargeBodiesOnWorkers) {
+  Start();
+  const std::string body(1 << 20, 'y');
+  EXPECT_EQ(Once(PostRequest("/echo", body)).body, body);
+}
+
+TEST_F(HttpServerTest, DoesNotHoldUpOthersWhileASlowHandlerRuns) {
+  Start({.io_threads = 1});
+  RawClient slow = Connect();
+  slow.Send(GetRequest("/slow"));
+  std::this_thread::sleep_for(20ms);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 200ms);
+  EXPECT_EQ(slow.ReadResponse().body, "slow");
+}
+
+TEST_F(HttpServerTest, SurvivesAHandlerThatThrows) {
+  Start();
+  EXPECT_EQ(Once(GetRequest("/throws")).status, 500);
+  EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
+}
+
+TEST_F(HttpServerTest, DropsTheReplyWhenTheClientGoesAway) {
+  Start();
+  void (RawClient::*const kWays[])() = {&RawClient::Close, &RawClient::HalfClose,
+                                        &RawClient::Reset};
+  for (const auto way : kWays) {
+    RawClient client = Connect();
+    client.Send(GetRequest("/held"));
+    ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+    (client.*way)();
+    EXPECT_TRUE(Eventually([&] { return observed_.alive == 0; }));
+  }
+}
+
+TEST_F(HttpServerTest, DropsTheReplyWhenTheClientGoesAwayAfterSendingAhead) {
+  Start();
+  RawClient client = Connect();
+  client.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  client.Send(GetRequest("/hello") + GetRequest("/hello"));
+  client.Close();
+  EXPECT_TRUE(Eventually([&] { return observed_.alive == 0; }));
+}
+
+TEST_F(HttpServerTest, DropsTheReplyWhenTheClientGoesAwayDuringAStream) {
+  Start();
+  RawClient client = Connect();
+  client.Send(GetRequest("/stream?1000000"));
+  ASSERT_TRUE(client.ReadUntil("aaaa"));
+  client.Reset();
+  EXPECT_TRUE(Eventually([&] { return observed_.alive == 0; }));
+}
+
+// The stream stops being asked for parts once the socket is full, and others go on meanwhile.
+TEST_F(HttpServerTest, ASlowReaderHoldsUpOnlyItself) {
+  Start({.io_threads = 1});
+  RawClient slow(server_->port(), /*receive_buffer_bytes=*/4096);
+  slow.Send(GetRequest("/stream?100000"));
+  int before = -1;
+  ASSERT_TRUE(Eventually([&] {
+    const int now = observed_.parts;
+    const bool stalled = now > 0 && now == before;
+    before = now;
+    return stalled;
+  }));
+  EXPECT_LT(observed_.parts, 50'000);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
+  const RawResponse response = slow.ReadResponse();
+  EXPECT_TRUE(response.complete);
+  EXPECT_EQ(response.body.size(), 100'000'000u);
+}
+
+TEST_F(HttpServerTest, ClosesWhoDoesNotReadAtAll) {
+  Start({.write_timeout = 200ms});
+  RawClient client(server_->port(), /*receive_buffer_bytes=*/4096);
+  client.Send(GetRequest("/stream?100000"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  EXPECT_TRUE(Eventually([&] { return observed_.alive == 0; }));
+}
+
+TEST_F(HttpServerTest, ClosesWhoDoesNotFinishAHeader) {
+  Start({.header_timeout = 200ms});
+  RawClient client = Connect();
+  const auto start = std::chrono::steady_clock::now();
+  client.Send("GET /hello HTTP/1.1\r\n");
+  // Each byte in time does not help: the limit is for the whole header.
+  while (std::chrono::steady_clock::now() - start < 3s && client.Send("X-A: b\r\n")) {
+    std::this_thread::sleep_for(20ms);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
+}
+
+TEST_F(HttpServerTest, ClosesWhoDoesNotFinishABody) {
+  Start({.body_timeout = 200ms});
+  RawClient client = Connect();
+  client.Send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nabc");
+  EXPECT_TRUE(client.ReadEnd());
+}
+
+TEST_F(HttpServerTest, ClosesIdleConnections) {
+  Start({.idle_timeout = 200ms});
+  RawClient client = Connect();
+  client.Send(GetRequest("/hello"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_TRUE(client.ReadEnd());
+}
+
+TEST_F(HttpServerTest, TurnsAwayConnectionsBeyondTheLimit) {
+  Start({.max_connections = 3});
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(Connect());
+    clients.back().Send(GetRequest("/hello"));
+    EXPECT_EQ(clients.back().ReadResponse().status, 200);
+  }
+  RawClient extra = Connect();
+  EXPECT_EQ(extra.ReadResponse().status, 503);
+  clients.clear();
+  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
+}
+
+TEST_F(HttpServerTest, ServesHundredsOfKeptConnections) {
+  Start();
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 400; ++i) clients.push_back(Connect());
+  for (int round = 0; round < 3; ++round) {
+    for (RawClient& client : clients) ASSERT_TRUE(client.Send(GetRequest("/hello")));
+    for (RawClient& client : clients) ASSERT_EQ(client.ReadResponse().status, 200);
+  }
+  EXPECT_EQ(server_->connections(), 400);
+}
+
+TEST_F(HttpServerTest, StopFinishesAnswersAndClosesIdleConnections) {
+  Start();
+  RawClient idle = Connect();
+  idle.Send(GetRequest("/hello"));
+  EXPECT_EQ(idle.ReadResponse().status, 200);
+  RawClient busy = Connect();
+  busy.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  std::thread stopper([&] { server_->Stop(5s); });
+  EXPECT_TRUE(idle.ReadEnd());
+  observed_.go = true;
+  const RawResponse response = busy.ReadResponse();
+  EXPECT_EQ(response.body, "held");
+  busy.Close();
+  stopper.join();
+  EXPECT_EQ(observed_.alive, 0);
+}
+
+TEST_F(HttpServerTest, StopWithoutGraceDropsReplies) {
+  Start();
+  RawClient busy = Connect();
+  busy.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  server_->Stop(0ms);
+  EXPECT_EQ(observed_.alive, 0);
+  EXPECT_TRUE(busy.ReadEnd());
+}
+
+TEST_F(HttpServerTest, DrainingStillAnswersNewConnectionsButKeepsNone) {
+  Start();
+  server_->BeginDrain();
+  RawClient client = Connect();
+  client.Send(GetRequest("/hello"));
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.headers.at("connection"), "close");
+}
+
+TEST_F(HttpServerTest, SaysWhyItCannotListen) {
+  Start();
+  ServerOptions options;
+  options.port = server_->port();
+  options.error_body = [](int, std::string_view) { return std::string(); };
+  const auto second = Server::Start(options, &router_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find("Address already in use"), std::string::npos)
+      << second.status();
+}
+
+}  // namespace
+}  // namespace refrain::server::http

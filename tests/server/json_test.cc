@@ -1,0 +1,78 @@
+#include "server/json.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace refrain::server {
+namespace {
+
+TEST(ParseJson, KeepsTheOrderOfKeys) {
+  const auto document = ParseJson(R"({"z":1,"a":{"y":[1,{"k":null}],"b":-2.5e3},"m":"x"})");
+  ASSERT_TRUE(document.ok()) << document.status();
+  EXPECT_EQ(document->dump(), R"({"z":1,"a":{"y":[1,{"k":null}],"b":-2500.0},"m":"x"})");
+}
+
+TEST(ParseJson, SaysWhereTheTextIsWrong) {
+  const auto document = ParseJson("{\n \"a\": tru }");
+  ASSERT_FALSE(document.ok());
+  EXPECT_NE(document.status().message().find("line 2"), std::string::npos) << document.status();
+}
+
+TEST(ParseJson, BoundsNesting) {
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_TRUE(ParseJson(nested(64)).ok());
+  EXPECT_FALSE(ParseJson(nested(65)).ok());
+  EXPECT_FALSE(ParseJson(nested(1'000'000)).ok());
+  EXPECT_FALSE(ParseJson(std::string(1'000'000, '[')).ok());
+}
+
+TEST(ParseJson, RefusesDuplicateKeysInSmallAndLargeObjects) {
+  EXPECT_FALSE(ParseJson(R"({"a":1,"b":2,"a":3})").ok());
+  EXPECT_FALSE(ParseJson(R"([{"x":{"a":1,"a":1}}])").ok());
+  EXPECT_TRUE(ParseJson(R"([{"a":1},{"a":1}])").ok());
+  std::string large = "{";
+  for (int i = 0; i < 100; ++i) large += "\"k" + std::to_string(i) + "\":0,";
+  EXPECT_TRUE(ParseJson(large + "\"last\":0}").ok());
+  EXPECT_FALSE(ParseJson(large + "\"k50\":0}").ok());
+}
+
+TEST(ParseJson, TakesCommentsOnlyWhereAllowed) {
+  const char* const text = "{\"a\":1 // one\n}";
+  EXPECT_FALSE(ParseJson(text).ok());
+  EXPECT_TRUE(ParseJson(text, {.allow_comments = true}).ok());
+}
+
+TEST(ParseJson, RefusesIllFormedUtf8) {
+  for (const char* text : {"\"\xff\"", "\"\xc3\"", "\"\xed\xa0\x80\"", "\"\xf8\x88\x80\x80\x80\"",
+                           "\"\xc0\xaf\"", "{\"\xff\":1}"}) {
+    EXPECT_FALSE(ParseJson(text).ok());
+  }
+}
+
+TEST(AppendJsonString, ReadsBackAsTheSame) {
+  std::string all;
+  for (int c = 0; c < 128; ++c) all.push_back(static_cast<char>(c));
+  all += "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
+  std::string quoted;
+  AppendJsonString(all, &quoted);
+  const auto document = ParseJson(quoted);
+  ASSERT_TRUE(document.ok()) << document.status();
+  EXPECT_EQ(document->get<std::string>(), all);
+}
+
+TEST(AppendJsonNumber, IsShortAndExact) {
+  std::string out;
+  AppendJsonNumber(-0.5f, &out);
+  out += ' ';
+  AppendJsonNumber(0.1f, &out);
+  out += ' ';
+  AppendJsonNumber(1e-30, &out);
+  EXPECT_EQ(out, "-0.5 0.1 1e-30");
+}
+
+}  // namespace
+}  // namespace refrain::server

@@ -1,0 +1,462 @@
+// The OpenAI API over real sockets, with an engine that repeats its prompt.
+
+#include "server/openai/service.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/http/server.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/support/fake_engine.h"
+
+namespace refrain::server::openai {
+namespace {
+
+using nlohmann::json;
+using ::refrain::testing::FakeEngine;
+using ::refrain::testing::FakeEngineOptions;
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using namespace std::chrono_literals;
+
+constexpr char kCompletions[] = "/v1/completions";
+constexpr char kChat[] = "/v1/chat/completions";
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  ServiceTest() : log_(LogFormat::kText, LogLevel::kError) {}
+
+  void Start(FakeEngineOptions options = {}) {
+    engine_ = std::make_unique<FakeEngine>(std::move(options));
+    StartWithoutEngine();
+    service_->SetEngine(engine_.get());
+  }
+
+  void StartWithoutEngine() {
+    service_ = std::make_unique<Service>(Service::Options{.version = "9.9.9"}, &log_);
+    service_->AddRoutes(&router_);
+    http::ServerOptions options;
+    options.error_body = Service::HttpErrorBody;
+    server_ = *http::Server::Start(std::move(options), &router_);
+  }
+
+  ~ServiceTest() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+    engine_.reset();
+  }
+
+  RawResponse Get(std::string_view path) {
+    RawClient client(server_->port());
+    client.Send(GetRequest(path));
+    return client.ReadResponse();
+  }
+
+  RawResponse Post(std::string_view path, const json& body) {
+    RawClient client(server_->port());
+    client.Send(PostRequest(path, body.dump()));
+    return client.ReadResponse();
+  }
+
+  // The same with what changes from run to run made constant.
+  std::string StreamText(std::string_view path, json body) {
+    body["stream"] = true;
+    const RawResponse response = Post(path, body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_TRUE(response.complete);
+    EXPECT_EQ(response.headers.at("content-type"), "text/event-stream; charset=utf-8");
+    const std::regex id(R"re("id":"(chat)?cmpl-[0-9a-f]+")re");
+    const std::regex created(R"re("created":[0-9]+)re");
+    const std::string text = std::regex_replace(response.body, id, "\"id\":\"ID\"");
+    return std::regex_replace(text, created, "\"created\":0");
+  }
+
+  static std::vector<json> Events(const std::string& text) {
+    std::vector<json> events;
+    size_t at = 0;
+    while (at < text.size()) {
+      const size_t end = text.find("\n\n", at);
+      EXPECT_NE(end, std::string::npos) << "an event without its end";
+      const std::string event = text.substr(at, end - at);
+      EXPECT_TRUE(event.starts_with("data: ")) << event;
+      if (event != "data: [DONE]") events.push_back(json::parse(event.substr(6)));
+      at = end + 2;
+    }
+    return events;
+  }
+
+  Log log_;
+  http::Router router_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<http::Server> server_;
+  std::unique_ptr<FakeEngine> engine_;
+};
+
+TEST_F(ServiceTest, CompletesText) {
+  Start();
+  const json body = json::parse(Post(kCompletions, {{"prompt", "Hi!"}}).body);
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["model"], "fake-model");
+  EXPECT_TRUE(body["id"].get<std::string>().starts_with("cmpl-"));
+  EXPECT_EQ(body["choices"],
+            json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,"finish_reason":"stop"}])"));
+  EXPECT_EQ(body["usage"], json::parse(R"({"prompt_tokens":3,"completion_tokens":3,"total_tokens":6,
+                            "prompt_tokens_details":{"cached_tokens":0}})"));
+}
+
+TEST_F(ServiceTest, AnswersAChat) {
+  Start();
+  const json messages = {{{"role", "system"}, {"content", "be brief"}},
+                         {{"role", "user"}, {"content", "Hi \"you\""}}};
+  const json body = json::parse(Post(kChat, {{"messages", messages}}).body);
+  EXPECT_EQ(body["object"], "chat.completion");
+  EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(body["choices"][0]["message"]["content"], "Hi \"you\"");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ServiceTest, ReportsLengthAndCachedTokens) {
+  Start();
+  const json request = {{"prompt", "abcdefgh"}, {"max_tokens", 5}};
+  Post(kCompletions, request);
+  const json body = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(body["choices"][0]["text"], "abcde");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 7);
+}
+
+TEST_F(ServiceTest, StreamsAChatAsTheGoldenText) {
+  Start();
+  const json messages = {{{"role", "user"}, {"content", "h\xc3\xa9!"}}};
+  EXPECT_EQ(
+      StreamText(kChat, {{"messages", messages}}),
+      R"(data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{"role":"assistant","content":"h"},"logprobs":null,"finish_reason":null}]}
+
+data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{"content":"é"},"logprobs":null,"finish_reason":null}]}
+
+data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{"content":"!"},"logprobs":null,"finish_reason":null}]}
+
+data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]}
+
+data: [DONE]
+
+)");
+}
+
+TEST_F(ServiceTest, StreamsCompletionsWithUsageAsTheGoldenText) {
+  Start();
+  EXPECT_EQ(
+      StreamText(
+          kCompletions,
+          {{"prompt", "abc"}, {"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}),
+      R"(data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":null}],"usage":null}
+
+data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"b","logprobs":null,"finish_reason":"length"}],"usage":null}
+
+data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}
+
+data: [DONE]
+
+)");
+}
+
+// Load generators measure the time between events: one per token, exactly as many as asked for.
+TEST_F(ServiceTest, SendsOneEventPerToken) {
+  Start();
+  const std::string text =
+      StreamText(kCompletions, {{"prompt", "abc"}, {"max_tokens", 64}, {"ignore_eos", true}});
+  const auto events = Events(text);
+  ASSERT_EQ(events.size(), 64u);
+  for (const json& event : events) {
+    EXPECT_EQ(event["choices"][0]["text"].get<std::string>().size(), 1u);
+    EXPECT_FALSE(event.contains("usage"));
+  }
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(ServiceTest, CountsUsageInEveryEventWhenAsked) {
+  Start();
+  const auto events = Events(StreamText(
+      kCompletions,
+      {{"prompt", "abcd"},
+       {"max_tokens", 3},
+       {"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}}));
+  ASSERT_EQ(events.size(), 4u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_GE(events[i]["usage"]["completion_tokens"], i + 1);
+    EXPECT_EQ(events[i]["usage"]["prompt_tokens"], 4);
+  }
+  EXPECT_TRUE(events[3]["choices"].empty());
+}
+
+TEST_F(ServiceTest, NeverSendsHalfACharacterOrAnEmptyFirstEvent) {
+  Start();
+  const json messages = {{{"role", "user"}, {"content", "\xf0\x9f\x98\x80x"}}};
+  const auto events = Events(StreamText(kChat, {{"messages", messages}}));
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["content"], "\xf0\x9f\x98\x80");
+  // Cut inside the character: what is there of it becomes U+FFFD with the end.
+  const auto cut = Events(StreamText(kChat, {{"messages", messages}, {"max_tokens", 2}}));
+  ASSERT_EQ(cut.size(), 1u);
+  EXPECT_EQ(cut[0]["choices"][0]["delta"]["content"], "\xef\xbf\xbd");
+  EXPECT_EQ(cut[0]["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(ServiceTest, SaysSomethingEvenForAnEmptyAnswer) {
+  Start();
+  const json messages = {{{"role", "user"}, {"content", ""}}};
+  const auto events = Events(StreamText(kChat, {{"messages", messages}}));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0]["choices"][0]["delta"], json::parse(R"({"role":"assistant","content":""})"));
+  EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ServiceTest, IndexesTheChoicesOfSeveralPrompts) {
+  Start();
+  const json request = {{"prompt", {"ab", "cd"}}, {"n", 2}};
+  const json body = json::parse(Post(kCompletions, request).body);
+  ASSERT_EQ(body["choices"].size(), 4u);
+  const char* const kTexts[] = {"ab", "ab #1", "cd", "cd #1"};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(body["choices"][i]["index"], i);
+    EXPECT_EQ(body["choices"][i]["text"], kTexts[i]);
+  }
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 4);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 14);
+
+  std::vector<std::string> texts(4);
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    texts[event["choices"][0]["index"]] += event["choices"][0]["text"];
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(texts[i], kTexts[i]);
+}
+
+TEST_F(ServiceTest, StopsAtStopStrings) {
+  Start();
+  json request = {{"prompt", "one two three"}, {"stop", {"three", " tw"}}};
+  json body = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(body["choices"][0]["text"], "one");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  request["include_stop_str_in_output"] = true;
+  body = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(body["choices"][0]["text"], "one tw");
+}
+
+TEST_F(ServiceTest, EchoesThePromptAlsoForScoring) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions, {{"prompt", "ab"}, {"echo", true}, {"max_tokens", 0}, {"logprobs", 1}})
+          .body);
+  const json& choice = body["choices"][0];
+  EXPECT_EQ(choice["text"], "ab");
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["logprobs"], json::parse(R"({"tokens":["a","b"],"token_logprobs":[null,-0.5],
+                            "top_logprobs":[null,{"b":-0.5}],"text_offset":[0,1]})"));
+  EXPECT_EQ(body["usage"]["completion_tokens"], 0);
+}
+
+TEST_F(ServiceTest, GivesLogprobsOfCompletions) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions, {{"prompt", "a\xc3\xa9z"}, {"max_tokens", 9}, {"logprobs", 2}}).body);
+  const json& logprobs = body["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], json({"a", "bytes:\\xc3", "bytes:\\xa9", "z"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json({-0.5, -0.5, -0.5, -0.5}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 2, 2}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], json({{"a", -0.5}, {"b", -1.5}}));
+}
+
+TEST_F(ServiceTest, GivesLogprobsOfChats) {
+  Start();
+  const json request = {{"messages", {{{"role", "user"}, {"content", "h\xc3\xa9"}}}},
+                        {"logprobs", true},
+                        {"top_logprobs", 1}};
+  const json body = json::parse(Post(kChat, request).body);
+  const json& content = body["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 3u);
+  EXPECT_EQ(content[0], json::parse(R"({"token":"h","logprob":-0.5,"bytes":[104],
+                          "top_logprobs":[{"token":"h","logprob":-0.5,"bytes":[104]}]})"));
+  EXPECT_EQ(content[1]["bytes"], json({0xc3}));
+  // Streamed, the tokens of one character come with it.
+  const auto events = Events(StreamText(kChat, request));
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[1]["choices"][0]["logprobs"]["content"].size(), 2u);
+}
+
+TEST_F(ServiceTest, RefusesInOpenAiForm) {
+  Start();
+  const RawResponse response = Post(kCompletions, {{"prompt", "a"}, {"temperature", 7}});
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body), json::parse(R"({"error":{
+    "message":"'temperature' must be at least 0 and at most 2, not 7",
+    "type":"invalid_request_error","param":"temperature","code":null}})"));
+  const RawResponse unknown = Post(kCompletions, {{"prompt", "a"}, {"model", "gpt-7"}});
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(json::parse(unknown.body)["error"]["code"], "model_not_found");
+  const RawResponse path = Get("/v1/nothing");
+  EXPECT_EQ(path.status, 404);
+  EXPECT_EQ(json::parse(path.body)["error"]["code"], "unknown_url");
+  const RawResponse method = Get(kCompletions);
+  EXPECT_EQ(method.status, 405);
+  EXPECT_EQ(engine_->submitted(), 0);
+}
+
+TEST_F(ServiceTest, TellsOverloadWithRetryAfter) {
+  Start();
+  const RawResponse response = Post(kCompletions, {{"prompt", "[[reject=8]]x"}});
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(response.headers.at("retry-after"), "1");
+  EXPECT_EQ(json::parse(response.body)["error"]["type"], "rate_limit_error");
+}
+
+// One of several prompts is refused: the others must not run on without a reader.
+TEST_F(ServiceTest, CancelsThePromptsBeforeARefusedOne) {
+  Start();
+  const RawResponse response = Post(kCompletions, {{"prompt", {"[[hold]]a", "[[reject=8]]b"}}});
+  EXPECT_EQ(response.status, 429);
+  EXPECT_TRUE(engine_->WaitForCancelled(1));
+}
+
+// Before the first token a failure still has a status of its own, streamed or not.
+TEST_F(ServiceTest, AnswersLateRefusalsWithTheirStatus) {
+  Start();
+  for (const bool stream : {false, true}) {
+    const RawResponse response =
+        Post(kCompletions, {{"prompt", std::string(5000, 'x')}, {"stream", stream}});
+    EXPECT_EQ(response.status, 400);
+    EXPECT_NE(response.body.find("longer than the model's context"), std::string::npos);
+  }
+}
+
+TEST_F(ServiceTest, HidesInternalMessages) {
+  Start();
+  const RawResponse response = Post(kCompletions, {{"prompt", "[[fail_after=0]]x"}});
+  EXPECT_EQ(response.status, 500);
+  EXPECT_EQ(response.body.find("secret"), std::string::npos) << response.body;
+}
+
+TEST_F(ServiceTest, EndsAFailedStreamWithAnErrorEventAndWithoutDone) {
+  Start();
+  RawClient client(server_->port());
+  client.Send(PostRequest(kCompletions, R"({"prompt":"[[fail_after=2]]abc","stream":true})"));
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body.find("[DONE]"), std::string::npos);
+  const auto events = Events(response.body);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[1]["choices"][0]["text"], "b");
+  EXPECT_EQ(events[2]["error"]["type"], "server_error");
+  EXPECT_TRUE(client.ReadEnd());
+}
+
+TEST_F(ServiceTest, CancelsWhenTheClientGoesAwayBeforeAWholeAnswer) {
+  Start();
+  RawClient client(server_->port());
+  client.Send(PostRequest(kCompletions, R"({"prompt":["[[hold]]a","[[hold]]b"]})"));
+  ASSERT_TRUE(engine_->WaitForRunning(2));
+  client.Close();
+  EXPECT_TRUE(engine_->WaitForCancelled(2));
+}
+
+TEST_F(ServiceTest, CancelsWhenTheClientGoesAwayDuringAStream) {
+  Start();
+  RawClient client(server_->port());
+  client.Send(PostRequest(
+      kCompletions,
+      R"({"prompt":"[[delay_ms=5]]ab","stream":true,"ignore_eos":true,"max_tokens":4000})"));
+  ASSERT_TRUE(client.ReadUntil("\"text\":\"b\""));
+  client.Reset();
+  EXPECT_TRUE(engine_->WaitForCancelled(1));
+}
+
+TEST_F(ServiceTest, StreamsToManyClientsAtOnce) {
+  Start({.token_delay = 1ms});
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  for (int i = 0; i < 32; ++i) {
+    threads.emplace_back([&, i] {
+      RawClient client(server_->port());
+      const std::string prompt = "client " + std::to_string(i);
+      for (int round = 0; round < 3; ++round) {
+        client.Send(PostRequest(kCompletions, json({{"prompt", prompt}, {"stream", true}}).dump()));
+        std::string text;
+        for (const json& event : Events(client.ReadResponse().body)) {
+          text += event["choices"][0]["text"];
+        }
+        if (text == prompt) ++good;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(good, 96);
+}
+
+TEST_F(ServiceTest, SaysThatItLoadsUntilThereIsAnEngine) {
+  StartWithoutEngine();
+  for (const char* path : {"/health", "/ready", "/v1/models"}) {
+    const RawResponse response = Get(path);
+    EXPECT_EQ(response.status, 503) << path;
+    EXPECT_EQ(json::parse(response.body)["error"]["code"], "model_loading") << path;
+  }
+  EXPECT_EQ(Post(kCompletions, {{"prompt", "a"}}).status, 503);
+  EXPECT_EQ(Get("/version").body, R"({"version":"9.9.9"})");
+  EXPECT_EQ(Get("/live").status, 200);
+  engine_ = std::make_unique<FakeEngine>();
+  service_->SetEngine(engine_.get());
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(Get("/ready").status, 200);
+  service_->SetDraining();
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(Get("/ready").status, 503);
+}
+
+TEST_F(ServiceTest, HealthTellsThatTheEngineIsDead) {
+  Start();
+  engine_->Die(absl::InternalError("segment 7 in /internal/path"));
+  const RawResponse response = Get("/health");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.body.find("/internal"), std::string::npos);
+}
+
+TEST_F(ServiceTest, ListsTheModel) {
+  Start({.served_name = "org/model-1"});
+  const json list = json::parse(Get("/v1/models").body);
+  EXPECT_EQ(list["object"], "list");
+  EXPECT_EQ(list["data"][0]["id"], "org/model-1");
+  EXPECT_EQ(list["data"][0]["max_model_len"], 4096);
+  EXPECT_EQ(json::parse(Get("/v1/models/org/model-1").body), list["data"][0]);
+  const RawResponse unknown = Get("/v1/models/other");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(json::parse(unknown.body)["error"]["code"], "model_not_found");
+}
+
+TEST_F(ServiceTest, TokenizesAndBack) {
+  Start();
+  const json tokens = json::parse(Post("/tokenize", {{"prompt", "az"}}).body);
+  EXPECT_EQ(tokens["tokens"], json({97, 122}));
+  EXPECT_EQ(tokens["count"], 2);
+  EXPECT_EQ(json::parse(Post("/detokenize", {{"tokens", {97, 122, 256}}}).body)["prompt"],
+            "az<eos>");
+  EXPECT_EQ(Post("/tokenize", json::array()).status, 400);
+  EXPECT_EQ(Post("/detokenize", {{"tokens", {999}}}).status, 400);
+}
+
+// A body of a megabyte is parsed beside the streams, not in between.
+TEST_F(ServiceTest, TakesBodiesOfAMegabyte) {
+  Start({.max_context_tokens = 4 << 20});
+  const RawResponse response =
+      Post(kCompletions, {{"prompt", std::string(1 << 20, 'x')}, {"max_tokens", 1}});
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(json::parse(response.body)["usage"]["prompt_tokens"], 1 << 20);
+}
+
+}  // namespace
+}  // namespace refrain::server::openai

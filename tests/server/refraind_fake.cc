@@ -1,0 +1,22 @@
+// The daemon as it is, with an engine that repeats its prompt; for tests of the process itself.
+// The "model" is an option string: "fake" is ready at once, "fail" cannot be loaded, "slow" takes
+// half a second.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "server/daemon.h"
+#include "tests/support/fake_engine.h"
+
+int main(int argc, char** argv) {
+  const auto make_engine = [](const refrain::engine::EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<refrain::engine::Engine>> {
+    if (options.model.path == "fail") return absl::NotFoundError("no such model: fail");
+    if (options.model.path == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return std::make_unique<refrain::testing::FakeEngine>();
+  };
+  return static_cast<int>(
+      refrain::server::RunDaemon({argv + 1, static_cast<size_t>(argc - 1)}, make_engine));
+}
