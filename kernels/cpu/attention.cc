@@ -172,7 +172,8 @@ class Call {
     a.head_dim = args_.kv.head_dim;
     a.chunk_tokens = args_.kv.chunk_tokens;
     a.num_rows = rows;
-    a.pieces = &*first;
+    a.pieces = pieces.data() + (first - pieces.begin());
+    a.pieces_end = pieces.data() + pieces.size();
     a.head_offset = kv_head * args_.kv.head_bytes;
     a.segment_begin = segment_begin;
     a.begin = begin;

@@ -23,7 +23,7 @@ struct KeyPiece {
 enum class KvElementType : uint8_t { kF32, kF16, kBF16Pairs };
 
 // Query rows of one task at most: their scores over one segment stay in the L2 cache.
-inline constexpr int kMaxTaskRows = 96;
+inline constexpr int kMaxTaskRows = 192;
 // Longest segment.
 inline constexpr int kMaxSegmentKeys = 512;
 // Keys per tile of the widened copies. Rows of K tiles are longer, vectors may run over the end.
@@ -44,11 +44,12 @@ struct SegmentArgs {
   int chunk_tokens;
   int num_rows;
   // keys
-  const KeyPiece* pieces;  // from the one that holds key `begin` on
-  size_t head_offset;      // bytes from KV head 0 to this one
-  int32_t segment_begin;   // scores are kept by key index minus this
-  int32_t begin;           // first key that is read
-  int32_t hi;              // behind the last key that any row sees
+  const KeyPiece* pieces;      // from the one that holds key `begin` on
+  const KeyPiece* pieces_end;  // what lies from `hi` on is fetched into the cache, not used
+  size_t head_offset;          // bytes from KV head 0 to this one
+  int32_t segment_begin;       // scores are kept by key index minus this
+  int32_t begin;               // first key that is read
+  int32_t hi;                  // behind the last key that any row sees
   // rows
   const float* q;  // [num_rows, q_stride], scaled
   int64_t q_stride;

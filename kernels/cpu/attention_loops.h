@@ -121,15 +121,19 @@ class AttentionLoops {
   }
 
   template <int A, int B>
-  using ScoreF32 = ScoreTile<S, float, A, B>;
+  using ScoreWidened = ScoreTile<S, float, false, A, B>;
   template <int A, int B>
-  using ScoreF16 = ScoreTile<S, uint16_t, A, B>;
+  using ScoreF32 = ScoreTile<S, float, true, A, B>;
+  template <int A, int B>
+  using ScoreF16 = ScoreTile<S, uint16_t, true, A, B>;
   template <int A, int B>
   using ScorePairs = ScoreTilePairs<S, A, B>;
   template <int A, int B>
-  using ValueF32 = ValueTile<S, float, A, B>;
+  using ValueWidened = ValueTile<S, float, false, A, B>;
   template <int A, int B>
-  using ValueF16 = ValueTile<S, uint16_t, A, B>;
+  using ValueF32 = ValueTile<S, float, true, A, B>;
+  template <int A, int B>
+  using ValueF16 = ValueTile<S, uint16_t, true, A, B>;
   template <int A, int B>
   using ValuePairs = ValueTilePairs<S, A, B>;
 
@@ -204,26 +208,46 @@ class AttentionLoops {
     }
   }
 
+  // Bytes from one piece's keys (or values) to those of the piece that is read next: the one behind
+  // it, after the last of the segment `wrap`.
+  static int64_t Ahead(const SegmentArgs& a, const KeyPiece& piece, std::byte const* KeyPiece::*kv,
+                       const std::byte* wrap) {
+    const bool last = piece.begin + piece.count >= a.hi;
+    const std::byte* const next = last ? wrap : (&piece + 1)->*kv;
+    return next == nullptr ? 0 : next - piece.*kv;
+  }
+
+  // The keys that the next segment begins with, or null.
+  static const std::byte* KeysBehind(const SegmentArgs& a) {
+    const KeyPiece* piece = a.pieces;
+    while (piece < a.pieces_end && piece->begin + piece->count <= a.hi) ++piece;
+    return piece < a.pieces_end ? piece->k : nullptr;
+  }
+
   static void ScoresInPlace(const SegmentArgs& a) {
     ForPieces(a, a.begin, a.hi, [&](const KeyPiece& piece, int token, int32_t key, int count) {
       const std::byte* const k = piece.k + a.head_offset;
+      const std::byte* const next = k + Ahead(a, piece, &KeyPiece::k, a.pieces->v);
       for (int i = 0; i < count; i += V * L) {
         const int vectors = Least(V, DivideUp(count - i, L));
+        const int t = token + i;
         float* const scores = a.scores + (key + i - a.segment_begin);
-        const auto* const k16 = reinterpret_cast<const uint16_t*>(k);
         switch (a.type) {
           case KvElementType::kF32:
             Dispatch<ScoreF32>(a.num_rows, vectors, a.q, a.q_stride, a.head_dim,
-                               reinterpret_cast<const float*>(k) + token + i,
-                               int64_t{a.chunk_tokens}, scores);
+                               reinterpret_cast<const float*>(k) + t, int64_t{a.chunk_tokens},
+                               scores, reinterpret_cast<const float*>(next) + t);
             break;
           case KvElementType::kF16:
-            Dispatch<ScoreF16>(a.num_rows, vectors, a.q, a.q_stride, a.head_dim, k16 + token + i,
-                               int64_t{a.chunk_tokens}, scores);
+            Dispatch<ScoreF16>(a.num_rows, vectors, a.q, a.q_stride, a.head_dim,
+                               reinterpret_cast<const uint16_t*>(k) + t, int64_t{a.chunk_tokens},
+                               scores, reinterpret_cast<const uint16_t*>(next) + t);
             break;
           case KvElementType::kBF16Pairs:
             Dispatch<ScorePairs>(a.num_rows, vectors, a.q, a.q_stride, a.head_dim,
-                                 k16 + 2 * (token + i), int64_t{2} * a.chunk_tokens, scores);
+                                 reinterpret_cast<const uint16_t*>(k) + 2 * t,
+                                 int64_t{2} * a.chunk_tokens, scores,
+                                 reinterpret_cast<const uint16_t*>(next) + 2 * t);
             break;
         }
       }
@@ -232,25 +256,28 @@ class AttentionLoops {
 
   static void ValuesInPlace(const SegmentArgs& a) {
     const int64_t d = a.head_dim;
+    const std::byte* const wrap = KeysBehind(a);
     ForPieces(a, a.begin, a.hi, [&](const KeyPiece& piece, int token, int32_t key, int count) {
       const float* const p = a.scores + (key - a.segment_begin);
       const std::byte* const v = piece.v + a.head_offset;
-      const auto* const v16 = reinterpret_cast<const uint16_t*>(v);
+      const std::byte* const next = v + Ahead(a, piece, &KeyPiece::v, wrap);
       for (int i = 0; i < d; i += V * L) {
         const int vectors = Least(V, (static_cast<int>(d) - i) / L);
         switch (a.type) {
           case KvElementType::kF32:
             Dispatch<ValueF32>(a.num_rows, vectors, p, count,
                                reinterpret_cast<const float*>(v) + token * d + i, d, a.o + i,
-                               a.o_stride);
+                               a.o_stride, reinterpret_cast<const float*>(next) + i);
             break;
           case KvElementType::kF16:
-            Dispatch<ValueF16>(a.num_rows, vectors, p, count, v16 + token * d + i, d, a.o + i,
-                               a.o_stride);
+            Dispatch<ValueF16>(a.num_rows, vectors, p, count,
+                               reinterpret_cast<const uint16_t*>(v) + token * d + i, d, a.o + i,
+                               a.o_stride, reinterpret_cast<const uint16_t*>(next) + i);
             break;
           case KvElementType::kBF16Pairs:
-            Dispatch<ValuePairs>(a.num_rows, vectors, p, token, count, v16 + 2 * i, 2 * d, a.o + i,
-                                 a.o_stride);
+            Dispatch<ValuePairs>(a.num_rows, vectors, p, token, count,
+                                 reinterpret_cast<const uint16_t*>(v) + 2 * i, 2 * d, a.o + i,
+                                 a.o_stride, reinterpret_cast<const uint16_t*>(next) + 2 * i);
             break;
         }
       }
@@ -291,6 +318,37 @@ class AttentionLoops {
     }
   }
 
+  // What the tile behind `range` is widened from, fetched in equal parts while register blocks of
+  // this one are worked on. Exact for chunks of up to kTileKeys tokens, a fair guess beyond.
+  class TileAhead {
+   public:
+    // After the segment's last tile it is what `wrap` points to (may be null).
+    TileAhead(const SegmentArgs& a, TileRange range, std::byte const* KeyPiece::*kv,
+              const std::byte* wrap) {
+      const std::byte* next = wrap;
+      if (range.end < a.hi) {
+        const KeyPiece* piece = a.pieces;
+        while (piece->begin + piece->count <= range.end) ++piece;
+        next = piece->*kv;
+      }
+      if (next == nullptr) return;
+      const int element_bytes = a.type == KvElementType::kF32 ? 4 : 2;
+      next_ = reinterpret_cast<const char*>(next) + a.head_offset;
+      end_ = next_ + Least(a.chunk_tokens, kTileKeys) * a.head_dim * element_bytes;
+      step_ = (end_ - next_) / DivideUp(a.num_rows, R) + 64;
+    }
+
+    void FetchPart() {
+      const char* const stop = end_ - next_ < step_ ? end_ : next_ + step_;
+      for (; next_ < stop; next_ += 64) __builtin_prefetch(next_, 0, 2);
+    }
+
+   private:
+    const char* next_ = nullptr;
+    const char* end_ = nullptr;
+    int64_t step_ = 0;
+  };
+
   static void TiledScores(const SegmentArgs& a) {
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       float* const scores = a.scores + (tile - a.segment_begin);
@@ -302,13 +360,16 @@ class AttentionLoops {
         return;
       }
       WidenKeys(a, tile, range);
+      TileAhead ahead(a, range, &KeyPiece::k, a.pieces->v);
       ForRowBlocks(a.num_rows, [&](int row, int rows) {
+        ahead.FetchPart();
         const int32_t end = BlockEnd(a, range, row, rows);
         for (int32_t i = 0; i < end - tile; i += V * L) {
           const int vectors = Least(V, DivideUp(end - tile - i, L));
-          Dispatch<ScoreF32>(rows, vectors, a.q + row * a.q_stride, a.q_stride, a.head_dim,
-                             static_cast<const float*>(a.k_tile) + i, int64_t{kKeyTileStride},
-                             scores + row * static_cast<int64_t>(kScoreStride) + i);
+          Dispatch<ScoreWidened>(rows, vectors, a.q + row * a.q_stride, a.q_stride, a.head_dim,
+                                 static_cast<const float*>(a.k_tile) + i, int64_t{kKeyTileStride},
+                                 scores + row * static_cast<int64_t>(kScoreStride) + i,
+                                 static_cast<const float*>(nullptr));
         }
       });
     });
@@ -319,7 +380,9 @@ class AttentionLoops {
       if (outside) return;  // all weights are 0
       WidenValues(a, tile, range);
       const int skip = range.begin - tile;
+      TileAhead ahead(a, range, &KeyPiece::v, KeysBehind(a));
       ForRowBlocks(a.num_rows, [&](int row, int rows) {
+        ahead.FetchPart();
         const int keys = BlockEnd(a, range, row, rows) - range.begin;
         if (keys <= 0) return;
         const float* const p =
@@ -327,9 +390,10 @@ class AttentionLoops {
         for (int i = 0; i < a.o_stride; i += V * L) {
           const int vectors = Least(V, DivideUp(a.head_dim - i, L));
           if (vectors <= 0) break;
-          Dispatch<ValueF32>(rows, vectors, p, keys,
-                             static_cast<const float*>(a.v_tile) + skip * a.o_stride + i,
-                             a.o_stride, a.o + row * a.o_stride + i, a.o_stride);
+          Dispatch<ValueWidened>(rows, vectors, p, keys,
+                                 static_cast<const float*>(a.v_tile) + skip * a.o_stride + i,
+                                 a.o_stride, a.o + row * a.o_stride + i, a.o_stride,
+                                 static_cast<const float*>(nullptr));
         }
       });
     });
@@ -381,38 +445,52 @@ class AttentionLoops {
     ForPieces(a, range.begin, range.end,
               [&](const KeyPiece& piece, int token, int32_t key, int count) {
                 const std::byte* const v = piece.v + a.head_offset;
-                for (int j = 0; j < count; ++j) {
-                  WidenValueRow(a, v, token + j, a.v_tile + (key - tile + j) * a.o_stride);
+                const int64_t d = a.head_dim;
+                const auto* const v32 = reinterpret_cast<const float*>(v) + token * d;
+                const auto* const v16 = reinterpret_cast<const uint16_t*>(v);
+                float* const out = a.v_tile + (key - tile) * a.o_stride;
+                switch (a.type) {
+                  case KvElementType::kF32:
+                    return WidenValueRows(a, v32, count, out);
+                  case KvElementType::kF16:
+                    return WidenValueRows(a, v16 + token * d, count, out);
+                  case KvElementType::kBF16Pairs:
+                    return WidenValuePairs(a, v16, token, count, out);
                 }
               });
   }
 
-  static void WidenValueRow(const SegmentArgs& a, const std::byte* v, int token, float* out) {
-    const auto* const v32 = reinterpret_cast<const float*>(v);
-    const auto* const v16 = reinterpret_cast<const uint16_t*>(v);
-    const int64_t d = a.head_dim;
-    for (int i = 0; i < a.head_dim; i += L) {
-      const int n = a.head_dim - i;
-      F x = S::Zero(), even, odd;
-      switch (a.type) {
-        case KvElementType::kF32:
-          x = n >= L ? S::Load(v32 + token * d + i) : S::LoadN(v32 + token * d + i, n);
-          break;
-        case KvElementType::kF16:
-          x = n >= L ? S::LoadF16(v16 + token * d + i) : S::LoadF16N(v16 + token * d + i, n);
-          break;
-        case KvElementType::kBF16Pairs: {
-          const uint16_t* const pairs = v16 + token / 2 * 2 * d + 2 * i;
-          if (n >= L) {
-            S::LoadPairs(pairs, even, odd);
-          } else {
-            S::LoadPairsN(pairs, n, even, odd);
-          }
-          x = token % 2 == 0 ? even : odd;
-          break;
+  static F LoadFirst(const float* p, int n) { return S::LoadN(p, n); }
+  static F LoadFirst(const uint16_t* p, int n) { return S::LoadF16N(p, n); }
+
+  template <class E>
+  static void WidenValueRows(const SegmentArgs& a, const E* v, int count, float* out) {
+    const int d = a.head_dim;
+    for (int j = 0; j < count; ++j, v += d, out += a.o_stride) {
+      int i = 0;
+      for (; i + L <= d; i += L) S::Store(out + i, LoadAs<S>(v + i));
+      if (i < d) S::Store(out + i, LoadFirst(v + i, d - i));
+    }
+  }
+
+  static void WidenValuePairs(const SegmentArgs& a, const uint16_t* v, int token, int count,
+                              float* out) {
+    const int d = a.head_dim;
+    const int end = token + count;
+    // Both tokens of a pair at once; the first and the last may be half outside.
+    for (int t = token - token % 2; t < end; t += 2) {
+      const uint16_t* const pairs = v + static_cast<int64_t>(t) * d;
+      float* const row = out + (t - token) * a.o_stride;
+      for (int i = 0; i < d; i += L) {
+        F even, odd;
+        if (i + L <= d) {
+          S::LoadPairs(pairs + 2 * i, even, odd);
+        } else {
+          S::LoadPairsN(pairs + 2 * i, d - i, even, odd);
         }
+        if (t >= token) S::Store(row + i, even);
+        if (t + 1 < end) S::Store(row + a.o_stride + i, odd);
       }
-      S::Store(out + i, x);
     }
   }
 };

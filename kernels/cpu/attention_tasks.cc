@@ -11,14 +11,23 @@ namespace {
 constexpr int kMaxSharingRows = 32;
 // Few rows cost as much as this many: reading K and V is the limit then.
 constexpr int kRowsForFree = 6;
+// A block of fewer query rows spends too much on widening.
+constexpr int kMinTaskRows = 48;
+constexpr int kTasksPerThread = 8;
 // Shortest segment that a long slot is cut into when the cut is free to choose.
 constexpr int32_t kMinSplitKeys = 128;
 
 int Group(const ChunkAttentionArgs& args) { return args.num_heads / args.kv.num_kv_heads; }
 
-// Rows of a slot that go into one row task.
-int32_t RowsPerTask(const ChunkAttentionArgs& args) {
-  return std::max(1, kMaxTaskRows / Group(args));
+// Rows that go into one task: as many as scratch allows, for they share the widening of K and V,
+// but few enough to give every thread something to do.
+int32_t RowsPerTask(const ChunkAttentionArgs& args, int threads) {
+  int64_t rows = 0;
+  for (const SlotStep& step : args.steps) rows += step.num_rows;
+  const int64_t for_balance = rows * args.kv.num_kv_heads / (int64_t{kTasksPerThread} * threads);
+  const int most = std::max(1, kMaxTaskRows / Group(args));
+  const int least = std::max(1, kMinTaskRows / Group(args));
+  return static_cast<int32_t>(std::clamp<int64_t>(for_balance, least, most));
 }
 
 // Keys that the first row of the slot sees; the later ones see more.
@@ -38,12 +47,12 @@ void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
   segment_tasks_.clear();
   row_tasks_.clear();
   num_partials_ = segment_cost_ = row_cost_ = 0;
+  rows_per_task_ = RowsPerTask(args, threads);
   CollectPieces(args);
   if (args.mode == AttentionMode::kTwoPhase) ShareRuns(args);
 
   // What each slot's longest row task would cost with nothing split, and all of them together.
   const int32_t num_slots = static_cast<int32_t>(args.steps.size());
-  const int32_t rows_per_task = RowsPerTask(args);
   int64_t total = segment_cost_;
   const auto private_keys = [&](int32_t slot) {
     int32_t keys = args.steps[slot].key_end - args.steps[slot].key_begin;
@@ -51,11 +60,11 @@ void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
     return keys;
   };
   const auto row_task_cost = [&](int32_t slot) {
-    const int32_t rows = std::min(args.steps[slot].num_rows, rows_per_task);
+    const int32_t rows = std::min(args.steps[slot].num_rows, rows_per_task_);
     return Cost(rows * Group(args), private_keys(slot));
   };
   const auto blocks = [&](int32_t slot) {
-    return (args.steps[slot].num_rows + rows_per_task - 1) / rows_per_task;
+    return (args.steps[slot].num_rows + rows_per_task_ - 1) / rows_per_task_;
   };
   for (int32_t slot = 0; slot < num_slots; ++slot) {
     if (!slots_[slot].active) continue;
@@ -75,8 +84,8 @@ void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
     CutSegments(args, slot, segment_keys);
     if (split) SplitSlot(args, slot);
     const int64_t cost = split ? 0 : row_task_cost(slot);
-    for (int32_t row = 0; row < args.steps[slot].num_rows; row += rows_per_task) {
-      const int32_t row_end = std::min(row + rows_per_task, args.steps[slot].num_rows);
+    for (int32_t row = 0; row < args.steps[slot].num_rows; row += rows_per_task_) {
+      const int32_t row_end = std::min(row + rows_per_task_, args.steps[slot].num_rows);
       // Causal: earlier blocks see fewer keys.
       const int64_t seen = args.steps[slot].key_end - args.steps[slot].num_rows + row_end;
       for (int32_t h = 0; h < args.kv.num_kv_heads; ++h) {
@@ -235,10 +244,10 @@ void AttentionTasks::AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask
   const int32_t first = task.row_begin;
   const int32_t last = first + static_cast<int32_t>(rows);
   for (int32_t h = 0; h < args.kv.num_kv_heads; ++h) {
-    for (int32_t row = first; row < last; row += RowsPerTask(args)) {
+    for (int32_t row = first; row < last; row += rows_per_task_) {
       task.kv_head = h;
       task.row_begin = row;
-      task.row_end = std::min(row + RowsPerTask(args), last);
+      task.row_end = std::min(row + rows_per_task_, last);
       task.partial = num_partials_;
       task.cost = Cost((task.row_end - task.row_begin) * group, task.end - task.begin);
       num_partials_ += (task.row_end - task.row_begin) * group;

@@ -80,6 +80,7 @@ class AttentionTasks {
   void SplitSlot(const ChunkAttentionArgs& args, int32_t slot);
   void AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task, size_t rows);
 
+  int32_t rows_per_task_ = 1;  // rows of q, each with the heads of one group
   std::vector<Slot> slots_;
   std::vector<TaskRow> task_rows_;
   std::vector<SegmentTask> segment_tasks_;

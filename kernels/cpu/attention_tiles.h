@@ -3,6 +3,16 @@
 
 #include <cstdint>
 
+// Asks for the cache line(s) of `Elements` elements at p, which are needed a few microseconds from
+// now; the hardware does not see that one chunk follows another.
+template <int Elements, class E>
+inline void FetchAhead(const E* p) {
+#pragma GCC unroll 8
+  for (int i = 0; i < static_cast<int>(Elements * sizeof(E)); i += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + i);
+  }
+}
+
 // The two matrix products of attention on register tiles, over a level's vector type S. R query
 // rows x V vectors of accumulators. Include only from files that are compiled for one level.
 namespace refrain::kernels::cpu {
@@ -17,10 +27,11 @@ inline typename S::F LoadAs(const uint16_t* p) {  // f16
 }
 
 // scores[r][j] = sum_i q[r][i] k[i][j] for V vectors of keys. E is float or uint16_t (f16).
-template <class S, class E, int R, int V>
+// `ahead`: the keys that come after these, fetched meanwhile when Ahead.
+template <class S, class E, bool Ahead, int R, int V>
 struct ScoreTile {
   static void Run(const float* q, int64_t q_stride, int head_dim, const E* k, int64_t k_stride,
-                  float* scores) {
+                  float* scores, const E* ahead) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -32,6 +43,7 @@ struct ScoreTile {
       F key[V];
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) key[v] = LoadAs<S>(k + i * k_stride + v * S::kLanes);
+      if constexpr (Ahead) FetchAhead<V * S::kLanes>(ahead + i * k_stride);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const F query = S::Set1(q[r * q_stride + i]);
@@ -51,7 +63,7 @@ struct ScoreTile {
 template <class S, int R, int V>
 struct ScoreTilePairs {
   static void Run(const float* q, int64_t q_stride, int head_dim, const uint16_t* k,
-                  int64_t k_stride, float* scores) {
+                  int64_t k_stride, float* scores, const uint16_t* ahead) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -60,6 +72,7 @@ struct ScoreTilePairs {
       for (int v = 0; v < V; ++v) sum[r][v] = S::Zero();
     }
     for (int i = 0; i < head_dim; i += 2) {
+      FetchAhead<2 * V * S::kLanes>(ahead + (i / 2) * k_stride);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
         F even, odd;
@@ -80,10 +93,10 @@ struct ScoreTilePairs {
 };
 
 // o[r][:] += sum_j p[r][j] v[j][:] for V vectors of output elements, keys in order.
-template <class S, class E, int R, int V>
+template <class S, class E, bool Ahead, int R, int V>
 struct ValueTile {
   static void Run(const float* p, int keys, const E* v, int64_t v_stride, float* o,
-                  int64_t o_stride) {
+                  int64_t o_stride, const E* ahead) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -95,6 +108,7 @@ struct ValueTile {
       F value[V];
 #pragma GCC unroll 8
       for (int i = 0; i < V; ++i) value[i] = LoadAs<S>(v + j * v_stride + i * S::kLanes);
+      if constexpr (Ahead) FetchAhead<V * S::kLanes>(ahead + j * v_stride);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const F weight = S::Set1(p[r * kScoreStride + j]);
@@ -115,7 +129,7 @@ struct ValueTile {
 template <class S, int R, int V>
 struct ValueTilePairs {
   static void Run(const float* p, int token, int keys, const uint16_t* v, int64_t v_stride,
-                  float* o, int64_t o_stride) {
+                  float* o, int64_t o_stride, const uint16_t* ahead) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -131,6 +145,7 @@ struct ValueTilePairs {
       const float* const p_even = p + j;
       const float* const p_odd = p + j + (use_even ? 1 : 0);
       const uint16_t* const pair = v + (token + j) / 2 * v_stride;
+      FetchAhead<2 * V * S::kLanes>(ahead + j / 2 * v_stride);
 #pragma GCC unroll 8
       for (int i = 0; i < V; ++i) {
         F even, odd;

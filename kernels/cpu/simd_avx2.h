@@ -51,12 +51,10 @@ struct Avx2 {
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
   static F Min(F a, F b) { return _mm256_min_ps(a, b); }
   static F Round(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  static F TimesPow2(F x, F n) {
+  static F TimesPow2OrZero(F x, F n, F tested, F limit) {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
-  }
-  static F ZeroWhereLess(F x, F limit, F result) {
-    return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), result);
+    const F result = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+    return _mm256_and_ps(_mm256_cmp_ps(tested, limit, _CMP_NLT_UQ), result);
   }
   static F WhereAbove(const int32_t* p, int32_t limit, F x, F otherwise) {
     const __m256i above = _mm256_cmpgt_epi32(

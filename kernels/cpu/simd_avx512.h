@@ -56,9 +56,8 @@ struct Avx512 {
   static F Round(F x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  static F TimesPow2(F x, F n) { return _mm512_scalef_ps(x, n); }
-  static F ZeroWhereLess(F x, F limit, F result) {
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), result);
+  static F TimesPow2OrZero(F x, F n, F tested, F limit) {
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(tested, limit, _CMP_NLT_UQ), x, n);
   }
   static F WhereAbove(const int32_t* p, int32_t limit, F x, F otherwise) {
     const __mmask16 above =

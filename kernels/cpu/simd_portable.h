@@ -85,14 +85,11 @@ struct Portable {
     const F magic = Set1(12582912.0f);
     return (x + magic) - magic;
   }
-  // x * 2^n for whole n in [-126, 127].
-  static F TimesPow2(F x, F n) {
+  // x * 2^n for whole n in [-126, 127]; 0 where tested < limit (not where it is NaN).
+  static F TimesPow2OrZero(F x, F n, F tested, F limit) {
     const I exponent = __builtin_convertvector(n, I) + 127;
-    return x * reinterpret_cast<F>(exponent << 23);
-  }
-  // 0 where x < limit, else (NaN too) result.
-  static F ZeroWhereLess(F x, F limit, F result) {
-    return reinterpret_cast<F>(~reinterpret_cast<U>(x < limit) & reinterpret_cast<U>(result));
+    const F result = x * reinterpret_cast<F>(exponent << 23);
+    return reinterpret_cast<F>(~reinterpret_cast<U>(tested < limit) & reinterpret_cast<U>(result));
   }
   // Lane i: p[i] > limit ? x : otherwise.
   static F WhereAbove(const int32_t* p, int32_t limit, F x, F otherwise) {

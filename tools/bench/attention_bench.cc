@@ -4,10 +4,11 @@
 // decode case is larger than the caches where the context is long, and short contexts show cache
 // speed (more than 100 % of memory bandwidth is possible there).
 //
-//   attention_bench [--threads N] [--isa LEVEL] [--reproducible] [--filter TEXT]
+//   attention_bench [--threads N] [--isa LEVEL] [--reproducible] [--cpu-time] [--filter TEXT]
+//
+// --cpu-time measures the CPU time of the process: for a busy machine, with --threads 1.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -31,6 +32,7 @@ struct Options {
   int threads = 0;
   std::string isa = "auto";
   bool reproducible = false;
+  bench::Clock clock = bench::Clock::kWall;
   std::string filter;
 };
 
@@ -172,15 +174,14 @@ struct Timing {
   double median_s, best_s;
 };
 
-Timing Time(const std::function<void()>& fn) {
-  using Clock = std::chrono::steady_clock;
+Timing Time(bench::Clock clock, const std::function<void()>& fn) {
   fn();
   std::vector<double> seconds;
   double total = 0;
   while (seconds.size() < 5 || (total < 0.4 && seconds.size() < 200)) {
-    const auto begin = Clock::now();
+    const double begin = bench::Seconds(clock);
     fn();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    seconds.push_back(bench::Seconds(clock) - begin);
     total += seconds.back();
   }
   std::sort(seconds.begin(), seconds.end());
@@ -193,8 +194,8 @@ class Bench {
       : options_(options), pool_(options.threads), isa_(*cpu::ResolveIsa(options.isa)) {}
 
   int Run() {
-    const double read = bench::ReadBytesPerSecond(pool_);
-    const double fma = bench::F32FlopsPerSecond(pool_, isa_);
+    const double read = bench::ReadBytesPerSecond(pool_, options_.clock);
+    const double fma = bench::F32FlopsPerSecond(pool_, isa_, options_.clock);
     std::printf("level %s, %d threads%s; measured: read %.1f GB/s, f32 multiply-add %.0f GFLOP/s\n",
                 std::string(cpu::Name(isa_)).c_str(), pool_.threads(),
                 options_.reproducible ? ", reproducible" : "", read * 1e-9, fma * 1e-9);
@@ -236,7 +237,7 @@ class Bench {
     const auto attend = [&] { cpu::ChunkAttention(pool_, isa_, work.args(), scratch_); };
     attend();
     work.Check();
-    const Timing timing = Time(attend);
+    const Timing timing = Time(options_.clock, attend);
     const double bytes_per_s = work.bytes() / timing.median_s;
     const double flops_per_s = work.flops() / timing.median_s;
     const double of_peak = rows > 1 || shared > 0 ? flops_per_s / fma
@@ -264,6 +265,8 @@ int main(int argc, char** argv) {
     const bool has_value = i + 1 < argc;
     if (flag == "--reproducible") {
       options.reproducible = true;
+    } else if (flag == "--cpu-time") {
+      options.clock = refrain::bench::Clock::kCpu;
     } else if (flag == "--threads" && has_value) {
       options.threads = std::atoi(argv[++i]);
     } else if (flag == "--isa" && has_value) {

@@ -2,9 +2,9 @@
 
 #include <immintrin.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,59 +14,72 @@ namespace {
 using kernels::cpu::Isa;
 using kernels::cpu::ThreadPool;
 
-constexpr int kRounds = 7;
-constexpr size_t kReadBytes = size_t{512} << 20;
-constexpr int64_t kMultiplyAddRounds = 4'000'000;
+constexpr size_t kReadBytes = size_t{256} << 20;
+constexpr int64_t kMultiplyAddRounds = 200'000;
 
 template <typename Fn>
-double BestSeconds(const Fn& fn) {
+double BestSeconds(Clock clock, int rounds, const Fn& fn) {
   double best = 1e9;
-  for (int i = 0; i < kRounds; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    const double begin = Seconds(clock);
     fn();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    best = std::min(best, took.count());
+    best = std::min(best, Seconds(clock) - begin);
   }
   return best;
 }
 
 // Sixteen accumulators (twelve where there are sixteen registers) hide the latency of two units.
-__attribute__((target("avx512f"))) void Avx512Rounds(int64_t rounds, float* sink) {
+__attribute__((target("avx512f"))) void Avx512Rounds(int64_t rounds) {
   __m512 sums[16];
-  for (__m512& sum : sums) sum = _mm512_set1_ps(1.0f);
+  for (__m512& sum : sums) {
+    sum = _mm512_set1_ps(1.0f);
+    asm("" : "+v"(sum));  // equal sums would be computed once
+  }
   const __m512 factor = _mm512_set1_ps(0.5f);
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 16
     for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, factor, factor);
   }
-  for (const __m512& sum : sums) _mm512_storeu_ps(sink, sum);
+  for (__m512& sum : sums) asm volatile("" : : "v"(sum));
 }
 
-__attribute__((target("avx2,fma"))) void Avx2Rounds(int64_t rounds, float* sink) {
+__attribute__((target("avx2,fma"))) void Avx2Rounds(int64_t rounds) {
   __m256 sums[12];
-  for (__m256& sum : sums) sum = _mm256_set1_ps(1.0f);
+  for (__m256& sum : sums) {
+    sum = _mm256_set1_ps(1.0f);
+    asm("" : "+x"(sum));  // equal sums would be computed once
+  }
   const __m256 factor = _mm256_set1_ps(0.5f);
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12
     for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, factor, factor);
   }
-  for (const __m256& sum : sums) _mm256_storeu_ps(sink, sum);
+  for (__m256& sum : sums) asm volatile("" : : "x"(sum));
 }
 
-void PortableRounds(int64_t rounds, float* sink) {
+void PortableRounds(int64_t rounds) {
   __m128 sums[12];
-  for (__m128& sum : sums) sum = _mm_set1_ps(1.0f);
+  for (__m128& sum : sums) {
+    sum = _mm_set1_ps(1.0f);
+    asm("" : "+x"(sum));  // equal sums would be computed once
+  }
   const __m128 factor = _mm_set1_ps(0.5f);
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12
     for (__m128& sum : sums) sum = _mm_add_ps(_mm_mul_ps(sum, factor), factor);
   }
-  for (const __m128& sum : sums) _mm_storeu_ps(sink, sum);
+  for (__m128& sum : sums) asm volatile("" : : "x"(sum));
 }
 
 }  // namespace
 
-double ReadBytesPerSecond(ThreadPool& pool) {
+double Seconds(Clock clock) {
+  timespec now{};
+  clock_gettime(clock == Clock::kCpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double ReadBytesPerSecond(ThreadPool& pool, Clock clock) {
   void* const memory =
       mmap(nullptr, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 0;
@@ -75,7 +88,7 @@ double ReadBytesPerSecond(ThreadPool& pool) {
   const size_t count = kReadBytes / sizeof(uint64_t);
   std::fill(words, words + count, 1);
   const size_t part = count / pool.threads() / 64 * 64;
-  const double seconds = BestSeconds([&] {
+  const double seconds = BestSeconds(clock, 9, [&] {
     pool.Run([&](int thread) {
       const uint64_t* p = words + thread * part;
       __m128i sum[4] = {};
@@ -94,15 +107,13 @@ double ReadBytesPerSecond(ThreadPool& pool) {
   return static_cast<double>(part * pool.threads() * sizeof(uint64_t)) / seconds;
 }
 
-double F32FlopsPerSecond(ThreadPool& pool, Isa isa) {
+double F32FlopsPerSecond(ThreadPool& pool, Isa isa, Clock clock) {
   const bool avx512 = isa >= Isa::kAvx512;
   const bool avx2 = isa >= Isa::kAvx2;
   const double per_round = avx512 ? 16 * 16 * 2 : avx2 ? 12 * 8 * 2 : 12 * 4 * 2;
-  const double seconds = BestSeconds([&] {
+  const double seconds = BestSeconds(clock, 50, [&] {
     pool.Run([&](int) {
-      float sink[16];
-      (avx512 ? Avx512Rounds : avx2 ? Avx2Rounds : PortableRounds)(kMultiplyAddRounds, sink);
-      asm volatile("" ::"r"(sink) : "memory");
+      (avx512 ? Avx512Rounds : avx2 ? Avx2Rounds : PortableRounds)(kMultiplyAddRounds);
     });
   });
   return per_round * kMultiplyAddRounds * pool.threads() / seconds;

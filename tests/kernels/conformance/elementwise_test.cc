@@ -109,6 +109,22 @@ TEST_P(ElementwiseConformance, RowsDoNotDependOnOneAnother) {
   EXPECT_EQ(together, alone);
 }
 
+class SiluRange : public testing::TestWithParam<BackendCase> {};
+
+// From where e^x underflows to where it overflows: a few units in the last place everywhere.
+TEST_P(SiluRange, IsAccurateEverywhere) {
+  std::vector<float> gate;
+  for (float x = -87.0f; x < 90.0f; x += 0.0137f) gate.push_back(x);
+  std::vector<float> up(gate.size(), 1.0f), got(gate.size()), want(gate.size());
+  const auto view = [&](std::vector<float>& v) { return F32View(v.data(), 1, std::ssize(v)); };
+  GetParam().Make()->SwiGlu({view(gate), view(up), view(got)});
+  ReferenceBackend().SwiGlu({view(gate), view(up), view(want)});
+  ExpectClose(got, want, 0, 6e-7);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, SiluRange, testing::ValuesIn(BackendCases()),
+                         testing::PrintToStringParamName());
+
 std::string CaseName(const testing::TestParamInfo<std::tuple<BackendCase, Shape>>& info) {
   const auto& [backend, shape] = info.param;
   return backend.name() + "_" + std::to_string(shape.rows) + "x" + std::to_string(shape.cols);
