@@ -14,9 +14,10 @@ namespace refrain::kernels::cpu {
 namespace {
 
 constexpr std::chrono::microseconds kSpin{50};
-// Pauses between two looks at the clock: about 1 us on a processor whose pause is 40 cycles, 3 us
-// where it is 140.
-constexpr int kPausesPerClock = 64;
+// Pauses before the first look at the clock, and between two: 1 to 3 us and a quarter of that, as a
+// pause is 40 to 140 cycles.
+constexpr int kFirstPauses = 64;
+constexpr int kPausesPerClock = 16;
 
 int AvailableCores() {
   cpu_set_t set;
@@ -24,10 +25,11 @@ int AvailableCores() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// Spins until `done()` or for kSpin; returns whether it is done.
+// Spins until `done()` or for kSpin; returns whether it is done. After the first few microseconds
+// it yields the processor each round: whoever is waited for may have to run on it.
 template <typename Done>
 bool SpinUntil(const Done& done) {
-  for (int i = 0; i < kPausesPerClock; ++i) {
+  for (int i = 0; i < kFirstPauses; ++i) {
     if (done()) return true;
     _mm_pause();
   }
@@ -37,57 +39,120 @@ bool SpinUntil(const Done& done) {
       if (done()) return true;
       _mm_pause();
     }
+    sched_yield();
   } while (std::chrono::steady_clock::now() < deadline);
-  return false;
+  return done();
 }
+
+// Of the gate; its other bits count the workers inside.
+constexpr uint32_t kOpen = uint32_t{1} << 31;
 
 }  // namespace
 
-// A region is published by a new `epoch`; it is over when `running` has come down to 0. Both are
-// waited for by spinning first and by futex after. A waiter announces itself in `parked` before it
-// looks again and sleeps, the other side changes the value before it reads `parked`: one of the two
-// sees the other (all four accesses are sequentially consistent), and the common case makes no
-// system call.
+// A region is announced by a new `epoch` and entered through `gate`: a worker that finds it open
+// adds itself, and takes itself off when it is done. ParallelFor closes the gate as soon as the
+// caller finds no work left, and waits only for the workers inside: one that was not scheduled in
+// time holds nobody up. Run keeps it open until every worker has been through.
+//
+// Whoever waits spins first and sleeps on a futex after. A sleeper announces itself in
+// `parked_...` before it looks again and sleeps, the other side changes the value before it reads
+// `parked_...`: one of the two sees the other (these accesses are sequentially consistent), and the
+// common case makes no system call.
 struct ThreadPool::State {
   // Each on its own cache line: workers poll `epoch` while the caller writes the others.
   alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<int32_t> running{0};
+  alignas(64) std::atomic<uint32_t> gate{0};
+  std::atomic<int> parked_caller{0};
   alignas(64) std::atomic<int64_t> next{0};  // first index of ParallelFor not yet taken
   alignas(64) std::atomic<int> parked_workers{0};
-  std::atomic<int> parked_caller{0};
 
-  // The region; written before `epoch`, read after.
+  // The region; written before the gate opens, read inside.
   const void* fn = nullptr;
   void (*call)(const void*, int) = nullptr;
-  bool stop = false;
+  uint32_t region_epoch = 0;
+  std::atomic<int32_t> to_visit{0};  // workers that Run still waits for
 
+  std::atomic<bool> stop{false};
   bool in_region = false;  // caller only, to catch nesting
   std::vector<std::thread> workers;
 
   void Work(int thread);
-  void Publish();
+  bool Enter();
+  void Leave();
+  void Announce();
+  void Open(const void* region_fn, void (*region_call)(const void*, int), int32_t visits);
+  void CloseAndWait();
+  template <typename T, typename Done>
+  void WaitFor(std::atomic<T>& value, const Done& done);
 };
 
-void ThreadPool::State::Publish() {
-  running.store(static_cast<int32_t>(workers.size()), std::memory_order_relaxed);
+bool ThreadPool::State::Enter() {
+  uint32_t seen = gate.load(std::memory_order_relaxed);
+  while ((seen & kOpen) != 0) {
+    if (gate.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire,
+                                   std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void ThreadPool::State::Leave() {
+  to_visit.fetch_sub(1);
+  if (parked_caller.load() > 0) to_visit.notify_one();
+  gate.fetch_sub(1);
+  if (parked_caller.load() > 0) gate.notify_one();
+}
+
+void ThreadPool::State::Announce() {
   epoch.fetch_add(1);
   if (parked_workers.load() > 0) epoch.notify_all();
+}
+
+void ThreadPool::State::Open(const void* region_fn, void (*region_call)(const void*, int),
+                             int32_t visits) {
+  assert(!in_region && "parallel regions may not nest");
+  in_region = true;
+  fn = region_fn;
+  call = region_call;
+  region_epoch = epoch.load(std::memory_order_relaxed) + 1;
+  to_visit.store(visits, std::memory_order_relaxed);
+  gate.store(kOpen, std::memory_order_release);
+  Announce();
+}
+
+// Returns when `done(value)` holds. While the caller waits, `value` only goes down, so that what it
+// was last seen to be cannot come back.
+template <typename T, typename Done>
+void ThreadPool::State::WaitFor(std::atomic<T>& value, const Done& done) {
+  if (SpinUntil([&] { return done(value.load(std::memory_order_acquire)); })) return;
+  parked_caller.store(1);
+  for (T seen = value.load(); !done(seen); seen = value.load()) value.wait(seen);
+  parked_caller.store(0);
+}
+
+void ThreadPool::State::CloseAndWait() {
+  WaitFor(to_visit, [](int32_t left) { return left <= 0; });
+  gate.fetch_and(~kOpen);
+  WaitFor(gate, [](uint32_t inside) { return inside == 0; });
+  in_region = false;
 }
 
 void ThreadPool::State::Work(int thread) {
   uint32_t seen = 0;
   while (true) {
-    const auto published = [&] { return epoch.load(std::memory_order_acquire) != seen; };
-    if (!SpinUntil(published)) {
+    if (!SpinUntil([&] { return epoch.load(std::memory_order_acquire) != seen; })) {
       parked_workers.fetch_add(1);
       while (epoch.load() == seen) epoch.wait(seen);
       parked_workers.fetch_sub(1);
     }
-    // No region can begin before this thread has left the last one, so the epoch is one ahead.
-    ++seen;
-    if (stop) return;
+    if (stop.load()) return;
+    seen = epoch.load(std::memory_order_acquire);
+    if (!Enter()) continue;
+    // The open region may be a later one than was announced when this thread looked.
+    seen = region_epoch;
     call(fn, thread);
-    if (running.fetch_sub(1) == 1 && parked_caller.load() > 0) running.notify_one();
+    Leave();
   }
 }
 
@@ -100,8 +165,8 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
 }
 
 ThreadPool::~ThreadPool() {
-  state_->stop = true;
-  state_->Publish();
+  state_->stop.store(true);
+  state_->Announce();
   for (std::thread& worker : state_->workers) worker.join();
 }
 
@@ -109,25 +174,13 @@ int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()
 
 void ThreadPool::RunErased(const void* fn, void (*call)(const void*, int)) {
   State& state = *state_;
-  assert(!state.in_region && "parallel regions may not nest");
   if (state.workers.empty()) {
     call(fn, 0);
     return;
   }
-  state.in_region = true;
-  state.fn = fn;
-  state.call = call;
-  state.Publish();
+  state.Open(fn, call, static_cast<int32_t>(state.workers.size()));
   call(fn, 0);
-  const auto finished = [&] { return state.running.load(std::memory_order_acquire) == 0; };
-  if (!SpinUntil(finished)) {
-    state.parked_caller.store(1);
-    for (int32_t left = state.running.load(); left != 0; left = state.running.load()) {
-      state.running.wait(left);
-    }
-    state.parked_caller.store(0);
-  }
-  state.in_region = false;
+  state.CloseAndWait();
 }
 
 void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn,
@@ -139,13 +192,18 @@ void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn,
     return;
   }
   state_->next.store(0, std::memory_order_relaxed);
-  Run([this, count, grain, fn, call](int) {
+  const auto take = [this, count, grain, fn, call](int) {
     while (true) {
       const int64_t begin = state_->next.fetch_add(grain, std::memory_order_relaxed);
       if (begin >= count) return;
       call(fn, begin, std::min(begin + grain, count));
     }
-  });
+  };
+  state_->Open(
+      &take, [](const void* f, int thread) { (*static_cast<const decltype(take)*>(f))(thread); },
+      /*visits=*/0);
+  take(0);
+  state_->CloseAndWait();
 }
 
 }  // namespace refrain::kernels::cpu

@@ -65,6 +65,27 @@ TEST_P(ThreadPoolTest, WaitsForSlowWorkers) {
   EXPECT_EQ(done, std::vector<int>(pool.threads(), 1));
 }
 
+// Workers come late to some regions and find the next ones open: no index may be lost or done
+// twice, and Run must still reach each thread once.
+TEST_P(ThreadPoolTest, ManyShortRegionsOfBothKindsFollowEachOther) {
+  ThreadPool pool(GetParam());
+  int64_t total = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<int64_t> sums(pool.threads() + 3, 0);
+    pool.ParallelFor(pool.threads() + 3, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sums[i] = i + round;
+    });
+    for (const int64_t sum : sums) total += sum;
+    if (round % 7 == 0) {
+      std::vector<int> calls(pool.threads(), 0);
+      pool.Run([&](int thread) { ++calls[thread]; });
+      ASSERT_EQ(calls, std::vector<int>(pool.threads(), 1)) << "round " << round;
+    }
+  }
+  const int64_t n = pool.threads() + 3;
+  EXPECT_EQ(total, 3000 * n * (n - 1) / 2 + n * (3000 * 2999 / 2));
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPoolTest, TakesAllCoresForZero) {
