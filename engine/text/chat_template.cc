@@ -19,8 +19,7 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_v
   if (source.empty()) return absl::NotFoundError("the model has no chat template");
   absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
-  return std::unique_ptr<ChatTemplate>(
-      new ChatTemplate(*std::move(parsed), bos_token, eos_token));
+  return std::unique_ptr<ChatTemplate>(new ChatTemplate(*std::move(parsed), bos_token, eos_token));
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {

@@ -1,5 +1,6 @@
 #include "engine/text/detokenizer.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "engine/text/utf8.h"
@@ -34,15 +35,19 @@ std::string Detokenizer::AppendBytes(std::string_view bytes) {
   return out;
 }
 
-std::string Detokenizer::Flush() {
-  // What is held is a prefix of a character and therefore one maximal subpart.
-  if (held_.empty()) return "";
-  held_.clear();
-  return std::string(kReplacementCharacter);
+std::string Detokenizer::Flush() { return ReplaceIllFormedUtf8(std::exchange(held_, {})); }
+
+bool Detokenizer::BeginsSurrogate(std::string_view bytes) {
+  return bytes.size() == 2 && bytes[0] == '\xED' && static_cast<uint8_t>(bytes[1]) >= 0xA0 &&
+         static_cast<uint8_t>(bytes[1]) <= 0xBF;
 }
 
 void Detokenizer::Release(std::string_view bytes, std::string* out) {
   while (!bytes.empty()) {
+    if (BeginsSurrogate(bytes)) {
+      held_ = bytes;
+      return;
+    }
     const Utf8Unit unit = FirstUtf8Unit(bytes);
     switch (unit.kind) {
       case Utf8Unit::Kind::kCharacter:

@@ -39,10 +39,14 @@ class Detokenizer {
  private:
   void Release(std::string_view bytes, std::string* out);
 
+  // Two of the three bytes of an encoded surrogate: ill-formed already, but held until the third
+  // has come, as Python's incremental decoder does, so that all of it is released in one piece.
+  static bool BeginsSurrogate(std::string_view bytes);
+
   const Tokenizer* tokenizer_;
   DetokenizerOptions options_;
   bool at_start_ = true;
-  std::string held_;  // an unfinished character, at most 3 bytes, a prefix of a well-formed one
+  std::string held_;  // an unfinished character, at most 3 bytes
 };
 
 }  // namespace refrain::engine

@@ -83,7 +83,8 @@ void PairMerger::MergeByScan(std::vector<int32_t>* symbols, Scratch* scratch) co
   ranks.resize(count);
   for (size_t i = 0; i + 1 < count; ++i) ranks[i] = RankOf(s[i], s[i + 1]);
   while (count > 1) {
-    const size_t best = std::min_element(ranks.begin(), ranks.begin() + (count - 1)) - ranks.begin();
+    const size_t best =
+        std::min_element(ranks.begin(), ranks.begin() + (count - 1)) - ranks.begin();
     if (ranks[best] == kNoRank) break;
     s[best] = FindOrNull(s[best], s[best + 1])->result;
     std::move(s.begin() + best + 2, s.begin() + count, s.begin() + best + 1);

@@ -104,9 +104,8 @@ class PieceTokenizer : public VocabularyTokenizer {
     symbols->clear();
     for (std::string_view rest = word; !rest.empty();) {
       const Utf8Unit unit = FirstUtf8Unit(rest);
-      const int32_t id = unit.size_bytes == 1
-                             ? ascii_ids_[static_cast<uint8_t>(rest[0])]
-                             : tokens().FindText(rest.substr(0, unit.size_bytes));
+      const int32_t id = unit.size_bytes == 1 ? ascii_ids_[static_cast<uint8_t>(rest[0])]
+                                              : tokens().FindText(rest.substr(0, unit.size_bytes));
       symbols->push_back(id >= 0 ? id : SymbolOfUnknown(unit.code_point));
       rest.remove_prefix(unit.size_bytes);
     }
@@ -204,7 +203,8 @@ absl::StatusOr<PairMerger> BuildMergerFromScores(const TokenizerSpec& spec,
   std::vector<float> distinct = spec.scores;
   for (size_t id = 0; id < distinct.size(); ++id) {
     if (std::isnan(distinct[id])) {
-      return absl::InvalidArgumentError(absl::StrCat("the score of token ", id, " is not a number"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the score of token ", id, " is not a number"));
     }
   }
   std::sort(distinct.begin(), distinct.end(), std::greater<>());
@@ -240,16 +240,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreatePieceTokenizer(const TokenizerS
                               .words_end_before_space = true};
   absl::Status status = FillVocabulary(spec, &parts);
   if (!status.ok()) return status;
-  absl::StatusOr<PairMerger> merger =
-      spec.merges.empty() ? BuildMergerFromScores(spec, parts.vocabulary.tokens)
-                          : spellings->BuildMerger(spec);
+  absl::StatusOr<PairMerger> merger = spec.merges.empty()
+                                          ? BuildMergerFromScores(spec, parts.vocabulary.tokens)
+                                          : spellings->BuildMerger(spec);
   if (!merger.ok()) return merger.status();
   parts.merger = *std::move(merger);
   if (spec.unk.has_value()) {
     if (!parts.vocabulary.tokens.Contains(*spec.unk)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "unk token id ", static_cast<int32_t>(*spec.unk), " is outside of the vocabulary of ",
-          spec.tokens.size(), " tokens"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("unk token id ", static_cast<int32_t>(*spec.unk),
+                       " is outside of the vocabulary of ", spec.tokens.size(), " tokens"));
     }
     parts.unknown_id = static_cast<int32_t>(*spec.unk);
   }

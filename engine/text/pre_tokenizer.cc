@@ -15,21 +15,22 @@ namespace refrain::engine {
 namespace {
 
 // White space as the Unicode property says. Not `\s`: PCRE2 counts U+180E among it.
-#define REFRAIN_WS "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define REFRAIN_WS \
+  "\\t-\\r "       \
+  "\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 
-constexpr char kGpt2[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" REFRAIN_WS
-    "\\p{L}\\p{N}]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
+constexpr char kGpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" REFRAIN_WS
+                         "\\p{L}\\p{N}]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
 
 // Published as two steps: every \p{N} is cut out, then the stretches between go through the GPT-2
 // pattern. In one step: a digit is a piece, and white space before a digit is at the end of its
 // stretch, so it stays together as before the end of the text.
 constexpr char kSmolLm[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+|\\p{N}| ?[^" REFRAIN_WS
-    "\\p{L}\\p{N}]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "\\p{N}])|[" REFRAIN_WS "]+";
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+|\\p{N}| ?[^" REFRAIN_WS "\\p{L}\\p{N}]+|[" REFRAIN_WS
+    "]+(?![^" REFRAIN_WS "\\p{N}])|[" REFRAIN_WS "]+";
 
-#define REFRAIN_LLAMA3(digits)                                                            \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits " ?[^" REFRAIN_WS   \
+#define REFRAIN_LLAMA3(digits)                                                           \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits " ?[^" REFRAIN_WS \
   "\\p{L}\\p{N}]+[\\r\\n]*|[" REFRAIN_WS "]*[\\r\\n]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS \
   "])|[" REFRAIN_WS "]+"
 
@@ -117,8 +118,9 @@ class PreTokenizer::Pattern {
   // The first match at or after `from_byte`: {begin, end}, equal when there is none.
   absl::StatusOr<std::pair<size_t, size_t>> Find(std::string_view text, size_t from_byte,
                                                  pcre2_match_data* data) const {
-    const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                               from_byte, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context_.get());
+    const int rc =
+        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from_byte,
+                    PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context_.get());
     if (rc == PCRE2_ERROR_NOMATCH) return std::pair(text.size(), text.size());
     if (rc < 0) {
       return absl::ResourceExhaustedError(absl::StrCat("pre-tokenizer pattern failed at byte ",
@@ -134,8 +136,7 @@ class PreTokenizer::Pattern {
   }
 
  private:
-  Pattern(Code code, MatchContext context)
-      : code_(std::move(code)), context_(std::move(context)) {}
+  Pattern(Code code, MatchContext context) : code_(std::move(code)), context_(std::move(context)) {}
 
   Code code_;
   MatchContext context_;
@@ -152,7 +153,8 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateByName(std::st
   }
   std::string known;
   for (const NamedPattern& named : kNamedPatterns) {
-    if (!named.name.empty()) absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(named.name));
+    if (!named.name.empty())
+      absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(named.name));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown pre-tokenizer '", std::string(name), "'; known are: ", known));

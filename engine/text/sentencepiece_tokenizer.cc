@@ -59,8 +59,7 @@ TokenType TypeOfPiece(SentencePieceModel::PieceType type) {
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
     std::string_view model_bytes) {
   std::string error;
-  std::unique_ptr<SentencePieceModel> model =
-      SentencePieceModel::LoadOrNull(model_bytes, &error);
+  std::unique_ptr<SentencePieceModel> model = SentencePieceModel::LoadOrNull(model_bytes, &error);
   if (model == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("SentencePiece model: ", error));
   }

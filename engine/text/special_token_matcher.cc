@@ -46,8 +46,8 @@ std::optional<SpecialTokenMatcher::Match> SpecialTokenMatcher::FindNext(
     const size_t plain_begin = span == plain_spans.end() ? text.size() : span->begin_byte;
     std::optional<Match> longest;
     for (size_t end = begin + 1;; ++end) {
-      const bool allowed = nodes_[node].scope == Scope::kAlways ||
-                           (parse_special && end <= plain_begin);
+      const bool allowed =
+          nodes_[node].scope == Scope::kAlways || (parse_special && end <= plain_begin);
       if (nodes_[node].token >= 0 && allowed) {
         longest = Match{begin, end, kvcache::TokenId{nodes_[node].token}};
       }

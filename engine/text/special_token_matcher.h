@@ -16,7 +16,8 @@ namespace refrain::engine {
 // Finds tokens that stand for themselves in text, leftmost first, the longest at each place.
 //
 // A byte trie: the time per place is the length of the longest token that begins there, however
-// many tokens share a prefix. Filled once by a tokenizer, then only read, by any thread. Cannot fail.
+// many tokens share a prefix. Filled once by a tokenizer, then only read, by any thread. Cannot
+// fail.
 class SpecialTokenMatcher {
  public:
   enum class Scope {
@@ -51,7 +52,7 @@ class SpecialTokenMatcher {
 
   int32_t FindChild(int32_t node, uint8_t byte) const;
 
-  std::vector<Node> nodes_;                // [0] is the root
+  std::vector<Node> nodes_;                 // [0] is the root
   std::array<int32_t, 256> root_children_;  // -1: no token begins with this byte
 };
 

@@ -24,17 +24,16 @@ absl::StatusOr<SpellingIndex> SpellingIndex::Create(const TokenizerSpec& spec) {
   const size_t size = spec.tokens.size();
   if (size == 0) return absl::InvalidArgumentError("the vocabulary has no tokens");
   if (size > kMaxVocabularyTokens) {
-    return absl::InvalidArgumentError(absl::StrCat("the vocabulary has ", size,
-                                                   " tokens, more than the limit of ",
-                                                   kMaxVocabularyTokens));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the vocabulary has ", size, " tokens, more than the limit of ", kMaxVocabularyTokens));
   }
   if (!spec.token_types.empty() && spec.token_types.size() != size) {
     return absl::InvalidArgumentError(absl::StrCat("the vocabulary has ", size, " tokens but ",
                                                    spec.token_types.size(), " token types"));
   }
   if (!spec.scores.empty() && spec.scores.size() != size) {
-    return absl::InvalidArgumentError(absl::StrCat("the vocabulary has ", size, " tokens but ",
-                                                   spec.scores.size(), " scores"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the vocabulary has ", size, " tokens but ", spec.scores.size(), " scores"));
   }
   if (spec.merges.size() > kMaxMerges) {
     return absl::InvalidArgumentError(absl::StrCat("the vocabulary has ", spec.merges.size(),
@@ -67,8 +66,8 @@ absl::StatusOr<PairMerger> SpellingIndex::BuildMerger(const TokenizerSpec& spec)
     const std::string_view merge = spec.merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merge.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("merge ", rank, " '", absl::CHexEscape(std::string(merge)),
-                                                     "' is not two tokens"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "merge ", rank, " '", absl::CHexEscape(std::string(merge)), "' is not two tokens"));
     }
     const std::string_view left = merge.substr(0, space);
     const std::string_view right = merge.substr(space + 1);
@@ -78,9 +77,9 @@ absl::StatusOr<PairMerger> SpellingIndex::BuildMerger(const TokenizerSpec& spec)
     const int32_t result = Find(joined);
     if (left_id < 0 || right_id < 0 || result < 0) {
       const std::string_view missing = left_id < 0 ? left : right_id < 0 ? right : joined;
-      return absl::InvalidArgumentError(
-          absl::StrCat("merge ", rank, " '", absl::CHexEscape(std::string(merge)), "' needs the token '",
-                       absl::CHexEscape(std::string(missing)), "', which the vocabulary lacks"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "merge ", rank, " '", absl::CHexEscape(std::string(merge)), "' needs the token '",
+          absl::CHexEscape(std::string(missing)), "', which the vocabulary lacks"));
     }
     // Whatever the merges say: text never becomes a control token by merging.
     if (TypeOf(spec, result) == TokenType::kControl) continue;

@@ -43,10 +43,10 @@ class TokenTable {
     return std::string_view(arena_).substr(offsets_[id], offsets_[id + 1] - offsets_[id]);
   }
 
-  std::string arena_;                 // the bytes of all tokens, one after the other
+  std::string arena_;                  // the bytes of all tokens, one after the other
   std::vector<size_t> offsets_ = {0};  // [vocab_size + 1]
-  std::vector<TokenType> types_;      // [vocab_size]
-  std::vector<int32_t> slots_;        // open addressing: ids, -1 for empty; a power of two
+  std::vector<TokenType> types_;       // [vocab_size]
+  std::vector<int32_t> slots_;         // open addressing: ids, -1 for empty; a power of two
 };
 
 }  // namespace refrain::engine

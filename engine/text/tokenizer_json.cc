@@ -74,10 +74,10 @@ class TokenizerJsonReader {
     if (type != "BPE" && !(type.empty() && FindOrNull(*model, "merges") != nullptr)) {
       return Refuse(absl::StrCat("model type '", type, "' is not supported; only BPE is"));
     }
-    for (const auto& step : {&TokenizerJsonReader::ReadNormalizer,
-                             &TokenizerJsonReader::ReadPreTokenizer,
-                             &TokenizerJsonReader::ReadModel, &TokenizerJsonReader::ReadAddedTokens,
-                             &TokenizerJsonReader::ReadPostProcessor}) {
+    for (const auto& step :
+         {&TokenizerJsonReader::ReadNormalizer, &TokenizerJsonReader::ReadPreTokenizer,
+          &TokenizerJsonReader::ReadModel, &TokenizerJsonReader::ReadAddedTokens,
+          &TokenizerJsonReader::ReadPostProcessor}) {
       absl::Status status = (this->*step)();
       if (!status.ok()) return status;
     }
@@ -139,7 +139,8 @@ class TokenizerJsonReader {
     const std::string type = StringOf(pre, "type");
     if (type == "Sequence" && depth == 0) {
       const Json* parts = FindOrNull(pre, "pretokenizers");
-      if (parts == nullptr || !parts->is_array()) return Refuse("pre_tokenizer Sequence is no list");
+      if (parts == nullptr || !parts->is_array())
+        return Refuse("pre_tokenizer Sequence is no list");
       for (const Json& part : *parts) {
         absl::Status status = ReadOnePreTokenizer(part, depth + 1);
         if (!status.ok()) return status;
@@ -219,7 +220,8 @@ class TokenizerJsonReader {
     if (vocab == nullptr || !vocab->is_object()) return Refuse("model.vocab is not an object");
     if (merges == nullptr || !merges->is_array()) return Refuse("model.merges is not a list");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (!StringOf(model, key).empty()) return Refuse(absl::StrCat("model.", key, " is not supported"));
+      if (!StringOf(model, key).empty())
+        return Refuse(absl::StrCat("model.", key, " is not supported"));
     }
     const bool byte_fallback = BoolOf(model, "byte_fallback", false);
     for (const auto& [spelling, id] : vocab->items()) {
@@ -275,13 +277,13 @@ class TokenizerJsonReader {
       }
       for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
         if (BoolOf(token, flag, false)) {
-          return Refuse(absl::StrCat("added token '", content, "' has ", flag,
-                                     ", which is not supported"));
+          return Refuse(
+              absl::StrCat("added token '", content, "' has ", flag, ", which is not supported"));
         }
       }
-      absl::Status status = SetToken(
-          IntOf(*id), content,
-          BoolOf(token, "special", false) ? TokenType::kControl : TokenType::kUserDefined);
+      absl::Status status =
+          SetToken(IntOf(*id), content,
+                   BoolOf(token, "special", false) ? TokenType::kControl : TokenType::kUserDefined);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

@@ -20,8 +20,8 @@ struct HuggingFaceTokenizerFiles {
 // Reads BPE tokenizers in the form of Hugging Face `tokenizers`: byte-level ones (GPT-2, SmolLM2,
 // Llama 3, Qwen 2) and SentencePiece conversions with byte fallback (Llama 2, Mistral). What would
 // change token ids and is not understood (another model type, normalizer or pre-tokenizer) is
-// refused by name, with one exception: NFC (Qwen 2) is accepted and not applied, so that text that is
-// not in NFC may get other ids. Pure; any thread.
+// refused by name, with one exception: NFC (Qwen 2) is accepted and not applied, so that text that
+// is not in NFC may get other ids. Pure; any thread.
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles& files);
 
 // The same for a `tokenizer.json` alone: no chat template; bos and eos only where the

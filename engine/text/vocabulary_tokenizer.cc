@@ -13,16 +13,16 @@ namespace {
 // Names under which models publish the token that ends a turn or a text. Sources often declare only
 // one of several that the model really emits.
 constexpr std::array<std::string_view, 9> kEndOfGenerationNames = {
-    "<|im_end|>",   "<|eot_id|>",    "<|eom_id|>", "</s>", "<|endoftext|>", "<|end_of_text|>",
-    "<end_of_turn>", "<|end|>", "<|eot|>"};
+    "<|im_end|>",      "<|eot_id|>",    "<|eom_id|>", "</s>",   "<|endoftext|>",
+    "<|end_of_text|>", "<end_of_turn>", "<|end|>",    "<|eot|>"};
 
 absl::Status MarkEnd(std::optional<kvcache::TokenId> id, std::string_view what,
                      Vocabulary* vocabulary) {
   if (!id.has_value()) return absl::OkStatus();
   if (!vocabulary->tokens.Contains(*id)) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(what), " token id ", static_cast<int32_t>(*id),
-                                                   " is outside of the vocabulary of ",
-                                                   vocabulary->tokens.size(), " tokens"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(what), " token id ", static_cast<int32_t>(*id),
+                     " is outside of the vocabulary of ", vocabulary->tokens.size(), " tokens"));
   }
   vocabulary->ends_generation[kvcache::ToIndex(*id)] = true;
   return absl::OkStatus();
@@ -54,9 +54,9 @@ absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabular
     if (absl::Status s = MarkEnd(id, "end of generation", vocabulary); !s.ok()) return s;
   }
   if (spec.bos.has_value() && !vocabulary->tokens.Contains(*spec.bos)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bos token id ", static_cast<int32_t>(*spec.bos),
-                     " is outside of the vocabulary of ", vocabulary->tokens.size(), " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat("bos token id ", static_cast<int32_t>(*spec.bos),
+                                                   " is outside of the vocabulary of ",
+                                                   vocabulary->tokens.size(), " tokens"));
   }
   vocabulary->bos = spec.bos;
   vocabulary->eos = spec.eos;

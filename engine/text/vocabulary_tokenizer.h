@@ -24,9 +24,9 @@ struct Vocabulary {
   bool adds_bos = false;
 };
 
-// Marks `spec`'s special ids, and control tokens with a well-known name, as ending a generation, and
-// enters control and user-defined tokens into the matcher. InvalidArgument for an id outside of the
-// vocabulary. `spec` has as many tokens as `vocabulary`.
+// Marks `spec`'s special ids, and control tokens with a well-known name, as ending a generation,
+// and enters control and user-defined tokens into the matcher. InvalidArgument for an id outside of
+// the vocabulary. `spec` has as many tokens as `vocabulary`.
 absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabulary);
 
 // The part of a tokenizer that does not depend on its algorithm: cuts special tokens out of the

@@ -16,9 +16,27 @@ using ExpressionPtr = std::unique_ptr<Expression>;
 using Block = std::vector<std::unique_ptr<Statement>>;
 
 enum class Operator {
-  kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower, kConcat,
-  kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn,
-  kAnd, kOr, kNot, kNegate, kPlus,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,
+  kConcat,
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn,
+  kAnd,
+  kOr,
+  kNot,
+  kNegate,
+  kPlus,
 };
 
 // One node of an expression; what the fields hold is said at each kind.

@@ -115,7 +115,8 @@ Text StripIf(const Text& text, Side side, IsUnwanted is_unwanted) {
   }
   while (side != Side::kLeft && !rest.empty()) {
     size_t last = rest.size() - 1;
-    while (last > 0 && rest.size() - last < 4 && (static_cast<uint8_t>(rest[last]) & 0xC0) == 0x80) {
+    while (last > 0 && rest.size() - last < 4 &&
+           (static_cast<uint8_t>(rest[last]) & 0xC0) == 0x80) {
       --last;
     }
     const std::string_view bytes = rest.substr(last);
@@ -163,9 +164,8 @@ Text Strip(const Text& text, Side side) {
 
 Text Strip(const Text& text, Side side, std::string_view unwanted) {
   std::vector<std::string_view> characters;
-  ForEachUnit(unwanted, [&](const Utf8Unit&, std::string_view bytes) {
-    characters.push_back(bytes);
-  });
+  ForEachUnit(unwanted,
+              [&](const Utf8Unit&, std::string_view bytes) { characters.push_back(bytes); });
   std::sort(characters.begin(), characters.end());
   return StripIf(text, side, [&](std::string_view bytes, uint32_t) {
     return std::binary_search(characters.begin(), characters.end(), bytes);

@@ -26,8 +26,7 @@ struct Call {
   const CallArguments& arguments;
   Budget* budget;
 
-  std::vector<std::optional<Value>> Bind(
-      std::initializer_list<std::string_view> parameters) const {
+  std::vector<std::optional<Value>> Bind(std::initializer_list<std::string_view> parameters) const {
     return arguments.Bind(name, parameters);
   }
   Text InputText() const {
@@ -65,9 +64,9 @@ Value AttributeOf(const Value& object, const std::string& path, Budget* budget) 
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string part = path.substr(begin, end - begin);
-    const bool is_index = !part.empty() && part.size() < 10 &&
-                          std::all_of(part.begin(), part.end(),
-                                      [](char c) { return c >= '0' && c <= '9'; });
+    const bool is_index =
+        !part.empty() && part.size() < 10 &&
+        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
     value = ItemOf(value, is_index ? Value::Int(std::stoll(part)) : Value::String(part), budget);
     if (value.is_undefined()) break;
     begin = end + 1;
@@ -91,7 +90,8 @@ CallArguments RestOf(const CallArguments& arguments, size_t from) {
 
 Value Default(const Call& call) {
   const auto bound = call.Bind({"default_value", "boolean"});
-  const bool replace = call.input.is_undefined() || (FlagOr(bound[1], false) && !IsTrue(call.input));
+  const bool replace =
+      call.input.is_undefined() || (FlagOr(bound[1], false) && !IsTrue(call.input));
   return replace ? bound[0].value_or(Value::String(std::string())) : call.input;
 }
 
@@ -123,8 +123,7 @@ Value Join(const Call& call) {
   Text out;
   bool is_first = true;
   for (const Value& item : call.InputList()) {
-    const Value part =
-        bound[1].has_value() ? AttributeOf(item, *bound[1], call.budget) : item;
+    const Value part = bound[1].has_value() ? AttributeOf(item, *bound[1], call.budget) : item;
     const Text text = ToText(part, call.budget);
     call.budget->Bytes(text.size() + separator.size());
     if (!std::exchange(is_first, false)) out.Append(separator);
@@ -286,8 +285,7 @@ Value Select(const Call& call) {
   const CallArguments rest = RestOf(call.arguments, next);
   Value::List out;
   for (const Value& item : call.InputList()) {
-    const Value value =
-        attribute.has_value() ? AttributeOf(item, *attribute, call.budget) : item;
+    const Value value = attribute.has_value() ? AttributeOf(item, *attribute, call.budget) : item;
     const bool passes =
         test.has_value() ? ApplyValueTest(*test, value, rest, call.budget) : IsTrue(value);
     if (passes == keeps) out.push_back(item);
@@ -418,25 +416,30 @@ struct Filter {
 };
 
 constexpr std::array<Filter, 38> kFilters = {{
-    {"abs", Absolute},        {"capitalize", StringFilter}, {"count", Length},
-    {"d", Default},           {"default", Default},         {"dictsort", DictSort},
-    {"e", StringFilter},      {"escape", StringFilter},     {"first", First},
-    {"float", ToFloat},       {"indent", Indent},           {"int", ToInteger},
-    {"items", Items},         {"join", Join},               {"last", Last},
-    {"length", Length},       {"list", ListFilter},         {"lower", StringFilter},
-    {"map", MapFilter},       {"max", Extreme},             {"min", Extreme},
-    {"reject", Select},       {"rejectattr", Select},       {"replace", Replace},
-    {"reverse", Reverse},     {"round", Round},             {"safe", StringFilter},
-    {"select", Select},       {"selectattr", Select},       {"sort", Sort},
-    {"string", StringFilter}, {"sum", Sum},                 {"title", StringFilter},
-    {"tojson", ToJsonFilter}, {"trim", Trim},               {"unique", Unique},
+    {"abs", Absolute},        {"capitalize", StringFilter},
+    {"count", Length},        {"d", Default},
+    {"default", Default},     {"dictsort", DictSort},
+    {"e", StringFilter},      {"escape", StringFilter},
+    {"first", First},         {"float", ToFloat},
+    {"indent", Indent},       {"int", ToInteger},
+    {"items", Items},         {"join", Join},
+    {"last", Last},           {"length", Length},
+    {"list", ListFilter},     {"lower", StringFilter},
+    {"map", MapFilter},       {"max", Extreme},
+    {"min", Extreme},         {"reject", Select},
+    {"rejectattr", Select},   {"replace", Replace},
+    {"reverse", Reverse},     {"round", Round},
+    {"safe", StringFilter},   {"select", Select},
+    {"selectattr", Select},   {"sort", Sort},
+    {"string", StringFilter}, {"sum", Sum},
+    {"title", StringFilter},  {"tojson", ToJsonFilter},
+    {"trim", Trim},           {"unique", Unique},
     {"upper", StringFilter},  {"wordcount", StringFilter},
 }};
 
 const Filter* FilterOrNull(std::string_view name) {
-  const auto it = std::find_if(kFilters.begin(), kFilters.end(), [&](const Filter& filter) {
-    return filter.name == name;
-  });
+  const auto it = std::find_if(kFilters.begin(), kFilters.end(),
+                               [&](const Filter& filter) { return filter.name == name; });
   return it == kFilters.end() ? nullptr : &*it;
 }
 

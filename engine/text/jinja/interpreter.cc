@@ -367,8 +367,8 @@ Value Interpreter::EvaluateMap(const Expression& expression) {
   for (size_t i = 0; i + 1 < expression.operands.size(); i += 2) {
     Value key = Evaluate(*expression.operands[i]);
     if (!key.is_string() && !key.is_number() && !key.is_none()) {
-      throw TemplateError(AtLine(expression.line, "a key of type " + std::string(TypeName(key)) +
-                                                      " is not supported"));
+      throw TemplateError(AtLine(
+          expression.line, "a key of type " + std::string(TypeName(key)) + " is not supported"));
     }
     map.Set(std::move(key), Evaluate(*expression.operands[i + 1]));
   }
@@ -404,7 +404,8 @@ Value Interpreter::EvaluateAttribute(const Value& object, const std::string& nam
   if (object.is_object()) {
     if (const auto* space = dynamic_cast<const Namespace*>(object.AsObject())) {
       const Value* found = space->attributes.FindOrNull(name);
-      return found != nullptr ? *found : Value::Undefined("namespace object has no attribute " + name);
+      return found != nullptr ? *found
+                              : Value::Undefined("namespace object has no attribute " + name);
     }
     if (const auto* loop = dynamic_cast<const Loop*>(object.AsObject())) {
       if (name == "cycle") return object;  // EvaluateCall knows
@@ -457,9 +458,9 @@ Value Interpreter::EvaluateCall(const Expression& expression) {
   const auto* callable =
       function.is_object() ? dynamic_cast<const Callable*>(function.AsObject()) : nullptr;
   if (callable == nullptr) {
-    throw TemplateError(AtLine(expression.line, "a value of type " +
-                                                    std::string(TypeName(function)) +
-                                                    " cannot be called"));
+    throw TemplateError(
+        AtLine(expression.line,
+               "a value of type " + std::string(TypeName(function)) + " cannot be called"));
   }
   if (const auto* loop = dynamic_cast<const Loop*>(callable)) {
     if (callee.kind == Kind::kAttribute && callee.name == "cycle") return loop->Cycle(arguments);

@@ -148,8 +148,7 @@ class Lexer {
     if (strips) SkipSpace();
     for (size_t i = at_; (i = source_.find("{%", i)) != std::string::npos; ++i) {
       const char modifier = ModifierOf(std::string_view(source_).substr(i));
-      const std::optional<size_t> end =
-          MatchKeywordTag(i + (modifier == ' ' ? 2 : 3), "endraw");
+      const std::optional<size_t> end = MatchKeywordTag(i + (modifier == ' ' ? 2 : 3), "endraw");
       if (!end.has_value()) continue;
       EmitText(i, modifier, /*is_print=*/false);
       const char end_modifier = source_[*end - 3];
@@ -207,8 +206,7 @@ class Lexer {
   }
 
   void LexOperator(std::vector<char>* open) {
-    static constexpr std::array<std::string_view, 6> kPairs = {"==", "!=", "<=", ">=",
-                                                               "//", "**"};
+    static constexpr std::array<std::string_view, 6> kPairs = {"==", "!=", "<=", ">=", "//", "**"};
     static constexpr std::string_view kSingles = "+-*/%~<>=()[]{}.,:|";
     for (const std::string_view pair : kPairs) {
       if (!rest().starts_with(pair)) continue;
@@ -235,8 +233,8 @@ class Lexer {
     size_t end = 0;
     const auto take_digits = [&] {
       while (end < text.size() &&
-             (IsDigit(text[end]) || (text[end] == '_' && end + 1 < text.size() &&
-                                     IsDigit(text[end + 1])))) {
+             (IsDigit(text[end]) ||
+              (text[end] == '_' && end + 1 < text.size() && IsDigit(text[end + 1])))) {
         ++end;
       }
     };

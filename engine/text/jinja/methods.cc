@@ -23,8 +23,7 @@ struct Call {
   const CallArguments& arguments;
   Budget* budget;
 
-  std::vector<std::optional<Value>> Bind(
-      std::initializer_list<std::string_view> parameters) const {
+  std::vector<std::optional<Value>> Bind(std::initializer_list<std::string_view> parameters) const {
     return arguments.Bind(name, parameters);
   }
   const Text& text() const { return object.AsText(); }
@@ -161,8 +160,7 @@ Value FindMethod(const Call& call) {
     if (call.name == "index") throw TemplateError("index(): substring not found");
     return Value::Int(-1);
   }
-  return Value::Int(
-      static_cast<int64_t>(CountCharacters(std::string_view(text).substr(0, at))));
+  return Value::Int(static_cast<int64_t>(CountCharacters(std::string_view(text).substr(0, at))));
 }
 
 Value IsMethod(const Call& call) {
@@ -225,24 +223,40 @@ constexpr Value::Kind kMap = Value::Kind::kMap;
 constexpr Value::Kind kList = Value::Kind::kList;
 
 constexpr std::array<Method, 34> kMethods = {{
-    {kString, "strip", StripMethod},          {kString, "lstrip", StripMethod},
-    {kString, "rstrip", StripMethod},         {kString, "split", SplitMethod},
-    {kString, "rsplit", SplitMethod},         {kString, "splitlines", SplitLinesMethod},
-    {kString, "upper", CaseMethod},           {kString, "lower", CaseMethod},
-    {kString, "capitalize", CaseMethod},      {kString, "title", CaseMethod},
-    {kString, "startswith", AffixMethod},     {kString, "endswith", AffixMethod},
+    {kString, "strip", StripMethod},
+    {kString, "lstrip", StripMethod},
+    {kString, "rstrip", StripMethod},
+    {kString, "split", SplitMethod},
+    {kString, "rsplit", SplitMethod},
+    {kString, "splitlines", SplitLinesMethod},
+    {kString, "upper", CaseMethod},
+    {kString, "lower", CaseMethod},
+    {kString, "capitalize", CaseMethod},
+    {kString, "title", CaseMethod},
+    {kString, "startswith", AffixMethod},
+    {kString, "endswith", AffixMethod},
     {kString, "removeprefix", RemoveAffixMethod},
     {kString, "removesuffix", RemoveAffixMethod},
-    {kString, "replace", ReplaceMethod},      {kString, "join", JoinMethod},
-    {kString, "find", FindMethod},            {kString, "rfind", FindMethod},
-    {kString, "index", FindMethod},           {kString, "count", FindMethod},
-    {kString, "isupper", IsMethod},           {kString, "islower", IsMethod},
-    {kString, "isspace", IsMethod},           {kString, "isdigit", IsMethod},
-    {kString, "isnumeric", IsMethod},         {kString, "isalpha", IsMethod},
-    {kString, "isalnum", IsMethod},           {kMap, "items", DictItems},
-    {kMap, "keys", DictItems},                {kMap, "values", DictItems},
-    {kMap, "get", DictGet},                   {kList, "index", ListFind},
-    {kList, "count", ListFind},               {kString, "isdecimal", IsMethod},
+    {kString, "replace", ReplaceMethod},
+    {kString, "join", JoinMethod},
+    {kString, "find", FindMethod},
+    {kString, "rfind", FindMethod},
+    {kString, "index", FindMethod},
+    {kString, "count", FindMethod},
+    {kString, "isupper", IsMethod},
+    {kString, "islower", IsMethod},
+    {kString, "isspace", IsMethod},
+    {kString, "isdigit", IsMethod},
+    {kString, "isnumeric", IsMethod},
+    {kString, "isalpha", IsMethod},
+    {kString, "isalnum", IsMethod},
+    {kMap, "items", DictItems},
+    {kMap, "keys", DictItems},
+    {kMap, "values", DictItems},
+    {kMap, "get", DictGet},
+    {kList, "index", ListFind},
+    {kList, "count", ListFind},
+    {kString, "isdecimal", IsMethod},
 }};
 
 const Method* MethodOrNull(const Value& object, std::string_view name) {

@@ -70,8 +70,8 @@ Value StrftimeNow(const CallArguments& arguments, Interpreter* interpreter) {
   if (format.size() > 100) throw TemplateError("strftime_now() with a format beyond 100 bytes");
   // One conversion gives at most some 30 bytes in the C locale, but widths may be asked for.
   std::array<char, 4096> buffer;
-  const size_t size = std::strftime(buffer.data(), buffer.size(), format.c_str(),
-                                    &interpreter->now());
+  const size_t size =
+      std::strftime(buffer.data(), buffer.size(), format.c_str(), &interpreter->now());
   return Value::String(std::string(buffer.data(), size));
 }
 

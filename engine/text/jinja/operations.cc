@@ -67,7 +67,8 @@ Value IntegerArithmetic(Operator op, int64_t a, int64_t b) {
   }
   if (b == 0) throw TemplateError("division by zero");
   if (op == Operator::kDivide) return Value::Float(static_cast<double>(a) / b);
-  if (b == -1) return op == Operator::kModulo ? Value::Int(0) : IntegerArithmetic(Operator::kSubtract, 0, a);
+  if (b == -1)
+    return op == Operator::kModulo ? Value::Int(0) : IntegerArithmetic(Operator::kSubtract, 0, a);
   // Python rounds the quotient down; the remainder has the sign of the divisor.
   const bool adjust = a % b != 0 && (a < 0) != (b < 0);
   if (op == Operator::kFloorDivide) return Value::Int(a / b - (adjust ? 1 : 0));

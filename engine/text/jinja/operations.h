@@ -31,7 +31,7 @@ std::string FloatText(double number);             // repr(), shortest that reads
 // The items a loop visits: elements, keys of a map, characters of a string.
 Value::List ToList(const Value& value, Budget* budget);
 
-std::optional<size_t> LengthOrNull(const Value& value);  // in items or characters
+std::optional<size_t> LengthOrNull(const Value& value);    // in items or characters
 std::optional<int64_t> IntegerOrNull(const Value& value);  // integers and booleans
 
 // Element, character or entry; undefined when there is none.

@@ -15,8 +15,7 @@ namespace {
 // In linear time, which std::string::find does not promise.
 size_t Find(std::string_view text, std::string_view needle, size_t from) {
   if (from > text.size()) return std::string_view::npos;
-  const void* found =
-      memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
+  const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   return found == nullptr ? std::string_view::npos
                           : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
@@ -27,7 +26,8 @@ struct Piece {
 };
 
 // The places of a separator, or of runs of white space.
-std::vector<Piece> FindSeparators(std::string_view text, std::optional<std::string_view> separator) {
+std::vector<Piece> FindSeparators(std::string_view text,
+                                  std::optional<std::string_view> separator) {
   std::vector<Piece> found;
   if (separator.has_value()) {
     for (size_t at = 0; (at = Find(text, *separator, at)) != std::string_view::npos;) {
@@ -116,8 +116,7 @@ Text ReplaceText(const Text& text, std::string_view from, const Text& to, int64_
       // Between all characters, and at both ends.
       append(to);
       if (at == text.size()) return out;
-      const size_t size_bytes =
-          FirstUtf8Unit(std::string_view(text.bytes()).substr(at)).size_bytes;
+      const size_t size_bytes = FirstUtf8Unit(std::string_view(text.bytes()).substr(at)).size_bytes;
       append(text.Substr(at, size_bytes));
       at += size_bytes;
       continue;

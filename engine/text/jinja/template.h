@@ -19,9 +19,9 @@ namespace refrain::engine::jinja {
 // do, autoescape, recursive loops, argument unpacking, filters and tests outside of filters.cc and
 // value_tests.cc. Integers have 64 bits. Values never change: there is no list.append.
 //
-// Cost is bounded (budget.h): nesting, steps, bytes, recursion. Immutable after Parse; any number of
-// threads may render at once. Render fails with the template's own raise_exception message or with
-// what Python would raise.
+// Cost is bounded (budget.h): nesting, steps, bytes, recursion. Immutable after Parse; any number
+// of threads may render at once. Render fails with the template's own raise_exception message or
+// with what Python would raise.
 class Template {
  public:
   static absl::StatusOr<std::unique_ptr<Template>> Parse(std::string_view source);

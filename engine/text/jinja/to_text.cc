@@ -174,9 +174,9 @@ class JsonWriter {
       const uint32_t c = unit.code_point;
       static constexpr std::string_view kNamed = "\"\\\n\r\t\b\f";
       static constexpr std::string_view kNames = "\"\\nrtbf";
-      const size_t named =
-          c < 0x80 && unit.kind == Utf8Unit::Kind::kCharacter ? kNamed.find(static_cast<char>(c))
-                                                              : std::string_view::npos;
+      const size_t named = c < 0x80 && unit.kind == Utf8Unit::Kind::kCharacter
+                               ? kNamed.find(static_cast<char>(c))
+                               : std::string_view::npos;
       if (unit.kind != Utf8Unit::Kind::kCharacter) {
         out += rest.substr(0, unit.size_bytes);
       } else if (named != std::string_view::npos) {
@@ -252,8 +252,9 @@ std::string FloatText(double number) {
   std::array<char, 64> buffer;
   const double magnitude = std::fabs(number);
   const bool plain = magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
-  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
-                                    plain ? std::chars_format::fixed : std::chars_format::scientific);
+  const auto result =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
+                    plain ? std::chars_format::fixed : std::chars_format::scientific);
   std::string text(buffer.data(), result.ptr);
   if (plain && text.find('.') == std::string::npos) text += ".0";
   return text;

@@ -53,21 +53,30 @@ struct BinaryTest {
 };
 
 constexpr std::array<BinaryTest, 18> kBinaryTests = {{
-    {"equalto", Operator::kEqual},      {"eq", Operator::kEqual},
-    {"==", Operator::kEqual},           {"ne", Operator::kNotEqual},
-    {"!=", Operator::kNotEqual},        {"lt", Operator::kLess},
-    {"<", Operator::kLess},             {"lessthan", Operator::kLess},
-    {"le", Operator::kLessEqual},       {"<=", Operator::kLessEqual},
-    {"gt", Operator::kGreater},         {">", Operator::kGreater},
-    {"greaterthan", Operator::kGreater}, {"ge", Operator::kGreaterEqual},
-    {">=", Operator::kGreaterEqual},    {"in", Operator::kIn},
-    {"sameas", Operator::kEqual},       {"divisibleby", Operator::kModulo},
+    {"equalto", Operator::kEqual},
+    {"eq", Operator::kEqual},
+    {"==", Operator::kEqual},
+    {"ne", Operator::kNotEqual},
+    {"!=", Operator::kNotEqual},
+    {"lt", Operator::kLess},
+    {"<", Operator::kLess},
+    {"lessthan", Operator::kLess},
+    {"le", Operator::kLessEqual},
+    {"<=", Operator::kLessEqual},
+    {"gt", Operator::kGreater},
+    {">", Operator::kGreater},
+    {"greaterthan", Operator::kGreater},
+    {"ge", Operator::kGreaterEqual},
+    {">=", Operator::kGreaterEqual},
+    {"in", Operator::kIn},
+    {"sameas", Operator::kEqual},
+    {"divisibleby", Operator::kModulo},
 }};
 
 constexpr std::array<std::string_view, 20> kUnaryTests = {
-    "defined", "undefined", "none",     "boolean",  "true",     "false", "integer",
-    "float",   "number",    "string",   "mapping",  "iterable", "sequence", "callable",
-    "odd",     "even",      "upper",    "lower",    "filter",   "test"};
+    "defined", "undefined", "none",   "boolean", "true",     "false",    "integer",
+    "float",   "number",    "string", "mapping", "iterable", "sequence", "callable",
+    "odd",     "even",      "upper",  "lower",   "filter",   "test"};
 
 const BinaryTest* BinaryTestOrNull(std::string_view name) {
   const auto it = std::find_if(kBinaryTests.begin(), kBinaryTests.end(),

@@ -67,17 +67,19 @@ TEST(ChatTemplateTest, MarksContentThroughEveryOperation) {
   EXPECT_EQ(content("messages[0].role|length"), Parts{});
   EXPECT_EQ(ContentOf("{% set x %}<{{ messages[0].content }}>{% endset %}{{ x }}", messages),
             Parts{" a<X>b "});
-  EXPECT_EQ(ContentOf("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(messages[0].content) }}", messages),
-            Parts{" a<X>b "});
+  EXPECT_EQ(
+      ContentOf("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(messages[0].content) }}", messages),
+      Parts{" a<X>b "});
   EXPECT_EQ(ContentOf("{{ bos_token }}{{ eos_token }}", messages), Parts{});
 }
 
 TEST(ChatTemplateTest, ExtraVariablesCannotReplaceTheirElders) {
-  const auto chat = ChatTemplate::Create("{{ bos_token }}{{ add_generation_prompt }}{{ x }}", "<s>", "");
+  const auto chat =
+      ChatTemplate::Create("{{ bos_token }}{{ add_generation_prompt }}{{ x }}", "<s>", "");
   ASSERT_TRUE(chat.ok());
-  const auto rendered = (*chat)->Render(
-      {.messages = Value::MakeList({}),
-       .extra = *jinja::ParseJsonValue(R"({"bos_token": "<|evil|>", "x": "y"})")});
+  const auto rendered =
+      (*chat)->Render({.messages = Value::MakeList({}),
+                       .extra = *jinja::ParseJsonValue(R"({"bos_token": "<|evil|>", "x": "y"})")});
   ASSERT_TRUE(rendered.ok()) << rendered.status();
   EXPECT_EQ(rendered->text, "<s>Truey");
   EXPECT_EQ(ContentOf(*rendered), std::vector<std::string>{"y"});
@@ -125,12 +127,18 @@ TEST(JinjaTest, EndsHostileTemplatesWithAnError) {
            "{{ [1] * 999999999999 }}",
            "{{ range(999999999999) }}",
            "{{ range(0, 9223372036854775807, 9223372036854775807) }}{{ range(1, 2, 0) }}",
-           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}",
-           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = n.s.replace('a', 'aaaaaaaa') %}{% endfor %}",
-           "{% set n = namespace(v=[]) %}{% for i in range(9999) %}{% set n.v = [n.v] %}{% endfor %}",
-           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% endfor %}{{ n.v }}",
-           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% endfor %}{{ n.v == n.v }}",
-           "{% set n = namespace(v={}) %}{% for i in range(9999) %}{% set n.v = {'a': n.v.get} %}{% endfor %}",
+           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = n.s + n.s "
+           "%}{% endfor %}",
+           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = "
+           "n.s.replace('a', 'aaaaaaaa') %}{% endfor %}",
+           "{% set n = namespace(v=[]) %}{% for i in range(9999) %}{% set n.v = [n.v] %}{% endfor "
+           "%}",
+           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% "
+           "endfor %}{{ n.v }}",
+           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% "
+           "endfor %}{{ n.v == n.v }}",
+           "{% set n = namespace(v={}) %}{% for i in range(9999) %}{% set n.v = {'a': n.v.get} "
+           "%}{% endfor %}",
            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
            "{% macro f(x) %}{{ f(x + x) }}{% endmacro %}{{ f('a') }}",
@@ -187,17 +195,21 @@ TEST(JinjaTest, MatchesJinja2InDetails) {
       {"{% set x | trim %}  a {% endset %}[{{ x }}]", "[a]"},
       {"{% generation %}x{% endgeneration %}", "x"},
       {"{{ 'a\nb\n\nc' | indent(2) }}", "a\n  b\n\n  c"},
-      {"{{ [1, 2, 3] | sum }} {{ [3, 1] | min }} {{ [3, 1] | max }} {{ [1, 1, 2] | unique | list }}",
+      {"{{ [1, 2, 3] | sum }} {{ [3, 1] | min }} {{ [3, 1] | max }} {{ [1, 1, 2] | unique | list "
+       "}}",
        "6 1 3 [1, 2]"},
-      {"{{ [1, 2, 3, 4] | select('even') | list }} {{ ['a', ''] | select | list }}", "[2, 4] ['a']"},
+      {"{{ [1, 2, 3, 4] | select('even') | list }} {{ ['a', ''] | select | list }}",
+       "[2, 4] ['a']"},
       {"{{ ['a'] | map('upper') | list }} {{ [{'a': {'b': 1}}] | map(attribute='a.b') | list }}",
        "['A'] [1]"},
-      {"{{ undefined_name }}|{{ undefined_name | length }}|{% for x in undefined_name %}x{% endfor %}",
+      {"{{ undefined_name }}|{{ undefined_name | length }}|{% for x in undefined_name %}x{% endfor "
+       "%}",
        "|0|"},
       {"{{ 'x' if false }}|{{ none }}|{{ true and 'a' or 'b' }}", "|None|a"},
       {"{{ 5 is divisibleby 5 }} {{ 3 is odd }} {{ 'a' is in ['a'] }} {{ 1 is number }}",
        "True True True True"},
-      {"{{ 'ÀÉ'|lower }} {{ 'straße'|upper }} {{ 'ﬁ'|upper }} {{ 'ΑΒ'|lower }} {{ 'жук'|capitalize }}",
+      {"{{ 'ÀÉ'|lower }} {{ 'straße'|upper }} {{ 'ﬁ'|upper }} {{ 'ΑΒ'|lower }} {{ 'жук'|capitalize "
+       "}}",
        "àé STRASSE FI αβ Жук"},
       {"{{ '%s' | length }} {{ 'abc' | reverse }} {{ 'b' ~ 1.0 }}", "2 cba b1.0"},
       {"{{ '\\u00e9\\x41\\101' }}", "éAA"},
@@ -205,11 +217,13 @@ TEST(JinjaTest, MatchesJinja2InDetails) {
        "\"\\u00e9\" [1,2]"},
       {"{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }} {{ {1: none} | tojson }}",
        "{\"a\": 2, \"b\": 1} {\"1\": null}"},
-      {"{{ 2.5 | round }} {{ 3.14159 | round(2) }} {{ '7' | float }} {{ 'x' | int(5) }} {{ -3 | abs }}",
+      {"{{ 2.5 | round }} {{ 3.14159 | round(2) }} {{ '7' | float }} {{ 'x' | int(5) }} {{ -3 | "
+       "abs }}",
        "2.0 3.14 7.0 5 3"},
       {"  {%- set x = 1 -%}  \n a", "a"},
       {"{% if true %}\n  {% if true %}\n  x\n  {% endif %}\n{% endif %}", "  x\n"},
-      {"{{ 'a'.find('b') }} {{ 'hello'.find('l') }} {{ 'hello'.rfind('l') }} {{ 'aaa'.count('a') }}",
+      {"{{ 'a'.find('b') }} {{ 'hello'.find('l') }} {{ 'hello'.rfind('l') }} {{ 'aaa'.count('a') "
+       "}}",
        "-1 2 3 3"},
       {"{% set ns = namespace(a=1) %}{% if true %}{% set ns.a = 2 %}{% endif %}{{ ns.a }}", "2"},
       {"{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}", "2"},

@@ -44,8 +44,9 @@ TEST_F(DetokenizerTest, ReleasesExactlyTheGoldenSteps) {
 
 // However bytes are cut, the pieces are valid UTF-8 and join to the repaired whole.
 TEST_F(DetokenizerTest, RandomCutsJoinToTheRepairedWhole) {
-  const std::vector<std::string> alphabet = {
-      "a", " ", "é", "日", "😀", "\x80", "\xF0", "\xF0\x9F", "\xED\xA0", "\xC0", "\xF4\x90", "\xE2\x82"};
+  const std::vector<std::string> alphabet = {"a",        " ",    "é",        "日",
+                                             "😀",        "\x80", "\xF0",     "\xF0\x9F",
+                                             "\xED\xA0", "\xC0", "\xF4\x90", "\xE2\x82"};
   std::mt19937 random(4);
   for (int round = 0; round < 20000; ++round) {
     std::string bytes;
@@ -65,7 +66,8 @@ TEST_F(DetokenizerTest, RandomCutsJoinToTheRepairedWhole) {
 }
 
 TEST_F(DetokenizerTest, EncodedTextComesBackForRandomTexts) {
-  const std::vector<std::string> alphabet = {"a", " the", "é", "日本", "😀", "\n", "12", "<|im_end|>"};
+  const std::vector<std::string> alphabet = {"a", " the", "é",  "日本",
+                                             "😀", "\n",   "12", "<|im_end|>"};
   std::mt19937 random(5);
   for (int round = 0; round < 2000; ++round) {
     std::string text;

@@ -52,8 +52,8 @@ TEST_F(SmolLm2GoldenTest, EncodesEveryStringAsHuggingFaceDoes) {
     const std::string text = golden["text"];
     const std::vector<int> ids = EncodeOrFail(*tokenizer_, text, {.parse_special = true});
     EXPECT_EQ(ids, IdsOf(golden["ids"])) << text;
-    const auto& no_special = golden.contains("ids_no_special") ? golden["ids_no_special"]
-                                                               : golden["ids"];
+    const auto& no_special =
+        golden.contains("ids_no_special") ? golden["ids_no_special"] : golden["ids"];
     EXPECT_EQ(EncodeOrFail(*tokenizer_, text, {}), IdsOf(no_special)) << text;
     const std::string decoded =
         golden.contains("decoded_differs") ? golden["decoded_differs"] : golden["text"];
@@ -101,11 +101,12 @@ TEST_F(SmolLm2GoldenTest, KnowsItsSpecialTokens) {
 TEST_F(SmolLm2GoldenTest, SmollmPatternEqualsItsTwoPublishedSteps) {
   const auto one = PreTokenizer::CreateByName("smollm");
   const std::vector<std::string> steps = {
-      "\\p{N}", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"};
+      "\\p{N}",
+      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"};
   const auto two = PreTokenizer::CreateFromPatterns(steps);
   ASSERT_TRUE(one.ok() && two.ok());
-  const std::vector<std::string> alphabet = {" ",  "  ", "\n", "\t", "1",  "٣",  "½", "a", "é",
-                                             "'s", "'",  ".",  "!",  "日", "\u00a0", "\u3000"};
+  const std::vector<std::string> alphabet = {" ", "  ", "\n", "\t", "1", "٣",  "½",      "a",
+                                             "é", "'s", "'",  ".",  "!", "日", "\u00a0", "\u3000"};
   std::mt19937 random(1);
   for (int round = 0; round < 20000; ++round) {
     std::string text;
@@ -123,7 +124,8 @@ TEST(PreTokenizerTest, NamedPatternsEqualThePublishedOnes) {
     const char* published;
   };
   const Case cases[] = {
-      {"gpt2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
+      {"gpt2",
+       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
       {"llama-bpe",
        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
        "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
@@ -131,7 +133,7 @@ TEST(PreTokenizerTest, NamedPatternsEqualThePublishedOnes) {
        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
        "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
   };
-  const std::vector<std::string> alphabet = {" ",  "  ", "\n", "\r", "1",  "234", "a", "é",
+  const std::vector<std::string> alphabet = {" ",  "  ",  "\n", "\r", "1",  "234",    "a",     "é",
                                              "'S", "'ll", ".",  "!",  "日", "\u00a0", "\u2003"};
   std::mt19937 random(2);
   for (const Case& c : cases) {
@@ -158,8 +160,9 @@ TEST(PreTokenizerTest, LlamaBpeTakesThreeDigitsAndQwenOne) {
     EXPECT_TRUE((*pre)->Split(text, [&](std::string_view p) { out.emplace_back(p); }).ok());
     return out;
   };
-  EXPECT_EQ(pieces("llama-bpe", "I'LL pay 12345 $x\n\n ok"),
-            (std::vector<std::string>{"I", "'LL", " pay", " ", "123", "45", " $", "x", "\n\n", " ok"}));
+  EXPECT_EQ(
+      pieces("llama-bpe", "I'LL pay 12345 $x\n\n ok"),
+      (std::vector<std::string>{"I", "'LL", " pay", " ", "123", "45", " $", "x", "\n\n", " ok"}));
   EXPECT_EQ(pieces("qwen2", "a 123"), (std::vector<std::string>{"a", " ", "1", "2", "3"}));
   EXPECT_EQ(pieces("gpt2", "I'LL 12"), (std::vector<std::string>{"I", "'", "LL", " 12"}));
 }
@@ -179,8 +182,8 @@ std::vector<std::string> SentencePieceTexts() {
   for (const auto& golden : ReadTestJson("text-golden/tokenization.json")["strings"]) {
     texts.push_back(golden["text"]);
   }
-  const std::vector<std::string> alphabet = {" ", "  ", "a", "b", "the", "ing", "é", "日", "\n",
-                                             "1", "😀", "\u2581", "<0x41>", "s", "\t", "."};
+  const std::vector<std::string> alphabet = {" ",  "  ", "a", "b",      "the",    "ing", "é",  "日",
+                                             "\n", "1",  "😀", "\u2581", "<0x41>", "s",   "\t", "."};
   std::mt19937 random(3);
   for (int round = 0; round < 3000; ++round) {
     std::string text;
@@ -224,7 +227,8 @@ TEST(SentencePieceGoldenTest, OwnMergingEqualsTheLibraryOnStories260K) {
 }
 
 TEST(SentencePieceGoldenTest, Llama2EncodesKnownSentence) {
-  const auto library = CreateSentencePieceTokenizer(ReadTestData("llama2-tokenizer/tokenizer.model"));
+  const auto library =
+      CreateSentencePieceTokenizer(ReadTestData("llama2-tokenizer/tokenizer.model"));
   ASSERT_TRUE(library.ok()) << library.status();
   // Published in many places: <s> Hello world.
   EXPECT_EQ(EncodeOrFail(**library, "Hello world", {}), (std::vector<int>{1, 15043, 3186}));
@@ -266,7 +270,8 @@ TokenizerSpec SpecOfLlama2C(const std::string& file) {
 }
 
 TEST(SentencePieceGoldenTest, Stories260KMatchesTheReferenceInAllForms) {
-  const auto library = CreateSentencePieceTokenizer(ReadTestData("stories260K-tokenizer/tok512.model"));
+  const auto library =
+      CreateSentencePieceTokenizer(ReadTestData("stories260K-tokenizer/tok512.model"));
   const auto own = CreateTokenizer(SpecOfLlama2C(ReadTestData("stories260K-tokenizer/tok512.bin")));
   ASSERT_TRUE(library.ok()) << library.status();
   ASSERT_TRUE(own.ok()) << own.status();
