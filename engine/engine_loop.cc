@@ -332,7 +332,7 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     stats_.computed_prompt_tokens_total +=
         std::max(0, std::min(end, prompt_tokens) - work.first_token);
     if (request->max_tokens() == 0) continue;  // its other choices never run
-    if (end >= prompt_tokens - 1) ReleaseParked(request);
+    if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) ReleaseParked(request);
   }
 }
 
