@@ -1,10 +1,12 @@
 #include "server/config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "server/concat.h"
 #include "server/json.h"
@@ -81,6 +83,72 @@ constexpr Flag kKeyFlags[] = {
     {"--listen", "server.http_listen"},
     {"--grpc-listen", "server.grpc_listen"},
 };
+
+// What stands on the command line, before any of it is applied.
+struct Flags {
+  CommandLine::Action action = CommandLine::Action::kServe;
+  std::string config_path;
+  std::vector<std::pair<std::string, std::string>> overrides;  // win over the file, in order
+};
+
+// `--flag VALUE` and `--flag=VALUE`.
+absl::Status AddValueFlag(std::string_view flag, std::string_view value, Flags* flags) {
+  if (flag == "--config") {
+    flags->config_path = std::string(value);
+    return absl::OkStatus();
+  }
+  if (flag == "--set") {
+    const size_t split = value.find('=');
+    if (split == std::string_view::npos) {
+      return absl::InvalidArgumentError(Concat("--set \"", value, "\": expected KEY=VALUE"));
+    }
+    flags->overrides.emplace_back(value.substr(0, split), value.substr(split + 1));
+    return absl::OkStatus();
+  }
+  for (const Flag& known : kKeyFlags) {
+    if (known.name == flag) flags->overrides.emplace_back(known.key, value);
+  }
+  return absl::OkStatus();
+}
+
+bool TakesValue(std::string_view flag) {
+  return flag == "--config" || flag == "--set" ||
+         std::any_of(std::begin(kKeyFlags), std::end(kKeyFlags),
+                     [&](const Flag& known) { return known.name == flag; });
+}
+
+absl::StatusOr<Flags> ReadFlags(std::span<const char* const> arguments) {
+  Flags flags;
+  if (!arguments.empty() && std::string_view(arguments[0]) == "serve") {
+    arguments = arguments.subspan(1);
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    if (argument == "--help" || argument == "-h" || argument == "--version") {
+      flags.action =
+          argument == "--version" ? CommandLine::Action::kVersion : CommandLine::Action::kHelp;
+      return flags;
+    }
+    if (argument == "--check-config") {
+      flags.action = CommandLine::Action::kCheckConfig;
+      continue;
+    }
+    const std::string_view flag = argument.substr(0, argument.find('='));
+    if (!TakesValue(flag)) {
+      return absl::InvalidArgumentError(Concat("unknown argument \"", argument, "\"; see --help"));
+    }
+    std::string_view value;
+    if (flag.size() < argument.size()) {
+      value = argument.substr(flag.size() + 1);
+    } else if (i + 1 < arguments.size()) {
+      value = arguments[++i];
+    } else {
+      return absl::InvalidArgumentError(Concat(flag, " needs a value; see --help"));
+    }
+    if (absl::Status status = AddValueFlag(flag, value, &flags); !status.ok()) return status;
+  }
+  return flags;
+}
 
 }  // namespace
 
@@ -226,67 +294,21 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
 }
 
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments) {
+  const absl::StatusOr<Flags> flags = ReadFlags(arguments);
+  if (!flags.ok()) return flags.status();
   CommandLine line;
-  std::vector<std::pair<std::string, std::string>> overrides;  // win over the file, in order
-  std::string config_path;
-  size_t i = 0;
-  if (!arguments.empty() && std::string_view(arguments[0]) == "serve") i = 1;
-  for (; i < arguments.size(); ++i) {
-    std::string_view flag = arguments[i];
-    if (flag == "--help" || flag == "-h") {
-      line.action = CommandLine::Action::kHelp;
-      return line;
-    }
-    if (flag == "--version") {
-      line.action = CommandLine::Action::kVersion;
-      return line;
-    }
-    if (flag == "--check-config") {
-      line.action = CommandLine::Action::kCheckConfig;
-      continue;
-    }
-    // The others take a value: --flag VALUE or --flag=VALUE.
-    std::string_view value;
-    const size_t equals = flag.find('=');
-    const bool attached = equals != std::string_view::npos;
-    if (attached) {
-      value = flag.substr(equals + 1);
-      flag = flag.substr(0, equals);
-    }
-    std::string_view key;
-    for (const Flag& known : kKeyFlags) {
-      if (known.name == flag) key = known.key;
-    }
-    if (key.empty() && flag != "--config" && flag != "--set") {
-      return absl::InvalidArgumentError(
-          Concat("unknown argument \"", arguments[i], "\"; see --help"));
-    }
-    if (!attached) {
-      if (i + 1 == arguments.size()) {
-        return absl::InvalidArgumentError(Concat(flag, " needs a value; see --help"));
-      }
-      value = arguments[++i];
-    }
-    if (flag == "--config") {
-      config_path = std::string(value);
-    } else if (flag == "--set") {
-      const size_t split = value.find('=');
-      if (split == std::string_view::npos) {
-        return absl::InvalidArgumentError(Concat("--set \"", value, "\": expected KEY=VALUE"));
-      }
-      overrides.emplace_back(value.substr(0, split), value.substr(split + 1));
-    } else {
-      overrides.emplace_back(key, value);
-    }
+  line.action = flags->action;
+  if (line.action == CommandLine::Action::kHelp || line.action == CommandLine::Action::kVersion) {
+    return line;
   }
-  if (!config_path.empty()) {
-    const absl::StatusOr<std::string> text = ReadWholeFile(config_path);
+  if (!flags->config_path.empty()) {
+    const absl::StatusOr<std::string> text = ReadWholeFile(flags->config_path);
     if (!text.ok()) return text.status();
-    if (absl::Status status = line.config.ApplyFile(*text, config_path); !status.ok()) {
+    if (absl::Status status = line.config.ApplyFile(*text, flags->config_path); !status.ok()) {
       return status;
     }
   }
-  for (const auto& [key, value] : overrides) {
+  for (const auto& [key, value] : flags->overrides) {
     if (absl::Status status = line.config.Set(key, value); !status.ok()) return status;
   }
   if (absl::Status status = line.config.Validate(); !status.ok()) return status;

@@ -134,11 +134,17 @@ def test_echo_scores_the_prompt(client, model_id):
     assert all(value < 0 for value in choice.logprobs.token_logprobs[1:])
 
 
-def test_equal_seeds_give_equal_texts(client, model_id):
-    def text(seed: int) -> str:
-        return client.completions.create(model=model_id, prompt="Once upon a time", max_tokens=16,
-                                         temperature=1.0, seed=seed).choices[0].text
-    assert len({text(seed) for seed in range(4)}) > 1
+def test_seeds_decide_what_is_sampled(start_daemon):
+    daemon = start_daemon("--set", "engine.reproducible=on").wait_until_ready()
+    with daemon.client() as client:
+        model = client.models.list().data[0].id
+
+        def text(seed: int) -> str:
+            return client.completions.create(model=model, prompt="Once upon a time", max_tokens=16,
+                                             temperature=1.0, seed=seed).choices[0].text
+        texts = [text(seed) for seed in range(4)]
+        assert len(set(texts)) > 1
+        assert [text(seed) for seed in range(4)] == texts
 
 
 def test_logit_bias_forbids_a_token(client, http, model_id):

@@ -346,7 +346,8 @@ TEST_F(ServiceTest, HidesInternalMessages) {
 TEST_F(ServiceTest, EndsAFailedStreamWithAnErrorEventAndWithoutDone) {
   Start();
   RawClient client(server_->port());
-  client.Send(PostRequest(kCompletions, R"({"prompt":"[[fail_after=2]]abc","stream":true})"));
+  client.Send(PostRequest(kCompletions,
+                          R"({"prompt":"[[delay_ms=100]][[fail_after=2]]abc","stream":true})"));
   const RawResponse response = client.ReadResponse();
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.body.find("[DONE]"), std::string::npos);
