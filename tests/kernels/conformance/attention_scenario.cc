@@ -131,7 +131,7 @@ AttentionScenario UnrelatedSlots(const AttentionShape& shape) {
 
 AttentionScenario SharedRuns(const AttentionShape& shape) {
   const int c = shape.chunk_tokens;
-  AttentionScenario scenario(shape, 7, 12 * (600 / c) + 40);
+  AttentionScenario scenario(shape, 9, 14 * (600 / c) + 50);
   std::vector<int> root = Fill(540, c);
   root.insert(root.begin() + 1, c - 3);  // part-full inner chunks
   root.insert(root.begin() + 2, 1);
@@ -142,7 +142,7 @@ AttentionScenario SharedRuns(const AttentionShape& shape) {
   for (const int slot : {0, 2, 3, 5}) scenario.Attend(root_run, slot);
   // The module is at key 0 for slots 1 and 6, behind the root for slots 2 and 5.
   for (const int slot : {1, 2, 5, 6}) scenario.Attend(module_run, slot);
-  for (const int slot : {0, 3, 6}) scenario.Attend(branch_run, slot);
+  for (const int slot : {0, 3, 6, 7, 8}) scenario.Attend(branch_run, slot);
   // Slot 0 writes the leaf; slot 3 shares the first tokens of it, slot 1 some more.
   scenario.Attend(leaf_run, 0);
   scenario.Attend(leaf_run, 3, c + 2);
@@ -151,8 +151,11 @@ AttentionScenario SharedRuns(const AttentionShape& shape) {
   for (int slot = 1; slot < 7; ++slot) {
     scenario.Attend(scenario.AddRun(Fill(lengths[slot], c), 10000 + 1000 * slot), slot);
   }
-  const int rows[] = {1, 1, 2, 1, 0, 1, 25};
-  for (const int slot : {5, 0, 6, 2, 1, 3}) scenario.Activate(slot, rows[slot]);
+  // Several segments long, shared from a key index that is no segment border.
+  const int long_run = scenario.AddRun(Fill(1100, c), 8000);
+  for (const int slot : {7, 8}) scenario.Attend(long_run, slot);
+  const int rows[] = {1, 1, 2, 1, 0, 1, 25, 1, 1};
+  for (const int slot : {5, 0, 8, 6, 2, 1, 7, 3}) scenario.Activate(slot, rows[slot]);
   scenario.Finish();
   return scenario;
 }
