@@ -79,8 +79,9 @@ TEST(HostileTextTest, OneMegabyteOfAnythingIsFast) {
     for (const Tokenizer* tokenizer : {bpe.get(), pieces->get()}) {
       const auto start = std::chrono::steady_clock::now();
       EXPECT_FALSE(EncodeOrFail(*tokenizer, text, {.parse_special = true}).empty());
-      // A quadratic algorithm takes minutes; this is far from flaky on a loaded machine.
-      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10))
+      // A quadratic algorithm takes an hour; a loaded machine under a sanitizer stays far below
+      // this.
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60))
           << text.substr(0, 10);
     }
   }
@@ -93,7 +94,7 @@ TEST(HostileTextTest, Llama3AndQwenPatternsAreLinear) {
     const auto tokenizer = CreateTokenizer(spec);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     for (const char* part : {" ", "\n", " \n", "a ", "\r", "'S", "!\n", "\u00a0 x"}) {
-      EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, 4 << 20), {}).empty()) << name << part;
+      EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, 1 << 20), {}).empty()) << name << part;
     }
   }
 }
