@@ -250,7 +250,6 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   assert(sequence->pending_samples == 0);
   RemoveWaiting(sequence->id);
   sequence->phase = SequencePhase::kRunning;
-  ++sequence->times_joined;
   RunningRequest& request = *sequence->request;
   request.Start();
   request.MakeSampler(sequence.get(), fresh_seeds_());
@@ -321,8 +320,9 @@ void EngineLoop::Publish(const LaunchedStep& step) {
   std::vector<TokenId> ids;
   for (const LaunchedStep::Work& work : step.work) {
     SequenceState* const sequence = work.sequence.get();
+    // One that was preempted has given up its chunks; it cannot run again before this step is
+    // collected (at most two are in flight, and a plan that preempts admits nothing).
     if (sequence->phase != SequencePhase::kRunning) continue;
-    if (sequence->times_joined != work.times_joined) continue;  // its chunks were given up
     ids.clear();
     RunningRequest* const request = sequence->request;
     const int32_t prompt_tokens = request->prompt_tokens();

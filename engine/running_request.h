@@ -46,7 +46,6 @@ struct SequenceState {
   RunningRequest* const request;
   const int32_t choice;
   SequencePhase phase = SequencePhase::kParked;
-  int32_t times_joined = 0;  // tells results of before and after a preemption apart
   int32_t pending_samples = 0;
   std::vector<TokenId> generated;
   std::optional<SamplerState> sampler;  // made when it first runs

@@ -35,7 +35,7 @@ void StepBuilder::Add(const std::shared_ptr<SequenceState>& sequence, int32_t nu
   // Oldest key that the first of the rows sees.
   const int32_t key_begin = window_tokens_ > 0 ? std::max(0, first - window_tokens_ + 1) : 0;
   batch_.slots[ToIndex(cache_->slot(sequence->id))] = {num_tokens, row_begin, key_begin, key_end};
-  step_.work.push_back({sequence, sequence->times_joined, first, num_tokens});
+  step_.work.push_back({sequence, first, num_tokens});
   if (key_end == existing && sequence->request->max_tokens() > 0) ++sequence->pending_samples;
 }
 

@@ -18,7 +18,6 @@ namespace refrain::engine {
 struct LaunchedStep {
   struct Work {
     std::shared_ptr<SequenceState> sequence;
-    int32_t times_joined;  // as it was at launch
     int32_t first_token;
     int32_t num_tokens;
   };

@@ -85,17 +85,15 @@ TEST(SchedulerTest, AdmissionWaitsForChunksOfTheWholePrompt) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1]");
 }
 
-// Six chunks are free, but the running prefill will need five of them.
+// Of three free chunks the running prefill takes one, its first decode row will need another, and
+// one is the margin: none is left for a newcomer.
 TEST(SchedulerTest, AdmissionLeavesRunningPrefillsTheirChunks) {
-  SchedulerSnapshot s = Snapshot(6);
-  s.running = {Prefilling(1, 16, 64, 1)};
-  s.limits.step_token_budget = 64;
-  s.waiting = {{.sequence = Id(2), .prefill_tokens = 15}};
-  s.running[0].runnable_tokens = 79;
-  EXPECT_EQ(Plan(s).admit.size(), 0u);
-  s.free_chunks = 8;
-  s.limits.step_token_budget = 96;
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [1:79 2:15]");
+  SchedulerSnapshot s = Snapshot(3);
+  s.running = {Prefilling(1, 16, 16, 1)};
+  s.waiting = {{.sequence = Id(2), .prefill_tokens = 1}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:16]");
+  s.free_chunks = 4;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [1:16 2:1]");
 }
 
 // What a sequence shares needs neither chunks nor rows.
