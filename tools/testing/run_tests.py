@@ -74,7 +74,7 @@ def run_pytest(folder: str, arguments: list[str],
     with tempfile.TemporaryDirectory(prefix="refrain-test-") as scratch:
         report = pathlib.Path(scratch) / "junit.xml"
         done = subprocess.run(
-            [*(run_under or []), sys.executable, "-m", "pytest", folder, "-q",
+            [*(run_under or []), sys.executable, "-m", "pytest", folder, "-q", f"--rootdir={ROOT}",
              "-p", "no:cacheprovider", f"--basetemp={scratch}/tmp", f"--junitxml={report}", *arguments],
             cwd=ROOT, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
         try:
