@@ -32,8 +32,9 @@ struct Foundation {
 
 template <typename T>
 absl::Status MoveTo(T& to, absl::StatusOr<T> from) {
-  if (from.ok()) to = *std::move(from);
-  return from.status();
+  if (!from.ok()) return from.status();
+  to = *std::move(from);
+  return absl::OkStatus();
 }
 
 std::string TokenText(const Tokenizer& tokenizer, std::optional<TokenId> id) {

@@ -112,10 +112,11 @@ absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Load(const WeightSource&
 absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
   Loader loader(source, backend_, options_);
   const auto pack = [&](std::unique_ptr<LinearWeight>& to, std::initializer_list<TensorRole> roles,
-                        int layer, bool embedding = false) {
+                        int layer, bool embedding = false) -> absl::Status {
     absl::StatusOr<std::unique_ptr<LinearWeight>> weight = loader.Pack(roles, layer, embedding);
-    if (weight.ok()) to = *std::move(weight);
-    return weight.status();
+    if (!weight.ok()) return weight.status();
+    to = *std::move(weight);
+    return absl::OkStatus();
   };
 
   const size_t norm_bytes = static_cast<size_t>(config_.hidden_size) * sizeof(float);

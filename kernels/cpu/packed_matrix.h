@@ -29,10 +29,10 @@ struct Activations {
   const uint16_t* bf16 = nullptr;  // [rows, k padded with zeros to a multiple of 64]
   int64_t bf16_stride = 0;
 
-  const int8_t* q = nullptr;            // [rows, k]; k is a multiple of 32
-  const float* scales = nullptr;        // [rows, k / 32]
-  const float* scaled_sums = nullptr;   // [rows, k / 32] scale times the sum of q
-  const int32_t* offsets = nullptr;     // [rows, k / 32] -128 times the sum of q
+  const int8_t* q = nullptr;              // [rows, k]; k is a multiple of 32
+  const float* scales = nullptr;          // [rows, k / 32]
+  const float* scaled_sums = nullptr;     // [rows, k / 32] scale times the sum of q
+  const int32_t* offsets = nullptr;       // [rows, k / 32] -128 times the sum of q
   const int32_t* half_offsets = nullptr;  // [rows, k / 16] the same per 16
 };
 

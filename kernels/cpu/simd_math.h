@@ -5,8 +5,8 @@
 // from files that are compiled for one level.
 namespace refrain::kernels::cpu {
 
-// e^x to 2 units in the last place; 0 below -87.3 (-infinity included), clamped to e^88.3 above; NaN
-// stays NaN.
+// e^x to 2 units in the last place; 0 below -87.3 (-infinity included), clamped to e^88.3 above;
+// NaN stays NaN.
 template <class S>
 inline typename S::F Exp(typename S::F x) {
   const auto lowest = S::Set1(-87.33654f);
