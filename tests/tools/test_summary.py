@@ -133,3 +133,11 @@ def test_nothing_run_is_no_success(tmp_path):
     total, _ = Events(tmp_path).built("//a:library").read()
     assert total.last_line() == "0 passed, 0 failed"
     assert not total.succeeded
+
+
+def test_ill_formed_bytes_in_a_parameter_do_not_hide_the_cases(tmp_path):
+    path = tmp_path / "test.xml"
+    path.write_bytes(b"<testsuites><testsuite>"
+                     b'<testcase name="Bad/0" value_param="\xff" status="run" result="completed"/>'
+                     b"</testsuite></testsuites>")
+    assert summary.read_junit(path, "//a:a").passed == 1

@@ -40,9 +40,13 @@ class Summary:
 
 
 def read_junit(path: pathlib.Path, label: str) -> Summary:
-    """Cases of one JUnit file. Raises OSError, or ParseError for a file cut short by a crash."""
+    """Cases of one JUnit file. Raises OSError, or ParseError for a file cut short by a crash.
+
+    GoogleTest writes the values of parameters as they are, ill-formed UTF-8 too: that is replaced.
+    """
     summary = Summary()
-    for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    for case in xml.etree.ElementTree.fromstring(text.encode()).iter("testcase"):
         names = [case.get("classname"), case.get("name")]
         name = f"{label} {'.'.join(part for part in names if part)}"
         children = {child.tag for child in case}
