@@ -1,0 +1,119 @@
+// How much a 1 MB prompt, tokenised meanwhile, delays the tokens of 32 running streams.
+//
+//   encode_gap [MODEL]
+//
+// 32 streams decode; gaps between the tokens of each stream are taken first undisturbed, then while
+// one prompt of 1 MB after the other is tokenised (each is refused afterwards: it exceeds the
+// context). Prints the p50 and p99 of both and the growth of the p99; exit status 1 beyond 5 ms.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/support/model_harness.h"
+
+namespace refrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kStreams = 32;
+constexpr int kTokens = 600;
+constexpr auto kPhase = std::chrono::seconds(4);
+constexpr double kLimitMs = 5.0;
+
+std::string LongText() {
+  const char* words[] = {"river ", "a ", "42", "Quantum, ", "house\n", "running ", "été ", "x=y; "};
+  std::string text;
+  for (uint32_t state = 1; text.size() < (1 << 20);) {
+    state = state * 1664525u + 1013904223u;
+    text += words[state >> 29];
+  }
+  return text;
+}
+
+struct Gaps {
+  std::vector<double> quiet_ms, loud_ms;
+};
+
+void Consume(engine::TokenStream& stream, const std::atomic<int>& phase, Gaps& gaps) {
+  Clock::time_point last{};
+  for (;;) {
+    stream.WaitUntil(Clock::now() + std::chrono::seconds(30));
+    const engine::StreamBatch batch = stream.Read();
+    const auto now = Clock::now();
+    if (!batch.tokens.empty()) {
+      const double ms = std::chrono::duration<double, std::milli>(now - last).count();
+      if (last != Clock::time_point{} && phase == 1) gaps.quiet_ms.push_back(ms);
+      if (last != Clock::time_point{} && phase == 2) gaps.loud_ms.push_back(ms);
+      last = now;
+    }
+    if (batch.finished || phase == 3) return;
+  }
+}
+
+double Quantile(std::vector<double>& values, double q) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[static_cast<size_t>(q * (values.size() - 1))];
+}
+
+int Main(const std::string& path) {
+  engine::EngineOptions options;
+  options.model.path = path;
+  auto made = engine::CreateEngine(options);
+  if (!made.ok()) {
+    std::fprintf(stderr, "%s\n", made.status().ToString().c_str());
+    return 2;
+  }
+  engine::Engine& engine = **made;
+  std::atomic<int> phase{0};
+  std::vector<Gaps> gaps(kStreams);
+  std::vector<std::thread> consumers;
+  for (int i = 0; i < kStreams; ++i) {
+    engine::Request request;
+    request.prompt = engine::TextPrompt{"Tell a story about number " + std::to_string(i) + ":"};
+    request.stop.max_tokens = kTokens;
+    request.stop.ignore_eos = true;
+    consumers.emplace_back(
+        [&, i, stream = *engine.Submit(request)] { Consume(*stream, phase, gaps[i]); });
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  phase = 1;
+  std::this_thread::sleep_for(kPhase);
+  phase = 2;
+  int prompts = 0;
+  for (const auto end = Clock::now() + kPhase; Clock::now() < end; ++prompts) {
+    engine::Request request;
+    request.prompt = engine::TextPrompt{LongText()};
+    auto stream = engine.Submit(std::move(request));
+    while (stream.ok() && !(*stream)->Read().finished) {
+      (*stream)->WaitUntil(Clock::now() + std::chrono::seconds(10));
+    }
+  }
+  phase = 3;
+  for (std::thread& consumer : consumers) consumer.join();
+
+  Gaps all;
+  for (Gaps& g : gaps) {
+    all.quiet_ms.insert(all.quiet_ms.end(), g.quiet_ms.begin(), g.quiet_ms.end());
+    all.loud_ms.insert(all.loud_ms.end(), g.loud_ms.begin(), g.loud_ms.end());
+  }
+  const double quiet = Quantile(all.quiet_ms, 0.99), loud = Quantile(all.loud_ms, 0.99);
+  std::printf("undisturbed: %zu gaps, p50 %.1f ms, p99 %.1f ms\n", all.quiet_ms.size(),
+              Quantile(all.quiet_ms, 0.5), quiet);
+  std::printf("beside %d prompts of 1 MB: %zu gaps, p50 %.1f ms, p99 %.1f ms; growth %.1f ms\n",
+              prompts, all.loud_ms.size(), Quantile(all.loud_ms, 0.5), loud, loud - quiet);
+  return loud - quiet < kLimitMs ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace refrain
+
+int main(int argc, char** argv) {
+  return refrain::Main(argc > 1 ? argv[1] : refrain::testing::SmolLm2Path());
+}
