@@ -43,7 +43,6 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Load(const std::stri
   if (!storage.ok()) return storage.status();
   harness->storage_ = *std::move(storage);
   harness->positions_.resize(chunks * kChunkTokens);
-  std::iota(harness->positions_.begin(), harness->positions_.end(), 0);
   harness->logits_.resize(static_cast<size_t>(options.step_tokens) * config.vocab_size);
   return harness;
 }
@@ -51,6 +50,14 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Load(const std::stri
 void ModelHarness::Start(std::span<const int32_t> ids, int32_t first_wanted,
                          const OnLogits& on_logits) {
   length_ = 0;
+  std::iota(positions_.begin(), positions_.end(), 0);
+  Append(ids, first_wanted, on_logits);
+}
+
+void ModelHarness::StartAt(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                           int32_t first_wanted, const OnLogits& on_logits) {
+  length_ = 0;
+  std::copy(positions.begin(), positions.end(), positions_.begin());
   Append(ids, first_wanted, on_logits);
 }
 
@@ -79,7 +86,7 @@ void ModelHarness::Step(std::span<const int32_t> ids, int32_t first_wanted,
   for (int32_t i = 0; i < rows; ++i) {
     const int32_t index = length_ + i;
     batch.tokens.push_back(ids[i]);
-    batch.positions.push_back(index);
+    batch.positions.push_back(positions_[index]);
     batch.destinations.push_back({index / kv.chunk_tokens, index % kv.chunk_tokens});
     if (index >= first_wanted) wanted.push_back(i);
   }

@@ -39,6 +39,9 @@ class ModelHarness {
   // Forgets the sequence and computes `ids` from position 0; `on_logits` sees those of the tokens
   // with index >= first_wanted.
   void Start(std::span<const int32_t> ids, int32_t first_wanted, const OnLogits& on_logits);
+  // The same with a position for each token.
+  void StartAt(std::span<const int32_t> ids, std::span<const int32_t> positions,
+               int32_t first_wanted, const OnLogits& on_logits);
   // Appends to the sequence.
   void Append(std::span<const int32_t> ids, int32_t first_wanted, const OnLogits& on_logits);
 
