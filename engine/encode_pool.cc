@@ -1,7 +1,6 @@
 #include "engine/encode_pool.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
+#include <sched.h>
 
 #include <utility>
 
@@ -10,8 +9,13 @@
 namespace refrain::engine {
 namespace {
 
-// Nice value of the thread that tokenizes long texts: about a tenth of a compute thread's share.
-constexpr int kLongLaneNice = 10;
+// The calling thread runs when a core has nothing else to do, and yields it at once. Being nice is
+// not enough: even nice 19 keeps its turn for some milliseconds, during which the compute thread it
+// displaced holds up the whole step. Where it is refused the lane is still right.
+void RunWhenIdle() {
+  const sched_param none{};
+  sched_setscheduler(0, SCHED_IDLE, &none);  // 0: this thread
+}
 
 }  // namespace
 
@@ -60,8 +64,7 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
     threads_.emplace_back([this] { Serve(&short_lane_); });
   }
   threads_.emplace_back([this] {
-    // Linux applies it to the calling thread alone. Where it is refused the lane is still right.
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLongLaneNice);
+    RunWhenIdle();
     Serve(&long_lane_);
   });
 }

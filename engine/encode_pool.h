@@ -18,8 +18,8 @@ namespace refrain::engine {
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
 // Two lanes: `threads` threads render all requests and tokenize the short ones, in order of
-// arrival; texts over kLongTextBytes go to one more thread, of low priority to the scheduler of the
-// operating system, so that a prompt of 1 MB holds up neither a short one nor running streams.
+// arrival; texts over kLongTextBytes go to one more thread, which the operating system runs only
+// where a core is idle, so that a prompt of 1 MB holds up neither a short one nor running streams.
 // A request that was cancelled or timed out meanwhile is skipped. What fails finishes its stream.
 // Any thread may Push. Stop ends the threads after what they are doing; what still waits is
 // finished as CANCELLED.
