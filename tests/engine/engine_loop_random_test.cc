@@ -4,12 +4,14 @@
 #include <random>
 
 #include "tests/support/loop_harness.h"
+#include "tests/support/random_steps.h"
 
 namespace refrain::engine {
 namespace {
 
 using ::refrain::testing::LoopHarness;
 using ::refrain::testing::LoopOptions;
+using ::refrain::testing::RandomSteps;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
 
@@ -125,13 +127,13 @@ void RunRandomly(const LoopOptions& options, uint32_t seed, int operations) {
   EXPECT_GT(h.loop.stats().preemptions_total, operations / 400);
 }
 
-TEST(EngineLoopRandomTest, TenThousandOperationsOneStepInFlight) {
-  RunRandomly({.num_chunks = 14, .max_sequences = 6, .step_token_budget = 24}, 1, 10000);
+TEST(EngineLoopRandomTest, OperationsOneStepInFlight) {
+  RunRandomly({.num_chunks = 14, .max_sequences = 6, .step_token_budget = 24}, 1, RandomSteps());
 }
 
-TEST(EngineLoopRandomTest, TenThousandOperationsTwoStepsInFlight) {
+TEST(EngineLoopRandomTest, OperationsTwoStepsInFlight) {
   RunRandomly({.num_chunks = 14, .max_sequences = 6, .step_token_budget = 24, .max_in_flight = 2},
-              2, 10000);
+              2, RandomSteps());
 }
 
 TEST(EngineLoopRandomTest, UnderPriorities) {

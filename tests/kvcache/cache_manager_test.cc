@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/support/fake_chunk_mover.h"
+#include "tests/support/random_steps.h"
 
 namespace refrain::kvcache {
 namespace {
@@ -235,7 +236,7 @@ TEST(CacheManagerTest, RandomOperationsAgreeWithPlainLists) {
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
   uint64_t next_id = 1;
   int64_t refused = 0;
-  for (int step = 0; step < 10000; ++step) {
+  for (int step = 0; step < testing::RandomSteps(); ++step) {
     const auto pick = [&] {
       return std::next(h.expected.begin(), below(h.expected.size()))->first;
     };
