@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-
 namespace refrain::engine {
 
 using kernels::DType;
