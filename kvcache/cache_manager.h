@@ -20,23 +20,15 @@
 
 namespace refrain::kvcache {
 
-// What must be equal before tokens are compared (DESIGN section 1).
-struct Namespace {
-  std::string tenant;      // "" when tenants share
-  std::string cache_salt;  // from the request
-  friend bool operator==(const Namespace&, const Namespace&) = default;
-};
-
-// Tokens with their positions; `positions` empty means 0, 1, 2, ...
-struct TokenSpan {
-  std::span<const TokenId> ids;
-  std::span<const int32_t> positions;
-};
-
-// How much of a prompt is in the cache. A value; it goes stale when `generation` changes.
+// How much of a prompt is in the cache. A value; matching again gives the same as long as
+// CacheManager::IsCurrent says so.
 struct MatchResult {
   int32_t num_tokens = 0;
-  uint64_t generation = 0;
+  // Of the chunks that hold them, those that could be evicted now: who joins takes them out of
+  // CacheStats::available_chunks. A chunk that will be copied counts, too.
+  int32_t idle_chunks = 0;
+  NodeId node{};       // where the match ended: a root or a chunk
+  uint64_t stamp = 0;  // changes whenever that node does; 0: the namespace was not known
 };
 
 // Where a token's K and V go.
@@ -57,8 +49,14 @@ struct TokenPlace {
 //   Append    |--------------- appended ----------------|
 //   Publish   |------- published -------|-- in flight --|-- reserved --|
 //
-// Sequences of one request share the chunks of their prompt by Fork; a part-full chunk is copied.
-// Sharing between requests (Match) finds nothing yet.
+// Published chunks are nodes of a prefix tree. A sequence that joins holds the chunks of its match;
+// when it leaves they stay as cache, evictable from the leaf up by the eviction policy. Reserve
+// evicts when the pool is empty. A sequence never writes into a chunk of which another may read a
+// written part further than both agree: whoever wants to go on behind a part match gets, with its
+// first Reserve, a copy of the chunk - or the chunk itself when the match covers all its tokens
+// and nobody else writes or forked it. A chunk that becomes full and equals its sibling is dropped
+// in favour of that one. With `prefix_cache` off nothing is matched and nothing stays; Fork still
+// shares.
 //
 // Knows ids only; bytes are moved by the ChunkMover. Called by the engine thread alone; no clock,
 // no I/O. Failure: RESOURCE_EXHAUSTED when the pool or the slots are full, nothing is changed then;
@@ -71,30 +69,33 @@ class CacheManager {
                                                               ChunkMover* mover);
 
   // --- queries ---
+  // Longest cached prefix, token by token; pure.
   MatchResult Match(const Namespace& name_space, const TokenSpan& tokens) const;
-  CacheStats stats() const;
+  // Whether Match of the same tokens would give `match` again (it may say no when it would).
+  bool IsCurrent(const MatchResult& match) const;
+  CacheStats stats() const;  // O(1)
   const CacheOptions& options() const { return options_; }
   bool Contains(SequenceId sequence) const { return sequences_.contains(sequence); }
   SlotId slot(SequenceId sequence) const { return Get(sequence).slot; }
   int32_t appended_tokens(SequenceId sequence) const { return Get(sequence).appended_tokens; }
-  int32_t published_tokens(SequenceId sequence) const {
-    return static_cast<int32_t>(Get(sequence).published.size());
-  }
-  // Tokens that fit into the chunks that the sequence has.
+  int32_t published_tokens(SequenceId sequence) const;
+  // Tokens that fit into the chunks that the sequence has and may write. Less than appended_tokens
+  // + 1 right after a part match: the copy is made by Reserve.
   int32_t reserved_tokens(SequenceId sequence) const;
-  // Chunks that leaving would give back.
+  // Chunks that leaving would make evictable or free.
   int32_t ExclusiveChunks(SequenceId sequence) const;
   // Position of each token in the pool.  // [num_chunks, chunk_tokens]
   std::span<const int32_t> positions() const { return positions_; }
   absl::Status CheckInvariants() const;
 
   // --- commands ---
-  // `sequence` starts to run; its first `match.num_tokens` tokens are there.
+  // `sequence` starts to run; its first `match.num_tokens` tokens are there (published). `match`
+  // is current. Tokens from `prompt_tokens` on count as generated (ReuseClass).
   absl::StatusOr<SlotId> Join(SequenceId sequence, const Namespace& name_space,
-                              const MatchResult& match);
+                              const MatchResult& match, int32_t prompt_tokens);
   // As Join, with the first `num_tokens` published tokens of `source`, which keeps running.
   absl::StatusOr<SlotId> Fork(SequenceId sequence, SequenceId source, int32_t num_tokens);
-  // Room for `num_tokens` tokens behind the appended ones.
+  // Room for `num_tokens` tokens behind the appended ones; evicts and copies as needed.
   absl::Status Reserve(SequenceId sequence, int32_t num_tokens);
   // Places for one token per position, added to `places`.
   void Append(SequenceId sequence, std::span<const int32_t> positions,
@@ -102,6 +103,12 @@ class CacheManager {
   // The next appended tokens are computed and are these.
   void Publish(SequenceId sequence, std::span<const TokenId> ids);
   void Leave(SequenceId sequence);
+  // The cached part of these tokens is not evicted until Unpin. Pins of one range count.
+  // Returns how many tokens are pinned: whole chunks only.
+  int32_t Pin(const Namespace& name_space, const TokenSpan& tokens);
+  void Unpin(const Namespace& name_space, const TokenSpan& tokens, int32_t pinned_tokens);
+  // Evicts everything that is idle. Returns the number of chunks.
+  int32_t EvictAll();
 
   // The plan for all running sequences; the same object until the structure changes.
   std::shared_ptr<const AttentionPlan> Plan();

@@ -2,13 +2,16 @@
 #define REFRAIN_KVCACHE_OPTIONS_H_
 
 #include <cstdint>
+#include <string>
 
 namespace refrain::kvcache {
 
 struct CacheOptions {
   int32_t num_chunks = 0;     // of the device pool; at least 1
-  int32_t chunk_tokens = 64;  // a multiple of 16
+  int32_t chunk_tokens = 64;
   int32_t max_slots = 64;     // sequences running at once
+  bool prefix_cache = true;         // off: nothing is matched, nothing stays
+  std::string eviction = "lru";     // eviction_policy.h
 };
 
 }  // namespace refrain::kvcache

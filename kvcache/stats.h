@@ -15,6 +15,10 @@ struct CacheStats {
   int32_t sequences = 0;
   int32_t chunk_tokens = 0;
   int64_t copied_chunks_total = 0;  // part-full chunks copied for a sequence that diverges
+  int64_t evicted_chunks_total = 0;
+  int64_t merged_chunks_total = 0;   // full chunks dropped in favour of an equal one
+  int64_t matched_tokens_total = 0;  // that sequences found when they joined
+  int64_t logical_tokens = 0;        // appended tokens, summed over the running sequences
 
   int64_t capacity_tokens() const { return int64_t{total_chunks} * chunk_tokens; }
   int32_t available_chunks() const { return free_chunks + cached_chunks; }

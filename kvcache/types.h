@@ -11,6 +11,7 @@ namespace refrain::kvcache {
 
 enum class TokenId : int32_t {};      // index into the model's vocabulary
 enum class ChunkId : int32_t {};      // index into the chunk pool
+enum class NodeId : int32_t {};       // a node of the prefix tree; reused after it is gone
 enum class SlotId : int32_t {};       // row of a running sequence, stable while it runs
 enum class SequenceId : uint64_t {};  // one stream of tokens; never reused in a process
 enum class SessionId : uint64_t {};   // a conversation that may come back
