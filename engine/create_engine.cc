@@ -132,7 +132,9 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
   status = MoveTo(parts.cache,
                   kvcache::CacheManager::Create({.num_chunks = *chunks,
                                                  .chunk_tokens = options.kv_cache.chunk_tokens,
-                                                 .max_slots = options.max_sequences},
+                                                 .max_slots = options.max_sequences,
+                                                 .prefix_cache = options.kv_cache.prefix_cache,
+                                                 .eviction = options.kv_cache.eviction},
                                                 foundation.mover.get()));
   if (!status.ok()) return status;
   std::unique_ptr<LlamaRunner> runner;

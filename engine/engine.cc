@@ -18,11 +18,13 @@
 namespace refrain::engine {
 namespace {
 
-SchedulerLimits LimitsOf(const EngineOptions& options, const kvcache::CacheManager& cache) {
-  return {.max_sequences = options.max_sequences,
-          .step_token_budget = options.step_token_budget,
-          .chunk_tokens = cache.options().chunk_tokens,
-          .policy = options.policy};
+LoopOptions LoopOptionsOf(const EngineOptions& options, const EngineParts& parts) {
+  return {.scheduler = {.max_sequences = options.max_sequences,
+                        .step_token_budget = options.step_token_budget,
+                        .chunk_tokens = parts.cache->options().chunk_tokens,
+                        .policy = options.policy},
+          .window_tokens = parts.window_tokens,
+          .isolate_tenants = options.kv_cache.isolation == "api_key"};
 }
 
 // Engine = admission -> encode pool -> queue -> engine thread.
@@ -40,7 +42,7 @@ class LocalEngine : public Engine {
                .queue = queue_.get(),
                .ledger = ledger_.get(),
                .clock = parts_.clock.get()},
-              LimitsOf(options, *parts_.cache), parts_.window_tokens),
+              LoopOptionsOf(options, parts_)),
         encoder_(parts_.tokenizer.get(), parts_.chat_template.get(),
                  {.max_context_tokens = parts_.model.max_context_tokens,
                   .kv_capacity_tokens = parts_.cache->stats().capacity_tokens()}),

@@ -33,10 +33,17 @@ struct EngineStats {
   int64_t kv_cached_chunks = 0;
   int64_t kv_free_chunks = 0;
   int64_t prompt_tokens_total = 0;
-  int64_t computed_prompt_tokens_total = 0;
+  int64_t cached_prompt_tokens_total = 0;    // found when their request started
+  int64_t computed_prompt_tokens_total = 0;  // by all requests, with what preemption repeats
   int64_t generated_tokens_total = 0;
   int64_t steps_total = 0;
   int64_t preemptions_total = 0;
+  int32_t held_sequences = 0;     // wait for chunks that another is computing
+  int64_t kv_logical_tokens = 0;  // of the running sequences, each with all of its tokens
+  int64_t kv_evicted_chunks_total = 0;
+  int64_t kv_copied_chunks_total = 0;
+  double turn_seconds_total = 0;        // of the engine thread, for steps
+  double scheduling_seconds_total = 0;  // of these, not in the model: plan, tree, streams
 };
 
 // The inference engine as its front ends see it: requests in, token streams out. Front ends (HTTP,

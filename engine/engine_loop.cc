@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cassert>
 
+#include <xxhash.h>
 #include "absl/strings/str_cat.h"
+
 #include "engine/encode_pool.h"
 
 namespace refrain::engine {
@@ -16,18 +18,23 @@ auto Find(List& list, SequenceId id) {
                           [](const auto& entry, SequenceId key) { return entry.sequence < key; });
 }
 
-kvcache::Namespace NamespaceOf(const Request& request) {
-  return {.tenant = request.tenant, .cache_salt = request.cache_salt};
+uint64_t Hash(const kvcache::Namespace& name_space) {
+  const uint64_t tenant = XXH3_64bits(name_space.tenant.data(), name_space.tenant.size());
+  return XXH3_64bits_withSeed(name_space.cache_salt.data(), name_space.cache_salt.size(), tenant);
+}
+
+double SecondsBetween(Clock::TimePoint begin, Clock::TimePoint end) {
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 }  // namespace
 
-EngineLoop::EngineLoop(const EngineLoopParts& parts, const SchedulerLimits& limits,
-                       int32_t window_tokens)
+EngineLoop::EngineLoop(const EngineLoopParts& parts, const LoopOptions& options)
     : parts_(parts),
-      builder_(parts.cache, window_tokens),
+      options_(options),
+      builder_(parts.cache, options.window_tokens),
       fresh_seeds_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {
-  snapshot_.limits = limits;
+  snapshot_.limits = options.scheduler;
   PublishStats();
 }
 
@@ -48,12 +55,19 @@ void EngineLoop::Run() {
 }
 
 bool EngineLoop::Turn() {
+  const Clock::TimePoint begin = parts_.clock->Now();
+  runner_seconds_ = 0;
   TakeIn(parts_.queue->Take());
   ExpireDeadlines();
   const bool launched = LaunchNext();
   const size_t most_in_flight = static_cast<size_t>(parts_.runner->max_in_flight());
   if (!in_flight_.empty() && (!launched || in_flight_.size() >= most_in_flight)) CollectOldest();
   FlushChanged();
+  if (launched) {
+    const double turn_seconds = SecondsBetween(begin, parts_.clock->Now());
+    stats_.turn_seconds_total += turn_seconds;
+    stats_.scheduling_seconds_total += turn_seconds - runner_seconds_;
+  }
   PublishStats();
   return HasWork();
 }
@@ -94,13 +108,18 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   }
   const uint64_t number = encoded->number;
   if (encoded->deadline.has_value()) deadlines_.push({*encoded->deadline, number});
-  auto request =
-      std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_});
+  PrefixKeys keys;
+  if (parts_.cache->options().prefix_cache) {
+    keys = MakePrefixKeys(encoded->prompt, snapshot_.limits.chunk_tokens,
+                          Hash(NamespaceOf(encoded->request)));
+  }
+  auto request = std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_},
+                                                  std::move(keys));
   next_sequence_id_ += request->choices().size();
   RunningRequest* const accepted = request.get();
   requests_.emplace(number, std::move(request));
   stats_.prompt_tokens_total += accepted->prompt_tokens();
-  Wait(accepted->choices().front(), /*shared_tokens=*/0);
+  Wait(accepted->choices().front());
   if (accepted->prompt_tokens() == 1 && accepted->max_tokens() > 0) ReleaseParked(accepted);
 }
 
@@ -115,14 +134,15 @@ void EngineLoop::ExpireDeadlines() {
   }
 }
 
-void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence, int32_t shared_tokens) {
+void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence) {
+  if (sequence->phase == SequencePhase::kParked) sequence->waits_since_step = snapshot_.step;
   sequence->phase = SequencePhase::kWaiting;
   sequences_[sequence->id] = sequence;
-  const WaitingEntry entry{.sequence = sequence->id,
-                           .prefill_tokens = sequence->known_tokens(),
-                           .shared_tokens = shared_tokens,
-                           .priority = sequence->request->request().priority};
-  snapshot_.waiting.insert(Find(snapshot_.waiting, sequence->id), entry);
+  snapshot_.waiting.insert(Find(snapshot_.waiting, sequence->id),
+                           WaitingEntry{.sequence = sequence->id,
+                                        .priority = sequence->request->request().priority,
+                                        .since_step = sequence->waits_since_step});
+  Look(sequence.get());
 }
 
 void EngineLoop::RemoveWaiting(SequenceId id) {
@@ -134,9 +154,11 @@ void EngineLoop::RemoveWaiting(SequenceId id) {
 void EngineLoop::Withdraw(SequenceState* sequence) {
   if (sequence->phase == SequencePhase::kWaiting) {
     RemoveWaiting(sequence->id);
+    pending_.Forget(sequence->id);
   } else if (sequence->phase == SequencePhase::kRunning) {
     snapshot_.running.erase(Find(snapshot_.running, sequence->id));
     parts_.cache->Leave(sequence->id);
+    StopProducing(sequence->id);
   }
 }
 
@@ -188,22 +210,26 @@ void EngineLoop::FlushChanged() {
 
 void EngineLoop::RefreshSnapshot() {
   const kvcache::CacheManager& cache = *parts_.cache;
+  snapshot_.step = stats_.steps_total;
   snapshot_.free_chunks = cache.stats().available_chunks();
+  // Each running sequence takes at most one chunk before any prefill does.
+  const bool may_preempt = snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size());
   for (RunningEntry& entry : snapshot_.running) {
     const SequenceState& sequence = *sequences_.at(entry.sequence);
-    entry.appended_tokens = cache.appended_tokens(entry.sequence);
+    const int32_t appended_tokens = cache.appended_tokens(entry.sequence);
+    entry.next_token = sequence.NextToken(appended_tokens);
     entry.reserved_tokens = cache.reserved_tokens(entry.sequence);
-    entry.runnable_tokens = sequence.RunnableTokens(entry.appended_tokens);
+    entry.runnable_tokens = sequence.RunnableTokens(appended_tokens);
     entry.decoding =
-        entry.appended_tokens >= sequence.request->prompt_tokens() && entry.runnable_tokens <= 1;
-    entry.exclusive_chunks = sequence.request->choices().size() == 1
-                                 ? entry.reserved_tokens / snapshot_.limits.chunk_tokens
-                                 : cache.ExclusiveChunks(entry.sequence);
+        entry.next_token >= sequence.request->prompt_tokens() && entry.runnable_tokens <= 1;
+    entry.exclusive_chunks = may_preempt ? cache.ExclusiveChunks(entry.sequence) : 0;
   }
+  if (snapshot_.limits.policy == Policy::kPriority) InheritPriorities();
 }
 
 bool EngineLoop::LaunchNext() {
   if (snapshot_.running.empty() && snapshot_.waiting.empty()) return false;
+  RefreshWaiting();
   RefreshSnapshot();
   const StepPlan plan = Plan(snapshot_);
   if (plan.empty() && in_flight_.empty()) {
@@ -227,7 +253,10 @@ bool EngineLoop::LaunchNext() {
     builder_.Add(sequence, tokens);
   }
   if (builder_.empty()) return false;
-  const StepHandle handle = parts_.runner->Launch(builder_.Finish());
+  const StepBatch& batch = builder_.Finish();
+  const Clock::TimePoint launch = parts_.clock->Now();
+  const StepHandle handle = parts_.runner->Launch(batch);
+  runner_seconds_ += SecondsBetween(launch, parts_.clock->Now());
   in_flight_.push_back(builder_.TakeStep());
   in_flight_.back().handle = handle;
   ++stats_.steps_total;
@@ -236,11 +265,13 @@ bool EngineLoop::LaunchNext() {
 
 void EngineLoop::Preempt(SequenceState* sequence) {
   Withdraw(sequence);
-  Wait(sequences_.at(sequence->id), /*shared_tokens=*/0);
+  Wait(sequences_.at(sequence->id));
   ++stats_.preemptions_total;
 }
 
 bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
+  Look(sequence.get());
+  if (pending_.held(sequence->id)) return true;  // another admitted one computes its next chunk
   const absl::Status status = JoinCache(sequence.get());
   if (absl::IsResourceExhausted(status)) return true;  // waits on
   if (!status.ok()) {
@@ -249,11 +280,21 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   }
   assert(sequence->pending_samples == 0);
   RemoveWaiting(sequence->id);
+  released_.clear();
+  const int32_t found_tokens = parts_.cache->published_tokens(sequence->id);
+  pending_.Start(sequence->id, sequence->request->prefix_keys(),
+                 PresentChunks(*sequence, found_tokens), &released_);
+  for (const SequenceId held : released_) Find(snapshot_.waiting, held)->held = true;
   sequence->phase = SequencePhase::kRunning;
   RunningRequest& request = *sequence->request;
   request.Start();
   request.MakeSampler(sequence.get(), fresh_seeds_());
   MarkChanged(&request);
+  if (request.SetCachedTokens(std::min(found_tokens, request.prompt_tokens()))) {
+    stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());
+  }
+  sequence->replay_next = std::min(request.FirstWantedPromptRow(), found_tokens);
+  sequence->replay_end = found_tokens;
   snapshot_.running.insert(
       Find(snapshot_.running, sequence->id),
       RunningEntry{.sequence = sequence->id, .priority = request.request().priority});
@@ -261,19 +302,117 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
 }
 
 absl::Status EngineLoop::JoinCache(SequenceState* sequence) {
-  kvcache::CacheManager& cache = *parts_.cache;
   const RunningRequest& request = *sequence->request;
-  // The last prompt token is computed again: its row is where the first choice is made.
-  const int32_t wanted_tokens = request.prompt_tokens() - 1;
-  for (const auto& other : request.choices()) {
-    if (wanted_tokens == 0 || other->phase != SequencePhase::kRunning) continue;
-    if (cache.published_tokens(other->id) < wanted_tokens) continue;
-    return cache.Fork(sequence->id, other->id, wanted_tokens).status();
+  if (const SequenceState* source = ForkSource(*sequence); source != nullptr) {
+    return parts_.cache->Fork(sequence->id, source->id, request.prompt_tokens() - 1).status();
   }
-  const kvcache::Namespace name_space = NamespaceOf(request.request());
-  const kvcache::MatchResult match = cache.Match(
-      name_space, {.ids = std::span(request.prompt()).first(static_cast<size_t>(wanted_tokens))});
-  return cache.Join(sequence->id, name_space, match).status();
+  return parts_.cache
+      ->Join(sequence->id, NamespaceOf(request.request()), sequence->match, request.prompt_tokens())
+      .status();
+}
+
+// --- sharing ---
+
+kvcache::Namespace EngineLoop::NamespaceOf(const Request& request) const {
+  return {.tenant = options_.isolate_tenants ? request.tenant : "",
+          .cache_salt = request.cache_salt};
+}
+
+// The last token is computed again: its row is where the next choice is made.
+int32_t EngineLoop::WantedTokens(const SequenceState& sequence) const {
+  return sequence.known_tokens() - 1;
+}
+
+const SequenceState* EngineLoop::ForkSource(const SequenceState& sequence) const {
+  const int32_t wanted_tokens = sequence.request->prompt_tokens() - 1;
+  if (wanted_tokens == 0) return nullptr;
+  // With its own answer in the cache there is more to be found there.
+  if (!sequence.generated.empty() && parts_.cache->options().prefix_cache) return nullptr;
+  for (const auto& other : sequence.request->choices()) {
+    if (other->phase == SequencePhase::kRunning &&
+        parts_.cache->published_tokens(other->id) >= wanted_tokens) {
+      return other.get();
+    }
+  }
+  return nullptr;
+}
+
+size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_tokens) const {
+  const PrefixKeys& keys = sequence.request->prefix_keys();
+  if (found_tokens >= sequence.request->prompt_tokens() - 1) return keys.size();
+  return std::min(keys.size(), static_cast<size_t>(found_tokens / snapshot_.limits.chunk_tokens));
+}
+
+void EngineLoop::Look(SequenceState* sequence) {
+  const RunningRequest& request = *sequence->request;
+  const int32_t wanted_tokens = WantedTokens(*sequence);
+  const auto entry = Find(snapshot_.waiting, sequence->id);
+  entry->prefill_tokens = sequence->known_tokens();
+  if (ForkSource(*sequence) != nullptr) {
+    sequence->match = {};
+    entry->shared_tokens = request.prompt_tokens() - 1;
+    entry->idle_chunks = 0;
+  } else {
+    std::span<const TokenId> known = request.prompt();
+    if (!sequence->generated.empty()) {
+      known_ids_.assign(known.begin(), known.end());
+      known_ids_.insert(known_ids_.end(), sequence->generated.begin(), sequence->generated.end());
+      known = known_ids_;
+    }
+    sequence->match = parts_.cache->Match(
+        NamespaceOf(request.request()),
+        {.ids = known.first(static_cast<size_t>(wanted_tokens)), .positions = {}});
+    entry->shared_tokens = sequence->match.num_tokens;
+    entry->idle_chunks = sequence->match.idle_chunks;
+  }
+  entry->replayed_tokens = std::max(0, entry->shared_tokens - request.FirstWantedPromptRow());
+  const int32_t c = snapshot_.limits.chunk_tokens;
+  entry->shares_running =
+      int64_t{entry->shared_tokens} - int64_t{entry->idle_chunks} * c >= entry->prefill_tokens / 2;
+  const PrefixKeys& keys = request.prefix_keys();
+  const size_t present = PresentChunks(*sequence, entry->shared_tokens);
+  entry->held = pending_.Wait(sequence->id, keys, present);
+  entry->next_chunk_key = present < keys.size() ? keys[present] : 0;
+}
+
+void EngineLoop::LookAgain(const std::vector<SequenceId>& released) {
+  for (const SequenceId id : released) Look(sequences_.at(id).get());
+}
+
+void EngineLoop::RefreshWaiting() {
+  constexpr size_t kFront = 8;
+  constexpr size_t kInTurn = 8;
+  const size_t waiting = snapshot_.waiting.size();
+  const auto refresh = [this](size_t i) {
+    SequenceState* const sequence = sequences_.at(snapshot_.waiting[i].sequence).get();
+    if (snapshot_.waiting[i].held || parts_.cache->IsCurrent(sequence->match)) return;
+    Look(sequence);
+  };
+  for (size_t i = 0; i < std::min(waiting, kFront); ++i) refresh(i);
+  if (waiting <= kFront) return;
+  for (size_t i = 0; i < kInTurn; ++i) {
+    refresh_cursor_ = (refresh_cursor_ + 1) % waiting;
+    refresh(refresh_cursor_);
+  }
+}
+
+void EngineLoop::StopProducing(SequenceId id) {
+  std::vector<SequenceId> released;
+  pending_.Stop(id, &released);
+  LookAgain(released);
+}
+
+// Who waits for a producer's chunks lends it its priority.
+void EngineLoop::InheritPriorities() {
+  for (RunningEntry& entry : snapshot_.running) {
+    entry.priority = sequences_.at(entry.sequence)->request->request().priority;
+  }
+  if (pending_.held_count() == 0) return;
+  for (const WaitingEntry& waiting : snapshot_.waiting) {
+    if (!waiting.held) continue;
+    const auto producer = Find(snapshot_.running, *pending_.ProducerOf(waiting.sequence));
+    producer->priority = std::min(producer->priority, waiting.priority);
+  }
 }
 
 // --- collect ---
@@ -281,7 +420,9 @@ absl::Status EngineLoop::JoinCache(SequenceState* sequence) {
 void EngineLoop::CollectOldest() {
   const LaunchedStep step = std::move(in_flight_.front());
   in_flight_.pop_front();
+  const Clock::TimePoint collect = parts_.clock->Now();
   absl::StatusOr<StepResult> result = parts_.runner->Collect(step.handle);
+  runner_seconds_ += SecondsBetween(collect, parts_.clock->Now());
   for (const LaunchedStep::Logits& wanted : step.logits) {
     if (!wanted.prompt_index.has_value()) --wanted.sequence->pending_samples;
   }
@@ -327,10 +468,15 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     RunningRequest* const request = sequence->request;
     const int32_t prompt_tokens = request->prompt_tokens();
     const int32_t end = work.first_token + work.num_tokens;
-    for (int32_t i = work.first_token; i < end; ++i) ids.push_back(sequence->token(i));
-    parts_.cache->Publish(sequence->id, ids);
     stats_.computed_prompt_tokens_total +=
         std::max(0, std::min(end, prompt_tokens) - work.first_token);
+    if (work.replayed) continue;
+    for (int32_t i = work.first_token; i < end; ++i) ids.push_back(sequence->token(i));
+    parts_.cache->Publish(sequence->id, ids);
+    released_.clear();
+    pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
+                       &released_);
+    LookAgain(released_);
     if (request->max_tokens() == 0) continue;  // its other choices never run
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) ReleaseParked(request);
   }
@@ -338,7 +484,7 @@ void EngineLoop::Publish(const LaunchedStep& step) {
 
 void EngineLoop::ReleaseParked(RunningRequest* request) {
   for (const auto& choice : request->choices()) {
-    if (choice->phase == SequencePhase::kParked) Wait(choice, request->prompt_tokens() - 1);
+    if (choice->phase == SequencePhase::kParked) Wait(choice);
   }
 }
 
@@ -357,7 +503,7 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
   if (end.has_value()) {
     EndChoice(sequence, *std::move(end));
   } else if (sequence->phase == SequencePhase::kWaiting) {
-    Find(snapshot_.waiting, sequence->id)->prefill_tokens = sequence->known_tokens();
+    Look(sequence);
   }
 }
 
@@ -368,6 +514,10 @@ void EngineLoop::PublishStats() {
   stats_.kv_used_chunks = cache.used_chunks;
   stats_.kv_cached_chunks = cache.cached_chunks;
   stats_.kv_free_chunks = cache.free_chunks;
+  stats_.kv_logical_tokens = cache.logical_tokens;
+  stats_.kv_evicted_chunks_total = cache.evicted_chunks_total;
+  stats_.kv_copied_chunks_total = cache.copied_chunks_total;
+  stats_.held_sequences = static_cast<int32_t>(pending_.held_count());
   MutexLock lock(shared_mutex_);
   shared_stats_ = stats_;
 }

@@ -17,6 +17,7 @@
 #include "engine/clock.h"
 #include "engine/engine.h"
 #include "engine/model_runner.h"
+#include "engine/pending_prefixes.h"
 #include "engine/request_queue.h"
 #include "engine/running_request.h"
 #include "engine/scheduler.h"
@@ -25,6 +26,12 @@
 #include "kvcache/cache_manager.h"
 
 namespace refrain::engine {
+
+struct LoopOptions {
+  SchedulerLimits scheduler;
+  int32_t window_tokens = 0;     // the model's sliding window, 0 = none
+  bool isolate_tenants = false;  // kv_cache.isolation = api_key
+};
 
 // What the loop works on; all outlive it.
 struct EngineLoopParts {
@@ -43,6 +50,9 @@ struct EngineLoopParts {
 // allows two steps in flight, the second is launched before the first is collected: its decode rows
 // take their ids from the device, a stop is seen one step late, and the extra token is dropped.
 //
+// Sharing: a request's prompt is matched when it arrives, and again when that may have changed. One
+// whose next chunk another is computing is held until that is done (PendingPrefixes).
+//
 // What a request gets depends on other requests in nothing but time.
 //
 // Turn and Run: one thread. stats and health: any thread. Failure: a failed step finishes the
@@ -50,7 +60,7 @@ struct EngineLoopParts {
 // every request is finished with that status and health reports it for good.
 class EngineLoop {
  public:
-  EngineLoop(const EngineLoopParts& parts, const SchedulerLimits& limits, int32_t window_tokens);
+  EngineLoop(const EngineLoopParts& parts, const LoopOptions& options);
   ~EngineLoop();
 
   // Turns until the queue is closed, asleep while there is nothing to do; then finishes what is
@@ -62,6 +72,8 @@ class EngineLoop {
 
   EngineStats stats() const;
   absl::Status health() const;
+  // Sequences that wait for another's chunks. The loop's thread.
+  size_t held_sequences() const { return pending_.held_count(); }
 
  private:
   using Deadline = std::pair<Clock::TimePoint, uint64_t>;  // and the request's number
@@ -75,6 +87,21 @@ class EngineLoop {
   void Preempt(SequenceState* sequence);
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
   absl::Status JoinCache(SequenceState* sequence);
+
+  // --- sharing ---
+  kvcache::Namespace NamespaceOf(const Request& request) const;
+  // Another choice of the same request that has computed all of the prompt that can be shared.
+  const SequenceState* ForkSource(const SequenceState& sequence) const;
+  int32_t WantedTokens(const SequenceState& sequence) const;
+  size_t PresentChunks(const SequenceState& sequence, int32_t found_tokens) const;
+  // Looks for a waiting sequence's tokens in the cache, and whether it is held.
+  void Look(SequenceState* sequence);
+  void LookAgain(const std::vector<SequenceId>& released);
+  // Looks again at some of the waiting sequences whose match has gone stale: the first ones, and
+  // the others in turn.
+  void RefreshWaiting();
+  void StopProducing(SequenceId id);
+  void InheritPriorities();
 
   void CollectOldest();
   void Publish(const LaunchedStep& step);
@@ -90,7 +117,7 @@ class EngineLoop {
   void FinishAll(const absl::Status& status);
   void Die(absl::Status status);
 
-  void Wait(const std::shared_ptr<SequenceState>& sequence, int32_t shared_tokens);
+  void Wait(const std::shared_ptr<SequenceState>& sequence);
   void RemoveWaiting(SequenceId id);
   void MarkChanged(RunningRequest* request) { changed_.push_back(request->number()); }
   void FlushChanged();
@@ -98,13 +125,19 @@ class EngineLoop {
   bool HasWork() const { return !requests_.empty() || !in_flight_.empty(); }
 
   const EngineLoopParts parts_;
+  const LoopOptions options_;
   SchedulerSnapshot snapshot_;
+  PendingPrefixes pending_;
+  size_t refresh_cursor_ = 0;  // into snapshot_.waiting
   StepBuilder builder_;
   std::unordered_map<uint64_t, std::unique_ptr<RunningRequest>> requests_;    // by number
   std::unordered_map<SequenceId, std::shared_ptr<SequenceState>> sequences_;  // waiting, running
   std::deque<LaunchedStep> in_flight_;
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
-  std::vector<uint64_t> changed_;  // requests with something to send
+  std::vector<uint64_t> changed_;     // requests with something to send
+  double runner_seconds_ = 0;         // of this turn, spent in the runner
+  std::vector<SequenceId> released_;  // scratch
+  std::vector<TokenId> known_ids_;    // scratch
   uint64_t next_sequence_id_ = 1;
   std::mt19937_64 fresh_seeds_;
   EngineStats stats_;  // the engine thread's own

@@ -26,6 +26,7 @@ TokenId SequenceState::token(int32_t index) const {
 }
 
 int32_t SequenceState::RunnableTokens(int32_t appended_tokens) const {
+  if (replaying()) return replay_end - replay_next;
   if (request->max_tokens() == 0) return request->prompt_tokens() - appended_tokens;
   const int32_t chosen = static_cast<int32_t>(generated.size()) + pending_samples;
   if (chosen >= request->max_tokens()) return 0;
@@ -36,8 +37,11 @@ bool SequenceState::SamplesAt(int32_t index) const {
   return index + 1 == existing_tokens() && request->max_tokens() > 0;
 }
 
-RunningRequest::RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id)
-    : encoded_(std::move(encoded)), live_choices_(encoded_->request.n) {
+RunningRequest::RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id,
+                               PrefixKeys prefix_keys)
+    : encoded_(std::move(encoded)),
+      live_choices_(encoded_->request.n),
+      prefix_keys_(std::move(prefix_keys)) {
   for (int32_t choice = 0; choice < live_choices_; ++choice) {
     const SequenceId id{static_cast<uint64_t>(first_id) + static_cast<uint64_t>(choice)};
     choices_.push_back(std::make_shared<SequenceState>(id, this, choice, encoded_->stop_rules));
@@ -54,6 +58,12 @@ void RunningRequest::Start() {
   for (size_t i = 0; i < shown_now; ++i) {
     PushPromptEvent({.token = prompt()[i], .from_prompt = true});
   }
+}
+
+bool RunningRequest::SetCachedTokens(int32_t tokens) {
+  if (std::exchange(cached_tokens_set_, true)) return false;
+  outbox_.usage.cached_tokens = tokens;
+  return true;
 }
 
 void RunningRequest::MakeSampler(SequenceState* choice, uint64_t fresh_seed) {

@@ -10,10 +10,12 @@
 
 #include "absl/status/status.h"
 #include "engine/encoded_request.h"
+#include "engine/pending_prefixes.h"
 #include "engine/sampler.h"
 #include "engine/step_batch.h"
 #include "engine/stop_criteria.h"
 #include "engine/text/tokenizer.h"
+#include "kvcache/cache_manager.h"
 
 namespace refrain::engine {
 
@@ -34,10 +36,16 @@ struct SequenceState {
                 std::shared_ptr<const StopRules> rules)
       : id(id), request(request), choice(choice), stop(std::move(rules)) {}
 
+  // Whether cached tokens are yet to be computed again, for their log-probabilities.
+  bool replaying() const { return replay_next < replay_end; }
+  // The token whose row comes next.
+  int32_t NextToken(int32_t appended_tokens) const {
+    return replaying() ? replay_next : appended_tokens;
+  }
   int32_t known_tokens() const;
   int32_t existing_tokens() const { return known_tokens() + pending_samples; }
   TokenId token(int32_t index) const;
-  // Rows that can be computed behind the first `appended_tokens`.
+  // Rows that can be computed from NextToken on in one piece.
   int32_t RunnableTokens(int32_t appended_tokens) const;
   // Whether the row of token `index` gives the next token.
   bool SamplesAt(int32_t index) const;
@@ -47,6 +55,10 @@ struct SequenceState {
   const int32_t choice;
   SequencePhase phase = SequencePhase::kParked;
   int32_t pending_samples = 0;
+  int32_t replay_next = 0;  // [replay_next, replay_end) are there and computed again all the same:
+  int32_t replay_end = 0;   // their rows are wanted, their K and V are not written
+  kvcache::MatchResult match;  // while it waits: what was found last
+  int64_t waits_since_step = 0;
   std::vector<TokenId> generated;
   std::optional<SamplerState> sampler;  // made when it first runs
   StopCriteria stop;
@@ -56,13 +68,16 @@ struct SequenceState {
 // turn. Knows neither scheduler nor cache. Engine thread only; cannot fail.
 class RunningRequest {
  public:
-  RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id);
+  // `prefix_keys`: of the prompt's whole chunks; empty where nothing is shared.
+  RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id,
+                 PrefixKeys prefix_keys);
 
   const Request& request() const { return encoded_->request; }
   uint64_t number() const { return encoded_->number; }
   const EncodedRequest& encoded() const { return *encoded_; }
   const std::vector<TokenId>& prompt() const { return encoded_->prompt; }
   int32_t prompt_tokens() const { return static_cast<int32_t>(encoded_->prompt.size()); }
+  const PrefixKeys& prefix_keys() const { return prefix_keys_; }
   int32_t max_tokens() const { return encoded_->stop_rules->max_tokens; }
   const std::vector<std::shared_ptr<SequenceState>>& choices() const { return choices_; }
   bool finished() const { return outbox_.finished; }
@@ -75,6 +90,12 @@ class RunningRequest {
   // Prompt log-probabilities: the row of token `index` is to be computed for what follows it.
   bool WantsPromptRow(int32_t index) const;
   void TakePromptRow(int32_t index) { next_prompt_row_ = index + 1; }
+  // The first one that is wanted, or the prompt's length.
+  int32_t FirstWantedPromptRow() const {
+    return WantsPromptRow(next_prompt_row_) ? next_prompt_row_ : prompt_tokens();
+  }
+  // So many tokens of the prompt were found in the cache. The first call counts, and says so.
+  bool SetCachedTokens(int32_t tokens);
 
   void AddPromptToken(int32_t index, const SampledToken& sampled);
   // The end, when that was the choice's last token; it is then to be passed to End.
@@ -94,7 +115,9 @@ class RunningRequest {
   std::unique_ptr<EncodedRequest> encoded_;
   std::vector<std::shared_ptr<SequenceState>> choices_;  // [n]
   int32_t live_choices_;
+  const PrefixKeys prefix_keys_;
   bool started_ = false;
+  bool cached_tokens_set_ = false;
   int32_t next_prompt_row_ = 0;
   StreamBatch outbox_;
 };

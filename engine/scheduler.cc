@@ -1,10 +1,10 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -46,8 +46,8 @@ class Planner {
 
   // Chunks beyond those that the sequence has, to hold `tokens` more.
   int32_t MissingChunks(const RunningEntry& entry, int64_t tokens) const {
-    return std::max(0, ChunksFor(entry.appended_tokens + tokens) -
-                           entry.reserved_tokens / s_.limits.chunk_tokens);
+    return std::max(
+        0, ChunksFor(entry.next_token + tokens) - entry.reserved_tokens / s_.limits.chunk_tokens);
   }
 
   void Give(size_t i, int32_t tokens) {
@@ -93,14 +93,28 @@ class Planner {
     }
   }
 
+  std::vector<size_t> PrefillOrder() const {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (!s_.running[i].decoding && s_.running[i].runnable_tokens > 0) order.push_back(i);
+    }
+    if (s_.limits.policy == Policy::kPriority) {
+      std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
+        return s_.running[a].priority < s_.running[b].priority;
+      });
+    }
+    return order;
+  }
+
   void PlanPrefills() {
     std::optional<size_t> stuck;
     bool any_work = std::any_of(running_.begin(), running_.end(),
                                 [](const Share& share) { return share.tokens > 0; });
-    for (size_t i = 0; i < running_.size() && budget_tokens_ > 0; ++i) {
+    for (const size_t i : PrefillOrder()) {
+      if (budget_tokens_ <= 0) break;
       const RunningEntry& entry = s_.running[i];
-      if (running_[i].preempted || entry.decoding || entry.runnable_tokens == 0) continue;
-      const int64_t room = int64_t{entry.reserved_tokens} - entry.appended_tokens +
+      if (running_[i].preempted) continue;
+      const int64_t room = int64_t{entry.reserved_tokens} - entry.next_token +
                            int64_t{std::max(0, free_chunks_)} * s_.limits.chunk_tokens;
       const int32_t tokens = static_cast<int32_t>(
           std::min<int64_t>(room, std::min(entry.runnable_tokens, budget_tokens_)));
@@ -115,68 +129,105 @@ class Planner {
     if (!any_work && stuck.has_value() && MakeRoom(*stuck, 1)) Give(*stuck, 1);
   }
 
-  // Indexes of the `most` waiting sequences that are next in the policy's order.
-  std::vector<size_t> NextWaiting(size_t most) const {
-    most = std::min(most, s_.waiting.size());
-    std::vector<size_t> order(most);
-    if (s_.limits.policy == Policy::kFcfs) {
-      std::iota(order.begin(), order.end(), size_t{0});
-      return order;
-    }
-    struct Candidate {
-      int32_t rank;
-      size_t index;  // ascends with age
-      bool operator<(const Candidate& other) const {
-        return rank != other.rank ? rank < other.rank : index < other.index;
-      }
-    };
-    std::vector<Candidate> candidates;
-    candidates.reserve(s_.waiting.size());
-    for (const WaitingEntry& entry : s_.waiting) {
-      const bool by_priority = s_.limits.policy == Policy::kPriority;
-      candidates.push_back(
-          {by_priority ? entry.priority : -entry.shared_tokens, candidates.size()});
-    }
-    const auto end = candidates.begin() + static_cast<ptrdiff_t>(most);
-    if (end != candidates.end()) std::nth_element(candidates.begin(), end, candidates.end());
-    std::sort(candidates.begin(), end);
-    std::transform(candidates.begin(), end, order.begin(),
-                   [](const Candidate& candidate) { return candidate.index; });
-    return order;
+  // Tries to start a sequence; false when no other may be tried after it.
+  bool AdmitOne(const WaitingEntry& entry, int32_t spoken_for) {
+    const int32_t shared_chunks = entry.shared_tokens / s_.limits.chunk_tokens;
+    const int32_t chunks =
+        ChunksFor(int64_t{entry.prefill_tokens} + 1) - shared_chunks + entry.idle_chunks;
+    const int32_t margin = (alive_ + 3) / 4;
+    if (chunks + margin + spoken_for > free_chunks_ && alive_ > 0) return false;
+    const int32_t rows = entry.prefill_tokens - entry.shared_tokens + entry.replayed_tokens;
+    const int64_t room = int64_t{free_chunks_ - entry.idle_chunks} * s_.limits.chunk_tokens -
+                         entry.shared_tokens % s_.limits.chunk_tokens + entry.replayed_tokens;
+    const int32_t tokens =
+        static_cast<int32_t>(std::min<int64_t>(room, std::min(rows, budget_tokens_)));
+    if (tokens <= 0) return false;
+    free_chunks_ -= chunks;
+    budget_tokens_ -= tokens;
+    ++alive_;
+    if (entry.next_chunk_key != 0) claimed_.insert(entry.next_chunk_key);
+    plan_.admit.push_back(entry.sequence);
+    plan_.work.push_back({entry.sequence, tokens});
+    return true;
+  }
+
+  bool MayGoOn() const { return alive_ < s_.limits.max_sequences && budget_tokens_ > 0; }
+
+  // One that another computes a chunk for is passed over, not waited for.
+  bool Held(const WaitingEntry& entry) const {
+    return entry.held || (entry.next_chunk_key != 0 && claimed_.contains(entry.next_chunk_key));
   }
 
   void Admit() {
-    const int32_t slots = s_.limits.max_sequences - alive_;
-    if (slots <= 0 || budget_tokens_ <= 0 || s_.waiting.empty()) return;
+    if (!MayGoOn() || s_.waiting.empty()) return;
     int32_t spoken_for = 0;  // free chunks that running prefills will need, and a margin
     for (size_t i = 0; i < running_.size(); ++i) {
       if (s_.running[i].decoding) continue;
       spoken_for += MissingChunks(s_.running[i], int64_t{s_.running[i].runnable_tokens} + 1) -
                     running_[i].chunks;
     }
-    for (const size_t next : NextWaiting(static_cast<size_t>(std::min(slots, budget_tokens_)))) {
-      if (budget_tokens_ <= 0) return;
-      const WaitingEntry& entry = s_.waiting[next];
-      const int32_t shared_chunks = entry.shared_tokens / s_.limits.chunk_tokens;
-      const int32_t chunks = ChunksFor(int64_t{entry.prefill_tokens} + 1) - shared_chunks;
-      const int32_t margin = (alive_ + 3) / 4;
-      if (chunks + margin + spoken_for > free_chunks_ && alive_ > 0) return;
-      const int32_t tokens = std::min({entry.prefill_tokens - entry.shared_tokens, budget_tokens_,
-                                       free_chunks_ * s_.limits.chunk_tokens});
-      if (tokens <= 0) return;
-      free_chunks_ -= chunks;
-      budget_tokens_ -= tokens;
-      ++alive_;
-      plan_.admit.push_back(entry.sequence);
-      plan_.work.push_back({entry.sequence, tokens});
+    // The oldest first as long as they have waited for too long to be overtaken.
+    const bool fcfs = s_.limits.policy == Policy::kFcfs;
+    const int64_t longest_wait = fcfs ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
+    size_t aged = 0;
+    for (; aged < s_.waiting.size(); ++aged) {
+      if (!MayGoOn()) return;
+      const WaitingEntry& entry = s_.waiting[aged];
+      if (s_.step - entry.since_step < longest_wait) break;
+      if (!Held(entry) && !AdmitOne(entry, spoken_for)) return;
+    }
+    if (fcfs) {
+      AdmitInOrder(aged, spoken_for);
+    } else {
+      AdmitByRank(aged, spoken_for);
+    }
+  }
+
+  void AdmitInOrder(size_t begin, int32_t spoken_for) {
+    constexpr size_t kGroupingWindow = 256;  // sequences looked at for those that share
+    const size_t window = std::min(s_.waiting.size(), begin + kGroupingWindow);
+    for (size_t i = begin; i < window; ++i) {
+      const WaitingEntry& entry = s_.waiting[i];
+      if (!entry.shares_running || Held(entry)) continue;
+      if (!MayGoOn() || !AdmitOne(entry, spoken_for)) return;
+    }
+    for (size_t i = begin; i < s_.waiting.size(); ++i) {
+      const WaitingEntry& entry = s_.waiting[i];
+      if ((entry.shares_running && i < window) || Held(entry)) continue;
+      if (!MayGoOn() || !AdmitOne(entry, spoken_for)) return;
+    }
+  }
+
+  void AdmitByRank(size_t begin, int32_t spoken_for) {
+    struct Candidate {
+      int32_t rank;
+      size_t index;                                   // ascends with age
+      bool operator<(const Candidate& other) const {  // a heap has its largest on top
+        return rank != other.rank ? rank > other.rank : index > other.index;
+      }
+    };
+    std::vector<Candidate> candidates;
+    candidates.reserve(s_.waiting.size() - begin);
+    const bool by_priority = s_.limits.policy == Policy::kPriority;
+    for (size_t i = begin; i < s_.waiting.size(); ++i) {
+      const WaitingEntry& entry = s_.waiting[i];
+      if (entry.held) continue;
+      candidates.push_back({by_priority ? entry.priority : -entry.shared_tokens, i});
+    }
+    std::make_heap(candidates.begin(), candidates.end());
+    for (; !candidates.empty() && MayGoOn(); candidates.pop_back()) {
+      std::pop_heap(candidates.begin(), candidates.end());
+      const WaitingEntry& entry = s_.waiting[candidates.back().index];
+      if (!Held(entry) && !AdmitOne(entry, spoken_for)) return;
     }
   }
 
   const SchedulerSnapshot& s_;
   int32_t budget_tokens_;
   int32_t free_chunks_;
-  std::vector<Share> running_;  // by index into s_.running
-  int32_t alive_;               // running and not preempted, and admitted
+  std::vector<Share> running_;             // by index into s_.running
+  int32_t alive_;                          // running and not preempted, and admitted
+  absl::flat_hash_set<uint64_t> claimed_;  // chunks that sequences admitted here will compute
   StepPlan plan_;
 };
 

@@ -15,6 +15,12 @@ struct SchedulerLimits {
   int32_t step_token_budget = 512;  // at least max_sequences, so that decode always fits
   int32_t chunk_tokens = 64;
   Policy policy = Policy::kFcfs;
+  // Under kFcfs: one whose prompt is mostly in use by running sequences may overtake others, so
+  // that those that share run together; nobody is overtaken once it has waited this many steps.
+  int32_t grouping_delay_steps = 32;
+  // Under the other policies: who has waited this many steps comes before all who have not, oldest
+  // first. So it is admitted after at most the sequences that are older and those admitted before.
+  int32_t ageing_steps = 1000;
 };
 
 // Sequence ids ascend with age: the lower, the older.
@@ -23,25 +29,32 @@ struct RunningEntry {
   SequenceId sequence{};
   int32_t runnable_tokens = 0;   // rows it could compute now: the rest of its prompt, or 1, or 0
   bool decoding = false;         // the row is that of a token it generated last
-  int32_t appended_tokens = 0;   // computed or in flight
+  int32_t next_token = 0;        // that the first of these rows is of
   int32_t reserved_tokens = 0;   // that its chunks hold
   int32_t exclusive_chunks = 0;  // given back if it is preempted
-  int32_t priority = 0;
+  int32_t priority = 0;          // the best of its own and of those who wait for its chunks
 };
 
 struct WaitingEntry {
   SequenceId sequence{};
-  int32_t prefill_tokens = 0;  // prompt, and what it had generated before it was preempted
-  int32_t shared_tokens = 0;   // of these, found in the cache; less than prefill_tokens
+  int32_t prefill_tokens = 0;   // prompt, and what it had generated before it was preempted
+  int32_t shared_tokens = 0;    // of these, found in the cache; less than prefill_tokens
+  int32_t idle_chunks = 0;      // that hold them and count as free until it runs
+  int32_t replayed_tokens = 0;  // of the shared ones, computed again for their log-probabilities
+  uint64_t next_chunk_key = 0;  // names its first whole missing chunk and all before it; 0 = none
+  bool held = false;            // that chunk is being computed by another: not to be admitted
+  bool shares_running = false;  // most of its prefill is in chunks that running sequences use
   int32_t priority = 0;
+  int64_t since_step = 0;  // when it came
 };
 
 // What a plan depends on, kept up to date by the engine loop between steps.
 struct SchedulerSnapshot {
   SchedulerLimits limits;
+  int64_t step = 0;
   int32_t free_chunks = 0;            // free, or cached and evictable at once
   std::vector<RunningEntry> running;  // oldest first
-  std::deque<WaitingEntry> waiting;   // oldest first
+  std::deque<WaitingEntry> waiting;   // oldest first; since_step ascends
 };
 
 // Decides what the next step computes. Pure: no clock, no state, integers only.
@@ -49,11 +62,13 @@ struct SchedulerSnapshot {
 //   1. Every running sequence that can decode gets its row, the oldest first. One that needs a
 //      chunk when none is free takes those of the youngest (under kPriority: of the lowest
 //      priority, the youngest among them), which is preempted. A sequence is never failed.
-//   2. What is left of the budget goes to running prefills, the oldest first, cut as needed.
+//   2. What is left of the budget goes to running prefills, the oldest first (under kPriority: the
+//      best priority first), cut as needed.
 //   3. What is left then admits waiting sequences in the policy's order, until one does not fit
 //      (no later one overtakes it): a slot, and chunks for its whole prefill, for the rest of the
-//      running prefills and a margin for the growth of those that decode. A plan that preempts
-//      admits nothing.
+//      running prefills and a margin for the growth of those that decode. Of those that lack the
+//      same chunk only the first is admitted: the others will share what it computes. A plan that
+//      preempts admits nothing.
 // Some running or waiting sequence always gets work or is preempted while any can run.
 StepPlan Plan(const SchedulerSnapshot& snapshot);
 

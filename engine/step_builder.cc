@@ -18,7 +18,8 @@ void StepBuilder::Begin() {
 }
 
 void StepBuilder::Add(const std::shared_ptr<SequenceState>& sequence, int32_t num_tokens) {
-  const int32_t first = cache_->appended_tokens(sequence->id);
+  const bool replayed = sequence->replaying();
+  const int32_t first = sequence->NextToken(cache_->appended_tokens(sequence->id));
   const int32_t row_begin = rows();
   const int32_t key_end = first + num_tokens;
   const int32_t existing = sequence->existing_tokens();
@@ -31,12 +32,22 @@ void StepBuilder::Add(const std::shared_ptr<SequenceState>& sequence, int32_t nu
     AddLogits(sequence, index, row_begin + index - first);
   }
   batch_.positions.insert(batch_.positions.end(), new_positions_.begin(), new_positions_.end());
-  cache_->Append(sequence->id, new_positions_, &places_);
+  AddPlaces(*sequence, replayed);
+  if (replayed) sequence->replay_next += num_tokens;
   // Oldest key that the first of the rows sees.
   const int32_t key_begin = window_tokens_ > 0 ? std::max(0, first - window_tokens_ + 1) : 0;
   batch_.slots[ToIndex(cache_->slot(sequence->id))] = {num_tokens, row_begin, key_begin, key_end};
-  step_.work.push_back({sequence, first, num_tokens});
+  step_.work.push_back({sequence, first, num_tokens, replayed});
   if (key_end == existing && sequence->request->max_tokens() > 0) ++sequence->pending_samples;
+}
+
+// The K and V of replayed tokens are there already, in chunks that may be shared.
+void StepBuilder::AddPlaces(const SequenceState& sequence, bool replayed) {
+  if (replayed) {
+    places_.insert(places_.end(), new_positions_.size(), {kvcache::ChunkId{-1}, 0});
+  } else {
+    cache_->Append(sequence.id, new_positions_, &places_);
+  }
 }
 
 void StepBuilder::AddLogits(const std::shared_ptr<SequenceState>& sequence, int32_t index,

@@ -20,6 +20,7 @@ struct LaunchedStep {
     std::shared_ptr<SequenceState> sequence;
     int32_t first_token;
     int32_t num_tokens;
+    bool replayed;  // cached tokens, computed again for their rows only
   };
   struct Logits {
     std::shared_ptr<SequenceState> sequence;
@@ -48,6 +49,7 @@ class StepBuilder {
   LaunchedStep TakeStep() { return std::move(step_); }
 
  private:
+  void AddPlaces(const SequenceState& sequence, bool replayed);
   void AddLogits(const std::shared_ptr<SequenceState>& sequence, int32_t index, int32_t row);
 
   kvcache::CacheManager* cache_;

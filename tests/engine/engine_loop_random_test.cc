@@ -17,7 +17,12 @@ using ::refrain::testing::TokenRequest;
 
 Request RandomRequest(std::mt19937& random) {
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
+  // Most prompts begin like others: with one of three long texts, cut somewhere.
   std::vector<int32_t> prompt;
+  if (below(3) > 0) {
+    const int32_t text = below(3);
+    for (int32_t i = 0, n = 1 + below(90); i < n; ++i) prompt.push_back((text + i * i) % 24);
+  }
   for (int32_t n = 1 + below(below(8) == 0 ? 120 : 30); n > 0; --n) prompt.push_back(below(24));
   Request request = TokenRequest(prompt, below(3) == 0 ? below(10) : below(100));
   request.n = below(5) == 0 ? 1 + below(4) : 1;
@@ -33,6 +38,7 @@ Request RandomRequest(std::mt19937& random) {
   if (below(4) == 0) request.logprobs.top = 2;
   request.echo = below(5) == 0;
   request.priority = below(3);
+  if (below(6) == 0) request.cache_salt = "salt";
   return request;
 }
 
@@ -69,7 +75,7 @@ void RunRandomly(const LoopOptions& options, uint32_t seed, int operations) {
   std::mt19937 random(seed);
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
   LoopHarness h(options);
-  LoopHarness alone;
+  LoopHarness alone({.prefix_cache = false});
   std::vector<Live> live;
   int64_t undisturbed = 0;
   int64_t disturbed = 0;
@@ -125,6 +131,10 @@ void RunRandomly(const LoopOptions& options, uint32_t seed, int operations) {
   EXPECT_GT(undisturbed, operations / 60);
   EXPECT_GT(disturbed, operations / 400);
   EXPECT_GT(h.loop.stats().preemptions_total, operations / 400);
+  if (options.prefix_cache) {
+    EXPECT_GT(h.loop.stats().cached_prompt_tokens_total, operations / 10);
+    EXPECT_GT(h.loop.stats().kv_evicted_chunks_total, operations / 100);
+  }
 }
 
 TEST(EngineLoopRandomTest, OperationsOneStepInFlight) {
@@ -134,6 +144,15 @@ TEST(EngineLoopRandomTest, OperationsOneStepInFlight) {
 TEST(EngineLoopRandomTest, OperationsTwoStepsInFlight) {
   RunRandomly({.num_chunks = 14, .max_sequences = 6, .step_token_budget = 24, .max_in_flight = 2},
               2, RandomSteps());
+}
+
+TEST(EngineLoopRandomTest, WithoutPrefixCache) {
+  RunRandomly({.num_chunks = 14,
+               .max_sequences = 6,
+               .step_token_budget = 24,
+               .max_in_flight = 2,
+               .prefix_cache = false},
+              5, 4000);
 }
 
 TEST(EngineLoopRandomTest, UnderPriorities) {

@@ -30,7 +30,7 @@ RunningEntry Decoding(uint64_t id, int32_t tokens, int32_t chunks) {
   return {.sequence = Id(id),
           .runnable_tokens = 1,
           .decoding = true,
-          .appended_tokens = tokens,
+          .next_token = tokens,
           .reserved_tokens = chunks * 16,
           .exclusive_chunks = chunks};
 }
@@ -39,7 +39,7 @@ RunningEntry Prefilling(uint64_t id, int32_t done, int32_t rest, int32_t chunks)
   return {.sequence = Id(id),
           .runnable_tokens = rest,
           .decoding = false,
-          .appended_tokens = done,
+          .next_token = done,
           .reserved_tokens = chunks * 16,
           .exclusive_chunks = chunks};
 }
@@ -159,6 +159,96 @@ TEST(SchedulerTest, LongestPrefixAdmitsWhatIsMostCached) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [2:12]");
 }
 
+TEST(SchedulerTest, OnlyOneOfThoseThatLackTheSameChunkIsAdmitted) {
+  for (const Policy policy : {Policy::kFcfs, Policy::kLongestPrefix, Policy::kPriority}) {
+    SchedulerSnapshot s = Snapshot(40);
+    s.limits.policy = policy;
+    s.waiting = {{.sequence = Id(1), .prefill_tokens = 20, .next_chunk_key = 7},
+                 {.sequence = Id(2), .prefill_tokens = 18, .next_chunk_key = 7},
+                 {.sequence = Id(3), .prefill_tokens = 5, .next_chunk_key = 8},
+                 {.sequence = Id(4), .prefill_tokens = 3}};
+    EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1 3 4] work [1:20 3:5 4:3]");
+  }
+}
+
+TEST(SchedulerTest, HeldSequencesArePassedOver) {
+  for (const Policy policy : {Policy::kFcfs, Policy::kLongestPrefix, Policy::kPriority}) {
+    SchedulerSnapshot s = Snapshot(40);
+    s.limits.policy = policy;
+    s.running = {Decoding(1, 10, 1)};
+    s.waiting = {{.sequence = Id(2), .prefill_tokens = 20, .held = true},
+                 {.sequence = Id(3), .prefill_tokens = 2}};
+    EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [3] work [1:1 3:2]");
+    s.step = 100000;
+    EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [3] work [1:1 3:2]");
+  }
+}
+
+// Chunks that only the cache holds stop being free when a sequence that shares them starts.
+TEST(SchedulerTest, IdleSharedChunksAreCounted) {
+  SchedulerSnapshot s = Snapshot(4);
+  s.running = {Decoding(1, 10, 1)};
+  s.waiting = {{.sequence = Id(2), .prefill_tokens = 40, .shared_tokens = 32, .idle_chunks = 2}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [1:1 2:8]");
+  s.free_chunks = 3;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1]");
+}
+
+TEST(SchedulerTest, ReplayedTokensAreRowsWithoutChunks) {
+  SchedulerSnapshot s = Snapshot(1);
+  s.waiting = {
+      {.sequence = Id(2), .prefill_tokens = 40, .shared_tokens = 39, .replayed_tokens = 20}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [2:21]");
+}
+
+TEST(SchedulerTest, ThoseThatShareOvertakeForAStatedDelayOnly) {
+  SchedulerSnapshot s = Snapshot(40);
+  s.limits.max_sequences = 1;
+  s.limits.grouping_delay_steps = 10;
+  s.step = 109;
+  s.waiting = {{.sequence = Id(1), .prefill_tokens = 4, .since_step = 100},
+               {.sequence = Id(2), .prefill_tokens = 4, .shares_running = true, .since_step = 105}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [2:4]");
+  s.step = 110;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1] work [1:4]");
+}
+
+TEST(SchedulerTest, PrefillsRunInOrderOfPriority) {
+  SchedulerSnapshot s = Snapshot(40);
+  s.limits.policy = Policy::kPriority;
+  s.running = {Prefilling(1, 0, 100, 0), Prefilling(2, 0, 20, 0)};
+  s.running[0].priority = 1;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:12 2:20]");
+}
+
+// One slot; every step a better one arrives and the running one ends. The bound: `ageing_steps`,
+// plus a step for each sequence that was there before (here none).
+TEST(SchedulerTest, NobodyWaitsForEver) {
+  for (const Policy policy : {Policy::kLongestPrefix, Policy::kPriority}) {
+    SchedulerSnapshot s = Snapshot(40);
+    s.limits.policy = policy;
+    s.limits.max_sequences = 1;
+    s.limits.ageing_steps = 50;
+    uint64_t id = 1;
+    s.waiting = {{.sequence = Id(id++), .prefill_tokens = 8, .priority = 9}};
+    int64_t admitted_at = -1;
+    for (; s.step < 1000 && admitted_at < 0; ++s.step) {
+      for (int i = 0; i < 2; ++i) {
+        s.waiting.push_back({.sequence = Id(id++),
+                             .prefill_tokens = 8,
+                             .shared_tokens = 7,
+                             .priority = 0,
+                             .since_step = s.step});
+      }
+      const StepPlan plan = Plan(s);
+      ASSERT_EQ(plan.admit.size(), 1u);
+      if (plan.admit[0] == Id(1)) admitted_at = s.step;
+      std::erase_if(s.waiting, [&](const auto& entry) { return entry.sequence == plan.admit[0]; });
+    }
+    EXPECT_EQ(admitted_at, 50);
+  }
+}
+
 // On random snapshots: no more rows than the budget, no more chunks than there are, nobody twice,
 // and always something to do while something can run.
 TEST(SchedulerTest, RandomPlansKeepTheLimits) {
@@ -199,7 +289,7 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
         const RunningEntry& entry = s.running[index];
         ASSERT_LE(work.num_tokens, entry.runnable_tokens);
         free -= std::max(
-            0, (entry.appended_tokens + work.num_tokens + 15) / 16 - entry.reserved_tokens / 16);
+            0, (entry.next_token + work.num_tokens + 15) / 16 - entry.reserved_tokens / 16);
       } else {
         free -= (work.num_tokens + 15) / 16;
       }

@@ -119,7 +119,12 @@ std::vector<FakeKvCell> FakeModelRunner::History(const StepBatch& batch, int32_t
       }
       for (int32_t c = run.chunk_begin; c < run.chunk_end; ++c) {
         const auto& chunk = plan.chunks.at(static_cast<size_t>(c));
-        for (int32_t i = 0; i < memory_->chunk_tokens(); ++i) {
+        // A part-full chunk inside a run ends where the next one begins.
+        const int32_t tokens =
+            c + 1 < run.chunk_end
+                ? plan.chunks.at(static_cast<size_t>(c) + 1).token_begin - chunk.token_begin
+                : memory_->chunk_tokens();
+        for (int32_t i = 0; i < tokens; ++i) {
           if (static_cast<int32_t>(history.size()) >= std::min(length, entry.key_end)) break;
           history.push_back(memory_->cell(chunk.chunk, i));
         }
@@ -155,6 +160,13 @@ StepResult FakeModelRunner::Compute(Step& step) {
       token = before == sampled_before_.end() ? 0 : before->second;
     }
     const auto& place = batch.destinations.at(row);
+    if (place.chunk < 0) {  // not to be written: must be there already
+      const int32_t index = batch.positions.at(row);
+      if (History(batch, slot_of_row[row], index + 1).back() != FakeKvCell{token, index}) {
+        Complain("a replayed token is not in the cache");
+      }
+      continue;
+    }
     if (!written.insert({place.chunk, place.offset}).second) Complain("two rows in one place");
     memory_->cell(place.chunk, place.offset) = {token, batch.positions.at(row)};
   }

@@ -50,8 +50,12 @@ LoopHarness::LoopHarness(const LoopOptions& o)
     : options(o),
       memory(o.num_chunks, o.chunk_tokens),
       runner(&memory, static_cast<int32_t>(LetterVocabulary().size()), o.max_in_flight),
-      cache(
-          *kvcache::CacheManager::Create({o.num_chunks, o.chunk_tokens, o.max_sequences}, &memory)),
+      cache(*kvcache::CacheManager::Create({.num_chunks = o.num_chunks,
+                                            .chunk_tokens = o.chunk_tokens,
+                                            .max_slots = o.max_sequences,
+                                            .prefix_cache = o.prefix_cache,
+                                            .eviction = o.eviction},
+                                           &memory)),
       ledger(std::make_shared<engine::AdmissionLedger>(o.queued_requests, o.queued_tokens)),
       encoder(&tokenizer, nullptr,
               {.max_context_tokens = o.max_context_tokens,
@@ -62,11 +66,10 @@ LoopHarness::LoopHarness(const LoopOptions& o)
             .queue = queue.get(),
             .ledger = ledger.get(),
             .clock = &clock},
-           {.max_sequences = o.max_sequences,
-            .step_token_budget = o.step_token_budget,
-            .chunk_tokens = o.chunk_tokens,
-            .policy = o.policy},
-           /*window_tokens=*/0) {}
+           {.scheduler = {.max_sequences = o.max_sequences,
+                          .step_token_budget = o.step_token_budget,
+                          .chunk_tokens = o.chunk_tokens,
+                          .policy = o.policy}}) {}
 
 LoopHarness::~LoopHarness() { EXPECT_TRUE(runner.errors().empty()) << runner.errors().front(); }
 
@@ -121,7 +124,8 @@ RequestOutput LoopHarness::Run(Request request) {
 
 void LoopHarness::CheckIdle() {
   EXPECT_EQ(cache->CheckInvariants(), absl::OkStatus());
-  EXPECT_EQ(cache->stats().free_chunks, options.num_chunks);
+  EXPECT_EQ(cache->stats().available_chunks(), options.num_chunks);
+  EXPECT_EQ(loop.held_sequences(), 0u);
   EXPECT_EQ(cache->stats().sequences, 0);
   EXPECT_EQ(ledger->queued_requests(), 0);
   EXPECT_TRUE(ledger->WaitUntilEmpty(std::chrono::steady_clock::now()));

@@ -23,6 +23,8 @@ struct LoopOptions {
   int32_t step_token_budget = 32;
   int32_t max_context_tokens = 512;
   int max_in_flight = 1;
+  bool prefix_cache = true;
+  std::string eviction = "lru";
   engine::Policy policy = engine::Policy::kFcfs;
   int32_t queued_requests = 1000;
   int64_t queued_tokens = 1 << 20;

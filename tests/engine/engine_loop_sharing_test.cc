@@ -1,0 +1,288 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include "engine/engine_loop.h"
+
+#include "tests/support/loop_harness.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::LoopHarness;
+using ::refrain::testing::LoopOptions;
+using ::refrain::testing::RequestOutput;
+using ::refrain::testing::TokenRequest;
+
+std::vector<int32_t> Prompt(int32_t length, int32_t seed = 1) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 7 + i * i * 5 + i * seed) % 24);
+  return ids;
+}
+
+class EngineLoopSharingTest : public ::testing::TestWithParam<int> {
+ protected:
+  // Room for the 32 of the issue: 2,048 tokens each.
+  LoopOptions Options() const {
+    LoopOptions options;
+    options.num_chunks = 400;
+    options.max_sequences = 32;
+    options.step_token_budget = 256;
+    options.max_context_tokens = 4096;
+    options.max_in_flight = GetParam();
+    return options;
+  }
+  static RequestOutput Alone(const Request& request) {
+    LoopHarness alone({.num_chunks = 400, .max_context_tokens = 4096, .prefix_cache = false});
+    return alone.Run(request);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, EngineLoopSharingTest, ::testing::Values(1, 2));
+
+TEST_P(EngineLoopSharingTest, ASecondRequestComputesOnlyWhatIsNew) {
+  LoopHarness h(Options());
+  const RequestOutput first = h.Run(TokenRequest(Prompt(100), 10));
+  EXPECT_EQ(first.usage.cached_tokens, 0);
+  std::vector<int32_t> longer = Prompt(100);
+  longer.insert(longer.end(), first.choices.at(0).tokens.begin(), first.choices.at(0).tokens.end());
+  longer.push_back(3);
+  const int64_t before = h.loop.stats().computed_prompt_tokens_total;
+  const RequestOutput second = h.Run(TokenRequest(longer, 5));
+  // The last generated token was never computed.
+  EXPECT_EQ(second.usage.cached_tokens, 109);
+  EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total - before, 2);
+  EXPECT_EQ(second.choices.at(0).tokens, Alone(TokenRequest(longer, 5)).choices.at(0).tokens);
+  h.CheckIdle();
+}
+
+TEST_P(EngineLoopSharingTest, ThirtyTwoRequestsWithOneNewPromptPrefillItOnce) {
+  LoopHarness h(Options());
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int i = 0; i < 32; ++i) streams.push_back(h.Submit(TokenRequest(Prompt(2048), 8)));
+  h.RunUntilIdle();
+  EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total, 2048 + 31);
+  EXPECT_EQ(h.loop.stats().cached_prompt_tokens_total, 31 * 2047);
+  const RequestOutput alone = Alone(TokenRequest(Prompt(2048), 8));
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const RequestOutput output = h.Read(streams[i]);
+    EXPECT_EQ(output.choices.at(0).tokens, alone.choices.at(0).tokens);
+    EXPECT_EQ(output.usage.cached_tokens, i == 0 ? 0 : 2047);
+  }
+  h.CheckIdle();
+}
+
+// Different ends behind 2,048 common tokens, all at once.
+TEST_P(EngineLoopSharingTest, ACommonPrefixIsComputedOnceAndEachEndByItsOwner) {
+  LoopHarness h(Options());
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 32; ++i) {
+    std::vector<int32_t> prompt = Prompt(2048);
+    for (const int32_t id : Prompt(20, 100 + i)) prompt.push_back((id + i) % 24);
+    requests.push_back(TokenRequest(prompt, 8));
+    streams.push_back(h.Submit(requests.back()));
+  }
+  h.RunUntilIdle();
+  // Ends that begin alike may be shared, too.
+  EXPECT_LE(h.loop.stats().computed_prompt_tokens_total, 2048 + 32 * 20);
+  EXPECT_GE(h.loop.stats().computed_prompt_tokens_total, 2048 + 32);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    EXPECT_EQ(h.Read(streams[i]).choices.at(0).tokens, Alone(requests[i]).choices.at(0).tokens);
+  }
+  h.CheckIdle();
+}
+
+// The producer goes away in the middle of its prompt while 31 wait: nothing it finished is computed
+// again, one of the others goes on from there.
+class TakeOverTest : public EngineLoopSharingTest {
+ protected:
+  void SubmitAll(LoopHarness& h, int32_t others = 0) {
+    Request first = TokenRequest(Prompt(2048), 8);
+    first.timeout_s = 10;
+    streams_.push_back(h.Submit(first));
+    for (int i = 0; i < 31; ++i) streams_.push_back(h.Submit(TokenRequest(Prompt(2048), 8)));
+    while (h.loop.stats().computed_prompt_tokens_total < 1000) h.loop.Turn();
+    EXPECT_EQ(h.loop.held_sequences(), 31u);
+    EXPECT_EQ(h.loop.stats().running_sequences, 1 + others);
+  }
+  void CheckOthers(LoopHarness& h, int64_t most_computed) {
+    h.RunUntilIdle();
+    EXPECT_LE(h.loop.stats().computed_prompt_tokens_total, most_computed);
+    const RequestOutput alone = Alone(TokenRequest(Prompt(2048), 8));
+    for (size_t i = 1; i < streams_.size(); ++i) {
+      const RequestOutput output = h.Read(streams_[i]);
+      EXPECT_EQ(output.status, absl::OkStatus());
+      EXPECT_EQ(output.choices.at(0).tokens, alone.choices.at(0).tokens);
+    }
+    h.CheckIdle();
+  }
+  std::vector<std::shared_ptr<TokenStream>> streams_;
+};
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, TakeOverTest, ::testing::Values(1, 2));
+
+// Rows of steps in flight when the producer went may be lost.
+constexpr int64_t kOnce = 2048 + 31;
+constexpr int64_t kInFlight = 2 * 256;
+
+TEST_P(TakeOverTest, WhenTheProducerIsCancelled) {
+  LoopHarness h(Options());
+  SubmitAll(h);
+  streams_[0]->Cancel();
+  CheckOthers(h, kOnce + kInFlight);
+}
+
+TEST_P(TakeOverTest, WhenTheProducerTimesOut) {
+  LoopHarness h(Options());
+  SubmitAll(h);
+  h.clock.Advance(std::chrono::seconds(11));
+  CheckOthers(h, kOnce + kInFlight);
+  EXPECT_EQ(h.Read(streams_[0]).status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_P(TakeOverTest, WhenTheProducerFails) {
+  LoopHarness h(Options());
+  SubmitAll(h);
+  h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
+  CheckOthers(h, kOnce + kInFlight);
+  EXPECT_EQ(h.Read(streams_[0]).status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Older sequences that decode need chunks: the producer, the youngest that runs, gives up.
+TEST_P(TakeOverTest, WhenTheProducerIsPreempted) {
+  LoopOptions options = Options();
+  options.num_chunks = 150;
+  options.max_sequences = 40;
+  options.step_token_budget = 40;
+  LoopHarness h(options);
+  std::vector<std::shared_ptr<TokenStream>> older;
+  for (int32_t i = 0; i < 8; ++i) older.push_back(h.Submit(TokenRequest(Prompt(16, 9 + i), 100)));
+  for (int i = 0; i < 5; ++i) h.loop.Turn();
+  SubmitAll(h, 8);
+  EXPECT_EQ(h.loop.stats().preemptions_total, 0);
+  CheckOthers(h, kOnce + 8 * 16 + 1000);
+  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+}
+
+TEST_P(EngineLoopSharingTest, SaltsDoNotShare) {
+  LoopHarness h(Options());
+  h.Run(TokenRequest(Prompt(100), 2));
+  Request salted = TokenRequest(Prompt(100), 2);
+  salted.cache_salt = "a";
+  EXPECT_EQ(h.Run(salted).usage.cached_tokens, 0);
+  EXPECT_EQ(h.Run(salted).usage.cached_tokens, 99);
+  // At once: nobody waits for one of another salt.
+  Request other = TokenRequest(Prompt(600, 3), 2);
+  other.cache_salt = "b";
+  const auto plain = h.Submit(TokenRequest(Prompt(600, 3), 2));
+  const auto with_salt = h.Submit(other);
+  h.RunUntilIdle();
+  EXPECT_EQ(h.Read(plain).usage.cached_tokens, 0);
+  EXPECT_EQ(h.Read(with_salt).usage.cached_tokens, 0);
+  h.CheckIdle();
+}
+
+TEST_P(EngineLoopSharingTest, WithoutPrefixCacheNothingIsSharedAndNothingStays) {
+  LoopOptions options = Options();
+  options.num_chunks = 4096;
+  options.prefix_cache = false;
+  LoopHarness h(options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int i = 0; i < 4; ++i) streams.push_back(h.Submit(TokenRequest(Prompt(600), 8)));
+  h.RunUntilIdle();
+  EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total, 4 * 600);
+  EXPECT_EQ(h.cache->stats().free_chunks, options.num_chunks);
+  h.CheckIdle();
+}
+
+// Log-probabilities of cached prompt tokens are computed again, their memory is shared.
+TEST_P(EngineLoopSharingTest, PromptLogprobsOfACachedPromptAreTheSame) {
+  LoopHarness h(Options());
+  Request request = TokenRequest(Prompt(300), 4);
+  request.logprobs.prompt_top = 2;
+  request.echo = true;
+  const RequestOutput uncached = h.Run(request);
+  const int64_t copies = h.memory.copies;
+  const RequestOutput cached = h.Run(request);
+  EXPECT_EQ(uncached.usage.cached_tokens, 0);
+  EXPECT_EQ(cached.usage.cached_tokens, 299);
+  EXPECT_LE(h.memory.copies - copies, 1);
+  const auto& a = uncached.choices.at(0);
+  const auto& b = cached.choices.at(0);
+  EXPECT_EQ(a.tokens, b.tokens);
+  ASSERT_EQ(a.prompt.size(), 300u);
+  ASSERT_EQ(b.prompt.size(), 300u);
+  for (size_t i = 1; i < a.prompt.size(); ++i) {
+    ASSERT_TRUE(b.prompt[i].logprob.has_value()) << i;
+    EXPECT_EQ(a.prompt[i].logprob->logprob, b.prompt[i].logprob->logprob) << i;
+    EXPECT_EQ(a.prompt[i].token, b.prompt[i].token);
+  }
+  h.CheckIdle();
+}
+
+// The pool is far too small for both conversations' caches.
+TEST_P(EngineLoopSharingTest, EvictionMakesRoomAndChangesNothing) {
+  LoopOptions options = Options();
+  options.num_chunks = 24;
+  options.max_sequences = 4;
+  LoopHarness h(options);
+  for (int round = 0; round < 3; ++round) {
+    for (int32_t seed = 0; seed < 4; ++seed) {
+      const Request request = TokenRequest(Prompt(150, seed), 20);
+      EXPECT_EQ(h.Run(request).choices.at(0).tokens, Alone(request).choices.at(0).tokens);
+    }
+  }
+  EXPECT_GT(h.loop.stats().kv_evicted_chunks_total, 20);
+  h.CheckIdle();
+}
+
+TEST_P(EngineLoopSharingTest, APreemptedSequenceResumesFromItsChunks) {
+  LoopOptions options = Options();
+  options.num_chunks = 14;
+  options.max_sequences = 4;
+  LoopHarness h(options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 3; ++i) {
+    requests.push_back(TokenRequest(Prompt(50, i), 60));
+    streams.push_back(h.Submit(requests.back()));
+  }
+  h.RunUntilIdle();
+  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    EXPECT_EQ(h.Read(streams[i]).choices.at(0).tokens, Alone(requests[i]).choices.at(0).tokens);
+  }
+  h.CheckIdle();
+}
+
+TEST_P(EngineLoopSharingTest, TenThousandRandomCancelsReleaseEverything) {
+  LoopOptions options = Options();
+  options.num_chunks = 60;
+  options.max_sequences = 8;
+  LoopHarness h(options);
+  std::mt19937 random(3);
+  const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
+  std::vector<std::shared_ptr<TokenStream>> live;
+  for (int cancelled = 0; cancelled < 10000;) {
+    while (live.size() < 12) {
+      Request request = TokenRequest(Prompt(1 + below(200), below(3)), 1 + below(20));
+      request.n = 1 + below(2);
+      live.push_back(h.Submit(request));
+    }
+    for (int turns = below(3); turns > 0; --turns) h.loop.Turn();
+    const size_t victim = static_cast<size_t>(below(12));
+    live[victim]->Cancel();
+    live.erase(live.begin() + static_cast<ptrdiff_t>(victim));
+    ++cancelled;
+    if (cancelled % 100 == 0) {
+      ASSERT_EQ(h.cache->CheckInvariants(), absl::OkStatus());
+    }
+  }
+  live.clear();
+  h.RunUntilIdle();
+  h.CheckIdle();
+}
+
+}  // namespace
+}  // namespace refrain::engine
