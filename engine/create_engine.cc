@@ -147,7 +147,7 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options) {
+absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
   absl::StatusOr<std::unique_ptr<WeightSource>> source = WeightSource::Open(options.model.path);
   if (!source.ok()) return source.status();
   EngineParts parts;
@@ -176,7 +176,13 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& option
                                    .count();
   parts.window_tokens = config.sliding_window_tokens;
   parts.foundation = std::move(foundation);
-  return MakeEngine(std::move(parts), options);
+  return parts;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options) {
+  absl::StatusOr<EngineParts> parts = MakeEngineParts(options);
+  if (!parts.ok()) return parts.status();
+  return MakeEngine(*std::move(parts), options);
 }
 
 }  // namespace refrain::engine

@@ -24,7 +24,8 @@ LoopOptions LoopOptionsOf(const EngineOptions& options, const EngineParts& parts
                         .chunk_tokens = parts.cache->options().chunk_tokens,
                         .policy = options.policy},
           .window_tokens = parts.window_tokens,
-          .isolate_tenants = options.kv_cache.isolation == "api_key"};
+          .isolate_tenants = options.kv_cache.isolation == "api_key",
+          .planner = parts.planner};
 }
 
 // Engine = admission -> encode pool -> queue -> engine thread.

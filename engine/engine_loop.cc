@@ -231,7 +231,7 @@ bool EngineLoop::LaunchNext() {
   if (snapshot_.running.empty() && snapshot_.waiting.empty()) return false;
   RefreshWaiting();
   RefreshSnapshot();
-  const StepPlan plan = Plan(snapshot_);
+  const StepPlan plan = options_.planner(snapshot_);
   if (plan.empty() && in_flight_.empty()) {
     Die(absl::InternalError(absl::StrCat("the scheduler found nothing to do for ",
                                          snapshot_.running.size(), " running and ",

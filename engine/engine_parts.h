@@ -8,6 +8,7 @@
 #include "engine/clock.h"
 #include "engine/engine.h"
 #include "engine/model_runner.h"
+#include "engine/scheduler.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "kvcache/cache_manager.h"
@@ -25,7 +26,11 @@ struct EngineParts {
   std::unique_ptr<kvcache::CacheManager> cache;  // max_slots = max_sequences
   int32_t window_tokens = 0;                     // the model's sliding window, 0 = none
   std::unique_ptr<Clock> clock;                  // null = the steady clock
+  Planner planner = &Plan;                       // the scheduler
 };
+
+// Loads the model and makes what serves it.
+absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options);
 
 // Starts the engine's threads. Reads of the options: limits, max_sequences, step_token_budget,
 // policy, encode_threads. INVALID_ARGUMENT names an option that cannot work and why.

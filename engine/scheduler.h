@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "engine/options.h"
@@ -71,6 +72,9 @@ struct SchedulerSnapshot {
 //      preempts admits nothing.
 // Some running or waiting sequence always gets work or is preempted while any can run.
 StepPlan Plan(const SchedulerSnapshot& snapshot);
+
+// What the engine loop calls: Plan, or what a test puts in its place.
+using Planner = std::function<StepPlan(const SchedulerSnapshot&)>;
 
 }  // namespace refrain::engine
 

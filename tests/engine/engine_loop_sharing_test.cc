@@ -93,6 +93,32 @@ TEST_P(EngineLoopSharingTest, ACommonPrefixIsComputedOnceAndEachEndByItsOwner) {
   h.CheckIdle();
 }
 
+// 2,048 shared and 50 own tokens, 64 more generated: never more than 1.05 times the chunks of the
+// distinct tokens, each lineage rounded up to its chunk.
+TEST_P(EngineLoopSharingTest, MemoryIsThatOfTheDistinctTokens) {
+  LoopOptions options = Options();
+  options.num_chunks = 1000;
+  LoopHarness h(options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int32_t i = 0; i < 32; ++i) {
+    std::vector<int32_t> prompt = Prompt(2048);
+    prompt.push_back(i % 24);
+    prompt.push_back(i / 24);
+    for (int32_t k = 0; k < 48; ++k) prompt.push_back((k * k + i) % 24);
+    streams.push_back(h.Submit(TokenRequest(prompt, 64)));
+  }
+  const int32_t distinct_chunks = 2048 / 16 + 32 * ((50 + 63 + 15) / 16);
+  int32_t most_chunks = 0;
+  while (h.loop.Turn()) {
+    const kvcache::CacheStats stats = h.cache->stats();
+    most_chunks = std::max(most_chunks, stats.used_chunks + stats.cached_chunks);
+  }
+  EXPECT_LE(most_chunks, distinct_chunks * 105 / 100);
+  EXPECT_GE(most_chunks, distinct_chunks);
+  for (const auto& stream : streams) EXPECT_EQ(h.Read(stream).status, absl::OkStatus());
+  h.CheckIdle();
+}
+
 // The producer goes away in the middle of its prompt while 31 wait: nothing it finished is computed
 // again, one of the others goes on from there.
 class TakeOverTest : public EngineLoopSharingTest {
