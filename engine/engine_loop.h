@@ -31,7 +31,7 @@ struct LoopOptions {
   SchedulerLimits scheduler;
   int32_t window_tokens = 0;     // the model's sliding window, 0 = none
   bool isolate_tenants = false;  // kv_cache.isolation = api_key
-  Planner planner = &Plan;
+  PlanFunction planner = &Plan;
 };
 
 // What the loop works on; all outlive it.

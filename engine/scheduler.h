@@ -74,7 +74,7 @@ struct SchedulerSnapshot {
 StepPlan Plan(const SchedulerSnapshot& snapshot);
 
 // What the engine loop calls: Plan, or what a test puts in its place.
-using Planner = std::function<StepPlan(const SchedulerSnapshot&)>;
+using PlanFunction = std::function<StepPlan(const SchedulerSnapshot&)>;
 
 }  // namespace refrain::engine
 
