@@ -249,7 +249,13 @@ bool EngineLoop::LaunchNext() {
     // A fork may have found more of the prompt than was planned with.
     const int32_t tokens = std::min(
         work.num_tokens, sequence->RunnableTokens(parts_.cache->appended_tokens(work.sequence)));
-    if (tokens <= 0 || !parts_.cache->Reserve(work.sequence, tokens).ok()) continue;
+    if (tokens <= 0) continue;
+    const absl::Status reserved = parts_.cache->Reserve(work.sequence, tokens);
+    if (absl::IsResourceExhausted(reserved)) continue;  // found less in the cache than planned
+    if (!reserved.ok()) {
+      Die(reserved);
+      return false;
+    }
     builder_.Add(sequence, tokens);
   }
   if (builder_.empty()) return false;

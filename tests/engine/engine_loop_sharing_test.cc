@@ -114,7 +114,7 @@ TEST_P(EngineLoopSharingTest, MemoryIsThatOfTheDistinctTokens) {
     most_chunks = std::max(most_chunks, stats.used_chunks + stats.cached_chunks);
   }
   EXPECT_LE(most_chunks, distinct_chunks * 105 / 100);
-  EXPECT_GE(most_chunks, distinct_chunks);
+  EXPECT_GE(most_chunks, distinct_chunks * 95 / 100);
   for (const auto& stream : streams) EXPECT_EQ(h.Read(stream).status, absl::OkStatus());
   h.CheckIdle();
 }
