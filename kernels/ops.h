@@ -56,13 +56,15 @@ struct RopeTable {
   int rope_dim = 0;  // <= head_dim; elements from rope_dim on are not rotated
 };
 
-// Where a new token's K and V go.
+// Where a new token's K and V go. A row that only reads again what is cached (its K and V are in a
+// chunk that others share) goes nowhere.
 struct KvSlotRef {
-  int32_t chunk;
-  int32_t offset;  // token inside the chunk
+  int32_t chunk;   // below 0: nowhere
+  int32_t offset;  // token inside the chunk; not read when the row goes nowhere
 };
+inline constexpr KvSlotRef kWriteNowhere = {-1, 0};
 
-// Rotates q in place and k (half-split pairs (i, i + rope_dim / 2)) by each row's position, and
+// Rotates q and k in place (half-split pairs (i, i + rope_dim / 2)) by each row's position, and
 // writes k and v into the chunks.
 struct RopeAppendArgs {
   int layer = 0;

@@ -67,7 +67,8 @@ void AppendRow(const ElementwiseKernels& kernels, const RopeAppendArgs& args, in
   const float* const k = qkv + static_cast<int64_t>(args.num_heads) * d;
   const float* const v = k + static_cast<int64_t>(kv_heads) * d;
   const KvSlotRef to = args.destinations[row];
-  assert(to.chunk >= 0 && to.offset >= 0 && to.offset < args.kv.chunk_tokens);
+  if (to.chunk < 0) return;
+  assert(to.offset >= 0 && to.offset < args.kv.chunk_tokens);
   for (int h = 0; h < kv_heads; ++h) {
     WriteHead(kernels, args.kv, to.offset, k + h * d, v + h * d,
               args.kv.Keys(to.chunk, args.layer, h), args.kv.Values(to.chunk, args.layer, h));

@@ -179,6 +179,7 @@ void ReferenceBackend::RopeAppend(const RopeAppendArgs& args) {
     const float* const k = row + args.num_heads * d;
     const float* const v = k + kv_heads * d;
     const KvSlotRef to = args.destinations[r];
+    if (to.chunk < 0) continue;
     for (int h = 0; h < kv_heads; ++h) {
       for (int i = 0; i < d; ++i) {
         const KvElement at = {to.chunk, args.layer, h, to.offset, i};

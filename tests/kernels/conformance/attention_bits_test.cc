@@ -53,7 +53,7 @@ class AttentionBitsFull : public AttentionBits {};    // no window
 class AttentionBitsWindow : public AttentionBits {};  // a sliding window
 
 TEST_P(AttentionBits, AreTheSameAloneAndInABatch) {
-  for (const auto make : {UnrelatedSlots, SharedRuns}) {
+  for (const auto make : {UnrelatedSlots, SharedRuns, RowsThatReadCachedKeys}) {
     AttentionScenario scenario = make(shape());
     const std::vector<float> together = Attend(scenario);
     const std::vector<SlotStep> steps = scenario.steps();
@@ -84,7 +84,7 @@ TEST_P(AttentionBits, AreTheSameInPrefillAndInDecode) {
 }
 
 TEST_P(AttentionBits, AreTheSameOnAnyNumberOfThreadsAndInBothModes) {
-  for (const auto make : {UnrelatedSlots, SharedRuns}) {
+  for (const auto make : {UnrelatedSlots, SharedRuns, RowsThatReadCachedKeys}) {
     AttentionScenario scenario = make(shape());
     const std::vector<float> want = Attend(scenario);
     for (const int threads : {2, 3, 8}) {

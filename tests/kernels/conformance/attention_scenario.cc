@@ -38,7 +38,6 @@ int AttentionScenario::AddRun(const std::vector<int>& tokens, uint32_t seed) {
     run.tokens += count;
   }
   run.chunk_end = static_cast<int32_t>(chunks_.size());
-  last_positions_.push_back(position);
   pending_.push_back(run);
   return static_cast<int>(pending_.size()) - 1;
 }
@@ -50,19 +49,31 @@ void AttentionScenario::Attend(int run, int slot, int tokens) {
   lengths_[slot] += tokens;
 }
 
-void AttentionScenario::Activate(int slot, int rows) {
-  assert(rows <= lengths_[slot]);
-  steps_[slot] = {rows, num_rows_, 0, lengths_[slot]};
+void AttentionScenario::Activate(int slot, int rows, int key_end) {
+  if (key_end < 0) key_end = lengths_[slot];
+  assert(rows <= key_end && key_end <= lengths_[slot]);
+  steps_[slot] = {rows, num_rows_, 0, key_end};
   num_rows_ += rows;
 }
 
+int32_t AttentionScenario::PositionOfKey(int slot, int32_t key) const {
+  for (const Run& run : pending_) {
+    for (const RunSlot& entry : run.slots) {
+      if (entry.slot != slot || key < entry.key_begin || key >= entry.key_end) continue;
+      const int32_t token = key - entry.key_begin;
+      int32_t i = run.chunk_begin;
+      while (i + 1 < run.chunk_end && chunks_[i + 1].token_begin <= token) ++i;
+      return pool_.view().positions[static_cast<int64_t>(chunks_[i].chunk) * shape_.chunk_tokens +
+                                    token - chunks_[i].token_begin];
+    }
+  }
+  return 0;
+}
+
 void AttentionScenario::Finish() {
-  std::vector<int32_t> last_position(steps_.size(), 0);
-  for (size_t r = 0; r < pending_.size(); ++r) {
-    const Run& run = pending_[r];
+  for (const Run& run : pending_) {
     const auto begin = static_cast<int32_t>(run_slots_.size());
     for (RunSlot entry : run.slots) {
-      last_position[entry.slot] = last_positions_[r];
       // A slot's last run, when it takes the whole of it, is open: the usual growing leaf.
       const bool last = entry.key_end == lengths_[entry.slot];
       if (last && entry.key_end - entry.key_begin == run.tokens) entry.key_end = kOpenEnd;
@@ -75,7 +86,8 @@ void AttentionScenario::Finish() {
   for (size_t slot = 0; slot < steps_.size(); ++slot) {
     const SlotStep& step = steps_[slot];
     for (int i = 0; i < step.num_rows; ++i) {
-      row_positions_[step.row_begin + i] = last_position[slot] + i - step.num_rows + 1;
+      row_positions_[step.row_begin + i] =
+          PositionOfKey(static_cast<int>(slot), step.key_end - step.num_rows + i);
     }
   }
   q_ = RandomFloats(static_cast<size_t>(num_rows_) * shape_.num_heads * shape_.head_dim, 11, 1.5f);
@@ -129,7 +141,10 @@ AttentionScenario UnrelatedSlots(const AttentionShape& shape) {
   return scenario;
 }
 
-AttentionScenario SharedRuns(const AttentionShape& shape) {
+namespace {
+
+// The runs of SharedRuns and who attends to them; no slot takes part yet.
+AttentionScenario Tree(const AttentionShape& shape) {
   const int c = shape.chunk_tokens;
   AttentionScenario scenario(shape, 9, 14 * (600 / c) + 50);
   std::vector<int> root = Fill(540, c);
@@ -154,8 +169,30 @@ AttentionScenario SharedRuns(const AttentionShape& shape) {
   // Several segments long, shared from a key index that is no segment border.
   const int long_run = scenario.AddRun(Fill(1100, c), 8000);
   for (const int slot : {7, 8}) scenario.Attend(long_run, slot);
+  return scenario;
+}
+
+}  // namespace
+
+AttentionScenario SharedRuns(const AttentionShape& shape) {
+  AttentionScenario scenario = Tree(shape);
   const int rows[] = {1, 1, 2, 1, 0, 1, 25, 1, 1};
   for (const int slot : {5, 0, 8, 6, 2, 1, 7, 3}) scenario.Activate(slot, rows[slot]);
+  scenario.Finish();
+  return scenario;
+}
+
+AttentionScenario RowsThatReadCachedKeys(const AttentionShape& shape) {
+  AttentionScenario scenario = Tree(shape);
+  const int c = shape.chunk_tokens;
+  scenario.Activate(5, 20, 540);   // inside the root
+  scenario.Activate(0, 2, c + 1);  // rows on both sides of its first chunk's end
+  scenario.Activate(2, 1, 512);    // a whole segment
+  scenario.Activate(3, 1);         // all its keys, beside the ones above
+  scenario.Activate(1, 1, c + 1);
+  scenario.Activate(6, 1, 1);
+  scenario.Activate(7, 1, 1030);
+  scenario.Activate(8, 4, 1027);
   scenario.Finish();
   return scenario;
 }

@@ -34,8 +34,9 @@ class AttentionScenario {
   // be given to a slot in ascending order.
   void Attend(int run, int slot, int tokens = -1);
 
-  // The slot takes part with its last `rows` keys. Rows are laid out in the order of these calls.
-  void Activate(int slot, int rows);
+  // The slot takes part with `rows` rows, the last of its keys below `key_end` (all its keys if
+  // < 0): what lies behind is cached and not seen. Rows are laid out in the order of these calls.
+  void Activate(int slot, int rows, int key_end = -1);
 
   // Builds what Args needs; call once, after everything above.
   void Finish();
@@ -56,11 +57,12 @@ class AttentionScenario {
     std::vector<RunSlot> slots;
   };
 
+  int32_t PositionOfKey(int slot, int32_t key) const;
+
   AttentionShape shape_;
   KvPool pool_;
   std::vector<Run> pending_;
-  std::vector<int32_t> lengths_;         // [num_slots]
-  std::vector<int32_t> last_positions_;  // [num_runs] of the run's last token
+  std::vector<int32_t> lengths_;  // [num_slots]
   std::vector<AttentionRun> runs_;
   std::vector<RunChunk> chunks_;
   std::vector<RunSlot> run_slots_;
@@ -78,6 +80,10 @@ AttentionScenario UnrelatedSlots(const AttentionShape& shape);
 // A tree of shared runs with part-full inner chunks, a module that stands at different key indexes
 // for different slots, a leaf shared in part, and lists of slots that are not ranges.
 AttentionScenario SharedRuns(const AttentionShape& shape);
+
+// The same tree, most slots with rows that end before their keys do: in the middle of a shared run,
+// of a chunk, of a 512-key segment, at a slot's first key.
+AttentionScenario RowsThatReadCachedKeys(const AttentionShape& shape);
 
 }  // namespace refrain::kernels
 

@@ -9,10 +9,18 @@
 namespace refrain::kernels {
 namespace {
 
-enum class Scenario { kUnrelated, kShared };
+enum class Scenario { kUnrelated, kShared, kCached };
 
 AttentionScenario Make(Scenario scenario, const AttentionShape& shape) {
-  return scenario == Scenario::kUnrelated ? UnrelatedSlots(shape) : SharedRuns(shape);
+  switch (scenario) {
+    case Scenario::kUnrelated:
+      return UnrelatedSlots(shape);
+    case Scenario::kShared:
+      return SharedRuns(shape);
+    case Scenario::kCached:
+      break;
+  }
+  return RowsThatReadCachedKeys(shape);
 }
 
 struct AttentionCase {
@@ -59,13 +67,15 @@ TEST_P(AttentionConformance, MatchesTheReference) {
 
 std::string CaseName(const testing::TestParamInfo<Param>& info) {
   const auto& [test_case, kind, reproducible] = info.param;
-  return test_case.shape.name() + (kind == Scenario::kShared ? "_shared" : "_unrelated") +
+  constexpr const char* kNames[] = {"_unrelated", "_shared", "_cached"};
+  return test_case.shape.name() + kNames[static_cast<int>(kind)] +
          (reproducible ? "_reproducible" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionConformance,
                          testing::Combine(testing::ValuesIn(kCases),
-                                          testing::Values(Scenario::kUnrelated, Scenario::kShared),
+                                          testing::Values(Scenario::kUnrelated, Scenario::kShared,
+                                                          Scenario::kCached),
                                           testing::Bool()),
                          CaseName);
 
