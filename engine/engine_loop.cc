@@ -335,7 +335,7 @@ const SequenceState* EngineLoop::ForkSource(const SequenceState& sequence) const
   // With its own answer in the cache there is more to be found there.
   if (!sequence.generated.empty() && parts_.cache->options().prefix_cache) return nullptr;
   for (const auto& other : sequence.request->choices()) {
-    if (other->phase == SequencePhase::kRunning &&
+    if (other->phase == SequencePhase::kRunning && parts_.cache->Contains(other->id) &&
         parts_.cache->published_tokens(other->id) >= wanted_tokens) {
       return other.get();
     }

@@ -102,7 +102,7 @@ struct Setting {
 std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
   EngineOptions options;
   options.model.path = path;
-  options.backend.threads = 2;
+  options.backend.threads = 1;  // many small steps: threads would only wait for each other
   options.step_token_budget = 96;
   options.max_sequences = 64;
   options.kv_cache.memory_bytes = setting.memory_bytes;
