@@ -406,7 +406,7 @@ void CacheManager::ExtendTail(Sequence* sequence, std::span<const TokenId> ids) 
   }
   const bool moved = tree_.Extend(tail.node, {ids, positions.subspan(before.size(), ids.size())});
   policy_->Changed(tail.node, TraitsOf(tail.node));
-  if (moved) DropCoveredSibling(tail.node);
+  if (moved) DropCovered(tail.node);
 }
 
 void CacheManager::Merge(NodeId from, NodeId to) {
@@ -440,7 +440,7 @@ NodeId CacheManager::AddNode(NodeId parent, ChunkId chunk, const TokenSpan& toke
   tree_.use(node).refs = 1;
   tree_.use(node).reuse = reuse;
   policy_->Inserted(node, TraitsOf(node));
-  DropCoveredSibling(node);
+  DropCovered(node);
   return node;
 }
 
@@ -478,11 +478,12 @@ void CacheManager::BecomeUnused(NodeId node) {
   policy_->Idle(node);
 }
 
-void CacheManager::DropCoveredSibling(NodeId node) {
-  const NodeId covered = tree_.CoveredSiblingOrNone(node);
-  if (covered == kNoNode || !tree_.node(covered).use.idle) return;
-  --cached_chunks_;
-  Drop(covered);
+void CacheManager::DropCovered(NodeId node) {
+  for (const NodeId covered : tree_.CoveredNeighbours(node)) {
+    if (covered == kNoNode || !tree_.node(covered).use.idle) continue;
+    --cached_chunks_;
+    Drop(covered);
+  }
 }
 
 void CacheManager::Drop(NodeId node) {

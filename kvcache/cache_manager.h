@@ -175,7 +175,7 @@ class CacheManager {
   void Unhold(NodeId node);
   void BecomeUsed(NodeId node);
   void BecomeUnused(NodeId node);
-  void DropCoveredSibling(NodeId node);
+  void DropCovered(NodeId node);
   void Drop(NodeId node);
   void Evict(NodeId node);
   void RemoveNode(NodeId node);

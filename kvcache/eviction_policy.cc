@@ -1,5 +1,7 @@
 #include "kvcache/eviction_policy.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "kvcache/lru_policy.h"
 
@@ -9,7 +11,7 @@ absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_v
                                                                    int32_t capacity_chunks) {
   if (name == "lru") return std::make_unique<LruPolicy>();
   return absl::InvalidArgumentError(
-      absl::StrCat("kv_cache.eviction is \"", name, "\", must be one of: lru"));
+      absl::StrCat("kv_cache.eviction is \"", std::string(name), "\", must be one of: lru"));
 }
 
 }  // namespace refrain::kvcache

@@ -200,12 +200,17 @@ bool PrefixTree::IsCovered(NodeId id) const {
   return place > 0 && Compare(PieceOf(siblings[place - 1]), own) == 0;
 }
 
-NodeId PrefixTree::CoveredSiblingOrNone(NodeId id) const {
+std::array<NodeId, 2> PrefixTree::CoveredNeighbours(NodeId id) const {
+  std::array<NodeId, 2> covered = {kNoNode, kNoNode};
   const std::vector<NodeId>& siblings = node(node(id).parent).children;
-  if (siblings.size() == 1) return kNoNode;
+  if (siblings.size() == 1) return covered;
   const size_t place = PlaceOf(id);
-  if (place == 0 || !IsPrefix(PieceOf(siblings[place - 1]), PieceOf(id))) return kNoNode;
-  return siblings[place - 1];
+  const Piece own = PieceOf(id);
+  if (place > 0 && IsPrefix(PieceOf(siblings[place - 1]), own)) covered[0] = siblings[place - 1];
+  if (place + 1 < siblings.size() && Compare(own, PieceOf(siblings[place + 1])) == 0) {
+    covered[1] = siblings[place + 1];
+  }
+  return covered;
 }
 
 // --- nodes ---

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_KVCACHE_PREFIX_TREE_H_
 #define REFRAIN_KVCACHE_PREFIX_TREE_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -119,8 +120,9 @@ class PrefixTree {
   NodeId FindFullChildOrNone(NodeId parent, const TokenSpan& chunk) const;
   // Whether all its tokens are the first tokens of a sibling.
   bool IsCovered(NodeId id) const;
-  // The sibling next before it in order, if all that one's tokens are its first tokens.
-  NodeId CoveredSiblingOrNone(NodeId id) const;
+  // Of the siblings beside it in order, those all of whose tokens are its first tokens. There are
+  // no others as long as such siblings are removed unless somebody holds them.
+  std::array<NodeId, 2> CoveredNeighbours(NodeId id) const;
   int32_t num_nodes() const { return num_nodes_; }                       // without roots
   int32_t num_ids() const { return static_cast<int32_t>(nodes_made_); }  // live ones are below
   absl::Status CheckInvariants() const;
@@ -131,7 +133,7 @@ class PrefixTree {
   // A new last child in `chunk`: 1 to chunk_tokens tokens, positions given.
   NodeId AddChild(NodeId parent, ChunkId chunk, const TokenSpan& tokens);
   // More tokens for a part-full node, positions given. True when it has found a new place among
-  // its siblings, that is when CoveredSiblingOrNone may have something new to say.
+  // its siblings, that is when CoveredNeighbours may have something new to say.
   bool Extend(NodeId id, const TokenSpan& tokens);
   // Keeps the first `tokens` tokens (at least one) of a node without children.
   void Truncate(NodeId id, int32_t tokens);
