@@ -52,6 +52,7 @@ class RandomRun {
       EvictAll();
     }
     ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
+    CheckKeptMatches();
   }
 
   void Finish() {
@@ -61,9 +62,11 @@ class RandomRun {
     ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
     EXPECT_EQ(h_.cache->stats().free_chunks, setting_.num_chunks);
     EXPECT_EQ(h_.cache->tree().roots().size(), 0u);
-    EXPECT_GT(refused, 10);
+    EXPECT_GT(refused_, 10);
     if (!setting_.prefix_cache) return;
-    EXPECT_GT(matched, 1000);
+    EXPECT_GT(matched_, 1000);
+    EXPECT_GT(still_current_, 1000);
+    EXPECT_GT(out_of_date_, 100);
     EXPECT_GT(h_.cache->stats().evicted_chunks_total, 50);
     EXPECT_GT(h_.cache->stats().merged_chunks_total, 10);
     if (setting_.chunk_tokens == 1) return;
@@ -76,6 +79,13 @@ class RandomRun {
     std::string salt;
     Cells cells;
     int32_t pinned;
+  };
+
+  // As of an earlier step.
+  struct KeptMatch {
+    std::string salt;
+    Cells prompt;
+    MatchResult match;
   };
 
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
@@ -113,7 +123,7 @@ class RandomRun {
     const uint64_t id = next_id_++;
     if (h_.expected.size() == kSlots) {
       EXPECT_FALSE(h_.cache->Join(SequenceId{id}, {"", salt}, {}, 1).ok());
-      ++refused;
+      ++refused_;
       return;
     }
     const MatchResult match = h_.Match(prompt, salt);
@@ -121,7 +131,7 @@ class RandomRun {
     const CacheStats before = h_.cache->stats();
     const int32_t found = h_.Join(id, prompt, salt);
     EXPECT_EQ(before.available_chunks() - h_.cache->stats().available_chunks(), match.idle_chunks);
-    matched += found;
+    matched_ += found;
     ASSERT_GE(found, RunningPrefix(id, salt, prompt));
     if (Below(2) == 0) Grow(id, Cells(prompt.begin() + found, prompt.end()));
   }
@@ -137,6 +147,27 @@ class RandomRun {
     }
     return longest;
   }
+  void CheckKeptMatches() {
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      KeptMatch& kept = kept_[i];
+      if (!h_.cache->IsCurrent(kept.match)) {
+        ++out_of_date_;
+        kept = kept_.back();
+        kept_.pop_back();
+        continue;
+      }
+      ++still_current_;
+      const MatchResult again = h_.Match(kept.prompt, kept.salt);
+      ASSERT_EQ(again.num_tokens, kept.match.num_tokens);
+      ASSERT_EQ(again.node, kept.match.node);
+      ASSERT_EQ(again.idle_chunks, h_.cache->IdleChunks(kept.match));
+    }
+    if (kept_.size() < 20) {
+      kept_.push_back({Salt(), Prompt(), {}});
+      kept_.back().match = h_.Match(kept_.back().prompt, kept_.back().salt);
+    }
+  }
+
   static int32_t Common(const Cells& a, const Cells& b) {
     const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
     return static_cast<int32_t>(end - a.begin());
@@ -148,13 +179,13 @@ class RandomRun {
     const int32_t published = h_.cache->published_tokens(SequenceId{source});
     const size_t length =
         Below(3) == 0 ? Below(static_cast<size_t>(published) + 1) : static_cast<size_t>(published);
-    if (!h_.Fork(id, source, static_cast<int32_t>(length)).ok()) ++refused;
+    if (!h_.Fork(id, source, static_cast<int32_t>(length)).ok()) ++refused_;
   }
 
   void Grow(uint64_t id, const Cells& cells) {
     const CacheStats before = h_.cache->stats();
     if (h_.Append(id, cells).ok()) return;
-    ++refused;
+    ++refused_;
     EXPECT_EQ(before.free_chunks, h_.cache->stats().free_chunks);
     // As the engine does: someone is preempted.
     Leave(Pick());
@@ -233,8 +264,11 @@ class RandomRun {
   uint64_t next_id_ = 1;
   std::vector<Cells> seen_;
   std::vector<PinnedRange> pins_;
-  int64_t refused = 0;
-  int64_t matched = 0;
+  std::vector<KeptMatch> kept_;
+  int64_t refused_ = 0;
+  int64_t matched_ = 0;
+  int64_t still_current_ = 0;
+  int64_t out_of_date_ = 0;
 };
 
 class CacheRandomTest : public ::testing::TestWithParam<Setting> {};
