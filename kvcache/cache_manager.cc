@@ -8,59 +8,97 @@
 namespace refrain::kvcache {
 namespace {
 
-size_t ChunksFor(int32_t tokens, int32_t chunk_tokens) {
-  return static_cast<size_t>((tokens + chunk_tokens - 1) / chunk_tokens);
+int32_t ChunksFor(int32_t tokens, int32_t chunk_tokens) {
+  return tokens <= 0 ? 0 : (tokens - 1) / chunk_tokens + 1;
 }
 
-absl::Status OutOfRange(const char* name, int32_t value, int32_t least) {
+absl::Status OutOfRange(const char* name, int32_t value) {
   return absl::InvalidArgumentError(
-      absl::StrCat("KV cache: ", name, " is ", value, ", must be at least ", least));
+      absl::StrCat("KV cache: ", name, " is ", value, ", must be at least 1"));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheOptions& options,
                                                                    ChunkMover* mover) {
-  if (options.num_chunks < 1) return OutOfRange("num_chunks", options.num_chunks, 1);
-  if (options.max_slots < 1) return OutOfRange("max_slots", options.max_slots, 1);
-  if (options.chunk_tokens < 16 || options.chunk_tokens % 16 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV cache: chunk_tokens is ", options.chunk_tokens, ", must be a multiple of 16"));
-  }
-  return std::unique_ptr<CacheManager>(new CacheManager(options, mover));
+  if (options.num_chunks < 1) return OutOfRange("num_chunks", options.num_chunks);
+  if (options.max_slots < 1) return OutOfRange("max_slots", options.max_slots);
+  if (options.chunk_tokens < 1) return OutOfRange("chunk_tokens", options.chunk_tokens);
+  auto policy = MakeEvictionPolicy(options.eviction, options.num_chunks);
+  if (!policy.ok()) return policy.status();
+  return std::unique_ptr<CacheManager>(new CacheManager(options, mover, *std::move(policy)));
 }
 
-CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover)
+CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
+                           std::unique_ptr<EvictionPolicy> policy)
     : options_(options),
       mover_(mover),
+      policy_(std::move(policy)),
       pool_(options.num_chunks),
-      positions_(static_cast<size_t>(options.num_chunks) *
-                 static_cast<size_t>(options.chunk_tokens)),
-      slot_taken_(static_cast<size_t>(options.max_slots), false) {}
+      tree_(options.chunk_tokens),
+      positions_(static_cast<int32_t*>(std::calloc(num_positions(), sizeof(int32_t)))),
+      slot_taken_(static_cast<size_t>(options.max_slots), false) {
+  assert(positions_ != nullptr);
+}
 
-MatchResult CacheManager::Match(const Namespace&, const TokenSpan&) const {
-  return {.num_tokens = 0, .generation = generation_};
+// --- queries ---
+
+MatchResult CacheManager::Match(const Namespace& name_space, const TokenSpan& tokens) const {
+  if (!options_.prefix_cache) return {};
+  const NodeId root = tree_.FindRootOrNone(name_space);
+  if (root == kNoNode) return {.stamp = tree_.roots_stamp()};
+  const PrefixTree::PrefixMatch found = tree_.Match(root, tokens);
+  MatchResult match{
+      .num_tokens = found.num_tokens, .node = found.node, .stamp = tree_.MatchStamp(found)};
+  match.idle_chunks = IdleChunks(match);
+  return match;
+}
+
+bool CacheManager::IsCurrent(const MatchResult& match) const {
+  if (!options_.prefix_cache) return true;
+  if (match.stamp == 0) return false;
+  if (match.node == kNoNode) return match.stamp == tree_.roots_stamp();
+  return match.stamp == tree_.MatchStamp({match.node, match.num_tokens});
+}
+
+int32_t CacheManager::IdleChunks(const MatchResult& match) const {
+  // Who holds or pins a node does so with all before it.
+  int32_t idle = 0;
+  for (NodeId id = match.node; id != kNoNode; ++idle) {
+    const PrefixTree::Node& node = tree_.node(id);
+    if (node.is_root() || node.use.refs > 0 || node.use.pins > 0) break;
+    id = node.parent;
+  }
+  return idle;
 }
 
 CacheStats CacheManager::stats() const {
-  return {.total_chunks = pool_.total_chunks(),
-          .free_chunks = pool_.free_chunks(),
-          .used_chunks = pool_.total_chunks() - pool_.free_chunks(),
-          .cached_chunks = 0,
-          .touched_chunks = pool_.touched_chunks(),
-          .sequences = static_cast<int32_t>(sequences_.size()),
-          .chunk_tokens = options_.chunk_tokens,
-          .copied_chunks_total = copied_chunks_total_};
+  CacheStats now = totals_;
+  now.total_chunks = pool_.total_chunks();
+  now.free_chunks = pool_.free_chunks();
+  now.cached_chunks = cached_chunks_;
+  now.used_chunks = now.total_chunks - now.free_chunks - now.cached_chunks;
+  now.touched_chunks = pool_.touched_chunks();
+  now.sequences = static_cast<int32_t>(sequences_.size());
+  now.chunk_tokens = options_.chunk_tokens;
+  return now;
 }
 
 int32_t CacheManager::reserved_tokens(SequenceId sequence) const {
-  return static_cast<int32_t>(Get(sequence).chunks.size()) * options_.chunk_tokens;
+  const Sequence& of = Get(sequence);
+  if (of.tail == Sequence::Tail::kPart) return of.published_tokens;
+  return WriteBegin(of) + static_cast<int32_t>(WritableChunks(of)) * options_.chunk_tokens;
 }
 
 int32_t CacheManager::ExclusiveChunks(SequenceId sequence) const {
-  const auto& chunks = Get(sequence).chunks;
-  return static_cast<int32_t>(std::count_if(
-      chunks.begin(), chunks.end(), [&](ChunkId chunk) { return pool_.references(chunk) == 1; }));
+  const Sequence& of = Get(sequence);
+  size_t own = of.reserved.size();
+  for (auto entry = of.path.rbegin(); entry != of.path.rend(); ++entry) {
+    const NodeUse& use = tree_.node(entry->node).use;
+    if (use.refs > 1) break;
+    if (use.pins == 0) ++own;
+  }
+  return static_cast<int32_t>(own);
 }
 
 const CacheManager::Sequence& CacheManager::Get(SequenceId sequence) const {
@@ -73,11 +111,49 @@ CacheManager::Sequence& CacheManager::Get(SequenceId sequence) {
   return const_cast<Sequence&>(std::as_const(*this).Get(sequence));
 }
 
-SlotId CacheManager::TakeSlot() {
-  const auto free = std::find(slot_taken_.begin(), slot_taken_.end(), false);
-  assert(free != slot_taken_.end());
-  *free = true;
-  return SlotId{static_cast<int32_t>(free - slot_taken_.begin())};
+std::span<int32_t> CacheManager::PositionsOf(ChunkId chunk) {
+  const size_t c = static_cast<size_t>(options_.chunk_tokens);
+  return {positions_.get() + ToIndex(chunk) * c, c};
+}
+
+int32_t CacheManager::WriteBegin(const Sequence& sequence) const {
+  if (sequence.path.empty()) return 0;
+  const PathEntry& last = sequence.path.back();
+  if (sequence.tail != Sequence::Tail::kWhole) return last.key_begin;
+  return last.key_begin + options_.chunk_tokens;
+}
+
+size_t CacheManager::WritableChunks(const Sequence& sequence) const {
+  return sequence.reserved.size() + (sequence.tail == Sequence::Tail::kWritten ? 1 : 0);
+}
+
+ChunkId CacheManager::WritableChunk(const Sequence& sequence, size_t index) const {
+  if (sequence.tail != Sequence::Tail::kWritten) return sequence.reserved[index];
+  return index == 0 ? sequence.path.back().chunk : sequence.reserved[index - 1];
+}
+
+size_t CacheManager::UsedReserved(const Sequence& sequence) const {
+  if (sequence.tail == Sequence::Tail::kPart) return 0;
+  const int32_t used =
+      ChunksFor(sequence.appended_tokens - WriteBegin(sequence), options_.chunk_tokens);
+  return static_cast<size_t>(used) - (sequence.tail == Sequence::Tail::kWritten ? 1 : 0);
+}
+
+// --- joining and leaving ---
+
+absl::StatusOr<CacheManager::Sequence*> CacheManager::AddSequence(SequenceId sequence) {
+  assert(!Contains(sequence));
+  const auto slot = std::find(slot_taken_.begin(), slot_taken_.end(), false);
+  if (slot == slot_taken_.end()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", slot_taken_.size(), " sequence slots are taken"));
+  }
+  *slot = true;
+  order_.push_back(sequence);
+  Sequence& added = sequences_[sequence];
+  added.slot = SlotId{static_cast<int32_t>(slot - slot_taken_.begin())};
+  StructureChanged();
+  return &added;
 }
 
 void CacheManager::StructureChanged() {
@@ -85,107 +161,80 @@ void CacheManager::StructureChanged() {
   plan_ = nullptr;
 }
 
-absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace&,
-                                          const MatchResult& match) {
-  assert(!Contains(sequence));
-  assert(match.num_tokens == 0);
-  if (sequences_.size() >= slot_taken_.size()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("all ", slot_taken_.size(), " sequence slots are taken"));
+absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& name_space,
+                                          const MatchResult& match, int32_t prompt_tokens) {
+  assert(match.num_tokens == 0 || IsCurrent(match));
+  const absl::StatusOr<Sequence*> added = AddSequence(sequence);
+  if (!added.ok()) return added.status();
+  Sequence& joined = **added;
+  joined.root = options_.prefix_cache ? tree_.FindRootOrNone(name_space) : tree_.AddPrivateRoot();
+  if (joined.root == kNoNode) joined.root = tree_.AddRoot(name_space);
+  ++tree_.use(joined.root).refs;
+  joined.prompt_tokens = prompt_tokens;
+  joined.published_tokens = joined.appended_tokens = match.num_tokens;
+  totals_.matched_tokens_total += match.num_tokens;
+  totals_.logical_tokens += match.num_tokens;
+  if (match.num_tokens > 0) {
+    joined.path.resize(static_cast<size_t>(tree_.node(match.node).depth_nodes));
+    NodeId id = match.node;
+    for (auto entry = joined.path.rbegin(); entry != joined.path.rend(); ++entry) {
+      const PrefixTree::Node& node = tree_.node(id);
+      *entry = {id, node.chunk, node.depth_tokens};
+      id = node.parent;
+    }
+    assert(id == joined.root);
+    if (match.num_tokens < joined.path.back().key_begin + options_.chunk_tokens) {
+      joined.tail = Sequence::Tail::kPart;
+    }
   }
-  Sequence& joined = sequences_[sequence];
-  joined.slot = TakeSlot();
-  order_.push_back(sequence);
-  StructureChanged();
+  ++requests_;
+  policy_->RequestJoined();
+  for (const PathEntry& entry : joined.path) {
+    NodeUse& use = tree_.use(entry.node);
+    ++use.hits;
+    use.last_hit = requests_;
+    policy_->Hit(entry.node);
+  }
+  for (const PathEntry& entry : joined.path) Hold(entry.node, 1);
   return joined.slot;
 }
 
 absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source,
                                           int32_t num_tokens) {
-  assert(!Contains(sequence));
   assert(num_tokens >= 0 && num_tokens <= published_tokens(source));
-  if (sequences_.size() >= slot_taken_.size()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("all ", slot_taken_.size(), " sequence slots are taken"));
+  const absl::StatusOr<Sequence*> added = AddSequence(sequence);
+  if (!added.ok()) return added.status();
+  Sequence& forked = **added;
+  const Sequence& from = Get(source);
+  forked.root = from.root;
+  ++tree_.use(forked.root).refs;
+  forked.prompt_tokens = from.prompt_tokens;
+  forked.published_tokens = forked.appended_tokens = num_tokens;
+  totals_.logical_tokens += num_tokens;
+  const auto end =
+      std::partition_point(from.path.begin(), from.path.end(),
+                           [&](const PathEntry& entry) { return entry.key_begin < num_tokens; });
+  forked.path.assign(from.path.begin(), end);
+  if (!forked.path.empty() && num_tokens < forked.path.back().key_begin + options_.chunk_tokens) {
+    forked.tail = Sequence::Tail::kPart;
   }
-  const size_t c = static_cast<size_t>(options_.chunk_tokens);
-  const size_t full_chunks = static_cast<size_t>(num_tokens) / c;
-  const size_t rest_tokens = static_cast<size_t>(num_tokens) % c;
-  Sequence forked;
-  {
-    const Sequence& from = Get(source);
-    forked.chunks.assign(from.chunks.begin(),
-                         from.chunks.begin() + static_cast<ptrdiff_t>(full_chunks));
-    if (rest_tokens > 0) {
-      const std::optional<ChunkId> copy = pool_.AllocateOrNull();
-      if (!copy.has_value()) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("all ", pool_.total_chunks(), " KV chunks are in use"));
-      }
-      const ChunkId original = from.chunks[full_chunks];
-      if (absl::Status status = mover_->CopyChunk(original, *copy); !status.ok()) {
-        pool_.Release(*copy);
-        return status;
-      }
-      std::copy_n(positions_.begin() + static_cast<ptrdiff_t>(ToIndex(original) * c), rest_tokens,
-                  positions_.begin() + static_cast<ptrdiff_t>(ToIndex(*copy) * c));
-      ++copied_chunks_total_;
-      forked.chunks.push_back(*copy);
-    }
-    forked.appended_tokens = num_tokens;
-    forked.published.assign(from.published.begin(), from.published.begin() + num_tokens);
-  }
-  for (size_t i = 0; i < full_chunks; ++i) pool_.Share(forked.chunks[i]);
-  forked.slot = TakeSlot();
-  const SlotId slot = forked.slot;
-  sequences_.emplace(sequence, std::move(forked));
-  order_.insert(std::find(order_.begin(), order_.end(), source) + 1, sequence);
-  StructureChanged();
-  return slot;
-}
-
-absl::Status CacheManager::Reserve(SequenceId sequence, int32_t num_tokens) {
-  Sequence& grown = Get(sequence);
-  const size_t wanted = ChunksFor(grown.appended_tokens + num_tokens, options_.chunk_tokens);
-  if (wanted <= grown.chunks.size()) return absl::OkStatus();
-  const size_t missing = wanted - grown.chunks.size();
-  if (missing > static_cast<size_t>(pool_.free_chunks())) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a sequence of ", grown.appended_tokens, " tokens needs ", missing, " more KV chunks for ",
-        num_tokens, " tokens, ", pool_.free_chunks(), " of ", pool_.total_chunks(), " are free"));
-  }
-  for (size_t i = 0; i < missing; ++i) grown.chunks.push_back(*pool_.AllocateOrNull());
-  return absl::OkStatus();
-}
-
-void CacheManager::Append(SequenceId sequence, std::span<const int32_t> positions,
-                          std::vector<TokenPlace>* places) {
-  Sequence& grown = Get(sequence);
-  const int32_t c = options_.chunk_tokens;
-  assert(grown.appended_tokens + static_cast<int32_t>(positions.size()) <=
-         reserved_tokens(sequence));
-  const size_t used_before = UsedChunks(grown);
-  for (const int32_t position : positions) {
-    const ChunkId chunk = grown.chunks[static_cast<size_t>(grown.appended_tokens / c)];
-    const int32_t offset = grown.appended_tokens % c;
-    positions_[ToIndex(chunk) * static_cast<size_t>(c) + static_cast<size_t>(offset)] = position;
-    places->push_back({chunk, offset});
-    ++grown.appended_tokens;
-  }
-  if (UsedChunks(grown) != used_before) StructureChanged();
-}
-
-void CacheManager::Publish(SequenceId sequence, std::span<const TokenId> ids) {
-  Sequence& published = Get(sequence);
-  published.published.insert(published.published.end(), ids.begin(), ids.end());
-  assert(static_cast<int32_t>(published.published.size()) <= published.appended_tokens);
+  for (const PathEntry& entry : forked.path) Hold(entry.node, 1);
+  return forked.slot;
 }
 
 void CacheManager::Leave(SequenceId sequence) {
   Sequence& left = Get(sequence);
+  totals_.logical_tokens -= left.appended_tokens;
   // The first chunk is freed last and so is taken again first.
-  for (auto chunk = left.chunks.rbegin(); chunk != left.chunks.rend(); ++chunk) {
+  for (auto chunk = left.reserved.rbegin(); chunk != left.reserved.rend(); ++chunk) {
     pool_.Release(*chunk);
+  }
+  if (left.tail == Sequence::Tail::kWritten) {
+    tree_.use(left.path.back().node).has_writer = false;
+  }
+  for (auto entry = left.path.rbegin(); entry != left.path.rend(); ++entry) Unhold(entry->node);
+  if (--tree_.use(left.root).refs == 0 && tree_.node(left.root).children.empty()) {
+    tree_.Remove(left.root);
   }
   slot_taken_[ToIndex(left.slot)] = false;
   order_.erase(std::find(order_.begin(), order_.end(), sequence));
@@ -193,107 +242,340 @@ void CacheManager::Leave(SequenceId sequence) {
   StructureChanged();
 }
 
-size_t CacheManager::UsedChunks(const Sequence& sequence) const {
-  return ChunksFor(sequence.appended_tokens, options_.chunk_tokens);
+// --- growing ---
+
+bool CacheManager::MayTakeOver(const Sequence& sequence) const {
+  const PrefixTree::Node& node = tree_.node(sequence.path.back().node);
+  return node.use.refs == 1 && !node.use.has_writer &&
+         node.end_tokens() == sequence.published_tokens;
 }
+
+absl::Status CacheManager::Reserve(SequenceId sequence, int32_t num_tokens) {
+  if (num_tokens <= 0) return absl::OkStatus();
+  Sequence& grown = Get(sequence);
+  const bool part = grown.tail == Sequence::Tail::kPart;
+  bool copies = part && !MayTakeOver(grown);
+  const int32_t wanted =
+      ChunksFor(grown.appended_tokens + num_tokens - WriteBegin(grown), options_.chunk_tokens);
+  const int32_t has = part ? 1 : static_cast<int32_t>(WritableChunks(grown));
+  const int32_t missing = std::max(wanted - has, 0);
+  const int32_t available = stats().available_chunks();
+  bool cuts = false;
+  if (missing + (copies ? 1 : 0) > available) {
+    // The last resort: what is behind the part match goes, like all else that is cached.
+    const NodeUse* tail = copies ? &tree_.use(grown.path.back().node) : nullptr;
+    cuts =
+        copies && missing <= available && tail->refs == 1 && !tail->has_writer && tail->pins == 0;
+    if (!cuts) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a sequence of ", grown.appended_tokens, " tokens needs ",
+                       missing + (copies ? 1 : 0), " more KV chunks for ", num_tokens, " tokens, ",
+                       available, " of ", pool_.total_chunks(), " are free or cached"));
+    }
+    copies = false;
+  }
+  MakeFree(missing + (copies ? 1 : 0));
+  if (copies) {
+    if (absl::Status status = CopyTail(&grown); !status.ok()) return status;
+  } else if (part) {
+    const PathEntry& last = grown.path.back();
+    if (cuts) {
+      assert(tree_.node(last.node).children.empty());
+      tree_.Truncate(last.node, grown.published_tokens - last.key_begin);
+      policy_->Changed(last.node, TraitsOf(last.node));
+    }
+    TakeOverTail(&grown);
+  }
+  for (int32_t i = 0; i < missing; ++i) grown.reserved.push_back(*pool_.AllocateOrNull());
+  return absl::OkStatus();
+}
+
+void CacheManager::MakeFree(int32_t num_chunks) {
+  while (pool_.free_chunks() < num_chunks) {
+    const std::optional<NodeId> victim = policy_->Victim();
+    assert(victim.has_value());
+    Evict(*victim);
+  }
+}
+
+absl::Status CacheManager::CopyTail(Sequence* sequence) {
+  const PathEntry from = sequence->path.back();
+  const size_t tokens = static_cast<size_t>(sequence->published_tokens - from.key_begin);
+  const ChunkId copy = *pool_.AllocateOrNull();
+  if (absl::Status status = mover_->CopyChunk(from.chunk, copy); !status.ok()) {
+    pool_.Release(copy);
+    return status;
+  }
+  ++totals_.copied_chunks_total;
+  const std::span<int32_t> positions = PositionsOf(copy).first(tokens);
+  std::copy_n(PositionsOf(from.chunk).begin(), tokens, positions.begin());
+  const PrefixTree::Node& node = tree_.node(from.node);
+  sequence->path.back() = {
+      AddNode(node.parent, copy, {tree_.ids(from.node).first(tokens), positions}, node.use.reuse),
+      copy, from.key_begin};
+  TakeOverTail(sequence);
+  Unhold(from.node);
+  StructureChanged();
+  return absl::OkStatus();
+}
+
+void CacheManager::TakeOverTail(Sequence* sequence) {
+  sequence->tail = Sequence::Tail::kWritten;
+  tree_.use(sequence->path.back().node).has_writer = true;
+}
+
+void CacheManager::Append(SequenceId sequence, std::span<const int32_t> positions,
+                          std::vector<TokenPlace>* places) {
+  if (positions.empty()) return;
+  Sequence& grown = Get(sequence);
+  const int32_t c = options_.chunk_tokens;
+  const int32_t count = static_cast<int32_t>(positions.size());
+  assert(grown.appended_tokens + count <= reserved_tokens(sequence));
+  const size_t used_before = UsedReserved(grown);
+  const int32_t write_begin = WriteBegin(grown);
+  for (const int32_t position : positions) {
+    const int32_t at = grown.appended_tokens++ - write_begin;
+    const ChunkId chunk = WritableChunk(grown, static_cast<size_t>(at / c));
+    PositionsOf(chunk)[static_cast<size_t>(at % c)] = position;
+    places->push_back({chunk, at % c});
+  }
+  totals_.logical_tokens += count;
+  if (UsedReserved(grown) != used_before) StructureChanged();
+}
+
+void CacheManager::Publish(SequenceId sequence, std::span<const TokenId> ids) {
+  Sequence& grown = Get(sequence);
+  assert(grown.published_tokens + static_cast<int32_t>(ids.size()) <= grown.appended_tokens);
+  const size_t c = static_cast<size_t>(options_.chunk_tokens);
+  size_t opened = 0;
+  while (!ids.empty()) {
+    size_t count;
+    if (grown.tail == Sequence::Tail::kWritten) {
+      const int32_t used = tree_.node(grown.path.back().node).tokens;
+      count = std::min(ids.size(), c - static_cast<size_t>(used));
+      ExtendTail(&grown, ids.first(count));
+    } else {
+      count = std::min(ids.size(), c);
+      OpenNode(&grown, grown.reserved[opened++], ids.first(count));
+    }
+    grown.published_tokens += static_cast<int32_t>(count);
+    ids = ids.subspan(count);
+  }
+  grown.reserved.erase(grown.reserved.begin(),
+                       grown.reserved.begin() + static_cast<ptrdiff_t>(opened));
+}
+
+void CacheManager::OpenNode(Sequence* sequence, ChunkId chunk, std::span<const TokenId> ids) {
+  const int32_t begin = sequence->published_tokens;
+  const NodeId parent = sequence->path.empty() ? sequence->root : sequence->path.back().node;
+  const TokenSpan tokens{ids, PositionsOf(chunk).first(ids.size())};
+  const bool full = ids.size() == static_cast<size_t>(options_.chunk_tokens);
+  if (full) {
+    if (const NodeId equal = tree_.FindFullChildOrNone(parent, tokens); equal != kNoNode) {
+      Hold(equal, 1);
+      sequence->path.push_back({equal, tree_.node(equal).chunk, begin});
+      pool_.Release(chunk);
+      ++totals_.merged_chunks_total;
+      StructureChanged();
+      return;
+    }
+  }
+  const NodeId node =
+      AddNode(parent, chunk, tokens,
+              begin >= sequence->prompt_tokens ? ReuseClass::kGenerated : ReuseClass::kPrompt);
+  sequence->path.push_back({node, chunk, begin});
+  if (!full) TakeOverTail(sequence);
+}
+
+void CacheManager::ExtendTail(Sequence* sequence, std::span<const TokenId> ids) {
+  const PathEntry tail = sequence->path.back();
+  const std::span<const TokenId> before = tree_.ids(tail.node);
+  const std::span<int32_t> positions = PositionsOf(tail.chunk);
+  const bool full = before.size() + ids.size() == static_cast<size_t>(options_.chunk_tokens);
+  if (full) {
+    sequence->tail = Sequence::Tail::kWhole;
+    tree_.use(tail.node).has_writer = false;
+    full_ids_.assign(before.begin(), before.end());
+    full_ids_.insert(full_ids_.end(), ids.begin(), ids.end());
+    const NodeId equal =
+        tree_.FindFullChildOrNone(tree_.node(tail.node).parent, {full_ids_, positions});
+    if (equal != kNoNode) {
+      Merge(tail.node, equal);
+      return;
+    }
+  }
+  const bool moved = tree_.Extend(tail.node, {ids, positions.subspan(before.size(), ids.size())});
+  policy_->Changed(tail.node, TraitsOf(tail.node));
+  if (moved) DropCovered(tail.node);
+}
+
+void CacheManager::Merge(NodeId from, NodeId to) {
+  // A node that was part-full until now is the last one of all that hold it.
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.path.empty() || sequence.path.back().node != from) continue;
+    sequence.path.back().node = to;
+    sequence.path.back().chunk = tree_.node(to).chunk;
+  }
+  NodeUse& use = tree_.use(from);
+  Hold(to, use.refs);
+  use.refs = 0;
+  ++totals_.merged_chunks_total;
+  Drop(from);
+  StructureChanged();
+}
+
+// --- life of a node ---
+
+ChunkTraits CacheManager::TraitsOf(NodeId id) const {
+  const PrefixTree::Node& node = tree_.node(id);
+  return {.depth_tokens = node.depth_tokens,
+          .tokens = node.tokens,
+          .reuse = node.use.reuse,
+          .lineage_hash = node.lineage_hash};
+}
+
+NodeId CacheManager::AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens,
+                             ReuseClass reuse) {
+  const NodeId node = tree_.AddChild(parent, chunk, tokens);
+  tree_.use(node).refs = 1;
+  tree_.use(node).reuse = reuse;
+  policy_->Inserted(node, TraitsOf(node));
+  DropCovered(node);
+  return node;
+}
+
+void CacheManager::Hold(NodeId node, int32_t holders) {
+  NodeUse& use = tree_.use(node);
+  if (use.refs == 0 && use.pins == 0) BecomeUsed(node);
+  use.refs += holders;
+}
+
+void CacheManager::Unhold(NodeId node) {
+  NodeUse& use = tree_.use(node);
+  if (--use.refs > 0 || use.pins > 0) return;
+  if (options_.prefix_cache) {
+    BecomeUnused(node);
+  } else {
+    Drop(node);
+  }
+}
+
+void CacheManager::BecomeUsed(NodeId node) {
+  NodeUse& use = tree_.use(node);
+  --cached_chunks_;
+  if (use.idle) policy_->Busy(node);
+  use.idle = false;
+}
+
+void CacheManager::BecomeUnused(NodeId node) {
+  if (tree_.IsCovered(node)) {
+    Drop(node);
+    return;
+  }
+  ++cached_chunks_;
+  if (!tree_.node(node).children.empty()) return;
+  tree_.use(node).idle = true;
+  policy_->Idle(node);
+}
+
+void CacheManager::DropCovered(NodeId node) {
+  for (const NodeId covered : tree_.CoveredNeighbours(node)) {
+    if (covered == kNoNode || !tree_.node(covered).use.idle) continue;
+    --cached_chunks_;
+    Drop(covered);
+  }
+}
+
+void CacheManager::Drop(NodeId node) {
+  if (!tree_.node(node).use.idle) policy_->Idle(node);
+  policy_->Dropped(node);
+  RemoveNode(node);
+}
+
+void CacheManager::Evict(NodeId node) {
+  --cached_chunks_;
+  ++totals_.evicted_chunks_total;
+  policy_->Evicted(node);
+  RemoveNode(node);
+}
+
+void CacheManager::RemoveNode(NodeId node) {
+  const NodeId parent = tree_.node(node).parent;
+  pool_.Release(tree_.node(node).chunk);
+  tree_.Remove(node);
+  const PrefixTree::Node& left = tree_.node(parent);
+  if (!left.children.empty() || left.use.refs > 0 || left.use.pins > 0) return;
+  if (left.is_root()) {
+    tree_.Remove(parent);
+  } else {
+    tree_.use(parent).idle = true;
+    policy_->Idle(parent);
+  }
+}
+
+int32_t CacheManager::EvictAll() {
+  int32_t evicted = 0;
+  for (; const std::optional<NodeId> victim = policy_->Victim(); ++evicted) Evict(*victim);
+  return evicted;
+}
+
+// --- pins ---
+
+int32_t CacheManager::Pin(const Namespace& name_space, const TokenSpan& tokens) {
+  const NodeId root = tree_.FindRootOrNone(name_space);
+  if (root == kNoNode || !options_.prefix_cache) return 0;
+  const PrefixTree::PrefixMatch found = tree_.Match(root, tokens);
+  NodeId id = found.node;
+  if (found.num_tokens % options_.chunk_tokens != 0) id = tree_.node(id).parent;
+  const int32_t pinned = found.num_tokens - found.num_tokens % options_.chunk_tokens;
+  for (; !tree_.node(id).is_root(); id = tree_.node(id).parent) {
+    NodeUse& use = tree_.use(id);
+    if (use.refs == 0 && use.pins == 0) BecomeUsed(id);
+    ++use.pins;
+  }
+  return pinned;
+}
+
+void CacheManager::Unpin(const Namespace& name_space, const TokenSpan& tokens,
+                         int32_t pinned_tokens) {
+  if (pinned_tokens == 0) return;
+  const size_t count = static_cast<size_t>(pinned_tokens);
+  const TokenSpan pinned{tokens.ids.first(count), tokens.positions.empty()
+                                                      ? tokens.positions
+                                                      : tokens.positions.first(count)};
+  const PrefixTree::PrefixMatch found = tree_.Match(tree_.FindRootOrNone(name_space), pinned);
+  assert(found.num_tokens == pinned_tokens);
+  NodeId id = found.node;
+  while (!tree_.node(id).is_root()) {
+    const NodeId parent = tree_.node(id).parent;
+    NodeUse& use = tree_.use(id);
+    assert(use.pins > 0);
+    if (--use.pins == 0 && use.refs == 0) BecomeUnused(id);
+    id = parent;
+  }
+}
+
+// --- plan ---
 
 std::shared_ptr<const AttentionPlan> CacheManager::Plan() {
-  if (plan_ == nullptr) {
-    auto plan = std::make_shared<AttentionPlan>();
-    plan->generation = generation_;
-    AddRuns(0, order_.size(), 0, plan.get());
-    plan_ = std::move(plan);
+  if (plan_ != nullptr) return plan_;
+  std::vector<PlanSequence> sequences;
+  sequences.reserve(order_.size());
+  for (size_t i = 0; i < order_.size(); ++i) {
+    const Sequence& s = Get(order_[i]);
+    sequences.push_back(
+        {s.slot, i, s.path, std::span(s.reserved).first(UsedReserved(s)),
+         WriteBegin(s) + (s.tail == Sequence::Tail::kWritten ? options_.chunk_tokens : 0)});
   }
+  auto plan =
+      std::make_shared<AttentionPlan>(BuildAttentionPlan(tree_, options_.chunk_tokens, sequences));
+  plan->generation = generation_;
+  std::vector<SequenceId> ordered;
+  ordered.reserve(order_.size());
+  for (const PlanSequence& s : sequences) ordered.push_back(order_[s.index]);
+  order_ = std::move(ordered);
+  plan_ = std::move(plan);
   return plan_;
-}
-
-void CacheManager::AddRuns(size_t begin, size_t end, size_t depth, AttentionPlan* plan) const {
-  while (begin < end) {
-    const Sequence& first = Get(order_[begin]);
-    const size_t first_used = UsedChunks(first);
-    if (first_used <= depth) {  // nothing behind what is shared
-      ++begin;
-      continue;
-    }
-    // Neighbours with the same next chunk, and how far they stay together.
-    size_t group_end = begin + 1;
-    size_t common = first_used;
-    while (group_end < end) {
-      const Sequence& next = Get(order_[group_end]);
-      const size_t limit = std::min(common, UsedChunks(next));
-      if (limit <= depth || next.chunks[depth] != first.chunks[depth]) break;
-      size_t equal = depth + 1;
-      while (equal < limit && next.chunks[equal] == first.chunks[equal]) ++equal;
-      common = equal;
-      ++group_end;
-    }
-    const int32_t c = options_.chunk_tokens;
-    PlanRun run;
-    run.chunk_begin = static_cast<int32_t>(plan->chunks.size());
-    run.slot_begin = static_cast<int32_t>(plan->slots.size());
-    for (size_t i = depth; i < common; ++i) {
-      plan->chunks.push_back({first.chunks[i], static_cast<int32_t>(i - depth) * c});
-    }
-    for (size_t i = begin; i < group_end; ++i) {
-      plan->slots.push_back(
-          {Get(order_[i]).slot, static_cast<int32_t>(depth) * c, /*key_end=*/std::nullopt});
-    }
-    run.chunk_end = static_cast<int32_t>(plan->chunks.size());
-    run.slot_end = static_cast<int32_t>(plan->slots.size());
-    plan->runs.push_back(run);
-    if (group_end - begin > 1) AddRuns(begin, group_end, common, plan);
-    begin = group_end;
-  }
-}
-
-absl::Status CacheManager::CheckInvariants() const {
-  const auto broken = [](auto&&... parts) {
-    return absl::InternalError(absl::StrCat("KV cache invariant: ", parts...));
-  };
-  const CacheStats now = stats();
-  if (now.free_chunks + now.used_chunks + now.cached_chunks != now.total_chunks) {
-    return broken("free ", now.free_chunks, " + used ", now.used_chunks, " + cached ",
-                  now.cached_chunks, " is not total ", now.total_chunks);
-  }
-  if (order_.size() != sequences_.size()) {
-    return broken(order_.size(), " sequences in order, ", sequences_.size(), " running");
-  }
-  std::vector<int32_t> references(static_cast<size_t>(now.total_chunks), 0);
-  std::vector<bool> slots(slot_taken_.size(), false);
-  for (const auto& [id, sequence] : sequences_) {
-    const auto name = static_cast<uint64_t>(id);
-    if (slots[ToIndex(sequence.slot)]) return broken("two sequences in one slot, one is ", name);
-    slots[ToIndex(sequence.slot)] = true;
-    if (sequence.appended_tokens > reserved_tokens(id)) {
-      return broken("sequence ", name, " has ", sequence.appended_tokens, " tokens in chunks for ",
-                    reserved_tokens(id));
-    }
-    if (static_cast<int32_t>(sequence.published.size()) > sequence.appended_tokens) {
-      return broken("sequence ", name, " published more than was appended");
-    }
-    for (size_t i = 0; i < sequence.chunks.size(); ++i) {
-      const ChunkId chunk = sequence.chunks[i];
-      ++references[ToIndex(chunk)];
-      const bool writable = (i + 1) * static_cast<size_t>(options_.chunk_tokens) >
-                            static_cast<size_t>(sequence.appended_tokens);
-      if (writable && pool_.references(chunk) != 1) {
-        return broken("sequence ", name, " may write into shared chunk ",
-                      static_cast<int32_t>(chunk));
-      }
-    }
-  }
-  if (slots != slot_taken_) return broken("a slot is taken by no sequence");
-  int32_t used = 0;
-  for (size_t i = 0; i < references.size(); ++i) {
-    const int32_t counted = pool_.references(ChunkId{static_cast<int32_t>(i)});
-    if (references[i] != counted) {
-      return broken("chunk ", i, " has ", references[i], " sequences, ", counted, " references");
-    }
-    used += counted > 0 ? 1 : 0;
-  }
-  if (used != now.used_chunks)
-    return broken(used, " chunks referenced, ", now.used_chunks, " used");
-  return absl::OkStatus();
 }
 
 }  // namespace refrain::kvcache

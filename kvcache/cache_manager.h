@@ -2,9 +2,9 @@
 #define REFRAIN_KVCACHE_CACHE_MANAGER_H_
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -12,9 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kvcache/attention_plan.h"
+#include "kvcache/attention_plan_builder.h"
 #include "kvcache/chunk_mover.h"
 #include "kvcache/chunk_pool.h"
+#include "kvcache/eviction_policy.h"
 #include "kvcache/options.h"
+#include "kvcache/prefix_tree.h"
 #include "kvcache/stats.h"
 #include "kvcache/types.h"
 
@@ -27,8 +30,8 @@ struct MatchResult {
   // Of the chunks that hold them, those that could be evicted now: who joins takes them out of
   // CacheStats::available_chunks. A chunk that will be copied counts, too.
   int32_t idle_chunks = 0;
-  NodeId node{};       // where the match ended: a root or a chunk
-  uint64_t stamp = 0;  // changes whenever that node does; 0: the namespace was not known
+  NodeId node = kNoNode;  // where the match ended: a root or a chunk; or the namespace is new
+  uint64_t stamp = 0;     // changes whenever the match might; 0: never matched, joins with nothing
 };
 
 // Where a token's K and V go.
@@ -71,21 +74,24 @@ class CacheManager {
   // --- queries ---
   // Longest cached prefix, token by token; pure.
   MatchResult Match(const Namespace& name_space, const TokenSpan& tokens) const;
-  // Whether Match of the same tokens would give `match` again (it may say no when it would).
+  // Whether Match of the same tokens would end there again (it may say no when it would).
   bool IsCurrent(const MatchResult& match) const;
+  // `idle_chunks` of a current match as of now: it changes when others join and leave.
+  int32_t IdleChunks(const MatchResult& match) const;
   CacheStats stats() const;  // O(1)
   const CacheOptions& options() const { return options_; }
   bool Contains(SequenceId sequence) const { return sequences_.contains(sequence); }
   SlotId slot(SequenceId sequence) const { return Get(sequence).slot; }
   int32_t appended_tokens(SequenceId sequence) const { return Get(sequence).appended_tokens; }
-  int32_t published_tokens(SequenceId sequence) const;
+  int32_t published_tokens(SequenceId sequence) const { return Get(sequence).published_tokens; }
   // Tokens that fit into the chunks that the sequence has and may write. Less than appended_tokens
   // + 1 right after a part match: the copy is made by Reserve.
   int32_t reserved_tokens(SequenceId sequence) const;
   // Chunks that leaving would make evictable or free.
   int32_t ExclusiveChunks(SequenceId sequence) const;
   // Position of each token in the pool.  // [num_chunks, chunk_tokens]
-  std::span<const int32_t> positions() const { return positions_; }
+  std::span<const int32_t> positions() const { return {positions_.get(), num_positions()}; }
+  const PrefixTree& tree() const { return tree_; }
   absl::Status CheckInvariants() const;
 
   // --- commands ---
@@ -93,7 +99,8 @@ class CacheManager {
   // is current. Tokens from `prompt_tokens` on count as generated (ReuseClass).
   absl::StatusOr<SlotId> Join(SequenceId sequence, const Namespace& name_space,
                               const MatchResult& match, int32_t prompt_tokens);
-  // As Join, with the first `num_tokens` published tokens of `source`, which keeps running.
+  // As Join, with the first `num_tokens` published tokens of `source`, which keeps running. Takes
+  // no chunk: a part-full last one is copied by the first Reserve.
   absl::StatusOr<SlotId> Fork(SequenceId sequence, SequenceId source, int32_t num_tokens);
   // Room for `num_tokens` tokens behind the appended ones; evicts and copies as needed.
   absl::Status Reserve(SequenceId sequence, int32_t num_tokens);
@@ -116,31 +123,84 @@ class CacheManager {
  private:
   struct Sequence {
     SlotId slot{};
-    std::vector<ChunkId> chunks;  // all full but the last ones
+    NodeId root = kNoNode;
+    std::vector<PathEntry> path;
+    std::vector<ChunkId> reserved;  // chunks not yet in the tree
     int32_t appended_tokens = 0;
-    std::vector<TokenId> published;  // ids
+    int32_t published_tokens = 0;
+    int32_t prompt_tokens = 0;
+    // What the last node of the path is to it: one of its whole chunks, the chunk that it writes,
+    // or another's chunk of which it holds the tokens up to `published_tokens`.
+    enum class Tail : uint8_t { kWhole, kWritten, kPart } tail = Tail::kWhole;
+  };
+  struct FreeMemory {
+    void operator()(void* memory) const { std::free(memory); }
   };
 
-  CacheManager(const CacheOptions& options, ChunkMover* mover);
+  CacheManager(const CacheOptions& options, ChunkMover* mover,
+               std::unique_ptr<EvictionPolicy> policy);
 
   const Sequence& Get(SequenceId sequence) const;
   Sequence& Get(SequenceId sequence);
-  SlotId TakeSlot();
+  size_t num_positions() const {
+    return static_cast<size_t>(options_.num_chunks) * static_cast<size_t>(options_.chunk_tokens);
+  }
+  std::span<int32_t> PositionsOf(ChunkId chunk);  // [chunk_tokens]
+  absl::StatusOr<Sequence*> AddSequence(SequenceId sequence);
   void StructureChanged();
-  // Runs of order_[begin, end), which share their first `depth` chunks.
-  void AddRuns(size_t begin, size_t end, size_t depth, AttentionPlan* plan) const;
-  size_t UsedChunks(const Sequence& sequence) const;
+
+  // Chunks that a sequence may write: key index of the first one's first token, and how many.
+  int32_t WriteBegin(const Sequence& sequence) const;
+  size_t WritableChunks(const Sequence& sequence) const;
+  ChunkId WritableChunk(const Sequence& sequence, size_t index) const;
+  // Of the reserved chunks, those with tokens.
+  size_t UsedReserved(const Sequence& sequence) const;
+
+  // The steps of Reserve.
+  bool MayTakeOver(const Sequence& sequence) const;
+  void MakeFree(int32_t num_chunks);
+  absl::Status CopyTail(Sequence* sequence);
+  void TakeOverTail(Sequence* sequence);
+
+  // The steps of Publish: tokens that fit into the first reserved chunk, or into the written one.
+  void OpenNode(Sequence* sequence, ChunkId chunk, std::span<const TokenId> ids);
+  void ExtendTail(Sequence* sequence, std::span<const TokenId> ids);
+  // Everyone who holds `from`, a node without children, holds its equal `to` from now on.
+  void Merge(NodeId from, NodeId to);
+
+  // Life of a node.
+  ChunkTraits TraitsOf(NodeId node) const;
+  NodeId AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens, ReuseClass reuse);
+  void Hold(NodeId node, int32_t holders);
+  void Unhold(NodeId node);
+  void BecomeUsed(NodeId node);
+  void BecomeUnused(NodeId node);
+  void DropCovered(NodeId node);
+  void Drop(NodeId node);
+  void Evict(NodeId node);
+  void RemoveNode(NodeId node);
+
+  // The halves of CheckInvariants.
+  absl::Status CheckSequences(std::unordered_map<NodeId, int32_t>* holders) const;
+  absl::Status CheckNodes(const std::unordered_map<NodeId, int32_t>& holders) const;
 
   const CacheOptions options_;
   ChunkMover* const mover_;
+  const std::unique_ptr<EvictionPolicy> policy_;
   ChunkPool pool_;
-  std::vector<int32_t> positions_;
+  PrefixTree tree_;
+  // Zero pages until written.
+  const std::unique_ptr<int32_t[], FreeMemory> positions_;
   std::unordered_map<SequenceId, Sequence> sequences_;
-  // Running sequences; those that share chunks stand together (depth-first order, DESIGN 4.4).
+  // Running sequences; those that share chunks stand together as of the last plan (depth-first
+  // order, DESIGN 4.4).
   std::vector<SequenceId> order_;
-  std::vector<bool> slot_taken_;  // [max_slots]
+  std::vector<bool> slot_taken_;   // [max_slots]
+  std::vector<TokenId> full_ids_;  // scratch of ExtendTail
+  int32_t cached_chunks_ = 0;      // nodes that nobody holds and no pin keeps
+  CacheStats totals_;              // only its *_total and logical_tokens
+  int64_t requests_ = 0;
   uint64_t generation_ = 1;
-  int64_t copied_chunks_total_ = 0;
   std::shared_ptr<const AttentionPlan> plan_;  // null: to be made anew
 };
 

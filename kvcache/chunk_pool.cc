@@ -4,7 +4,7 @@
 
 namespace refrain::kvcache {
 
-ChunkPool::ChunkPool(int32_t num_chunks) : references_(static_cast<size_t>(num_chunks), 0) {}
+ChunkPool::ChunkPool(int32_t num_chunks) : taken_(static_cast<size_t>(num_chunks), false) {}
 
 std::optional<ChunkId> ChunkPool::AllocateOrNull() {
   ChunkId chunk;
@@ -16,23 +16,17 @@ std::optional<ChunkId> ChunkPool::AllocateOrNull() {
   } else {
     return std::nullopt;
   }
-  assert(references_[ToIndex(chunk)] == 0);
-  references_[ToIndex(chunk)] = 1;
-  ++taken_;
+  assert(!IsTaken(chunk));
+  taken_[ToIndex(chunk)] = true;
+  ++num_taken_;
   return chunk;
 }
 
-void ChunkPool::Share(ChunkId chunk) {
-  assert(references(chunk) > 0);
-  ++references_[ToIndex(chunk)];
-}
-
-bool ChunkPool::Release(ChunkId chunk) {
-  assert(references(chunk) > 0);
-  if (--references_[ToIndex(chunk)] > 0) return false;
+void ChunkPool::Release(ChunkId chunk) {
+  assert(IsTaken(chunk));
+  taken_[ToIndex(chunk)] = false;
   freed_.push_back(chunk);
-  --taken_;
-  return true;
+  --num_taken_;
 }
 
 }  // namespace refrain::kvcache

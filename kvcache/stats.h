@@ -9,7 +9,7 @@ namespace refrain::kvcache {
 struct CacheStats {
   int32_t total_chunks = 0;
   int32_t free_chunks = 0;
-  int32_t used_chunks = 0;     // a running sequence attends to them
+  int32_t used_chunks = 0;     // a running sequence has them, or a pin keeps them
   int32_t cached_chunks = 0;   // kept for later requests; can be had back at once
   int32_t touched_chunks = 0;  // ever handed out: what the pool costs in resident memory
   int32_t sequences = 0;

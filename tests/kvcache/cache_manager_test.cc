@@ -3,166 +3,354 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
-#include <numeric>
-#include <random>
-
-#include "tests/support/fake_chunk_mover.h"
-#include "tests/support/random_steps.h"
+#include "tests/kvcache/cache_harness.h"
 
 namespace refrain::kvcache {
 namespace {
 
+using ::refrain::testing::CacheHarness;
+using ::refrain::testing::Cells;
+using ::refrain::testing::CellsOf;
 using ::refrain::testing::FakeChunkMover;
-using ::refrain::testing::FakeKvCell;
+using ::refrain::testing::SpanOf;
 using ::testing::HasSubstr;
 
-constexpr int32_t kChunkTokens = 16;
-
-// A manager over fake memory, and beside it what each sequence should hold, as plain lists.
-struct Harness {
-  explicit Harness(int32_t num_chunks, int32_t max_slots = 8)
-      : mover(num_chunks, kChunkTokens),
-        cache(*CacheManager::Create({num_chunks, kChunkTokens, max_slots}, &mover)) {}
-
-  absl::Status Grow(SequenceId id, const std::vector<FakeKvCell>& cells) {
-    const absl::Status status = cache->Reserve(id, static_cast<int32_t>(cells.size()));
-    if (!status.ok()) return status;
-    std::vector<int32_t> positions;
-    std::vector<TokenId> ids;
-    for (const FakeKvCell& cell : cells) {
-      positions.push_back(cell.position);
-      ids.push_back(TokenId{cell.token});
-    }
-    std::vector<TokenPlace> places;
-    cache->Append(id, positions, &places);
-    for (size_t i = 0; i < cells.size(); ++i) {
-      mover.cell(static_cast<int32_t>(places[i].chunk), places[i].offset) = cells[i];
-    }
-    cache->Publish(id, ids);
-    auto& all = expected[id];
-    all.insert(all.end(), cells.begin(), cells.end());
-    return absl::OkStatus();
-  }
-
-  absl::Status Grow(SequenceId id, int32_t num_tokens) {
-    std::vector<FakeKvCell> cells;
-    for (int32_t i = 0; i < num_tokens; ++i) {
-      cells.push_back({next_token++, static_cast<int32_t>(expected[id].size()) + i});
-    }
-    return Grow(id, cells);
-  }
-
-  absl::Status Fork(SequenceId id, SequenceId source, int32_t num_tokens) {
-    const auto slot = cache->Fork(id, source, num_tokens);
-    if (!slot.ok()) return slot.status();
-    const auto& from = expected[source];
-    expected[id].assign(from.begin(), from.begin() + num_tokens);
-    return absl::OkStatus();
-  }
-
-  void Leave(SequenceId id) {
-    cache->Leave(id);
-    expected.erase(id);
-  }
-
-  // What a kernel would read for the sequence.
-  std::vector<FakeKvCell> Read(SequenceId id) {
-    std::vector<FakeKvCell> cells;
-    const auto plan = cache->Plan();
-    const size_t length = expected[id].size();
-    for (const PlanRun& run : plan->runs) {
-      for (int32_t s = run.slot_begin; s < run.slot_end; ++s) {
-        const PlanSlot& slot = plan->slots[static_cast<size_t>(s)];
-        if (slot.slot != cache->slot(id)) continue;
-        EXPECT_EQ(static_cast<size_t>(slot.key_begin), cells.size());
-        for (int32_t k = run.chunk_begin; k < run.chunk_end; ++k) {
-          const PlanChunk& chunk = plan->chunks[static_cast<size_t>(k)];
-          EXPECT_EQ(slot.key_begin + chunk.token_begin, static_cast<int32_t>(cells.size()));
-          for (int32_t i = 0; i < kChunkTokens && cells.size() < length; ++i) {
-            const size_t place = ToIndex(chunk.chunk) * kChunkTokens + static_cast<size_t>(i);
-            FakeKvCell cell = mover.cell(static_cast<int32_t>(chunk.chunk), i);
-            EXPECT_EQ(cache->positions()[place], cell.position);
-            cells.push_back(cell);
-          }
-        }
-      }
-    }
-    return cells;
-  }
-
-  void CheckAll() {
-    ASSERT_EQ(cache->CheckInvariants(), absl::OkStatus());
-    for (const auto& [id, cells] : expected) {
-      ASSERT_EQ(Read(id), cells) << "sequence " << static_cast<uint64_t>(id);
-    }
-  }
-
-  FakeChunkMover mover;
-  std::unique_ptr<CacheManager> cache;
-  std::map<SequenceId, std::vector<FakeKvCell>> expected;
-  int32_t next_token = 1;
+// Chunks of four tokens, a token per character: "abcd|efgh|ij".
+struct Harness : CacheHarness {
+  explicit Harness(int32_t num_chunks = 32, int32_t max_slots = 8)
+      : CacheHarness({.num_chunks = num_chunks, .chunk_tokens = 4, .max_slots = max_slots}) {}
 };
 
 TEST(CacheManagerTest, RefusesSizesThatCannotWork) {
   FakeChunkMover mover(1, 16);
-  EXPECT_THAT(CacheManager::Create({0, 16, 1}, &mover).status().message(),
-              HasSubstr("num_chunks is 0"));
-  EXPECT_THAT(CacheManager::Create({1, 20, 1}, &mover).status().message(),
-              HasSubstr("chunk_tokens is 20"));
-  EXPECT_THAT(CacheManager::Create({1, 16, 0}, &mover).status().message(),
-              HasSubstr("max_slots is 0"));
+  const auto refusal = [&](const CacheOptions& options) {
+    return std::string(CacheManager::Create(options, &mover).status().message());
+  };
+  EXPECT_THAT(refusal({.num_chunks = 0}), HasSubstr("num_chunks is 0"));
+  EXPECT_THAT(refusal({.num_chunks = 1, .chunk_tokens = 0}), HasSubstr("chunk_tokens is 0"));
+  EXPECT_THAT(refusal({.num_chunks = 1, .max_slots = 0}), HasSubstr("max_slots is 0"));
+  EXPECT_THAT(refusal({.num_chunks = 1, .eviction = "fifo"}), HasSubstr("\"fifo\""));
 }
 
-// Tokens go into chunks in order, chunk by chunk, with the positions given.
+// --- a sequence alone ---
+
 TEST(CacheManagerTest, KeepsTokensAndPositionsInOrder) {
-  Harness h(8);
-  ASSERT_TRUE(h.cache->Join(SequenceId{1}, {}, {}).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, {{7, 100}, {8, 3}, {9, 3}}).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 40).ok());
+  Harness h;
+  h.Join(1);
+  ASSERT_TRUE(h.Grow(1, {{7, 100}, {8, 3}, {9, 3}}).ok());
+  ASSERT_TRUE(h.Grow(1, "abcdefgh").ok());
   EXPECT_EQ(h.cache->stats().used_chunks, 3);
   h.CheckAll();
 }
 
 // The plan stays while sequences grow inside their chunks, and changes when one enters a new chunk.
 TEST(CacheManagerTest, PlanChangesOnlyWithTheStructure) {
-  Harness h(8);
-  ASSERT_TRUE(h.cache->Join(SequenceId{1}, {}, {}).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 1).ok());
+  Harness h;
+  h.Join(1);
+  ASSERT_TRUE(h.Grow(1, "a").ok());
   const auto before = h.cache->Plan();
-  for (int i = 1; i < kChunkTokens; ++i) ASSERT_TRUE(h.Grow(SequenceId{1}, 1).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(h.Grow(1, "x").ok());
   EXPECT_EQ(h.cache->Plan(), before);
   ASSERT_TRUE(h.cache->Reserve(SequenceId{1}, 1).ok());
   EXPECT_EQ(h.cache->Plan(), before);
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 1).ok());
-  EXPECT_NE(h.cache->Plan(), before);
-  EXPECT_NE(h.cache->Plan()->generation, before->generation);
+  ASSERT_TRUE(h.Append(1, CellsOf("y", 4)).ok());
+  const auto entered = h.cache->Plan();
+  EXPECT_NE(entered, before);
+  EXPECT_NE(entered->generation, before->generation);
+  h.Publish(1, 1);
+  EXPECT_EQ(h.cache->Plan(), entered);
 }
 
 TEST(CacheManagerTest, SlotsAreStableAndReused) {
   Harness h(8, /*max_slots=*/2);
-  const SlotId a = *h.cache->Join(SequenceId{1}, {}, {});
-  const SlotId b = *h.cache->Join(SequenceId{2}, {}, {});
+  h.Join(1);
+  h.Join(2);
+  const SlotId a = h.cache->slot(SequenceId{1});
+  const SlotId b = h.cache->slot(SequenceId{2});
   EXPECT_NE(a, b);
-  EXPECT_THAT(h.cache->Join(SequenceId{3}, {}, {}).status().message(),
+  EXPECT_THAT(h.cache->Join(SequenceId{3}, {}, {}, 0).status().message(),
               HasSubstr("all 2 sequence slots"));
-  h.cache->Leave(SequenceId{1});
-  EXPECT_EQ(*h.cache->Join(SequenceId{3}, {}, {}), a);
+  EXPECT_THAT(h.Fork(3, 1, 0).message(), HasSubstr("all 2 sequence slots"));
+  h.Leave(1);
+  h.Join(3);
+  EXPECT_EQ(h.cache->slot(SequenceId{3}), a);
   EXPECT_EQ(h.cache->slot(SequenceId{2}), b);
 }
 
+TEST(CacheManagerTest, ReserveThatDoesNotFitChangesNothing) {
+  Harness h(2);
+  h.Join(1);
+  const absl::Status status = h.cache->Reserve(SequenceId{1}, 9);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("3 more KV chunks for 9 tokens, 2 of 2 are free"));
+  EXPECT_EQ(h.cache->stats().free_chunks, 2);
+  EXPECT_EQ(h.cache->reserved_tokens(SequenceId{1}), 0);
+}
+
+// Two steps in flight, the first one collected, then a stop is seen.
+TEST(CacheManagerTest, UnpublishedTokensAreDroppedByLeave) {
+  Harness h;
+  h.Join(1);
+  ASSERT_TRUE(h.Append(1, CellsOf("abc")).ok());
+  ASSERT_TRUE(h.Append(1, CellsOf("de", 3)).ok());
+  EXPECT_EQ(h.cache->published_tokens(SequenceId{1}), 0);
+  h.CheckAll();
+  h.Publish(1, 3);
+  EXPECT_EQ(h.cache->published_tokens(SequenceId{1}), 3);
+  EXPECT_EQ(h.cache->appended_tokens(SequenceId{1}), 5);
+  EXPECT_EQ(h.cache->stats().logical_tokens, 5);
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 1);
+  EXPECT_EQ(h.cache->stats().free_chunks, 31);
+  EXPECT_EQ(h.cache->stats().logical_tokens, 0);
+  EXPECT_EQ(h.Match(CellsOf("abcde")).num_tokens, 3);
+}
+
+// --- matching ---
+
+TEST(CacheManagerTest, FinishedSequencesStayAndAreMatchedTokenByToken) {
+  Harness h;
+  h.Run(1, "abcdefghij");
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 3);
+  for (const auto& [prompt, matched] :
+       std::vector<std::pair<std::string, int>>{{"", 0},
+                                                {"x", 0},
+                                                {"a", 1},
+                                                {"abcx", 3},
+                                                {"abcd", 4},
+                                                {"abcdefx", 6},
+                                                {"abcdefghij", 10},
+                                                {"abcdefghijklmn", 10},
+                                                {"abcdefghix", 9}}) {
+    EXPECT_EQ(h.Match(CellsOf(prompt)).num_tokens, matched) << prompt;
+  }
+}
+
+TEST(CacheManagerTest, MatchesOnlyWhereIdsAndPositionsAreEqual) {
+  Harness h;
+  h.Run(1, "abcdef");
+  EXPECT_EQ(h.Match(CellsOf("abcdef", 1)).num_tokens, 0);
+  Cells gap = CellsOf("abcdef");
+  gap[5].position = 9;
+  EXPECT_EQ(h.Match(gap).num_tokens, 5);
+  gap[2].position = 9;
+  EXPECT_EQ(h.Match(gap).num_tokens, 2);
+
+  h.Join(2, CellsOf("abcdef", 7));
+  ASSERT_TRUE(h.Grow(2, CellsOf("abcdef", 7)).ok());
+  EXPECT_EQ(h.Match(CellsOf("abcdef", 7)).num_tokens, 6);
+  EXPECT_EQ(h.Match(CellsOf("abcdef")).num_tokens, 6);
+  h.CheckAll();
+}
+
+// Positions 0, 1, 2, ... written out are the same as no positions.
+TEST(CacheManagerTest, AbsentPositionsCountFromZero) {
+  Harness h;
+  h.Run(1, "abcdef");
+  const SpanOf prompt(CellsOf("abcdef"));
+  EXPECT_EQ(h.cache->Match({}, {prompt.ids, {}}).num_tokens, 6);
+}
+
+TEST(CacheManagerTest, NothingIsSharedAcrossNamespaces) {
+  Harness h;
+  h.Run(1, "abcdef");
+  EXPECT_EQ(h.Match(CellsOf("abcdef"), "salt").num_tokens, 0);
+  EXPECT_EQ(h.cache->Match({"tenant", ""}, SpanOf(CellsOf("abcdef")).span()).num_tokens, 0);
+  EXPECT_EQ(h.Run(2, "abcdef", "salt"), 0);
+  EXPECT_EQ(h.cache->stats().used_chunks, 4);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, OnlyPublishedTokensAreOffered) {
+  Harness h;
+  h.Join(1);
+  ASSERT_TRUE(h.Append(1, CellsOf("abcdef")).ok());
+  EXPECT_EQ(h.Match(CellsOf("abcdef")).num_tokens, 0);
+  h.Publish(1, 5);
+  EXPECT_EQ(h.Match(CellsOf("abcdef")).num_tokens, 5);
+}
+
+TEST(CacheManagerTest, WithPrefixCacheOffNothingIsMatchedAndNothingStays) {
+  CacheHarness h({.num_chunks = 8, .chunk_tokens = 4, .max_slots = 8, .prefix_cache = false});
+  h.Run(1, "abcdef");
+  EXPECT_EQ(h.Run(2, "abcdef"), 0);
+  EXPECT_EQ(h.cache->stats().used_chunks, 4);
+  ASSERT_TRUE(h.Fork(3, 1, 6).ok());
+  EXPECT_EQ(h.cache->stats().used_chunks, 4);  // forks share
+  ASSERT_TRUE(h.Grow(3, "x").ok());
+  EXPECT_EQ(h.cache->stats().used_chunks, 5);
+  h.CheckAll();
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().free_chunks, 4);
+  h.Leave(2);
+  h.Leave(3);
+  EXPECT_EQ(h.cache->stats().free_chunks, 8);
+}
+
+// --- joining ---
+
+TEST(CacheManagerTest, JoinHoldsTheMatchAndTakesNoChunk) {
+  Harness h;
+  h.Run(1, "abcdefghij");
+  h.Leave(1);
+  const MatchResult match = h.Match(CellsOf("abcdefx"));
+  EXPECT_EQ(match.num_tokens, 6);
+  EXPECT_EQ(match.idle_chunks, 2);
+  h.Join(2, CellsOf("abcdefx"));
+  EXPECT_EQ(h.cache->IdleChunks(match), 0);
+  EXPECT_EQ(h.cache->stats().used_chunks, 2);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 1);
+  EXPECT_EQ(h.cache->stats().matched_tokens_total, 6);
+  EXPECT_EQ(h.cache->published_tokens(SequenceId{2}), 6);
+  EXPECT_EQ(h.cache->reserved_tokens(SequenceId{2}), 6);
+  EXPECT_EQ(h.mover.copies, 0);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, WhoDivergesInsideAChunkGetsACopy) {
+  Harness h;
+  h.Run(1, "abcdefgh");
+  EXPECT_EQ(h.Run(2, "abcdefxyz"), 6);
+  EXPECT_EQ(h.mover.copies, 1);
+  EXPECT_EQ(h.cache->stats().copied_chunks_total, 1);
+  EXPECT_EQ(h.cache->stats().used_chunks, 4);
+  h.CheckAll();
+}
+
+// A sequence is writing "ab" when another joins with "ab": it may not write behind it.
+TEST(CacheManagerTest, ALeafBeingWrittenIsCopied) {
+  Harness h;
+  h.Run(1, "ab");
+  EXPECT_EQ(h.Join(2, CellsOf("abx")), 2);
+  ASSERT_TRUE(h.Grow(1, "cd").ok());
+  ASSERT_TRUE(h.Grow(2, "x").ok());
+  EXPECT_EQ(h.mover.copies, 1);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, ALeafThatNobodyWritesIsTakenOverWithoutACopy) {
+  Harness h;
+  h.Run(1, "abcdef");
+  h.Leave(1);
+  EXPECT_EQ(h.Run(2, "abcdefgh"), 6);
+  EXPECT_EQ(h.mover.copies, 0);
+  EXPECT_EQ(h.cache->stats().used_chunks, 2);
+  h.CheckAll();
+}
+
+// Two joined with the whole leaf; the first to go on gets a copy, the last one the leaf itself.
+TEST(CacheManagerTest, ALeafHeldByTwoIsCopiedOnce) {
+  Harness h;
+  h.Run(1, "ab");
+  h.Leave(1);
+  h.Join(2, CellsOf("abx"));
+  h.Join(3, CellsOf("aby"));
+  ASSERT_TRUE(h.Grow(2, "x").ok());
+  EXPECT_EQ(h.mover.copies, 1);
+  ASSERT_TRUE(h.Grow(3, "y").ok());
+  EXPECT_EQ(h.mover.copies, 1);
+  EXPECT_EQ(h.cache->stats().used_chunks, 2);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, FailedCopyLeavesNoTrace) {
+  Harness h;
+  h.Run(1, "ab");
+  h.Join(2, CellsOf("abx"));
+  h.mover.fail_next_copy = true;
+  EXPECT_EQ(h.cache->Reserve(SequenceId{2}, 1).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(h.cache->stats().used_chunks, 1);
+  h.CheckAll();
+  ASSERT_TRUE(h.Grow(2, "x").ok());
+  h.CheckAll();
+}
+
+// A pool of two chunks is full with "abcd|efgh"; whoever goes on from "abcdef" can have neither a
+// third chunk nor keep "gh".
+TEST(CacheManagerTest, WithoutRoomForACopyTheRestOfTheChunkGoes) {
+  Harness h(2);
+  h.Run(1, "abcdefgh");
+  h.Leave(1);
+  EXPECT_EQ(h.Run(2, "abcdefxy"), 6);
+  EXPECT_EQ(h.mover.copies, 0);
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 6);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, WithoutRoomForACopyAnothersChunkIsLeftAlone) {
+  Harness h(2);
+  h.Run(1, "abcdefgh");
+  EXPECT_EQ(h.Join(2, CellsOf("abcdefxy")), 6);
+  EXPECT_EQ(h.cache->Reserve(SequenceId{2}, 1).code(), absl::StatusCode::kResourceExhausted);
+  h.CheckAll();
+}
+
+// --- currency of a match ---
+
+TEST(CacheManagerTest, AMatchIsCurrentUntilItCouldBeBetter) {
+  Harness h;
+  h.Run(1, "abcdef");
+  const MatchResult inside = h.Match(CellsOf("abcdex"));
+  const MatchResult above = h.Match(CellsOf("abcd"));
+  const MatchResult unknown = h.Match(CellsOf("abc"), "salt");
+  EXPECT_TRUE(h.cache->IsCurrent(inside) && h.cache->IsCurrent(above));
+  EXPECT_TRUE(h.cache->IsCurrent(unknown));
+  EXPECT_FALSE(h.cache->IsCurrent(MatchResult{}));
+  h.Run(2, "abcdex");
+  EXPECT_FALSE(h.cache->IsCurrent(inside));
+  EXPECT_EQ(h.Match(CellsOf("abcdex")).num_tokens, 6);
+  h.Run(3, "a", "salt");
+  EXPECT_FALSE(h.cache->IsCurrent(unknown));
+}
+
+// 1 writes "ab", a prefix of the cached "abcx" that the match ended in; then it grows past it.
+TEST(CacheManagerTest, AMatchIsNotCurrentWhenASiblingGrowsPastIt) {
+  Harness h;
+  h.Run(1, "ab");
+  h.Run(2, "abcx");
+  const MatchResult match = h.Match(CellsOf("abcd"));
+  EXPECT_EQ(match.num_tokens, 3);
+  ASSERT_TRUE(h.Grow(1, "cd").ok());
+  EXPECT_FALSE(h.cache->IsCurrent(match));
+  EXPECT_EQ(h.Match(CellsOf("abcd")).num_tokens, 4);
+}
+
+TEST(CacheManagerTest, AMatchStaysCurrentWhileOthersGrowElsewhere) {
+  Harness h;
+  h.Run(1, "abcdef");
+  h.Run(2, "abcdxx");
+  const MatchResult match = h.Match(CellsOf("abcdy"));
+  ASSERT_TRUE(h.Grow(1, "gg").ok());
+  ASSERT_TRUE(h.Grow(2, "xxxxx").ok());
+  EXPECT_TRUE(h.cache->IsCurrent(match));
+}
+
+TEST(CacheManagerTest, AMatchOfAnEvictedChunkIsNotCurrent) {
+  Harness h;
+  h.Run(1, "abcdef");
+  h.Leave(1);
+  const MatchResult match = h.Match(CellsOf("abcdef"));
+  h.cache->EvictAll();
+  EXPECT_FALSE(h.cache->IsCurrent(match));
+  h.Run(2, "abcdef");
+  EXPECT_FALSE(h.cache->IsCurrent(match));
+}
+
+// --- forks ---
+
 // Two forks of a prompt of 2.5 chunks: two chunks shared by three, the half one copied twice.
 TEST(CacheManagerTest, ForksShareFullChunksAndCopyThePartFullOne) {
-  Harness h(16);
-  ASSERT_TRUE(h.cache->Join(SequenceId{1}, {}, {}).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 40).ok());
-  ASSERT_TRUE(h.Fork(SequenceId{2}, SequenceId{1}, 39).ok());
-  ASSERT_TRUE(h.Fork(SequenceId{3}, SequenceId{1}, 39).ok());
+  Harness h;
+  h.Run(1, "abcdefghij");
+  ASSERT_TRUE(h.Fork(2, 1, 9).ok());
+  ASSERT_TRUE(h.Fork(3, 1, 10).ok());
+  EXPECT_EQ(h.cache->stats().used_chunks, 3);
+  for (const uint64_t id : {1, 2, 3}) {
+    ASSERT_TRUE(h.Grow(id, std::string(5, static_cast<char>('0' + id))).ok());
+  }
   EXPECT_EQ(h.mover.copies, 2);
-  EXPECT_EQ(h.cache->stats().used_chunks, 5);
-  EXPECT_EQ(h.cache->ExclusiveChunks(SequenceId{2}), 1);
-  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(h.Grow(SequenceId{id}, 20).ok());
+  EXPECT_EQ(h.cache->ExclusiveChunks(SequenceId{2}), 2);
   h.CheckAll();
 
   const auto plan = h.cache->Plan();
@@ -171,96 +359,184 @@ TEST(CacheManagerTest, ForksShareFullChunksAndCopyThePartFullOne) {
   EXPECT_EQ(plan->runs[0].slot_end - plan->runs[0].slot_begin, 3);
   for (size_t i = 1; i < 4; ++i) {
     EXPECT_EQ(plan->runs[i].slot_end - plan->runs[i].slot_begin, 1);
-    EXPECT_EQ(plan->slots[static_cast<size_t>(plan->runs[i].slot_begin)].key_begin, 32);
+    EXPECT_EQ(plan->slots[static_cast<size_t>(plan->runs[i].slot_begin)].key_begin, 8);
   }
+}
 
-  h.Leave(SequenceId{1});
+// A beam that is forked and dropped hands its chunk on.
+TEST(CacheManagerTest, TheLastForkOfALeaverNeedsNoCopy) {
+  Harness h;
+  h.Run(1, "abcdef");
+  ASSERT_TRUE(h.Fork(2, 1, 6).ok());
+  h.Leave(1);
+  ASSERT_TRUE(h.Grow(2, "g").ok());
+  EXPECT_EQ(h.mover.copies, 0);
+  EXPECT_EQ(h.cache->stats().used_chunks, 2);
   h.CheckAll();
-  h.Leave(SequenceId{3});
-  h.Leave(SequenceId{2});
-  EXPECT_EQ(h.cache->stats().free_chunks, 16);
+}
+
+TEST(CacheManagerTest, AForkWithTokensInFlightHasThePublishedOnesOnly) {
+  Harness h;
+  h.Run(1, "abc");
+  ASSERT_TRUE(h.Append(1, CellsOf("de", 3)).ok());
+  ASSERT_TRUE(h.Fork(2, 1, 3).ok());
+  ASSERT_TRUE(h.Grow(2, "xyz").ok());
+  h.Publish(1, 2);
+  h.CheckAll();
 }
 
 // A fork of a fork: three levels in the plan.
 TEST(CacheManagerTest, PlanFollowsNestedForks) {
-  Harness h(32);
-  ASSERT_TRUE(h.cache->Join(SequenceId{1}, {}, {}).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 16).ok());
-  ASSERT_TRUE(h.Fork(SequenceId{2}, SequenceId{1}, 16).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 32).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{2}, 16).ok());
-  ASSERT_TRUE(h.Fork(SequenceId{3}, SequenceId{1}, 48).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 1).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{3}, 1).ok());
+  Harness h;
+  h.Run(1, "abcd");
+  ASSERT_TRUE(h.Fork(2, 1, 4).ok());
+  ASSERT_TRUE(h.Grow(1, "efghijkl").ok());
+  ASSERT_TRUE(h.Grow(2, "xxxx").ok());
+  ASSERT_TRUE(h.Fork(3, 1, 12).ok());
+  ASSERT_TRUE(h.Grow(1, "1").ok());
+  ASSERT_TRUE(h.Grow(3, "3").ok());
   h.CheckAll();
   EXPECT_EQ(h.cache->Plan()->runs.size(), 5u);  // {1,3,2} {1,3} {1} {3} {2}
 }
 
-TEST(CacheManagerTest, ReserveThatDoesNotFitChangesNothing) {
-  Harness h(2);
-  ASSERT_TRUE(h.cache->Join(SequenceId{1}, {}, {}).ok());
-  const absl::Status status = h.cache->Reserve(SequenceId{1}, 33);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("3 more KV chunks for 33 tokens, 2 of 2 are free"));
-  EXPECT_EQ(h.cache->stats().free_chunks, 2);
+// --- equal and covered chunks ---
+
+// Two compute the same prompt at once, not knowing of each other; at the end of each chunk the
+// later one goes over to the earlier one's.
+TEST(CacheManagerTest, AFullChunkThatEqualsItsSiblingIsMerged) {
+  Harness h;
+  h.Join(1);
+  h.Join(2);
+  ASSERT_TRUE(h.Grow(1, "abcdefghi").ok());
+  ASSERT_TRUE(h.Grow(2, "abc").ok());
+  EXPECT_EQ(h.cache->stats().used_chunks, 4);
+  ASSERT_TRUE(h.Grow(2, "de").ok());
+  EXPECT_EQ(h.cache->stats().used_chunks, 4);
+  h.CheckAll();
+  ASSERT_TRUE(h.Append(2, CellsOf("fghi", 5)).ok());
+  h.Publish(2, 3);
+  h.CheckAll();  // one token is still in flight
+  EXPECT_EQ(h.cache->stats().merged_chunks_total, 2);
+  EXPECT_EQ(h.cache->Plan()->runs[0].slot_end, 2);
 }
 
-TEST(CacheManagerTest, FailedCopyLeavesNoTrace) {
-  Harness h(4);
-  ASSERT_TRUE(h.cache->Join(SequenceId{1}, {}, {}).ok());
-  ASSERT_TRUE(h.Grow(SequenceId{1}, 10).ok());
-  h.mover.fail_next_copy = true;
-  EXPECT_EQ(h.Fork(SequenceId{2}, SequenceId{1}, 10).code(), absl::StatusCode::kInternal);
-  EXPECT_FALSE(h.cache->Contains(SequenceId{2}));
+// 3 holds a part of 2's chunk when that is merged into 1's.
+TEST(CacheManagerTest, WhoHoldsAMergedChunkGoesOverToo) {
+  Harness h;
+  h.Join(1);
+  h.Join(2);
+  ASSERT_TRUE(h.Grow(2, "abc").ok());
+  ASSERT_TRUE(h.Fork(3, 2, 2).ok());
+  ASSERT_TRUE(h.Grow(1, "abcd").ok());
+  ASSERT_TRUE(h.Grow(2, "d").ok());
   EXPECT_EQ(h.cache->stats().used_chunks, 1);
+  h.CheckAll();
+  ASSERT_TRUE(h.Grow(3, "x").ok());
   h.CheckAll();
 }
 
-// Tokens appended and never published (a stop seen one step late) are gone after Leave.
-TEST(CacheManagerTest, UnpublishedTokensAreDroppedByLeave) {
-  Harness h(4);
-  ASSERT_TRUE(h.cache->Join(SequenceId{1}, {}, {}).ok());
-  ASSERT_TRUE(h.cache->Reserve(SequenceId{1}, 1).ok());
-  std::vector<TokenPlace> places;
-  const int32_t position = 0;
-  h.cache->Append(SequenceId{1}, {&position, 1}, &places);
-  EXPECT_EQ(h.cache->appended_tokens(SequenceId{1}), 1);
-  EXPECT_EQ(h.cache->published_tokens(SequenceId{1}), 0);
-  h.cache->Leave(SequenceId{1});
-  EXPECT_EQ(h.cache->stats().free_chunks, 4);
+// 1 leaves "ab" behind while 2 goes on from its copy of it.
+TEST(CacheManagerTest, ALeaverWhoseTokensASiblingHasLeavesNothing) {
+  Harness h;
+  h.Run(1, "ab");
+  h.Run(2, "abc");
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+  EXPECT_EQ(h.cache->stats().free_chunks, 31);
+  h.CheckAll();
 }
 
-TEST(CacheManagerTest, RandomOperationsAgreeWithPlainLists) {
-  Harness h(/*num_chunks=*/60, /*max_slots=*/12);
-  std::mt19937 random(4711);
-  const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
-  uint64_t next_id = 1;
-  int64_t refused = 0;
-  for (int step = 0; step < testing::RandomSteps(); ++step) {
-    const auto pick = [&] {
-      return std::next(h.expected.begin(), below(h.expected.size()))->first;
-    };
-    const size_t action = below(10);
-    if (h.expected.empty() || action == 0) {
-      const SequenceId id{next_id++};
-      if (h.cache->Join(id, {}, {}).ok()) h.expected[id];
-    } else if (action == 1) {
-      const SequenceId source = pick();
-      const auto length = h.expected[source].size();
-      const SequenceId id{next_id++};
-      refused += h.Fork(id, source, static_cast<int32_t>(below(length + 1))).ok() ? 0 : 1;
-    } else if (action == 2 && below(2) == 0) {
-      h.Leave(pick());
-    } else {
-      refused += h.Grow(pick(), static_cast<int32_t>(1 + below(action < 6 ? 3 : 30))).ok() ? 0 : 1;
-      if (h.cache->stats().free_chunks < 3) h.Leave(pick());
-    }
-    ASSERT_NO_FATAL_FAILURE(h.CheckAll()) << "step " << step;
-  }
-  EXPECT_GT(refused, 50);
-  EXPECT_GT(h.mover.copies, 100);
-  while (!h.expected.empty()) h.Leave(h.expected.begin()->first);
-  EXPECT_EQ(h.cache->stats().free_chunks, 60);
+// 1 leaves "abc" behind, 2 has only "ab" of it at the time and computes the rest again.
+TEST(CacheManagerTest, ACachedChunkGoesWhenASiblingGrowsPastIt) {
+  Harness h;
+  h.Join(2);
+  ASSERT_TRUE(h.Grow(2, "ab").ok());
+  h.Join(1);
+  ASSERT_TRUE(h.Grow(1, "abc").ok());
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 1);
+  ASSERT_TRUE(h.Grow(2, "c").ok());
+  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+  h.CheckAll();
+}
+
+// --- eviction ---
+
+TEST(CacheManagerTest, EvictsLeavesBeforeParentsAndTheOldestFirst) {
+  Harness h(6);
+  h.Run(1, "abcdefgh");
+  h.Leave(1);
+  h.Run(2, "ABCDEFGH");
+  h.Leave(2);
+  h.Join(3);
+  ASSERT_TRUE(h.Grow(3, "123456789").ok());  // three chunks, two are free
+  EXPECT_EQ(h.cache->stats().evicted_chunks_total, 1);
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 4);
+  ASSERT_TRUE(h.Grow(3, "0000").ok());
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 0);
+  ASSERT_TRUE(h.Grow(3, "0000").ok());
+  EXPECT_EQ(h.Match(CellsOf("ABCDEFGH")).num_tokens, 4);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, NeverEvictsWhatARunningSequenceHolds) {
+  Harness h(4);
+  h.Run(1, "abcdefgh");
+  h.Run(2, "abcdefxx");
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().available_chunks(), 2);
+  h.Join(3);
+  EXPECT_FALSE(h.Grow(3, "123456789").ok());
+  ASSERT_TRUE(h.Grow(3, "12345678").ok());
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, EvictAllLeavesOnlyRunningSequences) {
+  Harness h;
+  h.Run(1, "abcdefgh");
+  h.Leave(1);
+  h.Run(2, "abcdxxxx");
+  h.Run(3, "abcdefgh", "salt");
+  h.Leave(3);
+  EXPECT_EQ(h.cache->EvictAll(), 3);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+  EXPECT_EQ(h.cache->stats().used_chunks, 2);
+  EXPECT_EQ(h.cache->tree().roots().size(), 1u);
+  h.CheckAll();
+}
+
+// --- pins ---
+
+TEST(CacheManagerTest, APinnedRangeIsNotEvictedUntilUnpinned) {
+  Harness h(4);
+  h.Run(1, "abcdefghij");
+  h.Leave(1);
+  const SpanOf range(CellsOf("abcdefghij"));
+  ASSERT_EQ(h.cache->Pin({}, range.span()), 8);
+  ASSERT_EQ(h.cache->Pin({}, range.span()), 8);
+  EXPECT_EQ(h.cache->stats().used_chunks, 2);
+  EXPECT_EQ(h.cache->stats().available_chunks(), 2);
+  EXPECT_EQ(h.cache->EvictAll(), 1);
+  h.Join(2);
+  EXPECT_FALSE(h.Grow(2, "123456789").ok());
+  h.cache->Unpin({}, range.span(), 8);
+  EXPECT_EQ(h.cache->EvictAll(), 0);
+  h.CheckAll();
+  h.cache->Unpin({}, range.span(), 8);
+  ASSERT_TRUE(h.Grow(2, "123456789").ok());
+  EXPECT_EQ(h.Match(CellsOf("abcdefghij")).num_tokens, 4);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, PinsOnlyWhatIsCached) {
+  Harness h;
+  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcd")).span()), 0);
+  h.Run(1, "abcdefgh");
+  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdx")).span()), 4);
+  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdx")).span()), 4);
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 1);
+  h.CheckAll();
 }
 
 }  // namespace

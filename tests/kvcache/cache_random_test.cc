@@ -1,0 +1,298 @@
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "tests/kvcache/cache_harness.h"
+#include "tests/support/random_steps.h"
+
+namespace refrain::kvcache {
+namespace {
+
+using ::refrain::testing::CacheHarness;
+using ::refrain::testing::Cells;
+using ::refrain::testing::FakeKvCell;
+
+struct Setting {
+  int32_t chunk_tokens;
+  int32_t num_chunks;
+  bool prefix_cache;
+  bool other_positions;  // some sequences do not count 0, 1, 2, ...
+};
+
+// Random requests of few tokens, so that prefixes meet, run against plain lists: what a sequence
+// reads, and that nothing is matched that was not published in its namespace.
+class RandomRun {
+ public:
+  RandomRun(const Setting& setting, uint32_t seed)
+      : setting_(setting),
+        random_(seed),
+        h_({.num_chunks = setting.num_chunks,
+            .chunk_tokens = setting.chunk_tokens,
+            .max_slots = kSlots,
+            .prefix_cache = setting.prefix_cache}) {}
+
+  void Step() {
+    const size_t action = Below(24);
+    if (h_.expected.empty() || action < 4) {
+      Join();
+    } else if (action < 6) {
+      Fork();
+    } else if (action < 9) {
+      Leave(Pick());
+    } else if (action < 15) {
+      Append(Pick());
+    } else if (action < 21) {
+      Publish(Pick());
+    } else if (action < 22) {
+      Pin();
+    } else if (action < 23) {
+      Unpin();
+    } else if (Below(20) == 0) {
+      EvictAll();
+    }
+    ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
+    CheckKeptMatches();
+  }
+
+  void Finish() {
+    while (!pins_.empty()) Unpin();
+    while (!h_.expected.empty()) Leave(h_.expected.begin()->first);
+    h_.cache->EvictAll();
+    ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
+    EXPECT_EQ(h_.cache->stats().free_chunks, setting_.num_chunks);
+    EXPECT_EQ(h_.cache->tree().roots().size(), 0u);
+    EXPECT_GT(refused_, 10);
+    if (!setting_.prefix_cache) return;
+    EXPECT_GT(matched_, 1000);
+    EXPECT_GT(still_current_, 1000);
+    EXPECT_GT(out_of_date_, 100);
+    EXPECT_GT(h_.cache->stats().evicted_chunks_total, 50);
+    EXPECT_GT(h_.cache->stats().merged_chunks_total, 10);
+    if (setting_.chunk_tokens == 1) return;
+    EXPECT_GT(h_.cache->stats().copied_chunks_total, 50);
+  }
+
+ private:
+  static constexpr int kSlots = 12;
+  struct PinnedRange {
+    std::string salt;
+    Cells cells;
+    int32_t pinned;
+  };
+
+  // As of an earlier step.
+  struct KeptMatch {
+    std::string salt;
+    Cells prompt;
+    MatchResult match;
+  };
+
+  size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
+  uint64_t Pick() {
+    return std::next(h_.expected.begin(), static_cast<ptrdiff_t>(Below(h_.expected.size())))->first;
+  }
+  std::string Salt() { return Below(3) == 0 ? "b" : "a"; }
+
+  // Mostly the beginning of something known, then a little else.
+  Cells Prompt() {
+    Cells prompt;
+    const size_t other = setting_.other_positions && Below(3) == 0 ? 1 + Below(2) : 0;
+    if (!h_.expected.empty() && Below(2) == 0) {
+      prompt = h_.expected[Pick()];
+    } else if (!seen_.empty()) {
+      prompt = seen_[Below(seen_.size())];
+    }
+    if (!prompt.empty() && Below(2) == 0) prompt.resize(1 + Below(prompt.size()));
+    AddTokens(1 + Below(5), other, &prompt);
+    return prompt;
+  }
+
+  void AddTokens(size_t count, size_t gap, Cells* cells) {
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t position =
+          cells->empty() ? static_cast<int32_t>(gap)
+                         : cells->back().position + 1 + static_cast<int32_t>(i == 0 ? gap : 0);
+      cells->push_back({static_cast<int32_t>(Below(2)), position});
+    }
+  }
+
+  void Join() {
+    const std::string salt = Salt();
+    const Cells prompt = Prompt();
+    const uint64_t id = next_id_++;
+    if (h_.expected.size() == kSlots) {
+      EXPECT_FALSE(h_.cache->Join(SequenceId{id}, {"", salt}, {}, 1).ok());
+      ++refused_;
+      return;
+    }
+    const MatchResult match = h_.Match(prompt, salt);
+    EXPECT_TRUE(h_.cache->IsCurrent(match));
+    const CacheStats before = h_.cache->stats();
+    const int32_t found = h_.Join(id, prompt, salt);
+    EXPECT_EQ(before.available_chunks() - h_.cache->stats().available_chunks(), match.idle_chunks);
+    matched_ += found;
+    ASSERT_GE(found, RunningPrefix(id, salt, prompt));
+    if (Below(2) == 0) Grow(id, Cells(prompt.begin() + found, prompt.end()));
+  }
+
+  // Tokens of `prompt` that another running sequence published: these cannot have been evicted.
+  int32_t RunningPrefix(uint64_t joiner, const std::string& salt, const Cells& prompt) const {
+    int32_t longest = 0;
+    if (!setting_.prefix_cache) return longest;
+    for (const auto& [id, cells] : h_.expected) {
+      if (id == joiner || h_.salts.at(id) != salt) continue;
+      longest = std::max(
+          longest, std::min(Common(cells, prompt), h_.cache->published_tokens(SequenceId{id})));
+    }
+    return longest;
+  }
+  void CheckKeptMatches() {
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      KeptMatch& kept = kept_[i];
+      if (!h_.cache->IsCurrent(kept.match)) {
+        ++out_of_date_;
+        kept = kept_.back();
+        kept_.pop_back();
+        continue;
+      }
+      ++still_current_;
+      const MatchResult again = h_.Match(kept.prompt, kept.salt);
+      ASSERT_EQ(again.num_tokens, kept.match.num_tokens);
+      ASSERT_EQ(again.node, kept.match.node);
+      ASSERT_EQ(again.idle_chunks, h_.cache->IdleChunks(kept.match));
+    }
+    if (kept_.size() < 20) {
+      kept_.push_back({Salt(), Prompt(), {}});
+      kept_.back().match = h_.Match(kept_.back().prompt, kept_.back().salt);
+    }
+  }
+
+  static int32_t Common(const Cells& a, const Cells& b) {
+    const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+    return static_cast<int32_t>(end - a.begin());
+  }
+
+  void Fork() {
+    const uint64_t source = Pick();
+    const uint64_t id = next_id_++;
+    const int32_t published = h_.cache->published_tokens(SequenceId{source});
+    const size_t length =
+        Below(3) == 0 ? Below(static_cast<size_t>(published) + 1) : static_cast<size_t>(published);
+    if (!h_.Fork(id, source, static_cast<int32_t>(length)).ok()) ++refused_;
+  }
+
+  void Grow(uint64_t id, const Cells& cells) {
+    const CacheStats before = h_.cache->stats();
+    if (h_.Append(id, cells).ok()) return;
+    ++refused_;
+    EXPECT_EQ(before.free_chunks, h_.cache->stats().free_chunks);
+    // As the engine does: someone is preempted.
+    Leave(Pick());
+  }
+
+  void Append(uint64_t id) {
+    Cells& cells = h_.expected[id];
+    if (cells.size() > static_cast<size_t>(setting_.chunk_tokens) * 8) return Leave(id);
+    Cells more = cells;
+    const size_t most = Below(4) == 0 ? 2 * static_cast<size_t>(setting_.chunk_tokens) : 4;
+    const size_t gap = setting_.other_positions && Below(20) == 0 ? 1 : 0;
+    if (const Cells* like = Continuation(cells); like != nullptr && Below(2) == 0) {
+      more.insert(more.end(), like->begin() + static_cast<ptrdiff_t>(cells.size()),
+                  like->begin() + static_cast<ptrdiff_t>(
+                                      std::min(like->size(), cells.size() + 1 + Below(most))));
+    } else {
+      AddTokens(1 + Below(most), gap, &more);
+    }
+    Grow(id, Cells(more.begin() + static_cast<ptrdiff_t>(cells.size()), more.end()));
+  }
+
+  // Something known that begins with all of `cells` and goes on: to compute the same twice.
+  const Cells* Continuation(const Cells& cells) const {
+    for (const Cells& known : seen_) {
+      if (known.size() > cells.size() &&
+          Common(known, cells) == static_cast<int32_t>(cells.size())) {
+        return &known;
+      }
+    }
+    return nullptr;
+  }
+
+  void Publish(uint64_t id) {
+    const int32_t open =
+        static_cast<int32_t>(h_.expected[id].size()) - h_.cache->published_tokens(SequenceId{id});
+    if (open == 0) return Append(id);
+    h_.Publish(id, 1 + static_cast<int32_t>(Below(static_cast<size_t>(open))));
+    Remember(id);
+  }
+
+  void Remember(uint64_t id) {
+    const Cells& cells = h_.expected[id];
+    const Cells known(cells.begin(), cells.begin() + h_.cache->published_tokens(SequenceId{id}));
+    if (seen_.size() < 60) {
+      seen_.push_back(known);
+    } else {
+      seen_[Below(seen_.size())] = known;
+    }
+  }
+
+  void Leave(uint64_t id) { h_.Leave(id); }
+
+  void Pin() {
+    if (seen_.empty() || pins_.size() > 2) return;
+    PinnedRange range{Salt(), seen_[Below(seen_.size())], 0};
+    range.pinned = h_.cache->Pin({"", range.salt}, testing::SpanOf(range.cells).span());
+    EXPECT_EQ(range.pinned % setting_.chunk_tokens, 0);
+    if (range.pinned > 0) pins_.push_back(range);
+  }
+  void Unpin() {
+    if (pins_.empty()) return;
+    const PinnedRange range = pins_.back();
+    pins_.pop_back();
+    EXPECT_GE(h_.Match(range.cells, range.salt).num_tokens, range.pinned);
+    h_.cache->Unpin({"", range.salt}, testing::SpanOf(range.cells).span(), range.pinned);
+  }
+  void EvictAll() {
+    const int32_t cached = h_.cache->stats().cached_chunks;
+    EXPECT_EQ(h_.cache->EvictAll(), cached);
+    EXPECT_EQ(h_.cache->stats().cached_chunks, 0);
+  }
+
+  const Setting setting_;
+  std::mt19937 random_;
+  CacheHarness h_;
+  uint64_t next_id_ = 1;
+  std::vector<Cells> seen_;
+  std::vector<PinnedRange> pins_;
+  std::vector<KeptMatch> kept_;
+  int64_t refused_ = 0;
+  int64_t matched_ = 0;
+  int64_t still_current_ = 0;
+  int64_t out_of_date_ = 0;
+};
+
+class CacheRandomTest : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(CacheRandomTest, AgreesWithPlainLists) {
+  RandomRun run(GetParam(), 4711);
+  for (int step = 0; step < testing::RandomSteps(); ++step) {
+    ASSERT_NO_FATAL_FAILURE(run.Step()) << "step " << step;
+    if (::testing::Test::HasFailure()) FAIL() << "step " << step;
+  }
+  run.Finish();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, CacheRandomTest,
+    ::testing::Values(Setting{1, 60, true, false}, Setting{1, 200, true, true},
+                      Setting{4, 60, true, false}, Setting{16, 40, true, false},
+                      Setting{16, 200, true, true}, Setting{64, 40, true, true},
+                      Setting{16, 40, false, false}, Setting{4, 60, false, true}),
+    [](const auto& info) {
+      return "Chunk" + std::to_string(info.param.chunk_tokens) + "Pool" +
+             std::to_string(info.param.num_chunks) + (info.param.prefix_cache ? "On" : "Off") +
+             (info.param.other_positions ? "AnyPositions" : "");
+    });
+
+}  // namespace
+}  // namespace refrain::kvcache

@@ -1,0 +1,247 @@
+// Times the work on the KV cache's index: Match + Join in a tree of a million chunks, the rebuild
+// of an attention plan for 256 sequences, and a decode step's Append + Publish.
+//
+// Checks before it times: matches are as long as they must be, the cache's invariants hold, and the
+// plan gives each slot exactly the chunks that its tokens went to. It moves no K and V: what it
+// cannot show is how a copy or a changed plan costs the device.
+//
+//   tree_bench [--chunks=N]
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kvcache/cache_manager.h"
+
+namespace refrain::bench {
+namespace {
+
+using kvcache::CacheManager;
+using kvcache::SequenceId;
+using kvcache::TokenId;
+
+constexpr int32_t kChunk = 64;
+constexpr int32_t kPromptChunks = 128;  // 8,192 tokens
+constexpr int32_t kCommonChunks = 16;   // of every lineage
+constexpr int32_t kSequences = 256;
+constexpr int32_t kPrivateChunks = 64;
+
+class NoMover : public kvcache::ChunkMover {
+ public:
+  absl::Status CopyChunk(kvcache::ChunkId, kvcache::ChunkId) override { return absl::OkStatus(); }
+};
+
+void Check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "tree_bench: wrong result: %s\n", what);
+  std::exit(1);
+}
+
+void Check(const absl::Status& status) {
+  if (!status.ok()) Check(false, std::string(status.message()).c_str());
+}
+
+double NowUs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::micro>(now).count();
+}
+
+void Print(const char* what, std::vector<double> us, double limit_us) {
+  std::sort(us.begin(), us.end());
+  const double median = us[us.size() / 2];
+  std::printf("%-58s %8.2f us  (%.2f to %.2f, 99 %% %.2f; %zu runs)", what, median, us.front(),
+              us.back(), us[us.size() * 99 / 100], us.size());
+  if (limit_us > 0)
+    std::printf("  limit %.0f: %s", limit_us, median <= limit_us ? "kept" : "MISSED");
+  std::printf("\n");
+}
+
+struct Bench {
+  explicit Bench(int32_t chunks)
+      : cache(*CacheManager::Create({.num_chunks = chunks, .max_slots = kSequences + 8}, &mover)) {}
+
+  // Lineage `n`: common chunks, then its own.
+  std::vector<TokenId> Lineage(int32_t n, int32_t tokens) const {
+    std::vector<TokenId> ids(static_cast<size_t>(tokens));
+    std::minstd_rand common(1), own(static_cast<uint32_t>(n) + 2);
+    for (int32_t i = 0; i < tokens; ++i) {
+      ids[static_cast<size_t>(i)] =
+          TokenId{static_cast<int32_t>((i < kCommonChunks * kChunk ? common() : own()) % 32000)};
+    }
+    return ids;
+  }
+
+  kvcache::MatchResult Join(uint64_t id, const std::vector<TokenId>& ids) {
+    const kvcache::MatchResult match = cache->Match({}, {ids, {}});
+    Check(cache->Join(SequenceId{id}, {}, match, static_cast<int32_t>(ids.size())).status());
+    return match;
+  }
+
+  void Grow(uint64_t id, std::span<const TokenId> ids) {
+    const int32_t begin = cache->appended_tokens(SequenceId{id});
+    Check(cache->Reserve(SequenceId{id}, static_cast<int32_t>(ids.size())));
+    positions.resize(ids.size());
+    std::iota(positions.begin(), positions.end(), begin);
+    places.clear();
+    cache->Append(SequenceId{id}, positions, &places);
+    cache->Publish(SequenceId{id}, ids);
+  }
+
+  void Run(uint64_t id, const std::vector<TokenId>& ids) {
+    const int32_t matched = Join(id, ids).num_tokens;
+    Grow(id, std::span(ids).subspan(static_cast<size_t>(matched)));
+  }
+
+  // Each slot's chunks by the plan.
+  std::map<kvcache::SlotId, std::vector<kvcache::ChunkId>> ChunksByPlan() {
+    std::map<kvcache::SlotId, std::vector<kvcache::ChunkId>> chunks;
+    const auto plan = cache->Plan();
+    for (const kvcache::PlanRun& run : plan->runs) {
+      for (int32_t s = run.slot_begin; s < run.slot_end; ++s) {
+        for (int32_t k = run.chunk_begin; k < run.chunk_end; ++k) {
+          chunks[plan->slots[static_cast<size_t>(s)].slot].push_back(
+              plan->chunks[static_cast<size_t>(k)].chunk);
+        }
+      }
+    }
+    return chunks;
+  }
+
+  NoMover mover;
+  std::unique_ptr<CacheManager> cache;
+  std::vector<int32_t> positions;
+  std::vector<kvcache::TokenPlace> places;
+};
+
+int32_t Fill(Bench* bench, int32_t chunks) {
+  const double begin = NowUs();
+  const int32_t lineages = (chunks - kCommonChunks) / (kPromptChunks - kCommonChunks);
+  for (int32_t n = 0; n < lineages; ++n) {
+    bench->Run(1, bench->Lineage(n, kPromptChunks * kChunk));
+    bench->cache->Leave(SequenceId{1});
+  }
+  const double us = NowUs() - begin;
+  std::printf("%d chunks in %d lineages, %.2f us a chunk\n", bench->cache->stats().cached_chunks,
+              lineages, us / bench->cache->stats().cached_chunks);
+  Check(bench->cache->stats().cached_chunks ==
+            kCommonChunks + lineages * (kPromptChunks - kCommonChunks),
+        "number of cached chunks");
+  return lineages;
+}
+
+void TimeMatchAndJoin(Bench* bench, int32_t lineages) {
+  const auto time = [&](const std::vector<TokenId>& prompt) {
+    const double begin = NowUs();
+    const int32_t matched = bench->Join(2, prompt).num_tokens;
+    const double us = NowUs() - begin;
+    Check(matched == kPromptChunks * kChunk, "length of a match");
+    bench->cache->Leave(SequenceId{2});
+    return us;
+  };
+  std::vector<double> warm, cold;
+  std::mt19937 random(7);
+  for (int i = 0; i < 50; ++i) {
+    const auto prompt = bench->Lineage(
+        static_cast<int32_t>(random() % static_cast<uint32_t>(lineages)), kPromptChunks * kChunk);
+    cold.push_back(time(prompt));
+    for (int k = 0; k < 20; ++k) warm.push_back(time(prompt));
+  }
+  Print("Match + Join of 8,192 tokens, warm", warm, 50);
+  Print("Match + Join of 8,192 tokens, any lineage", cold, 0);
+}
+
+// 256 sequences in 32 groups of 8: common chunks, 16 of the group, then 64 of their own.
+void TimePlans(Bench* bench) {
+  CacheManager& cache = *bench->cache;
+  const int32_t group_tokens = (kCommonChunks + 16) * kChunk;
+  for (uint64_t id = 100; id < 100 + kSequences; ++id) {
+    std::vector<TokenId> ids = bench->Lineage(static_cast<int32_t>(id % 32), group_tokens);
+    const auto own =
+        bench->Lineage(1 << 20 | static_cast<int32_t>(id), group_tokens + kPrivateChunks * kChunk);
+    ids.insert(ids.end(), own.begin() + group_tokens, own.end() - kChunk / 2);
+    bench->Run(id, ids);
+  }
+  Check(cache.CheckInvariants());
+  const auto chunks = bench->ChunksByPlan();
+  Check(chunks.size() == kSequences, "slots in the plan");
+  for (uint64_t id = 100; id < 100 + kSequences; ++id) {
+    const auto& own = chunks.at(cache.slot(SequenceId{id}));
+    Check(static_cast<int32_t>(own.size()) == kCommonChunks + 16 + kPrivateChunks,
+          "chunks of a slot");
+  }
+  const size_t runs = cache.Plan()->runs.size();
+  Check(runs == 1 + 32 + kSequences, "runs of the plan");
+  std::vector<double> rebuild;
+  for (int i = 0; i < 400; ++i) {
+    // Someone joins or leaves with nothing.
+    if (i % 2 == 0) {
+      Check(cache.Join(SequenceId{3}, {}, {}, 0).status());
+    } else {
+      cache.Leave(SequenceId{3});
+    }
+    const double begin = NowUs();
+    const auto plan = cache.Plan();
+    rebuild.push_back(NowUs() - begin);
+    Check(plan->runs.size() == runs, "runs of the plan");
+  }
+  Print("Plan, 256 sequences in 32 groups, 64 chunks of their own", rebuild, 200);
+  for (uint64_t id = 100; id < 100 + kSequences; ++id) cache.Leave(SequenceId{id});
+}
+
+// 256 sequences that have just left a common prompt: the busiest place that a tail can stand at.
+void TimeDecode(Bench* bench) {
+  CacheManager& cache = *bench->cache;
+  std::minstd_rand random(9);
+  const auto prompt = bench->Lineage(0, kCommonChunks * kChunk);
+  for (uint64_t id = 100; id < 100 + kSequences; ++id) bench->Join(id, prompt);
+  std::vector<double> steps;
+  for (int step = 0; step < 3 * kChunk; ++step) {
+    const double begin = NowUs();
+    for (uint64_t id = 100; id < 100 + kSequences; ++id) {
+      const TokenId token{static_cast<int32_t>(random() % 32000)};
+      bench->Grow(id, {&token, 1});
+    }
+    steps.push_back(NowUs() - begin);
+  }
+  Check(cache.CheckInvariants());
+  Check(cache.stats().logical_tokens == kSequences * (kCommonChunks + 3) * kChunk, "tokens");
+  Print("Reserve + Append + Publish of one token for 256 sequences", steps, 0);
+  for (uint64_t id = 100; id < 100 + kSequences; ++id) cache.Leave(SequenceId{id});
+}
+
+int Main(int argc, char** argv) {
+  int32_t chunks = 1000000;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--chunks=", 9) == 0) {
+      chunks = std::atoi(argv[i] + 9);
+    } else {
+      std::fprintf(stderr, "tree_bench: cannot use %s\n", argv[i]);
+      return 2;
+    }
+  }
+  if (chunks < 10000) {
+    std::fprintf(stderr, "tree_bench: --chunks=%d, must be at least 10000\n", chunks);
+    return 2;
+  }
+  Bench bench(chunks + kSequences * (kPrivateChunks + 32));
+  const int32_t lineages = Fill(&bench, chunks);
+  Check(bench.cache->CheckInvariants());
+  TimeMatchAndJoin(&bench, lineages);
+  TimePlans(&bench);
+  TimeDecode(&bench);
+  Check(bench.cache->CheckInvariants());
+  return 0;
+}
+
+}  // namespace
+}  // namespace refrain::bench
+
+int main(int argc, char** argv) { return refrain::bench::Main(argc, argv); }
