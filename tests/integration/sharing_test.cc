@@ -66,7 +66,8 @@ std::optional<Output> Finish(TokenStream& stream) {
 constexpr int kLevels = 5;
 constexpr int kLeaves = 24;
 
-// Leaf `leaf` of a tree: a path of pieces, each chosen among two or three by the digits of the leaf.
+// Leaf `leaf` of a tree: a path of pieces, each chosen among two or three by the digits of the
+// leaf.
 Request LeafRequest(int leaf) {
   engine::TokenPrompt prompt;
   uint32_t path = 1;
@@ -116,16 +117,20 @@ std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
     return nullptr;
   }
   if (setting.disturb) {
-    parts->planner = [cache = parts->cache.get(), step = 0](
-                         const engine::SchedulerSnapshot& snapshot) mutable {
+    parts->planner = [cache = parts->cache.get(),
+                      step = 0](const engine::SchedulerSnapshot& snapshot) mutable {
       cache->EvictAll();
       engine::StepPlan plan = engine::Plan(snapshot);
-      if (++step % 2 == 0 || snapshot.running.empty() || !plan.preempt.empty()) return plan;
-      const size_t victim = static_cast<size_t>(step / 2) % snapshot.running.size();
+      // The oldest is spared, but now and then: with nothing left of it each time it would never
+      // end.
+      const size_t running = snapshot.running.size();
+      if (++step % (running > 1 ? 2 : 40) != 0 || running == 0 || !plan.preempt.empty())
+        return plan;
+      const size_t victim = running == 1 ? 0 : 1 + static_cast<size_t>(step / 2) % (running - 1);
       const engine::SequenceId id = snapshot.running[victim].sequence;
       std::erase_if(plan.work, [&](const engine::StepWork& work) {
-        return work.sequence == id || std::count(plan.admit.begin(), plan.admit.end(),
-                                                 work.sequence) > 0;
+        return work.sequence == id ||
+               std::count(plan.admit.begin(), plan.admit.end(), work.sequence) > 0;
       });
       plan.admit.clear();
       plan.preempt.push_back(id);
@@ -207,7 +212,7 @@ TEST_P(Sharing, ChangesNoBit) {
     for (const auto mode : {AttentionModeOption::kTwoPhase, AttentionModeOption::kPaged}) {
       const auto engine = Start(*path, {.prefix_cache = prefix_cache, .mode = mode});
       ASSERT_NE(engine, nullptr);
-      RunMix(*engine, expected, seed++, 120,
+      RunMix(*engine, expected, seed++, prefix_cache ? 100 : 40,
              std::string(prefix_cache ? "shared" : "not shared") +
                  (mode == AttentionModeOption::kPaged ? ", paged" : ", two_phase"));
       if (prefix_cache) {
@@ -218,14 +223,14 @@ TEST_P(Sharing, ChangesNoBit) {
   {
     const auto engine = Start(*path, {.disturb = true});
     ASSERT_NE(engine, nullptr);
-    RunMix(*engine, expected, seed++, 60, "evicted and preempted");
-    EXPECT_GT(engine->stats().preemptions_total, 100);
-    EXPECT_GT(engine->stats().kv_evicted_chunks_total, 100);
+    RunMix(*engine, expected, seed++, 30, "evicted and preempted");
+    EXPECT_GT(engine->stats().preemptions_total, 30);
+    EXPECT_GT(engine->stats().kv_evicted_chunks_total, 200);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(SomeWeightTypes, Sharing,
-                         ::testing::Values(DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_1),
+                         ::testing::Values(DType::kF32, DType::kF16, DType::kQ4_1),
                          [](const auto& info) {
                            return std::string(kernels::Traits(info.param).name);
                          });
