@@ -33,9 +33,7 @@ CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
                            std::unique_ptr<EvictionPolicy> policy)
     : options_(options),
       mover_(mover),
-      policy_(std::move(policy)),
-      pool_(options.num_chunks),
-      tree_(options.chunk_tokens),
+      cache_(options.num_chunks, options.chunk_tokens, options.prefix_cache, std::move(policy)),
       positions_(static_cast<int32_t*>(std::calloc(num_positions(), sizeof(int32_t)))),
       slot_taken_(static_cast<size_t>(options.max_slots), false) {
   assert(positions_ != nullptr);
@@ -45,11 +43,11 @@ CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
 
 MatchResult CacheManager::Match(const Namespace& name_space, const TokenSpan& tokens) const {
   if (!options_.prefix_cache) return {};
-  const NodeId root = tree_.FindRootOrNone(name_space);
-  if (root == kNoNode) return {.stamp = tree_.roots_stamp()};
-  const PrefixTree::PrefixMatch found = tree_.Match(root, tokens);
+  const NodeId root = tree().FindRootOrNone(name_space);
+  if (root == kNoNode) return {.stamp = tree().roots_stamp()};
+  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
   MatchResult match{
-      .num_tokens = found.num_tokens, .node = found.node, .stamp = tree_.MatchStamp(found)};
+      .num_tokens = found.num_tokens, .node = found.node, .stamp = tree().MatchStamp(found)};
   match.idle_chunks = IdleChunks(match);
   return match;
 }
@@ -57,15 +55,15 @@ MatchResult CacheManager::Match(const Namespace& name_space, const TokenSpan& to
 bool CacheManager::IsCurrent(const MatchResult& match) const {
   if (!options_.prefix_cache) return true;
   if (match.stamp == 0) return false;
-  if (match.node == kNoNode) return match.stamp == tree_.roots_stamp();
-  return match.stamp == tree_.MatchStamp({match.node, match.num_tokens});
+  if (match.node == kNoNode) return match.stamp == tree().roots_stamp();
+  return match.stamp == tree().MatchStamp({match.node, match.num_tokens});
 }
 
 int32_t CacheManager::IdleChunks(const MatchResult& match) const {
   // Who holds or pins a node does so with all before it.
   int32_t idle = 0;
   for (NodeId id = match.node; id != kNoNode; ++idle) {
-    const PrefixTree::Node& node = tree_.node(id);
+    const PrefixTree::Node& node = tree().node(id);
     if (node.is_root() || node.use.refs > 0 || node.use.pins > 0) break;
     id = node.parent;
   }
@@ -73,14 +71,16 @@ int32_t CacheManager::IdleChunks(const MatchResult& match) const {
 }
 
 CacheStats CacheManager::stats() const {
+  const ChunkPool& pool = cache_.pool();
   CacheStats now = totals_;
-  now.total_chunks = pool_.total_chunks();
-  now.free_chunks = pool_.free_chunks();
-  now.cached_chunks = cached_chunks_;
+  now.total_chunks = pool.total_chunks();
+  now.free_chunks = pool.free_chunks();
+  now.cached_chunks = cache_.cached_chunks();
   now.used_chunks = now.total_chunks - now.free_chunks - now.cached_chunks;
-  now.touched_chunks = pool_.touched_chunks();
+  now.touched_chunks = pool.touched_chunks();
   now.sequences = static_cast<int32_t>(sequences_.size());
   now.chunk_tokens = options_.chunk_tokens;
+  now.evicted_chunks_total = cache_.evicted_chunks_total();
   return now;
 }
 
@@ -94,7 +94,7 @@ int32_t CacheManager::ExclusiveChunks(SequenceId sequence) const {
   const Sequence& of = Get(sequence);
   size_t own = of.reserved.size();
   for (auto entry = of.path.rbegin(); entry != of.path.rend(); ++entry) {
-    const NodeUse& use = tree_.node(entry->node).use;
+    const NodeUse& use = tree().node(entry->node).use;
     if (use.refs > 1) break;
     if (use.pins == 0) ++own;
   }
@@ -167,18 +167,16 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
   const absl::StatusOr<Sequence*> added = AddSequence(sequence);
   if (!added.ok()) return added.status();
   Sequence& joined = **added;
-  joined.root = options_.prefix_cache ? tree_.FindRootOrNone(name_space) : tree_.AddPrivateRoot();
-  if (joined.root == kNoNode) joined.root = tree_.AddRoot(name_space);
-  ++tree_.use(joined.root).refs;
+  joined.root = cache_.HoldRoot(name_space);
   joined.prompt_tokens = prompt_tokens;
   joined.published_tokens = joined.appended_tokens = match.num_tokens;
   totals_.matched_tokens_total += match.num_tokens;
   totals_.logical_tokens += match.num_tokens;
   if (match.num_tokens > 0) {
-    joined.path.resize(static_cast<size_t>(tree_.node(match.node).depth_nodes));
+    joined.path.resize(static_cast<size_t>(tree().node(match.node).depth_nodes));
     NodeId id = match.node;
     for (auto entry = joined.path.rbegin(); entry != joined.path.rend(); ++entry) {
-      const PrefixTree::Node& node = tree_.node(id);
+      const PrefixTree::Node& node = tree().node(id);
       *entry = {id, node.chunk, node.depth_tokens};
       id = node.parent;
     }
@@ -187,15 +185,9 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
       joined.tail = Sequence::Tail::kPart;
     }
   }
-  ++requests_;
-  policy_->RequestJoined();
-  for (const PathEntry& entry : joined.path) {
-    NodeUse& use = tree_.use(entry.node);
-    ++use.hits;
-    use.last_hit = requests_;
-    policy_->Hit(entry.node);
-  }
-  for (const PathEntry& entry : joined.path) Hold(entry.node, 1);
+  cache_.BeginRequest();
+  for (const PathEntry& entry : joined.path) cache_.Hit(entry.node);
+  for (const PathEntry& entry : joined.path) cache_.Hold(entry.node);
   return joined.slot;
 }
 
@@ -207,7 +199,7 @@ absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source
   Sequence& forked = **added;
   const Sequence& from = Get(source);
   forked.root = from.root;
-  ++tree_.use(forked.root).refs;
+  cache_.HoldRootAgain(forked.root);
   forked.prompt_tokens = from.prompt_tokens;
   forked.published_tokens = forked.appended_tokens = num_tokens;
   totals_.logical_tokens += num_tokens;
@@ -218,7 +210,7 @@ absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source
   if (!forked.path.empty() && num_tokens < forked.path.back().key_begin + options_.chunk_tokens) {
     forked.tail = Sequence::Tail::kPart;
   }
-  for (const PathEntry& entry : forked.path) Hold(entry.node, 1);
+  for (const PathEntry& entry : forked.path) cache_.Hold(entry.node);
   return forked.slot;
 }
 
@@ -227,15 +219,14 @@ void CacheManager::Leave(SequenceId sequence) {
   totals_.logical_tokens -= left.appended_tokens;
   // The first chunk is freed last and so is taken again first.
   for (auto chunk = left.reserved.rbegin(); chunk != left.reserved.rend(); ++chunk) {
-    pool_.Release(*chunk);
+    cache_.Release(*chunk);
   }
   if (left.tail == Sequence::Tail::kWritten) {
-    tree_.use(left.path.back().node).has_writer = false;
+    cache_.SetWriter(left.path.back().node, false);
   }
-  for (auto entry = left.path.rbegin(); entry != left.path.rend(); ++entry) Unhold(entry->node);
-  if (--tree_.use(left.root).refs == 0 && tree_.node(left.root).children.empty()) {
-    tree_.Remove(left.root);
-  }
+  for (auto entry = left.path.rbegin(); entry != left.path.rend(); ++entry)
+    cache_.Unhold(entry->node);
+  cache_.UnholdRoot(left.root);
   slot_taken_[ToIndex(left.slot)] = false;
   order_.erase(std::find(order_.begin(), order_.end(), sequence));
   sequences_.erase(sequence);
@@ -245,7 +236,7 @@ void CacheManager::Leave(SequenceId sequence) {
 // --- growing ---
 
 bool CacheManager::MayTakeOver(const Sequence& sequence) const {
-  const PrefixTree::Node& node = tree_.node(sequence.path.back().node);
+  const PrefixTree::Node& node = tree().node(sequence.path.back().node);
   return node.use.refs == 1 && !node.use.has_writer &&
          node.end_tokens() == sequence.published_tokens;
 }
@@ -259,69 +250,60 @@ absl::Status CacheManager::Reserve(SequenceId sequence, int32_t num_tokens) {
       ChunksFor(grown.appended_tokens + num_tokens - WriteBegin(grown), options_.chunk_tokens);
   const int32_t has = part ? 1 : static_cast<int32_t>(WritableChunks(grown));
   const int32_t missing = std::max(wanted - has, 0);
-  const int32_t available = stats().available_chunks();
+  const int32_t available = cache_.available_chunks();
   bool cuts = false;
   if (missing + (copies ? 1 : 0) > available) {
     // The last resort: what is behind the part match goes, like all else that is cached.
-    const NodeUse* tail = copies ? &tree_.use(grown.path.back().node) : nullptr;
+    const NodeUse* tail = copies ? &cache_.use(grown.path.back().node) : nullptr;
     cuts =
         copies && missing <= available && tail->refs == 1 && !tail->has_writer && tail->pins == 0;
     if (!cuts) {
       return absl::ResourceExhaustedError(
           absl::StrCat("a sequence of ", grown.appended_tokens, " tokens needs ",
                        missing + (copies ? 1 : 0), " more KV chunks for ", num_tokens, " tokens, ",
-                       available, " of ", pool_.total_chunks(), " are free or cached"));
+                       available, " of ", options_.num_chunks, " are free or cached"));
     }
     copies = false;
   }
-  MakeFree(missing + (copies ? 1 : 0));
+  cache_.MakeFree(missing + (copies ? 1 : 0));
   if (copies) {
     if (absl::Status status = CopyTail(&grown); !status.ok()) return status;
   } else if (part) {
     const PathEntry& last = grown.path.back();
     if (cuts) {
-      assert(tree_.node(last.node).children.empty());
-      tree_.Truncate(last.node, grown.published_tokens - last.key_begin);
-      policy_->Changed(last.node, TraitsOf(last.node));
+      cache_.Truncate(last.node, grown.published_tokens - last.key_begin);
     }
     TakeOverTail(&grown);
   }
-  for (int32_t i = 0; i < missing; ++i) grown.reserved.push_back(*pool_.AllocateOrNull());
+  for (int32_t i = 0; i < missing; ++i) grown.reserved.push_back(cache_.Allocate());
   return absl::OkStatus();
-}
-
-void CacheManager::MakeFree(int32_t num_chunks) {
-  while (pool_.free_chunks() < num_chunks) {
-    const std::optional<NodeId> victim = policy_->Victim();
-    assert(victim.has_value());
-    Evict(*victim);
-  }
 }
 
 absl::Status CacheManager::CopyTail(Sequence* sequence) {
   const PathEntry from = sequence->path.back();
   const size_t tokens = static_cast<size_t>(sequence->published_tokens - from.key_begin);
-  const ChunkId copy = *pool_.AllocateOrNull();
+  const ChunkId copy = cache_.Allocate();
   if (absl::Status status = mover_->CopyChunk(from.chunk, copy); !status.ok()) {
-    pool_.Release(copy);
+    cache_.Release(copy);
     return status;
   }
   ++totals_.copied_chunks_total;
   const std::span<int32_t> positions = PositionsOf(copy).first(tokens);
   std::copy_n(PositionsOf(from.chunk).begin(), tokens, positions.begin());
-  const PrefixTree::Node& node = tree_.node(from.node);
+  const PrefixTree::Node& node = tree().node(from.node);
   sequence->path.back() = {
-      AddNode(node.parent, copy, {tree_.ids(from.node).first(tokens), positions}, node.use.reuse),
+      cache_.AddNode(node.parent, copy, {tree().ids(from.node).first(tokens), positions},
+                     node.use.reuse),
       copy, from.key_begin};
   TakeOverTail(sequence);
-  Unhold(from.node);
+  cache_.Unhold(from.node);
   StructureChanged();
   return absl::OkStatus();
 }
 
 void CacheManager::TakeOverTail(Sequence* sequence) {
   sequence->tail = Sequence::Tail::kWritten;
-  tree_.use(sequence->path.back().node).has_writer = true;
+  cache_.SetWriter(sequence->path.back().node, true);
 }
 
 void CacheManager::Append(SequenceId sequence, std::span<const int32_t> positions,
@@ -351,7 +333,7 @@ void CacheManager::Publish(SequenceId sequence, std::span<const TokenId> ids) {
   while (!ids.empty()) {
     size_t count;
     if (grown.tail == Sequence::Tail::kWritten) {
-      const int32_t used = tree_.node(grown.path.back().node).tokens;
+      const int32_t used = tree().node(grown.path.back().node).tokens;
       count = std::min(ids.size(), c - static_cast<size_t>(used));
       ExtendTail(&grown, ids.first(count));
     } else {
@@ -371,42 +353,40 @@ void CacheManager::OpenNode(Sequence* sequence, ChunkId chunk, std::span<const T
   const TokenSpan tokens{ids, PositionsOf(chunk).first(ids.size())};
   const bool full = ids.size() == static_cast<size_t>(options_.chunk_tokens);
   if (full) {
-    if (const NodeId equal = tree_.FindFullChildOrNone(parent, tokens); equal != kNoNode) {
-      Hold(equal, 1);
-      sequence->path.push_back({equal, tree_.node(equal).chunk, begin});
-      pool_.Release(chunk);
+    if (const NodeId equal = tree().FindFullChildOrNone(parent, tokens); equal != kNoNode) {
+      cache_.Hold(equal);
+      sequence->path.push_back({equal, tree().node(equal).chunk, begin});
+      cache_.Release(chunk);
       ++totals_.merged_chunks_total;
       StructureChanged();
       return;
     }
   }
-  const NodeId node =
-      AddNode(parent, chunk, tokens,
-              begin >= sequence->prompt_tokens ? ReuseClass::kGenerated : ReuseClass::kPrompt);
+  const NodeId node = cache_.AddNode(
+      parent, chunk, tokens,
+      begin >= sequence->prompt_tokens ? ReuseClass::kGenerated : ReuseClass::kPrompt);
   sequence->path.push_back({node, chunk, begin});
   if (!full) TakeOverTail(sequence);
 }
 
 void CacheManager::ExtendTail(Sequence* sequence, std::span<const TokenId> ids) {
   const PathEntry tail = sequence->path.back();
-  const std::span<const TokenId> before = tree_.ids(tail.node);
+  const std::span<const TokenId> before = tree().ids(tail.node);
   const std::span<int32_t> positions = PositionsOf(tail.chunk);
   const bool full = before.size() + ids.size() == static_cast<size_t>(options_.chunk_tokens);
   if (full) {
     sequence->tail = Sequence::Tail::kWhole;
-    tree_.use(tail.node).has_writer = false;
+    cache_.SetWriter(tail.node, false);
     full_ids_.assign(before.begin(), before.end());
     full_ids_.insert(full_ids_.end(), ids.begin(), ids.end());
     const NodeId equal =
-        tree_.FindFullChildOrNone(tree_.node(tail.node).parent, {full_ids_, positions});
+        tree().FindFullChildOrNone(tree().node(tail.node).parent, {full_ids_, positions});
     if (equal != kNoNode) {
       Merge(tail.node, equal);
       return;
     }
   }
-  const bool moved = tree_.Extend(tail.node, {ids, positions.subspan(before.size(), ids.size())});
-  policy_->Changed(tail.node, TraitsOf(tail.node));
-  if (moved) DropCovered(tail.node);
+  cache_.Extend(tail.node, {ids, positions.subspan(before.size(), ids.size())});
 }
 
 void CacheManager::Merge(NodeId from, NodeId to) {
@@ -414,125 +394,23 @@ void CacheManager::Merge(NodeId from, NodeId to) {
   for (auto& [id, sequence] : sequences_) {
     if (sequence.path.empty() || sequence.path.back().node != from) continue;
     sequence.path.back().node = to;
-    sequence.path.back().chunk = tree_.node(to).chunk;
+    sequence.path.back().chunk = tree().node(to).chunk;
   }
-  NodeUse& use = tree_.use(from);
-  Hold(to, use.refs);
-  use.refs = 0;
+  cache_.Replace(from, to);
   ++totals_.merged_chunks_total;
-  Drop(from);
   StructureChanged();
-}
-
-// --- life of a node ---
-
-ChunkTraits CacheManager::TraitsOf(NodeId id) const {
-  const PrefixTree::Node& node = tree_.node(id);
-  return {.depth_tokens = node.depth_tokens,
-          .tokens = node.tokens,
-          .reuse = node.use.reuse,
-          .lineage_hash = node.lineage_hash};
-}
-
-NodeId CacheManager::AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens,
-                             ReuseClass reuse) {
-  const NodeId node = tree_.AddChild(parent, chunk, tokens);
-  tree_.use(node).refs = 1;
-  tree_.use(node).reuse = reuse;
-  policy_->Inserted(node, TraitsOf(node));
-  DropCovered(node);
-  return node;
-}
-
-void CacheManager::Hold(NodeId node, int32_t holders) {
-  NodeUse& use = tree_.use(node);
-  if (use.refs == 0 && use.pins == 0) BecomeUsed(node);
-  use.refs += holders;
-}
-
-void CacheManager::Unhold(NodeId node) {
-  NodeUse& use = tree_.use(node);
-  if (--use.refs > 0 || use.pins > 0) return;
-  if (options_.prefix_cache) {
-    BecomeUnused(node);
-  } else {
-    Drop(node);
-  }
-}
-
-void CacheManager::BecomeUsed(NodeId node) {
-  NodeUse& use = tree_.use(node);
-  --cached_chunks_;
-  if (use.idle) policy_->Busy(node);
-  use.idle = false;
-}
-
-void CacheManager::BecomeUnused(NodeId node) {
-  if (tree_.IsCovered(node)) {
-    Drop(node);
-    return;
-  }
-  ++cached_chunks_;
-  if (!tree_.node(node).children.empty()) return;
-  tree_.use(node).idle = true;
-  policy_->Idle(node);
-}
-
-void CacheManager::DropCovered(NodeId node) {
-  for (const NodeId covered : tree_.CoveredNeighbours(node)) {
-    if (covered == kNoNode || !tree_.node(covered).use.idle) continue;
-    --cached_chunks_;
-    Drop(covered);
-  }
-}
-
-void CacheManager::Drop(NodeId node) {
-  if (!tree_.node(node).use.idle) policy_->Idle(node);
-  policy_->Dropped(node);
-  RemoveNode(node);
-}
-
-void CacheManager::Evict(NodeId node) {
-  --cached_chunks_;
-  ++totals_.evicted_chunks_total;
-  policy_->Evicted(node);
-  RemoveNode(node);
-}
-
-void CacheManager::RemoveNode(NodeId node) {
-  const NodeId parent = tree_.node(node).parent;
-  pool_.Release(tree_.node(node).chunk);
-  tree_.Remove(node);
-  const PrefixTree::Node& left = tree_.node(parent);
-  if (!left.children.empty() || left.use.refs > 0 || left.use.pins > 0) return;
-  if (left.is_root()) {
-    tree_.Remove(parent);
-  } else {
-    tree_.use(parent).idle = true;
-    policy_->Idle(parent);
-  }
-}
-
-int32_t CacheManager::EvictAll() {
-  int32_t evicted = 0;
-  for (; const std::optional<NodeId> victim = policy_->Victim(); ++evicted) Evict(*victim);
-  return evicted;
 }
 
 // --- pins ---
 
 int32_t CacheManager::Pin(const Namespace& name_space, const TokenSpan& tokens) {
-  const NodeId root = tree_.FindRootOrNone(name_space);
+  const NodeId root = tree().FindRootOrNone(name_space);
   if (root == kNoNode || !options_.prefix_cache) return 0;
-  const PrefixTree::PrefixMatch found = tree_.Match(root, tokens);
+  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
   NodeId id = found.node;
-  if (found.num_tokens % options_.chunk_tokens != 0) id = tree_.node(id).parent;
+  if (found.num_tokens % options_.chunk_tokens != 0) id = tree().node(id).parent;
   const int32_t pinned = found.num_tokens - found.num_tokens % options_.chunk_tokens;
-  for (; !tree_.node(id).is_root(); id = tree_.node(id).parent) {
-    NodeUse& use = tree_.use(id);
-    if (use.refs == 0 && use.pins == 0) BecomeUsed(id);
-    ++use.pins;
-  }
+  cache_.Pin(id);
   return pinned;
 }
 
@@ -543,16 +421,9 @@ void CacheManager::Unpin(const Namespace& name_space, const TokenSpan& tokens,
   const TokenSpan pinned{tokens.ids.first(count), tokens.positions.empty()
                                                       ? tokens.positions
                                                       : tokens.positions.first(count)};
-  const PrefixTree::PrefixMatch found = tree_.Match(tree_.FindRootOrNone(name_space), pinned);
+  const PrefixTree::PrefixMatch found = tree().Match(tree().FindRootOrNone(name_space), pinned);
   assert(found.num_tokens == pinned_tokens);
-  NodeId id = found.node;
-  while (!tree_.node(id).is_root()) {
-    const NodeId parent = tree_.node(id).parent;
-    NodeUse& use = tree_.use(id);
-    assert(use.pins > 0);
-    if (--use.pins == 0 && use.refs == 0) BecomeUnused(id);
-    id = parent;
-  }
+  cache_.Unpin(found.node);
 }
 
 // --- plan ---
@@ -568,7 +439,7 @@ std::shared_ptr<const AttentionPlan> CacheManager::Plan() {
          WriteBegin(s) + (s.tail == Sequence::Tail::kWritten ? options_.chunk_tokens : 0)});
   }
   auto plan =
-      std::make_shared<AttentionPlan>(BuildAttentionPlan(tree_, options_.chunk_tokens, sequences));
+      std::make_shared<AttentionPlan>(BuildAttentionPlan(tree(), options_.chunk_tokens, sequences));
   plan->generation = generation_;
   std::vector<SequenceId> ordered;
   ordered.reserve(order_.size());

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "kvcache/attention_plan.h"
 #include "kvcache/attention_plan_builder.h"
+#include "kvcache/chunk_cache.h"
 #include "kvcache/chunk_mover.h"
-#include "kvcache/chunk_pool.h"
 #include "kvcache/eviction_policy.h"
 #include "kvcache/options.h"
 #include "kvcache/prefix_tree.h"
@@ -91,7 +91,7 @@ class CacheManager {
   int32_t ExclusiveChunks(SequenceId sequence) const;
   // Position of each token in the pool.  // [num_chunks, chunk_tokens]
   std::span<const int32_t> positions() const { return {positions_.get(), num_positions()}; }
-  const PrefixTree& tree() const { return tree_; }
+  const PrefixTree& tree() const { return cache_.tree(); }
   absl::Status CheckInvariants() const;
 
   // --- commands ---
@@ -115,7 +115,7 @@ class CacheManager {
   int32_t Pin(const Namespace& name_space, const TokenSpan& tokens);
   void Unpin(const Namespace& name_space, const TokenSpan& tokens, int32_t pinned_tokens);
   // Evicts everything that is idle. Returns the number of chunks.
-  int32_t EvictAll();
+  int32_t EvictAll() { return cache_.EvictAll(); }
 
   // The plan for all running sequences; the same object until the structure changes.
   std::shared_ptr<const AttentionPlan> Plan();
@@ -158,7 +158,6 @@ class CacheManager {
 
   // The steps of Reserve.
   bool MayTakeOver(const Sequence& sequence) const;
-  void MakeFree(int32_t num_chunks);
   absl::Status CopyTail(Sequence* sequence);
   void TakeOverTail(Sequence* sequence);
 
@@ -168,27 +167,11 @@ class CacheManager {
   // Everyone who holds `from`, a node without children, holds its equal `to` from now on.
   void Merge(NodeId from, NodeId to);
 
-  // Life of a node.
-  ChunkTraits TraitsOf(NodeId node) const;
-  NodeId AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens, ReuseClass reuse);
-  void Hold(NodeId node, int32_t holders);
-  void Unhold(NodeId node);
-  void BecomeUsed(NodeId node);
-  void BecomeUnused(NodeId node);
-  void DropCovered(NodeId node);
-  void Drop(NodeId node);
-  void Evict(NodeId node);
-  void RemoveNode(NodeId node);
-
-  // The halves of CheckInvariants.
-  absl::Status CheckSequences(std::unordered_map<NodeId, int32_t>* holders) const;
-  absl::Status CheckNodes(const std::unordered_map<NodeId, int32_t>& holders) const;
+  absl::Status CheckSequence(SequenceId id, Holdings* holdings) const;
 
   const CacheOptions options_;
   ChunkMover* const mover_;
-  const std::unique_ptr<EvictionPolicy> policy_;
-  ChunkPool pool_;
-  PrefixTree tree_;
+  ChunkCache cache_;
   // Zero pages until written.
   const std::unique_ptr<int32_t[], FreeMemory> positions_;
   std::unordered_map<SequenceId, Sequence> sequences_;
@@ -197,9 +180,7 @@ class CacheManager {
   std::vector<SequenceId> order_;
   std::vector<bool> slot_taken_;   // [max_slots]
   std::vector<TokenId> full_ids_;  // scratch of ExtendTail
-  int32_t cached_chunks_ = 0;      // nodes that nobody holds and no pin keeps
-  CacheStats totals_;              // only its *_total and logical_tokens
-  int64_t requests_ = 0;
+  CacheStats totals_;              // only its logical_tokens and totals, but evicted chunks
   uint64_t generation_ = 1;
   std::shared_ptr<const AttentionPlan> plan_;  // null: to be made anew
 };

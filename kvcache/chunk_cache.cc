@@ -1,0 +1,236 @@
+#include "kvcache/chunk_cache.h"
+
+#include <cassert>
+#include <optional>
+
+namespace refrain::kvcache {
+
+ChunkCache::ChunkCache(int32_t num_chunks, int32_t chunk_tokens, bool keeps_unused,
+                       std::unique_ptr<EvictionPolicy> policy)
+    : keeps_unused_(keeps_unused),
+      policy_(std::move(policy)),
+      pool_(num_chunks),
+      tree_(chunk_tokens) {}
+
+// --- chunks and roots ---
+
+void ChunkCache::MakeFree(int32_t num_chunks) {
+  while (pool_.free_chunks() < num_chunks) {
+    const std::optional<NodeId> victim = policy_->Victim();
+    assert(victim.has_value());
+    Evict(*victim);
+  }
+}
+
+ChunkId ChunkCache::Allocate() {
+  const std::optional<ChunkId> chunk = pool_.AllocateOrNull();
+  assert(chunk.has_value());
+  return *chunk;
+}
+
+NodeId ChunkCache::HoldRoot(const Namespace& name_space) {
+  NodeId root = keeps_unused_ ? tree_.FindRootOrNone(name_space) : tree_.AddPrivateRoot();
+  if (root == kNoNode) root = tree_.AddRoot(name_space);
+  ++tree_.use(root).refs;
+  return root;
+}
+
+void ChunkCache::UnholdRoot(NodeId root) {
+  if (--tree_.use(root).refs == 0 && tree_.node(root).children.empty()) tree_.Remove(root);
+}
+
+// --- nodes in use ---
+
+ChunkTraits ChunkCache::TraitsOf(NodeId id) const {
+  const PrefixTree::Node& node = tree_.node(id);
+  return {.depth_tokens = node.depth_tokens,
+          .tokens = node.tokens,
+          .reuse = node.use.reuse,
+          .lineage_hash = node.lineage_hash};
+}
+
+NodeId ChunkCache::AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens,
+                           ReuseClass reuse) {
+  const NodeId node = tree_.AddChild(parent, chunk, tokens);
+  tree_.use(node).refs = 1;
+  tree_.use(node).reuse = reuse;
+  policy_->Inserted(node, TraitsOf(node));
+  DropCovered(node);
+  return node;
+}
+
+void ChunkCache::Extend(NodeId node, const TokenSpan& tokens) {
+  const bool moved = tree_.Extend(node, tokens);
+  policy_->Changed(node, TraitsOf(node));
+  if (moved) DropCovered(node);
+}
+
+void ChunkCache::Truncate(NodeId node, int32_t tokens) {
+  tree_.Truncate(node, tokens);
+  policy_->Changed(node, TraitsOf(node));
+}
+
+void ChunkCache::Hit(NodeId node) {
+  NodeUse& use = tree_.use(node);
+  ++use.hits;
+  use.last_hit = requests_;
+  policy_->Hit(node);
+}
+
+void ChunkCache::HoldBy(NodeId node, int32_t holders) {
+  NodeUse& use = tree_.use(node);
+  if (use.refs == 0 && use.pins == 0) BecomeUsed(node);
+  use.refs += holders;
+}
+
+void ChunkCache::Unhold(NodeId node) {
+  NodeUse& use = tree_.use(node);
+  assert(use.refs > 0);
+  if (--use.refs > 0 || use.pins > 0) return;
+  if (keeps_unused_) {
+    BecomeUnused(node);
+  } else {
+    Drop(node);
+  }
+}
+
+void ChunkCache::Replace(NodeId from, NodeId to) {
+  NodeUse& use = tree_.use(from);
+  assert(use.pins == 0);
+  HoldBy(to, use.refs);
+  use.refs = 0;
+  Drop(from);
+}
+
+void ChunkCache::Pin(NodeId node) {
+  for (; !tree_.node(node).is_root(); node = tree_.node(node).parent) {
+    NodeUse& use = tree_.use(node);
+    if (use.refs == 0 && use.pins == 0) BecomeUsed(node);
+    ++use.pins;
+  }
+}
+
+void ChunkCache::Unpin(NodeId node) {
+  while (!tree_.node(node).is_root()) {
+    const NodeId parent = tree_.node(node).parent;
+    NodeUse& use = tree_.use(node);
+    assert(use.pins > 0);
+    if (--use.pins == 0 && use.refs == 0) BecomeUnused(node);
+    node = parent;
+  }
+}
+
+// --- nodes that nobody needs ---
+
+void ChunkCache::BecomeUsed(NodeId node) {
+  NodeUse& use = tree_.use(node);
+  --cached_chunks_;
+  if (use.idle) policy_->Busy(node);
+  use.idle = false;
+}
+
+void ChunkCache::BecomeUnused(NodeId node) {
+  if (tree_.IsCovered(node)) {
+    Drop(node);
+    return;
+  }
+  ++cached_chunks_;
+  if (!tree_.node(node).children.empty()) return;
+  tree_.use(node).idle = true;
+  policy_->Idle(node);
+}
+
+void ChunkCache::DropCovered(NodeId node) {
+  for (const NodeId covered : tree_.CoveredNeighbours(node)) {
+    if (covered == kNoNode || !use(covered).idle) continue;
+    --cached_chunks_;
+    Drop(covered);
+  }
+}
+
+void ChunkCache::Drop(NodeId node) {
+  if (!use(node).idle) policy_->Idle(node);
+  policy_->Dropped(node);
+  Remove(node);
+}
+
+void ChunkCache::Evict(NodeId node) {
+  assert(use(node).idle);
+  --cached_chunks_;
+  ++evicted_chunks_total_;
+  policy_->Evicted(node);
+  Remove(node);
+}
+
+void ChunkCache::Remove(NodeId node) {
+  const NodeId parent = tree_.node(node).parent;
+  pool_.Release(tree_.node(node).chunk);
+  tree_.Remove(node);
+  const PrefixTree::Node& left = tree_.node(parent);
+  if (!left.children.empty() || left.use.refs > 0 || left.use.pins > 0) return;
+  if (left.is_root()) {
+    tree_.Remove(parent);
+  } else {
+    tree_.use(parent).idle = true;
+    policy_->Idle(parent);
+  }
+}
+
+int32_t ChunkCache::EvictAll() {
+  int32_t evicted = 0;
+  for (; const std::optional<NodeId> victim = policy_->Victim(); ++evicted) Evict(*victim);
+  return evicted;
+}
+
+// --- invariants ---
+
+absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
+  const auto broken = [](NodeId node, const char* what) {
+    return absl::InternalError("KV cache invariant: node " +
+                               std::to_string(static_cast<int32_t>(node)) + " " + what);
+  };
+  const auto count = [](const std::unordered_map<NodeId, int32_t>& of, NodeId node) {
+    const auto found = of.find(node);
+    return found == of.end() ? 0 : found->second;
+  };
+  if (absl::Status status = tree_.CheckInvariants(); !status.ok()) return status;
+  std::vector<int32_t> owners(static_cast<size_t>(pool_.total_chunks()), 0);
+  for (const ChunkId chunk : holdings.reserved) ++owners[ToIndex(chunk)];
+  int32_t cached = 0;
+  for (int32_t i = 0; i < tree_.num_ids(); ++i) {
+    const NodeId id{i};
+    const PrefixTree::Node& node = tree_.node(id);
+    if (!node.live) continue;
+    if (node.use.refs != count(holdings.holders, id)) return broken(id, "miscounts its holders");
+    if (node.is_root()) {
+      if (node.use.refs == 0 && node.children.empty()) return broken(id, "is an empty root");
+      continue;
+    }
+    ++owners[ToIndex(node.chunk)];
+    if (count(holdings.writers, id) != (node.use.has_writer ? 1 : 0)) {
+      return broken(id, "does not know its writer");
+    }
+    const PrefixTree::Node& parent = tree_.node(node.parent);
+    if (!parent.is_root() && node.use.pins > parent.use.pins) {
+      return broken(id, "is pinned, its parent is not");
+    }
+    const bool unused = node.use.refs == 0 && node.use.pins == 0;
+    cached += unused ? 1 : 0;
+    if (unused && !keeps_unused_) return broken(id, "stays though nothing is kept");
+    if (unused && tree_.IsCovered(id)) return broken(id, "repeats a sibling's tokens");
+    if (node.use.idle != (unused && node.children.empty())) return broken(id, "is idle or not");
+  }
+  for (size_t i = 0; i < owners.size(); ++i) {
+    if (owners[i] != (pool_.IsTaken(ChunkId{static_cast<int32_t>(i)}) ? 1 : 0)) {
+      return absl::InternalError("KV cache invariant: chunk " + std::to_string(i) + " has " +
+                                 std::to_string(owners[i]) + " owners");
+    }
+  }
+  if (cached != cached_chunks_) {
+    return absl::InternalError("KV cache invariant: " + std::to_string(cached) +
+                               " chunks are cached, counted " + std::to_string(cached_chunks_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refrain::kvcache

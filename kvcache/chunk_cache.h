@@ -1,0 +1,105 @@
+#ifndef REFRAIN_KVCACHE_CHUNK_CACHE_H_
+#define REFRAIN_KVCACHE_CHUNK_CACHE_H_
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kvcache/chunk_pool.h"
+#include "kvcache/eviction_policy.h"
+#include "kvcache/prefix_tree.h"
+#include "kvcache/types.h"
+
+namespace refrain::kvcache {
+
+// What running sequences have, counted by someone else: for ChunkCache::CheckInvariants.
+struct Holdings {
+  std::unordered_map<NodeId, int32_t> holders;  // sequences of each node and root
+  std::unordered_map<NodeId, int32_t> writers;
+  std::vector<ChunkId> reserved;  // chunks outside the tree
+};
+
+// The prefix tree with its chunks: which node is in use, which is kept for later, and what goes
+// when the pool is full. Keeps tree, pool and eviction policy in step.
+//
+//   free -- Allocate --> reserved -- AddNode --> used <-- Hold, Unhold, Pin, Unpin --> cached
+//     ^                     |                     |                                      |
+//     +------ Release ------+----- Replace -------+------------- Evict, Drop ------------+
+//
+// A node is used while a running sequence holds it or a pin keeps it, and cached else; who holds a
+// node holds all before it. A cached node without children is idle: the policy may name it. A
+// cached node whose tokens are all the first tokens of a sibling is good for nothing and dropped at
+// once. With `keeps_unused` off there are no cached nodes. A root goes when nothing is below it and
+// nobody holds it.
+//
+// Called by the cache manager alone, on its thread. Cannot fail; misuse asserts.
+class ChunkCache {
+ public:
+  ChunkCache(int32_t num_chunks, int32_t chunk_tokens, bool keeps_unused,
+             std::unique_ptr<EvictionPolicy> policy);
+
+  // --- queries ---
+  const PrefixTree& tree() const { return tree_; }
+  const ChunkPool& pool() const { return pool_; }
+  const NodeUse& use(NodeId node) const { return tree_.node(node).use; }
+  int32_t cached_chunks() const { return cached_chunks_; }
+  int32_t available_chunks() const { return pool_.free_chunks() + cached_chunks_; }
+  int64_t evicted_chunks_total() const { return evicted_chunks_total_; }
+  absl::Status CheckInvariants(const Holdings& holdings) const;
+
+  // --- chunks outside the tree ---
+  // Evicts until `num_chunks` are free; no more than are available.
+  void MakeFree(int32_t num_chunks);
+  ChunkId Allocate();  // one of the free ones
+  void Release(ChunkId chunk) { pool_.Release(chunk); }
+
+  // --- roots ---
+  // The namespace's root, or one that nobody else finds if nothing is kept.
+  NodeId HoldRoot(const Namespace& name_space);
+  void HoldRootAgain(NodeId root) { ++tree_.use(root).refs; }
+  void UnholdRoot(NodeId root);
+
+  // --- nodes ---
+  // A child that one sequence holds.
+  NodeId AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens, ReuseClass reuse);
+  void Extend(NodeId node, const TokenSpan& tokens);
+  void Truncate(NodeId node, int32_t tokens);
+  void SetWriter(NodeId node, bool has_writer) { tree_.use(node).has_writer = has_writer; }
+  // A request joins that matches these, from the root down.
+  void BeginRequest() { policy_->RequestJoined(), ++requests_; }
+  void Hit(NodeId node);
+  void Hold(NodeId node) { HoldBy(node, 1); }
+  void Unhold(NodeId node);
+  // All that hold `from`, a node without children, hold `to` instead; `from` is gone.
+  void Replace(NodeId from, NodeId to);
+  // With all before it.
+  void Pin(NodeId node);
+  void Unpin(NodeId node);
+  // Everything idle. Returns the number of chunks.
+  int32_t EvictAll();
+
+ private:
+  ChunkTraits TraitsOf(NodeId node) const;
+  void HoldBy(NodeId node, int32_t holders);
+  void BecomeUsed(NodeId node);
+  void BecomeUnused(NodeId node);
+  // Idle siblings that `node`, having grown, makes good for nothing.
+  void DropCovered(NodeId node);
+  void Drop(NodeId node);
+  void Evict(NodeId node);
+  void Remove(NodeId node);
+
+  const bool keeps_unused_;
+  const std::unique_ptr<EvictionPolicy> policy_;
+  ChunkPool pool_;
+  PrefixTree tree_;
+  int32_t cached_chunks_ = 0;
+  int64_t evicted_chunks_total_ = 0;
+  int64_t requests_ = 0;
+};
+
+}  // namespace refrain::kvcache
+
+#endif  // REFRAIN_KVCACHE_CHUNK_CACHE_H_
