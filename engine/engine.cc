@@ -87,6 +87,7 @@ class LocalEngine : public Engine {
 absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request) {
   absl::Status status =
       CheckRequest(request, {.max_choices = options_.limits.n,
+                             .max_beams = options_.max_sequences,
                              .vocab_size = static_cast<int64_t>(parts_.tokenizer->vocab_size())});
   if (!status.ok()) return status;
   absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter();
