@@ -50,6 +50,8 @@ struct LogprobParams {
 // are the choices, best first. It works on the model's own distribution, so the sampling parameters
 // must be at their defaults (temperature may be 0), and the output comes as a whole at the end.
 struct BeamParams {
+  static constexpr double kMaxLengthPenalty = 10;  // either sign; powers of lengths stay finite
+
   double length_penalty = 1.0;  // score = sum of log-probabilities / length^length_penalty
   bool early_stopping = false;  // end as soon as as many hypotheses as beams are finished
 };
@@ -71,6 +73,8 @@ struct TokenPrompt {
 
 // One thing a client asks for. A value; the engine copies what it keeps.
 struct Request {
+  static constexpr size_t kMaxCacheSaltCharacters = 128;
+
   std::string id;  // for logs; unique per process is enough
   std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt;
   int32_t n = 1;  // sequences ("choices") that continue the one prompt
@@ -85,7 +89,7 @@ struct Request {
   bool echo = false;       // the prompt's tokens are part of the output
   int32_t priority = 0;    // lower first, under the priority policy
   std::string tenant;      // API key's name, "" = none
-  std::string cache_salt;  // adds to the namespace
+  std::string cache_salt;  // adds to the namespace; at most kMaxCacheSaltCharacters
   std::optional<double> timeout_s;
 
   int32_t sequences() const { return best_of.value_or(n); }

@@ -1,11 +1,10 @@
 #include "engine/request_checks.h"
 
-#include <algorithm>
 #include <cmath>
 #include <span>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/utf8.h"
 
 namespace refrain::engine {
 namespace {
@@ -33,11 +32,6 @@ class Checker {
   absl::Status status_;
 };
 
-// Of well-formed UTF-8; of other bytes at most so many.
-int64_t CountCharacters(std::string_view utf8) {
-  return std::count_if(utf8.begin(), utf8.end(), [](char byte) { return (byte & 0xc0) != 0x80; });
-}
-
 void CheckChoices(const Request& request, const RequestLimits& limits, Checker& check) {
   check.Require(request.n >= 1 && request.n <= limits.max_choices, "n", request.n, "from 1 to ",
                 limits.max_choices);
@@ -55,8 +49,8 @@ void CheckBeams(const Request& request, const RequestLimits& limits, Checker& ch
   check.Require(beams <= limits.vocab_size / 2, width, beams, "at most half of the vocabulary of ",
                 limits.vocab_size, kWithBeams);
   const double penalty = request.beam->length_penalty;
-  check.Require(std::abs(penalty) <= kMaxLengthPenalty, "length_penalty", penalty, "from ",
-                -kMaxLengthPenalty, " to ", kMaxLengthPenalty);
+  constexpr double kMax = BeamParams::kMaxLengthPenalty;
+  check.Require(std::abs(penalty) <= kMax, "length_penalty", penalty, "from ", -kMax, " to ", kMax);
 
   const SamplingParams& s = request.sampling;
   check.Require(s.temperature == 0 || s.temperature == 1, "temperature", s.temperature, "0 or 1",
@@ -112,10 +106,10 @@ absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
       "prompt_logprobs", logprobs.prompt_top.value_or(0), "from 0 to ", limits.vocab_size);
   check.Require(request.timeout_s.value_or(1) > 0, "timeout_s", request.timeout_s.value_or(1),
                 "over 0");
-  const int64_t salt_characters = CountCharacters(request.cache_salt);
-  check.Require(salt_characters <= kMaxCacheSaltCharacters, "cache_salt",
+  const size_t salt_characters = CountUtf8Characters(request.cache_salt);
+  check.Require(salt_characters <= Request::kMaxCacheSaltCharacters, "cache_salt",
                 absl::StrCat(salt_characters, " characters long"), "at most ",
-                kMaxCacheSaltCharacters);
+                Request::kMaxCacheSaltCharacters);
   if (request.beam.has_value()) CheckBeams(request, limits, check);
   return check.status();
 }

@@ -14,9 +14,6 @@ struct RequestLimits {
   int64_t vocab_size = 0;
 };
 
-inline constexpr int32_t kMaxCacheSaltCharacters = 128;
-inline constexpr double kMaxLengthPenalty = 10;  // length to its power must stay finite
-
 // What can be seen without encoding: numbers out of range, ids outside of the vocabulary. Pure.
 // INVALID_ARGUMENT naming the field, the value and what is valid.
 //

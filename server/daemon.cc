@@ -108,7 +108,9 @@ class Daemon {
       : config_(config),
         make_engine_(make_engine),
         log_(config.log_format(), config.log_level()),
-        service_({.version = kVersion, .max_choices = static_cast<int>(config.integer("limits.n"))},
+        service_({.version = kVersion,
+                  .max_choices = static_cast<int>(config.integer("limits.n")),
+                  .max_beams = static_cast<int>(config.integer("engine.max_sequences"))},
                  &log_) {
     service_.AddRoutes(&router_);
   }
