@@ -54,7 +54,7 @@ std::vector<BeamSearch::Ranked> BeamSearch::Rank(
 
 int32_t BeamSearch::AddNode(const Ranked& ranked) {
   nodes_.push_back(
-      {running_nodes_[static_cast<size_t>(ranked.parent)], ranked.parent, ranked.candidate.token});
+      {running_nodes_[static_cast<size_t>(ranked.parent)], {ranked.parent, ranked.candidate}});
   return static_cast<int32_t>(nodes_.size()) - 1;
 }
 
@@ -68,7 +68,7 @@ void BeamSearch::Finish(const Ranked& ranked) {
       std::upper_bound(finished_.begin(), finished_.end(), score,
                        [](double value, const End& other) { return value > other.score; });
   if (finished_.size() == width_ && place == finished_.end()) return;
-  finished_.insert(place, {AddNode(ranked), ranked.sum, score, ranked.candidate.ends});
+  finished_.insert(place, {AddNode(ranked), ranked.sum, score});
   if (finished_.size() > width_) finished_.pop_back();
 }
 
@@ -84,13 +84,10 @@ std::vector<BeamSearch::Hypothesis> BeamSearch::Finished() const {
     Hypothesis& one = hypotheses.emplace_back();
     one.sum = end.sum;
     one.score = end.score;
-    one.ended = end.ended;
     for (int32_t node = end.node; node >= 0; node = nodes_[static_cast<size_t>(node)].previous) {
-      one.tokens.push_back(nodes_[static_cast<size_t>(node)].token);
-      one.parents.push_back(nodes_[static_cast<size_t>(node)].parent);
+      one.steps.push_back(nodes_[static_cast<size_t>(node)].step);
     }
-    std::reverse(one.tokens.begin(), one.tokens.end());
-    std::reverse(one.parents.begin(), one.parents.end());
+    std::reverse(one.steps.begin(), one.steps.end());
   }
   return hypotheses;
 }

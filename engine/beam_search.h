@@ -15,6 +15,7 @@ struct BeamCandidate {
   TokenId token{};
   double logprob = 0;  // natural log; not a finite number = impossible
   bool ends = false;   // an end token: the sequence is finished with it
+  int32_t rank = 0;    // 1 = the most probable of its beam; only passed on
 };
 
 // Beam search over the continuations of one prompt, as pure bookkeeping: it is given candidates and
@@ -45,12 +46,14 @@ class BeamSearch {
     double sum = 0;
   };
 
+  struct Step {
+    int32_t parent;  // the beam, at that step, that `chosen` was a candidate of
+    BeamCandidate chosen;
+  };
   struct Hypothesis {
-    std::vector<TokenId> tokens;   // [length]
-    std::vector<int32_t> parents;  // [length] beam, at each step, that the token was a candidate of
+    std::vector<Step> steps;  // [length]; the last one may be an end token
     double sum = 0;
     double score = 0;
-    bool ended = false;  // its last token is an end token
   };
 
   // `width` and `max_tokens` are at least 1.
@@ -76,15 +79,13 @@ class BeamSearch {
  private:
   // A token of some beam, with the way back to the prompt.
   struct Node {
-    int32_t previous = -1;  // in nodes_
-    int32_t parent = 0;     // beam index
-    TokenId token{};
+    int32_t previous;  // in nodes_; -1: it follows the prompt
+    Step step;
   };
   struct End {
     int32_t node;  // in nodes_
     double sum;
     double score;
-    bool ended;
   };
   struct Ranked {
     int32_t parent;

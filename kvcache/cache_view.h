@@ -41,14 +41,14 @@ struct CacheViewNode {
 struct CacheViewNamespace {
   std::string tenant;
   bool salted = false;
-  int32_t chunks = 0;
+  int32_t first_chunks = 0;  // different beginnings
 };
 
 // A copy of what the cache holds, for people to look at.
 struct CacheView {
   CacheStats stats;
   int32_t total_nodes = 0;           // whether described or not
-  std::vector<CacheViewNode> nodes;  // depth first; a parent stands before its children
+  std::vector<CacheViewNode> nodes;  // first chunks first; parents stand before children
   std::vector<CacheViewNamespace> namespaces;
 };
 

@@ -97,7 +97,8 @@ std::string CachePage(const engine::CacheView& view) {
     const engine::CacheViewNamespace& one = view.namespaces[i];
     ConcatTo(&page, i == 0 ? "" : ",", "{\"tenant\":");
     AppendJsonString(one.tenant, &page);
-    ConcatTo(&page, ",\"salted\":", one.salted ? "true" : "false", ",\"chunks\":", one.chunks, "}");
+    ConcatTo(&page, ",\"salted\":", one.salted ? "true" : "false",
+             ",\"first_chunks\":", one.first_chunks, "}");
   }
   page += "],\"nodes\":[";
   for (size_t i = 0; i < view.nodes.size(); ++i) {

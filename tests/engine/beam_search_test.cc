@@ -53,6 +53,14 @@ bool Ends(const Setting& setting, int32_t token) {
   return std::count(setting.end_tokens.begin(), setting.end_tokens.end(), token) > 0;
 }
 
+Tokens TokensOf(const BeamSearch::Hypothesis& hypothesis) {
+  Tokens tokens;
+  for (const BeamSearch::Step& step : hypothesis.steps) {
+    tokens.push_back(static_cast<int32_t>(step.chosen.token));
+  }
+  return tokens;
+}
+
 // Drives the search as an engine does: keeps one sequence per beam, follows `parent`.
 std::vector<Found> Search(const TinyModel& model, const Setting& setting,
                           int32_t* steps = nullptr) {
@@ -84,11 +92,8 @@ std::vector<Found> Search(const TinyModel& model, const Setting& setting,
   if (steps != nullptr) *steps = search.length();
   std::vector<Found> found;
   for (const BeamSearch::Hypothesis& one : search.Finished()) {
-    Tokens tokens;
-    for (const TokenId token : one.tokens) tokens.push_back(static_cast<int32_t>(token));
-    EXPECT_EQ(one.ended, Ends(setting, tokens.back()));
-    EXPECT_EQ(one.parents.size(), one.tokens.size());
-    found.push_back({tokens, one.sum, one.score});
+    found.push_back({TokensOf(one), one.sum, one.score});
+    EXPECT_EQ(one.steps.back().chosen.ends, Ends(setting, found.back().tokens.back()));
   }
   return found;
 }
@@ -221,9 +226,9 @@ TEST(BeamSearchTest, DropsAnEndThatRanksBehindTheWidth) {
   search.Advance(std::vector<std::vector<BeamCandidate>>{{C(3, -0.5), C(0, -0.6, true), C(4, -1.5)},
                                                          {C(5, -9), C(6, -9)}});
   ASSERT_EQ(search.Finished().size(), 1u);
-  EXPECT_EQ(search.Finished()[0].tokens, (std::vector{TokenId{1}, TokenId{0}}));
+  EXPECT_EQ(TokensOf(search.Finished()[0]), (Tokens{1, 0}));
   EXPECT_DOUBLE_EQ(search.Finished()[0].score, -1.6 / 2);
-  EXPECT_TRUE(search.Finished()[0].ended);
+  EXPECT_TRUE(search.Finished()[0].steps.back().chosen.ends);
   ASSERT_EQ(search.running().size(), 2u);
   EXPECT_EQ(search.running()[1].token, TokenId{4});
   EXPECT_EQ(search.running()[1].parent, 0);
@@ -237,6 +242,16 @@ TEST(BeamSearchTest, BreaksTiesByParentThenToken) {
   search.Advance(std::vector<std::vector<BeamCandidate>>{{C(8, -1), C(9, -2)}, {C(1, -1)}});
   EXPECT_EQ(search.running()[0].parent, 0);
   EXPECT_EQ(search.running()[1].parent, 1);
+}
+
+// -1 after one token, -2 after two: the same per token.
+TEST(BeamSearchTest, OfEqualScoresTheFirstToFinishIsBetter) {
+  BeamSearch search({}, 2, 10);
+  search.Advance(std::vector<std::vector<BeamCandidate>>{{C(5, -0.5), C(0, -1, true), C(6, -4)}});
+  search.Advance(std::vector<std::vector<BeamCandidate>>{{C(0, -1.5, true), C(5, -6)}, {C(5, -6)}});
+  ASSERT_EQ(search.Finished().size(), 2u);
+  EXPECT_EQ(search.Finished()[0].steps.size(), 1u);
+  EXPECT_EQ(search.Finished()[1].steps.size(), 2u);
 }
 
 // A hypothesis is finished at -0.1 per token; what runs can at best reach -1 now.
@@ -271,15 +286,15 @@ TEST(BeamSearchTest, IgnoresImpossibleTokens) {
   EXPECT_TRUE(search.over());  // nothing can follow
 }
 
-// The token of each step was a candidate of the beam that `parents` names.
+// The token of each step was a candidate of the beam that `parent` names.
 TEST(BeamSearchTest, TellsWhichBeamEachTokenCameFrom) {
   BeamSearch search({}, 2, 2);
   search.Advance(std::vector<std::vector<BeamCandidate>>{{C(1, -1), C(2, -1.5)}});
   search.Advance(std::vector<std::vector<BeamCandidate>>{{C(1, -5), C(2, -6)}, {C(7, -1)}});
   ASSERT_TRUE(search.over());
-  EXPECT_EQ(search.Finished()[0].tokens, (std::vector{TokenId{2}, TokenId{7}}));
-  EXPECT_EQ(search.Finished()[0].parents, (std::vector{0, 1}));
-  EXPECT_FALSE(search.Finished()[0].ended);
+  EXPECT_EQ(TokensOf(search.Finished()[0]), (Tokens{2, 7}));
+  EXPECT_EQ(search.Finished()[0].steps[0].parent, 0);
+  EXPECT_EQ(search.Finished()[0].steps[1].parent, 1);
 }
 
 }  // namespace

@@ -273,7 +273,7 @@ absl::StatusOr<engine::CacheView> FakeEngine::DescribeCache(const engine::CacheV
   if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
   engine::CacheView view;
   view.total_nodes = static_cast<int32_t>(seen_.size());
-  view.namespaces.push_back({.tenant = "\"us\"", .salted = true, .chunks = view.total_nodes});
+  view.namespaces.push_back({.tenant = "\"us\"", .salted = true, .first_chunks = view.total_nodes});
   for (const auto& prompt : seen_) {
     if (static_cast<int32_t>(view.nodes.size()) == limits.max_nodes) break;
     engine::CacheViewNode& node = view.nodes.emplace_back();

@@ -56,7 +56,7 @@ TEST(CachePage, ShowsEveryMember) {
   view.stats.chunk_tokens = 64;
   view.stats.copied_chunks_total = 9;
   view.total_nodes = 7;
-  view.namespaces = {{.tenant = "a\"b", .salted = true, .chunks = 7}};
+  view.namespaces = {{.tenant = "a\"b", .salted = true, .first_chunks = 7}};
   engine::CacheViewNode root;
   root.id = kvcache::NodeId{3};
   root.chunk = kvcache::ChunkId{8};
@@ -78,7 +78,7 @@ TEST(CachePage, ShowsEveryMember) {
   EXPECT_EQ(json::parse(CachePage(view)), json::parse(R"({
     "totals":{"chunks":10,"free_chunks":3,"used_chunks":5,"cached_chunks":2,"chunk_tokens":64,
               "running_sequences":4,"copied_chunks":9,"nodes":7,"nodes_shown":2},
-    "namespaces":[{"tenant":"a\"b","salted":true,"chunks":7}],
+    "namespaces":[{"tenant":"a\"b","salted":true,"first_chunks":7}],
     "nodes":[
       {"id":3,"parent":null,"namespace":0,"chunk":8,"depth":1,"tokens":64,"children":2,"sharers":4,
        "hits":11,"age_requests":5,"residency":"device","pinned":true,"writer":null},
