@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -66,6 +67,7 @@ class LocalEngine : public Engine {
   const Tokenizer& tokenizer() const override { return *parts_.tokenizer; }
   const ChatTemplate* chat_template() const override { return parts_.chat_template.get(); }
   EngineStats stats() const override { return loop_.stats(); }
+  absl::StatusOr<CacheView> DescribeCache(const CacheViewLimits& limits) override;
   absl::Status health() const override { return loop_.health(); }
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     ledger_->Close(absl::UnavailableError("the engine is draining: it takes no new requests"));
@@ -87,6 +89,7 @@ class LocalEngine : public Engine {
 absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request) {
   absl::Status status =
       CheckRequest(request, {.max_choices = options_.limits.n,
+                             .max_beams = options_.max_sequences,
                              .vocab_size = static_cast<int64_t>(parts_.tokenizer->vocab_size())});
   if (!status.ok()) return status;
   absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter();
@@ -113,6 +116,14 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
   std::shared_ptr<TokenStream> handle = ConsumerHandle(encoded->stream);
   pool_.Push(std::move(encoded));
   return handle;
+}
+
+absl::StatusOr<CacheView> LocalEngine::DescribeCache(const CacheViewLimits& limits) {
+  auto inspection = std::make_unique<CacheInspection>();
+  inspection->limits = limits;
+  std::future<absl::StatusOr<CacheView>> answer = inspection->answer.get_future();
+  queue_->Ask(std::move(inspection));
+  return answer.get();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/cache_view.h"
 #include "engine/options.h"
 #include "engine/request.h"
 #include "engine/token_stream.h"
@@ -65,6 +66,9 @@ class Engine {
   // Null when the model has no chat template.
   virtual const ChatTemplate* chat_template() const = 0;
   virtual EngineStats stats() const = 0;
+  // What the KV cache holds. Waits for the engine thread, up to a step; UNAVAILABLE once it has
+  // stopped.
+  virtual absl::StatusOr<CacheView> DescribeCache(const CacheViewLimits& limits) = 0;
   // OK while the engine loop lives; the reason once it is dead.
   virtual absl::Status health() const = 0;
 

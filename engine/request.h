@@ -46,6 +46,16 @@ struct LogprobParams {
   std::optional<int32_t> prompt_top;  // of each prompt token but the first
 };
 
+// Beam search in place of sampling: as many beams as Request::sequences(); the n best hypotheses
+// are the choices, best first. It works on the model's own distribution, so the sampling parameters
+// must be at their defaults (temperature may be 0), and the output comes as a whole at the end.
+struct BeamParams {
+  static constexpr double kMaxLengthPenalty = 10;  // either sign; powers of lengths stay finite
+
+  double length_penalty = 1.0;  // score = sum of log-probabilities / length^length_penalty
+  bool early_stopping = false;  // end as soon as as many hypotheses as beams are finished
+};
+
 // A conversation to be rendered by the model's chat template.
 struct ChatPrompt {
   ChatTemplateInput input;
@@ -63,17 +73,28 @@ struct TokenPrompt {
 
 // One thing a client asks for. A value; the engine copies what it keeps.
 struct Request {
+  static constexpr size_t kMaxCacheSaltCharacters = 128;
+
   std::string id;  // for logs; unique per process is enough
   std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt;
   int32_t n = 1;  // sequences ("choices") that continue the one prompt
+  // So many are computed, the n best of them are the choices, best first; none = n. The best have
+  // the highest mean log-probability per generated token (beams: BeamParams' score). Over n, the
+  // output comes as a whole at the end.
+  std::optional<int32_t> best_of;
   SamplingParams sampling;
+  std::optional<BeamParams> beam;  // none = sampling
   StopParams stop;
   LogprobParams logprobs;
   bool echo = false;       // the prompt's tokens are part of the output
   int32_t priority = 0;    // lower first, under the priority policy
   std::string tenant;      // API key's name, "" = none
-  std::string cache_salt;  // adds to the namespace
+  std::string cache_salt;  // adds to the namespace; at most kMaxCacheSaltCharacters
   std::optional<double> timeout_s;
+
+  int32_t sequences() const { return best_of.value_or(n); }
+  // The choices are picked when all sequences have ended.
+  bool picks_best() const { return beam.has_value() || sequences() > n; }
 };
 
 }  // namespace refrain::engine

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/utf8.h"
 
 namespace refrain::engine {
 namespace {
@@ -31,12 +32,48 @@ class Checker {
   absl::Status status_;
 };
 
+void CheckChoices(const Request& request, const RequestLimits& limits, Checker& check) {
+  check.Require(request.n >= 1 && request.n <= limits.max_choices, "n", request.n, "from 1 to ",
+                limits.max_choices);
+  check.Require(request.sequences() >= request.n && request.sequences() <= limits.max_choices,
+                "best_of", request.sequences(), "from n, which is ", request.n, ", to ",
+                limits.max_choices);
+}
+
+void CheckBeams(const Request& request, const RequestLimits& limits, Checker& check) {
+  constexpr char kWithBeams[] = " with use_beam_search";
+  const char* const width = request.best_of.has_value() ? "best_of" : "n";
+  const int32_t beams = request.sequences();
+  check.Require(beams <= limits.max_beams, width, beams, "at most ", limits.max_beams, kWithBeams,
+                ", as all beams run at once");
+  check.Require(beams <= limits.vocab_size / 2, width, beams, "at most half of the vocabulary of ",
+                limits.vocab_size, kWithBeams);
+  const double penalty = request.beam->length_penalty;
+  constexpr double kMax = BeamParams::kMaxLengthPenalty;
+  check.Require(std::abs(penalty) <= kMax, "length_penalty", penalty, "from ", -kMax, " to ", kMax);
+
+  const SamplingParams& s = request.sampling;
+  check.Require(s.temperature == 0 || s.temperature == 1, "temperature", s.temperature, "0 or 1",
+                kWithBeams);
+  check.Require(s.top_p == 1, "top_p", s.top_p, "1", kWithBeams);
+  check.Require(s.min_p == 0, "min_p", s.min_p, "0", kWithBeams);
+  check.Require(s.top_k == 0, "top_k", s.top_k, "0", kWithBeams);
+  check.Require(s.repetition_penalty == 1, "repetition_penalty", s.repetition_penalty, "1",
+                kWithBeams);
+  check.Require(s.presence_penalty == 0, "presence_penalty", s.presence_penalty, "0", kWithBeams);
+  check.Require(s.frequency_penalty == 0, "frequency_penalty", s.frequency_penalty, "0",
+                kWithBeams);
+  check.Require(s.logit_bias.empty(), "logit_bias", "set", "absent", kWithBeams);
+  check.Require(s.allowed_tokens.empty(), "allowed_tokens", "set", "absent", kWithBeams);
+  check.Require(request.stop.stop.empty(), "stop", "set", "absent", kWithBeams);
+  check.Require(!request.echo, "echo", "on", "off", kWithBeams);
+}
+
 }  // namespace
 
 absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
   Checker check;
-  check.Require(request.n >= 1 && request.n <= limits.max_choices, "n", request.n, "from 1 to ",
-                limits.max_choices);
+  CheckChoices(request, limits, check);
   const SamplingParams& s = request.sampling;
   check.Require(std::isfinite(s.temperature) && s.temperature >= 0, "temperature", s.temperature,
                 "at least 0");
@@ -69,6 +106,11 @@ absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
       "prompt_logprobs", logprobs.prompt_top.value_or(0), "from 0 to ", limits.vocab_size);
   check.Require(request.timeout_s.value_or(1) > 0, "timeout_s", request.timeout_s.value_or(1),
                 "over 0");
+  const size_t salt_characters = CountUtf8Characters(request.cache_salt);
+  check.Require(salt_characters <= Request::kMaxCacheSaltCharacters, "cache_salt",
+                absl::StrCat(salt_characters, " characters long"), "at most ",
+                Request::kMaxCacheSaltCharacters);
+  if (request.beam.has_value()) CheckBeams(request, limits, check);
   return check.status();
 }
 

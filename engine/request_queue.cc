@@ -23,10 +23,26 @@ void RequestQueue::PostCancel(uint64_t request_number) {
   changed_.NotifyOne();
 }
 
+void RequestQueue::Ask(std::unique_ptr<CacheInspection> inspection) {
+  {
+    MutexLock lock(mutex_);
+    if (!items_.closed) {
+      items_.inspections.push_back(std::move(inspection));
+      changed_.NotifyOne();
+      return;
+    }
+  }
+  inspection->answer.set_value(absl::UnavailableError("the engine has stopped"));
+}
+
 void RequestQueue::Close() {
   MutexLock lock(mutex_);
   items_.closed = true;
   changed_.NotifyOne();
+}
+
+bool RequestQueue::EmptyLocked() const {
+  return items_.requests.empty() && items_.cancelled.empty() && items_.inspections.empty();
 }
 
 RequestQueue::Items RequestQueue::Take() {
@@ -34,6 +50,7 @@ RequestQueue::Items RequestQueue::Take() {
   Items taken;
   taken.requests = std::exchange(items_.requests, {});
   taken.cancelled = std::exchange(items_.cancelled, {});
+  taken.inspections = std::exchange(items_.inspections, {});
   taken.closed = items_.closed;
   return taken;
 }
@@ -41,9 +58,7 @@ RequestQueue::Items RequestQueue::Take() {
 RequestQueue::Items RequestQueue::WaitAndTake() {
   {
     MutexLock lock(mutex_);
-    while (items_.requests.empty() && items_.cancelled.empty() && !items_.closed) {
-      changed_.Wait(mutex_);
-    }
+    while (EmptyLocked() && !items_.closed) changed_.Wait(mutex_);
   }
   return Take();
 }

@@ -6,23 +6,27 @@
 #include <vector>
 
 #include "engine/annotated_mutex.h"
+#include "engine/cache_view.h"
 #include "engine/encoded_request.h"
 
 namespace refrain::engine {
 
-// The engine thread's inbox: encoded requests and cancellations, from any thread. Its length is
-// bounded by the AdmissionLedger that every request has passed. After Close, what is pushed is
-// dropped with its stream finished as CANCELLED.
+// The engine thread's inbox: encoded requests, cancellations and questions, from any thread. Its
+// length is bounded by the AdmissionLedger that every request has passed. After Close, what is
+// pushed is dropped with its stream finished as CANCELLED.
 class RequestQueue {
  public:
   struct Items {
     std::vector<std::unique_ptr<EncodedRequest>> requests;  // in order of arrival here
     std::vector<uint64_t> cancelled;                        // request numbers
+    std::vector<std::unique_ptr<CacheInspection>> inspections;
     bool closed = false;
   };
 
   void Push(std::unique_ptr<EncodedRequest> request);
   void PostCancel(uint64_t request_number);
+  // After Close the answer is UNAVAILABLE.
+  void Ask(std::unique_ptr<CacheInspection> inspection);
   void Close();
 
   // Everything there is; never blocks.
@@ -31,6 +35,8 @@ class RequestQueue {
   Items WaitAndTake();
 
  private:
+  bool EmptyLocked() const REFRAIN_REQUIRES(mutex_);
+
   Mutex mutex_;
   ConditionVariable changed_;
   Items items_ REFRAIN_GUARDED_BY(mutex_);

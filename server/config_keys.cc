@@ -54,7 +54,7 @@ constexpr std::array kKeys = {
     Text("server.http_listen", "127.0.0.1:8000",
          "HOST:PORT of the HTTP server (--listen); port 0 = any free one"),
     NotYet(Text("server.grpc_listen", "", "HOST:PORT of the gRPC server; empty = off")),
-    NotYet(OnOff("server.debug", "off", "debug endpoints")),
+    OnOff("server.debug", "off", "debug endpoints (/debug/cache)"),
     Integer("server.io_threads", "2", 1, 64, "threads that serve sockets"),
     Integer("server.encode_threads", "1", 1, 64, "threads that run templates and tokenizers"),
 

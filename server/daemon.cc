@@ -17,6 +17,7 @@
 
 #include "server/concat.h"
 #include "server/config.h"
+#include "server/debug/debug_endpoints.h"
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/openai/service.h"
@@ -108,9 +109,12 @@ class Daemon {
       : config_(config),
         make_engine_(make_engine),
         log_(config.log_format(), config.log_level()),
-        service_({.version = kVersion, .max_choices = static_cast<int>(config.integer("limits.n"))},
+        service_({.version = kVersion,
+                  .max_choices = static_cast<int>(config.integer("limits.n")),
+                  .max_beams = static_cast<int>(config.integer("engine.max_sequences"))},
                  &log_) {
     service_.AddRoutes(&router_);
+    if (config.on("server.debug")) debug_.AddRoutes(&router_);
   }
 
   ExitStatus Run() {
@@ -137,6 +141,7 @@ class Daemon {
     const std::unique_ptr<engine::Engine> engine = *std::move(loaded);
     const engine::ModelInfo& model = engine->model();
     service_.SetEngine(engine.get());
+    debug_.SetEngine(engine.get());
     const auto load_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
     log_.Info("ready", {{"model", model.served_name},
@@ -192,6 +197,7 @@ class Daemon {
   const EngineFactory& make_engine_;
   Log log_;
   openai::Service service_;
+  debug::DebugEndpoints debug_;
   http::Router router_;
   std::unique_ptr<http::Server> http_;  // outlives the engine, whose streams may still wake it
 };

@@ -1,5 +1,6 @@
 #include "engine/text/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace refrain::engine {
@@ -74,6 +75,11 @@ std::string ReplaceIllFormedUtf8(std::string_view bytes) {
     bytes.remove_prefix(unit.size_bytes);
   }
   return out;
+}
+
+size_t CountUtf8Characters(std::string_view bytes) {
+  return static_cast<size_t>(std::count_if(
+      bytes.begin(), bytes.end(), [](unsigned char byte) { return (byte & 0xc0) != 0x80; }));
 }
 
 void AppendUtf8(uint32_t code_point, std::string* out) {

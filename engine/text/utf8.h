@@ -30,6 +30,9 @@ bool IsValidUtf8(std::string_view bytes);
 // One U+FFFD for each maximal ill-formed subpart, an incomplete end included.
 std::string ReplaceIllFormedUtf8(std::string_view bytes);
 
+// Of well-formed UTF-8; in other bytes, how many could begin a character.
+size_t CountUtf8Characters(std::string_view bytes);
+
 // `code_point` is a Unicode scalar value.
 void AppendUtf8(uint32_t code_point, std::string* out);
 

@@ -6,6 +6,7 @@
 #include "server/concat.h"
 #include "server/json.h"
 #include "server/openai/chat_messages.h"
+#include "server/openai/choice_fields.h"
 #include "server/openai/field_reader.h"
 #include "server/openai/sampling_fields.h"
 #include "server/status_mapping.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr double kMaxTopLogprobs = 20;
 constexpr int32_t kDefaultCompletionTokens = 16;
-constexpr size_t kMaxChoicesPerCall = 2048;  // prompts times n
+constexpr size_t kMaxChoicesPerCall = 2048;  // prompts times best_of
 
 // --- /v1/completions ---
 
@@ -40,10 +41,10 @@ void ReadPrompts(FieldReader& fields, const ModelLimits& limits, const engine::R
   if (prompt->is_string()) return add_text(*prompt);
   if (!prompt->is_array() || prompt->empty()) return refuse();
   if (prompt->front().is_number()) return add_tokens(*prompt);
-  if (prompt->size() * static_cast<size_t>(common.n) > kMaxChoicesPerCall) {
-    return fields.Refuse(
-        "prompt", Concat("has ", prompt->size(), " prompts of n = ", common.n, " choices; at most ",
-                         kMaxChoicesPerCall, " choices are accepted per request"));
+  if (prompt->size() * static_cast<size_t>(common.sequences()) > kMaxChoicesPerCall) {
+    return fields.Refuse("prompt", Concat("has ", prompt->size(), " prompts of ",
+                                          common.sequences(), " choices; at most ",
+                                          kMaxChoicesPerCall, " choices are accepted per request"));
   }
   const bool texts = prompt->front().is_string();
   for (const Json& one : *prompt) {
@@ -62,6 +63,7 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
   const auto max_context = static_cast<double>(limits.max_context_tokens);
   common.stop.max_tokens = static_cast<int32_t>(
       fields.Integer("max_tokens", {0, max_context}).value_or(kDefaultCompletionTokens));
+  ReadChoiceFields(fields, limits, &common);
   ReadSamplingFields(fields, limits, &common);
   ReadStopFields(fields, limits, &common.stop);
   ReadStreamFields(fields, call);
@@ -73,6 +75,7 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
   if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
     fields.Refuse("suffix", "is not supported");
   }
+  RefuseContradictions(fields, limits, common, call->stream);
   ReadPrompts(fields, limits, common, &call->requests);
 }
 
@@ -112,9 +115,11 @@ void ReadMaxTokens(FieldReader& fields, const ModelLimits& limits, engine::StopP
 void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* call) {
   engine::Request& request = call->requests.emplace_back();
   ReadMaxTokens(fields, limits, &request.stop);
+  ReadChoiceFields(fields, limits, &request);
   ReadSamplingFields(fields, limits, &request);
   ReadStopFields(fields, limits, &request.stop);
   ReadStreamFields(fields, call);
+  RefuseContradictions(fields, limits, request, call->stream);
   const bool logprobs = fields.Bool("logprobs").value_or(false);
   const auto top = fields.Integer("top_logprobs", {0, kMaxTopLogprobs});
   if (logprobs) request.logprobs.top = static_cast<int32_t>(top.value_or(0));

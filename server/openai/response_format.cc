@@ -19,11 +19,6 @@ void AppendLogprob(float logprob, std::string* out) {
   AppendJsonNumber(std::isfinite(logprob) ? std::max(logprob, kLeastLogprob) : kLeastLogprob, out);
 }
 
-int64_t CountCharacters(std::string_view utf8) {
-  return std::count_if(utf8.begin(), utf8.end(),
-                       [](unsigned char byte) { return (byte & 0xc0) != 0x80; });
-}
-
 void AppendFinish(std::optional<engine::FinishReason> finish, std::string* out) {
   out->append(",\"finish_reason\":");
   if (finish.has_value()) {
@@ -173,7 +168,9 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     AppendJsonString(TokenText(bytes), &texts);
     ConcatTo(&offsets, comma, text_offsets_[choice]);
     // Characters are counted where they begin, as a token may hold a part of one.
-    text_offsets_[choice] += tokenizer_->IsControl(details.token) ? 0 : CountCharacters(bytes);
+    if (!tokenizer_->IsControl(details.token)) {
+      text_offsets_[choice] += static_cast<int64_t>(engine::CountUtf8Characters(bytes));
+    }
     logprobs.append(comma);
     tops.append(comma);
     if (!details.logprob.has_value()) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/text/utf8.h"
 #include "server/concat.h"
 
 namespace refrain::server::openai {
@@ -15,7 +16,6 @@ constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBiases = 4096;
-constexpr size_t kMaxSaltBytes = 128;
 // top_p 0 asks for the best token alone; the engine's range is open at 0.
 constexpr double kLeastTopP = 1e-9;
 
@@ -46,24 +46,16 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
   }
 }
 
-void RefuseUnsupported(FieldReader& fields, int32_t n) {
-  if (const auto best_of = fields.Integer("best_of", {0, 1e6});
-      best_of.has_value() && *best_of > 1 && *best_of != n) {
-    fields.Refuse("best_of", "is supported only when equal to n");
-  }
-  if (fields.Bool("use_beam_search").value_or(false)) {
-    fields.Refuse("use_beam_search", "is not supported");
-  }
+void RefuseUnsupported(FieldReader& fields) {
   for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
                            "guided_grammar", "bad_words"}) {
     if (const Json* value = fields.AnyOrNull(name); value != nullptr && !value->empty()) {
       fields.Refuse(name, "is not supported");
     }
   }
-  for (const char* name :
-       {"user", "store", "metadata", "service_tier", "spaces_between_special_tokens",
-        "skip_special_tokens", "detokenize", "prompt_cache_key", "prompt_cache_retention",
-        "safety_identifier", "length_penalty"}) {
+  for (const char* name : {"user", "store", "metadata", "service_tier",
+                           "spaces_between_special_tokens", "skip_special_tokens", "detokenize",
+                           "prompt_cache_key", "prompt_cache_retention", "safety_identifier"}) {
     fields.Ignore(name);
   }
 }
@@ -88,8 +80,6 @@ std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view 
 
 void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request) {
   engine::SamplingParams& sampling = request->sampling;
-  const auto max_choices = static_cast<double>(limits.max_choices);
-  request->n = static_cast<int32_t>(fields.Integer("n", {1, max_choices}).value_or(1));
   sampling.temperature = fields.Number("temperature", {0, 2}).value_or(1);
   sampling.top_p = std::max(kLeastTopP, fields.Number("top_p", {0, 1}).value_or(1));
   sampling.min_p = fields.Number("min_p", {0, 1, false, true}).value_or(0);
@@ -108,11 +98,15 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
   }
   request->priority =
       static_cast<int32_t>(fields.Integer("priority", {INT32_MIN, INT32_MAX}).value_or(0));
-  if (auto salt = fields.String("cache_salt", kMaxSaltBytes)) {
-    if (salt->empty()) fields.Refuse("cache_salt", "must not be empty");
+  if (auto salt = fields.String("cache_salt")) {
+    constexpr size_t kMax = engine::Request::kMaxCacheSaltCharacters;
+    const size_t characters = engine::CountUtf8Characters(*salt);
+    if (characters == 0 || characters > kMax) {
+      fields.Refuse("cache_salt", Concat("must have 1 to ", kMax, " characters, not ", characters));
+    }
     request->cache_salt = *std::move(salt);
   }
-  RefuseUnsupported(fields, request->n);
+  RefuseUnsupported(fields);
 }
 
 void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {

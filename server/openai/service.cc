@@ -87,7 +87,8 @@ absl::StatusOr<engine::Engine*> Service::LoadedEngine() const {
 
 ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
   const engine::ModelInfo& model = engine.model();
-  return {model.served_name, model.vocab_size, model.max_context_tokens, options_.max_choices};
+  return {model.served_name, model.vocab_size, model.max_context_tokens, options_.max_choices,
+          options_.max_beams};
 }
 
 std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request request) {

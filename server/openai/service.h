@@ -26,6 +26,7 @@ class Service {
   struct Options {
     std::string version;
     int32_t max_choices = 128;  // limits.n
+    int32_t max_beams = 64;     // engine.max_sequences
   };
 
   Service(Options options, Log* log);

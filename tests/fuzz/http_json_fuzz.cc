@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "engine/request_checks.h"
 #include "server/json.h"
 #include "server/openai/protocol.h"
 #include "server/status_mapping.h"
@@ -22,8 +23,11 @@ void Require(bool condition) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using refrain::server::openai::Endpoint;
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  const refrain::server::openai::ModelLimits limits = {
-      .served_name = "m", .vocab_size = 258, .max_context_tokens = 4096, .max_choices = 8};
+  const refrain::server::openai::ModelLimits limits = {.served_name = "m",
+                                                       .vocab_size = 258,
+                                                       .max_context_tokens = 4096,
+                                                       .max_choices = 8,
+                                                       .max_beams = 6};
   for (const Endpoint endpoint : {Endpoint::kCompletions, Endpoint::kChatCompletions}) {
     const auto call = refrain::server::openai::ParseGenerationCall(endpoint, body, limits);
     if (!call.ok()) {
@@ -35,7 +39,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     Require(!call->requests.empty());
     for (const auto& request : call->requests) {
-      Require(request.n >= 1 && request.n <= limits.max_choices);
+      Require(request.n >= 1 && request.n <= request.sequences());
+      Require(request.sequences() <= limits.max_choices);
+      Require(!call->stream || !request.picks_best());
+      // The engine asks the same again.
+      Require(refrain::engine::CheckRequest(request, {.max_choices = limits.max_choices,
+                                                      .max_beams = limits.max_beams,
+                                                      .vocab_size = limits.vocab_size})
+                  .ok());
       Require(request.stop.max_tokens >= 0 && request.stop.max_tokens <= limits.max_context_tokens);
       Require(request.stop.min_tokens <= request.stop.max_tokens);
       Require(request.sampling.top_p > 0 && request.sampling.top_p <= 1);

@@ -216,6 +216,19 @@ TEST(Daemon, EndsADrainThatTakesTooLong) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
 
+TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
+  for (const bool debug : {false, true}) {
+    Process daemon(Arguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));
+    const uint16_t port = daemon.Port();
+    ASSERT_TRUE(daemon.WaitForOutput("ready"));
+    RawClient client(port);
+    client.Send(GetRequest("/debug/cache?limit=5"));
+    const RawResponse response = client.ReadResponse();
+    EXPECT_EQ(response.status, debug ? 200 : 404);
+    EXPECT_EQ(response.body.starts_with("{\"totals\":"), debug) << response.body;
+  }
+}
+
 TEST(Daemon, LogsJsonLinesOnRequest) {
   Process daemon(Arguments("fake", {"--set", "log.format=json"}));
   ASSERT_TRUE(daemon.WaitForOutput("\"event\":\"ready\",\"model\":\"fake-model\""))

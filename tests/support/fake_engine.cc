@@ -268,6 +268,22 @@ engine::EngineStats FakeEngine::stats() const {
   return stats;
 }
 
+absl::StatusOr<engine::CacheView> FakeEngine::DescribeCache(const engine::CacheViewLimits& limits) {
+  MutexLock lock(mutex_);
+  if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
+  engine::CacheView view;
+  view.total_nodes = static_cast<int32_t>(seen_.size());
+  view.namespaces.push_back({.tenant = "\"us\"", .salted = true, .first_chunks = view.total_nodes});
+  for (const auto& prompt : seen_) {
+    if (static_cast<int32_t>(view.nodes.size()) == limits.max_nodes) break;
+    engine::CacheViewNode& node = view.nodes.emplace_back();
+    node.id = kvcache::NodeId{static_cast<int32_t>(view.nodes.size())};
+    node.chunk = kvcache::ChunkId{7};
+    node.num_tokens = static_cast<int32_t>(prompt.size());
+  }
+  return view;
+}
+
 absl::Status FakeEngine::health() const {
   MutexLock lock(mutex_);
   return health_;

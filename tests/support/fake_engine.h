@@ -57,7 +57,7 @@ struct FakeEngineOptions {
 //   [[fail_after=N]]  INTERNAL after N tokens
 //
 // CODE is a number of absl::StatusCode. A prompt that was there before is reported as cached but
-// for its last token. Any thread, as Engine.
+// for its last token; DescribeCache tells of one node per prompt. Any thread, as Engine.
 class FakeEngine final : public engine::Engine {
  public:
   explicit FakeEngine(FakeEngineOptions options = {});
@@ -68,6 +68,7 @@ class FakeEngine final : public engine::Engine {
   const engine::Tokenizer& tokenizer() const override { return tokenizer_; }
   const engine::ChatTemplate* chat_template() const override { return nullptr; }
   engine::EngineStats stats() const override;
+  absl::StatusOr<engine::CacheView> DescribeCache(const engine::CacheViewLimits& limits) override;
   absl::Status health() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
 

@@ -14,7 +14,11 @@ namespace {
 using engine::TokenId;
 
 ModelLimits Limits() {
-  return {.served_name = "m", .vocab_size = 258, .max_context_tokens = 4096, .max_choices = 8};
+  return {.served_name = "m",
+          .vocab_size = 258,
+          .max_context_tokens = 4096,
+          .max_choices = 8,
+          .max_beams = 6};
 }
 
 absl::StatusOr<GenerationCall> Completion(const std::string& members) {
@@ -56,8 +60,26 @@ constexpr Refusal kSharedRefusals[] = {
     {R"(,"n":"2")", "n", "an integer, not a string"},
     {R"(,"n":1.5)", "n", "not 1.5"},
     {R"(,"n":99999999999999999999)", "n", "at most 8"},
-    {R"(,"best_of":3)", "best_of", "only when equal to n"},
-    {R"(,"use_beam_search":true)", "use_beam_search", "not supported"},
+    {R"(,"best_of":0)", "best_of", "at least 1 and at most 8"},
+    {R"(,"best_of":9)", "best_of", "at most 8, not 9"},
+    {R"(,"best_of":2,"n":3)", "best_of", "is 2, less than n, which is 3"},
+    {R"(,"best_of":2,"stream":true)", "stream", "must be false with best_of over n"},
+    {R"(,"use_beam_search":1)", "use_beam_search", "a boolean, not an integer"},
+    {R"(,"length_penalty":11)", "length_penalty", "at most 10"},
+    {R"(,"early_stopping":"never")", "early_stopping", "a boolean, not a string"},
+    {R"(,"use_beam_search":true,"stream":true)", "stream", "must be false with use_beam_search"},
+    {R"(,"use_beam_search":true,"n":7)", "n", "at most 6 with use_beam_search, not 7"},
+    {R"(,"use_beam_search":true,"best_of":7)", "best_of", "at most 6 with use_beam_search"},
+    {R"(,"use_beam_search":true,"temperature":0.7)", "temperature", "must be 0 or 1"},
+    {R"(,"use_beam_search":true,"top_p":0.7)", "top_p", "must be 1 with"},
+    {R"(,"use_beam_search":true,"min_p":0.1)", "min_p", "must be 0 with"},
+    {R"(,"use_beam_search":true,"top_k":10)", "top_k", "must be -1 or 0 with"},
+    {R"(,"use_beam_search":true,"repetition_penalty":2)", "repetition_penalty", "must be 1"},
+    {R"(,"use_beam_search":true,"presence_penalty":1)", "presence_penalty", "must be 0"},
+    {R"(,"use_beam_search":true,"frequency_penalty":1)", "frequency_penalty", "must be 0"},
+    {R"(,"use_beam_search":true,"logit_bias":{"5":1})", "logit_bias", "absent"},
+    {R"(,"use_beam_search":true,"allowed_token_ids":[5])", "allowed_token_ids", "absent"},
+    {R"(,"use_beam_search":true,"stop":"x")", "stop", "absent"},
     {R"(,"temperature":-0.1)", "temperature", "at least 0"},
     {R"(,"temperature":2.1)", "temperature", "at most 2"},
     {R"(,"temperature":"hot")", "temperature", "a number, not a string"},
@@ -81,7 +103,7 @@ constexpr Refusal kSharedRefusals[] = {
     {R"(,"allowed_token_ids":[])", "allowed_token_ids", "empty"},
     {R"(,"allowed_token_ids":[300])", "allowed_token_ids", "300"},
     {R"(,"priority":"high")", "priority", "integer"},
-    {R"(,"cache_salt":"")", "cache_salt", "empty"},
+    {R"(,"cache_salt":"")", "cache_salt", "1 to 128 characters, not 0"},
     {R"(,"cache_salt":7)", "cache_salt", "string"},
     {R"(,"max_tokens":-1)", "max_tokens", "at least 0"},
     {R"(,"max_tokens":4097)", "max_tokens", "at most 4096"},
@@ -142,6 +164,7 @@ constexpr Refusal kCompletionBodies[] = {
     {R"({"prompt":[1.5]})", "prompt", "1.5"},
     {R"({"prompt":[[1,2],[3,1000]]})", "prompt", "1000"},
     {R"({"prompt":"a","echo":1})", "echo", "boolean"},
+    {R"({"prompt":"a","echo":true,"use_beam_search":true})", "echo", "must be false"},
     {R"({"prompt":"a","logprobs":true})", "logprobs", "an integer, not a boolean"},
     {R"({"prompt":"a","logprobs":21})", "logprobs", "at most 20"},
     {R"({"prompt":"a","suffix":"b"})", "suffix", "not supported"},
@@ -280,6 +303,44 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_EQ(request.logprobs.prompt_top, 2);
 }
 
+TEST(Protocol, ReadsBeamSearch) {
+  const auto call = Completion(
+      R"(,"use_beam_search":true,"n":2,"best_of":4,"length_penalty":0.5,"early_stopping":true,)"
+      R"("temperature":0,"top_k":-1)");
+  ASSERT_TRUE(call.ok()) << call.status();
+  const engine::Request& request = call->first();
+  EXPECT_EQ(request.n, 2);
+  EXPECT_EQ(request.best_of, 4);
+  ASSERT_TRUE(request.beam.has_value());
+  EXPECT_EQ(request.beam->length_penalty, 0.5);
+  EXPECT_TRUE(request.beam->early_stopping);
+  EXPECT_TRUE(call->ignored_fields.empty());
+  const auto chat = Chat(R"(,"use_beam_search":true,"n":3)");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->first().sequences(), 3);
+  EXPECT_EQ(chat->first().beam->length_penalty, 1);
+  EXPECT_FALSE(chat->first().beam->early_stopping);
+}
+
+TEST(Protocol, ReadsBestOf) {
+  const auto call = Completion(R"(,"n":2,"best_of":5,"echo":true)");
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(call->first().best_of, 5);
+  EXPECT_FALSE(call->first().beam.has_value());
+  // With n of n there is nothing to pick, so it can be streamed.
+  EXPECT_TRUE(Completion(R"(,"n":2,"best_of":2,"stream":true)").ok());
+}
+
+TEST(Protocol, CountsTheCharactersOfASalt) {
+  const auto with_salt = [](int characters) {
+    std::string salt;
+    for (int i = 0; i < characters; ++i) salt += "\xc3\xa9";
+    return Completion(",\"cache_salt\":\"" + salt + "\"");
+  };
+  EXPECT_TRUE(with_salt(128).ok());
+  ExpectRefused(with_salt(129), {"", "cache_salt", "1 to 128 characters, not 129"});
+}
+
 TEST(Protocol, TakesTopPZeroAsTheBestTokenAlone) {
   const auto call = Completion(R"(,"top_p":0)");
   ASSERT_TRUE(call.ok());
@@ -313,6 +374,9 @@ TEST(Protocol, RefusesMoreChoicesThanOneCallMayHave) {
   const auto call = ParseGenerationCall(Endpoint::kCompletions, body + "]}", Limits());
   ASSERT_FALSE(call.ok());
   EXPECT_NE(call.status().message().find("at most 2048"), std::string::npos);
+  // Those that are computed count, not those that are returned.
+  body.replace(1, 5, "\"n\":1,\"best_of\":8");
+  EXPECT_FALSE(ParseGenerationCall(Endpoint::kCompletions, body + "]}", Limits()).ok());
 }
 
 const engine::jinja::Map& Message(const GenerationCall& call, size_t index) {

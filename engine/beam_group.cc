@@ -1,0 +1,87 @@
+#include "engine/beam_group.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace refrain::engine {
+
+BeamGroup::BeamGroup(const Request& request, std::shared_ptr<const StopRules> rules)
+    : rules_(std::move(rules)),
+      end_tokens_(rules_->end_tokens),
+      shown_logprobs_(request.logprobs.top),
+      search_(*request.beam, request.sequences(), std::max(1, rules_->max_tokens)),
+      rows_(1) {
+  std::sort(end_tokens_.begin(), end_tokens_.end());
+  end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
+  top_logprobs_ = std::max(
+      BeamSearch::CandidatesPerBeam(request.sequences(), static_cast<int32_t>(end_tokens_.size())),
+      shown_logprobs_.value_or(0));
+}
+
+bool BeamGroup::Deliver(int32_t beam, SampledToken row) {
+  std::optional<Row>& place = rows_[static_cast<size_t>(beam)];
+  assert(!place.has_value());
+  place = std::move(row.top);
+  return ++delivered_ == size();
+}
+
+const std::vector<BeamSearch::Beam>& BeamGroup::Advance() {
+  assert(delivered_ == size());
+  std::vector<std::vector<BeamCandidate>> candidates;
+  for (const std::optional<Row>& row : rows_) candidates.push_back(Candidates(*row));
+  if (shown_logprobs_.has_value()) {
+    std::vector<Row>& shown = shown_rows_.emplace_back();
+    for (const std::optional<Row>& row : rows_) {
+      const auto count = std::min(row->size(), static_cast<size_t>(*shown_logprobs_));
+      shown.emplace_back(row->begin(), row->begin() + static_cast<ptrdiff_t>(count));
+    }
+  }
+  search_.Advance(candidates);
+  rows_.assign(search_.running().size(), std::nullopt);
+  delivered_ = 0;
+  return search_.running();
+}
+
+std::vector<BeamCandidate> BeamGroup::Candidates(const Row& row) const {
+  const bool may_end = search_.length() >= rules_->min_tokens;
+  std::vector<BeamCandidate> candidates;
+  for (const TokenLogprob& entry : row) {
+    const bool ends = std::binary_search(end_tokens_.begin(), end_tokens_.end(), entry.token);
+    if (ends && !may_end) continue;
+    candidates.push_back(
+        {.token = entry.token, .logprob = entry.logprob, .ends = ends, .rank = entry.rank});
+  }
+  return candidates;
+}
+
+int32_t BeamGroup::Output(int32_t n, std::vector<TokenEvent>* tokens,
+                          std::vector<ChoiceEnd>* ends) const {
+  const std::vector<BeamSearch::Hypothesis> found = search_.Finished();
+  int32_t generated = 0;
+  for (int32_t choice = 0; choice < n; ++choice) {
+    ChoiceEnd& end = ends->emplace_back();
+    end.choice = choice;
+    end.reason = FinishReason::kLength;
+    if (static_cast<size_t>(choice) >= found.size()) continue;
+    const std::vector<BeamSearch::Step>& steps = found[static_cast<size_t>(choice)].steps;
+    generated += static_cast<int32_t>(steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const auto& [parent, chosen] = steps[i];
+      if (chosen.ends) {  // the last one
+        end.reason = FinishReason::kStop;
+        end.stop_token = chosen.token;
+        break;
+      }
+      TokenEvent& event = tokens->emplace_back();
+      event.choice = choice;
+      event.token = chosen.token;
+      if (!shown_logprobs_.has_value()) continue;
+      event.logprob = {chosen.token, static_cast<float>(chosen.logprob), chosen.rank};
+      event.top = shown_rows_[i][static_cast<size_t>(parent)];
+    }
+  }
+  return generated;
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,138 @@
+#include "server/debug/debug_endpoints.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "server/debug/cache_page.h"
+#include "server/status_mapping.h"
+#include "tests/support/fake_engine.h"
+
+namespace refrain::server::debug {
+namespace {
+
+using nlohmann::json;
+using ::refrain::testing::FakeEngine;
+
+TEST(CacheQuery, HasDefaultsAndReadsBothNumbers) {
+  const auto defaults = ParseCacheQuery("");
+  ASSERT_TRUE(defaults.ok());
+  EXPECT_EQ(defaults->max_nodes, 1000);
+  EXPECT_EQ(defaults->max_depth, INT32_MAX);
+  const auto both = ParseCacheQuery("depth=3&limit=20&");
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->max_nodes, 20);
+  EXPECT_EQ(both->max_depth, 3);
+}
+
+TEST(CacheQuery, NamesWhatIsWrong) {
+  for (const auto& [query, param] : std::vector<std::pair<std::string, std::string>>{
+           {"limit=0", "limit"},
+           {"limit=100001", "limit"},
+           {"limit=99999999999", "limit"},
+           {"limit=", "limit"},
+           {"limit", "limit"},
+           {"limit=5x", "limit"},
+           {"depth=-1", "depth"},
+           {"limit=5&deep=1", "deep"},
+           {"=5", ""},
+       }) {
+    const auto limits = ParseCacheQuery(query);
+    ASSERT_FALSE(limits.ok()) << query;
+    const ApiError error = ApiErrorFromStatus(limits.status());
+    EXPECT_EQ(error.http_status, 400) << query;
+    EXPECT_EQ(error.param, param) << query;
+  }
+}
+
+TEST(CachePage, ShowsEveryMember) {
+  engine::CacheView view;
+  view.stats.total_chunks = 10;
+  view.stats.free_chunks = 3;
+  view.stats.used_chunks = 5;
+  view.stats.cached_chunks = 2;
+  view.stats.sequences = 4;
+  view.stats.chunk_tokens = 64;
+  view.stats.copied_chunks_total = 9;
+  view.total_nodes = 7;
+  view.namespaces = {{.tenant = "a\"b", .salted = true, .first_chunks = 7}};
+  engine::CacheViewNode root;
+  root.id = kvcache::NodeId{3};
+  root.chunk = kvcache::ChunkId{8};
+  root.num_tokens = 64;
+  root.num_children = 2;
+  root.sharers = 4;
+  root.hits = 11;
+  root.age_requests = 5;
+  root.pinned = true;
+  engine::CacheViewNode leaf;
+  leaf.id = kvcache::NodeId{4};
+  leaf.parent = root.id;
+  leaf.chunk = kvcache::ChunkId{9};
+  leaf.depth = 2;
+  leaf.num_tokens = 17;
+  leaf.sharers = 1;
+  leaf.writer = kvcache::SequenceId{77};
+  view.nodes = {root, leaf};
+  EXPECT_EQ(json::parse(CachePage(view)), json::parse(R"({
+    "totals":{"chunks":10,"free_chunks":3,"used_chunks":5,"cached_chunks":2,"chunk_tokens":64,
+              "running_sequences":4,"copied_chunks":9,"nodes":7,"nodes_shown":2},
+    "namespaces":[{"tenant":"a\"b","salted":true,"first_chunks":7}],
+    "nodes":[
+      {"id":3,"parent":null,"namespace":0,"chunk":8,"depth":1,"tokens":64,"children":2,"sharers":4,
+       "hits":11,"age_requests":5,"residency":"device","pinned":true,"writer":null},
+      {"id":4,"parent":3,"namespace":0,"chunk":9,"depth":2,"tokens":17,"children":0,"sharers":1,
+       "hits":0,"age_requests":0,"residency":"device","pinned":false,"writer":77}]})"));
+  EXPECT_EQ(json::parse(CachePage({}))["nodes"], json::array());
+}
+
+class DebugEndpointsTest : public ::testing::Test {
+ protected:
+  DebugEndpointsTest() { endpoints_.AddRoutes(&router_); }
+
+  std::pair<int, json> Get(std::string query) {
+    const auto match = router_.Find("GET", "/debug/cache");
+    http::Request request;
+    request.query = std::move(query);
+    const auto part = match.route->handler(std::move(request))->Next();
+    return {part.head->status, json::parse(part.body)};
+  }
+
+  http::Router router_;
+  DebugEndpoints endpoints_;
+};
+
+TEST_F(DebugEndpointsTest, TellsWhatTheEngineHolds) {
+  FakeEngine engine;
+  endpoints_.SetEngine(&engine);
+  for (const char* prompt : {"abc", "abcd", "x"}) {
+    engine::Request request;
+    request.prompt = engine::TextPrompt{prompt};
+    ASSERT_TRUE(engine.Submit(request).ok());
+  }
+  const auto [status, page] = Get("limit=2");
+  EXPECT_EQ(status, 200);
+  EXPECT_EQ(page["totals"]["nodes"], 3);
+  ASSERT_EQ(page["nodes"].size(), 2u);
+  EXPECT_EQ(page["nodes"][1]["tokens"], 4);
+}
+
+// Looking may wait for a step, which an I/O thread must not.
+TEST_F(DebugEndpointsTest, RunsOnWorkerThreads) {
+  EXPECT_EQ(router_.Find("GET", "/debug/cache").route->speed, http::HandlerSpeed::kSlow);
+}
+
+TEST_F(DebugEndpointsTest, RefusesWhileLoadingAfterDeathAndForBadQueries) {
+  EXPECT_EQ(Get("").first, 503);
+  FakeEngine engine;
+  endpoints_.SetEngine(&engine);
+  const auto [status, page] = Get("limit=many\xff");
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(page["error"]["param"], "limit");
+  engine.Die(absl::InternalError("x"));
+  EXPECT_EQ(Get("").first, 503);
+}
+
+}  // namespace
+}  // namespace refrain::server::debug
