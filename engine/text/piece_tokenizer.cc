@@ -82,6 +82,7 @@ class PieceTokenizer : public VocabularyTokenizer {
 
  private:
   bool WantsPrefix(std::string_view text, StretchPlace place) const {
+    if (place == StretchPlace::kAfterText) return false;
     const bool wanted = place == StretchPlace::kTextStart ? space_prefix_.at_text_start
                                                           : space_prefix_.after_special_tokens;
     const bool present = text.starts_with(' ') || text.starts_with(kSpaceMark);

@@ -36,6 +36,8 @@ class VocabularyTokenizer : public Tokenizer {
  public:
   absl::StatusOr<std::vector<kvcache::TokenId>> Encode(std::string_view utf8,
                                                        const EncodeOptions& options) const final;
+  std::vector<ControlToken> FindControlTokens(std::string_view utf8,
+                                              const EncodeOptions& options) const final;
   std::string_view TokenBytes(kvcache::TokenId id) const final;
   bool IsControl(kvcache::TokenId id) const final;
   bool IsEndOfGeneration(kvcache::TokenId id) const final;
@@ -48,7 +50,7 @@ class VocabularyTokenizer : public Tokenizer {
   }
 
  protected:
-  enum class StretchPlace { kTextStart, kAfterSpecialToken };
+  enum class StretchPlace { kTextStart, kAfterSpecialToken, kAfterText };
 
   explicit VocabularyTokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 

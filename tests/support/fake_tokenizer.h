@@ -28,6 +28,10 @@ class FakeTokenizer : public engine::Tokenizer {
     }
     return ids;
   }
+  std::vector<engine::ControlToken> FindControlTokens(std::string_view,
+                                                      const engine::EncodeOptions&) const override {
+    return {};
+  }
   std::string_view TokenBytes(kvcache::TokenId id) const override {
     return kvcache::ToIndex(id) < pieces_.size() ? std::string_view(pieces_[kvcache::ToIndex(id)])
                                                  : std::string_view();
