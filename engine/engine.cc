@@ -14,6 +14,7 @@
 #include "engine/prompt_encoder.h"
 #include "engine/request_checks.h"
 #include "engine/request_queue.h"
+#include "engine/turn_memory.h"
 
 namespace refrain::engine {
 namespace {
@@ -23,6 +24,12 @@ SchedulerLimits LimitsOf(const EngineOptions& options, const kvcache::CacheManag
           .step_token_budget = options.step_token_budget,
           .chunk_tokens = cache.options().chunk_tokens,
           .policy = options.policy};
+}
+
+// Ids of earlier answers serve the prefix cache. Under `reproducible` a request's ids are those of
+// its text, whatever was asked before.
+bool RemembersTurns(const EngineOptions& options) {
+  return options.kv_cache.prefix_cache && !options.reproducible;
 }
 
 // Engine = admission -> encode pool -> queue -> engine thread.
@@ -39,11 +46,13 @@ class LocalEngine : public Engine {
                .tokenizer = parts_.tokenizer.get(),
                .queue = queue_.get(),
                .ledger = ledger_.get(),
-               .clock = parts_.clock.get()},
+               .clock = parts_.clock.get(),
+               .turns = &turns_},
               LimitsOf(options, *parts_.cache), parts_.window_tokens),
         encoder_(parts_.tokenizer.get(), parts_.chat_template.get(),
                  {.max_context_tokens = parts_.model.max_context_tokens,
-                  .kv_capacity_tokens = parts_.cache->stats().capacity_tokens()}),
+                  .kv_capacity_tokens = parts_.cache->stats().capacity_tokens()},
+                 RemembersTurns(options) ? &turns_ : nullptr),
         pool_(&encoder_, parts_.clock.get(), options.encode_threads,
               [queue = queue_](std::unique_ptr<EncodedRequest> request) {
                 queue->Push(std::move(request));
@@ -74,6 +83,7 @@ class LocalEngine : public Engine {
   const EngineOptions options_;
   std::shared_ptr<AdmissionLedger> ledger_;
   std::shared_ptr<RequestQueue> queue_;  // shared: a consumer may cancel after the engine is gone
+  TurnMemory turns_;
   EngineLoop loop_;
   PromptEncoder encoder_;
   EncodePool pool_;
