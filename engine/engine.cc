@@ -53,10 +53,12 @@ class LocalEngine : public Engine {
                  {.max_context_tokens = parts_.model.max_context_tokens,
                   .kv_capacity_tokens = parts_.cache->stats().capacity_tokens()},
                  RemembersTurns(options) ? &turns_ : nullptr),
-        pool_(&encoder_, parts_.clock.get(), options.encode_threads,
-              [queue = queue_](std::unique_ptr<EncodedRequest> request) {
-                queue->Push(std::move(request));
-              }),
+        pool_(
+            &encoder_, parts_.clock.get(), options.encode_threads,
+            [queue = queue_](std::unique_ptr<EncodedRequest> request) {
+              queue->Push(std::move(request));
+            },
+            [this] { return loop_.stats().running_sequences > 0; }),
         thread_([this] { loop_.Run(); }) {}
 
   ~LocalEngine() override {

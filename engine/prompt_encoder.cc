@@ -44,11 +44,11 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(const Request& r
   return prompt;
 }
 
-absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text,
-                                     EncodedRequest* request) const {
+absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
+                                     EncodePace* pace) const {
   Request& in = request->request;
   if (text.has_value()) {
-    if (absl::Status status = EncodeText(*text, request); !status.ok()) return status;
+    if (absl::Status status = EncodeText(*text, pace, request); !status.ok()) return status;
   } else {
     request->prompt = std::move(std::get<TokenPrompt>(in.prompt).ids);
   }
@@ -68,10 +68,12 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text,
   return absl::OkStatus();
 }
 
-absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodedRequest* request) const {
+absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
+                                       EncodedRequest* request) const {
   const EncodeOptions options{.parse_special = text.parse_special,
                               .add_bos = text.add_bos,
-                              .plain_spans = text.plain_spans};
+                              .plain_spans = text.plain_spans,
+                              .pace = pace};
   const Request& in = request->request;
   if (turns_ == nullptr || !std::holds_alternative<ChatPrompt>(in.prompt)) {
     absl::StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text.text, options);

@@ -41,11 +41,12 @@ class PromptEncoder {
 
   // Of a prompt that is text or a conversation. A prompt of ids has none.
   absl::StatusOr<std::optional<PromptText>> Render(const Request& request) const;
-  // Fills `prompt`, `turn` and `stop_rules`.
-  absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request) const;
+  // Fills `prompt`, `turn` and `stop_rules`. `pace` may be null.
+  absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
+                        EncodePace* pace = nullptr) const;
 
  private:
-  absl::Status EncodeText(const PromptText& text, EncodedRequest* request) const;
+  absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
   absl::Status CheckSizes(const Request& request, size_t prompt_tokens) const;
   std::vector<TokenId> EndTokens(const StopParams& stop) const;
 

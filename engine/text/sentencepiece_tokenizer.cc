@@ -24,7 +24,7 @@ class SentencePieceTokenizer : public VocabularyTokenizer {
 
  protected:
   // The library puts the model's space prefix before every stretch, after special tokens too.
-  absl::Status EncodeStretch(std::string_view text, StretchPlace place,
+  absl::Status EncodeStretch(std::string_view text, StretchPlace place, EncodePace* /*pace*/,
                              std::vector<kvcache::TokenId>* out) const override {
     if (place == StretchPlace::kAfterText) {
       return absl::FailedPreconditionError("SentencePiece cannot continue a text");

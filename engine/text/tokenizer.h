@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/text/encode_pace.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -30,6 +31,8 @@ struct EncodeOptions {
   std::span<const TextSpan> plain_spans;
   // The text goes on where other tokens ended: no bos and no space prefix are put before it.
   bool continues = false;
+  // Holds up a long text on the way; may be null.
+  EncodePace* pace = nullptr;
 };
 
 // A control token spelled out in a text.
@@ -43,9 +46,9 @@ struct ControlToken {
 //
 // Does not render chat templates and does not assemble characters from bytes (detokenizer.h).
 // Called by the encode pool and the detokenizers. Immutable after creation: any number of threads
-// may use one. Encode fails only when a pre-tokenizer pattern exceeds its matching limit, and with
-// FAILED_PRECONDITION for a text that continues where the algorithm has no such thing
-// (libsentencepiece).
+// may use one. Encode fails only when a pre-tokenizer pattern exceeds its matching limit, with
+// CANCELLED when its pace stops it, and with FAILED_PRECONDITION for a text that continues where
+// the algorithm has no such thing (libsentencepiece).
 //
 // Invalid UTF-8 is accepted: each maximal ill-formed subpart is replaced by U+FFFD (the policy of
 // WHATWG and Python) before it is tokenized. A byte for which the vocabulary has no token

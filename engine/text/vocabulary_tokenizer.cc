@@ -76,8 +76,11 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
         vocabulary_.specials.FindNext(utf8, at, options.parse_special, options.plain_spans);
     const size_t end = special.has_value() ? special->begin_byte : utf8.size();
     if (end > at) {
-      absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, &ids);
+      absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, options.pace, &ids);
       if (!status.ok()) return status;
+      if (options.pace != nullptr && options.pace->stopped()) {
+        return absl::CancelledError("tokenizing was stopped");
+      }
     }
     if (!special.has_value()) break;
     ids.push_back(special->id);
@@ -102,9 +105,10 @@ std::vector<ControlToken> VocabularyTokenizer::FindControlTokens(
 }
 
 absl::Status VocabularyTokenizer::EncodeRepaired(std::string_view bytes, StretchPlace place,
+                                                 EncodePace* pace,
                                                  std::vector<kvcache::TokenId>* out) const {
-  if (IsValidUtf8(bytes)) return EncodeStretch(bytes, place, out);
-  return EncodeStretch(ReplaceIllFormedUtf8(bytes), place, out);
+  if (IsValidUtf8(bytes)) return EncodeStretch(bytes, place, pace, out);
+  return EncodeStretch(ReplaceIllFormedUtf8(bytes), place, pace, out);
 }
 
 std::string_view VocabularyTokenizer::TokenBytes(kvcache::TokenId id) const {

@@ -54,14 +54,15 @@ class VocabularyTokenizer : public Tokenizer {
 
   explicit VocabularyTokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
-  // Appends the tokens of `text`: not empty, well-formed UTF-8, without special tokens.
-  virtual absl::Status EncodeStretch(std::string_view text, StretchPlace place,
+  // Appends the tokens of `text`: not empty, well-formed UTF-8, without special tokens. `pace` may
+  // be null.
+  virtual absl::Status EncodeStretch(std::string_view text, StretchPlace place, EncodePace* pace,
                                      std::vector<kvcache::TokenId>* out) const = 0;
 
   const TokenTable& tokens() const { return vocabulary_.tokens; }
 
  private:
-  absl::Status EncodeRepaired(std::string_view bytes, StretchPlace place,
+  absl::Status EncodeRepaired(std::string_view bytes, StretchPlace place, EncodePace* pace,
                               std::vector<kvcache::TokenId>* out) const;
 
   Vocabulary vocabulary_;
