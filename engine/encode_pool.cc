@@ -9,9 +9,8 @@
 namespace refrain::engine {
 namespace {
 
-// The calling thread runs when a core has nothing else to do, and yields it at once. Being nice is
-// not enough: even nice 19 keeps its turn for some milliseconds, during which the compute thread it
-// displaced holds up the whole step. Where it is refused the lane is still right.
+// The calling thread runs when a core has nothing else to do, and yields it at once to a thread
+// that wakes up. Where it is refused the lane is still right.
 void RunWhenIdle() {
   const sched_param none{};
   sched_setscheduler(0, SCHED_IDLE, &none);  // 0: this thread
@@ -58,8 +57,34 @@ void EncodePool::Lane::Stop() {
   }
 }
 
-EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink)
-    : encoder_(encoder), clock_(clock), sink_(std::move(sink)) {
+// Works for a slice, then rests while the engine is busy. Ends the text when nobody wants it.
+class EncodePool::LongTextPace : public EncodePace {
+ public:
+  LongTextPace(const EncodePool& pool, const TokenStream& stream) : pool_(pool), stream_(stream) {}
+
+ protected:
+  void Checkpoint() override {
+    if (std::chrono::steady_clock::now() - begin_ < kSlice) return;
+    if (stream_.cancelled() || pool_.long_lane_.stopped) {
+      Stop();
+      return;
+    }
+    if (pool_.engine_is_busy_()) std::this_thread::sleep_for(kRest);
+    begin_ = std::chrono::steady_clock::now();
+  }
+
+ private:
+  const EncodePool& pool_;
+  const TokenStream& stream_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink,
+                       std::function<bool()> engine_is_busy)
+    : encoder_(encoder),
+      clock_(clock),
+      sink_(std::move(sink)),
+      engine_is_busy_(std::move(engine_is_busy)) {
   for (int32_t i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { Serve(&short_lane_); });
   }
@@ -85,7 +110,8 @@ void EncodePool::Serve(Lane* lane) {
     if (lane == &short_lane_) {
       Render(*std::move(job));
     } else {
-      Tokenize(*std::move(job));
+      LongTextPace pace(*this, *job->request->stream);
+      Tokenize(*std::move(job), &pace);
     }
   }
 }
@@ -113,14 +139,14 @@ void EncodePool::Render(Job job) {
   if (job.text.has_value() && job.text->text.size() > kLongTextBytes) {
     long_lane_.Push(std::move(job));
   } else {
-    Tokenize(std::move(job));
+    Tokenize(std::move(job), nullptr);
   }
 }
 
-void EncodePool::Tokenize(Job job) {
+void EncodePool::Tokenize(Job job, EncodePace* pace) {
   EncodedRequest& request = *job.request;
   if (SkipEnded(request)) return;
-  absl::Status status = encoder_->Tokenize(job.text, &request);
+  absl::Status status = encoder_->Tokenize(job.text, &request, pace);
   if (status.ok()) {
     status = request.ticket.SetTokens(static_cast<int64_t>(request.prompt.size()));
   }

@@ -1,6 +1,8 @@
 #ifndef REFRAIN_ENGINE_ENCODE_POOL_H_
 #define REFRAIN_ENGINE_ENCODE_POOL_H_
 
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,19 +20,23 @@ namespace refrain::engine {
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
 // Two lanes: `threads` threads render all requests and tokenize the short ones, in order of
-// arrival; texts over kLongTextBytes go to one more thread, which the operating system runs only
-// where a core is idle, so that a prompt of 1 MB holds up neither a short one nor running streams.
+// arrival; texts over kLongTextBytes go to one more thread. That one works where a core is idle
+// and, while the engine computes, in slices of kSlice with rests of kRest between them, so that a
+// prompt of 1 MB holds up neither a short one nor running streams (docs/results/encode-gap.md).
 // A request that was cancelled or timed out meanwhile is skipped. What fails finishes its stream.
 // Any thread may Push. Stop ends the threads after what they are doing; what still waits is
 // finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
+  static constexpr std::chrono::microseconds kSlice{500};
+  static constexpr std::chrono::microseconds kRest{10'000};
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 
-  // `sink` gets the encoded requests, on the pool's threads. `encoder` and `clock` outlive the
-  // pool.
-  EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink);
+  // `sink` gets the encoded requests, on the pool's threads, which also ask `engine_is_busy`: are
+  // sequences running? `encoder` and `clock` outlive the pool.
+  EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink,
+             std::function<bool()> engine_is_busy);
   ~EncodePool() { Stop(); }
 
   void Push(std::unique_ptr<EncodedRequest> request);
@@ -46,21 +52,24 @@ class EncodePool {
     Mutex mutex;
     ConditionVariable changed;
     std::deque<Job> jobs REFRAIN_GUARDED_BY(mutex);
-    bool stopped REFRAIN_GUARDED_BY(mutex) = false;
+    std::atomic<bool> stopped = false;  // written under the mutex
 
     void Push(Job job);
     std::optional<Job> WaitAndPop();  // nothing: stopped
     void Stop();
   };
 
+  class LongTextPace;
+
   void Serve(Lane* lane);
   void Render(Job job);
-  void Tokenize(Job job);
+  void Tokenize(Job job, EncodePace* pace);
   bool SkipEnded(EncodedRequest& request) const;
 
   const PromptEncoder* encoder_;
   const Clock* clock_;
   Sink sink_;
+  std::function<bool()> engine_is_busy_;
   Lane short_lane_;
   Lane long_lane_;
   std::vector<std::thread> threads_;

@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "engine/stop_criteria.h"
 #include "engine/token_stream.h"
+#include "engine/turn_memory.h"
 
 namespace refrain::engine {
 
@@ -20,6 +21,7 @@ struct EncodedRequest {
   uint64_t number = 0;  // ascends with arrival
   Request request;      // its prompt is dropped once encoded
   std::vector<TokenId> prompt;
+  std::optional<TurnKey> turn;  // of a conversation: its answers are to be remembered under this
   std::shared_ptr<const StopRules> stop_rules;
   std::shared_ptr<TokenStream> stream;
   double timeout_s = 0;  // 0 = none

@@ -15,6 +15,7 @@
 #include "engine/prompt_encoder.h"
 #include "engine/request_checks.h"
 #include "engine/request_queue.h"
+#include "engine/turn_memory.h"
 
 namespace refrain::engine {
 namespace {
@@ -27,6 +28,12 @@ LoopOptions LoopOptionsOf(const EngineOptions& options, const EngineParts& parts
           .window_tokens = parts.window_tokens,
           .isolate_tenants = options.kv_cache.isolation == "api_key",
           .planner = parts.planner};
+}
+
+// Ids of earlier answers serve the prefix cache. Under `reproducible` a request's ids are those of
+// its text, whatever was asked before.
+bool RemembersTurns(const EngineOptions& options) {
+  return options.kv_cache.prefix_cache && !options.reproducible;
 }
 
 // Engine = admission -> encode pool -> queue -> engine thread.
@@ -43,15 +50,19 @@ class LocalEngine : public Engine {
                .tokenizer = parts_.tokenizer.get(),
                .queue = queue_.get(),
                .ledger = ledger_.get(),
-               .clock = parts_.clock.get()},
+               .clock = parts_.clock.get(),
+               .turns = &turns_},
               LoopOptionsOf(options, parts_)),
         encoder_(parts_.tokenizer.get(), parts_.chat_template.get(),
                  {.max_context_tokens = parts_.model.max_context_tokens,
-                  .kv_capacity_tokens = parts_.cache->stats().capacity_tokens()}),
-        pool_(&encoder_, parts_.clock.get(), options.encode_threads,
-              [queue = queue_](std::unique_ptr<EncodedRequest> request) {
-                queue->Push(std::move(request));
-              }),
+                  .kv_capacity_tokens = parts_.cache->stats().capacity_tokens()},
+                 RemembersTurns(options) ? &turns_ : nullptr),
+        pool_(
+            &encoder_, parts_.clock.get(), options.encode_threads,
+            [queue = queue_](std::unique_ptr<EncodedRequest> request) {
+              queue->Push(std::move(request));
+            },
+            [this] { return loop_.stats().running_sequences > 0; }),
         thread_([this] { loop_.Run(); }) {}
 
   ~LocalEngine() override {
@@ -79,6 +90,7 @@ class LocalEngine : public Engine {
   const EngineOptions options_;
   std::shared_ptr<AdmissionLedger> ledger_;
   std::shared_ptr<RequestQueue> queue_;  // shared: a consumer may cancel after the engine is gone
+  TurnMemory turns_;
   EngineLoop loop_;
   PromptEncoder encoder_;
   EncodePool pool_;

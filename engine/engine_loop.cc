@@ -162,8 +162,16 @@ void EngineLoop::Withdraw(SequenceState* sequence) {
   }
 }
 
+void EngineLoop::RememberTurn(const SequenceState& sequence) {
+  const std::optional<TurnKey>& turn = sequence.request->encoded().turn;
+  if (parts_.turns != nullptr && turn.has_value()) {
+    parts_.turns->Remember(*turn, sequence.generated);
+  }
+}
+
 void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   RunningRequest* const request = sequence->request;
+  RememberTurn(*sequence);
   Withdraw(sequence);
   request->End(sequence, std::move(end));
   MarkChanged(request);
@@ -173,6 +181,7 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
 void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status) {
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kEnded) continue;
+    RememberTurn(*choice);
     Withdraw(choice.get());
     sequences_.erase(choice->id);
   }

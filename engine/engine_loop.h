@@ -23,6 +23,7 @@
 #include "engine/scheduler.h"
 #include "engine/step_builder.h"
 #include "engine/text/tokenizer.h"
+#include "engine/turn_memory.h"
 #include "kvcache/cache_manager.h"
 
 namespace refrain::engine {
@@ -42,6 +43,7 @@ struct EngineLoopParts {
   RequestQueue* queue = nullptr;
   AdmissionLedger* ledger = nullptr;
   const Clock* clock = nullptr;
+  TurnMemory* turns = nullptr;  // remembers what conversations were answered; may be null
 };
 
 // The engine thread: the single writer of scheduler and cache.
@@ -111,6 +113,8 @@ class EngineLoop {
   void EndPromptOnly(const LaunchedStep& step);
   void ReleaseParked(RunningRequest* request);
 
+  // What the choice generated, for the next turn of its conversation.
+  void RememberTurn(const SequenceState& sequence);
   // Takes the sequence out of scheduler and cache.
   void Withdraw(SequenceState* sequence);
   void EndChoice(SequenceState* sequence, ChoiceEnd end);

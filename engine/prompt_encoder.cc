@@ -5,12 +5,13 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "engine/turn_splicer.h"
 
 namespace refrain::engine {
 
 PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
-                             const EncodeLimits& limits)
-    : tokenizer_(tokenizer), chat_template_(chat_template), limits_(limits) {
+                             const EncodeLimits& limits, TurnMemory* turns)
+    : tokenizer_(tokenizer), chat_template_(chat_template), limits_(limits), turns_(turns) {
   for (size_t id = 0; id < tokenizer->vocab_size(); ++id) {
     const TokenId token{static_cast<int32_t>(id)};
     if (tokenizer->IsEndOfGeneration(token)) end_of_generation_.push_back(token);
@@ -43,16 +44,11 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(const Request& r
   return prompt;
 }
 
-absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text,
-                                     EncodedRequest* request) const {
+absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
+                                     EncodePace* pace) const {
   Request& in = request->request;
   if (text.has_value()) {
-    absl::StatusOr<std::vector<TokenId>> ids =
-        tokenizer_->Encode(text->text, {.parse_special = text->parse_special,
-                                        .add_bos = text->add_bos,
-                                        .plain_spans = text->plain_spans});
-    if (!ids.ok()) return ids.status();
-    request->prompt = *std::move(ids);
+    if (absl::Status status = EncodeText(*text, pace, request); !status.ok()) return status;
   } else {
     request->prompt = std::move(std::get<TokenPrompt>(in.prompt).ids);
   }
@@ -69,6 +65,28 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text,
   request->stop_rules = std::make_shared<const StopRules>(
       in.stop, static_cast<int32_t>(std::min<int64_t>(in.stop.max_tokens, left)),
       EndTokens(in.stop));
+  return absl::OkStatus();
+}
+
+absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
+                                       EncodedRequest* request) const {
+  const EncodeOptions options{.parse_special = text.parse_special,
+                              .add_bos = text.add_bos,
+                              .plain_spans = text.plain_spans,
+                              .pace = pace};
+  const Request& in = request->request;
+  if (turns_ == nullptr || !std::holds_alternative<ChatPrompt>(in.prompt)) {
+    absl::StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text.text, options);
+    if (!ids.ok()) return ids.status();
+    request->prompt = *std::move(ids);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<SplicedPrompt> spliced =
+      TurnSplicer(tokenizer_, turns_)
+          .Encode(text.text, options, TurnScope(in.tenant, in.cache_salt));
+  if (!spliced.ok()) return spliced.status();
+  request->prompt = std::move(spliced->ids);
+  request->turn = std::move(spliced->key);
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "engine/encoded_request.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "engine/turn_memory.h"
 
 namespace refrain::engine {
 
@@ -33,22 +34,26 @@ struct EncodeLimits {
 // naming what is too long or out of range, the value and the limit.
 class PromptEncoder {
  public:
-  // Both outlive the encoder; `chat_template` may be null.
+  // All outlive the encoder; `chat_template` and `turns` may be null. Without `turns` every text
+  // has its own encoding, whatever was generated before.
   PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
-                const EncodeLimits& limits);
+                const EncodeLimits& limits, TurnMemory* turns = nullptr);
 
   // Of a prompt that is text or a conversation. A prompt of ids has none.
   absl::StatusOr<std::optional<PromptText>> Render(const Request& request) const;
-  // Fills `prompt` and `stop_rules`.
-  absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request) const;
+  // Fills `prompt`, `turn` and `stop_rules`. `pace` may be null.
+  absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
+                        EncodePace* pace = nullptr) const;
 
  private:
+  absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
   absl::Status CheckSizes(const Request& request, size_t prompt_tokens) const;
   std::vector<TokenId> EndTokens(const StopParams& stop) const;
 
   const Tokenizer* tokenizer_;
   const ChatTemplate* chat_template_;
   EncodeLimits limits_;
+  TurnMemory* turns_;
   std::vector<TokenId> end_of_generation_;
 };
 

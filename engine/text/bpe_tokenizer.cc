@@ -38,12 +38,17 @@ class BpeTokenizer : public VocabularyTokenizer {
         whole_words_(tokens().size()) {}
 
  protected:
-  absl::Status EncodeStretch(std::string_view text, StretchPlace /*place*/,
+  absl::Status EncodeStretch(std::string_view text, StretchPlace /*place*/, EncodePace* pace,
                              std::vector<kvcache::TokenId>* out) const override {
     std::vector<int32_t> symbols;
-    PairMerger::Scratch scratch;
-    return pre_tokenizer_->Split(
-        text, [&](std::string_view piece) { EncodePiece(piece, &symbols, &scratch, out); });
+    PairMerger::Scratch scratch(pace);
+    return pre_tokenizer_->Split(text, [&](std::string_view piece) {
+      if (pace != nullptr) {
+        pace->Did(piece.size());
+        if (pace->stopped()) return;
+      }
+      EncodePiece(piece, &symbols, &scratch, out);
+    });
   }
 
  private:

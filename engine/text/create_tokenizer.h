@@ -15,9 +15,14 @@ namespace refrain::engine {
 // unknown pre-tokenizer.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateTokenizer(const TokenizerSpec& spec);
 
-// Builds a tokenizer from the bytes of a SentencePiece `.model` file, through libsentencepiece.
+enum class SentencePieceMerging { kOwnWhereEqual, kLibrary };
+
+// Builds a tokenizer from the bytes of a SentencePiece `.model` file. Byte-pair models with the
+// identity normalizer (Llama 2, Mistral) are merged by our own code, which gives the same ids in
+// time O(n log n); others, and all under kLibrary, by libsentencepiece.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
-    std::string_view model_bytes);
+    std::string_view model_bytes,
+    SentencePieceMerging merging = SentencePieceMerging::kOwnWhereEqual);
 
 }  // namespace refrain::engine
 

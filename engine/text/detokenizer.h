@@ -36,6 +36,9 @@ class Detokenizer {
   // The held back bytes, as U+FFFD. The detokenizer is then as new, except for the leading space.
   std::string Flush();
 
+  // Whether bytes are held back.
+  bool holds_bytes() const { return !held_.empty(); }
+
  private:
   void Release(std::string_view bytes, std::string* out);
 

@@ -13,6 +13,8 @@ constexpr uint64_t kEmpty = std::numeric_limits<uint64_t>::max();
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 // Below this many symbols scanning is faster than a heap (measured on English text).
 constexpr size_t kMaxScannedSymbols = 48;
+// The pace is told of so many symbols at once.
+constexpr int kPacedSymbols = 64;
 
 uint64_t KeyOf(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -114,6 +116,7 @@ void PairMerger::MergeByHeap(std::vector<int32_t>* symbols, Scratch* scratch) co
     next[i] = i + 1;
     previous[i] = i - 1;
     if (i + 1 == count) break;
+    if (scratch->pace_ != nullptr && i % kPacedSymbols == 0) scratch->pace_->Did(kPacedSymbols);
     ranks[i] = RankOf(s[i], s[i + 1]);
     if (ranks[i] != kNoRank) heap.push_back(entry_of(ranks[i], i));
   }
@@ -124,7 +127,11 @@ void PairMerger::MergeByHeap(std::vector<int32_t>* symbols, Scratch* scratch) co
     heap.push_back(entry_of(ranks[i], i));
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
-  while (!heap.empty()) {
+  for (size_t done = 0; !heap.empty(); ++done) {
+    if (scratch->pace_ != nullptr && done % kPacedSymbols == 0) {
+      scratch->pace_->Did(kPacedSymbols);
+      if (scratch->pace_->stopped()) break;
+    }
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     const int32_t rank = static_cast<int32_t>(heap.back() >> 32);
     const int32_t left = static_cast<int32_t>(heap.back() & 0xFFFFFFFFu);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/text/encode_pace.h"
+
 namespace refrain::engine {
 
 // The merge step that byte-level BPE and SentencePiece-type vocabularies share: of all adjacent
@@ -18,7 +20,13 @@ class PairMerger {
  public:
   // Memory that Merge reuses from word to word.
   class Scratch {
+   public:
+    // `pace` is told of the progress through long words; may be null.
+    explicit Scratch(EncodePace* pace = nullptr) : pace_(pace) {}
+
+   private:
     friend class PairMerger;
+    EncodePace* pace_;
     std::vector<int32_t> ranks_;     // rank of the pair that begins here; kNoRank: cannot merge
     std::vector<int32_t> next_;      // index of the symbol to the right
     std::vector<int32_t> previous_;  // index of the symbol to the left

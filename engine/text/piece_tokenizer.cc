@@ -61,7 +61,7 @@ class PieceTokenizer : public VocabularyTokenizer {
   }
 
  protected:
-  absl::Status EncodeStretch(std::string_view text, StretchPlace place,
+  absl::Status EncodeStretch(std::string_view text, StretchPlace place, EncodePace* pace,
                              std::vector<kvcache::TokenId>* out) const override {
     std::string spaced;
     if (WantsPrefix(text, place)) spaced.push_back(' ');
@@ -71,17 +71,21 @@ class PieceTokenizer : public VocabularyTokenizer {
       text = spaced;
     }
     std::vector<int32_t> symbols;
-    PairMerger::Scratch scratch;
+    PairMerger::Scratch scratch(pace);
     while (!text.empty()) {
       const size_t size_bytes = words_end_before_space_ ? FirstWordBytes(text) : text.size();
       EncodeWord(text.substr(0, size_bytes), &symbols, &scratch, out);
       text.remove_prefix(size_bytes);
+      if (pace == nullptr) continue;
+      pace->Did(size_bytes);
+      if (pace->stopped()) break;
     }
     return absl::OkStatus();
   }
 
  private:
   bool WantsPrefix(std::string_view text, StretchPlace place) const {
+    if (place == StretchPlace::kAfterText) return false;
     const bool wanted = place == StretchPlace::kTextStart ? space_prefix_.at_text_start
                                                           : space_prefix_.after_special_tokens;
     const bool present = text.starts_with(' ') || text.starts_with(kSpaceMark);

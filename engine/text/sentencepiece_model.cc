@@ -14,6 +14,7 @@ struct WireField {
   uint64_t number;
   uint64_t wire_type;
   std::string_view payload;
+  uint64_t value = 0;  // of a varint
 };
 
 std::optional<uint64_t> TakeVarint(std::string_view* bytes) {
@@ -33,7 +34,9 @@ std::optional<WireField> TakeField(std::string_view* bytes) {
   WireField field{*key >> 3, *key & 7, {}};
   uint64_t size_bytes = 0;
   if (field.wire_type == 0) {
-    if (!TakeVarint(bytes).has_value()) return std::nullopt;
+    const std::optional<uint64_t> value = TakeVarint(bytes);
+    if (!value.has_value()) return std::nullopt;
+    field.value = *value;
   } else if (field.wire_type == 1) {
     size_bytes = 8;
   } else if (field.wire_type == 5) {
@@ -51,11 +54,13 @@ std::optional<WireField> TakeField(std::string_view* bytes) {
   return field;
 }
 
+// The file's messages and fields that matter here (sentencepiece_model.proto).
+constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3, kDenormalizerSpec = 5;
+
 // The library trusts some of what it reads: the character map of a normalizer is used as an index
 // into itself. So the frame is checked here, and models that have such a map are refused (none of
 // the Llama family has). Empty when all is well.
 std::string FindUnsafePart(std::string_view model_bytes) {
-  constexpr uint64_t kPieces = 1, kNormalizerSpec = 3, kDenormalizerSpec = 5;
   constexpr uint64_t kPrecompiledCharsMap = 2;
   size_t num_pieces = 0;
   while (!model_bytes.empty()) {
@@ -76,20 +81,96 @@ std::string FindUnsafePart(std::string_view model_bytes) {
   return num_pieces > 0 ? "" : "it has no pieces";
 }
 
+// Of a message that FindUnsafePart has read through: of a field that comes again the last counts.
+SentencePieceModel::Settings ReadSettings(std::string_view model_bytes) {
+  constexpr uint64_t kModelType = 3, kTreatSpaceAsSuffix = 24;
+  constexpr uint64_t kAddDummyPrefix = 3, kRemoveExtraSpaces = 4, kEscapeSpaces = 5;
+  constexpr uint64_t kBytePairEncoding = 2;
+  uint64_t model_type = 1, suffix = 0, prefix = 1, removes_spaces = 1, escapes_spaces = 1;
+  while (!model_bytes.empty()) {
+    const std::optional<WireField> message = TakeField(&model_bytes);
+    if (!message.has_value()) return {};
+    std::string_view rest = message->payload;
+    const bool is_trainer = message->number == kTrainerSpec;
+    if (!is_trainer && message->number != kNormalizerSpec) continue;
+    while (!rest.empty()) {
+      const std::optional<WireField> field = TakeField(&rest);
+      if (!field.has_value()) return {};
+      if (field->wire_type != 0) continue;
+      if (is_trainer && field->number == kModelType) model_type = field->value;
+      if (is_trainer && field->number == kTreatSpaceAsSuffix) suffix = field->value;
+      if (!is_trainer && field->number == kAddDummyPrefix) prefix = field->value;
+      if (!is_trainer && field->number == kRemoveExtraSpaces) removes_spaces = field->value;
+      if (!is_trainer && field->number == kEscapeSpaces) escapes_spaces = field->value;
+    }
+  }
+  return {.is_plain_bpe = model_type == kBytePairEncoding && suffix == 0 && removes_spaces == 0 &&
+                          escapes_spaces != 0,
+          .adds_space_prefix = prefix != 0};
+}
+
+// Types of the pieces, which the library does not tell apart wholly.
+std::vector<SentencePieceModel::PieceType> ReadPieceTypes(std::string_view model_bytes) {
+  using PieceType = SentencePieceModel::PieceType;
+  constexpr uint64_t kType = 3;
+  std::vector<PieceType> types;
+  while (!model_bytes.empty()) {
+    const std::optional<WireField> message = TakeField(&model_bytes);
+    if (!message.has_value()) break;
+    if (message->number != kPieces || message->wire_type != 2) continue;
+    PieceType type = PieceType::kNormal;
+    std::string_view rest = message->payload;
+    while (!rest.empty()) {
+      const std::optional<WireField> field = TakeField(&rest);
+      if (!field.has_value()) break;
+      if (field->number != kType || field->wire_type != 0) continue;
+      switch (field->value) {
+        case 2:
+          type = PieceType::kUnknown;
+          break;
+        case 3:
+          type = PieceType::kControl;
+          break;
+        case 4:
+          type = PieceType::kUserDefined;
+          break;
+        case 5:
+          type = PieceType::kUnused;
+          break;
+        case 6:
+          type = PieceType::kByte;
+          break;
+        default:
+          type = PieceType::kNormal;
+      }
+    }
+    types.push_back(type);
+  }
+  return types;
+}
+
 class LibraryModel : public SentencePieceModel {
  public:
-  explicit LibraryModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor)
-      : processor_(std::move(processor)) {}
+  LibraryModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor,
+               std::string_view model_bytes)
+      : processor_(std::move(processor)),
+        settings_(ReadSettings(model_bytes)),
+        types_(ReadPieceTypes(model_bytes)) {
+    types_.resize(static_cast<size_t>(num_pieces()), PieceType::kUnused);
+    for (const PieceType type : types_) {
+      // The library looks for the former first and takes the latter apart again.
+      if (type == PieceType::kUserDefined || type == PieceType::kUnused) {
+        settings_.is_plain_bpe = false;
+      }
+    }
+  }
 
   int num_pieces() const override { return processor_->GetPieceSize(); }
   std::string Piece(int id) const override { return processor_->IdToPiece(id); }
-  PieceType Type(int id) const override {
-    if (processor_->IsControl(id)) return PieceType::kControl;
-    if (processor_->IsUnknown(id)) return PieceType::kUnknown;
-    if (processor_->IsByte(id)) return PieceType::kByte;
-    if (processor_->IsUnused(id)) return PieceType::kUnused;
-    return PieceType::kNormal;
-  }
+  PieceType Type(int id) const override { return types_[static_cast<size_t>(id)]; }
+  float Score(int id) const override { return processor_->GetScore(id); }
+  const Settings& settings() const override { return settings_; }
+  int unk_id() const override { return processor_->unk_id(); }
   int bos_id() const override { return processor_->bos_id(); }
   int eos_id() const override { return processor_->eos_id(); }
 
@@ -102,6 +183,8 @@ class LibraryModel : public SentencePieceModel {
 
  private:
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  Settings settings_;
+  std::vector<PieceType> types_;  // [num_pieces]
 };
 
 }  // namespace
@@ -116,7 +199,7 @@ std::unique_ptr<SentencePieceModel> SentencePieceModel::LoadOrNull(std::string_v
     *error = status.ToString();
     return nullptr;
   }
-  return std::make_unique<LibraryModel>(std::move(processor));
+  return std::make_unique<LibraryModel>(std::move(processor), model_bytes);
 }
 
 }  // namespace refrain::engine

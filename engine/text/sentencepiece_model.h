@@ -14,7 +14,15 @@ namespace refrain::engine {
 // Called by the SentencePiece tokenizer. Immutable after Load; any thread.
 class SentencePieceModel {
  public:
-  enum class PieceType { kNormal, kUnknown, kControl, kUnused, kByte };
+  enum class PieceType { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
+
+  // What the file says about how texts are read, beside its pieces.
+  struct Settings {
+    // Byte-pair encoding over texts as they are but for the space prefix, by pieces that are all
+    // merged alike: nothing that the library would know better than PieceTokenizer.
+    bool is_plain_bpe = false;
+    bool adds_space_prefix = true;
+  };
 
   // Null and `error` set when the bytes are no model.
   static std::unique_ptr<SentencePieceModel> LoadOrNull(std::string_view model_bytes,
@@ -24,6 +32,9 @@ class SentencePieceModel {
   virtual int num_pieces() const = 0;
   virtual std::string Piece(int id) const = 0;  // id in [0, num_pieces)
   virtual PieceType Type(int id) const = 0;
+  virtual float Score(int id) const = 0;
+  virtual const Settings& settings() const = 0;
+  virtual int unk_id() const = 0;
   virtual int bos_id() const = 0;  // -1: none
   virtual int eos_id() const = 0;  // -1: none
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/create_tokenizer.h"
+#include "engine/text/piece_tokenizer.h"
 #include "engine/text/sentencepiece_model.h"
 #include "engine/text/space_mark.h"
 #include "engine/text/vocabulary_tokenizer.h"
@@ -23,8 +24,11 @@ class SentencePieceTokenizer : public VocabularyTokenizer {
 
  protected:
   // The library puts the model's space prefix before every stretch, after special tokens too.
-  absl::Status EncodeStretch(std::string_view text, StretchPlace /*place*/,
+  absl::Status EncodeStretch(std::string_view text, StretchPlace place, EncodePace* /*pace*/,
                              std::vector<kvcache::TokenId>* out) const override {
+    if (place == StretchPlace::kAfterText) {
+      return absl::FailedPreconditionError("SentencePiece cannot continue a text");
+    }
     std::vector<int> ids;
     std::string error;
     if (!model_->Encode(text, &ids, &error)) {
@@ -46,6 +50,8 @@ TokenType TypeOfPiece(SentencePieceModel::PieceType type) {
       return TokenType::kUnknown;
     case SentencePieceModel::PieceType::kControl:
       return TokenType::kControl;
+    case SentencePieceModel::PieceType::kUserDefined:
+      return TokenType::kNormal;  // the library finds them in a text
     case SentencePieceModel::PieceType::kUnused:
       return TokenType::kUnused;
     case SentencePieceModel::PieceType::kByte:
@@ -54,21 +60,42 @@ TokenType TypeOfPiece(SentencePieceModel::PieceType type) {
   return TokenType::kUnused;
 }
 
+TokenizerSpec SpecOf(const SentencePieceModel& model) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  for (int id = 0; id < model.num_pieces(); ++id) {
+    spec.tokens.push_back(model.Piece(id));
+    spec.scores.push_back(model.Score(id));
+    spec.token_types.push_back(TypeOfPiece(model.Type(id)));
+  }
+  const auto id_or_none = [](int id) {
+    return id >= 0 ? std::optional(kvcache::TokenId{id}) : std::nullopt;
+  };
+  spec.unk = id_or_none(model.unk_id());
+  spec.bos = id_or_none(model.bos_id());
+  spec.eos = id_or_none(model.eos_id());
+  spec.add_bos = spec.bos.has_value();
+  spec.add_space_prefix = model.settings().adds_space_prefix;
+  return spec;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
-    std::string_view model_bytes) {
+    std::string_view model_bytes, SentencePieceMerging merging) {
   std::string error;
   std::unique_ptr<SentencePieceModel> model = SentencePieceModel::LoadOrNull(model_bytes, &error);
   if (model == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("SentencePiece model: ", error));
   }
+  const TokenizerSpec spec = SpecOf(*model);
+  if (merging == SentencePieceMerging::kOwnWhereEqual && model->settings().is_plain_bpe) {
+    return CreatePieceTokenizer(spec);
+  }
   Vocabulary vocabulary;
-  TokenizerSpec specials;  // what ApplySpecialTokens wants to know
-  for (int id = 0; id < model->num_pieces(); ++id) {
-    const std::string piece = model->Piece(id);
-    const TokenType type = TypeOfPiece(model->Type(id));
-    specials.tokens.push_back(piece);
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    const std::string& piece = spec.tokens[id];
+    const TokenType type = spec.token_types[id];
     if (type == TokenType::kByte) {
       // The library vouches for the spelling <0xHH>.
       const char byte = static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
@@ -79,10 +106,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
       vocabulary.tokens.Add(SpacesForMarks(piece), type);
     }
   }
-  if (model->bos_id() >= 0) specials.bos = kvcache::TokenId{model->bos_id()};
-  if (model->eos_id() >= 0) specials.eos = kvcache::TokenId{model->eos_id()};
-  vocabulary.adds_bos = specials.bos.has_value();
-  absl::Status status = ApplySpecialTokens(specials, &vocabulary);
+  vocabulary.adds_bos = spec.bos.has_value();
+  absl::Status status = ApplySpecialTokens(spec, &vocabulary);
   if (!status.ok()) return status;
   return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), std::move(model));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/text/encode_pace.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -28,13 +29,26 @@ struct EncodeOptions {
   // Sorted, disjoint. With parse_special: a control token that overlaps one of these stays plain
   // text. This is how message content is kept from forging control tokens (chat_template.h).
   std::span<const TextSpan> plain_spans;
+  // The text goes on where other tokens ended: no bos and no space prefix are put before it.
+  bool continues = false;
+  // Holds up a long text on the way; may be null.
+  EncodePace* pace = nullptr;
+};
+
+// A control token spelled out in a text.
+struct ControlToken {
+  TextSpan span;
+  kvcache::TokenId id{};
+  friend bool operator==(const ControlToken&, const ControlToken&) = default;
 };
 
 // Text to token ids and back to bytes.
 //
 // Does not render chat templates and does not assemble characters from bytes (detokenizer.h).
 // Called by the encode pool and the detokenizers. Immutable after creation: any number of threads
-// may use one. Encode fails only when a pre-tokenizer pattern exceeds its matching limit.
+// may use one. Encode fails only when a pre-tokenizer pattern exceeds its matching limit, with
+// CANCELLED when its pace stops it, and with FAILED_PRECONDITION for a text that continues where
+// the algorithm has no such thing (libsentencepiece).
 //
 // Invalid UTF-8 is accepted: each maximal ill-formed subpart is replaced by U+FFFD (the policy of
 // WHATWG and Python) before it is tokenized. A byte for which the vocabulary has no token
@@ -47,6 +61,10 @@ class Tokenizer {
 
   virtual absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
       std::string_view utf8, const EncodeOptions& options) const = 0;
+
+  // The control tokens that Encode recognises in the text, in order.
+  virtual std::vector<ControlToken> FindControlTokens(std::string_view utf8,
+                                                      const EncodeOptions& options) const = 0;
 
   // The raw bytes that the token stands for, possibly a part of a character; for a control token
   // its own text; empty for an id outside of the vocabulary. Lives as long as the tokenizer.

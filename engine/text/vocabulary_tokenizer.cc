@@ -67,18 +67,20 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
     std::string_view utf8, const EncodeOptions& options) const {
   std::vector<kvcache::TokenId> ids;
   ids.reserve(utf8.size() / 3 + 8);
-  if (options.add_bos.value_or(vocabulary_.adds_bos) && vocabulary_.bos.has_value()) {
-    ids.push_back(*vocabulary_.bos);
-  }
-  StretchPlace place = StretchPlace::kTextStart;
+  const bool wants_bos = !options.continues && options.add_bos.value_or(vocabulary_.adds_bos);
+  if (wants_bos && vocabulary_.bos.has_value()) ids.push_back(*vocabulary_.bos);
+  StretchPlace place = options.continues ? StretchPlace::kAfterText : StretchPlace::kTextStart;
   size_t at = 0;
   while (at < utf8.size()) {
     const std::optional<SpecialTokenMatcher::Match> special =
         vocabulary_.specials.FindNext(utf8, at, options.parse_special, options.plain_spans);
     const size_t end = special.has_value() ? special->begin_byte : utf8.size();
     if (end > at) {
-      absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, &ids);
+      absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, options.pace, &ids);
       if (!status.ok()) return status;
+      if (options.pace != nullptr && options.pace->stopped()) {
+        return absl::CancelledError("tokenizing was stopped");
+      }
     }
     if (!special.has_value()) break;
     ids.push_back(special->id);
@@ -88,10 +90,25 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
   return ids;
 }
 
+std::vector<ControlToken> VocabularyTokenizer::FindControlTokens(
+    std::string_view utf8, const EncodeOptions& options) const {
+  std::vector<ControlToken> found;
+  size_t at = 0;
+  while (const auto special =
+             vocabulary_.specials.FindNext(utf8, at, options.parse_special, options.plain_spans)) {
+    if (IsControl(special->id)) {
+      found.push_back({{special->begin_byte, special->end_byte}, special->id});
+    }
+    at = special->end_byte;
+  }
+  return found;
+}
+
 absl::Status VocabularyTokenizer::EncodeRepaired(std::string_view bytes, StretchPlace place,
+                                                 EncodePace* pace,
                                                  std::vector<kvcache::TokenId>* out) const {
-  if (IsValidUtf8(bytes)) return EncodeStretch(bytes, place, out);
-  return EncodeStretch(ReplaceIllFormedUtf8(bytes), place, out);
+  if (IsValidUtf8(bytes)) return EncodeStretch(bytes, place, pace, out);
+  return EncodeStretch(ReplaceIllFormedUtf8(bytes), place, pace, out);
 }
 
 std::string_view VocabularyTokenizer::TokenBytes(kvcache::TokenId id) const {

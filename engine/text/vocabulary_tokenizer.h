@@ -36,6 +36,8 @@ class VocabularyTokenizer : public Tokenizer {
  public:
   absl::StatusOr<std::vector<kvcache::TokenId>> Encode(std::string_view utf8,
                                                        const EncodeOptions& options) const final;
+  std::vector<ControlToken> FindControlTokens(std::string_view utf8,
+                                              const EncodeOptions& options) const final;
   std::string_view TokenBytes(kvcache::TokenId id) const final;
   bool IsControl(kvcache::TokenId id) const final;
   bool IsEndOfGeneration(kvcache::TokenId id) const final;
@@ -48,18 +50,19 @@ class VocabularyTokenizer : public Tokenizer {
   }
 
  protected:
-  enum class StretchPlace { kTextStart, kAfterSpecialToken };
+  enum class StretchPlace { kTextStart, kAfterSpecialToken, kAfterText };
 
   explicit VocabularyTokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
-  // Appends the tokens of `text`: not empty, well-formed UTF-8, without special tokens.
-  virtual absl::Status EncodeStretch(std::string_view text, StretchPlace place,
+  // Appends the tokens of `text`: not empty, well-formed UTF-8, without special tokens. `pace` may
+  // be null.
+  virtual absl::Status EncodeStretch(std::string_view text, StretchPlace place, EncodePace* pace,
                                      std::vector<kvcache::TokenId>* out) const = 0;
 
   const TokenTable& tokens() const { return vocabulary_.tokens; }
 
  private:
-  absl::Status EncodeRepaired(std::string_view bytes, StretchPlace place,
+  absl::Status EncodeRepaired(std::string_view bytes, StretchPlace place, EncodePace* pace,
                               std::vector<kvcache::TokenId>* out) const;
 
   Vocabulary vocabulary_;

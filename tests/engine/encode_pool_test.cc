@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -30,12 +31,14 @@ class EncodePoolTest : public ::testing::Test {
   }
 
   void Start(int32_t threads = 1) {
-    pool_ = std::make_unique<EncodePool>(&encoder_, &clock_, threads,
-                                         [this](std::unique_ptr<EncodedRequest> request) {
-                                           std::lock_guard lock(mutex_);
-                                           done_.push_back(std::move(request));
-                                           changed_.notify_all();
-                                         });
+    pool_ = std::make_unique<EncodePool>(
+        &encoder_, &clock_, threads,
+        [this](std::unique_ptr<EncodedRequest> request) {
+          std::lock_guard lock(mutex_);
+          done_.push_back(std::move(request));
+          changed_.notify_all();
+        },
+        [this] { return busy_.load(); });
   }
 
   // Numbers of the first `count` requests, in the order in which they were done.
@@ -51,6 +54,7 @@ class EncodePoolTest : public ::testing::Test {
   testing::FakeClock clock_;
   std::shared_ptr<AdmissionLedger> ledger_ = std::make_shared<AdmissionLedger>(100, 1 << 30);
   PromptEncoder encoder_;
+  std::atomic<bool> busy_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<EncodedRequest>> done_;
@@ -82,6 +86,74 @@ TEST_F(EncodePoolTest, AShortPromptOvertakesAGiantOne) {
   EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2});
   short_done = true;
   EXPECT_EQ(WaitFor(2), (std::vector<uint64_t>{2, 1}));
+}
+
+// The tokenizer's work on a long text, in parts longer than a slice.
+void WorkFor(int slices, EncodePace* pace) {
+  for (int i = 0; i < slices && !pace->stopped(); ++i) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+    while (std::chrono::steady_clock::now() < end) pace->Did(128);
+    pace->Did(128);
+  }
+}
+
+TEST_F(EncodePoolTest, RestsOnTheWayThroughALongTextWhileTheEngineIsBusy) {
+  constexpr int kSlices = 30;
+  int paced_texts = 0;
+  tokenizer_.paced_encode = [&](EncodePace* pace) {
+    if (pace != nullptr) ++paced_texts;
+    if (pace != nullptr) WorkFor(kSlices, pace);
+  };
+  busy_ = true;
+  Start();
+  const auto start = std::chrono::steady_clock::now();
+  pool_->Push(Make(1, std::string(EncodePool::kLongTextBytes + 1, 'a')));
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{1});
+  EXPECT_GE(std::chrono::steady_clock::now() - start, kSlices * EncodePool::kRest);
+  pool_->Push(Make(2, std::string(EncodePool::kLongTextBytes, 'a')));  // not long
+  WaitFor(2);
+  EXPECT_EQ(paced_texts, 1);
+}
+
+TEST_F(EncodePoolTest, DoesNotRestBesideAnIdleEngine) {
+  int rests = 0;
+  tokenizer_.paced_encode = [&](EncodePace* pace) {
+    for (int i = 0; i < 2000; ++i) {
+      const auto before = std::chrono::steady_clock::now();
+      pace->Did(128);
+      if (std::chrono::steady_clock::now() - before >= EncodePool::kRest) ++rests;
+    }
+  };
+  Start();
+  pool_->Push(Make(1, std::string(1 << 20, 'a')));
+  WaitFor(1);
+  EXPECT_LT(rests, 20);  // another process may take the processor away
+}
+
+// It would take minutes.
+TEST_F(EncodePoolTest, EndsALongTextThatNobodyWaitsFor) {
+  std::atomic<int> begun = 0;
+  tokenizer_.paced_encode = [&](EncodePace* pace) {
+    ++begun;
+    WorkFor(100'000, pace);
+  };
+  busy_ = true;
+  Start();
+  auto cancelled = Make(1, std::string(1 << 20, 'a'));
+  auto stopped = Make(2, std::string(1 << 20, 'b'));
+  const auto a = cancelled->stream;
+  const auto b = stopped->stream;
+  pool_->Push(std::move(cancelled));
+  pool_->Push(std::move(stopped));
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (begun < 1) std::this_thread::yield();
+  a->Cancel();
+  ASSERT_TRUE(a->WaitUntil(soon));
+  EXPECT_EQ(a->Read().status.code(), absl::StatusCode::kCancelled);
+  while (begun < 2) std::this_thread::yield();
+  pool_->Stop();
+  ASSERT_TRUE(b->WaitUntil(soon));
+  EXPECT_EQ(b->Read().status.code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(EncodePoolTest, SkipsCancelledAndExpiredRequests) {

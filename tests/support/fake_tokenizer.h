@@ -13,20 +13,29 @@
 namespace refrain::testing {
 
 // A vocabulary given as strings, the last of which is the end of generation. Text is encoded byte
-// by byte: byte b is token b % (size - 1). `before_encode` sees each text first.
+// by byte: byte b is token b % (size - 1). `before_encode` sees each text first, `paced_encode` the
+// pace.
 class FakeTokenizer : public engine::Tokenizer {
  public:
   explicit FakeTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
 
   absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
-      std::string_view utf8, const engine::EncodeOptions&) const override {
+      std::string_view utf8, const engine::EncodeOptions& options) const override {
     if (before_encode) before_encode(utf8);
+    if (paced_encode) paced_encode(options.pace);
+    if (options.pace != nullptr && options.pace->stopped()) {
+      return absl::CancelledError("tokenizing was stopped");
+    }
     std::vector<kvcache::TokenId> ids;
     for (const char byte : utf8) {
       ids.push_back(kvcache::TokenId{
           static_cast<int32_t>(static_cast<uint8_t>(byte) % (pieces_.size() - 1))});
     }
     return ids;
+  }
+  std::vector<engine::ControlToken> FindControlTokens(std::string_view,
+                                                      const engine::EncodeOptions&) const override {
+    return {};
   }
   std::string_view TokenBytes(kvcache::TokenId id) const override {
     return kvcache::ToIndex(id) < pieces_.size() ? std::string_view(pieces_[kvcache::ToIndex(id)])
@@ -45,6 +54,7 @@ class FakeTokenizer : public engine::Tokenizer {
   }
 
   std::function<void(std::string_view)> before_encode;
+  std::function<void(engine::EncodePace*)> paced_encode;  // the work; null for a short text
 
  private:
   std::vector<std::string> pieces_;

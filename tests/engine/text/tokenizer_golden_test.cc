@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -193,29 +194,36 @@ std::vector<std::string> SentencePieceTexts() {
   return texts;
 }
 
+void ExpectEqualTokenizers(const Tokenizer& own, const Tokenizer& library) {
+  ASSERT_EQ(own.vocab_size(), library.vocab_size());
+  EXPECT_EQ(own.bos(), library.bos());
+  EXPECT_EQ(own.eos(), library.eos());
+  EXPECT_TRUE(own.adds_bos() && library.adds_bos());
+  for (size_t i = 0; i < own.vocab_size(); ++i) {
+    const kvcache::TokenId id{static_cast<int32_t>(i)};
+    ASSERT_EQ(own.TokenBytes(id), library.TokenBytes(id)) << i;
+    ASSERT_EQ(own.IsControl(id), library.IsControl(id)) << i;
+    ASSERT_EQ(own.IsEndOfGeneration(id), library.IsEndOfGeneration(id)) << i;
+  }
+  for (const std::string& text : SentencePieceTexts()) {
+    ASSERT_EQ(EncodeOrFail(own, text, {}), EncodeOrFail(library, text, {})) << text;
+    const std::string framed = "<s>" + text + "</s>" + text;
+    ASSERT_EQ(EncodeOrFail(own, framed, {.parse_special = true}),
+              EncodeOrFail(library, framed, {.parse_special = true}))
+        << text;
+  }
+}
+
 void ExpectOwnMergingEqualsLibrary(const std::string& model_file) {
   const std::string model = ReadTestData(model_file);
-  const auto library = CreateSentencePieceTokenizer(model);
+  const auto library = CreateSentencePieceTokenizer(model, SentencePieceMerging::kLibrary);
   ASSERT_TRUE(library.ok()) << library.status();
   const auto own = CreateTokenizer(SpecOfSentencePieceModel(model));
   ASSERT_TRUE(own.ok()) << own.status();
-  ASSERT_EQ((*own)->vocab_size(), (*library)->vocab_size());
-  EXPECT_EQ((*own)->bos(), (*library)->bos());
-  EXPECT_EQ((*own)->eos(), (*library)->eos());
-  EXPECT_TRUE((*own)->adds_bos() && (*library)->adds_bos());
-  for (size_t i = 0; i < (*own)->vocab_size(); ++i) {
-    const kvcache::TokenId id{static_cast<int32_t>(i)};
-    ASSERT_EQ((*own)->TokenBytes(id), (*library)->TokenBytes(id)) << i;
-    ASSERT_EQ((*own)->IsControl(id), (*library)->IsControl(id)) << i;
-    ASSERT_EQ((*own)->IsEndOfGeneration(id), (*library)->IsEndOfGeneration(id)) << i;
-  }
-  for (const std::string& text : SentencePieceTexts()) {
-    const std::vector<int> expected = EncodeOrFail(**library, text, {});
-    ASSERT_EQ(EncodeOrFail(**own, text, {}), expected) << text;
-    ASSERT_EQ(EncodeOrFail(**own, "<s>" + text + "</s>" + text, {.parse_special = true}),
-              EncodeOrFail(**library, "<s>" + text + "</s>" + text, {.parse_special = true}))
-        << text;
-  }
+  ExpectEqualTokenizers(**own, **library);
+  const auto chosen = CreateSentencePieceTokenizer(model);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  ExpectEqualTokenizers(**chosen, **library);
 }
 
 TEST(SentencePieceGoldenTest, OwnMergingEqualsTheLibraryOnLlama2) {
@@ -224,6 +232,48 @@ TEST(SentencePieceGoldenTest, OwnMergingEqualsTheLibraryOnLlama2) {
 
 TEST(SentencePieceGoldenTest, OwnMergingEqualsTheLibraryOnStories260K) {
   ExpectOwnMergingEqualsLibrary("stories260K-tokenizer/tok512.model");
+}
+
+// Fields written again behind the end of a model replace what it says.
+std::string With(std::string model, int message, std::string fields) {
+  model.push_back(static_cast<char>(message << 3 | 2));
+  model.push_back(static_cast<char>(fields.size()));
+  return model + fields;
+}
+
+constexpr int kPiece = 1, kTrainer = 2, kNormalizer = 3;
+
+TEST(SentencePieceGoldenTest, EqualsTheLibraryWhateverTheModelSays) {
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model");
+  const std::pair<const char*, std::string> cases[] = {
+      {"unigram", With(model, kTrainer, {0x18, 1})},
+      {"spaces at the end of words", With(model, kTrainer, {char(0xC0), 0x01, 1})},
+      {"no space prefix", With(model, kNormalizer, {0x18, 0})},
+      {"extra spaces are removed", With(model, kNormalizer, {0x20, 1})},
+      {"spaces stay spaces", With(model, kNormalizer, {0x28, 0})},
+      {"a user-defined piece", With(model, kPiece, "\x0A\x06theing\x18\x04")},
+      {"an unused piece", With(model, kPiece, "\x0A\x04ingb\x18\x05")},
+  };
+  for (const auto& [what, changed] : cases) {
+    SCOPED_TRACE(what);
+    const auto library = CreateSentencePieceTokenizer(changed, SentencePieceMerging::kLibrary);
+    const auto chosen = CreateSentencePieceTokenizer(changed);
+    ASSERT_TRUE(library.ok()) << library.status();
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    ExpectEqualTokenizers(**chosen, **library);
+  }
+}
+
+// The library takes 10 s and more.
+TEST(SentencePieceGoldenTest, EncodesAMegabyteOfOneWordInTime) {
+  const auto chosen =
+      CreateSentencePieceTokenizer(ReadTestData("llama2-tokenizer/tokenizer.model"));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  const auto start = std::chrono::steady_clock::now();
+  std::string text;
+  while (text.size() < (1 << 20)) text += "uncommonlylongwords";
+  EXPECT_GT(EncodeOrFail(**chosen, text, {}).size(), 100'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(SentencePieceGoldenTest, Llama2EncodesKnownSentence) {
@@ -270,8 +320,8 @@ TokenizerSpec SpecOfLlama2C(const std::string& file) {
 }
 
 TEST(SentencePieceGoldenTest, Stories260KMatchesTheReferenceInAllForms) {
-  const auto library =
-      CreateSentencePieceTokenizer(ReadTestData("stories260K-tokenizer/tok512.model"));
+  const auto library = CreateSentencePieceTokenizer(
+      ReadTestData("stories260K-tokenizer/tok512.model"), SentencePieceMerging::kLibrary);
   const auto own = CreateTokenizer(SpecOfLlama2C(ReadTestData("stories260K-tokenizer/tok512.bin")));
   ASSERT_TRUE(library.ok()) << library.status();
   ASSERT_TRUE(own.ok()) << own.status();

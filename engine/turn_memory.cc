@@ -1,0 +1,116 @@
+#include "engine/turn_memory.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+namespace {
+
+// Of a turn beside its ids: nodes, index entries, the control block of its ids.
+constexpr size_t kTurnOverheadBytes = 256;
+
+Digest DigestOf(const void* data, size_t size_bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(data, size_bytes);
+  return {hash.low64, hash.high64};
+}
+
+}  // namespace
+
+Digest DigestOf(std::string_view bytes) { return DigestOf(bytes.data(), bytes.size()); }
+
+Digest DigestOf(std::span<const TokenId> ids) { return DigestOf(ids.data(), ids.size_bytes()); }
+
+std::string TurnScope(std::string_view tenant, std::string_view cache_salt) {
+  // The size keeps two pairs with equal concatenations apart.
+  return absl::StrCat(tenant.size(), ":", std::string(tenant), std::string(cache_salt));
+}
+
+size_t TurnMemory::BytesOf(const Node& node) {
+  return node.turn.generated->size() * sizeof(TokenId) + node.scope.size() + kTurnOverheadBytes;
+}
+
+void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> generated) {
+  if (generated.empty()) return;
+  Node node{.scope = prompt.scope,
+            .text = prompt.text,
+            .text_bytes = prompt.text_bytes,
+            .turn = {.prompt_ids = prompt.ids,
+                     .generated = std::make_shared<const std::vector<TokenId>>(generated.begin(),
+                                                                               generated.end())}};
+  const size_t bytes = BytesOf(node);
+  if (bytes > limits_.bytes || limits_.turns == 0) return;
+
+  MutexLock lock(mutex_);
+  Scope& scope = scopes_[node.scope];
+  std::vector<Nodes::iterator>& turns = scope.prompts[node.text];
+  for (const Nodes::iterator known : turns) {
+    if (known->turn.prompt_ids == prompt.ids && *known->turn.generated == *node.turn.generated) {
+      nodes_.splice(nodes_.end(), nodes_, known);
+      return;
+    }
+  }
+  node.turn.number = next_number_++;
+  bytes_ += bytes;
+  ++scope.sizes[node.text_bytes];
+  nodes_.push_back(std::move(node));
+  const Nodes::iterator added = std::prev(nodes_.end());
+  turns.push_back(added);
+  by_number_.emplace(added->turn.number, added);
+  while (nodes_.size() > limits_.turns || bytes_ > limits_.bytes) Forget(nodes_.begin());
+}
+
+void TurnMemory::Forget(Nodes::iterator node) {
+  const auto scope = scopes_.find(node->scope);
+  const auto prompt = scope->second.prompts.find(node->text);
+  std::vector<Nodes::iterator>& turns = prompt->second;
+  turns.erase(std::find(turns.begin(), turns.end(), node));
+  if (turns.empty()) scope->second.prompts.erase(prompt);
+  const auto size = scope->second.sizes.find(node->text_bytes);
+  if (--size->second == 0) scope->second.sizes.erase(size);
+  if (scope->second.prompts.empty()) scopes_.erase(scope);
+  by_number_.erase(node->turn.number);
+  bytes_ -= BytesOf(*node);
+  nodes_.erase(node);
+}
+
+std::vector<size_t> TurnMemory::PromptSizes(const std::string& scope) const {
+  MutexLock lock(mutex_);
+  std::vector<size_t> sizes;
+  const auto found = scopes_.find(scope);
+  if (found == scopes_.end()) return sizes;
+  sizes.reserve(found->second.sizes.size());
+  for (const auto& [size_bytes, turns] : found->second.sizes) sizes.push_back(size_bytes);
+  return sizes;
+}
+
+std::vector<TurnMemory::Turn> TurnMemory::Find(const std::string& scope, const Digest& text) const {
+  MutexLock lock(mutex_);
+  std::vector<Turn> turns;
+  const auto found = scopes_.find(scope);
+  if (found == scopes_.end()) return turns;
+  const auto prompt = found->second.prompts.find(text);
+  if (prompt == found->second.prompts.end()) return turns;
+  for (const Nodes::iterator node : prompt->second) turns.push_back(node->turn);
+  return turns;
+}
+
+void TurnMemory::MarkUsed(const Turn& turn) {
+  MutexLock lock(mutex_);
+  const auto found = by_number_.find(turn.number);
+  if (found != by_number_.end()) nodes_.splice(nodes_.end(), nodes_, found->second);
+}
+
+size_t TurnMemory::num_turns() const {
+  MutexLock lock(mutex_);
+  return nodes_.size();
+}
+
+size_t TurnMemory::num_bytes() const {
+  MutexLock lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace refrain::engine

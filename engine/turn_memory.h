@@ -1,0 +1,113 @@
+#ifndef REFRAIN_ENGINE_TURN_MEMORY_H_
+#define REFRAIN_ENGINE_TURN_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/annotated_mutex.h"
+#include "kvcache/types.h"
+
+namespace refrain::engine {
+
+using kvcache::TokenId;
+
+// XXH3 with 128 bits.
+struct Digest {
+  uint64_t low = 0, high = 0;
+  friend bool operator==(const Digest&, const Digest&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Digest& digest) {
+    return H::combine(std::move(h), digest.low);
+  }
+};
+
+Digest DigestOf(std::string_view bytes);
+Digest DigestOf(std::span<const TokenId> ids);
+
+// The prompt that a turn answered, as turn memory knows it.
+struct TurnKey {
+  std::string scope;      // whose conversation (TurnScope)
+  size_t text_bytes = 0;  // of the rendered prompt, generation prompt included
+  Digest text;
+  Digest ids;  // of its tokens
+};
+
+// Turns are found again only under the same tenant and cache salt.
+std::string TurnScope(std::string_view tenant, std::string_view cache_salt);
+
+// The ids that were generated for chat prompts, by the rendered text of the prompt.
+//
+// The next turn of a conversation brings the answer back as text, and the ids that were sampled
+// need not be that text's own encoding. Whoever encodes the conversation finds here what was
+// generated behind a part of its text, and takes those ids where they spell what stands there
+// (TurnSplicer), so that the KV cache of the earlier turn is met. A prompt may have several turns:
+// the choices of one request, answers asked for again.
+//
+// A hint, bounded in turns and bytes: what was not used for longest is forgotten first, across all
+// scopes. Does not look at text or tokens itself. Written by the engine thread, read by the encode
+// pool: any thread. Cannot fail.
+class TurnMemory {
+ public:
+  struct Limits {
+    size_t turns = 16384;
+    size_t bytes = size_t{32} << 20;
+  };
+  struct Turn {
+    uint64_t number = 0;  // ascends with age: the lower, the older
+    Digest prompt_ids;
+    std::shared_ptr<const std::vector<TokenId>> generated;
+  };
+
+  explicit TurnMemory(const Limits& limits) : limits_(limits) {}
+  TurnMemory() : TurnMemory(Limits{}) {}
+
+  // `generated` may end with what the client never saw: readers compare with the text.
+  void Remember(const TurnKey& prompt, std::span<const TokenId> generated);
+
+  // Sizes of the prompts with turns in this scope, ascending.
+  std::vector<size_t> PromptSizes(const std::string& scope) const;
+  // The turns of one prompt, oldest first.
+  std::vector<Turn> Find(const std::string& scope, const Digest& text) const;
+  // The turn was useful: it is forgotten later.
+  void MarkUsed(const Turn& turn);
+
+  size_t num_turns() const;
+  size_t num_bytes() const;
+
+ private:
+  struct Node {
+    std::string scope;
+    Digest text;
+    size_t text_bytes;
+    Turn turn;
+  };
+  using Nodes = std::list<Node>;  // least recently used first
+  struct Scope {
+    absl::flat_hash_map<Digest, std::vector<Nodes::iterator>> prompts;  // oldest first
+    std::map<size_t, size_t> sizes;                                     // of prompts: turns
+  };
+
+  static size_t BytesOf(const Node& node);
+  void Forget(Nodes::iterator node) REFRAIN_REQUIRES(mutex_);
+
+  const Limits limits_;
+  mutable Mutex mutex_;
+  Nodes nodes_ REFRAIN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Nodes::iterator> by_number_ REFRAIN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Scope> scopes_ REFRAIN_GUARDED_BY(mutex_);
+  size_t bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  uint64_t next_number_ REFRAIN_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_TURN_MEMORY_H_

@@ -1,0 +1,127 @@
+#include "engine/turn_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace refrain::engine {
+namespace {
+
+std::vector<TokenId> Ids(std::vector<int32_t> ids) {
+  std::vector<TokenId> out;
+  for (const int32_t id : ids) out.push_back(TokenId{id});
+  return out;
+}
+
+TurnKey Key(const std::string& text, const std::string& tenant = "", const std::string& salt = "") {
+  return {.scope = TurnScope(tenant, salt),
+          .text_bytes = text.size(),
+          .text = DigestOf(text),
+          .ids = DigestOf(Ids({static_cast<int32_t>(text.size())}))};
+}
+
+std::vector<std::vector<TokenId>> Generated(const TurnMemory& memory, const TurnKey& key) {
+  std::vector<std::vector<TokenId>> out;
+  for (const auto& turn : memory.Find(key.scope, key.text)) out.push_back(*turn.generated);
+  return out;
+}
+
+TEST(TurnMemoryTest, KeepsAllTurnsOfAPromptOldestFirstAndEqualOnesOnce) {
+  TurnMemory memory;
+  const TurnKey key = Key("How are you?");
+  memory.Remember(key, Ids({1, 2}));
+  memory.Remember(key, Ids({3}));
+  memory.Remember(key, Ids({1, 2}));
+  memory.Remember(key, {});
+  EXPECT_EQ(Generated(memory, key), (std::vector{Ids({1, 2}), Ids({3})}));
+  EXPECT_EQ(memory.num_turns(), 2u);
+  // The same text read as other ids is another prompt.
+  TurnKey other = key;
+  other.ids = DigestOf(Ids({9}));
+  memory.Remember(other, Ids({1, 2}));
+  EXPECT_EQ(memory.Find(key.scope, key.text).size(), 3u);
+  EXPECT_EQ(memory.Find(key.scope, key.text).back().prompt_ids, other.ids);
+}
+
+TEST(TurnMemoryTest, KnowsTheSizesOfItsPromptsInOrder) {
+  TurnMemory memory({.turns = 3});
+  memory.Remember(Key("four"), Ids({1}));
+  memory.Remember(Key("a"), Ids({1}));
+  memory.Remember(Key("five."), Ids({1}));
+  EXPECT_EQ(memory.PromptSizes(Key("").scope), (std::vector<size_t>{1, 4, 5}));
+  memory.Remember(Key("ten bytes!"), Ids({1}));
+  EXPECT_EQ(memory.PromptSizes(Key("").scope), (std::vector<size_t>{1, 5, 10}));
+  EXPECT_EQ(memory.PromptSizes("elsewhere"), std::vector<size_t>{});
+}
+
+// Tenants and salts are apart, also those whose names run together.
+TEST(TurnMemoryTest, FindsNothingOfAnotherTenantOrSalt) {
+  TurnMemory memory;
+  memory.Remember(Key("text", "ab", "c"), Ids({1}));
+  EXPECT_EQ(Generated(memory, Key("text", "ab", "c")).size(), 1u);
+  for (const TurnKey& key : {Key("text"), Key("text", "a", "bc"), Key("text", "abc", ""),
+                             Key("text", "", "abc"), Key("text", "ab", "d")}) {
+    EXPECT_EQ(Generated(memory, key).size(), 0u) << key.scope;
+    EXPECT_EQ(memory.PromptSizes(key.scope).size(), 0u) << key.scope;
+  }
+}
+
+TEST(TurnMemoryTest, ForgetsWhatWasNotUsedForLongest) {
+  TurnMemory memory({.turns = 2});
+  memory.Remember(Key("first"), Ids({1}));
+  memory.Remember(Key("second"), Ids({2}));
+  memory.MarkUsed(memory.Find(Key("first").scope, Key("first").text).front());
+  memory.Remember(Key("third"), Ids({3}));
+  EXPECT_EQ(Generated(memory, Key("first")).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("second")).size(), 0u);
+  // Said again is used, too.
+  memory.Remember(Key("first"), Ids({1}));
+  memory.Remember(Key("fourth"), Ids({4}));
+  EXPECT_EQ(Generated(memory, Key("first")).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("third")).size(), 0u);
+}
+
+TEST(TurnMemoryTest, StaysWithinItsBytes) {
+  constexpr size_t kBytes = 100'000;
+  TurnMemory memory({.turns = 1'000'000, .bytes = kBytes});
+  for (int32_t i = 0; i < 1000; ++i) {
+    memory.Remember(Key("prompt " + std::to_string(i)),
+                    std::vector<TokenId>(static_cast<size_t>(i), TokenId{i}));
+    ASSERT_LE(memory.num_bytes(), kBytes);
+  }
+  EXPECT_GT(memory.num_turns(), 10u);
+  EXPECT_EQ(Generated(memory, Key("prompt 999")).size(), 1u);
+  memory.Remember(Key("giant"), std::vector<TokenId>(kBytes, TokenId{1}));
+  EXPECT_EQ(Generated(memory, Key("giant")).size(), 0u);
+  EXPECT_EQ(Generated(memory, Key("prompt 999")).size(), 1u);
+}
+
+TEST(TurnMemoryTest, ServesReadersWhileItForgets) {
+  TurnMemory memory({.turns = 8});
+  std::thread writer([&memory] {
+    for (int32_t i = 0; i < 5000; ++i) {
+      memory.Remember(Key("prompt " + std::to_string(i % 20)), Ids({i % 20, i % 3}));
+    }
+  });
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 2; ++reader) {
+    readers.emplace_back([&memory] {
+      for (int32_t i = 0; i < 5000; ++i) {
+        const TurnKey key = Key("prompt " + std::to_string(i % 20));
+        for (const auto& turn : memory.Find(key.scope, key.text)) {
+          EXPECT_EQ(turn.generated->front(), TokenId{i % 20});
+          memory.MarkUsed(turn);
+        }
+        memory.PromptSizes(key.scope);
+      }
+    });
+  }
+  writer.join();
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(memory.num_turns(), 8u);
+}
+
+}  // namespace
+}  // namespace refrain::engine
