@@ -509,6 +509,19 @@ TEST(CacheManagerTest, EvictsLeavesBeforeParentsAndTheOldestFirst) {
   h.CheckAll();
 }
 
+TEST(CacheManagerTest, AMatchMakesAChunkRecent) {
+  Harness h(2);
+  h.Run(1, "abcd");
+  h.Leave(1);
+  h.Run(2, "ABCD");
+  h.Leave(2);
+  h.Join(3, CellsOf("abcd"));
+  h.Leave(3);
+  h.Run(4, "0");
+  EXPECT_EQ(h.Match(CellsOf("abcd")).num_tokens, 4);
+  EXPECT_EQ(h.Match(CellsOf("ABCD")).num_tokens, 0);
+}
+
 TEST(CacheManagerTest, NeverEvictsWhatARunningSequenceHolds) {
   Harness h(4);
   h.Run(1, "abcdefgh");
