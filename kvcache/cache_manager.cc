@@ -26,7 +26,12 @@ absl::StatusOr<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheOp
   if (options.chunk_tokens < 1) return OutOfRange("chunk_tokens", options.chunk_tokens);
   auto policy = MakeEvictionPolicy(options.eviction, options.num_chunks);
   if (!policy.ok()) return policy.status();
-  return std::unique_ptr<CacheManager>(new CacheManager(options, mover, *std::move(policy)));
+  std::unique_ptr<CacheManager> manager(new CacheManager(options, mover, *std::move(policy)));
+  if (manager->positions_ == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("KV cache: no memory for the positions of ", options.num_chunks, " chunks"));
+  }
+  return manager;
 }
 
 CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
@@ -35,14 +40,11 @@ CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
       mover_(mover),
       cache_(options.num_chunks, options.chunk_tokens, options.prefix_cache, std::move(policy)),
       positions_(static_cast<int32_t*>(std::calloc(num_positions(), sizeof(int32_t)))),
-      slot_taken_(static_cast<size_t>(options.max_slots), false) {
-  assert(positions_ != nullptr);
-}
+      slot_taken_(static_cast<size_t>(options.max_slots), false) {}
 
 // --- queries ---
 
 MatchResult CacheManager::Match(const Namespace& name_space, const TokenSpan& tokens) const {
-  if (!options_.prefix_cache) return {};
   const NodeId root = tree().FindRootOrNone(name_space);
   if (root == kNoNode) return {.stamp = tree().roots_stamp()};
   const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
@@ -53,7 +55,6 @@ MatchResult CacheManager::Match(const Namespace& name_space, const TokenSpan& to
 }
 
 bool CacheManager::IsCurrent(const MatchResult& match) const {
-  if (!options_.prefix_cache) return true;
   if (match.stamp == 0) return false;
   if (match.node == kNoNode) return match.stamp == tree().roots_stamp();
   return match.stamp == tree().MatchStamp({match.node, match.num_tokens});
@@ -221,11 +222,9 @@ void CacheManager::Leave(SequenceId sequence) {
   for (auto chunk = left.reserved.rbegin(); chunk != left.reserved.rend(); ++chunk) {
     cache_.Release(*chunk);
   }
-  if (left.tail == Sequence::Tail::kWritten) {
-    cache_.SetWriter(left.path.back().node, false);
-  }
-  for (auto entry = left.path.rbegin(); entry != left.path.rend(); ++entry)
+  for (auto entry = left.path.rbegin(); entry != left.path.rend(); ++entry) {
     cache_.Unhold(entry->node);
+  }
   cache_.UnholdRoot(left.root);
   slot_taken_[ToIndex(left.slot)] = false;
   order_.erase(std::find(order_.begin(), order_.end(), sequence));
@@ -235,10 +234,15 @@ void CacheManager::Leave(SequenceId sequence) {
 
 // --- growing ---
 
+// Whoever writes a node holds it, too: who holds it alone may write.
 bool CacheManager::MayTakeOver(const Sequence& sequence) const {
   const PrefixTree::Node& node = tree().node(sequence.path.back().node);
-  return node.use.refs == 1 && !node.use.has_writer &&
-         node.end_tokens() == sequence.published_tokens;
+  return node.use.refs == 1 && node.end_tokens() == sequence.published_tokens;
+}
+
+bool CacheManager::MayCut(const Sequence& sequence) const {
+  const NodeUse& use = cache_.use(sequence.path.back().node);
+  return use.refs == 1 && use.pins == 0;
 }
 
 absl::Status CacheManager::Reserve(SequenceId sequence, int32_t num_tokens) {
@@ -251,29 +255,22 @@ absl::Status CacheManager::Reserve(SequenceId sequence, int32_t num_tokens) {
   const int32_t has = part ? 1 : static_cast<int32_t>(WritableChunks(grown));
   const int32_t missing = std::max(wanted - has, 0);
   const int32_t available = cache_.available_chunks();
-  bool cuts = false;
-  if (missing + (copies ? 1 : 0) > available) {
-    // The last resort: what is behind the part match goes, like all else that is cached.
-    const NodeUse* tail = copies ? &cache_.use(grown.path.back().node) : nullptr;
-    cuts =
-        copies && missing <= available && tail->refs == 1 && !tail->has_writer && tail->pins == 0;
-    if (!cuts) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a sequence of ", grown.appended_tokens, " tokens needs ",
-                       missing + (copies ? 1 : 0), " more KV chunks for ", num_tokens, " tokens, ",
-                       available, " of ", options_.num_chunks, " are free or cached"));
-    }
-    copies = false;
+  // The last resort: what is behind the part match goes, like all else that is cached.
+  const bool cuts = copies && missing == available && MayCut(grown);
+  if (cuts) copies = false;
+  const int32_t needed = missing + (copies ? 1 : 0);
+  if (needed > available) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a sequence of ", grown.appended_tokens, " tokens needs ", needed, " more KV chunks for ",
+        num_tokens, " tokens, ", available, " of ", options_.num_chunks, " are free or cached"));
   }
-  cache_.MakeFree(missing + (copies ? 1 : 0));
+  cache_.MakeFree(needed);
   if (copies) {
     if (absl::Status status = CopyTail(&grown); !status.ok()) return status;
   } else if (part) {
     const PathEntry& last = grown.path.back();
-    if (cuts) {
-      cache_.Truncate(last.node, grown.published_tokens - last.key_begin);
-    }
-    TakeOverTail(&grown);
+    if (cuts) cache_.Truncate(last.node, grown.published_tokens - last.key_begin);
+    grown.tail = Sequence::Tail::kWritten;
   }
   for (int32_t i = 0; i < missing; ++i) grown.reserved.push_back(cache_.Allocate());
   return absl::OkStatus();
@@ -295,15 +292,10 @@ absl::Status CacheManager::CopyTail(Sequence* sequence) {
       cache_.AddNode(node.parent, copy, {tree().ids(from.node).first(tokens), positions},
                      node.use.reuse),
       copy, from.key_begin};
-  TakeOverTail(sequence);
+  sequence->tail = Sequence::Tail::kWritten;
   cache_.Unhold(from.node);
   StructureChanged();
   return absl::OkStatus();
-}
-
-void CacheManager::TakeOverTail(Sequence* sequence) {
-  sequence->tail = Sequence::Tail::kWritten;
-  cache_.SetWriter(sequence->path.back().node, true);
 }
 
 void CacheManager::Append(SequenceId sequence, std::span<const int32_t> positions,
@@ -366,7 +358,7 @@ void CacheManager::OpenNode(Sequence* sequence, ChunkId chunk, std::span<const T
       parent, chunk, tokens,
       begin >= sequence->prompt_tokens ? ReuseClass::kGenerated : ReuseClass::kPrompt);
   sequence->path.push_back({node, chunk, begin});
-  if (!full) TakeOverTail(sequence);
+  if (!full) sequence->tail = Sequence::Tail::kWritten;
 }
 
 void CacheManager::ExtendTail(Sequence* sequence, std::span<const TokenId> ids) {
@@ -376,7 +368,6 @@ void CacheManager::ExtendTail(Sequence* sequence, std::span<const TokenId> ids) 
   const bool full = before.size() + ids.size() == static_cast<size_t>(options_.chunk_tokens);
   if (full) {
     sequence->tail = Sequence::Tail::kWhole;
-    cache_.SetWriter(tail.node, false);
     full_ids_.assign(before.begin(), before.end());
     full_ids_.insert(full_ids_.end(), ids.begin(), ids.end());
     const NodeId equal =
@@ -405,7 +396,7 @@ void CacheManager::Merge(NodeId from, NodeId to) {
 
 int32_t CacheManager::Pin(const Namespace& name_space, const TokenSpan& tokens) {
   const NodeId root = tree().FindRootOrNone(name_space);
-  if (root == kNoNode || !options_.prefix_cache) return 0;
+  if (root == kNoNode) return 0;
   const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
   NodeId id = found.node;
   if (found.num_tokens % options_.chunk_tokens != 0) id = tree().node(id).parent;

@@ -157,9 +157,10 @@ class CacheManager {
   size_t UsedReserved(const Sequence& sequence) const;
 
   // The steps of Reserve.
+  // Whether the part-held last chunk may be written as it is, or once its other tokens are gone.
   bool MayTakeOver(const Sequence& sequence) const;
+  bool MayCut(const Sequence& sequence) const;
   absl::Status CopyTail(Sequence* sequence);
-  void TakeOverTail(Sequence* sequence);
 
   // The steps of Publish: tokens that fit into the first reserved chunk, or into the written one.
   void OpenNode(Sequence* sequence, ChunkId chunk, std::span<const TokenId> ids);

@@ -66,7 +66,6 @@ class ChunkCache {
   NodeId AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens, ReuseClass reuse);
   void Extend(NodeId node, const TokenSpan& tokens);
   void Truncate(NodeId node, int32_t tokens);
-  void SetWriter(NodeId node, bool has_writer) { tree_.use(node).has_writer = has_writer; }
   // A request joins that matches these, from the root down.
   void BeginRequest() { policy_->RequestJoined(), ++requests_; }
   void Hit(NodeId node);

@@ -43,8 +43,7 @@ struct NodeUse {
   int32_t refs = 0;      // running sequences that hold it
   int32_t pins = 0;
   ReuseClass reuse = ReuseClass::kPrompt;
-  bool has_writer = false;  // a running sequence adds tokens to it
-  bool idle = false;        // the eviction policy may name it
+  bool idle = false;  // the eviction policy may name it
 };
 
 // Forest of chunks: a path from a root spells a token sequence, ids and positions (DESIGN 4.1).

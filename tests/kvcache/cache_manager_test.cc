@@ -316,6 +316,22 @@ TEST(CacheManagerTest, AMatchIsNotCurrentWhenASiblingGrowsPastIt) {
   EXPECT_EQ(h.Match(CellsOf("abcd")).num_tokens, 4);
 }
 
+TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsChunkGrows) {
+  Harness h;
+  h.Run(1, "ab");
+  const MatchResult match = h.Match(CellsOf("abcd"));
+  ASSERT_TRUE(h.Grow(1, "c").ok());
+  EXPECT_FALSE(h.cache->IsCurrent(match));
+}
+
+TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsLastChunkGetsAChild) {
+  Harness h;
+  h.Run(1, "abcd");
+  const MatchResult match = h.Match(CellsOf("abcdef"));
+  ASSERT_TRUE(h.Grow(1, "e").ok());
+  EXPECT_FALSE(h.cache->IsCurrent(match));
+}
+
 TEST(CacheManagerTest, AMatchStaysCurrentWhileOthersGrowElsewhere) {
   Harness h;
   h.Run(1, "abcdef");
@@ -420,6 +436,20 @@ TEST(CacheManagerTest, AFullChunkThatEqualsItsSiblingIsMerged) {
   EXPECT_EQ(h.cache->Plan()->runs[0].slot_end, 2);
 }
 
+// The same with chunks that are published whole.
+TEST(CacheManagerTest, AWholeChunkThatEqualsASiblingIsNeverAdded) {
+  Harness h;
+  h.Run(1, "abcdefgh");
+  h.Join(2);
+  ASSERT_TRUE(h.Grow(2, "abcdefghi").ok());
+  EXPECT_EQ(h.cache->stats().merged_chunks_total, 2);
+  EXPECT_EQ(h.cache->stats().used_chunks, 3);
+  h.CheckAll();
+  h.Leave(1);
+  EXPECT_EQ(h.cache->stats().used_chunks, 3);
+  h.CheckAll();
+}
+
 // 3 holds a part of 2's chunk when that is merged into 1's.
 TEST(CacheManagerTest, WhoHoldsAMergedChunkGoesOverToo) {
   Harness h;
@@ -479,6 +509,19 @@ TEST(CacheManagerTest, EvictsLeavesBeforeParentsAndTheOldestFirst) {
   h.CheckAll();
 }
 
+TEST(CacheManagerTest, AMatchMakesAChunkRecent) {
+  Harness h(2);
+  h.Run(1, "abcd");
+  h.Leave(1);
+  h.Run(2, "ABCD");
+  h.Leave(2);
+  h.Join(3, CellsOf("abcd"));
+  h.Leave(3);
+  h.Run(4, "0");
+  EXPECT_EQ(h.Match(CellsOf("abcd")).num_tokens, 4);
+  EXPECT_EQ(h.Match(CellsOf("ABCD")).num_tokens, 0);
+}
+
 TEST(CacheManagerTest, NeverEvictsWhatARunningSequenceHolds) {
   Harness h(4);
   h.Run(1, "abcdefgh");
@@ -528,12 +571,24 @@ TEST(CacheManagerTest, APinnedRangeIsNotEvictedUntilUnpinned) {
   h.CheckAll();
 }
 
+TEST(CacheManagerTest, APinnedChunkIsNotCutForWantOfRoom) {
+  Harness h(2);
+  h.Run(1, "abcdefgh");
+  h.Leave(1);
+  ASSERT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdefgh")).span()), 8);
+  EXPECT_EQ(h.Join(2, CellsOf("abcdefxy")), 6);
+  EXPECT_EQ(h.cache->Reserve(SequenceId{2}, 1).code(), absl::StatusCode::kResourceExhausted);
+  h.CheckAll();
+}
+
 TEST(CacheManagerTest, PinsOnlyWhatIsCached) {
   Harness h;
   EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcd")).span()), 0);
   h.Run(1, "abcdefgh");
+  EXPECT_EQ(h.cache->ExclusiveChunks(SequenceId{1}), 2);
   EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdx")).span()), 4);
   EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdx")).span()), 4);
+  EXPECT_EQ(h.cache->ExclusiveChunks(SequenceId{1}), 1);
   h.Leave(1);
   EXPECT_EQ(h.cache->stats().cached_chunks, 1);
   h.CheckAll();

@@ -271,11 +271,16 @@ class RandomRun {
   int64_t out_of_date_ = 0;
 };
 
+constexpr int kSettings = 8;
+
+// A long run is shared among the settings.
+int StepsPerSetting() { return std::max(10000, testing::RandomSteps() / kSettings); }
+
 class CacheRandomTest : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(CacheRandomTest, AgreesWithPlainLists) {
   RandomRun run(GetParam(), 4711);
-  for (int step = 0; step < testing::RandomSteps(); ++step) {
+  for (int step = 0; step < StepsPerSetting(); ++step) {
     ASSERT_NO_FATAL_FAILURE(run.Step()) << "step " << step;
     if (::testing::Test::HasFailure()) FAIL() << "step " << step;
   }
