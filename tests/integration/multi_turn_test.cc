@@ -84,7 +84,9 @@ class MultiTurnTest : public ::testing::Test {
       }
       finished = batch.finished;
       answer.usage = batch.usage;
-      if (finished) EXPECT_TRUE(batch.status.ok()) << batch.status;
+      if (finished) {
+        EXPECT_TRUE(batch.status.ok()) << batch.status;
+      }
     }
     answer.text += detokenizer.Flush();
     return answer;
@@ -204,6 +206,22 @@ TEST_F(MultiTurnTest, ContinuesAFinalMessage) {
       {messages[0], Message("assistant", "The sky is" + rest.text), Message("user", "More")});
   next.resize(std::min(next.size(), known.size()));
   EXPECT_EQ(next, known);
+}
+
+TEST_F(MultiTurnTest, RefusesToContinueAMessageWithoutText) {
+  Start(/*reproducible=*/false);
+  Request request = Chat({Message("user", "Hi"), Message("assistant", " \n")}, 1);
+  std::get<ChatPrompt>(request.prompt).input.add_generation_prompt = false;
+  std::get<ChatPrompt>(request.prompt).continue_final_message = true;
+  auto stream = engine_->Submit(request);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  engine::StreamBatch batch;
+  while (!batch.finished) {
+    (*stream)->WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
+    batch = (*stream)->Read();
+  }
+  EXPECT_EQ(batch.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(batch.status.message()).find("no text"), std::string::npos);
 }
 
 // Ids stay as they are: not encoded again, nothing put before them, control tokens allowed.
