@@ -113,7 +113,7 @@ class MultiTurnTest : public ::testing::Test {
   // How much the prompts of 20 turns began with: of the prompt before and its answer, of the
   // answer.
   struct Met {
-    size_t history = 0, of_history = 0, answers = 0, of_answers = 0;
+    size_t history = 0, of_history = 0, answers = 0, of_answers = 0, cached = 0;
   };
   Met TalkForTwentyTurns() {
     Met met;
@@ -131,6 +131,7 @@ class MultiTurnTest : public ::testing::Test {
           std::mismatch(known.begin(), known.end(), prompt.begin(), prompt.end()).first -
           known.begin());
       met.history += common;
+      met.cached += static_cast<size_t>(answer.usage.cached_tokens);
       met.of_history += known.size();
       met.answers += common - std::min(common, known.size() - last_answer);
       met.of_answers += last_answer;
@@ -152,6 +153,7 @@ TEST_F(MultiTurnTest, EachTurnBeginsWithTheIdsOfTheTurnBefore) {
   const Met met = TalkForTwentyTurns();
   EXPECT_GE(met.history, met.of_history * 95 / 100);
   EXPECT_GE(met.answers, met.of_answers * 95 / 100);
+  EXPECT_GE(met.cached, met.of_history * 95 / 100);
 }
 
 // What a request is told must not hang on what was asked before.
