@@ -29,7 +29,7 @@ namespace refrain::engine {
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
-  static constexpr std::chrono::microseconds kSlice{500};
+  static constexpr std::chrono::microseconds kSlice{300};
   static constexpr std::chrono::microseconds kRest{10'000};
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 
