@@ -1,23 +1,10 @@
 #include "engine/encode_pool.h"
 
-#include <sched.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace refrain::engine {
-namespace {
-
-// The calling thread runs when a core has nothing else to do, and yields it at once to a thread
-// that wakes up. Where it is refused the lane is still right.
-void RunWhenIdle() {
-  const sched_param none{};
-  sched_setscheduler(0, SCHED_IDLE, &none);  // 0: this thread
-}
-
-}  // namespace
-
 absl::Status DeadlineStatus(const EncodedRequest& request) {
   return absl::DeadlineExceededError(
       absl::StrCat("the request did not finish within its ", request.timeout_s, " s"));
@@ -88,10 +75,7 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
   for (int32_t i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { Serve(&short_lane_); });
   }
-  threads_.emplace_back([this] {
-    RunWhenIdle();
-    Serve(&long_lane_);
-  });
+  threads_.emplace_back([this] { Serve(&long_lane_); });
 }
 
 void EncodePool::Push(std::unique_ptr<EncodedRequest> request) {

@@ -20,16 +20,16 @@ namespace refrain::engine {
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
 // Two lanes: `threads` threads render all requests and tokenize the short ones, in order of
-// arrival; texts over kLongTextBytes go to one more thread. That one works where a core is idle
-// and, while the engine computes, in slices of kSlice with rests of kRest between them, so that a
-// prompt of 1 MB holds up neither a short one nor running streams (docs/results/encode-gap.md).
+// arrival; texts over kLongTextBytes go to one more thread. While sequences run, that one works in
+// slices of kSlice with rests of kRest between them, so that a prompt of 1 MB holds up neither a
+// short one nor running streams (docs/results/encode-gap.md).
 // A request that was cancelled or timed out meanwhile is skipped. What fails finishes its stream.
 // Any thread may Push. Stop ends the threads after what they are doing; what still waits is
 // finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
-  static constexpr std::chrono::microseconds kSlice{500};
+  static constexpr std::chrono::microseconds kSlice{300};
   static constexpr std::chrono::microseconds kRest{10'000};
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 

@@ -8,6 +8,45 @@
 #include "engine/turn_splicer.h"
 
 namespace refrain::engine {
+namespace {
+
+std::string_view WithoutSpaceBehind(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+}
+
+// The last message's content, if it is text.
+std::string_view FinalContent(const ChatPrompt& chat) {
+  const jinja::Value& messages = chat.input.messages;
+  if (!messages.is_list() || messages.AsList().empty()) return "";
+  const jinja::Value& last = messages.AsList().back();
+  if (!last.is_map()) return "";
+  const jinja::Value* content = last.AsMap().FindOrNull("content");
+  return content != nullptr && content->is_string() ? content->AsString() : std::string_view();
+}
+
+// What the template puts behind the last message's content would end the message.
+absl::Status CutBehindFinalMessage(const ChatPrompt& chat, RenderedChat* rendered) {
+  const std::string_view content = WithoutSpaceBehind(FinalContent(chat));
+  if (content.empty()) {
+    return absl::InvalidArgumentError(
+        "continue_final_message: the last message has no text that could be continued");
+  }
+  if (!rendered->content_spans.empty()) {
+    const TextSpan& last = rendered->content_spans.back();
+    // A template may trim the content, or show the end of it only.
+    const std::string_view text = std::string_view(rendered->text).substr(0, last.end_byte);
+    const std::string_view shown = WithoutSpaceBehind(text.substr(last.begin_byte));
+    if (WithoutSpaceBehind(text).ends_with(content) ||
+        (!shown.empty() && content.ends_with(shown))) {
+      rendered->text.resize(last.end_byte);
+      return absl::OkStatus();
+    }
+  }
+  return absl::InvalidArgumentError(
+      "continue_final_message: the chat template does not end with the last message's text");
+}
+
+}  // namespace
 
 PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
                              const EncodeLimits& limits, TurnMemory* turns)
@@ -33,9 +72,8 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(const Request& r
   }
   absl::StatusOr<RenderedChat> rendered = chat_template_->Render(chat.input);
   if (!rendered.ok()) return rendered.status();
-  if (chat.continue_final_message && !rendered->content_spans.empty()) {
-    // What the template puts behind the last message's content would end the message.
-    rendered->text.resize(rendered->content_spans.back().end_byte);
+  if (chat.continue_final_message) {
+    if (absl::Status status = CutBehindFinalMessage(chat, &*rendered); !status.ok()) return status;
   }
   const EncodeOptions options = SafeEncodeOptions(*rendered);
   PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};

@@ -436,6 +436,25 @@ TEST(TurnSplicerTest, GivesUpWhereBordersWouldUncoverAControlToken) {
   EXPECT_EQ(spliced->reused_tokens, 0u);
 }
 
+// Its length was reached within a character: the client saw U+FFFD and sends that back.
+TEST(TurnSplicerTest, ReusesAnAnswerThatEndsInsideOfACharacter) {
+  const Tokenizer* const tokenizer = TokenizerOf("smollm2");
+  RandomSpeller speller(tokenizer, 10);
+  TurnMemory memory;
+  Conversation conversation("smollm2", tokenizer, &memory);
+  conversation.Say("user", "Hello");
+  const EncodedRequest first = conversation.Encode();
+  std::vector<TokenId> answer = speller.Spell("Uncommonly well ");
+  const std::vector<TokenId> fox = speller.Spell("\xF0\x9F");
+  answer.insert(answer.end(), fox.begin(), fox.end());
+  conversation.Remember(first, answer);
+  conversation.Say("assistant", "Uncommonly well \uFFFD");
+  conversation.Say("user", "More");
+  std::vector<TokenId> expected = first.prompt;
+  expected.insert(expected.end(), answer.begin(), answer.end());
+  EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), expected.size());
+}
+
 // continue_final_message: the answer begins inside of a message.
 TEST(TurnSplicerTest, ReusesWhatContinuedAMessage) {
   const Tokenizer* const tokenizer = TokenizerOf("smollm2");

@@ -84,7 +84,9 @@ class MultiTurnTest : public ::testing::Test {
       }
       finished = batch.finished;
       answer.usage = batch.usage;
-      if (finished) EXPECT_TRUE(batch.status.ok()) << batch.status;
+      if (finished) {
+        EXPECT_TRUE(batch.status.ok()) << batch.status;
+      }
     }
     answer.text += detokenizer.Flush();
     return answer;
@@ -111,7 +113,7 @@ class MultiTurnTest : public ::testing::Test {
   // How much the prompts of 20 turns began with: of the prompt before and its answer, of the
   // answer.
   struct Met {
-    size_t history = 0, of_history = 0, answers = 0, of_answers = 0;
+    size_t history = 0, of_history = 0, answers = 0, of_answers = 0, cached = 0;
   };
   Met TalkForTwentyTurns() {
     Met met;
@@ -129,6 +131,7 @@ class MultiTurnTest : public ::testing::Test {
           std::mismatch(known.begin(), known.end(), prompt.begin(), prompt.end()).first -
           known.begin());
       met.history += common;
+      met.cached += static_cast<size_t>(answer.usage.cached_tokens);
       met.of_history += known.size();
       met.answers += common - std::min(common, known.size() - last_answer);
       met.of_answers += last_answer;
@@ -150,6 +153,7 @@ TEST_F(MultiTurnTest, EachTurnBeginsWithTheIdsOfTheTurnBefore) {
   const Met met = TalkForTwentyTurns();
   EXPECT_GE(met.history, met.of_history * 95 / 100);
   EXPECT_GE(met.answers, met.of_answers * 95 / 100);
+  EXPECT_GE(met.cached, met.of_history * 95 / 100);
 }
 
 // What a request is told must not hang on what was asked before.
@@ -204,6 +208,22 @@ TEST_F(MultiTurnTest, ContinuesAFinalMessage) {
       {messages[0], Message("assistant", "The sky is" + rest.text), Message("user", "More")});
   next.resize(std::min(next.size(), known.size()));
   EXPECT_EQ(next, known);
+}
+
+TEST_F(MultiTurnTest, RefusesToContinueAMessageWithoutText) {
+  Start(/*reproducible=*/false);
+  Request request = Chat({Message("user", "Hi"), Message("assistant", " \n")}, 1);
+  std::get<ChatPrompt>(request.prompt).input.add_generation_prompt = false;
+  std::get<ChatPrompt>(request.prompt).continue_final_message = true;
+  auto stream = engine_->Submit(request);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  engine::StreamBatch batch;
+  while (!batch.finished) {
+    (*stream)->WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
+    batch = (*stream)->Read();
+  }
+  EXPECT_EQ(batch.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(batch.status.message()).find("no text"), std::string::npos);
 }
 
 // Ids stay as they are: not encoded again, nothing put before them, control tokens allowed.

@@ -64,14 +64,14 @@ def test_salts_share_no_history(client, model_id):
     assert same.prompt_tokens_details.cached_tokens >= usage.prompt_tokens
 
 
-def test_a_final_message_is_continued(client, http, model_id):
+def test_a_final_message_is_continued(client, model_id):
     messages = [{"role": "user", "content": "What colour is the sky?"},
                 {"role": "assistant", "content": "The sky is"}]
     body = {"continue_final_message": True, "add_generation_prompt": False}
     text, usage = ask(client, model_id, messages, stream=False, extra_body=body)
-    rendered = http.post("/tokenize", json={
-        "prompt": "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
-                  "Face<|im_end|>\n<|im_start|>user\nWhat colour is the sky?<|im_end|>\n"
-                  "<|im_start|>assistant\nThe sky is"}).json()
-    assert usage.prompt_tokens == rendered["count"]
     assert text
+    rendered = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
+                "Face<|im_end|>\n<|im_start|>user\nWhat colour is the sky?<|im_end|>\n"
+                "<|im_start|>assistant\nThe sky is")
+    same = client.completions.create(model=model_id, prompt=rendered, max_tokens=1)
+    assert usage.prompt_tokens == same.usage.prompt_tokens
