@@ -95,6 +95,9 @@ void EngineLoop::TakeIn(RequestQueue::Items items) {
     if (found == requests_.end() || found->second->finished()) continue;
     FinishRequest(found->second.get(), absl::CancelledError("the request was cancelled"));
   }
+  for (const auto& inspection : items.inspections) {
+    inspection->answer.set_value(parts_.cache->Describe(inspection->limits));
+  }
 }
 
 void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
@@ -115,7 +118,7 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   }
   auto request = std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_},
                                                   std::move(keys));
-  next_sequence_id_ += request->choices().size();
+  next_sequence_id_ += request->reserved_ids();
   RunningRequest* const accepted = request.get();
   requests_.emplace(number, std::move(request));
   stats_.prompt_tokens_total += accepted->prompt_tokens();
@@ -135,13 +138,13 @@ void EngineLoop::ExpireDeadlines() {
 }
 
 void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence) {
-  if (sequence->phase == SequencePhase::kParked) sequence->waits_since_step = snapshot_.step;
+  if (!sequence->waits_since_step.has_value()) sequence->waits_since_step = snapshot_.step;
   sequence->phase = SequencePhase::kWaiting;
   sequences_[sequence->id] = sequence;
   snapshot_.waiting.insert(Find(snapshot_.waiting, sequence->id),
                            WaitingEntry{.sequence = sequence->id,
                                         .priority = sequence->request->request().priority,
-                                        .since_step = sequence->waits_since_step});
+                                        .since_step = *sequence->waits_since_step});
   Look(sequence.get());
 }
 
@@ -162,16 +165,15 @@ void EngineLoop::Withdraw(SequenceState* sequence) {
   }
 }
 
-void EngineLoop::RememberTurn(const SequenceState& sequence) {
-  const std::optional<TurnKey>& turn = sequence.request->encoded().turn;
-  if (parts_.turns != nullptr && turn.has_value()) {
-    parts_.turns->Remember(*turn, sequence.generated);
-  }
+void EngineLoop::RememberTurn(const RunningRequest& request,
+                              const std::vector<TokenId>& generated) {
+  const std::optional<TurnKey>& turn = request.encoded().turn;
+  if (parts_.turns != nullptr && turn.has_value()) parts_.turns->Remember(*turn, generated);
 }
 
 void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   RunningRequest* const request = sequence->request;
-  RememberTurn(*sequence);
+  RememberTurn(*request, sequence->generated);
   Withdraw(sequence);
   request->End(sequence, std::move(end));
   MarkChanged(request);
@@ -181,7 +183,7 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
 void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status) {
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kEnded) continue;
-    RememberTurn(*choice);
+    RememberTurn(*request, choice->generated);
     Withdraw(choice.get());
     sequences_.erase(choice->id);
   }
@@ -242,6 +244,7 @@ bool EngineLoop::LaunchNext() {
   RefreshSnapshot();
   const StepPlan plan = options_.planner(snapshot_);
   if (plan.empty() && in_flight_.empty()) {
+    if (ParkDeliveredBeams()) return false;
     Die(absl::InternalError(absl::StrCat("the scheduler found nothing to do for ",
                                          snapshot_.running.size(), " running and ",
                                          snapshot_.waiting.size(), " waiting sequences")));
@@ -279,9 +282,11 @@ bool EngineLoop::LaunchNext() {
 }
 
 void EngineLoop::Preempt(SequenceState* sequence) {
+  ++stats_.preemptions_total;
+  const BeamGroup* const beams = sequence->request->beams();
+  if (beams != nullptr && beams->delivered(sequence->choice)) return Park(sequence);
   Withdraw(sequence);
   Wait(sequences_.at(sequence->id));
-  ++stats_.preemptions_total;
 }
 
 bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
@@ -461,9 +466,13 @@ void EngineLoop::CollectOldest() {
 void EngineLoop::EndPromptOnly(const LaunchedStep& step) {
   for (const LaunchedStep::Work& work : step.work) {
     if (work.sequence->phase != SequencePhase::kRunning) continue;
-    const RunningRequest& request = *work.sequence->request;
+    RunningRequest& request = *work.sequence->request;
     if (request.max_tokens() > 0 ||
         parts_.cache->published_tokens(work.sequence->id) < request.prompt_tokens()) {
+      continue;
+    }
+    if (request.beams() != nullptr) {
+      EndBeams(&request);
       continue;
     }
     for (const auto& choice : request.choices()) {
@@ -492,7 +501,8 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
                        &released_);
     LookAgain(released_);
-    if (request->max_tokens() == 0) continue;  // its other choices never run
+    // Its other choices never run; or are beams, which are not parked for the prompt.
+    if (request->max_tokens() == 0 || request->beams() != nullptr) continue;
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) ReleaseParked(request);
   }
 }
@@ -513,6 +523,7 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
     return;
   }
   ++stats_.generated_tokens_total;
+  if (request->beams() != nullptr) return ApplyToBeam(sequence, std::move(sampled));
   const std::string_view bytes = parts_.tokenizer->TokenBytes(sampled.token);
   std::optional<ChoiceEnd> end = request->AddToken(sequence, std::move(sampled), bytes);
   if (end.has_value()) {
