@@ -262,7 +262,9 @@ bool EngineLoop::LaunchNext() {
     const int32_t tokens = std::min(
         work.num_tokens, sequence->RunnableTokens(parts_.cache->appended_tokens(work.sequence)));
     if (tokens <= 0) continue;
-    const absl::Status reserved = parts_.cache->Reserve(work.sequence, tokens);
+    // Replayed tokens have their places.
+    const absl::Status reserved =
+        sequence->replaying() ? absl::OkStatus() : parts_.cache->Reserve(work.sequence, tokens);
     if (absl::IsResourceExhausted(reserved)) continue;  // found less in the cache than planned
     if (!reserved.ok()) {
       Die(reserved);
@@ -313,8 +315,8 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   if (request.SetCachedTokens(std::min(found_tokens, request.prompt_tokens()))) {
     stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());
   }
-  sequence->replay_next = std::min(request.FirstWantedPromptRow(), found_tokens);
-  sequence->replay_end = found_tokens;
+  sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
+  sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
   snapshot_.running.insert(
       Find(snapshot_.running, sequence->id),
       RunningEntry{.sequence = sequence->id, .priority = request.request().priority});
@@ -385,7 +387,8 @@ void EngineLoop::Look(SequenceState* sequence) {
     entry->shared_tokens = sequence->match.num_tokens;
     entry->idle_chunks = sequence->match.idle_chunks;
   }
-  entry->replayed_tokens = std::max(0, entry->shared_tokens - request.FirstWantedPromptRow());
+  entry->replayed_tokens = std::max(0, std::min(entry->shared_tokens, request.prompt_tokens() - 1) -
+                                           request.FirstWantedPromptRow());
   const int32_t c = snapshot_.limits.chunk_tokens;
   entry->shares_running =
       int64_t{entry->shared_tokens} - int64_t{entry->idle_chunks} * c >= entry->prefill_tokens / 2;

@@ -13,11 +13,8 @@
 #include "absl/status/statusor.h"
 #include "kvcache/attention_plan.h"
 #include "kvcache/attention_plan_builder.h"
-<<<<<<< HEAD
-#include "kvcache/chunk_cache.h"
-=======
 #include "kvcache/cache_view.h"
->>>>>>> fdd794d (Engine loop: beam search and best_of; the cache can be looked into)
+#include "kvcache/chunk_cache.h"
 #include "kvcache/chunk_mover.h"
 #include "kvcache/eviction_policy.h"
 #include "kvcache/options.h"
@@ -95,12 +92,8 @@ class CacheManager {
   int32_t ExclusiveChunks(SequenceId sequence) const;
   // Position of each token in the pool.  // [num_chunks, chunk_tokens]
   std::span<const int32_t> positions() const { return {positions_.get(), num_positions()}; }
-<<<<<<< HEAD
   const PrefixTree& tree() const { return cache_.tree(); }
-=======
-  const PrefixTree& tree() const { return tree_; }
   CacheView Describe(const CacheViewLimits& limits) const;
->>>>>>> fdd794d (Engine loop: beam search and best_of; the cache can be looked into)
   absl::Status CheckInvariants() const;
 
   // --- commands ---
