@@ -123,7 +123,7 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   requests_.emplace(number, std::move(request));
   stats_.prompt_tokens_total += accepted->prompt_tokens();
   Wait(accepted->choices().front());
-  if (accepted->prompt_tokens() == 1 && accepted->max_tokens() > 0) ReleaseParked(accepted);
+  if (accepted->prompt_tokens() == 1) ReleaseParked(accepted);
 }
 
 void EngineLoop::ExpireDeadlines() {
@@ -178,6 +178,8 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   request->End(sequence, std::move(end));
   MarkChanged(request);
   sequences_.erase(sequence->id);
+  // It may have ended as one that was preempted, before it published the prompt.
+  if (!request->finished()) ReleaseParked(request);
 }
 
 void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status) {
@@ -320,6 +322,7 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   snapshot_.running.insert(
       Find(snapshot_.running, sequence->id),
       RunningEntry{.sequence = sequence->id, .priority = request.request().priority});
+  if (found_tokens >= request.prompt_tokens() - 1) ReleaseParked(&request);
   return true;
 }
 
@@ -504,13 +507,13 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
                        &released_);
     LookAgain(released_);
-    // Its other choices never run; or are beams, which are not parked for the prompt.
-    if (request->max_tokens() == 0 || request->beams() != nullptr) continue;
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) ReleaseParked(request);
   }
 }
 
 void EngineLoop::ReleaseParked(RunningRequest* request) {
+  // Of a request for its prompt alone the other choices never run; beams do not park for it.
+  if (request->max_tokens() == 0 || request->beams() != nullptr) return;
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kParked) Wait(choice);
   }
