@@ -8,16 +8,13 @@ namespace refrain::engine {
 
 BeamGroup::BeamGroup(const Request& request, std::shared_ptr<const StopRules> rules)
     : rules_(std::move(rules)),
-      end_tokens_(rules_->end_tokens),
       shown_logprobs_(request.logprobs.top),
       search_(*request.beam, request.sequences(), std::max(1, rules_->max_tokens)),
-      rows_(1) {
-  std::sort(end_tokens_.begin(), end_tokens_.end());
-  end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
-  top_logprobs_ = std::max(
-      BeamSearch::CandidatesPerBeam(request.sequences(), static_cast<int32_t>(end_tokens_.size())),
-      shown_logprobs_.value_or(0));
-}
+      top_logprobs_(
+          std::max(BeamSearch::CandidatesPerBeam(request.sequences(),
+                                                 static_cast<int32_t>(rules_->end_tokens.size())),
+                   shown_logprobs_.value_or(0))),
+      rows_(1) {}
 
 bool BeamGroup::Deliver(int32_t beam, SampledToken row) {
   std::optional<Row>& place = rows_[static_cast<size_t>(beam)];
@@ -47,7 +44,8 @@ std::vector<BeamCandidate> BeamGroup::Candidates(const Row& row) const {
   const bool may_end = search_.length() >= rules_->min_tokens;
   std::vector<BeamCandidate> candidates;
   for (const TokenLogprob& entry : row) {
-    const bool ends = std::binary_search(end_tokens_.begin(), end_tokens_.end(), entry.token);
+    const bool ends =
+        std::binary_search(rules_->end_tokens.begin(), rules_->end_tokens.end(), entry.token);
     if (ends && !may_end) continue;
     candidates.push_back(
         {.token = entry.token, .logprob = entry.logprob, .ends = ends, .rank = entry.rank});
@@ -55,9 +53,15 @@ std::vector<BeamCandidate> BeamGroup::Candidates(const Row& row) const {
   return candidates;
 }
 
+std::vector<BeamSearch::Hypothesis> BeamGroup::Best(int32_t n) const {
+  std::vector<BeamSearch::Hypothesis> best = search_.Finished();
+  if (best.size() > static_cast<size_t>(n)) best.resize(static_cast<size_t>(n));
+  return best;
+}
+
 int32_t BeamGroup::Output(int32_t n, std::vector<TokenEvent>* tokens,
                           std::vector<ChoiceEnd>* ends) const {
-  const std::vector<BeamSearch::Hypothesis> found = search_.Finished();
+  const std::vector<BeamSearch::Hypothesis> found = Best(n);
   int32_t generated = 0;
   for (int32_t choice = 0; choice < n; ++choice) {
     ChoiceEnd& end = ends->emplace_back();

@@ -40,7 +40,9 @@ class BeamGroup {
   // Then: the next beams, each to go on from one of the former. Empty when over.
   const std::vector<BeamSearch::Beam>& Advance();
 
-  // The `n` best, as the choices of the request; an end for each, also where there are fewer.
+  // The `n` best sequences, or as many as there are, best first.
+  std::vector<BeamSearch::Hypothesis> Best(int32_t n) const;
+  // The same as the choices of the request; an end for each, also where there are fewer.
   // Returns how many tokens they have.
   int32_t Output(int32_t n, std::vector<TokenEvent>* tokens, std::vector<ChoiceEnd>* ends) const;
 
@@ -50,10 +52,9 @@ class BeamGroup {
   std::vector<BeamCandidate> Candidates(const Row& row) const;
 
   std::shared_ptr<const StopRules> rules_;
-  std::vector<TokenId> end_tokens_;  // sorted
   const std::optional<int32_t> shown_logprobs_;
   BeamSearch search_;
-  int32_t top_logprobs_;
+  const int32_t top_logprobs_;
   std::vector<std::optional<Row>> rows_;  // [size()]
   int32_t delivered_ = 0;
   std::vector<std::vector<Row>> shown_rows_;  // [step][beam], the best few; only where asked for

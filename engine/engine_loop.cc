@@ -95,6 +95,9 @@ void EngineLoop::TakeIn(RequestQueue::Items items) {
     if (found == requests_.end() || found->second->finished()) continue;
     FinishRequest(found->second.get(), absl::CancelledError("the request was cancelled"));
   }
+  for (const auto& inspection : items.inspections) {
+    inspection->answer.set_value(parts_.cache->Describe(inspection->limits));
+  }
 }
 
 void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
@@ -115,12 +118,12 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   }
   auto request = std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_},
                                                   std::move(keys));
-  next_sequence_id_ += request->choices().size();
+  next_sequence_id_ += request->reserved_ids();
   RunningRequest* const accepted = request.get();
   requests_.emplace(number, std::move(request));
   stats_.prompt_tokens_total += accepted->prompt_tokens();
   Wait(accepted->choices().front());
-  if (accepted->prompt_tokens() == 1 && accepted->max_tokens() > 0) ReleaseParked(accepted);
+  if (accepted->prompt_tokens() == 1) ReleaseParked(accepted);
 }
 
 void EngineLoop::ExpireDeadlines() {
@@ -135,13 +138,13 @@ void EngineLoop::ExpireDeadlines() {
 }
 
 void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence) {
-  if (sequence->phase == SequencePhase::kParked) sequence->waits_since_step = snapshot_.step;
+  if (!sequence->waits_since_step.has_value()) sequence->waits_since_step = snapshot_.step;
   sequence->phase = SequencePhase::kWaiting;
   sequences_[sequence->id] = sequence;
   snapshot_.waiting.insert(Find(snapshot_.waiting, sequence->id),
                            WaitingEntry{.sequence = sequence->id,
                                         .priority = sequence->request->request().priority,
-                                        .since_step = sequence->waits_since_step});
+                                        .since_step = *sequence->waits_since_step});
   Look(sequence.get());
 }
 
@@ -162,26 +165,27 @@ void EngineLoop::Withdraw(SequenceState* sequence) {
   }
 }
 
-void EngineLoop::RememberTurn(const SequenceState& sequence) {
-  const std::optional<TurnKey>& turn = sequence.request->encoded().turn;
-  if (parts_.turns != nullptr && turn.has_value()) {
-    parts_.turns->Remember(*turn, sequence.generated);
-  }
+void EngineLoop::RememberTurn(const RunningRequest& request,
+                              const std::vector<TokenId>& generated) {
+  const std::optional<TurnKey>& turn = request.encoded().turn;
+  if (parts_.turns != nullptr && turn.has_value()) parts_.turns->Remember(*turn, generated);
 }
 
 void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   RunningRequest* const request = sequence->request;
-  RememberTurn(*sequence);
+  RememberTurn(*request, sequence->generated);
   Withdraw(sequence);
   request->End(sequence, std::move(end));
   MarkChanged(request);
   sequences_.erase(sequence->id);
+  // It may have ended as one that was preempted, before it published the prompt.
+  if (!request->finished()) ReleaseParked(request);
 }
 
 void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status) {
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kEnded) continue;
-    RememberTurn(*choice);
+    RememberTurn(*request, choice->generated);
     Withdraw(choice.get());
     sequences_.erase(choice->id);
   }
@@ -242,6 +246,7 @@ bool EngineLoop::LaunchNext() {
   RefreshSnapshot();
   const StepPlan plan = options_.planner(snapshot_);
   if (plan.empty() && in_flight_.empty()) {
+    if (ParkDeliveredBeams()) return false;
     Die(absl::InternalError(absl::StrCat("the scheduler found nothing to do for ",
                                          snapshot_.running.size(), " running and ",
                                          snapshot_.waiting.size(), " waiting sequences")));
@@ -259,7 +264,9 @@ bool EngineLoop::LaunchNext() {
     const int32_t tokens = std::min(
         work.num_tokens, sequence->RunnableTokens(parts_.cache->appended_tokens(work.sequence)));
     if (tokens <= 0) continue;
-    const absl::Status reserved = parts_.cache->Reserve(work.sequence, tokens);
+    // Replayed tokens have their places.
+    const absl::Status reserved =
+        sequence->replaying() ? absl::OkStatus() : parts_.cache->Reserve(work.sequence, tokens);
     if (absl::IsResourceExhausted(reserved)) continue;  // found less in the cache than planned
     if (!reserved.ok()) {
       Die(reserved);
@@ -279,9 +286,11 @@ bool EngineLoop::LaunchNext() {
 }
 
 void EngineLoop::Preempt(SequenceState* sequence) {
+  ++stats_.preemptions_total;
+  const BeamGroup* const beams = sequence->request->beams();
+  if (beams != nullptr && beams->delivered(sequence->choice)) return Park(sequence);
   Withdraw(sequence);
   Wait(sequences_.at(sequence->id));
-  ++stats_.preemptions_total;
 }
 
 bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
@@ -308,11 +317,12 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   if (request.SetCachedTokens(std::min(found_tokens, request.prompt_tokens()))) {
     stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());
   }
-  sequence->replay_next = std::min(request.FirstWantedPromptRow(), found_tokens);
-  sequence->replay_end = found_tokens;
+  sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
+  sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
   snapshot_.running.insert(
       Find(snapshot_.running, sequence->id),
       RunningEntry{.sequence = sequence->id, .priority = request.request().priority});
+  if (found_tokens >= request.prompt_tokens() - 1) ReleaseParked(&request);
   return true;
 }
 
@@ -380,7 +390,8 @@ void EngineLoop::Look(SequenceState* sequence) {
     entry->shared_tokens = sequence->match.num_tokens;
     entry->idle_chunks = sequence->match.idle_chunks;
   }
-  entry->replayed_tokens = std::max(0, entry->shared_tokens - request.FirstWantedPromptRow());
+  entry->replayed_tokens = std::max(0, std::min(entry->shared_tokens, request.prompt_tokens() - 1) -
+                                           request.FirstWantedPromptRow());
   const int32_t c = snapshot_.limits.chunk_tokens;
   entry->shares_running =
       int64_t{entry->shared_tokens} - int64_t{entry->idle_chunks} * c >= entry->prefill_tokens / 2;
@@ -461,9 +472,13 @@ void EngineLoop::CollectOldest() {
 void EngineLoop::EndPromptOnly(const LaunchedStep& step) {
   for (const LaunchedStep::Work& work : step.work) {
     if (work.sequence->phase != SequencePhase::kRunning) continue;
-    const RunningRequest& request = *work.sequence->request;
+    RunningRequest& request = *work.sequence->request;
     if (request.max_tokens() > 0 ||
         parts_.cache->published_tokens(work.sequence->id) < request.prompt_tokens()) {
+      continue;
+    }
+    if (request.beams() != nullptr) {
+      EndBeams(&request);
       continue;
     }
     for (const auto& choice : request.choices()) {
@@ -492,12 +507,13 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
                        &released_);
     LookAgain(released_);
-    if (request->max_tokens() == 0) continue;  // its other choices never run
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) ReleaseParked(request);
   }
 }
 
 void EngineLoop::ReleaseParked(RunningRequest* request) {
+  // Of a request for its prompt alone the other choices never run; beams do not park for it.
+  if (request->max_tokens() == 0 || request->beams() != nullptr) return;
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kParked) Wait(choice);
   }
@@ -513,6 +529,7 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
     return;
   }
   ++stats_.generated_tokens_total;
+  if (request->beams() != nullptr) return ApplyToBeam(sequence, std::move(sampled));
   const std::string_view bytes = parts_.tokenizer->TokenBytes(sampled.token);
   std::optional<ChoiceEnd> end = request->AddToken(sequence, std::move(sampled), bytes);
   if (end.has_value()) {

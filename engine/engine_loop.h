@@ -56,6 +56,11 @@ struct EngineLoopParts {
 // Sharing: a request's prompt is matched when it arrives, and again when that may have changed. One
 // whose next chunk another is computing is held until that is done (PendingPrefixes).
 //
+// Beam search: beams are sequences like others. One that has its next candidates waits for those of
+// the request's other beams; when all are there, those that go on get their next token, a beam
+// that goes on more than once is forked in the cache, and what is dropped leaves it. So all beams
+// advance in the same step, unless memory is short.
+//
 // What a request gets depends on other requests in nothing but time.
 //
 // Turn and Run: one thread. stats and health: any thread. Failure: a failed step finishes the
@@ -113,8 +118,21 @@ class EngineLoop {
   void EndPromptOnly(const LaunchedStep& step);
   void ReleaseParked(RunningRequest* request);
 
-  // What the choice generated, for the next turn of its conversation.
-  void RememberTurn(const SequenceState& sequence);
+  // --- beam search (engine_loop_beams.cc) ---
+  void ApplyToBeam(SequenceState* beam, SampledToken row);
+  void AdvanceBeams(RunningRequest* request);
+  // Lets `child` run with the tokens of `parent`, where there is room for it.
+  void ForkBeam(const std::shared_ptr<SequenceState>& child, const SequenceState& parent);
+  void EndBeams(RunningRequest* request);
+  // Takes a beam that has delivered out of scheduler and cache until it goes on.
+  void Park(SequenceState* beam);
+  // When nothing else can run: beams that have delivered make room for those that have not. False
+  // when there are none.
+  bool ParkDeliveredBeams();
+
+  // What a choice generated, for the next turn of its conversation.
+  void RememberTurn(const RunningRequest& request, const std::vector<TokenId>& generated);
+
   // Takes the sequence out of scheduler and cache.
   void Withdraw(SequenceState* sequence);
   void EndChoice(SequenceState* sequence, ChoiceEnd end);

@@ -48,8 +48,7 @@ SampledToken LlamaRunner::Choose(const LogitsRow& wanted, std::span<float> logit
   SampledToken out;
   LogprobRow row;
   if (wanted.sampler == nullptr) {
-    assert(wanted.prompt_next.has_value());
-    out.token = *wanted.prompt_next;
+    out.token = wanted.prompt_next.has_value() ? *wanted.prompt_next : ArgMax(logits);
     row = ComputeLogprobs(logits, out.token, wanted.top_logprobs.value_or(0));
   } else if (!wanted.top_logprobs.has_value()) {
     out.token = wanted.sampler->Sample(logits);

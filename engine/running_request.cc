@@ -28,6 +28,8 @@ TokenId SequenceState::token(int32_t index) const {
 int32_t SequenceState::RunnableTokens(int32_t appended_tokens) const {
   if (replaying()) return replay_end - replay_next;
   if (request->max_tokens() == 0) return request->prompt_tokens() - appended_tokens;
+  // A beam's next token is not the device's to choose.
+  if (request->beams() != nullptr) return known_tokens() - appended_tokens;
   const int32_t chosen = static_cast<int32_t>(generated.size()) + pending_samples;
   if (chosen >= request->max_tokens()) return 0;
   return existing_tokens() - appended_tokens;
@@ -39,9 +41,19 @@ bool SequenceState::SamplesAt(int32_t index) const {
 
 RunningRequest::RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id,
                                PrefixKeys prefix_keys)
-    : encoded_(std::move(encoded)),
-      live_choices_(encoded_->request.n),
-      prefix_keys_(std::move(prefix_keys)) {
+    : encoded_(std::move(encoded)), prefix_keys_(std::move(prefix_keys)) {
+  const auto sequences = static_cast<uint64_t>(request().sequences());
+  if (request().beam.has_value()) {
+    beams_.emplace(request(), encoded_->stop_rules);
+    live_choices_ = 1;
+    // So that its beams are as old as itself, however late they are made.
+    reserved_ids_ = sequences * (static_cast<uint64_t>(max_tokens()) + 1);
+  } else {
+    if (request().picks_best()) best_of_.emplace(request());
+    live_choices_ = request().sequences();
+    reserved_ids_ = sequences;
+  }
+  next_beam_id_ = static_cast<uint64_t>(first_id) + 1;
   for (int32_t choice = 0; choice < live_choices_; ++choice) {
     const SequenceId id{static_cast<uint64_t>(first_id) + static_cast<uint64_t>(choice)};
     choices_.push_back(std::make_shared<SequenceState>(id, this, choice, encoded_->stop_rules));
@@ -67,7 +79,7 @@ bool RunningRequest::SetCachedTokens(int32_t tokens) {
 }
 
 void RunningRequest::MakeSampler(SequenceState* choice, uint64_t fresh_seed) {
-  if (choice->sampler.has_value()) return;
+  if (choice->sampler.has_value() || beams_.has_value()) return;
   const SamplingParams& params = request().sampling;
   choice->sampler.emplace(params, ChoiceSeed(params.seed.value_or(fresh_seed), choice->choice),
                           prompt(), encoded_->stop_rules->min_tokens,
@@ -99,26 +111,56 @@ std::optional<ChoiceEnd> RunningRequest::AddToken(SequenceState* choice, Sampled
                                                   std::string_view bytes) {
   choice->generated.push_back(sampled.token);
   ++outbox_.usage.completion_tokens;
+  if (best_of_.has_value()) best_of_->Count(choice->choice, sampled.logprob->logprob);
   return choice->stop.Accept({.choice = choice->choice,
                               .token = sampled.token,
                               .logprob = sampled.logprob,
                               .top = std::move(sampled.top)},
-                             bytes, &outbox_.tokens);
+                             bytes, OutputOf(*choice));
 }
 
 void RunningRequest::End(SequenceState* choice, ChoiceEnd end) {
-  choice->stop.ReleaseAll(&outbox_.tokens);
+  choice->stop.ReleaseAll(OutputOf(*choice));
   choice->phase = SequencePhase::kEnded;
   end.choice = choice->choice;
-  outbox_.ends.push_back(std::move(end));
+  if (!best_of_.has_value()) {
+    outbox_.ends.push_back(std::move(end));
+  } else if (best_of_->End(choice->choice, std::move(end))) {
+    best_of_->Output(&outbox_.tokens, &outbox_.ends);
+  }
   if (--live_choices_ == 0) outbox_.finished = true;
+}
+
+std::shared_ptr<SequenceState> RunningRequest::MakeBeam(const SequenceState& parent) {
+  auto beam = std::make_shared<SequenceState>(SequenceId{next_beam_id_++}, this, parent.choice,
+                                              encoded_->stop_rules);
+  beam->generated = parent.generated;
+  beam->waits_since_step = parent.waits_since_step;
+  return beam;
+}
+
+void RunningRequest::SetBeams(std::vector<std::shared_ptr<SequenceState>> beams) {
+  choices_ = std::move(beams);
+  for (size_t i = 0; i < choices_.size(); ++i) choices_[i]->choice = static_cast<int32_t>(i);
+}
+
+void RunningRequest::EndBeams() {
+  for (const auto& beam : choices_) beam->phase = SequencePhase::kEnded;
+  outbox_.usage.completion_tokens += beams_->Output(request().n, &outbox_.tokens, &outbox_.ends);
+  outbox_.finished = true;
 }
 
 void RunningRequest::Finish(absl::Status status) {
   const FinishReason reason =
       absl::IsCancelled(status) ? FinishReason::kCancelled : FinishReason::kError;
-  for (const auto& choice : choices_) {
-    if (choice->phase != SequencePhase::kEnded) End(choice.get(), {.reason = reason});
+  if (beams_.has_value()) {
+    for (const auto& beam : choices_) beam->phase = SequencePhase::kEnded;
+    for (int32_t i = 0; i < request().n; ++i)
+      outbox_.ends.push_back({.choice = i, .reason = reason});
+  } else {
+    for (const auto& choice : choices_) {
+      if (choice->phase != SequencePhase::kEnded) End(choice.get(), {.reason = reason});
+    }
   }
   outbox_.finished = true;
   outbox_.status = std::move(status);

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/beam_group.h"
+#include "engine/best_of.h"
 #include "engine/encoded_request.h"
 #include "engine/pending_prefixes.h"
 #include "engine/sampler.h"
@@ -23,14 +25,15 @@ using kvcache::SequenceId;
 
 class RunningRequest;
 
-// parked:  waits for another choice of its request to compute the prompt
+// parked:  waits for another choice of its request to compute the prompt, or, as a beam that has
+//          delivered, for the other beams
 // waiting: in the scheduler's queue
 // running: has a slot
 // ended:   its ChoiceEnd is in the outbox; steps in flight may still hold it, `request` is dead
 enum class SequencePhase : uint8_t { kParked, kWaiting, kRunning, kEnded };
 
-// One choice of a request on the engine thread. Its tokens are the prompt's, then `generated`, then
-// `pending_samples` whose ids are still on the device.
+// One choice of a request on the engine thread, or one of its beams. Its tokens are the prompt's,
+// then `generated`, then `pending_samples` whose ids are still on the device.
 struct SequenceState {
   SequenceState(SequenceId id, RunningRequest* request, int32_t choice,
                 std::shared_ptr<const StopRules> rules)
@@ -52,20 +55,22 @@ struct SequenceState {
 
   const SequenceId id;
   RunningRequest* const request;
-  const int32_t choice;
+  int32_t choice;  // a beam: its rank, which changes with each token
   SequencePhase phase = SequencePhase::kParked;
   int32_t pending_samples = 0;
   int32_t replay_next = 0;  // [replay_next, replay_end) are there and computed again all the same:
   int32_t replay_end = 0;   // their rows are wanted, their K and V are not written
-  kvcache::MatchResult match;  // while it waits: what was found last
-  int64_t waits_since_step = 0;
+  kvcache::MatchResult match;               // while it waits: what was found last
+  std::optional<int64_t> waits_since_step;  // first waited
   std::vector<TokenId> generated;
-  std::optional<SamplerState> sampler;  // made when it first runs
-  StopCriteria stop;
+  std::optional<SamplerState> sampler;  // made when it first runs; a beam has none
+  StopCriteria stop;                    // a beam does not use it
 };
 
 // A request on the engine thread: its choices, and what its consumer will see at the end of the
-// turn. Knows neither scheduler nor cache. Engine thread only; cannot fail.
+// turn. With best_of it runs more sequences than it has choices, with beam search as many as there
+// are beams now, one at first; their output comes when all have ended. Knows neither scheduler nor
+// cache. Engine thread only; cannot fail.
 class RunningRequest {
  public:
   // `prefix_keys`: of the prompt's whole chunks; empty where nothing is shared.
@@ -79,7 +84,10 @@ class RunningRequest {
   int32_t prompt_tokens() const { return static_cast<int32_t>(encoded_->prompt.size()); }
   const PrefixKeys& prefix_keys() const { return prefix_keys_; }
   int32_t max_tokens() const { return encoded_->stop_rules->max_tokens; }
+  // Its sequences.
   const std::vector<std::shared_ptr<SequenceState>>& choices() const { return choices_; }
+  // Ids from the first one on that no other request may use.
+  uint64_t reserved_ids() const { return reserved_ids_; }
   bool finished() const { return outbox_.finished; }
 
   // The first time a choice runs: leaves the queue, shows the prompt where it was asked for.
@@ -106,15 +114,37 @@ class RunningRequest {
   // Ends all choices that have not, and the stream.
   void Finish(absl::Status status);
 
+  // --- beam search ---
+  BeamGroup* beams() { return beams_.has_value() ? &*beams_ : nullptr; }
+  const BeamGroup* beams() const { return beams_.has_value() ? &*beams_ : nullptr; }
+  // A sequence of the same tokens as `parent`, parked.
+  std::shared_ptr<SequenceState> MakeBeam(const SequenceState& parent);
+  // The sequences from now on, by rank.
+  void SetBeams(std::vector<std::shared_ptr<SequenceState>> beams);
+  // Ends all, with what the search has found.
+  void EndBeams();
+
+  // Log-probabilities wanted of each sampled token.
+  std::optional<int32_t> sample_logprobs() const {
+    return best_of_.has_value() ? request().logprobs.top.value_or(0) : request().logprobs.top;
+  }
+
   // Sends what there is to the stream.
   void Flush();
 
  private:
   void PushPromptEvent(TokenEvent event);
+  std::vector<TokenEvent>* OutputOf(const SequenceState& choice) {
+    return best_of_.has_value() ? best_of_->output(choice.choice) : &outbox_.tokens;
+  }
 
   std::unique_ptr<EncodedRequest> encoded_;
-  std::vector<std::shared_ptr<SequenceState>> choices_;  // [n]
-  int32_t live_choices_;
+  std::optional<BestOf> best_of_;
+  std::optional<BeamGroup> beams_;
+  std::vector<std::shared_ptr<SequenceState>> choices_;
+  int32_t live_choices_ = 0;
+  uint64_t reserved_ids_ = 0;
+  uint64_t next_beam_id_ = 0;
   const PrefixKeys prefix_keys_;
   bool started_ = false;
   bool cached_tokens_set_ = false;

@@ -114,8 +114,10 @@ class Planner {
       if (budget_tokens_ <= 0) break;
       const RunningEntry& entry = s_.running[i];
       if (running_[i].preempted) continue;
-      const int64_t room = int64_t{entry.reserved_tokens} - entry.next_token +
-                           int64_t{std::max(0, free_chunks_)} * s_.limits.chunk_tokens;
+      // A part of a chunk that it holds is not its own to write: it will be copied.
+      const int64_t chunks =
+          entry.reserved_tokens / s_.limits.chunk_tokens + std::max(0, free_chunks_);
+      const int64_t room = chunks * s_.limits.chunk_tokens - entry.next_token;
       const int32_t tokens = static_cast<int32_t>(
           std::min<int64_t>(room, std::min(entry.runnable_tokens, budget_tokens_)));
       if (tokens > 0) {

@@ -29,9 +29,11 @@ struct AttentionPlanArrays {
 struct LogitsRow {
   int32_t row = 0;
   // Of a sequence whose newest token is in this row: sample the next token with this state, which
-  // the runner advances. Null: only the log-probabilities of `prompt_next` are wanted.
+  // the runner advances. Null: nothing is chosen, only log-probabilities are wanted.
   SamplerState* sampler = nullptr;
-  std::optional<TokenId> prompt_next;   // prompt log-probabilities: the token that follows
+  // Without a sampler, the token that they are of; none = the most probable (beam search, which
+  // goes by `top_logprobs`).
+  std::optional<TokenId> prompt_next;
   std::optional<int32_t> top_logprobs;  // none = no log-probabilities at all
 };
 
@@ -50,7 +52,7 @@ struct StepBatch {
 };
 
 struct SampledToken {
-  TokenId token{};  // sampled, or prompt_next
+  TokenId token{};  // sampled, or prompt_next, or the most probable
   std::optional<TokenLogprob> logprob;
   std::vector<TokenLogprob> top;
 };

@@ -56,8 +56,12 @@ void StepBuilder::AddLogits(const std::shared_ptr<SequenceState>& sequence, int3
   LogitsRow wanted{.row = row};
   std::optional<int32_t> prompt_index;
   if (sequence->SamplesAt(index)) {
-    wanted.sampler = &*sequence->sampler;
-    wanted.top_logprobs = request.request().logprobs.top;
+    if (const BeamGroup* beams = request.beams(); beams != nullptr) {
+      wanted.top_logprobs = beams->top_logprobs();
+    } else {
+      wanted.sampler = &*sequence->sampler;
+      wanted.top_logprobs = request.sample_logprobs();
+    }
   } else if (request.WantsPromptRow(index)) {
     request.TakePromptRow(index);
     prompt_index = index + 1;

@@ -57,7 +57,7 @@ struct StopRules {
   int32_t min_tokens;
   int32_t max_tokens;  // the request's, cut to what the context leaves
   bool include_stop_in_output;
-  std::vector<TokenId> end_tokens;  // all that end a choice: end of generation, stop_token_ids
+  std::vector<TokenId> end_tokens;  // sorted; end of generation, stop_token_ids
   std::vector<std::string> strings;
   StopStrings automaton;
 };

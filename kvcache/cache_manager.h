@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kvcache/attention_plan.h"
 #include "kvcache/attention_plan_builder.h"
+#include "kvcache/cache_view.h"
 #include "kvcache/chunk_cache.h"
 #include "kvcache/chunk_mover.h"
 #include "kvcache/eviction_policy.h"
@@ -92,6 +93,7 @@ class CacheManager {
   // Position of each token in the pool.  // [num_chunks, chunk_tokens]
   std::span<const int32_t> positions() const { return {positions_.get(), num_positions()}; }
   const PrefixTree& tree() const { return cache_.tree(); }
+  CacheView Describe(const CacheViewLimits& limits) const;
   absl::Status CheckInvariants() const;
 
   // --- commands ---

@@ -13,14 +13,14 @@ namespace refrain::kvcache {
 CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
   CacheView view;
   view.stats = stats();
-  view.total_nodes = tree_.num_nodes();
+  view.total_nodes = tree().num_nodes();
 
   std::unordered_map<NodeId, SequenceId> writers;
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.tail == Sequence::Tail::kWritten) writers[sequence.path.back().node] = id;
   }
   std::vector<std::pair<NodeId, const Namespace*>> roots;
-  for (const auto& [name_space, root] : tree_.roots()) roots.emplace_back(root, &name_space);
+  for (const auto& [name_space, root] : tree().roots()) roots.emplace_back(root, &name_space);
   std::sort(roots.begin(), roots.end());
 
   std::deque<std::pair<NodeId, int32_t>> next;  // children of this node, of that namespace
@@ -29,17 +29,17 @@ CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
     view.namespaces.push_back(
         {.tenant = name_space->tenant,
          .salted = !name_space->cache_salt.empty(),
-         .first_chunks = static_cast<int32_t>(tree_.node(root).children.size())});
+         .first_chunks = static_cast<int32_t>(tree().node(root).children.size())});
   }
   while (!next.empty()) {
     const auto [parent, name_space] = next.front();
     next.pop_front();
-    for (const NodeId id : tree_.node(parent).children) {
-      const PrefixTree::Node& node = tree_.node(id);
+    for (const NodeId id : tree().node(parent).children) {
+      const PrefixTree::Node& node = tree().node(id);
       if (static_cast<int32_t>(view.nodes.size()) >= limits.max_nodes) return view;
       CacheViewNode& shown = view.nodes.emplace_back();
       shown.id = id;
-      if (!tree_.node(parent).is_root()) shown.parent = parent;
+      if (!tree().node(parent).is_root()) shown.parent = parent;
       shown.name_space = name_space;
       shown.chunk = node.chunk;
       shown.depth = node.depth_nodes;
@@ -47,7 +47,7 @@ CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
       shown.num_children = static_cast<int32_t>(node.children.size());
       shown.sharers = node.use.refs;
       shown.hits = node.use.hits;
-      shown.age_requests = requests_ - node.use.last_hit;
+      shown.age_requests = cache_.requests() - node.use.last_use;
       shown.pinned = node.use.pins > 0;
       if (const auto writer = writers.find(id); writer != writers.end()) {
         shown.writer = writer->second;

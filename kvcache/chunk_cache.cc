@@ -54,6 +54,7 @@ NodeId ChunkCache::AddNode(NodeId parent, ChunkId chunk, const TokenSpan& tokens
   const NodeId node = tree_.AddChild(parent, chunk, tokens);
   tree_.use(node).refs = 1;
   tree_.use(node).reuse = reuse;
+  tree_.use(node).last_use = requests_;
   policy_->Inserted(node, TraitsOf(node));
   DropCovered(node);
   return node;
@@ -73,7 +74,7 @@ void ChunkCache::Truncate(NodeId node, int32_t tokens) {
 void ChunkCache::Hit(NodeId node) {
   NodeUse& use = tree_.use(node);
   ++use.hits;
-  use.last_hit = requests_;
+  use.last_use = requests_;
   policy_->Hit(node);
 }
 

@@ -46,6 +46,7 @@ class ChunkCache {
   const NodeUse& use(NodeId node) const { return tree_.node(node).use; }
   int32_t cached_chunks() const { return cached_chunks_; }
   int32_t available_chunks() const { return pool_.free_chunks() + cached_chunks_; }
+  int64_t requests() const { return requests_; }  // that joined
   int64_t evicted_chunks_total() const { return evicted_chunks_total_; }
   absl::Status CheckInvariants(const Holdings& holdings) const;
 

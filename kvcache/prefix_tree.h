@@ -39,7 +39,7 @@ inline constexpr NodeId kNoNode{-1};
 // What the cache manager knows of a node; the tree only keeps it.
 struct NodeUse {
   int64_t hits = 0;      // requests that matched it
-  int64_t last_hit = 0;  // number of the last of them
+  int64_t last_use = 0;  // number of the request that matched it, or made it, last
   int32_t refs = 0;      // running sequences that hold it
   int32_t pins = 0;
   ReuseClass reuse = ReuseClass::kPrompt;

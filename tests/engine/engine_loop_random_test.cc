@@ -39,6 +39,16 @@ Request RandomRequest(std::mt19937& random) {
   request.echo = below(5) == 0;
   request.priority = below(3);
   if (below(6) == 0) request.cache_salt = "salt";
+  const int32_t kind = below(6);
+  if (kind == 0) request.best_of = request.n + below(3);
+  if (kind == 1) {
+    request.n = 1 + below(2);
+    request.best_of = request.n + below(4);
+    request.beam = {.length_penalty = below(3) * 0.5, .early_stopping = below(3) == 0};
+    request.sampling = {.temperature = 0};
+    request.stop.stop.clear();
+    request.echo = false;
+  }
   return request;
 }
 

@@ -184,8 +184,8 @@ StepResult FakeModelRunner::Compute(Step& step) {
     std::vector<float> logits = logits_(History(batch, slot, length));
     engine::SampledToken sampled;
     const std::vector<float> raw = logits;
-    sampled.token =
-        wanted.sampler != nullptr ? wanted.sampler->Sample(logits) : *wanted.prompt_next;
+    sampled.token = wanted.sampler != nullptr ? wanted.sampler->Sample(logits)
+                                              : wanted.prompt_next.value_or(engine::ArgMax(logits));
     if (wanted.top_logprobs.has_value()) {
       engine::LogprobRow row = engine::ComputeLogprobs(raw, sampled.token, *wanted.top_logprobs);
       sampled.logprob = row.token;

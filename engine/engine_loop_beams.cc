@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_loop.h"
+
+namespace refrain::engine {
+
+void EngineLoop::ApplyToBeam(SequenceState* beam, SampledToken row) {
+  RunningRequest* const request = beam->request;
+  if (request->beams()->Deliver(beam->choice, std::move(row))) {
+    AdvanceBeams(request);
+  } else if (beam->phase == SequencePhase::kWaiting) {
+    Park(beam);  // preempted while its step was in flight
+  }
+}
+
+void EngineLoop::AdvanceBeams(RunningRequest* request) {
+  const std::vector<BeamSearch::Beam>& beams = request->beams()->Advance();
+  if (request->beams()->over()) return EndBeams(request);
+  const std::vector<std::shared_ptr<SequenceState>> before = request->choices();
+  std::vector<bool> goes_on(before.size(), false);
+  for (const BeamSearch::Beam& beam : beams) goes_on[static_cast<size_t>(beam.parent)] = true;
+  // First, as forks need slots.
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (goes_on[i]) continue;
+    Withdraw(before[i].get());
+    before[i]->phase = SequencePhase::kEnded;
+    sequences_.erase(before[i]->id);
+  }
+  // A beam goes on as its best child; others are forked off before it gets its next token.
+  std::vector<std::shared_ptr<SequenceState>> after;
+  for (const BeamSearch::Beam& beam : beams) {
+    const auto parent = static_cast<size_t>(beam.parent);
+    if (goes_on[parent]) {
+      goes_on[parent] = false;
+      after.push_back(before[parent]);
+    } else {
+      after.push_back(request->MakeBeam(*before[parent]));
+      ForkBeam(after.back(), *before[parent]);
+    }
+  }
+  for (size_t i = 0; i < after.size(); ++i) after[i]->generated.push_back(beams[i].token);
+  request->SetBeams(std::move(after));
+  for (const auto& beam : request->choices()) {
+    if (beam->phase == SequencePhase::kParked) {
+      Wait(beam);
+    } else if (beam->phase == SequencePhase::kWaiting) {
+      Look(beam.get());
+    }
+  }
+}
+
+void EngineLoop::ForkBeam(const std::shared_ptr<SequenceState>& child,
+                          const SequenceState& parent) {
+  if (parent.phase != SequencePhase::kRunning ||
+      static_cast<int32_t>(snapshot_.running.size()) >= snapshot_.limits.max_sequences) {
+    return;
+  }
+  kvcache::CacheManager& cache = *parts_.cache;
+  if (!cache.Fork(child->id, parent.id, cache.published_tokens(parent.id)).ok()) return;
+  child->phase = SequencePhase::kRunning;
+  sequences_[child->id] = child;
+  const auto place = std::lower_bound(
+      snapshot_.running.begin(), snapshot_.running.end(), child->id,
+      [](const RunningEntry& entry, SequenceId id) { return entry.sequence < id; });
+  snapshot_.running.insert(
+      place, RunningEntry{.sequence = child->id, .priority = child->request->request().priority});
+}
+
+void EngineLoop::EndBeams(RunningRequest* request) {
+  for (const auto& beam : request->choices()) {
+    Withdraw(beam.get());
+    sequences_.erase(beam->id);
+  }
+  for (const BeamSearch::Hypothesis& best : request->beams()->Best(request->request().n)) {
+    std::vector<TokenId> generated;
+    for (const BeamSearch::Step& step : best.steps) generated.push_back(step.chosen.token);
+    RememberTurn(*request, generated);
+  }
+  request->EndBeams();
+  MarkChanged(request);
+}
+
+void EngineLoop::Park(SequenceState* beam) {
+  Withdraw(beam);
+  beam->phase = SequencePhase::kParked;
+  sequences_.erase(beam->id);
+}
+
+bool EngineLoop::ParkDeliveredBeams() {
+  std::vector<SequenceState*> delivered;
+  for (const RunningEntry& entry : snapshot_.running) {
+    SequenceState* const sequence = sequences_.at(entry.sequence).get();
+    const BeamGroup* const beams = sequence->request->beams();
+    if (beams != nullptr && beams->delivered(sequence->choice)) delivered.push_back(sequence);
+  }
+  for (SequenceState* const beam : delivered) Park(beam);
+  stats_.preemptions_total += static_cast<int64_t>(delivered.size());
+  return !delivered.empty();
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,339 @@
+// Beam search and best_of in the engine loop, against searches written down directly.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <future>
+#include <map>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "tests/support/fake_model_runner.h"
+#include "tests/support/loop_harness.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::FakeKvCell;
+using ::refrain::testing::HashLogits;
+using ::refrain::testing::LetterVocabulary;
+using ::refrain::testing::LoopHarness;
+using ::refrain::testing::LoopOptions;
+using ::refrain::testing::RequestOutput;
+using ::refrain::testing::TokenRequest;
+
+using Tokens = std::vector<int32_t>;
+
+struct Scored {
+  Tokens tokens;  // generated
+  double sum = 0;
+  double score = 0;
+};
+
+// The search in full: every beam's whole text, every continuation, sorted.
+std::vector<Scored> SlowSearch(const Tokens& prompt, int32_t width, int32_t max_tokens,
+                               double length_penalty, int32_t end_token) {
+  const auto vocab_size = static_cast<int32_t>(LetterVocabulary().size());
+  const auto w = static_cast<size_t>(width);
+  std::vector<Scored> open(1);
+  std::vector<Scored> closed;
+  for (int32_t length = 1;; ++length) {
+    std::vector<Scored> all;
+    for (const Scored& beam : open) {
+      std::vector<FakeKvCell> history;
+      for (const Tokens* part : {&prompt, &beam.tokens}) {
+        for (const int32_t token : *part) {
+          history.push_back({token, static_cast<int32_t>(history.size())});
+        }
+      }
+      const std::vector<float> logits = HashLogits(history, vocab_size);
+      const double norm = LogSumExp(logits);
+      for (int32_t token = 0; token < vocab_size; ++token) {
+        Scored& next = all.emplace_back(beam);
+        next.tokens.push_back(token);
+        next.sum += static_cast<float>(logits[static_cast<size_t>(token)] - norm);
+        next.score = next.sum / std::pow(length, length_penalty);
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Scored& a, const Scored& b) { return a.sum > b.sum; });
+    open.clear();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].tokens.back() == end_token || length == max_tokens) {
+        if (i < w) closed.push_back(all[i]);
+      } else if (open.size() < w) {
+        open.push_back(all[i]);
+      }
+    }
+    std::stable_sort(closed.begin(), closed.end(),
+                     [](const Scored& a, const Scored& b) { return a.score > b.score; });
+    if (closed.size() > w) closed.resize(w);
+    if (open.empty()) return closed;
+    if (closed.size() == w && open[0].score <= closed.back().score) return closed;
+  }
+}
+
+constexpr int32_t kEndToken = 3;
+
+Request BeamRequest(const Tokens& prompt, int32_t beams, int32_t max_tokens) {
+  Request request = TokenRequest(prompt, max_tokens);
+  request.n = beams;
+  request.beam.emplace();
+  request.stop.stop_token_ids = {TokenId{kEndToken}};
+  return request;
+}
+
+void ExpectFound(const RequestOutput& output, const std::vector<Scored>& expected) {
+  ASSERT_EQ(output.status, absl::OkStatus());
+  ASSERT_EQ(output.choices.size(), expected.size());
+  int32_t tokens = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const testing::ChoiceOutput& choice = output.choices.at(static_cast<int32_t>(i));
+    Tokens shown = expected[i].tokens;
+    tokens += static_cast<int32_t>(shown.size());
+    const bool ended = shown.back() == kEndToken;
+    if (ended) shown.pop_back();
+    EXPECT_EQ(choice.tokens, shown) << "choice " << i;
+    ASSERT_EQ(choice.ends.size(), 1u);
+    EXPECT_EQ(choice.ends[0].reason, ended ? FinishReason::kStop : FinishReason::kLength);
+  }
+  EXPECT_EQ(output.usage.completion_tokens, tokens);
+}
+
+// Prompts that end inside a chunk, at its end, and one token long.
+const std::vector<Tokens> kPrompts = {
+    {1, 2, 4, 5, 6}, Tokens(16, 7), Tokens(33, 9), {5}, {8, 1, 8, 1, 8, 1, 8, 1, 8, 1, 8, 1, 8}};
+
+void ExpectSearches(const LoopOptions& options) {
+  LoopHarness h(options);
+  int ended = 0;
+  for (const int32_t beams : {1, 2, 4, 6}) {
+    for (const Tokens& prompt : kPrompts) {
+      for (const int32_t max_tokens : {1, 5, 40}) {
+        for (const double penalty : {0.0, 1.0, 2.0}) {
+          Request request = BeamRequest(prompt, beams, max_tokens);
+          request.beam->length_penalty = penalty;
+          const auto expected = SlowSearch(prompt, beams, max_tokens, penalty, kEndToken);
+          ended += expected[0].tokens.back() == kEndToken;
+          ASSERT_NO_FATAL_FAILURE(ExpectFound(h.Run(request), expected));
+        }
+      }
+    }
+  }
+  EXPECT_GT(ended, 20);
+  h.CheckIdle();
+}
+
+TEST(EngineLoopBeamsTest, FindsWhatTheSlowSearchFinds) { ExpectSearches({}); }
+
+TEST(EngineLoopBeamsTest, FindsTheSameWithTwoStepsInFlight) {
+  ExpectSearches({.max_in_flight = 2});
+}
+
+TEST(EngineLoopBeamsTest, FindsTheSameWithoutPrefixCache) {
+  ExpectSearches({.prefix_cache = false});
+}
+
+// Two slots for up to six beams: the others wait, those that have delivered make room.
+TEST(EngineLoopBeamsTest, FindsTheSameWithFewerSlotsThanBeams) {
+  ExpectSearches({.max_sequences = 2, .step_token_budget = 8});
+}
+
+// Six beams of 73 tokens share two chunks and want 18 more; there are seven.
+TEST(EngineLoopBeamsTest, FindsTheSameWhenItsBeamsDoNotFit) {
+  LoopHarness h({.num_chunks = 7, .step_token_budget = 8});
+  for (const int32_t beams : {2, 6}) {
+    const Tokens prompt(33, 9);
+    Request request = BeamRequest(prompt, beams, 40);
+    request.stop.stop_token_ids.clear();
+    ASSERT_NO_FATAL_FAILURE(ExpectFound(h.Run(request), SlowSearch(prompt, beams, 40, 1.0, -1)));
+  }
+  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  h.CheckIdle();
+}
+
+TEST(EngineLoopBeamsTest, PrefillsOnceAndCopiesAtMostOneChunkPerFork) {
+  LoopHarness h;
+  const Tokens prompt(40, 6);
+  Request request = BeamRequest(prompt, 4, 20);
+  request.stop.stop_token_ids.clear();
+  const RequestOutput output = h.Run(request);
+  EXPECT_EQ(output.status, absl::OkStatus());
+  EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total, 40);
+  // The prompt, then every beam's newest token in each but the last step.
+  EXPECT_EQ(h.runner.rows(), 40 + 4 * 19);
+  // The first step needs 3 forks, every later one at most 3.
+  EXPECT_LE(h.cache->stats().copied_chunks_total, 3 * 19);
+  EXPECT_EQ(h.loop.stats().preemptions_total, 0);
+}
+
+// All beams of a request have their rows in the same steps.
+TEST(EngineLoopBeamsTest, BeamsAdvanceTogether) {
+  LoopHarness h;
+  std::vector<size_t> rows;
+  h.runner.before_step = [&](const StepBatch& batch) { rows.push_back(batch.tokens.size()); };
+  Request request = BeamRequest(Tokens(20, 6), 4, 5);
+  request.stop.stop_token_ids.clear();
+  h.Run(request);
+  EXPECT_EQ(rows, (std::vector<size_t>{20, 4, 4, 4, 4}));
+}
+
+TEST(EngineLoopBeamsTest, ReturnsTheBestNOfTheBeams) {
+  LoopHarness h;
+  Request request = BeamRequest(kPrompts[0], 4, 12);
+  request.n = 2;
+  request.best_of = 4;
+  std::vector<Scored> expected = SlowSearch(kPrompts[0], 4, 12, 1.0, kEndToken);
+  expected.resize(2);
+  ExpectFound(h.Run(request), expected);
+}
+
+TEST(EngineLoopBeamsTest, ShowsLogprobsAndPromptLogprobs) {
+  LoopHarness h;
+  Request request = BeamRequest(kPrompts[0], 3, 6);
+  request.logprobs = {.top = 2, .prompt_top = 0};
+  const RequestOutput output = h.Run(request);
+  const std::vector<Scored> expected = SlowSearch(kPrompts[0], 3, 6, 1.0, kEndToken);
+  for (const auto& [index, choice] : output.choices) {
+    double sum = 0;
+    for (const TokenEvent& event : choice.events) {
+      ASSERT_TRUE(event.logprob.has_value());
+      ASSERT_EQ(event.top.size(), 2u);
+      EXPECT_LE(event.logprob->logprob, event.top[0].logprob);
+      if (event.logprob->rank <= 2) {
+        EXPECT_EQ(event.top[static_cast<size_t>(event.logprob->rank - 1)].token, event.token);
+      }
+      sum += event.logprob->logprob;
+    }
+    const Scored& same = expected[static_cast<size_t>(index)];
+    if (same.tokens.size() == choice.events.size()) {
+      EXPECT_NEAR(sum, same.sum, 1e-6);
+    }
+  }
+  EXPECT_EQ(output.choices.at(0).prompt.size(), kPrompts[0].size());
+}
+
+TEST(EngineLoopBeamsTest, ComputesThePromptOnlyForNoTokens) {
+  LoopHarness h;
+  const RequestOutput output = h.Run(BeamRequest(kPrompts[1], 3, 0));
+  ASSERT_EQ(output.choices.size(), 3u);
+  for (const auto& [index, choice] : output.choices) {
+    EXPECT_TRUE(choice.tokens.empty());
+    EXPECT_EQ(choice.ends.at(0).reason, FinishReason::kLength);
+  }
+  h.CheckIdle();
+}
+
+TEST(EngineLoopBeamsTest, CancelAndFailureReleaseEverything) {
+  for (int turns = 1; turns < 14; ++turns) {
+    for (const bool fails : {false, true}) {
+      LoopHarness h({.max_in_flight = 2});
+      auto stream = h.Submit(BeamRequest(Tokens(40, 6), 4, 30));
+      for (int i = 0; i < turns; ++i) h.loop.Turn();
+      if (fails) {
+        h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
+      } else {
+        stream->Cancel();
+      }
+      h.RunUntilIdle();
+      const RequestOutput output = h.Read(stream);
+      EXPECT_FALSE(output.status.ok());
+      EXPECT_EQ(output.choices.size(), 4u);
+      h.CheckIdle();
+    }
+  }
+}
+
+// --- best_of ---
+
+double MeanLogprob(const testing::ChoiceOutput& choice) {
+  double sum = 0;
+  for (const TokenEvent& event : choice.events) sum += event.logprob->logprob;
+  return sum / static_cast<double>(choice.events.size());
+}
+
+TEST(EngineLoopBestOfTest, ReturnsTheBestOfWhatAllWouldBe) {
+  LoopHarness h;
+  Request all = TokenRequest(kPrompts[0], 8);
+  all.sampling.temperature = 1;
+  all.sampling.seed = 11;
+  all.n = 6;
+  all.logprobs.top = 0;
+  std::map<double, Tokens, std::greater<>> by_mean;
+  const RequestOutput sampled = h.Run(all);
+  for (const auto& [index, choice] : sampled.choices) by_mean[MeanLogprob(choice)] = choice.tokens;
+  ASSERT_EQ(by_mean.size(), 6u);
+
+  Request best = all;
+  best.n = 2;
+  best.best_of = 6;
+  for (const bool logprobs : {true, false}) {
+    if (!logprobs) best.logprobs.top.reset();
+    const RequestOutput output = h.Run(best);
+    ASSERT_EQ(output.choices.size(), 2u);
+    EXPECT_EQ(output.choices.at(0).tokens, by_mean.begin()->second);
+    EXPECT_EQ(output.choices.at(1).tokens, std::next(by_mean.begin())->second);
+    EXPECT_EQ(output.usage.completion_tokens, 6 * 8);
+    EXPECT_EQ(output.choices.at(0).events[0].logprob.has_value(), logprobs);
+  }
+  h.CheckIdle();
+}
+
+TEST(EngineLoopBestOfTest, EchoesThePromptOncePerChoice) {
+  LoopHarness h;
+  Request request = TokenRequest(kPrompts[0], 4);
+  request.sampling.temperature = 1;
+  request.n = 2;
+  request.best_of = 3;
+  request.echo = true;
+  const RequestOutput output = h.Run(request);
+  ASSERT_EQ(output.choices.size(), 2u);
+  EXPECT_EQ(output.choices.at(1).prompt.size(), kPrompts[0].size());
+}
+
+TEST(EngineLoopBestOfTest, ACancelledOneEndsEachChoiceOnce) {
+  LoopHarness h;
+  Request request = TokenRequest(kPrompts[0], 50);
+  request.n = 2;
+  request.best_of = 5;
+  auto stream = h.Submit(request);
+  for (int i = 0; i < 5; ++i) h.loop.Turn();
+  stream->Cancel();
+  h.RunUntilIdle();
+  const RequestOutput output = h.Read(stream);
+  ASSERT_EQ(output.choices.size(), 2u);
+  EXPECT_EQ(output.choices.at(1).ends.at(0).reason, FinishReason::kCancelled);
+  h.CheckIdle();
+}
+
+// --- looking inside ---
+
+TEST(EngineLoopInspectionTest, TellsWhatRunsAndWhatIsCached) {
+  LoopHarness h;
+  auto stream = h.Submit(TokenRequest(Tokens(40, 6), 30));
+  for (int i = 0; i < 4; ++i) h.loop.Turn();
+  const auto look = [&] {
+    auto inspection = std::make_unique<CacheInspection>();
+    auto answer = inspection->answer.get_future();
+    h.queue->Ask(std::move(inspection));
+    h.loop.Turn();
+    return *answer.get();
+  };
+  const CacheView running = look();
+  ASSERT_EQ(running.nodes.size(), 3u);
+  EXPECT_EQ(running.nodes[0].sharers, 1);
+  EXPECT_TRUE(running.nodes[2].writer.has_value());
+  h.RunUntilIdle();
+  const CacheView idle = look();
+  EXPECT_EQ(idle.nodes[0].sharers, 0);
+  EXPECT_EQ(idle.stats.sequences, 0);
+  h.queue->Close();
+  auto late = std::make_unique<CacheInspection>();
+  auto answer = late->answer.get_future();
+  h.queue->Ask(std::move(late));
+  EXPECT_TRUE(absl::IsUnavailable(answer.get().status()));
+}
+
+}  // namespace
+}  // namespace refrain::engine
