@@ -26,7 +26,7 @@ struct EngineParts {
   std::unique_ptr<kvcache::CacheManager> cache;  // max_slots = max_sequences
   int32_t window_tokens = 0;                     // the model's sliding window, 0 = none
   std::unique_ptr<Clock> clock;                  // null = the steady clock
-  PlanFunction planner = &Plan;                       // the scheduler
+  PlanFunction planner = &Plan;                  // the scheduler
 };
 
 // Loads the model and makes what serves it.
