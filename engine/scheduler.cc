@@ -75,10 +75,19 @@ class Planner {
     plan_.preempt.push_back(s_.running[i].sequence);
   }
 
+  // Whether the cache can spare the copy of a part of a chunk: nobody else runs, so that it may
+  // give the chunk itself, cut.
+  bool MayCutChunk(size_t i, int32_t tokens) const {
+    const RunningEntry& entry = s_.running[i];
+    return alive_ == 1 && entry.reserved_tokens % s_.limits.chunk_tokens != 0 &&
+           MissingChunks(entry, tokens) - 1 <= free_chunks_;
+  }
+
   // Preempts others until sequence i can have `tokens` more, or itself when nothing else is left.
   bool MakeRoom(size_t i, int32_t tokens) {
     while (MissingChunks(s_.running[i], tokens) > free_chunks_) {
       const size_t victim = Victim();
+      if (victim == i && MayCutChunk(i, tokens)) return true;
       Preempt(victim);
       if (victim == i) return false;
     }
@@ -139,8 +148,12 @@ class Planner {
     const int32_t margin = (alive_ + 3) / 4;
     if (chunks + margin + spoken_for > free_chunks_ && alive_ > 0) return false;
     const int32_t rows = entry.prefill_tokens - entry.shared_tokens + entry.replayed_tokens;
-    const int64_t room = int64_t{free_chunks_ - entry.idle_chunks} * s_.limits.chunk_tokens -
-                         entry.shared_tokens % s_.limits.chunk_tokens + entry.replayed_tokens;
+    // The rest of a part of a chunk is written in a copy, or in the chunk itself, cut, when there
+    // is no other.
+    const int32_t part_tokens = entry.shared_tokens % s_.limits.chunk_tokens;
+    const int32_t own_chunks = std::max(free_chunks_ - entry.idle_chunks, part_tokens > 0 ? 1 : 0);
+    const int64_t room =
+        int64_t{own_chunks} * s_.limits.chunk_tokens - part_tokens + entry.replayed_tokens;
     const int32_t tokens =
         static_cast<int32_t>(std::min<int64_t>(room, std::min(rows, budget_tokens_)));
     if (tokens <= 0) return false;

@@ -156,6 +156,12 @@ TEST(EngineLoopRandomTest, OperationsTwoStepsInFlight) {
               2, RandomSteps());
 }
 
+// Most of the requests fill the pool alone.
+TEST(EngineLoopRandomTest, InAPoolOfFewChunks) {
+  RunRandomly({.num_chunks = 6, .max_sequences = 6, .step_token_budget = 24, .max_in_flight = 2}, 6,
+              RandomSteps());
+}
+
 TEST(EngineLoopRandomTest, WithoutPrefixCache) {
   RunRandomly({.num_chunks = 14,
                .max_sequences = 6,

@@ -223,6 +223,47 @@ TEST_P(EngineLoopSharingTest, WithoutPrefixCacheNothingIsSharedAndNothingStays) 
 }
 
 // Log-probabilities of cached prompt tokens are computed again, their memory is shared.
+// Rows that are computed again are in chunks that are there: they need no free ones.
+TEST(EngineLoopReplayTest, RowsOfACachedPromptNeedNoChunks) {
+  LoopHarness h({.num_chunks = 3});
+  Request request = TokenRequest(Prompt(40), 1);
+  h.Run(request);
+  request.logprobs.prompt_top = 0;
+  const RequestOutput again = h.Run(request);
+  ASSERT_EQ(again.status, absl::OkStatus());
+  EXPECT_EQ(again.usage.cached_tokens, 39);
+  EXPECT_EQ(again.choices.at(0).prompt.size(), 40u);
+  h.CheckIdle();
+}
+
+// All chunks hold the prompt, the last one in part: it goes on in that one.
+TEST(EngineLoopReplayTest, ACachedPromptGoesOnInAPoolThatItFills) {
+  for (const int32_t tokens : {40, 47, 33}) {
+    LoopHarness h({.num_chunks = 3});
+    const RequestOutput first = h.Run(TokenRequest(Prompt(tokens), 1));
+    const RequestOutput again = h.Run(TokenRequest(Prompt(tokens), 1));
+    ASSERT_EQ(again.status, absl::OkStatus());
+    EXPECT_EQ(again.usage.cached_tokens, tokens - 1);
+    EXPECT_EQ(again.choices.at(0).tokens, first.choices.at(0).tokens);
+    h.CheckIdle();
+  }
+}
+
+// One that was preempted while it generated has told its prompt's rows already.
+TEST(EngineLoopReplayTest, ResumingComputesNothingAgainThatIsCached) {
+  LoopHarness h({.num_chunks = 8});
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int32_t i = 0; i < 2; ++i) streams.push_back(h.Submit(TokenRequest({i, 1, 2, 3}, 90)));
+  h.RunUntilIdle();
+  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  int64_t least_rows = 2 * (4 + 89);
+  // What was evicted in between is computed again, and nothing else.
+  const int64_t evicted_tokens = h.loop.stats().kv_evicted_chunks_total * 16;
+  EXPECT_LE(h.runner.rows(), least_rows + evicted_tokens + 2);
+  for (const auto& stream : streams) EXPECT_EQ(h.Read(stream).choices.at(0).tokens.size(), 90u);
+  h.CheckIdle();
+}
+
 TEST_P(EngineLoopSharingTest, PromptLogprobsOfACachedPromptAreTheSame) {
   LoopHarness h(Options());
   Request request = TokenRequest(Prompt(300), 4);

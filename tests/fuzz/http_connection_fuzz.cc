@@ -71,13 +71,12 @@ class Target {
   std::string Talk(std::string_view bytes) {
     int ends[2];
     Require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0, "a socket pair");
-    asio::io_context context(1);
-    asio::ip::tcp::socket socket(context);
+    asio::ip::tcp::socket socket(context_);
     socket.assign(asio::ip::tcp::v4(), ends[0]);
     bool ended = false;
     auto connection = std::make_shared<http::Connection>(std::move(socket), &shared_);
     asio::co_spawn(
-        context,
+        context_,
         [connection = std::move(connection), &ended]() -> asio::awaitable<void> {
           co_await connection->Run();
           ended = true;
@@ -96,7 +95,8 @@ class Target {
           sent_all = true;
         }
       }
-      if (context.poll() == 0) context.run_one_for(std::chrono::milliseconds(1));
+      context_.restart();
+      if (context_.poll() == 0) context_.run_one_for(std::chrono::milliseconds(1));
       ReadInto(ends[1], &answer);
       Require(std::chrono::steady_clock::now() < deadline, "the connection ends");
     }
@@ -115,6 +115,8 @@ class Target {
 
   http::ServerOptions options_;
   http::Router router_;
+  // Outlives every connection, as in the server: a worker may still be in it when one has ended.
+  asio::io_context context_{1};
   asio::thread_pool workers_{1};
   http::Connection::Shared shared_{options_, router_, workers_};
 };

@@ -473,6 +473,19 @@ TEST_F(HttpServerTest, DrainingStillAnswersNewConnectionsButKeepsNone) {
   EXPECT_EQ(response.headers.at("connection"), "close");
 }
 
+TEST_F(HttpServerTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {
+  Start();
+  RawClient client = Connect();
+  client.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  server_->BeginDrain();
+  observed_.go = true;
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.body, "held");
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  EXPECT_TRUE(client.ReadEnd());
+}
+
 TEST_F(HttpServerTest, SaysWhyItCannotListen) {
   Start();
   ServerOptions options;
