@@ -28,8 +28,7 @@ struct Trace {
 
 struct TraceOptions {
   // Sessions whose traces do not say when they began start this long after one another.
-  double session_gap_s = 600;
-  int64_t max_requests = 0;  // 0: all
+  double session_gap_s = 0;
 };
 
 // Reads a trace, plain or gzipped, one JSON object a line, in either of two formats told apart by
