@@ -14,8 +14,8 @@ absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_v
   if (name == "lru") return std::make_unique<LruPolicy>();
   if (name == "s3fifo") return std::make_unique<S3FifoPolicy>(capacity_chunks);
   if (name == "reuse_rate") return std::make_unique<ReuseRatePolicy>(capacity_chunks);
-  return absl::InvalidArgumentError(
-      absl::StrCat("kv_cache.eviction is \"", std::string(name), "\", must be one of: lru, s3fifo, reuse_rate"));
+  return absl::InvalidArgumentError(absl::StrCat("kv_cache.eviction is \"", std::string(name),
+                                                 "\", must be one of: lru, s3fifo, reuse_rate"));
 }
 
 }  // namespace refrain::kvcache

@@ -30,9 +30,10 @@ int32_t Group(int32_t class_of, TailKind tail, int cost_level) {
 }  // namespace
 
 ReuseRatePolicy::ReuseRatePolicy(int32_t capacity_chunks)
-    : max_ghosts_(static_cast<size_t>(
-          std::min(kGhostsPerChunk * capacity_chunks,
-                   std::max<int64_t>(capacity_chunks, kAlwaysAllowedGhosts)))) {}
+    : max_ghosts_(
+          static_cast<size_t>(std::min(kGhostsPerChunk * capacity_chunks,
+                                       std::max<int64_t>(capacity_chunks, kAlwaysAllowedGhosts)))) {
+}
 
 // --- lineages ---
 
@@ -277,9 +278,8 @@ void ReuseRatePolicy::CollectCandidates() {
   for (auto next = idle_.begin(); next != idle_.end();) {
     candidates_.push_back({Rate(*next), *next});
     const int bucket = ReuseStatistics::Bucket(now - next->since);
-    const int64_t younger =
-        bucket == 0 ? std::numeric_limits<int64_t>::max()
-                    : now - ReuseStatistics::BucketBegin(bucket) + 1;
+    const int64_t younger = bucket == 0 ? std::numeric_limits<int64_t>::max()
+                                        : now - ReuseStatistics::BucketBegin(bucket) + 1;
     next = idle_.lower_bound({next->group, younger, NodeId{std::numeric_limits<int32_t>::min()}});
   }
   std::make_heap(candidates_.begin(), candidates_.end());

@@ -60,10 +60,10 @@ class ReuseRatePolicy : public EvictionPolicy {
     int32_t turns = 0;
     int64_t interval = 0;  // running mean, 0: no turn yet
     ReuseStatistics::Watch watch = 0;
-    int32_t refs = 0;  // chunks and ghosts; free at 0
-    NodeId end{-1};    // its deepest chunk so far
+    int32_t refs = 0;              // chunks and ghosts; free at 0
+    NodeId end{-1};                // its deepest chunk so far
     bool end_was_matched = false;  // perhaps in part only
-    NodeId idle{-1};   // the chunk of it that became idle last
+    NodeId idle{-1};               // the chunk of it that became idle last
     bool abandoned = false;
     bool continues = false;  // another one
   };
@@ -123,10 +123,10 @@ class ReuseRatePolicy : public EvictionPolicy {
   ReuseStatistics statistics_;
   std::vector<Lineage> lineages_;
   std::vector<LineageId> free_lineages_;
-  LineageId current_ = kNone;  // of the request that joined last
+  LineageId current_ = kNone;    // of the request that joined last
   std::vector<NodeId> joining_;  // its hits, until it is clear that there are no more
   std::vector<Chunk> chunks_;    // [nodes]
-  std::unordered_map<uint64_t, Ghost> ghosts_;  // by lineage hash
+  std::unordered_map<uint64_t, Ghost> ghosts_;             // by lineage hash
   std::deque<std::pair<uint64_t, uint64_t>> ghost_order_;  // number, lineage hash
   uint64_t ghosts_made_ = 0;
   std::set<IdleKey> idle_;

@@ -56,8 +56,7 @@ int ReuseStatistics::Bucket(int64_t age) {
   return age >= Begins()[static_cast<size_t>(even + 1)] ? even + 1 : even;
 }
 
-ReuseStatistics::ReuseStatistics()
-    : reached_(kClasses), continued_(kClasses), rates_(kClasses) {
+ReuseStatistics::ReuseStatistics() : reached_(kClasses), continued_(kClasses), rates_(kClasses) {
   UpdateRates();
 }
 
@@ -118,7 +117,7 @@ ReuseStatistics::PerBucket ReuseStatistics::Hazards(int begin, int end,
 }
 
 ReuseStatistics::PerBucket ReuseStatistics::RatesOf(PerBucket hazards) {
-  PerBucket chance{};                       // to be continued in the bucket
+  PerBucket chance{};                        // to be continued in the bucket
   std::array<double, kBuckets + 1> waiting;  // share not continued before it
   waiting[0] = 1;
   for (size_t b = 0; b < kBuckets; ++b) {
@@ -132,8 +131,8 @@ ReuseStatistics::PerBucket ReuseStatistics::RatesOf(PerBucket hazards) {
     double hits = 0, waited = 0;
     for (size_t k = b; k + 1 < kBuckets; ++k) {
       hits += chance[k];
-      waited += static_cast<double>(Begins()[k + 1] - Begins()[k]) *
-                (waiting[k] + waiting[k + 1]) / 2;
+      waited +=
+          static_cast<double>(Begins()[k + 1] - Begins()[k]) * (waiting[k] + waiting[k + 1]) / 2;
       rates[b] = std::max(rates[b], hits / waited);
     }
   }

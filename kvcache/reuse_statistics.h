@@ -74,11 +74,11 @@ class ReuseStatistics {
   static PerBucket RatesOf(PerBucket hazards);
 
   int64_t now_ = 0;
-  std::deque<Watched> watched_;  // by time
-  Watch first_watch_ = 0;        // the number of watched_[0]
-  std::array<Watch, kBuckets> next_to_reach_{};  // the bucket
+  std::deque<Watched> watched_;                         // by time
+  Watch first_watch_ = 0;                               // the number of watched_[0]
+  std::array<Watch, kBuckets> next_to_reach_{};         // the bucket
   std::vector<PerBucket> reached_, continued_, rates_;  // [kClasses]
-  std::array<double, 2> tails_{}, tail_hits_{};  // [generated]
+  std::array<double, 2> tails_{}, tail_hits_{};         // [generated]
 };
 
 }  // namespace refrain::kvcache

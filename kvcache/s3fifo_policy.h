@@ -51,10 +51,10 @@ class S3FifoPolicy : public EvictionPolicy {
   const size_t small_chunks_;
   const size_t max_ghosts_;
   uint64_t places_ = 0;
-  size_t num_small_ = 0;  // chunks of the small queue, idle or not
+  size_t num_small_ = 0;       // chunks of the small queue, idle or not
   std::vector<Chunk> chunks_;  // [nodes]
   IdleChunks idle_small_, idle_main_;
-  std::unordered_map<uint64_t, uint64_t> ghosts_;  // lineage hash -> when it became one
+  std::unordered_map<uint64_t, uint64_t> ghosts_;          // lineage hash -> when it became one
   std::deque<std::pair<uint64_t, uint64_t>> ghost_order_;  // when, lineage hash
 };
 

@@ -108,10 +108,10 @@ void PrintRow(const Options& options, const Row& row) {
     } else {
       std::printf(" |");
     }
-    std::printf(" %.2f |\n", result.evicted_blocks == 0 ? 0.0
-                                                        : 1e6 * result.seconds /
-                                                              static_cast<double>(
-                                                                  result.evicted_blocks));
+    std::printf(" %.2f |\n",
+                result.evicted_blocks == 0
+                    ? 0.0
+                    : 1e6 * result.seconds / static_cast<double>(result.evicted_blocks));
   }
 }
 
@@ -138,8 +138,9 @@ absl::StatusOr<nlohmann::json> RunTrace(const Options& options, const std::strin
                 path.c_str(), trace->requests.size(), static_cast<long long>(trace->prompt_tokens),
                 trace->distinct_blocks, trace->block_tokens,
                 static_cast<long long>(trace->distinct_tokens));
-    std::printf("| cache | blocks | policy | hit rate | of the oracle's | of LRU's gap to it closed "
-                "| us per eviction |\n|---|---|---|---|---|---|---|\n");
+    std::printf(
+        "| cache | blocks | policy | hit rate | of the oracle's | of LRU's gap to it closed "
+        "| us per eviction |\n|---|---|---|---|---|---|---|\n");
   }
   nlohmann::json sizes = nlohmann::json::array();
   for (const double percent : options.sizes_percent) {

@@ -121,8 +121,7 @@ absl::StatusOr<SimulationResult> Simulate(const Trace& trace, const std::string&
     if (absl::Status status = simulation.Serve(trace.requests[i]); !status.ok()) return status;
   }
   SimulationResult result = simulation.result();
-  result.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 

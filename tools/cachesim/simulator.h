@@ -19,8 +19,9 @@ struct SimulationResult {
   double seconds = 0;  // of CPU, in cache and policy
 
   double hit_rate() const {
-    return prompt_tokens == 0 ? 0
-                              : static_cast<double>(hit_tokens) / static_cast<double>(prompt_tokens);
+    return prompt_tokens == 0
+               ? 0
+               : static_cast<double>(hit_tokens) / static_cast<double>(prompt_tokens);
   }
 };
 

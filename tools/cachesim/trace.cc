@@ -106,13 +106,11 @@ absl::Status ReadBlocks(const Json& object, const char* tokens_field, int32_t bl
     if (!id.is_number_integer()) return FieldError("hash_ids", "holds what is no whole number");
     request->ids.push_back(id.get<int64_t>());
   }
-  const int64_t blocks =
-      (int64_t{*tokens} + (part ? block_tokens - 1 : 0)) / block_tokens;
+  const int64_t blocks = (int64_t{*tokens} + (part ? block_tokens - 1 : 0)) / block_tokens;
   if (static_cast<int64_t>(ids->size()) != blocks) {
-    return absl::InvalidArgumentError(absl::StrCat("\"hash_ids\" has ", ids->size(),
-                                                   " blocks of ", block_tokens, ", \"",
-                                                   tokens_field, "\" of ", *tokens, " makes ",
-                                                   blocks));
+    return absl::InvalidArgumentError(absl::StrCat("\"hash_ids\" has ", ids->size(), " blocks of ",
+                                                   block_tokens, ", \"", tokens_field, "\" of ",
+                                                   *tokens, " makes ", blocks));
   }
   return absl::OkStatus();
 }
