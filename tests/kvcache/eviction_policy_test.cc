@@ -205,21 +205,20 @@ TEST(ReuseRatePolicy, WhatAConversationLeftBehindGoesFirst) {
 // in its second turn is worth more than that of a single request that came later.
 TEST(ReuseRatePolicy, LearnsThatLaterTurnsAreContinued) {
   PolicyTree tree("reuse_rate", 4000);
-  const auto name = [](int i) {
-    return std::string{static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26)};
-  };
-  for (int i = 0; i < 200; ++i) {
-    tree.Request("1" + name(i));
-    tree.Request("2" + name(i));
-    if (i >= 3) tree.Request("1" + name(i - 3) + "x");
-    if (i >= 6) tree.Request("1" + name(i - 6) + "xy");
+  const auto session = [](int i) { return std::string(1, static_cast<char>(1 + i)); };
+  const auto single = [](int i) { return std::string(1, static_cast<char>(128 + i)); };
+  constexpr int kSessions = 120;
+  for (int i = 0; i < kSessions; ++i) {
+    tree.Request(session(i));
+    tree.Request(single(i));
+    if (i >= 3) tree.Request(session(i - 3) + "x");
+    if (i >= 6) tree.Request(session(i - 6) + "xy");
   }
-  tree.Request("1" + name(200));
-  tree.Request("1" + name(200) + "x");
-  tree.Request("2" + name(200));
-  std::vector<std::string> order;
-  while (tree.Has("1" + name(200) + "x")) order.push_back(tree.EvictOne());
-  EXPECT_FALSE(tree.Has("2" + name(200)));
+  tree.Request(session(kSessions));
+  tree.Request(session(kSessions) + "x");
+  tree.Request(single(kSessions));
+  while (tree.Has(session(kSessions) + "x")) tree.EvictOne();
+  EXPECT_FALSE(tree.Has(single(kSessions)));
 }
 
 // Two running requests go on from one shared chunk in turns: neither takes the other's chunks for

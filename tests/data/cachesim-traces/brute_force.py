@@ -14,8 +14,7 @@ def mooncake(name):
     with open(HERE / name) as file:
         for line in file:
             request = json.loads(line)
-            yield request["input_length"], [tuple(request["hash_ids"][:i + 1])
-                                            for i in range(len(request["hash_ids"]))]
+            yield request["input_length"], request["hash_ids"]
 
 
 def agentic():
@@ -26,9 +25,8 @@ def agentic():
             if "requests" in request:
                 walk(session, request["requests"], start + request["t"])
             else:
-                ids = request["hash_ids"]
                 found.append((start + request["t"], request["in"],
-                              [(session, *ids[:i + 1]) for i in range(len(ids))]))
+                              [(session, ident) for ident in request["hash_ids"]]))
 
     with gzip.open(HERE / "agentic_sample.jsonl.gz") as file:
         for session, line in enumerate(file):
@@ -38,7 +36,7 @@ def agentic():
 
 
 def hits(requests, block_tokens, capacity, policy):
-    cache, clock, total = {}, 0, 0  # block (its whole path) -> last use
+    cache, clock, total = {}, 0, 0  # block -> last use
     for at, (tokens, blocks) in enumerate(requests):
         matched = 0
         while matched < len(blocks) and blocks[matched] in cache:
@@ -49,7 +47,7 @@ def hits(requests, block_tokens, capacity, policy):
         running = set(blocks[:matched])
         for block in blocks[matched:]:
             if len(cache) == capacity:
-                parents = {kept[:-1] for kept in cache}
+                parents = {PARENTS[kept] for kept in cache}
                 leaves = [kept for kept in cache if kept not in parents and kept not in running]
                 if not leaves:
                     break
@@ -57,13 +55,33 @@ def hits(requests, block_tokens, capacity, policy):
                     victim = min(leaves, key=cache.get)
                 else:
                     victim = max(leaves, key=lambda leaf: next(
-                        (i for i in range(at + 1, len(requests)) if leaf in requests[i][1]),
-                        len(requests)))
+                        (i for i in USES[leaf] if i > at), len(requests)))
                 del cache[victim]
             clock += 1
             cache[block] = clock
             running.add(block)
     return total
+
+
+PARENTS, USES = {}, {}
+
+
+def number(requests):
+    """Blocks as numbers; a block is its whole path."""
+    numbers = {}
+    PARENTS.clear()
+    USES.clear()
+    numbered = []
+    for at, (tokens, path) in enumerate(requests):
+        blocks, parent = [], None
+        for ident in path:
+            block = numbers.setdefault((parent, ident), len(numbers))
+            PARENTS[block] = parent
+            USES.setdefault(block, []).append(at)
+            blocks.append(block)
+            parent = block
+        numbered.append((tokens, blocks))
+    return numbered
 
 
 def main():
@@ -72,6 +90,7 @@ def main():
             ("random_paths.jsonl", list(mooncake("random_paths.jsonl")), 512, (10, 40, 150)),
             ("mooncake_head.jsonl", list(mooncake("mooncake_head.jsonl")), 512, (900, 2500)),
             ("agentic_sample.jsonl.gz", list(agentic()), 64, (300,))):
+        trace = number(trace)
         for capacity in sizes:
             expected.append({"trace": name, "blocks": capacity, **{
                 policy: hits(trace, block_tokens, capacity, policy)
