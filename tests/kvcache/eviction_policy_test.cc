@@ -202,8 +202,8 @@ TEST(ReuseRatePolicy, WhatAConversationLeftBehindGoesFirst) {
 }
 
 // Sessions of three turns and single requests alternate. After some of them, the end of a session
-// in its second turn is worth more than that of a single request that came later.
-TEST(ReuseRatePolicy, LearnsThatLaterTurnsAreContinued) {
+// that was continued before is worth more than that of a single request that came later.
+TEST(ReuseRatePolicy, LearnsThatSessionsAreContinued) {
   PolicyTree tree("reuse_rate", 4000);
   const auto session = [](int i) { return std::string(1, static_cast<char>(1 + i)); };
   const auto single = [](int i) { return std::string(1, static_cast<char>(128 + i)); };
