@@ -21,12 +21,17 @@ absl::Status OutOfRange(const char* name, int32_t value) {
 
 absl::StatusOr<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheOptions& options,
                                                                    ChunkMover* mover) {
+  auto policy = MakeEvictionPolicy(options.eviction, options.num_chunks);
+  if (!policy.ok()) return policy.status();
+  return Create(options, mover, *std::move(policy));
+}
+
+absl::StatusOr<std::unique_ptr<CacheManager>> CacheManager::Create(
+    const CacheOptions& options, ChunkMover* mover, std::unique_ptr<EvictionPolicy> policy) {
   if (options.num_chunks < 1) return OutOfRange("num_chunks", options.num_chunks);
   if (options.max_slots < 1) return OutOfRange("max_slots", options.max_slots);
   if (options.chunk_tokens < 1) return OutOfRange("chunk_tokens", options.chunk_tokens);
-  auto policy = MakeEvictionPolicy(options.eviction, options.num_chunks);
-  if (!policy.ok()) return policy.status();
-  std::unique_ptr<CacheManager> manager(new CacheManager(options, mover, *std::move(policy)));
+  std::unique_ptr<CacheManager> manager(new CacheManager(options, mover, std::move(policy)));
   if (manager->positions_ == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV cache: no memory for the positions of ", options.num_chunks, " chunks"));

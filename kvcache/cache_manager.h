@@ -71,6 +71,9 @@ class CacheManager {
   // `mover` outlives the manager.
   static absl::StatusOr<std::unique_ptr<CacheManager>> Create(const CacheOptions& options,
                                                               ChunkMover* mover);
+  // As above with a policy that has no name; `options.eviction` does not count.
+  static absl::StatusOr<std::unique_ptr<CacheManager>> Create(
+      const CacheOptions& options, ChunkMover* mover, std::unique_ptr<EvictionPolicy> policy);
 
   // --- queries ---
   // Longest cached prefix, token by token; pure.

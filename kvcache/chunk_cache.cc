@@ -46,6 +46,7 @@ ChunkTraits ChunkCache::TraitsOf(NodeId id) const {
   return {.depth_tokens = node.depth_tokens,
           .tokens = node.tokens,
           .reuse = node.use.reuse,
+          .parent = node.parent,
           .lineage_hash = node.lineage_hash};
 }
 

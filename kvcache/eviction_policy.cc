@@ -4,14 +4,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "kvcache/lru_policy.h"
+#include "kvcache/reuse_rate_policy.h"
+#include "kvcache/s3fifo_policy.h"
 
 namespace refrain::kvcache {
 
 absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
                                                                    int32_t capacity_chunks) {
   if (name == "lru") return std::make_unique<LruPolicy>();
-  return absl::InvalidArgumentError(
-      absl::StrCat("kv_cache.eviction is \"", std::string(name), "\", must be one of: lru"));
+  if (name == "s3fifo") return std::make_unique<S3FifoPolicy>(capacity_chunks);
+  if (name == "reuse_rate") return std::make_unique<ReuseRatePolicy>(capacity_chunks);
+  return absl::InvalidArgumentError(absl::StrCat("kv_cache.eviction is \"", std::string(name),
+                                                 "\", must be one of: lru, s3fifo, reuse_rate"));
 }
 
 }  // namespace refrain::kvcache

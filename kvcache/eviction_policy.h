@@ -19,6 +19,7 @@ struct ChunkTraits {
   int32_t depth_tokens = 0;  // tokens before it in its lineage
   int32_t tokens = 0;        // its own
   ReuseClass reuse = ReuseClass::kPrompt;
+  NodeId parent{-1};  // the chunk before it, or a root: a node of which the policy was never told
   // Names namespace and all tokens up to the chunk's end, so that a policy can recognise a chunk
   // that was evicted and computed again. 0 for a part-full chunk.
   uint64_t lineage_hash = 0;
@@ -54,8 +55,8 @@ class EvictionPolicy {
   virtual std::optional<NodeId> Victim() = 0;
 };
 
-// `name` is a value of kv_cache.eviction: "lru", "s3fifo", ...; INVALID_ARGUMENT lists what there
-// is. `capacity_chunks`: of the pool.
+// `name` is a value of kv_cache.eviction: "lru", "s3fifo" or "reuse_rate"; INVALID_ARGUMENT lists
+// them. `capacity_chunks`: of the pool.
 absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name,
                                                                    int32_t capacity_chunks);
 

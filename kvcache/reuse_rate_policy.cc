@@ -1,0 +1,303 @@
+#include "kvcache/reuse_rate_policy.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <utility>
+
+namespace refrain::kvcache {
+namespace {
+
+// A node with more children is a beginning that strangers share.
+constexpr int32_t kMaxWays = 8;
+
+constexpr int64_t kGhostsPerChunk = 16;
+constexpr int64_t kAlwaysAllowedGhosts = 1 << 20;
+
+// Computing a token costs its matrix products, and attention to all tokens before it: as much again
+// behind about 32k tokens (hidden size 4,096; more in smaller models). In few levels, for chunks
+// are grouped by it.
+constexpr int32_t kTokensPerCostLevel = 16384;
+constexpr int kCostLevels = 4;
+constexpr double CostOf(int level) { return 1.0 + 0.5 * level; }
+
+enum TailKind { kNoTail, kPromptTail, kGeneratedTail, kTailKinds };
+
+int32_t Group(int32_t class_of, TailKind tail, int cost_level) {
+  return (class_of * kTailKinds + tail) * kCostLevels + cost_level;
+}
+
+}  // namespace
+
+ReuseRatePolicy::ReuseRatePolicy(int32_t capacity_chunks)
+    : max_ghosts_(
+          static_cast<size_t>(std::min(kGhostsPerChunk * capacity_chunks,
+                                       std::max<int64_t>(capacity_chunks, kAlwaysAllowedGhosts)))) {
+}
+
+// --- lineages ---
+
+bool ReuseRatePolicy::Knows(NodeId node) const {
+  return static_cast<int32_t>(node) >= 0 && ToIndex(node) < chunks_.size() &&
+         chunks_[ToIndex(node)].lineage != kNone;
+}
+
+ReuseRatePolicy::LineageId ReuseRatePolicy::NewLineage() {
+  LineageId id;
+  if (free_lineages_.empty()) {
+    id = static_cast<LineageId>(lineages_.size());
+    lineages_.emplace_back();
+  } else {
+    id = free_lineages_.back();
+    free_lineages_.pop_back();
+    lineages_[static_cast<size_t>(id)] = {};
+  }
+  Lineage& made = lineages_[static_cast<size_t>(id)];
+  made.since = statistics_.now();
+  made.class_of = ReuseStatistics::ContinuedClass(0, 0);
+  made.watch = statistics_.Begin(made.class_of);
+  made.refs = 1;  // the caller's
+  return id;
+}
+
+void ReuseRatePolicy::Release(LineageId lineage) {
+  if (lineage == kNone) return;
+  if (--lineages_[static_cast<size_t>(lineage)].refs == 0) free_lineages_.push_back(lineage);
+}
+
+void ReuseRatePolicy::Assign(NodeId node, LineageId lineage) {
+  ++lineages_[static_cast<size_t>(lineage)].refs;
+  Release(std::exchange(Get(node).lineage, lineage));
+}
+
+void ReuseRatePolicy::RequestJoined() {
+  FinishJoin();
+  statistics_.RequestJoined();
+  candidates_current_ = false;
+  Release(current_);
+  current_ = NewLineage();
+}
+
+void ReuseRatePolicy::Hit(NodeId node) { joining_.push_back(node); }
+
+void ReuseRatePolicy::FinishJoin() {
+  if (joining_.empty()) return;
+  const NodeId last = joining_.back();
+  const Chunk& chunk = Get(last);
+  if (chunk.children <= kMaxWays) {
+    Continue(chunk.lineage, chunk.is_tail, chunk.reuse, chunk.children);
+  }
+  for (const NodeId node : joining_) {
+    const bool idle = Get(node).is_idle;
+    if (idle) RemoveIdle(node);
+    Get(node).is_tail = false;
+    Assign(node, current_);
+    if (idle) AddIdle(node);
+  }
+  lineages_[static_cast<size_t>(current_)].end = last;
+  lineages_[static_cast<size_t>(current_)].end_was_matched = true;
+  joining_.clear();
+}
+
+void ReuseRatePolicy::Reclass(LineageId id, int32_t class_of) {
+  Lineage& lineage = lineages_[static_cast<size_t>(id)];
+  lineage.since = statistics_.now();
+  lineage.class_of = class_of;
+  lineage.watch = statistics_.Begin(class_of);
+}
+
+void ReuseRatePolicy::Continue(LineageId id, bool tail_hit, ReuseClass reuse, int32_t ways) {
+  Lineage& own = lineages_[static_cast<size_t>(current_)];
+  if (own.continues || id == current_) return;
+  own.continues = true;
+  Lineage& old = lineages_[static_cast<size_t>(id)];
+  const int64_t interval = std::max<int64_t>(statistics_.now() - old.since, 1);
+  statistics_.Continued(old.watch, old.class_of, old.since);
+  statistics_.TailSeen(reuse == ReuseClass::kGenerated, tail_hit);
+  own.turns = old.turns + 1;
+  own.interval = old.interval == 0 ? interval : (old.interval + interval + 1) / 2;
+  statistics_.Forget(own.watch);
+  Reclass(current_, ReuseStatistics::ContinuedClass(own.turns, own.interval));
+
+  const bool moves = Knows(old.idle) && Get(old.idle).lineage == id && Get(old.idle).is_idle;
+  if (moves) RemoveIdle(old.idle);
+  Reclass(id, old.abandoned ? old.class_of : ReuseStatistics::AbandonedClass(ways));
+  old.abandoned = true;
+  if (moves) AddIdle(old.idle);
+}
+
+bool ReuseRatePolicy::GoesOnAt(const Lineage& lineage, NodeId parent) const {
+  if (lineage.end == parent) return true;
+  // A chunk that was matched in part is copied: the copy stands beside it.
+  return lineage.end_was_matched && Knows(lineage.end) &&
+         chunks_[ToIndex(lineage.end)].parent == parent;
+}
+
+ReuseRatePolicy::LineageId ReuseRatePolicy::LineageOfChild(NodeId parent) {
+  // Requests that run beside one another may stand at the same node: the first one that goes on
+  // takes its lineage along, the others begin lineages of their own.
+  const LineageId candidate = Knows(parent) ? Get(parent).lineage : current_;
+  const NodeId end = Knows(parent) ? parent : NodeId{-1};
+  if (candidate != kNone && GoesOnAt(lineages_[static_cast<size_t>(candidate)], end)) {
+    ++lineages_[static_cast<size_t>(candidate)].refs;
+    return candidate;
+  }
+  return NewLineage();
+}
+
+// --- life of a chunk ---
+
+void ReuseRatePolicy::Inserted(NodeId node, const ChunkTraits& traits) {
+  FinishJoin();
+  if (ToIndex(node) >= chunks_.size()) chunks_.resize(ToIndex(node) + 1);
+  Chunk& chunk = Get(node);
+  chunk = {.lineage_hash = traits.lineage_hash,
+           .parent = Knows(traits.parent) ? traits.parent : NodeId{-1},
+           .cost = static_cast<uint8_t>(
+               std::min(traits.depth_tokens / kTokensPerCostLevel, kCostLevels - 1)),
+           .reuse = traits.reuse};
+  const LineageId lineage = LineageOfChild(traits.parent);
+  Assign(node, lineage);
+  lineages_[static_cast<size_t>(lineage)].end = node;
+  lineages_[static_cast<size_t>(lineage)].end_was_matched = false;
+  Release(lineage);
+
+  const auto ghost = traits.lineage_hash == 0 ? ghosts_.end() : ghosts_.find(traits.lineage_hash);
+  if (ghost != ghosts_.end()) {
+    const Ghost known = ghost->second;
+    ghosts_.erase(ghost);
+    chunk.children = known.children;
+    if (lineage == current_ && known.children <= kMaxWays) {
+      Continue(known.lineage, known.is_tail, traits.reuse, known.children);
+    }
+    Release(known.lineage);
+  } else if (Knows(traits.parent)) {
+    ++Get(traits.parent).children;
+  }
+}
+
+void ReuseRatePolicy::Changed(NodeId node, const ChunkTraits& traits) {
+  Get(node).lineage_hash = traits.lineage_hash;
+}
+
+void ReuseRatePolicy::Idle(NodeId node) {
+  FinishJoin();
+  if (Get(node).children == 0) Get(node).is_tail = true;
+  lineages_[static_cast<size_t>(Get(node).lineage)].idle = node;
+  AddIdle(node);
+}
+
+void ReuseRatePolicy::Busy(NodeId node) {
+  FinishJoin();
+  RemoveIdle(node);
+}
+
+void ReuseRatePolicy::Evicted(NodeId node) {
+  FinishJoin();
+  LeaveGhost(Get(node));
+  Forget(node);
+}
+
+void ReuseRatePolicy::Dropped(NodeId node) {
+  FinishJoin();
+  Forget(node);
+}
+
+void ReuseRatePolicy::Forget(NodeId node) {
+  RemoveIdle(node);
+  Release(std::exchange(Get(node).lineage, kNone));
+}
+
+void ReuseRatePolicy::LeaveGhost(const Chunk& chunk) {
+  if (chunk.lineage_hash == 0) return;
+  const Ghost ghost{chunk.lineage, chunk.children, chunk.is_tail, ++ghosts_made_};
+  ++lineages_[static_cast<size_t>(chunk.lineage)].refs;
+  const auto [place, is_new] = ghosts_.try_emplace(chunk.lineage_hash, ghost);
+  if (!is_new) Release(std::exchange(place->second, ghost).lineage);
+  ghost_order_.emplace_back(ghost.number, chunk.lineage_hash);
+  while (ghost_order_.size() > max_ghosts_) {
+    const auto [number, hash] = ghost_order_.front();
+    ghost_order_.pop_front();
+    const auto found = ghosts_.find(hash);
+    if (found == ghosts_.end() || found->second.number != number) continue;
+    Release(found->second.lineage);
+    ghosts_.erase(found);
+  }
+}
+
+// --- idle chunks ---
+
+void ReuseRatePolicy::AddIdle(NodeId node) {
+  Chunk& chunk = Get(node);
+  const Lineage& lineage = lineages_[static_cast<size_t>(chunk.lineage)];
+  const TailKind tail = !chunk.is_tail                          ? kNoTail
+                        : chunk.reuse == ReuseClass::kGenerated ? kGeneratedTail
+                                                                : kPromptTail;
+  assert(!chunk.is_idle);
+  chunk.is_idle = true;
+  chunk.group = Group(lineage.class_of, tail, chunk.cost);
+  chunk.idle_since = lineage.since;
+  const IdleKey key{chunk.group, chunk.idle_since, node};
+  idle_.insert(key);
+  if (candidates_current_) PushCandidate(key);
+}
+
+void ReuseRatePolicy::RemoveIdle(NodeId node) {
+  Chunk& chunk = Get(node);
+  assert(chunk.is_idle);
+  chunk.is_idle = false;
+  idle_.erase({chunk.group, chunk.idle_since, node});
+}
+
+double ReuseRatePolicy::Rate(const IdleKey& key) const {
+  const int cost_level = key.group % kCostLevels;
+  const int tail = key.group / kCostLevels % kTailKinds;
+  const int class_of = key.group / kCostLevels / kTailKinds;
+  const int bucket = ReuseStatistics::Bucket(statistics_.now() - key.since);
+  const double share = tail == kNoTail ? 1 : statistics_.TailShare(tail == kGeneratedTail);
+  return statistics_.Rate(class_of, bucket) * share * CostOf(cost_level);
+}
+
+void ReuseRatePolicy::PushCandidate(const IdleKey& key) {
+  candidates_.push_back({Rate(key), key});
+  std::push_heap(candidates_.begin(), candidates_.end());
+}
+
+void ReuseRatePolicy::PushNextLike(const IdleKey& key) {
+  const auto next = idle_.upper_bound(key);
+  const int64_t now = statistics_.now();
+  if (next != idle_.end() && next->group == key.group &&
+      ReuseStatistics::Bucket(now - next->since) == ReuseStatistics::Bucket(now - key.since)) {
+    PushCandidate(*next);
+  }
+}
+
+void ReuseRatePolicy::CollectCandidates() {
+  candidates_.clear();
+  const int64_t now = statistics_.now();
+  for (auto next = idle_.begin(); next != idle_.end();) {
+    candidates_.push_back({Rate(*next), *next});
+    const int bucket = ReuseStatistics::Bucket(now - next->since);
+    const int64_t younger = bucket == 0 ? std::numeric_limits<int64_t>::max()
+                                        : now - ReuseStatistics::BucketBegin(bucket) + 1;
+    next = idle_.lower_bound({next->group, younger, NodeId{std::numeric_limits<int32_t>::min()}});
+  }
+  std::make_heap(candidates_.begin(), candidates_.end());
+  candidates_current_ = true;
+}
+
+std::optional<NodeId> ReuseRatePolicy::Victim() {
+  FinishJoin();
+  if (idle_.empty()) return std::nullopt;
+  if (!candidates_current_) CollectCandidates();
+  for (;;) {
+    assert(!candidates_.empty());
+    const IdleKey key = candidates_.front().key;
+    if (idle_.contains(key)) return key.node;
+    std::pop_heap(candidates_.begin(), candidates_.end());
+    candidates_.pop_back();
+    PushNextLike(key);
+  }
+}
+
+}  // namespace refrain::kvcache

@@ -1,0 +1,162 @@
+#include "kvcache/reuse_statistics.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace refrain::kvcache {
+namespace {
+
+// Observations that count as much as what they are drawn towards.
+constexpr double kPriorWeight = 10;
+// Of a lineage that nothing is known about to be continued in any one bucket; a tenth of that when
+// the conversation went another way.
+constexpr double kPriorHazard = 0.02;
+constexpr double kAbandonedShare = 0.1;
+constexpr double kMaxHazard = 0.95;
+// Rates change slowly.
+constexpr int64_t kRequestsPerUpdate = 16;
+
+using Bounds = std::array<int64_t, ReuseStatistics::kBuckets + 1>;
+
+Bounds MakeBounds() {
+  Bounds begin{};
+  for (int b = 0; b <= ReuseStatistics::kBuckets; ++b) {
+    begin[static_cast<size_t>(b)] =
+        b < 8 ? b : static_cast<int64_t>(8 * std::pow(2.0, (b - 8) / 2.0) + 1e-6);
+  }
+  return begin;
+}
+
+const Bounds& Begins() {
+  static const Bounds begins = MakeBounds();
+  return begins;
+}
+
+}  // namespace
+
+int ReuseStatistics::ContinuedClass(int32_t turns, int64_t interval) {
+  const int turn = turns >= 6 ? 5 : turns >= 4 ? 4 : turns;
+  const int octave =
+      interval == 0 ? 0 : std::min<int>(std::bit_width(static_cast<uint64_t>(interval)), 12);
+  return turn * kIntervals + octave;
+}
+
+int ReuseStatistics::AbandonedClass(int32_t ways) {
+  return kTurns * kIntervals + (ways > 1 ? 1 : 0) + (ways > 3 ? 1 : 0);
+}
+
+int64_t ReuseStatistics::BucketBegin(int bucket) { return Begins()[static_cast<size_t>(bucket)]; }
+
+int ReuseStatistics::Bucket(int64_t age) {
+  if (age < 8) return static_cast<int>(age);
+  const int octave = std::bit_width(static_cast<uint64_t>(age)) - 4;  // 0: from 8 on
+  const int even = 8 + 2 * octave;
+  if (even >= kBuckets) return kBuckets - 1;
+  return age >= Begins()[static_cast<size_t>(even + 1)] ? even + 1 : even;
+}
+
+ReuseStatistics::ReuseStatistics() : reached_(kClasses), continued_(kClasses), rates_(kClasses) {
+  UpdateRates();
+}
+
+void ReuseStatistics::RequestJoined() {
+  ++now_;
+  for (size_t b = 1; b < kBuckets; ++b) {
+    Watch& next = next_to_reach_[b];
+    for (; next - first_watch_ < watched_.size(); ++next) {
+      const Watched& reaches = watched_[next - first_watch_];
+      if (now_ - reaches.since < Begins()[b]) break;
+      if (reaches.open) ++reached_[static_cast<size_t>(reaches.class_of)][b];
+    }
+  }
+  while (first_watch_ < next_to_reach_[kBuckets - 1]) {
+    watched_.pop_front();
+    ++first_watch_;
+  }
+  if (now_ % kRequestsPerUpdate == 0) UpdateRates();
+}
+
+ReuseStatistics::Watch ReuseStatistics::Begin(int class_of) {
+  watched_.push_back({now_, class_of, true});
+  return first_watch_ + watched_.size() - 1;
+}
+
+void ReuseStatistics::Forget(Watch watch) {
+  if (watch >= first_watch_) watched_[watch - first_watch_].open = false;
+}
+
+void ReuseStatistics::Continued(Watch watch, int class_of, int64_t since) {
+  Forget(watch);
+  const int bucket = Bucket(now_ - since);
+  if (bucket > 0) ++continued_[static_cast<size_t>(class_of)][static_cast<size_t>(bucket)];
+}
+
+double ReuseStatistics::TailShare(bool generated) const {
+  return (tail_hits_[generated] + 2) / (tails_[generated] + 4);
+}
+
+void ReuseStatistics::TailSeen(bool generated, bool hit) {
+  ++tails_[generated];
+  tail_hits_[generated] += hit ? 1 : 0;
+}
+
+ReuseStatistics::PerBucket ReuseStatistics::Hazards(int begin, int end,
+                                                    const PerBucket& prior) const {
+  PerBucket reached{}, continued{}, hazards{};
+  for (int c = begin; c < end; ++c) {
+    for (size_t b = 0; b < kBuckets; ++b) {
+      reached[b] += reached_[static_cast<size_t>(c)][b];
+      continued[b] += continued_[static_cast<size_t>(c)][b];
+    }
+  }
+  for (size_t b = 0; b < kBuckets; ++b) {
+    hazards[b] = (continued[b] + kPriorWeight * prior[b]) / (reached[b] + kPriorWeight);
+  }
+  return hazards;
+}
+
+ReuseStatistics::PerBucket ReuseStatistics::RatesOf(PerBucket hazards) {
+  PerBucket chance{};                        // to be continued in the bucket
+  std::array<double, kBuckets + 1> waiting;  // share not continued before it
+  waiting[0] = 1;
+  for (size_t b = 0; b < kBuckets; ++b) {
+    const double before = hazards[b == 0 ? 0 : b - 1];
+    const double after = hazards[std::min<size_t>(b + 1, kBuckets - 1)];
+    chance[b] = waiting[b] * std::min((before + 2 * hazards[b] + after) / 4, kMaxHazard);
+    waiting[b + 1] = waiting[b] - chance[b];
+  }
+  PerBucket rates{};
+  for (size_t b = 0; b + 1 < kBuckets; ++b) {
+    double hits = 0, waited = 0;
+    for (size_t k = b; k + 1 < kBuckets; ++k) {
+      hits += chance[k];
+      waited +=
+          static_cast<double>(Begins()[k + 1] - Begins()[k]) * (waiting[k] + waiting[k + 1]) / 2;
+      rates[b] = std::max(rates[b], hits / waited);
+    }
+  }
+  rates[kBuckets - 1] = 0;
+  return rates;
+}
+
+void ReuseStatistics::UpdateRates() {
+  PerBucket prior;
+  prior.fill(kPriorHazard);
+  constexpr int kContinued = kTurns * kIntervals;
+  const PerBucket all = Hazards(0, kContinued, prior);
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int begin = turn * kIntervals;
+    const PerBucket of_turn = Hazards(begin, begin + kIntervals, all);
+    for (int c = begin; c < begin + kIntervals; ++c) {
+      rates_[static_cast<size_t>(c)] = RatesOf(Hazards(c, c + 1, of_turn));
+    }
+  }
+  PerBucket abandoned = all;
+  for (double& hazard : abandoned) hazard *= kAbandonedShare;
+  for (int c = kContinued; c < kClasses; ++c) {
+    rates_[static_cast<size_t>(c)] = RatesOf(Hazards(c, c + 1, abandoned));
+  }
+}
+
+}  // namespace refrain::kvcache

@@ -1,0 +1,252 @@
+#include "kvcache/eviction_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace refrain::kvcache {
+namespace {
+
+constexpr NodeId kNode(int32_t id) { return NodeId{id}; }
+
+// Plays the tree to a policy: paths of chunks named by letters, one request at a time. A chunk's
+// name is its whole path, so that an evicted one is recognised when it comes again.
+class PolicyTree {
+ public:
+  PolicyTree(const std::string& policy, int32_t capacity)
+      : capacity_(capacity), policy_(*MakeEvictionPolicy(policy, capacity)) {}
+
+  // Returns how many of its chunks were there. `generated`: the last so many are an answer.
+  size_t Request(const std::string& path, size_t generated = 0) {
+    size_t matched = 0;
+    while (matched < path.size() && nodes_.contains(path.substr(0, matched + 1))) ++matched;
+    policy_->RequestJoined();
+    for (size_t i = 1; i <= matched; ++i) policy_->Hit(nodes_.at(path.substr(0, i)));
+    for (size_t i = 1; i <= matched; ++i) Use(path.substr(0, i));
+    for (size_t i = matched + 1; i <= path.size(); ++i) {
+      if (static_cast<int32_t>(nodes_.size()) == capacity_) EvictOne();
+      Insert(path.substr(0, i), i + generated > path.size());
+    }
+    used_.clear();
+    SetIdleIfLeaf(path);
+    return matched;
+  }
+
+  std::string EvictOne() {
+    const std::optional<NodeId> victim = policy_->Victim();
+    EXPECT_TRUE(victim.has_value());
+    EXPECT_EQ(policy_->Victim(), victim);  // asking changes nothing
+    for (const auto& [path, node] : nodes_) {
+      if (node != *victim) continue;
+      EXPECT_TRUE(idle_.contains(path)) << path;
+      const std::string gone = path;
+      policy_->Evicted(node);
+      free_.push_back(node);
+      idle_.erase(gone);
+      nodes_.erase(gone);
+      if (gone.size() > 1) SetIdleIfLeaf(gone.substr(0, gone.size() - 1));
+      return gone;
+    }
+    ADD_FAILURE() << "no such node";
+    return "";
+  }
+
+  bool Has(const std::string& path) const { return nodes_.contains(path); }
+  EvictionPolicy& policy() { return *policy_; }
+
+ private:
+  void Use(const std::string& path) {
+    used_.insert(path);
+    if (idle_.erase(path) > 0) policy_->Busy(nodes_.at(path));
+  }
+
+  void Insert(const std::string& path, bool generated) {
+    const NodeId node = free_.empty() ? NodeId{next_++} : free_.back();
+    if (!free_.empty()) free_.pop_back();
+    const std::string parent = path.substr(0, path.size() - 1);
+    policy_->Inserted(node, {.depth_tokens = static_cast<int32_t>(parent.size()),
+                             .tokens = 1,
+                             .reuse = generated ? ReuseClass::kGenerated : ReuseClass::kPrompt,
+                             .parent = parent.empty() ? NodeId{0} : nodes_.at(parent),
+                             .lineage_hash = std::hash<std::string>()(path) | 1});
+    nodes_[path] = node;
+    used_.insert(path);
+  }
+
+  void SetIdleIfLeaf(const std::string& path) {
+    if (used_.contains(path)) return;
+    for (const auto& [other, node] : nodes_) {
+      if (other.size() == path.size() + 1 && other.compare(0, path.size(), path) == 0) return;
+    }
+    idle_.insert(path);
+    policy_->Idle(nodes_.at(path));
+  }
+
+  const int32_t capacity_;
+  std::unique_ptr<EvictionPolicy> policy_;
+  std::map<std::string, NodeId> nodes_;
+  std::set<std::string> used_, idle_;
+  std::vector<NodeId> free_;
+  int32_t next_ = 1;  // 0 is the root
+};
+
+TEST(EvictionPolicy, UnknownNameListsTheKnownOnes) {
+  const auto made = MakeEvictionPolicy("fifo", 8);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().message(),
+            "kv_cache.eviction is \"fifo\", must be one of: lru, s3fifo, reuse_rate");
+}
+
+class EveryPolicy : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Names, EveryPolicy, ::testing::Values("lru", "s3fifo", "reuse_rate"),
+                         [](const auto& named) { return std::string(named.param); });
+
+TEST_P(EveryPolicy, NamesNothingWhenNothingIsIdle) {
+  EXPECT_EQ((*MakeEvictionPolicy(GetParam(), 8))->Victim(), std::nullopt);
+}
+
+TEST_P(EveryPolicy, EvictsALineageFromItsEnd) {
+  PolicyTree tree(GetParam(), 8);
+  tree.Request("abc");
+  EXPECT_EQ(tree.EvictOne(), "abc");
+  EXPECT_EQ(tree.EvictOne(), "ab");
+  EXPECT_EQ(tree.EvictOne(), "a");
+}
+
+TEST_P(EveryPolicy, ForgetsADroppedChunk) {
+  const auto policy = *MakeEvictionPolicy(GetParam(), 8);
+  policy->RequestJoined();
+  policy->Inserted(kNode(1), {.tokens = 1, .parent = kNode(0), .lineage_hash = 7});
+  policy->Idle(kNode(1));
+  EXPECT_EQ(policy->Victim(), kNode(1));
+  policy->Dropped(kNode(1));
+  EXPECT_EQ(policy->Victim(), std::nullopt);
+}
+
+// A request stands at an idle chunk when another one needs room.
+TEST_P(EveryPolicy, SparesAChunkThatIsBusyAgain) {
+  const auto policy = *MakeEvictionPolicy(GetParam(), 8);
+  for (int32_t id : {1, 2}) {
+    policy->RequestJoined();
+    policy->Inserted(kNode(id), {.tokens = 1, .parent = kNode(0), .lineage_hash = 7u + id});
+    policy->Idle(kNode(id));
+  }
+  policy->RequestJoined();
+  policy->Hit(kNode(1));
+  policy->Busy(kNode(1));
+  EXPECT_EQ(policy->Victim(), kNode(2));
+  policy->Busy(kNode(2));
+  EXPECT_EQ(policy->Victim(), std::nullopt);
+}
+
+// Pseudo-random sessions; the helper checks that each victim is an idle leaf.
+TEST_P(EveryPolicy, NamesIdleLeavesOnly) {
+  PolicyTree tree(GetParam(), 40);
+  uint32_t state = 1;
+  for (int i = 0; i < 3000; ++i) {
+    std::string path;
+    const size_t length = 1 + (state >> 16) % 12;
+    for (size_t k = 0; k < length; ++k) {
+      state = state * 1664525u + 1013904223u;
+      path += static_cast<char>('a' + (state >> 28) % 3);
+    }
+    tree.Request(path);
+  }
+}
+
+TEST(LruPolicy, EvictsWhatWasUsedLeastRecently) {
+  PolicyTree tree("lru", 8);
+  tree.Request("a");
+  tree.Request("b");
+  tree.Request("c");
+  tree.Request("a");
+  EXPECT_EQ(tree.EvictOne(), "b");
+  EXPECT_EQ(tree.EvictOne(), "c");
+  EXPECT_EQ(tree.EvictOne(), "a");
+}
+
+// One request after the other comes once; a chunk that two asked for twice survives the flood.
+TEST(S3FifoPolicy, OneHitWondersLeaveTheMainQueueAlone) {
+  PolicyTree tree("s3fifo", 20);
+  for (int i = 0; i < 3; ++i) tree.Request("z");
+  for (char c = 'a'; c < 'y'; ++c) tree.Request(std::string(1, c));
+  for (char c = 'A'; c < 'Z'; ++c) tree.Request(std::string(1, c));
+  EXPECT_TRUE(tree.Has("z"));
+  EXPECT_FALSE(tree.Has("a"));
+}
+
+// `a` went without a hit, but comes again while its ghost is remembered.
+TEST(S3FifoPolicy, AGhostReturnsToTheMainQueue) {
+  PolicyTree tree("s3fifo", 20);
+  for (char c = 'a'; c < 'y'; ++c) tree.Request(std::string(1, c));
+  ASSERT_FALSE(tree.Has("a"));
+  tree.Request("a");
+  for (char c = 'A'; c < 'Z'; ++c) tree.Request(std::string(1, c));
+  EXPECT_TRUE(tree.Has("a"));
+}
+
+// "abx" is left for "aby": its end goes before that of a session that was used earlier.
+TEST(ReuseRatePolicy, WhatAConversationLeftBehindGoesFirst) {
+  PolicyTree tree("reuse_rate", 100);
+  tree.Request("q");
+  tree.Request("abx");
+  tree.Request("aby");
+  EXPECT_EQ(tree.EvictOne(), "abx");
+}
+
+// Sessions of three turns and single requests alternate. After some of them, the end of a session
+// that was continued before is worth more than that of a single request that came later.
+TEST(ReuseRatePolicy, LearnsThatSessionsAreContinued) {
+  PolicyTree tree("reuse_rate", 4000);
+  const auto session = [](int i) { return std::string(1, static_cast<char>(1 + i)); };
+  const auto single = [](int i) { return std::string(1, static_cast<char>(128 + i)); };
+  constexpr int kSessions = 120;
+  for (int i = 0; i < kSessions; ++i) {
+    tree.Request(session(i));
+    tree.Request(single(i));
+    if (i >= 3) tree.Request(session(i - 3) + "x");
+    if (i >= 6) tree.Request(session(i - 6) + "xy");
+  }
+  tree.Request(session(kSessions));
+  tree.Request(session(kSessions) + "x");
+  tree.Request(single(kSessions));
+  while (tree.Has(session(kSessions) + "x")) tree.EvictOne();
+  EXPECT_FALSE(tree.Has(single(kSessions)));
+}
+
+// Two running requests go on from one shared chunk in turns: neither takes the other's chunks for
+// its own.
+TEST(ReuseRatePolicy, KeepsConcurrentLineagesApart) {
+  const auto policy = *MakeEvictionPolicy("reuse_rate", 8);
+  const auto insert = [&](int32_t id, int32_t parent, int32_t depth) {
+    policy->Inserted(kNode(id), {.depth_tokens = depth,
+                                 .tokens = 1,
+                                 .parent = kNode(parent),
+                                 .lineage_hash = 100u + static_cast<uint32_t>(id)});
+  };
+  policy->RequestJoined();
+  policy->RequestJoined();
+  insert(1, 0, 0);
+  insert(2, 0, 0);
+  insert(3, 1, 1);
+  insert(4, 2, 1);
+  policy->Idle(kNode(3));
+  policy->Idle(kNode(4));
+  // The first one's conversation goes another way: only its own end is left behind.
+  policy->RequestJoined();
+  policy->Hit(kNode(1));
+  insert(5, 1, 1);
+  EXPECT_EQ(policy->Victim(), kNode(3));
+  policy->Evicted(kNode(3));
+  EXPECT_EQ(policy->Victim(), kNode(4));
+}
+
+}  // namespace
+}  // namespace refrain::kvcache

@@ -1,0 +1,63 @@
+#include "kvcache/reuse_statistics.h"
+
+#include <gtest/gtest.h>
+
+namespace refrain::kvcache {
+namespace {
+
+TEST(ReuseStatistics, EveryAgeIsInTheBucketThatBeginsBeforeIt) {
+  for (int64_t age = 0; age < 40000; ++age) {
+    const int bucket = ReuseStatistics::Bucket(age);
+    ASSERT_LE(ReuseStatistics::BucketBegin(bucket), age);
+    if (bucket + 1 < ReuseStatistics::kBuckets) {
+      ASSERT_GT(ReuseStatistics::BucketBegin(bucket + 1), age);
+    }
+  }
+}
+
+TEST(ReuseStatistics, ClassesDoNotOverlap) {
+  EXPECT_EQ(ReuseStatistics::ContinuedClass(0, 0), 0);
+  EXPECT_LT(ReuseStatistics::ContinuedClass(1000, int64_t{1} << 40),
+            ReuseStatistics::AbandonedClass(1));
+  EXPECT_LT(ReuseStatistics::AbandonedClass(1000), ReuseStatistics::kClasses);
+}
+
+// Nothing was seen: as LRU has it.
+TEST(ReuseStatistics, AtFirstTheRateFallsWithAge) {
+  const ReuseStatistics statistics;
+  for (int bucket = 9; bucket + 1 < ReuseStatistics::kBuckets; ++bucket) {
+    EXPECT_LE(statistics.Rate(0, bucket), statistics.Rate(0, bucket - 1)) << bucket;
+  }
+  EXPECT_LT(statistics.Rate(ReuseStatistics::AbandonedClass(1), 3), statistics.Rate(0, 3));
+}
+
+// Every lineage is continued 20 requests later: at 16 it is worth more than just after its turn,
+// and at 64 hardly anything.
+TEST(ReuseStatistics, LearnsThatTheNextTurnTakesItsTime) {
+  ReuseStatistics statistics;
+  std::vector<std::pair<ReuseStatistics::Watch, int64_t>> waiting;
+  for (int i = 0; i < 2000; ++i) {
+    statistics.RequestJoined();
+    if (waiting.size() == 20) {
+      statistics.Continued(waiting.front().first, 0, waiting.front().second);
+      waiting.erase(waiting.begin());
+    }
+    waiting.emplace_back(statistics.Begin(0), statistics.now());
+  }
+  const auto rate = [&](int64_t age) { return statistics.Rate(0, ReuseStatistics::Bucket(age)); };
+  EXPECT_GT(rate(16), 1.5 * rate(2));
+  EXPECT_LT(rate(64), rate(16) / 3);
+}
+
+TEST(ReuseStatistics, TailsOfPromptsAndAnswersAreApart) {
+  ReuseStatistics statistics;
+  for (int i = 0; i < 20; ++i) {
+    statistics.TailSeen(false, false);
+    statistics.TailSeen(true, true);
+  }
+  EXPECT_LT(statistics.TailShare(false), 0.1);
+  EXPECT_GT(statistics.TailShare(true), 0.9);
+}
+
+}  // namespace
+}  // namespace refrain::kvcache

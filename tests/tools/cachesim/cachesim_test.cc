@@ -1,0 +1,244 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_directory.h"
+#include "tools/cachesim/simulator.h"
+#include "tools/cachesim/trace.h"
+
+namespace refrain::cachesim {
+namespace {
+
+constexpr char kData[] = "tests/data/cachesim-traces/";
+
+// --- reading traces ---
+
+class ReadTraceTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<Trace> Read(const std::string& text, const TraceOptions& options = {}) {
+    const std::string path = directory_.path() + "/trace.jsonl";
+    std::ofstream(path) << text;
+    return ReadTrace(path, options);
+  }
+  std::string Error(const std::string& text) {
+    const auto trace = Read(text);
+    return trace.ok() ? "OK" : std::string(trace.status().message());
+  }
+
+ private:
+  testing::TemporaryDirectory directory_;
+};
+
+constexpr char kMooncakeLine[] =
+    R"({"timestamp": 3000, "input_length": 700, "output_length": 5, "hash_ids": [7, 9]})"
+    "\n";
+
+TEST_F(ReadTraceTest, ReadsMooncakeRequestsInOrderOfArrival) {
+  const auto trace = Read(std::string(kMooncakeLine) +
+                          R"({"timestamp": 1000, "input_length": 512, "hash_ids": [7]})"
+                          "\n");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->block_tokens, 512);
+  EXPECT_EQ(trace->prompt_tokens, 1212);
+  EXPECT_EQ(trace->distinct_blocks, 2);
+  EXPECT_EQ(trace->distinct_tokens, 700);
+  ASSERT_EQ(trace->requests.size(), 2u);
+  EXPECT_EQ(trace->requests[0].arrival_s, 1);
+  EXPECT_EQ(trace->requests[0].blocks, std::vector<int32_t>{0});
+  EXPECT_EQ(trace->requests[1].blocks, (std::vector<int32_t>{0, 1}));
+}
+
+// Two sessions use the same ids for different blocks; a sub-agent's times count from its start.
+TEST_F(ReadTraceTest, ReadsAgenticSessions) {
+  const std::string session =
+      R"({"id": "s", "block_size": 4, "requests": [{"t": 0, "in": 9, "hash_ids": [1, 2]},
+          {"t": 10, "type": "subagent", "requests": [{"t": 5, "in": 4, "hash_ids": [8]}]},
+          {"t": 12, "in": 12, "hash_ids": [1, 2, 3]}]})";
+  std::string line = session;
+  line.erase(std::remove(line.begin(), line.end(), '\n'), line.end());
+  const auto trace = Read(line + "\n" + line + "\n", {.session_gap_s = 100});
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->block_tokens, 4);
+  EXPECT_EQ(trace->distinct_blocks, 8);
+  std::vector<double> arrivals;
+  for (const TraceRequest& request : trace->requests) arrivals.push_back(request.arrival_s);
+  EXPECT_EQ(arrivals, (std::vector<double>{0, 12, 15, 100, 112, 115}));
+  EXPECT_EQ(trace->requests[1].blocks, (std::vector<int32_t>{0, 1, 2}));
+}
+
+// The same id behind another beginning is another block.
+TEST_F(ReadTraceTest, ABlockIsNamedByItsWholePrefix) {
+  const auto trace =
+      Read(R"({"id": "s", "block_size": 1, "requests": [{"t": 0, "in": 2, "hash_ids": [1, 5]},)"
+           R"( {"t": 1, "in": 2, "hash_ids": [2, 5]}]})");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->distinct_blocks, 4);
+}
+
+TEST_F(ReadTraceTest, NamesLineAndFieldOfWhatItCannotUse) {
+  const std::string good = kMooncakeLine;
+  const auto expect = [&](const std::string& line, const std::string& message) {
+    const std::string error = Error(good + line);
+    EXPECT_NE(error.find("trace.jsonl, line 2: " + message), std::string::npos) << error;
+  };
+  expect("{", "is no JSON");
+  expect("[]", "is no JSON object");
+  expect(R"({"input_length": 1, "hash_ids": [1]})", "\"timestamp\" is missing");
+  expect(R"({"timestamp": -1, "input_length": 1, "hash_ids": [1]})", "\"timestamp\" is -1");
+  expect(R"({"timestamp": 1, "input_length": "x", "hash_ids": [1]})",
+         "\"input_length\" is no number");
+  expect(R"({"timestamp": 1, "input_length": 1})", "\"hash_ids\" is missing");
+  expect(R"({"timestamp": 1, "input_length": 1, "hash_ids": ["a"]})",
+         "\"hash_ids\" holds what is no whole number");
+  expect(R"({"timestamp": 1, "input_length": 513, "hash_ids": [1]})",
+         "\"hash_ids\" has 1 blocks of 512, \"input_length\" of 513 makes 2");
+  expect(R"({"id": "s", "block_size": 64, "requests": []})",
+         "is of the other format than the lines before");
+  EXPECT_NE(Error(R"({"id": "s", "block_size": 0, "requests": []})").find("\"block_size\" is 0"),
+            std::string::npos);
+  EXPECT_NE(Error(R"({"id": "s", "block_size": 1, "requests": [{"t": 0, "in": 1}]})")
+                .find("line 1: request 1: \"hash_ids\" is missing"),
+            std::string::npos);
+  EXPECT_NE(Error("").find("holds no request"), std::string::npos);
+}
+
+// --- simulating ---
+
+// expected_hits.json was computed by a program that shares nothing with this one.
+TEST(Simulate, LruAndOracleHitWhatBruteForceSays) {
+  std::ifstream file(std::string(kData) + "expected_hits.json");
+  const nlohmann::json all = nlohmann::json::parse(file);
+  ASSERT_GT(all.size(), 4u);
+  for (const nlohmann::json& expected : all) {
+    const auto trace = ReadTrace(kData + expected["trace"].get<std::string>(), {});
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    for (const char* policy : {"lru", "oracle"}) {
+      const auto result = Simulate(*trace, policy, expected["blocks"].get<int32_t>());
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->hit_tokens, expected[policy].get<int64_t>())
+          << policy << " " << expected.dump();
+    }
+  }
+}
+
+TEST(Simulate, NoPolicyBeatsTheOracleAndNoneHitsWhatWasNeverThere) {
+  const auto trace = ReadTrace(std::string(kData) + "random_paths.jsonl", {});
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  for (const int32_t blocks : {1, 5, 25, 100, trace->distinct_blocks}) {
+    const int64_t best = Simulate(*trace, "oracle", blocks)->hit_tokens;
+    for (const char* policy : {"lru", "s3fifo", "reuse_rate"}) {
+      const int64_t hits = Simulate(*trace, policy, blocks)->hit_tokens;
+      EXPECT_LE(hits, best) << policy << " at " << blocks;
+      if (blocks == trace->distinct_blocks) {
+        EXPECT_EQ(hits, best) << policy;
+      }
+    }
+  }
+}
+
+TEST(Simulate, GivesTheSameTwice) {
+  const auto trace = ReadTrace(std::string(kData) + "mooncake_head.jsonl", {});
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(Simulate(*trace, "reuse_rate", 600)->hit_tokens,
+            Simulate(*trace, "reuse_rate", 600)->hit_tokens);
+}
+
+TEST(Simulate, RefusesACacheOfNoBlocks) {
+  Trace trace;
+  trace.block_tokens = 1;
+  EXPECT_FALSE(Simulate(trace, "lru", 0).ok());
+}
+
+// --- the oracle against every possible choice ---
+
+struct SmallTree {
+  std::vector<int32_t> parent;                 // of each block, -1: none
+  std::vector<std::vector<int32_t>> requests;  // paths
+};
+
+// The most blocks that any sequence of evictions lets requests [at, ...) hit.
+class Exhaustive {
+ public:
+  Exhaustive(const SmallTree& tree, size_t capacity) : tree_(tree), capacity_(capacity) {}
+
+  int64_t Best(size_t at, const std::set<int32_t>& cache) {
+    if (at == tree_.requests.size()) return 0;
+    const auto known = best_.find({at, cache});
+    if (known != best_.end()) return known->second;
+    size_t matched = 0;
+    const std::vector<int32_t>& path = tree_.requests[at];
+    while (matched < path.size() && cache.contains(path[matched])) ++matched;
+    const int64_t best = static_cast<int64_t>(matched) + Insert(at, matched, cache);
+    best_[{at, cache}] = best;
+    return best;
+  }
+
+ private:
+  int64_t Insert(size_t at, size_t next, const std::set<int32_t>& cache) {
+    const std::vector<int32_t>& path = tree_.requests[at];
+    if (next == path.size()) return Best(at + 1, cache);
+    std::set<int32_t> grown = cache;
+    grown.insert(path[next]);
+    if (cache.size() < capacity_) return Insert(at, next + 1, grown);
+    int64_t best = -1;
+    for (const int32_t leaf : cache) {
+      const bool in_use = std::find(path.begin(), path.begin() + static_cast<ptrdiff_t>(next),
+                                    leaf) != path.begin() + static_cast<ptrdiff_t>(next);
+      const bool has_child = std::any_of(cache.begin(), cache.end(), [&](int32_t block) {
+        return tree_.parent[static_cast<size_t>(block)] == leaf;
+      });
+      if (in_use || has_child) continue;
+      std::set<int32_t> left = grown;
+      left.erase(leaf);
+      best = std::max(best, Insert(at, next + 1, left));
+    }
+    return best >= 0 ? best : Best(at + 1, cache);  // no room: the rest is not kept
+  }
+
+  const SmallTree& tree_;
+  const size_t capacity_;
+  std::map<std::pair<size_t, std::set<int32_t>>, int64_t> best_;
+};
+
+TEST(Simulate, TheOracleHitsAsMuchAsTheBestOfAllChoices) {
+  uint32_t state = 7;
+  const auto below = [&](uint32_t bound) {
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % bound;
+  };
+  for (int round = 0; round < 40; ++round) {
+    SmallTree tree;
+    for (int32_t block = 0; block < 9; ++block) {
+      tree.parent.push_back(static_cast<int32_t>(below(static_cast<uint32_t>(block + 1))) - 1);
+    }
+    Trace trace;
+    trace.block_tokens = 1;
+    trace.distinct_blocks = 9;
+    for (int request = 0; request < 9; ++request) {
+      std::vector<int32_t> path;
+      for (int32_t block = static_cast<int32_t>(below(9)); block >= 0;
+           block = tree.parent[static_cast<size_t>(block)]) {
+        path.insert(path.begin(), block);
+      }
+      TraceRequest made;
+      made.tokens = static_cast<int32_t>(path.size());
+      made.blocks = path;
+      trace.requests.push_back(made);
+      tree.requests.push_back(path);
+    }
+    for (const int32_t capacity : {2, 3, 4}) {
+      EXPECT_EQ(Simulate(trace, kOracle, capacity)->hit_tokens,
+                Exhaustive(tree, static_cast<size_t>(capacity)).Best(0, {}))
+          << "round " << round << ", " << capacity << " blocks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace refrain::cachesim
