@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cassert>
 #include <new>
+#include <numbers>
 #include <vector>
 
 #include "kernels/cpu/attention_kernels.h"
@@ -96,6 +97,7 @@ class Call {
         partial_states_(partial_states),
         partial_o_(partial_o),
         group_(args.num_heads / args.kv.num_kv_heads),
+        q_scale_(static_cast<float>(args.scale * std::numbers::log2e)),
         o_stride_((args.kv.head_dim + 15) / 16 * 16) {}
 
   int64_t o_stride() const { return o_stride_; }
@@ -109,11 +111,19 @@ class Call {
          tasks_.task_rows().subspan(task.row_begin, task.row_end - task.row_begin)) {
       r = LoadRow(row.row, row.key_limit, task.kv_head, r, ws);
     }
+    SoftmaxState* const states = partial_states_ + task.partial;
+    float* const o = partial_o_ + task.partial * o_stride_;
     const int32_t hi = std::min(task.end, ws.limits.back());
-    SegmentArgs a = Arguments(ws, r, task.slot, task.kv_head, task.segment_begin, task.begin, hi);
-    a.states = partial_states_ + task.partial;
-    a.o = partial_o_ + task.partial * o_stride_;
-    RunSegment(a);
+    for (int32_t segment = task.segment_begin; segment < hi; segment += kMaxSegmentKeys) {
+      const bool first = segment == task.segment_begin;
+      SegmentArgs a =
+          Arguments(ws, r, task.slot, task.kv_head, segment, std::max(task.begin, segment),
+                    std::min(hi, segment + kMaxSegmentKeys));
+      a.states = first ? states : ws.segment_states;
+      a.o = first ? o : ws.segment_o.data();
+      RunSegment(a);
+      if (!first) MergeSegment(r, ws, states, o);
+    }
   }
 
   void Run(const RowTask& task, Workspace& ws) const {
@@ -139,7 +149,7 @@ class Call {
         a.states = empty ? ws.states : ws.segment_states;
         a.o = empty ? ws.o.data() : ws.segment_o.data();
         RunSegment(a);
-        if (!empty) MergeSegment(rows, ws);
+        if (!empty) MergeSegment(rows, ws, ws.states, ws.o.data());
       }
       empty = false;
     }
@@ -151,7 +161,7 @@ class Call {
   int LoadRow(int32_t row, int32_t limit, int32_t kv_head, int r, Workspace& ws) const {
     const int d = args_.kv.head_dim;
     const float* const q = args_.q.F32Row(row) + static_cast<int64_t>(kv_head) * group_ * d;
-    kernels_.scale(q, args_.scale, ws.q.data() + static_cast<int64_t>(r) * d, group_ * d);
+    kernels_.scale(q, q_scale_, ws.q.data() + static_cast<int64_t>(r) * d, group_ * d);
     for (int g = 0; g < group_; ++g) {
       ws.limits.push_back(limit);
       if (args_.window_tokens != 0) {
@@ -206,9 +216,10 @@ class Call {
     kernels_.segment(a);
   }
 
-  void MergeSegment(int rows, Workspace& ws) const {
+  // Merges the segment that was just run into `states` and `o`.
+  void MergeSegment(int rows, const Workspace& ws, SoftmaxState* states, float* o) const {
     for (int r = 0; r < rows; ++r) {
-      kernels_.merge(ws.states[r], ws.o.data() + r * o_stride_, ws.segment_states[r],
+      kernels_.merge(states[r], o + r * o_stride_, ws.segment_states[r],
                      ws.segment_o.data() + r * o_stride_, args_.kv.head_dim);
     }
   }
@@ -238,6 +249,7 @@ class Call {
   SoftmaxState* const partial_states_;
   float* const partial_o_;
   const int group_;
+  const float q_scale_;  // the scores come out in units of ln 2
   const int64_t o_stride_;
 };
 

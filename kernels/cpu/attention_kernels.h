@@ -51,7 +51,7 @@ struct SegmentArgs {
   int32_t begin;               // first key that is read
   int32_t hi;                  // behind the last key that any row sees
   // rows
-  const float* q;  // [num_rows, q_stride], scaled
+  const float* q;  // [num_rows, q_stride], scaled so that scores are in units of ln 2
   int64_t q_stride;
   const int32_t* row_limits;  // [num_rows] ascending: row r sees keys below row_limits[r]
   const int32_t* row_oldest;  // [num_rows] row r sees positions above this; null without a window
@@ -66,6 +66,7 @@ struct SegmentArgs {
   int64_t o_stride;
 };
 
+// In these states m is in units of ln 2, as the scores are: a weight is 2^(s - m).
 struct AttentionKernels {
   void (*segment)(const SegmentArgs& args);
   // Merges `right` into `left` (SoftmaxState's algebra, with this level's exponential).

@@ -48,6 +48,7 @@ void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
   row_tasks_.clear();
   num_partials_ = segment_cost_ = row_cost_ = 0;
   rows_per_task_ = RowsPerTask(args, threads);
+  enough_tasks_ = int64_t{kTasksPerThread} * threads;
   CollectPieces(args);
   if (args.mode == AttentionMode::kTwoPhase) ShareRuns(args);
 
@@ -172,8 +173,8 @@ void AttentionTasks::ShareRuns(const ChunkAttentionArgs& args) {
   }
 }
 
-// Cuts the run into segments and gives each to the slots that see the whole of it, if there are
-// two or more. Slots that see less than others are peeled off as their ends are passed.
+// Cuts the run into stretches of segments and gives each to the slots that see the whole of it, if
+// there are two or more. Slots that see less than others are peeled off as their ends are passed.
 void AttentionTasks::ShareBetween(const ChunkAttentionArgs& args, std::span<Sharer> sharers) {
   std::stable_sort(sharers.begin(), sharers.end(),
                    [](const Sharer& a, const Sharer& b) { return a.tokens > b.tokens; });
@@ -194,12 +195,33 @@ void AttentionTasks::ShareBetween(const ChunkAttentionArgs& args, std::span<Shar
         sharers = sharers.first(sharers.size() - 1);
       }
       if (sharers.size() < 2) return;
+      // Segments that are merged with one another before the rest of a row are merged from left to
+      // right only where nothing is to the left of them.
+      const bool leftmost = sharers.front().key_begin + begin == 0;
+      if (leftmost)
+        end = begin +
+              StretchKeys(args, sharers, RoundDown(sharers.back().tokens, kSegmentKeys) - begin);
     } else {
-      end = std::min(end, sharers.back().tokens);
+      end = begin + StretchKeys(args, sharers, sharers.back().tokens - begin);
     }
     AddShared(args, sharers, begin, end);
     begin = end;
   }
+}
+
+// How many of `keys` keys go into one task: as many segments as leave enough tasks, for the states
+// of all but the last stay in the task.
+int32_t AttentionTasks::StretchKeys(const ChunkAttentionArgs& args, std::span<const Sharer> sharers,
+                                    int32_t keys) const {
+  const int32_t segments = (keys + kSegmentKeys - 1) / kSegmentKeys;
+  // Which slots a window reaches differs from segment to segment.
+  if (args.window_tokens != 0 || segments < 2) return std::min(keys, kSegmentKeys);
+  int64_t rows = 0;
+  for (const Sharer& sharer : sharers) rows += args.steps[sharer.slot].num_rows;
+  const int64_t blocks = (rows + rows_per_task_ - 1) / rows_per_task_;
+  const int64_t tasks = args.kv.num_kv_heads * blocks * segments;
+  const auto stretch = std::clamp<int64_t>(tasks / enough_tasks_, 1, segments);
+  return std::min<int32_t>(keys, static_cast<int32_t>(stretch) * kSegmentKeys);
 }
 
 // Tokens [begin, end) of the run that `sharers` are about, for those of them whose window reaches.

@@ -15,8 +15,9 @@ namespace refrain::kernels::cpu {
 // vectors keep their capacity from call to call.
 class AttentionTasks {
  public:
-  // A stretch of one slot's keys. `partial` >= 0: its states are computed by segment tasks, that of
-  // row i, KV head h, head g of the group at partial + h * partial_head_stride + i * group + g.
+  // Some of one slot's keys, one after the other. `partial` >= 0: its states are computed by
+  // segment tasks, that of row i, KV head h, head g of the group at partial + h *
+  // partial_head_stride + i * group + g.
   struct Segment {
     int32_t begin, end;  // key indexes
     int64_t partial = -1;
@@ -35,7 +36,8 @@ class AttentionTasks {
     int32_t key_limit;  // sees keys of the task below this
   };
 
-  // Phase one: rows of one or several slots against one segment, into partial states.
+  // Phase one: rows of one or several slots against one segment, or against several that follow one
+  // another, each kMaxSegmentKeys long but the last; into one partial state per row and head.
   struct SegmentTask {
     int32_t slot;  // whose pieces and key indexes are used
     int32_t kv_head;
@@ -74,6 +76,8 @@ class AttentionTasks {
   void CollectPieces(const ChunkAttentionArgs& args);
   void ShareRuns(const ChunkAttentionArgs& args);
   void ShareBetween(const ChunkAttentionArgs& args, std::span<Sharer> sharers);
+  int32_t StretchKeys(const ChunkAttentionArgs& args, std::span<const Sharer> sharers,
+                      int32_t keys) const;
   void AddShared(const ChunkAttentionArgs& args, std::span<const Sharer> sharers, int32_t begin,
                  int32_t end);
   void CutSegments(const ChunkAttentionArgs& args, int32_t slot, int32_t segment_keys);
@@ -81,6 +85,7 @@ class AttentionTasks {
   void AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task, size_t rows);
 
   int32_t rows_per_task_ = 1;  // rows of q, each with the heads of one group
+  int64_t enough_tasks_ = 1;   // for every thread to be busy until the end
   std::vector<Slot> slots_;
   std::vector<TaskRow> task_rows_;
   std::vector<SegmentTask> segment_tasks_;

@@ -3,19 +3,58 @@
 
 #include <cstdint>
 
-// Asks for the cache line(s) of `Elements` elements at p, which are needed a few microseconds from
-// now; the hardware does not see that one chunk follows another.
-template <int Elements, class E>
-inline void FetchAhead(const E* p) {
-#pragma GCC unroll 8
-  for (int i = 0; i < static_cast<int>(Elements * sizeof(E)); i += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(p) + i);
-  }
-}
-
 // The two matrix products of attention on register tiles, over a level's vector type S. R query
 // rows x V vectors of accumulators. Include only from files that are compiled for one level.
 namespace refrain::kernels::cpu {
+
+namespace {
+
+// What a tile asks the caches for while it multiplies: the hardware does not see that one chunk
+// follows another. Tile calls Ask<Elements>(i) once per step of its inner loop.
+
+// The elements that take the place of those of step i when the next piece is read in place.
+template <class E>
+struct FetchSame {
+  const E* p;
+  int64_t stride;  // from one step to the next
+
+  template <int Elements>
+  void Ask(int i) const {
+#pragma GCC unroll 8
+    for (int j = 0; j < static_cast<int>(Elements * sizeof(E)); j += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(p + i * stride) + j);
+    }
+  }
+};
+
+// A share of what the next tile is widened from, into the second-level cache. A burst would take
+// every line fill buffer from the loads; one line at most per step goes unnoticed beside them.
+struct FetchEvenly {
+  const char* p;
+  int64_t step;  // bytes, 64 at most
+
+  template <int Elements>
+  void Ask(int i) const {
+    __builtin_prefetch(p + i * step, 0, 2);
+  }
+};
+
+// What becomes of the converted elements: nothing more, or a copy as f32 for the rows that follow.
+struct KeepNothing {
+  template <class S>
+  void Put(int, int, typename S::F) const {}
+};
+struct KeepCopy {
+  float* out;
+  int64_t stride;
+
+  template <class S>
+  void Put(int i, int offset, typename S::F x) const {
+    S::Store(out + i * stride + offset, x);
+  }
+};
+
+}  // namespace
 
 template <class S>
 inline typename S::F LoadAs(const float* p) {
@@ -27,11 +66,10 @@ inline typename S::F LoadAs(const uint16_t* p) {  // f16
 }
 
 // scores[r][j] = sum_i q[r][i] k[i][j] for V vectors of keys. E is float or uint16_t (f16).
-// `ahead`: the keys that come after these, fetched meanwhile when Ahead.
-template <class S, class E, bool Ahead, int R, int V>
+template <class S, class E, class Fetch, class Keep, int R, int V>
 struct ScoreTile {
   static void Run(const float* q, int64_t q_stride, int head_dim, const E* k, int64_t k_stride,
-                  float* scores, const E* ahead) {
+                  float* scores, Fetch fetch, Keep keep) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -42,8 +80,11 @@ struct ScoreTile {
     for (int i = 0; i < head_dim; ++i) {
       F key[V];
 #pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) key[v] = LoadAs<S>(k + i * k_stride + v * S::kLanes);
-      if constexpr (Ahead) FetchAhead<V * S::kLanes>(ahead + i * k_stride);
+      for (int v = 0; v < V; ++v) {
+        key[v] = LoadAs<S>(k + i * k_stride + v * S::kLanes);
+        keep.template Put<S>(i, v * S::kLanes, key[v]);
+      }
+      fetch.template Ask<V * S::kLanes>(i);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const F query = S::Set1(q[r * q_stride + i]);
@@ -63,7 +104,7 @@ struct ScoreTile {
 template <class S, int R, int V>
 struct ScoreTilePairs {
   static void Run(const float* q, int64_t q_stride, int head_dim, const uint16_t* k,
-                  int64_t k_stride, float* scores, const uint16_t* ahead) {
+                  int64_t k_stride, float* scores, FetchSame<uint16_t> fetch) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -72,7 +113,7 @@ struct ScoreTilePairs {
       for (int v = 0; v < V; ++v) sum[r][v] = S::Zero();
     }
     for (int i = 0; i < head_dim; i += 2) {
-      FetchAhead<2 * V * S::kLanes>(ahead + (i / 2) * k_stride);
+      fetch.template Ask<2 * V * S::kLanes>(i / 2);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
         F even, odd;
@@ -93,10 +134,10 @@ struct ScoreTilePairs {
 };
 
 // o[r][:] += sum_j p[r][j] v[j][:] for V vectors of output elements, keys in order.
-template <class S, class E, bool Ahead, int R, int V>
+template <class S, class E, class Fetch, class Keep, int R, int V>
 struct ValueTile {
   static void Run(const float* p, int keys, const E* v, int64_t v_stride, float* o,
-                  int64_t o_stride, const E* ahead) {
+                  int64_t o_stride, Fetch fetch, Keep keep) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -107,8 +148,11 @@ struct ValueTile {
     for (int j = 0; j < keys; ++j) {
       F value[V];
 #pragma GCC unroll 8
-      for (int i = 0; i < V; ++i) value[i] = LoadAs<S>(v + j * v_stride + i * S::kLanes);
-      if constexpr (Ahead) FetchAhead<V * S::kLanes>(ahead + j * v_stride);
+      for (int i = 0; i < V; ++i) {
+        value[i] = LoadAs<S>(v + j * v_stride + i * S::kLanes);
+        keep.template Put<S>(j, i * S::kLanes, value[i]);
+      }
+      fetch.template Ask<V * S::kLanes>(j);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const F weight = S::Set1(p[r * kScoreStride + j]);
@@ -129,7 +173,7 @@ struct ValueTile {
 template <class S, int R, int V>
 struct ValueTilePairs {
   static void Run(const float* p, int token, int keys, const uint16_t* v, int64_t v_stride,
-                  float* o, int64_t o_stride, const uint16_t* ahead) {
+                  float* o, int64_t o_stride, FetchSame<uint16_t> fetch) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -145,7 +189,7 @@ struct ValueTilePairs {
       const float* const p_even = p + j;
       const float* const p_odd = p + j + (use_even ? 1 : 0);
       const uint16_t* const pair = v + (token + j) / 2 * v_stride;
-      FetchAhead<2 * V * S::kLanes>(ahead + j / 2 * v_stride);
+      fetch.template Ask<2 * V * S::kLanes>(j / 2);
 #pragma GCC unroll 8
       for (int i = 0; i < V; ++i) {
         F even, odd;
@@ -172,6 +216,23 @@ struct ValueTilePairs {
     }
   }
 };
+
+// Calls Tile<rows, vectors>::Run(args...) for run-time rows in [1, RowCount], vectors in [1,
+// VectorCount].
+template <template <int, int> class Tile, int RowCount, int VectorCount, class... Args>
+inline void DispatchTile(int rows, int vectors, Args... args) {
+  if constexpr (RowCount > 1) {
+    if (rows < RowCount) {
+      return DispatchTile<Tile, RowCount - 1, VectorCount>(rows, vectors, args...);
+    }
+  }
+  if constexpr (VectorCount > 1) {
+    if (vectors < VectorCount) {
+      return DispatchTile<Tile, RowCount, VectorCount - 1>(rows, vectors, args...);
+    }
+  }
+  Tile<RowCount, VectorCount>::Run(args...);
+}
 
 }  // namespace refrain::kernels::cpu
 

@@ -1,287 +1,328 @@
-// Times ChunkAttention of the CPU back end: decode against the read bandwidth and prefill against
-// the multiply-add rate that the same run measured just before. Each case is first compared with
-// the reference on a sample of its rows. K and V are random and private to each slot; the pool of a
-// decode case is larger than the caches where the context is long, and short contexts show cache
-// speed (more than 100 % of memory bandwidth is possible there).
+// Times ChunkAttention of the CPU back end beside what the same run measured the machine to be
+// capable of. Every case is first compared with the reference on a sample of its rows. K and V are
+// random.
 //
-//   attention_bench [--threads N] [--isa LEVEL] [--reproducible] [--cpu-time] [--filter TEXT]
+//   attention_bench [--suite NAMES] [--kv TYPES] [--prompts LENGTHS] [--filter TEXT] [--pairs N]
+//                   [--pool-gb GB] [--reproducible] [--threads N] [--isa LEVEL] [--cpu-time]
+//                   [--json FILE] [--csv FILE]
+//
+// Suites (a list with commas; all by default):
+//   decode      one step over keys that nobody shares, against the read bandwidth
+//   prefill     new prompts, against multiply-adds in registers and against our own f32 product
+//   grid        ChunkAttention's table 3 and GQA shapes: naive, paged, paged with shared pages,
+//               two_phase, in turn within each round
+//   completion  its figure 3: token rate over completion length
+//   batch       its figure 4: token rate over batch size
 //
 // --cpu-time measures the CPU time of the process: for a busy machine, with --threads 1.
+// What it does not show: short contexts run from the caches (more than all of the read bandwidth is
+// possible there); the rates of the curves are those of one layer's attention alone.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/reference/attention.h"
-#include "kernels/reference/half_float.h"
-#include "kernels/reference/host_device.h"
+#include "tools/bench/attention_contest.h"
+#include "tools/bench/attention_grid.h"
+#include "tools/bench/attention_report.h"
+#include "tools/bench/attention_workload.h"
 #include "tools/bench/cpu_peaks.h"
+#include "tools/bench/machine_peaks.h"
 
-namespace refrain::kernels {
+namespace refrain::bench {
 namespace {
 
+using kernels::DType;
+namespace cpu = kernels::cpu;
+
+constexpr AttentionModel kModels[] = {{"32/32 d=128", 32, 32, 128},
+                                      {"9/3 d=64", 9, 3, 64},
+                                      {"32/8 d=128", 32, 8, 128},
+                                      {"32/4 d=64", 32, 4, 64}};
+constexpr const char* kLoopOrder =
+    "loop order of paged and paged_shared: one task per (sequence, KV head), sequence by sequence "
+    "and head by head inside, taken by whichever thread is free; in a task its keys in segments of "
+    "512: scores, softmax, values. So with shared pages a sequence reads what the one before it "
+    "read, as far as the caches keep it.";
+
 struct Options {
+  std::vector<std::string> suites = {"decode", "prefill", "grid", "completion", "batch"};
+  std::vector<DType> kv_types = {DType::kF16, DType::kBF16, DType::kF32};
+  std::vector<int> prompts = {1024, 2048, 4096};
   int threads = 0;
   std::string isa = "auto";
   bool reproducible = false;
-  bench::Clock clock = bench::Clock::kWall;
-  std::string filter;
+  Clock clock = Clock::kWall;
+  std::string filter, json, csv;
+  int pairs = 20;
+  double pool_gb = 3.5;
 };
 
-struct Model {
-  const char* name;
-  int num_heads, num_kv_heads, head_dim;
+// Of one call.
+struct Timing {
+  double median_s, least_s;
 };
 
-constexpr Model kModels[] = {{"9/3 d=64", 9, 3, 64}, {"32/8 d=128", 32, 8, 128}};
-constexpr int kChunkTokens = 64;
+// Of rounds of all `calls` in turn.
+std::vector<Timing> TimeInTurn(Clock clock, const std::vector<std::function<void()>>& calls) {
+  std::vector<std::vector<double>> seconds(calls.size());
+  for (const auto& call : calls) call();
+  double total = 0;
+  while (seconds[0].size() < 5 || (total < 0.4 && seconds[0].size() < 200)) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const double begin = Seconds(clock);
+      calls[i]();
+      seconds[i].push_back(Seconds(clock) - begin);
+      total += seconds[i].back();
+    }
+  }
+  std::vector<Timing> timings;
+  for (auto& values : seconds) {
+    std::sort(values.begin(), values.end());
+    timings.push_back({values[values.size() / 2], values[0]});
+  }
+  return timings;
+}
 
-// Slots of one length, their last `rows` keys new; `shared` leading keys are the same chunks for
-// all.
-class Workload {
+// A product of f32 rows and weights by our own kernels: what attention's products are measured by.
+class OwnProduct {
  public:
-  Workload(HostDevice& device, const Model& model, DType dtype, int slots, int keys, int rows,
-           int shared)
-      : slots_(slots), keys_(keys), rows_(rows) {
-    const int shared_chunks = shared / kChunkTokens;
-    const int own_chunks = (keys + kChunkTokens - 1) / kChunkTokens - shared_chunks;
-    const int num_chunks = shared_chunks + slots * own_chunks;
-    KvPoolView& kv = args_.kv;
-    kv.dtype = dtype;
-    kv.chunk_tokens = kChunkTokens;
-    kv.num_kv_heads = model.num_kv_heads;
-    kv.head_dim = model.head_dim;
-    kv.head_bytes = size_t{kChunkTokens} * model.head_dim * Traits(dtype).block_bytes;
-    kv.v_offset_bytes = model.num_kv_heads * kv.head_bytes;
-    kv.layer_bytes = kv.chunk_bytes = (2 * kv.v_offset_bytes + 4095) / 4096 * 4096;
-    auto memory = device.Allocate(num_chunks * kv.chunk_bytes, /*huge_pages=*/true);
-    if (!memory.ok()) {
-      std::fprintf(stderr, "%s\n", memory.status().ToString().c_str());
-      std::exit(1);
-    }
-    pool_ = *std::move(memory);
-    kv.base = pool_.data();
-    Fill(num_chunks * kv.chunk_bytes, dtype);
-
-    chunks_.reserve(num_chunks);
-    for (int i = 0; i < shared_chunks; ++i) chunks_.push_back({i, i * kChunkTokens});
-    if (shared_chunks > 0) {
-      for (int slot = 0; slot < slots; ++slot) run_slots_.push_back({slot, 0, shared});
-      runs_.push_back({0, shared_chunks, 0, slots});
-    }
-    for (int slot = 0; slot < slots; ++slot) {
-      const auto begin = static_cast<int32_t>(chunks_.size());
-      for (int i = 0; i < own_chunks; ++i) {
-        chunks_.push_back({shared_chunks + slot * own_chunks + i, i * kChunkTokens});
-      }
-      const auto entry = static_cast<int32_t>(run_slots_.size());
-      run_slots_.push_back({slot, shared_chunks * kChunkTokens, kOpenEnd});
-      if (own_chunks > 0) {
-        runs_.push_back({begin, static_cast<int32_t>(chunks_.size()), entry, entry + 1});
-      }
-      steps_.push_back({rows, slot * rows, 0, keys});
-    }
-    const int64_t cols = int64_t{model.num_heads} * model.head_dim;
-    q_.resize(slots * rows * cols);
-    out_.resize(q_.size());
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    for (float& x : q_) x = normal(random);
-    args_.num_heads = model.num_heads;
-    args_.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
-    args_.plan = {runs_, chunks_, run_slots_};
-    args_.steps = steps_;
-    args_.q = F32View(q_.data(), slots * rows, cols);
-    args_.out = F32View(out_.data(), slots * rows, cols);
+  OwnProduct(int threads, const std::string& isa)
+      : backend_(*cpu::CpuBackend::Create({.threads = threads, .isa = isa})),
+        x_(kRows * kSize, 0.5f),
+        out_(kRows * kSize) {
+    const std::vector<float> values(kSize * kSize, 0.25f);
+    const kernels::WeightSlice slice = {
+        DType::kF32, kSize, kSize, reinterpret_cast<const std::byte*>(values.data()), {}};
+    weight_ = *backend_->PackLinear({&slice, 1}, {});
   }
 
-  ChunkAttentionArgs& args() { return args_; }
-  const std::vector<float>& out() const { return out_; }
-
-  // Multiply-adds times two, of the rows' own keys only.
-  double flops() const {
-    double pairs = 0;
-    for (int row = 0; row < rows_; ++row) pairs += keys_ - rows_ + row + 1;
-    return 4.0 * pairs * slots_ * args_.num_heads * args_.kv.head_dim;
+  void Run() {
+    backend_->Linear({weight_.get(), kernels::F32View(x_.data(), kRows, kSize),
+                      kernels::F32View(out_.data(), kRows, kSize)});
   }
-  // K and V of every slot, shared ones counted for each.
-  double bytes() const {
-    return 2.0 * slots_ * keys_ * args_.kv.num_kv_heads * args_.kv.head_dim *
-           Traits(args_.kv.dtype).block_bytes;
-  }
-
-  // The reference on the first and the last row; exits when it disagrees.
-  void Check() const {
-    const int64_t cols = args_.out.cols;
-    ChunkAttentionArgs args = args_;
-    std::vector<float> want(out_.size());
-    args.out = F32View(want.data(), args_.out.rows, cols);
-    for (const auto& [slot, row] : {std::pair{0, 0}, std::pair{slots_ - 1, rows_ - 1}}) {
-      std::vector<SlotStep> steps(steps_.size());
-      const int row_index = slot * rows_ + row;
-      steps[slot] = {1, row_index, 0, keys_ - rows_ + row + 1};
-      args.steps = steps;
-      ReferenceAttention(args);
-      for (int64_t i = row_index * cols; i < (row_index + 1) * cols; ++i) {
-        if (std::fabs(out_[i] - want[i]) <= 2e-5f) continue;
-        std::fprintf(stderr, "wrong: slot %d row %d element %d is %g, should be %g\n", slot, row,
-                     static_cast<int>(i % cols), out_[i], want[i]);
-        std::exit(1);
-      }
-    }
-  }
+  double Flops() const { return 2.0 * kRows * kSize * kSize; }
 
  private:
-  void Fill(size_t bytes, DType dtype) {
-    // 64 Ki values, repeated: filling must not take longer than the benchmark.
-    std::mt19937 random(2);
-    std::normal_distribution<float> normal;
-    const size_t width = Traits(dtype).block_bytes;
-    std::vector<std::byte> values((1 << 16) * width);
-    for (size_t i = 0; i < values.size(); i += width) {
-      const float x = normal(random);
-      const uint16_t half = dtype == DType::kF16 ? F32ToF16(x) : F32ToBf16(x);
-      std::memcpy(values.data() + i, dtype == DType::kF32 ? static_cast<const void*>(&x) : &half,
-                  width);
-    }
-    for (size_t done = 0, i = 0; done < bytes; ++i) {
-      const size_t skip = i * 4096 % values.size() / 3 / 64 * 64;
-      const size_t count = std::min(values.size() - skip, bytes - done);
-      std::memcpy(pool_.data() + done, values.data() + skip, count);
-      done += count;
-    }
-  }
+  static constexpr int64_t kRows = 512, kSize = 2048;
 
-  int slots_, keys_, rows_;
-  DeviceBuffer pool_;
-  std::vector<RunChunk> chunks_;
-  std::vector<AttentionRun> runs_;
-  std::vector<RunSlot> run_slots_;
-  std::vector<SlotStep> steps_;
-  std::vector<float> q_, out_;
-  ChunkAttentionArgs args_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::LinearWeight> weight_;
+  std::vector<float> x_, out_;
 };
-
-struct Timing {
-  double median_s, best_s;
-};
-
-Timing Time(bench::Clock clock, const std::function<void()>& fn) {
-  fn();
-  std::vector<double> seconds;
-  double total = 0;
-  while (seconds.size() < 5 || (total < 0.4 && seconds.size() < 200)) {
-    const double begin = bench::Seconds(clock);
-    fn();
-    seconds.push_back(bench::Seconds(clock) - begin);
-    total += seconds.back();
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return {seconds[seconds.size() / 2], seconds.front()};
-}
 
 class Bench {
  public:
   explicit Bench(const Options& options)
-      : options_(options), pool_(options.threads), isa_(*cpu::ResolveIsa(options.isa)) {}
+      : options_(options),
+        pool_(options.threads),
+        isa_(*cpu::ResolveIsa(options.isa)),
+        contest_(pool_, isa_, options.clock) {}
 
-  int Run() {
-    const double read = bench::ReadBytesPerSecond(pool_, options_.clock);
-    const double fma = bench::F32FlopsPerSecond(pool_, isa_, options_.clock);
-    std::printf("level %s, %d threads%s; measured: read %.1f GB/s, f32 multiply-add %.0f GFLOP/s\n",
-                std::string(cpu::Name(isa_)).c_str(), pool_.threads(),
-                options_.reproducible ? ", reproducible" : "", read * 1e-9, fma * 1e-9);
-    std::printf("%-52s %10s %10s %8s %8s %7s\n", "case", "median us", "best us", "GB/s", "GFLOP/s",
-                "of peak");
-    for (const Model& model : kModels) {
-      for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
-        for (const int keys : {512, 2048, 8192}) {
-          for (const int slots : {1, 8, 32}) {
-            Case(model, dtype, slots, keys, 1, 0, AttentionMode::kTwoPhase, read, fma);
-          }
-        }
-        for (const int keys : {512, 2048, 6000}) {
-          Case(model, dtype, 1, keys, keys, 0, AttentionMode::kTwoPhase, read, fma);
-        }
-        for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
-          Case(model, dtype, 32, 2048 + 64, 1, 2048, mode, read, fma);
-        }
-      }
+  int Run(const std::string& command) {
+    report_.command = command;
+    report_.processor = ProcessorName();
+    report_.level = cpu::Name(isa_);
+    report_.threads = pool_.threads();
+    char date[32];
+    const std::time_t now = std::time(nullptr);
+    std::strftime(date, sizeof(date), "%F %R UTC", std::gmtime(&now));
+    report_.date = date;
+    Ceilings& ceilings = report_.ceilings;
+    ceilings.read_bytes_per_s = ReadBytesPerSecond(pool_, options_.clock);
+    ceilings.f32_flops_per_s = F32FlopsPerSecond(pool_, isa_, options_.clock);
+    std::printf("%s\n%s, level %s, %d threads%s, %s\n", command.c_str(), report_.processor.c_str(),
+                report_.level.c_str(), pool_.threads(),
+                options_.reproducible ? ", reproducible" : "", date);
+    PrintCeilings("at the start");
+    std::printf("%s\n", kLoopOrder);
+    for (const std::string& suite : options_.suites) {
+      if (suite == "decode") Decode();
+      if (suite == "prefill") Prefill();
+      if (suite == "grid") RunAttentionGrid(contest_, Grid(), report_);
+      if (suite == "completion") RunCompletionCurve(contest_, Grid(), report_);
+      if (suite == "batch") RunBatchCurve(contest_, Grid(), report_);
     }
-    return ran_ == 0 ? 1 : 0;
+    PrintCeilings("at the end");
+    bool written = true;
+    if (!options_.json.empty()) written &= report_.WriteJson(options_.json);
+    if (!options_.csv.empty()) written &= report_.WriteCsv(options_.csv);
+    return written ? 0 : 1;
   }
 
  private:
-  void Case(const Model& model, DType dtype, int slots, int keys, int rows, int shared,
-            AttentionMode mode, double read, double fma) {
-    char name[120];
-    std::snprintf(name, sizeof(name), "%s %s %s %d x %d%s", model.name,
-                  std::string(Traits(dtype).name).c_str(), rows > 1 ? "prefill" : "decode", slots,
-                  keys,
-                  shared == 0                     ? ""
-                  : mode == AttentionMode::kPaged ? " shared 2048, paged"
-                                                  : " shared 2048, two_phase");
-    if (std::string(name).find(options_.filter) == std::string::npos) return;
-    ++ran_;
-    Workload work(device_, model, dtype, slots, keys, rows, shared);
-    work.args().mode = mode;
+  void PrintCeilings(const char* when) {
+    std::printf("\nceilings %s: read %.1f GB/s, f32 multiply-add %.0f GFLOP/s\n", when,
+                ReadBytesPerSecond(pool_, options_.clock) * 1e-9,
+                F32FlopsPerSecond(pool_, isa_, options_.clock) * 1e-9);
+  }
+
+  GridOptions Grid() const {
+    GridOptions grid;
+    grid.models = kModels;
+    grid.kv_types = options_.kv_types;
+    grid.prompts = options_.prompts;
+    grid.filter = options_.filter;
+    grid.reproducible = options_.reproducible;
+    grid.pairs = options_.pairs;
+    grid.pool_bytes_max = options_.pool_gb * 1e9;
+    return grid;
+  }
+
+  bool Wanted(const char* suite, const AttentionModel& model, DType kv) const {
+    const std::string title =
+        std::string(suite) + " " + model.name + " " + std::string(kernels::Traits(kv).name);
+    return title.find(options_.filter) != std::string::npos;
+  }
+
+  // One call, checked first. `other` is timed beside it.
+  std::vector<Timing> Time(AttentionWorkload& work, const BatchShape& shape,
+                           const std::function<void()>& other) {
     work.args().reproducible = options_.reproducible;
     const auto attend = [&] { cpu::ChunkAttention(pool_, isa_, work.args(), scratch_); };
     attend();
-    work.Check();
-    const Timing timing = Time(options_.clock, attend);
-    const double bytes_per_s = work.bytes() / timing.median_s;
-    const double flops_per_s = work.flops() / timing.median_s;
-    const double of_peak = rows > 1 || shared > 0 ? flops_per_s / fma
-                                                  : std::max(bytes_per_s / read, flops_per_s / fma);
-    std::printf("%-52s %10.1f %10.1f %8.1f %8.1f %6.0f%%\n", name, timing.median_s * 1e6,
-                timing.best_s * 1e6, bytes_per_s * 1e-9, flops_per_s * 1e-9, of_peak * 100);
-    std::fflush(stdout);
+    work.Check(0, 0);
+    work.Check(shape.slots - 1, shape.rows - 1);
+    std::vector<std::function<void()>> calls = {attend};
+    if (other) calls.push_back(other);
+    return TimeInTurn(options_.clock, calls);
+  }
+
+  void Decode() {
+    std::printf(
+        "\n| decode | b | keys | us (least) | GB/s | of read |\n|---|---|---|---|---|---|\n");
+    for (const AttentionModel& model : kModels) {
+      for (const DType kv : options_.kv_types) {
+        if (!Wanted("decode", model, kv)) continue;
+        for (const int keys : {512, 2048, 8192}) {
+          for (const int slots : {1, 8, 32}) {
+            const BatchShape shape = {.slots = slots, .keys = keys};
+            const double bytes = 1.0 * slots * keys * static_cast<double>(model.KvElements()) *
+                                 kernels::Traits(kv).block_bytes;
+            if (bytes > options_.pool_gb * 1e9 / 4) continue;  // the grid has the large ones
+            const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
+            AttentionWorkload work(model, memory, shape, Sharing::kOwnChunks);
+            const auto [seconds, least] = Time(work, shape, nullptr)[0];
+            std::printf("| %s %s | %d | %d | %.1f (%.1f) | %.1f | %.0f%% |\n", model.name,
+                        std::string(kernels::Traits(kv).name).c_str(), slots, keys, seconds * 1e6,
+                        least * 1e6, bytes / seconds * 1e-9,
+                        bytes / seconds / report_.ceilings.read_bytes_per_s * 100);
+            std::fflush(stdout);
+          }
+        }
+      }
+    }
+  }
+
+  void Prefill() {
+    std::printf(
+        "\nGFLOP/s, in brackets the best of all rounds.\n\n| prefill | tokens | ms | attention | "
+        "own f32 product | of own product | best of f32 peak |\n|---|---|---|---|---|---|---|\n");
+    OwnProduct product(options_.threads, options_.isa);
+    for (const AttentionModel& model : kModels) {
+      for (const DType kv : options_.kv_types) {
+        if (!Wanted("prefill", model, kv)) continue;
+        for (const int keys : {512, 2048, 6000}) {
+          const BatchShape shape = {.slots = 1, .keys = keys, .rows = keys};
+          const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
+          AttentionWorkload work(model, memory, shape, Sharing::kOwnChunks);
+          const std::vector<Timing> timings = Time(work, shape, [&] { product.Run(); });
+          const auto rate = [&](double seconds) { return work.Flops() / seconds * 1e-9; };
+          const auto product_rate = [&](double s) { return product.Flops() / s * 1e-9; };
+          std::printf(
+              "| %s %s | %d | %.1f | %.0f (%.0f) | %.0f (%.0f) | %.0f%% (%.0f%%) | %.0f%% |\n",
+              model.name, std::string(kernels::Traits(kv).name).c_str(), keys,
+              timings[0].median_s * 1e3, rate(timings[0].median_s), rate(timings[0].least_s),
+              product_rate(timings[1].median_s), product_rate(timings[1].least_s),
+              100 * rate(timings[0].median_s) / product_rate(timings[1].median_s),
+              100 * rate(timings[0].least_s) / product_rate(timings[1].least_s),
+              1e11 * rate(timings[0].least_s) / report_.ceilings.f32_flops_per_s);
+          std::fflush(stdout);
+        }
+      }
+    }
   }
 
   Options options_;
-  HostDevice device_;
   cpu::ThreadPool pool_;
   cpu::Isa isa_;
   cpu::AttentionScratch scratch_;
-  int ran_ = 0;
+  AttentionContest contest_;
+  AttentionReport report_;
 };
 
-}  // namespace
-}  // namespace refrain::kernels
+bool ParseKvTypes(const std::string& text, std::vector<DType>& out) {
+  out.clear();
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+      if (name == kernels::Traits(dtype).name) out.push_back(dtype);
+    }
+  }
+  return !out.empty();
+}
 
-int main(int argc, char** argv) {
-  refrain::kernels::Options options;
+bool ParsePrompts(const std::string& text, std::vector<int>& out) {
+  out.clear();
+  for (const std::string& item : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    // Quarters of a prompt are whole chunks.
+    if (!absl::SimpleAtoi(item, &out.emplace_back()) || out.back() <= 0 || out.back() % 256 != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Sets the option `flag`; false if there is none, or the value is not one of its.
+bool Parse(const std::string& flag, const std::string& value, Options& out) {
+  if (flag == "--suite") return !(out.suites = absl::StrSplit(value, ',')).empty();
+  if (flag == "--kv") return ParseKvTypes(value, out.kv_types);
+  if (flag == "--prompts") return ParsePrompts(value, out.prompts);
+  if (flag == "--pairs") return absl::SimpleAtoi(value, &out.pairs) && out.pairs > 0;
+  if (flag == "--pool-gb") return absl::SimpleAtod(value, &out.pool_gb) && out.pool_gb > 0;
+  if (flag == "--threads") return absl::SimpleAtoi(value, &out.threads);
+  if (flag == "--isa") return !(out.isa = value).empty();
+  if (flag == "--filter") return !(out.filter = value).empty();
+  if (flag == "--json") return !(out.json = value).empty();
+  if (flag == "--csv") return !(out.csv = value).empty();
+  return false;
+}
+
+int Main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a long run is watched
+  Options options;
+  std::string command = "attention_bench";
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    const bool has_value = i + 1 < argc;
+    command += " " + flag;
     if (flag == "--reproducible") {
       options.reproducible = true;
     } else if (flag == "--cpu-time") {
-      options.clock = refrain::bench::Clock::kCpu;
-    } else if (flag == "--threads" && has_value) {
-      options.threads = std::atoi(argv[++i]);
-    } else if (flag == "--isa" && has_value) {
-      options.isa = argv[++i];
-    } else if (flag == "--filter" && has_value) {
-      options.filter = argv[++i];
+      options.clock = Clock::kCpu;
+    } else if (i + 1 < argc && Parse(flag, argv[i + 1], options)) {
+      command += std::string(" ") + argv[++i];
     } else {
-      std::fprintf(stderr, "unknown argument %s; see the head of attention_bench.cc\n", argv[i]);
+      std::fprintf(stderr, "attention_bench: cannot use %s; see the head of its source\n",
+                   flag.c_str());
       return 2;
     }
   }
-  const auto isa = refrain::kernels::cpu::ResolveIsa(options.isa);
-  if (!isa.ok()) {
+  if (const auto isa = cpu::ResolveIsa(options.isa); !isa.ok()) {
     std::fprintf(stderr, "%s\n", isa.status().ToString().c_str());
     return 2;
   }
-  return refrain::kernels::Bench(options).Run();
+  return Bench(options).Run(command);
 }
+
+}  // namespace
+}  // namespace refrain::bench
+
+int main(int argc, char** argv) { return refrain::bench::Main(argc, argv); }

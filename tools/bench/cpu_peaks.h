@@ -1,6 +1,9 @@
 #ifndef REFRAIN_TOOLS_BENCH_CPU_PEAKS_H_
 #define REFRAIN_TOOLS_BENCH_CPU_PEAKS_H_
 
+#include <cstddef>
+#include <cstdint>
+
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -14,10 +17,29 @@ enum class Clock { kWall, kCpu };
 
 double Seconds(Clock clock);
 
-// Streaming reads of memory far larger than the caches, on all threads of `pool`; best of several.
-double ReadBytesPerSecond(kernels::cpu::ThreadPool& pool, Clock clock);
+// Probes of the two peaks, one short try at a time, to be mixed with what is measured. Not
+// thread-safe; `pool` outlives it.
+class PeakProbe {
+ public:
+  PeakProbe(kernels::cpu::ThreadPool& pool, kernels::cpu::Isa isa);
+  ~PeakProbe();
+  PeakProbe(const PeakProbe&) = delete;
+  PeakProbe& operator=(const PeakProbe&) = delete;
 
-// Independent f32 multiply-adds in registers with the vectors of `isa`; two operations each.
+  // Bytes per second of streaming reads of memory far larger than the caches, on all threads.
+  double Read(Clock clock);
+  // Operations per second of independent f32 multiply-adds (two each) in registers, with the
+  // vectors of the level, on all threads.
+  double MultiplyAdd(Clock clock);
+
+ private:
+  kernels::cpu::ThreadPool& pool_;
+  kernels::cpu::Isa isa_;
+  uint64_t* words_ = nullptr;
+};
+
+// The best of several tries.
+double ReadBytesPerSecond(kernels::cpu::ThreadPool& pool, Clock clock);
 double F32FlopsPerSecond(kernels::cpu::ThreadPool& pool, kernels::cpu::Isa isa, Clock clock);
 
 }  // namespace refrain::bench

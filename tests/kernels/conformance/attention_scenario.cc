@@ -146,7 +146,7 @@ namespace {
 // The runs of SharedRuns and who attends to them; no slot takes part yet.
 AttentionScenario Tree(const AttentionShape& shape) {
   const int c = shape.chunk_tokens;
-  AttentionScenario scenario(shape, 9, 14 * (600 / c) + 50);
+  AttentionScenario scenario(shape, 11, 14 * (600 / c) + 50);
   std::vector<int> root = Fill(540, c);
   root.insert(root.begin() + 1, c - 3);  // part-full inner chunks
   root.insert(root.begin() + 2, 1);
@@ -166,9 +166,10 @@ AttentionScenario Tree(const AttentionShape& shape) {
   for (int slot = 1; slot < 7; ++slot) {
     scenario.Attend(scenario.AddRun(Fill(lengths[slot], c), 10000 + 1000 * slot), slot);
   }
-  // Several segments long, shared from a key index that is no segment border.
+  // Several segments long, shared from a key index that is no segment border and from the first.
   const int long_run = scenario.AddRun(Fill(1100, c), 8000);
-  for (const int slot : {7, 8}) scenario.Attend(long_run, slot);
+  for (const int slot : {7, 8, 9}) scenario.Attend(long_run, slot);
+  scenario.Attend(long_run, 10, 1050);
   return scenario;
 }
 
@@ -176,8 +177,8 @@ AttentionScenario Tree(const AttentionShape& shape) {
 
 AttentionScenario SharedRuns(const AttentionShape& shape) {
   AttentionScenario scenario = Tree(shape);
-  const int rows[] = {1, 1, 2, 1, 0, 1, 25, 1, 1};
-  for (const int slot : {5, 0, 8, 6, 2, 1, 7, 3}) scenario.Activate(slot, rows[slot]);
+  const int rows[] = {1, 1, 2, 1, 0, 1, 25, 1, 1, 1, 2};
+  for (const int slot : {5, 0, 8, 6, 2, 9, 1, 7, 10, 3}) scenario.Activate(slot, rows[slot]);
   scenario.Finish();
   return scenario;
 }
@@ -193,6 +194,8 @@ AttentionScenario RowsThatReadCachedKeys(const AttentionShape& shape) {
   scenario.Activate(6, 1, 1);
   scenario.Activate(7, 1, 1030);
   scenario.Activate(8, 4, 1027);
+  scenario.Activate(9, 1, 1024);
+  scenario.Activate(10, 1);
   scenario.Finish();
   return scenario;
 }

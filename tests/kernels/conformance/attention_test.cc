@@ -39,7 +39,7 @@ const AttentionCase kCases[] = {
     {{16, 2, 64, 64, DType::kBF16}},     {{5, 5, 24, 128, DType::kF16}},
     {{3, 1, 10, 16, DType::kBF16}},      {{9, 3, 64, 64, DType::kF16, 100}},
     {{4, 2, 40, 32, DType::kBF16, 37}},  {{8, 8, 16, 16, DType::kF32, 1}},
-    {{6, 2, 128, 64, DType::kF32, 600}},
+    {{6, 2, 128, 64, DType::kF32, 600}}, {{16, 16, 8, 32, DType::kBF16}},
 };
 
 using Param = std::tuple<AttentionCase, Scenario, bool>;

@@ -1,0 +1,80 @@
+#ifndef REFRAIN_KERNELS_CPU_ATTENTION_SOFTMAX_H_
+#define REFRAIN_KERNELS_CPU_ATTENTION_SOFTMAX_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_pieces.h"
+#include "kernels/cpu/simd_math.h"
+
+// The middle pass of a segment, over a level's vector type S. Include only from files that are
+// compiled for one level.
+namespace refrain::kernels::cpu {
+
+template <class S>
+class AttentionSoftmax {
+ public:
+  // Scores to weights 2^(s - m), in place; weights of unseen keys in [begin, hi) become 0.
+  static void Run(const SegmentArgs& a) {
+    for (int r = 0; r < a.num_rows; ++r) {
+      const int begin = a.begin - a.segment_begin;
+      const int limit = Least(a.row_limits[r], a.hi) - a.segment_begin;
+      const int hi = a.hi - a.segment_begin;
+      float* const scores = a.scores + r * static_cast<int64_t>(kScoreStride);
+      a.states[r] = limit <= begin ? SoftmaxState{MinusInfinity(), 0.0f}
+                                   : SoftmaxRow(a, r, begin, limit, scores);
+      if (a.states[r].n == 0.0f) {
+        for (int i = begin; i < hi; ++i) scores[i] = 0.0f;
+        continue;
+      }
+      const int done = DivideUp(limit, kSoftmaxKeys) * kSoftmaxKeys;
+      for (int i = done; i < hi; ++i) scores[i] = 0.0f;
+    }
+  }
+
+ private:
+  using F = typename S::F;
+  static constexpr int L = S::kLanes;
+  // The rows are gone over this many vectors at once, counted from the segment's begin.
+  static constexpr int kSoftmaxKeys = 4 * L;
+
+  static SoftmaxState SoftmaxRow(const SegmentArgs& a, int row, int begin, int limit,
+                                 float* scores) {
+    // Whole groups of vectors: what is around the row's keys is -infinity.
+    const int first = begin / kSoftmaxKeys * kSoftmaxKeys;
+    const int last = DivideUp(limit, kSoftmaxKeys) * kSoftmaxKeys;
+    for (int i = first; i < begin; ++i) scores[i] = MinusInfinity();
+    for (int i = limit; i < last; ++i) scores[i] = MinusInfinity();
+    if (a.row_oldest != nullptr) {
+      const F unseen = S::Set1(MinusInfinity());
+      for (int i = first; i < last; i += L) {
+        S::Store(scores + i,
+                 S::WhereAbove(a.positions + i, a.row_oldest[row], S::Load(scores + i), unseen));
+      }
+    }
+    F max[4];
+    for (int v = 0; v < 4; ++v) max[v] = S::Load(scores + first + v * L);
+    for (int i = first + kSoftmaxKeys; i < last; i += kSoftmaxKeys) {
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) max[v] = S::Max(max[v], S::Load(scores + i + v * L));
+    }
+    const float m = S::ReduceMax(S::Max(S::Max(max[0], max[1]), S::Max(max[2], max[3])));
+    if (m == MinusInfinity()) return {m, 0.0f};
+
+    const F shift = S::Set1(m);
+    F sum[4] = {S::Zero(), S::Zero(), S::Zero(), S::Zero()};
+    for (int i = first; i < last; i += kSoftmaxKeys) {
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) {
+        const F weight = Exp2<S>(S::Sub(S::Load(scores + i + v * L), shift));
+        S::Store(scores + i + v * L, weight);
+        sum[v] = S::Add(sum[v], weight);
+      }
+    }
+    return {m, S::ReduceAdd(S::Add(S::Add(sum[0], sum[1]), S::Add(sum[2], sum[3])))};
+  }
+};
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_ATTENTION_SOFTMAX_H_

@@ -1,0 +1,223 @@
+// Blocks of a quantised weight as operands of dot products and float scales, in registers or
+// unpacked for many rows, and the product of one with one row of activations.
+// For inclusion by the files of single instruction-set levels only: see quantized_kernels_inl.h,
+// which says what V is and why.
+
+#ifndef REFRAIN_KERNELS_CPU_QUANTIZED_OPERANDS_INL_H_
+#define REFRAIN_KERNELS_CPU_QUANTIZED_OPERANDS_INL_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/quantized_kernels.h"
+
+namespace refrain::kernels::cpu {
+
+inline constexpr int kTile = 16;
+inline constexpr int kOperands = 8;  // per block: 32 k, 4 per operand
+
+// Most blocks along k that are unpacked at a time where there are more rows: 23 KiB for two tiles,
+// which stay in a first-level cache of 32 KiB while all rows pass by. A k of 576 is one stretch.
+inline constexpr int kUnpackBlocks = 18;
+
+template <int kBitsValue, ScaleKind kKindValue>
+struct Format {
+  static constexpr int kBits = kBitsValue;
+  static constexpr ScaleKind kKind = kKindValue;
+  static constexpr bool kHasMin = kKind == ScaleKind::kScaleMin || kKind == ScaleKind::kSuperMin;
+  static constexpr bool kHalves = kKind == ScaleKind::kSuperScale;  // a scale per 16
+  static constexpr int kSums = kHalves ? 2 : 1;                     // integer sums per block
+  static constexpr int kQuantBytes = QuantBytesPerBlock(kBits);
+};
+
+// Quants as operands: shifted to the top of the byte if their zero point is to be 128.
+template <class V, class T>
+inline constexpr bool kTopBits = V::kShifted && !T::kHasMin;
+
+// Scales of one block for the lanes of one part.
+template <class V>
+struct BlockScales {
+  typename V::F scale[2];  // [1] where a block has two
+  typename V::F min;
+};
+
+template <class V, class T>
+inline BlockScales<V> LoadScales(const uint8_t* scales, int64_t block, int part) {
+  constexpr int kHalfBytes = 2 * V::kLanes;
+  BlockScales<V> s;
+  if constexpr (T::kKind == ScaleKind::kScale) {
+    // The sum is 2^(8 - bits) times too large (see kShifted); exact.
+    constexpr float kUnshift = 1.0f / (1 << (8 - T::kBits));
+    s.scale[0] = V::LoadF16(scales + block * 32 + part * kHalfBytes);
+    if constexpr (T::kBits != 8) s.scale[0] = V::Mul(s.scale[0], V::SetF(kUnshift));
+  } else if constexpr (T::kKind == ScaleKind::kScaleMin) {
+    const uint8_t* p = scales + block * 64 + part * kHalfBytes;
+    s.scale[0] = V::LoadF16(p);
+    s.min = V::LoadF16(p + 32);
+  } else {
+    constexpr int kSuperBytes = ScaleBytesPerSuperBlock(T::kKind);
+    const uint8_t* super = scales + block / kBlocksPerSuperBlock * kSuperBytes;
+    const typename V::F d = V::LoadF16(super + part * kHalfBytes);
+    const int64_t in_super = block % kBlocksPerSuperBlock * 32 + part * V::kLanes;
+    if constexpr (T::kKind == ScaleKind::kSuperMin) {
+      const uint8_t* p = super + 64 + in_super;
+      s.scale[0] = V::Mul(d, V::LoadU8(p));
+      s.min = V::Mul(V::LoadF16(super + 32 + part * kHalfBytes), V::LoadU8(p + 16));
+    } else {
+      const uint8_t* p = super + 32 + in_super;
+      const typename V::F unshifted = V::Mul(d, V::SetF(0.25f));
+      s.scale[0] = V::Mul(unshifted, V::LoadI8(p));
+      s.scale[1] = V::Mul(unshifted, V::LoadI8(p + 16));
+    }
+  }
+  return s;
+}
+
+// Bits `kFrom` and up of every byte of x, moved to bit `kTo` and up; neighbours come along.
+template <class V, int kFrom, int kTo>
+inline typename V::I MoveBits(typename V::I x) {
+  if constexpr (kFrom < kTo) {
+    return V::template ShiftLeft16<kTo - kFrom>(x);
+  } else if constexpr (kFrom > kTo) {
+    return V::template ShiftRight16<kFrom - kTo>(x);
+  } else {
+    return x;
+  }
+}
+
+// Operand j of a block whose quants begin at `q` (already moved to the part's bytes).
+template <class V, class T, int j>
+inline typename V::I Operand(const uint8_t* q) {
+  if constexpr (T::kBits == 8) {
+    const typename V::I x = V::Load(q + 64 * j);
+    return V::kShifted ? x : V::Xor(x, V::Set8(0x80));
+  } else {
+    constexpr int kUp = kTopBits<V, T> ? 8 - T::kBits : 0;
+    const typename V::I low =
+        V::And(MoveBits<V, j % 2 * 4, kUp>(V::Load(q + 64 * (j / 2))), V::Set8(0x0f << kUp));
+    if constexpr (T::kBits == 4) {
+      return low;
+    } else if constexpr (T::kBits == 5) {
+      return V::Or(low,
+                   V::And(MoveBits<V, j, 4 + kUp>(V::Load(q + 256)), V::Set8(0x10 << kUp & 0xff)));
+    } else {
+      return V::Or(low, V::And(MoveBits<V, 2 * (j % 4), 4 + kUp>(V::Load(q + 256 + 64 * (j / 4))),
+                               V::Set8(0x30 << kUp & 0xff)));
+    }
+  }
+}
+
+template <class V, class T>
+inline void UnpackBlock(const uint8_t* q, typename V::I w[kOperands]) {
+  w[0] = Operand<V, T, 0>(q);
+  w[1] = Operand<V, T, 1>(q);
+  w[2] = Operand<V, T, 2>(q);
+  w[3] = Operand<V, T, 3>(q);
+  w[4] = Operand<V, T, 4>(q);
+  w[5] = Operand<V, T, 5>(q);
+  w[6] = Operand<V, T, 6>(q);
+  w[7] = Operand<V, T, 7>(q);
+}
+
+// The value an integer sum starts from.
+template <class V, class T>
+inline typename V::I SumBegin(const int32_t* offset) {
+  return V::kShifted && !T::kHasMin ? V::Broadcast32(offset) : V::Zero();
+}
+
+// The integer sum as a float: sum over k of 2^(8 - bits) (q - zero) a, or of q a with a minimum.
+template <class V, class T>
+inline typename V::F SumEnd(typename V::I sum, const int32_t* offset) {
+  if constexpr (!V::kShifted && !T::kHasMin && T::kBits != 8) {
+    sum = V::Add32(V::template ShiftLeft32<8 - T::kBits>(sum), V::Broadcast32(offset));
+  }
+  return V::ToFloat(sum);
+}
+
+// One row of activations at one block.
+struct RowBlock {
+  const int8_t* q;
+  const float* scale;
+  const float* scaled_sum;
+  const int32_t* offset;  // one, or two where a block has two scales
+};
+
+template <class V, class T>
+inline RowBlock At(const Int8Rows& x, int64_t row, int64_t block) {
+  const int64_t i = row * x.blocks + block;
+  return {x.q + i * kBlockK, x.scales + i, x.scaled_sums + i,
+          T::kHalves ? x.half_offsets + 2 * i : x.offsets + i};
+}
+
+// sum + the product of one block of one row: the arithmetic that every kernel shares.
+template <class V, class T>
+inline typename V::F AddScaled(typename V::F total, const typename V::F dot[2],
+                               const BlockScales<V>& s, const RowBlock& x) {
+  const typename V::F scale = V::BroadcastF(x.scale);
+  total = V::Fma(dot[0], V::Mul(s.scale[0], scale), total);
+  if constexpr (T::kHalves) total = V::Fma(dot[1], V::Mul(s.scale[1], scale), total);
+  if constexpr (T::kHasMin) total = V::Fma(s.min, V::BroadcastF(x.scaled_sum), total);
+  return total;
+}
+
+// `kChains`: one sum is a chain of eight dependent instructions; a second one (half the length, one
+// addition more) pays where no other row fills the gaps.
+template <class V, class T, int kChains>
+inline typename V::F MultiplyBlock(const typename V::I w[kOperands], const BlockScales<V>& s,
+                                   const RowBlock& x, typename V::F total) {
+  const auto a = [&](int j) { return V::Broadcast32(x.q + 4 * j); };
+  typename V::F dot[2];
+  typename V::I first = SumBegin<V, T>(x.offset);
+  first = V::template DotPair<T::kBits>(first, w[0], w[1], a(0), a(1));
+  first = V::template DotPair<T::kBits>(first, w[2], w[3], a(2), a(3));
+  if constexpr (T::kHalves) {
+    typename V::I second = SumBegin<V, T>(x.offset + 1);
+    second = V::template DotPair<T::kBits>(second, w[4], w[5], a(4), a(5));
+    second = V::template DotPair<T::kBits>(second, w[6], w[7], a(6), a(7));
+    dot[1] = SumEnd<V, T>(second, x.offset + 1);
+  } else if constexpr (kChains == 1) {
+    first = V::template DotPair<T::kBits>(first, w[4], w[5], a(4), a(5));
+    first = V::template DotPair<T::kBits>(first, w[6], w[7], a(6), a(7));
+  } else {
+    typename V::I second = V::Zero();
+    second = V::template DotPair<T::kBits>(second, w[4], w[5], a(4), a(5));
+    second = V::template DotPair<T::kBits>(second, w[6], w[7], a(6), a(7));
+    first = V::Add32(first, second);
+  }
+  dot[0] = SumEnd<V, T>(first, x.offset);
+  return AddScaled<V, T>(total, dot, s, x);
+}
+
+// Up to kUnpackBlocks blocks of kTiles tiles as operands and float scales.
+template <class V, class T, int kTiles>
+struct Unpacked {
+  alignas(64) uint8_t operands[kUnpackBlocks][kTiles][kOperands][64];
+  alignas(64) float scales[kUnpackBlocks][kTiles][T::kSums][kTile];
+  alignas(64) float mins[kUnpackBlocks][kTiles][T::kHasMin ? kTile : 1];
+};
+
+template <class V, class T, int kTiles>
+inline void Unpack(const QuantizedPanels& w, int64_t tile_begin, int64_t block_begin, int blocks,
+                   Unpacked<V, T, kTiles>& to) {
+  constexpr int kParts = kTile / V::kLanes;
+  for (int t = 0; t < kTiles; ++t) {
+    const uint8_t* scales = w.data + (tile_begin + t) * w.tile_bytes;
+    const uint8_t* quants = scales + w.scale_bytes + block_begin * T::kQuantBytes;
+    for (int b = 0; b < blocks; ++b) {
+      for (int part = 0; part < kParts; ++part) {
+        typename V::I operands[kOperands];
+        UnpackBlock<V, T>(quants + b * T::kQuantBytes + part * V::kLanes * 4, operands);
+        for (int j = 0; j < kOperands; ++j) {
+          V::Store(&to.operands[b][t][j][part * V::kLanes * 4], operands[j]);
+        }
+        const BlockScales<V> s = LoadScales<V, T>(scales, block_begin + b, part);
+        V::StoreF(&to.scales[b][t][0][part * V::kLanes], s.scale[0]);
+        if constexpr (T::kHalves) V::StoreF(&to.scales[b][t][1][part * V::kLanes], s.scale[1]);
+        if constexpr (T::kHasMin) V::StoreF(&to.mins[b][t][part * V::kLanes], s.min);
+      }
+    }
+  }
+}
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_QUANTIZED_OPERANDS_INL_H_

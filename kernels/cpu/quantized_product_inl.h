@@ -1,0 +1,231 @@
+// Products of whole tiles: few rows straight from the packed weight, many rows from unpacked
+// operands.
+// For inclusion by the files of single instruction-set levels only: see quantized_kernels_inl.h,
+// which says what V is and why.
+
+#ifndef REFRAIN_KERNELS_CPU_QUANTIZED_PRODUCT_INL_H_
+#define REFRAIN_KERNELS_CPU_QUANTIZED_PRODUCT_INL_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/quantized_operands_inl.h"
+
+namespace refrain::kernels::cpu {
+
+// Up to this many rows, weights are unpacked into registers and used at once.
+inline constexpr int kMaxDirectRows = 6;
+// How far ahead of its use a line of weights is asked for. The hardware's own prefetcher stops at
+// 4 KiB borders.
+inline constexpr int kPrefetchBytes = 4096;
+
+template <class V, int kTiles>
+inline int ColumnsIn(int64_t n, int64_t tile) {
+  const int64_t left = n - tile * kTile;
+  return left < kTiles * kTile ? static_cast<int>(left) : kTiles * kTile;
+}
+
+// Few rows: every byte of the weight is read once, unpacked in registers and used for all rows.
+template <class V, class T, int kRows>
+void MultiplyDirect(const QuantizedPanels& w, const Int8Rows& x, const ProductRange& range,
+                    int64_t row_begin) {
+  constexpr int kParts = kTile / V::kLanes;
+  for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
+    const uint8_t* scales = w.data + tile * w.tile_bytes;
+    const uint8_t* quants = scales + w.scale_bytes;
+    const int columns = ColumnsIn<V, 1>(w.n, tile);
+    float* out = range.out + row_begin * range.out_stride + tile * kTile;
+    for (int part = 0; part < kParts; ++part) {
+      const int lanes = columns - part * V::kLanes;
+      typename V::F total[kRows];
+      for (int r = 0; r < kRows; ++r) {
+        total[r] = range.accumulate ? V::LoadN(out + r * range.out_stride + part * V::kLanes, lanes)
+                                    : V::SetF(0.0f);
+      }
+      for (int64_t block = 0; block < w.blocks; ++block) {
+        const uint8_t* q = quants + block * T::kQuantBytes + part * V::kLanes * 4;
+        if (part == 0) {
+          for (int line = 0; line < T::kQuantBytes; line += 64) {
+            V::Prefetch(q + kPrefetchBytes + line);
+          }
+        }
+        typename V::I operands[kOperands];
+        UnpackBlock<V, T>(q, operands);
+        const BlockScales<V> s = LoadScales<V, T>(scales, block, part);
+        for (int r = 0; r < kRows; ++r) {
+          total[r] = MultiplyBlock < V, T,
+          kRows <= 2 ? 2 : 1 > (operands, s, At<V, T>(x, row_begin + r, block), total[r]);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        V::StoreN(out + r * range.out_stride + part * V::kLanes, total[r], lanes);
+      }
+    }
+  }
+}
+
+// Integer dot products of operands [kBegin, kEnd) of kTiles tiles with kRows rows.
+template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
+inline void DotOperands(const uint8_t* operands, const RowBlock x[kRows], int half,
+                        typename V::F dot[kRows][kVectors]) {
+  constexpr int kParts = kTile / V::kLanes;
+  typename V::I sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = SumBegin<V, T>(x[r].offset + half);
+  }
+#pragma GCC unroll 8
+  for (int j = kBegin; j < kEnd; j += 2) {
+    typename V::I w0[kVectors], w1[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const uint8_t* p =
+          operands + v / kParts * kOperands * 64 + v % kParts * V::kLanes * 4 + j * 64;
+      w0[v] = V::Load(p);
+      w1[v] = V::Load(p + 64);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::I a0 = V::Broadcast32(x[r].q + 4 * j);
+      const typename V::I a1 = V::Broadcast32(x[r].q + 4 * j + 4);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = V::template DotPair<T::kBits>(sum[r][v], w0[v], w1[v], a0, a1);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) dot[r][v] = SumEnd<V, T>(sum[r][v], x[r].offset + half);
+  }
+}
+
+// kRows rows times kTiles unpacked tiles; totals stay in registers over `blocks` blocks, and in
+// `out` from one call to the next.
+template <class V, class T, int kTiles, int kRows>
+void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const Int8Rows& x, int64_t row,
+                      int64_t block_begin, int blocks, bool accumulate, float* out,
+                      int64_t out_stride, int columns) {
+  constexpr int kParts = kTile / V::kLanes;
+  constexpr int kVectors = kTiles * kParts;
+  typename V::F total[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      total[r][v] = accumulate
+                        ? V::LoadN(out + r * out_stride + v * V::kLanes, columns - v * V::kLanes)
+                        : V::SetF(0.0f);
+    }
+  }
+  for (int b = 0; b < blocks; ++b) {
+    RowBlock at[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) at[r] = At<V, T>(x, row + r, block_begin + b);
+    typename V::F dot[T::kSums][kRows][kVectors];
+    const uint8_t* operands = &w.operands[b][0][0][0];
+    if constexpr (T::kHalves) {
+      DotOperands<V, T, kVectors, kRows, 0, 4>(operands, at, 0, dot[0]);
+      DotOperands<V, T, kVectors, kRows, 4, 8>(operands, at, 1, dot[1]);
+    } else {
+      DotOperands<V, T, kVectors, kRows, 0, 8>(operands, at, 0, dot[0]);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const int lane = v % kParts * V::kLanes;
+      BlockScales<V> s;
+      s.scale[0] = V::LoadF(&w.scales[b][v / kParts][0][lane]);
+      if constexpr (T::kHalves) s.scale[1] = V::LoadF(&w.scales[b][v / kParts][1][lane]);
+      if constexpr (T::kHasMin) s.min = V::LoadF(&w.mins[b][v / kParts][lane]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        typename V::F dots[2];
+        dots[0] = dot[0][r][v];
+        if constexpr (T::kHalves) dots[1] = dot[1][r][v];
+        total[r][v] = AddScaled<V, T>(total[r][v], dots, s, at[r]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      V::StoreN(out + r * out_stride + v * V::kLanes, total[r][v], columns - v * V::kLanes);
+    }
+  }
+}
+
+// Calls MultiplyUnpacked for `rows` in [1, kRows].
+template <class V, class T, int kTiles, int kRows>
+inline void MultiplyUnpackedRows(int rows, const Unpacked<V, T, kTiles>& w, const Int8Rows& x,
+                                 int64_t row, int64_t block_begin, int blocks, bool accumulate,
+                                 float* out, int64_t out_stride, int columns) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) {
+      MultiplyUnpackedRows<V, T, kTiles, kRows - 1>(rows, w, x, row, block_begin, blocks,
+                                                    accumulate, out, out_stride, columns);
+      return;
+    }
+  }
+  MultiplyUnpacked<V, T, kTiles, kRows>(w, x, row, block_begin, blocks, accumulate, out, out_stride,
+                                        columns);
+}
+
+// Many rows, tiles [tile, tile + kTiles): unpacked once per stretch of k for all rows.
+template <class V, class T, int kTiles>
+void MultiplyTiles(const QuantizedPanels& w, const Int8Rows& x, const ProductRange& range,
+                   int64_t tile) {
+  Unpacked<V, T, kTiles> unpacked;
+  const int columns = ColumnsIn<V, kTiles>(w.n, tile);
+  const int64_t rows = range.row_end - range.row_begin;
+  const int64_t groups = (rows + V::kGemmRows - 1) / V::kGemmRows;
+  const int64_t stretches = (w.blocks + kUnpackBlocks - 1) / kUnpackBlocks;
+  for (int64_t stretch = 0; stretch < stretches; ++stretch) {
+    const int64_t block = stretch * w.blocks / stretches;
+    const auto blocks = static_cast<int>((stretch + 1) * w.blocks / stretches - block);
+    Unpack<V, T, kTiles>(w, tile, block, blocks, unpacked);
+    for (int64_t group = 0; group < groups; ++group) {
+      // Groups of nearly equal size: a last group of one row would leave most lanes of time idle.
+      const int64_t begin = range.row_begin + group * rows / groups;
+      const int64_t end = range.row_begin + (group + 1) * rows / groups;
+      MultiplyUnpackedRows<V, T, kTiles, V::kGemmRows>(
+          static_cast<int>(end - begin), unpacked, x, begin, block, blocks,
+          range.accumulate || block > 0, range.out + begin * range.out_stride + tile * kTile,
+          range.out_stride, columns);
+    }
+  }
+}
+
+template <class V, class T>
+void MultiplyQuantized(const QuantizedPanels& w, const Int8Rows& x, const ProductRange& range) {
+  const int64_t rows = range.row_end - range.row_begin;
+  if (rows <= kMaxDirectRows) {
+    switch (rows) {
+      case 1:
+        return MultiplyDirect<V, T, 1>(w, x, range, range.row_begin);
+      case 2:
+        return MultiplyDirect<V, T, 2>(w, x, range, range.row_begin);
+      case 3:
+        return MultiplyDirect<V, T, 3>(w, x, range, range.row_begin);
+      case 4:
+        return MultiplyDirect<V, T, 4>(w, x, range, range.row_begin);
+      case 5:
+        return MultiplyDirect<V, T, 5>(w, x, range, range.row_begin);
+      case 6:
+        return MultiplyDirect<V, T, 6>(w, x, range, range.row_begin);
+      default:
+        return;
+    }
+  }
+  int64_t tile = range.tile_begin;
+  for (; tile + V::kGemmTiles <= range.tile_end; tile += V::kGemmTiles) {
+    MultiplyTiles<V, T, V::kGemmTiles>(w, x, range, tile);
+  }
+  for (; tile < range.tile_end; ++tile) MultiplyTiles<V, T, 1>(w, x, range, tile);
+}
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_QUANTIZED_PRODUCT_INL_H_

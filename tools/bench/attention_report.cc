@@ -1,0 +1,69 @@
+#include "tools/bench/attention_report.h"
+
+#include <cstdio>
+#include <fstream>
+
+#include "nlohmann/json.hpp"
+
+namespace refrain::bench {
+namespace {
+
+nlohmann::ordered_json ToJson(const Measurement& m) {
+  return {{"suite", m.suite},
+          {"model", m.model},
+          {"kv", m.kv},
+          {"batch", m.batch},
+          {"prompt_tokens", m.prompt_tokens},
+          {"shared_tokens", m.shared_tokens},
+          {"completion_tokens", m.completion_tokens},
+          {"method", m.method},
+          {"median_us", m.median_s * 1e6},
+          {"least_us", m.least_s * 1e6},
+          {"most_us", m.most_s * 1e6},
+          {"ideal_us", m.ideal_s * 1e6},
+          {"tokens_per_s", m.tokens_per_s}};
+}
+
+bool Written(std::ofstream& file, const std::string& path) {
+  file.close();
+  if (!file) std::fprintf(stderr, "cannot write %s\n", path.c_str());
+  return static_cast<bool>(file);
+}
+
+}  // namespace
+
+bool AttentionReport::WriteJson(const std::string& path) const {
+  nlohmann::ordered_json all = {{"command", command},
+                                {"processor", processor},
+                                {"level", level},
+                                {"threads", threads},
+                                {"date", date},
+                                {"read_gb_per_s", ceilings.read_bytes_per_s * 1e-9},
+                                {"f32_gflop_per_s", ceilings.f32_flops_per_s * 1e-9}};
+  for (const Measurement& m : measurements) all["measurements"].push_back(ToJson(m));
+  std::ofstream file(path);
+  file << all.dump(1) << '\n';
+  return Written(file, path);
+}
+
+bool AttentionReport::WriteCsv(const std::string& path) const {
+  std::ofstream file(path);
+  bool first = true;
+  for (const Measurement& m : measurements) {
+    const nlohmann::ordered_json row = ToJson(m);
+    const auto line = [&](const auto& text_of) {
+      bool begun = false;
+      for (const auto& [key, value] : row.items()) {
+        file << (begun ? "," : "") << text_of(key, value);
+        begun = true;
+      }
+      file << '\n';
+    };
+    if (first) line([](const std::string& key, const auto&) { return key; });
+    first = false;
+    line([](const std::string&, const auto& value) { return value.dump(); });
+  }
+  return Written(file, path);
+}
+
+}  // namespace refrain::bench
