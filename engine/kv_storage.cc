@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<KvStorage>> KvStorage::Create(kernels::Device& de
                                                              const kvcache::KvLayout& layout,
                                                              int32_t num_chunks) {
   absl::StatusOr<kernels::DeviceBuffer> buffer =
-      device.Allocate(layout.chunk_bytes() * static_cast<size_t>(num_chunks), false);
+      device.Allocate(layout.chunk_bytes() * static_cast<size_t>(num_chunks), true);
   if (!buffer.ok()) return buffer.status();
   return std::unique_ptr<KvStorage>(new KvStorage(device, layout, *std::move(buffer)));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "server/concat.h"
@@ -49,8 +50,22 @@ void AppendTotals(const engine::CacheView& view, std::string* out) {
   ConcatTo(out, "{\"chunks\":", stats.total_chunks, ",\"free_chunks\":", stats.free_chunks,
            ",\"used_chunks\":", stats.used_chunks, ",\"cached_chunks\":", stats.cached_chunks,
            ",\"chunk_tokens\":", stats.chunk_tokens, ",\"running_sequences\":", stats.sequences,
-           ",\"copied_chunks\":", stats.copied_chunks_total, ",\"nodes\":", view.total_nodes,
+           ",\"logical_tokens\":", stats.logical_tokens,
+           ",\"copied_chunks\":", stats.copied_chunks_total,
+           ",\"merged_chunks\":", stats.merged_chunks_total,
+           ",\"evicted_chunks\":", stats.evicted_chunks_total, ",\"nodes\":", view.total_nodes,
            ",\"nodes_shown\":", view.nodes.size(), "}");
+}
+
+void AppendEngine(const engine::EngineStats& stats, std::string* out) {
+  ConcatTo(out, "{\"steps\":", stats.steps_total, ",\"preemptions\":", stats.preemptions_total,
+           ",\"prompt_tokens\":", stats.prompt_tokens_total,
+           ",\"cached_prompt_tokens\":", stats.cached_prompt_tokens_total,
+           ",\"computed_prompt_tokens\":", stats.computed_prompt_tokens_total,
+           ",\"generated_tokens\":", stats.generated_tokens_total,
+           ",\"held_sequences\":", stats.held_sequences,
+           ",\"turn_seconds\":", Json(stats.turn_seconds_total).dump(),
+           ",\"scheduling_seconds\":", Json(stats.scheduling_seconds_total).dump(), "}");
 }
 
 void AppendNode(const engine::CacheViewNode& node, std::string* out) {
@@ -89,9 +104,11 @@ absl::StatusOr<engine::CacheViewLimits> ParseCacheQuery(std::string_view query) 
   return limits;
 }
 
-std::string CachePage(const engine::CacheView& view) {
+std::string CachePage(const engine::CacheView& view, const engine::EngineStats& engine) {
   std::string page = "{\"totals\":";
   AppendTotals(view, &page);
+  page += ",\"engine\":";
+  AppendEngine(engine, &page);
   page += ",\"namespaces\":[";
   for (size_t i = 0; i < view.namespaces.size(); ++i) {
     const engine::CacheViewNamespace& one = view.namespaces[i];

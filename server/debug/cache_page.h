@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/cache_view.h"
+#include "engine/engine.h"
 
 namespace refrain::server::debug {
 
@@ -13,8 +14,8 @@ namespace refrain::server::debug {
 // range.
 absl::StatusOr<engine::CacheViewLimits> ParseCacheQuery(std::string_view query);
 
-// The view as one JSON object: totals, namespaces, nodes.
-std::string CachePage(const engine::CacheView& view);
+// The view as one JSON object: totals, namespaces, nodes; and what the engine did so far.
+std::string CachePage(const engine::CacheView& view, const engine::EngineStats& engine);
 
 }  // namespace refrain::server::debug
 

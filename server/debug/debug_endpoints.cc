@@ -32,7 +32,7 @@ std::unique_ptr<http::Reply> DebugEndpoints::Cache(const http::Request& request)
   if (!limits.ok()) return ErrorReply(limits.status());
   const absl::StatusOr<engine::CacheView> view = engine->DescribeCache(*limits);
   if (!view.ok()) return ErrorReply(view.status());
-  return http::MakeReply({}, CachePage(*view));
+  return http::MakeReply({}, CachePage(*view, engine->stats()));
 }
 
 }  // namespace refrain::server::debug

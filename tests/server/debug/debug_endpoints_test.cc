@@ -75,16 +75,33 @@ TEST(CachePage, ShowsEveryMember) {
   leaf.sharers = 1;
   leaf.writer = kvcache::SequenceId{77};
   view.nodes = {root, leaf};
-  EXPECT_EQ(json::parse(CachePage(view)), json::parse(R"({
+  view.stats.merged_chunks_total = 12;
+  view.stats.evicted_chunks_total = 13;
+  view.stats.logical_tokens = 300;
+  engine::EngineStats engine;
+  engine.steps_total = 21;
+  engine.preemptions_total = 22;
+  engine.prompt_tokens_total = 23;
+  engine.cached_prompt_tokens_total = 24;
+  engine.computed_prompt_tokens_total = 25;
+  engine.generated_tokens_total = 26;
+  engine.held_sequences = 27;
+  engine.turn_seconds_total = 2.5;
+  engine.scheduling_seconds_total = 0.125;
+  EXPECT_EQ(json::parse(CachePage(view, engine)), json::parse(R"({
     "totals":{"chunks":10,"free_chunks":3,"used_chunks":5,"cached_chunks":2,"chunk_tokens":64,
-              "running_sequences":4,"copied_chunks":9,"nodes":7,"nodes_shown":2},
+              "running_sequences":4,"logical_tokens":300,"copied_chunks":9,"merged_chunks":12,
+              "evicted_chunks":13,"nodes":7,"nodes_shown":2},
+    "engine":{"steps":21,"preemptions":22,"prompt_tokens":23,"cached_prompt_tokens":24,
+              "computed_prompt_tokens":25,"generated_tokens":26,"held_sequences":27,
+              "turn_seconds":2.5,"scheduling_seconds":0.125},
     "namespaces":[{"tenant":"a\"b","salted":true,"first_chunks":7}],
     "nodes":[
       {"id":3,"parent":null,"namespace":0,"chunk":8,"depth":1,"tokens":64,"children":2,"sharers":4,
        "hits":11,"age_requests":5,"residency":"device","pinned":true,"writer":null},
       {"id":4,"parent":3,"namespace":0,"chunk":9,"depth":2,"tokens":17,"children":0,"sharers":1,
        "hits":0,"age_requests":0,"residency":"device","pinned":false,"writer":77}]})"));
-  EXPECT_EQ(json::parse(CachePage({}))["nodes"], json::array());
+  EXPECT_EQ(json::parse(CachePage({}, {}))["nodes"], json::array());
 }
 
 class DebugEndpointsTest : public ::testing::Test {
