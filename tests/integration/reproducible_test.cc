@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -26,33 +26,6 @@ using engine::Request;
 using engine::TokenId;
 using engine::TokenStream;
 using kernels::DType;
-
-struct Output {
-  std::vector<int32_t> tokens;
-  std::vector<uint32_t> logprob_bits;  // of each token and its two best rivals
-  friend bool operator==(const Output&, const Output&) = default;
-};
-
-Output Finish(TokenStream& stream) {
-  Output output;
-  for (;;) {
-    stream.WaitUntil(TokenStream::Clock::now() + std::chrono::seconds(60));
-    const engine::StreamBatch batch = stream.Read();
-    for (const engine::TokenEvent& event : batch.tokens) {
-      output.tokens.push_back(static_cast<int32_t>(event.token));
-      if (event.logprob.has_value()) {
-        output.logprob_bits.push_back(std::bit_cast<uint32_t>(event.logprob->logprob));
-      }
-      for (const engine::TokenLogprob& rival : event.top) {
-        output.logprob_bits.push_back(std::bit_cast<uint32_t>(rival.logprob));
-      }
-    }
-    if (batch.finished) {
-      EXPECT_TRUE(batch.status.ok()) << batch.status;
-      return output;
-    }
-  }
-}
 
 Request RandomRequest(uint32_t seed, int32_t prompt_tokens, int32_t max_tokens) {
   std::mt19937 random(seed);
@@ -91,14 +64,14 @@ std::unique_ptr<Engine> Start(const std::string& path, Variant variant) {
   return engine.ok() ? *std::move(engine) : nullptr;
 }
 
-Output Alone(Engine& engine, int golden) {
+StreamOutput Alone(Engine& engine, int golden) {
   auto stream = engine.Submit(Golden(golden));
   EXPECT_TRUE(stream.ok()) << stream.status();
-  return Finish(**stream);
+  return *ReadToEnd(**stream);
 }
 
 // The goldens beside 15 others of all lengths, which end, are cancelled and come anew meanwhile.
-std::vector<Output> InCompany(Engine& engine) {
+std::vector<StreamOutput> InCompany(Engine& engine) {
   std::mt19937 random(17);
   std::vector<std::shared_ptr<TokenStream>> others;
   const auto join = [&] {
@@ -116,8 +89,8 @@ std::vector<Output> InCompany(Engine& engine) {
     others[random() % others.size()]->Cancel();
     join();
   }
-  std::vector<Output> outputs;
-  for (const auto& golden : goldens) outputs.push_back(Finish(*golden));
+  std::vector<StreamOutput> outputs;
+  for (const auto& golden : goldens) outputs.push_back(*ReadToEnd(*golden));
   return outputs;
 }
 
@@ -130,12 +103,12 @@ TEST_P(Reproducible, TokensAndLogprobBitsDoNotDependOnCompanyThreadsOrCuts) {
   const auto path = WriteTinyGguf(model, directory.path());
   ASSERT_TRUE(path.ok()) << path.status();
 
-  std::vector<Output> expected;
+  std::vector<StreamOutput> expected;
   for (const Variant variant : {Variant{1, 512}, Variant{2, 64}, Variant{3, 17}}) {
     const std::unique_ptr<Engine> engine = Start(*path, variant);
     ASSERT_NE(engine, nullptr);
     for (int i = 0; i < kGoldens; ++i) {
-      const Output alone = Alone(*engine, i);
+      const StreamOutput alone = Alone(*engine, i);
       ASSERT_EQ(alone.tokens.size(), 24u);
       ASSERT_EQ(alone.logprob_bits.size(), 3 * 24u);
       if (static_cast<int>(expected.size()) == i) {
@@ -145,7 +118,7 @@ TEST_P(Reproducible, TokensAndLogprobBitsDoNotDependOnCompanyThreadsOrCuts) {
                                       << variant.step_token_budget << " tokens, golden " << i;
       }
     }
-    const std::vector<Output> together = InCompany(*engine);
+    const std::vector<StreamOutput> together = InCompany(*engine);
     for (int i = 0; i < kGoldens; ++i) {
       EXPECT_EQ(together[i], expected[i])
           << "in company, threads " << variant.threads << ", step of " << variant.step_token_budget

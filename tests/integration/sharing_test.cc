@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -19,6 +18,7 @@
 
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
+#include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -32,36 +32,6 @@ using engine::Request;
 using engine::TokenId;
 using engine::TokenStream;
 using kernels::DType;
-
-struct Output {
-  std::vector<int32_t> tokens;
-  std::vector<uint32_t> logprob_bits;         // of each token and its two best rivals
-  std::vector<uint32_t> prompt_logprob_bits;  // where they were asked for
-  friend bool operator==(const Output&, const Output&) = default;
-};
-
-// Nothing when the request was cancelled.
-std::optional<Output> Finish(TokenStream& stream) {
-  Output output;
-  for (;;) {
-    stream.WaitUntil(TokenStream::Clock::now() + std::chrono::seconds(60));
-    const engine::StreamBatch batch = stream.Read();
-    for (const engine::TokenEvent& event : batch.tokens) {
-      auto& bits = event.from_prompt ? output.prompt_logprob_bits : output.logprob_bits;
-      if (!event.from_prompt) output.tokens.push_back(static_cast<int32_t>(event.token));
-      if (event.logprob.has_value()) {
-        bits.push_back(std::bit_cast<uint32_t>(event.logprob->logprob));
-      }
-      for (const engine::TokenLogprob& rival : event.top) {
-        bits.push_back(std::bit_cast<uint32_t>(rival.logprob));
-      }
-    }
-    if (!batch.finished) continue;
-    if (absl::IsCancelled(batch.status)) return std::nullopt;
-    EXPECT_TRUE(batch.status.ok()) << batch.status;
-    return output;
-  }
-}
 
 constexpr int kLevels = 5;
 constexpr int kLeaves = 24;
@@ -143,7 +113,7 @@ std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
 }
 
 // Requests of random leaves join and leave; what is not cancelled must be as expected.
-void RunMix(Engine& engine, const std::vector<Output>& expected, uint32_t seed, int joins,
+void RunMix(Engine& engine, const std::vector<StreamOutput>& expected, uint32_t seed, int joins,
             const std::string& what) {
   std::mt19937 random(seed);
   struct Live {
@@ -166,7 +136,7 @@ void RunMix(Engine& engine, const std::vector<Output>& expected, uint32_t seed, 
     }
     while (live.size() >= 64 || (random() % 3 == 0 && live.size() > 8)) {
       Live& first = live.front();
-      const std::optional<Output> output = Finish(*first.stream);
+      const std::optional<StreamOutput> output = ReadToEnd(*first.stream);
       if (output.has_value()) {
         ++compared;
         EXPECT_EQ(*output, expected[static_cast<size_t>(first.leaf)])
@@ -178,7 +148,7 @@ void RunMix(Engine& engine, const std::vector<Output>& expected, uint32_t seed, 
     }
   }
   for (Live& one : live) {
-    const std::optional<Output> output = Finish(*one.stream);
+    const std::optional<StreamOutput> output = ReadToEnd(*one.stream);
     if (!output.has_value()) continue;
     ++compared;
     EXPECT_EQ(*output, expected[static_cast<size_t>(one.leaf)]) << what << ", leaf " << one.leaf;
@@ -195,12 +165,12 @@ TEST_P(Sharing, ChangesNoBit) {
   const auto path = WriteTinyGguf(model, directory.path());
   ASSERT_TRUE(path.ok()) << path.status();
 
-  std::vector<Output> expected;
+  std::vector<StreamOutput> expected;
   {
     const auto engine = Start(*path, {.prefix_cache = false});
     ASSERT_NE(engine, nullptr);
     for (int leaf = 0; leaf < kLeaves; ++leaf) {
-      expected.push_back(*Finish(**engine->Submit(LeafRequest(leaf))));
+      expected.push_back(*ReadToEnd(**engine->Submit(LeafRequest(leaf))));
     }
     EXPECT_EQ(engine->stats().cached_prompt_tokens_total, 0);
     EXPECT_EQ(engine->stats().kv_cached_chunks, 0);

@@ -70,13 +70,13 @@ void PrintGridLine(const ContestResult& result, const AttentionModel& model, DTy
   if (result.Has(Method::kPaged)) {
     paged_share = Text("%.0f%%", 100 * paged_ideal / result.Median(Method::kPaged), 0);
   }
-  if (shape.shared_keys == 0) {
+  if (shape.shared_keys == 0 && result.Has(Method::kPaged)) {
     const Interval none = result.Ratio(Method::kPaged, Method::kTwoPhase);
     char text[80];
     std::snprintf(text, sizeof(text), "%.3f [%.3f, %.3f] in %d pairs", none.median, none.low,
                   none.high, static_cast<int>(result.seconds[0].size()));
     verdict = text;
-  } else if (shape.shared_keys == shape.keys) {
+  } else if (shape.shared_keys > 0 && shape.shared_keys == shape.keys) {
     Ceilings goals = result.ceilings;
     goals.read_bytes_per_s *= kReadGoal / kSlack;
     goals.f32_flops_per_s *= kFlopsGoal / kSlack;

@@ -1,0 +1,26 @@
+#ifndef REFRAIN_TESTS_SUPPORT_STREAM_OUTPUT_H_
+#define REFRAIN_TESTS_SUPPORT_STREAM_OUTPUT_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/token_stream.h"
+
+namespace refrain::testing {
+
+// What must be equal, bit by bit, under engine.reproducible.
+struct StreamOutput {
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> logprob_bits;         // of each token and its rivals
+  std::vector<uint32_t> prompt_logprob_bits;  // where they were asked for
+  friend bool operator==(const StreamOutput&, const StreamOutput&) = default;
+};
+
+// Reads a stream of one choice to its end; nothing when it was cancelled. Any other failure fails
+// the test.
+std::optional<StreamOutput> ReadToEnd(engine::TokenStream& stream);
+
+}  // namespace refrain::testing
+
+#endif  // REFRAIN_TESTS_SUPPORT_STREAM_OUTPUT_H_
