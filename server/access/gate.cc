@@ -1,0 +1,41 @@
+#include "server/access/gate.h"
+
+#include <utility>
+
+#include "server/access/account.h"
+
+namespace refrain::server::access {
+namespace {
+
+class OpenGate final : public Gate {
+ public:
+  absl::StatusOr<Principal> Authenticate(Area, std::string_view) const override {
+    return Principal{};
+  }
+  absl::StatusOr<Ticket> Admit(const Principal&) override { return Ticket(); }
+};
+
+}  // namespace
+
+Ticket::Ticket(std::shared_ptr<Account> account) : account_(std::move(account)) {}
+
+Ticket::Ticket(Ticket&& other) noexcept = default;
+
+Ticket& Ticket::operator=(Ticket&& other) noexcept {
+  if (this == &other) return *this;
+  if (account_ != nullptr) account_->Leave();
+  account_ = std::move(other.account_);
+  return *this;
+}
+
+Ticket::~Ticket() {
+  if (account_ != nullptr) account_->Leave();
+}
+
+void Ticket::Charge(int64_t tokens) {
+  if (account_ != nullptr) account_->Charge(tokens);
+}
+
+std::unique_ptr<Gate> MakeOpenGate() { return std::make_unique<OpenGate>(); }
+
+}  // namespace refrain::server::access

@@ -1,0 +1,63 @@
+#ifndef REFRAIN_SERVER_ACCESS_GATE_H_
+#define REFRAIN_SERVER_ACCESS_GATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace refrain::server::access {
+
+// What a route or method belongs to. Health belongs to neither: it is asked without a key.
+enum class Area : uint8_t { kInference, kAdmin };
+
+// Who calls, as far as the server can tell.
+struct Principal {
+  std::string key_name;  // "" where no key is asked for; the engine's tenant
+  double weight = 1;     // of its share where keys compete
+};
+
+// A place among the requests its key may have at once; gives it back when it goes. Move-only, one
+// thread at a time.
+class Ticket {
+ public:
+  class Account;
+
+  Ticket() = default;
+  explicit Ticket(std::shared_ptr<Account> account);
+  Ticket(Ticket&& other) noexcept;
+  Ticket& operator=(Ticket&& other) noexcept;
+  ~Ticket();
+
+  // Tokens that were computed or generated for the request: taken from its key's rate.
+  void Charge(int64_t tokens);
+
+ private:
+  std::shared_ptr<Account> account_;
+};
+
+// Asks every caller, over HTTP or gRPC, for its key, and keeps each key within its limits.
+// Any thread.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+
+  // `authorization` is the header (gRPC: metadata) of that name, "" when absent. UNAUTHENTICATED
+  // without a valid key, PERMISSION_DENIED for a valid key that does not open `area`; the messages
+  // show no part of a key. Where no keys are configured everything of kInference is open.
+  virtual absl::StatusOr<Principal> Authenticate(Area area,
+                                                 std::string_view authorization) const = 0;
+
+  // Before a request is submitted to the engine. RESOURCE_EXHAUSTED names the limit and says when
+  // to come back.
+  virtual absl::StatusOr<Ticket> Admit(const Principal& principal) = 0;
+};
+
+// Asks for nothing, limits nothing.
+std::unique_ptr<Gate> MakeOpenGate();
+
+}  // namespace refrain::server::access
+
+#endif  // REFRAIN_SERVER_ACCESS_GATE_H_
