@@ -246,10 +246,12 @@ bool EngineLoop::LaunchNext() {
   RefreshSnapshot();
   const StepPlan plan = options_.planner(snapshot_);
   if (plan.empty() && in_flight_.empty()) {
-    if (ParkDeliveredBeams()) return false;
-    Die(absl::InternalError(absl::StrCat("the scheduler found nothing to do for ",
-                                         snapshot_.running.size(), " running and ",
-                                         snapshot_.waiting.size(), " waiting sequences")));
+    if (!ParkDeliveredBeams()) BreakDeadlock();
+    return false;
+  }
+  // What is in flight of the last running sequence would be lost with it, and computed again.
+  if (!plan.preempt.empty() && plan.preempt.size() == snapshot_.running.size() &&
+      !in_flight_.empty()) {
     return false;
   }
   for (const SequenceId id : plan.preempt) Preempt(sequences_.at(id).get());
@@ -274,7 +276,13 @@ bool EngineLoop::LaunchNext() {
     }
     builder_.Add(sequence, tokens);
   }
-  if (builder_.empty()) return false;
+  if (builder_.empty()) {
+    // What the cache gave may differ from what was planned with; the next plan sees it.
+    constexpr int kMostFruitlessPlans = 2;
+    if (in_flight_.empty() && ++fruitless_plans_ >= kMostFruitlessPlans) BreakDeadlock();
+    return false;
+  }
+  fruitless_plans_ = 0;
   const StepBatch& batch = builder_.Finish();
   const Clock::TimePoint launch = parts_.clock->Now();
   const StepHandle handle = parts_.runner->Launch(batch);
@@ -283,6 +291,33 @@ bool EngineLoop::LaunchNext() {
   in_flight_.back().handle = handle;
   ++stats_.steps_total;
   return true;
+}
+
+// Nothing that was planned fits, and nothing in flight will change that. With less running the next
+// plan may; a request that has the whole cache to itself, but for what is pinned, is refused.
+void EngineLoop::BreakDeadlock() {
+  if (snapshot_.running.size() > 1) {
+    return Preempt(sequences_.at(snapshot_.running.back().sequence).get());
+  }
+  SequenceId stuck{};
+  if (!snapshot_.running.empty()) {
+    stuck = snapshot_.running.front().sequence;
+  } else {
+    const auto entry = std::find_if(snapshot_.waiting.begin(), snapshot_.waiting.end(),
+                                    [](const WaitingEntry& waiting) { return !waiting.held; });
+    // Who is held waits for a running sequence.
+    if (entry == snapshot_.waiting.end()) {
+      return Die(absl::InternalError(absl::StrCat("all ", snapshot_.waiting.size(),
+                                                  " waiting sequences wait for one another")));
+    }
+    stuck = entry->sequence;
+  }
+  SequenceState* const sequence = sequences_.at(stuck).get();
+  FinishRequest(sequence->request,
+                absl::ResourceExhaustedError(absl::StrCat(
+                    "the request's ", sequence->known_tokens(), " tokens do not fit into the ",
+                    snapshot_.free_chunks, " chunks of ", snapshot_.limits.chunk_tokens,
+                    " tokens of the KV cache that are not pinned")));
 }
 
 void EngineLoop::Preempt(SequenceState* sequence) {
@@ -368,6 +403,11 @@ size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_to
   return std::min(keys.size(), static_cast<size_t>(found_tokens / snapshot_.limits.chunk_tokens));
 }
 
+bool EngineLoop::SharesRunning(const WaitingEntry& entry) const {
+  const int64_t idle_tokens = int64_t{entry.idle_chunks} * snapshot_.limits.chunk_tokens;
+  return entry.shared_tokens - idle_tokens >= entry.prefill_tokens / 2;
+}
+
 void EngineLoop::Look(SequenceState* sequence) {
   const RunningRequest& request = *sequence->request;
   const int32_t wanted_tokens = WantedTokens(*sequence);
@@ -392,9 +432,7 @@ void EngineLoop::Look(SequenceState* sequence) {
   }
   entry->replayed_tokens = std::max(0, std::min(entry->shared_tokens, request.prompt_tokens() - 1) -
                                            request.FirstWantedPromptRow());
-  const int32_t c = snapshot_.limits.chunk_tokens;
-  entry->shares_running =
-      int64_t{entry->shared_tokens} - int64_t{entry->idle_chunks} * c >= entry->prefill_tokens / 2;
+  entry->shares_running = SharesRunning(*entry);
   const PrefixKeys& keys = request.prefix_keys();
   const size_t present = PresentChunks(*sequence, entry->shared_tokens);
   entry->held = pending_.Wait(sequence->id, keys, present);
@@ -410,9 +448,15 @@ void EngineLoop::RefreshWaiting() {
   constexpr size_t kInTurn = 8;
   const size_t waiting = snapshot_.waiting.size();
   const auto refresh = [this](size_t i) {
-    SequenceState* const sequence = sequences_.at(snapshot_.waiting[i].sequence).get();
-    if (snapshot_.waiting[i].held || parts_.cache->IsCurrent(sequence->match)) return;
-    Look(sequence);
+    WaitingEntry& entry = snapshot_.waiting[i];
+    SequenceState* const sequence = sequences_.at(entry.sequence).get();
+    if (entry.held) return;
+    if (!parts_.cache->IsCurrent(sequence->match)) return Look(sequence);
+    // Who else holds the chunks of a match may have changed.
+    if (entry.shared_tokens > 0) {
+      entry.idle_chunks = parts_.cache->IdleChunks(sequence->match);
+      entry.shares_running = SharesRunning(entry);
+    }
   };
   for (size_t i = 0; i < std::min(waiting, kFront); ++i) refresh(i);
   if (waiting <= kFront) return;

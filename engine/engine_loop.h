@@ -92,6 +92,7 @@ class EngineLoop {
 
   bool LaunchNext();
   void RefreshSnapshot();
+  void BreakDeadlock();
   void Preempt(SequenceState* sequence);
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
   absl::Status JoinCache(SequenceState* sequence);
@@ -102,6 +103,7 @@ class EngineLoop {
   const SequenceState* ForkSource(const SequenceState& sequence) const;
   int32_t WantedTokens(const SequenceState& sequence) const;
   size_t PresentChunks(const SequenceState& sequence, int32_t found_tokens) const;
+  bool SharesRunning(const WaitingEntry& entry) const;
   // Looks for a waiting sequence's tokens in the cache, and whether it is held.
   void Look(SequenceState* sequence);
   void LookAgain(const std::vector<SequenceId>& released);
@@ -151,6 +153,7 @@ class EngineLoop {
   const LoopOptions options_;
   SchedulerSnapshot snapshot_;
   PendingPrefixes pending_;
+  int fruitless_plans_ = 0;    // one after the other that launched nothing
   size_t refresh_cursor_ = 0;  // into snapshot_.waiting
   StepBuilder builder_;
   std::unordered_map<uint64_t, std::unique_ptr<RunningRequest>> requests_;    // by number

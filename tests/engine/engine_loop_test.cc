@@ -131,6 +131,68 @@ TEST_P(EngineLoopTest, PreemptionChangesNoToken) {
   h.CheckIdle();
 }
 
+// A planner that never preempts: every running sequence gets all the rows it could use, whatever
+// room there is.
+StepPlan PlanWithoutPreemption(const SchedulerSnapshot& snapshot) {
+  StepPlan plan;
+  for (const RunningEntry& entry : snapshot.running) {
+    if (entry.runnable_tokens > 0) plan.work.push_back({entry.sequence, entry.runnable_tokens});
+  }
+  int32_t free_chunks = snapshot.free_chunks - static_cast<int32_t>(snapshot.running.size());
+  for (const WaitingEntry& entry : snapshot.waiting) {
+    const int32_t chunks = entry.prefill_tokens / snapshot.limits.chunk_tokens + 1;
+    if (entry.held || chunks > free_chunks) continue;
+    free_chunks -= chunks;
+    plan.admit.push_back(entry.sequence);
+    plan.work.push_back({entry.sequence, entry.prefill_tokens - entry.shared_tokens});
+  }
+  return plan;
+}
+
+TEST_P(EngineLoopTest, AStepThatFitsNowhereMakesRoomAndLosesNothing) {
+  LoopOptions options = Options();
+  options.num_chunks = 12;
+  options.planner = &PlanWithoutPreemption;
+  LoopHarness h(options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int32_t i = 0; i < 4; ++i) streams.push_back(h.Submit(TokenRequest(Prompt(40, i), 100)));
+  h.RunUntilIdle();
+  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  for (int32_t i = 0; i < 4; ++i) {
+    const RequestOutput output = h.Read(streams[static_cast<size_t>(i)]);
+    EXPECT_EQ(output.status, absl::OkStatus());
+    LoopHarness alone;
+    EXPECT_EQ(output.choices.at(0).tokens,
+              alone.Run(TokenRequest(Prompt(40, i), 100)).choices.at(0).tokens);
+  }
+  h.CheckIdle();
+}
+
+TEST_P(EngineLoopTest, WhatIsPinnedRefusesRequestsAndTheEngineLives) {
+  LoopOptions options = Options();
+  options.num_chunks = 8;
+  LoopHarness h(options);
+  h.Run(TokenRequest(Prompt(16 * 7), 1));
+  const std::vector<TokenId> pinned = [] {
+    std::vector<TokenId> ids;
+    for (const int32_t id : Prompt(16 * 7)) ids.push_back(TokenId{id});
+    return ids;
+  }();
+  const kvcache::TokenSpan span{.ids = pinned, .positions = {}};
+  const int32_t pinned_tokens = h.cache->Pin({}, span);
+  ASSERT_EQ(pinned_tokens, 16 * 7);
+  const RequestOutput refused = h.Run(TokenRequest(Prompt(40, 5), 1));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("not pinned"));
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(10, 5), 3)).status, absl::OkStatus());
+  // One that outgrows what is left.
+  EXPECT_TRUE(absl::IsResourceExhausted(h.Run(TokenRequest(Prompt(10, 6), 30)).status));
+  EXPECT_EQ(h.loop.health(), absl::OkStatus());
+  h.cache->Unpin({}, span, pinned_tokens);
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(40, 5), 1)).status, absl::OkStatus());
+  h.CheckIdle();
+}
+
 TEST_P(EngineLoopTest, ChoicesShareTheirPromptAndDiffer) {
   LoopHarness h(Options());
   Request request = TokenRequest(Prompt(100), 10);

@@ -28,6 +28,7 @@ struct LoopOptions {
   engine::Policy policy = engine::Policy::kFcfs;
   int32_t queued_requests = 1000;
   int64_t queued_tokens = 1 << 20;
+  engine::PlanFunction planner = &engine::Plan;
 };
 
 // Everything that a consumer read of one choice.
