@@ -33,7 +33,7 @@ struct KvCacheOptions {
   int32_t chunk_tokens = 64;   // 16, 32, 64, 128
   std::string dtype = "auto";  // auto, f32, f16, bf16
   bool prefix_cache = true;
-  std::string eviction = "lru";
+  std::string eviction = "reuse_rate";
   std::string isolation = "none";
 };
 

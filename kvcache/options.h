@@ -11,7 +11,7 @@ struct CacheOptions {
   int32_t chunk_tokens = 64;
   int32_t max_slots = 64;        // sequences running at once
   bool prefix_cache = true;      // off: nothing is matched, nothing stays
-  std::string eviction = "lru";  // eviction_policy.h
+  std::string eviction = "reuse_rate";  // eviction_policy.h
 };
 
 }  // namespace refrain::kvcache

@@ -84,7 +84,7 @@ constexpr std::array kKeys = {
     Choice("kv_cache.chunk_tokens", "64", "16 32 64 128", "tokens per chunk"),
     Choice("kv_cache.dtype", "auto", "auto f32 f16 bf16", "element type of K and V"),
     OnOff("kv_cache.prefix_cache", "on", "share the KV cache of equal prefixes"),
-    Choice("kv_cache.eviction", "lru", "lru s3fifo reuse_rate",
+    Choice("kv_cache.eviction", "reuse_rate", "lru s3fifo reuse_rate",
            "which unused chunks go first (docs/cachesim.md)"),
     NotYet(Choice("kv_cache.isolation", "none", "none api_key", "who may share chunks with whom")),
 

@@ -18,7 +18,10 @@ using ::testing::HasSubstr;
 // Chunks of four tokens, a token per character: "abcd|efgh|ij".
 struct Harness : CacheHarness {
   explicit Harness(int32_t num_chunks = 32, int32_t max_slots = 8)
-      : CacheHarness({.num_chunks = num_chunks, .chunk_tokens = 4, .max_slots = max_slots}) {}
+      : CacheHarness({.num_chunks = num_chunks,
+                      .chunk_tokens = 4,
+                      .max_slots = max_slots,
+                      .eviction = "lru"}) {}
 };
 
 TEST(CacheManagerTest, RefusesSizesThatCannotWork) {

@@ -18,6 +18,7 @@ struct Setting {
   int32_t num_chunks;
   bool prefix_cache;
   bool other_positions;  // some sequences do not count 0, 1, 2, ...
+  const char* eviction = "reuse_rate";
 };
 
 // Random requests of few tokens, so that prefixes meet, run against plain lists: what a sequence
@@ -30,7 +31,8 @@ class RandomRun {
         h_({.num_chunks = setting.num_chunks,
             .chunk_tokens = setting.chunk_tokens,
             .max_slots = kSlots,
-            .prefix_cache = setting.prefix_cache}) {}
+            .prefix_cache = setting.prefix_cache,
+            .eviction = setting.eviction}) {}
 
   void Step() {
     const size_t action = Below(24);
@@ -290,8 +292,8 @@ TEST_P(CacheRandomTest, AgreesWithPlainLists) {
 INSTANTIATE_TEST_SUITE_P(
     Settings, CacheRandomTest,
     ::testing::Values(Setting{1, 60, true, false}, Setting{1, 200, true, true},
-                      Setting{4, 60, true, false}, Setting{16, 40, true, false},
-                      Setting{16, 200, true, true}, Setting{64, 40, true, true},
+                      Setting{4, 60, true, false, "lru"}, Setting{16, 40, true, false},
+                      Setting{16, 200, true, true, "s3fifo"}, Setting{64, 40, true, true},
                       Setting{16, 40, false, false}, Setting{4, 60, false, true}),
     [](const auto& info) {
       return "Chunk" + std::to_string(info.param.chunk_tokens) + "Pool" +

@@ -24,7 +24,7 @@ struct LoopOptions {
   int32_t max_context_tokens = 512;
   int max_in_flight = 1;
   bool prefix_cache = true;
-  std::string eviction = "lru";
+  std::string eviction = "reuse_rate";
   engine::Policy policy = engine::Policy::kFcfs;
   int32_t queued_requests = 1000;
   int64_t queued_tokens = 1 << 20;

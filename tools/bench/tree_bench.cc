@@ -1,11 +1,12 @@
 // Times the work on the KV cache's index: Match + Join in a tree of a million chunks, the rebuild
-// of an attention plan for 256 sequences, and a decode step's Append + Publish.
+// of an attention plan for 256 sequences, a decode step's Append + Publish, and eviction from a
+// full pool.
 //
 // Checks before it times: matches are as long as they must be, the cache's invariants hold, and the
 // plan gives each slot exactly the chunks that its tokens went to. It moves no K and V: what it
 // cannot show is how a copy or a changed plan costs the device.
 //
-//   tree_bench [--chunks=N]
+//   tree_bench [--chunks=N] [--eviction=lru|s3fifo|reuse_rate]
 
 #include <algorithm>
 #include <chrono>
@@ -65,8 +66,9 @@ void Print(const char* what, std::vector<double> us, double limit_us) {
 }
 
 struct Bench {
-  explicit Bench(int32_t chunks)
-      : cache(*CacheManager::Create({.num_chunks = chunks, .max_slots = kSequences + 8}, &mover)) {}
+  Bench(int32_t chunks, const std::string& eviction)
+      : cache(*CacheManager::Create(
+            {.num_chunks = chunks, .max_slots = kSequences + 8, .eviction = eviction}, &mover)) {}
 
   // Lineage `n`: common chunks, then its own.
   std::vector<TokenId> Lineage(int32_t n, int32_t tokens) const {
@@ -217,11 +219,43 @@ void TimeDecode(Bench* bench) {
   for (uint64_t id = 100; id < 100 + kSequences; ++id) cache.Leave(SequenceId{id});
 }
 
+// New prompts in a full pool: each takes 112 chunks from others.
+void TimeEviction(Bench* bench, int32_t first_lineage) {
+  CacheManager& cache = *bench->cache;
+  constexpr int32_t kNewChunks = kPromptChunks - kCommonChunks;
+  int32_t n = first_lineage;
+  for (; cache.stats().free_chunks > 0; ++n) {
+    bench->Run(2, bench->Lineage(n, kPromptChunks * kChunk));
+    cache.Leave(SequenceId{2});
+  }
+  std::vector<double> joins, reserves;
+  for (int i = 0; i < 400; ++i, ++n) {
+    const auto prompt = bench->Lineage(n, kPromptChunks * kChunk);
+    const int64_t evicted = cache.stats().evicted_chunks_total;
+    double begin = NowUs();
+    const int32_t matched = bench->Join(2, prompt).num_tokens;
+    joins.push_back(NowUs() - begin);
+    Check(matched >= kCommonChunks * kChunk, "length of a match");
+    begin = NowUs();
+    Check(cache.Reserve(SequenceId{2}, kPromptChunks * kChunk - matched));
+    reserves.push_back((NowUs() - begin) / kNewChunks);
+    Check(cache.stats().evicted_chunks_total - evicted == kPromptChunks - matched / kChunk,
+          "evicted chunks");
+    bench->Grow(2, std::span(prompt).subspan(static_cast<size_t>(matched)));
+    cache.Leave(SequenceId{2});
+  }
+  Print("Join of a new prompt in a full pool", joins, 0);
+  Print("Reserve in a full pool, a chunk", reserves, 0);
+}
+
 int Main(int argc, char** argv) {
   int32_t chunks = 1000000;
+  std::string eviction = kvcache::CacheOptions().eviction;
   for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], "--chunks=", 9) == 0) {
       chunks = std::atoi(argv[i] + 9);
+    } else if (std::strncmp(argv[i], "--eviction=", 11) == 0) {
+      eviction = argv[i] + 11;
     } else {
       std::fprintf(stderr, "tree_bench: cannot use %s\n", argv[i]);
       return 2;
@@ -231,12 +265,19 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "tree_bench: --chunks=%d, must be at least 10000\n", chunks);
     return 2;
   }
-  Bench bench(chunks + kSequences * (kPrivateChunks + 32));
+  const absl::Status policy = kvcache::MakeEvictionPolicy(eviction, 1).status();
+  if (!policy.ok()) {
+    std::fprintf(stderr, "tree_bench: %s\n", std::string(policy.message()).c_str());
+    return 2;
+  }
+  std::printf("eviction: %s\n", eviction.c_str());
+  Bench bench(chunks + kSequences * (kPrivateChunks + 32), eviction);
   const int32_t lineages = Fill(&bench, chunks);
   Check(bench.cache->CheckInvariants());
   TimeMatchAndJoin(&bench, lineages);
   TimePlans(&bench);
   TimeDecode(&bench);
+  TimeEviction(&bench, lineages);
   Check(bench.cache->CheckInvariants());
   return 0;
 }
