@@ -89,6 +89,10 @@ asio::awaitable<void> Connection::Run() {
     }
     const std::string_view client_id = request.Header("x-request-id");
     request.id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
+    Record record = BeginRecord(request.id);
+    record.method = request.method;
+    record.request_body_bytes = message.body().size();
+    request.notes = record.notes;
     Framing framing;
     framing.request_id = request.id;
     framing.keep_alive = parser.keep_alive();
@@ -107,10 +111,11 @@ asio::awaitable<void> Connection::Run() {
     } else if (!PercentDecode(target, &request.path)) {
       reply = MakeErrorReply(400, "malformed escape in the request target");
     } else {
+      record.path = request.path;
       request.body = std::move(message.body());
-      reply = co_await Handle(std::move(request));
+      reply = co_await Handle(std::move(request), &record);
     }
-    if (!co_await SendReply(std::move(reply), std::move(framing))) break;
+    if (!co_await SendReply(std::move(reply), std::move(framing), &record)) break;
   }
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
@@ -150,11 +155,12 @@ asio::awaitable<bool> Connection::ReadRequest(Parser* parser) {
 }
 
 asio::awaitable<void> Connection::Refuse(int status, std::string_view message, bool unread_input) {
-  Framing framing;
-  framing.request_id = MakeRequestId();
-  framing.keep_alive = false;
-  ReplyFramer framer(std::move(framing));
-  if (!co_await Write(framer.Frame(MakeErrorReply(status, message)->Next()))) co_return;
+  Record record = BeginRecord(MakeRequestId());
+  record.status = status;
+  ReplyFramer framer({.request_id = record.id, .keep_alive = false});
+  record.complete = co_await Write(framer.Frame(MakeErrorReply(status, message)->Next()));
+  Report(record);
+  if (!record.complete) co_return;
   if (unread_input) co_await DiscardInput(kDiscardTime);
 }
 
@@ -179,7 +185,7 @@ std::unique_ptr<Reply> Connection::MakeErrorReply(int status, std::string_view m
   return MakeReply(std::move(head), shared_->options.error_body(status, message));
 }
 
-asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request) {
+asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request, Record* record) {
   const Router::Match match = shared_->router.Find(request.method, request.path);
   if (match.route == nullptr) {
     if (match.allowed.empty()) {
@@ -189,6 +195,7 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request) {
     co_return MakeErrorReply(405, request.method + " is not allowed here, only " + allowed,
                              {{"Allow", allowed}});
   }
+  record->route = match.route;
   // An exception here is memory that could not be had, or a bug; neither ends the daemon.
   const auto handle = [this, route = match.route](Request request) -> std::unique_ptr<Reply> {
     try {
@@ -208,7 +215,8 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request) {
       asio::use_awaitable);
 }
 
-asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framing framing) {
+asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framing framing,
+                                            Record* record) {
   if (shared_->draining) framing.keep_alive = false;
   ReplyFramer framer(std::move(framing));
   replying_ = true;
@@ -216,12 +224,15 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   Watch();
   reply->Start(MakeWakeup());
   bool last = false;
+  int head_status = ResponseHead{}.status;
   while (!last && !peer_gone_) {
     wakeup_posted_.store(false, std::memory_order_release);
     ReplyPart part = reply->Next();
     last = part.last;
     if (last && shared_->draining) part.close = true;
+    if (!framer.started() && part.head.has_value()) head_status = part.head->status;
     std::string bytes = framer.Frame(std::move(part));
+    if (framer.started()) record->status = head_status;
     if (bytes.empty()) {
       if (!last) co_await WaitForWakeup();
     } else if (!co_await Write(std::move(bytes))) {
@@ -230,6 +241,8 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   }
   reply.reset();  // before anything else waits: cancels when it was not finished
   replying_ = false;
+  record->complete = last && !peer_gone_;
+  Report(*record);
   if (peer_gone_) co_return false;
   if (!framer.keep_alive()) {
     co_await DiscardInput(kCloseTime);
@@ -238,9 +251,36 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   co_return true;
 }
 
+Connection::Record Connection::BeginRecord(std::string id) {
+  Record record;
+  record.id = std::move(id);
+  if (shared_->options.on_exchange) record.notes = std::make_shared<RequestNotes>();
+  record.response_bytes_before = written_bytes_;
+  record.begin = std::chrono::steady_clock::now();
+  return record;
+}
+
+void Connection::Report(const Record& record) const {
+  if (!shared_->options.on_exchange) return;
+  Exchange exchange;
+  exchange.request_id = record.id;
+  exchange.method = record.method;
+  if (record.route != nullptr) exchange.route = record.route->path;
+  exchange.path = record.path;
+  exchange.principal = record.notes->principal;
+  exchange.status = record.status;
+  exchange.complete = record.complete;
+  exchange.request_body_bytes = record.request_body_bytes;
+  exchange.response_bytes = written_bytes_ - record.response_bytes_before;
+  exchange.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - record.begin).count();
+  shared_->options.on_exchange(exchange);
+}
+
 asio::awaitable<bool> Connection::Write(std::string bytes) {
   stream_.expires_after(shared_->options.write_timeout);
   const auto [error, written] = co_await asio::async_write(stream_, asio::buffer(bytes), kAwait);
+  written_bytes_ += written;
   co_return !error;
 }
 

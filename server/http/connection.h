@@ -9,6 +9,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,6 +44,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void CloseNow();
 
  private:
+  // What is known of the exchange under way; owns what an Exchange shows.
+  struct Record {
+    std::string method;
+    std::string path;
+    const Router::Route* route = nullptr;
+    std::string id;
+    std::shared_ptr<RequestNotes> notes;
+    int status = 499;
+    bool complete = false;
+    size_t request_body_bytes = 0;
+    size_t response_bytes_before = 0;  // of written_bytes_
+    std::chrono::steady_clock::time_point begin;
+  };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   boost::asio::awaitable<bool> WaitForFirstByte();
@@ -50,9 +64,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> ReadRequest(Parser* parser);
   boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input);
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
-  boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request);
+  boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request, Record* record);
   // False when the connection is to end.
-  boost::asio::awaitable<bool> SendReply(std::unique_ptr<Reply> reply, Framing framing);
+  boost::asio::awaitable<bool> SendReply(std::unique_ptr<Reply> reply, Framing framing,
+                                         Record* record);
+  Record BeginRecord(std::string id);
+  void Report(const Record& record) const;
   boost::asio::awaitable<bool> Write(std::string bytes);
   boost::asio::awaitable<void> WaitForWakeup();
 
@@ -67,6 +84,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer wakeup_timer_;
   std::atomic<bool> wakeup_posted_{false};
+  size_t written_bytes_ = 0;
   bool woken_ = false;
   bool waiting_for_request_ = false;
   bool replying_ = false;

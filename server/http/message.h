@@ -13,6 +13,12 @@ namespace refrain::server::http {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+// What a handler finds out about its request besides the answer, for logs and metrics. Written
+// before the handler returns, read by the server afterwards.
+struct RequestNotes {
+  std::string principal;  // the name of the key that was presented; "" = none
+};
+
 // One complete request. The body is bytes as sent, whatever its content type says.
 struct Request {
   std::string method;
@@ -21,6 +27,7 @@ struct Request {
   std::string body;
   std::string id;  // the client's x-request-id, or one made here; safe to log and to echo
   Headers headers;
+  std::shared_ptr<RequestNotes> notes;  // null where nobody reads them
 
   // The first header of that name in any case; empty when there is none.
   std::string_view Header(std::string_view name) const;

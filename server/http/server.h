@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "server/http/exchange.h"
 #include "server/http/router.h"
 
 namespace refrain::server::http {
@@ -30,6 +31,7 @@ struct ServerOptions {
 
   // Makes the body of an answer that no handler gave (404, 413 and so on); JSON.
   std::function<std::string(int status, std::string_view message)> error_body;
+  ExchangeObserver on_exchange;  // may be empty
 };
 
 // An HTTP/1.1 server: sockets, framing, limits, timeouts, keep-alive, pipelining; each connection
