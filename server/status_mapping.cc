@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "engine/retry_after.h"
 #include "engine/text/utf8.h"
 #include "server/json.h"
 
@@ -12,7 +13,7 @@ namespace {
 constexpr char kParamPayload[] = "refrain/param";
 constexpr char kCodePayload[] = "refrain/code";
 
-// Clients of an overloaded server come back after this long; SDKs do not retry without a value.
+// For refusals that were not measured; SDKs do not retry without a value.
 constexpr int kRetryAfterS = 1;
 // A draining server is replaced by another one, which takes longer.
 constexpr int kUnavailableRetryAfterS = 5;
@@ -104,8 +105,14 @@ ApiError ApiErrorFromStatus(const absl::Status& status) {
   error.param = Payload(status, kParamPayload);
   error.code = Payload(status, kCodePayload);
   if (!error.code.has_value() && mapping.code != nullptr) error.code = mapping.code;
-  if (mapping.retry_after_s > 0) error.retry_after_s = mapping.retry_after_s;
+  error.retry_after_s = RetryAfterSeconds(status);
   return error;
+}
+
+std::optional<int> RetryAfterSeconds(const absl::Status& status) {
+  const int fallback_s = MappingOf(status.code()).retry_after_s;
+  if (fallback_s == 0) return std::nullopt;
+  return engine::RetryAfterOf(status).value_or(fallback_s);
 }
 
 std::string ErrorBody(const ApiError& error) {

@@ -31,6 +31,10 @@ absl::Status WithParam(absl::Status status, std::string_view param);
 // not OK. Pure; any thread.
 ApiError ApiErrorFromStatus(const absl::Status& status);
 
+// When the caller may come back: what the status says itself (engine::WithRetryAfter: measured),
+// else a default for refusals that pass by themselves; none for others. For gRPC's RetryInfo too.
+std::optional<int> RetryAfterSeconds(const absl::Status& status);
+
 // {"error":{"message":...,"type":...,"param":...,"code":...}}
 std::string ErrorBody(const ApiError& error);
 

@@ -10,8 +10,12 @@
 
 namespace refrain::server::access {
 
-// What a route or method belongs to. Health belongs to neither: it is asked without a key.
-enum class Area : uint8_t { kInference, kAdmin };
+// What a route or method belongs to. Health belongs to none: it is asked without a key.
+enum class Area : uint8_t {
+  kInference,   // an API key opens it
+  kAdmin,       // an administration key opens it
+  kMonitoring,  // either does: metrics, version, the API's description
+};
 
 // Who calls, as far as the server can tell.
 struct Principal {
@@ -46,7 +50,8 @@ class Gate {
 
   // `authorization` is the header (gRPC: metadata) of that name, "" when absent. UNAUTHENTICATED
   // without a valid key, PERMISSION_DENIED for a valid key that does not open `area`; the messages
-  // show no part of a key. Where no keys are configured everything of kInference is open.
+  // show no part of a key. Where no keys are configured everything but kAdmin is open, and kAdmin
+  // too where no administration keys are configured either.
   virtual absl::StatusOr<Principal> Authenticate(Area area,
                                                  std::string_view authorization) const = 0;
 

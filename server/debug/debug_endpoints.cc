@@ -3,20 +3,10 @@
 #include <utility>
 
 #include "server/debug/cache_page.h"
+#include "server/error_reply.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::debug {
-namespace {
-
-std::unique_ptr<http::Reply> ErrorReply(const absl::Status& status) {
-  const ApiError error = ApiErrorFromStatus(status);
-  http::ResponseHead head;
-  head.status = error.http_status;
-  return http::MakeReply(std::move(head), ErrorBody(error));
-}
-
-}  // namespace
-
 void DebugEndpoints::AddRoutes(http::Router* router) {
   router->Add({"GET", "/debug/cache", [this](http::Request request) { return Cache(request); },
                http::HandlerSpeed::kSlow});
@@ -25,13 +15,13 @@ void DebugEndpoints::AddRoutes(http::Router* router) {
 std::unique_ptr<http::Reply> DebugEndpoints::Cache(const http::Request& request) const {
   engine::Engine* const engine = engine_;
   if (engine == nullptr) {
-    return ErrorReply(
+    return MakeErrorReply(
         WithCode(absl::UnavailableError("the model is still loading"), "model_loading"));
   }
   const absl::StatusOr<engine::CacheViewLimits> limits = ParseCacheQuery(request.query);
-  if (!limits.ok()) return ErrorReply(limits.status());
+  if (!limits.ok()) return MakeErrorReply(limits.status());
   const absl::StatusOr<engine::CacheView> view = engine->DescribeCache(*limits);
-  if (!view.ok()) return ErrorReply(view.status());
+  if (!view.ok()) return MakeErrorReply(view.status());
   return http::MakeReply({}, CachePage(*view, engine->stats()));
 }
 

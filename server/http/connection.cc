@@ -47,6 +47,11 @@ std::string JoinMethods(const std::vector<std::string>& methods) {
   return joined;
 }
 
+template <typename Message>
+bool Expects100Continue(const Message& message) {
+  return beast::iequals(message[beast::http::field::expect], "100-continue");
+}
+
 struct ReadFailure {
   int status = 0;  // 0: nobody to answer
   std::string message;
@@ -74,45 +79,67 @@ ReadFailure Classify(const error_code& error, const ServerOptions& options) {
 Connection::Connection(asio::ip::tcp::socket socket, Shared* shared)
     : shared_(shared), stream_(std::move(socket)), wakeup_timer_(stream_.get_executor()) {}
 
+bool Connection::TakeHeader(const Parser& parser, Request* request) {
+  const auto& message = parser.get();
+  request->method = ToString(message.method_string());
+  for (const auto& field : message) {
+    request->headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
+  }
+  const std::string_view client_id = request->Header("x-request-id");
+  request->id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
+  std::string target = ToString(message.target());
+  if (const size_t question = target.find('?'); question != std::string::npos) {
+    request->query = target.substr(question + 1);
+    target.resize(question);
+  }
+  return PercentDecode(target, &request->path);
+}
+
+std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& request,
+                                          bool well_formed) {
+  const auto& message = parser.get();
+  if (message.version() >= 11 && message.count(beast::http::field::host) != 1) {
+    return MakeErrorReply(400, "an HTTP/1.1 request has exactly one Host header");
+  }
+  if (!well_formed) return MakeErrorReply(400, "malformed escape in the request target");
+  if (auto preflight = shared_->options.cors.PreflightOrNull(request)) return preflight;
+  return shared_->options.filter ? shared_->options.filter(request) : nullptr;
+}
+
 asio::awaitable<void> Connection::Run() {
   const auto self = shared_from_this();
   for (;;) {
     if (!co_await WaitForFirstByte()) break;
     Parser parser;
-    if (!co_await ReadRequest(&parser)) break;
+    if (!co_await ReadHeader(&parser)) break;
 
-    auto& message = parser.get();
     Request request;
-    request.method = ToString(message.method_string());
-    for (const auto& field : message) {
-      request.headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
-    }
-    const std::string_view client_id = request.Header("x-request-id");
-    request.id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
+    const bool well_formed = TakeHeader(parser, &request);
     Record record = BeginRecord(request.id);
     record.method = request.method;
-    record.request_body_bytes = message.body().size();
+    if (well_formed) record.path = request.path;
     request.notes = record.notes;
     Framing framing;
     framing.request_id = request.id;
     framing.keep_alive = parser.keep_alive();
-    framing.chunked_allowed = message.version() >= 11;
+    framing.chunked_allowed = parser.get().version() >= 11;
     framing.head_only = request.method == "HEAD";
+    framing.headers = shared_->options.cors.AnswerHeaders(request);
 
-    std::unique_ptr<Reply> reply;
-    std::string target = ToString(message.target());
-    if (const size_t question = target.find('?'); question != std::string::npos) {
-      request.query = target.substr(question + 1);
-      target.resize(question);
+    std::unique_ptr<Reply> reply = Screen(parser, request, well_formed);
+    if (reply != nullptr && !parser.is_done()) {
+      // A small body is read all the same, so that the connection can go on.
+      const auto length = parser.content_length();
+      if (!length.has_value() || *length > kInlineBodyBytes || Expects100Continue(parser.get())) {
+        co_await RefuseWithoutBody(std::move(reply), std::move(framing), &record);
+        break;
+      }
     }
-    if (message.version() >= 11 && message.count(beast::http::field::host) != 1) {
-      reply = MakeErrorReply(400, "an HTTP/1.1 request has exactly one Host header");
-      framing.keep_alive = false;
-    } else if (!PercentDecode(target, &request.path)) {
-      reply = MakeErrorReply(400, "malformed escape in the request target");
-    } else {
-      record.path = request.path;
-      request.body = std::move(message.body());
+    if (!co_await ReadBody(&parser)) break;
+    record.request_body_bytes = parser.get().body().size();
+    record.begin = std::chrono::steady_clock::now();
+    if (reply == nullptr) {
+      request.body = std::move(parser.get().body());
       reply = co_await Handle(std::move(request), &record);
     }
     if (!co_await SendReply(std::move(reply), std::move(framing), &record)) break;
@@ -134,24 +161,42 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
   co_return true;
 }
 
-asio::awaitable<bool> Connection::ReadRequest(Parser* parser) {
+asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   const ServerOptions& options = shared_->options;
   parser->header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser->body_limit(options.body_bytes);
   stream_.expires_after(options.header_timeout);
-  auto [error, bytes] = co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
-  if (!error) {
-    const auto expectation = parser->get()[beast::http::field::expect];
-    if (!parser->is_done() && beast::iequals(expectation, "100-continue")) {
-      if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
-    }
-    stream_.expires_after(options.body_timeout);
-    std::tie(error, bytes) = co_await beast::http::async_read(stream_, buffer_, *parser, kAwait);
+  const auto [error, bytes] =
+      co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
+  if (error) co_return co_await RefuseUnread(error);
+  co_return true;
+}
+
+asio::awaitable<bool> Connection::ReadBody(Parser* parser) {
+  if (!parser->is_done() && Expects100Continue(parser->get())) {
+    if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
-  if (!error) co_return true;
-  const ReadFailure failure = Classify(error, options);
+  stream_.expires_after(shared_->options.body_timeout);
+  const auto [error, bytes] = co_await beast::http::async_read(stream_, buffer_, *parser, kAwait);
+  if (error) co_return co_await RefuseUnread(error);
+  co_return true;
+}
+
+asio::awaitable<bool> Connection::RefuseUnread(const error_code& error) {
+  const ReadFailure failure = Classify(error, shared_->options);
   if (failure.status != 0) co_await Refuse(failure.status, failure.message, /*unread_input=*/true);
   co_return false;
+}
+
+asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
+                                                    Record* record) {
+  framing.keep_alive = false;
+  ReplyFramer framer(std::move(framing));
+  ReplyPart part = reply->Next();
+  if (part.head.has_value()) record->status = part.head->status;
+  record->complete = co_await Write(framer.Frame(std::move(part)));
+  Report(*record);
+  if (record->complete) co_await DiscardInput(kDiscardTime);
 }
 
 asio::awaitable<void> Connection::Refuse(int status, std::string_view message, bool unread_input) {
@@ -268,6 +313,7 @@ void Connection::Report(const Record& record) const {
   if (record.route != nullptr) exchange.route = record.route->path;
   exchange.path = record.path;
   exchange.principal = record.notes->principal;
+  exchange.details = record.notes->details;
   exchange.status = record.status;
   exchange.complete = record.complete;
   exchange.request_body_bytes = record.request_body_bytes;

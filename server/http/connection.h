@@ -61,7 +61,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   boost::asio::awaitable<bool> WaitForFirstByte();
   // False when the connection is to end; an error answer has been sent where one is due.
-  boost::asio::awaitable<bool> ReadRequest(Parser* parser);
+  boost::asio::awaitable<bool> ReadHeader(Parser* parser);
+  boost::asio::awaitable<bool> ReadBody(Parser* parser);
+  boost::asio::awaitable<bool> RefuseUnread(const boost::system::error_code& error);
+  // Everything but the body; false for a malformed target.
+  static bool TakeHeader(const Parser& parser, Request* request);
+  // The answer to a request whose header is enough to refuse it; null for others.
+  std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed);
   boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input);
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
   boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request, Record* record);
@@ -70,6 +76,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
                                          Record* record);
   Record BeginRecord(std::string id);
   void Report(const Record& record) const;
+  // Sends a whole answer to a request whose body is not read.
+  boost::asio::awaitable<void> RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
+                                                 Record* record);
   boost::asio::awaitable<bool> Write(std::string bytes);
   boost::asio::awaitable<void> WaitForWakeup();
 

@@ -14,6 +14,7 @@ struct Exchange {
   std::string_view route;      // the matching route's path, a pattern; "" = none
   std::string_view path;       // percent-decoded, without the query: the client's own text
   std::string_view principal;  // RequestNotes::principal
+  std::string_view details;    // RequestNotes::details
   int status = 0;              // as sent; 499 when the client went away before an answer began
   bool complete = false;       // all of the answer was handed to the socket
   size_t request_body_bytes = 0;

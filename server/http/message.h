@@ -13,10 +13,12 @@ namespace refrain::server::http {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
-// What a handler finds out about its request besides the answer, for logs and metrics. Written
-// before the handler returns, read by the server afterwards.
+// What is found out about a request besides the answer, for logs and metrics. Written by whoever
+// makes the answer (filter, then handler, then the Reply until it is destroyed), one after the
+// other; read by the server afterwards.
 struct RequestNotes {
   std::string principal;  // the name of the key that was presented; "" = none
+  std::string details;    // members of a JSON object, for the request log: "a":1,"b":"c"
 };
 
 // One complete request. The body is bytes as sent, whatever its content type says.

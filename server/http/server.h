@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "server/http/cors.h"
 #include "server/http/exchange.h"
 #include "server/http/router.h"
 
@@ -32,6 +33,11 @@ struct ServerOptions {
   // Makes the body of an answer that no handler gave (404, 413 and so on); JSON.
   std::function<std::string(int status, std::string_view message)> error_body;
   ExchangeObserver on_exchange;  // may be empty
+
+  // Sees every request before its body is read; null = it may go on, else the answer, and a large
+  // body is not taken in. Quick: runs on the I/O threads, several at once. May be empty.
+  std::function<std::unique_ptr<Reply>(const Request& without_body)> filter;
+  CorsPolicy cors;
 };
 
 // An HTTP/1.1 server: sockets, framing, limits, timeouts, keep-alive, pipelining; each connection

@@ -77,7 +77,9 @@ void ReplyFramer::AppendHead(const ResponseHead& head, std::optional<size_t> con
   if (chunked_) out->append("Transfer-Encoding: chunked\r\n");
   ConcatTo(out, "Connection: ", framing_.keep_alive ? "keep-alive" : "close", "\r\n");
   ConcatTo(out, "X-Request-Id: ", framing_.request_id, "\r\n");
-  for (const auto& [name, value] : head.headers) ConcatTo(out, name, ": ", value, "\r\n");
+  for (const Headers* headers : {&framing_.headers, &head.headers}) {
+    for (const auto& [name, value] : *headers) ConcatTo(out, name, ": ", value, "\r\n");
+  }
   out->append("\r\n");
 }
 

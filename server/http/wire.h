@@ -15,6 +15,7 @@ struct Framing {
   bool keep_alive = true;
   bool chunked_allowed = true;  // HTTP/1.1
   bool head_only = false;       // answer to HEAD
+  Headers headers;              // beside those of the answer itself
 };
 
 // Serialises an answer, part after part, into bytes for the socket. Without chunked encoding

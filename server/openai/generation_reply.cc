@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "server/concat.h"
-#include "server/status_mapping.h"
+#include "server/error_reply.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -22,15 +22,6 @@ ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationRepl
   return answer;
 }
 
-http::ResponseHead ErrorHead(const ApiError& error) {
-  http::ResponseHead head;
-  head.status = error.http_status;
-  if (error.retry_after_s.has_value()) {
-    head.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
-  }
-  return head;
-}
-
 http::ResponseHead EventStreamHead() {
   http::ResponseHead head;
   head.content_type = "text/event-stream; charset=utf-8";
@@ -39,11 +30,6 @@ http::ResponseHead EventStreamHead() {
 }
 
 }  // namespace
-
-std::unique_ptr<http::Reply> MakeErrorReply(const absl::Status& status) {
-  const ApiError error = ApiErrorFromStatus(status);
-  return http::MakeReply(ErrorHead(error), ErrorBody(error));
-}
 
 GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
     : stream_events_(call.stream),

@@ -66,9 +66,6 @@ class GenerationReply final : public http::Reply {
   bool head_sent_ = false;
 };
 
-// The answer that tells of an error.
-std::unique_ptr<http::Reply> MakeErrorReply(const absl::Status& status);
-
 }  // namespace refrain::server::openai
 
 #endif  // REFRAIN_SERVER_OPENAI_GENERATION_REPLY_H_

@@ -7,6 +7,7 @@
 
 #include "engine/text/detokenizer.h"
 #include "server/concat.h"
+#include "server/error_reply.h"
 #include "server/json.h"
 #include "server/openai/field_reader.h"
 #include "server/openai/generation_reply.h"

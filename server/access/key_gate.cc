@@ -1,0 +1,131 @@
+#include "server/access/key_gate.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "server/access/key_account.h"
+#include "server/concat.h"
+
+namespace refrain::server::access {
+namespace {
+
+// Larger files are a mistake.
+constexpr size_t kMaxFileBytes = 16 << 20;
+
+absl::StatusOr<KeyRing> ReadKeys(const std::string& path) {
+  if (path.empty()) return KeyRing();
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return absl::NotFoundError(Concat("cannot open the file of keys ", path, ": ",
+                                      std::generic_category().message(errno)));
+  }
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) return absl::UnavailableError(Concat("cannot read the file of keys ", path));
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(Concat("the file of keys ", path, " has ", text.size(),
+                                             " bytes, at most ", kMaxFileBytes, " are read"));
+  }
+  return KeyRing::Parse(text, path);
+}
+
+// The key of "Bearer KEY"; "" when it is not that.
+std::string_view BearerOf(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size()) return "";
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = authorization[i];
+    if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return "";
+  }
+  authorization.remove_prefix(kScheme.size());
+  while (authorization.starts_with(' ')) authorization.remove_prefix(1);
+  while (authorization.ends_with(' ')) authorization.remove_suffix(1);
+  return authorization;
+}
+
+}  // namespace
+
+KeyGate::KeyGate(KeyGateOptions options) : options_(std::move(options)) {}
+KeyGate::~KeyGate() = default;
+
+absl::StatusOr<std::unique_ptr<KeyGate>> KeyGate::Load(KeyGateOptions options) {
+  if (!options.now) options.now = [] { return std::chrono::steady_clock::now(); };
+  std::unique_ptr<KeyGate> gate(new KeyGate(std::move(options)));
+  if (absl::Status status = gate->Reload(); !status.ok()) return status;
+  return gate;
+}
+
+absl::StatusOr<KeyGate::Rings> KeyGate::Read() const {
+  absl::StatusOr<KeyRing> inference = ReadKeys(options_.keys_file);
+  if (!inference.ok()) return inference.status();
+  absl::StatusOr<KeyRing> admin = ReadKeys(options_.admin_keys_file);
+  if (!admin.ok()) return admin.status();
+  return Rings{.inference = *std::move(inference), .admin = *std::move(admin)};
+}
+
+absl::Status KeyGate::Reload() {
+  absl::StatusOr<Rings> read = Read();
+  if (!read.ok()) return read.status();
+  auto rings = std::make_shared<const Rings>(*std::move(read));
+  MutexLock lock(mutex_);
+  for (const ApiKey& key : rings->inference.keys()) {
+    std::shared_ptr<KeyAccount>& account = accounts_[key.name];
+    if (account == nullptr) account = std::make_shared<KeyAccount>(key.name, options_.now);
+    account->SetLimits({.requests = key.terms.requests.value_or(options_.requests),
+                        .tokens_per_s = key.terms.tokens_per_s.value_or(options_.tokens_per_s)});
+  }
+  rings_ = std::move(rings);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const KeyGate::Rings> KeyGate::rings() const {
+  MutexLock lock(mutex_);
+  return rings_;
+}
+
+size_t KeyGate::num_keys() const {
+  const auto rings = this->rings();
+  return rings->inference.keys().size() + rings->admin.keys().size();
+}
+
+absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view authorization) const {
+  const bool any_keys = !options_.keys_file.empty();
+  const bool any_admin_keys = !options_.admin_keys_file.empty();
+  const bool open = area == Area::kAdmin ? !any_keys && !any_admin_keys : !any_keys;
+  if (open) return Principal{};
+  if (authorization.empty()) {
+    return absl::UnauthenticatedError(
+        "no API key was given: send it in the header 'Authorization: Bearer KEY'");
+  }
+  const std::string_view presented = BearerOf(authorization);
+  const auto rings = this->rings();
+  const ApiKey* const key = rings->inference.FindOrNull(presented);
+  const ApiKey* const admin_key = rings->admin.FindOrNull(presented);
+  if (key == nullptr && admin_key == nullptr) {
+    return absl::UnauthenticatedError("the API key is not valid");
+  }
+  if (area == Area::kAdmin && admin_key == nullptr) {
+    return absl::PermissionDeniedError("this needs an administration key");
+  }
+  if (area == Area::kInference && key == nullptr) {
+    return absl::PermissionDeniedError("an administration key does not open this");
+  }
+  const ApiKey& opening = key != nullptr && area != Area::kAdmin ? *key : *admin_key;
+  return Principal{.key_name = opening.name, .weight = opening.terms.weight};
+}
+
+absl::StatusOr<Ticket> KeyGate::Admit(const Principal& principal) {
+  std::shared_ptr<KeyAccount> account;
+  {
+    MutexLock lock(mutex_);
+    const auto found = accounts_.find(principal.key_name);
+    if (found == accounts_.end()) return Ticket();  // no key was asked for
+    account = found->second;
+  }
+  if (absl::Status status = account->Enter(); !status.ok()) return status;
+  return Ticket(std::move(account));
+}
+
+}  // namespace refrain::server::access

@@ -1,0 +1,65 @@
+#ifndef REFRAIN_SERVER_ACCESS_KEY_GATE_H_
+#define REFRAIN_SERVER_ACCESS_KEY_GATE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/annotated_mutex.h"
+#include "server/access/api_keys.h"
+#include "server/access/gate.h"
+
+namespace refrain::server::access {
+
+class KeyAccount;
+
+struct KeyGateOptions {
+  std::string keys_file;        // "" = everything of kInference is open
+  std::string admin_keys_file;  // "" = kAdmin is open only where keys_file is "" too
+  int32_t requests = 0;         // at once, of a key that says nothing itself; 0 = no limit
+  double tokens_per_s = 0;      // likewise
+  std::function<std::chrono::steady_clock::time_point()> now;  // empty = the steady clock
+};
+
+// The gate of a server with API keys. Files are read by Load and Reload only; a reload that fails
+// leaves the keys as they were, and what keys use now stays counted across reloads.
+// Any thread.
+class KeyGate final : public Gate {
+ public:
+  // NOT_FOUND, INVALID_ARGUMENT: which file, which line, what is wrong.
+  static absl::StatusOr<std::unique_ptr<KeyGate>> Load(KeyGateOptions options);
+  ~KeyGate() override;
+
+  absl::Status Reload();
+  // Keys in both files.
+  size_t num_keys() const;
+
+  absl::StatusOr<Principal> Authenticate(Area area, std::string_view authorization) const override;
+  absl::StatusOr<Ticket> Admit(const Principal& principal) override;
+
+ private:
+  struct Rings {
+    KeyRing inference;
+    KeyRing admin;
+  };
+
+  explicit KeyGate(KeyGateOptions options);
+  absl::StatusOr<Rings> Read() const;
+  std::shared_ptr<const Rings> rings() const;
+
+  const KeyGateOptions options_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const Rings> rings_ REFRAIN_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<KeyAccount>, std::less<>> accounts_
+      REFRAIN_GUARDED_BY(mutex_);
+};
+
+}  // namespace refrain::server::access
+
+#endif  // REFRAIN_SERVER_ACCESS_KEY_GATE_H_

@@ -1,0 +1,86 @@
+#include "server/access/make_key_command.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+#include "server/access/api_keys.h"
+#include "server/concat.h"
+
+namespace refrain::server::access {
+namespace {
+
+constexpr std::string_view kUsage =
+    "usage: refraind make-key --file FILE --name NAME [--weight W] [--requests N] "
+    "[--tokens-per-s N]";
+
+struct Call {
+  std::string file;
+  std::string name;
+  KeyTerms terms;
+};
+
+template <typename Number>
+absl::Status ReadNumber(std::string_view flag, std::string_view text, Number* number) {
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
+  if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(Concat(flag, " \"", text, "\" is not a number"));
+}
+
+absl::StatusOr<Call> ParseCall(std::span<const char* const> arguments) {
+  Call call;
+  for (size_t i = 0; i < arguments.size(); i += 2) {
+    const std::string_view flag = arguments[i];
+    if (i + 1 == arguments.size()) return absl::InvalidArgumentError(kUsage.data());
+    const std::string_view value = arguments[i + 1];
+    absl::Status status;
+    if (flag == "--file") {
+      call.file = std::string(value);
+    } else if (flag == "--name") {
+      call.name = std::string(value);
+    } else if (flag == "--weight") {
+      status = ReadNumber(flag, value, &call.terms.weight);
+    } else if (flag == "--requests") {
+      status = ReadNumber(flag, value, &call.terms.requests.emplace());
+    } else if (flag == "--tokens-per-s") {
+      status = ReadNumber(flag, value, &call.terms.tokens_per_s.emplace());
+    } else {
+      status = absl::InvalidArgumentError(Concat("unknown argument \"", flag, "\"; ", kUsage));
+    }
+    if (!status.ok()) return status;
+  }
+  if (call.file.empty() || call.name.empty()) return absl::InvalidArgumentError(kUsage.data());
+  return call;
+}
+
+absl::Status Append(const std::string& path, std::string_view text) {
+  const auto failed = [&](std::string_view what) {
+    return absl::UnavailableError(
+        Concat("cannot ", what, " ", path, ": ", std::generic_category().message(errno)));
+  };
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0) return failed("open");
+  const ssize_t written = ::write(file, text.data(), text.size());
+  const bool durable = ::fsync(file) == 0;
+  ::close(file);
+  if (written != static_cast<ssize_t>(text.size()) || !durable) return failed("write");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RunMakeKey(std::span<const char* const> arguments) {
+  const absl::StatusOr<Call> call = ParseCall(arguments);
+  if (!call.ok()) return call.status();
+  const absl::StatusOr<NewKey> made = MakeKey(call->name, call->terms);
+  if (!made.ok()) return made.status();
+  if (absl::Status status = Append(call->file, made->line); !status.ok()) return status;
+  return made->key;
+}
+
+}  // namespace refrain::server::access

@@ -1,0 +1,19 @@
+#ifndef REFRAIN_SERVER_ACCESS_MAKE_KEY_COMMAND_H_
+#define REFRAIN_SERVER_ACCESS_MAKE_KEY_COMMAND_H_
+
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace refrain::server::access {
+
+// `refraind make-key --file FILE --name NAME [--weight W] [--requests N] [--tokens-per-s N]`:
+// adds a fresh key to the file, made readable by its owner alone where it did not exist, and
+// returns the key, which is nowhere else. INVALID_ARGUMENT for a wrong call; the file is then as
+// it was.
+absl::StatusOr<std::string> RunMakeKey(std::span<const char* const> arguments);
+
+}  // namespace refrain::server::access
+
+#endif  // REFRAIN_SERVER_ACCESS_MAKE_KEY_COMMAND_H_
