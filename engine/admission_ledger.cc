@@ -3,16 +3,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/retry_after.h"
 
 namespace refrain::engine {
 
 absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter() {
   MutexLock lock(mutex_);
-  if (!closed_.ok()) return closed_;
+  if (!closed_.ok()) {
+    return WithRetryAfter(closed_, ended_requests_.SecondsFor(Now(), live_requests_));
+  }
   if (queued_requests_ >= max_queued_requests_) {
-    return absl::ResourceExhaustedError(absl::StrCat("too many requests: ", queued_requests_,
-                                                     " are queued, limits.queued_requests is ",
-                                                     max_queued_requests_));
+    return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                              "too many requests: ", queued_requests_,
+                              " are queued, limits.queued_requests is ", max_queued_requests_)),
+                          started_requests_.SecondsFor(Now(), queued_requests_));
   }
   ++queued_requests_;
   ++live_requests_;
@@ -41,9 +45,10 @@ absl::Status AdmissionLedger::AddTokens(int64_t tokens) {
   MutexLock lock(mutex_);
   // A request that is alone may be of any length: its context limits it.
   if (queued_tokens_ > 0 && queued_tokens_ + tokens > max_queued_tokens_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("too many queued tokens: ", queued_tokens_, " and this request's ", tokens,
-                     " are more than limits.queued_tokens, ", max_queued_tokens_));
+    return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                              "too many queued tokens: ", queued_tokens_, " and this request's ",
+                              tokens, " are more than limits.queued_tokens, ", max_queued_tokens_)),
+                          started_tokens_.SecondsFor(Now(), queued_tokens_));
   }
   queued_tokens_ += tokens;
   return absl::OkStatus();
@@ -53,11 +58,19 @@ void AdmissionLedger::LeaveQueue(int64_t tokens) {
   MutexLock lock(mutex_);
   --queued_requests_;
   queued_tokens_ -= tokens;
+  const Clock::TimePoint now = Now();
+  started_requests_.Add(now, 1);
+  started_tokens_.Add(now, tokens);
 }
 
 void AdmissionLedger::Leave() {
   MutexLock lock(mutex_);
+  ended_requests_.Add(Now(), 1);
   if (--live_requests_ == 0) empty_.NotifyAll();
+}
+
+Clock::TimePoint AdmissionLedger::Now() const {
+  return clock_ != nullptr ? clock_->Now() : std::chrono::steady_clock::now();
 }
 
 AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {

@@ -9,6 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
+#include "engine/clock.h"
+#include "engine/drain_meter.h"
 
 namespace refrain::engine {
 
@@ -16,11 +18,18 @@ class AdmissionTicket;
 
 // Counts the requests that are in the engine and refuses more than it may hold: from Submit until
 // a request starts to run it is queued, wherever it stands (to be encoded, inbox, scheduler).
-// Any thread. Failure: RESOURCE_EXHAUSTED naming the limit, UNAVAILABLE after Close.
+// Any thread. Failure: RESOURCE_EXHAUSTED naming the limit, UNAVAILABLE after Close. Both carry
+// when to come back (WithRetryAfter): what is queued over the rate at which requests, or their
+// tokens, have been leaving the queue; after Close, what is there over the rate at which requests
+// end.
 class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
  public:
-  AdmissionLedger(int32_t max_queued_requests, int64_t max_queued_tokens)
-      : max_queued_requests_(max_queued_requests), max_queued_tokens_(max_queued_tokens) {}
+  // `clock` outlives the ledger; null = the steady clock.
+  AdmissionLedger(int32_t max_queued_requests, int64_t max_queued_tokens,
+                  const Clock* clock = nullptr)
+      : max_queued_requests_(max_queued_requests),
+        max_queued_tokens_(max_queued_tokens),
+        clock_(clock) {}
 
   absl::StatusOr<AdmissionTicket> Enter();
   // Nothing enters any more; `reason` is what Enter then returns. The first reason stays.
@@ -34,15 +43,20 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   absl::Status AddTokens(int64_t tokens);
   void LeaveQueue(int64_t tokens);
   void Leave();
+  Clock::TimePoint Now() const;
 
   const int32_t max_queued_requests_;
   const int64_t max_queued_tokens_;
+  const Clock* const clock_;
   mutable Mutex mutex_;
   ConditionVariable empty_;
   int32_t queued_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
   int64_t queued_tokens_ REFRAIN_GUARDED_BY(mutex_) = 0;
   int32_t live_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
   absl::Status closed_ REFRAIN_GUARDED_BY(mutex_);
+  DrainMeter started_requests_ REFRAIN_GUARDED_BY(mutex_);
+  DrainMeter started_tokens_ REFRAIN_GUARDED_BY(mutex_);
+  DrainMeter ended_requests_ REFRAIN_GUARDED_BY(mutex_);
 };
 
 // A request's place in the ledger; gives it back when it goes. Move-only; one thread at a time.

@@ -122,6 +122,8 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   RunningRequest* const accepted = request.get();
   requests_.emplace(number, std::move(request));
   stats_.prompt_tokens_total += accepted->prompt_tokens();
+  accepted->set_tenant(
+      shares_.Enter(accepted->request().tenant, accepted->request().tenant_weight));
   Wait(accepted->choices().front());
   if (accepted->prompt_tokens() == 1) ReleaseParked(accepted);
 }
@@ -144,7 +146,8 @@ void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence) {
   snapshot_.waiting.insert(Find(snapshot_.waiting, sequence->id),
                            WaitingEntry{.sequence = sequence->id,
                                         .priority = sequence->request->request().priority,
-                                        .since_step = *sequence->waits_since_step});
+                                        .since_step = *sequence->waits_since_step,
+                                        .tenant = sequence->request->tenant()});
   Look(sequence.get());
 }
 
@@ -214,7 +217,9 @@ void EngineLoop::FlushChanged() {
     const auto found = requests_.find(number);
     if (found == requests_.end()) continue;
     found->second->Flush();
-    if (found->second->finished()) requests_.erase(found);
+    if (!found->second->finished()) continue;
+    shares_.Leave(found->second->tenant());
+    requests_.erase(found);
   }
   changed_.clear();
 }
@@ -225,6 +230,7 @@ void EngineLoop::RefreshSnapshot() {
   const kvcache::CacheManager& cache = *parts_.cache;
   snapshot_.step = stats_.steps_total;
   snapshot_.free_chunks = cache.stats().available_chunks();
+  snapshot_.tenants = shares_.competing();
   // Each running sequence takes at most one chunk before any prefill does.
   const bool may_preempt = snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size());
   for (RunningEntry& entry : snapshot_.running) {
@@ -275,6 +281,7 @@ bool EngineLoop::LaunchNext() {
       return false;
     }
     builder_.Add(sequence, tokens);
+    shares_.Charge(sequence->request->tenant(), tokens);
   }
   if (builder_.empty()) {
     // What the cache gave may differ from what was planned with; the next plan sees it.
@@ -354,9 +361,10 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   }
   sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
   sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
-  snapshot_.running.insert(
-      Find(snapshot_.running, sequence->id),
-      RunningEntry{.sequence = sequence->id, .priority = request.request().priority});
+  snapshot_.running.insert(Find(snapshot_.running, sequence->id),
+                           RunningEntry{.sequence = sequence->id,
+                                        .priority = request.request().priority,
+                                        .tenant = request.tenant()});
   if (found_tokens >= request.prompt_tokens() - 1) ReleaseParked(&request);
   return true;
 }

@@ -16,6 +16,7 @@
 #include "engine/admission_ledger.h"
 #include "engine/clock.h"
 #include "engine/engine.h"
+#include "engine/fair_shares.h"
 #include "engine/model_runner.h"
 #include "engine/pending_prefixes.h"
 #include "engine/request_queue.h"
@@ -152,6 +153,7 @@ class EngineLoop {
   const EngineLoopParts parts_;
   const LoopOptions options_;
   SchedulerSnapshot snapshot_;
+  FairShares shares_;
   PendingPrefixes pending_;
   int fruitless_plans_ = 0;    // one after the other that launched nothing
   size_t refresh_cursor_ = 0;  // into snapshot_.waiting

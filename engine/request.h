@@ -86,10 +86,11 @@ struct Request {
   std::optional<BeamParams> beam;  // none = sampling
   StopParams stop;
   LogprobParams logprobs;
-  bool echo = false;       // the prompt's tokens are part of the output
-  int32_t priority = 0;    // lower first, under the priority policy
-  std::string tenant;      // API key's name, "" = none
-  std::string cache_salt;  // adds to the namespace; at most kMaxCacheSaltCharacters
+  bool echo = false;         // the prompt's tokens are part of the output
+  int32_t priority = 0;      // lower first, under the priority policy
+  std::string tenant;        // API key's name, "" = none
+  double tenant_weight = 1;  // of the tenant's share where tenants compete; the last one counts
+  std::string cache_salt;    // adds to the namespace; at most kMaxCacheSaltCharacters
   std::optional<double> timeout_s;
 
   int32_t sequences() const { return best_of.value_or(n); }

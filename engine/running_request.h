@@ -79,6 +79,9 @@ class RunningRequest {
 
   const Request& request() const { return encoded_->request; }
   uint64_t number() const { return encoded_->number; }
+  // Its tenant's index in FairShares.
+  int32_t tenant() const { return tenant_; }
+  void set_tenant(int32_t index) { tenant_ = index; }
   const EncodedRequest& encoded() const { return *encoded_; }
   const std::vector<TokenId>& prompt() const { return encoded_->prompt; }
   int32_t prompt_tokens() const { return static_cast<int32_t>(encoded_->prompt.size()); }
@@ -139,6 +142,7 @@ class RunningRequest {
   }
 
   std::unique_ptr<EncodedRequest> encoded_;
+  int32_t tenant_ = 0;
   std::optional<BestOf> best_of_;
   std::optional<BeamGroup> beams_;
   std::vector<std::shared_ptr<SequenceState>> choices_;

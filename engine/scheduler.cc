@@ -1,7 +1,9 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -12,6 +14,87 @@ namespace refrain::engine {
 namespace {
 
 void AppendId(std::string* out, SequenceId id) { absl::StrAppend(out, static_cast<uint64_t>(id)); }
+
+// The order in which the waiting sequences, all or some of them, may be admitted:
+//   first those that have waited too long to be overtaken, the oldest first;
+//   then under kFcfs those among the next kGroupingWindow that share with running ones, then the
+//   others by age; under the other policies by rank, then age.
+class AdmissionOrder {
+ public:
+  // `some`: indexes into snapshot.waiting, ascending; null = all. Both outlive it.
+  AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<uint32_t>* some)
+      : s_(snapshot), some_(some), fcfs_(snapshot.limits.policy == Policy::kFcfs) {}
+
+  // Into snapshot.waiting; nothing when all have been named.
+  std::optional<size_t> Next() {
+    if (!aged_over_) {
+      const int64_t longest_wait = fcfs_ ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
+      if (begin_ < size() && s_.step - entry(begin_).since_step >= longest_wait) {
+        return index(begin_++);
+      }
+      aged_over_ = true;
+      sharing_ = others_ = begin_;
+      window_ = std::min(size(), begin_ + kGroupingWindow);
+      if (!fcfs_) MakeHeap();
+    }
+    return fcfs_ ? NextByAge() : NextByRank();
+  }
+
+ private:
+  static constexpr size_t kGroupingWindow = 256;  // sequences looked at for those that share
+
+  struct Candidate {
+    int32_t rank;
+    uint32_t position;                              // ascends with age
+    bool operator<(const Candidate& other) const {  // a heap has its largest on top
+      return rank != other.rank ? rank > other.rank : position > other.position;
+    }
+  };
+
+  size_t size() const { return some_ != nullptr ? some_->size() : s_.waiting.size(); }
+  size_t index(size_t position) const { return some_ != nullptr ? (*some_)[position] : position; }
+  const WaitingEntry& entry(size_t position) const { return s_.waiting[index(position)]; }
+
+  std::optional<size_t> NextByAge() {
+    while (sharing_ < window_) {
+      const size_t position = sharing_++;
+      if (entry(position).shares_running) return index(position);
+    }
+    while (others_ < size()) {
+      const size_t position = others_++;
+      if (position >= window_ || !entry(position).shares_running) return index(position);
+    }
+    return std::nullopt;
+  }
+
+  void MakeHeap() {
+    candidates_.reserve(size() - begin_);
+    const bool by_priority = s_.limits.policy == Policy::kPriority;
+    for (uint32_t i = static_cast<uint32_t>(begin_); i < size(); ++i) {
+      const WaitingEntry& one = entry(i);
+      if (!one.held) candidates_.push_back({by_priority ? one.priority : -one.shared_tokens, i});
+    }
+    std::make_heap(candidates_.begin(), candidates_.end());
+  }
+
+  std::optional<size_t> NextByRank() {
+    if (candidates_.empty()) return std::nullopt;
+    std::pop_heap(candidates_.begin(), candidates_.end());
+    const size_t position = candidates_.back().position;
+    candidates_.pop_back();
+    return index(position);
+  }
+
+  const SchedulerSnapshot& s_;
+  const std::vector<uint32_t>* const some_;
+  const bool fcfs_;
+  bool aged_over_ = false;
+  size_t begin_ = 0;                   // the first one that has not aged
+  size_t window_ = 0;                  // kFcfs: end of those looked at for sharing
+  size_t sharing_ = 0;                 // kFcfs: next to be looked at for sharing
+  size_t others_ = 0;                  // kFcfs: next by age
+  std::vector<Candidate> candidates_;  // other policies: a heap
+};
 
 class Planner {
  public:
@@ -24,12 +107,20 @@ class Planner {
 
   StepPlan Run() {
     PlanDecodes();
-    PlanPrefills();
+    // A plan that preempts admits nothing, so there is nothing to share out.
+    const bool shared_out = s_.tenants.size() > 1 && plan_.preempt.empty();
+    if (shared_out) {
+      ShareOut();
+    } else {
+      PlanPrefills();
+    }
+    std::vector<StepWork> admitted = std::exchange(plan_.work, {});
     for (size_t i = 0; i < running_.size(); ++i) {
       if (running_[i].tokens > 0)
         plan_.work.push_back({s_.running[i].sequence, running_[i].tokens});
     }
-    if (plan_.preempt.empty()) Admit();
+    plan_.work.insert(plan_.work.end(), admitted.begin(), admitted.end());
+    if (!shared_out && plan_.preempt.empty()) Admit();
     return std::move(plan_);
   }
 
@@ -115,29 +206,39 @@ class Planner {
     return order;
   }
 
+  // Gives a running prefill what it can have now: nothing when there is no chunk for it.
+  void GivePrefill(size_t i) {
+    const RunningEntry& entry = s_.running[i];
+    // A part of a chunk that it holds is not its own to write: it will be copied.
+    const int64_t chunks =
+        entry.reserved_tokens / s_.limits.chunk_tokens + std::max(0, free_chunks_);
+    const int64_t room = chunks * s_.limits.chunk_tokens - entry.next_token;
+    const int32_t tokens = static_cast<int32_t>(
+        std::min<int64_t>(room, std::min(entry.runnable_tokens, budget_tokens_)));
+    if (tokens > 0) Give(i, tokens);
+  }
+
+  bool AnyWork() const {
+    return std::any_of(running_.begin(), running_.end(),
+                       [](const Share& share) { return share.tokens > 0; });
+  }
+
   void PlanPrefills() {
-    std::optional<size_t> stuck;
-    bool any_work = std::any_of(running_.begin(), running_.end(),
-                                [](const Share& share) { return share.tokens > 0; });
     for (const size_t i : PrefillOrder()) {
       if (budget_tokens_ <= 0) break;
-      const RunningEntry& entry = s_.running[i];
-      if (running_[i].preempted) continue;
-      // A part of a chunk that it holds is not its own to write: it will be copied.
-      const int64_t chunks =
-          entry.reserved_tokens / s_.limits.chunk_tokens + std::max(0, free_chunks_);
-      const int64_t room = chunks * s_.limits.chunk_tokens - entry.next_token;
-      const int32_t tokens = static_cast<int32_t>(
-          std::min<int64_t>(room, std::min(entry.runnable_tokens, budget_tokens_)));
-      if (tokens > 0) {
-        Give(i, tokens);
-        any_work = true;
-      } else if (!stuck.has_value()) {
-        stuck = i;
-      }
+      if (!running_[i].preempted) GivePrefill(i);
     }
-    // Half-done prefills that hold all chunks between them: the oldest goes on.
-    if (!any_work && stuck.has_value() && MakeRoom(*stuck, 1)) Give(*stuck, 1);
+    if (!AnyWork()) GoOnWithFirstPrefill();
+  }
+
+  // Half-done prefills that hold all chunks between them: the first goes on.
+  void GoOnWithFirstPrefill() {
+    if (budget_tokens_ <= 0) return;
+    for (const size_t i : PrefillOrder()) {
+      if (running_[i].preempted) continue;
+      if (MakeRoom(i, 1)) Give(i, 1);
+      return;
+    }
   }
 
   // Tries to start a sequence; false when no other may be tried after it.
@@ -173,67 +274,136 @@ class Planner {
     return entry.held || (entry.next_chunk_key != 0 && claimed_.contains(entry.next_chunk_key));
   }
 
+  // Free chunks that running prefills will need beyond what this plan gives them.
+  int32_t SpokenForBy(size_t i) const {
+    const RunningEntry& entry = s_.running[i];
+    if (entry.decoding) return 0;
+    return MissingChunks(entry, int64_t{entry.runnable_tokens} + 1) - running_[i].chunks;
+  }
+
+  int32_t SpokenFor() const {
+    int32_t chunks = 0;
+    for (size_t i = 0; i < running_.size(); ++i) chunks += SpokenForBy(i);
+    return chunks;
+  }
+
   void Admit() {
     if (!MayGoOn() || s_.waiting.empty()) return;
-    int32_t spoken_for = 0;  // free chunks that running prefills will need, and a margin
-    for (size_t i = 0; i < running_.size(); ++i) {
-      if (s_.running[i].decoding) continue;
-      spoken_for += MissingChunks(s_.running[i], int64_t{s_.running[i].runnable_tokens} + 1) -
-                    running_[i].chunks;
-    }
-    // The oldest first as long as they have waited for too long to be overtaken.
-    const bool fcfs = s_.limits.policy == Policy::kFcfs;
-    const int64_t longest_wait = fcfs ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
-    size_t aged = 0;
-    for (; aged < s_.waiting.size(); ++aged) {
-      if (!MayGoOn()) return;
-      const WaitingEntry& entry = s_.waiting[aged];
-      if (s_.step - entry.since_step < longest_wait) break;
+    const int32_t spoken_for = SpokenFor();
+    AdmissionOrder order(s_, nullptr);
+    while (MayGoOn()) {
+      const std::optional<size_t> next = order.Next();
+      if (!next.has_value()) return;
+      const WaitingEntry& entry = s_.waiting[*next];
       if (!Held(entry) && !AdmitOne(entry, spoken_for)) return;
     }
-    if (fcfs) {
-      AdmitInOrder(aged, spoken_for);
-    } else {
-      AdmitByRank(aged, spoken_for);
-    }
   }
 
-  void AdmitInOrder(size_t begin, int32_t spoken_for) {
-    constexpr size_t kGroupingWindow = 256;  // sequences looked at for those that share
-    const size_t window = std::min(s_.waiting.size(), begin + kGroupingWindow);
-    for (size_t i = begin; i < window; ++i) {
-      const WaitingEntry& entry = s_.waiting[i];
-      if (!entry.shares_running || Held(entry)) continue;
-      if (!MayGoOn() || !AdmitOne(entry, spoken_for)) return;
-    }
-    for (size_t i = begin; i < s_.waiting.size(); ++i) {
-      const WaitingEntry& entry = s_.waiting[i];
-      if ((entry.shares_running && i < window) || Held(entry)) continue;
-      if (!MayGoOn() || !AdmitOne(entry, spoken_for)) return;
-    }
-  }
+  // --- several tenants ---
 
-  void AdmitByRank(size_t begin, int32_t spoken_for) {
-    struct Candidate {
-      int32_t rank;
-      size_t index;                                   // ascends with age
-      bool operator<(const Candidate& other) const {  // a heap has its largest on top
-        return rank != other.rank ? rank > other.rank : index > other.index;
+  // What one tenant could have next.
+  struct Lane {
+    explicit Lane(const SchedulerSnapshot& snapshot) : order(snapshot, &waiting) {}
+
+    int64_t served = 0;
+    int32_t running = 0;           // sequences
+    std::vector<size_t> prefills;  // into s_.running, in order
+    size_t next_prefill = 0;
+    std::vector<uint32_t> waiting;  // into s_.waiting, oldest first
+    AdmissionOrder order;
+  };
+
+  std::vector<std::unique_ptr<Lane>> MakeLanes() const {
+    std::vector<std::unique_ptr<Lane>> lanes(s_.tenants.size());
+    const auto lane_of = [&](int32_t tenant) -> Lane& {
+      std::unique_ptr<Lane>& lane = lanes[tenant];
+      if (lane == nullptr) {
+        lane = std::make_unique<Lane>(s_);
+        lane->served = s_.tenants[tenant].served;
       }
+      return *lane;
     };
-    std::vector<Candidate> candidates;
-    candidates.reserve(s_.waiting.size() - begin);
-    const bool by_priority = s_.limits.policy == Policy::kPriority;
-    for (size_t i = begin; i < s_.waiting.size(); ++i) {
-      const WaitingEntry& entry = s_.waiting[i];
-      if (entry.held) continue;
-      candidates.push_back({by_priority ? entry.priority : -entry.shared_tokens, i});
+    for (const RunningEntry& entry : s_.running) ++lane_of(entry.tenant).running;
+    for (const size_t i : PrefillOrder()) lane_of(s_.running[i].tenant).prefills.push_back(i);
+    uint32_t index = 0;
+    for (const WaitingEntry& entry : s_.waiting) {
+      if (!entry.held) lane_of(entry.tenant).waiting.push_back(index);
+      ++index;
     }
-    std::make_heap(candidates.begin(), candidates.end());
-    for (; !candidates.empty() && MayGoOn(); candidates.pop_back()) {
-      std::pop_heap(candidates.begin(), candidates.end());
-      const WaitingEntry& entry = s_.waiting[candidates.back().index];
-      if (!Held(entry) && !AdmitOne(entry, spoken_for)) return;
+    return lanes;
+  }
+
+  void ShareOut() {
+    const std::vector<std::unique_ptr<Lane>> lanes = MakeLanes();
+    // The one that has been served least on top; of equals the one that runs least, then the first.
+    const auto later = [&](int32_t a, int32_t b) {
+      const Lane& x = *lanes[a];
+      const Lane& y = *lanes[b];
+      return std::tie(x.served, x.running, a) > std::tie(y.served, y.running, b);
+    };
+    std::vector<int32_t> turns;  // a heap
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      if (lanes[i] != nullptr) turns.push_back(static_cast<int32_t>(i));
+    }
+    std::make_heap(turns.begin(), turns.end(), later);
+    int32_t spoken_for = SpokenFor();
+    std::optional<int32_t> refused;  // the tenant whose turn it was when nothing fitted
+    if (budget_tokens_ <= 0 && !turns.empty() && !lanes[turns.front()]->waiting.empty()) {
+      refused = turns.front();
+    }
+    while (budget_tokens_ > 0 && !turns.empty()) {
+      std::pop_heap(turns.begin(), turns.end(), later);
+      const int32_t tenant = turns.back();
+      Lane& lane = *lanes[tenant];
+      const int32_t budget_before = budget_tokens_;
+      bool goes_on = true;
+      if (lane.next_prefill < lane.prefills.size()) {
+        const size_t i = lane.prefills[lane.next_prefill++];
+        spoken_for -= SpokenForBy(i);
+        GivePrefill(i);
+        spoken_for += SpokenForBy(i);
+      } else if (refused.has_value()) {
+        goes_on = false;
+      } else if (const std::optional<size_t> next = lane.order.Next(); !next.has_value()) {
+        goes_on = false;
+      } else if (const WaitingEntry& entry = s_.waiting[*next]; !Held(entry)) {
+        if (alive_ >= s_.limits.max_sequences || !AdmitOne(entry, spoken_for)) refused = tenant;
+      }
+      lane.served += s_.tenants[tenant].CostOf(budget_before - budget_tokens_);
+      if (goes_on) {
+        std::push_heap(turns.begin(), turns.end(), later);
+      } else {
+        turns.pop_back();
+      }
+    }
+    if (!AnyWork() && plan_.admit.empty()) {
+      GoOnWithFirstPrefill();
+    } else if (refused.has_value() && plan_.admit.empty() && lanes[*refused]->running == 0) {
+      PreemptForTenant(lanes);
+    }
+  }
+
+  // Takes the youngest sequence from the tenant that runs most for its weight, if that is more than
+  // its part of the slots.
+  void PreemptForTenant(const std::vector<std::unique_ptr<Lane>>& lanes) {
+    int64_t total_weight = 0;
+    std::optional<size_t> most;
+    const auto weight = [&](size_t tenant) { return int64_t{s_.tenants[tenant].weight_milli}; };
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      if (lanes[i] == nullptr) continue;
+      total_weight += weight(i);
+      if (lanes[i]->running < 2) continue;
+      if (!most.has_value() ||
+          lanes[i]->running * weight(*most) > lanes[*most]->running * weight(i)) {
+        most = i;
+      }
+    }
+    if (!most.has_value() ||
+        lanes[*most]->running * total_weight <= s_.limits.max_sequences * weight(*most)) {
+      return;
+    }
+    for (size_t i = running_.size(); i-- > 0;) {
+      if (s_.running[i].tenant == static_cast<int32_t>(*most)) return Preempt(i);
     }
   }
 

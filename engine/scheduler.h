@@ -34,6 +34,7 @@ struct RunningEntry {
   int32_t reserved_tokens = 0;   // that its chunks hold
   int32_t exclusive_chunks = 0;  // given back if it is preempted
   int32_t priority = 0;          // the best of its own and of those who wait for its chunks
+  int32_t tenant = 0;            // into SchedulerSnapshot::tenants
 };
 
 struct WaitingEntry {
@@ -47,6 +48,15 @@ struct WaitingEntry {
   bool shares_running = false;  // most of its prefill is in chunks that running sequences use
   int32_t priority = 0;
   int64_t since_step = 0;  // when it came
+  int32_t tenant = 0;      // into SchedulerSnapshot::tenants
+};
+
+// Where sequences of several tenants (API keys) wait or run: what each has had (FairShares).
+struct TenantEntry {
+  int64_t served = 0;           // the sum of CostOf what was computed for it
+  int32_t weight_milli = 1000;  // of its share, in thousandths
+
+  int64_t CostOf(int64_t tokens) const { return tokens * 1'000'000 / weight_milli; }
 };
 
 // What a plan depends on, kept up to date by the engine loop between steps.
@@ -56,6 +66,7 @@ struct SchedulerSnapshot {
   int32_t free_chunks = 0;            // free, or cached and evictable at once
   std::vector<RunningEntry> running;  // oldest first
   std::deque<WaitingEntry> waiting;   // oldest first; since_step ascends
+  std::vector<TenantEntry> tenants;   // empty: all sequences are one tenant's
 };
 
 // Decides what the next step computes. Pure: no clock, no state, integers only.
@@ -70,6 +81,18 @@ struct SchedulerSnapshot {
 //      running prefills and a margin for the growth of those that decode. Of those that lack the
 //      same chunk only the first is admitted: the others will share what it computes. A plan that
 //      preempts admits nothing.
+//
+// With several tenants, which tenant comes first decides before the policy, ageing and priority do,
+// and those decide among the sequences of one tenant:
+//   2+3. The rest of the budget goes to whichever tenant has been served least for its weight: to
+//      its running prefills, then to its waiting sequences; what it gets counts as served within
+//      the plan. When the sequence whose turn it is does not fit, nothing else is admitted.
+//   4. If that is one of a tenant that runs nothing, while another runs two sequences or more and
+//      more than its weight's part of max_sequences, the youngest of those is preempted: a tenant
+//      that fills all slots cannot keep another waiting until one of its answers ends.
+// So a request of a tenant that runs nothing, and has been served least, is admitted by the second
+// plan after it came where a slot is all it lacks, whatever others have waiting.
+//
 // Some running or waiting sequence always gets work or is preempted while any can run.
 StepPlan Plan(const SchedulerSnapshot& snapshot);
 

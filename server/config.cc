@@ -203,6 +203,14 @@ absl::Status Config::Validate() const {
     return absl::InvalidArgumentError(
         Concat("config key \"server.http_listen\": ", http.status().message()));
   }
+  if (text("tls.cert_file").empty() != text("tls.key_file").empty()) {
+    return absl::InvalidArgumentError(
+        "config keys \"tls.cert_file\" and \"tls.key_file\" go together: one of them is empty");
+  }
+  if (text("kv_cache.isolation") == "api_key" && text("auth.keys_file").empty()) {
+    return absl::InvalidArgumentError(
+        "config key \"kv_cache.isolation\" is \"api_key\", which needs \"auth.keys_file\"");
+  }
   return absl::OkStatus();
 }
 

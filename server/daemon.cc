@@ -11,16 +11,22 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "server/access/http_access.h"
+#include "server/access/key_gate.h"
+#include "server/access/make_key_command.h"
 #include "server/concat.h"
 #include "server/config.h"
 #include "server/debug/debug_endpoints.h"
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/openai/service.h"
+#include "server/request_log.h"
 #include "server/version.h"
 
 namespace refrain::server {
@@ -46,13 +52,32 @@ class Descriptor {
   const int fd_;
 };
 
+// Blocks the signals that the main thread waits for, in this thread and those it starts from now
+// on.
+sigset_t BlockDaemonSignals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  return set;
+}
+
+int OpenSignals() {
+  const sigset_t set = BlockDaemonSignals();
+  return ::signalfd(-1, &set, SFD_CLOEXEC);
+}
+
 // What the main thread waits for: a signal that ends the daemon, or the end of the work that runs
-// beside it (loading, draining).
+// beside it (loading, draining). SIGHUP calls `on_hangup` and goes on waiting.
 class StopSignals {
  public:
   enum class Event { kSignal, kWorkDone };
 
-  StopSignals() : work_done_(::eventfd(0, EFD_CLOEXEC)), signals_(BlockSignals()) {}
+  explicit StopSignals(std::function<void()> on_hangup)
+      : on_hangup_(std::move(on_hangup)),
+        work_done_(::eventfd(0, EFD_CLOEXEC)),
+        signals_(OpenSignals()) {}
 
   void NotifyWorkDone() {
     const uint64_t one = 1;
@@ -65,7 +90,10 @@ class StopSignals {
       if (::poll(files, 2, -1) < 0) continue;  // EINTR
       if (files[0].revents & POLLIN) {
         signalfd_siginfo info;
-        if (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) return Event::kSignal;
+        if (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+          if (info.ssi_signo != SIGHUP) return Event::kSignal;
+          on_hangup_();
+        }
       }
       uint64_t count;
       if (files[1].revents & POLLIN) {
@@ -77,22 +105,46 @@ class StopSignals {
   }
 
  private:
-  static int BlockSignals() {
-    std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGHUP, SIG_IGN);
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    return ::signalfd(-1, &set, SFD_CLOEXEC);
-  }
-
+  const std::function<void()> on_hangup_;
   const Descriptor work_done_;
   const Descriptor signals_;
 };
 
-http::ServerOptions HttpOptions(const Config& config, const ListenAddress& address) {
+// What guards the ways in, made before anything listens.
+struct Guards {
+  std::unique_ptr<access::KeyGate> gate;
+  std::unique_ptr<RequestLog> request_log;    // null = off
+  std::shared_ptr<http::TlsCertificate> tls;  // null = off
+  http::CorsPolicy cors;
+};
+
+absl::StatusOr<Guards> MakeGuards(const Config& config) {
+  Guards guards;
+  absl::StatusOr<std::unique_ptr<access::KeyGate>> gate = access::KeyGate::Load(
+      {.keys_file = config.text("auth.keys_file"),
+       .admin_keys_file = config.text("auth.admin_keys_file"),
+       .requests = static_cast<int32_t>(config.integer("limits.per_key_requests")),
+       .tokens_per_s = config.seconds("limits.per_key_tokens_per_s")});
+  if (!gate.ok()) return gate.status();
+  guards.gate = *std::move(gate);
+  if (const std::string& path = config.text("log.requests_file"); !path.empty()) {
+    absl::StatusOr<std::unique_ptr<RequestLog>> log = RequestLog::Open(path);
+    if (!log.ok()) return log.status();
+    guards.request_log = *std::move(log);
+  }
+  if (const std::string& path = config.text("tls.cert_file"); !path.empty()) {
+    auto tls = http::TlsCertificate::Load(path, config.text("tls.key_file"));
+    if (!tls.ok()) return tls.status();
+    guards.tls = *std::move(tls);
+  }
+  absl::StatusOr<http::CorsPolicy> cors = http::CorsPolicy::Parse(config.text("http.cors_origins"));
+  if (!cors.ok()) return cors.status();
+  guards.cors = *std::move(cors);
+  return guards;
+}
+
+http::ServerOptions HttpOptions(const Config& config, const ListenAddress& address,
+                                const Guards& guards) {
   http::ServerOptions options;
   options.host = address.host;
   options.port = address.port;
@@ -100,25 +152,38 @@ http::ServerOptions HttpOptions(const Config& config, const ListenAddress& addre
   options.header_bytes = static_cast<size_t>(config.integer("limits.header_bytes"));
   options.body_bytes = static_cast<size_t>(config.integer("limits.body_bytes"));
   options.error_body = openai::Service::HttpErrorBody;
+  options.filter = [gate = guards.gate.get()](const http::Request& request) {
+    return access::RefuseUnlessAllowed(*gate, request);
+  };
+  options.cors = guards.cors;
+  options.tls = guards.tls;
+  if (guards.request_log != nullptr) {
+    options.on_exchange = [log = guards.request_log.get()](const http::Exchange& exchange) {
+      log->Write(exchange);
+    };
+  }
   return options;
 }
 
 class Daemon {
  public:
-  Daemon(const Config& config, const EngineFactory& make_engine)
+  Daemon(const Config& config, const EngineFactory& make_engine, Guards guards)
       : config_(config),
         make_engine_(make_engine),
+        guards_(std::move(guards)),
         log_(config.log_format(), config.log_level()),
         service_({.version = kVersion,
                   .max_choices = static_cast<int>(config.integer("limits.n")),
-                  .max_beams = static_cast<int>(config.integer("engine.max_sequences"))},
+                  .max_beams = static_cast<int>(config.integer("engine.max_sequences")),
+                  .gate = guards_.gate.get(),
+                  .log_prompts = config.on("log.prompts")},
                  &log_) {
     service_.AddRoutes(&router_);
     if (config.on("server.debug")) debug_.AddRoutes(&router_);
   }
 
   ExitStatus Run() {
-    StopSignals signals;  // before the first thread, so that all inherit the blocked signals
+    StopSignals signals([this] { Reload(); });
     if (!Listen()) return ExitStatus::kFailed;
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
     const auto started = Clock::now();
@@ -160,14 +225,35 @@ class Daemon {
       log_.Error("bad address", {{"status", std::string(address.status().message())}});
       return false;
     }
-    auto server = http::Server::Start(HttpOptions(config_, *address), &router_);
+    auto server = http::Server::Start(HttpOptions(config_, *address, guards_), &router_);
     if (!server.ok()) {
       log_.Error("cannot listen", {{"status", std::string(server.status().message())}});
       return false;
     }
     http_ = *std::move(server);
     log_.Info("listening", {{"http", Concat(address->host, ":", http_->port())}});
+    if (guards_.tls != nullptr) log_.Info("tls", {{"expires", guards_.tls->expires()}});
+    if (const size_t keys = guards_.gate->num_keys(); keys > 0) {
+      log_.Info("keys", {{"count", static_cast<int64_t>(keys)}});
+    }
     return true;
+  }
+
+  // SIGHUP: whatever can be read again is; what cannot stays as it was.
+  void Reload() {
+    const auto report = [this](std::string_view what, const absl::Status& status) {
+      if (status.ok()) {
+        log_.Info("reloaded", {{"what", what}});
+      } else {
+        log_.Error("cannot reload, the old one stays in use",
+                   {{"what", what}, {"status", std::string(status.message())}});
+      }
+    };
+    if (!config_.text("auth.keys_file").empty() || !config_.text("auth.admin_keys_file").empty()) {
+      report("keys", guards_.gate->Reload());
+    }
+    if (guards_.tls != nullptr) report("certificate", guards_.tls->Reload());
+    if (guards_.request_log != nullptr) report("request log", guards_.request_log->Reopen());
   }
 
   ExitStatus Drain(engine::Engine* engine, StopSignals* signals) {
@@ -195,6 +281,7 @@ class Daemon {
 
   const Config& config_;
   const EngineFactory& make_engine_;
+  const Guards guards_;  // outlive what they guard
   Log log_;
   openai::Service service_;
   debug::DebugEndpoints debug_;
@@ -205,6 +292,15 @@ class Daemon {
 }  // namespace
 
 ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory& make_engine) {
+  if (!arguments.empty() && std::string_view(arguments[0]) == "make-key") {
+    const absl::StatusOr<std::string> key = access::RunMakeKey(arguments.subspan(1));
+    if (!key.ok()) {
+      std::fprintf(stderr, "refraind: %s\n", std::string(key.status().message()).c_str());
+      return ExitStatus::kBadUsage;
+    }
+    std::puts(key->c_str());
+    return ExitStatus::kOk;
+  }
   const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
   if (!line.ok()) {
     std::fprintf(stderr, "refraind: %s\n", std::string(line.status().message()).c_str());
@@ -218,12 +314,20 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
       std::printf("refraind %s\n", kVersion);
       return ExitStatus::kOk;
     case CommandLine::Action::kCheckConfig:
-      std::puts("configuration ok");
-      return ExitStatus::kOk;
     case CommandLine::Action::kServe:
       break;
   }
-  return Daemon(line->config, make_engine).Run();
+  BlockDaemonSignals();  // before the first thread, so that all inherit them
+  absl::StatusOr<Guards> guards = MakeGuards(line->config);
+  if (!guards.ok()) {
+    std::fprintf(stderr, "refraind: %s\n", std::string(guards.status().message()).c_str());
+    return ExitStatus::kBadUsage;
+  }
+  if (line->action == CommandLine::Action::kCheckConfig) {
+    std::puts("configuration ok");
+    return ExitStatus::kOk;
+  }
+  return Daemon(line->config, make_engine, *std::move(guards)).Run();
 }
 
 }  // namespace refrain::server

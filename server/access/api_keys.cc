@@ -39,9 +39,8 @@ std::string Hex(std::span<const uint8_t> bytes) {
 }
 
 bool IsHex(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-  });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 bool FromHex(std::string_view text, KeyHash* bytes) {
@@ -82,8 +81,8 @@ bool IsGoodName(std::string_view name) {
 
 absl::Status CheckTerms(std::string_view name, const KeyTerms& terms) {
   if (!IsGoodName(name)) {
-    return absl::InvalidArgumentError(Concat("\"name\" must be 1 to ", kMaxNameCharacters,
-                                             " letters, digits or any of -_.@"));
+    return absl::InvalidArgumentError(
+        Concat("\"name\" must be 1 to ", kMaxNameCharacters, " letters, digits or any of -_.@"));
   }
   if (!(terms.weight >= kLeastWeight && terms.weight <= kMostWeight)) {
     return absl::InvalidArgumentError(Concat("\"weight\" is ", terms.weight, ", must be from ",

@@ -38,11 +38,10 @@ absl::Status KeyAccount::Enter() {
   if (limits_.tokens_per_s > 0) {
     Fill(now);
     if (tokens_ <= 0) {
-      return engine::WithRetryAfter(
-          absl::ResourceExhaustedError(Concat("too many tokens of key \"", name_,
-                                              "\": its limit is ", limits_.tokens_per_s,
-                                              " tokens per second")),
-          (1 - tokens_) / limits_.tokens_per_s);
+      return engine::WithRetryAfter(absl::ResourceExhaustedError(Concat(
+                                        "too many tokens of key \"", name_, "\": its limit is ",
+                                        limits_.tokens_per_s, " tokens per second")),
+                                    (1 - tokens_) / limits_.tokens_per_s);
     }
   }
   ++requests_;

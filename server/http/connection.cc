@@ -77,7 +77,10 @@ ReadFailure Classify(const error_code& error, const ServerOptions& options) {
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, Shared* shared)
-    : shared_(shared), stream_(std::move(socket)), wakeup_timer_(stream_.get_executor()) {}
+    : shared_(shared),
+      stream_(std::move(socket),
+              shared->options.tls != nullptr ? shared->options.tls->context() : nullptr),
+      wakeup_timer_(stream_.get_executor()) {}
 
 bool Connection::TakeHeader(const Parser& parser, Request* request) {
   const auto& message = parser.get();
@@ -108,7 +111,13 @@ std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& r
 
 asio::awaitable<void> Connection::Run() {
   const auto self = shared_from_this();
-  for (;;) {
+  bool open = true;
+  if (stream_.encrypted()) {
+    stream_.tcp().expires_after(shared_->options.header_timeout);
+    const auto [error] = co_await stream_.async_handshake(kAwait);
+    open = !error;
+  }
+  while (open) {
     if (!co_await WaitForFirstByte()) break;
     Parser parser;
     if (!co_await ReadHeader(&parser)) break;
@@ -153,7 +162,7 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
   if (buffer_.size() > 0) co_return true;
   if (peer_gone_ || shared_->stopping) co_return false;
   waiting_for_request_ = true;
-  stream_.expires_after(shared_->options.idle_timeout);
+  stream_.tcp().expires_after(shared_->options.idle_timeout);
   const auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
   waiting_for_request_ = false;
   if (error) co_return false;
@@ -165,7 +174,7 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   const ServerOptions& options = shared_->options;
   parser->header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser->body_limit(options.body_bytes);
-  stream_.expires_after(options.header_timeout);
+  stream_.tcp().expires_after(options.header_timeout);
   const auto [error, bytes] =
       co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
   if (error) co_return co_await RefuseUnread(error);
@@ -176,7 +185,7 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser) {
   if (!parser->is_done() && Expects100Continue(parser->get())) {
     if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
-  stream_.expires_after(shared_->options.body_timeout);
+  stream_.tcp().expires_after(shared_->options.body_timeout);
   const auto [error, bytes] = co_await beast::http::async_read(stream_, buffer_, *parser, kAwait);
   if (error) co_return co_await RefuseUnread(error);
   co_return true;
@@ -210,13 +219,15 @@ asio::awaitable<void> Connection::Refuse(int status, std::string_view message, b
 }
 
 asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {
+  stream_.tcp().expires_after(most);
+  // Under TLS the answer's end has to be authentic; a client that is still sending makes this fail.
+  if (stream_.encrypted()) co_await stream_.async_shutdown(kAwait);
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  stream_.expires_after(most);
   buffer_.clear();
   for (size_t discarded = 0; discarded < kDiscardedBytes;) {
     const auto [error, bytes] =
-        co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+        co_await stream_.tcp().async_read_some(buffer_.prepare(kReadBytes), kAwait);
     if (error) co_return;
     discarded += bytes;
   }
@@ -286,6 +297,7 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   }
   reply.reset();  // before anything else waits: cancels when it was not finished
   replying_ = false;
+  co_await StopWatching();
   record->complete = last && !peer_gone_;
   Report(*record);
   if (peer_gone_) co_return false;
@@ -324,7 +336,7 @@ void Connection::Report(const Record& record) const {
 }
 
 asio::awaitable<bool> Connection::Write(std::string bytes) {
-  stream_.expires_after(shared_->options.write_timeout);
+  stream_.tcp().expires_after(shared_->options.write_timeout);
   const auto [error, written] = co_await asio::async_write(stream_, asio::buffer(bytes), kAwait);
   written_bytes_ += written;
   co_return !error;
@@ -358,11 +370,35 @@ void Connection::Wake() {
 void Connection::Watch() {
   if (watching_ || peer_gone_) return;
   watching_ = true;
+  if (stream_.encrypted()) return WatchEncrypted();
   stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
                               [self = shared_from_this()](const error_code& error) {
                                 self->watching_ = false;
                                 if (self->replying_ && !error) self->OnReadable();
                               });
+}
+
+// What has arrived on the socket says nothing before it is decrypted, so this is a read. Others
+// must not read beside it: StopWatching comes first.
+void Connection::WatchEncrypted() {
+  stream_.tcp().expires_never();
+  stream_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = shared_from_this()](const error_code& error, size_t bytes) {
+                            self->watching_ = false;
+                            self->buffer_.commit(bytes);
+                            if (error && error != asio::error::operation_aborted) {
+                              self->peer_gone_ = true;
+                            } else if (self->replying_ && self->buffer_.size() < kSentAheadBytes) {
+                              self->Watch();
+                            }
+                            self->Wake();
+                          });
+}
+
+asio::awaitable<void> Connection::StopWatching() {
+  if (!stream_.encrypted() || !watching_) co_return;
+  stream_.tcp().cancel();
+  while (watching_) co_await WaitForWakeup();
 }
 
 void Connection::OnReadable() {

@@ -6,7 +6,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
@@ -14,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "server/http/client_stream.h"
 #include "server/http/server.h"
 #include "server/http/wire.h"
 
@@ -86,10 +86,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::function<void()> MakeWakeup();
   void Wake();
   void Watch();
+  void WatchEncrypted();
+  boost::asio::awaitable<void> StopWatching();
   void OnReadable();
 
   Shared* shared_;
-  boost::beast::tcp_stream stream_;
+  ClientStream stream_;
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer wakeup_timer_;
   std::atomic<bool> wakeup_posted_{false};

@@ -33,9 +33,8 @@ absl::StatusOr<CorsPolicy> CorsPolicy::Parse(std::string_view origins) {
     } else if (IsOrigin(one)) {
       policy.origins_.emplace_back(one);
     } else {
-      return absl::InvalidArgumentError(
-          Concat("\"", one,
-                 "\" is not an origin; expected scheme://host[:port] in lower case, or *"));
+      return absl::InvalidArgumentError(Concat(
+          "\"", one, "\" is not an origin; expected scheme://host[:port] in lower case, or *"));
     }
   }
   return policy;
@@ -64,8 +63,7 @@ std::unique_ptr<Reply> CorsPolicy::PreflightOrNull(const Request& request) const
     return nullptr;
   }
   ResponseHead head;
-  head.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                  {"Access-Control-Max-Age", "600"}};
+  head.headers = {{"Access-Control-Allow-Methods", "GET, POST"}, {"Access-Control-Max-Age", "600"}};
   // "*" would not cover Authorization. Clients send headers of their own, so all they ask for are
   // allowed; what was parsed as a header's value has no line break.
   const std::string_view asked = request.Header("access-control-request-headers");

@@ -139,8 +139,10 @@ asio::awaitable<void> Server::Impl::Serve(IoThread* home, std::shared_ptr<Connec
   fewer_connections.NotifyAll();
 }
 
-// One send that does not wait: a client that cannot take 200 bytes gets nothing.
+// One send that does not wait: a client that cannot take 200 bytes gets nothing, nor does one that
+// would have to be greeted with TLS first.
 void Server::Impl::TurnAway(tcp::socket socket) {
+  if (options.tls != nullptr) return;
   ReplyFramer framer({.request_id = MakeRequestId(), .keep_alive = false});
   ReplyPart part;
   part.head = ResponseHead{.status = 503, .headers = {{"Retry-After", "1"}}};

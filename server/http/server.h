@@ -13,6 +13,7 @@
 #include "server/http/cors.h"
 #include "server/http/exchange.h"
 #include "server/http/router.h"
+#include "server/http/tls.h"
 
 namespace refrain::server::http {
 
@@ -38,11 +39,13 @@ struct ServerOptions {
   // body is not taken in. Quick: runs on the I/O threads, several at once. May be empty.
   std::function<std::unique_ptr<Reply>(const Request& without_body)> filter;
   CorsPolicy cors;
+
+  std::shared_ptr<TlsCertificate> tls;  // null = plain HTTP
 };
 
-// An HTTP/1.1 server: sockets, framing, limits, timeouts, keep-alive, pipelining; each connection
-// is a coroutine on one of the I/O threads. It knows nothing of what it serves: that is the
-// router's. No TLS here.
+// An HTTP/1.1 server: sockets, TLS, framing, limits, timeouts, keep-alive, pipelining; each
+// connection is a coroutine on one of the I/O threads. It knows nothing of what it serves: that is
+// the router's.
 //
 // While an answer is being made the connection is watched: when the client closes it (half-closing
 // counts), the Reply is destroyed at once. Requests that a client sends ahead are kept, up to a

@@ -1,5 +1,7 @@
 #include "server/openai/generation_reply.h"
 
+#include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -39,7 +41,9 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       request_id_(parts.request_id),
       log_(parts.log),
       format_(AnswerOf(call, parts),
-              static_cast<int32_t>(parts.streams.size()) * choices_per_prompt_, parts.tokenizer) {
+              static_cast<int32_t>(parts.streams.size()) * choices_per_prompt_, parts.tokenizer),
+      ticket_(std::move(parts.ticket)),
+      notes_(std::move(parts.notes)) {
   const bool wants_tokens = call.first().logprobs.top.has_value();
   for (auto& stream : parts.streams) {
     prompts_.push_back({std::move(stream)});
@@ -53,6 +57,27 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
 GenerationReply::~GenerationReply() {
   for (PromptState& prompt : prompts_) prompt.stream->SetWakeup(nullptr);
   CancelUnfinished();
+  if (notes_ != nullptr) NoteOutcome();
+}
+
+void GenerationReply::Charge() {
+  const engine::Usage usage = TotalUsage();
+  const int64_t tokens =
+      int64_t{usage.prompt_tokens} - usage.cached_tokens + usage.completion_tokens;
+  if (tokens > charged_tokens_) ticket_.Charge(tokens - charged_tokens_);
+  charged_tokens_ = std::max(charged_tokens_, tokens);
+}
+
+void GenerationReply::NoteOutcome() {
+  std::string& details = notes_->details;
+  const engine::Usage usage = TotalUsage();
+  if (!details.empty()) details += ',';
+  ConcatTo(&details, "\"stream\":", stream_events_ ? "true" : "false",
+           ",\"choices\":", choices_.size(), ",\"prompt_tokens\":", usage.prompt_tokens,
+           ",\"cached_tokens\":", usage.cached_tokens,
+           ",\"completion_tokens\":", usage.completion_tokens);
+  if (first_token_ms_.has_value()) ConcatTo(&details, ",\"first_token_ms\":", *first_token_ms_);
+  if (!error_code_.empty()) ConcatTo(&details, ",\"error\":\"", error_code_, "\"");
 }
 
 void GenerationReply::CancelUnfinished() {
@@ -67,7 +92,9 @@ void GenerationReply::Start(std::function<void()> wakeup) {
 
 http::ReplyPart GenerationReply::Next() {
   http::ReplyPart part;
-  if (const absl::Status status = ReadStreams(&part.body); !status.ok()) {
+  const absl::Status status = ReadStreams(&part.body);
+  Charge();
+  if (!status.ok()) {
     http::ReplyPart failed = FailedPart(status);
     failed.body.insert(0, head_sent_ ? part.body : "");
     return failed;
@@ -97,6 +124,11 @@ absl::Status GenerationReply::ReadStreams(std::string* events) {
     engine::StreamBatch batch = prompt.stream->Read();
     prompt.finished = batch.finished;
     prompt.usage = batch.usage;
+    if (!batch.tokens.empty() && !first_token_ms_.has_value()) {
+      const std::chrono::duration<double, std::milli> passed =
+          std::chrono::steady_clock::now() - begin_;
+      first_token_ms_ = std::round(passed.count() * 1000) / 1000;
+    }
     absl::Status status = batch.status;
     TakeBatch(i, std::move(batch), events);
     if (!status.ok()) return status;
@@ -157,6 +189,7 @@ bool GenerationReply::AllFinished() const {
 http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
   CancelUnfinished();
   const ApiError error = ApiErrorFromStatus(status);
+  error_code_ = error.code.value_or(error.type);
   if (error.http_status >= 500) {
     log_->Error("request failed",
                 {{"request", request_id_}, {"status", std::string(status.ToString())}});

@@ -1,13 +1,17 @@
 #ifndef REFRAIN_SERVER_OPENAI_GENERATION_REPLY_H_
 #define REFRAIN_SERVER_OPENAI_GENERATION_REPLY_H_
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
+#include "server/access/gate.h"
 #include "server/http/message.h"
 #include "server/log.h"
 #include "server/openai/choice_text.h"
@@ -29,6 +33,8 @@ class GenerationReply final : public http::Reply {
     std::string model;
     int64_t created_unix_s = 0;
     Log* log = nullptr;  // outlives it
+    access::Ticket ticket;
+    std::shared_ptr<http::RequestNotes> notes;  // for the request log; may be null
   };
 
   GenerationReply(const GenerationCall& call, Parts parts);
@@ -51,6 +57,9 @@ class GenerationReply final : public http::Reply {
   engine::Usage TotalUsage() const;
   bool AllFinished() const;
   void CancelUnfinished();
+  // What has been computed since the last call, to the key's account.
+  void Charge();
+  void NoteOutcome();
   http::ReplyPart FailedPart(const absl::Status& status);
 
   const bool stream_events_;
@@ -64,6 +73,12 @@ class GenerationReply final : public http::Reply {
   std::vector<ChoiceText> texts_;     // [choices]
   std::vector<WholeChoice> choices_;  // [choices], unused for events
   bool head_sent_ = false;
+  access::Ticket ticket_;
+  const std::shared_ptr<http::RequestNotes> notes_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::optional<double> first_token_ms_;
+  int64_t charged_tokens_ = 0;
+  std::string error_code_;  // "" = none so far
 };
 
 }  // namespace refrain::server::openai

@@ -1,11 +1,15 @@
 #include "server/openai/service.h"
 
+#include <algorithm>
+#include <charconv>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/text/detokenizer.h"
+#include "engine/text/utf8.h"
 #include "server/concat.h"
 #include "server/error_reply.h"
 #include "server/json.h"
@@ -18,6 +22,29 @@ namespace refrain::server::openai {
 namespace {
 
 constexpr size_t kMaxLoggedFields = 256;
+constexpr size_t kMaxLoggedBodyBytes = 64 << 10;
+constexpr char kTimeoutHeader[] = "x-request-timeout";
+
+// The seconds of the header X-Request-Timeout, for clients that cannot add to the body.
+absl::StatusOr<std::optional<double>> TimeoutOf(const http::Request& request) {
+  const std::string_view text = request.Header(kTimeoutHeader);
+  if (text.empty()) return std::nullopt;
+  double seconds = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || !(seconds > 0) ||
+      seconds > 1e6) {
+    return absl::InvalidArgumentError(Concat("the header X-Request-Timeout is \"",
+                                             text.substr(0, 32),
+                                             "\"; expected seconds, more than 0, at most 1000000"));
+  }
+  return seconds;
+}
+
+void NotePrompt(std::string_view body, http::RequestNotes* notes) {
+  notes->details += notes->details.empty() ? "\"body\":" : ",\"body\":";
+  AppendJsonString(engine::ReplaceIllFormedUtf8(body.substr(0, kMaxLoggedBodyBytes)),
+                   &notes->details);
+}
 
 std::unique_ptr<http::Reply> JsonReply(std::string body, int status = 200) {
   http::ResponseHead head;
@@ -105,6 +132,13 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   LogIgnoredFields(*call);
 
   GenerationReply::Parts parts;
+  if (absl::Status status = Admit(request, &*call, &parts.ticket); !status.ok()) {
+    return MakeErrorReply(status);
+  }
+  parts.notes = request.notes;
+  if (options_.log_prompts && request.notes != nullptr) {
+    NotePrompt(request.body, request.notes.get());
+  }
   parts.request_id = request.id;
   parts.tokenizer = &(*engine)->tokenizer();
   parts.model = (*engine)->model().served_name;
@@ -122,6 +156,30 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
     parts.streams.push_back(*std::move(stream));
   }
   return std::make_unique<GenerationReply>(*call, std::move(parts));
+}
+
+absl::Status Service::Admit(const http::Request& request, GenerationCall* call,
+                            access::Ticket* ticket) const {
+  const absl::StatusOr<std::optional<double>> timeout_s = TimeoutOf(request);
+  if (!timeout_s.ok()) return timeout_s.status();
+  access::Principal principal;
+  if (options_.gate != nullptr) {
+    absl::StatusOr<access::Principal> found =
+        options_.gate->Authenticate(access::Area::kInference, request.Header("authorization"));
+    if (!found.ok()) return found.status();
+    principal = *std::move(found);
+    absl::StatusOr<access::Ticket> admitted = options_.gate->Admit(principal);
+    if (!admitted.ok()) return admitted.status();
+    *ticket = *std::move(admitted);
+  }
+  for (engine::Request& one : call->requests) {
+    one.tenant = principal.key_name;
+    one.tenant_weight = principal.weight;
+    if (timeout_s->has_value()) {
+      one.timeout_s = std::min(**timeout_s, one.timeout_s.value_or(**timeout_s));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void Service::LogIgnoredFields(const GenerationCall& call) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "engine/annotated_mutex.h"
 #include "engine/engine.h"
+#include "server/access/gate.h"
 #include "server/http/router.h"
 #include "server/log.h"
 #include "server/openai/protocol.h"
@@ -25,8 +26,10 @@ class Service {
  public:
   struct Options {
     std::string version;
-    int32_t max_choices = 128;  // limits.n
-    int32_t max_beams = 64;     // engine.max_sequences
+    int32_t max_choices = 128;     // limits.n
+    int32_t max_beams = 64;        // engine.max_sequences
+    access::Gate* gate = nullptr;  // outlives the service; null = everyone, without limits
+    bool log_prompts = false;      // log.prompts: request bodies into the request log
   };
 
   Service(Options options, Log* log);
@@ -51,6 +54,9 @@ class Service {
 
   absl::StatusOr<engine::Engine*> LoadedEngine() const;
   ModelLimits LimitsOf(const engine::Engine& engine) const;
+  // Whose request it is, and its place among those of its key, into `parts` and `call`.
+  absl::Status Admit(const http::Request& request, GenerationCall* call,
+                     access::Ticket* ticket) const;
   void LogIgnoredFields(const GenerationCall& call);
 
   const Options options_;

@@ -1,0 +1,136 @@
+#include "server/request_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "engine/text/utf8.h"
+#include "server/concat.h"
+#include "server/json.h"
+
+namespace refrain::server {
+namespace {
+
+constexpr size_t kMaxPathBytes = 200;
+
+absl::StatusOr<int> OpenFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file >= 0) return file;
+  return absl::UnavailableError(
+      Concat("cannot open the request log ", path, ": ", std::generic_category().message(errno)));
+}
+
+void AppendTime(std::string* out) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const std::time_t seconds = ms / 1000;
+  std::tm utc;
+  gmtime_r(&seconds, &utc);
+  char text[40];
+  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + size, sizeof(text) - size, ".%03dZ", static_cast<int>(ms % 1000));
+  out->append(text);
+}
+
+void AppendText(std::string_view name, std::string_view value, std::string* line) {
+  ConcatTo(line, ",\"", name, "\":");
+  AppendJsonString(engine::ReplaceIllFormedUtf8(value), line);
+}
+
+std::string LineOf(const http::Exchange& exchange) {
+  std::string line = "{\"ts\":\"";
+  AppendTime(&line);
+  line += '"';
+  AppendText("request", exchange.request_id, &line);
+  AppendText("key", exchange.principal, &line);
+  AppendText("method", exchange.method.substr(0, 32), &line);
+  if (exchange.route.empty()) {
+    AppendText("path", exchange.path.substr(0, kMaxPathBytes), &line);
+  } else {
+    AppendText("route", exchange.route, &line);
+  }
+  ConcatTo(&line, ",\"status\":", exchange.status,
+           ",\"complete\":", exchange.complete ? "true" : "false",
+           ",\"request_bytes\":", exchange.request_body_bytes,
+           ",\"response_bytes\":", exchange.response_bytes, ",\"duration_ms\":");
+  AppendJsonNumber(static_cast<double>(static_cast<int64_t>(exchange.seconds * 1e6)) / 1e3, &line);
+  if (!exchange.details.empty()) ConcatTo(&line, ",", exchange.details);
+  line += "}\n";
+  return line;
+}
+
+}  // namespace
+
+RequestLog::RequestLog(std::string path, int file)
+    : path_(std::move(path)), file_(file), writer_([this] { Run(); }) {}
+
+absl::StatusOr<std::unique_ptr<RequestLog>> RequestLog::Open(std::string path) {
+  const absl::StatusOr<int> file = OpenFile(path);
+  if (!file.ok()) return file.status();
+  return std::unique_ptr<RequestLog>(new RequestLog(std::move(path), *file));
+}
+
+RequestLog::~RequestLog() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  writer_.join();
+  MutexLock lock(file_mutex_);
+  ::close(file_);
+}
+
+void RequestLog::Write(const http::Exchange& exchange) {
+  const std::string line = LineOf(exchange);
+  MutexLock lock(mutex_);
+  if (waiting_.size() + line.size() > kMaxWaitingBytes) {
+    ++dropped_lines_;
+    return;
+  }
+  if (waiting_.empty()) changed_.NotifyOne();
+  waiting_ += line;
+}
+
+absl::Status RequestLog::Reopen() {
+  const absl::StatusOr<int> file = OpenFile(path_);
+  if (!file.ok()) return file.status();
+  MutexLock lock(file_mutex_);
+  ::close(file_);
+  file_ = *file;
+  return absl::OkStatus();
+}
+
+int64_t RequestLog::dropped_lines() const {
+  MutexLock lock(mutex_);
+  return dropped_lines_;
+}
+
+void RequestLog::Run() {
+  for (bool stopping = false; !stopping;) {
+    std::string lines;
+    {
+      MutexLock lock(mutex_);
+      while (waiting_.empty() && !stopping_) changed_.Wait(mutex_);
+      stopping = stopping_;
+      lines.swap(waiting_);
+    }
+    MutexLock lock(file_mutex_);
+    for (std::string_view left = lines; !left.empty();) {
+      const ssize_t written = ::write(file_, left.data(), left.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) break;  // a full disk costs lines, not requests
+      left.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+}
+
+}  // namespace refrain::server

@@ -1,0 +1,59 @@
+#ifndef REFRAIN_SERVER_REQUEST_LOG_H_
+#define REFRAIN_SERVER_REQUEST_LOG_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/annotated_mutex.h"
+#include "server/http/exchange.h"
+
+namespace refrain::server {
+
+// One JSON object a line for every request that was answered, or could not be:
+//   {"ts":"2026-01-02T03:04:05.678Z","request":"...","key":"team-a","method":"POST",
+//    "route":"/v1/chat/completions","status":200,"complete":true,"request_bytes":312,
+//    "response_bytes":4096,"duration_ms":812.4,"prompt_tokens":57,...}
+// What the handler noted (http::RequestNotes::details) stands at the end; "path" stands in place of
+// "route" where no route matched. Times of day are those of the end.
+//
+// Lines are written by a thread of its own, so that a slow disk holds up no connection; beyond
+// kMaxWaitingBytes they are dropped and counted. Any thread; Write never fails.
+class RequestLog {
+ public:
+  static constexpr size_t kMaxWaitingBytes = 16 << 20;
+
+  // Appends to the file, made readable by its owner alone where it did not exist. UNAVAILABLE says
+  // why it cannot.
+  static absl::StatusOr<std::unique_ptr<RequestLog>> Open(std::string path);
+  ~RequestLog();  // after what waits has been written
+
+  void Write(const http::Exchange& exchange);
+
+  // After the file was renamed (logrotate): lines from now on go to a new one of the old name.
+  // Where that fails the old file stays in use.
+  absl::Status Reopen();
+
+  int64_t dropped_lines() const;
+
+ private:
+  RequestLog(std::string path, int file);
+  void Run();
+
+  const std::string path_;
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  std::string waiting_ REFRAIN_GUARDED_BY(mutex_);
+  int64_t dropped_lines_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  bool stopping_ REFRAIN_GUARDED_BY(mutex_) = false;
+  Mutex file_mutex_;
+  int file_ REFRAIN_GUARDED_BY(file_mutex_);
+  std::thread writer_;
+};
+
+}  // namespace refrain::server
+
+#endif  // REFRAIN_SERVER_REQUEST_LOG_H_

@@ -1,0 +1,108 @@
+#include "engine/admission_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/drain_meter.h"
+#include "engine/retry_after.h"
+#include "tests/support/fake_clock.h"
+
+namespace refrain::engine {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(RetryAfterTest, IsAWholeNumberOfSecondsWithinItsBounds) {
+  const auto hint = [](double seconds) {
+    return RetryAfterOf(WithRetryAfter(absl::ResourceExhaustedError("full"), seconds)).value_or(-1);
+  };
+  EXPECT_EQ(hint(0), 1);
+  EXPECT_EQ(hint(-5), 1);
+  EXPECT_EQ(hint(1.2), 2);
+  EXPECT_EQ(hint(59.5), 60);
+  EXPECT_EQ(hint(1e12), kMaxRetryAfterS);
+  EXPECT_EQ(hint(std::numeric_limits<double>::quiet_NaN()), kMaxRetryAfterS);
+  EXPECT_EQ(RetryAfterOf(absl::ResourceExhaustedError("full")), std::nullopt);
+}
+
+TEST(DrainMeterTest, MeasuresTheRateOfTheLastSeconds) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  for (int i = 0; i < 60; ++i) {
+    meter.Add(clock.Now(), 5);
+    clock.Advance(500ms);
+  }
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 100), 10, 1);  // ten a second
+  for (int i = 0; i < 60; ++i) {
+    meter.Add(clock.Now(), 20);
+    clock.Advance(500ms);
+  }
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 100), 2.5, 0.3);  // the slow time is forgotten
+  clock.Advance(DrainMeter::kWindow * 2);
+  EXPECT_GE(meter.SecondsFor(clock.Now(), 100), 100);  // nothing has left lately
+}
+
+class AdmissionLedgerTest : public ::testing::Test {
+ protected:
+  // Has `requests` enter, start and end within `time`, evenly.
+  void Serve(int requests, std::chrono::duration<double> time) {
+    for (int i = 0; i < requests; ++i) {
+      auto ticket = ledger_->Enter();
+      ASSERT_TRUE(ticket.ok());
+      ASSERT_TRUE(ticket->SetTokens(100).ok());
+      ticket->Started();
+      clock_.Advance(time / requests);
+    }
+  }
+
+  int RetryAfter() { return RetryAfterOf(ledger_->Enter().status()).value_or(-1); }
+
+  testing::FakeClock clock_;
+  std::shared_ptr<AdmissionLedger> ledger_ = std::make_shared<AdmissionLedger>(40, 1000, &clock_);
+};
+
+// Two requests a second leave the queue; the forty that wait will be gone in twenty.
+TEST_F(AdmissionLedgerTest, TellsWhenTheQueueWillHaveDrained) {
+  Serve(32, 16s);
+  std::vector<AdmissionTicket> queued;
+  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter());
+  EXPECT_TRUE(absl::IsResourceExhausted(ledger_->Enter().status()));
+  EXPECT_NEAR(RetryAfter(), 20, 2);
+}
+
+TEST_F(AdmissionLedgerTest, TellsMoreWhenTheQueueDrainsSlowly) {
+  Serve(8, 16s);
+  std::vector<AdmissionTicket> queued;
+  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter());
+  EXPECT_EQ(RetryAfter(), kMaxRetryAfterS);
+}
+
+// 200 tokens a second leave; 900 wait and 200 more do not fit.
+TEST_F(AdmissionLedgerTest, TellsWhenTheTokensWillHaveDrained) {
+  Serve(32, 16s);
+  AdmissionTicket large = *ledger_->Enter();
+  ASSERT_TRUE(large.SetTokens(900).ok());
+  AdmissionTicket refused = *ledger_->Enter();
+  const absl::Status status = refused.SetTokens(200);
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_NEAR(RetryAfterOf(status).value_or(-1), 5, 1);
+}
+
+// While it drains: until what is there has ended, at the rate at which requests end.
+TEST_F(AdmissionLedgerTest, TellsWhenADrainWillBeOver) {
+  Serve(32, 16s);
+  std::vector<AdmissionTicket> there;
+  for (int i = 0; i < 10; ++i) there.push_back(*ledger_->Enter());
+  ledger_->Close(absl::UnavailableError("draining"));
+  EXPECT_TRUE(absl::IsUnavailable(ledger_->Enter().status()));
+  EXPECT_NEAR(RetryAfter(), 5, 1);
+}
+
+}  // namespace
+}  // namespace refrain::engine

@@ -1,0 +1,61 @@
+#include "engine/fair_shares.h"
+
+#include <gtest/gtest.h>
+
+namespace refrain::engine {
+namespace {
+
+constexpr int64_t kLag = FairShares::kMostLagTokens;
+
+int64_t TokensOf(const FairShares& shares, int32_t index) {
+  return shares.competing().at(static_cast<size_t>(index)).served / TenantEntry{}.CostOf(1);
+}
+
+TEST(FairSharesTest, NobodyCompetesAlone) {
+  FairShares shares;
+  const int32_t a = shares.Enter("a", 1);
+  EXPECT_TRUE(shares.competing().empty());
+  const int32_t b = shares.Enter("b", 1);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(shares.competing().size(), 2u);
+  shares.Leave(b);
+  EXPECT_TRUE(shares.competing().empty());
+  EXPECT_EQ(shares.Enter("b", 1), b);
+  EXPECT_EQ(shares.competing().size(), 2u);
+}
+
+TEST(FairSharesTest, CountsWhatIsComputedOverTheWeight) {
+  FairShares shares;
+  const int32_t a = shares.Enter("a", 1);
+  const int32_t b = shares.Enter("b", 4);
+  shares.Charge(a, 100);
+  shares.Charge(b, 100);
+  EXPECT_EQ(TokensOf(shares, a), 100);
+  EXPECT_EQ(TokensOf(shares, b), 25);
+}
+
+// b was away while a had a million tokens: it comes first for kMostLagTokens, not for a million.
+TEST(FairSharesTest, AnIdleTenantSavesNothingUp) {
+  FairShares shares;
+  const int32_t a = shares.Enter("a", 1);
+  shares.Charge(a, 1'000'000);
+  const int32_t b = shares.Enter("b", 1);
+  EXPECT_EQ(TokensOf(shares, b), 1'000'000 - kLag);
+  shares.Charge(a, 1'000'000);
+  shares.Enter("b", 1);  // one that comes while others wait does not lose its turn for it either
+  EXPECT_EQ(TokensOf(shares, b), 2'000'000 - kLag);
+}
+
+TEST(FairSharesTest, ComingBackDoesNotWipeOutWhatWasHad) {
+  FairShares shares;
+  const int32_t a = shares.Enter("a", 1);
+  const int32_t b = shares.Enter("b", 1);
+  shares.Charge(a, 500);
+  shares.Leave(a);
+  shares.Enter("a", 1);
+  EXPECT_EQ(TokensOf(shares, a), 500);
+  EXPECT_EQ(TokensOf(shares, b), 0);
+}
+
+}  // namespace
+}  // namespace refrain::engine

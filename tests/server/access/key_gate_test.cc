@@ -1,0 +1,193 @@
+#include "server/access/key_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/retry_after.h"
+#include "server/access/http_access.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/temporary_directory.h"
+
+namespace refrain::server::access {
+namespace {
+
+using namespace std::chrono_literals;
+
+class KeyGateTest : public ::testing::Test {
+ protected:
+  NewKey AddKey(const std::string& file, std::string_view name, const KeyTerms& terms = {}) {
+    absl::StatusOr<NewKey> made = MakeKey(name, terms);
+    EXPECT_TRUE(made.ok());
+    std::ofstream(Path(file), std::ios::app) << made->line;
+    return *made;
+  }
+
+  std::string Path(const std::string& file) const { return folder_.path() + "/" + file; }
+
+  std::unique_ptr<KeyGate> Load(bool keys, bool admin_keys, int32_t requests = 0,
+                                double tokens_per_s = 0) {
+    absl::StatusOr<std::unique_ptr<KeyGate>> gate =
+        KeyGate::Load({.keys_file = keys ? Path("keys") : "",
+                       .admin_keys_file = admin_keys ? Path("admin") : "",
+                       .requests = requests,
+                       .tokens_per_s = tokens_per_s,
+                       .now = [this] { return clock_.Now(); }});
+    EXPECT_TRUE(gate.ok()) << gate.status();
+    return *std::move(gate);
+  }
+
+  static absl::StatusCode CodeOf(const KeyGate& gate, Area area, const std::string& header) {
+    return gate.Authenticate(area, header).status().code();
+  }
+
+  testing::TemporaryDirectory folder_;
+  testing::FakeClock clock_;
+};
+
+constexpr auto kOk = absl::StatusCode::kOk;
+constexpr auto kNoKey = absl::StatusCode::kUnauthenticated;
+constexpr auto kWrongKey = absl::StatusCode::kPermissionDenied;
+
+TEST_F(KeyGateTest, EachKindOfKeyOpensItsArea) {
+  const std::string key = "Bearer " + AddKey("keys", "a", {.weight = 3}).key;
+  const std::string admin = "Bearer " + AddKey("admin", "root").key;
+  const auto gate = Load(true, true);
+  for (const auto& [area, none, with_key, with_admin] :
+       {std::tuple(Area::kInference, kNoKey, kOk, kWrongKey),
+        std::tuple(Area::kAdmin, kNoKey, kWrongKey, kOk),
+        std::tuple(Area::kMonitoring, kNoKey, kOk, kOk)}) {
+    EXPECT_EQ(CodeOf(*gate, area, ""), none);
+    EXPECT_EQ(CodeOf(*gate, area, "Bearer nonsense"), kNoKey);
+    EXPECT_EQ(CodeOf(*gate, area, key), with_key);
+    EXPECT_EQ(CodeOf(*gate, area, admin), with_admin);
+  }
+  const auto principal = gate->Authenticate(Area::kInference, key);
+  EXPECT_EQ(principal->key_name, "a");
+  EXPECT_EQ(principal->weight, 3);
+  EXPECT_EQ(gate->num_keys(), 2u);
+}
+
+TEST_F(KeyGateTest, WithoutKeysOnlyAdministrationCanBeClosed) {
+  const auto open = Load(false, false);
+  for (const Area area : {Area::kInference, Area::kAdmin, Area::kMonitoring}) {
+    EXPECT_EQ(CodeOf(*open, area, ""), kOk);
+    EXPECT_EQ(CodeOf(*open, area, "Bearer anything"), kOk);
+  }
+  EXPECT_EQ(open->Authenticate(Area::kInference, "Bearer anything")->key_name, "");
+
+  const std::string admin = "Bearer " + AddKey("admin", "root").key;
+  const auto half = Load(false, true);
+  EXPECT_EQ(CodeOf(*half, Area::kInference, "Bearer anything"), kOk);
+  EXPECT_EQ(CodeOf(*half, Area::kMonitoring, ""), kOk);
+  EXPECT_EQ(CodeOf(*half, Area::kAdmin, ""), kNoKey);
+  EXPECT_EQ(CodeOf(*half, Area::kAdmin, admin), kOk);
+
+  const std::string key = "Bearer " + AddKey("keys", "a").key;
+  EXPECT_EQ(CodeOf(*Load(true, false), Area::kAdmin, key), kWrongKey);
+}
+
+TEST_F(KeyGateTest, ReadsTheHeaderAsClientsWriteIt) {
+  const std::string key = AddKey("keys", "a").key;
+  const auto gate = Load(true, false);
+  for (const std::string& header : {"Bearer " + key, "bearer " + key, "BEARER   " + key + " "}) {
+    EXPECT_EQ(CodeOf(*gate, Area::kInference, header), kOk) << header;
+  }
+  for (const std::string& header :
+       {key, "Bearer", "Bearer ", "Basic " + key, "Bearer" + key, "Bearer " + key + " x"}) {
+    const absl::Status status = gate->Authenticate(Area::kInference, header).status();
+    EXPECT_EQ(status.code(), kNoKey) << header;
+    EXPECT_EQ(std::string(status.message()).find(key.substr(0, 8)), std::string::npos);
+  }
+}
+
+TEST_F(KeyGateTest, ABadFileLeavesTheKeysAsTheyWere) {
+  const std::string old_key = "Bearer " + AddKey("keys", "a").key;
+  const auto gate = Load(true, false);
+  const std::string new_key = "Bearer " + AddKey("keys", "b").key;
+  EXPECT_EQ(CodeOf(*gate, Area::kInference, new_key), kNoKey);
+  std::ofstream(Path("keys"), std::ios::app) << "nonsense\n";
+  EXPECT_FALSE(gate->Reload().ok());
+  EXPECT_EQ(CodeOf(*gate, Area::kInference, old_key), kOk);
+  EXPECT_EQ(CodeOf(*gate, Area::kInference, new_key), kNoKey);
+
+  std::ofstream(Path("keys"), std::ios::trunc);
+  const std::string third = "Bearer " + AddKey("keys", "c").key;
+  EXPECT_TRUE(gate->Reload().ok());
+  EXPECT_EQ(CodeOf(*gate, Area::kInference, old_key), kNoKey);
+  EXPECT_EQ(CodeOf(*gate, Area::kInference, third), kOk);
+  EXPECT_TRUE(absl::IsNotFound(KeyGate::Load({.keys_file = Path("missing")}).status()));
+}
+
+TEST_F(KeyGateTest, CountsRequestsAtOnceByNameAcrossReloads) {
+  AddKey("keys", "a", {.requests = 2});
+  AddKey("keys", "a", {.requests = 2});
+  AddKey("keys", "b");
+  const auto gate = Load(true, false, /*requests=*/1);
+  std::vector<Ticket> tickets;
+  tickets.push_back(*gate->Admit({.key_name = "a"}));
+  tickets.push_back(*gate->Admit({.key_name = "a"}));
+  ASSERT_TRUE(gate->Reload().ok());
+  const absl::Status status = gate->Admit({.key_name = "a"}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_NE(std::string(status.message()).find("its limit is 2"), std::string::npos);
+  EXPECT_TRUE(engine::RetryAfterOf(status).has_value());
+  auto other = gate->Admit({.key_name = "b"});
+  EXPECT_TRUE(other.ok());
+  EXPECT_FALSE(gate->Admit({.key_name = "b"}).ok());  // the configuration's limit
+  tickets.pop_back();
+  EXPECT_TRUE(gate->Admit({.key_name = "a"}).ok());
+}
+
+// 100 tokens a second: 1,000 at once are let through and then owed for nine seconds.
+TEST_F(KeyGateTest, KeepsAKeyToItsTokensPerSecond) {
+  AddKey("keys", "a", {.tokens_per_s = 100.0});
+  const auto gate = Load(true, false);
+  {
+    auto ticket = gate->Admit({.key_name = "a"});
+    ASSERT_TRUE(ticket.ok());
+    ticket->Charge(1000);
+  }
+  const absl::Status status = gate->Admit({.key_name = "a"}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_EQ(engine::RetryAfterOf(status), 10);
+  clock_.Advance(8s);
+  EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());
+  clock_.Advance(1100ms);
+  EXPECT_TRUE(gate->Admit({.key_name = "a"}).ok());
+  clock_.Advance(1000s);  // an idle hour is not saved up
+  gate->Admit({.key_name = "a"})->Charge(101);
+  EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());
+}
+
+TEST(HttpAccess, AsksForAKeyEverywhereButAtHealth) {
+  for (const char* path : {"/health", "/ready", "/live"}) EXPECT_EQ(AreaOf(path), std::nullopt);
+  for (const char* path : {"/v1/models", "/v1/completions", "/tokenize", "/unknown", "/", "",
+                           "/health/", "/healthy", "/debug"}) {
+    EXPECT_EQ(AreaOf(path), Area::kInference) << path;
+  }
+  for (const char* path : {"/debug/cache", "/admin/x"}) EXPECT_EQ(AreaOf(path), Area::kAdmin);
+  for (const char* path : {"/metrics", "/version"}) EXPECT_EQ(AreaOf(path), Area::kMonitoring);
+}
+
+TEST_F(KeyGateTest, RefusalsTellClientsHowToAsk) {
+  AddKey("keys", "a");
+  const auto gate = Load(true, false);
+  http::Request request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  const auto reply = RefuseUnlessAllowed(*gate, request);
+  ASSERT_NE(reply, nullptr);
+  const http::ReplyPart part = reply->Next();
+  EXPECT_EQ(part.head->status, 401);
+  EXPECT_NE(part.body.find("\"code\":\"invalid_api_key\""), std::string::npos);
+  EXPECT_EQ(part.head->headers.front().first, "WWW-Authenticate");
+  request.path = "/health";
+  EXPECT_EQ(RefuseUnlessAllowed(*gate, request), nullptr);
+}
+
+}  // namespace
+}  // namespace refrain::server::access
