@@ -203,8 +203,7 @@ void EngineLoop::FinishAll(const absl::Status& status) {
 }
 
 void EngineLoop::Die(absl::Status status) {
-  parts_.ledger->Close(
-      absl::UnavailableError(absl::StrCat("the engine is dead: ", status.message())));
+  parts_.ledger->Close(absl::UnavailableError("the engine is dead; the log says why"));
   FinishAll(status);
   MutexLock lock(shared_mutex_);
   if (health_.ok()) health_ = std::move(status);

@@ -52,6 +52,11 @@ bool Expects100Continue(const Message& message) {
   return beast::iequals(message[beast::http::field::expect], "100-continue");
 }
 
+template <typename Message>
+bool HasRightHost(const Message& message) {
+  return message.version() < 11 || message.count(beast::http::field::host) == 1;
+}
+
 struct ReadFailure {
   int status = 0;  // 0: nobody to answer
   std::string message;
@@ -100,8 +105,7 @@ bool Connection::TakeHeader(const Parser& parser, Request* request) {
 
 std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& request,
                                           bool well_formed) {
-  const auto& message = parser.get();
-  if (message.version() >= 11 && message.count(beast::http::field::host) != 1) {
+  if (!HasRightHost(parser.get())) {
     return MakeErrorReply(400, "an HTTP/1.1 request has exactly one Host header");
   }
   if (!well_formed) return MakeErrorReply(400, "malformed escape in the request target");
@@ -130,7 +134,7 @@ asio::awaitable<void> Connection::Run() {
     request.notes = record.notes;
     Framing framing;
     framing.request_id = request.id;
-    framing.keep_alive = parser.keep_alive();
+    framing.keep_alive = parser.keep_alive() && HasRightHost(parser.get());
     framing.chunked_allowed = parser.get().version() >= 11;
     framing.head_only = request.method == "HEAD";
     framing.headers = shared_->options.cors.AnswerHeaders(request);

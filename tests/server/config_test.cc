@@ -180,11 +180,26 @@ TEST(Config, AcceptsKeysOfLaterBuildsAtTheirDefaultOnly) {
   for (const auto& [key, value] : {std::pair{"disk_tier.path", "/tmp"},
                                    {"server.grpc_listen", "127.0.0.1:8001"},
                                    {"host_tier.bytes", "1GiB"},
-                                   {"tls.cert_file", "c"},
+                                   {"modules.directory", "m"},
                                    {"engine.context_overflow", "truncate_oldest_half"}}) {
     EXPECT_NE(ErrorOf(config.Set(key, value)).find("not available in this build"),
               std::string::npos);
   }
+}
+
+TEST(Config, RefusesHalfOfAPair) {
+  for (const char* key : {"tls.cert_file", "tls.key_file"}) {
+    Config config;
+    ASSERT_TRUE(config.Set("model.path", "m").ok());
+    ASSERT_TRUE(config.Set(key, "file").ok());
+    EXPECT_NE(ErrorOf(config.Validate()).find("go together"), std::string::npos);
+  }
+  Config config;
+  ASSERT_TRUE(config.Set("model.path", "m").ok());
+  ASSERT_TRUE(config.Set("kv_cache.isolation", "api_key").ok());
+  EXPECT_NE(ErrorOf(config.Validate()).find("auth.keys_file"), std::string::npos);
+  ASSERT_TRUE(config.Set("auth.keys_file", "keys").ok());
+  EXPECT_TRUE(config.Validate().ok());
 }
 
 TEST(Config, ReadsSizes) {

@@ -372,6 +372,38 @@ TEST_F(HttpServerTest, DoesNotHoldUpOthersWhileASlowHandlerRuns) {
   EXPECT_EQ(slow.ReadResponse().body, "slow");
 }
 
+// Who may not ask is told so before the body is taken in; a small body does not cost the
+// connection.
+TEST_F(HttpServerTest, TheFilterAnswersBeforeTheBodyIsRead) {
+  ServerOptions options;
+  options.filter = [](const Request& request) -> std::unique_ptr<Reply> {
+    if (request.Header("x-key") == "right") return nullptr;
+    EXPECT_TRUE(request.body.empty());
+    return MakeReply({.status = 401}, "no");
+  };
+  Start(std::move(options));
+  RawClient client = Connect();
+  client.Send(PostRequest("/echo", "small"));
+  EXPECT_EQ(client.ReadResponse().status, 401);
+  client.Send(PostRequest("/echo", "small", "X-Key: right\r\n"));
+  EXPECT_EQ(client.ReadResponse().body, "small");
+
+  // Of a megabyte only the beginning is there, and the answer comes all the same.
+  client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nbegin");
+  const RawResponse refused = client.ReadResponse();
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.headers.at("connection"), "close");
+
+  RawClient polite = Connect();
+  polite.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+      "Expect: 100-continue\r\n\r\n");
+  EXPECT_EQ(polite.ReadResponse().status, 401);
+  RawClient chunked = Connect();
+  chunked.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbe");
+  EXPECT_EQ(chunked.ReadResponse().status, 401);
+}
+
 TEST_F(HttpServerTest, ReportsEveryExchange) {
   ExchangeList seen;
   Start({.header_bytes = 2048, .body_bytes = 10'000, .on_exchange = seen.observer()});

@@ -1,0 +1,230 @@
+"""API keys, what they open, what they share, and the request log."""
+
+import json
+import signal
+import threading
+import time
+
+import httpx
+import openai
+import pytest
+
+from access_tools import bearer, make_key
+
+LONG = "The quick brown fox jumps over the lazy dog. " * 30
+
+
+@pytest.fixture
+def keyed(start_daemon, daemon_arguments, tmp_path):
+    """Starts a daemon with keys: {name: arguments of make-key}; returns it and the keys."""
+
+    def start(names: dict[str, list[str]], *settings: str):
+        path = tmp_path / "keys"
+        keys = {name: make_key(daemon_arguments[0], path, name, *arguments)
+                for name, arguments in names.items()}
+        arguments = [f"--set={setting}" for setting in (f"auth.keys_file={path}", *settings)]
+        return start_daemon(*arguments).wait_until_ready(), keys
+
+    return start
+
+
+def complete(url, key, prompt, **fields):
+    return httpx.post(f"{url}/v1/completions", headers=bearer(key), timeout=120,
+                      json={"prompt": prompt, "max_tokens": 4, "ignore_eos": True, **fields})
+
+
+def wait_for_log(daemon, text):
+    deadline = time.monotonic() + 20
+    while text not in daemon.log.read_text(errors="replace"):
+        assert time.monotonic() < deadline, daemon.log.read_text(errors="replace")
+        time.sleep(0.02)
+
+
+def test_keys_are_asked_for_everywhere_but_at_health(keyed, daemon_arguments, tmp_path):
+    admin = make_key(daemon_arguments[0], tmp_path / "admin", "root")
+    daemon, keys = keyed({"a": []}, f"auth.admin_keys_file={tmp_path / 'admin'}", "server.debug=on")
+    with httpx.Client(base_url=daemon.url) as http:
+        for path in ("/health", "/ready", "/live"):
+            assert http.get(path).status_code == 200
+        for path in ("/v1/models", "/version", "/debug/cache", "/nothing"):
+            answer = http.get(path)
+            assert answer.status_code == 401, path
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            error = answer.json()["error"]
+            assert error["code"] == "invalid_api_key"
+            assert str(tmp_path) not in answer.text
+        wrong = keys["a"][:-1] + ("0" if keys["a"][-1] != "0" else "1")
+        assert http.get("/v1/models", headers=bearer(wrong)).status_code == 401
+        assert http.get("/v1/models", headers=bearer(keys["a"])).status_code == 200
+        assert http.get("/version", headers=bearer(keys["a"])).status_code == 200
+        assert http.get("/version", headers=bearer(admin)).status_code == 200
+        assert http.get("/debug/cache", headers=bearer(keys["a"])).status_code == 403
+        assert http.get("/debug/cache", headers=bearer(admin)).status_code == 200
+        assert http.get("/v1/models", headers=bearer(admin)).status_code == 403
+        # The body of a stranger is not even read.
+        assert http.post("/v1/completions", content=b"x" * (1 << 20)).status_code == 401
+    with pytest.raises(openai.AuthenticationError):
+        daemon.client().models.list()
+    client = openai.OpenAI(base_url=f"{daemon.url}/v1", api_key=keys["a"], max_retries=0)
+    assert client.models.list().data
+
+
+def test_without_keys_any_bearer_is_accepted(http):
+    assert http.get("/v1/models", headers=bearer("whatever")).status_code == 200
+
+
+def test_hangup_reloads_keys_and_a_bad_file_keeps_them(keyed, daemon_arguments, tmp_path):
+    daemon, keys = keyed({"a": []})
+    path = tmp_path / "keys"
+    added = make_key(daemon_arguments[0], path, "b")
+
+    def status(key):
+        return httpx.get(f"{daemon.url}/v1/models", headers=bearer(key)).status_code
+
+    assert status(added) == 401
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_for_log(daemon, "reloaded what=keys")
+    assert status(added) == 200 and status(keys["a"]) == 200
+    path.write_text(path.read_text() + "nonsense\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_for_log(daemon, "cannot reload")
+    assert status(added) == 200 and status(keys["a"]) == 200
+
+
+def test_isolated_keys_share_nothing_and_one_key_shares_with_itself(keyed):
+    daemon, keys = keyed({"a": [], "b": []}, "kv_cache.isolation=api_key")
+
+    def cached(key, prompt):
+        usage = complete(daemon.url, key, prompt).json()["usage"]
+        return usage["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(keys["a"], LONG) == 0
+    assert cached(keys["a"], LONG) > 200
+    assert cached(keys["b"], LONG) == 0
+    assert cached(keys["b"], LONG) > 200
+
+
+def test_what_a_key_was_answered_is_found_again_by_that_key_alone(keyed):
+    daemon, keys = keyed({"a": [], "b": []}, "kv_cache.isolation=api_key")
+
+    def ask(key, messages):
+        answer = httpx.post(f"{daemon.url}/v1/chat/completions", headers=bearer(key), timeout=120,
+                            json={"messages": messages, "max_tokens": 48, "temperature": 1,
+                                  "seed": 7, "ignore_eos": True}).json()
+        usage = answer["usage"]
+        return (answer["choices"][0]["message"]["content"], usage["prompt_tokens"],
+                usage["prompt_tokens_details"]["cached_tokens"])
+
+    messages = [{"role": "user", "content": LONG}]
+    text, prompt_tokens, _ = ask(keys["a"], messages)
+    messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
+    assert ask(keys["b"], messages)[2] == 0
+    assert ask(keys["a"], messages)[2] >= prompt_tokens + 40
+
+
+def test_keys_share_where_isolation_is_off(keyed):
+    daemon, keys = keyed({"a": [], "b": []})
+    complete(daemon.url, keys["a"], LONG)
+    usage = complete(daemon.url, keys["b"], LONG).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 200
+
+
+def test_a_key_is_kept_to_its_requests_at_once(keyed):
+    daemon, keys = keyed({"one": ["--requests", "1"], "free": []})
+    with httpx.stream("POST", f"{daemon.url}/v1/completions", headers=bearer(keys["one"]),
+                      json={"prompt": "Go", "max_tokens": 400, "ignore_eos": True, "stream": True},
+                      timeout=60) as running:
+        next(running.iter_lines())
+        refused = complete(daemon.url, keys["one"], "Hello")
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "\"one\"" in refused.json()["error"]["message"]
+        assert complete(daemon.url, keys["free"], "Hello").status_code == 200
+    deadline = time.monotonic() + 10  # the place is free again once the stream is dropped
+    while complete(daemon.url, keys["one"], "Hello").status_code != 200:
+        assert time.monotonic() < deadline
+
+
+def test_a_key_is_kept_to_its_tokens_per_second(keyed):
+    daemon, keys = keyed({"slow": ["--tokens-per-s", "20"]})
+    assert complete(daemon.url, keys["slow"], LONG).status_code == 200
+    refused = complete(daemon.url, keys["slow"], "Hello")
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 10  # 300 tokens are owed
+
+
+@pytest.mark.parametrize("prompts", ["off", "on"])
+def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_path, prompts):
+    path = tmp_path / "requests.jsonl"
+    daemon, keys = keyed({"team-a": []}, f"log.requests_file={path}", f"log.prompts={prompts}")
+    secret = "xyzzy plugh"
+    complete(daemon.url, keys["team-a"], secret)
+    complete(daemon.url, keys["team-a"], secret)
+    complete(daemon.url, "wrong", secret)
+    path.rename(tmp_path / "rotated.jsonl")
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_for_log(daemon, "request log")
+    httpx.get(f"{daemon.url}/health")
+    assert daemon.stop() == 0
+    old = (tmp_path / "rotated.jsonl").read_text()
+    lines = [json.loads(line) for line in old.splitlines()]
+    assert [line["status"] for line in lines] == [200, 200, 401]
+    first, second, refused = lines
+    assert first["key"] == "team-a" and first["route"] == "/v1/completions"
+    assert first["completion_tokens"] == 4 and first["cached_tokens"] == 0
+    assert second["cached_tokens"] > 0 and second["prompt_tokens"] == first["prompt_tokens"]
+    assert 0 < second["first_token_ms"] <= second["duration_ms"] + 1
+    assert refused["key"] == "" and "prompt_tokens" not in refused
+    assert (secret in old) == (prompts == "on")
+    for key in keys.values():
+        assert key not in old
+    assert json.loads(path.read_text().splitlines()[-1])["route"] == "/health"
+    assert secret not in daemon.log.read_text()
+
+
+def test_browsers_are_let_in_only_where_configured(keyed, http):
+    origin = "https://chat.example"
+    ask = {"Origin": origin, "Access-Control-Request-Method": "POST",
+           "Access-Control-Request-Headers": "authorization,content-type"}
+    assert "access-control-allow-origin" not in http.get("/health", headers=ask).headers
+    assert http.options("/v1/completions", headers=ask).status_code == 405
+    daemon, keys = keyed({"a": []}, f"http.cors_origins={origin}")
+    allowed = httpx.options(f"{daemon.url}/v1/completions", headers=ask)  # browsers send no key
+    assert allowed.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == origin
+    assert "authorization" in allowed.headers["access-control-allow-headers"]
+    answer = httpx.get(f"{daemon.url}/v1/models", headers={**bearer(keys["a"]), "Origin": origin})
+    assert answer.headers["access-control-allow-origin"] == origin
+    refused = httpx.get(f"{daemon.url}/v1/models", headers={"Origin": origin})
+    assert refused.status_code == 401 and "access-control-allow-origin" in refused.headers
+    other = {**ask, "Origin": "https://evil.example"}
+    assert httpx.options(f"{daemon.url}/v1/completions", headers=other).status_code == 401
+
+
+def test_a_hundred_requests_of_one_key_do_not_delay_the_single_one_of_another(keyed):
+    """A slot is taken from the busy key at once: of its requests hardly any ends meanwhile."""
+    slots, requests = 4, 100
+    daemon, keys = keyed({"busy": [], "single": []}, f"engine.max_sequences={slots}")
+    finished = []
+    failures = []
+
+    def ask(i):
+        answer = complete(daemon.url, keys["busy"], f"Tale {i}: once", max_tokens=48)
+        (finished if answer.status_code == 200 else failures).append(i)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(requests)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    while len(finished) < slots:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    before = len(finished)
+    answer = complete(daemon.url, keys["single"], "Hello", max_tokens=8)
+    meanwhile = len(finished) - before
+    assert answer.status_code == 200
+    for thread in threads:
+        thread.join()
+    assert not failures and len(finished) == requests
+    # Eight of its steps pass, of the 48 that each of the others takes.
+    assert meanwhile <= 2 * slots

@@ -1,0 +1,121 @@
+"""Deadlines, clients that go away, a full queue."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+
+@pytest.fixture
+def busy(start_daemon):
+    """A daemon with one slot, which a stream takes until the block ends."""
+
+    @contextlib.contextmanager
+    def start(*settings: str):
+        daemon = start_daemon("--set=engine.max_sequences=1",
+                              *[f"--set={one}" for one in settings]).wait_until_ready()
+        with httpx.stream("POST", f"{daemon.url}/v1/completions", timeout=60,
+                          json={"prompt": "Go", "max_tokens": 1900, "ignore_eos": True,
+                                "stream": True}) as running:
+            next(running.iter_lines())
+            yield daemon
+
+    return start
+
+
+def complete(daemon, headers=None, **fields):
+    return httpx.post(f"{daemon.url}/v1/completions", timeout=60, headers=headers,
+                      json={"prompt": "Hello", "max_tokens": 2, **fields})
+
+
+def send(daemon, body: str) -> socket.socket:
+    port = int(daemon.url.rsplit(":", 1)[1])
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+                   f"\r\n{body}".encode())
+    return client
+
+
+def test_a_deadline_holds_while_the_request_is_queued(busy):
+    with busy() as daemon:
+        for answer_of in (lambda: complete(daemon, timeout=0.3),
+                          lambda: complete(daemon, headers={"X-Request-Timeout": "0.3"}),
+                          lambda: complete(daemon, timeout=50,
+                                           headers={"X-Request-Timeout": "0.3"})):
+            begin = time.monotonic()
+            answer = answer_of()
+            assert answer.status_code == 408
+            assert answer.json()["error"]["code"] == "timeout"
+            assert 0.3 <= time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("fields, headers", [
+    ({"timeout": 0}, {}), ({"timeout": -1}, {}), ({"timeout": "soon"}, {}),
+    ({}, {"X-Request-Timeout": "soon"}), ({}, {"X-Request-Timeout": "0"}),
+    ({}, {"X-Request-Timeout": "1e99"}),
+])
+def test_wrong_deadlines_are_refused(daemon, fields, headers):
+    answer = complete(daemon, headers=headers, **fields)
+    assert answer.status_code == 400
+    assert "timeout" in answer.json()["error"]["message"].lower()
+
+
+def test_a_full_queue_says_when_to_come_back(busy):
+    with busy("limits.queued_requests=1") as daemon:
+        waiting = send(daemon, '{"prompt":"a","max_tokens":1}')
+        deadline = time.monotonic() + 10
+        while (answer := complete(daemon, timeout=0.1)).status_code != 429:
+            assert time.monotonic() < deadline
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        waiting.close()  # gives its place in the queue back
+        while complete(daemon, timeout=0.1).status_code == 429:
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("body", [
+    '{"prompt":"' + "many words make a long prompt " * 250 + '","max_tokens":1000}',
+    '{"prompt":"Go","max_tokens":1900,"ignore_eos":true}',
+    '{"prompt":"Go","max_tokens":1900,"ignore_eos":true,"stream":true}',
+], ids=["prefill", "decode", "stream"])
+def test_who_goes_away_frees_the_only_slot(start_daemon, body):
+    daemon = start_daemon("--set=engine.max_sequences=1").wait_until_ready()
+    gone = send(daemon, body)
+    time.sleep(0.3)
+    gone.close()
+    begin = time.monotonic()
+    assert complete(daemon).status_code == 200
+    assert time.monotonic() - begin < 5  # 1,900 tokens would take far longer
+
+
+def test_requests_during_a_drain_are_sent_elsewhere(start_daemon):
+    daemon = start_daemon().wait_until_ready()
+    texts = []
+
+    def run():
+        with httpx.stream("POST", f"{daemon.url}/v1/completions", timeout=60,
+                          json={"prompt": "Go", "max_tokens": 300, "ignore_eos": True,
+                                "stream": True}) as running:
+            started.set()
+            texts.append("".join(running.iter_text()))
+
+    started = threading.Event()
+    with httpx.Client(base_url=daemon.url) as http:
+        assert http.get("/ready").status_code == 200
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert started.wait(30)
+        daemon.process.terminate()
+        deadline = time.monotonic() + 10
+        while http.get("/ready").status_code != 503:
+            assert time.monotonic() < deadline
+        assert http.get("/health").status_code == 200
+        refused = http.post("/v1/completions", json={"prompt": "a"})
+        assert refused.status_code == 503
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+    thread.join()
+    assert texts[0].endswith("data: [DONE]\n\n")
+    assert daemon.stop() == 0

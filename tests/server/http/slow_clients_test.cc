@@ -1,0 +1,168 @@
+// Clients that cost connections and patience, a thousand at a time: nobody else waits for them.
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/http/server.h"
+#include "tests/server/http/raw_client.h"
+
+namespace refrain::server::http {
+namespace {
+
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using namespace std::chrono_literals;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+constexpr int kSlowBuildFactor = 20;
+#else
+constexpr int kSlowBuildFactor = 1;
+#endif
+
+// Endless, as fast as it is taken.
+class Flood final : public Reply {
+ public:
+  ReplyPart Next() override {
+    ReplyPart part;
+    if (std::exchange(first_, false)) part.head = ResponseHead{.content_type = "text/plain"};
+    part.body = std::string(16 << 10, 'x');
+    return part;
+  }
+
+ private:
+  bool first_ = true;
+};
+
+class SlowClientsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // Both ends of each connection are this process's.
+    rlimit files{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_max < 3000) GTEST_SKIP() << "at most " << files.rlim_max << " open files";
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, 8192);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+    router_.Add({"GET", "/hello", [](Request) { return MakeReply({}, "hello"); }});
+    router_.Add({"GET", "/flood", [](Request) { return std::make_unique<Flood>(); }});
+    router_.Add(
+        {"POST", "/echo", [](Request request) { return MakeReply({}, std::move(request.body)); }});
+    ServerOptions options;
+    options.error_body = [](int, std::string_view message) { return std::string(message); };
+    auto server = Server::Start(std::move(options), &router_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  RawClient Connect() { return RawClient(server_->port()); }
+
+  // How long answers take a well-behaved client, on a kept connection and each on a fresh one.
+  void ExpectQuickAnswers(const char* beside) {
+    std::vector<double> kept_ms, fresh_ms;
+    RawClient kept = Connect();
+    for (int i = 0; i < 200; ++i) {
+      kept_ms.push_back(Measure(&kept));
+      RawClient fresh = Connect();
+      fresh_ms.push_back(Measure(&fresh));
+    }
+    for (auto* times : {&kept_ms, &fresh_ms}) std::sort(times->begin(), times->end());
+    std::printf("%s: kept p50 %.2f ms p99 %.2f ms, fresh p50 %.2f ms p99 %.2f ms\n", beside,
+                kept_ms[100], kept_ms[198], fresh_ms[100], fresh_ms[198]);
+    // The middle, for the machine is shared; one slow client in the way would cost seconds.
+    EXPECT_LT(kept_ms[100], 5.0 * kSlowBuildFactor) << beside;
+    EXPECT_LT(fresh_ms[100], 5.0 * kSlowBuildFactor) << beside;
+    EXPECT_LT(std::max(kept_ms.back(), fresh_ms.back()), 1000.0 * kSlowBuildFactor) << beside;
+  }
+
+  static double Measure(RawClient* client) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(client->Send(GetRequest("/hello")));
+    EXPECT_EQ(client->ReadResponse().body, "hello");
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+        .count();
+  }
+
+  bool Eventually(int connections) {
+    for (int i = 0; i < 500 && server_->connections() != connections; ++i) {
+      std::this_thread::sleep_for(10ms);
+    }
+    return server_->connections() == connections;
+  }
+
+  Router router_;
+  std::unique_ptr<Server> server_;
+  std::vector<RawClient> crowd_;
+};
+
+TEST_F(SlowClientsTest, AThousandIdleConnectionsDelayNobody) {
+  ExpectQuickAnswers("alone");
+  for (int i = 0; i < 1000; ++i) {
+    crowd_.push_back(Connect());
+    crowd_.back().Send(GetRequest("/hello"));
+  }
+  for (RawClient& client : crowd_) EXPECT_EQ(client.ReadResponse().body, "hello");
+  ExpectQuickAnswers("beside 1,000 idle keep-alive connections");
+  for (RawClient& client : crowd_) {  // and each of them is still good
+    client.Send(GetRequest("/hello"));
+    EXPECT_EQ(client.ReadResponse().body, "hello");
+  }
+}
+
+TEST_F(SlowClientsTest, HeadersAndBodiesThatTrickleInDelayNobody) {
+  const std::string header = GetRequest("/hello");
+  const std::string body = PostRequest("/echo", std::string(500, 'b'));
+  for (int i = 0; i < 500; ++i) {
+    crowd_.push_back(Connect());
+    crowd_.back().Send((i % 2 == 0 ? header : body).substr(0, 20));
+  }
+  std::atomic<bool> stop{false};
+  std::thread trickle([&] {
+    for (size_t at = 20; !stop && at < 45; ++at) {
+      for (size_t i = 0; i < crowd_.size() && !stop; ++i) {
+        crowd_[i].Send((i % 2 == 0 ? header : body).substr(at, 1));
+      }
+    }
+  });
+  ExpectQuickAnswers("beside 500 that send a byte at a time");
+  stop = true;
+  trickle.join();
+}
+
+TEST_F(SlowClientsTest, ClientsThatDoNotReadDelayNobody) {
+  for (int i = 0; i < 100; ++i) {
+    crowd_.emplace_back(server_->port(), /*receive_buffer_bytes=*/4096);
+    crowd_.back().Send(GetRequest("/flood"));
+  }
+  ExpectQuickAnswers("beside 100 that do not read");
+}
+
+// Half-open: some have sent their FIN, some have vanished with a reset; their places come back.
+TEST_F(SlowClientsTest, HalfOpenConnectionsAreCleanedUpAndDelayNobody) {
+  for (int i = 0; i < 300; ++i) {
+    crowd_.push_back(Connect());
+    if (i % 3 == 0) {
+      crowd_.back().HalfClose();
+    } else if (i % 3 == 1) {
+      crowd_.back().Send("GET /hello HTTP/1.1\r\nHo");
+      crowd_.back().HalfClose();
+    } else {
+      crowd_.back().Send(GetRequest("/flood"));
+      crowd_.back().Reset();
+    }
+  }
+  ExpectQuickAnswers("beside 300 half-open connections");
+  EXPECT_TRUE(Eventually(0)) << server_->connections();
+}
+
+}  // namespace
+}  // namespace refrain::server::http
