@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -143,6 +144,10 @@ absl::StatusOr<Guards> MakeGuards(const Config& config) {
   return guards;
 }
 
+bool IsLoopback(std::string_view host) {
+  return host.starts_with("127.") || host == "::1" || host == "localhost";
+}
+
 http::ServerOptions HttpOptions(const Config& config, const ListenAddress& address,
                                 const Guards& guards) {
   http::ServerOptions options;
@@ -232,6 +237,9 @@ class Daemon {
     }
     http_ = *std::move(server);
     log_.Info("listening", {{"http", Concat(address->host, ":", http_->port())}});
+    if (config_.text("auth.keys_file").empty() && !IsLoopback(address->host)) {
+      log_.Warn("everyone who reaches the port may call: no auth.keys_file");
+    }
     if (guards_.tls != nullptr) log_.Info("tls", {{"expires", guards_.tls->expires()}});
     if (const size_t keys = guards_.gate->num_keys(); keys > 0) {
       log_.Info("keys", {{"count", static_cast<int64_t>(keys)}});
