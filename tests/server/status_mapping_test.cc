@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "engine/retry_after.h"
+
 namespace refrain::server {
 namespace {
 
@@ -63,6 +65,18 @@ TEST(StatusMapping, WritesWellFormedUtf8WhateverItQuotes) {
 TEST(StatusMapping, WritesNullForWhatIsNotThere) {
   EXPECT_EQ(ErrorBody(ApiErrorFromStatus(absl::InvalidArgumentError("m"))),
             R"({"error":{"message":"m","type":"invalid_request_error","param":null,"code":null}})");
+}
+
+// What was measured wins over the default; where coming back is no use nothing is said.
+TEST(StatusMapping, TellsWhenToComeBack) {
+  EXPECT_EQ(RetryAfterSeconds(absl::ResourceExhaustedError("full")), 1);
+  EXPECT_EQ(RetryAfterSeconds(engine::WithRetryAfter(absl::ResourceExhaustedError("full"), 17.2)),
+            18);
+  EXPECT_EQ(ApiErrorFromStatus(engine::WithRetryAfter(absl::UnavailableError("draining"), 9))
+                .retry_after_s,
+            9);
+  EXPECT_EQ(RetryAfterSeconds(engine::WithRetryAfter(absl::InvalidArgumentError("wrong"), 9)),
+            std::nullopt);
 }
 
 }  // namespace
