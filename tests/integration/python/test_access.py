@@ -134,7 +134,8 @@ def test_a_key_is_kept_to_its_requests_at_once(keyed):
     with httpx.stream("POST", f"{daemon.url}/v1/completions", headers=bearer(keys["one"]),
                       json={"prompt": "Go", "max_tokens": 400, "ignore_eos": True, "stream": True},
                       timeout=60) as running:
-        next(running.iter_lines())
+        lines = running.iter_lines()  # kept: without it the stream is closed
+        next(lines)
         refused = complete(daemon.url, keys["one"], "Hello")
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1

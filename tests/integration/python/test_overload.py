@@ -20,7 +20,8 @@ def busy(start_daemon):
         with httpx.stream("POST", f"{daemon.url}/v1/completions", timeout=60,
                           json={"prompt": "Go", "max_tokens": 1900, "ignore_eos": True,
                                 "stream": True}) as running:
-            next(running.iter_lines())
+            lines = running.iter_lines()  # kept: without it the stream is closed
+            next(lines)
             yield daemon
 
     return start

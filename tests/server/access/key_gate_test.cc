@@ -93,11 +93,12 @@ TEST_F(KeyGateTest, WithoutKeysOnlyAdministrationCanBeClosed) {
 TEST_F(KeyGateTest, ReadsTheHeaderAsClientsWriteIt) {
   const std::string key = AddKey("keys", "a").key;
   const auto gate = Load(true, false);
-  for (const std::string& header : {"Bearer " + key, "bearer " + key, "BEARER   " + key + " "}) {
+  for (const std::string& header :
+       std::vector<std::string>{"Bearer " + key, "bearer " + key, "BEARER   " + key + " "}) {
     EXPECT_EQ(CodeOf(*gate, Area::kInference, header), kOk) << header;
   }
-  for (const std::string& header :
-       {key, "Bearer", "Bearer ", "Basic " + key, "Bearer" + key, "Bearer " + key + " x"}) {
+  for (const std::string& header : std::vector<std::string>{
+           key, "Bearer", "Bearer ", "Basic " + key, "Bearer" + key, "Bearer " + key + " x"}) {
     const absl::Status status = gate->Authenticate(Area::kInference, header).status();
     EXPECT_EQ(status.code(), kNoKey) << header;
     EXPECT_EQ(std::string(status.message()).find(key.substr(0, 8)), std::string::npos);
