@@ -45,6 +45,7 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
 
   void FeedEnd(double at_s) {
     at_s_ = at_s;
+    if (!got_some()) return;  // put_eof may not be called
     boost::system::error_code error;
     put_eof(error);
     if (error) closed_early_ = true;

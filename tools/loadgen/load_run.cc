@@ -43,6 +43,12 @@ class LoadRun::State {
 
  private:
   void Begin() {
+    if (options_.duration_s > 0) {
+      loop_->CallAt(begin_s_ + options_.duration_s, [this] {
+        Drain();
+        StopWhenIdle();
+      });
+    }
     if (options_.kind == LoopKind::kClosed) {
       for (int32_t user = 0; user < options_.users && !no_more_sessions_; ++user) {
         BeginSession(loop_->NowS());
@@ -117,13 +123,13 @@ class LoadRun::State {
     if (conversation != nullptr && Plan(conversation, planned_s)) Send(conversation);
   }
 
-  // False, and the conversation is over, when this run has had all its requests.
+  // False, and the conversation is over, when the request is beyond this run's limits.
   bool Plan(Conversation* conversation, double planned_s) {
     const bool too_many = options_.most_requests > 0 && planned_ >= options_.most_requests;
     const bool too_late = options_.duration_s > 0 && planned_s >= begin_s_ + options_.duration_s;
     if (stopping_ || too_many || too_late) {
       conversations_.erase(conversation);
-      Drain(too_late ? begin_s_ + options_.duration_s : loop_->NowS());
+      if (too_many) Drain();
       return false;
     }
     ++planned_;
@@ -131,11 +137,12 @@ class LoadRun::State {
     return true;
   }
 
-  void Drain(double from_s) {
+  // The last request has been planned.
+  void Drain() {
     no_more_sessions_ = true;
     if (stopping_) return;
     stopping_ = true;
-    loop_->CallAt(from_s + options_.drain_s, [this] {
+    loop_->CallAt(loop_->NowS() + options_.drain_s, [this] {
       // Those that wait for their turn to be sent are unfinished, too.
       for (Conversation* conversation : std::exchange(waiting_, {})) {
         conversation->Send(loop_->NowS());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace refrain::loadgen {
@@ -29,8 +30,8 @@ double KolmogorovSmirnov(std::vector<double> gaps, double rate) {
   double distance = 0;
   for (size_t i = 0; i < gaps.size(); ++i) {
     const double law = 1 - std::exp(-rate * gaps[i]);
-    distance = std::max({distance, law - static_cast<double>(i) / count,
-                         static_cast<double>(i + 1) / count - law});
+    distance = std::max(
+        {distance, law - static_cast<double>(i) / count, static_cast<double>(i + 1) / count - law});
   }
   return distance;
 }
@@ -101,7 +102,7 @@ TEST(Arrivals, TheSameSeedGivesTheSameTimes) {
 }
 
 TEST(Arrivals, RefusesRatesAndBurstinessThatAreNotAboveZero) {
-  for (const double bad : {0.0, -1.0, std::nan(""), INFINITY}) {
+  for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     EXPECT_FALSE(Arrivals::Make({.rate_per_s = bad}).ok()) << bad;
     EXPECT_FALSE(Arrivals::Make({.burstiness = bad}).ok()) << bad;
   }

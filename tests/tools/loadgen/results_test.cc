@@ -277,10 +277,13 @@ TEST(Report, ASweepNamesTheHighestRateHeld) {
 }
 
 TEST(Progress, TheLineSaysHowFarItIs) {
-  const std::string line = ProgressLine(
-      {.elapsed_s = 2, .completed = 5, .failed = 1, .in_flight = 3, .output_tokens = 20,
-       .done_share = 0.5},
-      10);
+  const std::string line = ProgressLine({.elapsed_s = 2,
+                                         .completed = 5,
+                                         .failed = 1,
+                                         .in_flight = 3,
+                                         .output_tokens = 20,
+                                         .done_share = 0.5},
+                                        10);
   EXPECT_EQ(line, "[#####.....]  50 %    2.0 s  5 done  1 failed  3 in flight  10 tok/s");
 }
 

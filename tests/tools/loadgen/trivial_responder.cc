@@ -2,12 +2,13 @@
 // over HTTP/1.1 with server-sent events, from one thread. For tests of loadgen, and to measure it
 // without a model in the way. It is no HTTP server: it believes what loadgen sends.
 //
-//   trivial_responder [--port=N] [--token-delay-us=N] [--together] [--log=FILE]
+//   trivial_responder [--port=N] [--token-delay-us=N] [--together] [--log=FILE] [--no-ids]
 //                     [--fail=KIND] [--fail-every=N]
 //
 // --token-delay-us  before each token; 0: all at once
 // --together        all tokens in one write instead of one each
 // --log             bodies of the requests, one a line
+// --no-ids          prompts of token ids are refused, and answers have none
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
 //                   hang (no answer), garbage (no HTTP), empty (no token), close (no byte)
 // --fail-every      which requests fail: 1 all, 2 every second, ...
@@ -43,6 +44,7 @@ struct Options {
   uint16_t port = 0;
   int64_t token_delay_us = 0;
   bool together = false;
+  bool no_ids = false;
   std::string fail;
   int64_t fail_count = 0;  // behind the colon of --fail
   int64_t fail_every = 1;
@@ -217,6 +219,9 @@ class Responder {
     if (path != "/v1/completions" && path != "/v1/chat/completions") {
       return Send(fd, Whole(404, R"({"error":{"message":"no such path"}})"));
     }
+    if (options_.no_ids && body.find("\"prompt\":[") != std::string::npos) {
+      return Send(fd, Whole(400, R"({"error":{"message":"prompt must be a string"}})"));
+    }
     if (log_.is_open()) log_ << body << std::endl;
     connection->chat = path == "/v1/chat/completions";
     connection->tokens = NumberBehind(body, "\"max_tokens\":", 16);
@@ -325,6 +330,8 @@ bool Parse(const std::string& argument, Options* options) {
     options->token_delay_us = std::atoll(value.c_str());
   } else if (name == "--together") {
     options->together = true;
+  } else if (name == "--no-ids") {
+    options->no_ids = true;
   } else if (name == "--log") {
     options->log = value;
   } else if (name == "--fail") {

@@ -73,8 +73,8 @@ TEST(OpenAiWire, BodiesAreWhatServersTake) {
   EXPECT_EQ(ids["user"], "x");
   EXPECT_FALSE(ids.contains("return_token_ids"));
 
-  const GenerationRequest said = {
-      .form = PromptForm::kText, .messages = {{"system", "a\n\xff"}, {"user", "b"}}};
+  const GenerationRequest said = {.form = PromptForm::kText,
+                                  .messages = {{"system", "a\n\xff"}, {"user", "b"}}};
   EXPECT_EQ(Json::parse(EncodeBody({.ignore_eos = false}, said))["prompt"], "a\n\xef\xbf\xbd\nb");
   GenerationRequest chat = said;
   chat.form = PromptForm::kChat;
@@ -94,16 +94,16 @@ TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
   EXPECT_EQ(ids->token_ids, (std::vector<int32_t>{4, 5}));
   const auto role = DecodeEvent(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})");
   EXPECT_EQ(role->tokens, 0);
-  const auto chat = DecodeEvent(
-      R"({"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],"usage":null})");
+  const auto chat =
+      DecodeEvent(R"({"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],"usage":null})");
   EXPECT_EQ(chat->tokens, 1);
   EXPECT_TRUE(chat->finished);
   const auto call = DecodeEvent(
       R"({"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":"{"}}]}}]})");
   EXPECT_EQ(call->text, "f{");
-  const auto usage = DecodeEvent(
-      R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,)"
-      R"("prompt_tokens_details":{"cached_tokens":8}}})");
+  const auto usage =
+      DecodeEvent(R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,)"
+                  R"("prompt_tokens_details":{"cached_tokens":8}}})");
   EXPECT_EQ(usage->prompt_tokens, 9);
   EXPECT_EQ(usage->output_tokens, 4);
   EXPECT_EQ(usage->cached_tokens, 8);
@@ -225,8 +225,9 @@ TEST(AnswerReader, TellsKindsOfFailures) {
 
 TEST(AnswerReader, KeepsTheMessageOfAnError) {
   const std::string body = R"({"error":{"message":"the queue is full"}})";
-  const Outcome outcome = Read("HTTP/1.1 429 X\r\nContent-Length: " + std::to_string(body.size()) +
-                                   "\r\n\r\n" + body, 7, false);
+  const Outcome outcome =
+      Read("HTTP/1.1 429 X\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body,
+           7, false);
   EXPECT_EQ(outcome.end.failure->message, "the queue is full");
   EXPECT_TRUE(outcome.keep_alive);
 }
@@ -234,16 +235,18 @@ TEST(AnswerReader, KeepsTheMessageOfAnError) {
 TEST(AnswerReader, AnAnswerThatEndsWithTheConnectionIsWhole) {
   const Outcome outcome = Read(
       "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
-      "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: [DONE]\n\n", 10, true);
+      "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: [DONE]\n\n",
+      10, true);
   EXPECT_FALSE(outcome.end.failure.has_value());
   EXPECT_FALSE(outcome.keep_alive);
 }
 
 // Tokens without text are known at the end only: the first one is then the end's.
 TEST(AnswerReader, AnAnswerWithoutTextStillHasAFirstToken) {
-  const Outcome outcome = Read(
-      Chunked({"data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n",
-               "data: [DONE]\n\n"}), 4096, false);
+  const Outcome outcome =
+      Read(Chunked({"data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n",
+                    "data: [DONE]\n\n"}),
+           4096, false);
   EXPECT_FALSE(outcome.end.failure.has_value());
   EXPECT_EQ(outcome.received.count, 1);
 }
@@ -256,7 +259,8 @@ TEST(Target, TakesHostPortAndPath) {
   EXPECT_EQ(ParseTarget("http://a:8000/v1/")->path, "");
   EXPECT_EQ(ParseTarget("http://a:8000/base/v1")->path, "/base");
   EXPECT_EQ(ParseTarget("http://[::1]:8000")->host, "::1");
-  for (const char* bad : {"a:80", "https://a", "http://", "http://:80", "http://a:b", "http://a:"}) {
+  for (const char* bad :
+       {"a:80", "https://a", "http://", "http://:80", "http://a:b", "http://a:"}) {
     const auto refused = ParseTarget(bad);
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_NE(std::string(refused.status().message()).find("--url is"), std::string::npos);
@@ -284,8 +288,7 @@ TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
   EXPECT_NE(OptionError({url, "--slo=speed:1"}).find("--slo: cannot use \"speed:1\"; valid:"),
             std::string::npos);
   EXPECT_NE(OptionError({}).find("--url"), std::string::npos);
-  EXPECT_NE(OptionError({url, "--workload=sharegpt"}).find("--file is missing"),
-            std::string::npos);
+  EXPECT_NE(OptionError({url, "--workload=sharegpt"}).find("--file is missing"), std::string::npos);
   EXPECT_NE(OptionError({url, "--sweep=1"}).find("--sweep needs --slo"), std::string::npos);
   EXPECT_NE(OptionError({url, "--sweep=1", "--slo=e2e:1", "--arrivals=closed"}).find("--sweep"),
             std::string::npos);

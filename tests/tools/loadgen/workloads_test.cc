@@ -68,7 +68,8 @@ size_t SharedPrefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b
 // --- made-up prompts ---
 
 TEST(SharedPrompts, ShareExactlyTheSystemPromptAndNothingElse) {
-  auto workload = MakeSharedPrompts({.shared_tokens = 200, .unique_tokens = 30, .output_tokens = 7});
+  auto workload =
+      MakeSharedPrompts({.shared_tokens = 200, .unique_tokens = 30, .output_tokens = 7});
   ASSERT_TRUE(workload.ok());
   const auto sessions = Take(workload->get(), 20);
   for (size_t i = 0; i < sessions.size(); ++i) {
@@ -106,8 +107,8 @@ TEST(SharedPrompts, UsesAsManyPromptsAndAsOftenAsAskedFor) {
 }
 
 TEST(SharedPrompts, TurnsAddTokensOfTheirOwn) {
-  auto workload = MakeSharedPrompts(
-      {.shared_tokens = 8, .unique_tokens = 4, .turns = 3, .think_s = 2});
+  auto workload =
+      MakeSharedPrompts({.shared_tokens = 8, .unique_tokens = 4, .turns = 3, .think_s = 2});
   ASSERT_TRUE(workload.ok());
   const Session session = Take(workload->get(), 1)[0];
   ASSERT_EQ(session.turns.size(), 3u);
@@ -119,8 +120,8 @@ TEST(SharedPrompts, TurnsAddTokensOfTheirOwn) {
 }
 
 TEST(SharedPrompts, AsTextHaveAWordPerTokenAndTheSystemRole) {
-  auto workload = MakeSharedPrompts(
-      {.form = PromptForm::kChat, .shared_tokens = 50, .unique_tokens = 5});
+  auto workload =
+      MakeSharedPrompts({.form = PromptForm::kChat, .shared_tokens = 50, .unique_tokens = 5});
   ASSERT_TRUE(workload.ok());
   const Turn turn = Take(workload->get(), 1)[0].turns[0];
   ASSERT_EQ(turn.messages.size(), 2u);
@@ -149,7 +150,8 @@ TEST(SharedPrompts, RefusesOptionsOutOfRangeByName) {
 
 TEST(SyntheticPrompt, DrawsEvenlyFromTheWholeRange) {
   std::vector<int> counts(10);
-  for (const int32_t id : SyntheticIds(3, 100000, {20, 30})) ++counts.at(static_cast<size_t>(id - 20));
+  for (const int32_t id : SyntheticIds(3, 100000, {20, 30}))
+    ++counts.at(static_cast<size_t>(id - 20));
   for (const int count : counts) EXPECT_NEAR(count, 10000, 500);
 }
 
@@ -174,8 +176,8 @@ TEST(Mooncake, PromptsHaveTheirLengthsAndShareWhatTheirHashIdsShare) {
     for (size_t j = 0; j < i; ++j) {
       const auto a = lines[i]["hash_ids"].get<std::vector<int32_t>>();
       const auto b = lines[j]["hash_ids"].get<std::vector<int32_t>>();
-      const size_t shared = std::min({SharedPrefix(a, b) * 512, turn.token_ids.size(),
-                                      sessions[j].turns[0].token_ids.size()});
+      const size_t shared = std::min(
+          {SharedPrefix(a, b) * 512, turn.token_ids.size(), sessions[j].turns[0].token_ids.size()});
       const size_t same = SharedPrefix(turn.token_ids, sessions[j].turns[0].token_ids);
       EXPECT_GE(same, shared) << i << " " << j;
       EXPECT_LE(same, shared + 2) << i << " " << j;
@@ -209,8 +211,8 @@ TEST(Mooncake, SmallerBlocksShrinkPromptsAndAnswersAlike) {
 }
 
 TEST(Mooncake, LeavesOutLongPromptsAndCutsLongAnswers) {
-  const auto sessions = ReadAll(OpenMooncake(
-      {.path = kTrace, .most_input_tokens = 4000, .most_output_tokens = 50}));
+  const auto sessions =
+      ReadAll(OpenMooncake({.path = kTrace, .most_input_tokens = 4000, .most_output_tokens = 50}));
   ASSERT_GT(sessions.size(), 10u);
   EXPECT_LT(sessions.size(), TraceLines().size());
   for (const Session& session : sessions) {
@@ -227,8 +229,7 @@ TEST_F(WorkloadFile, MooncakeRefusesLinesThatDoNotFitByNumberAndField) {
     EXPECT_NE(error(line).find(std::string("line 2: ") + text), std::string::npos) << error(line);
   };
   expect("[1]", "is no JSON object");
-  expect(R"({"input_length": 1, "output_length": 1, "hash_ids": [1]})",
-         "\"timestamp\" is missing");
+  expect(R"({"input_length": 1, "output_length": 1, "hash_ids": [1]})", "\"timestamp\" is missing");
   expect(R"({"timestamp": 1, "input_length": 1.5, "output_length": 1, "hash_ids": [1]})",
          "\"input_length\" is no whole number");
   expect(R"({"timestamp": 1, "input_length": 513, "output_length": 1, "hash_ids": [1]})",
@@ -275,14 +276,16 @@ TEST_F(WorkloadFile, ShareGptTurnsEndWithTheLastAnswer) {
   EXPECT_EQ(ReadAll(OpenShareGpt({.path = path, .most_turns = 1})).at(0).turns.size(), 1u);
   EXPECT_EQ(ReadAll(OpenShareGpt({.path = path, .output_tokens = 9})).at(0).turns[0].output_tokens,
             9);
-  EXPECT_EQ(ReadAll(OpenShareGpt({.path = path, .most_output_tokens = 50}))
-                .at(0).turns[0].output_tokens, 50);
+  EXPECT_EQ(
+      ReadAll(OpenShareGpt({.path = path, .most_output_tokens = 50})).at(0).turns[0].output_tokens,
+      50);
 }
 
 TEST_F(WorkloadFile, ShareGptLeavesOutWhatIsNoDialogueAndRefusesWhatIsNoShareGpt) {
   const std::string odd =
       R"([{"conversations": [{"from": "gpt", "value": "hello"}, {"from": "human", "value": "?"}]},)"
-      R"({"conversations": []}, )" + Conversation("two", 40) + "]";
+      R"({"conversations": []}, )" +
+      Conversation("two", 40) + "]";
   const auto sessions = ReadAll(OpenShareGpt({.path = Write(odd)}));
   ASSERT_EQ(sessions.size(), 1u);
   EXPECT_NE(ErrorOf(OpenShareGpt({.path = Write("[{\"id\": 1}]")}))
@@ -330,14 +333,14 @@ TEST(QmSum, TheQueriesOfAMeetingShareItsTranscript) {
 // --- lines of one's own ---
 
 TEST_F(WorkloadFile, OwnLinesMayBeTextIdsMessagesOrTurns) {
-  const auto sessions = ReadAll(OpenOwnLines(
-      {.path = Write(R"({"prompt": "hello", "max_tokens": 3, "start_s": 1.5}
+  const auto sessions =
+      ReadAll(OpenOwnLines({.path = Write(R"({"prompt": "hello", "max_tokens": 3, "start_s": 1.5}
 
 {"prompt": [5, 6, 7]}
 {"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]}
 {"turns": [{"prompt": "a"}, {"prompt": "b", "think_s": 0.25, "max_tokens": 2}, {"prompt": "c"}]}
 )"),
-       .think_s = 7}));
+                            .think_s = 7}));
   ASSERT_EQ(sessions.size(), 4u);
   EXPECT_EQ(sessions[0].start_s, 1.5);
   EXPECT_EQ(sessions[0].turns[0].output_tokens, 3);
