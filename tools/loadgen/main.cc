@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tools/loadgen/event_loop.h"
+#include "tools/loadgen/grpc_backend.h"
 #include "tools/loadgen/http_backend.h"
 #include "tools/loadgen/load_run.h"
 #include "tools/loadgen/metrics_watch.h"
@@ -47,31 +48,15 @@ struct Bench {
 absl::StatusOr<PromptForm> ChooseForm(const Bench& bench) {
   if (bench.options.prompt_form.has_value()) return *bench.options.prompt_form;
   if (!IsMadeUp(bench.options)) return PromptForm::kChat;
+  if (!bench.options.grpc_address.empty()) return PromptForm::kTokenIds;
   const auto takes_ids =
       TakesTokenIds(bench.target, bench.api_key, bench.model, bench.options.token_range.low);
   if (!takes_ids.ok()) return takes_ids.status();
   return *takes_ids ? PromptForm::kTokenIds : PromptForm::kText;
 }
 
-absl::Status Connect(Bench* bench) {
+absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
   const Options& options = bench->options;
-  auto target = ParseTarget(options.url);
-  if (!target.ok()) return target.status();
-  bench->target = *std::move(target);
-  if (!options.api_key_file.empty()) {
-    auto key = ReadKey(options.api_key_file);
-    if (!key.ok()) return key.status();
-    bench->api_key = *std::move(key);
-  }
-  bench->model = options.model;
-  if (bench->model.empty()) {
-    auto model = AskForModel(bench->target, bench->api_key);
-    if (!model.ok()) return model.status();
-    bench->model = *std::move(model);
-  }
-  const auto form = ChooseForm(*bench);
-  if (!form.ok()) return form.status();
-  bench->form = *form;
   WireOptions wire = {
       .model = bench->model, .temperature = options.temperature, .ignore_eos = options.ignore_eos};
   if (!options.extra_body.empty()) {
@@ -81,11 +66,49 @@ absl::Status Connect(Bench* bench) {
     }
     wire.extra_members = *std::move(members);
   }
-  auto backend = MakeHttpBackend(&bench->loop, {.target = bench->target,
-                                                .form = bench->form,
-                                                .wire = std::move(wire),
-                                                .api_key = bench->api_key,
-                                                .timeout_s = options.timeout_s});
+  return MakeHttpBackend(&bench->loop, {.target = bench->target,
+                                        .form = bench->form,
+                                        .wire = std::move(wire),
+                                        .api_key = bench->api_key,
+                                        .timeout_s = options.timeout_s});
+}
+
+std::unique_ptr<Backend> ConnectGrpc(Bench* bench) {
+  const Options& options = bench->options;
+  return MakeGrpcBackend(&bench->loop, {.address = options.grpc_address,
+                                        .model = bench->model,
+                                        .api_key = bench->api_key,
+                                        .temperature = options.temperature,
+                                        .ignore_eos = options.ignore_eos,
+                                        .timeout_s = options.timeout_s});
+}
+
+absl::Status Connect(Bench* bench) {
+  const Options& options = bench->options;
+  if (!options.url.empty()) {
+    auto target = ParseTarget(options.url);
+    if (!target.ok()) return target.status();
+    bench->target = *std::move(target);
+  }
+  if (!options.api_key_file.empty()) {
+    auto key = ReadKey(options.api_key_file);
+    if (!key.ok()) return key.status();
+    bench->api_key = *std::move(key);
+  }
+  bench->model = options.model;
+  if (bench->model.empty() && options.grpc_address.empty()) {
+    auto model = AskForModel(bench->target, bench->api_key);
+    if (!model.ok()) return model.status();
+    bench->model = *std::move(model);
+  }
+  const auto form = ChooseForm(*bench);
+  if (!form.ok()) return form.status();
+  bench->form = *form;
+  if (!options.grpc_address.empty()) {
+    bench->backend = ConnectGrpc(bench);
+    return absl::OkStatus();
+  }
+  auto backend = ConnectHttp(bench);
   if (!backend.ok()) return backend.status();
   bench->backend = *std::move(backend);
   return absl::OkStatus();
@@ -126,7 +149,7 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   ReportedRun reported;
   if (load.kind == LoopKind::kOpen) reported.rate_per_s = load.arrivals.rate_per_s;
   std::optional<MetricsWatch> watch;
-  if (options.watch_metrics) {
+  if (options.watch_metrics && !options.url.empty()) {
     std::vector<std::string> names = UsualGauges();
     names.insert(names.end(), options.more_metrics.begin(), options.more_metrics.end());
     watch.emplace(MetricsWatchOptions{

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "engine/annotated_mutex.h"
 #include "tools/loadgen/http_fetch.h"
 
 namespace refrain::loadgen {
@@ -39,10 +38,11 @@ std::map<std::string, double> ReadPrometheusText(std::string_view text) {
 }
 
 std::vector<std::string> UsualGauges() {
-  return {"refrain_kv_bytes_used",     "refrain_kv_used_bytes",     "vllm:kv_cache_usage_perc",
-          "vllm:num_requests_running", "vllm:num_requests_waiting", "sglang:token_usage",
-          "sglang:num_running_reqs",   "sglang:num_queue_reqs",     "llamacpp:requests_processing",
-          "llamacpp:requests_deferred"};
+  return {
+      "refrain_kv_used_bytes",     "refrain_kv_physical_tokens",   "refrain_kv_logical_tokens",
+      "refrain_kv_sharing_factor", "vllm:kv_cache_usage_perc",     "vllm:num_requests_running",
+      "vllm:num_requests_waiting", "sglang:token_usage",           "sglang:num_running_reqs",
+      "sglang:num_queue_reqs",     "llamacpp:requests_processing", "llamacpp:requests_deferred"};
 }
 
 class MetricsWatch::State {
@@ -53,26 +53,33 @@ class MetricsWatch::State {
 
   std::map<std::string, double> Finish() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       finished_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (thread_.joinable()) thread_.join();
     return peaks_;
   }
 
  private:
   void Watch() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (bool there = true; there;) {
-      const bool last = finished_;
-      lock.unlock();
+    // One more reading after Finish: the last of a short run.
+    for (bool there = true, last = false; there && !last;) {
+      last = WaitForNext();
       there = Read();
-      lock.lock();
-      if (last) return;
-      changed_.wait_for(lock, std::chrono::duration<double>(options_.interval_s),
-                        [this] { return finished_; });
     }
+  }
+
+  // True when it is over. The first reading is not waited for.
+  bool WaitForNext() {
+    const MutexLock lock(mutex_);
+    const auto next = next_reading_;
+    while (!finished_ && changed_.WaitUntil(mutex_, next)) {
+    }
+    next_reading_ = std::chrono::steady_clock::now() +
+                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                        std::chrono::duration<double>(options_.interval_s));
+    return finished_;
   }
 
   // False when the server has no such page.
@@ -91,10 +98,12 @@ class MetricsWatch::State {
   }
 
   const MetricsWatchOptions options_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool finished_ = false;                // guarded by mutex_
-  std::map<std::string, double> peaks_;  // the thread's alone until it has ended
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool finished_ REFRAIN_GUARDED_BY(mutex_) = false;
+  // The thread's alone until it has ended.
+  std::chrono::steady_clock::time_point next_reading_ = std::chrono::steady_clock::now();
+  std::map<std::string, double> peaks_;
   std::thread thread_;
 };
 

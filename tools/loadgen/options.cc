@@ -19,7 +19,7 @@ docs/load-testing.md explains. Defaults stand in brackets.
 
 Server
   --url=URL            of an OpenAI-compatible server
-  --grpc=HOST:PORT     the same over Refrain's gRPC instead
+  --grpc=HOST:PORT     load over Refrain's own gRPC instead; --url is then for /metrics only
   --model=NAME         as the server calls it                       [the first of /v1/models]
   --api-key-file=FILE  its first line is sent as Bearer token
   --prompt-form=FORM   token_ids, text (completions), chat, auto: token_ids for made-up prompts
@@ -261,6 +261,9 @@ absl::Status CheckTogether(const Options& options) {
   const auto refuse = [](const char* text) { return absl::InvalidArgumentError(text); };
   if (options.url.empty() && options.grpc_address.empty()) {
     return refuse("--url (or --grpc) is missing: which server?");
+  }
+  if (!options.grpc_address.empty() && !options.extra_body.empty()) {
+    return refuse("--extra-body is for --url: gRPC has no JSON");
   }
   const bool made_up = options.workload == WorkloadKind::kSharedPrompts;
   if (!made_up && options.file.empty())

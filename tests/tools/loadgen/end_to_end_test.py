@@ -91,7 +91,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(run["cached_tokens"], 40 * (1024 + 64) // 2)
         self.assertEqual(run["latency_ms"]["e2e"]["count"], 40)
         self.assertEqual(run["latency_ms"]["itl"]["count"], 40 * 7)
-        self.assertEqual(run["server_peaks"]["refrain_kv_bytes_used"], 4096)
+        self.assertEqual(run["server_peaks"]["refrain_kv_used_bytes"], 4096)
         self.assertGreaterEqual(run["server_peaks"]["vllm:num_requests_running"], 1)
 
     def test_measures_the_time_that_a_server_takes(self):

@@ -251,11 +251,11 @@ TEST(Report, TableAndJsonHaveWhatWasMeasured) {
   const Slo slo = {.limits = {{Metric::kE2e, 1500}}};
   const ReportedRun run = {.rate_per_s = 3,
                            .result = recorder.Finish(0),
-                           .server_peaks = {{"refrain_kv_bytes_used", 4096}},
+                           .server_peaks = {{"refrain_kv_used_bytes", 4096}},
                            .broken_limits = {"p99 e2e is 2000.0 ms, over 1500 ms"}};
   const std::string table = RunTable(run, slo);
   for (const char* text : {"1 completed, 0 failed", "0.50 requests/s", "5.0 output tok/s",
-                           "5 of 10 input tokens (50.0 %)", "refrain_kv_bytes_used: 4096",
+                           "5 of 10 input tokens (50.0 %)", "refrain_kv_used_bytes: 4096",
                            "normalized (per token)", "not held: p99 e2e"}) {
     EXPECT_NE(table.find(text), std::string::npos) << text << "\n" << table;
   }

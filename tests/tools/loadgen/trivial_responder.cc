@@ -247,7 +247,7 @@ class Responder {
     Send(fd, Whole(200,
                    "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running"
                    "{model_name=\"a} b\"} " +
-                       std::to_string(peak_) + "\nrefrain_kv_bytes_used 4096\n"));
+                       std::to_string(peak_) + "\nrefrain_kv_used_bytes 4096\n"));
   }
 
   void BeginAnswer(int fd, Connection* connection) {
