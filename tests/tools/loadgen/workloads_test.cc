@@ -327,7 +327,7 @@ TEST(QmSum, TheQueriesOfAMeetingShareItsTranscript) {
   };
   EXPECT_GT(transcript(0).size(), 5000u);
   for (size_t i = 1; i < first_queries; ++i) EXPECT_EQ(transcript(i), transcript(0));
-  EXPECT_NE(transcript(first_queries), transcript(0));
+  EXPECT_EQ(transcript(first_queries).find(transcript(0)), std::string::npos);
 }
 
 // --- lines of one's own ---
