@@ -1,6 +1,6 @@
 """loadgen as a program, against a server that does what it is told and against the daemon.
 
-    end_to_end_test.py LOADGEN TRIVIAL_RESPONDER REFRAIND_FAKE
+    end_to_end.py LOADGEN TRIVIAL_RESPONDER REFRAIND_FAKE
 """
 
 import json

@@ -1,7 +1,7 @@
 """loadgen is not the bottleneck at 2,000 requests/s of 16-token answers: as many cost less than a
 second of one core. Processor time is measured, for it does not depend on what else runs.
 
-    speed_test.py LOADGEN TRIVIAL_RESPONDER
+    speed.py LOADGEN TRIVIAL_RESPONDER
 """
 
 import os
