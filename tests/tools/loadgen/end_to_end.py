@@ -1,0 +1,281 @@
+"""loadgen as a program, against a server that does what it is told and against the daemon.
+
+    end_to_end.py LOADGEN TRIVIAL_RESPONDER REFRAIND_FAKE
+"""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LOADGEN, RESPONDER, REFRAIND_FAKE = sys.argv[1:4]
+MT_BENCH = "tests/data/load-workloads/mt_bench_head.jsonl"
+QMSUM = "tests/data/load-workloads/qmsum_two_meetings.jsonl"
+MOONCAKE = "tests/data/cachesim-traces/mooncake_head.jsonl"
+SMALL = ["--shared-tokens=20", "--unique-tokens=5", "--output-tokens=4"]
+TIMEOUT_S = 60
+
+
+class Server:
+    """A program that says where it listens; ended with the block."""
+
+    def __init__(self, command, pattern):
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True)
+        for line in self.process.stdout:
+            found = re.search(pattern, line)
+            if found:
+                self.port = int(found.group(1))
+                self.url = f"http://127.0.0.1:{self.port}"
+                return
+        raise RuntimeError(f"{command[0]} did not start")
+
+    def wait_for(self, text):
+        for line in self.process.stdout:
+            if text in line:
+                return
+        raise RuntimeError(f"no '{text}'")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def responder(*options):
+    return Server([RESPONDER, *options], r"listening (\d+)")
+
+
+def loadgen(*options, expect=0):
+    done = subprocess.run([LOADGEN, *options], capture_output=True, text=True, timeout=TIMEOUT_S)
+    if done.returncode != expect:
+        raise AssertionError(f"exit status {done.returncode}: {done.stdout}{done.stderr}")
+    return done
+
+
+def run_json(url, *options, expect=0):
+    return json.loads(loadgen(f"--url={url}", "--json=-", *options, expect=expect).stdout)
+
+
+def one_run(url, *options, expect=0):
+    [run] = run_json(url, *options, expect=expect)["runs"]
+    return run
+
+
+def json_lines(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Answers(unittest.TestCase):
+    def test_counts_requests_and_tokens_exactly(self):
+        with responder() as server:
+            run = one_run(server.url, "--rate=200", "--requests=40", "--output-tokens=8")
+        self.assertEqual((run["completed"], run["failed"]), (40, 0))
+        self.assertEqual(run["input_tokens"], 40 * (1024 + 64))
+        self.assertEqual(run["output_tokens"], 40 * 8)
+        self.assertEqual(run["cached_tokens"], 40 * (1024 + 64) // 2)
+        self.assertEqual(run["latency_ms"]["e2e"]["count"], 40)
+        self.assertEqual(run["latency_ms"]["itl"]["count"], 40 * 7)
+        self.assertEqual(run["server_peaks"]["refrain_kv_used_bytes"], 4096)
+        self.assertGreaterEqual(run["server_peaks"]["vllm:num_requests_running"], 1)
+
+    def test_measures_the_time_that_a_server_takes(self):
+        with responder("--token-delay-us=20000") as server:
+            run = one_run(server.url, "--arrivals=closed", "--requests=3", *SMALL)
+        for metric, least in (("ttft", 20), ("tpot", 20), ("itl", 20), ("e2e", 80),
+                              ("normalized", 20)):
+            self.assertGreaterEqual(run["latency_ms"][metric]["p50"], least * 0.98, metric)
+        self.assertGreaterEqual(run["latency_ms"]["e2e"]["mean"],
+                                run["latency_ms"]["ttft"]["mean"] + 60 * 0.98)
+
+    def test_sends_token_ids_where_they_are_taken_else_text(self):
+        for options, form, kind in (([], "token_ids", list), (["--no-ids"], "text", str)):
+            with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}",
+                                                                 *options) as server:
+                result = run_json(server.url, "--requests=3", "--rate=100", *SMALL)
+                bodies = json_lines(log.name)
+            self.assertEqual(result["prompt_form"], form)
+            sent = [body["prompt"] for body in bodies if body.get("stream")]
+            self.assertEqual(len(sent), 3)
+            self.assertIsInstance(sent[0], kind)
+            if kind is list:
+                self.assertEqual([len(ids) for ids in sent], [25] * 3)
+                self.assertEqual(sent[0][:20], sent[1][:20])
+                self.assertNotEqual(sent[0][20:], sent[1][20:])
+
+    def test_turns_repeat_what_was_said(self):
+        with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
+            run = one_run(server.url, "--arrivals=closed", "--workload=mt_bench",
+                          f"--file={MT_BENCH}", "--turns=0", "--requests=4", "--output-tokens=2",
+                          "--think-s=0.01", '--extra-body={"user":"someone"}')
+            bodies = json_lines(log.name)
+        self.assertEqual(run["completed"], 4)
+        first, second = bodies[0]["messages"], bodies[1]["messages"]
+        self.assertEqual(second[0], first[0])
+        self.assertEqual(second[1], {"role": "assistant", "content": " tok tok"})
+        self.assertEqual(second[2]["role"], "user")
+        self.assertTrue(all(body["user"] == "someone" for body in bodies))
+
+    def test_replays_files_and_traces(self):
+        with responder() as server:
+            qmsum = one_run(server.url, "--workload=qmsum", f"--file={QMSUM}", "--rate=100")
+            trace = one_run(server.url, "--workload=mooncake", f"--file={MOONCAKE}",
+                            "--arrivals=trace", "--trace-speed=100", "--requests=50",
+                            "--block-tokens=64")
+            short = one_run(server.url, "--workload=mt_bench", f"--file={MT_BENCH}", "--rate=500")
+            again = one_run(server.url, "--workload=mt_bench", f"--file={MT_BENCH}", "--rate=500",
+                            "--repeat=on", "--requests=45")
+        self.assertGreater(qmsum["completed"], 4)
+        lines = json_lines(MOONCAKE)[:50]
+        self.assertEqual(trace["completed"], 50)
+        self.assertAlmostEqual(trace["input_tokens"],
+                               sum(line["input_length"] for line in lines) / 8, delta=50)
+        self.assertEqual((short["completed"], again["completed"]), (20, 45))
+
+
+class Failures(unittest.TestCase):
+    def test_each_kind_is_told_apart(self):
+        cases = {"status:429": "http_429", "status:503": "http_503", "break:2": "broken_stream",
+                 "error:2": "error_event", "hang": "timeout", "garbage": "bad_answer",
+                 "empty": "no_tokens", "close": "connection_lost"}
+        for fail, kind in cases.items():
+            with self.subTest(fail), responder(f"--fail={fail}", "--token-delay-us=100") as server:
+                run = one_run(server.url, "--rate=100", "--requests=6", "--timeout-s=0.3", *SMALL,
+                              expect=1)
+                self.assertEqual((run["completed"], run["failed"]), (0, 6))
+                self.assertEqual({k: v["count"] for k, v in run["failures"].items()}, {kind: 6})
+
+    def test_a_refused_connection_is_one(self):
+        run = one_run(f"http://127.0.0.1:{free_port()}", "--model=m", "--prompt-form=token_ids",
+                      "--rate=100", "--requests=5", expect=1)
+        self.assertEqual(run["failures"]["connection_refused"]["count"], 5)
+
+    def test_the_others_go_on(self):
+        with responder("--fail=status:429", "--fail-every=4") as server:
+            run = one_run(server.url, "--rate=200", "--requests=40", *SMALL)
+        self.assertEqual((run["completed"], run["failed"]), (30, 10))
+        self.assertEqual(run["failures"]["http_429"]["example"], "asked to fail")
+
+    def test_a_kept_connection_that_the_server_closed_is_no_failure(self):
+        with responder("--fail=close", "--fail-every=2") as server:
+            run = one_run(server.url, "--arrivals=closed", "--requests=9", *SMALL)
+        self.assertEqual((run["completed"], run["failed"]), (9, 0))
+
+    def test_what_is_under_way_at_the_end_is_unfinished(self):
+        with responder("--fail=hang", "--fail-every=5") as server:
+            run = one_run(server.url, "--rate=100", "--requests=10", "--drain-s=0.2", *SMALL)
+        self.assertEqual(run["failures"]["unfinished"]["count"], 2)
+
+    def test_a_failed_warm_up_ends_it(self):
+        with responder("--fail=status:500") as server:
+            done = loadgen(f"--url={server.url}", "--warmup=1", *SMALL, expect=2)
+        self.assertIn("a warm-up request failed: http_500: asked to fail", done.stderr)
+
+
+class Sweeps(unittest.TestCase):
+    def test_reports_the_highest_rate_held(self):
+        with responder("--token-delay-us=1000") as server:
+            held = run_json(server.url, "--sweep=50,100", "--slo=e2e:10000", "--duration-s=0.3",
+                            *SMALL)
+            broken = run_json(server.url, "--sweep=50,100", "--slo=normalized:0.5",
+                              "--duration-s=0.3", *SMALL)
+        self.assertEqual(held["sweep"], {"highest_rate_held": 100, "lowest_rate_broken": None})
+        self.assertEqual([run["rate_per_s"] for run in held["runs"]], [50, 100])
+        self.assertEqual(held["runs"][0]["slo"]["good"], held["runs"][0]["completed"])
+        self.assertEqual(broken["sweep"], {"highest_rate_held": None, "lowest_rate_broken": 50})
+        self.assertFalse(broken["runs"][0]["slo"]["held"])
+
+    def test_prints_a_table(self):
+        with responder() as server:
+            done = loadgen(f"--url={server.url}", "--sweep=50,100", "--slo=ttft:10000",
+                           "--duration-s=0.2", *SMALL)
+        self.assertIn("highest rate held: 100 requests/s; none was too much", done.stdout)
+
+
+class CommandLine(unittest.TestCase):
+    def test_help_and_refusals(self):
+        self.assertIn("--rate=", loadgen("--help").stdout)
+        for options, text in ((["--rate=0"], "--rate: cannot use"),
+                              (["--workload=mt_bench", "--file=no/such", "--model=m"],
+                               "no/such: cannot open"),
+                              (["--prompt-form=token_ids", "--workload=mt_bench",
+                                f"--file={MT_BENCH}", "--model=m"], "this workload is text"),
+                              (["--model=m", "--extra-body=[1]", "--prompt-form=chat"],
+                               "--extra-body: [1] is no JSON object"),
+                              (["--api-key-file=no/such"], "no/such: cannot open"),
+                              ([], "cannot connect")):
+            done = loadgen(f"--url=http://127.0.0.1:{free_port()}", *options, expect=2)
+            self.assertIn(text, done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_the_progress_bar_is_for_terminals_only(self):
+        with responder("--token-delay-us=100000") as server:
+            command = [LOADGEN, f"--url={server.url}", "--requests=3", "--rate=100", *SMALL]
+            self.assertEqual(loadgen(*command[1:]).stderr, "")
+            ours, theirs = pty.openpty()
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, timeout=TIMEOUT_S)
+            os.close(theirs)
+            shown = b""
+            try:
+                while piece := os.read(ours, 4096):
+                    shown += piece
+            except OSError:  # the end of a terminal
+                pass
+            os.close(ours)
+        self.assertIn(b"in flight", shown)
+
+    def test_the_key_is_sent_and_the_result_written(self):
+        with tempfile.TemporaryDirectory() as folder, responder() as server:
+            key = pathlib.Path(folder) / "key"
+            key.write_text("secret\n")
+            out = pathlib.Path(folder) / "out.json"
+            loadgen(f"--url={server.url}", f"--api-key-file={key}", f"--json={out}", "--label=x",
+                    "--requests=2", "--rate=100", *SMALL)
+            result = json.loads(out.read_text())
+        self.assertEqual((result["label"], result["model"]), ("x", "trivial"))
+        self.assertNotIn("secret", json.dumps(result))
+
+
+class Daemon(unittest.TestCase):
+    def setUp(self):
+        self.server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0"],
+                             r"listening http=127.0.0.1:(\d+)")
+        self.addCleanup(self.server.__exit__)
+        self.server.wait_for(" ready ")
+
+    def test_answers_as_many_tokens_as_were_asked_for(self):
+        run = one_run(self.server.url, "--rate=100", "--requests=30", "--token-range=97:123",
+                      "--prompt-form=token_ids", *SMALL)
+        self.assertEqual((run["completed"], run["failed"]), (30, 0))
+        self.assertEqual((run["input_tokens"], run["output_tokens"]), (30 * 25, 30 * 4))
+        self.assertIsNotNone(run["cached_tokens"])
+
+    def test_its_refusals_and_broken_answers_are_counted(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines:
+            for prompt in ("[[reject=8]]full", "[[delay_ms=20]][[fail_after=2]]broken", "[[hold]]", "well"):
+                lines.write(json.dumps({"prompt": prompt, "max_tokens": 5}) + "\n")
+            lines.flush()
+            run = one_run(self.server.url, "--workload=jsonl", f"--file={lines.name}",
+                          "--prompt-form=text", "--rate=100", "--timeout-s=1")
+        self.assertEqual(run["completed"], 1)
+        self.assertEqual({kind: failure["count"] for kind, failure in run["failures"].items()},
+                         {"http_429": 1, "error_event": 1, "timeout": 1})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,317 @@
+// What goes over the wire: events, bodies, answers cut anywhere, options.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/loadgen/answer_reader.h"
+#include "tools/loadgen/http_backend.h"
+#include "tools/loadgen/openai_wire.h"
+#include "tools/loadgen/options.h"
+#include "tools/loadgen/sse_parser.h"
+
+namespace refrain::loadgen {
+namespace {
+
+using Json = nlohmann::json;
+
+// --- events ---
+
+std::vector<std::string> Events(std::string_view bytes, size_t piece) {
+  SseParser parser;
+  std::vector<std::string> events;
+  for (size_t at = 0; at < bytes.size(); at += piece) {
+    EXPECT_TRUE(parser.Feed(bytes.substr(at, piece), [&](std::string_view data) {
+      events.emplace_back(data);
+      return true;
+    }));
+  }
+  return events;
+}
+
+TEST(SseParser, GivesTheSameEventsHoweverTheBytesArrive) {
+  const std::string stream =
+      ": a comment\n\nevent: x\nid: 1\ndata: {\"a\":1}\n\ndata:no blank\r\n\r\n"
+      "data: two\ndata: lines\n\ndatabase: not data\n\ndata\n\ndata: [DONE]\n\ndata: unfinished\n";
+  const std::vector<std::string> expected = {"{\"a\":1}", "no blank", "two\nlines", "", "[DONE]"};
+  for (size_t piece = 1; piece <= stream.size(); ++piece) {
+    EXPECT_EQ(Events(stream, piece), expected) << piece;
+  }
+}
+
+TEST(SseParser, RefusesAnEventThatDoesNotEnd) {
+  SseParser parser(100);
+  const auto ignore = [](std::string_view) { return true; };
+  EXPECT_TRUE(parser.Feed(std::string(100, 'a'), ignore));
+  EXPECT_FALSE(parser.Feed("a", ignore));
+}
+
+TEST(SseParser, KnowsWhetherAnEventIsUnderWay) {
+  SseParser parser;
+  const auto ignore = [](std::string_view) { return true; };
+  EXPECT_TRUE(parser.AtBoundary());
+  parser.Feed("data: a\n", ignore);
+  EXPECT_FALSE(parser.AtBoundary());
+  parser.Feed("\n", ignore);
+  EXPECT_TRUE(parser.AtBoundary());
+}
+
+// --- bodies and events of the API ---
+
+TEST(OpenAiWire, BodiesAreWhatServersTake) {
+  const WireOptions options = {.model = "a \"model\"", .extra_members = R"("user":"x")"};
+  const Json ids = Json::parse(EncodeBody(
+      options, {.form = PromptForm::kTokenIds, .token_ids = {1, 22, 333}, .output_tokens = 5}));
+  EXPECT_EQ(ids["prompt"], Json({1, 22, 333}));
+  EXPECT_EQ(ids["model"], "a \"model\"");
+  EXPECT_EQ(ids["max_tokens"], 5);
+  EXPECT_EQ(ids["stream"], true);
+  EXPECT_EQ(ids["stream_options"]["include_usage"], true);
+  EXPECT_EQ(ids["ignore_eos"], true);
+  EXPECT_EQ(ids["user"], "x");
+  EXPECT_FALSE(ids.contains("return_token_ids"));
+
+  const GenerationRequest said = {.form = PromptForm::kText,
+                                  .messages = {{"system", "a\n\xff"}, {"user", "b"}}};
+  EXPECT_EQ(Json::parse(EncodeBody({.ignore_eos = false}, said))["prompt"], "a\n\xef\xbf\xbd\nb");
+  GenerationRequest chat = said;
+  chat.form = PromptForm::kChat;
+  const Json messages = Json::parse(EncodeBody({}, chat))["messages"];
+  EXPECT_EQ(messages[1], Json({{"role", "user"}, {"content", "b"}}));
+  EXPECT_EQ(CompletionPath(PromptForm::kChat), "/v1/chat/completions");
+}
+
+TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
+  const auto text = DecodeEvent(R"({"choices":[{"text":" a","finish_reason":null}]})");
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->tokens, 1);
+  EXPECT_EQ(text->text, " a");
+  EXPECT_FALSE(text->finished);
+  const auto ids = DecodeEvent(R"({"choices":[{"text":"ab","token_ids":[4,5]}]})");
+  EXPECT_EQ(ids->tokens, 2);
+  EXPECT_EQ(ids->token_ids, (std::vector<int32_t>{4, 5}));
+  const auto role = DecodeEvent(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})");
+  EXPECT_EQ(role->tokens, 0);
+  const auto chat =
+      DecodeEvent(R"({"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],"usage":null})");
+  EXPECT_EQ(chat->tokens, 1);
+  EXPECT_TRUE(chat->finished);
+  const auto call = DecodeEvent(
+      R"({"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":"{"}}]}}]})");
+  EXPECT_EQ(call->text, "f{");
+  const auto usage =
+      DecodeEvent(R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,)"
+                  R"("prompt_tokens_details":{"cached_tokens":8}}})");
+  EXPECT_EQ(usage->prompt_tokens, 9);
+  EXPECT_EQ(usage->output_tokens, 4);
+  EXPECT_EQ(usage->cached_tokens, 8);
+  EXPECT_EQ(*DecodeEvent(R"({"error":{"message":"broken"}})")->error, "broken");
+  EXPECT_EQ(*DecodeEvent(R"({"error":"odd"})")->error, "\"odd\"");
+  EXPECT_FALSE(DecodeEvent("[1]").ok());
+  EXPECT_FALSE(DecodeEvent("{").ok());
+  // Members of unexpected kinds are passed over.
+  EXPECT_TRUE(DecodeEvent(R"({"choices":[5,{"text":5,"delta":5,"token_ids":5}],"usage":5})").ok());
+}
+
+TEST(OpenAiWire, ReadsModelsErrorsAndMembers) {
+  EXPECT_EQ(*FirstModel(R"({"data":[{"id":"m"}]})"), "m");
+  EXPECT_FALSE(FirstModel(R"({"data":[]})").ok());
+  EXPECT_FALSE(FirstModel("no").ok());
+  EXPECT_EQ(ErrorMessage(R"({"error":{"message":"full"}})"), "full");
+  EXPECT_EQ(ErrorMessage("<html>"), "<html>");
+  EXPECT_EQ(*MembersOf(R"({"a": 1})"), R"("a":1)");
+  EXPECT_EQ(*MembersOf("{}"), "");
+  EXPECT_FALSE(MembersOf("[]").ok());
+}
+
+// --- whole answers ---
+
+struct Received final : AnswerSink {
+  void OnTokens(double at_s, int32_t tokens, std::string_view text,
+                std::span<const int32_t>) override {
+    count += tokens;
+    said += text;
+    if (first_s == 0) first_s = at_s;
+  }
+  void OnEnd(double, const AnswerEnd&) override {}
+  int32_t count = 0;
+  std::string said;
+  double first_s = 0;
+};
+
+std::string Chunked(const std::vector<std::string>& parts) {
+  std::string bytes = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& part : parts) {
+    char size[24];
+    std::snprintf(size, sizeof(size), "%zx\r\n", part.size());
+    bytes += size + part + "\r\n";
+  }
+  return bytes + "0\r\n\r\n";
+}
+
+std::string Good() {
+  return Chunked({"data: {\"choices\":[{\"text\":\"a\"}]}\n\n",
+                  "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"length\"}]}\n\n",
+                  "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}"
+                  "\n\ndata: [DONE]\n\n"});
+}
+
+// Feeds the bytes in pieces; a reader that wants more gets the rest again.
+struct Outcome {
+  AnswerEnd end;
+  bool done = false;
+  bool keep_alive = false;
+  Received received;
+};
+Outcome Read(std::string_view bytes, size_t piece, bool closed) {
+  Outcome outcome;
+  AnswerReader reader(&outcome.received);
+  std::string pending;
+  double now_s = 1;
+  for (size_t at = 0; at < bytes.size() && !reader.done(); at += piece) {
+    pending += bytes.substr(at, piece);
+    pending.erase(0, reader.Feed(pending, now_s++));
+  }
+  if (closed && !reader.done()) reader.FeedEnd(now_s);
+  outcome.done = reader.done();
+  outcome.keep_alive = reader.keep_alive();
+  outcome.end = reader.TakeEnd();
+  return outcome;
+}
+
+TEST(AnswerReader, ReadsAnAnswerHoweverItsBytesArrive) {
+  const std::string bytes = Good();
+  for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+    const Outcome outcome = Read(bytes, piece, false);
+    EXPECT_TRUE(outcome.done) << piece;
+    EXPECT_TRUE(outcome.keep_alive) << piece;
+    EXPECT_FALSE(outcome.end.failure.has_value()) << piece << outcome.end.failure->message;
+    EXPECT_EQ(outcome.received.said, "ab") << piece;
+    EXPECT_EQ(outcome.end.output_tokens, 2);
+    EXPECT_EQ(outcome.end.prompt_tokens, 3);
+  }
+}
+
+// Wherever an answer ends too early, it is a failure of the right kind.
+TEST(AnswerReader, AnAnswerCutAnywhereIsBroken) {
+  const std::string bytes = Good();
+  const size_t head = bytes.find("\r\n\r\n");
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    const Outcome outcome = Read(std::string_view(bytes).substr(0, length), 4096, true);
+    ASSERT_TRUE(outcome.end.failure.has_value()) << length;
+    EXPECT_FALSE(outcome.keep_alive);
+    const std::string& kind = outcome.end.failure->kind;
+    if (length > head + 4) EXPECT_EQ(kind, "broken_stream") << length;
+    if (length == 0) EXPECT_EQ(kind, "connection_lost");
+  }
+}
+
+TEST(AnswerReader, TellsKindsOfFailures) {
+  const auto kind = [](const std::string& bytes, bool closed = false) {
+    const Outcome outcome = Read(bytes, 4096, closed);
+    return outcome.end.failure.has_value() ? outcome.end.failure->kind : "none";
+  };
+  EXPECT_EQ(kind("HTTP/1.1 429 Too Many\r\nContent-Length: 2\r\n\r\n{}"), "http_429");
+  EXPECT_EQ(kind("HTTP/1.1 503 No\r\nContent-Length: 9\r\n\r\nno", true), "http_503");
+  EXPECT_EQ(kind("no HTTP at all\r\n\r\n"), "bad_answer");
+  EXPECT_EQ(kind(Chunked({"data: not json\n\n"})), "bad_answer");
+  EXPECT_EQ(kind(Chunked({"data: {\"error\":{\"message\":\"x\"}}\n\n"})), "error_event");
+  EXPECT_EQ(kind(Chunked({"data: {\"choices\":[{\"text\":\"a\"}]}\n\n"})), "broken_stream");
+  EXPECT_EQ(kind(Chunked({"data: [DONE]\n\n"})), "no_tokens");
+  EXPECT_EQ(kind(Good()), "none");
+}
+
+TEST(AnswerReader, KeepsTheMessageOfAnError) {
+  const std::string body = R"({"error":{"message":"the queue is full"}})";
+  const Outcome outcome =
+      Read("HTTP/1.1 429 X\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body,
+           7, false);
+  EXPECT_EQ(outcome.end.failure->message, "the queue is full");
+  EXPECT_TRUE(outcome.keep_alive);
+}
+
+TEST(AnswerReader, AnAnswerThatEndsWithTheConnectionIsWhole) {
+  const Outcome outcome = Read(
+      "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+      "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: [DONE]\n\n",
+      10, true);
+  EXPECT_FALSE(outcome.end.failure.has_value());
+  EXPECT_FALSE(outcome.keep_alive);
+}
+
+// Tokens without text are known at the end only: the first one is then the end's.
+TEST(AnswerReader, AnAnswerWithoutTextStillHasAFirstToken) {
+  const Outcome outcome =
+      Read(Chunked({"data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n",
+                    "data: [DONE]\n\n"}),
+           4096, false);
+  EXPECT_FALSE(outcome.end.failure.has_value());
+  EXPECT_EQ(outcome.received.count, 1);
+}
+
+// --- addresses and options ---
+
+TEST(Target, TakesHostPortAndPath) {
+  EXPECT_EQ(ParseTarget("http://a:80")->host, "a");
+  EXPECT_EQ(ParseTarget("http://a")->port, "80");
+  EXPECT_EQ(ParseTarget("http://a:8000/v1/")->path, "");
+  EXPECT_EQ(ParseTarget("http://a:8000/base/v1")->path, "/base");
+  EXPECT_EQ(ParseTarget("http://[::1]:8000")->host, "::1");
+  for (const char* bad :
+       {"a:80", "https://a", "http://", "http://:80", "http://a:b", "http://a:"}) {
+    const auto refused = ParseTarget(bad);
+    ASSERT_FALSE(refused.ok()) << bad;
+    EXPECT_NE(std::string(refused.status().message()).find("--url is"), std::string::npos);
+  }
+}
+
+std::string OptionError(const std::vector<std::string>& arguments) {
+  const auto options = ParseOptions(arguments);
+  return options.ok() ? "" : std::string(options.status().message());
+}
+
+TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
+  const std::string url = "--url=http://a:1";
+  EXPECT_EQ(OptionError({url, "--rate=fast"}),
+            "--rate: cannot use \"fast\"; valid: a number above 0");
+  EXPECT_EQ(OptionError({url, "--users=0"}),
+            "--users: cannot use \"0\"; valid: a whole number from 1");
+  EXPECT_EQ(OptionError({url, "--arrivals=uniform"}),
+            "--arrivals: cannot use \"uniform\"; valid: poisson, gamma, constant, trace, closed");
+  EXPECT_EQ(OptionError({url, "--shared-share=2"}),
+            "--shared-share: cannot use \"2\"; valid: a number from 0 to 1");
+  EXPECT_EQ(OptionError({url, "--rate"}), "--rate needs a value: --rate=...");
+  EXPECT_EQ(OptionError({url, "--speed=1"}), "there is no option --speed=1 (see --help)");
+  EXPECT_EQ(OptionError({url, "rate=1"}), "there is no option rate=1 (see --help)");
+  EXPECT_NE(OptionError({url, "--slo=speed:1"}).find("--slo: cannot use \"speed:1\"; valid:"),
+            std::string::npos);
+  EXPECT_NE(OptionError({}).find("--url"), std::string::npos);
+  EXPECT_NE(OptionError({url, "--workload=sharegpt"}).find("--file is missing"), std::string::npos);
+  EXPECT_NE(OptionError({url, "--sweep=1"}).find("--sweep needs --slo"), std::string::npos);
+  EXPECT_NE(OptionError({url, "--sweep=1", "--slo=e2e:1", "--arrivals=closed"}).find("--sweep"),
+            std::string::npos);
+}
+
+TEST(Options, EveryOptionOfTheHelpIsOne) {
+  const std::string help = kHelp;
+  size_t found = 0;
+  for (size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
+    const size_t end = help.find_first_of("=, \n;)", at);
+    const std::string name = help.substr(at, end - at);
+    if (name == "--help") continue;
+    EXPECT_EQ(OptionError({name + "=\x01"}).find("there is no option"), std::string::npos) << name;
+    ++found;
+  }
+  EXPECT_GT(found, 40u);
+}
+
+TEST(Options, ARunHasAnEndByDefault) {
+  EXPECT_EQ(ParseOptions({"--url=http://a:1"})->load.most_requests, 100);
+  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--duration-s=5"})->load.most_requests, 0);
+  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--seed=7"})->load.arrivals.seed, 7u);
+}
+
+}  // namespace
+}  // namespace refrain::loadgen

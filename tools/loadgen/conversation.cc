@@ -1,0 +1,72 @@
+#include "tools/loadgen/conversation.h"
+
+#include <utility>
+
+namespace refrain::loadgen {
+
+Conversation::Conversation(Session session, PromptForm form, Backend* backend, Recorder* recorder,
+                           Ended ended)
+    : session_(std::move(session)),
+      backend_(backend),
+      recorder_(recorder),
+      ended_(std::move(ended)) {
+  request_.form = form;
+}
+
+bool Conversation::Prepare() {
+  if (!has_more_turns()) return false;
+  if (next_turn_ > 0) {
+    request_.token_ids.insert(request_.token_ids.end(), answer_ids_.begin(), answer_ids_.end());
+    if (request_.form != PromptForm::kTokenIds) {
+      request_.messages.push_back({"assistant", std::move(answer_text_)});
+    }
+  }
+  answer_text_.clear();
+  answer_ids_.clear();
+  Turn& turn = session_.turns[next_turn_++];
+  request_.token_ids.insert(request_.token_ids.end(), turn.token_ids.begin(), turn.token_ids.end());
+  for (ChatMessage& message : turn.messages) request_.messages.push_back(std::move(message));
+  request_.output_tokens = turn.output_tokens;
+  request_.wants_token_ids = request_.form == PromptForm::kTokenIds && has_more_turns();
+  encoded_ = backend_->Encode(request_);
+  return true;
+}
+
+double Conversation::think_s() const { return session_.turns[next_turn_ - 1].think_s; }
+
+void Conversation::Send(double now_s) {
+  record_ = {.planned_s = record_.planned_s, .sent_s = now_s};
+  recorder_->Sent(record_.planned_s, now_s);
+  backend_->Start(std::move(encoded_), this);
+}
+
+bool Conversation::lacks_answer_ids() const {
+  return request_.wants_token_ids && !failed() && answer_ids_.empty();
+}
+
+void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view text,
+                            std::span<const int32_t> ids) {
+  if (record_.output_tokens == 0) {
+    record_.first_token_s = at_s;
+  } else {
+    recorder_->Gap(at_s - record_.last_token_s, tokens);
+  }
+  record_.last_token_s = at_s;
+  record_.output_tokens += tokens;
+  if (!has_more_turns()) return;
+  answer_text_.append(text);
+  answer_ids_.insert(answer_ids_.end(), ids.begin(), ids.end());
+}
+
+void Conversation::OnEnd(double at_s, const AnswerEnd& end) {
+  record_.end_s = at_s;
+  record_.failure = end.failure;
+  record_.input_tokens =
+      end.prompt_tokens.value_or(static_cast<int32_t>(request_.token_ids.size()));
+  if (end.output_tokens.has_value()) record_.output_tokens = *end.output_tokens;
+  record_.cached_tokens = end.cached_tokens;
+  recorder_->Ended(record_);
+  ended_(this);
+}
+
+}  // namespace refrain::loadgen

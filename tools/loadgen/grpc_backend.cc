@@ -1,0 +1,240 @@
+#include "tools/loadgen/grpc_backend.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/annotated_mutex.h"
+#include "proto/inference.grpc.pb.h"
+
+namespace refrain::loadgen {
+namespace {
+
+const char* CodeName(grpc::StatusCode code) {
+  constexpr const char* kNames[] = {"OK",
+                                    "CANCELLED",
+                                    "UNKNOWN",
+                                    "INVALID_ARGUMENT",
+                                    "DEADLINE_EXCEEDED",
+                                    "NOT_FOUND",
+                                    "ALREADY_EXISTS",
+                                    "PERMISSION_DENIED",
+                                    "RESOURCE_EXHAUSTED",
+                                    "FAILED_PRECONDITION",
+                                    "ABORTED",
+                                    "OUT_OF_RANGE",
+                                    "UNIMPLEMENTED",
+                                    "INTERNAL",
+                                    "UNAVAILABLE",
+                                    "DATA_LOSS",
+                                    "UNAUTHENTICATED"};
+  const auto index = static_cast<size_t>(code);
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
+}
+
+Failure FailureOf(const grpc::Status& status, bool had_tokens) {
+  const std::string& message = status.error_message();
+  switch (status.error_code()) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return {"timeout", message};
+    case grpc::StatusCode::UNAVAILABLE:
+      if (had_tokens) return {"broken_stream", message};
+      if (absl::StrContains(absl::AsciiStrToLower(message), "connection refused")) {
+        return {"connection_refused", message};
+      }
+      break;
+    default:
+      break;
+  }
+  return {absl::StrCat("grpc_", CodeName(status.error_code())), message};
+}
+
+// How many calls gRPC still holds; a back end ends after the last of them.
+class CallCount {
+ public:
+  void Add() {
+    const MutexLock lock(mutex_);
+    ++count_;
+  }
+  void Remove() {
+    const MutexLock lock(mutex_);
+    if (--count_ == 0) none_.NotifyAll();
+  }
+  void WaitForNone() {
+    const MutexLock lock(mutex_);
+    while (count_ > 0) none_.Wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable none_;
+  int64_t count_ REFRAIN_GUARDED_BY(mutex_) = 0;
+};
+
+// One call. gRPC's threads read; what they read goes to the loop's thread, in order, where the sink
+// is. It holds itself until gRPC has done with it.
+class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
+                   public std::enable_shared_from_this<Call> {
+ public:
+  Call(EventLoop* loop, CallCount* count, AnswerSink* sink, std::function<void(Call*)> ended)
+      : loop_(loop), count_(count), sink_(sink), ended_(std::move(ended)) {}
+
+  void Start(v1::Inference::Stub* stub, const std::string& encoded,
+             const GrpcBackendOptions& options) {
+    request_.ParseFromString(encoded);
+    const auto timeout = std::chrono::duration_cast<std::chrono::system_clock::duration>(
+        std::chrono::duration<double>(options.timeout_s));
+    context_.set_deadline(std::chrono::system_clock::now() + timeout);
+    if (!options.api_key.empty()) {
+      context_.AddMetadata("authorization", absl::StrCat("Bearer ", options.api_key));
+    }
+    self_ = shared_from_this();
+    count_->Add();
+    stub->async()->Generate(&context_, &request_, this);
+    StartRead(&response_);
+    StartCall();
+  }
+
+  // On the loop's thread: the sink hears of it now, and of nothing more.
+  void Cancel() {
+    context_.TryCancel();
+    AnswerEnd end;
+    end.failure = Failure{"unfinished", "the run ended before the answer"};
+    std::exchange(sink_, nullptr)->OnEnd(loop_->NowS(), end);
+  }
+
+  // --- on gRPC's threads ---
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    loop_->Post([self = shared_from_this(), at_s = loop_->NowS(), response = std::move(response_)] {
+      self->TakeResponse(at_s, response);
+    });
+    response_ = {};
+    StartRead(&response_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    CallCount* const count = count_;
+    const std::shared_ptr<Call> self = std::move(self_);
+    loop_->Post([self, at_s = loop_->NowS(), status] { self->TakeStatus(at_s, status); });
+    count->Remove();
+  }
+
+ private:
+  void TakeResponse(double at_s, const v1::GenerateResponse& response) {
+    if (sink_ == nullptr) return;
+    for (const v1::ChoiceDelta& choice : response.choices()) {
+      const std::vector<int32_t> ids(choice.token_ids().begin(), choice.token_ids().end());
+      if (ids.empty()) continue;
+      had_tokens_ = true;
+      sink_->OnTokens(at_s, static_cast<int32_t>(ids.size()), choice.text(), ids);
+    }
+    if (!response.has_usage()) return;
+    end_.prompt_tokens = response.usage().prompt_tokens();
+    end_.output_tokens = response.usage().completion_tokens();
+    end_.cached_tokens = response.usage().cached_tokens();
+  }
+
+  void TakeStatus(double at_s, const grpc::Status& status) {
+    if (sink_ == nullptr) return;
+    if (!status.ok()) {
+      end_.failure = FailureOf(status, had_tokens_);
+    } else if (!had_tokens_) {
+      end_.failure = Failure{"no_tokens", "the answer holds no token"};
+    }
+    AnswerSink* const sink = std::exchange(sink_, nullptr);
+    ended_(this);
+    sink->OnEnd(at_s, end_);
+  }
+
+  EventLoop* const loop_;
+  CallCount* const count_;
+  AnswerSink* sink_;  // the loop's thread's
+  const std::function<void(Call*)> ended_;
+  grpc::ClientContext context_;
+  v1::GenerateRequest request_;
+  v1::GenerateResponse response_;
+  AnswerEnd end_;
+  bool had_tokens_ = false;
+  std::shared_ptr<Call> self_;  // until OnDone
+};
+
+class GrpcBackend final : public Backend {
+ public:
+  GrpcBackend(EventLoop* loop, const GrpcBackendOptions& options)
+      : loop_(loop),
+        options_(options),
+        stub_(v1::Inference::NewStub(
+            grpc::CreateChannel(options.address, grpc::InsecureChannelCredentials()))) {}
+
+  ~GrpcBackend() override {
+    CancelAll();
+    count_.WaitForNone();
+  }
+
+  std::string Encode(const GenerationRequest& request) const override {
+    v1::GenerateRequest encoded;
+    encoded.set_model(options_.model);
+    switch (request.form) {
+      case PromptForm::kTokenIds:
+        encoded.mutable_tokens()->mutable_ids()->Add(request.token_ids.begin(),
+                                                     request.token_ids.end());
+        break;
+      case PromptForm::kText:
+        for (const ChatMessage& message : request.messages) {
+          std::string* text = encoded.mutable_text()->mutable_text();
+          absl::StrAppend(text, text->empty() ? "" : "\n", message.content);
+        }
+        break;
+      case PromptForm::kChat:
+        for (const ChatMessage& message : request.messages) {
+          v1::ChatMessage* added = encoded.mutable_chat()->add_messages();
+          added->set_role(message.role);
+          added->set_content(message.content);
+        }
+        break;
+    }
+    v1::GenerationParams* params = encoded.mutable_params();
+    params->mutable_sampling()->set_temperature(options_.temperature);
+    params->mutable_stop()->set_max_tokens(request.output_tokens);
+    params->mutable_stop()->set_ignore_eos(options_.ignore_eos);
+    return encoded.SerializeAsString();
+  }
+
+  void Start(std::string encoded, AnswerSink* sink) override {
+    const auto call =
+        std::make_shared<Call>(loop_, &count_, sink, [this](Call* ended) { calls_.erase(ended); });
+    calls_.emplace(call.get(), call);
+    call->Start(stub_.get(), encoded, options_);
+  }
+
+  void CancelAll() override {
+    for (const auto& [address, call] : std::exchange(calls_, {})) call->Cancel();
+  }
+
+ private:
+  EventLoop* const loop_;
+  const GrpcBackendOptions options_;
+  const std::unique_ptr<v1::Inference::Stub> stub_;
+  CallCount count_;
+  std::map<Call*, std::shared_ptr<Call>> calls_;  // under way
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeGrpcBackend(EventLoop* loop, const GrpcBackendOptions& options) {
+  return std::make_unique<GrpcBackend>(loop, options);
+}
+
+}  // namespace refrain::loadgen

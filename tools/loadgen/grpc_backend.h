@@ -1,0 +1,28 @@
+#ifndef REFRAIN_TOOLS_LOADGEN_GRPC_BACKEND_H_
+#define REFRAIN_TOOLS_LOADGEN_GRPC_BACKEND_H_
+
+#include <memory>
+#include <string>
+
+#include "tools/loadgen/backend.h"
+#include "tools/loadgen/event_loop.h"
+
+namespace refrain::loadgen {
+
+struct GrpcBackendOptions {
+  std::string address;  // HOST:PORT
+  std::string model;    // empty: the one that is served
+  std::string api_key;  // empty: none is sent
+  double temperature = 0;
+  bool ignore_eos = true;
+  double timeout_s = 300;  // the deadline of each call
+};
+
+// Refrain's own gRPC service, proto/inference.proto: Generate in every form of prompts. gRPC's
+// threads hand what comes to the event loop; times are taken when they read it. Whether there is a
+// server shows with the first call.
+std::unique_ptr<Backend> MakeGrpcBackend(EventLoop* loop, const GrpcBackendOptions& options);
+
+}  // namespace refrain::loadgen
+
+#endif  // REFRAIN_TOOLS_LOADGEN_GRPC_BACKEND_H_

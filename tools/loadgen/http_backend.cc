@@ -1,0 +1,311 @@
+#include "tools/loadgen/http_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <deque>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "tools/loadgen/answer_reader.h"
+
+namespace refrain::loadgen {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Tcp = asio::ip::tcp;
+
+constexpr size_t kReadBytes = 32 << 10;
+
+class HttpBackend;
+
+// One connection, with at most one request under way. States: idle (no sink), connecting, writing
+// and reading at once. The back end owns it; callbacks hold it alive and do nothing after Close.
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  HttpConnection(HttpBackend* backend, asio::io_context& context)
+      : backend_(backend), socket_(context), buffer_(kReadBytes) {}
+
+  void Start(std::shared_ptr<const std::string> request, AnswerSink* sink);
+  // Ends the request, if any, with this failure, and the connection.
+  void Abort(Failure failure);
+  void Close();
+
+  uint64_t request_number() const { return request_number_; }
+  bool busy() const { return sink_ != nullptr; }
+
+ private:
+  void Write();
+  void Read();
+  void OnRead(const error_code& error, size_t bytes);
+  void Lost(const error_code& error, double at_s);
+  void Finish(double at_s, AnswerEnd end, bool reusable);
+
+  HttpBackend* backend_;
+  Tcp::socket socket_;
+  std::vector<char> buffer_;
+  size_t filled_ = 0;
+  std::shared_ptr<const std::string> request_;
+  std::unique_ptr<AnswerReader> reader_;
+  AnswerSink* sink_ = nullptr;
+  uint64_t request_number_ = 0;
+  bool used_before_ = false;  // the request went to a kept connection
+  bool connected_ = false;
+};
+
+class HttpBackend final : public Backend {
+ public:
+  HttpBackend(AsioLoop* loop, const HttpBackendOptions& options,
+              std::vector<Tcp::endpoint> endpoints)
+      : loop_(loop), options_(options), endpoints_(std::move(endpoints)) {
+    head_ = absl::StrCat("POST ", options.target.path, std::string(CompletionPath(options.form)),
+                         " HTTP/1.1\r\nHost: ", options.target.host, ":", options.target.port,
+                         "\r\nUser-Agent: refrain-loadgen\r\nAccept: text/event-stream\r\n",
+                         "Content-Type: application/json\r\n");
+    if (!options.api_key.empty()) {
+      absl::StrAppend(&head_, "Authorization: Bearer ", options.api_key, "\r\n");
+    }
+  }
+  ~HttpBackend() override { CancelAll(); }
+
+  std::string Encode(const GenerationRequest& request) const override {
+    const std::string body = EncodeBody(options_.wire, request);
+    return absl::StrCat(head_, "Content-Length: ", body.size(), "\r\n\r\n", body);
+  }
+
+  void Start(std::string encoded, AnswerSink* sink) override {
+    StartOn(/*fresh=*/false, std::make_shared<const std::string>(std::move(encoded)), sink);
+  }
+
+  void StartOn(bool fresh, std::shared_ptr<const std::string> request, AnswerSink* sink) {
+    std::shared_ptr<HttpConnection> connection;
+    if (!fresh && !idle_.empty()) {
+      connection = std::move(idle_.back());
+      idle_.pop_back();
+    } else {
+      connection = std::make_shared<HttpConnection>(this, loop_->context());
+    }
+    busy_.insert(connection);
+    connection->Start(std::move(request), sink);
+    DropDoneDeadlines();
+    deadlines_.push_back(
+        {loop_->NowS() + options_.timeout_s, connection, connection->request_number()});
+    if (deadlines_.size() == 1) ArmDeadline();
+  }
+
+  void CancelAll() override {
+    const std::set<std::shared_ptr<HttpConnection>> busy = std::move(busy_);
+    busy_.clear();
+    for (const auto& connection : busy) {
+      connection->Abort({"unfinished", "the run ended before the answer"});
+    }
+    for (const auto& connection : idle_) connection->Close();
+    idle_.clear();
+  }
+
+  // The connection has no request any more.
+  void Release(const std::shared_ptr<HttpConnection>& connection, bool reusable) {
+    busy_.erase(connection);
+    if (reusable) idle_.push_back(connection);
+  }
+
+  // A kept connection was closed by the server before it was told to.
+  void Retry(const std::shared_ptr<HttpConnection>& connection,
+             std::shared_ptr<const std::string> request, AnswerSink* sink) {
+    busy_.erase(connection);
+    StartOn(/*fresh=*/true, std::move(request), sink);
+  }
+
+  double NowS() const { return loop_->NowS(); }
+  const Tcp::endpoint& endpoint() { return endpoints_[next_endpoint_++ % endpoints_.size()]; }
+  uint64_t NextNumber() { return ++last_number_; }
+
+ private:
+  struct Deadline {
+    double at_s = 0;
+    std::weak_ptr<HttpConnection> connection;
+    uint64_t request_number = 0;
+  };
+
+  // The request's connection while it still waits for its answer.
+  static std::shared_ptr<HttpConnection> Waiting(const Deadline& deadline) {
+    std::shared_ptr<HttpConnection> connection = deadline.connection.lock();
+    if (connection == nullptr || !connection->busy()) return nullptr;
+    return connection->request_number() == deadline.request_number ? connection : nullptr;
+  }
+
+  void DropDoneDeadlines() {
+    while (!deadlines_.empty() && Waiting(deadlines_.front()) == nullptr) deadlines_.pop_front();
+  }
+
+  // All requests have the same time, so the first in the queue is the first due.
+  void ArmDeadline() {
+    loop_->CallAt(deadlines_.front().at_s, [this, alive = std::weak_ptr(alive_)] {
+      if (alive.expired()) return;
+      for (DropDoneDeadlines(); !deadlines_.empty() && deadlines_.front().at_s <= loop_->NowS();
+           DropDoneDeadlines()) {
+        const auto connection = Waiting(deadlines_.front());
+        deadlines_.pop_front();
+        connection->Abort({"timeout", "no whole answer within the time allowed"});
+      }
+      if (!deadlines_.empty()) ArmDeadline();
+    });
+  }
+
+  AsioLoop* const loop_;
+  const HttpBackendOptions options_;
+  const std::vector<Tcp::endpoint> endpoints_;
+  std::string head_;
+  size_t next_endpoint_ = 0;
+  uint64_t last_number_ = 0;
+  std::vector<std::shared_ptr<HttpConnection>> idle_;  // the one used last is used first
+  std::set<std::shared_ptr<HttpConnection>> busy_;
+  std::deque<Deadline> deadlines_;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // until this object ends
+};
+
+void HttpConnection::Start(std::shared_ptr<const std::string> request, AnswerSink* sink) {
+  request_ = std::move(request);
+  sink_ = sink;
+  reader_ = std::make_unique<AnswerReader>(sink);
+  request_number_ = backend_->NextNumber();
+  filled_ = 0;
+  used_before_ = connected_;
+  if (connected_) return Write();
+  socket_.async_connect(backend_->endpoint(), [self = shared_from_this()](const error_code& error) {
+    if (!self->busy()) return;
+    if (error) {
+      const bool refused = error == asio::error::connection_refused;
+      self->Abort({refused ? "connection_refused" : "connect_failed", error.message()});
+      return;
+    }
+    error_code ignored;
+    self->socket_.set_option(Tcp::no_delay(true), ignored);
+    self->connected_ = true;
+    self->Write();
+  });
+}
+
+void HttpConnection::Write() {
+  // A failure to write is left to the reader: the server may have answered (413, 429) and closed
+  // without reading all.
+  asio::async_write(socket_, asio::buffer(*request_),
+                    [self = shared_from_this(), kept = request_](const error_code&, size_t) {});
+  Read();
+}
+
+void HttpConnection::Read() {
+  if (filled_ == buffer_.size()) buffer_.resize(buffer_.size() * 2);
+  socket_.async_read_some(
+      asio::buffer(buffer_.data() + filled_, buffer_.size() - filled_),
+      [self = shared_from_this(), number = request_number_](const error_code& error, size_t bytes) {
+        if (self->busy() && self->request_number_ == number) self->OnRead(error, bytes);
+      });
+}
+
+void HttpConnection::OnRead(const error_code& error, size_t bytes) {
+  const double at_s = backend_->NowS();
+  if (error) return Lost(error, at_s);
+  filled_ += bytes;
+  const size_t taken = reader_->Feed({buffer_.data(), filled_}, at_s);
+  std::copy(buffer_.begin() + static_cast<ptrdiff_t>(taken),
+            buffer_.begin() + static_cast<ptrdiff_t>(filled_), buffer_.begin());
+  filled_ -= taken;
+  if (!reader_->done()) return Read();
+  Finish(at_s, reader_->TakeEnd(), reader_->keep_alive() && filled_ == 0);
+}
+
+void HttpConnection::Lost(const error_code& error, double at_s) {
+  if (used_before_ && !reader_->started()) {
+    AnswerSink* sink = std::exchange(sink_, nullptr);
+    Close();
+    backend_->Retry(shared_from_this(), std::move(request_), sink);
+    return;
+  }
+  if (error == asio::error::eof) reader_->FeedEnd(at_s);
+  Finish(at_s, reader_->TakeEnd(), false);
+}
+
+void HttpConnection::Finish(double at_s, AnswerEnd end, bool reusable) {
+  AnswerSink* sink = std::exchange(sink_, nullptr);
+  if (!reusable) Close();
+  backend_->Release(shared_from_this(), reusable);
+  sink->OnEnd(at_s, end);
+}
+
+void HttpConnection::Abort(Failure failure) {
+  if (!busy()) return;
+  AnswerEnd end;
+  end.failure = std::move(failure);
+  Finish(backend_->NowS(), std::move(end), false);
+}
+
+void HttpConnection::Close() {
+  error_code ignored;
+  socket_.close(ignored);
+  connected_ = false;
+}
+
+}  // namespace
+
+absl::StatusOr<HttpTarget> ParseTarget(std::string_view url) {
+  const auto refuse = [url](const char* why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--url is ", std::string(url), ", ", why, "; valid: http://HOST:PORT[/PATH]"));
+  };
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return refuse("which does not begin with http://");
+  std::string_view rest = url.substr(kScheme.size());
+  const size_t slash = rest.find('/');
+  HttpTarget target;
+  if (slash != std::string_view::npos) {
+    target.path = rest.substr(slash);
+    rest = rest.substr(0, slash);
+    while (target.path.ends_with('/')) target.path.pop_back();
+    if (target.path.ends_with("/v1")) target.path.resize(target.path.size() - 3);
+  }
+  const size_t bracket = rest.find(']');
+  const size_t colon = rest.find(':', bracket == std::string_view::npos ? 0 : bracket);
+  target.host = rest.substr(0, colon);
+  target.port = colon == std::string_view::npos ? "80" : std::string(rest.substr(colon + 1));
+  if (target.host.starts_with('[') && target.host.ends_with(']')) {
+    target.host = target.host.substr(1, target.host.size() - 2);
+  }
+  if (target.host.empty()) return refuse("which names no host");
+  if (target.port.empty() || !std::all_of(target.port.begin(), target.port.end(),
+                                          [](char c) { return c >= '0' && c <= '9'; })) {
+    return refuse("whose port is no number");
+  }
+  return target;
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeHttpBackend(AsioLoop* loop,
+                                                         const HttpBackendOptions& options) {
+  error_code error;
+  const auto found =
+      Tcp::resolver(loop->context()).resolve(options.target.host, options.target.port, error);
+  if (error || found.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("no address of ", options.target.host, ": ", error.message()));
+  }
+  // One address: a name such as localhost may have another where nobody listens.
+  std::vector<Tcp::endpoint> endpoints;
+  for (const auto& entry : found) {
+    Tcp::socket probe(loop->context());
+    if (!probe.connect(entry.endpoint(), error)) {
+      endpoints = {entry.endpoint()};
+      break;
+    }
+    if (endpoints.empty()) endpoints.push_back(entry.endpoint());
+  }
+  return std::make_unique<HttpBackend>(loop, options, std::move(endpoints));
+}
+
+}  // namespace refrain::loadgen

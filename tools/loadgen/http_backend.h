@@ -1,0 +1,42 @@
+#ifndef REFRAIN_TOOLS_LOADGEN_HTTP_BACKEND_H_
+#define REFRAIN_TOOLS_LOADGEN_HTTP_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tools/loadgen/backend.h"
+#include "tools/loadgen/event_loop.h"
+#include "tools/loadgen/openai_wire.h"
+
+namespace refrain::loadgen {
+
+// Where a server listens: http://HOST:PORT, and perhaps a path before /v1.
+struct HttpTarget {
+  std::string host;
+  std::string port;
+  std::string path;  // empty, or begins with '/' and does not end with one
+};
+
+// INVALID_ARGUMENT when it is no such address. A trailing /v1 is dropped.
+absl::StatusOr<HttpTarget> ParseTarget(std::string_view url);
+
+struct HttpBackendOptions {
+  HttpTarget target;
+  PromptForm form = PromptForm::kTokenIds;
+  WireOptions wire;
+  std::string api_key;     // empty: none is sent
+  double timeout_s = 300;  // from sending to the last byte
+};
+
+// An OpenAI-compatible server over HTTP/1.1. Connections are kept alive and used again, as many as
+// there are requests at a time. A kept connection that the server closed meanwhile is replaced
+// once, unless a byte of the answer had come. Failures are told by OnEnd. UNAVAILABLE when the host
+// has no address.
+absl::StatusOr<std::unique_ptr<Backend>> MakeHttpBackend(AsioLoop* loop,
+                                                         const HttpBackendOptions& options);
+
+}  // namespace refrain::loadgen
+
+#endif  // REFRAIN_TOOLS_LOADGEN_HTTP_BACKEND_H_

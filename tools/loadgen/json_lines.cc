@@ -1,0 +1,83 @@
+#include "tools/loadgen/json_lines.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::loadgen {
+
+using Json = nlohmann::json;
+
+struct JsonLines::File {
+  std::ifstream stream;
+};
+
+JsonLines::JsonLines(std::string path, std::unique_ptr<File> file)
+    : path_(std::move(path)), file_(std::move(file)) {}
+JsonLines::~JsonLines() = default;
+
+absl::StatusOr<std::unique_ptr<JsonLines>> JsonLines::Open(const std::string& path) {
+  auto file = std::make_unique<File>();
+  file->stream.open(path, std::ios::binary);
+  if (!file->stream) {
+    return absl::NotFoundError(absl::StrCat(path, ": cannot open: ", std::strerror(errno)));
+  }
+  return std::unique_ptr<JsonLines>(new JsonLines(path, std::move(file)));
+}
+
+absl::StatusOr<bool> JsonLines::Next(Json* object) {
+  std::string line;
+  while (std::getline(file_->stream, line)) {
+    ++line_;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    *object = Json::parse(line, nullptr, false);
+    if (!object->is_object()) return Error("is no JSON object");
+    return true;
+  }
+  return false;
+}
+
+absl::Status JsonLines::Error(absl::string_view what) const {
+  return absl::InvalidArgumentError(absl::StrCat(path_, ": line ", line_, ": ", what));
+}
+
+namespace {
+
+absl::Status FieldError(const char* field, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" ", what));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> StringField(const Json& object, const char* field) {
+  const auto found = object.find(field);
+  if (found == object.end()) return FieldError(field, "is missing");
+  if (!found->is_string()) return FieldError(field, "is no string");
+  return found->get<std::string>();
+}
+
+absl::StatusOr<double> NumberField(const Json& object, const char* field, double least,
+                                   double most) {
+  const auto found = object.find(field);
+  if (found == object.end()) return FieldError(field, "is missing");
+  if (!found->is_number()) return FieldError(field, "is no number");
+  const double value = found->get<double>();
+  if (!(value >= least && value <= most)) {
+    return FieldError(field, absl::StrCat("is ", value, ", must be ", least, " to ", most));
+  }
+  return value;
+}
+
+absl::StatusOr<int32_t> CountField(const Json& object, const char* field, int32_t least) {
+  const auto value = NumberField(object, field, least, std::numeric_limits<int32_t>::max());
+  if (!value.ok()) return value.status();
+  if (!object.find(field)->is_number_integer()) return FieldError(field, "is no whole number");
+  return static_cast<int32_t>(*value);
+}
+
+}  // namespace refrain::loadgen

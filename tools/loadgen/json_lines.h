@@ -1,0 +1,46 @@
+#ifndef REFRAIN_TOOLS_LOADGEN_JSON_LINES_H_
+#define REFRAIN_TOOLS_LOADGEN_JSON_LINES_H_
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace refrain::loadgen {
+
+// Reads a file of one JSON object a line, one at a time; empty lines are skipped. One thread.
+class JsonLines {
+ public:
+  // NOT_FOUND when the file cannot be opened.
+  static absl::StatusOr<std::unique_ptr<JsonLines>> Open(const std::string& path);
+  ~JsonLines();
+
+  // False at the end. INVALID_ARGUMENT when a line is no JSON object.
+  absl::StatusOr<bool> Next(nlohmann::json* object);
+
+  // An error about the line read last: names file and line.
+  absl::Status Error(absl::string_view what) const;
+
+ private:
+  struct File;
+  JsonLines(std::string path, std::unique_ptr<File> file);
+
+  const std::string path_;
+  std::unique_ptr<File> file_;
+  int64_t line_ = 0;
+};
+
+// Fields of an object. INVALID_ARGUMENT names the field when it is missing or of another kind.
+absl::StatusOr<std::string> StringField(const nlohmann::json& object, const char* field);
+absl::StatusOr<double> NumberField(const nlohmann::json& object, const char* field, double least,
+                                   double most);
+absl::StatusOr<int32_t> CountField(const nlohmann::json& object, const char* field, int32_t least);
+
+}  // namespace refrain::loadgen
+
+#endif  // REFRAIN_TOOLS_LOADGEN_JSON_LINES_H_

@@ -1,0 +1,228 @@
+#include "tools/loadgen/load_run.h"
+
+#include <deque>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tools/loadgen/conversation.h"
+
+namespace refrain::loadgen {
+namespace {
+
+constexpr double kProgressS = 0.2;
+
+}  // namespace
+
+class LoadRun::State {
+ public:
+  State(const LoadOptions& options, Workload* workload, Backend* backend, EventLoop* loop,
+        Recorder* recorder)
+      : options_(options),
+        workload_(workload),
+        backend_(backend),
+        loop_(loop),
+        recorder_(recorder) {}
+
+  absl::Status Run() {
+    if (options_.kind == LoopKind::kOpen) {
+      absl::StatusOr<Arrivals> arrivals = Arrivals::Make(options_.arrivals);
+      if (!arrivals.ok()) return arrivals.status();
+      arrivals_.emplace(*std::move(arrivals));
+    }
+    begin_s_ = loop_->NowS();
+    loop_->Post([this] { Begin(); });
+    if (on_progress_) TickProgress();
+    loop_->Run();
+    conversations_.clear();
+    return status_;
+  }
+
+  std::function<void(double)> on_progress_;
+  double begin_s_ = 0;
+
+ private:
+  void Begin() {
+    if (options_.duration_s > 0) {
+      loop_->CallAt(begin_s_ + options_.duration_s, [this] {
+        Drain();
+        StopWhenIdle();
+      });
+    }
+    if (options_.kind == LoopKind::kClosed) {
+      for (int32_t user = 0; user < options_.users && !no_more_sessions_; ++user) {
+        BeginSession(loop_->NowS());
+      }
+    } else {
+      PlanArrival();
+    }
+    StopWhenIdle();
+  }
+
+  void TickProgress() {
+    on_progress_(loop_->NowS() - begin_s_);
+    loop_->CallAt(loop_->NowS() + kProgressS, [this] { TickProgress(); });
+  }
+
+  // The next session, with its first request encoded; null when there is none.
+  Conversation* MakeConversation(std::optional<double>* start_s) {
+    absl::StatusOr<std::optional<Session>> session = workload_->Next();
+    if (!session.ok()) Fail(session.status());
+    if (!session.ok() || !session->has_value()) {
+      no_more_sessions_ = true;
+      return nullptr;
+    }
+    if (!FitsForm(**session)) return nullptr;
+    *start_s = (*session)->start_s;
+    auto made = std::make_unique<Conversation>(**std::move(session), options_.form, backend_,
+                                               recorder_, [this](Conversation* c) { OnEnded(c); });
+    Conversation* conversation = made.get();
+    conversations_[conversation] = std::move(made);
+    conversation->Prepare();
+    return conversation;
+  }
+
+  bool FitsForm(const Session& session) {
+    const bool wants_ids = options_.form == PromptForm::kTokenIds;
+    for (const Turn& turn : session.turns) {
+      if (wants_ids ? !turn.token_ids.empty() : !turn.messages.empty()) continue;
+      Fail(absl::InvalidArgumentError(
+          wants_ids ? "the workload has text, which --prompt-form=token_ids cannot send"
+                    : "the workload has token ids, which only --prompt-form=token_ids can send"));
+      return false;
+    }
+    return true;
+  }
+
+  void PlanArrival() {
+    std::optional<double> start_s;
+    Conversation* conversation = MakeConversation(&start_s);
+    if (conversation == nullptr) return;
+    double arrival_s = 0;
+    if (options_.kind == LoopKind::kOpen) {
+      arrival_s = arrivals_->Next();
+    } else {
+      if (!start_s.has_value()) {
+        Fail(absl::InvalidArgumentError("this workload says no times: it cannot be replayed"));
+        return;
+      }
+      if (!first_start_s_.has_value()) first_start_s_ = *start_s;
+      arrival_s = (*start_s - *first_start_s_) / options_.trace_speed;
+    }
+    if (!Plan(conversation, begin_s_ + arrival_s)) return;
+    loop_->CallAt(begin_s_ + arrival_s, [this, conversation] {
+      Send(conversation);
+      if (!no_more_sessions_) PlanArrival();
+      StopWhenIdle();
+    });
+  }
+
+  void BeginSession(double planned_s) {
+    std::optional<double> start_s;
+    Conversation* conversation = MakeConversation(&start_s);
+    if (conversation != nullptr && Plan(conversation, planned_s)) Send(conversation);
+  }
+
+  // False, and the conversation is over, when the request is beyond this run's limits.
+  bool Plan(Conversation* conversation, double planned_s) {
+    const bool too_many = options_.most_requests > 0 && planned_ >= options_.most_requests;
+    const bool too_late = options_.duration_s > 0 && planned_s >= begin_s_ + options_.duration_s;
+    if (stopping_ || too_many || too_late) {
+      conversations_.erase(conversation);
+      if (too_many) Drain();
+      return false;
+    }
+    ++planned_;
+    conversation->Plan(planned_s);
+    return true;
+  }
+
+  // The last request has been planned.
+  void Drain() {
+    no_more_sessions_ = true;
+    if (stopping_) return;
+    stopping_ = true;
+    loop_->CallAt(loop_->NowS() + options_.drain_s, [this] {
+      // Those that wait for their turn to be sent are unfinished, too.
+      for (Conversation* conversation : std::exchange(waiting_, {})) {
+        conversation->Send(loop_->NowS());
+      }
+      backend_->CancelAll();
+      conversations_.clear();  // those that are still thinking
+      loop_->Stop();
+    });
+  }
+
+  void Send(Conversation* conversation) {
+    if (options_.most_in_flight > 0 && recorder_->in_flight() >= options_.most_in_flight) {
+      waiting_.push_back(conversation);
+      return;
+    }
+    conversation->Send(loop_->NowS());
+  }
+
+  void OnEnded(Conversation* conversation) {
+    if (!waiting_.empty()) {
+      Conversation* next = waiting_.front();
+      waiting_.pop_front();
+      next->Send(loop_->NowS());
+    }
+    if (conversation->lacks_answer_ids()) {
+      Fail(absl::FailedPreconditionError(
+          "the server's answers carry no token ids (return_token_ids), so that a conversation of "
+          "token ids cannot go on; use --prompt-form=text or chat"));
+    }
+    const double end_s = conversation->end_s();
+    if (!conversation->failed() && !stopping_ && conversation->Prepare()) {
+      const double planned_s = end_s + conversation->think_s();
+      if (Plan(conversation, planned_s)) {
+        loop_->CallAt(planned_s, [this, conversation] { Send(conversation); });
+      }
+    } else {
+      conversations_.erase(conversation);
+      if (options_.kind == LoopKind::kClosed && !no_more_sessions_) BeginSession(end_s);
+    }
+    StopWhenIdle();
+  }
+
+  void Fail(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+    no_more_sessions_ = true;
+    stopping_ = true;
+    loop_->Post([this] {
+      backend_->CancelAll();
+      loop_->Stop();
+    });
+  }
+
+  void StopWhenIdle() {
+    if (no_more_sessions_ && conversations_.empty()) loop_->Stop();
+  }
+
+  const LoadOptions options_;
+  Workload* const workload_;
+  Backend* const backend_;
+  EventLoop* const loop_;
+  Recorder* const recorder_;
+  absl::Status status_;
+  std::optional<Arrivals> arrivals_;
+  std::optional<double> first_start_s_;
+  int64_t planned_ = 0;
+  bool no_more_sessions_ = false;
+  bool stopping_ = false;  // no request is planned any more
+  std::unordered_map<Conversation*, std::unique_ptr<Conversation>> conversations_;
+  std::deque<Conversation*> waiting_;  // for one in flight to end
+};
+
+LoadRun::LoadRun(const LoadOptions& options, Workload* workload, Backend* backend, EventLoop* loop,
+                 Recorder* recorder)
+    : state_(std::make_unique<State>(options, workload, backend, loop, recorder)) {}
+LoadRun::~LoadRun() = default;
+
+void LoadRun::OnProgress(std::function<void(double)> call) {
+  state_->on_progress_ = std::move(call);
+}
+absl::Status LoadRun::Run() { return state_->Run(); }
+double LoadRun::begin_s() const { return state_->begin_s_; }
+
+}  // namespace refrain::loadgen

@@ -1,0 +1,297 @@
+// Puts load on a server of language models and reports how it took it. docs/load-testing.md
+// explains.
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tools/loadgen/event_loop.h"
+#include "tools/loadgen/grpc_backend.h"
+#include "tools/loadgen/http_backend.h"
+#include "tools/loadgen/load_run.h"
+#include "tools/loadgen/metrics_watch.h"
+#include "tools/loadgen/openai_wire.h"
+#include "tools/loadgen/options.h"
+#include "tools/loadgen/progress.h"
+#include "tools/loadgen/report.h"
+#include "tools/loadgen/server_probe.h"
+#include "tools/loadgen/workload_choice.h"
+
+namespace refrain::loadgen {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kNothingSucceeded = 1;
+constexpr int kCannotUse = 2;
+
+// All that the runs of one call share.
+struct Bench {
+  Options options;
+  HttpTarget target;
+  std::string api_key;
+  std::string model;
+  PromptForm form = PromptForm::kTokenIds;
+  AsioLoop loop;
+  std::unique_ptr<Workload> workload;
+  std::unique_ptr<Backend> backend;
+};
+
+absl::StatusOr<PromptForm> ChooseForm(const Bench& bench) {
+  if (bench.options.prompt_form.has_value()) return *bench.options.prompt_form;
+  if (!IsMadeUp(bench.options)) return PromptForm::kChat;
+  if (!bench.options.grpc_address.empty()) return PromptForm::kTokenIds;
+  const auto takes_ids =
+      TakesTokenIds(bench.target, bench.api_key, bench.model, bench.options.token_range.low);
+  if (!takes_ids.ok()) return takes_ids.status();
+  return *takes_ids ? PromptForm::kTokenIds : PromptForm::kText;
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
+  const Options& options = bench->options;
+  WireOptions wire = {
+      .model = bench->model, .temperature = options.temperature, .ignore_eos = options.ignore_eos};
+  if (!options.extra_body.empty()) {
+    auto members = MembersOf(options.extra_body);
+    if (!members.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--extra-body: ", members.status().message()));
+    }
+    wire.extra_members = *std::move(members);
+  }
+  return MakeHttpBackend(&bench->loop, {.target = bench->target,
+                                        .form = bench->form,
+                                        .wire = std::move(wire),
+                                        .api_key = bench->api_key,
+                                        .timeout_s = options.timeout_s});
+}
+
+std::unique_ptr<Backend> ConnectGrpc(Bench* bench) {
+  const Options& options = bench->options;
+  return MakeGrpcBackend(&bench->loop, {.address = options.grpc_address,
+                                        .model = bench->model,
+                                        .api_key = bench->api_key,
+                                        .temperature = options.temperature,
+                                        .ignore_eos = options.ignore_eos,
+                                        .timeout_s = options.timeout_s});
+}
+
+absl::Status Connect(Bench* bench) {
+  const Options& options = bench->options;
+  if (!options.url.empty()) {
+    auto target = ParseTarget(options.url);
+    if (!target.ok()) return target.status();
+    bench->target = *std::move(target);
+  }
+  if (!options.api_key_file.empty()) {
+    auto key = ReadKey(options.api_key_file);
+    if (!key.ok()) return key.status();
+    bench->api_key = *std::move(key);
+  }
+  bench->model = options.model;
+  if (bench->model.empty() && options.grpc_address.empty()) {
+    auto model = AskForModel(bench->target, bench->api_key);
+    if (!model.ok()) return model.status();
+    bench->model = *std::move(model);
+  }
+  const auto form = ChooseForm(*bench);
+  if (!form.ok()) return form.status();
+  bench->form = *form;
+  if (!options.grpc_address.empty()) {
+    bench->backend = ConnectGrpc(bench);
+    return absl::OkStatus();
+  }
+  auto backend = ConnectHttp(bench);
+  if (!backend.ok()) return backend.status();
+  bench->backend = *std::move(backend);
+  return absl::OkStatus();
+}
+
+absl::Status WarmUp(Bench* bench) {
+  if (bench->options.warmup_requests == 0) return absl::OkStatus();
+  LoadOptions load = {.kind = LoopKind::kClosed,
+                      .users = 1,
+                      .most_requests = bench->options.warmup_requests,
+                      .form = bench->form};
+  Recorder recorder{Slo{}};
+  const absl::Status run =
+      LoadRun(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder).Run();
+  if (!run.ok()) return run;
+  const RunResult result = recorder.Finish(0);
+  if (result.failed == 0) return absl::OkStatus();
+  const auto& [kind, failures] = *result.failures.begin();
+  return absl::UnavailableError(
+      absl::StrCat("a warm-up request failed: ", kind, ": ", failures.example));
+}
+
+double DoneShare(const LoadOptions& load, const Recorder& recorder, double elapsed_s) {
+  double share = 0;
+  if (load.duration_s > 0) share = elapsed_s / load.duration_s;
+  if (load.most_requests > 0) {
+    const auto ended = static_cast<double>(recorder.completed() + recorder.failed());
+    share = std::max(share, ended / static_cast<double>(load.most_requests));
+  }
+  return share;
+}
+
+absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per_s) {
+  const Options& options = bench->options;
+  LoadOptions load = options.load;
+  load.form = bench->form;
+  if (rate_per_s.has_value()) load.arrivals.rate_per_s = *rate_per_s;
+  ReportedRun reported;
+  if (load.kind == LoopKind::kOpen) reported.rate_per_s = load.arrivals.rate_per_s;
+  std::optional<MetricsWatch> watch;
+  if (options.watch_metrics && !options.url.empty()) {
+    std::vector<std::string> names = UsualGauges();
+    names.insert(names.end(), options.more_metrics.begin(), options.more_metrics.end());
+    watch.emplace(MetricsWatchOptions{
+        .target = bench->target, .api_key = bench->api_key, .names = std::move(names)});
+  }
+  Recorder recorder(options.slo);
+  LoadRun run(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder);
+  {
+    Progress progress(stderr);
+    run.OnProgress([&](double elapsed_s) {
+      progress.Show({.elapsed_s = elapsed_s,
+                     .completed = recorder.completed(),
+                     .failed = recorder.failed(),
+                     .in_flight = recorder.in_flight(),
+                     .output_tokens = recorder.output_tokens(),
+                     .done_share = DoneShare(load, recorder, elapsed_s)});
+    });
+    const absl::Status status = run.Run();
+    if (!status.ok()) return status;
+  }
+  if (watch.has_value()) reported.server_peaks = watch->Finish();
+  reported.result = recorder.Finish(run.begin_s());
+  if (!options.slo.limits.empty()) {
+    reported.broken_limits =
+        BrokenLimits(options.slo, reported.result.metrics, reported.result.failed_share());
+  }
+  return reported;
+}
+
+// All that a call measured.
+struct Measured {
+  std::vector<ReportedRun> runs;
+  std::optional<ReportedSweep> sweep;
+};
+
+absl::StatusOr<Measured> Measure(Bench* bench, bool print) {
+  Measured measured;
+  const auto run_at = [&](std::optional<double> rate_per_s) -> absl::Status {
+    auto run = RunOnce(bench, rate_per_s);
+    if (!run.ok()) return run.status();
+    measured.runs.push_back(*std::move(run));
+    if (print) {
+      std::printf("%s\n", RunTable(measured.runs.back(), bench->options.slo).c_str());
+      std::fflush(stdout);
+    }
+    return absl::OkStatus();
+  };
+  if (!bench->options.sweep.has_value()) {
+    const absl::Status run = run_at(std::nullopt);
+    if (!run.ok()) return run;
+    return measured;
+  }
+  Sweep sweep(*bench->options.sweep);
+  while (const std::optional<double> rate = sweep.Next()) {
+    const absl::Status run = run_at(*rate);
+    if (!run.ok()) return run;
+    const ReportedRun& last = measured.runs.back();
+    sweep.Report(*rate, last.broken_limits.empty() && last.result.completed > 0);
+  }
+  measured.sweep = {.highest_rate_held = sweep.highest_held(),
+                    .lowest_rate_broken = sweep.lowest_broken()};
+  if (print) {
+    std::printf("%s", SweepTable(measured.runs, *measured.sweep, bench->options.slo).c_str());
+  }
+  return measured;
+}
+
+constexpr const char* FormName(PromptForm form) {
+  switch (form) {
+    case PromptForm::kTokenIds:
+      return "token_ids";
+    case PromptForm::kText:
+      return "text";
+    case PromptForm::kChat:
+      return "chat";
+  }
+  return "";
+}
+
+Json ResultJson(const Bench& bench, const Measured& measured,
+                const std::vector<std::string>& arguments) {
+  Json json = {{"format", "refrain-loadgen"},
+               {"version", 1},
+               {"label", bench.options.label},
+               {"model", bench.model},
+               {"prompt_form", FormName(bench.form)},
+               {"command", arguments},
+               {"runs", Json::array()}};
+  for (const ReportedRun& run : measured.runs) {
+    json["runs"].push_back(RunJson(run, bench.options.slo));
+  }
+  if (measured.sweep.has_value()) json["sweep"] = SweepJson(*measured.sweep);
+  return json;
+}
+
+int Complain(const absl::Status& status) {
+  std::fprintf(stderr, "loadgen: %s\n", std::string(status.message()).c_str());
+  return kCannotUse;
+}
+
+absl::Status WriteJson(const std::string& path, const Json& json) {
+  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  if (path == "-") {
+    std::printf("%s\n", text.c_str());
+    return absl::OkStatus();
+  }
+  std::ofstream out(path);
+  out << text << '\n';
+  if (out.flush()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  auto options = ParseOptions(arguments);
+  if (!options.ok()) return Complain(options.status());
+  if (options->help) {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  Bench bench{.options = *std::move(options)};
+  const absl::Status connected = Connect(&bench);
+  if (!connected.ok()) return Complain(connected);
+  auto workload = MakeWorkload(bench.options, bench.form);
+  if (!workload.ok()) return Complain(workload.status());
+  bench.workload = *std::move(workload);
+  const absl::Status warm = WarmUp(&bench);
+  if (!warm.ok()) return Complain(warm);
+  const auto measured = Measure(&bench, bench.options.json_path != "-");
+  if (!measured.ok()) return Complain(measured.status());
+  if (!bench.options.json_path.empty()) {
+    const absl::Status written =
+        WriteJson(bench.options.json_path, ResultJson(bench, *measured, arguments));
+    if (!written.ok()) return Complain(written);
+  }
+  const bool any = std::any_of(measured->runs.begin(), measured->runs.end(),
+                               [](const ReportedRun& run) { return run.result.completed > 0; });
+  return any ? 0 : kNothingSucceeded;
+}
+
+}  // namespace
+}  // namespace refrain::loadgen
+
+int main(int argc, char** argv) {
+  return refrain::loadgen::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

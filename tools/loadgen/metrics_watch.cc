@@ -1,0 +1,116 @@
+#include "tools/loadgen/metrics_watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "engine/annotated_mutex.h"
+#include "tools/loadgen/http_fetch.h"
+
+namespace refrain::loadgen {
+
+std::map<std::string, double> ReadPrometheusText(std::string_view text) {
+  std::map<std::string, double> sums;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.empty() || line.front() == '#') continue;
+    const size_t name_end = line.find_first_of("{ ");
+    if (name_end == std::string_view::npos) continue;
+    size_t value_begin = name_end;
+    if (line[name_end] == '{') {
+      // A label's value may hold a brace: the last one ends the labels.
+      const size_t labels_end = line.rfind('}');
+      if (labels_end == std::string_view::npos) continue;
+      value_begin = labels_end + 1;
+    }
+    std::string_view value_text = line.substr(value_begin);
+    while (value_text.starts_with(' ')) value_text.remove_prefix(1);
+    value_text = value_text.substr(0, value_text.find(' '));  // a time stamp may follow
+    double value = 0;
+    if (!absl::SimpleAtod(std::string(value_text), &value)) continue;
+    sums[std::string(line.substr(0, name_end))] += value;
+  }
+  return sums;
+}
+
+std::vector<std::string> UsualGauges() {
+  return {
+      "refrain_kv_used_bytes",     "refrain_kv_physical_tokens",   "refrain_kv_logical_tokens",
+      "refrain_kv_sharing_factor", "vllm:kv_cache_usage_perc",     "vllm:num_requests_running",
+      "vllm:num_requests_waiting", "sglang:token_usage",           "sglang:num_running_reqs",
+      "sglang:num_queue_reqs",     "llamacpp:requests_processing", "llamacpp:requests_deferred"};
+}
+
+class MetricsWatch::State {
+ public:
+  explicit State(MetricsWatchOptions options)
+      : options_(std::move(options)), thread_([this] { Watch(); }) {}
+  ~State() { Finish(); }
+
+  std::map<std::string, double> Finish() {
+    {
+      const MutexLock lock(mutex_);
+      finished_ = true;
+    }
+    changed_.NotifyAll();
+    if (thread_.joinable()) thread_.join();
+    return peaks_;
+  }
+
+ private:
+  void Watch() {
+    // One more reading after Finish: the last of a short run.
+    for (bool there = true, last = false; there && !last;) {
+      last = WaitForNext();
+      there = Read();
+    }
+  }
+
+  // True when it is over. The first reading is not waited for.
+  bool WaitForNext() {
+    const MutexLock lock(mutex_);
+    const auto next = next_reading_;
+    while (!finished_ && changed_.WaitUntil(mutex_, next)) {
+    }
+    next_reading_ = std::chrono::steady_clock::now() +
+                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                        std::chrono::duration<double>(options_.interval_s));
+    return finished_;
+  }
+
+  // False when the server has no such page.
+  bool Read() {
+    const auto reply = Fetch(options_.target, {.path = "/metrics", .api_key = options_.api_key});
+    if (!reply.ok()) return true;  // under load a page may fail once
+    if (reply->status != 200) return reply->status == 503 || reply->status == 429;
+    const std::map<std::string, double> now = ReadPrometheusText(reply->body);
+    for (const std::string& name : options_.names) {
+      const auto found = now.find(name);
+      if (found == now.end()) continue;
+      const auto [peak, is_new] = peaks_.emplace(name, found->second);
+      if (!is_new) peak->second = std::max(peak->second, found->second);
+    }
+    return true;
+  }
+
+  const MetricsWatchOptions options_;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool finished_ REFRAIN_GUARDED_BY(mutex_) = false;
+  // The thread's alone until it has ended.
+  std::chrono::steady_clock::time_point next_reading_ = std::chrono::steady_clock::now();
+  std::map<std::string, double> peaks_;
+  std::thread thread_;
+};
+
+MetricsWatch::MetricsWatch(MetricsWatchOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
+MetricsWatch::~MetricsWatch() = default;
+
+std::map<std::string, double> MetricsWatch::Finish() { return state_->Finish(); }
+
+}  // namespace refrain::loadgen

@@ -1,0 +1,166 @@
+#include "tools/loadgen/openai_wire.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::loadgen {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMostMessageBytes = 300;
+
+// Text that is no UTF-8 is sent with replacement characters.
+std::string Quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void AppendPrompt(const GenerationRequest& request, std::string* body) {
+  if (request.form == PromptForm::kTokenIds) {
+    body->append("\"prompt\":[");
+    for (size_t i = 0; i < request.token_ids.size(); ++i) {
+      absl::StrAppend(body, i == 0 ? "" : ",", request.token_ids[i]);
+    }
+    body->append("]");
+    return;
+  }
+  if (request.form == PromptForm::kText) {
+    std::string text;
+    for (size_t i = 0; i < request.messages.size(); ++i) {
+      absl::StrAppend(&text, i == 0 ? "" : "\n", request.messages[i].content);
+    }
+    absl::StrAppend(body, "\"prompt\":", Quoted(text));
+    return;
+  }
+  body->append("\"messages\":[");
+  for (size_t i = 0; i < request.messages.size(); ++i) {
+    const ChatMessage& message = request.messages[i];
+    absl::StrAppend(body, i == 0 ? "" : ",", "{\"role\":", Quoted(message.role),
+                    ",\"content\":", Quoted(message.content), "}");
+  }
+  body->append("]");
+}
+
+const Json* Member(const Json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<int32_t> Count(const Json* object, const char* name) {
+  const Json* value = object == nullptr ? nullptr : Member(*object, name);
+  if (value == nullptr || !value->is_number_integer()) return std::nullopt;
+  return value->get<int32_t>();
+}
+
+void AppendText(const Json& object, const char* name, std::string* text) {
+  const Json* value = Member(object, name);
+  if (value != nullptr && value->is_string()) text->append(value->get_ref<const std::string&>());
+}
+
+void ReadChoice(const Json& choice, StreamEvent* event) {
+  AppendText(choice, "text", &event->text);
+  if (const Json* delta = Member(choice, "delta")) {
+    AppendText(*delta, "reasoning_content", &event->text);
+    AppendText(*delta, "reasoning", &event->text);
+    AppendText(*delta, "content", &event->text);
+    if (const Json* calls = Member(*delta, "tool_calls"); calls != nullptr && calls->is_array()) {
+      for (const Json& call : *calls) {
+        if (const Json* function = Member(call, "function")) {
+          AppendText(*function, "name", &event->text);
+          AppendText(*function, "arguments", &event->text);
+        }
+      }
+    }
+  }
+  if (const Json* ids = Member(choice, "token_ids"); ids != nullptr && ids->is_array()) {
+    for (const Json& id : *ids) {
+      if (id.is_number_integer()) event->token_ids.push_back(id.get<int32_t>());
+    }
+  }
+  event->finished = Member(choice, "finish_reason") != nullptr;
+  event->tokens = event->token_ids.empty() ? (event->text.empty() ? 0 : 1)
+                                           : static_cast<int32_t>(event->token_ids.size());
+}
+
+std::string Beginning(std::string_view text) {
+  return std::string(text.substr(0, kMostMessageBytes));
+}
+
+std::optional<std::string> MessageOf(const Json& answer) {
+  const Json* error = Member(answer, "error");
+  if (error == nullptr) return std::nullopt;
+  if (const Json* message = Member(*error, "message"); message != nullptr && message->is_string()) {
+    return message->get<std::string>();
+  }
+  return Beginning(error->dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+std::string_view CompletionPath(PromptForm form) {
+  return form == PromptForm::kChat ? "/v1/chat/completions" : "/v1/completions";
+}
+
+std::string EncodeBody(const WireOptions& options, const GenerationRequest& request) {
+  std::string body;
+  body.reserve(512 + request.token_ids.size() * 6);
+  absl::StrAppend(&body, "{\"model\":", Quoted(options.model), ",");
+  AppendPrompt(request, &body);
+  absl::StrAppend(&body, ",\"max_tokens\":", request.output_tokens,
+                  ",\"temperature\":", options.temperature,
+                  ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+  if (options.ignore_eos) body.append(",\"ignore_eos\":true");
+  if (request.wants_token_ids) body.append(",\"return_token_ids\":true");
+  if (!options.extra_members.empty()) absl::StrAppend(&body, ",", options.extra_members);
+  body.append("}");
+  return body;
+}
+
+absl::StatusOr<StreamEvent> DecodeEvent(std::string_view json) {
+  const Json object = Json::parse(json, nullptr, false);
+  if (!object.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an event that is no JSON object: ", Beginning(json)));
+  }
+  StreamEvent event;
+  event.error = MessageOf(object);
+  if (event.error.has_value()) return event;
+  if (const Json* choices = Member(object, "choices"); choices != nullptr && choices->is_array()) {
+    for (const Json& choice : *choices) ReadChoice(choice, &event);
+  }
+  if (const Json* usage = Member(object, "usage")) {
+    event.prompt_tokens = Count(usage, "prompt_tokens");
+    event.output_tokens = Count(usage, "completion_tokens");
+    event.cached_tokens = Count(Member(*usage, "prompt_tokens_details"), "cached_tokens");
+  }
+  return event;
+}
+
+std::string ErrorMessage(std::string_view body) {
+  const Json object = Json::parse(body, nullptr, false);
+  return MessageOf(object).value_or(Beginning(body));
+}
+
+absl::StatusOr<std::string> FirstModel(std::string_view body) {
+  const Json object = Json::parse(body, nullptr, false);
+  const Json* data = Member(object, "data");
+  if (data != nullptr && data->is_array() && !data->empty()) {
+    const Json* id = Member(data->front(), "id");
+    if (id != nullptr && id->is_string()) return id->get<std::string>();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("/v1/models names no model: ", Beginning(body), "; give one by --model"));
+}
+
+absl::StatusOr<std::string> MembersOf(std::string_view json_object) {
+  const Json object = Json::parse(json_object, nullptr, false);
+  if (!object.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(json_object), " is no JSON object"));
+  }
+  const std::string text = object.dump();
+  return text.substr(1, text.size() - 2);
+}
+
+}  // namespace refrain::loadgen

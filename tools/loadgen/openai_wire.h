@@ -1,0 +1,55 @@
+#ifndef REFRAIN_TOOLS_LOADGEN_OPENAI_WIRE_H_
+#define REFRAIN_TOOLS_LOADGEN_OPENAI_WIRE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/loadgen/backend.h"
+
+namespace refrain::loadgen {
+
+// What every request of a run has.
+struct WireOptions {
+  std::string model;
+  double temperature = 0;
+  bool ignore_eos = true;
+  // Members of a JSON object without its braces, added to every request: `"user":"x"`. May be
+  // empty.
+  std::string extra_members;
+};
+
+// The path and the JSON body of a streamed request with usage at its end.
+std::string_view CompletionPath(PromptForm form);
+std::string EncodeBody(const WireOptions& options, const GenerationRequest& request);
+
+// What one event of a stream says.
+struct StreamEvent {
+  int32_t tokens = 0;  // as many as ids, else one if there is text
+  std::string text;
+  std::vector<int32_t> token_ids;
+  bool finished = false;  // a finish_reason is there
+  std::optional<int32_t> prompt_tokens;
+  std::optional<int32_t> output_tokens;
+  std::optional<int32_t> cached_tokens;
+  std::optional<std::string> error;
+};
+
+// INVALID_ARGUMENT when it is no event of such a stream.
+absl::StatusOr<StreamEvent> DecodeEvent(std::string_view json);
+
+// The message of an error body, or its beginning when it is of another form.
+std::string ErrorMessage(std::string_view body);
+
+// `data[0].id` of /v1/models. INVALID_ARGUMENT when there is none.
+absl::StatusOr<std::string> FirstModel(std::string_view body);
+
+// The members of a JSON object for WireOptions. INVALID_ARGUMENT when it is no object.
+absl::StatusOr<std::string> MembersOf(std::string_view json_object);
+
+}  // namespace refrain::loadgen
+
+#endif  // REFRAIN_TOOLS_LOADGEN_OPENAI_WIRE_H_

@@ -1,0 +1,156 @@
+#include "tools/loadgen/report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace refrain::loadgen {
+namespace {
+
+using Json = nlohmann::json;
+
+double PerSecond(int64_t count, const RunResult& result) {
+  return result.duration_s > 0 ? static_cast<double>(count) / result.duration_s : 0;
+}
+
+std::string SummaryRow(const char* name, const Summary& summary) {
+  return absl::StrFormat("  %-22s %10.2f %10.2f %10.2f %10.2f %10.2f\n", name, summary.mean,
+                         summary.p50, summary.p90, summary.p99, summary.max);
+}
+
+Json SummaryJson(const Summary& summary) {
+  return {{"count", summary.count}, {"mean", summary.mean}, {"p50", summary.p50},
+          {"p90", summary.p90},     {"p99", summary.p99},   {"max", summary.max}};
+}
+
+constexpr std::array<const char*, kMetrics> kMetricTitles = {"TTFT", "TPOT", "E2E",
+                                                             "normalized (per token)"};
+
+std::string CachedText(const RunResult& result) {
+  const double share = result.input_tokens_of_those == 0
+                           ? 0
+                           : 100.0 * static_cast<double>(*result.cached_tokens) /
+                                 static_cast<double>(result.input_tokens_of_those);
+  return absl::StrFormat("%d of %d input tokens (%.1f %%)", *result.cached_tokens,
+                         result.input_tokens_of_those, share);
+}
+
+}  // namespace
+
+std::string RunTable(const ReportedRun& run, const Slo& slo) {
+  const RunResult& result = run.result;
+  std::string text;
+  if (run.rate_per_s.has_value()) {
+    absl::StrAppendFormat(&text, "asked for          %10.2f requests/s\n", *run.rate_per_s);
+  }
+  absl::StrAppendFormat(&text, "requests           %10d completed, %d failed, in %.2f s\n",
+                        result.completed, result.failed, result.duration_s);
+  absl::StrAppendFormat(
+      &text, "throughput         %10.2f requests/s, %.1f input tok/s, %.1f output tok/s\n",
+      PerSecond(result.completed, result), PerSecond(result.input_tokens, result),
+      PerSecond(result.output_tokens, result));
+  if (!slo.limits.empty()) {
+    absl::StrAppendFormat(&text, "goodput            %10.2f requests/s within the limits\n",
+                          PerSecond(result.good, result));
+  }
+  absl::StrAppendFormat(&text, "in flight at most  %10d\n", result.peak_in_flight);
+  if (result.cached_tokens.has_value()) {
+    absl::StrAppendFormat(&text, "found in cache     %s\n", CachedText(result));
+  }
+  for (const auto& [name, value] : run.server_peaks) {
+    absl::StrAppendFormat(&text, "peak of %s: %.12g\n", name, value);
+  }
+  absl::StrAppendFormat(&text, "\n  %-22s %10s %10s %10s %10s %10s\n", "ms, from planned arrival",
+                        "mean", "p50", "p90", "p99", "max");
+  for (size_t metric = 0; metric < kMetrics; ++metric) {
+    text += SummaryRow(kMetricTitles[metric], result.metrics[metric]);
+    if (static_cast<Metric>(metric) == Metric::kTpot) text += SummaryRow("ITL", result.itl);
+  }
+  text += SummaryRow("sent after plan", result.send_lag);
+  for (const auto& [kind, failures] : result.failures) {
+    absl::StrAppendFormat(&text, "failed: %-18s %6d  %s\n", kind, failures.count, failures.example);
+  }
+  for (const std::string& limit : run.broken_limits) {
+    absl::StrAppend(&text, "not held: ", limit, "\n");
+  }
+  return text;
+}
+
+std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep& sweep,
+                       const Slo& slo) {
+  const auto statistic = [&](const ReportedRun& run, Metric metric) {
+    return ValueOf(run.result.metrics[static_cast<size_t>(metric)], slo.statistic);
+  };
+  const char* name = StatisticName(slo.statistic);
+  std::string text = absl::StrFormat(
+      "| requests/s asked | done | output tok/s | TTFT %s ms | TPOT %s ms | normalized %s ms | "
+      "goodput | failed | held |\n|---|---|---|---|---|---|---|---|---|\n",
+      name, name, name);
+  for (const ReportedRun& run : runs) {
+    absl::StrAppendFormat(&text, "| %.4g | %.2f | %.1f | %.1f | %.2f | %.2f | %.2f | %d | %s |\n",
+                          run.rate_per_s.value_or(0), PerSecond(run.result.completed, run.result),
+                          PerSecond(run.result.output_tokens, run.result),
+                          statistic(run, Metric::kTtft), statistic(run, Metric::kTpot),
+                          statistic(run, Metric::kNormalized),
+                          PerSecond(run.result.good, run.result), run.result.failed,
+                          run.broken_limits.empty() ? "yes" : run.broken_limits.front());
+  }
+  text += sweep.highest_rate_held.has_value()
+              ? absl::StrFormat("\nhighest rate held: %.4g requests/s", *sweep.highest_rate_held)
+              : "\nno rate was held";
+  text += sweep.lowest_rate_broken.has_value()
+              ? absl::StrFormat("; lowest not held: %.4g\n", *sweep.lowest_rate_broken)
+              : "; none was too much\n";
+  return text;
+}
+
+Json RunJson(const ReportedRun& run, const Slo& slo) {
+  const RunResult& result = run.result;
+  Json json = {
+      {"rate_per_s", run.rate_per_s.has_value() ? Json(*run.rate_per_s) : Json()},
+      {"duration_s", result.duration_s},
+      {"completed", result.completed},
+      {"failed", result.failed},
+      {"peak_in_flight", result.peak_in_flight},
+      {"input_tokens", result.input_tokens},
+      {"output_tokens", result.output_tokens},
+      {"cached_tokens", result.cached_tokens.has_value() ? Json(*result.cached_tokens) : Json()},
+      {"throughput",
+       {{"requests_per_s", PerSecond(result.completed, result)},
+        {"input_tokens_per_s", PerSecond(result.input_tokens, result)},
+        {"output_tokens_per_s", PerSecond(result.output_tokens, result)}}},
+      {"server_peaks", run.server_peaks},
+      {"failures", Json::object()},
+      {"latency_ms", Json::object()}};
+  for (size_t metric = 0; metric < kMetrics; ++metric) {
+    json["latency_ms"][kMetricNames[metric]] = SummaryJson(result.metrics[metric]);
+  }
+  json["latency_ms"]["itl"] = SummaryJson(result.itl);
+  json["latency_ms"]["send_lag"] = SummaryJson(result.send_lag);
+  for (const auto& [kind, failures] : result.failures) {
+    json["failures"][kind] = {{"count", failures.count}, {"example", failures.example}};
+  }
+  if (slo.limits.empty()) return json;
+  Json limits = Json::object();
+  for (const SloLimit& limit : slo.limits) {
+    limits[kMetricNames[static_cast<size_t>(limit.metric)]] = limit.most_ms;
+  }
+  json["slo"] = {{"limits_ms", limits},
+                 {"statistic", StatisticName(slo.statistic)},
+                 {"held", run.broken_limits.empty()},
+                 {"broken", run.broken_limits},
+                 {"good", result.good},
+                 {"goodput_requests_per_s", PerSecond(result.good, result)}};
+  return json;
+}
+
+Json SweepJson(const ReportedSweep& sweep) {
+  const auto or_null = [](const std::optional<double>& value) {
+    return value.has_value() ? Json(*value) : Json();
+  };
+  return {{"highest_rate_held", or_null(sweep.highest_rate_held)},
+          {"lowest_rate_broken", or_null(sweep.lowest_rate_broken)}};
+}
+
+}  // namespace refrain::loadgen

@@ -1,0 +1,96 @@
+#include "tools/loadgen/workload_choice.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tools/loadgen/mooncake.h"
+#include "tools/loadgen/recorded_dialogues.h"
+#include "tools/loadgen/shared_prompts.h"
+
+namespace refrain::loadgen {
+namespace {
+
+constexpr int32_t kSharedPromptsOutputTokens = 64;
+
+absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options, PromptForm form) {
+  const DialogueOptions dialogues = {
+      .path = options.file,
+      .most_turns = options.turns,
+      .output_tokens = options.output_tokens,
+      .most_output_tokens = options.most_output_tokens,
+      .most_prompt_bytes = options.most_input_tokens * kBytesPerToken,
+      .think_s = options.think_s};
+  switch (options.workload) {
+    case WorkloadKind::kSharedPrompts:
+      return MakeSharedPrompts({.form = form,
+                                .shared_share = options.shared_share,
+                                .prompts = options.shared_prompts,
+                                .shared_tokens = options.shared_tokens,
+                                .unique_tokens = options.unique_tokens,
+                                .output_tokens = options.output_tokens > 0
+                                                     ? options.output_tokens
+                                                     : kSharedPromptsOutputTokens,
+                                .turns = options.turns,
+                                .think_s = options.think_s,
+                                .range = options.token_range,
+                                .seed = options.seed});
+    case WorkloadKind::kMooncake:
+      return OpenMooncake({.path = options.file,
+                           .form = form,
+                           .block_tokens = options.block_tokens,
+                           .most_input_tokens = options.most_input_tokens,
+                           .most_output_tokens = options.most_output_tokens,
+                           .range = options.token_range,
+                           .seed = options.seed});
+    case WorkloadKind::kShareGpt:
+      return OpenShareGpt(dialogues);
+    case WorkloadKind::kMtBench:
+      return OpenMtBench(dialogues);
+    case WorkloadKind::kQmSum:
+      return OpenQmSum(dialogues);
+    case WorkloadKind::kOwnLines:
+      return OpenOwnLines(dialogues);
+  }
+  return absl::InternalError("a workload that is none");
+}
+
+// Begins again at the end; a workload that gives nothing ends all the same.
+class Repeating final : public Workload {
+ public:
+  Repeating(const Options& options, PromptForm form, std::unique_ptr<Workload> first)
+      : options_(options), form_(form), current_(std::move(first)) {}
+
+  absl::StatusOr<std::optional<Session>> Next() override {
+    auto session = current_->Next();
+    if (!session.ok() || session->has_value()) return session;
+    auto again = OpenOnce(options_, form_);
+    if (!again.ok()) return again.status();
+    current_ = *std::move(again);
+    return current_->Next();
+  }
+
+ private:
+  const Options options_;
+  const PromptForm form_;
+  std::unique_ptr<Workload> current_;
+};
+
+}  // namespace
+
+bool IsMadeUp(const Options& options) {
+  return options.workload == WorkloadKind::kSharedPrompts ||
+         options.workload == WorkloadKind::kMooncake;
+}
+
+absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const Options& options, PromptForm form) {
+  if (!IsMadeUp(options) && options.workload != WorkloadKind::kOwnLines &&
+      form == PromptForm::kTokenIds) {
+    return absl::InvalidArgumentError(
+        "--prompt-form=token_ids: this workload is text; valid: text, chat");
+  }
+  auto workload = OpenOnce(options, form);
+  if (!workload.ok() || !options.repeat) return workload;
+  return std::make_unique<Repeating>(options, form, *std::move(workload));
+}
+
+}  // namespace refrain::loadgen
