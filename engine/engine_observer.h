@@ -62,8 +62,8 @@ class EngineObserver {
   virtual void OnArrival(int32_t prompt_tokens) = 0;
   // It runs for the first time: `cached_tokens` of its prompt were found.
   virtual void OnFirstScheduled(double queue_s, int32_t prompt_tokens, int32_t cached_tokens) = 0;
-  // `seconds` since Submit.
-  virtual void OnFirstToken(double seconds) = 0;
+  // All of its prompt is there and it has generated its first token, `seconds` after Submit.
+  virtual void OnFirstToken(double seconds, int32_t prompt_tokens, int32_t cached_tokens) = 0;
   // Between two tokens of one choice.
   virtual void OnTokenGap(double seconds) = 0;
   // Tokens were generated, the first ones of choices included.

@@ -89,7 +89,8 @@ void LoopObserver::Token(RunningRequest* request, int32_t choice) {
   timing.last_token = collected_;
   if (!timing.first_token.has_value()) {
     timing.first_token = collected_;
-    observer_->OnFirstToken(Seconds(timing.submitted, collected_));
+    observer_->OnFirstToken(Seconds(timing.submitted, collected_), request->prompt_tokens(),
+                            request->usage().cached_tokens);
   }
   // Beams advance together: the best one stands for all.
   if (static_cast<size_t>(choice) >= timing.sequences.size()) return;

@@ -33,7 +33,11 @@ class Recorder final : public EngineObserver {
   void OnFirstScheduled(double queue_s, int32_t prompt_tokens, int32_t cached_tokens) override {
     starts.push_back({queue_s, prompt_tokens, cached_tokens});
   }
-  void OnFirstToken(double seconds) override { first_tokens.push_back(seconds); }
+  void OnFirstToken(double seconds, int32_t prompt_tokens, int32_t cached_tokens) override {
+    EXPECT_EQ(prompt_tokens, starts.back().prompt_tokens);
+    EXPECT_EQ(cached_tokens, starts.back().cached_tokens);
+    first_tokens.push_back(seconds);
+  }
   void OnTokenGap(double seconds) override { gaps.push_back(seconds); }
   void OnTokens(int32_t count) override { tokens += count; }
   void OnRequestEnd(const RequestObservation& request) override {
