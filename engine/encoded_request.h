@@ -26,6 +26,7 @@ struct EncodedRequest {
   std::shared_ptr<TokenStream> stream;
   double timeout_s = 0;  // 0 = none
   std::optional<Clock::TimePoint> deadline;
+  std::optional<Clock::TimePoint> submitted;  // for an EngineObserver; absent: not known
   AdmissionTicket ticket;
 };
 

@@ -51,7 +51,8 @@ class LocalEngine : public Engine {
                .queue = queue_.get(),
                .ledger = ledger_.get(),
                .clock = parts_.clock.get(),
-               .turns = &turns_},
+               .turns = &turns_,
+               .observer = options.observer},
               LoopOptionsOf(options, parts_)),
         encoder_(parts_.tokenizer.get(), parts_.chat_template.get(),
                  {.max_context_tokens = parts_.model.max_context_tokens,
@@ -110,6 +111,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
   auto encoded = std::make_unique<EncodedRequest>();
   encoded->number = next_number_.fetch_add(1, std::memory_order_relaxed);
   encoded->ticket = *std::move(ticket);
+  encoded->submitted = parts_.clock->Now();
   encoded->stream = std::make_shared<TokenStream>();
   encoded->stream->SetOnCancel(
       [queue = queue_, number = encoded->number] { queue->PostCancel(number); });

@@ -33,6 +33,7 @@ EngineLoop::EngineLoop(const EngineLoopParts& parts, const LoopOptions& options)
     : parts_(parts),
       options_(options),
       builder_(parts.cache, options.window_tokens),
+      observer_(parts.observer, parts.clock, options.scheduler.chunk_tokens),
       fresh_seeds_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {
   snapshot_.limits = options.scheduler;
   PublishStats();
@@ -67,6 +68,7 @@ bool EngineLoop::Turn() {
     const double turn_seconds = SecondsBetween(begin, parts_.clock->Now());
     stats_.turn_seconds_total += turn_seconds;
     stats_.scheduling_seconds_total += turn_seconds - runner_seconds_;
+    observer_.TurnEnds(turn_seconds, runner_seconds_);
   }
   PublishStats();
   return HasWork();
@@ -124,6 +126,7 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   stats_.prompt_tokens_total += accepted->prompt_tokens();
   accepted->set_tenant(
       shares_.Enter(accepted->request().tenant, accepted->request().tenant_weight));
+  observer_.Arrived(accepted);
   Wait(accepted->choices().front());
   if (accepted->prompt_tokens() == 1) ReleaseParked(accepted);
 }
@@ -218,6 +221,7 @@ void EngineLoop::FlushChanged() {
     found->second->Flush();
     if (!found->second->finished()) continue;
     shares_.Leave(found->second->tenant());
+    observer_.Ended(*found->second);
     requests_.erase(found);
   }
   changed_.clear();
@@ -249,7 +253,9 @@ bool EngineLoop::LaunchNext() {
   if (snapshot_.running.empty() && snapshot_.waiting.empty()) return false;
   RefreshWaiting();
   RefreshSnapshot();
+  observer_.PlanBegins();
   const StepPlan plan = options_.planner(snapshot_);
+  observer_.PlanEnds();
   if (plan.empty() && in_flight_.empty()) {
     if (!ParkDeliveredBeams()) BreakDeadlock();
     return false;
@@ -295,6 +301,7 @@ bool EngineLoop::LaunchNext() {
   runner_seconds_ += SecondsBetween(launch, parts_.clock->Now());
   in_flight_.push_back(builder_.TakeStep());
   in_flight_.back().handle = handle;
+  observer_.Launched(in_flight_.back(), batch);
   ++stats_.steps_total;
   return true;
 }
@@ -357,6 +364,7 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   MarkChanged(&request);
   if (request.SetCachedTokens(std::min(found_tokens, request.prompt_tokens()))) {
     stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());
+    observer_.Started(&request);
   }
   sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
   sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
@@ -500,6 +508,7 @@ void EngineLoop::CollectOldest() {
   const Clock::TimePoint collect = parts_.clock->Now();
   absl::StatusOr<StepResult> result = parts_.runner->Collect(step.handle);
   runner_seconds_ += SecondsBetween(collect, parts_.clock->Now());
+  observer_.Collected();
   for (const LaunchedStep::Logits& wanted : step.logits) {
     if (!wanted.prompt_index.has_value()) --wanted.sequence->pending_samples;
   }
@@ -580,6 +589,7 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
     return;
   }
   ++stats_.generated_tokens_total;
+  observer_.Token(request, sequence->choice);
   if (request->beams() != nullptr) return ApplyToBeam(sequence, std::move(sampled));
   const std::string_view bytes = parts_.tokenizer->TokenBytes(sampled.token);
   std::optional<ChoiceEnd> end = request->AddToken(sequence, std::move(sampled), bytes);

@@ -17,6 +17,7 @@
 #include "engine/clock.h"
 #include "engine/engine.h"
 #include "engine/fair_shares.h"
+#include "engine/loop_observer.h"
 #include "engine/model_runner.h"
 #include "engine/pending_prefixes.h"
 #include "engine/request_queue.h"
@@ -45,6 +46,7 @@ struct EngineLoopParts {
   AdmissionLedger* ledger = nullptr;
   const Clock* clock = nullptr;
   TurnMemory* turns = nullptr;  // remembers what conversations were answered; may be null
+  EngineObserver* observer = nullptr;  // is told what happens; may be null
 };
 
 // The engine thread: the single writer of scheduler and cache.
@@ -158,6 +160,7 @@ class EngineLoop {
   int fruitless_plans_ = 0;    // one after the other that launched nothing
   size_t refresh_cursor_ = 0;  // into snapshot_.waiting
   StepBuilder builder_;
+  LoopObserver observer_;
   std::unordered_map<uint64_t, std::unique_ptr<RunningRequest>> requests_;    // by number
   std::unordered_map<SequenceId, std::shared_ptr<SequenceState>> sequences_;  // waiting, running
   std::deque<LaunchedStep> in_flight_;

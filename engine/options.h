@@ -10,6 +10,8 @@ namespace refrain::engine {
 // The engine's part of the configuration (DESIGN section 10), already checked for form; names that
 // a module resolves itself (backend, isa, dtypes) stay strings until that module sees them.
 
+class EngineObserver;
+
 enum class Policy : uint8_t { kFcfs, kLongestPrefix, kPriority };
 enum class Switch : uint8_t { kAuto, kOn, kOff };
 enum class AttentionModeOption : uint8_t { kTwoPhase, kPaged };
@@ -56,6 +58,7 @@ struct EngineOptions {
   bool reproducible = false;
   AttentionModeOption attention_mode = AttentionModeOption::kTwoPhase;
   int32_t encode_threads = 1;
+  EngineObserver* observer = nullptr;  // is told what happens; outlives the engine; may be null
 };
 
 }  // namespace refrain::engine

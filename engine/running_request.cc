@@ -172,6 +172,7 @@ void RunningRequest::Flush() {
   std::swap(batch, outbox_);
   outbox_.usage = batch.usage;
   outbox_.finished = batch.finished;
+  timing_.Sent(batch);
   encoded_->stream->Push(std::move(batch));
 }
 

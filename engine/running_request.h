@@ -13,6 +13,7 @@
 #include "engine/best_of.h"
 #include "engine/encoded_request.h"
 #include "engine/pending_prefixes.h"
+#include "engine/request_timing.h"
 #include "engine/sampler.h"
 #include "engine/step_batch.h"
 #include "engine/stop_criteria.h"
@@ -92,6 +93,9 @@ class RunningRequest {
   // Ids from the first one on that no other request may use.
   uint64_t reserved_ids() const { return reserved_ids_; }
   bool finished() const { return outbox_.finished; }
+  const Usage& usage() const { return outbox_.usage; }
+  RequestTiming& timing() { return timing_; }
+  const RequestTiming& timing() const { return timing_; }
 
   // The first time a choice runs: leaves the queue, shows the prompt where it was asked for.
   void Start();
@@ -154,6 +158,7 @@ class RunningRequest {
   bool cached_tokens_set_ = false;
   int32_t next_prompt_row_ = 0;
   StreamBatch outbox_;
+  RequestTiming timing_;
 };
 
 }  // namespace refrain::engine

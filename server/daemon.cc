@@ -26,6 +26,7 @@
 #include "server/debug/debug_endpoints.h"
 #include "server/http/server.h"
 #include "server/log.h"
+#include "server/metrics/metrics.h"
 #include "server/openai/service.h"
 #include "server/request_log.h"
 #include "server/version.h"
@@ -182,8 +183,13 @@ class Daemon {
                   .max_beams = static_cast<int>(config.integer("engine.max_sequences")),
                   .gate = guards_.gate.get(),
                   .log_prompts = config.on("log.prompts")},
-                 &log_) {
+                 &log_),
+        metrics_({.version = kVersion,
+                  .cache = {.prefix_cache = config.on("kv_cache.prefix_cache"),
+                            .dtype = config.text("kv_cache.dtype"),
+                            .eviction = config.text("kv_cache.eviction")}}) {
     service_.AddRoutes(&router_);
+    metrics_.AddRoutes(&router_);
     if (config.on("server.debug")) debug_.AddRoutes(&router_);
   }
 
@@ -193,7 +199,9 @@ class Daemon {
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
     const auto started = Clock::now();
     std::thread loader([&] {
-      loaded = make_engine_(config_.EngineOptions());
+      engine::EngineOptions options = config_.EngineOptions();
+      options.observer = metrics_.engine_observer();
+      loaded = make_engine_(options);
       signals.NotifyWorkDone();
     });
     if (signals.Wait() == StopSignals::Event::kSignal) {
@@ -212,6 +220,7 @@ class Daemon {
     const engine::ModelInfo& model = engine->model();
     service_.SetEngine(engine.get());
     debug_.SetEngine(engine.get());
+    metrics_.SetEngine(engine.get());
     const auto load_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
     log_.Info("ready", {{"model", model.served_name},
@@ -230,7 +239,12 @@ class Daemon {
       log_.Error("bad address", {{"status", std::string(address.status().message())}});
       return false;
     }
-    auto server = http::Server::Start(HttpOptions(config_, *address, guards_), &router_);
+    http::ServerOptions options = HttpOptions(config_, *address, guards_);
+    options.on_exchange = [this, log = options.on_exchange](const http::Exchange& exchange) {
+      metrics_.CountExchange(exchange);
+      if (log) log(exchange);
+    };
+    auto server = http::Server::Start(std::move(options), &router_);
     if (!server.ok()) {
       log_.Error("cannot listen", {{"status", std::string(server.status().message())}});
       return false;
@@ -293,6 +307,7 @@ class Daemon {
   Log log_;
   openai::Service service_;
   debug::DebugEndpoints debug_;
+  metrics::Metrics metrics_;
   http::Router router_;
   std::unique_ptr<http::Server> http_;  // outlives the engine, whose streams may still wake it
 };

@@ -65,7 +65,8 @@ LoopHarness::LoopHarness(const LoopOptions& o)
             .tokenizer = &tokenizer,
             .queue = queue.get(),
             .ledger = ledger.get(),
-            .clock = &clock},
+            .clock = &clock,
+            .observer = o.observer},
            {.scheduler = {.max_sequences = o.max_sequences,
                           .step_token_budget = o.step_token_budget,
                           .chunk_tokens = o.chunk_tokens,
@@ -81,6 +82,7 @@ std::shared_ptr<TokenStream> LoopHarness::Submit(Request request) {
   auto encoded = std::make_unique<engine::EncodedRequest>();
   encoded->number = next_number_++;
   encoded->ticket = *std::move(ticket);
+  encoded->submitted = clock.Now();
   encoded->stream = std::make_shared<TokenStream>();
   encoded->stream->SetOnCancel(
       [queue = queue, number = encoded->number] { queue->PostCancel(number); });

@@ -29,6 +29,7 @@ struct LoopOptions {
   int32_t queued_requests = 1000;
   int64_t queued_tokens = 1 << 20;
   engine::PlanFunction planner = &engine::Plan;
+  engine::EngineObserver* observer = nullptr;
 };
 
 // Everything that a consumer read of one choice.

@@ -1,0 +1,292 @@
+#include "server/metrics/engine_metrics.h"
+
+#include <algorithm>
+
+#include "server/metrics/family_list.h"
+
+namespace refrain::server::metrics {
+namespace {
+
+using engine::FinishReason;
+
+// vLLM's buckets.
+constexpr double kCounts[] = {1,      2,      5,    10,   20,    50,    100,   200,
+                              500,    1000,   2000, 5000, 10000, 20000, 50000, 100000,
+                              200000, 500000, 1e6,  2e6,  5e6,   1e7};
+constexpr double kIterationTokens[] = {1,   8,    16,   32,   64,   128,  256,
+                                       512, 1024, 2048, 4096, 8192, 16384};
+constexpr double kChoices[] = {1, 2, 5, 10, 20};
+constexpr double kFirstToken[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                  1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+constexpr double kTokenGap[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+constexpr double kRequestSeconds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                      30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+// Ours: a step on a GPU takes a millisecond, a full prefill step on a CPU seconds.
+constexpr double kStepSeconds[] = {.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10};
+constexpr double kWaitSeconds[] = {.001, .002, .005, .01, .02, .05, .1,  .2,  .5,
+                                   1,    2,    5,    10,  20,  50,  100, 200, 500};
+
+template <typename Array>
+double At(const Array& counts, FinishReason reason) {
+  return static_cast<double>(counts[static_cast<size_t>(reason)].load());
+}
+
+}  // namespace
+
+EngineMetrics::EngineMetrics()
+    : iteration_tokens_(kIterationTokens),
+      params_n_(kChoices),
+      params_max_tokens_(kCounts),
+      prompt_length_(kCounts),
+      generation_length_(kCounts),
+      most_generated_(kCounts),
+      computed_length_(kCounts),
+      first_token_(kFirstToken),
+      token_gap_(kTokenGap),
+      time_per_token_(kTokenGap),
+      e2e_(kRequestSeconds),
+      queue_(kRequestSeconds),
+      inference_(kRequestSeconds),
+      prefill_(kRequestSeconds),
+      decode_(kRequestSeconds),
+      step_duration_(kStepSeconds),
+      queue_wait_(kWaitSeconds),
+      encode_(kWaitSeconds) {}
+
+// --- what the engine tells ---
+
+void EngineMetrics::OnStep(const engine::StepObservation& step) {
+  decode_rows_ += step.decode_rows;
+  prefill_rows_ += step.prefill_rows;
+  decode_keys_ += step.decode_keys;
+  shared_decode_keys_ += step.shared_decode_keys;
+  plan_seconds_ += step.plan_seconds;
+  model_seconds_ += step.model_seconds;
+  step_duration_.Observe(step.turn_seconds);
+  iteration_tokens_.Observe(step.decode_rows + step.prefill_rows);
+}
+
+void EngineMetrics::OnArrival(int32_t prompt_tokens) { ++arrivals_; }
+
+void EngineMetrics::OnFirstScheduled(double queue_s, int32_t prompt_tokens, int32_t cached_tokens) {
+  queried_tokens_ += prompt_tokens;
+  hit_tokens_ += cached_tokens;
+  queue_wait_.Observe(queue_s);
+}
+
+void EngineMetrics::OnFirstToken(double seconds, int32_t prompt_tokens, int32_t cached_tokens) {
+  first_token_.Observe(seconds);
+  CountPrompt(prompt_tokens, cached_tokens);
+}
+
+void EngineMetrics::CountPrompt(int32_t prompt_tokens, int32_t cached_tokens) {
+  prompt_tokens_ += prompt_tokens;
+  cached_prompt_tokens_ += cached_tokens;
+}
+
+void EngineMetrics::OnRequestEnd(const engine::RequestObservation& request) {
+  for (size_t i = 0; i < request.ends.size(); ++i) finished_[i] += request.ends[i];
+  ++requests_[std::min(static_cast<size_t>(request.status), requests_.size() - 1)];
+  // A request for its prompt alone has no first token.
+  if (request.prompt_done && !request.first_token_s.has_value()) {
+    CountPrompt(request.prompt_tokens, request.cached_tokens);
+  }
+  params_n_.Observe(request.n);
+  params_max_tokens_.Observe(request.max_tokens);
+  prompt_length_.Observe(request.prompt_tokens);
+  generation_length_.Observe(request.generated_tokens);
+  most_generated_.Observe(request.most_choice_tokens);
+  computed_length_.Observe(request.prompt_tokens - request.cached_tokens);
+  e2e_.Observe(request.total_s);
+  encode_.Observe(request.encode_s);
+  if (request.queue_s.has_value()) queue_.Observe(*request.queue_s);
+  if (request.prefill_s.has_value()) prefill_.Observe(*request.prefill_s);
+  if (!request.decode_s.has_value()) return;
+  decode_.Observe(*request.decode_s);
+  if (request.prefill_s.has_value()) inference_.Observe(*request.prefill_s + *request.decode_s);
+  if (request.most_choice_tokens > 1) {
+    time_per_token_.Observe(*request.decode_s / (request.most_choice_tokens - 1));
+  }
+}
+
+// --- vllm: ---
+
+void EngineMetrics::DescribeVllm(const engine::EngineStats& stats, const engine::ModelInfo& model,
+                                 const CacheConfig& config, FamilyList* families) const {
+  DescribeVllmState(stats, config, families);
+  DescribeVllmCounters(stats, families);
+  DescribeVllmRequests(model, families);
+}
+
+void EngineMetrics::DescribeVllmState(const engine::EngineStats& stats, const CacheConfig& config,
+                                      FamilyList* families) const {
+  families->Gauge("vllm:num_requests_running", "Sequences that run now.", stats.running_sequences);
+  const int32_t waiting = stats.queued_requests;
+  const int32_t deferred = std::min(stats.held_sequences, waiting);
+  families->Gauge("vllm:num_requests_waiting", "Requests that wait to run.", waiting);
+  families->Gauge("vllm:num_requests_waiting_by_reason",
+                  "Requests that wait for room (capacity) or for a prefix that another request is "
+                  "computing (deferred).",
+                  {{static_cast<double>(waiting - deferred), {{"reason", "capacity"}}},
+                   {static_cast<double>(deferred), {{"reason", "deferred"}}}});
+  const int64_t chunks = stats.kv_used_chunks + stats.kv_cached_chunks + stats.kv_free_chunks;
+  families->Gauge("vllm:kv_cache_usage_perc",
+                  "Share of the KV cache that running sequences use; 1 is all of it.",
+                  chunks > 0 ? static_cast<double>(stats.kv_used_chunks) / chunks : 0);
+  families->Gauge(
+      "vllm:cache_config_info", "How the KV cache is configured; always 1.",
+      {{1,
+        {{"block_size", std::to_string(chunks > 0 ? stats.kv_capacity_tokens / chunks : 0)},
+         {"num_gpu_blocks", std::to_string(chunks)},
+         {"cache_dtype", config.dtype},
+         {"enable_prefix_caching", config.prefix_cache ? "True" : "False"},
+         {"eviction", config.eviction}}}});
+}
+
+void EngineMetrics::DescribeVllmCounters(const engine::EngineStats& stats,
+                                         FamilyList* families) const {
+  const auto number = [](const Count& count) { return static_cast<double>(count.load()); };
+  families->Counter("vllm:prefix_cache_queries_total",
+                    "Prompt tokens that were looked up in the KV cache.", number(queried_tokens_));
+  families->Counter("vllm:prefix_cache_hits_total",
+                    "Prompt tokens that were found in the KV cache.", number(hit_tokens_));
+  families->Counter("vllm:num_preemptions_total",
+                    "Times a running sequence had to give up its chunks and wait.",
+                    static_cast<double>(stats.preemptions_total));
+  const double prompt = number(prompt_tokens_);
+  const double cached = number(cached_prompt_tokens_);
+  families->Counter("vllm:prompt_tokens_total", "Tokens of prompts that were processed.", prompt);
+  families->Counter("vllm:prompt_tokens_by_source_total",
+                    "Tokens of prompts by where their keys and values came from.",
+                    {{prompt - cached, {{"source", "local_compute"}}},
+                     {cached, {{"source", "local_cache_hit"}}},
+                     {0, {{"source", "external_kv_transfer"}}}});
+  families->Counter("vllm:prompt_tokens_cached_total",
+                    "Tokens of prompts that were found in the KV cache.", cached);
+  families->Counter("vllm:generation_tokens_total", "Tokens generated.", number(generated_tokens_));
+  families->Counter("vllm:request_success_total", "Choices that ended, by reason.",
+                    {{At(finished_, FinishReason::kStop), {{"finished_reason", "stop"}}},
+                     {At(finished_, FinishReason::kLength), {{"finished_reason", "length"}}},
+                     {At(finished_, FinishReason::kCancelled), {{"finished_reason", "abort"}}},
+                     {At(finished_, FinishReason::kError), {{"finished_reason", "error"}}},
+                     {0, {{"finished_reason", "repetition"}}}});
+}
+
+void EngineMetrics::DescribeVllmRequests(const engine::ModelInfo& model,
+                                         FamilyList* families) const {
+  const double longest = model.max_context_tokens;
+  families->AddHistogram("vllm:iteration_tokens_total", "Tokens computed per step.",
+                         iteration_tokens_);
+  families->AddHistogram("vllm:request_prompt_tokens", "Tokens of a request's prompt.",
+                         prompt_length_, longest);
+  families->AddHistogram("vllm:request_generation_tokens", "Tokens generated for a request.",
+                         generation_length_, longest);
+  families->AddHistogram("vllm:request_max_num_generation_tokens",
+                         "Tokens of a request's longest choice.", most_generated_, longest);
+  families->AddHistogram("vllm:request_params_n", "Choices that a request asks for.", params_n_);
+  families->AddHistogram("vllm:request_params_max_tokens", "max_tokens of a request.",
+                         params_max_tokens_, longest);
+  families->AddHistogram("vllm:request_prefill_kv_computed_tokens",
+                         "Tokens of a request's prompt that were not found in the KV cache.",
+                         computed_length_, longest);
+  families->AddHistogram("vllm:time_to_first_token_seconds",
+                         "From a request's arrival to its first token.", first_token_);
+  families->AddHistogram("vllm:inter_token_latency_seconds", "Between two tokens of one choice.",
+                         token_gap_);
+  families->AddHistogram("vllm:request_time_per_output_token_seconds",
+                         "Mean time per token of a request after its first one.", time_per_token_);
+  families->AddHistogram("vllm:e2e_request_latency_seconds", "From a request's arrival to its end.",
+                         e2e_);
+  families->AddHistogram("vllm:request_queue_time_seconds",
+                         "From when a request waits until it runs first.", queue_);
+  families->AddHistogram("vllm:request_inference_time_seconds",
+                         "From when a request runs first to its last token.", inference_);
+  families->AddHistogram("vllm:request_prefill_time_seconds",
+                         "From when a request runs first to its first token.", prefill_);
+  families->AddHistogram("vllm:request_decode_time_seconds",
+                         "From a request's first token to its last one.", decode_);
+}
+
+// --- refrain_ ---
+
+void EngineMetrics::DescribeRefrain(const engine::EngineStats& stats, FamilyList* families) const {
+  DescribeCache(stats, families);
+  DescribeSteps(stats, families);
+  families->Gauge("refrain_held_sequences",
+                  "Sequences that wait for chunks which another sequence is computing.",
+                  stats.held_sequences);
+  families->Counter("refrain_arrived_requests_total",
+                    "Requests whose prompt was encoded and that waited to run.",
+                    static_cast<double>(arrivals_.load()));
+  std::vector<FamilyList::Sample> by_status;
+  for (size_t code = 0; code < requests_.size(); ++code) {
+    by_status.push_back(
+        {static_cast<double>(requests_[code].load()),
+         {{"status", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}}});
+  }
+  families->Counter("refrain_requests_total", "Requests that ended, by status.", by_status);
+  families->AddHistogram("refrain_queue_wait_seconds",
+                         "From when a request waits until it runs first, in finer buckets.",
+                         queue_wait_);
+  families->AddHistogram("refrain_encode_seconds",
+                         "From a request's arrival until its prompt was encoded and waited.",
+                         encode_);
+}
+
+void EngineMetrics::DescribeCache(const engine::EngineStats& stats, FamilyList* families) const {
+  const auto used = static_cast<double>(stats.kv_used_chunks);
+  const int64_t chunks = stats.kv_used_chunks + stats.kv_cached_chunks + stats.kv_free_chunks;
+  families->Gauge("refrain_kv_chunks",
+                  "Chunks of the KV cache: in use by running sequences, kept for later requests, "
+                  "or free.",
+                  {{used, {{"state", "used"}}},
+                   {static_cast<double>(stats.kv_cached_chunks), {{"state", "cached"}}},
+                   {static_cast<double>(stats.kv_free_chunks), {{"state", "free"}}}});
+  const double physical =
+      chunks > 0 ? used * static_cast<double>(stats.kv_capacity_tokens) / chunks : 0;
+  const auto logical = static_cast<double>(stats.kv_logical_tokens);
+  families->Gauge("refrain_kv_capacity_tokens", "Tokens that the KV cache has room for.",
+                  static_cast<double>(stats.kv_capacity_tokens));
+  families->Gauge("refrain_kv_logical_tokens",
+                  "Tokens of all running sequences, shared ones counted for each.", logical);
+  families->Gauge("refrain_kv_physical_tokens", "Room of the chunks in use, in tokens.", physical);
+  families->Gauge("refrain_kv_sharing_factor",
+                  "Logical by physical tokens: over 1 where sequences share chunks; 1 when none "
+                  "run.",
+                  physical > 0 ? logical / physical : 1);
+  families->Counter("refrain_kv_evicted_chunks_total", "Cached chunks given up for new ones.",
+                    static_cast<double>(stats.kv_evicted_chunks_total));
+  families->Counter("refrain_kv_copied_chunks_total",
+                    "Part-full chunks copied for a sequence that goes on differently.",
+                    static_cast<double>(stats.kv_copied_chunks_total));
+}
+
+void EngineMetrics::DescribeSteps(const engine::EngineStats& stats, FamilyList* families) const {
+  const auto number = [](const Count& count) { return static_cast<double>(count.load()); };
+  families->Counter("refrain_steps_total", "Steps of the engine.",
+                    static_cast<double>(stats.steps_total));
+  families->Counter("refrain_rows_total", "Tokens computed, of prompts and of what was generated.",
+                    {{number(prefill_rows_), {{"kind", "prefill"}}},
+                     {number(decode_rows_), {{"kind", "decode"}}}});
+  families->Counter("refrain_decode_keys_total",
+                    "Keys that decoding rows attended to, each for each row.",
+                    number(decode_keys_));
+  families->Counter("refrain_decode_chunk_first_keys_total",
+                    "Of these, keys that two or more sequences of the step shared by the attention "
+                    "plan, so that the chunk-first phase reads them once.",
+                    number(shared_decode_keys_));
+  families->Counter("refrain_step_seconds_total", "Time of the engine thread for steps.",
+                    stats.turn_seconds_total);
+  families->Counter("refrain_step_model_seconds_total", "Of these, in the model.",
+                    model_seconds_.load());
+  families->Counter("refrain_step_scheduling_seconds_total",
+                    "Of these, not in the model: plan, cache, streams.",
+                    stats.scheduling_seconds_total);
+  families->Counter("refrain_step_plan_seconds_total", "Of these, in the scheduler's plan.",
+                    plan_seconds_.load());
+  families->AddHistogram("refrain_step_duration_seconds", "Time of the engine thread per step.",
+                         step_duration_);
+}
+
+}  // namespace refrain::server::metrics

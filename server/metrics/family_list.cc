@@ -1,0 +1,104 @@
+#include "server/metrics/family_list.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <sstream>
+
+namespace refrain::server::metrics {
+namespace {
+
+prometheus::ClientMetric::Histogram Cumulative(const Histogram& histogram, double most) {
+  prometheus::ClientMetric::Histogram out;
+  uint64_t count = 0;
+  const std::span<const double> bounds = histogram.bounds();
+  for (size_t i = 0; i <= bounds.size(); ++i) {
+    count += histogram.count(i);
+    if (i < bounds.size() && bounds[i] <= most) out.bucket.push_back({count, bounds[i]});
+  }
+  out.bucket.push_back({count, std::numeric_limits<double>::infinity()});
+  out.sample_count = count;
+  out.sample_sum = histogram.sum();
+  return out;
+}
+
+}  // namespace
+
+prometheus::MetricFamily* FamilyList::Add(std::string name, std::string help,
+                                          prometheus::MetricType type) {
+  prometheus::MetricFamily& family = families_.emplace_back();
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  return &family;
+}
+
+std::vector<prometheus::ClientMetric::Label> FamilyList::Labels(const LabelList& own) const {
+  std::vector<prometheus::ClientMetric::Label> labels;
+  labels.reserve(common_.size() + own.size());
+  for (const LabelList* list : {&common_, &own}) {
+    for (const auto& [name, value] : *list) labels.push_back({name, value});
+  }
+  return labels;
+}
+
+void FamilyList::Gauge(std::string name, std::string help, const std::vector<Sample>& samples) {
+  auto* family = Add(std::move(name), std::move(help), prometheus::MetricType::Gauge);
+  for (const Sample& sample : samples) {
+    prometheus::ClientMetric& metric = family->metric.emplace_back();
+    metric.label = Labels(sample.labels);
+    metric.gauge.value = sample.value;
+  }
+}
+
+void FamilyList::Counter(std::string name, std::string help, const std::vector<Sample>& samples) {
+  constexpr size_t kSuffix = sizeof("_total") - 1;
+  std::string base = name.substr(0, name.size() - kSuffix);
+  auto* family = Add(std::move(name), std::move(help), prometheus::MetricType::Counter);
+  std::vector<LabelList> labels;
+  for (const Sample& sample : samples) {
+    prometheus::ClientMetric& metric = family->metric.emplace_back();
+    metric.label = Labels(sample.labels);
+    metric.counter.value = sample.value;
+    labels.push_back(sample.labels);
+  }
+  AddCreated(std::move(base), labels);
+}
+
+void FamilyList::AddHistograms(std::string name, std::string help,
+                               const std::vector<HistogramSample>& samples, double most) {
+  auto* family = Add(name, std::move(help), prometheus::MetricType::Histogram);
+  std::vector<LabelList> labels;
+  for (const HistogramSample& sample : samples) {
+    prometheus::ClientMetric& metric = family->metric.emplace_back();
+    metric.label = Labels(sample.labels);
+    metric.histogram = Cumulative(*sample.histogram, most);
+    labels.push_back(sample.labels);
+  }
+  AddCreated(std::move(name), labels);
+}
+
+void FamilyList::AddSummaries(std::string name, std::string help,
+                              const std::vector<SummarySample>& samples) {
+  auto* family = Add(std::move(name), std::move(help), prometheus::MetricType::Summary);
+  for (const SummarySample& sample : samples) {
+    prometheus::ClientMetric& metric = family->metric.emplace_back();
+    metric.label = Labels(sample.labels);
+    metric.summary.sample_count = sample.count;
+    metric.summary.sample_sum = sample.sum;
+  }
+}
+
+void FamilyList::AddCreated(std::string name, const std::vector<LabelList>& labels) {
+  if (!created_unix_s_.has_value()) return;
+  std::vector<Sample> samples;
+  for (const LabelList& own : labels) samples.push_back({*created_unix_s_, own});
+  Gauge(name + "_created", "When " + name + " began to count, in seconds since 1970.", samples);
+}
+
+std::string FamilyList::Text() const {
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families_);
+  return std::move(out).str();
+}
+
+}  // namespace refrain::server::metrics

@@ -1,0 +1,93 @@
+#include "server/metrics/http_metrics.h"
+
+#include <algorithm>
+
+#include "server/metrics/family_list.h"
+
+namespace refrain::server::metrics {
+namespace {
+
+constexpr double kDuration[] = {.1, .5, 1};
+constexpr double kFineDuration[] = {.01, .025, .05, .075, .1,  .25, .5,  .75, 1,  1.5, 2,
+                                    2.5, 3,    3.5, 4,    4.5, 5,   7.5, 10,  30, 60};
+
+constexpr std::string_view kUnmatched = "none";
+
+// Asked by machines all the time; they would drown what users see.
+bool IsProbe(std::string_view handler) {
+  constexpr std::string_view kProbes[] = {"/health", "/live", "/metrics", "/ready", "/version"};
+  return std::find(std::begin(kProbes), std::end(kProbes), handler) != std::end(kProbes);
+}
+
+std::string_view MethodLabel(std::string_view method) {
+  constexpr std::string_view kKnown[] = {"DELETE", "GET",  "HEAD", "OPTIONS",
+                                         "PATCH",  "POST", "PUT"};
+  const auto found = std::find(std::begin(kKnown), std::end(kKnown), method);
+  return found != std::end(kKnown) ? *found : "other";
+}
+
+std::string StatusGroup(int status) { return std::to_string(status / 100) + "xx"; }
+
+}  // namespace
+
+HttpMetrics::HttpMetrics() : duration_(kFineDuration) {}
+
+void HttpMetrics::Count(const http::Exchange& exchange) {
+  const std::string handler(exchange.route.empty() ? kUnmatched : exchange.route);
+  const std::string method(MethodLabel(exchange.method));
+  const bool probe = IsProbe(handler);
+  if (!probe) duration_.Observe(exchange.seconds);
+  MutexLock lock(mutex_);
+  ++responses_[{handler, std::to_string(exchange.status), std::string(exchange.principal)}];
+  if (probe) return;
+  ++requests_[{handler, method, StatusGroup(exchange.status)}];
+  ByHandler& sizes = handlers_[handler];
+  ++sizes.requests;
+  sizes.request_bytes += exchange.request_body_bytes;
+  sizes.response_bytes += exchange.response_bytes;
+  std::unique_ptr<Histogram>& duration = durations_[{handler, method}];
+  if (duration == nullptr) duration = std::make_unique<Histogram>(kDuration);
+  duration->Observe(exchange.seconds);
+}
+
+void HttpMetrics::Describe(FamilyList* families) const {
+  MutexLock lock(mutex_);
+  std::vector<FamilyList::Sample> requests, responses;
+  for (const auto& [labels, count] : requests_) {
+    requests.push_back({static_cast<double>(count),
+                        {{"handler", std::get<0>(labels)},
+                         {"method", std::get<1>(labels)},
+                         {"status", std::get<2>(labels)}}});
+  }
+  for (const auto& [labels, count] : responses_) {
+    responses.push_back({static_cast<double>(count),
+                         {{"handler", std::get<0>(labels)},
+                          {"code", std::get<1>(labels)},
+                          {"key", std::get<2>(labels)}}});
+  }
+  std::vector<FamilyList::SummarySample> request_bytes, response_bytes;
+  for (const auto& [handler, sizes] : handlers_) {
+    const LabelList labels = {{"handler", handler}};
+    request_bytes.push_back({sizes.requests, static_cast<double>(sizes.request_bytes), labels});
+    response_bytes.push_back({sizes.requests, static_cast<double>(sizes.response_bytes), labels});
+  }
+  std::vector<FamilyList::HistogramSample> durations;
+  for (const auto& [labels, histogram] : durations_) {
+    durations.push_back({histogram.get(), {{"handler", labels.first}, {"method", labels.second}}});
+  }
+  families->Counter("http_requests_total", "HTTP requests by route, method and group of status.",
+                    requests);
+  families->AddSummaries("http_request_size_bytes", "Bodies of requests.", request_bytes);
+  families->AddSummaries("http_response_size_bytes", "Answers as sent, with their headers.",
+                         response_bytes);
+  families->AddHistogram("http_request_duration_highr_seconds",
+                         "From a whole request to its answer's end, in fine buckets.", duration_);
+  families->AddHistograms("http_request_duration_seconds",
+                          "From a whole request to its answer's end, by route and method.",
+                          durations);
+  families->Counter("refrain_http_responses_total",
+                    "HTTP answers by route, exact status and the caller's key; probes too.",
+                    responses);
+}
+
+}  // namespace refrain::server::metrics

@@ -1,0 +1,49 @@
+#include "server/metrics/metrics.h"
+
+#include <chrono>
+#include <utility>
+
+#include "server/metrics/family_list.h"
+#include "server/metrics/process_metrics.h"
+
+namespace refrain::server::metrics {
+
+Metrics::Metrics(Options options)
+    : options_(std::move(options)),
+      created_unix_s_(
+          std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+              .count()) {}
+
+void Metrics::AddRoutes(http::Router* router) {
+  router->Add({"GET", "/metrics",
+               [this](http::Request) {
+                 return http::MakeReply(
+                     {.content_type = "text/plain; version=0.0.4; charset=utf-8"}, Page());
+               },
+               // A page takes a few milliseconds.
+               http::HandlerSpeed::kSlow});
+}
+
+std::string Metrics::Page() const {
+  FamilyList families;
+  const engine::Engine* const engine = engine_;
+  if (engine != nullptr) {
+    const engine::EngineStats stats = engine->stats();
+    const engine::ModelInfo& model = engine->model();
+    families.SetCommon({{"model_name", model.served_name}, {"engine", "0"}}, created_unix_s_);
+    engine_metrics_.DescribeVllm(stats, model, options_.cache, &families);
+    families.SetCommon({}, std::nullopt);
+    engine_metrics_.DescribeRefrain(stats, &families);
+  }
+  families.Gauge("refrain_build_info", "The version that runs; always 1.",
+                 {{1, {{"version", options_.version}}}});
+  families.Gauge("refrain_model_loaded", "1 once the model is loaded, 0 while it loads.",
+                 engine != nullptr ? 1 : 0);
+  families.Gauge("refrain_engine_healthy", "1 while the engine lives, 0 while loading or dead.",
+                 engine != nullptr && engine->health().ok() ? 1 : 0);
+  http_metrics_.Describe(&families);
+  DescribeProcess(&families);
+  return families.Text();
+}
+
+}  // namespace refrain::server::metrics

@@ -1,0 +1,49 @@
+#ifndef REFRAIN_SERVER_METRICS_METRICS_H_
+#define REFRAIN_SERVER_METRICS_METRICS_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/engine_observer.h"
+#include "server/http/exchange.h"
+#include "server/http/router.h"
+#include "server/metrics/engine_metrics.h"
+#include "server/metrics/http_metrics.h"
+
+namespace refrain::server::metrics {
+
+// What a Prometheus server scrapes: GET /metrics, in the text format 0.0.4. It answers while the
+// model loads too, then without what is labelled by the model's name. It does not own the engine:
+// whoever does ends the HTTP server first.
+//
+// Any thread. A page is made from counters that are read without stopping anybody, so numbers of
+// one page may differ by what happened meanwhile. Cannot fail.
+class Metrics {
+ public:
+  struct Options {
+    std::string version;
+    CacheConfig cache;
+  };
+
+  explicit Metrics(Options options);
+
+  void AddRoutes(http::Router* router);
+  void SetEngine(const engine::Engine* engine) { engine_ = engine; }  // loaded from now on
+  engine::EngineObserver* engine_observer() { return &engine_metrics_; }
+  void CountExchange(const http::Exchange& exchange) { http_metrics_.Count(exchange); }
+
+  std::string Page() const;
+
+ private:
+  const Options options_;
+  const double created_unix_s_;
+  std::atomic<const engine::Engine*> engine_{nullptr};
+  EngineMetrics engine_metrics_;
+  HttpMetrics http_metrics_;
+};
+
+}  // namespace refrain::server::metrics
+
+#endif  // REFRAIN_SERVER_METRICS_METRICS_H_

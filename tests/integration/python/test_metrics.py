@@ -1,0 +1,310 @@
+"""/metrics, the dashboard and the alerts, with the real Prometheus.
+
+`prometheus` and `promtool` come from PATH or from where tools/setup unpacks them; what needs them
+is skipped where neither has them.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+DASHBOARD = ROOT / "configs" / "grafana" / "refrain.json"
+PROMETHEUS_CONFIG = ROOT / "configs" / "prometheus" / "prometheus.yml"
+ALERTS = ROOT / "configs" / "prometheus" / "alerts.yml"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+UNPACKED = CACHE / "refrain" / "debian" / "usr" / "bin"
+
+LINT_FOUND = 3  # promtool's exit status when only its conventions are broken
+
+
+def program(name: str) -> str:
+    found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], str(UNPACKED)]))
+    if found is None:
+        pytest.skip(f"{name} is not installed: tools/setup fetches it")
+    return found
+
+
+def samples(page: str) -> dict[str, float]:
+    """Series as written -> value."""
+    lines = [line for line in page.splitlines() if line and not line.startswith("#")]
+    return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def total(page: dict[str, float], name: str, *labels: str) -> float:
+    """The sum over the series of that name that have all these labels."""
+    return sum(value for series, value in page.items()
+               if series.split("{")[0] == name and all(label in series for label in labels))
+
+
+def metrics(url: str) -> dict[str, float]:
+    answer = httpx.get(f"{url}/metrics", timeout=60)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return samples(answer.text)
+
+
+def complete(url: str, **fields) -> dict:
+    body = {"prompt": "The capital of France is", "max_tokens": 5, "ignore_eos": True, **fields}
+    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["usage"]
+
+
+@pytest.fixture(scope="module")
+def used_daemon(daemon_arguments, tmp_path_factory):
+    """A daemon that has answered three requests, and their usage."""
+    from conftest import Daemon
+    running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("metrics")).wait_until_ready()
+    usages = [complete(running.url), complete(running.url, max_tokens=7),
+              complete(running.url, n=2)]
+    yield running, usages
+    assert running.stop() == 0
+
+
+def test_answers_while_the_model_loads(start_daemon):
+    daemon = start_daemon()
+    page = metrics(daemon.url)
+    assert total(page, "refrain_build_info") == 1
+    daemon.wait_until_ready()
+    assert metrics(daemon.url)["refrain_model_loaded"] == 1
+
+
+def test_counts_what_was_asked_for(used_daemon):
+    daemon, usages = used_daemon
+    page = metrics(daemon.url)
+    prompt = sum(usage["prompt_tokens"] for usage in usages)
+    cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
+    assert cached > 0
+    assert total(page, "vllm:prompt_tokens_total") == prompt
+    assert total(page, "vllm:prompt_tokens_cached_total") == cached
+    assert total(page, "vllm:prefix_cache_queries_total") == prompt
+    assert total(page, "vllm:prefix_cache_hits_total") == cached
+    assert total(page, "vllm:generation_tokens_total") == 5 + 7 + 2 * 5
+    assert total(page, "vllm:request_success_total", 'finished_reason="length"') == 4
+    assert total(page, "vllm:request_success_total") == 4
+    assert total(page, "vllm:time_to_first_token_seconds_count") == 3
+    assert total(page, "vllm:inter_token_latency_seconds_count") == 4 + 6 + 2 * 4
+    assert total(page, "vllm:e2e_request_latency_seconds_count") == 3
+    assert total(page, "refrain_requests_total", 'status="OK"') == 3
+    assert total(page, "http_requests_total", 'handler="/v1/completions"', 'status="2xx"') == 3
+    waited = total(page, "vllm:e2e_request_latency_seconds_sum")
+    parts = sum(total(page, f"{name}_sum") for name in (
+        "refrain_encode_seconds", "vllm:request_queue_time_seconds",
+        "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds"))
+    # What is missing is the time from the last token to the end of its turn.
+    assert 0.5 * waited < parts <= waited
+    chunks = total(page, "refrain_kv_chunks")
+    assert chunks * 64 == page["refrain_kv_capacity_tokens"]
+
+
+def test_cancelled_requests_are_aborts(start_daemon):
+    daemon = start_daemon().wait_until_ready()
+    with httpx.stream("POST", f"{daemon.url}/v1/completions", timeout=60, json={
+            "prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}) as answer:
+        next(answer.iter_lines())
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        page = metrics(daemon.url)
+        if total(page, "vllm:request_success_total") > 0:
+            break
+        time.sleep(0.05)
+    assert total(page, "vllm:request_success_total", 'finished_reason="abort"') == 1
+    assert total(page, "refrain_requests_total", 'status="CANCELLED"') == 1
+
+
+def test_answers_at_once_with_100_requests_queued(start_daemon):
+    daemon = start_daemon("--set", "engine.max_sequences=4").wait_until_ready()
+    body = {"prompt": [f"Story number {i}:" for i in range(104)], "max_tokens": 64,
+            "ignore_eos": True}
+    done = threading.Event()
+
+    def ask():
+        try:
+            httpx.post(f"{daemon.url}/v1/completions", timeout=600, json=body)
+        except httpx.HTTPError:
+            pass  # the daemon is killed with the test
+        done.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    with httpx.Client(base_url=daemon.url, timeout=60) as client:
+        deadline = time.monotonic() + 30
+        while total(samples(client.get("/metrics").text), "vllm:num_requests_running") == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        milliseconds = {"/metrics": [], "/health": []}
+        for _ in range(24):
+            for path, times in milliseconds.items():
+                begin = time.perf_counter()
+                answer = client.get(path)
+                times.append(1000 * (time.perf_counter() - begin))
+                assert answer.status_code == 200
+                if path == "/metrics":
+                    assert total(samples(answer.text), "vllm:num_requests_waiting") >= 50
+    assert not done.is_set()
+    # Whatever else the machine does delays some; a server that makes scrapes wait delays all.
+    for path, times in milliseconds.items():
+        assert statistics.quantiles(times, n=4)[0] < 20, (path, sorted(times))
+
+
+def test_promtool_finds_nothing_but_the_names_that_vllm_chose(used_daemon):
+    promtool = program("promtool")
+    page = httpx.get(f"{used_daemon[0].url}/metrics").text
+    # A colon and a histogram named _total are against promtool's conventions; the names are not
+    # ours to change.
+    checked = subprocess.run([promtool, "check", "metrics"], input=page, text=True, timeout=60,
+                             capture_output=True)
+    complaints = (checked.stdout + checked.stderr).splitlines()
+    assert checked.returncode in (0, LINT_FOUND), complaints
+    assert all(complaint.startswith("vllm:") for complaint in complaints), complaints
+    ours = "\n".join(line for line in page.splitlines() if "vllm:" not in line) + "\n"
+    assert "refrain_kv_chunks" in ours and "process_cpu_seconds_total" in ours
+    checked = subprocess.run([promtool, "check", "metrics"], input=ours, text=True, timeout=60,
+                             capture_output=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_promtool_accepts_configuration_and_alerts():
+    promtool = program("promtool")
+    for command in (["config", PROMETHEUS_CONFIG], ["rules", ALERTS]):
+        checked = subprocess.run([promtool, "check", *command], capture_output=True, text=True,
+                                 timeout=60)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def metric_names(expression: str) -> set[str]:
+    """The metrics that a PromQL expression reads."""
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"", " ", expression)
+    bare = re.sub(r"\b(by|without|on|ignoring)\s*\([^)]*\)", " ", bare)
+    names = re.findall(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?!\s*\()\b", bare)
+    return {name for name in names if not re.fullmatch(r"and|or|unless|bool|e|inf", name)
+            and not re.search(rf"\b{re.escape(name)}\s*\(", bare)}
+
+
+def dashboard_expressions() -> list[str]:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+
+
+def alert_expressions() -> list[str]:
+    # Without a YAML parser: `expr: X`, or `expr: >` and lines that are indented deeper.
+    text = ALERTS.read_text()
+    found = re.findall(r"^( +)expr: (?:>\n((?:\1  .*\n)+)|(.*)\n)", text, re.MULTILINE)
+    return [" ".join((folded or plain).split()) for _, folded, plain in found]
+
+
+def test_documents_what_is_exposed_and_nothing_else(used_daemon):
+    page = httpx.get(f"{used_daemon[0].url}/metrics").text
+    types = dict(line.split(" ")[2:4] for line in page.splitlines() if line.startswith("# TYPE "))
+    exposed = {name: kind for name, kind in types.items() if not name.endswith("_created")}
+    rows = re.findall(r"^\| `([a-z0-9:_]+)` \| (\w+) \|", (ROOT / "docs" / "metrics.md").read_text(),
+                      re.MULTILINE)
+    assert len(rows) == len(dict(rows)), "a metric stands in two rows"
+    assert dict(rows) == exposed
+
+
+def test_metric_names_of_an_expression():
+    assert metric_names('sum by (le) (rate(a:b_bucket{x="y"}[5m])) / c_total > 0 and d') == {
+        "a:b_bucket", "c_total", "d"}
+
+
+@pytest.mark.parametrize("source", ["dashboard", "alerts"])
+def test_everything_queried_is_exposed(used_daemon, source):
+    expressions = dashboard_expressions() if source == "dashboard" else alert_expressions()
+    assert len(expressions) >= (50 if source == "dashboard" else 8)
+    exposed = {series.split("{")[0] for series in metrics(used_daemon[0].url)} | {"up"}
+    for expression in expressions:
+        names = metric_names(expression)
+        assert names, expression
+        assert names <= exposed, f"{expression}: {names - exposed} is not exposed"
+
+
+def test_dashboard_panels_do_not_overlap():
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                 for y in range(place["y"], place["y"] + place["h"])}
+        assert not cells & taken, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+
+
+class Prometheus:
+    """A real Prometheus that scrapes `target` five times a second."""
+
+    def __init__(self, binary: str, target: str, folder: pathlib.Path):
+        configuration = PROMETHEUS_CONFIG.read_text()
+        for old, new in (("127.0.0.1:8000", target), ("scrape_interval: 5s", "scrape_interval: 200ms"),
+                         ("alerts.yml", str(ALERTS))):
+            assert configuration.count(old) == 1, old
+            configuration = configuration.replace(old, new)
+        (folder / "prometheus.yml").write_text(configuration)
+        self.log = folder / "prometheus.log"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [binary, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                 f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT)
+
+    def query(self, expression: str) -> list[dict]:
+        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=30)
+        assert answer.status_code == 200, (expression, answer.text)
+        return answer.json()["data"]["result"]
+
+    def wait_for(self, expression: str) -> list[dict]:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.log.read_text(errors="replace")
+            try:
+                if found := self.query(expression):
+                    return found
+            except httpx.TransportError:
+                pass  # it has not opened its port yet
+            time.sleep(0.1)
+        raise AssertionError(f"no {expression}:\n{self.log.read_text(errors='replace')}")
+
+
+@pytest.fixture
+def prometheus(used_daemon, tmp_path):
+    running = Prometheus(program("prometheus"), used_daemon[0].url.removeprefix("http://"), tmp_path)
+    yield running
+    running.process.terminate()
+    running.process.wait(30)
+
+
+def test_prometheus_reads_what_was_sent(used_daemon, prometheus):
+    _, usages = used_daemon
+    scraped = prometheus.wait_for("vllm:generation_tokens_total")
+    assert len(scraped) == 1
+    assert float(scraped[0]["value"][1]) == 5 + 7 + 2 * 5
+    assert scraped[0]["metric"]["engine"] == "0"
+    assert scraped[0]["metric"]["model_name"]
+    assert float(prometheus.query("up")[0]["value"][1]) == 1
+    prompt = prometheus.query("sum(vllm:prompt_tokens_by_source_total)")
+    assert float(prompt[0]["value"][1]) == sum(usage["prompt_tokens"] for usage in usages)
+    quantile = prometheus.query(
+        "histogram_quantile(0.5, sum by (le) (vllm:time_to_first_token_seconds_bucket))")
+    assert 0 < float(quantile[0]["value"][1]) < 60
+    # Everything that the dashboard draws and the alerts watch is valid PromQL.
+    for expression in dashboard_expressions() + alert_expressions():
+        for name, value in (("$__rate_interval", "1m"), ("$model_name", ".*"), ("$instance", ".*")):
+            expression = expression.replace(name, value)
+        prometheus.query(expression)
+    rules = httpx.get(f"{prometheus.url}/api/v1/rules").json()["data"]["groups"]
+    assert len(rules[0]["rules"]) == len(alert_expressions())

@@ -1,0 +1,349 @@
+// The metrics page, from what an engine and an HTTP server tell to the text that Prometheus reads.
+
+#include "server/metrics/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/http/exchange.h"
+#include "server/http/server.h"
+#include "server/metrics/histogram.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/support/fake_engine.h"
+
+namespace refrain::server::metrics {
+namespace {
+
+using ::refrain::testing::FakeEngine;
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace std::chrono_literals;
+
+constexpr double kBounds[] = {1, 2, 5};
+constexpr char kModel[] = "model_name=\"fake-model\",engine=\"0\"";
+
+TEST(HistogramTest, CountsAValueUnderTheFirstBoundThatIsNotBelowIt) {
+  Histogram histogram(kBounds);
+  for (const double value : {-1.0, 1.0, 1.5, 2.0, 5.0, 5.1, 1e30}) histogram.Observe(value);
+  EXPECT_EQ(histogram.count(0), 2u);
+  EXPECT_EQ(histogram.count(1), 2u);
+  EXPECT_EQ(histogram.count(2), 1u);
+  EXPECT_EQ(histogram.count(3), 2u);
+  EXPECT_DOUBLE_EQ(histogram.sum(), -1.0 + 1.0 + 1.5 + 2.0 + 5.0 + 5.1 + 1e30);
+}
+
+TEST(HistogramTest, LosesNothingWhenManyThreadsObserve) {
+  Histogram histogram(kBounds);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 10'000; ++k) histogram.Observe(2);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(histogram.count(1), 40'000u);
+  EXPECT_EQ(histogram.sum(), 80'000);
+}
+
+class MetricsTest : public ::testing::Test {
+ protected:
+  MetricsTest()
+      : metrics_({.version = "9.9.9",
+                  .cache = {.prefix_cache = true, .dtype = "f16", .eviction = "lru"}}) {}
+
+  void Load() { metrics_.SetEngine(&engine_); }
+  engine::EngineObserver& observer() { return *metrics_.engine_observer(); }
+
+  // The value of the line that begins with `series`, as text; "" when there is none.
+  std::string Value(const std::string& series) const {
+    std::istringstream lines(metrics_.Page());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
+    }
+    return "";
+  }
+  // Of a series of the engine's; `labels` are those beside the model's.
+  std::string Vllm(const std::string& name, const std::string& labels = "") const {
+    return Value("vllm:" + name + "{" + kModel + (labels.empty() ? "" : "," + labels) + "}");
+  }
+
+  FakeEngine engine_;
+  Metrics metrics_;
+};
+
+TEST_F(MetricsTest, AnswersWhileTheModelLoads) {
+  const std::string page = metrics_.Page();
+  EXPECT_THAT(page, HasSubstr("refrain_build_info{version=\"9.9.9\"} 1\n"));
+  EXPECT_THAT(page, HasSubstr("\nrefrain_model_loaded 0\n"));
+  EXPECT_THAT(page, HasSubstr("\nprocess_resident_memory_bytes "));
+  EXPECT_THAT(page, Not(HasSubstr("vllm:"))) << "the model's name is not known yet";
+  Load();
+  EXPECT_EQ(Value("refrain_model_loaded"), "1");
+  EXPECT_EQ(Value("refrain_engine_healthy"), "1");
+  engine_.Die(absl::InternalError("broken"));
+  EXPECT_EQ(Value("refrain_model_loaded"), "1");
+  EXPECT_EQ(Value("refrain_engine_healthy"), "0");
+}
+
+TEST_F(MetricsTest, ShowsEveryChildFromTheStart) {
+  Load();
+  for (const char* reason : {"stop", "length", "abort", "error", "repetition"}) {
+    EXPECT_EQ(Vllm("request_success_total", std::string("finished_reason=\"") + reason + "\""),
+              "0");
+  }
+  for (const char* source : {"local_compute", "local_cache_hit", "external_kv_transfer"}) {
+    EXPECT_EQ(Vllm("prompt_tokens_by_source_total", std::string("source=\"") + source + "\""), "0");
+  }
+  EXPECT_EQ(Value("refrain_requests_total{status=\"DEADLINE_EXCEEDED\"}"), "0");
+  EXPECT_EQ(Value("refrain_kv_sharing_factor"), "1");
+  EXPECT_EQ(Vllm("e2e_request_latency_seconds_count"), "0");
+}
+
+TEST_F(MetricsTest, CountsARequestUnderVllmsNames) {
+  Load();
+  observer().OnArrival(100);
+  observer().OnFirstScheduled(0.7, 100, 64);
+  EXPECT_EQ(Vllm("prefix_cache_queries_total"), "100");
+  EXPECT_EQ(Vllm("prefix_cache_hits_total"), "64");
+  EXPECT_EQ(Vllm("prompt_tokens_total"), "0") << "not before the prompt is there";
+  observer().OnFirstToken(0.9, 100, 64);
+  observer().OnTokens(1);
+  EXPECT_EQ(Vllm("prompt_tokens_total"), "100");
+  EXPECT_EQ(Vllm("prompt_tokens_cached_total"), "64");
+  EXPECT_EQ(Vllm("prompt_tokens_by_source_total", "source=\"local_compute\""), "36");
+  EXPECT_EQ(Vllm("prompt_tokens_by_source_total", "source=\"local_cache_hit\""), "64");
+  observer().OnTokenGap(0.03);
+  observer().OnTokens(1);
+  observer().OnTokenGap(0.05);
+  observer().OnTokens(1);
+  EXPECT_EQ(Vllm("generation_tokens_total"), "3");
+  EXPECT_EQ(Vllm("inter_token_latency_seconds_count"), "2");
+  EXPECT_EQ(Vllm("inter_token_latency_seconds_sum"), "0.08");
+  EXPECT_EQ(Vllm("inter_token_latency_seconds_bucket", "le=\"0.025\""), "0");
+  EXPECT_EQ(Vllm("inter_token_latency_seconds_bucket", "le=\"0.05\""), "2");
+
+  engine::RequestObservation end;
+  end.prompt_tokens = 100;
+  end.cached_tokens = 64;
+  end.generated_tokens = 3;
+  end.most_choice_tokens = 3;
+  end.n = 1;
+  end.max_tokens = 16;
+  end.prompt_done = true;
+  end.ends[static_cast<size_t>(engine::FinishReason::kStop)] = 1;
+  end.queue_s = 0.75;
+  end.first_token_s = 0.875;
+  end.prefill_s = 0.125;
+  end.decode_s = 0.5;
+  end.total_s = 1.375;
+  observer().OnRequestEnd(end);
+  EXPECT_EQ(Vllm("request_success_total", "finished_reason=\"stop\""), "1");
+  EXPECT_EQ(Vllm("request_success_total", "finished_reason=\"length\""), "0");
+  EXPECT_EQ(Value("refrain_requests_total{status=\"OK\"}"), "1");
+  EXPECT_EQ(Vllm("e2e_request_latency_seconds_sum"), "1.375");
+  EXPECT_EQ(Vllm("request_queue_time_seconds_sum"), "0.75");
+  EXPECT_EQ(Vllm("request_prefill_time_seconds_sum"), "0.125");
+  EXPECT_EQ(Vllm("request_decode_time_seconds_sum"), "0.5");
+  EXPECT_EQ(Vllm("request_inference_time_seconds_sum"), "0.625");
+  EXPECT_EQ(Vllm("request_time_per_output_token_seconds_sum"), "0.25");
+  EXPECT_EQ(Vllm("request_prompt_tokens_sum"), "100");
+  EXPECT_EQ(Vllm("request_prefill_kv_computed_tokens_sum"), "36");
+  EXPECT_EQ(Vllm("request_generation_tokens_sum"), "3");
+  EXPECT_EQ(Vllm("request_max_num_generation_tokens_sum"), "3");
+  EXPECT_EQ(Vllm("request_params_max_tokens_sum"), "16");
+  EXPECT_EQ(Vllm("request_params_n_bucket", "le=\"1\""), "1");
+  EXPECT_EQ(Vllm("prompt_tokens_total"), "100") << "counted once";
+}
+
+TEST_F(MetricsTest, CountsPromptsThatWereAllThatWasWanted) {
+  Load();
+  engine::RequestObservation end;
+  end.prompt_tokens = 40;
+  end.cached_tokens = 30;
+  end.prompt_done = true;
+  end.ends[static_cast<size_t>(engine::FinishReason::kLength)] = 1;
+  observer().OnRequestEnd(end);
+  EXPECT_EQ(Vllm("prompt_tokens_total"), "40");
+  EXPECT_EQ(Vllm("time_to_first_token_seconds_count"), "0");
+  EXPECT_EQ(Vllm("request_decode_time_seconds_count"), "0");
+}
+
+TEST_F(MetricsTest, MapsEndsAndStatus) {
+  Load();
+  engine::RequestObservation end;
+  end.status = absl::StatusCode::kCancelled;
+  end.ends[static_cast<size_t>(engine::FinishReason::kCancelled)] = 2;
+  observer().OnRequestEnd(end);
+  end = {};
+  end.status = absl::StatusCode::kDeadlineExceeded;
+  end.ends[static_cast<size_t>(engine::FinishReason::kError)] = 1;
+  observer().OnRequestEnd(end);
+  EXPECT_EQ(Vllm("request_success_total", "finished_reason=\"abort\""), "2");
+  EXPECT_EQ(Vllm("request_success_total", "finished_reason=\"error\""), "1");
+  EXPECT_EQ(Value("refrain_requests_total{status=\"CANCELLED\"}"), "1");
+  EXPECT_EQ(Value("refrain_requests_total{status=\"DEADLINE_EXCEEDED\"}"), "1");
+  EXPECT_EQ(Vllm("prompt_tokens_total"), "0") << "their prompts were not finished";
+  EXPECT_EQ(Vllm("request_queue_time_seconds_count"), "0") << "they never ran";
+}
+
+TEST_F(MetricsTest, SumsSteps) {
+  Load();
+  observer().OnStep({.decode_rows = 3,
+                     .prefill_rows = 29,
+                     .sequences = 4,
+                     .decode_keys = 1000,
+                     .shared_decode_keys = 750,
+                     .turn_seconds = 0.5,
+                     .plan_seconds = 0.125,
+                     .model_seconds = 0.25,
+                     .scheduling_seconds = 0.25});
+  EXPECT_EQ(Value("refrain_rows_total{kind=\"decode\"}"), "3");
+  EXPECT_EQ(Value("refrain_rows_total{kind=\"prefill\"}"), "29");
+  EXPECT_EQ(Value("refrain_decode_keys_total"), "1000");
+  EXPECT_EQ(Value("refrain_decode_chunk_first_keys_total"), "750");
+  EXPECT_EQ(Value("refrain_step_plan_seconds_total"), "0.125");
+  EXPECT_EQ(Value("refrain_step_model_seconds_total"), "0.25");
+  EXPECT_EQ(Vllm("iteration_tokens_total_sum"), "32");
+  EXPECT_EQ(Value("refrain_step_duration_seconds_bucket{le=\"0.5\"}"), "1");
+}
+
+// The buckets that dashboards expect: vllm/v1/metrics/loggers.py.
+TEST_F(MetricsTest, HasVllmsBuckets) {
+  Load();
+  const std::string page = metrics_.Page();
+  const auto bounds = [&](const std::string& name) {
+    std::string found;
+    std::istringstream lines(page);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("vllm:" + name + "_bucket{")) continue;
+      const size_t begin = line.find("le=\"") + 4;
+      found += line.substr(begin, line.find('"', begin) - begin) + " ";
+    }
+    return found;
+  };
+  const std::string kGap =
+      "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1 2.5 5 7.5 10 20 40 80 +Inf ";
+  const std::string kRequest =
+      "0.3 0.5 0.8 1 1.5 2 2.5 5 10 15 20 30 40 50 60 120 240 480 960 1920 7680 +Inf ";
+  const std::string kCounts = "1 2 5 10 20 50 100 200 500 1000 2000 +Inf ";  // of 4,096 tokens
+  EXPECT_EQ(bounds("time_to_first_token_seconds"),
+            "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10 20 40 80 160 "
+            "640 2560 +Inf ");
+  EXPECT_EQ(bounds("inter_token_latency_seconds"), kGap);
+  EXPECT_EQ(bounds("request_time_per_output_token_seconds"), kGap);
+  for (const char* name : {"e2e_request_latency_seconds", "request_queue_time_seconds",
+                           "request_inference_time_seconds", "request_prefill_time_seconds",
+                           "request_decode_time_seconds"}) {
+    EXPECT_EQ(bounds(name), kRequest) << name;
+  }
+  for (const char* name :
+       {"request_prompt_tokens", "request_generation_tokens", "request_max_num_generation_tokens",
+        "request_params_max_tokens", "request_prefill_kv_computed_tokens"}) {
+    EXPECT_EQ(bounds(name), kCounts) << name;
+  }
+  EXPECT_EQ(bounds("iteration_tokens_total"),
+            "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 +Inf ");
+  EXPECT_EQ(bounds("request_params_n"), "1 2 5 10 20 +Inf ");
+}
+
+TEST_F(MetricsTest, CountsExchangesAsFastapisInstrumentatorDoes) {
+  http::Exchange exchange;
+  exchange.method = "POST";
+  exchange.route = "/v1/completions";
+  exchange.principal = "team-a";
+  exchange.status = 200;
+  exchange.request_body_bytes = 30;
+  exchange.response_bytes = 500;
+  exchange.seconds = 0.25;
+  metrics_.CountExchange(exchange);
+  exchange.status = 429;
+  metrics_.CountExchange(exchange);
+  const std::string handler = "handler=\"/v1/completions\"";
+  EXPECT_EQ(Value("http_requests_total{" + handler + ",method=\"POST\",status=\"2xx\"}"), "1");
+  EXPECT_EQ(Value("http_requests_total{" + handler + ",method=\"POST\",status=\"4xx\"}"), "1");
+  EXPECT_EQ(Value("http_request_size_bytes_sum{" + handler + "}"), "60");
+  EXPECT_EQ(Value("http_response_size_bytes_count{" + handler + "}"), "2");
+  EXPECT_EQ(
+      Value("http_request_duration_seconds_bucket{" + handler + ",method=\"POST\",le=\"0.5\"}"),
+      "2");
+  EXPECT_EQ(Value("http_request_duration_highr_seconds_sum"), "0.5");
+  EXPECT_EQ(Value("refrain_http_responses_total{" + handler + ",code=\"429\",key=\"team-a\"}"),
+            "1");
+}
+
+// What clients make up must not become labels: each would cost memory for ever.
+TEST_F(MetricsTest, TakesNoLabelsFromClients) {
+  for (int i = 0; i < 100; ++i) {
+    const std::string text = "/made-up/" + std::to_string(i);
+    http::Exchange exchange;
+    exchange.method = text;
+    exchange.path = text;
+    exchange.status = 404;
+    metrics_.CountExchange(exchange);
+  }
+  EXPECT_EQ(Value("http_requests_total{handler=\"none\",method=\"other\",status=\"4xx\"}"), "100");
+  EXPECT_THAT(metrics_.Page(), Not(HasSubstr("made-up")));
+}
+
+TEST_F(MetricsTest, KeepsProbesOutOfRequestMetrics) {
+  http::Exchange exchange;
+  exchange.method = "GET";
+  exchange.route = "/health";
+  exchange.status = 503;
+  metrics_.CountExchange(exchange);
+  EXPECT_THAT(metrics_.Page(), Not(HasSubstr("http_requests_total{")));
+  EXPECT_EQ(Value("http_request_duration_highr_seconds_count"), "0");
+  EXPECT_EQ(Value("refrain_http_responses_total{handler=\"/health\",code=\"503\",key=\"\"}"), "1");
+}
+
+// 100 requests are in the engine; a scrape is answered at once all the same.
+TEST_F(MetricsTest, AnswersUnder20MillisecondsWith100RequestsQueued) {
+  Load();
+  http::Router router;
+  metrics_.AddRoutes(&router);
+  http::ServerOptions options;
+  options.error_body = [](int, std::string_view) { return std::string(); };
+  options.on_exchange = [this](const http::Exchange& exchange) {
+    metrics_.CountExchange(exchange);
+  };
+  const auto server = *http::Server::Start(std::move(options), &router);
+  std::vector<std::shared_ptr<engine::TokenStream>> streams;
+  for (int i = 0; i < 100; ++i) {
+    engine::Request request;
+    request.prompt = engine::TextPrompt{.text = "[[hold]]wait " + std::to_string(i)};
+    streams.push_back(*engine_.Submit(std::move(request)));
+  }
+  ASSERT_TRUE(engine_.WaitForRunning(100));
+  RawClient client(server->port());
+  std::vector<double> milliseconds;
+  for (int i = 0; i < 21; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    client.Send(GetRequest("/metrics"));
+    const RawResponse response = client.ReadResponse();
+    milliseconds.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+            .count());
+    ASSERT_EQ(response.status, 200);
+    EXPECT_EQ(response.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    EXPECT_THAT(response.body,
+                HasSubstr(std::string("vllm:num_requests_running{") + kModel + "} 100\n"));
+  }
+  // Whatever else the machine does delays some; a server that makes scrapes wait delays all.
+  std::nth_element(milliseconds.begin(), milliseconds.begin() + 5, milliseconds.end());
+  EXPECT_LT(milliseconds[5], 20) << "lower quartile of 21";
+  server->Stop(0ms);
+}
+
+}  // namespace
+}  // namespace refrain::server::metrics
