@@ -175,6 +175,8 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.header_bytes = static_cast<int>(config.integer("limits.header_bytes"));
   options.max_choices = static_cast<int32_t>(config.integer("limits.n"));
   options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));
+  options.tls_cert_file = config.text("tls.cert_file");
+  options.tls_key_file = config.text("tls.key_file");
   return options;
 }
 

@@ -37,7 +37,8 @@ void AnswerWriter::Take(engine::StreamBatch batch) {
 void AnswerWriter::Fill(v1::GenerateResponse* message) {
   message->clear_choices();
   std::fill(delta_indexes_.begin(), delta_indexes_.end(), -1);
-  const size_t end = std::min(batch_.tokens.size(), next_ + kMaxMessageTokens);
+  const size_t most = logprobs_ ? kMaxMessageLogprobs : kMaxMessageTokens;
+  const size_t end = std::min(batch_.tokens.size(), next_ + most);
   for (; next_ < end; ++next_) {
     const engine::TokenEvent& event = batch_.tokens[next_];
     AddToken(event, DeltaOf(event.choice, message));

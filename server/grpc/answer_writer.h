@@ -20,6 +20,7 @@ class AnswerWriter {
  public:
   // A reader that was slow gets its tokens in messages of so many.
   static constexpr size_t kMaxMessageTokens = 1024;
+  static constexpr size_t kMaxMessageLogprobs = 128;  // with log-probabilities: up to 21 a token
 
   AnswerWriter(const engine::Tokenizer* tokenizer, int32_t num_choices, bool logprobs);
 

@@ -55,6 +55,7 @@ absl::Status GenerationCall::TrySubmit() {
   if (!request.ok()) return request.status();
   request->id = caller_.request_id;
   request->tenant = caller_.principal.key_name;
+  request->tenant_weight = caller_.principal.weight;
   if (const std::optional<double> left = SecondsLeft(*context_)) {
     if (*left <= 0) return absl::DeadlineExceededError("the call's deadline has passed");
     request->timeout_s = std::min(*left, request->timeout_s.value_or(*left));

@@ -12,6 +12,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/concat.h"
 #include "server/grpc/admin_service.h"
+#include "server/grpc/credentials.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/reception.h"
 
@@ -61,10 +62,8 @@ class Server::Impl {
     EnableHealthAndReflection();
     ::grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(
-        Address(options),
-        options.make_credentials ? options.make_credentials() : ::grpc::InsecureServerCredentials(),
-        &port);
+    builder.AddListeningPort(Address(options),
+                             MakeCredentials(options.tls_cert_file, options.tls_key_file), &port);
     // Two daemons on one port would each get half of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.header_bytes);

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,10 +10,6 @@
 #include "engine/engine.h"
 #include "server/access/gate.h"
 #include "server/log.h"
-
-namespace grpc {
-class ServerCredentials;
-}
 
 namespace refrain::server::rpc {
 
@@ -26,8 +21,9 @@ struct ServerOptions {
   int header_bytes = 32 << 10;       // metadata of a call
   int32_t max_choices = 128;         // limits.n
   int32_t max_beams = 64;            // engine.max_sequences
-  // Makes what the port speaks, TLS for instance; null = plain text.
-  std::function<std::shared_ptr<::grpc::ServerCredentials>()> make_credentials;
+  // PEM; read again when they have changed. Empty = plain text.
+  std::string tls_cert_file;
+  std::string tls_key_file;
 };
 
 // The gRPC front end: proto/inference.proto and proto/admin.proto, grpc.health.v1 and server

@@ -78,7 +78,8 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
   sampling.min_p = fields.Number("min_p", kMinPRange).value_or(0);
   const int64_t top_k = fields.Integer("top_k", kTopKRange).value_or(0);
   sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
-  sampling.repetition_penalty = fields.Number("repetition_penalty", kRepetitionPenaltyRange).value_or(1);
+  sampling.repetition_penalty =
+      fields.Number("repetition_penalty", kRepetitionPenaltyRange).value_or(1);
   sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
   sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
   if (const auto seed = fields.Integer("seed", {-9.3e18, 9.3e18})) {

@@ -228,23 +228,26 @@ TEST(AnswerWriter, PutsChoicesApartAndTellsHowTheyEnded) {
 
 TEST(AnswerWriter, CutsWhatPiledUpIntoMessagesOfBoundedSize) {
   testing::ByteTokenizer tokenizer;
-  AnswerWriter writer(&tokenizer, 1, true);
-  engine::StreamBatch batch;
-  const size_t count = 2 * AnswerWriter::kMaxMessageTokens + 5;
-  for (size_t i = 0; i < count; ++i) batch.tokens.push_back(Token(0, 'a' + i % 26));
-  batch.ends.push_back({});
-  writer.Take(std::move(batch));
-  v1::GenerateResponse message;
-  std::vector<int> sizes;
-  std::string text;
-  while (!writer.drained()) {
-    writer.Fill(&message);
-    sizes.push_back(message.choices(0).logprobs_size());
-    text += message.choices(0).text();
+  for (const bool logprobs : {false, true}) {
+    AnswerWriter writer(&tokenizer, 1, logprobs);
+    const int most = logprobs ? 128 : 1024;
+    engine::StreamBatch batch;
+    for (int i = 0; i < 2 * most + 5; ++i) batch.tokens.push_back(Token(0, 'a' + i % 26));
+    batch.ends.push_back({});
+    writer.Take(std::move(batch));
+    v1::GenerateResponse message;
+    std::vector<int> sizes;
+    size_t characters = 0;
+    while (!writer.drained()) {
+      writer.Fill(&message);
+      sizes.push_back(message.choices(0).token_ids_size());
+      EXPECT_EQ(message.choices(0).logprobs_size(), logprobs ? sizes.back() : 0);
+      characters += message.choices(0).text().size();
+    }
+    EXPECT_THAT(sizes, ElementsAre(most, most, 5));
+    EXPECT_EQ(characters, 2u * most + 5);
+    EXPECT_EQ(message.choices(0).finish_reason(), v1::FINISH_REASON_STOP);
   }
-  EXPECT_THAT(sizes, ElementsAre(1024, 1024, 5));
-  EXPECT_EQ(text.size(), count);
-  EXPECT_EQ(message.choices(0).finish_reason(), v1::FINISH_REASON_STOP);
 }
 
 // --- errors ---
