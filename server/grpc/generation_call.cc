@@ -112,8 +112,8 @@ void GenerationCall::ReadStream() {
   usage_ = batch.usage;
   const int64_t used_tokens =
       int64_t{usage_.prompt_tokens} - usage_.cached_tokens + usage_.completion_tokens;
-  ticket_.Charge(used_tokens - charged_tokens_);
-  charged_tokens_ = used_tokens;
+  if (used_tokens > charged_tokens_) ticket_.Charge(used_tokens - charged_tokens_);
+  charged_tokens_ = std::max(charged_tokens_, used_tokens);
   writer_->Take(std::move(batch));
 }
 
