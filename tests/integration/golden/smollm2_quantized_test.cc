@@ -71,7 +71,7 @@ TEST_F(SmolLm2Quantized, PerplexityIsThatOfTheReference) {
                 error.worst_window_error);
     EXPECT_EQ(error.windows, windows);
     EXPECT_LT(std::abs(change), 1e-4);
-    EXPECT_LT(error.worst_window_error, 1e-3);
+    EXPECT_LT(error.worst_window_error, 3e-4);
   }
 }
 
