@@ -19,8 +19,8 @@ namespace refrain::kernels {
 //   kAuto       quantised weights as kQuantized, others as they are stored
 //   kF32        dequantised to f32, f32 products: what golden values are compared with
 //   kBF16       rounded to bf16, products of bf16 x bf16 with f32 sums
-//   kQuantized  quantised weights stay in their blocks, activations are rounded to int8 per block
-//               of 32; unquantised weights as kAuto
+//   kQuantized  quantised weights stay in their blocks, activations to 15 bits of fixed point per
+//               block of 32; unquantised weights as kAuto
 enum class ComputeDType : uint8_t { kAuto, kF32, kBF16, kQuantized };
 
 // Consecutive output rows of one weight: row-major [rows, cols] in file format. `row_order[i]` is

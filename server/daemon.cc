@@ -239,6 +239,9 @@ class Daemon {
     if (grpc_ != nullptr) grpc_->SetEngine(engine.get());
     const auto load_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
+    if (config_.text("model.second_copy") == "on") {
+      log_.Warn("model.second_copy = on has no effect: this back end has no second form");
+    }
     log_.Info("ready", {{"model", model.served_name},
                         {"description", model.description},
                         {"max_context_tokens", model.max_context_tokens},

@@ -46,29 +46,29 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   out.f32 = static_cast<const float*>(x.data);
   out.f32_stride = x.stride;
   if (forms.bf16) PrepareBF16(x, pool, out);
-  if (forms.int8) PrepareInt8(x, pool, out);
+  if (forms.fixed) PrepareFixed(x, pool, out);
   return out;
 }
 
-void ActivationBuffer::PrepareInt8(const TensorView& x, ThreadPool& pool, Activations& out) {
+void ActivationBuffer::PrepareFixed(const TensorView& x, ThreadPool& pool, Activations& out) {
   assert(x.cols % kBlockK == 0);
   const int64_t blocks = x.cols / kBlockK;
-  int8_t* q = Grow(q_, x.rows * x.cols);
+  int8_t* digits = Grow(digits_, x.rows * x.cols * 2);
   float* scales = Grow(scales_, x.rows * blocks);
   float* scaled_sums = Grow(scaled_sums_, x.rows * blocks);
-  int32_t* offsets = Grow(offsets_, x.rows * blocks);
-  int32_t* half_offsets = Grow(half_offsets_, x.rows * blocks * 2);
+  int32_t* negated_sums = Grow(negated_sums_, x.rows * blocks);
+  int32_t* half_negated_sums = Grow(half_negated_sums_, x.rows * blocks * 2);
   const auto quantize_row = QuantizedKernelsFor(isa_).quantize_row;
   ForRows(x.rows, x.cols, pool, [&](int64_t row) {
     quantize_row(x.F32Row(row), blocks,
-                 {q + row * x.cols, scales + row * blocks, scaled_sums + row * blocks,
-                  offsets + row * blocks, half_offsets + row * blocks * 2});
+                 {digits + row * x.cols * 2, scales + row * blocks, scaled_sums + row * blocks,
+                  negated_sums + row * blocks, half_negated_sums + row * blocks * 2});
   });
-  out.q = q;
+  out.digits = digits;
   out.scales = scales;
   out.scaled_sums = scaled_sums;
-  out.offsets = offsets;
-  out.half_offsets = half_offsets;
+  out.negated_sums = negated_sums;
+  out.half_negated_sums = half_negated_sums;
 }
 
 void ActivationBuffer::PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out) {

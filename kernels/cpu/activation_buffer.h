@@ -14,11 +14,11 @@ namespace refrain::kernels::cpu {
 // Which forms of the activations an operation's weights read.
 struct ActivationForms {
   bool bf16 = false;
-  bool int8 = false;
+  bool fixed = false;
 
   void Add(ActivationForm form) {
     bf16 |= form == ActivationForm::kBF16;
-    int8 |= form == ActivationForm::kInt8;
+    fixed |= form == ActivationForm::kFixed;
   }
 };
 
@@ -29,18 +29,19 @@ class ActivationBuffer {
   explicit ActivationBuffer(Isa isa) : isa_(isa) {}
 
   // `x` ([rows, k] f32) in the forms asked for; valid until the next call. Few rows are converted
-  // on the calling thread, without waking the pool. int8 needs k to be a multiple of 32.
+  // on the calling thread, without waking the pool. Fixed point needs k to be a
+  // multiple of 32.
   Activations Prepare(const TensorView& x, ActivationForms forms, ThreadPool& pool);
 
  private:
-  void PrepareInt8(const TensorView& x, ThreadPool& pool, Activations& out);
+  void PrepareFixed(const TensorView& x, ThreadPool& pool, Activations& out);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
 
   Isa isa_;
   std::vector<uint16_t> bf16_;
-  std::vector<int8_t> q_;
+  std::vector<int8_t> digits_;
   std::vector<float> scales_, scaled_sums_;
-  std::vector<int32_t> offsets_, half_offsets_;
+  std::vector<int32_t> negated_sums_, half_negated_sums_;
 };
 
 }  // namespace refrain::kernels::cpu

@@ -13,9 +13,9 @@ inline constexpr int kTileN = 16;
 // What a packed form wants its activations as. The back end prepares each form at most once per
 // operation.
 enum class ActivationForm : uint8_t {
-  kF32,   // as they come
-  kBF16,  // rounded to nearest even
-  kInt8,  // q = round(x / scale) per block of 32 along k, scale = max|x| / 127
+  kF32,    // as they come
+  kBF16,   // rounded to nearest even
+  kFixed,  // 15 bits of fixed point per block of 32 along k (FixedRows in quantized_kernels.h)
 };
 
 // Activations of one operation, in the forms asked for (others are null).
@@ -29,11 +29,12 @@ struct Activations {
   const uint16_t* bf16 = nullptr;  // [rows, k padded with zeros to a multiple of 64]
   int64_t bf16_stride = 0;
 
-  const int8_t* q = nullptr;              // [rows, k]; k is a multiple of 32
-  const float* scales = nullptr;          // [rows, k / 32]
-  const float* scaled_sums = nullptr;     // [rows, k / 32] scale times the sum of q
-  const int32_t* offsets = nullptr;       // [rows, k / 32] -128 times the sum of q
-  const int32_t* half_offsets = nullptr;  // [rows, k / 16] the same per 16
+  // x = scale * q, q = 128 * high + low; k is a multiple of 32.
+  const int8_t* digits = nullptr;              // [rows, k / 32, {high, low}, 32]
+  const float* scales = nullptr;               // [rows, k / 32]
+  const float* scaled_sums = nullptr;          // [rows, k / 32] scale times the sum of q
+  const int32_t* negated_sums = nullptr;       // [rows, k / 32] minus the sum of q
+  const int32_t* half_negated_sums = nullptr;  // [rows, k / 16] the same per 16
 };
 
 // Consecutive rows of a weight, of one dtype, in one packed form. Immutable; Multiply may run on

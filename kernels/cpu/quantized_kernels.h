@@ -55,14 +55,21 @@ constexpr int ScaleBytesPerSuperBlock(ScaleKind kind) {
 
 constexpr int QuantBytesPerBlock(int bits) { return bits == 8 ? 512 : 256 + (bits - 4) * 64; }
 
-// Activations as int8; the fields are those of Activations, for all rows of the operation.
-struct Int8Rows {
-  int64_t blocks;               // k / 32
-  const int8_t* q;              // [rows, k]
-  const float* scales;          // [rows, k / 32]
-  const float* scaled_sums;     // [rows, k / 32]
-  const int32_t* offsets;       // [rows, k / 32]
-  const int32_t* half_offsets;  // [rows, k / 16]
+// Activations in fixed point: q = round(x / scale) in [-16319, 16319], a scale per block of 32. The
+// bytes that 8-bit dot products take are its two digits, q = 128 * high + low with high in
+// [-127, 127] and low in [-64, 63]. One digit alone, that is int8 activations, is off by 0.4 % of
+// a block's largest: the last layers make of that whole units of a log-probability.
+inline constexpr int kDigitBits = 7;
+inline constexpr int kMaxQ = 127 * 128 + 63;
+
+// The fields are those of Activations, for all rows of the operation.
+struct FixedRows {
+  int64_t blocks;                    // k / 32
+  const int8_t* digits;              // [rows, k / 32, {high, low}, 32]
+  const float* scales;               // [rows, k / 32]
+  const float* scaled_sums;          // [rows, k / 32]
+  const int32_t* negated_sums;       // [rows, k / 32]
+  const int32_t* half_negated_sums;  // [rows, k / 16]
 };
 
 struct ProductRange {
@@ -73,25 +80,26 @@ struct ProductRange {
   bool accumulate;
 };
 
-// One row of activations to int8, where QuantizeRow puts it.
-struct Int8RowOut {
-  int8_t* q;              // [k]
-  float* scales;          // [k / 32]
-  float* scaled_sums;     // [k / 32]
-  int32_t* offsets;       // [k / 32]
-  int32_t* half_offsets;  // [k / 16]
+// Where QuantizeRow puts one row.
+struct FixedRowOut {
+  int8_t* digits;              // [k / 32, {high, low}, 32]
+  float* scales;               // [k / 32]
+  float* scaled_sums;          // [k / 32]
+  int32_t* negated_sums;       // [k / 32]
+  int32_t* half_negated_sums;  // [k / 16]
 };
 
-using MultiplyQuantizedFn = void (*)(const QuantizedPanels&, const Int8Rows&, const ProductRange&);
+using MultiplyQuantizedFn = void (*)(const QuantizedPanels&, const FixedRows&, const ProductRange&);
 
 struct QuantizedKernels {
   // By stored type. Each output element is, for every number of rows and every range,
   //   sum = accumulate ? out : 0;  for each block (or half block) in order of k:
   //   sum = fma(float(integer dot product), weight scale * activation scale, sum),
+  //   the integer being exact: 128 times the dot product of the high digits, and the low ones';
   //   and, for types with a minimum, sum = fma(minimum, scaled sum, sum).
   MultiplyQuantizedFn q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k;
 
-  void (*quantize_row)(const float* x, int64_t blocks, const Int8RowOut& out);
+  void (*quantize_row)(const float* x, int64_t blocks, const FixedRowOut& out);
   // gate[i] = silu(gate[i]) * up[i]
   void (*silu_mul)(float* gate, const float* up, int64_t count);
 };

@@ -8,7 +8,7 @@
 namespace refrain::kernels::cpu {
 namespace {
 
-// Four int8 activations, or one offset, read as one number.
+// Four digits of activations, or one sum, read as one number.
 using Int32MayAlias [[gnu::may_alias, gnu::aligned(1)]] = int;
 
 struct Vectors {
@@ -26,6 +26,7 @@ struct Vectors {
 
   static I Zero() { return _mm512_setzero_si512(); }
   static I Set8(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+  static I Set32(int x) { return _mm512_set1_epi32(x); }
   static I Load(const void* p) { return _mm512_loadu_si512(p); }
   static void Store(void* p, I x) { _mm512_storeu_si512(p, x); }
   static I Broadcast32(const void* p) {
@@ -35,6 +36,7 @@ struct Vectors {
   static I Or(I x, I y) { return _mm512_or_si512(x, y); }
   static I Xor(I x, I y) { return _mm512_xor_si512(x, y); }
   static I Add32(I x, I y) { return _mm512_add_epi32(x, y); }
+  static I Sub32(I x, I y) { return _mm512_sub_epi32(x, y); }
   template <int kCount>
   static I ShiftLeft16(I x) {
     return _mm512_slli_epi16(x, kCount);
@@ -46,6 +48,10 @@ struct Vectors {
   template <int kCount>
   static I ShiftLeft32(I x) {
     return _mm512_slli_epi32(x, kCount);
+  }
+  template <int kCount>
+  static I ShiftRightSigned32(I x) {
+    return _mm512_srai_epi32(x, kCount);
   }
   template <int kBits>
   static I DotPair(I sum, I w0, I w1, I a0, I a1) {

@@ -20,6 +20,7 @@ struct Vectors {
 
   static I Zero() { return I{}; }
   static I Set8(int x) { return (I)(Bytes{} + static_cast<uint8_t>(x)); }
+  static I Set32(int x) { return I{} + x; }
   static I Load(const void* p) {
     I x;
     __builtin_memcpy(&x, p, sizeof(x));
@@ -35,6 +36,7 @@ struct Vectors {
   static I Or(I x, I y) { return x | y; }
   static I Xor(I x, I y) { return x ^ y; }
   static I Add32(I x, I y) { return x + y; }
+  static I Sub32(I x, I y) { return x - y; }
   template <int kCount>
   static I ShiftLeft16(I x) {
     return (I)((Words)x << kCount);
@@ -46,6 +48,10 @@ struct Vectors {
   template <int kCount>
   static I ShiftLeft32(I x) {
     return x << kCount;
+  }
+  template <int kCount>
+  static I ShiftRightSigned32(I x) {
+    return x >> kCount;
   }
   static I Dot(I sum, I w, I a) {
     typedef int8_t SignedBytes __attribute__((vector_size(64)));

@@ -46,16 +46,18 @@ class QuantizedMatrix : public PackedMatrix {
   int64_t n() const override { return panels_.n; }
   int64_t k() const override { return panels_.blocks * kBlockK; }
   size_t resident_bytes() const override { return memory_.bytes(); }
-  ActivationForm form(int64_t, bool) const override { return ActivationForm::kInt8; }
+  ActivationForm form(int64_t, bool) const override { return ActivationForm::kFixed; }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool /*reproducible: always is*/) const override {
-    assert(x.k == k() && x.q != nullptr);
+    assert(x.k == k() && x.digits != nullptr);
     assert(row_begin >= 0 && row_end <= x.rows);
     assert(tile_begin >= 0 && tile_end <= (n() + kTileN - 1) / kTileN);
-    multiply_(panels_, {panels_.blocks, x.q, x.scales, x.scaled_sums, x.offsets, x.half_offsets},
-              {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
+    multiply_(
+        panels_,
+        {panels_.blocks, x.digits, x.scales, x.scaled_sums, x.negated_sums, x.half_negated_sums},
+        {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
   }
 
   void DequantizeRow(int64_t row, float* out) const override {

@@ -17,10 +17,10 @@ namespace refrain::kernels::cpu {
 // Packs slices of one quantised type, one above the other, into tiles of 16 rows
 // (quantized_kernels.h has the layout). The integers and scales of the file are kept as they are,
 // only their order changes: about as many bytes as the file has, and products are those of the
-// file's values, exact up to the rounding of activations to int8 and of float sums.
+// file's values, exact up to the rounding of activations to fixed point and of float sums.
 //
 // INVALID_ARGUMENT: no slices, types or cols that differ, cols that are not whole blocks, a source
-// row out of range. RESOURCE_EXHAUSTED: no memory. Multiply of the result reads kInt8 for any
+// row out of range. RESOURCE_EXHAUSTED: no memory. Multiply of the result reads kFixed for any
 // number of rows, and gives an output element the same bits for any number of rows, threads and
 // ranges.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,

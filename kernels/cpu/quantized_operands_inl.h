@@ -118,34 +118,36 @@ inline void UnpackBlock(const uint8_t* q, typename V::I w[kOperands]) {
   w[7] = Operand<V, T, 7>(q);
 }
 
-// The value an integer sum starts from.
+// The value that the sum of the high digits starts from: with the zero point at 128, what it
+// contributes is 128 times the negated sum of q.
 template <class V, class T>
-inline typename V::I SumBegin(const int32_t* offset) {
-  return V::kShifted && !T::kHasMin ? V::Broadcast32(offset) : V::Zero();
+inline typename V::I SumBegin(const int32_t* negated_sum) {
+  return V::kShifted && !T::kHasMin ? V::Broadcast32(negated_sum) : V::Zero();
 }
 
 // The integer sum as a float: sum over k of 2^(8 - bits) (q - zero) a, or of q a with a minimum.
 template <class V, class T>
-inline typename V::F SumEnd(typename V::I sum, const int32_t* offset) {
+inline typename V::F SumEnd(typename V::I sum, const int32_t* negated_sum) {
   if constexpr (!V::kShifted && !T::kHasMin && T::kBits != 8) {
-    sum = V::Add32(V::template ShiftLeft32<8 - T::kBits>(sum), V::Broadcast32(offset));
+    sum = V::Add32(V::template ShiftLeft32<8 - T::kBits>(sum),
+                   V::template ShiftLeft32<7>(V::Broadcast32(negated_sum)));
   }
   return V::ToFloat(sum);
 }
 
 // One row of activations at one block.
 struct RowBlock {
-  const int8_t* q;
+  const int8_t* digits;  // the block's 32 high ones, then its 32 low ones
   const float* scale;
   const float* scaled_sum;
-  const int32_t* offset;  // one, or two where a block has two scales
+  const int32_t* negated_sum;  // one, or two where a block has two scales
 };
 
 template <class V, class T>
-inline RowBlock At(const Int8Rows& x, int64_t row, int64_t block) {
+inline RowBlock At(const FixedRows& x, int64_t row, int64_t block) {
   const int64_t i = row * x.blocks + block;
-  return {x.q + i * kBlockK, x.scales + i, x.scaled_sums + i,
-          T::kHalves ? x.half_offsets + 2 * i : x.offsets + i};
+  return {x.digits + i * 2 * kBlockK, x.scales + i, x.scaled_sums + i,
+          T::kHalves ? x.half_negated_sums + 2 * i : x.negated_sums + i};
 }
 
 // sum + the product of one block of one row: the arithmetic that every kernel shares.
@@ -159,31 +161,33 @@ inline typename V::F AddScaled(typename V::F total, const typename V::F dot[2],
   return total;
 }
 
-// `kChains`: one sum is a chain of eight dependent instructions; a second one (half the length, one
-// addition more) pays where no other row fills the gaps.
-template <class V, class T, int kChains>
+// The integer dot products of operands [kBegin, kEnd), as a float. The sums of the two digits are
+// chains of their own, which fill each other's gaps.
+template <class V, class T, int kBegin, int kEnd>
+inline typename V::F DotBlock(const typename V::I w[kOperands], const RowBlock& x,
+                              const int32_t* negated_sum) {
+  typename V::I high = SumBegin<V, T>(negated_sum), low = V::Zero();
+#pragma GCC unroll 8
+  for (int j = kBegin; j < kEnd; j += 2) {
+    const int8_t* a = x.digits + 4 * j;
+    high = V::template DotPair<T::kBits>(high, w[j], w[j + 1], V::Broadcast32(a),
+                                         V::Broadcast32(a + 4));
+    low = V::template DotPair<T::kBits>(low, w[j], w[j + 1], V::Broadcast32(a + kBlockK),
+                                        V::Broadcast32(a + kBlockK + 4));
+  }
+  return SumEnd<V, T>(V::Add32(V::template ShiftLeft32<kDigitBits>(high), low), negated_sum);
+}
+
+template <class V, class T>
 inline typename V::F MultiplyBlock(const typename V::I w[kOperands], const BlockScales<V>& s,
                                    const RowBlock& x, typename V::F total) {
-  const auto a = [&](int j) { return V::Broadcast32(x.q + 4 * j); };
   typename V::F dot[2];
-  typename V::I first = SumBegin<V, T>(x.offset);
-  first = V::template DotPair<T::kBits>(first, w[0], w[1], a(0), a(1));
-  first = V::template DotPair<T::kBits>(first, w[2], w[3], a(2), a(3));
   if constexpr (T::kHalves) {
-    typename V::I second = SumBegin<V, T>(x.offset + 1);
-    second = V::template DotPair<T::kBits>(second, w[4], w[5], a(4), a(5));
-    second = V::template DotPair<T::kBits>(second, w[6], w[7], a(6), a(7));
-    dot[1] = SumEnd<V, T>(second, x.offset + 1);
-  } else if constexpr (kChains == 1) {
-    first = V::template DotPair<T::kBits>(first, w[4], w[5], a(4), a(5));
-    first = V::template DotPair<T::kBits>(first, w[6], w[7], a(6), a(7));
+    dot[0] = DotBlock<V, T, 0, 4>(w, x, x.negated_sum);
+    dot[1] = DotBlock<V, T, 4, 8>(w, x, x.negated_sum + 1);
   } else {
-    typename V::I second = V::Zero();
-    second = V::template DotPair<T::kBits>(second, w[4], w[5], a(4), a(5));
-    second = V::template DotPair<T::kBits>(second, w[6], w[7], a(6), a(7));
-    first = V::Add32(first, second);
+    dot[0] = DotBlock<V, T, 0, 8>(w, x, x.negated_sum);
   }
-  dot[0] = SumEnd<V, T>(first, x.offset);
   return AddScaled<V, T>(total, dot, s, x);
 }
 

@@ -27,7 +27,7 @@ inline int ColumnsIn(int64_t n, int64_t tile) {
 
 // Few rows: every byte of the weight is read once, unpacked in registers and used for all rows.
 template <class V, class T, int kRows>
-void MultiplyDirect(const QuantizedPanels& w, const Int8Rows& x, const ProductRange& range,
+void MultiplyDirect(const QuantizedPanels& w, const FixedRows& x, const ProductRange& range,
                     int64_t row_begin) {
   constexpr int kParts = kTile / V::kLanes;
   for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
@@ -53,8 +53,7 @@ void MultiplyDirect(const QuantizedPanels& w, const Int8Rows& x, const ProductRa
         UnpackBlock<V, T>(q, operands);
         const BlockScales<V> s = LoadScales<V, T>(scales, block, part);
         for (int r = 0; r < kRows; ++r) {
-          total[r] = MultiplyBlock < V, T,
-          kRows <= 2 ? 2 : 1 > (operands, s, At<V, T>(x, row_begin + r, block), total[r]);
+          total[r] = MultiplyBlock<V, T>(operands, s, At<V, T>(x, row_begin + r, block), total[r]);
         }
       }
       for (int r = 0; r < kRows; ++r) {
@@ -64,17 +63,12 @@ void MultiplyDirect(const QuantizedPanels& w, const Int8Rows& x, const ProductRa
   }
 }
 
-// Integer dot products of operands [kBegin, kEnd) of kTiles tiles with kRows rows.
-template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
-inline void DotOperands(const uint8_t* operands, const RowBlock x[kRows], int half,
-                        typename V::F dot[kRows][kVectors]) {
+// sum += the dot products of operands [kBegin, kEnd) with one digit of kRows rows, kDigitAt bytes
+// into a block's.
+template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd, int kDigitAt>
+inline void DotDigit(const uint8_t* operands, const RowBlock x[kRows],
+                     typename V::I sum[kRows][kVectors]) {
   constexpr int kParts = kTile / V::kLanes;
-  typename V::I sum[kRows][kVectors];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = SumBegin<V, T>(x[r].offset + half);
-  }
 #pragma GCC unroll 8
   for (int j = kBegin; j < kEnd; j += 2) {
     typename V::I w0[kVectors], w1[kVectors];
@@ -87,25 +81,46 @@ inline void DotOperands(const uint8_t* operands, const RowBlock x[kRows], int ha
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const typename V::I a0 = V::Broadcast32(x[r].q + 4 * j);
-      const typename V::I a1 = V::Broadcast32(x[r].q + 4 * j + 4);
+      const typename V::I a0 = V::Broadcast32(x[r].digits + kDigitAt + 4 * j);
+      const typename V::I a1 = V::Broadcast32(x[r].digits + kDigitAt + 4 * j + 4);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         sum[r][v] = V::template DotPair<T::kBits>(sum[r][v], w0[v], w1[v], a0, a1);
       }
     }
   }
+}
+
+// Integer dot products of operands [kBegin, kEnd) of kTiles tiles with kRows rows.
+template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
+inline void DotOperands(const uint8_t* operands, const RowBlock x[kRows], int half,
+                        typename V::F dot[kRows][kVectors]) {
+  typename V::I sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) dot[r][v] = SumEnd<V, T>(sum[r][v], x[r].offset + half);
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = SumBegin<V, T>(x[r].negated_sum + half);
+  }
+  DotDigit<V, T, kVectors, kRows, kBegin, kEnd, 0>(operands, x, sum);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = V::template ShiftLeft32<kDigitBits>(sum[r][v]);
+  }
+  DotDigit<V, T, kVectors, kRows, kBegin, kEnd, kBlockK>(operands, x, sum);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      dot[r][v] = SumEnd<V, T>(sum[r][v], x[r].negated_sum + half);
+    }
   }
 }
 
 // kRows rows times kTiles unpacked tiles; totals stay in registers over `blocks` blocks, and in
 // `out` from one call to the next.
 template <class V, class T, int kTiles, int kRows>
-void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const Int8Rows& x, int64_t row,
+void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64_t row,
                       int64_t block_begin, int blocks, bool accumulate, float* out,
                       int64_t out_stride, int columns) {
   constexpr int kParts = kTile / V::kLanes;
@@ -159,7 +174,7 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const Int8Rows& x, int64_
 
 // Calls MultiplyUnpacked for `rows` in [1, kRows].
 template <class V, class T, int kTiles, int kRows>
-inline void MultiplyUnpackedRows(int rows, const Unpacked<V, T, kTiles>& w, const Int8Rows& x,
+inline void MultiplyUnpackedRows(int rows, const Unpacked<V, T, kTiles>& w, const FixedRows& x,
                                  int64_t row, int64_t block_begin, int blocks, bool accumulate,
                                  float* out, int64_t out_stride, int columns) {
   if constexpr (kRows > 1) {
@@ -175,7 +190,7 @@ inline void MultiplyUnpackedRows(int rows, const Unpacked<V, T, kTiles>& w, cons
 
 // Many rows, tiles [tile, tile + kTiles): unpacked once per stretch of k for all rows.
 template <class V, class T, int kTiles>
-void MultiplyTiles(const QuantizedPanels& w, const Int8Rows& x, const ProductRange& range,
+void MultiplyTiles(const QuantizedPanels& w, const FixedRows& x, const ProductRange& range,
                    int64_t tile) {
   Unpacked<V, T, kTiles> unpacked;
   const int columns = ColumnsIn<V, kTiles>(w.n, tile);
@@ -199,7 +214,7 @@ void MultiplyTiles(const QuantizedPanels& w, const Int8Rows& x, const ProductRan
 }
 
 template <class V, class T>
-void MultiplyQuantized(const QuantizedPanels& w, const Int8Rows& x, const ProductRange& range) {
+void MultiplyQuantized(const QuantizedPanels& w, const FixedRows& x, const ProductRange& range) {
   const int64_t rows = range.row_end - range.row_begin;
   if (rows <= kMaxDirectRows) {
     switch (rows) {

@@ -1,4 +1,4 @@
-// What the products need done to rows of activations: rounding to int8, SwiGLU.
+// What the products need done to rows of activations: rounding to fixed point, SwiGLU.
 // For inclusion by the files of single instruction-set levels only: see quantized_kernels_inl.h,
 // which says what V is and why.
 
@@ -12,7 +12,7 @@
 namespace refrain::kernels::cpu {
 
 template <class V>
-void QuantizeRow(const float* x, int64_t blocks, const Int8RowOut& out) {
+void QuantizeRow(const float* x, int64_t blocks, const FixedRowOut& out) {
   constexpr int kVectors = kBlockK / V::kLanes;
   for (int64_t block = 0; block < blocks; ++block) {
     typename V::F v[kVectors];
@@ -20,20 +20,25 @@ void QuantizeRow(const float* x, int64_t blocks, const Int8RowOut& out) {
     typename V::F largest = V::Abs(v[0]);
     for (int i = 1; i < kVectors; ++i) largest = V::Max(V::Abs(v[i]), largest);
     const float max = V::ReduceMax(largest);
-    const float scale = max / 127.0f;
+    const float scale = max / kMaxQ;
     // Below this the inverse would overflow; such a block is nothing beside the others.
-    const float inverse = max > 1e-30f ? 127.0f / max : 0.0f;
+    const float inverse = max > 1e-30f ? kMaxQ / max : 0.0f;
+    int8_t* digits = out.digits + block * 2 * kBlockK;
     int32_t sum[2] = {0, 0};
     for (int i = 0; i < kVectors; ++i) {
       const typename V::I q = V::Round(V::Mul(v[i], V::SetF(inverse)));
-      V::StoreI8(out.q + block * kBlockK + i * V::kLanes, q);
+      const typename V::I high =
+          V::template ShiftRightSigned32<kDigitBits>(V::Add32(q, V::Set32(1 << (kDigitBits - 1))));
+      V::StoreI8(digits + i * V::kLanes, high);
+      V::StoreI8(digits + kBlockK + i * V::kLanes,
+                 V::Sub32(q, V::template ShiftLeft32<kDigitBits>(high)));
       sum[2 * i / kVectors] += V::ReduceAdd32(q);
     }
     out.scales[block] = scale;
     out.scaled_sums[block] = scale * static_cast<float>(sum[0] + sum[1]);
-    out.half_offsets[2 * block] = -128 * sum[0];
-    out.half_offsets[2 * block + 1] = -128 * sum[1];
-    out.offsets[block] = -128 * (sum[0] + sum[1]);
+    out.half_negated_sums[2 * block] = -sum[0];
+    out.half_negated_sums[2 * block + 1] = -sum[1];
+    out.negated_sums[block] = -(sum[0] + sum[1]);
   }
 }
 

@@ -15,7 +15,7 @@ namespace refrain::kernels {
 // It is not meant to be fast, and it keeps weights dequantised to f32 (4 bytes per element).
 // ComputeDType: kBF16 rounds weights and activations to bf16 and multiplies exactly; every other
 // one multiplies the dequantised weights with the activations as they are, also kQuantized: the
-// rounding of activations to int8 is an error to be measured, not part of the truth.
+// rounding of activations to fixed point is an error to be measured, not part of the truth.
 //
 // ChunkAttention asserts what it is promised about the plan: the runs of a slot cover its keys
 // without gap or overlap, in order.

@@ -27,23 +27,21 @@ struct EchoError {
 };
 EchoError MeasureEcho(ModelHarness& harness);
 
-// The golden greedy tokens fed one by one; every step is compared.
-struct TeacherForced {
+// The golden greedy tokens; every step is compared. They are fed one, a few or sixteen at a time,
+// so that the kernels for one row, for few and for many all take part.
+struct GreedyErrors {
   int32_t steps = 0;
   int32_t argmax_flips = 0;
   double largest_margin_flipped = 0;
   double worst_prompt_mean_abs = 0;  // of the golden token's log-probability
   double largest_deficit = 0;        // max logit - logit of the golden token
+  // What the model would have said by itself: up to its first token that is not the golden one, it
+  // has been fed its own. Each prompt is compared up to the first golden margin below
+  // `least_margin`.
+  int32_t free_compared = 0;
+  int32_t free_different = 0;
 };
-TeacherForced MeasureTeacherForced(ModelHarness& harness);
-
-// Own greedy tokens, each prompt compared up to the first golden margin below `least_margin`.
-struct FreeRunning {
-  int32_t compared = 0;
-  int32_t possible = 0;
-  int32_t different = 0;
-};
-FreeRunning MeasureFreeRunning(ModelHarness& harness, double least_margin);
+GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin);
 
 struct WindowError {
   int32_t windows = 0;

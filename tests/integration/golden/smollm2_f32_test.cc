@@ -40,18 +40,14 @@ TEST_F(SmolLm2InF32, EveryEchoedLogprobIsWithinTolerance) {
   EXPECT_LT(error.max_abs, 2e-3);
 }
 
-TEST_F(SmolLm2InF32, FreeRunningGreedyEqualsUpToTheFirstNarrowMargin) {
-  const FreeRunning run = MeasureFreeRunning(*harness_, 0.01);
-  std::printf("compared %d of %d steps\n", run.compared, run.possible);
-  EXPECT_EQ(run.different, 0);
-  EXPECT_GE(run.compared, run.possible * 0.8);
-}
-
-TEST_F(SmolLm2InF32, TeacherForcedGreedyIsWithinToleranceAtAll1024Steps) {
-  const TeacherForced forced = MeasureTeacherForced(*harness_);
-  EXPECT_EQ(forced.steps, 1024);
-  EXPECT_LT(forced.worst_prompt_mean_abs, 1e-3);
-  EXPECT_LT(forced.largest_deficit, 0.01);
+TEST_F(SmolLm2InF32, GreedyTokensEqualUpToTheFirstNarrowMarginAndAll1024StepsAreWithinTolerance) {
+  const GreedyErrors greedy = MeasureGreedy(*harness_, 0.01);
+  std::printf("free running: compared %d of %d steps\n", greedy.free_compared, greedy.steps);
+  EXPECT_EQ(greedy.free_different, 0);
+  EXPECT_GE(greedy.free_compared, greedy.steps * 0.8);
+  EXPECT_EQ(greedy.steps, 1024);
+  EXPECT_LT(greedy.worst_prompt_mean_abs, 1e-3);
+  EXPECT_LT(greedy.largest_deficit, 0.01);
 }
 
 TEST_F(SmolLm2InF32, NegativeLogLikelihoodOfShortWindowsEqualsTheReference) {

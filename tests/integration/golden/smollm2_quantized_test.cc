@@ -1,6 +1,8 @@
-// SmolLM2 as it is served by default (weights as stored, int8 activations where the machine
-// multiplies them, 16-bit KV) against float64 golden values. Limits: the README beside the data,
-// column "int8 activations".
+// SmolLM2 as it is served by default (weights as stored, activations of 15 bits, 16-bit KV) against
+// float64 golden values. The README beside the data allows int8 activations 0.7 (0.3 in the mean)
+// on the top 20, 0.08 and 0.6 on greedy steps, 0.15 on echoed log-probabilities and 0.04 on a
+// window. Activations of 15 bits stay far below; the limits here are about twice what was measured,
+// so that a loss of one bit in any product is seen.
 
 #include <gtest/gtest.h>
 
@@ -24,45 +26,49 @@ class SmolLm2Quantized : public ::testing::Test {
 };
 ModelHarness* SmolLm2Quantized::harness_ = nullptr;
 
-// The README's limits of 0.7 and 0.3 come from a small sample, to be widened where a correct path
-// misses them. This one does: rounding the activations of our f32 run to int8 blocks, every product
-// in f32, gives up to 0.84 (0.24 in the mean) on these 13 prompts, and rounding the blocks' scales
-// to f16 moves single prompts by 0.4: the last layers amplify whatever noise there is.
 TEST_F(SmolLm2Quantized, Top20LogprobsOfEveryPromptAreWithinTolerance) {
   const auto errors = MeasureTop20(*harness_);
   ASSERT_EQ(errors.size(), 13u);
   for (const TopError& error : errors) {
-    EXPECT_LT(error.max_abs, 1.0) << error.prompt;
-    EXPECT_LT(error.mean_abs, 0.4) << error.prompt;
+    std::printf("%s: greatest %.5f, mean %.5f\n", error.prompt.c_str(), error.max_abs,
+                error.mean_abs);
+    EXPECT_LT(error.max_abs, 0.02) << error.prompt;
+    EXPECT_LT(error.mean_abs, 0.006) << error.prompt;
   }
 }
 
 TEST_F(SmolLm2Quantized, EchoedLogprobsAreWithinTolerance) {
   const EchoError error = MeasureEcho(*harness_);
   EXPECT_EQ(error.compared, 127 + 299);
-  EXPECT_LT(error.mean_abs, 0.15);
+  std::printf("mean %.5f, greatest %.5f\n", error.mean_abs, error.max_abs);
+  EXPECT_LT(error.mean_abs, 0.002);
 }
 
-TEST_F(SmolLm2Quantized, TeacherForcedGreedyIsWithinToleranceAtAll1024Steps) {
-  const TeacherForced forced = MeasureTeacherForced(*harness_);
+TEST_F(SmolLm2Quantized,
+       GreedyTokensEqualUpToTheFirstNarrowMarginAndAll1024StepsAreWithinTolerance) {
+  const GreedyErrors greedy = MeasureGreedy(*harness_, 0.02);
   std::printf("%d flips of %d, largest margin flipped %.3f, worst mean %.4f, deficit %.3f\n",
-              forced.argmax_flips, forced.steps, forced.largest_margin_flipped,
-              forced.worst_prompt_mean_abs, forced.largest_deficit);
-  EXPECT_EQ(forced.steps, 1024);
-  EXPECT_LT(forced.worst_prompt_mean_abs, 0.08);
-  EXPECT_LT(forced.largest_deficit, 0.6);
+              greedy.argmax_flips, greedy.steps, greedy.largest_margin_flipped,
+              greedy.worst_prompt_mean_abs, greedy.largest_deficit);
+  std::printf("free running: compared %d of %d steps\n", greedy.free_compared, greedy.steps);
+  EXPECT_EQ(greedy.free_different, 0);
+  EXPECT_GE(greedy.free_compared, greedy.steps * 0.8);
+  EXPECT_EQ(greedy.steps, 1024);
+  EXPECT_LT(greedy.worst_prompt_mean_abs, 0.002);
+  EXPECT_LT(greedy.largest_deficit, 0.01);
 }
 
-// What makes int8 activations a fair default.
-TEST_F(SmolLm2Quantized, PerplexityIsWithinHalfAPercentOfTheReference) {
+// What makes quantised compute a fair default.
+TEST_F(SmolLm2Quantized, PerplexityIsThatOfTheReference) {
   for (const auto& [window, windows] : {std::pair{512, 32}, std::pair{2048, 8}}) {
     const WindowError error = MeasurePerplexity(*harness_, window, windows);
     const double change = std::exp(error.nll_mean - error.reference_mean) - 1;
-    std::printf("window %d: perplexity %.4f, reference %.4f, change %+.3f %%\n", window,
-                std::exp(error.nll_mean), std::exp(error.reference_mean), change * 100);
+    std::printf("window %d: perplexity %.4f, reference %.4f, change %+.4f %%, worst window %.5f\n",
+                window, std::exp(error.nll_mean), std::exp(error.reference_mean), change * 100,
+                error.worst_window_error);
     EXPECT_EQ(error.windows, windows);
-    EXPECT_LT(std::abs(change), 0.005);
-    EXPECT_LT(error.worst_window_error, 0.04);
+    EXPECT_LT(std::abs(change), 1e-4);
+    EXPECT_LT(error.worst_window_error, 3e-4);
   }
 }
 

@@ -8,8 +8,6 @@ import openai
 import pytest
 
 PROMPT = "The capital of France is"
-# A prompt of the golden values whose first tokens have wide margins: int8 activations move the
-# logits of this model by some tenths, and "the capital of France" hangs on a margin of 0.08.
 QUESTION = [{"role": "user", "content": "What colour is the sky on a clear day?"}]
 
 
@@ -29,6 +27,15 @@ def test_chat_answers_sensibly(client, model_id):
     assert answer.choices[0].message.role == "assistant"
     assert "blue" in answer.choices[0].message.content
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_chat_knows_the_capital_of_france(client, model_id):
+    """Its first token leads by 0.08: activations of 8 bits would answer otherwise."""
+    answer = client.chat.completions.create(
+        model=model_id, messages=[{"role": "user", "content": "What is the capital of France?"}],
+        temperature=0, max_completion_tokens=32)
+    assert answer.choices[0].message.content == "The capital of France is Paris."
+    assert answer.choices[0].finish_reason == "stop"
 
 
 def test_streamed_chat_says_the_same_as_the_whole_one(client, model_id):
