@@ -174,6 +174,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count();
+  parts.kv_chunk_bytes = static_cast<int64_t>(foundation->storage->layout().chunk_bytes());
   parts.window_tokens = config.sliding_window_tokens;
   parts.foundation = std::move(foundation);
   return parts;

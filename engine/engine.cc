@@ -82,7 +82,11 @@ class LocalEngine : public Engine {
   const ModelInfo& model() const override { return parts_.model; }
   const Tokenizer& tokenizer() const override { return *parts_.tokenizer; }
   const ChatTemplate* chat_template() const override { return parts_.chat_template.get(); }
-  EngineStats stats() const override { return loop_.stats(); }
+  EngineStats stats() const override {
+    EngineStats stats = loop_.stats();
+    stats.kv_chunk_bytes = parts_.kv_chunk_bytes;
+    return stats;
+  }
   absl::StatusOr<CacheView> DescribeCache(const CacheViewLimits& limits) override;
   absl::StatusOr<PinnedPrefix> PinPrefix(const Request& prompt) override;
   absl::Status UnpinPrefix(PinId pin) override;

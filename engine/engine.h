@@ -31,6 +31,7 @@ struct EngineStats {
   int32_t running_sequences = 0;
   int32_t queued_requests = 0;
   int64_t kv_capacity_tokens = 0;
+  int64_t kv_chunk_bytes = 0;  // of K and V in one chunk
   int64_t kv_used_chunks = 0;
   int64_t kv_cached_chunks = 0;
   int64_t kv_free_chunks = 0;

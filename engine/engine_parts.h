@@ -24,6 +24,7 @@ struct EngineParts {
   std::unique_ptr<ChatTemplate> chat_template;  // may be null
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<kvcache::CacheManager> cache;  // max_slots = max_sequences
+  int64_t kv_chunk_bytes = 0;                    // of K and V in one chunk, all layers
   int32_t window_tokens = 0;                     // the model's sliding window, 0 = none
   std::unique_ptr<Clock> clock;                  // null = the steady clock
   PlanFunction planner = &Plan;                  // the scheduler

@@ -28,6 +28,8 @@ class KvStorage {
                                                            const kvcache::KvLayout& layout,
                                                            int32_t num_chunks);
 
+  const kvcache::KvLayout& layout() const { return layout_; }
+
   // `positions` [num_chunks, chunk_tokens] outlives the view.
   kernels::KvPoolView View(const int32_t* positions) const;
 

@@ -251,6 +251,8 @@ void EngineMetrics::DescribeCache(const engine::EngineStats& stats, FamilyList* 
   families->Gauge("refrain_kv_logical_tokens",
                   "Tokens of all running sequences, shared ones counted for each.", logical);
   families->Gauge("refrain_kv_physical_tokens", "Room of the chunks in use, in tokens.", physical);
+  families->Gauge("refrain_kv_used_bytes", "Bytes of the chunks in use.",
+                  used * static_cast<double>(stats.kv_chunk_bytes));
   families->Gauge("refrain_kv_sharing_factor",
                   "Logical by physical tokens: over 1 where sequences share chunks; 1 when none "
                   "run.",

@@ -106,6 +106,7 @@ TEST_F(MetricsTest, ShowsEveryChildFromTheStart) {
     EXPECT_EQ(Vllm("prompt_tokens_by_source_total", std::string("source=\"") + source + "\""), "0");
   }
   EXPECT_EQ(Value("refrain_requests_total{status=\"DEADLINE_EXCEEDED\"}"), "0");
+  EXPECT_EQ(Value("refrain_kv_used_bytes"), "0");
   EXPECT_EQ(Value("refrain_kv_sharing_factor"), "1");
   EXPECT_EQ(Vllm("e2e_request_latency_seconds_count"), "0");
 }
