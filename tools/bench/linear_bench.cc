@@ -156,7 +156,7 @@ bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& optio
     backend.Linear(
         {weights[0].get(), F32View(x.data(), rows, shape.k), F32View(out.data(), rows, shape.n)});
     const double error = SampledError(dtype, data, shape, x, rows, out);
-    const bool right = error < (kernels::Traits(dtype).quantized ? 0.05 : 0.02);
+    const bool right = error < (kernels::Traits(dtype).quantized ? 1e-3 : 0.02);
     correct &= right;
 
     const Case c{dtype, shape, rows};
