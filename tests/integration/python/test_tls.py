@@ -90,7 +90,7 @@ def test_plain_http_and_old_protocols_are_refused_and_hurt_nobody(encrypted):
 
 def test_requests_sent_ahead_are_answered_in_order_under_tls(encrypted):
     port, folder, _ = encrypted
-    one = b"GET /version HTTP/1.1\r\nHost: x\r\nX-Request-Id: %d\r\n\r\n"
+    one = b"GET /version HTTP/1.1\r\nHost: x\r\nX-Request-Id: ahead-%d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as tcp:
         tcp.settimeout(20)
         with trusting(folder / "cert.pem").wrap_socket(tcp, server_hostname="localhost") as tls:
@@ -100,12 +100,12 @@ def test_requests_sent_ahead_are_answered_in_order_under_tls(encrypted):
             time.sleep(0.1)  # arrives while the stream is being sent
             tls.sendall(one % 2 + (one % 3)[:20])
             received = b""
-            while b"X-Request-Id: 2" not in received:
+            while b"X-Request-Id: ahead-2" not in received:
                 received += tls.recv(65536)
             tls.sendall((one % 3)[20:])
-            while b"X-Request-Id: 3" not in received:
+            while b"X-Request-Id: ahead-3" not in received:
                 received += tls.recv(65536)
-    places = [received.index(b"[DONE]")] + [received.index(b"X-Request-Id: %d" % i)
+    places = [received.index(b"[DONE]")] + [received.index(b"X-Request-Id: ahead-%d" % i)
                                             for i in (1, 2, 3)]
     assert places == sorted(places)
 
