@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <limits>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "engine/encode_pool.h"
 #include "engine/engine_loop.h"
 #include "engine/engine_parts.h"
+#include "engine/prefix_pins.h"
 #include "engine/prompt_encoder.h"
 #include "engine/request_checks.h"
 #include "engine/request_queue.h"
@@ -45,6 +47,8 @@ class LocalEngine : public Engine {
         ledger_(std::make_shared<AdmissionLedger>(options.limits.queued_requests,
                                                   options.limits.queued_tokens)),
         queue_(std::make_shared<RequestQueue>()),
+        // One chunk more: a request may need a copy of a part-full one.
+        pins_(parts_.model.max_context_tokens + parts_.cache->options().chunk_tokens),
         loop_({.runner = parts_.runner.get(),
                .cache = parts_.cache.get(),
                .tokenizer = parts_.tokenizer.get(),
@@ -79,6 +83,11 @@ class LocalEngine : public Engine {
   const ChatTemplate* chat_template() const override { return parts_.chat_template.get(); }
   EngineStats stats() const override { return loop_.stats(); }
   absl::StatusOr<CacheView> DescribeCache(const CacheViewLimits& limits) override;
+  absl::StatusOr<PinnedPrefix> PinPrefix(const Request& prompt) override;
+  absl::Status UnpinPrefix(PinId pin) override;
+  absl::StatusOr<PinList> PinnedPrefixes() override;
+  absl::StatusOr<int32_t> DropPrefix(const Request& prompt) override;
+  absl::StatusOr<int32_t> DropIdleCache() override;
   absl::Status health() const override { return loop_.health(); }
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     ledger_->Close(absl::UnavailableError("the engine is draining: it takes no new requests"));
@@ -86,11 +95,19 @@ class LocalEngine : public Engine {
   }
 
  private:
+  // Waits until the engine thread has done it.
+  template <typename Answer>
+  absl::StatusOr<Answer> AskCache(
+      std::function<absl::StatusOr<Answer>(kvcache::CacheManager*)> question);
+  absl::StatusOr<std::vector<TokenId>> Encode(const Request& prompt) const;
+  kvcache::Namespace NamespaceOf(const Request& request) const;
+
   EngineParts parts_;
   const EngineOptions options_;
   std::shared_ptr<AdmissionLedger> ledger_;
   std::shared_ptr<RequestQueue> queue_;  // shared: a consumer may cancel after the engine is gone
   TurnMemory turns_;
+  PrefixPins pins_;  // the engine thread's
   EngineLoop loop_;
   PromptEncoder encoder_;
   EncodePool pool_;
@@ -130,12 +147,66 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
   return handle;
 }
 
+template <typename Answer>
+absl::StatusOr<Answer> LocalEngine::AskCache(
+    std::function<absl::StatusOr<Answer>(kvcache::CacheManager*)> question) {
+  auto answer = std::make_shared<std::promise<absl::StatusOr<Answer>>>();
+  std::future<absl::StatusOr<Answer>> answered = answer->get_future();
+  queue_->Send([answer, question = std::move(question)](auto cache) {
+    answer->set_value(cache.ok() ? question(*cache) : absl::StatusOr<Answer>(cache.status()));
+  });
+  return answered.get();
+}
+
+absl::StatusOr<std::vector<TokenId>> LocalEngine::Encode(const Request& prompt) const {
+  const absl::StatusOr<std::optional<PromptText>> text = encoder_.Render(prompt);
+  if (!text.ok()) return text.status();
+  EncodedRequest encoded;
+  encoded.request = prompt;
+  encoded.request.stop.max_tokens = 0;
+  if (absl::Status status = encoder_.Tokenize(*text, &encoded); !status.ok()) return status;
+  return std::move(encoded.prompt);
+}
+
+kvcache::Namespace LocalEngine::NamespaceOf(const Request& request) const {
+  return {.tenant = LoopOptionsOf(options_, parts_).isolate_tenants ? request.tenant : "",
+          .cache_salt = request.cache_salt};
+}
+
 absl::StatusOr<CacheView> LocalEngine::DescribeCache(const CacheViewLimits& limits) {
-  auto inspection = std::make_unique<CacheInspection>();
-  inspection->limits = limits;
-  std::future<absl::StatusOr<CacheView>> answer = inspection->answer.get_future();
-  queue_->Ask(std::move(inspection));
-  return answer.get();
+  return AskCache<CacheView>(
+      [limits](kvcache::CacheManager* cache) { return cache->Describe(limits); });
+}
+
+absl::StatusOr<PinnedPrefix> LocalEngine::PinPrefix(const Request& prompt) {
+  absl::StatusOr<std::vector<TokenId>> ids = Encode(prompt);
+  if (!ids.ok()) return ids.status();
+  return AskCache<PinnedPrefix>([this, ids = *std::move(ids), name_space = NamespaceOf(prompt)](
+                                    auto* cache) { return pins_.Pin(name_space, ids, cache); });
+}
+
+absl::Status LocalEngine::UnpinPrefix(PinId pin) {
+  return AskCache<PinId>([this, pin](auto* cache) -> absl::StatusOr<PinId> {
+           if (absl::Status status = pins_.Unpin(pin, cache); !status.ok()) return status;
+           return pin;
+         })
+      .status();
+}
+
+absl::StatusOr<PinList> LocalEngine::PinnedPrefixes() {
+  return AskCache<PinList>([this](auto*) { return pins_.List(); });
+}
+
+absl::StatusOr<int32_t> LocalEngine::DropPrefix(const Request& prompt) {
+  absl::StatusOr<std::vector<TokenId>> ids = Encode(prompt);
+  if (!ids.ok()) return ids.status();
+  return AskCache<int32_t>([ids = *std::move(ids), name_space = NamespaceOf(prompt)](auto* cache) {
+    return cache->Drop(name_space, {.ids = ids, .positions = {}});
+  });
+}
+
+absl::StatusOr<int32_t> LocalEngine::DropIdleCache() {
+  return AskCache<int32_t>([](auto* cache) { return cache->EvictAll(); });
 }
 
 }  // namespace

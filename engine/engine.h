@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/cache_view.h"
 #include "engine/options.h"
+#include "engine/pinned_prefix.h"
 #include "engine/request.h"
 #include "engine/token_stream.h"
 
@@ -69,6 +70,18 @@ class Engine {
   // What the KV cache holds. Waits for the engine thread, up to a step; UNAVAILABLE once it has
   // stopped.
   virtual absl::StatusOr<CacheView> DescribeCache(const CacheViewLimits& limits) = 0;
+  // --- what operators do with the cache ---
+  // Prompt, tenant and cache_salt of the request count. The prompt is encoded on the caller's
+  // thread, then the call waits for the engine thread, up to a step; UNAVAILABLE once it has
+  // stopped. Nothing is computed: what is to be there is submitted first, with max_tokens 0.
+  virtual absl::StatusOr<PinnedPrefix> PinPrefix(const Request& prompt) = 0;
+  virtual absl::Status UnpinPrefix(PinId pin) = 0;
+  virtual absl::StatusOr<PinList> PinnedPrefixes() = 0;
+  // Forgets what nobody uses of the prompt and of what continues it; of everything without one.
+  // Returns the number of chunks.
+  virtual absl::StatusOr<int32_t> DropPrefix(const Request& prompt) = 0;
+  virtual absl::StatusOr<int32_t> DropIdleCache() = 0;
+
   // OK while the engine loop lives; the reason once it is dead.
   virtual absl::Status health() const = 0;
 

@@ -95,9 +95,7 @@ void EngineLoop::TakeIn(RequestQueue::Items items) {
     if (found == requests_.end() || found->second->finished()) continue;
     FinishRequest(found->second.get(), absl::CancelledError("the request was cancelled"));
   }
-  for (const auto& inspection : items.inspections) {
-    inspection->answer.set_value(parts_.cache->Describe(inspection->limits));
-  }
+  for (const CacheErrand& errand : items.errands) errand(parts_.cache);
 }
 
 void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {

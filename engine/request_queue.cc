@@ -23,16 +23,16 @@ void RequestQueue::PostCancel(uint64_t request_number) {
   changed_.NotifyOne();
 }
 
-void RequestQueue::Ask(std::unique_ptr<CacheInspection> inspection) {
+void RequestQueue::Send(CacheErrand errand) {
   {
     MutexLock lock(mutex_);
     if (!items_.closed) {
-      items_.inspections.push_back(std::move(inspection));
+      items_.errands.push_back(std::move(errand));
       changed_.NotifyOne();
       return;
     }
   }
-  inspection->answer.set_value(absl::UnavailableError("the engine has stopped"));
+  errand(absl::UnavailableError("the engine has stopped"));
 }
 
 void RequestQueue::Close() {
@@ -42,7 +42,7 @@ void RequestQueue::Close() {
 }
 
 bool RequestQueue::EmptyLocked() const {
-  return items_.requests.empty() && items_.cancelled.empty() && items_.inspections.empty();
+  return items_.requests.empty() && items_.cancelled.empty() && items_.errands.empty();
 }
 
 RequestQueue::Items RequestQueue::Take() {
@@ -50,7 +50,7 @@ RequestQueue::Items RequestQueue::Take() {
   Items taken;
   taken.requests = std::exchange(items_.requests, {});
   taken.cancelled = std::exchange(items_.cancelled, {});
-  taken.inspections = std::exchange(items_.inspections, {});
+  taken.errands = std::exchange(items_.errands, {});
   taken.closed = items_.closed;
   return taken;
 }

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "engine/annotated_mutex.h"
-#include "engine/cache_view.h"
+#include "engine/cache_errand.h"
 #include "engine/encoded_request.h"
 
 namespace refrain::engine {
 
-// The engine thread's inbox: encoded requests, cancellations and questions, from any thread. Its
+// The engine thread's inbox: encoded requests, cancellations and errands, from any thread. Its
 // length is bounded by the AdmissionLedger that every request has passed. After Close, what is
 // pushed is dropped with its stream finished as CANCELLED.
 class RequestQueue {
@@ -19,14 +19,14 @@ class RequestQueue {
   struct Items {
     std::vector<std::unique_ptr<EncodedRequest>> requests;  // in order of arrival here
     std::vector<uint64_t> cancelled;                        // request numbers
-    std::vector<std::unique_ptr<CacheInspection>> inspections;
+    std::vector<CacheErrand> errands;
     bool closed = false;
   };
 
   void Push(std::unique_ptr<EncodedRequest> request);
   void PostCancel(uint64_t request_number);
-  // After Close the answer is UNAVAILABLE.
-  void Ask(std::unique_ptr<CacheInspection> inspection);
+  // After Close it is told UNAVAILABLE at once.
+  void Send(CacheErrand errand);
   void Close();
 
   // Everything there is; never blocks.

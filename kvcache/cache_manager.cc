@@ -397,31 +397,6 @@ void CacheManager::Merge(NodeId from, NodeId to) {
   StructureChanged();
 }
 
-// --- pins ---
-
-int32_t CacheManager::Pin(const Namespace& name_space, const TokenSpan& tokens) {
-  const NodeId root = tree().FindRootOrNone(name_space);
-  if (root == kNoNode) return 0;
-  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
-  NodeId id = found.node;
-  if (found.num_tokens % options_.chunk_tokens != 0) id = tree().node(id).parent;
-  const int32_t pinned = found.num_tokens - found.num_tokens % options_.chunk_tokens;
-  cache_.Pin(id);
-  return pinned;
-}
-
-void CacheManager::Unpin(const Namespace& name_space, const TokenSpan& tokens,
-                         int32_t pinned_tokens) {
-  if (pinned_tokens == 0) return;
-  const size_t count = static_cast<size_t>(pinned_tokens);
-  const TokenSpan pinned{tokens.ids.first(count), tokens.positions.empty()
-                                                      ? tokens.positions
-                                                      : tokens.positions.first(count)};
-  const PrefixTree::PrefixMatch found = tree().Match(tree().FindRootOrNone(name_space), pinned);
-  assert(found.num_tokens == pinned_tokens);
-  cache_.Unpin(found.node);
-}
-
 // --- plan ---
 
 std::shared_ptr<const AttentionPlan> CacheManager::Plan() {

@@ -119,6 +119,9 @@ class CacheManager {
   // Returns how many tokens are pinned: whole chunks only.
   int32_t Pin(const Namespace& name_space, const TokenSpan& tokens);
   void Unpin(const Namespace& name_space, const TokenSpan& tokens, int32_t pinned_tokens);
+  // Evicts what nobody uses of these tokens and, if all of them are cached, of what continues
+  // them; what other prompts share stays. Returns the number of chunks.
+  int32_t Drop(const Namespace& name_space, const TokenSpan& tokens);
   // Evicts everything that is idle. Returns the number of chunks.
   int32_t EvictAll() { return cache_.EvictAll(); }
 

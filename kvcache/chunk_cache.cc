@@ -184,6 +184,35 @@ int32_t ChunkCache::EvictAll() {
   return evicted;
 }
 
+int32_t ChunkCache::EvictFrom(NodeId node) {
+  std::vector<NodeId> behind;  // parents stand before children
+  const std::vector<NodeId>& first = tree_.node(node).children;
+  behind.assign(first.begin(), first.end());
+  for (size_t i = 0; i < behind.size(); ++i) {
+    const std::vector<NodeId>& children = tree_.node(behind[i]).children;
+    behind.insert(behind.end(), children.begin(), children.end());
+  }
+  int32_t evicted = 0;
+  // The root stays as long as the node itself does.
+  for (auto id = behind.rbegin(); id != behind.rend(); ++id) {
+    if (!use(*id).idle) continue;
+    Evict(*id);
+    ++evicted;
+  }
+  return evicted + EvictUpwards(node);
+}
+
+int32_t ChunkCache::EvictUpwards(NodeId node) {
+  int32_t evicted = 0;
+  while (tree_.node(node).live && !tree_.node(node).is_root() && use(node).idle) {
+    const NodeId parent = tree_.node(node).parent;
+    Evict(node);
+    ++evicted;
+    node = parent;
+  }
+  return evicted;
+}
+
 // --- invariants ---
 
 absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {

@@ -79,6 +79,10 @@ class ChunkCache {
   void Unpin(NodeId node);
   // Everything idle. Returns the number of chunks.
   int32_t EvictAll();
+  // What nobody uses of the node, all behind it, and what comes before it for its sake only.
+  int32_t EvictFrom(NodeId node);
+  // The node and what comes before it, up to the first that is not idle.
+  int32_t EvictUpwards(NodeId node);
 
  private:
   ChunkTraits TraitsOf(NodeId node) const;

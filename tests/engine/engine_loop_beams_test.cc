@@ -314,11 +314,10 @@ TEST(EngineLoopInspectionTest, TellsWhatRunsAndWhatIsCached) {
   auto stream = h.Submit(TokenRequest(Tokens(40, 6), 30));
   for (int i = 0; i < 4; ++i) h.loop.Turn();
   const auto look = [&] {
-    auto inspection = std::make_unique<CacheInspection>();
-    auto answer = inspection->answer.get_future();
-    h.queue->Ask(std::move(inspection));
+    CacheView view;
+    h.queue->Send([&](auto cache) { view = (*cache)->Describe({}); });
     h.loop.Turn();
-    return *answer.get();
+    return view;
   };
   const CacheView running = look();
   ASSERT_EQ(running.nodes.size(), 3u);
@@ -329,10 +328,9 @@ TEST(EngineLoopInspectionTest, TellsWhatRunsAndWhatIsCached) {
   EXPECT_EQ(idle.nodes[0].sharers, 0);
   EXPECT_EQ(idle.stats.sequences, 0);
   h.queue->Close();
-  auto late = std::make_unique<CacheInspection>();
-  auto answer = late->answer.get_future();
-  h.queue->Ask(std::move(late));
-  EXPECT_TRUE(absl::IsUnavailable(answer.get().status()));
+  absl::Status late;
+  h.queue->Send([&](auto cache) { late = cache.status(); });
+  EXPECT_TRUE(absl::IsUnavailable(late));
 }
 
 }  // namespace

@@ -161,6 +161,63 @@ TEST(EngineTest, DestructionFinishesStreamsAsCancelled) {
   stream->Cancel();  // the engine is gone: no harm
 }
 
+// --- what operators do with the cache ---
+
+Request PromptOf(int32_t tokens, int32_t first) {
+  Request request = TokenRequest(std::vector<int32_t>(static_cast<size_t>(tokens), 1), 0);
+  std::get<TokenPrompt>(request.prompt).ids[0] = TokenId{first};
+  return request;
+}
+
+TEST(EngineTest, PinnedPrefixesOutliveWhatIsDropped) {
+  Fixture f;
+  EXPECT_EQ(f.engine->PinPrefix(PromptOf(40, 2)).status().code(), absl::StatusCode::kNotFound);
+  for (const int32_t first : {2, 3}) {
+    ASSERT_EQ(f.Wait(*f.engine->Submit(PromptOf(40, first))).status, absl::OkStatus());
+  }
+  const auto pin = f.engine->PinPrefix(PromptOf(40, 2));
+  ASSERT_TRUE(pin.ok()) << pin.status();
+  EXPECT_EQ(pin->prompt_tokens, 40);
+  EXPECT_EQ(pin->pinned_tokens, 32);
+  const auto list = f.engine->PinnedPrefixes();
+  ASSERT_EQ(list->pins.size(), 1u);
+  EXPECT_EQ(list->pinned_chunks, 2);
+  ASSERT_TRUE(f.engine->DropIdleCache().ok());
+  EXPECT_EQ(f.Wait(*f.engine->Submit(PromptOf(40, 2))).usage.cached_tokens, 32);
+  EXPECT_EQ(f.Wait(*f.engine->Submit(PromptOf(40, 3))).usage.cached_tokens, 0);
+  EXPECT_EQ(f.engine->UnpinPrefix(pin->id), absl::OkStatus());
+  EXPECT_EQ(f.engine->UnpinPrefix(pin->id).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(f.engine->PinnedPrefixes()->pinned_chunks, 0);
+  EXPECT_EQ(*f.engine->DropPrefix(PromptOf(40, 2)), 3);
+  EXPECT_EQ(f.Wait(*f.engine->Submit(PromptOf(40, 2))).usage.cached_tokens, 0);
+}
+
+TEST(EngineTest, PinsLeaveRoomForTheLongestRequest) {
+  Fixture f;
+  for (const int32_t first : {2, 3}) f.Wait(*f.engine->Submit(PromptOf(400, first)));
+  const auto first = f.engine->PinPrefix(PromptOf(400, 2));
+  ASSERT_TRUE(first.ok()) << first.status();
+  // Sharing costs nothing.
+  EXPECT_TRUE(f.engine->PinPrefix(PromptOf(400, 2)).ok());
+  const auto second = f.engine->PinPrefix(PromptOf(400, 3));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(second.status().message(), HasSubstr("unpinned"));
+  Request longest = PromptOf(500, 4);
+  longest.stop.max_tokens = 12;
+  longest.stop.ignore_eos = true;
+  EXPECT_EQ(f.Wait(*f.engine->Submit(longest)).usage.completion_tokens, 12);
+}
+
+TEST(EngineTest, PinsOfOneSaltDoNotServeAnother) {
+  Fixture f;
+  Request salted = PromptOf(40, 2);
+  salted.cache_salt = "s";
+  f.Wait(*f.engine->Submit(salted));
+  EXPECT_EQ(f.engine->PinPrefix(PromptOf(40, 2)).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(f.engine->PinPrefix(salted)->salted);
+  EXPECT_EQ(*f.engine->DropPrefix(PromptOf(40, 2)), 0);
+}
+
 TEST(EngineTest, AnIdleEngineBurnsNoProcessorTime) {
   Fixture f;
   f.Wait(*f.engine->Submit(TokenRequest({1}, 1)));

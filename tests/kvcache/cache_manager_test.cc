@@ -597,5 +597,55 @@ TEST(CacheManagerTest, PinsOnlyWhatIsCached) {
   h.CheckAll();
 }
 
+// --- dropping ---
+
+TEST(CacheManagerTest, DropForgetsAPromptAndWhatContinuesItButNotWhatOthersShare) {
+  Harness h(8);
+  h.Run(1, "abcdefghij");
+  h.Leave(1);
+  h.Run(2, "abcdXYZW");
+  h.Leave(2);
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 2);
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 4);
+  EXPECT_EQ(h.Match(CellsOf("abcdXYZW")).num_tokens, 8);
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdXYZW")).span()), 2);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, DropOfAPromptThatEndsInsideChunksTakesAllThatContinueIt) {
+  Harness h(8);
+  for (const char* text : {"abcdef12", "abcdef34", "abcdefgh5678"}) {
+    h.Run(1, text);
+    h.Leave(1);
+  }
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdef")).span()), 5);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, DropKeepsWhatRunsAndWhatIsPinned) {
+  Harness h(8);
+  h.Run(1, "abcdefgh");
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 0);
+  h.Leave(1);
+  ASSERT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcd")).span()), 4);
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 1);
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 4);
+  h.cache->Unpin({}, SpanOf(CellsOf("abcd")).span(), 4);
+  h.CheckAll();
+}
+
+TEST(CacheManagerTest, DropOfAPromptThatIsCachedInPartSparesOtherPrompts) {
+  Harness h(8);
+  h.Run(1, "abcdefgh");
+  h.Leave(1);
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefzz")).span()), 0);
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abzz")).span()), 0);
+  EXPECT_EQ(h.cache->Drop({"", "salt"}, SpanOf(CellsOf("abcdefgh")).span()), 0);
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 8);
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefghzz")).span()), 2);
+  h.CheckAll();
+}
+
 }  // namespace
 }  // namespace refrain::kvcache

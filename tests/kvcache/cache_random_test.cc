@@ -52,6 +52,8 @@ class RandomRun {
       Unpin();
     } else if (Below(20) == 0) {
       EvictAll();
+    } else if (Below(4) == 0) {
+      Drop();
     }
     ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
     CheckKeptMatches();
@@ -253,6 +255,14 @@ class RandomRun {
     pins_.pop_back();
     EXPECT_GE(h_.Match(range.cells, range.salt).num_tokens, range.pinned);
     h_.cache->Unpin({"", range.salt}, testing::SpanOf(range.cells).span(), range.pinned);
+  }
+  void Drop() {
+    if (seen_.empty()) return;
+    const std::string salt = Salt();
+    const Cells cells = seen_[Below(seen_.size())];
+    const int32_t cached = h_.cache->stats().cached_chunks;
+    const int32_t dropped = h_.cache->Drop({"", salt}, testing::SpanOf(cells).span());
+    EXPECT_EQ(h_.cache->stats().cached_chunks, cached - dropped);
   }
   void EvictAll() {
     const int32_t cached = h_.cache->stats().cached_chunks;

@@ -284,6 +284,46 @@ absl::StatusOr<engine::CacheView> FakeEngine::DescribeCache(const engine::CacheV
   return view;
 }
 
+absl::StatusOr<engine::PinnedPrefix> FakeEngine::PinPrefix(const engine::Request& prompt) {
+  const std::vector<TokenId> ids = *tokenizer_.Encode(PromptText(prompt, tokenizer_), {});
+  MutexLock lock(mutex_);
+  if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
+  if (!seen_.contains(ids)) return absl::NotFoundError("nothing of the prompt is cached");
+  engine::PinnedPrefix pin;
+  pin.id = engine::PinId{next_pin_++};
+  pin.tenant = prompt.tenant;
+  pin.salted = !prompt.cache_salt.empty();
+  pin.prompt_tokens = static_cast<int32_t>(ids.size());
+  pin.pinned_tokens = pin.prompt_tokens;
+  return pins_.emplace(pin.id, pin).first->second;
+}
+
+absl::Status FakeEngine::UnpinPrefix(engine::PinId pin) {
+  MutexLock lock(mutex_);
+  return pins_.erase(pin) > 0 ? absl::OkStatus() : absl::NotFoundError("there is no such pin");
+}
+
+absl::StatusOr<engine::PinList> FakeEngine::PinnedPrefixes() {
+  MutexLock lock(mutex_);
+  engine::PinList list;
+  for (const auto& [id, pin] : pins_) list.pins.push_back(pin);
+  list.pinned_chunks = static_cast<int32_t>(pins_.size());
+  return list;
+}
+
+absl::StatusOr<int32_t> FakeEngine::DropPrefix(const engine::Request& prompt) {
+  const std::vector<TokenId> ids = *tokenizer_.Encode(PromptText(prompt, tokenizer_), {});
+  MutexLock lock(mutex_);
+  return static_cast<int32_t>(seen_.erase(ids));
+}
+
+absl::StatusOr<int32_t> FakeEngine::DropIdleCache() {
+  MutexLock lock(mutex_);
+  const auto dropped = static_cast<int32_t>(seen_.size());
+  seen_.clear();
+  return dropped;
+}
+
 absl::Status FakeEngine::health() const {
   MutexLock lock(mutex_);
   return health_;

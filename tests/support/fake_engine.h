@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -61,7 +62,8 @@ struct FakeEngineOptions {
 //   [[fail_after=N]]  INTERNAL after N tokens
 //
 // CODE is a number of absl::StatusCode. A prompt that was there before is reported as cached but
-// for its last token; DescribeCache tells of one node per prompt. Any thread, as Engine.
+// for its last token; DescribeCache tells of one node per prompt, which can be pinned and dropped
+// as one chunk. Any thread, as Engine.
 class FakeEngine final : public engine::Engine {
  public:
   explicit FakeEngine(FakeEngineOptions options = {});
@@ -73,6 +75,11 @@ class FakeEngine final : public engine::Engine {
   const engine::ChatTemplate* chat_template() const override { return nullptr; }
   engine::EngineStats stats() const override;
   absl::StatusOr<engine::CacheView> DescribeCache(const engine::CacheViewLimits& limits) override;
+  absl::StatusOr<engine::PinnedPrefix> PinPrefix(const engine::Request& prompt) override;
+  absl::Status UnpinPrefix(engine::PinId pin) override;
+  absl::StatusOr<engine::PinList> PinnedPrefixes() override;
+  absl::StatusOr<int32_t> DropPrefix(const engine::Request& prompt) override;
+  absl::StatusOr<int32_t> DropIdleCache() override;
   absl::Status health() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
 
@@ -118,6 +125,8 @@ class FakeEngine final : public engine::Engine {
   mutable ConditionVariable changed_;
   std::list<Running> running_ REFRAIN_GUARDED_BY(mutex_);
   std::set<std::vector<kvcache::TokenId>> seen_ REFRAIN_GUARDED_BY(mutex_);
+  std::map<engine::PinId, engine::PinnedPrefix> pins_ REFRAIN_GUARDED_BY(mutex_);
+  uint64_t next_pin_ REFRAIN_GUARDED_BY(mutex_) = 1;
   engine::Request last_request_ REFRAIN_GUARDED_BY(mutex_);
   absl::Status health_ REFRAIN_GUARDED_BY(mutex_);
   int submitted_ REFRAIN_GUARDED_BY(mutex_) = 0;
