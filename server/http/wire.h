@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "server/http/message.h"
+#include "server/request_id.h"
 
 namespace refrain::server::http {
 
@@ -44,12 +45,6 @@ std::string_view ReasonPhrase(int status);
 
 // False for malformed escapes and for a NUL.
 bool PercentDecode(std::string_view text, std::string* out);
-
-// Whether a client's x-request-id may be echoed and logged: 1 to 128 visible ASCII characters.
-bool IsAcceptableRequestId(std::string_view id);
-
-// A fresh id: random per process, counted within it. Any thread.
-std::string MakeRequestId();
 
 }  // namespace refrain::server::http
 

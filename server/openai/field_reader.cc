@@ -7,20 +7,6 @@
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
-namespace {
-
-std::string RangeText(const Range& range) {
-  return Concat(range.above_min ? "above " : "at least ", range.min,
-                range.below_max ? " and below " : " and at most ", range.max);
-}
-
-bool InRange(double value, const Range& range) {
-  return (range.above_min ? value > range.min : value >= range.min) &&
-         (range.below_max ? value < range.max : value <= range.max);
-}
-
-}  // namespace
-
 std::optional<int64_t> IntegerValue(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
@@ -63,8 +49,8 @@ std::optional<int64_t> FieldReader::Integer(std::string_view name, Range range) 
     return std::nullopt;
   }
   const std::optional<int64_t> number = IntegerValue(*value);
-  if (number.has_value() && InRange(static_cast<double>(*number), range)) return number;
-  Refuse(name, Concat("must be an integer of ", RangeText(range), ", not ", value->dump()));
+  if (number.has_value() && range.Contains(static_cast<double>(*number))) return number;
+  Refuse(name, Concat("must be an integer of ", range.Text(), ", not ", value->dump()));
   return std::nullopt;
 }
 
@@ -76,8 +62,8 @@ std::optional<double> FieldReader::Number(std::string_view name, Range range) {
     return std::nullopt;
   }
   const double number = value->get<double>();
-  if (InRange(number, range)) return number;
-  Refuse(name, Concat("must be ", RangeText(range), ", not ", value->dump()));
+  if (range.Contains(number)) return number;
+  Refuse(name, Concat("must be ", range.Text(), ", not ", value->dump()));
   return std::nullopt;
 }
 

@@ -11,15 +11,9 @@
 
 #include "absl/status/status.h"
 #include "server/json.h"
+#include "server/request_limits.h"
 
 namespace refrain::server::openai {
-
-struct Range {
-  double min;
-  double max;
-  bool above_min = false;  // min itself is out
-  bool below_max = false;  // max itself is out
-};
 
 // Reads the members of one JSON object by name, type and range. An absent member and `null` are the
 // same: nothing. The first thing that is wrong is kept as the status, later reads go on, so that a

@@ -14,8 +14,6 @@
 namespace refrain::server::openai {
 namespace {
 
-constexpr double kMaxTopLogprobs = 20;
-constexpr int32_t kDefaultCompletionTokens = 16;
 constexpr size_t kMaxChoicesPerCall = 2048;  // prompts times best_of
 
 // --- /v1/completions ---
@@ -68,7 +66,7 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
   ReadStopFields(fields, limits, &common.stop);
   ReadStreamFields(fields, call);
   common.echo = fields.Bool("echo").value_or(false);
-  if (const auto top = fields.Integer("logprobs", {0, kMaxTopLogprobs})) {
+  if (const auto top = fields.Integer("logprobs", kTopLogprobsRange)) {
     common.logprobs.top = static_cast<int32_t>(*top);
     if (common.echo) common.logprobs.prompt_top = common.logprobs.top;
   }
@@ -121,7 +119,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   ReadStreamFields(fields, call);
   RefuseContradictions(fields, limits, request, call->stream);
   const bool logprobs = fields.Bool("logprobs").value_or(false);
-  const auto top = fields.Integer("top_logprobs", {0, kMaxTopLogprobs});
+  const auto top = fields.Integer("top_logprobs", kTopLogprobsRange);
   if (logprobs) request.logprobs.top = static_cast<int32_t>(top.value_or(0));
   if (top.value_or(0) > 0 && !logprobs) {
     fields.Refuse("top_logprobs", "is only allowed when 'logprobs' is true");

@@ -8,17 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
+#include "server/request_limits.h"
 
 namespace refrain::server::openai {
-
-// What the limits of a request's fields depend on.
-struct ModelLimits {
-  std::string served_name;
-  int32_t vocab_size = 0;
-  int32_t max_context_tokens = 0;
-  int32_t max_choices = 128;  // `n` and `best_of`
-  int32_t max_beams = 64;     // engine.max_sequences
-};
 
 enum class Endpoint : uint8_t { kCompletions, kChatCompletions };
 

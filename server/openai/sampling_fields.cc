@@ -12,13 +12,6 @@
 namespace refrain::server::openai {
 namespace {
 
-constexpr size_t kMaxStopStrings = 16;
-constexpr size_t kMaxStopBytes = 1024;
-constexpr size_t kMaxStopTokenIds = 1024;
-constexpr size_t kMaxLogitBiases = 4096;
-// top_p 0 asks for the best token alone; the engine's range is open at 0.
-constexpr double kLeastTopP = 1e-9;
-
 void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
                    engine::SamplingParams* sampling) {
   const Json* biases = fields.ObjectOrNull("logit_bias");
@@ -37,9 +30,9 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
                                          "\"; token ids go from 0 to ", limits.vocab_size - 1));
       return;
     }
-    if (!value.is_number() || value.get<double>() < -100 || value.get<double>() > 100) {
+    if (!value.is_number() || !kLogitBiasRange.Contains(value.get<double>())) {
       fields.Refuse("logit_bias",
-                    Concat("of token ", id, " must be a number of at least -100 and at most 100"));
+                    Concat("of token ", id, " must be a number of ", kLogitBiasRange.Text()));
       return;
     }
     sampling->logit_bias.emplace_back(engine::TokenId{id}, value.get<float>());
@@ -80,14 +73,15 @@ std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view 
 
 void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request) {
   engine::SamplingParams& sampling = request->sampling;
-  sampling.temperature = fields.Number("temperature", {0, 2}).value_or(1);
-  sampling.top_p = std::max(kLeastTopP, fields.Number("top_p", {0, 1}).value_or(1));
-  sampling.min_p = fields.Number("min_p", {0, 1, false, true}).value_or(0);
-  const int64_t top_k = fields.Integer("top_k", {-1, INT32_MAX}).value_or(0);
+  sampling.temperature = fields.Number("temperature", kTemperatureRange).value_or(1);
+  sampling.top_p = std::max(kLeastTopP, fields.Number("top_p", kTopPRange).value_or(1));
+  sampling.min_p = fields.Number("min_p", kMinPRange).value_or(0);
+  const int64_t top_k = fields.Integer("top_k", kTopKRange).value_or(0);
   sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
-  sampling.repetition_penalty = fields.Number("repetition_penalty", {0, 100, true}).value_or(1);
-  sampling.presence_penalty = fields.Number("presence_penalty", {-2, 2}).value_or(0);
-  sampling.frequency_penalty = fields.Number("frequency_penalty", {-2, 2}).value_or(0);
+  sampling.repetition_penalty =
+      fields.Number("repetition_penalty", kRepetitionPenaltyRange).value_or(1);
+  sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
+  sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
   if (const auto seed = fields.Integer("seed", {-9.3e18, 9.3e18})) {
     sampling.seed = static_cast<uint64_t>(*seed);
   }

@@ -23,11 +23,11 @@ void Require(bool condition) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using refrain::server::openai::Endpoint;
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  const refrain::server::openai::ModelLimits limits = {.served_name = "m",
-                                                       .vocab_size = 258,
-                                                       .max_context_tokens = 4096,
-                                                       .max_choices = 8,
-                                                       .max_beams = 6};
+  const refrain::server::ModelLimits limits = {.served_name = "m",
+                                               .vocab_size = 258,
+                                               .max_context_tokens = 4096,
+                                               .max_choices = 8,
+                                               .max_beams = 6};
   for (const Endpoint endpoint : {Endpoint::kCompletions, Endpoint::kChatCompletions}) {
     const auto call = refrain::server::openai::ParseGenerationCall(endpoint, body, limits);
     if (!call.ok()) {

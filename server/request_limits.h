@@ -1,0 +1,57 @@
+#ifndef REFRAIN_SERVER_REQUEST_LIMITS_H_
+#define REFRAIN_SERVER_REQUEST_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "server/concat.h"
+
+namespace refrain::server {
+
+// What the fields of a request may be, over HTTP and gRPC alike. Tighter than what the engine
+// itself refuses (engine/request_checks.h).
+
+struct Range {
+  double min;
+  double max;
+  bool above_min = false;  // min itself is out
+  bool below_max = false;  // max itself is out
+
+  bool Contains(double value) const {
+    return (above_min ? value > min : value >= min) && (below_max ? value < max : value <= max);
+  }
+  std::string Text() const {
+    return Concat(above_min ? "above " : "at least ", min,
+                  below_max ? " and below " : " and at most ", max);
+  }
+};
+
+// Limits that depend on the model and the configuration.
+struct ModelLimits {
+  std::string served_name;
+  int32_t vocab_size = 0;
+  int32_t max_context_tokens = 0;
+  int32_t max_choices = 128;  // `n` and `best_of`
+  int32_t max_beams = 64;     // engine.max_sequences
+};
+
+inline constexpr Range kTemperatureRange{0, 2};
+inline constexpr Range kTopPRange{0, 1};
+// top_p 0 asks for the best token alone; the engine's range is open at 0.
+inline constexpr double kLeastTopP = 1e-9;
+inline constexpr Range kMinPRange{0, 1, false, true};
+inline constexpr Range kTopKRange{-1, INT32_MAX};  // -1 and 0 = all
+inline constexpr Range kRepetitionPenaltyRange{0, 100, true};
+inline constexpr Range kPenaltyRange{-2, 2};  // presence and frequency
+inline constexpr Range kLogitBiasRange{-100, 100};
+inline constexpr Range kTopLogprobsRange{0, 20};
+inline constexpr size_t kMaxLogitBiases = 4096;
+inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr size_t kMaxStopTokenIds = 1024;
+inline constexpr int32_t kDefaultCompletionTokens = 16;
+
+}  // namespace refrain::server
+
+#endif  // REFRAIN_SERVER_REQUEST_LIMITS_H_
