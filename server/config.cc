@@ -198,10 +198,13 @@ absl::Status Config::Validate() const {
     return absl::InvalidArgumentError(
         "config key \"model.path\" is empty: say which model to serve, with --model PATH");
   }
-  const absl::StatusOr<ListenAddress> http = ParseListenAddress(text("server.http_listen"));
-  if (!http.ok()) {
-    return absl::InvalidArgumentError(
-        Concat("config key \"server.http_listen\": ", http.status().message()));
+  for (const char* key : {"server.http_listen", "server.grpc_listen"}) {
+    if (text(key).empty() && std::string_view(key) == "server.grpc_listen") continue;  // off
+    const absl::StatusOr<ListenAddress> address = ParseListenAddress(text(key));
+    if (!address.ok()) {
+      return absl::InvalidArgumentError(
+          Concat("config key \"", key, "\": ", address.status().message()));
+    }
   }
   if (text("tls.cert_file").empty() != text("tls.key_file").empty()) {
     return absl::InvalidArgumentError(

@@ -23,6 +23,7 @@
 #include "server/concat.h"
 #include "server/config.h"
 #include "server/debug/debug_endpoints.h"
+#include "server/grpc/server.h"
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/openai/service.h"
@@ -165,6 +166,20 @@ http::ServerOptions HttpOptions(const Config& config, const ListenAddress& addre
   return options;
 }
 
+rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& address) {
+  rpc::ServerOptions options;
+  options.host = address.host;
+  options.port = address.port;
+  options.stream_threads = static_cast<int>(config.integer("server.io_threads"));
+  options.message_bytes = config.integer("limits.body_bytes");
+  options.header_bytes = static_cast<int>(config.integer("limits.header_bytes"));
+  options.max_choices = static_cast<int32_t>(config.integer("limits.n"));
+  options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));
+  options.tls_cert_file = config.text("tls.cert_file");
+  options.tls_key_file = config.text("tls.key_file");
+  return options;
+}
+
 class Daemon {
  public:
   Daemon(const Config& config, const EngineFactory& make_engine, Guards guards)
@@ -200,13 +215,14 @@ class Daemon {
     loader.join();
     if (!loaded.ok()) {
       log_.Error("cannot load the model", {{"status", std::string(loaded.status().message())}});
-      http_->Stop(std::chrono::milliseconds(0));
+      StopServers(std::chrono::milliseconds(0));
       return ExitStatus::kFailed;
     }
     const std::unique_ptr<engine::Engine> engine = *std::move(loaded);
     const engine::ModelInfo& model = engine->model();
     service_.SetEngine(engine.get());
     debug_.SetEngine(engine.get());
+    if (grpc_ != nullptr) grpc_->SetEngine(engine.get());
     const auto load_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
     log_.Info("ready", {{"model", model.served_name},
@@ -219,19 +235,17 @@ class Daemon {
 
  private:
   bool Listen() {
-    const absl::StatusOr<ListenAddress> address =
-        ParseListenAddress(config_.text("server.http_listen"));
-    if (!address.ok()) {  // Validate has looked at it
-      log_.Error("bad address", {{"status", std::string(address.status().message())}});
+    absl::Status status = ListenHttp();
+    if (status.ok() && !config_.text("server.grpc_listen").empty()) status = ListenGrpc();
+    if (!status.ok()) {
+      log_.Error("cannot listen", {{"status", std::string(status.message())}});
       return false;
     }
-    auto server = http::Server::Start(HttpOptions(config_, *address, guards_), &router_);
-    if (!server.ok()) {
-      log_.Error("cannot listen", {{"status", std::string(server.status().message())}});
-      return false;
+    if (grpc_ == nullptr) {
+      log_.Info("listening", {{"http", http_address_}});
+    } else {
+      log_.Info("listening", {{"http", http_address_}, {"grpc", grpc_address_}});
     }
-    http_ = *std::move(server);
-    log_.Info("listening", {{"http", Concat(address->host, ":", http_->port())}});
     if (guards_.tls != nullptr) log_.Info("tls", {{"expires", guards_.tls->expires()}});
     if (const size_t keys = guards_.gate->num_keys(); keys > 0) {
       log_.Info("keys", {{"count", static_cast<int64_t>(keys)}});
@@ -256,6 +270,31 @@ class Daemon {
     if (guards_.request_log != nullptr) report("request log", guards_.request_log->Reopen());
   }
 
+  absl::Status ListenHttp() {
+    const auto address = ParseListenAddress(config_.text("server.http_listen"));
+    if (!address.ok()) return address.status();
+    auto server = http::Server::Start(HttpOptions(config_, *address, guards_), &router_);
+    if (!server.ok()) return server.status();
+    http_ = *std::move(server);
+    http_address_ = Concat(address->host, ":", http_->port());
+    return absl::OkStatus();
+  }
+
+  absl::Status ListenGrpc() {
+    const auto address = ParseListenAddress(config_.text("server.grpc_listen"));
+    if (!address.ok()) return address.status();
+    auto server = rpc::Server::Start(GrpcOptions(config_, *address), guards_.gate.get(), &log_);
+    if (!server.ok()) return server.status();
+    grpc_ = *std::move(server);
+    grpc_address_ = Concat(address->host, ":", grpc_->port());
+    return absl::OkStatus();
+  }
+
+  void StopServers(std::chrono::milliseconds grace) {
+    http_->Stop(grace);
+    if (grpc_ != nullptr) grpc_->Stop(grace);
+  }
+
   ExitStatus Drain(engine::Engine* engine, StopSignals* signals) {
     const double drain_s = config_.seconds("limits.drain_s");
     log_.Info("draining", {{"limit_s", Concat(drain_s)},
@@ -263,6 +302,7 @@ class Daemon {
                            {"queued", engine->stats().queued_requests}});
     service_.SetDraining();
     http_->BeginDrain();
+    if (grpc_ != nullptr) grpc_->BeginDrain();
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                              std::chrono::duration<double>(drain_s));
     std::atomic<bool> finished{false};
@@ -272,7 +312,7 @@ class Daemon {
     });
     const bool interrupted = signals->Wait() == StopSignals::Event::kSignal;
     // Closing the connections cancels what still runs, which also ends the waiter soon.
-    http_->Stop(interrupted || !finished ? std::chrono::milliseconds(0) : kWriteGrace);
+    StopServers(interrupted || !finished ? std::chrono::milliseconds(0) : kWriteGrace);
     waiter.join();
     const bool complete = finished && !interrupted;
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});
@@ -286,7 +326,11 @@ class Daemon {
   openai::Service service_;
   debug::DebugEndpoints debug_;
   http::Router router_;
-  std::unique_ptr<http::Server> http_;  // outlives the engine, whose streams may still wake it
+  // They outlive the engine, whose streams may still wake them.
+  std::unique_ptr<http::Server> http_;
+  std::unique_ptr<rpc::Server> grpc_;  // null: off
+  std::string http_address_;
+  std::string grpc_address_;
 };
 
 }  // namespace

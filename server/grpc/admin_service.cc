@@ -1,0 +1,223 @@
+#include "server/grpc/admin_service.h"
+
+#include <chrono>
+#include <utility>
+
+#include "proto/admin.grpc.pb.h"
+#include "server/concat.h"
+#include "server/grpc/request_reader.h"
+#include "server/grpc/unary_call.h"
+#include "server/status_mapping.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using ::grpc::CallbackServerContext;
+using ::grpc::ServerUnaryReactor;
+
+constexpr int kThreads = 2;
+constexpr Range kNodesRange{0, 100'000};
+constexpr Range kDepthRange{1, 1'000'000};
+// How often a warming call looks whether somebody still wants it.
+constexpr std::chrono::milliseconds kCancelCheck{100};
+
+absl::StatusOr<engine::CacheViewLimits> ViewLimits(const v1::CacheStatisticsRequest& in) {
+  engine::CacheViewLimits limits;
+  const auto read = [](const char* field, int32_t value, const Range& range, int32_t* limit) {
+    if (!range.Contains(value)) {
+      return InvalidField(field, Concat("'", field, "' must be ", range.Text(), ", not ", value));
+    }
+    *limit = value;
+    return absl::OkStatus();
+  };
+  if (in.has_max_nodes()) {
+    const auto status = read("max_nodes", in.max_nodes(), kNodesRange, &limits.max_nodes);
+    if (!status.ok()) return status;
+  }
+  if (in.has_max_depth()) {
+    const auto status = read("max_depth", in.max_depth(), kDepthRange, &limits.max_depth);
+    if (!status.ok()) return status;
+  }
+  return limits;
+}
+
+void Write(const engine::CacheView& view, v1::CacheTotals* out) {
+  out->set_chunks(view.stats.total_chunks);
+  out->set_free_chunks(view.stats.free_chunks);
+  out->set_used_chunks(view.stats.used_chunks);
+  out->set_cached_chunks(view.stats.cached_chunks);
+  out->set_chunk_tokens(view.stats.chunk_tokens);
+  out->set_running_sequences(view.stats.sequences);
+  out->set_logical_tokens(view.stats.logical_tokens);
+  out->set_copied_chunks_total(view.stats.copied_chunks_total);
+  out->set_merged_chunks_total(view.stats.merged_chunks_total);
+  out->set_evicted_chunks_total(view.stats.evicted_chunks_total);
+  out->set_matched_tokens_total(view.stats.matched_tokens_total);
+  out->set_nodes(view.total_nodes);
+}
+
+void Write(const engine::EngineStats& stats, v1::EngineTotals* out) {
+  out->set_running_sequences(stats.running_sequences);
+  out->set_queued_requests(stats.queued_requests);
+  out->set_held_sequences(stats.held_sequences);
+  out->set_steps_total(stats.steps_total);
+  out->set_preemptions_total(stats.preemptions_total);
+  out->set_prompt_tokens_total(stats.prompt_tokens_total);
+  out->set_cached_prompt_tokens_total(stats.cached_prompt_tokens_total);
+  out->set_computed_prompt_tokens_total(stats.computed_prompt_tokens_total);
+  out->set_generated_tokens_total(stats.generated_tokens_total);
+}
+
+void Write(const engine::CacheViewNode& node, v1::CacheNode* out) {
+  out->set_id(static_cast<int32_t>(node.id));
+  if (node.parent.has_value()) out->set_parent(static_cast<int32_t>(*node.parent));
+  out->set_namespace_index(node.name_space);
+  out->set_chunk(static_cast<int32_t>(node.chunk));
+  out->set_depth(node.depth);
+  out->set_tokens(node.num_tokens);
+  out->set_children(node.num_children);
+  out->set_sharers(node.sharers);
+  out->set_hits(node.hits);
+  out->set_age_requests(node.age_requests);
+  out->set_pinned(node.pinned);
+  if (node.writer.has_value()) out->set_writer(static_cast<uint64_t>(*node.writer));
+}
+
+void Write(const engine::PinnedPrefix& pin, v1::Pinned* out) {
+  out->set_id(static_cast<uint64_t>(pin.id));
+  out->set_prompt_tokens(pin.prompt_tokens);
+  out->set_pinned_tokens(pin.pinned_tokens);
+  out->set_tenant(pin.tenant);
+  out->set_salted(pin.salted);
+}
+
+// Until the request has finished; CANCELLED when nobody waits for it any more.
+absl::Status WaitForEnd(const CallbackServerContext& context, engine::TokenStream* stream,
+                        engine::Usage* usage) {
+  for (;;) {
+    stream->WaitUntil(engine::TokenStream::Clock::now() + kCancelCheck);
+    const engine::StreamBatch batch = stream->Read();
+    *usage = batch.usage;
+    if (batch.finished) return batch.status;
+    if (context.IsCancelled()) return absl::CancelledError("the call was cancelled");
+  }
+}
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  explicit AdminService(Reception* reception) : reception_(reception) {}
+
+  ServerUnaryReactor* CacheStatistics(CallbackServerContext* context,
+                                      const v1::CacheStatisticsRequest* in,
+                                      v1::CacheStatisticsResponse* out) override {
+    return Answer(context, [=](const Caller& caller) -> absl::Status {
+      const auto limits = ViewLimits(*in);
+      if (!limits.ok()) return limits.status();
+      const auto view = caller.engine->DescribeCache(*limits);
+      if (!view.ok()) return view.status();
+      Write(*view, out->mutable_cache());
+      Write(caller.engine->stats(), out->mutable_engine());
+      for (const engine::CacheViewNamespace& one : view->namespaces) {
+        v1::CacheNamespace* const shown = out->add_namespaces();
+        shown->set_tenant(one.tenant);
+        shown->set_salted(one.salted);
+        shown->set_first_chunks(one.first_chunks);
+      }
+      for (const engine::CacheViewNode& node : view->nodes) Write(node, out->add_nodes());
+      return absl::OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* Warm(CallbackServerContext* context, const v1::WarmRequest* in,
+                           v1::WarmResponse* out) override {
+    return Answer(context, [=, this](const Caller& caller) -> absl::Status {
+      absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+      if (!request.ok()) return request.status();
+      auto stream = caller.engine->Submit(*request);
+      if (!stream.ok()) return stream.status();
+      engine::Usage usage;
+      const absl::Status status = WaitForEnd(*context, stream->get(), &usage);
+      if (!status.ok()) return status;
+      out->set_prompt_tokens(usage.prompt_tokens);
+      out->set_cached_tokens(usage.cached_tokens);
+      return in->pin() ? Pin(*request, caller, out->mutable_pin()) : absl::OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* Pin(CallbackServerContext* context, const v1::PinRequest* in,
+                          v1::PinResponse* out) override {
+    return Answer(context, [=, this](const Caller& caller) -> absl::Status {
+      const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+      if (!request.ok()) return request.status();
+      return Pin(*request, caller, out->mutable_pin());
+    });
+  }
+
+  ServerUnaryReactor* Unpin(CallbackServerContext* context, const v1::UnpinRequest* in,
+                            v1::UnpinResponse*) override {
+    return Answer(context, [=](const Caller& caller) {
+      return caller.engine->UnpinPrefix(engine::PinId{in->id()});
+    });
+  }
+
+  ServerUnaryReactor* ListPins(CallbackServerContext* context, const v1::ListPinsRequest*,
+                               v1::ListPinsResponse* out) override {
+    return Answer(context, [=](const Caller& caller) -> absl::Status {
+      const absl::StatusOr<engine::PinList> list = caller.engine->PinnedPrefixes();
+      if (!list.ok()) return list.status();
+      out->set_pinned_chunks(list->pinned_chunks);
+      for (const engine::PinnedPrefix& pin : list->pins) Write(pin, out->add_pins());
+      return absl::OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* Drop(CallbackServerContext* context, const v1::DropRequest* in,
+                           v1::DropResponse* out) override {
+    return Answer(context, [=, this](const Caller& caller) -> absl::Status {
+      absl::StatusOr<int32_t> dropped = 0;
+      if (in->has_prompt()) {
+        const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+        if (!request.ok()) return request.status();
+        dropped = caller.engine->DropPrefix(*request);
+      } else if (in->everything()) {
+        dropped = caller.engine->DropIdleCache();
+      } else {
+        return InvalidField("what", "'what' is required: a prompt, or everything = true");
+      }
+      if (!dropped.ok()) return dropped.status();
+      out->set_dropped_chunks(*dropped);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  ServerUnaryReactor* Answer(CallbackServerContext* context,
+                             std::function<absl::Status(const Caller&)> work) {
+    return AnswerOnQueue(context, reception_, access::Area::kAdmin, &queue_, std::move(work));
+  }
+
+  absl::StatusOr<engine::Request> Read(const v1::CachedPrompt& in, const Caller& caller) const {
+    absl::StatusOr<engine::Request> request =
+        ReadCachedPrompt(in, reception_->LimitsOf(*caller.engine));
+    if (request.ok()) request->id = caller.request_id;
+    return request;
+  }
+
+  static absl::Status Pin(const engine::Request& request, const Caller& caller, v1::Pinned* out) {
+    const absl::StatusOr<engine::PinnedPrefix> pin = caller.engine->PinPrefix(request);
+    if (!pin.ok()) return pin.status();
+    Write(*pin, out);
+    return absl::OkStatus();
+  }
+
+  Reception* const reception_;
+  TaskQueue queue_{kThreads};
+};
+
+}  // namespace
+
+std::unique_ptr<::grpc::Service> MakeAdminService(Reception* reception) {
+  return std::make_unique<AdminService>(reception);
+}
+
+}  // namespace refrain::server::rpc

@@ -1,0 +1,48 @@
+#ifndef REFRAIN_SERVER_GRPC_ANSWER_WRITER_H_
+#define REFRAIN_SERVER_GRPC_ANSWER_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/text/detokenizer.h"
+#include "engine/token_stream.h"
+#include "proto/inference.pb.h"
+
+namespace refrain::server::rpc {
+
+// Turns what the engine sends of one request into messages of bounded size. One thread at a time;
+// the tokenizer outlives it.
+//
+//   writer.Take(stream->Read());
+//   do { writer.Fill(&message); send(message); } while (!writer.drained());
+class AnswerWriter {
+ public:
+  // A reader that was slow gets its tokens in messages of so many.
+  static constexpr size_t kMaxMessageTokens = 1024;
+  static constexpr size_t kMaxMessageLogprobs = 128;  // with log-probabilities: up to 21 a token
+
+  AnswerWriter(const engine::Tokenizer* tokenizer, int32_t num_choices, bool logprobs);
+
+  // Everything taken before has been filled in.
+  void Take(engine::StreamBatch batch);
+  bool drained() const { return next_ == batch_.tokens.size() && batch_.ends.empty(); }
+  // Replaces the message's choices by what comes next; they may be none.
+  void Fill(v1::GenerateResponse* message);
+
+ private:
+  v1::ChoiceDelta* DeltaOf(int32_t choice, v1::GenerateResponse* message);
+  void AddToken(const engine::TokenEvent& event, v1::ChoiceDelta* delta);
+  void AddEnd(const engine::ChoiceEnd& end, v1::ChoiceDelta* delta);
+
+  const engine::Tokenizer* const tokenizer_;
+  const bool logprobs_;
+  std::vector<engine::Detokenizer> detokenizers_;  // [num_choices]
+  std::vector<int> delta_indexes_;                 // [num_choices] in the message, -1 = none
+  engine::StreamBatch batch_;
+  size_t next_ = 0;  // into batch_.tokens
+};
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_ANSWER_WRITER_H_

@@ -1,0 +1,178 @@
+#include "server/grpc/generation_call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "server/grpc/status_mapping.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+// A call's deadline in seconds from now; none when it is further than anybody waits.
+std::optional<double> SecondsLeft(const ::grpc::CallbackServerContext& context) {
+  constexpr auto kYear = std::chrono::hours(24 * 365);
+  const auto now = std::chrono::system_clock::now();
+  const auto deadline = context.deadline();
+  if (deadline > now + kYear) return std::nullopt;
+  return std::chrono::duration<double>(deadline - now).count();
+}
+
+}  // namespace
+
+GenerationCall* GenerationCall::Start(::grpc::CallbackServerContext* context, Reception* reception,
+                                      size_t request_bytes, ReadRequest read) {
+  auto call = std::make_shared<GenerationCall>(context, reception, std::move(read));
+  call->self_ = call;
+  call->Enter(request_bytes);
+  return call.get();
+}
+
+void GenerationCall::Enter(size_t request_bytes) {
+  absl::StatusOr<Caller> caller = reception_->Enter(context_, access::Area::kInference);
+  if (!caller.ok()) return End(caller.status());
+  caller_ = *std::move(caller);
+  if (request_bytes <= kQuickRequestBytes) return Submit();
+  reception_->slow().Post([self = shared_from_this()] { self->Submit(); });
+}
+
+void GenerationCall::Submit() {
+  if (absl::Status status = TrySubmit(); !status.ok()) return End(status);
+  std::shared_ptr<engine::TokenStream> stream;
+  {
+    MutexLock lock(mutex_);
+    stream = stream_;
+  }
+  // Runs on the engine thread.
+  stream->SetWakeup(
+      [self = shared_from_this()] { self->reception_->streams().Post([self] { self->Wake(); }); });
+  Advance();
+}
+
+absl::Status GenerationCall::TrySubmit() {
+  absl::StatusOr<engine::Request> request = read_(reception_->LimitsOf(*caller_.engine));
+  if (!request.ok()) return request.status();
+  request->id = caller_.request_id;
+  request->tenant = caller_.principal.key_name;
+  request->tenant_weight = caller_.principal.weight;
+  if (const std::optional<double> left = SecondsLeft(*context_)) {
+    if (*left <= 0) return absl::DeadlineExceededError("the call's deadline has passed");
+    request->timeout_s = std::min(*left, request->timeout_s.value_or(*left));
+  }
+  writer_.emplace(&caller_.engine->tokenizer(), request->n,
+                  request->logprobs.top.has_value() || request->logprobs.prompt_top.has_value());
+  absl::StatusOr<access::Ticket> ticket = reception_->gate().Admit(caller_.principal);
+  if (!ticket.ok()) return ticket.status();
+  ticket_ = *std::move(ticket);
+  if (Cancelled()) return absl::CancelledError("the call was cancelled");
+  auto stream = caller_.engine->Submit(*std::move(request));
+  if (!stream.ok()) return stream.status();
+  MutexLock lock(mutex_);
+  stream_ = *std::move(stream);
+  return absl::OkStatus();
+}
+
+void GenerationCall::Wake() {
+  {
+    MutexLock lock(mutex_);
+    if (busy_) {
+      again_ = true;
+      return;
+    }
+    busy_ = true;
+  }
+  Advance();
+}
+
+void GenerationCall::Advance() {
+  for (;;) {
+    if (Cancelled()) return End(absl::CancelledError("the call was cancelled"));
+    if (writer_->drained()) ReadStream();
+    writer_->Fill(&message_);
+    if (stream_finished_ && writer_->drained()) return End(stream_status_);
+    if (message_.choices_size() > 0) return StartWrite(&message_);
+    MutexLock lock(mutex_);
+    if (!std::exchange(again_, false)) {
+      busy_ = false;
+      return;
+    }
+  }
+}
+
+void GenerationCall::ReadStream() {
+  std::shared_ptr<engine::TokenStream> stream;
+  {
+    MutexLock lock(mutex_);
+    stream = stream_;
+  }
+  engine::StreamBatch batch = stream->Read();
+  stream_finished_ = batch.finished;
+  stream_status_ = batch.status;
+  usage_ = batch.usage;
+  const int64_t used_tokens =
+      int64_t{usage_.prompt_tokens} - usage_.cached_tokens + usage_.completion_tokens;
+  if (used_tokens > charged_tokens_) ticket_.Charge(used_tokens - charged_tokens_);
+  charged_tokens_ = std::max(charged_tokens_, used_tokens);
+  writer_->Take(std::move(batch));
+}
+
+bool GenerationCall::Cancelled() {
+  MutexLock lock(mutex_);
+  return cancelled_;
+}
+
+// The claim is never given back.
+void GenerationCall::End(const absl::Status& status) {
+  const ::grpc::Status answer = GrpcStatusOf(status);
+  if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
+    reception_->log().Error("request failed", {{"request", caller_.request_id},
+                                               {"status", std::string(status.ToString())}});
+  }
+  if (status.ok()) {
+    v1::Usage* const usage = message_.mutable_usage();
+    usage->set_prompt_tokens(usage_.prompt_tokens);
+    usage->set_cached_tokens(usage_.cached_tokens);
+    usage->set_completion_tokens(usage_.completion_tokens);
+  }
+  const bool has_message = status.ok() || (message_.choices_size() > 0 && !Cancelled());
+  if (has_message) {
+    StartWriteAndFinish(&message_, ::grpc::WriteOptions(), answer);
+  } else {
+    Finish(answer);
+  }
+}
+
+void GenerationCall::OnWriteDone(bool ok) {
+  if (!ok) {
+    MutexLock lock(mutex_);
+    cancelled_ = true;  // nobody is there any more
+  }
+  Advance();
+}
+
+void GenerationCall::OnCancel() {
+  std::shared_ptr<engine::TokenStream> stream;
+  {
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->Cancel();
+  reception_->streams().Post([self = shared_from_this()] { self->Wake(); });
+}
+
+void GenerationCall::OnDone() {
+  std::shared_ptr<engine::TokenStream> stream;
+  {
+    MutexLock lock(mutex_);
+    stream = std::exchange(stream_, nullptr);
+  }
+  if (stream != nullptr) stream->SetWakeup(nullptr);
+  stream.reset();  // cancels it if it still runs
+  ticket_ = access::Ticket();
+  reception_->Leave();
+  self_.reset();
+}
+
+}  // namespace refrain::server::rpc

@@ -1,0 +1,91 @@
+#ifndef REFRAIN_SERVER_GRPC_GENERATION_CALL_H_
+#define REFRAIN_SERVER_GRPC_GENERATION_CALL_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "engine/annotated_mutex.h"
+#include "engine/engine.h"
+#include "engine/token_stream.h"
+#include "proto/inference.pb.h"
+#include "server/grpc/answer_writer.h"
+#include "server/grpc/reception.h"
+
+namespace refrain::server::rpc {
+
+// One Generate or Chat call, from its request to its last message. At most one message is on its
+// way to the client; what the engine makes meanwhile waits in the token stream and goes out
+// together. So a slow reader costs its own stream's memory and nobody's time.
+//
+//              the stream can be read (engine) --\      /-- nothing to read --> idle
+//   idle -- Wake (a thread of Reception::streams) --> busy -- StartWrite --> OnWriteDone --> busy
+//                  a cancelled call (gRPC) -------/      \-- end, error, cancelled --> Finish
+//
+// `busy_` is a claim: who sets it, on whatever thread, alone reads the stream and writes; who finds
+// it set leaves `again_` behind. A call that has finished stays busy. Neither the claim nor the
+// stream is held locked while gRPC is called, for it may call back at once.
+//
+// Lives until gRPC is done with it (OnDone) and no task refers to it any more. A call that is
+// cancelled, by its client, its deadline or a broken connection, ends the engine's work at once,
+// wherever it is.
+class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateResponse>,
+                             public std::enable_shared_from_this<GenerationCall> {
+ public:
+  // Requests over so many bytes are read by a thread of Reception::slow.
+  static constexpr size_t kQuickRequestBytes = 16 * 1024;
+  // Turns the call's message, which lives as long as the call, into the engine's request.
+  using ReadRequest = std::function<absl::StatusOr<engine::Request>(const ModelLimits& limits)>;
+
+  // All outlive the call.
+  static GenerationCall* Start(::grpc::CallbackServerContext* context, Reception* reception,
+                               size_t request_bytes, ReadRequest read);
+
+  GenerationCall(::grpc::CallbackServerContext* context, Reception* reception, ReadRequest read)
+      : context_(context), reception_(reception), read_(std::move(read)) {}
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  void Enter(size_t request_bytes);
+  // With the claim, as all below.
+  void Submit();
+  absl::Status TrySubmit();
+  void Advance();
+  void ReadStream();
+  bool Cancelled();
+  void End(const absl::Status& status);
+
+  void Wake();
+
+  ::grpc::CallbackServerContext* const context_;
+  Reception* const reception_;
+  const ReadRequest read_;
+  std::shared_ptr<GenerationCall> self_;  // until OnDone
+
+  // Whoever has the claim.
+  Caller caller_;
+  access::Ticket ticket_;
+  int64_t charged_tokens_ = 0;
+  std::optional<AnswerWriter> writer_;
+  engine::Usage usage_;
+  bool stream_finished_ = false;
+  absl::Status stream_status_;
+  v1::GenerateResponse message_;  // on its way while a write is
+
+  Mutex mutex_;
+  bool busy_ REFRAIN_GUARDED_BY(mutex_) = true;
+  bool again_ REFRAIN_GUARDED_BY(mutex_) = false;
+  bool cancelled_ REFRAIN_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<engine::TokenStream> stream_ REFRAIN_GUARDED_BY(mutex_);  // set once
+};
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_GENERATION_CALL_H_

@@ -1,0 +1,106 @@
+#include "server/grpc/inference_service.h"
+
+#include <vector>
+
+#include "engine/text/detokenizer.h"
+#include "proto/inference.grpc.pb.h"
+#include "server/concat.h"
+#include "server/grpc/generation_call.h"
+#include "server/grpc/request_reader.h"
+#include "server/grpc/unary_call.h"
+#include "server/status_mapping.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using ::grpc::CallbackServerContext;
+using ::grpc::ServerUnaryReactor;
+using ::grpc::ServerWriteReactor;
+
+absl::Status Tokenize(const engine::Engine& engine, const v1::TokenizeRequest& in,
+                      v1::TokenizeResponse* out) {
+  engine::EncodeOptions options;
+  if (in.has_add_special_tokens() && !in.add_special_tokens()) options.add_bos = false;
+  const auto ids = engine.tokenizer().Encode(in.text(), options);
+  if (!ids.ok()) return ids.status();
+  out->mutable_token_ids()->Reserve(static_cast<int>(ids->size()));
+  for (const engine::TokenId id : *ids) out->add_token_ids(static_cast<int32_t>(id));
+  out->set_max_context_tokens(engine.model().max_context_tokens);
+  return absl::OkStatus();
+}
+
+absl::Status Detokenize(const engine::Engine& engine, const v1::DetokenizeRequest& in,
+                        v1::DetokenizeResponse* out) {
+  engine::Detokenizer detokenizer(&engine.tokenizer(), {.skip_special = false});
+  const int32_t vocab_size = engine.model().vocab_size;
+  std::string* const text = out->mutable_text();
+  for (const int32_t id : in.token_ids()) {
+    if (id < 0 || id >= vocab_size) {
+      return InvalidField("token_ids", Concat("'token_ids' holds ", id, "; token ids go from 0 to ",
+                                              vocab_size - 1));
+    }
+    *text += detokenizer.Append(engine::TokenId{id});
+  }
+  *text += detokenizer.Flush();
+  return absl::OkStatus();
+}
+
+class InferenceService final : public v1::Inference::CallbackService {
+ public:
+  explicit InferenceService(Reception* reception) : reception_(reception) {}
+
+  ServerWriteReactor<v1::GenerateResponse>* Generate(CallbackServerContext* context,
+                                                     const v1::GenerateRequest* in) override {
+    return GenerationCall::Start(
+        context, reception_, in->ByteSizeLong(),
+        [in](const ModelLimits& limits) { return ReadGenerate(*in, limits); });
+  }
+
+  ServerWriteReactor<v1::GenerateResponse>* Chat(CallbackServerContext* context,
+                                                 const v1::ChatRequest* in) override {
+    return GenerationCall::Start(context, reception_, in->ByteSizeLong(),
+                                 [in](const ModelLimits& limits) { return ReadChat(*in, limits); });
+  }
+
+  ServerUnaryReactor* Tokenize(CallbackServerContext* context, const v1::TokenizeRequest* in,
+                               v1::TokenizeResponse* out) override {
+    return Answer(context,
+                  [=](const Caller& caller) { return rpc::Tokenize(*caller.engine, *in, out); });
+  }
+
+  ServerUnaryReactor* Detokenize(CallbackServerContext* context, const v1::DetokenizeRequest* in,
+                                 v1::DetokenizeResponse* out) override {
+    return Answer(context,
+                  [=](const Caller& caller) { return rpc::Detokenize(*caller.engine, *in, out); });
+  }
+
+  ServerUnaryReactor* Models(CallbackServerContext* context, const v1::ModelsRequest*,
+                             v1::ModelsResponse* out) override {
+    return Answer(context, [=](const Caller& caller) {
+      const engine::ModelInfo& info = caller.engine->model();
+      v1::Model* const model = out->add_models();
+      model->set_id(info.served_name);
+      model->set_created_unix_s(info.created_unix_s);
+      model->set_max_context_tokens(info.max_context_tokens);
+      model->set_vocab_size(info.vocab_size);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  ServerUnaryReactor* Answer(CallbackServerContext* context,
+                             std::function<absl::Status(const Caller&)> work) {
+    return AnswerOnQueue(context, reception_, access::Area::kInference, &reception_->slow(),
+                         std::move(work));
+  }
+
+  Reception* const reception_;
+};
+
+}  // namespace
+
+std::unique_ptr<::grpc::Service> MakeInferenceService(Reception* reception) {
+  return std::make_unique<InferenceService>(reception);
+}
+
+}  // namespace refrain::server::rpc

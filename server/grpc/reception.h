@@ -1,0 +1,75 @@
+#ifndef REFRAIN_SERVER_GRPC_RECEPTION_H_
+#define REFRAIN_SERVER_GRPC_RECEPTION_H_
+
+#include <grpcpp/server_context.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/annotated_mutex.h"
+#include "engine/engine.h"
+#include "server/access/gate.h"
+#include "server/grpc/task_queue.h"
+#include "server/log.h"
+#include "server/request_limits.h"
+
+namespace refrain::server::rpc {
+
+// Who calls, and whom.
+struct Caller {
+  access::Principal principal;
+  std::string request_id;
+  engine::Engine* engine = nullptr;
+};
+
+// What all calls of one server share: the door (keys, loading, draining), the count of those
+// inside, and the threads that do what gRPC's must not. Any thread. SetEngine and SetDraining are
+// called by the server.
+class Reception {
+ public:
+  struct Options {
+    int32_t max_choices = 128;  // limits.n
+    int32_t max_beams = 64;     // engine.max_sequences
+    int stream_threads = 2;
+  };
+
+  Reception(const Options& options, access::Gate* gate, Log* log)
+      : options_(options), gate_(gate), log_(log), streams_(options.stream_threads), slow_(2) {}
+
+  void SetEngine(engine::Engine* engine) { engine_ = engine; }
+  void SetDraining() { draining_ = true; }
+  engine::Engine* engine_or_null() const { return engine_; }
+
+  // At a call's beginning. Counts it as inside whatever comes out, until Leave; sends the request
+  // id back. UNAUTHENTICATED, PERMISSION_DENIED, UNAVAILABLE.
+  absl::StatusOr<Caller> Enter(::grpc::CallbackServerContext* context, access::Area area);
+  void Leave();
+  // False when calls are still inside at the deadline.
+  bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
+
+  ModelLimits LimitsOf(const engine::Engine& engine) const;
+  access::Gate& gate() { return *gate_; }
+  Log& log() { return *log_; }
+  // Short tasks: bringing on answers.
+  TaskQueue& streams() { return streams_; }
+  // Tasks in proportion to a request's size.
+  TaskQueue& slow() { return slow_; }
+
+ private:
+  const Options options_;
+  access::Gate* const gate_;
+  Log* const log_;
+  std::atomic<engine::Engine*> engine_{nullptr};
+  std::atomic<bool> draining_{false};
+  Mutex mutex_;
+  ConditionVariable changed_;
+  int inside_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  TaskQueue streams_;
+  TaskQueue slow_;
+};
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_RECEPTION_H_

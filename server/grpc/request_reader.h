@@ -1,0 +1,25 @@
+#ifndef REFRAIN_SERVER_GRPC_REQUEST_READER_H_
+#define REFRAIN_SERVER_GRPC_REQUEST_READER_H_
+
+#include "absl/status/statusor.h"
+#include "engine/request.h"
+#include "proto/admin.pb.h"
+#include "proto/inference.pb.h"
+#include "server/request_limits.h"
+
+namespace refrain::server::rpc {
+
+// Requests of the protocol as the engine's. Every field is checked by range and combination, within
+// the limits of the HTTP API; the error (INVALID_ARGUMENT, NOT_FOUND for the model) carries the
+// field's name. What only the engine can tell is its to refuse: beams with sampling parameters,
+// lengths in tokens. Time in proportion to the message. Pure; any thread.
+absl::StatusOr<engine::Request> ReadGenerate(const v1::GenerateRequest& in,
+                                             const ModelLimits& limits);
+absl::StatusOr<engine::Request> ReadChat(const v1::ChatRequest& in, const ModelLimits& limits);
+// A request that computes the prompt only.
+absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
+                                                 const ModelLimits& limits);
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_REQUEST_READER_H_

@@ -1,0 +1,164 @@
+#include "server/grpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "engine/annotated_mutex.h"
+#include "server/concat.h"
+#include "server/grpc/admin_service.h"
+#include "server/grpc/credentials.h"
+#include "server/grpc/inference_service.h"
+#include "server/grpc/reception.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The health service is told so often whether the engine lives.
+constexpr std::chrono::milliseconds kHealthPeriod{250};
+// What has been answered leaves the sockets; watchers of health are ended after it.
+constexpr std::chrono::milliseconds kLastBytes{100};
+// A client that vanished without a word is noticed after these two together.
+constexpr int kKeepaliveMs = 60'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+
+constexpr const char* kServices[] = {"refrain.v1.Inference", "refrain.v1.Admin"};
+
+// gRPC knows these two only as switches of the whole process.
+void EnableHealthAndReflection() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ::grpc::EnableDefaultHealthCheckService(true);
+    ::grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+std::string Address(const ServerOptions& options) {
+  const bool bare_ipv6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
+  return bare_ipv6 ? Concat("[", options.host, "]:", options.port)
+                   : Concat(options.host, ":", options.port);
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(const ServerOptions& options, access::Gate* gate, Log* log)
+      : reception_({.max_choices = options.max_choices,
+                    .max_beams = options.max_beams,
+                    .stream_threads = options.stream_threads},
+                   gate, log),
+        inference_(MakeInferenceService(&reception_)),
+        admin_(MakeAdminService(&reception_)) {}
+
+  absl::Status Listen(const ServerOptions& options) {
+    EnableHealthAndReflection();
+    ::grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(Address(options),
+                             MakeCredentials(options.tls_cert_file, options.tls_key_file), &port);
+    // Two daemons on one port would each get half of the calls.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.header_bytes);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
+    // For reflection, the one service with blocking threads.
+    builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
+    builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
+    builder.RegisterService(inference_.get());
+    builder.RegisterService(admin_.get());
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      return absl::UnavailableError(Concat("cannot listen on ", Address(options), " for gRPC"));
+    }
+    port_ = static_cast<uint16_t>(port);
+    ShowServing(false);
+    return absl::OkStatus();
+  }
+
+  ~Impl() { Stop(std::chrono::milliseconds(0)); }
+
+  uint16_t port() const { return port_; }
+
+  void SetEngine(engine::Engine* engine) {
+    reception_.SetEngine(engine);
+    ShowServing(engine->health().ok());
+    watcher_ = std::thread([this, engine] { WatchHealth(engine); });
+  }
+
+  void BeginDrain() {
+    reception_.SetDraining();
+    EndWatch();
+    if (server_ != nullptr) ShowServing(false);
+  }
+
+  void Stop(std::chrono::milliseconds grace) {
+    BeginDrain();
+    if (server_ == nullptr) return;
+    const bool finished = reception_.WaitUntilEmpty(Clock::now() + grace);
+    server_->Shutdown(std::chrono::system_clock::now() +
+                      (finished ? kLastBytes : std::chrono::milliseconds(0)));
+    server_->Wait();
+    server_.reset();
+  }
+
+ private:
+  void ShowServing(bool serving) {
+    auto* const health = server_->GetHealthCheckService();
+    health->SetServingStatus(serving);
+    for (const char* service : kServices) health->SetServingStatus(service, serving);
+  }
+
+  void WatchHealth(const engine::Engine* engine) {
+    bool serving = true;
+    MutexLock lock(mutex_);
+    while (!stops_watching_) {
+      if (serving != engine->health().ok()) ShowServing(serving = !serving);
+      changed_.WaitUntil(mutex_, Clock::now() + kHealthPeriod);
+    }
+  }
+
+  void EndWatch() {
+    {
+      MutexLock lock(mutex_);
+      stops_watching_ = true;
+      changed_.NotifyAll();
+    }
+    if (watcher_.joinable()) watcher_.join();
+  }
+
+  Reception reception_;
+  const std::unique_ptr<::grpc::Service> inference_;
+  const std::unique_ptr<::grpc::Service> admin_;
+  std::unique_ptr<::grpc::Server> server_;
+  uint16_t port_ = 0;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
+  std::thread watcher_;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      access::Gate* gate, Log* log) {
+  auto impl = std::make_unique<Impl>(options, gate, log);
+  if (absl::Status status = impl->Listen(options); !status.ok()) return status;
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+uint16_t Server::port() const { return impl_->port(); }
+void Server::SetEngine(engine::Engine* engine) { impl_->SetEngine(engine); }
+void Server::BeginDrain() { impl_->BeginDrain(); }
+void Server::Stop(std::chrono::milliseconds grace) { impl_->Stop(grace); }
+
+}  // namespace refrain::server::rpc

@@ -1,0 +1,58 @@
+#ifndef REFRAIN_SERVER_GRPC_SERVER_H_
+#define REFRAIN_SERVER_GRPC_SERVER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/access/gate.h"
+#include "server/log.h"
+
+namespace refrain::server::rpc {
+
+struct ServerOptions {
+  std::string host;
+  uint16_t port = 0;                 // 0 = any free one
+  int stream_threads = 2;            // bring on answers; gRPC has its own for sockets
+  int64_t message_bytes = 16 << 20;  // of a request
+  int header_bytes = 32 << 10;       // metadata of a call
+  int32_t max_choices = 128;         // limits.n
+  int32_t max_beams = 64;            // engine.max_sequences
+  // PEM; read again when they have changed. Empty = plain text.
+  std::string tls_cert_file;
+  std::string tls_key_file;
+};
+
+// The gRPC front end: proto/inference.proto and proto/admin.proto, grpc.health.v1 and server
+// reflection, on a port of its own. It listens, and says that it loads, before there is an engine,
+// which it does not own: whoever does stops the server first. (The namespace is not `grpc`: inside
+// it that name is the library's.)
+//
+// One thread starts and stops it. Start fails with UNAVAILABLE when the address cannot be had.
+class Server {
+ public:
+  // `gate` and `log` outlive it.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       access::Gate* gate, Log* log);
+  ~Server();
+
+  uint16_t port() const;
+  void SetEngine(engine::Engine* engine);  // ready from now on
+  // New calls are UNAVAILABLE from now on, and so says the health service.
+  void BeginDrain();
+  // Lets the calls that run finish within `grace`, then ends them as cancelled. Once.
+  void Stop(std::chrono::milliseconds grace);
+
+ private:
+  class Impl;  // keeps gRPC out of every file that starts a server
+  explicit Server(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_SERVER_H_

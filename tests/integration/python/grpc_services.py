@@ -1,0 +1,35 @@
+"""Our gRPC services as a client sees them that knows nothing but the address: all descriptions come
+from the server's reflection."""
+
+import grpc
+from google.protobuf import descriptor_pool, message_factory
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+PACKAGE = "refrain.v1"
+
+
+class Services:
+    def __init__(self, channel: grpc.Channel):
+        self.channel = channel
+        self.reflection = ProtoReflectionDescriptorDatabase(channel)
+        self.pool = descriptor_pool.DescriptorPool(self.reflection)
+
+    def message(self, name: str, **fields):
+        description = self.pool.FindMessageTypeByName(f"{PACKAGE}.{name}")
+        return message_factory.GetMessageClass(description)(**fields)
+
+    def __call__(self, method: str, timeout=60, metadata=(), **fields):
+        """Calls "Service/Method"; the fields are those of its request."""
+        service, name = method.split("/")
+        description = self.pool.FindServiceByName(f"{PACKAGE}.{service}").methods_by_name[name]
+        request = message_factory.GetMessageClass(description.input_type)(**fields)
+        make = self.channel.unary_stream if description.server_streaming else self.channel.unary_unary
+        call = make(f"/{PACKAGE}.{method}", type(request).SerializeToString,
+                    message_factory.GetMessageClass(description.output_type).FromString)
+        return call(request, timeout=timeout, metadata=metadata)
+
+
+def text_of(messages) -> str:
+    return "".join(delta.text for message in messages for delta in message.choices)

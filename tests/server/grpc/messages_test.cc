@@ -1,0 +1,316 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/error_details.pb.h"
+#include "server/grpc/answer_writer.h"
+#include "server/grpc/request_reader.h"
+#include "server/grpc/status_mapping.h"
+#include "server/status_mapping.h"
+#include "tests/support/fake_engine.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const ModelLimits kLimits = {.served_name = "m",
+                             .vocab_size = 258,
+                             .max_context_tokens = 4096,
+                             .max_choices = 8,
+                             .max_beams = 6};
+
+v1::GenerateRequest TextRequest() {
+  v1::GenerateRequest request;
+  request.mutable_text()->set_text("hello");
+  return request;
+}
+
+// --- requests ---
+
+TEST(RequestReader, DefaultsAreThoseOfTheHttpApi) {
+  const auto request = ReadGenerate(TextRequest(), kLimits);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->stop.max_tokens, 16);
+  EXPECT_EQ(request->sampling.temperature, 1);
+  EXPECT_EQ(request->sampling.top_p, 1);
+  EXPECT_EQ(request->sampling.top_k, 0);
+  EXPECT_FALSE(request->sampling.seed.has_value());
+  EXPECT_EQ(request->n, 1);
+  EXPECT_FALSE(request->best_of.has_value());
+  EXPECT_TRUE(std::get<engine::TextPrompt>(request->prompt).add_special_tokens);
+  v1::ChatRequest chat;
+  auto* const message = chat.mutable_chat()->add_messages();
+  message->set_role("user");
+  message->set_content("hi");
+  EXPECT_EQ(ReadChat(chat, kLimits)->stop.max_tokens, kLimits.max_context_tokens);
+}
+
+TEST(RequestReader, ReadsEveryField) {
+  v1::GenerateRequest in;
+  in.set_model("m");
+  in.mutable_tokens()->add_ids(7);
+  v1::GenerationParams& params = *in.mutable_params();
+  v1::Sampling& sampling = *params.mutable_sampling();
+  sampling.set_temperature(0.5);
+  sampling.set_top_p(0);
+  sampling.set_min_p(0.25);
+  sampling.set_top_k(-1);
+  sampling.set_repetition_penalty(1.5);
+  sampling.set_presence_penalty(-1);
+  sampling.set_frequency_penalty(2);
+  (*sampling.mutable_logit_bias())[9] = -100;
+  (*sampling.mutable_logit_bias())[3] = 5;
+  sampling.add_allowed_token_ids(1);
+  sampling.set_seed(-1);
+  v1::Stop& stop = *params.mutable_stop();
+  stop.set_max_tokens(20);
+  stop.set_min_tokens(2);
+  stop.set_ignore_eos(true);
+  stop.add_stop("end");
+  stop.add_stop_token_ids(257);
+  stop.set_include_stop_in_output(true);
+  params.mutable_logprobs()->set_top(20);
+  params.mutable_logprobs()->set_prompt_top(3);
+  params.set_n(2);
+  params.set_best_of(3);
+  params.set_echo(true);
+  params.set_priority(-4);
+  params.set_cache_salt("s");
+  params.set_timeout_s(2.5);
+  const auto out = ReadGenerate(in, kLimits);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_THAT(std::get<engine::TokenPrompt>(out->prompt).ids, ElementsAre(engine::TokenId{7}));
+  EXPECT_EQ(out->sampling.temperature, 0.5);
+  EXPECT_EQ(out->sampling.top_p, kLeastTopP);
+  EXPECT_EQ(out->sampling.min_p, 0.25);
+  EXPECT_EQ(out->sampling.top_k, 0);
+  EXPECT_EQ(out->sampling.repetition_penalty, 1.5);
+  EXPECT_EQ(out->sampling.presence_penalty, -1);
+  EXPECT_EQ(out->sampling.frequency_penalty, 2);
+  EXPECT_THAT(out->sampling.logit_bias, ElementsAre(std::pair(engine::TokenId{3}, 5.f),
+                                                    std::pair(engine::TokenId{9}, -100.f)));
+  EXPECT_THAT(out->sampling.allowed_tokens, ElementsAre(engine::TokenId{1}));
+  EXPECT_EQ(out->sampling.seed, ~uint64_t{0});
+  EXPECT_EQ(out->stop.max_tokens, 20);
+  EXPECT_EQ(out->stop.min_tokens, 2);
+  EXPECT_TRUE(out->stop.ignore_eos);
+  EXPECT_THAT(out->stop.stop, ElementsAre("end"));
+  EXPECT_THAT(out->stop.stop_token_ids, ElementsAre(engine::TokenId{257}));
+  EXPECT_TRUE(out->stop.include_stop_in_output);
+  EXPECT_EQ(out->logprobs.top, 20);
+  EXPECT_EQ(out->logprobs.prompt_top, 3);
+  EXPECT_EQ(out->n, 2);
+  EXPECT_EQ(out->best_of, 3);
+  EXPECT_TRUE(out->echo);
+  EXPECT_EQ(out->priority, -4);
+  EXPECT_EQ(out->cache_salt, "s");
+  EXPECT_EQ(out->timeout_s, 2.5);
+}
+
+TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
+  struct Case {
+    const char* field;
+    std::function<void(v1::GenerateRequest*)> spoil;
+  };
+  const auto sampling = [](auto set) {
+    return [set](v1::GenerateRequest* r) { set(r->mutable_params()->mutable_sampling()); };
+  };
+  const auto stop = [](auto set) {
+    return [set](v1::GenerateRequest* r) { set(r->mutable_params()->mutable_stop()); };
+  };
+  const auto params = [](auto set) {
+    return [set](v1::GenerateRequest* r) { set(r->mutable_params()); };
+  };
+  const Case kCases[] = {
+      {"model", [](auto* r) { r->set_model("other"); }},
+      {"prompt", [](auto* r) { r->clear_text(); }},
+      {"tokens.ids", [](auto* r) { r->mutable_tokens()->add_ids(258); }},
+      {"tokens.ids", [](auto* r) { r->mutable_tokens()->add_ids(-1); }},
+      {"messages", [](auto* r) { r->mutable_chat(); }},
+      {"messages[0].role", [](auto* r) { r->mutable_chat()->add_messages(); }},
+      {"tools_json", [](auto* r) { r->mutable_chat()->set_tools_json("{"); }},
+      {"continue_final_message",
+       [](auto* r) {
+         r->mutable_chat()->set_continue_final_message(true);
+         r->mutable_chat()->set_add_generation_prompt(true);
+       }},
+      {"temperature", sampling([](auto* s) { s->set_temperature(2.5); })},
+      {"temperature", sampling([](auto* s) { s->set_temperature(std::nan("")); })},
+      {"top_p", sampling([](auto* s) { s->set_top_p(1.5); })},
+      {"min_p", sampling([](auto* s) { s->set_min_p(1); })},
+      {"top_k", sampling([](auto* s) { s->set_top_k(-2); })},
+      {"repetition_penalty", sampling([](auto* s) { s->set_repetition_penalty(0); })},
+      {"presence_penalty", sampling([](auto* s) { s->set_presence_penalty(3); })},
+      {"frequency_penalty", sampling([](auto* s) {
+         s->set_frequency_penalty(std::numeric_limits<double>::infinity());
+       })},
+      {"logit_bias", sampling([](auto* s) { (*s->mutable_logit_bias())[1] = 101; })},
+      {"logit_bias", sampling([](auto* s) { (*s->mutable_logit_bias())[258] = 1; })},
+      {"allowed_token_ids", sampling([](auto* s) { s->add_allowed_token_ids(999); })},
+      {"max_tokens", stop([](auto* s) { s->set_max_tokens(-1); })},
+      {"max_tokens", stop([](auto* s) { s->set_max_tokens(4097); })},
+      {"min_tokens", stop([](auto* s) { s->set_min_tokens(17); })},
+      {"stop", stop([](auto* s) { s->add_stop(""); })},
+      {"stop", stop([](auto* s) { s->add_stop(std::string(1025, 'x')); })},
+      {"stop", stop([](auto* s) {
+         for (int i = 0; i < 17; ++i) s->add_stop("x");
+       })},
+      {"stop_token_ids", stop([](auto* s) { s->add_stop_token_ids(258); })},
+      {"logprobs.top", params([](auto* p) { p->mutable_logprobs()->set_top(21); })},
+      {"logprobs.prompt_top", params([](auto* p) { p->mutable_logprobs()->set_prompt_top(1); })},
+      {"length_penalty", params([](auto* p) { p->mutable_beam()->set_length_penalty(11); })},
+      {"n", params([](auto* p) { p->set_n(0); })},
+      {"n", params([](auto* p) { p->set_n(9); })},
+      {"best_of", params([](auto* p) {
+         p->set_n(3);
+         p->set_best_of(2);
+       })},
+      {"cache_salt", params([](auto* p) { p->set_cache_salt(""); })},
+      {"cache_salt", params([](auto* p) { p->set_cache_salt(std::string(129, 's')); })},
+      {"timeout_s", params([](auto* p) { p->set_timeout_s(0); })},
+  };
+  for (const Case& one : kCases) {
+    v1::GenerateRequest request = TextRequest();
+    one.spoil(&request);
+    const auto out = ReadGenerate(request, kLimits);
+    ASSERT_FALSE(out.ok()) << one.field;
+    EXPECT_EQ(ApiErrorFromStatus(out.status()).param, one.field) << out.status();
+  }
+}
+
+// --- answers ---
+
+engine::TokenEvent Token(int32_t choice, unsigned char byte) {
+  engine::TokenEvent event;
+  event.choice = choice;
+  event.token = engine::TokenId{byte};
+  return event;
+}
+
+TEST(AnswerWriter, HoldsBackHalfACharacterButNotItsToken) {
+  testing::ByteTokenizer tokenizer;
+  AnswerWriter writer(&tokenizer, 1, false);
+  v1::GenerateResponse message;
+  writer.Take({.tokens = {Token(0, 'a'), Token(0, 0xc3)}});
+  writer.Fill(&message);
+  ASSERT_EQ(message.choices_size(), 1);
+  EXPECT_EQ(message.choices(0).text(), "a");
+  EXPECT_THAT(message.choices(0).token_ids(), ElementsAre('a', 0xc3));
+  writer.Take({.tokens = {Token(0, 0xa9)}});
+  writer.Fill(&message);
+  EXPECT_EQ(message.choices(0).text(), "\xc3\xa9");
+}
+
+TEST(AnswerWriter, PutsChoicesApartAndTellsHowTheyEnded) {
+  testing::ByteTokenizer tokenizer;
+  AnswerWriter writer(&tokenizer, 2, false);
+  v1::GenerateResponse message;
+  engine::ChoiceEnd end{.choice = 1, .reason = engine::FinishReason::kStop, .matched_stop = "x"};
+  writer.Take({.tokens = {Token(1, 'b'), Token(0, 'a'), Token(1, 'c')}, .ends = {end}});
+  writer.Fill(&message);
+  EXPECT_TRUE(writer.drained());
+  ASSERT_EQ(message.choices_size(), 2);
+  EXPECT_EQ(message.choices(0).index(), 1);
+  EXPECT_EQ(message.choices(0).text(), "bc");
+  EXPECT_EQ(message.choices(0).finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(message.choices(0).matched_stop(), "x");
+  EXPECT_EQ(message.choices(1).text(), "a");
+  EXPECT_EQ(message.choices(1).finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
+}
+
+TEST(AnswerWriter, CutsWhatPiledUpIntoMessagesOfBoundedSize) {
+  testing::ByteTokenizer tokenizer;
+  for (const bool logprobs : {false, true}) {
+    AnswerWriter writer(&tokenizer, 1, logprobs);
+    const int most = logprobs ? 128 : 1024;
+    engine::StreamBatch batch;
+    for (int i = 0; i < 2 * most + 5; ++i) batch.tokens.push_back(Token(0, 'a' + i % 26));
+    batch.ends.push_back({});
+    writer.Take(std::move(batch));
+    v1::GenerateResponse message;
+    std::vector<int> sizes;
+    size_t characters = 0;
+    while (!writer.drained()) {
+      writer.Fill(&message);
+      sizes.push_back(message.choices(0).token_ids_size());
+      EXPECT_EQ(message.choices(0).logprobs_size(), logprobs ? sizes.back() : 0);
+      characters += message.choices(0).text().size();
+    }
+    EXPECT_THAT(sizes, ElementsAre(most, most, 5));
+    EXPECT_EQ(characters, 2u * most + 5);
+    EXPECT_EQ(message.choices(0).finish_reason(), v1::FINISH_REASON_STOP);
+  }
+}
+
+// --- errors ---
+
+google::rpc::Status Details(const ::grpc::Status& status) {
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  return details;
+}
+
+TEST(GrpcStatus, EveryCodeHasItsOwnAnswer) {
+  using Code = absl::StatusCode;
+  const std::pair<Code, ::grpc::StatusCode> kCodes[] = {
+      {Code::kInvalidArgument, ::grpc::INVALID_ARGUMENT},
+      {Code::kNotFound, ::grpc::NOT_FOUND},
+      {Code::kDeadlineExceeded, ::grpc::DEADLINE_EXCEEDED},
+      {Code::kUnauthenticated, ::grpc::UNAUTHENTICATED},
+      {Code::kPermissionDenied, ::grpc::PERMISSION_DENIED},
+      {Code::kResourceExhausted, ::grpc::RESOURCE_EXHAUSTED},
+      {Code::kFailedPrecondition, ::grpc::FAILED_PRECONDITION},
+      {Code::kOutOfRange, ::grpc::OUT_OF_RANGE},
+      {Code::kAlreadyExists, ::grpc::ALREADY_EXISTS},
+      {Code::kAborted, ::grpc::ABORTED},
+      {Code::kUnimplemented, ::grpc::UNIMPLEMENTED},
+      {Code::kUnavailable, ::grpc::UNAVAILABLE},
+      {Code::kCancelled, ::grpc::UNAVAILABLE},
+      {Code::kInternal, ::grpc::INTERNAL},
+      {Code::kDataLoss, ::grpc::INTERNAL},
+      {Code::kUnknown, ::grpc::INTERNAL},
+  };
+  for (const auto& [code, expected] : kCodes) {
+    const ::grpc::Status status = GrpcStatusOf(absl::Status(code, "why"));
+    EXPECT_EQ(status.error_code(), expected);
+    EXPECT_EQ(Details(status).code(), expected);
+    const bool hidden = expected == ::grpc::INTERNAL;
+    EXPECT_EQ(status.error_message().find("why") == std::string::npos, hidden);
+  }
+  EXPECT_TRUE(GrpcStatusOf(absl::OkStatus()).ok());
+}
+
+TEST(GrpcStatus, DetailsNameFieldReasonAndWaitingTime) {
+  google::rpc::BadRequest bad;
+  google::rpc::ErrorInfo info;
+  google::rpc::RetryInfo retry;
+  const auto invalid = Details(GrpcStatusOf(InvalidField("n", "'n' is wrong")));
+  ASSERT_EQ(invalid.details_size(), 2);
+  ASSERT_TRUE(invalid.details(1).UnpackTo(&bad));
+  EXPECT_EQ(bad.field_violations(0).field(), "n");
+  EXPECT_EQ(bad.field_violations(0).description(), "'n' is wrong");
+  const auto busy = Details(GrpcStatusOf(absl::ResourceExhaustedError("full")));
+  ASSERT_EQ(busy.details_size(), 2);
+  ASSERT_TRUE(busy.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.reason(), "OVERLOADED");
+  EXPECT_EQ(info.domain(), "refrain");
+  ASSERT_TRUE(busy.details(1).UnpackTo(&retry));
+  EXPECT_GT(retry.retry_delay().seconds(), 0);
+}
+
+TEST(GrpcStatus, LongOrIllFormedMessagesFitIntoMetadata) {
+  const auto status = GrpcStatusOf(InvalidField("n", std::string(1'000'000, '\xe2') + "x"));
+  EXPECT_LT(3 * status.error_message().size() + status.error_details().size() * 4 / 3, 8'000u);
+  EXPECT_EQ(Details(status).message(), status.error_message());
+}
+
+}  // namespace
+}  // namespace refrain::server::rpc
