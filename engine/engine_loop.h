@@ -45,7 +45,7 @@ struct EngineLoopParts {
   RequestQueue* queue = nullptr;
   AdmissionLedger* ledger = nullptr;
   const Clock* clock = nullptr;
-  TurnMemory* turns = nullptr;  // remembers what conversations were answered; may be null
+  TurnMemory* turns = nullptr;         // remembers what conversations were answered; may be null
   EngineObserver* observer = nullptr;  // is told what happens; may be null
 };
 
