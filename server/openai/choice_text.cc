@@ -5,8 +5,20 @@
 
 namespace refrain::server::openai {
 
-ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, bool wants_tokens)
-    : detokenizer_(tokenizer), tokenizer_(tokenizer), wants_tokens_(wants_tokens) {}
+TokenDetails DetailsOf(const engine::TokenEvent& event) {
+  TokenDetails details{.token = event.token, .logprob = {}, .top = event.top};
+  if (event.logprob.has_value()) {
+    details.logprob = event.logprob->logprob;
+    details.rank = event.logprob->rank;
+  }
+  details.from_prompt = event.from_prompt;
+  return details;
+}
+
+ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, Options options)
+    : detokenizer_(tokenizer, {.skip_special = options.skip_special}),
+      tokenizer_(tokenizer),
+      options_(options) {}
 
 void ChoiceText::Add(const engine::TokenEvent& event) {
   const bool joins_prompt = event.from_prompt && last_was_prompt_ && !ready_.empty();
@@ -22,12 +34,7 @@ void ChoiceText::Add(const engine::TokenEvent& event) {
   } else {
     open_.text += detokenizer_.Append(event.token);
   }
-  if (wants_tokens_) {
-    TokenDetails& details = open_.tokens.emplace_back();
-    details.token = event.token;
-    if (event.logprob.has_value()) details.logprob = event.logprob->logprob;
-    details.top = event.top;
-  }
+  if (options_.wants_tokens) open_.tokens.push_back(DetailsOf(event));
   if (!open_.text.empty()) Emit();
 }
 
@@ -41,6 +48,7 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
   }
   open_.text += rest;
   open_.finish = end.reason;
+  open_.end_token = end.stop_token;
   Emit();
 }
 

@@ -15,15 +15,20 @@ struct TokenDetails {
   engine::TokenId token{};
   std::optional<float> logprob;  // none: the first token of a prompt
   std::vector<engine::TokenLogprob> top;
+  int32_t rank = 0;  // with `logprob`: 1 = the most probable
+  bool from_prompt = false;
 };
 
+TokenDetails DetailsOf(const engine::TokenEvent& event);
+
 // A piece of a choice's output that can be shown. `text` may be empty in the last piece only,
-// unless log-probabilities are asked for.
+// unless tokens are asked for.
 struct TextPiece {
   std::string text;
-  std::vector<TokenDetails> tokens;  // empty unless log-probabilities are asked for
+  std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
-  bool first = false;  // of its choice
+  std::optional<engine::TokenId> end_token;  // that ended it; shows nothing
+  bool first = false;                        // of its choice
 };
 
 // Turns the token events of one choice into pieces of text, one per token where the token ends a
@@ -31,7 +36,12 @@ struct TextPiece {
 // arrive together are one piece. One consumer; the tokenizer outlives it.
 class ChoiceText {
  public:
-  ChoiceText(const engine::Tokenizer* tokenizer, bool wants_tokens);
+  struct Options {
+    bool wants_tokens = false;  // TextPiece::tokens
+    bool skip_special = true;   // control tokens are no text
+  };
+
+  ChoiceText(const engine::Tokenizer* tokenizer, Options options);
 
   void Add(const engine::TokenEvent& event);
   // The end travels with the last token, but for an end token, which is a piece of its own.
@@ -45,7 +55,7 @@ class ChoiceText {
 
   engine::Detokenizer detokenizer_;
   const engine::Tokenizer* tokenizer_;
-  const bool wants_tokens_;
+  const Options options_;
   bool first_ = true;
   bool last_was_prompt_ = false;
   TextPiece open_;  // shows nothing yet

@@ -72,6 +72,9 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
     common.logprobs.top = static_cast<int32_t>(*top);
     if (common.echo) common.logprobs.prompt_top = common.logprobs.top;
   }
+  call->output.echo = common.echo;
+  call->output.logprobs = common.logprobs.top;
+  ReadOutputFields(fields, limits, call, &common);
   if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
     fields.Refuse("suffix", "is not supported");
   }
@@ -126,6 +129,8 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   if (top.value_or(0) > 0 && !logprobs) {
     fields.Refuse("top_logprobs", "is only allowed when 'logprobs' is true");
   }
+  call->output.logprobs = request.logprobs.top;
+  ReadOutputFields(fields, limits, call, &request);
   ReadResponseFormat(fields);
   if (fields.String("chat_template").has_value()) {
     fields.Refuse("chat_template", "of a request is not accepted; the model's own is used");

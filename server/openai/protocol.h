@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_OPENAI_PROTOCOL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +23,21 @@ struct ModelLimits {
 
 enum class Endpoint : uint8_t { kCompletions, kChatCompletions };
 
+// What an answer shows beside its text.
+struct OutputOptions {
+  bool echo = false;
+  std::optional<int32_t> logprobs;         // of each token: so many best beside it
+  std::optional<int32_t> prompt_logprobs;  // of each prompt token
+  bool token_ids = false;                  // of prompt and output
+  bool tokens_as_ids = false;              // log-probabilities name tokens "token_id:5"
+  bool skip_special = true;                // control tokens are no text
+};
+
 // One HTTP request for generated text, understood and checked.
 struct GenerationCall {
   Endpoint endpoint = Endpoint::kCompletions;
   std::vector<engine::Request> requests;  // one per prompt; ids are the caller's
+  OutputOptions output;
   bool stream = false;
   bool include_usage = false;     // a last chunk with usage
   bool continuous_usage = false;  // usage in every chunk

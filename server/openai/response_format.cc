@@ -81,10 +81,12 @@ void ResponseFormat::AppendUsage(const engine::Usage& usage, std::string* out) c
 }
 
 void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
+                                 const std::vector<TokenDetails>& prompt,
                                  const std::optional<engine::Usage>& usage, std::string* out) {
+  const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   out->append(event_head_);
   ConcatTo(out, "{\"index\":", choice);
-  if (answer_.endpoint == Endpoint::kCompletions) {
+  if (!chat) {
     out->append(",\"text\":");
     AppendJsonString(piece.text, out);
   } else if (piece.first) {
@@ -100,7 +102,11 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   }
   AppendLogprobs(choice, piece.tokens, out);
   AppendFinish(piece.finish, out);
+  AppendTokenIds(piece.tokens, piece.end_token, out);
+  const bool shows_prompt = piece.first && answer_.output.token_ids;
+  if (shows_prompt && !chat) AppendPromptFields(prompt, out);
   out->append("}]");
+  if (shows_prompt && chat) AppendPromptFields(prompt, out);
   if (usage.has_value()) {
     AppendUsage(*usage, out);
   } else if (answer_.null_usage) {
@@ -120,7 +126,9 @@ std::string ResponseFormat::ErrorEvent(std::string_view error_body) {
 }
 
 std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
+                                      const std::vector<std::vector<TokenDetails>>& prompts,
                                       const engine::Usage& usage) {
+  const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   std::string body;
   AppendHead(/*chunk=*/false, &body);
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -136,9 +144,14 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
     }
     AppendLogprobs(static_cast<int32_t>(i), choice.tokens, &body);
     AppendFinish(choice.finish, &body);
+    AppendTokenIds(choice.tokens, choice.end_token, &body);
+    if (!chat) {
+      AppendPromptFields(prompts[i / static_cast<size_t>(answer_.choices_per_prompt)], &body);
+    }
     body.append("}");
   }
   body.append("]");
+  if (chat) AppendPromptFields(prompts.front(), &body);
   AppendUsage(usage, &body);
   body.append("}");
   return body;
@@ -147,13 +160,79 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
 void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                     std::string* out) {
   out->append(",\"logprobs\":");
-  if (!answer_.logprobs || tokens.empty()) {
+  if (!answer_.output.logprobs.has_value() || tokens.empty()) {
     out->append("null");
   } else if (answer_.endpoint == Endpoint::kCompletions) {
     AppendCompletionLogprobs(choice, tokens, out);
   } else {
     AppendChatLogprobs(tokens, out);
   }
+}
+
+// The members of a prompt, where they were asked for: in a choice of a completion, beside the
+// choices of a chat.
+void ResponseFormat::AppendPromptFields(const std::vector<TokenDetails>& prompt,
+                                        std::string* out) const {
+  if (answer_.output.prompt_logprobs.has_value()) AppendPromptLogprobs(prompt, out);
+  if (!answer_.output.token_ids) return;
+  out->append(",\"prompt_token_ids\":[");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    ConcatTo(out, i == 0 ? "" : ",", static_cast<int32_t>(prompt[i].token));
+  }
+  out->append("]");
+}
+
+void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& prompt,
+                                          std::string* out) const {
+  const auto append = [&](engine::TokenId token, float logprob, int32_t rank) {
+    ConcatTo(out, "\"", static_cast<int32_t>(token), "\":{\"logprob\":");
+    AppendLogprob(logprob, out);
+    ConcatTo(out, ",\"rank\":", rank, ",\"decoded_token\":");
+    AppendJsonString(TokenText(tokenizer_->TokenBytes(token)), out);
+    out->append("}");
+  };
+  out->append(",\"prompt_logprobs\":[");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const TokenDetails& details = prompt[i];
+    if (i > 0) out->append(",");
+    if (!details.logprob.has_value()) {
+      out->append("null");
+      continue;
+    }
+    out->append("{");
+    append(details.token, *details.logprob, details.rank);
+    const auto shown = static_cast<size_t>(*answer_.output.prompt_logprobs);
+    for (size_t j = 0; j < std::min(shown, details.top.size()); ++j) {
+      if (details.top[j].token == details.token) continue;
+      out->append(",");
+      append(details.top[j].token, details.top[j].logprob, details.top[j].rank);
+    }
+    out->append("}");
+  }
+  out->append("]");
+}
+
+// Of the output alone, with the end token.
+void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                                    std::optional<engine::TokenId> end_token,
+                                    std::string* out) const {
+  if (!answer_.output.token_ids) return;
+  out->append(",\"token_ids\":[");
+  std::string_view comma;
+  const auto append = [&](engine::TokenId token) {
+    ConcatTo(out, comma, static_cast<int32_t>(token));
+    comma = ",";
+  };
+  for (const TokenDetails& details : tokens) {
+    if (!details.from_prompt) append(details.token);
+  }
+  if (end_token.has_value()) append(*end_token);
+  out->append("]");
+}
+
+std::string ResponseFormat::NameOf(engine::TokenId token) const {
+  if (answer_.output.tokens_as_ids) return Concat("token_id:", static_cast<int32_t>(token));
+  return TokenText(tokenizer_->TokenBytes(token));
 }
 
 void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
@@ -165,7 +244,7 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     const std::string_view comma = i == 0 ? "" : ",";
     const std::string_view bytes = tokenizer_->TokenBytes(details.token);
     texts.append(comma);
-    AppendJsonString(TokenText(bytes), &texts);
+    AppendJsonString(NameOf(details.token), &texts);
     ConcatTo(&offsets, comma, text_offsets_[choice]);
     // Characters are counted where they begin, as a token may hold a part of one.
     if (!tokenizer_->IsControl(details.token)) {
@@ -181,16 +260,19 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     AppendLogprob(*details.logprob, &logprobs);
     tops.append("{");
     bool has_own = false;
-    for (size_t j = 0; j < details.top.size(); ++j) {
+    // A prompt's tokens may have more, for `prompt_logprobs`.
+    const size_t shown =
+        std::min(details.top.size(), static_cast<size_t>(*answer_.output.logprobs));
+    for (size_t j = 0; j < shown; ++j) {
       if (j > 0) tops.append(",");
       has_own = has_own || details.top[j].token == details.token;
-      AppendJsonString(TokenText(tokenizer_->TokenBytes(details.top[j].token)), &tops);
+      AppendJsonString(NameOf(details.top[j].token), &tops);
       tops.append(":");
       AppendLogprob(details.top[j].logprob, &tops);
     }
     if (!has_own) {
-      if (!details.top.empty()) tops.append(",");
-      AppendJsonString(TokenText(bytes), &tops);
+      if (shown > 0) tops.append(",");
+      AppendJsonString(NameOf(details.token), &tops);
       tops.append(":");
       AppendLogprob(*details.logprob, &tops);
     }
@@ -203,7 +285,7 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
 void ResponseFormat::AppendChatToken(engine::TokenId token, float logprob, std::string* out) const {
   const std::string_view bytes = tokenizer_->TokenBytes(token);
   out->append("{\"token\":");
-  AppendJsonString(TokenText(bytes), out);
+  AppendJsonString(NameOf(token), out);
   out->append(",\"logprob\":");
   AppendLogprob(logprob, out);
   out->append(",\"bytes\":[");

@@ -19,6 +19,7 @@ struct WholeChoice {
   std::string text;
   std::vector<TokenDetails> tokens;
   engine::FinishReason finish = engine::FinishReason::kStop;
+  std::optional<engine::TokenId> end_token;
 };
 
 // Writes answers in OpenAI's words: whole bodies, and server-sent events ("data: ...\n\n"). Holds
@@ -31,17 +32,22 @@ class ResponseFormat {
     std::string id;  // with its cmpl- or chatcmpl- prefix
     std::string model;
     int64_t created_unix_s = 0;
-    bool logprobs = false;
+    OutputOptions output;
+    int32_t choices_per_prompt = 1;
     bool null_usage = false;  // events carry "usage":null, as include_usage wants
   };
 
   // The tokenizer outlives it.
   ResponseFormat(Answer answer, int32_t num_choices, const engine::Tokenizer* tokenizer);
 
-  void AppendEvent(int32_t choice, const TextPiece& piece,
+  // `prompt`: the tokens of the choice's prompt, empty unless they are to be shown.
+  void AppendEvent(int32_t choice, const TextPiece& piece, const std::vector<TokenDetails>& prompt,
                    const std::optional<engine::Usage>& usage, std::string* out);
   void AppendUsageEvent(const engine::Usage& usage, std::string* out) const;
-  std::string WholeBody(const std::vector<WholeChoice>& choices, const engine::Usage& usage);
+  // `prompts`: the tokens of each prompt, empty unless they are to be shown.
+  std::string WholeBody(const std::vector<WholeChoice>& choices,
+                        const std::vector<std::vector<TokenDetails>>& prompts,
+                        const engine::Usage& usage);
 
   static std::string_view DoneEvent() { return "data: [DONE]\n\n"; }
   static std::string ErrorEvent(std::string_view error_body);
@@ -52,6 +58,12 @@ class ResponseFormat {
   void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens, std::string* out);
   void AppendCompletionLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                 std::string* out);
+  void AppendPromptFields(const std::vector<TokenDetails>& prompt, std::string* out) const;
+  void AppendPromptLogprobs(const std::vector<TokenDetails>& prompt, std::string* out) const;
+  void AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                      std::optional<engine::TokenId> end_token, std::string* out) const;
+  // How log-probabilities name a token.
+  std::string NameOf(engine::TokenId token) const;
   void AppendChatToken(engine::TokenId token, float logprob, std::string* out) const;
   void AppendChatLogprobs(const std::vector<TokenDetails>& tokens, std::string* out) const;
 

@@ -16,6 +16,9 @@ constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBiases = 4096;
+constexpr size_t kMaxBadWords = 256;
+constexpr size_t kMaxBadWordBytes = 256;
+constexpr double kMaxPromptLogprobs = 20;
 // top_p 0 asks for the best token alone; the engine's range is open at 0.
 constexpr double kLeastTopP = 1e-9;
 
@@ -46,16 +49,35 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
   }
 }
 
+void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
+  const Json* words = fields.ArrayOrNull("bad_words");
+  if (words == nullptr) return;
+  if (words->size() > kMaxBadWords) {
+    fields.Refuse("bad_words",
+                  Concat("has ", words->size(), " words; at most ", kMaxBadWords, " are accepted"));
+    return;
+  }
+  for (const Json& word : *words) {
+    if (!word.is_string() || word.get_ref<const std::string&>().empty() ||
+        word.get_ref<const std::string&>().size() > kMaxBadWordBytes) {
+      fields.Refuse("bad_words",
+                    Concat("must be an array of strings of 1 to ", kMaxBadWordBytes, " bytes"));
+      return;
+    }
+    sampling->bad_words.push_back(word.get<std::string>());
+  }
+}
+
 void RefuseUnsupported(FieldReader& fields) {
-  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "bad_words"}) {
+  for (const char* name :
+       {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"}) {
     if (const Json* value = fields.AnyOrNull(name); value != nullptr && !value->empty()) {
       fields.Refuse(name, "is not supported");
     }
   }
-  for (const char* name : {"user", "store", "metadata", "service_tier",
-                           "spaces_between_special_tokens", "skip_special_tokens", "detokenize",
-                           "prompt_cache_key", "prompt_cache_retention", "safety_identifier"}) {
+  for (const char* name :
+       {"user", "store", "metadata", "service_tier", "spaces_between_special_tokens", "detokenize",
+        "prompt_cache_key", "prompt_cache_retention", "safety_identifier"}) {
     fields.Ignore(name);
   }
 }
@@ -96,6 +118,7 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
     if (allowed->empty()) fields.Refuse("allowed_token_ids", "must not be empty");
     sampling.allowed_tokens = ReadTokenIds(fields, "allowed_token_ids", *allowed, limits);
   }
+  ReadBadWords(fields, &sampling);
   request->priority =
       static_cast<int32_t>(fields.Integer("priority", {INT32_MIN, INT32_MAX}).value_or(0));
   if (auto salt = fields.String("cache_salt")) {
@@ -147,6 +170,33 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
   if (stop->min_tokens > stop->max_tokens) {
     fields.Refuse("min_tokens", Concat("is ", stop->min_tokens, ", more than max_tokens (",
                                        stop->max_tokens, ")"));
+  }
+}
+
+void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, GenerationCall* call,
+                      engine::Request* request) {
+  OutputOptions& output = call->output;
+  output.skip_special = fields.Bool("skip_special_tokens").value_or(true);
+  output.token_ids = fields.Bool("return_token_ids").value_or(false);
+  output.tokens_as_ids = fields.Bool("return_tokens_as_token_ids").value_or(false);
+  if (const auto top = fields.Integer("prompt_logprobs", {0, kMaxPromptLogprobs})) {
+    output.prompt_logprobs = static_cast<int32_t>(*top);
+    // One row of the model serves both.
+    request->logprobs.prompt_top = std::max(output.prompt_logprobs, request->logprobs.prompt_top);
+    if (call->stream) fields.Refuse("prompt_logprobs", "is not available with 'stream'");
+    if (request->beam.has_value()) {
+      fields.Refuse("prompt_logprobs", "must be absent with use_beam_search");
+    }
+  }
+  request->tell_prompt = output.token_ids;
+  const auto max_context = static_cast<double>(limits.max_context_tokens);
+  if (const auto kept = fields.Integer("truncate_prompt_tokens", {-1, max_context})) {
+    if (*kept == 0) fields.Refuse("truncate_prompt_tokens", "must be -1 or at least 1, not 0");
+    // -1: as much as leaves room for the answer, where its length was told.
+    const int32_t answer =
+        request->stop.max_tokens < limits.max_context_tokens ? request->stop.max_tokens : 1;
+    request->keep_prompt_tokens =
+        *kept == -1 ? std::max(1, limits.max_context_tokens - answer) : static_cast<int32_t>(*kept);
   }
 }
 

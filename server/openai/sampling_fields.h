@@ -12,6 +12,10 @@ namespace refrain::server::openai {
 void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request);
 void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop);
 void ReadStreamFields(FieldReader& fields, GenerationCall* call);
+// What is shown of tokens, and how much of the prompt counts. `top` of the log-probabilities is
+// read before.
+void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, GenerationCall* call,
+                      engine::Request* request);
 
 // `array` as token ids of the vocabulary; `name` is blamed for what is not.
 std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view name,

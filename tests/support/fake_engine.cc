@@ -104,7 +104,11 @@ FakeEngine::~FakeEngine() {
 
 absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::Request request) {
   std::string answer = PromptText(request, tokenizer_);
-  const std::vector<TokenId> prompt = *tokenizer_.Encode(answer, {});
+  std::vector<TokenId> prompt = *tokenizer_.Encode(answer, {});
+  const auto& kept = request.keep_prompt_tokens;
+  if (kept.has_value() && prompt.size() > static_cast<size_t>(*kept)) {
+    prompt.erase(prompt.begin(), prompt.end() - *kept);
+  }
   Running running;
   running.delay = options_.token_delay;
   std::string name, value;
@@ -147,13 +151,16 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
 void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
                       const std::vector<TokenId>& prompt, Running* running) const {
   const auto& top = request.logprobs.top;
-  if (request.echo) {
-    for (const TokenId id : prompt) {
-      TokenEvent& event = running->prompt_events.emplace_back();
-      event.token = id;
+  const bool with_logprobs = request.logprobs.prompt_top.has_value();
+  if (request.echo || request.tell_prompt || with_logprobs) {
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      TokenEvent event;
+      event.token = prompt[i];
       event.from_prompt = true;
-      if (request.logprobs.prompt_top.has_value() && running->prompt_events.size() > 1) {
-        AddLogprobs(*request.logprobs.prompt_top, &event);
+      if (with_logprobs && i > 0) AddLogprobs(*request.logprobs.prompt_top, &event);
+      const int32_t copies = request.echo ? request.n : 1;
+      for (event.choice = 0; event.choice < copies; ++event.choice) {
+        running->prompt_events.push_back(event);
       }
     }
   }

@@ -125,7 +125,21 @@ constexpr Refusal kSharedRefusals[] = {
     {R"(,"stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage",
      "boolean"},
     {R"(,"guided_json":{"a":1})", "guided_json", "not supported"},
-    {R"(,"bad_words":["x"])", "bad_words", "not supported"},
+    {R"(,"bad_words":"x")", "bad_words", "an array, not a string"},
+    {R"(,"bad_words":[""])", "bad_words", "1 to 256 bytes"},
+    {R"(,"bad_words":[5])", "bad_words", "array of strings"},
+    {R"(,"use_beam_search":true,"bad_words":["x"])", "bad_words", "absent"},
+    {R"(,"prompt_logprobs":true)", "prompt_logprobs", "an integer, not a boolean"},
+    {R"(,"prompt_logprobs":21)", "prompt_logprobs", "at most 20"},
+    {R"(,"prompt_logprobs":-1)", "prompt_logprobs", "at least 0"},
+    {R"(,"prompt_logprobs":1,"stream":true)", "prompt_logprobs", "not available with 'stream'"},
+    {R"(,"prompt_logprobs":1,"use_beam_search":true)", "prompt_logprobs", "absent"},
+    {R"(,"return_token_ids":1)", "return_token_ids", "boolean"},
+    {R"(,"return_tokens_as_token_ids":"no")", "return_tokens_as_token_ids", "boolean"},
+    {R"(,"skip_special_tokens":0)", "skip_special_tokens", "boolean"},
+    {R"(,"truncate_prompt_tokens":0)", "truncate_prompt_tokens", "-1 or at least 1, not 0"},
+    {R"(,"truncate_prompt_tokens":-2)", "truncate_prompt_tokens", "at least -1"},
+    {R"(,"truncate_prompt_tokens":4097)", "truncate_prompt_tokens", "at most 4096"},
 };
 
 class SharedRefusalTest : public ::testing::TestWithParam<Refusal> {};
@@ -276,7 +290,8 @@ TEST(Protocol, ReadsEverySamplingField) {
       R"("presence_penalty":0.2,"frequency_penalty":-0.3,"seed":-5,"logit_bias":{"7":-100,"9":2},)"
       R"("allowed_token_ids":[1,2],"min_tokens":3,"max_tokens":8.0,"stop":["a","b"],)"
       R"("stop_token_ids":[4],"include_stop_str_in_output":true,"priority":-1,"cache_salt":"s",)"
-      R"("echo":true,"logprobs":2)");
+      R"("echo":true,"logprobs":2,"prompt_logprobs":5,"bad_words":["x y"],)"
+      R"("return_token_ids":true,"truncate_prompt_tokens":7,"skip_special_tokens":false)");
   ASSERT_TRUE(call.ok()) << call.status();
   const engine::Request& request = call->first();
   EXPECT_EQ(request.n, 2);
@@ -300,7 +315,22 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_EQ(request.cache_salt, "s");
   EXPECT_TRUE(request.echo);
   EXPECT_EQ(request.logprobs.top, 2);
-  EXPECT_EQ(request.logprobs.prompt_top, 2);
+  EXPECT_EQ(request.logprobs.prompt_top, 5);
+  EXPECT_EQ(request.sampling.bad_words, std::vector<std::string>{"x y"});
+  EXPECT_EQ(request.keep_prompt_tokens, 7);
+  EXPECT_TRUE(request.tell_prompt);
+  EXPECT_TRUE(call->output.token_ids);
+  EXPECT_FALSE(call->output.skip_special);
+  EXPECT_EQ(call->output.logprobs, 2);
+  EXPECT_EQ(call->output.prompt_logprobs, 5);
+  EXPECT_TRUE(call->ignored_fields.empty());
+}
+
+// -1: what leaves room for the answer.
+TEST(Protocol, TruncatesToWhatLeavesRoomForTheAnswer) {
+  EXPECT_EQ(Completion(R"(,"truncate_prompt_tokens":-1)")->first().keep_prompt_tokens, 4096 - 16);
+  EXPECT_EQ(Chat(R"(,"truncate_prompt_tokens":-1)")->first().keep_prompt_tokens, 4095);
+  EXPECT_FALSE(Completion("")->first().keep_prompt_tokens.has_value());
 }
 
 TEST(Protocol, ReadsBeamSearch) {

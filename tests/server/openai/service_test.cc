@@ -263,6 +263,101 @@ TEST_F(ServiceTest, EchoesThePromptAlsoForScoring) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 0);
 }
 
+TEST_F(ServiceTest, GivesPromptLogprobsWithoutEcho) {
+  Start();
+  const json request = {{"prompt", "ab"}, {"max_tokens", 1}, {"prompt_logprobs", 1}, {"n", 2}};
+  const json body = json::parse(Post(kCompletions, request).body);
+  for (const json& choice : body["choices"]) {
+    EXPECT_EQ(choice["text"], "a");
+    EXPECT_TRUE(choice["logprobs"].is_null());
+    EXPECT_EQ(choice["prompt_logprobs"], json::parse(R"([null,
+        {"98":{"logprob":-0.5,"rank":1,"decoded_token":"b"}}])"));
+  }
+  const json chat = json::parse(
+      Post(kChat, {{"messages", {{{"role", "user"}, {"content", "ab"}}}}, {"prompt_logprobs", 2}})
+          .body);
+  EXPECT_FALSE(chat["choices"][0].contains("prompt_logprobs"));
+  EXPECT_EQ(chat["prompt_logprobs"][1]["99"], json::parse(R"({"logprob":-1.5,"rank":2,
+        "decoded_token":"c"})"));
+}
+
+// The echoed tokens have as many alternatives as `logprobs` says, whatever `prompt_logprobs` does.
+TEST_F(ServiceTest, KeepsTheTwoKindsOfPromptLogprobsApart) {
+  Start();
+  const json body = json::parse(Post(kCompletions, {{"prompt", "ab"},
+                                                    {"echo", true},
+                                                    {"max_tokens", 0},
+                                                    {"logprobs", 2},
+                                                    {"prompt_logprobs", 3}})
+                                    .body);
+  const json& choice = body["choices"][0];
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1].size(), 2u);
+  EXPECT_EQ(choice["prompt_logprobs"][1].size(), 3u);
+}
+
+TEST_F(ServiceTest, ReturnsTokenIdsOfPromptAndOutput) {
+  Start();
+  const json request = {{"prompt", {"ab", "c"}}, {"return_token_ids", true}};
+  const json body = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(body["choices"][0]["text"], "ab");
+  EXPECT_EQ(body["choices"][0]["prompt_token_ids"], json({97, 98}));
+  EXPECT_EQ(body["choices"][0]["token_ids"], json({97, 98, 256}));  // with the end token
+  EXPECT_EQ(body["choices"][1]["prompt_token_ids"], json({99}));
+  json ids = {json::array(), json::array()};
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    const json& choice = event["choices"][0];
+    json& seen = ids[choice["index"].get<size_t>()];
+    EXPECT_EQ(choice.contains("prompt_token_ids"), seen.empty());
+    for (const json& id : choice["token_ids"]) seen.push_back(id);
+  }
+  EXPECT_EQ(ids, json::parse("[[97,98,256],[99,256]]"));
+  const json messages = {{{"role", "user"}, {"content", "a"}}};
+  const json chat =
+      json::parse(Post(kChat, {{"messages", messages}, {"return_token_ids", true}}).body);
+  EXPECT_EQ(chat["prompt_token_ids"], json({97}));
+  EXPECT_EQ(chat["choices"][0]["token_ids"], json({97, 256}));
+}
+
+// An echoed prompt is no output.
+TEST_F(ServiceTest, TokenIdsDoNotRepeatAnEchoedPrompt) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions,
+           {{"prompt", "ab"}, {"max_tokens", 1}, {"return_token_ids", true}, {"echo", true}})
+          .body);
+  EXPECT_EQ(body["choices"][0]["text"], "aba");
+  EXPECT_EQ(body["choices"][0]["token_ids"], json({97}));
+}
+
+TEST_F(ServiceTest, NamesTokensByTheirIdsOnRequest) {
+  Start();
+  const json body = json::parse(Post(kCompletions, {{"prompt", "a"},
+                                                    {"max_tokens", 1},
+                                                    {"logprobs", 1},
+                                                    {"return_tokens_as_token_ids", true}})
+                                    .body);
+  EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"], json({"token_id:97"}));
+  EXPECT_EQ(body["choices"][0]["logprobs"]["top_logprobs"][0], json({{"token_id:97", -0.5}}));
+}
+
+TEST_F(ServiceTest, KeepsOnlyTheEndOfATruncatedPrompt) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions,
+           {{"prompt", "abcdef"}, {"max_tokens", 1}, {"echo", true}, {"truncate_prompt_tokens", 2}})
+          .body);
+  EXPECT_EQ(body["choices"][0]["text"], "efa");
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 2);
+}
+
+TEST_F(ServiceTest, EchoesThePromptInEveryChoice) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions, {{"prompt", "ab"}, {"n", 2}, {"max_tokens", 1}, {"echo", true}}).body);
+  EXPECT_EQ(body["choices"][0]["text"], "aba");
+  EXPECT_EQ(body["choices"][1]["text"], "aba");
+}
+
 TEST_F(ServiceTest, GivesLogprobsOfCompletions) {
   Start();
   const json body = json::parse(
