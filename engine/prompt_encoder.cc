@@ -114,6 +114,7 @@ void PromptEncoder::Truncate(EncodedRequest* request) {
   std::vector<TokenId>& prompt = request->prompt;
   if (!kept.has_value() || prompt.size() <= static_cast<size_t>(*kept)) return;
   prompt.erase(prompt.begin(), prompt.end() - *kept);
+  request->truncated = true;
   request->turn.reset();
 }
 

@@ -96,6 +96,7 @@ struct Request {
   int32_t priority = 0;                       // lower first, under the priority policy
   std::string tenant;                         // API key's name, "" = none
   double tenant_weight = 1;  // of the tenant's share where tenants compete; the last one counts
+  bool keep_cached = false;  // a hint: its prompt will come again
   std::string cache_salt;    // adds to the namespace; at most kMaxCacheSaltCharacters
   std::optional<double> timeout_s;
 

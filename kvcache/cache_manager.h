@@ -119,6 +119,8 @@ class CacheManager {
   // Returns how many tokens are pinned: whole chunks only.
   int32_t Pin(const Namespace& name_space, const TokenSpan& tokens);
   void Unpin(const Namespace& name_space, const TokenSpan& tokens, int32_t pinned_tokens);
+  // A hint: the chunks that the sequence holds now will be wanted again (EvictionPolicy::Retain).
+  void Retain(SequenceId sequence);
   // Evicts everything that is idle. Returns the number of chunks.
   int32_t EvictAll() { return cache_.EvictAll(); }
 
