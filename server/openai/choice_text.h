@@ -7,6 +7,7 @@
 
 #include "engine/text/detokenizer.h"
 #include "engine/token_stream.h"
+#include "server/openai/tool_call_parser.h"
 
 namespace refrain::server::openai {
 
@@ -25,6 +26,7 @@ TokenDetails DetailsOf(const engine::TokenEvent& event);
 // unless tokens are asked for.
 struct TextPiece {
   std::string text;
+  std::vector<ToolCall> calls;       // complete ones
   std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
   std::optional<engine::TokenId> end_token;  // that ended it; shows nothing
@@ -32,13 +34,17 @@ struct TextPiece {
 };
 
 // Turns the token events of one choice into pieces of text, one per token where the token ends a
-// character; tokens that show nothing yet join the next piece. The prompt's tokens (echo) that
-// arrive together are one piece. One consumer; the tokenizer outlives it.
+// character; tokens that show nothing yet (or may begin a tool call) join the next piece. The
+// prompt's tokens (echo) that arrive together are one piece. One consumer; the tokenizer outlives
+// it.
 class ChoiceText {
  public:
   struct Options {
     bool wants_tokens = false;  // TextPiece::tokens
     bool skip_special = true;   // control tokens are no text
+    // Calls in this format are taken out of the text.
+    engine::ToolFormat tools = engine::ToolFormat::kNone;
+    bool parallel_tool_calls = true;
   };
 
   ChoiceText(const engine::Tokenizer* tokenizer, Options options);
@@ -51,11 +57,14 @@ class ChoiceText {
   std::vector<TextPiece> TakePieces();
 
  private:
+  void Show(std::string text);
+  void Take(ToolCallParser::Output parsed);
   void Emit();
 
   engine::Detokenizer detokenizer_;
   const engine::Tokenizer* tokenizer_;
   const Options options_;
+  std::optional<ToolCallParser> parser_;
   bool first_ = true;
   bool last_was_prompt_ = false;
   TextPiece open_;  // shows nothing yet

@@ -49,7 +49,9 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
-      .skip_special = output_.skip_special};
+      .skip_special = output_.skip_special,
+      .tools = output_.tools,
+      .parallel_tool_calls = output_.parallel_tool_calls};
   for (auto& stream : parts.streams) {
     prompts_.push_back({std::move(stream)});
     for (int32_t i = 0; i < choices_per_prompt_; ++i) {
@@ -135,6 +137,7 @@ absl::Status GenerationReply::ReadStreams(std::string* events) {
       first_token_ms_ = std::round(passed.count() * 1000) / 1000;
     }
     absl::Status status = batch.status;
+    if (output_.cache_report) ReportMisses();
     TakeBatch(i, std::move(batch), events);
     if (!status.ok()) return status;
   }
@@ -174,10 +177,17 @@ void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::s
 void GenerationReply::Keep(int32_t choice, TextPiece piece) {
   WholeChoice& whole = choices_[choice];
   whole.text += piece.text;
+  whole.calls.insert(whole.calls.end(), piece.calls.begin(), piece.calls.end());
   whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
                       std::make_move_iterator(piece.tokens.end()));
   if (piece.finish.has_value()) whole.finish = *piece.finish;
   if (piece.end_token.has_value()) whole.end_token = piece.end_token;
+}
+
+void GenerationReply::ReportMisses() {
+  std::vector<std::optional<engine::CacheMiss>> misses;
+  for (const PromptState& prompt : prompts_) misses.push_back(prompt.usage.miss);
+  format_.SetMisses(std::move(misses));
 }
 
 engine::Usage GenerationReply::TotalUsage() const {

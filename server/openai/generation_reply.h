@@ -54,6 +54,7 @@ class GenerationReply final : public http::Reply {
   absl::Status ReadStreams(std::string* events);
   void TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events);
   void Keep(int32_t choice, TextPiece piece);
+  void ReportMisses();
   engine::Usage TotalUsage() const;
   bool AllFinished() const;
   void CancelUnfinished();

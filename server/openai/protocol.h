@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
+#include "engine/text/tool_format.h"
 
 namespace refrain::server::openai {
 
@@ -17,8 +18,9 @@ struct ModelLimits {
   std::string served_name;
   int32_t vocab_size = 0;
   int32_t max_context_tokens = 0;
-  int32_t max_choices = 128;  // `n` and `best_of`
-  int32_t max_beams = 64;     // engine.max_sequences
+  int32_t max_choices = 128;                             // `n` and `best_of`
+  int32_t max_beams = 64;                                // engine.max_sequences
+  engine::ToolFormat tools = engine::ToolFormat::kNone;  // of the model's chat template
 };
 
 enum class Endpoint : uint8_t { kCompletions, kChatCompletions };
@@ -31,6 +33,9 @@ struct OutputOptions {
   bool token_ids = false;                  // of prompt and output
   bool tokens_as_ids = false;              // log-probabilities name tokens "token_id:5"
   bool skip_special = true;                // control tokens are no text
+  bool cache_report = false;               // usage tells why a miss was a miss
+  engine::ToolFormat tools = engine::ToolFormat::kNone;  // in which calls are looked for
+  bool parallel_tool_calls = true;
 };
 
 // One HTTP request for generated text, understood and checked.
@@ -52,6 +57,9 @@ struct GenerationCall {
 // Pure; any thread.
 absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::string_view body,
                                                    const ModelLimits& limits);
+
+// The JSON schema of that body, as the parser reads it.
+std::string RequestSchema(Endpoint endpoint, const ModelLimits& limits);
 
 }  // namespace refrain::server::openai
 

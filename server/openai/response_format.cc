@@ -19,13 +19,20 @@ void AppendLogprob(float logprob, std::string* out) {
   AppendJsonNumber(std::isfinite(logprob) ? std::max(logprob, kLeastLogprob) : kLeastLogprob, out);
 }
 
-void AppendFinish(std::optional<engine::FinishReason> finish, std::string* out) {
-  out->append(",\"finish_reason\":");
-  if (finish.has_value()) {
-    AppendJsonString(FinishReasonName(*finish), out);
-  } else {
-    out->append("null");
+std::string_view ReasonName(engine::CacheMissReason reason) {
+  switch (reason) {
+    case engine::CacheMissReason::kNeverSeen:
+      return "never_seen";
+    case engine::CacheMissReason::kDiverged:
+      return "diverged";
+    case engine::CacheMissReason::kEvicted:
+      return "evicted";
+    case engine::CacheMissReason::kTruncated:
+      return "truncated";
+    case engine::CacheMissReason::kDisabled:
+      break;
   }
+  return "disabled";
 }
 
 }  // namespace
@@ -55,7 +62,10 @@ std::string TokenText(std::string_view bytes) {
 
 ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
                                const engine::Tokenizer* tokenizer)
-    : answer_(std::move(answer)), tokenizer_(tokenizer), text_offsets_(num_choices, 0) {
+    : answer_(std::move(answer)),
+      tokenizer_(tokenizer),
+      text_offsets_(num_choices, 0),
+      calls_told_(num_choices, 0) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
 }
@@ -77,7 +87,77 @@ void ResponseFormat::AppendUsage(const engine::Usage& usage, std::string* out) c
   ConcatTo(out, ",\"usage\":{\"prompt_tokens\":", usage.prompt_tokens,
            ",\"completion_tokens\":", usage.completion_tokens,
            ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
-           ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens, "}}");
+           ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens);
+  if (answer_.output.cache_report) {
+    out->append(",\"cache_misses\":[");
+    for (size_t i = 0; i < misses_.size(); ++i) {
+      const std::optional<engine::CacheMiss>& miss = misses_[i];
+      if (i > 0) out->append(",");
+      if (!miss.has_value()) {
+        out->append("null");
+        continue;
+      }
+      ConcatTo(out, "{\"reason\":\"", ReasonName(miss->reason), "\",\"at_token\":", miss->at_token,
+               ",\"evicted_tokens\":", miss->evicted_tokens, "}");
+    }
+    out->append("]");
+  }
+  out->append("}}");
+}
+
+void ResponseFormat::AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
+                                  std::string* out) const {
+  out->append(",\"finish_reason\":");
+  if (!finish.has_value()) {
+    out->append("null");
+  } else if (finish == engine::FinishReason::kStop && calls_told_[choice] > 0) {
+    out->append("\"tool_calls\"");
+  } else {
+    AppendJsonString(FinishReasonName(*finish), out);
+  }
+}
+
+void ResponseFormat::AppendToolCalls(int32_t choice, const std::vector<ToolCall>& calls,
+                                     int32_t first, bool chunk, std::string* out) const {
+  out->append("\"tool_calls\":[");
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const int32_t index = first + static_cast<int32_t>(i);
+    out->append(i == 0 ? "{" : ",{");
+    if (chunk) ConcatTo(out, "\"index\":", index, ",");
+    out->append("\"id\":");
+    AppendJsonString(Concat("call_", answer_.id, "_", choice, "_", index), out);
+    out->append(",\"type\":\"function\",\"function\":{\"name\":");
+    AppendJsonString(calls[i].name, out);
+    out->append(",\"arguments\":");
+    AppendJsonString(calls[i].arguments, out);
+    out->append("}}");
+  }
+  out->append("]");
+}
+
+void ResponseFormat::AppendDelta(int32_t choice, const TextPiece& piece, std::string* out) {
+  out->append(",\"delta\":{");
+  std::string_view comma;
+  if (piece.first) {
+    out->append("\"role\":\"assistant\"");
+    comma = ",";
+  }
+  const bool only_calls = piece.text.empty() && !piece.calls.empty();
+  if (!piece.text.empty() || piece.first) {
+    ConcatTo(out, comma, "\"content\":");
+    comma = ",";
+    if (only_calls) {
+      out->append("null");
+    } else {
+      AppendJsonString(piece.text, out);
+    }
+  }
+  if (!piece.calls.empty()) {
+    out->append(comma);
+    AppendToolCalls(choice, piece.calls, calls_told_[choice], /*chunk=*/true, out);
+    calls_told_[choice] += static_cast<int32_t>(piece.calls.size());
+  }
+  out->append("}");
 }
 
 void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
@@ -89,19 +169,11 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   if (!chat) {
     out->append(",\"text\":");
     AppendJsonString(piece.text, out);
-  } else if (piece.first) {
-    out->append(",\"delta\":{\"role\":\"assistant\",\"content\":");
-    AppendJsonString(piece.text, out);
-    out->append("}");
-  } else if (piece.text.empty()) {
-    out->append(",\"delta\":{}");
   } else {
-    out->append(",\"delta\":{\"content\":");
-    AppendJsonString(piece.text, out);
-    out->append("}");
+    AppendDelta(choice, piece, out);
   }
   AppendLogprobs(choice, piece.tokens, out);
-  AppendFinish(piece.finish, out);
+  AppendFinish(choice, piece.finish, out);
   AppendTokenIds(piece.tokens, piece.end_token, out);
   const bool shows_prompt = piece.first && answer_.output.token_ids;
   if (shows_prompt && !chat) AppendPromptFields(prompt, out);
@@ -139,11 +211,21 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
       AppendJsonString(choice.text, &body);
     } else {
       body.append(",\"message\":{\"role\":\"assistant\",\"content\":");
-      AppendJsonString(choice.text, &body);
-      body.append(",\"refusal\":null}");
+      if (choice.text.empty() && !choice.calls.empty()) {
+        body.append("null");
+      } else {
+        AppendJsonString(choice.text, &body);
+      }
+      body.append(",\"refusal\":null");
+      if (!choice.calls.empty()) {
+        body.append(",");
+        AppendToolCalls(static_cast<int32_t>(i), choice.calls, 0, /*chunk=*/false, &body);
+        calls_told_[i] = static_cast<int32_t>(choice.calls.size());
+      }
+      body.append("}");
     }
     AppendLogprobs(static_cast<int32_t>(i), choice.tokens, &body);
-    AppendFinish(choice.finish, &body);
+    AppendFinish(static_cast<int32_t>(i), choice.finish, &body);
     AppendTokenIds(choice.tokens, choice.end_token, &body);
     if (!chat) {
       AppendPromptFields(prompts[i / static_cast<size_t>(answer_.choices_per_prompt)], &body);

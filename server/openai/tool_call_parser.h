@@ -25,7 +25,7 @@ struct ToolCall {
 //
 // Text that may yet become part of a call is held back; a call is told as soon as its last brace
 // is there, in one piece. What looked like a call and is none (no JSON object, no name, arguments
-// that are no object) becomes text again, unchanged. Space around calls belongs to them.
+// that are no object) becomes text again, unchanged. Space before a call belongs to it.
 //
 // One parser per choice, one thread. Cannot fail. Time is linear in the text.
 class ToolCallParser {

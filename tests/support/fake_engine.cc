@@ -90,6 +90,9 @@ FakeEngine::FakeEngine(FakeEngineOptions options) : options_(std::move(options))
   model_.max_context_tokens = options_.max_context_tokens;
   model_.vocab_size = static_cast<int32_t>(tokenizer_.vocab_size());
   model_.created_unix_s = 1'700'000'000;
+  if (!options_.chat_template.empty()) {
+    chat_template_ = *engine::ChatTemplate::Create(options_.chat_template, "", "");
+  }
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -135,6 +138,8 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   running.usage.prompt_tokens = static_cast<int32_t>(prompt.size());
   if (!seen_.insert(prompt).second && !prompt.empty()) {
     running.usage.cached_tokens = running.usage.prompt_tokens - 1;
+  } else {
+    running.usage.miss = engine::CacheMiss{};
   }
   last_request_ = std::move(request);
   ++submitted_;

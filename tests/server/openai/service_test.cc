@@ -386,6 +386,84 @@ TEST_F(ServiceTest, GivesLogprobsOfChats) {
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["content"].size(), 2u);
 }
 
+// The fake says what the user says.
+json ToolRequest(const std::string& output) {
+  return {{"messages", {{{"role", "user"}, {"content", output}}}},
+          {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}};
+}
+
+constexpr char kTwoCalls[] =
+    "Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x y\"}}\n</tool_call>\n"
+    "<tool_call>\n{\"name\": \"g\"}\n</tool_call>";
+
+TEST_F(ServiceTest, GivesToolCalls) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  const json body = json::parse(Post(kChat, ToolRequest(kTwoCalls)).body);
+  const json& choice = body["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "Sure.");
+  const json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_EQ(calls[0]["function"], json({{"name", "f"}, {"arguments", R"({"a":"x y"})"}}));
+  EXPECT_EQ(calls[1]["function"], json({{"name", "g"}, {"arguments", "{}"}}));
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+}
+
+TEST_F(ServiceTest, StreamsToolCallsEachInOneEvent) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  std::string text;
+  json calls = json::array();
+  json finish;
+  for (const json& event : Events(StreamText(kChat, ToolRequest(kTwoCalls)))) {
+    const json& delta = event["choices"][0]["delta"];
+    if (delta.contains("content")) text += delta["content"].get<std::string>();
+    for (const json& call : delta.value("tool_calls", json::array())) {
+      EXPECT_EQ(call["index"], calls.size());
+      calls.push_back(call["function"]);
+    }
+    finish = event["choices"][0]["finish_reason"];
+  }
+  EXPECT_EQ(text, "Sure.");
+  EXPECT_EQ(calls, json::parse(R"([{"name":"f","arguments":"{\"a\":\"x y\"}"},
+                                   {"name":"g","arguments":"{}"}])"));
+  EXPECT_EQ(finish, "tool_calls");
+}
+
+// Calls alone: the first event has the role, and no content.
+TEST_F(ServiceTest, StreamsACallWithoutText) {
+  Start({.chat_template = "{% if tools %}<|python_tag|>{% endif %}"});
+  const auto events =
+      Events(StreamText(kChat, ToolRequest(R"({"name": "f", "parameters": {"a": 1}})")));
+  ASSERT_EQ(events.size(), 2u);
+  const json& delta = events[0]["choices"][0]["delta"];
+  EXPECT_EQ(delta["role"], "assistant");
+  EXPECT_TRUE(delta["content"].is_null());
+  EXPECT_EQ(delta["tool_calls"][0]["function"]["arguments"], R"({"a":1})");
+  EXPECT_EQ(events[1]["choices"][0]["delta"], json::object());
+  EXPECT_EQ(events[1]["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST_F(ServiceTest, LeavesCallsInTheTextWhereNoToolsAreOffered) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  json request = ToolRequest(kTwoCalls);
+  request.erase("tools");
+  const json body = json::parse(Post(kChat, request).body);
+  EXPECT_EQ(body["choices"][0]["message"]["content"], kTwoCalls);
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
+  Start();
+  const json request = {{"prompt", {"ab", "cd"}}, {"cache_report", true}};
+  const json cold = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(cold["usage"]["prompt_tokens_details"], json::parse(R"({"cached_tokens":0,
+      "cache_misses":[{"reason":"never_seen","at_token":0,"evicted_tokens":0},
+                      {"reason":"never_seen","at_token":0,"evicted_tokens":0}]})"));
+  const json warm = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cache_misses"], json::parse("[null,null]"));
+}
+
 TEST_F(ServiceTest, RefusesInOpenAiForm) {
   Start();
   const RawResponse response = Post(kCompletions, {{"prompt", "a"}, {"temperature", 7}});
@@ -543,6 +621,36 @@ TEST_F(ServiceTest, TokenizesAndBack) {
             "az<eos>");
   EXPECT_EQ(Post("/tokenize", json::array()).status, 400);
   EXPECT_EQ(Post("/detokenize", {{"tokens", {999}}}).status, 400);
+}
+
+// The document names every route, and nothing else.
+TEST_F(ServiceTest, DescribesEveryRoute) {
+  Start();
+  const json document = json::parse(Get("/openapi.json").body);
+  EXPECT_EQ(document["info"]["version"], "9.9.9");
+  size_t described = 0;
+  for (const auto& [path, operations] : document["paths"].items()) described += operations.size();
+  EXPECT_EQ(described, router_.routes().size());
+  for (const http::Router::Route& route : router_.routes()) {
+    const std::string path = std::regex_replace(route.path, std::regex("\\*$"), "{id}");
+    const char* const method = route.method == "GET" ? "get" : "post";
+    EXPECT_TRUE(document["paths"].value(path, json::object()).contains(method)) << route.path;
+  }
+}
+
+// The parser itself says what it takes.
+TEST_F(ServiceTest, DescribesFieldsAsTheParserReadsThem) {
+  Start();
+  const json schemas = json::parse(Get("/openapi.json").body)["components"]["schemas"];
+  const json& fields = schemas["CompletionRequest"]["properties"];
+  EXPECT_EQ(fields["temperature"],
+            json::parse(R"({"type":["number","null"],"minimum":0,"maximum":2})"));
+  EXPECT_EQ(fields["min_p"],
+            json::parse(R"({"type":["number","null"],"minimum":0,"exclusiveMaximum":1})"));
+  EXPECT_EQ(fields["max_tokens"]["maximum"], 4096);
+  EXPECT_EQ(fields["model"]["enum"], json({"fake-model", nullptr}));
+  EXPECT_EQ(schemas["ChatCompletionRequest"]["properties"]["top_logprobs"]["maximum"], 20);
+  EXPECT_GT(fields.size(), 50u);
 }
 
 // A body of a megabyte is parsed beside the streams, not in between.
