@@ -22,7 +22,7 @@ def run_schemathesis(url: str, folder, examples: int) -> None:
 
 
 def test_the_description_is_true(fake_daemon, tmp_path):
-    run_schemathesis(fake_daemon.url, tmp_path, examples=15)
+    run_schemathesis(fake_daemon.url, tmp_path, examples=5)
 
 
 @pytest.mark.soak
