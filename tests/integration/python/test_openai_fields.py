@@ -101,7 +101,8 @@ def test_a_miss_is_explained_and_a_warm_request_avoids_it(client, model_id):
 
 
 def test_evicted_prompts_are_told_from_new_ones(start_daemon):
-    daemon = start_daemon("--set", "kv_cache.memory_bytes=96MiB").wait_until_ready()
+    daemon = start_daemon("--set", "kv_cache.memory_bytes=64MiB",
+                          "--set", "kv_cache.eviction=lru").wait_until_ready()
     with daemon.client() as client:
         model = client.models.list().data[0].id
         prompt = "The first of many prompts. " * 30
@@ -109,7 +110,7 @@ def test_evicted_prompts_are_told_from_new_ones(start_daemon):
         def usage(text, **fields):
             return complete(client, model, prompt=text, cache_report=True, **fields).usage
         usage(prompt, max_tokens=1)
-        for number in range(40):
+        for number in range(14):
             usage(f"{number} is a number. " * 60, max_tokens=1)
         miss = usage(prompt).prompt_tokens_details.cache_misses[0]
         assert miss["reason"] == "evicted" and miss["evicted_tokens"] > 0
