@@ -21,6 +21,7 @@ struct EncodedRequest {
   uint64_t number = 0;  // ascends with arrival
   Request request;      // its prompt is dropped once encoded
   std::vector<TokenId> prompt;
+  bool truncated = false;       // by Request::keep_prompt_tokens
   std::optional<TurnKey> turn;  // of a conversation: its answers are to be remembered under this
   std::shared_ptr<const StopRules> stop_rules;
   std::shared_ptr<TokenStream> stream;

@@ -173,6 +173,16 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
                               const std::vector<TokenId>& generated) {
   const std::optional<TurnKey>& turn = request.encoded().turn;
   if (parts_.turns != nullptr && turn.has_value()) parts_.turns->Remember(*turn, generated);
+  if (generated.empty() || !parts_.cache->options().prefix_cache) return;
+  std::vector<TokenId> ids = request.prompt();
+  ids.insert(ids.end(), generated.begin(), generated.end() - 1);  // the last one is not computed
+  seen_.Add(
+      MakePrefixKeys(ids, snapshot_.limits.chunk_tokens, Hash(NamespaceOf(request.request()))));
+}
+
+void EngineLoop::RememberPrompt(const SequenceState& sequence) {
+  seen_.Add(sequence.request->prefix_keys());
+  if (sequence.request->request().keep_cached) parts_.cache->Retain(sequence.id);
 }
 
 void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
@@ -361,6 +371,13 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   request.MakeSampler(sequence.get(), fresh_seeds_());
   MarkChanged(&request);
   if (request.SetCachedTokens(std::min(found_tokens, request.prompt_tokens()))) {
+    request.SetCacheMiss(
+        ExplainMiss(seen_, {.keys = request.prefix_keys(),
+                            .chunk_tokens = snapshot_.limits.chunk_tokens,
+                            .prompt_tokens = request.prompt_tokens(),
+                            .cached_tokens = found_tokens,
+                            .truncated = request.encoded().truncated,
+                            .prefix_cache = parts_.cache->options().prefix_cache}));
     stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());
     observer_.Started(&request);
   }
@@ -565,7 +582,10 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
                        &released_);
     LookAgain(released_);
-    if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) ReleaseParked(request);
+    if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) {
+      RememberPrompt(*sequence);
+      ReleaseParked(request);
+    }
   }
 }
 

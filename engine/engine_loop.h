@@ -23,6 +23,7 @@
 #include "engine/request_queue.h"
 #include "engine/running_request.h"
 #include "engine/scheduler.h"
+#include "engine/seen_prefixes.h"
 #include "engine/step_builder.h"
 #include "engine/text/tokenizer.h"
 #include "engine/turn_memory.h"
@@ -135,8 +136,10 @@ class EngineLoop {
   // when there are none.
   bool ParkDeliveredBeams();
 
-  // What a choice generated, for the next turn of its conversation.
+  // What a choice generated, for the next turn of its conversation, and to explain misses.
   void RememberTurn(const RunningRequest& request, const std::vector<TokenId>& generated);
+  // The prompt has been computed: it is remembered, and kept where that was asked for.
+  void RememberPrompt(const SequenceState& sequence);
 
   // Takes the sequence out of scheduler and cache.
   void Withdraw(SequenceState* sequence);
@@ -157,6 +160,7 @@ class EngineLoop {
   SchedulerSnapshot snapshot_;
   FairShares shares_;
   PendingPrefixes pending_;
+  SeenPrefixes seen_;
   int fruitless_plans_ = 0;    // one after the other that launched nothing
   size_t refresh_cursor_ = 0;  // into snapshot_.waiting
   StepBuilder builder_;

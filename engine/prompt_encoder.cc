@@ -91,6 +91,8 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
     request->prompt = std::move(std::get<TokenPrompt>(in.prompt).ids);
   }
   in.prompt = TokenPrompt{};
+  Truncate(request);
+  if (absl::Status status = EncodeBadWords(&in.sampling); !status.ok()) return status;
   for (const TokenId id : request->prompt) {
     if (static_cast<int64_t>(id) < 0 || kvcache::ToIndex(id) >= tokenizer_->vocab_size()) {
       return absl::InvalidArgumentError(
@@ -103,6 +105,39 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   request->stop_rules = std::make_shared<const StopRules>(
       in.stop, static_cast<int32_t>(std::min<int64_t>(in.stop.max_tokens, left)),
       EndTokens(in.stop));
+  return absl::OkStatus();
+}
+
+// What is left is no turn of its conversation any more.
+void PromptEncoder::Truncate(EncodedRequest* request) {
+  const auto& kept = request->request.keep_prompt_tokens;
+  std::vector<TokenId>& prompt = request->prompt;
+  if (!kept.has_value() || prompt.size() <= static_cast<size_t>(*kept)) return;
+  prompt.erase(prompt.begin(), prompt.end() - *kept);
+  request->truncated = true;
+  request->turn.reset();
+}
+
+// A word is one text where it begins the output or follows anything but a space, another one
+// behind a space; both have tokens of their own.
+absl::Status PromptEncoder::EncodeBadWords(SamplingParams* sampling) const {
+  for (const std::string& word : sampling->bad_words) {
+    const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(' ')));
+    for (const std::string& text : {bare, absl::StrCat(" ", bare)}) {
+      EncodeOptions options{.parse_special = true, .add_bos = false, .continues = true};
+      absl::StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text, options);
+      if (absl::IsFailedPrecondition(ids.status())) {
+        options.continues = false;
+        ids = tokenizer_->Encode(text, options);
+      }
+      if (!ids.ok()) return ids.status();
+      const bool is_new =
+          sampling->banned_sequences.empty() || sampling->banned_sequences.back() != *ids;
+      if (!ids->empty() && is_new && !bare.empty()) {
+        sampling->banned_sequences.push_back(*std::move(ids));
+      }
+    }
+  }
   return absl::OkStatus();
 }
 

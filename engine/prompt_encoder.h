@@ -41,12 +41,15 @@ class PromptEncoder {
 
   // Of a prompt that is text or a conversation. A prompt of ids has none.
   absl::StatusOr<std::optional<PromptText>> Render(const Request& request) const;
-  // Fills `prompt`, `turn` and `stop_rules`. `pace` may be null.
+  // Fills `prompt`, `turn`, `stop_rules` and what the sampling parameters have in tokens. `pace`
+  // may be null.
   absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
                         EncodePace* pace = nullptr) const;
 
  private:
   absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
+  static void Truncate(EncodedRequest* request);
+  absl::Status EncodeBadWords(SamplingParams* sampling) const;
   absl::Status CheckSizes(const Request& request, size_t prompt_tokens) const;
   std::vector<TokenId> EndTokens(const StopParams& stop) const;
 

@@ -27,6 +27,10 @@ struct SamplingParams {
   double frequency_penalty = 0.0;   // over output
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::vector<TokenId> allowed_tokens;  // empty = all
+  // Texts that are not to appear. Encoding adds the tokens of each, alone and behind a space, to
+  // `banned_sequences`: the last token of one is not chosen while the output ends with the others.
+  std::vector<std::string> bad_words;
+  std::vector<std::vector<TokenId>> banned_sequences;
   std::optional<uint64_t> seed;  // none = a fresh one per request; the same seed and request give
                                  // the same tokens under `engine.reproducible`
 };
@@ -43,7 +47,7 @@ struct StopParams {
 
 struct LogprobParams {
   std::optional<int32_t> top;         // of each output token: the token itself and this many best
-  std::optional<int32_t> prompt_top;  // of each prompt token but the first
+  std::optional<int32_t> prompt_top;  // of each prompt token but the first, which are told then
 };
 
 // Beam search in place of sampling: as many beams as Request::sequences(); the n best hypotheses
@@ -86,10 +90,13 @@ struct Request {
   std::optional<BeamParams> beam;  // none = sampling
   StopParams stop;
   LogprobParams logprobs;
-  bool echo = false;         // the prompt's tokens are part of the output
-  int32_t priority = 0;      // lower first, under the priority policy
-  std::string tenant;        // API key's name, "" = none
+  bool echo = false;         // the prompt's tokens are part of the output of every choice
+  bool tell_prompt = false;  // the prompt's tokens are told, once, as choice 0's
+  std::optional<int32_t> keep_prompt_tokens;  // only the prompt's last so many count; none = all
+  int32_t priority = 0;                       // lower first, under the priority policy
+  std::string tenant;                         // API key's name, "" = none
   double tenant_weight = 1;  // of the tenant's share where tenants compete; the last one counts
+  bool keep_cached = false;  // a hint: its prompt will come again
   std::string cache_salt;    // adds to the namespace; at most kMaxCacheSaltCharacters
   std::optional<double> timeout_s;
 

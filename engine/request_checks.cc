@@ -65,6 +65,8 @@ void CheckBeams(const Request& request, const RequestLimits& limits, Checker& ch
                 kWithBeams);
   check.Require(s.logit_bias.empty(), "logit_bias", "set", "absent", kWithBeams);
   check.Require(s.allowed_tokens.empty(), "allowed_tokens", "set", "absent", kWithBeams);
+  check.Require(s.bad_words.empty() && s.banned_sequences.empty(), "bad_words", "set", "absent",
+                kWithBeams);
   check.Require(request.stop.stop.empty(), "stop", "set", "absent", kWithBeams);
   check.Require(!request.echo, "echo", "on", "off", kWithBeams);
 }
@@ -91,6 +93,9 @@ absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
     check.Require(!std::isnan(bias), "logit_bias", bias, "a number");
   }
   check.RequireIds("allowed_tokens", s.allowed_tokens, limits.vocab_size);
+  for (const auto& sequence : s.banned_sequences) {
+    check.RequireIds("banned_sequences", sequence, limits.vocab_size);
+  }
 
   const StopParams& stop = request.stop;
   check.Require(stop.max_tokens >= 0, "max_tokens", stop.max_tokens, "at least 0");
@@ -104,6 +109,8 @@ absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
   check.Require(
       logprobs.prompt_top.value_or(0) >= 0 && logprobs.prompt_top.value_or(0) <= limits.vocab_size,
       "prompt_logprobs", logprobs.prompt_top.value_or(0), "from 0 to ", limits.vocab_size);
+  const int32_t kept = request.keep_prompt_tokens.value_or(1);
+  check.Require(kept >= 1, "keep_prompt_tokens", kept, "at least 1");
   check.Require(request.timeout_s.value_or(1) > 0, "timeout_s", request.timeout_s.value_or(1),
                 "over 0");
   const size_t salt_characters = CountUtf8Characters(request.cache_salt);

@@ -65,7 +65,7 @@ void RunningRequest::Start() {
   if (std::exchange(started_, true)) return;
   encoded_->ticket.Started();
   const bool with_logprobs = request().logprobs.prompt_top.has_value();
-  if (!request().echo && !with_logprobs) return;
+  if (!request().echo && !request().tell_prompt && !with_logprobs) return;
   const size_t shown_now = with_logprobs ? 1 : prompt().size();
   for (size_t i = 0; i < shown_now; ++i) {
     PushPromptEvent({.token = prompt()[i], .from_prompt = true});

@@ -111,6 +111,7 @@ class RunningRequest {
   }
   // So many tokens of the prompt were found in the cache. The first call counts, and says so.
   bool SetCachedTokens(int32_t tokens);
+  void SetCacheMiss(std::optional<CacheMiss> miss) { outbox_.usage.miss = miss; }
 
   void AddPromptToken(int32_t index, const SampledToken& sampled);
   // The end, when that was the choice's last token; it is then to be passed to End.

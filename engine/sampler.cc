@@ -103,12 +103,16 @@ SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
   if (params_.repetition_penalty != 1.0) {
     for (const TokenId token : prompt) occurrences_[token].in_prompt = true;
   }
+  for (const auto& sequence : params_.banned_sequences) {
+    longest_ban_ = std::max(longest_ban_, sequence.size());
+  }
 }
 
 bool SamplerState::greedy_unchanged() const {
   return params_.temperature == 0 && params_.repetition_penalty == 1.0 &&
          params_.presence_penalty == 0 && params_.frequency_penalty == 0 &&
-         params_.logit_bias.empty() && params_.allowed_tokens.empty() && chosen_ >= min_tokens_;
+         params_.logit_bias.empty() && params_.allowed_tokens.empty() &&
+         params_.banned_sequences.empty() && chosen_ >= min_tokens_;
 }
 
 void SamplerState::Count(TokenId token) {
@@ -116,6 +120,21 @@ void SamplerState::Count(TokenId token) {
   if (params_.repetition_penalty != 1.0 || params_.presence_penalty != 0 ||
       params_.frequency_penalty != 0) {
     ++occurrences_[token].in_output;
+  }
+  if (longest_ban_ < 2) return;
+  if (recent_.size() == longest_ban_ - 1) recent_.erase(recent_.begin());
+  recent_.push_back(token);
+}
+
+void SamplerState::Ban(std::span<float> logits) const {
+  for (const auto& sequence : params_.banned_sequences) {
+    if (sequence.empty() || sequence.size() - 1 > recent_.size()) continue;
+    const TokenId last = sequence.back();
+    if (kvcache::ToIndex(last) >= logits.size()) continue;
+    const auto begun = static_cast<std::ptrdiff_t>(sequence.size() - 1);
+    if (std::equal(sequence.begin(), sequence.end() - 1, recent_.end() - begun)) {
+      logits[ToIndex(last)] = kBanned;
+    }
   }
 }
 
@@ -147,6 +166,7 @@ void SamplerState::Adjust(std::span<float> logits) const {
       if (in_range(token)) logits[ToIndex(token)] = kBanned;
     }
   }
+  Ban(logits);
 }
 
 double SamplerState::NextUniform() {

@@ -32,6 +32,7 @@ class SamplerState {
  private:
   void Count(TokenId token);
   void Adjust(std::span<float> logits) const;
+  void Ban(std::span<float> logits) const;
   double NextUniform();
 
   SamplingParams params_;
@@ -44,6 +45,8 @@ class SamplerState {
     int32_t in_output = 0;
   };
   std::unordered_map<TokenId, Occurrence> occurrences_;  // kept only when a penalty is set
+  size_t longest_ban_ = 0;
+  std::vector<TokenId> recent_;  // the last chosen tokens, as many as a ban may ask for
 };
 
 // Index of the greatest logit; the lowest index wins ties.

@@ -48,10 +48,26 @@ struct ChoiceEnd {
   std::optional<TokenId> stop_token;  // an end token that ended it; not among the TokenEvents
 };
 
+// Why not all of a prompt that could have been in the cache was there.
+enum class CacheMissReason : uint8_t {
+  kNeverSeen,  // nothing begins like it
+  kDiverged,   // it goes on in another way than what is there
+  kEvicted,    // more of it was there once
+  kTruncated,  // its beginning was cut off (Request::keep_prompt_tokens)
+  kDisabled,   // there is no prefix cache
+};
+
+struct CacheMiss {
+  CacheMissReason reason = CacheMissReason::kNeverSeen;
+  int32_t at_token = 0;        // so many of its first tokens were found
+  int32_t evicted_tokens = 0;  // so many behind these had been there; whole chunks only
+};
+
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // of the prompt, not computed for this request
   int32_t completion_tokens = 0;  // over all choices
+  std::optional<CacheMiss> miss;  // as of when the request started; none: all was found
 };
 
 // What the engine sends and a consumer reads, in order.

@@ -197,6 +197,10 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
   return joined.slot;
 }
 
+void CacheManager::Retain(SequenceId sequence) {
+  for (const PathEntry& entry : Get(sequence).path) cache_.Retain(entry.node);
+}
+
 absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source,
                                           int32_t num_tokens) {
   assert(num_tokens >= 0 && num_tokens <= published_tokens(source));

@@ -122,6 +122,8 @@ class CacheManager {
   // Evicts what nobody uses of these tokens and, if all of them are cached, of what continues
   // them; what other prompts share stays. Returns the number of chunks.
   int32_t Drop(const Namespace& name_space, const TokenSpan& tokens);
+  // A hint: the chunks that the sequence holds now will be wanted again (EvictionPolicy::Retain).
+  void Retain(SequenceId sequence);
   // Evicts everything that is idle. Returns the number of chunks.
   int32_t EvictAll() { return cache_.EvictAll(); }
 

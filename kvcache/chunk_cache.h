@@ -77,6 +77,7 @@ class ChunkCache {
   // With all before it.
   void Pin(NodeId node);
   void Unpin(NodeId node);
+  void Retain(NodeId node) { policy_->Retain(node); }
   // Everything idle. Returns the number of chunks.
   int32_t EvictAll();
   // What nobody uses of the node, all behind it, and what comes before it for its sake only.

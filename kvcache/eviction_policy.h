@@ -53,6 +53,10 @@ class EvictionPolicy {
 
   // The idle chunk to evict next; nothing when none is idle. Changes nothing that shows.
   virtual std::optional<NodeId> Victim() = 0;
+
+  // A hint: who uses the chunk, now in use, will come back for it. What MakeEvictionPolicy makes
+  // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict.
+  virtual void Retain(NodeId node) {}
 };
 
 // `name` is a value of kv_cache.eviction: "lru", "s3fifo" or "reuse_rate"; INVALID_ARGUMENT lists

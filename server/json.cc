@@ -129,6 +129,10 @@ void AppendNumber(Float value, std::string* out) {
 }  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
+  // The parser takes it for the end, and would not look at what is behind.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return absl::InvalidArgumentError(Concat("not valid JSON: a NUL at byte ", nul));
+  }
   DocumentBuilder builder(limits.max_depth);
   const bool parsed =
       Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/text/tool_format.h"
 #include "server/concat.h"
 
 namespace refrain::server {
@@ -32,8 +33,9 @@ struct ModelLimits {
   std::string served_name;
   int32_t vocab_size = 0;
   int32_t max_context_tokens = 0;
-  int32_t max_choices = 128;  // `n` and `best_of`
-  int32_t max_beams = 64;     // engine.max_sequences
+  int32_t max_choices = 128;                             // `n` and `best_of`
+  int32_t max_beams = 64;                                // engine.max_sequences
+  engine::ToolFormat tools = engine::ToolFormat::kNone;  // of the model's chat template
 };
 
 inline constexpr Range kTemperatureRange{0, 2};
@@ -50,6 +52,10 @@ inline constexpr size_t kMaxLogitBiases = 4096;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopBytes = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
+inline constexpr size_t kMaxBadWords = 256;
+inline constexpr size_t kMaxBadWordBytes = 256;
+inline constexpr size_t kMaxCacheKeyBytes = 1024;
+inline constexpr double kMaxPromptLogprobs = 20;
 inline constexpr int32_t kDefaultCompletionTokens = 16;
 
 }  // namespace refrain::server

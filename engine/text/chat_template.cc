@@ -8,8 +8,11 @@
 namespace refrain::engine {
 
 ChatTemplate::ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
-                           std::string_view eos_token)
-    : template_(std::move(parsed)), bos_token_(bos_token), eos_token_(eos_token) {}
+                           std::string_view eos_token, ToolFormat tool_format)
+    : template_(std::move(parsed)),
+      bos_token_(bos_token),
+      eos_token_(eos_token),
+      tool_format_(tool_format) {}
 
 ChatTemplate::~ChatTemplate() = default;
 
@@ -19,7 +22,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_v
   if (source.empty()) return absl::NotFoundError("the model has no chat template");
   absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
-  return std::unique_ptr<ChatTemplate>(new ChatTemplate(*std::move(parsed), bos_token, eos_token));
+  return std::unique_ptr<ChatTemplate>(
+      new ChatTemplate(*std::move(parsed), bos_token, eos_token, DetectToolFormat(source)));
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/text/jinja/value.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/tool_format.h"
 
 namespace refrain::engine {
 
@@ -55,14 +56,16 @@ class ChatTemplate {
   ~ChatTemplate();
 
   absl::StatusOr<RenderedChat> Render(const ChatTemplateInput& input) const;
+  ToolFormat tool_format() const { return tool_format_; }
 
  private:
   ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
-               std::string_view eos_token);
+               std::string_view eos_token, ToolFormat tool_format);
 
   std::unique_ptr<jinja::Template> template_;
   std::string bos_token_;
   std::string eos_token_;
+  ToolFormat tool_format_;
 };
 
 // Options that recognise control tokens of the template and not those of the content. They point

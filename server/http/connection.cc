@@ -79,6 +79,30 @@ ReadFailure Classify(const error_code& error, const ServerOptions& options) {
   return {};  // timeout, reset
 }
 
+// What the parser lets pass, although others may read it in another way, and see another request
+// begin elsewhere (RFC 9112, 6.3 and 11.2).
+ReadFailure CheckFraming(const beast::http::fields& header, unsigned version,
+                         const ServerOptions& options) {
+  using beast::http::field;
+  size_t header_bytes = 0;  // the parser's own limit holds for what comes in one piece
+  for (const auto& one : header) {
+    header_bytes += one.name_string().size() + one.value().size() + 4;
+  }
+  if (header_bytes > options.header_bytes) {
+    return Classify(beast::http::error::header_limit, options);
+  }
+  if (header.count(field::content_length) > 1) {
+    return {400, "malformed HTTP request: more than one Content-Length"};
+  }
+  const size_t encodings = header.count(field::transfer_encoding);
+  if (encodings == 0) return {};
+  if (version < 11) return {400, "malformed HTTP request: Transfer-Encoding in HTTP/1.0"};
+  if (encodings > 1 || !beast::iequals(header[field::transfer_encoding], "chunked")) {
+    return {400, "the only Transfer-Encoding that is understood is \"chunked\""};
+  }
+  return {};
+}
+
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, Shared* shared)
@@ -182,7 +206,10 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   const auto [error, bytes] =
       co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
   if (error) co_return co_await RefuseUnread(error);
-  co_return true;
+  const ReadFailure failure = CheckFraming(parser->get(), parser->get().version(), options);
+  if (failure.status == 0) co_return true;
+  co_await Refuse(failure.status, failure.message, /*unread_input=*/true);
+  co_return false;
 }
 
 asio::awaitable<bool> Connection::ReadBody(Parser* parser) {

@@ -37,6 +37,8 @@ class Router {
 
   void Add(Route route) { routes_.push_back(std::move(route)); }
 
+  const std::vector<Route>& routes() const { return routes_; }
+
   // HEAD is answered by GET's route. Exact paths win over patterns.
   Match Find(std::string_view method, std::string_view path) const;
 

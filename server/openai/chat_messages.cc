@@ -129,6 +129,10 @@ Value ToTemplateValue(const Json& json) {
 }
 
 void ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input) {
+  fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
+                              R"({"$ref":"#/components/schemas/Message"}})");
+  fields.Describe("tools", R"({"type":["array","null"],"maxItems":1024,"items":)"
+                           R"({"$ref":"#/components/schemas/Tool"}})");
   const Json* messages = fields.ArrayOrNull("messages");
   const Json* tools = fields.ArrayOrNull("tools");
   const Json* extra = fields.ObjectOrNull("chat_template_kwargs");

@@ -24,6 +24,7 @@ void RefuseWithBeams(FieldReader& fields, const engine::Request& request) {
   require(sampling.frequency_penalty == 0, "frequency_penalty", "0");
   require(sampling.logit_bias.empty(), "logit_bias", "absent");
   require(sampling.allowed_tokens.empty(), "allowed_token_ids", "absent");
+  require(sampling.bad_words.empty(), "bad_words", "absent");
   require(request.stop.stop.empty(), "stop", "absent");
   require(!request.echo, "echo", "false");
 }

@@ -1,12 +1,31 @@
 #include "server/openai/choice_text.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
 #include <utility>
 
 namespace refrain::server::openai {
 
-ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, bool wants_tokens)
-    : detokenizer_(tokenizer), tokenizer_(tokenizer), wants_tokens_(wants_tokens) {}
+TokenDetails DetailsOf(const engine::TokenEvent& event) {
+  TokenDetails details{.token = event.token, .logprob = {}, .top = event.top};
+  if (event.logprob.has_value()) {
+    details.logprob = event.logprob->logprob;
+    details.rank = event.logprob->rank;
+  }
+  details.from_prompt = event.from_prompt;
+  return details;
+}
+
+ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, Options options)
+    : detokenizer_(tokenizer, {.skip_special = options.skip_special}),
+      tokenizer_(tokenizer),
+      options_(options) {
+  using engine::ToolFormat;
+  if (options.tools == ToolFormat::kHermes || options.tools == ToolFormat::kLlama3) {
+    parser_.emplace(options.tools, options.parallel_tool_calls ? SIZE_MAX : 1);
+  }
+}
 
 void ChoiceText::Add(const engine::TokenEvent& event) {
   const bool joins_prompt = event.from_prompt && last_was_prompt_ && !ready_.empty();
@@ -17,30 +36,40 @@ void ChoiceText::Add(const engine::TokenEvent& event) {
   last_was_prompt_ = event.from_prompt;
   if (event.shown_bytes.has_value()) {
     const std::string_view bytes = tokenizer_->TokenBytes(event.token);
-    open_.text += detokenizer_.AppendBytes(
-        bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes))));
+    Show(detokenizer_.AppendBytes(
+        bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes)))));
+  } else if (parser_.has_value() && tokenizer_->IsControl(event.token) &&
+             ToolCallParser::IsMarker(tokenizer_->TokenBytes(event.token))) {
+    Show(detokenizer_.Flush() + std::string(tokenizer_->TokenBytes(event.token)));
   } else {
-    open_.text += detokenizer_.Append(event.token);
+    Show(detokenizer_.Append(event.token));
   }
-  if (wants_tokens_) {
-    TokenDetails& details = open_.tokens.emplace_back();
-    details.token = event.token;
-    if (event.logprob.has_value()) details.logprob = event.logprob->logprob;
-    details.top = event.top;
-  }
-  if (!open_.text.empty()) Emit();
+  if (options_.wants_tokens) open_.tokens.push_back(DetailsOf(event));
+  if (!open_.text.empty() || !open_.calls.empty()) Emit();
+}
+
+void ChoiceText::Show(std::string text) {
+  if (parser_.has_value()) return Take(parser_->Add(text));
+  open_.text += text;
+}
+
+void ChoiceText::Take(ToolCallParser::Output parsed) {
+  open_.text += parsed.text;
+  open_.calls.insert(open_.calls.end(), parsed.calls.begin(), parsed.calls.end());
 }
 
 void ChoiceText::End(const engine::ChoiceEnd& end) {
-  const std::string rest = detokenizer_.Flush();
-  const bool joins_last = !end.stop_token.has_value() && open_.tokens.empty() && !ready_.empty();
+  Show(detokenizer_.Flush());
+  if (parser_.has_value()) Take(parser_->Finish());
+  const bool joins_last =
+      !end.stop_token.has_value() && open_.tokens.empty() && open_.calls.empty() && !ready_.empty();
   if (joins_last) {
-    ready_.back().text += rest;
+    ready_.back().text += open_.text;
     ready_.back().finish = end.reason;
     return;
   }
-  open_.text += rest;
   open_.finish = end.reason;
+  open_.end_token = end.stop_token;
   Emit();
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/text/detokenizer.h"
 #include "engine/token_stream.h"
+#include "server/openai/tool_call_parser.h"
 
 namespace refrain::server::openai {
 
@@ -15,23 +16,38 @@ struct TokenDetails {
   engine::TokenId token{};
   std::optional<float> logprob;  // none: the first token of a prompt
   std::vector<engine::TokenLogprob> top;
+  int32_t rank = 0;  // with `logprob`: 1 = the most probable
+  bool from_prompt = false;
 };
 
+TokenDetails DetailsOf(const engine::TokenEvent& event);
+
 // A piece of a choice's output that can be shown. `text` may be empty in the last piece only,
-// unless log-probabilities are asked for.
+// unless tokens are asked for.
 struct TextPiece {
   std::string text;
-  std::vector<TokenDetails> tokens;  // empty unless log-probabilities are asked for
+  std::vector<ToolCall> calls;       // complete ones
+  std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
-  bool first = false;  // of its choice
+  std::optional<engine::TokenId> end_token;  // that ended it; shows nothing
+  bool first = false;                        // of its choice
 };
 
 // Turns the token events of one choice into pieces of text, one per token where the token ends a
-// character; tokens that show nothing yet join the next piece. The prompt's tokens (echo) that
-// arrive together are one piece. One consumer; the tokenizer outlives it.
+// character; tokens that show nothing yet (or may begin a tool call) join the next piece. The
+// prompt's tokens (echo) that arrive together are one piece. One consumer; the tokenizer outlives
+// it.
 class ChoiceText {
  public:
-  ChoiceText(const engine::Tokenizer* tokenizer, bool wants_tokens);
+  struct Options {
+    bool wants_tokens = false;  // TextPiece::tokens
+    bool skip_special = true;   // control tokens are no text
+    // Calls in this format are taken out of the text.
+    engine::ToolFormat tools = engine::ToolFormat::kNone;
+    bool parallel_tool_calls = true;
+  };
+
+  ChoiceText(const engine::Tokenizer* tokenizer, Options options);
 
   void Add(const engine::TokenEvent& event);
   // The end travels with the last token, but for an end token, which is a piece of its own.
@@ -41,11 +57,14 @@ class ChoiceText {
   std::vector<TextPiece> TakePieces();
 
  private:
+  void Show(std::string text);
+  void Take(ToolCallParser::Output parsed);
   void Emit();
 
   engine::Detokenizer detokenizer_;
   const engine::Tokenizer* tokenizer_;
-  const bool wants_tokens_;
+  const Options options_;
+  std::optional<ToolCallParser> parser_;
   bool first_ = true;
   bool last_was_prompt_ = false;
   TextPiece open_;  // shows nothing yet

@@ -1,12 +1,31 @@
 #include "server/openai/field_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "server/concat.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
+namespace {
+
+// Absent and null are the same.
+std::string TypeSchema(std::string_view type) {
+  return Concat("{\"type\":[\"", type, "\",\"null\"]");
+}
+
+std::string RangeSchema(const Range& range) {
+  std::string schema = range.above_min ? ",\"exclusiveMinimum\":" : ",\"minimum\":";
+  AppendJsonNumber(range.min, &schema);
+  schema += range.below_max ? ",\"exclusiveMaximum\":" : ",\"maximum\":";
+  AppendJsonNumber(range.max, &schema);
+  return schema;
+}
+
+}  // namespace
+
 std::optional<int64_t> IntegerValue(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
@@ -23,10 +42,22 @@ std::optional<int64_t> IntegerValue(const Json& value) {
   return std::nullopt;
 }
 
-FieldReader::FieldReader(const Json& object, std::string_view prefix)
-    : object_(object), prefix_(prefix) {}
+FieldReader::FieldReader(const Json& object, std::string_view prefix, Schemas* schemas)
+    : object_(object), prefix_(prefix), schemas_(schemas) {}
+
+void FieldReader::Describe(std::string_view name, std::string schema) {
+  if (schemas_ == nullptr) return;
+  const auto is_it = [&](const auto& known) { return known.first == name; };
+  if (std::any_of(schemas_->begin(), schemas_->end(), is_it)) return;
+  schemas_->emplace_back(std::string(name), std::move(schema));
+}
 
 const Json* FieldReader::AnyOrNull(std::string_view name) {
+  if (describes()) Describe(name, "{}");
+  return Find(name);
+}
+
+const Json* FieldReader::Find(std::string_view name) {
   known_.emplace(name);
   const auto found = object_.find(name);
   if (found == object_.end() || found->is_null()) return nullptr;
@@ -34,7 +65,8 @@ const Json* FieldReader::AnyOrNull(std::string_view name) {
 }
 
 std::optional<bool> FieldReader::Bool(std::string_view name) {
-  const Json* value = AnyOrNull(name);
+  if (describes()) Describe(name, TypeSchema("boolean") + "}");
+  const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_boolean()) return value->get<bool>();
   RefuseType(name, *value, "a boolean");
@@ -42,7 +74,8 @@ std::optional<bool> FieldReader::Bool(std::string_view name) {
 }
 
 std::optional<int64_t> FieldReader::Integer(std::string_view name, Range range) {
-  const Json* value = AnyOrNull(name);
+  if (describes()) Describe(name, TypeSchema("integer") + RangeSchema(range) + "}");
+  const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) {
     RefuseType(name, *value, "an integer");
@@ -55,7 +88,8 @@ std::optional<int64_t> FieldReader::Integer(std::string_view name, Range range) 
 }
 
 std::optional<double> FieldReader::Number(std::string_view name, Range range) {
-  const Json* value = AnyOrNull(name);
+  if (describes()) Describe(name, TypeSchema("number") + RangeSchema(range) + "}");
+  const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) {
     RefuseType(name, *value, "a number");
@@ -68,7 +102,11 @@ std::optional<double> FieldReader::Number(std::string_view name, Range range) {
 }
 
 std::optional<std::string> FieldReader::String(std::string_view name, size_t max_bytes) {
-  const Json* value = AnyOrNull(name);
+  if (describes()) {
+    const bool any = max_bytes == SIZE_MAX;
+    Describe(name, TypeSchema("string") + (any ? "}" : Concat(",\"maxLength\":", max_bytes, "}")));
+  }
+  const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) {
     RefuseType(name, *value, "a string");
@@ -81,14 +119,16 @@ std::optional<std::string> FieldReader::String(std::string_view name, size_t max
 }
 
 const Json* FieldReader::ObjectOrNull(std::string_view name) {
-  const Json* value = AnyOrNull(name);
+  if (describes()) Describe(name, TypeSchema("object") + "}");
+  const Json* value = Find(name);
   if (value == nullptr || value->is_object()) return value;
   RefuseType(name, *value, "an object");
   return nullptr;
 }
 
 const Json* FieldReader::ArrayOrNull(std::string_view name) {
-  const Json* value = AnyOrNull(name);
+  if (describes()) Describe(name, TypeSchema("array") + "}");
+  const Json* value = Find(name);
   if (value == nullptr || value->is_array()) return value;
   RefuseType(name, *value, "an array");
   return nullptr;

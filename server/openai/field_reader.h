@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,11 +24,16 @@ namespace refrain::server::openai {
 //   request.top_p = fields.Number("top_p", {0, 1}).value_or(1);
 //   if (!fields.status().ok()) return fields.status();
 //
-// Remembers which names were asked for. Not thread safe; the object outlives it.
+// Remembers which names were asked for. With `schemas` it also writes down what each of them may
+// be, so that the description of the API is what the parser does. Not thread safe; the object
+// outlives it.
 class FieldReader {
  public:
+  // Name and JSON schema of each field, in the order of asking.
+  using Schemas = std::vector<std::pair<std::string, std::string>>;
+
   // `object` is a JSON object; `prefix` ("messages[2].") is put before names in errors.
-  FieldReader(const Json& object, std::string_view prefix);
+  FieldReader(const Json& object, std::string_view prefix, Schemas* schemas = nullptr);
 
   std::optional<bool> Bool(std::string_view name);
   std::optional<int64_t> Integer(std::string_view name, Range range);
@@ -38,7 +44,11 @@ class FieldReader {
   // Whatever its type, but not null.
   const Json* AnyOrNull(std::string_view name);
   // Known, and of no effect here.
-  void Ignore(std::string_view name) { known_.emplace(name); }
+  void Ignore(std::string_view name) { AnyOrNull(name); }
+
+  // What `name` may be, where its type and range do not say all; stands for what reading it says.
+  void Describe(std::string_view name, std::string schema);
+  bool describes() const { return schemas_ != nullptr; }
 
   // Records that `name` is wrong; the first one counts.
   void Refuse(std::string_view name, std::string_view problem);
@@ -48,12 +58,14 @@ class FieldReader {
   std::vector<std::string> UnknownNames() const;
 
  private:
+  const Json* Find(std::string_view name);
   void RefuseType(std::string_view name, const Json& value, std::string_view expected);
 
   const Json& object_;
   std::string prefix_;
   absl::Status status_;
   std::set<std::string, std::less<>> known_;
+  Schemas* schemas_;
 };
 
 // The integer that `value` is, also when written as 5.0; nothing when it is none or too large.

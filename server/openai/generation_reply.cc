@@ -19,7 +19,8 @@ ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationRepl
       Concat(call.endpoint == Endpoint::kCompletions ? "cmpl-" : "chatcmpl-", parts.request_id);
   answer.model = parts.model;
   answer.created_unix_s = parts.created_unix_s;
-  answer.logprobs = call.first().logprobs.top.has_value();
+  answer.output = call.output;
+  answer.choices_per_prompt = call.first().n;
   answer.null_usage = call.include_usage;
   return answer;
 }
@@ -42,13 +43,19 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       log_(parts.log),
       format_(AnswerOf(call, parts),
               static_cast<int32_t>(parts.streams.size()) * choices_per_prompt_, parts.tokenizer),
+      output_(call.output),
+      prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
       notes_(std::move(parts.notes)) {
-  const bool wants_tokens = call.first().logprobs.top.has_value();
+  const ChoiceText::Options options{
+      .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
+      .skip_special = output_.skip_special,
+      .tools = output_.tools,
+      .parallel_tool_calls = output_.parallel_tool_calls};
   for (auto& stream : parts.streams) {
     prompts_.push_back({std::move(stream)});
     for (int32_t i = 0; i < choices_per_prompt_; ++i) {
-      texts_.emplace_back(parts.tokenizer, wants_tokens);
+      texts_.emplace_back(parts.tokenizer, options);
     }
   }
   choices_.resize(texts_.size());
@@ -103,7 +110,7 @@ http::ReplyPart GenerationReply::Next() {
   if (!stream_events_) {
     if (!part.last) return {};
     part.head.emplace();
-    part.body = format_.WholeBody(choices_, TotalUsage());
+    part.body = format_.WholeBody(choices_, prompt_tokens_, TotalUsage());
     return part;
   }
   if (part.last) {
@@ -130,6 +137,7 @@ absl::Status GenerationReply::ReadStreams(std::string* events) {
       first_token_ms_ = std::round(passed.count() * 1000) / 1000;
     }
     absl::Status status = batch.status;
+    if (output_.cache_report) ReportMisses();
     TakeBatch(i, std::move(batch), events);
     if (!status.ok()) return status;
   }
@@ -139,7 +147,12 @@ absl::Status GenerationReply::ReadStreams(std::string* events) {
 void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events) {
   const int32_t base = static_cast<int32_t>(prompt) * choices_per_prompt_;
   std::vector<bool> touched(static_cast<size_t>(choices_per_prompt_));
+  const bool tells_prompt = output_.token_ids || output_.prompt_logprobs.has_value();
   for (const engine::TokenEvent& event : batch.tokens) {
+    if (event.from_prompt) {
+      if (tells_prompt && event.choice == 0) prompt_tokens_[prompt].push_back(DetailsOf(event));
+      if (!output_.echo) continue;
+    }
     texts_[base + event.choice].Add(event);
     touched[event.choice] = true;
   }
@@ -156,7 +169,7 @@ void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::s
       }
       std::optional<engine::Usage> usage;
       if (continuous_usage_) usage = TotalUsage();
-      format_.AppendEvent(base + i, piece, usage, events);
+      format_.AppendEvent(base + i, piece, prompt_tokens_[prompt], usage, events);
     }
   }
 }
@@ -164,9 +177,17 @@ void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::s
 void GenerationReply::Keep(int32_t choice, TextPiece piece) {
   WholeChoice& whole = choices_[choice];
   whole.text += piece.text;
+  whole.calls.insert(whole.calls.end(), piece.calls.begin(), piece.calls.end());
   whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
                       std::make_move_iterator(piece.tokens.end()));
   if (piece.finish.has_value()) whole.finish = *piece.finish;
+  if (piece.end_token.has_value()) whole.end_token = piece.end_token;
+}
+
+void GenerationReply::ReportMisses() {
+  std::vector<std::optional<engine::CacheMiss>> misses;
+  for (const PromptState& prompt : prompts_) misses.push_back(prompt.usage.miss);
+  format_.SetMisses(std::move(misses));
 }
 
 engine::Usage GenerationReply::TotalUsage() const {

@@ -54,6 +54,7 @@ class GenerationReply final : public http::Reply {
   absl::Status ReadStreams(std::string* events);
   void TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events);
   void Keep(int32_t choice, TextPiece piece);
+  void ReportMisses();
   engine::Usage TotalUsage() const;
   bool AllFinished() const;
   void CancelUnfinished();
@@ -69,9 +70,11 @@ class GenerationReply final : public http::Reply {
   const std::string request_id_;
   Log* const log_;
   ResponseFormat format_;
+  const OutputOptions output_;
   std::vector<PromptState> prompts_;
-  std::vector<ChoiceText> texts_;     // [choices]
-  std::vector<WholeChoice> choices_;  // [choices], unused for events
+  std::vector<std::vector<TokenDetails>> prompt_tokens_;  // [prompts], where they are shown
+  std::vector<ChoiceText> texts_;                         // [choices]
+  std::vector<WholeChoice> choices_;                      // [choices], unused for events
   bool head_sent_ = false;
   access::Ticket ticket_;
   const std::shared_ptr<http::RequestNotes> notes_;

@@ -16,10 +16,26 @@ namespace {
 
 constexpr size_t kMaxChoicesPerCall = 2048;  // prompts times best_of
 
+std::optional<std::string> ReadModel(FieldReader& fields, const ModelLimits& limits) {
+  if (fields.describes()) {
+    std::string name;
+    AppendJsonString(limits.served_name, &name);
+    fields.Describe("model", Concat("{\"enum\":[", name, ",null]}"));
+  }
+  return fields.String("model", 4096);
+}
+
 // --- /v1/completions ---
 
 void ReadPrompts(FieldReader& fields, const ModelLimits& limits, const engine::Request& common,
                  std::vector<engine::Request>* requests) {
+  if (fields.describes()) {
+    const std::string ids = TokenIdsSchema(limits);
+    fields.Describe(
+        "prompt", Concat(R"({"anyOf":[{"type":"string"},{"type":"array","minItems":1,"items":)",
+                         R"({"type":"string"}},)", ids, R"(,{"type":"array","minItems":1,"items":)",
+                         ids, "}]}"));
+  }
   const Json* prompt = fields.AnyOrNull("prompt");
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
   const auto add_text = [&](const Json& text) {
@@ -70,6 +86,11 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
     common.logprobs.top = static_cast<int32_t>(*top);
     if (common.echo) common.logprobs.prompt_top = common.logprobs.top;
   }
+  call->output.echo = common.echo;
+  call->output.logprobs = common.logprobs.top;
+  ReadOutputFields(fields, limits, call, &common);
+  ReadCacheFields(fields, call, &common);
+  fields.Describe("suffix", R"({"enum":[null,""]})");
   if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
     fields.Refuse("suffix", "is not supported");
   }
@@ -80,24 +101,28 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
 // --- /v1/chat/completions ---
 
 void ReadResponseFormat(FieldReader& fields) {
+  fields.Describe("response_format", R"({"type":["object","null"],"required":["type"],)"
+                                     R"("properties":{"type":{"const":"text"}}})");
   const Json* format = fields.ObjectOrNull("response_format");
   if (format == nullptr) return;
   FieldReader inner(*format, "response_format.");
   const auto type = inner.String("type", 64);
   fields.Fail(inner.status());
   if (type != "text") {
-    fields.Refuse("response_format",
-                  Concat("of type \"", type.value_or(""), "\" is not supported; only \"text\" is"));
+    fields.Refuse("response_format", Concat("of type \"", type.value_or("").substr(0, 64),
+                                            "\" is not supported; only \"text\" is"));
   }
 }
 
 // True when the tools are to be shown to the model.
 bool ReadToolChoice(FieldReader& fields) {
+  fields.Describe("tool_choice", R"({"enum":["none","auto",null]})");
   const Json* choice = fields.AnyOrNull("tool_choice");
   if (choice == nullptr) return true;
   if (choice->is_string() && *choice == "auto") return true;
   if (choice->is_string() && *choice == "none") return false;
-  fields.Refuse("tool_choice", "is supported only as \"none\" or \"auto\"");
+  fields.Refuse("tool_choice",
+                "is supported only as \"none\" or \"auto\": answers cannot be forced into a form");
   return false;
 }
 
@@ -124,11 +149,22 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   if (top.value_or(0) > 0 && !logprobs) {
     fields.Refuse("top_logprobs", "is only allowed when 'logprobs' is true");
   }
+  call->output.logprobs = request.logprobs.top;
+  ReadOutputFields(fields, limits, call, &request);
+  ReadCacheFields(fields, call, &request);
   ReadResponseFormat(fields);
+  fields.Describe("chat_template", R"({"type":"null"})");
   if (fields.String("chat_template").has_value()) {
     fields.Refuse("chat_template", "of a request is not accepted; the model's own is used");
   }
-  for (const char* name : {"parallel_tool_calls", "reasoning_effort", "verbosity", "modalities"}) {
+  for (const char* name : {"functions", "function_call"}) {
+    fields.Describe(name, kEmptySchema);
+    if (const Json* value = fields.AnyOrNull(name); value != nullptr && !value->empty()) {
+      fields.Refuse(name, "is not supported; use 'tools' and 'tool_choice'");
+    }
+  }
+  call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  for (const char* name : {"reasoning_effort", "verbosity", "modalities"}) {
     fields.Ignore(name);
   }
 
@@ -142,10 +178,34 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   }
   const bool show_tools = ReadToolChoice(fields);
   ReadChatMessages(fields, show_tools, &prompt.input);
+  if (!prompt.input.tools.is_undefined()) {
+    if (limits.tools == engine::ToolFormat::kNone) {
+      fields.Refuse("tools", "are not supported: the model's chat template has no place for them");
+    }
+    call->output.tools = limits.tools;
+  }
   request.prompt = std::move(prompt);
 }
 
 }  // namespace
+
+std::string RequestSchema(Endpoint endpoint, const ModelLimits& limits) {
+  const Json nothing = Json::object();
+  FieldReader::Schemas schemas;
+  FieldReader fields(nothing, "", &schemas);
+  ReadModel(fields, limits);
+  GenerationCall call;
+  const bool chat = endpoint == Endpoint::kChatCompletions;
+  chat ? ReadChat(fields, limits, &call) : ReadCompletion(fields, limits, &call);
+  std::string text = Concat(R"({"type":"object","required":[")", chat ? "messages" : "prompt",
+                            R"("],"properties":{)");
+  for (size_t i = 0; i < schemas.size(); ++i) {
+    if (i > 0) text += ",";
+    AppendJsonString(schemas[i].first, &text);
+    ConcatTo(&text, ":", schemas[i].second);
+  }
+  return text + "}}";
+}
 
 absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::string_view body,
                                                    const ModelLimits& limits) {
@@ -156,7 +216,7 @@ absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::strin
         Concat("the request body must be a JSON object, not ", JsonTypeName(*document)));
   }
   FieldReader fields(*document, "");
-  const auto model = fields.String("model", 4096);
+  const auto model = ReadModel(fields, limits);
   if (fields.status().ok() && model.has_value() && *model != limits.served_name) {
     return WithParam(WithCode(absl::NotFoundError(Concat("the model '", model->substr(0, 200),
                                                          "' does not exist; this server has '",

@@ -2,22 +2,38 @@
 #define REFRAIN_SERVER_OPENAI_PROTOCOL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
+#include "engine/text/tool_format.h"
 #include "server/request_limits.h"
 
 namespace refrain::server::openai {
 
 enum class Endpoint : uint8_t { kCompletions, kChatCompletions };
 
+// What an answer shows beside its text.
+struct OutputOptions {
+  bool echo = false;
+  std::optional<int32_t> logprobs;         // of each token: so many best beside it
+  std::optional<int32_t> prompt_logprobs;  // of each prompt token
+  bool token_ids = false;                  // of prompt and output
+  bool tokens_as_ids = false;              // log-probabilities name tokens "token_id:5"
+  bool skip_special = true;                // control tokens are no text
+  bool cache_report = false;               // usage tells why a miss was a miss
+  engine::ToolFormat tools = engine::ToolFormat::kNone;  // in which calls are looked for
+  bool parallel_tool_calls = true;
+};
+
 // One HTTP request for generated text, understood and checked.
 struct GenerationCall {
   Endpoint endpoint = Endpoint::kCompletions;
   std::vector<engine::Request> requests;  // one per prompt; ids are the caller's
+  OutputOptions output;
   bool stream = false;
   bool include_usage = false;     // a last chunk with usage
   bool continuous_usage = false;  // usage in every chunk
@@ -32,6 +48,9 @@ struct GenerationCall {
 // Pure; any thread.
 absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::string_view body,
                                                    const ModelLimits& limits);
+
+// The JSON schema of that body, as the parser reads it.
+std::string RequestSchema(Endpoint endpoint, const ModelLimits& limits);
 
 }  // namespace refrain::server::openai
 

@@ -19,13 +19,20 @@ void AppendLogprob(float logprob, std::string* out) {
   AppendJsonNumber(std::isfinite(logprob) ? std::max(logprob, kLeastLogprob) : kLeastLogprob, out);
 }
 
-void AppendFinish(std::optional<engine::FinishReason> finish, std::string* out) {
-  out->append(",\"finish_reason\":");
-  if (finish.has_value()) {
-    AppendJsonString(FinishReasonName(*finish), out);
-  } else {
-    out->append("null");
+std::string_view ReasonName(engine::CacheMissReason reason) {
+  switch (reason) {
+    case engine::CacheMissReason::kNeverSeen:
+      return "never_seen";
+    case engine::CacheMissReason::kDiverged:
+      return "diverged";
+    case engine::CacheMissReason::kEvicted:
+      return "evicted";
+    case engine::CacheMissReason::kTruncated:
+      return "truncated";
+    case engine::CacheMissReason::kDisabled:
+      break;
   }
+  return "disabled";
 }
 
 }  // namespace
@@ -55,7 +62,10 @@ std::string TokenText(std::string_view bytes) {
 
 ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
                                const engine::Tokenizer* tokenizer)
-    : answer_(std::move(answer)), tokenizer_(tokenizer), text_offsets_(num_choices, 0) {
+    : answer_(std::move(answer)),
+      tokenizer_(tokenizer),
+      text_offsets_(num_choices, 0),
+      calls_told_(num_choices, 0) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
 }
@@ -77,30 +87,98 @@ void ResponseFormat::AppendUsage(const engine::Usage& usage, std::string* out) c
   ConcatTo(out, ",\"usage\":{\"prompt_tokens\":", usage.prompt_tokens,
            ",\"completion_tokens\":", usage.completion_tokens,
            ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
-           ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens, "}}");
+           ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens);
+  if (answer_.output.cache_report) {
+    out->append(",\"cache_misses\":[");
+    for (size_t i = 0; i < misses_.size(); ++i) {
+      const std::optional<engine::CacheMiss>& miss = misses_[i];
+      if (i > 0) out->append(",");
+      if (!miss.has_value()) {
+        out->append("null");
+        continue;
+      }
+      ConcatTo(out, "{\"reason\":\"", ReasonName(miss->reason), "\",\"at_token\":", miss->at_token,
+               ",\"evicted_tokens\":", miss->evicted_tokens, "}");
+    }
+    out->append("]");
+  }
+  out->append("}}");
+}
+
+void ResponseFormat::AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
+                                  std::string* out) const {
+  out->append(",\"finish_reason\":");
+  if (!finish.has_value()) {
+    out->append("null");
+  } else if (finish == engine::FinishReason::kStop && calls_told_[choice] > 0) {
+    out->append("\"tool_calls\"");
+  } else {
+    AppendJsonString(FinishReasonName(*finish), out);
+  }
+}
+
+void ResponseFormat::AppendToolCalls(int32_t choice, const std::vector<ToolCall>& calls,
+                                     int32_t first, bool chunk, std::string* out) const {
+  out->append("\"tool_calls\":[");
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const int32_t index = first + static_cast<int32_t>(i);
+    out->append(i == 0 ? "{" : ",{");
+    if (chunk) ConcatTo(out, "\"index\":", index, ",");
+    out->append("\"id\":");
+    AppendJsonString(Concat("call_", answer_.id, "_", choice, "_", index), out);
+    out->append(",\"type\":\"function\",\"function\":{\"name\":");
+    AppendJsonString(calls[i].name, out);
+    out->append(",\"arguments\":");
+    AppendJsonString(calls[i].arguments, out);
+    out->append("}}");
+  }
+  out->append("]");
+}
+
+void ResponseFormat::AppendDelta(int32_t choice, const TextPiece& piece, std::string* out) {
+  out->append(",\"delta\":{");
+  std::string_view comma;
+  if (piece.first) {
+    out->append("\"role\":\"assistant\"");
+    comma = ",";
+  }
+  const bool only_calls = piece.text.empty() && !piece.calls.empty();
+  if (!piece.text.empty() || piece.first) {
+    ConcatTo(out, comma, "\"content\":");
+    comma = ",";
+    if (only_calls) {
+      out->append("null");
+    } else {
+      AppendJsonString(piece.text, out);
+    }
+  }
+  if (!piece.calls.empty()) {
+    out->append(comma);
+    AppendToolCalls(choice, piece.calls, calls_told_[choice], /*chunk=*/true, out);
+    calls_told_[choice] += static_cast<int32_t>(piece.calls.size());
+  }
+  out->append("}");
 }
 
 void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
+                                 const std::vector<TokenDetails>& prompt,
                                  const std::optional<engine::Usage>& usage, std::string* out) {
+  const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   out->append(event_head_);
   ConcatTo(out, "{\"index\":", choice);
-  if (answer_.endpoint == Endpoint::kCompletions) {
+  if (!chat) {
     out->append(",\"text\":");
     AppendJsonString(piece.text, out);
-  } else if (piece.first) {
-    out->append(",\"delta\":{\"role\":\"assistant\",\"content\":");
-    AppendJsonString(piece.text, out);
-    out->append("}");
-  } else if (piece.text.empty()) {
-    out->append(",\"delta\":{}");
   } else {
-    out->append(",\"delta\":{\"content\":");
-    AppendJsonString(piece.text, out);
-    out->append("}");
+    AppendDelta(choice, piece, out);
   }
   AppendLogprobs(choice, piece.tokens, out);
-  AppendFinish(piece.finish, out);
+  AppendFinish(choice, piece.finish, out);
+  AppendTokenIds(piece.tokens, piece.end_token, out);
+  const bool shows_prompt = piece.first && answer_.output.token_ids;
+  if (shows_prompt && !chat) AppendPromptFields(prompt, out);
   out->append("}]");
+  if (shows_prompt && chat) AppendPromptFields(prompt, out);
   if (usage.has_value()) {
     AppendUsage(*usage, out);
   } else if (answer_.null_usage) {
@@ -120,7 +198,9 @@ std::string ResponseFormat::ErrorEvent(std::string_view error_body) {
 }
 
 std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
+                                      const std::vector<std::vector<TokenDetails>>& prompts,
                                       const engine::Usage& usage) {
+  const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   std::string body;
   AppendHead(/*chunk=*/false, &body);
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -131,14 +211,29 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
       AppendJsonString(choice.text, &body);
     } else {
       body.append(",\"message\":{\"role\":\"assistant\",\"content\":");
-      AppendJsonString(choice.text, &body);
-      body.append(",\"refusal\":null}");
+      if (choice.text.empty() && !choice.calls.empty()) {
+        body.append("null");
+      } else {
+        AppendJsonString(choice.text, &body);
+      }
+      body.append(",\"refusal\":null");
+      if (!choice.calls.empty()) {
+        body.append(",");
+        AppendToolCalls(static_cast<int32_t>(i), choice.calls, 0, /*chunk=*/false, &body);
+        calls_told_[i] = static_cast<int32_t>(choice.calls.size());
+      }
+      body.append("}");
     }
     AppendLogprobs(static_cast<int32_t>(i), choice.tokens, &body);
-    AppendFinish(choice.finish, &body);
+    AppendFinish(static_cast<int32_t>(i), choice.finish, &body);
+    AppendTokenIds(choice.tokens, choice.end_token, &body);
+    if (!chat) {
+      AppendPromptFields(prompts[i / static_cast<size_t>(answer_.choices_per_prompt)], &body);
+    }
     body.append("}");
   }
   body.append("]");
+  if (chat) AppendPromptFields(prompts.front(), &body);
   AppendUsage(usage, &body);
   body.append("}");
   return body;
@@ -147,13 +242,79 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
 void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                     std::string* out) {
   out->append(",\"logprobs\":");
-  if (!answer_.logprobs || tokens.empty()) {
+  if (!answer_.output.logprobs.has_value() || tokens.empty()) {
     out->append("null");
   } else if (answer_.endpoint == Endpoint::kCompletions) {
     AppendCompletionLogprobs(choice, tokens, out);
   } else {
     AppendChatLogprobs(tokens, out);
   }
+}
+
+// The members of a prompt, where they were asked for: in a choice of a completion, beside the
+// choices of a chat.
+void ResponseFormat::AppendPromptFields(const std::vector<TokenDetails>& prompt,
+                                        std::string* out) const {
+  if (answer_.output.prompt_logprobs.has_value()) AppendPromptLogprobs(prompt, out);
+  if (!answer_.output.token_ids) return;
+  out->append(",\"prompt_token_ids\":[");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    ConcatTo(out, i == 0 ? "" : ",", static_cast<int32_t>(prompt[i].token));
+  }
+  out->append("]");
+}
+
+void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& prompt,
+                                          std::string* out) const {
+  const auto append = [&](engine::TokenId token, float logprob, int32_t rank) {
+    ConcatTo(out, "\"", static_cast<int32_t>(token), "\":{\"logprob\":");
+    AppendLogprob(logprob, out);
+    ConcatTo(out, ",\"rank\":", rank, ",\"decoded_token\":");
+    AppendJsonString(TokenText(tokenizer_->TokenBytes(token)), out);
+    out->append("}");
+  };
+  out->append(",\"prompt_logprobs\":[");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const TokenDetails& details = prompt[i];
+    if (i > 0) out->append(",");
+    if (!details.logprob.has_value()) {
+      out->append("null");
+      continue;
+    }
+    out->append("{");
+    append(details.token, *details.logprob, details.rank);
+    const auto shown = static_cast<size_t>(*answer_.output.prompt_logprobs);
+    for (size_t j = 0; j < std::min(shown, details.top.size()); ++j) {
+      if (details.top[j].token == details.token) continue;
+      out->append(",");
+      append(details.top[j].token, details.top[j].logprob, details.top[j].rank);
+    }
+    out->append("}");
+  }
+  out->append("]");
+}
+
+// Of the output alone, with the end token.
+void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                                    std::optional<engine::TokenId> end_token,
+                                    std::string* out) const {
+  if (!answer_.output.token_ids) return;
+  out->append(",\"token_ids\":[");
+  std::string_view comma;
+  const auto append = [&](engine::TokenId token) {
+    ConcatTo(out, comma, static_cast<int32_t>(token));
+    comma = ",";
+  };
+  for (const TokenDetails& details : tokens) {
+    if (!details.from_prompt) append(details.token);
+  }
+  if (end_token.has_value()) append(*end_token);
+  out->append("]");
+}
+
+std::string ResponseFormat::NameOf(engine::TokenId token) const {
+  if (answer_.output.tokens_as_ids) return Concat("token_id:", static_cast<int32_t>(token));
+  return TokenText(tokenizer_->TokenBytes(token));
 }
 
 void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
@@ -165,7 +326,7 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     const std::string_view comma = i == 0 ? "" : ",";
     const std::string_view bytes = tokenizer_->TokenBytes(details.token);
     texts.append(comma);
-    AppendJsonString(TokenText(bytes), &texts);
+    AppendJsonString(NameOf(details.token), &texts);
     ConcatTo(&offsets, comma, text_offsets_[choice]);
     // Characters are counted where they begin, as a token may hold a part of one.
     if (!tokenizer_->IsControl(details.token)) {
@@ -181,16 +342,19 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     AppendLogprob(*details.logprob, &logprobs);
     tops.append("{");
     bool has_own = false;
-    for (size_t j = 0; j < details.top.size(); ++j) {
+    // A prompt's tokens may have more, for `prompt_logprobs`.
+    const size_t shown =
+        std::min(details.top.size(), static_cast<size_t>(*answer_.output.logprobs));
+    for (size_t j = 0; j < shown; ++j) {
       if (j > 0) tops.append(",");
       has_own = has_own || details.top[j].token == details.token;
-      AppendJsonString(TokenText(tokenizer_->TokenBytes(details.top[j].token)), &tops);
+      AppendJsonString(NameOf(details.top[j].token), &tops);
       tops.append(":");
       AppendLogprob(details.top[j].logprob, &tops);
     }
     if (!has_own) {
-      if (!details.top.empty()) tops.append(",");
-      AppendJsonString(TokenText(bytes), &tops);
+      if (shown > 0) tops.append(",");
+      AppendJsonString(NameOf(details.token), &tops);
       tops.append(":");
       AppendLogprob(*details.logprob, &tops);
     }
@@ -203,7 +367,7 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
 void ResponseFormat::AppendChatToken(engine::TokenId token, float logprob, std::string* out) const {
   const std::string_view bytes = tokenizer_->TokenBytes(token);
   out->append("{\"token\":");
-  AppendJsonString(TokenText(bytes), out);
+  AppendJsonString(NameOf(token), out);
   out->append(",\"logprob\":");
   AppendLogprob(logprob, out);
   out->append(",\"bytes\":[");

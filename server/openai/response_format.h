@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/text/tokenizer.h"
@@ -17,8 +18,10 @@ namespace refrain::server::openai {
 // One choice of an answer that is sent as a whole.
 struct WholeChoice {
   std::string text;
+  std::vector<ToolCall> calls;
   std::vector<TokenDetails> tokens;
   engine::FinishReason finish = engine::FinishReason::kStop;
+  std::optional<engine::TokenId> end_token;
 };
 
 // Writes answers in OpenAI's words: whole bodies, and server-sent events ("data: ...\n\n"). Holds
@@ -31,17 +34,26 @@ class ResponseFormat {
     std::string id;  // with its cmpl- or chatcmpl- prefix
     std::string model;
     int64_t created_unix_s = 0;
-    bool logprobs = false;
+    OutputOptions output;
+    int32_t choices_per_prompt = 1;
     bool null_usage = false;  // events carry "usage":null, as include_usage wants
   };
 
   // The tokenizer outlives it.
   ResponseFormat(Answer answer, int32_t num_choices, const engine::Tokenizer* tokenizer);
 
-  void AppendEvent(int32_t choice, const TextPiece& piece,
+  // `prompt`: the tokens of the choice's prompt, empty unless they are to be shown.
+  void AppendEvent(int32_t choice, const TextPiece& piece, const std::vector<TokenDetails>& prompt,
                    const std::optional<engine::Usage>& usage, std::string* out);
   void AppendUsageEvent(const engine::Usage& usage, std::string* out) const;
-  std::string WholeBody(const std::vector<WholeChoice>& choices, const engine::Usage& usage);
+  // What the usage tells of each prompt's lookup in the cache, where that was asked for.
+  void SetMisses(std::vector<std::optional<engine::CacheMiss>> misses) {
+    misses_ = std::move(misses);
+  }
+  // `prompts`: the tokens of each prompt, empty unless they are to be shown.
+  std::string WholeBody(const std::vector<WholeChoice>& choices,
+                        const std::vector<std::vector<TokenDetails>>& prompts,
+                        const engine::Usage& usage);
 
   static std::string_view DoneEvent() { return "data: [DONE]\n\n"; }
   static std::string ErrorEvent(std::string_view error_body);
@@ -49,16 +61,30 @@ class ResponseFormat {
  private:
   void AppendHead(bool chunk, std::string* out) const;
   void AppendUsage(const engine::Usage& usage, std::string* out) const;
+  void AppendDelta(int32_t choice, const TextPiece& piece, std::string* out);
+  // Calls number `first` and following; streamed ones carry their index.
+  void AppendToolCalls(int32_t choice, const std::vector<ToolCall>& calls, int32_t first,
+                       bool chunk, std::string* out) const;
+  void AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
+                    std::string* out) const;
   void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens, std::string* out);
   void AppendCompletionLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                 std::string* out);
+  void AppendPromptFields(const std::vector<TokenDetails>& prompt, std::string* out) const;
+  void AppendPromptLogprobs(const std::vector<TokenDetails>& prompt, std::string* out) const;
+  void AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                      std::optional<engine::TokenId> end_token, std::string* out) const;
+  // How log-probabilities name a token.
+  std::string NameOf(engine::TokenId token) const;
   void AppendChatToken(engine::TokenId token, float logprob, std::string* out) const;
   void AppendChatLogprobs(const std::vector<TokenDetails>& tokens, std::string* out) const;
 
   const Answer answer_;
   const engine::Tokenizer* tokenizer_;
   std::vector<int64_t> text_offsets_;  // [num_choices] characters of the tokens listed so far
+  std::vector<int32_t> calls_told_;    // [num_choices]
   std::string event_head_;
+  std::vector<std::optional<engine::CacheMiss>> misses_;  // [prompts]
 };
 
 // A token's bytes as a JSON string: as text where they are well-formed UTF-8, else

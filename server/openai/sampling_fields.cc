@@ -14,6 +14,9 @@ namespace {
 
 void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
                    engine::SamplingParams* sampling) {
+  fields.Describe("logit_bias", R"({"type":["object","null"],"maxProperties":4096,"propertyNames":)"
+                                R"({"pattern":"^[0-9]+$"},"additionalProperties":)"
+                                R"({"type":"number","minimum":-100,"maximum":100}})");
   const Json* biases = fields.ObjectOrNull("logit_bias");
   if (biases == nullptr) return;
   if (biases->size() > kMaxLogitBiases) {
@@ -39,21 +42,48 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
   }
 }
 
+void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
+  fields.Describe("bad_words", R"({"type":["array","null"],"maxItems":256,"items":)"
+                               R"({"type":"string","minLength":1,"maxLength":256}})");
+  const Json* words = fields.ArrayOrNull("bad_words");
+  if (words == nullptr) return;
+  if (words->size() > kMaxBadWords) {
+    fields.Refuse("bad_words",
+                  Concat("has ", words->size(), " words; at most ", kMaxBadWords, " are accepted"));
+    return;
+  }
+  for (const Json& word : *words) {
+    if (!word.is_string() || word.get_ref<const std::string&>().empty() ||
+        word.get_ref<const std::string&>().size() > kMaxBadWordBytes) {
+      fields.Refuse("bad_words",
+                    Concat("must be an array of strings of 1 to ", kMaxBadWordBytes, " bytes"));
+      return;
+    }
+    sampling->bad_words.push_back(word.get<std::string>());
+  }
+}
+
 void RefuseUnsupported(FieldReader& fields) {
-  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "bad_words"}) {
+  for (const char* name :
+       {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"}) {
+    fields.Describe(name, kEmptySchema);
     if (const Json* value = fields.AnyOrNull(name); value != nullptr && !value->empty()) {
       fields.Refuse(name, "is not supported");
     }
   }
-  for (const char* name : {"user", "store", "metadata", "service_tier",
-                           "spaces_between_special_tokens", "skip_special_tokens", "detokenize",
-                           "prompt_cache_key", "prompt_cache_retention", "safety_identifier"}) {
+  for (const char* name :
+       {"user", "store", "metadata", "service_tier", "spaces_between_special_tokens", "detokenize",
+        "prompt_cache_options", "safety_identifier"}) {
     fields.Ignore(name);
   }
 }
 
 }  // namespace
+
+std::string TokenIdsSchema(const ModelLimits& limits) {
+  return Concat(R"({"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":)",
+                limits.vocab_size - 1, "}}");
+}
 
 std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view name,
                                           const Json& array, const ModelLimits& limits) {
@@ -86,12 +116,18 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
     sampling.seed = static_cast<uint64_t>(*seed);
   }
   ReadLogitBias(fields, limits, &sampling);
+  if (fields.describes()) {
+    fields.Describe("allowed_token_ids",
+                    Concat(R"({"anyOf":[{"type":"null"},)", TokenIdsSchema(limits), "]}"));
+  }
   if (const Json* allowed = fields.ArrayOrNull("allowed_token_ids")) {
     if (allowed->empty()) fields.Refuse("allowed_token_ids", "must not be empty");
     sampling.allowed_tokens = ReadTokenIds(fields, "allowed_token_ids", *allowed, limits);
   }
+  ReadBadWords(fields, &sampling);
   request->priority =
       static_cast<int32_t>(fields.Integer("priority", {INT32_MIN, INT32_MAX}).value_or(0));
+  fields.Describe("cache_salt", R"({"type":["string","null"],"minLength":1,"maxLength":128})");
   if (auto salt = fields.String("cache_salt")) {
     constexpr size_t kMax = engine::Request::kMaxCacheSaltCharacters;
     const size_t characters = engine::CountUtf8Characters(*salt);
@@ -104,6 +140,9 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
 }
 
 void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {
+  fields.Describe("stop", R"({"anyOf":[{"type":"null"},{"$ref":"#/components/schemas/Stop"},)"
+                          R"({"type":"array","maxItems":16,"items":)"
+                          R"({"$ref":"#/components/schemas/Stop"}}]})");
   if (const Json* value = fields.AnyOrNull("stop")) {
     Json list = Json::array();
     if (value->is_array()) {
@@ -125,6 +164,10 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
       stop->stop.push_back(text.get<std::string>());
     }
   }
+  if (fields.describes()) {
+    fields.Describe("stop_token_ids", Concat(R"({"anyOf":[{"type":"null"},{"type":"array",)",
+                                             R"("maxItems":0},)", TokenIdsSchema(limits), "]}"));
+  }
   if (const Json* ids = fields.ArrayOrNull("stop_token_ids")) {
     if (ids->size() > kMaxStopTokenIds) {
       fields.Refuse("stop_token_ids", Concat("has ", ids->size(), " ids; at most ",
@@ -144,8 +187,58 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
   }
 }
 
+void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request* request) {
+  const auto key = fields.String("prompt_cache_key", kMaxCacheKeyBytes);
+  fields.Describe("prompt_cache_retention", R"({"enum":["in_memory","in-memory","24h",null]})");
+  const auto retention = fields.String("prompt_cache_retention", 64);
+  if (retention.has_value() && retention != "24h" && retention != "in_memory" &&
+      retention != "in-memory") {
+    fields.Refuse("prompt_cache_retention",
+                  Concat("must be \"in_memory\" or \"24h\", not \"", *retention, "\""));
+  }
+  // Who names a key expects to come back, and a warm request has no other purpose.
+  const bool expects_reuse = key.has_value() || request->stop.max_tokens == 0;
+  request->keep_cached = retention.has_value() ? retention == "24h" : expects_reuse;
+  call->output.cache_report = fields.Bool("cache_report").value_or(false);
+}
+
+void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, GenerationCall* call,
+                      engine::Request* request) {
+  OutputOptions& output = call->output;
+  output.skip_special = fields.Bool("skip_special_tokens").value_or(true);
+  output.token_ids = fields.Bool("return_token_ids").value_or(false);
+  output.tokens_as_ids = fields.Bool("return_tokens_as_token_ids").value_or(false);
+  if (const auto top = fields.Integer("prompt_logprobs", {0, kMaxPromptLogprobs})) {
+    output.prompt_logprobs = static_cast<int32_t>(*top);
+    // One row of the model serves both.
+    request->logprobs.prompt_top = std::max(output.prompt_logprobs, request->logprobs.prompt_top);
+    if (call->stream) fields.Refuse("prompt_logprobs", "is not available with 'stream'");
+    if (request->beam.has_value()) {
+      fields.Refuse("prompt_logprobs", "must be absent with use_beam_search");
+    }
+  }
+  request->tell_prompt = output.token_ids;
+  const auto max_context = static_cast<double>(limits.max_context_tokens);
+  if (fields.describes()) {
+    fields.Describe("truncate_prompt_tokens",
+                    Concat(R"({"anyOf":[{"enum":[-1,null]},{"type":"integer","minimum":1,)",
+                           R"("maximum":)", limits.max_context_tokens, "}]}"));
+  }
+  if (const auto kept = fields.Integer("truncate_prompt_tokens", {-1, max_context})) {
+    if (*kept == 0) fields.Refuse("truncate_prompt_tokens", "must be -1 or at least 1, not 0");
+    // -1: as much as leaves room for the answer, where its length was told.
+    const int32_t answer =
+        request->stop.max_tokens < limits.max_context_tokens ? request->stop.max_tokens : 1;
+    request->keep_prompt_tokens =
+        *kept == -1 ? std::max(1, limits.max_context_tokens - answer) : static_cast<int32_t>(*kept);
+  }
+}
+
 void ReadStreamFields(FieldReader& fields, GenerationCall* call) {
   call->stream = fields.Bool("stream").value_or(false);
+  fields.Describe("stream_options", R"({"type":["object","null"],"properties":{"include_usage":)"
+                                    R"({"type":["boolean","null"]},"continuous_usage_stats":)"
+                                    R"({"type":["boolean","null"]}}})");
   const Json* options = fields.ObjectOrNull("stream_options");
   if (options == nullptr) return;
   if (!call->stream) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/utf8.h"
 #include "server/concat.h"
@@ -15,6 +16,7 @@
 #include "server/json.h"
 #include "server/openai/field_reader.h"
 #include "server/openai/generation_reply.h"
+#include "server/openai/openapi.h"
 #include "server/openai/sampling_fields.h"
 #include "server/status_mapping.h"
 
@@ -85,6 +87,8 @@ void Service::AddRoutes(http::Router* router) {
   add("GET", "/live", [](http::Request) { return JsonReply("{\"status\":\"alive\"}"); });
   add("GET", "/version", [this](http::Request) { return Version(); });
   add(
+      "GET", "/openapi.json", [this](http::Request) { return OpenApi(); }, HandlerSpeed::kSlow);
+  add(
       "POST", "/tokenize", [this](http::Request request) { return Tokenize(std::move(request)); },
       HandlerSpeed::kSlow);
   add(
@@ -115,8 +119,13 @@ absl::StatusOr<engine::Engine*> Service::LoadedEngine() const {
 
 ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
   const engine::ModelInfo& model = engine.model();
-  return {model.served_name, model.vocab_size, model.max_context_tokens, options_.max_choices,
-          options_.max_beams};
+  const engine::ChatTemplate* const chat_template = engine.chat_template();
+  return {model.served_name,
+          model.vocab_size,
+          model.max_context_tokens,
+          options_.max_choices,
+          options_.max_beams,
+          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format()};
 }
 
 std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request request) {
@@ -235,6 +244,12 @@ std::unique_ptr<http::Reply> Service::Version() const {
   AppendJsonString(options_.version, &body);
   body += "}";
   return JsonReply(std::move(body));
+}
+
+std::unique_ptr<http::Reply> Service::OpenApi() const {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  return JsonReply(OpenApiDocument(LimitsOf(**engine), options_.version));
 }
 
 std::unique_ptr<http::Reply> Service::Tokenize(http::Request request) const {

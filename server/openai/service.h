@@ -49,6 +49,7 @@ class Service {
   std::unique_ptr<http::Reply> Health() const;
   std::unique_ptr<http::Reply> Ready() const;
   std::unique_ptr<http::Reply> Version() const;
+  std::unique_ptr<http::Reply> OpenApi() const;
   std::unique_ptr<http::Reply> Tokenize(http::Request request) const;
   std::unique_ptr<http::Reply> Detokenize(http::Request request) const;
 

@@ -56,6 +56,51 @@ TEST_P(EngineLoopSharingTest, ASecondRequestComputesOnlyWhatIsNew) {
   h.CheckIdle();
 }
 
+TEST_P(EngineLoopSharingTest, ExplainsWhatWasNotFound) {
+  LoopOptions options = Options();
+  options.num_chunks = 20;  // 320 tokens
+  LoopHarness h(options);
+  const RequestOutput first = h.Run(TokenRequest(Prompt(100), 10));
+  ASSERT_TRUE(first.usage.miss.has_value());
+  EXPECT_EQ(first.usage.miss->reason, CacheMissReason::kNeverSeen);
+  EXPECT_FALSE(h.Run(TokenRequest(Prompt(100), 1)).usage.miss.has_value());
+
+  std::vector<int32_t> other = Prompt(100);
+  other[60] = (other[60] + 1) % 24;
+  const RequestOutput diverged = h.Run(TokenRequest(other, 1));
+  ASSERT_TRUE(diverged.usage.miss.has_value());
+  EXPECT_EQ(diverged.usage.miss->reason, CacheMissReason::kDiverged);
+  EXPECT_EQ(diverged.usage.miss->at_token, 60);
+
+  h.Run(TokenRequest(Prompt(300, 5), 1));  // takes nearly all of the chunks
+  const RequestOutput evicted = h.Run(TokenRequest(Prompt(100), 1));
+  ASSERT_TRUE(evicted.usage.miss.has_value());
+  EXPECT_EQ(evicted.usage.miss->reason, CacheMissReason::kEvicted);
+  EXPECT_EQ(evicted.usage.miss->at_token + evicted.usage.miss->evicted_tokens, 96);
+
+  // In a namespace of its own the same prompt was never there.
+  Request salted = TokenRequest(Prompt(100), 1);
+  salted.cache_salt = "mine";
+  EXPECT_EQ(h.Run(salted).usage.miss->reason, CacheMissReason::kNeverSeen);
+  h.CheckIdle();
+}
+
+// Twelve chunks for conversations that come and go, and one that asked to be kept: LRU alone would
+// have evicted it.
+TEST_P(EngineLoopSharingTest, KeepsAPromptThatWillComeAgain) {
+  for (const bool keep : {false, true}) {
+    LoopOptions options = Options();
+    options.num_chunks = 12;
+    LoopHarness h(options);
+    Request kept = TokenRequest(Prompt(40), 0);
+    kept.keep_cached = keep;
+    h.Run(kept);
+    for (int seed = 3; seed < 9; ++seed) h.Run(TokenRequest(Prompt(60, seed), 4));
+    EXPECT_EQ(h.Run(TokenRequest(Prompt(40), 1)).usage.cached_tokens, keep ? 39 : 0);
+    h.CheckIdle();
+  }
+}
+
 TEST_P(EngineLoopSharingTest, ThirtyTwoRequestsWithOneNewPromptPrefillItOnce) {
   LoopHarness h(Options());
   std::vector<std::shared_ptr<TokenStream>> streams;

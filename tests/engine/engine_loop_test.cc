@@ -322,6 +322,20 @@ TEST_P(EngineLoopTest, RefusesWhatCannotFitNamingSizes) {
   h.CheckIdle();
 }
 
+TEST_P(EngineLoopTest, TellsThePromptOnceWhereItIsNotEchoed) {
+  LoopHarness h(Options());
+  Request request = TokenRequest(Prompt(70), 3);
+  request.tell_prompt = true;
+  request.n = 2;
+  const RequestOutput output = h.Run(request);
+  ASSERT_EQ(output.status, absl::OkStatus());
+  EXPECT_EQ(output.choices.at(0).prompt.size(), 70u);
+  EXPECT_FALSE(output.choices.at(0).prompt[1].logprob.has_value());
+  EXPECT_EQ(output.choices.at(1).prompt.size(), 0u);
+  EXPECT_EQ(output.choices.at(1).tokens.size(), 3u);
+  h.CheckIdle();
+}
+
 // Prompt log-probabilities come in order, with those that an unbroken computation gives.
 TEST_P(EngineLoopTest, PromptLogprobsCoverThePromptOnce) {
   for (const bool echo : {false, true}) {

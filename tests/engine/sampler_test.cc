@@ -134,6 +134,22 @@ TEST(Sampler, EndTokensAreBannedBeforeMinTokens) {
   EXPECT_EQ(SampleOnce(sampler, {9, 1}), T(0));
 }
 
+// The pair 0 1 and the single 3: 1 goes after anything but 0, 3 never.
+TEST(Sampler, BannedSequencesAreNotCompleted) {
+  SamplingParams params{.temperature = 0};
+  params.banned_sequences = {{T(0), T(1)}, {T(3)}, {T(2), T(2), T(1)}};
+  SamplerState sampler = Sampler(params);
+  EXPECT_FALSE(sampler.greedy_unchanged());
+  EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(1));
+  EXPECT_EQ(SampleOnce(sampler, {7, 6, 0, 9}), T(0));
+  EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(0));  // 0 1 would be complete
+  EXPECT_EQ(SampleOnce(sampler, {1, 0, 2, 9}), T(2));
+  EXPECT_EQ(SampleOnce(sampler, {1, 0, 2, 9}), T(2));
+  EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(0));  // 2 2 1 would be
+  EXPECT_EQ(SampleOnce(sampler, {1, 0, 2, 9}), T(2));
+  EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(1));
+}
+
 TEST(Sampler, EqualSeedsChooseEqualTokensAndOthersDoNot) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;

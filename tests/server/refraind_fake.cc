@@ -1,6 +1,6 @@
 // The daemon as it is, with an engine that repeats its prompt; for tests of the process itself.
 // The "model" is an option string: "fake" is ready at once, "fail" cannot be loaded, "slow" takes
-// half a second.
+// half a second, "tools" has a chat template with tools in the style of Hermes.
 
 #include <chrono>
 #include <memory>
@@ -15,7 +15,11 @@ int main(int argc, char** argv) {
       -> absl::StatusOr<std::unique_ptr<refrain::engine::Engine>> {
     if (options.model.path == "fail") return absl::NotFoundError("no such model: fail");
     if (options.model.path == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    return std::make_unique<refrain::testing::FakeEngine>();
+    refrain::testing::FakeEngineOptions fake;
+    if (options.model.path == "tools") {
+      fake.chat_template = "{% if tools %}<tool_call>{% endif %}";
+    }
+    return std::make_unique<refrain::testing::FakeEngine>(fake);
   };
   return static_cast<int>(
       refrain::server::RunDaemon({argv + 1, static_cast<size_t>(argc - 1)}, make_engine));

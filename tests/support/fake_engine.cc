@@ -90,6 +90,9 @@ FakeEngine::FakeEngine(FakeEngineOptions options) : options_(std::move(options))
   model_.max_context_tokens = options_.max_context_tokens;
   model_.vocab_size = static_cast<int32_t>(tokenizer_.vocab_size());
   model_.created_unix_s = 1'700'000'000;
+  if (!options_.chat_template.empty()) {
+    chat_template_ = *engine::ChatTemplate::Create(options_.chat_template, "", "");
+  }
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -104,7 +107,11 @@ FakeEngine::~FakeEngine() {
 
 absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::Request request) {
   std::string answer = PromptText(request, tokenizer_);
-  const std::vector<TokenId> prompt = *tokenizer_.Encode(answer, {});
+  std::vector<TokenId> prompt = *tokenizer_.Encode(answer, {});
+  const auto& kept = request.keep_prompt_tokens;
+  if (kept.has_value() && prompt.size() > static_cast<size_t>(*kept)) {
+    prompt.erase(prompt.begin(), prompt.end() - *kept);
+  }
   Running running;
   running.delay = options_.token_delay;
   std::string name, value;
@@ -131,6 +138,8 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   running.usage.prompt_tokens = static_cast<int32_t>(prompt.size());
   if (!seen_.insert(prompt).second && !prompt.empty()) {
     running.usage.cached_tokens = running.usage.prompt_tokens - 1;
+  } else {
+    running.usage.miss = engine::CacheMiss{};
   }
   last_request_ = std::move(request);
   ++submitted_;
@@ -147,13 +156,16 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
 void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
                       const std::vector<TokenId>& prompt, Running* running) const {
   const auto& top = request.logprobs.top;
-  if (request.echo) {
-    for (const TokenId id : prompt) {
-      TokenEvent& event = running->prompt_events.emplace_back();
-      event.token = id;
+  const bool with_logprobs = request.logprobs.prompt_top.has_value();
+  if (request.echo || request.tell_prompt || with_logprobs) {
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      TokenEvent event;
+      event.token = prompt[i];
       event.from_prompt = true;
-      if (request.logprobs.prompt_top.has_value() && running->prompt_events.size() > 1) {
-        AddLogprobs(*request.logprobs.prompt_top, &event);
+      if (with_logprobs && i > 0) AddLogprobs(*request.logprobs.prompt_top, &event);
+      const int32_t copies = request.echo ? request.n : 1;
+      for (event.choice = 0; event.choice < copies; ++event.choice) {
+        running->prompt_events.push_back(event);
       }
     }
   }

@@ -15,6 +15,7 @@
 
 #include "engine/annotated_mutex.h"
 #include "engine/engine.h"
+#include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 
 namespace refrain::testing {
@@ -51,6 +52,7 @@ struct FakeEngineOptions {
   int32_t max_context_tokens = 4096;
   int32_t queued_requests = 1 << 20;  // more at once are refused
   std::chrono::microseconds token_delay{0};
+  std::string chat_template;  // tells only how tools are called; empty: there is none
 };
 
 // An engine without a model: it answers with the prompt (of a chat: the last message), one token
@@ -72,7 +74,7 @@ class FakeEngine final : public engine::Engine {
   absl::StatusOr<std::shared_ptr<engine::TokenStream>> Submit(engine::Request request) override;
   const engine::ModelInfo& model() const override { return model_; }
   const engine::Tokenizer& tokenizer() const override { return tokenizer_; }
-  const engine::ChatTemplate* chat_template() const override { return nullptr; }
+  const engine::ChatTemplate* chat_template() const override { return chat_template_.get(); }
   engine::EngineStats stats() const override;
   absl::StatusOr<engine::CacheView> DescribeCache(const engine::CacheViewLimits& limits) override;
   absl::StatusOr<engine::PinnedPrefix> PinPrefix(const engine::Request& prompt) override;
@@ -120,6 +122,7 @@ class FakeEngine final : public engine::Engine {
   const FakeEngineOptions options_;
   engine::ModelInfo model_;
   ByteTokenizer tokenizer_;
+  std::unique_ptr<engine::ChatTemplate> chat_template_;
 
   mutable Mutex mutex_;
   mutable ConditionVariable changed_;

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
 DISK_CACHE = CACHE / "refrain-bazel"
 DAEMON = "//server:refraind"
+FAKE_DAEMON = "//tests/server:refraind_fake"  # the end-to-end tests find it beside the daemon
 TOOL_TESTS = "tests/tools"
 END_TO_END_TESTS = "tests/integration/python"
 
@@ -108,7 +109,7 @@ def run_everything(flags: list[str], model: str, text: str | None, marker: str =
     end_to_end = pytest_finds(END_TO_END_TESTS, [*daemon_arguments, "--refraind", "/bin/false"])
     targets = ["//..."]
     if text:
-        targets = select_targets(text) + ([DAEMON] if end_to_end else [])
+        targets = select_targets(text) + ([DAEMON, FAKE_DAEMON] if end_to_end else [])
     total, built = run_bazel_tests(flags, targets) if targets else (summaries.Summary(), set())
     if tool_tests:
         total.add(run_pytest(TOOL_TESTS, selection))

@@ -72,6 +72,16 @@ def daemon_arguments(request):
 
 
 @pytest.fixture(scope="session")
+def fake_daemon(daemon_arguments, tmp_path_factory):
+    """The daemon with an engine that repeats its prompt, and a chat template with tools."""
+    outputs = pathlib.Path(daemon_arguments[0]).absolute().parents[1]
+    running = Daemon(str(outputs / "tests/server/refraind_fake"), "tools",
+                     tmp_path_factory.mktemp("refraind-fake")).wait_until_ready()
+    yield running
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
+@pytest.fixture(scope="session")
 def daemon(daemon_arguments, tmp_path_factory):
     running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("refraind")).wait_until_ready()
     yield running

@@ -1,104 +1,9 @@
 // The OpenAI API over real sockets, with an engine that repeats its prompt.
 
-#include "server/openai/service.h"
-
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <regex>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "server/http/server.h"
-#include "tests/server/http/raw_client.h"
-#include "tests/support/fake_engine.h"
+#include "tests/server/openai/service_fixture.h"
 
 namespace refrain::server::openai {
 namespace {
-
-using nlohmann::json;
-using ::refrain::testing::FakeEngine;
-using ::refrain::testing::FakeEngineOptions;
-using ::refrain::testing::GetRequest;
-using ::refrain::testing::PostRequest;
-using ::refrain::testing::RawClient;
-using ::refrain::testing::RawResponse;
-using namespace std::chrono_literals;
-
-constexpr char kCompletions[] = "/v1/completions";
-constexpr char kChat[] = "/v1/chat/completions";
-
-class ServiceTest : public ::testing::Test {
- protected:
-  ServiceTest() : log_(LogFormat::kText, LogLevel::kError) {}
-
-  void Start(FakeEngineOptions options = {}) {
-    engine_ = std::make_unique<FakeEngine>(std::move(options));
-    StartWithoutEngine();
-    service_->SetEngine(engine_.get());
-  }
-
-  void StartWithoutEngine() {
-    service_ = std::make_unique<Service>(Service::Options{.version = "9.9.9"}, &log_);
-    service_->AddRoutes(&router_);
-    http::ServerOptions options;
-    options.error_body = Service::HttpErrorBody;
-    server_ = *http::Server::Start(std::move(options), &router_);
-  }
-
-  ~ServiceTest() override {
-    if (server_ != nullptr) server_->Stop(0ms);
-    engine_.reset();
-  }
-
-  RawResponse Get(std::string_view path) {
-    RawClient client(server_->port());
-    client.Send(GetRequest(path));
-    return client.ReadResponse();
-  }
-
-  RawResponse Post(std::string_view path, const json& body) {
-    RawClient client(server_->port());
-    client.Send(PostRequest(path, body.dump()));
-    return client.ReadResponse();
-  }
-
-  // The same with what changes from run to run made constant.
-  std::string StreamText(std::string_view path, json body) {
-    body["stream"] = true;
-    const RawResponse response = Post(path, body);
-    EXPECT_EQ(response.status, 200) << response.body;
-    EXPECT_TRUE(response.complete);
-    EXPECT_EQ(response.headers.at("content-type"), "text/event-stream; charset=utf-8");
-    const std::regex id(R"re("id":"(chat)?cmpl-[0-9a-f]+")re");
-    const std::regex created(R"re("created":[0-9]+)re");
-    const std::string text = std::regex_replace(response.body, id, "\"id\":\"ID\"");
-    return std::regex_replace(text, created, "\"created\":0");
-  }
-
-  static std::vector<json> Events(const std::string& text) {
-    std::vector<json> events;
-    size_t at = 0;
-    while (at < text.size()) {
-      const size_t end = text.find("\n\n", at);
-      EXPECT_NE(end, std::string::npos) << "an event without its end";
-      const std::string event = text.substr(at, end - at);
-      EXPECT_TRUE(event.starts_with("data: ")) << event;
-      if (event != "data: [DONE]") events.push_back(json::parse(event.substr(6)));
-      at = end + 2;
-    }
-    return events;
-  }
-
-  Log log_;
-  http::Router router_;
-  std::unique_ptr<Service> service_;
-  std::unique_ptr<http::Server> server_;
-  std::unique_ptr<FakeEngine> engine_;
-};
 
 TEST_F(ServiceTest, CompletesText) {
   Start();
@@ -448,6 +353,36 @@ TEST_F(ServiceTest, TokenizesAndBack) {
             "az<eos>");
   EXPECT_EQ(Post("/tokenize", json::array()).status, 400);
   EXPECT_EQ(Post("/detokenize", {{"tokens", {999}}}).status, 400);
+}
+
+// The document names every route, and nothing else.
+TEST_F(ServiceTest, DescribesEveryRoute) {
+  Start();
+  const json document = json::parse(Get("/openapi.json").body);
+  EXPECT_EQ(document["info"]["version"], "9.9.9");
+  size_t described = 0;
+  for (const auto& [path, operations] : document["paths"].items()) described += operations.size();
+  EXPECT_EQ(described, router_.routes().size());
+  for (const http::Router::Route& route : router_.routes()) {
+    const std::string path = std::regex_replace(route.path, std::regex("\\*$"), "{id}");
+    const char* const method = route.method == "GET" ? "get" : "post";
+    EXPECT_TRUE(document["paths"].value(path, json::object()).contains(method)) << route.path;
+  }
+}
+
+// The parser itself says what it takes.
+TEST_F(ServiceTest, DescribesFieldsAsTheParserReadsThem) {
+  Start();
+  const json schemas = json::parse(Get("/openapi.json").body)["components"]["schemas"];
+  const json& fields = schemas["CompletionRequest"]["properties"];
+  EXPECT_EQ(fields["temperature"],
+            json::parse(R"({"type":["number","null"],"minimum":0,"maximum":2})"));
+  EXPECT_EQ(fields["min_p"],
+            json::parse(R"({"type":["number","null"],"minimum":0,"exclusiveMaximum":1})"));
+  EXPECT_EQ(fields["max_tokens"]["maximum"], 4096);
+  EXPECT_EQ(fields["model"]["enum"], json({"fake-model", nullptr}));
+  EXPECT_EQ(schemas["ChatCompletionRequest"]["properties"]["top_logprobs"]["maximum"], 20);
+  EXPECT_GT(fields.size(), 50u);
 }
 
 // A body of a megabyte is parsed beside the streams, not in between.

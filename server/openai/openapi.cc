@@ -1,0 +1,156 @@
+#include "server/openai/openapi.h"
+
+#include "server/concat.h"
+#include "server/json.h"
+
+namespace refrain::server::openai {
+namespace {
+
+// What is answered with 200, by name, and what requests consist of. Members that are only there on
+// request are not required.
+constexpr char kSchemas[] = R"(
+"Error":{"type":"object","required":["error"],"properties":{"error":{"type":"object",
+ "required":["message","type","param","code"],"properties":{"message":{"type":"string"},
+ "type":{"type":"string"},"param":{"type":["string","null"]},"code":{"type":["string","null"]}}}}},
+"Usage":{"type":"object","required":["prompt_tokens","completion_tokens","total_tokens",
+ "prompt_tokens_details"],"properties":{"prompt_tokens":{"type":"integer","minimum":0},
+ "completion_tokens":{"type":"integer","minimum":0},"total_tokens":{"type":"integer","minimum":0},
+ "prompt_tokens_details":{"type":"object","required":["cached_tokens"],
+ "properties":{"cached_tokens":{"type":"integer","minimum":0},
+ "cache_misses":{"type":"array","items":{"type":["object","null"],
+ "required":["reason","at_token","evicted_tokens"],
+ "properties":{"reason":{"enum":["never_seen","diverged","evicted","truncated","disabled"]},
+ "at_token":{"type":"integer","minimum":0},
+ "evicted_tokens":{"type":"integer","minimum":0}}}}}}}},
+"TokenIds":{"type":"array","items":{"type":"integer","minimum":0}},
+"PromptLogprobs":{"type":"array","items":{"type":["object","null"],"additionalProperties":
+ {"type":"object","required":["logprob","rank","decoded_token"],
+ "properties":{"logprob":{"type":"number"},"rank":{"type":"integer","minimum":1},
+ "decoded_token":{"type":"string"}}}}},
+"Completion":{"type":"object","required":["id","object","created","model","choices","usage"],
+ "properties":{"id":{"type":"string"},"object":{"const":"text_completion"},
+ "created":{"type":"integer"},"model":{"type":"string"},
+ "usage":{"$ref":"#/components/schemas/Usage"},
+ "choices":{"type":"array","items":{"type":"object",
+ "required":["index","text","logprobs","finish_reason"],"properties":{
+ "index":{"type":"integer","minimum":0},"text":{"type":"string"},
+ "finish_reason":{"enum":["stop","length"]},
+ "logprobs":{"type":["object","null"],"required":["tokens","token_logprobs","top_logprobs",
+ "text_offset"]},"token_ids":{"$ref":"#/components/schemas/TokenIds"},
+ "prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},
+ "prompt_logprobs":{"$ref":"#/components/schemas/PromptLogprobs"}}}}}},
+"ToolCall":{"type":"object","required":["id","type","function"],"properties":{
+ "id":{"type":"string"},"type":{"const":"function"},"function":{"type":"object",
+ "required":["name","arguments"],"properties":{"name":{"type":"string"},
+ "arguments":{"type":"string"}}}}},
+"ChatCompletion":{"type":"object","required":["id","object","created","model","choices","usage"],
+ "properties":{"id":{"type":"string"},"object":{"const":"chat.completion"},
+ "created":{"type":"integer"},"model":{"type":"string"},
+ "usage":{"$ref":"#/components/schemas/Usage"},
+ "prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},
+ "prompt_logprobs":{"$ref":"#/components/schemas/PromptLogprobs"},
+ "choices":{"type":"array","items":{"type":"object",
+ "required":["index","message","logprobs","finish_reason"],"properties":{
+ "index":{"type":"integer","minimum":0},
+ "finish_reason":{"enum":["stop","length","tool_calls"]},
+ "message":{"type":"object","required":["role","content","refusal"],"properties":{
+ "role":{"const":"assistant"},"content":{"type":["string","null"]},"refusal":{"type":"null"},
+ "tool_calls":{"type":"array","items":{"$ref":"#/components/schemas/ToolCall"}}}},
+ "logprobs":{"type":["object","null"],"required":["content","refusal"]},
+ "token_ids":{"$ref":"#/components/schemas/TokenIds"}}}}}},
+"Model":{"type":"object","required":["id","object","created","owned_by","max_model_len"],
+ "properties":{"id":{"type":"string"},"object":{"const":"model"},"created":{"type":"integer"},
+ "owned_by":{"type":"string"},"max_model_len":{"type":"integer","minimum":1}}},
+"Models":{"type":"object","required":["object","data"],"properties":{"object":{"const":"list"},
+ "data":{"type":"array","items":{"$ref":"#/components/schemas/Model"}}}},
+"Status":{"type":"object","required":["status"],"properties":{"status":{"type":"string"}}},
+"Version":{"type":"object","required":["version"],"properties":{"version":{"type":"string"}}},
+"Tokenized":{"type":"object","required":["count","max_model_len","tokens"],
+ "properties":{"count":{"type":"integer","minimum":0},"max_model_len":{"type":"integer"},
+ "tokens":{"$ref":"#/components/schemas/TokenIds"}}},
+"Detokenized":{"type":"object","required":["prompt"],"properties":{"prompt":{"type":"string"}}},
+"OpenApi":{"type":"object","required":["openapi","info","paths"]},
+"Stop":{"type":"string","minLength":1,"maxLength":1024},
+"Message":{"type":"object","required":["role"],"properties":{
+ "role":{"type":"string","minLength":1,"maxLength":64},
+ "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"anyOf":[
+ {"type":"string"},{"type":"object","required":["type","text"],
+ "properties":{"type":{"const":"text"},"text":{"type":"string"}}}]}}]},
+ "tool_calls":{"type":["array","null"]}}},
+"Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
+ "required":["name"],"properties":{"name":{"type":"string"}}}}},
+"TokenizeRequest":{"type":"object","required":["prompt"],"properties":{
+ "prompt":{"type":"string"},"add_special_tokens":{"type":["boolean","null"]}}}
+)";
+
+struct Operation {
+  const char* method;
+  const char* path;
+  const char* id;
+  const char* summary;
+  const char* request;  // schema of the body; null: there is none
+  const char* answer;   // schema of the answer
+  bool streams = false;
+};
+
+constexpr Operation kOperations[] = {
+    {"post", "/v1/completions", "createCompletion", "Text that continues a prompt",
+     "CompletionRequest", "Completion", true},
+    {"post", "/v1/chat/completions", "createChatCompletion", "The assistant's next message",
+     "ChatCompletionRequest", "ChatCompletion", true},
+    {"get", "/v1/models", "listModels", "The model that is served", nullptr, "Models"},
+    {"get", "/v1/models/{id}", "retrieveModel", "The model of that name", nullptr, "Model"},
+    {"post", "/tokenize", "tokenize", "Token ids of a text", "TokenizeRequest", "Tokenized"},
+    {"post", "/detokenize", "detokenize", "Text of token ids", "DetokenizeRequest", "Detokenized"},
+    {"get", "/health", "health", "Whether the engine lives", nullptr, "Status"},
+    {"get", "/ready", "ready", "Whether new requests are taken", nullptr, "Status"},
+    {"get", "/live", "live", "Whether the process runs", nullptr, "Status"},
+    {"get", "/version", "version", "The server's version", nullptr, "Version"},
+    {"get", "/openapi.json", "openapi", "This document", nullptr, "OpenApi"},
+};
+
+std::string Reference(std::string_view schema) {
+  return Concat("{\"$ref\":\"#/components/schemas/", schema, "\"}");
+}
+
+std::string OperationObject(const Operation& operation) {
+  std::string text = Concat("\"", operation.method, "\":{\"operationId\":\"", operation.id,
+                            "\",\"summary\":\"", operation.summary, "\"");
+  if (operation.request != nullptr) {
+    ConcatTo(&text, R"(,"requestBody":{"required":true,"content":{"application/json":{"schema":)",
+             Reference(operation.request), "}}}");
+  }
+  if (std::string_view(operation.path).ends_with("{id}")) {
+    text +=
+        R"(,"parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string"}}])";
+  }
+  ConcatTo(&text,
+           R"(,"responses":{"200":{"description":"The answer","content":{"application/json":)",
+           R"({"schema":)", Reference(operation.answer), "}",
+           operation.streams ? R"(,"text/event-stream":{"schema":{"type":"object"}})" : "",
+           R"(}},"default":{"description":"An error","content":{"application/json":{"schema":)",
+           Reference("Error"), "}}}}}");
+  return text;
+}
+
+}  // namespace
+
+std::string OpenApiDocument(const ModelLimits& limits, std::string_view version) {
+  std::string text = R"({"openapi":"3.1.0","info":{"title":"Refrain","version":)";
+  AppendJsonString(version, &text);
+  text += "},\"paths\":{";
+  std::string_view comma;
+  for (const Operation& operation : kOperations) {
+    ConcatTo(&text, comma, "\"", operation.path, "\":{", OperationObject(operation), "}");
+    comma = ",";
+  }
+  ConcatTo(&text, "},\"components\":{\"schemas\":{", std::string_view(kSchemas),
+           ",\"CompletionRequest\":", RequestSchema(Endpoint::kCompletions, limits),
+           ",\"ChatCompletionRequest\":", RequestSchema(Endpoint::kChatCompletions, limits),
+           R"(,"DetokenizeRequest":{"type":"object","required":["tokens"],"properties":)",
+           R"({"tokens":{"type":"array","items":{"type":"integer","minimum":0,"maximum":)",
+           limits.vocab_size - 1, "}}}}}}}");
+  return text;
+}
+
+}  // namespace refrain::server::openai

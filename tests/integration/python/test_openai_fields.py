@@ -1,0 +1,133 @@
+"""Fields beyond the official client's own, as vLLM's clients send them, with a real model."""
+
+import math
+
+import openai
+import pytest
+
+PROMPT = "The capital of France is"
+
+
+def complete(client, model_id, **fields):
+    named = {name: fields.pop(name) for name in list(fields)
+             if name in ("prompt", "max_tokens", "temperature", "logprobs", "echo", "n", "stream")}
+    options = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, **named}
+    return client.completions.create(model=model_id, extra_body=fields, **options)
+
+
+def test_prompt_logprobs_are_those_of_echo(client, model_id):
+    plain = complete(client, model_id, prompt_logprobs=1).choices[0]
+    echoed = complete(client, model_id, echo=True, logprobs=1, max_tokens=0).choices[0].logprobs
+    assert plain.text and PROMPT not in plain.text
+    rows = plain.prompt_logprobs
+    assert rows[0] is None and len(rows) == len(echoed.tokens)
+    for row, token, logprob in zip(rows[1:], echoed.tokens[1:], echoed.token_logprobs[1:]):
+        own = next(iter(row.values()))
+        assert own["decoded_token"] == token
+        assert math.isclose(own["logprob"], logprob, abs_tol=1e-3)
+        assert min(entry["rank"] for entry in row.values()) == 1
+
+
+def test_token_ids_are_those_of_tokenize(client, http, model_id):
+    choice = complete(client, model_id, return_token_ids=True).choices[0]
+    assert choice.prompt_token_ids == http.post("/tokenize", json={"prompt": PROMPT}).json()["tokens"]
+    text = http.post("/detokenize", json={"tokens": choice.token_ids}).json()["prompt"]
+    assert text == choice.text
+    chunks = list(complete(client, model_id, return_token_ids=True, stream=True))
+    assert sum((chunk.choices[0].token_ids for chunk in chunks), []) == choice.token_ids
+    assert chunks[0].choices[0].prompt_token_ids == choice.prompt_token_ids
+
+
+def test_bad_words_do_not_appear(client, model_id):
+    text = complete(client, model_id, max_tokens=12).choices[0].text
+    assert "Paris" in text
+    without = complete(client, model_id, max_tokens=12, bad_words=["Paris"]).choices[0].text
+    assert "Paris" not in without
+
+
+def test_allowed_token_ids_are_all_that_appears(client, http, model_id):
+    allowed = http.post("/tokenize", json={"prompt": " yes no"}).json()["tokens"]
+    choice = complete(client, model_id, allowed_token_ids=allowed, return_token_ids=True,
+                      max_tokens=6, temperature=1).choices[0]
+    assert set(choice.token_ids) <= set(allowed)
+
+
+def test_a_truncated_prompt_is_its_end(client, http, model_id):
+    ids = http.post("/tokenize", json={"prompt": PROMPT}).json()["tokens"]
+    cut = complete(client, model_id, truncate_prompt_tokens=3, return_token_ids=True)
+    assert cut.choices[0].prompt_token_ids == ids[-3:]
+    assert cut.usage.prompt_tokens == 3
+    assert cut.choices[0].text == complete(client, model_id, prompt=ids[-3:]).choices[0].text
+
+
+def test_min_tokens_and_stop_token_ids(client, http, model_id):
+    choice = complete(client, model_id, return_token_ids=True, max_tokens=8).choices[0]
+    second = choice.token_ids[1]
+    stopped = complete(client, model_id, stop_token_ids=[second], max_tokens=8).choices[0]
+    assert stopped.finish_reason == "stop"
+    assert choice.text.startswith(stopped.text) and stopped.text != choice.text
+    longer = complete(client, model_id, stop_token_ids=[second], min_tokens=4, max_tokens=8,
+                      return_token_ids=True).choices[0]
+    assert len(longer.token_ids) > 4
+
+
+def test_the_defaults_of_other_clients_are_accepted(client, model_id):
+    answer = complete(client, model_id, best_of=1, top_k=-1, min_p=0.0, repetition_penalty=1.0,
+                      stop=None, user="someone", length_penalty=1.0, use_beam_search=False,
+                      stop_token_ids=[], bad_words=[], prompt_logprobs=None, priority=0,
+                      skip_special_tokens=True, spaces_between_special_tokens=True, suffix=None,
+                      guided_json=None, truncate_prompt_tokens=None, cache_salt=None,
+                      prompt_cache_key="someone", safety_identifier="someone", metadata={},
+                      include_stop_str_in_output=False, add_special_tokens=True, unheard_of=[1])
+    assert answer.choices[0].text
+
+
+def test_a_miss_is_explained_and_a_warm_request_avoids_it(client, model_id):
+    prompt = "A report on misses must tell them apart. " * 12
+    report = {"cache_report": True, "cache_salt": "explained"}
+
+    def misses(text, **fields):
+        usage = complete(client, model_id, prompt=text, **report, **fields).usage
+        return usage.prompt_tokens_details.cache_misses
+    assert misses(prompt, max_tokens=0)[0]["reason"] == "never_seen"  # a warm request
+    assert misses(prompt) == [None]
+    other = misses(prompt[:200] + "But not here. " + prompt[200:])[0]
+    assert other["reason"] == "diverged" and other["at_token"] > 20
+    cut = misses("But not here. " + prompt, truncate_prompt_tokens=40)[0]
+    assert cut["reason"] == "truncated"
+    # Another namespace learns nothing.
+    usage = complete(client, model_id, prompt=prompt, cache_report=True, cache_salt="other").usage
+    assert usage.prompt_tokens_details.cache_misses[0]["reason"] == "never_seen"
+
+
+def test_evicted_prompts_are_told_from_new_ones(start_daemon):
+    daemon = start_daemon("--set", "kv_cache.memory_bytes=64MiB",
+                          "--set", "kv_cache.eviction=lru").wait_until_ready()
+    with daemon.client() as client:
+        model = client.models.list().data[0].id
+        prompt = "The first of many prompts. " * 30
+
+        def usage(text, **fields):
+            return complete(client, model, prompt=text, cache_report=True, **fields).usage
+        usage(prompt, max_tokens=1)
+        for number in range(14):
+            usage(f"{number} is a number. " * 60, max_tokens=1)
+        miss = usage(prompt).prompt_tokens_details.cache_misses[0]
+        assert miss["reason"] == "evicted" and miss["evicted_tokens"] > 0
+
+
+def test_tools_need_a_template_that_shows_them(client, model_id):
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(
+            model=model_id, messages=[{"role": "user", "content": "hi"}],
+            tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+    assert error.value.param == "tools"
+
+
+def test_request_ids_are_echoed_or_made(http):
+    body = {"prompt": "a", "max_tokens": 1}
+    told = http.post("/v1/completions", json=body, headers={"x-request-id": "mine-7"})
+    assert told.headers["x-request-id"] == "mine-7"
+    assert told.json()["id"] == "cmpl-mine-7"
+    made = http.post("/v1/completions", json=body).headers["x-request-id"]
+    assert made and made != http.post("/v1/completions", json=body).headers["x-request-id"]

@@ -1,0 +1,78 @@
+"""Tool calls as the official client sees them; the fake engine says what the user says."""
+
+import json
+
+import openai
+import pytest
+
+TOOLS = [{"type": "function", "function": {
+    "name": "weather", "description": "Tells the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s"}}\n</tool_call>'
+
+
+@pytest.fixture
+def tool_client(fake_daemon):
+    with fake_daemon.client() as opened:
+        yield opened
+
+
+def ask(client, said, **options):
+    return client.chat.completions.create(model="fake-model", tools=TOOLS,
+                                          messages=[{"role": "user", "content": said}], **options)
+
+
+def test_calls_are_parsed(tool_client):
+    choice = ask(tool_client, "Let me see. " + CALL % "Paris" + CALL % "Rome").choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "Let me see."
+    calls = choice.message.tool_calls
+    assert [json.loads(call.function.arguments)["city"] for call in calls] == ["Paris", "Rome"]
+    assert len({call.id for call in calls}) == 2
+
+
+def test_streamed_calls_are_the_same(tool_client):
+    said = "Let me see. " + CALL % "Paris" + CALL % "Rome"
+    with tool_client.chat.completions.stream(
+            model="fake-model", tools=TOOLS,
+            messages=[{"role": "user", "content": said}]) as stream:
+        choice = stream.get_final_completion().choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "Let me see."
+    assert [json.loads(call.function.arguments)["city"]
+            for call in choice.message.tool_calls] == ["Paris", "Rome"]
+
+
+def test_parallel_calls_can_be_switched_off(tool_client):
+    message = ask(tool_client, CALL % "Paris" + CALL % "Rome",
+                  parallel_tool_calls=False).choices[0].message
+    assert len(message.tool_calls) == 1
+    assert message.content is None
+
+
+def test_a_conversation_with_calls_goes_back_in(tool_client):
+    call = ask(tool_client, CALL % "Paris").choices[0].message
+    answer = tool_client.chat.completions.create(model="fake-model", tools=TOOLS, messages=[
+        {"role": "user", "content": "Weather in Paris?"}, call.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "sunny"}])
+    assert answer.choices[0].message.content == "sunny"
+    assert answer.choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "weather"}}}, "tool_choice"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "json_schema",
+                          "json_schema": {"name": "x", "schema": {}}}}, "response_format"),
+])
+def test_what_cannot_be_forced_is_refused(tool_client, fields, param):
+    with pytest.raises(openai.BadRequestError) as error:
+        ask(tool_client, "hi", **fields)
+    assert error.value.param == param
+
+
+def test_choice_none_leaves_the_text_alone(tool_client):
+    choice = ask(tool_client, CALL % "Paris", tool_choice="none").choices[0]
+    assert choice.message.content == CALL % "Paris"
+    assert not choice.message.tool_calls

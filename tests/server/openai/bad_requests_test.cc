@@ -1,0 +1,160 @@
+// The tables of wrong requests in tests/data/http-bad-requests, each sent over a real socket.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/server/http/raw_client.h"
+#include "tests/server/openai/served_fake.h"
+
+namespace refrain::server::openai {
+namespace {
+
+using nlohmann::ordered_json;
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using ::refrain::testing::ServedFake;
+
+ordered_json ReadTable(const std::string& name) {
+  std::ifstream file("tests/data/http-bad-requests/" + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  return ordered_json::parse(text.str());
+}
+
+// Text, or an array of texts and of [text, times].
+std::string Joined(const ordered_json& parts) {
+  std::string text;
+  for (const ordered_json& part : parts) {
+    if (part.is_string()) {
+      text += part.get<std::string>();
+      continue;
+    }
+    const auto repeated = part[0].get<std::string>();
+    for (int i = 0; i < part[1].get<int>(); ++i) text += repeated;
+  }
+  return text;
+}
+
+// Characters below U+0100 as bytes.
+std::string ToLatin1(const std::string& utf8) {
+  std::string bytes;
+  for (size_t i = 0; i < utf8.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(utf8[i]);
+    if (byte < 0x80) {
+      bytes.push_back(utf8[i]);
+    } else {
+      bytes.push_back(static_cast<char>((byte & 0x03) << 6 | (utf8[++i] & 0x3f)));
+    }
+  }
+  return bytes;
+}
+
+// The least request that is right, to which a wrong field is added.
+ordered_json GoodRequest(const std::string& to) {
+  if (to == "chat") return {{"messages", {{{"role", "user"}, {"content", "hi"}}}}};
+  if (to == "detokenize") return {{"tokens", {1}}};
+  return {{"prompt", "hi"}};
+}
+
+std::string PathOf(const std::string& to) {
+  if (to == "chat") return "/v1/chat/completions";
+  if (to == "completions") return "/v1/completions";
+  return "/" + to;
+}
+
+class BadRequestsTest : public ::testing::Test {
+ protected:
+  // Sends `body` and compares the answer with what `row` expects.
+  void ExpectRefused(const std::string& path, const std::string& body, const ordered_json& row) {
+    client_->Send(PostRequest(path, body));
+    const RawResponse response = client_->ReadResponse();
+    ASSERT_EQ(response.status, row["status"].get<int>()) << response.body;
+    const auto answer = ordered_json::parse(response.body, nullptr, false);
+    ASSERT_TRUE(answer.is_object() && answer["error"].is_object()) << response.body;
+    const ordered_json& error = answer["error"];
+    EXPECT_EQ(error["code"], row["code"]);
+    const bool no_param = row["param"].is_null() || row["param"] == "";
+    EXPECT_EQ(error["param"], no_param ? ordered_json() : row["param"]);
+    EXPECT_EQ(error["type"], "invalid_request_error");
+    const auto message = error["message"].get<std::string>();
+    EXPECT_NE(message.find(row["message"].get<std::string>()), std::string::npos) << message;
+    const auto connection = response.headers.find("connection");
+    if (connection != response.headers.end() && connection->second == "close") {
+      client_ = std::make_unique<RawClient>(served_.port());
+    }
+  }
+
+  ServedFake served_{{.chat_template = "{% if tools %}<tool_call>{% endif %}"}};
+  std::unique_ptr<RawClient> client_ = std::make_unique<RawClient>(served_.port());
+};
+
+TEST_F(BadRequestsTest, EveryWrongFieldIsNamed) {
+  int sent = 0;
+  for (const ordered_json& row : ReadTable("fields.json")) {
+    const auto to = row["to"].get<std::string>();
+    std::vector<std::string> endpoints = {to};
+    if (to == "both") endpoints = {"completions", "chat"};
+    for (const std::string& endpoint : endpoints) {
+      for (const ordered_json& wrong : row["wrong"]) {
+        ordered_json request = GoodRequest(endpoint);
+        if (row.contains("with")) request.update(row["with"]);
+        request[row["field"].get<std::string>()] = wrong;
+        SCOPED_TRACE(PathOf(endpoint) + " " + request.dump().substr(0, 300));
+        ExpectRefused(PathOf(endpoint), request.dump(), row);
+        ++sent;
+      }
+    }
+  }
+  EXPECT_GT(sent, 700);
+  // But for prompts that are too long nothing came as far as the engine.
+  EXPECT_LE(served_.engine().submitted(), 1);
+}
+
+TEST_F(BadRequestsTest, EveryWrongBodyIsRefused) {
+  const ordered_json table = ReadTable("bodies.json");
+  EXPECT_GT(table.size(), 35u);
+  for (const ordered_json& row : table) {
+    SCOPED_TRACE(row["name"].get<std::string>());
+    std::string body = Joined(row["body"]);
+    if (row.contains("latin1")) body = ToLatin1(body);
+    ExpectRefused("/v1/completions", body, row);
+  }
+  EXPECT_EQ(served_.engine().submitted(), 0);
+}
+
+// Shapes that proxies and servers are known to read differently: none may be answered as a request
+// that was not sent, or leave a second one behind.
+TEST_F(BadRequestsTest, EveryWrongFramingEndsTheConnection) {
+  const ordered_json table = ReadTable("framing.json");
+  EXPECT_GT(table.size(), 50u);
+  for (const ordered_json& row : table) {
+    SCOPED_TRACE(row["name"].get<std::string>());
+    RawClient client(served_.port());
+    client.Send(ToLatin1(Joined(row["bytes"])));
+    if (row.contains("half_close")) client.HalfClose();
+    const RawResponse response = client.ReadResponse();
+    EXPECT_EQ(response.status, row["status"].get<int>()) << response.body;
+    if (row.contains("message")) {
+      EXPECT_NE(response.body.find(row["message"].get<std::string>()), std::string::npos)
+          << response.body;
+    }
+    if (row.value("open", false)) continue;
+    EXPECT_TRUE(client.ReadEnd());
+    EXPECT_EQ(client.pending(), "") << "a second answer";
+  }
+  EXPECT_EQ(served_.engine().submitted(), 0);
+  RawClient client(served_.port());
+  client.Send(PostRequest("/v1/completions", R"({"prompt":"still here"})"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
+}  // namespace
+}  // namespace refrain::server::openai

@@ -1,0 +1,279 @@
+// Random requests, most of them wrong in some way, over real sockets: no crash, no answer that
+// blames the server, no request that is left running. 10^4 of them, or REFRAIN_RANDOM_STEPS.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/http/raw_client.h"
+#include "tests/server/openai/served_fake.h"
+#include "tests/support/random_steps.h"
+
+namespace refrain::server::openai {
+namespace {
+
+using nlohmann::ordered_json;
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RandomSteps;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using ::refrain::testing::ServedFake;
+
+constexpr const char* kFields[] = {"model",
+                                   "prompt",
+                                   "messages",
+                                   "max_tokens",
+                                   "max_completion_tokens",
+                                   "n",
+                                   "best_of",
+                                   "stream",
+                                   "use_beam_search",
+                                   "length_penalty",
+                                   "early_stopping",
+                                   "temperature",
+                                   "top_p",
+                                   "top_k",
+                                   "min_p",
+                                   "repetition_penalty",
+                                   "presence_penalty",
+                                   "frequency_penalty",
+                                   "logit_bias",
+                                   "seed",
+                                   "stop",
+                                   "allowed_token_ids",
+                                   "bad_words",
+                                   "stop_token_ids",
+                                   "ignore_eos",
+                                   "min_tokens",
+                                   "priority",
+                                   "include_stop_str_in_output",
+                                   "stream_options",
+                                   "cache_salt",
+                                   "prompt_cache_key",
+                                   "echo",
+                                   "prompt_cache_retention",
+                                   "cache_report",
+                                   "prompt_logprobs",
+                                   "return_token_ids",
+                                   "logprobs",
+                                   "return_tokens_as_token_ids",
+                                   "skip_special_tokens",
+                                   "truncate_prompt_tokens",
+                                   "suffix",
+                                   "add_special_tokens",
+                                   "top_logprobs",
+                                   "response_format",
+                                   "tools",
+                                   "tool_choice",
+                                   "parallel_tool_calls",
+                                   "chat_template_kwargs",
+                                   "add_generation_prompt",
+                                   "tokens",
+                                   "whatever",
+                                   "continue_final_message",
+                                   "guided_json",
+                                   "functions",
+                                   "user"};
+
+// What may be answered to a request, however strange. 500 and 503 are not among them.
+const std::set<int> kStatuses = {200, 400, 404, 405, 408, 411, 413, 414, 415, 417, 431, 505};
+
+class Requests {
+ public:
+  explicit Requests(uint32_t seed) : random_(seed) {}
+
+  size_t Below(size_t limit) { return random_() % limit; }
+  bool Chance(int percent) { return static_cast<int>(Below(100)) < percent; }
+
+  // A whole request; `broken`: its framing may be wrong, so no answer may be waited for.
+  std::string Next(bool* broken) {
+    *broken = false;
+    const char* const kPaths[] = {"/v1/completions", "/v1/chat/completions", "/tokenize",
+                                  "/detokenize"};
+    if (Chance(4)) {
+      const char* const kGets[] = {"/v1/models", "/v1/models/x",    "/health", "/ready",
+                                   "/nothing",   "/v1/completions", "/version"};
+      return GetRequest(kGets[Below(std::size(kGets))]);
+    }
+    const size_t kind = Chance(80) ? Below(2) : Below(std::size(kPaths));
+    std::string body = Body(kind).dump(-1, ' ', Chance(20));
+    if (Chance(25)) Mutate(&body);
+    std::string request = PostRequest(kPaths[kind], body);
+    if (Chance(8)) {
+      Mutate(&request);
+      *broken = true;
+    }
+    return request;
+  }
+
+ private:
+  ordered_json Body(size_t kind) {
+    ordered_json body = ordered_json::object();
+    if (kind == 1) {
+      body["messages"] = {{{"role", "user"}, {"content", Text()}}};
+    } else if (kind == 3) {
+      body["tokens"] = {1, 2, 3};
+    } else {
+      body["prompt"] = Text();
+    }
+    if (Chance(70)) body["max_tokens"] = Below(20);
+    if (Chance(40)) body["stream"] = Chance(70);
+    const size_t wrong = Chance(60) ? Below(3) : Below(12);
+    for (size_t i = 0; i < wrong; ++i) body[kFields[Below(std::size(kFields))]] = Value(0);
+    return body;
+  }
+
+  std::string Text() {
+    const char* const kTexts[] = {"",
+                                  "a",
+                                  "hello there",
+                                  "\xc3\xa9\xf0\x9f\x98\x80",
+                                  "auto",
+                                  "none",
+                                  "24h",
+                                  "text",
+                                  "user",
+                                  "\\\"\n\t",
+                                  "<tool_call>{\"name\":\"f\"}</tool_call>",
+                                  "<tool_call>{"};
+    if (Chance(5)) return std::string(Below(400), 'x');
+    return kTexts[Below(std::size(kTexts))];
+  }
+
+  ordered_json Value(int depth) {
+    switch (Below(depth > 3 ? 8 : 12)) {
+      case 0:
+        return nullptr;
+      case 1:
+        return Chance(50);
+      case 2:
+      case 3:
+        return static_cast<int64_t>(Below(12)) - 2;
+      case 4:
+        return static_cast<double>(Below(400)) / 100 - 2;
+      case 5:
+        return Chance(50) ? ordered_json(random_()) : ordered_json(-1e300);
+      case 6:
+      case 7:
+        return Text();
+      case 8:
+      case 9: {
+        ordered_json list = ordered_json::array();
+        for (size_t i = Below(4); i > 0; --i) list.push_back(Value(depth + 1));
+        return list;
+      }
+      default: {
+        ordered_json object = ordered_json::object();
+        const char* const kKeys[] = {"type",
+                                     "function",
+                                     "name",
+                                     "role",
+                                     "content",
+                                     "text",
+                                     "5",
+                                     "include_usage",
+                                     "continuous_usage_stats",
+                                     "tool_calls",
+                                     "x"};
+        for (size_t i = Below(4); i > 0; --i) {
+          object[kKeys[Below(std::size(kKeys))]] = Value(depth + 1);
+        }
+        return object;
+      }
+    }
+  }
+
+  void Mutate(std::string* text) {
+    for (size_t i = 1 + Below(3); i > 0 && !text->empty(); --i) {
+      const size_t at = Below(text->size());
+      switch (Below(5)) {
+        case 0:
+          (*text)[at] = static_cast<char>(random_());
+          break;
+        case 1:
+          text->erase(at, 1 + Below(8));
+          break;
+        case 2:
+          text->insert(at, 1 + Below(4), "{}[]\",:\\\0\xff\r\n0"[Below(13)]);
+          break;
+        case 3:
+          text->insert(at, text->substr(Below(text->size()), Below(20)));
+          break;
+        default:
+          text->resize(at);
+          break;
+      }
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+struct Tally {
+  std::atomic<int> good{0}, refused{0}, dropped{0};
+};
+
+void SendMany(uint16_t port, uint32_t seed, int count, Tally* tally) {
+  Requests requests(seed);
+  auto client = std::make_unique<RawClient>(port);
+  for (int i = 0; i < count; ++i) {
+    bool broken = false;
+    const std::string request = requests.Next(&broken);
+    client->Send(request);
+    if (broken || requests.Chance(4)) {  // gone before the answer
+      if (requests.Chance(50)) client->HalfClose();
+      requests.Chance(50) ? client->Close() : client->Reset();
+      client = std::make_unique<RawClient>(port);
+      ++tally->dropped;
+      continue;
+    }
+    const RawResponse response = client->ReadResponse();
+    ASSERT_TRUE(kStatuses.contains(response.status))
+        << response.status << " " << response.body << "\n to " << request;
+    ASSERT_TRUE(response.complete) << request;
+    ++(response.status == 200 ? tally->good : tally->refused);
+    const auto connection = response.headers.find("connection");
+    if (connection != response.headers.end() && connection->second == "close") {
+      client = std::make_unique<RawClient>(port);
+    }
+  }
+}
+
+TEST(RandomRequests, NoneCrashesSticksOrBlamesTheServer) {
+  constexpr int kThreads = 4;
+  http::ServerOptions http_options;
+  http_options.header_timeout = http_options.body_timeout = std::chrono::milliseconds(1000);
+  ServedFake served(
+      {.max_context_tokens = 512, .chat_template = "{% if tools %}<tool_call>{% endif %}"},
+      std::move(http_options), {.version = "9", .max_choices = 4, .max_beams = 4});
+  Tally tally;
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back(SendMany, served.port(), 1000 + i, RandomSteps() / kThreads, &tally);
+  }
+  for (auto& thread : threads) thread.join();
+  // The mixture is what it is meant to be.
+  EXPECT_GT(tally.good, RandomSteps() / 10);
+  EXPECT_GT(tally.refused, RandomSteps() / 5);
+  EXPECT_GT(tally.dropped, RandomSteps() / 50);
+  EXPECT_TRUE(served.engine().WaitForRunning(0));
+  for (int i = 0; i < 500 && served.server().connections() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(served.server().connections(), 0);
+  RawClient client(served.port());
+  client.Send(PostRequest("/v1/completions", R"({"prompt":"still here"})"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
+}  // namespace
+}  // namespace refrain::server::openai

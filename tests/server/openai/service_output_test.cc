@@ -1,0 +1,182 @@
+// What answers show beside text: tokens, tool calls, why the cache missed.
+
+#include "tests/server/openai/service_fixture.h"
+
+namespace refrain::server::openai {
+namespace {
+
+TEST_F(ServiceTest, GivesPromptLogprobsWithoutEcho) {
+  Start();
+  const json request = {{"prompt", "ab"}, {"max_tokens", 1}, {"prompt_logprobs", 1}, {"n", 2}};
+  const json body = json::parse(Post(kCompletions, request).body);
+  for (const json& choice : body["choices"]) {
+    EXPECT_EQ(choice["text"], "a");
+    EXPECT_TRUE(choice["logprobs"].is_null());
+    EXPECT_EQ(choice["prompt_logprobs"], json::parse(R"([null,
+        {"98":{"logprob":-0.5,"rank":1,"decoded_token":"b"}}])"));
+  }
+  const json chat = json::parse(
+      Post(kChat, {{"messages", {{{"role", "user"}, {"content", "ab"}}}}, {"prompt_logprobs", 2}})
+          .body);
+  EXPECT_FALSE(chat["choices"][0].contains("prompt_logprobs"));
+  EXPECT_EQ(chat["prompt_logprobs"][1]["99"], json::parse(R"({"logprob":-1.5,"rank":2,
+        "decoded_token":"c"})"));
+}
+
+// The echoed tokens have as many alternatives as `logprobs` says, whatever `prompt_logprobs` does.
+TEST_F(ServiceTest, KeepsTheTwoKindsOfPromptLogprobsApart) {
+  Start();
+  const json body = json::parse(Post(kCompletions, {{"prompt", "ab"},
+                                                    {"echo", true},
+                                                    {"max_tokens", 0},
+                                                    {"logprobs", 2},
+                                                    {"prompt_logprobs", 3}})
+                                    .body);
+  const json& choice = body["choices"][0];
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1].size(), 2u);
+  EXPECT_EQ(choice["prompt_logprobs"][1].size(), 3u);
+}
+
+TEST_F(ServiceTest, ReturnsTokenIdsOfPromptAndOutput) {
+  Start();
+  const json request = {{"prompt", {"ab", "c"}}, {"return_token_ids", true}};
+  const json body = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(body["choices"][0]["text"], "ab");
+  EXPECT_EQ(body["choices"][0]["prompt_token_ids"], json({97, 98}));
+  EXPECT_EQ(body["choices"][0]["token_ids"], json({97, 98, 256}));  // with the end token
+  EXPECT_EQ(body["choices"][1]["prompt_token_ids"], json({99}));
+  json ids = {json::array(), json::array()};
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    const json& choice = event["choices"][0];
+    json& seen = ids[choice["index"].get<size_t>()];
+    EXPECT_EQ(choice.contains("prompt_token_ids"), seen.empty());
+    for (const json& id : choice["token_ids"]) seen.push_back(id);
+  }
+  EXPECT_EQ(ids, json::parse("[[97,98,256],[99,256]]"));
+  const json messages = {{{"role", "user"}, {"content", "a"}}};
+  const json chat =
+      json::parse(Post(kChat, {{"messages", messages}, {"return_token_ids", true}}).body);
+  EXPECT_EQ(chat["prompt_token_ids"], json({97}));
+  EXPECT_EQ(chat["choices"][0]["token_ids"], json({97, 256}));
+}
+
+// An echoed prompt is no output.
+TEST_F(ServiceTest, TokenIdsDoNotRepeatAnEchoedPrompt) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions,
+           {{"prompt", "ab"}, {"max_tokens", 1}, {"return_token_ids", true}, {"echo", true}})
+          .body);
+  EXPECT_EQ(body["choices"][0]["text"], "aba");
+  EXPECT_EQ(body["choices"][0]["token_ids"], json({97}));
+}
+
+TEST_F(ServiceTest, NamesTokensByTheirIdsOnRequest) {
+  Start();
+  const json body = json::parse(Post(kCompletions, {{"prompt", "a"},
+                                                    {"max_tokens", 1},
+                                                    {"logprobs", 1},
+                                                    {"return_tokens_as_token_ids", true}})
+                                    .body);
+  EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"], json({"token_id:97"}));
+  EXPECT_EQ(body["choices"][0]["logprobs"]["top_logprobs"][0], json({{"token_id:97", -0.5}}));
+}
+
+TEST_F(ServiceTest, KeepsOnlyTheEndOfATruncatedPrompt) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions,
+           {{"prompt", "abcdef"}, {"max_tokens", 1}, {"echo", true}, {"truncate_prompt_tokens", 2}})
+          .body);
+  EXPECT_EQ(body["choices"][0]["text"], "efa");
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 2);
+}
+
+TEST_F(ServiceTest, EchoesThePromptInEveryChoice) {
+  Start();
+  const json body = json::parse(
+      Post(kCompletions, {{"prompt", "ab"}, {"n", 2}, {"max_tokens", 1}, {"echo", true}}).body);
+  EXPECT_EQ(body["choices"][0]["text"], "aba");
+  EXPECT_EQ(body["choices"][1]["text"], "aba");
+}
+
+// The fake says what the user says.
+json ToolRequest(const std::string& output) {
+  return {{"messages", {{{"role", "user"}, {"content", output}}}},
+          {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}};
+}
+
+constexpr char kTwoCalls[] =
+    "Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x y\"}}\n</tool_call>\n"
+    "<tool_call>\n{\"name\": \"g\"}\n</tool_call>";
+
+TEST_F(ServiceTest, GivesToolCalls) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  const json body = json::parse(Post(kChat, ToolRequest(kTwoCalls)).body);
+  const json& choice = body["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "Sure.");
+  const json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_EQ(calls[0]["function"], json({{"name", "f"}, {"arguments", R"({"a":"x y"})"}}));
+  EXPECT_EQ(calls[1]["function"], json({{"name", "g"}, {"arguments", "{}"}}));
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+}
+
+TEST_F(ServiceTest, StreamsToolCallsEachInOneEvent) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  std::string text;
+  json calls = json::array();
+  json finish;
+  for (const json& event : Events(StreamText(kChat, ToolRequest(kTwoCalls)))) {
+    const json& delta = event["choices"][0]["delta"];
+    if (delta.contains("content")) text += delta["content"].get<std::string>();
+    for (const json& call : delta.value("tool_calls", json::array())) {
+      EXPECT_EQ(call["index"], calls.size());
+      calls.push_back(call["function"]);
+    }
+    finish = event["choices"][0]["finish_reason"];
+  }
+  EXPECT_EQ(text, "Sure.");
+  EXPECT_EQ(calls, json::parse(R"([{"name":"f","arguments":"{\"a\":\"x y\"}"},
+                                   {"name":"g","arguments":"{}"}])"));
+  EXPECT_EQ(finish, "tool_calls");
+}
+
+// Calls alone: the first event has the role, and no content.
+TEST_F(ServiceTest, StreamsACallWithoutText) {
+  Start({.chat_template = "{% if tools %}<|python_tag|>{% endif %}"});
+  const auto events =
+      Events(StreamText(kChat, ToolRequest(R"({"name": "f", "parameters": {"a": 1}})")));
+  ASSERT_EQ(events.size(), 2u);
+  const json& delta = events[0]["choices"][0]["delta"];
+  EXPECT_EQ(delta["role"], "assistant");
+  EXPECT_TRUE(delta["content"].is_null());
+  EXPECT_EQ(delta["tool_calls"][0]["function"]["arguments"], R"({"a":1})");
+  EXPECT_EQ(events[1]["choices"][0]["delta"], json::object());
+  EXPECT_EQ(events[1]["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST_F(ServiceTest, LeavesCallsInTheTextWhereNoToolsAreOffered) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  json request = ToolRequest(kTwoCalls);
+  request.erase("tools");
+  const json body = json::parse(Post(kChat, request).body);
+  EXPECT_EQ(body["choices"][0]["message"]["content"], kTwoCalls);
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
+  Start();
+  const json request = {{"prompt", {"ab", "cd"}}, {"cache_report", true}};
+  const json cold = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(cold["usage"]["prompt_tokens_details"], json::parse(R"({"cached_tokens":0,
+      "cache_misses":[{"reason":"never_seen","at_token":0,"evicted_tokens":0},
+                      {"reason":"never_seen","at_token":0,"evicted_tokens":0}]})"));
+  const json warm = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cache_misses"], json::parse("[null,null]"));
+}
+
+}  // namespace
+}  // namespace refrain::server::openai

@@ -1,0 +1,179 @@
+#include "server/openai/tool_call_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace refrain::server::openai {
+namespace {
+
+using engine::ToolFormat;
+
+struct Parsed {
+  std::string text;
+  std::vector<ToolCall> calls;
+  friend bool operator==(const Parsed&, const Parsed&) = default;
+};
+
+void Take(ToolCallParser::Output output, Parsed* parsed) {
+  parsed->text += output.text;
+  parsed->calls.insert(parsed->calls.end(), output.calls.begin(), output.calls.end());
+}
+
+Parsed ParseInPieces(ToolFormat format, const std::vector<std::string>& pieces,
+                     size_t max_calls = SIZE_MAX) {
+  ToolCallParser parser(format, max_calls);
+  Parsed parsed;
+  for (const std::string& piece : pieces) Take(parser.Add(piece), &parsed);
+  Take(parser.Finish(), &parsed);
+  return parsed;
+}
+
+struct Case {
+  const char* name;
+  ToolFormat format;
+  const char* output;  // of the model
+  Parsed want;
+};
+
+const ToolCall kWeather = {"weather", R"({"city":"Paris","days":[1,2]})"};
+const ToolCall kTime = {"time", "{}"};
+
+const Case kCases[] = {
+    {"PlainText",
+     ToolFormat::kHermes,
+     "It is <b>warm</b> & {nice} <tool",
+     {"It is <b>warm</b> & {nice} <tool", {}}},
+    {"OneCall",
+     ToolFormat::kHermes,
+     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\", \"days\": "
+     "[1,2]}}\n</tool_call>",
+     {"", {kWeather}}},
+    {"TextAndTwoCalls",
+     ToolFormat::kHermes,
+     "Let me see.\n\n<tool_call>\n{\"name\":\"weather\",\"arguments\":{\"city\":\"Paris\","
+     "\"days\":[1,2]}}\n</tool_call>\n<tool_call>\n{\"name\":\"time\"}\n</tool_call>\n",
+     {"Let me see.", {kWeather, kTime}}},
+    {"TextBehindACall",
+     ToolFormat::kHermes,
+     "<tool_call>{\"name\":\"time\",\"arguments\":{}}</tool_call> done",
+     {" done", {kTime}}},
+    {"BracesAndTagsInStrings",
+     ToolFormat::kHermes,
+     R"(<tool_call>{"name":"f","arguments":{"a":"}</tool_call>{\"\\"}}</tool_call>)",
+     {"", {{"f", R"({"a":"}</tool_call>{\"\\"})"}}}},
+    {"MissingCloseTag", ToolFormat::kHermes, "<tool_call>\n{\"name\":\"time\"}", {"", {kTime}}},
+    {"BrokenOff",
+     ToolFormat::kHermes,
+     "<tool_call>\n{\"name\":\"time\", \"argu",
+     {"<tool_call>\n{\"name\":\"time\", \"argu", {}}},
+    {"NoObject",
+     ToolFormat::kHermes,
+     "<tool_call> time()</tool_call>",
+     {"<tool_call> time()</tool_call>", {}}},
+    {"NoName",
+     ToolFormat::kHermes,
+     "<tool_call>{\"nom\":\"time\"}</tool_call>",
+     {"<tool_call>{\"nom\":\"time\"}</tool_call>", {}}},
+    {"BadJson",
+     ToolFormat::kHermes,
+     "<tool_call>{name: time}</tool_call>x",
+     {"<tool_call>{name: time}</tool_call>x", {}}},
+    {"ArgumentsThatAreNoObject",
+     ToolFormat::kHermes,
+     "<tool_call>{\"name\":\"f\",\"arguments\":5}</tool_call>",
+     {"<tool_call>{\"name\":\"f\",\"arguments\":5}</tool_call>", {}}},
+    {"LlamaText",
+     ToolFormat::kLlama3,
+     "  Hello {\"name\":\"f\"}",
+     {"  Hello {\"name\":\"f\"}", {}}},
+    {"LlamaCall",
+     ToolFormat::kLlama3,
+     R"({"name": "weather", "parameters": {"city": "Paris", "days": [1, 2]}})",
+     {"", {kWeather}}},
+    {"LlamaTaggedCall",
+     ToolFormat::kLlama3,
+     "<|python_tag|>{\"name\": \"time\", \"parameters\": {}}",
+     {"", {kTime}}},
+    {"LlamaTwoCalls",
+     ToolFormat::kLlama3,
+     "{\"name\":\"time\",\"parameters\":{}}; {\"name\":\"weather\",\"parameters\":{\"city\":"
+     "\"Paris\",\"days\":[1,2]}}\n",
+     {"", {kTime, kWeather}}},
+    {"LlamaJsonThatIsNoCall",
+     ToolFormat::kLlama3,
+     R"({"answer": {"a": 1}} and more)",
+     {R"({"answer": {"a": 1}} and more)", {}}},
+    {"LlamaBrokenOff", ToolFormat::kLlama3, "{\"name\": \"ti", {"{\"name\": \"ti", {}}},
+    {"LlamaBuiltInTool",
+     ToolFormat::kLlama3,
+     "<|python_tag|>print(1)",
+     {"<|python_tag|>print(1)", {}}},
+    {"Empty", ToolFormat::kLlama3, "", {"", {}}},
+};
+
+class ToolCallParserTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ToolCallParserTest, ReadsTheWhole) {
+  const Parsed parsed = ParseInPieces(GetParam().format, {GetParam().output});
+  EXPECT_EQ(parsed.text, GetParam().want.text);
+  EXPECT_EQ(parsed.calls, GetParam().want.calls);
+}
+
+// However the output is cut into tokens, the result is the same.
+TEST_P(ToolCallParserTest, DoesNotDependOnTheCuts) {
+  const std::string output = GetParam().output;
+  std::vector<std::string> bytes;
+  for (const char c : output) bytes.push_back(std::string(1, c));
+  EXPECT_EQ(ParseInPieces(GetParam().format, bytes), GetParam().want);
+  for (size_t cut = 0; cut <= output.size(); ++cut) {
+    EXPECT_EQ(ParseInPieces(GetParam().format, {output.substr(0, cut), output.substr(cut)}),
+              GetParam().want)
+        << cut;
+  }
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::string> pieces;
+    for (size_t at = 0; at < output.size(); at += pieces.back().size()) {
+      pieces.push_back(output.substr(at, 1 + random() % 9));
+    }
+    EXPECT_EQ(ParseInPieces(GetParam().format, pieces), GetParam().want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ToolCallParserTest, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ToolCallParser, TellsACallWithItsLastBrace) {
+  ToolCallParser parser(ToolFormat::kLlama3, SIZE_MAX);
+  EXPECT_TRUE(parser.Add(R"({"name":"time","parameters":{})").calls.empty());
+  EXPECT_EQ(parser.Add("}").calls, std::vector{kTime});
+}
+
+TEST(ToolCallParser, HoldsBackNoMoreTextThanMayBelongToACall) {
+  ToolCallParser parser(ToolFormat::kHermes, SIZE_MAX);
+  EXPECT_EQ(parser.Add("a <b ").text, "a <b");
+  EXPECT_EQ(parser.Add("c <tool_").text, " c");
+  EXPECT_EQ(parser.Add("box>").text, " <tool_box>");
+}
+
+TEST(ToolCallParser, DropsCallsBeyondTheLimit) {
+  const std::string one = "<tool_call>{\"name\":\"time\"}</tool_call>";
+  EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {one + one}, 1), (Parsed{"", {kTime}}));
+  EXPECT_EQ(ParseInPieces(ToolFormat::kLlama3, {R"({"name":"time"};{"name":"time"})"}, 1),
+            (Parsed{"", {kTime}}));
+}
+
+TEST(ToolFormat, IsRecognisedByTheTemplate) {
+  EXPECT_EQ(engine::DetectToolFormat("{{ messages }}"), ToolFormat::kNone);
+  EXPECT_EQ(engine::DetectToolFormat("{% if tools %}<tool_call>"), ToolFormat::kHermes);
+  EXPECT_EQ(engine::DetectToolFormat("{% if tools %}<|python_tag|>"), ToolFormat::kLlama3);
+  EXPECT_EQ(engine::DetectToolFormat("{{ tools }} dictionary of argument name and its value"),
+            ToolFormat::kLlama3);
+  EXPECT_EQ(engine::DetectToolFormat("{{ tools }}[TOOL_CALLS]"), ToolFormat::kUnknown);
+}
+
+}  // namespace
+}  // namespace refrain::server::openai
