@@ -11,13 +11,6 @@
 namespace refrain::engine {
 namespace {
 
-// The entry of a sequence in a list sorted by id, or where it would stand.
-template <typename List>
-auto Find(List& list, SequenceId id) {
-  return std::lower_bound(list.begin(), list.end(), id,
-                          [](const auto& entry, SequenceId key) { return entry.sequence < key; });
-}
-
 uint64_t Hash(const kvcache::Namespace& name_space) {
   const uint64_t tenant = XXH3_64bits(name_space.tenant.data(), name_space.tenant.size());
   return XXH3_64bits_withSeed(name_space.cache_salt.data(), name_space.cache_salt.size(), tenant);
@@ -144,7 +137,7 @@ void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence) {
   if (!sequence->waits_since_step.has_value()) sequence->waits_since_step = snapshot_.step;
   sequence->phase = SequencePhase::kWaiting;
   sequences_[sequence->id] = sequence;
-  snapshot_.waiting.insert(Find(snapshot_.waiting, sequence->id),
+  snapshot_.waiting.insert(FindEntry(snapshot_.waiting, sequence->id),
                            WaitingEntry{.sequence = sequence->id,
                                         .priority = sequence->request->request().priority,
                                         .since_step = *sequence->waits_since_step,
@@ -153,7 +146,7 @@ void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence) {
 }
 
 void EngineLoop::RemoveWaiting(SequenceId id) {
-  const auto entry = Find(snapshot_.waiting, id);
+  const auto entry = FindEntry(snapshot_.waiting, id);
   assert(entry != snapshot_.waiting.end() && entry->sequence == id);
   snapshot_.waiting.erase(entry);
 }
@@ -163,7 +156,7 @@ void EngineLoop::Withdraw(SequenceState* sequence) {
     RemoveWaiting(sequence->id);
     pending_.Forget(sequence->id);
   } else if (sequence->phase == SequencePhase::kRunning) {
-    snapshot_.running.erase(Find(snapshot_.running, sequence->id));
+    snapshot_.running.erase(FindEntry(snapshot_.running, sequence->id));
     parts_.cache->Leave(sequence->id);
     StopProducing(sequence->id);
   }
@@ -364,7 +357,7 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   const int32_t found_tokens = parts_.cache->published_tokens(sequence->id);
   pending_.Start(sequence->id, sequence->request->prefix_keys(),
                  PresentChunks(*sequence, found_tokens), &released_);
-  for (const SequenceId held : released_) Find(snapshot_.waiting, held)->held = true;
+  for (const SequenceId held : released_) FindEntry(snapshot_.waiting, held)->held = true;
   sequence->phase = SequencePhase::kRunning;
   RunningRequest& request = *sequence->request;
   request.Start();
@@ -383,7 +376,7 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   }
   sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
   sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
-  snapshot_.running.insert(Find(snapshot_.running, sequence->id),
+  snapshot_.running.insert(FindEntry(snapshot_.running, sequence->id),
                            RunningEntry{.sequence = sequence->id,
                                         .priority = request.request().priority,
                                         .tenant = request.tenant()});
@@ -399,120 +392,6 @@ absl::Status EngineLoop::JoinCache(SequenceState* sequence) {
   return parts_.cache
       ->Join(sequence->id, NamespaceOf(request.request()), sequence->match, request.prompt_tokens())
       .status();
-}
-
-// --- sharing ---
-
-kvcache::Namespace EngineLoop::NamespaceOf(const Request& request) const {
-  return {.tenant = options_.isolate_tenants ? request.tenant : "",
-          .cache_salt = request.cache_salt};
-}
-
-// The last token is computed again: its row is where the next choice is made.
-int32_t EngineLoop::WantedTokens(const SequenceState& sequence) const {
-  return sequence.known_tokens() - 1;
-}
-
-const SequenceState* EngineLoop::ForkSource(const SequenceState& sequence) const {
-  const int32_t wanted_tokens = sequence.request->prompt_tokens() - 1;
-  if (wanted_tokens == 0) return nullptr;
-  // With its own answer in the cache there is more to be found there.
-  if (!sequence.generated.empty() && parts_.cache->options().prefix_cache) return nullptr;
-  for (const auto& other : sequence.request->choices()) {
-    if (other->phase == SequencePhase::kRunning && parts_.cache->Contains(other->id) &&
-        parts_.cache->published_tokens(other->id) >= wanted_tokens) {
-      return other.get();
-    }
-  }
-  return nullptr;
-}
-
-size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_tokens) const {
-  const PrefixKeys& keys = sequence.request->prefix_keys();
-  if (found_tokens >= sequence.request->prompt_tokens() - 1) return keys.size();
-  return std::min(keys.size(), static_cast<size_t>(found_tokens / snapshot_.limits.chunk_tokens));
-}
-
-bool EngineLoop::SharesRunning(const WaitingEntry& entry) const {
-  const int64_t idle_tokens = int64_t{entry.idle_chunks} * snapshot_.limits.chunk_tokens;
-  return entry.shared_tokens - idle_tokens >= entry.prefill_tokens / 2;
-}
-
-void EngineLoop::Look(SequenceState* sequence) {
-  const RunningRequest& request = *sequence->request;
-  const int32_t wanted_tokens = WantedTokens(*sequence);
-  const auto entry = Find(snapshot_.waiting, sequence->id);
-  entry->prefill_tokens = sequence->known_tokens();
-  if (ForkSource(*sequence) != nullptr) {
-    sequence->match = {};
-    entry->shared_tokens = request.prompt_tokens() - 1;
-    entry->idle_chunks = 0;
-  } else {
-    std::span<const TokenId> known = request.prompt();
-    if (!sequence->generated.empty()) {
-      known_ids_.assign(known.begin(), known.end());
-      known_ids_.insert(known_ids_.end(), sequence->generated.begin(), sequence->generated.end());
-      known = known_ids_;
-    }
-    sequence->match = parts_.cache->Match(
-        NamespaceOf(request.request()),
-        {.ids = known.first(static_cast<size_t>(wanted_tokens)), .positions = {}});
-    entry->shared_tokens = sequence->match.num_tokens;
-    entry->idle_chunks = sequence->match.idle_chunks;
-  }
-  entry->replayed_tokens = std::max(0, std::min(entry->shared_tokens, request.prompt_tokens() - 1) -
-                                           request.FirstWantedPromptRow());
-  entry->shares_running = SharesRunning(*entry);
-  const PrefixKeys& keys = request.prefix_keys();
-  const size_t present = PresentChunks(*sequence, entry->shared_tokens);
-  entry->held = pending_.Wait(sequence->id, keys, present);
-  entry->next_chunk_key = present < keys.size() ? keys[present] : 0;
-}
-
-void EngineLoop::LookAgain(const std::vector<SequenceId>& released) {
-  for (const SequenceId id : released) Look(sequences_.at(id).get());
-}
-
-void EngineLoop::RefreshWaiting() {
-  constexpr size_t kFront = 8;
-  constexpr size_t kInTurn = 8;
-  const size_t waiting = snapshot_.waiting.size();
-  const auto refresh = [this](size_t i) {
-    WaitingEntry& entry = snapshot_.waiting[i];
-    SequenceState* const sequence = sequences_.at(entry.sequence).get();
-    if (entry.held) return;
-    if (!parts_.cache->IsCurrent(sequence->match)) return Look(sequence);
-    // Who else holds the chunks of a match may have changed.
-    if (entry.shared_tokens > 0) {
-      entry.idle_chunks = parts_.cache->IdleChunks(sequence->match);
-      entry.shares_running = SharesRunning(entry);
-    }
-  };
-  for (size_t i = 0; i < std::min(waiting, kFront); ++i) refresh(i);
-  if (waiting <= kFront) return;
-  for (size_t i = 0; i < kInTurn; ++i) {
-    refresh_cursor_ = (refresh_cursor_ + 1) % waiting;
-    refresh(refresh_cursor_);
-  }
-}
-
-void EngineLoop::StopProducing(SequenceId id) {
-  std::vector<SequenceId> released;
-  pending_.Stop(id, &released);
-  LookAgain(released);
-}
-
-// Who waits for a producer's chunks lends it its priority.
-void EngineLoop::InheritPriorities() {
-  for (RunningEntry& entry : snapshot_.running) {
-    entry.priority = sequences_.at(entry.sequence)->request->request().priority;
-  }
-  if (pending_.held_count() == 0) return;
-  for (const WaitingEntry& waiting : snapshot_.waiting) {
-    if (!waiting.held) continue;
-    const auto producer = Find(snapshot_.running, *pending_.ProducerOf(waiting.sequence));
-    producer->priority = std::min(producer->priority, waiting.priority);
-  }
 }
 
 // --- collect ---

@@ -101,7 +101,7 @@ class EngineLoop {
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
   absl::Status JoinCache(SequenceState* sequence);
 
-  // --- sharing ---
+  // --- sharing (engine_loop_sharing.cc) ---
   kvcache::Namespace NamespaceOf(const Request& request) const;
   // Another choice of the same request that has computed all of the prompt that can be shared.
   const SequenceState* ForkSource(const SequenceState& sequence) const;

@@ -63,9 +63,9 @@ void EngineLoop::ForkBeam(const std::shared_ptr<SequenceState>& child,
   const auto place = std::lower_bound(
       snapshot_.running.begin(), snapshot_.running.end(), child->id,
       [](const RunningEntry& entry, SequenceId id) { return entry.sequence < id; });
-  snapshot_.running.insert(
-      place, RunningEntry{.sequence = child->id, .priority = child->request->request().priority,
-                   .tenant = child->request->tenant()});
+  snapshot_.running.insert(place, RunningEntry{.sequence = child->id,
+                                               .priority = child->request->request().priority,
+                                               .tenant = child->request->tenant()});
 }
 
 void EngineLoop::EndBeams(RunningRequest* request) {

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_ENGINE_SCHEDULER_H_
 #define REFRAIN_ENGINE_SCHEDULER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -68,6 +69,13 @@ struct SchedulerSnapshot {
   std::deque<WaitingEntry> waiting;   // oldest first; since_step ascends
   std::vector<TenantEntry> tenants;   // empty: all sequences are one tenant's
 };
+
+// The entry of a sequence in one of the snapshot's lists, or where it would stand.
+template <typename List>
+auto FindEntry(List& list, SequenceId id) {
+  return std::lower_bound(list.begin(), list.end(), id,
+                          [](const auto& entry, SequenceId key) { return entry.sequence < key; });
+}
 
 // Decides what the next step computes. Pure: no clock, no state, integers only.
 //
