@@ -75,14 +75,19 @@ def test_an_empty_answer_is_a_failure(port):
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_stays_in_the_foreground_until_it_is_stopped(port, stop):
-    with subprocess.Popen(command(port, "good"), stdout=subprocess.PIPE, text=True) as session:
-        shown = ""
-        for line in session.stdout:
-            shown += line
-            if "Ctrl-C" in line:
-                break
-        assert f"curl -N http://127.0.0.1:{port}/v1/chat/completions" in shown
-        assert session.poll() is None
-        session.send_signal(stop)
-        assert session.wait(30) == 0
+    # Where the tests run in the background of a script, SIGINT is ignored and children inherit that.
+    with subprocess.Popen(command(port, "good"), stdout=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: signal.signal(stop, signal.SIG_DFL)) as session:
+        try:
+            shown = ""
+            for line in session.stdout:
+                shown += line
+                if "Ctrl-C" in line:
+                    break
+            assert f"curl -N http://127.0.0.1:{port}/v1/chat/completions" in shown
+            assert session.poll() is None
+            session.send_signal(stop)
+            assert session.wait(30) == 0
+        finally:
+            session.kill()
     assert is_free(port)
