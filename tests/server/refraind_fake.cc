@@ -1,8 +1,9 @@
 // The daemon as it is, with an engine that repeats its prompt; for tests of the process itself.
 // The "model" is an option string: "fake" is ready at once, "fail" cannot be loaded, "slow" takes
-// half a second.
+// half a second, "fake:N" takes N microseconds for each token of a stream.
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,7 +16,13 @@ int main(int argc, char** argv) {
       -> absl::StatusOr<std::unique_ptr<refrain::engine::Engine>> {
     if (options.model.path == "fail") return absl::NotFoundError("no such model: fail");
     if (options.model.path == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    return std::make_unique<refrain::testing::FakeEngine>();
+    refrain::testing::FakeEngineOptions fake;
+    if (!options.model.served_name.empty()) fake.served_name = options.model.served_name;
+    if (const size_t colon = options.model.path.find(':'); colon != std::string::npos) {
+      fake.token_delay =
+          std::chrono::microseconds(std::atoi(options.model.path.c_str() + colon + 1));
+    }
+    return std::make_unique<refrain::testing::FakeEngine>(fake);
   };
   return static_cast<int>(
       refrain::server::RunDaemon({argv + 1, static_cast<size_t>(argc - 1)}, make_engine));
