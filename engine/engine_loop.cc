@@ -219,7 +219,7 @@ void EngineLoop::FlushChanged() {
   for (const uint64_t number : changed_) {
     const auto found = requests_.find(number);
     if (found == requests_.end()) continue;
-    found->second->Flush();
+    found->second->Flush(collected_);
     if (!found->second->finished()) continue;
     shares_.Leave(found->second->tenant());
     observer_.Ended(*found->second);
@@ -401,7 +401,8 @@ void EngineLoop::CollectOldest() {
   in_flight_.pop_front();
   const Clock::TimePoint collect = parts_.clock->Now();
   absl::StatusOr<StepResult> result = parts_.runner->Collect(step.handle);
-  runner_seconds_ += SecondsBetween(collect, parts_.clock->Now());
+  collected_ = parts_.clock->Now();
+  runner_seconds_ += SecondsBetween(collect, collected_);
   observer_.Collected();
   for (const LaunchedStep::Logits& wanted : step.logits) {
     if (!wanted.prompt_index.has_value()) --wanted.sequence->pending_samples;

@@ -170,6 +170,7 @@ class EngineLoop {
   std::deque<LaunchedStep> in_flight_;
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
   std::vector<uint64_t> changed_;     // requests with something to send
+  Clock::TimePoint collected_;        // the last step
   double runner_seconds_ = 0;         // of this turn, spent in the runner
   std::vector<SequenceId> released_;  // scratch
   std::vector<TokenId> known_ids_;    // scratch

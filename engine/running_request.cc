@@ -166,12 +166,13 @@ void RunningRequest::Finish(absl::Status status) {
   outbox_.status = std::move(status);
 }
 
-void RunningRequest::Flush() {
+void RunningRequest::Flush(Clock::TimePoint sampled) {
   StreamBatch batch;
   batch.usage = outbox_.usage;
   std::swap(batch, outbox_);
   outbox_.usage = batch.usage;
   outbox_.finished = batch.finished;
+  if (!batch.tokens.empty()) batch.first_sampled = sampled;
   timing_.Sent(batch);
   encoded_->stream->Push(std::move(batch));
 }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "engine/beam_group.h"
 #include "engine/best_of.h"
+#include "engine/clock.h"
 #include "engine/encoded_request.h"
 #include "engine/pending_prefixes.h"
 #include "engine/request_timing.h"
@@ -137,8 +138,8 @@ class RunningRequest {
     return best_of_.has_value() ? request().logprobs.top.value_or(0) : request().logprobs.top;
   }
 
-  // Sends what there is to the stream.
-  void Flush();
+  // Sends what there is to the stream. `sampled`: when the newest tokens had been computed.
+  void Flush(Clock::TimePoint sampled);
 
  private:
   void PushPromptEvent(TokenEvent event);

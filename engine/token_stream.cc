@@ -29,6 +29,7 @@ StreamBatch TokenStream::Read() {
   batch.finished = pending_.finished;
   batch.status = pending_.status;
   batch.usage = pending_.usage;
+  batch.first_sampled = std::exchange(pending_.first_sampled, std::nullopt);
   end_was_read_ = pending_.finished;
   return batch;
 }
@@ -59,6 +60,7 @@ void TokenStream::Push(StreamBatch batch) {
   MoveBack(batch.tokens, pending_.tokens);
   MoveBack(batch.ends, pending_.ends);
   pending_.usage = batch.usage;
+  if (!pending_.first_sampled.has_value()) pending_.first_sampled = batch.first_sampled;
   if (batch.finished) {
     pending_.finished = true;
     pending_.status = std::move(batch.status);

@@ -77,6 +77,9 @@ struct StreamBatch {
   bool finished = false;  // every choice has ended; nothing comes after this batch
   absl::Status status;    // of a finished stream: OK, or why it failed
   Usage usage;            // up to now
+  // When the step that gave the first of these tokens had been computed; absent without tokens, or
+  // from an engine that does not say.
+  std::optional<std::chrono::steady_clock::time_point> first_sampled;
 };
 
 // The way from the engine to one consumer: tokens of all choices of one request.

@@ -295,6 +295,9 @@ class Daemon {
       metrics_.CountExchange(exchange);
       if (log) log(exchange);
     };
+    options.on_part_sent = [this](std::chrono::nanoseconds delay) {
+      metrics_.CountTokenToSocket(std::chrono::duration<double>(delay).count());
+    };
     auto server = http::Server::Start(std::move(options), &router_);
     if (!server.ok()) return server.status();
     http_ = *std::move(server);

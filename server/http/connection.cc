@@ -28,6 +28,8 @@ constexpr size_t kInlineBodyBytes = 16 << 10;
 // Requests sent ahead are kept up to this; then their sender is no longer watched for closing.
 constexpr size_t kSentAheadBytes = 256 << 10;
 constexpr size_t kReadBytes = 16 << 10;
+// Parts that are sent one after the other before other connections get their turn.
+constexpr int kPartsInARow = 4;
 // What a refused client may still be sending is read and dropped, so that it sees the refusal
 // instead of a reset connection.
 constexpr size_t kDiscardedBytes = 64 << 20;
@@ -105,8 +107,9 @@ ReadFailure CheckFraming(const beast::http::fields& header, unsigned version,
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, Shared* shared)
+Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue* wakeups)
     : shared_(shared),
+      wakeups_(wakeups),
       stream_(std::move(socket),
               shared->options.tls != nullptr ? shared->options.tls->context() : nullptr),
       wakeup_timer_(stream_.get_executor()) {}
@@ -305,38 +308,92 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request, Reco
 asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framing framing,
                                             Record* record) {
   if (shared_->draining) framing.keep_alive = false;
-  ReplyFramer framer(std::move(framing));
+  Sending sending{.reply = std::move(reply), .framer = ReplyFramer(std::move(framing))};
   replying_ = true;
   woken_ = false;
   Watch();
-  reply->Start(MakeWakeup());
-  bool last = false;
-  int head_status = ResponseHead{}.status;
-  while (!last && !peer_gone_) {
-    wakeup_posted_.store(false, std::memory_order_release);
-    ReplyPart part = reply->Next();
-    last = part.last;
-    if (last && shared_->draining) part.close = true;
-    if (!framer.started() && part.head.has_value()) head_status = part.head->status;
-    std::string bytes = framer.Frame(std::move(part));
-    if (framer.started()) record->status = head_status;
-    if (bytes.empty()) {
-      if (!last) co_await WaitForWakeup();
-    } else if (!co_await Write(std::move(bytes))) {
-      peer_gone_ = true;
+  sending.reply->Start(wakeups_->MakeWaker(weak_from_this()));
+  for (sending.state = Pump(&sending); sending.state != Sending::State::kDone;) {
+    if (sending.state == Sending::State::kWaiting) {
+      parked_ = &sending;
+      co_await WaitForWakeup();
+      parked_ = nullptr;
+      // OnWakeup has gone on; without it somebody says that the client is gone.
+      if (sending.state != Sending::State::kWaiting && !peer_gone_) continue;
+    } else if (sending.state == Sending::State::kBlocked) {
+      if (!co_await Write(sending.bytes)) peer_gone_ = true;
+      sending.bytes.clear();
+      if (!peer_gone_) NoteSent(sending);
+    } else {
+      co_await asio::post(stream_.get_executor(), asio::use_awaitable);
     }
+    sending.state = Pump(&sending);
   }
-  reply.reset();  // before anything else waits: cancels when it was not finished
+  sending.reply.reset();  // before anything else waits: cancels when it was not finished
   replying_ = false;
   co_await StopWatching();
-  record->complete = last && !peer_gone_;
+  if (sending.framer.started()) record->status = sending.head_status;
+  record->complete = sending.last && !peer_gone_;
   Report(*record);
   if (peer_gone_) co_return false;
-  if (!framer.keep_alive()) {
+  if (!sending.framer.keep_alive()) {
     co_await DiscardInput(kCloseTime);
     co_return false;
   }
   co_return true;
+}
+
+Connection::Sending::State Connection::Pump(Sending* sending) {
+  using State = Sending::State;
+  for (int i = 0; i < kPartsInARow; ++i) {
+    if (sending->last || peer_gone_) return State::kDone;
+    ReplyPart part = sending->reply->Next();
+    sending->last = part.last;
+    if (part.last && shared_->draining) part.close = true;
+    if (part.head.has_value() && !sending->framer.started()) {
+      sending->head_status = part.head->status;
+    }
+    sending->due_since = part.due_since;
+    sending->framer.FrameTo(part, &sending->bytes);
+    if (sending->bytes.empty()) return sending->last ? State::kDone : State::kWaiting;
+    if (!SendNow(&sending->bytes)) return State::kBlocked;
+    if (!peer_gone_) NoteSent(*sending);
+  }
+  return State::kYielding;
+}
+
+bool Connection::SendNow(std::string* bytes) {
+  if (stream_.encrypted()) return false;
+  size_t sent = 0;
+  while (sent < bytes->size()) {
+    const ssize_t count = ::send(stream_.socket().native_handle(), bytes->data() + sent,
+                                 bytes->size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count > 0) {
+      sent += static_cast<size_t>(count);
+      written_bytes_ += static_cast<size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      bytes->erase(0, sent);
+      return false;
+    } else if (errno != EINTR) {
+      peer_gone_ = true;
+      break;
+    }
+  }
+  bytes->clear();
+  return true;
+}
+
+void Connection::NoteSent(const Sending& sending) const {
+  if (!sending.due_since.has_value() || !shared_->options.on_part_sent) return;
+  shared_->options.on_part_sent(std::chrono::steady_clock::now() - *sending.due_since);
+}
+
+void Connection::OnWakeup() {
+  if (parked_ == nullptr || peer_gone_) return Wake();
+  parked_->state = Pump(parked_);
+  if (parked_->state == Sending::State::kWaiting) return;
+  parked_ = nullptr;  // it is the coroutine's turn
+  Wake();
 }
 
 Connection::Record Connection::BeginRecord(std::string id) {
@@ -366,9 +423,10 @@ void Connection::Report(const Record& record) const {
   shared_->options.on_exchange(exchange);
 }
 
-asio::awaitable<bool> Connection::Write(std::string bytes) {
+asio::awaitable<bool> Connection::Write(std::string_view bytes) {
   stream_.tcp().expires_after(shared_->options.write_timeout);
-  const auto [error, written] = co_await asio::async_write(stream_, asio::buffer(bytes), kAwait);
+  const auto [error, written] =
+      co_await asio::async_write(stream_, asio::buffer(bytes.data(), bytes.size()), kAwait);
   written_bytes_ += written;
   co_return !error;
 }
@@ -379,16 +437,6 @@ asio::awaitable<void> Connection::WaitForWakeup() {
     co_await wakeup_timer_.async_wait(kAwait);
   }
   woken_ = false;
-}
-
-std::function<void()> Connection::MakeWakeup() {
-  return [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self == nullptr || self->wakeup_posted_.exchange(true, std::memory_order_acq_rel)) return;
-    asio::post(self->stream_.get_executor(), [weak = std::weak_ptr(self)] {
-      if (const auto self = weak.lock()) self->Wake();
-    });
-  };
 }
 
 void Connection::Wake() {

@@ -11,18 +11,26 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/http/client_stream.h"
 #include "server/http/server.h"
+#include "server/http/wakeup_queue.h"
 #include "server/http/wire.h"
 
 namespace refrain::server::http {
 
 // One client connection: reads requests, has them handled, sends the answers in order. Lives on
-// one I/O thread from construction to destruction; only the wakeup it hands to replies and Close
-// are called elsewhere. Inside http/ only.
-class Connection : public std::enable_shared_from_this<Connection> {
+// one I/O thread from construction to destruction; only the wakeup it hands to replies is called
+// elsewhere. Inside http/ only.
+//
+// A coroutine, but for what happens for every token: a wakeup fetches the next part and hands it
+// to the socket itself (Pump). The coroutine goes on where that cannot be done without waiting, and
+// at the answer's end.
+class Connection final : public WakeupQueue::Target,
+                         public std::enable_shared_from_this<Connection> {
  public:
   // What all connections of a server share; outlives them.
   struct Shared {
@@ -33,7 +41,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::atomic<bool> stopping{false};  // nothing more is read
   };
 
-  Connection(boost::asio::ip::tcp::socket socket, Shared* shared);
+  // `wakeups` is its I/O thread's; both outlive the connection.
+  Connection(boost::asio::ip::tcp::socket socket, Shared* shared, WakeupQueue* wakeups);
 
   // Serves until the connection ends. Never throws.
   boost::asio::awaitable<void> Run();
@@ -57,6 +66,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
     size_t response_bytes_before = 0;  // of written_bytes_
     std::chrono::steady_clock::time_point begin;
   };
+  // The answer under way.
+  struct Sending {
+    // waiting:  there is nothing to send
+    // blocked:  `bytes` are left over, the client has to read first (or TLS is in between)
+    // yielding: there may be more, but it is others' turn
+    // done:     all was sent, or the client is gone
+    enum class State { kWaiting, kBlocked, kYielding, kDone };
+
+    std::unique_ptr<Reply> reply;
+    ReplyFramer framer;
+    State state = State::kYielding;
+    bool last = false;
+    int head_status = ResponseHead{}.status;
+    std::string bytes;  // framed, not yet handed to the socket
+    std::optional<std::chrono::steady_clock::time_point> due_since;
+  };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   boost::asio::awaitable<bool> WaitForFirstByte();
@@ -79,23 +104,30 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Sends a whole answer to a request whose body is not read.
   boost::asio::awaitable<void> RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
                                                  Record* record);
-  boost::asio::awaitable<bool> Write(std::string bytes);
+  boost::asio::awaitable<bool> Write(std::string_view bytes);
   boost::asio::awaitable<void> WaitForWakeup();
 
+  // Sends what there is, as far as that goes without waiting.
+  Sending::State Pump(Sending* sending);
+  // Hands bytes to the socket; false when some are left.
+  bool SendNow(std::string* bytes);
+  void NoteSent(const Sending& sending) const;
+  void OnWakeup() override;
+
   std::unique_ptr<Reply> MakeErrorReply(int status, std::string_view message, Headers headers = {});
-  std::function<void()> MakeWakeup();
   void Wake();
   void Watch();
   void WatchEncrypted();
   boost::asio::awaitable<void> StopWatching();
   void OnReadable();
 
-  Shared* shared_;
+  Shared* const shared_;
+  WakeupQueue* const wakeups_;
   ClientStream stream_;
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer wakeup_timer_;
-  std::atomic<bool> wakeup_posted_{false};
   size_t written_bytes_ = 0;
+  Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
   bool woken_ = false;
   bool waiting_for_request_ = false;
   bool replying_ = false;

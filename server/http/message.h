@@ -1,6 +1,7 @@
 #ifndef REFRAIN_SERVER_HTTP_MESSAGE_H_
 #define REFRAIN_SERVER_HTTP_MESSAGE_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,6 +49,8 @@ struct ReplyPart {
   std::string body;
   bool last = false;
   bool close = false;  // with `last`: the connection ends after it
+  // Since when the first of it has waited to be sent, for ServerOptions::on_part_sent.
+  std::optional<std::chrono::steady_clock::time_point> due_since;
 };
 
 // An answer that is fetched as fast as the client reads it, so that a slow reader holds up itself

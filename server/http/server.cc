@@ -41,6 +41,7 @@ struct Server::Impl {
   struct IoThread {
     asio::io_context context{1};
     asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+    WakeupQueue wakeups{&context};
     std::unordered_set<std::shared_ptr<Connection>> connections;
     std::thread thread;
   };
@@ -130,7 +131,7 @@ asio::awaitable<void> Server::Impl::Accept() {
       TurnAway(std::move(socket));
       continue;
     }
-    auto connection = std::make_shared<Connection>(std::move(socket), &shared);
+    auto connection = std::make_shared<Connection>(std::move(socket), &shared, &home->wakeups);
     asio::co_spawn(home->context, Serve(home, std::move(connection)), asio::detached);
   }
 }

@@ -34,6 +34,9 @@ struct ServerOptions {
   // Makes the body of an answer that no handler gave (404, 413 and so on); JSON.
   std::function<std::string(int status, std::string_view message)> error_body;
   ExchangeObserver on_exchange;  // may be empty
+  // Told of every part with a `due_since` when all of it was handed to the socket; as quick as
+  // on_exchange. May be empty.
+  std::function<void(std::chrono::nanoseconds delay)> on_part_sent;
 
   // Sees every request before its body is read; null = it may go on, else the answer, and a large
   // body is not taken in. Quick: runs on the I/O threads, several at once. May be empty.

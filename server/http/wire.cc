@@ -1,8 +1,7 @@
 #include "server/http/wire.h"
 
-#include <algorithm>
+#include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <ctime>
 
 #include "server/concat.h"
@@ -16,6 +15,11 @@ void AppendDate(std::string* out) {
   gmtime_r(&now, &utc);
   char text[40];
   out->append(text, std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &utc));
+}
+
+void AppendChunkSize(size_t size, std::string* out) {
+  char hex[20];
+  out->append(hex, std::to_chars(hex, hex + sizeof(hex), size, 16).ptr).append("\r\n");
 }
 
 int HexDigit(char c) {
@@ -81,34 +85,38 @@ void ReplyFramer::AppendHead(const ResponseHead& head, std::optional<size_t> con
   out->append("\r\n");
 }
 
-std::string ReplyFramer::Frame(ReplyPart part) {
+std::string ReplyFramer::Frame(const ReplyPart& part) {
   std::string out;
+  FrameTo(part, &out);
+  return out;
+}
+
+void ReplyFramer::FrameTo(const ReplyPart& part, std::string* out) {
+  constexpr size_t kMostHeadBytes = 400;  // of a usual one
+  constexpr size_t kMostChunkBytes = 30;  // around a body
   if (part.last && part.close) framing_.keep_alive = false;
   if (!started_) {
-    if (!part.head.has_value() && part.body.empty() && !part.last) return out;
+    if (!part.head.has_value() && part.body.empty() && !part.last) return;
     started_ = true;
-    const ResponseHead head = part.head.has_value() ? *std::move(part.head) : ResponseHead{};
+    out->reserve(out->size() + part.body.size() + kMostHeadBytes);
+    const ResponseHead& head = part.head.has_value() ? *part.head : ResponseHead{};
     if (part.last) {
-      out.reserve(part.body.size() + 400);
-      AppendHead(head, part.body.size(), &out);
-      if (!framing_.head_only) out.append(part.body);
-      return out;
+      AppendHead(head, part.body.size(), out);
+      if (!framing_.head_only) out->append(part.body);
+      return;
     }
     chunked_ = framing_.chunked_allowed;
     if (!chunked_) framing_.keep_alive = false;
-    AppendHead(head, std::nullopt, &out);
+    AppendHead(head, std::nullopt, out);
   }
-  if (framing_.head_only) return out;
+  if (framing_.head_only) return;
   if (!part.body.empty()) {
-    if (chunked_) {
-      char size[24];
-      out.append(size, std::snprintf(size, sizeof(size), "%zx\r\n", part.body.size()));
-    }
-    out.append(part.body);
-    if (chunked_) out.append("\r\n");
+    out->reserve(out->size() + part.body.size() + kMostChunkBytes);
+    if (chunked_) AppendChunkSize(part.body.size(), out);
+    out->append(part.body);
+    if (chunked_) out->append("\r\n");
   }
-  if (part.last && chunked_) out.append("0\r\n\r\n");
-  return out;
+  if (part.last && chunked_) out->append("0\r\n\r\n");
 }
 
 bool PercentDecode(std::string_view text, std::string* out) {

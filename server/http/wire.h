@@ -26,7 +26,9 @@ class ReplyFramer {
   explicit ReplyFramer(Framing framing) : framing_(std::move(framing)) {}
 
   // Bytes to send for `part`, possibly none.
-  std::string Frame(ReplyPart part);
+  std::string Frame(const ReplyPart& part);
+  // The same, behind what `out` holds.
+  void FrameTo(const ReplyPart& part, std::string* out);
 
   // Whether another request may follow on the connection; known after the last part.
   bool keep_alive() const { return framing_.keep_alive; }

@@ -11,6 +11,10 @@ constexpr double kDuration[] = {.1, .5, 1};
 constexpr double kFineDuration[] = {.01, .025, .05, .075, .1,  .25, .5,  .75, 1,  1.5, 2,
                                     2.5, 3,    3.5, 4,    4.5, 5,   7.5, 10,  30, 60};
 
+constexpr double kHandover[] = {10e-6,  20e-6,  30e-6,  50e-6,  75e-6, 100e-6, 150e-6,
+                                200e-6, 300e-6, 500e-6, 750e-6, 1e-3,  2e-3,   5e-3,
+                                10e-3,  20e-3,  50e-3,  .1,     .25,   .5,     1};
+
 constexpr std::string_view kUnmatched = "none";
 
 // Asked by machines all the time; they would drown what users see.
@@ -30,7 +34,7 @@ std::string StatusGroup(int status) { return std::to_string(status / 100) + "xx"
 
 }  // namespace
 
-HttpMetrics::HttpMetrics() : duration_(kFineDuration) {}
+HttpMetrics::HttpMetrics() : duration_(kFineDuration), token_to_socket_(kHandover) {}
 
 void HttpMetrics::Count(const http::Exchange& exchange) {
   const std::string handler(exchange.route.empty() ? kUnmatched : exchange.route);
@@ -85,6 +89,10 @@ void HttpMetrics::Describe(FamilyList* families) const {
   families->AddHistograms("http_request_duration_seconds",
                           "From a whole request to its answer's end, by route and method.",
                           durations);
+  families->AddHistogram("refrain_token_to_socket_seconds",
+                         "From the sampling of a streamed token until its event was handed to the "
+                         "socket; of events that go out together the oldest one's.",
+                         token_to_socket_);
   families->Counter("refrain_http_responses_total",
                     "HTTP answers by route, exact status and the caller's key; probes too.",
                     responses);

@@ -26,6 +26,8 @@ class HttpMetrics {
   HttpMetrics();
 
   void Count(const http::Exchange& exchange);
+  // From a token's sampling until its bytes were handed to the socket.
+  void CountTokenToSocket(double seconds) { token_to_socket_.Observe(seconds); }
   void Describe(FamilyList* families) const;
 
  private:
@@ -37,6 +39,7 @@ class HttpMetrics {
   using Labels3 = std::tuple<std::string, std::string, std::string>;
 
   Histogram duration_;  // over all, in finer buckets
+  Histogram token_to_socket_;
   mutable Mutex mutex_;
   std::map<Labels3, uint64_t> requests_ REFRAIN_GUARDED_BY(mutex_);   // handler, method, 2xx
   std::map<Labels3, uint64_t> responses_ REFRAIN_GUARDED_BY(mutex_);  // handler, code, key

@@ -33,6 +33,7 @@ class Metrics {
   void SetEngine(const engine::Engine* engine) { engine_ = engine; }  // loaded from now on
   engine::EngineObserver* engine_observer() { return &engine_metrics_; }
   void CountExchange(const http::Exchange& exchange) { http_metrics_.Count(exchange); }
+  void CountTokenToSocket(double seconds) { http_metrics_.CountTokenToSocket(seconds); }
 
   std::string Page() const;
 

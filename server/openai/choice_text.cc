@@ -79,6 +79,4 @@ void ChoiceText::Emit() {
   ready_.push_back(std::exchange(open_, {}));
 }
 
-std::vector<TextPiece> ChoiceText::TakePieces() { return std::exchange(ready_, {}); }
-
 }  // namespace refrain::server::openai

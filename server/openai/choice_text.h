@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_OPENAI_CHOICE_TEXT_H_
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,9 @@ class ChoiceText {
   // The end travels with the last token, but for an end token, which is a piece of its own.
   void End(const engine::ChoiceEnd& end);
 
-  // What has become ready since the last call, in order.
-  std::vector<TextPiece> TakePieces();
+  // What has become ready, in order, until it is cleared; the pieces may be moved from.
+  std::span<TextPiece> ready() { return ready_; }
+  void ClearReady() { ready_.clear(); }
 
  private:
   void Show(std::string text);

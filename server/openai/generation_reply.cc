@@ -107,6 +107,7 @@ http::ReplyPart GenerationReply::Next() {
     return failed;
   }
   part.last = AllFinished();
+  if (stream_events_) part.due_since = first_sampled_;
   if (!stream_events_) {
     if (!part.last) return {};
     part.head.emplace();
@@ -125,10 +126,15 @@ http::ReplyPart GenerationReply::Next() {
 }
 
 absl::Status GenerationReply::ReadStreams(std::string* events) {
+  first_sampled_.reset();
   for (size_t i = 0; i < prompts_.size(); ++i) {
     PromptState& prompt = prompts_[i];
     if (prompt.finished) continue;
     engine::StreamBatch batch = prompt.stream->Read();
+    if (batch.first_sampled.has_value()) {
+      first_sampled_ =
+          std::min(first_sampled_.value_or(*batch.first_sampled), *batch.first_sampled);
+    }
     prompt.finished = batch.finished;
     prompt.usage = batch.usage;
     if (!batch.tokens.empty() && !first_token_ms_.has_value()) {
@@ -146,7 +152,6 @@ absl::Status GenerationReply::ReadStreams(std::string* events) {
 
 void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events) {
   const int32_t base = static_cast<int32_t>(prompt) * choices_per_prompt_;
-  std::vector<bool> touched(static_cast<size_t>(choices_per_prompt_));
   const bool tells_prompt = output_.token_ids || output_.prompt_logprobs.has_value();
   for (const engine::TokenEvent& event : batch.tokens) {
     if (event.from_prompt) {
@@ -154,23 +159,19 @@ void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::s
       if (!output_.echo) continue;
     }
     texts_[base + event.choice].Add(event);
-    touched[event.choice] = true;
   }
-  for (const engine::ChoiceEnd& end : batch.ends) {
-    texts_[base + end.choice].End(end);
-    touched[end.choice] = true;
-  }
-  for (int32_t i = 0; i < choices_per_prompt_; ++i) {
-    if (!touched[i]) continue;
-    for (TextPiece& piece : texts_[base + i].TakePieces()) {
-      if (!stream_events_) {
-        Keep(base + i, std::move(piece));
-        continue;
+  for (const engine::ChoiceEnd& end : batch.ends) texts_[base + end.choice].End(end);
+  std::optional<engine::Usage> usage;
+  if (continuous_usage_) usage = TotalUsage();
+  for (int32_t i = base; i < base + choices_per_prompt_; ++i) {
+    for (TextPiece& piece : texts_[i].ready()) {
+      if (stream_events_) {
+        format_.AppendEvent(i, piece, prompt_tokens_[prompt], usage, events);
+      } else {
+        Keep(i, std::move(piece));
       }
-      std::optional<engine::Usage> usage;
-      if (continuous_usage_) usage = TotalUsage();
-      format_.AppendEvent(base + i, piece, prompt_tokens_[prompt], usage, events);
     }
+    texts_[i].ClearReady();
   }
 }
 

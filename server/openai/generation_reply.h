@@ -80,6 +80,8 @@ class GenerationReply final : public http::Reply {
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<double> first_token_ms_;
+  // Of what was read last.
+  std::optional<std::chrono::steady_clock::time_point> first_sampled_;
   int64_t charged_tokens_ = 0;
   std::string error_code_;  // "" = none so far
 };

@@ -164,6 +164,11 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
                                  const std::vector<TokenDetails>& prompt,
                                  const std::optional<engine::Usage>& usage, std::string* out) {
   const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
+  constexpr size_t kMostMembersBytes = 200;  // without log-probabilities
+  const size_t bytes = event_head_.size() + piece.text.size() + kMostMembersBytes;
+  if (out->capacity() - out->size() < bytes) {
+    out->reserve(std::max(out->size() + bytes, 2 * out->capacity()));
+  }
   out->append(event_head_);
   ConcatTo(out, "{\"index\":", choice);
   if (!chat) {

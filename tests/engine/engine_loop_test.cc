@@ -67,6 +67,19 @@ TEST_P(EngineLoopTest, GeneratesWhatTheModelSaysOneTokenAfterTheOther) {
 }
 
 // The prompt of 100 is computed in pieces of at most 32 rows while another keeps decoding.
+TEST_P(EngineLoopTest, TellsWhenTokensWereSampled) {
+  LoopHarness h(Options());
+  h.runner.before_step = [&](const StepBatch&) { h.clock.Advance(std::chrono::seconds(1)); };
+  const auto stream = h.Submit(TokenRequest({1, 2, 3}, 2));
+  const auto begin = h.clock.Now();
+  h.RunUntilIdle();
+  const StreamBatch batch = stream->Read();
+  ASSERT_EQ(batch.tokens.size(), 2u);
+  ASSERT_TRUE(batch.first_sampled.has_value());
+  EXPECT_GE(*batch.first_sampled - begin, std::chrono::seconds(1)) << "when it was computed";
+  EXPECT_LE(*batch.first_sampled, h.clock.Now());
+}
+
 TEST_P(EngineLoopTest, LongPromptsAreCutSoThatOthersKeepProducing) {
   LoopHarness h(Options());
   const auto first = h.Submit(TokenRequest(Prompt(4), 200));

@@ -40,6 +40,19 @@ TEST(TokenStreamTest, WakesUpOncePerTurnFromNothingToSomething) {
   EXPECT_EQ(wakeups, 2);
 }
 
+TEST(TokenStreamTest, TellsWhenTheOldestUnreadTokenWasSampled) {
+  using Time = std::chrono::steady_clock::time_point;
+  TokenStream stream;
+  for (const int seconds : {5, 7}) {
+    StreamBatch batch = Tokens({seconds});
+    batch.first_sampled = Time(std::chrono::seconds(seconds));
+    stream.Push(std::move(batch));
+  }
+  EXPECT_EQ(stream.Read().first_sampled, Time(std::chrono::seconds(5)));
+  stream.Finish(absl::OkStatus());
+  EXPECT_FALSE(stream.Read().first_sampled.has_value());
+}
+
 TEST(TokenStreamTest, WakesUpAtOnceWhenThereIsSomethingAlready) {
   TokenStream stream;
   stream.Push(Tokens({1}));

@@ -74,7 +74,7 @@ class Target {
     asio::ip::tcp::socket socket(context_);
     socket.assign(asio::ip::tcp::v4(), ends[0]);
     bool ended = false;
-    auto connection = std::make_shared<http::Connection>(std::move(socket), &shared_);
+    auto connection = std::make_shared<http::Connection>(std::move(socket), &shared_, &wakeups_);
     asio::co_spawn(
         context_,
         [connection = std::move(connection), &ended]() -> asio::awaitable<void> {
@@ -117,6 +117,7 @@ class Target {
   http::Router router_;
   // Outlives every connection, as in the server: a worker may still be in it when one has ended.
   asio::io_context context_{1};
+  http::WakeupQueue wakeups_{&context_};
   asio::thread_pool workers_{1};
   http::Connection::Shared shared_{options_, router_, workers_};
 };

@@ -1,8 +1,10 @@
 // The daemon as it is, with an engine that repeats its prompt; for tests of the process itself.
 // The "model" is an option string: "fake" is ready at once, "fail" cannot be loaded, "slow" takes
-// half a second, "tools" has a chat template with tools in the style of Hermes.
+// half a second, "tools" has a chat template with tools in the style of Hermes, "fake:N" takes N
+// microseconds for each token of a stream.
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,6 +20,11 @@ int main(int argc, char** argv) {
     refrain::testing::FakeEngineOptions fake;
     if (options.model.path == "tools") {
       fake.chat_template = "{% if tools %}<tool_call>{% endif %}";
+    }
+    if (!options.model.served_name.empty()) fake.served_name = options.model.served_name;
+    if (const size_t colon = options.model.path.find(':'); colon != std::string::npos) {
+      fake.token_delay =
+          std::chrono::microseconds(std::atoi(options.model.path.c_str() + colon + 1));
     }
     return std::make_unique<refrain::testing::FakeEngine>(fake);
   };

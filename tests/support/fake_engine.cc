@@ -206,7 +206,7 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
   }
 }
 
-bool FakeEngine::Step(Running* running) {
+bool FakeEngine::Step(Running* running, Clock::time_point now) {
   if (running->stream->cancelled()) {
     ++cancelled_;
     running->stream->Finish(absl::CancelledError("cancelled by the client"));
@@ -216,7 +216,7 @@ bool FakeEngine::Step(Running* running) {
     running->stream->Finish(absl::InternalError("the engine has stopped"));
     return true;
   }
-  if (running->hold || Clock::now() < running->next_token) return false;
+  if (running->hold || now < running->next_token) return false;
   running->next_token += running->delay;
   if (!running->late.ok()) {
     running->stream->Finish(running->late);
@@ -246,6 +246,7 @@ bool FakeEngine::Step(Running* running) {
     }
     all_ended = all_ended && choice.ended;
   }
+  if (!batch.tokens.empty()) batch.first_sampled = Clock::now();
   batch.usage = running->usage;
   batch.finished = all_ended;
   running->stream->Push(std::move(batch));
@@ -255,9 +256,10 @@ bool FakeEngine::Step(Running* running) {
 void FakeEngine::Loop() {
   MutexLock lock(mutex_);
   while (!stopping_) {
-    auto wake_at = Clock::now() + std::chrono::hours(1);
+    const auto now = Clock::now();
+    auto wake_at = now + std::chrono::hours(1);
     for (auto it = running_.begin(); it != running_.end();) {
-      if (Step(&*it)) {
+      if (Step(&*it, now)) {
         it = running_.erase(it);
         changed_.NotifyAll();
         continue;

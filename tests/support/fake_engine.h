@@ -117,7 +117,7 @@ class FakeEngine final : public engine::Engine {
   void Plan(const engine::Request& request, const std::string& answer,
             const std::vector<kvcache::TokenId>& prompt, Running* running) const;
   // True when the stream has finished.
-  bool Step(Running* running) REFRAIN_REQUIRES(mutex_);
+  bool Step(Running* running, std::chrono::steady_clock::time_point now) REFRAIN_REQUIRES(mutex_);
 
   const FakeEngineOptions options_;
   engine::ModelInfo model_;

@@ -297,6 +297,14 @@ TEST_F(MetricsTest, TakesNoLabelsFromClients) {
   EXPECT_THAT(metrics_.Page(), Not(HasSubstr("made-up")));
 }
 
+TEST_F(MetricsTest, CountsTheWayOfATokenToTheSocket) {
+  metrics_.CountTokenToSocket(150e-6);
+  metrics_.CountTokenToSocket(250e-6);
+  EXPECT_EQ(Value("refrain_token_to_socket_seconds_bucket{le=\"0.0002\"}"), "1");
+  EXPECT_EQ(Value("refrain_token_to_socket_seconds_bucket{le=\"0.0003\"}"), "2");
+  EXPECT_EQ(Value("refrain_token_to_socket_seconds_count"), "2");
+}
+
 TEST_F(MetricsTest, KeepsProbesOutOfRequestMetrics) {
   http::Exchange exchange;
   exchange.method = "GET";

@@ -1,0 +1,58 @@
+#include "server/http/wakeup_queue.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+namespace refrain::server::http {
+namespace {
+
+// Targets that run one after the other before sockets and timers get their turn.
+constexpr int kMostInARow = 64;
+
+}  // namespace
+
+struct WakeupQueue::Waker {
+  std::weak_ptr<Target> target;
+  std::atomic<bool> woken{false};
+};
+
+std::function<void()> WakeupQueue::MakeWaker(std::weak_ptr<Target> target) {
+  auto waker = std::make_shared<Waker>();
+  waker->target = std::move(target);
+  return [this, waker = std::move(waker)] {
+    if (!waker->woken.exchange(true, std::memory_order_acq_rel)) Add(waker);
+  };
+}
+
+void WakeupQueue::Add(std::shared_ptr<Waker> waker) {
+  {
+    MutexLock lock(mutex_);
+    woken_.push_back(std::move(waker));
+    if (std::exchange(posted_, true)) return;
+  }
+  boost::asio::post(*context_, [this] { Run(); });
+}
+
+void WakeupQueue::Run() {
+  for (int i = 0; i < kMostInARow; ++i) {
+    if (running_.empty()) {
+      MutexLock lock(mutex_);
+      if (woken_.empty()) {
+        posted_ = false;
+        return;
+      }
+      running_.swap(woken_);
+      std::reverse(running_.begin(), running_.end());
+    }
+    const std::shared_ptr<Waker> waker = std::move(running_.back());
+    running_.pop_back();
+    // Before it runs: what comes from now on wakes it up again.
+    waker->woken.store(false, std::memory_order_release);
+    if (const auto target = waker->target.lock()) target->OnWakeup();
+  }
+  boost::asio::post(*context_, [this] { Run(); });
+}
+
+}  // namespace refrain::server::http
