@@ -48,25 +48,40 @@ class AlignedFloats {
 
 // What one thread works in.
 struct Workspace {
-  AlignedFloats q, o, segment_o, scores, k_tile, v_tile;
+  AlignedFloats q, o, segment_o, scores, k_tile, v_tile, q_pairs, v_pairs;
   SoftmaxState states[kMaxTaskRows + 1];
   SoftmaxState segment_states[kMaxTaskRows + 1];
   std::vector<int32_t> limits, oldest;
   int32_t positions[kMaxSegmentKeys];
 
-  void Reserve(int rows, int head_dim, int64_t o_stride) {
+  void Reserve(int rows, int head_dim, int64_t o_stride, bool pairs) {
     q.Reserve(static_cast<int64_t>(rows) * head_dim);
     o.Reserve(rows * o_stride);
     segment_o.Reserve(rows * o_stride);
     scores.Reserve(static_cast<int64_t>(rows) * kScoreStride);
-    k_tile.Reserve(static_cast<int64_t>(head_dim) * kKeyTileStride + kTileKeys);
+    k_tile.Reserve(static_cast<int64_t>(std::max(head_dim, 16)) * kKeyTileStride + kTileKeys);
     v_tile.Reserve(kTileKeys * o_stride);
+    if (!pairs) return;
+    q_pairs.Reserve(int64_t{rows} * (head_dim + kQueryPadElements) / 2);
+    v_pairs.Reserve(kMaxSegmentKeys / 2 * o_stride);
   }
 };
 
-const AttentionKernels& KernelsFor(Isa isa) {
-  if (isa >= Isa::kAvx512) return kAttentionAvx512;
-  return isa >= Isa::kAvx2 ? kAttentionAvx2 : kAttentionPortable;
+AttentionKernels KernelsFor(Isa isa) {
+  switch (isa) {
+    case Isa::kPortable:
+      break;
+    case Isa::kAvx2:
+      return Avx2AttentionKernels();
+    case Isa::kAvx512:
+    case Isa::kAvx512Vnni:
+      return Avx512AttentionKernels();
+    case Isa::kAvx512Bf16:
+      return Avx512Bf16AttentionKernels();
+    case Isa::kAmx:
+      return AmxAttentionKernels();
+  }
+  return PortableAttentionKernels();
 }
 
 KvElementType ElementType(DType dtype) {
@@ -182,6 +197,7 @@ class Call {
     a.head_dim = args_.kv.head_dim;
     a.chunk_tokens = args_.kv.chunk_tokens;
     a.num_rows = rows;
+    a.any_row_count = args_.reproducible;
     a.pieces = pieces.data() + (first - pieces.begin());
     a.pieces_end = pieces.data() + pieces.size();
     a.head_offset = kv_head * args_.kv.head_bytes;
@@ -199,6 +215,8 @@ class Call {
     a.scores = ws.scores.data();
     a.k_tile = ws.k_tile.data();
     a.v_tile = ws.v_tile.data();
+    a.q_pairs = ws.q_pairs.data();
+    a.v_pairs = ws.v_pairs.data();
     a.o_stride = o_stride_;
     return a;
   }
@@ -260,6 +278,11 @@ AttentionScratch::~AttentionScratch() = default;
 
 void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
                     AttentionScratch& scratch) {
+  ChunkAttention(pool, KernelsFor(isa), args, scratch);
+}
+
+void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
+                    const ChunkAttentionArgs& args, AttentionScratch& scratch) {
   assert(args.kv.num_kv_heads > 0 && args.num_heads % args.kv.num_kv_heads == 0);
   assert(args.q.cols == static_cast<int64_t>(args.num_heads) * args.kv.head_dim);
   assert(args.out.cols == args.q.cols && args.kv.chunk_tokens % 16 == 0);
@@ -271,7 +294,7 @@ void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
   }
   const int64_t o_stride = (args.kv.head_dim + 15) / 16 * 16;
   state.partial_o.Reserve(state.tasks.num_partials() * o_stride);
-  const Call call(args, KernelsFor(isa), state.tasks, state.partial_states.data(),
+  const Call call(args, kernels, state.tasks, state.partial_states.data(),
                   state.partial_o.data());
   while (std::ssize(state.workspaces) < pool.threads()) {
     state.workspaces.push_back(std::make_unique<Workspace>());
@@ -281,7 +304,7 @@ void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
     std::atomic<size_t> next{0};
     const auto work = [&](int thread) {
       Workspace& ws = *state.workspaces[thread];
-      ws.Reserve(call.max_rows(), args.kv.head_dim, o_stride);
+      ws.Reserve(call.max_rows(), args.kv.head_dim, o_stride, kernels.uses_pairs);
       for (size_t i = next.fetch_add(1); i < tasks.size(); i = next.fetch_add(1)) {
         call.Run(tasks[i], ws);
       }

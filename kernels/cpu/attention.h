@@ -9,6 +9,8 @@
 
 namespace refrain::kernels::cpu {
 
+struct AttentionKernels;
+
 // Task lists, partial results and per-thread tiles of ChunkAttention, kept between calls so that
 // none allocates once sizes have settled. Used by one call at a time.
 class AttentionScratch {
@@ -19,8 +21,8 @@ class AttentionScratch {
   AttentionScratch& operator=(const AttentionScratch&) = delete;
 
  private:
-  friend void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
-                             AttentionScratch& scratch);
+  friend void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
+                             const ChunkAttentionArgs& args, AttentionScratch& scratch);
   struct State;
   std::unique_ptr<State> state_;
 };
@@ -40,6 +42,10 @@ class AttentionScratch {
 // inside a segment is the same.
 void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
                     AttentionScratch& scratch);
+
+// The same with kernels that are none of a level's: for tests.
+void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
+                    const ChunkAttentionArgs& args, AttentionScratch& scratch);
 
 }  // namespace refrain::kernels::cpu
 

@@ -3,6 +3,6 @@
 
 namespace refrain::kernels::cpu {
 
-const AttentionKernels kAttentionAvx2 = AttentionLoops<Avx2>::kTable;
+AttentionKernels Avx2AttentionKernels() { return AttentionLoops<Avx2>::kTable; }
 
 }  // namespace refrain::kernels::cpu

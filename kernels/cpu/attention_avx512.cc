@@ -3,6 +3,6 @@
 
 namespace refrain::kernels::cpu {
 
-const AttentionKernels kAttentionAvx512 = AttentionLoops<Avx512>::kTable;
+AttentionKernels Avx512AttentionKernels() { return AttentionLoops<Avx512>::kTable; }
 
 }  // namespace refrain::kernels::cpu

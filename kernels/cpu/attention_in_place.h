@@ -19,7 +19,7 @@ class AttentionInPlace {
   static void Scores(const SegmentArgs& a) {
     ForPieces(a, a.begin, a.hi, [&](const KeyPiece& piece, int token, int32_t key, int count) {
       const std::byte* const k = piece.k + a.head_offset;
-      const std::byte* const next = k + Ahead(a, piece, &KeyPiece::k, a.pieces->v);
+      const std::byte* const next = k + BytesAhead(a, piece, &KeyPiece::k, a.pieces->v);
       for (int i = 0; i < count; i += V * L) {
         const int vectors = Least(V, DivideUp(count - i, L));
         const int t = token + i;
@@ -58,7 +58,7 @@ class AttentionInPlace {
     ForPieces(a, a.begin, a.hi, [&](const KeyPiece& piece, int token, int32_t key, int count) {
       const float* const p = a.scores + (key - a.segment_begin);
       const std::byte* const v = piece.v + a.head_offset;
-      const std::byte* const next = v + Ahead(a, piece, &KeyPiece::v, wrap);
+      const std::byte* const next = v + BytesAhead(a, piece, &KeyPiece::v, wrap);
       for (int i = 0; i < d; i += V * L) {
         const int vectors = Least(V, (static_cast<int>(d) - i) / L);
         switch (a.type) {
@@ -106,15 +106,6 @@ class AttentionInPlace {
   template <template <int, int> class Tile, class... Args>
   static void Dispatch(int rows, int vectors, Args... args) {
     DispatchTile<Tile, R, V>(rows, vectors, args...);
-  }
-
-  // Bytes from one piece's keys (or values) to those of the piece that is read next: the one behind
-  // it, after the last of the segment `wrap`.
-  static int64_t Ahead(const SegmentArgs& a, const KeyPiece& piece, std::byte const* KeyPiece::*kv,
-                       const std::byte* wrap) {
-    const bool last = piece.begin + piece.count >= a.hi;
-    const std::byte* const next = last ? wrap : (&piece + 1)->*kv;
-    return next == nullptr ? 0 : next - piece.*kv;
   }
 };
 

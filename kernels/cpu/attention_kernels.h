@@ -31,18 +31,26 @@ inline constexpr int kTileKeys = 64;
 inline constexpr int kKeyTileStride = kTileKeys + 16;
 inline constexpr int kScoreStride = kMaxSegmentKeys + 16;
 
+// Rounded rows of q are padded to whole AMX tiles.
+inline constexpr int kQueryPadElements = 32;
+
 // Attention of `num_rows` query rows to the keys [begin, hi) of one segment and one KV head.
 //
 // The arithmetic of a row is the same whatever rows it is batched with: each score is one chain of
 // fused multiply-adds over the head dimension, exponentials are summed in an order given by key
 // index minus segment_begin, each output element is one chain over the keys in key order. Keys that
 // a row does not see contribute nothing, and values outside [begin, hi) are never multiplied.
+//
+// With bf16 dot instructions, rows over K and V in bf16 are rounded to bf16 too, q as it comes and
+// weights before they are summed up, and a link of the chains is one pair: of elements 2i and 2i + 1
+// of the head, of keys 2j and 2j + 1 counted from segment_begin.
 struct SegmentArgs {
   // sizes
   KvElementType type;
   int head_dim;
   int chunk_tokens;
   int num_rows;
+  bool any_row_count;  // the arithmetic may not depend on num_rows (always kept but with AMX tiles)
   // keys
   const KeyPiece* pieces;      // from the one that holds key `begin` on
   const KeyPiece* pieces_end;  // what lies from `hi` on is fetched into the cache, not used
@@ -56,10 +64,12 @@ struct SegmentArgs {
   const int32_t* row_limits;  // [num_rows] ascending: row r sees keys below row_limits[r]
   const int32_t* row_oldest;  // [num_rows] row r sees positions above this; null without a window
   const int32_t* positions;   // by key index minus segment_begin; null without a window
-  // scratch
-  float* scores;  // [num_rows, kScoreStride]
-  float* k_tile;  // [head_dim, kKeyTileStride]
-  float* v_tile;  // [kTileKeys, o_stride]
+  // scratch; what has num_rows rows has memory for whole tiles of 16
+  float* scores;   // [num_rows, kScoreStride]
+  float* k_tile;   // [16 or head_dim, kKeyTileStride]
+  float* v_tile;   // [kTileKeys, o_stride]
+  float* q_pairs;  // [num_rows, head_dim / 2, padded], for q in bf16; null where no level uses it
+  float* v_pairs;  // [kMaxSegmentKeys / 2, o_stride], for V in bf16 pairs; null likewise
   // outputs
   SoftmaxState* states;  // [num_rows]
   float* o;              // [num_rows, o_stride]; o_stride is head_dim up to a multiple of 16
@@ -68,6 +78,7 @@ struct SegmentArgs {
 
 // In these states m is in units of ln 2, as the scores are: a weight is 2^(s - m).
 struct AttentionKernels {
+  bool uses_pairs;  // asks for q_pairs and v_pairs
   void (*segment)(const SegmentArgs& args);
   // Merges `right` into `left` (SoftmaxState's algebra, with this level's exponential).
   void (*merge)(SoftmaxState& left, float* left_o, const SoftmaxState& right, const float* right_o,
@@ -78,9 +89,11 @@ struct AttentionKernels {
   void (*scale)(const float* x, float scale, float* out, int n);
 };
 
-extern const AttentionKernels kAttentionPortable;
-extern const AttentionKernels kAttentionAvx2;
-extern const AttentionKernels kAttentionAvx512;
+AttentionKernels PortableAttentionKernels();
+AttentionKernels Avx2AttentionKernels();
+AttentionKernels Avx512AttentionKernels();
+AttentionKernels Avx512Bf16AttentionKernels();  // those of kAvx512 but over K and V in bf16
+AttentionKernels AmxAttentionKernels();         // and AMX tiles where rows are many
 
 }  // namespace refrain::kernels::cpu
 

@@ -3,6 +3,6 @@
 
 namespace refrain::kernels::cpu {
 
-const AttentionKernels kAttentionPortable = AttentionLoops<Portable>::kTable;
+AttentionKernels PortableAttentionKernels() { return AttentionLoops<Portable>::kTable; }
 
 }  // namespace refrain::kernels::cpu

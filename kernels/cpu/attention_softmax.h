@@ -11,10 +11,32 @@
 // compiled for one level.
 namespace refrain::kernels::cpu {
 
+// How the weights of a row are kept: as f32, where the scores were.
 template <class S>
+struct WeightsAsF32 {
+  using F = typename S::F;
+
+  // The weights of 4 vectors of keys, which are at scores + i. Adds them to the row's sums.
+  static void Put(float* scores, int i, const F (&weights)[4], F (&sums)[4]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      S::Store(scores + i + v * S::kLanes, weights[v]);
+      sums[v] = S::Add(sums[v], weights[v]);
+    }
+  }
+
+  static void Clear(float* scores, int begin, int end) {
+    for (int i = begin; i < end; ++i) scores[i] = 0.0f;
+  }
+
+  static F Power(F x) { return Exp2<S>(x); }
+};
+
+// W: how weights are kept, with the functions of WeightsAsF32.
+template <class S, class W = WeightsAsF32<S>>
 class AttentionSoftmax {
  public:
-  // Scores to weights 2^(s - m), in place; weights of unseen keys in [begin, hi) become 0.
+  // Scores to weights 2^(s - m), as W keeps them; weights of unseen keys in [begin, hi) become 0.
   static void Run(const SegmentArgs& a) {
     for (int r = 0; r < a.num_rows; ++r) {
       const int begin = a.begin - a.segment_begin;
@@ -24,11 +46,10 @@ class AttentionSoftmax {
       a.states[r] = limit <= begin ? SoftmaxState{MinusInfinity(), 0.0f}
                                    : SoftmaxRow(a, r, begin, limit, scores);
       if (a.states[r].n == 0.0f) {
-        for (int i = begin; i < hi; ++i) scores[i] = 0.0f;
+        W::Clear(scores, begin, hi);
         continue;
       }
-      const int done = DivideUp(limit, kSoftmaxKeys) * kSoftmaxKeys;
-      for (int i = done; i < hi; ++i) scores[i] = 0.0f;
+      W::Clear(scores, DivideUp(limit, kSoftmaxKeys) * kSoftmaxKeys, hi);
     }
   }
 
@@ -64,12 +85,12 @@ class AttentionSoftmax {
     const F shift = S::Set1(m);
     F sum[4] = {S::Zero(), S::Zero(), S::Zero(), S::Zero()};
     for (int i = first; i < last; i += kSoftmaxKeys) {
+      F weights[4];
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) {
-        const F weight = Exp2<S>(S::Sub(S::Load(scores + i + v * L), shift));
-        S::Store(scores + i + v * L, weight);
-        sum[v] = S::Add(sum[v], weight);
+        weights[v] = W::Power(S::Sub(S::Load(scores + i + v * L), shift));
       }
+      W::Put(scores, i, weights, sum);
     }
     return {m, S::ReduceAdd(S::Add(S::Add(sum[0], sum[1]), S::Add(sum[2], sum[3])))};
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_pieces.h"
 #include "kernels/cpu/attention_tiles.h"
@@ -20,19 +21,13 @@ class AttentionWidened {
   static void Scores(const SegmentArgs& a) {
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       float* const scores = a.scores + (tile - a.segment_begin);
-      if (outside) {
-        for (int r = 0; r < a.num_rows; ++r) {
-          float* const row = scores + r * static_cast<int64_t>(kScoreStride);
-          for (int i = 0; i < kTileKeys; ++i) row[i] = MinusInfinity();
-        }
-        return;
-      }
+      if (outside) return FillUnseen(a, tile);
       const uint16_t* const halves = FirstBlockConverts(a, range, &KeyPiece::k, 1);
       if (halves == nullptr) WidenedTiles<S>::Keys(a, tile, range);
       const int columns = DivideUp(range.end - tile, V * L);
       TileAhead ahead(a, range, &KeyPiece::k, a.pieces->v,
                       int64_t{DivideUp(a.num_rows, R)} * columns * a.head_dim);
-      ForRowBlocks(a.num_rows, [&](int row, int rows) {
+      ForRowBlocks(a.num_rows, R, [&](int row, int rows) {
         const int32_t end = BlockEnd(a, range, row, rows);
         for (int32_t i = 0; i < end - tile; i += V * L) {
           const int vectors = Least(V, DivideUp(end - tile - i, L));
@@ -61,7 +56,7 @@ class AttentionWidened {
       const int columns = DivideUp(a.head_dim, V * L);
       TileAhead ahead(a, range, &KeyPiece::v, KeysBehind(a),
                       int64_t{DivideUp(a.num_rows, R)} * columns * (range.end - range.begin));
-      ForRowBlocks(a.num_rows, [&](int row, int rows) {
+      ForRowBlocks(a.num_rows, R, [&](int row, int rows) {
         const int keys = BlockEnd(a, range, row, rows) - range.begin;
         if (keys <= 0) return;
         const float* const p =
@@ -103,26 +98,6 @@ class AttentionWidened {
     DispatchTile<Tile, R, V>(rows, vectors, args...);
   }
 
-  static TileRange Clip(const SegmentArgs& a, int32_t tile) {
-    return {Most(tile, a.begin), Least(tile + kTileKeys, a.hi)};
-  }
-
-  // Whether no row sees any key of the tile.
-  static bool OutsideWindow(const SegmentArgs& a, TileRange range) {
-    if (a.row_oldest == nullptr) return false;
-    int32_t oldest = a.row_oldest[0];
-    for (int r = 1; r < a.num_rows; ++r) oldest = Least(oldest, a.row_oldest[r]);
-    for (int32_t key = range.begin; key < range.end; ++key) {
-      if (a.positions[key - a.segment_begin] > oldest) return false;
-    }
-    return true;
-  }
-
-  // Behind the last key of the tile that the rows [row, row + rows) see.
-  static int32_t BlockEnd(const SegmentArgs& a, TileRange range, int row, int rows) {
-    return Least(range.end, a.row_limits[row + rows - 1]);
-  }
-
   // Where a whole tile of f16 lies in one chunk and the first register block sees all of it, that
   // block converts as it multiplies and leaves the copy for the others: loads from beyond the first
   // cache then wait beside products and not before them. The tile's first element, or null where it
@@ -142,58 +117,6 @@ class AttentionWidened {
            int64_t{token} * token_stride;
   }
 
-  template <class Fn>
-  static void ForTiles(const SegmentArgs& a, const Fn& fn) {
-    for (int32_t tile = a.segment_begin; tile < a.hi; tile += kTileKeys) {
-      const TileRange range = Clip(a, tile);
-      if (range.begin < range.end) fn(tile, range, OutsideWindow(a, range));
-    }
-  }
-
-  // Calls fn(first_row, rows) on register blocks of nearly equal size.
-  template <class Fn>
-  static void ForRowBlocks(int num_rows, const Fn& fn) {
-    const int blocks = DivideUp(num_rows, R);
-    for (int b = 0, row = 0; b < blocks; ++b) {
-      const int rows = DivideUp(num_rows - row, blocks - b);
-      fn(row, rows);
-      row += rows;
-    }
-  }
-
-  // What the tile behind `range` is widened from: each register tile of this one asks for a part.
-  // Exact for chunks of up to kTileKeys tokens, a fair guess beyond.
-  class TileAhead {
-   public:
-    // After the segment's last tile it is what `wrap` points to (may be null). `steps`: of the
-    // inner loops of all register tiles together.
-    TileAhead(const SegmentArgs& a, TileRange range, std::byte const* KeyPiece::*kv,
-              const std::byte* wrap, int64_t steps) {
-      const std::byte* next = wrap;
-      if (range.end < a.hi) {
-        const KeyPiece* piece = a.pieces;
-        while (piece->begin + piece->count <= range.end) ++piece;
-        next = piece->*kv;
-      }
-      if (next == nullptr) return;
-      const int element_bytes = a.type == KvElementType::kF32 ? 4 : 2;
-      const int64_t bytes = int64_t{Least(a.chunk_tokens, kTileKeys)} * a.head_dim * element_bytes;
-      next_ = reinterpret_cast<const char*>(next) + a.head_offset;
-      step_ = steps == 0 ? 0 : (bytes + steps - 1) / steps;
-      if (step_ > 64) step_ = 64;
-    }
-
-    // The part for a register tile of `steps` steps.
-    FetchEvenly Take(int64_t steps) {
-      const FetchEvenly part = {next_, step_};
-      next_ += steps * step_;
-      return part;
-    }
-
-   private:
-    const char* next_ = reinterpret_cast<const char*>(&step_);  // harmless where nothing follows
-    int64_t step_ = 0;
-  };
 };
 
 }  // namespace refrain::kernels::cpu

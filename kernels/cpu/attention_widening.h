@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_pieces.h"
 #include "kernels/cpu/attention_tiles.h"
@@ -11,11 +12,6 @@
 // Copies of up to kTileKeys keys or values as f32, without the gaps of part-full chunks, over a
 // level's vector type S. Include only from files that are compiled for one level.
 namespace refrain::kernels::cpu {
-
-// Keys that are read of the tile that begins at some key index.
-struct TileRange {
-  int32_t begin, end;
-};
 
 template <class S>
 class WidenedTiles {

@@ -1,36 +1,16 @@
 #ifndef REFRAIN_KERNELS_CPU_DENSE_AMX_TILE_H_
 #define REFRAIN_KERNELS_CPU_DENSE_AMX_TILE_H_
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/dense_kernels.h"
 
 // The product of bf16 matrices by AMX tiles: 32 rows x 32 columns at a time in four sum tiles, two
-// tiles of x, two of W. A template over the tile instructions, declared in an unnamed namespace by
-// the including file: dense_amx.cc has the hardware's, a test has an emulation.
-//   struct Tiles {
-//     static void Configure(const AmxTileConfig& config);
-//     static void Release();
-//     template <int kTile> static void Zero();
-//     template <int kTile> static void Load(const void* rows, int64_t stride_bytes);
-//     template <int kTile> static void Store(void* rows, int64_t stride_bytes);
-//     template <int kSum, int kA, int kB> static void DotBf16();
-//   };
+// tiles of x, two of W. A template over the tile instructions of amx_tiles.h.
 
 namespace refrain::kernels::cpu {
-
-// What LDTILECFG reads.
-struct alignas(64) AmxTileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-static_assert(sizeof(AmxTileConfig) == 64);
 
 template <class Tiles>
 class AmxProduct {

@@ -43,6 +43,19 @@ inline typename S::F Exp2(typename S::F x) {
   return S::TimesPow2OrZero(p, n, x, S::Set1(-126.0f));
 }
 
+// 2^x as Exp2, to 2^-13: for results that are rounded to the 8 bits of bf16. 1 at 0 and exact at
+// every whole x.
+template <class S>
+inline typename S::F Exp2Coarse(typename S::F x) {
+  const auto n = S::Round(x);
+  const auto r = S::Sub(x, n);
+  auto p = S::Set1(5.50089713e-2f);
+  p = S::Fma(p, r, S::Set1(2.42211060e-1f));
+  p = S::Fma(p, r, S::Set1(6.93282934e-1f));
+  p = S::Fma(p, r, S::Set1(1.0f));
+  return S::TimesPow2OrZero(p, n, x, S::Set1(-126.0f));
+}
+
 // x / (1 + e^-x)
 template <class S>
 inline typename S::F Silu(typename S::F x) {

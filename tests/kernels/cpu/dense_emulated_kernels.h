@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/dense_kernels.h"
+#include "tests/kernels/cpu/emulated_tile_log.h"
 
 namespace refrain::kernels::cpu {
 
@@ -16,13 +17,6 @@ DenseKernels EmulatedBf16DenseKernels();
 DenseKernels EmulatedAmxDenseKernels();
 
 // What the emulated tiles of this thread have seen since the last call.
-struct EmulatedTileLog {
-  int64_t violations = 0;           // uses that fault, or mean nothing, on hardware
-  const char* violation = nullptr;  // the last of them
-  int64_t configurations = 0;
-  int64_t dots = 0;
-  bool in_use = false;  // configured and not released
-};
 EmulatedTileLog TakeEmulatedTileLog();
 
 // The emulated instructions alone, for tests of the emulation.

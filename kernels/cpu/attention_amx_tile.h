@@ -1,0 +1,189 @@
+#ifndef REFRAIN_KERNELS_CPU_ATTENTION_AMX_TILE_H_
+#define REFRAIN_KERNELS_CPU_ATTENTION_AMX_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/attention_dot.h"
+#include "kernels/cpu/attention_pairs.h"
+
+// A segment of attention by AMX tiles: 32 rows x 32 keys, or 32 rows x 32 output elements at a
+// time. A template over the instructions of attention_dot.h and of amx_tiles.h. Include only from
+// files that are compiled for one level.
+//
+// All tiles have 16 rows of 64 bytes. Where rows end inside a tile, what lies behind them in the
+// scratch is multiplied too and thrown away: rows of a tile do not meet.
+namespace refrain::kernels::cpu {
+
+template <class I, class Tiles>
+class AttentionAmx {
+ public:
+  // The order of sums differs from that of AttentionDot, which serves few rows.
+  static bool Takes(const SegmentArgs& a) {
+    return a.type == KvElementType::kBF16Pairs && !a.any_row_count && a.num_rows >= kMinRows;
+  }
+
+  static void Segment(const SegmentArgs& a) {
+    AttentionDot<I>::RoundQueries(a);
+    AmxTileConfig config;
+    for (int tile = 0; tile < 8; ++tile) {
+      config.rows[tile] = kRows;
+      config.row_bytes[tile] = 64;
+    }
+    Tiles::Configure(config);
+    Scores(a);
+    AttentionDot<I>::Softmax(a);
+    Values(a);
+    // Left in use, the tiles would be saved at every context switch.
+    Tiles::Release();
+  }
+
+ private:
+  static constexpr int kMinRows = 16;  // fewer leave half of a tile empty
+  static constexpr int kRows = 16;     // of a tile
+  static constexpr int kColumns = 16;  // of a tile of sums
+  static constexpr int kPairs = 16;    // that one tile product goes over
+  // Tiles 0 to 3 are sums[row half][column half], 4 and 5 the halves of the left operand, 6 and 7
+  // those of the right one.
+
+  // Calls fn(first row, halves) on blocks of one or two tiles of rows.
+  template <class Fn>
+  static void ForBlocks(int num_rows, const Fn& fn) {
+    for (int row = 0; row < num_rows; row += 2 * kRows) {
+      fn(row, num_rows - row > kRows ? 2 : 1);
+    }
+  }
+
+  template <int kHalves, int kPanels>
+  static void Zero() {
+    Tiles::template Zero<0>();
+    if constexpr (kPanels == 2) Tiles::template Zero<1>();
+    if constexpr (kHalves == 2) Tiles::template Zero<2>();
+    if constexpr (kHalves == 2 && kPanels == 2) Tiles::template Zero<3>();
+  }
+
+  // Adds x w over `steps` whole tiles of pairs.
+  template <int kHalves, int kPanels>
+  static void Multiply(const uint32_t* x, int64_t x_stride, int steps, PairMatrix w) {
+    const int64_t x_bytes = x_stride * 4;
+    const int64_t w_bytes = w.stride * 4;
+    for (int i = 0; i < steps; ++i, x += kPairs, w.p += kPairs * w.stride) {
+      Tiles::template Load<4>(x, x_bytes);
+      Tiles::template Load<6>(w.p, w_bytes);
+      Tiles::template DotBf16<0, 4, 6>();
+      if constexpr (kPanels == 2) {
+        Tiles::template Load<7>(w.p + kColumns, w_bytes);
+        Tiles::template DotBf16<1, 4, 7>();
+      }
+      if constexpr (kHalves == 2) {
+        Tiles::template Load<5>(x + kRows * x_stride, x_bytes);
+        Tiles::template DotBf16<2, 5, 6>();
+      }
+      if constexpr (kHalves == 2 && kPanels == 2) Tiles::template DotBf16<3, 5, 7>();
+    }
+  }
+
+  // `rows` of the block are stored.
+  template <int kHalves, int kPanels>
+  static void Store(float* out, int64_t stride, int rows) {
+    StoreTile<0>(out, stride, rows);
+    if constexpr (kPanels == 2) StoreTile<1>(out + kColumns, stride, rows);
+    float* const lower = out + kRows * stride;
+    if constexpr (kHalves == 2) StoreTile<2>(lower, stride, rows - kRows);
+    if constexpr (kHalves == 2 && kPanels == 2) {
+      StoreTile<3>(lower + kColumns, stride, rows - kRows);
+    }
+  }
+
+  template <int kTile>
+  static void StoreTile(float* out, int64_t stride, int rows) {
+    if (rows >= kRows) {
+      Tiles::template Store<kTile>(out, stride * sizeof(float));
+      return;
+    }
+    alignas(64) float sums[kRows][kColumns];
+    Tiles::template Store<kTile>(sums, sizeof(sums[0]));
+    for (int r = 0; r < rows; ++r) __builtin_memcpy(out + r * stride, sums[r], sizeof(sums[r]));
+  }
+
+  // Calls fn.operator()<halves, panels>().
+  template <class Fn>
+  static void Dispatch(int halves, int panels, const Fn& fn) {
+    if (halves == 2) {
+      panels == 2 ? fn.template operator()<2, 2>() : fn.template operator()<2, 1>();
+    } else {
+      panels == 2 ? fn.template operator()<1, 2>() : fn.template operator()<1, 1>();
+    }
+  }
+
+  static void Scores(const SegmentArgs& a) {
+    const int stride = AttentionDot<I>::QueryStride(a);
+    const auto* const q = reinterpret_cast<const uint32_t*>(a.q_pairs);
+    ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
+      if (outside) return FillUnseen(a, tile);
+      const PairMatrix keys = KeysOf(a, range, stride);
+      ForBlocks(a.num_rows, [&](int row, int halves) {
+        const int rows = Least(a.num_rows - row, 2 * kRows);
+        const int columns = BlockEnd(a, range, row, rows) - range.begin;
+        float* const out =
+            a.scores + row * int64_t{kScoreStride} + (range.begin - a.segment_begin);
+        for (int i = 0; i < columns; i += 2 * kColumns) {
+          Dispatch(halves, columns - i > kColumns ? 2 : 1, [&]<int kHalves, int kPanels>() {
+            Zero<kHalves, kPanels>();
+            Multiply<kHalves, kPanels>(q + int64_t{row} * stride, stride, stride / kPairs,
+                                       PairMatrix{keys.p + i, keys.stride});
+            Store<kHalves, kPanels>(out + i, kScoreStride, rows);
+          });
+        }
+      });
+    });
+  }
+
+  // The sums of a block stay in tiles over the whole segment.
+  static void Values(const SegmentArgs& a) {
+    PairMatrix values[kMaxSegmentKeys / kTileKeys];
+    const int tiles = CollectValues(a, values);
+    ForBlocks(a.num_rows, [&](int row, int halves) {
+      const int rows = Least(a.num_rows - row, 2 * kRows);
+      const int end = Least(a.hi, a.row_limits[row + rows - 1]) - a.segment_begin;
+      const auto* const p =
+          reinterpret_cast<const uint32_t*>(a.scores) + row * int64_t{kScoreStride};
+      for (int i = 0; i < a.o_stride; i += 2 * kColumns) {
+        Dispatch(halves, a.o_stride - i > kColumns ? 2 : 1, [&]<int kHalves, int kPanels>() {
+          Zero<kHalves, kPanels>();
+          for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
+            if (values[t].p == nullptr) continue;
+            const int keys = Least(end - t * kTileKeys, kTileKeys);
+            Multiply<kHalves, kPanels>(p + t * kTileKeys / 2, kScoreStride,
+                                       DivideUp(keys, 2 * kPairs),
+                                       PairMatrix{values[t].p + i, values[t].stride});
+          }
+          Store<kHalves, kPanels>(a.o + row * a.o_stride + i, a.o_stride, rows);
+        });
+      }
+    });
+  }
+
+  // The values of each tile of keys of the segment; null where no row sees any. Returns how many.
+  static int CollectValues(const SegmentArgs& a, PairMatrix* values) {
+    auto* copy = reinterpret_cast<uint32_t*>(a.v_pairs);
+    int tiles = 0;
+    for (; a.segment_begin + tiles * kTileKeys < a.hi; ++tiles) values[tiles] = {nullptr, 0};
+    ForTiles(a, [&](int32_t tile, TileRange, bool outside) {
+      if (outside) return;
+      PairMatrix& matrix = values[(tile - a.segment_begin) / kTileKeys];
+      matrix = {ValuesInPlace(a, tile, tile + kTileKeys), a.head_dim};
+      if (matrix.p != nullptr) return;
+      // Whole tiles, and zeros in the columns behind head_dim.
+      GatherValues(a, tile, kTileKeys / 2, copy);
+      matrix = {copy, a.o_stride};
+      copy += kTileKeys / 2 * a.o_stride;
+    });
+    return tiles;
+  }
+};
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_ATTENTION_AMX_TILE_H_

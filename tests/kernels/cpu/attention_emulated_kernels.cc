@@ -1,0 +1,58 @@
+#include "tests/kernels/cpu/attention_emulated_kernels.h"
+
+#include "kernels/cpu/attention_amx_tile.h"
+#include "kernels/cpu/attention_dot.h"
+#include "tests/kernels/cpu/emulated_instructions.h"
+
+// Compiled with wide instructions, see emulated_instructions.h.
+
+namespace refrain::kernels::cpu {
+namespace {
+
+using AmxSegment = AttentionAmx<EmulatedBf16, EmulatedTiles>;
+
+EmulatedTileLog all_threads;  // fields by atomic operations
+
+void AddToAllThreads(const EmulatedTileLog& log) {
+  __atomic_fetch_add(&all_threads.violations, log.violations, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&all_threads.configurations, log.configurations, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&all_threads.dots, log.dots, __ATOMIC_RELAXED);
+  if (log.violation != nullptr) {
+    __atomic_store_n(&all_threads.violation, log.violation, __ATOMIC_RELAXED);
+  }
+  if (log.in_use) __atomic_store_n(&all_threads.in_use, true, __ATOMIC_RELAXED);
+}
+
+void SegmentByDot(const SegmentArgs& a) {
+  if (a.type != KvElementType::kBF16Pairs) return Avx512AttentionKernels().segment(a);
+  AttentionDot<EmulatedBf16>::Segment(a);
+}
+
+void SegmentByTiles(const SegmentArgs& a) {
+  if (!AmxSegment::Takes(a)) return SegmentByDot(a);
+  AmxSegment::Segment(a);
+  AddToAllThreads(EmulatedTiles::TakeLog());
+}
+
+}  // namespace
+
+AttentionKernels EmulatedBf16AttentionKernels() {
+  AttentionKernels kernels = Avx512AttentionKernels();
+  kernels.uses_pairs = true;
+  kernels.segment = SegmentByDot;
+  return kernels;
+}
+
+AttentionKernels EmulatedAmxAttentionKernels() {
+  AttentionKernels kernels = EmulatedBf16AttentionKernels();
+  kernels.segment = SegmentByTiles;
+  return kernels;
+}
+
+EmulatedTileLog TakeAttentionTileLog() {
+  const EmulatedTileLog log = all_threads;
+  all_threads = {};
+  return log;
+}
+
+}  // namespace refrain::kernels::cpu
