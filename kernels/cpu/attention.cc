@@ -294,8 +294,7 @@ void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
   }
   const int64_t o_stride = (args.kv.head_dim + 15) / 16 * 16;
   state.partial_o.Reserve(state.tasks.num_partials() * o_stride);
-  const Call call(args, kernels, state.tasks, state.partial_states.data(),
-                  state.partial_o.data());
+  const Call call(args, kernels, state.tasks, state.partial_states.data(), state.partial_o.data());
   while (std::ssize(state.workspaces) < pool.threads()) {
     state.workspaces.push_back(std::make_unique<Workspace>());
   }

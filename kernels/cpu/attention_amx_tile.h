@@ -126,8 +126,7 @@ class AttentionAmx {
       ForBlocks(a.num_rows, [&](int row, int halves) {
         const int rows = Least(a.num_rows - row, 2 * kRows);
         const int columns = BlockEnd(a, range, row, rows) - range.begin;
-        float* const out =
-            a.scores + row * int64_t{kScoreStride} + (range.begin - a.segment_begin);
+        float* const out = a.scores + row * int64_t{kScoreStride} + (range.begin - a.segment_begin);
         for (int i = 0; i < columns; i += 2 * kColumns) {
           Dispatch(halves, columns - i > kColumns ? 2 : 1, [&]<int kHalves, int kPanels>() {
             Zero<kHalves, kPanels>();

@@ -120,8 +120,8 @@ class AttentionDot {
     for (int r = 0; r < a.num_rows; ++r, out += QueryStride(a)) {
       const float* const q = a.q + r * a.q_stride;
       for (int i = 0; i < a.head_dim; i += 32) {
-        _mm512_storeu_si512(out + i / 2, I::Round(Load(q, i, a.head_dim),
-                                                  Load(q, i + 16, a.head_dim)));
+        _mm512_storeu_si512(out + i / 2,
+                            I::Round(Load(q, i, a.head_dim), Load(q, i + 16, a.head_dim)));
       }
     }
   }
@@ -167,12 +167,11 @@ class AttentionDot {
       const std::byte* const k = piece.k + a.head_offset;
       const std::byte* const next = k + BytesAhead(a, piece, &KeyPiece::k, a.pieces->v);
       for (int i = 0; i < count; i += 16 * V) {
-        Dispatch<ScoreFew>(
-            a.num_rows, Least(V, DivideUp(count - i, 16)), Queries(a, 0),
-            int64_t{QueryStride(a)}, a.head_dim / 2,
-            PairMatrix{Pairs(k) + token + i, a.chunk_tokens},
-            a.scores + (key + i - a.segment_begin), int64_t{kScoreStride},
-            FetchSame<uint32_t>{Pairs(next) + token + i, a.chunk_tokens});
+        Dispatch<ScoreFew>(a.num_rows, Least(V, DivideUp(count - i, 16)), Queries(a, 0),
+                           int64_t{QueryStride(a)}, a.head_dim / 2,
+                           PairMatrix{Pairs(k) + token + i, a.chunk_tokens},
+                           a.scores + (key + i - a.segment_begin), int64_t{kScoreStride},
+                           FetchSame<uint32_t>{Pairs(next) + token + i, a.chunk_tokens});
       }
     });
   }
@@ -186,11 +185,10 @@ class AttentionDot {
       ForRowBlocks(a.num_rows, R, [&](int row, int rows) {
         const int vectors = DivideUp(BlockEnd(a, range, row, rows) - range.begin, 16);
         if (vectors <= 0) return;
-        Dispatch<ScoreMany>(rows, vectors, Queries(a, row), int64_t{QueryStride(a)},
-                            a.head_dim / 2, keys,
-                            a.scores + row * int64_t{kScoreStride} +
-                                (range.begin - a.segment_begin),
-                            int64_t{kScoreStride}, ahead.Take(a.head_dim / 2));
+        Dispatch<ScoreMany>(
+            rows, vectors, Queries(a, row), int64_t{QueryStride(a)}, a.head_dim / 2, keys,
+            a.scores + row * int64_t{kScoreStride} + (range.begin - a.segment_begin),
+            int64_t{kScoreStride}, ahead.Take(a.head_dim / 2));
       });
     });
   }
@@ -215,9 +213,9 @@ class AttentionDot {
       }
       const auto* const next = reinterpret_cast<const std::byte*>(values.p) + ahead;
       for (int i = 0; i < a.head_dim; i += 16 * V) {
-        Dispatch<ValueFew>(a.num_rows, Least(V, DivideUp(a.head_dim - i, 16)),
-                           Weights(a, 0, begin), int64_t{kScoreStride}, pairs,
-                           PairMatrix{values.p + i, values.stride}, a.o + i, a.o_stride,
+        Dispatch<ValueFew>(a.num_rows, Least(V, DivideUp(a.head_dim - i, 16)), Weights(a, 0, begin),
+                           int64_t{kScoreStride}, pairs, PairMatrix{values.p + i, values.stride},
+                           a.o + i, a.o_stride,
                            FetchSame<uint32_t>{Pairs(next) + i, values.stride});
       }
       begin += 2 * pairs;

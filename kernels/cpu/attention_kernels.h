@@ -42,8 +42,8 @@ inline constexpr int kQueryPadElements = 32;
 // a row does not see contribute nothing, and values outside [begin, hi) are never multiplied.
 //
 // With bf16 dot instructions, rows over K and V in bf16 are rounded to bf16 too, q as it comes and
-// weights before they are summed up, and a link of the chains is one pair: of elements 2i and 2i + 1
-// of the head, of keys 2j and 2j + 1 counted from segment_begin.
+// weights before they are summed up, and a link of the chains is one pair: of elements 2i and 2i +
+// 1 of the head, of keys 2j and 2j + 1 counted from segment_begin.
 struct SegmentArgs {
   // sizes
   KvElementType type;

@@ -116,7 +116,6 @@ class AttentionWidened {
     return reinterpret_cast<const uint16_t*>(piece->*kv + a.head_offset) +
            int64_t{token} * token_stride;
   }
-
 };
 
 }  // namespace refrain::kernels::cpu

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/kernels/conformance/attention_levels.h"
 #include "tests/kernels/conformance/attention_scenario.h"
-#include "tests/kernels/conformance/backends.h"
 
 // With `reproducible`, the bits of a row depend on the row's own keys only (DESIGN section 5).
 
@@ -13,27 +13,26 @@ namespace {
 // The last has heads enough for tasks of several segments.
 const AttentionShape kFullShapes[] = {
     {9, 3, 64, 64, DType::kF16}, {8, 2, 40, 16, DType::kBF16},  {4, 1, 128, 32, DType::kF32},
-    {7, 7, 24, 64, DType::kF16}, {16, 16, 16, 32, DType::kF16},
+    {7, 7, 24, 64, DType::kF16}, {16, 16, 16, 32, DType::kF16}, {6, 2, 64, 64, DType::kBF16},
 };
 const AttentionShape kWindowShapes[] = {
     {6, 2, 64, 64, DType::kF32, 90},
     {4, 2, 40, 32, DType::kF16, 300},
+    {4, 2, 48, 16, DType::kBF16, 77},
 };
 
-class AttentionBits : public testing::TestWithParam<std::tuple<AttentionShape, BackendCase>> {
+class AttentionBits : public testing::TestWithParam<std::tuple<AttentionShape, AttentionLevel>> {
  protected:
   const AttentionShape& shape() const { return std::get<0>(GetParam()); }
   int64_t cols() const { return int64_t{shape().num_heads} * shape().head_dim; }
 
-  std::vector<float> Attend(AttentionScenario& scenario, const BackendCase& backend_case,
+  std::vector<float> Attend(AttentionScenario& scenario, const AttentionLevel& level,
                             AttentionMode mode = AttentionMode::kTwoPhase) const {
     std::vector<float> out;
     ChunkAttentionArgs args = scenario.Args(out);
     args.mode = mode;
     args.reproducible = true;
-    const auto backend = backend_case.Make();
-    backend->ChunkAttention(args);
-    EXPECT_TRUE(backend->Synchronize().ok());
+    level.Attend(args);
     return out;
   }
 
@@ -87,9 +86,9 @@ TEST_P(AttentionBits, AreTheSameOnAnyNumberOfThreadsAndInBothModes) {
     AttentionScenario scenario = make(shape());
     const std::vector<float> want = Attend(scenario);
     for (const int threads : {2, 3, 8}) {
-      const BackendCase backend = {std::get<1>(GetParam()).isa, threads};
-      EXPECT_EQ(Attend(scenario, backend, AttentionMode::kTwoPhase), want) << threads;
-      EXPECT_EQ(Attend(scenario, backend, AttentionMode::kPaged), want) << threads;
+      const AttentionLevel level = std::get<1>(GetParam()).On(threads);
+      EXPECT_EQ(Attend(scenario, level, AttentionMode::kTwoPhase), want) << threads;
+      EXPECT_EQ(Attend(scenario, level, AttentionMode::kPaged), want) << threads;
     }
   }
 }
@@ -134,14 +133,15 @@ TEST_P(AttentionBitsWindow, AreTheSameWithKeysBeforeTheWindowLeftOut) {
   EXPECT_EQ(Attend(scenario), want);
 }
 
-std::string CaseName(const testing::TestParamInfo<std::tuple<AttentionShape, BackendCase>>& info) {
+std::string CaseName(
+    const testing::TestParamInfo<std::tuple<AttentionShape, AttentionLevel>>& info) {
   return std::get<0>(info.param).name() + "_" + std::get<1>(info.param).name();
 }
 
 const auto kFull =
-    testing::Combine(testing::ValuesIn(kFullShapes), testing::ValuesIn(BackendCases()));
+    testing::Combine(testing::ValuesIn(kFullShapes), testing::ValuesIn(AttentionLevels()));
 const auto kWindow =
-    testing::Combine(testing::ValuesIn(kWindowShapes), testing::ValuesIn(BackendCases()));
+    testing::Combine(testing::ValuesIn(kWindowShapes), testing::ValuesIn(AttentionLevels()));
 INSTANTIATE_TEST_SUITE_P(Full, AttentionBits, kFull, CaseName);
 INSTANTIATE_TEST_SUITE_P(Window, AttentionBits, kWindow, CaseName);
 INSTANTIATE_TEST_SUITE_P(Full, AttentionBitsFull, kFull, CaseName);

@@ -1,7 +1,10 @@
 #include "tests/kernels/conformance/attention_scenario.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numbers>
+#include <random>
 
 #include "tests/kernels/conformance/backends.h"
 
@@ -18,7 +21,8 @@ AttentionScenario::AttentionScenario(const AttentionShape& shape, int num_slots,
       pool_(num_chunks, /*num_layers=*/2, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
             shape.kv_dtype),
       lengths_(num_slots, 0),
-      steps_(num_slots) {}
+      steps_(num_slots),
+      scale_(1.0f / std::sqrt(static_cast<float>(shape.head_dim))) {}
 
 int AttentionScenario::AddRun(const std::vector<int>& tokens, uint32_t seed) {
   Run run{static_cast<int32_t>(chunks_.size()), 0, 0, {}};
@@ -93,6 +97,20 @@ void AttentionScenario::Finish() {
   q_ = RandomFloats(static_cast<size_t>(num_rows_) * shape_.num_heads * shape_.head_dim, 11, 1.5f);
 }
 
+void AttentionScenario::MakeScoresWhole() {
+  pool_.MakeKeysWhole();
+  scale_ = std::numbers::ln2_v<float>;
+  // Four elements of each head are 1 or -1, others each time.
+  constexpr int kElements = 4;
+  std::mt19937 random(12);
+  for (size_t head = 0; head < q_.size(); head += shape_.head_dim) {
+    std::fill_n(q_.begin() + head, shape_.head_dim, 0.0f);
+    for (int i = 0; i < kElements; ++i) {
+      q_[head + random() % shape_.head_dim] = random() % 2 == 0 ? 1.0f : -1.0f;
+    }
+  }
+}
+
 ChunkAttentionArgs AttentionScenario::Args(std::vector<float>& out) {
   const int64_t cols = static_cast<int64_t>(shape_.num_heads) * shape_.head_dim;
   out.assign(num_rows_ * cols, 1e9f);
@@ -100,7 +118,7 @@ ChunkAttentionArgs AttentionScenario::Args(std::vector<float>& out) {
   args.layer = 1;
   args.num_heads = shape_.num_heads;
   args.window_tokens = shape_.window_tokens;
-  args.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+  args.scale = scale_;
   args.kv = pool_.view();
   if (shape_.window_tokens == 0) args.kv.positions = nullptr;
   args.plan = {runs_, chunks_, run_slots_};

@@ -41,6 +41,11 @@ class AttentionScenario {
   // Builds what Args needs; call once, after everything above.
   void Finish();
 
+  // Makes scores small whole numbers in units of ln 2, for any rounding of q and K to bf16 or more,
+  // so that weights are powers of two: attention by bf16 dot products is then as exact as by f32.
+  // Call after Finish.
+  void MakeScoresWhole();
+
   // The call. `out` becomes [num_rows, num_heads * head_dim].
   ChunkAttentionArgs Args(std::vector<float>& out);
 
@@ -69,6 +74,7 @@ class AttentionScenario {
   std::vector<SlotStep> steps_;
   std::vector<int32_t> row_positions_;
   std::vector<float> q_;
+  float scale_;
   int num_rows_ = 0;
   int32_t next_chunk_ = 0;
 };

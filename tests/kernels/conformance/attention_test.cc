@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <tuple>
+#include <vector>
 
 #include "kernels/reference/reference_backend.h"
+#include "tests/kernels/conformance/attention_levels.h"
 #include "tests/kernels/conformance/attention_scenario.h"
 #include "tests/kernels/conformance/backends.h"
 
@@ -40,29 +43,83 @@ const AttentionCase kCases[] = {
     {{3, 1, 10, 16, DType::kBF16}},      {{9, 3, 64, 64, DType::kF16, 100}},
     {{4, 2, 40, 32, DType::kBF16, 37}},  {{8, 8, 16, 16, DType::kF32, 1}},
     {{6, 2, 128, 64, DType::kF32, 600}}, {{16, 16, 8, 32, DType::kBF16}},
+    {{32, 1, 128, 128, DType::kBF16}},   {{12, 2, 72, 16, DType::kBF16, 70}},
 };
 
 using Param = std::tuple<AttentionCase, Scenario, bool>;
 
 class AttentionConformance : public testing::TestWithParam<Param> {};
 
-TEST_P(AttentionConformance, MatchesTheReference) {
-  const auto& [test_case, kind, reproducible] = GetParam();
-  AttentionScenario scenario = Make(kind, test_case.shape);
-  std::vector<float> got, want;
-  ReferenceBackend().ChunkAttention(scenario.Args(want));
-  for (const BackendCase& backend_case : BackendCases()) {
-    const auto backend = backend_case.Make();
+// Calls fn(output) with what each level and mode computes.
+template <class Fn>
+void AttendEverywhere(AttentionScenario& scenario, bool reproducible, bool rounding, DType kv,
+                      const Fn& fn) {
+  std::vector<float> got;
+  for (const AttentionLevel& level : AttentionLevels()) {
+    if (level.RoundsRows(kv) != rounding) continue;
     for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
-      SCOPED_TRACE(backend_case.name() + (mode == AttentionMode::kPaged ? " paged" : ""));
+      SCOPED_TRACE(level.name() + (mode == AttentionMode::kPaged ? " paged" : ""));
       ChunkAttentionArgs args = scenario.Args(got);
       args.mode = mode;
       args.reproducible = reproducible;
-      backend->ChunkAttention(args);
-      ASSERT_TRUE(backend->Synchronize().ok());
-      ExpectClose(got, want, test_case.tolerance, test_case.tolerance);
+      level.Attend(args);
+      fn(got);
     }
   }
+}
+
+TEST_P(AttentionConformance, MatchesTheReference) {
+  const auto& [test_case, kind, reproducible] = GetParam();
+  AttentionScenario scenario = Make(kind, test_case.shape);
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  const double tolerance = test_case.tolerance;
+  const auto check = [&](const std::vector<float>& got) {
+    ExpectClose(got, want, tolerance, tolerance);
+  };
+  AttendEverywhere(scenario, reproducible, false, test_case.shape.kv_dtype, check);
+}
+
+// Levels with bf16 dot instructions, on scores and weights that bf16 holds exactly: no less exact
+// than the others.
+TEST_P(AttentionConformance, MatchesTheReferenceInBf16OnWholeScores) {
+  const auto& [test_case, kind, reproducible] = GetParam();
+  if (test_case.shape.kv_dtype != DType::kBF16) GTEST_SKIP() << "K and V are not bf16";
+  AttentionScenario scenario = Make(kind, test_case.shape);
+  scenario.MakeScoresWhole();
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  const double tolerance = test_case.tolerance;
+  const auto check = [&](const std::vector<float>& got) {
+    ExpectClose(got, want, tolerance, tolerance);
+  };
+  AttendEverywhere(scenario, reproducible, true, test_case.shape.kv_dtype, check);
+}
+
+// The same levels on any scores. Rounding q and a weight moves the weight by up to 2^-9 each, times
+// the size of the score (about 2 here), at random: 2^-9 or so of the length of an output row, a few
+// times that in the worst of thousands. A key too many or too few is 2^-5 of it.
+TEST_P(AttentionConformance, StaysWithinTheRoundingOfBf16) {
+  const auto& [test_case, kind, reproducible] = GetParam();
+  if (test_case.shape.kv_dtype != DType::kBF16) GTEST_SKIP() << "K and V are not bf16";
+  AttentionScenario scenario = Make(kind, test_case.shape);
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  const size_t d = test_case.shape.head_dim;
+  const auto check = [&](const std::vector<float>& got) {
+    double worst = 0;
+    for (size_t row = 0; row < want.size(); row += d) {
+      double error = 0, length = 0;
+      for (size_t i = row; i < row + d; ++i) {
+        error += std::pow(double{got[i]} - want[i], 2);
+        length += double{want[i]} * want[i];
+      }
+      const double share = std::sqrt(error / length);
+      worst = share <= worst ? worst : share;  // NaN counts
+    }
+    EXPECT_LT(worst, 0x1p-6);
+  };
+  AttendEverywhere(scenario, reproducible, true, test_case.shape.kv_dtype, check);
 }
 
 std::string CaseName(const testing::TestParamInfo<Param>& info) {

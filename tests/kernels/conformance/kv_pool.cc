@@ -1,5 +1,6 @@
 #include "tests/kernels/conformance/kv_pool.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -32,6 +33,22 @@ void KvPool::FillToken(int32_t chunk, int token, uint32_t seed) {
       for (int i = 0; i < view_.head_dim; ++i) {
         StoreKey(view_, {chunk, layer, h, token, i}, normal(random));
         StoreValue(view_, {chunk, layer, h, token, i}, normal(random));
+      }
+    }
+  }
+}
+
+void KvPool::MakeKeysWhole() {
+  for (int32_t chunk = 0; chunk < num_chunks_; ++chunk) {
+    for (int layer = 0; layer < num_layers_; ++layer) {
+      for (int h = 0; h < view_.num_kv_heads; ++h) {
+        for (int token = 0; token < view_.chunk_tokens; ++token) {
+          for (int i = 0; i < view_.head_dim; ++i) {
+            const KvElement at = {chunk, layer, h, token, i};
+            const float key = LoadKey(view_, at);
+            if (!std::isnan(key)) StoreKey(view_, at, std::clamp(std::round(key), -1.0f, 1.0f));
+          }
+        }
       }
     }
   }

@@ -27,6 +27,9 @@ class KvPool {
   // One token's K and V in every layer and head, from a normal distribution.
   void FillToken(int32_t chunk, int token, uint32_t seed);
 
+  // K of every token becomes -1, 0 or 1, whichever is nearest.
+  void MakeKeysWhole();
+
   // Every element, NaN written as 1e9: [num_chunks, num_layers, {K, V}, heads, tokens, head_dim].
   std::vector<float> AllElements() const;
 

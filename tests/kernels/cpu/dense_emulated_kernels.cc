@@ -42,9 +42,7 @@ DenseKernels EmulatedAmxDenseKernels() {
   return kernels;
 }
 
-EmulatedTileLog TakeEmulatedTileLog() {
-  return EmulatedTiles::TakeLog();
-}
+EmulatedTileLog TakeEmulatedTileLog() { return EmulatedTiles::TakeLog(); }
 
 float EmulatedDotBf16(float sum, uint16_t x0, uint16_t x1, uint16_t w0, uint16_t w1) {
   const __m512i x = _mm512_set1_epi32(static_cast<int>(x0 | static_cast<uint32_t>(x1) << 16));

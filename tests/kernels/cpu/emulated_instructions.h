@@ -69,15 +69,6 @@ struct EmulatedBf16 {
 
 // --- tiles ---
 
-float FlushScalar(float v) { return v > -0x1p-126f && v < 0x1p-126f ? 0.0f * v : v; }
-
-float WidenScalar(uint16_t bf16) {
-  const uint32_t bits = static_cast<uint32_t>(bf16) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return FlushScalar(value);
-}
-
 struct TileState {
   AmxTileConfig config;
   unsigned char tiles[8][16][64];
@@ -161,22 +152,21 @@ struct EmulatedTiles {
       return;
     }
     ++state.log.dots;
+    // Columns outside the shape are zeros in all three tiles.
     for (int m = 0; m < c.rows[kA]; ++m) {
-      for (int n = 0; n < c.row_bytes[kB] / 4; ++n) {
-        float even = 0.0f;
-        float odd = 0.0f;
-        for (int k = 0; k < c.rows[kB]; ++k) {
-          uint16_t x[2], w[2];
-          std::memcpy(x, &state.tiles[kA][m][4 * k], sizeof(x));
-          std::memcpy(w, &state.tiles[kB][k][4 * n], sizeof(w));
-          even = FlushScalar(__builtin_fmaf(WidenScalar(x[0]), WidenScalar(w[0]), even));
-          odd = FlushScalar(__builtin_fmaf(WidenScalar(x[1]), WidenScalar(w[1]), odd));
-        }
-        float sum;
-        std::memcpy(&sum, &state.tiles[kSum][m][4 * n], sizeof(sum));
-        sum = FlushScalar(FlushScalar(sum) + FlushScalar(even + odd));
-        std::memcpy(&state.tiles[kSum][m][4 * n], &sum, sizeof(sum));
+      __m512 even = _mm512_setzero_ps();
+      __m512 odd = _mm512_setzero_ps();
+      for (int k = 0; k < c.rows[kB]; ++k) {
+        int32_t pair;
+        std::memcpy(&pair, &state.tiles[kA][m][4 * k], sizeof(pair));
+        const __m512i x = _mm512_set1_epi32(pair);
+        const __m512i w = _mm512_loadu_si512(state.tiles[kB][k]);
+        even = Flush(_mm512_fmadd_ps(Low(x), Low(w), even));
+        odd = Flush(_mm512_fmadd_ps(High(x), High(w), odd));
       }
+      const __m512 sum = Flush(_mm512_loadu_ps(state.tiles[kSum][m]));
+      _mm512_storeu_ps(state.tiles[kSum][m],
+                       Flush(_mm512_add_ps(sum, Flush(_mm512_add_ps(even, odd)))));
     }
   }
 };
