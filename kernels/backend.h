@@ -53,6 +53,7 @@ struct BackendInfo {
   std::string isa;   // instruction-set level or compute capability, "" where it says nothing
   int threads = 0;   // compute threads, 0 where it says nothing
   DType preferred_kv = DType::kF16;
+  std::string warning;  // for the log where something is not as it should be, else ""
 };
 
 // One compute device's implementation of the operations of a decoder layer.

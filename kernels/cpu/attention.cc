@@ -67,23 +67,6 @@ struct Workspace {
   }
 };
 
-AttentionKernels KernelsFor(Isa isa) {
-  switch (isa) {
-    case Isa::kPortable:
-      break;
-    case Isa::kAvx2:
-      return Avx2AttentionKernels();
-    case Isa::kAvx512:
-    case Isa::kAvx512Vnni:
-      return Avx512AttentionKernels();
-    case Isa::kAvx512Bf16:
-      return Avx512Bf16AttentionKernels();
-    case Isa::kAmx:
-      return AmxAttentionKernels();
-  }
-  return PortableAttentionKernels();
-}
-
 KvElementType ElementType(DType dtype) {
   assert(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16);
   if (dtype == DType::kF32) return KvElementType::kF32;
@@ -273,12 +256,29 @@ class Call {
 
 }  // namespace
 
+AttentionKernels AttentionKernelsOf(Isa isa) {
+  switch (isa) {
+    case Isa::kPortable:
+      break;
+    case Isa::kAvx2:
+      return Avx2AttentionKernels();
+    case Isa::kAvx512:
+    case Isa::kAvx512Vnni:
+      return Avx512AttentionKernels();
+    case Isa::kAvx512Bf16:
+      return Avx512Bf16AttentionKernels();
+    case Isa::kAmx:
+      return AmxAttentionKernels();
+  }
+  return PortableAttentionKernels();
+}
+
 AttentionScratch::AttentionScratch() : state_(std::make_unique<State>()) {}
 AttentionScratch::~AttentionScratch() = default;
 
 void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
                     AttentionScratch& scratch) {
-  ChunkAttention(pool, KernelsFor(isa), args, scratch);
+  ChunkAttention(pool, AttentionKernelsOf(isa), args, scratch);
 }
 
 void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,

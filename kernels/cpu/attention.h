@@ -43,7 +43,11 @@ class AttentionScratch {
 void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
                     AttentionScratch& scratch);
 
-// The same with kernels that are none of a level's: for tests.
+// What a level computes with.
+AttentionKernels AttentionKernelsOf(Isa isa);
+
+// The same with kernels given by the caller: how tests run kernels whose instructions this machine
+// may not have.
 void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
                     const ChunkAttentionArgs& args, AttentionScratch& scratch);
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_linear_weight.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/level_check.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/rope_append.h"
 
@@ -16,9 +17,21 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
     return absl::InvalidArgumentError(
         absl::StrCat("backend.threads is ", options.threads, "; it must be 0 or more"));
   }
-  const absl::StatusOr<Isa> isa = ResolveIsa(options.isa);
-  if (!isa.ok()) return isa.status();
-  return std::unique_ptr<CpuBackend>(new CpuBackend(*isa, options.threads));
+  const absl::StatusOr<Isa> best = ResolveIsa(options.isa);
+  if (!best.ok()) return best.status();
+  Isa isa = *best;
+  std::string warning;
+  for (; isa != Isa::kPortable; isa = static_cast<Isa>(static_cast<int>(isa) - 1)) {
+    const absl::Status right = CheckLevel(isa);
+    if (right.ok()) break;
+    absl::StrAppend(&warning, warning.empty() ? "" : "; ", "level ", std::string(Name(isa)),
+                    " computes wrong results on this machine and is not used (", right.message(),
+                    ")");
+    if (options.isa != "auto") return absl::FailedPreconditionError(warning);
+  }
+  std::unique_ptr<CpuBackend> backend(new CpuBackend(isa, options.threads));
+  backend->info_.warning = warning;
+  return backend;
 }
 
 CpuBackend::CpuBackend(Isa isa, int threads)

@@ -26,6 +26,9 @@ struct CpuOptions {
 // Weights and buffers must not outlive it. Thread and failure rules are Backend's.
 class CpuBackend final : public Backend {
  public:
+  // Checks the level first (level_check.h). One that computes wrong results is passed over for the
+  // next below, with a warning in info(), or refused with FAILED_PRECONDITION if `isa` names it.
+  //
   // INVALID_ARGUMENT or FAILED_PRECONDITION for an `isa` that does not exist or that this machine
   // has not got, INVALID_ARGUMENT for a negative number of threads.
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const CpuOptions& options);

@@ -215,7 +215,9 @@ absl::Status CheckSlice(const WeightSlice& slice, size_t index, int64_t cols) {
   return absl::OkStatus();
 }
 
-DenseKernels KernelsOf(Isa isa) {
+}  // namespace
+
+DenseKernels DenseKernelsOf(Isa isa) {
   switch (isa) {
     case Isa::kPortable:
       break;
@@ -231,8 +233,6 @@ DenseKernels KernelsOf(Isa isa) {
   }
   return PortableDenseKernels();
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
                                                         DenseForm form, const DenseKernels& kernels,
@@ -256,7 +256,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSl
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
                                                         DenseForm form, Isa isa, Device& device) {
-  return PackDense(slices, form, KernelsOf(isa), device);
+  return PackDense(slices, form, DenseKernelsOf(isa), device);
 }
 
 }  // namespace refrain::kernels::cpu

@@ -45,6 +45,9 @@ enum class DenseForm : uint8_t { kF32, kF16, kBF16 };
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
                                                         DenseForm form, Isa isa, Device& device);
 
+// What a level computes with.
+DenseKernels DenseKernelsOf(Isa isa);
+
 // The same with kernels given by the caller: how tests run kernels whose instructions this machine
 // may not have.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,

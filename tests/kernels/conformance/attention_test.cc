@@ -80,48 +80,6 @@ TEST_P(AttentionConformance, MatchesTheReference) {
   AttendEverywhere(scenario, reproducible, false, test_case.shape.kv_dtype, check);
 }
 
-// Levels with bf16 dot instructions, on scores and weights that bf16 holds exactly: no less exact
-// than the others.
-TEST_P(AttentionConformance, MatchesTheReferenceInBf16OnWholeScores) {
-  const auto& [test_case, kind, reproducible] = GetParam();
-  if (test_case.shape.kv_dtype != DType::kBF16) GTEST_SKIP() << "K and V are not bf16";
-  AttentionScenario scenario = Make(kind, test_case.shape);
-  scenario.MakeScoresWhole();
-  std::vector<float> want;
-  ReferenceBackend().ChunkAttention(scenario.Args(want));
-  const double tolerance = test_case.tolerance;
-  const auto check = [&](const std::vector<float>& got) {
-    ExpectClose(got, want, tolerance, tolerance);
-  };
-  AttendEverywhere(scenario, reproducible, true, test_case.shape.kv_dtype, check);
-}
-
-// The same levels on any scores. Rounding q and a weight moves the weight by up to 2^-9 each, times
-// the size of the score (about 2 here), at random: 2^-9 or so of the length of an output row, a few
-// times that in the worst of thousands. A key too many or too few is 2^-5 of it.
-TEST_P(AttentionConformance, StaysWithinTheRoundingOfBf16) {
-  const auto& [test_case, kind, reproducible] = GetParam();
-  if (test_case.shape.kv_dtype != DType::kBF16) GTEST_SKIP() << "K and V are not bf16";
-  AttentionScenario scenario = Make(kind, test_case.shape);
-  std::vector<float> want;
-  ReferenceBackend().ChunkAttention(scenario.Args(want));
-  const size_t d = test_case.shape.head_dim;
-  const auto check = [&](const std::vector<float>& got) {
-    double worst = 0;
-    for (size_t row = 0; row < want.size(); row += d) {
-      double error = 0, length = 0;
-      for (size_t i = row; i < row + d; ++i) {
-        error += std::pow(double{got[i]} - want[i], 2);
-        length += double{want[i]} * want[i];
-      }
-      const double share = std::sqrt(error / length);
-      worst = share <= worst ? worst : share;  // NaN counts
-    }
-    EXPECT_LT(worst, 0x1p-6);
-  };
-  AttendEverywhere(scenario, reproducible, true, test_case.shape.kv_dtype, check);
-}
-
 std::string CaseName(const testing::TestParamInfo<Param>& info) {
   const auto& [test_case, kind, reproducible] = info.param;
   constexpr const char* kNames[] = {"_unrelated", "_shared", "_cached"};
@@ -135,6 +93,74 @@ INSTANTIATE_TEST_SUITE_P(Cases, AttentionConformance,
                                                           Scenario::kCached),
                                           testing::Bool()),
                          CaseName);
+
+// Levels with bf16 dot instructions over K and V in bf16.
+class AttentionBf16 : public testing::TestWithParam<std::tuple<AttentionCase, Scenario>> {
+ protected:
+  AttentionBf16() : scenario_(Make(std::get<1>(GetParam()), test_case().shape)) {}
+
+  const AttentionCase& test_case() const { return std::get<0>(GetParam()); }
+
+  // Calls fn(got, want) for every level.
+  template <class Fn>
+  void Compare(const Fn& fn) {
+    std::vector<float> want;
+    ReferenceBackend().ChunkAttention(scenario_.Args(want));
+    for (const bool reproducible : {false, true}) {
+      AttendEverywhere(scenario_, reproducible, true, DType::kBF16,
+                       [&](const std::vector<float>& got) { fn(got, want); });
+    }
+  }
+
+  AttentionScenario scenario_;
+};
+
+// On scores and weights that bf16 holds exactly it is no less exact than the other levels.
+TEST_P(AttentionBf16, MatchesTheReferenceOnWholeScores) {
+  scenario_.MakeScoresWhole();
+  Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
+    ExpectClose(got, want, test_case().tolerance, test_case().tolerance);
+  });
+}
+
+// Rounding q and a weight moves the weight by up to 2^-9 each, times the size of the score (about 2
+// here), at random: 2^-9 or so of the length of an output row, a few times that in the worst of
+// thousands. A key too many or too few is 2^-5 of it.
+TEST_P(AttentionBf16, StaysWithinItsRounding) {
+  const size_t d = test_case().shape.head_dim;
+  Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
+    double worst = 0;
+    for (size_t row = 0; row < want.size(); row += d) {
+      double error = 0, length = 0;
+      for (size_t i = row; i < row + d; ++i) {
+        error += std::pow(double{got[i]} - want[i], 2);
+        length += double{want[i]} * want[i];
+      }
+      const double share = std::sqrt(error / length);
+      worst = share <= worst ? worst : share;  // NaN counts
+    }
+    EXPECT_LT(worst, 0x1p-6);
+  });
+}
+
+std::vector<AttentionCase> Bf16Cases() {
+  std::vector<AttentionCase> cases;
+  for (const AttentionCase& c : kCases) {
+    if (c.shape.kv_dtype == DType::kBF16) cases.push_back(c);
+  }
+  return cases;
+}
+
+std::string Bf16CaseName(const testing::TestParamInfo<AttentionBf16::ParamType>& info) {
+  const auto& [test_case, kind] = info.param;
+  return CaseName({{test_case, kind, false}, info.index});
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionBf16,
+                         testing::Combine(testing::ValuesIn(Bf16Cases()),
+                                          testing::Values(Scenario::kUnrelated, Scenario::kShared,
+                                                          Scenario::kCached)),
+                         Bf16CaseName);
 
 }  // namespace
 }  // namespace refrain::kernels

@@ -1,0 +1,187 @@
+#include "kernels/cpu/level_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/dense_matrix.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/reference/half_float.h"
+#include "kernels/reference/kv_element.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+constexpr double kTolerance = 1e-4;  // f32 sums of a few hundred values near 1
+
+// Whole numbers in [-most, most], the same for the same index.
+int Whole(uint32_t index, int most) {
+  return static_cast<int>((index * 2654435761u >> 16) % (2 * most + 1)) - most;
+}
+
+absl::Status Wrong(const char* operation, DType dtype, const char* shape, double got, double want) {
+  return absl::InternalError(absl::StrCat(operation, " over ", std::string(Traits(dtype).name),
+                                          ", ", shape, ": ", got, " where it should be ", want));
+}
+
+bool Differs(double got, double want) {  // NaN differs
+  return !(std::fabs(got - want) <= kTolerance * (1 + std::fabs(want)));
+}
+
+// One slot of part-full chunks, all of its last rows at once: in place and gathered, many rows (a
+// part of a tile more than 32) and few.
+class AttentionProbe {
+ public:
+  explicit AttentionProbe(DType dtype) {
+    kv_.head_bytes = static_cast<size_t>(kChunkTokens) * kDim * Traits(dtype).block_bytes;
+    kv_.v_offset_bytes = kv_.head_bytes;
+    kv_.layer_bytes = kv_.chunk_bytes = (2 * kv_.head_bytes + 4095) / 4096 * 4096;
+    kv_.dtype = dtype;
+    kv_.chunk_tokens = kChunkTokens;
+    kv_.num_kv_heads = 1;
+    kv_.head_dim = kDim;
+    memory_.resize(kChunks * kv_.chunk_bytes);
+    kv_.base = memory_.data();
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      chunks_.push_back({chunk, keys_});
+      for (int token = 0; token < kTokens[chunk]; ++token, ++keys_) {
+        for (int i = 0; i < kDim; ++i) {
+          k_.push_back(Whole(keys_ * kDim + i, 1));
+          v_.push_back(static_cast<float>(Whole(i * 977 + keys_, 8)) / 8);
+          StoreKey(kv_, {chunk, 0, 0, token, i}, static_cast<float>(k_.back()));
+          StoreValue(kv_, {chunk, 0, 0, token, i}, v_.back());
+        }
+      }
+    }
+  }
+
+  absl::Status Check(const AttentionKernels& kernels, int rows, bool reproducible) {
+    std::vector<float> q(rows * kDim), out(rows * kDim, NAN);
+    for (int i = 0; i < rows * kDim; ++i) q[i] = static_cast<float>(Query(i / kDim, i % kDim));
+    const AttentionRun run = {0, kChunks, 0, 1};
+    const RunSlot slot = {0, 0, kOpenEnd};
+    const SlotStep step = {rows, 0, 0, keys_};
+    ChunkAttentionArgs args;
+    args.num_heads = 1;
+    args.scale = std::numbers::ln2_v<float>;  // weights are powers of two
+    args.reproducible = reproducible;
+    args.kv = kv_;
+    args.plan = {{&run, 1}, chunks_, {&slot, 1}};
+    args.steps = {&step, 1};
+    args.q = F32View(q.data(), rows, kDim);
+    args.out = F32View(out.data(), rows, kDim);
+    ChunkAttention(pool_, kernels, args, scratch_);
+    for (int r = 0; r < rows; ++r) {
+      const std::vector<double> want = ExactRow(r, keys_ - rows + r + 1);
+      for (int i = 0; i < kDim; ++i) {
+        if (Differs(out[r * kDim + i], want[i])) {
+          return Wrong("attention", kv_.dtype, rows > 1 ? "many rows" : "one row",
+                       out[r * kDim + i], want[i]);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int kDim = 64, kChunkTokens = 64, kChunks = 3;
+  static constexpr int kTokens[kChunks] = {64, 37, 40};
+
+  // Every sixteenth element counts, others in the next row.
+  static int Query(int row, int i) { return i % 16 == row % 16 ? Whole(row * 31 + i, 1) : 0; }
+
+  std::vector<double> ExactRow(int row, int keys) const {
+    std::vector<double> sums(kDim, 0.0);
+    double total = 0;
+    for (int key = 0; key < keys; ++key) {
+      int score = 0;
+      for (int i = row % 16; i < kDim; i += 16) score += Query(row, i) * k_[key * kDim + i];
+      const double weight = std::ldexp(1.0, score);
+      total += weight;
+      for (int i = 0; i < kDim; ++i) sums[i] += weight * v_[key * kDim + i];
+    }
+    for (double& sum : sums) sum /= total;
+    return sums;
+  }
+
+  KvPoolView kv_;
+  std::vector<std::byte> memory_;
+  std::vector<int> k_;    // [keys, kDim]
+  std::vector<float> v_;  // [keys, kDim]
+  std::vector<RunChunk> chunks_;
+  int32_t keys_ = 0;
+  ThreadPool pool_{1};
+  AttentionScratch scratch_;
+};
+
+absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType dtype) {
+  constexpr int64_t kN = 40, kK = 72, kPaddedK = 128;
+  std::vector<float> w(kN * kK);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(Whole(i, 8)) / 8;
+  CpuDevice device;
+  const WeightSlice slice = {DType::kF32, kN, kK, reinterpret_cast<const std::byte*>(w.data()), {}};
+  const auto matrix = PackDense({&slice, 1}, form, kernels, device);
+  if (!matrix.ok()) return matrix.status();
+  for (const int64_t rows : {1, 37}) {
+    std::vector<float> x(rows * kK), out(rows * kN, NAN);
+    std::vector<uint16_t> bf16(rows * kPaddedK, 0);
+    for (int64_t i = 0; i < rows * kK; ++i) {
+      x[i] = static_cast<float>(Whole(i + 7, 4));
+      bf16[i / kK * kPaddedK + i % kK] = F32ToBf16(x[i]);
+    }
+    const Activations activations = {.rows = rows,
+                                     .k = kK,
+                                     .f32 = x.data(),
+                                     .f32_stride = kK,
+                                     .bf16 = bf16.data(),
+                                     .bf16_stride = kPaddedK};
+    for (const bool reproducible : {false, true}) {
+      (*matrix)->Multiply(activations, 0, rows, 0, (kN + kTileN - 1) / kTileN, out.data(), kN,
+                          /*accumulate=*/false, reproducible);
+      for (int64_t i = 0; i < rows * kN; ++i) {
+        double want = 0;
+        for (int64_t k = 0; k < kK; ++k) want += double{x[i / kN * kK + k]} * w[i % kN * kK + k];
+        if (Differs(out[i], want)) {
+          return Wrong("a product", dtype, rows > 1 ? "many rows" : "one row", out[i], want);
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckAttention(const AttentionKernels& kernels) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    AttentionProbe probe(dtype);
+    for (const int rows : {1, 37}) {
+      for (const bool reproducible : {false, true}) {
+        const absl::Status status = probe.Check(kernels, rows, reproducible);
+        if (!status.ok()) return status;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDenseProducts(const DenseKernels& kernels) {
+  absl::Status status = CheckDenseForm(kernels, DenseForm::kBF16, DType::kBF16);
+  if (status.ok()) status = CheckDenseForm(kernels, DenseForm::kF32, DType::kF32);
+  if (status.ok()) status = CheckDenseForm(kernels, DenseForm::kF16, DType::kF16);
+  return status;
+}
+
+absl::Status CheckLevel(Isa isa) {
+  const absl::Status status = CheckAttention(AttentionKernelsOf(isa));
+  return status.ok() ? CheckDenseProducts(DenseKernelsOf(isa)) : status;
+}
+
+}  // namespace refrain::kernels::cpu
