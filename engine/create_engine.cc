@@ -169,6 +169,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
   parts.model.description = absl::StrCat((*source)->description(), "; ", backend.name, " ",
                                          backend.isa, ", ", backend.threads, " threads, ",
                                          foundation->model->resident_bytes() >> 20, " MiB packed");
+  parts.model.warning = backend.warning;
   parts.model.max_context_tokens = foundation->model->max_context_tokens();
   parts.model.vocab_size = config.vocab_size;
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(

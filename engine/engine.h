@@ -22,6 +22,7 @@ class ChatTemplate;
 struct ModelInfo {
   std::string served_name;
   std::string description;  // for logs: architecture, layers, weight type
+  std::string warning;      // for logs: what of the machine is not as it should be, else ""
   int32_t max_context_tokens = 0;
   int32_t vocab_size = 0;
   int64_t created_unix_s = 0;

@@ -242,6 +242,7 @@ class Daemon {
     if (config_.text("model.second_copy") == "on") {
       log_.Warn("model.second_copy = on has no effect: this back end has no second form");
     }
+    if (!model.warning.empty()) log_.Warn(model.warning);
     log_.Info("ready", {{"model", model.served_name},
                         {"description", model.description},
                         {"max_context_tokens", model.max_context_tokens},

@@ -8,7 +8,8 @@
 //
 // Suites (a list with commas; all by default):
 //   decode      one step over keys that nobody shares, against the read bandwidth
-//   prefill     new prompts, against multiply-adds in registers and against our own f32 product
+//   prefill     new prompts, against multiply-adds in registers and against our own product, both
+//               of the arithmetic that the level has for the element type
 //   grid        ChunkAttention's table 3 and GQA shapes: naive, paged, paged with shared pages,
 //               two_phase, in turn within each round
 //   completion  its figure 3: token rate over completion length
@@ -24,6 +25,7 @@
 #include <ctime>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -93,17 +95,20 @@ std::vector<Timing> TimeInTurn(Clock clock, const std::vector<std::function<void
   return timings;
 }
 
-// A product of f32 rows and weights by our own kernels: what attention's products are measured by.
+// A product of f32 rows and f32 or bf16 weights by our own kernels: what attention's products are
+// measured by.
 class OwnProduct {
  public:
-  OwnProduct(int threads, const std::string& isa)
+  OwnProduct(int threads, const std::string& isa, DType dtype)
       : backend_(*cpu::CpuBackend::Create({.threads = threads, .isa = isa})),
         x_(kRows * kSize, 0.5f),
         out_(kRows * kSize) {
     const std::vector<float> values(kSize * kSize, 0.25f);
     const kernels::WeightSlice slice = {
         DType::kF32, kSize, kSize, reinterpret_cast<const std::byte*>(values.data()), {}};
-    weight_ = *backend_->PackLinear({&slice, 1}, {});
+    const auto compute =
+        dtype == DType::kBF16 ? kernels::ComputeDType::kBF16 : kernels::ComputeDType::kF32;
+    weight_ = *backend_->PackLinear({&slice, 1}, {.compute = compute});
   }
 
   void Run() {
@@ -137,9 +142,8 @@ class Bench {
     const std::time_t now = std::time(nullptr);
     std::strftime(date, sizeof(date), "%F %R UTC", std::gmtime(&now));
     report_.date = date;
-    Ceilings& ceilings = report_.ceilings;
-    ceilings.read_bytes_per_s = ReadBytesPerSecond(pool_, options_.clock);
-    ceilings.f32_flops_per_s = F32FlopsPerSecond(pool_, isa_, options_.clock);
+    report_.read_bytes_per_s = ReadBytesPerSecond(pool_, options_.clock);
+    report_.flops_per_s = AllFlopsPerSecond();
     std::printf("%s\n%s, level %s, %d threads%s, %s\n", command.c_str(), report_.processor.c_str(),
                 report_.level.c_str(), pool_.threads(),
                 options_.reproducible ? ", reproducible" : "", date);
@@ -161,9 +165,28 @@ class Bench {
 
  private:
   void PrintCeilings(const char* when) {
-    std::printf("\nceilings %s: read %.1f GB/s, f32 multiply-add %.0f GFLOP/s\n", when,
-                ReadBytesPerSecond(pool_, options_.clock) * 1e-9,
-                F32FlopsPerSecond(pool_, isa_, options_.clock) * 1e-9);
+    std::printf("\nceilings %s: read %.1f GB/s", when,
+                ReadBytesPerSecond(pool_, options_.clock) * 1e-9);
+    for (const auto& [name, rate] : AllFlopsPerSecond()) {
+      std::printf(", %s %.0f GFLOP/s", name.c_str(), rate * 1e-9);
+    }
+    std::printf("\n");
+  }
+
+  // Of every arithmetic that the level has.
+  std::vector<std::pair<std::string, double>> AllFlopsPerSecond() {
+    std::vector<std::pair<std::string, double>> rates;
+    for (const Arithmetic arithmetic :
+         {Arithmetic::kF32, Arithmetic::kBf16Dots, Arithmetic::kBf16Tiles}) {
+      if (arithmetic == Arithmetic::kBf16Dots && isa_ < cpu::Isa::kAvx512Bf16) break;
+      if (arithmetic == Arithmetic::kBf16Tiles && isa_ < cpu::Isa::kAmx) break;
+      rates.emplace_back(Name(arithmetic), FlopsPerSecond(pool_, isa_, arithmetic, options_.clock));
+    }
+    return rates;
+  }
+
+  Arithmetic ArithmeticOf(DType kv) const {
+    return AttentionArithmetic(isa_, kv, options_.reproducible);
   }
 
   GridOptions Grid() const {
@@ -190,8 +213,11 @@ class Bench {
     work.args().reproducible = options_.reproducible;
     const auto attend = [&] { cpu::ChunkAttention(pool_, isa_, work.args(), scratch_); };
     attend();
-    work.Check(0, 0);
-    work.Check(shape.slots - 1, shape.rows - 1);
+    const RowError error = ArithmeticOf(work.args().kv.dtype) == Arithmetic::kF32
+                               ? RowError::kOfF32
+                               : RowError::kOfBf16Rows;
+    work.Check(0, 0, error);
+    work.Check(shape.slots - 1, shape.rows - 1, error);
     std::vector<std::function<void()>> calls = {attend};
     if (other) calls.push_back(other);
     return TimeInTurn(options_.clock, calls);
@@ -215,7 +241,7 @@ class Bench {
             std::printf("| %s %s | %d | %d | %.1f (%.1f) | %.1f | %.0f%% |\n", model.name,
                         std::string(kernels::Traits(kv).name).c_str(), slots, keys, seconds * 1e6,
                         least * 1e6, bytes / seconds * 1e-9,
-                        bytes / seconds / report_.ceilings.read_bytes_per_s * 100);
+                        bytes / seconds / report_.read_bytes_per_s * 100);
             std::fflush(stdout);
           }
         }
@@ -226,11 +252,15 @@ class Bench {
   void Prefill() {
     std::printf(
         "\nGFLOP/s, in brackets the best of all rounds.\n\n| prefill | tokens | ms | attention | "
-        "own f32 product | of own product | best of f32 peak |\n|---|---|---|---|---|---|---|\n");
-    OwnProduct product(options_.threads, options_.isa);
+        "own product | of own product | best of peak |\n|---|---|---|---|---|---|---|\n");
+    OwnProduct f32_product(options_.threads, options_.isa, DType::kF32);
+    OwnProduct bf16_product(options_.threads, options_.isa, DType::kBF16);
     for (const AttentionModel& model : kModels) {
       for (const DType kv : options_.kv_types) {
         if (!Wanted("prefill", model, kv)) continue;
+        const Arithmetic arithmetic = ArithmeticOf(kv);
+        OwnProduct& product = arithmetic == Arithmetic::kF32 ? f32_product : bf16_product;
+        const double peak = report_.flops_per_s[static_cast<size_t>(arithmetic)].second;
         for (const int keys : {512, 2048, 6000}) {
           const BatchShape shape = {.slots = 1, .keys = keys, .rows = keys};
           const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
@@ -245,7 +275,7 @@ class Bench {
               product_rate(timings[1].median_s), product_rate(timings[1].least_s),
               100 * rate(timings[0].median_s) / product_rate(timings[1].median_s),
               100 * rate(timings[0].least_s) / product_rate(timings[1].least_s),
-              1e11 * rate(timings[0].least_s) / report_.ceilings.f32_flops_per_s);
+              1e11 * rate(timings[0].least_s) / peak);
           std::fflush(stdout);
         }
       }

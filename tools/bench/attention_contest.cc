@@ -48,13 +48,13 @@ NaiveBatch NaiveOver(const RandomKv& kv, const AttentionModel& model, const Batc
 
 void CheckNaive(const NaiveBatch& batch, std::span<const float> out) {
   const std::vector<float> want = ExactNaiveRow(batch, batch.slots - 1);
-  CheckAttentionRow(out.last(want.size()), want, "naive attention");
+  CheckAttentionRow(out.last(want.size()), want, RowError::kOfF32, "naive attention");
 }
 
 }  // namespace
 
 double Ceilings::LeastSeconds(double flops, double bytes) const {
-  return std::max(flops / f32_flops_per_s, bytes / read_bytes_per_s);
+  return std::max(flops / flops_per_s, bytes / read_bytes_per_s);
 }
 
 std::string_view Name(Method method) {
@@ -97,6 +97,8 @@ ContestResult AttentionContest::Run(const AttentionModel& model, const RandomKv&
   for (AttentionWorkload* work : {&own, &same_ids, &run}) {
     work->args().reproducible = options.reproducible;
   }
+  const Arithmetic arithmetic = AttentionArithmetic(isa_, kv.view().dtype, options.reproducible);
+  const RowError error = arithmetic == Arithmetic::kF32 ? RowError::kOfF32 : RowError::kOfBf16Rows;
   std::vector<float> naive_out;
   const NaiveBatch naive = NaiveOver(kv, model, shape, own.args(), naive_out);
   const auto attend = [&](AttentionWorkload& work) {
@@ -114,10 +116,10 @@ ContestResult AttentionContest::Run(const AttentionModel& model, const RandomKv&
     if (call) call();
   }
   if (options.check) {
-    CheckAttentionRow(same_ids.out(), run.out(), "paged with the same ids");
-    run.Check(shape.slots - 1, 0);
+    CheckAttentionRow(same_ids.out(), run.out(), error, "paged with the same ids");
+    run.Check(shape.slots - 1, 0, error);
     if (options.own_chunks) {
-      own.Check(shape.slots - 1, 0);
+      own.Check(shape.slots - 1, 0, error);
       CheckNaive(naive, naive_out);
     }
   }
@@ -134,9 +136,9 @@ ContestResult AttentionContest::Run(const AttentionModel& model, const RandomKv&
       total += result.seconds[at].back();
     }
     reads.push_back(probe_.Read(clock_));
-    multiply_adds.push_back(probe_.MultiplyAdd(clock_));
+    multiply_adds.push_back(probe_.MultiplyAdd(arithmetic, clock_));
   }
-  result.ceilings = {MedianOf(reads), MedianOf(multiply_adds)};
+  result.ceilings = {MedianOf(reads), MedianOf(multiply_adds), arithmetic};
   return result;
 }
 

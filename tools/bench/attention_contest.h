@@ -17,7 +17,8 @@ namespace refrain::bench {
 // What the machine can do at most, measured in the same run.
 struct Ceilings {
   double read_bytes_per_s = 0;
-  double f32_flops_per_s = 0;
+  double flops_per_s = 0;
+  Arithmetic arithmetic = Arithmetic::kF32;  // of the operations above
 
   // No machine with these ceilings is faster.
   double LeastSeconds(double flops, double bytes) const;

@@ -33,13 +33,10 @@ bool Written(std::ofstream& file, const std::string& path) {
 }  // namespace
 
 bool AttentionReport::WriteJson(const std::string& path) const {
-  nlohmann::ordered_json all = {{"command", command},
-                                {"processor", processor},
-                                {"level", level},
-                                {"threads", threads},
-                                {"date", date},
-                                {"read_gb_per_s", ceilings.read_bytes_per_s * 1e-9},
-                                {"f32_gflop_per_s", ceilings.f32_flops_per_s * 1e-9}};
+  nlohmann::ordered_json all = {{"command", command}, {"processor", processor},
+                                {"level", level},     {"threads", threads},
+                                {"date", date},       {"read_gb_per_s", read_bytes_per_s * 1e-9}};
+  for (const auto& [name, rate] : flops_per_s) all["gflop_per_s"][name] = rate * 1e-9;
   for (const Measurement& m : measurements) all["measurements"].push_back(ToJson(m));
   std::ofstream file(path);
   file << all.dump(1) << '\n';

@@ -2,6 +2,7 @@
 #define REFRAIN_TOOLS_BENCH_ATTENTION_REPORT_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/bench/attention_contest.h"
@@ -27,7 +28,9 @@ struct Measurement {
 struct AttentionReport {
   std::string command, processor, level, date;
   int threads = 0;
-  Ceilings ceilings;
+  double read_bytes_per_s = 0;
+  // Of every arithmetic that the level has: its name, operations per second.
+  std::vector<std::pair<std::string, double>> flops_per_s;
   std::vector<Measurement> measurements;
 
   // False, with a message on stderr, where the file cannot be written.

@@ -137,7 +137,7 @@ double AttentionWorkload::UniqueKvBytes() const {
   return BytesOfKeys(shape_.shared_keys + own);
 }
 
-void AttentionWorkload::Check(int slot, int row) const {
+void AttentionWorkload::Check(int slot, int row, RowError error) const {
   const int64_t cols = args_.out.cols;
   kernels::ChunkAttentionArgs args = args_;
   std::vector<float> want(out_.size());
@@ -149,10 +149,22 @@ void AttentionWorkload::Check(int slot, int row) const {
   kernels::ReferenceAttention(args);
   const size_t first = index * cols;
   CheckAttentionRow(std::span(out_).subspan(first, cols), std::span(want).subspan(first, cols),
-                    "attention");
+                    error, "attention");
 }
 
-void CheckAttentionRow(std::span<const float> got, std::span<const float> want, const char* what) {
+void CheckAttentionRow(std::span<const float> got, std::span<const float> want, RowError error,
+                       const char* what) {
+  if (error == RowError::kOfBf16Rows) {
+    double distance = 0, length = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      distance += std::pow(double{got[i]} - want[i], 2);
+      length += double{want[i]} * want[i];
+    }
+    if (std::sqrt(distance) <= 0x1p-6 * std::sqrt(length)) return;
+    std::fprintf(stderr, "%s is wrong: %g of its length away from what it should be\n", what,
+                 std::sqrt(distance / length));
+    std::exit(1);
+  }
   for (size_t i = 0; i < want.size(); ++i) {
     if (std::fabs(got[i] - want[i]) <= 2e-5f) continue;
     std::fprintf(stderr, "%s is wrong: element %d is %g, should be %g\n", what, static_cast<int>(i),

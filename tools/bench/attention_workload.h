@@ -52,6 +52,11 @@ struct BatchShape {
   int64_t NumChunks(Sharing sharing) const;
 };
 
+// How far a row may be from the exact one. kOfF32: what f32 arithmetic on values near 1 does.
+// kOfBf16Rows: also what rounding queries and weights to bf16 does, which moves a row by 2^-9 or so
+// of its length, a few times that in the worst of many.
+enum class RowError { kOfF32, kOfBf16Rows };
+
 // One call of ChunkAttention over chunks of a RandomKv, which outlives it.
 class AttentionWorkload {
  public:
@@ -69,7 +74,7 @@ class AttentionWorkload {
   double UniqueKvBytes() const;
 
   // Compares a row of `slot` with the reference; ends the program where it is wrong.
-  void Check(int slot, int row) const;
+  void Check(int slot, int row, RowError error) const;
 
  private:
   double BytesOfKeys(double keys) const;
@@ -84,8 +89,9 @@ class AttentionWorkload {
   kernels::ChunkAttentionArgs args_;
 };
 
-// Ends the program where `got` is further from `want` than f32 arithmetic on values near 1 can be.
-void CheckAttentionRow(std::span<const float> got, std::span<const float> want, const char* what);
+// Ends the program where `got`, of one row or more, is further from `want`.
+void CheckAttentionRow(std::span<const float> got, std::span<const float> want, RowError error,
+                       const char* what);
 
 }  // namespace refrain::bench
 

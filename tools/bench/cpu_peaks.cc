@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/amx_instructions.h"
+
 namespace refrain::bench {
 namespace {
 
@@ -63,7 +65,77 @@ void PortableRounds(int64_t rounds) {
   for (__m128& sum : sums) asm volatile("" : : "x"(sum));
 }
 
+__attribute__((target("avx512f,avx512bf16"))) void Bf16DotRounds(int64_t rounds) {
+  __m512 sums[16];
+  for (__m512& sum : sums) {
+    sum = _mm512_set1_ps(1.0f);
+    asm("" : "+v"(sum));  // equal sums would be computed once
+  }
+  const auto factor = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3e803e80));  // 0.25
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, factor, factor);
+  }
+  for (__m512& sum : sums) asm volatile("" : : "v"(sum));
+}
+
+// The four sums of a block of 32 x 32, as the kernels have them.
+void Bf16TileRounds(int64_t rounds) {
+  using Tiles = kernels::cpu::HardwareTiles;
+  kernels::cpu::AmxTileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.rows[tile] = 16;
+    config.row_bytes[tile] = 64;
+  }
+  Tiles::Configure(config);  // zeros, which take no less time
+  for (int64_t i = 0; i < rounds; ++i) {
+    Tiles::DotBf16<0, 4, 6>();
+    Tiles::DotBf16<1, 4, 7>();
+    Tiles::DotBf16<2, 5, 6>();
+    Tiles::DotBf16<3, 5, 7>();
+  }
+  Tiles::Release();
+}
+
+// One try: what every thread runs, and its operations.
+struct Rounds {
+  void (*run)(int64_t rounds);
+  int64_t count;
+  double operations_per_round;
+};
+
+Rounds RoundsOf(Arithmetic arithmetic, Isa isa) {
+  switch (arithmetic) {
+    case Arithmetic::kBf16Tiles:
+      return {Bf16TileRounds, kMultiplyAddRounds / 16, 4.0 * 16 * 16 * 32 * 2};
+    case Arithmetic::kBf16Dots:
+      return {Bf16DotRounds, kMultiplyAddRounds, 16.0 * 16 * 2 * 2};
+    case Arithmetic::kF32:
+      break;
+  }
+  if (isa >= Isa::kAvx512) return {Avx512Rounds, kMultiplyAddRounds, 16.0 * 16 * 2};
+  if (isa >= Isa::kAvx2) return {Avx2Rounds, kMultiplyAddRounds, 12.0 * 8 * 2};
+  return {PortableRounds, kMultiplyAddRounds, 12.0 * 4 * 2};
+}
+
 }  // namespace
+
+Arithmetic AttentionArithmetic(Isa isa, kernels::DType kv, bool reproducible) {
+  if (kv != kernels::DType::kBF16 || isa < Isa::kAvx512Bf16) return Arithmetic::kF32;
+  return isa >= Isa::kAmx && !reproducible ? Arithmetic::kBf16Tiles : Arithmetic::kBf16Dots;
+}
+
+const char* Name(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kF32:
+      return "f32 multiply-add";
+    case Arithmetic::kBf16Dots:
+      return "bf16 dot product";
+    case Arithmetic::kBf16Tiles:
+      return "bf16 tile product";
+  }
+  return "";
+}
 
 double Seconds(Clock clock) {
   timespec now{};
@@ -105,15 +177,12 @@ double PeakProbe::Read(Clock clock) {
   return static_cast<double>(part * pool_.threads() * sizeof(uint64_t)) / (Seconds(clock) - begin);
 }
 
-double PeakProbe::MultiplyAdd(Clock clock) {
-  const bool avx512 = isa_ >= Isa::kAvx512;
-  const bool avx2 = isa_ >= Isa::kAvx2;
-  const double per_round = avx512 ? 16 * 16 * 2 : avx2 ? 12 * 8 * 2 : 12 * 4 * 2;
+double PeakProbe::MultiplyAdd(Arithmetic arithmetic, Clock clock) {
+  const Rounds rounds = RoundsOf(arithmetic, isa_);
   const double begin = Seconds(clock);
-  pool_.Run([&](int) {
-    (avx512 ? Avx512Rounds : avx2 ? Avx2Rounds : PortableRounds)(kMultiplyAddRounds);
-  });
-  return per_round * kMultiplyAddRounds * pool_.threads() / (Seconds(clock) - begin);
+  pool_.Run([&](int) { rounds.run(rounds.count); });
+  return rounds.operations_per_round * static_cast<double>(rounds.count) * pool_.threads() /
+         (Seconds(clock) - begin);
 }
 
 double ReadBytesPerSecond(ThreadPool& pool, Clock clock) {
@@ -123,10 +192,10 @@ double ReadBytesPerSecond(ThreadPool& pool, Clock clock) {
   return best;
 }
 
-double F32FlopsPerSecond(ThreadPool& pool, Isa isa, Clock clock) {
+double FlopsPerSecond(ThreadPool& pool, Isa isa, Arithmetic arithmetic, Clock clock) {
   PeakProbe probe(pool, isa);
   double best = 0;
-  for (int i = 0; i < 50; ++i) best = std::max(best, probe.MultiplyAdd(clock));
+  for (int i = 0; i < 50; ++i) best = std::max(best, probe.MultiplyAdd(arithmetic, clock));
   return best;
 }
 

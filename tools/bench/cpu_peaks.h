@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/dtype.h"
 
 // What this machine can do at most, measured in the run that uses it: benchmarks print their
 // results as shares of these. On shared hosts both vary by the minute.
@@ -16,6 +17,14 @@ namespace refrain::bench {
 enum class Clock { kWall, kCpu };
 
 double Seconds(Clock clock);
+
+// The multiply-adds that a product is made of: f32 vectors, pairs of bf16 by AVX-512 BF16, or tiles
+// of bf16 by AMX.
+enum class Arithmetic { kF32, kBf16Dots, kBf16Tiles };
+
+// What attention over such K and V is computed with at a level, where rows are many.
+Arithmetic AttentionArithmetic(kernels::cpu::Isa isa, kernels::DType kv, bool reproducible);
+const char* Name(Arithmetic arithmetic);
 
 // Probes of the two peaks, one short try at a time, to be mixed with what is measured. Not
 // thread-safe; `pool` outlives it.
@@ -28,9 +37,9 @@ class PeakProbe {
 
   // Bytes per second of streaming reads of memory far larger than the caches, on all threads.
   double Read(Clock clock);
-  // Operations per second of independent f32 multiply-adds (two each) in registers, with the
-  // vectors of the level, on all threads.
-  double MultiplyAdd(Clock clock);
+  // Operations per second of independent multiply-adds (two each) in registers, f32 ones with the
+  // vectors of the level, on all threads. The level has the arithmetic.
+  double MultiplyAdd(Arithmetic arithmetic, Clock clock);
 
  private:
   kernels::cpu::ThreadPool& pool_;
@@ -40,7 +49,8 @@ class PeakProbe {
 
 // The best of several tries.
 double ReadBytesPerSecond(kernels::cpu::ThreadPool& pool, Clock clock);
-double F32FlopsPerSecond(kernels::cpu::ThreadPool& pool, kernels::cpu::Isa isa, Clock clock);
+double FlopsPerSecond(kernels::cpu::ThreadPool& pool, kernels::cpu::Isa isa, Arithmetic arithmetic,
+                      Clock clock);
 
 }  // namespace refrain::bench
 
