@@ -9,8 +9,8 @@ namespace refrain::kvcache {
 struct CacheOptions {
   int32_t num_chunks = 0;  // of the device pool; at least 1
   int32_t chunk_tokens = 64;
-  int32_t max_slots = 64;        // sequences running at once
-  bool prefix_cache = true;      // off: nothing is matched, nothing stays
+  int32_t max_slots = 64;               // sequences running at once
+  bool prefix_cache = true;             // off: nothing is matched, nothing stays
   std::string eviction = "reuse_rate";  // eviction_policy.h
 };
 

@@ -4,12 +4,11 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <ctime>
 
 #include "engine/text/utf8.h"
 #include "server/json.h"
+#include "server/utc_time.h"
 
 namespace refrain::server {
 namespace {
@@ -30,18 +29,6 @@ spdlog::level::level_enum SpdlogLevel(LogLevel level) {
       break;
   }
   return spdlog::level::err;
-}
-
-std::string UtcNow() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  const std::time_t seconds = ms / 1000;
-  std::tm utc;
-  gmtime_r(&seconds, &utc);
-  char text[40];
-  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text + size, sizeof(text) - size, ".%03dZ", static_cast<int>(ms % 1000));
-  return text;
 }
 
 bool IsPlain(std::string_view value) {

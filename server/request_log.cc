@@ -5,9 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -15,6 +12,7 @@
 #include "engine/text/utf8.h"
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/utc_time.h"
 
 namespace refrain::server {
 namespace {
@@ -28,27 +26,13 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
       Concat("cannot open the request log ", path, ": ", std::generic_category().message(errno)));
 }
 
-void AppendTime(std::string* out) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  const std::time_t seconds = ms / 1000;
-  std::tm utc;
-  gmtime_r(&seconds, &utc);
-  char text[40];
-  const size_t size = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text + size, sizeof(text) - size, ".%03dZ", static_cast<int>(ms % 1000));
-  out->append(text);
-}
-
 void AppendText(std::string_view name, std::string_view value, std::string* line) {
   ConcatTo(line, ",\"", name, "\":");
   AppendJsonString(engine::ReplaceIllFormedUtf8(value), line);
 }
 
 std::string LineOf(const http::Exchange& exchange) {
-  std::string line = "{\"ts\":\"";
-  AppendTime(&line);
-  line += '"';
+  std::string line = Concat("{\"ts\":\"", UtcNow(), "\"");
   AppendText("request", exchange.request_id, &line);
   AppendText("key", exchange.principal, &line);
   AppendText("method", exchange.method.substr(0, 32), &line);

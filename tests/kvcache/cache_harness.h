@@ -168,6 +168,15 @@ struct CacheHarness {
   }
 };
 
+// Chunks of four tokens, a token per character: "abcd|efgh|ij".
+struct LetterHarness : CacheHarness {
+  explicit LetterHarness(int32_t num_chunks = 32, int32_t max_slots = 8)
+      : CacheHarness({.num_chunks = num_chunks,
+                      .chunk_tokens = 4,
+                      .max_slots = max_slots,
+                      .eviction = "lru"}) {}
+};
+
 }  // namespace refrain::testing
 
 #endif  // REFRAIN_TESTS_KVCACHE_CACHE_HARNESS_H_

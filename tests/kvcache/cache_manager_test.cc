@@ -12,17 +12,9 @@ using ::refrain::testing::CacheHarness;
 using ::refrain::testing::Cells;
 using ::refrain::testing::CellsOf;
 using ::refrain::testing::FakeChunkMover;
+using ::refrain::testing::LetterHarness;
 using ::refrain::testing::SpanOf;
 using ::testing::HasSubstr;
-
-// Chunks of four tokens, a token per character: "abcd|efgh|ij".
-struct Harness : CacheHarness {
-  explicit Harness(int32_t num_chunks = 32, int32_t max_slots = 8)
-      : CacheHarness({.num_chunks = num_chunks,
-                      .chunk_tokens = 4,
-                      .max_slots = max_slots,
-                      .eviction = "lru"}) {}
-};
 
 TEST(CacheManagerTest, RefusesSizesThatCannotWork) {
   FakeChunkMover mover(1, 16);
@@ -38,7 +30,7 @@ TEST(CacheManagerTest, RefusesSizesThatCannotWork) {
 // --- a sequence alone ---
 
 TEST(CacheManagerTest, KeepsTokensAndPositionsInOrder) {
-  Harness h;
+  LetterHarness h;
   h.Join(1);
   ASSERT_TRUE(h.Grow(1, {{7, 100}, {8, 3}, {9, 3}}).ok());
   ASSERT_TRUE(h.Grow(1, "abcdefgh").ok());
@@ -48,7 +40,7 @@ TEST(CacheManagerTest, KeepsTokensAndPositionsInOrder) {
 
 // The plan stays while sequences grow inside their chunks, and changes when one enters a new chunk.
 TEST(CacheManagerTest, PlanChangesOnlyWithTheStructure) {
-  Harness h;
+  LetterHarness h;
   h.Join(1);
   ASSERT_TRUE(h.Grow(1, "a").ok());
   const auto before = h.cache->Plan();
@@ -65,7 +57,7 @@ TEST(CacheManagerTest, PlanChangesOnlyWithTheStructure) {
 }
 
 TEST(CacheManagerTest, SlotsAreStableAndReused) {
-  Harness h(8, /*max_slots=*/2);
+  LetterHarness h(8, /*max_slots=*/2);
   h.Join(1);
   h.Join(2);
   const SlotId a = h.cache->slot(SequenceId{1});
@@ -81,7 +73,7 @@ TEST(CacheManagerTest, SlotsAreStableAndReused) {
 }
 
 TEST(CacheManagerTest, ReserveThatDoesNotFitChangesNothing) {
-  Harness h(2);
+  LetterHarness h(2);
   h.Join(1);
   const absl::Status status = h.cache->Reserve(SequenceId{1}, 9);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -92,7 +84,7 @@ TEST(CacheManagerTest, ReserveThatDoesNotFitChangesNothing) {
 
 // Two steps in flight, the first one collected, then a stop is seen.
 TEST(CacheManagerTest, UnpublishedTokensAreDroppedByLeave) {
-  Harness h;
+  LetterHarness h;
   h.Join(1);
   ASSERT_TRUE(h.Append(1, CellsOf("abc")).ok());
   ASSERT_TRUE(h.Append(1, CellsOf("de", 3)).ok());
@@ -112,7 +104,7 @@ TEST(CacheManagerTest, UnpublishedTokensAreDroppedByLeave) {
 // --- matching ---
 
 TEST(CacheManagerTest, FinishedSequencesStayAndAreMatchedTokenByToken) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdefghij");
   h.Leave(1);
   EXPECT_EQ(h.cache->stats().cached_chunks, 3);
@@ -131,7 +123,7 @@ TEST(CacheManagerTest, FinishedSequencesStayAndAreMatchedTokenByToken) {
 }
 
 TEST(CacheManagerTest, MatchesOnlyWhereIdsAndPositionsAreEqual) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   EXPECT_EQ(h.Match(CellsOf("abcdef", 1)).num_tokens, 0);
   Cells gap = CellsOf("abcdef");
@@ -149,14 +141,14 @@ TEST(CacheManagerTest, MatchesOnlyWhereIdsAndPositionsAreEqual) {
 
 // Positions 0, 1, 2, ... written out are the same as no positions.
 TEST(CacheManagerTest, AbsentPositionsCountFromZero) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   const SpanOf prompt(CellsOf("abcdef"));
   EXPECT_EQ(h.cache->Match({}, {prompt.ids, {}}).num_tokens, 6);
 }
 
 TEST(CacheManagerTest, NothingIsSharedAcrossNamespaces) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   EXPECT_EQ(h.Match(CellsOf("abcdef"), "salt").num_tokens, 0);
   EXPECT_EQ(h.cache->Match({"tenant", ""}, SpanOf(CellsOf("abcdef")).span()).num_tokens, 0);
@@ -166,7 +158,7 @@ TEST(CacheManagerTest, NothingIsSharedAcrossNamespaces) {
 }
 
 TEST(CacheManagerTest, OnlyPublishedTokensAreOffered) {
-  Harness h;
+  LetterHarness h;
   h.Join(1);
   ASSERT_TRUE(h.Append(1, CellsOf("abcdef")).ok());
   EXPECT_EQ(h.Match(CellsOf("abcdef")).num_tokens, 0);
@@ -194,7 +186,7 @@ TEST(CacheManagerTest, WithPrefixCacheOffNothingIsMatchedAndNothingStays) {
 // --- joining ---
 
 TEST(CacheManagerTest, JoinHoldsTheMatchAndTakesNoChunk) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdefghij");
   h.Leave(1);
   const MatchResult match = h.Match(CellsOf("abcdefx"));
@@ -212,7 +204,7 @@ TEST(CacheManagerTest, JoinHoldsTheMatchAndTakesNoChunk) {
 }
 
 TEST(CacheManagerTest, WhoDivergesInsideAChunkGetsACopy) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdefgh");
   EXPECT_EQ(h.Run(2, "abcdefxyz"), 6);
   EXPECT_EQ(h.mover.copies, 1);
@@ -223,7 +215,7 @@ TEST(CacheManagerTest, WhoDivergesInsideAChunkGetsACopy) {
 
 // A sequence is writing "ab" when another joins with "ab": it may not write behind it.
 TEST(CacheManagerTest, ALeafBeingWrittenIsCopied) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "ab");
   EXPECT_EQ(h.Join(2, CellsOf("abx")), 2);
   ASSERT_TRUE(h.Grow(1, "cd").ok());
@@ -233,7 +225,7 @@ TEST(CacheManagerTest, ALeafBeingWrittenIsCopied) {
 }
 
 TEST(CacheManagerTest, ALeafThatNobodyWritesIsTakenOverWithoutACopy) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   h.Leave(1);
   EXPECT_EQ(h.Run(2, "abcdefgh"), 6);
@@ -244,7 +236,7 @@ TEST(CacheManagerTest, ALeafThatNobodyWritesIsTakenOverWithoutACopy) {
 
 // Two joined with the whole leaf; the first to go on gets a copy, the last one the leaf itself.
 TEST(CacheManagerTest, ALeafHeldByTwoIsCopiedOnce) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "ab");
   h.Leave(1);
   h.Join(2, CellsOf("abx"));
@@ -258,7 +250,7 @@ TEST(CacheManagerTest, ALeafHeldByTwoIsCopiedOnce) {
 }
 
 TEST(CacheManagerTest, FailedCopyLeavesNoTrace) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "ab");
   h.Join(2, CellsOf("abx"));
   h.mover.fail_next_copy = true;
@@ -272,7 +264,7 @@ TEST(CacheManagerTest, FailedCopyLeavesNoTrace) {
 // A pool of two chunks is full with "abcd|efgh"; whoever goes on from "abcdef" can have neither a
 // third chunk nor keep "gh".
 TEST(CacheManagerTest, WithoutRoomForACopyTheRestOfTheChunkGoes) {
-  Harness h(2);
+  LetterHarness h(2);
   h.Run(1, "abcdefgh");
   h.Leave(1);
   EXPECT_EQ(h.Run(2, "abcdefxy"), 6);
@@ -282,7 +274,7 @@ TEST(CacheManagerTest, WithoutRoomForACopyTheRestOfTheChunkGoes) {
 }
 
 TEST(CacheManagerTest, WithoutRoomForACopyAnothersChunkIsLeftAlone) {
-  Harness h(2);
+  LetterHarness h(2);
   h.Run(1, "abcdefgh");
   EXPECT_EQ(h.Join(2, CellsOf("abcdefxy")), 6);
   EXPECT_EQ(h.cache->Reserve(SequenceId{2}, 1).code(), absl::StatusCode::kResourceExhausted);
@@ -292,7 +284,7 @@ TEST(CacheManagerTest, WithoutRoomForACopyAnothersChunkIsLeftAlone) {
 // --- currency of a match ---
 
 TEST(CacheManagerTest, AMatchIsCurrentUntilItCouldBeBetter) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   const MatchResult inside = h.Match(CellsOf("abcdex"));
   const MatchResult above = h.Match(CellsOf("abcd"));
@@ -309,7 +301,7 @@ TEST(CacheManagerTest, AMatchIsCurrentUntilItCouldBeBetter) {
 
 // 1 writes "ab", a prefix of the cached "abcx" that the match ended in; then it grows past it.
 TEST(CacheManagerTest, AMatchIsNotCurrentWhenASiblingGrowsPastIt) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "ab");
   h.Run(2, "abcx");
   const MatchResult match = h.Match(CellsOf("abcd"));
@@ -320,7 +312,7 @@ TEST(CacheManagerTest, AMatchIsNotCurrentWhenASiblingGrowsPastIt) {
 }
 
 TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsChunkGrows) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "ab");
   const MatchResult match = h.Match(CellsOf("abcd"));
   ASSERT_TRUE(h.Grow(1, "c").ok());
@@ -328,7 +320,7 @@ TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsChunkGrows) {
 }
 
 TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsLastChunkGetsAChild) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcd");
   const MatchResult match = h.Match(CellsOf("abcdef"));
   ASSERT_TRUE(h.Grow(1, "e").ok());
@@ -336,7 +328,7 @@ TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsLastChunkGetsAChild) {
 }
 
 TEST(CacheManagerTest, AMatchStaysCurrentWhileOthersGrowElsewhere) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   h.Run(2, "abcdxx");
   const MatchResult match = h.Match(CellsOf("abcdy"));
@@ -346,7 +338,7 @@ TEST(CacheManagerTest, AMatchStaysCurrentWhileOthersGrowElsewhere) {
 }
 
 TEST(CacheManagerTest, AMatchOfAnEvictedChunkIsNotCurrent) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   h.Leave(1);
   const MatchResult match = h.Match(CellsOf("abcdef"));
@@ -360,7 +352,7 @@ TEST(CacheManagerTest, AMatchOfAnEvictedChunkIsNotCurrent) {
 
 // Two forks of a prompt of 2.5 chunks: two chunks shared by three, the half one copied twice.
 TEST(CacheManagerTest, ForksShareFullChunksAndCopyThePartFullOne) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdefghij");
   ASSERT_TRUE(h.Fork(2, 1, 9).ok());
   ASSERT_TRUE(h.Fork(3, 1, 10).ok());
@@ -384,7 +376,7 @@ TEST(CacheManagerTest, ForksShareFullChunksAndCopyThePartFullOne) {
 
 // A beam that is forked and dropped hands its chunk on.
 TEST(CacheManagerTest, TheLastForkOfALeaverNeedsNoCopy) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdef");
   ASSERT_TRUE(h.Fork(2, 1, 6).ok());
   h.Leave(1);
@@ -395,7 +387,7 @@ TEST(CacheManagerTest, TheLastForkOfALeaverNeedsNoCopy) {
 }
 
 TEST(CacheManagerTest, AForkWithTokensInFlightHasThePublishedOnesOnly) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abc");
   ASSERT_TRUE(h.Append(1, CellsOf("de", 3)).ok());
   ASSERT_TRUE(h.Fork(2, 1, 3).ok());
@@ -406,7 +398,7 @@ TEST(CacheManagerTest, AForkWithTokensInFlightHasThePublishedOnesOnly) {
 
 // A fork of a fork: three levels in the plan.
 TEST(CacheManagerTest, PlanFollowsNestedForks) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcd");
   ASSERT_TRUE(h.Fork(2, 1, 4).ok());
   ASSERT_TRUE(h.Grow(1, "efghijkl").ok());
@@ -423,7 +415,7 @@ TEST(CacheManagerTest, PlanFollowsNestedForks) {
 // Two compute the same prompt at once, not knowing of each other; at the end of each chunk the
 // later one goes over to the earlier one's.
 TEST(CacheManagerTest, AFullChunkThatEqualsItsSiblingIsMerged) {
-  Harness h;
+  LetterHarness h;
   h.Join(1);
   h.Join(2);
   ASSERT_TRUE(h.Grow(1, "abcdefghi").ok());
@@ -441,7 +433,7 @@ TEST(CacheManagerTest, AFullChunkThatEqualsItsSiblingIsMerged) {
 
 // The same with chunks that are published whole.
 TEST(CacheManagerTest, AWholeChunkThatEqualsASiblingIsNeverAdded) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdefgh");
   h.Join(2);
   ASSERT_TRUE(h.Grow(2, "abcdefghi").ok());
@@ -455,7 +447,7 @@ TEST(CacheManagerTest, AWholeChunkThatEqualsASiblingIsNeverAdded) {
 
 // 3 holds a part of 2's chunk when that is merged into 1's.
 TEST(CacheManagerTest, WhoHoldsAMergedChunkGoesOverToo) {
-  Harness h;
+  LetterHarness h;
   h.Join(1);
   h.Join(2);
   ASSERT_TRUE(h.Grow(2, "abc").ok());
@@ -470,7 +462,7 @@ TEST(CacheManagerTest, WhoHoldsAMergedChunkGoesOverToo) {
 
 // 1 leaves "ab" behind while 2 goes on from its copy of it.
 TEST(CacheManagerTest, ALeaverWhoseTokensASiblingHasLeavesNothing) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "ab");
   h.Run(2, "abc");
   h.Leave(1);
@@ -481,7 +473,7 @@ TEST(CacheManagerTest, ALeaverWhoseTokensASiblingHasLeavesNothing) {
 
 // 1 leaves "abc" behind, 2 has only "ab" of it at the time and computes the rest again.
 TEST(CacheManagerTest, ACachedChunkGoesWhenASiblingGrowsPastIt) {
-  Harness h;
+  LetterHarness h;
   h.Join(2);
   ASSERT_TRUE(h.Grow(2, "ab").ok());
   h.Join(1);
@@ -496,7 +488,7 @@ TEST(CacheManagerTest, ACachedChunkGoesWhenASiblingGrowsPastIt) {
 // --- eviction ---
 
 TEST(CacheManagerTest, EvictsLeavesBeforeParentsAndTheOldestFirst) {
-  Harness h(6);
+  LetterHarness h(6);
   h.Run(1, "abcdefgh");
   h.Leave(1);
   h.Run(2, "ABCDEFGH");
@@ -513,7 +505,7 @@ TEST(CacheManagerTest, EvictsLeavesBeforeParentsAndTheOldestFirst) {
 }
 
 TEST(CacheManagerTest, AMatchMakesAChunkRecent) {
-  Harness h(2);
+  LetterHarness h(2);
   h.Run(1, "abcd");
   h.Leave(1);
   h.Run(2, "ABCD");
@@ -526,7 +518,7 @@ TEST(CacheManagerTest, AMatchMakesAChunkRecent) {
 }
 
 TEST(CacheManagerTest, NeverEvictsWhatARunningSequenceHolds) {
-  Harness h(4);
+  LetterHarness h(4);
   h.Run(1, "abcdefgh");
   h.Run(2, "abcdefxx");
   h.Leave(1);
@@ -538,7 +530,7 @@ TEST(CacheManagerTest, NeverEvictsWhatARunningSequenceHolds) {
 }
 
 TEST(CacheManagerTest, EvictAllLeavesOnlyRunningSequences) {
-  Harness h;
+  LetterHarness h;
   h.Run(1, "abcdefgh");
   h.Leave(1);
   h.Run(2, "abcdxxxx");
@@ -548,102 +540,6 @@ TEST(CacheManagerTest, EvictAllLeavesOnlyRunningSequences) {
   EXPECT_EQ(h.cache->stats().cached_chunks, 0);
   EXPECT_EQ(h.cache->stats().used_chunks, 2);
   EXPECT_EQ(h.cache->tree().roots().size(), 1u);
-  h.CheckAll();
-}
-
-// --- pins ---
-
-TEST(CacheManagerTest, APinnedRangeIsNotEvictedUntilUnpinned) {
-  Harness h(4);
-  h.Run(1, "abcdefghij");
-  h.Leave(1);
-  const SpanOf range(CellsOf("abcdefghij"));
-  ASSERT_EQ(h.cache->Pin({}, range.span()), 8);
-  ASSERT_EQ(h.cache->Pin({}, range.span()), 8);
-  EXPECT_EQ(h.cache->stats().used_chunks, 2);
-  EXPECT_EQ(h.cache->stats().available_chunks(), 2);
-  EXPECT_EQ(h.cache->EvictAll(), 1);
-  h.Join(2);
-  EXPECT_FALSE(h.Grow(2, "123456789").ok());
-  h.cache->Unpin({}, range.span(), 8);
-  EXPECT_EQ(h.cache->EvictAll(), 0);
-  h.CheckAll();
-  h.cache->Unpin({}, range.span(), 8);
-  ASSERT_TRUE(h.Grow(2, "123456789").ok());
-  EXPECT_EQ(h.Match(CellsOf("abcdefghij")).num_tokens, 4);
-  h.CheckAll();
-}
-
-TEST(CacheManagerTest, APinnedChunkIsNotCutForWantOfRoom) {
-  Harness h(2);
-  h.Run(1, "abcdefgh");
-  h.Leave(1);
-  ASSERT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdefgh")).span()), 8);
-  EXPECT_EQ(h.Join(2, CellsOf("abcdefxy")), 6);
-  EXPECT_EQ(h.cache->Reserve(SequenceId{2}, 1).code(), absl::StatusCode::kResourceExhausted);
-  h.CheckAll();
-}
-
-TEST(CacheManagerTest, PinsOnlyWhatIsCached) {
-  Harness h;
-  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcd")).span()), 0);
-  h.Run(1, "abcdefgh");
-  EXPECT_EQ(h.cache->ExclusiveChunks(SequenceId{1}), 2);
-  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdx")).span()), 4);
-  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdx")).span()), 4);
-  EXPECT_EQ(h.cache->ExclusiveChunks(SequenceId{1}), 1);
-  h.Leave(1);
-  EXPECT_EQ(h.cache->stats().cached_chunks, 1);
-  h.CheckAll();
-}
-
-// --- dropping ---
-
-TEST(CacheManagerTest, DropForgetsAPromptAndWhatContinuesItButNotWhatOthersShare) {
-  Harness h(8);
-  h.Run(1, "abcdefghij");
-  h.Leave(1);
-  h.Run(2, "abcdXYZW");
-  h.Leave(2);
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 2);
-  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 4);
-  EXPECT_EQ(h.Match(CellsOf("abcdXYZW")).num_tokens, 8);
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdXYZW")).span()), 2);
-  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
-  h.CheckAll();
-}
-
-TEST(CacheManagerTest, DropOfAPromptThatEndsInsideChunksTakesAllThatContinueIt) {
-  Harness h(8);
-  for (const char* text : {"abcdef12", "abcdef34", "abcdefgh5678"}) {
-    h.Run(1, text);
-    h.Leave(1);
-  }
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdef")).span()), 5);
-  h.CheckAll();
-}
-
-TEST(CacheManagerTest, DropKeepsWhatRunsAndWhatIsPinned) {
-  Harness h(8);
-  h.Run(1, "abcdefgh");
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 0);
-  h.Leave(1);
-  ASSERT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcd")).span()), 4);
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 1);
-  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 4);
-  h.cache->Unpin({}, SpanOf(CellsOf("abcd")).span(), 4);
-  h.CheckAll();
-}
-
-TEST(CacheManagerTest, DropOfAPromptThatIsCachedInPartSparesOtherPrompts) {
-  Harness h(8);
-  h.Run(1, "abcdefgh");
-  h.Leave(1);
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefzz")).span()), 0);
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abzz")).span()), 0);
-  EXPECT_EQ(h.cache->Drop({"", "salt"}, SpanOf(CellsOf("abcdefgh")).span()), 0);
-  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 8);
-  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefghzz")).span()), 2);
   h.CheckAll();
 }
 

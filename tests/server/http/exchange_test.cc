@@ -1,0 +1,116 @@
+// What the HTTP server tells of every exchange.
+
+#include "server/http/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/server/http/server_fixture.h"
+
+namespace refrain::server::http {
+namespace {
+
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+
+// The exchanges that a server reported, as text.
+class ExchangeList {
+ public:
+  ExchangeObserver observer() {
+    return [this](const Exchange& exchange) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      EXPECT_GE(exchange.seconds, 0);
+      seconds_ = exchange.seconds;
+      response_bytes_ = exchange.response_bytes;
+      std::string text;
+      for (const std::string_view part :
+           {exchange.method, exchange.route, exchange.path, exchange.principal}) {
+        text.append(part.empty() ? "-" : part).append(" ");
+      }
+      lines_.push_back(text + std::to_string(exchange.status) + " " +
+                       std::to_string(exchange.request_body_bytes) +
+                       (exchange.complete ? "" : " cut"));
+      ids_.emplace_back(exchange.request_id);
+    };
+  }
+  // Waits for `count` lines.
+  std::vector<std::string> Lines(size_t count) {
+    Eventually([&] {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return lines_.size() >= count;
+    });
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return lines_;
+  }
+  std::string last_id() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ids_.back();
+  }
+  double last_seconds() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return seconds_;
+  }
+  size_t last_response_bytes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return response_bytes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+  std::vector<std::string> ids_;
+  double seconds_ = 0;
+  size_t response_bytes_ = 0;
+};
+
+using ExchangeTest = HttpServerTest;
+
+TEST_F(ExchangeTest, ReportsEveryExchange) {
+  ExchangeList seen;
+  Start({.header_bytes = 2048, .body_bytes = 10'000, .on_exchange = seen.observer()});
+  using Lines = std::vector<std::string>;
+  Lines expected;
+  const auto after = [&](std::string_view bytes, std::string line) {
+    Once(bytes);
+    expected.push_back(std::move(line));
+    EXPECT_EQ(seen.Lines(expected.size()), expected);
+  };
+  after(PostRequest("/echo", "12345", "x-request-id: mine\r\n"), "POST /echo /echo - 200 5");
+  EXPECT_EQ(seen.last_id(), "mine");
+  after(GetRequest("/under/a%20b?q"), "GET /under/* /under/a b - 200 0");
+  after(GetRequest("/whoami"), "GET /whoami /whoami team-a 403 0");
+  after(GetRequest("/throws"), "GET /throws /throws - 500 0");
+  after(GetRequest("/nowhere"), "GET - /nowhere - 404 0");
+  after(PostRequest("/hello", "{}"), "POST - /hello - 405 2");
+  after(GetRequest("/bad%zz"), "GET - - - 400 0");
+  after("nonsense\r\n\r\n", "- - - - 400 0");
+  after(PostRequest("/echo", std::string(10'001, 'x')), "- - - - 413 0");
+  after(GetRequest("/hello", "A: " + std::string(3000, 'x') + "\r\n"), "- - - - 431 0");
+  after(GetRequest("/slow"), "GET /slow /slow - 200 0");
+  EXPECT_GE(seen.last_seconds(), 0.3);
+  after(GetRequest("/stream?100"), "GET /stream /stream - 200 0");
+  EXPECT_GT(seen.last_response_bytes(), 100'000u);
+  EXPECT_LT(seen.last_response_bytes(), 102'000u);
+}
+
+TEST_F(ExchangeTest, ReportsExchangesOfClientsThatWentAway) {
+  ExchangeList seen;
+  Start({.on_exchange = seen.observer()});
+  RawClient early = Connect();
+  early.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  early.Close();
+  EXPECT_EQ(seen.Lines(1).at(0), "GET /held /held - 499 0 cut");
+  RawClient late = Connect();
+  late.Send(GetRequest("/stream?1000000"));
+  ASSERT_TRUE(late.ReadUntil("aaaa"));
+  late.Reset();
+  EXPECT_EQ(seen.Lines(2).at(1), "GET /stream /stream - 200 0 cut");
+}
+
+}  // namespace
+}  // namespace refrain::server::http
