@@ -1,6 +1,8 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -35,7 +37,6 @@ class AdmissionOrder {
       aged_over_ = true;
       sharing_ = others_ = begin_;
       window_ = std::min(size(), begin_ + kGroupingWindow);
-      if (!fcfs_) MakeHeap();
     }
     return fcfs_ ? NextByAge() : NextByRank();
   }
@@ -43,13 +44,9 @@ class AdmissionOrder {
  private:
   static constexpr size_t kGroupingWindow = 256;  // sequences looked at for those that share
 
-  struct Candidate {
-    int32_t rank;
-    uint32_t position;                              // ascends with age
-    bool operator<(const Candidate& other) const {  // a heap has its largest on top
-      return rank != other.rank ? rank > other.rank : position > other.position;
-    }
-  };
+  // A sequence's rank, then its position, which ascends with age: the least comes first.
+  using Key = uint64_t;
+  static constexpr size_t kFirstBest = 64;  // kept of the first look at all; each later one, twice
 
   size_t size() const { return some_ != nullptr ? some_->size() : s_.waiting.size(); }
   size_t index(size_t position) const { return some_ != nullptr ? (*some_)[position] : position; }
@@ -67,33 +64,60 @@ class AdmissionOrder {
     return std::nullopt;
   }
 
-  void MakeHeap() {
-    candidates_.reserve(size() - begin_);
-    const bool by_priority = s_.limits.policy == Policy::kPriority;
-    for (uint32_t i = static_cast<uint32_t>(begin_); i < size(); ++i) {
-      const WaitingEntry& one = entry(i);
-      if (!one.held) candidates_.push_back({by_priority ? one.priority : -one.shared_tokens, i});
+  Key KeyOf(const WaitingEntry& one, size_t position) const {
+    const int32_t rank = s_.limits.policy == Policy::kPriority ? one.priority : -one.shared_tokens;
+    return uint64_t{static_cast<uint32_t>(rank) ^ (uint32_t{1} << 31)} << 32 | position;
+  }
+
+  // The best of those not yet named. Few of the many that wait are admitted, so that keeping the
+  // best of one look at all costs less than ordering all.
+  void FindBest() {
+    const auto look_at = [this](const WaitingEntry& one, size_t position) {
+      if (one.held) return;
+      const Key key = KeyOf(one, position);
+      if (key < next_key_ || (best_.size() == num_best_ && key > best_.front())) return;
+      if (best_.size() == num_best_) {
+        std::pop_heap(best_.begin(), best_.end());
+        best_.pop_back();
+      }
+      best_.push_back(key);
+      std::push_heap(best_.begin(), best_.end());
+    };
+    if (some_ == nullptr) {
+      size_t position = begin_;
+      for (auto one = s_.waiting.begin() + static_cast<ptrdiff_t>(begin_); one != s_.waiting.end();
+           ++one) {
+        look_at(*one, position++);
+      }
+    } else {
+      for (size_t position = begin_; position < size(); ++position) {
+        look_at(entry(position), position);
+      }
     }
-    std::make_heap(candidates_.begin(), candidates_.end());
+    num_best_ *= 2;
+    std::sort(best_.begin(), best_.end(), std::greater<Key>());
   }
 
   std::optional<size_t> NextByRank() {
-    if (candidates_.empty()) return std::nullopt;
-    std::pop_heap(candidates_.begin(), candidates_.end());
-    const size_t position = candidates_.back().position;
-    candidates_.pop_back();
-    return index(position);
+    if (best_.empty()) FindBest();
+    if (best_.empty()) return std::nullopt;
+    const Key key = best_.back();
+    best_.pop_back();
+    next_key_ = key + 1;
+    return index(static_cast<uint32_t>(key));
   }
 
   const SchedulerSnapshot& s_;
   const std::vector<uint32_t>* const some_;
   const bool fcfs_;
   bool aged_over_ = false;
-  size_t begin_ = 0;                   // the first one that has not aged
-  size_t window_ = 0;                  // kFcfs: end of those looked at for sharing
-  size_t sharing_ = 0;                 // kFcfs: next to be looked at for sharing
-  size_t others_ = 0;                  // kFcfs: next by age
-  std::vector<Candidate> candidates_;  // other policies: a heap
+  size_t begin_ = 0;              // the first one that has not aged
+  size_t window_ = 0;             // kFcfs: end of those looked at for sharing
+  size_t sharing_ = 0;            // kFcfs: next to be looked at for sharing
+  size_t others_ = 0;             // kFcfs: next by age
+  std::vector<Key> best_;         // other policies: those to be named next, the best last
+  size_t num_best_ = kFirstBest;  // other policies: how many the next look keeps
+  Key next_key_ = 0;              // other policies: all below have been named
 };
 
 class Planner {
