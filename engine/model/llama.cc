@@ -1,9 +1,12 @@
 #include "engine/model/llama.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>
 #include <utility>
+
+#include "engine/model/rope_table.h"
 
 namespace refrain::engine {
 
@@ -132,17 +135,19 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
                                           norm_bytes);
   };
 
-  std::vector<float> freq_factors;
   if (source.Has(TensorRole::kRopeFreqs)) {
     absl::StatusOr<std::vector<float>> factors = loader.ReadVector(TensorRole::kRopeFreqs, 0);
     if (!factors.ok()) return factors.status();
-    freq_factors = *std::move(factors);
+    freq_factors_ = *std::move(factors);
   }
-  const int32_t positions =
+  max_context_tokens_ =
       options_.max_context_tokens > 0 ? options_.max_context_tokens : config_.max_context_tokens;
-  angles_ = MakeRopeAngles(config_.rope, freq_factors, positions);
+  const int32_t positions = options_.max_positions > 0
+                                ? std::min(options_.max_positions, max_context_tokens_)
+                                : max_context_tokens_;
 
-  absl::Status status = AllocateActivations(options_.max_rows);
+  absl::Status status = AllocateAngles(positions);
+  if (status.ok()) status = AllocateActivations(options_.max_rows);
   if (status.ok()) status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0, true);
   if (status.ok() && !config_.tied_embeddings) status = pack(output_, {TensorRole::kOutput}, 0);
   if (status.ok()) status = read_norm(output_norm_, TensorRole::kOutputNorm, 0);
@@ -172,6 +177,39 @@ size_t LlamaModel::resident_bytes() const {
   return bytes;
 }
 
+absl::Status LlamaModel::AllocateAngles(int32_t positions) {
+  const size_t table_bytes =
+      static_cast<size_t>(positions) * static_cast<size_t>(config_.rope.dim / 2) * sizeof(float);
+  absl::StatusOr<kernels::DeviceBuffer> buffer = backend_.device().Allocate(2 * table_bytes, false);
+  if (!buffer.ok()) return buffer.status();
+  angles_ = *std::move(buffer);
+  rope_ = {.cos = reinterpret_cast<const float*>(angles_.data()),
+           .sin = reinterpret_cast<const float*>(angles_.data() + table_bytes),
+           .max_positions = positions,
+           .rope_dim = config_.rope.dim};
+  filled_.assign(static_cast<size_t>((positions + kAnglePiece - 1) / kAnglePiece), false);
+  return absl::OkStatus();
+}
+
+void LlamaModel::FillAngles(std::span<const int32_t> positions) {
+  const size_t row_bytes = static_cast<size_t>(config_.rope.dim / 2) * sizeof(float);
+  for (const int32_t position : positions) {
+    const int32_t piece = position / kAnglePiece;
+    if (filled_[static_cast<size_t>(piece)]) continue;
+    filled_[static_cast<size_t>(piece)] = true;
+    const int32_t begin = piece * kAnglePiece;
+    const RopeAngles angles = MakeRopeAngles(config_.rope, freq_factors_, begin,
+                                             std::min(kAnglePiece, rope_.max_positions - begin));
+    std::byte* to = angles_.data() + static_cast<size_t>(begin) * row_bytes;
+    for (const std::vector<float>* values : {&angles.cos, &angles.sin}) {
+      const absl::Status status = backend_.device().CopyFromHost(
+          to, reinterpret_cast<const std::byte*>(values->data()), values->size() * sizeof(float));
+      if (!status.ok()) return;  // the device is broken: Synchronize will say so
+      to += static_cast<size_t>(rope_.max_positions) * row_bytes;
+    }
+  }
+}
+
 absl::Status LlamaModel::AllocateActivations(int64_t rows) {
   const int64_t qkv = config_.q_size() + 2 * config_.kv_size();
   const int64_t per_row = 2 * config_.hidden_size + qkv + config_.q_size() + config_.ffn_size;
@@ -195,6 +233,7 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
                          const kernels::KvPoolView& kv) {
   const auto rows = static_cast<int64_t>(tokens.size());
   assert(rows <= hidden_.rows);
+  FillAngles(batch.positions);
   backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows)});
   for (int i = 0; i < config_.num_layers; ++i) RunLayer(layers_[i], i, batch, kv);
 }
@@ -211,13 +250,8 @@ void LlamaModel::RunLayer(const Layer& layer, int index, const StepBatch& batch,
 
   backend_.RmsNorm({config_.rms_eps, hidden, layer.attn_norm, {}, normed});
   backend_.Linear({layer.qkv.get(), normed, qkv, false, reproducible});
-  backend_.RopeAppend({index,
-                       config_.num_heads,
-                       qkv,
-                       batch.positions,
-                       {angles_.cos.data(), angles_.sin.data(), angles_.max_positions, angles_.dim},
-                       batch.destinations,
-                       kv});
+  backend_.RopeAppend(
+      {index, config_.num_heads, qkv, batch.positions, rope_, batch.destinations, kv});
   backend_.ChunkAttention({.layer = index,
                            .num_heads = config_.num_heads,
                            .window_tokens = config_.sliding_window_tokens,
