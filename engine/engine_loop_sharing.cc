@@ -37,7 +37,7 @@ size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_to
 bool EngineLoop::SharesRunning(const WaitingEntry& entry) const {
   const int64_t idle_tokens = int64_t{entry.idle_chunks} * snapshot_.limits.chunk_tokens;
   const int64_t running_tokens = entry.shared_tokens - idle_tokens;
-  return running_tokens > 0 && 2 * running_tokens >= entry.prefill_tokens;
+  return 2 * running_tokens >= entry.prefill_tokens;
 }
 
 void EngineLoop::Look(SequenceState* sequence) {
