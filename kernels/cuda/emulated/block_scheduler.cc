@@ -120,8 +120,13 @@ void BlockScheduler::Yield() {
   Fiber::Suspend();
 }
 
-void BlockScheduler::Fail(const std::string& message) {
-  error_ = DescribeThread(current_thread->linear) + ": " + message;
+void BlockScheduler::Fail(std::string message) {
+  {
+    const std::string thread = DescribeThread(current_thread->linear);
+    message.insert(0, thread + ": ");
+  }
+  // Nothing on this stack will be destroyed: leave nothing that owns memory.
+  error_ = std::move(message);
   while (true) Fiber::Suspend();
 }
 

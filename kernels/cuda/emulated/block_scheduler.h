@@ -42,7 +42,7 @@ class BlockScheduler {
   void WaitAtBarrier(uint64_t* barrier, uint32_t parity);
   void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier);
   void Yield();
-  [[noreturn]] void Fail(const std::string& message);
+  [[noreturn]] void Fail(std::string message);
 
  private:
   struct Copy {

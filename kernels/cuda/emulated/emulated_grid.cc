@@ -1,5 +1,7 @@
 #include "kernels/cuda/emulated/emulated_grid.h"
 
+#include <utility>
+
 #include "kernels/cuda/emulated/block_scheduler.h"
 
 namespace refrain::kernels::cuda::emulated {
@@ -90,6 +92,6 @@ void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* b
 }
 
 void YieldThread() { scheduler->Yield(); }
-void FailKernel(const std::string& message) { scheduler->Fail(message); }
+void FailKernel(std::string message) { scheduler->Fail(std::move(message)); }
 
 }  // namespace refrain::kernels::cuda::emulated

@@ -59,7 +59,7 @@ void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* b
 // Lets the others run first: for loops that wait for another thread of the block.
 void YieldThread();
 
-[[noreturn]] void FailKernel(const std::string& message);
+[[noreturn]] void FailKernel(std::string message);
 
 }  // namespace refrain::kernels::cuda::emulated
 
