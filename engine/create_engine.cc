@@ -120,8 +120,8 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
   kernels::Device& device = foundation.backend->device();
   absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, *foundation.backend);
   if (!dtype.ok()) return dtype.status();
-  absl::StatusOr<kvcache::KvLayout> layout =
-      KvLayoutFor(model.config(), *dtype, options.kv_cache.chunk_tokens);
+  absl::StatusOr<kvcache::KvLayout> layout = KvLayoutFor(model.config(), foundation.backend->info(),
+                                                         *dtype, options.kv_cache.chunk_tokens);
   if (!layout.ok()) return layout.status();
   absl::StatusOr<int32_t> chunks = NumChunks(
       options, *layout, static_cast<int64_t>(device.AvailableBytes()), model.max_context_tokens());

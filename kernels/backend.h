@@ -53,6 +53,7 @@ struct BackendInfo {
   std::string isa;   // instruction-set level or compute capability, "" where it says nothing
   int threads = 0;   // compute threads, 0 where it says nothing
   DType preferred_kv = DType::kF16;
+  KvPacking (*kv_packing)(DType kv_dtype) = &HostPackingOf;  // how it wants K and V to lie
   std::string warning;  // for the log where something is not as it should be, else ""
 };
 

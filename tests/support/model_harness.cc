@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Load(const std::stri
   if (!kv_dtype.ok()) return kv_dtype.status();
   constexpr int kChunkTokens = 64;
   const int32_t chunks = harness->model_->max_context_tokens() / kChunkTokens + 1;
-  auto layout = engine::KvLayoutFor(config, *kv_dtype, kChunkTokens);
+  auto layout = engine::KvLayoutFor(config, harness->backend_->info(), *kv_dtype, kChunkTokens);
   if (!layout.ok()) return layout.status();
   auto storage = engine::KvStorage::Create(harness->backend_->device(), *layout, chunks);
   if (!storage.ok()) return storage.status();
