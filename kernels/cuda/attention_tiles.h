@@ -70,62 +70,83 @@ class AttentionTiles {
   HeadBlocks head_blocks() const { return head_blocks_; }
 
  private:
-  // Consecutive keys of somebody, not yet cut.
+  // Consecutive keys with rows that attend to them, not yet cut into tiles. The stretch counts its
+  // keys as its tiles do.
   struct Stretch {
-    int32_t chunk_begin, chunk_end;    // into chunks_
-    int32_t key_begin, key_end;        // in the stretch's own count
-    int32_t member_begin, member_end;  // into members_
+    int32_t chunk_begin, chunk_end;  // into chunks_; may reach beyond the keys
+    int32_t key_begin, key_end;
+    int32_t member_begin, member_end;  // into stretch_members_
     int32_t num_rows;
-    int64_t cost_per_key;  // in units of 1 / kCostUnit of a key's bytes
-    bool leftmost;         // holds the first key of all its members
+    bool leftmost;  // nothing lies to the left of it in any member's keys
   };
-  // A slot's entry in one run.
+  // A slot's part in a run; key indexes are the slot's.
   struct Entry {
     int32_t run;
     int32_t slot;
-    int32_t key_begin, key_end;
-    int32_t next;  // the slot's entry in a later run, -1: none
-    bool shared;   // read together with other slots
+    int32_t key_begin;
+    int32_t key_end;   // as in the plan
+    int32_t keys_end;  // and as far as the run has room
+    int32_t next;      // entry of the slot in a later run; -1: none
+    bool shared;       // read together with other slots
   };
   struct Slot {
     int32_t first_entry = -1, last_entry = -1;
     int32_t row_group_begin = 0, row_group_end = 0;
-    int32_t key_capacity = 0;  // keys that the plan has room for
-    bool shares = false;       // few enough rows to be put together with others'
+    bool shares = false;  // few enough rows to be put together with others'
   };
-  // Keys [begin, end) of a slot that a shared stretch covers.
+  // A segment of a slot that is in a shared stretch.
   struct Covered {
     int32_t slot;
-    int32_t begin, end;
+    int32_t begin;
   };
 
   void AddRowGroups(std::span<const SlotStep> steps, AttentionMode mode);
   void CollectEntries(const AttentionPlanView& plan);
-  void ShareRuns(const AttentionPlanView& plan, std::span<const SlotStep> steps);
-  void ShareSegments(const AttentionPlanView& plan, std::span<const SlotStep> steps);
-  void AddSharedStretch(const AttentionPlanView& plan, std::span<const SlotStep> steps,
-                        const AttentionRun& run, std::span<const int32_t> entries,
-                        int32_t key_begin, int32_t key_end);
-  void AddOwnStretches(const AttentionPlanView& plan, std::span<const SlotStep> steps,
-                       int32_t slot);
-  void AddOwnStretch(std::span<const SlotStep> steps, int32_t slot, int32_t chunk_begin,
-                     int32_t key_begin, int32_t key_end);
+  void ShareRuns(const AttentionPlanView& plan);
+  bool WorthSharing() const;
+  void ShareSegments(const AttentionPlanView& plan);
+  int32_t RunChunks(const AttentionPlanView& plan, int32_t run);
+  void AddSharedStretches(const AttentionPlanView& plan, std::span<const int32_t> entries,
+                          int32_t key_begin, int32_t key_end);
+  void AddOwnKeys(const AttentionPlanView& plan, int32_t slot);
+  void AddOwnSegments(const AttentionPlanView& plan, int32_t slot);
+  void AppendChunks(const AttentionPlanView& plan, const Entry& entry);
+  void AddOwnStretches(int32_t slot, int32_t chunk_begin, int32_t key_begin, int32_t key_end);
+  int32_t ChunkBegin(const Stretch& stretch, int32_t key) const;
+  void AddEmptyStretches();
+
+  int32_t KeysSeen(const RowGroup& rows) const;
+  int64_t Queries(const Stretch& stretch) const;
+  int64_t KeyCost(const Stretch& stretch) const;
+  int64_t FixedCost(const Stretch& stretch) const;
+  int NumShares(int64_t cost) const;
   void Cut();
+  void CutAtChunks(const Stretch& stretch);
+  void CutAtSegments(const Stretch& stretch);
+  int32_t NearestChunkBorder(const Stretch& stretch, int64_t key) const;
+  void Spend(int64_t cost);
   void AddTile(const Stretch& stretch, int32_t key_begin, int32_t key_end);
-  void NumberPartials();
+  void CollectParts();
   void Serialize();
 
   AttentionTileLimits limits_;
   HeadBlocks head_blocks_;
+  int32_t rows_per_tile_;
   bool reproducible_ = false;
-  std::vector<SlotStep> planned_steps_;
+  std::vector<SlotStep> steps_;  // that Plan was called with
 
   std::vector<Slot> slots_;
   std::vector<Entry> entries_;
-  std::vector<int32_t> sharers_;
+  std::vector<int32_t> sharers_;     // entries of one run
+  std::vector<int32_t> run_chunks_;  // [runs] where in chunks_ the run is, -1: not yet
   std::vector<Covered> covered_;
+  std::vector<int32_t> covered_begins_;
   std::vector<Stretch> stretches_;
   std::vector<TileMember> stretch_members_;
+
+  int64_t total_cost_ = 0;
+  int64_t spent_cost_ = 0;
+  int num_shares_ = 0;
 
   std::vector<int32_t> share_begin_;
   std::vector<AttentionTile> tiles_;
@@ -133,6 +154,7 @@ class AttentionTiles {
   std::vector<TileChunk> chunks_;
   std::vector<RowGroup> row_groups_;
   std::vector<int32_t> parts_;
+  std::vector<int32_t> part_keys_;  // [parts] the slot's key index that the part begins at
   int32_t num_partial_rows_ = 0;
   std::vector<std::byte> bytes_;
 };

@@ -84,10 +84,10 @@ struct ChunkAttentionLaunch {
   int64_t out_stride = 0;
 };
 
-// Partial states in `partials`: the (m, n) pairs of all max_partial_rows x num_heads states first,
-// o [head_dim] of each behind them.
+// Partial states in `partials`: o [head_dim] of all max_partial_rows x num_heads states, behind
+// them the pairs (m, n) of all.
 constexpr size_t PartialStateFloats(int32_t max_partial_rows, int num_heads, int head_dim) {
-  return static_cast<size_t>(max_partial_rows) * num_heads * (2 + head_dim);
+  return static_cast<size_t>(max_partial_rows) * num_heads * (head_dim + 2);
 }
 
 void LaunchChunkAttention(Stream& stream, const AttentionSetup& setup,
