@@ -43,10 +43,10 @@ struct KvPoolView {
   // [num_chunks, chunk_tokens] position of each token; read only where a window is set.
   const int32_t* positions = nullptr;
 
-  std::byte* Keys(int32_t chunk, int layer, int kv_head) const {
+  constexpr std::byte* Keys(int32_t chunk, int layer, int kv_head) const {
     return base + chunk * chunk_bytes + layer * layer_bytes + kv_head * head_bytes;
   }
-  std::byte* Values(int32_t chunk, int layer, int kv_head) const {
+  constexpr std::byte* Values(int32_t chunk, int layer, int kv_head) const {
     return Keys(chunk, layer, kv_head) + v_offset_bytes;
   }
 };

@@ -137,7 +137,7 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], plain_deps = [], copts = [], 
         srcs = wrappers,
         hdrs = hdrs,
         textual_hdrs = srcs,
-        copts = ["-O2"] + copts,
+        copts = ["-O2", "-Wno-unknown-pragmas"] + copts,
         defines = EMULATED_DEFINES,
         deps = [_variant(dep) for dep in deps] + plain_deps + [
             "//kernels/cuda:device_language",

@@ -21,6 +21,7 @@ struct DeviceProperties {
   size_t memory_bytes = 0;
   size_t l2_bytes = 0;
   size_t shared_bytes_per_block = 0;  // the most that a kernel may ask for
+  size_t shared_bytes_per_multiprocessor = 0;
 
   int capability() const { return 10 * major + minor; }
 };

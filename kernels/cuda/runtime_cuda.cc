@@ -59,7 +59,8 @@ absl::StatusOr<DeviceProperties> ReadProperties(int index) {
                           .multiprocessors = prop.multiProcessorCount,
                           .memory_bytes = prop.totalGlobalMem,
                           .l2_bytes = static_cast<size_t>(prop.l2CacheSize),
-                          .shared_bytes_per_block = prop.sharedMemPerBlockOptin};
+                          .shared_bytes_per_block = prop.sharedMemPerBlockOptin,
+                          .shared_bytes_per_multiprocessor = prop.sharedMemPerMultiprocessor};
 }
 
 class CudaRuntime final : public Runtime {

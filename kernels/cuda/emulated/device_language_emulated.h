@@ -222,6 +222,10 @@ inline float __expf(float value) { return std::exp(value); }
 inline float __logf(float value) { return std::log(value); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float value) { return 1.0f / value; }
+// Never fused (nor are they by the host compiler: the emulated device is built without FMA).
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
 
 namespace refrain::kernels::cuda {
 

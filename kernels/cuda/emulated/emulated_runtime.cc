@@ -39,7 +39,8 @@ class EmulatedRuntime final : public Runtime {
  public:
   explicit EmulatedRuntime(const EmulatedOptions& options) : options_(options) {
     properties_ = {options.index,           "emulated",           options.major,   options.minor,
-                   options.multiprocessors, options.memory_bytes, size_t{1} << 20, kMaxSharedBytes};
+                   options.multiprocessors, options.memory_bytes, size_t{1} << 20, kMaxSharedBytes,
+                   kMaxSharedBytes + 1024};
     device_->injected = {options.failing_call, options.failing_call_index};
   }
   ~EmulatedRuntime() override {
