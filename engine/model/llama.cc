@@ -138,11 +138,8 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
     if (!factors.ok()) return factors.status();
     freq_factors = *std::move(factors);
   }
-  const int32_t positions =
-      options_.max_context_tokens > 0 ? options_.max_context_tokens : config_.max_context_tokens;
-  angles_ = MakeRopeAngles(config_.rope, freq_factors, positions);
-
-  absl::Status status = AllocateActivations(options_.max_rows);
+  absl::Status status = LoadAngles(freq_factors);
+  if (status.ok()) status = AllocateActivations(options_.max_rows);
   if (status.ok()) status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0, true);
   if (status.ok() && !config_.tied_embeddings) status = pack(output_, {TensorRole::kOutput}, 0);
   if (status.ok()) status = read_norm(output_norm_, TensorRole::kOutputNorm, 0);
@@ -172,6 +169,25 @@ size_t LlamaModel::resident_bytes() const {
   return bytes;
 }
 
+absl::Status LlamaModel::LoadAngles(std::span<const float> freq_factors) {
+  const int32_t positions =
+      options_.max_context_tokens > 0 ? options_.max_context_tokens : config_.max_context_tokens;
+  const RopeAngles angles = MakeRopeAngles(config_.rope, freq_factors, positions);
+  const size_t bytes = angles.cos.size() * sizeof(float);
+  absl::StatusOr<kernels::DeviceBuffer> buffer = backend_.device().Allocate(2 * bytes, true);
+  if (!buffer.ok()) return buffer.status();
+  angles_ = *std::move(buffer);
+  rope_ = {reinterpret_cast<const float*>(angles_.data()),
+           reinterpret_cast<const float*>(angles_.data() + bytes), angles.max_positions,
+           angles.dim};
+  const auto bytes_of = [](const std::vector<float>& values) {
+    return reinterpret_cast<const std::byte*>(values.data());
+  };
+  absl::Status status = backend_.device().CopyFromHost(angles_.data(), bytes_of(angles.cos), bytes);
+  if (!status.ok()) return status;
+  return backend_.device().CopyFromHost(angles_.data() + bytes, bytes_of(angles.sin), bytes);
+}
+
 absl::Status LlamaModel::AllocateActivations(int64_t rows) {
   const int64_t qkv = config_.q_size() + 2 * config_.kv_size();
   const int64_t per_row = 2 * config_.hidden_size + qkv + config_.q_size() + config_.ffn_size;
@@ -195,6 +211,12 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
                          const kernels::KvPoolView& kv) {
   const auto rows = static_cast<int64_t>(tokens.size());
   assert(rows <= hidden_.rows);
+  backend_.BeginStep({.ids = tokens,
+                      .positions = batch.positions,
+                      .destinations = batch.destinations,
+                      .steps = batch.slots,
+                      .plan = batch.plan->view(),
+                      .plan_generation = batch.plan->generation});
   backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows)});
   for (int i = 0; i < config_.num_layers; ++i) RunLayer(layers_[i], i, batch, kv);
 }
@@ -211,13 +233,8 @@ void LlamaModel::RunLayer(const Layer& layer, int index, const StepBatch& batch,
 
   backend_.RmsNorm({config_.rms_eps, hidden, layer.attn_norm, {}, normed});
   backend_.Linear({layer.qkv.get(), normed, qkv, false, reproducible});
-  backend_.RopeAppend({index,
-                       config_.num_heads,
-                       qkv,
-                       batch.positions,
-                       {angles_.cos.data(), angles_.sin.data(), angles_.max_positions, angles_.dim},
-                       batch.destinations,
-                       kv});
+  backend_.RopeAppend(
+      {index, config_.num_heads, qkv, batch.positions, rope_, batch.destinations, kv});
   backend_.ChunkAttention({.layer = index,
                            .num_heads = config_.num_heads,
                            .window_tokens = config_.sliding_window_tokens,

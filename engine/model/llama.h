@@ -36,7 +36,7 @@ class LlamaModel {
                                                           const LlamaOptions& options);
 
   const ModelConfig& config() const { return config_; }
-  int32_t max_context_tokens() const { return angles_.max_positions; }
+  int32_t max_context_tokens() const { return rope_.max_positions; }
   size_t resident_bytes() const;
 
   // Computes all rows of the batch and appends their K and V to the chunks; keeps the last hidden
@@ -65,12 +65,14 @@ class LlamaModel {
   absl::Status LoadFrom(const WeightSource& source);
   void RunLayer(const Layer& layer, int index, const StepBatch& batch,
                 const kernels::KvPoolView& kv);
+  absl::Status LoadAngles(std::span<const float> freq_factors);
   absl::Status AllocateActivations(int64_t rows);
 
   kernels::Backend& backend_;
   ModelConfig config_;
   LlamaOptions options_;
-  RopeAngles angles_;
+  kernels::RopeTable rope_;                           // points into angles_
+  kernels::DeviceBuffer angles_;                      // cos and sin of every position
   std::unique_ptr<kernels::LinearWeight> embedding_;  // [vocab_size, hidden_size]
   std::unique_ptr<kernels::LinearWeight> output_;     // null when tied
   const float* output_norm_ = nullptr;                // [hidden_size]
