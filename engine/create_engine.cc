@@ -83,7 +83,7 @@ absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig
   if (!dtype.ok()) return dtype.status();
   const int64_t chunk_tokens = options.kv_cache.chunk_tokens;
   absl::StatusOr<kvcache::KvLayout> layout =
-      KvLayoutFor(config, *dtype, options.kv_cache.chunk_tokens);
+      KvLayoutFor(config, backend.info(), *dtype, options.kv_cache.chunk_tokens);
   if (!layout.ok()) return layout.status();
   const auto available_bytes = static_cast<int64_t>(backend.device().AvailableBytes());
   const int64_t asked = options.kv_cache.memory_bytes;

@@ -17,14 +17,40 @@ kernels::DType DTypeOf(kvcache::KvElement element) {
   return kernels::DType::kF32;
 }
 
+kvcache::KvPackingTag TagOf(kernels::KvPacking packing) {
+  switch (packing) {
+    case kernels::KvPacking::kTransposedK:
+      return kvcache::KvPackingTag::kTransposedK;
+    case kernels::KvPacking::kPairs:
+      return kvcache::KvPackingTag::kPairs;
+    case kernels::KvPacking::kSwizzledRows:
+      break;
+  }
+  return kvcache::KvPackingTag::kSwizzledRows;
+}
+
+kernels::KvPacking PackingOf(kvcache::KvPackingTag tag) {
+  switch (tag) {
+    case kvcache::KvPackingTag::kTransposedK:
+      return kernels::KvPacking::kTransposedK;
+    case kvcache::KvPackingTag::kPairs:
+      return kernels::KvPacking::kPairs;
+    case kvcache::KvPackingTag::kSwizzledRows:
+      break;
+  }
+  return kernels::KvPacking::kSwizzledRows;
+}
+
 }  // namespace
 
-absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config, kernels::DType dtype,
-                                              int32_t chunk_tokens) {
+absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config,
+                                              const kernels::BackendInfo& backend,
+                                              kernels::DType dtype, int32_t chunk_tokens) {
   kvcache::KvDimensions dimensions{.num_layers = config.num_layers,
                                    .num_kv_heads = config.num_kv_heads,
                                    .head_dim = config.head_dim,
-                                   .chunk_tokens = chunk_tokens};
+                                   .chunk_tokens = chunk_tokens,
+                                   .packing = TagOf(backend.kv_packing(dtype))};
   switch (dtype) {
     case kernels::DType::kF32:
       dimensions.element = kvcache::KvElement::kF32;
@@ -60,6 +86,7 @@ kernels::KvPoolView KvStorage::View(const int32_t* positions) const {
           .head_bytes = layout_.head_bytes(),
           .v_offset_bytes = layout_.v_offset_bytes(),
           .dtype = DTypeOf(dimensions.element),
+          .packing = PackingOf(dimensions.packing),
           .chunk_tokens = dimensions.chunk_tokens,
           .num_kv_heads = dimensions.num_kv_heads,
           .head_dim = dimensions.head_dim,

@@ -8,15 +8,17 @@
 #include "absl/status/statusor.h"
 #include "engine/model/model_config.h"
 #include "kernels/attention_args.h"
+#include "kernels/backend.h"
 #include "kernels/device.h"
 #include "kvcache/kv_layout.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
 
-// The layout of a model's chunks.
-absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config, kernels::DType dtype,
-                                              int32_t chunk_tokens);
+// The layout of a model's chunks on a back end.
+absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config,
+                                              const kernels::BackendInfo& backend,
+                                              kernels::DType dtype, int32_t chunk_tokens);
 
 // The bytes behind the chunk ids: one device allocation laid out as a KvLayout says. Pages are
 // touched when a chunk is first written. Knows nothing of who uses which chunk. Engine thread only;

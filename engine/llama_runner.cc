@@ -22,8 +22,12 @@ absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(kernels::Backen
 
 StepHandle LlamaRunner::Launch(const StepBatch& batch) {
   assert(!result_.has_value());
-  model_.Forward(batch, batch.tokens, kv_);
+  result_ = Run(batch);
+  return StepHandle{++launched_};
+}
 
+absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
+  model_.Forward(batch, batch.tokens, kv_);
   StepResult result;
   result.rows.reserve(batch.logits.size());
   const int64_t vocab = model_.config().vocab_size;
@@ -34,14 +38,25 @@ StepHandle LlamaRunner::Launch(const StepBatch& batch) {
     rows.clear();
     for (size_t i = begin; i < end; ++i) rows.push_back(batch.logits[i].row);
     model_.Logits(rows, kernels::F32View(logits, static_cast<int64_t>(rows.size()), vocab));
+    absl::StatusOr<std::span<float>> read = ReadLogits(rows.size() * vocab);
+    if (!read.ok()) return read.status();
     for (size_t i = begin; i < end; ++i) {
-      result.rows.push_back(
-          Choose(batch.logits[i], {logits + (i - begin) * vocab, static_cast<size_t>(vocab)}));
+      result.rows.push_back(Choose(batch.logits[i], read->subspan((i - begin) * vocab, vocab)));
     }
   }
-  const absl::Status status = backend_.Synchronize();
-  result_ = status.ok() ? absl::StatusOr<StepResult>(std::move(result)) : status;
-  return StepHandle{++launched_};
+  if (absl::Status status = backend_.Synchronize(); !status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<std::span<float>> LlamaRunner::ReadLogits(size_t count) {
+  if (absl::Status status = backend_.Synchronize(); !status.ok()) return status;
+  auto* logits = reinterpret_cast<float*>(logits_.data());
+  if (backend_.info().reads_results_in_place) return std::span(logits, count);
+  read_logits_.resize(count);
+  absl::Status status = backend_.device().CopyToHost(
+      reinterpret_cast<std::byte*>(read_logits_.data()), logits_.data(), count * sizeof(float));
+  if (!status.ok()) return status;
+  return std::span(read_logits_);
 }
 
 SampledToken LlamaRunner::Choose(const LogitsRow& wanted, std::span<float> logits) const {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/model/llama.h"
@@ -12,8 +14,8 @@
 
 namespace refrain::engine {
 
-// Runs steps of a Llama model on a back end whose operations finish before they return: Launch
-// computes, samples and keeps the result for Collect, so one step is in flight at most.
+// Runs steps of a Llama model: Launch computes, waits for the back end, samples on the host and
+// keeps the result for Collect, so one step is in flight at most.
 //
 // Engine thread only. The back end, the model and the KV pool must outlive it.
 class LlamaRunner : public ModelRunner {
@@ -31,6 +33,9 @@ class LlamaRunner : public ModelRunner {
   LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv)
       : backend_(backend), model_(model), kv_(kv) {}
 
+  absl::StatusOr<StepResult> Run(const StepBatch& batch);
+  // The first rows of logits_, where the host can read and change them.
+  absl::StatusOr<std::span<float>> ReadLogits(size_t count);
   SampledToken Choose(const LogitsRow& wanted, std::span<float> logits) const;
 
   // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.
@@ -39,7 +44,8 @@ class LlamaRunner : public ModelRunner {
   kernels::Backend& backend_;
   LlamaModel& model_;
   kernels::KvPoolView kv_;
-  kernels::DeviceBuffer logits_;  // [kLogitsRows, vocab_size]
+  kernels::DeviceBuffer logits_;    // [kLogitsRows, vocab_size]
+  std::vector<float> read_logits_;  // the same, where the host cannot read logits_ in place
   uint64_t launched_ = 0;
   std::optional<absl::StatusOr<StepResult>> result_;  // of the step launched last
 };

@@ -11,15 +11,18 @@
 
 namespace refrain::kernels {
 
-// How K and V of one chunk and layer lie in memory. One packing per dtype, the same at every
-// instruction-set level (it is part of a stored chunk's fingerprint). c = chunk_tokens,
-// d = head_dim, per KV head:
-//   f32, f16: K [d][c], V [c][d]                 lanes of a K vector are tokens: scores come out as
+// How K and V of one chunk and layer lie in memory. A property of the back end, one packing per
+// dtype there, the same at every instruction-set level (it is part of a stored chunk's
+// fingerprint). c = chunk_tokens, d = head_dim, per KV head:
+//   kTransposedK   K [d][c], V [c][d]            lanes of a K vector are tokens: scores come out as
 //                                                vectors; lanes of a V vector are output elements.
-//   bf16:     K [d/2][c][2], V [c/2][d][2]       the same, in pairs for bf16 dot instructions.
-enum class KvPacking : uint8_t { kTransposedK, kPairs };
+//   kPairs         K [d/2][c][2], V [c/2][d][2]  the same, in pairs for bf16 dot instructions.
+//   kSwizzledRows  K and V as rows of tokens in panels, whose 16-byte units are exchanged as a
+//                  GPU's matrix instructions want them: kernels/cuda/kv_packing.h.
+enum class KvPacking : uint8_t { kTransposedK, kPairs, kSwizzledRows };
 
-constexpr KvPacking PackingOf(DType kv_dtype) {
+// The packing of back ends that run on the host.
+constexpr KvPacking HostPackingOf(DType kv_dtype) {
   return kv_dtype == DType::kBF16 ? KvPacking::kPairs : KvPacking::kTransposedK;
 }
 
@@ -33,16 +36,17 @@ struct KvPoolView {
   size_t head_bytes = 0;      // chunk_tokens * head_dim * element size
   size_t v_offset_bytes = 0;  // num_kv_heads * head_bytes
   DType dtype = DType::kF16;
+  KvPacking packing = KvPacking::kTransposedK;
   int chunk_tokens = 64;  // multiple of 16
   int num_kv_heads = 0;
   int head_dim = 0;  // even, 8 to 256
   // [num_chunks, chunk_tokens] position of each token; read only where a window is set.
   const int32_t* positions = nullptr;
 
-  std::byte* Keys(int32_t chunk, int layer, int kv_head) const {
+  constexpr std::byte* Keys(int32_t chunk, int layer, int kv_head) const {
     return base + chunk * chunk_bytes + layer * layer_bytes + kv_head * head_bytes;
   }
-  std::byte* Values(int32_t chunk, int layer, int kv_head) const {
+  constexpr std::byte* Values(int32_t chunk, int layer, int kv_head) const {
     return Keys(chunk, layer, kv_head) + v_offset_bytes;
   }
 };

@@ -53,7 +53,22 @@ struct BackendInfo {
   std::string isa;   // instruction-set level or compute capability, "" where it says nothing
   int threads = 0;   // compute threads, 0 where it says nothing
   DType preferred_kv = DType::kF16;
+  KvPacking (*kv_packing)(DType kv_dtype) = &HostPackingOf;  // how it wants K and V to lie
+  // Whether the host may read and write the back end's memory through its addresses; else only
+  // through Device's copies.
+  bool reads_results_in_place = true;
   std::string warning;  // for the log where something is not as it should be, else ""
+};
+
+// The host arrays of a step, as its operations will be given them, and what the plan's arrays are a
+// copy of: the same generation, the same content.
+struct StepInputs {
+  std::span<const int32_t> ids;             // [rows]
+  std::span<const int32_t> positions;       // [rows]
+  std::span<const KvSlotRef> destinations;  // [rows]
+  std::span<const SlotStep> steps;          // [num_slots]
+  AttentionPlanView plan;
+  uint64_t plan_generation = 0;
 };
 
 // One compute device's implementation of the operations of a decoder layer.
@@ -74,6 +89,10 @@ class Backend {
   // have the same cols. The source may be unmapped afterwards.
   virtual absl::StatusOr<std::unique_ptr<LinearWeight>> PackLinear(
       std::span<const WeightSlice> slices, const PackOptions& options) = 0;
+
+  // Tells what the operations up to the next call will be given, so that a device can fetch it all
+  // at once. Only a hint: operations may be called without it or with other arrays.
+  virtual void BeginStep(const StepInputs& inputs) {}
 
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void RmsNorm(const RmsNormArgs& args) = 0;

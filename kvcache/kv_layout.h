@@ -8,15 +8,13 @@
 
 namespace refrain::kvcache {
 
-// Element types that K and V may be stored as. The packing of a chunk follows from the element
-// type, is the same at every instruction-set level, and is part of a stored chunk's fingerprint.
+// Element types that K and V may be stored as, and the order of the elements inside a chunk: that
+// of the back end for this element type, the same at every instruction-set level, part of a stored
+// chunk's fingerprint. Here only a name.
 enum class KvElement : uint8_t { kF32, kF16, kBF16 };
-enum class KvPackingTag : uint8_t { kTransposedK, kPairs };
+enum class KvPackingTag : uint8_t { kTransposedK, kPairs, kSwizzledRows };
 
 constexpr size_t ElementBytes(KvElement element) { return element == KvElement::kF32 ? 4 : 2; }
-constexpr KvPackingTag PackingOf(KvElement element) {
-  return element == KvElement::kBF16 ? KvPackingTag::kPairs : KvPackingTag::kTransposedK;
-}
 
 struct KvDimensions {
   int32_t num_layers = 0;
@@ -24,6 +22,7 @@ struct KvDimensions {
   int32_t head_dim = 0;       // even, 8 to 256
   int32_t chunk_tokens = 64;  // a multiple of 16
   KvElement element = KvElement::kF16;
+  KvPackingTag packing = KvPackingTag::kTransposedK;
 };
 
 // Where the bytes of a chunk are (DESIGN 4.9):
@@ -42,7 +41,7 @@ class KvLayout {
   static absl::StatusOr<KvLayout> Create(const KvDimensions& dimensions);
 
   const KvDimensions& dimensions() const { return dimensions_; }
-  KvPackingTag packing() const { return PackingOf(dimensions_.element); }
+  KvPackingTag packing() const { return dimensions_.packing; }
 
   size_t head_bytes() const { return head_bytes_; }                    // K or V of one head
   size_t v_offset_bytes() const { return num_heads() * head_bytes_; }  // from K to V of a head

@@ -47,6 +47,7 @@ class AttentionProbe {
     kv_.v_offset_bytes = kv_.head_bytes;
     kv_.layer_bytes = kv_.chunk_bytes = (2 * kv_.head_bytes + 4095) / 4096 * 4096;
     kv_.dtype = dtype;
+    kv_.packing = HostPackingOf(dtype);
     kv_.chunk_tokens = kChunkTokens;
     kv_.num_kv_heads = 1;
     kv_.head_dim = kDim;

@@ -3,22 +3,42 @@
 #include <cassert>
 #include <cstring>
 
+#include "kernels/cuda/kv_packing.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 
 namespace refrain::kernels {
 namespace {
 
+int64_t RowIndex(const KvPoolView& kv, const KvElement& at) {
+  return cuda::KvElementIndex(Traits(kv.dtype).block_bytes, kv.head_dim, kv.chunk_tokens, at.token,
+                              at.dim);
+}
+
 int64_t KeyIndex(const KvPoolView& kv, const KvElement& at) {
   const int64_t c = kv.chunk_tokens;
-  return PackingOf(kv.dtype) == KvPacking::kPairs ? (at.dim / 2 * c + at.token) * 2 + at.dim % 2
-                                                  : at.dim * c + at.token;
+  switch (kv.packing) {
+    case KvPacking::kTransposedK:
+      return at.dim * c + at.token;
+    case KvPacking::kPairs:
+      return (at.dim / 2 * c + at.token) * 2 + at.dim % 2;
+    case KvPacking::kSwizzledRows:
+      break;
+  }
+  return RowIndex(kv, at);
 }
 
 int64_t ValueIndex(const KvPoolView& kv, const KvElement& at) {
   const int64_t d = kv.head_dim;
-  return PackingOf(kv.dtype) == KvPacking::kPairs ? (at.token / 2 * d + at.dim) * 2 + at.token % 2
-                                                  : at.token * d + at.dim;
+  switch (kv.packing) {
+    case KvPacking::kTransposedK:
+      return at.token * d + at.dim;
+    case KvPacking::kPairs:
+      return (at.token / 2 * d + at.dim) * 2 + at.token % 2;
+    case KvPacking::kSwizzledRows:
+      break;
+  }
+  return RowIndex(kv, at);
 }
 
 void CheckInside(const KvPoolView& kv, const KvElement& at) {

@@ -24,7 +24,7 @@ TEST(KvLayoutTest, LayersArePaddedToFourKibibytes) {
 }
 
 TEST(KvLayoutTest, HeadsOfAllLayersDoNotOverlap) {
-  const auto layout = KvLayout::Create({3, 5, 24, 48, KvElement::kBF16});
+  const auto layout = KvLayout::Create({3, 5, 24, 48, KvElement::kBF16, KvPackingTag::kPairs});
   ASSERT_TRUE(layout.ok());
   EXPECT_EQ(layout->packing(), KvPackingTag::kPairs);
   size_t end = 0;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include "engine/backend_factory.h"
@@ -14,14 +15,20 @@ using engine::StepBatch;
 
 absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Load(const std::string& path,
                                                                  const HarnessOptions& options) {
+  auto backend = engine::MakeBackend(options.backend);
+  if (!backend.ok()) return backend.status();
+  return LoadOn(*std::move(backend), path, options);
+}
+
+absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::LoadOn(
+    std::unique_ptr<kernels::Backend> backend, const std::string& path,
+    const HarnessOptions& options) {
   auto harness = std::make_unique<ModelHarness>();
   harness->options_ = options;
   auto source = engine::WeightSource::Open(path);
   if (!source.ok()) return source.status();
   harness->source_ = *std::move(source);
-  auto backend = engine::MakeBackend(options.backend);
-  if (!backend.ok()) return backend.status();
-  harness->backend_ = *std::move(backend);
+  harness->backend_ = std::move(backend);
   auto compute = engine::ParseComputeDType(options.backend.compute_dtype);
   if (!compute.ok()) return compute.status();
   const engine::ModelConfig& config = harness->source_->config();
@@ -37,13 +44,16 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Load(const std::stri
   if (!kv_dtype.ok()) return kv_dtype.status();
   constexpr int kChunkTokens = 64;
   const int32_t chunks = harness->model_->max_context_tokens() / kChunkTokens + 1;
-  auto layout = engine::KvLayoutFor(config, *kv_dtype, kChunkTokens);
+  auto layout = engine::KvLayoutFor(config, harness->backend_->info(), *kv_dtype, kChunkTokens);
   if (!layout.ok()) return layout.status();
   auto storage = engine::KvStorage::Create(harness->backend_->device(), *layout, chunks);
   if (!storage.ok()) return storage.status();
   harness->storage_ = *std::move(storage);
   harness->positions_.resize(chunks * kChunkTokens);
-  harness->logits_.resize(static_cast<size_t>(options.step_tokens) * config.vocab_size);
+  auto logits = harness->backend_->device().Allocate(
+      static_cast<size_t>(options.step_tokens) * config.vocab_size * sizeof(float), false);
+  if (!logits.ok()) return logits.status();
+  harness->logits_ = *std::move(logits);
   return harness;
 }
 
@@ -76,6 +86,7 @@ void ModelHarness::Step(std::span<const int32_t> ids, int32_t first_wanted,
   const auto rows = static_cast<int32_t>(ids.size());
   StepBatch batch;
   auto plan = std::make_shared<engine::AttentionPlanArrays>();
+  plan->generation = ++plans_;
   const int32_t chunks = (length_ + rows + kv.chunk_tokens - 1) / kv.chunk_tokens;
   for (int32_t i = 0; i < chunks; ++i) plan->chunks.push_back({i, i * kv.chunk_tokens});
   plan->slots.push_back({0, 0, kernels::kOpenEnd});
@@ -93,11 +104,17 @@ void ModelHarness::Step(std::span<const int32_t> ids, int32_t first_wanted,
   model_->Forward(batch, batch.tokens, kv);
   const int64_t vocab = model_->config().vocab_size;
   if (!wanted.empty()) {
-    model_->Logits(wanted,
-                   kernels::F32View(logits_.data(), static_cast<int64_t>(wanted.size()), vocab));
-    (void)backend_->Synchronize();
+    model_->Logits(wanted, kernels::F32View(reinterpret_cast<float*>(logits_.data()),
+                                            static_cast<int64_t>(wanted.size()), vocab));
+    absl::Status status = backend_->Synchronize();
+    read_logits_.resize(wanted.size() * vocab);
+    if (status.ok()) {
+      status = backend_->device().CopyToHost(reinterpret_cast<std::byte*>(read_logits_.data()),
+                                             logits_.data(), read_logits_.size() * sizeof(float));
+    }
+    if (!status.ok()) throw std::runtime_error(status.ToString());
     for (size_t i = 0; i < wanted.size(); ++i) {
-      on_logits(length_ + wanted[i], {logits_.data() + i * vocab, static_cast<size_t>(vocab)});
+      on_logits(length_ + wanted[i], {read_logits_.data() + i * vocab, static_cast<size_t>(vocab)});
     }
   }
   length_ += rows;

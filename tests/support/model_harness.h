@@ -32,6 +32,10 @@ class ModelHarness {
  public:
   static absl::StatusOr<std::unique_ptr<ModelHarness>> Load(const std::string& path,
                                                             const HarnessOptions& options);
+  // On a back end of the caller's instead of options.backend's.
+  static absl::StatusOr<std::unique_ptr<ModelHarness>> LoadOn(
+      std::unique_ptr<kernels::Backend> backend, const std::string& path,
+      const HarnessOptions& options);
 
   // Called with the logits [vocab_size] after each wanted token, in order.
   using OnLogits = std::function<void(int32_t index, std::span<const float> logits)>;
@@ -59,7 +63,9 @@ class ModelHarness {
   std::unique_ptr<engine::KvStorage> storage_;
   std::vector<int32_t> positions_;  // of every token of the pool
   int32_t length_ = 0;
-  std::vector<float> logits_;
+  kernels::DeviceBuffer logits_;    // [step_tokens, vocab_size]
+  std::vector<float> read_logits_;  // the wanted ones of a step
+  uint64_t plans_ = 0;
 };
 
 // Where tools/setup keeps SmolLM2-135M-Instruct.Q4_1.gguf; "" when it is not there.

@@ -47,6 +47,7 @@ void FillRandom(std::byte* to, size_t bytes, DType dtype) {
 RandomKv::RandomKv(const AttentionModel& model, DType dtype, int64_t num_chunks)
     : num_chunks_(num_chunks) {
   view_.dtype = dtype;
+  view_.packing = kernels::HostPackingOf(dtype);
   view_.chunk_tokens = kBenchChunkTokens;
   view_.num_kv_heads = model.num_kv_heads;
   view_.head_dim = model.head_dim;

@@ -13,6 +13,7 @@
 #include "engine/sampler.h"
 #include "engine/text/create_tokenizer.h"
 #include "engine/text/detokenizer.h"
+#include "tests/support/cuda_cases.h"
 #include "tests/support/model_harness.h"
 
 namespace refrain::testing {
@@ -34,7 +35,10 @@ class Stories260K : public ::testing::TestWithParam<std::string> {
     options.backend.kind = GetParam();
     options.backend.compute_dtype = "f32";
     options.kv_dtype = "f32";
-    auto harness = ModelHarness::Load(kFolder + "hf", options);
+    std::unique_ptr<kernels::Backend> cuda = MakeCudaBackend(GetParam());
+    auto harness = cuda == nullptr
+                       ? ModelHarness::Load(kFolder + "hf", options)
+                       : ModelHarness::LoadOn(std::move(cuda), kFolder + "hf", options);
     ASSERT_TRUE(harness.ok()) << harness.status();
     harness_ = *std::move(harness);
   }
@@ -101,7 +105,13 @@ TEST_P(Stories260K, LogitsAreWithinAThousandthOfFloat64) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Stories260K, ::testing::Values("cpu", "reference"),
+std::vector<std::string> AllBackends() {
+  std::vector<std::string> names = CudaBackendNames();
+  names.insert(names.end(), {"cpu", "reference"});
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Stories260K, ::testing::ValuesIn(AllBackends()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -19,7 +19,7 @@ std::string AttentionShape::name() const {
 AttentionScenario::AttentionScenario(const AttentionShape& shape, int num_slots, int num_chunks)
     : shape_(shape),
       pool_(num_chunks, /*num_layers=*/2, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
-            shape.kv_dtype),
+            shape.kv_dtype, HostPackingOf(shape.kv_dtype)),
       lengths_(num_slots, 0),
       steps_(num_slots),
       scale_(1.0f / std::sqrt(static_cast<float>(shape.head_dim))) {}

@@ -9,13 +9,14 @@
 namespace refrain::kernels {
 
 KvPool::KvPool(int num_chunks, int num_layers, int num_kv_heads, int head_dim, int chunk_tokens,
-               DType dtype)
+               DType dtype, KvPacking packing)
     : num_chunks_(num_chunks), num_layers_(num_layers) {
   view_.head_bytes = static_cast<size_t>(chunk_tokens) * head_dim * Traits(dtype).block_bytes;
   view_.v_offset_bytes = num_kv_heads * view_.head_bytes;
   view_.layer_bytes = (2 * view_.v_offset_bytes + 4095) / 4096 * 4096;
   view_.chunk_bytes = num_layers * view_.layer_bytes;
   view_.dtype = dtype;
+  view_.packing = packing;
   view_.chunk_tokens = chunk_tokens;
   view_.num_kv_heads = num_kv_heads;
   view_.head_dim = head_dim;

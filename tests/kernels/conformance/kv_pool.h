@@ -15,7 +15,7 @@ namespace refrain::kernels {
 class KvPool {
  public:
   KvPool(int num_chunks, int num_layers, int num_kv_heads, int head_dim, int chunk_tokens,
-         DType dtype);
+         DType dtype, KvPacking packing);
   KvPool(KvPool&&) = default;  // the view points to what the vectors own, which moves along
 
   const KvPoolView& view() const { return view_; }

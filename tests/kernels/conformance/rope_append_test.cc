@@ -39,10 +39,11 @@ TEST_P(RopeAppendConformance, RotatesEveryRowAndWritesOnlyWhereItShould) {
   ReferenceBackend reference;
   constexpr int kLayers = 2;
   const int num_chunks = static_cast<int>(shape.rows / shape.chunk_tokens) + 3;
+  const KvPacking packing = backend->info().kv_packing(kv_dtype);
   KvPool got_pool(num_chunks, kLayers, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
-                  kv_dtype);
+                  kv_dtype, packing);
   KvPool want_pool(num_chunks, kLayers, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
-                   kv_dtype);
+                   kv_dtype, HostPackingOf(kv_dtype));
 
   constexpr int32_t kMaxPositions = 1000;
   const int half = shape.rope_dim / 2;

@@ -57,6 +57,7 @@ TEST(KvElement, FollowsThePackings) {
   EXPECT_EQ(storage[128 + 3 * 8 + 5], 2.5f);  // V [c][d]
 
   kv.dtype = DType::kBF16;
+  kv.packing = KvPacking::kPairs;
   kv.head_bytes = kv.v_offset_bytes = 16 * 8 * 2;
   StoreKey(kv, {0, 0, 0, 3, 5}, 1.5f);
   StoreValue(kv, {0, 0, 0, 3, 5}, 2.5f);

@@ -1,0 +1,143 @@
+#include "kernels/cuda/attention_launcher.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace refrain::kernels::cuda {
+namespace {
+
+template <class T>
+bool SameSpan(std::span<const T> a, std::span<const T> b) {
+  return a.data() == b.data() && a.size() == b.size();
+}
+
+// Partial states need room for a step's worst; a little more than now saves growing again.
+constexpr int32_t kPartialRowsAtATime = 256;
+
+}  // namespace
+
+bool AttentionLauncher::Key::operator==(const Key& other) const {
+  const AttentionShapeInfo &a = shape, &b = other.shape;
+  return mode == other.mode && a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads &&
+         a.head_dim == b.head_dim && a.chunk_tokens == b.chunk_tokens && a.kv_dtype == b.kv_dtype &&
+         a.reproducible == b.reproducible;
+}
+
+AttentionLauncher::AttentionLauncher(Runtime& runtime, Stream& stream, Device& device,
+                                     StepArrays& arrays)
+    : runtime_(runtime),
+      stream_(stream),
+      device_(device),
+      arrays_(arrays),
+      list_buffer_(runtime, stream, device),
+      positions_buffer_(runtime, stream, device) {}
+
+void AttentionLauncher::BeginStep(const StepInputs& inputs) {
+  announced_ = inputs.plan;
+  generation_ = inputs.plan_generation;
+  ++step_;
+}
+
+bool AttentionLauncher::IsAnnounced(const AttentionPlanView& plan) const {
+  return announced_.has_value() && SameSpan(plan.runs, announced_->runs) &&
+         SameSpan(plan.chunks, announced_->chunks) && SameSpan(plan.slots, announced_->slots);
+}
+
+absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
+  const KvPoolView& kv = args.kv;
+  const Key key = {
+      {args.num_heads, kv.num_kv_heads, kv.head_dim, kv.chunk_tokens, kv.dtype, args.reproducible},
+      args.mode};
+  const bool announced = IsAnnounced(args.plan);
+  const bool on_device = announced && key_.has_value() && *key_ == key &&
+                         list_generation_ == generation_ && tiles_->Serves(args.steps);
+  if (!on_device) {
+    list_generation_.reset();
+    if (absl::Status status = Plan(args, key); !status.ok()) return status;
+    if (announced) list_generation_ = generation_;
+  }
+  ChunkAttentionLaunch launch;
+  launch.layer = args.layer;
+  launch.num_heads = args.num_heads;
+  launch.window_tokens = args.window_tokens;
+  launch.scale = args.scale;
+  launch.reproducible = args.reproducible;
+  launch.kv = kv;
+  launch.tiles = reinterpret_cast<const AttentionTileList*>(list_);
+  absl::StatusOr<const SlotStep*> steps = arrays_.Find(args.steps);
+  if (!steps.ok()) return steps.status();
+  launch.steps = *steps;
+  launch.kv.positions = nullptr;
+  if (args.window_tokens > 0) {
+    absl::StatusOr<const int32_t*> positions = KvPositions(args);
+    if (!positions.ok()) return positions.status();
+    launch.kv.positions = *positions;
+    positions = arrays_.Find(
+        std::span<const int32_t>(args.row_positions, static_cast<size_t>(args.q.rows)));
+    if (!positions.ok()) return positions.status();
+    launch.row_positions = *positions;
+  }
+  launch.q = static_cast<const float*>(args.q.data);
+  launch.q_stride = args.q.stride;
+  launch.partials = reinterpret_cast<float*>(partials_.data());
+  launch.max_partial_rows = max_partial_rows_;
+  launch.counters = reinterpret_cast<int32_t*>(counters_.data());
+  launch.out = static_cast<float*>(args.out.data);
+  launch.out_stride = args.out.stride;
+  LaunchChunkAttention(stream_, setup_, launch);
+  return absl::OkStatus();
+}
+
+absl::Status AttentionLauncher::Plan(const ChunkAttentionArgs& args, const Key& key) {
+  if (!key_.has_value() || !(*key_ == key)) {
+    const DeviceProperties& device = runtime_.properties();
+    setup_ = SetUpAttention(
+        key.shape, {device.capability(), device.multiprocessors, device.shared_bytes_per_block,
+                    device.shared_bytes_per_multiprocessor});
+    tiles_ = std::make_unique<AttentionTiles>(setup_.limits);
+    key_ = key;
+  }
+  tiles_->Plan(args.plan, args.steps, key.mode, key.shape.reproducible);
+  absl::StatusOr<const std::byte*> list = list_buffer_.Upload(tiles_->bytes());
+  if (!list.ok()) return list.status();
+  list_ = *list;
+  return ReserveScratch(key);
+}
+
+absl::Status AttentionLauncher::ReserveScratch(const Key& key) {
+  const int32_t rows = (tiles_->num_partial_rows() + kPartialRowsAtATime) / kPartialRowsAtATime *
+                       kPartialRowsAtATime;
+  const size_t bytes =
+      PartialStateFloats(rows, key.shape.num_heads, key.shape.head_dim) * sizeof(float);
+  if (partials_.bytes() < bytes) {
+    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(bytes, false);
+    if (!grown.ok()) return grown.status();
+    partials_ = *std::move(grown);
+  }
+  max_partial_rows_ = rows;
+  const size_t counter_bytes = std::max<size_t>(1, tiles_->num_counters()) * sizeof(int32_t);
+  if (counters_.bytes() < counter_bytes) {
+    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(2 * counter_bytes, false);  // of zeros
+    if (!grown.ok()) return grown.status();
+    counters_ = *std::move(grown);
+  }
+  return absl::OkStatus();
+}
+
+// Positions of the pool's tokens, as far as the plan's chunks go, once per step.
+absl::StatusOr<const int32_t*> AttentionLauncher::KvPositions(const ChunkAttentionArgs& args) {
+  if (!IsAnnounced(args.plan) || positions_step_ != step_) {
+    positions_step_.reset();
+    int32_t chunks = 0;
+    for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
+    const size_t tokens = static_cast<size_t>(chunks) * args.kv.chunk_tokens;
+    absl::StatusOr<const std::byte*> positions =
+        positions_buffer_.Upload(std::as_bytes(std::span(args.kv.positions, tokens)));
+    if (!positions.ok()) return positions.status();
+    positions_ = *positions;
+    if (IsAnnounced(args.plan)) positions_step_ = step_;
+  }
+  return reinterpret_cast<const int32_t*>(positions_);
+}
+
+}  // namespace refrain::kernels::cuda

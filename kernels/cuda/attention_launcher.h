@@ -1,0 +1,71 @@
+#ifndef REFRAIN_KERNELS_CUDA_ATTENTION_LAUNCHER_H_
+#define REFRAIN_KERNELS_CUDA_ATTENTION_LAUNCHER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/chunk_attention.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/step_arrays.h"
+
+namespace refrain::kernels::cuda {
+
+// Attention's host side: from the arguments of the operation to one launch. The tile list is made
+// when the plan or the row counts changed and serves all layers and, while it can, later steps; it
+// then lies in device memory already. Scratch grows when a list needs more.
+//
+// Engine thread; what it is made of outlives it. Failure: the status of an upload or an allocation;
+// nothing was launched then.
+class AttentionLauncher {
+ public:
+  AttentionLauncher(Runtime& runtime, Stream& stream, Device& device, StepArrays& arrays);
+
+  // The plan that a step is about to use; unannounced plans are taken for new ones each time.
+  void BeginStep(const StepInputs& inputs);
+
+  absl::Status Launch(const ChunkAttentionArgs& args);
+
+ private:
+  struct Key {  // what a tile list is for, beside plan and steps
+    AttentionShapeInfo shape;
+    AttentionMode mode = AttentionMode::kTwoPhase;
+
+    bool operator==(const Key& other) const;
+  };
+
+  bool IsAnnounced(const AttentionPlanView& plan) const;
+  absl::Status Plan(const ChunkAttentionArgs& args, const Key& key);
+  absl::Status ReserveScratch(const Key& key);
+  absl::StatusOr<const int32_t*> KvPositions(const ChunkAttentionArgs& args);
+
+  Runtime& runtime_;
+  Stream& stream_;
+  Device& device_;
+  StepArrays& arrays_;
+
+  std::optional<AttentionPlanView> announced_;
+  uint64_t generation_ = 0;  // of the announced plan
+  uint64_t step_ = 0;
+
+  std::optional<Key> key_;  // of the list that is on the device
+  std::optional<uint64_t> list_generation_;
+  AttentionSetup setup_;
+  std::unique_ptr<AttentionTiles> tiles_;
+  UploadBuffer list_buffer_;
+  const std::byte* list_ = nullptr;
+  UploadBuffer positions_buffer_;
+  const std::byte* positions_ = nullptr;
+  std::optional<uint64_t> positions_step_;
+  DeviceBuffer partials_;
+  int32_t max_partial_rows_ = 0;
+  DeviceBuffer counters_;
+};
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_ATTENTION_LAUNCHER_H_

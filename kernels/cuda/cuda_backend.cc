@@ -1,0 +1,177 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <cassert>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_linear_weight.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/gemm.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+constexpr int kLeastCapability = 80;
+
+const CudaLinearWeight& WeightOf(const LinearWeight* weight) {
+  return static_cast<const CudaLinearWeight&>(*weight);
+}
+
+KvPacking PackingOf(DType) { return KvPacking::kSwizzledRows; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
+  absl::StatusOr<std::unique_ptr<Runtime>> runtime = OpenDevice(options.device);
+  if (!runtime.ok()) return runtime.status();
+  return Create(*std::move(runtime));
+}
+
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr<Runtime> runtime) {
+  const DeviceProperties& device = runtime->properties();
+  if (device.capability() < kLeastCapability) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", device.index, " (", device.name, ") has compute capability ",
+                     device.major, ".", device.minor, "; at least 8.0 is needed"));
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> stream = runtime->CreateStream(StreamPriority::kHigh);
+  if (!stream.ok()) return stream.status();
+  return std::unique_ptr<CudaBackend>(new CudaBackend(std::move(runtime), *std::move(stream)));
+}
+
+CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream)
+    : runtime_(std::move(runtime)),
+      stream_(std::move(stream)),
+      device_(*runtime_, *stream_),
+      arrays_(*runtime_, *stream_, device_),
+      attention_(*runtime_, *stream_, device_, arrays_) {
+  const DeviceProperties& device = runtime_->properties();
+  info_.name = "cuda";
+  info_.isa = absl::StrCat("sm_", device.capability(), " (", device.name, ")");
+  info_.preferred_kv = DType::kF16;
+  info_.kv_packing = &PackingOf;
+  info_.reads_results_in_place = false;
+}
+
+CudaBackend::~CudaBackend() { runtime_->Synchronize(*stream_).IgnoreError(); }
+
+absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
+    std::span<const WeightSlice> slices, const PackOptions& options) {
+  return PackCudaLinear(slices, options, device_);
+}
+
+bool CudaBackend::Enter() {
+  if (!failure_.ok() || !broken_.ok()) return false;
+  Keep(runtime_->MakeCurrent());
+  return failure_.ok();
+}
+
+void CudaBackend::Keep(absl::Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+}
+
+absl::Status CudaBackend::Synchronize() {
+  const absl::Status status = runtime_->Synchronize(*stream_);
+  absl::Status failure = std::exchange(failure_, absl::OkStatus());
+  if (!status.ok() && broken_.ok()) {
+    broken_ = absl::InternalError(absl::StrCat("CUDA device ", runtime_->properties().index, " (",
+                                               runtime_->properties().name,
+                                               ") failed: ", status.message()));
+  }
+  return broken_.ok() ? failure : broken_;
+}
+
+void CudaBackend::BeginStep(const StepInputs& inputs) {
+  if (!Enter()) return;
+  const std::span<const std::byte> arrays[] = {
+      std::as_bytes(inputs.ids), std::as_bytes(inputs.positions),
+      std::as_bytes(inputs.destinations), std::as_bytes(inputs.steps)};
+  Keep(arrays_.Announce(arrays));
+  attention_.BeginStep(inputs);
+}
+
+void CudaBackend::Embed(const EmbedArgs& args) {
+  if (!Enter()) return;
+  const absl::StatusOr<const int32_t*> ids = arrays_.Find(args.ids);
+  if (!ids.ok()) return Keep(ids.status());
+  for (const CudaLinearWeight::Part& part : WeightOf(args.table).parts()) {
+    LaunchEmbed(*stream_, {part.matrix, part.row_begin, *ids, args.out.rows, RowsOf(args.out)});
+  }
+}
+
+void CudaBackend::RmsNorm(const RmsNormArgs& args) {
+  if (!Enter()) return;
+  RmsNormLaunch launch = {args.out.rows,   args.x.cols, static_cast<float>(args.eps),
+                          RowsOf(args.x),  args.weight, nullptr,
+                          RowsOf(args.out)};
+  if (!args.row_indexes.empty()) {
+    const absl::StatusOr<const int32_t*> indexes = arrays_.Find(args.row_indexes);
+    if (!indexes.ok()) return Keep(indexes.status());
+    launch.row_indexes = *indexes;
+  }
+  LaunchRmsNorm(*stream_, launch);
+}
+
+void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
+                           bool accumulate, bool reproducible) {
+  const auto& own = static_cast<const CudaLinearWeight&>(weight);
+  assert(x.cols == own.k() && out.cols == own.n() && x.rows == out.rows);
+  for (const CudaLinearWeight::Part& part : own.parts()) {
+    const DType dtype = part.matrix.dtype;
+    GemmKernel kernel = GemmKernel::kFma;
+    if (!own.exact() && HasTileKernel(dtype)) {
+      kernel = reproducible ? GemmKernel::kTile : ChooseGemm(dtype, x.rows);
+    }
+    DeviceRows to = RowsOf(out);
+    to.data += part.row_begin;
+    LaunchGemm(*stream_, kernel, {part.matrix, x.rows, RowsOf(x), to, accumulate});
+  }
+}
+
+void CudaBackend::Linear(const LinearArgs& args) {
+  if (!Enter()) return;
+  Multiply(*args.weight, args.x, args.out, args.accumulate, args.reproducible);
+}
+
+void CudaBackend::GateUp(const GateUpArgs& args) {
+  if (!Enter()) return;
+  const int64_t rows = args.out.rows, cols = args.out.cols;
+  const size_t bytes = static_cast<size_t>(rows * cols) * sizeof(float);
+  if (gate_.bytes() < bytes) {
+    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(bytes, false);
+    if (!grown.ok()) return Keep(grown.status());
+    gate_ = *std::move(grown);
+  }
+  const TensorView gate = F32View(reinterpret_cast<float*>(gate_.data()), rows, cols);
+  Multiply(*args.gate, args.x, gate, false, args.reproducible);
+  Multiply(*args.up, args.x, args.out, false, args.reproducible);
+  LaunchSwiGlu(*stream_, {rows, cols, RowsOf(gate), RowsOf(args.out), RowsOf(args.out)});
+}
+
+void CudaBackend::RopeAppend(const RopeAppendArgs& args) {
+  if (!Enter()) return;
+  const absl::StatusOr<const int32_t*> positions = arrays_.Find(args.positions);
+  if (!positions.ok()) return Keep(positions.status());
+  const absl::StatusOr<const KvSlotRef*> destinations = arrays_.Find(args.destinations);
+  if (!destinations.ok()) return Keep(destinations.status());
+  LaunchRopeAppend(*stream_, {args.layer, args.num_heads, args.qkv.rows, RowsOf(args.qkv),
+                              *positions, args.table, *destinations, args.kv});
+}
+
+void CudaBackend::ChunkAttention(const ChunkAttentionArgs& args) {
+  if (!Enter()) return;
+  Keep(attention_.Launch(args));
+}
+
+void CudaBackend::SwiGlu(const SwiGluArgs& args) {
+  if (!Enter()) return;
+  LaunchSwiGlu(*stream_, {args.out.rows, args.out.cols, RowsOf(args.gate), RowsOf(args.up),
+                          RowsOf(args.out)});
+}
+
+void CudaBackend::Add(const AddArgs& args) {
+  if (!Enter()) return;
+  LaunchAdd(*stream_, {args.x.rows, args.x.cols, RowsOf(args.x), RowsOf(args.y)});
+}
+
+}  // namespace refrain::kernels::cuda

@@ -1,0 +1,77 @@
+#ifndef REFRAIN_KERNELS_CUDA_CUDA_BACKEND_H_
+#define REFRAIN_KERNELS_CUDA_CUDA_BACKEND_H_
+
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/attention_launcher.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/step_arrays.h"
+
+namespace refrain::kernels::cuda {
+
+struct CudaOptions {
+  int device = 0;
+};
+
+// The back end of one CUDA device, or of the emulated one. Operations are kernels on one stream:
+// they return at once, and nothing waits for the host but Synchronize and copies from the device.
+//
+// Failure: an operation that could not be put on the stream (scratch memory, a copy) is kept and
+// reported by the next Synchronize, and the operations up to there do nothing; then the back end
+// goes on. An error of the device itself ends it: every Synchronize from then on is INTERNAL and
+// says what it was. Threads as Backend says.
+class CudaBackend final : public Backend {
+ public:
+  // FAILED_PRECONDITION: no device or driver, or a device older than sm_80; NOT_FOUND: no device of
+  // this number.
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(const CudaOptions& options);
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(std::unique_ptr<Runtime> runtime);
+  ~CudaBackend() override;
+
+  const BackendInfo& info() const override { return info_; }
+  Device& device() override { return device_; }
+  Runtime& runtime() { return *runtime_; }
+  Stream& stream() { return *stream_; }
+
+  absl::StatusOr<std::unique_ptr<LinearWeight>> PackLinear(std::span<const WeightSlice> slices,
+                                                           const PackOptions& options) override;
+
+  void BeginStep(const StepInputs& inputs) override;
+  void Embed(const EmbedArgs& args) override;
+  void RmsNorm(const RmsNormArgs& args) override;
+  void Linear(const LinearArgs& args) override;
+  void GateUp(const GateUpArgs& args) override;
+  void RopeAppend(const RopeAppendArgs& args) override;
+  void ChunkAttention(const ChunkAttentionArgs& args) override;
+  void SwiGlu(const SwiGluArgs& args) override;
+  void Add(const AddArgs& args) override;
+
+  absl::Status Synchronize() override;
+
+ private:
+  CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream);
+
+  // Whether the operation may go on: nothing failed since the last Synchronize.
+  bool Enter();
+  void Keep(absl::Status status);
+  void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
+                bool accumulate, bool reproducible);
+
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Stream> stream_;
+  CudaDevice device_;
+  BackendInfo info_;
+  StepArrays arrays_;
+  AttentionLauncher attention_;
+  DeviceBuffer gate_;     // [rows, ffn] of GateUp
+  absl::Status failure_;  // of an operation since the last Synchronize
+  absl::Status broken_;   // of the device, for good
+};
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_CUDA_BACKEND_H_

@@ -1,0 +1,35 @@
+#ifndef REFRAIN_KERNELS_CUDA_CUDA_DEVICE_H_
+#define REFRAIN_KERNELS_CUDA_CUDA_DEVICE_H_
+
+#include <cstddef>
+#include <unordered_map>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/device.h"
+
+namespace refrain::kernels::cuda {
+
+// A CUDA device's memory as a Device. Copies are put on one stream, behind the kernels there: those
+// inside the device return at once, those from and to the host when they are done. Freeing waits
+// for the stream. The runtime and the stream outlive it. Called as Device says.
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(Runtime& runtime, Stream& stream) : runtime_(runtime), stream_(stream) {}
+
+  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, bool huge_pages) override;
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes) override;
+  absl::Status CopyToHost(std::byte* host, const std::byte* from, size_t bytes) override;
+  absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override;
+  size_t AvailableBytes() const override { return runtime_.FreeBytes(); }
+
+ private:
+  void Free(std::byte* data, size_t bytes) override;
+
+  Runtime& runtime_;
+  Stream& stream_;
+  std::unordered_map<std::byte*, std::byte*> blocks_;  // aligned address to the runtime's
+};
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_CUDA_DEVICE_H_

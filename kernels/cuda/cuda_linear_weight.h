@@ -1,0 +1,49 @@
+#ifndef REFRAIN_KERNELS_CUDA_CUDA_LINEAR_WEIGHT_H_
+#define REFRAIN_KERNELS_CUDA_CUDA_LINEAR_WEIGHT_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device_matrix.h"
+#include "kernels/device.h"
+
+namespace refrain::kernels::cuda {
+
+// A weight in device memory: matrices one above the other, one per run of slices of the same type
+// (a Q4_K_M file has attention weights of two types in one layer). Quantised ones stay in their
+// blocks. Immutable; made by PackCudaLinear.
+class CudaLinearWeight final : public LinearWeight {
+ public:
+  struct Part {
+    int64_t row_begin;  // first output row
+    DeviceMatrix matrix;
+    DeviceBuffer buffer;  // what matrix.data points into
+  };
+
+  // `exact`: products of f32 activations with the stored values (ComputeDType::kF32).
+  CudaLinearWeight(std::vector<Part> parts, bool exact);
+
+  int64_t n() const override { return n_; }
+  int64_t k() const override { return parts_[0].matrix.cols; }
+  size_t resident_bytes() const override;
+
+  std::span<const Part> parts() const { return parts_; }
+  bool exact() const { return exact_; }
+
+ private:
+  std::vector<Part> parts_;
+  int64_t n_ = 0;
+  bool exact_;
+};
+
+// Packs `slices` as Backend::PackLinear says. ComputeDType::kBF16 rounds every type to bf16.
+absl::StatusOr<std::unique_ptr<CudaLinearWeight>> PackCudaLinear(
+    std::span<const WeightSlice> slices, const PackOptions& options, Device& device);
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_CUDA_LINEAR_WEIGHT_H_

@@ -1,0 +1,340 @@
+#include "kernels/cuda/emulated/block_scheduler.h"
+
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cuda/emulated/memory_barrier.h"
+
+namespace refrain::kernels::cuda::emulated {
+namespace {
+
+constexpr size_t kSharedAlignment = 1024;
+constexpr int kUnset = 0xff;  // NaN in every float
+
+std::string Describe(const Extent3& at) {
+  return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) +
+         ")";
+}
+
+bool Aligned(const void* address, size_t alignment) {
+  return reinterpret_cast<uintptr_t>(address) % alignment == 0;
+}
+
+}  // namespace
+
+BlockScheduler::BlockScheduler(const GridShape& shape, const std::function<void()>& body,
+                               FiberPool& fibers)
+    : shape_(shape), body_(body), fibers_(fibers) {
+  block_.block_dim = shape.block;
+  block_.grid_dim = shape.grid;
+  block_.shared_bytes = shape.shared_bytes;
+  // The last byte of the allocation is the last that the kernel asked for: sanitizers see overruns.
+  if (shape.shared_bytes > 0 && posix_memalign(reinterpret_cast<void**>(&shared_), kSharedAlignment,
+                                               shape.shared_bytes) != 0) {
+    throw std::bad_alloc();
+  }
+  block_.shared = shared_;
+  const size_t threads = size_t{shape.block.x} * shape.block.y * shape.block.z;
+  threads_.resize(threads);
+  warp_meetings_.resize((threads + 31) / 32);
+  warpgroup_meetings_.resize((threads + 127) / 128);
+}
+
+BlockScheduler::~BlockScheduler() {
+  for (Thread& thread : threads_) {
+    if (thread.fiber != nullptr) fibers_.Give(std::move(thread.fiber));
+  }
+  std::free(shared_);
+}
+
+void BlockScheduler::Reset(Extent3 block_index) {
+  block_.block_index = block_index;
+  if (shared_ != nullptr) std::memset(shared_, kUnset, shape_.shared_bytes);
+  ended_ = 0;
+  for (size_t i = 0; i < threads_.size(); ++i) {
+    Thread& thread = threads_[i];
+    const auto linear = static_cast<unsigned>(i);
+    thread.context.thread_index = {linear % shape_.block.x,
+                                   linear / shape_.block.x % shape_.block.y,
+                                   linear / shape_.block.x / shape_.block.y};
+    thread.context.linear = static_cast<int>(i);
+    thread.context.block = &block_;
+    thread.scheduler = this;
+    thread.ended = false;
+    thread.copies.clear();
+    thread.group_ends.clear();
+    ready_.push_back(static_cast<int>(i));
+  }
+}
+
+std::optional<std::string> BlockScheduler::RunBlock(Extent3 block_index) {
+  Reset(block_index);
+  while (ended_ < static_cast<int>(threads_.size())) {
+    if (ready_.empty() && !LandBulkCopies() && ready_.empty()) {
+      error_ = DescribeDeadlock();
+    } else if (!ready_.empty()) {
+      const int next = ready_.front();
+      ready_.pop_front();
+      RunThread(next);
+    }
+    if (error_.has_value()) break;
+  }
+  if (!error_.has_value() && !bulk_copies_.empty()) {
+    error_ = "the block ended with bulk copies under way";
+  }
+  if (!error_.has_value()) return std::nullopt;
+  return "kernel " + shape_.kernel + ", block " + Describe(block_index) + ": " + *error_;
+}
+
+void BlockScheduler::RunThread(int index) {
+  Thread& thread = threads_[index];
+  if (thread.fiber == nullptr) {
+    thread.fiber = fibers_.Take();
+    thread.fiber->Start([](void* argument) { static_cast<Thread*>(argument)->scheduler->body_(); },
+                        &thread);
+  }
+  ThreadContext* const before = std::exchange(current_thread, &thread.context);
+  thread.fiber->Resume();
+  current_thread = before;
+  if (!thread.fiber->ended()) return;
+  fibers_.Give(std::move(thread.fiber));
+  thread.ended = true;
+  ++ended_;
+}
+
+BlockScheduler::Thread& BlockScheduler::Current() { return threads_[current_thread->linear]; }
+
+void BlockScheduler::Wait(const char* what) {
+  Thread& thread = Current();
+  thread.waits_for = what;
+  Fiber::Suspend();
+  thread.waits_for = nullptr;
+}
+
+void BlockScheduler::Release(int thread) { ready_.push_back(thread); }
+
+void BlockScheduler::Yield() {
+  Release(current_thread->linear);
+  Fiber::Suspend();
+}
+
+void BlockScheduler::Fail(std::string message) {
+  {
+    const std::string thread = DescribeThread(current_thread->linear);
+    message.insert(0, thread + ": ");
+  }
+  // Nothing on this stack will be destroyed: leave nothing that owns memory.
+  error_ = std::move(message);
+  while (true) Fiber::Suspend();
+}
+
+// --- Rendezvous ---
+
+void BlockScheduler::SyncBlock(const char* file, int line) {
+  Thread& thread = Current();
+  if (sync_arrived_ == 0) {
+    sync_file_ = file;
+    sync_line_ = line;
+  } else if (line != sync_line_ || std::strcmp(file, sync_file_) != 0) {
+    Fail("divergent __syncthreads: " + std::string(file) + ":" + std::to_string(line) +
+         ", others wait at " + sync_file_ + ":" + std::to_string(sync_line_));
+  }
+  if (++sync_arrived_ < static_cast<int>(threads_.size())) {
+    thread.file = file;
+    thread.line = line;
+    Wait("__syncthreads");
+    return;
+  }
+  sync_arrived_ = 0;
+  for (int i = 0; i < static_cast<int>(threads_.size()); ++i) {
+    if (i != thread.context.linear) Release(i);
+  }
+}
+
+void BlockScheduler::Meet(int first, int count, uint32_t mask, const char* name, void* operand,
+                          Perform perform) {
+  const int own = current_thread->linear - first;
+  if (count == 32 && (mask >> own & 1) == 0) Fail(std::string(name) + ": not in its own mask");
+  if (count == 128 && first + count > static_cast<int>(threads_.size())) {
+    Fail(std::string(name) + ": the warpgroup is not whole");
+  }
+  auto& meetings = count == 32 ? warp_meetings_[first / 32] : warpgroup_meetings_[first / 128];
+  size_t at = 0;
+  while (at < meetings.size() && meetings[at]->mask != mask) ++at;
+  if (at == meetings.size()) {
+    if (idle_meetings_.empty()) idle_meetings_.push_back(std::make_unique<Meeting>());
+    meetings.push_back(std::move(idle_meetings_.back()));
+    idle_meetings_.pop_back();
+    meetings[at]->mask = mask;
+    meetings[at]->name = name;
+    meetings[at]->arrived = 0;
+  }
+  Meeting& meeting = *meetings[at];
+  if (std::strcmp(meeting.name, name) != 0) {
+    Fail("divergent warp: " + std::string(name) + ", others wait at " + meeting.name);
+  }
+  meeting.operands[own] = operand;
+  const int expected = count == 32 ? std::popcount(mask) : count;
+  if (++meeting.arrived < expected) {
+    Wait(name);
+    return;
+  }
+  perform(meeting.operands.data(), mask);
+  for (int i = 0; i < count; ++i) {
+    if (i != own && (count != 32 || (mask >> i & 1) != 0)) Release(first + i);
+  }
+  idle_meetings_.push_back(std::move(meetings[at]));
+  meetings.erase(meetings.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void BlockScheduler::Named(int id, int threads, bool wait) {
+  if (id < 1 || id > 15 || threads < 32 || threads % 32 != 0 ||
+      threads > static_cast<int>(threads_.size())) {
+    Fail("named barrier " + std::to_string(id) + " for " + std::to_string(threads) + " threads");
+  }
+  NamedBarrier& barrier = named_[id];
+  if (barrier.arrived > 0 && barrier.expected != threads) {
+    Fail("named barrier " + std::to_string(id) + " for " + std::to_string(threads) +
+         " threads, others say " + std::to_string(barrier.expected));
+  }
+  barrier.expected = threads;
+  const bool last = ++barrier.arrived == threads;
+  if (last) {
+    barrier.arrived = 0;
+    for (const int thread : std::exchange(barrier.waiting, {})) Release(thread);
+  } else if (wait) {
+    barrier.waiting.push_back(current_thread->linear);
+    Wait("a named barrier");
+  }
+}
+
+// --- Copies ---
+
+void BlockScheduler::CheckSharedRange(const char* what, const void* shared, size_t bytes) {
+  const auto* at = static_cast<const std::byte*>(shared);
+  const bool inside =
+      shared_ != nullptr && at >= shared_ && at + bytes <= shared_ + block_.shared_bytes;
+  if (!inside) Fail(std::string(what) + " outside the block's shared memory");
+}
+
+void BlockScheduler::IssueCopy(void* shared, const void* global, size_t bytes, bool valid) {
+  CheckSharedRange("an asynchronous copy", shared, bytes);
+  if (!Aligned(shared, bytes) || (valid && !Aligned(global, bytes))) {
+    Fail("an asynchronous copy of " + std::to_string(bytes) + " bytes is misaligned");
+  }
+  std::memset(shared, kUnset, bytes);
+  Current().copies.push_back({static_cast<std::byte*>(shared),
+                              valid ? static_cast<const std::byte*>(global) : nullptr, bytes});
+}
+
+void BlockScheduler::CommitCopies() {
+  Thread& thread = Current();
+  thread.group_ends.push_back(thread.copies.size());
+}
+
+void BlockScheduler::WaitForCopies(int pending_groups) {
+  Thread& thread = Current();
+  const auto groups = static_cast<int>(thread.group_ends.size());
+  const int landing = groups - pending_groups;
+  if (landing <= 0) return;
+  const size_t end = thread.group_ends[landing - 1];
+  for (size_t i = 0; i < end; ++i) {
+    const Copy& copy = thread.copies[i];
+    if (copy.from == nullptr) {
+      std::memset(copy.to, 0, copy.bytes);
+    } else {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+  }
+  thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<long>(end));
+  thread.group_ends.erase(thread.group_ends.begin(), thread.group_ends.begin() + landing);
+  for (size_t& group_end : thread.group_ends) group_end -= end;
+}
+
+void BlockScheduler::InitBarrier(uint64_t* barrier, int arrivals) {
+  CheckSharedRange("a barrier", barrier, sizeof(*barrier));
+  if (!Aligned(barrier, sizeof(*barrier))) Fail("a misaligned barrier");
+  *barrier = MemoryBarrier::Make(arrivals);
+}
+
+void BlockScheduler::ArriveAtBarrier(uint64_t* barrier, uint32_t expected_bytes) {
+  CheckSharedRange("a barrier", barrier, sizeof(*barrier));
+  MemoryBarrier state(*barrier);
+  if (!state.valid()) Fail("a barrier that was not initialised");
+  state.Expect(expected_bytes);
+  if (!state.Arrive()) Fail("more arrivals at a barrier than it was initialised for");
+  const bool ended = state.EndPhaseIfDone();
+  *barrier = state.bits();
+  if (ended) ReleaseWaitersAt(barrier);
+}
+
+void BlockScheduler::WaitAtBarrier(uint64_t* barrier, uint32_t parity) {
+  CheckSharedRange("a barrier", barrier, sizeof(*barrier));
+  if (!MemoryBarrier(*barrier).valid()) Fail("a barrier that was not initialised");
+  while (MemoryBarrier(*barrier).parity() == (parity & 1)) {
+    barrier_waiters_.push_back({barrier, current_thread->linear});
+    Wait("a barrier in shared memory");
+  }
+}
+
+void BlockScheduler::ReleaseWaitersAt(uint64_t* barrier) {
+  std::erase_if(barrier_waiters_, [&](const BarrierWaiter& waiter) {
+    if (waiter.barrier == barrier) Release(waiter.thread);
+    return waiter.barrier == barrier;
+  });
+}
+
+void BlockScheduler::IssueBulkCopy(void* shared, const void* global, uint32_t bytes,
+                                   uint64_t* barrier) {
+  CheckSharedRange("a bulk copy", shared, bytes);
+  CheckSharedRange("a barrier", barrier, sizeof(*barrier));
+  if (!MemoryBarrier(*barrier).valid()) Fail("a barrier that was not initialised");
+  if (bytes == 0 || bytes % 16 != 0 || !Aligned(shared, 16) || !Aligned(global, 16)) {
+    Fail("a bulk copy of " + std::to_string(bytes) + " bytes that is misaligned or empty");
+  }
+  std::memset(shared, kUnset, bytes);
+  bulk_copies_.push_back(
+      {{static_cast<std::byte*>(shared), static_cast<const std::byte*>(global), bytes}, barrier});
+}
+
+bool BlockScheduler::LandBulkCopies() {
+  if (bulk_copies_.empty()) return false;
+  for (const BulkCopy& bulk : std::exchange(bulk_copies_, {})) {
+    std::memcpy(bulk.copy.to, bulk.copy.from, bulk.copy.bytes);
+    MemoryBarrier state(*bulk.barrier);
+    state.Land(static_cast<uint32_t>(bulk.copy.bytes));
+    const bool ended = state.EndPhaseIfDone();
+    *bulk.barrier = state.bits();
+    if (ended) ReleaseWaitersAt(bulk.barrier);
+  }
+  return true;
+}
+
+// --- Words ---
+
+std::string BlockScheduler::DescribeThread(int thread) const {
+  return "thread " + Describe(threads_[thread].context.thread_index);
+}
+
+std::string BlockScheduler::DescribeDeadlock() const {
+  std::string text = "threads wait for ever: ";
+  const Thread* first = nullptr;
+  for (const Thread& thread : threads_) {
+    if (thread.ended) continue;
+    // The first that waits, and the first that waits for something else.
+    if (first != nullptr && std::strcmp(first->waits_for, thread.waits_for) == 0) continue;
+    text += first == nullptr ? "" : ", ";
+    text += DescribeThread(thread.context.linear) + " in " + thread.waits_for;
+    if (thread.file != nullptr && std::strcmp(thread.waits_for, "__syncthreads") == 0) {
+      text += std::string(" at ") + thread.file + ":" + std::to_string(thread.line);
+    }
+    if (first != nullptr) break;
+    first = &thread;
+  }
+  return text + "; " + std::to_string(ended_) + " of " + std::to_string(threads_.size()) +
+         " threads have ended";
+}
+
+}  // namespace refrain::kernels::cuda::emulated

@@ -1,0 +1,119 @@
+#ifndef REFRAIN_KERNELS_CUDA_EMULATED_BLOCK_SCHEDULER_H_
+#define REFRAIN_KERNELS_CUDA_EMULATED_BLOCK_SCHEDULER_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/emulated/emulated_grid.h"
+#include "kernels/cuda/emulated/emulated_thread.h"
+#include "kernels/cuda/emulated/fiber.h"
+
+namespace refrain::kernels::cuda::emulated {
+
+// Runs one block of a kernel at a time: a fiber per thread, each until it waits or ends, in the
+// order in which they became able to go on. What emulated_thread.h offers to kernels are calls of
+// the scheduler that runs the calling fiber.
+//
+// States of a thread: ready -> running -> (waiting -> ready ->)* ended. When none is ready and some
+// wait, the copies under way land; when that frees none either, the kernel is in error.
+class BlockScheduler {
+ public:
+  BlockScheduler(const GridShape& shape, const std::function<void()>& body, FiberPool& fibers);
+  ~BlockScheduler();
+
+  std::optional<std::string> RunBlock(Extent3 block_index);
+
+  // Of the calling thread.
+  void SyncBlock(const char* file, int line);
+  void Meet(int first_thread, int count, uint32_t mask, const char* name, void* operand,
+            Perform perform);
+  void Named(int id, int threads, bool wait);
+  void IssueCopy(void* shared, const void* global, size_t bytes, bool valid);
+  void CommitCopies();
+  void WaitForCopies(int pending_groups);
+  void InitBarrier(uint64_t* barrier, int arrivals);
+  void ArriveAtBarrier(uint64_t* barrier, uint32_t expected_bytes);
+  void WaitAtBarrier(uint64_t* barrier, uint32_t parity);
+  void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier);
+  void Yield();
+  [[noreturn]] void Fail(std::string message);
+
+ private:
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;  // null: zeros
+    size_t bytes;
+  };
+  struct BulkCopy {
+    Copy copy;
+    uint64_t* barrier;
+  };
+  struct Thread {
+    ThreadContext context;
+    std::unique_ptr<Fiber> fiber;  // none before it first runs and after it ended
+    BlockScheduler* scheduler = nullptr;
+    bool ended = false;
+    const char* waits_for = nullptr;  // none: it does not wait
+    const char* file = nullptr;       // of a __syncthreads
+    int line = 0;
+    std::vector<Copy> copies;
+    std::vector<size_t> group_ends;  // into copies
+  };
+  // Threads of one warp or warpgroup on their way to one instruction.
+  struct Meeting {
+    uint32_t mask;
+    const char* name;
+    int arrived = 0;
+    std::array<void*, 128> operands{};
+  };
+  struct NamedBarrier {
+    int expected = 0;
+    int arrived = 0;
+    std::vector<int> waiting;
+  };
+  struct BarrierWaiter {
+    uint64_t* barrier;
+    int thread;
+  };
+
+  Thread& Current();
+  void RunThread(int thread);
+  void Wait(const char* what);  // until someone calls Release
+  void Release(int thread);
+  void ReleaseWaitersAt(uint64_t* barrier);
+  bool LandBulkCopies();
+  void CheckSharedRange(const char* what, const void* shared, size_t bytes);
+  void Reset(Extent3 block_index);
+  std::string DescribeThread(int thread) const;
+  std::string DescribeDeadlock() const;
+
+  const GridShape& shape_;
+  const std::function<void()>& body_;
+  FiberPool& fibers_;
+  BlockContext block_;
+  std::byte* shared_ = nullptr;
+  std::vector<Thread> threads_;
+  std::deque<int> ready_;
+  int ended_ = 0;
+  std::optional<std::string> error_;
+
+  int sync_arrived_ = 0;
+  const char* sync_file_ = nullptr;
+  int sync_line_ = 0;
+  std::vector<std::vector<std::unique_ptr<Meeting>>> warp_meetings_;       // by warp
+  std::vector<std::vector<std::unique_ptr<Meeting>>> warpgroup_meetings_;  // by warpgroup
+  std::vector<std::unique_ptr<Meeting>> idle_meetings_;
+  std::array<NamedBarrier, 16> named_;
+  std::vector<BarrierWaiter> barrier_waiters_;
+  std::vector<BulkCopy> bulk_copies_;
+};
+
+}  // namespace refrain::kernels::cuda::emulated
+
+#endif  // REFRAIN_KERNELS_CUDA_EMULATED_BLOCK_SCHEDULER_H_

@@ -1,0 +1,62 @@
+#include "kernels/cuda/emulated/emulated_queue.h"
+
+#include <utility>
+
+#include "kernels/cuda/emulated/emulated_stream.h"
+
+namespace refrain::kernels::cuda::emulated {
+
+void Queue::Put(Operation operation) {
+  const std::lock_guard lock(device_->mutex);
+  if (captured_.has_value()) {
+    captured_->push_back(std::move(operation));
+  } else {
+    operations_.push_back(std::move(operation));
+  }
+}
+
+void Queue::RunAll() {
+  const std::lock_guard lock(device_->mutex);
+  while (!operations_.empty() && !device_->error.has_value()) RunOne();
+}
+
+void Queue::RunUntil(const Ticket& ticket) {
+  const std::lock_guard lock(device_->mutex);
+  while (!ticket.passed && !operations_.empty() && !device_->error.has_value()) RunOne();
+}
+
+void Queue::RunOne() {
+  const Operation operation = std::move(operations_.front());
+  operations_.pop_front();
+  if (operation.run) {
+    device_->error = operation.run();
+  } else if (operation.wait_for != nullptr) {
+    if (operation.wait_for->queue != nullptr)
+      operation.wait_for->queue->RunUntil(*operation.wait_for);
+  } else {
+    operation.pass->passed = true;
+    operation.pass->when = std::chrono::steady_clock::now();
+  }
+}
+
+std::vector<Operation> Queue::EndCapture() {
+  std::vector<Operation> operations = *std::move(captured_);
+  captured_.reset();
+  return operations;
+}
+
+void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()> body) {
+  if (stream.failure().has_value()) return;
+  if (std::optional<std::string> refusal = RefusalOf(shape); refusal.has_value()) {
+    stream.KeepFailure(*std::move(refusal));
+    return;
+  }
+  auto* const queue = static_cast<Queue*>(stream.native());
+  const bool fails = queue->device().injected.Strikes("Kernel");
+  queue->Put({.run = [queue, shape, fails, body = std::move(body)]() -> std::optional<std::string> {
+    if (fails) return "kernel " + shape.kernel + ": injected error of the device";
+    return RunGrid(shape, body, queue->device().fibers);
+  }});
+}
+
+}  // namespace refrain::kernels::cuda::emulated

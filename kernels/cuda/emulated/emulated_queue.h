@@ -1,0 +1,83 @@
+#ifndef REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_QUEUE_H_
+#define REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_QUEUE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/emulated/fiber.h"
+
+namespace refrain::kernels::cuda::emulated {
+
+class Queue;
+
+// Where an event was recorded: passed when the queue has run up to there.
+struct Ticket {
+  Queue* queue = nullptr;
+  bool passed = false;
+  std::chrono::steady_clock::time_point when;
+};
+
+// One thing on a queue; the first that is set.
+struct Operation {
+  std::function<std::optional<std::string>()> run = {};  // returns what went wrong
+  std::shared_ptr<Ticket> wait_for = nullptr;
+  std::shared_ptr<Ticket> pass = nullptr;
+};
+
+// Which call of the device fails, for tests.
+struct InjectedFailure {
+  std::string call;  // part of the call's name, "" = any
+  int64_t index = std::numeric_limits<int64_t>::max();
+  int64_t seen = 0;
+
+  bool Strikes(std::string_view name) {
+    return name.find(call) != std::string_view::npos && seen++ == index;
+  }
+};
+
+// What all queues of one device share: the first error of the device, which every later call gets,
+// the fibers its kernels run in, and one lock, for streams of a device may be used by different
+// threads.
+struct DeviceState {
+  std::recursive_mutex mutex;
+  std::optional<std::string> error;
+  InjectedFailure injected;
+  FiberPool fibers;
+};
+
+// A stream of the emulated device: operations that run in order once someone waits for them.
+class Queue {
+ public:
+  explicit Queue(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
+
+  DeviceState& device() { return *device_; }
+
+  void Put(Operation operation);
+  // Both stop early at an error of the device.
+  void RunAll();
+  void RunUntil(const Ticket& ticket);
+
+  void BeginCapture() { captured_.emplace(); }
+  bool capturing() const { return captured_.has_value(); }
+  std::vector<Operation> EndCapture();
+
+ private:
+  void RunOne();
+
+  std::shared_ptr<DeviceState> device_;
+  std::deque<Operation> operations_;
+  std::optional<std::vector<Operation>> captured_;
+};
+
+}  // namespace refrain::kernels::cuda::emulated
+
+#endif  // REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_QUEUE_H_

@@ -1,0 +1,252 @@
+#include "kernels/cuda/emulated/emulated_runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/emulated/emulated_grid.h"
+#include "kernels/cuda/emulated/emulated_queue.h"
+
+namespace refrain::kernels::cuda {
+namespace emulated {
+namespace {
+
+class EmulatedStream final : public Stream {
+ public:
+  explicit EmulatedStream(std::shared_ptr<DeviceState> device)
+      : EmulatedStream(std::make_unique<Queue>(std::move(device))) {}
+
+ private:
+  explicit EmulatedStream(std::unique_ptr<Queue> queue)
+      : Stream(queue.get()), queue_(std::move(queue)) {}
+
+  std::unique_ptr<Queue> queue_;
+};
+
+struct EmulatedEvent final : Event {
+  std::shared_ptr<Ticket> ticket;  // null: not recorded yet
+};
+
+struct EmulatedGraph final : Graph {
+  std::vector<Operation> operations;
+};
+
+Queue& QueueOf(Stream& stream) { return *static_cast<Queue*>(stream.native()); }
+
+class EmulatedRuntime final : public Runtime {
+ public:
+  explicit EmulatedRuntime(const EmulatedOptions& options) : options_(options) {
+    properties_ = {options.index,           "emulated",           options.major,   options.minor,
+                   options.multiprocessors, options.memory_bytes, size_t{1} << 20, kMaxSharedBytes,
+                   kMaxSharedBytes + 1024};
+    device_->injected = {options.failing_call, options.failing_call_index};
+  }
+  ~EmulatedRuntime() override {
+    for (const auto& [data, bytes] : device_memory_) std::free(data);
+    for (const auto& [data, bytes] : pinned_memory_) std::free(data);
+  }
+
+  const DeviceProperties& properties() const override { return properties_; }
+  absl::Status MakeCurrent() override { return absl::OkStatus(); }
+
+  absl::StatusOr<std::byte*> AllocateDevice(size_t bytes) override {
+    if (absl::Status status = Check("AllocateDevice"); !status.ok()) return status;
+    if (bytes > FreeBytes()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "AllocateDevice: need ", bytes, " bytes of device memory, have ", FreeBytes()));
+    }
+    used_bytes_ += bytes;
+    return Allocate(device_memory_, bytes);
+  }
+  void FreeDevice(std::byte* data) override { used_bytes_ -= Free(device_memory_, data); }
+  absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
+    if (absl::Status status = Check("AllocatePinned"); !status.ok()) return status;
+    return Allocate(pinned_memory_, bytes);
+  }
+  void FreePinned(std::byte* data) override { Free(pinned_memory_, data); }
+  size_t FreeBytes() const override { return options_.memory_bytes - used_bytes_; }
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamPriority) override {
+    if (absl::Status status = Check("CreateStream"); !status.ok()) return status;
+    return std::unique_ptr<Stream>(new EmulatedStream(device_));
+  }
+  absl::Status Synchronize(Stream& stream) override {
+    if (absl::Status status = Check("Synchronize"); !status.ok()) return status;
+    QueueOf(stream).RunAll();
+    return Result(stream);
+  }
+
+  absl::Status CopyAsync(std::byte* to, const std::byte* from, size_t bytes,
+                         Stream& stream) override {
+    if (absl::Status status = Check("CopyAsync"); !status.ok()) return status;
+    for (const std::byte* end : {static_cast<const std::byte*>(to), from}) {
+      if (!Known(end, bytes)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("CopyAsync: ", bytes, " bytes that are neither the device's nor pinned"));
+      }
+    }
+    return Put(stream, [=] { std::memmove(to, from, bytes); });
+  }
+  absl::Status FillAsync(std::byte* to, uint8_t value, size_t bytes, Stream& stream) override {
+    if (absl::Status status = Check("FillAsync"); !status.ok()) return status;
+    if (!Known(to, bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("FillAsync: ", bytes, " bytes that are not the device's"));
+    }
+    return Put(stream, [=] { std::memset(to, value, bytes); });
+  }
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override {
+    if (absl::Status status = Check("Copy"); !status.ok()) return status;
+    QueueOf(stream).RunAll();
+    if (absl::Status status = Result(stream); !status.ok()) return status;
+    std::memmove(to, from, bytes);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    if (absl::Status status = Check("CreateEvent"); !status.ok()) return status;
+    return std::make_unique<EmulatedEvent>();
+  }
+  absl::Status Record(Event& event, Stream& stream) override {
+    if (absl::Status status = Check("Record"); !status.ok()) return status;
+    auto& own = static_cast<EmulatedEvent&>(event);
+    own.ticket = std::make_shared<Ticket>();
+    own.ticket->queue = &QueueOf(stream);
+    own.ticket->queue->Put({.run = {}, .wait_for = nullptr, .pass = own.ticket});
+    return absl::OkStatus();
+  }
+  absl::Status WaitFor(Event& event, Stream& stream) override {
+    if (absl::Status status = Check("WaitFor"); !status.ok()) return status;
+    if (auto& ticket = static_cast<EmulatedEvent&>(event).ticket; ticket != nullptr) {
+      QueueOf(stream).Put({.wait_for = ticket});
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize(Event& event) override {
+    if (absl::Status status = Check("SynchronizeEvent"); !status.ok()) return status;
+    if (auto& ticket = static_cast<EmulatedEvent&>(event).ticket; ticket != nullptr) {
+      ticket->queue->RunUntil(*ticket);
+    }
+    return DeviceError();
+  }
+  absl::StatusOr<bool> HasPassed(Event& event) override {
+    if (absl::Status status = Check("HasPassed"); !status.ok()) return status;
+    const auto& ticket = static_cast<EmulatedEvent&>(event).ticket;
+    return ticket == nullptr || ticket->passed;
+  }
+  absl::StatusOr<float> MillisecondsBetween(Event& begin, Event& end) override {
+    const auto& first = static_cast<EmulatedEvent&>(begin).ticket;
+    const auto& last = static_cast<EmulatedEvent&>(end).ticket;
+    if (first == nullptr || last == nullptr || !first->passed || !last->passed) {
+      return absl::FailedPreconditionError("MillisecondsBetween: an event that has not passed");
+    }
+    return std::chrono::duration<float, std::milli>(last->when - first->when).count();
+  }
+
+  absl::Status BeginCapture(Stream& stream) override {
+    if (absl::Status status = Check("BeginCapture"); !status.ok()) return status;
+    QueueOf(stream).BeginCapture();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) override {
+    if (absl::Status status = Check("EndCapture"); !status.ok()) return status;
+    if (!QueueOf(stream).capturing()) {
+      return absl::FailedPreconditionError("EndCapture: the stream is not capturing");
+    }
+    auto graph = std::make_unique<EmulatedGraph>();
+    graph->operations = QueueOf(stream).EndCapture();
+    return graph;
+  }
+  absl::Status LaunchGraph(Graph& graph, Stream& stream) override {
+    if (absl::Status status = Check("LaunchGraph"); !status.ok()) return status;
+    for (const Operation& operation : static_cast<EmulatedGraph&>(graph).operations) {
+      QueueOf(stream).Put(operation);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  using Blocks = std::map<std::byte*, size_t>;
+
+  // Whether the call of this name may go on.
+  absl::Status Check(std::string_view call) {
+    const std::lock_guard lock(device_->mutex);
+    if (device_->injected.Strikes(call)) {
+      return absl::InternalError(absl::StrCat(std::string(call), ": injected failure"));
+    }
+    return DeviceError();
+  }
+  absl::Status DeviceError() {
+    if (!device_->error.has_value()) return absl::OkStatus();
+    return absl::InternalError(*device_->error);
+  }
+  absl::Status Result(const Stream& stream) {
+    if (stream.failure().has_value()) return absl::InternalError(*stream.failure());
+    return DeviceError();
+  }
+
+  template <class Fn>
+  absl::Status Put(Stream& stream, Fn fn) {
+    QueueOf(stream).Put({.run = [fn]() -> std::optional<std::string> {
+      fn();
+      return std::nullopt;
+    }});
+    return absl::OkStatus();
+  }
+
+  std::byte* Allocate(Blocks& blocks, size_t bytes) {
+    void* data = nullptr;
+    if (posix_memalign(&data, 256, std::max<size_t>(bytes, 1)) != 0) throw std::bad_alloc();
+    // Large pools stay untouched pages.
+    constexpr size_t kFilledBytes = size_t{16} << 20;
+    std::memset(data, 0xff, std::min(bytes, kFilledBytes));
+    blocks.emplace(static_cast<std::byte*>(data), bytes);
+    return static_cast<std::byte*>(data);
+  }
+  static size_t Free(Blocks& blocks, std::byte* data) {
+    const auto at = blocks.find(data);
+    const size_t bytes = at->second;
+    blocks.erase(at);
+    std::free(data);
+    return bytes;
+  }
+  bool Known(const std::byte* data, size_t bytes) const {
+    for (const Blocks* blocks : {&device_memory_, &pinned_memory_}) {
+      auto at = blocks->upper_bound(const_cast<std::byte*>(data));
+      if (at == blocks->begin()) continue;
+      --at;
+      if (data >= at->first && data + bytes <= at->first + at->second) return true;
+    }
+    return bytes == 0;
+  }
+
+  EmulatedOptions options_;
+  DeviceProperties properties_;
+  std::shared_ptr<DeviceState> device_ = std::make_shared<DeviceState>();
+  Blocks device_memory_, pinned_memory_;
+  size_t used_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> MakeEmulatedRuntime(const EmulatedOptions& options) {
+  return std::make_unique<EmulatedRuntime>(options);
+}
+
+}  // namespace emulated
+
+absl::StatusOr<std::vector<DeviceProperties>> ListDevices() {
+  return std::vector<DeviceProperties>{emulated::MakeEmulatedRuntime({})->properties()};
+}
+
+absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int index) {
+  if (index != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no CUDA device ", index, "; devices: 0 (emulated)"));
+  }
+  return emulated::MakeEmulatedRuntime({});
+}
+
+}  // namespace refrain::kernels::cuda

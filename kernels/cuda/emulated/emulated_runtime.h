@@ -1,0 +1,37 @@
+#ifndef REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_RUNTIME_H_
+#define REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_RUNTIME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/runtime.h"
+
+namespace refrain::kernels::cuda::emulated {
+
+struct EmulatedOptions {
+  int devices = 1;  // what an index is compared with
+  int index = 0;
+  size_t memory_bytes = size_t{1} << 30;
+  int multiprocessors = 4;
+  int major = 9, minor = 0;
+
+  // Fault injection. The n-th call (from 0) that may fail does; n counts calls whose name contains
+  // `failing_call` ("" counts all): AllocateDevice, AllocatePinned, CreateStream, CopyAsync, ...
+  // A failing "Kernel" is an error on the device, found by whoever waits for it.
+  std::string failing_call;
+  int64_t failing_call_index = std::numeric_limits<int64_t>::max();
+};
+
+// A device in host memory whose kernels run in fibers. What is put on a stream runs as late as
+// possible, when someone waits for it: an order that a real device may take, and one in which a
+// missing wait shows. Host memory given to CopyAsync must be pinned or an error says so.
+//
+// Memory is at first 0xff in every byte, NaN in any float.
+std::unique_ptr<Runtime> MakeEmulatedRuntime(const EmulatedOptions& options);
+
+}  // namespace refrain::kernels::cuda::emulated
+
+#endif  // REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_RUNTIME_H_

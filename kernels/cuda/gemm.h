@@ -1,0 +1,42 @@
+#ifndef REFRAIN_KERNELS_CUDA_GEMM_H_
+#define REFRAIN_KERNELS_CUDA_GEMM_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/device_matrix.h"
+#include "kernels/cuda/elementwise.h"
+
+namespace refrain::kernels::cuda {
+
+class Stream;
+
+// out = x W^T (or +=): x [rows, k] and out [rows, n] in f32, W [n, k] as it is stored, dequantised
+// inside the kernel. Own kernels for every shape; nothing here needs a library.
+//
+//   kFma   a warp per row of W and up to eight rows of x, products of f32 x f32, for any weight
+//          type: exact weights, few rows
+//   kTile  tensor cores (mma.m16n8k16): x and W rounded to f16 (beyond its range to the largest
+//          f16), or both to bf16 where W is bf16; f32 sums. Not for f32 weights
+//
+// Either sums k in one order, whatever the number of rows, so a row's bits depend on its own x and
+// on the kernel only: `reproducible` is to stay with one kernel per weight.
+enum class GemmKernel : uint8_t { kFma, kTile };
+
+struct GemmLaunch {
+  DeviceMatrix weight;
+  int64_t rows = 0;  // of x and out
+  DeviceRows x;
+  DeviceRows out;
+  bool accumulate = false;
+};
+
+// The kernel for `rows` rows, where the arithmetic is free.
+GemmKernel ChooseGemm(DType weight, int64_t rows);
+
+constexpr bool HasTileKernel(DType weight) { return weight != DType::kF32; }
+
+void LaunchGemm(Stream& stream, GemmKernel kernel, const GemmLaunch& args);
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_GEMM_H_

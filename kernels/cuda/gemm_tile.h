@@ -1,0 +1,244 @@
+#ifndef REFRAIN_KERNELS_CUDA_GEMM_TILE_H_
+#define REFRAIN_KERNELS_CUDA_GEMM_TILE_H_
+
+// Device code: the GEMM of tensor cores, a template over the weight's type and the tile. For the
+// .cu files that instantiate it.
+//
+// A block computes a tile [kM, kN] of out. k goes by in steps of 64; of each, x [kM, 64] and
+// W [kN, 64] are brought into shared memory as 16-bit elements, rows of 128 bytes whose 16-byte
+// units are exchanged (unit u of row r at u ^ (r & 7)), so that stores and ldmatrix meet no bank
+// conflict. Two steps are there at a time: while one is multiplied, the next is read from memory
+// into registers, converted and stored behind the products. Warps share out the tile as
+// kWarpsM x kWarpsN.
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/device_language.h"
+#include "kernels/cuda/gemm_kernels.h"
+#include "kernels/cuda/instructions.h"
+#include "kernels/cuda/load_weights.h"
+
+namespace refrain::kernels::cuda {
+
+template <int kTileM, int kTileN, int kTileWarpsM, int kTileWarpsN>
+struct GemmTile {
+  static constexpr int kM = kTileM, kN = kTileN;
+  static constexpr int kWarpsM = kTileWarpsM, kWarpsN = kTileWarpsN;
+  static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
+  static constexpr int kStep = 64;          // of k
+  static constexpr int kUnits = kStep / 8;  // 16-byte units of a row
+  static constexpr int kWarpM = kM / kWarpsM, kWarpN = kN / kWarpsN;
+  static constexpr int kFragmentsM = kWarpM / 16, kFragmentsN = kWarpN / 8;
+  static constexpr int kUnitsOfX = kM * kUnits, kUnitsOfW = kN * kUnits;
+  static constexpr int kOwnX = (kUnitsOfX + kThreads - 1) / kThreads;
+  static constexpr int kOwnW = (kUnitsOfW + kThreads - 1) / kThreads;
+  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0);
+
+  struct Stage {
+    uint4 x[kM * kUnits];
+    uint4 w[kN * kUnits];
+  };
+  struct Shared {
+    Stage stages[2];
+  };
+};
+
+constexpr int SwizzledUnit(int row, int unit) { return row * 8 + (unit ^ (row & 7)); }
+
+template <class T>
+__device__ __forceinline__ uint32_t PackInRange(float lo, float hi) {
+  if constexpr (std::is_same_v<T, F16>) {
+    constexpr float kLargest = 65504.0f;
+    lo = fminf(fmaxf(lo, -kLargest), kLargest);
+    hi = fminf(fmaxf(hi, -kLargest), kLargest);
+  }
+  return PackPair<T>(lo, hi);
+}
+
+template <class T>
+__device__ __forceinline__ uint4 PackUnit(const float (&values)[8]) {
+  return make_uint4(PackInRange<T>(values[0], values[1]), PackInRange<T>(values[2], values[3]),
+                    PackInRange<T>(values[4], values[5]), PackInRange<T>(values[6], values[7]));
+}
+
+// Eight elements of x from `k` on, zeros beyond the matrix.
+template <class T>
+__device__ __forceinline__ uint4 LoadX(const GemmLaunch& args, bool aligned, int64_t row,
+                                       int64_t k) {
+  float values[8] = {};
+  if (row < args.rows) {
+    const float* const x = args.x.data + row * args.x.stride + k;
+    if (aligned && k + 8 <= args.weight.cols) {
+      const float4 lo = reinterpret_cast<const float4*>(x)[0];
+      const float4 hi = reinterpret_cast<const float4*>(x)[1];
+      values[0] = lo.x, values[1] = lo.y, values[2] = lo.z, values[3] = lo.w;
+      values[4] = hi.x, values[5] = hi.y, values[6] = hi.z, values[7] = hi.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (k + i < args.weight.cols) values[i] = x[i];
+      }
+    }
+  }
+  return PackUnit<T>(values);
+}
+
+// Eight weights; those stored as T are taken as they are. Rows end in zeros.
+template <class T, DType kDType>
+__device__ __forceinline__ uint4 LoadW(const GemmLaunch& args, int64_t n, int64_t k) {
+  if (n >= args.weight.rows || k >= args.weight.cols) return make_uint4(0, 0, 0, 0);
+  const std::byte* const row = args.weight.data + n * args.weight.row_bytes;
+  if constexpr (kDType == DType::kF16 || kDType == DType::kBF16) {
+    return *reinterpret_cast<const uint4*>(row + 2 * k);
+  } else {
+    float values[8];
+    LoadWeights8<kDType>(row, row + args.weight.side_bytes, k, values);
+    return PackUnit<T>(values);
+  }
+}
+
+template <class Tile, class T, DType kDType>
+struct GemmOperands {  // of one thread, on their way to shared memory
+  uint4 x[Tile::kOwnX], w[Tile::kOwnW];
+
+  __device__ __forceinline__ void Load(const GemmLaunch& args, bool aligned, int64_t first_row,
+                                       int64_t first_n, int64_t k) {
+#pragma unroll
+    for (int i = 0; i < Tile::kOwnX; ++i) {
+      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
+      if (unit < Tile::kUnitsOfX)
+        x[i] = LoadX<T>(args, aligned, first_row + unit / 8, k + unit % 8 * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kOwnW; ++i) {
+      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
+      if (unit < Tile::kUnitsOfW)
+        w[i] = LoadW<T, kDType>(args, first_n + unit / 8, k + unit % 8 * 8);
+    }
+  }
+
+  __device__ __forceinline__ void Store(typename Tile::Stage& stage) const {
+#pragma unroll
+    for (int i = 0; i < Tile::kOwnX; ++i) {
+      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
+      if (unit < Tile::kUnitsOfX) stage.x[SwizzledUnit(unit / 8, unit % 8)] = x[i];
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kOwnW; ++i) {
+      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
+      if (unit < Tile::kUnitsOfW) stage.w[SwizzledUnit(unit / 8, unit % 8)] = w[i];
+    }
+  }
+};
+
+template <class Tile, class T>
+__device__ __forceinline__ void MultiplyStage(
+    const typename Tile::Stage& stage, int warp_row, int warp_col,
+    float (&sums)[Tile::kFragmentsM][Tile::kFragmentsN][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int k16 = 0; k16 < Tile::kStep / 16; ++k16) {
+    uint32_t a[Tile::kFragmentsM][4], b[Tile::kFragmentsN][2];
+#pragma unroll
+    for (int m = 0; m < Tile::kFragmentsM; ++m) {
+      // Matrices: rows 0-7 and 8-15 at k 0-7, then both at k 8-15.
+      const int row = warp_row + 16 * m + lane % 16;
+      LoadMatrixX4(a[m], &stage.x[SwizzledUnit(row, 2 * k16 + lane / 16)]);
+    }
+#pragma unroll
+    for (int n = 0; n < Tile::kFragmentsN; n += 2) {
+      // Matrices: columns 0-7 at k 0-7 and 8-15, then columns 8-15.
+      const int col = warp_col + 8 * n + lane / 16 * 8 + lane % 8;
+      uint32_t pair[4];
+      LoadMatrixX4(pair, &stage.w[SwizzledUnit(col, 2 * k16 + lane / 8 % 2)]);
+      b[n][0] = pair[0], b[n][1] = pair[1];
+      b[n + 1][0] = pair[2], b[n + 1][1] = pair[3];
+    }
+#pragma unroll
+    for (int m = 0; m < Tile::kFragmentsM; ++m) {
+#pragma unroll
+      for (int n = 0; n < Tile::kFragmentsN; ++n) MmaM16N8K16<T>(sums[m][n], a[m], b[n]);
+    }
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void StoreSums(
+    const GemmLaunch& args, int64_t first_row, int64_t first_n,
+    const float (&sums)[Tile::kFragmentsM][Tile::kFragmentsN][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int m = 0; m < Tile::kFragmentsM; ++m) {
+#pragma unroll
+    for (int n = 0; n < Tile::kFragmentsN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int64_t row = first_row + 16 * m + lane / 4 + 8 * (i / 2);
+        const int64_t col = first_n + 8 * n + lane % 4 * 2 + i % 2;
+        if (row >= args.rows || col >= args.weight.rows) continue;
+        float& out = args.out.data[row * args.out.stride + col];
+        out = args.accumulate ? out + sums[m][n][i] : sums[m][n][i];
+      }
+    }
+  }
+}
+
+template <class Tile, class T, DType kDType>
+__global__ void __launch_bounds__(Tile::kThreads) TileGemm(GemmLaunch args) {
+  auto& shared = *SharedMemory<typename Tile::Shared>();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp_row = warp / Tile::kWarpsN * Tile::kWarpM;
+  const int warp_col = warp % Tile::kWarpsN * Tile::kWarpN;
+  const int64_t first_row = int64_t{blockIdx.y} * Tile::kM;
+  const int64_t first_n = int64_t{blockIdx.x} * Tile::kN;
+  const bool aligned = args.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
+  const int64_t steps = (args.weight.cols + Tile::kStep - 1) / Tile::kStep;
+
+  float sums[Tile::kFragmentsM][Tile::kFragmentsN][4] = {};
+  GemmOperands<Tile, T, kDType> operands;
+  operands.Load(args, aligned, first_row, first_n, 0);
+  operands.Store(shared.stages[0]);
+  __syncthreads();
+  for (int64_t step = 0; step < steps; ++step) {
+    const bool more = step + 1 < steps;
+    if (more) operands.Load(args, aligned, first_row, first_n, (step + 1) * Tile::kStep);
+    MultiplyStage<Tile, T>(shared.stages[step % 2], warp_row, warp_col, sums);
+    if (more) operands.Store(shared.stages[(step + 1) % 2]);
+    __syncthreads();
+  }
+  StoreSums<Tile>(args, first_row + warp_row, first_n + warp_col, sums);
+}
+
+template <class Tile, class T, DType kDType>
+void LaunchTile(Stream& stream, const GemmLaunch& args) {
+  const auto blocks = static_cast<unsigned>((args.weight.rows + Tile::kN - 1) / Tile::kN);
+  constexpr int64_t kMostRows = int64_t{65535} * Tile::kM;
+  for (int64_t row = 0; row < args.rows; row += kMostRows) {
+    GemmLaunch part = args;
+    part.x.data += row * args.x.stride;
+    part.out.data += row * args.out.stride;
+    part.rows = std::min(kMostRows, args.rows - row);
+    const auto row_blocks = static_cast<unsigned>((part.rows + Tile::kM - 1) / Tile::kM);
+    Launch(stream,
+           {dim3(blocks, row_blocks), Tile::kThreads, sizeof(typename Tile::Shared), "TileGemm"},
+           TileGemm<Tile, T, kDType>, part);
+  }
+}
+
+// The tile for the number of rows. Every tile sums k in the same order.
+template <DType kDType>
+void LaunchTileFor(Stream& stream, const GemmLaunch& args) {
+  using T = std::conditional_t<kDType == DType::kBF16, BF16, F16>;
+  if (args.rows <= 16) {
+    LaunchTile<GemmTile<16, 64, 1, 4>, T, kDType>(stream, args);
+  } else if (args.rows <= 256) {
+    LaunchTile<GemmTile<64, 64, 2, 2>, T, kDType>(stream, args);
+  } else {
+    LaunchTile<GemmTile<128, 128, 2, 4>, T, kDType>(stream, args);
+  }
+}
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_GEMM_TILE_H_

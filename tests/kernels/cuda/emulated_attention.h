@@ -1,0 +1,51 @@
+#ifndef REFRAIN_TESTS_KERNELS_CUDA_EMULATED_ATTENTION_H_
+#define REFRAIN_TESTS_KERNELS_CUDA_EMULATED_ATTENTION_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/attention_args.h"
+#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/chunk_attention.h"
+#include "kernels/cuda/runtime.h"
+
+namespace refrain::kernels::cuda {
+
+// ChunkAttention by one kernel on the emulated device, from the arguments that other back ends
+// take. What the kernel reads and writes lies in allocations of just its size; memory that nothing
+// was written to is NaN.
+class EmulatedAttention {
+ public:
+  EmulatedAttention(AttentionKernel kernel, int num_multiprocessors);
+  ~EmulatedAttention();
+
+  // Whether the kernel has this shape.
+  bool Takes(const ChunkAttentionArgs& args) const;
+
+  // K and V of one layer, repacked once for many calls; without it each call repacks them.
+  void SetPool(const KvPoolView& pool, int num_chunks, int layer);
+
+  // Computes args.out. Fails where the device does, or where counters are not zero afterwards.
+  absl::Status Attend(const ChunkAttentionArgs& args);
+
+  // Of the last call.
+  const AttentionTiles& tiles() const { return *tiles_; }
+
+ private:
+  static AttentionShapeInfo ShapeOf(const ChunkAttentionArgs& args);
+
+  AttentionKernel kernel_;
+  int num_multiprocessors_;
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<AttentionTiles> tiles_;
+  std::vector<std::byte> pool_;
+};
+
+// The pool's bytes with every element of one layer where kv_packing.h puts it, 0xff elsewhere.
+std::vector<std::byte> RepackForCuda(const KvPoolView& pool, int num_chunks, int layer);
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_TESTS_KERNELS_CUDA_EMULATED_ATTENTION_H_

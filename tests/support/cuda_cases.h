@@ -1,0 +1,21 @@
+#ifndef REFRAIN_TESTS_SUPPORT_CUDA_CASES_H_
+#define REFRAIN_TESTS_SUPPORT_CUDA_CASES_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace refrain::testing {
+
+// The CUDA back ends that can run here: "cuda_emulated" everywhere, "cuda" in a build for GPUs on a
+// machine that has one.
+std::vector<std::string> CudaBackendNames();
+
+// Null when the name is none of these.
+std::unique_ptr<kernels::Backend> MakeCudaBackend(const std::string& name);
+
+}  // namespace refrain::testing
+
+#endif  // REFRAIN_TESTS_SUPPORT_CUDA_CASES_H_

@@ -1,0 +1,7 @@
+#include "tests/support/cuda_variants.h"
+
+namespace refrain::testing {
+
+std::unique_ptr<kernels::Backend> MakeGpuBackend() { return nullptr; }
+
+}  // namespace refrain::testing
