@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -37,7 +38,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Answers whose last token is out still have to be written when a drain is over.
+// Answers whose last token comes at the end of a drain still have to be written.
 constexpr std::chrono::milliseconds kWriteGrace{2000};
 
 // Owns a file descriptor.
@@ -228,7 +229,7 @@ class Daemon {
     loader.join();
     if (!loaded.ok()) {
       log_.Error("cannot load the model", {{"status", std::string(loaded.status().message())}});
-      StopServers(std::chrono::milliseconds(0));
+      StopServers();
       return ExitStatus::kFailed;
     }
     const std::unique_ptr<engine::Engine> engine = *std::move(loaded);
@@ -324,9 +325,16 @@ class Daemon {
               {{"address", Concat(address.host, ":", address.port)}});
   }
 
-  void StopServers(std::chrono::milliseconds grace) {
-    http_->Stop(grace);
-    if (grpc_ != nullptr) grpc_->Stop(grace);
+  // Waits until the answers that are under way have been sent; false when some have not.
+  bool FinishServers(Clock::time_point deadline) {
+    const bool http_finished = http_->Finish(deadline);
+    return (grpc_ == nullptr || grpc_->Finish(deadline)) && http_finished;
+  }
+
+  // Closes what connections are left.
+  void StopServers() {
+    http_->Stop(std::chrono::milliseconds(0));
+    if (grpc_ != nullptr) grpc_->Stop(std::chrono::milliseconds(0));
   }
 
   ExitStatus Drain(engine::Engine* engine, StopSignals* signals) {
@@ -341,12 +349,14 @@ class Daemon {
                                              std::chrono::duration<double>(drain_s));
     std::atomic<bool> finished{false};
     std::thread waiter([&] {
-      finished = engine->Drain(deadline);
+      // The engine is done long before a client that reads slowly has its answer.
+      finished =
+          engine->Drain(deadline) && FinishServers(std::max(deadline, Clock::now() + kWriteGrace));
       signals->NotifyWorkDone();
     });
     const bool interrupted = signals->Wait() == StopSignals::Event::kSignal;
     // Closing the connections cancels what still runs, which also ends the waiter soon.
-    StopServers(interrupted || !finished ? std::chrono::milliseconds(0) : kWriteGrace);
+    StopServers();
     waiter.join();
     const bool complete = finished && !interrupted;
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});

@@ -31,7 +31,7 @@ struct ServerOptions {
 // which it does not own: whoever does stops the server first. (The namespace is not `grpc`: inside
 // it that name is the library's.)
 //
-// One thread starts and stops it. Start fails with UNAVAILABLE when the address cannot be had.
+// One thread starts and stops it, but for Finish. Start fails with UNAVAILABLE when the address cannot be had.
 class Server {
  public:
   // `gate` and `log` outlive it.
@@ -43,7 +43,10 @@ class Server {
   void SetEngine(engine::Engine* engine);  // ready from now on
   // New calls are UNAVAILABLE from now on, and so says the health service.
   void BeginDrain();
-  // Lets the calls that run finish within `grace`, then ends them as cancelled. Once.
+  // Waits until the calls that run have finished; false when some have not at `deadline`. On any
+  // thread; Stop on another ends the wait.
+  bool Finish(std::chrono::steady_clock::time_point deadline);
+  // Finish for `grace`, then ends what still runs as cancelled. Once.
   void Stop(std::chrono::milliseconds grace);
 
  private:

@@ -149,6 +149,7 @@ asio::awaitable<void> Connection::Run() {
     open = !error;
   }
   while (open) {
+    reading_request_ = true;
     if (!co_await WaitForFirstByte()) break;
     Parser parser;
     if (!co_await ReadHeader(&parser)) break;
@@ -176,6 +177,7 @@ asio::awaitable<void> Connection::Run() {
       }
     }
     if (!co_await ReadBody(&parser)) break;
+    reading_request_ = false;
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {
@@ -499,6 +501,10 @@ void Connection::OnReadable() {
 
 void Connection::CloseWhenIdle() {
   if (waiting_for_request_) CloseNow();
+}
+
+void Connection::CloseWhenReading() {
+  if (reading_request_) CloseNow();
 }
 
 void Connection::CloseNow() {

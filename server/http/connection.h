@@ -49,6 +49,8 @@ class Connection final : public WakeupQueue::Target,
 
   // On the connection's thread: ends it now if it waits for a request, else after its answer.
   void CloseWhenIdle();
+  // On the connection's thread: ends it now if it waits for a request or for the rest of one.
+  void CloseWhenReading();
   // On the connection's thread: ends it now.
   void CloseNow();
 
@@ -130,6 +132,7 @@ class Connection final : public WakeupQueue::Target,
   Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
   bool woken_ = false;
   bool waiting_for_request_ = false;
+  bool reading_request_ = true;  // from before its first byte to its last
   bool replying_ = false;
   bool watching_ = false;
   bool peer_gone_ = false;

@@ -216,6 +216,53 @@ TEST(Daemon, EndsADrainThatTakesTooLong) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
 
+// A stream of megabytes, more than the sockets hold, of which nothing is read yet.
+void SendLongStream(RawClient* client) {
+  client->Send(PostRequest("/v1/completions",
+                           R"({"prompt":"abc","max_tokens":4000,"ignore_eos":true,"logprobs":5,)"
+                           R"("stream":true})"));
+}
+
+// The engine has finished at once; its client begins to read three seconds later.
+TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
+  Process daemon(Arguments("fake"));
+  RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  SendLongStream(&slow);
+  std::this_thread::sleep_for(100ms);
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  std::this_thread::sleep_for(3s);
+  const RawResponse response = slow.ReadResponse();
+  EXPECT_TRUE(response.complete);
+  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
+  slow.Close();
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+}
+
+TEST(Daemon, ADrainThatCutsAnAnswerShortSaysSo) {
+  Process daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  SendLongStream(&slow);
+  std::this_thread::sleep_for(100ms);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
+}
+
+TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
+  Process daemon(Arguments("fake"));
+  RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  SendLongStream(&slow);
+  std::this_thread::sleep_for(100ms);
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  std::this_thread::sleep_for(200ms);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
+}
+
 TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
   for (const bool debug : {false, true}) {
     Process daemon(Arguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));
