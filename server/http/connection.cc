@@ -322,9 +322,15 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
       parked_ = nullptr;
       // OnWakeup has gone on; without it somebody says that the client is gone.
       if (sending.state != Sending::State::kWaiting && !peer_gone_) continue;
+    } else if (sending.state == Sending::State::kMaking) {
+      sending.state = co_await MakePart(&sending);
+      continue;
     } else if (sending.state == Sending::State::kBlocked) {
-      if (!co_await Write(sending.bytes)) peer_gone_ = true;
+      if (!co_await Write(std::string_view(sending.bytes).substr(sending.sent_bytes))) {
+        peer_gone_ = true;
+      }
       sending.bytes.clear();
+      sending.sent_bytes = 0;
       if (!peer_gone_) NoteSent(sending);
     } else {
       co_await asio::post(stream_.get_executor(), asio::use_awaitable);
@@ -350,38 +356,69 @@ Connection::Sending::State Connection::Pump(Sending* sending) {
   for (int i = 0; i < kPartsInARow; ++i) {
     if (sending->last || peer_gone_) return State::kDone;
     ReplyPart part = sending->reply->Next();
-    sending->last = part.last;
-    if (part.last && shared_->draining) part.close = true;
-    if (part.head.has_value() && !sending->framer.started()) {
-      sending->head_status = part.head->status;
+    if (part.make) {
+      sending->make = std::move(part.make);
+      return State::kMaking;
     }
-    sending->due_since = part.due_since;
-    sending->framer.FrameTo(part, &sending->bytes);
-    if (sending->bytes.empty()) return sending->last ? State::kDone : State::kWaiting;
-    if (!SendNow(&sending->bytes)) return State::kBlocked;
-    if (!peer_gone_) NoteSent(*sending);
+    Frame(std::move(part), sending);
+    if (const State state = SendFramed(sending); state != State::kYielding) return state;
   }
   return State::kYielding;
 }
 
-bool Connection::SendNow(std::string* bytes) {
+// The client may go meanwhile; the reply stays until the worker is done with it.
+asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sending) {
+  const auto make = std::exchange(sending->make, nullptr);
+  co_await asio::co_spawn(
+      shared_->workers,
+      [this, sending, &make]() -> asio::awaitable<void> {
+        Frame(make(), sending);
+        co_return;
+      },
+      asio::use_awaitable);
+  if (peer_gone_) co_return Sending::State::kDone;
+  // A wakeup meanwhile may be forgotten by now, so that there is always a Next behind it.
+  const Sending::State state = SendFramed(sending);
+  co_return state == Sending::State::kWaiting ? Sending::State::kYielding : state;
+}
+
+void Connection::Frame(ReplyPart part, Sending* sending) const {
+  sending->last = part.last;
+  if (part.last && shared_->draining) part.close = true;
+  if (part.head.has_value() && !sending->framer.started()) {
+    sending->head_status = part.head->status;
+  }
+  sending->due_since = part.due_since;
+  sending->framer.FrameTo(part, &sending->bytes);
+}
+
+Connection::Sending::State Connection::SendFramed(Sending* sending) {
+  using State = Sending::State;
+  if (sending->bytes.empty()) return sending->last ? State::kDone : State::kWaiting;
+  if (!SendNow(sending)) return State::kBlocked;
+  if (!peer_gone_) NoteSent(*sending);
+  return State::kYielding;
+}
+
+bool Connection::SendNow(Sending* sending) {
   if (stream_.encrypted()) return false;
-  size_t sent = 0;
-  while (sent < bytes->size()) {
-    const ssize_t count = ::send(stream_.socket().native_handle(), bytes->data() + sent,
-                                 bytes->size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+  std::string& bytes = sending->bytes;
+  size_t& sent = sending->sent_bytes;
+  while (sent < bytes.size()) {
+    const ssize_t count = ::send(stream_.socket().native_handle(), bytes.data() + sent,
+                                 bytes.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count > 0) {
       sent += static_cast<size_t>(count);
       written_bytes_ += static_cast<size_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      bytes->erase(0, sent);
       return false;
     } else if (errno != EINTR) {
       peer_gone_ = true;
       break;
     }
   }
-  bytes->clear();
+  bytes.clear();
+  sent = 0;
   return true;
 }
 

@@ -71,17 +71,20 @@ class Connection final : public WakeupQueue::Target,
   // The answer under way.
   struct Sending {
     // waiting:  there is nothing to send
+    // making:   the next part is a worker thread's to make
     // blocked:  `bytes` are left over, the client has to read first (or TLS is in between)
     // yielding: there may be more, but it is others' turn
     // done:     all was sent, or the client is gone
-    enum class State { kWaiting, kBlocked, kYielding, kDone };
+    enum class State { kWaiting, kMaking, kBlocked, kYielding, kDone };
 
     std::unique_ptr<Reply> reply;
     ReplyFramer framer;
     State state = State::kYielding;
     bool last = false;
     int head_status = ResponseHead{}.status;
-    std::string bytes;  // framed, not yet handed to the socket
+    std::function<ReplyPart()> make;
+    std::string bytes;      // framed
+    size_t sent_bytes = 0;  // of these, handed to the socket
     std::optional<std::chrono::steady_clock::time_point> due_since;
   };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -111,8 +114,11 @@ class Connection final : public WakeupQueue::Target,
 
   // Sends what there is, as far as that goes without waiting.
   Sending::State Pump(Sending* sending);
+  boost::asio::awaitable<Sending::State> MakePart(Sending* sending);
+  void Frame(ReplyPart part, Sending* sending) const;
+  Sending::State SendFramed(Sending* sending);
   // Hands bytes to the socket; false when some are left.
-  bool SendNow(std::string* bytes);
+  bool SendNow(Sending* sending);
   void NoteSent(const Sending& sending) const;
   void OnWakeup() override;
 

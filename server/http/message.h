@@ -51,6 +51,9 @@ struct ReplyPart {
   bool close = false;  // with `last`: the connection ends after it
   // Since when the first of it has waited to be sent, for ServerOptions::on_part_sent.
   std::optional<std::chrono::steady_clock::time_point> due_since;
+  // In place of all above, where that takes longer than a millisecond: makes the part, on a worker
+  // thread. Nothing else of the reply is called meanwhile.
+  std::function<ReplyPart()> make;
 };
 
 // An answer that is fetched as fast as the client reads it, so that a slow reader holds up itself
@@ -62,7 +65,8 @@ struct ReplyPart {
 //   Next() -> a part with `last`                  sent; the reply is destroyed
 //   destroyed without having said `last`          the client went away: stop working for it
 //
-// All calls come from one I/O thread and must not take longer than a millisecond. `wakeup` may be
+// All calls come from one I/O thread and must not take longer than a millisecond: a part is tens of
+// kilobytes at most (ReplyPart::make is for those that cannot be cut). `wakeup` may be
 // called on any thread, any number of times, also after the reply is gone, until the server is
 // destroyed; it never blocks.
 class Reply {

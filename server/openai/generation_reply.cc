@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -11,6 +12,11 @@
 
 namespace refrain::server::openai {
 namespace {
+
+// About so much is written in one go, in some 200 us. What is more than that goes out in parts or,
+// where it has to be whole, is made on a worker thread.
+constexpr size_t kPartBytes = 64 << 10;
+constexpr size_t kQuickPromptTokens = 4096;
 
 ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationReply::Parts& parts) {
   ResponseFormat::Answer answer;
@@ -80,7 +86,7 @@ void GenerationReply::NoteOutcome() {
   const engine::Usage usage = TotalUsage();
   if (!details.empty()) details += ',';
   ConcatTo(&details, "\"stream\":", stream_events_ ? "true" : "false",
-           ",\"choices\":", choices_.size(), ",\"prompt_tokens\":", usage.prompt_tokens,
+           ",\"choices\":", texts_.size(), ",\"prompt_tokens\":", usage.prompt_tokens,
            ",\"cached_tokens\":", usage.cached_tokens,
            ",\"completion_tokens\":", usage.completion_tokens);
   if (first_token_ms_.has_value()) ConcatTo(&details, ",\"first_token_ms\":", *first_token_ms_);
@@ -98,22 +104,78 @@ void GenerationReply::Start(std::function<void()> wakeup) {
 }
 
 http::ReplyPart GenerationReply::Next() {
-  http::ReplyPart part;
-  const absl::Status status = ReadStreams(&part.body);
+  const absl::Status status = ReadStreams();
   Charge();
-  if (!status.ok()) {
-    http::ReplyPart failed = FailedPart(status);
-    failed.body.insert(0, head_sent_ ? part.body : "");
-    return failed;
+  if (!status.ok()) return FailedPart(status);
+  if (!IsLarge()) return stream_events_ ? MakeEvents() : MakeWhole();
+  http::ReplyPart part;
+  part.make = [this] { return stream_events_ ? MakeEvents() : MakeWhole(); };
+  return part;
+}
+
+absl::Status GenerationReply::ReadStreams() {
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    PromptState& prompt = prompts_[i];
+    if (prompt.finished || !prompt.taken()) continue;
+    prompt.batch = prompt.stream->Read();
+    prompt.next = 0;
+    prompt.finished = prompt.batch.finished;
+    prompt.usage = prompt.batch.usage;
+    if (!prompt.batch.tokens.empty() && !first_token_ms_.has_value()) {
+      const std::chrono::duration<double, std::milli> passed =
+          std::chrono::steady_clock::now() - begin_;
+      first_token_ms_ = std::round(passed.count() * 1000) / 1000;
+    }
+    if (output_.cache_report) ReportMisses();
+    if (!head_sent_ && !prompt.batch.status.ok()) return prompt.batch.status;
+    // The first event shows all of them, however many go into the first part.
+    if (!stream_events_ || !output_.token_ids) continue;
+    for (const engine::TokenEvent& event : prompt.batch.tokens) {
+      if (event.from_prompt && event.choice == 0) {
+        prompt_tokens_[i].push_back({.token = event.token, .logprob = {}, .top = {}});
+      }
+    }
   }
-  part.last = AllFinished();
-  if (stream_events_) part.due_since = first_sampled_;
-  if (!stream_events_) {
-    if (!part.last) return {};
-    part.head.emplace();
-    part.body = format_.WholeBody(choices_, prompt_tokens_, TotalUsage());
-    return part;
+  return absl::OkStatus();
+}
+
+bool GenerationReply::IsLarge() const {
+  if (stream_events_) {
+    if (head_sent_ || !output_.token_ids) return false;
+    size_t shown = 0;
+    for (const auto& tokens : prompt_tokens_) shown += tokens.size();
+    return shown > kQuickPromptTokens;
   }
+  size_t bytes = AllFinished() ? whole_bytes_ : 0;
+  for (const PromptState& prompt : prompts_) {
+    for (size_t i = prompt.next; i < prompt.batch.tokens.size() && bytes <= kPartBytes; ++i) {
+      bytes += OutputBytes(prompt.batch.tokens[i]);
+    }
+  }
+  return bytes > kPartBytes;
+}
+
+http::ReplyPart GenerationReply::MakeEvents() {
+  http::ReplyPart part;
+  do {
+    size_t bytes = kPartBytes;
+    for (size_t i = 0; i < prompts_.size() && bytes > 0; ++i) {
+      PromptState& prompt = prompts_[next_prompt_];
+      if (const auto& sampled = prompt.batch.first_sampled; sampled && !prompt.taken()) {
+        part.due_since = std::min(part.due_since.value_or(*sampled), *sampled);
+      }
+      TakeBatch(next_prompt_, &bytes);
+      ShowPieces(next_prompt_, &part.body);
+      if (!prompt.taken()) break;
+      if (!prompt.batch.status.ok()) {
+        http::ReplyPart failed = FailedPart(prompt.batch.status);
+        failed.body.insert(0, part.body);
+        return failed;
+      }
+      next_prompt_ = (next_prompt_ + 1) % prompts_.size();
+    }
+  } while (part.body.empty() && !AllTaken());
+  part.last = AllFinished() && AllTaken();
   if (part.last) {
     if (include_usage_) format_.AppendUsageEvent(TotalUsage(), &part.body);
     part.body += ResponseFormat::DoneEvent();
@@ -125,42 +187,58 @@ http::ReplyPart GenerationReply::Next() {
   return part;
 }
 
-absl::Status GenerationReply::ReadStreams(std::string* events) {
-  first_sampled_.reset();
+http::ReplyPart GenerationReply::MakeWhole() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    PromptState& prompt = prompts_[i];
-    if (prompt.finished) continue;
-    engine::StreamBatch batch = prompt.stream->Read();
-    if (batch.first_sampled.has_value()) {
-      first_sampled_ =
-          std::min(first_sampled_.value_or(*batch.first_sampled), *batch.first_sampled);
-    }
-    prompt.finished = batch.finished;
-    prompt.usage = batch.usage;
-    if (!batch.tokens.empty() && !first_token_ms_.has_value()) {
-      const std::chrono::duration<double, std::milli> passed =
-          std::chrono::steady_clock::now() - begin_;
-      first_token_ms_ = std::round(passed.count() * 1000) / 1000;
-    }
-    absl::Status status = batch.status;
-    if (output_.cache_report) ReportMisses();
-    TakeBatch(i, std::move(batch), events);
-    if (!status.ok()) return status;
+    size_t unlimited = SIZE_MAX;
+    TakeBatch(i, &unlimited);
+    ShowPieces(i, nullptr);
   }
-  return absl::OkStatus();
+  if (!AllFinished()) return {};
+  http::ReplyPart part;
+  part.last = true;
+  part.head.emplace();
+  part.body = format_.WholeBody(choices_, prompt_tokens_, TotalUsage());
+  // Here and not where the reply ends: that is an I/O thread.
+  choices_.clear();
+  prompt_tokens_.clear();
+  for (PromptState& prompt : prompts_) prompt.batch = {};
+  return part;
 }
 
-void GenerationReply::TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events) {
+size_t GenerationReply::OutputBytes(const engine::TokenEvent& event) const {
+  constexpr size_t kEventBytes = 250;
+  constexpr size_t kTextBytes = 16;
+  constexpr size_t kLogprobBytes = 90;
+  const size_t bytes = stream_events_ && !event.from_prompt ? kEventBytes : kTextBytes;
+  return bytes + (event.logprob.has_value() ? kLogprobBytes * (1 + event.top.size()) : 0);
+}
+
+void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
+  PromptState& state = prompts_[prompt];
   const int32_t base = static_cast<int32_t>(prompt) * choices_per_prompt_;
-  const bool tells_prompt = output_.token_ids || output_.prompt_logprobs.has_value();
-  for (const engine::TokenEvent& event : batch.tokens) {
+  const bool tells_prompt =
+      !stream_events_ && (output_.token_ids || output_.prompt_logprobs.has_value());
+  for (; state.next < state.batch.tokens.size() && *bytes > 0; ++state.next) {
+    const engine::TokenEvent& event = state.batch.tokens[state.next];
+    const size_t event_bytes = OutputBytes(event);
     if (event.from_prompt) {
-      if (tells_prompt && event.choice == 0) prompt_tokens_[prompt].push_back(DetailsOf(event));
+      if (tells_prompt && event.choice == 0) {
+        prompt_tokens_[prompt].push_back(DetailsOf(event));
+        whole_bytes_ += event_bytes * static_cast<size_t>(choices_per_prompt_);
+      }
       if (!output_.echo) continue;
     }
     texts_[base + event.choice].Add(event);
+    whole_bytes_ += event_bytes;
+    *bytes -= std::min(*bytes, event_bytes);
   }
-  for (const engine::ChoiceEnd& end : batch.ends) texts_[base + end.choice].End(end);
+  if (state.next < state.batch.tokens.size()) return;
+  for (const engine::ChoiceEnd& end : state.batch.ends) texts_[base + end.choice].End(end);
+  state.batch.ends.clear();
+}
+
+void GenerationReply::ShowPieces(size_t prompt, std::string* events) {
+  const int32_t base = static_cast<int32_t>(prompt) * choices_per_prompt_;
   std::optional<engine::Usage> usage;
   if (continuous_usage_) usage = TotalUsage();
   for (int32_t i = base; i < base + choices_per_prompt_; ++i) {
@@ -199,6 +277,11 @@ engine::Usage GenerationReply::TotalUsage() const {
     total.completion_tokens += prompt.usage.completion_tokens;
   }
   return total;
+}
+
+bool GenerationReply::AllTaken() const {
+  return std::all_of(prompts_.begin(), prompts_.end(),
+                     [](const PromptState& prompt) { return prompt.taken(); });
 }
 
 bool GenerationReply::AllFinished() const {

@@ -24,6 +24,9 @@ namespace refrain::server::openai {
 // the stream's choice. Sent as events or as a whole. An error before the first byte becomes an
 // error answer with its own status, a later one an error event without [DONE], after which the
 // connection closes. Destroyed early, it cancels what still runs.
+//
+// What has gathered while the client did not read goes out in parts of bounded size, the rest waits
+// in the streams. What can only be sent as a whole and is large is made on a worker thread.
 class GenerationReply final : public http::Reply {
  public:
   struct Parts {
@@ -46,17 +49,30 @@ class GenerationReply final : public http::Reply {
  private:
   struct PromptState {
     std::shared_ptr<engine::TokenStream> stream;
-    bool finished = false;
+    bool finished = false;  // nothing is left to be read
     engine::Usage usage;
+    engine::StreamBatch batch;  // read last
+    size_t next = 0;            // of its tokens, those before are taken
+
+    bool taken() const { return next == batch.tokens.size() && batch.ends.empty(); }
   };
 
-  // The first error of a stream that has failed, else OK.
-  absl::Status ReadStreams(std::string* events);
-  void TakeBatch(size_t prompt, engine::StreamBatch batch, std::string* events);
+  // Reads the streams whose last batch is taken. The first error of one that has failed before
+  // anything was sent, else OK.
+  absl::Status ReadStreams();
+  http::ReplyPart MakeEvents();
+  http::ReplyPart MakeWhole();
+  // Takes tokens for about `bytes` of output, and lowers it by them.
+  void TakeBatch(size_t prompt, size_t* bytes);
+  // What its choices have become, since the last call, to `events` or kept for the whole answer.
+  void ShowPieces(size_t prompt, std::string* events);
+  size_t OutputBytes(const engine::TokenEvent& event) const;
   void Keep(int32_t choice, TextPiece piece);
   void ReportMisses();
   engine::Usage TotalUsage() const;
   bool AllFinished() const;
+  bool AllTaken() const;
+  bool IsLarge() const;
   void CancelUnfinished();
   // What has been computed since the last call, to the key's account.
   void Charge();
@@ -75,13 +91,13 @@ class GenerationReply final : public http::Reply {
   std::vector<std::vector<TokenDetails>> prompt_tokens_;  // [prompts], where they are shown
   std::vector<ChoiceText> texts_;                         // [choices]
   std::vector<WholeChoice> choices_;                      // [choices], unused for events
+  size_t whole_bytes_ = 0;                                // about, of the answer kept so far
+  size_t next_prompt_ = 0;                                // whose turn it is
   bool head_sent_ = false;
   access::Ticket ticket_;
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<double> first_token_ms_;
-  // Of what was read last.
-  std::optional<std::chrono::steady_clock::time_point> first_sampled_;
   int64_t charged_tokens_ = 0;
   std::string error_code_;  // "" = none so far
 };

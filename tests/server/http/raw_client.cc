@@ -73,6 +73,13 @@ bool RawClient::ReadUntil(std::string_view text) {
   return true;
 }
 
+bool RawClient::ReadPast(size_t bytes) {
+  while (pending_.size() <= bytes) {
+    if (!ReadSome()) return false;
+  }
+  return true;
+}
+
 bool RawClient::ReadEnd(std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {

@@ -39,6 +39,8 @@ class RawClient {
   RawResponse ReadResponse(bool head_only = false);
   // Reads until `text` has come (true) or the connection has ended or patience is over.
   bool ReadUntil(std::string_view text);
+  // Reads until more than `bytes` have come that ReadResponse has not taken.
+  bool ReadPast(size_t bytes);
   // What has been read and not been taken by ReadResponse.
   const std::string& pending() const { return pending_; }
   // True when the server closes within `patience`; bytes before are kept.

@@ -1,0 +1,237 @@
+// Answers of megabytes: what has gathered goes out in parts, what has to be whole is made elsewhere,
+// and nobody on the same I/O thread waits for either.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "engine/token_stream.h"
+#include "server/openai/generation_reply.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/server/openai/served_fake.h"
+#include "tests/support/fake_tokenizer.h"
+
+namespace refrain::server::openai {
+namespace {
+
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using ::refrain::testing::ServedFake;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+constexpr int kSlowBuildFactor = 20;
+#else
+constexpr int kSlowBuildFactor = 1;
+#endif
+
+constexpr size_t kMostPartBytes = 128 << 10;
+
+size_t Count(const std::string& text, std::string_view what) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+// One call of one prompt whose stream the test writes.
+class LargeAnswersTest : public ::testing::Test {
+ protected:
+  GenerationCall Call(bool stream) {
+    GenerationCall call;
+    call.stream = stream;
+    call.requests.emplace_back();
+    return call;
+  }
+
+  GenerationReply* Reply(const GenerationCall& call) {
+    GenerationReply::Parts parts;
+    parts.request_id = "0123456789abcdef";
+    parts.streams = {engine::ConsumerHandle(stream_)};
+    parts.tokenizer = &tokenizer_;
+    parts.log = &log_;
+    reply_ = std::make_unique<GenerationReply>(call, std::move(parts));
+    reply_->Start([] {});
+    return reply_.get();
+  }
+
+  static void AddTokens(int count, bool from_prompt, int top, engine::StreamBatch* batch) {
+    for (int i = 0; i < count; ++i) {
+      engine::TokenEvent event{.token = engine::TokenId{i % 16}, .from_prompt = from_prompt};
+      if (top > 0) event.logprob = engine::TokenLogprob{event.token, -0.5f, 1};
+      for (int j = 0; j < top; ++j) event.top.push_back({engine::TokenId{j}, -1.25f, j + 1});
+      batch->tokens.push_back(std::move(event));
+    }
+  }
+
+  void Finish(engine::StreamBatch batch) {
+    batch.ends.push_back({.reason = engine::FinishReason::kLength});
+    batch.finished = true;
+    stream_->Push(std::move(batch));
+  }
+
+  testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
+  Log log_{LogFormat::kText, LogLevel::kError};
+  std::shared_ptr<engine::TokenStream> stream_ = std::make_shared<engine::TokenStream>();
+  std::unique_ptr<GenerationReply> reply_;
+};
+
+TEST_F(LargeAnswersTest, WhatHasGatheredGoesOutInPartsOfBoundedSize) {
+  for (const int top : {0, 20}) {
+    stream_ = std::make_shared<engine::TokenStream>();
+    engine::StreamBatch batch;
+    AddTokens(5000, /*from_prompt=*/false, top, &batch);
+    Finish(std::move(batch));
+    GenerationCall call = Call(/*stream=*/true);
+    if (top > 0) call.output.logprobs = top;
+    GenerationReply* const reply = Reply(call);
+    std::string all;
+    for (bool last = false; !last;) {
+      const http::ReplyPart part = reply->Next();
+      ASSERT_FALSE(part.body.empty());
+      ASSERT_LE(part.body.size(), kMostPartBytes);
+      all += part.body;
+      last = part.last;
+    }
+    EXPECT_EQ(Count(all, "\"text\":"), 5000u);
+    EXPECT_EQ(Count(all, "\"finish_reason\":\"length\""), 1u);
+    EXPECT_TRUE(all.ends_with("data: [DONE]\n\n"));
+  }
+}
+
+TEST_F(LargeAnswersTest, AStreamThatFailsLaterFirstSendsWhatItHad) {
+  engine::StreamBatch batch;
+  AddTokens(1, /*from_prompt=*/false, 0, &batch);
+  stream_->Push(std::move(batch));
+  GenerationReply* const reply = Reply(Call(/*stream=*/true));
+  std::string all = reply->Next().body;
+  batch = {};
+  AddTokens(1000, /*from_prompt=*/false, 0, &batch);
+  stream_->Push(std::move(batch));
+  stream_->Finish(absl::InternalError("broken"));
+  http::ReplyPart part;
+  while (!part.last) all += (part = reply->Next()).body;
+  EXPECT_TRUE(part.close);
+  EXPECT_EQ(Count(all, "\"text\":"), 1001u);
+  EXPECT_EQ(Count(all, "\"error\":"), 1u);
+  EXPECT_EQ(Count(all, "[DONE]"), 0u);
+}
+
+// The prompt is not part of the output: no event comes of it, and none is waited for.
+TEST_F(LargeAnswersTest, ALongPromptThatIsOnlyToldDoesNotEndAPart) {
+  engine::StreamBatch batch;
+  AddTokens(10'000, /*from_prompt=*/true, 0, &batch);
+  AddTokens(1, /*from_prompt=*/false, 0, &batch);
+  stream_->Push(std::move(batch));
+  GenerationCall call = Call(/*stream=*/true);
+  EXPECT_EQ(Count(Reply(call)->Next().body, "\"text\":"), 1u);
+}
+
+TEST_F(LargeAnswersTest, ALongPromptsTokensAreShownTogetherAndByAWorker) {
+  engine::StreamBatch batch;
+  AddTokens(10'000, /*from_prompt=*/true, 0, &batch);
+  AddTokens(1, /*from_prompt=*/false, 0, &batch);
+  stream_->Push(std::move(batch));
+  GenerationCall call = Call(/*stream=*/true);
+  call.output.token_ids = true;
+  call.output.echo = true;
+  http::ReplyPart part = Reply(call)->Next();
+  ASSERT_TRUE(part.make);
+  part = part.make();
+  EXPECT_EQ(Count(part.body, "\"prompt_token_ids\":"), 1u);
+  EXPECT_GT(part.body.size(), 20'000u);
+}
+
+TEST_F(LargeAnswersTest, AWholeAnswerIsMadeByAWorkerWhereItIsLarge) {
+  for (const bool large : {false, true}) {
+    stream_ = std::make_shared<engine::TokenStream>();
+    engine::StreamBatch batch;
+    AddTokens(large ? 2000 : 20, /*from_prompt=*/false, 20, &batch);
+    Finish(std::move(batch));
+    GenerationCall call = Call(/*stream=*/false);
+    call.output.logprobs = 20;
+    http::ReplyPart part = Reply(call)->Next();
+    ASSERT_EQ(part.make != nullptr, large);
+    if (large) part = part.make();
+    EXPECT_TRUE(part.last);
+    EXPECT_EQ(Count(part.body, "\"finish_reason\":\"length\""), 1u);
+    EXPECT_EQ(part.body.size() > 500'000, large);
+  }
+}
+
+// It came a token at a time: each was quick, the body is not.
+TEST_F(LargeAnswersTest, AWholeAnswerThatGrewSlowlyIsMadeByAWorkerToo) {
+  GenerationCall call = Call(/*stream=*/false);
+  call.output.logprobs = 20;
+  GenerationReply* const reply = Reply(call);
+  for (int i = 0; i < 2000; ++i) {
+    engine::StreamBatch batch;
+    AddTokens(1, /*from_prompt=*/false, 20, &batch);
+    stream_->Push(std::move(batch));
+    const http::ReplyPart part = reply->Next();
+    ASSERT_FALSE(part.make);
+    ASSERT_TRUE(part.body.empty());
+  }
+  Finish({});
+  EXPECT_TRUE(reply->Next().make);
+}
+
+// The longest time between two tokens of a stream that has one each 2 ms, while `client` gets its
+// answer.
+Clock::duration LongestGapBeside(RawClient* client, uint16_t port) {
+  RawClient steady(port);
+  steady.Send(PostRequest("/v1/completions",
+                          R"({"prompt":"[[delay_ms=2]]a","max_tokens":60000,"ignore_eos":true,)"
+                          R"("stream":true})"));
+  EXPECT_TRUE(steady.ReadUntil("data: "));
+  RawResponse response;
+  std::atomic<bool> read = false;
+  std::thread reader([&] {
+    response = client->ReadResponse();
+    read = true;
+  });
+  Clock::duration longest{0};
+  size_t seen = steady.pending().size();
+  for (auto last = Clock::now(); !read;) {
+    if (!steady.ReadPast(seen)) break;
+    seen = steady.pending().size();
+    longest = std::max(longest, Clock::now() - last);
+    last = Clock::now();
+  }
+  reader.join();
+  EXPECT_TRUE(response.complete);
+  EXPECT_GT(response.body.size(), 5'000'000u);
+  return longest;
+}
+
+TEST(LargeAnswers, DelayNobodyOnTheSameThread) {
+  constexpr auto kMost = 100ms * kSlowBuildFactor;
+  for (const char* stream : {"true", "false"}) {
+    // Others may have the processor now and then: one good try shows it.
+    Clock::duration best = Clock::duration::max();
+    for (int i = 0; i < 4 && best > kMost; ++i) {
+      ServedFake served({.max_context_tokens = 1 << 16}, {.io_threads = 1});
+      RawClient slow(served.port());
+      slow.Send(PostRequest("/v1/completions",
+                            std::string(R"({"prompt":"abc","max_tokens":20000,"ignore_eos":true,)") +
+                                R"("logprobs":20,"stream":)" + stream + "}"));
+      while (served.engine().submitted() == 0) std::this_thread::sleep_for(1ms);
+      ASSERT_TRUE(served.engine().WaitForRunning(0));  // all is there to be sent
+      best = std::min(best, LongestGapBeside(&slow, served.port()));
+    }
+    std::printf("stream %s: longest gap beside it %.1f ms\n", stream,
+                std::chrono::duration<double, std::milli>(best).count());
+    EXPECT_LE(best, kMost) << stream;
+  }
+}
+
+}  // namespace
+}  // namespace refrain::server::openai
