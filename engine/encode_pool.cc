@@ -129,6 +129,7 @@ void EncodePool::Render(Job job) {
 void EncodePool::Tokenize(Job job, EncodePace* pace) {
   EncodedRequest& request = *job.request;
   if (SkipEnded(request)) return;
+  if (request.only_tokenize) return TokenizeOnly(job, pace);
   absl::Status status = encoder_->Tokenize(job.text, &request, pace);
   if (status.ok()) {
     status = request.ticket.SetTokens(static_cast<int64_t>(request.prompt.size()));
@@ -139,6 +140,18 @@ void EncodePool::Tokenize(Job job, EncodePace* pace) {
   }
   if (SkipEnded(request)) return;
   sink_(std::move(job.request));
+}
+
+void EncodePool::TokenizeOnly(const Job& job, EncodePace* pace) {
+  StreamBatch batch;
+  absl::StatusOr<std::vector<TokenId>> ids = encoder_->TokenizeText(*job.text, pace);
+  if (ids.ok()) {
+    batch.text_ids = *std::move(ids);
+  } else {
+    batch.status = ids.status();
+  }
+  batch.finished = true;
+  if (!SkipEnded(*job.request)) job.request->stream->Push(std::move(batch));
 }
 
 }  // namespace refrain::engine

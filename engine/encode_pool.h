@@ -24,8 +24,9 @@ namespace refrain::engine {
 // with rests of kRest between them, so that a prompt of 1 MB holds up neither a short one nor
 // running streams (docs/results/encode-gap.md). In both lanes tenants take turns, so that one with
 // a thousand prompts does not hold up another's. A request that was cancelled or timed out
-// meanwhile is skipped. What fails finishes its stream. Any thread may Push. Stop ends the threads
-// after what they are doing; what still waits is finished as CANCELLED.
+// meanwhile is skipped. What fails finishes its stream, and so does what only_tokenize asks for.
+// Any thread may Push. Stop ends the threads after what they are doing; what still waits is
+// finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
@@ -64,6 +65,7 @@ class EncodePool {
   void Serve(Lane* lane);
   void Render(Job job);
   void Tokenize(Job job, EncodePace* pace);
+  void TokenizeOnly(const Job& job, EncodePace* pace);
   bool SkipEnded(EncodedRequest& request) const;
 
   const PromptEncoder* encoder_;

@@ -20,6 +20,7 @@ namespace refrain::engine {
 struct EncodedRequest {
   uint64_t number = 0;  // ascends with arrival
   Request request;      // its prompt is dropped once encoded
+  bool only_tokenize = false;  // the ids go into `stream`, and no further
   std::vector<TokenId> prompt;
   bool truncated = false;       // by Request::keep_prompt_tokens
   std::optional<TurnKey> turn;  // of a conversation: its answers are to be remembered under this

@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -78,6 +79,8 @@ class LocalEngine : public Engine {
   }
 
   absl::StatusOr<std::shared_ptr<TokenStream>> Submit(Request request) override;
+  absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(TextPrompt text,
+                                                        std::string tenant) override;
 
   const ModelInfo& model() const override { return parts_.model; }
   const Tokenizer& tokenizer() const override { return *parts_.tokenizer; }
@@ -100,6 +103,9 @@ class LocalEngine : public Engine {
   }
 
  private:
+  // Numbered, with a stream and its deadline.
+  std::unique_ptr<EncodedRequest> MakeRequest(AdmissionTicket ticket,
+                                              std::optional<double> wanted_timeout_s);
   // Waits until the engine thread has done it.
   template <typename Answer>
   absl::StatusOr<Answer> AskCache(
@@ -129,16 +135,38 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
   absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(request.tenant);
   if (!ticket.ok()) return ticket.status();
 
-  auto encoded = std::make_unique<EncodedRequest>();
-  encoded->number = next_number_.fetch_add(1, std::memory_order_relaxed);
-  encoded->ticket = *std::move(ticket);
-  encoded->submitted = parts_.clock->Now();
-  encoded->stream = std::make_shared<TokenStream>();
+  std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), request.timeout_s);
   encoded->stream->SetOnCancel(
       [queue = queue_, number = encoded->number] { queue->PostCancel(number); });
+  encoded->request = std::move(request);
+  std::shared_ptr<TokenStream> handle = ConsumerHandle(encoded->stream);
+  pool_.Push(std::move(encoded));
+  return handle;
+}
+
+absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Tokenize(TextPrompt text,
+                                                                   std::string tenant) {
+  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter();
+  if (!ticket.ok()) return ticket.status();
+  std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), std::nullopt);
+  encoded->only_tokenize = true;
+  encoded->request.prompt = std::move(text);
+  encoded->request.tenant = std::move(tenant);
+  std::shared_ptr<TokenStream> handle = ConsumerHandle(encoded->stream);
+  pool_.Push(std::move(encoded));
+  return handle;
+}
+
+std::unique_ptr<EncodedRequest> LocalEngine::MakeRequest(AdmissionTicket ticket,
+                                                         std::optional<double> wanted_timeout_s) {
+  auto encoded = std::make_unique<EncodedRequest>();
+  encoded->number = next_number_.fetch_add(1, std::memory_order_relaxed);
+  encoded->ticket = std::move(ticket);
+  encoded->submitted = parts_.clock->Now();
+  encoded->stream = std::make_shared<TokenStream>();
   double timeout_s = options_.limits.request_timeout_s;
-  if (request.timeout_s.has_value() && (timeout_s <= 0 || *request.timeout_s < timeout_s)) {
-    timeout_s = *request.timeout_s;
+  if (wanted_timeout_s.has_value() && (timeout_s <= 0 || *wanted_timeout_s < timeout_s)) {
+    timeout_s = *wanted_timeout_s;
   }
   // Longer than a year is none: time points do not reach far beyond.
   if (timeout_s > 0 && timeout_s < 365.0 * 24 * 3600) {
@@ -147,10 +175,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
         parts_.clock->Now() + std::chrono::duration_cast<Clock::TimePoint::duration>(
                                   std::chrono::duration<double>(timeout_s));
   }
-  encoded->request = std::move(request);
-  std::shared_ptr<TokenStream> handle = ConsumerHandle(encoded->stream);
-  pool_.Push(std::move(encoded));
-  return handle;
+  return encoded;
 }
 
 template <typename Answer>

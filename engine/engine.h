@@ -64,6 +64,13 @@ class Engine {
 
   virtual absl::StatusOr<std::shared_ptr<TokenStream>> Submit(Request request) = 0;
 
+  // The ids that a text has as a prompt, made by the threads that encode prompts, at their pace and
+  // behind their work: as StreamBatch::text_ids, and nothing else. It is refused as a request is,
+  // waits among its tenant's, times out and is cancelled as one; the context's length does not
+  // count.
+  virtual absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(TextPrompt text,
+                                                                std::string tenant) = 0;
+
   virtual const ModelInfo& model() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
   // Null when the model has no chat template.

@@ -108,6 +108,14 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<TokenId>> PromptEncoder::TokenizeText(const PromptText& text,
+                                                                 EncodePace* pace) const {
+  return tokenizer_->Encode(text.text, {.parse_special = text.parse_special,
+                                        .add_bos = text.add_bos,
+                                        .plain_spans = text.plain_spans,
+                                        .pace = pace});
+}
+
 // What is left is no turn of its conversation any more.
 void PromptEncoder::Truncate(EncodedRequest* request) {
   const auto& kept = request->request.keep_prompt_tokens;
@@ -143,17 +151,17 @@ absl::Status PromptEncoder::EncodeBadWords(SamplingParams* sampling) const {
 
 absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
                                        EncodedRequest* request) const {
-  const EncodeOptions options{.parse_special = text.parse_special,
-                              .add_bos = text.add_bos,
-                              .plain_spans = text.plain_spans,
-                              .pace = pace};
   const Request& in = request->request;
   if (turns_ == nullptr || !std::holds_alternative<ChatPrompt>(in.prompt)) {
-    absl::StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text.text, options);
+    absl::StatusOr<std::vector<TokenId>> ids = TokenizeText(text, pace);
     if (!ids.ok()) return ids.status();
     request->prompt = *std::move(ids);
     return absl::OkStatus();
   }
+  const EncodeOptions options{.parse_special = text.parse_special,
+                              .add_bos = text.add_bos,
+                              .plain_spans = text.plain_spans,
+                              .pace = pace};
   absl::StatusOr<SplicedPrompt> spliced =
       TurnSplicer(tokenizer_, turns_)
           .Encode(text.text, options, TurnScope(in.tenant, in.cache_salt));

@@ -45,6 +45,9 @@ class PromptEncoder {
   // may be null.
   absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
                         EncodePace* pace = nullptr) const;
+  // A text's ids, whatever their number.
+  absl::StatusOr<std::vector<TokenId>> TokenizeText(const PromptText& text,
+                                                    EncodePace* pace = nullptr) const;
 
  private:
   absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;

@@ -26,6 +26,7 @@ StreamBatch TokenStream::Read() {
   StreamBatch batch;
   batch.tokens = std::exchange(pending_.tokens, {});
   batch.ends = std::exchange(pending_.ends, {});
+  batch.text_ids = std::exchange(pending_.text_ids, {});
   batch.finished = pending_.finished;
   batch.status = pending_.status;
   batch.usage = pending_.usage;
@@ -62,6 +63,7 @@ void TokenStream::Push(StreamBatch batch) {
   pending_.usage = batch.usage;
   if (!pending_.first_sampled.has_value()) pending_.first_sampled = batch.first_sampled;
   if (batch.finished) {
+    pending_.text_ids = std::move(batch.text_ids);
     pending_.finished = true;
     pending_.status = std::move(batch.status);
   }

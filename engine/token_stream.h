@@ -74,8 +74,9 @@ struct Usage {
 struct StreamBatch {
   std::vector<TokenEvent> tokens;
   std::vector<ChoiceEnd> ends;
-  bool finished = false;  // every choice has ended; nothing comes after this batch
-  absl::Status status;    // of a finished stream: OK, or why it failed
+  std::vector<TokenId> text_ids;  // Engine::Tokenize: all of them, with `finished`
+  bool finished = false;          // every choice has ended; nothing comes after this batch
+  absl::Status status;            // of a finished stream: OK, or why it failed
   Usage usage;            // up to now
   // When the step that gave the first of these tokens had been computed; absent without tokens, or
   // from an engine that does not say.

@@ -1,5 +1,7 @@
 #include "server/grpc/inference_service.h"
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/text/detokenizer.h"
@@ -7,6 +9,7 @@
 #include "server/concat.h"
 #include "server/grpc/generation_call.h"
 #include "server/grpc/request_reader.h"
+#include "server/grpc/stream_end_call.h"
 #include "server/grpc/unary_call.h"
 #include "server/status_mapping.h"
 
@@ -17,14 +20,10 @@ using ::grpc::CallbackServerContext;
 using ::grpc::ServerUnaryReactor;
 using ::grpc::ServerWriteReactor;
 
-absl::Status Tokenize(const engine::Engine& engine, const v1::TokenizeRequest& in,
-                      v1::TokenizeResponse* out) {
-  engine::EncodeOptions options;
-  if (in.has_add_special_tokens() && !in.add_special_tokens()) options.add_bos = false;
-  const auto ids = engine.tokenizer().Encode(in.text(), options);
-  if (!ids.ok()) return ids.status();
-  out->mutable_token_ids()->Reserve(static_cast<int>(ids->size()));
-  for (const engine::TokenId id : *ids) out->add_token_ids(static_cast<int32_t>(id));
+absl::Status WriteTokens(const engine::Engine& engine, const std::vector<engine::TokenId>& ids,
+                         v1::TokenizeResponse* out) {
+  out->mutable_token_ids()->Reserve(static_cast<int>(ids.size()));
+  for (const engine::TokenId id : ids) out->add_token_ids(static_cast<int32_t>(id));
   out->set_max_context_tokens(engine.model().max_context_tokens);
   return absl::OkStatus();
 }
@@ -64,14 +63,30 @@ class InferenceService final : public v1::Inference::CallbackService {
 
   ServerUnaryReactor* Tokenize(CallbackServerContext* context, const v1::TokenizeRequest* in,
                                v1::TokenizeResponse* out) override {
-    return Answer(context,
-                  [=](const Caller& caller) { return rpc::Tokenize(*caller.engine, *in, out); });
+    // The key's place is kept until the call is over.
+    auto ticket = std::make_shared<access::Ticket>();
+    return AnswerAtStreamEnd(
+        context, reception_, access::Area::kInference,
+        {.queue = &reception_->slow(),
+         .submit = [this, in, ticket](const Caller& caller)
+             -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
+           if (absl::Status status = Admit(caller, ticket.get()); !status.ok()) return status;
+           const bool special = !in->has_add_special_tokens() || in->add_special_tokens();
+           return caller.engine->Tokenize({in->text(), special}, caller.principal.key_name);
+         },
+         .answer =
+             [out](const Caller& caller, const engine::StreamBatch& last) {
+               return WriteTokens(*caller.engine, last.text_ids, out);
+             }});
   }
 
   ServerUnaryReactor* Detokenize(CallbackServerContext* context, const v1::DetokenizeRequest* in,
                                  v1::DetokenizeResponse* out) override {
-    return Answer(context,
-                  [=](const Caller& caller) { return rpc::Detokenize(*caller.engine, *in, out); });
+    return Answer(context, [=, this](const Caller& caller) -> absl::Status {
+      access::Ticket ticket;
+      if (absl::Status status = Admit(caller, &ticket); !status.ok()) return status;
+      return rpc::Detokenize(*caller.engine, *in, out);
+    });
   }
 
   ServerUnaryReactor* Models(CallbackServerContext* context, const v1::ModelsRequest*,
@@ -88,6 +103,12 @@ class InferenceService final : public v1::Inference::CallbackService {
   }
 
  private:
+  absl::Status Admit(const Caller& caller, access::Ticket* ticket) {
+    absl::StatusOr<access::Ticket> admitted = reception_->gate().Admit(caller.principal);
+    if (admitted.ok()) *ticket = *std::move(admitted);
+    return admitted.status();
+  }
+
   ServerUnaryReactor* Answer(CallbackServerContext* context,
                              std::function<absl::Status(const Caller&)> work) {
     return AnswerOnQueue(context, reception_, access::Area::kInference, &reception_->slow(),

@@ -299,8 +299,9 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request, Reco
   if (match.route->speed == HandlerSpeed::kQuick && request.body.size() <= kInlineBodyBytes) {
     co_return handle(std::move(request));
   }
+  const bool probe = match.route->speed == HandlerSpeed::kProbe;
   co_return co_await asio::co_spawn(
-      shared_->workers,
+      probe ? shared_->probes : shared_->workers,
       [&handle, &request]() -> asio::awaitable<std::unique_ptr<Reply>> {
         co_return handle(std::move(request));
       },

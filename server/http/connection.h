@@ -37,6 +37,7 @@ class Connection final : public WakeupQueue::Target,
     const ServerOptions& options;
     const Router& router;
     boost::asio::thread_pool& workers;
+    boost::asio::thread_pool& probes;
     std::atomic<bool> draining{false};  // answers end their connection
     std::atomic<bool> stopping{false};  // nothing more is read
   };

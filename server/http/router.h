@@ -15,6 +15,7 @@ namespace refrain::server::http {
 enum class HandlerSpeed : uint8_t {
   kQuick,  // under a millisecond for small bodies: runs on the I/O thread; large bodies do not
   kSlow,   // always runs on a worker thread
+  kProbe,  // some milliseconds, and nobody else's work is waited for: has a thread of its own
 };
 
 // Which handler answers which method and path. Filled before the server starts, then read only by

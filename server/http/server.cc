@@ -53,7 +53,7 @@ struct Server::Impl {
       : options(std::move(options_in)),
         router(*router_in),
         workers(static_cast<size_t>(options.worker_threads)),
-        shared{options, router, workers} {
+        shared{options, router, workers, probes} {
     for (int i = 0; i < options.io_threads; ++i) io.push_back(std::make_unique<IoThread>());
   }
 
@@ -67,6 +67,7 @@ struct Server::Impl {
   const ServerOptions options;
   const Router& router;
   asio::thread_pool workers;
+  asio::thread_pool probes{1};
   Connection::Shared shared;
   std::vector<std::unique_ptr<IoThread>> io;
   std::unique_ptr<tcp::acceptor> acceptor;  // lives on io[0]
@@ -229,6 +230,7 @@ void Server::Stop(std::chrono::milliseconds grace) {
                                             std::chrono::milliseconds(20)));
   }
   impl_->workers.join();
+  impl_->probes.join();
   for (const auto& thread : impl_->io) {
     thread->work.reset();
     thread->context.stop();

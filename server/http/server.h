@@ -21,7 +21,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0 = any free one
   int io_threads = 2;
-  int worker_threads = 2;  // run handlers of large bodies and slow routes
+  int worker_threads = 2;  // run handlers of large bodies and slow routes; probes have their own
   size_t header_bytes = 32 << 10;
   size_t body_bytes = 16 << 20;
   int max_connections = 10000;

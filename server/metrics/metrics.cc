@@ -20,8 +20,8 @@ void Metrics::AddRoutes(http::Router* router) {
                  return http::MakeReply(
                      {.content_type = "text/plain; version=0.0.4; charset=utf-8"}, Page());
                },
-               // A page takes a few milliseconds.
-               http::HandlerSpeed::kSlow});
+               // A page takes a few milliseconds, and a scraper has little patience.
+               http::HandlerSpeed::kProbe});
 }
 
 std::string Metrics::Page() const {

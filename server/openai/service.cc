@@ -18,6 +18,7 @@
 #include "server/openai/generation_reply.h"
 #include "server/openai/openapi.h"
 #include "server/openai/sampling_fields.h"
+#include "server/openai/tokenize_reply.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
@@ -88,13 +89,8 @@ void Service::AddRoutes(http::Router* router) {
   add("GET", "/version", [this](http::Request) { return Version(); });
   add(
       "GET", "/openapi.json", [this](http::Request) { return OpenApi(); }, HandlerSpeed::kSlow);
-  add(
-      "POST", "/tokenize", [this](http::Request request) { return Tokenize(std::move(request)); },
-      HandlerSpeed::kSlow);
-  add(
-      "POST", "/detokenize",
-      [this](http::Request request) { return Detokenize(std::move(request)); },
-      HandlerSpeed::kSlow);
+  add("POST", "/tokenize", [this](http::Request request) { return Tokenize(request); });
+  add("POST", "/detokenize", [this](http::Request request) { return Detokenize(request); });
 }
 
 void Service::SetEngine(engine::Engine* engine) { engine_ = engine; }
@@ -141,7 +137,7 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   LogIgnoredFields(*call);
 
   GenerationReply::Parts parts;
-  if (absl::Status status = Admit(request, &*call, &parts.ticket); !status.ok()) {
+  if (absl::Status status = AdmitCall(request, &*call, &parts.ticket); !status.ok()) {
     return MakeErrorReply(status);
   }
   parts.notes = request.notes;
@@ -167,20 +163,25 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   return std::make_unique<GenerationReply>(*call, std::move(parts));
 }
 
-absl::Status Service::Admit(const http::Request& request, GenerationCall* call,
+absl::Status Service::Admit(const http::Request& request, access::Principal* principal,
                             access::Ticket* ticket) const {
+  if (options_.gate == nullptr) return absl::OkStatus();
+  absl::StatusOr<access::Principal> found =
+      options_.gate->Authenticate(access::Area::kInference, request.Header("authorization"));
+  if (!found.ok()) return found.status();
+  *principal = *std::move(found);
+  absl::StatusOr<access::Ticket> admitted = options_.gate->Admit(*principal);
+  if (!admitted.ok()) return admitted.status();
+  *ticket = *std::move(admitted);
+  return absl::OkStatus();
+}
+
+absl::Status Service::AdmitCall(const http::Request& request, GenerationCall* call,
+                                access::Ticket* ticket) const {
   const absl::StatusOr<std::optional<double>> timeout_s = TimeoutOf(request);
   if (!timeout_s.ok()) return timeout_s.status();
   access::Principal principal;
-  if (options_.gate != nullptr) {
-    absl::StatusOr<access::Principal> found =
-        options_.gate->Authenticate(access::Area::kInference, request.Header("authorization"));
-    if (!found.ok()) return found.status();
-    principal = *std::move(found);
-    absl::StatusOr<access::Ticket> admitted = options_.gate->Admit(principal);
-    if (!admitted.ok()) return admitted.status();
-    *ticket = *std::move(admitted);
-  }
+  if (absl::Status status = Admit(request, &principal, ticket); !status.ok()) return status;
   for (engine::Request& one : call->requests) {
     one.tenant = principal.key_name;
     one.tenant_weight = principal.weight;
@@ -252,7 +253,7 @@ std::unique_ptr<http::Reply> Service::OpenApi() const {
   return JsonReply(OpenApiDocument(LimitsOf(**engine), options_.version));
 }
 
-std::unique_ptr<http::Reply> Service::Tokenize(http::Request request) const {
+std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) const {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
   const absl::StatusOr<Json> body = ParseJson(request.body);
@@ -265,20 +266,18 @@ std::unique_ptr<http::Reply> Service::Tokenize(http::Request request) const {
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
   if (!prompt.has_value()) fields.Refuse("prompt", "is required");
   if (!fields.status().ok()) return MakeErrorReply(fields.status());
-  engine::EncodeOptions options;
-  if (!add_special_tokens) options.add_bos = false;
-  const auto ids = (*engine)->tokenizer().Encode(*prompt, options);
-  if (!ids.ok()) return MakeErrorReply(ids.status());
-  std::string answer =
-      Concat("{\"count\":", ids->size(),
-             ",\"max_model_len\":", (*engine)->model().max_context_tokens, ",\"tokens\":[");
-  for (size_t i = 0; i < ids->size(); ++i) {
-    ConcatTo(&answer, i == 0 ? "" : ",", static_cast<int32_t>((*ids)[i]));
+  access::Principal principal;
+  access::Ticket ticket;
+  if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
+    return MakeErrorReply(status);
   }
-  return JsonReply(answer + "]}");
+  auto stream = (*engine)->Tokenize({*prompt, add_special_tokens}, principal.key_name);
+  if (!stream.ok()) return MakeErrorReply(stream.status());
+  return std::make_unique<TokenizeReply>(*std::move(stream), (*engine)->model().max_context_tokens,
+                                         std::move(ticket));
 }
 
-std::unique_ptr<http::Reply> Service::Detokenize(http::Request request) const {
+std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) const {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
   const absl::StatusOr<Json> body = ParseJson(request.body);
@@ -295,6 +294,11 @@ std::unique_ptr<http::Reply> Service::Detokenize(http::Request request) const {
     ids = ReadTokenIds(fields, "tokens", *tokens, LimitsOf(**engine));
   }
   if (!fields.status().ok()) return MakeErrorReply(fields.status());
+  access::Principal principal;
+  access::Ticket ticket;
+  if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
+    return MakeErrorReply(status);
+  }
   engine::Detokenizer detokenizer(&(*engine)->tokenizer(), {.skip_special = false});
   std::string text;
   for (const engine::TokenId id : ids) text += detokenizer.Append(id);

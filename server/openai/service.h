@@ -50,14 +50,16 @@ class Service {
   std::unique_ptr<http::Reply> Ready() const;
   std::unique_ptr<http::Reply> Version() const;
   std::unique_ptr<http::Reply> OpenApi() const;
-  std::unique_ptr<http::Reply> Tokenize(http::Request request) const;
-  std::unique_ptr<http::Reply> Detokenize(http::Request request) const;
+  std::unique_ptr<http::Reply> Tokenize(const http::Request& request) const;
+  std::unique_ptr<http::Reply> Detokenize(const http::Request& request) const;
 
   absl::StatusOr<engine::Engine*> LoadedEngine() const;
   ModelLimits LimitsOf(const engine::Engine& engine) const;
-  // Whose request it is, and its place among those of its key, into `parts` and `call`.
-  absl::Status Admit(const http::Request& request, GenerationCall* call,
+  // Whose request it is, and its place among those of its key.
+  absl::Status Admit(const http::Request& request, access::Principal* principal,
                      access::Ticket* ticket) const;
+  absl::Status AdmitCall(const http::Request& request, GenerationCall* call,
+                         access::Ticket* ticket) const;
   void LogIgnoredFields(const GenerationCall& call);
 
   const Options options_;

@@ -218,6 +218,25 @@ TEST_F(EncodePoolTest, FinishesWhatCannotBeEncodedWithItsReason) {
   EXPECT_THAT(messages[2], HasSubstr("token id -7"));
 }
 
+// The text is longer than any context, and goes no further than to who asked.
+TEST_F(EncodePoolTest, OnlyTokenizesWhereNoMoreIsWanted) {
+  Start();
+  for (const size_t bytes : {size_t{5}, size_t{1} << 23}) {
+    auto request = Make(1, std::string(bytes, 'p'));
+    request->only_tokenize = true;
+    const auto stream = request->stream;
+    pool_->Push(std::move(request));
+    ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+    const StreamBatch batch = stream->Read();
+    EXPECT_TRUE(batch.finished);
+    EXPECT_TRUE(batch.status.ok()) << batch.status;
+    EXPECT_EQ(batch.text_ids.size(), bytes);
+    EXPECT_TRUE(stream->Read().text_ids.empty());
+  }
+  pool_->Push(Make(2, "abc"));
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2});
+}
+
 TEST_F(EncodePoolTest, StopFinishesWhatStillWaits) {
   Start();
   pool_->Stop();

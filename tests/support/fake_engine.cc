@@ -153,6 +153,17 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   return handle;
 }
 
+absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(engine::TextPrompt text,
+                                                                          std::string) {
+  if (!health().ok()) return absl::UnavailableError("the engine has stopped");
+  engine::StreamBatch batch;
+  batch.text_ids = *tokenizer_.Encode(text.text, {});
+  batch.finished = true;
+  auto stream = std::make_shared<engine::TokenStream>();
+  stream->Push(std::move(batch));
+  return engine::ConsumerHandle(std::move(stream));
+}
+
 void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
                       const std::vector<TokenId>& prompt, Running* running) const {
   const auto& top = request.logprobs.top;

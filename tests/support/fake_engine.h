@@ -72,6 +72,9 @@ class FakeEngine final : public engine::Engine {
   ~FakeEngine() override;
 
   absl::StatusOr<std::shared_ptr<engine::TokenStream>> Submit(engine::Request request) override;
+  // Answers at once.
+  absl::StatusOr<std::shared_ptr<engine::TokenStream>> Tokenize(engine::TextPrompt text,
+                                                                std::string tenant) override;
   const engine::ModelInfo& model() const override { return model_; }
   const engine::Tokenizer& tokenizer() const override { return tokenizer_; }
   const engine::ChatTemplate* chat_template() const override { return chat_template_.get(); }

@@ -157,6 +157,35 @@ def test_answers_at_once_with_100_requests_queued(start_daemon):
         assert statistics.quantiles(times, n=4)[0] < 20, (path, sorted(times))
 
 
+def test_answers_at_once_beside_large_tokenisations(start_daemon):
+    daemon = start_daemon("--set=limits.body_bytes=32MiB").wait_until_ready()
+    body = json.dumps({"prompt": "once upon a time " * (16 * 2**20 // 17)})
+    stop = threading.Event()
+
+    def tokenize():
+        with httpx.Client(base_url=daemon.url, timeout=120) as client:
+            while not stop.is_set():
+                assert client.post("/tokenize", content=body).json()["count"] > 2**20
+
+    threads = [threading.Thread(target=tokenize) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        with httpx.Client(base_url=daemon.url, timeout=60) as client:
+            milliseconds = []
+            for _ in range(40):
+                begin = time.perf_counter()
+                assert client.get("/metrics").status_code == 200
+                milliseconds.append(1000 * (time.perf_counter() - begin))
+                time.sleep(0.02)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    # Whatever else the machine does delays some; a server that makes scrapes wait delays all.
+    assert statistics.quantiles(milliseconds, n=4)[0] < 20, sorted(milliseconds)
+
+
 def test_promtool_finds_nothing_but_the_names_that_vllm_chose(used_daemon):
     promtool = program("promtool")
     page = httpx.get(f"{used_daemon[0].url}/metrics").text

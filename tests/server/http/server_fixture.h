@@ -111,6 +111,15 @@ class HttpServerTest : public ::testing::Test {
                    return MakeReply({}, "slow");
                  },
                  HandlerSpeed::kSlow});
+    // Until the test says so.
+    router_.Add({"GET", "/blocked",
+                 [this](Request) {
+                   while (!observed_.go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                   return MakeReply({}, "blocked");
+                 },
+                 HandlerSpeed::kSlow});
+    router_.Add(
+        {"GET", "/probe", [](Request) { return MakeReply({}, "probe"); }, HandlerSpeed::kProbe});
     router_.Add({"GET", "/whoami", [](Request request) {
                    if (request.notes != nullptr) request.notes->principal = "team-a";
                    return MakeReply({.status = 403}, "you");

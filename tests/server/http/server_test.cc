@@ -192,6 +192,18 @@ TEST_F(HttpServerTest, HandlesLargeBodiesOnWorkers) {
   EXPECT_EQ(Once(PostRequest("/echo", body)).body, body);
 }
 
+TEST_F(HttpServerTest, AProbeDoesNotWaitForSlowHandlers) {
+  Start();
+  std::vector<RawClient> others;
+  for (int i = 0; i < 4; ++i) {  // more than there are workers
+    others.push_back(Connect());
+    others.back().Send(GetRequest("/blocked"));
+  }
+  EXPECT_EQ(Once(GetRequest("/probe")).body, "probe");
+  observed_.go = true;
+  for (RawClient& other : others) EXPECT_EQ(other.ReadResponse().body, "blocked");
+}
+
 TEST_F(HttpServerTest, DoesNotHoldUpOthersWhileASlowHandlerRuns) {
   Start({.io_threads = 1});
   RawClient slow = Connect();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <sstream>
@@ -314,6 +315,32 @@ TEST_F(MetricsTest, KeepsProbesOutOfRequestMetrics) {
   EXPECT_THAT(metrics_.Page(), Not(HasSubstr("http_requests_total{")));
   EXPECT_EQ(Value("http_request_duration_highr_seconds_count"), "0");
   EXPECT_EQ(Value("refrain_http_responses_total{handler=\"/health\",code=\"503\",key=\"\"}"), "1");
+}
+
+// More slow requests than there are workers for them; a scrape waits for none.
+TEST_F(MetricsTest, AnswersWhileSlowHandlersKeepTheWorkersBusy) {
+  std::atomic<bool> go = false;
+  http::Router router;
+  metrics_.AddRoutes(&router);
+  router.Add({"GET", "/slow",
+              [&](http::Request) {
+                while (!go) std::this_thread::sleep_for(1ms);
+                return http::MakeReply({}, "");
+              },
+              http::HandlerSpeed::kSlow});
+  http::ServerOptions options;
+  options.error_body = [](int, std::string_view) { return std::string(); };
+  const auto server = *http::Server::Start(std::move(options), &router);
+  std::vector<RawClient> others;
+  for (int i = 0; i < 4; ++i) {
+    others.emplace_back(server->port());
+    others.back().Send(GetRequest("/slow"));
+  }
+  RawClient client(server->port());
+  client.Send(GetRequest("/metrics"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  go = true;
+  server->Stop(0ms);
 }
 
 // 100 requests are in the engine; a scrape is answered at once all the same.

@@ -1,0 +1,37 @@
+#ifndef REFRAIN_SERVER_GRPC_STREAM_END_CALL_H_
+#define REFRAIN_SERVER_GRPC_STREAM_END_CALL_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/token_stream.h"
+#include "server/grpc/reception.h"
+
+namespace refrain::server::rpc {
+
+// What answers a unary call with what the engine has made once it is done. Both run on threads of
+// `queue`; between them no thread waits.
+struct StreamEndWork {
+  using Submit = std::function<absl::StatusOr<std::shared_ptr<engine::TokenStream>>(const Caller&)>;
+  // `last` is the stream's last batch, its status OK.
+  using Answer = std::function<absl::Status(const Caller&, engine::StreamBatch last)>;
+
+  TaskQueue* queue = nullptr;
+  Submit submit;
+  Answer answer;
+};
+
+// As AnswerOnQueue. A call that is cancelled, by its client, its deadline or a broken connection,
+// ends the engine's work. All that `work` refers to outlives the call.
+::grpc::ServerUnaryReactor* AnswerAtStreamEnd(::grpc::CallbackServerContext* context,
+                                              Reception* reception, access::Area area,
+                                              StreamEndWork work);
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_STREAM_END_CALL_H_
