@@ -29,6 +29,7 @@
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/metrics/metrics.h"
+#include "server/open_files.h"
 #include "server/openai/service.h"
 #include "server/request_log.h"
 #include "server/version.h"
@@ -211,6 +212,7 @@ class Daemon {
 
   ExitStatus Run() {
     StopSignals signals([this] { Reload(); });
+    open_files_ = RaiseOpenFileLimit();
     if (!Listen()) return ExitStatus::kFailed;
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
     const auto started = Clock::now();
@@ -293,6 +295,7 @@ class Daemon {
     const auto address = ParseListenAddress(config_.text("server.http_listen"));
     if (!address.ok()) return address.status();
     http::ServerOptions options = HttpOptions(config_, *address, guards_);
+    LimitConnections(&options.max_connections);
     options.on_exchange = [this, log = options.on_exchange](const http::Exchange& exchange) {
       metrics_.CountExchange(exchange);
       if (log) log(exchange);
@@ -306,6 +309,14 @@ class Daemon {
     http_address_ = Concat(address->host, ":", http_->port());
     WarnIfOpen(*address);
     return absl::OkStatus();
+  }
+
+  void LimitConnections(int* connections) {
+    const bool shared = !config_.text("server.grpc_listen").empty();
+    const int wanted = std::exchange(*connections, ConnectionLimit(open_files_, shared, *connections));
+    if (*connections == wanted) return;
+    log_.Warn("few files may be open at once (ulimit -Hn): fewer connections are taken",
+              {{"open_files", open_files_}, {"connections", *connections}, {"wanted", wanted}});
   }
 
   absl::Status ListenGrpc() {
@@ -376,6 +387,7 @@ class Daemon {
   std::unique_ptr<rpc::Server> grpc_;  // null: off
   std::string http_address_;
   std::string grpc_address_;
+  int64_t open_files_ = 0;
 };
 
 }  // namespace

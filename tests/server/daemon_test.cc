@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,7 +31,7 @@ using namespace std::chrono_literals;
 // A running daemon whose output is read through a pipe.
 class Process {
  public:
-  explicit Process(std::vector<std::string> arguments) {
+  explicit Process(std::vector<std::string> arguments, std::optional<rlimit> open_files = {}) {
     int ends[2];
     if (::pipe(ends) != 0) std::abort();
     pid_ = ::fork();
@@ -42,6 +44,7 @@ class Process {
       arguments.insert(arguments.begin(), "tests/server/refraind_fake");
       for (std::string& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
+      if (open_files.has_value()) ::setrlimit(RLIMIT_NOFILE, &*open_files);
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }
@@ -261,6 +264,32 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
   std::this_thread::sleep_for(200ms);
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
+}
+
+// The usual soft limit, in small.
+TEST(Daemon, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
+  Process daemon(Arguments("fake"), rlimit{.rlim_cur = 64, .rlim_max = 1024});
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  EXPECT_NE(daemon.output().find("fewer connections are taken open_files=1024"), std::string::npos)
+      << daemon.output();
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.emplace_back(port);
+    clients.back().Send(GetRequest("/live"));
+    ASSERT_EQ(clients.back().ReadResponse().status, 200) << i;
+  }
+}
+
+TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
+  Process daemon(Arguments("fake"), rlimit{.rlim_cur = 150, .rlim_max = 150});
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 200; ++i) clients.emplace_back(port);
+  EXPECT_EQ(clients.back().ReadResponse().status, 503);
+  clients.front().Send(GetRequest("/live"));
+  EXPECT_EQ(clients.front().ReadResponse().status, 200);
 }
 
 TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {

@@ -1,0 +1,33 @@
+#include "server/open_files.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace refrain::server {
+namespace {
+
+// Logs, the model, event loops, metrics; a refused connection is open for a moment too.
+constexpr int64_t kOwnFiles = 64;
+
+}  // namespace
+
+int64_t RaiseOpenFileLimit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
+  if (files.rlim_cur < files.rlim_max) {
+    rlimit raised = files;
+    raised.rlim_cur = raised.rlim_max;
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) files = raised;
+  }
+  constexpr auto kMost = static_cast<rlim_t>(std::numeric_limits<int64_t>::max());
+  return static_cast<int64_t>(std::min(files.rlim_cur, kMost));
+}
+
+int ConnectionLimit(int64_t open_files, bool shared, int wanted) {
+  const int64_t free_files = (open_files - kOwnFiles) / (shared ? 2 : 1);
+  return static_cast<int>(std::clamp<int64_t>(free_files, 1, wanted));
+}
+
+}  // namespace refrain::server
