@@ -214,6 +214,11 @@ absl::Status Config::Validate() const {
     return absl::InvalidArgumentError(
         "config key \"kv_cache.isolation\" is \"api_key\", which needs \"auth.keys_file\"");
   }
+  if (integer("limits.bodies_bytes") < integer("limits.body_bytes")) {
+    return absl::InvalidArgumentError(
+        Concat("config key \"limits.bodies_bytes\" is ", integer("limits.bodies_bytes"),
+               ", less than \"limits.body_bytes\", which is ", integer("limits.body_bytes")));
+  }
   return absl::OkStatus();
 }
 

@@ -103,6 +103,8 @@ constexpr std::array kKeys = {
             "requests at once per API key; 0 = no limit"),
     Seconds("limits.per_key_tokens_per_s", "0", 1e9, "tokens per second per API key; 0 = no limit"),
     Size("limits.body_bytes", "16MiB", 1024, 1024 * kKiB * kKiB, "bytes of a request body"),
+    Size("limits.bodies_bytes", "256MiB", 1024, 1024 * 1024 * kKiB * kKiB,
+         "bytes of all request bodies over 16 KiB that are read or parsed at once; more get 503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
     Integer("limits.n", "128", 1, 1024, "choices per request"),
     Seconds("limits.drain_s", "30", 86400, "seconds running requests get after SIGTERM"),

@@ -160,6 +160,7 @@ http::ServerOptions HttpOptions(const Config& config, const ListenAddress& addre
   options.io_threads = static_cast<int>(config.integer("server.io_threads"));
   options.header_bytes = static_cast<size_t>(config.integer("limits.header_bytes"));
   options.body_bytes = static_cast<size_t>(config.integer("limits.body_bytes"));
+  options.bodies_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"));
   options.error_body = openai::Service::HttpErrorBody;
   options.filter = [gate = guards.gate.get()](const http::Request& request) {
     return access::RefuseUnlessAllowed(*gate, request);
@@ -180,6 +181,7 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.port = address.port;
   options.stream_threads = static_cast<int>(config.integer("server.io_threads"));
   options.message_bytes = config.integer("limits.body_bytes");
+  options.messages_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"));
   options.header_bytes = static_cast<int>(config.integer("limits.header_bytes"));
   options.max_choices = static_cast<int32_t>(config.integer("limits.n"));
   options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));

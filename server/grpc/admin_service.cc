@@ -110,7 +110,7 @@ class AdminService final : public v1::Admin::CallbackService {
   ServerUnaryReactor* CacheStatistics(CallbackServerContext* context,
                                       const v1::CacheStatisticsRequest* in,
                                       v1::CacheStatisticsResponse* out) override {
-    return Answer(context, [=](const Caller& caller) -> absl::Status {
+    return Answer(context, in->ByteSizeLong(), [=](const Caller& caller) -> absl::Status {
       const auto limits = ViewLimits(*in);
       if (!limits.ok()) return limits.status();
       const auto view = caller.engine->DescribeCache(*limits);
@@ -130,7 +130,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
   ServerUnaryReactor* Warm(CallbackServerContext* context, const v1::WarmRequest* in,
                            v1::WarmResponse* out) override {
-    return Answer(context, [=, this](const Caller& caller) -> absl::Status {
+    return Answer(context, in->ByteSizeLong(), [=, this](const Caller& caller) -> absl::Status {
       absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
       if (!request.ok()) return request.status();
       auto stream = caller.engine->Submit(*request);
@@ -146,7 +146,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
   ServerUnaryReactor* Pin(CallbackServerContext* context, const v1::PinRequest* in,
                           v1::PinResponse* out) override {
-    return Answer(context, [=, this](const Caller& caller) -> absl::Status {
+    return Answer(context, in->ByteSizeLong(), [=, this](const Caller& caller) -> absl::Status {
       const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
       if (!request.ok()) return request.status();
       return Pin(*request, caller, out->mutable_pin());
@@ -155,14 +155,14 @@ class AdminService final : public v1::Admin::CallbackService {
 
   ServerUnaryReactor* Unpin(CallbackServerContext* context, const v1::UnpinRequest* in,
                             v1::UnpinResponse*) override {
-    return Answer(context, [=](const Caller& caller) {
+    return Answer(context, in->ByteSizeLong(), [=](const Caller& caller) {
       return caller.engine->UnpinPrefix(engine::PinId{in->id()});
     });
   }
 
-  ServerUnaryReactor* ListPins(CallbackServerContext* context, const v1::ListPinsRequest*,
+  ServerUnaryReactor* ListPins(CallbackServerContext* context, const v1::ListPinsRequest* in,
                                v1::ListPinsResponse* out) override {
-    return Answer(context, [=](const Caller& caller) -> absl::Status {
+    return Answer(context, in->ByteSizeLong(), [=](const Caller& caller) -> absl::Status {
       const absl::StatusOr<engine::PinList> list = caller.engine->PinnedPrefixes();
       if (!list.ok()) return list.status();
       out->set_pinned_chunks(list->pinned_chunks);
@@ -173,7 +173,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
   ServerUnaryReactor* Drop(CallbackServerContext* context, const v1::DropRequest* in,
                            v1::DropResponse* out) override {
-    return Answer(context, [=, this](const Caller& caller) -> absl::Status {
+    return Answer(context, in->ByteSizeLong(), [=, this](const Caller& caller) -> absl::Status {
       absl::StatusOr<int32_t> dropped = 0;
       if (in->has_prompt()) {
         const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
@@ -191,9 +191,10 @@ class AdminService final : public v1::Admin::CallbackService {
   }
 
  private:
-  ServerUnaryReactor* Answer(CallbackServerContext* context,
+  ServerUnaryReactor* Answer(CallbackServerContext* context, size_t request_bytes,
                              std::function<absl::Status(const Caller&)> work) {
-    return AnswerOnQueue(context, reception_, access::Area::kAdmin, &queue_, std::move(work));
+    return AnswerOnQueue(context, reception_, access::Area::kAdmin, request_bytes, &queue_,
+                         std::move(work));
   }
 
   absl::StatusOr<engine::Request> Read(const v1::CachedPrompt& in, const Caller& caller) const {

@@ -36,8 +36,6 @@ namespace refrain::server::rpc {
 class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateResponse>,
                              public std::enable_shared_from_this<GenerationCall> {
  public:
-  // Requests over so many bytes are read by a thread of Reception::slow.
-  static constexpr size_t kQuickRequestBytes = 16 * 1024;
   // Turns the call's message, which lives as long as the call, into the engine's request.
   using ReadRequest = std::function<absl::StatusOr<engine::Request>(const ModelLimits& limits)>;
 

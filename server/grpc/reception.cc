@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "engine/retry_after.h"
+#include "server/concat.h"
 #include "server/request_id.h"
 #include "server/status_mapping.h"
 
@@ -17,7 +19,8 @@ std::string_view Metadata(const ::grpc::CallbackServerContext& context, const ch
 
 }  // namespace
 
-absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, access::Area area) {
+absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, access::Area area,
+                                        size_t message_bytes) {
   {
     MutexLock lock(mutex_);
     ++inside_;
@@ -31,6 +34,15 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   if (!principal.ok()) return principal.status();
   caller.principal = *std::move(principal);
   if (draining_) return absl::UnavailableError("the server is shutting down");
+  if (message_bytes > kQuickMessageBytes) {
+    caller.message_bytes = std::make_shared<HeldBytes>(&messages_);
+    if (!caller.message_bytes->GrowTo(message_bytes)) {
+      return engine::WithRetryAfter(
+          absl::UnavailableError(Concat("the server holds as many bytes of messages as it may: ",
+                                        messages_.bytes(), " (limits.bodies_bytes)")),
+          1);
+    }
+  }
   caller.engine = engine_;
   if (caller.engine == nullptr) {
     return WithCode(absl::UnavailableError("the model is still loading"), "model_loading");

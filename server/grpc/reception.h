@@ -5,12 +5,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
 #include "engine/engine.h"
 #include "server/access/gate.h"
+#include "server/byte_budget.h"
 #include "server/grpc/task_queue.h"
 #include "server/log.h"
 #include "server/request_limits.h"
@@ -22,6 +25,7 @@ struct Caller {
   access::Principal principal;
   std::string request_id;
   engine::Engine* engine = nullptr;
+  std::shared_ptr<HeldBytes> message_bytes;  // of the call's message; null for small ones
 };
 
 // What all calls of one server share: the door (keys, loading, draining), the count of those
@@ -33,10 +37,18 @@ class Reception {
     int32_t max_choices = 128;  // limits.n
     int32_t max_beams = 64;     // engine.max_sequences
     int stream_threads = 2;
+    size_t messages_bytes = 256 << 20;
   };
+  // Messages over so many bytes are read by a thread of slow(), and count among `messages_bytes`.
+  static constexpr size_t kQuickMessageBytes = 16 * 1024;
 
   Reception(const Options& options, access::Gate* gate, Log* log)
-      : options_(options), gate_(gate), log_(log), streams_(options.stream_threads), slow_(2) {}
+      : options_(options),
+        gate_(gate),
+        log_(log),
+        messages_(options.messages_bytes),
+        streams_(options.stream_threads),
+        slow_(2) {}
 
   void SetEngine(engine::Engine* engine) { engine_ = engine; }
   void SetDraining() { draining_ = true; }
@@ -44,7 +56,8 @@ class Reception {
 
   // At a call's beginning. Counts it as inside whatever comes out, until Leave; sends the request
   // id back. UNAUTHENTICATED, PERMISSION_DENIED, UNAVAILABLE.
-  absl::StatusOr<Caller> Enter(::grpc::CallbackServerContext* context, access::Area area);
+  absl::StatusOr<Caller> Enter(::grpc::CallbackServerContext* context, access::Area area,
+                               size_t message_bytes);
   void Leave();
   // False when calls are still inside at the deadline.
   bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
@@ -61,6 +74,7 @@ class Reception {
   const Options options_;
   access::Gate* const gate_;
   Log* const log_;
+  ByteBudget messages_;
   std::atomic<engine::Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
   Mutex mutex_;

@@ -53,7 +53,8 @@ class Server::Impl {
   Impl(const ServerOptions& options, access::Gate* gate, Log* log)
       : reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
-                    .stream_threads = options.stream_threads},
+                    .stream_threads = options.stream_threads,
+                    .messages_bytes = options.messages_bytes},
                    gate, log),
         inference_(MakeInferenceService(&reception_)),
         admin_(MakeAdminService(&reception_)) {}

@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_GRPC_SERVER_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,7 +18,8 @@ struct ServerOptions {
   std::string host;
   uint16_t port = 0;                 // 0 = any free one
   int stream_threads = 2;            // bring on answers; gRPC has its own for sockets
-  int64_t message_bytes = 16 << 20;  // of a request
+  int64_t message_bytes = 16 << 20;   // of a request
+  size_t messages_bytes = 256 << 20;  // of all that are held, small ones apart
   int header_bytes = 32 << 10;       // metadata of a call
   int32_t max_choices = 128;         // limits.n
   int32_t max_beams = 64;            // engine.max_sequences

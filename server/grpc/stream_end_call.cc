@@ -18,9 +18,9 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
   StreamEndCall(::grpc::CallbackServerContext* context, Reception* reception, StreamEndWork work)
       : context_(context), reception_(reception), work_(std::move(work)) {}
 
-  void Start(access::Area area) {
+  void Start(access::Area area, size_t request_bytes) {
     self_ = shared_from_this();
-    absl::StatusOr<Caller> caller = reception_->Enter(context_, area);
+    absl::StatusOr<Caller> caller = reception_->Enter(context_, area, request_bytes);
     if (!caller.ok()) return End(caller.status());
     caller_ = *std::move(caller);
     work_.queue->Post([self = shared_from_this()] { self->Submit(); });
@@ -106,9 +106,9 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
 
 ::grpc::ServerUnaryReactor* AnswerAtStreamEnd(::grpc::CallbackServerContext* context,
                                               Reception* reception, access::Area area,
-                                              StreamEndWork work) {
+                                              size_t request_bytes, StreamEndWork work) {
   auto call = std::make_shared<StreamEndCall>(context, reception, std::move(work));
-  call->Start(area);
+  call->Start(area, request_bytes);
   return call.get();
 }
 

@@ -30,7 +30,7 @@ struct StreamEndWork {
 // ends the engine's work. All that `work` refers to outlives the call.
 ::grpc::ServerUnaryReactor* AnswerAtStreamEnd(::grpc::CallbackServerContext* context,
                                               Reception* reception, access::Area area,
-                                              StreamEndWork work);
+                                              size_t request_bytes, StreamEndWork work);
 
 }  // namespace refrain::server::rpc
 

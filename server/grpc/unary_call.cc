@@ -25,10 +25,11 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor {
 }  // namespace
 
 ::grpc::ServerUnaryReactor* AnswerOnQueue(::grpc::CallbackServerContext* context,
-                                          Reception* reception, access::Area area, TaskQueue* queue,
+                                          Reception* reception, access::Area area,
+                                          size_t request_bytes, TaskQueue* queue,
                                           std::function<absl::Status(const Caller& caller)> work) {
   auto* const call = new UnaryCall(reception);  // OnDone deletes it
-  absl::StatusOr<Caller> caller = reception->Enter(context, area);
+  absl::StatusOr<Caller> caller = reception->Enter(context, area, request_bytes);
   if (!caller.ok()) {
     call->Finish(GrpcStatusOf(caller.status()));
     return call;

@@ -15,7 +15,8 @@ namespace refrain::server::rpc {
 // caller is known and admitted to `area`, and not at all for a call that was cancelled before.
 // Request and response live until it has returned. All arguments outlive the call.
 ::grpc::ServerUnaryReactor* AnswerOnQueue(::grpc::CallbackServerContext* context,
-                                          Reception* reception, access::Area area, TaskQueue* queue,
+                                          Reception* reception, access::Area area,
+                                          size_t request_bytes, TaskQueue* queue,
                                           std::function<absl::Status(const Caller& caller)> work);
 
 }  // namespace refrain::server::rpc

@@ -59,6 +59,8 @@ bool HasRightHost(const Message& message) {
   return message.version() < 11 || message.count(beast::http::field::host) == 1;
 }
 
+Headers SoonAgain() { return {{"Retry-After", "1"}}; }
+
 struct ReadFailure {
   int status = 0;  // 0: nobody to answer
   std::string message;
@@ -112,6 +114,7 @@ Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue
       wakeups_(wakeups),
       stream_(std::move(socket),
               shared->options.tls != nullptr ? shared->options.tls->context() : nullptr),
+      body_bytes_(&shared->bodies),
       wakeup_timer_(stream_.get_executor()) {}
 
 bool Connection::TakeHeader(const Parser& parser, Request* request) {
@@ -184,6 +187,7 @@ asio::awaitable<void> Connection::Run() {
       request.body = std::move(parser.get().body());
       reply = co_await Handle(std::move(request), &record);
     }
+    body_bytes_.Release();
     if (!co_await SendReply(std::move(reply), std::move(framing), &record)) break;
   }
   error_code ignored;
@@ -222,8 +226,22 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser) {
     if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
   stream_.tcp().expires_after(shared_->options.body_timeout);
-  const auto [error, bytes] = co_await beast::http::async_read(stream_, buffer_, *parser, kAwait);
-  if (error) co_return co_await RefuseUnread(error);
+  parser->eager(true);
+  while (!parser->is_done()) {
+    const auto [error, bytes] =
+        co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
+    if (error) co_return co_await RefuseUnread(error);
+    // What counts is what has come: who only promises a large body takes nothing from others.
+    std::string& body = parser->get().body();
+    if (body.size() <= kInlineBodyBytes || body_bytes_.GrowTo(body.size())) continue;
+    std::string().swap(body);
+    body_bytes_.Release();
+    co_await Refuse(503,
+                    "the server holds as many bytes of request bodies as it may: " +
+                        std::to_string(shared_->bodies.bytes()) + " (limits.bodies_bytes)",
+                    /*unread_input=*/true, SoonAgain());
+    co_return false;
+  }
   co_return true;
 }
 
@@ -244,11 +262,13 @@ asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply
   if (record->complete) co_await DiscardInput(kDiscardTime);
 }
 
-asio::awaitable<void> Connection::Refuse(int status, std::string_view message, bool unread_input) {
+asio::awaitable<void> Connection::Refuse(int status, std::string_view message, bool unread_input,
+                                         Headers headers) {
   Record record = BeginRecord(MakeRequestId());
   record.status = status;
   ReplyFramer framer({.request_id = record.id, .keep_alive = false});
-  record.complete = co_await Write(framer.Frame(MakeErrorReply(status, message)->Next()));
+  record.complete =
+      co_await Write(framer.Frame(MakeErrorReply(status, message, std::move(headers))->Next()));
   Report(record);
   if (!record.complete) co_return;
   if (unread_input) co_await DiscardInput(kDiscardTime);

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/byte_budget.h"
 #include "server/http/client_stream.h"
 #include "server/http/server.h"
 #include "server/http/wakeup_queue.h"
@@ -38,6 +39,7 @@ class Connection final : public WakeupQueue::Target,
     const Router& router;
     boost::asio::thread_pool& workers;
     boost::asio::thread_pool& probes;
+    ByteBudget& bodies;
     std::atomic<bool> draining{false};  // answers end their connection
     std::atomic<bool> stopping{false};  // nothing more is read
   };
@@ -99,7 +101,8 @@ class Connection final : public WakeupQueue::Target,
   static bool TakeHeader(const Parser& parser, Request* request);
   // The answer to a request whose header is enough to refuse it; null for others.
   std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed);
-  boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input);
+  boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input,
+                                      Headers headers = {});
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
   boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request, Record* record);
   // False when the connection is to end.
@@ -134,6 +137,7 @@ class Connection final : public WakeupQueue::Target,
   WakeupQueue* const wakeups_;
   ClientStream stream_;
   boost::beast::flat_buffer buffer_;
+  HeldBytes body_bytes_;
   boost::asio::steady_timer wakeup_timer_;
   size_t written_bytes_ = 0;
   Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more

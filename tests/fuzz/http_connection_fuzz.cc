@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/byte_budget.h"
 #include "server/http/connection.h"
 #include "server/http/router.h"
 
@@ -119,7 +120,9 @@ class Target {
   asio::io_context context_{1};
   http::WakeupQueue wakeups_{&context_};
   asio::thread_pool workers_{1};
-  http::Connection::Shared shared_{options_, router_, workers_};
+  asio::thread_pool probes_{1};
+  refrain::server::ByteBudget bodies_{64 << 10};
+  http::Connection::Shared shared_{options_, router_, workers_, probes_, bodies_};
 };
 
 }  // namespace

@@ -1,0 +1,134 @@
+// What gRPC calls cost the server: threads, places of their keys, memory.
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "proto/admin.grpc.pb.h"
+#include "proto/inference.grpc.pb.h"
+#include "server/access/gate.h"
+#include "server/grpc/server.h"
+#include "server/log.h"
+#include "tests/support/fake_engine.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using namespace std::chrono_literals;
+using ::grpc::ClientContext;
+using ::grpc::StatusCode;
+
+// Lets everybody in, or nobody more.
+class TestGate final : public access::Gate {
+ public:
+  explicit TestGate(bool full) : full_(full) {}
+  absl::StatusOr<access::Principal> Authenticate(access::Area, std::string_view) const override {
+    return access::Principal{.key_name = "team-a"};
+  }
+  absl::StatusOr<access::Ticket> Admit(const access::Principal&) override {
+    if (full_) return absl::ResourceExhaustedError("too many requests at once");
+    return access::Ticket();
+  }
+
+ private:
+  const bool full_;
+};
+
+class GrpcCallsTest : public ::testing::Test {
+ protected:
+  void Start(ServerOptions options = {}, bool full = false) {
+    gate_ = std::make_unique<TestGate>(full);
+    options.host = "127.0.0.1";
+    server_ = *Server::Start(options, gate_.get(), &log_);
+    server_->SetEngine(&engine_);
+    channel_ = ::grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                     ::grpc::InsecureChannelCredentials());
+    inference_ = v1::Inference::NewStub(channel_);
+    admin_ = v1::Admin::NewStub(channel_);
+  }
+  ~GrpcCallsTest() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
+  static v1::GenerateRequest Text(std::string text) {
+    v1::GenerateRequest request;
+    request.mutable_text()->set_text(std::move(text));
+    return request;
+  }
+
+  StatusCode Generate(std::string text) {
+    ClientContext context;
+    const auto reader = inference_->Generate(&context, Text(std::move(text)));
+    v1::GenerateResponse message;
+    while (reader->Read(&message)) {
+    }
+    return reader->Finish().error_code();
+  }
+
+  StatusCode Tokenize(std::string text, size_t* tokens = nullptr) {
+    ClientContext context;
+    v1::TokenizeRequest request;
+    request.set_text(std::move(text));
+    v1::TokenizeResponse response;
+    const ::grpc::Status status = inference_->Tokenize(&context, request, &response);
+    if (tokens != nullptr) *tokens = static_cast<size_t>(response.token_ids_size());
+    return status.error_code();
+  }
+
+  Log log_{LogFormat::kText, LogLevel::kError};
+  std::unique_ptr<access::Gate> gate_;
+  testing::FakeEngine engine_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<::grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
+};
+
+TEST_F(GrpcCallsTest, TokenizesALongText) {
+  Start();
+  size_t tokens = 0;
+  EXPECT_EQ(Tokenize(std::string(100'000, 'a'), &tokens), StatusCode::OK);
+  EXPECT_EQ(tokens, 100'000u);
+}
+
+TEST_F(GrpcCallsTest, TokenisationCountsAmongTheRequestsOfItsKey) {
+  Start({}, /*full=*/true);
+  EXPECT_EQ(Tokenize("abc"), StatusCode::RESOURCE_EXHAUSTED);
+  ClientContext context;
+  v1::DetokenizeRequest request;
+  request.add_token_ids(97);
+  v1::DetokenizeResponse response;
+  EXPECT_EQ(inference_->Detokenize(&context, request, &response).error_code(),
+            StatusCode::RESOURCE_EXHAUSTED);
+}
+
+// A call that runs has its message in memory.
+TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
+  Start({.messages_bytes = 150 << 10});
+  const std::string large(100 << 10, 'a');
+  {
+    ClientContext context;
+    const auto held = inference_->Generate(&context, Text("[[hold]]" + large));
+    ASSERT_TRUE(engine_.WaitForRunning(1));
+    EXPECT_EQ(Generate(large), StatusCode::UNAVAILABLE);
+    EXPECT_EQ(Tokenize(large), StatusCode::UNAVAILABLE);
+    EXPECT_EQ(Tokenize("small"), StatusCode::OK);
+    context.TryCancel();
+    held->Finish();
+  }
+  StatusCode code = StatusCode::UNAVAILABLE;
+  for (int i = 0; i < 500 && code == StatusCode::UNAVAILABLE; ++i) {
+    std::this_thread::sleep_for(10ms);
+    code = Tokenize(large);
+  }
+  EXPECT_EQ(code, StatusCode::OK);
+}
+
+}  // namespace
+}  // namespace refrain::server::rpc
