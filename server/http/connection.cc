@@ -28,6 +28,8 @@ constexpr size_t kInlineBodyBytes = 16 << 10;
 // Requests sent ahead are kept up to this; then their sender is no longer watched for closing.
 constexpr size_t kSentAheadBytes = 256 << 10;
 constexpr size_t kReadBytes = 16 << 10;
+// Each has the write timeout for itself: what counts is that the client goes on reading.
+constexpr size_t kWritePieceBytes = 64 << 10;
 // Parts that are sent one after the other before other connections get their turn.
 constexpr int kPartsInARow = 4;
 // What a refused client may still be sending is read and dropped, so that it sees the refusal
@@ -484,11 +486,16 @@ void Connection::Report(const Record& record) const {
 }
 
 asio::awaitable<bool> Connection::Write(std::string_view bytes) {
-  stream_.tcp().expires_after(shared_->options.write_timeout);
-  const auto [error, written] =
-      co_await asio::async_write(stream_, asio::buffer(bytes.data(), bytes.size()), kAwait);
-  written_bytes_ += written;
-  co_return !error;
+  while (!bytes.empty()) {
+    const std::string_view piece = bytes.substr(0, kWritePieceBytes);
+    stream_.tcp().expires_after(shared_->options.write_timeout);
+    const auto [error, written] =
+        co_await asio::async_write(stream_, asio::buffer(piece.data(), piece.size()), kAwait);
+    written_bytes_ += written;
+    if (error) co_return false;
+    bytes.remove_prefix(written);
+  }
+  co_return true;
 }
 
 asio::awaitable<void> Connection::WaitForWakeup() {

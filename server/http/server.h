@@ -30,7 +30,7 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of one connection
   std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last
   std::chrono::milliseconds body_timeout{120'000};   // the whole body
-  std::chrono::milliseconds write_timeout{120'000};  // a part that the client does not read
+  std::chrono::milliseconds write_timeout{120'000};  // 64 KiB of an answer
 
   // Makes the body of an answer that no handler gave (404, 413 and so on); JSON.
   std::function<std::string(int status, std::string_view message)> error_body;

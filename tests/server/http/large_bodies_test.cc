@@ -57,5 +57,19 @@ TEST_F(HttpServerTest, ABodyThatOnlyPromisesToBeLargeTakesNothing) {
   EXPECT_EQ(Once(PostRequest("/echo", std::string(150 << 10, 'b'))).status, 200);
 }
 
+// The limit is for progress: the whole answer takes many times as long.
+TEST_F(HttpServerTest, AClientThatReadsSlowlyButSteadilyGetsAllOfALongAnswer) {
+  constexpr size_t kBytes = 6 << 20;
+  Start({.write_timeout = 500ms});
+  RawClient slow(server_->port(), /*receive_buffer_bytes=*/16 << 10);
+  ASSERT_TRUE(slow.Send(PostRequest("/echo", std::string(kBytes, 'b'))));
+  const auto begin = std::chrono::steady_clock::now();
+  while (slow.ReadPast(slow.pending().size()) && slow.pending().size() < kBytes) {
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, 1500ms) << "too quick to show anything";
+  EXPECT_EQ(slow.ReadResponse().body.size(), kBytes);
+}
+
 }  // namespace
 }  // namespace refrain::server::http
