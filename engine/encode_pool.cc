@@ -46,12 +46,13 @@ void EncodePool::Lane::Stop() {
 // Works for a slice, then rests while the engine is busy. Ends the text when nobody wants it.
 class EncodePool::LongTextPace : public EncodePace {
  public:
-  LongTextPace(const EncodePool& pool, const TokenStream& stream) : pool_(pool), stream_(stream) {}
+  LongTextPace(const EncodePool& pool, const EncodedRequest& request)
+      : pool_(pool), request_(request) {}
 
  protected:
   void Checkpoint() override {
     if (std::chrono::steady_clock::now() - begin_ < kSlice) return;
-    if (stream_.cancelled() || pool_.long_lane_.stopped) {
+    if (request_.stream->cancelled() || pool_.Expired(request_) || pool_.long_lane_.stopped) {
       Stop();
       return;
     }
@@ -61,7 +62,7 @@ class EncodePool::LongTextPace : public EncodePace {
 
  private:
   const EncodePool& pool_;
-  const TokenStream& stream_;
+  const EncodedRequest& request_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
@@ -93,10 +94,14 @@ void EncodePool::Serve(Lane* lane) {
     if (lane == &short_lane_) {
       Render(*std::move(job));
     } else {
-      LongTextPace pace(*this, *job->request->stream);
+      LongTextPace pace(*this, *job->request);
       Tokenize(*std::move(job), &pace);
     }
   }
+}
+
+bool EncodePool::Expired(const EncodedRequest& request) const {
+  return request.deadline.has_value() && clock_->Now() >= *request.deadline;
 }
 
 bool EncodePool::SkipEnded(EncodedRequest& request) const {
@@ -104,7 +109,7 @@ bool EncodePool::SkipEnded(EncodedRequest& request) const {
     request.stream->Finish(absl::CancelledError("the request was cancelled"));
     return true;
   }
-  if (request.deadline.has_value() && clock_->Now() >= *request.deadline) {
+  if (Expired(request)) {
     request.stream->Finish(DeadlineStatus(request));
     return true;
   }
@@ -134,11 +139,11 @@ void EncodePool::Tokenize(Job job, EncodePace* pace) {
   if (status.ok()) {
     status = request.ticket.SetTokens(static_cast<int64_t>(request.prompt.size()));
   }
+  if (SkipEnded(request)) return;  // which may have ended it half-way
   if (!status.ok()) {
     request.stream->Finish(std::move(status));
     return;
   }
-  if (SkipEnded(request)) return;
   sink_(std::move(job.request));
 }
 

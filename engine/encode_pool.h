@@ -66,6 +66,7 @@ class EncodePool {
   void Render(Job job);
   void Tokenize(Job job, EncodePace* pace);
   void TokenizeOnly(const Job& job, EncodePace* pace);
+  bool Expired(const EncodedRequest& request) const;
   bool SkipEnded(EncodedRequest& request) const;
 
   const PromptEncoder* encoder_;

@@ -145,8 +145,21 @@ std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& r
   return shared_->options.filter ? shared_->options.filter(request) : nullptr;
 }
 
+// An exception is memory that could not be had, or a bug; it ends this connection, not the daemon.
 asio::awaitable<void> Connection::Run() {
   const auto self = shared_from_this();
+  try {
+    co_await ServeRequests();
+  } catch (const std::exception&) {
+    parked_ = nullptr;
+    replying_ = false;
+  }
+  error_code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.close();
+}
+
+asio::awaitable<void> Connection::ServeRequests() {
   bool open = true;
   if (stream_.encrypted()) {
     stream_.tcp().expires_after(shared_->options.header_timeout);
@@ -192,9 +205,6 @@ asio::awaitable<void> Connection::Run() {
     body_bytes_.Release();
     if (!co_await SendReply(std::move(reply), std::move(framing), &record)) break;
   }
-  error_code ignored;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  stream_.close();
 }
 
 asio::awaitable<bool> Connection::WaitForFirstByte() {
@@ -375,6 +385,15 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
 }
 
 Connection::Sending::State Connection::Pump(Sending* sending) {
+  try {
+    return PumpParts(sending);
+  } catch (const std::exception&) {
+    peer_gone_ = true;
+    return Sending::State::kDone;
+  }
+}
+
+Connection::Sending::State Connection::PumpParts(Sending* sending) {
   using State = Sending::State;
   for (int i = 0; i < kPartsInARow; ++i) {
     if (sending->last || peer_gone_) return State::kDone;

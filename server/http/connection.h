@@ -92,6 +92,7 @@ class Connection final : public WakeupQueue::Target,
   };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
+  boost::asio::awaitable<void> ServeRequests();
   boost::asio::awaitable<bool> WaitForFirstByte();
   // False when the connection is to end; an error answer has been sent where one is due.
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
@@ -116,8 +117,10 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<bool> Write(std::string_view bytes);
   boost::asio::awaitable<void> WaitForWakeup();
 
-  // Sends what there is, as far as that goes without waiting.
+  // Sends what there is, as far as that goes without waiting. What a reply throws ends the
+  // connection.
   Sending::State Pump(Sending* sending);
+  Sending::State PumpParts(Sending* sending);
   boost::asio::awaitable<Sending::State> MakePart(Sending* sending);
   void Frame(ReplyPart part, Sending* sending) const;
   Sending::State SendFramed(Sending* sending);

@@ -194,13 +194,19 @@ absl::Status Service::AdmitCall(const http::Request& request, GenerationCall* ca
 
 void Service::LogIgnoredFields(const GenerationCall& call) {
   for (const std::string& name : call.ignored_fields) {
+    bool last = false;
     {
       MutexLock lock(mutex_);
       if (logged_fields_.size() >= kMaxLoggedFields) return;
       if (!logged_fields_.insert(name.substr(0, 64)).second) continue;
+      last = logged_fields_.size() == kMaxLoggedFields;
     }
     log_->Info("a request field is unknown and ignored; not logged again",
                {{"field", name.substr(0, 64)}});
+    if (last) {
+      log_->Warn("so many unknown request fields have been seen that no more are logged",
+                 {{"fields", static_cast<int64_t>(kMaxLoggedFields)}});
+    }
   }
 }
 

@@ -218,6 +218,26 @@ TEST_F(EncodePoolTest, FinishesWhatCannotBeEncodedWithItsReason) {
   EXPECT_THAT(messages[2], HasSubstr("token id -7"));
 }
 
+// It would take minutes; the deadline passes on the way.
+TEST_F(EncodePoolTest, EndsALongTextAtItsDeadline) {
+  std::atomic<bool> begun = false;
+  tokenizer_.paced_encode = [&](EncodePace* pace) {
+    begun = true;
+    WorkFor(100'000, pace);
+  };
+  Start();
+  auto request = Make(1, std::string(1 << 20, 'a'));
+  request->timeout_s = 5;
+  request->deadline = clock_.Now() + std::chrono::seconds(5);
+  const auto stream = request->stream;
+  pool_->Push(std::move(request));
+  while (!begun) std::this_thread::yield();
+  clock_.Advance(std::chrono::seconds(5));
+  ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
+  EXPECT_EQ(stream->Read().status, absl::DeadlineExceededError(
+                                       "the request did not finish within its 5 s"));
+}
+
 // The text is longer than any context, and goes no further than to who asked.
 TEST_F(EncodePoolTest, OnlyTokenizesWhereNoMoreIsWanted) {
   Start();

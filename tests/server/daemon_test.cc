@@ -292,6 +292,18 @@ TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
   EXPECT_EQ(clients.front().ReadResponse().status, 200);
 }
 
+TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
+  Process daemon(Arguments("fake"));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  std::string body = R"({"prompt":"a")";
+  for (int i = 0; i < 300; ++i) body += ",\"made_up_" + std::to_string(i) + "\":1";
+  client.Send(PostRequest("/v1/completions", body + "}"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_TRUE(daemon.WaitForOutput("no more are logged fields=256"));
+  EXPECT_NE(daemon.output().find("field=made_up_"), std::string::npos);
+}
+
 TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
   for (const bool debug : {false, true}) {
     Process daemon(Arguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));

@@ -192,6 +192,48 @@ TEST_F(HttpServerTest, HandlesLargeBodiesOnWorkers) {
   EXPECT_EQ(Once(PostRequest("/echo", body)).body, body);
 }
 
+// Runs out of memory in the middle of its answer: in a wakeup, or on a worker thread.
+class Throws final : public Reply {
+ public:
+  explicit Throws(bool on_worker) : on_worker_(on_worker) {}
+  void Start(std::function<void()> wakeup) override { wakeup_ = std::move(wakeup); }
+  ReplyPart Next() override {
+    if (!std::exchange(begun_, true)) {
+      std::thread([wakeup = wakeup_] {
+        std::this_thread::sleep_for(20ms);
+        wakeup();
+      }).detach();
+      return {ResponseHead{}, "begun"};
+    }
+    if (!std::exchange(waited_, true)) return {};
+    if (!on_worker_) throw std::bad_alloc();
+    ReplyPart part;
+    part.make = []() -> ReplyPart { throw std::bad_alloc(); };
+    return part;
+  }
+
+ private:
+  const bool on_worker_;
+  std::function<void()> wakeup_;
+  bool begun_ = false;
+  bool waited_ = false;
+};
+
+TEST_F(HttpServerTest, AReplyThatThrowsEndsItsConnectionOnly) {
+  router_.Add({"GET", "/throws-later", [](Request request) -> std::unique_ptr<Reply> {
+                 return std::make_unique<Throws>(request.query == "worker");
+               }});
+  Start();
+  for (const char* where : {"wakeup", "worker"}) {
+    RawClient client = Connect();
+    client.Send(GetRequest(std::string("/throws-later?") + where));
+    EXPECT_TRUE(client.ReadUntil("begun"));
+    EXPECT_TRUE(client.ReadEnd()) << where;
+    EXPECT_EQ(Once(GetRequest("/hello")).body, "hello");
+  }
+  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
+}
+
 TEST_F(HttpServerTest, AProbeDoesNotWaitForSlowHandlers) {
   Start();
   std::vector<RawClient> others;
