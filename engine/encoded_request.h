@@ -18,8 +18,8 @@ namespace refrain::engine {
 // A request on its way to the engine thread. The encode pool fills `prompt` and `stop_rules`; each
 // has one owner at a time.
 struct EncodedRequest {
-  uint64_t number = 0;  // ascends with arrival
-  Request request;      // its prompt is dropped once encoded
+  uint64_t number = 0;         // ascends with arrival
+  Request request;             // its prompt is dropped once encoded
   bool only_tokenize = false;  // the ids go into `stream`, and no further
   std::vector<TokenId> prompt;
   bool truncated = false;       // by Request::keep_prompt_tokens

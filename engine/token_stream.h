@@ -77,7 +77,7 @@ struct StreamBatch {
   std::vector<TokenId> text_ids;  // Engine::Tokenize: all of them, with `finished`
   bool finished = false;          // every choice has ended; nothing comes after this batch
   absl::Status status;            // of a finished stream: OK, or why it failed
-  Usage usage;            // up to now
+  Usage usage;                    // up to now
   // When the step that gave the first of these tokens had been computed; absent without tokens, or
   // from an engine that does not say.
   std::optional<std::chrono::steady_clock::time_point> first_sampled;

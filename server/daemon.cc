@@ -315,7 +315,8 @@ class Daemon {
 
   void LimitConnections(int* connections) {
     const bool shared = !config_.text("server.grpc_listen").empty();
-    const int wanted = std::exchange(*connections, ConnectionLimit(open_files_, shared, *connections));
+    const int wanted =
+        std::exchange(*connections, ConnectionLimit(open_files_, shared, *connections));
     if (*connections == wanted) return;
     log_.Warn("few files may be open at once (ulimit -Hn): fewer connections are taken",
               {{"open_files", open_files_}, {"connections", *connections}, {"wanted", wanted}});

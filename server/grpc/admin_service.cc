@@ -1,11 +1,12 @@
 #include "server/grpc/admin_service.h"
 
-#include <chrono>
+#include <memory>
 #include <utility>
 
 #include "proto/admin.grpc.pb.h"
 #include "server/concat.h"
 #include "server/grpc/request_reader.h"
+#include "server/grpc/stream_end_call.h"
 #include "server/grpc/unary_call.h"
 #include "server/status_mapping.h"
 
@@ -18,8 +19,6 @@ using ::grpc::ServerUnaryReactor;
 constexpr int kThreads = 2;
 constexpr Range kNodesRange{0, 100'000};
 constexpr Range kDepthRange{1, 1'000'000};
-// How often a warming call looks whether somebody still wants it.
-constexpr std::chrono::milliseconds kCancelCheck{100};
 
 absl::StatusOr<engine::CacheViewLimits> ViewLimits(const v1::CacheStatisticsRequest& in) {
   engine::CacheViewLimits limits;
@@ -91,18 +90,6 @@ void Write(const engine::PinnedPrefix& pin, v1::Pinned* out) {
   out->set_salted(pin.salted);
 }
 
-// Until the request has finished; CANCELLED when nobody waits for it any more.
-absl::Status WaitForEnd(const CallbackServerContext& context, engine::TokenStream* stream,
-                        engine::Usage* usage) {
-  for (;;) {
-    stream->WaitUntil(engine::TokenStream::Clock::now() + kCancelCheck);
-    const engine::StreamBatch batch = stream->Read();
-    *usage = batch.usage;
-    if (batch.finished) return batch.status;
-    if (context.IsCancelled()) return absl::CancelledError("the call was cancelled");
-  }
-}
-
 class AdminService final : public v1::Admin::CallbackService {
  public:
   explicit AdminService(Reception* reception) : reception_(reception) {}
@@ -130,18 +117,25 @@ class AdminService final : public v1::Admin::CallbackService {
 
   ServerUnaryReactor* Warm(CallbackServerContext* context, const v1::WarmRequest* in,
                            v1::WarmResponse* out) override {
-    return Answer(context, in->ByteSizeLong(), [=, this](const Caller& caller) -> absl::Status {
-      absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
-      if (!request.ok()) return request.status();
-      auto stream = caller.engine->Submit(*request);
-      if (!stream.ok()) return stream.status();
-      engine::Usage usage;
-      const absl::Status status = WaitForEnd(*context, stream->get(), &usage);
-      if (!status.ok()) return status;
-      out->set_prompt_tokens(usage.prompt_tokens);
-      out->set_cached_tokens(usage.cached_tokens);
-      return in->pin() ? Pin(*request, caller, out->mutable_pin()) : absl::OkStatus();
-    });
+    // Computing takes as long as others leave it; no thread waits for that.
+    return AnswerAtStreamEnd(
+        context, reception_, access::Area::kAdmin, in->ByteSizeLong(),
+        {.queue = &queue_,
+         .submit = [=, this](const Caller& caller)
+             -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
+           absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+           if (!request.ok()) return request.status();
+           return caller.engine->Submit(*std::move(request));
+         },
+         .answer = [=, this](const Caller& caller,
+                             const engine::StreamBatch& last) -> absl::Status {
+           out->set_prompt_tokens(last.usage.prompt_tokens);
+           out->set_cached_tokens(last.usage.cached_tokens);
+           if (!in->pin()) return absl::OkStatus();
+           const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+           if (!request.ok()) return request.status();
+           return Pin(*request, caller, out->mutable_pin());
+         }});
   }
 
   ServerUnaryReactor* Pin(CallbackServerContext* context, const v1::PinRequest* in,

@@ -30,7 +30,8 @@ GenerationCall* GenerationCall::Start(::grpc::CallbackServerContext* context, Re
 }
 
 void GenerationCall::Enter(size_t request_bytes) {
-  absl::StatusOr<Caller> caller = reception_->Enter(context_, access::Area::kInference, request_bytes);
+  absl::StatusOr<Caller> caller =
+      reception_->Enter(context_, access::Area::kInference, request_bytes);
   if (!caller.ok()) return End(caller.status());
   caller_ = *std::move(caller);
   if (request_bytes <= Reception::kQuickMessageBytes) return Submit();

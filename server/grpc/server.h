@@ -16,13 +16,13 @@ namespace refrain::server::rpc {
 
 struct ServerOptions {
   std::string host;
-  uint16_t port = 0;                 // 0 = any free one
-  int stream_threads = 2;            // bring on answers; gRPC has its own for sockets
+  uint16_t port = 0;                  // 0 = any free one
+  int stream_threads = 2;             // bring on answers; gRPC has its own for sockets
   int64_t message_bytes = 16 << 20;   // of a request
   size_t messages_bytes = 256 << 20;  // of all that are held, small ones apart
-  int header_bytes = 32 << 10;       // metadata of a call
-  int32_t max_choices = 128;         // limits.n
-  int32_t max_beams = 64;            // engine.max_sequences
+  int header_bytes = 32 << 10;        // metadata of a call
+  int32_t max_choices = 128;          // limits.n
+  int32_t max_beams = 64;             // engine.max_sequences
   // PEM; read again when they have changed. Empty = plain text.
   std::string tls_cert_file;
   std::string tls_key_file;
@@ -33,7 +33,8 @@ struct ServerOptions {
 // which it does not own: whoever does stops the server first. (The namespace is not `grpc`: inside
 // it that name is the library's.)
 //
-// One thread starts and stops it, but for Finish. Start fails with UNAVAILABLE when the address cannot be had.
+// One thread starts and stops it, but for Finish. Start fails with UNAVAILABLE when the address
+// cannot be had.
 class Server {
  public:
   // `gate` and `log` outlive it.

@@ -59,9 +59,8 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     }
     if (Cancelled()) stream->Cancel();
     // Runs on the engine thread.
-    stream->SetWakeup([self = shared_from_this()] {
-      self->work_.queue->Post([self] { self->Advance(); });
-    });
+    stream->SetWakeup(
+        [self = shared_from_this()] { self->work_.queue->Post([self] { self->Advance(); }); });
   }
 
   void Advance() {

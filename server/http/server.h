@@ -55,8 +55,9 @@ struct ServerOptions {
 // counts), the Reply is destroyed at once. Requests that a client sends ahead are kept, up to a
 // bound, and answered in order.
 //
-// Thread rule: Start, BeginDrain, Stop and the destructor from one thread, Finish from any. Failure: Start says why
-// it cannot listen; what goes wrong on a connection ends that connection only.
+// Thread rule: Start, BeginDrain, Stop and the destructor from one thread, Finish from any.
+// Failure: Start says why it cannot listen; what goes wrong on a connection ends that connection
+// only.
 class Server {
  public:
   // `router` outlives the server and does not change any more.

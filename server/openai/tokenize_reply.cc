@@ -39,8 +39,8 @@ http::ReplyPart TokenizeReply::MakePart() {
   http::ReplyPart part;
   part.head.emplace();
   part.last = true;
-  part.body =
-      Concat("{\"count\":", ids_.size(), ",\"max_model_len\":", max_context_tokens_, ",\"tokens\":[");
+  part.body = Concat("{\"count\":", ids_.size(), ",\"max_model_len\":", max_context_tokens_,
+                     ",\"tokens\":[");
   for (size_t i = 0; i < ids_.size(); ++i) {
     ConcatTo(&part.body, i == 0 ? "" : ",", static_cast<int32_t>(ids_[i]));
   }

@@ -234,8 +234,8 @@ TEST_F(EncodePoolTest, EndsALongTextAtItsDeadline) {
   while (!begun) std::this_thread::yield();
   clock_.Advance(std::chrono::seconds(5));
   ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
-  EXPECT_EQ(stream->Read().status, absl::DeadlineExceededError(
-                                       "the request did not finish within its 5 s"));
+  EXPECT_EQ(stream->Read().status,
+            absl::DeadlineExceededError("the request did not finish within its 5 s"));
 }
 
 // The text is longer than any context, and goes no further than to who asked.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -128,6 +129,44 @@ TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
     code = Tokenize(large);
   }
   EXPECT_EQ(code, StatusCode::OK);
+}
+
+// Their prompts are not computed yet; other administration goes on, and so do they when they may.
+TEST_F(GrpcCallsTest, WarmCallsThatWaitHoldNobodyUp) {
+  Start();
+  v1::WarmRequest request;
+  request.mutable_prompt()->mutable_text()->set_text("[[hold]]warm");
+  constexpr int kWaiting = 5;  // more than there are threads for administration
+  std::vector<std::unique_ptr<ClientContext>> contexts;
+  std::vector<std::future<StatusCode>> warms;
+  for (int i = 0; i < kWaiting; ++i) {
+    contexts.push_back(std::make_unique<ClientContext>());
+    warms.push_back(std::async(std::launch::async, [&, context = contexts.back().get()] {
+      v1::WarmResponse response;
+      return admin_->Warm(context, request, &response).error_code();
+    }));
+  }
+  ASSERT_TRUE(engine_.WaitForRunning(kWaiting));
+  {
+    ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + 5s);
+    v1::ListPinsResponse pins;
+    EXPECT_TRUE(admin_->ListPins(&context, {}, &pins).ok());
+  }
+  {
+    ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + 5s);
+    v1::WarmRequest quick;
+    quick.mutable_prompt()->mutable_text()->set_text("warm");
+    quick.set_pin(true);
+    v1::WarmResponse response;
+    EXPECT_TRUE(admin_->Warm(&context, quick, &response).ok());
+    EXPECT_EQ(response.prompt_tokens(), 4);
+    EXPECT_EQ(response.pin().pinned_tokens(), 4);
+  }
+  for (const auto& context : contexts) context->TryCancel();
+  EXPECT_TRUE(engine_.WaitForCancelled(kWaiting));
+  for (auto& warm : warms) EXPECT_EQ(warm.get(), StatusCode::CANCELLED);
 }
 
 }  // namespace

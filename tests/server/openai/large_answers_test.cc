@@ -1,5 +1,5 @@
-// Answers of megabytes: what has gathered goes out in parts, what has to be whole is made elsewhere,
-// and nobody on the same I/O thread waits for either.
+// Answers of megabytes: what has gathered goes out in parts, what has to be whole is made
+// elsewhere, and nobody on the same I/O thread waits for either.
 
 #include <gtest/gtest.h>
 
@@ -220,9 +220,10 @@ TEST(LargeAnswers, DelayNobodyOnTheSameThread) {
     for (int i = 0; i < 4 && best > kMost; ++i) {
       ServedFake served({.max_context_tokens = 1 << 16}, {.io_threads = 1});
       RawClient slow(served.port());
-      slow.Send(PostRequest("/v1/completions",
-                            std::string(R"({"prompt":"abc","max_tokens":20000,"ignore_eos":true,)") +
-                                R"("logprobs":20,"stream":)" + stream + "}"));
+      slow.Send(
+          PostRequest("/v1/completions",
+                      std::string(R"({"prompt":"abc","max_tokens":20000,"ignore_eos":true,)") +
+                          R"("logprobs":20,"stream":)" + stream + "}"));
       while (served.engine().submitted() == 0) std::this_thread::sleep_for(1ms);
       ASSERT_TRUE(served.engine().WaitForRunning(0));  // all is there to be sent
       best = std::min(best, LongestGapBeside(&slow, served.port()));
