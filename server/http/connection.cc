@@ -39,75 +39,7 @@ constexpr std::chrono::milliseconds kDiscardTime{3000};
 // After a last answer the client is given this long to close first.
 constexpr std::chrono::milliseconds kCloseTime{500};
 
-std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
-
-std::string JoinMethods(const std::vector<std::string>& methods) {
-  std::string joined;
-  for (const std::string& method : methods) {
-    if (!joined.empty()) joined += ", ";
-    joined += method;
-    if (method == "GET") joined += ", HEAD";
-  }
-  return joined;
-}
-
-template <typename Message>
-bool Expects100Continue(const Message& message) {
-  return beast::iequals(message[beast::http::field::expect], "100-continue");
-}
-
-template <typename Message>
-bool HasRightHost(const Message& message) {
-  return message.version() < 11 || message.count(beast::http::field::host) == 1;
-}
-
 Headers SoonAgain() { return {{"Retry-After", "1"}}; }
-
-struct ReadFailure {
-  int status = 0;  // 0: nobody to answer
-  std::string message;
-};
-
-ReadFailure Classify(const error_code& error, const ServerOptions& options) {
-  namespace http = beast::http;
-  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    return {431, "request header is larger than " + std::to_string(options.header_bytes) +
-                     " bytes (limits.header_bytes)"};
-  }
-  if (error == http::error::body_limit) {
-    return {413, "request body is larger than " + std::to_string(options.body_bytes) +
-                     " bytes (limits.body_bytes)"};
-  }
-  if (error == http::error::end_of_stream || error == http::error::partial_message) return {};
-  if (error.category() == make_error_code(http::error::bad_method).category()) {
-    return {400, "malformed HTTP request: " + error.message()};
-  }
-  return {};  // timeout, reset
-}
-
-// What the parser lets pass, although others may read it in another way, and see another request
-// begin elsewhere (RFC 9112, 6.3 and 11.2).
-ReadFailure CheckFraming(const beast::http::fields& header, unsigned version,
-                         const ServerOptions& options) {
-  using beast::http::field;
-  size_t header_bytes = 0;  // the parser's own limit holds for what comes in one piece
-  for (const auto& one : header) {
-    header_bytes += one.name_string().size() + one.value().size() + 4;
-  }
-  if (header_bytes > options.header_bytes) {
-    return Classify(beast::http::error::header_limit, options);
-  }
-  if (header.count(field::content_length) > 1) {
-    return {400, "malformed HTTP request: more than one Content-Length"};
-  }
-  const size_t encodings = header.count(field::transfer_encoding);
-  if (encodings == 0) return {};
-  if (version < 11) return {400, "malformed HTTP request: Transfer-Encoding in HTTP/1.0"};
-  if (encodings > 1 || !beast::iequals(header[field::transfer_encoding], "chunked")) {
-    return {400, "the only Transfer-Encoding that is understood is \"chunked\""};
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -119,25 +51,9 @@ Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue
       body_bytes_(&shared->bodies),
       wakeup_timer_(stream_.get_executor()) {}
 
-bool Connection::TakeHeader(const Parser& parser, Request* request) {
-  const auto& message = parser.get();
-  request->method = ToString(message.method_string());
-  for (const auto& field : message) {
-    request->headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
-  }
-  const std::string_view client_id = request->Header("x-request-id");
-  request->id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
-  std::string target = ToString(message.target());
-  if (const size_t question = target.find('?'); question != std::string::npos) {
-    request->query = target.substr(question + 1);
-    target.resize(question);
-  }
-  return PercentDecode(target, &request->path);
-}
-
 std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& request,
                                           bool well_formed) {
-  if (!HasRightHost(parser.get())) {
+  if (!HasRightHost(parser)) {
     return MakeErrorReply(400, "an HTTP/1.1 request has exactly one Host header");
   }
   if (!well_formed) return MakeErrorReply(400, "malformed escape in the request target");
@@ -180,7 +96,7 @@ asio::awaitable<void> Connection::ServeRequests() {
     request.notes = record.notes;
     Framing framing;
     framing.request_id = request.id;
-    framing.keep_alive = parser.keep_alive() && HasRightHost(parser.get());
+    framing.keep_alive = parser.keep_alive() && HasRightHost(parser);
     framing.chunked_allowed = parser.get().version() >= 11;
     framing.head_only = request.method == "HEAD";
     framing.headers = shared_->options.cors.AnswerHeaders(request);
@@ -189,7 +105,7 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (reply != nullptr && !parser.is_done()) {
       // A small body is read all the same, so that the connection can go on.
       const auto length = parser.content_length();
-      if (!length.has_value() || *length > kInlineBodyBytes || Expects100Continue(parser.get())) {
+      if (!length.has_value() || *length > kInlineBodyBytes || Expects100Continue(parser)) {
         co_await RefuseWithoutBody(std::move(reply), std::move(framing), &record);
         break;
       }
@@ -227,14 +143,14 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   const auto [error, bytes] =
       co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
   if (error) co_return co_await RefuseUnread(error);
-  const ReadFailure failure = CheckFraming(parser->get(), parser->get().version(), options);
+  const ReadFailure failure = CheckFraming(*parser, options);
   if (failure.status == 0) co_return true;
   co_await Refuse(failure.status, failure.message, /*unread_input=*/true);
   co_return false;
 }
 
 asio::awaitable<bool> Connection::ReadBody(Parser* parser) {
-  if (!parser->is_done() && Expects100Continue(parser->get())) {
+  if (!parser->is_done() && Expects100Continue(*parser)) {
     if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
   stream_.tcp().expires_after(shared_->options.body_timeout);
@@ -258,7 +174,7 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser) {
 }
 
 asio::awaitable<bool> Connection::RefuseUnread(const error_code& error) {
-  const ReadFailure failure = Classify(error, shared_->options);
+  const ReadFailure failure = ClassifyReadError(error, shared_->options);
   if (failure.status != 0) co_await Refuse(failure.status, failure.message, /*unread_input=*/true);
   co_return false;
 }
@@ -315,7 +231,7 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request, Reco
     if (match.allowed.empty()) {
       co_return MakeErrorReply(404, "unknown path: " + request.method + " " + request.path);
     }
-    const std::string allowed = JoinMethods(match.allowed);
+    const std::string allowed = AllowHeader(match);
     co_return MakeErrorReply(405, request.method + " is not allowed here, only " + allowed,
                              {{"Allow", allowed}});
   }

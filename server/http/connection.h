@@ -6,8 +6,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -17,6 +15,7 @@
 
 #include "server/byte_budget.h"
 #include "server/http/client_stream.h"
+#include "server/http/request_header.h"
 #include "server/http/server.h"
 #include "server/http/wakeup_queue.h"
 #include "server/http/wire.h"
@@ -90,7 +89,7 @@ class Connection final : public WakeupQueue::Target,
     size_t sent_bytes = 0;  // of these, handed to the socket
     std::optional<std::chrono::steady_clock::time_point> due_since;
   };
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using Parser = RequestParser;
 
   boost::asio::awaitable<void> ServeRequests();
   boost::asio::awaitable<bool> WaitForFirstByte();
@@ -98,8 +97,6 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
   boost::asio::awaitable<bool> ReadBody(Parser* parser);
   boost::asio::awaitable<bool> RefuseUnread(const boost::system::error_code& error);
-  // Everything but the body; false for a malformed target.
-  static bool TakeHeader(const Parser& parser, Request* request);
   // The answer to a request whose header is enough to refuse it; null for others.
   std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed);
   boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input,

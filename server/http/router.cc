@@ -29,4 +29,14 @@ Router::Match Router::Find(std::string_view method, std::string_view path) const
   return match;
 }
 
+std::string AllowHeader(const Router::Match& match) {
+  std::string joined;
+  for (const std::string& method : match.allowed) {
+    if (!joined.empty()) joined += ", ";
+    joined += method;
+    if (method == "GET") joined += ", HEAD";
+  }
+  return joined;
+}
+
 }  // namespace refrain::server::http

@@ -47,6 +47,9 @@ class Router {
   std::vector<Route> routes_;
 };
 
+// The value of an Allow header for a path that has other methods.
+std::string AllowHeader(const Router::Match& match);
+
 }  // namespace refrain::server::http
 
 #endif  // REFRAIN_SERVER_HTTP_ROUTER_H_

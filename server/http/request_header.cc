@@ -1,0 +1,82 @@
+#include "server/http/request_header.h"
+
+#include <boost/beast/http/error.hpp>
+#include <string_view>
+
+#include "server/http/wire.h"
+
+namespace refrain::server::http {
+
+namespace beast = boost::beast;
+using boost::system::error_code;
+
+namespace {
+
+std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
+
+}  // namespace
+
+ReadFailure ClassifyReadError(const error_code& error, const ServerOptions& options) {
+  namespace http = beast::http;
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return {431, "request header is larger than " + std::to_string(options.header_bytes) +
+                     " bytes (limits.header_bytes)"};
+  }
+  if (error == http::error::body_limit) {
+    return {413, "request body is larger than " + std::to_string(options.body_bytes) +
+                     " bytes (limits.body_bytes)"};
+  }
+  if (error == http::error::end_of_stream || error == http::error::partial_message) return {};
+  if (error.category() == make_error_code(http::error::bad_method).category()) {
+    return {400, "malformed HTTP request: " + error.message()};
+  }
+  return {};  // timeout, reset
+}
+
+ReadFailure CheckFraming(const RequestParser& parser, const ServerOptions& options) {
+  const auto& header = parser.get();
+  using beast::http::field;
+  size_t header_bytes = 0;  // the parser's own limit holds for what comes in one piece
+  for (const auto& one : header) {
+    header_bytes += one.name_string().size() + one.value().size() + 4;
+  }
+  if (header_bytes > options.header_bytes) {
+    return ClassifyReadError(beast::http::error::header_limit, options);
+  }
+  if (header.count(field::content_length) > 1) {
+    return {400, "malformed HTTP request: more than one Content-Length"};
+  }
+  const size_t encodings = header.count(field::transfer_encoding);
+  if (encodings == 0) return {};
+  if (header.version() < 11) return {400, "malformed HTTP request: Transfer-Encoding in HTTP/1.0"};
+  if (encodings > 1 || !beast::iequals(header[field::transfer_encoding], "chunked")) {
+    return {400, "the only Transfer-Encoding that is understood is \"chunked\""};
+  }
+  return {};
+}
+
+bool Expects100Continue(const RequestParser& parser) {
+  return beast::iequals(parser.get()[beast::http::field::expect], "100-continue");
+}
+
+bool HasRightHost(const RequestParser& parser) {
+  return parser.get().version() < 11 || parser.get().count(beast::http::field::host) == 1;
+}
+
+bool TakeHeader(const RequestParser& parser, Request* request) {
+  const auto& message = parser.get();
+  request->method = ToString(message.method_string());
+  for (const auto& field : message) {
+    request->headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
+  }
+  const std::string_view client_id = request->Header("x-request-id");
+  request->id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
+  std::string target = ToString(message.target());
+  if (const size_t question = target.find('?'); question != std::string::npos) {
+    request->query = target.substr(question + 1);
+    target.resize(question);
+  }
+  return PercentDecode(target, &request->path);
+}
+
+}  // namespace refrain::server::http

@@ -1,0 +1,36 @@
+#ifndef REFRAIN_SERVER_HTTP_REQUEST_HEADER_H_
+#define REFRAIN_SERVER_HTTP_REQUEST_HEADER_H_
+
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <string>
+
+#include "server/http/message.h"
+#include "server/http/server.h"
+
+// What a connection makes of a request's header. Inside http/ only; pure.
+namespace refrain::server::http {
+
+using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+// The answer to a request that cannot be read.
+struct ReadFailure {
+  int status = 0;  // 0: nobody to answer, or nothing is wrong
+  std::string message;
+};
+
+ReadFailure ClassifyReadError(const boost::system::error_code& error, const ServerOptions& options);
+
+// What the parser lets pass, although others may read it in another way, and see another request
+// begin elsewhere (RFC 9112, 6.3 and 11.2).
+ReadFailure CheckFraming(const RequestParser& parser, const ServerOptions& options);
+
+bool Expects100Continue(const RequestParser& parser);
+bool HasRightHost(const RequestParser& parser);
+
+// Everything but the body; false for a malformed target.
+bool TakeHeader(const RequestParser& parser, Request* request);
+
+}  // namespace refrain::server::http
+
+#endif  // REFRAIN_SERVER_HTTP_REQUEST_HEADER_H_
