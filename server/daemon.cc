@@ -39,7 +39,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Answers whose last token comes at the end of a drain still have to be written.
+// Answers whose last token comes at the end of a drain still have to be written, and clients to
+// close their connections.
 constexpr std::chrono::milliseconds kWriteGrace{2000};
 
 // Owns a file descriptor.
@@ -233,7 +234,7 @@ class Daemon {
     loader.join();
     if (!loaded.ok()) {
       log_.Error("cannot load the model", {{"status", std::string(loaded.status().message())}});
-      StopServers();
+      StopServers(std::chrono::milliseconds(0));
       return ExitStatus::kFailed;
     }
     const std::unique_ptr<engine::Engine> engine = *std::move(loaded);
@@ -340,15 +341,14 @@ class Daemon {
   }
 
   // Waits until the answers that are under way have been sent; false when some have not.
-  bool FinishServers(Clock::time_point deadline) {
-    const bool http_finished = http_->Finish(deadline);
-    return (grpc_ == nullptr || grpc_->Finish(deadline)) && http_finished;
+  bool WaitUntilAnswered(Clock::time_point deadline) {
+    const bool http_answered = http_->WaitUntilAnswered(deadline);
+    return (grpc_ == nullptr || grpc_->WaitUntilAnswered(deadline)) && http_answered;
   }
 
-  // Closes what connections are left.
-  void StopServers() {
-    http_->Stop(std::chrono::milliseconds(0));
-    if (grpc_ != nullptr) grpc_->Stop(std::chrono::milliseconds(0));
+  void StopServers(std::chrono::milliseconds grace) {
+    http_->Stop(grace);
+    if (grpc_ != nullptr) grpc_->Stop(grace);
   }
 
   ExitStatus Drain(engine::Engine* engine, StopSignals* signals) {
@@ -364,13 +364,13 @@ class Daemon {
     std::atomic<bool> finished{false};
     std::thread waiter([&] {
       // The engine is done long before a client that reads slowly has its answer.
-      finished =
-          engine->Drain(deadline) && FinishServers(std::max(deadline, Clock::now() + kWriteGrace));
+      finished = engine->Drain(deadline) &&
+                 WaitUntilAnswered(std::max(deadline, Clock::now() + kWriteGrace));
       signals->NotifyWorkDone();
     });
     const bool interrupted = signals->Wait() == StopSignals::Event::kSignal;
     // Closing the connections cancels what still runs, which also ends the waiter soon.
-    StopServers();
+    StopServers(interrupted || !finished ? std::chrono::milliseconds(0) : kWriteGrace);
     waiter.join();
     const bool complete = finished && !interrupted;
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});

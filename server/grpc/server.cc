@@ -101,12 +101,12 @@ class Server::Impl {
     if (server_ != nullptr) ShowServing(false);
   }
 
-  bool Finish(Clock::time_point deadline) { return reception_.WaitUntilEmpty(deadline); }
+  bool WaitUntilAnswered(Clock::time_point deadline) { return reception_.WaitUntilEmpty(deadline); }
 
   void Stop(std::chrono::milliseconds grace) {
     BeginDrain();
     if (server_ == nullptr) return;
-    const bool finished = Finish(Clock::now() + grace);
+    const bool finished = WaitUntilAnswered(Clock::now() + grace);
     server_->Shutdown(std::chrono::system_clock::now() +
                       (finished ? kLastBytes : std::chrono::milliseconds(0)));
     server_->Wait();
@@ -162,8 +162,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 uint16_t Server::port() const { return impl_->port(); }
 void Server::SetEngine(engine::Engine* engine) { impl_->SetEngine(engine); }
 void Server::BeginDrain() { impl_->BeginDrain(); }
-bool Server::Finish(std::chrono::steady_clock::time_point deadline) {
-  return impl_->Finish(deadline);
+bool Server::WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) {
+  return impl_->WaitUntilAnswered(deadline);
 }
 void Server::Stop(std::chrono::milliseconds grace) { impl_->Stop(grace); }
 

@@ -33,7 +33,7 @@ struct ServerOptions {
 // which it does not own: whoever does stops the server first. (The namespace is not `grpc`: inside
 // it that name is the library's.)
 //
-// One thread starts and stops it, but for Finish. Start fails with UNAVAILABLE when the address
+// One thread starts and stops it, but for the wait. Start fails with UNAVAILABLE when the address
 // cannot be had.
 class Server {
  public:
@@ -48,8 +48,8 @@ class Server {
   void BeginDrain();
   // Waits until the calls that run have finished; false when some have not at `deadline`. On any
   // thread; Stop on another ends the wait.
-  bool Finish(std::chrono::steady_clock::time_point deadline);
-  // Finish for `grace`, then ends what still runs as cancelled. Once.
+  bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline);
+  // Lets the calls that run finish within `grace`, then ends them as cancelled. Once.
   void Stop(std::chrono::milliseconds grace);
 
  private:

@@ -69,6 +69,7 @@ asio::awaitable<void> Connection::Run() {
   } catch (const std::exception&) {
     parked_ = nullptr;
     replying_ = false;
+    answering_.reset();
   }
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
@@ -83,7 +84,6 @@ asio::awaitable<void> Connection::ServeRequests() {
     open = !error;
   }
   while (open) {
-    reading_request_ = true;
     if (!co_await WaitForFirstByte()) break;
     Parser parser;
     if (!co_await ReadHeader(&parser)) break;
@@ -111,7 +111,7 @@ asio::awaitable<void> Connection::ServeRequests() {
       }
     }
     if (!co_await ReadBody(&parser)) break;
-    reading_request_ = false;
+    answering_.emplace(&shared_->answers);
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {
@@ -292,6 +292,7 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   if (sending.framer.started()) record->status = sending.head_status;
   record->complete = sending.last && !peer_gone_;
   Report(*record);
+  answering_.reset();
   if (peer_gone_) co_return false;
   if (!sending.framer.keep_alive()) {
     co_await DiscardInput(kCloseTime);
@@ -501,10 +502,6 @@ void Connection::OnReadable() {
 
 void Connection::CloseWhenIdle() {
   if (waiting_for_request_) CloseNow();
-}
-
-void Connection::CloseWhenReading() {
-  if (reading_request_) CloseNow();
 }
 
 void Connection::CloseNow() {

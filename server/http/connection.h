@@ -41,6 +41,7 @@ class Connection final : public WakeupQueue::Target,
     ByteBudget& bodies;
     std::atomic<bool> draining{false};  // answers end their connection
     std::atomic<bool> stopping{false};  // nothing more is read
+    std::atomic<int> answers{0};        // under way: of requests that have been read
   };
 
   // `wakeups` is its I/O thread's; both outlive the connection.
@@ -51,12 +52,21 @@ class Connection final : public WakeupQueue::Target,
 
   // On the connection's thread: ends it now if it waits for a request, else after its answer.
   void CloseWhenIdle();
-  // On the connection's thread: ends it now if it waits for a request or for the rest of one.
-  void CloseWhenReading();
   // On the connection's thread: ends it now.
   void CloseNow();
 
  private:
+  // One answer more, while it lives.
+  class AnswerCount {
+   public:
+    explicit AnswerCount(std::atomic<int>* answers) : answers_(answers) { ++*answers_; }
+    ~AnswerCount() { --*answers_; }
+    AnswerCount(const AnswerCount&) = delete;
+    AnswerCount& operator=(const AnswerCount&) = delete;
+
+   private:
+    std::atomic<int>* const answers_;
+  };
   // What is known of the exchange under way; owns what an Exchange shows.
   struct Record {
     std::string method;
@@ -142,8 +152,8 @@ class Connection final : public WakeupQueue::Target,
   size_t written_bytes_ = 0;
   Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
   bool woken_ = false;
+  std::optional<AnswerCount> answering_;
   bool waiting_for_request_ = false;
-  bool reading_request_ = true;  // from before its first byte to its last
   bool replying_ = false;
   bool watching_ = false;
   bool peer_gone_ = false;

@@ -4,7 +4,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -32,10 +31,9 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-constexpr std::chrono::milliseconds kAcceptPause{50};  // after running out of descriptors
-constexpr int kMostUnsentBytes = 128 << 10;            // beyond what the client's window takes
-// At the end: a request that is not complete by then would be refused anyhow.
-constexpr std::chrono::milliseconds kUnreadGrace{2000};
+constexpr std::chrono::milliseconds kAcceptPause{50};    // after running out of descriptors
+constexpr int kMostUnsentBytes = 128 << 10;              // beyond what the client's window takes
+constexpr std::chrono::milliseconds kAnswersPeriod{10};  // of looking whether all are sent
 
 }  // namespace
 
@@ -206,7 +204,17 @@ int Server::connections() const {
 
 void Server::BeginDrain() { impl_->shared.draining = true; }
 
-bool Server::Finish(std::chrono::steady_clock::time_point deadline) {
+bool Server::WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const {
+  while (impl_->shared.answers > 0) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kAnswersPeriod);
+  }
+  return true;
+}
+
+void Server::Stop(std::chrono::milliseconds grace) {
+  if (impl_->stopped) return;
+  impl_->stopped = true;
   BeginDrain();
   impl_->shared.stopping = true;
   asio::post(impl_->io[0]->context, [impl = impl_.get()] {
@@ -214,16 +222,7 @@ bool Server::Finish(std::chrono::steady_clock::time_point deadline) {
     impl->acceptor->close(ignored);
   });
   impl_->ForEachConnection(&Connection::CloseWhenIdle);
-  const auto unread_deadline = std::chrono::steady_clock::now() + kUnreadGrace;
-  if (impl_->WaitUntilNoConnections(std::min(deadline, unread_deadline))) return true;
-  impl_->ForEachConnection(&Connection::CloseWhenReading);
-  return impl_->WaitUntilNoConnections(deadline);
-}
-
-void Server::Stop(std::chrono::milliseconds grace) {
-  if (impl_->stopped) return;
-  impl_->stopped = true;
-  if (!Finish(std::chrono::steady_clock::now() + grace)) {
+  if (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() + grace)) {
     // A connection that was accepted meanwhile may not be in its set yet: ask again until all are
     // gone. A handler on a worker thread delays its own connection only.
     do {

@@ -55,7 +55,7 @@ struct ServerOptions {
 // counts), the Reply is destroyed at once. Requests that a client sends ahead are kept, up to a
 // bound, and answered in order.
 //
-// Thread rule: Start, BeginDrain, Stop and the destructor from one thread, Finish from any.
+// Thread rule: Start, BeginDrain, Stop and the destructor from one thread, the wait from any.
 // Failure: Start says why it cannot listen; what goes wrong on a connection ends that connection
 // only.
 class Server {
@@ -71,12 +71,12 @@ class Server {
   // From now on every answer ends its connection, so that clients go elsewhere.
   void BeginDrain();
 
-  // Accepts no more, closes idle connections and soon those that are still sending a request, and
-  // waits until the answers that are under way have been sent; false when some have not at
-  // `deadline`. Stop on another thread ends the wait.
-  bool Finish(std::chrono::steady_clock::time_point deadline);
+  // Waits until no answer is under way, with all of it handed to the sockets; false when one is at
+  // `deadline`. New requests are served meanwhile. Stop on another thread ends the wait.
+  bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const;
 
-  // Finish for `grace`, then closes everything. Replies are destroyed when it returns. Idempotent.
+  // Accepts no more, closes idle connections, lets answers that are under way be sent for `grace`,
+  // then closes everything. Replies are destroyed when it returns. Idempotent.
   void Stop(std::chrono::milliseconds grace);
 
  private:

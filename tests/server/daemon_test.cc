@@ -229,13 +229,18 @@ void SendLongStream(RawClient* client) {
 // The engine has finished at once; its client begins to read three seconds later.
 TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
   Process daemon(Arguments("fake"));
-  RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
+  const uint16_t port = daemon.Port();
+  RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   SendLongStream(&slow);
   std::this_thread::sleep_for(100ms);
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
   std::this_thread::sleep_for(3s);
+  // Whoever looks after the process still has to see it live.
+  RawClient health(port);
+  health.Send(GetRequest("/health"));
+  EXPECT_EQ(health.ReadResponse().status, 200);
   const RawResponse response = slow.ReadResponse();
   EXPECT_TRUE(response.complete);
   EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));

@@ -43,9 +43,9 @@ TEST(GrpcDrain, WaitsForAReaderThatIsSlow) {
 
   (*server)->BeginDrain();
   ASSERT_TRUE(engine.Drain(Clock::now() + 10s));
-  EXPECT_FALSE((*server)->Finish(Clock::now() + 50ms));  // nobody reads
+  EXPECT_FALSE((*server)->WaitUntilAnswered(Clock::now() + 50ms));  // nobody reads
   bool finished = false;
-  std::thread waiter([&] { finished = (*server)->Finish(Clock::now() + 20s); });
+  std::thread waiter([&] { finished = (*server)->WaitUntilAnswered(Clock::now() + 20s); });
   while (reader->Read(&message)) {
     for (const v1::ChoiceDelta& delta : message.choices()) tokens += delta.token_ids_size();
   }
