@@ -7,12 +7,17 @@
 
 namespace refrain::engine {
 
-absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter() {
+absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant) {
   MutexLock lock(mutex_);
   if (!closed_.ok()) {
     return WithRetryAfter(closed_, ended_requests_.SecondsFor(Now(), live_requests_));
   }
-  if (queued_requests_ >= max_queued_requests_) {
+  std::string name(tenant);
+  const auto found = tenants_.find(name);
+  const int32_t own = found != tenants_.end() ? found->second.requests : 0;
+  const auto shares = static_cast<int32_t>(tenants_.size()) + (own == 0 ? 2 : 1);
+  if (queued_requests_ >= max_queued_requests_ &&
+      (own >= max_queued_requests_ / shares || queued_requests_ >= 2 * max_queued_requests_)) {
     return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                               "too many requests: ", queued_requests_,
                               " are queued, limits.queued_requests is ", max_queued_requests_)),
@@ -20,7 +25,8 @@ absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter() {
   }
   ++queued_requests_;
   ++live_requests_;
-  return AdmissionTicket(shared_from_this());
+  ++tenants_[name].requests;
+  return AdmissionTicket(shared_from_this(), std::move(name));
 }
 
 void AdmissionLedger::Close(absl::Status reason) {
@@ -41,21 +47,29 @@ int32_t AdmissionLedger::queued_requests() const {
   return queued_requests_;
 }
 
-absl::Status AdmissionLedger::AddTokens(int64_t tokens) {
+absl::Status AdmissionLedger::AddTokens(const std::string& tenant, int64_t tokens) {
   MutexLock lock(mutex_);
+  Queued& own = tenants_.at(tenant);
+  const int64_t fair_part = max_queued_tokens_ / (static_cast<int64_t>(tenants_.size()) + 1);
   // A request that is alone may be of any length: its context limits it.
-  if (queued_tokens_ > 0 && queued_tokens_ + tokens > max_queued_tokens_) {
+  const int64_t sum = queued_tokens_ + tokens;
+  if (queued_tokens_ > 0 && sum > max_queued_tokens_ &&
+      (own.tokens + tokens > fair_part || sum > 2 * max_queued_tokens_)) {
     return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                               "too many queued tokens: ", queued_tokens_, " and this request's ",
                               tokens, " are more than limits.queued_tokens, ", max_queued_tokens_)),
                           started_tokens_.SecondsFor(Now(), queued_tokens_));
   }
   queued_tokens_ += tokens;
+  own.tokens += tokens;
   return absl::OkStatus();
 }
 
-void AdmissionLedger::LeaveQueue(int64_t tokens) {
+void AdmissionLedger::LeaveQueue(const std::string& tenant, int64_t tokens) {
   MutexLock lock(mutex_);
+  const auto own = tenants_.find(tenant);
+  own->second.tokens -= tokens;
+  if (--own->second.requests == 0) tenants_.erase(own);
   --queued_requests_;
   queued_tokens_ -= tokens;
   const Clock::TimePoint now = Now();
@@ -75,6 +89,7 @@ Clock::TimePoint AdmissionLedger::Now() const {
 
 AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {
   std::swap(ledger_, other.ledger_);
+  std::swap(tenant_, other.tenant_);
   std::swap(queued_, other.queued_);
   std::swap(tokens_, other.tokens_);
   return *this;
@@ -87,14 +102,14 @@ AdmissionTicket::~AdmissionTicket() {
 }
 
 absl::Status AdmissionTicket::SetTokens(int64_t tokens) {
-  absl::Status status = ledger_->AddTokens(tokens);
+  absl::Status status = ledger_->AddTokens(tenant_, tokens);
   if (status.ok()) tokens_ = tokens;
   return status;
 }
 
 void AdmissionTicket::Started() {
   if (!std::exchange(queued_, false)) return;
-  ledger_->LeaveQueue(tokens_);
+  ledger_->LeaveQueue(tenant_, tokens_);
 }
 
 }  // namespace refrain::engine

@@ -4,6 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,6 +21,11 @@ class AdmissionTicket;
 
 // Counts the requests that are in the engine and refuses more than it may hold: from Submit until
 // a request starts to run it is queued, wherever it stands (to be encoded, inbox, scheduler).
+//
+// A tenant (API key) that fills the queue keeps no other out: beyond a limit, up to twice of it,
+// one may still enter that has less than its fair part: the limit over the number of tenants that
+// have anything queued, itself and one more included.
+//
 // Any thread. Failure: RESOURCE_EXHAUSTED naming the limit, UNAVAILABLE after Close. Both carry
 // when to come back (WithRetryAfter): what is queued over the rate at which requests, or their
 // tokens, have been leaving the queue; after Close, what is there over the rate at which requests
@@ -31,7 +39,7 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
         max_queued_tokens_(max_queued_tokens),
         clock_(clock) {}
 
-  absl::StatusOr<AdmissionTicket> Enter();
+  absl::StatusOr<AdmissionTicket> Enter(std::string_view tenant);
   // Nothing enters any more; `reason` is what Enter then returns. The first reason stays.
   void Close(absl::Status reason);
   // Until no request is left; false on `deadline`.
@@ -40,8 +48,14 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
 
  private:
   friend class AdmissionTicket;
-  absl::Status AddTokens(int64_t tokens);
-  void LeaveQueue(int64_t tokens);
+  struct Queued {
+    int32_t requests = 0;
+    int64_t tokens = 0;
+  };
+  using Tenants = std::unordered_map<std::string, Queued>;
+
+  absl::Status AddTokens(const std::string& tenant, int64_t tokens);
+  void LeaveQueue(const std::string& tenant, int64_t tokens);
   void Leave();
   Clock::TimePoint Now() const;
 
@@ -52,6 +66,7 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   ConditionVariable empty_;
   int32_t queued_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
   int64_t queued_tokens_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  Tenants tenants_ REFRAIN_GUARDED_BY(mutex_);  // that have requests queued
   int32_t live_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
   absl::Status closed_ REFRAIN_GUARDED_BY(mutex_);
   DrainMeter started_requests_ REFRAIN_GUARDED_BY(mutex_);
@@ -63,8 +78,8 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
 class AdmissionTicket {
  public:
   AdmissionTicket() = default;
-  explicit AdmissionTicket(std::shared_ptr<AdmissionLedger> ledger)
-      : ledger_(std::move(ledger)), queued_(true) {}
+  AdmissionTicket(std::shared_ptr<AdmissionLedger> ledger, std::string tenant)
+      : ledger_(std::move(ledger)), tenant_(std::move(tenant)), queued_(true) {}
   AdmissionTicket(AdmissionTicket&& other) noexcept { *this = std::move(other); }
   AdmissionTicket& operator=(AdmissionTicket&& other) noexcept;
   ~AdmissionTicket();
@@ -76,6 +91,7 @@ class AdmissionTicket {
 
  private:
   std::shared_ptr<AdmissionLedger> ledger_;
+  std::string tenant_;
   bool queued_ = false;
   int64_t tokens_ = 0;
 };

@@ -72,24 +72,38 @@ bool WantsSecondCopy(Switch option, const ModelConfig& c) {
   return bytes <= memory / 10;
 }
 
-absl::StatusOr<int32_t> NumChunks(const EngineOptions& options, const kvcache::KvLayout& layout,
-                                  int64_t available_bytes, int32_t context_tokens) {
+struct KvSize {
+  kvcache::KvLayout layout;
+  int32_t num_chunks;
+};
+
+// What fits into the memory that is free now, or that the configuration names.
+absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig& config,
+                                 kernels::Backend& backend) {
+  absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, backend);
+  if (!dtype.ok()) return dtype.status();
   const int64_t chunk_tokens = options.kv_cache.chunk_tokens;
+  absl::StatusOr<kvcache::KvLayout> layout =
+      KvLayoutFor(config, backend.info(), *dtype, options.kv_cache.chunk_tokens);
+  if (!layout.ok()) return layout.status();
+  const auto available_bytes = static_cast<int64_t>(backend.device().AvailableBytes());
   const int64_t asked = options.kv_cache.memory_bytes;
-  int64_t chunks = layout.ChunksIn(asked > 0 ? asked : available_bytes / 2);
+  int64_t chunks = layout->ChunksIn(asked > 0 ? asked : available_bytes / 2);
   if (chunks < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("kv_cache.memory_bytes of ", asked > 0 ? asked : available_bytes / 2,
-                     " bytes does not hold one chunk of ", layout.chunk_bytes(), " bytes"));
+                     " bytes does not hold one chunk of ", layout->chunk_bytes(), " bytes"));
   }
   if (asked == 0) {
     // A share of memory may be far more than every slot at full context could fill.
+    const int64_t context_tokens =
+        options.max_context_tokens > 0 ? options.max_context_tokens : config.max_context_tokens;
     const int64_t useful = (context_tokens + chunk_tokens - 1) / chunk_tokens *
                            static_cast<int64_t>(options.max_sequences) * 2;
     chunks = std::min(chunks, useful);
   }
-  return static_cast<int32_t>(
-      std::min<int64_t>(chunks, std::numeric_limits<int32_t>::max() / chunk_tokens));
+  chunks = std::min<int64_t>(chunks, std::numeric_limits<int32_t>::max() / chunk_tokens);
+  return KvSize{*std::move(layout), static_cast<int32_t>(chunks)};
 }
 
 absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
@@ -109,12 +123,16 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   if (!chosen->note.empty()) {
     absl::StrAppend(&foundation.warning, foundation.warning.empty() ? "" : "; ", chosen->note);
   }
+  // Weights take their part later: this is the most it can be.
+  absl::StatusOr<KvSize> most = SizeCache(options, config, *foundation.backend);
+  if (!most.ok()) return most.status();
   const bool paged = options.attention_mode == AttentionModeOption::kPaged;
   return MoveTo(foundation.model,
                 LlamaModel::Load(source, *foundation.backend,
                                  {.compute = *compute,
                                   .second_copy = WantsSecondCopy(options.model.second_copy, config),
                                   .max_context_tokens = options.max_context_tokens,
+                                  .max_positions = most->num_chunks * options.kv_cache.chunk_tokens,
                                   .max_rows = options.step_token_budget,
                                   .reproducible = options.reproducible,
                                   .attention_mode = paged ? kernels::AttentionMode::kPaged
@@ -124,19 +142,14 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
 absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, EngineParts& parts) {
   const LlamaModel& model = *foundation.model;
   kernels::Device& device = foundation.backend->device();
-  absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, *foundation.backend);
-  if (!dtype.ok()) return dtype.status();
-  absl::StatusOr<kvcache::KvLayout> layout = KvLayoutFor(model.config(), foundation.backend->info(),
-                                                         *dtype, options.kv_cache.chunk_tokens);
-  if (!layout.ok()) return layout.status();
-  absl::StatusOr<int32_t> chunks = NumChunks(
-      options, *layout, static_cast<int64_t>(device.AvailableBytes()), model.max_context_tokens());
-  if (!chunks.ok()) return chunks.status();
-  absl::Status status = MoveTo(foundation.storage, KvStorage::Create(device, *layout, *chunks));
+  absl::StatusOr<KvSize> size = SizeCache(options, model.config(), *foundation.backend);
+  if (!size.ok()) return size.status();
+  absl::Status status =
+      MoveTo(foundation.storage, KvStorage::Create(device, size->layout, size->num_chunks));
   if (!status.ok()) return status;
   foundation.mover = std::make_unique<DeviceChunkMover>(foundation.storage.get());
   status = MoveTo(parts.cache,
-                  kvcache::CacheManager::Create({.num_chunks = *chunks,
+                  kvcache::CacheManager::Create({.num_chunks = size->num_chunks,
                                                  .chunk_tokens = options.kv_cache.chunk_tokens,
                                                  .max_slots = options.max_sequences,
                                                  .prefix_cache = options.kv_cache.prefix_cache,

@@ -14,7 +14,8 @@ void EncodePool::Lane::Push(Job job) {
   {
     MutexLock lock(mutex);
     if (!stopped) {
-      jobs.push_back(std::move(job));
+      const std::string tenant = job.request->request.tenant;
+      jobs.Push(tenant, std::move(job));
       changed.NotifyOne();
       return;
     }
@@ -26,21 +27,19 @@ std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
   MutexLock lock(mutex);
   while (jobs.empty() && !stopped) changed.Wait(mutex);
   if (stopped) return std::nullopt;
-  Job job = std::move(jobs.front());
-  jobs.pop_front();
-  return job;
+  return jobs.Pop();
 }
 
 void EncodePool::Lane::Stop() {
-  std::deque<Job> left;
+  TenantQueue<Job> left;
   {
     MutexLock lock(mutex);
     stopped = true;
     left = std::exchange(jobs, {});
     changed.NotifyAll();
   }
-  for (const Job& job : left) {
-    job.request->stream->Finish(absl::CancelledError("the engine has stopped"));
+  while (const std::optional<Job> job = left.Pop()) {
+    job->request->stream->Finish(absl::CancelledError("the engine has stopped"));
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,18 +13,19 @@
 #include "engine/clock.h"
 #include "engine/encoded_request.h"
 #include "engine/prompt_encoder.h"
+#include "engine/tenant_queue.h"
 
 namespace refrain::engine {
 
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
-// Two lanes: `threads` threads render all requests and tokenize the short ones, in order of
-// arrival; texts over kLongTextBytes go to one more thread. While sequences run, that one works in
-// slices of kSlice with rests of kRest between them, so that a prompt of 1 MB holds up neither a
-// short one nor running streams (docs/results/encode-gap.md).
-// A request that was cancelled or timed out meanwhile is skipped. What fails finishes its stream.
-// Any thread may Push. Stop ends the threads after what they are doing; what still waits is
-// finished as CANCELLED.
+// Two lanes: `threads` threads render all requests and tokenize the short ones; texts over
+// kLongTextBytes go to one more thread. While sequences run, that one works in slices of kSlice
+// with rests of kRest between them, so that a prompt of 1 MB holds up neither a short one nor
+// running streams (docs/results/encode-gap.md). In both lanes tenants take turns, so that one with
+// a thousand prompts does not hold up another's. A request that was cancelled or timed out
+// meanwhile is skipped. What fails finishes its stream. Any thread may Push. Stop ends the threads
+// after what they are doing; what still waits is finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
@@ -51,7 +51,7 @@ class EncodePool {
   struct Lane {
     Mutex mutex;
     ConditionVariable changed;
-    std::deque<Job> jobs REFRAIN_GUARDED_BY(mutex);
+    TenantQueue<Job> jobs REFRAIN_GUARDED_BY(mutex);
     std::atomic<bool> stopped = false;  // written under the mutex
 
     void Push(Job job);

@@ -126,7 +126,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
                              .max_beams = options_.max_sequences,
                              .vocab_size = static_cast<int64_t>(parts_.tokenizer->vocab_size())});
   if (!status.ok()) return status;
-  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter();
+  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(request.tenant);
   if (!ticket.ok()) return ticket.status();
 
   auto encoded = std::make_unique<EncodedRequest>();

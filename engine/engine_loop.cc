@@ -20,6 +20,13 @@ double SecondsBetween(Clock::TimePoint begin, Clock::TimePoint end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
+// Walks the whole tree: too long for a server that serves, so only builds for finding faults do it.
+void CheckWhenIdle(const kvcache::CacheManager& cache) {
+#if defined(REFRAIN_CHECK_WHEN_IDLE)
+  assert(cache.CheckInvariants().ok());
+#endif
+}
+
 }  // namespace
 
 EngineLoop::EngineLoop(const EngineLoopParts& parts, const LoopOptions& options)
@@ -40,7 +47,7 @@ void EngineLoop::Run() {
     const bool closed = items.closed;
     TakeIn(std::move(items));
     if (closed) break;
-    if (!Turn()) assert(parts_.cache->CheckInvariants().ok());
+    if (!Turn()) CheckWhenIdle(*parts_.cache);
   }
   while (!in_flight_.empty()) CollectOldest();
   FinishAll(absl::CancelledError("the engine has stopped"));
@@ -103,7 +110,7 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
     return;
   }
   const uint64_t number = encoded->number;
-  if (encoded->deadline.has_value()) deadlines_.push({*encoded->deadline, number});
+  deadlines_.Add(encoded->deadline, number);
   PrefixKeys keys;
   if (parts_.cache->options().prefix_cache) {
     keys = MakePrefixKeys(encoded->prompt, snapshot_.limits.chunk_tokens,
@@ -125,9 +132,8 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
 void EngineLoop::ExpireDeadlines() {
   if (deadlines_.empty()) return;
   const Clock::TimePoint now = parts_.clock->Now();
-  while (!deadlines_.empty() && deadlines_.top().first <= now) {
-    const auto found = requests_.find(deadlines_.top().second);
-    deadlines_.pop();
+  while (const std::optional<uint64_t> number = deadlines_.TakeExpired(now)) {
+    const auto found = requests_.find(*number);
     if (found == requests_.end() || found->second->finished()) continue;
     FinishRequest(found->second.get(), DeadlineStatus(found->second->encoded()));
   }
@@ -221,6 +227,7 @@ void EngineLoop::FlushChanged() {
     if (found == requests_.end()) continue;
     found->second->Flush(collected_);
     if (!found->second->finished()) continue;
+    deadlines_.Remove(found->second->encoded().deadline, number);
     shares_.Leave(found->second->tenant());
     observer_.Ended(*found->second);
     requests_.erase(found);

@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <queue>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "absl/status/status.h"
 #include "engine/admission_ledger.h"
 #include "engine/clock.h"
+#include "engine/deadline_list.h"
 #include "engine/engine.h"
 #include "engine/fair_shares.h"
 #include "engine/loop_observer.h"
@@ -86,10 +86,10 @@ class EngineLoop {
   absl::Status health() const;
   // Sequences that wait for another's chunks. The loop's thread.
   size_t held_sequences() const { return pending_.held_count(); }
+  // Requests that may still run out of time. The loop's thread.
+  size_t deadlines() const { return deadlines_.size(); }
 
  private:
-  using Deadline = std::pair<Clock::TimePoint, uint64_t>;  // and the request's number
-
   void TakeIn(RequestQueue::Items items);
   void Accept(std::unique_ptr<EncodedRequest> encoded);
   void ExpireDeadlines();
@@ -168,7 +168,7 @@ class EngineLoop {
   std::unordered_map<uint64_t, std::unique_ptr<RunningRequest>> requests_;    // by number
   std::unordered_map<SequenceId, std::shared_ptr<SequenceState>> sequences_;  // waiting, running
   std::deque<LaunchedStep> in_flight_;
-  std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
+  DeadlineList deadlines_;
   std::vector<uint64_t> changed_;     // requests with something to send
   Clock::TimePoint collected_;        // the last step
   double runner_seconds_ = 0;         // of this turn, spent in the runner

@@ -36,7 +36,8 @@ size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_to
 
 bool EngineLoop::SharesRunning(const WaitingEntry& entry) const {
   const int64_t idle_tokens = int64_t{entry.idle_chunks} * snapshot_.limits.chunk_tokens;
-  return entry.shared_tokens - idle_tokens >= entry.prefill_tokens / 2;
+  const int64_t running_tokens = entry.shared_tokens - idle_tokens;
+  return 2 * running_tokens >= entry.prefill_tokens;
 }
 
 void EngineLoop::Look(SequenceState* sequence) {

@@ -1,6 +1,8 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -21,21 +23,20 @@ void AppendId(std::string* out, SequenceId id) { absl::StrAppend(out, static_cas
 //   others by age; under the other policies by rank, then age.
 class AdmissionOrder {
  public:
-  // `some`: indexes into snapshot.waiting, ascending; null = all. Both outlive it.
-  AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<uint32_t>* some)
+  // `some`: of snapshot.waiting, in its order; null = all. Both outlive it.
+  AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some)
       : s_(snapshot), some_(some), fcfs_(snapshot.limits.policy == Policy::kFcfs) {}
 
-  // Into snapshot.waiting; nothing when all have been named.
-  std::optional<size_t> Next() {
+  // Null when all have been named.
+  const WaitingEntry* Next() {
     if (!aged_over_) {
       const int64_t longest_wait = fcfs_ ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
       if (begin_ < size() && s_.step - entry(begin_).since_step >= longest_wait) {
-        return index(begin_++);
+        return &entry(begin_++);
       }
       aged_over_ = true;
       sharing_ = others_ = begin_;
       window_ = std::min(size(), begin_ + kGroupingWindow);
-      if (!fcfs_) MakeHeap();
     }
     return fcfs_ ? NextByAge() : NextByRank();
   }
@@ -43,57 +44,81 @@ class AdmissionOrder {
  private:
   static constexpr size_t kGroupingWindow = 256;  // sequences looked at for those that share
 
-  struct Candidate {
-    int32_t rank;
-    uint32_t position;                              // ascends with age
-    bool operator<(const Candidate& other) const {  // a heap has its largest on top
-      return rank != other.rank ? rank > other.rank : position > other.position;
-    }
-  };
+  // A sequence's rank, then its position, which ascends with age: the least comes first.
+  using Key = uint64_t;
+  static constexpr size_t kFirstBest = 64;  // kept of the first look at all; each later one, twice
 
   size_t size() const { return some_ != nullptr ? some_->size() : s_.waiting.size(); }
-  size_t index(size_t position) const { return some_ != nullptr ? (*some_)[position] : position; }
-  const WaitingEntry& entry(size_t position) const { return s_.waiting[index(position)]; }
+  const WaitingEntry& entry(size_t position) const {
+    return some_ != nullptr ? *(*some_)[position] : s_.waiting[position];
+  }
 
-  std::optional<size_t> NextByAge() {
+  const WaitingEntry* NextByAge() {
     while (sharing_ < window_) {
       const size_t position = sharing_++;
-      if (entry(position).shares_running) return index(position);
+      if (entry(position).shares_running) return &entry(position);
     }
     while (others_ < size()) {
       const size_t position = others_++;
-      if (position >= window_ || !entry(position).shares_running) return index(position);
+      if (position >= window_ || !entry(position).shares_running) return &entry(position);
     }
-    return std::nullopt;
+    return nullptr;
   }
 
-  void MakeHeap() {
-    candidates_.reserve(size() - begin_);
-    const bool by_priority = s_.limits.policy == Policy::kPriority;
-    for (uint32_t i = static_cast<uint32_t>(begin_); i < size(); ++i) {
-      const WaitingEntry& one = entry(i);
-      if (!one.held) candidates_.push_back({by_priority ? one.priority : -one.shared_tokens, i});
-    }
-    std::make_heap(candidates_.begin(), candidates_.end());
+  Key KeyOf(const WaitingEntry& one, size_t position) const {
+    const int32_t rank = s_.limits.policy == Policy::kPriority ? one.priority : -one.shared_tokens;
+    return uint64_t{static_cast<uint32_t>(rank) ^ (uint32_t{1} << 31)} << 32 | position;
   }
 
-  std::optional<size_t> NextByRank() {
-    if (candidates_.empty()) return std::nullopt;
-    std::pop_heap(candidates_.begin(), candidates_.end());
-    const size_t position = candidates_.back().position;
-    candidates_.pop_back();
-    return index(position);
+  // The best of those not yet named. Few of the many that wait are admitted, so that keeping the
+  // best of one look at all costs less than ordering all.
+  void FindBest() {
+    const auto look_at = [this](const WaitingEntry& one, size_t position) {
+      if (one.held) return;
+      const Key key = KeyOf(one, position);
+      if (key < next_key_ || (best_.size() == num_best_ && key > best_.front())) return;
+      if (best_.size() == num_best_) {
+        std::pop_heap(best_.begin(), best_.end());
+        best_.pop_back();
+      }
+      best_.push_back(key);
+      std::push_heap(best_.begin(), best_.end());
+    };
+    if (some_ == nullptr) {
+      size_t position = begin_;
+      for (auto one = s_.waiting.begin() + static_cast<ptrdiff_t>(begin_); one != s_.waiting.end();
+           ++one) {
+        look_at(*one, position++);
+      }
+    } else {
+      for (size_t position = begin_; position < size(); ++position) {
+        look_at(entry(position), position);
+      }
+    }
+    num_best_ *= 2;
+    std::sort(best_.begin(), best_.end(), std::greater<Key>());
+  }
+
+  const WaitingEntry* NextByRank() {
+    if (best_.empty()) FindBest();
+    if (best_.empty()) return nullptr;
+    const Key key = best_.back();
+    best_.pop_back();
+    next_key_ = key + 1;
+    return &entry(static_cast<uint32_t>(key));
   }
 
   const SchedulerSnapshot& s_;
-  const std::vector<uint32_t>* const some_;
+  const std::vector<const WaitingEntry*>* const some_;
   const bool fcfs_;
   bool aged_over_ = false;
-  size_t begin_ = 0;                   // the first one that has not aged
-  size_t window_ = 0;                  // kFcfs: end of those looked at for sharing
-  size_t sharing_ = 0;                 // kFcfs: next to be looked at for sharing
-  size_t others_ = 0;                  // kFcfs: next by age
-  std::vector<Candidate> candidates_;  // other policies: a heap
+  size_t begin_ = 0;              // the first one that has not aged
+  size_t window_ = 0;             // kFcfs: end of those looked at for sharing
+  size_t sharing_ = 0;            // kFcfs: next to be looked at for sharing
+  size_t others_ = 0;             // kFcfs: next by age
+  std::vector<Key> best_;         // other policies: those to be named next, the best last
+  size_t num_best_ = kFirstBest;  // other policies: how many the next look keeps
+  Key next_key_ = 0;              // other policies: all below have been named
 };
 
 class Planner {
@@ -292,10 +317,9 @@ class Planner {
     const int32_t spoken_for = SpokenFor();
     AdmissionOrder order(s_, nullptr);
     while (MayGoOn()) {
-      const std::optional<size_t> next = order.Next();
-      if (!next.has_value()) return;
-      const WaitingEntry& entry = s_.waiting[*next];
-      if (!Held(entry) && !AdmitOne(entry, spoken_for)) return;
+      const WaitingEntry* next = order.Next();
+      if (next == nullptr) return;
+      if (!Held(*next) && !AdmitOne(*next, spoken_for)) return;
     }
   }
 
@@ -309,7 +333,7 @@ class Planner {
     int32_t running = 0;           // sequences
     std::vector<size_t> prefills;  // into s_.running, in order
     size_t next_prefill = 0;
-    std::vector<uint32_t> waiting;  // into s_.waiting, oldest first
+    std::vector<const WaitingEntry*> waiting;  // oldest first
     AdmissionOrder order;
   };
 
@@ -325,10 +349,8 @@ class Planner {
     };
     for (const RunningEntry& entry : s_.running) ++lane_of(entry.tenant).running;
     for (const size_t i : PrefillOrder()) lane_of(s_.running[i].tenant).prefills.push_back(i);
-    uint32_t index = 0;
     for (const WaitingEntry& entry : s_.waiting) {
-      if (!entry.held) lane_of(entry.tenant).waiting.push_back(index);
-      ++index;
+      if (!entry.held) lane_of(entry.tenant).waiting.push_back(&entry);
     }
     return lanes;
   }
@@ -364,10 +386,10 @@ class Planner {
         spoken_for += SpokenForBy(i);
       } else if (refused.has_value()) {
         goes_on = false;
-      } else if (const std::optional<size_t> next = lane.order.Next(); !next.has_value()) {
+      } else if (const WaitingEntry* next = lane.order.Next(); next == nullptr) {
         goes_on = false;
-      } else if (const WaitingEntry& entry = s_.waiting[*next]; !Held(entry)) {
-        if (alive_ >= s_.limits.max_sequences || !AdmitOne(entry, spoken_for)) refused = tenant;
+      } else if (!Held(*next)) {
+        if (alive_ >= s_.limits.max_sequences || !AdmitOne(*next, spoken_for)) refused = tenant;
       }
       lane.served += s_.tenants[tenant].CostOf(budget_before - budget_tokens_);
       if (goes_on) {

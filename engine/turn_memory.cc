@@ -59,6 +59,7 @@ void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> genera
   const Nodes::iterator added = std::prev(nodes_.end());
   turns.push_back(added);
   by_number_.emplace(added->turn.number, added);
+  if (turns.size() > limits_.turns_per_prompt) Forget(turns.front());
   while (nodes_.size() > limits_.turns || bytes_ > limits_.bytes) Forget(nodes_.begin());
 }
 

@@ -59,6 +59,7 @@ class TurnMemory {
  public:
   struct Limits {
     size_t turns = 16384;
+    size_t turns_per_prompt = 256;  // all of them are looked at for each new one; the oldest goes
     size_t bytes = size_t{32} << 20;
   };
   struct Turn {

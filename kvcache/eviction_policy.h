@@ -47,7 +47,8 @@ class EvictionPolicy {
   virtual void Changed(NodeId node, const ChunkTraits& traits) = 0;
   virtual void Idle(NodeId node) = 0;
   virtual void Busy(NodeId node) = 0;
-  // Evicted (the node that Victim named), or dropped for another reason; idle before.
+  // Evicted (the node that Victim named, or one that an operator wants gone), or dropped for
+  // another reason; idle before.
   virtual void Evicted(NodeId node) = 0;
   virtual void Dropped(NodeId node) = 0;
 

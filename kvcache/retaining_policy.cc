@@ -35,18 +35,22 @@ void RetainingPolicy::Busy(NodeId node) {
 }
 
 void RetainingPolicy::Evicted(NodeId node) {
-  Get(node) = {};
+  HandOver(node);
   policy_->Evicted(node);
 }
 
 void RetainingPolicy::Dropped(NodeId node) {
+  HandOver(node);
+  policy_->Dropped(node);
+}
+
+void RetainingPolicy::HandOver(NodeId node) {
   Chunk& chunk = Get(node);
   if (chunk.idle_number != 0) {
     Take(&chunk);
     policy_->Idle(node);
   }
   chunk = {};
-  policy_->Dropped(node);
 }
 
 std::optional<NodeId> RetainingPolicy::Victim() {

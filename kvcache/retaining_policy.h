@@ -44,6 +44,8 @@ class RetainingPolicy final : public EvictionPolicy {
   Chunk& Get(NodeId node);
   // Out of idle_; the other policy is not told.
   void Take(Chunk* chunk);
+  // An idle chunk that leaves is one of the other policy's first: it knows no other way.
+  void HandOver(NodeId node);
   // The chunk that has been idle longest becomes the other policy's.
   void ReleaseOldest();
 

@@ -1,9 +1,12 @@
 #include "engine/model/llama.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>
 #include <utility>
+
+#include "engine/model/rope_table.h"
 
 namespace refrain::engine {
 
@@ -132,13 +135,18 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
                                           norm_bytes);
   };
 
-  std::vector<float> freq_factors;
   if (source.Has(TensorRole::kRopeFreqs)) {
     absl::StatusOr<std::vector<float>> factors = loader.ReadVector(TensorRole::kRopeFreqs, 0);
     if (!factors.ok()) return factors.status();
-    freq_factors = *std::move(factors);
+    freq_factors_ = *std::move(factors);
   }
-  absl::Status status = LoadAngles(freq_factors);
+  max_context_tokens_ =
+      options_.max_context_tokens > 0 ? options_.max_context_tokens : config_.max_context_tokens;
+  const int32_t positions = options_.max_positions > 0
+                                ? std::min(options_.max_positions, max_context_tokens_)
+                                : max_context_tokens_;
+
+  absl::Status status = AllocateAngles(positions);
   if (status.ok()) status = AllocateActivations(options_.max_rows);
   if (status.ok()) status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0, true);
   if (status.ok() && !config_.tied_embeddings) status = pack(output_, {TensorRole::kOutput}, 0);
@@ -169,23 +177,37 @@ size_t LlamaModel::resident_bytes() const {
   return bytes;
 }
 
-absl::Status LlamaModel::LoadAngles(std::span<const float> freq_factors) {
-  const int32_t positions =
-      options_.max_context_tokens > 0 ? options_.max_context_tokens : config_.max_context_tokens;
-  const RopeAngles angles = MakeRopeAngles(config_.rope, freq_factors, positions);
-  const size_t bytes = angles.cos.size() * sizeof(float);
-  absl::StatusOr<kernels::DeviceBuffer> buffer = backend_.device().Allocate(2 * bytes, true);
+absl::Status LlamaModel::AllocateAngles(int32_t positions) {
+  const size_t table_bytes =
+      static_cast<size_t>(positions) * static_cast<size_t>(config_.rope.dim / 2) * sizeof(float);
+  absl::StatusOr<kernels::DeviceBuffer> buffer = backend_.device().Allocate(2 * table_bytes, false);
   if (!buffer.ok()) return buffer.status();
   angles_ = *std::move(buffer);
-  rope_ = {reinterpret_cast<const float*>(angles_.data()),
-           reinterpret_cast<const float*>(angles_.data() + bytes), angles.max_positions,
-           angles.dim};
-  const auto bytes_of = [](const std::vector<float>& values) {
-    return reinterpret_cast<const std::byte*>(values.data());
-  };
-  absl::Status status = backend_.device().CopyFromHost(angles_.data(), bytes_of(angles.cos), bytes);
-  if (!status.ok()) return status;
-  return backend_.device().CopyFromHost(angles_.data() + bytes, bytes_of(angles.sin), bytes);
+  rope_ = {.cos = reinterpret_cast<const float*>(angles_.data()),
+           .sin = reinterpret_cast<const float*>(angles_.data() + table_bytes),
+           .max_positions = positions,
+           .rope_dim = config_.rope.dim};
+  filled_.assign(static_cast<size_t>((positions + kAnglePiece - 1) / kAnglePiece), false);
+  return absl::OkStatus();
+}
+
+void LlamaModel::FillAngles(std::span<const int32_t> positions) {
+  const size_t row_bytes = static_cast<size_t>(config_.rope.dim / 2) * sizeof(float);
+  for (const int32_t position : positions) {
+    const int32_t piece = position / kAnglePiece;
+    if (filled_[static_cast<size_t>(piece)]) continue;
+    filled_[static_cast<size_t>(piece)] = true;
+    const int32_t begin = piece * kAnglePiece;
+    const RopeAngles angles = MakeRopeAngles(config_.rope, freq_factors_, begin,
+                                             std::min(kAnglePiece, rope_.max_positions - begin));
+    std::byte* to = angles_.data() + static_cast<size_t>(begin) * row_bytes;
+    for (const std::vector<float>* values : {&angles.cos, &angles.sin}) {
+      const absl::Status status = backend_.device().CopyFromHost(
+          to, reinterpret_cast<const std::byte*>(values->data()), values->size() * sizeof(float));
+      if (!status.ok()) return;  // the device is broken: Synchronize will say so
+      to += static_cast<size_t>(rope_.max_positions) * row_bytes;
+    }
+  }
 }
 
 absl::Status LlamaModel::AllocateActivations(int64_t rows) {
@@ -211,6 +233,7 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
                          const kernels::KvPoolView& kv) {
   const auto rows = static_cast<int64_t>(tokens.size());
   assert(rows <= hidden_.rows);
+  FillAngles(batch.positions);
   backend_.BeginStep({.ids = tokens,
                       .positions = batch.positions,
                       .destinations = batch.destinations,

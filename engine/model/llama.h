@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/model_config.h"
-#include "engine/model/rope_table.h"
 #include "engine/model/weight_source.h"
 #include "engine/step_batch.h"
 #include "kernels/backend.h"
@@ -18,7 +17,8 @@ namespace refrain::engine {
 struct LlamaOptions {
   kernels::ComputeDType compute = kernels::ComputeDType::kAuto;
   bool second_copy = false;
-  int32_t max_context_tokens = 0;  // positions served; 0 = the model's
+  int32_t max_context_tokens = 0;  // 0 = the model's
+  int32_t max_positions = 0;       // that any token can have, where memory for KV says so; 0 = all
   int32_t max_rows = 512;          // of one Forward
   bool reproducible = false;
   kernels::AttentionMode attention_mode = kernels::AttentionMode::kTwoPhase;
@@ -36,7 +36,7 @@ class LlamaModel {
                                                           const LlamaOptions& options);
 
   const ModelConfig& config() const { return config_; }
-  int32_t max_context_tokens() const { return rope_.max_positions; }
+  int32_t max_context_tokens() const { return max_context_tokens_; }
   size_t resident_bytes() const;
 
   // Computes all rows of the batch and appends their K and V to the chunks; keeps the last hidden
@@ -49,6 +49,8 @@ class LlamaModel {
   void Logits(std::span<const int32_t> rows, kernels::TensorView out);
 
  private:
+  static constexpr int32_t kAnglePiece = 512;
+
   struct Layer {
     const float* attn_norm = nullptr;                    // [hidden_size]
     const float* ffn_norm = nullptr;                     // [hidden_size]
@@ -65,14 +67,20 @@ class LlamaModel {
   absl::Status LoadFrom(const WeightSource& source);
   void RunLayer(const Layer& layer, int index, const StepBatch& batch,
                 const kernels::KvPoolView& kv);
-  absl::Status LoadAngles(std::span<const float> freq_factors);
+  absl::Status AllocateAngles(int32_t positions);
+  // Where a batch comes to positions that none before had. A table over all of a long context would
+  // cost memory and time at the start.
+  void FillAngles(std::span<const int32_t> positions);
   absl::Status AllocateActivations(int64_t rows);
 
   kernels::Backend& backend_;
   ModelConfig config_;
   LlamaOptions options_;
-  kernels::RopeTable rope_;                           // points into angles_
-  kernels::DeviceBuffer angles_;                      // cos and sin of every position
+  int32_t max_context_tokens_ = 0;
+  kernels::RopeTable rope_;
+  kernels::DeviceBuffer angles_;                      // cos of every position, then sin
+  std::vector<bool> filled_;                          // [pieces of kAnglePiece positions]
+  std::vector<float> freq_factors_;                   // of the file, or empty
   std::unique_ptr<kernels::LinearWeight> embedding_;  // [vocab_size, hidden_size]
   std::unique_ptr<kernels::LinearWeight> output_;     // null when tied
   const float* output_norm_ = nullptr;                // [hidden_size]

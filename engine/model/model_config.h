@@ -65,8 +65,8 @@ struct ModelConfig {
   int head_dim = 0;
   int ffn_size = 0;
   int vocab_size = 0;
-  // What the model was made for. A table over positions is sized by what is served, not by this: a
-  // file may claim 2^24.
+  // What the model was made for. A table over positions is filled as far as they are used: a file
+  // may claim 2^24.
   int max_context_tokens = 0;
   double rms_eps = 0.0;
   RopeConfig rope;

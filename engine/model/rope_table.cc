@@ -57,18 +57,17 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope, std::span<const floa
 }
 
 RopeAngles MakeRopeAngles(const RopeConfig& rope, std::span<const float> freq_factors,
-                          int32_t max_positions) {
+                          int32_t begin, int32_t num_positions) {
   const std::vector<double> frequencies = RopeFrequencies(rope, freq_factors);
   const double magnitude = rope.scaling == RopeScaling::kYarn ? rope.attention_factor : 1.0;
-  RopeAngles angles{max_positions, rope.dim, {}, {}};
-  const size_t half = frequencies.size();
-  angles.cos.resize(max_positions * half);
-  angles.sin.resize(max_positions * half);
-  for (int32_t position = 0; position < max_positions; ++position) {
-    for (size_t i = 0; i < half; ++i) {
-      const double angle = position * frequencies[i];
-      angles.cos[position * half + i] = static_cast<float>(std::cos(angle) * magnitude);
-      angles.sin[position * half + i] = static_cast<float>(std::sin(angle) * magnitude);
+  RopeAngles angles;
+  angles.cos.reserve(num_positions * frequencies.size());
+  angles.sin.reserve(num_positions * frequencies.size());
+  for (int32_t i = 0; i < num_positions; ++i) {
+    for (const double frequency : frequencies) {
+      const double angle = (int64_t{begin} + i) * frequency;
+      angles.cos.push_back(static_cast<float>(std::cos(angle) * magnitude));
+      angles.sin.push_back(static_cast<float>(std::sin(angle) * magnitude));
     }
   }
   return angles;

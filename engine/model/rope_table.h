@@ -14,16 +14,16 @@ namespace refrain::engine {
 // off by 2e-4 rad.
 std::vector<double> RopeFrequencies(const RopeConfig& rope, std::span<const float> freq_factors);
 
-// cos and sin of every position in [0, max_positions), times rope.attention_factor under YaRN.
+// cos and sin of positions that follow one another, times rope.attention_factor under YaRN.
 struct RopeAngles {
-  int32_t max_positions = 0;
-  int dim = 0;
-  std::vector<float> cos;  // [max_positions, dim / 2]
-  std::vector<float> sin;  // [max_positions, dim / 2]
+  std::vector<float> cos;  // [num_positions, dim / 2]
+  std::vector<float> sin;  // [num_positions, dim / 2]
 };
 
+// Of the positions [begin, begin + num_positions). A table over all that a model file claims may
+// be larger than memory: the caller makes it piece by piece, where it has room for it.
 RopeAngles MakeRopeAngles(const RopeConfig& rope, std::span<const float> freq_factors,
-                          int32_t max_positions);
+                          int32_t begin, int32_t num_positions);
 
 }  // namespace refrain::engine
 

@@ -44,6 +44,11 @@ struct HardwareTiles {
   static void DotBf16() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));
   }
+
+  template <int kSum, int kA, int kB>
+  static void DotI8U8() {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));
+  }
 };
 
 }  // namespace

@@ -12,7 +12,11 @@
 //     template <int kTile> static void Load(const void* rows, int64_t stride_bytes);
 //     template <int kTile> static void Store(void* rows, int64_t stride_bytes);
 //     template <int kSum, int kA, int kB> static void DotBf16();
+//     template <int kSum, int kA, int kB> static void DotI8U8();
 //   };
+//
+// DotI8U8 (TDPBSUD): sums of 32 bits, signed bytes of A times unsigned bytes of B, four neighbours
+// to a sum; exact.
 //
 // The order of sums in DotBf16 (TDPBF16PS, Intel's manual, volume 2): for each sum the products of
 // the even elements and those of the odd ones are two chains of fused multiply-adds from zero; the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numbers>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/dense_matrix.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/quantized_matrix.h"
+#include "kernels/cpu/quantized_packing.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/reference/half_float.h"
 #include "kernels/reference/kv_element.h"
@@ -158,7 +161,104 @@ absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType d
   return absl::OkStatus();
 }
 
+// Rows of activations in the fixed point that a level makes of them.
+struct FixedProbe {
+  FixedProbe(const QuantizedKernels& kernels, int64_t rows, int64_t blocks)
+      : x(rows * blocks * kBlockK),
+        digits(2 * x.size()),
+        scales(rows * blocks),
+        scaled_sums(scales.size()),
+        negated_sums(scales.size()),
+        half_negated_sums(2 * scales.size()),
+        view{blocks,
+             digits.data(),
+             scales.data(),
+             scaled_sums.data(),
+             negated_sums.data(),
+             half_negated_sums.data()} {
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(Whole(i + 5, 100)) / 8;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = row * blocks;
+      kernels.quantize_row(&x[at * kBlockK], blocks,
+                           {&digits[2 * at * kBlockK], &scales[at], &scaled_sums[at],
+                            &negated_sums[at], &half_negated_sums[2 * at]});
+    }
+  }
+
+  // What element i was rounded to.
+  double Rounded(int64_t i) const {
+    const int8_t* high = &digits[i / kBlockK * 2 * kBlockK + i % kBlockK];
+    return double{scales[i / kBlockK]} * ((high[0] << kDigitBits) + high[kBlockK]);
+  }
+
+  std::vector<float> x;
+  std::vector<int8_t> digits;
+  std::vector<float> scales, scaled_sums;
+  std::vector<int32_t> negated_sums, half_negated_sums;
+  FixedRows view;
+};
+
+// A stored row of random quants; its scales, which are f16 numbers, are 1/16.
+std::vector<std::byte> StoredRow(DType dtype, int64_t k, uint32_t seed) {
+  const auto block_bytes = static_cast<size_t>(Traits(dtype).block_bytes);
+  std::vector<std::byte> row(*RowBytes(dtype, k));
+  for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::byte>(Whole(seed + i, 127));
+  constexpr uint16_t kSixteenth = 0x2c00;
+  for (size_t block = 0; block < row.size(); block += block_bytes) {
+    const size_t at = dtype == DType::kQ6_K ? block_bytes - 2 : 0;
+    std::memcpy(&row[block + at], &kSixteenth, 2);
+    if (dtype == DType::kQ4_1) std::memcpy(&row[block + 2], &kSixteenth, 2);
+  }
+  return row;
+}
+
+absl::Status CheckQuantizedType(const QuantizedKernels& kernels, MultiplyQuantizedFn multiply,
+                                DType dtype) {
+  constexpr int64_t kN = 40, kK = 512, kBlocks = kK / kBlockK, kTiles = 3, kLine = 64;
+  const QuantizedFormat format = FormatOf(dtype);
+  const int64_t tile_bytes = TileBytes(format, kBlocks);
+  std::vector<uint8_t> memory(kTiles * tile_bytes + kLine);
+  uint8_t* const data =
+      memory.data() + (kLine - reinterpret_cast<uintptr_t>(memory.data()) % kLine) % kLine;
+  std::vector<float> w(kN * kK);
+  for (int64_t n = 0; n < kN; ++n) {
+    uint8_t* const tile = data + n / kTileN * tile_bytes;
+    const int lane = static_cast<int>(n % kTileN);
+    PackRow(dtype, StoredRow(dtype, kK, n * 7919).data(), kBlocks, lane, tile);
+    UnpackRow(dtype, tile, kBlocks, lane, &w[n * kK]);
+  }
+  const QuantizedPanels panels = {data, kN, kBlocks, tile_bytes, ScaleBytes(format, kBlocks)};
+  for (const int64_t rows : {1, 37}) {
+    const FixedProbe x(kernels, rows, kBlocks);
+    std::vector<float> out(rows * kN, NAN);
+    multiply(panels, x.view, {0, rows, 0, kTiles, out.data(), kN, /*accumulate=*/false});
+    for (int64_t i = 0; i < rows * kN; ++i) {
+      double want = 0, size = 0;
+      for (int64_t k = 0; k < kK; ++k) {
+        const double rounded = x.Rounded(i / kN * kK + k);
+        if (!(std::fabs(rounded - x.x[i / kN * kK + k]) < 1e-3)) {
+          return Wrong("rounding", dtype, "activations", rounded, x.x[i / kN * kK + k]);
+        }
+        want += rounded * w[i % kN * kK + k];
+        size += std::fabs(rounded * w[i % kN * kK + k]);
+      }
+      if (!(std::fabs(out[i] - want) <= 1e-5 * (1 + size))) {  // NaN is not within
+        return Wrong("a product", dtype, rows > 1 ? "many rows" : "one row", out[i], want);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
+  // One of each way in which scales are stored.
+  absl::Status status = CheckQuantizedType(kernels, kernels.q8_0, DType::kQ8_0);
+  if (status.ok()) status = CheckQuantizedType(kernels, kernels.q4_1, DType::kQ4_1);
+  if (status.ok()) status = CheckQuantizedType(kernels, kernels.q6_k, DType::kQ6_K);
+  return status;
+}
 
 absl::Status CheckAttention(const AttentionKernels& kernels) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
@@ -181,8 +281,10 @@ absl::Status CheckDenseProducts(const DenseKernels& kernels) {
 }
 
 absl::Status CheckLevel(Isa isa) {
-  const absl::Status status = CheckAttention(AttentionKernelsOf(isa));
-  return status.ok() ? CheckDenseProducts(DenseKernelsOf(isa)) : status;
+  absl::Status status = CheckAttention(AttentionKernelsOf(isa));
+  if (status.ok()) status = CheckDenseProducts(DenseKernelsOf(isa));
+  if (status.ok()) status = CheckQuantizedProducts(QuantizedKernelsFor(isa));
+  return status;
 }
 
 }  // namespace refrain::kernels::cpu

@@ -108,6 +108,7 @@ extern const QuantizedKernels kQuantizedKernelsPortable;
 extern const QuantizedKernels kQuantizedKernelsAvx2;
 extern const QuantizedKernels kQuantizedKernelsAvx512;
 extern const QuantizedKernels kQuantizedKernelsAvx512Vnni;
+extern const QuantizedKernels kQuantizedKernelsAmx;
 
 }  // namespace refrain::kernels::cpu
 

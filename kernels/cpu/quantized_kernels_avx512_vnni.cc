@@ -1,102 +1,11 @@
 // AVX-512 with VNNI.
 
-#include <immintrin.h>
-
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_kernels_inl.h"
+#include "kernels/cpu/quantized_vectors_vnni.h"
 
 namespace refrain::kernels::cpu {
-namespace {
 
-// Four digits of activations, or one sum, read as one number.
-using Int32MayAlias [[gnu::may_alias, gnu::aligned(1)]] = int;
-
-struct Vectors {
-  static constexpr int kLanes = 16;
-  static constexpr int kGemmTiles = 2;
-  static constexpr int kGemmRows = 6;
-  static constexpr bool kShifted = true;
-
-  using F = __m512;
-  using I = __m512i;
-
-  static __mmask16 Mask(int lanes) {
-    return lanes >= 16 ? 0xffff : lanes <= 0 ? 0 : static_cast<__mmask16>((1 << lanes) - 1);
-  }
-
-  static I Zero() { return _mm512_setzero_si512(); }
-  static I Set8(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
-  static I Set32(int x) { return _mm512_set1_epi32(x); }
-  static I Load(const void* p) { return _mm512_loadu_si512(p); }
-  static void Store(void* p, I x) { _mm512_storeu_si512(p, x); }
-  static I Broadcast32(const void* p) {
-    return _mm512_set1_epi32(*static_cast<const Int32MayAlias*>(p));
-  }
-  static I And(I x, I y) { return _mm512_and_si512(x, y); }
-  static I Or(I x, I y) { return _mm512_or_si512(x, y); }
-  static I Xor(I x, I y) { return _mm512_xor_si512(x, y); }
-  static I Add32(I x, I y) { return _mm512_add_epi32(x, y); }
-  static I Sub32(I x, I y) { return _mm512_sub_epi32(x, y); }
-  template <int kCount>
-  static I ShiftLeft16(I x) {
-    return _mm512_slli_epi16(x, kCount);
-  }
-  template <int kCount>
-  static I ShiftRight16(I x) {
-    return _mm512_srli_epi16(x, kCount);
-  }
-  template <int kCount>
-  static I ShiftLeft32(I x) {
-    return _mm512_slli_epi32(x, kCount);
-  }
-  template <int kCount>
-  static I ShiftRightSigned32(I x) {
-    return _mm512_srai_epi32(x, kCount);
-  }
-  template <int kBits>
-  static I DotPair(I sum, I w0, I w1, I a0, I a1) {
-    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w0, a0), w1, a1);
-  }
-
-  static F SetF(float x) { return _mm512_set1_ps(x); }
-  static F BroadcastF(const float* p) { return _mm512_set1_ps(*p); }
-  static F LoadF(const float* p) { return _mm512_loadu_ps(p); }
-  static void StoreF(float* p, F x) { _mm512_storeu_ps(p, x); }
-  static F LoadN(const float* p, int lanes) { return _mm512_maskz_loadu_ps(Mask(lanes), p); }
-  static void StoreN(float* p, F x, int lanes) { _mm512_mask_storeu_ps(p, Mask(lanes), x); }
-  static F LoadF16(const void* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
-  }
-  static F LoadU8(const void* p) {
-    return _mm512_cvtepi32_ps(
-        _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
-  }
-  static F LoadI8(const void* p) {
-    return _mm512_cvtepi32_ps(
-        _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
-  }
-  static F Add(F x, F y) { return _mm512_add_ps(x, y); }
-  static F Mul(F x, F y) { return _mm512_mul_ps(x, y); }
-  static F Div(F x, F y) { return _mm512_div_ps(x, y); }
-  static F Fma(F x, F y, F z) { return _mm512_fmadd_ps(x, y, z); }
-  static F Abs(F x) { return _mm512_abs_ps(x); }
-  static F Min(F x, F y) { return _mm512_min_ps(x, y); }
-  static F Max(F x, F y) { return _mm512_max_ps(x, y); }
-  static float ReduceMax(F x) { return _mm512_reduce_max_ps(x); }
-  static F ToFloat(I x) { return _mm512_cvtepi32_ps(x); }
-  static I Round(F x) { return _mm512_cvtps_epi32(x); }
-  static int32_t ReduceAdd32(I x) { return _mm512_reduce_add_epi32(x); }
-  static void StoreI8(int8_t* p, I x) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(x));
-  }
-  static F PowerOfTwo(I i) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(Add32(i, _mm512_set1_epi32(127)), 23));
-  }
-  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-};
-
-}  // namespace
-
-extern constinit const QuantizedKernels kQuantizedKernelsAvx512Vnni = KernelsFor<Vectors>();
+extern constinit const QuantizedKernels kQuantizedKernelsAvx512Vnni = KernelsFor<VnniVectors>();
 
 }  // namespace refrain::kernels::cpu

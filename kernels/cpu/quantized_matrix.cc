@@ -123,6 +123,7 @@ std::vector<const std::byte*> SourceRows(std::span<const WeightSlice> slices) {
 }  // namespace
 
 const QuantizedKernels& QuantizedKernelsFor(Isa isa) {
+  if (isa >= Isa::kAmx) return kQuantizedKernelsAmx;
   if (isa >= Isa::kAvx512Vnni) return kQuantizedKernelsAvx512Vnni;
   if (isa >= Isa::kAvx512) return kQuantizedKernelsAvx512;
   if (isa >= Isa::kAvx2) return kQuantizedKernelsAvx2;

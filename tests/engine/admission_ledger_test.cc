@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,7 @@ class AdmissionLedgerTest : public ::testing::Test {
   // Has `requests` enter, start and end within `time`, evenly.
   void Serve(int requests, std::chrono::duration<double> time) {
     for (int i = 0; i < requests; ++i) {
-      auto ticket = ledger_->Enter();
+      auto ticket = ledger_->Enter("");
       ASSERT_TRUE(ticket.ok());
       ASSERT_TRUE(ticket->SetTokens(100).ok());
       ticket->Started();
@@ -61,7 +62,7 @@ class AdmissionLedgerTest : public ::testing::Test {
     }
   }
 
-  int RetryAfter() { return RetryAfterOf(ledger_->Enter().status()).value_or(-1); }
+  int RetryAfter() { return RetryAfterOf(ledger_->Enter("").status()).value_or(-1); }
 
   testing::FakeClock clock_;
   std::shared_ptr<AdmissionLedger> ledger_ = std::make_shared<AdmissionLedger>(40, 1000, &clock_);
@@ -71,24 +72,24 @@ class AdmissionLedgerTest : public ::testing::Test {
 TEST_F(AdmissionLedgerTest, TellsWhenTheQueueWillHaveDrained) {
   Serve(32, 16s);
   std::vector<AdmissionTicket> queued;
-  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter());
-  EXPECT_TRUE(absl::IsResourceExhausted(ledger_->Enter().status()));
+  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter(""));
+  EXPECT_TRUE(absl::IsResourceExhausted(ledger_->Enter("").status()));
   EXPECT_NEAR(RetryAfter(), 20, 2);
 }
 
 TEST_F(AdmissionLedgerTest, TellsMoreWhenTheQueueDrainsSlowly) {
   Serve(8, 16s);
   std::vector<AdmissionTicket> queued;
-  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter());
+  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter(""));
   EXPECT_EQ(RetryAfter(), kMaxRetryAfterS);
 }
 
 // 200 tokens a second leave; 900 wait and 200 more do not fit.
 TEST_F(AdmissionLedgerTest, TellsWhenTheTokensWillHaveDrained) {
   Serve(32, 16s);
-  AdmissionTicket large = *ledger_->Enter();
+  AdmissionTicket large = *ledger_->Enter("");
   ASSERT_TRUE(large.SetTokens(900).ok());
-  AdmissionTicket refused = *ledger_->Enter();
+  AdmissionTicket refused = *ledger_->Enter("");
   const absl::Status status = refused.SetTokens(200);
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_NEAR(RetryAfterOf(status).value_or(-1), 5, 1);
@@ -98,10 +99,43 @@ TEST_F(AdmissionLedgerTest, TellsWhenTheTokensWillHaveDrained) {
 TEST_F(AdmissionLedgerTest, TellsWhenADrainWillBeOver) {
   Serve(32, 16s);
   std::vector<AdmissionTicket> there;
-  for (int i = 0; i < 10; ++i) there.push_back(*ledger_->Enter());
+  for (int i = 0; i < 10; ++i) there.push_back(*ledger_->Enter(""));
   ledger_->Close(absl::UnavailableError("draining"));
-  EXPECT_TRUE(absl::IsUnavailable(ledger_->Enter().status()));
+  EXPECT_TRUE(absl::IsUnavailable(ledger_->Enter("").status()));
   EXPECT_NEAR(RetryAfter(), 5, 1);
+}
+
+TEST_F(AdmissionLedgerTest, AFullQueueStillTakesAnotherTenantsFairPart) {
+  std::vector<AdmissionTicket> queued;
+  const auto fill = [&](const char* tenant) {
+    int entered = 0;
+    for (absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(tenant); ticket.ok();
+         ticket = ledger_->Enter(tenant)) {
+      queued.push_back(*std::move(ticket));
+      ++entered;
+    }
+    return entered;
+  };
+  EXPECT_EQ(fill("a"), 40);
+  EXPECT_EQ(fill("b"), 13);  // 40 over a, b and one more
+  EXPECT_EQ(fill("c"), 10);
+  EXPECT_EQ(fill("a"), 0);
+  for (int i = 0; i < 100; ++i) fill(std::to_string(i).c_str());
+  EXPECT_EQ(ledger_->queued_requests(), 80) << "never more than twice the limit";
+  EXPECT_TRUE(absl::IsResourceExhausted(ledger_->Enter("late").status()));
+  queued.clear();
+  EXPECT_EQ(ledger_->queued_requests(), 0);
+  EXPECT_EQ(fill("c"), 40) << "nothing is remembered of those who left";
+}
+
+TEST_F(AdmissionLedgerTest, QueuedTokensOfOneTenantKeepNoOtherOut) {
+  AdmissionTicket large = *ledger_->Enter("a");
+  ASSERT_TRUE(large.SetTokens(900).ok());
+  AdmissionTicket more = *ledger_->Enter("a");
+  EXPECT_TRUE(absl::IsResourceExhausted(more.SetTokens(200)));
+  AdmissionTicket other = *ledger_->Enter("b");
+  EXPECT_TRUE(absl::IsResourceExhausted(other.SetTokens(334))) << "1,000 over a, b and one more";
+  EXPECT_TRUE(other.SetTokens(333).ok());
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class EncodePoolTest : public ::testing::Test {
   std::unique_ptr<EncodedRequest> Make(uint64_t number, std::string text) {
     auto request = std::make_unique<EncodedRequest>();
     request->number = number;
-    request->ticket = *ledger_->Enter();
+    request->ticket = *ledger_->Enter("");
     request->stream = std::make_shared<TokenStream>();
     request->request.prompt = TextPrompt{.text = std::move(text)};
     return request;
@@ -73,6 +73,28 @@ TEST_F(EncodePoolTest, EncodesInOrderOfArrival) {
   EXPECT_TRUE(std::is_sorted(numbers.begin(), numbers.end()));
   EXPECT_EQ(done_[0]->prompt.size(), 3u);
   ASSERT_NE(done_[0]->stop_rules, nullptr);
+}
+
+TEST_F(EncodePoolTest, TenantsTakeTurns) {
+  std::atomic<bool> all_pushed = false;
+  tokenizer_.before_encode = [&](std::string_view) {
+    for (int i = 0; i < 60000 && !all_pushed; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  Start();
+  for (uint64_t i = 1; i <= 50; ++i) {
+    std::unique_ptr<EncodedRequest> request = Make(i, "abc");
+    request->request.tenant = "many";
+    pool_->Push(std::move(request));
+  }
+  std::unique_ptr<EncodedRequest> single = Make(100, "abc");
+  single->request.tenant = "one";
+  pool_->Push(std::move(single));
+  all_pushed = true;
+  const std::vector<uint64_t> numbers = WaitFor(51);
+  const auto place = std::find(numbers.begin(), numbers.end(), 100u) - numbers.begin();
+  EXPECT_LE(place, 2) << "one of the other's may be in work, and one is next";
 }
 
 // The long text is held inside the tokenizer until the short one behind it is done.

@@ -267,6 +267,24 @@ TEST_P(EngineLoopSharingTest, WithoutPrefixCacheNothingIsSharedAndNothingStays) 
   h.CheckIdle();
 }
 
+// Half of one token is no token: only what shares something may overtake.
+TEST(EngineLoopGroupingTest, AOneTokenPromptDoesNotOvertake) {
+  LoopHarness h({.max_sequences = 1});
+  const auto running = h.Submit(TokenRequest({1, 2, 3}, 6));
+  h.loop.Turn();
+  const auto older = h.Submit(TokenRequest({4, 5, 6, 7}, 2));
+  const auto younger = h.Submit(TokenRequest({8}, 2));
+  RequestOutput of_older, of_younger;
+  for (int turn = 0; turn < 100 && !of_older.finished; ++turn) {
+    h.loop.Turn();
+    testing::ReadInto(*older, h.tokenizer, &of_older);
+    testing::ReadInto(*younger, h.tokenizer, &of_younger);
+    EXPECT_TRUE(of_older.finished || of_younger.choices.empty());
+  }
+  EXPECT_TRUE(of_older.finished);
+  h.RunUntilIdle();
+}
+
 // Log-probabilities of cached prompt tokens are computed again, their memory is shared.
 // Rows that are computed again are in chunks that are there: they need no free ones.
 TEST(EngineLoopReplayTest, RowsOfACachedPromptNeedNoChunks) {

@@ -98,6 +98,19 @@ TEST(TurnMemoryTest, StaysWithinItsBytes) {
   EXPECT_EQ(Generated(memory, Key("prompt 999")).size(), 1u);
 }
 
+// A load test asks the same thing a thousand times, at temperature 1.
+TEST(TurnMemoryTest, KeepsTheYoungestTurnsOfOnePrompt) {
+  TurnMemory memory({.turns_per_prompt = 3});
+  memory.Remember(Key("other"), Ids({7}));
+  for (int32_t i = 0; i < 1000; ++i) memory.Remember(Key("same"), Ids({i}));
+  EXPECT_EQ(memory.num_turns(), 4u);
+  const TurnKey key = Key("same");
+  const auto turns = memory.Find(key.scope, key.text);
+  ASSERT_EQ(turns.size(), 3u);
+  EXPECT_EQ(turns.front().generated->front(), TokenId{997});
+  EXPECT_EQ(turns.back().generated->front(), TokenId{999});
+}
+
 TEST(TurnMemoryTest, ServesReadersWhileItForgets) {
   TurnMemory memory({.turns = 8});
   std::thread writer([&memory] {

@@ -65,5 +65,20 @@ TEST_F(RetainingPolicyTest, ForgetsTheHintWithTheChunk) {
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2}));
 }
 
+// An operator drops a prompt: its chunks go although no policy named them.
+TEST_F(RetainingPolicyTest, LetsARetainedChunkGoThatItDidNotName) {
+  for (const char* inner : {"lru", "s3fifo", "reuse_rate"}) {
+    policy_ = *MakeEvictionPolicy(inner, 8);
+    policy_->RequestJoined();
+    InsertIdle(1, true);
+    InsertIdle(2, true);
+    InsertIdle(3, false);
+    policy_->Evicted(N(2));
+    EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 1})) << inner;
+    InsertIdle(2, false);  // node ids are used again
+    EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2})) << inner;
+  }
+}
+
 }  // namespace
 }  // namespace refrain::kvcache

@@ -76,7 +76,7 @@ LoopHarness::LoopHarness(const LoopOptions& o)
 LoopHarness::~LoopHarness() { EXPECT_TRUE(runner.errors().empty()) << runner.errors().front(); }
 
 std::shared_ptr<TokenStream> LoopHarness::Submit(Request request) {
-  auto ticket = ledger->Enter();
+  auto ticket = ledger->Enter(request.tenant);
   submit_status_ = ticket.status();
   if (!ticket.ok()) return nullptr;
   auto encoded = std::make_unique<engine::EncodedRequest>();
@@ -129,6 +129,7 @@ void LoopHarness::CheckIdle() {
   EXPECT_EQ(cache->CheckInvariants(), absl::OkStatus());
   EXPECT_EQ(cache->stats().available_chunks(), options.num_chunks);
   EXPECT_EQ(loop.held_sequences(), 0u);
+  EXPECT_EQ(loop.deadlines(), 0u);
   EXPECT_EQ(cache->stats().sequences, 0);
   EXPECT_EQ(ledger->queued_requests(), 0);
   EXPECT_TRUE(ledger->WaitUntilEmpty(std::chrono::steady_clock::now()));

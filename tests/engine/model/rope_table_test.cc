@@ -41,7 +41,7 @@ TEST(RopeTable, YarnScalingEqualsTransformers) {
                      {1.0, 0.36517414450645447, 0.1333521455526352, 0.047292038798332214,
                       0.013679072260856628, 0.0036839921958744526, 0.0008664635242894292,
                       0.00021649108384735882, 7.905694656074047e-05, 2.8869548259535804e-05});
-  const RopeAngles angles = MakeRopeAngles(rope, {}, 2);
+  const RopeAngles angles = MakeRopeAngles(rope, {}, 0, 2);
   EXPECT_FLOAT_EQ(angles.cos[0], 1.138629436111989f);  // position 0: the magnitude itself
   EXPECT_FLOAT_EQ(angles.sin[64], static_cast<float>(std::sin(1.0) * 1.138629436111989));
 }
@@ -65,10 +65,11 @@ TEST(RopeTable, FactorsOfTheFileDivideTheFrequencies) {
 // In float the angle of position 8,191 alone would be off by 2e-4.
 TEST(RopeTable, AnglesAreExactToFloatAtLatePositions) {
   const RopeConfig rope{.theta = 100000.0, .dim = 64};
-  const RopeAngles angles = MakeRopeAngles(rope, {}, 8192);
+  const RopeAngles angles = MakeRopeAngles(rope, {}, 8000, 192);
+  ASSERT_EQ(angles.cos.size(), 192u * 32);
   const double angle = 8191 * std::pow(100000.0, -2.0 / 64);
-  EXPECT_NEAR(angles.cos[8191 * 32 + 1], std::cos(angle), 1e-7);
-  EXPECT_NEAR(angles.sin[8191 * 32 + 1], std::sin(angle), 1e-7);
+  EXPECT_NEAR(angles.cos[191 * 32 + 1], std::cos(angle), 1e-7);
+  EXPECT_NEAR(angles.sin[191 * 32 + 1], std::sin(angle), 1e-7);
 }
 
 }  // namespace

@@ -139,18 +139,42 @@ struct EmulatedTiles {
     }
   }
 
+  static bool ShapesFit(int sum, int a, int b) {
+    const AmxTileConfig& c = state.config;
+    if (!Usable(sum) || !Usable(a) || !Usable(b)) return false;
+    if (sum == a || sum == b || a == b) Violation("tile product of one tile with itself");
+    if (c.rows[sum] == c.rows[a] && c.row_bytes[a] == 4 * c.rows[b] &&
+        c.row_bytes[sum] == c.row_bytes[b] && c.row_bytes[b] % 4 == 0) {
+      return true;
+    }
+    Violation("tile product of shapes that do not fit");
+    return false;
+  }
+
+  // "TDPBSUD": bytes of the first factor are signed, those of the second unsigned.
+  template <int kSum, int kA, int kB>
+  static void DotI8U8() {
+    if (!ShapesFit(kSum, kA, kB)) return;
+    const AmxTileConfig& c = state.config;
+    ++state.log.dots;
+    for (int m = 0; m < c.rows[kA]; ++m) {
+      for (int n = 0; n < c.row_bytes[kB] / 4; ++n) {
+        int32_t sum;
+        std::memcpy(&sum, &state.tiles[kSum][m][4 * n], sizeof(sum));
+        for (int k = 0; k < c.row_bytes[kA]; ++k) {
+          sum += static_cast<int8_t>(state.tiles[kA][m][k]) * state.tiles[kB][k / 4][4 * n + k % 4];
+        }
+        std::memcpy(&state.tiles[kSum][m][4 * n], &sum, sizeof(sum));
+      }
+    }
+  }
+
   // "TDPBF16PS": even and odd products are summed apart over the whole tile, added to each other,
   // then to the tile of sums.
   template <int kSum, int kA, int kB>
   static void DotBf16() {
-    if (!Usable(kSum) || !Usable(kA) || !Usable(kB)) return;
+    if (!ShapesFit(kSum, kA, kB)) return;
     const AmxTileConfig& c = state.config;
-    if (kSum == kA || kSum == kB || kA == kB) Violation("tile product of one tile with itself");
-    if (c.rows[kSum] != c.rows[kA] || c.row_bytes[kA] != 4 * c.rows[kB] ||
-        c.row_bytes[kSum] != c.row_bytes[kB] || c.row_bytes[kB] % 4 != 0) {
-      Violation("tile product of shapes that do not fit");
-      return;
-    }
     ++state.log.dots;
     // Columns outside the shape are zeros in all three tiles.
     for (int m = 0; m < c.rows[kA]; ++m) {

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/dense_matrix.h"
+#include "kernels/cpu/quantized_matrix.h"
 #include "tests/kernels/cpu/attention_emulated_kernels.h"
 #include "tests/kernels/cpu/dense_emulated_kernels.h"
+#include "tests/kernels/cpu/quantized_emulated_kernels.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -28,6 +31,9 @@ TEST(LevelCheckTest, PassesEmulatedLevels) {
   EXPECT_EQ(CheckDenseProducts(EmulatedBf16DenseKernels()), absl::OkStatus());
   EXPECT_EQ(CheckDenseProducts(EmulatedAmxDenseKernels()), absl::OkStatus());
   EXPECT_GT(TakeEmulatedTileLog().dots, 0);
+  if (DetectIsa() < Isa::kAvx512Vnni) return;
+  EXPECT_EQ(CheckQuantizedProducts(EmulatedAmxQuantizedKernels()), absl::OkStatus());
+  EXPECT_GT(TakeQuantizedTileLog().dots, 0);
 }
 
 // Rows of a tile that are left as they were: a tile that was not configured as it should be.
@@ -53,6 +59,22 @@ TEST(LevelCheckTest, FindsProductsThatAreWrong) {
   const absl::Status status = CheckDenseProducts(kernels);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_NE(std::string(status.message()).find("a product over "), std::string::npos) << status;
+}
+
+// The sign of one factor's bytes mistaken, as between tdpbsud and tdpbusd.
+TEST(LevelCheckTest, FindsQuantizedProductsThatAreWrong) {
+  QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
+  kernels.q6_k = [](const QuantizedPanels& w, const FixedRows& x, const ProductRange& range) {
+    std::vector<int8_t> digits(x.digits, x.digits + range.row_end * x.blocks * 2 * kBlockK);
+    for (int8_t& digit : digits) digit = static_cast<int8_t>(digit & 0x7f);
+    FixedRows other = x;
+    if (range.row_end > 1) other.digits = digits.data();
+    QuantizedKernelsFor(Isa::kPortable).q6_k(w, other, range);
+  };
+  const absl::Status status = CheckQuantizedProducts(kernels);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(std::string(status.message()).rfind("a product over q6_k, many rows: ", 0), 0u)
+      << status;
 }
 
 }  // namespace

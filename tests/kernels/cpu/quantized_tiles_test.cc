@@ -1,0 +1,146 @@
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/quantized_matrix.h"
+#include "kernels/cpu/quantized_packing.h"
+#include "tests/kernels/cpu/quantized_blocks.h"
+#include "tests/kernels/cpu/quantized_emulated_kernels.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// A random weight in the packed layout, and activations.
+struct Product {
+  Product(DType dtype, int64_t n, int64_t k, int64_t rows, uint32_t seed)
+      : blocks(k / kBlockK),
+        digits(rows * k * 2),
+        scales(rows * blocks),
+        scaled_sums(rows * blocks),
+        negated_sums(rows * blocks),
+        half_negated_sums(rows * blocks * 2) {
+    const QuantizedFormat format = FormatOf(dtype);
+    const int64_t tiles = (n + 15) / 16;
+    memory.resize(static_cast<size_t>(tiles * TileBytes(format, blocks)) + 64);
+    auto* data =
+        reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+    panels = {data, n, blocks, TileBytes(format, blocks), ScaleBytes(format, blocks)};
+    const std::vector<std::byte> stored = RandomRows(dtype, n, k, seed);
+    for (int64_t row = 0; row < n; ++row) {
+      PackRow(dtype, stored.data() + row * *RowBytes(dtype, k), blocks, static_cast<int>(row % 16),
+              data + row / 16 * panels.tile_bytes);
+    }
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(k);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (float& v : x) v = normal(random);
+      const int64_t b = row * blocks;
+      QuantizedKernelsFor(Isa::kPortable)
+          .quantize_row(x.data(), blocks,
+                        {&digits[2 * row * k], &scales[b], &scaled_sums[b], &negated_sums[b],
+                         &half_negated_sums[2 * b]});
+    }
+    fixed = {blocks,
+             digits.data(),
+             scales.data(),
+             scaled_sums.data(),
+             negated_sums.data(),
+             half_negated_sums.data()};
+  }
+
+  int64_t blocks;
+  std::vector<uint8_t> memory;
+  QuantizedPanels panels;
+  std::vector<int8_t> digits;
+  std::vector<float> scales, scaled_sums;
+  std::vector<int32_t> negated_sums, half_negated_sums;
+  FixedRows fixed;
+};
+
+struct Type {
+  DType dtype;
+  MultiplyQuantizedFn QuantizedKernels::*function;
+};
+
+constexpr Type kTypes[] = {
+    {DType::kQ8_0, &QuantizedKernels::q8_0}, {DType::kQ4_0, &QuantizedKernels::q4_0},
+    {DType::kQ4_1, &QuantizedKernels::q4_1}, {DType::kQ5_0, &QuantizedKernels::q5_0},
+    {DType::kQ5_1, &QuantizedKernels::q5_1}, {DType::kQ4_K, &QuantizedKernels::q4_k},
+    {DType::kQ5_K, &QuantizedKernels::q5_k}, {DType::kQ6_K, &QuantizedKernels::q6_k},
+};
+
+class QuantizedTilesTest : public testing::TestWithParam<Type> {
+ protected:
+  void SetUp() override {
+    const std::vector<Isa> isas = SupportedIsas();
+    if (std::find(isas.begin(), isas.end(), Isa::kAvx512Vnni) == isas.end()) {
+      GTEST_SKIP() << "needs AVX-512 VNNI";
+    }
+    TakeQuantizedTileLog();
+  }
+
+  // Multiplies rows [begin, end) by tiles and by vectors; the results must be the same bits, and
+  // nothing else may be written.
+  void ExpectSameBits(const Product& product, int64_t rows, int64_t row_begin, int64_t row_end,
+                      int64_t tile_begin, int64_t tile_end, bool accumulate) {
+    const int64_t n = product.panels.n;
+    std::vector<float> tiles(rows * n), vectors(rows * n);
+    for (int64_t i = 0; i < rows * n; ++i) {
+      tiles[i] = vectors[i] = std::sin(static_cast<float>(i));
+    }
+    const ProductRange to_tiles = {row_begin,    row_end, tile_begin, tile_end,
+                                   tiles.data(), n,       accumulate};
+    ProductRange to_vectors = to_tiles;
+    to_vectors.out = vectors.data();
+    (EmulatedAmxQuantizedKernels().*GetParam().function)(product.panels, product.fixed, to_tiles);
+    (kQuantizedKernelsAvx512Vnni.*GetParam().function)(product.panels, product.fixed, to_vectors);
+    EXPECT_EQ(std::memcmp(tiles.data(), vectors.data(), tiles.size() * sizeof(float)), 0)
+        << rows << " rows, " << row_begin << " to " << row_end << ", tiles " << tile_begin << " to "
+        << tile_end;
+  }
+};
+
+TEST_P(QuantizedTilesTest, GivesTheBitsOfTheVectorKernels) {
+  const int64_t unit = Traits(GetParam().dtype).block_elements == 256 ? 256 : 32;
+  int64_t dots = 0;
+  // Up to more blocks than are unpacked at once, and blocks that leave a part of those summed.
+  for (const int64_t k : {unit, 3 * unit, int64_t{768}, int64_t{1280}}) {
+    const Product product(GetParam().dtype, 53, k, 40, static_cast<uint32_t>(k));
+    for (const int64_t rows : {1, 7, 8, 15, 16, 17, 33, 40}) {
+      ExpectSameBits(product, rows, 0, rows, 0, 4, false);
+      const EmulatedTileLog log = TakeQuantizedTileLog();
+      EXPECT_EQ(log.violations, 0) << log.violation;
+      EXPECT_FALSE(log.in_use) << "tiles left in use";
+      EXPECT_EQ(log.dots > 0, rows >= 8);
+      dots += log.dots;
+    }
+    ExpectSameBits(product, 40, 3, 29, 1, 2, true);
+    ExpectSameBits(product, 40, 11, 40, 1, 4, true);
+    EXPECT_EQ(TakeQuantizedTileLog().violations, 0);
+  }
+  EXPECT_GT(dots, 1000);
+}
+
+// The largest digits with the largest quants: 32 x 127 x 255 and more must not saturate.
+TEST_P(QuantizedTilesTest, ExtremeDigitsDoNotSaturate) {
+  Product product(GetParam().dtype, 32, 256, 16, 5);
+  for (size_t i = 0; i < product.digits.size(); ++i) {
+    product.digits[i] = i / 32 % 2 == 0 ? (i / 512 % 2 == 0 ? 127 : -127) : -64;
+  }
+  ExpectSameBits(product, 16, 0, 16, 0, 2, false);
+  EXPECT_EQ(TakeQuantizedTileLog().violations, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, QuantizedTilesTest, testing::ValuesIn(kTypes),
+                         [](const testing::TestParamInfo<Type>& info) {
+                           return std::string(Traits(info.param.dtype).name);
+                         });
+
+}  // namespace
+}  // namespace refrain::kernels::cpu
