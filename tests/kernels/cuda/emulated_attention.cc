@@ -31,13 +31,25 @@ void Store(DType dtype, float value, std::byte* to) {
   std::memcpy(to, &bits, sizeof(bits));
 }
 
+}  // namespace
+
+const char* Name(AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::kGeneric:
+      return "generic";
+    case AttentionKernel::kMma:
+      return "mma";
+    case AttentionKernel::kHopper:
+      break;
+  }
+  return "hopper";
+}
+
 int NumChunks(const AttentionPlanView& plan) {
   int32_t most = -1;
   for (const RunChunk& chunk : plan.chunks) most = std::max(most, chunk.chunk);
   return most + 1;
 }
-
-}  // namespace
 
 std::vector<std::byte> RepackForCuda(const KvPoolView& pool, int num_chunks, int layer) {
   const int bytes = Traits(pool.dtype).block_bytes;

@@ -43,6 +43,11 @@ class EmulatedAttention {
   std::vector<std::byte> pool_;
 };
 
+const char* Name(AttentionKernel kernel);
+
+// The first so many chunks of a pool are all that the plan names.
+int NumChunks(const AttentionPlanView& plan);
+
 // The pool's bytes with every element of one layer where kv_packing.h puts it, 0xff elsewhere.
 std::vector<std::byte> RepackForCuda(const KvPoolView& pool, int num_chunks, int layer);
 
