@@ -19,10 +19,12 @@ struct BitsCase {
   AttentionShape shape;
 };
 
-const BitsCase kCases[] = {
+const BitsCase kFullCases[] = {
     {AttentionKernel::kGeneric, {2, 1, 24, 64, DType::kF16}},
-    {AttentionKernel::kGeneric, {2, 2, 16, 32, DType::kF32, 300}},
     {AttentionKernel::kMma, {4, 1, 64, 64, DType::kBF16}},
+};
+const BitsCase kWindowCases[] = {
+    {AttentionKernel::kGeneric, {2, 2, 16, 32, DType::kF32, 300}},
     {AttentionKernel::kMma, {2, 2, 64, 32, DType::kF16, 90}},
 };
 
@@ -49,6 +51,9 @@ class CudaAttentionBits : public testing::TestWithParam<BitsCase> {
     return {first, first + step.num_rows * cols()};
   }
 };
+
+class CudaAttentionBitsFull : public CudaAttentionBits {};    // no window
+class CudaAttentionBitsWindow : public CudaAttentionBits {};  // a sliding window
 
 // Alone, and in a batch where runs are shared with others.
 TEST_P(CudaAttentionBits, AreTheSameAloneAndInABatch) {
@@ -94,8 +99,7 @@ TEST_P(CudaAttentionBits, AreTheSameOnAnyNumberOfBlocksAndInBothModes) {
 }
 
 // The same 1,100 keys once in full chunks and once with part-full chunks and runs between them.
-TEST_P(CudaAttentionBits, AreTheSameWhereverChunksAndRunsEnd) {
-  if (shape().window_tokens != 0) GTEST_SKIP() << "positions of the two are not the same";
+TEST_P(CudaAttentionBitsFull, AreTheSameWhereverChunksAndRunsEnd) {
   const int c = shape().chunk_tokens;
   constexpr int kKeys = 1100;
   std::vector<float> outs[2];
@@ -120,8 +124,7 @@ TEST_P(CudaAttentionBits, AreTheSameWhereverChunksAndRunsEnd) {
 
 // Keys before SlotStep::key_begin are not read: leaving them out changes no bit when no row's
 // window reaches them.
-TEST_P(CudaAttentionBits, AreTheSameWithKeysBeforeTheWindowLeftOut) {
-  if (shape().window_tokens == 0) GTEST_SKIP() << "no window";
+TEST_P(CudaAttentionBitsWindow, AreTheSameWithKeysBeforeTheWindowLeftOut) {
   AttentionScenario scenario = UnrelatedSlots(shape());
   const std::vector<float> want = Attend(scenario);
   bool left_out = false;
@@ -139,7 +142,12 @@ std::string CaseName(const testing::TestParamInfo<BitsCase>& info) {
   return std::string(Name(info.param.kernel)) + "_" + info.param.shape.name();
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, CudaAttentionBits, testing::ValuesIn(kCases), CaseName);
+const auto kFull = testing::ValuesIn(kFullCases);
+const auto kWindow = testing::ValuesIn(kWindowCases);
+INSTANTIATE_TEST_SUITE_P(Full, CudaAttentionBits, kFull, CaseName);
+INSTANTIATE_TEST_SUITE_P(Window, CudaAttentionBits, kWindow, CaseName);
+INSTANTIATE_TEST_SUITE_P(Full, CudaAttentionBitsFull, kFull, CaseName);
+INSTANTIATE_TEST_SUITE_P(Window, CudaAttentionBitsWindow, kWindow, CaseName);
 
 }  // namespace
 }  // namespace refrain::kernels::cuda
