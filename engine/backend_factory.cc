@@ -3,24 +3,52 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/cuda_maker.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace refrain::engine {
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptions& options) {
-  if (options.kind == "reference") return std::make_unique<kernels::ReferenceBackend>();
-  if (options.kind == "cuda") {
-    return absl::FailedPreconditionError(
-        "backend.kind is \"cuda\", but this build has no CUDA back end");
+absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options) {
+  return ChooseBackend(options, BuildHasCuda(), &MakeCudaBackend);
+}
+
+absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options, bool build_has_cuda,
+                                            const CudaMaker& make_cuda) {
+  ChosenBackend chosen;
+  if (options.kind == "reference") {
+    chosen.backend = std::make_unique<kernels::ReferenceBackend>();
+    return chosen;
   }
-  if (options.kind != "auto" && options.kind != "cpu") {
+  if (options.kind != "auto" && options.kind != "cpu" && options.kind != "cuda") {
     return absl::InvalidArgumentError(
         absl::StrCat("backend.kind is \"", options.kind, "\"; valid: auto, cpu, cuda, reference"));
   }
-  auto backend = kernels::cpu::CpuBackend::Create({options.threads, options.isa});
-  if (!backend.ok()) return backend.status();
-  return std::unique_ptr<kernels::Backend>(*std::move(backend));
+  if (options.kind == "cuda" || (options.kind == "auto" && build_has_cuda)) {
+    absl::StatusOr<std::unique_ptr<kernels::Backend>> cuda = make_cuda(options.device);
+    if (cuda.ok()) {
+      chosen.backend = *std::move(cuda);
+      return chosen;
+    }
+    const bool fall_back =
+        options.kind == "auto" && cuda.status().code() == absl::StatusCode::kFailedPrecondition;
+    if (!fall_back) {
+      return absl::Status(cuda.status().code(),
+                          absl::StrCat("backend.kind is \"", options.kind, "\", backend.device is ",
+                                       options.device, ": ", cuda.status().message()));
+    }
+    chosen.note = absl::StrCat("CUDA is not used: ", cuda.status().message());
+  }
+  auto cpu = kernels::cpu::CpuBackend::Create({options.threads, options.isa});
+  if (!cpu.ok()) return cpu.status();
+  chosen.backend = *std::move(cpu);
+  return chosen;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptions& options) {
+  absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options);
+  if (!chosen.ok()) return chosen.status();
+  return std::move(chosen->backend);
 }
 
 absl::StatusOr<kernels::ComputeDType> ParseComputeDType(std::string_view name) {

@@ -1,7 +1,9 @@
 #ifndef REFRAIN_ENGINE_BACKEND_FACTORY_H_
 #define REFRAIN_ENGINE_BACKEND_FACTORY_H_
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -10,9 +12,23 @@
 
 namespace refrain::engine {
 
-// The back end that the configuration asks for; `auto` takes the best one this machine can run.
-// INVALID_ARGUMENT names an unknown kind and the valid ones, FAILED_PRECONDITION one that this
-// machine or build has not got.
+// How a CUDA back end is made on a device; engine/cuda_maker.h has the one of this build.
+using CudaMaker = std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(int device)>;
+
+struct ChosenBackend {
+  std::unique_ptr<kernels::Backend> backend;
+  std::string note;  // why it is not a better one, for the log; "" where there is nothing to say
+};
+
+// The back end that the configuration asks for; `auto` takes the best one this machine can run: a
+// GPU where the build knows them and one is there, else the CPU, with a note why. INVALID_ARGUMENT
+// names an unknown kind and the valid ones, FAILED_PRECONDITION one that this machine or build has
+// not got, NOT_FOUND a backend.device that does not exist beside others that do, also for `auto`.
+absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options);
+absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options, bool build_has_cuda,
+                                            const CudaMaker& make_cuda);
+
+// The same without the note.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptions& options);
 
 // `auto`, `f32`, `bf16`, `quantized`.

@@ -24,6 +24,7 @@ namespace {
 
 // What the engine's parts point into. Destroyed in reverse order.
 struct Foundation {
+  std::string warning;  // of the back end or of its choice, for the log
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<LlamaModel> model;
   std::unique_ptr<KvStorage> storage;
@@ -115,8 +116,13 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
         absl::StrCat("engine.max_context_tokens is ", options.max_context_tokens,
                      "; the model was made for at most ", config.max_context_tokens));
   }
-  if (absl::Status status = MoveTo(foundation.backend, MakeBackend(options.backend)); !status.ok())
-    return status;
+  absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options.backend);
+  if (!chosen.ok()) return chosen.status();
+  foundation.backend = std::move(chosen->backend);
+  foundation.warning = foundation.backend->info().warning;
+  if (!chosen->note.empty()) {
+    absl::StrAppend(&foundation.warning, foundation.warning.empty() ? "" : "; ", chosen->note);
+  }
   // Weights take their part later: this is the most it can be.
   absl::StatusOr<KvSize> most = SizeCache(options, config, *foundation.backend);
   if (!most.ok()) return most.status();
@@ -179,10 +185,11 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
     parts.model.served_name =
         (std::filesystem::is_directory(path) ? name.filename() : name.stem()).string();
   }
-  parts.model.description = absl::StrCat((*source)->description(), "; ", backend.name, " ",
-                                         backend.isa, ", ", backend.threads, " threads, ",
-                                         foundation->model->resident_bytes() >> 20, " MiB packed");
-  parts.model.warning = backend.warning;
+  parts.model.description =
+      absl::StrCat((*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
+                   backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",
+                   foundation->model->resident_bytes() >> 20, " MiB packed");
+  parts.model.warning = foundation->warning;
   parts.model.max_context_tokens = foundation->model->max_context_tokens();
   parts.model.vocab_size = config.vocab_size;
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(

@@ -3,21 +3,44 @@
 #include <algorithm>
 
 #include "kernels/cuda/chunk_attention_generic.h"
+#include "kernels/cuda/chunk_attention_mma.h"
 #include "kernels/cuda/stream.h"
 
 namespace refrain::kernels::cuda {
 
-bool Supports(AttentionKernel kernel, const AttentionShapeInfo& shape,
-              const AttentionDevice& device) {
+namespace {
+
+struct KernelNeeds {
+  int max_queries;
+  int free_queries;
+  size_t shared_bytes;
+  int blocks_by_registers;  // that fit on a multiprocessor as far as registers go
+};
+
+KernelNeeds NeedsOf(AttentionKernel kernel, const AttentionShapeInfo& shape) {
   switch (kernel) {
-    case AttentionKernel::kGeneric:
-      return GenericAttentionSharedBytes(shape.head_dim, shape.reproducible) <=
-             device.shared_bytes_per_block;
     case AttentionKernel::kMma:
+      return {kMmaAttentionQueries, 64, MmaAttentionSharedBytes(shape.head_dim, shape.reproducible),
+              shape.head_dim == 64 ? 3 : 2};
     case AttentionKernel::kHopper:
+    case AttentionKernel::kGeneric:
       break;
   }
-  return false;
+  // Without tensor cores arithmetic takes longer than reading from the second query on.
+  return {kGenericAttentionQueries, 1,
+          GenericAttentionSharedBytes(shape.head_dim, shape.reproducible), 4};
+}
+
+}  // namespace
+
+bool Supports(AttentionKernel kernel, const AttentionShapeInfo& shape,
+              const AttentionDevice& device) {
+  if (kernel == AttentionKernel::kHopper) return false;
+  if (kernel == AttentionKernel::kMma &&
+      (device.compute_capability < 80 || !MmaAttentionHas(shape.head_dim, shape.kv_dtype))) {
+    return false;
+  }
+  return NeedsOf(kernel, shape).shared_bytes <= device.shared_bytes_per_block;
 }
 
 AttentionSetup SetUpAttention(const AttentionShapeInfo& shape, const AttentionDevice& device) {
@@ -29,17 +52,20 @@ AttentionSetup SetUpAttention(const AttentionShapeInfo& shape, const AttentionDe
 
 AttentionSetup SetUpAttention(AttentionKernel kernel, const AttentionShapeInfo& shape,
                               const AttentionDevice& device) {
+  // What the system takes of each block's shared memory.
+  constexpr size_t kReservedBytes = 1024;
+  const KernelNeeds needs = NeedsOf(kernel, shape);
+  const size_t by_shared_bytes =
+      device.shared_bytes_per_multiprocessor / (needs.shared_bytes + kReservedBytes);
+  const auto blocks = std::clamp(static_cast<int>(by_shared_bytes), 1, needs.blocks_by_registers);
   AttentionSetup setup;
   setup.kernel = kernel;
   setup.limits.num_heads = shape.num_heads;
   setup.limits.num_kv_heads = shape.num_kv_heads;
   setup.limits.chunk_tokens = shape.chunk_tokens;
-  setup.limits.max_queries = kGenericAttentionQueries;
-  setup.limits.free_queries = 1;
-  const size_t shared = GenericAttentionSharedBytes(shape.head_dim, shape.reproducible);
-  const auto per_multiprocessor =
-      std::clamp<size_t>(device.shared_bytes_per_multiprocessor / (shared + 1024), 1, 4);
-  setup.limits.num_blocks = device.num_multiprocessors * static_cast<int>(per_multiprocessor);
+  setup.limits.max_queries = needs.max_queries;
+  setup.limits.free_queries = needs.free_queries;
+  setup.limits.num_blocks = device.num_multiprocessors * blocks;
   setup.grid_blocks = setup.limits.num_blocks;
   return setup;
 }
@@ -53,8 +79,10 @@ void LaunchChunkAttention(Stream& stream, const AttentionSetup& setup,
       LaunchGenericAttention(stream, setup.grid_blocks, head_blocks, args);
       return;
     case AttentionKernel::kMma:
+      LaunchMmaAttention(stream, setup.grid_blocks, head_blocks, args);
+      return;
     case AttentionKernel::kHopper:
-      break;
+      return;
   }
 }
 

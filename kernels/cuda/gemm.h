@@ -13,8 +13,8 @@ class Stream;
 // out = x W^T (or +=): x [rows, k] and out [rows, n] in f32, W [n, k] as it is stored, dequantised
 // inside the kernel. Own kernels for every shape; nothing here needs a library.
 //
-//   kFma   a warp per row of W and up to eight rows of x, products of f32 x f32, for any weight
-//          type: exact weights, few rows
+//   kFma   a warp per few rows of W and up to eight rows of x, products of f32 x f32, for any
+//          weight type: exact weights, few rows
 //   kTile  tensor cores (mma.m16n8k16): x and W rounded to f16 (beyond its range to the largest
 //          f16), or both to bf16 where W is bf16; f32 sums. Not for f32 weights
 //

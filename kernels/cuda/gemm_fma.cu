@@ -11,48 +11,73 @@ namespace {
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kWarps = 4;
 
-// Warp w of block b has row kWarps * b + w of W and rows [kRows * blockIdx.y, + kRows) of x. Lane l
-// sums elements 8 l to 8 l + 7 of every 256, then the lanes' sums are added in a tree: one order
-// for every kRows.
-template <DType kDType, int kRows>
+// Adds what the lanes have: sum i is in sums[0] of lane 32 / kSums * i afterwards. Lanes 16 apart
+// are added first, then 8 apart, and so on, whatever kSums is: one order. While there are sums to
+// share out, each lane of a pair goes on with half of them.
+template <int kSums>
+__device__ __forceinline__ void SumOverLanes(float (&sums)[kSums]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int lanes = 16;
+#pragma unroll
+  for (int half = kSums / 2; half > 0; half /= 2, lanes /= 2) {
+    const bool upper = (lane & lanes) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float given = upper ? sums[i] : sums[i + half];
+      const float kept = upper ? sums[i + half] : sums[i];
+      sums[i] = kept + __shfl_xor_sync(kAllLanes, given, lanes);
+    }
+  }
+  for (; lanes > 0; lanes /= 2) sums[0] += __shfl_xor_sync(kAllLanes, sums[0], lanes);
+}
+
+// Warp w of block b has rows [kCols * (kWarps * b + w), + kCols) of W and rows [kRows * blockIdx.y,
+// + kRows) of x. Lane l sums elements 8 l to 8 l + 7 of every 256, then the lanes' sums are added:
+// one order for every kRows and kCols.
+template <DType kDType, int kRows, int kCols>
 __global__ void __launch_bounds__(32 * kWarps) FmaGemm(GemmLaunch args) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t n = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (n >= args.weight.rows) return;  // of the whole warp
+  const int64_t first_n = (int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * kCols;
+  if (first_n >= args.weight.rows) return;  // of the whole warp
   const int64_t first_row = int64_t{blockIdx.y} * kRows;
   const int64_t k_end = args.weight.cols;
-  const std::byte* const w = args.weight.data + n * args.weight.row_bytes;
-  float sums[kRows] = {};
+  float sums[kRows * kCols] = {};
   for (int64_t k = 8 * lane; k < k_end; k += 256) {
-    float weights[8];
-    LoadWeights8<kDType>(w, w + args.weight.side_bytes, k, weights);
+    float weights[kCols][8];
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) {
+      // Beyond the last row the last one is summed again, and not stored.
+      const int64_t n = first_n + c < args.weight.rows ? first_n + c : args.weight.rows - 1;
+      const std::byte* const w = args.weight.data + n * args.weight.row_bytes;
+      LoadWeights8<kDType>(w, w + args.weight.side_bytes, k, weights[c]);
+    }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (first_row + r >= args.rows) break;
       const float* const x = args.x.data + (first_row + r) * args.x.stride + k;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        if (k + i < k_end) sums[r] = fmaf(x[i], weights[i], sums[r]);
+        if (k + i >= k_end) break;
+#pragma unroll
+        for (int c = 0; c < kCols; ++c) {
+          sums[r * kCols + c] = fmaf(x[i], weights[c][i], sums[r * kCols + c]);
+        }
       }
     }
   }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      sums[r] += __shfl_xor_sync(kAllLanes, sums[r], lanes);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (lane != r || first_row + r >= args.rows) continue;
-    float& out = args.out.data[(first_row + r) * args.out.stride + n];
-    out = args.accumulate ? out + sums[r] : sums[r];
-  }
+  SumOverLanes(sums);
+  constexpr int kLanesPerSum = 32 / (kRows * kCols);
+  const int sum = lane / kLanesPerSum;
+  const int64_t row = first_row + sum / kCols, n = first_n + sum % kCols;
+  if (lane % kLanesPerSum != 0 || row >= args.rows || n >= args.weight.rows) return;
+  float& out = args.out.data[row * args.out.stride + n];
+  out = args.accumulate ? out + sums[0] : sums[0];
 }
 
-template <DType kDType, int kRows>
+template <DType kDType, int kRows, int kCols>
 void LaunchRows(Stream& stream, const GemmLaunch& args) {
-  const auto blocks = static_cast<unsigned>((args.weight.rows + kWarps - 1) / kWarps);
+  const auto blocks =
+      static_cast<unsigned>((args.weight.rows + kWarps * kCols - 1) / (kWarps * kCols));
   // As many rows as a grid has, one launch after the other.
   constexpr int64_t kMostRows = int64_t{65535} * kRows;
   for (int64_t row = 0; row < args.rows; row += kMostRows) {
@@ -61,8 +86,8 @@ void LaunchRows(Stream& stream, const GemmLaunch& args) {
     part.out.data += row * args.out.stride;
     part.rows = std::min(kMostRows, args.rows - row);
     const auto row_blocks = static_cast<unsigned>((part.rows + kRows - 1) / kRows);
-    Launch(stream, {dim3(blocks, row_blocks), 32 * kWarps, 0, "FmaGemm"}, FmaGemm<kDType, kRows>,
-           part);
+    Launch(stream, {dim3(blocks, row_blocks), 32 * kWarps, 0, "FmaGemm"},
+           FmaGemm<kDType, kRows, kCols>, part);
   }
 }
 
@@ -73,11 +98,11 @@ void LaunchFmaGemm(Stream& stream, const GemmLaunch& args) {
              DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K>(
       args.weight.dtype, [&](auto dtype) {
         if (args.rows == 1) {
-          LaunchRows<dtype(), 1>(stream, args);
+          LaunchRows<dtype(), 1, 4>(stream, args);
         } else if (args.rows <= 4) {
-          LaunchRows<dtype(), 4>(stream, args);
+          LaunchRows<dtype(), 4, 2>(stream, args);
         } else {
-          LaunchRows<dtype(), 8>(stream, args);
+          LaunchRows<dtype(), 8, 1>(stream, args);
         }
       });
 }

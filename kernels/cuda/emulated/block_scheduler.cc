@@ -172,7 +172,7 @@ void BlockScheduler::Meet(int first, int count, uint32_t mask, const char* name,
     meetings[at]->arrived = 0;
   }
   Meeting& meeting = *meetings[at];
-  if (std::strcmp(meeting.name, name) != 0) {
+  if (meeting.name != name && std::strcmp(meeting.name, name) != 0) {
     Fail("divergent warp: " + std::string(name) + ", others wait at " + meeting.name);
   }
   meeting.operands[own] = operand;

@@ -8,10 +8,16 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa.h"
+#include "tests/support/cuda_cases.h"
 
 namespace refrain::kernels {
 
 std::unique_ptr<Backend> BackendCase::Make() const {
+  if (!cuda.empty()) {
+    if (auto backend = refrain::testing::MakeCudaBackend(cuda)) return backend;
+    std::fprintf(stderr, "%s cannot be made\n", cuda.c_str());
+    std::abort();
+  }
   auto backend = cpu::CpuBackend::Create({.threads = threads, .isa = isa});
   if (!backend.ok()) {
     std::fprintf(stderr, "%s: %s\n", name().c_str(), backend.status().ToString().c_str());
@@ -26,6 +32,8 @@ std::vector<BackendCase> BackendCases() {
     cases.push_back({std::string(cpu::Name(isa)), 1});
   }
   cases.push_back({cases.back().isa, 3});
+  for (const std::string& name : refrain::testing::CudaBackendNames())
+    cases.push_back({"", 0, name});
   return cases;
 }
 

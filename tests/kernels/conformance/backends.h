@@ -12,18 +12,23 @@
 
 namespace refrain::kernels {
 
-// A back end under test: the CPU back end at one instruction-set level, with a number of threads.
+// A back end under test: the CPU back end at one instruction-set level with a number of threads, or
+// a CUDA back end (tests/support/cuda_cases.h).
 struct BackendCase {
   std::string isa;
   int threads;
+  std::string cuda = "";  // its name
 
-  std::string name() const { return isa + "_" + std::to_string(threads) + "threads"; }
+  std::string name() const {
+    return cuda.empty() ? isa + "_" + std::to_string(threads) + "threads" : cuda;
+  }
   std::unique_ptr<Backend> Make() const;  // never null; a failure ends the test program
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& c) { return out << c.name(); }
 
-// Every level that this machine can run, each with one thread and the best with three.
+// Every level that this machine can run, each with one thread and the best with three, and the CUDA
+// back ends.
 std::vector<BackendCase> BackendCases();
 
 // `count` floats from a normal distribution, the same for the same seed.

@@ -5,6 +5,7 @@
 
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/conformance/backends.h"
+#include "tests/kernels/conformance/device_array.h"
 
 namespace refrain::kernels {
 namespace {
@@ -35,21 +36,26 @@ class ElementwiseConformance : public testing::TestWithParam<std::tuple<BackendC
   TensorView View(std::vector<float>& storage) const {
     return {storage.data(), DType::kF32, rows_, cols_, stride_};
   }
+  TensorView View(const DeviceFloats& storage) const {
+    return {storage.data(), DType::kF32, rows_, cols_, stride_};
+  }
 };
 
 TEST_P(ElementwiseConformance, RmsNormMatches) {
   const std::vector<float> weight = RandomFloats(cols_, 3);
-  std::vector<float> got = y_, want = y_;
+  std::vector<float> want = y_;
+  const DeviceFloats x(*backend_, x_), norm(*backend_, weight), got(*backend_, y_);
   RmsNormArgs args;
   args.eps = 1e-5;
-  args.x = View(x_);
-  args.weight = weight.data();
+  args.x = View(x);
+  args.weight = norm.data();
   args.out = View(got);
   backend_->RmsNorm(args);
-  ASSERT_TRUE(backend_->Synchronize().ok());
+  args.x = View(x_);
+  args.weight = weight.data();
   args.out = View(want);
   reference_.RmsNorm(args);
-  ExpectClose(got, want, kAbsolute, kRelative);
+  ExpectClose(got.Read(), want, kAbsolute, kRelative);
 }
 
 // The logits of chosen rows: any order, repeats allowed.
@@ -57,56 +63,57 @@ TEST_P(ElementwiseConformance, RmsNormTakesChosenRows) {
   const std::vector<float> weight = RandomFloats(cols_, 3);
   const std::vector<int32_t> chosen = {static_cast<int32_t>(rows_ - 1), 0,
                                        static_cast<int32_t>(rows_ / 2), 0};
-  std::vector<float> got(chosen.size() * cols_), want(got.size());
+  std::vector<float> want(chosen.size() * cols_);
+  const DeviceFloats x(*backend_, x_), norm(*backend_, weight), got(*backend_, want);
   RmsNormArgs args;
   args.eps = 1e-6;
-  args.x = View(x_);
-  args.weight = weight.data();
+  args.x = View(x);
+  args.weight = norm.data();
   args.row_indexes = chosen;
   args.out = F32View(got.data(), std::ssize(chosen), cols_);
   backend_->RmsNorm(args);
-  ASSERT_TRUE(backend_->Synchronize().ok());
+  args.x = View(x_);
+  args.weight = weight.data();
   args.out = F32View(want.data(), std::ssize(chosen), cols_);
   reference_.RmsNorm(args);
-  ExpectClose(got, want, kAbsolute, kRelative);
+  ExpectClose(got.Read(), want, kAbsolute, kRelative);
 }
 
 TEST_P(ElementwiseConformance, SwiGluMatches) {
-  std::vector<float> got = y_, want = y_;
+  std::vector<float> want = y_;
   x_[0] = 100.0f;  // beyond where e^x and e^-x leave f32
   x_[stride_ * (rows_ - 1) + cols_ - 1] = -100.0f;
-  backend_->SwiGlu({View(x_), View(y_), View(got)});
-  ASSERT_TRUE(backend_->Synchronize().ok());
+  const DeviceFloats x(*backend_, x_), y(*backend_, y_), got(*backend_, y_);
+  backend_->SwiGlu({View(x), View(y), View(got)});
   reference_.SwiGlu({View(x_), View(y_), View(want)});
-  ExpectClose(got, want, kAbsolute, kRelative);
+  ExpectClose(got.Read(), want, kAbsolute, kRelative);
 }
 
 TEST_P(ElementwiseConformance, AddIsExact) {
-  std::vector<float> got = x_, want = x_;
-  backend_->Add({View(got), View(y_)});
-  ASSERT_TRUE(backend_->Synchronize().ok());
+  std::vector<float> want = x_;
+  const DeviceFloats got(*backend_, x_), y(*backend_, y_);
+  backend_->Add({View(got), View(y)});
   reference_.Add({View(want), View(y_)});
-  EXPECT_EQ(got, want);
+  EXPECT_EQ(got.Read(), want);
 }
 
 // Each row alone has the bits it has among the others.
 TEST_P(ElementwiseConformance, RowsDoNotDependOnOneAnother) {
   const std::vector<float> weight = RandomFloats(cols_, 3);
-  std::vector<float> together = y_, alone = y_;
+  const DeviceFloats x(*backend_, x_), norm(*backend_, weight);
+  const DeviceFloats together(*backend_, y_), alone(*backend_, y_);
   RmsNormArgs args;
   args.eps = 1e-5;
-  args.x = View(x_);
-  args.weight = weight.data();
+  args.x = View(x);
+  args.weight = norm.data();
   args.out = View(together);
   backend_->RmsNorm(args);
-  ASSERT_TRUE(backend_->Synchronize().ok());
   for (int64_t row = 0; row < rows_; ++row) {
-    args.x = F32View(View(x_).F32Row(row), 1, cols_);
+    args.x = F32View(View(x).F32Row(row), 1, cols_);
     args.out = F32View(View(alone).F32Row(row), 1, cols_);
     backend_->RmsNorm(args);
-    ASSERT_TRUE(backend_->Synchronize().ok());
   }
-  EXPECT_EQ(together, alone);
+  EXPECT_EQ(together.Read(), alone.Read());
 }
 
 class SiluRange : public testing::TestWithParam<BackendCase> {};
@@ -115,11 +122,13 @@ class SiluRange : public testing::TestWithParam<BackendCase> {};
 TEST_P(SiluRange, IsAccurateEverywhere) {
   std::vector<float> gate;
   for (float x = -87.0f; x < 90.0f; x += 0.0137f) gate.push_back(x);
-  std::vector<float> up(gate.size(), 1.0f), got(gate.size()), want(gate.size());
-  const auto view = [&](std::vector<float>& v) { return F32View(v.data(), 1, std::ssize(v)); };
-  GetParam().Make()->SwiGlu({view(gate), view(up), view(got)});
+  std::vector<float> up(gate.size(), 1.0f), want(gate.size());
+  const auto view = [&](auto& v) { return F32View(v.data(), 1, std::ssize(gate)); };
+  const std::unique_ptr<Backend> backend = GetParam().Make();
+  const DeviceFloats device_gate(*backend, gate), device_up(*backend, up), got(*backend, want);
+  backend->SwiGlu({view(device_gate), view(device_up), view(got)});
   ReferenceBackend().SwiGlu({view(gate), view(up), view(want)});
-  ExpectClose(got, want, 0, 6e-7);
+  ExpectClose(got.Read(), want, 0, 6e-7);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, SiluRange, testing::ValuesIn(BackendCases()),

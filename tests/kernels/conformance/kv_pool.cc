@@ -1,6 +1,7 @@
 #include "tests/kernels/conformance/kv_pool.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <random>
 
@@ -24,6 +25,11 @@ KvPool::KvPool(int num_chunks, int num_layers, int num_kv_heads, int head_dim, i
   positions_.assign(static_cast<size_t>(num_chunks) * chunk_tokens, 0);
   view_.base = storage_.data();
   view_.positions = positions_.data();
+}
+
+void KvPool::SetBytes(const std::vector<std::byte>& bytes) {
+  assert(bytes.size() == storage_.size());
+  std::ranges::copy(bytes, storage_.begin());
 }
 
 void KvPool::FillToken(int32_t chunk, int token, uint32_t seed) {

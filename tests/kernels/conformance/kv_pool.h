@@ -21,6 +21,10 @@ class KvPool {
   const KvPoolView& view() const { return view_; }
   int num_chunks() const { return num_chunks_; }
 
+  // The whole pool, for copies to a back end's memory and back.
+  const std::vector<std::byte>& bytes() const { return storage_; }
+  void SetBytes(const std::vector<std::byte>& bytes);
+
   // [num_chunks, chunk_tokens], all 0 at first.
   std::vector<int32_t>& positions() { return positions_; }
 

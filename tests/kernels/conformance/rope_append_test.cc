@@ -8,6 +8,7 @@
 #include "kernels/reference/kv_element.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/conformance/backends.h"
+#include "tests/kernels/conformance/device_array.h"
 #include "tests/kernels/conformance/kv_pool.h"
 
 namespace refrain::kernels {
@@ -70,23 +71,26 @@ TEST_P(RopeAppendConformance, RotatesEveryRowAndWritesOnlyWhereItShould) {
 
   const int64_t cols = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
   const int64_t stride = cols + 5;
-  std::vector<float> got = RandomFloats(shape.rows * stride, 7);
-  std::vector<float> want = got;
+  std::vector<float> want = RandomFloats(shape.rows * stride, 7);
+  const DeviceFloats got(*backend, want), device_cos(*backend, cos), device_sin(*backend, sin);
+  const DeviceArray<std::byte> device_pool(*backend, got_pool.bytes());
   RopeAppendArgs args;
   args.layer = 1;
   args.num_heads = shape.num_heads;
   args.qkv = {got.data(), DType::kF32, shape.rows, cols, stride};
   args.positions = positions;
-  args.table = {cos.data(), sin.data(), kMaxPositions, shape.rope_dim};
+  args.table = {device_cos.data(), device_sin.data(), kMaxPositions, shape.rope_dim};
   args.destinations = places;
   args.kv = got_pool.view();
+  args.kv.base = device_pool.data();
   backend->RopeAppend(args);
-  ASSERT_TRUE(backend->Synchronize().ok());
+  got_pool.SetBytes(device_pool.Read());
   args.qkv.data = want.data();
+  args.table = {cos.data(), sin.data(), kMaxPositions, shape.rope_dim};
   args.kv = want_pool.view();
   reference.RopeAppend(args);
 
-  ExpectClose(got, want, 2e-6, 2e-6);
+  ExpectClose(got.Read(), want, 2e-6, 2e-6);
   // Everything in the pool: what was written, and that nothing else was.
   ExpectClose(got_pool.AllElements(), want_pool.AllElements(), Tolerance(kv_dtype),
               Tolerance(kv_dtype));

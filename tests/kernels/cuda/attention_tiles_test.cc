@@ -86,6 +86,9 @@ void ExpectCoversOnce(const AttentionTiles& tiles, const AttentionPlanView& plan
     if (tile.key_begin < tile.key_end) {
       ASSERT_LT(tile.chunk_begin, tile.chunk_end);
       ASSERT_LE(a.chunks[tile.chunk_begin].key_begin, tile.key_begin);
+      // Whole chunks, so that a kernel may copy them as such.
+      ASSERT_TRUE(tiles.list().reproducible != 0 ||
+                  a.chunks[tile.chunk_begin].key_begin == tile.key_begin);
       ASSERT_LT(a.chunks[tile.chunk_end - 1].key_begin, tile.key_end);
     }
     for (int m = tile.member_begin; m < tile.member_end; ++m) {
@@ -363,6 +366,26 @@ TEST(AttentionTilesTest, BoundThePartials) {
     tiles.Plan(batch.view(), batch.steps, AttentionMode::kTwoPhase, false);
     const int rows = 64, rows_per_tile = 64 / 4;
     EXPECT_LE(tiles.num_partial_rows(), 2 * rows + tiles.list().num_shares * rows_per_tile);
+  }
+}
+
+// Rows without a key, be it for want of a plan or of an entry in it, have an output all the same.
+TEST(AttentionTilesTest, HaveATileForRowsThatSeeNothing) {
+  AttentionTiles tiles({32, 8, 64, 64, 132, 64});
+  Batch batch(3, 256, 100);
+  batch.steps.push_back({20, 3, 0, 20});
+  for (const bool reproducible : {false, true}) {
+    tiles.Plan(batch.view(), batch.steps, AttentionMode::kTwoPhase, reproducible);
+    int32_t rows = 0;
+    for (const AttentionTile& tile : Read(tiles).tiles) {
+      const TileMember& member = Read(tiles).members[tile.member_begin];
+      const RowGroup& group = Read(tiles).row_groups[member.row_group];
+      if (group.slot != 3) continue;
+      rows += group.num_rows;
+      EXPECT_EQ(tile.key_begin, tile.key_end);
+      EXPECT_EQ(member.partial_row, -1);
+    }
+    EXPECT_EQ(rows, 20);
   }
 }
 

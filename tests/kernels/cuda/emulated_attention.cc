@@ -31,13 +31,25 @@ void Store(DType dtype, float value, std::byte* to) {
   std::memcpy(to, &bits, sizeof(bits));
 }
 
+}  // namespace
+
+const char* Name(AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::kGeneric:
+      return "generic";
+    case AttentionKernel::kMma:
+      return "mma";
+    case AttentionKernel::kHopper:
+      break;
+  }
+  return "hopper";
+}
+
 int NumChunks(const AttentionPlanView& plan) {
   int32_t most = -1;
   for (const RunChunk& chunk : plan.chunks) most = std::max(most, chunk.chunk);
   return most + 1;
 }
-
-}  // namespace
 
 std::vector<std::byte> RepackForCuda(const KvPoolView& pool, int num_chunks, int layer) {
   const int bytes = Traits(pool.dtype).block_bytes;
@@ -84,10 +96,30 @@ void EmulatedAttention::SetPool(const KvPoolView& pool, int num_chunks, int laye
   pool_ = RepackForCuda(pool, num_chunks, layer);
 }
 
+void EmulatedAttention::UpdateTiles(const ChunkAttentionArgs& args, const AttentionSetup& setup) {
+  const auto same = [](const auto& a, const auto& b) {
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
+  };
+  if (tiles_ != nullptr && planned_.mode == args.mode &&
+      planned_.reproducible == args.reproducible && same(planned_.runs, args.plan.runs) &&
+      same(planned_.chunks, args.plan.chunks) && same(planned_.slots, args.plan.slots) &&
+      tiles_->Serves(args.steps)) {
+    return;
+  }
+  planned_ = {{args.plan.runs.begin(), args.plan.runs.end()},
+              {args.plan.chunks.begin(), args.plan.chunks.end()},
+              {args.plan.slots.begin(), args.plan.slots.end()},
+              args.mode,
+              args.reproducible};
+  if (tiles_ == nullptr) tiles_ = std::make_unique<AttentionTiles>(setup.limits);
+  tiles_->Plan(args.plan, args.steps, args.mode, args.reproducible);
+  ++lists_made_;
+}
+
 absl::Status EmulatedAttention::Attend(const ChunkAttentionArgs& args) {
   const AttentionSetup setup = SetUpAttention(kernel_, ShapeOf(args), Device(num_multiprocessors_));
-  tiles_ = std::make_unique<AttentionTiles>(setup.limits);
-  tiles_->Plan(args.plan, args.steps, args.mode, args.reproducible);
+  UpdateTiles(args, setup);
 
   ChunkAttentionLaunch launch;
   launch.layer = args.layer;

@@ -29,19 +29,35 @@ class EmulatedAttention {
   // Computes args.out. Fails where the device does, or where counters are not zero afterwards.
   absl::Status Attend(const ChunkAttentionArgs& args);
 
-  // Of the last call.
-  const AttentionTiles& tiles() const { return *tiles_; }
+  // Calls with the same plan, mode and row counts one after the other use the same list of tiles.
+  int lists_made() const { return lists_made_; }
 
  private:
+  struct PlanCopy {
+    std::vector<AttentionRun> runs;
+    std::vector<RunChunk> chunks;
+    std::vector<RunSlot> slots;
+    AttentionMode mode;
+    bool reproducible;
+  };
+
   static AttentionShapeInfo ShapeOf(const ChunkAttentionArgs& args);
+  void UpdateTiles(const ChunkAttentionArgs& args, const AttentionSetup& setup);
 
   AttentionKernel kernel_;
   int num_multiprocessors_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<AttentionTiles> tiles_;
+  PlanCopy planned_;
+  int lists_made_ = 0;
   std::vector<std::byte> pool_;
 };
+
+const char* Name(AttentionKernel kernel);
+
+// The first so many chunks of a pool are all that the plan names.
+int NumChunks(const AttentionPlanView& plan);
 
 // The pool's bytes with every element of one layer where kv_packing.h puts it, 0xff elsewhere.
 std::vector<std::byte> RepackForCuda(const KvPoolView& pool, int num_chunks, int layer);

@@ -1,0 +1,12 @@
+#include "engine/cuda_maker.h"
+
+namespace refrain::engine {
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeCudaBackend(int device) {
+  return absl::FailedPreconditionError(
+      "this build has no CUDA back end (it was not built with --config=cuda)");
+}
+
+bool BuildHasCuda() { return false; }
+
+}  // namespace refrain::engine

@@ -1,0 +1,71 @@
+#include "engine/backend_factory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/cuda_cases.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+CudaMaker Fails(absl::Status status) {
+  return [status](int) -> absl::StatusOr<std::unique_ptr<kernels::Backend>> { return status; };
+}
+
+const CudaMaker kEmulated = [](int) -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
+  return testing::MakeCudaBackend("cuda_emulated");
+};
+
+TEST(BackendFactoryTest, AutoTakesTheGpuWhereThereIsOne) {
+  const auto chosen = ChooseBackend({.kind = "auto"}, true, kEmulated);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->backend->info().name, "cuda");
+  EXPECT_EQ(chosen->note, "");
+}
+
+TEST(BackendFactoryTest, AutoFallsBackToTheCpuAndSaysWhy) {
+  const auto chosen = ChooseBackend({.kind = "auto", .threads = 1}, true,
+                                    Fails(absl::FailedPreconditionError("no CUDA device: old")));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->backend->info().name, "cpu");
+  EXPECT_EQ(chosen->note, "CUDA is not used: no CUDA device: old");
+}
+
+// A build without CUDA has nothing to say about it.
+TEST(BackendFactoryTest, AutoOfABuildWithoutCudaIsTheCpu) {
+  const auto chosen =
+      ChooseBackend({.kind = "auto", .threads = 1}, false, Fails(absl::InternalError("called")));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->backend->info().name, "cpu");
+  EXPECT_EQ(chosen->note, "");
+}
+
+TEST(BackendFactoryTest, CudaByNameDoesNotFallBack) {
+  const auto chosen =
+      ChooseBackend({.kind = "cuda"}, true, Fails(absl::FailedPreconditionError("no CUDA device")));
+  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(chosen.status().message(), HasSubstr("backend.kind is \"cuda\""));
+  EXPECT_THAT(chosen.status().message(), HasSubstr("no CUDA device"));
+}
+
+// Seven of one: a mistake to be told, whatever the kind.
+TEST(BackendFactoryTest, ADeviceThatIsNotThereIsAnError) {
+  for (const char* kind : {"auto", "cuda"}) {
+    const auto chosen =
+        ChooseBackend({.kind = kind, .device = 7}, true,
+                      Fails(absl::NotFoundError("there is no CUDA device 7; devices: 0 (card)")));
+    EXPECT_EQ(chosen.status().code(), absl::StatusCode::kNotFound) << kind;
+    EXPECT_THAT(chosen.status().message(), HasSubstr("backend.device is 7"));
+    EXPECT_THAT(chosen.status().message(), HasSubstr("devices: 0 (card)"));
+  }
+}
+
+TEST(BackendFactoryTest, AnUnknownKindNamesTheKnownOnes) {
+  EXPECT_THAT(ChooseBackend({.kind = "tpu"}).status().message(),
+              HasSubstr("valid: auto, cpu, cuda, reference"));
+}
+
+}  // namespace
+}  // namespace refrain::engine

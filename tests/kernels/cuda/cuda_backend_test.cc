@@ -1,0 +1,275 @@
+// The CUDA back end as a whole on the emulated device: announced steps, failures.
+
+#include "kernels/cuda/cuda_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cuda/emulated/emulated_runtime.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/kernels/conformance/attention_scenario.h"
+#include "tests/kernels/conformance/backends.h"
+#include "tests/kernels/conformance/device_array.h"
+#include "tests/kernels/cuda/emulated_attention.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+using emulated::EmulatedOptions;
+using emulated::MakeEmulatedRuntime;
+using testing::HasSubstr;
+
+std::unique_ptr<CudaBackend> Make(const EmulatedOptions& options = {}) {
+  return *CudaBackend::Create(MakeEmulatedRuntime(options));
+}
+
+// --- Attention as the model calls it ---
+
+struct AttentionOnDevice {
+  AttentionOnDevice(CudaBackend& backend, AttentionScenario& scenario)
+      : args(scenario.Args(host_out)),
+        pool(backend, RepackForCuda(args.kv, NumChunks(args), args.layer)),
+        q(backend, scenario.q()),
+        out(backend, host_out) {
+    args.kv.base = pool.data();
+    args.kv.packing = KvPacking::kSwizzledRows;
+    args.q.data = q.data();
+    args.out.data = out.data();
+  }
+
+  static int NumChunks(const ChunkAttentionArgs& args) {
+    int32_t chunks = 0;
+    for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
+    return chunks;
+  }
+
+  StepInputs Inputs(uint64_t generation) const {
+    StepInputs inputs;
+    inputs.steps = args.steps;
+    inputs.plan = args.plan;
+    inputs.plan_generation = generation;
+    return inputs;
+  }
+
+  std::vector<float> host_out;
+  ChunkAttentionArgs args;
+  DeviceArray<std::byte> pool;
+  DeviceFloats q, out;
+};
+
+std::vector<float> Reference(AttentionScenario& scenario) {
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  return want;
+}
+
+class CudaBackendAttention : public testing::TestWithParam<AttentionShape> {};
+
+TEST_P(CudaBackendAttention, MatchesTheReferenceAnnouncedOrNot) {
+  for (const auto make : {UnrelatedSlots, SharedRuns}) {
+    AttentionScenario scenario = make(GetParam());
+    const std::vector<float> want = Reference(scenario);
+    const auto backend = Make();
+    AttentionOnDevice attention(*backend, scenario);
+    backend->ChunkAttention(attention.args);
+    ExpectClose(attention.out.Read(), want, 2e-5, 2e-5);
+    for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
+      attention.args.mode = mode;
+      backend->BeginStep(attention.Inputs(1));
+      for (int layer = 0; layer < 2; ++layer) backend->ChunkAttention(attention.args);
+      ExpectClose(attention.out.Read(), want, 2e-5, 2e-5);
+    }
+  }
+}
+
+// f32, for the kernels for tensor cores round queries; a window, for positions come from the host.
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaBackendAttention,
+                         testing::Values(AttentionShape{4, 2, 40, 32, DType::kF32},
+                                         AttentionShape{6, 2, 64, 64, DType::kF32, 100}),
+                         [](const auto& info) { return info.param.name(); });
+
+// Steps of one generation whose lengths grow use the list that is there; another generation has
+// another plan, even at the same address.
+TEST(CudaBackendTest, ANewGenerationIsANewPlan) {
+  const AttentionShape shape = {2, 1, 16, 16, DType::kF32};
+  AttentionScenario one(shape, 2, 16), other(shape, 2, 16);
+  for (AttentionScenario* const scenario : {&one, &other}) {
+    const int shared = scenario->AddRun({16, 16}, 1), own = scenario->AddRun({16, 5}, 100);
+    scenario->Attend(scenario == &one ? shared : own, 0);
+    scenario->Attend(scenario == &one ? own : shared, 1);
+    scenario->Activate(0, 1);
+    scenario->Activate(1, 1, 7);
+    scenario->Finish();
+  }
+  const auto backend = Make();
+  std::vector<AttentionRun> runs;
+  std::vector<RunSlot> slots;
+  AttentionOnDevice first(*backend, one), second(*backend, other);
+  runs.assign(first.args.plan.runs.begin(), first.args.plan.runs.end());
+  slots.assign(first.args.plan.slots.begin(), first.args.plan.slots.end());
+  first.args.plan.runs = runs;
+  first.args.plan.slots = slots;
+  backend->BeginStep(first.Inputs(1));
+  backend->ChunkAttention(first.args);
+  ExpectClose(first.out.Read(), Reference(one), 1e-5, 1e-5);
+  // One key more for slot 1: the same list.
+  one.steps()[1].key_end = 8;
+  backend->BeginStep(first.Inputs(1));
+  backend->ChunkAttention(first.args);
+  ExpectClose(first.out.Read(), Reference(one), 1e-5, 1e-5);
+  // The other plan in the same memory.
+  std::ranges::copy(second.args.plan.runs, runs.begin());
+  std::ranges::copy(second.args.plan.slots, slots.begin());
+  second.args.plan.runs = runs;
+  second.args.plan.slots = slots;
+  backend->BeginStep(second.Inputs(2));
+  backend->ChunkAttention(second.args);
+  ExpectClose(second.out.Read(), Reference(other), 1e-5, 1e-5);
+}
+
+// An array that changed after it was announced is taken as it is now.
+TEST(CudaBackendTest, AnnouncedArraysAreKnownByTheirContent) {
+  const auto backend = Make();
+  const std::vector<float> values = {1, 2, 3, 4};
+  const WeightSlice slice{DType::kF32, 4, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto table = *backend->PackLinear({&slice, 1}, {.embedding = true});
+  const DeviceFloats out(*backend, std::vector<float>(2));
+  std::vector<int32_t> ids = {3, 1};
+  StepInputs inputs;
+  inputs.ids = ids;
+  backend->BeginStep(inputs);
+  backend->Embed({table.get(), ids, F32View(out.data(), 2, 1)});
+  EXPECT_EQ(out.Read(), (std::vector<float>{4, 2}));
+  ids[0] = 0;
+  backend->Embed({table.get(), ids, F32View(out.data(), 2, 1)});
+  EXPECT_EQ(out.Read(), (std::vector<float>{1, 2}));
+}
+
+// Many uploads one after the other, nothing waited for in between: none overwrites another.
+TEST(CudaBackendTest, UploadsOnTheSpotKeepTheirContent) {
+  const auto backend = Make();
+  std::vector<float> values(64);
+  for (int i = 0; i < 64; ++i) values[i] = static_cast<float>(i);
+  const WeightSlice slice{
+      DType::kF32, 64, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto table = *backend->PackLinear({&slice, 1}, {.embedding = true});
+  const DeviceFloats out(*backend, std::vector<float>(64));
+  for (int32_t i = 0; i < 64; ++i) {
+    const std::vector<int32_t> ids = {i};
+    backend->Embed({table.get(), ids, F32View(out.data() + i, 1, 1)});
+  }
+  EXPECT_EQ(out.Read(), values);
+}
+
+// --- Failures ---
+
+TEST(CudaBackendTest, AnErrorOfTheDeviceEndsTheBackEnd) {
+  const auto backend = Make({.failing_call = "Kernel", .failing_call_index = 1});
+  const DeviceFloats x(*backend, {1, 2}), y(*backend, {3, 4});
+  const AddArgs args = {F32View(x.data(), 1, 2), F32View(y.data(), 1, 2)};
+  backend->Add(args);
+  EXPECT_TRUE(backend->Synchronize().ok());
+  backend->Add(args);
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = backend->Synchronize();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(status.message(), HasSubstr("CUDA device 0 (emulated) failed: kernel Add"));
+    backend->Add(args);
+  }
+}
+
+TEST(CudaBackendTest, AFailedCopyFailsTheStepAndNotTheNext) {
+  // The first asynchronous copy is that of the ids.
+  const auto backend = Make({.failing_call = "CopyAsync", .failing_call_index = 0});
+  const std::vector<float> values = {1, 2};
+  const WeightSlice slice{DType::kF32, 2, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto table = *backend->PackLinear({&slice, 1}, {.embedding = true});
+  const DeviceFloats out(*backend, {7});
+  const std::vector<int32_t> ids = {1};
+  backend->Embed({table.get(), ids, F32View(out.data(), 1, 1)});
+  EXPECT_THAT(backend->Synchronize().message(), HasSubstr("CopyAsync: injected failure"));
+  backend->Embed({table.get(), ids, F32View(out.data(), 1, 1)});
+  EXPECT_EQ(out.Read(), std::vector<float>{2});
+}
+
+TEST(CudaBackendTest, ScratchThatDoesNotFitFailsTheStepAndNotTheNext) {
+  const auto backend = Make({.memory_bytes = 400000});
+  const std::vector<float> values(4 * 4, 1.0f);
+  const WeightSlice slice{DType::kF32, 4, 4, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto weight = *backend->PackLinear({&slice, 1}, {});
+  constexpr int64_t kManyRows = 30000;
+  const DeviceFloats x(*backend, std::vector<float>(4, 1.0f));
+  const DeviceFloats out(*backend, std::vector<float>(4));
+  // All rows are the same one: it is the scratch that does not fit.
+  TensorView many_x = F32View(x.data(), kManyRows, 4), many_out = F32View(out.data(), kManyRows, 4);
+  many_x.stride = many_out.stride = 0;
+  backend->GateUp({weight.get(), weight.get(), many_x, many_out});
+  const absl::Status status = backend->Synchronize();
+  if (status.ok()) {
+    GTEST_FAIL() << "480,000 bytes should not fit into 400,000";
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("need 4"));
+  backend->GateUp({weight.get(), weight.get(), F32View(x.data(), 1, 4), F32View(out.data(), 1, 4)});
+  EXPECT_NEAR(out.Read()[0], 4 * 4 / (1 + std::exp(-4.0)), 1e-5);
+}
+
+TEST(CudaBackendTest, WeightsThatDoNotFitSayWhatIsNeededAndWhatThereIs) {
+  const auto backend = Make({.memory_bytes = 100000});
+  const std::vector<float> values(300 * 100);
+  const WeightSlice slice{
+      DType::kF32, 300, 100, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const absl::Status status = backend->PackLinear({&slice, 1}, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("need 124800 bytes of device memory, have 100000"));
+}
+
+TEST(CudaBackendTest, RefusesDevicesThatAreTooOld) {
+  const auto backend = CudaBackend::Create(MakeEmulatedRuntime({.major = 7, .minor = 5}));
+  EXPECT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(backend.status().message(), HasSubstr("compute capability 7.5; at least 8.0"));
+}
+
+TEST(CudaBackendTest, ADeviceNumberBeyondTheLastNamesThoseThereAre) {
+  const auto backend = CudaBackend::Create(CudaOptions{.device = 7});
+  EXPECT_EQ(backend.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(backend.status().message(), HasSubstr("no CUDA device 7; devices: 0"));
+}
+
+// Every call of a short life fails once: a status comes out, never a crash, and nothing leaks.
+TEST(CudaBackendTest, AnyCallMayFail) {
+  for (int64_t n = 0; n < 60; ++n) {
+    auto made =
+        CudaBackend::Create(MakeEmulatedRuntime({.failing_call = "", .failing_call_index = n}));
+    if (!made.ok()) continue;
+    CudaBackend& backend = **made;
+    const std::vector<float> values(64, 1.0f);
+    const WeightSlice slice{
+        DType::kF32, 8, 8, reinterpret_cast<const std::byte*>(values.data()), {}};
+    auto weight = backend.PackLinear({&slice, 1}, {});
+    auto buffer = backend.device().Allocate(4096, false);
+    if (!weight.ok() || !buffer.ok()) continue;
+    const TensorView x = F32View(reinterpret_cast<float*>(buffer->data()), 2, 8);
+    const TensorView out = F32View(x.F32Row(0) + 100, 2, 8);
+    const std::vector<int32_t> ids = {1, 7};
+    StepInputs inputs;
+    inputs.ids = ids;
+    backend.BeginStep(inputs);
+    backend.Embed({weight->get(), ids, x});
+    backend.GateUp({weight->get(), weight->get(), x, out});
+    const absl::Status status = backend.Synchronize();
+    std::vector<float> read(16);
+    const absl::Status copied = backend.device().CopyToHost(
+        reinterpret_cast<std::byte*>(read.data()), reinterpret_cast<std::byte*>(out.data), 64);
+    if (status.ok() && copied.ok()) {
+      EXPECT_NEAR(read[15], 8 * 8 / (1 + std::exp(-8.0)), 1e-4) << n;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cuda

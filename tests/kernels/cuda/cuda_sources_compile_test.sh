@@ -1,0 +1,18 @@
+#!/bin/bash
+# Every CUDA source compiles with nvcc for Hopper; where there is no toolkit there is nothing to see.
+set -euo pipefail
+nvcc=/usr/local/cuda/bin/nvcc
+if [[ ! -x "$nvcc" ]]; then
+  echo "no CUDA toolkit on this machine: not compiled"
+  exit 0
+fi
+compile() {
+  "$nvcc" -std=c++20 -O1 -ccbin /usr/bin/g++ --expt-relaxed-constexpr -I. \
+    -gencode=arch=compute_90a,code=sm_90a -x cu -c "$1" -o "$TEST_TMPDIR/$(basename "$1").o"
+  echo "compiled $1"
+}
+export -f compile
+export nvcc
+sources=(kernels/cuda/*.cu kernels/cuda/runtime_cuda.cc)
+[[ ${#sources[@]} -gt 5 ]]
+printf '%s\n' "${sources[@]}" | xargs -P 2 -I{} bash -c 'compile {}'
