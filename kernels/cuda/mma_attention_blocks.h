@@ -1,0 +1,74 @@
+#ifndef REFRAIN_KERNELS_CUDA_MMA_ATTENTION_BLOCKS_H_
+#define REFRAIN_KERNELS_CUDA_MMA_ATTENTION_BLOCKS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/attention_tile_rows.h"
+#include "kernels/cuda/instructions.h"
+#include "kernels/cuda/kv_packing.h"
+#include "kernels/cuda/mma_attention_layout.h"
+
+// Blocks of 64 keys for the mma.sync attention kernel (chunk_attention_mma_kernel.h).
+namespace refrain::kernels::cuda {
+
+// Brings a tile's keys into the stages, block by block in ascending order. A thread's own.
+template <int kHeadDim>
+class MmaBlocks {
+  using Layout = MmaLayout<kHeadDim>;
+
+ public:
+  __device__ __forceinline__ MmaBlocks(const ChunkAttentionLaunch& args, const TileLists& lists,
+                                       const AttentionTile& tile, const KeyRange& range,
+                                       int32_t kv_head, MmaShared* shared)
+      : args_(args),
+        range_(range),
+        shared_(shared),
+        copy_cursor_(lists, tile),
+        position_cursor_(lists, tile),
+        head_(args.kv.base + args.layer * args.kv.layer_bytes + kv_head * args.kv.head_bytes) {}
+
+  // Keys [first, first + 64) into a stage; zeros for those that no row sees, which may hold
+  // anything.
+  __device__ __forceinline__ void Load(int stage, int32_t first) {
+    constexpr int kPanelUnits = Layout::kPanel / kKvUnitElements;
+    uint16_t* const keys = Layout::Keys(shared_, stage);
+    uint16_t* const values = Layout::Values(shared_, stage);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < kMmaBlockKeys * Layout::kUnits; i += kMmaThreads) {
+      const int row = i / Layout::kUnits, unit = i % Layout::kUnits;
+      const int32_t key = first + row;
+      const bool seen = key >= range_.begin && key < range_.end;
+      const std::byte* from = head_;
+      if (seen) {
+        copy_cursor_.Seek(key);
+        const int token = copy_cursor_.Token(key);
+        const int at = (unit / kPanelUnits * args_.kv.chunk_tokens + token) * Layout::kPanel +
+                       KvSwizzledUnit(Layout::kPanel, token, unit % kPanelUnits) * kKvUnitElements;
+        from += copy_cursor_.chunk() * args_.kv.chunk_bytes + at * sizeof(uint16_t);
+      }
+      const int to = Layout::UnitAt(row, unit);
+      CopyAsync16(keys + to, from, seen);
+      CopyAsync16(values + to, from + args_.kv.v_offset_bytes, seen);
+    }
+    if (args_.window_tokens == 0) return;
+    const int row = threadIdx.x;
+    const int32_t key = first + row;
+    if (row >= kMmaBlockKeys || key < range_.begin || key >= range_.end) return;
+    position_cursor_.Seek(key);
+    shared_->key_positions[stage][row] =
+        args_.kv.positions[static_cast<int64_t>(position_cursor_.chunk()) * args_.kv.chunk_tokens +
+                           position_cursor_.Token(key)];
+  }
+
+ private:
+  const ChunkAttentionLaunch& args_;
+  const KeyRange range_;
+  MmaShared* const shared_;
+  KeyCursor copy_cursor_, position_cursor_;
+  const std::byte* const head_;  // of chunk 0
+};
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_MMA_ATTENTION_BLOCKS_H_
