@@ -146,7 +146,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
 
 absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Tokenize(TextPrompt text,
                                                                    std::string tenant) {
-  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter();
+  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(tenant);
   if (!ticket.ok()) return ticket.status();
   std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), std::nullopt);
   encoded->only_tokenize = true;
