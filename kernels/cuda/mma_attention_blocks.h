@@ -34,7 +34,9 @@ class MmaBlocks {
     constexpr int kPanelUnits = Layout::kPanel / kKvUnitElements;
     uint16_t* const keys = Layout::Keys(shared_, stage);
     uint16_t* const values = Layout::Values(shared_, stage);
-#pragma unroll 4
+    // Wide heads leave few registers for addresses.
+    constexpr int kUnroll = kHeadDim > 128 ? 1 : 4;
+#pragma unroll kUnroll
     for (int i = threadIdx.x; i < kMmaBlockKeys * Layout::kUnits; i += kMmaThreads) {
       const int row = i / Layout::kUnits, unit = i % Layout::kUnits;
       const int32_t key = first + row;
