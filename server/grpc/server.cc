@@ -54,7 +54,10 @@ class Server::Impl {
       : reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
                     .stream_threads = options.stream_threads,
-                    .messages_bytes = options.messages_bytes},
+                    .messages_bytes = options.messages_bytes,
+                    .log_prompts = options.log_prompts,
+                    .on_call = options.on_call,
+                    .on_message_sent = options.on_message_sent},
                    gate, log),
         inference_(MakeInferenceService(&reception_)),
         admin_(MakeAdminService(&reception_)) {}
@@ -78,7 +81,8 @@ class Server::Impl {
     builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(Concat("cannot listen on ", Address(options), " for gRPC"));
+      return absl::UnavailableError(Concat("cannot listen on ", Address(options),
+                                           " for gRPC: it is in use, or not of this machine"));
     }
     port_ = static_cast<uint16_t>(port);
     ShowServing(false);

@@ -1,6 +1,5 @@
 """gRPC beside HTTP, over sockets, with the descriptions that the server itself gives."""
 
-import re
 import threading
 import time
 
@@ -11,7 +10,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from conftest import Daemon
-from grpc_services import Services, text_of
+from grpc_services import Services, address, text_of
 
 # Google's libraries are not built for the thread sanitizer.
 pytestmark = pytest.mark.no_tsan
@@ -20,10 +19,6 @@ GRPC = ("--grpc-listen", "127.0.0.1:0")
 PROMPT = "Once upon a time there was a small river that"
 MESSAGES = [{"role": "system", "content": "Answer briefly."},
             {"role": "user", "content": "What is gravity?"}]
-
-
-def address(daemon: Daemon) -> str:
-    return re.search(r"grpc=(127\.0\.0\.1:[0-9]+)", daemon.log.read_text()).group(1)
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +207,9 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
 def test_grpc_is_off_without_an_address(start_daemon):
     daemon = start_daemon("--grpc-listen", "").wait_until_ready()
     assert " grpc=" not in daemon.log.read_text()
+
+
+def test_a_taken_port_is_an_error_that_names_the_key(grpc_daemon, daemon_arguments, tmp_path):
+    taken = address(grpc_daemon)
+    with pytest.raises(RuntimeError, match=f"server.grpc_listen: cannot listen on {taken}"):
+        Daemon(*daemon_arguments, tmp_path, "--grpc-listen", taken).wait_until_ready()
