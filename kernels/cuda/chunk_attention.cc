@@ -21,7 +21,7 @@ KernelNeeds NeedsOf(AttentionKernel kernel, const AttentionShapeInfo& shape) {
   switch (kernel) {
     case AttentionKernel::kMma:
       return {kMmaAttentionQueries, 64, MmaAttentionSharedBytes(shape.head_dim, shape.reproducible),
-              shape.head_dim == 64 ? 3 : 2};
+              2};
     case AttentionKernel::kHopper:
     case AttentionKernel::kGeneric:
       break;
