@@ -22,10 +22,10 @@ class MmaBlocks {
                                        const AttentionTile& tile, const KeyRange& range,
                                        int32_t kv_head, MmaShared* shared)
       : args_(args),
-        range_(range),
+        begin_(range.begin),
+        end_(range.end),
         shared_(shared),
-        copy_cursor_(lists, tile),
-        position_cursor_(lists, tile),
+        cursor_(lists, tile),
         head_(args.kv.base + args.layer * args.kv.layer_bytes + kv_head * args.kv.head_bytes) {}
 
   // Keys [first, first + 64) into a stage; zeros for those that no row sees, which may hold
@@ -34,38 +34,37 @@ class MmaBlocks {
     constexpr int kPanelUnits = Layout::kPanel / kKvUnitElements;
     uint16_t* const keys = Layout::Keys(shared_, stage);
     uint16_t* const values = Layout::Values(shared_, stage);
-#pragma unroll 4
+    // Wide heads leave few registers for addresses.
+    constexpr int kUnroll = kHeadDim > 128 ? 1 : 4;
+#pragma unroll kUnroll
     for (int i = threadIdx.x; i < kMmaBlockKeys * Layout::kUnits; i += kMmaThreads) {
       const int row = i / Layout::kUnits, unit = i % Layout::kUnits;
       const int32_t key = first + row;
-      const bool seen = key >= range_.begin && key < range_.end;
+      const bool seen = key >= begin_ && key < end_;
       const std::byte* from = head_;
       if (seen) {
-        copy_cursor_.Seek(key);
-        const int token = copy_cursor_.Token(key);
+        cursor_.Seek(key);
+        const int token = cursor_.Token(key);
         const int at = (unit / kPanelUnits * args_.kv.chunk_tokens + token) * Layout::kPanel +
                        KvSwizzledUnit(Layout::kPanel, token, unit % kPanelUnits) * kKvUnitElements;
-        from += copy_cursor_.chunk() * args_.kv.chunk_bytes + at * sizeof(uint16_t);
+        if (unit == 0 && args_.window_tokens != 0) {
+          shared_->key_positions[stage][row] =
+              args_.kv
+                  .positions[static_cast<int64_t>(cursor_.chunk()) * args_.kv.chunk_tokens + token];
+        }
+        from += cursor_.chunk() * args_.kv.chunk_bytes + at * sizeof(uint16_t);
       }
       const int to = Layout::UnitAt(row, unit);
       CopyAsync16(keys + to, from, seen);
       CopyAsync16(values + to, from + args_.kv.v_offset_bytes, seen);
     }
-    if (args_.window_tokens == 0) return;
-    const int row = threadIdx.x;
-    const int32_t key = first + row;
-    if (row >= kMmaBlockKeys || key < range_.begin || key >= range_.end) return;
-    position_cursor_.Seek(key);
-    shared_->key_positions[stage][row] =
-        args_.kv.positions[static_cast<int64_t>(position_cursor_.chunk()) * args_.kv.chunk_tokens +
-                           position_cursor_.Token(key)];
   }
 
  private:
   const ChunkAttentionLaunch& args_;
-  const KeyRange range_;
+  const int32_t begin_, end_;
   MmaShared* const shared_;
-  KeyCursor copy_cursor_, position_cursor_;
+  KeyCursor cursor_;
   const std::byte* const head_;  // of chunk 0
 };
 

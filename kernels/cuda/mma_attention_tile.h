@@ -37,10 +37,7 @@ class MmaTile {
         num_queries_(tile.num_rows * num_heads),
         shared_(shared),
         range_(RangeOfRows(shared->rows, tile.num_rows)),
-        blocks_(args, lists, tile, range_, kv_head, shared),
-        lane_(threadIdx.x % 32),
-        row_warp_(threadIdx.x / 32 % kRowWarps),
-        key_warp_(threadIdx.x / 32 / kRowWarps) {}
+        blocks_(args, lists, tile, range_, kv_head, shared) {}
 
   // The rows have been read and are visible to all threads. Leaves states and outputs written, no
   // thread of the block behind another in shared memory but for its stages.
@@ -63,7 +60,8 @@ class MmaTile {
       if constexpr (kReproducible) {
         if (key > begin && (key - begin) % kSegmentKeys == 0) EndSegment();
       }
-      const bool idle = row_warp_ * 16 >= num_queries_ || key + key_warp_ * kWarpKeys >= range_.end;
+      const bool idle =
+          row_warp() * 16 >= num_queries_ || key + key_warp() * kWarpKeys >= range_.end;
       if (!idle) AttendBlock(stage, key);
       __syncthreads();
     }
@@ -76,6 +74,9 @@ class MmaTile {
   }
 
  private:
+  __device__ static __forceinline__ int lane() { return threadIdx.x % 32; }
+  __device__ static __forceinline__ int row_warp() { return threadIdx.x / 32 % kRowWarps; }
+  __device__ static __forceinline__ int key_warp() { return threadIdx.x / 32 / kRowWarps; }
   __device__ __forceinline__ void EndSegment() { state_.EndSegment(Layout::Totals(shared_)); }
 
   // q, rounded, into shared memory, and from there into registers unless it stays.
@@ -105,36 +106,26 @@ class MmaTile {
 
   // A fragment: matrices are (rows 0-7, dims 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15).
   __device__ __forceinline__ void LoadQueryStep(int step, uint32_t (&a)[4]) const {
-    const int matrix = lane_ / 8, r = lane_ % 8;
-    const int query = row_warp_ * 16 + matrix % 2 * 8 + r;
+    const int matrix = lane() / 8, r = lane() % 8;
+    const int query = row_warp() * 16 + matrix % 2 * 8 + r;
     LoadMatrixX4(a, Layout::Queries(shared_) + Layout::UnitAt(query, 2 * step + matrix / 2));
   }
 
   __device__ __forceinline__ void Clear() {
     state_.Clear();
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int query = row_warp_ * 16 + half * 8 + lane_ / 4;
-      key_begin_[half] = key_end_[half] = position_[half] = 0;
-      if (query >= num_queries_) continue;
-      const TileRow row = shared_->rows[query / num_heads_];
-      key_begin_[half] = row.key_begin;
-      key_end_[half] = row.key_end;
-      position_[half] = row.position;
-    }
     if constexpr (kReproducible) State::ClearTotals(Layout::Totals(shared_));
   }
 
   __device__ __forceinline__ void AttendBlock(int stage, int32_t first) {
     float s[kScoreTiles][4];
     Score(stage, s);
-    const int32_t warp_first = first + key_warp_ * kWarpKeys;
+    const int32_t warp_first = first + key_warp() * kWarpKeys;
     if (args_.window_tokens != 0 || first < range_.all_begin ||
         first + kMmaBlockKeys > range_.all_end) {
       Mask(stage, warp_first, s);
     }
     state_.Weigh(args_.scale * kLogTwoE, s);
-    state_.AddValues(Layout::Values(shared_, stage), key_warp_ * kWarpKeys, s);
+    state_.AddValues(Layout::Values(shared_, stage), key_warp() * kWarpKeys, s);
   }
 
   // s = q k.
@@ -145,8 +136,8 @@ class MmaTile {
       for (int i = 0; i < 4; ++i) s[tile][i] = 0.0f;
     }
     // Matrices: (keys 0-7, dims 0-7), (0-7, 8-15), (8-15, 0-7), (8-15, 8-15).
-    const int matrix = lane_ / 8, r = lane_ % 8;
-    const int row = key_warp_ * kWarpKeys + matrix / 2 * 8 + r;
+    const int matrix = lane() / 8, r = lane() % 8;
+    const int row = key_warp() * kWarpKeys + matrix / 2 * 8 + r;
     const uint16_t* const keys = Layout::Keys(shared_, stage);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -166,18 +157,23 @@ class MmaTile {
   __device__ __forceinline__ void Mask(int stage, int32_t warp_first,
                                        float (&s)[kScoreTiles][4]) const {
 #pragma unroll
-    for (int tile = 0; tile < kScoreTiles; ++tile) {
+    for (int half = 0; half < 2; ++half) {
+      const int query = row_warp() * 16 + half * 8 + lane() / 4;
+      TileRow row = {};
+      if (query < num_queries_) row = shared_->rows[query / num_heads_];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int half = i / 2;
-        const int in_warp = 8 * tile + 2 * (lane_ % 4) + i % 2;
-        const int32_t key = warp_first + in_warp;
-        bool seen = key >= key_begin_[half] && key < key_end_[half];
-        if (args_.window_tokens != 0) {
-          const int32_t at = shared_->key_positions[stage][key_warp_ * kWarpKeys + in_warp];
-          seen = seen && position_[half] - at < args_.window_tokens;
+      for (int tile = 0; tile < kScoreTiles; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int in_warp = 8 * tile + 2 * (lane() % 4) + i;
+          const int32_t key = warp_first + in_warp;
+          bool seen = key >= row.key_begin && key < row.key_end;
+          if (args_.window_tokens != 0) {
+            const int32_t at = shared_->key_positions[stage][key_warp() * kWarpKeys + in_warp];
+            seen = seen && row.position - at < args_.window_tokens;
+          }
+          if (!seen) s[tile][2 * half + i] = -INFINITY;
         }
-        if (!seen) s[tile][i] = -INFINITY;
       }
     }
   }
@@ -189,13 +185,13 @@ class MmaTile {
     float* const own = Layout::Outputs(shared_) + warp * 16 * Layout::kOutputStride;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = half * 8 + lane_ / 4;
+      const int row = half * 8 + lane() / 4;
 #pragma unroll
       for (int tile = 0; tile < State::kOutputTiles; ++tile) {
-        *reinterpret_cast<float2*>(own + row * Layout::kOutputStride + 8 * tile + 2 * (lane_ % 4)) =
-            state_.o(half, tile);
+        *reinterpret_cast<float2*>(own + row * Layout::kOutputStride + 8 * tile +
+                                   2 * (lane() % 4)) = state_.o(half, tile);
       }
-      if (lane_ % 4 == 0) {
+      if (lane() % 4 == 0) {
         shared_->mn[warp][row][0] = state_.m(half);
         shared_->mn[warp][row][1] = state_.n(half);
       }
@@ -215,7 +211,7 @@ class MmaTile {
     for (int key_warp = 0; key_warp < kKeyWarps; ++key_warp) {
       const int warp = key_warp * kRowWarps + query / 16;
       const float* const from =
-          Layout::Outputs(shared_) + (warp * 16 + query % 16) * Layout::kOutputStride + lane_;
+          Layout::Outputs(shared_) + (warp * 16 + query % 16) * Layout::kOutputStride + lane();
       float left, right;
       MergeStates(m, n, shared_->mn[warp][query % 16][0], shared_->mn[warp][query % 16][1], left,
                   right);
@@ -233,13 +229,13 @@ class MmaTile {
     } else {
       const int64_t state = StateIndex(args_, row.partial_row, head);
       to = StateO(args_, state);
-      if (lane_ == 0) {
+      if (lane() == 0) {
         StateMN(args_, state)[0] = m;
         StateMN(args_, state)[1] = n;
       }
     }
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) to[32 * i + lane_] = o[i];
+    for (int i = 0; i < kPerLane; ++i) to[32 * i + lane()] = o[i];
   }
 
   const ChunkAttentionLaunch& args_;
@@ -249,12 +245,9 @@ class MmaTile {
   MmaShared* const shared_;
   const KeyRange range_;
   MmaBlocks<kHeadDim> blocks_;
-  const int lane_, row_warp_, key_warp_;
 
   uint32_t q_[kQuerySteps][4];
   State state_;
-  // Of rows lane / 4 and lane / 4 + 8 of the warp's 16.
-  int32_t key_begin_[2], key_end_[2], position_[2];
 };
 
 }  // namespace refrain::kernels::cuda

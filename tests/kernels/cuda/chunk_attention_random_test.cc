@@ -33,7 +33,8 @@ class CudaAttentionRandom : public testing::TestWithParam<RandomCase> {};
 
 TEST_P(CudaAttentionRandom, EqualsTheReferenceThroughAThousandJoinsAndLeaves) {
   const RandomCase& test_case = GetParam();
-  KvPool pool(kNumChunks, 1, 1, test_case.head_dim, kChunkTokens, test_case.dtype);
+  KvPool pool(kNumChunks, 1, 1, test_case.head_dim, kChunkTokens, test_case.dtype,
+              HostPackingOf(test_case.dtype));
   RandomPlan plan({.num_slots = 5,
                    .num_chunks = kNumChunks,
                    .chunk_tokens = kChunkTokens,

@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "kernels/cuda/emulated/emulated_runtime.h"
-#include "kernels/reference/reference_backend.h"
 #include "tests/kernels/conformance/attention_scenario.h"
 #include "tests/kernels/conformance/backends.h"
 #include "tests/kernels/conformance/device_array.h"
-#include "tests/kernels/cuda/emulated_attention.h"
+#include "tests/kernels/cuda/attention_on_device.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -26,71 +25,6 @@ using testing::HasSubstr;
 std::unique_ptr<CudaBackend> Make(const EmulatedOptions& options = {}) {
   return *CudaBackend::Create(MakeEmulatedRuntime(options));
 }
-
-// --- Attention as the model calls it ---
-
-struct AttentionOnDevice {
-  AttentionOnDevice(CudaBackend& backend, AttentionScenario& scenario)
-      : args(scenario.Args(host_out)),
-        pool(backend, RepackForCuda(args.kv, NumChunks(args), args.layer)),
-        q(backend, scenario.q()),
-        out(backend, host_out) {
-    args.kv.base = pool.data();
-    args.kv.packing = KvPacking::kSwizzledRows;
-    args.q.data = q.data();
-    args.out.data = out.data();
-  }
-
-  static int NumChunks(const ChunkAttentionArgs& args) {
-    int32_t chunks = 0;
-    for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
-    return chunks;
-  }
-
-  StepInputs Inputs(uint64_t generation) const {
-    StepInputs inputs;
-    inputs.steps = args.steps;
-    inputs.plan = args.plan;
-    inputs.plan_generation = generation;
-    return inputs;
-  }
-
-  std::vector<float> host_out;
-  ChunkAttentionArgs args;
-  DeviceArray<std::byte> pool;
-  DeviceFloats q, out;
-};
-
-std::vector<float> Reference(AttentionScenario& scenario) {
-  std::vector<float> want;
-  ReferenceBackend().ChunkAttention(scenario.Args(want));
-  return want;
-}
-
-class CudaBackendAttention : public testing::TestWithParam<AttentionShape> {};
-
-TEST_P(CudaBackendAttention, MatchesTheReferenceAnnouncedOrNot) {
-  for (const auto make : {UnrelatedSlots, SharedRuns}) {
-    AttentionScenario scenario = make(GetParam());
-    const std::vector<float> want = Reference(scenario);
-    const auto backend = Make();
-    AttentionOnDevice attention(*backend, scenario);
-    backend->ChunkAttention(attention.args);
-    ExpectClose(attention.out.Read(), want, 2e-5, 2e-5);
-    for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
-      attention.args.mode = mode;
-      backend->BeginStep(attention.Inputs(1));
-      for (int layer = 0; layer < 2; ++layer) backend->ChunkAttention(attention.args);
-      ExpectClose(attention.out.Read(), want, 2e-5, 2e-5);
-    }
-  }
-}
-
-// f32, for the kernels for tensor cores round queries; a window, for positions come from the host.
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaBackendAttention,
-                         testing::Values(AttentionShape{4, 2, 40, 32, DType::kF32},
-                                         AttentionShape{6, 2, 64, 64, DType::kF32, 100}),
-                         [](const auto& info) { return info.param.name(); });
 
 // Steps of one generation whose lengths grow use the list that is there; another generation has
 // another plan, even at the same address.
@@ -115,12 +49,12 @@ TEST(CudaBackendTest, ANewGenerationIsANewPlan) {
   first.args.plan.slots = slots;
   backend->BeginStep(first.Inputs(1));
   backend->ChunkAttention(first.args);
-  ExpectClose(first.out.Read(), Reference(one), 1e-5, 1e-5);
+  ExpectClose(first.out.Read(), ReferenceAttention(one), 1e-5, 1e-5);
   // One key more for slot 1: the same list.
   one.steps()[1].key_end = 8;
   backend->BeginStep(first.Inputs(1));
   backend->ChunkAttention(first.args);
-  ExpectClose(first.out.Read(), Reference(one), 1e-5, 1e-5);
+  ExpectClose(first.out.Read(), ReferenceAttention(one), 1e-5, 1e-5);
   // The other plan in the same memory.
   std::ranges::copy(second.args.plan.runs, runs.begin());
   std::ranges::copy(second.args.plan.slots, slots.begin());
@@ -128,7 +62,7 @@ TEST(CudaBackendTest, ANewGenerationIsANewPlan) {
   second.args.plan.slots = slots;
   backend->BeginStep(second.Inputs(2));
   backend->ChunkAttention(second.args);
-  ExpectClose(second.out.Read(), Reference(other), 1e-5, 1e-5);
+  ExpectClose(second.out.Read(), ReferenceAttention(other), 1e-5, 1e-5);
 }
 
 // An array that changed after it was announced is taken as it is now.

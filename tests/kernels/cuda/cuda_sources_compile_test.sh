@@ -6,8 +6,9 @@ if [[ ! -x "$nvcc" ]]; then
   echo "no CUDA toolkit on this machine: not compiled"
   exit 0
 fi
+# Without optimisation: it is to be seen that they compile, in seconds.
 compile() {
-  "$nvcc" -std=c++20 -O1 -ccbin /usr/bin/g++ --expt-relaxed-constexpr -I. \
+  "$nvcc" -std=c++20 -Xcicc -O1 -Xptxas -O0 -ccbin /usr/bin/g++ --expt-relaxed-constexpr -I. \
     -gencode=arch=compute_90a,code=sm_90a -x cu -c "$1" -o "$TEST_TMPDIR/$(basename "$1").o"
   echo "compiled $1"
 }
