@@ -47,6 +47,7 @@ def tool_with_known_bytes(monkeypatch, tmp_path, index):
     monkeypatch.setattr(module, "download", index.download)
     monkeypatch.setattr(module.sys, "argv", ["tools/fetch_model"])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # whatever it does, not the user's cache
     return module
 
 
@@ -70,7 +71,6 @@ def test_fetches_once_into_the_cache_and_prints_the_path(tool, index, models, ca
 
 def test_without_xdg_cache_home_it_is_the_home_folders_cache(tool, monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert tool.fetch() == tmp_path / "home" / ".cache" / "refrain" / "models" / NAME
 
 
