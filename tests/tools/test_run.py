@@ -35,7 +35,9 @@ class Workshop:
         user_cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
         self.cache = folder / "cache"
         (self.cache / "refrain").mkdir(parents=True)
-        (self.cache / "refrain" / "debian").symlink_to(user_cache / "refrain" / "debian")
+        unpacked = user_cache / "refrain" / "debian"
+        if unpacked.exists():
+            (self.cache / "refrain" / "debian").symlink_to(unpacked)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.listen = f"127.0.0.1:{probe.getsockname()[1]}"
