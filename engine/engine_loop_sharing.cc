@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "engine/engine_loop.h"
 
@@ -104,10 +105,15 @@ void EngineLoop::StopProducing(SequenceId id) {
   LookAgain(released);
 }
 
-// Who waits for a producer's chunks lends it its priority.
+// Who waits for a producer's chunks lends it its priority. Who has aged comes before all who have
+// not, also once it runs: else it would give up its chunks for better ones, again and again.
 void EngineLoop::InheritPriorities() {
   for (RunningEntry& entry : snapshot_.running) {
-    entry.priority = sequences_.at(entry.sequence)->request->request().priority;
+    const SequenceState& sequence = *sequences_.at(entry.sequence);
+    const int64_t since_step = sequence.waits_since_step.value_or(snapshot_.step);
+    const bool aged = snapshot_.step - since_step >= snapshot_.limits.ageing_steps;
+    entry.priority =
+        aged ? std::numeric_limits<int32_t>::min() : sequence.request->request().priority;
   }
   if (pending_.held_count() == 0) return;
   for (const WaitingEntry& waiting : snapshot_.waiting) {

@@ -270,6 +270,7 @@ class Daemon {
     log_.Info("ready", {{"model", model.served_name},
                         {"description", model.description},
                         {"max_context_tokens", model.max_context_tokens},
+                        {"kv_capacity_tokens", engine->stats().kv_capacity_tokens},
                         {"load_ms", static_cast<int64_t>(load_ms)}});
     signals.Wait();
     return Drain(engine.get(), &signals);

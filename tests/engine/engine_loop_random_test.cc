@@ -168,7 +168,7 @@ TEST(EngineLoopRandomTest, WithoutPrefixCache) {
                .step_token_budget = 24,
                .max_in_flight = 2,
                .prefix_cache = false},
-              5, 4000);
+              5, RandomSteps());
 }
 
 TEST(EngineLoopRandomTest, UnderPriorities) {
@@ -177,7 +177,7 @@ TEST(EngineLoopRandomTest, UnderPriorities) {
                .step_token_budget = 16,
                .max_in_flight = 2,
                .policy = Policy::kPriority},
-              3, 4000);
+              3, RandomSteps());
 }
 
 TEST(EngineLoopRandomTest, UnderLongestPrefix) {
@@ -185,7 +185,7 @@ TEST(EngineLoopRandomTest, UnderLongestPrefix) {
                .max_sequences = 8,
                .step_token_budget = 8,
                .policy = Policy::kLongestPrefix},
-              4, 4000);
+              4, RandomSteps());
 }
 
 }  // namespace

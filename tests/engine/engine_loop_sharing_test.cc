@@ -236,6 +236,59 @@ TEST_P(TakeOverTest, WhenTheProducerIsPreempted) {
   EXPECT_GT(h.loop.stats().preemptions_total, 0);
 }
 
+// Under priorities (lower comes first) the best waiter goes on, wherever it stands in the queue;
+// when it goes away as well, the next best does.
+TEST_P(TakeOverTest, ByTheWaiterOfTheBestPriority) {
+  LoopOptions options = Options();
+  options.policy = Policy::kPriority;
+  LoopHarness h(options);
+  const auto request = [](int32_t priority) {
+    Request one = TokenRequest(Prompt(2048), 8);
+    one.priority = priority;
+    return one;
+  };
+  streams_.push_back(h.Submit(request(5)));
+  h.loop.Turn();
+  constexpr size_t kBest = 20, kSecond = 9;
+  for (size_t i = 1; i < 32; ++i) {
+    streams_.push_back(h.Submit(request(i == kBest ? 1 : i == kSecond ? 2 : 3 + i % 4)));
+  }
+  int64_t computed = 700;
+  const auto turn_until_computed = [&](int64_t tokens) {
+    while (h.loop.stats().computed_prompt_tokens_total < tokens) h.loop.Turn();
+  };
+  turn_until_computed(computed);
+  for (const size_t producer : {size_t{0}, kBest}) {
+    EXPECT_EQ(h.loop.stats().running_sequences, 1);
+    EXPECT_EQ(h.loop.held_sequences(), producer == 0 ? 31u : 30u);
+    streams_[producer]->Cancel();
+    computed = h.loop.stats().computed_prompt_tokens_total;
+    turn_until_computed(computed + 400);
+  }
+  // The one that runs now gets its first token before the others start.
+  std::map<size_t, RequestOutput> outputs;
+  const auto read_all = [&] {
+    for (size_t i = 1; i < streams_.size(); ++i) {
+      if (i != kBest) ReadInto(*streams_[i], h.tokenizer, &outputs[i]);
+    }
+  };
+  const auto have_tokens = [&] {
+    std::vector<size_t> some;
+    for (const auto& [i, output] : outputs) {
+      if (output.usage.completion_tokens > 0) some.push_back(i);
+    }
+    return some;
+  };
+  while (have_tokens().empty() && h.loop.Turn()) read_all();
+  EXPECT_EQ(have_tokens(), std::vector<size_t>{kSecond});
+  h.RunUntilIdle();
+  read_all();
+  EXPECT_LE(h.loop.stats().computed_prompt_tokens_total, kOnce + 2 * kInFlight);
+  const std::vector<int32_t> alone = Alone(TokenRequest(Prompt(2048), 8)).choices.at(0).tokens;
+  for (auto& [i, output] : outputs) EXPECT_EQ(output.choices.at(0).tokens, alone) << i;
+  h.CheckIdle();
+}
+
 TEST_P(EngineLoopSharingTest, SaltsDoNotShare) {
   LoopHarness h(Options());
   h.Run(TokenRequest(Prompt(100), 2));

@@ -1,8 +1,8 @@
 // Sharing changes nothing (DESIGN sections 4 and 5): under engine.reproducible = on, ids and
 // log-probability bits of requests that share prefixes in a tree five levels deep are those that
-// each gets alone without a prefix cache - in two_phase and paged, among up to 64 that join, end
-// and are cancelled at random, and when all that may be evicted is evicted at every step and a
-// running sequence preempted at every second one.
+// each gets alone without a prefix cache - in two_phase and paged, on chunks of every size and on
+// several threads, among up to 64 that join, end and are cancelled at random, and when all that may
+// be evicted is evicted, and a running sequence preempted, at every step.
 
 #include <gtest/gtest.h>
 
@@ -66,18 +66,56 @@ Request LeafRequest(int leaf) {
 struct Setting {
   bool prefix_cache = true;
   AttentionModeOption mode = AttentionModeOption::kTwoPhase;
-  int64_t memory_bytes = 64 << 20;
-  bool disturb = false;  // evict at every step, preempt at every second one
+  int32_t chunk_tokens = 16;
+  int32_t threads = 1;  // many small steps: threads would only wait for each other
+  // Evict at every step, and preempt: the oldest is spared, or with nothing left of it each time it
+  // would never end.
+  bool disturb = false;
+  bool disturb_oldest = false;  // at every second step, and now and then the oldest as well
+};
+
+// Plans as the scheduler does, but for what it evicts and preempts.
+class DisturbingPlanner {
+ public:
+  DisturbingPlanner(kvcache::CacheManager* cache, bool oldest_too)
+      : cache_(cache), oldest_too_(oldest_too) {}
+
+  engine::StepPlan operator()(const engine::SchedulerSnapshot& snapshot) {
+    cache_->EvictAll();
+    engine::StepPlan plan = engine::Plan(snapshot);
+    const size_t running = snapshot.running.size();
+    if (!plan.preempt.empty() || running == 0 || !PreemptsNow(running)) return plan;
+    const size_t victim = running == 1 ? 0 : 1 + static_cast<size_t>(step_ / 2) % (running - 1);
+    const engine::SequenceId id = snapshot.running[victim].sequence;
+    std::erase_if(plan.work, [&](const engine::StepWork& work) {
+      return work.sequence == id ||
+             std::count(plan.admit.begin(), plan.admit.end(), work.sequence) > 0;
+    });
+    plan.admit.clear();
+    plan.preempt.push_back(id);
+    return plan;
+  }
+
+ private:
+  bool PreemptsNow(size_t running) {
+    ++step_;
+    if (oldest_too_) return step_ % (running > 1 ? 2 : 40) == 0;
+    return running > 1;
+  }
+
+  kvcache::CacheManager* const cache_;
+  const bool oldest_too_;
+  int step_ = 0;
 };
 
 std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
   EngineOptions options;
   options.model.path = path;
-  options.backend.threads = 1;  // many small steps: threads would only wait for each other
+  options.backend.threads = setting.threads;
   options.step_token_budget = 96;
   options.max_sequences = 64;
-  options.kv_cache.memory_bytes = setting.memory_bytes;
-  options.kv_cache.chunk_tokens = 16;
+  options.kv_cache.memory_bytes = 64 << 20;
+  options.kv_cache.chunk_tokens = setting.chunk_tokens;
   options.kv_cache.prefix_cache = setting.prefix_cache;
   options.attention_mode = setting.mode;
   options.reproducible = true;
@@ -87,25 +125,7 @@ std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
     return nullptr;
   }
   if (setting.disturb) {
-    parts->planner = [cache = parts->cache.get(),
-                      step = 0](const engine::SchedulerSnapshot& snapshot) mutable {
-      cache->EvictAll();
-      engine::StepPlan plan = engine::Plan(snapshot);
-      // The oldest is spared, but now and then: with nothing left of it each time it would never
-      // end.
-      const size_t running = snapshot.running.size();
-      if (++step % (running > 1 ? 2 : 40) != 0 || running == 0 || !plan.preempt.empty())
-        return plan;
-      const size_t victim = running == 1 ? 0 : 1 + static_cast<size_t>(step / 2) % (running - 1);
-      const engine::SequenceId id = snapshot.running[victim].sequence;
-      std::erase_if(plan.work, [&](const engine::StepWork& work) {
-        return work.sequence == id ||
-               std::count(plan.admit.begin(), plan.admit.end(), work.sequence) > 0;
-      });
-      plan.admit.clear();
-      plan.preempt.push_back(id);
-      return plan;
-    };
+    parts->planner = DisturbingPlanner(parts->cache.get(), setting.disturb_oldest);
   }
   auto engine = engine::MakeEngine(*std::move(parts), options);
   if (!engine.ok()) ADD_FAILURE() << engine.status();
@@ -190,12 +210,21 @@ TEST_P(Sharing, ChangesNoBit) {
       }
     }
   }
-  {
-    const auto engine = Start(*path, {.disturb = true});
+  // The chunk's size decides where matches end, and so what is copied and what is computed again.
+  for (const int32_t chunk_tokens : {32, 64, 128}) {
+    const auto engine = Start(*path, {.chunk_tokens = chunk_tokens, .threads = 3});
     ASSERT_NE(engine, nullptr);
-    RunMix(*engine, expected, seed++, 30, "evicted and preempted");
-    EXPECT_GT(engine->stats().preemptions_total, 30);
-    EXPECT_GT(engine->stats().kv_evicted_chunks_total, 200);
+    RunMix(*engine, expected, seed++, 40, "chunks of " + std::to_string(chunk_tokens));
+    EXPECT_GT(engine->stats().cached_prompt_tokens_total, 3000);
+  }
+  for (const bool oldest : {false, true}) {
+    const auto engine = Start(*path, {.disturb = true, .disturb_oldest = oldest});
+    ASSERT_NE(engine, nullptr);
+    RunMix(*engine, expected, seed++, 30, oldest ? "the oldest preempted" : "preempted each step");
+    const engine::EngineStats stats = engine->stats();
+    // In every second step, about, the oldest is alone and others come.
+    EXPECT_GT(stats.preemptions_total, oldest ? 30 : stats.steps_total / 3);
+    EXPECT_GT(stats.kv_evicted_chunks_total, 200);
   }
 }
 

@@ -72,7 +72,8 @@ class RandomRun {
     EXPECT_GT(still_current_, 1000);
     EXPECT_GT(out_of_date_, 100);
     EXPECT_GT(h_.cache->stats().evicted_chunks_total, 50);
-    EXPECT_GT(h_.cache->stats().merged_chunks_total, 10);
+    // Large chunks are seldom filled twice with the same.
+    EXPECT_GT(h_.cache->stats().merged_chunks_total, setting_.chunk_tokens < 128 ? 10 : 1);
     if (setting_.chunk_tokens == 1) return;
     EXPECT_GT(h_.cache->stats().copied_chunks_total, 50);
   }
@@ -283,7 +284,7 @@ class RandomRun {
   int64_t out_of_date_ = 0;
 };
 
-constexpr int kSettings = 8;
+constexpr int kSettings = 10;
 
 // A long run is shared among the settings.
 int StepsPerSetting() { return std::max(10000, testing::RandomSteps() / kSettings); }
@@ -304,6 +305,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Setting{1, 60, true, false}, Setting{1, 200, true, true},
                       Setting{4, 60, true, false, "lru"}, Setting{16, 40, true, false},
                       Setting{16, 200, true, true, "s3fifo"}, Setting{64, 40, true, true},
+                      Setting{32, 40, true, true}, Setting{128, 24, true, false},
                       Setting{16, 40, false, false}, Setting{4, 60, false, true}),
     [](const auto& info) {
       return "Chunk" + std::to_string(info.param.chunk_tokens) + "Pool" +

@@ -143,6 +143,17 @@ TEST(Daemon, ListensBeforeTheModelIsLoaded) {
   EXPECT_EQ(early.ReadResponse().status, 200);
 }
 
+// How much the KV cache holds is told where operators look first.
+TEST(Daemon, TellsTheCachesCapacityInTokensWhenReady) {
+  Process daemon(Arguments("fake"));
+  ASSERT_TRUE(daemon.WaitForOutput(" kv_capacity_tokens=4096")) << daemon.output();
+  const size_t ready = daemon.output().find(" ready ");
+  ASSERT_NE(ready, std::string::npos);
+  EXPECT_EQ(daemon.output().find('\n', ready), daemon.output().rfind('\n'));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
 TEST(Daemon, FailsWhenTheModelCannotBeLoaded) {
   Process daemon(Arguments("fail"));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));

@@ -290,6 +290,7 @@ engine::EngineStats FakeEngine::stats() const {
   MutexLock lock(mutex_);
   engine::EngineStats stats;
   stats.running_sequences = static_cast<int32_t>(running_.size());
+  stats.kv_capacity_tokens = options_.max_context_tokens;
   return stats;
 }
 

@@ -70,7 +70,8 @@ LoopHarness::LoopHarness(const LoopOptions& o)
            {.scheduler = {.max_sequences = o.max_sequences,
                           .step_token_budget = o.step_token_budget,
                           .chunk_tokens = o.chunk_tokens,
-                          .policy = o.policy},
+                          .policy = o.policy,
+                          .ageing_steps = o.ageing_steps},
             .planner = o.planner}) {}
 
 LoopHarness::~LoopHarness() { EXPECT_TRUE(runner.errors().empty()) << runner.errors().front(); }

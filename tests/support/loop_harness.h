@@ -26,6 +26,7 @@ struct LoopOptions {
   bool prefix_cache = true;
   std::string eviction = "reuse_rate";
   engine::Policy policy = engine::Policy::kFcfs;
+  int32_t ageing_steps = engine::SchedulerLimits{}.ageing_steps;
   int32_t queued_requests = 1000;
   int64_t queued_tokens = 1 << 20;
   engine::PlanFunction planner = &engine::Plan;

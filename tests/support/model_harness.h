@@ -1,6 +1,7 @@
 #ifndef REFRAIN_TESTS_SUPPORT_MODEL_HARNESS_H_
 #define REFRAIN_TESTS_SUPPORT_MODEL_HARNESS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,6 +49,8 @@ class ModelHarness {
                int32_t first_wanted, const OnLogits& on_logits);
   // Appends to the sequence.
   void Append(std::span<const int32_t> ids, int32_t first_wanted, const OnLogits& on_logits);
+  // Forgets all but the first `length` tokens of the sequence.
+  void Rewind(int32_t length) { length_ = std::min(length, length_); }
 
   engine::LlamaModel& model() { return *model_; }
   kernels::Backend& backend() { return *backend_; }

@@ -9,7 +9,8 @@
 // Suites (a list with commas; all by default):
 //   decode      one step over keys that nobody shares, against the read bandwidth
 //   prefill     new prompts, against multiply-adds in registers and against our own product, both
-//               of the arithmetic that the level has for the element type
+//               of the arithmetic that the level has for the element type, and against the product
+//               of Q4_1 weights that the server runs for quantised models
 //   grid        ChunkAttention's table 3 and GQA shapes: naive, paged, paged with shared pages,
 //               two_phase, in turn within each round
 //   completion  its figure 3: token rate over completion length
@@ -39,6 +40,7 @@
 #include "tools/bench/attention_workload.h"
 #include "tools/bench/cpu_peaks.h"
 #include "tools/bench/machine_peaks.h"
+#include "tools/bench/random_weight.h"
 
 namespace refrain::bench {
 namespace {
@@ -95,7 +97,7 @@ std::vector<Timing> TimeInTurn(Clock clock, const std::vector<std::function<void
   return timings;
 }
 
-// A product of f32 rows and f32 or bf16 weights by our own kernels: what attention's products are
+// A product of f32 rows and weights of one type by our own kernels: what attention's products are
 // measured by.
 class OwnProduct {
  public:
@@ -103,12 +105,9 @@ class OwnProduct {
       : backend_(*cpu::CpuBackend::Create({.threads = threads, .isa = isa})),
         x_(kRows * kSize, 0.5f),
         out_(kRows * kSize) {
-    const std::vector<float> values(kSize * kSize, 0.25f);
-    const kernels::WeightSlice slice = {
-        DType::kF32, kSize, kSize, reinterpret_cast<const std::byte*>(values.data()), {}};
-    const auto compute =
-        dtype == DType::kBF16 ? kernels::ComputeDType::kBF16 : kernels::ComputeDType::kF32;
-    weight_ = *backend_->PackLinear({&slice, 1}, {.compute = compute});
+    const std::vector<std::byte> data = RandomWeight(dtype, kSize, kSize, 1);
+    const kernels::WeightSlice slice = {dtype, kSize, kSize, data.data(), {}};
+    weight_ = *backend_->PackLinear({&slice, 1}, {});
   }
 
   void Run() {
@@ -207,9 +206,9 @@ class Bench {
     return title.find(options_.filter) != std::string::npos;
   }
 
-  // One call, checked first. `other` is timed beside it.
+  // One call, checked first. The others are timed beside it.
   std::vector<Timing> Time(AttentionWorkload& work, const BatchShape& shape,
-                           const std::function<void()>& other) {
+                           std::vector<std::function<void()>> others) {
     work.args().reproducible = options_.reproducible;
     const auto attend = [&] { cpu::ChunkAttention(pool_, isa_, work.args(), scratch_); };
     attend();
@@ -218,9 +217,8 @@ class Bench {
                                : RowError::kOfBf16Rows;
     work.Check(0, 0, error);
     work.Check(shape.slots - 1, shape.rows - 1, error);
-    std::vector<std::function<void()>> calls = {attend};
-    if (other) calls.push_back(other);
-    return TimeInTurn(options_.clock, calls);
+    others.insert(others.begin(), attend);
+    return TimeInTurn(options_.clock, others);
   }
 
   void Decode() {
@@ -237,7 +235,7 @@ class Bench {
             if (bytes > options_.pool_gb * 1e9 / 4) continue;  // the grid has the large ones
             const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
             AttentionWorkload work(model, memory, shape, Sharing::kOwnChunks);
-            const auto [seconds, least] = Time(work, shape, nullptr)[0];
+            const auto [seconds, least] = Time(work, shape, {})[0];
             std::printf("| %s %s | %d | %d | %.1f (%.1f) | %.1f | %.0f%% |\n", model.name,
                         std::string(kernels::Traits(kv).name).c_str(), slots, keys, seconds * 1e6,
                         least * 1e6, bytes / seconds * 1e-9,
@@ -249,37 +247,49 @@ class Bench {
     }
   }
 
+  // Beside products of two kinds: those of the same arithmetic, and those that the server runs for
+  // a quantised model, of Q4_1 weights and fixed-point activations.
   void Prefill() {
     std::printf(
         "\nGFLOP/s, in brackets the best of all rounds.\n\n| prefill | tokens | ms | attention | "
-        "own product | of own product | best of peak |\n|---|---|---|---|---|---|---|\n");
+        "own product | of own product | Q4_1 product | of Q4_1 product | best of peak |\n"
+        "|---|---|---|---|---|---|---|---|---|\n");
     OwnProduct f32_product(options_.threads, options_.isa, DType::kF32);
     OwnProduct bf16_product(options_.threads, options_.isa, DType::kBF16);
+    OwnProduct q4_1_product(options_.threads, options_.isa, DType::kQ4_1);
     for (const AttentionModel& model : kModels) {
       for (const DType kv : options_.kv_types) {
         if (!Wanted("prefill", model, kv)) continue;
-        const Arithmetic arithmetic = ArithmeticOf(kv);
-        OwnProduct& product = arithmetic == Arithmetic::kF32 ? f32_product : bf16_product;
-        const double peak = report_.flops_per_s[static_cast<size_t>(arithmetic)].second;
+        OwnProduct& product = ArithmeticOf(kv) == Arithmetic::kF32 ? f32_product : bf16_product;
         for (const int keys : {512, 2048, 6000}) {
           const BatchShape shape = {.slots = 1, .keys = keys, .rows = keys};
           const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
           AttentionWorkload work(model, memory, shape, Sharing::kOwnChunks);
-          const std::vector<Timing> timings = Time(work, shape, [&] { product.Run(); });
-          const auto rate = [&](double seconds) { return work.Flops() / seconds * 1e-9; };
-          const auto product_rate = [&](double s) { return product.Flops() / s * 1e-9; };
-          std::printf(
-              "| %s %s | %d | %.1f | %.0f (%.0f) | %.0f (%.0f) | %.0f%% (%.0f%%) | %.0f%% |\n",
-              model.name, std::string(kernels::Traits(kv).name).c_str(), keys,
-              timings[0].median_s * 1e3, rate(timings[0].median_s), rate(timings[0].least_s),
-              product_rate(timings[1].median_s), product_rate(timings[1].least_s),
-              100 * rate(timings[0].median_s) / product_rate(timings[1].median_s),
-              100 * rate(timings[0].least_s) / product_rate(timings[1].least_s),
-              1e11 * rate(timings[0].least_s) / peak);
-          std::fflush(stdout);
+          const std::vector<Timing> timings =
+              Time(work, shape, {[&] { product.Run(); }, [&] { q4_1_product.Run(); }});
+          PrintPrefill(model, kv, keys, timings, work.Flops(), product.Flops());
         }
       }
     }
+  }
+
+  // `timings`: attention, then the two products.
+  void PrintPrefill(const AttentionModel& model, DType kv, int keys,
+                    const std::vector<Timing>& timings, double flops, double product_flops) {
+    const double median = flops / timings[0].median_s * 1e-9;
+    const double best = flops / timings[0].least_s * 1e-9;
+    std::printf("| %s %s | %d | %.1f | %.0f (%.0f) |", model.name,
+                std::string(kernels::Traits(kv).name).c_str(), keys, timings[0].median_s * 1e3,
+                median, best);
+    for (const Timing& product : {timings[1], timings[2]}) {
+      const double product_median = product_flops / product.median_s * 1e-9;
+      const double product_best = product_flops / product.least_s * 1e-9;
+      std::printf(" %.0f (%.0f) | %.0f%% (%.0f%%) |", product_median, product_best,
+                  100 * median / product_median, 100 * best / product_best);
+    }
+    const double peak = report_.flops_per_s[static_cast<size_t>(ArithmeticOf(kv))].second;
+    std::printf(" %.0f%% |\n", 1e11 * best / peak);
+    std::fflush(stdout);
   }
 
   Options options_;

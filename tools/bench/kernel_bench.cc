@@ -2,7 +2,11 @@
 //
 //   kernel_bench [--op=linear|gate_up] [--dtype=q4_0,q8_0] [--shape=1536x576] [--rows=1,8,512]
 //                [--isa=auto] [--threads=0] [--cached] [--seconds=0.15]
+//   kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
+//                [--isa=auto] [--threads=0] [--seconds=0.15]
 //
+// The second form takes the operations of a layer that are no products (`layer`: all of them), and
+// the output head; attention has a benchmark of its own.
 // Every case is compared with double arithmetic before it is timed; the exit status is 1 if one was
 // wrong. Two runs are only comparable when the peaks that they print are alike, and medians only
 // when nothing else ran.
@@ -16,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tools/bench/layer_ops_bench.h"
 #include "tools/bench/linear_bench.h"
 #include "tools/bench/machine_peaks.h"
 
@@ -26,6 +31,7 @@ struct Arguments {
   std::string op = "linear";
   kernels::cpu::CpuOptions cpu;
   LinearBenchOptions linear;
+  LayerOpsBenchOptions layer;
 };
 
 // Sets the option that `argument` ("--name=value") names; false if there is none.
@@ -37,7 +43,8 @@ bool Parse(std::string_view argument, Arguments& out) {
   if (name == "--op") {
     out.op = value;
     out.linear.gate_up = value == "gate_up";
-    return value == "linear" || value == "gate_up";
+    if (value != "layer") out.layer.op = value;
+    return value == "linear" || value == "gate_up" || value == "layer" || IsLayerOp(value);
   }
   if (name == "--dtype") return !(out.linear.dtypes = list).empty();
   if (name == "--shape") return !(out.linear.shapes = list).empty();
@@ -47,11 +54,15 @@ bool Parse(std::string_view argument, Arguments& out) {
         return false;
       }
     }
+    out.layer.rows = out.linear.rows;
     return true;
   }
   if (name == "--isa") return !(out.cpu.isa = value).empty();
   if (name == "--threads") return absl::SimpleAtoi(value, &out.cpu.threads);
-  if (name == "--seconds") return absl::SimpleAtod(value, &out.linear.min_seconds);
+  if (name == "--seconds") {
+    return absl::SimpleAtod(value, &out.linear.min_seconds) &&
+           absl::SimpleAtod(value, &out.layer.min_seconds);
+  }
   if (name == "--cached") {
     out.linear.working_set_bytes = 0;
     return true;
@@ -74,13 +85,18 @@ int Main(int argc, char** argv) {
   }
   const kernels::BackendInfo& info = (*backend)->info();
   const MachinePeaks peaks = MeasurePeaks(info.threads);
-  std::printf("%s, %d threads, level %s; weights %s\n", ProcessorName().c_str(), info.threads,
+  const bool products = arguments.op == "linear" || arguments.op == "gate_up";
+  std::printf("%s, %d threads, level %s; %s\n", ProcessorName().c_str(), info.threads,
               info.isa.c_str(),
-              arguments.linear.working_set_bytes == 0 ? "in the cache" : "from memory");
+              !products                                 ? "data in the cache where it fits"
+              : arguments.linear.working_set_bytes == 0 ? "weights in the cache"
+                                                        : "weights from memory");
   std::printf("peaks: read %.1f GB/s, of 4 MiB %.1f GB/s; fma %.0f GFLOP/s; int8 %.0f GOP/s\n",
               peaks.read_bytes_per_s / 1e9, peaks.cached_read_bytes_per_s / 1e9,
               peaks.fma_flops_per_s / 1e9, peaks.int8_ops_per_s / 1e9);
-  return RunLinearBench(**backend, arguments.linear, peaks) ? 0 : 1;
+  const bool right = products ? RunLinearBench(**backend, arguments.linear, peaks)
+                              : RunLayerOpsBench(**backend, arguments.layer, peaks);
+  return right ? 0 : 1;
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 #include "tools/bench/linear_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 #include <random>
 
 #include "kernels/reference/dequantize.h"
-#include "kernels/reference/half_float.h"
+#include "tools/bench/call_timing.h"
+#include "tools/bench/random_weight.h"
 
 namespace refrain::bench {
 namespace {
@@ -27,36 +27,6 @@ struct Shape {
 // SmolLM2-135M's layers (q, k and v stacked; o; gate or up; down) and head, and squares.
 constexpr Shape kShapes[] = {{960, 576},   {576, 576},   {1536, 576}, {576, 1536},
                              {49152, 576}, {2048, 2048}, {4096, 4096}};
-
-// Random weights in [-1, 1] or so.
-std::vector<std::byte> RandomWeight(DType dtype, const Shape& shape, uint32_t seed) {
-  const DTypeTraits& traits = kernels::Traits(dtype);
-  std::vector<std::byte> data(shape.n * *kernels::RowBytes(dtype, shape.k));
-  std::minstd_rand random(seed);
-  if (!traits.quantized) {
-    std::uniform_real_distribution<float> value(-1.0f, 1.0f);
-    for (size_t i = 0; i < data.size(); i += traits.block_bytes) {
-      const float v = value(random);
-      const uint16_t half = dtype == DType::kF16 ? kernels::F32ToF16(v) : kernels::F32ToBf16(v);
-      if (dtype == DType::kF32) {
-        __builtin_memcpy(&data[i], &v, sizeof(v));
-      } else {
-        __builtin_memcpy(&data[i], &half, sizeof(half));
-      }
-    }
-    return data;
-  }
-  for (std::byte& byte : data) byte = static_cast<std::byte>(random() >> 8);
-  const uint16_t scale = kernels::F32ToF16(0.002f);
-  const bool has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K ||
-                       dtype == DType::kQ5_K;
-  for (size_t i = 0; i < data.size(); i += traits.block_bytes) {
-    std::byte* at = &data[i + (dtype == DType::kQ6_K ? 208 : 0)];
-    __builtin_memcpy(at, &scale, sizeof(scale));
-    if (has_min) __builtin_memcpy(at + 2, &scale, sizeof(scale));
-  }
-  return data;
-}
 
 template <typename T>
 bool Wanted(const std::vector<T>& filter, const T& value) {
@@ -91,48 +61,28 @@ struct Case {
   int64_t rows;
 };
 
-// Seconds of one call.
-struct Timing {
-  double median, best;
-};
-
-// Times batches of calls of about kBatchSeconds, going round in the weights. The best batch is what
-// the kernel does when nothing else runs.
-Timing Time(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
-            const std::vector<std::unique_ptr<LinearWeight>>& weights, std::vector<float>& x,
-            std::vector<float>& out, const Case& c) {
-  constexpr double kBatchSeconds = 200e-6;
+// Times calls that go round in the weights.
+CallTiming Time(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
+                const std::vector<std::unique_ptr<LinearWeight>>& weights, std::vector<float>& x,
+                std::vector<float>& out, const Case& c) {
   const auto x_view = F32View(x.data(), c.rows, c.shape.k);
   const auto out_view = F32View(out.data(), c.rows, c.shape.n);
-  std::vector<double> seconds;
-  double total = 0;
   size_t next = 0;
-  while (total < options.min_seconds || seconds.size() < 3) {
-    const auto begin = std::chrono::steady_clock::now();
-    std::chrono::duration<double> took{0};
-    int calls = 0;
-    do {
-      const LinearWeight* weight = weights[next].get();
-      if (options.gate_up) {
-        backend.GateUp({weight, weights[next + 1].get(), x_view, out_view});
-      } else {
-        backend.Linear({weight, x_view, out_view});
-      }
-      next = (next + (options.gate_up ? 2 : 1)) % weights.size();
-      ++calls;
-      took = std::chrono::steady_clock::now() - begin;
-    } while (took.count() < kBatchSeconds);
-    seconds.push_back(took.count() / calls);
-    total += took.count();
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return {seconds[seconds.size() / 2], seconds[0]};
+  return TimeCalls(options.min_seconds, [&] {
+    const LinearWeight* weight = weights[next].get();
+    if (options.gate_up) {
+      backend.GateUp({weight, weights[next + 1].get(), x_view, out_view});
+    } else {
+      backend.Linear({weight, x_view, out_view});
+    }
+    next = (next + (options.gate_up ? 2 : 1)) % weights.size();
+  });
 }
 
 bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
               const MachinePeaks& peaks, DType dtype, const Shape& shape,
               const std::vector<int64_t>& all_rows) {
-  const std::vector<std::byte> data = RandomWeight(dtype, shape, 1);
+  const std::vector<std::byte> data = RandomWeight(dtype, shape.n, shape.k, 1);
   const WeightSlice slice{dtype, shape.n, shape.k, data.data(), {}};
   std::vector<std::unique_ptr<LinearWeight>> weights;
   size_t bytes = 0;
@@ -160,7 +110,7 @@ bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& optio
     correct &= right;
 
     const Case c{dtype, shape, rows};
-    const Timing timing = Time(backend, options, weights, x, out, c);
+    const CallTiming timing = Time(backend, options, weights, x, out, c);
     const int matrices = options.gate_up ? 2 : 1;
     const double byte_rate =
         matrices * static_cast<double>(bytes) / static_cast<double>(weights.size()) / timing.best;

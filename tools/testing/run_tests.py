@@ -137,7 +137,7 @@ def run_sanitizers(model: str, text: str | None) -> summaries.Summary:
         say(name)
         prefix = without_random_addresses() if name == "TSan" else []
         run_under = [f"--run_under={' '.join(prefix)}"] if prefix else []
-        marker = "not soak and not no_tsan" if name == "TSan" else "not soak"
+        marker = "not soak and not optimised" + (" and not no_tsan" if name == "TSan" else "")
         part = run_everything([*flags, *run_under], model, text, marker, tool_tests=False,
                               run_under=prefix)
         say(f"{name}: {part.last_line()}")

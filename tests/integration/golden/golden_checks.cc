@@ -4,7 +4,6 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -19,8 +18,6 @@ using engine::LogSumExp;
 using engine::TokenId;
 using nlohmann::json;
 
-constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
-
 json Golden(const std::string& name, const std::string& list = "cases") {
   std::ifstream file("tests/data/smollm2-golden/" + name);
   return json::parse(file).at(list);
@@ -29,6 +26,21 @@ json Golden(const std::string& name, const std::string& list = "cases") {
 double Logprob(std::span<const float> logits, int32_t id) { return logits[id] - LogSumExp(logits); }
 
 }  // namespace
+
+std::vector<GreedyCase> GreedyCases() {
+  std::vector<GreedyCase> cases;
+  for (const json& c : Golden("greedy.json")) {
+    cases.push_back({c["prompt_ids"], c["tokens"], c["logprobs"]});
+  }
+  return cases;
+}
+
+std::vector<int32_t> LogitsPrompt(const std::string& name) {
+  for (const json& c : Golden("logits.json")) {
+    if (c["name"] == name) return c["ids"];
+  }
+  throw std::runtime_error("logits.json has no prompt " + name);
+}
 
 std::vector<TopError> MeasureTop20(ModelHarness& harness) {
   std::vector<TopError> errors;
@@ -111,6 +123,19 @@ GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin) {
     result.worst_prompt_mean_abs = std::max(result.worst_prompt_mean_abs, sum / golden.size());
   }
   return result;
+}
+
+std::vector<double> GreedyLogprobs(ModelHarness& harness) {
+  std::vector<double> logprobs;
+  for (const GreedyCase& one : GreedyCases()) {
+    std::vector<int32_t> ids = one.prompt;
+    ids.insert(ids.end(), one.tokens.begin(), one.tokens.end() - 1);
+    const auto last = static_cast<int32_t>(one.prompt.size()) - 1;
+    harness.Start(ids, last, [&](int32_t index, std::span<const float> logits) {
+      logprobs.push_back(Logprob(logits, one.tokens[static_cast<size_t>(index - last)]));
+    });
+  }
+  return logprobs;
 }
 
 WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max_windows) {

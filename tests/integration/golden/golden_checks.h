@@ -12,6 +12,16 @@
 
 namespace refrain::testing {
 
+struct GreedyCase {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> tokens;   // the 64 that follow
+  std::vector<double> logprobs;  // of these
+};
+std::vector<GreedyCase> GreedyCases();
+
+// The tokens of one prompt of logits.json.
+std::vector<int32_t> LogitsPrompt(const std::string& name);
+
 struct TopError {
   std::string prompt;
   int32_t prompt_tokens = 0;
@@ -42,6 +52,9 @@ struct GreedyErrors {
   int32_t free_different = 0;
 };
 GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin);
+
+// The log-probabilities of all golden greedy tokens, prompt by prompt, each prompt in one go.
+std::vector<double> GreedyLogprobs(ModelHarness& harness);
 
 struct WindowError {
   int32_t windows = 0;

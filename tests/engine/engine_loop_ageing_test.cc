@@ -1,0 +1,123 @@
+// Nobody waits for ever, also not one that is preempted again and again: a bound on the steps of a
+// request of the lowest priority beside better ones that never end.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/support/loop_harness.h"
+
+namespace refrain::engine {
+namespace {
+
+using testing::LoopHarness;
+using testing::LoopOptions;
+using testing::RequestOutput;
+using testing::TokenRequest;
+
+constexpr int32_t kAgeingSteps = 40;
+constexpr int32_t kLowPriority = 9;
+
+// `length` tokens that begin like no other prompt of the test.
+std::vector<int32_t> Prompt(int32_t number, int32_t length) {
+  std::vector<int32_t> ids = {number % 24, number / 24 % 24, number / 576 % 24};
+  while (static_cast<int32_t>(ids.size()) < length) {
+    ids.push_back((number + static_cast<int32_t>(ids.size())) % 24);
+  }
+  return ids;
+}
+
+// Plans as the scheduler does, and watches what becomes of the one of low priority.
+class WatchingPlanner {
+ public:
+  StepPlan operator()(const SchedulerSnapshot& snapshot) {
+    const StepPlan plan = Plan(snapshot);
+    for (const WaitingEntry& entry : snapshot.waiting) {
+      if (entry.priority != kLowPriority) continue;
+      low_ = entry.sequence;
+      since_step_ = entry.since_step;
+    }
+    if (low_.has_value() && snapshot.step - since_step_ >= kAgeingSteps && Holds(plan, *low_)) {
+      for (const RunningEntry& entry : snapshot.running) {
+        if (entry.sequence > *low_ && !Holds(plan, entry.sequence)) ++gave_way_;
+      }
+    }
+    return plan;
+  }
+
+  // How often, having aged, it was preempted and a younger one was not.
+  int gave_way() const { return gave_way_; }
+
+ private:
+  static bool Holds(const StepPlan& plan, SequenceId id) {
+    return std::count(plan.preempt.begin(), plan.preempt.end(), id) > 0;
+  }
+
+  std::optional<SequenceId> low_;
+  int64_t since_step_ = 0;
+  int gave_way_ = 0;
+};
+
+struct Crowd {
+  std::string name;
+  int32_t prompt_tokens;
+  int32_t max_tokens;
+};
+
+class EngineLoopAgeingTest : public ::testing::TestWithParam<Crowd> {};
+
+// Fourteen chunks; the crowd's requests, ten at any time, take six chunks each in the end. The one
+// of low priority takes all fourteen: when it has aged it waits for the older ones and those
+// admitted before, two of which fit at a time; then it runs to its end, whoever comes.
+TEST_P(EngineLoopAgeingTest, ALowPriorityRequestEndsBesideBetterOnesThatNeverStop) {
+  const Crowd& crowd = GetParam();
+  constexpr int32_t kPromptTokens = 100, kMaxTokens = 110;
+  WatchingPlanner planner;
+  LoopHarness harness({.num_chunks = 14,
+                       .max_sequences = 6,
+                       .step_token_budget = 24,
+                       .policy = Policy::kPriority,
+                       .ageing_steps = kAgeingSteps,
+                       .planner = std::ref(planner)});
+  int32_t number = 1;
+  std::vector<std::shared_ptr<TokenStream>> others;
+  const auto turn = [&] {
+    std::erase_if(others, [&](const auto& stream) { return harness.Read(stream).finished; });
+    while (others.size() < 10) {
+      others.push_back(
+          harness.Submit(TokenRequest(Prompt(number++, crowd.prompt_tokens), crowd.max_tokens)));
+    }
+    harness.loop.Turn();
+  };
+  for (int i = 0; i < 50; ++i) turn();
+  Request low = TokenRequest(Prompt(0, kPromptTokens), kMaxTokens);
+  low.priority = kLowPriority;
+  const auto stream = harness.Submit(low);
+  RequestOutput output;
+  int turns = 0;
+  for (; turns < 5000 && !output.finished; ++turns) {
+    turn();
+    ReadInto(*stream, harness.tokenizer, &output);
+  }
+  EXPECT_TRUE(output.status.ok()) << output.status;
+  EXPECT_EQ(output.usage.completion_tokens, kMaxTokens);
+  EXPECT_EQ(planner.gave_way(), 0);
+  const int32_t one_of_crowd = crowd.max_tokens + crowd.prompt_tokens / 12 + 1;
+  EXPECT_LE(turns, kAgeingSteps + (10 + 6) / 2 * one_of_crowd + kMaxTokens + kPromptTokens / 12);
+  others.clear();
+  harness.RunUntilIdle();
+  harness.CheckIdle();
+}
+
+INSTANTIATE_TEST_SUITE_P(Crowds, EngineLoopAgeingTest,
+                         ::testing::Values(Crowd{"GrowsAtOnce", 31, 60}, Crowd{"Decodes", 5, 90},
+                                           Crowd{"Prefills", 90, 4}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace refrain::engine
