@@ -46,8 +46,8 @@ absl::Status ChunkMove::UseLayer(int layer, Stream& compute) {
 }
 
 absl::Status ChunkMove::LayerWritten(int layer, Stream& compute) {
-  assert(!load_ && layer == layers_begun_);
   if (state_ == State::kFailed) return status_;
+  assert(!load_ && layer == layers_begun_);
   absl::Status status = mover_->Follow(*mover_->save_stream_, compute);
   if (status.ok()) status = MoveLayer(layer);
   return status;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cuda/device_language.h"
 #include "kernels/cuda/emulated/emulated_runtime.h"
 
 namespace refrain::kernels::cuda {
@@ -185,16 +186,16 @@ TEST_F(ChunkMoverTest, ARefusedCopyMakesItsChunkAMissAndNoOther) {
   EXPECT_EQ(ValueAt(pool_, 1, 2), OnDevice(1, 2));
 }
 
+__global__ void Break() { __trap(); }
+
 TEST_F(ChunkMoverTest, OnABrokenDeviceEveryChunkIsAMiss) {
-  emulated::EmulatedOptions options;
-  options.failing_call = "Kernel";
-  options.failing_call_index = 2;
-  Start(options);
+  Start();
+  Launch(*compute_, {dim3(1), dim3(32), 0, "Break"}, Break);
   auto load = mover_->Load(Places({0, 1}), *compute_);
   ASSERT_TRUE(load.ok());
   EXPECT_EQ((*load)->Wait(), ChunkMove::State::kFailed);
   EXPECT_EQ((*load)->num_failed(), 2u);
-  EXPECT_FALSE((*load)->status().ok());
+  EXPECT_NE((*load)->status().message().find("Break"), std::string::npos) << (*load)->status();
 }
 
 TEST_F(ChunkMoverTest, ALayerWithoutAnEventEndsTheSave) {
