@@ -44,7 +44,8 @@ void RunSuite(const std::string& suite, const Options& options, BenchDevice& dev
     if (options.tiny) {
       settings.rows = kTinyRows;
       settings.shape = {.slots = 3, .num_heads = 2, .num_kv_heads = 2, .head_dim = 64};
-      settings.pool_bytes_max = settings.copied_bytes = size_t{16} << 20;
+      settings.pool_bytes_max = settings.copied_bytes = size_t{4} << 20;
+      settings.layers = 2;
     } else {
       settings.rows = PaperRows();
       settings.shape = {.slots = 32, .num_heads = 32, .num_kv_heads = 32, .head_dim = 128};
@@ -69,6 +70,7 @@ int Run(const Options& options, const std::string& command) {
   report.date = date;
   report.card = properties.name + ", sm_" + std::to_string(properties.capability());
   for (const std::string& suite : options.suites) RunSuite(suite, options, device, report);
+  if (options.tiny) report.misses.clear();  // of times that mean nothing
   const std::string markdown = report.Markdown();
   std::fputs(markdown.c_str(), stdout);
   bool written = true;

@@ -48,8 +48,8 @@ ModeResult RunMode(BenchDevice& device, const PatternPool& pool, const GpuAttent
   result.kernel = Name(workload.kernel());
   result.error = workload.LargestError();
   // Enough launches in a graph that its own start does not count.
-  constexpr int kLaunches = 16;
-  const int launches = std::max(layers, kLaunches / layers * layers);
+  const int wanted = rounds > 3 ? 16 : 1;
+  const int launches = std::max(layers, wanted / layers * layers);
   result.timing = device.TimeGraph(
       [&] {
         for (int i = 0; i < launches; ++i) workload.Launch(i % layers);
@@ -84,6 +84,10 @@ int RotatedLayers(double kv_bytes, size_t l2_bytes) {
 
 void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& report) {
   const size_t l2_bytes = device.runtime().properties().l2_bytes;
+  const auto layers_of = [&](const GpuAttentionShape& shape) {
+    if (settings.layers > 0) return settings.layers;
+    return RotatedLayers(shape.PhysicalKvBytes(), l2_bytes);
+  };
   const auto shape_of = [&](const PaperRow& row) {
     GpuAttentionShape shape = settings.shape;
     shape.keys = row.keys;
@@ -93,8 +97,7 @@ void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& re
   size_t pool_bytes = settings.copied_bytes;
   for (const PaperRow& row : settings.rows) {
     const GpuAttentionShape shape = shape_of(row);
-    const size_t bytes =
-        GpuAttentionWorkload::PoolBytes(shape, RotatedLayers(shape.PhysicalKvBytes(), l2_bytes));
+    const size_t bytes = GpuAttentionWorkload::PoolBytes(shape, layers_of(shape));
     if (bytes <= settings.pool_bytes_max) pool_bytes = std::max(pool_bytes, bytes);
   }
   const PatternPool pool(device, pool_bytes, settings.dtype);
@@ -121,7 +124,7 @@ void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& re
   for (const PaperRow& row : settings.rows) {
     GpuAttentionShape shape = shape_of(row);
     const double bytes = shape.PhysicalKvBytes();
-    const int layers = RotatedLayers(bytes, l2_bytes);
+    const int layers = layers_of(shape);
     if (GpuAttentionWorkload::PoolBytes(shape, layers) > pool.bytes()) {
       report.misses.push_back(RowName(row, "left out: it needs more memory than there is"));
       continue;

@@ -35,6 +35,7 @@ struct GridSettings {
   size_t pool_bytes_max = 0;  // rows that need more are left out, and said so
   size_t copied_bytes = 0;    // for the bandwidth
   int rounds = 31;
+  int layers = 0;  // to rotate over; 0 = as many as the L2 cache asks for
 };
 
 // Checks, then times every row in both modes, with the copy bandwidth of the same run.

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/sampler.h"
-#include "kernels/cuda/emulated/emulated_runtime.h"
+#include "kernels/cuda/runtime.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -31,10 +31,18 @@ struct Sampled {
   std::vector<float> logits;    // [rows, vocab], as the edits left them
 };
 
-// Runs the kernel over rows of `vocab` logits each.
+std::unique_ptr<Runtime> OpenAny() {
+  auto runtime = OpenDevice(0);
+  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_TRUE((*runtime)->MakeCurrent().ok());
+  return *std::move(runtime);
+}
+
+// Runs the kernel over rows of `vocab` logits each: on the emulated device, or on the GPU of this
+// machine where the test is built for one.
 class DeviceSampler {
  public:
-  DeviceSampler() : runtime_(emulated::MakeEmulatedRuntime({})) {
+  DeviceSampler() : runtime_(OpenAny()) {
     stream_ = *runtime_->CreateStream(StreamPriority::kNormal);
   }
 
@@ -56,8 +64,8 @@ class DeviceSampler {
     const absl::Status status = runtime_->Synchronize(*stream_);
     EXPECT_TRUE(status.ok()) << status;
     Sampled sampled;
-    sampled.tokens.assign(launch.tokens, launch.tokens + rows.size());
-    sampled.logits.assign(launch.logits, launch.logits + logits.size());
+    sampled.tokens = Download(launch.tokens, rows.size());
+    sampled.logits = Download(launch.logits, logits.size());
     for (std::byte* data : uploaded_) runtime_->FreeDevice(data);
     uploaded_.clear();
     return sampled;
@@ -71,6 +79,15 @@ class DeviceSampler {
     const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
     EXPECT_TRUE(runtime_->Copy(data, bytes, values.size() * sizeof(T), *stream_).ok());
     return reinterpret_cast<T*>(data);
+  }
+  template <class T>
+  std::vector<T> Download(const T* from, size_t count) {
+    std::vector<T> values(count);
+    EXPECT_TRUE(runtime_
+                    ->Copy(reinterpret_cast<std::byte*>(values.data()),
+                           reinterpret_cast<const std::byte*>(from), count * sizeof(T), *stream_)
+                    .ok());
+    return values;
   }
 
   std::unique_ptr<Runtime> runtime_;
@@ -332,7 +349,7 @@ TEST(Sampling, TheNumberOfThreadsChangesNothing) {
 }
 
 TEST(Sampling, RefusesMoreTokensThanItsSumsHold) {
-  auto runtime = emulated::MakeEmulatedRuntime({});
+  const auto runtime = OpenAny();
   auto stream = *runtime->CreateStream(StreamPriority::kNormal);
   LaunchSampling(*stream, {.num_rows = 1, .vocab = kMaxSamplingVocab + 1});
   ASSERT_TRUE(stream->failure().has_value());
