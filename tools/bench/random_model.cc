@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<RandomModel>> RandomModel::Load(
       {.compute = *compute, .max_context_tokens = max_context, .max_rows = max_rows});
   if (!model.ok()) return model.status();
   random->model_ = *std::move(model);
-  auto layout = engine::KvLayoutFor(config, DType::kBF16, kChunkTokens);
+  auto layout = engine::KvLayoutFor(config, random->backend_->info(), DType::kBF16, kChunkTokens);
   if (!layout.ok()) return layout.status();
   kernels::Device& device = random->backend_->device();
   auto storage = engine::KvStorage::Create(device, *layout, num_chunks);
