@@ -27,8 +27,7 @@ gpu::AttentionDevice DescribeDevice(const gpu::DeviceProperties& properties) {
   device.compute_capability = properties.capability();
   device.num_multiprocessors = properties.multiprocessors;
   device.shared_bytes_per_block = properties.shared_bytes_per_block;
-  // CUDA keeps 1 KiB of each block's for itself.
-  device.shared_bytes_per_multiprocessor = properties.shared_bytes_per_block + 1024;
+  device.shared_bytes_per_multiprocessor = properties.shared_bytes_per_multiprocessor;
   return device;
 }
 

@@ -51,15 +51,19 @@ std::unique_ptr<RandomModel> LoadModel(const Options& options, const engine::Mod
                                     context, context / RandomModel::kChunkTokens + 32));
 }
 
+std::string Shape(const Options& options, const std::string& name) {
+  return options.tiny ? "a tiny shape" : "the " + name + " shape";
+}
+
 GpuCell Milliseconds(double seconds) { return {seconds * 1e3, 3}; }
 
 void RunStep(const Options& options, GpuReport& report) {
   const auto model = LoadModel(options, Shape7B(), options.slots());
   GpuTable table;
   table.name = "step";
-  table.about =
-      "A decode step of " + std::to_string(options.slots()) +
-      " sequences, 7B shape, random bf16 weights, all tokens shared; host clock, medians.";
+  table.about = "A decode step of " + std::to_string(options.slots()) + " sequences, " +
+                Shape(options, "7B") +
+                ", random bf16 weights, all tokens shared; host clock, medians.";
   table.columns = {"shared tokens", "ms", "least", "most", "over the first row, ms"};
   double first = 0;
   for (const int shared : {64, options.tokens()}) {
@@ -81,7 +85,8 @@ void RunPrefill(const Options& options, GpuReport& report) {
   const double rate = model->PrefillFlops(0, options.tokens()) / time.median_s;
   GpuTable table;
   table.name = "prefill";
-  table.about = "New tokens of one prompt, 7B shape, random bf16 weights, products and attention.";
+  table.about = "New tokens of one prompt, " + Shape(options, "7B") +
+                ", random bf16 weights, products and attention.";
   table.columns = {"tokens", "ms", "least", "most", "TFLOP/s", "of the product's rate"};
   table.rows.push_back({options.tokens(),
                         Milliseconds(time.median_s),
@@ -151,7 +156,7 @@ void RunLoad(const Options& options, GpuReport& report) {
   const double together = std::max(alone.median_s, beside.median_s);
   GpuTable table;
   table.name = "load";
-  table.about = std::to_string(options.tokens()) + " tokens of an 8B shape (" +
+  table.about = std::to_string(options.tokens()) + " tokens of " + Shape(options, "8B") + " (" +
                 GpuCell(model->KvBytes(options.tokens()) * 1e-6, 0).Text() +
                 " MB) from pinned memory. Load and prefill run beside each other, so together they "
                 "take the longer of the two.";

@@ -1,7 +1,7 @@
 // FlashInfer's decode over the rows of gpu_attention_bench's grid, for the comparison only: plain
-// paged decode, where sequences name the same pages, and cascade (shared pages by the prefill kernel,
-// the others by decode, then merged). It is not part of any build: FlashInfer stays outside of this
-// repository. How to fetch it and build this: docs/gpu.md.
+// paged decode, where sequences name the same pages, and cascade (shared pages by the prefill
+// kernel, the others by decode, then merged). It is not part of any build: FlashInfer stays outside
+// of this repository. How to fetch it and build this: docs/gpu.md.
 //
 //   flashinfer_bench [ROUNDS]
 //
@@ -182,9 +182,10 @@ class Shared {
       partial = At<half>(space_.floats, plan_.v_offset);
       sums = At<float>(space_.floats, plan_.s_offset);
     }
-    Must((flashinfer::BatchPrefillWithPagedKVCacheDispatched<
-             true, kTile, kHeadDim, kHeadDim, PosEncodingMode::kNone, false, MaskMode::kNone,
-             Variant>(params, partial, sums, false, stream)),
+    Must((flashinfer::BatchPrefillWithPagedKVCacheDispatched<true, kTile, kHeadDim, kHeadDim,
+                                                             PosEncodingMode::kNone, false,
+                                                             MaskMode::kNone, Variant>(
+             params, partial, sums, false, stream)),
          "prefill");
   }
 
@@ -261,8 +262,8 @@ void RunRow(int keys, int shared_keys, int rounds) {
   for (half& x : some) x = __float2half(normal(random));
   half* const cache = Allocate<half>(layers * layer_elements);
   for (int64_t done = 0; done < layers * layer_elements;) {
-    const int64_t count = std::min<int64_t>(some.size() - 4096 * (done % 97),
-                                            layers * layer_elements - done);
+    const int64_t count =
+        std::min<int64_t>(some.size() - 4096 * (done % 97), layers * layer_elements - done);
     Must(cudaMemcpy(cache + done, some.data(), count * sizeof(half), cudaMemcpyHostToDevice),
          "copy");
     done += count;
@@ -312,9 +313,10 @@ void RunRow(int keys, int shared_keys, int rounds) {
     }
     cascade_us = TimeLayers(layers, rounds, run_cascade);
   }
-  std::printf("{\"n_p\": %d, \"n_s\": %d, \"plain_us\": %.2f, \"cascade_us\": %.2f, "
-              "\"distance\": %.6f, \"card\": \"%s\"}\n",
-              keys, shared_keys, plain_us, cascade_us, distance, device.name);
+  std::printf(
+      "{\"n_p\": %d, \"n_s\": %d, \"plain_us\": %.2f, \"cascade_us\": %.2f, "
+      "\"distance\": %.6f, \"card\": \"%s\"}\n",
+      keys, shared_keys, plain_us, cascade_us, distance, device.name);
   std::fflush(stdout);
   Must(cudaFree(cache), "cudaFree");
 }
