@@ -1,8 +1,8 @@
 // Times whole steps of models with random weights, and what bringing K and V back from the host
 // costs beside computing them again.
 //
-//   gpu_model_bench [--suites NAMES] [--backend KIND] [--device N] [--rounds N] [--tiny]
-//                   [--json FILE] [--markdown FILE]
+//   gpu_model_bench [--suites NAMES] [--backend NAME] [--rounds N] [--tiny] [--json FILE]
+//                   [--markdown FILE]
 //
 // Suites (a list with commas; all by default):
 //   step     how much a decode step of a 7B shape grows with 4,096 shared tokens, over one with 64
@@ -10,32 +10,32 @@
 //   load     4,096 tokens' K and V of an 8B shape from pinned memory, layer by layer, beside a
 //            prefill of 64 tokens, against computing them
 //
-// --tiny runs small shapes of the same, for machines where times mean nothing. Values are noise and
-// are not checked here: the conformance and golden tests do that.
+// --backend is cuda (by default), cuda_emulated, or one of backend.kind's. --tiny runs small shapes
+// of the same, for machines where times mean nothing. Values are noise and are not checked here:
+// the conformance and golden tests do that.
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "kernels/cuda/chunk_mover.h"
-#include "tools/bench/gpu_bench_device.h"
+#include "engine/backend_factory.h"
+#include "tests/support/cuda_cases.h"
+#include "tools/bench/gpu_load.h"
 #include "tools/bench/gpu_report.h"
 #include "tools/bench/random_model.h"
 
 namespace refrain::bench {
 namespace {
 
-namespace gpu = kernels::cuda;
-
 struct Options {
   std::vector<std::string> suites = {"step", "prefill", "load"};
-  engine::BackendOptions backend = {.kind = "cuda", .compute_dtype = "bf16"};
+  std::string backend = "cuda";
   int rounds = 11;
   bool tiny = false;
   std::string json, markdown;
@@ -44,18 +44,34 @@ struct Options {
   int slots() const { return tiny ? 3 : 32; }
 };
 
+[[noreturn]] void Refuse(const std::string& what) {
+  std::fprintf(stderr, "gpu_model_bench: %s\n", what.c_str());
+  std::exit(2);
+}
+
+template <class T>
+T MustHave(absl::StatusOr<T> value) {
+  if (value.ok()) return *std::move(value);
+  std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+  std::exit(1);
+}
+
+std::unique_ptr<kernels::Backend> MakeAnyBackend(const std::string& name) {
+  if (auto backend = testing::MakeCudaBackend(name); backend != nullptr) return backend;
+  return MustHave(engine::MakeBackend({.kind = name}));
+}
+
 std::unique_ptr<RandomModel> LoadModel(const Options& options, const engine::ModelConfig& config,
                                        int rows) {
   const int context = options.tokens() + 2 * RandomModel::kChunkTokens;
-  return MustHave(RandomModel::Load(options.tiny ? ShapeTiny() : config, options.backend, rows,
-                                    context, context / RandomModel::kChunkTokens + 32));
+  return MustHave(RandomModel::Load(MakeAnyBackend(options.backend),
+                                    options.tiny ? ShapeTiny() : config, rows, context,
+                                    context / RandomModel::kChunkTokens + 32));
 }
 
 std::string Shape(const Options& options, const std::string& name) {
   return options.tiny ? "a tiny shape" : "the " + name + " shape";
 }
-
-GpuCell Milliseconds(double seconds) { return {seconds * 1e3, 3}; }
 
 void RunStep(const Options& options, GpuReport& report) {
   const auto model = LoadModel(options, Shape7B(), options.slots());
@@ -98,88 +114,9 @@ void RunPrefill(const Options& options, GpuReport& report) {
   if (rate < 0.6 * peak) report.misses.push_back("prefill is below 0.6 of the product's rate");
 }
 
-// Every 8 bytes another value.
-void FillWithWords(std::byte* data, size_t bytes) {
-  auto* const words = reinterpret_cast<uint64_t*>(data);
-  for (size_t i = 0; i < bytes / sizeof(uint64_t); ++i) words[i] = i * 0x9e3779b97f4a7c15u;
-}
-
-void CheckLoaded(BenchDevice& device, const std::vector<gpu::ChunkPlaces>& places, size_t bytes) {
-  for (const gpu::ChunkPlaces& place : places) {
-    const std::vector<std::byte> got = device.Download(place.device, bytes);
-    if (std::memcmp(got.data(), place.host, bytes) != 0) {
-      std::fprintf(stderr, "a loaded chunk is not what was in host memory\n");
-      std::exit(1);
-    }
-  }
-}
-
-// Chunks go to places of their own beside the model's pool: what the copies hold up shows, whose
-// bytes they are does not matter here.
 void RunLoad(const Options& options, GpuReport& report) {
-  constexpr int kNewTokens = 64;
-  const auto model = LoadModel(options, Shape8B(), options.tokens() + kNewTokens);
-  const kvcache::KvLayout& layout = model->storage().layout();
-  BenchDevice device(options.backend.device);
-  const size_t chunks = static_cast<size_t>(options.tokens()) / RandomModel::kChunkTokens;
-  std::byte* const on_device = device.Allocate(chunks * layout.chunk_bytes());
-  std::byte* const on_host = device.AllocatePinned(chunks * layout.chunk_bytes());
-  FillWithWords(on_host, chunks * layout.chunk_bytes());
-  std::vector<gpu::ChunkPlaces> places;
-  for (size_t i = 0; i < chunks; ++i) {
-    places.push_back({on_device + i * layout.chunk_bytes(), on_host + i * layout.chunk_bytes()});
-  }
-  const int layers = layout.dimensions().num_layers;
-  const auto mover =
-      MustHave(gpu::ChunkMover::Create(device.runtime(), {layers, layout.layer_bytes()}));
-  const auto load = [&] {
-    auto move = MustHave(mover->Load(places, device.stream()));
-    for (int layer = 0; layer < layers; ++layer) MustBeOk(move->UseLayer(layer, device.stream()));
-    return move;
-  };
-  const GraphTiming alone = device.TimeWork(
-      [&] {
-        const auto move = load();
-        if (move->Wait() != gpu::ChunkMove::State::kDone) MustBeOk(move->status());
-      },
-      options.rounds);
-  CheckLoaded(device, places, layout.chunk_bytes());
-  const StepTime fresh = model->TimePrefill(options.tokens(), kNewTokens, options.rounds);
-  const StepTime recomputed =
-      model->TimePrefill(0, options.tokens() + kNewTokens, std::min(options.rounds, 5));
-  std::unique_ptr<gpu::ChunkMove> move;
-  const StepTime beside = model->TimePrefill(options.tokens(), kNewTokens, options.rounds, [&] {
-    move.reset();  // waits for the one before
-    move = load();
-  });
-  if (move->Wait() != gpu::ChunkMove::State::kDone) MustBeOk(move->status());
-  const double together = std::max(alone.median_s, beside.median_s);
-  GpuTable table;
-  table.name = "load";
-  table.about = std::to_string(options.tokens()) + " tokens of " + Shape(options, "8B") + " (" +
-                GpuCell(model->KvBytes(options.tokens()) * 1e-6, 0).Text() +
-                " MB) from pinned memory. Load and prefill run beside each other, so together they "
-                "take the longer of the two.";
-  table.columns = {"what", "ms", "of computing it again"};
-  const auto row = [&](const char* what, double seconds) {
-    table.rows.push_back({what, Milliseconds(seconds), {seconds / recomputed.median_s, 3}});
-  };
-  row("load alone", alone.median_s);
-  row("prefill of 64 tokens", fresh.median_s);
-  row("prefill of 64 tokens while loading", beside.median_s);
-  row("load under the prefill", together);
-  row("prefill of all", recomputed.median_s);
-  report.tables.push_back(std::move(table));
-  report.measured.emplace_back("load, GB/s",
-                               model->KvBytes(options.tokens()) / alone.median_s * 1e-9);
-  if (together > 0.10 * recomputed.median_s) {
-    report.misses.push_back("loading takes over 0.10 of computing it again");
-  }
-}
-
-[[noreturn]] void Refuse(const std::string& what) {
-  std::fprintf(stderr, "gpu_model_bench: %s\n", what.c_str());
-  std::exit(2);
+  const auto model = LoadModel(options, Shape8B(), options.tokens() + kLoadNewTokens);
+  RunGpuLoad(*model, options.tokens(), options.rounds, Shape(options, "8B"), report);
 }
 
 int Run(const Options& options, const std::string& command) {
@@ -189,8 +126,7 @@ int Run(const Options& options, const std::string& command) {
   const std::time_t now = std::time(nullptr);
   std::strftime(date, sizeof(date), "%F %R UTC", std::gmtime(&now));
   report.date = date;
-  report.card =
-      options.backend.kind + " back end, device " + std::to_string(options.backend.device);
+  report.card = options.backend + " back end";
   for (const std::string& suite : options.suites) {
     if (suite == "step") {
       RunStep(options, report);
@@ -226,9 +162,7 @@ Options Parse(int argc, char** argv) {
     if (flag == "--suites") {
       options.suites = absl::StrSplit(value, ',');
     } else if (flag == "--backend") {
-      options.backend.kind = value;
-    } else if (flag == "--device") {
-      ok = absl::SimpleAtoi(value, &options.backend.device) && options.backend.device >= 0;
+      options.backend = value;
     } else if (flag == "--rounds") {
       ok = absl::SimpleAtoi(value, &options.rounds) && options.rounds >= 1;
     } else if (flag == "--json") {

@@ -21,6 +21,8 @@ struct GpuCell {
   int digits = 0;
 };
 
+inline GpuCell Milliseconds(double seconds) { return {seconds * 1e3, 3}; }
+
 struct GpuTable {
   std::string name;   // key in JSON
   std::string about;  // a sentence or two above the table

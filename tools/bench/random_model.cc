@@ -8,7 +8,6 @@
 #include <random>
 #include <utility>
 
-#include "engine/backend_factory.h"
 #include "kernels/reference/half_float.h"
 
 namespace refrain::bench {
@@ -100,18 +99,15 @@ absl::StatusOr<engine::TokenizerSource> RandomWeights::ReadTokenizer() const {
 }
 
 absl::StatusOr<std::unique_ptr<RandomModel>> RandomModel::Load(
-    const ModelConfig& config, const engine::BackendOptions& options, int32_t max_rows,
+    std::unique_ptr<kernels::Backend> backend, const ModelConfig& config, int32_t max_rows,
     int32_t max_context, int32_t num_chunks) {
   auto random = std::make_unique<RandomModel>();
-  auto backend = engine::MakeBackend(options);
-  if (!backend.ok()) return backend.status();
-  random->backend_ = *std::move(backend);
-  auto compute = engine::ParseComputeDType(options.compute_dtype);
-  if (!compute.ok()) return compute.status();
+  random->backend_ = std::move(backend);
   const RandomWeights weights(config);
-  auto model = engine::LlamaModel::Load(
-      weights, *random->backend_,
-      {.compute = *compute, .max_context_tokens = max_context, .max_rows = max_rows});
+  auto model = engine::LlamaModel::Load(weights, *random->backend_,
+                                        {.compute = kernels::ComputeDType::kBF16,
+                                         .max_context_tokens = max_context,
+                                         .max_rows = max_rows});
   if (!model.ok()) return model.status();
   random->model_ = *std::move(model);
   auto layout = engine::KvLayoutFor(config, random->backend_->info(), DType::kBF16, kChunkTokens);

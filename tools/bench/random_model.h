@@ -11,7 +11,6 @@
 #include "engine/kv_storage.h"
 #include "engine/model/llama.h"
 #include "engine/model/weight_source.h"
-#include "engine/options.h"
 #include "engine/step_batch.h"
 #include "kernels/backend.h"
 
@@ -51,11 +50,11 @@ class RandomModel {
  public:
   using Work = std::function<void()>;
 
-  // The pool holds `num_chunks` chunks of 64 tokens, all zero; a step has up to `max_rows` rows.
-  static absl::StatusOr<std::unique_ptr<RandomModel>> Load(const engine::ModelConfig& config,
-                                                           const engine::BackendOptions& options,
-                                                           int32_t max_rows, int32_t max_context,
-                                                           int32_t num_chunks);
+  // Products and cache in bf16. The pool holds `num_chunks` chunks of 64 tokens, all zero; a step
+  // has up to `max_rows` rows.
+  static absl::StatusOr<std::unique_ptr<RandomModel>> Load(
+      std::unique_ptr<kernels::Backend> backend, const engine::ModelConfig& config,
+      int32_t max_rows, int32_t max_context, int32_t num_chunks);
 
   // One decode step of `slots` sequences that share their first `shared` tokens (a multiple of 64)
   // and have nothing else, logits included.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tests/integration/golden/golden_checks.h"
+#include "tests/support/cuda_cases.h"
 
 namespace refrain::testing {
 namespace {
@@ -34,14 +35,12 @@ constexpr Arithmetic kArithmetics[] = {
 class SmolLm2OnCuda : public ::testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
+    auto backend = MakeCudaBackend("cuda");
+    if (backend == nullptr) GTEST_SKIP() << "no GPU, or a build without CUDA";
     HarnessOptions options;
-    options.backend.kind = "cuda";
     options.backend.compute_dtype = GetParam().compute_dtype;
     options.kv_dtype = GetParam().kv_dtype;
-    auto harness = ModelHarness::Load(SmolLm2Path(), options);
-    if (!harness.ok() && harness.status().code() == absl::StatusCode::kFailedPrecondition) {
-      GTEST_SKIP() << harness.status();
-    }
+    auto harness = ModelHarness::LoadOn(std::move(backend), SmolLm2Path(), options);
     ASSERT_TRUE(harness.ok()) << harness.status();
     harness_ = *std::move(harness);
   }
