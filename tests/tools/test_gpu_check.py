@@ -220,6 +220,17 @@ def test_a_benchmark_without_a_table_fails(pack):
     assert step(report, "attention")["detail"] == "wrote no table"
 
 
+def test_a_peers_lines_go_into_the_report(pack):
+    pack.step("flashinfer", "peer", "echo warming up; echo '{\"n_p\": 1}'; echo '{\"n_p\": 2}'\n")
+    pack.step("broken", "peer", "echo no memory\n")
+    pack.step("absent", "peer", "")
+    (pack.part1 / "bin/absent").unlink()
+    _, report = pack.run()
+    assert report["benchmarks"] == {"flashinfer": {"rows": [{"n_p": 1}, {"n_p": 2}]}}
+    assert step(report, "broken")["result"] == "failed"
+    assert step(report, "absent")["result"] == "skipped"
+
+
 def test_steps_can_be_chosen(pack):
     pack.step("first", "gtest", FAILS)
     pack.step("second", "gtest", PASSES)
