@@ -139,6 +139,7 @@ StepTime RandomModel::Time(const StepBatch& batch, const std::vector<int32_t>& w
 
 StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
   auto plan = std::make_shared<engine::AttentionPlanArrays>();
+  plan->generation = ++plans_made_;
   StepBatch batch;
   const int32_t shared_chunks = shared / kChunkTokens;
   for (int32_t i = 0; i < shared_chunks; ++i) plan->chunks.push_back({i, i * kChunkTokens});
@@ -165,6 +166,7 @@ StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
 
 StepTime RandomModel::TimePrefill(int cached, int rows, int rounds, const Work& before) {
   auto plan = std::make_shared<engine::AttentionPlanArrays>();
+  plan->generation = ++plans_made_;
   StepBatch batch;
   const int32_t chunks = (cached + rows + kChunkTokens - 1) / kChunkTokens;
   for (int32_t i = 0; i < chunks; ++i) plan->chunks.push_back({i, i * kChunkTokens});

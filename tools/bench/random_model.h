@@ -83,6 +83,7 @@ class RandomModel {
   std::unique_ptr<engine::LlamaModel> model_;
   std::unique_ptr<engine::KvStorage> storage_;
   std::vector<int32_t> positions_;
+  uint64_t plans_made_ = 0;
   kernels::DeviceBuffer logits_;
 };
 
