@@ -21,12 +21,13 @@ import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["result"] == "passed", report
 steps = {step["name"]: step for step in report["steps"]}
-assert set(steps) == {"sampling", "chunk_mover", "attention_bench"}, steps
+assert set(steps) == {"sampling", "chunk_mover", "attention_bench", "model_bench"}, steps
 assert all(step["result"] == "passed" for step in steps.values()), steps
 assert steps["sampling"]["cases_passed"] > 50 and steps["sampling"]["cases_failed"] == 0
 rows = report["benchmarks"]["attention_bench"]["tables"]["decode"]
 assert [(row["n_p"], row["n_s"]) for row in rows] == [(128, 0), (128, 64), (128, 128)], rows
 assert all(row["error"] < 0.01 for row in rows), rows
+assert set(report["benchmarks"]["model_bench"]["tables"]) == {"step", "prefill", "load"}, report
 END
 
 # A pack for the emulated device proves nothing about a GPU, and does not say that it does.
