@@ -319,7 +319,8 @@ SamplingRow MakeSamplingRow(double temperature, int32_t top_k, double top_p, dou
 
 void LaunchSampling(Stream& stream, const SamplingLaunch& launch) {
   if (launch.num_rows == 0) return;
-  if (launch.vocab > kMaxSamplingVocab || launch.threads % 32 != 0 || launch.threads > kMaxSamplingThreads) {
+  if (launch.vocab > kMaxSamplingVocab || launch.threads % 32 != 0 ||
+      launch.threads > kMaxSamplingThreads) {
     stream.KeepFailure("sampling: " + std::to_string(launch.vocab) + " tokens and " +
                        std::to_string(launch.threads) + " threads, at most " +
                        std::to_string(kMaxSamplingVocab) + " and " +
