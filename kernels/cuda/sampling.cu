@@ -1,0 +1,335 @@
+#include "kernels/cuda/sampling.h"
+
+#include <cfloat>
+#include <climits>
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/device_language.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+using Mass = unsigned long long;  // what atomicAdd takes
+
+constexpr float kMassOfOne = 0x1p44f;  // times kMaxSamplingVocab still fits
+constexpr int kMaxWarps = kMaxSamplingThreads / 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// A scaled logit is never above 0, so its magnitude's bits order candidates from best (0) to worst.
+// They are searched from the top: 8 bins an octave first, then what is inside of one.
+constexpr int kLevels = 3;
+constexpr int kBins = 1 << 11;
+__device__ constexpr int LevelShift(int level) { return level == 0 ? 20 : level == 1 ? 10 : 0; }
+
+struct SamplingShared {
+  Mass bins[kBins];
+  Mass warp_mass[kMaxWarps];
+  Mass found_mass;  // of what lies before the bin or token found
+  Mass total_mass;
+  float warp_best[kMaxWarps];
+  int warp_index[kMaxWarps];
+  int found;
+};
+
+// Candidates up to here, best first; of equal ones those with the lowest ids.
+struct Cut {
+  uint32_t magnitude = 0x7f7fffffu;
+  int last_index = INT_MAX;
+};
+
+struct RowView {
+  const float* logits;
+  int vocab;
+  float best;
+  float inverse_temperature;
+  float least;
+
+  // Whether token i is a candidate, and the bits of its magnitude.
+  __device__ bool Candidate(int i, uint32_t& magnitude) const {
+    const float scaled = (logits[i] - best) * inverse_temperature;
+    magnitude = __float_as_uint(scaled) & 0x7fffffffu;
+    return scaled >= least;  // false for NaN
+  }
+  __device__ bool Inside(int i, const Cut& cut, uint32_t& magnitude) const {
+    if (!Candidate(i, magnitude)) return false;
+    return magnitude < cut.magnitude || (magnitude == cut.magnitude && i <= cut.last_index);
+  }
+};
+
+__device__ __forceinline__ Mass MassOf(uint32_t magnitude) {
+  const float e = expf(-__uint_as_float(magnitude));
+  return static_cast<Mass>(e * kMassOfOne);
+}
+
+struct CountOne {
+  __device__ Mass operator()(uint32_t) const { return 1; }
+};
+struct CountMass {
+  __device__ Mass operator()(uint32_t magnitude) const { return MassOf(magnitude); }
+};
+
+__device__ __forceinline__ Mass WarpInclusiveSum(Mass value, int lane) {
+  for (int step = 1; step < 32; step *= 2) {
+    const Mass left = __shfl_up_sync(kAllLanes, value, step);
+    if (lane >= step) value += left;
+  }
+  return value;
+}
+
+// One warp: the first of `count` bins at which the running sum reaches `target` (>= 1), with the
+// sum before it. No such bin: -1.
+__device__ void FindBin(SamplingShared& shared, int count, Mass target) {
+  const int lane = threadIdx.x;
+  const int each = count / 32;
+  Mass own = 0;
+  for (int i = 0; i < each; ++i) own += shared.bins[lane * each + i];
+  const Mass upto = WarpInclusiveSum(own, lane);
+  Mass before = upto - own;
+  if (lane == 31) shared.total_mass = upto;
+  if (lane == 0) shared.found = -1;
+  __syncwarp();
+  if (before >= target || upto < target) return;
+  for (int i = 0; i < each; ++i) {
+    const Mass bin = shared.bins[lane * each + i];
+    if (before + bin >= target) {
+      shared.found = lane * each + i;
+      shared.found_mass = before;
+      return;
+    }
+    before += bin;
+  }
+}
+
+// In order of id: the first token at which the sum of weight(i) exceeds `target`; -1 where there is
+// none. Every warp sums a stretch of ids, the one that holds the answer walks it again.
+template <class Weight>
+__device__ int FindToken(SamplingShared& shared, int vocab, Mass target, Weight weight) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const int stretch = (vocab + warps * 32 - 1) / (warps * 32) * 32;
+  const int begin = warp * stretch;
+  Mass own = 0;
+  for (int i = begin + lane; i < begin + stretch && i < vocab; i += 32) own += weight(i);
+  own = WarpInclusiveSum(own, lane);
+  if (lane == 31) shared.warp_mass[warp] = own;
+  if (threadIdx.x == 0) shared.found = -1;
+  __syncthreads();
+  Mass before = 0;
+  for (int i = 0; i < warp; ++i) before += shared.warp_mass[i];
+  if (before <= target && before + shared.warp_mass[warp] > target) {
+    for (int base = begin; base < begin + stretch; base += 32) {
+      const int i = base + lane;
+      const Mass upto = before + WarpInclusiveSum(i < vocab ? weight(i) : 0, lane);
+      const unsigned beyond = __ballot_sync(kAllLanes, upto > target);
+      if (beyond != 0) {
+        if (lane == 0) shared.found = base + __ffs(static_cast<int>(beyond)) - 1;
+        break;
+      }
+      before = __shfl_sync(kAllLanes, upto, 31);
+    }
+  }
+  __syncthreads();
+  const int found = shared.found;
+  __syncthreads();
+  return found;
+}
+
+// Adds the weights of the candidates inside `cut` whose magnitude begins with `prefix`, by the bits
+// of this level.
+template <class Weight>
+__device__ void FillBins(SamplingShared& shared, const RowView& row, const Cut& cut, int level,
+                         uint32_t prefix, Weight weight) {
+  for (int i = threadIdx.x; i < kBins; i += blockDim.x) shared.bins[i] = 0;
+  __syncthreads();
+  const int shift = LevelShift(level);
+  const int above = level == 0 ? 31 : LevelShift(level - 1);
+  for (int i = threadIdx.x; i < row.vocab; i += blockDim.x) {
+    uint32_t magnitude;
+    if (!row.Inside(i, cut, magnitude) || magnitude >> above != prefix) continue;
+    const uint32_t bin = (magnitude >> shift) & ((1u << (above - shift)) - 1);
+    atomicAdd(&shared.bins[bin], weight(magnitude));
+  }
+  __syncthreads();
+}
+
+// The least cut inside `cut` whose weights reach target(all weights inside `cut`); `cut` itself
+// where all of them do not. target returns at least 1.
+template <class Weight, class Target>
+__device__ Cut Narrow(SamplingShared& shared, const RowView& row, const Cut& cut, Weight weight,
+                      Target target) {
+  uint32_t prefix = 0;
+  Mass before = 0, wanted = 0;
+  for (int level = 0; level < kLevels; ++level) {
+    FillBins(shared, row, cut, level, prefix, weight);
+    if (threadIdx.x < 32) {
+      if (level == 0) {
+        FindBin(shared, kBins, ~Mass{0});  // for the total
+        __syncwarp();
+        wanted = target(shared.total_mass);
+      }
+      FindBin(shared, kBins, wanted - before);
+    }
+    __syncthreads();
+    if (level == 0) wanted = target(shared.total_mass);
+    const int bin = shared.found;
+    const Mass skipped = shared.found_mass;
+    __syncthreads();
+    if (bin < 0) return cut;
+    before += skipped;
+    prefix = prefix << (level == 0 ? 11 : 10) | static_cast<uint32_t>(bin);
+  }
+  Cut narrow;
+  narrow.magnitude = prefix;
+  // Of candidates that are equal, as many as are needed, in order of id.
+  const Mass each = weight(prefix);
+  const Mass needed = (wanted - before + each - 1) / each;
+  const int last = FindToken(shared, row.vocab, needed - 1, [&](int i) -> Mass {
+    uint32_t magnitude;
+    return row.Inside(i, cut, magnitude) && magnitude == prefix ? 1 : 0;
+  });
+  if (last >= 0) narrow.last_index = last;
+  return narrow;
+}
+
+__device__ void ApplyEdits(const SamplingLaunch& launch, const SamplingRow& row, float* logits) {
+  if (row.allowed_begin < row.allowed_end) {
+    for (int i = row.allowed_begin + static_cast<int>(threadIdx.x); i < row.allowed_end;
+         i += static_cast<int>(blockDim.x)) {
+      launch.allowed_logits[i] = logits[launch.allowed[i]];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < launch.vocab; i += blockDim.x) logits[i] = -INFINITY;
+    __syncthreads();
+    for (int i = row.allowed_begin + static_cast<int>(threadIdx.x); i < row.allowed_end;
+         i += static_cast<int>(blockDim.x)) {
+      logits[launch.allowed[i]] = launch.allowed_logits[i];
+    }
+    __syncthreads();
+  }
+  for (int i = row.edit_begin + static_cast<int>(threadIdx.x); i < row.edit_end;
+       i += static_cast<int>(blockDim.x)) {
+    const int token = launch.edits[i].token;
+    if (token < 0 || token >= launch.vocab) continue;
+    if (i > row.edit_begin && launch.edits[i - 1].token == token) continue;  // another thread's
+    float logit = logits[token];
+    for (int j = i; j < row.edit_end && launch.edits[j].token == token; ++j) {
+      const LogitEdit edit = launch.edits[j];
+      logit += edit.bias;
+      logit = logit > 0 ? logit / edit.repetition_penalty : logit * edit.repetition_penalty;
+      logit -= edit.subtracted;
+      if (edit.banned != 0) logit = -INFINITY;
+    }
+    logits[token] = logit;
+  }
+  __syncthreads();
+}
+
+// The greatest logit, the lowest id of equal ones; id 0 where all are NaN.
+__device__ float FindBest(SamplingShared& shared, const float* logits, int vocab, int& index) {
+  float best = -INFINITY;
+  index = INT_MAX;
+  for (int i = threadIdx.x; i < vocab; i += blockDim.x) {
+    const float logit = logits[i];
+    if (logit > best || (logit == best && i < index)) {
+      best = logit;
+      index = i;
+    }
+  }
+  const auto take = [&](float other, int other_index) {
+    if (other > best || (other == best && other_index < index)) {
+      best = other;
+      index = other_index;
+    }
+  };
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, best, lanes);
+    const int other_index = __shfl_xor_sync(kAllLanes, index, lanes);
+    take(other, other_index);
+  }
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (threadIdx.x % 32 == 0) {
+    shared.warp_best[warp] = best;
+    shared.warp_index[warp] = index;
+  }
+  __syncthreads();
+  for (int i = 0; i < static_cast<int>(blockDim.x) / 32; ++i) {
+    take(shared.warp_best[i], shared.warp_index[i]);
+  }
+  __syncthreads();
+  if (index == INT_MAX) index = 0;
+  return best;
+}
+
+__device__ int Draw(SamplingShared& shared, const RowView& row, const Cut& cut, double uniform) {
+  const auto weight = [&](int i) -> Mass {
+    uint32_t magnitude;
+    return row.Inside(i, cut, magnitude) ? MassOf(magnitude) : 0;
+  };
+  // Beyond everything: for the sum alone, which the warps leave behind.
+  (void)FindToken(shared, row.vocab, ~Mass{0}, weight);
+  Mass total = 0;
+  for (int i = 0; i < static_cast<int>(blockDim.x) / 32; ++i) total += shared.warp_mass[i];
+  __syncthreads();
+  Mass target = static_cast<Mass>(uniform * static_cast<double>(total));
+  if (target >= total) target = total - 1;
+  return FindToken(shared, row.vocab, target, weight);
+}
+
+__global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch launch) {
+  SamplingShared& shared = *SharedMemory<SamplingShared>();
+  const SamplingRow row = launch.rows[blockIdx.x];
+  float* logits = launch.logits + blockIdx.x * launch.stride;
+  ApplyEdits(launch, row, logits);
+  int token;
+  const float best = FindBest(shared, logits, launch.vocab, token);
+  const RowView view = {logits, launch.vocab, best, row.inverse_temperature,
+                        row.least_scaled_logit};
+  uint32_t magnitude;
+  // Where not even the best is a candidate (infinities, NaN), it is the answer all the same.
+  if (row.inverse_temperature > 0 && view.Candidate(token, magnitude)) {
+    Cut cut;
+    if (row.top_k > 0) {
+      const Mass top_k = static_cast<Mass>(row.top_k);
+      cut = Narrow(shared, view, cut, CountOne(), [=](Mass) { return top_k; });
+    }
+    if (row.top_p < 1.0) {
+      cut = Narrow(shared, view, cut, CountMass(), [&](Mass total) {
+        const Mass target = static_cast<Mass>(ceil(row.top_p * static_cast<double>(total)));
+        return target < 1 ? Mass{1} : target > total ? total : target;
+      });
+    }
+    token = Draw(shared, view, cut, row.uniform);
+  }
+  if (threadIdx.x == 0) launch.tokens[blockIdx.x] = token;
+}
+
+}  // namespace
+
+SamplingRow MakeSamplingRow(double temperature, int32_t top_k, double top_p, double min_p,
+                            double uniform) {
+  SamplingRow row;
+  row.uniform = uniform;
+  row.top_p = top_p;
+  row.top_k = top_k;
+  if (temperature > 0) row.inverse_temperature = static_cast<float>(1.0 / temperature);
+  if (min_p > 0) row.least_scaled_logit = static_cast<float>(std::log(min_p));
+  return row;
+}
+
+void LaunchSampling(Stream& stream, const SamplingLaunch& launch) {
+  if (launch.num_rows == 0) return;
+  if (launch.vocab > kMaxSamplingVocab || launch.threads % 32 != 0 ||
+      launch.threads > kMaxSamplingThreads) {
+    stream.KeepFailure("sampling: " + std::to_string(launch.vocab) + " tokens and " +
+                       std::to_string(launch.threads) + " threads, at most " +
+                       std::to_string(kMaxSamplingVocab) + " and " +
+                       std::to_string(kMaxSamplingThreads) + " in whole warps");
+    return;
+  }
+  Launch(stream,
+         {dim3(launch.num_rows), dim3(launch.threads), sizeof(SamplingShared), "SampleRows"},
+         SampleRows, launch);
+}
+
+}  // namespace refrain::kernels::cuda

@@ -1,0 +1,144 @@
+// Attention through the CUDA back end as a whole: its packing, its step arrays, the kernel that it
+// chooses for the shape. On a GPU every shape; on the emulated device, where each kernel has tests
+// of its own, a few.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/reference/reference_backend.h"
+#include "tests/kernels/conformance/attention_scenario.h"
+#include "tests/kernels/conformance/backends.h"
+#include "tests/kernels/conformance/device_array.h"
+#include "tests/kernels/cuda/emulated_attention.h"
+#include "tests/support/cuda_cases.h"
+
+namespace refrain::kernels {
+namespace {
+
+// Head dims, chunk sizes and groups by rule; KV types take turns, the tuned head dims have both
+// 16-bit ones.
+const AttentionShape kShapes[] = {
+    {9, 3, 64, 64, DType::kF16},       {8, 2, 96, 64, DType::kBF16},
+    {3, 3, 8, 16, DType::kF32},        {2, 1, 16, 32, DType::kF16},
+    {9, 3, 40, 64, DType::kBF16},      {9, 3, 64, 16, DType::kF32},
+    {9, 3, 64, 64, DType::kBF16},      {4, 1, 80, 128, DType::kF16},
+    {8, 2, 96, 32, DType::kF16},       {8, 1, 128, 64, DType::kF32},
+    {32, 32, 128, 64, DType::kF16},    {32, 8, 128, 64, DType::kBF16},
+    {4, 2, 128, 16, DType::kBF16},     {4, 2, 128, 128, DType::kF16},
+    {2, 2, 256, 32, DType::kF16},      {2, 1, 256, 64, DType::kBF16},
+    {16, 2, 64, 32, DType::kBF16},     {5, 5, 24, 128, DType::kF16},
+    {3, 1, 10, 16, DType::kBF16},      {9, 3, 64, 64, DType::kF16, 100},
+    {4, 2, 40, 32, DType::kBF16, 37},  {8, 8, 16, 16, DType::kF32, 1},
+    {6, 2, 128, 64, DType::kF16, 600}, {32, 1, 128, 128, DType::kBF16},
+};
+const AttentionShape kEmulatedShapes[] = {{2, 1, 64, 16, DType::kF16}, {2, 2, 8, 16, DType::kF32}};
+
+using MakeScenario = AttentionScenario (*)(const AttentionShape&);
+struct NamedScenario {
+  const char* name;
+  MakeScenario make;
+};
+constexpr NamedScenario kScenarios[] = {
+    {"unrelated", UnrelatedSlots}, {"shared", SharedRuns}, {"cached", RowsThatReadCachedKeys}};
+
+struct Case {
+  std::string backend;
+  AttentionShape shape;
+  NamedScenario scenario;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const std::string& backend : refrain::testing::CudaBackendNames()) {
+    std::span<const AttentionShape> shapes = kShapes;
+    if (backend != "cuda") shapes = kEmulatedShapes;
+    for (const AttentionShape& shape : shapes) {
+      for (const NamedScenario& scenario : kScenarios) {
+        cases.push_back({backend, shape, scenario});
+      }
+    }
+  }
+  return cases;
+}
+
+class CudaAttentionConformance : public ::testing::TestWithParam<Case> {
+ protected:
+  CudaAttentionConformance()
+      : backend_(refrain::testing::MakeCudaBackend(GetParam().backend)),
+        scenario_(GetParam().scenario.make(GetParam().shape)) {}
+
+  // Calls fn(got, want) in both modes, and reproducible.
+  template <class Fn>
+  void Compare(const Fn& fn) {
+    std::vector<float> want, unused;
+    ReferenceBackend().ChunkAttention(scenario_.Args(want));
+    ChunkAttentionArgs args = scenario_.Args(unused);
+    int32_t chunks = 0;
+    for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
+    const DeviceArray<std::byte> pool(*backend_, cuda::RepackForCuda(args.kv, chunks, args.layer));
+    const DeviceFloats q(*backend_, scenario_.q());
+    args.kv.base = pool.data();
+    args.kv.packing = backend_->info().kv_packing(args.kv.dtype);
+    args.q.data = q.data();
+    for (const auto& [mode, reproducible] :
+         {std::pair(AttentionMode::kTwoPhase, false), std::pair(AttentionMode::kPaged, false),
+          std::pair(AttentionMode::kTwoPhase, true)}) {
+      SCOPED_TRACE(std::string(mode == AttentionMode::kPaged ? "paged" : "two_phase") +
+                   (reproducible ? " reproducible" : ""));
+      const DeviceFloats out(*backend_, std::vector<float>(want.size(), 1e9f));
+      args.out.data = out.data();
+      args.mode = mode;
+      args.reproducible = reproducible;
+      backend_->ChunkAttention(args);
+      fn(out.Read(), want);
+    }
+  }
+
+  std::unique_ptr<Backend> backend_;
+  AttentionScenario scenario_;
+};
+
+// On scores and weights that 16 bits hold exactly, whatever the kernel rounds is exact.
+TEST_P(CudaAttentionConformance, MatchesTheReferenceOnWholeScores) {
+  scenario_.MakeScoresWhole();
+  Compare([](const std::vector<float>& got, const std::vector<float>& want) {
+    ExpectClose(got, want, 2e-5, 2e-5);
+  });
+}
+
+// Rounding q and a weight to the cache's type moves the weight by up to 2^-9 (bf16) or 2^-12 (f16)
+// each, times the size of the score, at random. A key too many or too few is 2^-5 of a row.
+TEST_P(CudaAttentionConformance, StaysWithinItsRounding) {
+  const DType dtype = GetParam().shape.kv_dtype;
+  const double limit = dtype == DType::kBF16 ? 0x1p-6 : dtype == DType::kF16 ? 0x1p-9 : 0x1p-15;
+  const size_t d = GetParam().shape.head_dim;
+  Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
+    double worst = 0;
+    for (size_t row = 0; row < want.size(); row += d) {
+      double error = 0, length = 0;
+      for (size_t i = row; i < row + d; ++i) {
+        error += std::pow(double{got[i]} - want[i], 2);
+        length += double{want[i]} * want[i];
+      }
+      const double share = std::sqrt(error / length);
+      worst = share <= worst ? worst : share;  // NaN counts
+    }
+    EXPECT_LT(worst, limit);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAttentionConformance, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) {
+                           return info.param.backend + "_" + info.param.shape.name() + "_" +
+                                  info.param.scenario.name;
+                         });
+
+}  // namespace
+}  // namespace refrain::kernels

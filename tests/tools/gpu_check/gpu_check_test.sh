@@ -1,0 +1,36 @@
+#!/bin/bash
+# gpu_pack and gpu_check with real programs over the emulated device, on small shapes.
+set -euo pipefail
+pack=$TEST_TMPDIR/pack out=$TEST_TMPDIR/out
+
+fails() {
+  echo "gpu_check_test: $1" >&2
+  cat "$out"/gpu-check.json "$out"/logs/* >&2 || true
+  exit 1
+}
+
+tools/gpu_pack --emulated --binaries "$PWD" --out "$pack"
+[[ -x $pack/part1/gpu_check && ! -e $pack/part2 ]] || fails "the pack is not as it should be"
+
+# The pack stands alone: nothing beside it is found from here.
+cd /
+"$pack/part1/gpu_check" --emulated --out "$out" || fails "exit status $?"
+
+python3 - "$out/gpu-check.json" <<'END' || fails "the report is not as it should be"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["result"] == "passed", report
+steps = {step["name"]: step for step in report["steps"]}
+assert set(steps) == {"sampling", "chunk_mover", "attention_bench", "model_bench"}, steps
+assert all(step["result"] == "passed" for step in steps.values()), steps
+assert steps["sampling"]["cases_passed"] > 50 and steps["sampling"]["cases_failed"] == 0
+rows = report["benchmarks"]["attention_bench"]["tables"]["decode"]
+assert [(row["n_p"], row["n_s"]) for row in rows] == [(128, 0), (128, 64), (128, 128)], rows
+assert all(row["error"] < 0.01 for row in rows), rows
+assert set(report["benchmarks"]["model_bench"]["tables"]) == {"step", "prefill", "load"}, report
+END
+
+# A pack for the emulated device proves nothing about a GPU, and does not say that it does.
+status=0
+"$pack/part1/gpu_check" --out "$TEST_TMPDIR/refused" 2> "$TEST_TMPDIR/error" || status=$?
+[[ $status == 2 ]] || fails "exit status $status without --emulated"

@@ -1,0 +1,256 @@
+"""tools/gpu_check runs a pack's steps, believes none without proof, and says what it skipped."""
+
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STORY = 'Once upon a time, "Lily" found\na ball. ' * 10
+
+GPU = "echo name=Card\necho driver=13.0\necho capability=9.0\necho memory_mib=1\n"
+NO_GPU = "echo no CUDA driver; exit 3\n"
+PASSES = "echo '[  PASSED  ] 12 tests.'\n"
+FAILS = ("echo '[  FAILED  ] Cases/Attention.MatchesTheReference/3 (5 ms)'\n"
+         "echo '[  PASSED  ] 11 tests.'\necho '[  FAILED  ] 1 test, listed below:'\nexit 1\n")
+BENCH = ('while (($#)); do case $1 in --json) echo "{\\"rows\\": [1]}" > "$2" ;;'
+         ' --markdown) echo "| row |" > "$2" ;; esac; shift; done\n')
+
+# A daemon that answers every completion with the story, as its arguments in the file say.
+DAEMON = '''#!/usr/bin/env python3
+import http.server, json, pathlib, signal, sys, threading
+behaviour = BEHAVIOUR
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.reply(b"ok")
+    def do_POST(self):
+        count = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
+        text = behaviour["text"][:3 * count]
+        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": None}]},
+                              separators=(",", ":")).encode())
+    def reply(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+Handler.protocol_version = "HTTP/1.1"
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(f"info listening http=127.0.0.1:{server.server_port}", flush=True)
+print(f'info ready model=m description="tensors; {behaviour["backend"]} x, 1 MiB"', flush=True)
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+server.serve_forever()
+'''
+
+
+class Pack:
+    """A pack of programs of a line each."""
+
+    def __init__(self, folder, mode="cuda"):
+        self.folder = folder
+        self.part1 = folder / "part1"
+        story = self.part1 / "tests/data/stories260K/expected_greedy.txt"
+        story.parent.mkdir(parents=True)
+        story.write_text(STORY)
+        (self.part1 / "bin").mkdir()
+        self.manifest = {"backend": mode, "commit": "abc", "built": "today", "flags": "--x"}
+        self.steps = []
+        self.program("gpu_info", GPU)
+
+    def program(self, name, text):
+        path = self.part1 / "bin" / name
+        path.write_text(text if text.startswith("#!") else "#!/bin/bash\n" + text)
+        path.chmod(0o755)
+
+    def step(self, name, kind, text, limit_s=20):
+        self.program(name, text)
+        self.steps.append(f"{name} {kind} {limit_s} bin/{name} --gtest_filter=*cuda*")
+
+    def daemon(self, text=STORY, backend="cuda"):
+        behaviour = {"text": text, "backend": backend}
+        self.step("server", "server", DAEMON.replace("BEHAVIOUR", repr(behaviour)))
+
+    def run(self, *options):
+        (self.part1 / "manifest").write_text(
+            "".join(f"{key}={value}\n" for key, value in self.manifest.items()))
+        (self.part1 / "steps").write_text("# steps\n" + "\n".join(self.steps) + "\n")
+        out = self.folder / "out"
+        done = subprocess.run(
+            [ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
+            capture_output=True, text=True, timeout=60, cwd=self.folder,
+            env={"PATH": os.environ["PATH"]})
+        result = out / "gpu-check.json"
+        report = json.loads(result.read_text()) if result.exists() else None
+        return done, report
+
+
+@pytest.fixture(name="pack")
+def pack_of_cuda(tmp_path):
+    return Pack(tmp_path)
+
+
+def step(report, name):
+    return next(s for s in report["steps"] if s["name"] == name)
+
+
+def test_everything_that_passes_is_in_both_reports(pack):
+    pack.step("conformance", "gtest", PASSES)
+    pack.daemon()
+    pack.step("attention", "bench", BENCH)
+    done, report = pack.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert report["result"] == "passed"
+    assert report["card"]["name"] == "Card" and report["build"]["commit"] == "abc"
+    assert step(report, "conformance")["cases_passed"] == 12
+    assert report["benchmarks"] == {"attention": {"rows": [1]}}
+    table = (pack.folder / "out/gpu-check.md").read_text()
+    assert "| card | Card |" in table and "| conformance | passed |" in table
+    assert "| row |" in table and f"--pack {pack.folder}" in table
+
+
+def test_without_a_gpu_every_step_says_so(pack):
+    pack.program("gpu_info", NO_GPU)
+    pack.step("conformance", "gtest", PASSES)
+    pack.step("attention", "bench", BENCH)
+    done, report = pack.run()
+    assert done.returncode == 3
+    assert report["result"] == "nothing ran"
+    assert {s["detail"] for s in report["steps"]} == {"no GPU: no CUDA driver"}
+
+
+def test_a_failed_case_fails_the_check_and_is_named(pack):
+    pack.step("first", "gtest", FAILS)
+    pack.step("second", "gtest", PASSES)
+    done, report = pack.run()
+    assert done.returncode == 1 and report["result"] == "failed"
+    failed = step(report, "first")
+    assert (failed["cases_passed"], failed["cases_failed"]) == (11, 1)
+    assert "Cases/Attention.MatchesTheReference/3" in failed["detail"]
+    assert step(report, "second")["result"] == "passed"
+
+
+@pytest.mark.parametrize("text, detail", [
+    ("echo '[  PASSED  ] 0 tests.'\n", "no case for this back end"),
+    ("echo nothing at all\n", "no case for this back end"),
+])
+def test_a_program_without_cases_has_not_passed(pack, text, detail):
+    pack.step("conformance", "gtest", text)
+    done, report = pack.run()
+    assert done.returncode == 3
+    assert detail in step(report, "conformance")["detail"]
+
+
+def test_a_crash_after_the_cases_fails(pack):
+    pack.step("conformance", "gtest", PASSES + "echo device is gone; exit 6\n")
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert step(report, "conformance")["detail"] == "exit status 6: device is gone"
+
+
+def test_a_step_is_stopped_at_its_limit(pack):
+    pack.step("stuck", "gtest", "sleep 40\n", limit_s=1)
+    pack.step("next", "gtest", PASSES)
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert "stopped at its limit of 1 s" in step(report, "stuck")["detail"]
+    assert step(report, "next")["result"] == "passed"
+
+
+def test_all_of_it_ends_in_the_time_given(pack):
+    pack.step("stuck", "gtest", "sleep 40\n", limit_s=30)
+    pack.step("next", "gtest", PASSES)
+    done, report = pack.run("--seconds", "4")
+    assert done.returncode == 1 and report["seconds"] < 10
+    assert "no time left" in step(report, "next")["detail"]
+
+
+@pytest.mark.parametrize("change, detail", [
+    ({"text": "Another story. " * 40}, "not the documented one"),
+    ({"backend": "cpu"}, "does not compute on the CUDA back end"),
+    ({"text": ""}, "not the documented one"),
+])
+def test_a_server_that_does_not_answer_as_it_should_fails(pack, change, detail):
+    pack.daemon(**change)
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert detail in step(report, "server")["detail"]
+
+
+def test_a_daemon_that_does_not_start_is_quoted(pack):
+    pack.step("server", "server", "echo no such device; exit 1\n")
+    _, report = pack.run()
+    assert step(report, "server")["detail"] == "did not start: no such device"
+
+
+def smollm2(pack, pieces, content=b"model"):
+    pack.manifest |= {"smollm2_file": "SmolLM2.gguf", "smollm2_pieces": "2",
+                      "smollm2_sha256": hashlib.sha256(content).hexdigest()}
+    for number, piece in pieces.items():
+        folder = pack.folder / f"part{number + 1}"
+        folder.mkdir()
+        (folder / f"smollm2.{number}").write_bytes(piece)
+    pack.step("smollm2", "smollm2",
+              '[[ $(< "$XDG_CACHE_HOME/refrain/models/SmolLM2.gguf") == model ]] && ' + PASSES)
+    return pack.run()
+
+
+def test_the_pieces_of_smollm2_are_joined(pack):
+    done, report = smollm2(pack, {1: b"mo", 2: b"del"})
+    assert done.returncode == 0
+    assert step(report, "smollm2")["result"] == "passed"
+
+
+def test_a_missing_piece_of_smollm2_is_said(pack):
+    _, report = smollm2(pack, {1: b"mo"})
+    assert step(report, "smollm2")["result"] == "skipped"
+    assert "1 of 2 pieces" in step(report, "smollm2")["detail"]
+
+
+def test_damaged_pieces_of_smollm2_are_not_used(pack):
+    _, report = smollm2(pack, {1: b"mo", 2: b"dal"})
+    assert "another checksum" in step(report, "smollm2")["detail"]
+
+
+def test_a_benchmark_without_a_table_fails(pack):
+    pack.step("attention", "bench", "true\n")
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert step(report, "attention")["detail"] == "wrote no table"
+
+
+def test_a_peers_lines_go_into_the_report(pack):
+    pack.step("flashinfer", "peer", "echo warming up; echo '{\"n_p\": 1}'; echo '{\"n_p\": 2}'\n")
+    pack.step("broken", "peer", "echo no memory\n")
+    pack.step("absent", "peer", "")
+    (pack.part1 / "bin/absent").unlink()
+    _, report = pack.run()
+    assert report["benchmarks"] == {"flashinfer": {"rows": [{"n_p": 1}, {"n_p": 2}]}}
+    assert step(report, "broken")["result"] == "failed"
+    assert step(report, "absent")["result"] == "skipped"
+
+
+def test_steps_can_be_chosen(pack):
+    pack.step("first", "gtest", FAILS)
+    pack.step("second", "gtest", PASSES)
+    done, report = pack.run("--only", "second")
+    assert done.returncode == 0
+    assert step(report, "first")["detail"] == "not asked for"
+
+
+@pytest.mark.parametrize("options", [["--emulated"], ["--what"], ["--seconds", "soon"]])
+def test_options_that_do_not_fit_are_refused(pack, options):
+    pack.step("conformance", "gtest", PASSES)
+    done, report = pack.run(*options)
+    assert done.returncode == 2 and report is None and done.stderr
+
+
+def test_an_emulated_pack_needs_no_gpu(tmp_path):
+    pack = Pack(tmp_path, "emulated")
+    pack.program("gpu_info", NO_GPU)
+    pack.step("conformance", "gtest", PASSES)
+    pack.daemon()
+    done, report = pack.run("--emulated")
+    assert done.returncode == 0, done.stdout
+    assert report["mode"] == "emulated" and report["card"]["name"] == "emulated device"

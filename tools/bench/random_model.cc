@@ -1,0 +1,222 @@
+#include "tools/bench/random_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "kernels/reference/half_float.h"
+
+namespace refrain::bench {
+
+using engine::ModelConfig;
+using engine::StepBatch;
+using engine::TensorRole;
+using kernels::DType;
+
+namespace {
+
+ModelConfig Shape(int layers, int hidden, int heads, int kv_heads, int ffn, int vocab) {
+  ModelConfig config;
+  config.architecture = "llama";
+  config.num_layers = layers;
+  config.hidden_size = hidden;
+  config.num_heads = heads;
+  config.num_kv_heads = kv_heads;
+  config.head_dim = hidden / heads;
+  config.ffn_size = ffn;
+  config.vocab_size = vocab;
+  config.max_context_tokens = 16384;
+  config.rms_eps = 1e-5;
+  config.rope.dim = config.head_dim;
+  return config;
+}
+
+StepTime Measure(const RandomModel::Work& work, int rounds, const RandomModel::Work& before) {
+  work();  // warm
+  std::vector<double> seconds;
+  for (int i = 0; i < rounds; ++i) {
+    before();
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds[seconds.size() / 2], seconds.front(), seconds.back()};
+}
+
+void MustWork(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+}  // namespace
+
+ModelConfig Shape7B() { return Shape(32, 4096, 32, 32, 11008, 32000); }
+ModelConfig Shape8B() { return Shape(32, 4096, 32, 8, 14336, 32000); }
+ModelConfig ShapeTiny() { return Shape(2, 64, 4, 2, 96, 128); }
+
+RandomWeights::RandomWeights(const ModelConfig& config) : config_(config) {
+  int64_t most = 0;
+  for (int role = 0; role < engine::kNumTensorRoles; ++role) {
+    const engine::TensorShape shape = ShapeOf(static_cast<TensorRole>(role), config);
+    most = std::max(most, shape.rows * shape.cols);
+  }
+  // 64 Ki random values, repeated from shifting places.
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<uint16_t> some(1 << 16);
+  for (uint16_t& bits : some) bits = kernels::F32ToBf16(normal(random));
+  values_.resize(most);
+  for (int64_t done = 0, turn = 0; done < most; ++turn) {
+    const size_t skip = turn * 4099 % (some.size() / 2);
+    const int64_t count = std::min<int64_t>(some.size() - skip, most - done);
+    std::copy_n(some.begin() + static_cast<int64_t>(skip), count, values_.begin() + done);
+    done += count;
+  }
+}
+
+bool RandomWeights::Has(TensorRole role, int) const {
+  if (role == TensorRole::kRopeFreqs) return false;
+  return role != TensorRole::kOutput || !config_.tied_embeddings;
+}
+
+absl::StatusOr<engine::WeightView> RandomWeights::Get(TensorRole role, int layer) const {
+  if (!Has(role, layer)) return absl::NotFoundError("no such tensor among random weights");
+  const engine::TensorShape shape = ShapeOf(role, config_);
+  return engine::WeightView{DType::kBF16, shape.rows, shape.cols,
+                            reinterpret_cast<const std::byte*>(values_.data()),
+                            static_cast<size_t>(shape.rows * shape.cols) * sizeof(uint16_t)};
+}
+
+absl::StatusOr<engine::TokenizerSource> RandomWeights::ReadTokenizer() const {
+  return absl::NotFoundError("random weights have no tokenizer");
+}
+
+absl::StatusOr<std::unique_ptr<RandomModel>> RandomModel::Load(
+    std::unique_ptr<kernels::Backend> backend, const ModelConfig& config, int32_t max_rows,
+    int32_t max_context, int32_t num_chunks) {
+  auto random = std::make_unique<RandomModel>();
+  random->backend_ = std::move(backend);
+  const RandomWeights weights(config);
+  auto model = engine::LlamaModel::Load(weights, *random->backend_,
+                                        {.compute = kernels::ComputeDType::kBF16,
+                                         .max_context_tokens = max_context,
+                                         .max_rows = max_rows});
+  if (!model.ok()) return model.status();
+  random->model_ = *std::move(model);
+  auto layout = engine::KvLayoutFor(config, random->backend_->info(), DType::kBF16, kChunkTokens);
+  if (!layout.ok()) return layout.status();
+  kernels::Device& device = random->backend_->device();
+  auto storage = engine::KvStorage::Create(device, *layout, num_chunks);
+  if (!storage.ok()) return storage.status();
+  random->storage_ = *std::move(storage);
+  random->positions_.resize(size_t{1} * num_chunks * kChunkTokens);
+  auto logits = device.Allocate(size_t{256} * config.vocab_size * sizeof(float), false);
+  if (!logits.ok()) return logits.status();
+  random->logits_ = *std::move(logits);
+  return random;
+}
+
+StepTime RandomModel::Time(const StepBatch& batch, const std::vector<int32_t>& wanted, int rounds,
+                           const Work& before) {
+  const kernels::KvPoolView kv = storage_->View(positions_.data());
+  return Measure(
+      [&] {
+        model_->Forward(batch, batch.tokens, kv);
+        model_->Logits(wanted, kernels::F32View(reinterpret_cast<float*>(logits_.data()),
+                                                static_cast<int64_t>(wanted.size()),
+                                                model_->config().vocab_size));
+        MustWork(backend_->Synchronize());
+      },
+      rounds, before);
+}
+
+StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
+  auto plan = std::make_shared<engine::AttentionPlanArrays>();
+  plan->generation = ++plans_made_;
+  StepBatch batch;
+  const int32_t shared_chunks = shared / kChunkTokens;
+  for (int32_t i = 0; i < shared_chunks; ++i) plan->chunks.push_back({i, i * kChunkTokens});
+  if (shared_chunks > 0) {
+    for (int slot = 0; slot < slots; ++slot) plan->slots.push_back({slot, 0, shared});
+    plan->runs.push_back({0, shared_chunks, 0, slots});
+  }
+  std::vector<int32_t> wanted;
+  for (int slot = 0; slot < slots; ++slot) {
+    const auto chunk = static_cast<int32_t>(plan->chunks.size());
+    const auto entry = static_cast<int32_t>(plan->slots.size());
+    plan->chunks.push_back({shared_chunks + slot, 0});
+    plan->slots.push_back({slot, shared, kernels::kOpenEnd});
+    plan->runs.push_back({chunk, chunk + 1, entry, entry + 1});
+    batch.slots.push_back({1, slot, 0, shared + 1});
+    batch.tokens.push_back(slot % model_->config().vocab_size);
+    batch.positions.push_back(shared);
+    batch.destinations.push_back({shared_chunks + slot, 0});
+    wanted.push_back(slot);
+  }
+  batch.plan = std::move(plan);
+  return Time(batch, wanted, rounds);
+}
+
+StepTime RandomModel::TimePrefill(int cached, int rows, int rounds, const Work& before) {
+  auto plan = std::make_shared<engine::AttentionPlanArrays>();
+  plan->generation = ++plans_made_;
+  StepBatch batch;
+  const int32_t chunks = (cached + rows + kChunkTokens - 1) / kChunkTokens;
+  for (int32_t i = 0; i < chunks; ++i) plan->chunks.push_back({i, i * kChunkTokens});
+  plan->slots.push_back({0, 0, kernels::kOpenEnd});
+  plan->runs.push_back({0, chunks, 0, 1});
+  batch.plan = std::move(plan);
+  batch.slots.push_back({rows, 0, 0, cached + rows});
+  for (int32_t i = cached; i < cached + rows; ++i) {
+    batch.tokens.push_back(i % model_->config().vocab_size);
+    batch.positions.push_back(i);
+    batch.destinations.push_back({i / kChunkTokens, i % kChunkTokens});
+  }
+  return Time(batch, {rows - 1}, rounds, before);
+}
+
+absl::StatusOr<double> RandomModel::ProductFlopsPerSecond(int rows, int size, int rounds) {
+  const std::vector<uint16_t> values(size_t{1} * size * size, kernels::F32ToBf16(0.25f));
+  const kernels::WeightSlice slice = {
+      DType::kBF16, size, size, reinterpret_cast<const std::byte*>(values.data()), {}};
+  auto weight = backend_->PackLinear({&slice, 1}, {.compute = kernels::ComputeDType::kBF16});
+  if (!weight.ok()) return weight.status();
+  const size_t floats = size_t{1} * rows * size;
+  auto memory = backend_->device().Allocate(2 * floats * sizeof(float), false);
+  if (!memory.ok()) return memory.status();
+  auto* const data = reinterpret_cast<float*>(memory->data());
+  constexpr int kProducts = 4;  // what starting one costs is not to count
+  const StepTime time = Measure(
+      [&] {
+        for (int i = 0; i < kProducts; ++i) {
+          backend_->Linear({weight->get(), kernels::F32View(data, rows, size),
+                            kernels::F32View(data + floats, rows, size)});
+        }
+        MustWork(backend_->Synchronize());
+      },
+      rounds, [] {});
+  return 2.0 * kProducts * static_cast<double>(floats) * size / time.median_s;
+}
+
+double RandomModel::PrefillFlops(int cached, int rows) const {
+  const ModelConfig& c = model_->config();
+  const double weights = double{1} * c.hidden_size * (2 * c.q_size() + 2 * c.kv_size()) +
+                         3.0 * c.hidden_size * c.ffn_size;
+  const double pairs = rows * (cached + (rows + 1) / 2.0);
+  return c.num_layers * (2.0 * weights * rows + 4.0 * pairs * c.q_size()) +
+         2.0 * c.hidden_size * c.vocab_size;
+}
+
+double RandomModel::KvBytes(int tokens) const {
+  const double chunks = (tokens + kChunkTokens - 1) / kChunkTokens;
+  return chunks * static_cast<double>(storage_->layout().chunk_bytes());
+}
+
+}  // namespace refrain::bench
