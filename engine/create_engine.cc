@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -62,16 +60,6 @@ absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
                                                           TokenText(tokenizer, tokenizer.eos())));
 }
 
-// `auto`: where a bf16 copy of all weights fits into a tenth of the memory.
-bool WantsSecondCopy(Switch option, const ModelConfig& c) {
-  if (option != Switch::kAuto) return option == Switch::kOn;
-  const int64_t per_layer =
-      static_cast<int64_t>(c.hidden_size) * (2 * c.q_size() + 2 * c.kv_size() + 3 * c.ffn_size);
-  const int64_t bytes = 2 * per_layer * c.num_layers;
-  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  return bytes <= memory / 10;
-}
-
 struct KvSize {
   kvcache::KvLayout layout;
   int32_t num_chunks;
@@ -130,7 +118,6 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   return MoveTo(foundation.model,
                 LlamaModel::Load(source, *foundation.backend,
                                  {.compute = *compute,
-                                  .second_copy = WantsSecondCopy(options.model.second_copy, config),
                                   .max_context_tokens = options.max_context_tokens,
                                   .max_positions = most->num_chunks * options.kv_cache.chunk_tokens,
                                   .max_rows = options.step_token_budget,

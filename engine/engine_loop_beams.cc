@@ -60,12 +60,10 @@ void EngineLoop::ForkBeam(const std::shared_ptr<SequenceState>& child,
   if (!cache.Fork(child->id, parent.id, cache.published_tokens(parent.id)).ok()) return;
   child->phase = SequencePhase::kRunning;
   sequences_[child->id] = child;
-  const auto place = std::lower_bound(
-      snapshot_.running.begin(), snapshot_.running.end(), child->id,
-      [](const RunningEntry& entry, SequenceId id) { return entry.sequence < id; });
-  snapshot_.running.insert(place, RunningEntry{.sequence = child->id,
-                                               .priority = child->request->request().priority,
-                                               .tenant = child->request->tenant()});
+  snapshot_.running.insert(FindEntry(snapshot_.running, child->id),
+                           RunningEntry{.sequence = child->id,
+                                        .priority = child->request->request().priority,
+                                        .tenant = child->request->tenant()});
 }
 
 void EngineLoop::EndBeams(RunningRequest* request) {

@@ -13,13 +13,11 @@ namespace refrain::engine {
 class EngineObserver;
 
 enum class Policy : uint8_t { kFcfs, kLongestPrefix, kPriority };
-enum class Switch : uint8_t { kAuto, kOn, kOff };
 enum class AttentionModeOption : uint8_t { kTwoPhase, kPaged };
 
 struct ModelOptions {
   std::string path;         // GGUF file or Hugging Face folder
   std::string served_name;  // "" = from the model
-  Switch second_copy = Switch::kAuto;
 };
 
 struct BackendOptions {

@@ -79,8 +79,6 @@ class StopCriteria {
   // The choice ends for another reason: gives up what is held.
   void ReleaseAll(std::vector<TokenEvent>* released);
 
-  int32_t accepted_tokens() const { return accepted_tokens_; }
-
  private:
   struct Held {
     TokenEvent event;

@@ -35,8 +35,7 @@ struct WeightSlice {
 
 struct PackOptions {
   ComputeDType compute = ComputeDType::kAuto;
-  bool second_copy = false;  // a second form for many rows, where this back end has one
-  bool embedding = false;    // rows will be looked up by Embed (and may serve as output head too)
+  bool embedding = false;  // rows will be looked up by Embed (and may serve as output head too)
 };
 
 // A weight packed for one back end. Immutable, made once at load, used from any thread.

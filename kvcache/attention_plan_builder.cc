@@ -55,6 +55,8 @@ class Builder {
     const int32_t capacity_end = path[common - 1].key_begin + chunk_tokens_;
     for (const PlanSequence& sequence : group) {
       PlanSlot slot{sequence.slot, path[depth].key_begin, std::nullopt};
+      // Not with the tree as it is: children begin behind full chunks only. It is for modules,
+      // whose chunks may end part-full.
       if (sequence.path.size() > common && sequence.path[common].key_begin != capacity_end) {
         slot.key_end = sequence.path[common].key_begin;
       }

@@ -48,8 +48,8 @@ constexpr std::array kKeys = {
     Text("model.path", "", "GGUF file or Hugging Face folder; required (--model)"),
     Text("model.served_name", "", "the name clients use; empty = from the path"),
     Choice("model.second_copy", "auto", "auto on off",
-           "second packed form of the weights for many rows, where a back end has one; the CPU has "
-           "none: it measured no faster"),
+           "second packed form of the weights for many rows; no back end has one, because none "
+           "measured faster: on gives a warning, nothing else"),
 
     Text("server.http_listen", "127.0.0.1:8000",
          "HOST:PORT of the HTTP server (--listen); port 0 = any free one"),

@@ -264,7 +264,8 @@ class Daemon {
     const auto load_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
     if (config_.text("model.second_copy") == "on") {
-      log_.Warn("model.second_copy = on has no effect: this back end has no second form");
+      log_.Warn(
+          "model.second_copy = on has no effect: no second form measured faster, so there is none");
     }
     if (!model.warning.empty()) log_.Warn(model.warning);
     log_.Info("ready", {{"model", model.served_name},

@@ -188,7 +188,6 @@ class GgufWeightSource final : public WeightSource {
     if (!spec.ok()) return spec.status();
     return TokenizerSource{*std::move(spec), ""};
   }
-  void ReleasePages() const override { mapping_->ReleasePages(); }
 
  private:
   std::unique_ptr<MappedFile> mapping_;

@@ -47,9 +47,6 @@ class HuggingFaceWeightSource final : public WeightSource {
   absl::StatusOr<TokenizerSource> ReadTokenizer() const override {
     return ReadHuggingFaceTokenizer(folder_);
   }
-  void ReleasePages() const override {
-    for (const Shard& shard : shards_) shard.mapping->ReleasePages();
-  }
 
  private:
   std::string folder_;

@@ -61,7 +61,7 @@ float WidenToF32(DType dtype, const std::byte* data, int64_t i) {
 class Loader {
  public:
   Loader(const WeightSource& source, kernels::Backend& backend, const LlamaOptions& options)
-      : source_(source), backend_(backend), pack_{options.compute, options.second_copy, false} {
+      : source_(source), backend_(backend), pack_{options.compute, false} {
     const ModelConfig& c = source.config();
     if (c.rope.source_pairs == RopePairs::kAdjacent) {
       q_order_ = HalfSplitOrder(c.num_heads, c.head_dim, c.rope.dim);

@@ -16,7 +16,6 @@ namespace refrain::engine {
 
 struct LlamaOptions {
   kernels::ComputeDType compute = kernels::ComputeDType::kAuto;
-  bool second_copy = false;
   int32_t max_context_tokens = 0;  // 0 = the model's
   int32_t max_positions = 0;       // that any token can have, where memory for KV says so; 0 = all
   int32_t max_rows = 512;          // of one Forward

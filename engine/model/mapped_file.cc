@@ -59,11 +59,4 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-void MappedFile::ReleasePages() const {
-  // A hint: where the kernel refuses it, the pages merely stay.
-  if (!bytes_.empty()) {
-    madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
-  }
-}
-
 }  // namespace refrain::engine

@@ -28,9 +28,6 @@ class MappedFile {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
 
-  // Drops the pages from resident memory; the next read maps them again.
-  void ReleasePages() const;
-
  private:
   MappedFile(std::string path, std::span<const std::byte> bytes)
       : path_(std::move(path)), bytes_(bytes) {}

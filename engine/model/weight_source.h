@@ -32,7 +32,7 @@ struct TokenizerSource {
 //   ASSIGN_OR_RETURN(auto source, WeightSource::Open("model.gguf"));
 //   ASSIGN_OR_RETURN(WeightView q, source->Get(TensorRole::kAttnQ, layer));
 //   ... pack ...
-//   source->ReleasePages();
+//   source.reset();  // unmaps the files
 class WeightSource {
  public:
   // `path` is a GGUF file or a folder with config.json. NotFound: no such file. InvalidArgument:
@@ -55,10 +55,6 @@ class WeightSource {
   // Reads the tokenizer's definition; each call reads it anew, keep the result. NotFound: the model
   // has none.
   virtual absl::StatusOr<TokenizerSource> ReadTokenizer() const = 0;
-
-  // Gives the mapped pages back to the system, so that resident memory falls by what was read.
-  // Views stay valid; reading one maps its pages again.
-  virtual void ReleasePages() const = 0;
 };
 
 }  // namespace refrain::engine
