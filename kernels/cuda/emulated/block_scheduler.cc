@@ -51,6 +51,7 @@ BlockScheduler::~BlockScheduler() {
 
 void BlockScheduler::Reset(Extent3 block_index) {
   block_.block_index = block_index;
+  block_.warpgroup_state.fill(nullptr);
   if (shared_ != nullptr) std::memset(shared_, kUnset, shape_.shared_bytes);
   ended_ = 0;
   for (size_t i = 0; i < threads_.size(); ++i) {

@@ -1,8 +1,10 @@
 #ifndef REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_THREAD_H_
 #define REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_THREAD_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace refrain::kernels::cuda::emulated {
@@ -19,6 +21,8 @@ struct BlockContext {
   Extent3 block_index, block_dim, grid_dim;
   std::byte* shared = nullptr;  // 1,024-byte aligned; at first every byte is 0xff, NaN in any float
   size_t shared_bytes = 0;
+  // Of each warpgroup: the products of wgmma.h that are under way. Gone when the block ends.
+  mutable std::array<std::shared_ptr<void>, 8> warpgroup_state;
 };
 
 struct ThreadContext {
