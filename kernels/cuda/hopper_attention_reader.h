@@ -1,0 +1,305 @@
+#ifndef REFRAIN_KERNELS_CUDA_HOPPER_ATTENTION_READER_H_
+#define REFRAIN_KERNELS_CUDA_HOPPER_ATTENTION_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/chunk_attention.h"
+#include "kernels/cuda/hopper_attention_layout.h"
+
+// The reading warp of the Hopper attention kernel: goes through the tiles of its block's items and
+// brings K and V of their keys into the ring, block by block, as far ahead as the ring is long,
+// past the end of one tile into the next. Device code only.
+
+namespace refrain::kernels::cuda {
+
+inline constexpr uint32_t kAllLanes = 0xffffffffu;
+
+template <class Array>
+__device__ __forceinline__ const Array* ListArray(const AttentionTileList* list, uint32_t offset) {
+  return reinterpret_cast<const Array*>(reinterpret_cast<const unsigned char*>(list) + offset);
+}
+
+__device__ __forceinline__ int32_t WarpMin(int32_t value) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const int32_t other = __shfl_xor_sync(kAllLanes, value, lanes);
+    value = other < value ? other : value;
+  }
+  return value;
+}
+__device__ __forceinline__ int32_t WarpMax(int32_t value) { return ~WarpMin(~value); }
+
+// Chunks are read in pieces of at most 64 tokens: piece x of a tile is part x % parts of chunk
+// x / parts. A block holds `per_block` of them.
+struct PieceCut {
+  int32_t rows;       // of a block for each piece
+  int32_t parts;      // pieces of a chunk
+  int32_t per_block;  // <= kMaxPieces
+};
+
+__device__ __forceinline__ PieceCut CutOf(int chunk_tokens) {
+  if (chunk_tokens >= kBlockKeys) return {kBlockKeys, chunk_tokens / kBlockKeys, 1};
+  return {chunk_tokens, 1, kBlockKeys / chunk_tokens};
+}
+
+struct Piece {
+  int32_t chunk = 0;
+  int32_t first_token = 0;
+  int32_t first_key = 0;
+  int32_t tokens = 0;
+};
+
+template <class Shape>
+class TileReader {
+ public:
+  __device__ TileReader(const ChunkAttentionLaunch& args, const HeadBlocks& heads,
+                        HopperShared<Shape>& shared)
+      : args_(args),
+        heads_(heads),
+        shared_(shared),
+        cut_(CutOf(args.kv.chunk_tokens)),
+        lane_(static_cast<int>(threadIdx.x) % 32) {}
+
+  __device__ void Run() {
+    const AttentionTileList& list = *args_.tiles;
+    const auto* share_begin = ListArray<int32_t>(args_.tiles, list.share_begin_offset);
+    const int32_t items = list.num_shares * heads_.count();
+#pragma unroll 1
+    for (int32_t item = static_cast<int32_t>(blockIdx.x); item < items;
+         item += static_cast<int32_t>(gridDim.x)) {
+      const int32_t share = item / heads_.count();
+#pragma unroll 1
+      for (int32_t tile = share_begin[share]; tile < share_begin[share + 1]; ++tile) {
+        ReadTile(ListArray<AttentionTile>(args_.tiles, list.tiles_offset)[tile],
+                 item % heads_.count());
+      }
+    }
+    TileHeader& header = BeginHeader();
+    if (lane_ == 0) header.tiles_end = 1;
+    PublishHeader();
+  }
+
+ private:
+  // What a tile's rows see of its keys: some row sees [low_min, high_max), all [low_max, high_min).
+  struct Sight {
+    int32_t low_min, low_max, high_min, high_max;
+  };
+
+  __device__ TileHeader& BeginHeader() {
+    BarrierWait(&shared_.header_empty[headers_ % 2], headers_ / 2 % 2 ^ 1);
+    return shared_.headers[headers_ % 2];
+  }
+
+  __device__ void PublishHeader() {
+    __syncwarp();
+    if (lane_ == 0) BarrierArrive(&shared_.header_full[headers_ % 2]);
+    ++headers_;
+  }
+
+  __device__ void ReadTile(const AttentionTile& tile, int32_t head_block) {
+    TileHeader& header = BeginHeader();
+    const Sight sight = WriteRows(tile, header);
+    // Pieces that hold a key somebody sees: they follow one another.
+    int32_t begin = 0, end = 0;
+    if (sight.low_min < sight.high_max) FindPieces(tile, sight, begin, end);
+    if (lane_ == 0) {
+      header.tiles_end = 0;
+      header.num_blocks = (end - begin + cut_.per_block - 1) / cut_.per_block;
+      header.heads = heads_.NumHeads(head_block);
+      header.num_queries = tile.num_rows * header.heads;
+      header.first_head = heads_.FirstHead(head_block);
+      header.kv_head = heads_.KvHead(head_block);
+      header.head_block = head_block;
+      header.member_begin = tile.member_begin;
+      header.member_end = tile.member_end;
+      header.low_max = sight.low_max;
+      header.high_min = sight.high_min;
+    }
+    PublishHeader();
+    ReadBlocks(tile, sight, heads_.KvHead(head_block), begin, end);
+  }
+
+  // The header's rows; a lane per member, or the lanes over the rows where members are few.
+  __device__ Sight WriteRows(const AttentionTile& tile, TileHeader& header) {
+    Sight sight = {INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN};
+    const auto* members = ListArray<TileMember>(args_.tiles, args_.tiles->members_offset);
+    const auto* groups = ListArray<RowGroup>(args_.tiles, args_.tiles->row_groups_offset);
+    bool partial = false;
+    const bool few = tile.member_end - tile.member_begin < 4;
+#pragma unroll 1
+    for (int32_t m = tile.member_begin + (few ? 0 : lane_); m < tile.member_end;
+         m += few ? 1 : 32) {
+      const TileMember member = members[m];
+      const RowGroup group = groups[member.row_group];
+      const SlotStep step = args_.steps[group.slot];
+      partial = partial || member.partial_row >= 0;
+#pragma unroll 1
+      for (int32_t i = few ? lane_ : 0; i < group.num_rows; i += few ? 32 : 1) {
+        // The row's own key is the last that it sees.
+        const int32_t own = step.key_end - step.num_rows + group.row_begin + i;
+        int32_t low = step.key_begin - member.key_offset;
+        int32_t high = (own + 1 < member.key_end ? own + 1 : member.key_end) - member.key_offset;
+        low = low < tile.key_begin ? tile.key_begin : low;
+        high = high > tile.key_end ? tile.key_end : high;
+        const int32_t row = member.first_row + i;
+        header.low[row] = low;
+        header.high[row] = high;
+        header.row[row] = step.row_begin + group.row_begin + i;
+        header.partial_row[row] = member.partial_row < 0 ? -1 : member.partial_row + i;
+        sight.low_max = low > sight.low_max ? low : sight.low_max;
+        sight.high_min = high < sight.high_min ? high : sight.high_min;
+        if (low >= high) continue;
+        sight.low_min = low < sight.low_min ? low : sight.low_min;
+        sight.high_max = high > sight.high_max ? high : sight.high_max;
+      }
+    }
+    partial = __any_sync(kAllLanes, partial) != 0;
+    if (lane_ == 0) header.partial = partial ? 1 : 0;
+    return {WarpMin(sight.low_min), WarpMax(sight.low_max), WarpMin(sight.high_min),
+            WarpMax(sight.high_max)};
+  }
+
+  // Piece x of the tile, without what no row sees behind it.
+  __device__ Piece PieceAt(const AttentionTile& tile, const Sight& sight, int32_t x) const {
+    const auto* chunks = ListArray<TileChunk>(args_.tiles, args_.tiles->chunks_offset);
+    const int32_t i = tile.chunk_begin + x / cut_.parts;
+    const TileChunk chunk = chunks[i];
+    int32_t key_end = i + 1 < tile.chunk_end ? chunks[i + 1].key_begin : tile.key_end;
+    key_end = key_end < sight.high_max ? key_end : sight.high_max;
+    Piece piece;
+    piece.chunk = chunk.chunk;
+    piece.first_token = x % cut_.parts * kBlockKeys;
+    piece.first_key = chunk.key_begin + piece.first_token;
+    const int32_t tokens = key_end - piece.first_key;
+    piece.tokens = tokens < 0 ? 0 : tokens > cut_.rows ? cut_.rows : tokens;
+    return piece;
+  }
+
+  __device__ void FindPieces(const AttentionTile& tile, const Sight& sight, int32_t& begin,
+                             int32_t& end) const {
+    const int32_t pieces = (tile.chunk_end - tile.chunk_begin) * cut_.parts;
+    begin = pieces;
+    end = 0;
+#pragma unroll 1
+    for (int32_t x = lane_; x < pieces; x += 32) {
+      const Piece piece = PieceAt(tile, sight, x);
+      if (piece.tokens == 0 || piece.first_key + piece.tokens <= sight.low_min) continue;
+      begin = x < begin ? x : begin;
+      end = x + 1;
+    }
+    begin = WarpMin(begin);
+    end = WarpMax(end);
+  }
+
+  __device__ void ReadBlocks(const AttentionTile& tile, const Sight& sight, int32_t kv_head,
+                             int32_t begin, int32_t end) {
+#pragma unroll 1
+    for (int32_t x = begin; x < end; x += 32) {  // per_block divides 32
+      Piece own;
+      if (x + lane_ < end) own = PieceAt(tile, sight, x + lane_);
+      const int32_t here = end - x < 32 ? end - x : 32;
+#pragma unroll 1
+      for (int32_t first = 0; first < here; first += cut_.per_block) {
+        ReadBlock(own, first, kv_head);
+      }
+    }
+  }
+
+  // Pieces [first, first + per_block) are in the lanes of those numbers.
+  __device__ void ReadBlock(const Piece& own, int32_t first, int32_t kv_head) {
+    BlockInfo& info = shared_.blocks[ring_.unit() / 2];
+    uint64_t* const k_full = &shared_.full[ring_.unit()];
+    unsigned char* const k = shared_.ring[ring_.unit()];
+    BarrierWait(&shared_.empty[ring_.unit()], ring_.parity() ^ 1);
+    ++ring_.count;
+    uint64_t* const v_full = &shared_.full[ring_.unit()];
+    unsigned char* const v = shared_.ring[ring_.unit()];
+    BarrierWait(&shared_.empty[ring_.unit()], ring_.parity() ^ 1);
+    ++ring_.count;
+
+    const int32_t p = lane_ - first;
+    const bool mine = p >= 0 && p < cut_.per_block;
+    int32_t tokens = mine ? own.tokens : 0;
+    if (mine) {
+      info.first_key[p] = own.first_key;
+      info.tokens[p] = own.tokens;
+      info.chunk[p] = own.chunk;
+      info.first_token[p] = own.first_token;
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      tokens += __shfl_xor_sync(kAllLanes, tokens, lanes);
+    }
+    if (lane_ == 0) info.whole = tokens == kBlockKeys ? 1 : 0;
+    if (tokens < kBlockKeys) ClearRows(own, first, v);
+    __syncwarp();
+    const uint32_t bytes = static_cast<uint32_t>(tokens) * Shape::kHeadDim * 2;
+    if (lane_ == 0) {
+      BarrierExpectBytes(k_full, bytes);
+      BarrierExpectBytes(v_full, bytes);
+    }
+    __syncwarp();
+    CopyPieces(own, first, kv_head, k, k_full, v, v_full);
+  }
+
+  // Zeros for the rows of V that hold no key: a weight of 0 must not meet what is not a number.
+  __device__ void ClearRows(const Piece& own, int32_t first, unsigned char* v) {
+    constexpr int kUnitsOfRow = static_cast<int>(Shape::kRowBytes) / 16;
+#pragma unroll 1
+    for (int32_t p = 0; p < cut_.per_block; ++p) {
+      const int32_t tokens = __shfl_sync(kAllLanes, own.tokens, first + p);
+      const int32_t units = (cut_.rows - tokens) * kUnitsOfRow;
+      unsigned char* const rows = v + (p * cut_.rows + tokens) * Shape::kRowBytes;
+#pragma unroll 1
+      for (int panel = 0; panel < Shape::kPanels; ++panel) {
+#pragma unroll 1
+        for (int32_t i = lane_; i < units; i += 32) {
+          *reinterpret_cast<uint4*>(rows + panel * Shape::kPanelBytes + i * 16) =
+              make_uint4(0, 0, 0, 0);
+        }
+      }
+    }
+    AsyncProxyFence();
+  }
+
+  // A whole chunk of 64 tokens is one copy as it lies; else each panel of each piece is one.
+  __device__ void CopyPieces(const Piece& own, int32_t first, int32_t kv_head, unsigned char* k,
+                             uint64_t* k_full, unsigned char* v, uint64_t* v_full) {
+    const int32_t chunk_tokens = args_.kv.chunk_tokens;
+    const bool as_it_lies =
+        chunk_tokens == kBlockKeys && __shfl_sync(kAllLanes, own.tokens, first) == kBlockKeys;
+    const int32_t copies = as_it_lies ? 1 : cut_.per_block * Shape::kPanels;
+#pragma unroll 1
+    for (int32_t base = 0; base < copies; base += 32) {
+      const int32_t copy = base + lane_;
+      const int32_t p = as_it_lies ? 0 : copy / Shape::kPanels;
+      const int32_t panel = as_it_lies ? 0 : copy % Shape::kPanels;
+      const int source = (first + p) % 32;
+      const int32_t chunk = __shfl_sync(kAllLanes, own.chunk, source);
+      const int32_t first_token = __shfl_sync(kAllLanes, own.first_token, source);
+      const int32_t tokens = __shfl_sync(kAllLanes, own.tokens, source);
+      const uint32_t bytes = as_it_lies ? Shape::kUnitBytes : tokens * Shape::kRowBytes;
+      if (copy >= copies || bytes == 0) continue;
+      const size_t from =
+          (static_cast<size_t>(panel) * chunk_tokens + first_token) * Shape::kRowBytes;
+      const uint32_t to = panel * Shape::kPanelBytes + p * cut_.rows * Shape::kRowBytes;
+      const KvPoolView& kv = args_.kv;
+      const std::byte* const keys = kv.base + chunk * kv.chunk_bytes +
+                                    args_.layer * kv.layer_bytes + kv_head * kv.head_bytes + from;
+      BulkCopyToShared(k + to, keys, bytes, k_full);
+      BulkCopyToShared(v + to, keys + kv.v_offset_bytes, bytes, v_full);
+    }
+    __syncwarp();
+  }
+
+  const ChunkAttentionLaunch& args_;
+  const HeadBlocks& heads_;
+  HopperShared<Shape>& shared_;
+  const PieceCut cut_;
+  const int lane_;
+  RingPosition<Shape> ring_;
+  uint32_t headers_ = 0;
+};
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_HOPPER_ATTENTION_READER_H_

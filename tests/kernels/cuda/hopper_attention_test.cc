@@ -1,0 +1,127 @@
+// The Hopper attention kernel on the emulated device against the reference.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cuda/chunk_attention.h"
+#include "kernels/cuda/chunk_attention_hopper.h"
+#include "kernels/reference/attention.h"
+#include "tests/kernels/conformance/attention_scenario.h"
+#include "tests/kernels/conformance/backends.h"
+#include "tests/kernels/cuda/emulated_attention.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+constexpr DType kF16 = DType::kF16;
+constexpr DType kBF16 = DType::kBF16;
+
+enum class Scenario { kUnrelated, kShared, kCached };
+
+AttentionScenario Make(Scenario scenario, const AttentionShape& shape) {
+  switch (scenario) {
+    case Scenario::kUnrelated:
+      return UnrelatedSlots(shape);
+    case Scenario::kShared:
+      return SharedRuns(shape);
+    case Scenario::kCached:
+      break;
+  }
+  return RowsThatReadCachedKeys(shape);
+}
+
+struct HopperCase {
+  AttentionShape shape;
+  int num_multiprocessors = 4;
+};
+
+// Every head dim and every chunk size; groups with 8, 16, 32 and more queries to a tile; numbers of
+// thread blocks by rule, one among them.
+const HopperCase kCases[] = {
+    {{2, 2, 64, 64, kF16}, 1},
+    {{4, 1, 64, 16, kBF16}},
+    {{9, 3, 64, 64, kBF16, 100}, 7},
+    {{3, 3, 96, 64, kBF16}},
+    {{8, 2, 96, 32, kF16}, 3},
+    {{2, 2, 128, 64, kBF16}, 5},
+    {{4, 1, 128, 64, kF16}},
+    {{16, 2, 128, 128, kBF16}, 13},
+    {{6, 2, 128, 16, kF16, 70}},
+    {{32, 1, 64, 32, kBF16}},
+    {{1, 1, 256, 64, kF16}, 2},
+    {{5, 1, 256, 128, kBF16}},
+};
+
+class HopperAttention : public testing::TestWithParam<std::tuple<HopperCase, Scenario>> {
+ protected:
+  HopperAttention() : scenario_(Make(std::get<1>(GetParam()), test_case().shape)) {}
+
+  const HopperCase& test_case() const { return std::get<0>(GetParam()); }
+
+  // Calls fn(got, want) in both modes.
+  template <class Fn>
+  void Compare(const Fn& fn) {
+    std::vector<float> want, got;
+    ReferenceAttention(scenario_.Args(want));
+    EmulatedAttention attention(AttentionKernel::kHopper, test_case().num_multiprocessors);
+    for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
+      SCOPED_TRACE(mode == AttentionMode::kPaged ? "paged" : "two_phase");
+      ChunkAttentionArgs args = scenario_.Args(got);
+      args.mode = mode;
+      ASSERT_TRUE(attention.Takes(args));
+      const absl::Status status = attention.Attend(args);
+      ASSERT_TRUE(status.ok()) << status;
+      fn(got, want);
+    }
+  }
+
+  AttentionScenario scenario_;
+};
+
+// Scores and weights that f16 and bf16 hold exactly: what is left is the order of sums in f32.
+TEST_P(HopperAttention, MatchesTheReferenceOnWholeScores) {
+  scenario_.MakeScoresWhole();
+  Compare([](const std::vector<float>& got, const std::vector<float>& want) {
+    ExpectClose(got, want, 2e-5, 2e-5);
+  });
+}
+
+// Rounding q and a weight to bf16 moves the weight by up to 2^-9 each, times the size of the score
+// (about 2 here), at random; to f16 by an eighth of that. A key too many or too few is 2^-5 of an
+// output row.
+TEST_P(HopperAttention, StaysWithinItsRounding) {
+  const size_t d = test_case().shape.head_dim;
+  Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
+    double worst = 0;
+    for (size_t row = 0; row < want.size(); row += d) {
+      double error = 0, length = 0;
+      for (size_t i = row; i < row + d; ++i) {
+        error += std::pow(double{got[i]} - want[i], 2);
+        length += double{want[i]} * want[i];
+      }
+      const double share = std::sqrt(error / length);
+      worst = share <= worst ? worst : share;  // NaN counts
+    }
+    EXPECT_LT(worst, test_case().shape.kv_dtype == kF16 ? 0x1p-9 : 0x1p-6);
+  });
+}
+
+std::string CaseName(const testing::TestParamInfo<HopperAttention::ParamType>& info) {
+  const auto& [test_case, kind] = info.param;
+  constexpr const char* kNames[] = {"_unrelated", "_shared", "_cached"};
+  return test_case.shape.name() + kNames[static_cast<int>(kind)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, HopperAttention,
+                         testing::Combine(testing::ValuesIn(kCases),
+                                          testing::Values(Scenario::kUnrelated, Scenario::kShared,
+                                                          Scenario::kCached)),
+                         CaseName);
+
+}  // namespace
+}  // namespace refrain::kernels::cuda
