@@ -48,7 +48,13 @@ class FewQueries {
       for (int i = 0; i < kN / 2; ++i) o_[b][i] = 0.0f;
     }
     const int32_t num_blocks = Uniform(header_.num_blocks);
-    for (int32_t block = group_; block < num_blocks; block += kWarpgroups) AddBlock(block);
+    for (int32_t block = 0; block < num_blocks; ++block) {
+      if (block % kWarpgroups == group_) {
+        AddBlock(block);
+      } else {
+        PassBlock(shared_, tile_begin_, block);
+      }
+    }
     SumColumns();
     if (num_blocks > 1) JoinWarpgroups();
     if (group_ == 0) WriteStates();
@@ -56,15 +62,6 @@ class FewQueries {
 
  private:
   __device__ int Query(int c) const { return c / 2 * 8 + lane_ % 4 * 2 + c % 2; }
-
-  // Both arrivals of this warp: a tile of few queries has a block read by one warpgroup only.
-  __device__ void LetGo(uint64_t* empty) const {
-    __syncwarp();
-    if (lane_ == 0) {
-      BarrierArrive(empty);
-      BarrierArrive(empty);
-    }
-  }
 
   __device__ void AddBlock(int32_t block) {
     RingPosition<Shape> at = tile_begin_;

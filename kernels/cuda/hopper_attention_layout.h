@@ -109,8 +109,8 @@ struct HopperShared {
   // Per warpgroup and warp, column maxima and sums; then the second warpgroup's (m, n).
   float columns[kWarpgroups][4][kFewQueries];
   float handed_m[kFewQueries], handed_n[kFewQueries];
-  // A ring unit is full when its bytes landed, empty when all computing warps let go of it; so are
-  // the two headers.
+  // A ring unit is full when its bytes landed, empty when all computing warps let go of it, whether
+  // they read it or not. The same for the two headers.
   uint64_t full[Shape::kUnits], empty[Shape::kUnits];
   uint64_t header_full[2], header_empty[2];
   BlockInfo blocks[Shape::kUnits / 2];
@@ -125,6 +125,27 @@ struct RingPosition {
   __device__ __forceinline__ uint32_t unit() const { return count % Shape::kUnits; }
   __device__ __forceinline__ uint32_t parity() const { return count / Shape::kUnits % 2; }
 };
+
+// A computing warp has done with a unit.
+__device__ __forceinline__ void LetGo(uint64_t* empty) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) BarrierArrive(empty);
+}
+
+// For a warpgroup that has nothing to do with the tile's block `block`. It must wait like the other
+// one: barriers tell only whether the last phase was odd or even, so nobody may be a whole turn of
+// the ring ahead.
+template <class Shape>
+__device__ __forceinline__ void PassBlock(HopperShared<Shape>& shared,
+                                          RingPosition<Shape> tile_begin, int32_t block) {
+  RingPosition<Shape> at = tile_begin;
+  at.count += 2 * block;
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i, ++at.count) {
+    BarrierWait(&shared.full[at.unit()], at.parity());
+    LetGo(&shared.empty[at.unit()]);
+  }
+}
 
 }  // namespace refrain::kernels::cuda
 

@@ -57,26 +57,14 @@ class ManyQueries {
       for (int32_t block = 0; block < num_blocks; ++block) AddBlock(block);
       WriteStates();
     } else {
-      for (int32_t block = 0; block < num_blocks; ++block) PassBlock(block);
+      for (int32_t block = 0; block < num_blocks; ++block) {
+        PassBlock(shared_, tile_begin_, block);
+      }
     }
   }
 
  private:
   __device__ int Query(int half) const { return 64 * group_ + 16 * warp_ + lane_ / 4 + 8 * half; }
-
-  __device__ void LetGo(uint64_t* empty) const {
-    __syncwarp();
-    if (lane_ == 0) BarrierArrive(empty);
-  }
-
-  __device__ void PassBlock(int32_t block) const {
-    RingPosition<Shape> at = tile_begin_;
-    at.count += 2 * block;
-    for (int unit = 0; unit < 2; ++unit, ++at.count) {
-      BarrierWait(&shared_.full[at.unit()], at.parity());
-      LetGo(&shared_.empty[at.unit()]);
-    }
-  }
 
   __device__ void LoadFragments() {
     const int row = 64 * group_ + 16 * warp_ + lane_ % 16;
