@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/chunk_attention_generic.h"
+#include "kernels/cuda/chunk_attention_hopper.h"
 #include "kernels/cuda/chunk_attention_mma.h"
 #include "kernels/cuda/stream.h"
 
@@ -23,6 +24,8 @@ KernelNeeds NeedsOf(AttentionKernel kernel, const AttentionShapeInfo& shape) {
       return {kMmaAttentionQueries, 64, MmaAttentionSharedBytes(shape.head_dim, shape.reproducible),
               shape.head_dim == 64 ? 3 : 2};
     case AttentionKernel::kHopper:
+      return {kHopperAttentionQueries, kHopperAttentionQueries,
+              HopperAttentionSharedBytes(shape.head_dim), 1};
     case AttentionKernel::kGeneric:
       break;
   }
@@ -35,7 +38,11 @@ KernelNeeds NeedsOf(AttentionKernel kernel, const AttentionShapeInfo& shape) {
 
 bool Supports(AttentionKernel kernel, const AttentionShapeInfo& shape,
               const AttentionDevice& device) {
-  if (kernel == AttentionKernel::kHopper) return false;
+  // Code for sm_90a runs on 9.0 and on nothing newer.
+  if (kernel == AttentionKernel::kHopper &&
+      (device.compute_capability != 90 || !HopperAttentionHas(shape))) {
+    return false;
+  }
   if (kernel == AttentionKernel::kMma &&
       (device.compute_capability < 80 || !MmaAttentionHas(shape.head_dim, shape.kv_dtype))) {
     return false;
@@ -82,6 +89,7 @@ void LaunchChunkAttention(Stream& stream, const AttentionSetup& setup,
       LaunchMmaAttention(stream, setup.grid_blocks, head_blocks, args);
       return;
     case AttentionKernel::kHopper:
+      LaunchHopperAttention(stream, setup.grid_blocks, head_blocks, args);
       return;
   }
 }

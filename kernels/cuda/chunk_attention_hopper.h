@@ -1,27 +1,32 @@
 #ifndef REFRAIN_KERNELS_CUDA_CHUNK_ATTENTION_HOPPER_H_
 #define REFRAIN_KERNELS_CUDA_CHUNK_ATTENTION_HOPPER_H_
 
+#include <cstddef>
+
 #include "kernels/cuda/chunk_attention.h"
 
+// The kernel of Hopper devices (compute capability 9.0): wgmma and bulk copies, one persistent
+// block per multiprocessor, decoding and prefill, shared and private tiles in one launch. head_dim
+// 64, 96, 128, 256, K and V in f16 or bf16, chunks of 16, 32, 64 or 128 tokens. q (times scale) and
+// the weights are rounded to the cache's type, everything is summed in f32. Not reproducible: keys
+// are taken 64 at a time by two warpgroups, from wherever a tile was cut.
 namespace refrain::kernels::cuda {
 
-class Stream;
+inline constexpr int kHopperAttentionQueries = 128;  // of one tile
 
-// Chunk attention by wgmma and bulk copies (sm_90a): decoding and prefill, shared and private
-// tiles, in one launch per layer. Products round q (times scale) and the weights to the cache's
-// type and sum in f32.
-//
-// What it takes: f16 or bf16 K and V, head_dim 64, 96, 128 or 256, chunks of 16, 32, 64 or 128
-// tokens, compute capability 9.0. It is not reproducible: keys are taken in blocks of 64 by two
-// warpgroups, wherever a tile was cut.
-bool SupportsHopperAttention(const AttentionShapeInfo& shape, const AttentionDevice& device);
+bool HopperAttentionHas(const AttentionShapeInfo& shape);
 
-// The tiles that the kernel wants, and one block per multiprocessor. Call for shapes it supports.
-AttentionSetup SetUpHopperAttention(const AttentionShapeInfo& shape, const AttentionDevice& device);
+size_t HopperAttentionSharedBytes(int head_dim);
 
-// LaunchChunkAttention calls it where setup.kernel says so.
-void LaunchHopperAttention(Stream& stream, const AttentionSetup& setup,
+// `head_blocks` must be made for kHopperAttentionQueries.
+void LaunchHopperAttention(Stream& stream, int grid_blocks, const HeadBlocks& head_blocks,
                            const ChunkAttentionLaunch& args);
+
+// Of one element type; LaunchHopperAttention calls them.
+void LaunchHopperAttentionF16(Stream& stream, int grid_blocks, const HeadBlocks& head_blocks,
+                              const ChunkAttentionLaunch& args);
+void LaunchHopperAttentionBf16(Stream& stream, int grid_blocks, const HeadBlocks& head_blocks,
+                               const ChunkAttentionLaunch& args);
 
 }  // namespace refrain::kernels::cuda
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_tile_list.h"
+#include "kernels/cuda/chunk_attention_hopper.h"
 #include "kernels/cuda/kv_packing.h"
 #include "kernels/cuda/wgmma.h"
 
@@ -12,10 +13,10 @@
 
 namespace refrain::kernels::cuda {
 
-inline constexpr int kBlockKeys = 64;    // keys of one block: wgmma's M or N
-inline constexpr int kMaxQueries = 128;  // of a tile: 64 per warpgroup
-inline constexpr int kFewQueries = 32;   // up to here queries are wgmma's N
-inline constexpr int kWarpgroups = 2;    // that compute; a third one has the warp that reads
+inline constexpr int kBlockKeys = 64;                        // keys of one block: wgmma's M or N
+inline constexpr int kMaxQueries = kHopperAttentionQueries;  // of a tile: 64 per warpgroup
+inline constexpr int kFewQueries = 32;                       // up to here queries are wgmma's N
+inline constexpr int kWarpgroups = 2;  // that compute; a third one has the warp that reads
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kComputeThreads = kWarpgroups * kWarpgroupThreads;
 inline constexpr int kHopperThreads = kComputeThreads + kWarpgroupThreads;
@@ -115,7 +116,7 @@ struct HopperShared {
   uint64_t header_full[2], header_empty[2];
   BlockInfo blocks[Shape::kUnits / 2];
   TileHeader headers[2];
-  int32_t merge[kMaxQueries];  // members whose last part this is
+  int32_t finished[kMaxQueries];  // 1: members whose last part this is
 };
 
 // Where the reading warp or a computing warp is in the ring: unit `count` of the whole launch.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/attention_device.h"
 #include "kernels/cuda/chunk_attention.h"
 #include "kernels/cuda/hopper_attention_layout.h"
 
@@ -11,8 +12,6 @@
 // memory, tell which keys they see, write their states. Device code only.
 
 namespace refrain::kernels::cuda {
-
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ __forceinline__ float MinusInfinity() { return -__int_as_float(0x7f800000); }
 
@@ -83,7 +82,7 @@ __device__ __forceinline__ void LoadQueries(const ChunkAttentionLaunch& args,
   using T = typename Shape::Element;
   constexpr int kUnits = Shape::kHeadDim / kKvUnitElements;  // 16 bytes each
   constexpr int kUnitsOfPanel = Shape::kPanel / kKvUnitElements;
-  const float factor = args.scale * kLog2E;
+  const float factor = args.scale * kLogTwoE;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < rows * kUnits; i += kComputeThreads) {
     const int32_t query = i / kUnits, unit = i % kUnits;
     uint4 packed = make_uint4(0, 0, 0, 0);
@@ -116,10 +115,8 @@ __device__ __forceinline__ StateTarget TargetOf(const ChunkAttentionLaunch& args
   if (query.partial_row < 0) {
     return {args.out + query.row * args.out_stride + query.head * Shape::kHeadDim, nullptr};
   }
-  const int64_t states = static_cast<int64_t>(args.max_partial_rows) * args.num_heads;
-  const int64_t state = static_cast<int64_t>(query.partial_row) * args.num_heads + query.head;
-  return {args.partials + state * Shape::kHeadDim,
-          args.partials + states * Shape::kHeadDim + state * 2};
+  const int64_t state = StateIndex(args, query.partial_row, query.head);
+  return {StateO(args, state), StateMN(args, state)};
 }
 
 // What o is multiplied by on its way out: an output is o / n, zeros for a row that sees nothing.
@@ -129,69 +126,42 @@ __device__ __forceinline__ float FactorOf(const StateTarget& target, float n) {
 }
 
 // Behind the writing of a tile's partial states by any computing threads: whoever brings the last
-// part of a row merges its parts, from left to right. By all computing threads.
+// part of a row merges its parts, from left to right. By all computing threads (FinishTile is the
+// same for all threads of a block).
 template <class Shape>
 __device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBlocks& heads,
                                   const TileHeader& header, HopperShared<Shape>& shared) {
-  const auto* list = reinterpret_cast<const unsigned char*>(args.tiles);
-  const auto* members = reinterpret_cast<const TileMember*>(list + args.tiles->members_offset);
-  const auto* groups = reinterpret_cast<const RowGroup*>(list + args.tiles->row_groups_offset);
-  const auto* parts = reinterpret_cast<const int32_t*>(list + args.tiles->parts_offset);
+  const TileLists lists = ReadTileLists(args.tiles);
   const int32_t num_members = header.member_end - header.member_begin;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-
+  const auto thread = static_cast<int32_t>(threadIdx.x);
   __threadfence();  // this thread's states, before the counting below
   NamedBarrierSync(kComputeBarrier, kComputeThreads);
   if (thread < num_members) {
-    const TileMember member = members[header.member_begin + thread];
+    const TileMember member = lists.members[header.member_begin + thread];
     int32_t last = 0;
     if (member.partial_row >= 0) {
-      int32_t* const counter = args.counters + member.row_group * heads.count() + header.head_block;
-      last = atomicAdd(counter, 1) == groups[member.row_group].num_parts - 1 ? 1 : 0;
+      int32_t* const counter = args.counters +
+                               static_cast<int64_t>(member.row_group) * heads.count() +
+                               header.head_block;
+      last = atomicAdd(counter, 1) + 1 == lists.row_groups[member.row_group].num_parts ? 1 : 0;
       if (last != 0) *counter = 0;
       __threadfence();
     }
-    shared.merge[thread] = last;
+    shared.finished[thread] = last;
   }
   NamedBarrierSync(kComputeBarrier, kComputeThreads);
-
-  constexpr int kPerLane = (Shape::kHeadDim + 31) / 32;
-  const int lane = thread % 32;
-  const int64_t states = static_cast<int64_t>(args.max_partial_rows) * args.num_heads;
-  const volatile float* const all_mn = args.partials + states * Shape::kHeadDim;
+#pragma unroll 1
   for (int32_t m = 0; m < num_members; ++m) {
-    if (shared.merge[m] == 0) continue;
-    const TileMember member = members[header.member_begin + m];
-    const RowGroup group = groups[member.row_group];
+    if (shared.finished[m] == 0) continue;
+    const TileMember member = lists.members[header.member_begin + m];
+    const RowGroup group = lists.row_groups[member.row_group];
     // A warp per row and head.
+#pragma unroll 1
     for (int32_t i = thread / 32; i < group.num_rows * header.heads; i += kComputeWarps) {
-      const int32_t row = i / header.heads;
-      const int32_t head = header.first_head + i % header.heads;
-      float m_all = MinusInfinity(), n_all = 0.0f;
-      float o_all[kPerLane] = {};
-      for (int32_t part = 0; part < group.num_parts; ++part) {
-        const int64_t state =
-            static_cast<int64_t>(parts[group.part_begin + part] + row) * args.num_heads + head;
-        // Volatile: other blocks wrote them during this launch, so they must not come from L1.
-        const volatile float* const o = args.partials + state * Shape::kHeadDim;
-        const float m_part = all_mn[state * 2], n_part = all_mn[state * 2 + 1];
-        if (n_part == 0.0f) continue;  // no keys
-        const float m_new = m_part > m_all ? m_part : m_all;
-        const float left = ExpTwo(m_all - m_new), right = ExpTwo(m_part - m_new);
-        n_all = n_all * left + n_part * right;
-        m_all = m_new;
-        for (int j = 0; j < kPerLane; ++j) {
-          const int dim = lane + 32 * j;
-          if (dim < Shape::kHeadDim) o_all[j] = o_all[j] * left + o[dim] * right;
-        }
-      }
-      const float factor = n_all > 0.0f ? 1.0f / n_all : 0.0f;
-      float* const out =
-          args.out + header.row[member.first_row + row] * args.out_stride + head * Shape::kHeadDim;
-      for (int j = 0; j < kPerLane; ++j) {
-        const int dim = lane + 32 * j;
-        if (dim < Shape::kHeadDim) out[dim] = o_all[j] * factor;
-      }
+      const int32_t row = i / header.heads, head = header.first_head + i % header.heads;
+      MergeRow(
+          args, lists.parts + group.part_begin, group.num_parts, row, head,
+          args.out + header.row[member.first_row + row] * args.out_stride + head * Shape::kHeadDim);
     }
   }
 }

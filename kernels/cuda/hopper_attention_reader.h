@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/attention_device.h"
 #include "kernels/cuda/chunk_attention.h"
 #include "kernels/cuda/hopper_attention_layout.h"
 
@@ -14,11 +15,6 @@
 namespace refrain::kernels::cuda {
 
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
-
-template <class Array>
-__device__ __forceinline__ const Array* ListArray(const AttentionTileList* list, uint32_t offset) {
-  return reinterpret_cast<const Array*>(reinterpret_cast<const unsigned char*>(list) + offset);
-}
 
 __device__ __forceinline__ int32_t WarpMin(int32_t value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -58,20 +54,18 @@ class TileReader {
         heads_(heads),
         shared_(shared),
         cut_(CutOf(args.kv.chunk_tokens)),
+        lists_(ReadTileLists(args.tiles)),
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void Run() {
-    const AttentionTileList& list = *args_.tiles;
-    const auto* share_begin = ListArray<int32_t>(args_.tiles, list.share_begin_offset);
-    const int32_t items = list.num_shares * heads_.count();
+    const int32_t items = args_.tiles->num_shares * heads_.count();
 #pragma unroll 1
     for (int32_t item = static_cast<int32_t>(blockIdx.x); item < items;
          item += static_cast<int32_t>(gridDim.x)) {
       const int32_t share = item / heads_.count();
 #pragma unroll 1
-      for (int32_t tile = share_begin[share]; tile < share_begin[share + 1]; ++tile) {
-        ReadTile(ListArray<AttentionTile>(args_.tiles, list.tiles_offset)[tile],
-                 item % heads_.count());
+      for (int32_t tile = lists_.share_begin[share]; tile < lists_.share_begin[share + 1]; ++tile) {
+        ReadTile(lists_.tiles[tile], item % heads_.count());
       }
     }
     TileHeader& header = BeginHeader();
@@ -122,15 +116,13 @@ class TileReader {
   // The header's rows; a lane per member, or the lanes over the rows where members are few.
   __device__ Sight WriteRows(const AttentionTile& tile, TileHeader& header) {
     Sight sight = {INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN};
-    const auto* members = ListArray<TileMember>(args_.tiles, args_.tiles->members_offset);
-    const auto* groups = ListArray<RowGroup>(args_.tiles, args_.tiles->row_groups_offset);
     bool partial = false;
     const bool few = tile.member_end - tile.member_begin < 4;
 #pragma unroll 1
     for (int32_t m = tile.member_begin + (few ? 0 : lane_); m < tile.member_end;
          m += few ? 1 : 32) {
-      const TileMember member = members[m];
-      const RowGroup group = groups[member.row_group];
+      const TileMember member = lists_.members[m];
+      const RowGroup group = lists_.row_groups[member.row_group];
       const SlotStep step = args_.steps[group.slot];
       partial = partial || member.partial_row >= 0;
 #pragma unroll 1
@@ -161,10 +153,9 @@ class TileReader {
 
   // Piece x of the tile, without what no row sees behind it.
   __device__ Piece PieceAt(const AttentionTile& tile, const Sight& sight, int32_t x) const {
-    const auto* chunks = ListArray<TileChunk>(args_.tiles, args_.tiles->chunks_offset);
     const int32_t i = tile.chunk_begin + x / cut_.parts;
-    const TileChunk chunk = chunks[i];
-    int32_t key_end = i + 1 < tile.chunk_end ? chunks[i + 1].key_begin : tile.key_end;
+    const TileChunk chunk = lists_.chunks[i];
+    int32_t key_end = i + 1 < tile.chunk_end ? lists_.chunks[i + 1].key_begin : tile.key_end;
     key_end = key_end < sight.high_max ? key_end : sight.high_max;
     Piece piece;
     piece.chunk = chunk.chunk;
@@ -295,6 +286,7 @@ class TileReader {
   const HeadBlocks& heads_;
   HopperShared<Shape>& shared_;
   const PieceCut cut_;
+  const TileLists lists_;
   const int lane_;
   RingPosition<Shape> ring_;
   uint32_t headers_ = 0;

@@ -1,8 +1,10 @@
-#include "kernels/cuda/chunk_attention_hopper.h"
+#ifndef REFRAIN_KERNELS_CUDA_CHUNK_ATTENTION_HOPPER_KERNEL_H_
+#define REFRAIN_KERNELS_CUDA_CHUNK_ATTENTION_HOPPER_KERNEL_H_
 
 #include <cassert>
 #include <cstdint>
 
+#include "kernels/cuda/chunk_attention_hopper.h"
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/hopper_attention_few.h"
 #include "kernels/cuda/hopper_attention_layout.h"
@@ -14,10 +16,10 @@
 
 // One persistent block per multiprocessor: a warp that reads K and V of whole chunks into a ring
 // (hopper_attention_reader.h) and two warpgroups that compute, in one of two forms by the number of
-// a tile's queries (hopper_attention_few.h, hopper_attention_many.h).
+// a tile's queries (hopper_attention_few.h, hopper_attention_many.h). Included by the .cu file of
+// each element type.
 
 namespace refrain::kernels::cuda {
-namespace {
 
 template <class Shape>
 __device__ __forceinline__ void InitBarriers(HopperShared<Shape>& shared) {
@@ -79,6 +81,9 @@ template <class T, int kHeadDim>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     HopperAttention(const __grid_constant__ ChunkAttentionLaunch args,
                     const __grid_constant__ HeadBlocks heads) {
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __trap();  // never launched on such a device
+#else
   using Shape = HopperShape<T, kHeadDim>;
   static_assert(sizeof(HopperShared<Shape>) <= Shape::kSharedBytes);
   HopperShared<Shape>& shared = *SharedMemory<HopperShared<Shape>>();
@@ -92,69 +97,34 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
     RegistersDecrease<kReadRegisters>();
     if (threadIdx.x < kComputeThreads + 32) TileReader<Shape>(args, heads, shared).Run();
   }
+#endif
 }
 
 template <class T, int kHeadDim>
-void LaunchShapeOf(Stream& stream, const AttentionSetup& setup, const ChunkAttentionLaunch& args,
-                   const HeadBlocks& heads) {
-  const LaunchShape shape = {dim3(setup.grid_blocks), dim3(kHopperThreads),
-                             sizeof(HopperShared<HopperShape<T, kHeadDim>>), "hopper attention"};
-  Launch(stream, shape, HopperAttention<T, kHeadDim>, args, heads);
+void LaunchHopperOfHeadDim(Stream& stream, int grid_blocks, const HeadBlocks& heads,
+                           const ChunkAttentionLaunch& args) {
+  using Shared = HopperShared<HopperShape<T, kHeadDim>>;
+  Launch(stream, {dim3(grid_blocks), dim3(kHopperThreads), sizeof(Shared), "hopper attention"},
+         HopperAttention<T, kHeadDim>, args, heads);
 }
 
 template <class T>
-void LaunchHeadDim(Stream& stream, const AttentionSetup& setup, const ChunkAttentionLaunch& args,
-                   const HeadBlocks& heads) {
+void LaunchHopperOfType(Stream& stream, int grid_blocks, const HeadBlocks& heads,
+                        const ChunkAttentionLaunch& args) {
   switch (args.kv.head_dim) {
     case 64:
-      return LaunchShapeOf<T, 64>(stream, setup, args, heads);
+      return LaunchHopperOfHeadDim<T, 64>(stream, grid_blocks, heads, args);
     case 96:
-      return LaunchShapeOf<T, 96>(stream, setup, args, heads);
+      return LaunchHopperOfHeadDim<T, 96>(stream, grid_blocks, heads, args);
     case 128:
-      return LaunchShapeOf<T, 128>(stream, setup, args, heads);
+      return LaunchHopperOfHeadDim<T, 128>(stream, grid_blocks, heads, args);
     case 256:
-      return LaunchShapeOf<T, 256>(stream, setup, args, heads);
+      return LaunchHopperOfHeadDim<T, 256>(stream, grid_blocks, heads, args);
     default:
       assert(false);
   }
 }
 
-}  // namespace
-
-bool SupportsHopperAttention(const AttentionShapeInfo& shape, const AttentionDevice& device) {
-  const bool head_dim = shape.head_dim == 64 || shape.head_dim == 96 || shape.head_dim == 128 ||
-                        shape.head_dim == 256;
-  const bool chunk = shape.chunk_tokens == 16 || shape.chunk_tokens == 32 ||
-                     shape.chunk_tokens == 64 || shape.chunk_tokens == 128;
-  const bool dtype = shape.kv_dtype == DType::kF16 || shape.kv_dtype == DType::kBF16;
-  constexpr size_t kSharedBytes = HopperShape<F16, 128>::kSharedBytes;
-  // Code for sm_90a runs on 9.0 and on nothing newer.
-  return head_dim && chunk && dtype && !shape.reproducible && device.compute_capability == 90 &&
-         device.shared_bytes_per_block >= kSharedBytes;
-}
-
-AttentionSetup SetUpHopperAttention(const AttentionShapeInfo& shape,
-                                    const AttentionDevice& device) {
-  AttentionSetup setup;
-  setup.kernel = AttentionKernel::kHopper;
-  setup.limits.num_heads = shape.num_heads;
-  setup.limits.num_kv_heads = shape.num_kv_heads;
-  setup.limits.chunk_tokens = shape.chunk_tokens;
-  setup.limits.max_queries = kMaxQueries;
-  setup.limits.num_blocks = device.num_multiprocessors;
-  setup.limits.free_queries = kMaxQueries;
-  setup.grid_blocks = device.num_multiprocessors;
-  return setup;
-}
-
-void LaunchHopperAttention(Stream& stream, const AttentionSetup& setup,
-                           const ChunkAttentionLaunch& args) {
-  const HeadBlocks heads = MakeHeadBlocks(args.num_heads, args.kv.num_kv_heads, kMaxQueries);
-  if (args.kv.dtype == DType::kF16) {
-    LaunchHeadDim<F16>(stream, setup, args, heads);
-  } else {
-    LaunchHeadDim<BF16>(stream, setup, args, heads);
-  }
-}
-
 }  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_CHUNK_ATTENTION_HOPPER_KERNEL_H_
