@@ -1,6 +1,5 @@
 #include "kernels/cuda/emulated/wgmma_products.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -156,18 +155,19 @@ void WgmmaProducts::Perform(const Product& product) {
     }
   }
   std::vector<float>& d = product.accumulator->values;
-  std::vector<float> sum(operand.n);
+  constexpr int kColumns = 8;  // at a time; N is a multiple of it
   for (int row = 0; row < kRows; ++row) {
-    std::fill(sum.begin(), sum.end(), 0.0f);
-    for (int k = 0; k < kDepth; ++k) {
-      const float factor = a[row * kDepth + k];
-      for (int column = 0; column < operand.n; ++column) {
-        sum[column] += factor * b[k * operand.n + column];
+    for (int first = 0; first < operand.n; first += kColumns) {
+      float sum[kColumns] = {};
+      for (int k = 0; k < kDepth; ++k) {
+        const float factor = a[row * kDepth + k];
+        const float* const from = &b[k * operand.n + first];
+        for (int column = 0; column < kColumns; ++column) sum[column] += factor * from[column];
       }
-    }
-    for (int column = 0; column < operand.n; ++column) {
-      float& to = d[row * operand.n + column];
-      to = operand.accumulate ? to + sum[column] : sum[column];
+      float* const to = &d[row * operand.n + first];
+      for (int column = 0; column < kColumns; ++column) {
+        to[column] = operand.accumulate ? to[column] + sum[column] : sum[column];
+      }
     }
   }
 }
