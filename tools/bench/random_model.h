@@ -27,7 +27,6 @@ class RandomWeights : public engine::WeightSource {
   absl::StatusOr<engine::WeightView> Get(engine::TensorRole role, int layer) const override;
   bool Has(engine::TensorRole role, int layer) const override;
   absl::StatusOr<engine::TokenizerSource> ReadTokenizer() const override;
-  void ReleasePages() const override {}
 
  private:
   engine::ModelConfig config_;
