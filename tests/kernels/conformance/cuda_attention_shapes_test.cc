@@ -61,6 +61,7 @@ std::vector<Case> Cases() {
     if (backend != "cuda") shapes = kEmulatedShapes;
     for (const AttentionShape& shape : shapes) {
       for (const NamedScenario& scenario : kScenarios) {
+        if (backend != "cuda" && scenario.make != SharedRuns) continue;
         cases.push_back({backend, shape, scenario});
       }
     }
