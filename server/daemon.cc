@@ -259,10 +259,14 @@ class Daemon {
 
  private:
   bool Listen() {
+    std::string_view key = "server.http_listen";
     absl::Status status = ListenHttp();
-    if (status.ok() && !config_.text("server.grpc_listen").empty()) status = ListenGrpc();
+    if (status.ok() && !config_.text("server.grpc_listen").empty()) {
+      key = "server.grpc_listen";
+      status = ListenGrpc();
+    }
     if (!status.ok()) {
-      log_.Error("cannot listen", {{"status", std::string(status.message())}});
+      log_.Error("cannot listen", {{"status", Concat(key, ": ", status.message())}});
       return false;
     }
     if (grpc_ == nullptr) {

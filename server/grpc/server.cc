@@ -78,7 +78,8 @@ class Server::Impl {
     builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(Concat("cannot listen on ", Address(options), " for gRPC"));
+      return absl::UnavailableError(Concat("cannot listen on ", Address(options),
+                                           " for gRPC: it is in use, or not of this machine"));
     }
     port_ = static_cast<uint16_t>(port);
     ShowServing(false);

@@ -109,7 +109,8 @@ class Process {
 };
 
 std::vector<std::string> Arguments(std::string model, std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments = {"--model", std::move(model), "--listen", "127.0.0.1:0"};
+  std::vector<std::string> arguments = {"--model",     std::move(model), "--listen",
+                                        "127.0.0.1:0", "--grpc-listen",  ""};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -152,6 +153,17 @@ TEST(Daemon, FailsWhenItCannotListen) {
   Process daemon(Arguments("fake", {"--listen", "203.0.113.1:1"}));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
   EXPECT_NE(daemon.output().find("cannot listen on 203.0.113.1:1"), std::string::npos);
+}
+
+// Two daemons on one machine: the second one is told which key to change.
+TEST(Daemon, NamesTheKeyOfAPortThatIsTaken) {
+  Process first(Arguments("fake"));
+  const std::string taken = "127.0.0.1:" + std::to_string(first.Port());
+  Process second(Arguments("fake", {"--listen", taken}));
+  EXPECT_EQ(second.Wait(), StatusOf(ExitStatus::kFailed));
+  EXPECT_NE(second.output().find("server.http_listen: cannot listen on " + taken),
+            std::string::npos)
+      << second.output();
 }
 
 TEST(Daemon, EndsAtOnceWhenNothingRuns) {

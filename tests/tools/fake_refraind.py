@@ -51,6 +51,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model")
     parser.add_argument("--listen")
+    parser.add_argument("--grpc-listen")
     arguments = parser.parse_args()
     Handler.behaviour = arguments.model
     if arguments.model == "damaged":

@@ -26,7 +26,7 @@ def cache_folder(monkeypatch, tmp_path):
 
 def command(port, model, *options):
     return [sys.executable, daemon_session.__file__, "--refraind", str(FAKE), "--model", model,
-            "--listen", f"127.0.0.1:{port}", *options]
+            "--listen", f"127.0.0.1:{port}", "--grpc-listen", "", *options]
 
 
 def run_once(port, model):
@@ -53,6 +53,18 @@ def test_says_that_the_port_is_taken(port):
         done = run_once(port, "good")
     assert done.returncode == 1
     assert f"127.0.0.1:{port} cannot be listened on" in done.stderr
+
+
+def test_says_that_the_port_of_grpc_is_taken(port):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        done = subprocess.run(command(port, "good", "--once", "--grpc-listen", f"127.0.0.1:{taken}"),
+                              capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"127.0.0.1:{taken} cannot be listened on" in done.stderr
+    assert "--grpc-listen 127.0.0.1:" in done.stderr
 
 
 def test_shows_why_the_daemon_ended(port):

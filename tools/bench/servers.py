@@ -83,7 +83,7 @@ class Server:
 
 def refraind(program: str, model: str, threads: int, settings: list[str]) -> Server:
     command = [program, "--model", model, "--listen", f"{load.HOST}:{{port}}",
-               "--set", f"backend.threads={threads}", "--set", "model.served_name=m"]
+               "--grpc-listen", "", "--set", f"backend.threads={threads}", "--set", "model.served_name=m"]
     for setting in settings:
         command += ["--set", setting]
     return Server("refrain", command, "m")

@@ -34,7 +34,11 @@ def parse_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def check_port_is_free(host: str, port: int) -> None:
+def parse_listen_or_off(text: str) -> tuple[str, int] | tuple[()]:
+    return parse_listen(text) if text else ()
+
+
+def check_port_is_free(host: str, port: int, flag: str = "--listen") -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -42,7 +46,7 @@ def check_port_is_free(host: str, port: int) -> None:
         except OSError as error:
             raise SessionError(
                 f"{host}:{port} cannot be listened on ({error.strerror}): stop the program that has "
-                f"it, or choose another with --listen {host}:{port + 1}") from error
+                f"it, or choose another with {flag} {host}:{port + 2}") from error
 
 
 def log_path(port: int) -> pathlib.Path:
@@ -58,10 +62,13 @@ def stop_with_parent() -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
-def start_daemon(refraind: str, model: str, listen: str, log: pathlib.Path) -> subprocess.Popen:
+def start_daemon(arguments: argparse.Namespace, log: pathlib.Path) -> subprocess.Popen:
+    addresses = []
+    for flag, address in (("--listen", arguments.listen), ("--grpc-listen", arguments.grpc_listen)):
+        addresses += [flag, f"{address[0]}:{address[1]}" if address else ""]
     # A session of its own: Ctrl-C reaches this program alone, which then asks the daemon to stop.
     with log.open("wb") as output:
-        return subprocess.Popen([refraind, "--model", model, "--listen", listen],
+        return subprocess.Popen([arguments.refraind, "--model", arguments.model, *addresses],
                                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                 start_new_session=True, preexec_fn=stop_with_parent)
 
@@ -173,18 +180,24 @@ def main() -> int:
     parser.add_argument("--refraind")
     parser.add_argument("--model")
     parser.add_argument("--listen", type=parse_listen, default=("127.0.0.1", 8000))
+    parser.add_argument("--grpc-listen", type=parse_listen_or_off,
+                        help="default: the port after that of --listen; empty = no gRPC")
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--check-port", action="store_true", help="only check that it is free")
     arguments = parser.parse_args()
     host, port = arguments.listen
+    if arguments.grpc_listen is None:
+        arguments.grpc_listen = (host, port + 1) if port < 65535 else ()
     daemon = None
     signal.signal(signal.SIGTERM, interrupt)
     try:
         check_port_is_free(host, port)
+        if arguments.grpc_listen:
+            check_port_is_free(*arguments.grpc_listen, "--grpc-listen")
         if arguments.check_port:
             return 0
         log = log_path(port)
-        daemon = start_daemon(arguments.refraind, arguments.model, f"{host}:{port}", log)
+        daemon = start_daemon(arguments, log)
         converse(daemon, arguments, log)
     except KeyboardInterrupt:
         print("\nstopping", file=sys.stderr)

@@ -180,7 +180,7 @@ def main() -> int:
     with tempfile.NamedTemporaryFile(prefix="refrain-soak-", suffix=".log", delete=False) as log:
         daemon = subprocess.Popen(
             [arguments.refraind, "--model", arguments.model, "--listen", f"{HOST}:{port}",
-             "--set", "model.served_name=m"],
+             "--grpc-listen", "", "--set", "model.served_name=m"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
         print(f"soak: {Soak(daemon, port, arguments).run()} (seed {arguments.seed})")

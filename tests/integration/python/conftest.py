@@ -33,7 +33,8 @@ class Daemon:
         self.log = folder / "refraind.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [os.path.abspath(binary), "--model", model, "--listen", "127.0.0.1:0", *arguments],
+                [os.path.abspath(binary), "--model", model, "--listen", "127.0.0.1:0",
+                 "--grpc-listen", "", *arguments],
                 stdout=log, stderr=subprocess.STDOUT)
         self.url = f"http://127.0.0.1:{self._wait_for(r'listening http=127.0.0.1:([0-9]+)')}"
 

@@ -129,6 +129,6 @@ def test_bad_configuration_is_refused(daemon_arguments):
 
 def test_missing_model_is_an_error(daemon_arguments):
     done = subprocess.run([daemon_arguments[0], "--model", "/does/not/exist", "--listen",
-                           "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+                           "127.0.0.1:0", "--grpc-listen", ""], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "/does/not/exist" in done.stderr

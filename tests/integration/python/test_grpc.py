@@ -212,3 +212,9 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
 def test_grpc_is_off_without_an_address(start_daemon):
     daemon = start_daemon("--grpc-listen", "").wait_until_ready()
     assert " grpc=" not in daemon.log.read_text()
+
+
+def test_a_taken_port_is_an_error_that_names_the_key(grpc_daemon, daemon_arguments, tmp_path):
+    taken = address(grpc_daemon)
+    with pytest.raises(RuntimeError, match=f"server.grpc_listen: cannot listen on {taken}"):
+        Daemon(*daemon_arguments, tmp_path, "--grpc-listen", taken).wait_until_ready()

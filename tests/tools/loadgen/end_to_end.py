@@ -253,7 +253,8 @@ class CommandLine(unittest.TestCase):
 
 class Daemon(unittest.TestCase):
     def setUp(self):
-        self.server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0"],
+        self.server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0",
+                              "--grpc-listen", ""],
                              r"listening http=127.0.0.1:(\d+)")
         self.addCleanup(self.server.__exit__)
         self.server.wait_for(" ready ")
