@@ -1,8 +1,5 @@
 #include "server/openai/choice_text.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <string>
 #include <utility>
 
 namespace refrain::server::openai {
@@ -17,15 +14,8 @@ TokenDetails DetailsOf(const engine::TokenEvent& event) {
   return details;
 }
 
-ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, Options options)
-    : detokenizer_(tokenizer, {.skip_special = options.skip_special}),
-      tokenizer_(tokenizer),
-      options_(options) {
-  using engine::ToolFormat;
-  if (options.tools == ToolFormat::kHermes || options.tools == ToolFormat::kLlama3) {
-    parser_.emplace(options.tools, options.parallel_tool_calls ? SIZE_MAX : 1);
-  }
-}
+ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, const Options& options)
+    : shown_(tokenizer, options.shown), wants_tokens_(options.wants_tokens) {}
 
 void ChoiceText::Add(const engine::TokenEvent& event) {
   const bool joins_prompt = event.from_prompt && last_was_prompt_ && !ready_.empty();
@@ -34,35 +24,23 @@ void ChoiceText::Add(const engine::TokenEvent& event) {
     ready_.pop_back();
   }
   last_was_prompt_ = event.from_prompt;
-  if (event.shown_bytes.has_value()) {
-    const std::string_view bytes = tokenizer_->TokenBytes(event.token);
-    Show(detokenizer_.AppendBytes(
-        bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes)))));
-  } else if (parser_.has_value() && tokenizer_->IsControl(event.token) &&
-             ToolCallParser::IsMarker(tokenizer_->TokenBytes(event.token))) {
-    Show(detokenizer_.Flush() + std::string(tokenizer_->TokenBytes(event.token)));
-  } else {
-    Show(detokenizer_.Append(event.token));
+  Take(shown_.Add(event));
+  if (wants_tokens_) open_.tokens.push_back(DetailsOf(event));
+  if (!open_.text.empty() || open_.call.has_value()) Emit();
+}
+
+void ChoiceText::Take(ToolCallParser::Output output) {
+  open_.text += output.text;
+  for (ToolCallDelta& call : output.calls) {
+    if (open_.call.has_value()) Emit();
+    open_.call = std::move(call);
   }
-  if (options_.wants_tokens) open_.tokens.push_back(DetailsOf(event));
-  if (!open_.text.empty() || !open_.calls.empty()) Emit();
-}
-
-void ChoiceText::Show(std::string text) {
-  if (parser_.has_value()) return Take(parser_->Add(text));
-  open_.text += text;
-}
-
-void ChoiceText::Take(ToolCallParser::Output parsed) {
-  open_.text += parsed.text;
-  open_.calls.insert(open_.calls.end(), parsed.calls.begin(), parsed.calls.end());
 }
 
 void ChoiceText::End(const engine::ChoiceEnd& end) {
-  Show(detokenizer_.Flush());
-  if (parser_.has_value()) Take(parser_->Finish());
-  const bool joins_last =
-      !end.stop_token.has_value() && open_.tokens.empty() && open_.calls.empty() && !ready_.empty();
+  Take(shown_.End());
+  const bool joins_last = !end.stop_token.has_value() && open_.tokens.empty() &&
+                          !open_.call.has_value() && !ready_.empty();
   if (joins_last) {
     ready_.back().text += open_.text;
     ready_.back().finish = end.reason;

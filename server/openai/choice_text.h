@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/detokenizer.h"
 #include "engine/token_stream.h"
+#include "server/openai/shown_text.h"
 #include "server/openai/tool_call_parser.h"
 
 namespace refrain::server::openai {
@@ -27,7 +27,7 @@ TokenDetails DetailsOf(const engine::TokenEvent& event);
 // unless tokens are asked for.
 struct TextPiece {
   std::string text;
-  std::vector<ToolCall> calls;       // complete ones
+  std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
   std::optional<engine::TokenId> end_token;  // that ended it; shows nothing
@@ -42,13 +42,10 @@ class ChoiceText {
  public:
   struct Options {
     bool wants_tokens = false;  // TextPiece::tokens
-    bool skip_special = true;   // control tokens are no text
-    // Calls in this format are taken out of the text.
-    engine::ToolFormat tools = engine::ToolFormat::kNone;
-    bool parallel_tool_calls = true;
+    ShownText::Options shown;
   };
 
-  ChoiceText(const engine::Tokenizer* tokenizer, Options options);
+  ChoiceText(const engine::Tokenizer* tokenizer, const Options& options);
 
   void Add(const engine::TokenEvent& event);
   // The end travels with the last token, but for an end token, which is a piece of its own.
@@ -59,14 +56,11 @@ class ChoiceText {
   void ClearReady() { ready_.clear(); }
 
  private:
-  void Show(std::string text);
   void Take(ToolCallParser::Output parsed);
   void Emit();
 
-  engine::Detokenizer detokenizer_;
-  const engine::Tokenizer* tokenizer_;
-  const Options options_;
-  std::optional<ToolCallParser> parser_;
+  ShownText shown_;
+  const bool wants_tokens_;
   bool first_ = true;
   bool last_was_prompt_ = false;
   TextPiece open_;  // shows nothing yet

@@ -55,9 +55,10 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
-      .skip_special = output_.skip_special,
-      .tools = output_.tools,
-      .parallel_tool_calls = output_.parallel_tool_calls};
+      .shown = {.skip_special = output_.skip_special,
+                .tools = output_.tools,
+                .parallel_tool_calls = output_.parallel_tool_calls,
+                .stream_tool_calls = stream_events_}};
   for (auto& stream : parts.streams) {
     prompts_.push_back({std::move(stream)});
     for (int32_t i = 0; i < choices_per_prompt_; ++i) {
@@ -256,7 +257,7 @@ void GenerationReply::ShowPieces(size_t prompt, std::string* events) {
 void GenerationReply::Keep(int32_t choice, TextPiece piece) {
   WholeChoice& whole = choices_[choice];
   whole.text += piece.text;
-  whole.calls.insert(whole.calls.end(), piece.calls.begin(), piece.calls.end());
+  if (piece.call.has_value()) AppendToCalls(*piece.call, &whole.calls);
   whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
                       std::make_move_iterator(piece.tokens.end()));
   if (piece.finish.has_value()) whole.finish = *piece.finish;

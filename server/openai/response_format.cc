@@ -117,22 +117,39 @@ void ResponseFormat::AppendFinish(int32_t choice, std::optional<engine::FinishRe
   }
 }
 
+void ResponseFormat::AppendCallHead(int32_t choice, int32_t index, std::string_view name,
+                                    std::string* out) const {
+  out->append("\"id\":");
+  AppendJsonString(Concat("call_", answer_.id, "_", choice, "_", index), out);
+  out->append(",\"type\":\"function\",\"function\":{\"name\":");
+  AppendJsonString(name, out);
+  out->append(",");
+}
+
 void ResponseFormat::AppendToolCalls(int32_t choice, const std::vector<ToolCall>& calls,
-                                     int32_t first, bool chunk, std::string* out) const {
+                                     std::string* out) const {
   out->append("\"tool_calls\":[");
   for (size_t i = 0; i < calls.size(); ++i) {
-    const int32_t index = first + static_cast<int32_t>(i);
     out->append(i == 0 ? "{" : ",{");
-    if (chunk) ConcatTo(out, "\"index\":", index, ",");
-    out->append("\"id\":");
-    AppendJsonString(Concat("call_", answer_.id, "_", choice, "_", index), out);
-    out->append(",\"type\":\"function\",\"function\":{\"name\":");
-    AppendJsonString(calls[i].name, out);
-    out->append(",\"arguments\":");
+    AppendCallHead(choice, static_cast<int32_t>(i), calls[i].name, out);
+    out->append("\"arguments\":");
     AppendJsonString(calls[i].arguments, out);
     out->append("}}");
   }
   out->append("]");
+}
+
+void ResponseFormat::AppendToolCallDelta(int32_t choice, const ToolCallDelta& delta,
+                                         std::string* out) const {
+  ConcatTo(out, "\"tool_calls\":[{\"index\":", delta.index, ",");
+  if (delta.name.has_value()) {
+    AppendCallHead(choice, delta.index, *delta.name, out);
+  } else {
+    out->append("\"function\":{");
+  }
+  out->append("\"arguments\":");
+  AppendJsonString(delta.arguments, out);
+  out->append("}}]");
 }
 
 void ResponseFormat::AppendDelta(int32_t choice, const TextPiece& piece, std::string* out) {
@@ -142,20 +159,20 @@ void ResponseFormat::AppendDelta(int32_t choice, const TextPiece& piece, std::st
     out->append("\"role\":\"assistant\"");
     comma = ",";
   }
-  const bool only_calls = piece.text.empty() && !piece.calls.empty();
+  const bool only_call = piece.text.empty() && piece.call.has_value();
   if (!piece.text.empty() || piece.first) {
     ConcatTo(out, comma, "\"content\":");
     comma = ",";
-    if (only_calls) {
+    if (only_call) {
       out->append("null");
     } else {
       AppendJsonString(piece.text, out);
     }
   }
-  if (!piece.calls.empty()) {
+  if (piece.call.has_value()) {
     out->append(comma);
-    AppendToolCalls(choice, piece.calls, calls_told_[choice], /*chunk=*/true, out);
-    calls_told_[choice] += static_cast<int32_t>(piece.calls.size());
+    AppendToolCallDelta(choice, *piece.call, out);
+    if (piece.call->name.has_value()) ++calls_told_[choice];
   }
   out->append("}");
 }
@@ -224,7 +241,7 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
       body.append(",\"refusal\":null");
       if (!choice.calls.empty()) {
         body.append(",");
-        AppendToolCalls(static_cast<int32_t>(i), choice.calls, 0, /*chunk=*/false, &body);
+        AppendToolCalls(static_cast<int32_t>(i), choice.calls, &body);
         calls_told_[i] = static_cast<int32_t>(choice.calls.size());
       }
       body.append("}");

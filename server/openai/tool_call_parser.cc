@@ -28,28 +28,28 @@ size_t BegunMarker(std::string_view text, std::string_view marker) {
   return 0;
 }
 
-std::optional<ToolCall> ReadCall(std::string_view json) {
+// Nothing when `json` is no call.
+std::optional<std::string> NameOfCall(std::string_view json) {
   const absl::StatusOr<Json> parsed = ParseJson(json);
   if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
   const auto name = parsed->find("name");
   if (name == parsed->end() || !name->is_string() || name->get_ref<const std::string&>().empty()) {
     return std::nullopt;
   }
-  ToolCall call{.name = name->get<std::string>(), .arguments = "{}"};
   for (const char* member : {"arguments", "parameters"}) {
     const auto arguments = parsed->find(member);
     if (arguments == parsed->end() || arguments->is_null()) continue;
     if (!arguments->is_object()) return std::nullopt;
-    call.arguments = arguments->dump();
-    break;
   }
-  return call;
+  return name->get<std::string>();
 }
 
 }  // namespace
 
-ToolCallParser::ToolCallParser(engine::ToolFormat format, size_t max_calls)
-    : format_(format), max_calls_(max_calls) {}
+void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls) {
+  if (delta.name.has_value()) calls->push_back({.name = *delta.name, .arguments = {}});
+  calls->back().arguments += delta.arguments;
+}
 
 bool ToolCallParser::IsMarker(std::string_view token) {
   return token == kOpen || token == kClose || token == kPythonTag;
@@ -70,9 +70,10 @@ ToolCallParser::Output ToolCallParser::Finish() {
   if (state_ == State::kCall && format_ == engine::ToolFormat::kHermes) {
     // The closing tag may be missing: some models end right behind the object.
     const size_t begin = SkipSpace(held_, kOpen.size());
-    const std::optional<size_t> end = FindObjectEnd(begin);
+    const std::optional<size_t> end = FollowObject(begin, &output);
     if (end.has_value()) EndCall(begin, *end, held_.size(), &output);
   }
+  if (name_told_) held_.clear();  // broken off
   const bool only_space = held_.find_first_not_of(kSpace) == std::string::npos;
   if (!(called() && only_space)) output.text += held_;
   held_.clear();
@@ -80,36 +81,49 @@ ToolCallParser::Output ToolCallParser::Finish() {
 }
 
 bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Output* output) {
-  std::optional<ToolCall> call =
-      ReadCall(std::string_view(held_).substr(json_begin, json_end - json_begin));
-  if (!call.has_value()) {
+  const bool was_told = std::exchange(name_told_, false);
+  const std::string_view json = std::string_view(held_).substr(json_begin, json_end - json_begin);
+  std::optional<std::string> name;
+  if (!was_told) name = NameOfCall(json);
+  if (name.has_value()) {
+    TellName(*std::move(name), output);
+    const std::string_view arguments = follower_.Arguments(json);
+    TellArguments(arguments.empty() ? "{}" : arguments, output);
+  } else if (!was_told) {
     output->text.append(held_, 0, end);
-  } else if (calls_made_ < max_calls_) {
-    output->calls.push_back(*call);
-    ++calls_made_;
   }
+  const bool is_call = was_told || name.has_value();
   held_.erase(0, end);
   state_ = State::kText;
-  StartScan();
-  return call.has_value();
+  follower_ = {};
+  name_told_ = false;
+  arguments_told_ = 0;
+  return is_call;
 }
 
-std::optional<size_t> ToolCallParser::FindObjectEnd(size_t begin) {
-  for (; begin + scan_.at < held_.size(); ++scan_.at) {
-    const char c = held_[begin + scan_.at];
-    if (scan_.in_string) {
-      if (!std::exchange(scan_.escaped, !scan_.escaped && c == '\\') && c == '"') {
-        scan_.in_string = false;
-      }
-    } else if (c == '"') {
-      scan_.in_string = true;
-    } else if (c == '{') {
-      ++scan_.depth;
-    } else if (c == '}' && --scan_.depth <= 0) {
-      return begin + scan_.at + 1;
-    }
+std::optional<size_t> ToolCallParser::FollowObject(size_t begin, Output* output) {
+  const std::string_view object = std::string_view(held_).substr(begin);
+  const std::optional<size_t> end = follower_.Follow(object);
+  if (options_.streams && follower_.streams()) {
+    if (!name_told_) TellName(follower_.name(), output);
+    TellArguments(follower_.Arguments(object).substr(arguments_told_), output);
   }
-  return std::nullopt;
+  if (!end.has_value()) return std::nullopt;
+  return begin + *end;
+}
+
+void ToolCallParser::TellName(std::string name, Output* output) {
+  name_told_ = true;
+  if (++calls_made_ > options_.max_calls) return;
+  output->calls.push_back(
+      {.index = static_cast<int32_t>(calls_made_) - 1, .name = std::move(name), .arguments = {}});
+}
+
+void ToolCallParser::TellArguments(std::string_view arguments, Output* output) {
+  arguments_told_ += arguments.size();
+  if (arguments.empty() || calls_made_ > options_.max_calls) return;
+  const int32_t index = static_cast<int32_t>(calls_made_) - 1;
+  output->calls.push_back({.index = index, .name = {}, .arguments = std::string(arguments)});
 }
 
 bool ToolCallParser::StepHermes(Output* output) {
@@ -126,7 +140,6 @@ bool ToolCallParser::StepHermes(Output* output) {
     output->text.append(held_, 0, WithoutSpaceBehind(std::string_view(held_).substr(0, open)));
     held_.erase(0, open);
     state_ = State::kCall;
-    StartScan();
   }
   const size_t begin = SkipSpace(held_, kOpen.size());
   if (begin == held_.size()) return false;
@@ -136,7 +149,7 @@ bool ToolCallParser::StepHermes(Output* output) {
     state_ = State::kText;
     return true;
   }
-  const std::optional<size_t> end = FindObjectEnd(begin);
+  const std::optional<size_t> end = FollowObject(begin, output);
   if (!end.has_value()) return false;
   const size_t close = SkipSpace(held_, *end);
   const std::string_view rest = std::string_view(held_).substr(close);
@@ -158,7 +171,7 @@ bool ToolCallParser::StepLlama3(Output* output) {
     state_ = State::kOnlyText;
     return false;
   }
-  const std::optional<size_t> end = FindObjectEnd(begin);
+  const std::optional<size_t> end = FollowObject(begin, output);
   if (!end.has_value()) return false;
   if (EndCall(begin, *end, *end, output)) return true;
   state_ = State::kOnlyText;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/text/tool_format.h"
+#include "server/openai/call_follower.h"
 
 namespace refrain::server::openai {
 
@@ -18,25 +19,43 @@ struct ToolCall {
   friend bool operator==(const ToolCall&, const ToolCall&) = default;
 };
 
+// What is new of a call. The pieces of one call's arguments, joined, are their JSON text as the
+// model wrote it.
+struct ToolCallDelta {
+  int32_t index = 0;                // of the call, among those of its choice
+  std::optional<std::string> name;  // with the first piece
+  std::string arguments;
+  friend bool operator==(const ToolCallDelta&, const ToolCallDelta&) = default;
+};
+
+// Adds `delta` to the calls that came before.
+void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls);
+
 // Finds the tool calls in the text that a model generates, piece after piece, however it is cut.
 //
 //   kHermes   text <tool_call>{"name": "f", "arguments": {...}}</tool_call> <tool_call>...
 //   kLlama3   [<|python_tag|>] {"name": "f", "parameters": {...}} [; {...}]   and nothing else
 //
-// Text that may yet become part of a call is held back; a call is told as soon as its last brace
-// is there, in one piece. What looked like a call and is none (no JSON object, no name, arguments
-// that are no object) becomes text again, unchanged. Space before a call belongs to it.
+// Text that may yet become part of a call is held back. A call is told as soon as its last brace is
+// there, in one piece; with `streams`, once its name and the first brace of its arguments are
+// there, the name first and then the arguments as they come. What looked like a call and is none
+// (no JSON object, no name, arguments that are no object) becomes text again, unchanged; but not
+// once its name has been told: a model that then breaks its JSON, or is cut short, leaves arguments
+// to match. Space before a call belongs to it.
 //
 // One parser per choice, one thread. Cannot fail. Time is linear in the text.
 class ToolCallParser {
  public:
   struct Output {
     std::string text;
-    std::vector<ToolCall> calls;
+    std::vector<ToolCallDelta> calls;
+  };
+  struct Options {
+    size_t max_calls = SIZE_MAX;  // the others are dropped (`parallel_tool_calls` false: 1)
+    bool streams = false;
   };
 
-  // Calls beyond `max_calls` are dropped (`parallel_tool_calls` false: 1).
-  ToolCallParser(engine::ToolFormat format, size_t max_calls);
+  ToolCallParser(engine::ToolFormat format, Options options) : format_(format), options_(options) {}
 
   // What may be told now.
   Output Add(std::string_view text);
@@ -55,23 +74,21 @@ class ToolCallParser {
   bool StepLlama3(Output* output);
   // False when `held_` up to `end` was no call, and is text therefore.
   bool EndCall(size_t json_begin, size_t json_end, size_t end, Output* output);
-  // Follows the braces of the JSON object that begins at `begin`; its end when it is there.
-  std::optional<size_t> FindObjectEnd(size_t begin);
-  void StartScan() { scan_ = {}; }
-
-  struct Scan {
-    size_t at = 0;  // how far `held_` has been looked at, from the object's begin
-    int depth = 0;
-    bool in_string = false;
-    bool escaped = false;
-  };
+  // Follows the JSON object that begins at `begin`, tells of it what may be told; its end when it
+  // is there.
+  std::optional<size_t> FollowObject(size_t begin, Output* output);
+  void TellName(std::string name, Output* output);
+  void TellArguments(std::string_view arguments, Output* output);
 
   const engine::ToolFormat format_;
-  const size_t max_calls_;
-  size_t calls_made_ = 0;
+  const Options options_;
+  size_t calls_made_ = 0;  // the dropped ones too
   State state_ = State::kText;
   std::string held_;
-  Scan scan_;
+  // Of the object that is followed.
+  CallFollower follower_;
+  bool name_told_ = false;
+  size_t arguments_told_ = 0;  // bytes
 };
 
 }  // namespace refrain::server::openai

@@ -43,6 +43,33 @@ def test_streamed_calls_are_the_same(tool_client):
             for call in choice.message.tool_calls] == ["Paris", "Rome"]
 
 
+def test_a_call_is_streamed_as_it_is_written(tool_client):
+    """As OpenAI streams it: id, type and name first, then the arguments, piece by piece."""
+    deltas = [delta for event in ask(tool_client, CALL % "Paris", stream=True)
+              for delta in event.choices[0].delta.tool_calls or []]
+    first, pieces = deltas[0], deltas[1:]
+    assert (first.index, first.type, first.function.name, first.function.arguments) == (
+        0, "function", "weather", "")
+    assert first.id
+    assert len(pieces) > 5
+    assert all((piece.index, piece.id, piece.function.name) == (0, None, None) for piece in pieces)
+    arguments = "".join(piece.function.arguments for piece in pieces)
+    assert json.loads(arguments) == {"city": "Paris"}
+    whole = ask(tool_client, CALL % "Paris").choices[0].message.tool_calls[0]
+    assert arguments == whole.function.arguments
+
+
+def test_the_events_of_the_stream_helper(tool_client):
+    with tool_client.chat.completions.stream(
+            model="fake-model", tools=TOOLS,
+            messages=[{"role": "user", "content": CALL % "Rome"}]) as stream:
+        events = [event for event in stream
+                  if event.type.startswith("tool_calls.function.arguments")]
+    assert events[-1].type == "tool_calls.function.arguments.done"
+    assert json.loads(events[-1].arguments) == {"city": "Rome"}
+    assert "".join(event.arguments_delta for event in events[:-1]) == events[-1].arguments
+
+
 def test_parallel_calls_can_be_switched_off(tool_client):
     message = ask(tool_client, CALL % "Paris" + CALL % "Rome",
                   parallel_tool_calls=False).choices[0].message

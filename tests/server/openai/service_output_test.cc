@@ -119,29 +119,63 @@ TEST_F(ServiceTest, GivesToolCalls) {
   const json& calls = choice["message"]["tool_calls"];
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0]["type"], "function");
-  EXPECT_EQ(calls[0]["function"], json({{"name", "f"}, {"arguments", R"({"a":"x y"})"}}));
+  EXPECT_EQ(calls[0]["function"], json({{"name", "f"}, {"arguments", R"({"a": "x y"})"}}));
   EXPECT_EQ(calls[1]["function"], json({{"name", "g"}, {"arguments", "{}"}}));
   EXPECT_NE(calls[0]["id"], calls[1]["id"]);
 }
 
-TEST_F(ServiceTest, StreamsToolCallsEachInOneEvent) {
+// As OpenAI streams them: the name first, without arguments, then the arguments, token by token.
+TEST_F(ServiceTest, StreamsToolCallsPieceByPiece) {
   Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
   std::string text;
-  json calls = json::array();
+  std::vector<std::string> names, ids, arguments, pieces;
   json finish;
   for (const json& event : Events(StreamText(kChat, ToolRequest(kTwoCalls)))) {
     const json& delta = event["choices"][0]["delta"];
     if (delta.contains("content")) text += delta["content"].get<std::string>();
     for (const json& call : delta.value("tool_calls", json::array())) {
-      EXPECT_EQ(call["index"], calls.size());
-      calls.push_back(call["function"]);
+      const json& function = call["function"];
+      if (function.contains("name")) {
+        EXPECT_EQ(call["index"], names.size());
+        EXPECT_EQ(call["type"], "function");
+        EXPECT_EQ(function["arguments"], "");
+        names.push_back(function["name"]);
+        ids.push_back(call["id"]);
+        arguments.emplace_back();
+        continue;
+      }
+      EXPECT_EQ(call["index"], names.size() - 1);
+      EXPECT_FALSE(call.contains("id") || call.contains("type")) << call;
+      arguments.back() += function["arguments"];
+      if (names.size() == 1) pieces.push_back(function["arguments"]);
     }
     finish = event["choices"][0]["finish_reason"];
   }
   EXPECT_EQ(text, "Sure.");
-  EXPECT_EQ(calls, json::parse(R"([{"name":"f","arguments":"{\"a\":\"x y\"}"},
-                                   {"name":"g","arguments":"{}"}])"));
+  EXPECT_EQ(names, (std::vector<std::string>{"f", "g"}));
+  EXPECT_NE(ids[0], ids[1]);
+  EXPECT_EQ(arguments, (std::vector<std::string>{R"({"a": "x y"})", "{}"}));
+  EXPECT_EQ(pieces.size(), arguments[0].size());  // the fake's tokens are bytes
   EXPECT_EQ(finish, "tool_calls");
+}
+
+// What was told of a call stays told: a broken end is no text.
+TEST_F(ServiceTest, EndsAStreamedCallWhereTheModelIsCutShort) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  json request = ToolRequest("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":12345}}");
+  request["max_tokens"] = 42;
+  std::string arguments;
+  json finish;
+  for (const json& event : Events(StreamText(kChat, request))) {
+    const json& delta = event["choices"][0]["delta"];
+    EXPECT_EQ(delta.value("content", json()), json());
+    for (const json& call : delta.value("tool_calls", json::array())) {
+      arguments += call["function"]["arguments"];
+    }
+    finish = event["choices"][0]["finish_reason"];
+  }
+  EXPECT_EQ(arguments, "{\"a\":12");
+  EXPECT_EQ(finish, "length");
 }
 
 // Calls alone: the first event has the role, and no content.
@@ -149,13 +183,13 @@ TEST_F(ServiceTest, StreamsACallWithoutText) {
   Start({.chat_template = "{% if tools %}<|python_tag|>{% endif %}"});
   const auto events =
       Events(StreamText(kChat, ToolRequest(R"({"name": "f", "parameters": {"a": 1}})")));
-  ASSERT_EQ(events.size(), 2u);
+  ASSERT_EQ(events.size(), 10u);  // the name, {"a": 1} in eight pieces, the end
   const json& delta = events[0]["choices"][0]["delta"];
   EXPECT_EQ(delta["role"], "assistant");
   EXPECT_TRUE(delta["content"].is_null());
-  EXPECT_EQ(delta["tool_calls"][0]["function"]["arguments"], R"({"a":1})");
-  EXPECT_EQ(events[1]["choices"][0]["delta"], json::object());
-  EXPECT_EQ(events[1]["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(delta["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(events.back()["choices"][0]["delta"], json::object());
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
 }
 
 TEST_F(ServiceTest, LeavesCallsInTheTextWhereNoToolsAreOffered) {

@@ -19,12 +19,19 @@ struct Parsed {
 
 void Take(ToolCallParser::Output output, Parsed* parsed) {
   parsed->text += output.text;
-  parsed->calls.insert(parsed->calls.end(), output.calls.begin(), output.calls.end());
+  for (const ToolCallDelta& delta : output.calls) {
+    if (delta.name.has_value()) {
+      EXPECT_EQ(delta.index, parsed->calls.size());
+    } else {
+      EXPECT_EQ(delta.index + 1, parsed->calls.size());
+    }
+    AppendToCalls(delta, &parsed->calls);
+  }
 }
 
 Parsed ParseInPieces(ToolFormat format, const std::vector<std::string>& pieces,
-                     size_t max_calls = SIZE_MAX) {
-  ToolCallParser parser(format, max_calls);
+                     ToolCallParser::Options options = {}) {
+  ToolCallParser parser(format, options);
   Parsed parsed;
   for (const std::string& piece : pieces) Take(parser.Add(piece), &parsed);
   Take(parser.Finish(), &parsed);
@@ -39,6 +46,7 @@ struct Case {
 };
 
 const ToolCall kWeather = {"weather", R"({"city":"Paris","days":[1,2]})"};
+const ToolCall kSpacedWeather = {"weather", R"({"city": "Paris", "days": [1, 2]})"};
 const ToolCall kTime = {"time", "{}"};
 
 const Case kCases[] = {
@@ -49,8 +57,8 @@ const Case kCases[] = {
     {"OneCall",
      ToolFormat::kHermes,
      "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\", \"days\": "
-     "[1,2]}}\n</tool_call>",
-     {"", {kWeather}}},
+     "[1, 2]}}\n</tool_call>",
+     {"", {kSpacedWeather}}},
     {"TextAndTwoCalls",
      ToolFormat::kHermes,
      "Let me see.\n\n<tool_call>\n{\"name\":\"weather\",\"arguments\":{\"city\":\"Paris\","
@@ -85,6 +93,31 @@ const Case kCases[] = {
      ToolFormat::kHermes,
      "<tool_call>{\"name\":\"f\",\"arguments\":5}</tool_call>",
      {"<tool_call>{\"name\":\"f\",\"arguments\":5}</tool_call>", {}}},
+    {"ArgumentsBeforeTheName",
+     ToolFormat::kHermes,
+     "<tool_call>{\"arguments\": {\"a\": {}}, \"name\": \"f\"}</tool_call>",
+     {"", {{"f", R"({"a": {}})"}}}},
+    {"MembersAroundTheCall",
+     ToolFormat::kHermes,
+     R"(<tool_call>{"id":[{"name":"no"},{}],"x":{"name":"no"},"name":"f\u0041","n":-1e3,)"
+     R"("arguments":{"name":"b"},"z":[{"arguments":{}}]}</tool_call>)",
+     {"", {{"fA", R"({"name":"b"})"}}}},
+    {"NullArguments",
+     ToolFormat::kHermes,
+     "<tool_call>{\"name\":\"time\",\"arguments\":null}</tool_call>",
+     {"", {kTime}}},
+    {"NameThatIsNoString",
+     ToolFormat::kHermes,
+     R"(<tool_call>{"name":5,"arguments":{}}</tool_call>)",
+     {R"(<tool_call>{"name":5,"arguments":{}}</tool_call>)", {}}},
+    {"EmptyName",
+     ToolFormat::kHermes,
+     R"(<tool_call>{"name":"","arguments":{}}</tool_call>)",
+     {R"(<tool_call>{"name":"","arguments":{}}</tool_call>)", {}}},
+    {"NoCommaBehindTheName",
+     ToolFormat::kHermes,
+     R"(<tool_call>{"name":"f" "arguments":{}}</tool_call>)",
+     {R"(<tool_call>{"name":"f" "arguments":{}}</tool_call>)", {}}},
     {"LlamaText",
      ToolFormat::kLlama3,
      "  Hello {\"name\":\"f\"}",
@@ -92,7 +125,7 @@ const Case kCases[] = {
     {"LlamaCall",
      ToolFormat::kLlama3,
      R"({"name": "weather", "parameters": {"city": "Paris", "days": [1, 2]}})",
-     {"", {kWeather}}},
+     {"", {kSpacedWeather}}},
     {"LlamaTaggedCall",
      ToolFormat::kLlama3,
      "<|python_tag|>{\"name\": \"time\", \"parameters\": {}}",
@@ -122,24 +155,27 @@ TEST_P(ToolCallParserTest, ReadsTheWhole) {
   EXPECT_EQ(parsed.calls, GetParam().want.calls);
 }
 
-// However the output is cut into tokens, the result is the same.
+// However the output is cut into tokens, streamed or not, the result is the same.
 TEST_P(ToolCallParserTest, DoesNotDependOnTheCuts) {
   const std::string output = GetParam().output;
   std::vector<std::string> bytes;
   for (const char c : output) bytes.push_back(std::string(1, c));
-  EXPECT_EQ(ParseInPieces(GetParam().format, bytes), GetParam().want);
-  for (size_t cut = 0; cut <= output.size(); ++cut) {
-    EXPECT_EQ(ParseInPieces(GetParam().format, {output.substr(0, cut), output.substr(cut)}),
-              GetParam().want)
-        << cut;
-  }
   std::mt19937 random(3);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<std::string> pieces;
-    for (size_t at = 0; at < output.size(); at += pieces.back().size()) {
-      pieces.push_back(output.substr(at, 1 + random() % 9));
+  for (const bool streams : {false, true}) {
+    const auto parse = [&](const std::vector<std::string>& pieces) {
+      return ParseInPieces(GetParam().format, pieces, {.streams = streams});
+    };
+    EXPECT_EQ(parse(bytes), GetParam().want);
+    for (size_t cut = 0; cut <= output.size(); ++cut) {
+      EXPECT_EQ(parse({output.substr(0, cut), output.substr(cut)}), GetParam().want) << cut;
     }
-    EXPECT_EQ(ParseInPieces(GetParam().format, pieces), GetParam().want);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::string> pieces;
+      for (size_t at = 0; at < output.size(); at += pieces.back().size()) {
+        pieces.push_back(output.substr(at, 1 + random() % 9));
+      }
+      EXPECT_EQ(parse(pieces), GetParam().want);
+    }
   }
 }
 
@@ -147,13 +183,43 @@ INSTANTIATE_TEST_SUITE_P(Cases, ToolCallParserTest, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ToolCallParser, TellsACallWithItsLastBrace) {
-  ToolCallParser parser(ToolFormat::kLlama3, SIZE_MAX);
+  ToolCallParser parser(ToolFormat::kLlama3, {});
   EXPECT_TRUE(parser.Add(R"({"name":"time","parameters":{})").calls.empty());
-  EXPECT_EQ(parser.Add("}").calls, std::vector{kTime});
+  const std::vector<ToolCallDelta> whole = {{0, "time", ""}, {0, std::nullopt, "{}"}};
+  EXPECT_EQ(parser.Add("}").calls, whole);
+}
+
+TEST(ToolCallParser, StreamsTheNameThenTheArguments) {
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3}) {
+    ToolCallParser parser(format, {.streams = true});
+    if (format == ToolFormat::kHermes) EXPECT_TRUE(parser.Add("<tool_call>").calls.empty());
+    EXPECT_TRUE(parser.Add(R"({"name": "f", "param)").calls.empty());
+    const std::vector<ToolCallDelta> begin = {{0, "f", ""}, {0, std::nullopt, "{"}};
+    EXPECT_EQ(parser.Add(R"(eters": {)").calls, begin);
+    const std::vector<ToolCallDelta> next = {{0, std::nullopt, R"("a": "}\")"}};
+    EXPECT_EQ(parser.Add(R"("a": "}\")").calls, next);
+    const std::vector<ToolCallDelta> last = {{0, std::nullopt, R"("})"}};
+    EXPECT_EQ(parser.Add(R"("} )").calls, last);
+    EXPECT_TRUE(parser.Add("}").calls.empty());
+    EXPECT_EQ(parser.Finish().text, "");
+  }
+}
+
+// A client that knows of the call cannot be told that it was none.
+TEST(ToolCallParser, KeepsAStreamedCallThatBreaksOff) {
+  for (const std::string broken :
+       {R"({"name":"f","arguments":{"a":}})",  // no JSON
+        R"({"name":"f","arguments":{"a":1)", R"({"name":"f","arguments":{}})"}) {
+    const std::string output = "<tool_call>" + broken;
+    const Parsed parsed = ParseInPieces(ToolFormat::kHermes, {output}, {.streams = true});
+    EXPECT_EQ(parsed.text, "");
+    ASSERT_EQ(parsed.calls.size(), 1u);
+    EXPECT_EQ(output.find(parsed.calls[0].arguments), output.find("{", 15));
+  }
 }
 
 TEST(ToolCallParser, HoldsBackNoMoreTextThanMayBelongToACall) {
-  ToolCallParser parser(ToolFormat::kHermes, SIZE_MAX);
+  ToolCallParser parser(ToolFormat::kHermes, {});
   EXPECT_EQ(parser.Add("a <b ").text, "a <b");
   EXPECT_EQ(parser.Add("c <tool_").text, " c");
   EXPECT_EQ(parser.Add("box>").text, " <tool_box>");
@@ -161,9 +227,15 @@ TEST(ToolCallParser, HoldsBackNoMoreTextThanMayBelongToACall) {
 
 TEST(ToolCallParser, DropsCallsBeyondTheLimit) {
   const std::string one = "<tool_call>{\"name\":\"time\"}</tool_call>";
-  EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {one + one}, 1), (Parsed{"", {kTime}}));
-  EXPECT_EQ(ParseInPieces(ToolFormat::kLlama3, {R"({"name":"time"};{"name":"time"})"}, 1),
+  EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {one + one}, {.max_calls = 1}),
             (Parsed{"", {kTime}}));
+  EXPECT_EQ(
+      ParseInPieces(ToolFormat::kLlama3, {R"({"name":"time"};{"name":"time"})"}, {.max_calls = 1}),
+      (Parsed{"", {kTime}}));
+  const std::string streamed = R"(<tool_call>{"name":"time","arguments":{}}</tool_call>)";
+  EXPECT_EQ(
+      ParseInPieces(ToolFormat::kHermes, {streamed + streamed}, {.max_calls = 1, .streams = true}),
+      (Parsed{"", {kTime}}));
 }
 
 TEST(ToolFormat, IsRecognisedByTheTemplate) {

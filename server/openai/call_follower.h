@@ -1,0 +1,61 @@
+#ifndef REFRAIN_SERVER_OPENAI_CALL_FOLLOWER_H_
+#define REFRAIN_SERVER_OPENAI_CALL_FOLLOWER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace refrain::server::openai {
+
+// Follows the text of one JSON object that may be a tool call, while it is being written: where it
+// ends, and, as soon as that is sure, the name of the call and where the object of its arguments
+// begins and ends. It looks at the members of the outermost object only; whether what is in them is
+// JSON is for others to say.
+//
+//   {"name": "weather", "arguments": {"city": "Paris"}}
+//                                   ^ streams() from here on          ^ what Follow returns
+//
+// One thread. Cannot fail. Time is linear in the text.
+class CallFollower {
+ public:
+  // `object` is what there is of the text from its opening brace on, always more of the same. The
+  // object's end once it is there.
+  std::optional<size_t> Follow(std::string_view object);
+
+  // The name and the opening brace of the arguments are there, in this order, and up to it all was
+  // well formed: whatever comes, this is a call.
+  bool streams() const { return orderly_ && name_.has_value() && arguments_begin_.has_value(); }
+  const std::string& name() const { return *name_; }  // with streams()
+  // The part of `object`, as far as it was followed, that is the object of the arguments.
+  std::string_view Arguments(std::string_view object) const;
+
+ private:
+  enum class Place : uint8_t { kKey, kColon, kValue, kScalar, kComma };
+
+  // One character outside of strings.
+  void Take(char c);
+  void TakeOutermost(char c);
+  // A string of the outermost object, quotes included.
+  void EndString(std::string_view text);
+  bool outermost() const { return braces_ == 1 && brackets_ == 0; }
+
+  size_t at_ = 0;  // so much of the object has been looked at
+  std::optional<size_t> end_;
+  int braces_ = 0;
+  int brackets_ = 0;  // in the outermost object
+  bool in_string_ = false;
+  bool escaped_ = false;
+  size_t string_begin_ = 0;
+  Place place_ = Place::kKey;
+  bool orderly_ = true;  // what stands between the outermost members is JSON
+  std::string key_;
+  std::optional<std::string> name_;
+  std::optional<size_t> arguments_begin_;
+  std::optional<size_t> arguments_end_;
+};
+
+}  // namespace refrain::server::openai
+
+#endif  // REFRAIN_SERVER_OPENAI_CALL_FOLLOWER_H_

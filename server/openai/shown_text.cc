@@ -1,0 +1,46 @@
+#include "server/openai/shown_text.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace refrain::server::openai {
+
+ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
+    : tokenizer_(tokenizer), detokenizer_(tokenizer, {.skip_special = options.skip_special}) {
+  using engine::ToolFormat;
+  if (options.tools != ToolFormat::kHermes && options.tools != ToolFormat::kLlama3) return;
+  parser_.emplace(options.tools,
+                  ToolCallParser::Options{.max_calls = options.parallel_tool_calls ? SIZE_MAX : 1,
+                                          .streams = options.stream_tool_calls});
+}
+
+ToolCallParser::Output ShownText::Add(const engine::TokenEvent& event) {
+  const std::string_view bytes = tokenizer_->TokenBytes(event.token);
+  if (event.shown_bytes.has_value()) {
+    return Show(detokenizer_.AppendBytes(
+        bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes)))));
+  }
+  if (parser_.has_value() && tokenizer_->IsControl(event.token) &&
+      ToolCallParser::IsMarker(bytes)) {
+    return Show(detokenizer_.Flush() + std::string(bytes));
+  }
+  return Show(detokenizer_.Append(event.token));
+}
+
+ToolCallParser::Output ShownText::End() {
+  ToolCallParser::Output output = Show(detokenizer_.Flush());
+  if (!parser_.has_value()) return output;
+  ToolCallParser::Output rest = parser_->Finish();
+  output.text += rest.text;
+  output.calls.insert(output.calls.end(), rest.calls.begin(), rest.calls.end());
+  return output;
+}
+
+ToolCallParser::Output ShownText::Show(std::string text) {
+  if (parser_.has_value()) return parser_->Add(text);
+  return {.text = std::move(text), .calls = {}};
+}
+
+}  // namespace refrain::server::openai

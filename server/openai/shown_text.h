@@ -1,0 +1,46 @@
+#ifndef REFRAIN_SERVER_OPENAI_SHOWN_TEXT_H_
+#define REFRAIN_SERVER_OPENAI_SHOWN_TEXT_H_
+
+#include <optional>
+#include <string>
+
+#include "engine/text/detokenizer.h"
+#include "engine/text/tool_format.h"
+#include "engine/token_stream.h"
+#include "server/openai/tool_call_parser.h"
+
+namespace refrain::server::openai {
+
+// What is shown of the tokens of one choice: text in whole characters, and the tool calls that are
+// taken out of it. How it is cut into messages is the caller's business. One thread; the tokenizer
+// outlives it. Cannot fail.
+class ShownText {
+ public:
+  struct Options {
+    bool skip_special = true;  // control tokens are no text
+    // Calls in this format are taken out of the text.
+    engine::ToolFormat tools = engine::ToolFormat::kNone;
+    bool parallel_tool_calls = true;  // false: the first one only
+    bool stream_tool_calls = false;   // ToolCallParser::Options::streams
+  };
+
+  ShownText(const engine::Tokenizer* tokenizer, const Options& options);
+
+  // What can be shown now; possibly nothing.
+  ToolCallParser::Output Add(const engine::TokenEvent& event);
+  // No token comes any more: what was held back.
+  ToolCallParser::Output End();
+  // Whether the model has called a tool.
+  bool called() const { return parser_.has_value() && parser_->called(); }
+
+ private:
+  ToolCallParser::Output Show(std::string text);
+
+  const engine::Tokenizer* tokenizer_;
+  engine::Detokenizer detokenizer_;
+  std::optional<ToolCallParser> parser_;
+};
+
+}  // namespace refrain::server::openai
+
+#endif  // REFRAIN_SERVER_OPENAI_SHOWN_TEXT_H_
