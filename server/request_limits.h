@@ -57,6 +57,7 @@ inline constexpr size_t kMaxBadWordBytes = 256;
 inline constexpr size_t kMaxCacheKeyBytes = 1024;
 inline constexpr double kMaxPromptLogprobs = 20;
 inline constexpr int32_t kDefaultCompletionTokens = 16;
+inline constexpr Range kTimeoutRange{0, 1e6, true};  // seconds
 
 }  // namespace refrain::server
 

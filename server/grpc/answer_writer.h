@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "engine/text/detokenizer.h"
 #include "engine/token_stream.h"
 #include "proto/inference.pb.h"
+#include "server/grpc/generation_request.h"
+#include "server/openai/shown_text.h"
 
 namespace refrain::server::rpc {
 
@@ -22,23 +24,31 @@ class AnswerWriter {
   static constexpr size_t kMaxMessageTokens = 1024;
   static constexpr size_t kMaxMessageLogprobs = 128;  // with log-probabilities: up to 21 a token
 
-  AnswerWriter(const engine::Tokenizer* tokenizer, int32_t num_choices, bool logprobs);
+  // Ids of tool calls are made from `request_id`.
+  AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options,
+               std::string request_id);
 
   // Everything taken before has been filled in.
   void Take(engine::StreamBatch batch);
   bool drained() const { return next_ == batch_.tokens.size() && batch_.ends.empty(); }
-  // Replaces the message's choices by what comes next; they may be none.
-  void Fill(v1::GenerateResponse* message);
+  // Replaces what the message says by what comes next, but for its usage; false when that is
+  // nothing.
+  bool Fill(v1::GenerateResponse* message);
+  void FillUsage(const engine::Usage& usage, v1::Usage* out) const;
 
  private:
+  void AddPromptToken(const engine::TokenEvent& event, v1::GenerateResponse* message) const;
+  v1::TokenLogprob LogprobOf(const engine::TokenEvent& event) const;
   v1::ChoiceDelta* DeltaOf(int32_t choice, v1::GenerateResponse* message);
   void AddToken(const engine::TokenEvent& event, v1::ChoiceDelta* delta);
+  void AddShown(const openai::ToolCallParser::Output& output, v1::ChoiceDelta* delta) const;
   void AddEnd(const engine::ChoiceEnd& end, v1::ChoiceDelta* delta);
 
   const engine::Tokenizer* const tokenizer_;
-  const bool logprobs_;
-  std::vector<engine::Detokenizer> detokenizers_;  // [num_choices]
-  std::vector<int> delta_indexes_;                 // [num_choices] in the message, -1 = none
+  const AnswerOptions options_;
+  const std::string request_id_;
+  std::vector<openai::ShownText> texts_;  // [num_choices]
+  std::vector<int> delta_indexes_;        // [num_choices] in the message, -1 = none
   engine::StreamBatch batch_;
   size_t next_ = 0;  // into batch_.tokens
 };

@@ -52,22 +52,23 @@ void GenerationCall::Submit() {
 }
 
 absl::Status GenerationCall::TrySubmit() {
-  absl::StatusOr<engine::Request> request = read_(reception_->LimitsOf(*caller_.engine));
-  if (!request.ok()) return request.status();
-  request->id = caller_.request_id;
-  request->tenant = caller_.principal.key_name;
-  request->tenant_weight = caller_.principal.weight;
+  absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));
+  if (!read.ok()) return read.status();
+  engine::Request& request = read->request;
+  request.id = caller_.request_id;
+  request.tenant = caller_.principal.key_name;
+  request.tenant_weight = caller_.principal.weight;
   if (const std::optional<double> left = SecondsLeft(*context_)) {
     if (*left <= 0) return absl::DeadlineExceededError("the call's deadline has passed");
-    request->timeout_s = std::min(*left, request->timeout_s.value_or(*left));
+    request.timeout_s = std::min(*left, request.timeout_s.value_or(*left));
   }
-  writer_.emplace(&caller_.engine->tokenizer(), request->n,
-                  request->logprobs.top.has_value() || request->logprobs.prompt_top.has_value());
+  writer_.emplace(&caller_.engine->tokenizer(), read->answer, caller_.request_id);
+  continuous_usage_ = read->answer.continuous_usage;
   absl::StatusOr<access::Ticket> ticket = reception_->gate().Admit(caller_.principal);
   if (!ticket.ok()) return ticket.status();
   ticket_ = *std::move(ticket);
   if (Cancelled()) return absl::CancelledError("the call was cancelled");
-  auto stream = caller_.engine->Submit(*std::move(request));
+  auto stream = caller_.engine->Submit(std::move(request));
   if (!stream.ok()) return stream.status();
   MutexLock lock(mutex_);
   stream_ = *std::move(stream);
@@ -90,9 +91,10 @@ void GenerationCall::Advance() {
   for (;;) {
     if (Cancelled()) return End(absl::CancelledError("the call was cancelled"));
     if (writer_->drained()) ReadStream();
-    writer_->Fill(&message_);
+    const bool has_news = writer_->Fill(&message_);
+    if (continuous_usage_) writer_->FillUsage(usage_, message_.mutable_usage());
     if (stream_finished_ && writer_->drained()) return End(stream_status_);
-    if (message_.choices_size() > 0) return StartWrite(&message_);
+    if (has_news) return StartWrite(&message_);
     MutexLock lock(mutex_);
     if (!std::exchange(again_, false)) {
       busy_ = false;
@@ -130,12 +132,7 @@ void GenerationCall::End(const absl::Status& status) {
     reception_->log().Error("request failed", {{"request", caller_.request_id},
                                                {"status", std::string(status.ToString())}});
   }
-  if (status.ok()) {
-    v1::Usage* const usage = message_.mutable_usage();
-    usage->set_prompt_tokens(usage_.prompt_tokens);
-    usage->set_cached_tokens(usage_.cached_tokens);
-    usage->set_completion_tokens(usage_.completion_tokens);
-  }
+  if (status.ok()) writer_->FillUsage(usage_, message_.mutable_usage());
   const bool has_message = status.ok() || (message_.choices_size() > 0 && !Cancelled());
   if (has_message) {
     StartWriteAndFinish(&message_, ::grpc::WriteOptions(), answer);

@@ -14,6 +14,7 @@
 #include "engine/token_stream.h"
 #include "proto/inference.pb.h"
 #include "server/grpc/answer_writer.h"
+#include "server/grpc/generation_request.h"
 #include "server/grpc/reception.h"
 
 namespace refrain::server::rpc {
@@ -37,7 +38,7 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
                              public std::enable_shared_from_this<GenerationCall> {
  public:
   // Turns the call's message, which lives as long as the call, into the engine's request.
-  using ReadRequest = std::function<absl::StatusOr<engine::Request>(const ModelLimits& limits)>;
+  using ReadRequest = std::function<absl::StatusOr<GenerationRequest>(const ModelLimits& limits)>;
 
   // All outlive the call.
   static GenerationCall* Start(::grpc::CallbackServerContext* context, Reception* reception,
@@ -72,6 +73,7 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   access::Ticket ticket_;
   int64_t charged_tokens_ = 0;
   std::optional<AnswerWriter> writer_;
+  bool continuous_usage_ = false;
   engine::Usage usage_;
   bool stream_finished_ = false;
   absl::Status stream_status_;

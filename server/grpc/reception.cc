@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "engine/retry_after.h"
+#include "engine/text/chat_template.h"
 #include "server/concat.h"
 #include "server/request_id.h"
 #include "server/status_mapping.h"
@@ -66,8 +67,13 @@ bool Reception::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {
 
 ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
   const engine::ModelInfo& model = engine.model();
-  return {model.served_name, model.vocab_size, model.max_context_tokens, options_.max_choices,
-          options_.max_beams};
+  const engine::ChatTemplate* const chat_template = engine.chat_template();
+  return {model.served_name,
+          model.vocab_size,
+          model.max_context_tokens,
+          options_.max_choices,
+          options_.max_beams,
+          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format()};
 }
 
 }  // namespace refrain::server::rpc

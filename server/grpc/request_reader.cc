@@ -9,100 +9,16 @@
 
 #include "engine/text/utf8.h"
 #include "server/concat.h"
+#include "server/grpc/chat_reader.h"
+#include "server/grpc/complaint.h"
 #include "server/json.h"
-#include "server/openai/chat_messages.h"
+#include "server/openai/choice_fields.h"
 #include "server/openai/field_reader.h"
+#include "server/openai/sampling_fields.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
 namespace {
-
-// The first field that is wrong.
-class Complaint {
- public:
-  explicit Complaint(const ModelLimits& limits) : limits_(limits) {}
-
-  void Refuse(std::string_view field, std::string_view problem) {
-    Fail(InvalidField(field, Concat("'", field, "' ", problem)));
-  }
-  void Fail(absl::Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-  void RequireRange(std::string_view field, double value, const Range& range) {
-    if (range.Contains(value)) return;
-    Refuse(field, Concat("must be ", range.Text(), ", not ", value));
-  }
-  void RequireAtMost(std::string_view field, int count, size_t limit, std::string_view what) {
-    if (static_cast<size_t>(count) <= limit) return;
-    Refuse(field, Concat("has ", count, " ", what, "; at most ", limit, " are accepted"));
-  }
-  engine::TokenId Token(std::string_view field, int32_t id) {
-    if (id < 0 || id >= limits_.vocab_size) {
-      Refuse(field, Concat("holds ", id, "; token ids go from 0 to ", limits_.vocab_size - 1));
-    }
-    return engine::TokenId{id};
-  }
-  template <typename Ids>
-  std::vector<engine::TokenId> Tokens(std::string_view field, const Ids& ids) {
-    std::vector<engine::TokenId> tokens;
-    tokens.reserve(static_cast<size_t>(ids.size()));
-    for (const int32_t id : ids) tokens.push_back(Token(field, id));
-    return tokens;
-  }
-  const ModelLimits& limits() const { return limits_; }
-  const absl::Status& status() const { return status_; }
-
- private:
-  const ModelLimits& limits_;
-  absl::Status status_;
-};
-
-// --- prompts ---
-
-// JSON that a field holds; absent when the field is empty.
-void AddJson(const std::string& text, const char* field, Json* object, const char* name,
-             Complaint& complaint) {
-  if (text.empty()) return;
-  absl::StatusOr<Json> parsed = ParseJson(text);
-  if (!parsed.ok()) {
-    complaint.Refuse(field, Concat("is not JSON: ", parsed.status().message()));
-    return;
-  }
-  (*object)[name] = *std::move(parsed);
-}
-
-Json MessageJson(const v1::ChatMessage& in, Complaint& complaint) {
-  Json message = Json::object();
-  message["role"] = in.role();
-  message["content"] = in.content();
-  if (in.has_name()) message["name"] = in.name();
-  if (in.has_tool_call_id()) message["tool_call_id"] = in.tool_call_id();
-  AddJson(in.tool_calls_json(), "tool_calls_json", &message, "tool_calls", complaint);
-  return message;
-}
-
-// Conversations are checked where those of HTTP are, so that a template sees the same.
-engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, Complaint& complaint) {
-  Json body = Json::object();
-  Json& messages = body["messages"] = Json::array();
-  for (const v1::ChatMessage& message : in.messages()) {
-    messages.push_back(MessageJson(message, complaint));
-  }
-  AddJson(in.tools_json(), "tools_json", &body, "tools", complaint);
-  AddJson(in.chat_template_kwargs_json(), "chat_template_kwargs_json", &body,
-          "chat_template_kwargs", complaint);
-  engine::ChatPrompt prompt;
-  prompt.continue_final_message = in.continue_final_message();
-  prompt.input.add_generation_prompt =
-      in.has_add_generation_prompt() ? in.add_generation_prompt() : !in.continue_final_message();
-  if (prompt.continue_final_message && prompt.input.add_generation_prompt) {
-    complaint.Refuse("continue_final_message", "excludes add_generation_prompt");
-  }
-  openai::FieldReader fields(body, "");
-  openai::ReadChatMessages(fields, true, &prompt.input);
-  complaint.Fail(fields.status());
-  return prompt;
-}
 
 engine::TextPrompt ReadTextPrompt(const v1::TextPrompt& in) {
   return {in.text(), in.has_add_special_tokens() ? in.add_special_tokens() : true};
@@ -110,7 +26,8 @@ engine::TextPrompt ReadTextPrompt(const v1::TextPrompt& in) {
 
 // Of a message with the members text, tokens and chat.
 template <typename Message>
-void ReadPrompt(const Message& in, engine::Request* request, Complaint& complaint) {
+void ReadPrompt(const Message& in, engine::Request* request, openai::ShownText::Options* shown,
+                Complaint& complaint) {
   switch (in.prompt_case()) {
     case Message::kText:
       request->prompt = ReadTextPrompt(in.text());
@@ -119,7 +36,7 @@ void ReadPrompt(const Message& in, engine::Request* request, Complaint& complain
       request->prompt = engine::TokenPrompt{complaint.Tokens("tokens.ids", in.tokens().ids())};
       break;
     case Message::kChat:
-      request->prompt = ReadChatPrompt(in.chat(), complaint);
+      request->prompt = ReadChatPrompt(in.chat(), shown, complaint);
       break;
     case Message::PROMPT_NOT_SET:
       complaint.Refuse("prompt", "is required: text, tokens or chat");
@@ -168,6 +85,15 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   std::sort(out->logit_bias.begin(), out->logit_bias.end());  // maps have no order
   out->allowed_tokens = complaint.Tokens("allowed_token_ids", in.allowed_token_ids());
   if (in.has_seed()) out->seed = static_cast<uint64_t>(in.seed());
+  complaint.RequireAtMost("bad_words", in.bad_words_size(), kMaxBadWords, "words");
+  for (const std::string& word : in.bad_words()) {
+    if (word.empty() || word.size() > kMaxBadWordBytes) {
+      complaint.Refuse("bad_words", Concat("must hold strings of 1 to ", kMaxBadWordBytes,
+                                           " bytes, not ", word.size()));
+      return;
+    }
+    out->bad_words.push_back(word);
+  }
 }
 
 void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams* out,
@@ -218,27 +144,89 @@ void ReadChoices(const v1::GenerationParams& in, engine::Request* out, Complaint
   out->beam = beam;
 }
 
-void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, engine::Request* out,
-                Complaint& complaint) {
-  ReadSampling(in.sampling(), &out->sampling, complaint);
-  ReadStop(in.stop(), default_max_tokens, &out->stop, complaint);
-  ReadChoices(in, out, complaint);
-  out->echo = in.echo();
+void ReadLogprobs(const v1::GenerationParams& in, GenerationRequest* out, Complaint& complaint) {
+  engine::LogprobParams& logprobs = out->request.logprobs;
   if (in.logprobs().has_top()) {
     complaint.RequireRange("logprobs.top", in.logprobs().top(), kTopLogprobsRange);
-    out->logprobs.top = in.logprobs().top();
+    logprobs.top = in.logprobs().top();
   }
   if (in.logprobs().has_prompt_top()) {
     complaint.RequireRange("logprobs.prompt_top", in.logprobs().prompt_top(), kTopLogprobsRange);
-    if (!in.echo()) complaint.Refuse("logprobs.prompt_top", "is only allowed with echo");
-    out->logprobs.prompt_top = in.logprobs().prompt_top();
+    if (in.has_beam()) complaint.Refuse("logprobs.prompt_top", "must be absent with beam");
+    logprobs.prompt_top = in.logprobs().prompt_top();
   }
-  out->priority = in.priority();
+  const bool of_prompt = logprobs.prompt_top.has_value();
+  out->answer.logprobs = logprobs.top.has_value() || (of_prompt && in.echo());
+  out->answer.prompt_logprobs = of_prompt && !in.echo();
+}
+
+// What becomes of the prompt in the cache, and how much of it counts.
+void ReadCaching(const v1::GenerationParams& in, engine::Request* out, Complaint& complaint) {
   if (in.has_cache_salt()) ReadSalt(in.cache_salt(), "cache_salt", out, complaint);
-  if (in.has_timeout_s()) {
-    complaint.RequireRange("timeout_s", in.timeout_s(), {0, 1e9, true});
-    out->timeout_s = in.timeout_s();
+  if (in.prompt_cache_key().size() > kMaxCacheKeyBytes) {
+    complaint.Refuse("prompt_cache_key",
+                     Concat("has ", in.prompt_cache_key().size(), " bytes; at most ",
+                            kMaxCacheKeyBytes, " are accepted"));
   }
+  std::optional<bool> retained;
+  switch (in.prompt_cache_retention()) {
+    case v1::PROMPT_CACHE_RETENTION_UNSPECIFIED:
+      break;
+    case v1::PROMPT_CACHE_RETENTION_IN_MEMORY:
+    case v1::PROMPT_CACHE_RETENTION_24H:
+      retained = in.prompt_cache_retention() == v1::PROMPT_CACHE_RETENTION_24H;
+      break;
+    default:
+      complaint.Refuse("prompt_cache_retention",
+                       Concat("must be one of PromptCacheRetention, not ",
+                              static_cast<int32_t>(in.prompt_cache_retention())));
+  }
+  out->keep_cached = openai::ExpectsReuse(retained, in.has_prompt_cache_key(), out->stop);
+  if (!in.has_truncate_prompt_tokens()) return;
+  const int32_t kept = in.truncate_prompt_tokens();
+  if (kept == 0) complaint.Refuse("truncate_prompt_tokens", "must be -1 or at least 1, not 0");
+  complaint.RequireRange("truncate_prompt_tokens", kept,
+                         {-1, static_cast<double>(complaint.limits().max_context_tokens)});
+  out->keep_prompt_tokens = openai::KeptPromptTokens(kept, out->stop, complaint.limits());
+}
+
+// What only together is wrong, as HTTP refuses it.
+void RefuseContradictions(const engine::Request& request, Complaint& complaint) {
+  const Json nothing = Json::object();
+  openai::FieldReader fields(nothing, "");
+  openai::RefuseContradictions(fields, complaint.limits(), request, /*stream=*/false);
+  complaint.Fail(fields.status());
+}
+
+void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, GenerationRequest* out,
+                Complaint& complaint) {
+  engine::Request& request = out->request;
+  ReadSampling(in.sampling(), &request.sampling, complaint);
+  ReadStop(in.stop(), default_max_tokens, &request.stop, complaint);
+  ReadChoices(in, &request, complaint);
+  request.echo = in.echo();
+  ReadLogprobs(in, out, complaint);
+  request.priority = in.priority();
+  ReadCaching(in, &request, complaint);
+  if (in.has_timeout_s()) {
+    complaint.RequireRange("timeout_s", in.timeout_s(), kTimeoutRange);
+    request.timeout_s = in.timeout_s();
+  }
+  RefuseContradictions(request, complaint);
+  request.tell_prompt = in.return_prompt_token_ids();
+  AnswerOptions& answer = out->answer;
+  answer.num_choices = request.n;
+  answer.shown.skip_special = in.has_skip_special_tokens() ? in.skip_special_tokens() : true;
+  answer.shown.stream_tool_calls = true;
+  answer.echo = in.echo();
+  answer.prompt_token_ids = in.return_prompt_token_ids();
+  answer.cache_report = in.cache_report();
+  answer.continuous_usage = in.continuous_usage();
+}
+
+// A prompt that explains tools shows what calls look like.
+void LeaveEchoAsItIs(AnswerOptions* answer) {
+  if (answer->echo) answer->shown.tools = engine::ToolFormat::kNone;
 }
 
 absl::Status CheckModel(const std::string& model, const ModelLimits& limits) {
@@ -252,27 +240,29 @@ absl::Status CheckModel(const std::string& model, const ModelLimits& limits) {
 
 }  // namespace
 
-absl::StatusOr<engine::Request> ReadGenerate(const v1::GenerateRequest& in,
-                                             const ModelLimits& limits) {
+absl::StatusOr<GenerationRequest> ReadGenerate(const v1::GenerateRequest& in,
+                                               const ModelLimits& limits) {
   Complaint complaint(limits);
   complaint.Fail(CheckModel(in.model(), limits));
-  engine::Request request;
+  GenerationRequest out;
   const int32_t default_max_tokens =
       in.has_chat() ? limits.max_context_tokens : kDefaultCompletionTokens;
-  ReadParams(in.params(), default_max_tokens, &request, complaint);
-  ReadPrompt(in, &request, complaint);
+  ReadParams(in.params(), default_max_tokens, &out, complaint);
+  ReadPrompt(in, &out.request, &out.answer.shown, complaint);
+  LeaveEchoAsItIs(&out.answer);
   if (!complaint.status().ok()) return complaint.status();
-  return request;
+  return out;
 }
 
-absl::StatusOr<engine::Request> ReadChat(const v1::ChatRequest& in, const ModelLimits& limits) {
+absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& in, const ModelLimits& limits) {
   Complaint complaint(limits);
   complaint.Fail(CheckModel(in.model(), limits));
-  engine::Request request;
-  ReadParams(in.params(), limits.max_context_tokens, &request, complaint);
-  request.prompt = ReadChatPrompt(in.chat(), complaint);
+  GenerationRequest out;
+  ReadParams(in.params(), limits.max_context_tokens, &out, complaint);
+  out.request.prompt = ReadChatPrompt(in.chat(), &out.answer.shown, complaint);
+  LeaveEchoAsItIs(&out.answer);
   if (!complaint.status().ok()) return complaint.status();
-  return request;
+  return out;
 }
 
 absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
@@ -282,7 +272,8 @@ absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
   request.stop.max_tokens = 0;
   request.tenant = in.tenant();
   if (in.has_cache_salt()) ReadSalt(in.cache_salt(), "cache_salt", &request, complaint);
-  ReadPrompt(in, &request, complaint);
+  openai::ShownText::Options shown;  // nothing is
+  ReadPrompt(in, &request, &shown, complaint);
   if (!complaint.status().ok()) return complaint.status();
   return request;
 }

@@ -5,17 +5,18 @@
 #include "engine/request.h"
 #include "proto/admin.pb.h"
 #include "proto/inference.pb.h"
+#include "server/grpc/generation_request.h"
 #include "server/request_limits.h"
 
 namespace refrain::server::rpc {
 
 // Requests of the protocol as the engine's. Every field is checked by range and combination, within
 // the limits of the HTTP API; the error (INVALID_ARGUMENT, NOT_FOUND for the model) carries the
-// field's name. What only the engine can tell is its to refuse: beams with sampling parameters,
-// lengths in tokens. Time in proportion to the message. Pure; any thread.
-absl::StatusOr<engine::Request> ReadGenerate(const v1::GenerateRequest& in,
-                                             const ModelLimits& limits);
-absl::StatusOr<engine::Request> ReadChat(const v1::ChatRequest& in, const ModelLimits& limits);
+// field's name. What only the engine can tell, lengths in tokens, is its to refuse. Time in
+// proportion to the message. Pure; any thread.
+absl::StatusOr<GenerationRequest> ReadGenerate(const v1::GenerateRequest& in,
+                                               const ModelLimits& limits);
+absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& in, const ModelLimits& limits);
 // A request that computes the prompt only.
 absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
                                                  const ModelLimits& limits);

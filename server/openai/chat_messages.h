@@ -7,6 +7,12 @@
 
 namespace refrain::server::openai {
 
+// What is wrong with a choice of tools, and with tools for a model that was taught none.
+inline constexpr char kToolChoiceProblem[] =
+    "is supported only as \"none\" or \"auto\": answers cannot be forced into a form";
+inline constexpr char kToolsProblem[] =
+    "are not supported: the model's chat template has no place for them";
+
 // Reads `messages`, `tools` and `chat_template_kwargs` into what templates are made for: content is
 // always one string (absent and null are empty, text parts are joined by newlines), arguments of
 // tool calls are objects where the client sent their JSON as text. Other members stay as they are.

@@ -7,8 +7,6 @@
 namespace refrain::server::openai {
 namespace {
 
-constexpr double kMaxTimeoutS = 1e6;
-
 void RefuseWithBeams(FieldReader& fields, const engine::Request& request) {
   const auto require = [&](bool holds, const char* name, const char* valid) {
     if (!holds) fields.Refuse(name, Concat("must be ", valid, " with use_beam_search"));
@@ -40,7 +38,7 @@ void ReadChoiceFields(FieldReader& fields, const ModelLimits& limits, engine::Re
       fields.Refuse("best_of", Concat("is ", *best_of, ", less than n, which is ", request->n));
     }
   }
-  request->timeout_s = fields.Number("timeout", {0, kMaxTimeoutS, /*above_min=*/true});
+  request->timeout_s = fields.Number("timeout", kTimeoutRange);
   engine::BeamParams beam;
   constexpr double kMax = engine::BeamParams::kMaxLengthPenalty;
   beam.length_penalty = fields.Number("length_penalty", {-kMax, kMax}).value_or(1);

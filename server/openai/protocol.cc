@@ -121,8 +121,7 @@ bool ReadToolChoice(FieldReader& fields) {
   if (choice == nullptr) return true;
   if (choice->is_string() && *choice == "auto") return true;
   if (choice->is_string() && *choice == "none") return false;
-  fields.Refuse("tool_choice",
-                "is supported only as \"none\" or \"auto\": answers cannot be forced into a form");
+  fields.Refuse("tool_choice", kToolChoiceProblem);
   return false;
 }
 
@@ -180,7 +179,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   ReadChatMessages(fields, show_tools, &prompt.input);
   if (!prompt.input.tools.is_undefined()) {
     if (limits.tools == engine::ToolFormat::kNone) {
-      fields.Refuse("tools", "are not supported: the model's chat template has no place for them");
+      fields.Refuse("tools", kToolsProblem);
     }
     call->output.tools = limits.tools;
   }

@@ -187,6 +187,19 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
   }
 }
 
+int32_t KeptPromptTokens(int64_t truncate, const engine::StopParams& stop,
+                         const ModelLimits& limits) {
+  if (truncate != -1) return static_cast<int32_t>(truncate);
+  // As much as leaves room for the answer, where its length was told.
+  const int32_t answer = stop.max_tokens < limits.max_context_tokens ? stop.max_tokens : 1;
+  return std::max(1, limits.max_context_tokens - answer);
+}
+
+bool ExpectsReuse(std::optional<bool> retained, bool has_key, const engine::StopParams& stop) {
+  // Who names a key expects to come back, and a warm request has no other purpose.
+  return retained.value_or(has_key || stop.max_tokens == 0);
+}
+
 void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request* request) {
   const auto key = fields.String("prompt_cache_key", kMaxCacheKeyBytes);
   fields.Describe("prompt_cache_retention", R"({"enum":["in_memory","in-memory","24h",null]})");
@@ -196,9 +209,9 @@ void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request*
     fields.Refuse("prompt_cache_retention",
                   Concat("must be \"in_memory\" or \"24h\", not \"", *retention, "\""));
   }
-  // Who names a key expects to come back, and a warm request has no other purpose.
-  const bool expects_reuse = key.has_value() || request->stop.max_tokens == 0;
-  request->keep_cached = retention.has_value() ? retention == "24h" : expects_reuse;
+  std::optional<bool> retained;
+  if (retention.has_value()) retained = retention == "24h";
+  request->keep_cached = ExpectsReuse(retained, key.has_value(), request->stop);
   call->output.cache_report = fields.Bool("cache_report").value_or(false);
 }
 
@@ -226,11 +239,7 @@ void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, Generation
   }
   if (const auto kept = fields.Integer("truncate_prompt_tokens", {-1, max_context})) {
     if (*kept == 0) fields.Refuse("truncate_prompt_tokens", "must be -1 or at least 1, not 0");
-    // -1: as much as leaves room for the answer, where its length was told.
-    const int32_t answer =
-        request->stop.max_tokens < limits.max_context_tokens ? request->stop.max_tokens : 1;
-    request->keep_prompt_tokens =
-        *kept == -1 ? std::max(1, limits.max_context_tokens - answer) : static_cast<int32_t>(*kept);
+    request->keep_prompt_tokens = KeptPromptTokens(*kept, request->stop, limits);
   }
 }
 

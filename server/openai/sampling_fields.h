@@ -1,6 +1,7 @@
 #ifndef REFRAIN_SERVER_OPENAI_SAMPLING_FIELDS_H_
 #define REFRAIN_SERVER_OPENAI_SAMPLING_FIELDS_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,13 @@ void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request*
 // read before.
 void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, GenerationCall* call,
                       engine::Request* request);
+
+// How many of a prompt's last tokens count by `truncate_prompt_tokens`, which is -1 or over 0.
+int32_t KeptPromptTokens(int64_t truncate, const engine::StopParams& stop,
+                         const ModelLimits& limits);
+// Whether a prompt is expected to come again: by its retention where that was told, else by a cache
+// key, or for lack of any other purpose.
+bool ExpectsReuse(std::optional<bool> retained, bool has_key, const engine::StopParams& stop);
 
 // The schema of a field that is refused unless it is empty.
 inline constexpr char kEmptySchema[] = R"({"enum":[null,"",[],{}]})";

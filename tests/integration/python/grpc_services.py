@@ -1,6 +1,8 @@
 """Our gRPC services as a client sees them that knows nothing but the address: all descriptions come
 from the server's reflection."""
 
+import re
+
 import grpc
 from google.protobuf import descriptor_pool, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
@@ -29,6 +31,11 @@ class Services:
         call = make(f"/{PACKAGE}.{method}", type(request).SerializeToString,
                     message_factory.GetMessageClass(description.output_type).FromString)
         return call(request, timeout=timeout, metadata=metadata)
+
+
+def address(daemon) -> str:
+    """Of a running daemon's gRPC server."""
+    return re.search(r"grpc=(127\.0\.0\.1:[0-9]+)", daemon.log.read_text()).group(1)
 
 
 def text_of(messages) -> str:

@@ -1,6 +1,5 @@
 """gRPC beside HTTP, over sockets, with the descriptions that the server itself gives."""
 
-import re
 import threading
 import time
 
@@ -11,7 +10,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from conftest import Daemon
-from grpc_services import Services, text_of
+from grpc_services import Services, address, text_of
 
 # Google's libraries are not built for the thread sanitizer.
 pytestmark = pytest.mark.no_tsan
@@ -20,10 +19,6 @@ GRPC = ("--grpc-listen", "127.0.0.1:0")
 PROMPT = "Once upon a time there was a small river that"
 MESSAGES = [{"role": "system", "content": "Answer briefly."},
             {"role": "user", "content": "What is gravity?"}]
-
-
-def address(daemon: Daemon) -> str:
-    return re.search(r"grpc=(127\.0\.0\.1:[0-9]+)", daemon.log.read_text()).group(1)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,8 @@ const ModelLimits kLimits = {.served_name = "m",
                              .vocab_size = 258,
                              .max_context_tokens = 4096,
                              .max_choices = 8,
-                             .max_beams = 6};
+                             .max_beams = 6,
+                             .tools = engine::ToolFormat::kHermes};
 
 v1::GenerateRequest TextRequest() {
   v1::GenerateRequest request;
@@ -36,8 +37,9 @@ v1::GenerateRequest TextRequest() {
 // --- requests ---
 
 TEST(RequestReader, DefaultsAreThoseOfTheHttpApi) {
-  const auto request = ReadGenerate(TextRequest(), kLimits);
-  ASSERT_TRUE(request.ok()) << request.status();
+  const auto read = ReadGenerate(TextRequest(), kLimits);
+  ASSERT_TRUE(read.ok()) << read.status();
+  const engine::Request* const request = &read->request;
   EXPECT_EQ(request->stop.max_tokens, 16);
   EXPECT_EQ(request->sampling.temperature, 1);
   EXPECT_EQ(request->sampling.top_p, 1);
@@ -46,11 +48,62 @@ TEST(RequestReader, DefaultsAreThoseOfTheHttpApi) {
   EXPECT_EQ(request->n, 1);
   EXPECT_FALSE(request->best_of.has_value());
   EXPECT_TRUE(std::get<engine::TextPrompt>(request->prompt).add_special_tokens);
+  EXPECT_FALSE(request->keep_cached);
+  EXPECT_FALSE(request->keep_prompt_tokens.has_value());
+  EXPECT_TRUE(read->answer.shown.skip_special);
+  EXPECT_FALSE(read->answer.logprobs || read->answer.prompt_token_ids);
   v1::ChatRequest chat;
   auto* const message = chat.mutable_chat()->add_messages();
   message->set_role("user");
   message->set_content("hi");
-  EXPECT_EQ(ReadChat(chat, kLimits)->stop.max_tokens, kLimits.max_context_tokens);
+  const auto read_chat = ReadChat(chat, kLimits);
+  EXPECT_EQ(read_chat->request.stop.max_tokens, kLimits.max_context_tokens);
+  EXPECT_EQ(read_chat->answer.shown.tools, engine::ToolFormat::kNone);
+}
+
+v1::ChatRequest ToolRequest() {
+  v1::ChatRequest request;
+  auto* const message = request.mutable_chat()->add_messages();
+  message->set_role("user");
+  message->set_content("hi");
+  request.mutable_chat()->set_tools_json(R"([{"type":"function","function":{"name":"f"}}])");
+  return request;
+}
+
+TEST(RequestReader, ShowsToolsUnlessNoneAreChosen) {
+  v1::ChatRequest request = ToolRequest();
+  for (const char* choice : {"", "auto", "none"}) {
+    request.mutable_chat()->set_tool_choice(choice);
+    request.mutable_chat()->set_parallel_tool_calls(false);
+    const auto read = ReadChat(request, kLimits);
+    ASSERT_TRUE(read.ok()) << read.status();
+    const bool shown = std::string(choice) != "none";
+    const auto& prompt = std::get<engine::ChatPrompt>(read->request.prompt);
+    EXPECT_EQ(prompt.input.tools.is_undefined(), !shown);
+    EXPECT_EQ(read->answer.shown.tools,
+              shown ? engine::ToolFormat::kHermes : engine::ToolFormat::kNone);
+    EXPECT_EQ(read->answer.shown.parallel_tool_calls, !shown);
+  }
+  // The prompt itself shows what calls look like.
+  request.mutable_chat()->clear_tool_choice();
+  request.mutable_params()->set_echo(true);
+  EXPECT_EQ(ReadChat(request, kLimits)->answer.shown.tools, engine::ToolFormat::kNone);
+}
+
+TEST(RequestReader, KeepsAPromptThatIsExpectedAgain) {
+  const auto keeps = [](auto set) {
+    v1::GenerateRequest request = TextRequest();
+    set(request.mutable_params());
+    return ReadGenerate(request, kLimits)->request.keep_cached;
+  };
+  EXPECT_TRUE(keeps([](auto* p) { p->set_prompt_cache_key(""); }));
+  EXPECT_TRUE(keeps([](auto* p) { p->mutable_stop()->set_max_tokens(0); }));
+  EXPECT_TRUE(
+      keeps([](auto* p) { p->set_prompt_cache_retention(v1::PROMPT_CACHE_RETENTION_24H); }));
+  EXPECT_FALSE(keeps([](auto* p) {
+    p->set_prompt_cache_key("k");
+    p->set_prompt_cache_retention(v1::PROMPT_CACHE_RETENTION_IN_MEMORY);
+  }));
 }
 
 TEST(RequestReader, ReadsEveryField) {
@@ -69,6 +122,7 @@ TEST(RequestReader, ReadsEveryField) {
   (*sampling.mutable_logit_bias())[9] = -100;
   (*sampling.mutable_logit_bias())[3] = 5;
   sampling.add_allowed_token_ids(1);
+  sampling.add_bad_words("no");
   sampling.set_seed(-1);
   v1::Stop& stop = *params.mutable_stop();
   stop.set_max_tokens(20);
@@ -85,8 +139,24 @@ TEST(RequestReader, ReadsEveryField) {
   params.set_priority(-4);
   params.set_cache_salt("s");
   params.set_timeout_s(2.5);
-  const auto out = ReadGenerate(in, kLimits);
-  ASSERT_TRUE(out.ok()) << out.status();
+  params.set_cache_report(true);
+  params.set_truncate_prompt_tokens(-1);
+  params.set_return_prompt_token_ids(true);
+  params.set_skip_special_tokens(false);
+  params.set_continuous_usage(true);
+  const auto read = ReadGenerate(in, kLimits);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->answer.cache_report);
+  EXPECT_TRUE(read->answer.prompt_token_ids);
+  EXPECT_TRUE(read->answer.continuous_usage);
+  EXPECT_TRUE(read->answer.logprobs);
+  EXPECT_FALSE(read->answer.prompt_logprobs);  // they are the choices', with echo
+  EXPECT_FALSE(read->answer.shown.skip_special);
+  EXPECT_EQ(read->answer.num_choices, 2);
+  const engine::Request* const out = &read->request;
+  EXPECT_EQ(out->keep_prompt_tokens, 4096 - 20);
+  EXPECT_TRUE(out->tell_prompt);
+  EXPECT_THAT(out->sampling.bad_words, ElementsAre("no"));
   EXPECT_THAT(std::get<engine::TokenPrompt>(out->prompt).ids, ElementsAre(engine::TokenId{7}));
   EXPECT_EQ(out->sampling.temperature, 0.5);
   EXPECT_EQ(out->sampling.top_p, kLeastTopP);
@@ -165,7 +235,37 @@ TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
        })},
       {"stop_token_ids", stop([](auto* s) { s->add_stop_token_ids(258); })},
       {"logprobs.top", params([](auto* p) { p->mutable_logprobs()->set_top(21); })},
-      {"logprobs.prompt_top", params([](auto* p) { p->mutable_logprobs()->set_prompt_top(1); })},
+      {"logprobs.prompt_top", params([](auto* p) { p->mutable_logprobs()->set_prompt_top(21); })},
+      {"logprobs.prompt_top", params([](auto* p) {
+         p->mutable_logprobs()->set_prompt_top(1);
+         p->mutable_beam();
+       })},
+      {"bad_words", sampling([](auto* s) { s->add_bad_words(""); })},
+      {"bad_words", sampling([](auto* s) { s->add_bad_words(std::string(257, 'x')); })},
+      {"bad_words", sampling([](auto* s) {
+         for (int i = 0; i < 257; ++i) s->add_bad_words("x");
+       })},
+      {"prompt_cache_key",
+       params([](auto* p) { p->set_prompt_cache_key(std::string(1025, 'k')); })},
+      {"prompt_cache_retention", params([](auto* p) {
+         p->set_prompt_cache_retention(static_cast<v1::PromptCacheRetention>(9));
+       })},
+      {"truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(0); })},
+      {"truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(-2); })},
+      {"truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(4097); })},
+      {"top_k", params([](auto* p) {
+         p->mutable_beam();
+         p->mutable_sampling()->set_top_k(5);
+       })},
+      {"best_of", params([](auto* p) {
+         p->mutable_beam();
+         p->set_best_of(7);
+       })},
+      {"tool_choice",
+       [](auto* r) {
+         r->mutable_chat()->mutable_messages()->Add()->set_role("user");
+         r->mutable_chat()->set_tool_choice("required");
+       }},
       {"length_penalty", params([](auto* p) { p->mutable_beam()->set_length_penalty(11); })},
       {"n", params([](auto* p) { p->set_n(0); })},
       {"n", params([](auto* p) { p->set_n(9); })},
@@ -176,6 +276,7 @@ TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
       {"cache_salt", params([](auto* p) { p->set_cache_salt(""); })},
       {"cache_salt", params([](auto* p) { p->set_cache_salt(std::string(129, 's')); })},
       {"timeout_s", params([](auto* p) { p->set_timeout_s(0); })},
+      {"timeout_s", params([](auto* p) { p->set_timeout_s(1e7); })},
   };
   for (const Case& one : kCases) {
     v1::GenerateRequest request = TextRequest();
@@ -184,6 +285,14 @@ TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
     ASSERT_FALSE(out.ok()) << one.field;
     EXPECT_EQ(ApiErrorFromStatus(out.status()).param, one.field) << out.status();
   }
+}
+
+TEST(RequestReader, RefusesToolsThatTheModelHasNoPlaceFor) {
+  ModelLimits limits = kLimits;
+  limits.tools = engine::ToolFormat::kNone;
+  const auto out = ReadChat(ToolRequest(), limits);
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(ApiErrorFromStatus(out.status()).param, "tools_json");
 }
 
 // --- answers ---
@@ -197,7 +306,7 @@ engine::TokenEvent Token(int32_t choice, unsigned char byte) {
 
 TEST(AnswerWriter, HoldsBackHalfACharacterButNotItsToken) {
   testing::ByteTokenizer tokenizer;
-  AnswerWriter writer(&tokenizer, 1, false);
+  AnswerWriter writer(&tokenizer, {}, "id");
   v1::GenerateResponse message;
   writer.Take({.tokens = {Token(0, 'a'), Token(0, 0xc3)}});
   writer.Fill(&message);
@@ -211,7 +320,7 @@ TEST(AnswerWriter, HoldsBackHalfACharacterButNotItsToken) {
 
 TEST(AnswerWriter, PutsChoicesApartAndTellsHowTheyEnded) {
   testing::ByteTokenizer tokenizer;
-  AnswerWriter writer(&tokenizer, 2, false);
+  AnswerWriter writer(&tokenizer, {.num_choices = 2}, "id");
   v1::GenerateResponse message;
   engine::ChoiceEnd end{.choice = 1, .reason = engine::FinishReason::kStop, .matched_stop = "x"};
   writer.Take({.tokens = {Token(1, 'b'), Token(0, 'a'), Token(1, 'c')}, .ends = {end}});
@@ -229,7 +338,7 @@ TEST(AnswerWriter, PutsChoicesApartAndTellsHowTheyEnded) {
 TEST(AnswerWriter, CutsWhatPiledUpIntoMessagesOfBoundedSize) {
   testing::ByteTokenizer tokenizer;
   for (const bool logprobs : {false, true}) {
-    AnswerWriter writer(&tokenizer, 1, logprobs);
+    AnswerWriter writer(&tokenizer, {.logprobs = logprobs}, "id");
     const int most = logprobs ? 128 : 1024;
     engine::StreamBatch batch;
     for (int i = 0; i < 2 * most + 5; ++i) batch.tokens.push_back(Token(0, 'a' + i % 26));
@@ -247,6 +356,76 @@ TEST(AnswerWriter, CutsWhatPiledUpIntoMessagesOfBoundedSize) {
     EXPECT_THAT(sizes, ElementsAre(most, most, 5));
     EXPECT_EQ(characters, 2u * most + 5);
     EXPECT_EQ(message.choices(0).finish_reason(), v1::FINISH_REASON_STOP);
+  }
+}
+
+std::vector<engine::TokenEvent> Tokens(const std::string& text) {
+  std::vector<engine::TokenEvent> tokens;
+  for (const char c : text) tokens.push_back(Token(0, static_cast<unsigned char>(c)));
+  return tokens;
+}
+
+TEST(AnswerWriter, TellsToolCallsApartFromTheText) {
+  testing::ByteTokenizer tokenizer;
+  const AnswerOptions options{
+      .shown = {.tools = engine::ToolFormat::kHermes, .stream_tool_calls = true}};
+  AnswerWriter writer(&tokenizer, options, "id");
+  v1::GenerateResponse message;
+  writer.Take({.tokens = Tokens(R"(Hm <tool_call>{"name":"f","arguments":{"a")")});
+  EXPECT_TRUE(writer.Fill(&message));
+  ASSERT_EQ(message.choices(0).tool_calls_size(), 1);
+  EXPECT_EQ(message.choices(0).text(), "Hm");
+  EXPECT_EQ(message.choices(0).tool_calls(0).id(), "call_id_0_0");
+  EXPECT_EQ(message.choices(0).tool_calls(0).name(), "f");
+  EXPECT_EQ(message.choices(0).tool_calls(0).arguments(), R"({"a")");
+  writer.Take(
+      {.tokens = Tokens(R"(:1}}</tool_call><tool_call>{"name":"g"}</tool_call>)"), .ends = {{}}});
+  EXPECT_TRUE(writer.Fill(&message));
+  const v1::ChoiceDelta& delta = message.choices(0);
+  ASSERT_EQ(delta.tool_calls_size(), 2);
+  EXPECT_FALSE(delta.tool_calls(0).has_name() || delta.tool_calls(0).has_id());
+  EXPECT_EQ(delta.tool_calls(0).arguments(), ":1}");
+  EXPECT_EQ(delta.tool_calls(1).index(), 1);
+  EXPECT_EQ(delta.tool_calls(1).name(), "g");
+  EXPECT_EQ(delta.tool_calls(1).arguments(), "{}");
+  EXPECT_EQ(delta.finish_reason(), v1::FINISH_REASON_TOOL_CALLS);
+}
+
+TEST(AnswerWriter, TellsThePromptBesideTheChoicesOrInThem) {
+  testing::ByteTokenizer tokenizer;
+  for (const bool echo : {false, true}) {
+    const AnswerOptions options{.echo = echo, .prompt_token_ids = true, .prompt_logprobs = !echo};
+    AnswerWriter writer(&tokenizer, options, "id");
+    engine::TokenEvent prompt = Token(0, 'p');
+    prompt.from_prompt = true;
+    prompt.logprob = engine::TokenLogprob{prompt.token, -1.5f, 2};
+    v1::GenerateResponse message;
+    writer.Take({.tokens = {prompt}});
+    EXPECT_TRUE(writer.Fill(&message));
+    EXPECT_THAT(message.prompt_token_ids(), ElementsAre('p'));
+    ASSERT_EQ(message.prompt_logprobs_size(), echo ? 0 : 1);
+    EXPECT_EQ(message.choices_size(), echo ? 1 : 0);
+    for (const auto& told : message.prompt_logprobs()) EXPECT_EQ(told.logprob(), -1.5f);
+    writer.Take({.tokens = {Token(0, 'a')}});
+    EXPECT_TRUE(writer.Fill(&message));
+    EXPECT_EQ(message.prompt_token_ids_size() + message.prompt_logprobs_size(), 0);
+    EXPECT_EQ(message.choices(0).text(), "a");
+  }
+}
+
+TEST(AnswerWriter, ReportsACacheMissWhereItWasAskedFor) {
+  testing::ByteTokenizer tokenizer;
+  const engine::Usage usage{
+      .prompt_tokens = 5, .cached_tokens = 3, .miss = {{engine::CacheMissReason::kEvicted, 3, 64}}};
+  for (const bool report : {false, true}) {
+    v1::Usage out;
+    AnswerWriter(&tokenizer, {.cache_report = report}, "id").FillUsage(usage, &out);
+    EXPECT_EQ(out.cached_tokens(), 3);
+    ASSERT_EQ(out.has_cache_miss(), report);
+    if (!report) continue;
+    EXPECT_EQ(out.cache_miss().reason(), v1::CACHE_MISS_REASON_EVICTED);
+    EXPECT_EQ(out.cache_miss().at_token(), 3);
+    EXPECT_EQ(out.cache_miss().evicted_tokens(), 64);
   }
 }
 

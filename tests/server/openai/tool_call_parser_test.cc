@@ -192,8 +192,8 @@ TEST(ToolCallParser, TellsACallWithItsLastBrace) {
 TEST(ToolCallParser, StreamsTheNameThenTheArguments) {
   for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3}) {
     ToolCallParser parser(format, {.streams = true});
-    if (format == ToolFormat::kHermes) EXPECT_TRUE(parser.Add("<tool_call>").calls.empty());
-    EXPECT_TRUE(parser.Add(R"({"name": "f", "param)").calls.empty());
+    const std::string open = format == ToolFormat::kHermes ? "<tool_call>" : "";
+    EXPECT_TRUE(parser.Add(open + R"({"name": "f", "param)").calls.empty());
     const std::vector<ToolCallDelta> begin = {{0, "f", ""}, {0, std::nullopt, "{"}};
     EXPECT_EQ(parser.Add(R"(eters": {)").calls, begin);
     const std::vector<ToolCallDelta> next = {{0, std::nullopt, R"("a": "}\")"}};

@@ -1,0 +1,76 @@
+#include "server/grpc/chat_reader.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "server/json.h"
+#include "server/openai/chat_messages.h"
+#include "server/openai/field_reader.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+// JSON that a field holds; absent when the field is empty.
+void AddJson(const std::string& text, const char* field, Json* object, const char* name,
+             Complaint& complaint) {
+  if (text.empty()) return;
+  absl::StatusOr<Json> parsed = ParseJson(text);
+  if (!parsed.ok()) {
+    complaint.Refuse(field, Concat("is not JSON: ", parsed.status().message()));
+    return;
+  }
+  (*object)[name] = *std::move(parsed);
+}
+
+Json MessageJson(const v1::ChatMessage& in, Complaint& complaint) {
+  Json message = Json::object();
+  message["role"] = in.role();
+  message["content"] = in.content();
+  if (in.has_name()) message["name"] = in.name();
+  if (in.has_tool_call_id()) message["tool_call_id"] = in.tool_call_id();
+  AddJson(in.tool_calls_json(), "tool_calls_json", &message, "tool_calls", complaint);
+  return message;
+}
+
+// True when the tools are to be shown to the model.
+bool ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
+  if (in.tool_choice().empty() || in.tool_choice() == "auto") return true;
+  if (in.tool_choice() != "none") complaint.Refuse("tool_choice", openai::kToolChoiceProblem);
+  return false;
+}
+
+}  // namespace
+
+engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::Options* shown,
+                                  Complaint& complaint) {
+  Json body = Json::object();
+  Json& messages = body["messages"] = Json::array();
+  for (const v1::ChatMessage& message : in.messages()) {
+    messages.push_back(MessageJson(message, complaint));
+  }
+  AddJson(in.tools_json(), "tools_json", &body, "tools", complaint);
+  AddJson(in.chat_template_kwargs_json(), "chat_template_kwargs_json", &body,
+          "chat_template_kwargs", complaint);
+  engine::ChatPrompt prompt;
+  prompt.continue_final_message = in.continue_final_message();
+  prompt.input.add_generation_prompt =
+      in.has_add_generation_prompt() ? in.add_generation_prompt() : !in.continue_final_message();
+  if (prompt.continue_final_message && prompt.input.add_generation_prompt) {
+    complaint.Refuse("continue_final_message", "excludes add_generation_prompt");
+  }
+  const bool show_tools = ReadToolChoice(in, complaint);
+  openai::FieldReader fields(body, "");
+  openai::ReadChatMessages(fields, show_tools, &prompt.input);
+  complaint.Fail(fields.status());
+  if (prompt.input.tools.is_undefined()) return prompt;
+  const engine::ToolFormat format = complaint.limits().tools;
+  if (format == engine::ToolFormat::kNone) {
+    complaint.Refuse("tools_json", openai::kToolsProblem);
+  }
+  shown->tools = format;
+  shown->parallel_tool_calls = in.has_parallel_tool_calls() ? in.parallel_tool_calls() : true;
+  return prompt;
+}
+
+}  // namespace refrain::server::rpc

@@ -1,0 +1,31 @@
+#ifndef REFRAIN_SERVER_GRPC_GENERATION_REQUEST_H_
+#define REFRAIN_SERVER_GRPC_GENERATION_REQUEST_H_
+
+#include <cstdint>
+
+#include "engine/request.h"
+#include "server/openai/shown_text.h"
+
+namespace refrain::server::rpc {
+
+// What the messages of an answer show.
+struct AnswerOptions {
+  int32_t num_choices = 1;
+  openai::ShownText::Options shown;
+  bool logprobs = false;          // of the choices' tokens
+  bool echo = false;              // the prompt's tokens are part of the choices
+  bool prompt_token_ids = false;  // beside the choices
+  bool prompt_logprobs = false;   // beside the choices
+  bool cache_report = false;      // usage tells why not all of the prompt was cached
+  bool continuous_usage = false;  // in every message
+};
+
+// One call for generated text, understood and checked.
+struct GenerationRequest {
+  engine::Request request;
+  AnswerOptions answer;
+};
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_GENERATION_REQUEST_H_
