@@ -188,7 +188,25 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));
   options.tls_cert_file = config.text("tls.cert_file");
   options.tls_key_file = config.text("tls.key_file");
+  options.log_prompts = config.on("log.prompts");
   return options;
+}
+
+// A gRPC call as a line of the request log has it: a POST over HTTP/2.
+void LogCall(const rpc::CallRecord& call, RequestLog* log) {
+  std::string details = Concat("\"grpc_status\":\"", absl::StatusCodeToString(call.code), "\"");
+  if (!call.details.empty()) ConcatTo(&details, ",", call.details);
+  log->Write({.request_id = call.request_id,
+              .method = "POST",
+              .route = call.path,
+              .path = call.path,
+              .principal = call.principal,
+              .details = details,
+              .status = call.http_status,
+              .complete = call.complete,
+              .request_body_bytes = call.request_bytes,
+              .response_bytes = call.response_bytes,
+              .seconds = call.seconds});
 }
 
 class Daemon {
@@ -330,7 +348,15 @@ class Daemon {
   absl::Status ListenGrpc() {
     const auto address = ParseListenAddress(config_.text("server.grpc_listen"));
     if (!address.ok()) return address.status();
-    auto server = rpc::Server::Start(GrpcOptions(config_, *address), guards_.gate.get(), &log_);
+    rpc::ServerOptions options = GrpcOptions(config_, *address);
+    options.on_call = [this](const rpc::CallRecord& call) {
+      metrics_.CountCall(call);
+      if (guards_.request_log != nullptr) LogCall(call, guards_.request_log.get());
+    };
+    options.on_message_sent = [this](std::chrono::nanoseconds delay) {
+      metrics_.CountTokenToSocket(std::chrono::duration<double>(delay).count());
+    };
+    auto server = rpc::Server::Start(options, guards_.gate.get(), &log_);
     if (!server.ok()) return server.status();
     grpc_ = *std::move(server);
     grpc_address_ = Concat(address->host, ":", grpc_->port());

@@ -97,29 +97,31 @@ class AdminService final : public v1::Admin::CallbackService {
   ServerUnaryReactor* CacheStatistics(CallbackServerContext* context,
                                       const v1::CacheStatisticsRequest* in,
                                       v1::CacheStatisticsResponse* out) override {
-    return Answer(context, in->ByteSizeLong(), [=](const Caller& caller) -> absl::Status {
-      const auto limits = ViewLimits(*in);
-      if (!limits.ok()) return limits.status();
-      const auto view = caller.engine->DescribeCache(*limits);
-      if (!view.ok()) return view.status();
-      Write(*view, out->mutable_cache());
-      Write(caller.engine->stats(), out->mutable_engine());
-      for (const engine::CacheViewNamespace& one : view->namespaces) {
-        v1::CacheNamespace* const shown = out->add_namespaces();
-        shown->set_tenant(one.tenant);
-        shown->set_salted(one.salted);
-        shown->set_first_chunks(one.first_chunks);
-      }
-      for (const engine::CacheViewNode& node : view->nodes) Write(node, out->add_nodes());
-      return absl::OkStatus();
-    });
+    return Answer({context, {"/refrain.v1.Admin/CacheStatistics", in}, out},
+                  [=](const Caller& caller) -> absl::Status {
+                    const auto limits = ViewLimits(*in);
+                    if (!limits.ok()) return limits.status();
+                    const auto view = caller.engine->DescribeCache(*limits);
+                    if (!view.ok()) return view.status();
+                    Write(*view, out->mutable_cache());
+                    Write(caller.engine->stats(), out->mutable_engine());
+                    for (const engine::CacheViewNamespace& one : view->namespaces) {
+                      v1::CacheNamespace* const shown = out->add_namespaces();
+                      shown->set_tenant(one.tenant);
+                      shown->set_salted(one.salted);
+                      shown->set_first_chunks(one.first_chunks);
+                    }
+                    for (const engine::CacheViewNode& node : view->nodes)
+                      Write(node, out->add_nodes());
+                    return absl::OkStatus();
+                  });
   }
 
   ServerUnaryReactor* Warm(CallbackServerContext* context, const v1::WarmRequest* in,
                            v1::WarmResponse* out) override {
     // Computing takes as long as others leave it; no thread waits for that.
     return AnswerAtStreamEnd(
-        context, reception_, access::Area::kAdmin, in->ByteSizeLong(),
+        {context, {"/refrain.v1.Admin/Warm", in}, out}, reception_, access::Area::kAdmin,
         {.queue = &queue_,
          .submit = [=, this](const Caller& caller)
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
@@ -140,55 +142,58 @@ class AdminService final : public v1::Admin::CallbackService {
 
   ServerUnaryReactor* Pin(CallbackServerContext* context, const v1::PinRequest* in,
                           v1::PinResponse* out) override {
-    return Answer(context, in->ByteSizeLong(), [=, this](const Caller& caller) -> absl::Status {
-      const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
-      if (!request.ok()) return request.status();
-      return Pin(*request, caller, out->mutable_pin());
-    });
+    return Answer({context, {"/refrain.v1.Admin/Pin", in}, out},
+                  [=, this](const Caller& caller) -> absl::Status {
+                    const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+                    if (!request.ok()) return request.status();
+                    return Pin(*request, caller, out->mutable_pin());
+                  });
   }
 
   ServerUnaryReactor* Unpin(CallbackServerContext* context, const v1::UnpinRequest* in,
-                            v1::UnpinResponse*) override {
-    return Answer(context, in->ByteSizeLong(), [=](const Caller& caller) {
+                            v1::UnpinResponse* out) override {
+    return Answer({context, {"/refrain.v1.Admin/Unpin", in}, out}, [=](const Caller& caller) {
       return caller.engine->UnpinPrefix(engine::PinId{in->id()});
     });
   }
 
   ServerUnaryReactor* ListPins(CallbackServerContext* context, const v1::ListPinsRequest* in,
                                v1::ListPinsResponse* out) override {
-    return Answer(context, in->ByteSizeLong(), [=](const Caller& caller) -> absl::Status {
-      const absl::StatusOr<engine::PinList> list = caller.engine->PinnedPrefixes();
-      if (!list.ok()) return list.status();
-      out->set_pinned_chunks(list->pinned_chunks);
-      for (const engine::PinnedPrefix& pin : list->pins) Write(pin, out->add_pins());
-      return absl::OkStatus();
-    });
+    return Answer({context, {"/refrain.v1.Admin/ListPins", in}, out},
+                  [=](const Caller& caller) -> absl::Status {
+                    const absl::StatusOr<engine::PinList> list = caller.engine->PinnedPrefixes();
+                    if (!list.ok()) return list.status();
+                    out->set_pinned_chunks(list->pinned_chunks);
+                    for (const engine::PinnedPrefix& pin : list->pins) Write(pin, out->add_pins());
+                    return absl::OkStatus();
+                  });
   }
 
   ServerUnaryReactor* Drop(CallbackServerContext* context, const v1::DropRequest* in,
                            v1::DropResponse* out) override {
-    return Answer(context, in->ByteSizeLong(), [=, this](const Caller& caller) -> absl::Status {
-      absl::StatusOr<int32_t> dropped = 0;
-      if (in->has_prompt()) {
-        const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
-        if (!request.ok()) return request.status();
-        dropped = caller.engine->DropPrefix(*request);
-      } else if (in->everything()) {
-        dropped = caller.engine->DropIdleCache();
-      } else {
-        return InvalidField("what", "'what' is required: a prompt, or everything = true");
-      }
-      if (!dropped.ok()) return dropped.status();
-      out->set_dropped_chunks(*dropped);
-      return absl::OkStatus();
-    });
+    return Answer({context, {"/refrain.v1.Admin/Drop", in}, out},
+                  [=, this](const Caller& caller) -> absl::Status {
+                    absl::StatusOr<int32_t> dropped = 0;
+                    if (in->has_prompt()) {
+                      const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+                      if (!request.ok()) return request.status();
+                      dropped = caller.engine->DropPrefix(*request);
+                    } else if (in->everything()) {
+                      dropped = caller.engine->DropIdleCache();
+                    } else {
+                      return InvalidField("what",
+                                          "'what' is required: a prompt, or everything = true");
+                    }
+                    if (!dropped.ok()) return dropped.status();
+                    out->set_dropped_chunks(*dropped);
+                    return absl::OkStatus();
+                  });
   }
 
  private:
-  ServerUnaryReactor* Answer(CallbackServerContext* context, size_t request_bytes,
+  ServerUnaryReactor* Answer(const UnaryExchange& exchange,
                              std::function<absl::Status(const Caller&)> work) {
-    return AnswerOnQueue(context, reception_, access::Area::kAdmin, request_bytes, &queue_,
-                         std::move(work));
+    return AnswerOnQueue(exchange, reception_, access::Area::kAdmin, &queue_, std::move(work));
   }
 
   absl::StatusOr<engine::Request> Read(const v1::CachedPrompt& in, const Caller& caller) const {

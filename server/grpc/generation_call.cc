@@ -1,11 +1,15 @@
 #include "server/grpc/generation_call.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
 
+#include "server/generation_note.h"
 #include "server/grpc/status_mapping.h"
+#include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -22,19 +26,20 @@ std::optional<double> SecondsLeft(const ::grpc::CallbackServerContext& context) 
 }  // namespace
 
 GenerationCall* GenerationCall::Start(::grpc::CallbackServerContext* context, Reception* reception,
-                                      size_t request_bytes, ReadRequest read) {
-  auto call = std::make_shared<GenerationCall>(context, reception, std::move(read));
+                                      const Incoming& incoming, ReadRequest read) {
+  auto call = std::make_shared<GenerationCall>(context, reception, incoming, std::move(read));
   call->self_ = call;
-  call->Enter(request_bytes);
+  call->Enter();
   return call.get();
 }
 
-void GenerationCall::Enter(size_t request_bytes) {
+void GenerationCall::Enter() {
+  record_.server_streams = true;
   absl::StatusOr<Caller> caller =
-      reception_->Enter(context_, access::Area::kInference, request_bytes);
+      reception_->Enter(context_, access::Area::kInference, incoming_, &record_);
   if (!caller.ok()) return End(caller.status());
   caller_ = *std::move(caller);
-  if (request_bytes <= Reception::kQuickMessageBytes) return Submit();
+  if (record_.request_bytes <= Reception::kQuickMessageBytes) return Submit();
   reception_->slow().Post([self = shared_from_this()] { self->Submit(); });
 }
 
@@ -67,9 +72,16 @@ absl::Status GenerationCall::TrySubmit() {
   absl::StatusOr<access::Ticket> ticket = reception_->gate().Admit(caller_.principal);
   if (!ticket.ok()) return ticket.status();
   ticket_ = *std::move(ticket);
+  if (reception_->options().log_prompts) {
+    std::string body;
+    if (google::protobuf::util::MessageToJsonString(*incoming_.message, &body).ok()) {
+      AppendBody(body, &record_.details);
+    }
+  }
   if (Cancelled()) return absl::CancelledError("the call was cancelled");
   auto stream = caller_.engine->Submit(std::move(request));
   if (!stream.ok()) return stream.status();
+  choices_ = static_cast<size_t>(read->answer.num_choices);
   MutexLock lock(mutex_);
   stream_ = *std::move(stream);
   return absl::OkStatus();
@@ -113,6 +125,10 @@ void GenerationCall::ReadStream() {
   stream_finished_ = batch.finished;
   stream_status_ = batch.status;
   usage_ = batch.usage;
+  if (!batch.tokens.empty() && !first_token_ms_.has_value()) {
+    first_token_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
+  }
+  if (!sampled_.has_value()) sampled_ = batch.first_sampled;
   const int64_t used_tokens =
       int64_t{usage_.prompt_tokens} - usage_.cached_tokens + usage_.completion_tokens;
   if (used_tokens > charged_tokens_) ticket_.Charge(used_tokens - charged_tokens_);
@@ -133,8 +149,13 @@ void GenerationCall::End(const absl::Status& status) {
                                                {"status", std::string(status.ToString())}});
   }
   if (status.ok()) writer_->FillUsage(usage_, message_.mutable_usage());
-  const bool has_message = status.ok() || (message_.choices_size() > 0 && !Cancelled());
-  if (has_message) {
+  if (!status.ok()) {
+    const ApiError error = ApiErrorFromStatus(status);
+    error_code_ = error.code.value_or(error.type);
+  }
+  Reception::NoteEnd(*context_, status, Cancelled(), &record_);
+  last_message_ = status.ok() || (message_.choices_size() > 0 && !Cancelled());
+  if (last_message_) {
     StartWriteAndFinish(&message_, ::grpc::WriteOptions(), answer);
   } else {
     Finish(answer);
@@ -142,11 +163,37 @@ void GenerationCall::End(const absl::Status& status) {
 }
 
 void GenerationCall::OnWriteDone(bool ok) {
-  if (!ok) {
+  if (ok) {
+    NoteSent();
+  } else {
     MutexLock lock(mutex_);
     cancelled_ = true;  // nobody is there any more
   }
   Advance();
+}
+
+void GenerationCall::NoteSent() {
+  record_.response_bytes += message_.ByteSizeLong();
+  const std::optional<Clock::time_point> sampled = std::exchange(sampled_, std::nullopt);
+  const auto& observer = reception_->options().on_message_sent;
+  if (sampled.has_value() && observer) observer(Clock::now() - *sampled);
+}
+
+void GenerationCall::NoteOutcome() {
+  if (Cancelled()) {
+    // Possibly between the last message and the end.
+    Reception::NoteEnd(*context_, absl::OkStatus(), /*left=*/true, &record_);
+  } else if (last_message_) {
+    NoteSent();
+  }
+  record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  if (choices_ == 0) return;
+  AppendOutcome({.stream = true,
+                 .choices = choices_,
+                 .usage = usage_,
+                 .first_token_ms = first_token_ms_,
+                 .error = error_code_},
+                &record_.details);
 }
 
 void GenerationCall::OnCancel() {
@@ -169,7 +216,8 @@ void GenerationCall::OnDone() {
   if (stream != nullptr) stream->SetWakeup(nullptr);
   stream.reset();  // cancels it if it still runs
   ticket_ = access::Ticket();
-  reception_->Leave();
+  NoteOutcome();
+  reception_->Leave(record_);
   self_.reset();
 }
 

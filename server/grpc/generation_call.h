@@ -4,9 +4,11 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
@@ -14,6 +16,7 @@
 #include "engine/token_stream.h"
 #include "proto/inference.pb.h"
 #include "server/grpc/answer_writer.h"
+#include "server/grpc/call_record.h"
 #include "server/grpc/generation_request.h"
 #include "server/grpc/reception.h"
 
@@ -42,17 +45,20 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
 
   // All outlive the call.
   static GenerationCall* Start(::grpc::CallbackServerContext* context, Reception* reception,
-                               size_t request_bytes, ReadRequest read);
+                               const Incoming& incoming, ReadRequest read);
 
-  GenerationCall(::grpc::CallbackServerContext* context, Reception* reception, ReadRequest read)
-      : context_(context), reception_(reception), read_(std::move(read)) {}
+  GenerationCall(::grpc::CallbackServerContext* context, Reception* reception,
+                 const Incoming& incoming, ReadRequest read)
+      : context_(context), reception_(reception), incoming_(incoming), read_(std::move(read)) {}
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
-  void Enter(size_t request_bytes);
+  using Clock = std::chrono::steady_clock;
+
+  void Enter();
   // With the claim, as all below.
   void Submit();
   absl::Status TrySubmit();
@@ -60,12 +66,17 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   void ReadStream();
   bool Cancelled();
   void End(const absl::Status& status);
+  // The message that was on its way is with the socket.
+  void NoteSent();
+  void NoteOutcome();
 
   void Wake();
 
   ::grpc::CallbackServerContext* const context_;
   Reception* const reception_;
+  const Incoming incoming_;
   const ReadRequest read_;
+  const Clock::time_point begin_ = Clock::now();
   std::shared_ptr<GenerationCall> self_;  // until OnDone
 
   // Whoever has the claim.
@@ -78,6 +89,13 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   bool stream_finished_ = false;
   absl::Status stream_status_;
   v1::GenerateResponse message_;  // on its way while a write is
+  bool last_message_ = false;     // it goes with the call's end
+  CallRecord record_;
+  std::string error_code_;  // "" = none
+  size_t choices_ = 0;      // 0 until it is submitted
+  std::optional<double> first_token_ms_;
+  // Since when the oldest of the tokens on their way was there.
+  std::optional<Clock::time_point> sampled_;
 
   Mutex mutex_;
   bool busy_ REFRAIN_GUARDED_BY(mutex_) = true;

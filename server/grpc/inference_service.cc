@@ -51,13 +51,13 @@ class InferenceService final : public v1::Inference::CallbackService {
   ServerWriteReactor<v1::GenerateResponse>* Generate(CallbackServerContext* context,
                                                      const v1::GenerateRequest* in) override {
     return GenerationCall::Start(
-        context, reception_, in->ByteSizeLong(),
+        context, reception_, {"/refrain.v1.Inference/Generate", in},
         [in](const ModelLimits& limits) { return ReadGenerate(*in, limits); });
   }
 
   ServerWriteReactor<v1::GenerateResponse>* Chat(CallbackServerContext* context,
                                                  const v1::ChatRequest* in) override {
-    return GenerationCall::Start(context, reception_, in->ByteSizeLong(),
+    return GenerationCall::Start(context, reception_, {"/refrain.v1.Inference/Chat", in},
                                  [in](const ModelLimits& limits) { return ReadChat(*in, limits); });
   }
 
@@ -66,7 +66,8 @@ class InferenceService final : public v1::Inference::CallbackService {
     // The key's place is kept until the call is over.
     auto ticket = std::make_shared<access::Ticket>();
     return AnswerAtStreamEnd(
-        context, reception_, access::Area::kInference, in->ByteSizeLong(),
+        {context, {"/refrain.v1.Inference/Tokenize", in}, out}, reception_,
+        access::Area::kInference,
         {.queue = &reception_->slow(),
          .submit = [this, in, ticket](const Caller& caller)
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
@@ -82,16 +83,17 @@ class InferenceService final : public v1::Inference::CallbackService {
 
   ServerUnaryReactor* Detokenize(CallbackServerContext* context, const v1::DetokenizeRequest* in,
                                  v1::DetokenizeResponse* out) override {
-    return Answer(context, in->ByteSizeLong(), [=, this](const Caller& caller) -> absl::Status {
-      access::Ticket ticket;
-      if (absl::Status status = Admit(caller, &ticket); !status.ok()) return status;
-      return rpc::Detokenize(*caller.engine, *in, out);
-    });
+    return Answer({context, {"/refrain.v1.Inference/Detokenize", in}, out},
+                  [=, this](const Caller& caller) -> absl::Status {
+                    access::Ticket ticket;
+                    if (absl::Status status = Admit(caller, &ticket); !status.ok()) return status;
+                    return rpc::Detokenize(*caller.engine, *in, out);
+                  });
   }
 
   ServerUnaryReactor* Models(CallbackServerContext* context, const v1::ModelsRequest* in,
                              v1::ModelsResponse* out) override {
-    return Answer(context, in->ByteSizeLong(), [=](const Caller& caller) {
+    return Answer({context, {"/refrain.v1.Inference/Models", in}, out}, [=](const Caller& caller) {
       const engine::ModelInfo& info = caller.engine->model();
       v1::Model* const model = out->add_models();
       model->set_id(info.served_name);
@@ -109,10 +111,10 @@ class InferenceService final : public v1::Inference::CallbackService {
     return admitted.status();
   }
 
-  ServerUnaryReactor* Answer(CallbackServerContext* context, size_t request_bytes,
+  ServerUnaryReactor* Answer(const UnaryExchange& exchange,
                              std::function<absl::Status(const Caller&)> work) {
-    return AnswerOnQueue(context, reception_, access::Area::kInference, request_bytes,
-                         &reception_->slow(), std::move(work));
+    return AnswerOnQueue(exchange, reception_, access::Area::kInference, &reception_->slow(),
+                         std::move(work));
   }
 
   Reception* const reception_;

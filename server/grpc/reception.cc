@@ -5,6 +5,7 @@
 #include "engine/retry_after.h"
 #include "engine/text/chat_template.h"
 #include "server/concat.h"
+#include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
 #include "server/status_mapping.h"
 
@@ -21,7 +22,7 @@ std::string_view Metadata(const ::grpc::CallbackServerContext& context, const ch
 }  // namespace
 
 absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, access::Area area,
-                                        size_t message_bytes) {
+                                        const Incoming& incoming, CallRecord* record) {
   {
     MutexLock lock(mutex_);
     ++inside_;
@@ -30,14 +31,18 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   const std::string_view client_id = Metadata(*context, "x-request-id");
   caller.request_id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
   context->AddInitialMetadata("x-request-id", caller.request_id);
+  record->path = incoming.path;
+  record->request_bytes = incoming.message->ByteSizeLong();
+  record->request_id = caller.request_id;
   absl::StatusOr<access::Principal> principal =
       gate_->Authenticate(area, Metadata(*context, "authorization"));
   if (!principal.ok()) return principal.status();
   caller.principal = *std::move(principal);
+  record->principal = caller.principal.key_name;
   if (draining_) return absl::UnavailableError("the server is shutting down");
-  if (message_bytes > kQuickMessageBytes) {
+  if (record->request_bytes > kQuickMessageBytes) {
     caller.message_bytes = std::make_shared<HeldBytes>(&messages_);
-    if (!caller.message_bytes->GrowTo(message_bytes)) {
+    if (!caller.message_bytes->GrowTo(record->request_bytes)) {
       return engine::WithRetryAfter(
           absl::UnavailableError(Concat("the server holds as many bytes of messages as it may: ",
                                         messages_.bytes(), " (limits.bodies_bytes)")),
@@ -51,7 +56,22 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   return caller;
 }
 
-void Reception::Leave() {
+void Reception::NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
+                        bool left, CallRecord* record) {
+  record->complete = !left;
+  if (left) {
+    const bool late = context.deadline() <= std::chrono::system_clock::now();
+    record->code = late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled;
+    record->http_status = late ? 408 : 499;
+    return;
+  }
+  // The numbers are the same.
+  record->code = static_cast<absl::StatusCode>(GrpcStatusOf(status).error_code());
+  record->http_status = status.ok() ? 200 : ApiErrorFromStatus(status).http_status;
+}
+
+void Reception::Leave(const CallRecord& record) {
+  if (options_.on_call) options_.on_call(record);
   MutexLock lock(mutex_);
   --inside_;
   changed_.NotifyAll();

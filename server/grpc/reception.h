@@ -1,19 +1,24 @@
 #ifndef REFRAIN_SERVER_GRPC_RECEPTION_H_
 #define REFRAIN_SERVER_GRPC_RECEPTION_H_
 
+#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
 #include "engine/engine.h"
 #include "server/access/gate.h"
 #include "server/byte_budget.h"
+#include "server/grpc/call_record.h"
 #include "server/grpc/task_queue.h"
 #include "server/log.h"
 #include "server/request_limits.h"
@@ -28,6 +33,12 @@ struct Caller {
   std::shared_ptr<HeldBytes> message_bytes;  // of the call's message; null for small ones
 };
 
+// A call's method and request, which outlive it.
+struct Incoming {
+  std::string_view path;  // "/refrain.v1.Inference/Generate"
+  const google::protobuf::Message* message = nullptr;
+};
+
 // What all calls of one server share: the door (keys, loading, draining), the count of those
 // inside, and the threads that do what gRPC's must not. Any thread. SetEngine and SetDraining are
 // called by the server.
@@ -38,16 +49,20 @@ class Reception {
     int32_t max_beams = 64;     // engine.max_sequences
     int stream_threads = 2;
     size_t messages_bytes = 256 << 20;
+    bool log_prompts = false;  // requests into CallRecord::details
+    CallObserver on_call;      // may be empty, as the next one
+    // From a token's sampling until its message was handed to the socket.
+    std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
   };
   // Messages over so many bytes are read by a thread of slow(), and count among `messages_bytes`.
   static constexpr size_t kQuickMessageBytes = 16 * 1024;
 
-  Reception(const Options& options, access::Gate* gate, Log* log)
-      : options_(options),
+  Reception(Options options, access::Gate* gate, Log* log)
+      : options_(std::move(options)),
         gate_(gate),
         log_(log),
-        messages_(options.messages_bytes),
-        streams_(options.stream_threads),
+        messages_(options_.messages_bytes),
+        streams_(options_.stream_threads),
         slow_(2) {}
 
   void SetEngine(engine::Engine* engine) { engine_ = engine; }
@@ -55,14 +70,19 @@ class Reception {
   engine::Engine* engine_or_null() const { return engine_; }
 
   // At a call's beginning. Counts it as inside whatever comes out, until Leave; sends the request
-  // id back. UNAUTHENTICATED, PERMISSION_DENIED, UNAVAILABLE.
+  // id back. The record tells who calls for what. UNAUTHENTICATED, PERMISSION_DENIED, UNAVAILABLE.
   absl::StatusOr<Caller> Enter(::grpc::CallbackServerContext* context, access::Area area,
-                               size_t message_bytes);
-  void Leave();
+                               const Incoming& incoming, CallRecord* record);
+  // What the record says of a call's end. `left`: its client went away, or its deadline passed.
+  static void NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
+                      bool left, CallRecord* record);
+  // At the very end.
+  void Leave(const CallRecord& record);
   // False when calls are still inside at the deadline.
   bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
 
   ModelLimits LimitsOf(const engine::Engine& engine) const;
+  const Options& options() const { return options_; }
   access::Gate& gate() { return *gate_; }
   Log& log() { return *log_; }
   // Short tasks: bringing on answers.

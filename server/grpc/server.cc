@@ -54,7 +54,10 @@ class Server::Impl {
       : reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
                     .stream_threads = options.stream_threads,
-                    .messages_bytes = options.messages_bytes},
+                    .messages_bytes = options.messages_bytes,
+                    .log_prompts = options.log_prompts,
+                    .on_call = options.on_call,
+                    .on_message_sent = options.on_message_sent},
                    gate, log),
         inference_(MakeInferenceService(&reception_)),
         admin_(MakeAdminService(&reception_)) {}

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "server/access/gate.h"
+#include "server/grpc/call_record.h"
 #include "server/log.h"
 
 namespace refrain::server::rpc {
@@ -26,6 +28,11 @@ struct ServerOptions {
   // PEM; read again when they have changed. Empty = plain text.
   std::string tls_cert_file;
   std::string tls_key_file;
+  bool log_prompts = false;  // log.prompts
+  CallObserver on_call;      // may be empty, as the next one
+  // From a token's sampling until its message was handed to the socket; of several that go out
+  // together the oldest one's.
+  std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
 };
 
 // The gRPC front end: proto/inference.proto and proto/admin.proto, grpc.health.v1 and server

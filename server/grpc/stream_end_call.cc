@@ -1,5 +1,6 @@
 #include "server/grpc/stream_end_call.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -15,12 +16,13 @@ namespace {
 class StreamEndCall final : public ::grpc::ServerUnaryReactor,
                             public std::enable_shared_from_this<StreamEndCall> {
  public:
-  StreamEndCall(::grpc::CallbackServerContext* context, Reception* reception, StreamEndWork work)
-      : context_(context), reception_(reception), work_(std::move(work)) {}
+  StreamEndCall(const UnaryExchange& exchange, Reception* reception, StreamEndWork work)
+      : exchange_(exchange), reception_(reception), work_(std::move(work)) {}
 
-  void Start(access::Area area, size_t request_bytes) {
+  void Start(access::Area area) {
     self_ = shared_from_this();
-    absl::StatusOr<Caller> caller = reception_->Enter(context_, area, request_bytes);
+    absl::StatusOr<Caller> caller =
+        reception_->Enter(exchange_.context, area, exchange_.incoming, &record_);
     if (!caller.ok()) return End(caller.status());
     caller_ = *std::move(caller);
     work_.queue->Post([self = shared_from_this()] { self->Submit(); });
@@ -43,11 +45,14 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       stream = std::exchange(stream_, nullptr);
     }
     if (stream != nullptr) stream->SetWakeup(nullptr);
-    reception_->Leave();
+    record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    reception_->Leave(record_);
     self_.reset();
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void Submit() {
     if (Cancelled()) return End(absl::CancelledError("the call was cancelled"));
     auto submitted = work_.submit(caller_);
@@ -87,12 +92,16 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       reception_->log().Error("request failed", {{"request", caller_.request_id},
                                                  {"status", std::string(status.ToString())}});
     }
+    if (status.ok()) record_.response_bytes = exchange_.response->ByteSizeLong();
+    Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
     Finish(answer);
   }
 
-  ::grpc::CallbackServerContext* const context_;
+  const UnaryExchange exchange_;
   Reception* const reception_;
   const StreamEndWork work_;
+  const Clock::time_point begin_ = Clock::now();
+  CallRecord record_;
   Caller caller_;
   std::shared_ptr<StreamEndCall> self_;  // until OnDone
 
@@ -103,11 +112,10 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
 
 }  // namespace
 
-::grpc::ServerUnaryReactor* AnswerAtStreamEnd(::grpc::CallbackServerContext* context,
-                                              Reception* reception, access::Area area,
-                                              size_t request_bytes, StreamEndWork work) {
-  auto call = std::make_shared<StreamEndCall>(context, reception, std::move(work));
-  call->Start(area, request_bytes);
+::grpc::ServerUnaryReactor* AnswerAtStreamEnd(const UnaryExchange& exchange, Reception* reception,
+                                              access::Area area, StreamEndWork work) {
+  auto call = std::make_shared<StreamEndCall>(exchange, reception, std::move(work));
+  call->Start(area);
   return call.get();
 }
 

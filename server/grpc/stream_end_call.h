@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/token_stream.h"
 #include "server/grpc/reception.h"
+#include "server/grpc/unary_call.h"
 
 namespace refrain::server::rpc {
 
@@ -28,9 +29,8 @@ struct StreamEndWork {
 
 // As AnswerOnQueue. A call that is cancelled, by its client, its deadline or a broken connection,
 // ends the engine's work. All that `work` refers to outlives the call.
-::grpc::ServerUnaryReactor* AnswerAtStreamEnd(::grpc::CallbackServerContext* context,
-                                              Reception* reception, access::Area area,
-                                              size_t request_bytes, StreamEndWork work);
+::grpc::ServerUnaryReactor* AnswerAtStreamEnd(const UnaryExchange& exchange, Reception* reception,
+                                              access::Area area, StreamEndWork work);
 
 }  // namespace refrain::server::rpc
 

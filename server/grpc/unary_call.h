@@ -13,10 +13,14 @@ namespace refrain::server::rpc {
 
 // Lets `work` answer a call on a thread of `queue`; its status ends the call. `work` runs once the
 // caller is known and admitted to `area`, and not at all for a call that was cancelled before.
-// Request and response live until it has returned. All arguments outlive the call.
-::grpc::ServerUnaryReactor* AnswerOnQueue(::grpc::CallbackServerContext* context,
-                                          Reception* reception, access::Area area,
-                                          size_t request_bytes, TaskQueue* queue,
+// Request and response live until it has returned. All that is pointed to outlives the call.
+struct UnaryExchange {
+  ::grpc::CallbackServerContext* context = nullptr;
+  Incoming incoming;
+  const google::protobuf::Message* response = nullptr;
+};
+::grpc::ServerUnaryReactor* AnswerOnQueue(const UnaryExchange& exchange, Reception* reception,
+                                          access::Area area, TaskQueue* queue,
                                           std::function<absl::Status(const Caller& caller)> work);
 
 }  // namespace refrain::server::rpc

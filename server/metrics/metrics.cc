@@ -42,6 +42,7 @@ std::string Metrics::Page() const {
   families.Gauge("refrain_engine_healthy", "1 while the engine lives, 0 while loading or dead.",
                  engine != nullptr && engine->health().ok() ? 1 : 0);
   http_metrics_.Describe(&families);
+  grpc_metrics_.Describe(&families);
   DescribeProcess(&families);
   return families.Text();
 }

@@ -10,6 +10,7 @@
 #include "server/http/exchange.h"
 #include "server/http/router.h"
 #include "server/metrics/engine_metrics.h"
+#include "server/metrics/grpc_metrics.h"
 #include "server/metrics/http_metrics.h"
 
 namespace refrain::server::metrics {
@@ -32,6 +33,7 @@ class Metrics {
   void AddRoutes(http::Router* router);
   void SetEngine(const engine::Engine* engine) { engine_ = engine; }  // loaded from now on
   engine::EngineObserver* engine_observer() { return &engine_metrics_; }
+  void CountCall(const rpc::CallRecord& call) { grpc_metrics_.Count(call); }
   void CountExchange(const http::Exchange& exchange) { http_metrics_.Count(exchange); }
   void CountTokenToSocket(double seconds) { http_metrics_.CountTokenToSocket(seconds); }
 
@@ -43,6 +45,7 @@ class Metrics {
   std::atomic<const engine::Engine*> engine_{nullptr};
   EngineMetrics engine_metrics_;
   HttpMetrics http_metrics_;
+  GrpcMetrics grpc_metrics_;
 };
 
 }  // namespace refrain::server::metrics

@@ -1,7 +1,6 @@
 #include "server/openai/generation_reply.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include "server/concat.h"
 #include "server/error_reply.h"
+#include "server/generation_note.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -83,15 +83,12 @@ void GenerationReply::Charge() {
 }
 
 void GenerationReply::NoteOutcome() {
-  std::string& details = notes_->details;
-  const engine::Usage usage = TotalUsage();
-  if (!details.empty()) details += ',';
-  ConcatTo(&details, "\"stream\":", stream_events_ ? "true" : "false",
-           ",\"choices\":", texts_.size(), ",\"prompt_tokens\":", usage.prompt_tokens,
-           ",\"cached_tokens\":", usage.cached_tokens,
-           ",\"completion_tokens\":", usage.completion_tokens);
-  if (first_token_ms_.has_value()) ConcatTo(&details, ",\"first_token_ms\":", *first_token_ms_);
-  if (!error_code_.empty()) ConcatTo(&details, ",\"error\":\"", error_code_, "\"");
+  AppendOutcome({.stream = stream_events_,
+                 .choices = texts_.size(),
+                 .usage = TotalUsage(),
+                 .first_token_ms = first_token_ms_,
+                 .error = error_code_},
+                &notes_->details);
 }
 
 void GenerationReply::CancelUnfinished() {
@@ -125,7 +122,7 @@ absl::Status GenerationReply::ReadStreams() {
     if (!prompt.batch.tokens.empty() && !first_token_ms_.has_value()) {
       const std::chrono::duration<double, std::milli> passed =
           std::chrono::steady_clock::now() - begin_;
-      first_token_ms_ = std::round(passed.count() * 1000) / 1000;
+      first_token_ms_ = passed.count();
     }
     if (output_.cache_report) ReportMisses();
     if (!head_sent_ && !prompt.batch.status.ok()) return prompt.batch.status;

@@ -10,9 +10,9 @@
 
 #include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
-#include "engine/text/utf8.h"
 #include "server/concat.h"
 #include "server/error_reply.h"
+#include "server/generation_note.h"
 #include "server/json.h"
 #include "server/openai/field_reader.h"
 #include "server/openai/generation_reply.h"
@@ -25,7 +25,6 @@ namespace refrain::server::openai {
 namespace {
 
 constexpr size_t kMaxLoggedFields = 256;
-constexpr size_t kMaxLoggedBodyBytes = 64 << 10;
 constexpr char kTimeoutHeader[] = "x-request-timeout";
 
 // The seconds of the header X-Request-Timeout, for clients that cannot add to the body.
@@ -41,12 +40,6 @@ absl::StatusOr<std::optional<double>> TimeoutOf(const http::Request& request) {
                                              "\"; expected seconds, more than 0, at most 1000000"));
   }
   return seconds;
-}
-
-void NotePrompt(std::string_view body, http::RequestNotes* notes) {
-  notes->details += notes->details.empty() ? "\"body\":" : ",\"body\":";
-  AppendJsonString(engine::ReplaceIllFormedUtf8(body.substr(0, kMaxLoggedBodyBytes)),
-                   &notes->details);
 }
 
 std::unique_ptr<http::Reply> JsonReply(std::string body, int status = 200) {
@@ -142,7 +135,7 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   }
   parts.notes = request.notes;
   if (options_.log_prompts && request.notes != nullptr) {
-    NotePrompt(request.body, request.notes.get());
+    AppendBody(request.body, &request.notes->details);
   }
   parts.request_id = request.id;
   parts.tokenizer = &(*engine)->tokenizer();

@@ -1,0 +1,34 @@
+#include "server/generation_note.h"
+
+#include <cmath>
+
+#include "engine/text/utf8.h"
+#include "server/concat.h"
+#include "server/json.h"
+
+namespace refrain::server {
+namespace {
+
+constexpr size_t kMaxBodyBytes = 64 << 10;
+
+}  // namespace
+
+void AppendOutcome(const GenerationOutcome& outcome, std::string* details) {
+  if (!details->empty()) *details += ',';
+  ConcatTo(details, "\"stream\":", outcome.stream ? "true" : "false",
+           ",\"choices\":", outcome.choices, ",\"prompt_tokens\":", outcome.usage.prompt_tokens,
+           ",\"cached_tokens\":", outcome.usage.cached_tokens,
+           ",\"completion_tokens\":", outcome.usage.completion_tokens);
+  if (outcome.first_token_ms.has_value()) {
+    const double microseconds = std::round(*outcome.first_token_ms * 1000);
+    ConcatTo(details, ",\"first_token_ms\":", microseconds / 1000);
+  }
+  if (!outcome.error.empty()) ConcatTo(details, ",\"error\":\"", outcome.error, "\"");
+}
+
+void AppendBody(std::string_view body, std::string* details) {
+  *details += details->empty() ? "\"body\":" : ",\"body\":";
+  AppendJsonString(engine::ReplaceIllFormedUtf8(body.substr(0, kMaxBodyBytes)), details);
+}
+
+}  // namespace refrain::server

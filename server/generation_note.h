@@ -1,0 +1,29 @@
+#ifndef REFRAIN_SERVER_GENERATION_NOTE_H_
+#define REFRAIN_SERVER_GENERATION_NOTE_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/token_stream.h"
+
+namespace refrain::server {
+
+// What became of a request for generated text, over HTTP or gRPC.
+struct GenerationOutcome {
+  bool stream = false;
+  size_t choices = 0;
+  engine::Usage usage;
+  std::optional<double> first_token_ms;  // from the request being there
+  std::string_view error;                // its code; "" = none
+};
+
+// Members of a line of the request log, written behind what `details` has. Pure.
+void AppendOutcome(const GenerationOutcome& outcome, std::string* details);
+// The request as it was sent, up to 64 KiB; with log.prompts only.
+void AppendBody(std::string_view body, std::string* details);
+
+}  // namespace refrain::server
+
+#endif  // REFRAIN_SERVER_GENERATION_NOTE_H_

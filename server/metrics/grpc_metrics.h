@@ -1,0 +1,42 @@
+#ifndef REFRAIN_SERVER_METRICS_GRPC_METRICS_H_
+#define REFRAIN_SERVER_METRICS_GRPC_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "engine/annotated_mutex.h"
+#include "server/grpc/call_record.h"
+#include "server/metrics/histogram.h"
+
+namespace refrain::server::metrics {
+
+class FamilyList;
+
+// Counts gRPC calls under the names of go-grpc-prometheus and its kin, and by the caller's key
+// under one of ours. Any thread; the mutex is held for a few counts. Labels come from our own
+// services, status codes and key names, never from what clients make up.
+class GrpcMetrics {
+ public:
+  void Count(const rpc::CallRecord& call);
+  void Describe(FamilyList* families) const;
+
+ private:
+  struct Method {
+    bool server_streams = false;
+    std::map<absl::StatusCode, uint64_t> handled;
+    std::unique_ptr<Histogram> seconds;
+  };
+
+  mutable Mutex mutex_;
+  std::map<std::string_view, Method> methods_ REFRAIN_GUARDED_BY(mutex_);  // by path
+  std::map<std::tuple<std::string_view, absl::StatusCode, std::string>, uint64_t> calls_
+      REFRAIN_GUARDED_BY(mutex_);  // path, code, key
+};
+
+}  // namespace refrain::server::metrics
+
+#endif  // REFRAIN_SERVER_METRICS_GRPC_METRICS_H_
