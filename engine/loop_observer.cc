@@ -87,7 +87,8 @@ void LoopObserver::Token(RunningRequest* request, int32_t choice) {
   RequestTiming& timing = request->timing();
   observer_->OnTokens(1);
   timing.last_token = collected_;
-  if (!timing.first_token.has_value()) {
+  const bool is_first = !timing.first_token.has_value();
+  if (is_first) {
     timing.first_token = collected_;
     observer_->OnFirstToken(Seconds(timing.submitted, collected_), request->prompt_tokens(),
                             request->usage().cached_tokens);
@@ -95,8 +96,32 @@ void LoopObserver::Token(RunningRequest* request, int32_t choice) {
   // Beams advance together: the best one stands for all.
   if (static_cast<size_t>(choice) >= timing.sequences.size()) return;
   RequestTiming::Sequence& sequence = timing.sequences[static_cast<size_t>(choice)];
-  if (sequence.tokens++ > 0) observer_->OnTokenGap(Seconds(sequence.last_token, collected_));
+  if (sequence.tokens++ > 0) {
+    observer_->OnTokenGap(Seconds(sequence.last_token, collected_));
+  } else {
+    sequence.first_token = collected_;
+    if (!is_first) observer_->OnFurtherFirstToken(Seconds(timing.submitted, collected_));
+  }
   sequence.last_token = collected_;
+}
+
+void LoopObserver::ListChoices(const RequestTiming& timing) {
+  choices_.clear();
+  if (timing.sequences.size() < 2) return;
+  for (const RequestTiming::Sequence& sequence : timing.sequences) {
+    ChoiceObservation& choice = choices_.emplace_back();
+    choice.tokens = sequence.tokens;
+    if (sequence.tokens == 0) {  // it ended with the request
+      choice.total_s = Seconds(timing.submitted, clock_->Now());
+      continue;
+    }
+    choice.total_s = Seconds(timing.submitted, sequence.last_token);
+    choice.first_token_s = Seconds(timing.submitted, sequence.first_token);
+    choice.decode_s = Seconds(sequence.first_token, sequence.last_token);
+    if (timing.started.has_value()) {
+      choice.prefill_s = Seconds(*timing.started, sequence.first_token);
+    }
+  }
 }
 
 void LoopObserver::Ended(const RunningRequest& request) {
@@ -125,6 +150,8 @@ void LoopObserver::Ended(const RunningRequest& request) {
     }
   }
   end.total_s = Seconds(timing.submitted, clock_->Now());
+  ListChoices(timing);
+  end.choices = choices_;
   observer_->OnRequestEnd(end);
 }
 

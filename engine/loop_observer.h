@@ -2,9 +2,11 @@
 #define REFRAIN_ENGINE_LOOP_OBSERVER_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/clock.h"
 #include "engine/engine_observer.h"
+#include "engine/request_timing.h"
 #include "engine/step_batch.h"
 #include "engine/step_builder.h"
 
@@ -40,12 +42,15 @@ class LoopObserver {
   void Ended(const RunningRequest& request);
 
  private:
+  void ListChoices(const RequestTiming& timing);
+
   EngineObserver* const observer_;
   const Clock* const clock_;
   const int32_t chunk_tokens_;
   Clock::TimePoint plan_begin_;
   Clock::TimePoint collected_;
   StepObservation step_;
+  std::vector<ChoiceObservation> choices_;  // kept for its memory
 };
 
 }  // namespace refrain::engine

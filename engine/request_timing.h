@@ -17,6 +17,7 @@ namespace refrain::engine {
 // Without an observer it stays empty. Engine thread only.
 struct RequestTiming {
   struct Sequence {
+    Clock::TimePoint first_token;  // of these two only with tokens
     Clock::TimePoint last_token;
     int32_t tokens = 0;
   };

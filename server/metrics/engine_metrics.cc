@@ -93,21 +93,37 @@ void EngineMetrics::OnRequestEnd(const engine::RequestObservation& request) {
     CountPrompt(request.prompt_tokens, request.cached_tokens);
   }
   params_n_.Observe(request.n);
+  most_generated_.Observe(request.most_choice_tokens);
+  encode_.Observe(request.encode_s);
+  int32_t computed = request.prompt_tokens - request.cached_tokens;
+  for (const engine::ChoiceObservation& choice : request.choices) {
+    CountChoice(request, choice, choice.tokens, computed);
+    computed = std::min(computed, 1);  // the prompt's last token is what the others compute of it
+  }
+  if (!request.choices.empty()) return;
+  const engine::ChoiceObservation only{.tokens = request.generated_tokens,
+                                       .first_token_s = request.first_token_s,
+                                       .prefill_s = request.prefill_s,
+                                       .decode_s = request.decode_s,
+                                       .total_s = request.total_s};
+  CountChoice(request, only, request.most_choice_tokens, computed);
+}
+
+// What vLLM, where each choice is a request, counts for each.
+void EngineMetrics::CountChoice(const engine::RequestObservation& request,
+                                const engine::ChoiceObservation& choice, int32_t tokens_in_turn,
+                                int32_t computed_tokens) {
   params_max_tokens_.Observe(request.max_tokens);
   prompt_length_.Observe(request.prompt_tokens);
-  generation_length_.Observe(request.generated_tokens);
-  most_generated_.Observe(request.most_choice_tokens);
-  computed_length_.Observe(request.prompt_tokens - request.cached_tokens);
-  e2e_.Observe(request.total_s);
-  encode_.Observe(request.encode_s);
+  generation_length_.Observe(choice.tokens);
+  computed_length_.Observe(computed_tokens);
+  e2e_.Observe(choice.total_s);
   if (request.queue_s.has_value()) queue_.Observe(*request.queue_s);
-  if (request.prefill_s.has_value()) prefill_.Observe(*request.prefill_s);
-  if (!request.decode_s.has_value()) return;
-  decode_.Observe(*request.decode_s);
-  if (request.prefill_s.has_value()) inference_.Observe(*request.prefill_s + *request.decode_s);
-  if (request.most_choice_tokens > 1) {
-    time_per_token_.Observe(*request.decode_s / (request.most_choice_tokens - 1));
-  }
+  if (choice.prefill_s.has_value()) prefill_.Observe(*choice.prefill_s);
+  if (!choice.decode_s.has_value()) return;
+  decode_.Observe(*choice.decode_s);
+  if (choice.prefill_s.has_value()) inference_.Observe(*choice.prefill_s + *choice.decode_s);
+  if (tokens_in_turn > 1) time_per_token_.Observe(*choice.decode_s / (tokens_in_turn - 1));
 }
 
 // --- vllm: ---

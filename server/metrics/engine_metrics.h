@@ -36,6 +36,7 @@ class EngineMetrics final : public engine::EngineObserver {
   void OnArrival(int32_t prompt_tokens) override;
   void OnFirstScheduled(double queue_s, int32_t prompt_tokens, int32_t cached_tokens) override;
   void OnFirstToken(double seconds, int32_t prompt_tokens, int32_t cached_tokens) override;
+  void OnFurtherFirstToken(double seconds) override { first_token_.Observe(seconds); }
   void OnTokenGap(double seconds) override { token_gap_.Observe(seconds); }
   void OnTokens(int32_t count) override { generated_tokens_ += count; }
   void OnRequestEnd(const engine::RequestObservation& request) override;
@@ -56,6 +57,10 @@ class EngineMetrics final : public engine::EngineObserver {
   void DescribeCache(const engine::EngineStats& stats, FamilyList* families) const;
   void DescribeSteps(const engine::EngineStats& stats, FamilyList* families) const;
   void CountPrompt(int32_t prompt_tokens, int32_t cached_tokens);
+  // `tokens_in_turn`: tokens that came one after the other, which those of beams do together.
+  void CountChoice(const engine::RequestObservation& request,
+                   const engine::ChoiceObservation& choice, int32_t tokens_in_turn,
+                   int32_t computed_tokens);
 
   Count queried_tokens_{0};  // of prompts that were looked up
   Count hit_tokens_{0};

@@ -89,10 +89,11 @@ void HttpMetrics::Describe(FamilyList* families) const {
   families->AddHistograms("http_request_duration_seconds",
                           "From a whole request to its answer's end, by route and method.",
                           durations);
-  families->AddHistogram("refrain_token_to_socket_seconds",
-                         "From the sampling of a streamed token until its event or message was handed "
-                         "to the socket; of those that go out together the oldest one's.",
-                         token_to_socket_);
+  families->AddHistogram(
+      "refrain_token_to_socket_seconds",
+      "From the sampling of a streamed token until its event or message was handed "
+      "to the socket; of those that go out together the oldest one's.",
+      token_to_socket_);
   families->Counter("refrain_http_responses_total",
                     "HTTP answers by route, exact status and the caller's key; probes too.",
                     responses);

@@ -38,11 +38,13 @@ class Recorder final : public EngineObserver {
     EXPECT_EQ(cached_tokens, starts.back().cached_tokens);
     first_tokens.push_back(seconds);
   }
+  void OnFurtherFirstToken(double seconds) override { further_first_tokens.push_back(seconds); }
   void OnTokenGap(double seconds) override { gaps.push_back(seconds); }
   void OnTokens(int32_t count) override { tokens += count; }
   void OnRequestEnd(const RequestObservation& request) override {
     tenants.emplace_back(request.tenant);
     ends.push_back(request);
+    choices.assign(request.choices.begin(), request.choices.end());
   }
 
   std::vector<StepObservation> steps;
@@ -52,7 +54,9 @@ class Recorder final : public EngineObserver {
   std::vector<double> gaps;
   int32_t tokens = 0;
   std::vector<std::string> tenants;
-  std::vector<RequestObservation> ends;  // their tenants are gone
+  std::vector<double> further_first_tokens;
+  std::vector<ChoiceObservation> choices;  // of the last request that ended
+  std::vector<RequestObservation> ends;    // their tenants are gone
 };
 
 class LoopObserverTest : public ::testing::Test {
@@ -154,6 +158,34 @@ TEST_F(LoopObserverTest, CountsKeysThatSequencesReadTogether) {
   EXPECT_EQ(seen_.ends[0].most_choice_tokens, 4);
   EXPECT_EQ(seen_.ends[0].ended(FinishReason::kLength), 2);
   EXPECT_EQ(seen_.gaps.size(), 6u) << "three of each choice";
+}
+
+TEST_F(LoopObserverTest, TellsTheTimesOfEachChoice) {
+  LoopHarness& h = Make();
+  Request request = TokenRequest(Prompt(10), 4);
+  request.n = 2;
+  h.Run(std::move(request));
+  EXPECT_EQ(seen_.first_tokens.size(), 1u);
+  EXPECT_EQ(seen_.further_first_tokens.size(), 1u);
+  ASSERT_EQ(seen_.choices.size(), 2u);
+  double last = 0;
+  for (const ChoiceObservation& choice : seen_.choices) {
+    EXPECT_EQ(choice.tokens, 4);
+    ASSERT_TRUE(choice.first_token_s && choice.prefill_s && choice.decode_s);
+    EXPECT_NEAR(*choice.decode_s, 3 * kStepSeconds, 1e-6);
+    EXPECT_NEAR(choice.total_s, *choice.first_token_s + *choice.decode_s, 1e-6);
+    last = std::max(last, choice.total_s);
+  }
+  EXPECT_NEAR(last, seen_.ends[0].total_s, 1e-6);
+  EXPECT_NEAR(seen_.further_first_tokens[0],
+              std::max(*seen_.choices[0].first_token_s, *seen_.choices[1].first_token_s), 1e-6);
+}
+
+TEST_F(LoopObserverTest, TellsOfOneChoiceWithTheRequest) {
+  LoopHarness& h = Make();
+  h.Run(TokenRequest(Prompt(10), 3));
+  EXPECT_TRUE(seen_.choices.empty());
+  EXPECT_TRUE(seen_.further_first_tokens.empty());
 }
 
 TEST_F(LoopObserverTest, TellsHowLongARequestWaited) {

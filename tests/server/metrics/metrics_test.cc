@@ -168,6 +168,51 @@ TEST_F(MetricsTest, CountsARequestUnderVllmsNames) {
   EXPECT_EQ(Vllm("prompt_tokens_total"), "100") << "counted once";
 }
 
+// As vLLM does, for which each choice is a request.
+TEST_F(MetricsTest, CountsEachChoiceInTheHistograms) {
+  Load();
+  observer().OnFirstToken(0.5, 100, 64);
+  observer().OnFurtherFirstToken(0.75);
+  const engine::ChoiceObservation choices[] = {
+      {.tokens = 3, .first_token_s = 0.5, .prefill_s = 0.25, .decode_s = 0.5, .total_s = 1},
+      {.tokens = 5, .first_token_s = 0.75, .prefill_s = 0.5, .decode_s = 1, .total_s = 2}};
+  engine::RequestObservation end;
+  end.prompt_tokens = 100;
+  end.cached_tokens = 64;
+  end.generated_tokens = 8;
+  end.most_choice_tokens = 5;
+  end.n = 2;
+  end.max_tokens = 16;
+  end.prompt_done = true;
+  end.queue_s = 0.25;
+  end.first_token_s = 0.5;
+  end.prefill_s = 0.25;
+  end.decode_s = 1.25;
+  end.total_s = 2;
+  end.choices = choices;
+  observer().OnRequestEnd(end);
+  for (const char* each :
+       {"time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
+        "request_prefill_time_seconds", "request_decode_time_seconds",
+        "request_inference_time_seconds", "request_time_per_output_token_seconds",
+        "request_prompt_tokens", "request_generation_tokens", "request_params_max_tokens",
+        "request_prefill_kv_computed_tokens"}) {
+    EXPECT_EQ(Vllm(std::string(each) + "_count"), "2") << each;
+  }
+  EXPECT_EQ(Vllm("time_to_first_token_seconds_sum"), "1.25");
+  EXPECT_EQ(Vllm("e2e_request_latency_seconds_sum"), "3");
+  EXPECT_EQ(Vllm("request_queue_time_seconds_sum"), "0.5");
+  EXPECT_EQ(Vllm("request_prefill_time_seconds_sum"), "0.75");
+  EXPECT_EQ(Vllm("request_decode_time_seconds_sum"), "1.5");
+  EXPECT_EQ(Vllm("request_time_per_output_token_seconds_sum"), "0.5");
+  EXPECT_EQ(Vllm("request_prompt_tokens_sum"), "200");
+  EXPECT_EQ(Vllm("request_generation_tokens_sum"), "8");
+  EXPECT_EQ(Vllm("request_prefill_kv_computed_tokens_sum"), "37");
+  EXPECT_EQ(Vllm("request_params_n_count"), "1") << "of the request, there as here";
+  EXPECT_EQ(Vllm("request_max_num_generation_tokens_sum"), "5");
+  EXPECT_EQ(Vllm("prompt_tokens_total"), "100") << "computed once";
+}
+
 TEST_F(MetricsTest, CountsPromptsThatWereAllThatWasWanted) {
   Load();
   engine::RequestObservation end;
