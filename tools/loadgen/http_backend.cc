@@ -5,8 +5,11 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 #include <deque>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "tools/loadgen/answer_reader.h"
+#include "tools/loadgen/tls_client.h"
 
 namespace refrain::loadgen {
 namespace {
@@ -26,8 +30,9 @@ constexpr size_t kReadBytes = 32 << 10;
 
 class HttpBackend;
 
-// One connection, with at most one request under way. States: idle (no sink), connecting, writing
-// and reading at once. The back end owns it; callbacks hold it alive and do nothing after Close.
+// One connection, with at most one request under way. States: idle (no sink), connecting (and the
+// handshake of TLS), writing and reading at once. The back end owns it; callbacks hold it alive and
+// do nothing after Close.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpBackend* backend, asio::io_context& context)
@@ -42,6 +47,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool busy() const { return sink_ != nullptr; }
 
  private:
+  void OnConnected();
+  // In plain text or by TLS.
+  template <typename Buffers, typename Done>
+  void WriteAll(const Buffers& buffers, Done done);
+  template <typename Buffers, typename Done>
+  void ReadSome(const Buffers& buffers, Done done);
   void Write();
   void Read();
   void OnRead(const error_code& error, size_t bytes);
@@ -50,6 +61,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   HttpBackend* backend_;
   Tcp::socket socket_;
+  // Made once: a connection that was closed is not opened again.
+  std::optional<asio::ssl::stream<Tcp::socket&>> tls_;
   std::vector<char> buffer_;
   size_t filled_ = 0;
   std::shared_ptr<const std::string> request_;
@@ -123,6 +136,7 @@ class HttpBackend final : public Backend {
     StartOn(/*fresh=*/true, std::move(request), sink);
   }
 
+  const HttpTarget& target() const { return options_.target; }
   double NowS() const { return loop_->NowS(); }
   const Tcp::endpoint& endpoint() { return endpoints_[next_endpoint_++ % endpoints_.size()]; }
   uint64_t NextNumber() { return ++last_number_; }
@@ -188,22 +202,58 @@ void HttpConnection::Start(std::shared_ptr<const std::string> request, AnswerSin
     }
     error_code ignored;
     self->socket_.set_option(Tcp::no_delay(true), ignored);
-    self->connected_ = true;
-    self->Write();
+    self->OnConnected();
   });
+}
+
+void HttpConnection::OnConnected() {
+  const HttpTarget& target = backend_->target();
+  if (target.tls == nullptr) {
+    connected_ = true;
+    return Write();
+  }
+  tls_.emplace(socket_, target.tls->context());
+  if (!target.tls->Prepare(tls_->native_handle(), target.host)) {
+    return Abort({"tls_failed", "the host's name cannot be checked"});
+  }
+  tls_->async_handshake(asio::ssl::stream_base::client,
+                        [self = shared_from_this()](const error_code& error) {
+                          if (!self->busy()) return;
+                          if (error) return self->Abort({"tls_failed", error.message()});
+                          self->connected_ = true;
+                          self->Write();
+                        });
+}
+
+template <typename Buffers, typename Done>
+void HttpConnection::WriteAll(const Buffers& buffers, Done done) {
+  if (tls_.has_value()) {
+    asio::async_write(*tls_, buffers, std::move(done));
+  } else {
+    asio::async_write(socket_, buffers, std::move(done));
+  }
+}
+
+template <typename Buffers, typename Done>
+void HttpConnection::ReadSome(const Buffers& buffers, Done done) {
+  if (tls_.has_value()) {
+    tls_->async_read_some(buffers, std::move(done));
+  } else {
+    socket_.async_read_some(buffers, std::move(done));
+  }
 }
 
 void HttpConnection::Write() {
   // A failure to write is left to the reader: the server may have answered (413, 429) and closed
   // without reading all.
-  asio::async_write(socket_, asio::buffer(*request_),
-                    [self = shared_from_this(), kept = request_](const error_code&, size_t) {});
+  WriteAll(asio::buffer(*request_),
+           [self = shared_from_this(), kept = request_](const error_code&, size_t) {});
   Read();
 }
 
 void HttpConnection::Read() {
   if (filled_ == buffer_.size()) buffer_.resize(buffer_.size() * 2);
-  socket_.async_read_some(
+  ReadSome(
       asio::buffer(buffer_.data() + filled_, buffer_.size() - filled_),
       [self = shared_from_this(), number = request_number_](const error_code& error, size_t bytes) {
         if (self->busy() && self->request_number_ == number) self->OnRead(error, bytes);
@@ -229,7 +279,8 @@ void HttpConnection::Lost(const error_code& error, double at_s) {
     backend_->Retry(shared_from_this(), std::move(request_), sink);
     return;
   }
-  if (error == asio::error::eof) reader_->FeedEnd(at_s);
+  const bool ended = error == asio::error::eof || error == asio::ssl::error::stream_truncated;
+  if (ended) reader_->FeedEnd(at_s);
   Finish(at_s, reader_->TakeEnd(), false);
 }
 
@@ -258,13 +309,18 @@ void HttpConnection::Close() {
 absl::StatusOr<HttpTarget> ParseTarget(std::string_view url) {
   const auto refuse = [url](const char* why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--url is ", std::string(url), ", ", why, "; valid: http://HOST:PORT[/PATH]"));
+        absl::StrCat("--url is ", std::string(url), ", ", why,
+                     "; valid: http://HOST:PORT[/PATH], https://HOST:PORT[/PATH]"));
   };
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return refuse("which does not begin with http://");
-  std::string_view rest = url.substr(kScheme.size());
-  const size_t slash = rest.find('/');
+  constexpr std::string_view kPlain = "http://";
+  constexpr std::string_view kSecure = "https://";
   HttpTarget target;
+  target.https = url.starts_with(kSecure);
+  if (!target.https && !url.starts_with(kPlain)) {
+    return refuse("which does not begin with http:// or https://");
+  }
+  std::string_view rest = url.substr(target.https ? kSecure.size() : kPlain.size());
+  const size_t slash = rest.find('/');
   if (slash != std::string_view::npos) {
     target.path = rest.substr(slash);
     rest = rest.substr(0, slash);
@@ -274,7 +330,8 @@ absl::StatusOr<HttpTarget> ParseTarget(std::string_view url) {
   const size_t bracket = rest.find(']');
   const size_t colon = rest.find(':', bracket == std::string_view::npos ? 0 : bracket);
   target.host = rest.substr(0, colon);
-  target.port = colon == std::string_view::npos ? "80" : std::string(rest.substr(colon + 1));
+  target.port = target.https ? "443" : "80";
+  if (colon != std::string_view::npos) target.port = std::string(rest.substr(colon + 1));
   if (target.host.starts_with('[') && target.host.ends_with(']')) {
     target.host = target.host.substr(1, target.host.size() - 2);
   }

@@ -12,11 +12,15 @@
 
 namespace refrain::loadgen {
 
-// Where a server listens: http://HOST:PORT, and perhaps a path before /v1.
+class TlsClient;
+
+// Where a server listens: http://HOST:PORT or https://HOST:PORT, and perhaps a path before /v1.
 struct HttpTarget {
   std::string host;
   std::string port;
   std::string path;  // empty, or begins with '/' and does not end with one
+  bool https = false;
+  std::shared_ptr<TlsClient> tls;  // with https, before anything is asked
 };
 
 // INVALID_ARGUMENT when it is no such address. A trailing /v1 is dropped.

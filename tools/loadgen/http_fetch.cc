@@ -1,6 +1,8 @@
 #include "tools/loadgen/http_fetch.h"
 
 #include <netdb.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "tools/loadgen/tls_client.h"
 
 namespace refrain::loadgen {
 namespace {
@@ -38,6 +41,48 @@ absl::Status Broken(const HttpTarget& target, const char* step) {
   return absl::UnavailableError(
       absl::StrCat(target.host, ":", target.port, ": cannot ", step, ": ", std::strerror(errno)));
 }
+
+// The bytes of one connection, in plain text or by TLS. Both return what they moved, 0 at the end,
+// below 0 on an error.
+class Channel {
+ public:
+  explicit Channel(int fd) : fd_(fd) {}
+
+  absl::Status BeginTls(const HttpTarget& target) {
+    ERR_clear_error();
+    tls_.reset(SSL_new(target.tls->context().native_handle()));
+    if (tls_ != nullptr && SSL_set_fd(tls_.get(), fd_) == 1 &&
+        target.tls->Prepare(tls_.get(), target.host) && SSL_connect(tls_.get()) == 1) {
+      return absl::OkStatus();
+    }
+    std::string why = "the connection broke";
+    if (const unsigned long code = ERR_get_error(); code != 0) {
+      char text[256];
+      ERR_error_string_n(code, text, sizeof(text));
+      why = text;
+    }
+    return absl::UnavailableError(absl::StrCat(target.host, ":", target.port, ": no TLS: ", why));
+  }
+
+  ssize_t Send(std::string_view bytes) {
+    if (tls_ == nullptr) return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    size_t sent = 0;
+    return SSL_write_ex(tls_.get(), bytes.data(), bytes.size(), &sent) == 1
+               ? static_cast<ssize_t>(sent)
+               : -1;
+  }
+
+  ssize_t Receive(char* to, size_t most) {
+    if (tls_ == nullptr) return ::recv(fd_, to, most, 0);
+    size_t read = 0;
+    if (SSL_read_ex(tls_.get(), to, most, &read) == 1) return static_cast<ssize_t>(read);
+    return SSL_get_error(tls_.get(), 0) == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+  }
+
+ private:
+  const int fd_;
+  std::unique_ptr<SSL, void (*)(SSL*)> tls_{nullptr, SSL_free};
+};
 
 // One connection, or the error of the last address tried.
 absl::StatusOr<std::unique_ptr<Socket>> Connect(const HttpTarget& target, double timeout_s) {
@@ -71,6 +116,10 @@ absl::StatusOr<std::unique_ptr<Socket>> Connect(const HttpTarget& target, double
 absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& question) {
   const auto socket = Connect(target, question.timeout_s);
   if (!socket.ok()) return socket.status();
+  Channel channel((*socket)->fd());
+  if (target.tls != nullptr) {
+    if (absl::Status status = channel.BeginTls(target); !status.ok()) return status;
+  }
   std::string request =
       absl::StrCat(std::string(question.method), " ", target.path, std::string(question.path),
                    " HTTP/1.1\r\nHost: ", target.host, ":", target.port,
@@ -82,8 +131,7 @@ absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& qu
   }
   absl::StrAppend(&request, "\r\n", std::string(question.body));
   for (size_t sent = 0; sent < request.size();) {
-    const ssize_t bytes =
-        ::send((*socket)->fd(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    const ssize_t bytes = channel.Send(std::string_view(request).substr(sent));
     if (bytes <= 0) return Broken(target, "send");
     sent += static_cast<size_t>(bytes);
   }
@@ -94,7 +142,7 @@ absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& qu
   boost::system::error_code error;
   while (!parser.is_done()) {
     char piece[16384];
-    const ssize_t bytes = ::recv((*socket)->fd(), piece, sizeof(piece), 0);
+    const ssize_t bytes = channel.Receive(piece, sizeof(piece));
     if (bytes < 0) return Broken(target, "read");
     if (bytes == 0) {
       parser.put_eof(error);

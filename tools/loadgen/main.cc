@@ -2,6 +2,7 @@
 // explains.
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "tools/loadgen/progress.h"
 #include "tools/loadgen/report.h"
 #include "tools/loadgen/server_probe.h"
+#include "tools/loadgen/tls_client.h"
 #include "tools/loadgen/workload_choice.h"
 
 namespace refrain::loadgen {
@@ -89,6 +91,12 @@ absl::Status Connect(Bench* bench) {
     auto target = ParseTarget(options.url);
     if (!target.ok()) return target.status();
     bench->target = *std::move(target);
+    if (bench->target.https) {
+      auto tls =
+          TlsClient::Make({.authorities_file = options.tls_ca_file, .verify = options.tls_verify});
+      if (!tls.ok()) return tls.status();
+      bench->target.tls = *std::move(tls);
+    }
   }
   if (!options.api_key_file.empty()) {
     auto key = ReadKey(options.api_key_file);
@@ -293,5 +301,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace refrain::loadgen
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a server that goes away is a failure to count
   return refrain::loadgen::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

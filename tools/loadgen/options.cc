@@ -22,6 +22,8 @@ Server
   --grpc=HOST:PORT     load over Refrain's own gRPC instead; --url is then for /metrics only
   --model=NAME         as the server calls it                       [the first of /v1/models]
   --api-key-file=FILE  its first line is sent as Bearer token
+  --tls-ca=FILE        certificates (PEM) that vouch for an https server       [the system's]
+  --tls-verify=on|off  off: any certificate will do                                          [on]
   --prompt-form=FORM   token_ids, text (completions), chat, auto: token_ids for made-up prompts
                        where the server takes them, else text; chat for dialogues          [auto]
   --temperature=T      [0]            --ignore-eos=on|off  answers have just the asked length  [on]
@@ -193,6 +195,8 @@ std::map<std::string, Set> ServerFlags(Options* o) {
           {"grpc", Text(&o->grpc_address)},
           {"model", Text(&o->model)},
           {"api-key-file", Text(&o->api_key_file)},
+          {"tls-ca", Text(&o->tls_ca_file)},
+          {"tls-verify", OnOff(&o->tls_verify)},
           {"prompt-form", Choice<Form>(&o->prompt_form, {{"auto", std::nullopt},
                                                          {"token_ids", PromptForm::kTokenIds},
                                                          {"text", PromptForm::kText},

@@ -25,6 +25,8 @@ struct Options {
   std::string grpc_address;
   std::string model;
   std::string api_key_file;
+  std::string tls_ca_file;  // empty: the system's authorities
+  bool tls_verify = true;
   std::optional<PromptForm> prompt_form;  // nothing: found out
   double temperature = 0;
   bool ignore_eos = true;

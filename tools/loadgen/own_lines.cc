@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/loadgen/json_lines.h"
+#include "tools/loadgen/line_sessions.h"
 #include "tools/loadgen/recorded_dialogues.h"
 
 namespace refrain::loadgen {
@@ -56,24 +57,13 @@ absl::Status ReadPrompt(const Json& object, Turn* turn) {
   return ReadIds(*prompt, turn);
 }
 
-class OwnLines final : public Workload {
+class OwnLines final : public LineSessions {
  public:
   OwnLines(const DialogueOptions& options, std::unique_ptr<JsonLines> lines)
-      : options_(options), lines_(std::move(lines)) {}
-
-  absl::StatusOr<std::optional<Session>> Next() override {
-    Json object;
-    const absl::StatusOr<bool> read = lines_->Next(&object);
-    if (!read.ok()) return read.status();
-    if (!*read) return std::optional<Session>();
-    Session session;
-    const absl::Status parsed = ReadSession(object, &session);
-    if (!parsed.ok()) return lines_->Error(parsed.message());
-    return std::optional<Session>(std::move(session));
-  }
+      : LineSessions(std::move(lines)), options_(options) {}
 
  private:
-  absl::Status ReadSession(const Json& object, Session* session) const {
+  absl::Status ReadSession(const Json& object, Session* session) const override {
     if (object.contains("start_s")) {
       const auto start = NumberField(object, "start_s", 0, kMostSeconds);
       if (!start.ok()) return start.status();
@@ -110,7 +100,6 @@ class OwnLines final : public Workload {
   }
 
   const DialogueOptions options_;
-  std::unique_ptr<JsonLines> lines_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/loadgen/dialogue_turns.h"
 #include "tools/loadgen/json_lines.h"
+#include "tools/loadgen/line_sessions.h"
 #include "tools/loadgen/recorded_dialogues.h"
 
 namespace refrain::loadgen {
@@ -12,35 +13,31 @@ namespace {
 
 using Json = nlohmann::json;
 
-class MtBench final : public Workload {
+class MtBench final : public LineSessions {
  public:
   MtBench(const DialogueOptions& options, std::unique_ptr<JsonLines> lines)
-      : options_(options), lines_(std::move(lines)) {}
-
-  absl::StatusOr<std::optional<Session>> Next() override {
-    Json object;
-    const absl::StatusOr<bool> read = lines_->Next(&object);
-    if (!read.ok()) return read.status();
-    if (!*read) return std::optional<Session>();
-    const auto turns = object.find("turns");
-    if (turns == object.end() || !turns->is_array() || turns->empty()) {
-      return lines_->Error("\"turns\" is no array of messages");
-    }
-    Session session;
-    for (const Json& text : *turns) {
-      if (!text.is_string()) return lines_->Error("\"turns\" holds what is no string");
-      if (options_.most_turns > 0 &&
-          static_cast<int32_t>(session.turns.size()) >= options_.most_turns) {
-        break;
-      }
-      AppendTurn(options_, text.get<std::string>(), std::nullopt, &session);
-    }
-    return std::optional<Session>(std::move(session));
-  }
+      : LineSessions(std::move(lines)), options_(options) {}
 
  private:
+  absl::Status ReadSession(const Json& object, Session* session) const override {
+    const auto turns = object.find("turns");
+    if (turns == object.end() || !turns->is_array() || turns->empty()) {
+      return absl::InvalidArgumentError("\"turns\" is no array of messages");
+    }
+    for (const Json& text : *turns) {
+      if (!text.is_string()) {
+        return absl::InvalidArgumentError("\"turns\" holds what is no string");
+      }
+      if (options_.most_turns > 0 &&
+          static_cast<int32_t>(session->turns.size()) >= options_.most_turns) {
+        break;
+      }
+      AppendTurn(options_, text.get<std::string>(), std::nullopt, session);
+    }
+    return absl::OkStatus();
+  }
+
   const DialogueOptions options_;
-  std::unique_ptr<JsonLines> lines_;
 };
 
 class QmSum final : public Workload {

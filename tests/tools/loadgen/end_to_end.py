@@ -278,5 +278,48 @@ class Daemon(unittest.TestCase):
                          {"http_429": 1, "error_event": 1, "timeout": 1})
 
 
+class Tls(unittest.TestCase):
+    """A daemon whose certificate signs itself."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.cert, key = (pathlib.Path(cls.folder.name) / name for name in ("cert.pem", "key.pem"))
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+             "-nodes", "-keyout", key, "-out", cls.cert, "-days", "2", "-subj", "/CN=test",
+             "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0",
+                         "--grpc-listen", "", "--set", f"tls.cert_file={cls.cert}",
+                         "--set", f"tls.key_file={key}"],
+                        r"listening http=127.0.0.1:(\d+)")
+        cls.addClassCleanup(server.__exit__)
+        server.wait_for(" ready ")
+        cls.url = f"https://127.0.0.1:{server.port}"
+
+    def test_answers_over_tls(self):
+        run = one_run(self.url, f"--tls-ca={self.cert}", "--rate=100", "--requests=30",
+                      "--token-range=97:123", "--prompt-form=token_ids", *SMALL)
+        self.assertEqual((run["completed"], run["failed"]), (30, 0))
+        self.assertEqual(run["output_tokens"], 30 * 4)
+        self.assertTrue(run["server_peaks"])
+
+    def test_strangers_are_not_trusted_unless_all_are(self):
+        done = loadgen(f"--url={self.url}", "--requests=1", *SMALL, expect=2)
+        self.assertIn("no TLS", done.stderr)
+        named_otherwise = self.url.replace("127.0.0.1", "localhost")
+        done = loadgen(f"--url={named_otherwise}", f"--tls-ca={self.cert}", "--requests=1", *SMALL,
+                       expect=2)
+        self.assertIn("no TLS", done.stderr)
+        run = one_run(self.url, "--tls-verify=off", "--requests=2", "--rate=100", *SMALL)
+        self.assertEqual(run["completed"], 2)
+
+    def test_a_failed_handshake_is_a_failure_of_its_kind(self):
+        run = one_run(self.url, "--model=fake-model", "--prompt-form=text", "--metrics=off",
+                      "--requests=2", "--rate=100", *SMALL, expect=1)
+        self.assertEqual(run["failures"]["tls_failed"]["count"], 2)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=1)
