@@ -86,7 +86,7 @@ def over_grpc(services, params: dict) -> dict:
     messages = list(services("Inference/Generate", text={"text": PROMPT},
                              params=proto(merged(plain, params))))
     deltas = [delta for message in messages for delta in message.choices]
-    ids = [token for delta in deltas for token in delta.token_ids]
+    ids = [token for delta in deltas for token in delta.token_ids[delta.prompt_tokens:]]
     ids += [delta.stop_token_id for delta in deltas if delta.HasField("stop_token_id")]
     finish = {1: "stop", 2: "length"}[deltas[-1].finish_reason]
     return {"text": text_of(messages), "ids": ids, "finish": finish,

@@ -1,0 +1,120 @@
+"""gRPC calls in the request log and in the metrics, beside those of HTTP."""
+
+import json
+import pathlib
+import re
+import time
+
+import grpc
+import httpx
+import pytest
+from conftest import Daemon
+from grpc_services import Services, address, text_of
+
+pytestmark = pytest.mark.no_tsan
+
+
+@pytest.fixture(name="served")
+def fake_daemon_with_log(daemon_arguments, tmp_path):
+    outputs = pathlib.Path(daemon_arguments[0]).absolute().parents[1]
+    log = tmp_path / "requests.jsonl"
+    running = Daemon(str(outputs / "tests/server/refraind_fake"), "fake:2000", tmp_path,
+                     "--grpc-listen", "127.0.0.1:0", "--set", f"log.requests_file={log}",
+                     "--set", "log.prompts=on").wait_until_ready()
+    with grpc.insecure_channel(address(running)) as channel:
+        yield running, Services(channel), log
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
+def lines_of(log: pathlib.Path, count: int) -> dict[str, dict]:
+    """By request id."""
+    deadline = time.monotonic() + 20
+    while len(log.read_text().splitlines()) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(lines) == count
+    return {line["request"]: line for line in lines}
+
+
+def value_of(daemon: Daemon, name: str, **labels: str) -> float:
+    page = httpx.get(f"{daemon.url}/metrics").text
+    for line in page.splitlines():
+        found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
+        if found and all(f'{label}="{value}"' in (found.group(1) or "")
+                         for label, value in labels.items()):
+            return float(found.group(2))
+    return 0
+
+
+def metadata(name: str):
+    return (("x-request-id", name),)
+
+
+def make_calls(services: Services) -> None:
+    """A whole answer, a refusal, a lookup, one that the client leaves, one that is too late."""
+    answer = services("Inference/Generate", text={"text": "hello"}, metadata=metadata("whole"))
+    assert text_of(answer) == "hello"
+    with pytest.raises(grpc.RpcError):
+        list(services("Inference/Generate", text={"text": "x"}, params={"n": 0},
+                      metadata=metadata("wrong")))
+    services("Inference/Tokenize", text="ab", metadata=metadata("lookup"))
+    call = services("Inference/Chat", metadata=metadata("left"),
+                    chat={"messages": [{"role": "user", "content": "[[delay_ms=20]]" + "x" * 500}]})
+    next(call)
+    call.cancel()
+    with pytest.raises(grpc.RpcError) as error:
+        list(services("Inference/Generate", text={"text": "[[hold]]x"}, timeout=0.3,
+                      metadata=metadata("late")))
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_every_call_is_a_line_of_the_request_log(served):
+    _, services, log = served
+    make_calls(services)
+    lines = lines_of(log, 5)
+    whole = lines["whole"]
+    assert (whole["method"], whole["route"]) == ("POST", "/refrain.v1.Inference/Generate")
+    assert (whole["status"], whole["grpc_status"], whole["complete"]) == (200, "OK", True)
+    assert (whole["stream"], whole["choices"]) == (True, 1)
+    assert (whole["prompt_tokens"], whole["completion_tokens"]) == (5, 5)
+    assert 0 < whole["first_token_ms"] <= whole["duration_ms"]
+    assert whole["request_bytes"] > 5 and whole["response_bytes"] > 5
+    assert json.loads(whole["body"]) == {"text": {"text": "hello"}}
+    assert (lines["wrong"]["status"], lines["wrong"]["grpc_status"]) == (400, "INVALID_ARGUMENT")
+    assert lines["wrong"]["complete"] and "choices" not in lines["wrong"]
+    assert lines["lookup"]["route"] == "/refrain.v1.Inference/Tokenize"
+    assert lines["lookup"]["response_bytes"] > 0
+    assert (lines["left"]["status"], lines["left"]["grpc_status"]) == (499, "CANCELLED")
+    assert not lines["left"]["complete"] and lines["left"]["completion_tokens"] < 500
+    assert (lines["late"]["status"], lines["late"]["grpc_status"]) == (408, "DEADLINE_EXCEEDED")
+
+
+def test_every_call_is_counted(served):
+    daemon, services, log = served
+    make_calls(services)
+    lines_of(log, 5)
+    generate = {"grpc_service": "refrain.v1.Inference", "grpc_method": "Generate",
+                "grpc_type": "server_stream"}
+    for code, count in (("OK", 1), ("InvalidArgument", 1), ("DeadlineExceeded", 1)):
+        assert value_of(daemon, "grpc_server_handled_total", grpc_code=code, **generate) == count
+    assert value_of(daemon, "grpc_server_handled_total", grpc_method="Chat",
+                    grpc_code="Canceled") == 1
+    assert value_of(daemon, "grpc_server_handled_total", grpc_method="Tokenize",
+                    grpc_type="unary", grpc_code="OK") == 1
+    assert value_of(daemon, "grpc_server_handling_seconds_count", **generate) == 3
+    assert value_of(daemon, "refrain_grpc_calls_total", code="OK", key="",
+                    method="/refrain.v1.Inference/Generate") == 1
+
+
+def test_streamed_tokens_are_timed_to_the_socket(start_daemon):
+    """The real engine tells when it sampled."""
+    daemon = start_daemon("--grpc-listen", "127.0.0.1:0").wait_until_ready()
+    with grpc.insecure_channel(address(daemon)) as channel:
+        messages = list(Services(channel)("Inference/Generate", text={"text": "Once upon"}, params={
+            "stop": {"max_tokens": 8, "ignore_eos": True}}))
+    name = "refrain_token_to_socket_seconds"
+    deadline = time.monotonic() + 10
+    while value_of(daemon, f"{name}_count") < len(messages) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert value_of(daemon, f"{name}_count") == len(messages)
+    assert value_of(daemon, f"{name}_bucket", le="0.05") == len(messages)
