@@ -93,9 +93,10 @@ def test_counts_what_was_asked_for(used_daemon):
     assert total(page, "vllm:generation_tokens_total") == 5 + 7 + 2 * 5
     assert total(page, "vllm:request_success_total", 'finished_reason="length"') == 4
     assert total(page, "vllm:request_success_total") == 4
-    assert total(page, "vllm:time_to_first_token_seconds_count") == 3
+    assert total(page, "vllm:time_to_first_token_seconds_count") == 4  # choices
     assert total(page, "vllm:inter_token_latency_seconds_count") == 4 + 6 + 2 * 4
-    assert total(page, "vllm:e2e_request_latency_seconds_count") == 3
+    assert total(page, "vllm:e2e_request_latency_seconds_count") == 4
+    assert total(page, "vllm:request_params_n_count") == 3
     assert total(page, "refrain_requests_total", 'status="OK"') == 3
     assert total(page, "http_requests_total", 'handler="/v1/completions"', 'status="2xx"') == 3
     waited = total(page, "vllm:e2e_request_latency_seconds_sum")

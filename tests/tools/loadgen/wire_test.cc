@@ -259,8 +259,11 @@ TEST(Target, TakesHostPortAndPath) {
   EXPECT_EQ(ParseTarget("http://a:8000/v1/")->path, "");
   EXPECT_EQ(ParseTarget("http://a:8000/base/v1")->path, "/base");
   EXPECT_EQ(ParseTarget("http://[::1]:8000")->host, "::1");
+  EXPECT_FALSE(ParseTarget("http://a")->https);
+  EXPECT_TRUE(ParseTarget("https://a")->https);
+  EXPECT_EQ(ParseTarget("https://a")->port, "443");
   for (const char* bad :
-       {"a:80", "https://a", "http://", "http://:80", "http://a:b", "http://a:"}) {
+       {"a:80", "ftp://a", "http://", "https://", "http://:80", "http://a:b", "http://a:"}) {
     const auto refused = ParseTarget(bad);
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_NE(std::string(refused.status().message()).find("--url is"), std::string::npos);
