@@ -67,7 +67,6 @@ class Reception {
 
   void SetEngine(engine::Engine* engine) { engine_ = engine; }
   void SetDraining() { draining_ = true; }
-  engine::Engine* engine_or_null() const { return engine_; }
 
   // At a call's beginning. Counts it as inside whatever comes out, until Leave; sends the request
   // id back. The record tells who calls for what. UNAUTHENTICATED, PERMISSION_DENIED, UNAVAILABLE.

@@ -21,7 +21,7 @@ namespace refrain::server::openai {
 // says that it loads, before the engine does. It does not own the engine: whoever does ends the
 // HTTP server first.
 //
-// Handlers run on any thread. SetEngine, SetLoadFailed and SetDraining are called by the daemon.
+// Handlers run on any thread. SetEngine and SetDraining are called by the daemon.
 class Service {
  public:
   struct Options {

@@ -73,9 +73,13 @@ ToolCallParser::Output ToolCallParser::Finish() {
     const std::optional<size_t> end = FollowObject(begin, &output);
     if (end.has_value()) EndCall(begin, *end, held_.size(), &output);
   }
-  if (name_told_) held_.clear();  // broken off
+  if (name_told_) {  // broken off
+    space_.clear();
+    held_.clear();
+  }
   const bool only_space = held_.find_first_not_of(kSpace) == std::string::npos;
-  if (!(called() && only_space)) output.text += held_;
+  if (!(called() && only_space)) output.text += space_ + held_;
+  space_.clear();
   held_.clear();
   return output;
 }
@@ -90,8 +94,10 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
     const std::string_view arguments = follower_.Arguments(json);
     TellArguments(arguments.empty() ? "{}" : arguments, output);
   } else if (!was_told) {
+    output->text += space_;
     output->text.append(held_, 0, end);
   }
+  space_.clear();
   const bool is_call = was_told || name.has_value();
   held_.erase(0, end);
   state_ = State::kText;
@@ -137,13 +143,16 @@ bool ToolCallParser::StepHermes(Output* output) {
       held_.erase(0, shown);
       return false;
     }
-    output->text.append(held_, 0, WithoutSpaceBehind(std::string_view(held_).substr(0, open)));
+    const size_t shown = WithoutSpaceBehind(std::string_view(held_).substr(0, open));
+    output->text.append(held_, 0, shown);
+    space_ = held_.substr(shown, open - shown);
     held_.erase(0, open);
     state_ = State::kCall;
   }
   const size_t begin = SkipSpace(held_, kOpen.size());
   if (begin == held_.size()) return false;
   if (held_[begin] != '{') {  // no call: the tag is text
+    output->text += std::exchange(space_, {});
     output->text.append(held_, 0, begin);
     held_.erase(0, begin);
     state_ = State::kText;

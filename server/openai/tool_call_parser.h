@@ -85,6 +85,7 @@ class ToolCallParser {
   size_t calls_made_ = 0;  // the dropped ones too
   State state_ = State::kText;
   std::string held_;
+  std::string space_;  // between the text and what may be a call: shown if it is none
   // Of the object that is followed.
   CallFollower follower_;
   bool name_told_ = false;

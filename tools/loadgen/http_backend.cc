@@ -110,7 +110,7 @@ class HttpBackend final : public Backend {
     DropDoneDeadlines();
     deadlines_.push_back(
         {loop_->NowS() + options_.timeout_s, connection, connection->request_number()});
-    if (deadlines_.size() == 1) ArmDeadline();
+    ArmDeadline();
   }
 
   void CancelAll() override {
@@ -159,17 +159,19 @@ class HttpBackend final : public Backend {
     while (!deadlines_.empty() && Waiting(deadlines_.front()) == nullptr) deadlines_.pop_front();
   }
 
-  // All requests have the same time, so the first in the queue is the first due.
+  // All requests have the same time, so the first in the queue is the first due. One timer at most.
   void ArmDeadline() {
+    if (deadlines_.empty() || std::exchange(armed_, true)) return;
     loop_->CallAt(deadlines_.front().at_s, [this, alive = std::weak_ptr(alive_)] {
       if (alive.expired()) return;
+      armed_ = false;
       for (DropDoneDeadlines(); !deadlines_.empty() && deadlines_.front().at_s <= loop_->NowS();
            DropDoneDeadlines()) {
         const auto connection = Waiting(deadlines_.front());
         deadlines_.pop_front();
         connection->Abort({"timeout", "no whole answer within the time allowed"});
       }
-      if (!deadlines_.empty()) ArmDeadline();
+      ArmDeadline();
     });
   }
 
@@ -182,6 +184,7 @@ class HttpBackend final : public Backend {
   std::vector<std::shared_ptr<HttpConnection>> idle_;  // the one used last is used first
   std::set<std::shared_ptr<HttpConnection>> busy_;
   std::deque<Deadline> deadlines_;
+  bool armed_ = false;  // a timer runs, for a deadline that stands or stood first
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // until this object ends
 };
 

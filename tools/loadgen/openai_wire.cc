@@ -11,11 +11,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kMostMessageBytes = 300;
 
-// Text that is no UTF-8 is sent with replacement characters.
-std::string Quoted(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 void AppendPrompt(const GenerationRequest& request, std::string* body) {
   if (request.form == PromptForm::kTokenIds) {
     body->append("\"prompt\":[");
@@ -30,14 +25,14 @@ void AppendPrompt(const GenerationRequest& request, std::string* body) {
     for (size_t i = 0; i < request.messages.size(); ++i) {
       absl::StrAppend(&text, i == 0 ? "" : "\n", request.messages[i].content);
     }
-    absl::StrAppend(body, "\"prompt\":", Quoted(text));
+    absl::StrAppend(body, "\"prompt\":", QuotedJson(text));
     return;
   }
   body->append("\"messages\":[");
   for (size_t i = 0; i < request.messages.size(); ++i) {
     const ChatMessage& message = request.messages[i];
-    absl::StrAppend(body, i == 0 ? "" : ",", "{\"role\":", Quoted(message.role),
-                    ",\"content\":", Quoted(message.content), "}");
+    absl::StrAppend(body, i == 0 ? "" : ",", "{\"role\":", QuotedJson(message.role),
+                    ",\"content\":", QuotedJson(message.content), "}");
   }
   body->append("]");
 }
@@ -99,6 +94,10 @@ std::optional<std::string> MessageOf(const Json& answer) {
 
 }  // namespace
 
+std::string QuotedJson(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string_view CompletionPath(PromptForm form) {
   return form == PromptForm::kChat ? "/v1/chat/completions" : "/v1/completions";
 }
@@ -106,7 +105,7 @@ std::string_view CompletionPath(PromptForm form) {
 std::string EncodeBody(const WireOptions& options, const GenerationRequest& request) {
   std::string body;
   body.reserve(512 + request.token_ids.size() * 6);
-  absl::StrAppend(&body, "{\"model\":", Quoted(options.model), ",");
+  absl::StrAppend(&body, "{\"model\":", QuotedJson(options.model), ",");
   AppendPrompt(request, &body);
   absl::StrAppend(&body, ",\"max_tokens\":", request.output_tokens,
                   ",\"temperature\":", options.temperature,

@@ -41,6 +41,9 @@ struct StreamEvent {
 // INVALID_ARGUMENT when it is no event of such a stream.
 absl::StatusOr<StreamEvent> DecodeEvent(std::string_view json);
 
+// As a JSON string, in quotes. Text that is no UTF-8 gets replacement characters.
+std::string QuotedJson(const std::string& text);
+
 // The message of an error body, or its beginning when it is of another form.
 std::string ErrorMessage(std::string_view body);
 

@@ -23,8 +23,8 @@ absl::StatusOr<std::string> AskForModel(const HttpTarget& target, const std::str
 
 absl::StatusOr<bool> TakesTokenIds(const HttpTarget& target, const std::string& api_key,
                                    const std::string& model, int32_t token_id) {
-  const std::string body =
-      absl::StrCat("{\"model\":\"", model, "\",\"prompt\":[", token_id, "],\"max_tokens\":1}");
+  const std::string body = absl::StrCat("{\"model\":", QuotedJson(model), ",\"prompt\":[", token_id,
+                                        "],\"max_tokens\":1}");
   constexpr double kPatienceS = 60;  // the first request of a server may take its time
   const auto reply = Fetch(target, {.method = "POST",
                                     .path = "/v1/completions",
@@ -32,7 +32,12 @@ absl::StatusOr<bool> TakesTokenIds(const HttpTarget& target, const std::string& 
                                     .api_key = api_key,
                                     .timeout_s = kPatienceS});
   if (!reply.ok()) return reply.status();
-  return reply->status == 200;
+  if (reply->status == 200) return true;
+  // What a server says that knows no such prompt. Others, a wrong key or a full queue, say nothing
+  // about prompts.
+  if (reply->status == 400 || reply->status == 422) return false;
+  return absl::UnavailableError(absl::StrCat("/v1/completions answers with status ", reply->status,
+                                             ": ", ErrorMessage(reply->body)));
 }
 
 absl::StatusOr<std::string> ReadKey(const std::string& path) {

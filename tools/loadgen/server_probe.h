@@ -11,7 +11,8 @@ namespace refrain::loadgen {
 // The name of the first model that the server lists. UNAVAILABLE: no server there.
 absl::StatusOr<std::string> AskForModel(const HttpTarget& target, const std::string& api_key);
 
-// Whether /v1/completions takes a prompt of token ids: one short request is made.
+// Whether /v1/completions takes a prompt of token ids: one short request is made. UNAVAILABLE: the
+// server refuses it for another reason, named with its status.
 absl::StatusOr<bool> TakesTokenIds(const HttpTarget& target, const std::string& api_key,
                                    const std::string& model, int32_t token_id);
 
