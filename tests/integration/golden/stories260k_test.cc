@@ -37,9 +37,8 @@ class Stories260K : public ::testing::TestWithParam<std::string> {
     options.backend.compute_dtype = "f32";
     options.kv_dtype = "f32";
     std::unique_ptr<kernels::Backend> cuda = MakeCudaBackend(GetParam());
-    auto harness = cuda == nullptr
-                       ? ModelHarness::Load(kFolder + "hf", options)
-                       : ModelHarness::LoadOn(std::move(cuda), kFolder + "hf", options);
+    auto harness = cuda == nullptr ? ModelHarness::Load(kFolder + "hf", options)
+                                   : ModelHarness::LoadOn(std::move(cuda), kFolder + "hf", options);
     ASSERT_TRUE(harness.ok()) << harness.status();
     harness_ = *std::move(harness);
   }

@@ -177,7 +177,7 @@ TEST_P(LinearOfMixedSlices, MatchesTheOracle) {
   const WeightSlice slices[] = {{DType::kQ4_K, 40, kCols, q.data(), order},
                                 {DType::kQ4_K, 21, kCols, k.data(), {}},
                                 {DType::kQ6_K, 19, kCols, v.data(), {}}};
-  const PackedTwice weight(*backend_, reference_, slices, {ComputeDType::kF32, false, true});
+  const PackedTwice weight(*backend_, reference_, slices, {ComputeDType::kF32, true});
   ASSERT_EQ(weight.got->n(), 80);
   std::vector<float> x = RandomFloats(6 * kCols, 4), want(6 * 80);
   const DeviceFloats device_x(*backend_, x), got(*backend_, want);
