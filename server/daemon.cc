@@ -42,6 +42,7 @@ using Clock = std::chrono::steady_clock;
 // Answers whose last token comes at the end of a drain still have to be written, and clients to
 // close their connections.
 constexpr std::chrono::milliseconds kWriteGrace{2000};
+constexpr std::chrono::milliseconds kLastNote{100};
 
 // Owns a file descriptor.
 class Descriptor {
@@ -401,10 +402,13 @@ class Daemon {
       signals->NotifyWorkDone();
     });
     const bool interrupted = signals->Wait() == StopSignals::Event::kSignal;
+    // A second signal may come when the last answer is out and only its end not noted yet.
+    const bool complete =
+        interrupted ? engine->Drain(Clock::now()) && WaitUntilAnswered(Clock::now() + kLastNote)
+                    : finished.load();
     // Closing the connections cancels what still runs, which also ends the waiter soon.
-    StopServers(interrupted || !finished ? std::chrono::milliseconds(0) : kWriteGrace);
+    StopServers(complete && !interrupted ? kWriteGrace : std::chrono::milliseconds(0));
     waiter.join();
-    const bool complete = finished && !interrupted;
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});
     return complete ? ExitStatus::kOk : ExitStatus::kInterrupted;
   }
