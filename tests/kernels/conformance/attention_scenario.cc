@@ -218,4 +218,16 @@ AttentionScenario RowsThatReadCachedKeys(const AttentionShape& shape) {
   return scenario;
 }
 
+AttentionScenario MakeScenario(Scenario scenario, const AttentionShape& shape) {
+  switch (scenario) {
+    case Scenario::kUnrelated:
+      return UnrelatedSlots(shape);
+    case Scenario::kShared:
+      return SharedRuns(shape);
+    case Scenario::kCached:
+      break;
+  }
+  return RowsThatReadCachedKeys(shape);
+}
+
 }  // namespace refrain::kernels

@@ -91,6 +91,10 @@ AttentionScenario SharedRuns(const AttentionShape& shape);
 // of a chunk, of a 512-key segment, at a slot's first key.
 AttentionScenario RowsThatReadCachedKeys(const AttentionShape& shape);
 
+// One of the three, as a test's parameter.
+enum class Scenario { kUnrelated, kShared, kCached };
+AttentionScenario MakeScenario(Scenario scenario, const AttentionShape& shape);
+
 }  // namespace refrain::kernels
 
 #endif  // REFRAIN_TESTS_KERNELS_CONFORMANCE_ATTENTION_SCENARIO_H_

@@ -12,20 +12,6 @@
 namespace refrain::kernels {
 namespace {
 
-enum class Scenario { kUnrelated, kShared, kCached };
-
-AttentionScenario Make(Scenario scenario, const AttentionShape& shape) {
-  switch (scenario) {
-    case Scenario::kUnrelated:
-      return UnrelatedSlots(shape);
-    case Scenario::kShared:
-      return SharedRuns(shape);
-    case Scenario::kCached:
-      break;
-  }
-  return RowsThatReadCachedKeys(shape);
-}
-
 struct AttentionCase {
   AttentionShape shape;
   // Both sides read the same rounded K and V, so this is f32 arithmetic on values near 1.
@@ -70,7 +56,7 @@ void AttendEverywhere(AttentionScenario& scenario, bool reproducible, bool round
 
 TEST_P(AttentionConformance, MatchesTheReference) {
   const auto& [test_case, kind, reproducible] = GetParam();
-  AttentionScenario scenario = Make(kind, test_case.shape);
+  AttentionScenario scenario = MakeScenario(kind, test_case.shape);
   std::vector<float> want;
   ReferenceBackend().ChunkAttention(scenario.Args(want));
   const double tolerance = test_case.tolerance;
@@ -97,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, AttentionConformance,
 // Levels with bf16 dot instructions over K and V in bf16.
 class AttentionBf16 : public testing::TestWithParam<std::tuple<AttentionCase, Scenario>> {
  protected:
-  AttentionBf16() : scenario_(Make(std::get<1>(GetParam()), test_case().shape)) {}
+  AttentionBf16() : scenario_(MakeScenario(std::get<1>(GetParam()), test_case().shape)) {}
 
   const AttentionCase& test_case() const { return std::get<0>(GetParam()); }
 

@@ -18,20 +18,6 @@
 namespace refrain::kernels::cuda {
 namespace {
 
-enum class Scenario { kUnrelated, kShared, kCached };
-
-AttentionScenario Make(Scenario scenario, const AttentionShape& shape) {
-  switch (scenario) {
-    case Scenario::kUnrelated:
-      return UnrelatedSlots(shape);
-    case Scenario::kShared:
-      return SharedRuns(shape);
-    case Scenario::kCached:
-      break;
-  }
-  return RowsThatReadCachedKeys(shape);
-}
-
 struct AttentionCase {
   AttentionKernel kernel;
   AttentionShape shape;
@@ -69,7 +55,7 @@ std::string CaseName(const testing::TestParamInfo<Param>& info) {
 
 class CudaAttention : public testing::TestWithParam<Param> {
  protected:
-  CudaAttention() : scenario_(Make(std::get<1>(GetParam()), test_case().shape)) {}
+  CudaAttention() : scenario_(MakeScenario(std::get<1>(GetParam()), test_case().shape)) {}
 
   const AttentionCase& test_case() const { return std::get<0>(GetParam()); }
 

@@ -20,20 +20,6 @@ namespace {
 constexpr DType kF16 = DType::kF16;
 constexpr DType kBF16 = DType::kBF16;
 
-enum class Scenario { kUnrelated, kShared, kCached };
-
-AttentionScenario Make(Scenario scenario, const AttentionShape& shape) {
-  switch (scenario) {
-    case Scenario::kUnrelated:
-      return UnrelatedSlots(shape);
-    case Scenario::kShared:
-      return SharedRuns(shape);
-    case Scenario::kCached:
-      break;
-  }
-  return RowsThatReadCachedKeys(shape);
-}
-
 struct HopperCase {
   AttentionShape shape;
   int num_multiprocessors = 4;
@@ -52,7 +38,7 @@ const HopperCase kRoundedCases[] = {kCases[0], kCases[3], kCases[7]};
 
 class HopperAttention : public testing::TestWithParam<std::tuple<HopperCase, Scenario>> {
  protected:
-  HopperAttention() : scenario_(Make(std::get<1>(GetParam()), test_case().shape)) {}
+  HopperAttention() : scenario_(MakeScenario(std::get<1>(GetParam()), test_case().shape)) {}
 
   const HopperCase& test_case() const { return std::get<0>(GetParam()); }
 
