@@ -196,5 +196,10 @@ TEST_F(GrpcBackendTest, ManyCallsAtOnceAllEnd) {
   }
 }
 
+// A thread of gRPC's that held the last of a back end's channel would join itself, and abort.
+TEST_F(GrpcBackendTest, BackEndsThatComeAndGoLeaveNoThreadBehind) {
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(Ask(Ids({1})).count, 5);
+}
+
 }  // namespace
 }  // namespace refrain::loadgen
