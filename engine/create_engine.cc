@@ -10,6 +10,7 @@
 #include "engine/device_chunk_mover.h"
 #include "engine/engine.h"
 #include "engine/engine_parts.h"
+#include "engine/kv_size.h"
 #include "engine/kv_storage.h"
 #include "engine/llama_runner.h"
 #include "engine/model/llama.h"
@@ -24,6 +25,7 @@ namespace {
 struct Foundation {
   std::string warning;  // of the back end or of its choice, for the log
   std::unique_ptr<kernels::Backend> backend;
+  int32_t most_kv_chunks = 0;  // the model has positions for so many
   std::unique_ptr<LlamaModel> model;
   std::unique_ptr<KvStorage> storage;
   std::unique_ptr<DeviceChunkMover> mover;
@@ -67,31 +69,23 @@ struct KvSize {
 
 // What fits into the memory that is free now, or that the configuration names.
 absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig& config,
-                                 kernels::Backend& backend) {
+                                 kernels::Backend& backend, int32_t most_chunks) {
   absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, backend);
   if (!dtype.ok()) return dtype.status();
-  const int64_t chunk_tokens = options.kv_cache.chunk_tokens;
   absl::StatusOr<kvcache::KvLayout> layout =
       KvLayoutFor(config, backend.info(), *dtype, options.kv_cache.chunk_tokens);
   if (!layout.ok()) return layout.status();
-  const auto available_bytes = static_cast<int64_t>(backend.device().AvailableBytes());
-  const int64_t asked = options.kv_cache.memory_bytes;
-  int64_t chunks = layout->ChunksIn(asked > 0 ? asked : available_bytes / 2);
-  if (chunks < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("kv_cache.memory_bytes of ", asked > 0 ? asked : available_bytes / 2,
-                     " bytes does not hold one chunk of ", layout->chunk_bytes(), " bytes"));
-  }
-  if (asked == 0) {
-    // A share of memory may be far more than every slot at full context could fill.
-    const int64_t context_tokens =
-        options.max_context_tokens > 0 ? options.max_context_tokens : config.max_context_tokens;
-    const int64_t useful = (context_tokens + chunk_tokens - 1) / chunk_tokens *
-                           static_cast<int64_t>(options.max_sequences) * 2;
-    chunks = std::min(chunks, useful);
-  }
-  chunks = std::min<int64_t>(chunks, std::numeric_limits<int32_t>::max() / chunk_tokens);
-  return KvSize{*std::move(layout), static_cast<int32_t>(chunks)};
+  absl::StatusOr<int32_t> chunks =
+      KvChunksFor({.memory_bytes = options.kv_cache.memory_bytes,
+                   .available_bytes = static_cast<int64_t>(backend.device().AvailableBytes()),
+                   .chunk_bytes = static_cast<int64_t>(layout->chunk_bytes()),
+                   .chunk_tokens = options.kv_cache.chunk_tokens,
+                   .context_tokens = options.max_context_tokens > 0 ? options.max_context_tokens
+                                                                    : config.max_context_tokens,
+                   .max_sequences = options.max_sequences,
+                   .most_chunks = most_chunks});
+  if (!chunks.ok()) return chunks.status();
+  return KvSize{*std::move(layout), *chunks};
 }
 
 absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
@@ -111,9 +105,11 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   if (!chosen->note.empty()) {
     absl::StrAppend(&foundation.warning, foundation.warning.empty() ? "" : "; ", chosen->note);
   }
-  // Weights take their part later: this is the most it can be.
-  absl::StatusOr<KvSize> most = SizeCache(options, config, *foundation.backend);
+  // Weights take their part later: this is the most it will be.
+  absl::StatusOr<KvSize> most =
+      SizeCache(options, config, *foundation.backend, std::numeric_limits<int32_t>::max());
   if (!most.ok()) return most.status();
+  foundation.most_kv_chunks = most->num_chunks;
   const bool paged = options.attention_mode == AttentionModeOption::kPaged;
   return MoveTo(foundation.model,
                 LlamaModel::Load(source, *foundation.backend,
@@ -129,7 +125,8 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
 absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, EngineParts& parts) {
   const LlamaModel& model = *foundation.model;
   kernels::Device& device = foundation.backend->device();
-  absl::StatusOr<KvSize> size = SizeCache(options, model.config(), *foundation.backend);
+  absl::StatusOr<KvSize> size =
+      SizeCache(options, model.config(), *foundation.backend, foundation.most_kv_chunks);
   if (!size.ok()) return size.status();
   absl::Status status =
       MoveTo(foundation.storage, KvStorage::Create(device, size->layout, size->num_chunks));

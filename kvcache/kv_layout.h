@@ -55,11 +55,6 @@ class KvLayout {
     return KeyOffset(layer, kv_head) + v_offset_bytes();
   }
 
-  // Whole chunks that a budget holds.
-  int64_t ChunksIn(int64_t memory_bytes) const {
-    return memory_bytes / static_cast<int64_t>(chunk_bytes());
-  }
-
  private:
   explicit KvLayout(const KvDimensions& dimensions);
 

@@ -50,12 +50,5 @@ TEST(KvLayoutTest, RefusesDimensionsThatNoKernelTakes) {
   EXPECT_THAT(KvLayout::Create({1, 1, 8, 24}).status().message(), HasSubstr("chunk_tokens is 24"));
 }
 
-TEST(KvLayoutTest, CountsWholeChunksInABudget) {
-  const auto layout = KvLayout::Create({1, 1, 8, 16, KvElement::kF32});
-  ASSERT_TRUE(layout.ok());
-  EXPECT_EQ(layout->ChunksIn(4095), 0);
-  EXPECT_EQ(layout->ChunksIn(3 * 4096 + 1), 3);
-}
-
 }  // namespace
 }  // namespace refrain::kvcache

@@ -1,0 +1,29 @@
+#include "engine/kv_size.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+
+absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget) {
+  const int64_t bytes = budget.memory_bytes > 0 ? budget.memory_bytes
+                                                : std::max<int64_t>(budget.available_bytes, 0) / 2;
+  int64_t chunks = bytes / budget.chunk_bytes;
+  if (chunks < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("kv_cache.memory_bytes of ", bytes,
+                                                   " bytes does not hold one chunk of ",
+                                                   budget.chunk_bytes, " bytes"));
+  }
+  if (budget.memory_bytes == 0) {
+    // A share of memory may be far more than every slot at full context could fill.
+    const int64_t per_sequence =
+        (budget.context_tokens + budget.chunk_tokens - 1) / budget.chunk_tokens;
+    chunks = std::min(chunks, std::max<int64_t>(per_sequence * budget.max_sequences * 2, 1));
+  }
+  chunks = std::min<int64_t>(chunks, std::numeric_limits<int32_t>::max() / budget.chunk_tokens);
+  return static_cast<int32_t>(std::min<int64_t>(chunks, budget.most_chunks));
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,31 @@
+#ifndef REFRAIN_ENGINE_KV_SIZE_H_
+#define REFRAIN_ENGINE_KV_SIZE_H_
+
+#include <cstdint>
+#include <limits>
+
+#include "absl/status/statusor.h"
+
+namespace refrain::engine {
+
+// What the size of the KV pool depends on.
+struct KvBudget {
+  int64_t memory_bytes = 0;     // kv_cache.memory_bytes; 0 = half of what is available
+  int64_t available_bytes = 0;  // on the device, now
+  int64_t chunk_bytes = 1;
+  int64_t chunk_tokens = 64;
+  int64_t context_tokens = 0;  // of the longest request
+  int64_t max_sequences = 1;
+  // An earlier answer, if something was made to go with it: how much is available changes while a
+  // model is loaded, in both directions.
+  int32_t most_chunks = std::numeric_limits<int32_t>::max();
+};
+
+// Chunks of the pool; their tokens can be counted in 32 bits. Without memory_bytes no more than
+// twice what every sequence at full context could fill. Pure. INVALID_ARGUMENT names the sizes
+// when not one fits.
+absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_KV_SIZE_H_

@@ -1,0 +1,71 @@
+#include "engine/kv_size.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace refrain::engine {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+KvBudget Budget() {
+  return {.available_bytes = 8 * kGiB,
+          .chunk_bytes = kMiB,
+          .chunk_tokens = 64,
+          .context_tokens = 1 << 20,
+          .max_sequences = 64};
+}
+
+TEST(KvSizeTest, TakesHalfOfWhatIsAvailableOrWhatIsAskedFor) {
+  KvBudget budget = Budget();
+  EXPECT_EQ(*KvChunksFor(budget), 4096);
+  budget.memory_bytes = 100 * kMiB + 5;
+  EXPECT_EQ(*KvChunksFor(budget), 100);
+}
+
+TEST(KvSizeTest, TakesNoShareThatNobodyCouldFill) {
+  KvBudget budget = Budget();
+  budget.context_tokens = 100;
+  budget.max_sequences = 3;
+  EXPECT_EQ(*KvChunksFor(budget), 2 * 3 * 2);
+  budget.memory_bytes = kGiB;  // as cache it is of use
+  EXPECT_EQ(*KvChunksFor(budget), 1024);
+}
+
+// The model was loaded for the positions of the first answer. A pool of more tokens would admit
+// requests at positions for which there are no rotation angles.
+TEST(KvSizeTest, DoesNotGrowBeyondAnEarlierAnswer) {
+  KvBudget budget = Budget();
+  budget.available_bytes = 20 * kMiB;
+  budget.most_chunks = *KvChunksFor(budget);
+  EXPECT_EQ(budget.most_chunks, 10);
+  budget.available_bytes = 8 * kGiB;
+  EXPECT_EQ(*KvChunksFor(budget), 10);
+  budget.available_bytes = 6 * kMiB;
+  EXPECT_EQ(*KvChunksFor(budget), 3);
+}
+
+TEST(KvSizeTest, CountsTokensInThirtyTwoBits) {
+  KvBudget budget = Budget();
+  budget.memory_bytes = std::numeric_limits<int64_t>::max();
+  budget.chunk_bytes = 1;
+  const int64_t chunks = *KvChunksFor(budget);
+  EXPECT_LE(chunks * budget.chunk_tokens, std::numeric_limits<int32_t>::max());
+  EXPECT_GT((chunks + 1) * budget.chunk_tokens, std::numeric_limits<int32_t>::max());
+}
+
+TEST(KvSizeTest, RefusesLessThanOneChunkNamingTheSizes) {
+  KvBudget budget = Budget();
+  budget.memory_bytes = 1000;
+  const absl::Status status = KvChunksFor(budget).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "kv_cache.memory_bytes of 1000 bytes does not hold one chunk of 1048576 bytes");
+}
+
+}  // namespace
+}  // namespace refrain::engine
