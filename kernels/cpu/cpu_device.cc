@@ -11,8 +11,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/control_groups.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -27,15 +27,6 @@ size_t MappedBytes(size_t bytes) {
   return (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
 }
 
-// The number that a one-line control file holds; nullopt when it is missing or says "max".
-std::optional<size_t> ReadNumber(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  uint64_t value = 0;
-  if (!(file >> text) || !absl::SimpleAtoi(text, &value)) return std::nullopt;
-  return value;
-}
-
 std::optional<size_t> MemAvailableBytes() {
   std::ifstream file("/proc/meminfo");
   std::string key, unit;
@@ -45,41 +36,6 @@ std::optional<size_t> MemAvailableBytes() {
     std::getline(file, unit);
   }
   return std::nullopt;
-}
-
-// Bytes left under `folder`'s limit and the limits of the groups above it.
-size_t LeftInGroup(const std::string& root, std::string folder, const char* limit_name,
-                   const char* usage_name) {
-  size_t left = std::numeric_limits<size_t>::max();
-  while (true) {
-    const std::string directory = absl::StrCat(root, folder == "/" ? "" : folder, "/");
-    const std::optional<size_t> limit = ReadNumber(directory + limit_name);
-    const std::optional<size_t> usage = ReadNumber(directory + usage_name);
-    if (limit && usage) left = std::min(left, *limit - std::min(*limit, *usage));
-    const size_t slash = folder.rfind('/');
-    if (slash == std::string::npos || folder == "/" || folder.empty()) return left;
-    folder.resize(slash);
-  }
-}
-
-size_t LeftInControlGroups() {
-  size_t left = std::numeric_limits<size_t>::max();
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;  // "0::/path" (version 2) or "N:memory:/path" (version 1)
-  while (std::getline(file, line)) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string folder = line.substr(second + 1);
-    if (controllers.empty()) {
-      left = std::min(left, LeftInGroup("/sys/fs/cgroup", folder, "memory.max", "memory.current"));
-    } else if (controllers == "memory") {
-      left = std::min(left, LeftInGroup("/sys/fs/cgroup/memory", folder, "memory.limit_in_bytes",
-                                        "memory.usage_in_bytes"));
-    }
-  }
-  return left;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ class CpuDevice : public Device {
   absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override;
 
   // What the kernel estimates a process can take without swapping, or what the tightest memory
-  // control group above this process still grants, if that is less.
+  // control group above this process still grants, if that is less (LeftInControlGroups).
   size_t AvailableBytes() const override;
 
  private:

@@ -1,0 +1,23 @@
+#ifndef REFRAIN_KERNELS_CPU_CONTROL_GROUPS_H_
+#define REFRAIN_KERNELS_CPU_CONTROL_GROUPS_H_
+
+#include <cstddef>
+#include <string>
+
+namespace refrain::kernels::cpu {
+
+// Where the kernel tells of them.
+struct ControlGroupFiles {
+  std::string membership = "/proc/self/cgroup";
+  std::string root = "/sys/fs/cgroup";  // memory/ below it for version 1
+};
+
+// Bytes that this process may yet take within the memory limits of the control groups it is in and
+// of those above them, versions 1 and 2; the greatest size_t without a limit, or where the files
+// cannot be read. What a group uses counts pages of files that were read: these are not counted
+// here, as the kernel drops them before it refuses memory. Any thread; cannot fail.
+size_t LeftInControlGroups(const ControlGroupFiles& files = {});
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_CONTROL_GROUPS_H_

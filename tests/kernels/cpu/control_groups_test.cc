@@ -1,0 +1,78 @@
+#include "kernels/cpu/control_groups.h"
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/support/temporary_directory.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+class ControlGroupsTest : public ::testing::Test {
+ protected:
+  void Write(const std::string& path, const std::string& text) {
+    const std::filesystem::path full = std::filesystem::path(folder_.path()) / path;
+    std::filesystem::create_directories(full.parent_path());
+    std::ofstream(full) << text;
+  }
+
+  void WriteVersion2(const std::string& group, const std::string& limit, const std::string& usage,
+                     const std::string& stat = "anon 1\n") {
+    Write("groups" + group + "/memory.max", limit + "\n");
+    Write("groups" + group + "/memory.current", usage + "\n");
+    Write("groups" + group + "/memory.stat", stat);
+  }
+
+  // For a process of these groups, in the words of /proc/self/cgroup.
+  size_t Left(const std::string& membership) {
+    Write("self", membership);
+    return LeftInControlGroups(
+        {.membership = folder_.path() + "/self", .root = folder_.path() + "/groups"});
+  }
+
+  refrain::testing::TemporaryDirectory folder_;
+};
+
+TEST_F(ControlGroupsTest, WithoutALimitThereIsNone) {
+  EXPECT_EQ(Left("0::/a\n"), kNoLimit);
+  WriteVersion2("/a", "max", "1000");
+  EXPECT_EQ(Left("0::/a\n"), kNoLimit);
+  EXPECT_EQ(Left("nonsense\n"), kNoLimit);
+  EXPECT_EQ(Left(""), kNoLimit);
+}
+
+TEST_F(ControlGroupsTest, TheTightestOfTheGroupsAboveCounts) {
+  WriteVersion2("/a/b/c", "5000", "1000");
+  EXPECT_EQ(Left("0::/a/b/c\n"), 4000u);
+  WriteVersion2("/a", "9000", "8000");
+  EXPECT_EQ(Left("0::/a/b/c\n"), 1000u);
+  WriteVersion2("", "9000", "9500");
+  EXPECT_EQ(Left("0::/a/b/c\n"), 0u);
+  EXPECT_EQ(Left("0::/\n"), 0u);
+}
+
+// A model that was downloaded, or read before, fills a container's limit with its pages.
+TEST_F(ControlGroupsTest, PagesOfFilesCountAsLeft) {
+  WriteVersion2("/a", "10000", "9900",
+                "anon 800\nfile 9000\nshmem 100\ninactive_file 6000\nactive_file 2500\n");
+  EXPECT_EQ(Left("0::/a\n"), 10000u - (9900 - 8500));
+  // Numbers of different moments.
+  WriteVersion2("/a", "10000", "100", "inactive_file 6000\n");
+  EXPECT_EQ(Left("0::/a\n"), 10000u);
+}
+
+TEST_F(ControlGroupsTest, ReadsVersionOne) {
+  Write("groups/memory/a/memory.limit_in_bytes", "5000\n");
+  Write("groups/memory/a/memory.usage_in_bytes", "4000\n");
+  Write("groups/memory/a/memory.stat",
+        "cache 1\ninactive_file 7\ntotal_inactive_file 300\ntotal_active_file 200\n");
+  EXPECT_EQ(Left("12:cpu,cpuacct:/x\n4:memory:/a\n1:name=systemd:/y\n"), 1500u);
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cpu
