@@ -56,7 +56,8 @@ class EvictionPolicy {
   virtual std::optional<NodeId> Victim() = 0;
 
   // A hint: who uses the chunk, now in use, will come back for it. What MakeEvictionPolicy makes
-  // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict.
+  // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict
+  // (RetainingPolicy).
   virtual void Retain(NodeId node) {}
 };
 

@@ -1,37 +1,84 @@
 #include "kvcache/retaining_policy.h"
 
+#include <cassert>
 #include <utility>
 
 namespace refrain::kvcache {
 
 RetainingPolicy::RetainingPolicy(std::unique_ptr<EvictionPolicy> policy,
                                  int32_t max_retained_chunks)
-    : policy_(std::move(policy)), max_retained_chunks_(static_cast<size_t>(max_retained_chunks)) {}
+    : policy_(std::move(policy)), max_retained_chunks_(max_retained_chunks) {}
 
-RetainingPolicy::Chunk& RetainingPolicy::Get(NodeId node) {
-  if (ToIndex(node) >= chunks_.size()) chunks_.resize(ToIndex(node) + 1);
-  return chunks_[ToIndex(node)];
+RetainingPolicy::Chunk* RetainingPolicy::ParentOrNull(const Chunk& chunk) {
+  if (static_cast<int32_t>(chunk.parent) < 0 || ToIndex(chunk.parent) >= chunks_.size()) {
+    return nullptr;
+  }
+  Chunk& parent = Get(chunk.parent);
+  return parent.known ? &parent : nullptr;
 }
 
 void RetainingPolicy::Inserted(NodeId node, const ChunkTraits& traits) {
-  Get(node) = {};
+  if (ToIndex(node) >= chunks_.size()) chunks_.resize(ToIndex(node) + 1);
+  Get(node) = {.parent = traits.parent, .known = true};
   policy_->Inserted(node, traits);
 }
 
-void RetainingPolicy::Retain(NodeId node) { Get(node).retained = true; }
+void RetainingPolicy::MakeEnd(NodeId node, uint64_t number) {
+  Chunk& chunk = Get(node);
+  chunk.end_number = number;
+  ends_.emplace(number, node);
+  if (chunk.hidden) idle_.emplace(number, node);
+}
+
+void RetainingPolicy::TakeFromEnds(Chunk* chunk) {
+  ends_.erase(chunk->end_number);
+  idle_.erase(chunk->end_number);
+  chunk->end_number = 0;
+}
+
+void RetainingPolicy::Retain(NodeId node) {
+  Chunk& chunk = Get(node);
+  if (chunk.retained) {
+    if (chunk.end_number == 0) return;
+    TakeFromEnds(&chunk);
+    return MakeEnd(node, ++last_number_);
+  }
+  Chunk* const parent = ParentOrNull(chunk);
+  if (parent != nullptr && !parent->retained) return;
+  chunk.retained = true;
+  ++retained_chunks_;
+  MakeEnd(node, ++last_number_);
+  if (parent != nullptr && parent->retained_children++ == 0) TakeFromEnds(parent);
+  while (retained_chunks_ > max_retained_chunks_) GiveUp(ends_.begin()->second);
+}
+
+void RetainingPolicy::GiveUp(NodeId node) {
+  Chunk& chunk = Get(node);
+  assert(chunk.retained && chunk.end_number != 0);
+  const uint64_t number = chunk.end_number;
+  TakeFromEnds(&chunk);
+  chunk.retained = false;
+  --retained_chunks_;
+  // The rest of the lineage is next.
+  Chunk* const parent = ParentOrNull(chunk);
+  if (parent != nullptr && --parent->retained_children == 0) MakeEnd(chunk.parent, number);
+  if (std::exchange(chunk.hidden, false)) policy_->Idle(node);
+}
 
 void RetainingPolicy::Idle(NodeId node) {
   Chunk& chunk = Get(node);
   if (!chunk.retained) return policy_->Idle(node);
-  chunk.idle_number = ++last_number_;
-  idle_.emplace(chunk.idle_number, node);
-  if (idle_.size() > max_retained_chunks_) ReleaseOldest();
+  assert(chunk.end_number != 0);
+  chunk.hidden = true;
+  idle_.emplace(chunk.end_number, node);
 }
 
 void RetainingPolicy::Busy(NodeId node) {
   Chunk& chunk = Get(node);
-  if (chunk.idle_number == 0) return policy_->Busy(node);
-  Take(&chunk);
+  if (!chunk.hidden) return policy_->Busy(node);
+  chunk.hidden = false;
+  TakeFromEnds(&chunk);
+  MakeEnd(node, ++last_number_);
 }
 
 void RetainingPolicy::Evicted(NodeId node) {
@@ -46,31 +93,15 @@ void RetainingPolicy::Dropped(NodeId node) {
 
 void RetainingPolicy::HandOver(NodeId node) {
   Chunk& chunk = Get(node);
-  if (chunk.idle_number != 0) {
-    Take(&chunk);
-    policy_->Idle(node);
-  }
+  if (chunk.retained) GiveUp(node);
   chunk = {};
 }
 
 std::optional<NodeId> RetainingPolicy::Victim() {
   std::optional<NodeId> victim = policy_->Victim();
   if (victim.has_value() || idle_.empty()) return victim;
-  ReleaseOldest();
+  GiveUp(idle_.begin()->second);
   return policy_->Victim();
-}
-
-void RetainingPolicy::Take(Chunk* chunk) {
-  idle_.erase(chunk->idle_number);
-  chunk->idle_number = 0;
-}
-
-void RetainingPolicy::ReleaseOldest() {
-  const NodeId oldest = idle_.begin()->second;
-  Chunk& chunk = Get(oldest);
-  Take(&chunk);
-  chunk.retained = false;
-  policy_->Idle(oldest);
 }
 
 }  // namespace refrain::kvcache

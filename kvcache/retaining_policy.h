@@ -14,10 +14,17 @@ namespace refrain::kvcache {
 // the other policy, for which it stays in use, until
 //
 //   - nothing else can be evicted, or
-//   - more than `max_retained_chunks` are idle: the one that has been idle longest goes first.
+//   - more than `max_retained_chunks` are retained, idle or not.
 //
-// It is the other policy's like any chunk then, and no longer retained. So the hint costs those who
-// do not use it at most that share of the pool, and never makes a request wait.
+// Then the lineage that was retained or used longest ago gives up first, from its end to its
+// beginning: a chunk that gives up is the other policy's like any, and no longer retained. So the
+// hint costs those who do not use it at most that share of the pool, and never makes a request
+// wait.
+//
+// Only the end of a lineage is ever idle, so the retained chunks are counted, not the idle ones:
+//
+//   A - B - C - d      A, B and C retained, d an answer's: nothing but d is idle
+//         \ E - F      E and F retained: the ends are C and F
 //
 // Called by ChunkCache alone, through EvictionPolicy. O(log n) per call of a retained chunk.
 class RetainingPolicy final : public EvictionPolicy {
@@ -33,26 +40,34 @@ class RetainingPolicy final : public EvictionPolicy {
   void Evicted(NodeId node) override;
   void Dropped(NodeId node) override;
   std::optional<NodeId> Victim() override;
+  // Of a chunk after those before it; one behind a chunk that has given up is not retained.
   void Retain(NodeId node) override;
 
  private:
   struct Chunk {
+    NodeId parent{-1};
+    int32_t retained_children = 0;
+    uint64_t end_number = 0;  // in ends_; 0: not there
+    bool known = false;       // else it is a root, or nothing
     bool retained = false;
-    uint64_t idle_number = 0;  // in idle_; 0: not there
+    bool hidden = false;  // idle, and the other policy does not know
   };
 
-  Chunk& Get(NodeId node);
-  // Out of idle_; the other policy is not told.
-  void Take(Chunk* chunk);
+  Chunk& Get(NodeId node) { return chunks_[ToIndex(node)]; }
+  Chunk* ParentOrNull(const Chunk& chunk);
+  void MakeEnd(NodeId node, uint64_t number);
+  void TakeFromEnds(Chunk* chunk);
+  // No longer retained; an end. The other policy is told when it is idle.
+  void GiveUp(NodeId node);
   // An idle chunk that leaves is one of the other policy's first: it knows no other way.
   void HandOver(NodeId node);
-  // The chunk that has been idle longest becomes the other policy's.
-  void ReleaseOldest();
 
   const std::unique_ptr<EvictionPolicy> policy_;
-  const size_t max_retained_chunks_;
+  const int32_t max_retained_chunks_;
+  int32_t retained_chunks_ = 0;
   std::vector<Chunk> chunks_;        // [nodes]
-  std::map<uint64_t, NodeId> idle_;  // retained ones, in the order in which they became idle
+  std::map<uint64_t, NodeId> ends_;  // retained, without retained children; longest ago first
+  std::map<uint64_t, NodeId> idle_;  // those of them that are hidden
   uint64_t last_number_ = 0;
 };
 

@@ -50,9 +50,11 @@ class RandomRun {
       Pin();
     } else if (action < 23) {
       Unpin();
-    } else if (Below(20) == 0) {
+    } else if (Below(2) == 0) {
+      h_.cache->Retain(SequenceId{Pick()});
+    } else if (Below(10) == 0) {
       EvictAll();
-    } else if (Below(4) == 0) {
+    } else if (Below(2) == 0) {
       Drop();
     }
     ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
