@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 
 namespace refrain::kvcache {
@@ -67,7 +68,7 @@ void ReuseStatistics::RequestJoined() {
     for (; next - first_watch_ < watched_.size(); ++next) {
       const Watched& reaches = watched_[next - first_watch_];
       if (now_ - reaches.since < Begins()[b]) break;
-      if (reaches.open) ++reached_[static_cast<size_t>(reaches.class_of)][b];
+      reached_[static_cast<size_t>(reaches.class_of)][b] += reaches.open;
     }
   }
   while (first_watch_ < next_to_reach_[kBuckets - 1]) {
@@ -78,12 +79,21 @@ void ReuseStatistics::RequestJoined() {
 }
 
 ReuseStatistics::Watch ReuseStatistics::Begin(int class_of) {
-  watched_.push_back({now_, class_of, true});
+  // One class each: few.
+  for (size_t i = watched_.size(); i-- > 0 && watched_[i].since == now_;) {
+    if (watched_[i].class_of != class_of) continue;
+    ++watched_[i].open;
+    return first_watch_ + i;
+  }
+  watched_.push_back({now_, class_of, 1});
   return first_watch_ + watched_.size() - 1;
 }
 
 void ReuseStatistics::Forget(Watch watch) {
-  if (watch >= first_watch_) watched_[watch - first_watch_].open = false;
+  if (watch < first_watch_) return;
+  Watched& watched = watched_[watch - first_watch_];
+  assert(watched.open > 0);
+  --watched.open;
 }
 
 void ReuseStatistics::Continued(Watch watch, int class_of, int64_t since) {

@@ -32,7 +32,8 @@ class ReuseStatistics {
   static constexpr int kAbandoned = 3;   // classes of lineages that were left for another way
   static constexpr int kClasses = kTurns * kIntervals + kAbandoned;
 
-  // A lineage that is waited for.
+  // Lineages of one class that are waited for since one request. What is kept of it grows with the
+  // requests, not with the lineages: a beam search begins thousands in one.
   using Watch = uint64_t;
 
   // `turns`: how often it was continued before; `interval`: at what ages, 0 when never.
@@ -48,10 +49,12 @@ class ReuseStatistics {
   int64_t now() const { return now_; }
   void RequestJoined();
 
+  // One lineage more.
   Watch Begin(int class_of);
-  // It was continued, or its class is no longer known to be this.
+  // One of them was continued, or its class is no longer known to be this; once for each Begin.
   void Continued(Watch watch, int class_of, int64_t since);
   void Forget(Watch watch);
+  size_t num_watches() const { return watched_.size(); }
 
   double Rate(int class_of, int bucket) const {
     return rates_[static_cast<size_t>(class_of)][static_cast<size_t>(bucket)];
@@ -65,7 +68,7 @@ class ReuseStatistics {
   struct Watched {
     int64_t since;
     int32_t class_of;
-    bool open;
+    int32_t open;  // lineages
   };
 
   void UpdateRates();

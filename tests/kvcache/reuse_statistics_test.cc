@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <utility>
+#include <vector>
+
 namespace refrain::kvcache {
 namespace {
 
@@ -47,6 +51,41 @@ TEST(ReuseStatistics, LearnsThatTheNextTurnTakesItsTime) {
   const auto rate = [&](int64_t age) { return statistics.Rate(0, ReuseStatistics::Bucket(age)); };
   EXPECT_GT(rate(16), 1.5 * rate(2));
   EXPECT_LT(rate(64), rate(16) / 3);
+}
+
+// Copies for the beams of a search begin lineages without a request.
+TEST(ReuseStatistics, WhatItKeepsGrowsWithRequestsNotWithLineages) {
+  ReuseStatistics statistics;
+  for (int request = 0; request < 10; ++request) {
+    statistics.RequestJoined();
+    for (int i = 0; i < 100'000; ++i) {
+      statistics.Begin(i % 3);
+      statistics.Begin(3);
+    }
+  }
+  EXPECT_EQ(statistics.num_watches(), 10u * 4);
+}
+
+// Of ten that begin together one comes back after five requests, or nine do.
+TEST(ReuseStatistics, CountsEachOfThoseThatBeganTogether) {
+  const auto rate_after = [](int continued) {
+    ReuseStatistics statistics;
+    std::deque<std::vector<ReuseStatistics::Watch>> waiting;
+    for (int request = 0; request < 500; ++request) {
+      statistics.RequestJoined();
+      if (waiting.size() == 5) {
+        for (int i = 0; i < continued; ++i) {
+          statistics.Continued(waiting.front()[static_cast<size_t>(i)], 0, statistics.now() - 5);
+        }
+        waiting.pop_front();
+      }
+      std::vector<ReuseStatistics::Watch>& watches = waiting.emplace_back();
+      for (int i = 0; i < 10; ++i) watches.push_back(statistics.Begin(0));
+    }
+    return statistics.Rate(0, ReuseStatistics::Bucket(4));
+  };
+  EXPECT_LT(rate_after(1), 0.1);
+  EXPECT_GT(rate_after(9), 0.3);
 }
 
 TEST(ReuseStatistics, TailsOfPromptsAndAnswersAreApart) {
