@@ -140,7 +140,11 @@ void EngineLoop::ExpireDeadlines() {
 }
 
 void EngineLoop::Wait(const std::shared_ptr<SequenceState>& sequence) {
-  if (!sequence->waits_since_step.has_value()) sequence->waits_since_step = snapshot_.step;
+  // A choice waits since its request came, though it was parked: who is older has waited longer.
+  if (!sequence->waits_since_step.has_value()) {
+    sequence->waits_since_step =
+        sequence->request->choices().front()->waits_since_step.value_or(snapshot_.step);
+  }
   sequence->phase = SequencePhase::kWaiting;
   sequences_[sequence->id] = sequence;
   snapshot_.waiting.insert(FindEntry(snapshot_.waiting, sequence->id),

@@ -79,9 +79,21 @@ struct Live {
   bool disturbed = false;  // cancelled or timed out: its output is a beginning
 };
 
+// Plans as the scheduler does, which relies on the queue's order.
+StepPlan PlanOfOrderedQueue(const SchedulerSnapshot& snapshot) {
+  for (size_t i = 1; i < snapshot.waiting.size(); ++i) {
+    const WaitingEntry& older = snapshot.waiting[i - 1];
+    const WaitingEntry& younger = snapshot.waiting[i];
+    EXPECT_LT(older.sequence, younger.sequence);
+    EXPECT_LE(older.since_step, younger.since_step);
+  }
+  return Plan(snapshot);
+}
+
 // Requests come, are cancelled and time out at random turns, in a pool that is always too small,
 // steps fail now and then. What is not disturbed gets what it gets alone; nothing is left behind.
-void RunRandomly(const LoopOptions& options, uint32_t seed, int operations) {
+void RunRandomly(LoopOptions options, uint32_t seed, int operations) {
+  options.planner = &PlanOfOrderedQueue;
   std::mt19937 random(seed);
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
   LoopHarness h(options);
@@ -119,6 +131,7 @@ void RunRandomly(const LoopOptions& options, uint32_t seed, int operations) {
       h.loop.Turn();
     }
     ASSERT_EQ(h.cache->CheckInvariants(), absl::OkStatus());
+    ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << i;
     for (size_t k = 0; k < live.size();) {
       ReadInto(*live[k].stream, h.tokenizer, &live[k].output);
       if (!live[k].output.finished) {
