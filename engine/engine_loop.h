@@ -72,6 +72,13 @@ struct EngineLoopParts {
 // every request is finished with that status and health reports it for good.
 class EngineLoop {
  public:
+  // Before each plan so many waiting sequences are matched again if what was found is out of date:
+  // the first ones, and others in turn. So a plan goes by matches that are at most waiting /
+  // kRefreshedInTurn plans old, rounded up. Chunks that others compute are seen at once
+  // (PendingPrefixes), and who is admitted is matched again.
+  static constexpr size_t kRefreshedFirst = 8;
+  static constexpr size_t kRefreshedInTurn = 8;
+
   EngineLoop(const EngineLoopParts& parts, const LoopOptions& options);
   ~EngineLoop();
 
@@ -111,8 +118,6 @@ class EngineLoop {
   // Looks for a waiting sequence's tokens in the cache, and whether it is held.
   void Look(SequenceState* sequence);
   void LookAgain(const std::vector<SequenceId>& released);
-  // Looks again at some of the waiting sequences whose match has gone stale: the first ones, and
-  // the others in turn.
   void RefreshWaiting();
   void StopProducing(SequenceId id);
   void InheritPriorities();
@@ -161,8 +166,8 @@ class EngineLoop {
   FairShares shares_;
   PendingPrefixes pending_;
   SeenPrefixes seen_;
-  int fruitless_plans_ = 0;    // one after the other that launched nothing
-  size_t refresh_cursor_ = 0;  // into snapshot_.waiting
+  int fruitless_plans_ = 0;       // one after the other that launched nothing
+  SequenceId last_refreshed_{0};  // in turn
   StepBuilder builder_;
   LoopObserver observer_;
   std::unordered_map<uint64_t, std::unique_ptr<RunningRequest>> requests_;    // by number

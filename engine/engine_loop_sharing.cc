@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <limits>
 
 #include "engine/engine_loop.h"
@@ -77,11 +78,8 @@ void EngineLoop::LookAgain(const std::vector<SequenceId>& released) {
 }
 
 void EngineLoop::RefreshWaiting() {
-  constexpr size_t kFront = 8;
-  constexpr size_t kInTurn = 8;
-  const size_t waiting = snapshot_.waiting.size();
-  const auto refresh = [this](size_t i) {
-    WaitingEntry& entry = snapshot_.waiting[i];
+  std::deque<WaitingEntry>& waiting = snapshot_.waiting;
+  const auto refresh = [this](WaitingEntry& entry) {
     SequenceState* const sequence = sequences_.at(entry.sequence).get();
     if (entry.held) return;
     if (!parts_.cache->IsCurrent(sequence->match)) return Look(sequence);
@@ -91,11 +89,15 @@ void EngineLoop::RefreshWaiting() {
       entry.shares_running = SharesRunning(entry);
     }
   };
-  for (size_t i = 0; i < std::min(waiting, kFront); ++i) refresh(i);
-  if (waiting <= kFront) return;
-  for (size_t i = 0; i < kInTurn; ++i) {
-    refresh_cursor_ = (refresh_cursor_ + 1) % waiting;
-    refresh(refresh_cursor_);
+  for (size_t i = 0; i < std::min(waiting.size(), kRefreshedFirst); ++i) refresh(waiting[i]);
+  if (waiting.size() <= kRefreshedFirst) return;
+  // By id: places change as sequences come and go.
+  auto next = FindEntry(waiting, SequenceId{static_cast<uint64_t>(last_refreshed_) + 1});
+  for (size_t i = 0; i < kRefreshedInTurn; ++i) {
+    if (next == waiting.end()) next = waiting.begin();
+    refresh(*next);
+    last_refreshed_ = next->sequence;
+    ++next;
   }
 }
 

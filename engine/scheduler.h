@@ -41,14 +41,15 @@ struct RunningEntry {
 struct WaitingEntry {
   SequenceId sequence{};
   int32_t prefill_tokens = 0;   // prompt, and what it had generated before it was preempted
-  int32_t shared_tokens = 0;    // of these, found in the cache; less than prefill_tokens
+  int32_t shared_tokens = 0;    // of these, found in the cache when it was last looked for;
+                                // less than prefill_tokens
   int32_t idle_chunks = 0;      // that hold them and count as free until it runs
   int32_t replayed_tokens = 0;  // of the shared ones, computed again for their log-probabilities
   uint64_t next_chunk_key = 0;  // names its first whole missing chunk and all before it; 0 = none
   bool held = false;            // that chunk is being computed by another: not to be admitted
   bool shares_running = false;  // most of its prefill is in chunks that running sequences use
   int32_t priority = 0;
-  int64_t since_step = 0;  // when it came
+  int64_t since_step = 0;  // when its request came
   int32_t tenant = 0;      // into SchedulerSnapshot::tenants
 };
 

@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <random>
-#include "engine/engine_loop.h"
 
+#include "engine/engine_loop.h"
 #include "tests/support/loop_harness.h"
 
 namespace refrain::engine {
@@ -317,6 +319,46 @@ TEST_P(EngineLoopSharingTest, WithoutPrefixCacheNothingIsSharedAndNothingStays) 
   h.RunUntilIdle();
   EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total, 4 * 600);
   EXPECT_EQ(h.cache->stats().free_chunks, options.num_chunks);
+  h.CheckIdle();
+}
+
+// How many of the waiting sequences' matches a plan is told of that are there no more.
+class StaleMatches {
+ public:
+  StepPlan operator()(const SchedulerSnapshot& snapshot) {
+    waiting = snapshot.waiting.size();
+    stale = static_cast<size_t>(
+        std::count_if(snapshot.waiting.begin(), snapshot.waiting.end(),
+                      [](const WaitingEntry& entry) { return entry.shared_tokens > 0; }));
+    return Plan(snapshot);
+  }
+  size_t waiting = 0, stale = 0;
+};
+
+// Also while some of them go.
+TEST(EngineLoopRefreshTest, AMatchIsLookedForAgainWithinTheStatedNumberOfPlans) {
+  constexpr size_t kWaiting = 100;
+  StaleMatches seen;
+  LoopHarness h({.max_sequences = 1, .policy = Policy::kLongestPrefix, .planner = std::ref(seen)});
+  h.Run(TokenRequest(Prompt(64), 1));
+  const auto running = h.Submit(TokenRequest(Prompt(5, 2), 400));
+  h.loop.Turn();
+  std::vector<std::shared_ptr<TokenStream>> waiting;
+  for (size_t i = 0; i < kWaiting; ++i) waiting.push_back(h.Submit(TokenRequest(Prompt(65), 1)));
+  h.loop.Turn();
+  EXPECT_EQ(seen.stale, kWaiting);
+  EXPECT_EQ(h.cache->EvictAll(), 4);
+  constexpr size_t kPlans =
+      (kWaiting + EngineLoop::kRefreshedInTurn - 1) / EngineLoop::kRefreshedInTurn;
+  for (size_t i = 0; i < kPlans; ++i) {
+    if (i < kPlans / 2) EXPECT_GT(seen.stale, 0u);
+    if (i % 2 == 0) waiting[i]->Cancel();
+    h.loop.Turn();
+  }
+  EXPECT_EQ(seen.waiting, kWaiting - (kPlans + 1) / 2);
+  EXPECT_EQ(seen.stale, 0u);
+  running->Cancel();
+  h.RunUntilIdle();
   h.CheckIdle();
 }
 
