@@ -16,6 +16,11 @@ constexpr int kMinTaskRows = 48;
 constexpr int kTasksPerThread = 8;
 // Shortest segment that a long slot is cut into when the cut is free to choose.
 constexpr int32_t kMinSplitKeys = 128;
+// Tasks per thread that a slot is cut into alone.
+constexpr int64_t kSplitTasksPerThread = 4;
+// The most floats that may wait between the phases for one slot, where the cut is not free to
+// choose: 64 MiB. Beyond, threads that have nothing to do cost less than memory.
+constexpr int64_t kMaxSplitFloats = 1 << 24;
 
 int Group(const ChunkAttentionArgs& args) { return args.num_heads / args.kv.num_kv_heads; }
 
@@ -38,6 +43,22 @@ int64_t Cost(int64_t query_rows, int64_t keys) {
 }
 
 int32_t RoundDown(int32_t x, int32_t unit) { return x / unit * unit; }
+
+// Keys of each task where `keys` of all KV heads and blocks of rows are divided among `threads`
+// threads. More than a segment are whole segments, whose states stay in the task: so what waits
+// between the phases grows with the threads, not with the keys.
+int32_t SplitKeys(int64_t keys, int threads) {
+  const int64_t share = keys / (kSplitTasksPerThread * threads);
+  const int64_t segments = share / (2 * kSegmentKeys);  // twice the tasks: they are longer
+  if (segments > 0) return static_cast<int32_t>(segments * kSegmentKeys);
+  return static_cast<int32_t>(
+      std::clamp<int64_t>((share + 63) / 64 * 64, kMinSplitKeys, kSegmentKeys));
+}
+
+// Of the partial outputs, with every segment of `keys` keys on its own.
+int64_t SplitFloats(const ChunkAttentionArgs& args, int32_t slot, int64_t keys) {
+  return (keys / kSegmentKeys + 2) * args.steps[slot].num_rows * args.num_heads * args.kv.head_dim;
+}
 
 }  // namespace
 
@@ -73,14 +94,13 @@ void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
   }
   for (int32_t slot = 0; slot < num_slots; ++slot) {
     if (!slots_[slot].active) continue;
-    const bool split = threads > 1 && row_task_cost(slot) * 3 * threads > total;
+    bool split = threads > 1 && row_task_cost(slot) * 3 * threads > total;
     int32_t segment_keys = kSegmentKeys;
-    if (split && !args.reproducible) {
-      const int64_t tasks = int64_t{4} * threads;
-      const int64_t keys =
-          int64_t{private_keys(slot)} * args.kv.num_kv_heads * blocks(slot) / tasks;
-      segment_keys = static_cast<int32_t>(
-          std::clamp<int64_t>((keys + 63) / 64 * 64, kMinSplitKeys, kSegmentKeys));
+    if (split && args.reproducible) {
+      split = SplitFloats(args, slot, private_keys(slot)) <= kMaxSplitFloats;
+    } else if (split) {
+      segment_keys =
+          SplitKeys(int64_t{private_keys(slot)} * args.kv.num_kv_heads * blocks(slot), threads);
     }
     CutSegments(args, slot, segment_keys);
     if (split) SplitSlot(args, slot);

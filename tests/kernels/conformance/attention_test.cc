@@ -80,6 +80,26 @@ INSTANTIATE_TEST_SUITE_P(Cases, AttentionConformance,
                                           testing::Bool()),
                          CaseName);
 
+// A sequence so long that threads share it, each task several segments of it.
+TEST(AttentionOfOneLongSequence, MatchesTheReferenceOnTwoThreads) {
+  const AttentionShape shape{2, 1, 16, 128, DType::kF16};
+  constexpr int kChunks = 160;
+  for (const int rows : {1, 3}) {
+    AttentionScenario scenario(shape, /*num_slots=*/1, kChunks);
+    scenario.Attend(scenario.AddRun(std::vector<int>(kChunks, shape.chunk_tokens), 1), 0);
+    scenario.Activate(0, rows);
+    scenario.Finish();
+    std::vector<float> want, got;
+    ReferenceBackend().ChunkAttention(scenario.Args(want));
+    for (const AttentionLevel& level : AttentionLevels()) {
+      SCOPED_TRACE(level.name());
+      const ChunkAttentionArgs args = scenario.Args(got);
+      level.On(2).Attend(args);
+      ExpectClose(got, want, 2e-5, 2e-5);
+    }
+  }
+}
+
 // Levels with bf16 dot instructions over K and V in bf16.
 class AttentionBf16 : public testing::TestWithParam<std::tuple<AttentionCase, Scenario>> {
  protected:
