@@ -2,7 +2,7 @@
 // log-probability bits of requests that share prefixes in a tree five levels deep are those that
 // each gets alone without a prefix cache - in two_phase and paged, on chunks of every size and on
 // several threads, among up to 64 that join, end and are cancelled at random, and when all that may
-// be evicted is evicted, and a running sequence preempted, at every step.
+// be evicted is evicted, and a running sequence preempted, at every step. Every weight type.
 
 #include <gtest/gtest.h>
 
@@ -176,33 +176,52 @@ void RunMix(Engine& engine, const std::vector<StreamOutput>& expected, uint32_t 
   EXPECT_GT(compared, joins / 2);
 }
 
-class Sharing : public ::testing::TestWithParam<DType> {};
-
-TEST_P(Sharing, ChangesNoBit) {
-  TemporaryDirectory directory;
-  TinyModelOptions model;
-  model.matrix_dtype = GetParam();
-  const auto path = WriteTinyGguf(model, directory.path());
-  ASSERT_TRUE(path.ok()) << path.status();
-
-  std::vector<StreamOutput> expected;
-  {
-    const auto engine = Start(*path, {.prefix_cache = false});
+class Sharing : public ::testing::TestWithParam<DType> {
+ protected:
+  // Writes the model and computes each leaf alone.
+  void SetUp() override {
+    TinyModelOptions model;
+    model.matrix_dtype = GetParam();
+    const auto path = WriteTinyGguf(model, directory_.path());
+    ASSERT_TRUE(path.ok()) << path.status();
+    path_ = *path;
+    const auto engine = Start(path_, {.prefix_cache = false});
     ASSERT_NE(engine, nullptr);
     for (int leaf = 0; leaf < kLeaves; ++leaf) {
-      expected.push_back(*ReadToEnd(**engine->Submit(LeafRequest(leaf))));
+      expected_.push_back(*ReadToEnd(**engine->Submit(LeafRequest(leaf))));
     }
     EXPECT_EQ(engine->stats().cached_prompt_tokens_total, 0);
     EXPECT_EQ(engine->stats().kv_cached_chunks, 0);
+    EXPECT_NE(expected_[0], expected_[1]);
   }
-  EXPECT_NE(expected[0], expected[1]);
 
+  const TemporaryDirectory directory_;
+  std::string path_;
+  std::vector<StreamOutput> expected_;
+};
+
+class SharingOfOtherTypes : public Sharing {};
+class SharingInEverySetting : public Sharing {};
+
+// What differs between types is the products: few rows or many, as sharing has it.
+TEST_P(SharingOfOtherTypes, ChangesNoBit) {
+  const auto shared = Start(path_, {.threads = 2});
+  ASSERT_NE(shared, nullptr);
+  RunMix(*shared, expected_, 1, 48, "shared");
+  EXPECT_GT(shared->stats().cached_prompt_tokens_total, 5000);
+  const auto disturbed = Start(path_, {.disturb = true});
+  ASSERT_NE(disturbed, nullptr);
+  RunMix(*disturbed, expected_, 2, 12, "preempted each step");
+  EXPECT_GT(disturbed->stats().preemptions_total, 20);
+}
+
+TEST_P(SharingInEverySetting, ChangesNoBit) {
   uint32_t seed = 1;
   for (const bool prefix_cache : {true, false}) {
     for (const auto mode : {AttentionModeOption::kTwoPhase, AttentionModeOption::kPaged}) {
-      const auto engine = Start(*path, {.prefix_cache = prefix_cache, .mode = mode});
+      const auto engine = Start(path_, {.prefix_cache = prefix_cache, .mode = mode});
       ASSERT_NE(engine, nullptr);
-      RunMix(*engine, expected, seed++, prefix_cache ? 100 : 40,
+      RunMix(*engine, expected_, seed++, prefix_cache ? 100 : 40,
              std::string(prefix_cache ? "shared" : "not shared") +
                  (mode == AttentionModeOption::kPaged ? ", paged" : ", two_phase"));
       if (prefix_cache) {
@@ -212,15 +231,15 @@ TEST_P(Sharing, ChangesNoBit) {
   }
   // The chunk's size decides where matches end, and so what is copied and what is computed again.
   for (const int32_t chunk_tokens : {32, 64, 128}) {
-    const auto engine = Start(*path, {.chunk_tokens = chunk_tokens, .threads = 3});
+    const auto engine = Start(path_, {.chunk_tokens = chunk_tokens, .threads = 3});
     ASSERT_NE(engine, nullptr);
-    RunMix(*engine, expected, seed++, 40, "chunks of " + std::to_string(chunk_tokens));
+    RunMix(*engine, expected_, seed++, 40, "chunks of " + std::to_string(chunk_tokens));
     EXPECT_GT(engine->stats().cached_prompt_tokens_total, 3000);
   }
   for (const bool oldest : {false, true}) {
-    const auto engine = Start(*path, {.disturb = true, .disturb_oldest = oldest});
+    const auto engine = Start(path_, {.disturb = true, .disturb_oldest = oldest});
     ASSERT_NE(engine, nullptr);
-    RunMix(*engine, expected, seed++, 30, oldest ? "the oldest preempted" : "preempted each step");
+    RunMix(*engine, expected_, seed++, 30, oldest ? "the oldest preempted" : "preempted each step");
     const engine::EngineStats stats = engine->stats();
     // In every second step, about, the oldest is alone and others come.
     EXPECT_GT(stats.preemptions_total, oldest ? 30 : stats.steps_total / 3);
@@ -228,11 +247,16 @@ TEST_P(Sharing, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(SomeWeightTypes, Sharing,
-                         ::testing::Values(DType::kF32, DType::kF16, DType::kQ4_1),
-                         [](const auto& info) {
-                           return std::string(kernels::Traits(info.param).name);
-                         });
+std::string TypeName(const ::testing::TestParamInfo<DType>& info) {
+  return std::string(kernels::Traits(info.param).name);
+}
+
+INSTANTIATE_TEST_SUITE_P(OtherWeightTypes, SharingOfOtherTypes,
+                         ::testing::Values(DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ5_0,
+                                           DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K),
+                         TypeName);
+INSTANTIATE_TEST_SUITE_P(SomeWeightTypes, SharingInEverySetting,
+                         ::testing::Values(DType::kF32, DType::kF16, DType::kQ4_1), TypeName);
 
 }  // namespace
 }  // namespace refrain::testing
