@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
 
+#include "tests/kernels/conformance/attention_bits.h"
 #include "tests/kernels/conformance/attention_levels.h"
-#include "tests/kernels/conformance/attention_scenario.h"
 
-// With `reproducible`, the bits of a row depend on the row's own keys only (DESIGN section 5).
+// The promises of attention_bits.h for every level of the CPU back end.
 
 namespace refrain::kernels {
 namespace {
@@ -20,121 +22,47 @@ const AttentionShape kWindowShapes[] = {
     {4, 2, 40, 32, DType::kF16, 300},
     {4, 2, 48, 16, DType::kBF16, 77},
 };
+constexpr MakeScenarioFunction kScenarios[] = {UnrelatedSlots, SharedRuns, RowsThatReadCachedKeys};
 
-class AttentionBits : public testing::TestWithParam<std::tuple<AttentionShape, AttentionLevel>> {
+using Param = std::tuple<AttentionShape, AttentionLevel>;
+
+AttendFunction By(const AttentionLevel& level) {
+  return [level](const ChunkAttentionArgs& args) { level.Attend(args); };
+}
+
+class CpuAttentionBits : public testing::TestWithParam<Param> {
  protected:
-  const AttentionShape& shape() const { return std::get<0>(GetParam()); }
-  int64_t cols() const { return int64_t{shape().num_heads} * shape().head_dim; }
-
-  std::vector<float> Attend(AttentionScenario& scenario, const AttentionLevel& level,
-                            AttentionMode mode = AttentionMode::kTwoPhase) const {
-    std::vector<float> out;
-    ChunkAttentionArgs args = scenario.Args(out);
-    args.mode = mode;
-    args.reproducible = true;
-    level.Attend(args);
-    return out;
-  }
-
-  std::vector<float> Attend(AttentionScenario& scenario) const {
-    return Attend(scenario, std::get<1>(GetParam()));
-  }
-
-  // The rows of `step` out of an output.
-  std::vector<float> Rows(const std::vector<float>& out, const SlotStep& step) const {
-    const auto first = out.begin() + step.row_begin * cols();
-    return {first, first + step.num_rows * cols()};
-  }
+  const AttentionLevel& level() const { return std::get<1>(GetParam()); }
+  const AttentionBits bits_{std::get<0>(GetParam()), By(level())};
 };
+class CpuAttentionBitsFull : public CpuAttentionBits {};    // no window
+class CpuAttentionBitsWindow : public CpuAttentionBits {};  // a sliding window
 
-class AttentionBitsFull : public AttentionBits {};    // no window
-class AttentionBitsWindow : public AttentionBits {};  // a sliding window
-
-TEST_P(AttentionBits, AreTheSameAloneAndInABatch) {
-  for (const auto make : {UnrelatedSlots, SharedRuns, RowsThatReadCachedKeys}) {
-    AttentionScenario scenario = make(shape());
-    const std::vector<float> together = Attend(scenario);
-    const std::vector<SlotStep> steps = scenario.steps();
-    for (size_t slot = 0; slot < steps.size(); ++slot) {
-      if (steps[slot].num_rows == 0) continue;
-      std::ranges::fill(scenario.steps(), SlotStep{});
-      scenario.steps()[slot] = steps[slot];
-      EXPECT_EQ(Rows(Attend(scenario), steps[slot]), Rows(together, steps[slot])) << slot;
-    }
-  }
+TEST_P(CpuAttentionBits, AreTheSameAloneAndInABatch) {
+  bits_.ExpectSameAloneAndInABatch(kScenarios);
 }
 
-// The rows of a prefill, each as a decode step of its own.
-TEST_P(AttentionBits, AreTheSameInPrefillAndInDecode) {
-  AttentionScenario scenario = UnrelatedSlots(shape());
-  const std::vector<float> together = Attend(scenario);
-  const std::vector<SlotStep> steps = scenario.steps();
-  for (size_t slot = 0; slot < steps.size(); ++slot) {
-    for (int i = 0; i < steps[slot].num_rows; ++i) {
-      std::ranges::fill(scenario.steps(), SlotStep{});
-      SlotStep& step = scenario.steps()[slot];
-      step.num_rows = 1;
-      step.row_begin = steps[slot].row_begin + i;
-      step.key_end = steps[slot].key_end - steps[slot].num_rows + i + 1;
-      ASSERT_EQ(Rows(Attend(scenario), step), Rows(together, step)) << slot << " row " << i;
-    }
-  }
+TEST_P(CpuAttentionBits, AreTheSameInPrefillAndInDecode) {
+  bits_.ExpectSameInPrefillAndInDecode(1);
 }
 
-TEST_P(AttentionBits, AreTheSameOnAnyNumberOfThreadsAndInBothModes) {
-  for (const auto make : {UnrelatedSlots, SharedRuns, RowsThatReadCachedKeys}) {
-    AttentionScenario scenario = make(shape());
-    const std::vector<float> want = Attend(scenario);
-    for (const int threads : {2, 3, 8}) {
-      const AttentionLevel level = std::get<1>(GetParam()).On(threads);
-      EXPECT_EQ(Attend(scenario, level, AttentionMode::kTwoPhase), want) << threads;
-      EXPECT_EQ(Attend(scenario, level, AttentionMode::kPaged), want) << threads;
-    }
+TEST_P(CpuAttentionBits, AreTheSameOnAnyNumberOfThreadsAndInBothModes) {
+  std::vector<AttentionBits::Other> others;
+  for (const int threads : {2, 3, 8}) {
+    others.push_back({std::to_string(threads) + " threads", By(level().On(threads))});
   }
+  bits_.ExpectSameOnOthersAndInBothModes(kScenarios, others);
 }
 
-// The same 700 keys once in full chunks and once with part-full chunks and runs between them.
-TEST_P(AttentionBitsFull, AreTheSameWhereverChunksAndRunsEnd) {
-  const int c = shape().chunk_tokens;
-  constexpr int kKeys = 700;
-  std::vector<float> outs[2];
-  for (const bool ragged : {false, true}) {
-    AttentionScenario scenario(shape(), 1, 3 * kKeys / c + 8);
-    for (int done = 0; done < kKeys;) {
-      std::vector<int> counts;
-      const int first = done;
-      const int run_end = ragged ? std::min(kKeys, done + 3 * c + 5) : kKeys;
-      for (int i = 0; done < run_end; ++i) {
-        counts.push_back(std::min(ragged ? (i % 2 == 0 ? c - 3 : 1) : c, run_end - done));
-        done += counts.back();
-      }
-      scenario.Attend(scenario.AddRun(counts, first), 0);
-    }
-    scenario.Activate(0, 33);
-    scenario.Finish();
-    outs[ragged] = Attend(scenario);
-  }
-  EXPECT_EQ(outs[0], outs[1]);
+TEST_P(CpuAttentionBitsFull, AreTheSameWhereverChunksAndRunsEnd) {
+  bits_.ExpectSameWhereverChunksAndRunsEnd(700);
 }
 
-// Keys before SlotStep::key_begin are not read: leaving them out changes no bit when no row's
-// window reaches them, and what lies there may be gone.
-TEST_P(AttentionBitsWindow, AreTheSameWithKeysBeforeTheWindowLeftOut) {
-  AttentionScenario scenario = UnrelatedSlots(shape());
-  const std::vector<float> want = Attend(scenario);
-  bool left_out = false;
-  for (SlotStep& step : scenario.steps()) {
-    if (step.num_rows == 0) continue;
-    // Positions grow by one at least from key to key.
-    step.key_begin = std::max(0, step.key_end - step.num_rows - shape().window_tokens);
-    left_out |= step.key_begin > 0;
-  }
-  ASSERT_TRUE(left_out);
-  EXPECT_EQ(Attend(scenario), want);
+TEST_P(CpuAttentionBitsWindow, AreTheSameWithKeysBeforeTheWindowLeftOut) {
+  bits_.ExpectSameWithKeysBeforeTheWindowLeftOut();
 }
 
-std::string CaseName(
-    const testing::TestParamInfo<std::tuple<AttentionShape, AttentionLevel>>& info) {
+std::string CaseName(const testing::TestParamInfo<Param>& info) {
   return std::get<0>(info.param).name() + "_" + std::get<1>(info.param).name();
 }
 
@@ -142,10 +70,10 @@ const auto kFull =
     testing::Combine(testing::ValuesIn(kFullShapes), testing::ValuesIn(AttentionLevels()));
 const auto kWindow =
     testing::Combine(testing::ValuesIn(kWindowShapes), testing::ValuesIn(AttentionLevels()));
-INSTANTIATE_TEST_SUITE_P(Full, AttentionBits, kFull, CaseName);
-INSTANTIATE_TEST_SUITE_P(Window, AttentionBits, kWindow, CaseName);
-INSTANTIATE_TEST_SUITE_P(Full, AttentionBitsFull, kFull, CaseName);
-INSTANTIATE_TEST_SUITE_P(Window, AttentionBitsWindow, kWindow, CaseName);
+INSTANTIATE_TEST_SUITE_P(Full, CpuAttentionBits, kFull, CaseName);
+INSTANTIATE_TEST_SUITE_P(Window, CpuAttentionBits, kWindow, CaseName);
+INSTANTIATE_TEST_SUITE_P(Full, CpuAttentionBitsFull, kFull, CaseName);
+INSTANTIATE_TEST_SUITE_P(Window, CpuAttentionBitsWindow, kWindow, CaseName);
 
 }  // namespace
 }  // namespace refrain::kernels
