@@ -178,6 +178,12 @@ absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tok
                                                    " tokens, the context holds ",
                                                    limits_.max_context_tokens));
   }
+  const int64_t echoed = static_cast<int64_t>(prompt_tokens) * request.n;
+  if (request.echo && request.n > 1 && echoed > Request::kMaxEchoedTokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "echo: the prompt's ", prompt_tokens, " tokens in each of n = ", request.n, " choices are ",
+        echoed, ", at most ", Request::kMaxEchoedTokens, " are repeated"));
+  }
   const int64_t longest = std::min<int64_t>(
       static_cast<int64_t>(prompt_tokens) + request.stop.max_tokens, limits_.max_context_tokens);
   if (longest > limits_.kv_capacity_tokens) {

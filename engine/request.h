@@ -78,6 +78,9 @@ struct TokenPrompt {
 // One thing a client asks for. A value; the engine copies what it keeps.
 struct Request {
   static constexpr size_t kMaxCacheSaltCharacters = 128;
+  // Of the prompt in all choices with `echo`, unless there is one choice only: each costs up to 300
+  // bytes before it is sent.
+  static constexpr int64_t kMaxEchoedTokens = int64_t{1} << 18;
 
   std::string id;  // for logs; unique per process is enough
   std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,27 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
   request.keep_prompt_tokens.reset();
   Encode(request);
   EXPECT_FALSE(status_.ok());
+}
+
+// Each repetition costs memory; the context bounds the prompt alone.
+TEST_F(PromptEncoderTest, RefusesToEchoALongPromptInManyChoices) {
+  constexpr int32_t kPromptTokens = 1 << 12;
+  const PromptEncoder encoder(&tokenizer_, nullptr,
+                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
+  const auto status_of = [&](int32_t n, bool echo) {
+    EncodedRequest encoded;
+    encoded.request.prompt = TokenPrompt{.ids = std::vector<TokenId>(kPromptTokens, T(1))};
+    encoded.request.n = n;
+    encoded.request.echo = echo;
+    return encoder.Tokenize(std::nullopt, &encoded);
+  };
+  constexpr int32_t kMost = Request::kMaxEchoedTokens / kPromptTokens;
+  EXPECT_EQ(status_of(kMost, true), absl::OkStatus());
+  EXPECT_EQ(status_of(kMost + 1, false), absl::OkStatus());
+  const absl::Status refused = status_of(kMost + 1, true);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("4096 tokens in each of n = 65 choices are "
+                                                      "266240, at most 262144"));
 }
 
 TEST_F(PromptEncoderTest, BansBadWordsAloneAndBehindASpace) {
