@@ -351,7 +351,9 @@ TEST(EngineLoopRefreshTest, AMatchIsLookedForAgainWithinTheStatedNumberOfPlans) 
   constexpr size_t kPlans =
       (kWaiting + EngineLoop::kRefreshedInTurn - 1) / EngineLoop::kRefreshedInTurn;
   for (size_t i = 0; i < kPlans; ++i) {
-    if (i < kPlans / 2) EXPECT_GT(seen.stale, 0u);
+    if (i < kPlans / 2) {
+      EXPECT_GT(seen.stale, 0u);
+    }
     if (i % 2 == 0) waiting[i]->Cancel();
     h.loop.Turn();
   }
