@@ -1,0 +1,56 @@
+#include "server/time_slice.h"
+
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <thread>
+
+namespace refrain::server {
+namespace {
+
+constexpr size_t kPolicy = 1, kRuntime = 6;
+
+// sched_attr as words of 32 bits.
+std::array<uint32_t, 12> Attributes() {
+  std::array<uint32_t, 12> words{};
+  EXPECT_EQ(::syscall(SYS_sched_getattr, 0, words.data(), sizeof(words), 0), 0);
+  return words;
+}
+
+bool KernelHasSlices() {
+  utsname name{};
+  int major = 0, minor = 0;
+  ::uname(&name);
+  std::sscanf(name.release, "%d.%d", &major, &minor);
+  return major > 6 || (major == 6 && minor >= 12);
+}
+
+TEST(TimeSlice, IsShortForTheThreadThatAsksAndAsItWasForOthers) {
+  if (!KernelHasSlices()) GTEST_SKIP() << "Linux before 6.12 has one slice for all";
+  const auto before = Attributes();
+  if (before[kPolicy] != 0) GTEST_SKIP() << "runs under another policy than SCHED_OTHER";
+  std::thread([] {
+    AskForShortTimeSlice();
+    EXPECT_EQ(Attributes()[kRuntime], 100'000u);
+  }).join();
+  EXPECT_EQ(Attributes(), before);
+}
+
+TEST(TimeSlice, LeavesAPolicyThatAnOperatorChose) {
+  std::thread([] {
+    auto words = Attributes();
+    words[kPolicy] = 3;  // SCHED_BATCH, which anybody may choose
+    ASSERT_EQ(::syscall(SYS_sched_setattr, 0, words.data(), 0), 0);
+    const auto chosen = Attributes();
+    AskForShortTimeSlice();
+    EXPECT_EQ(Attributes(), chosen);
+  }).join();
+}
+
+}  // namespace
+}  // namespace refrain::server
