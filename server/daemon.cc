@@ -210,13 +210,18 @@ void LogCall(const rpc::CallRecord& call, RequestLog* log) {
               .seconds = call.seconds});
 }
 
+std::function<int64_t()> DroppedLinesOf(const RequestLog* log) {
+  if (log == nullptr) return nullptr;
+  return [log] { return log->dropped_lines(); };
+}
+
 class Daemon {
  public:
   Daemon(const Config& config, const EngineFactory& make_engine, Guards guards)
       : config_(config),
         make_engine_(make_engine),
-        guards_(std::move(guards)),
         log_(config.log_format(), config.log_level()),
+        guards_(std::move(guards)),
         service_({.version = kVersion,
                   .max_choices = static_cast<int>(config.integer("limits.n")),
                   .max_beams = static_cast<int>(config.integer("engine.max_sequences")),
@@ -226,7 +231,9 @@ class Daemon {
         metrics_({.version = kVersion,
                   .cache = {.prefix_cache = config.on("kv_cache.prefix_cache"),
                             .dtype = config.text("kv_cache.dtype"),
-                            .eviction = config.text("kv_cache.eviction")}}) {
+                            .eviction = config.text("kv_cache.eviction")},
+                  .dropped_log_lines = DroppedLinesOf(guards_.request_log.get())}) {
+    if (guards_.request_log != nullptr) guards_.request_log->WarnTo(&log_);
     service_.AddRoutes(&router_);
     metrics_.AddRoutes(&router_);
     if (config.on("server.debug")) debug_.AddRoutes(&router_);
@@ -415,8 +422,8 @@ class Daemon {
 
   const Config& config_;
   const EngineFactory& make_engine_;
-  const Guards guards_;  // outlive what they guard
   Log log_;
+  const Guards guards_;  // outlive what they guard
   openai::Service service_;
   debug::DebugEndpoints debug_;
   metrics::Metrics metrics_;
