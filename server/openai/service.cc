@@ -10,6 +10,7 @@
 
 #include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
+#include "server/access/http_access.h"
 #include "server/concat.h"
 #include "server/error_reply.h"
 #include "server/generation_note.h"
@@ -61,6 +62,7 @@ std::string ModelObject(const engine::ModelInfo& model) {
 Service::Service(Options options, Log* log) : options_(std::move(options)), log_(log) {}
 
 void Service::AddRoutes(http::Router* router) {
+  router_ = router;
   using http::HandlerSpeed;
   const auto add = [&](const char* method, const char* path, http::Router::Handler handler,
                        HandlerSpeed speed = HandlerSpeed::kQuick) {
@@ -249,7 +251,14 @@ std::unique_ptr<http::Reply> Service::Version() const {
 std::unique_ptr<http::Reply> Service::OpenApi() const {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
-  return JsonReply(OpenApiDocument(LimitsOf(**engine), options_.version));
+  std::vector<ServedRoute> routes;
+  for (const http::Router::Route& route : router_->routes()) {
+    const std::optional<access::Area> area = access::AreaOf(route.path);
+    const bool asks_key = area.has_value() && options_.gate != nullptr &&
+                          !options_.gate->Authenticate(*area, "").ok();
+    routes.push_back({.method = route.method, .path = route.path, .asks_key = asks_key});
+  }
+  return JsonReply(OpenApiDocument(LimitsOf(**engine), options_.version, routes));
 }
 
 std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) const {
