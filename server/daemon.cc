@@ -185,6 +185,9 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.message_bytes = config.integer("limits.body_bytes");
   options.messages_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"));
   options.header_bytes = static_cast<int>(config.integer("limits.header_bytes"));
+  options.calls_per_connection =
+      static_cast<int>(config.integer("limits.grpc_calls_per_connection"));
+  options.memory_bytes = static_cast<size_t>(config.integer("limits.grpc_memory_bytes"));
   options.max_choices = static_cast<int32_t>(config.integer("limits.n"));
   options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));
   options.tls_cert_file = config.text("tls.cert_file");

@@ -34,11 +34,11 @@ absl::StatusOr<std::optional<double>> TimeoutOf(const http::Request& request) {
   if (text.empty()) return std::nullopt;
   double seconds = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || !(seconds > 0) ||
-      seconds > 1e6) {
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() ||
+      !kTimeoutRange.Contains(seconds)) {
     return absl::InvalidArgumentError(Concat("the header X-Request-Timeout is \"",
-                                             text.substr(0, 32),
-                                             "\"; expected seconds, more than 0, at most 1000000"));
+                                             text.substr(0, 32), "\"; expected seconds, ",
+                                             kTimeoutRange.Text()));
   }
   return seconds;
 }
