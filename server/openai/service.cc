@@ -217,12 +217,7 @@ std::unique_ptr<http::Reply> Service::Model(std::string_view id) const {
   if (!engine.ok()) return MakeErrorReply(engine.status());
   const engine::ModelInfo& model = (*engine)->model();
   if (id != model.served_name) {
-    return MakeErrorReply(
-        WithParam(WithCode(absl::NotFoundError(Concat("the model '", id.substr(0, 200),
-                                                      "' does not exist; this server has '",
-                                                      model.served_name, "'")),
-                           "model_not_found"),
-                  "model"));
+    return MakeErrorReply(UnknownModel(id, model.served_name));
   }
   return JsonReply(ModelObject(model));
 }
