@@ -8,7 +8,14 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
+
+#include "server/http/router.h"
+#include "server/http/server.h"
+#include "tests/server/http/raw_client.h"
 
 namespace refrain::server {
 namespace {
@@ -50,6 +57,31 @@ TEST(TimeSlice, LeavesAPolicyThatAnOperatorChose) {
     AskForShortTimeSlice();
     EXPECT_EQ(Attributes(), chosen);
   }).join();
+}
+
+// What waits for a thread to wake up is short work; what works for longer is not to take the
+// processor from others more often than they from it.
+TEST(TimeSlice, IsShortForSocketsAndProbesAndNotForWorkers) {
+  if (!KernelHasSlices()) GTEST_SKIP() << "Linux before 6.12 has one slice for all";
+  if (Attributes()[kPolicy] != 0) GTEST_SKIP() << "runs under another policy than SCHED_OTHER";
+  const auto tell = [](http::Request) {
+    return http::MakeReply({}, std::to_string(Attributes()[kRuntime]));
+  };
+  http::Router router;
+  router.Add({"GET", "/socket", tell, http::HandlerSpeed::kQuick});
+  router.Add({"GET", "/probe", tell, http::HandlerSpeed::kProbe});
+  router.Add({"GET", "/worker", tell, http::HandlerSpeed::kSlow});
+  http::ServerOptions options;
+  options.error_body = [](int, std::string_view) { return std::string(); };
+  const auto server = *http::Server::Start(std::move(options), &router);
+  testing::RawClient client(server->port());
+  const auto slice = [&](const char* path) {
+    client.Send(testing::GetRequest(path));
+    return client.ReadResponse().body;
+  };
+  EXPECT_EQ(slice("/socket"), "100000");
+  EXPECT_EQ(slice("/probe"), "100000");
+  EXPECT_EQ(slice("/worker"), std::to_string(Attributes()[kRuntime]));
 }
 
 }  // namespace
