@@ -23,7 +23,7 @@ def overhead(monkeypatch):
     """server_overhead with measured numbers put in its place: what is not named is as wanted."""
     tool = load_tool("server_overhead")
 
-    def run(tokens_per_s=30_000.0, spread_us=100.0, steps_us=100.0, probe_ms=1.0) -> int:
+    def run(*arguments, tokens_per_s=30_000.0, spread_us=100.0, steps_us=100.0, probe_ms=1.0) -> int:
         def measure(options, folder, kind, path):
             p99_us = {tool.SPREAD: spread_us, tool.STEPS: steps_us}.get(kind, 5_000.0)
             # One bucket that holds all values up to where the p99 is to be.
@@ -34,7 +34,7 @@ def overhead(monkeypatch):
         monkeypatch.setattr(tool, "share_within", lambda counted, limit: 0.99)
         monkeypatch.setattr(tool, "probe_queued",
                             lambda folder: [tool.Probe("/health", 120, [probe_ms])])
-        monkeypatch.setattr(sys, "argv", ["server_overhead", "--no-build"])
+        monkeypatch.setattr(sys, "argv", ["server_overhead", "--no-build", *arguments])
         return tool.main()
 
     return run
@@ -43,6 +43,12 @@ def overhead(monkeypatch):
 def test_server_overhead_passes_where_all_is_reached(overhead, capsys):
     assert overhead() == 0
     assert "MISSED" not in capsys.readouterr().out
+
+
+def test_server_overhead_judges_what_was_measured_alone(overhead, capsys):
+    assert overhead("--rows=spread,1000 users", steps_us=1e6, probe_ms=1e6) == 0
+    lines = capsys.readouterr().out
+    assert lines.count("reached") == 1 and "tokens spread" in lines
 
 
 @pytest.mark.parametrize("missed", [{"tokens_per_s": 19_999.0}, {"spread_us": 201.0},
