@@ -16,7 +16,7 @@ from grpc_services import Services, address, text_of
 
 FAST_TOKENS = 40
 # Of a reader that takes its time: more bytes than the sockets between the two hold.
-SLOW = {"max_tokens": 60, "n": 4, "logprobs": 20}
+SLOW = {"max_tokens": 100, "n": 4, "logprobs": 20}
 SLOW_BYTES = 160 << 10
 SMALL_BUFFER = (socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
 STALL_S = 2.5  # longer than a drain gives those whose time is over
