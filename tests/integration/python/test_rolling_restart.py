@@ -117,9 +117,8 @@ def wait_until(condition, failures):
 
 
 # Google's libraries are not built for the thread sanitizer.
-@pytest.mark.parametrize("tls, calls", [(False, False), (True, False),
-                                        pytest.param(False, True, marks=pytest.mark.no_tsan),
-                                        pytest.param(True, True, marks=pytest.mark.no_tsan)])
+@pytest.mark.parametrize("tls, calls", [
+    (False, False), pytest.param(True, True, marks=pytest.mark.no_tsan)], ids=["http", "tls_and_grpc"])
 def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
     settings, certificate = ["--set=limits.drain_s=120"], None
     if calls:
