@@ -106,6 +106,10 @@ constexpr std::array kKeys = {
     Size("limits.bodies_bytes", "256MiB", 1024, 1024 * 1024 * kKiB * kKiB,
          "bytes of all request bodies over 16 KiB that are read or parsed at once; more get 503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
+    Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
+            "calls at once on one gRPC connection; its client keeps more waiting"),
+    Size("limits.grpc_memory_bytes", "1GiB", 16 * kKiB * kKiB, kTiB,
+         "bytes of memory for all gRPC connections and messages; beyond, connections are closed"),
     Integer("limits.n", "128", 1, 1024, "choices per request"),
     Seconds("limits.drain_s", "30", 86400, "seconds running requests get after SIGTERM"),
 

@@ -185,6 +185,9 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.message_bytes = config.integer("limits.body_bytes");
   options.messages_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"));
   options.header_bytes = static_cast<int>(config.integer("limits.header_bytes"));
+  options.calls_per_connection =
+      static_cast<int>(config.integer("limits.grpc_calls_per_connection"));
+  options.memory_bytes = static_cast<size_t>(config.integer("limits.grpc_memory_bytes"));
   options.max_choices = static_cast<int32_t>(config.integer("limits.n"));
   options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));
   options.tls_cert_file = config.text("tls.cert_file");
@@ -210,13 +213,18 @@ void LogCall(const rpc::CallRecord& call, RequestLog* log) {
               .seconds = call.seconds});
 }
 
+std::function<int64_t()> DroppedLinesOf(const RequestLog* log) {
+  if (log == nullptr) return nullptr;
+  return [log] { return log->dropped_lines(); };
+}
+
 class Daemon {
  public:
   Daemon(const Config& config, const EngineFactory& make_engine, Guards guards)
       : config_(config),
         make_engine_(make_engine),
-        guards_(std::move(guards)),
         log_(config.log_format(), config.log_level()),
+        guards_(std::move(guards)),
         service_({.version = kVersion,
                   .max_choices = static_cast<int>(config.integer("limits.n")),
                   .max_beams = static_cast<int>(config.integer("engine.max_sequences")),
@@ -226,7 +234,9 @@ class Daemon {
         metrics_({.version = kVersion,
                   .cache = {.prefix_cache = config.on("kv_cache.prefix_cache"),
                             .dtype = config.text("kv_cache.dtype"),
-                            .eviction = config.text("kv_cache.eviction")}}) {
+                            .eviction = config.text("kv_cache.eviction")},
+                  .dropped_log_lines = DroppedLinesOf(guards_.request_log.get())}) {
+    if (guards_.request_log != nullptr) guards_.request_log->WarnTo(&log_);
     service_.AddRoutes(&router_);
     metrics_.AddRoutes(&router_);
     if (config.on("server.debug")) debug_.AddRoutes(&router_);
@@ -415,8 +425,8 @@ class Daemon {
 
   const Config& config_;
   const EngineFactory& make_engine_;
-  const Guards guards_;  // outlive what they guard
   Log log_;
+  const Guards guards_;  // outlive what they guard
   openai::Service service_;
   debug::DebugEndpoints debug_;
   metrics::Metrics metrics_;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 #include <system_error>
@@ -75,13 +76,26 @@ RequestLog::~RequestLog() {
 
 void RequestLog::Write(const http::Exchange& exchange) {
   const std::string line = LineOf(exchange);
-  MutexLock lock(mutex_);
-  if (waiting_.size() + line.size() > kMaxWaitingBytes) {
-    ++dropped_lines_;
-    return;
+  {
+    MutexLock lock(mutex_);
+    if (waiting_.size() + line.size() <= kMaxWaitingBytes) {
+      if (waiting_.empty()) changed_.NotifyOne();
+      waiting_ += line;
+      return;
+    }
   }
-  if (waiting_.empty()) changed_.NotifyOne();
-  waiting_ += line;
+  CountDropped(1, "the disk is too slow");
+}
+
+void RequestLog::CountDropped(int64_t lines, std::string_view why) {
+  {
+    MutexLock lock(mutex_);
+    const bool first = dropped_lines_ == 0;
+    dropped_lines_ += lines;
+    if (!first || log_ == nullptr) return;
+  }
+  log_->Warn("lines of the request log are lost; refrain_request_log_dropped_lines_total counts",
+             {{"file", path_}, {"why", why}});
 }
 
 absl::Status RequestLog::Reopen() {
@@ -107,14 +121,23 @@ void RequestLog::Run() {
       stopping = stopping_;
       lines.swap(waiting_);
     }
-    MutexLock lock(file_mutex_);
-    for (std::string_view left = lines; !left.empty();) {
-      const ssize_t written = ::write(file_, left.data(), left.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) break;  // a full disk costs lines, not requests
-      left.remove_prefix(static_cast<size_t>(written));
+    // A full disk costs lines, not requests.
+    const std::string_view left = WriteOut(lines);
+    if (!left.empty()) {
+      CountDropped(std::count(left.begin(), left.end(), '\n'), "the file takes no more");
     }
   }
+}
+
+std::string_view RequestLog::WriteOut(std::string_view lines) {
+  MutexLock lock(file_mutex_);
+  while (!lines.empty()) {
+    const ssize_t written = ::write(file_, lines.data(), lines.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    lines.remove_prefix(static_cast<size_t>(written));
+  }
+  return lines;
 }
 
 }  // namespace refrain::server

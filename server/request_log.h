@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
 #include "server/http/exchange.h"
+#include "server/log.h"
 
 namespace refrain::server {
 
@@ -20,8 +22,9 @@ namespace refrain::server {
 // What the handler noted (http::RequestNotes::details) stands at the end; "path" stands in place of
 // "route" where no route matched. Times of day are those of the end.
 //
-// Lines are written by a thread of its own, so that a slow disk holds up no connection; beyond
-// kMaxWaitingBytes they are dropped and counted. Any thread; Write never fails.
+// Lines are written by a thread of its own, so that a slow disk holds up no connection. Beyond
+// kMaxWaitingBytes they are dropped, as are those that a full disk does not take: they are counted,
+// and the first ones are told to WarnTo's log, once. Any thread; Write never fails.
 class RequestLog {
  public:
   static constexpr size_t kMaxWaitingBytes = 16 << 20;
@@ -33,6 +36,9 @@ class RequestLog {
 
   void Write(const http::Exchange& exchange);
 
+  // Where the first lost lines are told; before the first Write. `log` outlives this.
+  void WarnTo(Log* log) { log_ = log; }
+
   // After the file was renamed (logrotate): lines from now on go to a new one of the old name.
   // Where that fails the old file stays in use.
   absl::Status Reopen();
@@ -42,8 +48,12 @@ class RequestLog {
  private:
   RequestLog(std::string path, int file);
   void Run();
+  // What of `lines` the file did not take.
+  std::string_view WriteOut(std::string_view lines);
+  void CountDropped(int64_t lines, std::string_view why);
 
   const std::string path_;
+  Log* log_ = nullptr;
   mutable Mutex mutex_;
   ConditionVariable changed_;
   std::string waiting_ REFRAIN_GUARDED_BY(mutex_);

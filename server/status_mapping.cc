@@ -5,6 +5,7 @@
 #include "absl/strings/cord.h"
 #include "engine/retry_after.h"
 #include "engine/text/utf8.h"
+#include "server/concat.h"
 #include "server/json.h"
 
 namespace refrain::server {
@@ -93,6 +94,14 @@ absl::Status WithParam(absl::Status status, std::string_view param) {
 
 absl::Status InvalidField(std::string_view param, std::string_view message) {
   return WithParam(absl::InvalidArgumentError(std::string(message)), param);
+}
+
+absl::Status UnknownModel(std::string_view asked, std::string_view served) {
+  constexpr size_t kShownBytes = 200;
+  absl::Status status =
+      absl::NotFoundError(Concat("the model '", asked.substr(0, kShownBytes),
+                                 "' does not exist; this server has '", served, "'"));
+  return WithParam(WithCode(std::move(status), "model_not_found"), "model");
 }
 
 ApiError ApiErrorFromStatus(const absl::Status& status) {

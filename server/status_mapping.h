@@ -22,6 +22,9 @@ struct ApiError {
 // INVALID_ARGUMENT about one field of a request.
 absl::Status InvalidField(std::string_view param, std::string_view message);
 
+// NOT_FOUND: `asked` is not the model that is served.
+absl::Status UnknownModel(std::string_view asked, std::string_view served);
+
 // Attaches what OpenAI calls `code` and `param` to a status.
 absl::Status WithCode(absl::Status status, std::string_view code);
 absl::Status WithParam(absl::Status status, std::string_view param);

@@ -211,7 +211,7 @@ class AdminService final : public v1::Admin::CallbackService {
   }
 
   Reception* const reception_;
-  TaskQueue queue_{kThreads};
+  TaskQueue queue_{kThreads, TaskQueue::Tasks::kLong};
 };
 
 }  // namespace

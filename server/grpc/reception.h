@@ -62,8 +62,8 @@ class Reception {
         gate_(gate),
         log_(log),
         messages_(options_.messages_bytes),
-        streams_(options_.stream_threads),
-        slow_(2) {}
+        streams_(options_.stream_threads, TaskQueue::Tasks::kShort),
+        slow_(2, TaskQueue::Tasks::kLong) {}
 
   void SetEngine(engine::Engine* engine) { engine_ = engine; }
   void SetDraining() { draining_ = true; }

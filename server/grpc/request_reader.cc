@@ -231,11 +231,7 @@ void LeaveEchoAsItIs(AnswerOptions* answer) {
 
 absl::Status CheckModel(const std::string& model, const ModelLimits& limits) {
   if (model.empty() || model == limits.served_name) return absl::OkStatus();
-  return WithParam(WithCode(absl::NotFoundError(Concat("the model '", model.substr(0, 200),
-                                                       "' does not exist; this server has '",
-                                                       limits.served_name, "'")),
-                            "model_not_found"),
-                   "model");
+  return UnknownModel(model, limits.served_name);
 }
 
 }  // namespace

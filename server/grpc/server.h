@@ -23,6 +23,8 @@ struct ServerOptions {
   int64_t message_bytes = 16 << 20;   // of a request
   size_t messages_bytes = 256 << 20;  // of all that are held, small ones apart
   int header_bytes = 32 << 10;        // metadata of a call
+  int calls_per_connection = 1024;    // at once; a client keeps more waiting
+  size_t memory_bytes = 1 << 30;      // of all connections; beyond, some are closed
   int32_t max_choices = 128;          // limits.n
   int32_t max_beams = 64;             // engine.max_sequences
   // PEM; read again when they have changed. Empty = plain text.

@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "server/time_slice.h"
+
 namespace refrain::server::rpc {
 
-TaskQueue::TaskQueue(int threads) {
+TaskQueue::TaskQueue(int threads, Tasks tasks) {
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Serve(); });
+    threads_.emplace_back([this, tasks] { Serve(tasks); });
   }
 }
 
@@ -25,7 +27,8 @@ void TaskQueue::Post(std::function<void()> task) {
   changed_.NotifyOne();
 }
 
-void TaskQueue::Serve() {
+void TaskQueue::Serve(Tasks tasks) {
+  if (tasks == Tasks::kShort) AskForShortTimeSlice();
   for (;;) {
     std::function<void()> task;
     {

@@ -16,13 +16,16 @@ namespace refrain::server::rpc {
 // destructor runs what is left.
 class TaskQueue {
  public:
-  explicit TaskQueue(int threads);
+  // kShort: tasks of some microseconds that a client waits for (AskForShortTimeSlice).
+  enum class Tasks { kShort, kLong };
+
+  TaskQueue(int threads, Tasks tasks);
   ~TaskQueue();
 
   void Post(std::function<void()> task);
 
  private:
-  void Serve();
+  void Serve(Tasks tasks);
 
   Mutex mutex_;
   ConditionVariable changed_;

@@ -21,6 +21,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/concat.h"
 #include "server/http/connection.h"
+#include "server/time_slice.h"
 
 namespace refrain::server::http {
 
@@ -189,8 +190,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   auto impl = std::make_unique<Impl>(std::move(options), router);
   if (absl::Status status = impl->Listen(); !status.ok()) return status;
   asio::co_spawn(impl->io[0]->context, impl->Accept(), asio::detached);
+  asio::post(impl->probes, AskForShortTimeSlice);
   for (const auto& thread : impl->io) {
-    thread->thread = std::thread([home = thread.get()] { home->context.run(); });
+    thread->thread = std::thread([home = thread.get()] {
+      AskForShortTimeSlice();
+      home->context.run();
+    });
   }
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

@@ -41,6 +41,10 @@ std::string Metrics::Page() const {
                  engine != nullptr ? 1 : 0);
   families.Gauge("refrain_engine_healthy", "1 while the engine lives, 0 while loading or dead.",
                  engine != nullptr && engine->health().ok() ? 1 : 0);
+  families.Counter(
+      "refrain_request_log_dropped_lines_total",
+      "Lines that are missing in the request log: the disk was too slow, or full.",
+      options_.dropped_log_lines ? static_cast<double>(options_.dropped_log_lines()) : 0);
   http_metrics_.Describe(&families);
   grpc_metrics_.Describe(&families);
   DescribeProcess(&families);

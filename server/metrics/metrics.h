@@ -2,6 +2,8 @@
 #define REFRAIN_SERVER_METRICS_METRICS_H_
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +28,7 @@ class Metrics {
   struct Options {
     std::string version;
     CacheConfig cache;
+    std::function<int64_t()> dropped_log_lines;  // RequestLog's; empty where there is none
   };
 
   explicit Metrics(Options options);

@@ -1,5 +1,7 @@
 #include "server/openai/openapi.h"
 
+#include <map>
+
 #include "server/concat.h"
 #include "server/json.h"
 
@@ -70,6 +72,11 @@ constexpr char kSchemas[] = R"(
  "tokens":{"$ref":"#/components/schemas/TokenIds"}}},
 "Detokenized":{"type":"object","required":["prompt"],"properties":{"prompt":{"type":"string"}}},
 "OpenApi":{"type":"object","required":["openapi","info","paths"]},
+"MetricsPage":{"type":"string"},
+"Cache":{"type":"object","required":["totals","engine","namespaces","nodes"],"properties":{
+ "totals":{"type":"object"},"engine":{"type":"object"},
+ "namespaces":{"type":"array","items":{"type":"object","required":["tenant","salted","first_chunks"]}},
+ "nodes":{"type":"array","items":{"type":"object","required":["id","parent","tokens","children"]}}}},
 "Stop":{"type":"string","minLength":1,"maxLength":1024},
 "Message":{"type":"object","required":["role"],"properties":{
  "role":{"type":"string","minLength":1,"maxLength":64},
@@ -83,6 +90,18 @@ constexpr char kSchemas[] = R"(
  "prompt":{"type":"string"},"add_special_tokens":{"type":["boolean","null"]}}}
 )";
 
+constexpr char kIdParameter[] =
+    R"({"name":"id","in":"path","required":true,"schema":{"type":"string"}})";
+constexpr char kTimeoutParameter[] =
+    R"({"name":"X-Request-Timeout","in":"header","description":"Seconds the request may take",)"
+    R"("schema":{"type":"number","exclusiveMinimum":0,"maximum":1000000}})";
+constexpr char kCacheParameters[] =
+    R"({"name":"limit","in":"query","description":"Nodes that are shown, at most",)"
+    R"("schema":{"type":"integer","minimum":1,"maximum":100000}},)"
+    R"({"name":"depth","in":"query","description":"Levels of the tree that are shown",)"
+    R"("schema":{"type":"integer","minimum":1,"maximum":1000000}})";
+constexpr char kJson[] = "application/json";
+
 struct Operation {
   const char* method;
   const char* path;
@@ -90,61 +109,100 @@ struct Operation {
   const char* summary;
   const char* request;  // schema of the body; null: there is none
   const char* answer;   // schema of the answer
+  const char* parameters = "";
   bool streams = false;
+  const char* content_type = kJson;
 };
 
 constexpr Operation kOperations[] = {
-    {"post", "/v1/completions", "createCompletion", "Text that continues a prompt",
-     "CompletionRequest", "Completion", true},
-    {"post", "/v1/chat/completions", "createChatCompletion", "The assistant's next message",
-     "ChatCompletionRequest", "ChatCompletion", true},
-    {"get", "/v1/models", "listModels", "The model that is served", nullptr, "Models"},
-    {"get", "/v1/models/{id}", "retrieveModel", "The model of that name", nullptr, "Model"},
-    {"post", "/tokenize", "tokenize", "Token ids of a text", "TokenizeRequest", "Tokenized"},
-    {"post", "/detokenize", "detokenize", "Text of token ids", "DetokenizeRequest", "Detokenized"},
-    {"get", "/health", "health", "Whether the engine lives", nullptr, "Status"},
-    {"get", "/ready", "ready", "Whether new requests are taken", nullptr, "Status"},
-    {"get", "/live", "live", "Whether the process runs", nullptr, "Status"},
-    {"get", "/version", "version", "The server's version", nullptr, "Version"},
-    {"get", "/openapi.json", "openapi", "This document", nullptr, "OpenApi"},
+    {"POST", "/v1/completions", "createCompletion", "Text that continues a prompt",
+     "CompletionRequest", "Completion", kTimeoutParameter, true},
+    {"POST", "/v1/chat/completions", "createChatCompletion", "The assistant's next message",
+     "ChatCompletionRequest", "ChatCompletion", kTimeoutParameter, true},
+    {"GET", "/v1/models", "listModels", "The model that is served", nullptr, "Models"},
+    {"GET", "/v1/models/*", "retrieveModel", "The model of that name", nullptr, "Model",
+     kIdParameter},
+    {"POST", "/tokenize", "tokenize", "Token ids of a text", "TokenizeRequest", "Tokenized"},
+    {"POST", "/detokenize", "detokenize", "Text of token ids", "DetokenizeRequest", "Detokenized"},
+    {"GET", "/health", "health", "Whether the engine lives", nullptr, "Status"},
+    {"GET", "/ready", "ready", "Whether new requests are taken", nullptr, "Status"},
+    {"GET", "/live", "live", "Whether the process runs", nullptr, "Status"},
+    {"GET", "/version", "version", "The server's version", nullptr, "Version"},
+    {"GET", "/metrics", "metrics", "What Prometheus scrapes", nullptr, "MetricsPage", "", false,
+     "text/plain"},
+    {"GET", "/debug/cache", "debugCache", "What the KV cache holds", nullptr, "Cache",
+     kCacheParameters},
+    {"GET", "/openapi.json", "openapi", "This document", nullptr, "OpenApi"},
 };
+
+const Operation* FindOrNull(const ServedRoute& route) {
+  for (const Operation& operation : kOperations) {
+    if (route.method == operation.method && route.path == operation.path) return &operation;
+  }
+  return nullptr;
+}
 
 std::string Reference(std::string_view schema) {
   return Concat("{\"$ref\":\"#/components/schemas/", schema, "\"}");
 }
 
-std::string OperationObject(const Operation& operation) {
-  std::string text = Concat("\"", operation.method, "\":{\"operationId\":\"", operation.id,
-                            "\",\"summary\":\"", operation.summary, "\"");
-  if (operation.request != nullptr) {
-    ConcatTo(&text, R"(,"requestBody":{"required":true,"content":{"application/json":{"schema":)",
-             Reference(operation.request), "}}}");
+std::string Answers(const Operation& operation) {
+  return Concat(R"("200":{"description":"The answer","content":{")", operation.content_type,
+                R"(":{"schema":)", Reference(operation.answer), "}",
+                operation.streams ? R"(,"text/event-stream":{"schema":{"type":"object"}})" : "",
+                "}},");
+}
+
+std::string OperationObject(const ServedRoute& route) {
+  const Operation* const operation = FindOrNull(route);
+  std::string text = "{";
+  if (operation != nullptr) {
+    ConcatTo(&text, R"("operationId":")", operation->id, R"(","summary":")", operation->summary,
+             R"(","parameters":[)", operation->parameters, "],");
+    if (operation->request != nullptr) {
+      ConcatTo(&text, R"("requestBody":{"required":true,"content":{"application/json":{"schema":)",
+               Reference(operation->request), "}}},");
+    }
   }
-  if (std::string_view(operation.path).ends_with("{id}")) {
-    text +=
-        R"(,"parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string"}}])";
-  }
-  ConcatTo(&text,
-           R"(,"responses":{"200":{"description":"The answer","content":{"application/json":)",
-           R"({"schema":)", Reference(operation.answer), "}",
-           operation.streams ? R"(,"text/event-stream":{"schema":{"type":"object"}})" : "",
-           R"(}},"default":{"description":"An error","content":{"application/json":{"schema":)",
+  ConcatTo(&text, R"("security":[)", route.asks_key ? R"({"key":[]})" : "", R"(],"responses":{)",
+           operation != nullptr ? Answers(*operation) : "",
+           R"("default":{"description":"An error","content":{"application/json":{"schema":)",
            Reference("Error"), "}}}}}");
+  return text;
+}
+
+// The path items: operations by path, each path once.
+std::string Paths(std::span<const ServedRoute> routes) {
+  std::map<std::string, std::map<std::string, std::string>> paths;
+  for (const ServedRoute& route : routes) {
+    std::string path(route.path);
+    if (path.ends_with('*')) path.replace(path.size() - 1, 1, "{id}");
+    std::string method(route.method);
+    for (char& c : method) c = static_cast<char>(c - 'A' + 'a');
+    paths[path][method] = OperationObject(route);
+  }
+  std::string text;
+  for (const auto& [path, operations] : paths) {
+    ConcatTo(&text, text.empty() ? "" : ",", "\"", path, "\":{");
+    std::string_view comma;
+    for (const auto& [method, object] : operations) {
+      ConcatTo(&text, comma, "\"", method, "\":", object);
+      comma = ",";
+    }
+    text += "}";
+  }
   return text;
 }
 
 }  // namespace
 
-std::string OpenApiDocument(const ModelLimits& limits, std::string_view version) {
+std::string OpenApiDocument(const ModelLimits& limits, std::string_view version,
+                            std::span<const ServedRoute> routes) {
   std::string text = R"({"openapi":"3.1.0","info":{"title":"Refrain","version":)";
   AppendJsonString(version, &text);
-  text += "},\"paths\":{";
-  std::string_view comma;
-  for (const Operation& operation : kOperations) {
-    ConcatTo(&text, comma, "\"", operation.path, "\":{", OperationObject(operation), "}");
-    comma = ",";
-  }
-  ConcatTo(&text, "},\"components\":{\"schemas\":{", std::string_view(kSchemas),
+  ConcatTo(&text, "},\"paths\":{", Paths(routes),
+           R"(},"components":{"securitySchemes":{"key":{"type":"http","scheme":"bearer"}},)",
+           "\"schemas\":{", std::string_view(kSchemas),
            ",\"CompletionRequest\":", RequestSchema(Endpoint::kCompletions, limits),
            ",\"ChatCompletionRequest\":", RequestSchema(Endpoint::kChatCompletions, limits),
            R"(,"DetokenizeRequest":{"type":"object","required":["tokens"],"properties":)",

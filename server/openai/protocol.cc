@@ -217,11 +217,7 @@ absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::strin
   FieldReader fields(*document, "");
   const auto model = ReadModel(fields, limits);
   if (fields.status().ok() && model.has_value() && *model != limits.served_name) {
-    return WithParam(WithCode(absl::NotFoundError(Concat("the model '", model->substr(0, 200),
-                                                         "' does not exist; this server has '",
-                                                         limits.served_name, "'")),
-                              "model_not_found"),
-                     "model");
+    return UnknownModel(*model, limits.served_name);
   }
   GenerationCall call;
   call.endpoint = endpoint;

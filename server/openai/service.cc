@@ -10,6 +10,7 @@
 
 #include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
+#include "server/access/http_access.h"
 #include "server/concat.h"
 #include "server/error_reply.h"
 #include "server/generation_note.h"
@@ -33,11 +34,11 @@ absl::StatusOr<std::optional<double>> TimeoutOf(const http::Request& request) {
   if (text.empty()) return std::nullopt;
   double seconds = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || !(seconds > 0) ||
-      seconds > 1e6) {
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() ||
+      !kTimeoutRange.Contains(seconds)) {
     return absl::InvalidArgumentError(Concat("the header X-Request-Timeout is \"",
-                                             text.substr(0, 32),
-                                             "\"; expected seconds, more than 0, at most 1000000"));
+                                             text.substr(0, 32), "\"; expected seconds, ",
+                                             kTimeoutRange.Text()));
   }
   return seconds;
 }
@@ -61,6 +62,7 @@ std::string ModelObject(const engine::ModelInfo& model) {
 Service::Service(Options options, Log* log) : options_(std::move(options)), log_(log) {}
 
 void Service::AddRoutes(http::Router* router) {
+  router_ = router;
   using http::HandlerSpeed;
   const auto add = [&](const char* method, const char* path, http::Router::Handler handler,
                        HandlerSpeed speed = HandlerSpeed::kQuick) {
@@ -215,12 +217,7 @@ std::unique_ptr<http::Reply> Service::Model(std::string_view id) const {
   if (!engine.ok()) return MakeErrorReply(engine.status());
   const engine::ModelInfo& model = (*engine)->model();
   if (id != model.served_name) {
-    return MakeErrorReply(
-        WithParam(WithCode(absl::NotFoundError(Concat("the model '", id.substr(0, 200),
-                                                      "' does not exist; this server has '",
-                                                      model.served_name, "'")),
-                           "model_not_found"),
-                  "model"));
+    return MakeErrorReply(UnknownModel(id, model.served_name));
   }
   return JsonReply(ModelObject(model));
 }
@@ -249,7 +246,14 @@ std::unique_ptr<http::Reply> Service::Version() const {
 std::unique_ptr<http::Reply> Service::OpenApi() const {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
-  return JsonReply(OpenApiDocument(LimitsOf(**engine), options_.version));
+  std::vector<ServedRoute> routes;
+  for (const http::Router::Route& route : router_->routes()) {
+    const std::optional<access::Area> area = access::AreaOf(route.path);
+    const bool asks_key = area.has_value() && options_.gate != nullptr &&
+                          !options_.gate->Authenticate(*area, "").ok();
+    routes.push_back({.method = route.method, .path = route.path, .asks_key = asks_key});
+  }
+  return JsonReply(OpenApiDocument(LimitsOf(**engine), options_.version, routes));
 }
 
 std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) const {

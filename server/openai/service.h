@@ -34,6 +34,7 @@ class Service {
 
   Service(Options options, Log* log);
 
+  // `router` outlives the service's last answer: /openapi.json tells of all its routes.
   void AddRoutes(http::Router* router);
 
   void SetEngine(engine::Engine* engine);  // ready from now on
@@ -64,6 +65,7 @@ class Service {
 
   const Options options_;
   Log* const log_;
+  const http::Router* router_ = nullptr;
   std::atomic<engine::Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
 

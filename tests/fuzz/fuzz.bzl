@@ -1,6 +1,6 @@
 """Fuzz targets that every build can run over their kept corpus."""
 
-def fuzz_target(name, srcs, deps, corpus, data = [], copts = []):
+def fuzz_target(name, srcs, deps, corpus, data = [], copts = [], tags = []):
     """Declares the fuzzer NAME and the test NAME_corpus_test.
 
     The fuzzer is built by clang only: bazel build --config=fuzz //tests/fuzz:NAME. The test feeds
@@ -13,6 +13,7 @@ def fuzz_target(name, srcs, deps, corpus, data = [], copts = []):
       corpus: files or a glob, at least one.
       data: files that the target itself reads.
       copts: compiler options of srcs.
+      tags: of the test.
     """
     if not corpus:
         fail("fuzz_target %s: the corpus is empty" % name)
@@ -32,6 +33,7 @@ def fuzz_target(name, srcs, deps, corpus, data = [], copts = []):
         srcs = ["//tests/fuzz:corpus_main.cc"],
         args = ["$(rootpath %s)" % f if ":" in f else native.package_name() + "/" + f for f in corpus],
         data = corpus,
+        tags = tags,
         visibility = ["//visibility:private"],
         deps = [":" + name + "_input"],
     )

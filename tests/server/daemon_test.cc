@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -115,6 +116,31 @@ std::vector<std::string> Arguments(std::string model, std::vector<std::string> m
   return arguments;
 }
 
+// Asks for `path` until `enough` of the answer; false after five seconds.
+bool WaitForAnswer(uint16_t port, const char* path,
+                   const std::function<bool(const RawResponse&)>& enough) {
+  for (int i = 0; i < 500; ++i) {
+    RawClient client(port);
+    client.Send(GetRequest(path));
+    if (enough(client.ReadResponse())) return true;
+    std::this_thread::sleep_for(10ms);
+  }
+  return false;
+}
+
+bool WaitUntilOneRuns(uint16_t port) {
+  return WaitForAnswer(port, "/metrics", [](const RawResponse& response) {
+    return response.body.find(
+               "vllm:num_requests_running{model_name=\"fake-model\",engine=\"0\"} 1\n") !=
+           std::string::npos;
+  });
+}
+
+bool WaitUntilNotReady(uint16_t port) {
+  return WaitForAnswer(port, "/ready",
+                       [](const RawResponse& response) { return response.status == 503; });
+}
+
 int StatusOf(ExitStatus status) { return static_cast<int>(status); }
 
 TEST(Daemon, AnswersHelpVersionAndCheckConfig) {
@@ -196,11 +222,7 @@ TEST(Daemon, DrainsOnSigterm) {
   ASSERT_TRUE(running.ReadUntil("\"text\":\"0\""));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  std::this_thread::sleep_for(20ms);
-
-  RawClient probe(port);
-  probe.Send(GetRequest("/ready"));
-  EXPECT_EQ(probe.ReadResponse().status, 503);
+  ASSERT_TRUE(WaitUntilNotReady(port));
   RawClient health(port);
   health.Send(GetRequest("/health"));
   EXPECT_EQ(health.ReadResponse().status, 200);
@@ -224,7 +246,7 @@ TEST(Daemon, ASecondSignalStopsAtOnce) {
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
   running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
-  std::this_thread::sleep_for(50ms);
+  ASSERT_TRUE(WaitUntilOneRuns(port));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
   daemon.Signal(SIGTERM);
@@ -237,16 +259,17 @@ TEST(Daemon, EndsADrainThatTakesTooLong) {
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
   running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
-  std::this_thread::sleep_for(50ms);
+  ASSERT_TRUE(WaitUntilOneRuns(port));
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
 
-// A stream of megabytes, more than the sockets hold, of which nothing is read yet.
-void SendLongStream(RawClient* client) {
+// A stream of megabytes, more than the sockets hold, of which only the beginning is read yet.
+bool BeginLongStream(RawClient* client) {
   client->Send(PostRequest("/v1/completions",
                            R"({"prompt":"abc","max_tokens":4000,"ignore_eos":true,"logprobs":5,)"
                            R"("stream":true})"));
+  return client->ReadUntil("data:");
 }
 
 // The engine has finished at once; its client begins to read three seconds later.
@@ -255,8 +278,7 @@ TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
   const uint16_t port = daemon.Port();
   RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  SendLongStream(&slow);
-  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(BeginLongStream(&slow));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
   std::this_thread::sleep_for(3s);
@@ -275,21 +297,20 @@ TEST(Daemon, ADrainThatCutsAnAnswerShortSaysSo) {
   Process daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
   RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  SendLongStream(&slow);
-  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(BeginLongStream(&slow));
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
 }
 
 TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
   Process daemon(Arguments("fake"));
-  RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
+  const uint16_t port = daemon.Port();
+  RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  SendLongStream(&slow);
-  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(BeginLongStream(&slow));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  std::this_thread::sleep_for(200ms);
+  ASSERT_TRUE(WaitUntilNotReady(port));
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
 }

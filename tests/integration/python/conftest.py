@@ -54,6 +54,21 @@ class Daemon:
         self._wait_for(r" (ready) ")
         return self
 
+    def wait_for_running(self, sequences: int) -> "Daemon":
+        """Until so many sequences run at once."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            page = httpx.get(f"{self.url}/metrics", timeout=60).text
+            found = re.search(r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", page, re.MULTILINE)
+            if found and float(found.group(1)) >= sequences:
+                return self
+            time.sleep(0.01)
+        raise RuntimeError(f"{sequences} sequences never ran at once")
+
+    def wait_for_drain(self) -> "Daemon":
+        self._wait_for(r" (draining) ")
+        return self
+
     def client(self, **options) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=120,
                              **options)

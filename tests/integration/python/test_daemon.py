@@ -83,7 +83,7 @@ def test_sigterm_finishes_what_runs(start_daemon):
 
     asking = threading.Thread(target=ask)
     asking.start()
-    time.sleep(0.3)
+    daemon.wait_for_running(1)
     assert daemon.stop() == 0
     asking.join()
     events = sse_events(texts[0])
@@ -105,9 +105,9 @@ def test_second_signal_stops_at_once(start_daemon):
 
     running = threading.Thread(target=ask)
     running.start()
-    time.sleep(0.3)
+    daemon.wait_for_running(32)
     daemon.process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    daemon.wait_for_drain()
     start = time.monotonic()
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.wait(20) == 3

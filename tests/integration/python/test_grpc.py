@@ -197,7 +197,7 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
         thread.start()
     for one in started:
         assert one.wait(60)
-    time.sleep(0.1)  # HTTP's has begun as well
+    daemon.wait_for_running(len(threads))
     assert daemon.stop() == 0
     for thread in threads:
         thread.join(60)

@@ -1,7 +1,7 @@
 """/metrics, the dashboard and the alerts, with the real Prometheus.
 
 `prometheus` and `promtool` come from PATH or from where tools/setup unpacks them; what needs them
-is skipped where neither has them.
+fails where neither has them.
 """
 
 import json
@@ -10,7 +10,6 @@ import pathlib
 import re
 import shutil
 import socket
-import statistics
 import subprocess
 import threading
 import time
@@ -30,9 +29,23 @@ LINT_FOUND = 3  # promtool's exit status when only its conventions are broken
 
 def program(name: str) -> str:
     found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], str(UNPACKED)]))
-    if found is None:
-        pytest.skip(f"{name} is not installed: tools/setup fetches it")
+    assert found is not None, f"{name} is not there: tools/setup fetches it"
     return found
+
+
+def probe_milliseconds(get, pause_s: float = 0, rounds: int = 5) -> float:
+    """The 19th of 20 times that get() takes, in the best of the rounds: what else the machine does
+    delays some rounds, a server that makes probes wait delays them all."""
+    best = float("inf")
+    for _ in range(rounds):
+        times = []
+        for _ in range(20):
+            time.sleep(pause_s)
+            begin = time.perf_counter()
+            get()
+            times.append(1000 * (time.perf_counter() - begin))
+        best = min(best, sorted(times)[18])
+    return best
 
 
 def samples(page: str) -> dict[str, float]:
@@ -126,7 +139,7 @@ def test_cancelled_requests_are_aborts(start_daemon):
 
 def test_answers_at_once_with_100_requests_queued(start_daemon):
     daemon = start_daemon("--set", "engine.max_sequences=4").wait_until_ready()
-    body = {"prompt": [f"Story number {i}:" for i in range(104)], "max_tokens": 64,
+    body = {"prompt": [f"Story number {i}:" for i in range(124)], "max_tokens": 200,
             "ignore_eos": True}
     done = threading.Event()
 
@@ -139,23 +152,17 @@ def test_answers_at_once_with_100_requests_queued(start_daemon):
 
     threading.Thread(target=ask, daemon=True).start()
     with httpx.Client(base_url=daemon.url, timeout=60) as client:
+        def waiting() -> float:
+            return total(samples(client.get("/metrics").text), "vllm:num_requests_waiting")
+
         deadline = time.monotonic() + 30
-        while total(samples(client.get("/metrics").text), "vllm:num_requests_running") == 0:
+        while waiting() < 100:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        milliseconds = {"/metrics": [], "/health": []}
-        for _ in range(24):
-            for path, times in milliseconds.items():
-                begin = time.perf_counter()
-                answer = client.get(path)
-                times.append(1000 * (time.perf_counter() - begin))
-                assert answer.status_code == 200
-                if path == "/metrics":
-                    assert total(samples(answer.text), "vllm:num_requests_waiting") >= 50
+        for path in ("/metrics", "/health"):
+            assert probe_milliseconds(lambda: client.get(path).raise_for_status()) < 20, path
+        assert waiting() >= 100
     assert not done.is_set()
-    # Whatever else the machine does delays some; a server that makes scrapes wait delays all.
-    for path, times in milliseconds.items():
-        assert statistics.quantiles(times, n=4)[0] < 20, (path, sorted(times))
 
 
 def test_answers_at_once_beside_large_tokenisations(start_daemon):
@@ -171,20 +178,17 @@ def test_answers_at_once_beside_large_tokenisations(start_daemon):
     threads = [threading.Thread(target=tokenize) for _ in range(4)]
     for thread in threads:
         thread.start()
+
     try:
         with httpx.Client(base_url=daemon.url, timeout=60) as client:
-            milliseconds = []
-            for _ in range(40):
-                begin = time.perf_counter()
-                assert client.get("/metrics").status_code == 200
-                milliseconds.append(1000 * (time.perf_counter() - begin))
-                time.sleep(0.02)
+            def get():
+                client.get("/metrics").raise_for_status()
+
+            assert probe_milliseconds(get, pause_s=0.02) < 20
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    # Whatever else the machine does delays some; a server that makes scrapes wait delays all.
-    assert statistics.quantiles(milliseconds, n=4)[0] < 20, sorted(milliseconds)
 
 
 def test_promtool_finds_nothing_but_the_names_that_vllm_chose(used_daemon):

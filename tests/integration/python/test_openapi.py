@@ -1,9 +1,19 @@
-"""schemathesis sends what /openapi.json describes, right and wrong, and compares the answers."""
+"""/openapi.json tells of the whole daemon, and schemathesis sends what it describes, right and wrong,
+and compares the answers."""
 
+import pathlib
+import re
 import subprocess
 import sys
 
+import httpx
 import pytest
+
+from access_tools import bearer, make_key
+from conftest import Daemon
+
+ROOT = pathlib.Path(__file__).parents[3]
+OPEN = {"/health", "/ready", "/live"}  # no key is asked for
 
 # Which statuses, bodies and types are answered, and that what the schema forbids is refused. That
 # all it allows is accepted is not checked: fields have combinations that no schema says.
@@ -11,20 +21,68 @@ CHECKS = ("not_a_server_error,status_code_conformance,content_type_conformance,"
           "response_schema_conformance,negative_data_rejection")
 
 
-def run_schemathesis(url: str, folder, examples: int) -> None:
+@pytest.fixture(scope="module", params=["open", "with keys"])
+def described(request, daemon_arguments, tmp_path_factory):
+    """A daemon with all its routes, and the header that opens them."""
+    folder = tmp_path_factory.mktemp("openapi")
+    arguments, headers = ["--set", "server.debug=on"], {}
+    if request.param == "with keys":
+        headers = bearer(make_key(daemon_arguments[0], folder / "keys", "team"))
+        make_key(daemon_arguments[0], folder / "admin", "root")
+        arguments += ["--set", f"auth.keys_file={folder / 'keys'}",
+                      "--set", f"auth.admin_keys_file={folder / 'admin'}"]
+    outputs = pathlib.Path(daemon_arguments[0]).absolute().parents[1]
+    running = Daemon(str(outputs / "tests/server/refraind_fake"), "tools", folder,
+                     *arguments).wait_until_ready()
+    yield running, headers
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
+def documented_paths() -> set[str]:
+    """Those of the table in docs/http-api.md."""
+    rows = re.findall(r"^\| (?:GET|POST) (.*?) \|", (ROOT / "docs" / "http-api.md").read_text(),
+                      re.MULTILINE)
+    return {path for row in rows for path in re.findall(r"`(/[^`? ]*)", row)}
+
+
+def test_describes_the_whole_daemon(described):
+    daemon, headers = described
+    document = httpx.get(f"{daemon.url}/openapi.json", headers=headers).json()
+    assert set(document["paths"]) == documented_paths()
+    assert {"/metrics", "/debug/cache"} <= set(document["paths"])
+    assert document["components"]["securitySchemes"]["key"] == {"type": "http", "scheme": "bearer"}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation.get("summary"), f"{method} {path} is not described"
+            asks = bool(headers) and path not in OPEN
+            assert operation["security"] == ([{"key": []}] if asks else []), path
+            # As it is: without a key the answer is 401 exactly where the document says so.
+            status = httpx.request(method, daemon.url + path).status_code
+            assert (status == 401) == asks, (path, status)
+            names = {parameter["name"] for parameter in operation["parameters"]}
+            assert ("X-Request-Timeout" in names) == path.endswith("completions"), path
+
+
+def test_tells_of_no_debug_route_that_is_off(fake_daemon):
+    assert "/debug/cache" not in httpx.get(f"{fake_daemon.url}/openapi.json").json()["paths"]
+
+
+def run_schemathesis(described, folder, examples: int) -> None:
+    daemon, headers = described
     done = subprocess.run(
-        [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json",
+        [sys.executable, "-m", "schemathesis.cli", "run", f"{daemon.url}/openapi.json",
          "--checks", CHECKS, "--max-examples", str(examples), "--seed", "7",
          "--phases", "examples,coverage,fuzzing", "--generation-database", "none",
-         "--request-timeout", "20", "--no-color"],
+         "--request-timeout", "20", "--no-color",
+         *(f"--header={name}: {value}" for name, value in headers.items())],
         cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
-def test_the_description_is_true(fake_daemon, tmp_path):
-    run_schemathesis(fake_daemon.url, tmp_path, examples=5)
+def test_the_description_is_true(described, tmp_path):
+    run_schemathesis(described, tmp_path, examples=5)
 
 
 @pytest.mark.soak
-def test_the_description_is_true_at_length(fake_daemon, tmp_path):
-    run_schemathesis(fake_daemon.url, tmp_path, examples=1000)
+def test_the_description_is_true_at_length(described, tmp_path):
+    run_schemathesis(described, tmp_path, examples=1000)

@@ -1,79 +1,182 @@
 """Two daemons behind a balancer are replaced one after the other under load."""
 
 import contextlib
+import random
+import socket
+import ssl
 import threading
 import time
 
+import grpc
 import httpx
+import pytest
+
+from access_tools import make_certificate
+from grpc_services import Services, address, text_of
+
+FAST_TOKENS = 40
+# Of a reader that takes its time: more bytes than the sockets between the two hold.
+SLOW = {"max_tokens": 100, "n": 4, "logprobs": 20}
+SLOW_BYTES = 160 << 10
+SMALL_BUFFER = (socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+STALL_S = 2.5  # longer than a drain gives those whose time is over
 
 
 class Balancer:
     """What a load balancer does: it sends requests to those whose /ready says 200, and asks
     another one when it is told 503 or is not let in."""
 
-    def __init__(self):
-        self.urls: list[str] = []
-        self.refusals = 0
+    def __init__(self, certificate=None):
+        self.certificate = certificate
+        self.daemons = []
 
-    def stream(self, body: dict) -> str:
+    def url_of(self, daemon) -> str:
+        if self.certificate is None:
+            return daemon.url
+        return daemon.url.replace("http://127.0.0.1", "https://localhost")
+
+    def client(self, *socket_options) -> httpx.Client:
+        verify = True
+        if self.certificate is not None:
+            verify = ssl.create_default_context(cafile=str(self.certificate))
+        return httpx.Client(timeout=60, transport=httpx.HTTPTransport(
+            verify=verify, socket_options=list(socket_options)))
+
+    def _somewhere(self, ask) -> str:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            for url in list(self.urls):
-                text = self._ask(url, body)
+            for daemon in random.sample(self.daemons, len(self.daemons)):
+                text = ask(daemon)
                 if text is not None:
                     return text
             time.sleep(0.02)
         raise TimeoutError("no daemon took the request")
 
-    def _ask(self, url: str, body: dict) -> str | None:
+    def stream(self, body: dict) -> str:
+        return self._somewhere(lambda daemon: self._ask(daemon, body))
+
+    def _ask(self, daemon, body: dict) -> str | None:
         with contextlib.ExitStack() as stack:
+            client = stack.enter_context(self.client())
             try:
-                if httpx.get(f"{url}/ready", timeout=5).status_code != 200:
+                if client.get(f"{self.url_of(daemon)}/ready").status_code != 200:
                     return None
                 answer = stack.enter_context(
-                    httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60))
+                    client.stream("POST", f"{self.url_of(daemon)}/v1/completions", json=body))
             except httpx.TransportError:
                 return None  # it listens no more: no answer has begun
             if answer.status_code == 503:
                 assert "retry-after" in answer.headers
-                self.refusals += 1
                 return None
             assert answer.status_code == 200
             return "".join(answer.iter_text())
 
+    def stream_slowly(self, daemon, body: dict, begun: threading.Event,
+                      go_on: threading.Event) -> str:
+        """From this daemon; after the first piece nothing is read until `go_on`."""
+        with self.client(SMALL_BUFFER) as client, client.stream(
+                "POST", f"{self.url_of(daemon)}/v1/completions", json=body) as answer:
+            pieces = answer.iter_text(1024)
+            text = next(pieces)
+            begun.set()
+            assert go_on.wait(60)
+            return text + "".join(pieces)
 
-def test_rolling_restart_breaks_no_stream(start_daemon):
-    balancer = Balancer()
-    running = [start_daemon("--set=limits.drain_s=120").wait_until_ready() for _ in range(2)]
-    balancer.urls = [daemon.url for daemon in running]
-    stop = threading.Event()
-    texts, failures = [], []
+    def call(self, prompt: str) -> str:
+        return self._somewhere(lambda daemon: self._call(daemon, prompt))
 
-    def load(number: int):
-        while not stop.is_set():
+    def _call(self, daemon, prompt: str) -> str | None:
+        target = address(daemon)
+        if self.certificate is None:
+            channel = grpc.insecure_channel(target)
+        else:
+            channel = grpc.secure_channel(
+                target.replace("127.0.0.1", "localhost"),
+                grpc.ssl_channel_credentials(self.certificate.read_bytes()))
+        messages = []
+        with channel:
             try:
-                texts.append(balancer.stream({"prompt": f"Tale {number}: once", "max_tokens": 40,
-                                              "ignore_eos": True, "stream": True}))
-            except Exception as error:  # whatever it is, the test reports it
-                failures.append(repr(error))
-                return
+                for message in Services(channel)(
+                        "Inference/Generate", text={"text": prompt},
+                        params={"stop": {"max_tokens": FAST_TOKENS, "ignore_eos": True}}):
+                    messages.append(message)
+            except grpc.RpcError as error:
+                if messages or error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                return None
+        assert messages[-1].usage.completion_tokens == FAST_TOKENS
+        return text_of(messages)
 
-    threads = [threading.Thread(target=load, args=(i,)) for i in range(6)]
+
+def wait_until(condition, failures):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert not failures, failures
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# Google's libraries are not built for the thread sanitizer.
+@pytest.mark.parametrize("tls, calls", [
+    (False, False), pytest.param(True, True, marks=pytest.mark.no_tsan)], ids=["http", "tls_and_grpc"])
+def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
+    settings, certificate = ["--set=limits.drain_s=120"], None
+    if calls:
+        settings += ["--grpc-listen", "127.0.0.1:0"]
+    if tls:
+        certificate, key = make_certificate(tmp_path, "server")
+        settings += [f"--set=tls.cert_file={certificate}", f"--set=tls.key_file={key}"]
+    balancer = Balancer(certificate)
+    balancer.daemons = [start_daemon(*settings).wait_until_ready() for _ in range(2)]
+    stop = threading.Event()
+    answers = {"http": [], "grpc": []}
+    failures = []
+
+    def report(work):
+        try:
+            work()
+        except Exception as error:  # whatever it is, the test reports it
+            failures.append(repr(error))
+
+    def body(number: int, **fields) -> dict:
+        return {"prompt": f"Tale {number}: once", "max_tokens": FAST_TOKENS, "ignore_eos": True,
+                "stream": True, **fields}
+
+    def load(kind: str, number: int):
+        while not stop.is_set():
+            answers[kind].append(balancer.call(f"Tale {number}: once") if kind == "grpc"
+                                 else balancer.stream(body(number)))
+
+    kinds = ["http"] * 4 + ["grpc"] * (2 if calls else 0)
+    threads = [threading.Thread(target=report, args=(lambda kind=kind, i=i: load(kind, i),))
+               for i, kind in enumerate(kinds)]
     for thread in threads:
         thread.start()
-    for i in range(2):
-        deadline = time.monotonic() + 60
-        count = len(texts)
-        while len(texts) < count + 6 and not failures:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        assert running[i].stop(130) == 0, running[i].log.read_text(errors="replace")
-        running[i] = start_daemon("--set=limits.drain_s=120").wait_until_ready()
-        balancer.urls = [daemon.url for daemon in running]
+    for i, old in enumerate(list(balancer.daemons)):
+        wanted = {kind: len(answers[kind]) + 2 for kind in kinds}
+        wait_until(lambda: all(len(answers[kind]) >= count for kind, count in wanted.items()),
+                   failures)
+        begun, go_on, slow = threading.Event(), threading.Event(), []
+        reader = threading.Thread(target=report, args=(lambda: slow.append(
+            balancer.stream_slowly(old, body(i, **SLOW), begun, go_on)),))
+        reader.start()
+        wait_until(begun.is_set, failures)
+        old.process.terminate()
+        old.wait_for_drain()
+        time.sleep(STALL_S)
+        assert old.process.poll() is None, "it did not wait for the reader"
+        go_on.set()
+        assert old.process.wait(130) == 0, old.log.read_text(errors="replace")
+        reader.join()
+        assert not failures
+        assert len(slow[0]) > SLOW_BYTES
+        answers["http"] += slow
+        balancer.daemons[i] = start_daemon(*settings).wait_until_ready()
     stop.set()
     for thread in threads:
         thread.join()
     assert not failures
-    assert len(texts) >= 12
-    assert all(text.endswith("data: [DONE]\n\n") for text in texts)
-    assert all('"finish_reason":"length"' in text for text in texts)
+    for text in answers["http"]:
+        assert text.endswith("data: [DONE]\n\n")
+        assert '"finish_reason":"length"' in text
+    assert all(answers["grpc"])

@@ -293,24 +293,6 @@ TEST(GrpcServer, CancellingEndsACallWhoseAnswerIsUnread) {
   EXPECT_LT(Clock::now() - start, 5s);
 }
 
-TEST(GrpcServer, AClientThatGoesAwayCancels) {
-  Running r;
-  {
-    auto channel = ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(r.server->port()),
-                                               ::grpc::InsecureChannelCredentials(), [] {
-                                                 ::grpc::ChannelArguments own;
-                                                 own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-                                                 return own;
-                                               }());
-    ClientContext context;
-    const auto reader =
-        v1::Inference::NewStub(channel)->Generate(&context, TextRequest("[[hold]]x"));
-    ASSERT_TRUE(r.engine.WaitForRunning(1));
-    context.TryCancel();
-  }
-  EXPECT_TRUE(r.engine.WaitForCancelled(1));
-}
-
 TEST(GrpcServer, TheDeadlineEndsAHeldRequestAndIsTheEnginesToo) {
   Running r;
   v1::GenerateRequest request = TextRequest("[[hold]]x");

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <utility>
@@ -143,6 +144,25 @@ RawResponse RawClient::ReadResponse(bool head_only) {
     ++response.chunks;
   }
   return response;
+}
+
+std::optional<double> TimeGet(RawClient* client, std::string_view path) {
+  constexpr int kRounds = 5;
+  constexpr size_t kGets = 20;
+  std::optional<double> best;
+  for (int round = 0; round < kRounds; ++round) {
+    std::array<double, kGets> milliseconds;
+    for (double& taken : milliseconds) {
+      const auto begin = std::chrono::steady_clock::now();
+      client->Send(GetRequest(path));
+      if (client->ReadResponse().status != 200) return std::nullopt;
+      taken = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+                  .count();
+    }
+    std::sort(milliseconds.begin(), milliseconds.end());
+    best = std::min(best.value_or(milliseconds[kGets - 2]), milliseconds[kGets - 2]);
+  }
+  return best;
 }
 
 std::string GetRequest(std::string_view path, std::string_view more_headers) {

@@ -73,8 +73,9 @@ std::string PathOf(const std::string& to) {
 class BadRequestsTest : public ::testing::Test {
  protected:
   // Sends `body` and compares the answer with what `row` expects.
-  void ExpectRefused(const std::string& path, const std::string& body, const ordered_json& row) {
-    client_->Send(PostRequest(path, body));
+  void ExpectRefused(const std::string& path, const std::string& body, const ordered_json& row,
+                     const std::string& more_headers = "") {
+    client_->Send(PostRequest(path, body, more_headers));
     const RawResponse response = client_->ReadResponse();
     ASSERT_EQ(response.status, row["status"].get<int>()) << response.body;
     const auto answer = ordered_json::parse(response.body, nullptr, false);
@@ -106,9 +107,14 @@ TEST_F(BadRequestsTest, EveryWrongFieldIsNamed) {
       for (const ordered_json& wrong : row["wrong"]) {
         ordered_json request = GoodRequest(endpoint);
         if (row.contains("with")) request.update(row["with"]);
-        request[row["field"].get<std::string>()] = wrong;
-        SCOPED_TRACE(PathOf(endpoint) + " " + request.dump().substr(0, 300));
-        ExpectRefused(PathOf(endpoint), request.dump(), row);
+        std::string header;
+        if (row.contains("header")) {
+          header = row["header"].get<std::string>() + ": " + wrong.get<std::string>() + "\r\n";
+        } else {
+          request[row["field"].get<std::string>()] = wrong;
+        }
+        SCOPED_TRACE(PathOf(endpoint) + " " + header + request.dump().substr(0, 300));
+        ExpectRefused(PathOf(endpoint), request.dump(), row, header);
         ++sent;
       }
     }

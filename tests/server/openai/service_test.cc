@@ -357,16 +357,21 @@ TEST_F(ServiceTest, TokenizesAndBack) {
 
 // The document names every route, and nothing else.
 TEST_F(ServiceTest, DescribesEveryRoute) {
+  router_.Add({"GET", "/new", [](http::Request) { return http::MakeReply({}, "{}"); }});
   Start();
   const json document = json::parse(Get("/openapi.json").body);
   EXPECT_EQ(document["info"]["version"], "9.9.9");
-  size_t described = 0;
-  for (const auto& [path, operations] : document["paths"].items()) described += operations.size();
-  EXPECT_EQ(described, router_.routes().size());
+  size_t listed = 0;
+  for (const auto& [path, operations] : document["paths"].items()) listed += operations.size();
+  EXPECT_EQ(listed, router_.routes().size());
   for (const http::Router::Route& route : router_.routes()) {
     const std::string path = std::regex_replace(route.path, std::regex("\\*$"), "{id}");
     const char* const method = route.method == "GET" ? "get" : "post";
-    EXPECT_TRUE(document["paths"].value(path, json::object()).contains(method)) << route.path;
+    const json operations = document["paths"].value(path, json::object());
+    ASSERT_TRUE(operations.contains(method)) << route.path;
+    // One that the description does not know is there all the same, so that it is missed.
+    EXPECT_EQ(operations[method].contains("summary"), path != "/new") << route.path;
+    EXPECT_EQ(operations[method]["security"], json::array()) << route.path << ": no key is asked";
   }
 }
 

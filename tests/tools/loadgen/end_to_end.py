@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 LOADGEN, RESPONDER, REFRAIND_FAKE = sys.argv[1:4]
 MT_BENCH = "tests/data/load-workloads/mt_bench_head.jsonl"
@@ -32,6 +33,7 @@ class Server:
             found = re.search(pattern, line)
             if found:
                 self.port = int(found.group(1))
+                self.grpc_port = int(found.group(2)) if found.re.groups > 1 else None
                 self.url = f"http://127.0.0.1:{self.port}"
                 return
         raise RuntimeError(f"{command[0]} did not start")
@@ -276,6 +278,52 @@ class Daemon(unittest.TestCase):
         self.assertEqual(run["completed"], 1)
         self.assertEqual({kind: failure["count"] for kind, failure in run["failures"].items()},
                          {"http_429": 1, "error_event": 1, "timeout": 1})
+
+
+class Grpc(unittest.TestCase):
+    def setUp(self):
+        self.server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0",
+                              "--grpc-listen", "127.0.0.1:0"],
+                             r"listening http=127.0.0.1:(\d+) grpc=127.0.0.1:(\d+)")
+        self.addCleanup(self.server.__exit__)
+        self.server.wait_for(" ready ")
+        self.load = f"--grpc=127.0.0.1:{self.server.grpc_port}"
+
+    def test_answers_as_many_tokens_as_were_asked_for(self):
+        run = one_run(self.server.url, self.load, "--rate=100", "--requests=30",
+                      "--token-range=97:123", *SMALL)
+        self.assertEqual((run["completed"], run["failed"]), (30, 0))
+        self.assertEqual((run["input_tokens"], run["output_tokens"]), (30 * 25, 30 * 4))
+        self.assertIsNotNone(run["cached_tokens"])
+        # Tokens that come in one message have no time between them.
+        self.assertIn(run["latency_ms"]["itl"]["count"], range(1, 30 * 3 + 1))
+        # The metrics are HTTP's, and tell that the load was not.
+        self.assertIn("refrain_kv_used_bytes", run["server_peaks"])
+        with urllib.request.urlopen(f"{self.server.url}/metrics") as answer:
+            page = answer.read().decode()
+        self.assertRegex(page, r'grpc_server_handled_total\{[^}]*"Generate"[^}]*"OK"[^}]*\} 30\b')
+        self.assertNotIn('handler="/v1/completions"', page)
+
+    def test_needs_no_http(self):
+        run = json.loads(loadgen(self.load, "--json=-", "--rate=100", "--requests=5",
+                                 "--token-range=97:123", *SMALL).stdout)["runs"][0]
+        self.assertEqual((run["completed"], run["output_tokens"]), (5, 5 * 4))
+
+    def test_its_refusals_and_broken_answers_are_counted(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines:
+            for prompt in ("[[reject=8]]full", "[[delay_ms=20]][[fail_after=2]]broken", "[[hold]]", "well"):
+                lines.write(json.dumps({"prompt": prompt, "max_tokens": 5}) + "\n")
+            lines.flush()
+            run = one_run(self.server.url, self.load, "--workload=jsonl", f"--file={lines.name}",
+                          "--prompt-form=text", "--rate=100", "--timeout-s=1")
+        self.assertEqual(run["completed"], 1)
+        self.assertEqual({kind: failure["count"] for kind, failure in run["failures"].items()},
+                         {"grpc_RESOURCE_EXHAUSTED": 1, "grpc_INTERNAL": 1, "timeout": 1})
+
+    def test_nobody_there_is_a_failure_of_each_request(self):
+        run = one_run(self.server.url, f"--grpc=127.0.0.1:{free_port()}", "--requests=3",
+                      "--rate=100", *SMALL, expect=1)
+        self.assertEqual((run["completed"], run["failed"]), (0, 3))
 
 
 class Tls(unittest.TestCase):

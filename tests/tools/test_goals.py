@@ -1,0 +1,58 @@
+"""A tool that says that a goal was missed says so by its exit status as well."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bench"
+
+
+def load_tool(name: str):
+    loader = importlib.machinery.SourceFileLoader(name, str(BENCH / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    sys.modules[name] = module  # dataclasses look their module up
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def overhead(monkeypatch):
+    """server_overhead with measured numbers put in its place: what is not named is as wanted."""
+    tool = load_tool("server_overhead")
+
+    def run(*arguments, tokens_per_s=30_000.0, spread_us=100.0, steps_us=100.0, probe_ms=1.0) -> int:
+        def measure(options, folder, kind, path):
+            p99_us = {tool.SPREAD: spread_us, tool.STEPS: steps_us}.get(kind, 5_000.0)
+            # One bucket that holds all values up to where the p99 is to be.
+            return tool.Row(kind, path, 64, 640, tokens_per_s, [(p99_us / 0.99e6, 1000.0)], 1.0, 1.0,
+                            1.0, 1.0)
+
+        monkeypatch.setattr(tool, "measure", measure)
+        monkeypatch.setattr(tool, "share_within", lambda counted, limit: 0.99)
+        monkeypatch.setattr(tool, "probe_queued",
+                            lambda folder: [tool.Probe("/health", 120, [probe_ms])])
+        monkeypatch.setattr(sys, "argv", ["server_overhead", "--no-build", *arguments])
+        return tool.main()
+
+    return run
+
+
+def test_server_overhead_passes_where_all_is_reached(overhead, capsys):
+    assert overhead() == 0
+    assert "MISSED" not in capsys.readouterr().out
+
+
+def test_server_overhead_judges_what_was_measured_alone(overhead, capsys):
+    assert overhead("--rows=spread,1000 users", steps_us=1e6, probe_ms=1e6) == 0
+    lines = capsys.readouterr().out
+    assert lines.count("reached") == 1 and "tokens spread" in lines
+
+
+@pytest.mark.parametrize("missed", [{"tokens_per_s": 19_999.0}, {"spread_us": 201.0},
+                                    {"steps_us": 201.0}, {"probe_ms": 20.0}])
+def test_server_overhead_fails_where_one_goal_is_missed(overhead, capsys, missed):
+    assert overhead(**missed) == 1
+    assert capsys.readouterr().out.count("MISSED") == 1
