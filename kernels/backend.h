@@ -12,6 +12,7 @@
 #include "kernels/device.h"
 #include "kernels/dtype.h"
 #include "kernels/ops.h"
+#include "kernels/token_sampler.h"
 
 namespace refrain::kernels {
 
@@ -62,7 +63,7 @@ struct BackendInfo {
 // The host arrays of a step, as its operations will be given them, and what the plan's arrays are a
 // copy of: the same generation, the same content.
 struct StepInputs {
-  std::span<const int32_t> ids;             // [rows]
+  std::span<const int32_t> ids;             // [rows], as EmbedArgs
   std::span<const int32_t> positions;       // [rows]
   std::span<const KvSlotRef> destinations;  // [rows]
   std::span<const SlotStep> steps;          // [num_slots]
@@ -103,6 +104,13 @@ class Backend {
   virtual void Add(const AddArgs& args) = 0;
 
   virtual absl::Status Synchronize() = 0;
+
+  // What chooses tokens on the device; null where that is the host's work, or where it cannot be
+  // done for so large a vocabulary. Dies before the back end.
+  virtual absl::StatusOr<std::unique_ptr<TokenSampler>> MakeTokenSampler(
+      const TokenSamplerOptions& options) {
+    return std::unique_ptr<TokenSampler>();
+  }
 };
 
 }  // namespace refrain::kernels

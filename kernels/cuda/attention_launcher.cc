@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/scratch.h"
+
 namespace refrain::kernels::cuda {
 namespace {
 
@@ -109,19 +111,12 @@ absl::Status AttentionLauncher::ReserveScratch(const Key& key) {
                        kPartialRowsAtATime;
   const size_t bytes =
       PartialStateFloats(rows, key.shape.num_heads, key.shape.head_dim) * sizeof(float);
-  if (partials_.bytes() < bytes) {
-    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(bytes, false);
-    if (!grown.ok()) return grown.status();
-    partials_ = *std::move(grown);
-  }
+  absl::Status status = cuda::ReserveScratch(device_, bytes, bytes, &partials_);
+  if (!status.ok()) return status;
   max_partial_rows_ = rows;
   const size_t counter_bytes = std::max<size_t>(1, tiles_->num_counters()) * sizeof(int32_t);
-  if (counters_.bytes() < counter_bytes) {
-    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(2 * counter_bytes, false);  // of zeros
-    if (!grown.ok()) return grown.status();
-    counters_ = *std::move(grown);
-  }
-  return absl::OkStatus();
+  // Fresh memory is zeros, and every launch leaves zeros behind.
+  return cuda::ReserveScratch(device_, counter_bytes, 2 * counter_bytes, &counters_);
 }
 
 // Positions of the pool's tokens, as far as the plan's chunks go, once per step.
