@@ -274,8 +274,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int index) {
         absl::StrCat("there is no CUDA device ", index, "; devices: ", names));
   }
   auto runtime = std::make_unique<CudaRuntime>((*devices)[index]);
-  // Makes the driver's context, which is where a card that others hold or an old driver fails.
-  if (absl::Status status = runtime->MakeCurrent(); !status.ok()) return status;
+  // Makes the driver's context, which is where a card that is full, or that another process has for
+  // itself, fails.
+  if (absl::Status status = runtime->MakeCurrent(); !status.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", index, " (", runtime->properties().name,
+                     ") cannot be used: ", std::string(status.message())));
+  }
   return std::unique_ptr<Runtime>(std::move(runtime));
 }
 
