@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,6 +70,8 @@ struct StepInputs {
   std::span<const SlotStep> steps;          // [num_slots]
   AttentionPlanView plan;
   uint64_t plan_generation = 0;
+  const int32_t* sampled = nullptr;  // as EmbedArgs
+  const void* pass = nullptr;        // names the operations of RunStep
 };
 
 // One compute device's implementation of the operations of a decoder layer.
@@ -93,6 +96,15 @@ class Backend {
   // Tells what the operations up to the next call will be given, so that a device can fetch it all
   // at once. Only a hint: operations may be called without it or with other arrays.
   virtual void BeginStep(const StepInputs& inputs) {}
+
+  // Begins a step and calls `operations`, which calls operations. For an equal `pass`, `sampled`
+  // and numbers of rows and slots they are the same ones, told the same but for what the arrays
+  // hold: so a device may record what they launch and, for later steps, launch that without
+  // calling.
+  virtual void RunStep(const StepInputs& inputs, const std::function<void()>& operations) {
+    BeginStep(inputs);
+    operations();
+  }
 
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void RmsNorm(const RmsNormArgs& args) = 0;

@@ -48,6 +48,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
       device_(*runtime_, *stream_),
       arrays_(*runtime_, *stream_, device_),
       attention_(*runtime_, *stream_, device_, arrays_),
+      graphs_(*runtime_, *stream_),
       failure_(runtime_->properties()) {
   const DeviceProperties& device = runtime_->properties();
   info_.name = "cuda";
@@ -88,6 +89,38 @@ void CudaBackend::BeginStep(const StepInputs& inputs) {
       std::as_bytes(inputs.destinations), std::as_bytes(inputs.steps)};
   Keep(arrays_.Announce(arrays));
   attention_.BeginStep(inputs);
+}
+
+void CudaBackend::RunStep(const StepInputs& inputs, const std::function<void()>& operations) {
+  BeginStep(inputs);
+  Graph* const graph = Enter() ? GraphOrNull(inputs, operations) : nullptr;
+  if (graph == nullptr) return operations();
+  Keep(runtime_->LaunchGraph(*graph, *stream_));
+  ++replayed_steps_;
+}
+
+Graph* CudaBackend::GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations) {
+  if (inputs.pass == nullptr || inputs.ids.size() > StepGraphs::kMostRows) return nullptr;
+  const absl::StatusOr<bool> prepared = attention_.Prepare(inputs);
+  if (!prepared.ok()) Keep(prepared.status());
+  if (!prepared.ok() || !*prepared) return nullptr;
+  const auto key = [&] {
+    return StepGraphs::Key{inputs.pass, inputs.sampled, inputs.ids.size(), inputs.steps.size(),
+                           device_.layout()};
+  };
+  const StepGraphs::Key now = key();
+  if (Graph* const graph = graphs_.FindOrNull(now); graph != nullptr) return graph;
+  if (!graphs_.WorthRecording(now)) return nullptr;
+  // What else than launches would be in the recording: copies from arrays of this very step.
+  const auto uploads = [this] { return arrays_.loose_uploads() + attention_.uploads(); };
+  const uint64_t before = uploads();
+  Graph* const graph = graphs_.RecordOrNull(now, operations, [&] {
+    return failure_.none() && !stream_->failure().has_value() && uploads() == before &&
+           key() == now;
+  });
+  // Nothing has run: what came of recording is not the step's failure.
+  if (graph == nullptr && !stream_->failure().has_value()) failure_.Take().IgnoreError();
+  return graph;
 }
 
 void CudaBackend::Embed(const EmbedArgs& args) {

@@ -1,6 +1,8 @@
 #ifndef REFRAIN_KERNELS_CUDA_CUDA_BACKEND_H_
 #define REFRAIN_KERNELS_CUDA_CUDA_BACKEND_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
+#include "kernels/cuda/step_graphs.h"
 
 namespace refrain::kernels::cuda {
 
@@ -43,6 +46,9 @@ class CudaBackend final : public Backend {
                                                            const PackOptions& options) override;
 
   void BeginStep(const StepInputs& inputs) override;
+  // Replays a recorded pass where there is one, records one where as many rows came before.
+  void RunStep(const StepInputs& inputs, const std::function<void()>& operations) override;
+  uint64_t replayed_steps() const { return replayed_steps_; }
   void Embed(const EmbedArgs& args) override;
   void RmsNorm(const RmsNormArgs& args) override;
   void Linear(const LinearArgs& args) override;
@@ -63,6 +69,8 @@ class CudaBackend final : public Backend {
   // Whether the operation may go on.
   bool Enter();
   void Keep(absl::Status status) { failure_.Keep(std::move(status)); }
+  // The recorded pass for the step that has begun; null where its operations are to be called.
+  Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);
   void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
                 bool accumulate, bool reproducible);
 
@@ -72,6 +80,8 @@ class CudaBackend final : public Backend {
   BackendInfo info_;
   StepArrays arrays_;
   AttentionLauncher attention_;
+  StepGraphs graphs_;
+  uint64_t replayed_steps_ = 0;
   DeviceBuffer gate_;  // [rows, ffn] of GateUp
   BackendFailure failure_;
 };

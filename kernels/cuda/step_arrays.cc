@@ -102,6 +102,7 @@ absl::StatusOr<const std::byte*> StepArrays::FindBytes(std::span<const std::byte
       return device_ + array.offset;
     }
   }
+  ++loose_uploads_;
   next_loose_ = (next_loose_ + 1) % kLooseBuffers;
   return loose_[next_loose_]->Upload(host);
 }

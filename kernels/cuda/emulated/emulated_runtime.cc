@@ -161,12 +161,11 @@ class EmulatedRuntime final : public Runtime {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) override {
-    if (absl::Status status = Check("EndCapture"); !status.ok()) return status;
-    if (!QueueOf(stream).capturing()) {
-      return absl::FailedPreconditionError("EndCapture: the stream is not capturing");
-    }
     auto graph = std::make_unique<EmulatedGraph>();
-    graph->operations = QueueOf(stream).EndCapture();
+    const bool capturing = QueueOf(stream).capturing();
+    if (capturing) graph->operations = QueueOf(stream).EndCapture();
+    if (absl::Status status = Check("EndCapture"); !status.ok()) return status;
+    if (!capturing) return absl::FailedPreconditionError("EndCapture: the stream is not capturing");
     return graph;
   }
   absl::Status LaunchGraph(Graph& graph, Stream& stream) override {
