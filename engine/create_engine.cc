@@ -213,6 +213,15 @@ absl::Status MakeFoundation(const EngineOptions& options, const WeightSource& so
       MakeRunner(options, foundation, foundation.storage->View(parts.cache->positions().data())));
 }
 
+// After a device had no room. A cache of a size that was asked for is not to be had elsewhere.
+bool MayRunOnHost(const EngineOptions& options, const Foundation& foundation) {
+  const bool on_host =
+      foundation.backend == nullptr || foundation.backend->info().reads_results_in_place;
+  const bool weights_fit = foundation.model != nullptr;
+  const bool cache_fits = foundation.storage != nullptr;
+  return !on_host && !(weights_fit && !cache_fits && options.kv_cache.memory_bytes > 0);
+}
+
 }  // namespace
 
 absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
@@ -229,7 +238,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
   absl::Status status = LoadText(**source, parts);
   if (status.ok()) status = MakeFoundation(options, **source, choose, *foundation, parts);
   if (absl::IsResourceExhausted(status) && options.backend.kind == "auto" &&
-      foundation->backend != nullptr && !foundation->backend->info().reads_results_in_place) {
+      MayRunOnHost(options, *foundation)) {
     // As where there is no such device.
     EngineOptions on_host = options;
     on_host.backend.kind = "cpu";

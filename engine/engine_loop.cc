@@ -412,15 +412,7 @@ void EngineLoop::CollectOldest() {
     result = absl::InternalError(absl::StrCat("the model runner returned ", result->rows.size(),
                                               " rows of logits for ", step.logits.size()));
   }
-  if (absl::IsResourceExhausted(result.status()) && RunSmaller(step)) return;
-  if (!result.ok()) {
-    for (const LaunchedStep::Work& work : step.work) {
-      if (work.sequence->phase == SequencePhase::kEnded) continue;
-      FinishRequest(work.sequence->request, result.status());
-    }
-    if (absl::IsInternal(result.status())) Die(result.status());
-    return;
-  }
+  if (!result.ok()) return HandleFailure(step, result.status());
   backoff_.Ran();
   Publish(step);
   for (size_t i = 0; i < step.logits.size(); ++i) Apply(step.logits[i], std::move(result->rows[i]));

@@ -120,12 +120,13 @@ class EngineLoop {
   void InheritPriorities();
 
   void CollectOldest();
-  // --- steps without memory (engine_loop_memory.cc) ---
+  // --- failed steps (engine_loop_failures.cc) ---
   // Waits for a step that is not in in_flight_ any more.
   absl::StatusOr<StepResult> Collect(const LaunchedStep& step);
-  // After a step for which there was no memory: its sequences and those of the steps behind it give
-  // up their chunks and wait to run again, in smaller steps. False when there are none.
-  bool RunSmaller(const LaunchedStep& step);
+  // Sequences of a step for which there was no memory wait to run again, in smaller steps; requests
+  // of one that failed otherwise, or is the smallest, end. Collects what was launched behind it.
+  void HandleFailure(const LaunchedStep& step, const absl::Status& status);
+  // The sequences of a step that came to nothing give up their chunks and wait to run again.
   void GiveUp(const LaunchedStep& step);
 
   void Publish(const LaunchedStep& step);

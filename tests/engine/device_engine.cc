@@ -57,13 +57,13 @@ DeviceEngine Serve(const EngineOptions& options, const BackendChooser& choose, i
   return served;
 }
 
-std::string WriteSmallModel(const testing::TemporaryDirectory& folder) {
+std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size) {
   ModelConfig config = testing::TinyConfig();
   config.hidden_size = 32;
   config.num_heads = 2;
   config.num_kv_heads = 1;
   config.head_dim = config.rope.dim = 16;
-  config.ffn_size = 32;
+  config.ffn_size = ffn_size;
   config.vocab_size = 300;
   config.max_context_tokens = 128;
   return *testing::WriteTinyFolder({.config = config}, folder.path() + "/model");

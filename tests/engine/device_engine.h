@@ -52,7 +52,7 @@ DeviceEngine Serve(const EngineOptions& options, const BackendChooser& choose,
                    int most_in_flight = 2);
 
 // Small enough for many steps of the emulated device: 300 tokens, a context of 128.
-std::string WriteSmallModel(const testing::TemporaryDirectory& folder);
+std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size = 32);
 
 // Greedy, whatever comes.
 Request RequestFor(const std::vector<int32_t>& prompt, int32_t max_tokens);

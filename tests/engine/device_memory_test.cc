@@ -44,7 +44,8 @@ class DeviceMemoryTest : public ::testing::Test {
   BackendChooser Chooser(size_t memory_bytes) const { return Chooser(memory_bytes, card_); }
 
   const testing::TemporaryDirectory folder_;
-  const std::string model_ = WriteSmallModel(folder_);
+  // What a step needs beside the KV cache is 1 KiB for each of its tokens, and a little.
+  const std::string model_ = WriteSmallModel(folder_, /*ffn_size=*/256);
   const std::shared_ptr<Card> card_ = std::make_shared<Card>();
 };
 
@@ -64,9 +65,9 @@ TEST_F(DeviceMemoryTest, AModelThatDoesNotFitSaysWhatItNeedsAndWhatThereIs) {
 
 // The weights fit as they are in the file, what else it needs does not.
 TEST_F(DeviceMemoryTest, AModelThatAlmostFitsSaysWhatItNeedsAndWhatThereIs) {
-  const absl::Status status = MakeEngineParts(Options(), Chooser(95000)).status();
+  const absl::Status status = MakeEngineParts(Options(), Chooser(270000)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("95000 bytes were free: AllocateDevice: need "),
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("270000 bytes were free: AllocateDevice: need "),
                                       HasSubstr(" free on device 0 (emulated)")));
   EXPECT_EQ(card_->used_bytes, 0u);
 }
@@ -91,7 +92,7 @@ TEST_F(DeviceMemoryTest, UnderAutoAModelThatDoesNotFitRunsOnTheHostAndTheLogSays
 
 // Each takes its share of what the others left, until one finds too little and says so.
 TEST_F(DeviceMemoryTest, SeveralEnginesOnOneCardShareItsMemory) {
-  constexpr size_t kCardBytes = 1200 << 10;
+  constexpr size_t kCardBytes = 5 << 20;
   EngineOptions options = Options();
   options.kv_cache.memory_bytes = 0;
   std::vector<DeviceEngine> engines;
@@ -111,7 +112,7 @@ TEST_F(DeviceMemoryTest, SeveralEnginesOnOneCardShareItsMemory) {
   const Output first = engines[0].Run(request);
   EXPECT_EQ(first.status, absl::OkStatus());
   ExpectSame(engines[1].Run(request), first, "the second engine");
-  EXPECT_LT(engines[1].engine->stats().kv_capacity_tokens,
+  EXPECT_LT(engines.back().engine->stats().kv_capacity_tokens,
             engines[0].engine->stats().kv_capacity_tokens);
 }
 
@@ -120,8 +121,10 @@ TEST_F(DeviceMemoryTest, StepsWithoutMemoryRunAgainAsSmallerOnes) {
   constexpr size_t kCardBytes = 4 << 20;
   const DeviceEngine undisturbed = Serve(Options(), Chooser(kCardBytes, std::make_shared<Card>()));
   const DeviceEngine engine = Serve(Options(), Chooser(kCardBytes));
-  EXPECT_EQ(engine.Run(RequestFor({1}, 2)).status, absl::OkStatus());
-  const size_t taken = kCardBytes - 1024 - card_->used_bytes;
+  Request first = RequestFor({1}, 12);  // has whatever does not grow with steps' tokens allocated
+  first.sampling.frequency_penalty = 1;
+  EXPECT_EQ(engine.Run(first).status, absl::OkStatus());
+  const size_t taken = kCardBytes - (12 << 10) - card_->used_bytes;
   card_->used_bytes += taken;
   std::vector<std::shared_ptr<TokenStream>> streams;
   std::vector<Request> requests;
@@ -139,7 +142,7 @@ TEST_F(DeviceMemoryTest, StepsWithoutMemoryRunAgainAsSmallerOnes) {
     ASSERT_EQ(output.status, absl::OkStatus());
     ExpectSame(output, undisturbed.Run(requests[i]), "request " + std::to_string(i));
   }
-  EXPECT_GE(engine.engine->stats().steps_without_memory_total, 2);
+  EXPECT_GE(engine.engine->stats().steps_without_memory_total, 1);
   EXPECT_EQ(undisturbed.engine->stats().steps_without_memory_total, 0);
   EXPECT_EQ(engine.engine->health(), absl::OkStatus());
 }

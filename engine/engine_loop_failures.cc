@@ -16,21 +16,27 @@ absl::StatusOr<StepResult> EngineLoop::Collect(const LaunchedStep& step) {
   return result;
 }
 
-bool EngineLoop::RunSmaller(const LaunchedStep& step) {
+void EngineLoop::HandleFailure(const LaunchedStep& step, const absl::Status& status) {
   int32_t tokens = 0;
   for (const LaunchedStep::Work& work : step.work) tokens += work.num_tokens;
-  if (!backoff_.Shrink(tokens)) return false;
-  ++stats_.steps_without_memory_total;
-  GiveUp(step);
-  // They were launched behind it and fail with it.
+  if (absl::IsResourceExhausted(status) && backoff_.Shrink(tokens)) {
+    ++stats_.steps_without_memory_total;
+    GiveUp(step);
+  } else {
+    for (const LaunchedStep::Work& work : step.work) {
+      if (work.sequence->phase == SequencePhase::kEnded) continue;
+      FinishRequest(work.sequence->request, status);
+    }
+  }
+  if (absl::IsInternal(status)) Die(status);
+  // Those launched behind it failed with it, and so would all behind them.
   while (!in_flight_.empty()) {
     const LaunchedStep next = std::move(in_flight_.front());
     in_flight_.pop_front();
-    const absl::Status status = Collect(next).status();
+    const absl::Status with_it = Collect(next).status();
     GiveUp(next);
-    if (absl::IsInternal(status)) Die(status);
+    if (absl::IsInternal(with_it)) Die(with_it);
   }
-  return true;
 }
 
 void EngineLoop::GiveUp(const LaunchedStep& step) {
@@ -38,7 +44,8 @@ void EngineLoop::GiveUp(const LaunchedStep& step) {
     if (wanted.sequence->phase == SequencePhase::kEnded || !wanted.prompt_index.has_value()) {
       continue;
     }
-    wanted.sequence->request->ReturnPromptRow(*wanted.prompt_index);
+    // The row before gives the log-probability of the token.
+    wanted.sequence->request->ReturnPromptRow(*wanted.prompt_index - 1);
   }
   for (const LaunchedStep::Work& work : step.work) {
     if (work.sequence->phase == SequencePhase::kRunning) Preempt(work.sequence.get());
