@@ -158,7 +158,18 @@ void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, cons
     }
     DeviceRows to = RowsOf(out);
     to.data += part.row_begin;
-    LaunchGemm(*stream_, kernel, {part.matrix, x.rows, RowsOf(x), to, accumulate});
+    GemmLaunch launch = {part.matrix, x.rows, RowsOf(x), to, accumulate};
+    if (kernel == GemmKernel::kTile && !reproducible) {
+      launch.splits = ChooseSplits(launch, runtime_->properties().multiprocessors);
+    }
+    if (launch.splits > 1) {
+      const size_t bytes = sizeof(float) * static_cast<size_t>(launch.splits * x.rows) *
+                           static_cast<size_t>(part.matrix.rows);
+      Keep(ReserveScratch(device_, bytes, bytes, &split_sums_));
+      if (!failure_.none()) return;
+      launch.split_sums = reinterpret_cast<float*>(split_sums_.data());
+    }
+    LaunchGemm(*stream_, kernel, launch);
   }
 }
 

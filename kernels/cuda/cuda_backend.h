@@ -82,7 +82,8 @@ class CudaBackend final : public Backend {
   AttentionLauncher attention_;
   StepGraphs graphs_;
   uint64_t replayed_steps_ = 0;
-  DeviceBuffer gate_;  // [rows, ffn] of GateUp
+  DeviceBuffer gate_;        // [rows, ffn] of GateUp
+  DeviceBuffer split_sums_;  // of products of few rows
   BackendFailure failure_;
 };
 
