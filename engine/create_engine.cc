@@ -1,3 +1,5 @@
+#include "engine/create_engine.h"
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include "engine/llama_runner.h"
 #include "engine/model/llama.h"
 #include "engine/model/weight_source.h"
+#include "engine/pipelined_runner.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/create_tokenizer.h"
 
@@ -88,8 +91,31 @@ absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig
   return KvSize{*std::move(layout), *chunks};
 }
 
+// Of all weights as they are in the files.
+size_t WeightBytes(const WeightSource& source) {
+  size_t bytes = 0;
+  for (int role = 0; role < kNumTensorRoles; ++role) {
+    const auto tensor = static_cast<TensorRole>(role);
+    const int layers = IsPerLayer(tensor) ? source.config().num_layers : 1;
+    for (int layer = 0; layer < layers; ++layer) {
+      const absl::StatusOr<WeightView> view = source.Get(tensor, layer);
+      if (!view.ok()) continue;  // optional
+      const size_t row_bytes = kernels::RowBytes(view->dtype, view->cols).value_or(0);
+      bytes += static_cast<size_t>(view->rows) * row_bytes;
+    }
+  }
+  return bytes;
+}
+
+absl::Status NoRoomForWeights(const WeightSource& source, size_t free_bytes,
+                              const absl::Status& status) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no room for the model: its weights are ", WeightBytes(source), " bytes as in the file, ",
+      free_bytes, " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
+}
+
 absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
-                       Foundation& foundation) {
+                       const BackendChooser& choose, Foundation& foundation) {
   absl::StatusOr<kernels::ComputeDType> compute = ParseComputeDType(options.backend.compute_dtype);
   if (!compute.ok()) return compute.status();
   const ModelConfig& config = source.config();
@@ -98,12 +124,17 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
         absl::StrCat("engine.max_context_tokens is ", options.max_context_tokens,
                      "; the model was made for at most ", config.max_context_tokens));
   }
-  absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options.backend);
+  absl::StatusOr<ChosenBackend> chosen = choose(options.backend);
   if (!chosen.ok()) return chosen.status();
   foundation.backend = std::move(chosen->backend);
   foundation.warning = foundation.backend->info().warning;
   if (!chosen->note.empty()) {
     absl::StrAppend(&foundation.warning, foundation.warning.empty() ? "" : "; ", chosen->note);
+  }
+  const size_t free_bytes = foundation.backend->device().AvailableBytes();
+  const bool on_device = !foundation.backend->info().reads_results_in_place;
+  if (on_device && WeightBytes(source) > free_bytes) {
+    return NoRoomForWeights(source, free_bytes, absl::OkStatus());
   }
   // Weights take their part later: this is the most it will be.
   absl::StatusOr<KvSize> most =
@@ -111,15 +142,17 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   if (!most.ok()) return most.status();
   foundation.most_kv_chunks = most->num_chunks;
   const bool paged = options.attention_mode == AttentionModeOption::kPaged;
-  return MoveTo(foundation.model,
-                LlamaModel::Load(source, *foundation.backend,
-                                 {.compute = *compute,
-                                  .max_context_tokens = options.max_context_tokens,
-                                  .max_positions = most->num_chunks * options.kv_cache.chunk_tokens,
-                                  .max_rows = options.step_token_budget,
-                                  .reproducible = options.reproducible,
-                                  .attention_mode = paged ? kernels::AttentionMode::kPaged
-                                                          : kernels::AttentionMode::kTwoPhase}));
+  const absl::Status loaded =
+      MoveTo(foundation.model,
+             LlamaModel::Load(source, *foundation.backend,
+                              {.compute = *compute,
+                               .max_context_tokens = options.max_context_tokens,
+                               .max_positions = most->num_chunks * options.kv_cache.chunk_tokens,
+                               .max_rows = options.step_token_budget,
+                               .reproducible = options.reproducible,
+                               .attention_mode = paged ? kernels::AttentionMode::kPaged
+                                                       : kernels::AttentionMode::kTwoPhase}));
+  return absl::IsResourceExhausted(loaded) ? NoRoomForWeights(source, free_bytes, loaded) : loaded;
 }
 
 absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, EngineParts& parts) {
@@ -130,34 +163,85 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
   if (!size.ok()) return size.status();
   absl::Status status =
       MoveTo(foundation.storage, KvStorage::Create(device, size->layout, size->num_chunks));
+  if (absl::IsResourceExhausted(status)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no room for the KV cache of ", size->num_chunks, " chunks (",
+        options.kv_cache.memory_bytes > 0 ? "kv_cache.memory_bytes" : "half of what is free",
+        "): ", std::string(status.message())));
+  }
   if (!status.ok()) return status;
   foundation.mover = std::make_unique<DeviceChunkMover>(foundation.storage.get());
-  status = MoveTo(parts.cache,
-                  kvcache::CacheManager::Create({.num_chunks = size->num_chunks,
-                                                 .chunk_tokens = options.kv_cache.chunk_tokens,
-                                                 .max_slots = options.max_sequences,
-                                                 .prefix_cache = options.kv_cache.prefix_cache,
-                                                 .eviction = options.kv_cache.eviction},
-                                                foundation.mover.get()));
+  return MoveTo(parts.cache,
+                kvcache::CacheManager::Create({.num_chunks = size->num_chunks,
+                                               .chunk_tokens = options.kv_cache.chunk_tokens,
+                                               .max_slots = options.max_sequences,
+                                               .prefix_cache = options.kv_cache.prefix_cache,
+                                               .eviction = options.kv_cache.eviction},
+                                              foundation.mover.get()));
+}
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineOptions& options,
+                                                        Foundation& foundation,
+                                                        const kernels::KvPoolView& kv) {
+  kernels::Backend& backend = *foundation.backend;
+  LlamaModel& model = *foundation.model;
+  absl::StatusOr<std::unique_ptr<kernels::TokenSampler>> sampler =
+      backend.MakeTokenSampler({.num_slots = options.max_sequences,
+                                .vocab = model.config().vocab_size,
+                                .max_in_flight = PipelinedRunner::kMaxInFlight});
+  if (!sampler.ok()) return sampler.status();
+  if (*sampler == nullptr) return LlamaRunner::Create(backend, model, kv);
+  return PipelinedRunner::Create(backend, model, kv, *std::move(sampler), options.max_sequences);
+}
+
+absl::Status MakeFoundation(const EngineOptions& options, const WeightSource& source,
+                            const BackendChooser& choose, Foundation& foundation,
+                            EngineParts& parts) {
+  absl::Status status = LoadModel(options, source, choose, foundation);
+  if (status.ok()) status = MakeCache(options, foundation, parts);
   if (!status.ok()) return status;
-  std::unique_ptr<LlamaRunner> runner;
-  status = MoveTo(runner,
-                  LlamaRunner::Create(*foundation.backend, *foundation.model,
-                                      foundation.storage->View(parts.cache->positions().data())));
-  parts.runner = std::move(runner);
-  return status;
+  return MoveTo(
+      parts.runner,
+      MakeRunner(options, foundation, foundation.storage->View(parts.cache->positions().data())));
+}
+
+// After a device had no room. A cache of a size that was asked for is not to be had elsewhere.
+bool MayRunOnHost(const EngineOptions& options, const Foundation& foundation) {
+  const bool on_host =
+      foundation.backend == nullptr || foundation.backend->info().reads_results_in_place;
+  const bool weights_fit = foundation.model != nullptr;
+  const bool cache_fits = foundation.storage != nullptr;
+  return !on_host && !(weights_fit && !cache_fits && options.kv_cache.memory_bytes > 0);
 }
 
 }  // namespace
 
 absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
+  return MakeEngineParts(options,
+                         [](const BackendOptions& backend) { return ChooseBackend(backend); });
+}
+
+absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
+                                            const BackendChooser& choose) {
   absl::StatusOr<std::unique_ptr<WeightSource>> source = WeightSource::Open(options.model.path);
   if (!source.ok()) return source.status();
   EngineParts parts;
   auto foundation = std::make_shared<Foundation>();
   absl::Status status = LoadText(**source, parts);
-  if (status.ok()) status = LoadModel(options, **source, *foundation);
-  if (status.ok()) status = MakeCache(options, *foundation, parts);
+  if (status.ok()) status = MakeFoundation(options, **source, choose, *foundation, parts);
+  if (absl::IsResourceExhausted(status) && options.backend.kind == "auto" &&
+      MayRunOnHost(options, *foundation)) {
+    // As where there is no such device.
+    EngineOptions on_host = options;
+    on_host.backend.kind = "cpu";
+    const std::string note = absl::StrCat(foundation->backend->info().name,
+                                          " is not used: ", std::string(status.message()));
+    parts.runner.reset();
+    parts.cache.reset();
+    foundation = std::make_shared<Foundation>();
+    status = MakeFoundation(on_host, **source, choose, *foundation, parts);
+    absl::StrAppend(&foundation->warning, foundation->warning.empty() ? "" : "; ", note);
+  }
   if (!status.ok()) return status;
 
   const kernels::BackendInfo& backend = foundation->backend->info();

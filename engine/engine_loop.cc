@@ -246,6 +246,7 @@ void EngineLoop::RefreshSnapshot() {
   snapshot_.step = stats_.steps_total;
   snapshot_.free_chunks = cache.stats().available_chunks();
   snapshot_.tenants = shares_.competing();
+  snapshot_.limits.step_token_budget = backoff_.Limit(options_.scheduler.step_token_budget);
   // Each running sequence takes at most one chunk before any prefill does.
   const bool may_preempt = snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size());
   for (RunningEntry& entry : snapshot_.running) {
@@ -410,26 +411,13 @@ absl::Status EngineLoop::JoinCache(SequenceState* sequence) {
 void EngineLoop::CollectOldest() {
   const LaunchedStep step = std::move(in_flight_.front());
   in_flight_.pop_front();
-  const Clock::TimePoint collect = parts_.clock->Now();
-  absl::StatusOr<StepResult> result = parts_.runner->Collect(step.handle);
-  collected_ = parts_.clock->Now();
-  runner_seconds_ += SecondsBetween(collect, collected_);
-  observer_.Collected();
-  for (const LaunchedStep::Logits& wanted : step.logits) {
-    if (!wanted.prompt_index.has_value()) --wanted.sequence->pending_samples;
-  }
+  absl::StatusOr<StepResult> result = Collect(step);
   if (result.ok() && result->rows.size() != step.logits.size()) {
     result = absl::InternalError(absl::StrCat("the model runner returned ", result->rows.size(),
                                               " rows of logits for ", step.logits.size()));
   }
-  if (!result.ok()) {
-    for (const LaunchedStep::Work& work : step.work) {
-      if (work.sequence->phase == SequencePhase::kEnded) continue;
-      FinishRequest(work.sequence->request, result.status());
-    }
-    if (absl::IsInternal(result.status())) Die(result.status());
-    return;
-  }
+  if (!result.ok()) return HandleFailure(step, result.status());
+  backoff_.Ran();
   Publish(step);
   for (size_t i = 0; i < step.logits.size(); ++i) Apply(step.logits[i], std::move(result->rows[i]));
   EndPromptOnly(step);

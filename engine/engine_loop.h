@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "engine/fair_shares.h"
 #include "engine/loop_observer.h"
+#include "engine/memory_backoff.h"
 #include "engine/model_runner.h"
 #include "engine/pending_prefixes.h"
 #include "engine/request_queue.h"
@@ -67,7 +68,8 @@ struct EngineLoopParts {
 //
 // What a request gets depends on other requests in nothing but time.
 //
-// Turn and Run: one thread. stats and health: any thread. Failure: a failed step finishes the
+// Turn and Run: one thread. stats and health: any thread. Failure: a step for which the device had
+// no memory runs again as smaller ones; one that fails otherwise, or is the smallest, finishes the
 // requests in it with its status and the loop goes on; INTERNAL means that the device is broken:
 // every request is finished with that status and health reports it for good.
 class EngineLoop {
@@ -123,6 +125,15 @@ class EngineLoop {
   void InheritPriorities();
 
   void CollectOldest();
+  // --- failed steps (engine_loop_failures.cc) ---
+  // Waits for a step that is not in in_flight_ any more.
+  absl::StatusOr<StepResult> Collect(const LaunchedStep& step);
+  // Sequences of a step for which there was no memory wait to run again, in smaller steps; requests
+  // of one that failed otherwise, or is the smallest, end. Collects what was launched behind it.
+  void HandleFailure(const LaunchedStep& step, const absl::Status& status);
+  // The sequences of a step that came to nothing give up their chunks and wait to run again.
+  void GiveUp(const LaunchedStep& step);
+
   void Publish(const LaunchedStep& step);
   void Apply(const LaunchedStep::Logits& wanted, SampledToken sampled);
   // Requests that only wanted their prompt computed.
@@ -166,6 +177,7 @@ class EngineLoop {
   FairShares shares_;
   PendingPrefixes pending_;
   SeenPrefixes seen_;
+  MemoryBackoff backoff_;
   int fruitless_plans_ = 0;       // one after the other that launched nothing
   SequenceId last_refreshed_{0};  // in turn
   StepBuilder builder_;

@@ -8,15 +8,20 @@
 namespace refrain::engine {
 
 absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget) {
-  const int64_t bytes = budget.memory_bytes > 0 ? budget.memory_bytes
-                                                : std::max<int64_t>(budget.available_bytes, 0) / 2;
-  int64_t chunks = bytes / budget.chunk_bytes;
-  if (chunks < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("kv_cache.memory_bytes of ", bytes,
+  const int64_t asked = budget.memory_bytes;
+  int64_t chunks =
+      (asked > 0 ? asked : std::max<int64_t>(budget.available_bytes, 0) / 2) / budget.chunk_bytes;
+  if (chunks < 1 && asked > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("kv_cache.memory_bytes of ", asked,
                                                    " bytes does not hold one chunk of ",
                                                    budget.chunk_bytes, " bytes"));
   }
-  if (budget.memory_bytes == 0) {
+  if (chunks < 1) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no room for the KV cache: one chunk needs ", budget.chunk_bytes,
+        " bytes, and half of the ", budget.available_bytes, " bytes that are free may be used"));
+  }
+  if (asked == 0) {
     // A share of memory may be far more than every slot at full context could fill.
     const int64_t per_sequence =
         (budget.context_tokens + budget.chunk_tokens - 1) / budget.chunk_tokens;

@@ -22,8 +22,8 @@ struct KvBudget {
 };
 
 // Chunks of the pool; their tokens can be counted in 32 bits. Without memory_bytes no more than
-// twice what every sequence at full context could fill. Pure. INVALID_ARGUMENT names the sizes
-// when not one fits.
+// twice what every sequence at full context could fill. Pure. When not one fits the sizes are named
+// by INVALID_ARGUMENT (memory_bytes) or RESOURCE_EXHAUSTED (what is available).
 absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget);
 
 }  // namespace refrain::engine

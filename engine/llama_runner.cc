@@ -1,6 +1,5 @@
 #include "engine/llama_runner.h"
 
-#include <algorithm>
 #include <cassert>
 #include <utility>
 #include <vector>
@@ -12,12 +11,10 @@ namespace refrain::engine {
 absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(kernels::Backend& backend,
                                                                  LlamaModel& model,
                                                                  const kernels::KvPoolView& kv) {
-  std::unique_ptr<LlamaRunner> runner(new LlamaRunner(backend, model, kv));
-  absl::StatusOr<kernels::DeviceBuffer> logits =
-      backend.device().Allocate(kLogitsRows * model.config().vocab_size * sizeof(float), false);
+  absl::StatusOr<std::unique_ptr<StepLogits>> logits =
+      StepLogits::Create(backend, model, kLogitsRows);
   if (!logits.ok()) return logits.status();
-  runner->logits_ = *std::move(logits);
-  return runner;
+  return std::unique_ptr<LlamaRunner>(new LlamaRunner(backend, model, kv, *std::move(logits)));
 }
 
 StepHandle LlamaRunner::Launch(const StepBatch& batch) {
@@ -30,53 +27,28 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
   model_.Forward(batch, batch.tokens, kv_);
   StepResult result;
   result.rows.reserve(batch.logits.size());
-  const int64_t vocab = model_.config().vocab_size;
-  auto* logits = reinterpret_cast<float*>(logits_.data());
-  std::vector<int32_t> rows;
-  for (size_t begin = 0; begin < batch.logits.size(); begin += kLogitsRows) {
-    const size_t end = std::min<size_t>(batch.logits.size(), begin + kLogitsRows);
-    rows.clear();
-    for (size_t i = begin; i < end; ++i) rows.push_back(batch.logits[i].row);
-    model_.Logits(rows, kernels::F32View(logits, static_cast<int64_t>(rows.size()), vocab));
-    absl::StatusOr<std::span<float>> read = ReadLogits(rows.size() * vocab);
+  for (const std::span<const LogitsRow> piece : logits_->Pieces(batch.logits)) {
+    const auto vocab = static_cast<size_t>(logits_->Compute(piece).cols);
+    absl::StatusOr<std::span<float>> read = logits_->Read();
     if (!read.ok()) return read.status();
-    for (size_t i = begin; i < end; ++i) {
-      result.rows.push_back(Choose(batch.logits[i], read->subspan((i - begin) * vocab, vocab)));
+    for (size_t i = 0; i < piece.size(); ++i) {
+      result.rows.push_back(Choose(piece[i], read->subspan(i * vocab, vocab)));
     }
   }
   if (absl::Status status = backend_.Synchronize(); !status.ok()) return status;
+  for (size_t i = 0; i < result.rows.size(); ++i) {
+    SamplerState* const sampler = batch.logits[i].sampler;
+    if (sampler != nullptr) sampler->Count(result.rows[i].token);
+  }
   return result;
 }
 
-absl::StatusOr<std::span<float>> LlamaRunner::ReadLogits(size_t count) {
-  if (absl::Status status = backend_.Synchronize(); !status.ok()) return status;
-  auto* logits = reinterpret_cast<float*>(logits_.data());
-  if (backend_.info().reads_results_in_place) return std::span(logits, count);
-  read_logits_.resize(count);
-  absl::Status status = backend_.device().CopyToHost(
-      reinterpret_cast<std::byte*>(read_logits_.data()), logits_.data(), count * sizeof(float));
-  if (!status.ok()) return status;
-  return std::span(read_logits_);
-}
-
 SampledToken LlamaRunner::Choose(const LogitsRow& wanted, std::span<float> logits) const {
-  SampledToken out;
-  LogprobRow row;
-  if (wanted.sampler == nullptr) {
-    out.token = wanted.prompt_next.has_value() ? *wanted.prompt_next : ArgMax(logits);
-    row = ComputeLogprobs(logits, out.token, wanted.top_logprobs.value_or(0));
-  } else if (!wanted.top_logprobs.has_value()) {
-    out.token = wanted.sampler->Sample(logits);
-    return out;
-  } else {
-    // Log-probabilities are those of the model, before the sampler changes the logits.
-    std::vector<float> raw(logits.begin(), logits.end());
-    out.token = wanted.sampler->Sample(logits);
-    row = ComputeLogprobs(raw, out.token, *wanted.top_logprobs);
-  }
-  out.logprob = row.token;
-  out.top = std::move(row.top);
-  return out;
+  if (wanted.sampler == nullptr) return Report(wanted, UnsampledToken(wanted, logits), logits);
+  if (!WantsLogprobs(wanted)) return Report(wanted, wanted.sampler->Choose(logits), logits);
+  // Log-probabilities are those of the model, before the sampler changes the logits.
+  const std::vector<float> raw(logits.begin(), logits.end());
+  return Report(wanted, wanted.sampler->Choose(logits), raw);
 }
 
 absl::StatusOr<StepResult> LlamaRunner::Collect(StepHandle handle) {

@@ -5,11 +5,12 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/model/llama.h"
 #include "engine/model_runner.h"
+#include "engine/step_logits.h"
 #include "kernels/backend.h"
 
 namespace refrain::engine {
@@ -30,12 +31,11 @@ class LlamaRunner : public ModelRunner {
   absl::StatusOr<StepResult> Collect(StepHandle handle) override;
 
  private:
-  LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv)
-      : backend_(backend), model_(model), kv_(kv) {}
+  LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv,
+              std::unique_ptr<StepLogits> logits)
+      : backend_(backend), model_(model), kv_(kv), logits_(std::move(logits)) {}
 
   absl::StatusOr<StepResult> Run(const StepBatch& batch);
-  // The first rows of logits_, where the host can read and change them.
-  absl::StatusOr<std::span<float>> ReadLogits(size_t count);
   SampledToken Choose(const LogitsRow& wanted, std::span<float> logits) const;
 
   // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.
@@ -44,8 +44,7 @@ class LlamaRunner : public ModelRunner {
   kernels::Backend& backend_;
   LlamaModel& model_;
   kernels::KvPoolView kv_;
-  kernels::DeviceBuffer logits_;    // [kLogitsRows, vocab_size]
-  std::vector<float> read_logits_;  // the same, where the host cannot read logits_ in place
+  std::unique_ptr<StepLogits> logits_;
   uint64_t launched_ = 0;
   std::optional<absl::StatusOr<StepResult>> result_;  // of the step launched last
 };

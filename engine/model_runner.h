@@ -13,8 +13,10 @@ enum class StepHandle : uint64_t {};
 
 // Runs steps of the model. States of a step: launched -> (the device works) -> collected. The
 // caller keeps the batch's sampler states alive until it has collected; the batch itself may go
-// after Launch. Engine thread only. Failure: a failed step is reported by Collect; later steps may
-// still be launched unless the status is INTERNAL.
+// after Launch. Engine thread only. Failure: a failed step is reported by Collect and leaves the
+// sampler states as they were, and steps launched before that was collected fail too; later steps
+// may still be launched unless the status is INTERNAL. RESOURCE_EXHAUSTED: memory for this step was
+// short, a smaller one may run.
 class ModelRunner {
  public:
   virtual ~ModelRunner() = default;

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_ENGINE_RUNNING_REQUEST_H_
 #define REFRAIN_ENGINE_RUNNING_REQUEST_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -106,6 +107,8 @@ class RunningRequest {
   // Prompt log-probabilities: the row of token `index` is to be computed for what follows it.
   bool WantsPromptRow(int32_t index) const;
   void TakePromptRow(int32_t index) { next_prompt_row_ = index + 1; }
+  // A row that was taken came to nothing, nor did those behind it.
+  void ReturnPromptRow(int32_t index) { next_prompt_row_ = std::min(next_prompt_row_, index); }
   // The first one that is wanted, or the prompt's length.
   int32_t FirstWantedPromptRow() const {
     return WantsPromptRow(next_prompt_row_) ? next_prompt_row_ : prompt_tokens();

@@ -126,16 +126,17 @@ void SamplerState::Count(TokenId token) {
   recent_.push_back(token);
 }
 
-void SamplerState::Ban(std::span<float> logits) const {
+std::vector<TokenId> SamplerState::Banned() const {
+  std::vector<TokenId> banned;
+  if (chosen_ < min_tokens_) banned = end_tokens_;
   for (const auto& sequence : params_.banned_sequences) {
     if (sequence.empty() || sequence.size() - 1 > recent_.size()) continue;
-    const TokenId last = sequence.back();
-    if (kvcache::ToIndex(last) >= logits.size()) continue;
     const auto begun = static_cast<std::ptrdiff_t>(sequence.size() - 1);
     if (std::equal(sequence.begin(), sequence.end() - 1, recent_.end() - begun)) {
-      logits[ToIndex(last)] = kBanned;
+      banned.push_back(sequence.back());
     }
   }
+  return banned;
 }
 
 void SamplerState::Adjust(std::span<float> logits) const {
@@ -161,20 +162,60 @@ void SamplerState::Adjust(std::span<float> logits) const {
           static_cast<float>(params_.presence_penalty + params_.frequency_penalty * seen.in_output);
     }
   }
-  if (chosen_ < min_tokens_) {
-    for (const TokenId token : end_tokens_) {
-      if (in_range(token)) logits[ToIndex(token)] = kBanned;
-    }
+  for (const TokenId token : Banned()) {
+    if (in_range(token)) logits[ToIndex(token)] = kBanned;
   }
-  Ban(logits);
 }
 
-double SamplerState::NextUniform() {
+void SamplerState::AddPenalties(std::vector<kernels::LogitEdit>* edits) const {
+  for (const auto& [token, seen] : occurrences_) {
+    kernels::LogitEdit edit{.token = static_cast<int32_t>(token)};
+    edit.repetition_penalty = static_cast<float>(params_.repetition_penalty);
+    if (seen.in_output > 0) {
+      edit.subtracted =
+          static_cast<float>(params_.presence_penalty + params_.frequency_penalty * seen.in_output);
+    }
+    edits->push_back(edit);
+  }
+}
+
+kernels::SamplingRow SamplerState::DeviceRow(std::vector<kernels::LogitEdit>* edits,
+                                             std::vector<int32_t>* allowed) const {
+  kernels::SamplingRow row = kernels::MakeSamplingRow(params_.temperature, params_.top_k,
+                                                      params_.top_p, params_.min_p, NextUniform());
+  row.edit_begin = static_cast<int32_t>(edits->size());
+  row.allowed_begin = static_cast<int32_t>(allowed->size());
+  for (const TokenId token : params_.allowed_tokens) {
+    allowed->push_back(static_cast<int32_t>(token));
+  }
+  for (const auto& [token, bias] : params_.logit_bias) {
+    edits->push_back({.token = static_cast<int32_t>(token), .bias = bias});
+  }
+  AddPenalties(edits);
+  for (const TokenId token : Banned()) {
+    edits->push_back({.token = static_cast<int32_t>(token), .banned = 1});
+  }
+  // Those of one token stay in the order in which they are applied.
+  std::stable_sort(
+      edits->begin() + row.edit_begin, edits->end(),
+      [](const kernels::LogitEdit& a, const kernels::LogitEdit& b) { return a.token < b.token; });
+  row.edit_end = static_cast<int32_t>(edits->size());
+  row.allowed_end = static_cast<int32_t>(allowed->size());
+  return row;
+}
+
+double SamplerState::NextUniform() const {
   const uint64_t bits = Mix(Mix(seed_) ^ Mix(static_cast<uint64_t>(chosen_) + 1));
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }
 
 TokenId SamplerState::Sample(std::span<float> logits) {
+  const TokenId token = Choose(logits);
+  Count(token);
+  return token;
+}
+
+TokenId SamplerState::Choose(std::span<float> logits) const {
   if (!greedy_unchanged()) Adjust(logits);
   TokenId token = ArgMax(logits);
   if (params_.temperature > 0) {
@@ -196,7 +237,6 @@ TokenId SamplerState::Sample(std::span<float> logits) {
     if (params_.top_p < 1.0) CutToNucleus(candidates, 0.0f, params_.top_p);
     token = static_cast<TokenId>(Draw(candidates, 0.0f, NextUniform()));
   }
-  Count(token);
   return token;
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/request.h"
 #include "engine/token_stream.h"
+#include "kernels/sampling_args.h"
 
 namespace refrain::engine {
 
@@ -26,14 +27,24 @@ class SamplerState {
   const SamplingParams& params() const { return params_; }
   bool greedy_unchanged() const;  // argmax of the raw logits is the answer
 
-  // Chooses and counts a token. `logits` [vocab] may be overwritten.
+  // Chooses the next token. `logits` [vocab] may be overwritten.
+  TokenId Choose(std::span<float> logits) const;
+  // The sequence goes on with this token.
+  void Count(TokenId token);
+  // Both.
   TokenId Sample(std::span<float> logits);
 
+  // How a device chooses the next token: the row, whose edits and allowed tokens are added to the
+  // step's.
+  kernels::SamplingRow DeviceRow(std::vector<kernels::LogitEdit>* edits,
+                                 std::vector<int32_t>* allowed) const;
+
  private:
-  void Count(TokenId token);
   void Adjust(std::span<float> logits) const;
-  void Ban(std::span<float> logits) const;
-  double NextUniform();
+  void AddPenalties(std::vector<kernels::LogitEdit>* edits) const;
+  // Tokens that may not be chosen now, in any order.
+  std::vector<TokenId> Banned() const;
+  double NextUniform() const;
 
   SamplingParams params_;
   uint64_t seed_;

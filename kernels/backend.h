@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kernels/device.h"
 #include "kernels/dtype.h"
 #include "kernels/ops.h"
+#include "kernels/token_sampler.h"
 
 namespace refrain::kernels {
 
@@ -62,12 +64,14 @@ struct BackendInfo {
 // The host arrays of a step, as its operations will be given them, and what the plan's arrays are a
 // copy of: the same generation, the same content.
 struct StepInputs {
-  std::span<const int32_t> ids;             // [rows]
+  std::span<const int32_t> ids;             // [rows], as EmbedArgs
   std::span<const int32_t> positions;       // [rows]
   std::span<const KvSlotRef> destinations;  // [rows]
   std::span<const SlotStep> steps;          // [num_slots]
   AttentionPlanView plan;
   uint64_t plan_generation = 0;
+  const int32_t* sampled = nullptr;  // as EmbedArgs
+  const void* pass = nullptr;        // names the operations of RunStep
 };
 
 // One compute device's implementation of the operations of a decoder layer.
@@ -93,6 +97,15 @@ class Backend {
   // at once. Only a hint: operations may be called without it or with other arrays.
   virtual void BeginStep(const StepInputs& inputs) {}
 
+  // Begins a step and calls `operations`, which calls operations. For an equal `pass`, `sampled`
+  // and numbers of rows and slots they are the same ones, told the same but for what the arrays
+  // hold: so a device may record what they launch and, for later steps, launch that without
+  // calling.
+  virtual void RunStep(const StepInputs& inputs, const std::function<void()>& operations) {
+    BeginStep(inputs);
+    operations();
+  }
+
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void RmsNorm(const RmsNormArgs& args) = 0;
   virtual void Linear(const LinearArgs& args) = 0;
@@ -103,6 +116,13 @@ class Backend {
   virtual void Add(const AddArgs& args) = 0;
 
   virtual absl::Status Synchronize() = 0;
+
+  // What chooses tokens on the device; null where that is the host's work, or where it cannot be
+  // done for so large a vocabulary. Dies before the back end.
+  virtual absl::StatusOr<std::unique_ptr<TokenSampler>> MakeTokenSampler(
+      const TokenSamplerOptions& options) {
+    return std::unique_ptr<TokenSampler>();
+  }
 };
 
 }  // namespace refrain::kernels

@@ -15,10 +15,18 @@ namespace refrain::kernels {
 
 class LinearWeight;
 
+// In place of a token: the newest one of this slot, which the host need not know.
+constexpr int32_t IdOfSlot(int32_t slot) { return -1 - slot; }
+constexpr int32_t TokenOf(int32_t id, const int32_t* sampled) {
+  return id < 0 && sampled != nullptr ? sampled[-1 - id] : id;
+}
+
 struct EmbedArgs {
   const LinearWeight* table = nullptr;  // [vocab, hidden], packed for embedding
-  std::span<const int32_t> ids;         // [rows], each in [0, vocab)
+  std::span<const int32_t> ids;         // [rows], each in [0, vocab), or an IdOfSlot
   TensorView out;                       // [rows, hidden]
+  // What ids of slots stand for: [slots], as TokenSampler has it. Null: all ids are tokens.
+  const int32_t* sampled = nullptr;
 };
 
 // out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, with r = row_indexes[i], or i when empty.

@@ -230,18 +230,22 @@ absl::Status LlamaModel::AllocateActivations(int64_t rows) {
 }
 
 void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
-                         const kernels::KvPoolView& kv) {
+                         const kernels::KvPoolView& kv, const int32_t* sampled) {
   const auto rows = static_cast<int64_t>(tokens.size());
   assert(rows <= hidden_.rows);
   FillAngles(batch.positions);
-  backend_.BeginStep({.ids = tokens,
-                      .positions = batch.positions,
-                      .destinations = batch.destinations,
-                      .steps = batch.slots,
-                      .plan = batch.plan->view(),
-                      .plan_generation = batch.plan->generation});
-  backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows)});
-  for (int i = 0; i < config_.num_layers; ++i) RunLayer(layers_[i], i, batch, kv);
+  const kernels::StepInputs inputs = {.ids = tokens,
+                                      .positions = batch.positions,
+                                      .destinations = batch.destinations,
+                                      .steps = batch.slots,
+                                      .plan = batch.plan->view(),
+                                      .plan_generation = batch.plan->generation,
+                                      .sampled = sampled,
+                                      .pass = this};
+  backend_.RunStep(inputs, [&] {
+    backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows), sampled});
+    for (int i = 0; i < config_.num_layers; ++i) RunLayer(layers_[i], i, batch, kv);
+  });
 }
 
 void LlamaModel::RunLayer(const Layer& layer, int index, const StepBatch& batch,

@@ -39,9 +39,9 @@ class LlamaModel {
   size_t resident_bytes() const;
 
   // Computes all rows of the batch and appends their K and V to the chunks; keeps the last hidden
-  // states until the next call. At most options.max_rows rows.
+  // states until the next call. At most options.max_rows rows. `tokens` and `sampled` as EmbedArgs.
   void Forward(const StepBatch& batch, std::span<const int32_t> tokens,
-               const kernels::KvPoolView& kv);
+               const kernels::KvPoolView& kv, const int32_t* sampled = nullptr);
 
   // Logits of chosen rows of the last Forward, at most max_rows: out [rows.size(), vocab_size],
   // f32.

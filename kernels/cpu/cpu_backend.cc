@@ -52,7 +52,8 @@ void CpuBackend::Embed(const EmbedArgs& args) {
   pool_.ParallelFor(static_cast<int64_t>(args.ids.size()), /*grain=*/4,
                     [&](int64_t begin, int64_t end) {
                       for (int64_t row = begin; row < end; ++row) {
-                        table.DequantizeRow(args.ids[row], args.out.F32Row(row));
+                        const int32_t id = TokenOf(args.ids[row], args.sampled);
+                        table.DequantizeRow(id, args.out.F32Row(row));
                       }
                     });
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/scratch.h"
+
 namespace refrain::kernels::cuda {
 namespace {
 
@@ -43,7 +45,7 @@ bool AttentionLauncher::IsAnnounced(const AttentionPlanView& plan) const {
          SameSpan(plan.chunks, announced_->chunks) && SameSpan(plan.slots, announced_->slots);
 }
 
-absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
+absl::Status AttentionLauncher::HaveList(const ChunkAttentionArgs& args) {
   const KvPoolView& kv = args.kv;
   const Key key = {
       {args.num_heads, kv.num_kv_heads, kv.head_dim, kv.chunk_tokens, kv.dtype, args.reproducible},
@@ -56,13 +58,32 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
     if (absl::Status status = Plan(args, key); !status.ok()) return status;
     if (announced) list_generation_ = generation_;
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> AttentionLauncher::Prepare(const StepInputs& inputs) {
+  if (!launched_.has_value()) return false;
+  ChunkAttentionArgs args = *launched_;
+  args.plan = inputs.plan;
+  args.steps = inputs.steps;
+  if (absl::Status status = HaveList(args); !status.ok()) return status;
+  if (args.window_tokens > 0) {
+    absl::StatusOr<const int32_t*> positions = KvPositions(args);
+    if (!positions.ok()) return positions.status();
+  }
+  return true;
+}
+
+absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
+  launched_ = args;
+  if (absl::Status status = HaveList(args); !status.ok()) return status;
   ChunkAttentionLaunch launch;
   launch.layer = args.layer;
   launch.num_heads = args.num_heads;
   launch.window_tokens = args.window_tokens;
   launch.scale = args.scale;
   launch.reproducible = args.reproducible;
-  launch.kv = kv;
+  launch.kv = args.kv;
   launch.tiles = reinterpret_cast<const AttentionTileList*>(list_);
   absl::StatusOr<const SlotStep*> steps = arrays_.Find(args.steps);
   if (!steps.ok()) return steps.status();
@@ -89,7 +110,9 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
 }
 
 absl::Status AttentionLauncher::Plan(const ChunkAttentionArgs& args, const Key& key) {
+  ++uploads_;
   if (!key_.has_value() || !(*key_ == key)) {
+    max_partial_rows_ = 0;
     const DeviceProperties& device = runtime_.properties();
     setup_ = SetUpAttention(
         key.shape, {device.capability(), device.multiprocessors, device.shared_bytes_per_block,
@@ -105,29 +128,26 @@ absl::Status AttentionLauncher::Plan(const ChunkAttentionArgs& args, const Key& 
 }
 
 absl::Status AttentionLauncher::ReserveScratch(const Key& key) {
-  const int32_t rows = (tiles_->num_partial_rows() + kPartialRowsAtATime) / kPartialRowsAtATime *
-                       kPartialRowsAtATime;
+  // How partial states lie depends on how many there is room for, which recorded launches know.
+  const int32_t rows =
+      std::max(max_partial_rows_, (tiles_->num_partial_rows() + kPartialRowsAtATime) /
+                                      kPartialRowsAtATime * kPartialRowsAtATime);
+  max_partial_rows_ = 0;
   const size_t bytes =
       PartialStateFloats(rows, key.shape.num_heads, key.shape.head_dim) * sizeof(float);
-  if (partials_.bytes() < bytes) {
-    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(bytes, false);
-    if (!grown.ok()) return grown.status();
-    partials_ = *std::move(grown);
-  }
+  absl::Status status = cuda::ReserveScratch(device_, bytes, bytes, &partials_);
+  if (!status.ok()) return status;
   max_partial_rows_ = rows;
   const size_t counter_bytes = std::max<size_t>(1, tiles_->num_counters()) * sizeof(int32_t);
-  if (counters_.bytes() < counter_bytes) {
-    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(2 * counter_bytes, false);  // of zeros
-    if (!grown.ok()) return grown.status();
-    counters_ = *std::move(grown);
-  }
-  return absl::OkStatus();
+  // Fresh memory is zeros, and every launch leaves zeros behind.
+  return cuda::ReserveScratch(device_, counter_bytes, 2 * counter_bytes, &counters_);
 }
 
 // Positions of the pool's tokens, as far as the plan's chunks go, once per step.
 absl::StatusOr<const int32_t*> AttentionLauncher::KvPositions(const ChunkAttentionArgs& args) {
   if (!IsAnnounced(args.plan) || positions_step_ != step_) {
     positions_step_.reset();
+    ++uploads_;
     int32_t chunks = 0;
     for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
     const size_t tokens = static_cast<size_t>(chunks) * args.kv.chunk_tokens;

@@ -30,6 +30,13 @@ class AttentionLauncher {
 
   absl::Status Launch(const ChunkAttentionArgs& args);
 
+  // Brings to the device what the announced step's launches need beside their arrays, so that
+  // launches as of the step before find it there: a recorded one need not be made again. False:
+  // nothing was launched yet that it could be made for.
+  absl::StatusOr<bool> Prepare(const StepInputs& inputs);
+  // How often something of the kind was brought, so far.
+  uint64_t uploads() const { return uploads_; }
+
  private:
   struct Key {  // what a tile list is for, beside plan and steps
     AttentionShapeInfo shape;
@@ -39,6 +46,8 @@ class AttentionLauncher {
   };
 
   bool IsAnnounced(const AttentionPlanView& plan) const;
+  // Makes sure that the list on the device is that of the plan.
+  absl::Status HaveList(const ChunkAttentionArgs& args);
   absl::Status Plan(const ChunkAttentionArgs& args, const Key& key);
   absl::Status ReserveScratch(const Key& key);
   absl::StatusOr<const int32_t*> KvPositions(const ChunkAttentionArgs& args);
@@ -62,8 +71,10 @@ class AttentionLauncher {
   const std::byte* positions_ = nullptr;
   std::optional<uint64_t> positions_step_;
   DeviceBuffer partials_;
-  int32_t max_partial_rows_ = 0;
+  int32_t max_partial_rows_ = 0;  // that partials_ has room for
   DeviceBuffer counters_;
+  std::optional<ChunkAttentionArgs> launched_;  // last; its arrays are gone
+  uint64_t uploads_ = 0;
 };
 
 }  // namespace refrain::kernels::cuda

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -33,7 +32,7 @@ void AttentionTiles::Plan(const AttentionPlanView& plan, std::span<const SlotSte
                           AttentionMode mode, bool reproducible) {
   reproducible_ = reproducible;
   steps_.assign(steps.begin(), steps.end());
-  chunks_.clear();
+  arrays_.chunks.clear();
   stretches_.clear();
   stretch_members_.clear();
   run_chunks_.assign(plan.runs.size(), -1);
@@ -54,8 +53,8 @@ void AttentionTiles::Plan(const AttentionPlanView& plan, std::span<const SlotSte
   }
   AddEmptyStretches();
   Cut();
-  CollectParts();
-  Serialize();
+  arrays_.CollectParts();
+  arrays_.Serialize(reproducible_, &bytes_);
 }
 
 bool AttentionTiles::Serves(std::span<const SlotStep> steps) const {
@@ -68,15 +67,15 @@ bool AttentionTiles::Serves(std::span<const SlotStep> steps) const {
 
 void AttentionTiles::AddRowGroups(std::span<const SlotStep> steps, AttentionMode mode) {
   slots_.assign(steps.size(), {});
-  row_groups_.clear();
+  arrays_.row_groups.clear();
   for (size_t i = 0; i < steps.size(); ++i) {
     Slot& slot = slots_[i];
-    slot.row_group_begin = static_cast<int32_t>(row_groups_.size());
+    slot.row_group_begin = static_cast<int32_t>(arrays_.row_groups.size());
     for (int32_t row = 0; row < steps[i].num_rows; row += rows_per_tile_) {
       const int32_t rows = std::min(rows_per_tile_, steps[i].num_rows - row);
-      row_groups_.push_back({static_cast<int32_t>(i), row, rows, 0, 0});
+      arrays_.row_groups.push_back({static_cast<int32_t>(i), row, rows, 0, 0});
     }
-    slot.row_group_end = static_cast<int32_t>(row_groups_.size());
+    slot.row_group_end = static_cast<int32_t>(arrays_.row_groups.size());
     slot.shares = mode == AttentionMode::kTwoPhase && 2 * steps[i].num_rows <= rows_per_tile_;
   }
 }
@@ -107,13 +106,13 @@ void AttentionTiles::CollectEntries(const AttentionPlanView& plan) {
   }
 }
 
-// The run's chunks in chunks_, counted in the run's tokens.
+// The run's chunks in arrays_.chunks, counted in the run's tokens.
 int32_t AttentionTiles::RunChunks(const AttentionPlanView& plan, int32_t r) {
   if (run_chunks_[r] < 0) {
-    run_chunks_[r] = static_cast<int32_t>(chunks_.size());
+    run_chunks_[r] = static_cast<int32_t>(arrays_.chunks.size());
     const AttentionRun& run = plan.runs[r];
     for (int32_t i = run.chunk_begin; i < run.chunk_end; ++i) {
-      chunks_.push_back({plan.chunks[i].chunk, plan.chunks[i].token_begin});
+      arrays_.chunks.push_back({plan.chunks[i].chunk, plan.chunks[i].token_begin});
     }
   }
   return run_chunks_[r];
@@ -238,13 +237,13 @@ void AttentionTiles::AppendChunks(const AttentionPlanView& plan, const Entry& en
   for (int32_t i = run.chunk_begin; i < run.chunk_end; ++i) {
     const int32_t begin = entry.key_begin + plan.chunks[i].token_begin;
     if (begin >= entry.keys_end) break;
-    chunks_.push_back({plan.chunks[i].chunk, begin});
+    arrays_.chunks.push_back({plan.chunks[i].chunk, begin});
   }
 }
 
 // What the slot reads alone: a stretch for each row of runs without a gap between them.
 void AttentionTiles::AddOwnKeys(const AttentionPlanView& plan, int32_t slot) {
-  auto chunk_begin = static_cast<int32_t>(chunks_.size());
+  auto chunk_begin = static_cast<int32_t>(arrays_.chunks.size());
   int32_t begin = 0, end = -1;
   for (int32_t i = slots_[slot].first_entry; i >= 0; i = entries_[i].next) {
     const Entry& entry = entries_[i];
@@ -254,7 +253,7 @@ void AttentionTiles::AddOwnKeys(const AttentionPlanView& plan, int32_t slot) {
     if (own) end = entry.keys_end;
     if (end >= 0 && (!own || entry.next < 0)) {
       AddOwnStretches(slot, chunk_begin, begin, end);
-      chunk_begin = static_cast<int32_t>(chunks_.size());
+      chunk_begin = static_cast<int32_t>(arrays_.chunks.size());
       end = -1;
     }
   }
@@ -262,7 +261,7 @@ void AttentionTiles::AddOwnKeys(const AttentionPlanView& plan, int32_t slot) {
 
 // The slot's segments that are in no shared stretch.
 void AttentionTiles::AddOwnSegments(const AttentionPlanView& plan, int32_t slot) {
-  const auto chunk_begin = static_cast<int32_t>(chunks_.size());
+  const auto chunk_begin = static_cast<int32_t>(arrays_.chunks.size());
   for (int32_t i = slots_[slot].first_entry; i >= 0; i = entries_[i].next) {
     AppendChunks(plan, entries_[i]);
   }
@@ -281,16 +280,16 @@ void AttentionTiles::AddOwnSegments(const AttentionPlanView& plan, int32_t slot)
 // on.
 void AttentionTiles::AddOwnStretches(int32_t slot, int32_t chunk_begin, int32_t key_begin,
                                      int32_t key_end) {
-  const auto chunk_end = static_cast<int32_t>(chunks_.size());
+  const auto chunk_end = static_cast<int32_t>(arrays_.chunks.size());
   const int32_t unit = reproducible_ ? kSegmentKeys : 1;
   const int32_t first = std::max(key_begin, RoundDown(steps_[slot].key_begin, unit));
   for (int32_t r = slots_[slot].row_group_begin; r < slots_[slot].row_group_end; ++r) {
-    const int32_t end = std::min(key_end, KeysSeen(row_groups_[r]));
+    const int32_t end = std::min(key_end, KeysSeen(arrays_.row_groups[r]));
     if (end <= first) continue;
     const auto member = static_cast<int32_t>(stretch_members_.size());
     stretch_members_.push_back({r, 0, 0, kOpenEnd, -1});
-    stretches_.push_back(
-        {chunk_begin, chunk_end, first, end, member, member + 1, row_groups_[r].num_rows, false});
+    stretches_.push_back({chunk_begin, chunk_end, first, end, member, member + 1,
+                          arrays_.row_groups[r].num_rows, false});
     Stretch& stretch = stretches_.back();
     if (!reproducible_) stretch.key_begin = ChunkBegin(stretch, first);
   }
@@ -298,9 +297,9 @@ void AttentionTiles::AddOwnStretches(int32_t slot, int32_t chunk_begin, int32_t 
 
 // The first key of the chunk that holds `key`.
 int32_t AttentionTiles::ChunkBegin(const Stretch& stretch, int32_t key) const {
-  const auto begin = chunks_.begin() + stretch.chunk_begin;
+  const auto begin = arrays_.chunks.begin() + stretch.chunk_begin;
   const auto above =
-      std::upper_bound(begin, chunks_.begin() + stretch.chunk_end, key,
+      std::upper_bound(begin, arrays_.chunks.begin() + stretch.chunk_end, key,
                        [](int32_t k, const TileChunk& chunk) { return k < chunk.key_begin; });
   assert(above != begin);
   return (above - 1)->key_begin;
@@ -309,8 +308,8 @@ int32_t AttentionTiles::ChunkBegin(const Stretch& stretch, int32_t key) const {
 // Rows that nothing was found for still have an output to be written.
 void AttentionTiles::AddEmptyStretches() {
   // Which stretches are their members' leftmost comes with it.
-  std::vector<int32_t>& first_key = part_keys_;
-  first_key.assign(row_groups_.size(), kOpenEnd);
+  std::vector<int32_t>& first_key = first_keys_;
+  first_key.assign(arrays_.row_groups.size(), kOpenEnd);
   for (const Stretch& stretch : stretches_) {
     for (int32_t i = stretch.member_begin; i < stretch.member_end; ++i) {
       const TileMember& member = stretch_members_[i];
@@ -325,11 +324,11 @@ void AttentionTiles::AddEmptyStretches() {
       stretch.leftmost &= first_key[member.row_group] == stretch.key_begin + member.key_offset;
     }
   }
-  for (size_t r = 0; r < row_groups_.size(); ++r) {
+  for (size_t r = 0; r < arrays_.row_groups.size(); ++r) {
     if (first_key[r] != kOpenEnd) continue;
     const auto member = static_cast<int32_t>(stretch_members_.size());
     stretch_members_.push_back({static_cast<int32_t>(r), 0, 0, kOpenEnd, -1});
-    stretches_.push_back({0, 0, 0, 0, member, member + 1, row_groups_[r].num_rows, true});
+    stretches_.push_back({0, 0, 0, 0, member, member + 1, arrays_.row_groups[r].num_rows, true});
   }
 }
 
@@ -368,9 +367,9 @@ int AttentionTiles::NumShares(int64_t cost) const {
 }
 
 void AttentionTiles::Cut() {
-  tiles_.clear();
-  members_.clear();
-  share_begin_.assign(1, 0);
+  arrays_.tiles.clear();
+  arrays_.members.clear();
+  arrays_.share_begin.assign(1, 0);
   total_cost_ = spent_cost_ = 0;
   for (const Stretch& stretch : stretches_) {
     total_cost_ += FixedCost(stretch) + KeyCost(stretch) * (stretch.key_end - stretch.key_begin);
@@ -384,22 +383,22 @@ void AttentionTiles::Cut() {
       CutAtChunks(stretch);
     }
   }
-  share_begin_.resize(num_shares_ + 1, static_cast<int32_t>(tiles_.size()));
-  share_begin_.back() = static_cast<int32_t>(tiles_.size());
+  arrays_.share_begin.resize(num_shares_ + 1, static_cast<int32_t>(arrays_.tiles.size()));
+  arrays_.share_begin.back() = static_cast<int32_t>(arrays_.tiles.size());
 }
 
 // Counts `cost`; ends the shares whose part of all that uses up.
 void AttentionTiles::Spend(int64_t cost) {
   spent_cost_ += cost;
-  while (std::ssize(share_begin_) < num_shares_ &&
-         spent_cost_ * num_shares_ >= total_cost_ * std::ssize(share_begin_)) {
-    share_begin_.push_back(static_cast<int32_t>(tiles_.size()));
+  while (std::ssize(arrays_.share_begin) < num_shares_ &&
+         spent_cost_ * num_shares_ >= total_cost_ * std::ssize(arrays_.share_begin)) {
+    arrays_.share_begin.push_back(static_cast<int32_t>(arrays_.tiles.size()));
   }
 }
 
 int32_t AttentionTiles::NearestChunkBorder(const Stretch& stretch, int64_t key) const {
-  const auto begin = chunks_.begin() + stretch.chunk_begin;
-  const auto end = chunks_.begin() + stretch.chunk_end;
+  const auto begin = arrays_.chunks.begin() + stretch.chunk_begin;
+  const auto end = arrays_.chunks.begin() + stretch.chunk_end;
   const auto above = std::upper_bound(
       begin, end, key, [](int64_t k, const TileChunk& chunk) { return k < chunk.key_begin; });
   const int32_t upper =
@@ -414,15 +413,16 @@ void AttentionTiles::CutAtChunks(const Stretch& stretch) {
   int32_t key = stretch.key_begin;
   do {
     int32_t end = stretch.key_end;
-    if (std::ssize(share_begin_) < num_shares_) {
-      const int64_t left = total_cost_ * std::ssize(share_begin_) / num_shares_ - spent_cost_;
+    if (std::ssize(arrays_.share_begin) < num_shares_) {
+      const int64_t left =
+          total_cost_ * std::ssize(arrays_.share_begin) / num_shares_ - spent_cost_;
       const int64_t goal = key + left / key_cost;
       if (goal < end) end = NearestChunkBorder(stretch, goal);
     }
     if (end > key || end == stretch.key_end) AddTile(stretch, key, end);
-    if (end < stretch.key_end && std::ssize(share_begin_) < num_shares_) {
+    if (end < stretch.key_end && std::ssize(arrays_.share_begin) < num_shares_) {
       // The share is as full as whole chunks make it, be it a little less than its part.
-      share_begin_.push_back(static_cast<int32_t>(tiles_.size()));
+      arrays_.share_begin.push_back(static_cast<int32_t>(arrays_.tiles.size()));
       spent_cost_ += key_cost * (end - key);
     } else {
       Spend(key_cost * (end - key));
@@ -448,7 +448,7 @@ void AttentionTiles::CutAtSegments(const Stretch& stretch) {
   };
   for (int32_t key = begin; key < stretch.key_end;) {
     const int32_t end = segment_end(key);
-    const auto shares = std::ssize(share_begin_);
+    const auto shares = std::ssize(arrays_.share_begin);
     // Whichever share would have the larger part of the segment takes it.
     const int64_t half = key_cost * (end - key) / 2;
     if (!whole && key > begin && shares < num_shares_ &&
@@ -456,7 +456,7 @@ void AttentionTiles::CutAtSegments(const Stretch& stretch) {
       AddTile(stretch, begin, key);
       begin = key;
       leftmost = false;
-      share_begin_.push_back(static_cast<int32_t>(tiles_.size()));
+      arrays_.share_begin.push_back(static_cast<int32_t>(arrays_.tiles.size()));
     }
     spent_cost_ += key_cost * (end - key);
     key = end;
@@ -476,9 +476,10 @@ void AttentionTiles::CutAtSegments(const Stretch& stretch) {
 void AttentionTiles::AddTile(const Stretch& stretch, int32_t key_begin, int32_t key_end) {
   const auto first_from = [&](int32_t key) {
     return static_cast<int32_t>(
-        std::lower_bound(chunks_.begin() + stretch.chunk_begin, chunks_.begin() + stretch.chunk_end,
-                         key, [](const TileChunk& c, int32_t k) { return c.key_begin < k; }) -
-        chunks_.begin());
+        std::lower_bound(arrays_.chunks.begin() + stretch.chunk_begin,
+                         arrays_.chunks.begin() + stretch.chunk_end, key,
+                         [](const TileChunk& c, int32_t k) { return c.key_begin < k; }) -
+        arrays_.chunks.begin());
   };
   AttentionTile tile{};
   tile.chunk_begin = first_from(key_begin + 1) - 1;
@@ -487,84 +488,12 @@ void AttentionTiles::AddTile(const Stretch& stretch, int32_t key_begin, int32_t 
   assert(tile.chunk_begin >= stretch.chunk_begin || key_begin == key_end);
   tile.key_begin = key_begin;
   tile.key_end = key_end;
-  tile.member_begin = static_cast<int32_t>(members_.size());
-  members_.insert(members_.end(), stretch_members_.begin() + stretch.member_begin,
-                  stretch_members_.begin() + stretch.member_end);
-  tile.member_end = static_cast<int32_t>(members_.size());
+  tile.member_begin = static_cast<int32_t>(arrays_.members.size());
+  arrays_.members.insert(arrays_.members.end(), stretch_members_.begin() + stretch.member_begin,
+                         stretch_members_.begin() + stretch.member_end);
+  tile.member_end = static_cast<int32_t>(arrays_.members.size());
   tile.num_rows = stretch.num_rows;
-  tiles_.push_back(tile);
-}
-
-void AttentionTiles::CollectParts() {
-  for (RowGroup& rows : row_groups_) rows.part_begin = rows.num_parts = 0;
-  for (const TileMember& member : members_) ++row_groups_[member.row_group].num_parts;
-  int32_t num_parts = 0;
-  for (RowGroup& rows : row_groups_) {
-    if (rows.num_parts == 1) rows.num_parts = 0;
-    rows.part_begin = num_parts;
-    num_parts += rows.num_parts;
-    rows.num_parts = 0;  // counted again below
-  }
-  parts_.assign(num_parts, 0);
-  part_keys_.assign(num_parts, 0);
-  num_partial_rows_ = 0;
-  for (const AttentionTile& tile : tiles_) {
-    for (int32_t i = tile.member_begin; i < tile.member_end; ++i) {
-      TileMember& member = members_[i];
-      RowGroup& rows = row_groups_[member.row_group];
-      const bool last = member.row_group + 1 == std::ssize(row_groups_);
-      const int32_t part_end = last ? num_parts : row_groups_[member.row_group + 1].part_begin;
-      if (rows.part_begin == part_end) continue;  // one tile has it all
-      member.partial_row = num_partial_rows_;
-      num_partial_rows_ += rows.num_rows;
-      // Left to right in the slot's keys.
-      const int32_t key = tile.key_begin + member.key_offset;
-      int32_t at = rows.part_begin + rows.num_parts++;
-      for (; at > rows.part_begin && part_keys_[at - 1] > key; --at) {
-        parts_[at] = parts_[at - 1];
-        part_keys_[at] = part_keys_[at - 1];
-      }
-      parts_[at] = member.partial_row;
-      part_keys_[at] = key;
-    }
-  }
-}
-
-void AttentionTiles::Serialize() {
-  AttentionTileList list{};
-  list.num_shares = num_shares_;
-  list.num_tiles = static_cast<int32_t>(tiles_.size());
-  list.num_members = static_cast<int32_t>(members_.size());
-  list.num_chunks = static_cast<int32_t>(chunks_.size());
-  list.num_row_groups = static_cast<int32_t>(row_groups_.size());
-  list.num_parts = static_cast<int32_t>(parts_.size());
-  list.num_partial_rows = num_partial_rows_;
-  list.reproducible = reproducible_ ? 1 : 0;
-  size_t bytes = sizeof(list);
-  const auto place = [&](const auto& array, uint32_t& offset) {
-    offset = static_cast<uint32_t>(bytes);
-    bytes += (array.size() * sizeof(array[0]) + 15) / 16 * 16;
-  };
-  place(share_begin_, list.share_begin_offset);
-  place(tiles_, list.tiles_offset);
-  place(members_, list.members_offset);
-  place(chunks_, list.chunks_offset);
-  place(row_groups_, list.row_groups_offset);
-  place(parts_, list.parts_offset);
-  list.bytes = static_cast<uint32_t>(bytes);
-  bytes_.resize(bytes);
-  std::memcpy(bytes_.data(), &list, sizeof(list));
-  const auto copy = [&](const auto& array, uint32_t offset) {
-    if (!array.empty()) {
-      std::memcpy(bytes_.data() + offset, array.data(), array.size() * sizeof(array[0]));
-    }
-  };
-  copy(share_begin_, list.share_begin_offset);
-  copy(tiles_, list.tiles_offset);
-  copy(members_, list.members_offset);
-  copy(chunks_, list.chunks_offset);
-  copy(row_groups_, list.row_groups_offset);
-  copy(parts_, list.parts_offset);
+  arrays_.tiles.push_back(tile);
 }
 
 }  // namespace refrain::kernels::cuda

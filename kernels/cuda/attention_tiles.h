@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention_args.h"
+#include "kernels/cuda/attention_tile_arrays.h"
 #include "kernels/cuda/attention_tile_list.h"
 
 namespace refrain::kernels::cuda {
@@ -63,8 +64,8 @@ class AttentionTiles {
 
   // What the list made last needs beside it: partial states' rows, and counters (zero before the
   // first launch that uses them; kernels leave them zero).
-  int32_t num_partial_rows() const { return num_partial_rows_; }
-  size_t num_counters() const { return row_groups_.size() * head_blocks_.count(); }
+  int32_t num_partial_rows() const { return arrays_.num_partial_rows; }
+  size_t num_counters() const { return arrays_.row_groups.size() * head_blocks_.count(); }
 
   const AttentionTileLimits& limits() const { return limits_; }
   HeadBlocks head_blocks() const { return head_blocks_; }
@@ -73,7 +74,7 @@ class AttentionTiles {
   // Consecutive keys with rows that attend to them, not yet cut into tiles. The stretch counts its
   // keys as its tiles do.
   struct Stretch {
-    int32_t chunk_begin, chunk_end;  // into chunks_; may reach beyond the keys
+    int32_t chunk_begin, chunk_end;  // into the chunks; may reach beyond the keys
     int32_t key_begin, key_end;
     int32_t member_begin, member_end;  // into stretch_members_
     int32_t num_rows;
@@ -126,8 +127,6 @@ class AttentionTiles {
   int32_t NearestChunkBorder(const Stretch& stretch, int64_t key) const;
   void Spend(int64_t cost);
   void AddTile(const Stretch& stretch, int32_t key_begin, int32_t key_end);
-  void CollectParts();
-  void Serialize();
 
   AttentionTileLimits limits_;
   HeadBlocks head_blocks_;
@@ -138,7 +137,7 @@ class AttentionTiles {
   std::vector<Slot> slots_;
   std::vector<Entry> entries_;
   std::vector<int32_t> sharers_;     // entries of one run
-  std::vector<int32_t> run_chunks_;  // [runs] where in chunks_ the run is, -1: not yet
+  std::vector<int32_t> run_chunks_;  // [runs] where in the chunks the run is, -1: not yet
   std::vector<Covered> covered_;
   std::vector<int32_t> covered_begins_;
   std::vector<Stretch> stretches_;
@@ -148,14 +147,8 @@ class AttentionTiles {
   int64_t spent_cost_ = 0;
   int num_shares_ = 0;
 
-  std::vector<int32_t> share_begin_;
-  std::vector<AttentionTile> tiles_;
-  std::vector<TileMember> members_;
-  std::vector<TileChunk> chunks_;
-  std::vector<RowGroup> row_groups_;
-  std::vector<int32_t> parts_;
-  std::vector<int32_t> part_keys_;  // [parts] the slot's key index that the part begins at
-  int32_t num_partial_rows_ = 0;
+  AttentionTileArrays arrays_;
+  std::vector<int32_t> first_keys_;  // [row_groups], scratch
   std::vector<std::byte> bytes_;
 };
 

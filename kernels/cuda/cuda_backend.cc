@@ -5,8 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_linear_weight.h"
+#include "kernels/cuda/cuda_token_sampler.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/scratch.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -44,7 +47,9 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
       stream_(std::move(stream)),
       device_(*runtime_, *stream_),
       arrays_(*runtime_, *stream_, device_),
-      attention_(*runtime_, *stream_, device_, arrays_) {
+      attention_(*runtime_, *stream_, device_, arrays_),
+      graphs_(*runtime_, *stream_),
+      failure_(runtime_->properties()) {
   const DeviceProperties& device = runtime_->properties();
   info_.name = "cuda";
   info_.isa = absl::StrCat("sm_", device.capability(), " (", device.name, ")");
@@ -61,24 +66,20 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
 }
 
 bool CudaBackend::Enter() {
-  if (!failure_.ok() || !broken_.ok()) return false;
+  if (!failure_.none()) return false;
   Keep(runtime_->MakeCurrent());
-  return failure_.ok();
-}
-
-void CudaBackend::Keep(absl::Status status) {
-  if (failure_.ok()) failure_ = std::move(status);
+  return failure_.none();
 }
 
 absl::Status CudaBackend::Synchronize() {
-  const absl::Status status = runtime_->Synchronize(*stream_);
-  absl::Status failure = std::exchange(failure_, absl::OkStatus());
-  if (!status.ok() && broken_.ok()) {
-    broken_ = absl::InternalError(absl::StrCat("CUDA device ", runtime_->properties().index, " (",
-                                               runtime_->properties().name,
-                                               ") failed: ", status.message()));
-  }
-  return broken_.ok() ? failure : broken_;
+  failure_.KeepOfDevice(runtime_->Synchronize(*stream_));
+  return failure_.Take();
+}
+
+absl::StatusOr<std::unique_ptr<TokenSampler>> CudaBackend::MakeTokenSampler(
+    const TokenSamplerOptions& options) {
+  if (options.vocab > kMaxSamplingVocab) return std::unique_ptr<TokenSampler>();
+  return CudaTokenSampler::Create(options, *runtime_, *stream_, device_, failure_);
 }
 
 void CudaBackend::BeginStep(const StepInputs& inputs) {
@@ -90,12 +91,45 @@ void CudaBackend::BeginStep(const StepInputs& inputs) {
   attention_.BeginStep(inputs);
 }
 
+void CudaBackend::RunStep(const StepInputs& inputs, const std::function<void()>& operations) {
+  BeginStep(inputs);
+  Graph* const graph = Enter() ? GraphOrNull(inputs, operations) : nullptr;
+  if (graph == nullptr) return operations();
+  Keep(runtime_->LaunchGraph(*graph, *stream_));
+  ++replayed_steps_;
+}
+
+Graph* CudaBackend::GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations) {
+  if (inputs.pass == nullptr || inputs.ids.size() > StepGraphs::kMostRows) return nullptr;
+  const absl::StatusOr<bool> prepared = attention_.Prepare(inputs);
+  if (!prepared.ok()) Keep(prepared.status());
+  if (!prepared.ok() || !*prepared) return nullptr;
+  const auto key = [&] {
+    return StepGraphs::Key{inputs.pass, inputs.sampled, inputs.ids.size(), inputs.steps.size(),
+                           device_.layout()};
+  };
+  const StepGraphs::Key now = key();
+  if (Graph* const graph = graphs_.FindOrNull(now); graph != nullptr) return graph;
+  if (!graphs_.WorthRecording(now)) return nullptr;
+  // What else than launches would be in the recording: copies from arrays of this very step.
+  const auto uploads = [this] { return arrays_.loose_uploads() + attention_.uploads(); };
+  const uint64_t before = uploads();
+  Graph* const graph = graphs_.RecordOrNull(now, operations, [&] {
+    return failure_.none() && !stream_->failure().has_value() && uploads() == before &&
+           key() == now;
+  });
+  // Nothing has run: what came of recording is not the step's failure.
+  if (graph == nullptr && !stream_->failure().has_value()) failure_.Take().IgnoreError();
+  return graph;
+}
+
 void CudaBackend::Embed(const EmbedArgs& args) {
   if (!Enter()) return;
   const absl::StatusOr<const int32_t*> ids = arrays_.Find(args.ids);
   if (!ids.ok()) return Keep(ids.status());
   for (const CudaLinearWeight::Part& part : WeightOf(args.table).parts()) {
-    LaunchEmbed(*stream_, {part.matrix, part.row_begin, *ids, args.out.rows, RowsOf(args.out)});
+    LaunchEmbed(*stream_,
+                {part.matrix, part.row_begin, *ids, args.sampled, args.out.rows, RowsOf(args.out)});
   }
 }
 
@@ -124,7 +158,18 @@ void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, cons
     }
     DeviceRows to = RowsOf(out);
     to.data += part.row_begin;
-    LaunchGemm(*stream_, kernel, {part.matrix, x.rows, RowsOf(x), to, accumulate});
+    GemmLaunch launch = {part.matrix, x.rows, RowsOf(x), to, accumulate};
+    if (kernel == GemmKernel::kTile && !reproducible) {
+      launch.splits = ChooseSplits(launch, runtime_->properties().multiprocessors);
+    }
+    if (launch.splits > 1) {
+      const size_t bytes = sizeof(float) * static_cast<size_t>(launch.splits * x.rows) *
+                           static_cast<size_t>(part.matrix.rows);
+      Keep(ReserveScratch(device_, bytes, bytes, &split_sums_));
+      if (!failure_.none()) return;
+      launch.split_sums = reinterpret_cast<float*>(split_sums_.data());
+    }
+    LaunchGemm(*stream_, kernel, launch);
   }
 }
 
@@ -137,11 +182,8 @@ void CudaBackend::GateUp(const GateUpArgs& args) {
   if (!Enter()) return;
   const int64_t rows = args.out.rows, cols = args.out.cols;
   const size_t bytes = static_cast<size_t>(rows * cols) * sizeof(float);
-  if (gate_.bytes() < bytes) {
-    absl::StatusOr<DeviceBuffer> grown = device_.Allocate(bytes, false);
-    if (!grown.ok()) return Keep(grown.status());
-    gate_ = *std::move(grown);
-  }
+  Keep(ReserveScratch(device_, bytes, bytes, &gate_));
+  if (!failure_.none()) return;
   const TensorView gate = F32View(reinterpret_cast<float*>(gate_.data()), rows, cols);
   Multiply(*args.gate, args.x, gate, false, args.reproducible);
   Multiply(*args.up, args.x, args.out, false, args.reproducible);

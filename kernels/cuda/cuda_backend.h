@@ -1,15 +1,20 @@
 #ifndef REFRAIN_KERNELS_CUDA_CUDA_BACKEND_H_
 #define REFRAIN_KERNELS_CUDA_CUDA_BACKEND_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/attention_launcher.h"
+#include "kernels/cuda/backend_failure.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
+#include "kernels/cuda/step_graphs.h"
 
 namespace refrain::kernels::cuda {
 
@@ -21,9 +26,9 @@ struct CudaOptions {
 // they return at once, and nothing waits for the host but Synchronize and copies from the device.
 //
 // Failure: an operation that could not be put on the stream (scratch memory, a copy) is kept and
-// reported by the next Synchronize, and the operations up to there do nothing; then the back end
-// goes on. An error of the device itself ends it: every Synchronize from then on is INTERNAL and
-// says what it was. Threads as Backend says.
+// reported by the next Synchronize, or by the next end of a step of the token sampler's, and the
+// operations up to there do nothing; then the back end goes on. An error of the device itself ends
+// it: every Synchronize from then on is INTERNAL and says what it was. Threads as Backend says.
 class CudaBackend final : public Backend {
  public:
   // FAILED_PRECONDITION: no device or driver, or a device older than sm_80; NOT_FOUND: no device of
@@ -41,6 +46,9 @@ class CudaBackend final : public Backend {
                                                            const PackOptions& options) override;
 
   void BeginStep(const StepInputs& inputs) override;
+  // Replays a recorded pass where there is one, records one where as many rows came before.
+  void RunStep(const StepInputs& inputs, const std::function<void()>& operations) override;
+  uint64_t replayed_steps() const { return replayed_steps_; }
   void Embed(const EmbedArgs& args) override;
   void RmsNorm(const RmsNormArgs& args) override;
   void Linear(const LinearArgs& args) override;
@@ -52,12 +60,17 @@ class CudaBackend final : public Backend {
 
   absl::Status Synchronize() override;
 
+  absl::StatusOr<std::unique_ptr<TokenSampler>> MakeTokenSampler(
+      const TokenSamplerOptions& options) override;
+
  private:
   CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream);
 
-  // Whether the operation may go on: nothing failed since the last Synchronize.
+  // Whether the operation may go on.
   bool Enter();
-  void Keep(absl::Status status);
+  void Keep(absl::Status status) { failure_.Keep(std::move(status)); }
+  // The recorded pass for the step that has begun; null where its operations are to be called.
+  Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);
   void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
                 bool accumulate, bool reproducible);
 
@@ -67,9 +80,11 @@ class CudaBackend final : public Backend {
   BackendInfo info_;
   StepArrays arrays_;
   AttentionLauncher attention_;
-  DeviceBuffer gate_;     // [rows, ffn] of GateUp
-  absl::Status failure_;  // of an operation since the last Synchronize
-  absl::Status broken_;   // of the device, for good
+  StepGraphs graphs_;
+  uint64_t replayed_steps_ = 0;
+  DeviceBuffer gate_;        // [rows, ffn] of GateUp
+  DeviceBuffer split_sums_;  // of products of few rows
+  BackendFailure failure_;
 };
 
 }  // namespace refrain::kernels::cuda

@@ -26,6 +26,7 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(size_t bytes, bool huge_pages)
   if (!block.ok()) return block.status();
   std::byte* const data = AlignUp(*block, alignment);
   blocks_.emplace(data, *block);
+  ++layout_;
   DeviceBuffer buffer(this, data, bytes);
   if (absl::Status status = runtime_.FillAsync(data, 0, bytes, stream_); !status.ok()) {
     return status;
@@ -38,6 +39,7 @@ void CudaDevice::Free(std::byte* data, size_t bytes) {
   const auto block = blocks_.find(data);
   runtime_.FreeDevice(block->second);
   blocks_.erase(block);
+  ++layout_;
 }
 
 absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, size_t bytes) {

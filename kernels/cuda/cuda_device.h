@@ -2,6 +2,7 @@
 #define REFRAIN_KERNELS_CUDA_CUDA_DEVICE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <unordered_map>
 
 #include "kernels/cuda/runtime.h"
@@ -22,11 +23,15 @@ class CudaDevice final : public Device {
   absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override;
   size_t AvailableBytes() const override { return runtime_.FreeBytes(); }
 
+  // Another number after every allocation and release: with the same one, all lies where it lay.
+  uint64_t layout() const { return layout_; }
+
  private:
   void Free(std::byte* data, size_t bytes) override;
 
   Runtime& runtime_;
   Stream& stream_;
+  uint64_t layout_ = 0;
   std::unordered_map<std::byte*, std::byte*> blocks_;  // aligned address to the runtime's
 };
 

@@ -25,7 +25,7 @@ __device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
 
 template <DType kDType>
 __global__ void __launch_bounds__(kThreads) Embed(EmbedLaunch args) {
-  const int64_t id = args.ids[blockIdx.x] - args.row_begin;
+  const int64_t id = TokenOf(args.ids[blockIdx.x], args.sampled) - args.row_begin;
   if (id < 0 || id >= args.table.rows) return;
   const std::byte* const row = args.table.data + id * args.table.row_bytes;
   float* const out = args.out.data + blockIdx.x * args.out.stride;

@@ -26,7 +26,8 @@ inline DeviceRows RowsOf(const TensorView& view) {
 struct EmbedLaunch {
   DeviceMatrix table;  // [vocab, hidden], rows [row_begin, row_begin + table.rows) of it
   int64_t row_begin = 0;
-  const int32_t* ids = nullptr;  // [rows]; an id outside of this table leaves its row as it is
+  const int32_t* ids = nullptr;      // [rows]; one outside of this table leaves its row as it is
+  const int32_t* sampled = nullptr;  // [slots], what an IdOfSlot stands for; null: there is none
   int64_t rows = 0;
   DeviceRows out;  // [rows, hidden]
 };

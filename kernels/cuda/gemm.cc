@@ -1,5 +1,7 @@
 #include "kernels/cuda/gemm.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/gemm_kernels.h"
 
 namespace refrain::kernels::cuda {
@@ -8,7 +10,27 @@ namespace {
 // Up to here one reading of the weights is all that the FMA kernel costs.
 constexpr int64_t kFmaRows = 4;
 
+// As gemm_tile.h has them: rows and columns of a tile of few rows, and its steps of k.
+constexpr int64_t kFewRows = 256;
+constexpr int64_t kTileRows = 64;
+constexpr int64_t kTileCols = 64;
+constexpr int64_t kStep = 64;
+// Less than so many steps do not pay for their sums being stored and read.
+constexpr int64_t kLeastSteps = 8;
+constexpr int64_t kMostSplits = 8;
+
 }  // namespace
+
+int ChooseSplits(const GemmLaunch& args, int multiprocessors) {
+  if (args.rows > kFewRows || args.rows == 0 || args.weight.rows == 0) return 1;
+  const int64_t tiles =
+      ((args.weight.rows + kTileCols - 1) / kTileCols) * ((args.rows + kTileRows - 1) / kTileRows);
+  const int64_t steps = (args.weight.cols + kStep - 1) / kStep;
+  // Two blocks on each multiprocessor.
+  const int64_t wanted = 2 * int64_t{multiprocessors} / tiles;
+  return static_cast<int>(
+      std::clamp<int64_t>(std::min(wanted, steps / kLeastSteps), 1, kMostSplits));
+}
 
 GemmKernel ChooseGemm(DType weight, int64_t rows) {
   return HasTileKernel(weight) && rows > kFmaRows ? GemmKernel::kTile : GemmKernel::kFma;
@@ -20,6 +42,7 @@ void LaunchGemm(Stream& stream, GemmKernel kernel, const GemmLaunch& args) {
     const bool launched = LaunchDenseTileGemm(stream, args) ||
                           LaunchBlock32TileGemm(stream, args) ||
                           LaunchBlock256TileGemm(stream, args);
+    if (launched && args.splits > 1) LaunchAddSplits(stream, args);
     if (launched) return;
   }
   LaunchFmaGemm(stream, args);

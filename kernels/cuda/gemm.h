@@ -19,7 +19,7 @@ class Stream;
 //          f16), or both to bf16 where W is bf16; f32 sums. Not for f32 weights
 //
 // Either sums k in one order, whatever the number of rows, so a row's bits depend on its own x and
-// on the kernel only: `reproducible` is to stay with one kernel per weight.
+// on the kernel only: `reproducible` is to stay with one kernel per weight, and not to split k.
 enum class GemmKernel : uint8_t { kFma, kTile };
 
 struct GemmLaunch {
@@ -28,7 +28,14 @@ struct GemmLaunch {
   DeviceRows x;
   DeviceRows out;
   bool accumulate = false;
+  // kTile only: so many blocks share out the k of a tile and leave their sums, which another kernel
+  // adds, in order. Few rows and columns then still keep the whole device reading weights.
+  int splits = 1;
+  float* split_sums = nullptr;  // [splits, rows, n]
 };
+
+// In how many parts the k of such a product is worth computing, where the arithmetic is free.
+int ChooseSplits(const GemmLaunch& args, int multiprocessors);
 
 // The kernel for `rows` rows, where the arithmetic is free.
 GemmKernel ChooseGemm(DType weight, int64_t rows);

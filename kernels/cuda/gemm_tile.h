@@ -9,7 +9,7 @@
 // units are exchanged (unit u of row r at u ^ (r & 7)), so that stores and ldmatrix meet no bank
 // conflict. Two steps are there at a time: while one is multiplied, the next is read from memory
 // into registers, converted and stored behind the products. Warps share out the tile as
-// kWarpsM x kWarpsN.
+// kWarpsM x kWarpsN. With splits, blocks of the same tile (blockIdx.z) share out the steps.
 
 #include <algorithm>
 #include <type_traits>
@@ -177,6 +177,10 @@ __device__ __forceinline__ void StoreSums(
         const int64_t row = first_row + 16 * m + lane / 4 + 8 * (i / 2);
         const int64_t col = first_n + 8 * n + lane % 4 * 2 + i % 2;
         if (row >= args.rows || col >= args.weight.rows) continue;
+        if (args.splits > 1) {
+          args.split_sums[(blockIdx.z * args.rows + row) * args.weight.rows + col] = sums[m][n][i];
+          continue;
+        }
         float& out = args.out.data[row * args.out.stride + col];
         out = args.accumulate ? out + sums[m][n][i] : sums[m][n][i];
       }
@@ -193,16 +197,19 @@ __global__ void __launch_bounds__(Tile::kThreads) TileGemm(GemmLaunch args) {
   const int64_t first_row = int64_t{blockIdx.y} * Tile::kM;
   const int64_t first_n = int64_t{blockIdx.x} * Tile::kN;
   const bool aligned = args.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
-  const int64_t steps = (args.weight.cols + Tile::kStep - 1) / Tile::kStep;
+  const int64_t all_steps = (args.weight.cols + Tile::kStep - 1) / Tile::kStep;
+  const int64_t begin = all_steps * blockIdx.z / args.splits;
+  const int64_t steps = all_steps * (blockIdx.z + 1) / args.splits - begin;
+  const int64_t first_k = begin * Tile::kStep;
 
   float sums[Tile::kFragmentsM][Tile::kFragmentsN][4] = {};
   GemmOperands<Tile, T, kDType> operands;
-  operands.Load(args, aligned, first_row, first_n, 0);
+  operands.Load(args, aligned, first_row, first_n, first_k);
   operands.Store(shared.stages[0]);
   __syncthreads();
   for (int64_t step = 0; step < steps; ++step) {
     const bool more = step + 1 < steps;
-    if (more) operands.Load(args, aligned, first_row, first_n, (step + 1) * Tile::kStep);
+    if (more) operands.Load(args, aligned, first_row, first_n, first_k + (step + 1) * Tile::kStep);
     MultiplyStage<Tile, T>(shared.stages[step % 2], warp_row, warp_col, sums);
     if (more) operands.Store(shared.stages[(step + 1) % 2]);
     __syncthreads();
@@ -221,7 +228,8 @@ void LaunchTile(Stream& stream, const GemmLaunch& args) {
     part.rows = std::min(kMostRows, args.rows - row);
     const auto row_blocks = static_cast<unsigned>((part.rows + Tile::kM - 1) / Tile::kM);
     Launch(stream,
-           {dim3(blocks, row_blocks), Tile::kThreads, sizeof(typename Tile::Shared), "TileGemm"},
+           {dim3(blocks, row_blocks, static_cast<unsigned>(args.splits)), Tile::kThreads,
+            sizeof(typename Tile::Shared), "TileGemm"},
            TileGemm<Tile, T, kDType>, part);
   }
 }

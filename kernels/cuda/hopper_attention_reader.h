@@ -7,43 +7,13 @@
 #include "kernels/cuda/attention_device.h"
 #include "kernels/cuda/chunk_attention.h"
 #include "kernels/cuda/hopper_attention_layout.h"
+#include "kernels/cuda/hopper_attention_pieces.h"
 
 // The reading warp of the Hopper attention kernel: goes through the tiles of its block's items and
 // brings K and V of their keys into the ring, block by block, as far ahead as the ring is long,
 // past the end of one tile into the next. Device code only.
 
 namespace refrain::kernels::cuda {
-
-inline constexpr uint32_t kAllLanes = 0xffffffffu;
-
-__device__ __forceinline__ int32_t WarpMin(int32_t value) {
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    const int32_t other = __shfl_xor_sync(kAllLanes, value, lanes);
-    value = other < value ? other : value;
-  }
-  return value;
-}
-__device__ __forceinline__ int32_t WarpMax(int32_t value) { return ~WarpMin(~value); }
-
-// Chunks are read in pieces of at most 64 tokens: piece x of a tile is part x % parts of chunk
-// x / parts. A block holds `per_block` of them.
-struct PieceCut {
-  int32_t rows;       // of a block for each piece
-  int32_t parts;      // pieces of a chunk
-  int32_t per_block;  // <= kMaxPieces
-};
-
-__device__ __forceinline__ PieceCut CutOf(int chunk_tokens) {
-  if (chunk_tokens >= kBlockKeys) return {kBlockKeys, chunk_tokens / kBlockKeys, 1};
-  return {chunk_tokens, 1, kBlockKeys / chunk_tokens};
-}
-
-struct Piece {
-  int32_t chunk = 0;
-  int32_t first_token = 0;
-  int32_t first_key = 0;
-  int32_t tokens = 0;
-};
 
 template <class Shape>
 class TileReader {
@@ -74,11 +44,6 @@ class TileReader {
   }
 
  private:
-  // What a tile's rows see of its keys: some row sees [low_min, high_max), all [low_max, high_min).
-  struct Sight {
-    int32_t low_min, low_max, high_min, high_max;
-  };
-
   __device__ TileHeader& BeginHeader() {
     BarrierWait(&shared_.header_empty[headers_ % 2], headers_ / 2 % 2 ^ 1);
     return shared_.headers[headers_ % 2];
@@ -92,10 +57,10 @@ class TileReader {
 
   __device__ void ReadTile(const AttentionTile& tile, int32_t head_block) {
     TileHeader& header = BeginHeader();
-    const Sight sight = WriteRows(tile, header);
-    // Pieces that hold a key somebody sees: they follow one another.
-    int32_t begin = 0, end = 0;
-    if (sight.low_min < sight.high_max) FindPieces(tile, sight, begin, end);
+    const KeySight sight = WriteRows(tile, header);
+    const TilePieces pieces(tile, lists_, cut_, sight);
+    int32_t begin, end;
+    pieces.Find(lane_, begin, end);
     if (lane_ == 0) {
       header.tiles_end = 0;
       header.num_blocks = (end - begin + cut_.per_block - 1) / cut_.per_block;
@@ -110,12 +75,12 @@ class TileReader {
       header.high_min = sight.high_min;
     }
     PublishHeader();
-    ReadBlocks(tile, sight, heads_.KvHead(head_block), begin, end);
+    ReadBlocks(pieces, heads_.KvHead(head_block), begin, end);
   }
 
   // The header's rows; a lane per member, or the lanes over the rows where members are few.
-  __device__ Sight WriteRows(const AttentionTile& tile, TileHeader& header) {
-    Sight sight = {INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN};
+  __device__ KeySight WriteRows(const AttentionTile& tile, TileHeader& header) {
+    KeySight sight = {INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN};
     bool partial = false;
     const bool few = tile.member_end - tile.member_begin < 4;
 #pragma unroll 1
@@ -151,43 +116,12 @@ class TileReader {
             WarpMax(sight.high_max)};
   }
 
-  // Piece x of the tile, without what no row sees behind it.
-  __device__ Piece PieceAt(const AttentionTile& tile, const Sight& sight, int32_t x) const {
-    const int32_t i = tile.chunk_begin + x / cut_.parts;
-    const TileChunk chunk = lists_.chunks[i];
-    int32_t key_end = i + 1 < tile.chunk_end ? lists_.chunks[i + 1].key_begin : tile.key_end;
-    key_end = key_end < sight.high_max ? key_end : sight.high_max;
-    Piece piece;
-    piece.chunk = chunk.chunk;
-    piece.first_token = x % cut_.parts * kBlockKeys;
-    piece.first_key = chunk.key_begin + piece.first_token;
-    const int32_t tokens = key_end - piece.first_key;
-    piece.tokens = tokens < 0 ? 0 : tokens > cut_.rows ? cut_.rows : tokens;
-    return piece;
-  }
-
-  __device__ void FindPieces(const AttentionTile& tile, const Sight& sight, int32_t& begin,
-                             int32_t& end) const {
-    const int32_t pieces = (tile.chunk_end - tile.chunk_begin) * cut_.parts;
-    begin = pieces;
-    end = 0;
-#pragma unroll 1
-    for (int32_t x = lane_; x < pieces; x += 32) {
-      const Piece piece = PieceAt(tile, sight, x);
-      if (piece.tokens == 0 || piece.first_key + piece.tokens <= sight.low_min) continue;
-      begin = x < begin ? x : begin;
-      end = x + 1;
-    }
-    begin = WarpMin(begin);
-    end = WarpMax(end);
-  }
-
-  __device__ void ReadBlocks(const AttentionTile& tile, const Sight& sight, int32_t kv_head,
-                             int32_t begin, int32_t end) {
+  __device__ void ReadBlocks(const TilePieces& pieces, int32_t kv_head, int32_t begin,
+                             int32_t end) {
 #pragma unroll 1
     for (int32_t x = begin; x < end; x += 32) {  // per_block divides 32
       Piece own;
-      if (x + lane_ < end) own = PieceAt(tile, sight, x + lane_);
+      if (x + lane_ < end) own = pieces.At(x + lane_);
       const int32_t here = end - x < 32 ? end - x : 32;
 #pragma unroll 1
       for (int32_t first = 0; first < here; first += cut_.per_block) {

@@ -242,6 +242,24 @@ class CudaRuntime final : public Runtime {
   DeviceProperties properties_;
 };
 
+std::string VersionText(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+// CUDA calls a missing driver one that is too old.
+std::string WhyNone(cudaError_t error) {
+  if (error == cudaSuccess) return "the driver lists none";
+  int driver = 0, runtime = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return "no NVIDIA driver is installed (libcuda.so.1 was not found)";
+  }
+  if (error == cudaErrorInsufficientDriver && cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
+    return absl::StrCat("the driver is for CUDA ", VersionText(driver), ", this program needs ",
+                        VersionText(runtime));
+  }
+  return cudaGetErrorString(error);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceProperties>> ListDevices() {
@@ -249,9 +267,7 @@ absl::StatusOr<std::vector<DeviceProperties>> ListDevices() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     cudaGetLastError();
-    return absl::FailedPreconditionError(
-        absl::StrCat("no CUDA device: ",
-                     error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error)));
+    return absl::FailedPreconditionError(absl::StrCat("no CUDA device: ", WhyNone(error)));
   }
   std::vector<DeviceProperties> devices;
   for (int i = 0; i < count; ++i) {
@@ -274,8 +290,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int index) {
         absl::StrCat("there is no CUDA device ", index, "; devices: ", names));
   }
   auto runtime = std::make_unique<CudaRuntime>((*devices)[index]);
-  // Makes the driver's context, which is where a card that others hold or an old driver fails.
-  if (absl::Status status = runtime->MakeCurrent(); !status.ok()) return status;
+  // Makes the driver's context, which is where a card that is full, or that another process has for
+  // itself, fails.
+  if (absl::Status status = runtime->MakeCurrent(); !status.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", index, " (", runtime->properties().name,
+                     ") cannot be used: ", std::string(status.message())));
+  }
   return std::unique_ptr<Runtime>(std::move(runtime));
 }
 

@@ -279,7 +279,7 @@ __device__ int Draw(SamplingShared& shared, const RowView& row, const Cut& cut, 
 __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch launch) {
   SamplingShared& shared = *SharedMemory<SamplingShared>();
   const SamplingRow row = launch.rows[blockIdx.x];
-  float* logits = launch.logits + blockIdx.x * launch.stride;
+  float* logits = launch.logits + row.logits_row * launch.stride;
   ApplyEdits(launch, row, logits);
   int token;
   const float best = FindBest(shared, logits, launch.vocab, token);
@@ -301,21 +301,10 @@ __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch
     }
     token = Draw(shared, view, cut, row.uniform);
   }
-  if (threadIdx.x == 0) launch.tokens[blockIdx.x] = token;
+  if (threadIdx.x == 0) launch.tokens[row.slot] = token;
 }
 
 }  // namespace
-
-SamplingRow MakeSamplingRow(double temperature, int32_t top_k, double top_p, double min_p,
-                            double uniform) {
-  SamplingRow row;
-  row.uniform = uniform;
-  row.top_p = top_p;
-  row.top_k = top_k;
-  if (temperature > 0) row.inverse_temperature = static_cast<float>(1.0 / temperature);
-  if (min_p > 0) row.least_scaled_logit = static_cast<float>(std::log(min_p));
-  return row;
-}
 
 void LaunchSampling(Stream& stream, const SamplingLaunch& launch) {
   if (launch.num_rows == 0) return;

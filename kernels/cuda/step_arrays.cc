@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cuda/scratch.h"
+
 namespace refrain::kernels::cuda {
 namespace {
 
@@ -49,13 +51,10 @@ absl::StatusOr<std::byte*> UploadBuffer::Stage(size_t bytes) {
 
 absl::StatusOr<const std::byte*> UploadBuffer::Upload() {
   Pinned& pinned = pinned_[next_];
-  if (buffer_.data() == nullptr || buffer_.bytes() < staged_bytes_) {
-    absl::StatusOr<DeviceBuffer> grown =
-        device_.Allocate(Grown(buffer_.bytes(), staged_bytes_), false);
-    if (!grown.ok()) return grown.status();
-    buffer_ = *std::move(grown);
-  }
-  absl::Status status = runtime_.CopyAsync(buffer_.data(), pinned.data, staged_bytes_, stream_);
+  absl::Status status =
+      ReserveScratch(device_, staged_bytes_, Grown(buffer_.bytes(), staged_bytes_), &buffer_);
+  if (!status.ok()) return status;
+  status = runtime_.CopyAsync(buffer_.data(), pinned.data, staged_bytes_, stream_);
   if (status.ok()) status = runtime_.Record(*pinned.copied, stream_);
   if (!status.ok()) return status;
   next_ = 1 - next_;
@@ -103,6 +102,7 @@ absl::StatusOr<const std::byte*> StepArrays::FindBytes(std::span<const std::byte
       return device_ + array.offset;
     }
   }
+  ++loose_uploads_;
   next_loose_ = (next_loose_ + 1) % kLooseBuffers;
   return loose_[next_loose_]->Upload(host);
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -58,6 +59,8 @@ class StepArrays {
   StepArrays(Runtime& runtime, Stream& stream, Device& device);
 
   absl::Status Announce(std::span<const std::span<const std::byte>> arrays);
+  // How many arrays had to be copied when they were asked for, so far.
+  uint64_t loose_uploads() const { return loose_uploads_; }
 
   // Valid for kernels put on the stream before the next Announce; an array that was not announced
   // only until kLooseBuffers more of them were asked for.
@@ -84,6 +87,7 @@ class StepArrays {
   const std::byte* device_ = nullptr;
   std::vector<std::unique_ptr<UploadBuffer>> loose_;  // used in turn
   size_t next_loose_ = 0;
+  uint64_t loose_uploads_ = 0;
 };
 
 }  // namespace refrain::kernels::cuda

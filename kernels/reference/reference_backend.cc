@@ -117,8 +117,9 @@ void ReferenceBackend::Embed(const EmbedArgs& args) {
   const ReferenceWeight& table = Weight(args.table);
   assert(args.out.rows == std::ssize(args.ids) && args.out.cols == table.k());
   for (int64_t r = 0; r < args.out.rows; ++r) {
-    assert(args.ids[r] >= 0 && args.ids[r] < table.n());
-    std::memcpy(args.out.F32Row(r), table.Row(args.ids[r]), table.k() * sizeof(float));
+    const int32_t id = TokenOf(args.ids[r], args.sampled);
+    assert(id >= 0 && id < table.n());
+    std::memcpy(args.out.F32Row(r), table.Row(id), table.k() * sizeof(float));
   }
 }
 

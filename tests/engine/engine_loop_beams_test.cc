@@ -232,7 +232,7 @@ TEST(EngineLoopBeamsTest, CancelAndFailureReleaseEverything) {
       auto stream = h.Submit(BeamRequest(Tokens(40, 6), 4, 30));
       for (int i = 0; i < turns; ++i) h.loop.Turn();
       if (fails) {
-        h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
+        h.runner.FailStep(h.runner.launched() + 1, absl::UnavailableError("once"));
       } else {
         stream->Cancel();
       }

@@ -126,7 +126,9 @@ void RunRandomly(LoopOptions options, uint32_t seed, int operations) {
     } else if (action == 4 && below(10) == 0) {
       h.clock.Advance(std::chrono::seconds(1));
     } else if (action == 5 && below(20) == 0) {
-      h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
+      h.runner.FailStep(h.runner.launched() + 1, below(2) == 0
+                                                     ? absl::UnavailableError("once")
+                                                     : absl::ResourceExhaustedError("once"));
     } else {
       h.loop.Turn();
     }

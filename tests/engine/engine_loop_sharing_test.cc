@@ -217,9 +217,9 @@ TEST_P(TakeOverTest, WhenTheProducerTimesOut) {
 TEST_P(TakeOverTest, WhenTheProducerFails) {
   LoopHarness h(Options());
   SubmitAll(h);
-  h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
+  h.runner.FailStep(h.runner.launched() + 1, absl::UnavailableError("once"));
   CheckOthers(h, kOnce + kInFlight);
-  EXPECT_EQ(h.Read(streams_[0]).status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(h.Read(streams_[0]).status.code(), absl::StatusCode::kUnavailable);
 }
 
 // Older sequences that decode need chunks: the producer, the youngest that runs, gives up.

@@ -67,5 +67,14 @@ TEST(KvSizeTest, RefusesLessThanOneChunkNamingTheSizes) {
             "kv_cache.memory_bytes of 1000 bytes does not hold one chunk of 1048576 bytes");
 }
 
+TEST(KvSizeTest, NamesWhatIsFreeWhenThatDoesNotHoldOneChunk) {
+  const absl::StatusOr<int32_t> chunks =
+      KvChunksFor({.available_bytes = 1500, .chunk_bytes = 1000, .max_sequences = 1});
+  EXPECT_EQ(chunks.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(chunks.status().message(),
+            "no room for the KV cache: one chunk needs 1000 bytes, and half of the 1500 bytes that "
+            "are free may be used");
+}
+
 }  // namespace
 }  // namespace refrain::engine

@@ -244,10 +244,10 @@ TEST_F(LoopObserverTest, TellsOfRequestsThatNeverRan) {
 
 TEST_F(LoopObserverTest, TellsOfFailedSteps) {
   LoopHarness& h = Make();
-  h.runner.FailStep(2, absl::ResourceExhaustedError("no memory"));
+  h.runner.FailStep(2, absl::UnavailableError("not now"));
   h.Run(TokenRequest(Prompt(10), 5));
   ASSERT_EQ(seen_.ends.size(), 1u);
-  EXPECT_EQ(seen_.ends[0].status, absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(seen_.ends[0].status, absl::StatusCode::kUnavailable);
   EXPECT_EQ(seen_.ends[0].ended(FinishReason::kError), 1);
   EXPECT_EQ(seen_.ends[0].generated_tokens, 1);
 }

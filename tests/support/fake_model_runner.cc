@@ -51,9 +51,14 @@ StepHandle FakeModelRunner::Launch(const StepBatch& batch) {
   if (launched_ - collected_ > static_cast<uint64_t>(max_in_flight_)) {
     Complain("more steps in flight than allowed");
   }
-  Step step{launched_, batch};
+  if (const auto before = failures_.find(launched_ - 1);
+      before != failures_.end() && launched_ - 1 > collected_) {
+    failures_[launched_] = before->second;
+  }
+  const auto failure = failures_.find(launched_);
+  Step step{launched_, batch, failure != failures_.end() ? failure->second : absl::OkStatus()};
   if (max_in_flight_ == 1) {
-    done_[step.number] = Compute(step);
+    done_.emplace(step.number, Run(step));
   } else {
     std::lock_guard lock(mutex_);
     to_do_.push_back(std::move(step));
@@ -67,11 +72,7 @@ absl::StatusOr<StepResult> FakeModelRunner::Collect(StepHandle handle) {
   if (number != ++collected_) Complain("steps collected out of order");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_.contains(number); });
-  StepResult result = std::move(done_.extract(number).mapped());
-  if (const auto failure = failures_.find(number); failure != failures_.end()) {
-    return failure->second;
-  }
-  return result;
+  return std::move(done_.extract(number).mapped());
 }
 
 void FakeModelRunner::Serve() {
@@ -83,9 +84,9 @@ void FakeModelRunner::Serve() {
     to_do_.pop_front();
     busy_ = true;
     lock.unlock();
-    StepResult result = Compute(step);
+    absl::StatusOr<StepResult> result = Run(step);
     lock.lock();
-    done_[step.number] = std::move(result);
+    done_.emplace(step.number, std::move(result));
     busy_ = false;
     changed_.notify_all();
   }
@@ -136,6 +137,11 @@ std::vector<FakeKvCell> FakeModelRunner::History(const StepBatch& batch, int32_t
     if (history[i].position != static_cast<int32_t>(i)) Complain("a key has a wrong position");
   }
   return history;
+}
+
+absl::StatusOr<StepResult> FakeModelRunner::Run(Step& step) {
+  if (!step.failure.ok()) return step.failure;
+  return Compute(step);
 }
 
 StepResult FakeModelRunner::Compute(Step& step) {

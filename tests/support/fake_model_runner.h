@@ -38,7 +38,7 @@ class FakeModelRunner : public engine::ModelRunner {
 
   // Before the first Launch: replaces the model.
   void set_logits(Logits logits) { logits_ = std::move(logits); }
-  // Steps are numbered from 1; that one fails.
+  // Steps are numbered from 1; that one fails, and what is launched before it was collected.
   void FailStep(uint64_t number, absl::Status status) { failures_[number] = std::move(status); }
   // Called before each step is computed, on the thread that computes it.
   std::function<void(const engine::StepBatch&)> before_step;
@@ -51,9 +51,11 @@ class FakeModelRunner : public engine::ModelRunner {
   struct Step {
     uint64_t number;
     engine::StepBatch batch;
+    absl::Status failure;
   };
 
   void Serve();
+  absl::StatusOr<engine::StepResult> Run(Step& step);
   engine::StepResult Compute(Step& step);
   std::vector<FakeKvCell> History(const engine::StepBatch& batch, int32_t slot, int32_t length);
   void Complain(std::string error);
@@ -72,7 +74,7 @@ class FakeModelRunner : public engine::ModelRunner {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Step> to_do_;
-  std::map<uint64_t, engine::StepResult> done_;
+  std::map<uint64_t, absl::StatusOr<engine::StepResult>> done_;
   std::vector<std::string> errors_;
   bool stopped_ = false;
   bool busy_ = false;

@@ -103,6 +103,16 @@ def test_a_target_for_another_build_is_no_failure(tmp_path):
     assert total.skips == ["//a:cuda_test (not for this build)"]
 
 
+def test_a_library_for_another_build_is_not_worth_a_line(tmp_path):
+    events = Events(tmp_path).result("//a:t", "PASSED", PASSING)
+    for label, kind in (("//a:cuda_test", "cc_test rule"), ("//a:cuda", "cc_library rule")):
+        events.lines.append({"id": {"targetConfigured": {"label": label}},
+                             "configured": {"targetKind": kind}})
+        events.completed(label, aborted={"reason": "SKIPPED"})
+    total, _ = events.read()
+    assert total.skips == ["//a:cuda_test (not for this build)"]
+
+
 def test_a_missing_dependency_fails_the_target_once(tmp_path):
     events = Events(tmp_path).completed("//a:t", aborted={"reason": "ANALYSIS_FAILURE"})
     events.lines.append({"id": {"configuredLabel": {"label": "//nope:x"}},

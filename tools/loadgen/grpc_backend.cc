@@ -129,8 +129,9 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
     loop_->Post([self = std::move(self_), at_s = loop_->NowS(), status] {
       self->TakeStatus(at_s, status);
     });
-    // From here on the back end may end. This thread holds nothing of the call any more: its context
-    // holds the channel, and gRPC's thread that let go of the last channel would wait for itself.
+    // From here on the back end may end. This thread holds nothing of the call any more: its
+    // context holds the channel, and gRPC's thread that let go of the last channel would wait for
+    // itself.
     count->Remove();
   }
 

@@ -89,6 +89,7 @@ def read_build_events(path: pathlib.Path) -> tuple[Summary, set[str]]:
     broken: dict[str, str] = {}
     unloadable: dict[str, str] = {}
     incompatible: set[str] = set()
+    kinds: dict[str, str] = {}  # "cc_test rule", by label
     for line in path.read_text().splitlines():
         event = json.loads(line)
         kind, key = next(iter(event.get("id", {}).items()), (None, None))
@@ -98,6 +99,8 @@ def read_build_events(path: pathlib.Path) -> tuple[Summary, set[str]]:
             # Only the last attempt of a run counts.
             if run not in results or attempt >= results[run][0]:
                 results[run] = (attempt, key["label"], event.get("testResult", {}))
+        elif kind == "targetConfigured":
+            kinds[key["label"]] = event.get("configured", {}).get("targetKind", "")
         elif kind == "targetCompleted":
             if event.get("completed", {}).get("success"):
                 built.add(key["label"])
@@ -119,5 +122,7 @@ def read_build_events(path: pathlib.Path) -> tuple[Summary, set[str]]:
     broken = broken or unloadable
     summary.failures += [f"{label} ({why})" for label, why in sorted(broken.items())
                          if label not in tested]
-    summary.skips += [f"{label} (not for this build)" for label in sorted(incompatible)]
+    # A library for another build has nothing to be tested.
+    summary.skips += [f"{label} (not for this build)" for label in sorted(incompatible)
+                      if kinds.get(label, "_test rule").endswith("_test rule")]
     return summary, built

@@ -41,10 +41,14 @@ class EmulatedRuntime final : public Runtime {
     properties_ = {options.index,           "emulated",           options.major,   options.minor,
                    options.multiprocessors, options.memory_bytes, size_t{1} << 20, kMaxSharedBytes,
                    kMaxSharedBytes + 1024};
+    if (options_.card == nullptr) options_.card = std::make_shared<EmulatedCard>();
     device_->injected = {options.failing_call, options.failing_call_index};
   }
   ~EmulatedRuntime() override {
-    for (const auto& [data, bytes] : device_memory_) std::free(data);
+    for (const auto& [data, bytes] : device_memory_) {
+      options_.card->used_bytes -= bytes;
+      std::free(data);
+    }
     for (const auto& [data, bytes] : pinned_memory_) std::free(data);
   }
 
@@ -55,18 +59,24 @@ class EmulatedRuntime final : public Runtime {
     if (absl::Status status = Check("AllocateDevice"); !status.ok()) return status;
     if (bytes > FreeBytes()) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "AllocateDevice: need ", bytes, " bytes of device memory, have ", FreeBytes()));
+          "AllocateDevice: need ", bytes, " bytes of device memory, have ", FreeBytes(),
+          " free on device ", properties_.index, " (", properties_.name, ")"));
     }
-    used_bytes_ += bytes;
+    options_.card->used_bytes += bytes;
     return Allocate(device_memory_, bytes);
   }
-  void FreeDevice(std::byte* data) override { used_bytes_ -= Free(device_memory_, data); }
+  void FreeDevice(std::byte* data) override {
+    options_.card->used_bytes -= Free(device_memory_, data);
+  }
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
     if (absl::Status status = Check("AllocatePinned"); !status.ok()) return status;
     return Allocate(pinned_memory_, bytes);
   }
   void FreePinned(std::byte* data) override { Free(pinned_memory_, data); }
-  size_t FreeBytes() const override { return options_.memory_bytes - used_bytes_; }
+  size_t FreeBytes() const override {
+    const size_t used_bytes = options_.card->used_bytes;
+    return used_bytes < options_.memory_bytes ? options_.memory_bytes - used_bytes : 0;
+  }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamPriority) override {
     if (absl::Status status = Check("CreateStream"); !status.ok()) return status;
@@ -151,12 +161,11 @@ class EmulatedRuntime final : public Runtime {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) override {
-    if (absl::Status status = Check("EndCapture"); !status.ok()) return status;
-    if (!QueueOf(stream).capturing()) {
-      return absl::FailedPreconditionError("EndCapture: the stream is not capturing");
-    }
     auto graph = std::make_unique<EmulatedGraph>();
-    graph->operations = QueueOf(stream).EndCapture();
+    const bool capturing = QueueOf(stream).capturing();
+    if (capturing) graph->operations = QueueOf(stream).EndCapture();
+    if (absl::Status status = Check("EndCapture"); !status.ok()) return status;
+    if (!capturing) return absl::FailedPreconditionError("EndCapture: the stream is not capturing");
     return graph;
   }
   absl::Status LaunchGraph(Graph& graph, Stream& stream) override {
@@ -226,7 +235,6 @@ class EmulatedRuntime final : public Runtime {
   DeviceProperties properties_;
   std::shared_ptr<DeviceState> device_ = std::make_shared<DeviceState>();
   Blocks device_memory_, pinned_memory_;
-  size_t used_bytes_ = 0;
 };
 
 }  // namespace

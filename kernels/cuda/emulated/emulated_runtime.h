@@ -1,6 +1,7 @@
 #ifndef REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_RUNTIME_H_
 #define REFRAIN_KERNELS_CUDA_EMULATED_EMULATED_RUNTIME_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -11,10 +12,16 @@
 
 namespace refrain::kernels::cuda::emulated {
 
+// The memory of one card that several programs use, each through a runtime of its own.
+struct EmulatedCard {
+  std::atomic<size_t> used_bytes = 0;
+};
+
 struct EmulatedOptions {
   int devices = 1;  // what an index is compared with
   int index = 0;
   size_t memory_bytes = size_t{1} << 30;
+  std::shared_ptr<EmulatedCard> card;  // null: one of its own
   int multiprocessors = 4;
   int major = 9, minor = 0;
 

@@ -46,7 +46,7 @@ class DeviceSampler {
     stream_ = *runtime_->CreateStream(StreamPriority::kNormal);
   }
 
-  Sampled Run(const std::vector<float>& logits, const std::vector<SamplingRow>& rows,
+  Sampled Run(const std::vector<float>& logits, std::vector<SamplingRow> rows,
               const std::vector<LogitEdit>& edits = {}, const std::vector<int32_t>& allowed = {},
               int threads = 64) {
     SamplingLaunch launch;
@@ -54,6 +54,9 @@ class DeviceSampler {
     launch.vocab = static_cast<int>(logits.size() / rows.size());
     launch.threads = threads;
     launch.stride = launch.vocab;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].logits_row = rows[i].slot = static_cast<int32_t>(i);
+    }
     launch.rows = Upload(rows);
     launch.edits = Upload(edits);
     launch.allowed = Upload(allowed);

@@ -1,0 +1,116 @@
+#include "kernels/cuda/cuda_token_sampler.h"
+
+#include <cassert>
+#include <utility>
+
+#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/scratch.h"
+
+namespace refrain::kernels::cuda {
+
+absl::StatusOr<std::unique_ptr<TokenSampler>> CudaTokenSampler::Create(
+    const TokenSamplerOptions& options, Runtime& runtime, Stream& stream, Device& device,
+    BackendFailure& failure) {
+  std::unique_ptr<CudaTokenSampler> sampler(
+      new CudaTokenSampler(options, runtime, stream, device, failure));
+  if (absl::Status status = sampler->Allocate(); !status.ok()) return status;
+  return std::unique_ptr<TokenSampler>(std::move(sampler));
+}
+
+CudaTokenSampler::CudaTokenSampler(const TokenSamplerOptions& options, Runtime& runtime,
+                                   Stream& stream, Device& device, BackendFailure& failure)
+    : options_(options),
+      runtime_(runtime),
+      stream_(stream),
+      device_(device),
+      failure_(failure),
+      rows_(runtime, stream, device),
+      edits_(runtime, stream, device),
+      allowed_(runtime, stream, device),
+      ended_(static_cast<size_t>(options.max_in_flight)) {}
+
+CudaTokenSampler::~CudaTokenSampler() {
+  runtime_.Synchronize(stream_).IgnoreError();  // copies may be on their way
+  for (const Ended& ended : ended_) {
+    if (ended.tokens != nullptr) runtime_.FreePinned(ended.tokens);
+  }
+}
+
+absl::Status CudaTokenSampler::Allocate() {
+  absl::StatusOr<DeviceBuffer> sampled = device_.Allocate(bytes(), false);
+  if (!sampled.ok()) return sampled.status();
+  sampled_ = *std::move(sampled);
+  for (Ended& ended : ended_) {
+    absl::StatusOr<std::byte*> tokens = runtime_.AllocatePinned(bytes());
+    if (!tokens.ok()) return tokens.status();
+    ended.tokens = *tokens;
+    absl::StatusOr<std::unique_ptr<Event>> event = runtime_.CreateEvent();
+    if (!event.ok()) return event.status();
+    ended.copied = *std::move(event);
+  }
+  return absl::OkStatus();
+}
+
+void CudaTokenSampler::Sample(const SampleArgs& args) {
+  if (args.rows.empty() || !failure_.none()) return;
+  failure_.Keep(runtime_.MakeCurrent());
+  if (failure_.none()) failure_.Keep(Launch(args));
+}
+
+absl::Status CudaTokenSampler::Launch(const SampleArgs& args) {
+  SamplingLaunch launch;
+  launch.num_rows = static_cast<int>(args.rows.size());
+  launch.vocab = static_cast<int>(args.logits.cols);
+  absl::StatusOr<const std::byte*> on_device = rows_.Upload(std::as_bytes(args.rows));
+  if (!on_device.ok()) return on_device.status();
+  launch.rows = reinterpret_cast<const SamplingRow*>(*on_device);
+  if (!args.edits.empty()) {
+    on_device = edits_.Upload(std::as_bytes(args.edits));
+    if (!on_device.ok()) return on_device.status();
+    launch.edits = reinterpret_cast<const LogitEdit*>(*on_device);
+  }
+  if (!args.allowed.empty()) {
+    on_device = allowed_.Upload(std::as_bytes(args.allowed));
+    if (!on_device.ok()) return on_device.status();
+    launch.allowed = reinterpret_cast<const int32_t*>(*on_device);
+    const size_t scratch_bytes = args.allowed.size() * sizeof(float);
+    absl::Status status =
+        ReserveScratch(device_, scratch_bytes, 2 * scratch_bytes, &allowed_logits_);
+    if (!status.ok()) return status;
+    launch.allowed_logits = reinterpret_cast<float*>(allowed_logits_.data());
+  }
+  launch.logits = static_cast<float*>(args.logits.data);
+  launch.stride = args.logits.stride;
+  launch.tokens = reinterpret_cast<int32_t*>(sampled_.data());
+  LaunchSampling(stream_, launch);
+  return absl::OkStatus();
+}
+
+absl::Status CudaTokenSampler::EndStep() {
+  assert(num_ended_ - num_awaited_ < ended_.size());
+  const Ended& ended = ended_[num_ended_ % ended_.size()];
+  if (failure_.none()) {
+    failure_.Keep(runtime_.CopyAsync(ended.tokens, sampled_.data(), bytes(), stream_));
+  }
+  if (failure_.none()) failure_.Keep(runtime_.Record(*ended.copied, stream_));
+  if (stream_.failure().has_value()) {
+    failure_.KeepOfDevice(absl::InternalError(*stream_.failure()));
+  }
+  absl::Status status = failure_.Take();
+  if (status.ok()) ++num_ended_;
+  return status;
+}
+
+absl::StatusOr<std::span<const int32_t>> CudaTokenSampler::AwaitStep() {
+  assert(num_awaited_ < num_ended_);
+  const Ended& ended = ended_[num_awaited_++ % ended_.size()];
+  const absl::Status waited = runtime_.Synchronize(*ended.copied);
+  if (!waited.ok()) {
+    failure_.KeepOfDevice(waited);
+    return failure_.Take();
+  }
+  return std::span(reinterpret_cast<const int32_t*>(ended.tokens),
+                   static_cast<size_t>(options_.num_slots));
+}
+
+}  // namespace refrain::kernels::cuda

@@ -1,0 +1,100 @@
+#include "tests/engine/device_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+
+#include "tests/support/tiny_model.h"
+
+namespace refrain::engine {
+
+WatchedRunner::WatchedRunner(std::unique_ptr<ModelRunner> runner, int most)
+    : on_(std::move(runner)), most_(std::min(most, on_->max_in_flight())) {}
+
+StepHandle WatchedRunner::Launch(const StepBatch& batch) {
+  unseen_ids += std::count(batch.tokens.begin(), batch.tokens.end(), StepBatch::kFromPreviousStep);
+  return on_->Launch(batch);
+}
+
+Output DeviceEngine::Wait(TokenStream& stream) const {
+  Output output;
+  for (bool finished = false; !finished;) {
+    EXPECT_TRUE(stream.WaitUntil(std::chrono::steady_clock::now() + std::chrono::minutes(5)));
+    StreamBatch batch = stream.Read();
+    std::move(batch.tokens.begin(), batch.tokens.end(), std::back_inserter(output.tokens));
+    std::move(batch.ends.begin(), batch.ends.end(), std::back_inserter(output.ends));
+    output.status = batch.status;
+    finished = batch.finished;
+  }
+  std::stable_sort(output.tokens.begin(), output.tokens.end(),
+                   [](const TokenEvent& a, const TokenEvent& b) { return a.choice < b.choice; });
+  return output;
+}
+
+EngineOptions SmallEngineOptions(const std::string& model_path) {
+  EngineOptions options;
+  options.model.path = model_path;
+  options.backend.compute_dtype = "f32";
+  options.kv_cache.memory_bytes = 1 << 20;
+  options.kv_cache.chunk_tokens = 16;
+  options.kv_cache.dtype = "f32";
+  options.max_sequences = 5;
+  options.step_token_budget = 24;
+  options.reproducible = true;
+  return options;
+}
+
+DeviceEngine Serve(const EngineOptions& options, const BackendChooser& choose, int most_in_flight) {
+  auto parts = MakeEngineParts(options, choose);
+  EXPECT_TRUE(parts.ok()) << parts.status();
+  DeviceEngine served;
+  auto runner = std::make_unique<WatchedRunner>(std::move(parts->runner), most_in_flight);
+  served.runner = runner.get();
+  parts->runner = std::move(runner);
+  served.engine = *MakeEngine(*std::move(parts), options);
+  return served;
+}
+
+std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size) {
+  ModelConfig config = testing::TinyConfig();
+  config.hidden_size = 32;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = config.rope.dim = 16;
+  config.ffn_size = ffn_size;
+  config.vocab_size = 300;
+  config.max_context_tokens = 128;
+  return *testing::WriteTinyFolder({.config = config}, folder.path() + "/model");
+}
+
+Request RequestFor(const std::vector<int32_t>& prompt, int32_t max_tokens) {
+  Request request;
+  TokenPrompt tokens;
+  for (const int32_t id : prompt) tokens.ids.push_back(TokenId{id});
+  request.prompt = std::move(tokens);
+  request.sampling.temperature = 0;
+  request.stop = {.max_tokens = max_tokens, .ignore_eos = true};
+  return request;
+}
+
+void ExpectSame(const Output& got, const Output& expected, const std::string& what) {
+  SCOPED_TRACE(what);
+  EXPECT_EQ(got.status, expected.status);
+  ASSERT_EQ(got.tokens.size(), expected.tokens.size());
+  for (size_t i = 0; i < got.tokens.size(); ++i) {
+    const TokenEvent &a = got.tokens[i], &b = expected.tokens[i];
+    ASSERT_EQ(a.choice, b.choice) << i;
+    ASSERT_EQ(a.token, b.token) << i;
+    ASSERT_EQ(a.logprob.has_value(), b.logprob.has_value()) << i;
+    if (a.logprob.has_value()) {
+      ASSERT_EQ(a.logprob->logprob, b.logprob->logprob) << i;
+    }
+    ASSERT_EQ(a.top.size(), b.top.size()) << i;
+    for (size_t k = 0; k < a.top.size(); ++k) ASSERT_EQ(a.top[k].token, b.top[k].token) << i;
+  }
+  ASSERT_EQ(got.ends.size(), expected.ends.size());
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,164 @@
+// Engines on a card whose memory is short: at the start, in the middle, beside one another.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulated/emulated_runtime.h"
+#include "tests/engine/device_engine.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace device = kernels::cuda;
+using Card = device::emulated::EmulatedCard;
+
+// A card, the model on disk, and engines that use it.
+class DeviceMemoryTest : public ::testing::Test {
+ protected:
+  EngineOptions Options(const std::string& kind = "cuda") const {
+    EngineOptions options = SmallEngineOptions(model_);
+    options.backend.kind = kind;
+    options.kv_cache.memory_bytes = 512 << 10;
+    return options;
+  }
+  // The card for "cuda" and "auto", else the host.
+  static BackendChooser Chooser(size_t memory_bytes, std::shared_ptr<Card> card) {
+    return [card, memory_bytes](const BackendOptions& options) -> absl::StatusOr<ChosenBackend> {
+      if (options.kind == "cpu") return ChooseBackend(options);
+      auto made = device::CudaBackend::Create(
+          device::emulated::MakeEmulatedRuntime({.memory_bytes = memory_bytes, .card = card}));
+      if (!made.ok()) return made.status();
+      ChosenBackend chosen;
+      chosen.backend = *std::move(made);
+      return chosen;
+    };
+  }
+  BackendChooser Chooser(size_t memory_bytes) const { return Chooser(memory_bytes, card_); }
+
+  const testing::TemporaryDirectory folder_;
+  // What a step needs beside the KV cache is 1 KiB for each of its tokens, and a little.
+  const std::string model_ = WriteSmallModel(folder_, /*ffn_size=*/256);
+  const std::shared_ptr<Card> card_ = std::make_shared<Card>();
+};
+
+std::vector<int32_t> Prompt(int32_t tokens, int32_t first) {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < tokens; ++i) prompt.push_back((first + 37 * i) % 300);
+  return prompt;
+}
+
+TEST_F(DeviceMemoryTest, AModelThatDoesNotFitSaysWhatItNeedsAndWhatThereIs) {
+  const absl::Status status = MakeEngineParts(Options(), Chooser(50000)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("no room for the model: its weights are "),
+                                      HasSubstr("50000 bytes were free")));
+  EXPECT_EQ(card_->used_bytes, 0u);
+}
+
+// The weights fit as they are in the file, what else it needs does not.
+TEST_F(DeviceMemoryTest, AModelThatAlmostFitsSaysWhatItNeedsAndWhatThereIs) {
+  const absl::Status status = MakeEngineParts(Options(), Chooser(270000)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("270000 bytes were free: AllocateDevice: need "),
+                                      HasSubstr(" free on device 0 (emulated)")));
+  EXPECT_EQ(card_->used_bytes, 0u);
+}
+
+TEST_F(DeviceMemoryTest, ACacheThatDoesNotFitSaysWhatItNeedsAndWhatThereIs) {
+  EngineOptions options = Options("auto");  // asked for: not the host's either
+  options.kv_cache.memory_bytes = 8 << 20;
+  const absl::Status status = MakeEngineParts(options, Chooser(1 << 20)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("no room for the KV cache of 1024 chunks (kv_cache.memory_bytes)"),
+                    HasSubstr("need 8388608 bytes of device memory, have ")));
+}
+
+TEST_F(DeviceMemoryTest, UnderAutoAModelThatDoesNotFitRunsOnTheHostAndTheLogSaysWhy) {
+  const auto parts = MakeEngineParts(Options("auto"), Chooser(50000));
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_THAT(parts->model.warning, HasSubstr("cuda is not used: no room for the model"));
+  EXPECT_THAT(parts->model.description, HasSubstr("; cpu "));
+  EXPECT_EQ(card_->used_bytes, 0u);
+}
+
+// Each takes its share of what the others left, until one finds too little and says so.
+TEST_F(DeviceMemoryTest, SeveralEnginesOnOneCardShareItsMemory) {
+  constexpr size_t kCardBytes = 5 << 20;
+  EngineOptions options = Options();
+  options.kv_cache.memory_bytes = 0;
+  std::vector<DeviceEngine> engines;
+  absl::Status refused;
+  while (refused.ok() && engines.size() < 20) {
+    auto parts = MakeEngineParts(options, Chooser(kCardBytes));
+    refused = parts.status();
+    if (refused.ok()) {
+      engines.emplace_back();
+      engines.back().engine = *MakeEngine(*std::move(parts), options);
+    }
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("no room for the "));
+  ASSERT_GE(engines.size(), 2u);
+  const Request request = RequestFor(Prompt(20, 3), 4);
+  const Output first = engines[0].Run(request);
+  EXPECT_EQ(first.status, absl::OkStatus());
+  ExpectSame(engines[1].Run(request), first, "the second engine");
+  EXPECT_LT(engines.back().engine->stats().kv_capacity_tokens,
+            engines[0].engine->stats().kv_capacity_tokens);
+}
+
+// What steps need beside the KV cache grows with their tokens; others have taken the rest.
+TEST_F(DeviceMemoryTest, StepsWithoutMemoryRunAgainAsSmallerOnes) {
+  constexpr size_t kCardBytes = 4 << 20;
+  const DeviceEngine undisturbed = Serve(Options(), Chooser(kCardBytes, std::make_shared<Card>()));
+  const DeviceEngine engine = Serve(Options(), Chooser(kCardBytes));
+  Request first = RequestFor({1}, 12);  // has whatever does not grow with steps' tokens allocated
+  first.sampling.frequency_penalty = 1;
+  EXPECT_EQ(engine.Run(first).status, absl::OkStatus());
+  const size_t taken = kCardBytes - (12 << 10) - card_->used_bytes;
+  card_->used_bytes += taken;
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 4; ++i) {
+    Request request = RequestFor(Prompt(40 + i, 11 * i), 6);
+    request.sampling.temperature = i % 2;
+    request.sampling.seed = 5 + i;
+    if (i == 2) request.logprobs.prompt_top = 0;
+    if (i == 3) request.sampling.frequency_penalty = 1;
+    requests.push_back(request);
+    streams.push_back(*engine.engine->Submit(request));
+  }
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const Output output = engine.Wait(*streams[i]);
+    ASSERT_EQ(output.status, absl::OkStatus());
+    ExpectSame(output, undisturbed.Run(requests[i]), "request " + std::to_string(i));
+  }
+  EXPECT_GE(engine.engine->stats().steps_without_memory_total, 1);
+  EXPECT_EQ(undisturbed.engine->stats().steps_without_memory_total, 0);
+  EXPECT_EQ(engine.engine->health(), absl::OkStatus());
+}
+
+TEST_F(DeviceMemoryTest, ARequestForWhichNoStepIsSmallEnoughEndsAndTheNextMayRun) {
+  constexpr size_t kCardBytes = 4 << 20;
+  const DeviceEngine engine = Serve(Options(), Chooser(kCardBytes));
+  const size_t taken = kCardBytes - card_->used_bytes;
+  card_->used_bytes += taken;
+  const Output output = engine.Run(RequestFor(Prompt(40, 5), 4));
+  EXPECT_EQ(output.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(output.status.message(), HasSubstr("bytes of device memory, have 0 free"));
+  EXPECT_EQ(engine.engine->health(), absl::OkStatus());
+  card_->used_bytes -= taken;
+  EXPECT_EQ(engine.Run(RequestFor(Prompt(40, 5), 4)).status, absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace refrain::engine

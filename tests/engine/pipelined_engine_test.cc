@@ -1,0 +1,207 @@
+// A whole engine on a device that chooses the tokens itself, two steps in flight: the emulated one,
+// and a GPU where there is one.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/device_engine.h"
+#include "tests/support/cuda_cases.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::TemporaryDirectory;
+
+// A device that leaves choosing to the host.
+class HostSampling final : public kernels::Backend {
+ public:
+  explicit HostSampling(std::unique_ptr<kernels::Backend> backend) : on_(std::move(backend)) {}
+
+  const kernels::BackendInfo& info() const override { return on_->info(); }
+  kernels::Device& device() override { return on_->device(); }
+  absl::StatusOr<std::unique_ptr<kernels::LinearWeight>> PackLinear(
+      std::span<const kernels::WeightSlice> slices, const kernels::PackOptions& options) override {
+    return on_->PackLinear(slices, options);
+  }
+  void BeginStep(const kernels::StepInputs& inputs) override { on_->BeginStep(inputs); }
+  void Embed(const kernels::EmbedArgs& args) override { on_->Embed(args); }
+  void RmsNorm(const kernels::RmsNormArgs& args) override { on_->RmsNorm(args); }
+  void Linear(const kernels::LinearArgs& args) override { on_->Linear(args); }
+  void GateUp(const kernels::GateUpArgs& args) override { on_->GateUp(args); }
+  void RopeAppend(const kernels::RopeAppendArgs& args) override { on_->RopeAppend(args); }
+  void ChunkAttention(const kernels::ChunkAttentionArgs& args) override {
+    on_->ChunkAttention(args);
+  }
+  void SwiGlu(const kernels::SwiGluArgs& args) override { on_->SwiGlu(args); }
+  void Add(const kernels::AddArgs& args) override { on_->Add(args); }
+  absl::Status Synchronize() override { return on_->Synchronize(); }
+
+ private:
+  const std::unique_ptr<kernels::Backend> on_;
+};
+
+class PipelinedEngineTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  static DeviceEngine ServeOn(const std::string& path, bool host_samples, int most_in_flight = 2) {
+    const auto choose = [&](const BackendOptions&) {
+      ChosenBackend chosen;
+      chosen.backend = testing::MakeCudaBackend(GetParam());
+      if (host_samples) chosen.backend = std::make_unique<HostSampling>(std::move(chosen.backend));
+      return chosen;
+    };
+    return Serve(SmallEngineOptions(path), choose, most_in_flight);
+  }
+};
+
+// The documented greedy text, by the host's sampler and by the device's.
+TEST_P(PipelinedEngineTest, Stories260kGreedyIdsAreTheHostSamplersAndTheReferences) {
+  std::ifstream file("tests/data/stories260K/reference_values.json");
+  const auto reference = nlohmann::json::parse(file);
+  constexpr int32_t kTokens = 10;
+  const DeviceEngine device = ServeOn("tests/data/stories260K/hf", false);
+  const DeviceEngine host = ServeOn("tests/data/stories260K/hf", true);
+  for (const auto& one : reference["greedy"]) {
+    const Request request = RequestFor(one["prompt_ids"].get<std::vector<int32_t>>(), kTokens);
+    const Output got = device.Run(request);
+    ExpectSame(got, host.Run(request), one["prompt"].dump());
+    auto expected = one["generated_ids"].get<std::vector<int32_t>>();
+    ASSERT_EQ(got.tokens.size(), static_cast<size_t>(kTokens));
+    for (int32_t i = 0; i < kTokens; ++i) EXPECT_EQ(got.tokens[i].token, TokenId{expected[i]});
+  }
+  EXPECT_GE(device.runner->unseen_ids, 2 * (kTokens - 3));
+  EXPECT_EQ(host.runner->unseen_ids, 0);
+}
+
+// Whatever changes the logits of greedy requests: the same tokens as the host's, and the very bits
+// of log-probabilities.
+TEST_P(PipelinedEngineTest, GreedyRequestsGetTheHostSamplersTokens) {
+  const TemporaryDirectory folder;
+  const std::string model = WriteSmallModel(folder);
+  const std::vector<int32_t> prompt = {5, 80, 17, 200, 31, 9, 9, 140};
+  std::vector<std::pair<std::string, std::function<void(Request&)>>> cases = {
+      {"plain", [](Request&) {}},
+      {"repetition", [](Request& r) { r.sampling.repetition_penalty = 1.6; }},
+      {"presence", [](Request& r) { r.sampling.presence_penalty = 1.5; }},
+      {"frequency",
+       [](Request& r) {
+         r.sampling.frequency_penalty = 0.9;
+         r.sampling.repetition_penalty = 0.8;
+       }},
+      {"bias",
+       [](Request& r) {
+         r.sampling.logit_bias = {{TokenId{7}, 4.0f}, {TokenId{80}, -100.0f}};
+       }},
+      {"allowed",
+       [](Request& r) {
+         r.sampling.allowed_tokens = {TokenId{3}, TokenId{90}, TokenId{44}};
+       }},
+      {"logprobs", [](Request& r) { r.logprobs = {.top = 3}; }},
+      {"penalties and prompt log-probabilities",
+       [](Request& r) {
+         r.sampling.frequency_penalty = 0.7;
+         r.logprobs = {.top = 1, .prompt_top = 2};
+       }},
+      {"beams",
+       [](Request& r) {
+         r.n = 2;
+         r.beam = BeamParams{};
+       }},
+  };
+  const DeviceEngine device = ServeOn(model, false);
+  const DeviceEngine host = ServeOn(model, true);
+  for (const auto& [what, change] : cases) {
+    Request request = RequestFor(prompt, 9);
+    change(request);
+    const Output got = device.Run(request);
+    ExpectSame(got, host.Run(request), what);
+    EXPECT_FALSE(got.tokens.empty()) << what;
+  }
+}
+
+Request RandomRequest(std::mt19937& random) {
+  const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
+  std::vector<int32_t> prompt;
+  // Many begin alike.
+  for (int32_t i = 0, n = below(3) == 0 ? 0 : 20; i < n; ++i) prompt.push_back((i * i) % 200);
+  for (int32_t n = 1 + below(12); n > 0; --n) prompt.push_back(below(300));
+  Request request = RequestFor(prompt, 1 + below(12));
+  SamplingParams& sampling = request.sampling;
+  sampling.temperature = below(3) * 0.8;
+  sampling.seed = random();
+  if (below(3) == 0) sampling.top_k = 1 + below(40);
+  if (below(3) == 0) sampling.top_p = 0.7;
+  if (below(4) == 0) sampling.min_p = 0.05;
+  if (below(4) == 0) sampling.frequency_penalty = 0.6;
+  if (below(5) == 0) sampling.repetition_penalty = 1.2;
+  if (below(6) == 0) sampling.banned_sequences = {{TokenId{40}}, {TokenId{17}, TokenId{18}}};
+  if (below(4) == 0) request.logprobs.top = below(3);
+  if (below(6) == 0) request.logprobs.prompt_top = 1;
+  if (below(4) == 0) request.n = 2;
+  request.stop.stop_token_ids = {TokenId{7}, TokenId{70}, TokenId{170}};
+  request.stop.min_tokens = std::min(below(4), request.stop.max_tokens);
+  return request;
+}
+
+// Requests come while others run, and some of them go; what each gets does not depend on how many
+// steps are in flight, nor on what else runs.
+TEST_P(PipelinedEngineTest, ARandomMixGetsTheSameWithOneAndWithTwoStepsInFlight) {
+  const TemporaryDirectory folder;
+  const std::string model = WriteSmallModel(folder);
+  const DeviceEngine two = ServeOn(model, false, 2);
+  const DeviceEngine one = ServeOn(model, false, 1);
+  std::mt19937 random(7);
+  constexpr int kRequests = 36;
+  std::vector<Request> requests;
+  for (int i = 0; i < kRequests; ++i) requests.push_back(RandomRequest(random));
+  const auto leaves = [](int i) { return i % 6 == 4; };
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  std::vector<Output> outputs(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    streams.push_back(*two.engine->Submit(requests[i]));
+    if (i >= 8) {  // never more than nine at once
+      if (leaves(i - 8)) streams[i - 8]->Cancel();
+      outputs[i - 8] = two.Wait(*streams[i - 8]);
+    }
+  }
+  for (int i = kRequests - 8; i < kRequests; ++i) outputs[i] = two.Wait(*streams[i]);
+  EXPECT_GT(two.runner->unseen_ids, 50);
+  for (int i = 0; i < kRequests; ++i) {
+    if (leaves(i)) continue;
+    ASSERT_EQ(outputs[i].status, absl::OkStatus());
+    ExpectSame(one.Run(requests[i]), outputs[i], "request " + std::to_string(i));
+  }
+  EXPECT_EQ(one.runner->unseen_ids, 0);
+}
+
+// Log-probabilities are looked at, not chosen by.
+TEST_P(PipelinedEngineTest, AskingForLogprobsChangesNoToken) {
+  const TemporaryDirectory folder;
+  const DeviceEngine device = ServeOn(WriteSmallModel(folder), false);
+  Request request = RequestFor({5, 80, 17}, 12);
+  request.sampling.temperature = 1.2;
+  request.sampling.seed = 11;
+  const Output plain = device.Run(request);
+  request.logprobs.top = 2;
+  const Output with = device.Run(request);
+  ASSERT_EQ(with.tokens.size(), plain.tokens.size());
+  for (size_t i = 0; i < plain.tokens.size(); ++i) {
+    EXPECT_EQ(with.tokens[i].token, plain.tokens[i].token) << i;
+    EXPECT_EQ(with.tokens[i].top.size(), 2u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, PipelinedEngineTest,
+                         ::testing::ValuesIn(testing::CudaBackendNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace refrain::engine

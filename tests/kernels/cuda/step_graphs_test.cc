@@ -1,0 +1,169 @@
+// Steps whose launches are recorded and replayed, on the emulated device.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulated/emulated_runtime.h"
+#include "tests/kernels/conformance/attention_scenario.h"
+#include "tests/kernels/conformance/backends.h"
+#include "tests/kernels/conformance/device_array.h"
+#include "tests/kernels/cuda/attention_on_device.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr AttentionShape kShape = {2, 1, 16, 16, DType::kF32};
+
+// Two slots; `shared_first`: which of two runs is whose.
+std::unique_ptr<AttentionScenario> MakeScenario(bool swapped) {
+  auto scenario = std::make_unique<AttentionScenario>(kShape, 2, 16);
+  const int a = scenario->AddRun({16, 16}, 1), b = scenario->AddRun({16, 5}, 100);
+  scenario->Attend(swapped ? b : a, 0);
+  scenario->Attend(swapped ? a : b, 1);
+  scenario->Activate(0, 1);
+  scenario->Activate(1, 1, 7);
+  scenario->Finish();
+  return scenario;
+}
+
+// Decode steps of two slots: attention, and what a test adds.
+class StepGraphsTest : public ::testing::Test {
+ protected:
+  void Start(const emulated::EmulatedOptions& options = {}) {
+    attention_.reset();
+    backend_ = *CudaBackend::Create(emulated::MakeEmulatedRuntime(options));
+    attention_ = std::make_unique<AttentionOnDevice>(*backend_, *scenario_);
+    const AttentionPlanView& plan = attention_->args.plan;
+    runs_.assign(plan.runs.begin(), plan.runs.end());
+    slots_.assign(plan.slots.begin(), plan.slots.end());
+    attention_->args.plan.runs = runs_;
+    attention_->args.plan.slots = slots_;
+  }
+  void Step(uint64_t generation = 1) {
+    StepInputs inputs = attention_->Inputs(generation);
+    inputs.ids = ids_;
+    inputs.pass = this;
+    backend_->RunStep(inputs, [this] {
+      ++calls_;
+      backend_->ChunkAttention(attention_->args);
+      if (also_) also_();
+    });
+  }
+  void ExpectRight(AttentionScenario& scenario) {
+    ExpectClose(attention_->out.Read(), ReferenceAttention(scenario), 1e-5, 1e-5);
+  }
+
+  const std::unique_ptr<AttentionScenario> scenario_ = MakeScenario(false);
+  std::unique_ptr<CudaBackend> backend_;
+  std::unique_ptr<AttentionOnDevice> attention_;
+  std::vector<AttentionRun> runs_;
+  std::vector<RunSlot> slots_;
+  std::vector<int32_t> ids_ = {1, 2};
+  std::function<void()> also_;
+  int calls_ = 0;
+};
+
+// Lengths grow, then the plan is another one: the recorded launches see both.
+TEST_F(StepGraphsTest, StepsOfAsManyRowsAreReplayedWithTheirOwnLengthsAndPlan) {
+  Start();
+  for (int32_t key_end = 7; key_end < 14; ++key_end) {
+    scenario_->steps()[1].key_end = key_end;
+    Step();
+    ExpectRight(*scenario_);
+  }
+  EXPECT_EQ(backend_->replayed_steps(), 5u);  // all but the first and one more like it
+  EXPECT_EQ(calls_, 3);
+  const auto other = MakeScenario(true);
+  ASSERT_EQ(other->q(), scenario_->q());
+  std::vector<float> unused;
+  const AttentionPlanView plan = other->Args(unused).plan;
+  std::ranges::copy(plan.runs, runs_.begin());
+  std::ranges::copy(plan.slots, slots_.begin());
+  for (int32_t key_end = 7; key_end < 10; ++key_end) {
+    other->steps()[1].key_end = key_end;
+    std::ranges::copy(other->steps(), scenario_->steps().begin());
+    Step(2);
+    ExpectRight(*other);
+  }
+  EXPECT_EQ(backend_->replayed_steps(), 8u);
+}
+
+TEST_F(StepGraphsTest, APassIsReplayedForAsManyRowsOnly) {
+  Start();
+  for (int i = 0; i < 5; ++i) Step();
+  EXPECT_EQ(backend_->replayed_steps(), 3u);
+  ids_ = {1, 2, 3};
+  Step();
+  EXPECT_EQ(backend_->replayed_steps(), 3u);
+  ids_ = {1, 2};
+  Step();
+  EXPECT_EQ(backend_->replayed_steps(), 4u);
+  ExpectRight(*scenario_);
+}
+
+// A copy from this very step's arrays must not be played again.
+TEST_F(StepGraphsTest, APassThatCopiesArraysOfItsOwnIsNotReplayed) {
+  Start();
+  const std::vector<float> values = {10, 11, 12, 13};
+  const WeightSlice slice{DType::kF32, 4, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto table = *backend_->PackLinear({&slice, 1}, {.embedding = true});
+  const DeviceFloats out(*backend_, std::vector<float>(1));
+  std::vector<int32_t> own(1);
+  also_ = [&] { backend_->Embed({table.get(), own, F32View(out.data(), 1, 1)}); };
+  for (int32_t i = 0; i < 8; ++i) {
+    own[0] = i % 4;
+    Step();
+    EXPECT_EQ(out.Read(), std::vector<float>{values[i % 4]});
+  }
+  EXPECT_EQ(backend_->replayed_steps(), 0u);
+  ExpectRight(*scenario_);
+}
+
+// Whatever is allocated or freed, launches may lie elsewhere.
+TEST_F(StepGraphsTest, AnAllocationEndsWhatWasRecorded) {
+  Start();
+  for (int i = 0; i < 5; ++i) Step();
+  EXPECT_EQ(calls_, 3);
+  {
+    const DeviceFloats other(*backend_, {1});
+    Step();
+    EXPECT_EQ(calls_, 4);
+  }
+  for (int i = 0; i < 4; ++i) Step();
+  EXPECT_EQ(calls_, 6);  // one more like it, and the recording
+  ExpectRight(*scenario_);
+}
+
+TEST_F(StepGraphsTest, WhereRecordingFailsTheOperationsRun) {
+  for (const char* call : {"BeginCapture", "EndCapture"}) {
+    calls_ = 0;
+    Start({.failing_call = call, .failing_call_index = 0});
+    for (int32_t key_end = 7; key_end < 12; ++key_end) {
+      scenario_->steps()[1].key_end = key_end;
+      Step();
+      EXPECT_TRUE(backend_->Synchronize().ok()) << call;
+      ExpectRight(*scenario_);
+    }
+    EXPECT_EQ(backend_->replayed_steps(), 0u);
+  }
+}
+
+TEST_F(StepGraphsTest, AReplayThatFailsFailsItsStepAndNotTheNext) {
+  Start({.failing_call = "LaunchGraph", .failing_call_index = 1});
+  for (int i = 0; i < 3; ++i) Step();
+  EXPECT_TRUE(backend_->Synchronize().ok());
+  Step();
+  EXPECT_THAT(backend_->Synchronize().message(), HasSubstr("LaunchGraph: injected failure"));
+  Step();
+  ExpectRight(*scenario_);
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cuda
