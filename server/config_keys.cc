@@ -109,7 +109,7 @@ constexpr std::array kKeys = {
     Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
             "calls at once on one gRPC connection; its client keeps more waiting"),
     Size("limits.grpc_memory_bytes", "1GiB", 16 * kKiB * kKiB, kTiB,
-         "bytes of memory for all gRPC connections and messages; beyond, connections are closed"),
+         "bytes of memory for all gRPC connections and messages, about; beyond, calls are refused"),
     Integer("limits.n", "128", 1, 1024, "choices per request"),
     Seconds("limits.drain_s", "30", 86400, "seconds running requests get after SIGTERM"),
 

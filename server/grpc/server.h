@@ -24,7 +24,7 @@ struct ServerOptions {
   size_t messages_bytes = 256 << 20;  // of all that are held, small ones apart
   int header_bytes = 32 << 10;        // metadata of a call
   int calls_per_connection = 1024;    // at once; a client keeps more waiting
-  size_t memory_bytes = 1 << 30;      // of all connections; beyond, some are closed
+  size_t memory_bytes = 1 << 30;      // of all connections; beyond, calls are refused
   int32_t max_choices = 128;          // limits.n
   int32_t max_beams = 64;             // engine.max_sequences
   // PEM; read again when they have changed. Empty = plain text.

@@ -208,5 +208,21 @@ TEST_F(GrpcConnections, AMessageOverTheLimitIsRefusedBeforeItIsRead) {
   EXPECT_EQ(CodeOf(stub.get(), "short", 10s), ::grpc::OK);
 }
 
+// Eight connections send 12 MiB each to a server that has 2 MiB for all of them.
+TEST_F(GrpcConnections, WhatTheMemoryHasNoRoomForIsRefusedAndOthersGoOn) {
+  Start({.memory_bytes = 2 << 20});
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&] {
+      const auto code = CodeOf(Connect(server_->port()).get(), std::string(12 << 20, 'x'), 20s);
+      refused += code == ::grpc::RESOURCE_EXHAUSTED ? 1 : 0;
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_GE(refused, 1);
+  EXPECT_EQ(CodeOf(Connect(server_->port()).get(), "short", 10s), ::grpc::OK);
+}
+
 }  // namespace
 }  // namespace refrain::server::rpc
