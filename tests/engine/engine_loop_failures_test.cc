@@ -1,0 +1,143 @@
+// Steps that fail, and what was launched behind them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/support/loop_harness.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::LoopHarness;
+using ::refrain::testing::LoopOptions;
+using ::refrain::testing::RequestOutput;
+using ::refrain::testing::TokenRequest;
+
+std::vector<int32_t> Prompt(int32_t length, int32_t seed = 1) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 7 + i * i * 5 + i * seed) % 24);
+  return ids;
+}
+
+class EngineLoopFailuresTest : public ::testing::TestWithParam<int> {
+ protected:
+  LoopOptions Options() const {
+    LoopOptions options;
+    options.max_in_flight = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, EngineLoopFailuresTest, ::testing::Values(1, 2));
+
+TEST_P(EngineLoopFailuresTest, AFailedStepEndsItsRequestsAndTheLoopGoesOn) {
+  LoopHarness h(Options());
+  h.runner.FailStep(5, absl::UnavailableError("a copy was lost"));
+  const RequestOutput output = h.Run(TokenRequest(Prompt(9), 50));
+  EXPECT_EQ(output.status, absl::UnavailableError("a copy was lost"));
+  EXPECT_EQ(output.choices.at(0).ends[0].reason, FinishReason::kError);
+  EXPECT_EQ(h.loop.health(), absl::OkStatus());
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(9), 50)).status, absl::OkStatus());
+  h.CheckIdle();
+}
+
+// What was launched behind it fails with it: who is only there runs again, and so does what comes.
+TEST_P(EngineLoopFailuresTest, AFailedStepDoesNotDrawOthersAlong) {
+  LoopHarness h(Options());
+  LoopHarness undisturbed(Options());
+  const auto failing = h.Submit(TokenRequest(Prompt(9), 50));
+  h.runner.FailStep(6, absl::UnavailableError("a copy was lost"));
+  while (h.runner.launched() < 6) h.loop.Turn();
+  const auto behind = h.Submit(TokenRequest(Prompt(20, 3), 20));
+  h.loop.Turn();
+  const auto later = h.Submit(TokenRequest(Prompt(25, 5), 20));
+  h.RunUntilIdle();
+  EXPECT_EQ(h.Read(failing).status, absl::UnavailableError("a copy was lost"));
+  EXPECT_EQ(h.Read(behind).choices[0].tokens,
+            undisturbed.Run(TokenRequest(Prompt(20, 3), 20)).choices[0].tokens);
+  EXPECT_EQ(h.Read(later).choices[0].tokens,
+            undisturbed.Run(TokenRequest(Prompt(25, 5), 20)).choices[0].tokens);
+  h.CheckIdle();
+}
+
+// Prefills and decodes, samples and prompt log-probabilities, all with steps lost in between.
+TEST_P(EngineLoopFailuresTest, StepsWithoutMemoryRunAgainAsSmallerOnesAndNothingShows) {
+  for (const uint64_t failing : {1u, 2u, 3u, 6u, 12u}) {
+    LoopHarness h(Options());
+    LoopHarness undisturbed(Options());
+    std::vector<int32_t> rows;
+    h.runner.before_step = [&rows](const StepBatch& batch) {
+      rows.push_back(static_cast<int32_t>(batch.tokens.size()));
+    };
+    for (const uint64_t step : {failing, failing + 1}) {
+      h.runner.FailStep(step, absl::ResourceExhaustedError("scratch memory is gone"));
+    }
+    std::vector<Request> requests;
+    for (int32_t i = 0; i < 5; ++i) {
+      requests.push_back(TokenRequest(Prompt(30 + i, i), 40));
+      requests.back().sampling.temperature = i % 2;
+      requests.back().sampling.seed = 3;
+      if (i == 2) requests.back().logprobs = {.top = 1, .prompt_top = 1};
+      if (i == 3) requests.back().n = 3;
+    }
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (const Request& request : requests) streams.push_back(h.Submit(request));
+    h.RunUntilIdle();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const RequestOutput got = h.Read(streams[i]), expected = undisturbed.Run(requests[i]);
+      EXPECT_EQ(got.status, absl::OkStatus());
+      for (const auto& [choice, output] : expected.choices) {
+        EXPECT_EQ(got.choices.at(choice).tokens, output.tokens) << failing << " " << i;
+        EXPECT_EQ(got.choices.at(choice).prompt.size(), output.prompt.size());
+      }
+    }
+    // Of two in flight the second fails with the first.
+    EXPECT_EQ(h.loop.stats().steps_without_memory_total, 3 - GetParam());
+    if (failing == 1) {
+      EXPECT_LE(*std::max_element(rows.begin(), rows.end()), h.options.step_token_budget / 2);
+    }
+    EXPECT_EQ(h.loop.health(), absl::OkStatus());
+    h.CheckIdle();
+  }
+}
+
+// A step of one token is the smallest: its request ends.
+TEST_P(EngineLoopFailuresTest, WhereTheSmallestStepHasNoMemoryItsRequestEndsAndTheLoopGoesOn) {
+  LoopHarness h(Options());
+  const absl::Status lost = absl::ResourceExhaustedError("scratch memory is gone");
+  for (uint64_t step = 5; step < 8; ++step) h.runner.FailStep(step, lost);
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(9), 50)).status, lost);
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(9, 7), 50)).status, absl::OkStatus());
+  EXPECT_EQ(h.loop.health(), absl::OkStatus());
+  h.CheckIdle();
+}
+
+TEST_P(EngineLoopFailuresTest, AnInternalErrorKillsTheEngine) {
+  LoopHarness h(Options());
+  h.runner.FailStep(5, absl::InternalError("device lost"));
+  const auto a = h.Submit(TokenRequest(Prompt(9), 50));
+  const auto b = h.Submit(TokenRequest(Prompt(200, 2), 50));
+  h.RunUntilIdle();
+  EXPECT_EQ(h.Read(a).status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(h.Read(b).status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(h.loop.health(), absl::InternalError("device lost"));
+  EXPECT_EQ(h.Submit(TokenRequest(Prompt(9), 50)), nullptr);
+  EXPECT_EQ(h.submit_status().code(), absl::StatusCode::kUnavailable);
+  h.CheckIdle();
+}
+
+TEST_P(EngineLoopFailuresTest, FailedChunkCopyKillsTheEngine) {
+  LoopHarness h(Options());
+  h.memory.fail_next_copy = true;
+  Request request = TokenRequest(Prompt(9), 5);
+  request.n = 2;
+  EXPECT_EQ(h.Run(request).status.code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(h.loop.health().ok());
+  h.CheckIdle();
+}
+
+}  // namespace
+}  // namespace refrain::engine
