@@ -247,6 +247,8 @@ void EngineLoop::RefreshSnapshot() {
   snapshot_.free_chunks = cache.stats().available_chunks();
   snapshot_.tenants = shares_.competing();
   snapshot_.limits.step_token_budget = backoff_.Limit(options_.scheduler.step_token_budget);
+  // Who runs decodes in every step: no more of them than a step may have tokens.
+  snapshot_.limits.max_sequences = backoff_.Limit(options_.scheduler.max_sequences);
   // Each running sequence takes at most one chunk before any prefill does.
   const bool may_preempt = snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size());
   for (RunningEntry& entry : snapshot_.running) {

@@ -104,6 +104,7 @@ absl::Status RequestLog::Reopen() {
   MutexLock lock(file_mutex_);
   ::close(file_);
   file_ = *file;
+  is_torn_ = false;
   return absl::OkStatus();
 }
 
@@ -131,10 +132,13 @@ void RequestLog::Run() {
 
 std::string_view RequestLog::WriteOut(std::string_view lines) {
   MutexLock lock(file_mutex_);
+  // What was lost must not make the next line unreadable.
+  if (is_torn_ && ::write(file_, "\n", 1) == 1) is_torn_ = false;
   while (!lines.empty()) {
     const ssize_t written = ::write(file_, lines.data(), lines.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) break;
+    is_torn_ = lines[static_cast<size_t>(written) - 1] != '\n';
     lines.remove_prefix(static_cast<size_t>(written));
   }
   return lines;

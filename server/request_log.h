@@ -61,6 +61,7 @@ class RequestLog {
   bool stopping_ REFRAIN_GUARDED_BY(mutex_) = false;
   Mutex file_mutex_;
   int file_ REFRAIN_GUARDED_BY(file_mutex_);
+  bool is_torn_ REFRAIN_GUARDED_BY(file_mutex_) = false;  // it ends inside a line
   std::thread writer_;
 };
 

@@ -11,6 +11,10 @@
 namespace refrain::server {
 namespace {
 
+// Messages quote what clients sent, of which no megabytes must come back. gRPC's are in the
+// trailing metadata up to three times, of which most clients take 8 KiB.
+constexpr size_t kMaxMessageBytes = 1000;
+
 constexpr char kParamPayload[] = "refrain/param";
 constexpr char kCodePayload[] = "refrain/code";
 
@@ -18,6 +22,12 @@ constexpr char kCodePayload[] = "refrain/code";
 constexpr int kRetryAfterS = 1;
 // A draining server is replaced by another one, which takes longer.
 constexpr int kUnavailableRetryAfterS = 5;
+
+// The cut may fall into a character.
+std::string Shown(std::string_view text) {
+  const std::string well_formed = engine::ReplaceIllFormedUtf8(text.substr(0, kMaxMessageBytes));
+  return engine::ReplaceIllFormedUtf8(std::string_view(well_formed).substr(0, kMaxMessageBytes));
+}
 
 std::optional<std::string> Payload(const absl::Status& status, const char* name) {
   const auto payload = status.GetPayload(name);
@@ -110,8 +120,9 @@ ApiError ApiErrorFromStatus(const absl::Status& status) {
   error.http_status = mapping.http_status;
   error.type = mapping.type;
   error.message = mapping.hides_message ? "internal error; the server's log has the details"
-                                        : std::string(status.message());
+                                        : Shown(std::string(status.message()));
   error.param = Payload(status, kParamPayload);
+  if (error.param.has_value()) error.param = Shown(*error.param);
   error.code = Payload(status, kCodePayload);
   if (!error.code.has_value() && mapping.code != nullptr) error.code = mapping.code;
   error.retry_after_s = RetryAfterSeconds(status);
@@ -126,7 +137,7 @@ std::optional<int> RetryAfterSeconds(const absl::Status& status) {
 
 std::string ErrorBody(const ApiError& error) {
   std::string body = "{\"error\":{\"message\":";
-  // Messages quote what clients sent, cut to a length.
+  // Messages quote what clients sent.
   AppendJsonString(engine::ReplaceIllFormedUtf8(error.message), &body);
   body += ",\"type\":";
   AppendJsonString(error.type, &body);

@@ -1,10 +1,8 @@
 #include "server/grpc/status_mapping.h"
 
 #include <string>
-#include <string_view>
 
 #include "absl/strings/ascii.h"
-#include "engine/text/utf8.h"
 #include "proto/error_details.pb.h"
 #include "server/status_mapping.h"
 
@@ -12,8 +10,6 @@ namespace refrain::server::rpc {
 namespace {
 
 constexpr char kDomain[] = "refrain";
-// Most clients take 8 KiB of trailing metadata, and the message is in there up to three times.
-constexpr size_t kMaxMessageBytes = 1000;
 
 ::grpc::StatusCode CodeOf(absl::StatusCode code) {
   switch (code) {
@@ -55,18 +51,12 @@ constexpr size_t kMaxMessageBytes = 1000;
   return ::grpc::StatusCode::INTERNAL;
 }
 
-// Messages quote what clients sent; the cut may fall into a character.
-std::string Shown(std::string_view text) {
-  const std::string well_formed = engine::ReplaceIllFormedUtf8(text.substr(0, kMaxMessageBytes));
-  return engine::ReplaceIllFormedUtf8(std::string_view(well_formed).substr(0, kMaxMessageBytes));
-}
-
 }  // namespace
 
 ::grpc::Status GrpcStatusOf(const absl::Status& status) {
   if (status.ok()) return ::grpc::Status::OK;
   const ApiError error = ApiErrorFromStatus(status);
-  const std::string message = Shown(error.message);
+  const std::string& message = error.message;
   const ::grpc::StatusCode code = CodeOf(status.code());
 
   google::rpc::Status details;
@@ -79,7 +69,7 @@ std::string Shown(std::string_view text) {
   if (error.param.has_value()) {
     google::rpc::BadRequest bad;
     auto* const violation = bad.add_field_violations();
-    violation->set_field(Shown(*error.param));
+    violation->set_field(*error.param);
     violation->set_description(message);
     details.add_details()->PackFrom(bad);
   }

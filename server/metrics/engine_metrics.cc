@@ -284,6 +284,9 @@ void EngineMetrics::DescribeSteps(const engine::EngineStats& stats, FamilyList* 
   const auto number = [](const Count& count) { return static_cast<double>(count.load()); };
   families->Counter("refrain_steps_total", "Steps of the engine.",
                     static_cast<double>(stats.steps_total));
+  families->Counter("refrain_steps_without_memory_total",
+                    "Steps for which the device had no memory, run again as smaller ones.",
+                    static_cast<double>(stats.steps_without_memory_total));
   families->Counter("refrain_rows_total", "Tokens computed, of prompts and of what was generated.",
                     {{number(prefill_rows_), {{"kind", "prefill"}}},
                      {number(decode_rows_), {{"kind", "decode"}}}});

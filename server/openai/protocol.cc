@@ -158,7 +158,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   }
   for (const char* name : {"functions", "function_call"}) {
     fields.Describe(name, kEmptySchema);
-    if (const Json* value = fields.AnyOrNull(name); value != nullptr && !value->empty()) {
+    if (!IsEmpty(fields.AnyOrNull(name))) {
       fields.Refuse(name, "is not supported; use 'tools' and 'tool_choice'");
     }
   }

@@ -67,9 +67,7 @@ void RefuseUnsupported(FieldReader& fields) {
   for (const char* name :
        {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"}) {
     fields.Describe(name, kEmptySchema);
-    if (const Json* value = fields.AnyOrNull(name); value != nullptr && !value->empty()) {
-      fields.Refuse(name, "is not supported");
-    }
+    if (!IsEmpty(fields.AnyOrNull(name))) fields.Refuse(name, "is not supported");
   }
   for (const char* name :
        {"user", "store", "metadata", "service_tier", "spaces_between_special_tokens", "detokenize",
@@ -79,6 +77,10 @@ void RefuseUnsupported(FieldReader& fields) {
 }
 
 }  // namespace
+
+bool IsEmpty(const Json* value_or_null) {
+  return value_or_null == nullptr || value_or_null->empty() || *value_or_null == "";
+}
 
 std::string TokenIdsSchema(const ModelLimits& limits) {
   return Concat(R"({"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":)",

@@ -30,6 +30,8 @@ bool ExpectsReuse(std::optional<bool> retained, bool has_key, const engine::Stop
 
 // The schema of a field that is refused unless it is empty.
 inline constexpr char kEmptySchema[] = R"({"enum":[null,"",[],{}]})";
+// As that schema has it; null: absent.
+bool IsEmpty(const Json* value_or_null);
 
 // The schema of a non-empty array of token ids.
 std::string TokenIdsSchema(const ModelLimits& limits);

@@ -125,8 +125,11 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   absl::StatusOr<GenerationCall> call =
       ParseGenerationCall(endpoint, request.body, LimitsOf(**engine));
   if (!call.ok()) {
-    log_->Debug("request refused",
-                {{"request", request.id}, {"status", std::string(call.status().ToString())}});
+    // Not the message: it quotes the request.
+    const ApiError error = ApiErrorFromStatus(call.status());
+    log_->Debug("request refused", {{"request", request.id},
+                                    {"code", error.code.value_or(error.type)},
+                                    {"param", error.param.value_or("")}});
     return MakeErrorReply(call.status());
   }
   LogIgnoredFields(*call);

@@ -41,5 +41,20 @@ TEST(MemoryBackoffTest, AllowsTwiceAsMuchAfterManyStepsThatRan) {
   EXPECT_EQ(backoff.Limit(1 << 30), 1 << 30);
 }
 
+// Or sequences that take more steps to come back than lie between two tries would never get on.
+TEST(MemoryBackoffTest, WaitsLongerAfterEachTryThatFailed) {
+  MemoryBackoff backoff;
+  EXPECT_TRUE(backoff.Shrink(8));
+  int until_more = MemoryBackoff::kStepsUntilMore;
+  for (int tries = 0; tries < 4; ++tries) {
+    for (int i = 0; i < until_more - 1; ++i) backoff.Ran();
+    EXPECT_EQ(backoff.Limit(512), 4) << tries;
+    backoff.Ran();
+    EXPECT_EQ(backoff.Limit(512), 8) << tries;
+    EXPECT_TRUE(backoff.Shrink(8));
+    until_more *= 2;
+  }
+}
+
 }  // namespace
 }  // namespace refrain::engine

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/log.h"
 
@@ -42,6 +44,17 @@ class RequestLogTest : public ::testing::Test {
     std::signal(SIGPIPE, SIG_IGN);
     ::testing::internal::CaptureStderr();
   }
+  void TearDown() override {
+    if (!said_) Said();
+  }
+
+  // What the log said; once.
+  std::string Said() {
+    said_ = true;
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  bool said_ = false;
 
   Log log_{LogFormat::kText, LogLevel::kInfo};
 };
@@ -55,7 +68,7 @@ TEST_F(RequestLogTest, ADiskThatTakesAllLosesNothing) {
   requests.reset();
   std::ifstream file(path);
   EXPECT_EQ(std::count(std::istreambuf_iterator<char>(file), {}, '\n'), 100);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(Said(), "");
 }
 
 // A pipe that nobody reads takes 64 KiB.
@@ -73,7 +86,7 @@ TEST_F(RequestLogTest, ASlowDiskLosesLinesThatAreCountedAndWarnedOfOnce) {
   EXPECT_LE(requests->dropped_lines(), 25);
   ::close(reader);
   requests.reset();
-  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::string said = Said();
   EXPECT_EQ(Occurrences(said, " warn "), 1u) << said;
   EXPECT_THAT(said, HasSubstr("the disk is too slow"));
   ::unlink(path.c_str());
@@ -86,9 +99,37 @@ TEST_F(RequestLogTest, AFullDiskLosesLinesThatAreCountedAndWarnedOfOnce) {
   for (int i = 0; i < 500 && requests->dropped_lines() < 3; ++i) ::usleep(10'000);
   EXPECT_EQ(requests->dropped_lines(), 3);
   requests.reset();
-  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::string said = Said();
   EXPECT_EQ(Occurrences(said, " warn "), 1u) << said;
   EXPECT_THAT(said, HasSubstr("the file takes no more"));
+}
+
+// The disk fills up inside a line and has room again later.
+TEST_F(RequestLogTest, TheLineAfterAnInterruptedOneIsALineOfItsOwn) {
+  const std::string path = ::testing::TempDir() + "/interrupted.jsonl";
+  ::unlink(path.c_str());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto ignored = ::signal(SIGXFSZ, SIG_IGN);
+  auto requests = *RequestLog::Open(path);
+  requests->WarnTo(&log_);
+  const rlimit small = {100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  requests->Write(Answered("\"lost\":\"" + std::string(200, 'x') + "\""));
+  for (int i = 0; i < 500 && requests->dropped_lines() < 1; ++i) ::usleep(10'000);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, ignored);
+  EXPECT_EQ(requests->dropped_lines(), 1);
+  requests->Write(Answered("\"kept\":1"));
+  requests.reset();
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].size(), 100u);
+  EXPECT_TRUE(lines[1].starts_with("{")) << lines[1];
+  EXPECT_THAT(lines[1], HasSubstr("\"kept\":1"));
+  ::unlink(path.c_str());
 }
 
 }  // namespace

@@ -62,6 +62,17 @@ TEST(StatusMapping, WritesWellFormedUtf8WhateverItQuotes) {
   EXPECT_NE(ErrorBody(error).find("\"cut \xef\xbf\xbd\""), std::string::npos);
 }
 
+// A parser's message may quote all of a body of megabytes.
+TEST(StatusMapping, GivesNoMoreThanTheBeginningOfALongMessageBack) {
+  const ApiError error =
+      ApiErrorFromStatus(absl::InvalidArgumentError("wrong: " + std::string(1'000'000, 'x')));
+  EXPECT_TRUE(error.message.starts_with("wrong: xxx"));
+  EXPECT_LE(error.message.size(), 1000u);
+  EXPECT_LE(
+      ErrorBody(ApiErrorFromStatus(absl::InvalidArgumentError(std::string(99'999, '\xe2')))).size(),
+      1100u);
+}
+
 TEST(StatusMapping, WritesNullForWhatIsNotThere) {
   EXPECT_EQ(ErrorBody(ApiErrorFromStatus(absl::InvalidArgumentError("m"))),
             R"({"error":{"message":"m","type":"invalid_request_error","param":null,"code":null}})");

@@ -288,10 +288,15 @@ void FakeEngine::Loop() {
 
 engine::EngineStats FakeEngine::stats() const {
   MutexLock lock(mutex_);
-  engine::EngineStats stats;
+  engine::EngineStats stats = counts_;
   stats.running_sequences = static_cast<int32_t>(running_.size());
   stats.kv_capacity_tokens = options_.max_context_tokens;
   return stats;
+}
+
+void FakeEngine::SetCounts(const engine::EngineStats& counts) {
+  MutexLock lock(mutex_);
+  counts_ = counts;
 }
 
 absl::StatusOr<engine::CacheView> FakeEngine::DescribeCache(const engine::CacheViewLimits& limits) {

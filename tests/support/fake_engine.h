@@ -90,6 +90,8 @@ class FakeEngine final : public engine::Engine {
 
   // --- for tests ---
   void Die(absl::Status reason);
+  // What stats tells beside the running sequences and the capacity.
+  void SetCounts(const engine::EngineStats& counts);
   int submitted() const;
   int cancelled() const;  // streams that ended because their consumer cancelled
   engine::Request last_request() const;
@@ -128,6 +130,7 @@ class FakeEngine final : public engine::Engine {
   std::unique_ptr<engine::ChatTemplate> chat_template_;
 
   mutable Mutex mutex_;
+  engine::EngineStats counts_ REFRAIN_GUARDED_BY(mutex_);
   mutable ConditionVariable changed_;
   std::list<Running> running_ REFRAIN_GUARDED_BY(mutex_);
   std::set<std::vector<kvcache::TokenId>> seen_ REFRAIN_GUARDED_BY(mutex_);

@@ -251,6 +251,18 @@ TEST_F(MetricsTest, MapsEndsAndStatus) {
   EXPECT_EQ(Vllm("request_queue_time_seconds_count"), "0") << "they never ran";
 }
 
+TEST_F(MetricsTest, TellsWhatTheEngineCounted) {
+  Load();
+  engine::EngineStats counts;
+  counts.steps_total = 1000;
+  counts.steps_without_memory_total = 3;
+  counts.preemptions_total = 22;
+  engine_.SetCounts(counts);
+  EXPECT_EQ(Value("refrain_steps_total"), "1000");
+  EXPECT_EQ(Value("refrain_steps_without_memory_total"), "3");
+  EXPECT_EQ(Vllm("num_preemptions_total"), "22");
+}
+
 TEST_F(MetricsTest, SumsSteps) {
   Load();
   observer().OnStep({.decode_rows = 3,

@@ -97,6 +97,17 @@ TEST(Protocol, AcceptsTheDefaultsOfLoadGenerators) {
   EXPECT_EQ(call->first().sampling.top_k, 0);
 }
 
+TEST(Protocol, TakesWhatIsNotSupportedWhenItIsEmpty) {
+  for (const char* empty : {"null", "\"\"", "[]", "{}"}) {
+    for (const char* field : {"structured_outputs", "guided_regex", "guided_choice"}) {
+      const auto call = Completion(std::string(",\"") + field + "\":" + empty);
+      EXPECT_TRUE(call.ok()) << call.status();
+    }
+    const auto call = Chat(std::string(",\"functions\":") + empty);
+    EXPECT_TRUE(call.ok()) << call.status();
+  }
+}
+
 TEST(Protocol, ReadsEverySamplingField) {
   const auto call = Completion(
       R"(,"n":2,"temperature":0.5,"top_p":0.9,"min_p":0.1,"top_k":40,"repetition_penalty":1.1,)"
