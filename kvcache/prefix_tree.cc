@@ -290,6 +290,8 @@ void PrefixTree::Truncate(NodeId id, int32_t tokens) {
   Unplace(id);
   cut.tokens = tokens;
   Place(id);
+  // What is left may stand before a sibling that matches as well.
+  Get(cut.parent).stamp = NewStamp();
   cut.stamp = NewStamp();
   AddHash(id);
 }

@@ -65,8 +65,8 @@ struct NodeUse {
 // may be, so that the usual growth (one token, a diverged tail) compares nothing.
 //
 // Stamps come from one counter and tell whether a match would come out the same: a node's stamp
-// changes when it grows, is cut, gets a child, when a nested child grows, and when its id is given
-// to another node.
+// changes when it grows, is cut, gets a child, when a nested child grows or a child is cut, and
+// when its id is given to another node.
 //
 // Knows structure only: who runs, what may be evicted and which chunk ids are free is the cache
 // manager's business. Single thread. Misuse (removing a node with children) asserts.

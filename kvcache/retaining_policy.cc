@@ -52,6 +52,16 @@ void RetainingPolicy::Retain(NodeId node) {
   while (retained_chunks_ > max_retained_chunks_) GiveUp(ends_.begin()->second);
 }
 
+// Also of an end behind which an answer lies: it is not idle, and so never becomes busy.
+void RetainingPolicy::Hit(NodeId node) {
+  Chunk& chunk = Get(node);
+  if (chunk.end_number != 0) {
+    TakeFromEnds(&chunk);
+    MakeEnd(node, ++last_number_);
+  }
+  policy_->Hit(node);
+}
+
 void RetainingPolicy::GiveUp(NodeId node) {
   Chunk& chunk = Get(node);
   assert(chunk.retained && chunk.end_number != 0);

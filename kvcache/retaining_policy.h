@@ -32,7 +32,7 @@ class RetainingPolicy final : public EvictionPolicy {
   RetainingPolicy(std::unique_ptr<EvictionPolicy> policy, int32_t max_retained_chunks);
 
   void RequestJoined() override { policy_->RequestJoined(); }
-  void Hit(NodeId node) override { policy_->Hit(node); }
+  void Hit(NodeId node) override;
   void Inserted(NodeId node, const ChunkTraits& traits) override;
   void Changed(NodeId node, const ChunkTraits& traits) override { policy_->Changed(node, traits); }
   void Idle(NodeId node) override;

@@ -125,6 +125,22 @@ TEST(PrefixTreeTest, ACutNodeMatchesNoFurther) {
   EXPECT_EQ(tree.CheckInvariants(), absl::OkStatus());
 }
 
+// Both begin with what was looked for; the cut one is first now.
+TEST(PrefixTreeTest, ACutNodeMayTakeASiblingsMatch) {
+  Tree tree;
+  const NodeId a = tree.Add(tree.root, "abcdX");
+  const NodeId b = tree.Add(tree.root, "abcdeZ");
+  tree.Grow(a, "Y");
+  const NodeId c = tree.Add(tree.root, "abcdeZZ");
+  ASSERT_EQ(tree.Find("abcde").node, b);
+  const NodeId first = tree.Find("abcd").node;
+  const NodeId later = first == a ? c : a;
+  const uint64_t stamp = tree.MatchStamp(tree.Find("abcd"));
+  tree.Truncate(later, 4);
+  EXPECT_EQ(tree.Find("abcd").node, later);
+  EXPECT_NE(tree.MatchStamp({first, 4}), stamp);
+}
+
 TEST(PrefixTreeTest, ALineageHashNamesNamespaceIdsAndPositions) {
   Tree tree;
   const NodeId other = tree.AddRoot({"", "salt"});

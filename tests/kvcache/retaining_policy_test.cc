@@ -56,6 +56,16 @@ TEST_F(RetainingPolicyTest, GivesUpTheOldestBeyondItsShare) {
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2, 5, 3, 4}));
 }
 
+// It has an answer behind it that is still cached: only hits tell that it is used.
+TEST_F(RetainingPolicyTest, AHitIsAUseAlsoWhereTheEndOfTheLineageIsNotIdle) {
+  InsertInUse(1, 100);
+  InsertInUse(2, 100);
+  policy_->Hit(N(1));
+  InsertInUse(3, 100);
+  for (const int32_t id : {1, 2, 3}) policy_->Idle(N(id));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 1, 3}));
+}
+
 // A chunk with others behind it is never idle, and counts all the same.
 TEST_F(RetainingPolicyTest, CountsTheWholeLineageAndGivesItUpFromItsEnd) {
   policy_ = *MakeEvictionPolicy("lru", 16);  // four retained ones
