@@ -13,14 +13,9 @@ namespace {
 
 using ::refrain::testing::LoopHarness;
 using ::refrain::testing::LoopOptions;
+using ::refrain::testing::Prompt;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
-
-std::vector<int32_t> Prompt(int32_t length, int32_t seed = 1) {
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 7 + i * i * 5 + i * seed) % 24);
-  return ids;
-}
 
 class EngineLoopSharingTest : public ::testing::TestWithParam<int> {
  protected:

@@ -13,15 +13,10 @@ namespace {
 using ::refrain::testing::FakeKvCell;
 using ::refrain::testing::LoopHarness;
 using ::refrain::testing::LoopOptions;
+using ::refrain::testing::Prompt;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
 using ::testing::HasSubstr;
-
-std::vector<int32_t> Prompt(int32_t length, int32_t seed = 1) {
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 7 + i * i * 5 + i * seed) % 24);
-  return ids;
-}
 
 // A model that says the letters of a text, one token each, whatever came before the prompt's end.
 testing::FakeModelRunner::Logits Says(std::vector<int32_t> script, int32_t prompt_tokens) {

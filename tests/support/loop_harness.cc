@@ -35,6 +35,12 @@ void ReadInto(TokenStream& stream, const FakeTokenizer& tokenizer, RequestOutput
   output->usage = batch.usage;
 }
 
+std::vector<int32_t> Prompt(int32_t length, int32_t seed) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < length; ++i) ids.push_back((seed * 7 + i * i * 5 + i * seed) % 24);
+  return ids;
+}
+
 Request TokenRequest(std::vector<int32_t> prompt, int32_t max_tokens) {
   Request request;
   engine::TokenPrompt tokens;

@@ -52,6 +52,9 @@ struct RequestOutput {
 // Reads what there is, adding to `output`; checks that nothing comes after an end.
 void ReadInto(engine::TokenStream& stream, const FakeTokenizer& tokenizer, RequestOutput* output);
 
+// Ids for a prompt; those of other seeds begin differently.
+std::vector<int32_t> Prompt(int32_t length, int32_t seed = 1);
+
 // A request for a prompt of ids, greedy.
 engine::Request TokenRequest(std::vector<int32_t> prompt, int32_t max_tokens);
 

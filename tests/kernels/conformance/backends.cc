@@ -58,4 +58,20 @@ void ExpectClose(const std::vector<float>& got, const std::vector<float>& want, 
                      << ", should be " << want[first];
 }
 
+void ExpectRowsClose(const std::vector<float>& got, const std::vector<float>& want, size_t cols,
+                     double limit) {
+  ASSERT_EQ(got.size(), want.size());
+  double worst = 0;
+  for (size_t row = 0; row < want.size(); row += cols) {
+    double error = 0, length = 0;
+    for (size_t i = row; i < row + cols; ++i) {
+      error += std::pow(double{got[i]} - want[i], 2);
+      length += double{want[i]} * want[i];
+    }
+    const double share = std::sqrt(error / length);
+    worst = share <= worst ? worst : share;  // NaN counts
+  }
+  EXPECT_LT(worst, limit);
+}
+
 }  // namespace refrain::kernels

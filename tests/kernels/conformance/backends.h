@@ -39,6 +39,11 @@ std::vector<float> RandomFloats(size_t count, uint32_t seed, float scale = 1.0f)
 void ExpectClose(const std::vector<float>& got, const std::vector<float>& want, double absolute,
                  double relative);
 
+// Asserts of every row of `cols` that the error is shorter than `limit` times the row, by Euclidean
+// lengths.
+void ExpectRowsClose(const std::vector<float>& got, const std::vector<float>& want, size_t cols,
+                     double limit);
+
 }  // namespace refrain::kernels
 
 #endif  // REFRAIN_TESTS_KERNELS_CONFORMANCE_BACKENDS_H_
