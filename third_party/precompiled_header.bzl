@@ -2,8 +2,8 @@
 
 Half of a compilation of ours is the parsing of GoogleTest, Abseil and the standard library. A target
 that depends on a precompiled_header can be compiled with `-include PACKAGE/NAME.h`; .bazelrc does that
-(--per_file_copt, --config=opt only, so that every other configuration, the sanitizers' and clang's
-among them, still finds an #include that is missing). Where g++ finds the flags of the two
+(--config=precompiled, part of --config=opt and of tools/test --sanitize; the others, clang's among
+them, still find an #include that is missing). Where g++ finds the flags of the two
 compilations to differ it reads the header itself: slower, and all the same otherwise.
 """
 

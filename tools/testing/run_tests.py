@@ -21,12 +21,15 @@ TOOL_TESTS = "tests/tools"
 END_TO_END_TESTS = "tests/integration/python"
 
 OPTIMISED = ["--config=opt"]
-# Each with the steps of a random run; the tests' own default is 10^4.
+# The tests' own default is 10^4 steps of a random run.
 LONG_RUN = ["--test_env=REFRAIN_RANDOM_STEPS=1000000"]
 SANITIZERS = {
-    "ASan+UBSan": ["--config=asan", "--config=ubsan", *LONG_RUN],
-    "TSan": ["--config=tsan", *LONG_RUN],
+    "ASan+UBSan": ["--config=asan", "--config=ubsan", "--config=precompiled", *LONG_RUN],
+    "TSan": ["--config=tsan", "--config=precompiled", *LONG_RUN],
 }
+# Hours of arithmetic whose threads other tests have, too; and what runs in one thread.
+NOT_UNDER_TSAN = ["//tests/integration/golden/...", "//tests/kernels/cuda/...",
+                  "//tests/kernels/reference/...", "//tests/kvcache/...", "//tools/..."]
 NO_TESTS_COLLECTED = 5
 
 
@@ -101,13 +104,13 @@ def select_targets(text: str) -> list[str]:
 
 
 def run_everything(flags: list[str], model: str, text: str | None, marker: str = "not soak",
-                   tool_tests: bool = True,
-                   run_under: list[str] | None = None) -> summaries.Summary:
-    """Bazel's tests and pytest's, all or those whose name holds `text`."""
+                   tool_tests: bool = True, run_under: list[str] | None = None,
+                   excluded: list[str] | None = None) -> summaries.Summary:
+    """Bazel's tests and pytest's, all but the `excluded` or those whose name holds `text`."""
     selection = ["-k", text] if text else []
     daemon_arguments = ["-m", marker, *selection, "--model", model]
     end_to_end = pytest_finds(END_TO_END_TESTS, [*daemon_arguments, "--refraind", "/bin/false"])
-    targets = ["//..."]
+    targets = ["//...", *(f"-{pattern}" for pattern in excluded or [])]
     if text:
         targets = select_targets(text) + ([DAEMON, FAKE_DAEMON] if end_to_end else [])
     total, built = run_bazel_tests(flags, targets) if targets else (summaries.Summary(), set())
@@ -139,7 +142,8 @@ def run_sanitizers(model: str, text: str | None) -> summaries.Summary:
         run_under = [f"--run_under={' '.join(prefix)}"] if prefix else []
         marker = "not soak and not optimised" + (" and not no_tsan" if name == "TSan" else "")
         part = run_everything([*flags, *run_under], model, text, marker, tool_tests=False,
-                              run_under=prefix)
+                              run_under=prefix,
+                              excluded=NOT_UNDER_TSAN if name == "TSan" else None)
         say(f"{name}: {part.last_line()}")
         total.add(part)
     return total
