@@ -48,10 +48,10 @@ std::string TokenText(const Tokenizer& tokenizer, std::optional<TokenId> id) {
 absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
   absl::StatusOr<TokenizerSource> read = source.ReadTokenizer();
   if (!read.ok()) return read.status();
-  absl::Status status =
-      MoveTo(parts.tokenizer, read->sentencepiece_model.empty()
-                                  ? CreateTokenizer(read->spec)
-                                  : CreateSentencePieceTokenizer(read->sentencepiece_model));
+  absl::Status status = MoveTo(
+      parts.tokenizer, read->sentencepiece_model.empty()
+                           ? CreateTokenizer(read->spec)
+                           : CreateSentencePieceTokenizer(read->sentencepiece_model, read->spec));
   if (!status.ok()) return status;
   const Tokenizer& tokenizer = *parts.tokenizer;
   if (static_cast<int64_t>(tokenizer.vocab_size()) > source.config().vocab_size) {

@@ -150,6 +150,12 @@ absl::StatusOr<Flags> ReadFlags(std::span<const char* const> arguments) {
   return flags;
 }
 
+bool IsSection(std::string_view name) {
+  return std::any_of(ConfigKeys().begin(), ConfigKeys().end(), [&](const ConfigKey& key) {
+    return key.name.substr(0, key.name.find('.')) == name;
+  });
+}
+
 }  // namespace
 
 Config::Config() {
@@ -170,7 +176,11 @@ absl::Status Config::ApplyFile(std::string_view json_text, std::string_view orig
   }
   Config changed = *this;
   for (const auto& [section, members] : document->items()) {
-    if (!members.is_object()) return in_file(UnknownKey(section));
+    if (!members.is_object()) {
+      if (!IsSection(section)) return in_file(UnknownKey(section));
+      return in_file(absl::InvalidArgumentError(
+          Concat("\"", section, "\" holds no object of keys but ", members.type_name())));
+    }
     for (const auto& [name, value] : members.items()) {
       const std::string key_name = Concat(section, ".", name);
       const ConfigKey* key = FindConfigKeyOrNull(key_name);
@@ -213,6 +223,12 @@ absl::Status Config::Validate() const {
   if (text("kv_cache.isolation") == "api_key" && text("auth.keys_file").empty()) {
     return absl::InvalidArgumentError(
         "config key \"kv_cache.isolation\" is \"api_key\", which needs \"auth.keys_file\"");
+  }
+  if (integer("engine.step_token_budget") < integer("engine.max_sequences")) {
+    return absl::InvalidArgumentError(
+        Concat("config key \"engine.step_token_budget\" is ", integer("engine.step_token_budget"),
+               ", less than \"engine.max_sequences\", which is ", integer("engine.max_sequences"),
+               ": every running sequence needs a token a step"));
   }
   if (integer("limits.bodies_bytes") < integer("limits.body_bytes")) {
     return absl::InvalidArgumentError(

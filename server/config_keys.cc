@@ -62,7 +62,8 @@ constexpr std::array kKeys = {
     Choice("backend.kind", "auto", "auto cpu cuda reference", "where the model computes"),
     Integer("backend.device", "0", 0, 63, "which GPU"),
     Integer("backend.threads", "0", 0, 1024, "compute threads; 0 = all cores"),
-    Text("backend.isa", "auto", "instruction-set level; auto = the best this processor has"),
+    Choice("backend.isa", "auto", "auto portable avx2 avx512 avx512_vnni avx512_bf16 amx",
+           "instruction-set level; auto = the best this processor has"),
     Choice("backend.compute_dtype", "auto", "auto f32 bf16 quantized",
            "arithmetic of matrix products"),
 

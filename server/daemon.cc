@@ -125,7 +125,8 @@ struct Guards {
   http::CorsPolicy cors;
 };
 
-absl::StatusOr<Guards> MakeGuards(const Config& config) {
+// `serves`: with the request log, whose file is made where there is none.
+absl::StatusOr<Guards> MakeGuards(const Config& config, bool serves) {
   Guards guards;
   absl::StatusOr<std::unique_ptr<access::KeyGate>> gate = access::KeyGate::Load(
       {.keys_file = config.text("auth.keys_file"),
@@ -134,8 +135,11 @@ absl::StatusOr<Guards> MakeGuards(const Config& config) {
        .tokens_per_s = config.seconds("limits.per_key_tokens_per_s")});
   if (!gate.ok()) return gate.status();
   guards.gate = *std::move(gate);
-  if (const std::string& path = config.text("log.requests_file"); !path.empty()) {
-    absl::StatusOr<std::unique_ptr<RequestLog>> log = RequestLog::Open(path);
+  const std::string& log_path = config.text("log.requests_file");
+  if (!log_path.empty() && !serves) {
+    if (absl::Status status = RequestLog::Check(log_path); !status.ok()) return status;
+  } else if (!log_path.empty()) {
+    absl::StatusOr<std::unique_ptr<RequestLog>> log = RequestLog::Open(log_path);
     if (!log.ok()) return log.status();
     guards.request_log = *std::move(log);
   }
@@ -468,12 +472,13 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
       break;
   }
   BlockDaemonSignals();  // before the first thread, so that all inherit them
-  absl::StatusOr<Guards> guards = MakeGuards(line->config);
+  const bool checks_only = line->action == CommandLine::Action::kCheckConfig;
+  absl::StatusOr<Guards> guards = MakeGuards(line->config, !checks_only);
   if (!guards.ok()) {
     std::fprintf(stderr, "refraind: %s\n", std::string(guards.status().message()).c_str());
     return ExitStatus::kBadUsage;
   }
-  if (line->action == CommandLine::Action::kCheckConfig) {
+  if (checks_only) {
     std::puts("configuration ok");
     return ExitStatus::kOk;
   }

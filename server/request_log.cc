@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -20,11 +21,15 @@ namespace {
 
 constexpr size_t kMaxPathBytes = 200;
 
+absl::Status CannotOpen(const std::string& path, int error) {
+  return absl::UnavailableError(
+      Concat("cannot open the request log ", path, ": ", std::generic_category().message(error)));
+}
+
 absl::StatusOr<int> OpenFile(const std::string& path) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (file >= 0) return file;
-  return absl::UnavailableError(
-      Concat("cannot open the request log ", path, ": ", std::generic_category().message(errno)));
+  return CannotOpen(path, errno);
 }
 
 void AppendText(std::string_view name, std::string_view value, std::string* line) {
@@ -61,6 +66,18 @@ absl::StatusOr<std::unique_ptr<RequestLog>> RequestLog::Open(std::string path) {
   const absl::StatusOr<int> file = OpenFile(path);
   if (!file.ok()) return file.status();
   return std::unique_ptr<RequestLog>(new RequestLog(std::move(path), *file));
+}
+
+absl::Status RequestLog::Check(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) == 0) {
+    if (S_ISDIR(found.st_mode)) return CannotOpen(path, EISDIR);
+    return ::access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : CannotOpen(path, errno);
+  }
+  if (errno != ENOENT) return CannotOpen(path, errno);
+  const std::string folder = std::filesystem::path(path).parent_path();
+  const bool takes_files = ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
+  return takes_files ? absl::OkStatus() : CannotOpen(path, errno);
 }
 
 RequestLog::~RequestLog() {

@@ -32,6 +32,8 @@ class RequestLog {
   // Appends to the file, made readable by its owner alone where it did not exist. UNAVAILABLE says
   // why it cannot.
   static absl::StatusOr<std::unique_ptr<RequestLog>> Open(std::string path);
+  // Whether Open would, as far as can be told without making the file: UNAVAILABLE says why not.
+  static absl::Status Check(const std::string& path);
   ~RequestLog();  // after what waits has been written
 
   void Write(const http::Exchange& exchange);

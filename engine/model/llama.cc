@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/rope_table.h"
 
 namespace refrain::engine {
@@ -215,7 +216,12 @@ absl::Status LlamaModel::AllocateActivations(int64_t rows) {
   const int64_t per_row = 2 * config_.hidden_size + qkv + config_.q_size() + config_.ffn_size;
   absl::StatusOr<kernels::DeviceBuffer> buffer =
       backend_.device().Allocate(rows * per_row * sizeof(float), true);
-  if (!buffer.ok()) return buffer.status();
+  if (!buffer.ok()) {
+    return absl::Status(
+        buffer.status().code(),
+        absl::StrCat("activations of ", rows, " tokens a step: ", buffer.status().message(),
+                     "; engine.step_token_budget says how many there are"));
+  }
   activations_ = *std::move(buffer);
   auto* data = reinterpret_cast<float*>(activations_.data());
   const auto take = [&](int64_t cols) {

@@ -112,20 +112,22 @@ void PairMerger::MergeByHeap(std::vector<int32_t>* symbols, Scratch* scratch) co
   const auto entry_of = [](int32_t rank, int32_t index) {
     return static_cast<uint64_t>(static_cast<uint32_t>(rank)) << 32 | static_cast<uint32_t>(index);
   };
+  const auto push = [&](int32_t i) {
+    if (ranks[i] == kNoRank) return;
+    heap.push_back(entry_of(ranks[i], i));
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  };
   for (int32_t i = 0; i < count; ++i) {
     next[i] = i + 1;
     previous[i] = i - 1;
     if (i + 1 == count) break;
     if (scratch->pace_ != nullptr && i % kPacedSymbols == 0) scratch->pace_->Did(kPacedSymbols);
     ranks[i] = RankOf(s[i], s[i + 1]);
-    if (ranks[i] != kNoRank) heap.push_back(entry_of(ranks[i], i));
+    push(i);  // not one make_heap at the end: it would work for long without asking the pace
   }
-  std::make_heap(heap.begin(), heap.end(), std::greater<>());
   const auto rank_again = [&](int32_t i) {
     ranks[i] = next[i] < count ? RankOf(s[i], s[next[i]]) : kNoRank;
-    if (ranks[i] == kNoRank) return;
-    heap.push_back(entry_of(ranks[i], i));
-    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+    push(i);
   };
   for (size_t done = 0; !heap.empty(); ++done) {
     if (scratch->pace_ != nullptr && done % kPacedSymbols == 0) {

@@ -23,7 +23,8 @@ class SentencePieceTokenizer : public VocabularyTokenizer {
       : VocabularyTokenizer(std::move(vocabulary)), model_(std::move(model)) {}
 
  protected:
-  // The library puts the model's space prefix before every stretch, after special tokens too.
+  // The library puts the model's space prefix before every stretch, after special tokens too. It
+  // takes a text in one go: no rests beside running streams, and no end before it is done.
   absl::Status EncodeStretch(std::string_view text, StretchPlace place, EncodePace* /*pace*/,
                              std::vector<kvcache::TokenId>* out) const override {
     if (place == StretchPlace::kAfterText) {
@@ -74,21 +75,31 @@ TokenizerSpec SpecOf(const SentencePieceModel& model) {
   spec.unk = id_or_none(model.unk_id());
   spec.bos = id_or_none(model.bos_id());
   spec.eos = id_or_none(model.eos_id());
-  spec.add_bos = spec.bos.has_value();
   spec.add_space_prefix = model.settings().adds_space_prefix;
   return spec;
+}
+
+void PutAbove(const TokenizerSpec& files_beside, TokenizerSpec& spec) {
+  spec.end_of_generation = files_beside.end_of_generation;
+  if (files_beside.eos.has_value() && spec.eos.has_value()) {
+    spec.end_of_generation.push_back(*spec.eos);
+  }
+  if (files_beside.eos.has_value()) spec.eos = files_beside.eos;
+  if (files_beside.bos.has_value()) spec.bos = files_beside.bos;
+  spec.add_bos = files_beside.add_bos.value_or(spec.bos.has_value());
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
-    std::string_view model_bytes, SentencePieceMerging merging) {
+    std::string_view model_bytes, const TokenizerSpec& files_beside, SentencePieceMerging merging) {
   std::string error;
   std::unique_ptr<SentencePieceModel> model = SentencePieceModel::LoadOrNull(model_bytes, &error);
   if (model == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("SentencePiece model: ", error));
   }
-  const TokenizerSpec spec = SpecOf(*model);
+  TokenizerSpec spec = SpecOf(*model);
+  PutAbove(files_beside, spec);
   if (merging == SentencePieceMerging::kOwnWhereEqual && model->settings().is_plain_bpe) {
     return CreatePieceTokenizer(spec);
   }
@@ -106,7 +117,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
       vocabulary.tokens.Add(SpacesForMarks(piece), type);
     }
   }
-  vocabulary.adds_bos = spec.bos.has_value();
+  vocabulary.adds_bos = *spec.add_bos;
   absl::Status status = ApplySpecialTokens(spec, &vocabulary);
   if (!status.ok()) return status;
   return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), std::move(model));

@@ -125,7 +125,11 @@ TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
   EXPECT_EQ(ErrorOf(config.ApplyFile(R"({"limits":{"drain":1}})", "my.json")),
             "my.json: config key \"limits.drain\" is unknown; did you mean "
             "\"limits.drain_s\"?");
-  ErrorOf(config.ApplyFile(R"({"limits":5})", "f"));
+  EXPECT_EQ(ErrorOf(config.ApplyFile(R"({"limits":5})", "f")),
+            "f: \"limits\" holds no object of keys but number");
+  EXPECT_EQ(
+      ErrorOf(config.ApplyFile(R"({"limit":5})", "f")).find("f: config key \"limit\" is unknown"),
+      0u);
   ErrorOf(config.ApplyFile(R"([])", "f"));
   ErrorOf(config.ApplyFile(R"({"limits":{"n":1,"n":2}})", "f"));
 }
@@ -143,6 +147,7 @@ TEST(Config, RefusesBadValuesAndSaysWhatIsValid) {
       {"server.io_threads", "", "an integer"},
       {"server.io_threads", "99999999999999999999", "an integer"},
       {"engine.policy", "lifo", "one of: fcfs longest_prefix priority"},
+      {"backend.isa", "mmx", "one of: auto portable avx2 avx512 avx512_vnni avx512_bf16 amx"},
       {"engine.reproducible", "yes", "one of: on off"},
       {"kv_cache.chunk_tokens", "48", "one of: 16 32 64 128"},
       {"kv_cache.memory_bytes", "-1", "bytes from 0"},
@@ -198,6 +203,18 @@ TEST(Config, RefusesHalfOfAPair) {
   EXPECT_NE(ErrorOf(config.Validate()).find("auth.keys_file"), std::string::npos);
   ASSERT_TRUE(config.Set("auth.keys_file", "keys").ok());
   EXPECT_TRUE(config.Validate().ok());
+}
+
+TEST(Config, RefusesAStepWithoutATokenForEachSequence) {
+  Config config;
+  ASSERT_TRUE(config.Set("model.path", "m").ok());
+  ASSERT_TRUE(config.Set("engine.max_sequences", "512").ok());
+  EXPECT_TRUE(config.Validate().ok());
+  ASSERT_TRUE(config.Set("engine.max_sequences", "513").ok());
+  const std::string error = ErrorOf(config.Validate());
+  for (const char* part : {"engine.step_token_budget", "512", "engine.max_sequences", "513"}) {
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  }
 }
 
 TEST(Config, ReadsSizes) {

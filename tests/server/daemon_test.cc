@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "tests/server/http/raw_client.h"
+#include "tests/support/temporary_directory.h"
 
 namespace refrain::server {
 namespace {
@@ -27,6 +29,7 @@ using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
+using ::refrain::testing::TemporaryDirectory;
 using namespace std::chrono_literals;
 
 // A running daemon whose output is read through a pipe.
@@ -155,6 +158,22 @@ TEST(Daemon, AnswersHelpVersionAndCheckConfig) {
   Process bad({"--model", "m", "--check-config", "--set", "limits.n=0"});
   EXPECT_EQ(bad.Wait(), StatusOf(ExitStatus::kBadUsage));
   EXPECT_NE(bad.output().find("limits.n"), std::string::npos);
+  Process narrow({"--model", "m", "--check-config", "--set", "engine.max_sequences=513"});
+  EXPECT_EQ(narrow.Wait(), StatusOf(ExitStatus::kBadUsage));
+  EXPECT_NE(narrow.output().find("engine.step_token_budget"), std::string::npos);
+}
+
+TEST(Daemon, CheckConfigTouchesNoRequestLog) {
+  TemporaryDirectory folder;
+  const std::string path = folder.path() + "/requests.jsonl";
+  Process good({"--model", "m", "--check-config", "--set", "log.requests_file=" + path});
+  EXPECT_EQ(good.Wait(), 0) << good.output();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  for (const std::string& wrong : {folder.path(), folder.path() + "/none/requests.jsonl"}) {
+    Process bad({"--model", "m", "--check-config", "--set", "log.requests_file=" + wrong});
+    EXPECT_EQ(bad.Wait(), StatusOf(ExitStatus::kBadUsage));
+    EXPECT_NE(bad.output().find(wrong), std::string::npos) << bad.output();
+  }
 }
 
 TEST(Daemon, ListensBeforeTheModelIsLoaded) {

@@ -150,7 +150,7 @@ def run_sanitizers(model: str, text: str | None) -> summaries.Summary:
 
 
 def run_soak(model: str) -> summaries.Summary:
-    """The tests tagged soak, and random requests against a daemon for ten minutes."""
+    """The tests tagged soak with 10^6 steps, and random requests to a daemon for ten minutes."""
     targets = bazel_query('attr(tags, "[\\[ ]soak[,\\]]", tests(//...))')
     flags = [*OPTIMISED, *LONG_RUN]
     total, built = run_bazel_tests(flags, [*targets, DAEMON, FAKE_DAEMON])
@@ -222,7 +222,10 @@ def parse_arguments() -> argparse.Namespace:
     mode.add_argument("--sanitize", action="store_true", help="ASan+UBSan, then TSan")
     mode.add_argument("--fuzz", type=int, metavar="SECONDS", help="per fuzz target")
     mode.add_argument("--soak", action="store_true", help="the long tests")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.soak and arguments.filter:
+        parser.error(f"--soak runs all of its tests: it takes no filter ({arguments.filter})")
+    return arguments
 
 
 def main() -> int:

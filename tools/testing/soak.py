@@ -24,6 +24,10 @@ THREADS = 8
 TIMEOUT_S = 120
 # Growth between the first third and the end that counts as a leak.
 MOST_GROWTH_MIB = 64
+# What finished requests leave in the KV cache grows until the pool is full: it must be so early, or
+# a leak could not be told from it. 8,000 tokens of SmolLM2.
+KV_MEMORY = "192MiB"
+EVICTED = "refrain_kv_evicted_chunks_total"
 WORDS = "the river runs past an old mill where nobody has lived since the war ended".split()
 
 
@@ -99,6 +103,14 @@ class Client:
         return kind
 
 
+def metric(port: int, name: str) -> float:
+    connection = http.client.HTTPConnection(HOST, port, timeout=TIMEOUT_S)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -156,6 +168,9 @@ class Soak:
     def run(self) -> str:
         wait_until_up(self._daemon, self._port)
         self._run_for(self._arguments.seconds / 3)
+        if not metric(self._port, EVICTED):
+            raise Failure(f"the KV cache of {KV_MEMORY} was not full after a third of the time: "
+                          "growth would say nothing; give it more --seconds")
         before_mib = resident_mib(self._daemon.pid)
         self._run_for(self._arguments.seconds * 2 / 3)
         after_mib = resident_mib(self._daemon.pid)
@@ -180,7 +195,8 @@ def main() -> int:
     with tempfile.NamedTemporaryFile(prefix="refrain-soak-", suffix=".log", delete=False) as log:
         daemon = subprocess.Popen(
             [arguments.refraind, "--model", arguments.model, "--listen", f"{HOST}:{port}",
-             "--grpc-listen", "", "--set", "model.served_name=m"],
+             "--grpc-listen", "", "--set", "model.served_name=m",
+             "--set", f"kv_cache.memory_bytes={KV_MEMORY}"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
         print(f"soak: {Soak(daemon, port, arguments).run()} (seed {arguments.seed})")

@@ -216,7 +216,7 @@ void ExpectEqualTokenizers(const Tokenizer& own, const Tokenizer& library) {
 
 void ExpectOwnMergingEqualsLibrary(const std::string& model_file) {
   const std::string model = ReadTestData(model_file);
-  const auto library = CreateSentencePieceTokenizer(model, SentencePieceMerging::kLibrary);
+  const auto library = CreateSentencePieceTokenizer(model, {}, SentencePieceMerging::kLibrary);
   ASSERT_TRUE(library.ok()) << library.status();
   const auto own = CreateTokenizer(SpecOfSentencePieceModel(model));
   ASSERT_TRUE(own.ok()) << own.status();
@@ -256,7 +256,7 @@ TEST(SentencePieceGoldenTest, EqualsTheLibraryWhateverTheModelSays) {
   };
   for (const auto& [what, changed] : cases) {
     SCOPED_TRACE(what);
-    const auto library = CreateSentencePieceTokenizer(changed, SentencePieceMerging::kLibrary);
+    const auto library = CreateSentencePieceTokenizer(changed, {}, SentencePieceMerging::kLibrary);
     const auto chosen = CreateSentencePieceTokenizer(changed);
     ASSERT_TRUE(library.ok()) << library.status();
     ASSERT_TRUE(chosen.ok()) << chosen.status();
@@ -321,7 +321,7 @@ TokenizerSpec SpecOfLlama2C(const std::string& file) {
 
 TEST(SentencePieceGoldenTest, Stories260KMatchesTheReferenceInAllForms) {
   const auto library = CreateSentencePieceTokenizer(
-      ReadTestData("stories260K-tokenizer/tok512.model"), SentencePieceMerging::kLibrary);
+      ReadTestData("stories260K-tokenizer/tok512.model"), {}, SentencePieceMerging::kLibrary);
   const auto own = CreateTokenizer(SpecOfLlama2C(ReadTestData("stories260K-tokenizer/tok512.bin")));
   ASSERT_TRUE(library.ok()) << library.status();
   ASSERT_TRUE(own.ok()) << own.status();

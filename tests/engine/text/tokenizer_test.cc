@@ -1,7 +1,9 @@
 // Hostile texts and files, special tokens, the forms of tokenizer.json.
 
 #include <gtest/gtest.h>
+#include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <random>
@@ -83,6 +85,66 @@ TEST(HostileTextTest, OneMegabyteOfAnythingIsFast) {
       // this.
       EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60))
           << text.substr(0, 10);
+    }
+  }
+}
+
+// The longest that a tokenizer works without asking its pace, in processor time of the thread.
+class LongestStretch : public EncodePace {
+ public:
+  LongestStretch() : begin_(Now()), last_(begin_) {}
+  std::chrono::nanoseconds longest() const { return longest_; }
+  std::chrono::nanoseconds whole() const { return last_ - begin_; }
+  void Checkpoint() override {
+    longest_ = std::max(longest_, Now() - last_);
+    last_ = Now();
+  }
+
+ private:
+  static std::chrono::nanoseconds Now() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+
+  const std::chrono::nanoseconds begin_;
+  std::chrono::nanoseconds last_;
+  std::chrono::nanoseconds longest_{};
+};
+
+// A step of running streams meets no more than a slice's length and one such stretch of it. The
+// longest are the search for special tokens and the check of the encoding before the first piece
+// (1 ms a megabyte) and the memory of a word of a megabyte. Bounds are shares, so that they hold
+// under a sanitizer, too.
+TEST(HostileTextTest, OneMegabyteGivesWayAgainAndAgain) {
+  std::mt19937 random(9);
+  std::string words;
+  while (words.size() < 1 << 20) {
+    for (unsigned letters = random() % 12; letters > 0; --letters) {
+      words.push_back(static_cast<char>('a' + random() % 26));
+    }
+    words += random() % 9 == 0 ? ".\n" : " ";
+  }
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  for (const char* name : {"smollm", "llama-bpe", "qwen2"}) {
+    TokenizerSpec spec = SmolLm2Spec();
+    spec.pre_tokenizer = name;
+    tokenizers.push_back(*CreateTokenizer(spec));
+  }
+  tokenizers.push_back(
+      *CreateSentencePieceTokenizer(ReadTestData("llama2-tokenizer/tokenizer.model")));
+  const std::pair<std::string, double> kBounds[] = {
+      {words, 0.03}, {Repeat("a", 1 << 20), 0.2}, {Repeat(" \n", 1 << 20), 0.2}};
+  for (const auto& [text, bound] : kBounds) {
+    for (size_t i = 0; i < tokenizers.size(); ++i) {
+      double share = 1;  // the least of three: a page fault or an interrupt counts as work, too
+      for (int round = 0; round < 3 && share >= bound; ++round) {
+        LongestStretch pace;
+        ASSERT_TRUE(tokenizers[i]->Encode(text, {.pace = &pace}).ok());
+        pace.Checkpoint();
+        share = std::min(share, static_cast<double>(pace.longest().count()) / pace.whole().count());
+      }
+      EXPECT_LT(share, bound) << "tokenizer " << i << ", " << text.substr(0, 10);
     }
   }
 }
@@ -209,6 +271,41 @@ TEST(SentencePieceFileTest, RefusesTruncatedAndFlippedModels) {
     const auto tokenizer = CreateSentencePieceTokenizer(flipped);
     if (tokenizer.ok()) (void)(*tokenizer)->Encode("once upon a time", {});
   }
+}
+
+TEST(SentencePieceFileTest, FilesBesideTheModelStandAboveIt) {
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model");
+  TokenizerSpec beside;
+  beside.bos = kvcache::TokenId{5};
+  beside.eos = kvcache::TokenId{7};
+  beside.end_of_generation = {kvcache::TokenId{400}};
+  for (const auto merging :
+       {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
+    const auto plain = CreateSentencePieceTokenizer(model, {}, merging);
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    EXPECT_TRUE((*plain)->adds_bos());
+    EXPECT_EQ((*plain)->eos(), kvcache::TokenId{2});
+    EXPECT_FALSE((*plain)->IsEndOfGeneration(kvcache::TokenId{400}));
+
+    beside.add_bos = true;
+    const auto with_bos = CreateSentencePieceTokenizer(model, beside, merging);
+    ASSERT_TRUE(with_bos.ok()) << with_bos.status();
+    EXPECT_EQ(EncodeOrFail(**with_bos, "once", {}).front(), 5);
+    EXPECT_EQ((*with_bos)->eos(), kvcache::TokenId{7});
+    for (const int id : {2, 7, 400}) {  // the model's own eos still ends an answer
+      EXPECT_TRUE((*with_bos)->IsEndOfGeneration(kvcache::TokenId{id})) << id;
+    }
+
+    beside.add_bos = false;
+    const auto without_bos = CreateSentencePieceTokenizer(model, beside, merging);
+    ASSERT_TRUE(without_bos.ok()) << without_bos.status();
+    EXPECT_FALSE((*without_bos)->adds_bos());
+    EXPECT_NE(EncodeOrFail(**without_bos, "once", {}).front(), 5);
+  }
+  beside.end_of_generation = {kvcache::TokenId{512}};
+  const auto outside = CreateSentencePieceTokenizer(model, beside);
+  EXPECT_EQ(outside.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(outside.status().message().find("512"), std::string::npos) << outside.status();
 }
 
 // The fast tokenizer of Llama 2: pieces, byte fallback, merges instead of scores.
