@@ -1,7 +1,24 @@
 """The tools are scripts, no package: put their folders on the path."""
 
+import importlib.machinery
+import importlib.util
 import pathlib
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("testing", "check", "bench")]
+
+
+@pytest.fixture
+def load_tool():
+    """Imports a program of tools/bench, which has no .py in its name."""
+    def load(name: str):
+        loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tools" / "bench" / name))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+        sys.modules[name] = module  # dataclasses look their module up
+        loader.exec_module(module)
+        return module
+
+    return load

@@ -1,25 +1,12 @@
 """A tool that says that a goal was missed says so by its exit status as well."""
 
-import importlib.machinery
-import importlib.util
-import pathlib
 import sys
 
 import pytest
 
-BENCH = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bench"
-
-
-def load_tool(name: str):
-    loader = importlib.machinery.SourceFileLoader(name, str(BENCH / name))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    sys.modules[name] = module  # dataclasses look their module up
-    loader.exec_module(module)
-    return module
-
 
 @pytest.fixture
-def overhead(monkeypatch):
+def overhead(monkeypatch, load_tool):
     """server_overhead with measured numbers put in its place: what is not named is as wanted."""
     tool = load_tool("server_overhead")
 

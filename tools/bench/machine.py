@@ -63,7 +63,10 @@ def _busy_s() -> float:
 
 
 class ForeignCpu:
-    """Share of all cores that went to others than this process and the servers, since made."""
+    """Share of all cores that went to others than this process and the servers, since made.
+
+    Programs that this process started and waited for are its own, such as a load generator.
+    """
 
     def __init__(self, server_pids: list[int]):
         self._server_pids = server_pids
@@ -72,7 +75,7 @@ class ForeignCpu:
 
     def _own_s(self) -> float:
         trees = [pid for server in self._server_pids for pid in process_tree(server)]
-        return _cpu_s(trees + [os.getpid()])
+        return _cpu_s(trees) + sum(os.times()[:4])  # with the children that have ended
 
     def share(self) -> float:
         elapsed_s = time.monotonic() - self._started_s
