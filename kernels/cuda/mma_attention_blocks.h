@@ -35,7 +35,7 @@ class MmaBlocks {
     uint16_t* const keys = Layout::Keys(shared_, stage);
     uint16_t* const values = Layout::Values(shared_, stage);
     // Wide heads leave few registers for addresses.
-    constexpr int kUnroll = kHeadDim > 128 ? 1 : 4;
+    [[maybe_unused]] constexpr int kUnroll = kHeadDim > 128 ? 1 : 4;
 #pragma unroll kUnroll
     for (int i = threadIdx.x; i < kMmaBlockKeys * Layout::kUnits; i += kMmaThreads) {
       const int row = i / Layout::kUnits, unit = i % Layout::kUnits;
