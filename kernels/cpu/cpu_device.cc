@@ -72,7 +72,7 @@ absl::StatusOr<DeviceBuffer> CpuDevice::Allocate(size_t bytes, bool huge_pages) 
 void CpuDevice::Free(std::byte* data, size_t bytes) { munmap(data, MappedBytes(bytes)); }
 
 absl::Status CpuDevice::Copy(std::byte* to, const std::byte* from, size_t bytes) {
-  std::memcpy(to, from, bytes);
+  if (bytes > 0) std::memcpy(to, from, bytes);  // of no bytes also from and to no memory
   return absl::OkStatus();
 }
 

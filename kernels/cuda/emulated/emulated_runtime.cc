@@ -13,6 +13,11 @@ namespace refrain::kernels::cuda {
 namespace emulated {
 namespace {
 
+// As cudaMemcpy, of no bytes also from and to no memory.
+void Move(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0) std::memmove(to, from, bytes);
+}
+
 class EmulatedStream final : public Stream {
  public:
   explicit EmulatedStream(std::shared_ptr<DeviceState> device)
@@ -97,7 +102,7 @@ class EmulatedRuntime final : public Runtime {
             absl::StrCat("CopyAsync: ", bytes, " bytes that are neither the device's nor pinned"));
       }
     }
-    return Put(stream, [=] { std::memmove(to, from, bytes); });
+    return Put(stream, [=] { Move(to, from, bytes); });
   }
   absl::Status FillAsync(std::byte* to, uint8_t value, size_t bytes, Stream& stream) override {
     if (absl::Status status = Check("FillAsync"); !status.ok()) return status;
@@ -111,7 +116,7 @@ class EmulatedRuntime final : public Runtime {
     if (absl::Status status = Check("Copy"); !status.ok()) return status;
     QueueOf(stream).RunAll();
     if (absl::Status status = Result(stream); !status.ok()) return status;
-    std::memmove(to, from, bytes);
+    Move(to, from, bytes);
     return absl::OkStatus();
   }
 
