@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/kv_packing.h"
 #include "tests/kernels/cuda/random_plan.h"
+#include "tests/support/slow_build.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -441,9 +442,7 @@ TEST(AttentionTilesTest, PlanA256SlotStepQuickly) {
   }
   RecordProperty("best_us", std::to_string(best_us));
   std::printf("256 slots planned in %.0f us, %zu bytes\n", best_us, tiles.bytes().size());
-#ifdef __OPTIMIZE__
-  EXPECT_LT(best_us, 200);
-#endif
+  EXPECT_LT(best_us, 200 * ::refrain::testing::kSlowBuildFactor);
 }
 
 // Every element has a place of its own, rows stay in their rows, units of 16 bytes stay whole.

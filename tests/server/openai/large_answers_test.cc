@@ -17,22 +17,18 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
 #include "tests/support/fake_tokenizer.h"
+#include "tests/support/slow_build.h"
 
 namespace refrain::server::openai {
 namespace {
 
+using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using ::refrain::testing::ServedFake;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
-constexpr int kSlowBuildFactor = 20;
-#else
-constexpr int kSlowBuildFactor = 1;
-#endif
 
 constexpr size_t kMostPartBytes = 128 << 10;
 
