@@ -101,7 +101,8 @@ TEST(WeightSourceTest, StoriesTokenizersAgree) {
   ASSERT_TRUE(gguf_source.ok()) << gguf_source.status();
   ASSERT_TRUE(folder_source.ok()) << folder_source.status();
   const auto a = CreateTokenizer(gguf_source->spec);
-  const auto b = CreateSentencePieceTokenizer(folder_source->sentencepiece_model, folder_source->spec);
+  const auto b =
+      CreateSentencePieceTokenizer(folder_source->sentencepiece_model, folder_source->spec);
   ASSERT_TRUE(a.ok()) << a.status();
   ASSERT_TRUE(b.ok()) << b.status();
   EXPECT_EQ(folder_source->spec.eos, kvcache::TokenId{2});
