@@ -24,6 +24,9 @@ namespace refrain::engine {
 namespace {
 
 constexpr size_t kMaxPieceBytes = 4096;
+// Of pieces that are merged by score: each of their cuts is looked up. The longest in use are runs
+// of 31 spaces, 93 bytes.
+constexpr size_t kMaxMergedBytes = 256;
 
 struct SpacePrefix {
   bool at_text_start;
@@ -218,6 +221,11 @@ absl::StatusOr<PairMerger> BuildMergerFromScores(const TokenizerSpec& spec,
     const int32_t id = static_cast<int32_t>(i);
     const std::string_view bytes = tokens.bytes(kvcache::TokenId{id});
     if (tokens.FindText(bytes) != id) continue;
+    if (bytes.size() > kMaxMergedBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("token ", i, " has ", bytes.size(),
+                                                     " bytes; pieces with scores have at most ",
+                                                     kMaxMergedBytes));
+    }
     const auto place =
         std::lower_bound(distinct.begin(), distinct.end(), spec.scores[i], std::greater<>());
     const int32_t rank = static_cast<int32_t>(place - distinct.begin());

@@ -298,6 +298,7 @@ ExpressionPtr ExpressionParser::ParseNamePrimary() {
   } else {
     expression->kind = Kind::kName;
     expression->name = name;
+    calls_.MeetName(name);
   }
   return expression;
 }
@@ -324,6 +325,9 @@ ExpressionPtr ExpressionParser::ParseMapLiteral() {
       if (TakeOperator("}")) break;
     }
     Adopt(ParseExpression(), map.get());
+    if (const Expression& key = *map->operands.back(); key.kind == Kind::kLiteral) {
+      if (key.literal.is_string()) calls_.MeetEntry(key.literal.AsString());
+    }
     ExpectOperator(":");
     Adopt(ParseExpression(), map.get());
   }
@@ -340,6 +344,7 @@ ExpressionPtr ExpressionParser::ParsePostfix(ExpressionPtr expression) {
         Adopt(ParsePrimary(), attribute.get());
       } else {
         attribute->name = ExpectName();
+        calls_.MeetAttribute(attribute->name);
       }
       expression = std::move(attribute);
     } else if (IsOperator("[")) {
@@ -374,6 +379,8 @@ ExpressionPtr ExpressionParser::ParseSubscript(ExpressionPtr object) {
 
 ExpressionPtr ExpressionParser::ParseCall(ExpressionPtr callee) {
   ExpressionPtr call = New(Kind::kCall);
+  if (callee->kind == Kind::kName) calls_.MeetNameCall(callee->name, callee->line);
+  if (callee->kind == Kind::kAttribute) calls_.MeetAttributeCall(callee->name, callee->line);
   Adopt(std::move(callee), call.get());
   ParseArguments(call.get());
   return call;
@@ -395,6 +402,7 @@ void ExpressionParser::ParseArguments(Expression* call) {
     std::string name;
     if (is_named) {
       name = Take().text;
+      calls_.MeetEntry(name);  // namespace(f=...)
       Take();
     } else if (!call->named_arguments.empty()) {
       Fail("positional argument behind a named one");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/text/jinja/ast.h"
+#include "engine/text/jinja/call_check.h"
 #include "engine/text/jinja/lexer.h"
 
 namespace refrain::engine::jinja {
@@ -35,6 +36,9 @@ class ExpressionParser {
   // `name(arguments) | name ...` on `input`.
   ExpressionPtr ParseFilterChain(ExpressionPtr input);
   void ParseArguments(Expression* call);
+
+  // What statements add to it, and check at the template's end.
+  CallCheck& calls() { return calls_; }
 
  private:
   class DepthGuard;
@@ -66,6 +70,7 @@ class ExpressionParser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0;
+  CallCheck calls_;
 };
 
 }  // namespace refrain::engine::jinja

@@ -268,6 +268,11 @@ const Method* MethodOrNull(const Value& object, std::string_view name) {
 
 }  // namespace
 
+bool IsMethodName(std::string_view name) {
+  return std::any_of(kMethods.begin(), kMethods.end(),
+                     [&](const Method& method) { return method.name == name; });
+}
+
 bool HasMethod(const Value& object, std::string_view name) {
   return MethodOrNull(object, name) != nullptr;
 }

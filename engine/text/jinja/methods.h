@@ -10,6 +10,8 @@
 namespace refrain::engine::jinja {
 
 // The methods of Python's str, dict and list that do not change their object.
+// Whether any value has one of that name.
+bool IsMethodName(std::string_view name);
 bool HasMethod(const Value& object, std::string_view name);
 Value CallMethod(const Value& object, std::string_view name, const CallArguments& arguments,
                  Budget* budget);

@@ -25,6 +25,7 @@ class StatementParser {
   Block Parse() {
     Block block = ParseUntil({});
     if (in_.current().kind != Token::Kind::kEnd) in_.Fail("unexpected end of a block");
+    in_.calls().Check();
     return block;
   }
 
@@ -145,6 +146,7 @@ class StatementParser {
     target.names.push_back(ExpectTargetName());
     if (may_be_attribute && in_.TakeOperator(".")) {
       target.attribute = in_.ExpectName();
+      in_.calls().MeetEntry(target.attribute);
       return target;
     }
     while (in_.TakeOperator(",")) {
@@ -160,7 +162,9 @@ class StatementParser {
     for (const std::string_view name : {"true", "false", "none", "True", "False", "None", "loop"}) {
       if (in_.IsName(name)) in_.Fail("cannot be assigned to");
     }
-    return in_.ExpectName();
+    std::string name = in_.ExpectName();
+    in_.calls().MeetVariable(name);
+    return name;
   }
 
   std::unique_ptr<Statement> ParseSet(int line) {

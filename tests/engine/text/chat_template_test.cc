@@ -98,6 +98,9 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
            {"{{ x is nonesuch }}", "line 1", "nonesuch"},
            {"{% for a in b recursive %}{% endfor %}", "line 1", "recursive"},
            {"{{ f(*a) }}", "line 1", "unpacking"},
+           {"\n{{ x.zfill(3) }}", "line 2", "method 'zfill'"},
+           {"{% if false %}\n{% set x = nonesuch() %}{% endif %}", "line 2", "function 'nonesuch'"},
+           {"{{ x.items().nonesuch() }}", "line 1", "method 'nonesuch'"},
            {"{% if x %}", "line 1", "endif"},
            {"{{ x", "line 1", "}}"},
            {"{{ 'x }}", "line 1", "string"},
@@ -113,6 +116,21 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
     EXPECT_TRUE(message.starts_with("parse: ")) << source << ": " << message;
     EXPECT_NE(message.find(line), std::string::npos) << message;
     EXPECT_NE(message.find(what), std::string::npos) << message;
+  }
+}
+
+// What may be callable, or is asked for first, is left to the rendering.
+TEST(JinjaTest, AcceptsCallsOfWhatTheTemplateMakesOrAsksFor) {
+  for (const auto& [source, text] : std::vector<std::array<std::string, 2>>{
+           {"{% if f is defined %}{{ f() }}{% endif %}a", "a"},
+           {"{% if x.f is defined %}{{ x.f() }}{% endif %}b", "b"},
+           {"{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}c{% endmacro %}{{ a() }}", "c"},
+           {"{% macro a(f) %}{{ f(2) | length }}{% endmacro %}{{ a(range) }}", "2"},
+           {"{% set n = namespace(f=range) %}{{ n.f(3) | length }}", "3"},
+           {"{% set n = namespace() %}{% set n.f = range %}{{ n.f(4) | length }}", "4"},
+           {"{% set d = {'f': range} %}{{ d.f(5) | length }}", "5"},
+           {"{% for f in [range] %}{{ f(6) | length }}{{ loop.cycle('d') }}{% endfor %}", "6d"}}) {
+    EXPECT_EQ(RenderOrError(source), text) << source;
   }
 }
 

@@ -238,6 +238,13 @@ TEST(TokenizerTest, RefusesBrokenSpecsByName) {
   pieces.scores = {0, std::stof("nan")};
   EXPECT_NE(message_of(pieces).find("not a number"), std::string::npos) << message_of(pieces);
   pieces.scores = {0, 1};
+  pieces.tokens[1] = std::string(256, 'b');  // each cut of a piece is looked up
+  EXPECT_EQ(message_of(pieces), "accepted");
+  pieces.tokens[1] += 'b';
+  EXPECT_NE(message_of(pieces).find("token 1 has 257 bytes; pieces with scores have at most 256"),
+            std::string::npos)
+      << message_of(pieces);
+  pieces.tokens[1] = "b";
   pieces.unk = kvcache::TokenId{2};
   EXPECT_NE(message_of(pieces).find("unk token id 2"), std::string::npos) << message_of(pieces);
 }

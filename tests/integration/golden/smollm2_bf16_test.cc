@@ -51,25 +51,33 @@ TEST_F(SmolLm2InBf16, EchoedLogprobsAreWithinTolerance) {
   EXPECT_LT(error.mean_abs, 0.1);
 }
 
+// Teacher-forced. Free running only up to a prompt's first margin below the README's 0.3, behind
+// which bf16 may choose another token: of 1,024 steps that leaves 142.
 TEST_F(SmolLm2InBf16, All1024GreedyStepsAreWithinTolerance) {
   const GreedyErrors greedy = MeasureGreedy(*harness_, 0.3);
   std::printf("compared %d of 1024 steps: %d flips, largest margin flipped %.3f, ", greedy.steps,
               greedy.argmax_flips, greedy.largest_margin_flipped);
   std::printf("worst mean %.4f, deficit %.3f\n", greedy.worst_prompt_mean_abs,
               greedy.largest_deficit);
+  std::printf("free running: compared %d of 142 steps\n", greedy.free_compared);
   EXPECT_EQ(greedy.steps, 1024);
   EXPECT_EQ(greedy.free_different, 0);
+  EXPECT_EQ(greedy.free_compared, 142);
   EXPECT_LT(greedy.worst_prompt_mean_abs, 0.05);
   EXPECT_LT(greedy.largest_deficit, 0.4);
 }
 
-// The first windows only: without bf16 dot instructions all of them take minutes.
-TEST_F(SmolLm2InBf16, NegativeLogLikelihoodOfTheFirstWindowsIsWithinTolerance) {
-  for (const auto& [window, windows] : {std::pair{512, 4}, std::pair{2048, 1}}) {
-    const WindowError error = MeasurePerplexity(*harness_, window, windows);
-    std::printf("window %d: perplexity %.4f, reference %.4f, worst window %.5f\n", window,
-                std::exp(error.nll_mean), std::exp(error.reference_mean), error.worst_window_error);
-    EXPECT_EQ(error.windows, windows);
+// All windows where the processor has bf16 dot instructions. Elsewhere they would take minutes: the
+// first of them, an eighth.
+TEST_F(SmolLm2InBf16, NegativeLogLikelihoodIsWithinTolerance) {
+  const bool all = harness_->backend().info().preferred_kv == kernels::DType::kBF16;
+  for (const auto& [window, windows] : {std::pair{512, 32}, std::pair{2048, 8}}) {
+    const WindowError error = MeasurePerplexity(*harness_, window, all ? windows : windows / 8);
+    std::printf(
+        "window %d: compared %d of %d windows, perplexity %.4f, reference %.4f, worst %.5f\n",
+        window, error.windows, windows, std::exp(error.nll_mean), std::exp(error.reference_mean),
+        error.worst_window_error);
+    EXPECT_EQ(error.windows, all ? windows : windows / 8);
     EXPECT_LT(error.worst_window_error, 0.02);
   }
 }

@@ -111,6 +111,26 @@ void AttentionScenario::MakeScoresWhole() {
   }
 }
 
+int AttentionScenario::LeaveOutKeysBeforeTheWindow() {
+  int slots = 0;
+  for (size_t slot = 0; slot < steps_.size(); ++slot) {
+    SlotStep& step = steps_[slot];
+    if (step.num_rows == 0) continue;
+    const auto seen = [&](int32_t key) {
+      const int32_t first_row = step.key_end - step.num_rows;
+      const int32_t position = PositionOfKey(static_cast<int>(slot), key);
+      for (int32_t row = std::max(0, key - first_row); row < step.num_rows; ++row) {
+        if (row_positions_[step.row_begin + row] - position < shape_.window_tokens) return true;
+      }
+      return false;
+    };
+    step.key_begin = 0;
+    while (!seen(step.key_begin)) ++step.key_begin;  // a row sees itself
+    slots += step.key_begin > 0 ? 1 : 0;
+  }
+  return slots;
+}
+
 ChunkAttentionArgs AttentionScenario::Args(std::vector<float>& out) {
   const int64_t cols = static_cast<int64_t>(shape_.num_heads) * shape_.head_dim;
   out.assign(num_rows_ * cols, 1e9f);

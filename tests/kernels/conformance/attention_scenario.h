@@ -46,6 +46,10 @@ class AttentionScenario {
   // Call after Finish.
   void MakeScoresWhole();
 
+  // Gives each slot the largest SlotStep::key_begin that leaves out no key in a row's window, as
+  // the engine does; returns how many slots leave something out. Call after Finish, with a window.
+  int LeaveOutKeysBeforeTheWindow();
+
   // The call. `out` becomes [num_rows, num_heads * head_dim].
   ChunkAttentionArgs Args(std::vector<float>& out);
 

@@ -31,9 +31,15 @@ const AttentionCase kCases[] = {
     {{32, 1, 128, 128, DType::kBF16}},   {{12, 2, 72, 16, DType::kBF16, 70}},
 };
 
+// Rounding q and a weight to bf16 moves the weight by up to 2^-9 each, times the size of the score
+// (about 2 here), at random: 2^-9 or so of the length of an output row, a few times that in the
+// worst of thousands. A key too many or too few is 2^-5 of it.
+constexpr double kBf16Rounding = 0x1p-6;
+
 using Param = std::tuple<AttentionCase, Scenario>;
 
 class AttentionConformance : public testing::TestWithParam<Param> {};
+class AttentionWithKeysLeftOut : public testing::TestWithParam<Param> {};
 
 // Calls fn(output) with what each level and mode computes.
 template <class Fn>
@@ -68,6 +74,28 @@ TEST_P(AttentionConformance, MatchesTheReference) {
   }
 }
 
+// What serving does: keys that no row's window reaches are not even read, so some slots have part
+// in a shared run and others not, or from its middle on.
+TEST_P(AttentionWithKeysLeftOut, MatchesTheReference) {
+  const auto& [test_case, kind] = GetParam();
+  AttentionScenario scenario = MakeScenario(kind, test_case.shape);
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  ASSERT_GE(scenario.LeaveOutKeysBeforeTheWindow(), 2);
+  for (const bool rounding : {false, true}) {
+    const auto check = [&](const std::vector<float>& got) {
+      if (rounding) {
+        ExpectRowsClose(got, want, test_case.shape.head_dim, kBf16Rounding);
+      } else {
+        ExpectClose(got, want, test_case.tolerance, test_case.tolerance);
+      }
+    };
+    for (const bool reproducible : {false, true}) {
+      AttendEverywhere(scenario, reproducible, rounding, test_case.shape.kv_dtype, check);
+    }
+  }
+}
+
 std::string CaseName(const testing::TestParamInfo<Param>& info) {
   const auto& [test_case, kind] = info.param;
   constexpr const char* kNames[] = {"_unrelated", "_shared", "_cached"};
@@ -78,6 +106,17 @@ const auto kScenarios = testing::Values(Scenario::kUnrelated, Scenario::kShared,
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionConformance,
                          testing::Combine(testing::ValuesIn(kCases), kScenarios), CaseName);
+
+std::vector<AttentionCase> WindowCases() {
+  std::vector<AttentionCase> cases;
+  for (const AttentionCase& c : kCases) {
+    if (c.shape.window_tokens > 0) cases.push_back(c);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionWithKeysLeftOut,
+                         testing::Combine(testing::ValuesIn(WindowCases()), kScenarios), CaseName);
 
 // A sequence so long that threads share it, each task several segments of it.
 TEST(AttentionOfOneLongSequence, MatchesTheReferenceOnTwoThreads) {
@@ -128,12 +167,9 @@ TEST_P(AttentionBf16, MatchesTheReferenceOnWholeScores) {
   });
 }
 
-// Rounding q and a weight moves the weight by up to 2^-9 each, times the size of the score (about 2
-// here), at random: 2^-9 or so of the length of an output row, a few times that in the worst of
-// thousands. A key too many or too few is 2^-5 of it.
 TEST_P(AttentionBf16, StaysWithinItsRounding) {
   Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
-    ExpectRowsClose(got, want, test_case().shape.head_dim, 0x1p-6);
+    ExpectRowsClose(got, want, test_case().shape.head_dim, kBf16Rounding);
   });
 }
 

@@ -1,0 +1,29 @@
+#include "engine/text/jinja/call_check.h"
+
+#include "engine/text/jinja/methods.h"
+#include "engine/text/jinja/objects.h"
+#include "engine/text/jinja/template_error.h"
+
+namespace refrain::engine::jinja {
+namespace {
+
+[[noreturn]] void Refuse(const std::string& what, const std::string& name, int line) {
+  throw TemplateError("line " + std::to_string(line) + ": " + what + " '" + name +
+                      "' is not supported");
+}
+
+}  // namespace
+
+void CallCheck::Check() const {
+  for (const auto& [name, uses] : attributes_) {
+    // loop.cycle is the one method of an object.
+    if (!uses.only_called() || name == "cycle" || IsMethodName(name)) continue;
+    Refuse("method", name, uses.first_call_line);
+  }
+  for (const auto& [name, uses] : names_) {
+    if (!uses.only_called() || name == "loop" || !FindGlobalFunction(name).is_undefined()) continue;
+    Refuse("function", name, uses.first_call_line);
+  }
+}
+
+}  // namespace refrain::engine::jinja
