@@ -43,7 +43,7 @@ EngineLoop::~EngineLoop() = default;
 
 void EngineLoop::Run() {
   for (;;) {
-    RequestQueue::Items items = HasWork() ? parts_.queue->Take() : parts_.queue->WaitAndTake();
+    RequestQueue::Items items = HasWork() ? parts_.queue->Take() : Sleep();
     const bool closed = items.closed;
     TakeIn(std::move(items));
     if (closed) break;
@@ -53,6 +53,14 @@ void EngineLoop::Run() {
   FinishAll(absl::CancelledError("the engine has stopped"));
   FlushChanged();
   PublishStats();
+}
+
+RequestQueue::Items EngineLoop::Sleep() {
+  PagesAhead* const pages = parts_.pages_ahead;
+  if (pages != nullptr) pages->EngineIsIdle(parts_.cache->stats().touched_chunks);
+  RequestQueue::Items items = parts_.queue->WaitAndTake();
+  if (pages != nullptr) pages->EngineIsBusy();
+  return items;
 }
 
 bool EngineLoop::Turn() {
