@@ -107,11 +107,15 @@ class EngineLoop {
   void ExpireDeadlines();
 
   bool LaunchNext();
-  void RefreshSnapshot();
   void BreakDeadlock();
   void Preempt(SequenceState* sequence);
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
   absl::Status JoinCache(SequenceState* sequence);
+
+  // --- what a plan depends on (engine_loop_snapshot.cc) ---
+  void RefreshSnapshot();
+  // Whether one has requests and runs nothing: others may have to make way for it.
+  bool SomeTenantWaits() const;
 
   // --- sharing (engine_loop_sharing.cc) ---
   kvcache::Namespace NamespaceOf(const Request& request) const;
