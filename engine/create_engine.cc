@@ -17,6 +17,7 @@
 #include "engine/llama_runner.h"
 #include "engine/model/llama.h"
 #include "engine/model/weight_source.h"
+#include "engine/pages_ahead.h"
 #include "engine/pipelined_runner.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/create_tokenizer.h"
@@ -205,6 +206,17 @@ absl::Status MakeFoundation(const EngineOptions& options, const WeightSource& so
       MakeRunner(options, foundation, foundation.storage->View(parts.cache->positions().data())));
 }
 
+// Of a pool in host memory; a device's is there from the start.
+std::unique_ptr<PagesAhead> TouchAhead(const Foundation& foundation,
+                                       const kvcache::CacheManager& cache) {
+  const KvStorage* const storage = foundation.storage.get();
+  return std::make_unique<PagesAhead>(
+      PagesAhead::Pool{.chunk_bytes = storage->layout().chunk_bytes(),
+                       .chunk_tokens = cache.options().chunk_tokens,
+                       .num_chunks = cache.options().num_chunks},
+      [storage](size_t begin, size_t end) { return storage->Populate(begin, end); });
+}
+
 // After a device had no room. A cache of a size that was asked for is not to be had elsewhere.
 bool MayRunOnHost(const EngineOptions& options, const Foundation& foundation) {
   const bool on_host =
@@ -263,6 +275,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count();
+  if (backend.reads_results_in_place) parts.pages_ahead = TouchAhead(*foundation, *parts.cache);
   parts.kv_chunk_bytes = static_cast<int64_t>(foundation->storage->layout().chunk_bytes());
   parts.window_tokens = config.sliding_window_tokens;
   parts.foundation = std::move(foundation);

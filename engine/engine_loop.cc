@@ -43,7 +43,7 @@ EngineLoop::~EngineLoop() = default;
 
 void EngineLoop::Run() {
   for (;;) {
-    RequestQueue::Items items = HasWork() ? parts_.queue->Take() : parts_.queue->WaitAndTake();
+    RequestQueue::Items items = HasWork() ? parts_.queue->Take() : Sleep();
     const bool closed = items.closed;
     TakeIn(std::move(items));
     if (closed) break;
@@ -53,6 +53,14 @@ void EngineLoop::Run() {
   FinishAll(absl::CancelledError("the engine has stopped"));
   FlushChanged();
   PublishStats();
+}
+
+RequestQueue::Items EngineLoop::Sleep() {
+  PagesAhead* const pages = parts_.pages_ahead;
+  if (pages != nullptr) pages->EngineIsIdle(parts_.cache->stats().touched_chunks);
+  RequestQueue::Items items = parts_.queue->WaitAndTake();
+  if (pages != nullptr) pages->EngineIsBusy();
+  return items;
 }
 
 bool EngineLoop::Turn() {
@@ -240,29 +248,6 @@ void EngineLoop::FlushChanged() {
 }
 
 // --- plan, commit, launch ---
-
-void EngineLoop::RefreshSnapshot() {
-  const kvcache::CacheManager& cache = *parts_.cache;
-  snapshot_.step = stats_.steps_total;
-  snapshot_.free_chunks = cache.stats().available_chunks();
-  snapshot_.tenants = shares_.competing();
-  snapshot_.limits.step_token_budget = backoff_.Limit(options_.scheduler.step_token_budget);
-  // Who runs decodes in every step: no more of them than a step may have tokens.
-  snapshot_.limits.max_sequences = backoff_.Limit(options_.scheduler.max_sequences);
-  // Each running sequence takes at most one chunk before any prefill does.
-  const bool may_preempt = snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size());
-  for (RunningEntry& entry : snapshot_.running) {
-    const SequenceState& sequence = *sequences_.at(entry.sequence);
-    const int32_t appended_tokens = cache.appended_tokens(entry.sequence);
-    entry.next_token = sequence.NextToken(appended_tokens);
-    entry.reserved_tokens = cache.reserved_tokens(entry.sequence);
-    entry.runnable_tokens = sequence.RunnableTokens(appended_tokens);
-    entry.decoding =
-        entry.next_token >= sequence.request->prompt_tokens() && entry.runnable_tokens <= 1;
-    entry.exclusive_chunks = may_preempt ? cache.ExclusiveChunks(entry.sequence) : 0;
-  }
-  if (snapshot_.limits.policy == Policy::kPriority) InheritPriorities();
-}
 
 bool EngineLoop::LaunchNext() {
   if (snapshot_.running.empty() && snapshot_.waiting.empty()) return false;

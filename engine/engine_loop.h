@@ -20,6 +20,7 @@
 #include "engine/loop_observer.h"
 #include "engine/memory_backoff.h"
 #include "engine/model_runner.h"
+#include "engine/pages_ahead.h"
 #include "engine/pending_prefixes.h"
 #include "engine/request_queue.h"
 #include "engine/running_request.h"
@@ -49,6 +50,7 @@ struct EngineLoopParts {
   const Clock* clock = nullptr;
   TurnMemory* turns = nullptr;         // remembers what conversations were answered; may be null
   EngineObserver* observer = nullptr;  // is told what happens; may be null
+  PagesAhead* pages_ahead = nullptr;   // is told when there is nothing to do; may be null
 };
 
 // The engine thread: the single writer of scheduler and cache.
@@ -99,16 +101,21 @@ class EngineLoop {
   size_t deadlines() const { return deadlines_.size(); }
 
  private:
+  RequestQueue::Items Sleep();
   void TakeIn(RequestQueue::Items items);
   void Accept(std::unique_ptr<EncodedRequest> encoded);
   void ExpireDeadlines();
 
   bool LaunchNext();
-  void RefreshSnapshot();
   void BreakDeadlock();
   void Preempt(SequenceState* sequence);
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
   absl::Status JoinCache(SequenceState* sequence);
+
+  // --- what a plan depends on (engine_loop_snapshot.cc) ---
+  void RefreshSnapshot();
+  // Whether one has requests and runs nothing: others may have to make way for it.
+  bool SomeTenantWaits() const;
 
   // --- sharing (engine_loop_sharing.cc) ---
   kvcache::Namespace NamespaceOf(const Request& request) const;

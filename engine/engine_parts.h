@@ -8,6 +8,7 @@
 #include "engine/clock.h"
 #include "engine/engine.h"
 #include "engine/model_runner.h"
+#include "engine/pages_ahead.h"
 #include "engine/scheduler.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
@@ -24,6 +25,7 @@ struct EngineParts {
   std::unique_ptr<ChatTemplate> chat_template;  // may be null
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<kvcache::CacheManager> cache;  // max_slots = max_sequences
+  std::unique_ptr<PagesAhead> pages_ahead;       // null: memory is touched by whoever uses it
   int64_t kv_chunk_bytes = 0;                    // of K and V in one chunk, all layers
   int32_t window_tokens = 0;                     // the model's sliding window, 0 = none
   std::unique_ptr<Clock> clock;                  // null = the steady clock

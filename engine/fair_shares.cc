@@ -15,6 +15,7 @@ int32_t FairShares::Enter(const std::string& tenant, double weight) {
   TenantEntry& entry = tenants_[index];
   entry.weight_milli = static_cast<int32_t>(std::clamp(std::round(weight * 1000), 1.0, 1e6));
   if (requests_[index]++ == 0) ++active_;
+  entry.has_requests = true;
   int64_t most_served = entry.served;
   for (size_t i = 0; i < tenants_.size(); ++i) {
     if (requests_[i] > 0) most_served = std::max(most_served, tenants_[i].served);
@@ -24,7 +25,9 @@ int32_t FairShares::Enter(const std::string& tenant, double weight) {
 }
 
 void FairShares::Leave(int32_t index) {
-  if (--requests_[index] == 0) --active_;
+  if (--requests_[index] > 0) return;
+  tenants_[index].has_requests = false;
+  --active_;
 }
 
 void FairShares::Charge(int32_t index, int64_t tokens) {

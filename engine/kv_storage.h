@@ -21,8 +21,8 @@ absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config,
                                               kernels::DType dtype, int32_t chunk_tokens);
 
 // The bytes behind the chunk ids: one device allocation laid out as a KvLayout says. Pages are
-// touched when a chunk is first written. Knows nothing of who uses which chunk. Engine thread only;
-// the device outlives it.
+// touched when a chunk is first written, or by Populate. Knows nothing of who uses which chunk.
+// Engine thread only, but for Populate; the device outlives it.
 class KvStorage {
  public:
   // RESOURCE_EXHAUSTED names the size.
@@ -34,6 +34,11 @@ class KvStorage {
 
   // `positions` [num_chunks, chunk_tokens] outlives the view.
   kernels::KvPoolView View(const int32_t* positions) const;
+
+  // Lets the pages behind these bytes of the pool be there (kernels::Device::Populate). Any thread.
+  bool Populate(size_t begin, size_t end) const {
+    return device_.Populate(buffer_.data() + begin, end - begin);
+  }
 
   // Copies all layers of a chunk.
   absl::Status CopyChunk(kvcache::ChunkId from, kvcache::ChunkId to);

@@ -11,115 +11,12 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/admission_order.h"
 
 namespace refrain::engine {
 namespace {
 
 void AppendId(std::string* out, SequenceId id) { absl::StrAppend(out, static_cast<uint64_t>(id)); }
-
-// The order in which the waiting sequences, all or some of them, may be admitted:
-//   first those that have waited too long to be overtaken, the oldest first;
-//   then under kFcfs those among the next kGroupingWindow that share with running ones, then the
-//   others by age; under the other policies by rank, then age.
-class AdmissionOrder {
- public:
-  // `some`: of snapshot.waiting, in its order; null = all. Both outlive it.
-  AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some)
-      : s_(snapshot), some_(some), fcfs_(snapshot.limits.policy == Policy::kFcfs) {}
-
-  // Null when all have been named.
-  const WaitingEntry* Next() {
-    if (!aged_over_) {
-      const int64_t longest_wait = fcfs_ ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
-      if (begin_ < size() && s_.step - entry(begin_).since_step >= longest_wait) {
-        return &entry(begin_++);
-      }
-      aged_over_ = true;
-      sharing_ = others_ = begin_;
-      window_ = std::min(size(), begin_ + kGroupingWindow);
-    }
-    return fcfs_ ? NextByAge() : NextByRank();
-  }
-
- private:
-  static constexpr size_t kGroupingWindow = 256;  // sequences looked at for those that share
-
-  // A sequence's rank, then its position, which ascends with age: the least comes first.
-  using Key = uint64_t;
-  static constexpr size_t kFirstBest = 64;  // kept of the first look at all; each later one, twice
-
-  size_t size() const { return some_ != nullptr ? some_->size() : s_.waiting.size(); }
-  const WaitingEntry& entry(size_t position) const {
-    return some_ != nullptr ? *(*some_)[position] : s_.waiting[position];
-  }
-
-  const WaitingEntry* NextByAge() {
-    while (sharing_ < window_) {
-      const size_t position = sharing_++;
-      if (entry(position).shares_running) return &entry(position);
-    }
-    while (others_ < size()) {
-      const size_t position = others_++;
-      if (position >= window_ || !entry(position).shares_running) return &entry(position);
-    }
-    return nullptr;
-  }
-
-  Key KeyOf(const WaitingEntry& one, size_t position) const {
-    const int32_t rank = s_.limits.policy == Policy::kPriority ? one.priority : -one.shared_tokens;
-    return uint64_t{static_cast<uint32_t>(rank) ^ (uint32_t{1} << 31)} << 32 | position;
-  }
-
-  // The best of those not yet named. Few of the many that wait are admitted, so that keeping the
-  // best of one look at all costs less than ordering all.
-  void FindBest() {
-    const auto look_at = [this](const WaitingEntry& one, size_t position) {
-      if (one.held) return;
-      const Key key = KeyOf(one, position);
-      if (key < next_key_ || (best_.size() == num_best_ && key > best_.front())) return;
-      if (best_.size() == num_best_) {
-        std::pop_heap(best_.begin(), best_.end());
-        best_.pop_back();
-      }
-      best_.push_back(key);
-      std::push_heap(best_.begin(), best_.end());
-    };
-    if (some_ == nullptr) {
-      size_t position = begin_;
-      for (auto one = s_.waiting.begin() + static_cast<ptrdiff_t>(begin_); one != s_.waiting.end();
-           ++one) {
-        look_at(*one, position++);
-      }
-    } else {
-      for (size_t position = begin_; position < size(); ++position) {
-        look_at(entry(position), position);
-      }
-    }
-    num_best_ *= 2;
-    std::sort(best_.begin(), best_.end(), std::greater<Key>());
-  }
-
-  const WaitingEntry* NextByRank() {
-    if (best_.empty()) FindBest();
-    if (best_.empty()) return nullptr;
-    const Key key = best_.back();
-    best_.pop_back();
-    next_key_ = key + 1;
-    return &entry(static_cast<uint32_t>(key));
-  }
-
-  const SchedulerSnapshot& s_;
-  const std::vector<const WaitingEntry*>* const some_;
-  const bool fcfs_;
-  bool aged_over_ = false;
-  size_t begin_ = 0;              // the first one that has not aged
-  size_t window_ = 0;             // kFcfs: end of those looked at for sharing
-  size_t sharing_ = 0;            // kFcfs: next to be looked at for sharing
-  size_t others_ = 0;             // kFcfs: next by age
-  std::vector<Key> best_;         // other policies: those to be named next, the best last
-  size_t num_best_ = kFirstBest;  // other policies: how many the next look keeps
-  Key next_key_ = 0;              // other policies: all below have been named
-};
 
 class Planner {
  public:
@@ -174,6 +71,11 @@ class Planner {
   }
 
   size_t Victim() const {
+    if (s_.tenants.size() > 1) {
+      const Division division = Divide();
+      const std::optional<size_t> over = TenantOverPart(division);
+      if (over.has_value()) return division.holdings[*over].sequences.back();
+    }
     std::optional<size_t> victim;
     for (size_t i = running_.size(); i-- > 0;) {
       if (running_[i].preempted) continue;
@@ -266,13 +168,19 @@ class Planner {
     }
   }
 
+  // Free chunks that a sequence takes with its whole prefill.
+  int32_t ChunksToAdmit(const WaitingEntry& entry) const {
+    const int32_t shared_chunks = entry.shared_tokens / s_.limits.chunk_tokens;
+    return ChunksFor(int64_t{entry.prefill_tokens} + 1) - shared_chunks + entry.idle_chunks;
+  }
+
+  // For the growth of those that decode.
+  int32_t MarginChunks() const { return (alive_ + 3) / 4; }
+
   // Tries to start a sequence; false when no other may be tried after it.
   bool AdmitOne(const WaitingEntry& entry, int32_t spoken_for) {
-    const int32_t shared_chunks = entry.shared_tokens / s_.limits.chunk_tokens;
-    const int32_t chunks =
-        ChunksFor(int64_t{entry.prefill_tokens} + 1) - shared_chunks + entry.idle_chunks;
-    const int32_t margin = (alive_ + 3) / 4;
-    if (chunks + margin + spoken_for > free_chunks_ && alive_ > 0) return false;
+    const int32_t chunks = ChunksToAdmit(entry);
+    if (chunks + MarginChunks() + spoken_for > free_chunks_ && alive_ > 0) return false;
     const int32_t rows = entry.prefill_tokens - entry.shared_tokens + entry.replayed_tokens;
     // The rest of a part of a chunk is written in a copy, or in the chunk itself, cut, when there
     // is no other.
@@ -299,12 +207,16 @@ class Planner {
     return entry.held || (entry.next_chunk_key != 0 && claimed_.contains(entry.next_chunk_key));
   }
 
-  // Free chunks that running prefills will need beyond what this plan gives them.
-  int32_t SpokenForBy(size_t i) const {
+  // Free chunks that sequence i will take beyond what this plan gives it: with the rest of its
+  // prefill and the first token, or with its next token.
+  int32_t NextChunks(size_t i) const {
     const RunningEntry& entry = s_.running[i];
-    if (entry.decoding) return 0;
-    return MissingChunks(entry, int64_t{entry.runnable_tokens} + 1) - running_[i].chunks;
+    const int64_t tokens = entry.decoding ? running_[i].tokens : entry.runnable_tokens;
+    return MissingChunks(entry, tokens + 1) - running_[i].chunks;
   }
+
+  // Those that running prefills will need.
+  int32_t SpokenForBy(size_t i) const { return s_.running[i].decoding ? 0 : NextChunks(i); }
 
   int32_t SpokenFor() const {
     int32_t chunks = 0;
@@ -369,9 +281,12 @@ class Planner {
     }
     std::make_heap(turns.begin(), turns.end(), later);
     int32_t spoken_for = SpokenFor();
-    std::optional<int32_t> refused;  // the tenant whose turn it was when nothing fitted
-    if (budget_tokens_ <= 0 && !turns.empty() && !lanes[turns.front()]->waiting.empty()) {
-      refused = turns.front();
+    std::optional<size_t> lacking;        // the first prefill that got less for want of chunks
+    std::optional<int32_t> refused;       // the tenant whose turn it was when nothing fitted
+    const WaitingEntry* unfit = nullptr;  // and its sequence
+    if (budget_tokens_ <= 0 && !turns.empty()) {
+      unfit = NextOf(*lanes[turns.front()]);
+      if (unfit != nullptr) refused = turns.front();
     }
     while (budget_tokens_ > 0 && !turns.empty()) {
       std::pop_heap(turns.begin(), turns.end(), later);
@@ -384,12 +299,15 @@ class Planner {
         spoken_for -= SpokenForBy(i);
         GivePrefill(i);
         spoken_for += SpokenForBy(i);
+        const bool all = running_[i].tokens == s_.running[i].runnable_tokens;
+        if (!all && budget_tokens_ > 0 && !lacking.has_value()) lacking = i;
       } else if (refused.has_value()) {
         goes_on = false;
-      } else if (const WaitingEntry* next = lane.order.Next(); next == nullptr) {
+      } else if (const WaitingEntry* next = NextOf(lane); next == nullptr) {
         goes_on = false;
-      } else if (!Held(*next)) {
-        if (alive_ >= s_.limits.max_sequences || !AdmitOne(*next, spoken_for)) refused = tenant;
+      } else if (alive_ >= s_.limits.max_sequences || !AdmitOne(*next, spoken_for)) {
+        refused = tenant;
+        unfit = next;
       }
       lane.served += s_.tenants[tenant].CostOf(budget_before - budget_tokens_);
       if (goes_on) {
@@ -398,16 +316,27 @@ class Planner {
         turns.pop_back();
       }
     }
-    if (!AnyWork() && plan_.admit.empty()) {
-      GoOnWithFirstPrefill();
-    } else if (refused.has_value() && plan_.admit.empty() && lanes[*refused]->running == 0) {
-      PreemptForTenant(lanes);
+    if (!plan_.admit.empty()) return;
+    if (!AnyWork()) return GoOnWithFirstPrefill();
+    if (lacking.has_value()) FreeChunks(s_.running[*lacking].tenant, 0, lacking);
+    if (plan_.preempt.empty() && refused.has_value() && lanes[*refused]->running == 0) {
+      if (alive_ >= s_.limits.max_sequences || budget_tokens_ <= 0) FreeSlot(lanes);
+      if (alive_ < s_.limits.max_sequences) {
+        FreeChunks(*refused, ChunksToAdmit(*unfit), std::nullopt);
+      }
     }
+  }
+
+  // The next that may be admitted, or null.
+  const WaitingEntry* NextOf(Lane& lane) const {
+    const WaitingEntry* next = lane.order.Next();
+    while (next != nullptr && Held(*next)) next = lane.order.Next();
+    return next;
   }
 
   // Takes the youngest sequence from the tenant that runs most for its weight, if that is more than
   // its part of the slots.
-  void PreemptForTenant(const std::vector<std::unique_ptr<Lane>>& lanes) {
+  void FreeSlot(const std::vector<std::unique_ptr<Lane>>& lanes) {
     int64_t total_weight = 0;
     std::optional<size_t> most;
     const auto weight = [&](size_t tenant) { return int64_t{s_.tenants[tenant].weight_milli}; };
@@ -426,6 +355,102 @@ class Planner {
     }
     for (size_t i = running_.size(); i-- > 0;) {
       if (s_.running[i].tenant == static_cast<int32_t>(*most)) return Preempt(i);
+    }
+  }
+
+  // --- several tenants: their parts of the cache ---
+
+  // What running sequences have and will take next. Of what those of one tenant share it counts
+  // the most that one of them has: all of it, where they share one prefix.
+  struct Holding {
+    std::vector<size_t> sequences;  // who gives way first stands last
+    int64_t chunks = 0;
+  };
+  struct Division {
+    std::vector<Holding> holdings;  // by tenant
+    int64_t pool_chunks = 0;        // free or held
+    int64_t total_weight = 0;
+  };
+
+  int32_t OwnChunks(size_t i) const { return s_.running[i].exclusive_chunks + running_[i].chunks; }
+
+  Division Divide() const {
+    Division division{.holdings = std::vector<Holding>(s_.tenants.size()),
+                      .pool_chunks = free_chunks_};
+    std::vector<int32_t> shared_chunks(s_.tenants.size(), 0);
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (running_[i].preempted) continue;
+      const RunningEntry& entry = s_.running[i];
+      Holding& holding = division.holdings[entry.tenant];
+      holding.sequences.push_back(i);
+      holding.chunks += OwnChunks(i) + NextChunks(i);
+      division.pool_chunks += OwnChunks(i);
+      int32_t& shared = shared_chunks[entry.tenant];
+      shared =
+          std::max(shared, entry.reserved_tokens / s_.limits.chunk_tokens - entry.exclusive_chunks);
+    }
+    for (size_t tenant = 0; tenant < s_.tenants.size(); ++tenant) {
+      Holding& holding = division.holdings[tenant];
+      holding.chunks += shared_chunks[tenant];
+      division.pool_chunks += shared_chunks[tenant];
+      if (s_.tenants[tenant].has_requests) {
+        division.total_weight += s_.tenants[tenant].weight_milli;
+      }
+      if (s_.limits.policy == Policy::kPriority) {
+        std::stable_sort(
+            holding.sequences.begin(), holding.sequences.end(),
+            [this](size_t a, size_t b) { return s_.running[a].priority < s_.running[b].priority; });
+      }
+    }
+    return division;
+  }
+
+  // Of those that run two sequences or more the one that has most of the cache for its weight, if
+  // that is more than its part.
+  std::optional<size_t> TenantOverPart(const Division& division) const {
+    const std::vector<Holding>& holdings = division.holdings;
+    const auto weight = [&](size_t tenant) { return int64_t{s_.tenants[tenant].weight_milli}; };
+    std::optional<size_t> most;
+    for (size_t i = 0; i < holdings.size(); ++i) {
+      if (holdings[i].sequences.size() < 2) continue;
+      if (!most.has_value() ||
+          holdings[i].chunks * weight(*most) > holdings[*most].chunks * weight(i)) {
+        most = i;
+      }
+    }
+    const bool over = most.has_value() && holdings[*most].chunks * division.total_weight >
+                                              division.pool_chunks * weight(*most);
+    return over ? most : std::nullopt;
+  }
+
+  // Takes sequences from other tenants that have more than their parts until `chunks` are free for
+  // this one in the next plan, beside what running sequences take there; of those that prefill only
+  // `prefill` counts, if given. Takes none if that does not suffice.
+  void FreeChunks(int32_t tenant, int32_t chunks, std::optional<size_t> prefill) {
+    const auto needed_by = [&](size_t i) {
+      const bool counts = !prefill.has_value() || i == *prefill || s_.running[i].decoding;
+      return counts ? NextChunks(i) : 0;
+    };
+    int64_t next_chunks = 0;
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (!running_[i].preempted) next_chunks += needed_by(i);
+    }
+    const auto before = std::make_tuple(running_, budget_tokens_, free_chunks_, alive_);
+    const size_t preempted_before = plan_.preempt.size();
+    Division division = Divide();
+    while (chunks + next_chunks + MarginChunks() > free_chunks_) {
+      const std::optional<size_t> over = TenantOverPart(division);
+      if (!over.has_value() || static_cast<int32_t>(*over) == tenant) {
+        std::tie(running_, budget_tokens_, free_chunks_, alive_) = before;
+        plan_.preempt.resize(preempted_before);
+        return;
+      }
+      Holding& holding = division.holdings[*over];
+      const size_t victim = holding.sequences.back();
+      holding.sequences.pop_back();
+      holding.chunks -= OwnChunks(victim) + NextChunks(victim);
+      next_chunks -= needed_by(victim);
+      Preempt(victim);
     }
   }
 

@@ -33,7 +33,7 @@ struct RunningEntry {
   bool decoding = false;         // the row is that of a token it generated last
   int32_t next_token = 0;        // that the first of these rows is of
   int32_t reserved_tokens = 0;   // that its chunks hold
-  int32_t exclusive_chunks = 0;  // given back if it is preempted
+  int32_t exclusive_chunks = 0;  // given back if it is preempted; 0 where no plan will ask
   int32_t priority = 0;          // the best of its own and of those who wait for its chunks
   int32_t tenant = 0;            // into SchedulerSnapshot::tenants
 };
@@ -57,6 +57,7 @@ struct WaitingEntry {
 struct TenantEntry {
   int64_t served = 0;           // the sum of CostOf what was computed for it
   int32_t weight_milli = 1000;  // of its share, in thousandths
+  bool has_requests = true;     // waiting or running
 
   int64_t CostOf(int64_t tokens) const { return tokens * 1'000'000 / weight_milli; }
 };
@@ -96,11 +97,18 @@ auto FindEntry(List& list, SequenceId id) {
 //   2+3. The rest of the budget goes to whichever tenant has been served least for its weight: to
 //      its running prefills, then to its waiting sequences; what it gets counts as served within
 //      the plan. When the sequence whose turn it is does not fit, nothing else is admitted.
-//   4. If that is one of a tenant that runs nothing, while another runs two sequences or more and
-//      more than its weight's part of max_sequences, the youngest of those is preempted: a tenant
-//      that fills all slots cannot keep another waiting until one of its answers ends.
+//   4. If that is one of a tenant that runs nothing, others make way for it. For a slot: who runs
+//      most for its weight, if that is more than its part of max_sequences, gives up its youngest.
+//      For chunks: who has most of the cache for its weight, if that is more than its part of it,
+//      gives up its youngest, and so on until the whole prefill fits; or nobody does, if it would
+//      not. A tenant's last sequence is never taken, so that each goes on with something.
+//   5. A tenant that has more than its part of the cache also comes first where chunks lack in 1.,
+//      and where they lack for the rest of another's running prefill.
+// What sequences of one tenant share counts once among the chunks that it has.
+//
 // So a request of a tenant that runs nothing, and has been served least, is admitted by the second
-// plan after it came where a slot is all it lacks, whatever others have waiting.
+// plan after it came, whatever others have waiting or run, if its chunks and a margin are no more
+// than its part of the cache, and no other tenant has more than its own part in one sequence.
 //
 // Some running or waiting sequence always gets work or is preempted while any can run.
 StepPlan Plan(const SchedulerSnapshot& snapshot);

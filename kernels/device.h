@@ -48,6 +48,11 @@ class Device {
   virtual absl::Status CopyToHost(std::byte* host, const std::byte* from, size_t bytes) = 0;
   virtual absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) = 0;
 
+  // Lets pages of a buffer that nobody has touched be there, so that whoever writes first need not
+  // wait for them; what the buffer holds stays. Begins at a multiple of 4,096. Any thread, beside
+  // any use of the buffer. False when it cannot be done, or there is nothing to do.
+  virtual bool Populate(std::byte* data, size_t bytes) { return false; }
+
   // Free bytes now, for sizing the KV pool.
   virtual size_t AvailableBytes() const = 0;
 

@@ -69,6 +69,10 @@ absl::StatusOr<DeviceBuffer> CpuDevice::Allocate(size_t bytes, bool huge_pages) 
   return DeviceBuffer(this, data, bytes);
 }
 
+bool CpuDevice::Populate(std::byte* data, size_t bytes) {
+  return madvise(data, bytes, MADV_POPULATE_WRITE) == 0;
+}
+
 void CpuDevice::Free(std::byte* data, size_t bytes) { munmap(data, MappedBytes(bytes)); }
 
 absl::Status CpuDevice::Copy(std::byte* to, const std::byte* from, size_t bytes) {

@@ -18,6 +18,9 @@ class CpuDevice : public Device {
   absl::Status CopyToHost(std::byte* host, const std::byte* from, size_t bytes) override;
   absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override;
 
+  // Needs Linux 5.14.
+  bool Populate(std::byte* data, size_t bytes) override;
+
   // What the kernel estimates a process can take without swapping, or what the tightest memory
   // control group above this process still grants, if that is less (LeftInControlGroups).
   size_t AvailableBytes() const override;

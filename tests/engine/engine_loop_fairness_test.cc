@@ -57,6 +57,44 @@ TEST_P(EngineLoopFairnessTest, OneTenantsQueueDelaysAnotherByTwoSteps) {
   harness.CheckIdle();
 }
 
+// A cache of 48 chunks is full of tenant a's prompts of 100 tokens, which nobody shares, and their
+// answers. Tenant b's prompt of 60 tokens: a step to free its chunks, three for the prompt (the
+// budget leaves at least 32 - 8 rows), four more for the other tokens; and one of slack.
+TEST_P(EngineLoopFairnessTest, AFullCacheDelaysAnotherByTwoSteps) {
+  for (const int max_in_flight : {1, 2}) {
+    LoopHarness harness(
+        LoopOptions{.num_chunks = 48, .max_in_flight = max_in_flight, .policy = GetParam()});
+    std::vector<std::shared_ptr<TokenStream>> crowd;
+    for (int i = 0; i < 40; ++i) {
+      Request request = TokenRequest(testing::Prompt(100, 2 + i), 60);
+      request.tenant = "a";
+      request.cache_salt = std::to_string(i);
+      request.stop.ignore_eos = true;
+      crowd.push_back(harness.Submit(std::move(request)));
+    }
+    for (int i = 0; i < 70; ++i) harness.loop.Turn();
+    Request request = TokenRequest(testing::Prompt(60, 1), 5);
+    request.tenant = "b";
+    request.stop.ignore_eos = true;
+    const auto single = harness.Submit(std::move(request));
+    RequestOutput output;
+    int turns = 0;
+    for (; turns < 1000 && !output.finished; ++turns) {
+      harness.loop.Turn();
+      ReadInto(*single, harness.tokenizer, &output);
+    }
+    EXPECT_TRUE(output.status.ok()) << output.status;
+    EXPECT_LE(turns, 2 + 3 + 4 + max_in_flight - 1);
+    harness.RunUntilIdle();
+    for (const auto& stream : crowd) {
+      const RequestOutput other = harness.Read(stream);
+      EXPECT_TRUE(other.status.ok()) << other.status;
+      EXPECT_EQ(other.usage.completion_tokens, 60);
+    }
+    harness.CheckIdle();
+  }
+}
+
 // Both have more than enough waiting; b weighs three times a: it gets three times the tokens.
 TEST_P(EngineLoopFairnessTest, WeightsDivideTheTokens) {
   LoopHarness harness(LoopOptions{.policy = GetParam()});

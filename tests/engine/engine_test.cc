@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <ctime>
+#include <memory>
 #include <thread>
 
 #include "engine/engine_parts.h"
+#include "engine/pages_ahead.h"
 #include "tests/support/loop_harness.h"
 
 namespace refrain::engine {
@@ -26,7 +29,8 @@ constexpr int32_t kChunks = 64;
 // A whole engine over fakes, with its threads.
 struct Fixture {
   explicit Fixture(int max_in_flight = 2,
-                   EngineOptions options = {.max_sequences = 8, .step_token_budget = 32}) {
+                   EngineOptions options = {.max_sequences = 8, .step_token_budget = 32},
+                   std::unique_ptr<PagesAhead> pages_ahead = nullptr) {
     auto memory = std::make_shared<FakeChunkMover>(kChunks, 16);
     EngineParts parts;
     parts.foundation = memory;
@@ -38,6 +42,7 @@ struct Fixture {
     runner = owned_runner.get();
     parts.runner = std::move(owned_runner);
     parts.cache = *kvcache::CacheManager::Create({kChunks, 16, 8}, memory.get());
+    parts.pages_ahead = std::move(pages_ahead);
     auto made = MakeEngine(std::move(parts), options);
     status = made.status();
     if (made.ok()) engine = *std::move(made);
@@ -141,6 +146,37 @@ TEST(EngineTest, DrainWaitsForRunningRequestsUntilTheDeadline) {
   EXPECT_FALSE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::milliseconds(1)));
   EXPECT_TRUE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
   EXPECT_EQ(f.Wait(*stream).choices.at(0).tokens.size(), 100u);
+}
+
+// Chunks of 1 MiB, 64 of 64 MiB are the bound; a request takes 4, which it need not touch. While it
+// runs nothing is touched.
+TEST(EngineTest, OnlyTheIdleEngineTouchesMemoryAhead) {
+  std::atomic<size_t> end = 0;
+  std::atomic<bool> busy = false;
+  auto pages = std::make_unique<PagesAhead>(
+      PagesAhead::Pool{.chunk_bytes = 1 << 20, .chunk_tokens = 16, .num_chunks = 1000},
+      [&](size_t, size_t piece_end) {
+        EXPECT_FALSE(busy);
+        end = piece_end;
+        return true;
+      });
+  Fixture f(1, {.max_sequences = 8, .step_token_budget = 32}, std::move(pages));
+  const auto touched = [&](size_t bytes) {
+    for (int i = 0; i < 3000 && end != bytes; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return end == bytes;
+  };
+  EXPECT_TRUE(touched(64 << 20));
+  f.runner->before_step = [&](const StepBatch&) {
+    busy = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    busy = false;
+  };
+  const auto stream = f.engine->Submit(TokenRequest(std::vector<int32_t>(50, 3), 10));
+  ASSERT_TRUE(stream.ok());
+  f.Wait(*stream);
+  EXPECT_TRUE(touched(68 << 20)) << end;
 }
 
 TEST(EngineTest, DestructionFinishesStreamsAsCancelled) {

@@ -3,46 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <random>
+#include <vector>
+
+#include "tests/engine/scheduler_snapshots.h"
 
 namespace refrain::engine {
 namespace {
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
-constexpr double kSlowBuildFactor = 50;
-#else
-constexpr double kSlowBuildFactor = 1;
-#endif
-
-SequenceId Id(uint64_t id) { return SequenceId{id}; }
-
-// Chunks of 16 tokens, a budget of 32, 4 sequences.
-SchedulerSnapshot Snapshot(int32_t free_chunks) {
-  SchedulerSnapshot s;
-  s.limits = {.max_sequences = 4, .step_token_budget = 32, .chunk_tokens = 16};
-  s.free_chunks = free_chunks;
-  return s;
-}
-
-RunningEntry Decoding(uint64_t id, int32_t tokens, int32_t chunks) {
-  return {.sequence = Id(id),
-          .runnable_tokens = 1,
-          .decoding = true,
-          .next_token = tokens,
-          .reserved_tokens = chunks * 16,
-          .exclusive_chunks = chunks};
-}
-
-RunningEntry Prefilling(uint64_t id, int32_t done, int32_t rest, int32_t chunks) {
-  return {.sequence = Id(id),
-          .runnable_tokens = rest,
-          .decoding = false,
-          .next_token = done,
-          .reserved_tokens = chunks * 16,
-          .exclusive_chunks = chunks};
-}
 
 TEST(SchedulerTest, PrintsAndCompares) {
   const StepPlan plan{.preempt = {Id(9)}, .admit = {Id(3)}, .work = {{Id(1), 1}, {Id(3), 31}}};
@@ -249,161 +217,6 @@ TEST(SchedulerTest, NobodyWaitsForEver) {
   }
 }
 
-// --- several tenants ---
-
-WaitingEntry Waiting(uint64_t id, int32_t tenant, int32_t prefill_tokens) {
-  return {.sequence = Id(id), .prefill_tokens = prefill_tokens, .tenant = tenant};
-}
-
-// Tenant 0 came first with more than fits, tenant 1 with one: served less, it goes first.
-TEST(SchedulerTest, TheTenantThatWasServedLeastIsAdmittedFirst) {
-  SchedulerSnapshot s = Snapshot(20);
-  s.tenants = {{.served = 100'000}, {.served = 0}};
-  s.waiting = {Waiting(1, 0, 20), Waiting(2, 0, 20), Waiting(3, 1, 20)};
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [3 1] work [3:20 1:12]");
-  s.tenants[0].served = 0;  // of equals the first
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1 3] work [1:20 3:12]");
-}
-
-// What a tenant gets within the plan counts: they take turns, by weight.
-TEST(SchedulerTest, TenantsTakeTurnsWithinAPlan) {
-  SchedulerSnapshot s = Snapshot(40);
-  s.limits.max_sequences = 8;
-  s.tenants = {{}, {}};
-  for (uint64_t id = 1; id <= 4; ++id) s.waiting.push_back(Waiting(id, 0, 4));
-  for (uint64_t id = 5; id <= 8; ++id) s.waiting.push_back(Waiting(id, 1, 4));
-  EXPECT_EQ(Plan(s).ToString(),
-            "preempt [] admit [1 5 2 6 3 7 4 8] work [1:4 5:4 2:4 6:4 3:4 7:4 4:4 8:4]");
-  s.tenants[1].weight_milli = 3000;
-  s.limits.step_token_budget = 16;
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1 5 6 7] work [1:4 5:4 6:4 7:4]");
-}
-
-// The half-done prefill of a tenant that has had more does not hold up a newcomer.
-TEST(SchedulerTest, ALongPrefillDoesNotHoldUpAnotherTenant) {
-  SchedulerSnapshot s = Snapshot(400);
-  s.tenants = {{.served = 64'000}, {}};
-  s.running = {Prefilling(1, 64, 5000, 4)};
-  s.waiting = {Waiting(2, 1, 20)};
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [1:12 2:20]");
-}
-
-// Ageing, priority and sharing decide among the sequences of one tenant only.
-TEST(SchedulerTest, NothingOvertakesATenantsTurn) {
-  for (const Policy policy : {Policy::kFcfs, Policy::kLongestPrefix, Policy::kPriority}) {
-    SchedulerSnapshot s = Snapshot(40);
-    s.limits.policy = policy;
-    s.limits.max_sequences = 2;
-    s.step = 100000;  // all of tenant 0 have aged
-    s.tenants = {{.served = 5'000'000}, {}};
-    s.waiting = {Waiting(1, 0, 4), Waiting(2, 0, 4), Waiting(3, 1, 4), Waiting(4, 1, 4)};
-    s.waiting[2].since_step = s.waiting[3].since_step = s.step;
-    s.waiting[2].priority = 9;
-    s.waiting[3].priority = 9;
-    EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [3 4] work [3:4 4:4]");
-  }
-}
-
-// All slots are one tenant's: its youngest gives way to a tenant that runs nothing, once.
-TEST(SchedulerTest, ATenantOverItsPartOfTheSlotsGivesOneUp) {
-  SchedulerSnapshot s = Snapshot(40);
-  s.tenants = {{.served = 5'000'000}, {}};
-  for (uint64_t id = 1; id <= 4; ++id) s.running.push_back(Decoding(id, 20, 2));
-  s.waiting = {Waiting(5, 0, 4), Waiting(6, 1, 4)};
-  EXPECT_EQ(Plan(s).ToString(), "preempt [4] admit [] work [1:1 2:1 3:1]");
-  s.limits.step_token_budget = 4;  // the rows of those that decode leave nothing
-  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{Id(4)});
-  s.running[3].tenant = 1;  // it runs one: its turn comes when a slot is free
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1 3:1 4:1]");
-}
-
-// With more tenants than slots nobody is preempted in turn for ever.
-TEST(SchedulerTest, ATenantWithOneRunningSequenceKeepsIt) {
-  SchedulerSnapshot s = Snapshot(40);
-  s.tenants.resize(8);
-  for (uint64_t id = 1; id <= 4; ++id) {
-    s.running.push_back(Decoding(id, 20, 2));
-    s.running.back().tenant = static_cast<int32_t>(id - 1);
-    s.tenants[id - 1].served = 1'000'000;
-  }
-  for (uint64_t id = 5; id <= 8; ++id) {
-    s.waiting.push_back(Waiting(id, static_cast<int32_t>(id - 1), 4));
-  }
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1 3:1 4:1]");
-}
-
-// A snapshot whose sequences all belong to one of the tenants is planned as with no tenants.
-TEST(SchedulerTest, OneTenantAloneChangesNothing) {
-  SchedulerSnapshot s = Snapshot(6);
-  s.running = {Prefilling(1, 16, 16, 1), Decoding(2, 20, 2)};
-  s.waiting = {Waiting(3, 0, 10), Waiting(4, 0, 10)};
-  const StepPlan alone = Plan(s);
-  s.tenants = {{.served = 7}};
-  EXPECT_EQ(Plan(s), alone);
-  s.tenants = {{.served = 7}, {.served = 1}};
-  EXPECT_EQ(Plan(s), alone);
-}
-
-// The bound. Tenant 0 has 1,000 requests waiting and runs on all slots with answers of 400 tokens;
-// tenant 1 comes at an arbitrary step with one request. Its prompt of P tokens is computed at the
-// latest in the plan number 2 + ceil(P / (budget - max_sequences)), whatever the policy: one plan
-// to free a slot, one to admit, and the rest of the budget is its own, for it has been served
-// least.
-TEST(SchedulerTest, AThousandRequestsDelayAnothersByAStatedBound) {
-  constexpr int32_t kPrompt = 200;
-  for (const Policy policy : {Policy::kFcfs, Policy::kLongestPrefix, Policy::kPriority}) {
-    for (const int64_t arrival : {0, 1, 7, 50, 333}) {
-      SchedulerSnapshot s = Snapshot(100'000);
-      s.limits = {
-          .max_sequences = 8, .step_token_budget = 72, .chunk_tokens = 16, .policy = policy};
-      s.tenants = {{}, {}};
-      const SequenceId late = Id(5000);
-      for (uint64_t id = 1; id <= 1000; ++id) s.waiting.push_back(Waiting(id, 0, 100));
-      int64_t prompt_done_at = -1;
-      for (; s.step < 2000 && prompt_done_at < 0; ++s.step) {
-        if (s.step == arrival) {
-          s.tenants[1].served = s.tenants[0].served;  // no lag to its credit
-          s.waiting.push_back(Waiting(5000, 1, kPrompt));
-          s.waiting.back().since_step = s.step;
-        }
-        const StepPlan plan = Plan(s);
-        for (const SequenceId id : plan.preempt) {
-          const auto found = std::find_if(s.running.begin(), s.running.end(),
-                                          [&](const auto& e) { return e.sequence == id; });
-          WaitingEntry again = Waiting(static_cast<uint64_t>(id), found->tenant, 100);
-          s.running.erase(found);
-          s.waiting.push_front(again);
-        }
-        for (const SequenceId id : plan.admit) {
-          const auto found = std::find_if(s.waiting.begin(), s.waiting.end(),
-                                          [&](const auto& e) { return e.sequence == id; });
-          s.running.push_back(
-              {.sequence = id, .runnable_tokens = found->prefill_tokens, .tenant = found->tenant});
-          s.waiting.erase(found);
-        }
-        std::sort(s.running.begin(), s.running.end(),
-                  [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
-        for (const StepWork& work : plan.work) {
-          const auto found = std::find_if(s.running.begin(), s.running.end(), [&](const auto& e) {
-            return e.sequence == work.sequence;
-          });
-          ASSERT_NE(found, s.running.end());
-          s.tenants[found->tenant].served += s.tenants[found->tenant].CostOf(work.num_tokens);
-          found->next_token += work.num_tokens;
-          found->reserved_tokens = (found->next_token + 15) / 16 * 16;
-          found->runnable_tokens = std::max(1, found->runnable_tokens - work.num_tokens);
-          found->decoding = found->runnable_tokens == 1;
-          if (work.sequence == late && found->next_token >= kPrompt) prompt_done_at = s.step;
-        }
-        std::erase_if(s.running, [](const auto& entry) { return entry.next_token >= 500; });
-      }
-      ASSERT_GE(prompt_done_at, 0) << "policy " << static_cast<int>(policy);
-      EXPECT_LE(prompt_done_at - arrival + 1, 2 + (kPrompt + 63) / 64)
-          << "policy " << static_cast<int>(policy) << ", came at step " << arrival;
-    }
-  }
-}
-
 // On random snapshots: no more rows than the budget, no more chunks than there are, nobody twice,
 // and always something to do while something can run.
 TEST(SchedulerTest, RandomPlansKeepTheLimits) {
@@ -477,7 +290,7 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
   EXPECT_GT(preempting, 1000);
 }
 
-// 10,000 waiting and 256 running: under 200 us (the best of several, for the machine is shared).
+// 10,000 waiting and 256 running: under 200 us.
 TEST(SchedulerTest, PlansForTenThousandWaitingInTime) {
   for (const size_t tenants : {0, 2, 100}) {
     for (const Policy policy : {Policy::kFcfs, Policy::kLongestPrefix, Policy::kPriority}) {
@@ -500,15 +313,8 @@ TEST(SchedulerTest, PlansForTenThousandWaitingInTime) {
                              .priority = static_cast<int32_t>(id * 7919 % 100),
                              .tenant = tenant_of(id)});
       }
-      double best_us = 1e9;
-      for (int i = 0; i < 20 || (i < 1000 && best_us >= 200); ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        const StepPlan plan = Plan(s);
-        const std::chrono::duration<double, std::micro> time =
-            std::chrono::steady_clock::now() - start;
-        best_us = std::min(best_us, time.count());
-        ASSERT_EQ(plan.admit.size(), 4u);
-      }
+      const double best_us =
+          BestPlanMicroseconds(s, [](const StepPlan& plan) { EXPECT_EQ(plan.admit.size(), 4u); });
       std::printf("Plan, policy %d, %zu tenants: %.1f us\n", static_cast<int>(policy), tenants,
                   best_us);
       EXPECT_LT(best_us, 200.0 * kSlowBuildFactor);

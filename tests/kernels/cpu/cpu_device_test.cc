@@ -1,8 +1,12 @@
 #include "kernels/cpu/cpu_device.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/weight_memory.h"
@@ -28,6 +32,25 @@ TEST(CpuDeviceTest, MemoryIsAlignedAndZero) {
     EXPECT_TRUE(AlignedTo(buffer->data(), size_t{2} << 20));
     std::memset(buffer->data(), 1, buffer->bytes());
   }
+}
+
+// Of 8 MiB that hold something in the middle the first 5 are asked for.
+TEST(CpuDeviceTest, PopulateMakesPagesResidentAndKeepsTheirBytes) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  CpuDevice device;
+  const auto buffer = device.Allocate(8 * kMiB, false);
+  ASSERT_TRUE(buffer.ok());
+  const auto resident = [&](size_t begin, size_t end) {
+    std::vector<unsigned char> pages((end - begin) / 4096);
+    EXPECT_EQ(mincore(buffer->data() + begin, end - begin, pages.data()), 0);
+    return std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
+  };
+  buffer->data()[2 * kMiB + 77] = std::byte{7};
+  EXPECT_EQ(resident(0, 8 * kMiB), 1);
+  if (!device.Populate(buffer->data(), 5 * kMiB)) GTEST_SKIP() << "needs Linux 5.14";
+  EXPECT_EQ(resident(0, 5 * kMiB), static_cast<long>(5 * kMiB / 4096));
+  EXPECT_EQ(resident(5 * kMiB, 8 * kMiB), 0);
+  EXPECT_EQ(buffer->data()[2 * kMiB + 77], std::byte{7});
 }
 
 TEST(CpuDeviceTest, NamesTheSizeThatItCannotAllocate) {

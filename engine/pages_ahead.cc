@@ -1,0 +1,63 @@
+#include "engine/pages_ahead.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace refrain::engine {
+namespace {
+
+// Whole chunks of at most kMostTokens and kMostBytes.
+size_t AheadBytes(const PagesAhead::Pool& pool) {
+  const size_t chunks = static_cast<size_t>(PagesAhead::kMostTokens / pool.chunk_tokens);
+  return std::min(chunks, PagesAhead::kMostBytes / pool.chunk_bytes) * pool.chunk_bytes;
+}
+
+}  // namespace
+
+PagesAhead::PagesAhead(const Pool& pool, Populate populate)
+    : chunk_bytes_(pool.chunk_bytes),
+      pool_bytes_(pool.chunk_bytes * static_cast<size_t>(pool.num_chunks)),
+      ahead_bytes_(AheadBytes(pool)),
+      populate_(std::move(populate)),
+      thread_([this] { Run(); }) {}
+
+PagesAhead::~PagesAhead() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyOne();
+  }
+  thread_.join();
+}
+
+void PagesAhead::EngineIsIdle(int32_t touched_chunks) {
+  MutexLock lock(mutex_);
+  const size_t used_end = static_cast<size_t>(touched_chunks) * chunk_bytes_;
+  touched_end_ = std::max(touched_end_, used_end);
+  wanted_end_ = std::min(pool_bytes_, used_end + ahead_bytes_);
+  if (touched_end_ < wanted_end_) changed_.NotifyOne();
+}
+
+void PagesAhead::EngineIsBusy() {
+  MutexLock lock(mutex_);
+  wanted_end_ = 0;
+}
+
+void PagesAhead::Run() {
+  while (const std::optional<Piece> piece = WaitForPiece()) {
+    const bool populated = populate_(piece->begin, piece->end);
+    MutexLock lock(mutex_);
+    touched_end_ = std::max(touched_end_, populated ? piece->end : pool_bytes_);
+  }
+}
+
+std::optional<PagesAhead::Piece> PagesAhead::WaitForPiece() {
+  MutexLock lock(mutex_);
+  while (!stopping_ && touched_end_ >= wanted_end_) changed_.Wait(mutex_);
+  if (stopping_) return std::nullopt;
+  // The pool begins at a huge page's border.
+  const size_t page_end = (touched_end_ / kPieceBytes + 1) * kPieceBytes;
+  return Piece{touched_end_, std::min(wanted_end_, page_end)};
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,166 @@
+#include "engine/pages_ahead.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+namespace refrain::engine {
+namespace {
+
+constexpr size_t kPiece = PagesAhead::kPieceBytes;
+
+// Pages that are touched one piece at a time, when the test lets them.
+class Pages {
+ public:
+  PagesAhead::Populate populate() {
+    return [this](size_t begin, size_t end) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      began_ += 1;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return allowed_ > 0; });
+      --allowed_;
+      EXPECT_GE(begin, end_) << "touched twice";
+      EXPECT_LT(begin, end);
+      EXPECT_LE(end - begin, kPiece);
+      EXPECT_EQ(begin / kPiece, (end - 1) / kPiece) << "more than one huge page at once";
+      end_ = end;
+      touched_ += end - begin;
+      changed_.notify_all();
+      return works;
+    };
+  }
+  void Allow(int pieces) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    allowed_ += pieces;
+    changed_.notify_all();
+  }
+  // Waits until so many were begun.
+  bool Began(int pieces) {
+    return Holds([&] { return began_ >= pieces; });
+  }
+  bool Touched(size_t bytes) {
+    return Holds([&] { return touched_ == bytes; });
+  }
+  // That nothing more is touched can only be waited for.
+  size_t AfterAWhile() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::lock_guard<std::mutex> lock(mutex_);
+    return touched_;
+  }
+
+  bool works = true;
+
+ private:
+  template <typename Condition>
+  bool Holds(Condition condition) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(30), condition);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int allowed_ = 0;
+  int began_ = 0;
+  size_t end_ = 0;
+  size_t touched_ = 0;
+};
+
+// Chunks of 1.5 MiB and 64 tokens: 42 of them are 63 MiB, 64 are 4,096 tokens.
+constexpr PagesAhead::Pool kPool{.chunk_bytes = 3 << 19, .chunk_tokens = 64, .num_chunks = 1000};
+
+TEST(PagesAheadTest, AnIdleEngineHasItsBoundTouchedAndNoMore) {
+  Pages pages;
+  pages.Allow(1 << 20);
+  PagesAhead ahead(kPool, pages.populate());
+  EXPECT_EQ(pages.AfterAWhile(), 0u) << "nobody said that the engine is idle";
+  ahead.EngineIsIdle(0);
+  EXPECT_TRUE(pages.Touched(size_t{63} << 20));
+  ahead.EngineIsBusy();
+  ahead.EngineIsIdle(0);
+  EXPECT_EQ(pages.AfterAWhile(), size_t{63} << 20);
+}
+
+// Of small chunks it is the tokens that bound.
+TEST(PagesAheadTest, TouchesNoMoreThanSoManyTokens) {
+  Pages pages;
+  pages.Allow(1 << 20);
+  PagesAhead ahead({.chunk_bytes = 8192, .chunk_tokens = 16, .num_chunks = 1000}, pages.populate());
+  ahead.EngineIsIdle(0);
+  EXPECT_TRUE(pages.Touched(size_t{4096} / 16 * 8192));
+  EXPECT_EQ(pages.AfterAWhile(), size_t{4096} / 16 * 8192);
+}
+
+// What the engine has used needs no touching, and the pool ends somewhere.
+TEST(PagesAheadTest, GoesOnBehindWhatWasUsedUpToThePoolsEnd) {
+  Pages pages;
+  pages.Allow(1 << 20);
+  PagesAhead ahead({.chunk_bytes = 3 << 19, .chunk_tokens = 64, .num_chunks = 100},
+                   pages.populate());
+  ahead.EngineIsIdle(10);
+  EXPECT_TRUE(pages.Touched(size_t{63} << 20));
+  ahead.EngineIsBusy();
+  ahead.EngineIsIdle(52);  // used just what had been touched
+  EXPECT_TRUE(pages.Touched(size_t{126} << 20));
+  ahead.EngineIsBusy();
+  ahead.EngineIsIdle(99);  // and beyond: of what is left one chunk is new
+  EXPECT_TRUE(pages.Touched(size_t{85 * 3} << 19));
+  EXPECT_EQ(pages.AfterAWhile(), size_t{85 * 3} << 19);
+}
+
+// A request comes while a piece is being touched: the engine is not held up, and no other piece is
+// begun.
+TEST(PagesAheadTest, ABusyEngineWaitsForNothing) {
+  Pages pages;
+  PagesAhead ahead(kPool, pages.populate());
+  ahead.EngineIsIdle(0);
+  ASSERT_TRUE(pages.Began(1));
+  ahead.EngineIsBusy();  // returns, though the piece is not done
+  pages.Allow(1 << 20);
+  EXPECT_TRUE(pages.Touched(kPiece));
+  EXPECT_EQ(pages.AfterAWhile(), kPiece);
+  ahead.EngineIsIdle(0);
+  EXPECT_TRUE(pages.Touched(size_t{63} << 20));
+}
+
+TEST(PagesAheadTest, WhatCannotBeTouchedIsNotTriedAgain) {
+  Pages pages;
+  pages.works = false;
+  pages.Allow(1 << 20);
+  PagesAhead ahead(kPool, pages.populate());
+  ahead.EngineIsIdle(0);
+  EXPECT_TRUE(pages.Touched(kPiece));
+  for (int i = 0; i < 100; ++i) {
+    ahead.EngineIsBusy();
+    ahead.EngineIsIdle(i);
+  }
+  EXPECT_EQ(pages.AfterAWhile(), kPiece);
+}
+
+// The bound holds at every piece, however idle and busy alternate.
+TEST(PagesAheadTest, RandomUseNeverHasMoreThanTheBoundTouched) {
+  std::mt19937 random(7);
+  std::atomic<int32_t> used = 0;
+  std::atomic<int> pieces = 0;
+  const PagesAhead::Pool pool{.chunk_bytes = 3 << 19, .chunk_tokens = 64, .num_chunks = 3000};
+  PagesAhead ahead(pool, [&](size_t, size_t end) {
+    const size_t used_bytes = static_cast<size_t>(used) * pool.chunk_bytes;
+    EXPECT_LE(end, used_bytes + PagesAhead::kMostBytes);
+    ++pieces;
+    return true;
+  });
+  for (int i = 0; i < 500; ++i) {
+    ahead.EngineIsIdle(used);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 100));
+    ahead.EngineIsBusy();
+    used += static_cast<int32_t>(random() % 6);
+  }
+  EXPECT_GT(pieces, 100);
+}
+
+}  // namespace
+}  // namespace refrain::engine
