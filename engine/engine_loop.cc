@@ -404,7 +404,7 @@ void EngineLoop::CollectOldest() {
                                               " rows of logits for ", step.logits.size()));
   }
   if (!result.ok()) return HandleFailure(step, result.status());
-  backoff_.Ran();
+  backoff_.Ran(step.num_tokens(), options_.scheduler.step_token_budget);
   Publish(step);
   for (size_t i = 0; i < step.logits.size(); ++i) Apply(step.logits[i], std::move(result->rows[i]));
   EndPromptOnly(step);

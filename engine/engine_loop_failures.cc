@@ -17,9 +17,7 @@ absl::StatusOr<StepResult> EngineLoop::Collect(const LaunchedStep& step) {
 }
 
 void EngineLoop::HandleFailure(const LaunchedStep& step, const absl::Status& status) {
-  int32_t tokens = 0;
-  for (const LaunchedStep::Work& work : step.work) tokens += work.num_tokens;
-  if (absl::IsResourceExhausted(status) && backoff_.Shrink(tokens)) {
+  if (absl::IsResourceExhausted(status) && backoff_.Shrink(step.num_tokens())) {
     ++stats_.steps_without_memory_total;
     GiveUp(step);
   } else {

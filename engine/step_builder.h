@@ -29,6 +29,12 @@ struct LaunchedStep {
   StepHandle handle{};
   std::vector<Work> work;
   std::vector<Logits> logits;  // one per row of StepResult
+
+  int32_t num_tokens() const {
+    int32_t tokens = 0;
+    for (const Work& one : work) tokens += one.num_tokens;
+    return tokens;
+  }
 };
 
 // Fills a StepBatch from sequences whose chunks are reserved: takes their places in the cache,

@@ -2,12 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+
 namespace refrain::engine {
 namespace {
 
+// Of as many tokens as they may have.
+void RunSteps(int steps, MemoryBackoff& backoff) {
+  for (int i = 0; i < steps; ++i) backoff.Ran(backoff.Limit(512), 512);
+}
+
 TEST(MemoryBackoffTest, HoldsNothingBackUntilAStepFails) {
   MemoryBackoff backoff;
-  backoff.Ran();
+  backoff.Ran(512, 512);
   EXPECT_EQ(backoff.Limit(512), 512);
 }
 
@@ -33,11 +41,18 @@ TEST(MemoryBackoffTest, KnowsNoStepSmallerThanOneToken) {
 TEST(MemoryBackoffTest, AllowsTwiceAsMuchAfterManyStepsThatRan) {
   MemoryBackoff backoff;
   EXPECT_TRUE(backoff.Shrink(100));
-  for (int i = 0; i < MemoryBackoff::kStepsUntilMore - 1; ++i) backoff.Ran();
+  RunSteps(MemoryBackoff::kStepsUntilMore - 1, backoff);
   EXPECT_EQ(backoff.Limit(512), 50);
-  backoff.Ran();
+  RunSteps(1, backoff);
   EXPECT_EQ(backoff.Limit(512), 100);
-  for (int i = 0; i < 40 * MemoryBackoff::kStepsUntilMore; ++i) backoff.Ran();
+}
+
+TEST(MemoryBackoffTest, HoldsNothingBackOnceTheBudgetIsReached) {
+  MemoryBackoff backoff;
+  EXPECT_TRUE(backoff.Shrink(100));
+  RunSteps(3 * MemoryBackoff::kStepsUntilMore, backoff);
+  EXPECT_EQ(backoff.Limit(512), 400);
+  RunSteps(MemoryBackoff::kStepsUntilMore, backoff);
   EXPECT_EQ(backoff.Limit(1 << 30), 1 << 30);
 }
 
@@ -47,13 +62,50 @@ TEST(MemoryBackoffTest, WaitsLongerAfterEachTryThatFailed) {
   EXPECT_TRUE(backoff.Shrink(8));
   int until_more = MemoryBackoff::kStepsUntilMore;
   for (int tries = 0; tries < 4; ++tries) {
-    for (int i = 0; i < until_more - 1; ++i) backoff.Ran();
+    RunSteps(until_more - 1, backoff);
     EXPECT_EQ(backoff.Limit(512), 4) << tries;
-    backoff.Ran();
+    RunSteps(1, backoff);
     EXPECT_EQ(backoff.Limit(512), 8) << tries;
     EXPECT_TRUE(backoff.Shrink(8));
     until_more *= 2;
   }
+}
+
+TEST(MemoryBackoffTest, ATryOfTheWholeBudgetThatFailedIsOneToo) {
+  MemoryBackoff backoff;
+  EXPECT_TRUE(backoff.Shrink(512));
+  RunSteps(MemoryBackoff::kStepsUntilMore, backoff);
+  EXPECT_EQ(backoff.Limit(512), 512);
+  backoff.Ran(300, 512);  // more than before, less than what fails
+  EXPECT_TRUE(backoff.Shrink(512));
+  RunSteps(2 * MemoryBackoff::kStepsUntilMore - 1, backoff);
+  EXPECT_EQ(backoff.Limit(512), 256);
+  RunSteps(1, backoff);
+  EXPECT_EQ(backoff.Limit(512), 512);
+  // Such steps run: what fails now is another matter.
+  RunSteps(1, backoff);
+  EXPECT_TRUE(backoff.Shrink(512));
+  RunSteps(MemoryBackoff::kStepsUntilMore, backoff);
+  EXPECT_EQ(backoff.Limit(512), 512);
+}
+
+// Steps that fail now and then, for reasons of their own, leave most of the time unlimited.
+TEST(MemoryBackoffTest, WaitsNoLongerForStepsThatFailWhateverTheirSize) {
+  MemoryBackoff backoff;
+  int64_t unlimited_steps = 0, steps = 0, since_failure = 0;
+  for (uint32_t random = 1; steps < 10'000'000; ++steps, ++since_failure) {
+    random = random * 1664525u + 1013904223u;
+    const int32_t limit = backoff.Limit(24);
+    unlimited_steps += limit == 24;
+    const int32_t tokens = 1 + static_cast<int32_t>((random >> 16) % limit);
+    if (since_failure > 100 && (random >> 8) % 4000 == 0) {
+      since_failure = 0;
+      backoff.Shrink(tokens);
+    } else {
+      backoff.Ran(tokens, 24);
+    }
+  }
+  EXPECT_GT(unlimited_steps, steps / 2);
 }
 
 }  // namespace
