@@ -40,9 +40,14 @@ absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options, bool 
     chosen.note = absl::StrCat("CUDA is not used: ", cuda.status().message());
   }
   auto cpu = kernels::cpu::CpuBackend::Create({options.threads, options.isa});
-  if (!cpu.ok()) return cpu.status();
+  if (!cpu.ok()) return WithNote(cpu.status(), chosen.note);
   chosen.backend = *std::move(cpu);
   return chosen;
+}
+
+absl::Status WithNote(const absl::Status& status, const std::string& note) {
+  if (status.ok() || note.empty()) return status;
+  return absl::Status(status.code(), absl::StrCat(std::string(status.message()), "; ", note));
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptions& options) {

@@ -28,7 +28,10 @@ absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options);
 absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options, bool build_has_cuda,
                                             const CudaMaker& make_cuda);
 
-// The same without the note.
+// A failure and why nothing better was tried before it; as it is where there is nothing to say.
+absl::Status WithNote(const absl::Status& status, const std::string& note);
+
+// ChooseBackend without the note.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptions& options);
 
 // `auto`, `f32`, `bf16`, `quantized`.

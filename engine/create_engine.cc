@@ -254,7 +254,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
     status = MakeFoundation(on_host, **source, choose, *foundation, parts);
     absl::StrAppend(&foundation->warning, foundation->warning.empty() ? "" : "; ", note);
   }
-  if (!status.ok()) return status;
+  if (!status.ok()) return WithNote(status, foundation->warning);
 
   const kernels::BackendInfo& backend = foundation->backend->info();
   const ModelConfig& config = foundation->model->config();

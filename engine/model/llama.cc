@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/rope_table.h"
 
 namespace refrain::engine {
 
@@ -62,7 +61,7 @@ float WidenToF32(DType dtype, const std::byte* data, int64_t i) {
 class Loader {
  public:
   Loader(const WeightSource& source, kernels::Backend& backend, const LlamaOptions& options)
-      : source_(source), backend_(backend), pack_{options.compute, false} {
+      : source_(source), backend_(backend), pack_{.compute = options.compute} {
     const ModelConfig& c = source.config();
     if (c.rope.source_pairs == RopePairs::kAdjacent) {
       q_order_ = HalfSplitOrder(c.num_heads, c.head_dim, c.rope.dim);
@@ -136,10 +135,10 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
                                           norm_bytes);
   };
 
+  absl::StatusOr<std::vector<float>> freq_factors = std::vector<float>();
   if (source.Has(TensorRole::kRopeFreqs)) {
-    absl::StatusOr<std::vector<float>> factors = loader.ReadVector(TensorRole::kRopeFreqs, 0);
-    if (!factors.ok()) return factors.status();
-    freq_factors_ = *std::move(factors);
+    freq_factors = loader.ReadVector(TensorRole::kRopeFreqs, 0);
+    if (!freq_factors.ok()) return freq_factors.status();
   }
   max_context_tokens_ =
       options_.max_context_tokens > 0 ? options_.max_context_tokens : config_.max_context_tokens;
@@ -147,8 +146,12 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
                                 ? std::min(options_.max_positions, max_context_tokens_)
                                 : max_context_tokens_;
 
-  absl::Status status = AllocateAngles(positions);
-  if (status.ok()) status = AllocateActivations(options_.max_rows);
+  absl::StatusOr<std::unique_ptr<DeviceRopeTable>> rope =
+      DeviceRopeTable::Create(backend_.device(), config_.rope, *std::move(freq_factors), positions);
+  if (!rope.ok()) return rope.status();
+  rope_ = *std::move(rope);
+
+  absl::Status status = AllocateActivations(options_.max_rows);
   if (status.ok()) status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0, true);
   if (status.ok() && !config_.tied_embeddings) status = pack(output_, {TensorRole::kOutput}, 0);
   if (status.ok()) status = read_norm(output_norm_, TensorRole::kOutputNorm, 0);
@@ -176,39 +179,6 @@ size_t LlamaModel::resident_bytes() const {
       bytes += (*weight)->resident_bytes();
   }
   return bytes;
-}
-
-absl::Status LlamaModel::AllocateAngles(int32_t positions) {
-  const size_t table_bytes =
-      static_cast<size_t>(positions) * static_cast<size_t>(config_.rope.dim / 2) * sizeof(float);
-  absl::StatusOr<kernels::DeviceBuffer> buffer = backend_.device().Allocate(2 * table_bytes, false);
-  if (!buffer.ok()) return buffer.status();
-  angles_ = *std::move(buffer);
-  rope_ = {.cos = reinterpret_cast<const float*>(angles_.data()),
-           .sin = reinterpret_cast<const float*>(angles_.data() + table_bytes),
-           .max_positions = positions,
-           .rope_dim = config_.rope.dim};
-  filled_.assign(static_cast<size_t>((positions + kAnglePiece - 1) / kAnglePiece), false);
-  return absl::OkStatus();
-}
-
-void LlamaModel::FillAngles(std::span<const int32_t> positions) {
-  const size_t row_bytes = static_cast<size_t>(config_.rope.dim / 2) * sizeof(float);
-  for (const int32_t position : positions) {
-    const int32_t piece = position / kAnglePiece;
-    if (filled_[static_cast<size_t>(piece)]) continue;
-    filled_[static_cast<size_t>(piece)] = true;
-    const int32_t begin = piece * kAnglePiece;
-    const RopeAngles angles = MakeRopeAngles(config_.rope, freq_factors_, begin,
-                                             std::min(kAnglePiece, rope_.max_positions - begin));
-    std::byte* to = angles_.data() + static_cast<size_t>(begin) * row_bytes;
-    for (const std::vector<float>* values : {&angles.cos, &angles.sin}) {
-      const absl::Status status = backend_.device().CopyFromHost(
-          to, reinterpret_cast<const std::byte*>(values->data()), values->size() * sizeof(float));
-      if (!status.ok()) return;  // the device is broken: Synchronize will say so
-      to += static_cast<size_t>(rope_.max_positions) * row_bytes;
-    }
-  }
 }
 
 absl::Status LlamaModel::AllocateActivations(int64_t rows) {
@@ -239,7 +209,7 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
                          const kernels::KvPoolView& kv, const int32_t* sampled) {
   const auto rows = static_cast<int64_t>(tokens.size());
   assert(rows <= hidden_.rows);
-  FillAngles(batch.positions);
+  rope_->Fill(batch.positions);
   const kernels::StepInputs inputs = {.ids = tokens,
                                       .positions = batch.positions,
                                       .destinations = batch.destinations,
@@ -267,7 +237,7 @@ void LlamaModel::RunLayer(const Layer& layer, int index, const StepBatch& batch,
   backend_.RmsNorm({config_.rms_eps, hidden, layer.attn_norm, {}, normed});
   backend_.Linear({layer.qkv.get(), normed, qkv, false, reproducible});
   backend_.RopeAppend(
-      {index, config_.num_heads, qkv, batch.positions, rope_, batch.destinations, kv});
+      {index, config_.num_heads, qkv, batch.positions, rope_->view(), batch.destinations, kv});
   backend_.ChunkAttention({.layer = index,
                            .num_heads = config_.num_heads,
                            .window_tokens = config_.sliding_window_tokens,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/device_rope_table.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weight_source.h"
 #include "engine/step_batch.h"
@@ -48,8 +49,6 @@ class LlamaModel {
   void Logits(std::span<const int32_t> rows, kernels::TensorView out);
 
  private:
-  static constexpr int32_t kAnglePiece = 512;
-
   struct Layer {
     const float* attn_norm = nullptr;                    // [hidden_size]
     const float* ffn_norm = nullptr;                     // [hidden_size]
@@ -66,20 +65,13 @@ class LlamaModel {
   absl::Status LoadFrom(const WeightSource& source);
   void RunLayer(const Layer& layer, int index, const StepBatch& batch,
                 const kernels::KvPoolView& kv);
-  absl::Status AllocateAngles(int32_t positions);
-  // Where a batch comes to positions that none before had. A table over all of a long context would
-  // cost memory and time at the start.
-  void FillAngles(std::span<const int32_t> positions);
   absl::Status AllocateActivations(int64_t rows);
 
   kernels::Backend& backend_;
   ModelConfig config_;
   LlamaOptions options_;
   int32_t max_context_tokens_ = 0;
-  kernels::RopeTable rope_;
-  kernels::DeviceBuffer angles_;                      // cos of every position, then sin
-  std::vector<bool> filled_;                          // [pieces of kAnglePiece positions]
-  std::vector<float> freq_factors_;                   // of the file, or empty
+  std::unique_ptr<DeviceRopeTable> rope_;
   std::unique_ptr<kernels::LinearWeight> embedding_;  // [vocab_size, hidden_size]
   std::unique_ptr<kernels::LinearWeight> output_;     // null when tied
   const float* output_norm_ = nullptr;                // [hidden_size]

@@ -95,7 +95,10 @@ void CudaBackend::RunStep(const StepInputs& inputs, const std::function<void()>&
   BeginStep(inputs);
   Graph* const graph = Enter() ? GraphOrNull(inputs, operations) : nullptr;
   if (graph == nullptr) return operations();
-  Keep(runtime_->LaunchGraph(*graph, *stream_));
+  const absl::Status launched = runtime_->LaunchGraph(*graph, *stream_);
+  // One by one they need no memory of their own.
+  if (absl::IsResourceExhausted(launched)) return operations();
+  Keep(launched);
   ++replayed_steps_;
 }
 

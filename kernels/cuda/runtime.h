@@ -88,7 +88,9 @@ class Runtime {
 
   // Records what is put on `stream` between the two calls instead of running it.
   virtual absl::Status BeginCapture(Stream& stream) = 0;
+  virtual bool IsCapturing(Stream& stream) = 0;
   virtual absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) = 0;
+  // RESOURCE_EXHAUSTED: no memory for the launch; nothing of it runs.
   virtual absl::Status LaunchGraph(Graph& graph, Stream& stream) = 0;
 };
 

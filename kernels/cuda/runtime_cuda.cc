@@ -209,6 +209,12 @@ class CudaRuntime final : public Runtime {
     });
   }
 
+  bool IsCapturing(Stream& stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const bool told = cudaStreamIsCapturing(Native(stream), &status) == cudaSuccess;
+    return told && status != cudaStreamCaptureStatusNone;
+  }
+
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) override {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
@@ -227,8 +233,11 @@ class CudaRuntime final : public Runtime {
 
   absl::Status LaunchGraph(Graph& graph, Stream& stream) override {
     return Current([&] {
-      return StatusOf(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), Native(stream)),
-                      "cudaGraphLaunch");
+      const cudaError_t error =
+          cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), Native(stream));
+      if (error != cudaErrorMemoryAllocation) return StatusOf(error, "cudaGraphLaunch");
+      cudaGetLastError();
+      return absl::ResourceExhaustedError("cudaGraphLaunch: no memory for the launch");
     });
   }
 

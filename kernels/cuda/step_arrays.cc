@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/scratch.h"
 
 namespace refrain::kernels::cuda {
@@ -29,6 +30,10 @@ UploadBuffer::~UploadBuffer() {
 }
 
 absl::StatusOr<std::byte*> UploadBuffer::Stage(size_t bytes) {
+  if (runtime_.IsCapturing(stream_)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(bytes, " bytes of a step cannot be copied while it is recorded"));
+  }
   Pinned& pinned = pinned_[next_];
   if (pinned.copied == nullptr) {
     absl::StatusOr<std::unique_ptr<Event>> event = runtime_.CreateEvent();

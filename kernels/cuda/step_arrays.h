@@ -18,7 +18,8 @@ namespace refrain::kernels::cuda {
 // one of two pinned buffers, each used again once its last copy is done, and the copy stands on the
 // stream behind the kernels that read what was there before. The address stays while it is large
 // enough. Engine thread; the runtime, the stream and the device outlive it. Failure: the status of
-// the call; nothing was put on the stream then.
+// the call; nothing was put on the stream then. FAILED_PRECONDITION while the stream is captured: a
+// replay would copy what the pinned buffer holds by then.
 class UploadBuffer {
  public:
   UploadBuffer(Runtime& runtime, Stream& stream, Device& device)

@@ -33,6 +33,13 @@ TEST(BackendFactoryTest, AutoFallsBackToTheCpuAndSaysWhy) {
   EXPECT_EQ(chosen->note, "CUDA is not used: no CUDA device: old");
 }
 
+TEST(BackendFactoryTest, WhereTheCpuCannotRunItEitherBothReasonsAreSaid) {
+  const auto chosen = ChooseBackend({.kind = "auto", .isa = "sse9"}, true,
+                                    Fails(absl::FailedPreconditionError("no CUDA device: old")));
+  EXPECT_THAT(chosen.status().message(), HasSubstr("sse9"));
+  EXPECT_THAT(chosen.status().message(), HasSubstr("; CUDA is not used: no CUDA device: old"));
+}
+
 // A build without CUDA has nothing to say about it.
 TEST(BackendFactoryTest, AutoOfABuildWithoutCudaIsTheCpu) {
   const auto chosen =

@@ -90,6 +90,14 @@ TEST_F(DeviceMemoryTest, UnderAutoAModelThatDoesNotFitRunsOnTheHostAndTheLogSays
   EXPECT_EQ(card_->used_bytes, 0u);
 }
 
+TEST_F(DeviceMemoryTest, UnderAutoWhatFailsOnTheHostTooSaysBothReasons) {
+  EngineOptions options = Options("auto");
+  options.backend.isa = "sse9";
+  const absl::Status status = MakeEngineParts(options, Chooser(50000)).status();
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("sse9"), HasSubstr("; cuda is not used: no room for the model")));
+}
+
 // Each takes its share of what the others left, until one finds too little and says so.
 TEST_F(DeviceMemoryTest, SeveralEnginesOnOneCardShareItsMemory) {
   constexpr size_t kCardBytes = 5 << 20;

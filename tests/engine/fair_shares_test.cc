@@ -57,5 +57,22 @@ TEST(FairSharesTest, ComingBackDoesNotWipeOutWhatWasHad) {
   EXPECT_EQ(TokensOf(shares, b), 0);
 }
 
+// Who has none has no part of the cache (see Plan).
+TEST(FairSharesTest, SaysWhoHasRequests) {
+  FairShares shares;
+  const int32_t a = shares.Enter("a", 1);
+  shares.Enter("b", 1);
+  shares.Enter("c", 1);
+  shares.Enter("a", 1);
+  const auto has = [&](int32_t index) { return shares.competing()[index].has_requests; };
+  shares.Leave(a);
+  EXPECT_TRUE(has(a));
+  shares.Leave(a);
+  EXPECT_FALSE(has(a));
+  EXPECT_TRUE(has(1) && has(2));
+  shares.Enter("a", 1);
+  EXPECT_TRUE(has(a));
+}
+
 }  // namespace
 }  // namespace refrain::engine

@@ -110,6 +110,17 @@ def test_everything_that_passes_is_in_both_reports(pack):
     assert "| row |" in table and f"--pack {pack.folder}" in table
 
 
+def test_a_benchmark_that_does_not_reach_its_goal_fails_and_shows_its_table(pack):
+    pack.step("attention", "bench", BENCH + "echo not reached: row 3; exit 1\n")
+    pack.step("model", "bench", "echo out of memory; exit 1\n")
+    done, report = pack.run()
+    assert done.returncode == 1 and report["result"] == "failed"
+    assert step(report, "attention")["detail"] == "exit status 1: not reached: row 3"
+    assert step(report, "model")["detail"] == "exit status 1: out of memory"
+    assert report["benchmarks"] == {"attention": {"rows": [1]}}
+    assert "| row |" in (pack.folder / "out/gpu-check.md").read_text()
+
+
 def test_without_a_gpu_every_step_says_so(pack):
     pack.program("gpu_info", NO_GPU)
     pack.step("conformance", "gtest", PASSES)

@@ -82,7 +82,10 @@ int EndGpuReport(const GpuBenchOptions& options, GpuReport report) {
   if (!options.json.empty()) written &= WriteTextFile(options.json, report.Json());
   if (!options.markdown.empty()) written &= WriteTextFile(options.markdown, markdown);
   for (const std::string& error : report.errors) std::fprintf(stderr, "%s\n", error.c_str());
-  return written && report.errors.empty() ? 0 : 1;
+  for (const std::string& miss : report.misses) {
+    std::fprintf(stderr, "not reached: %s\n", miss.c_str());
+  }
+  return written && report.errors.empty() && report.misses.empty() ? 0 : 1;
 }
 
 }  // namespace refrain::bench

@@ -37,8 +37,8 @@ struct GpuReport {
   std::vector<std::pair<std::string, double>>
       measured;  // of the machine: name with its unit, value
   std::vector<GpuTable> tables;
-  // What a table shows to be wrong: a result too far from exact, a bound that was missed. Errors
-  // fail the run, misses do not.
+  // What a table shows to be wrong: a result too far from exact, a bound that was missed. Either
+  // fails the run.
   std::vector<std::string> errors, misses;
 
   std::string Markdown() const;

@@ -22,6 +22,7 @@ class Queue;
 // Where an event was recorded: passed when the queue has run up to there.
 struct Ticket {
   Queue* queue = nullptr;
+  bool captured = false;  // into a graph: the host cannot wait for it
   bool passed = false;
   std::chrono::steady_clock::time_point when;
 };

@@ -129,6 +129,7 @@ class EmulatedRuntime final : public Runtime {
     auto& own = static_cast<EmulatedEvent&>(event);
     own.ticket = std::make_shared<Ticket>();
     own.ticket->queue = &QueueOf(stream);
+    own.ticket->captured = own.ticket->queue->capturing();
     own.ticket->queue->Put({.run = {}, .wait_for = nullptr, .pass = own.ticket});
     return absl::OkStatus();
   }
@@ -142,6 +143,9 @@ class EmulatedRuntime final : public Runtime {
   absl::Status Synchronize(Event& event) override {
     if (absl::Status status = Check("SynchronizeEvent"); !status.ok()) return status;
     if (auto& ticket = static_cast<EmulatedEvent&>(event).ticket; ticket != nullptr) {
+      if (ticket->captured) {
+        return absl::InternalError("SynchronizeEvent: an event that was recorded into a graph");
+      }
       ticket->queue->RunUntil(*ticket);
     }
     return DeviceError();
@@ -165,6 +169,7 @@ class EmulatedRuntime final : public Runtime {
     QueueOf(stream).BeginCapture();
     return absl::OkStatus();
   }
+  bool IsCapturing(Stream& stream) override { return QueueOf(stream).capturing(); }
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) override {
     auto graph = std::make_unique<EmulatedGraph>();
     const bool capturing = QueueOf(stream).capturing();
@@ -188,7 +193,8 @@ class EmulatedRuntime final : public Runtime {
   absl::Status Check(std::string_view call) {
     const std::lock_guard lock(device_->mutex);
     if (device_->injected.Strikes(call)) {
-      return absl::InternalError(absl::StrCat(std::string(call), ": injected failure"));
+      return absl::Status(options_.failing_code,
+                          absl::StrCat(std::string(call), ": injected failure"));
     }
     return DeviceError();
   }

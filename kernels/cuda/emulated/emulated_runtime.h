@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "kernels/cuda/runtime.h"
 
 namespace refrain::kernels::cuda::emulated {
@@ -30,6 +31,7 @@ struct EmulatedOptions {
   // A failing "Kernel" is an error on the device, found by whoever waits for it.
   std::string failing_call;
   int64_t failing_call_index = std::numeric_limits<int64_t>::max();
+  absl::StatusCode failing_code = absl::StatusCode::kInternal;
 };
 
 // A device in host memory whose kernels run in fibers. What is put on a stream runs as late as

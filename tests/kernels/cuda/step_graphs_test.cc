@@ -126,6 +126,29 @@ TEST_F(StepGraphsTest, APassThatCopiesArraysOfItsOwnIsNotReplayed) {
   ExpectRight(*scenario_);
 }
 
+// More arrays than there are buffers for them: none may be left with an event that was recorded
+// into a graph, for which nobody can wait.
+TEST_F(StepGraphsTest, NothingIsCopiedWhileAPassIsRecorded) {
+  Start();
+  const std::vector<float> values = {10, 11, 12, 13};
+  const WeightSlice slice{DType::kF32, 4, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto table = *backend_->PackLinear({&slice, 1}, {.embedding = true});
+  const DeviceFloats out(*backend_, std::vector<float>(1));
+  std::vector<int32_t> own(1);
+  also_ = [&] {
+    for (int32_t i = 0; i < 16; ++i) {
+      own[0] = i % 4;
+      backend_->Embed({table.get(), own, F32View(out.data(), 1, 1)});
+    }
+  };
+  for (int i = 0; i < 4; ++i) {
+    Step();
+    EXPECT_EQ(backend_->Synchronize(), absl::OkStatus()) << "step " << i;
+    EXPECT_EQ(out.Read(), std::vector<float>{values[3]});
+  }
+  EXPECT_EQ(backend_->replayed_steps(), 0u);
+}
+
 // Whatever is allocated or freed, launches may lie elsewhere.
 TEST_F(StepGraphsTest, AnAllocationEndsWhatWasRecorded) {
   Start();
@@ -163,6 +186,21 @@ TEST_F(StepGraphsTest, AReplayThatFailsFailsItsStepAndNotTheNext) {
   EXPECT_THAT(backend_->Synchronize().message(), HasSubstr("LaunchGraph: injected failure"));
   Step();
   ExpectRight(*scenario_);
+}
+
+// The launches of a step whose replay finds no memory are put on the device one by one.
+TEST_F(StepGraphsTest, AReplayWithoutMemoryRunsItsOperations) {
+  Start({.failing_call = "LaunchGraph",
+         .failing_call_index = 1,
+         .failing_code = absl::StatusCode::kResourceExhausted});
+  for (int32_t key_end = 7; key_end < 12; ++key_end) {
+    scenario_->steps()[1].key_end = key_end;
+    Step();
+    EXPECT_EQ(backend_->Synchronize(), absl::OkStatus());
+    ExpectRight(*scenario_);
+  }
+  EXPECT_EQ(backend_->replayed_steps(), 2u);
+  EXPECT_EQ(calls_, 4);  // the first, one more like it, the recording, and the one without memory
 }
 
 }  // namespace
