@@ -129,10 +129,7 @@ void GenerationCall::ReadStream() {
     first_token_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
   }
   if (!sampled_.has_value()) sampled_ = batch.first_sampled;
-  const int64_t used_tokens =
-      int64_t{usage_.prompt_tokens} - usage_.cached_tokens + usage_.completion_tokens;
-  if (used_tokens > charged_tokens_) ticket_.Charge(used_tokens - charged_tokens_);
-  charged_tokens_ = std::max(charged_tokens_, used_tokens);
+  ticket_.ChargeUsage(usage_);
   writer_->Take(std::move(batch));
 }
 

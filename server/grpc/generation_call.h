@@ -82,7 +82,6 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   // Whoever has the claim.
   Caller caller_;
   access::Ticket ticket_;
-  int64_t charged_tokens_ = 0;
   std::optional<AnswerWriter> writer_;
   bool continuous_usage_ = false;
   engine::Usage usage_;
