@@ -88,15 +88,17 @@ class Process {
     return -1;
   }
 
-  uint16_t Port() {
-    const std::string mark = "listening http=127.0.0.1:";
-    if (!WaitForOutput(mark)) return 0;
-    return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));
-  }
+  uint16_t Port() { return PortBehind("listening http=127.0.0.1:"); }
+  uint16_t GrpcPort() { return PortBehind(" grpc=127.0.0.1:"); }
 
   const std::string& output() const { return output_; }
 
  private:
+  uint16_t PortBehind(const std::string& mark) {
+    if (!WaitForOutput(mark)) return 0;
+    return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));
+  }
+
   bool ReadOutput() {
     pollfd file = {output_fd_, POLLIN, 0};
     if (::poll(&file, 1, 5000) <= 0) return false;
@@ -351,6 +353,20 @@ TEST(Daemon, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
 
 TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
   Process daemon(Arguments("fake"), rlimit{.rlim_cur = 150, .rlim_max = 150});
+TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
+  Process daemon(
+      Arguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set", "limits.grpc_connections=1",
+                         "--set", "limits.grpc_idle_s=0.5"}));
+  const uint16_t port = daemon.GrpcPort();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  RawClient first(port);
+  first.Send(std::string_view("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33));
+  ASSERT_TRUE(first.ReadPast(0));
+  RawClient second(port);
+  EXPECT_TRUE(second.ReadEnd(400ms));
+  EXPECT_TRUE(first.ReadEnd());
+}
+
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::vector<RawClient> clients;
