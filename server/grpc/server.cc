@@ -65,7 +65,8 @@ void LimitConnections(const ServerOptions& options, ::grpc::ServerBuilder* build
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, access::Gate* gate, Log* log)
-      : reception_({.max_choices = options.max_choices,
+      : log_(log),
+        reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
                     .stream_threads = options.stream_threads,
                     .messages_bytes = options.messages_bytes,
@@ -82,9 +83,11 @@ class Server::Impl {
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     ::grpc::ServerBuilder builder;
+    auto credentials = MakeCredentials(options.tls_cert_file, options.tls_key_file, log_);
+    if (!credentials.ok()) return credentials.status();
+    credentials_ = *std::move(credentials);
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        MakeCredentials(options.tls_cert_file, options.tls_key_file));
+        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
     LimitConnections(options, &builder);
     builder.SetResourceQuota(::grpc::ResourceQuota("refrain").Resize(options.memory_bytes));
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
@@ -160,10 +163,12 @@ class Server::Impl {
 
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
+  Log* const log_;
   const std::unique_ptr<::grpc::Service> admin_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<::grpc::Server> server_;
+  std::shared_ptr<::grpc::ServerCredentials> credentials_;
   Mutex mutex_;
   ConditionVariable changed_;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
