@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The health service is told so often whether the engine lives.
-constexpr std::chrono::milliseconds kHealthPeriod{250};
+// So often the health service is told whether the engine lives, and stalled calls are looked for.
+constexpr std::chrono::milliseconds kWatchPeriod{250};
 // What has been answered leaves the sockets; watchers of health are ended after it.
 constexpr std::chrono::milliseconds kLastBytes{100};
 // A client that vanished without a word is noticed after these two together.
@@ -70,6 +70,7 @@ class Server::Impl {
                     .max_beams = options.max_beams,
                     .stream_threads = options.stream_threads,
                     .messages_bytes = options.messages_bytes,
+                    .write_timeout = options.write_timeout,
                     .log_prompts = options.log_prompts,
                     .on_call = options.on_call,
                     .on_message_sent = options.on_message_sent},
@@ -82,10 +83,10 @@ class Server::Impl {
     absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
-    ::grpc::ServerBuilder builder;
     auto credentials = MakeCredentials(options.tls_cert_file, options.tls_key_file, log_);
     if (!credentials.ok()) return credentials.status();
     credentials_ = *std::move(credentials);
+    ::grpc::ServerBuilder builder;
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
     LimitConnections(options, &builder);
@@ -114,7 +115,7 @@ class Server::Impl {
   void SetEngine(engine::Engine* engine) {
     reception_.SetEngine(engine);
     ShowServing(engine->health().ok());
-    watcher_ = std::thread([this, engine] { WatchHealth(engine); });
+    watcher_ = std::thread([this, engine] { Watch(engine); });
   }
 
   void BeginDrain() {
@@ -143,12 +144,13 @@ class Server::Impl {
     for (const char* service : kServices) health->SetServingStatus(service, serving);
   }
 
-  void WatchHealth(const engine::Engine* engine) {
+  void Watch(const engine::Engine* engine) {
     bool serving = true;
     MutexLock lock(mutex_);
     while (!stops_watching_) {
       if (serving != engine->health().ok()) ShowServing(serving = !serving);
-      changed_.WaitUntil(mutex_, Clock::now() + kHealthPeriod);
+      reception_.EndStalled();
+      changed_.WaitUntil(mutex_, Clock::now() + kWatchPeriod);
     }
   }
 
@@ -161,14 +163,14 @@ class Server::Impl {
     if (watcher_.joinable()) watcher_.join();
   }
 
+  Log* const log_;
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
-  Log* const log_;
   const std::unique_ptr<::grpc::Service> admin_;
   std::unique_ptr<Listener> listener_;
+  std::shared_ptr<::grpc::ServerCredentials> credentials_;
   std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<::grpc::Server> server_;
-  std::shared_ptr<::grpc::ServerCredentials> credentials_;
   Mutex mutex_;
   ConditionVariable changed_;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;

@@ -25,6 +25,7 @@ struct ServerOptions {
   int header_bytes = 32 << 10;        // metadata of a call
   int calls_per_connection = 1024;    // at once; a client keeps more waiting
   size_t memory_bytes = 1 << 30;      // of all connections; beyond, calls are refused
+  std::chrono::milliseconds write_timeout{120'000};  // for a message: a client that does not read
   int max_connections = 10000;                       // at once; more are closed
   std::chrono::milliseconds handshake_timeout{15'000};  // to the first frame of HTTP/2
   std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
