@@ -111,6 +111,12 @@ constexpr std::array kKeys = {
             "calls at once on one gRPC connection; its client keeps more waiting"),
     Size("limits.grpc_memory_bytes", "1GiB", 16 * kKiB * kKiB, kTiB,
          "bytes of memory for all gRPC connections and messages, about; beyond, calls are refused"),
+    Integer("limits.grpc_connections", "10000", 1, 1000000,
+            "gRPC connections at once; more are closed"),
+    Seconds("limits.grpc_idle_s", "300", 1e6,
+            "seconds a gRPC connection is kept without a call; 0 = no limit"),
+    Seconds("limits.grpc_age_s", "0", 1e6,
+            "seconds after which a gRPC connection takes no more calls; 0 = no limit"),
     Integer("limits.n", "128", 1, 1024, "choices per request"),
     Seconds("limits.drain_s", "30", 86400, "seconds running requests get after SIGTERM"),
 

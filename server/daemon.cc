@@ -154,6 +154,11 @@ absl::StatusOr<Guards> MakeGuards(const Config& config, bool serves) {
   return guards;
 }
 
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::duration<double>(seconds));
+}
+
 bool IsLoopback(std::string_view host) {
   return host.starts_with("127.") || host == "::1" || host == "localhost";
 }
@@ -192,6 +197,9 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.calls_per_connection =
       static_cast<int>(config.integer("limits.grpc_calls_per_connection"));
   options.memory_bytes = static_cast<size_t>(config.integer("limits.grpc_memory_bytes"));
+  options.max_connections = static_cast<int>(config.integer("limits.grpc_connections"));
+  options.idle_timeout = Milliseconds(config.seconds("limits.grpc_idle_s"));
+  options.max_age = Milliseconds(config.seconds("limits.grpc_age_s"));
   options.max_choices = static_cast<int32_t>(config.integer("limits.n"));
   options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));
   options.tls_cert_file = config.text("tls.cert_file");
@@ -337,7 +345,7 @@ class Daemon {
     const auto address = ParseListenAddress(config_.text("server.http_listen"));
     if (!address.ok()) return address.status();
     http::ServerOptions options = HttpOptions(config_, *address, guards_);
-    LimitConnections(&options.max_connections);
+    LimitConnections("http", &options.max_connections);
     options.on_exchange = [this, log = options.on_exchange](const http::Exchange& exchange) {
       metrics_.CountExchange(exchange);
       if (log) log(exchange);
@@ -353,19 +361,23 @@ class Daemon {
     return absl::OkStatus();
   }
 
-  void LimitConnections(int* connections) {
+  void LimitConnections(std::string_view front_end, int* connections) {
     const bool shared = !config_.text("server.grpc_listen").empty();
     const int wanted =
         std::exchange(*connections, ConnectionLimit(open_files_, shared, *connections));
     if (*connections == wanted) return;
     log_.Warn("few files may be open at once (ulimit -Hn): fewer connections are taken",
-              {{"open_files", open_files_}, {"connections", *connections}, {"wanted", wanted}});
+              {{"open_files", open_files_},
+               {"connections", *connections},
+               {"wanted", wanted},
+               {"front_end", front_end}});
   }
 
   absl::Status ListenGrpc() {
     const auto address = ParseListenAddress(config_.text("server.grpc_listen"));
     if (!address.ok()) return address.status();
     rpc::ServerOptions options = GrpcOptions(config_, *address);
+    LimitConnections("grpc", &options.max_connections);
     options.on_call = [this](const rpc::CallRecord& call) {
       metrics_.CountCall(call);
       if (guards_.request_log != nullptr) LogCall(call, guards_.request_log.get());

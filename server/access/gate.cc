@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/token_stream.h"
 #include "server/access/account.h"
 
 namespace refrain::server::access {
@@ -25,6 +26,7 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
   if (this == &other) return *this;
   if (account_ != nullptr) account_->Leave();
   account_ = std::move(other.account_);
+  charged_tokens_ = other.charged_tokens_;
   return *this;
 }
 
@@ -32,8 +34,12 @@ Ticket::~Ticket() {
   if (account_ != nullptr) account_->Leave();
 }
 
-void Ticket::Charge(int64_t tokens) {
-  if (account_ != nullptr) account_->Charge(tokens);
+void Ticket::ChargeUsage(const engine::Usage& usage) {
+  const int64_t tokens =
+      int64_t{usage.prompt_tokens} - usage.cached_tokens + usage.completion_tokens;
+  if (account_ == nullptr || tokens <= charged_tokens_) return;
+  account_->Charge(tokens - charged_tokens_);
+  charged_tokens_ = tokens;
 }
 
 std::unique_ptr<Gate> MakeOpenGate() { return std::make_unique<OpenGate>(); }

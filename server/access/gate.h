@@ -8,6 +8,10 @@
 
 #include "absl/status/statusor.h"
 
+namespace refrain::engine {
+struct Usage;
+}
+
 namespace refrain::server::access {
 
 // What a route or method belongs to. Health belongs to none: it is asked without a key.
@@ -35,11 +39,13 @@ class Ticket {
   Ticket& operator=(Ticket&& other) noexcept;
   ~Ticket();
 
-  // Tokens that were computed or generated for the request: taken from its key's rate.
-  void Charge(int64_t tokens);
+  // What the request has used up to now: the tokens that were computed or generated for it since
+  // the last call are taken from its key's rate.
+  void ChargeUsage(const engine::Usage& usage);
 
  private:
   std::shared_ptr<Account> account_;
+  int64_t charged_tokens_ = 0;
 };
 
 // Asks every caller, over HTTP or gRPC, for its key, and keeps each key within its limits.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "server/generation_note.h"
@@ -50,6 +51,7 @@ void GenerationCall::Submit() {
     MutexLock lock(mutex_);
     stream = stream_;
   }
+  reception_->Watch(weak_from_this());
   // Runs on the engine thread.
   stream->SetWakeup(
       [self = shared_from_this()] { self->reception_->streams().Post([self] { self->Wake(); }); });
@@ -106,7 +108,10 @@ void GenerationCall::Advance() {
     const bool has_news = writer_->Fill(&message_);
     if (continuous_usage_) writer_->FillUsage(usage_, message_.mutable_usage());
     if (stream_finished_ && writer_->drained()) return End(stream_status_);
-    if (has_news) return StartWrite(&message_);
+    if (has_news) {
+      BeginWrite();
+      return StartWrite(&message_);
+    }
     MutexLock lock(mutex_);
     if (!std::exchange(again_, false)) {
       busy_ = false;
@@ -129,10 +134,7 @@ void GenerationCall::ReadStream() {
     first_token_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
   }
   if (!sampled_.has_value()) sampled_ = batch.first_sampled;
-  const int64_t used_tokens =
-      int64_t{usage_.prompt_tokens} - usage_.cached_tokens + usage_.completion_tokens;
-  if (used_tokens > charged_tokens_) ticket_.Charge(used_tokens - charged_tokens_);
-  charged_tokens_ = std::max(charged_tokens_, used_tokens);
+  ticket_.ChargeUsage(usage_);
   writer_->Take(std::move(batch));
 }
 
@@ -156,13 +158,43 @@ void GenerationCall::End(const absl::Status& status) {
   Reception::NoteEnd(*context_, status, Cancelled(), &record_);
   last_message_ = status.ok() || (message_.choices_size() > 0 && !Cancelled());
   if (last_message_) {
+    BeginWrite();
     StartWriteAndFinish(&message_, ::grpc::WriteOptions(), answer);
   } else {
     Finish(answer);
   }
 }
 
+void GenerationCall::BeginWrite() {
+  MutexLock lock(mutex_);
+  write_began_ = Clock::now();
+}
+
+void GenerationCall::EndWrite() {
+  MutexLock lock(mutex_);
+  write_began_.reset();
+  while (canceller_ != std::thread::id() && canceller_ != std::this_thread::get_id()) {
+    cancel_ended_.Wait(mutex_);
+  }
+}
+
+void GenerationCall::EndIfStalled(Clock::time_point now, std::chrono::milliseconds most) {
+  {
+    MutexLock lock(mutex_);
+    if (!write_began_.has_value() || now - *write_began_ < most) return;
+    write_began_.reset();
+    canceller_ = std::this_thread::get_id();
+  }
+  reception_->log().Info("ended a call whose client does not read",
+                         {{"request", caller_.request_id}});
+  context_->TryCancel();
+  MutexLock lock(mutex_);
+  canceller_ = std::thread::id();
+  cancel_ended_.NotifyAll();
+}
+
 void GenerationCall::OnWriteDone(bool ok) {
+  EndWrite();
   if (ok) {
     NoteSent();
   } else {
@@ -208,6 +240,7 @@ void GenerationCall::OnCancel() {
 }
 
 void GenerationCall::OnDone() {
+  EndWrite();
   std::shared_ptr<engine::TokenStream> stream;
   {
     MutexLock lock(mutex_);

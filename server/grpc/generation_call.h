@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
@@ -34,10 +35,14 @@ namespace refrain::server::rpc {
 // it set leaves `again_` behind. A call that has finished stays busy. Neither the claim nor the
 // stream is held locked while gRPC is called, for it may call back at once.
 //
+// A client that has not taken a message for Reception's write_timeout is cancelled, from outside:
+// no write or end of our own would get past what it has not read.
+//
 // Lives until gRPC is done with it (OnDone) and no task refers to it any more. A call that is
 // cancelled, by its client, its deadline or a broken connection, ends the engine's work at once,
 // wherever it is.
 class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateResponse>,
+                             public StallingCall,
                              public std::enable_shared_from_this<GenerationCall> {
  public:
   // Turns the call's message, which lives as long as the call, into the engine's request.
@@ -54,6 +59,8 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  void EndIfStalled(std::chrono::steady_clock::time_point now,
+                    std::chrono::milliseconds most) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -66,6 +73,9 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   void ReadStream();
   bool Cancelled();
   void End(const absl::Status& status);
+  void BeginWrite();
+  // No write is on its way any more, and nobody is about to cancel it.
+  void EndWrite();
   // The message that was on its way is with the socket.
   void NoteSent();
   void NoteOutcome();
@@ -82,7 +92,6 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   // Whoever has the claim.
   Caller caller_;
   access::Ticket ticket_;
-  int64_t charged_tokens_ = 0;
   std::optional<AnswerWriter> writer_;
   bool continuous_usage_ = false;
   engine::Usage usage_;
@@ -102,6 +111,11 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   bool again_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool cancelled_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::shared_ptr<engine::TokenStream> stream_ REFRAIN_GUARDED_BY(mutex_);  // set once
+  std::optional<Clock::time_point> write_began_ REFRAIN_GUARDED_BY(mutex_);
+  // Who is in context_->TryCancel; the context lives until that is over. Calls of ours that gRPC
+  // makes out of it, on the same thread, do not wait for it.
+  std::thread::id canceller_ REFRAIN_GUARDED_BY(mutex_);
+  ConditionVariable cancel_ended_;
 };
 
 }  // namespace refrain::server::rpc

@@ -87,6 +87,24 @@ bool Reception::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {
   return true;
 }
 
+void Reception::Watch(std::weak_ptr<StallingCall> call) {
+  MutexLock lock(mutex_);
+  watched_.push_back(std::move(call));
+}
+
+void Reception::EndStalled() {
+  std::vector<std::shared_ptr<StallingCall>> calls;
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(watched_, [](const auto& call) { return call.expired(); });
+    for (const auto& call : watched_) {
+      if (auto alive = call.lock(); alive != nullptr) calls.push_back(std::move(alive));
+    }
+  }
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& call : calls) call->EndIfStalled(now, options_.write_timeout);
+}
+
 ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
   const engine::ModelInfo& model = engine.model();
   const engine::ChatTemplate* const chat_template = engine.chat_template();

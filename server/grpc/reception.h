@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
@@ -39,6 +40,15 @@ struct Incoming {
   const google::protobuf::Message* message = nullptr;
 };
 
+// A call whose client may stop reading. Any thread.
+class StallingCall {
+ public:
+  virtual ~StallingCall() = default;
+  // Ends the call if one message has been on its way for so long.
+  virtual void EndIfStalled(std::chrono::steady_clock::time_point now,
+                            std::chrono::milliseconds most) = 0;
+};
+
 // What all calls of one server share: the door (keys, loading, draining), the count of those
 // inside, and the threads that do what gRPC's must not. Any thread. SetEngine and SetDraining are
 // called by the server.
@@ -49,6 +59,7 @@ class Reception {
     int32_t max_beams = 64;     // engine.max_sequences
     int stream_threads = 2;
     size_t messages_bytes = 256 << 20;
+    std::chrono::milliseconds write_timeout{120'000};
     bool log_prompts = false;  // requests into CallRecord::details
     CallObserver on_call;      // may be empty, as the next one
     // From a token's sampling until its message was handed to the socket.
@@ -80,6 +91,11 @@ class Reception {
   // False when calls are still inside at the deadline.
   bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
 
+  // From now on EndStalled looks at this call too, while it lives.
+  void Watch(std::weak_ptr<StallingCall> call);
+  // Ends the calls whose clients have not read for `write_timeout`. One thread, now and then.
+  void EndStalled();
+
   ModelLimits LimitsOf(const engine::Engine& engine) const;
   const Options& options() const { return options_; }
   access::Gate& gate() { return *gate_; }
@@ -99,6 +115,7 @@ class Reception {
   Mutex mutex_;
   ConditionVariable changed_;
   int inside_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  std::vector<std::weak_ptr<StallingCall>> watched_ REFRAIN_GUARDED_BY(mutex_);
   TaskQueue streams_;
   TaskQueue slow_;
 };

@@ -5,16 +5,17 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
+#include <algorithm>
+#include <limits>
 #include <mutex>
-#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "engine/annotated_mutex.h"
-#include "server/concat.h"
 #include "server/grpc/admin_service.h"
 #include "server/grpc/credentials.h"
 #include "server/grpc/inference_service.h"
+#include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
 
 namespace refrain::server::rpc {
@@ -22,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The health service is told so often whether the engine lives.
-constexpr std::chrono::milliseconds kHealthPeriod{250};
+// So often the health service is told whether the engine lives, and stalled calls are looked for.
+constexpr std::chrono::milliseconds kWatchPeriod{250};
 // What has been answered leaves the sockets; watchers of health are ended after it.
 constexpr std::chrono::milliseconds kLastBytes{100};
 // A client that vanished without a word is noticed after these two together.
@@ -41,10 +42,22 @@ void EnableHealthAndReflection() {
   });
 }
 
-std::string Address(const ServerOptions& options) {
-  const bool bare_ipv6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
-  return bare_ipv6 ? Concat("[", options.host, "]:", options.port)
-                   : Concat(options.host, ":", options.port);
+// An end of a connection by its age cuts no call off.
+void LimitConnections(const ServerOptions& options, ::grpc::ServerBuilder* builder) {
+  const auto ms = [](std::chrono::milliseconds time) {
+    return static_cast<int>(std::min<int64_t>(time.count(), std::numeric_limits<int>::max()));
+  };
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ms(options.handshake_timeout));
+  if (options.idle_timeout.count() > 0) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, ms(options.idle_timeout));
+  }
+  if (options.max_age.count() > 0) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ms(options.max_age));
+  }
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.header_bytes);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
 }
 
 }  // namespace
@@ -52,10 +65,12 @@ std::string Address(const ServerOptions& options) {
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, access::Gate* gate, Log* log)
-      : reception_({.max_choices = options.max_choices,
+      : log_(log),
+        reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
                     .stream_threads = options.stream_threads,
                     .messages_bytes = options.messages_bytes,
+                    .write_timeout = options.write_timeout,
                     .log_prompts = options.log_prompts,
                     .on_call = options.on_call,
                     .on_message_sent = options.on_message_sent},
@@ -65,17 +80,17 @@ class Server::Impl {
 
   absl::Status Listen(const ServerOptions& options) {
     EnableHealthAndReflection();
+    absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
+    if (!listener.ok()) return listener.status();
+    listener_ = *std::move(listener);
+    auto credentials = MakeCredentials(options.tls_cert_file, options.tls_key_file, log_);
+    if (!credentials.ok()) return credentials.status();
+    credentials_ = *std::move(credentials);
     ::grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(Address(options),
-                             MakeCredentials(options.tls_cert_file, options.tls_key_file), &port);
-    // Two daemons on one port would each get half of the calls.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.header_bytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
+    LimitConnections(options, &builder);
     builder.SetResourceQuota(::grpc::ResourceQuota("refrain").Resize(options.memory_bytes));
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
     // For reflection, the one service with blocking threads.
     builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
@@ -83,23 +98,24 @@ class Server::Impl {
     builder.RegisterService(inference_.get());
     builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(Concat("cannot listen on ", Address(options),
-                                           " for gRPC: it is in use, or not of this machine"));
-    }
-    port_ = static_cast<uint16_t>(port);
+    if (server_ == nullptr) return absl::InternalError("gRPC did not start");
     ShowServing(false);
+    listener_->Start(options.max_connections, [this](int socket) {
+      ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = socket;
+      acceptor_->HandleNewConnection(&connection);
+    });
     return absl::OkStatus();
   }
 
   ~Impl() { Stop(std::chrono::milliseconds(0)); }
 
-  uint16_t port() const { return port_; }
+  uint16_t port() const { return listener_->port(); }
 
   void SetEngine(engine::Engine* engine) {
     reception_.SetEngine(engine);
     ShowServing(engine->health().ok());
-    watcher_ = std::thread([this, engine] { WatchHealth(engine); });
+    watcher_ = std::thread([this, engine] { Watch(engine); });
   }
 
   void BeginDrain() {
@@ -114,6 +130,7 @@ class Server::Impl {
     BeginDrain();
     if (server_ == nullptr) return;
     const bool finished = WaitUntilAnswered(Clock::now() + grace);
+    listener_->Stop();
     server_->Shutdown(std::chrono::system_clock::now() +
                       (finished ? kLastBytes : std::chrono::milliseconds(0)));
     server_->Wait();
@@ -127,12 +144,13 @@ class Server::Impl {
     for (const char* service : kServices) health->SetServingStatus(service, serving);
   }
 
-  void WatchHealth(const engine::Engine* engine) {
+  void Watch(const engine::Engine* engine) {
     bool serving = true;
     MutexLock lock(mutex_);
     while (!stops_watching_) {
       if (serving != engine->health().ok()) ShowServing(serving = !serving);
-      changed_.WaitUntil(mutex_, Clock::now() + kHealthPeriod);
+      reception_.EndStalled();
+      changed_.WaitUntil(mutex_, Clock::now() + kWatchPeriod);
     }
   }
 
@@ -145,11 +163,14 @@ class Server::Impl {
     if (watcher_.joinable()) watcher_.join();
   }
 
+  Log* const log_;
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
   const std::unique_ptr<::grpc::Service> admin_;
+  std::unique_ptr<Listener> listener_;
+  std::shared_ptr<::grpc::ServerCredentials> credentials_;
+  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<::grpc::Server> server_;
-  uint16_t port_ = 0;
   Mutex mutex_;
   ConditionVariable changed_;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;

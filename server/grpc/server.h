@@ -25,8 +25,14 @@ struct ServerOptions {
   int header_bytes = 32 << 10;        // metadata of a call
   int calls_per_connection = 1024;    // at once; a client keeps more waiting
   size_t memory_bytes = 1 << 30;      // of all connections; beyond, calls are refused
-  int32_t max_choices = 128;          // limits.n
-  int32_t max_beams = 64;             // engine.max_sequences
+  std::chrono::milliseconds write_timeout{120'000};  // for a message: a client that does not read
+  int max_connections = 10000;                       // at once; more are closed
+  std::chrono::milliseconds handshake_timeout{15'000};  // to the first frame of HTTP/2
+  std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
+  // Then a connection takes no more calls and ends with the last that runs; 0 = none.
+  std::chrono::milliseconds max_age{0};
+  int32_t max_choices = 128;  // limits.n
+  int32_t max_beams = 64;     // engine.max_sequences
   // PEM; read again when they have changed. Empty = plain text.
   std::string tls_cert_file;
   std::string tls_key_file;

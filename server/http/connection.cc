@@ -30,14 +30,10 @@ constexpr size_t kSentAheadBytes = 256 << 10;
 constexpr size_t kReadBytes = 16 << 10;
 // Each has the write timeout for itself: what counts is that the client goes on reading.
 constexpr size_t kWritePieceBytes = 64 << 10;
-// Parts that are sent one after the other before other connections get their turn.
-constexpr int kPartsInARow = 4;
 // What a refused client may still be sending is read and dropped, so that it sees the refusal
 // instead of a reset connection.
 constexpr size_t kDiscardedBytes = 64 << 20;
 constexpr std::chrono::milliseconds kDiscardTime{3000};
-// After a last answer the client is given this long to close first.
-constexpr std::chrono::milliseconds kCloseTime{500};
 
 Headers SoonAgain() { return {{"Retry-After", "1"}}; }
 
@@ -254,144 +250,6 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request, Reco
         co_return handle(std::move(request));
       },
       asio::use_awaitable);
-}
-
-asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framing framing,
-                                            Record* record) {
-  if (shared_->draining) framing.keep_alive = false;
-  Sending sending{.reply = std::move(reply), .framer = ReplyFramer(std::move(framing))};
-  replying_ = true;
-  woken_ = false;
-  Watch();
-  sending.reply->Start(wakeups_->MakeWaker(weak_from_this()));
-  for (sending.state = Pump(&sending); sending.state != Sending::State::kDone;) {
-    if (sending.state == Sending::State::kWaiting) {
-      parked_ = &sending;
-      co_await WaitForWakeup();
-      parked_ = nullptr;
-      // OnWakeup has gone on; without it somebody says that the client is gone.
-      if (sending.state != Sending::State::kWaiting && !peer_gone_) continue;
-    } else if (sending.state == Sending::State::kMaking) {
-      sending.state = co_await MakePart(&sending);
-      continue;
-    } else if (sending.state == Sending::State::kBlocked) {
-      if (!co_await Write(std::string_view(sending.bytes).substr(sending.sent_bytes))) {
-        peer_gone_ = true;
-      }
-      sending.bytes.clear();
-      sending.sent_bytes = 0;
-      if (!peer_gone_) NoteSent(sending);
-    } else {
-      co_await asio::post(stream_.get_executor(), asio::use_awaitable);
-    }
-    sending.state = Pump(&sending);
-  }
-  sending.reply.reset();  // before anything else waits: cancels when it was not finished
-  replying_ = false;
-  co_await StopWatching();
-  if (sending.framer.started()) record->status = sending.head_status;
-  record->complete = sending.last && !peer_gone_;
-  Report(*record);
-  answering_.reset();
-  if (peer_gone_) co_return false;
-  if (!sending.framer.keep_alive()) {
-    co_await DiscardInput(kCloseTime);
-    co_return false;
-  }
-  co_return true;
-}
-
-Connection::Sending::State Connection::Pump(Sending* sending) {
-  try {
-    return PumpParts(sending);
-  } catch (const std::exception&) {
-    peer_gone_ = true;
-    return Sending::State::kDone;
-  }
-}
-
-Connection::Sending::State Connection::PumpParts(Sending* sending) {
-  using State = Sending::State;
-  for (int i = 0; i < kPartsInARow; ++i) {
-    if (sending->last || peer_gone_) return State::kDone;
-    ReplyPart part = sending->reply->Next();
-    if (part.make) {
-      sending->make = std::move(part.make);
-      return State::kMaking;
-    }
-    Frame(std::move(part), sending);
-    if (const State state = SendFramed(sending); state != State::kYielding) return state;
-  }
-  return State::kYielding;
-}
-
-// The client may go meanwhile; the reply stays until the worker is done with it.
-asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sending) {
-  const auto make = std::exchange(sending->make, nullptr);
-  co_await asio::co_spawn(
-      shared_->workers,
-      [this, sending, &make]() -> asio::awaitable<void> {
-        Frame(make(), sending);
-        co_return;
-      },
-      asio::use_awaitable);
-  if (peer_gone_) co_return Sending::State::kDone;
-  // A wakeup meanwhile may be forgotten by now, so that there is always a Next behind it.
-  const Sending::State state = SendFramed(sending);
-  co_return state == Sending::State::kWaiting ? Sending::State::kYielding : state;
-}
-
-void Connection::Frame(ReplyPart part, Sending* sending) const {
-  sending->last = part.last;
-  if (part.last && shared_->draining) part.close = true;
-  if (part.head.has_value() && !sending->framer.started()) {
-    sending->head_status = part.head->status;
-  }
-  sending->due_since = part.due_since;
-  sending->framer.FrameTo(part, &sending->bytes);
-}
-
-Connection::Sending::State Connection::SendFramed(Sending* sending) {
-  using State = Sending::State;
-  if (sending->bytes.empty()) return sending->last ? State::kDone : State::kWaiting;
-  if (!SendNow(sending)) return State::kBlocked;
-  if (!peer_gone_) NoteSent(*sending);
-  return State::kYielding;
-}
-
-bool Connection::SendNow(Sending* sending) {
-  if (stream_.encrypted()) return false;
-  std::string& bytes = sending->bytes;
-  size_t& sent = sending->sent_bytes;
-  while (sent < bytes.size()) {
-    const ssize_t count = ::send(stream_.socket().native_handle(), bytes.data() + sent,
-                                 bytes.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count > 0) {
-      sent += static_cast<size_t>(count);
-      written_bytes_ += static_cast<size_t>(count);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return false;
-    } else if (errno != EINTR) {
-      peer_gone_ = true;
-      break;
-    }
-  }
-  bytes.clear();
-  sent = 0;
-  return true;
-}
-
-void Connection::NoteSent(const Sending& sending) const {
-  if (!sending.due_since.has_value() || !shared_->options.on_part_sent) return;
-  shared_->options.on_part_sent(std::chrono::steady_clock::now() - *sending.due_since);
-}
-
-void Connection::OnWakeup() {
-  if (parked_ == nullptr || peer_gone_) return Wake();
-  parked_->state = Pump(parked_);
-  if (parked_->state == Sending::State::kWaiting) return;
-  parked_ = nullptr;  // it is the coroutine's turn
-  Wake();
 }
 
 Connection::Record Connection::BeginRecord(std::string id) {

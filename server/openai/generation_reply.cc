@@ -74,14 +74,6 @@ GenerationReply::~GenerationReply() {
   if (notes_ != nullptr) NoteOutcome();
 }
 
-void GenerationReply::Charge() {
-  const engine::Usage usage = TotalUsage();
-  const int64_t tokens =
-      int64_t{usage.prompt_tokens} - usage.cached_tokens + usage.completion_tokens;
-  if (tokens > charged_tokens_) ticket_.Charge(tokens - charged_tokens_);
-  charged_tokens_ = std::max(charged_tokens_, tokens);
-}
-
 void GenerationReply::NoteOutcome() {
   AppendOutcome({.stream = stream_events_,
                  .choices = texts_.size(),
@@ -103,7 +95,7 @@ void GenerationReply::Start(std::function<void()> wakeup) {
 
 http::ReplyPart GenerationReply::Next() {
   const absl::Status status = ReadStreams();
-  Charge();
+  ticket_.ChargeUsage(TotalUsage());
   if (!status.ok()) return FailedPart(status);
   if (!IsLarge()) return stream_events_ ? MakeEvents() : MakeWhole();
   http::ReplyPart part;

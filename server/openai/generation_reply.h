@@ -74,8 +74,6 @@ class GenerationReply final : public http::Reply {
   bool AllTaken() const;
   bool IsLarge() const;
   void CancelUnfinished();
-  // What has been computed since the last call, to the key's account.
-  void Charge();
   void NoteOutcome();
   http::ReplyPart FailedPart(const absl::Status& status);
 
@@ -98,7 +96,6 @@ class GenerationReply final : public http::Reply {
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<double> first_token_ms_;
-  int64_t charged_tokens_ = 0;
   std::string error_code_;  // "" = none so far
 };
 

@@ -88,15 +88,17 @@ class Process {
     return -1;
   }
 
-  uint16_t Port() {
-    const std::string mark = "listening http=127.0.0.1:";
-    if (!WaitForOutput(mark)) return 0;
-    return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));
-  }
+  uint16_t Port() { return PortBehind("listening http=127.0.0.1:"); }
+  uint16_t GrpcPort() { return PortBehind(" grpc=127.0.0.1:"); }
 
   const std::string& output() const { return output_; }
 
  private:
+  uint16_t PortBehind(const std::string& mark) {
+    if (!WaitForOutput(mark)) return 0;
+    return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));
+  }
+
   bool ReadOutput() {
     pollfd file = {output_fd_, POLLIN, 0};
     if (::poll(&file, 1, 5000) <= 0) return false;
@@ -131,11 +133,11 @@ bool WaitForAnswer(uint16_t port, const char* path,
   return false;
 }
 
-bool WaitUntilOneRuns(uint16_t port) {
-  return WaitForAnswer(port, "/metrics", [](const RawResponse& response) {
-    return response.body.find(
-               "vllm:num_requests_running{model_name=\"fake-model\",engine=\"0\"} 1\n") !=
-           std::string::npos;
+bool WaitUntilRunning(uint16_t port, int requests) {
+  const std::string line = "vllm:num_requests_running{model_name=\"fake-model\",engine=\"0\"} " +
+                           std::to_string(requests) + "\n";
+  return WaitForAnswer(port, "/metrics", [&](const RawResponse& response) {
+    return response.body.find(line) != std::string::npos;
   });
 }
 
@@ -265,7 +267,7 @@ TEST(Daemon, ASecondSignalStopsAtOnce) {
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
   running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
-  ASSERT_TRUE(WaitUntilOneRuns(port));
+  ASSERT_TRUE(WaitUntilRunning(port, 1));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
   daemon.Signal(SIGTERM);
@@ -278,7 +280,7 @@ TEST(Daemon, EndsADrainThatTakesTooLong) {
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
   running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
-  ASSERT_TRUE(WaitUntilOneRuns(port));
+  ASSERT_TRUE(WaitUntilRunning(port, 1));
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
@@ -291,7 +293,7 @@ bool BeginLongStream(RawClient* client) {
   return client->ReadUntil("data:");
 }
 
-// The engine has finished at once; its client begins to read three seconds later.
+// The engine has finished; its client begins to read when those whose time is over are ended.
 TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
   Process daemon(Arguments("fake"));
   const uint16_t port = daemon.Port();
@@ -300,6 +302,7 @@ TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
   ASSERT_TRUE(BeginLongStream(&slow));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  ASSERT_TRUE(WaitUntilRunning(port, 0));
   std::this_thread::sleep_for(3s);
   // Whoever looks after the process still has to see it live.
   RawClient health(port);
@@ -329,7 +332,8 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
   ASSERT_TRUE(BeginLongStream(&slow));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  ASSERT_TRUE(WaitUntilNotReady(port));
+  // Nothing is generated any more: what is left is the reader.
+  ASSERT_TRUE(WaitUntilRunning(port, 0));
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
 }
@@ -347,6 +351,20 @@ TEST(Daemon, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
     clients.back().Send(GetRequest("/live"));
     ASSERT_EQ(clients.back().ReadResponse().status, 200) << i;
   }
+}
+
+TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
+  Process daemon(
+      Arguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set", "limits.grpc_connections=1",
+                         "--set", "limits.grpc_idle_s=0.5"}));
+  const uint16_t port = daemon.GrpcPort();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  RawClient first(port);
+  first.Send(std::string_view("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33));
+  ASSERT_TRUE(first.ReadPast(0));
+  RawClient second(port);
+  EXPECT_TRUE(second.ReadEnd(400ms));
+  EXPECT_TRUE(first.ReadEnd());
 }
 
 TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {

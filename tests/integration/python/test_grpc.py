@@ -175,7 +175,7 @@ def test_warm_pin_unpin_drop(services):
 
 
 def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
-    daemon = start_daemon(*GRPC).wait_until_ready()
+    daemon = start_daemon(*GRPC, "--set=limits.drain_s=120").wait_until_ready()
     answers, texts = [], []
 
     def ask_http():
@@ -198,7 +198,7 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
     for one in started:
         assert one.wait(60)
     daemon.wait_for_running(len(threads))
-    assert daemon.stop() == 0
+    assert daemon.stop(130) == 0
     for thread in threads:
         thread.join(60)
     assert texts == [answers[0]["choices"][0]["text"]] * 3

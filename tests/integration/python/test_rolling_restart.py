@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import re
 import socket
 import ssl
 import threading
@@ -19,7 +20,7 @@ FAST_TOKENS = 40
 SLOW = {"max_tokens": 100, "n": 4, "logprobs": 20}
 SLOW_BYTES = 160 << 10
 SMALL_BUFFER = (socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
-STALL_S = 2.5  # longer than a drain gives those whose time is over
+STALL_S = 2.5  # longer than a drain gives those whose time is over, from the last token on
 
 
 class Balancer:
@@ -81,6 +82,14 @@ class Balancer:
             begun.set()
             assert go_on.wait(60)
             return text + "".join(pieces)
+
+    def generates(self, daemon) -> bool:
+        """Whether its engine still runs or queues requests."""
+        with self.client() as client:
+            metrics = client.get(f"{self.url_of(daemon)}/metrics").text
+        counts = re.findall(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", metrics, re.M)
+        assert len(counts) == 2
+        return any(float(count) > 0 for count in counts)
 
     def call(self, prompt: str) -> str:
         return self._somewhere(lambda daemon: self._call(daemon, prompt))
@@ -163,6 +172,7 @@ def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
         wait_until(begun.is_set, failures)
         old.process.terminate()
         old.wait_for_drain()
+        wait_until(lambda: not balancer.generates(old), failures)
         time.sleep(STALL_S)
         assert old.process.poll() is None, "it did not wait for the reader"
         go_on.set()

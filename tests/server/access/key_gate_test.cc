@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/retry_after.h"
+#include "engine/token_stream.h"
 #include "server/access/http_access.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/temporary_directory.h"
@@ -150,7 +151,7 @@ TEST_F(KeyGateTest, KeepsAKeyToItsTokensPerSecond) {
   {
     auto ticket = gate->Admit({.key_name = "a"});
     ASSERT_TRUE(ticket.ok());
-    ticket->Charge(1000);
+    ticket->ChargeUsage({.completion_tokens = 1000});
   }
   const absl::Status status = gate->Admit({.key_name = "a"}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
@@ -160,8 +161,23 @@ TEST_F(KeyGateTest, KeepsAKeyToItsTokensPerSecond) {
   clock_.Advance(1100ms);
   EXPECT_TRUE(gate->Admit({.key_name = "a"}).ok());
   clock_.Advance(1000s);  // an idle hour is not saved up
-  gate->Admit({.key_name = "a"})->Charge(101);
+  gate->Admit({.key_name = "a"})->ChargeUsage({.completion_tokens = 101});
   EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());
+}
+
+TEST_F(KeyGateTest, ChargesWhatWasComputedAndEachTokenOnce) {
+  AddKey("keys", "a", {.tokens_per_s = 100.0});
+  const auto gate = Load(true, false);
+  auto ticket = gate->Admit({.key_name = "a"});
+  ASSERT_TRUE(ticket.ok());
+  engine::Usage usage{.prompt_tokens = 600, .cached_tokens = 500};
+  ticket->ChargeUsage(usage);
+  usage.completion_tokens = 50;
+  ticket->ChargeUsage(usage);
+  ticket->ChargeUsage(usage);  // 150 together: 50 more than there are
+  EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());
+  clock_.Advance(600ms);
+  EXPECT_TRUE(gate->Admit({.key_name = "a"}).ok());
 }
 
 TEST(HttpAccess, AsksForAKeyEverywhereButAtHealth) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/server/http/raw_client.h"
+#include "tests/server/openai/request_fields.h"
 #include "tests/server/openai/served_fake.h"
 #include "tests/support/random_steps.h"
 
@@ -26,70 +27,26 @@ using ::refrain::testing::PostRequest;
 using ::refrain::testing::RandomSteps;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
+using ::refrain::testing::RequestFields;
 using ::refrain::testing::ServedFake;
 
-constexpr const char* kFields[] = {"model",
-                                   "prompt",
-                                   "messages",
-                                   "max_tokens",
-                                   "max_completion_tokens",
-                                   "n",
-                                   "best_of",
-                                   "stream",
-                                   "use_beam_search",
-                                   "length_penalty",
-                                   "early_stopping",
-                                   "temperature",
-                                   "top_p",
-                                   "top_k",
-                                   "min_p",
-                                   "repetition_penalty",
-                                   "presence_penalty",
-                                   "frequency_penalty",
-                                   "logit_bias",
-                                   "seed",
-                                   "stop",
-                                   "allowed_token_ids",
-                                   "bad_words",
-                                   "stop_token_ids",
-                                   "ignore_eos",
-                                   "min_tokens",
-                                   "priority",
-                                   "include_stop_str_in_output",
-                                   "stream_options",
-                                   "cache_salt",
-                                   "prompt_cache_key",
-                                   "echo",
-                                   "prompt_cache_retention",
-                                   "cache_report",
-                                   "prompt_logprobs",
-                                   "return_token_ids",
-                                   "logprobs",
-                                   "return_tokens_as_token_ids",
-                                   "skip_special_tokens",
-                                   "truncate_prompt_tokens",
-                                   "suffix",
-                                   "add_special_tokens",
-                                   "top_logprobs",
-                                   "response_format",
-                                   "tools",
-                                   "tool_choice",
-                                   "parallel_tool_calls",
-                                   "chat_template_kwargs",
-                                   "add_generation_prompt",
-                                   "tokens",
-                                   "whatever",
-                                   "continue_final_message",
-                                   "guided_json",
-                                   "functions",
-                                   "user"};
+// Of all requests, and one that is unknown.
+std::vector<std::string> AllFields(uint16_t port) {
+  std::set<std::string> names = {"whatever"};
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
+    const ordered_json fields = RequestFields(port, path);
+    for (const auto& [name, schema] : fields.items()) names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
 
 // What may be answered to a request, however strange. 500 and 503 are not among them.
 const std::set<int> kStatuses = {200, 400, 404, 405, 408, 411, 413, 414, 415, 417, 431, 505};
 
 class Requests {
  public:
-  explicit Requests(uint32_t seed) : random_(seed) {}
+  Requests(const std::vector<std::string>& fields, uint32_t seed)
+      : fields_(fields), random_(seed) {}
 
   size_t Below(size_t limit) { return random_() % limit; }
   bool Chance(int percent) { return static_cast<int>(Below(100)) < percent; }
@@ -128,7 +85,7 @@ class Requests {
     if (Chance(70)) body["max_tokens"] = Below(20);
     if (Chance(40)) body["stream"] = Chance(70);
     const size_t wrong = Chance(60) ? Below(3) : Below(12);
-    for (size_t i = 0; i < wrong; ++i) body[kFields[Below(std::size(kFields))]] = Value(0);
+    for (size_t i = 0; i < wrong; ++i) body[fields_[Below(fields_.size())]] = Value(0);
     return body;
   }
 
@@ -215,6 +172,7 @@ class Requests {
     }
   }
 
+  const std::vector<std::string> fields_;
   std::mt19937 random_;
 };
 
@@ -223,7 +181,7 @@ struct Tally {
 };
 
 void SendMany(uint16_t port, uint32_t seed, int count, Tally* tally) {
-  Requests requests(seed);
+  Requests requests(AllFields(port), seed);
   auto client = std::make_unique<RawClient>(port);
   for (int i = 0; i < count; ++i) {
     bool broken = false;

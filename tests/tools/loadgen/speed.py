@@ -2,8 +2,9 @@
 second of one core a second, and half of them are sent within half a millisecond of their plan.
 
 Processor time does not depend on what else runs, but for caches that others empty: the least of
-three runs counts. When a request is sent does: as long as others had the processor while loadgen
-wanted it, which the kernel counts, it may be late.
+three runs counts. So does the least lag, of runs in which loadgen had the processor when it wanted
+it: the kernel counts how long it waited, and beyond a quarter of the time half of the requests may
+be late without its fault.
 
     speed.py LOADGEN TRIVIAL_RESPONDER
 """
@@ -16,6 +17,7 @@ import sys
 
 REQUESTS, RATE = 2000, 2000
 MOST_CPU_S, MOST_LAG_MS = 0.5, 0.5
+MOST_WAITED_MS = 0.25 * 1000 * REQUESTS / RATE
 LOADGEN, RESPONDER = sys.argv[1:3]
 
 
@@ -48,7 +50,10 @@ finally:
 for cpu_s, lag_ms, waited_ms in runs:
     print(f"{cpu_s:.2f} s of processor time, {cpu_s / REQUESTS * 1e6:.0f} us a request; "
           f"sent {lag_ms:.3f} ms after plan (median); waited {waited_ms:.1f} ms for a processor")
-    if lag_ms > MOST_LAG_MS + waited_ms:
-        sys.exit(f"half of the requests are to be sent within {MOST_LAG_MS} ms of their plan")
 if min(cpu_s for cpu_s, _, _ in runs) > MOST_CPU_S:
     sys.exit(f"{REQUESTS} requests may take {MOST_CPU_S} s")
+lags_ms = [lag_ms for _, lag_ms, waited_ms in runs if waited_ms <= MOST_WAITED_MS]
+if not lags_ms:
+    print("the machine was too busy to tell how late requests are sent")
+elif min(lags_ms) > MOST_LAG_MS:
+    sys.exit(f"half of the requests are to be sent within {MOST_LAG_MS} ms of their plan")

@@ -1,0 +1,173 @@
+#include "server/grpc/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "server/concat.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAcceptPauseMs = 50;  // after running out of files
+// Beyond the bound so much time passes between two looks at which connections have been closed.
+constexpr std::chrono::milliseconds kRecount{5};
+// Bytes that the other side has not acknowledged for so long end a connection.
+constexpr int kUserTimeoutMs = 20'000;
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+ino_t InodeOf(int file) {
+  struct stat about {};
+  return ::fstat(file, &about) == 0 ? about.st_ino : 0;
+}
+
+// The connections that were handed on. Their new owner closes them without a word, and the kernel
+// gives their numbers to other files; each socket has an inode of its own.
+class OpenConnections {
+ public:
+  void Add(int socket) { open_.push_back({socket, InodeOf(socket)}); }
+
+  bool Full(int most) {
+    if (open_.size() < static_cast<size_t>(most)) return false;
+    if (const auto now = Clock::now(); now - counted_ >= kRecount) {
+      counted_ = now;
+      std::erase_if(open_, [](const Entry& one) { return InodeOf(one.socket) != one.inode; });
+    }
+    return open_.size() >= static_cast<size_t>(most);
+  }
+
+ private:
+  struct Entry {
+    int socket;
+    ino_t inode;
+  };
+  std::vector<Entry> open_;
+  Clock::time_point counted_;
+};
+
+void Prepare(int socket) {
+  const int on = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
+}
+
+// A socket that listens at one address, or -1 with errno.
+int ListenAt(const addrinfo& address) {
+  const int socket = ::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                              address.ai_protocol);
+  if (socket < 0) return -1;
+  const int on = 1;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket, address.ai_addr, address.ai_addrlen) == 0 &&
+      ::listen(socket, SOMAXCONN) == 0) {
+    return socket;
+  }
+  const int error = errno;
+  ::close(socket);
+  errno = error;
+  return -1;
+}
+
+uint16_t PortOf(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& host, uint16_t port) {
+  const auto failed = [&](std::string_view why) {
+    return absl::UnavailableError(Concat("cannot listen on ", host, ":", port, " for gRPC: ", why));
+  };
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
+      error != 0) {
+    return failed(Concat("unknown host: ", ::gai_strerror(error)));
+  }
+  const int socket = ListenAt(*found);
+  const int error = errno;
+  ::freeaddrinfo(found);
+  if (socket < 0) return failed(ErrorText(error));
+  const int stop_event = ::eventfd(0, EFD_CLOEXEC);
+  const uint16_t bound = PortOf(socket);
+  if (stop_event < 0 || bound == 0) {
+    const std::string why = ErrorText(errno);
+    ::close(socket);
+    if (stop_event >= 0) ::close(stop_event);
+    return failed(why);
+  }
+  return std::unique_ptr<Listener>(new Listener(socket, stop_event, bound));
+}
+
+Listener::Listener(int socket, int stop_event, uint16_t port)
+    : socket_(socket), stop_event_(stop_event), port_(port) {}
+
+Listener::~Listener() {
+  Stop();
+  ::close(stop_event_);
+}
+
+void Listener::Start(int max_connections, std::function<void(int socket)> take) {
+  thread_ = std::thread(
+      [this, max_connections, take = std::move(take)] { Accept(max_connections, take); });
+}
+
+void Listener::Stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_event_, &one, sizeof(one));
+  if (thread_.joinable()) thread_.join();
+  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+}
+
+bool Listener::WaitForStop(int most_ms) const {
+  pollfd stop = {.fd = stop_event_, .events = POLLIN, .revents = 0};
+  return ::poll(&stop, 1, most_ms) > 0;
+}
+
+void Listener::Accept(int max_connections, const std::function<void(int socket)>& take) const {
+  OpenConnections open;
+  for (;;) {
+    pollfd files[] = {{socket_, POLLIN, 0}, {stop_event_, POLLIN, 0}};
+    if (::poll(files, 2, -1) < 0) continue;  // EINTR
+    if (files[1].revents != 0) return;
+    const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0) {
+      const bool out_of_files = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+      if (out_of_files && WaitForStop(kAcceptPauseMs)) return;
+      continue;
+    }
+    if (open.Full(max_connections)) {
+      ::close(socket);
+      continue;
+    }
+    Prepare(socket);
+    open.Add(socket);
+    take(socket);
+  }
+}
+
+}  // namespace refrain::server::rpc

@@ -1,0 +1,45 @@
+#ifndef REFRAIN_SERVER_GRPC_LISTENER_H_
+#define REFRAIN_SERVER_GRPC_LISTENER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+
+namespace refrain::server::rpc {
+
+// A port whose connections are handed to gRPC, no more of them at once than a bound: this release
+// of gRPC has none of its own. It accepts and counts; everything behind that is gRPC's, which also
+// closes the connections. A connection beyond the bound is closed at once.
+//
+// Open, Start, Stop and the destructor on one thread; `take` is called on the listener's own.
+// Failure: Open says why the address cannot be had; out of files, it waits for some.
+class Listener {
+ public:
+  // Connections wait in the kernel until Start. Port 0 = any free one.
+  static absl::StatusOr<std::unique_ptr<Listener>> Open(const std::string& host, uint16_t port);
+  ~Listener();
+
+  uint16_t port() const { return port_; }
+  // `take` owns the socket it is given, which does not block.
+  void Start(int max_connections, std::function<void(int socket)> take);
+  // Closes the port; what was taken stays. Idempotent.
+  void Stop();
+
+ private:
+  Listener(int socket, int stop_event, uint16_t port);
+  void Accept(int max_connections, const std::function<void(int socket)>& take) const;
+  bool WaitForStop(int most_ms) const;
+
+  int socket_;
+  const int stop_event_;
+  const uint16_t port_;
+  std::thread thread_;
+};
+
+}  // namespace refrain::server::rpc
+
+#endif  // REFRAIN_SERVER_GRPC_LISTENER_H_

@@ -1,0 +1,127 @@
+// The port of the gRPC server, without gRPC: the test takes the connections.
+
+#include "server/grpc/listener.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/server/http/raw_client.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using ::refrain::testing::RawClient;
+using namespace std::chrono_literals;
+
+// Keeps what it is given until it is told to close one.
+class Taker {
+ public:
+  ~Taker() {
+    for (const int socket : sockets_) ::close(socket);
+  }
+  void Take(int socket) {
+    const std::lock_guard lock(mutex_);
+    sockets_.push_back(socket);
+    ++taken_;
+  }
+  void CloseOne() {
+    const std::lock_guard lock(mutex_);
+    ::close(sockets_.back());
+    sockets_.pop_back();
+  }
+  bool WaitForTaken(int count) {
+    for (int i = 0; i < 500; ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (taken_ == count) return true;
+      }
+      std::this_thread::sleep_for(10ms);
+    }
+    return false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<int> sockets_;
+  int taken_ = 0;
+};
+
+class ListenerTest : public ::testing::Test {
+ protected:
+  void Start(int max_connections) {
+    auto listener = Listener::Open("127.0.0.1", 0);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+    listener_->Start(max_connections, [this](int socket) { taker_.Take(socket); });
+  }
+
+  Taker taker_;  // outlives the thread that calls it
+  std::unique_ptr<Listener> listener_;
+};
+
+TEST_F(ListenerTest, ClosesAConnectionBeyondTheBoundAndKeepsTheOthers) {
+  Start(2);
+  RawClient first(listener_->port());
+  RawClient second(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(2));
+  RawClient third(listener_->port());
+  EXPECT_TRUE(third.ReadEnd());
+  EXPECT_FALSE(first.ReadEnd(50ms));
+  EXPECT_FALSE(second.ReadEnd(50ms));
+}
+
+TEST_F(ListenerTest, APlaceComesBackWhenATakenConnectionIsClosed) {
+  Start(2);
+  RawClient first(listener_->port());
+  RawClient second(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(2));
+  for (int i = 3; i < 20; ++i) {
+    taker_.CloseOne();
+    // The number of the closed file may be another file's by now.
+    const int other = ::dup(0);
+    std::this_thread::sleep_for(10ms);
+    RawClient next(listener_->port());
+    EXPECT_TRUE(taker_.WaitForTaken(i)) << i;
+    EXPECT_FALSE(next.ReadEnd(20ms)) << i;
+    ::close(other);
+  }
+}
+
+TEST_F(ListenerTest, ConnectionsWaitUntilItStarts) {
+  auto listener = Listener::Open("localhost", 0);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  RawClient early((*listener)->port());
+  EXPECT_FALSE(early.ReadEnd(50ms));
+  (*listener)->Start(8, [this](int socket) { taker_.Take(socket); });
+  EXPECT_TRUE(taker_.WaitForTaken(1));
+}
+
+TEST_F(ListenerTest, StopClosesThePortAndNoConnection) {
+  Start(8);
+  RawClient kept(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(1));
+  const uint16_t port = listener_->port();
+  listener_->Stop();
+  listener_->Stop();
+  EXPECT_FALSE(RawClient(port).connected());
+  EXPECT_FALSE(kept.ReadEnd(50ms));
+}
+
+TEST_F(ListenerTest, AnAddressThatCannotBeHadIsNamedWithTheReason) {
+  Start(8);
+  const auto taken = Listener::Open("127.0.0.1", listener_->port());
+  EXPECT_EQ(taken.status().code(), absl::StatusCode::kUnavailable);
+  const std::string text(taken.status().message());
+  EXPECT_NE(text.find(std::to_string(listener_->port())), std::string::npos) << text;
+  EXPECT_NE(text.find("in use"), std::string::npos) << text;
+  EXPECT_FALSE(Listener::Open("192.0.2.1", 0).ok()) << "not of this machine";
+  EXPECT_FALSE(Listener::Open("no-such-host.invalid", 0).ok());
+}
+
+}  // namespace
+}  // namespace refrain::server::rpc

@@ -1,0 +1,161 @@
+// gRPC clients that stop reading: nobody waits for them, and what they hold comes back.
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/inference.grpc.pb.h"
+#include "server/grpc/server.h"
+#include "tests/support/fake_engine.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using ::grpc::ClientContext;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Reader = std::unique_ptr<::grpc::ClientReader<v1::GenerateResponse>>;
+
+#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+constexpr int kSlowBuildFactor = 20;
+#else
+constexpr int kSlowBuildFactor = 1;
+#endif
+
+constexpr int kTokens = 20'000;
+
+size_t AllocatedBytes() {
+#if defined(__SANITIZE_ADDRESS__)
+  return 0;
+#else
+  return ::mallinfo2().uordblks;
+#endif
+}
+
+class GrpcSlowReaders : public ::testing::Test {
+ protected:
+  void Start(ServerOptions options) {
+    options.host = "127.0.0.1";
+    options.on_call = [this](const CallRecord& call) {
+      if (call.code == absl::StatusCode::kCancelled) ++cancelled_calls_;
+    };
+    auto server = Server::Start(options, gate_.get(), &log_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    server_->SetEngine(&engine_);
+  }
+  ~GrpcSlowReaders() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
+  // A connection of its own, whose client makes room as soon as it has read, not megabytes later.
+  std::unique_ptr<v1::Inference::Stub> Connect() const {
+    ::grpc::ChannelArguments own;
+    own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    own.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    return v1::Inference::NewStub(::grpc::CreateCustomChannel(
+        "127.0.0.1:" + std::to_string(server_->port()), ::grpc::InsecureChannelCredentials(), own));
+  }
+
+  // With log-probabilities: more than flow control lets go.
+  static v1::GenerateRequest ManyBytes() {
+    v1::GenerateRequest request;
+    request.mutable_text()->set_text("abcdefgh");
+    request.mutable_params()->mutable_stop()->set_max_tokens(kTokens);
+    request.mutable_params()->mutable_stop()->set_ignore_eos(true);
+    request.mutable_params()->mutable_logprobs()->set_top(20);
+    return request;
+  }
+
+  // The middle of fifty short calls.
+  double ShortCallMs(v1::Inference::Stub* stub) const {
+    v1::GenerateRequest request;
+    request.mutable_text()->set_text("hi");
+    std::vector<double> times_ms;
+    for (int i = 0; i < 50; ++i) {
+      const auto begin = Clock::now();
+      ClientContext context;
+      const Reader reader = stub->Generate(&context, request);
+      v1::GenerateResponse message;
+      while (reader->Read(&message)) {
+      }
+      EXPECT_TRUE(reader->Finish().ok());
+      times_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    }
+    std::nth_element(times_ms.begin(), times_ms.begin() + 25, times_ms.end());
+    return times_ms[25];
+  }
+
+  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
+  Log log_{LogFormat::kText, LogLevel::kError};
+  testing::FakeEngine engine_{{.max_context_tokens = 1 << 17}};
+  std::atomic<int> cancelled_calls_{0};
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(GrpcSlowReaders, OnesThatStopDelayNobodyAndGiveSlotsAndMemoryBack) {
+  constexpr int kReaders = 4;
+  Start({.write_timeout = 2s});
+  const auto good = Connect();
+  ShortCallMs(good.get());
+  const size_t before = AllocatedBytes();
+  {
+    std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
+    std::vector<ClientContext> contexts(kReaders);
+    std::vector<Reader> readers;
+    v1::GenerateResponse message;
+    for (ClientContext& context : contexts) {
+      stubs.push_back(Connect());
+      readers.push_back(stubs.back()->Generate(&context, ManyBytes()));
+      ASSERT_TRUE(readers.back()->Read(&message));
+    }
+    // The engine waits for none of them.
+    ASSERT_TRUE(engine_.WaitForRunning(0));
+    const size_t stalled = AllocatedBytes();
+    const double beside_ms = ShortCallMs(good.get());
+    std::printf("beside %d that do not read: %.2f ms; they hold %zu KiB\n", kReaders, beside_ms,
+                (stalled - before) >> 10);
+    EXPECT_LT(beside_ms, 10.0 * kSlowBuildFactor);
+    EXPECT_FALSE(server_->WaitUntilAnswered(Clock::now()));
+    EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 10s));
+    EXPECT_EQ(cancelled_calls_, kReaders);
+    for (const Reader& reader : readers) {
+      while (reader->Read(&message)) {  // what was on its way
+      }
+      EXPECT_EQ(reader->Finish().error_code(), ::grpc::CANCELLED);
+    }
+  }
+  ShortCallMs(good.get());
+  const size_t after = AllocatedBytes();
+  EXPECT_LT(after, before + (8u << 20)) << "before " << before;
+}
+
+TEST_F(GrpcSlowReaders, OneThatReadsSlowlyButSteadilyGetsAll) {
+  constexpr auto kTime = 4s;
+  Start({.write_timeout = 1500ms});
+  const auto stub = Connect();
+  ClientContext context;
+  const Reader reader = stub->Generate(&context, ManyBytes());
+  v1::GenerateResponse message;
+  int tokens = 0;
+  const auto begin = Clock::now();
+  while (reader->Read(&message)) {
+    for (const v1::ChoiceDelta& delta : message.choices()) tokens += delta.token_ids_size();
+    std::this_thread::sleep_until(begin + kTime * tokens / kTokens);
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(tokens, kTokens);
+  EXPECT_GE(Clock::now() - begin, kTime) << "longer than a message may take";
+}
+
+}  // namespace
+}  // namespace refrain::server::rpc
