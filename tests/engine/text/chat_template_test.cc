@@ -123,7 +123,7 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
 TEST(JinjaTest, AcceptsCallsOfWhatTheTemplateMakesOrAsksFor) {
   for (const auto& [source, text] : std::vector<std::array<std::string, 2>>{
            {"{% if f is defined %}{{ f() }}{% endif %}a", "a"},
-           {"{% if x.f is defined %}{{ x.f() }}{% endif %}b", "b"},
+           {"{% set x = {} %}{% if x.f is defined %}{{ x.f() }}{% endif %}b", "b"},
            {"{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}c{% endmacro %}{{ a() }}", "c"},
            {"{% macro a(f) %}{{ f(2) | length }}{% endmacro %}{{ a(range) }}", "2"},
            {"{% set n = namespace(f=range) %}{{ n.f(3) | length }}", "3"},
