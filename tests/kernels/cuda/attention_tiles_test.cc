@@ -192,7 +192,7 @@ const TilesCase kCases[] = {
     {{4, 4, 16, 64, 132, 64}, 1, true},   {{32, 4, 16, 64, 1, 64}, 5, true},
 };
 
-class AttentionTilesRandom : public testing::TestWithParam<std::tuple<int, bool>> {
+class AttentionTilesRandom : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   const TilesCase& test_case() const { return kCases[std::get<0>(GetParam())]; }
   bool reproducible() const { return std::get<1>(GetParam()); }
@@ -242,13 +242,13 @@ TEST_P(AttentionTilesRandom, LeaveOutWhatIsBehindTheWindow) {
   }
 }
 
-std::string CaseName(const testing::TestParamInfo<std::tuple<int, bool>>& info) {
+std::string CaseName(const ::testing::TestParamInfo<std::tuple<int, bool>>& info) {
   return "case" + std::to_string(std::get<0>(info.param)) +
          (std::get<1>(info.param) ? "_reproducible" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionTilesRandom,
-                         testing::Combine(testing::Range(0, 6), testing::Bool()), CaseName);
+                         ::testing::Combine(::testing::Range(0, 6), ::testing::Bool()), CaseName);
 
 // `slots` sequences of `own` keys behind `shared` keys that all of them read.
 struct Batch {
