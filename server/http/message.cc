@@ -20,11 +20,15 @@ class WholeReply final : public Reply {
 }  // namespace
 
 std::string_view Request::Header(std::string_view name) const {
+  return FindHeader(name).value_or(std::string_view());
+}
+
+std::optional<std::string_view> Request::FindHeader(std::string_view name) const {
   const absl::string_view wanted(name.data(), name.size());
   for (const auto& [header, value] : headers) {
     if (absl::EqualsIgnoreCase(header, wanted)) return value;
   }
-  return {};
+  return std::nullopt;
 }
 
 std::unique_ptr<Reply> MakeReply(ResponseHead head, std::string body) {

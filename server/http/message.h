@@ -34,6 +34,8 @@ struct Request {
 
   // The first header of that name in any case; empty when there is none.
   std::string_view Header(std::string_view name) const;
+  // Nothing where it is absent; one that is there may be empty.
+  std::optional<std::string_view> FindHeader(std::string_view name) const;
 };
 
 struct ResponseHead {

@@ -30,8 +30,9 @@ constexpr char kTimeoutHeader[] = "x-request-timeout";
 
 // The seconds of the header X-Request-Timeout, for clients that cannot add to the body.
 absl::StatusOr<std::optional<double>> TimeoutOf(const http::Request& request) {
-  const std::string_view text = request.Header(kTimeoutHeader);
-  if (text.empty()) return std::nullopt;
+  const std::optional<std::string_view> header = request.FindHeader(kTimeoutHeader);
+  if (!header.has_value()) return std::nullopt;
+  const std::string_view text = *header;
   double seconds = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (read.ec != std::errc() || read.ptr != text.data() + text.size() ||

@@ -56,7 +56,7 @@ def test_a_deadline_holds_while_the_request_is_queued(busy):
 @pytest.mark.parametrize("fields, headers", [
     ({"timeout": 0}, {}), ({"timeout": -1}, {}), ({"timeout": "soon"}, {}),
     ({}, {"X-Request-Timeout": "soon"}), ({}, {"X-Request-Timeout": "0"}),
-    ({}, {"X-Request-Timeout": "1e99"}),
+    ({}, {"X-Request-Timeout": "1e99"}), ({}, {"X-Request-Timeout": ""}),
 ])
 def test_wrong_deadlines_are_refused(daemon, fields, headers):
     answer = complete(daemon, headers=headers, **fields)
