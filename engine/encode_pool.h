@@ -31,7 +31,7 @@ class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
   static constexpr std::chrono::microseconds kSlice{300};
-  static constexpr std::chrono::microseconds kRest{10'000};
+  static constexpr std::chrono::microseconds kRest{20'000};
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 
   // `sink` gets the encoded requests, on the pool's threads, which also ask `engine_is_busy`: are
