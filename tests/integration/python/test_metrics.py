@@ -33,11 +33,16 @@ def program(name: str) -> str:
     return found
 
 
-def probe_milliseconds(get, pause_s: float = 0, rounds: int = 5) -> float:
-    """The 19th of 20 times that get() takes, in the best of the rounds: what else the machine does
-    delays some rounds, a server that makes probes wait delays them all."""
+PROBE_LIMIT_MS = 20
+
+
+def probe_milliseconds(get, pause_s: float = 0, rounds: int = 15) -> float:
+    """The 19th of 20 times that get() takes, in the first round that keeps the limit or the best of
+    all: what else the machine does delays some rounds, a server that makes probes wait all of them."""
     best = float("inf")
     for _ in range(rounds):
+        if best < PROBE_LIMIT_MS:
+            break
         times = []
         for _ in range(20):
             time.sleep(pause_s)
@@ -160,7 +165,7 @@ def test_answers_at_once_with_100_requests_queued(start_daemon):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         for path in ("/metrics", "/health"):
-            assert probe_milliseconds(lambda: client.get(path).raise_for_status()) < 20, path
+            assert probe_milliseconds(lambda: client.get(path).raise_for_status()) < PROBE_LIMIT_MS, path
         assert waiting() >= 100
     assert not done.is_set()
 
@@ -184,7 +189,7 @@ def test_answers_at_once_beside_large_tokenisations(start_daemon):
             def get():
                 client.get("/metrics").raise_for_status()
 
-            assert probe_milliseconds(get, pause_s=0.02) < 20
+            assert probe_milliseconds(get, pause_s=0.02) < PROBE_LIMIT_MS
     finally:
         stop.set()
         for thread in threads:
