@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/backend_factory.h"
 #include "engine/device_chunk_mover.h"
@@ -27,7 +29,7 @@ namespace {
 
 // What the engine's parts point into. Destroyed in reverse order.
 struct Foundation {
-  std::string warning;  // of the back end or of its choice, for the log
+  std::string warning;  // of the back end, its choice or its memory, for the log
   std::unique_ptr<kernels::Backend> backend;
   int32_t most_kv_chunks = 0;  // the model has positions for so many
   std::unique_ptr<LlamaModel> model;
@@ -42,18 +44,53 @@ absl::Status MoveTo(T& to, absl::StatusOr<T> from) {
   return absl::OkStatus();
 }
 
+void AddWarning(const std::string& more, std::string& warning) {
+  if (more.empty()) return;
+  absl::StrAppend(&warning, warning.empty() ? "" : "; ", more);
+}
+
 std::string TokenText(const Tokenizer& tokenizer, std::optional<TokenId> id) {
   return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
+}
+
+// Leaves out the tokens added behind those that the embedding has rows for (`<pad>` of some Llama 2
+// folders): no step could take them, and text that spells one stays text. Tells of them, for the
+// log. Does nothing where tokens of text are among them: then tokenizer and model do not fit.
+std::string LeaveOutTokensBeyond(size_t vocab_size, TokenizerSpec& spec) {
+  const auto is_added = [](TokenType type) {
+    return type == TokenType::kControl || type == TokenType::kUserDefined ||
+           type == TokenType::kUnused;
+  };
+  if (spec.tokens.size() <= vocab_size || spec.token_types.size() != spec.tokens.size() ||
+      !std::all_of(spec.token_types.begin() + static_cast<ptrdiff_t>(vocab_size),
+                   spec.token_types.end(), is_added)) {
+    return "";
+  }
+  const std::string note =
+      absl::StrCat("tokens with ids from ", vocab_size, " to ", spec.tokens.size() - 1,
+                   " (the last is '", absl::CHexEscape(spec.tokens.back()),
+                   "') are not used: the model's vocab_size is ", vocab_size);
+  spec.tokens.resize(vocab_size);
+  spec.token_types.resize(vocab_size);
+  return note;
 }
 
 absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
   absl::StatusOr<TokenizerSource> read = source.ReadTokenizer();
   if (!read.ok()) return read.status();
+  AddWarning(LeaveOutTokensBeyond(static_cast<size_t>(source.config().vocab_size), read->spec),
+             parts.model.warning);
   absl::Status status = MoveTo(
       parts.tokenizer, read->sentencepiece_model.empty()
                            ? CreateTokenizer(read->spec)
                            : CreateSentencePieceTokenizer(read->sentencepiece_model, read->spec));
   if (!status.ok()) return status;
+  if (const auto assumed = AssumedPreTokenizer(read->spec)) {
+    AddWarning(absl::StrCat(
+                   "the model names no pre-tokenizer (tokenizer.ggml.pre): ", std::string(*assumed),
+                   " is assumed; answers are worse if it was trained with another"),
+               parts.model.warning);
+  }
   const Tokenizer& tokenizer = *parts.tokenizer;
   if (static_cast<int64_t>(tokenizer.vocab_size()) > source.config().vocab_size) {
     return absl::InvalidArgumentError(absl::StrCat("the tokenizer has ", tokenizer.vocab_size(),
@@ -86,6 +123,7 @@ absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig
                    .chunk_tokens = options.kv_cache.chunk_tokens,
                    .context_tokens = options.max_context_tokens > 0 ? options.max_context_tokens
                                                                     : config.max_context_tokens,
+                   .asked_context_tokens = options.max_context_tokens,
                    .max_sequences = options.max_sequences,
                    .most_chunks = most_chunks});
   if (!chunks.ok()) return chunks.status();
@@ -129,9 +167,7 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   if (!chosen.ok()) return chosen.status();
   foundation.backend = std::move(chosen->backend);
   foundation.warning = foundation.backend->info().warning;
-  if (!chosen->note.empty()) {
-    absl::StrAppend(&foundation.warning, foundation.warning.empty() ? "" : "; ", chosen->note);
-  }
+  AddWarning(chosen->note, foundation.warning);
   const size_t free_bytes = foundation.backend->device().AvailableBytes();
   const bool on_device = !foundation.backend->info().reads_results_in_place;
   if (on_device && WeightBytes(source) > free_bytes) {
@@ -179,6 +215,17 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
                                                .prefix_cache = options.kv_cache.prefix_cache,
                                                .eviction = options.kv_cache.eviction},
                                               foundation.mover.get()));
+}
+
+// What clients are told, and may ask for by default, is what can be served.
+int32_t ContextThatFits(int64_t kv_capacity_tokens, Foundation& foundation) {
+  const int32_t model_tokens = foundation.model->max_context_tokens();
+  if (model_tokens <= kv_capacity_tokens) return model_tokens;
+  AddWarning(absl::StrCat("requests may have ", kv_capacity_tokens,
+                          " tokens, which the KV cache holds, not the model's ", model_tokens,
+                          ": kv_cache.memory_bytes decides"),
+             foundation.warning);
+  return static_cast<int32_t>(kv_capacity_tokens);
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineOptions& options,
@@ -252,7 +299,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
     parts.cache.reset();
     foundation = std::make_shared<Foundation>();
     status = MakeFoundation(on_host, **source, choose, *foundation, parts);
-    absl::StrAppend(&foundation->warning, foundation->warning.empty() ? "" : "; ", note);
+    AddWarning(note, foundation->warning);
   }
   if (!status.ok()) return WithNote(status, foundation->warning);
 
@@ -269,8 +316,9 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
       absl::StrCat((*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
                    backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",
                    foundation->model->resident_bytes() >> 20, " MiB packed");
-  parts.model.warning = foundation->warning;
-  parts.model.max_context_tokens = foundation->model->max_context_tokens();
+  parts.model.max_context_tokens =
+      ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);
+  AddWarning(foundation->warning, parts.model.warning);
   parts.model.vocab_size = config.vocab_size;
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                                    std::chrono::system_clock::now().time_since_epoch())

@@ -17,6 +17,7 @@ void EncodePool::Lane::Push(Job job) {
       const std::string tenant = job.request->request.tenant;
       jobs.Push(tenant, std::move(job));
       changed.NotifyOne();
+      if (jobs.size() > idle_threads) crowded.NotifyOne();
       return;
     }
   }
@@ -25,9 +26,17 @@ void EncodePool::Lane::Push(Job job) {
 
 std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
   MutexLock lock(mutex);
+  ++idle_threads;
   while (jobs.empty() && !stopped) changed.Wait(mutex);
+  --idle_threads;
   if (stopped) return std::nullopt;
   return jobs.Pop();
+}
+
+bool EncodePool::Lane::WaitUntilCrowded() {
+  MutexLock lock(mutex);
+  while (jobs.empty() && !stopped) crowded.Wait(mutex);
+  return !stopped;
 }
 
 void EncodePool::Lane::Stop() {
@@ -37,6 +46,7 @@ void EncodePool::Lane::Stop() {
     stopped = true;
     left = std::exchange(jobs, {});
     changed.NotifyAll();
+    crowded.NotifyAll();
   }
   while (const std::optional<Job> job = left.Pop()) {
     job->request->stream->Finish(absl::CancelledError("the engine has stopped"));
@@ -52,7 +62,7 @@ class EncodePool::LongTextPace : public EncodePace {
  protected:
   void Checkpoint() override {
     if (std::chrono::steady_clock::now() - begin_ < kSlice) return;
-    if (request_.stream->cancelled() || pool_.Expired(request_) || pool_.long_lane_.stopped) {
+    if (pool_.HasEnded(request_) || pool_.long_lane_.stopped) {
       Stop();
       return;
     }
@@ -76,6 +86,9 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
     threads_.emplace_back([this] { Serve(&short_lane_); });
   }
   threads_.emplace_back([this] { Serve(&long_lane_); });
+  for (Lane* lane : {&short_lane_, &long_lane_}) {
+    threads_.emplace_back([this, lane] { Sweep(lane); });
+  }
 }
 
 void EncodePool::Push(std::unique_ptr<EncodedRequest> request) {
@@ -100,8 +113,24 @@ void EncodePool::Serve(Lane* lane) {
   }
 }
 
+void EncodePool::Sweep(Lane* lane) {
+  while (lane->WaitUntilCrowded()) {
+    std::vector<Job> ended;
+    {
+      MutexLock lock(lane->mutex);
+      ended = lane->jobs.TakeIf([this](const Job& job) { return HasEnded(*job.request); });
+    }
+    for (const Job& job : ended) SkipEnded(*job.request);
+    std::this_thread::sleep_for(kSweepPeriod);
+  }
+}
+
 bool EncodePool::Expired(const EncodedRequest& request) const {
   return request.deadline.has_value() && clock_->Now() >= *request.deadline;
+}
+
+bool EncodePool::HasEnded(const EncodedRequest& request) const {
+  return request.stream->cancelled() || Expired(request);
 }
 
 bool EncodePool::SkipEnded(EncodedRequest& request) const {
@@ -118,7 +147,7 @@ bool EncodePool::SkipEnded(EncodedRequest& request) const {
 
 void EncodePool::Render(Job job) {
   if (SkipEnded(*job.request)) return;
-  absl::StatusOr<std::optional<PromptText>> text = encoder_->Render(job.request->request);
+  absl::StatusOr<std::optional<PromptText>> text = encoder_->Render(job.request.get());
   if (!text.ok()) {
     job.request->stream->Finish(text.status());
     return;
@@ -144,6 +173,8 @@ void EncodePool::Tokenize(Job job, EncodePace* pace) {
     request.stream->Finish(std::move(status));
     return;
   }
+  job.text.reset();
+  request.request.prompt_hold.reset();
   sink_(std::move(job.request));
 }
 

@@ -23,15 +23,18 @@ namespace refrain::engine {
 // kLongTextBytes go to one more thread. While sequences run, that one works in slices of kSlice
 // with rests of kRest between them, so that a prompt of 1 MB holds up neither a short one nor
 // running streams (docs/results/encode-gap.md). In both lanes tenants take turns, so that one with
-// a thousand prompts does not hold up another's. A request that was cancelled or timed out
-// meanwhile is skipped. What fails finishes its stream, and so does what only_tokenize asks for.
-// Any thread may Push. Stop ends the threads after what they are doing; what still waits is
+// a thousand prompts does not hold up another's. A request that is cancelled or out of time leaves
+// its lane within kSweepPeriod, whatever is in work before it: one more thread per lane looks,
+// while more requests wait there than threads do. A text that cannot fit into the context goes no
+// further than the first lane. What fails finishes its stream, and so does what only_tokenize asks
+// for. Any thread may Push. Stop ends the threads after what they are doing; what still waits is
 // finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
   static constexpr std::chrono::microseconds kSlice{300};
   static constexpr std::chrono::microseconds kRest{20'000};
+  static constexpr std::chrono::milliseconds kSweepPeriod{20};
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 
   // `sink` gets the encoded requests, on the pool's threads, which also ask `engine_is_busy`: are
@@ -52,21 +55,27 @@ class EncodePool {
   struct Lane {
     Mutex mutex;
     ConditionVariable changed;
+    ConditionVariable crowded;
     TenantQueue<Job> jobs REFRAIN_GUARDED_BY(mutex);
+    size_t idle_threads REFRAIN_GUARDED_BY(mutex) = 0;
     std::atomic<bool> stopped = false;  // written under the mutex
 
     void Push(Job job);
     std::optional<Job> WaitAndPop();  // nothing: stopped
+    // Until jobs wait that no thread is about to take; false: stopped.
+    bool WaitUntilCrowded();
     void Stop();
   };
 
   class LongTextPace;
 
   void Serve(Lane* lane);
+  void Sweep(Lane* lane);
   void Render(Job job);
   void Tokenize(Job job, EncodePace* pace);
   void TokenizeOnly(const Job& job, EncodePace* pace);
   bool Expired(const EncodedRequest& request) const;
+  bool HasEnded(const EncodedRequest& request) const;
   bool SkipEnded(EncodedRequest& request) const;
 
   const PromptEncoder* encoder_;

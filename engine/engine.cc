@@ -80,8 +80,8 @@ class LocalEngine : public Engine {
   }
 
   absl::StatusOr<std::shared_ptr<TokenStream>> Submit(Request request) override;
-  absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(TextPrompt text,
-                                                        std::string tenant) override;
+  absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(TextPrompt text, std::string tenant,
+                                                        std::optional<double> timeout_s) override;
 
   const ModelInfo& model() const override { return parts_.model; }
   const Tokenizer& tokenizer() const override { return *parts_.tokenizer; }
@@ -145,11 +145,11 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
   return handle;
 }
 
-absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Tokenize(TextPrompt text,
-                                                                   std::string tenant) {
+absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Tokenize(
+    TextPrompt text, std::string tenant, std::optional<double> timeout_s) {
   absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(tenant);
   if (!ticket.ok()) return ticket.status();
-  std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), std::nullopt);
+  std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), timeout_s);
   encoded->only_tokenize = true;
   encoded->request.prompt = std::move(text);
   encoded->request.tenant = std::move(tenant);
@@ -191,11 +191,11 @@ absl::StatusOr<Answer> LocalEngine::AskCache(
 }
 
 absl::StatusOr<std::vector<TokenId>> LocalEngine::Encode(const Request& prompt) const {
-  const absl::StatusOr<std::optional<PromptText>> text = encoder_.Render(prompt);
-  if (!text.ok()) return text.status();
   EncodedRequest encoded;
   encoded.request = prompt;
   encoded.request.stop.max_tokens = 0;
+  const absl::StatusOr<std::optional<PromptText>> text = encoder_.Render(&encoded);
+  if (!text.ok()) return text.status();
   if (absl::Status status = encoder_.Tokenize(*text, &encoded); !status.ok()) return status;
   return std::move(encoded.prompt);
 }

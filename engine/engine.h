@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ class ChatTemplate;
 struct ModelInfo {
   std::string served_name;
   std::string description;  // for logs: architecture, layers, weight type
-  std::string warning;      // for logs: what of the machine is not as it should be, else ""
+  std::string warning;      // for logs: what of machine or model is not as it should be, else ""
   int32_t max_context_tokens = 0;
   int32_t vocab_size = 0;
   int64_t created_unix_s = 0;
@@ -68,9 +69,9 @@ class Engine {
   // The ids that a text has as a prompt, made by the threads that encode prompts, at their pace and
   // behind their work: as StreamBatch::text_ids, and nothing else. It is refused as a request is,
   // waits among its tenant's, times out and is cancelled as one; the context's length does not
-  // count.
-  virtual absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(TextPrompt text,
-                                                                std::string tenant) = 0;
+  // count. `timeout_s` as in a request; absent: the configuration's.
+  virtual absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(
+      TextPrompt text, std::string tenant, std::optional<double> timeout_s) = 0;
 
   virtual const ModelInfo& model() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;

@@ -58,9 +58,14 @@ void EngineLoop::Run() {
 RequestQueue::Items EngineLoop::Sleep() {
   PagesAhead* const pages = parts_.pages_ahead;
   if (pages != nullptr) pages->EngineIsIdle(parts_.cache->stats().touched_chunks);
-  RequestQueue::Items items = parts_.queue->WaitAndTake();
-  if (pages != nullptr) pages->EngineIsBusy();
-  return items;
+  return parts_.queue->WaitAndTake();
+}
+
+void EngineLoop::TouchAhead() {
+  PagesAhead* const pages = parts_.pages_ahead;
+  if (pages == nullptr) return;
+  pages->StepBegins(parts_.cache->stats().touched_chunks,
+                    static_cast<int32_t>(snapshot_.running.size()));
 }
 
 bool EngineLoop::Turn() {
@@ -185,10 +190,9 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
   const std::optional<TurnKey>& turn = request.encoded().turn;
   if (parts_.turns != nullptr && turn.has_value()) parts_.turns->Remember(*turn, generated);
   if (generated.empty() || !parts_.cache->options().prefix_cache) return;
-  std::vector<TokenId> ids = request.prompt();
-  ids.insert(ids.end(), generated.begin(), generated.end() - 1);  // the last one is not computed
-  seen_.Add(
-      MakePrefixKeys(ids, snapshot_.limits.chunk_tokens, Hash(NamespaceOf(request.request()))));
+  const std::span<const TokenId> computed(generated.begin(), generated.end() - 1);
+  seen_.Add(MakeAnswerKeys(request.prefix_keys(), request.prompt(), computed,
+                           snapshot_.limits.chunk_tokens, Hash(NamespaceOf(request.request()))));
 }
 
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
@@ -286,8 +290,9 @@ bool EngineLoop::LaunchNext() {
       return false;
     }
     builder_.Add(sequence, tokens);
-    shares_.Charge(sequence->request->tenant(), tokens);
+    shares_.Charge(FindEntry(snapshot_.running, work.sequence)->turn_of(), tokens);
   }
+  TellShares();
   if (builder_.empty()) {
     // What the cache gave may differ from what was planned with; the next plan sees it.
     constexpr int kMostFruitlessPlans = 2;
@@ -295,6 +300,7 @@ bool EngineLoop::LaunchNext() {
     return false;
   }
   fruitless_plans_ = 0;
+  TouchAhead();
   const StepBatch& batch = builder_.Finish();
   const Clock::TimePoint launch = parts_.clock->Now();
   const StepHandle handle = parts_.runner->Launch(batch);
@@ -352,13 +358,14 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   }
   assert(sequence->pending_samples == 0);
   RemoveWaiting(sequence->id);
-  released_.clear();
-  const int32_t found_tokens = parts_.cache->published_tokens(sequence->id);
-  pending_.Start(sequence->id, sequence->request->prefix_keys(),
-                 PresentChunks(*sequence, found_tokens), &released_);
-  for (const SequenceId held : released_) FindEntry(snapshot_.waiting, held)->held = true;
+  pending_.Forget(sequence->id);
   sequence->phase = SequencePhase::kRunning;
   RunningRequest& request = *sequence->request;
+  const int32_t found_tokens = parts_.cache->published_tokens(sequence->id);
+  sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
+  sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
+  sequence->produces = false;
+  StartProducing(sequence.get());
   request.Start();
   request.MakeSampler(sequence.get(), fresh_seeds_());
   MarkChanged(&request);
@@ -373,8 +380,6 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
     stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());
     observer_.Started(&request);
   }
-  sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
-  sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
   snapshot_.running.insert(FindEntry(snapshot_.running, sequence->id),
                            RunningEntry{.sequence = sequence->id,
                                         .priority = request.request().priority,
@@ -441,6 +446,10 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     const int32_t end = work.first_token + work.num_tokens;
     stats_.computed_prompt_tokens_total +=
         std::max(0, std::min(end, prompt_tokens) - work.first_token);
+    if (work.first_token < prompt_tokens) {
+      request->CountPrompt(work.first_token, end);
+      MarkChanged(request);  // before there are tokens too: who goes away pays for what there was
+    }
     if (work.replayed) continue;
     for (int32_t i = work.first_token; i < end; ++i) ids.push_back(sequence->token(i));
     parts_.cache->Publish(sequence->id, ids);

@@ -50,7 +50,7 @@ struct EngineLoopParts {
   const Clock* clock = nullptr;
   TurnMemory* turns = nullptr;         // remembers what conversations were answered; may be null
   EngineObserver* observer = nullptr;  // is told what happens; may be null
-  PagesAhead* pages_ahead = nullptr;   // is told when there is nothing to do; may be null
+  PagesAhead* pages_ahead = nullptr;   // is told what will be needed; may be null
 };
 
 // The engine thread: the single writer of scheduler and cache.
@@ -102,6 +102,8 @@ class EngineLoop {
 
  private:
   RequestQueue::Items Sleep();
+  // Memory for the chunks that running sequences take next.
+  void TouchAhead();
   void TakeIn(RequestQueue::Items items);
   void Accept(std::unique_ptr<EncodedRequest> encoded);
   void ExpireDeadlines();
@@ -116,6 +118,8 @@ class EngineLoop {
   void RefreshSnapshot();
   // Whether one has requests and runs nothing: others may have to make way for it.
   bool SomeTenantWaits() const;
+  // Once a plan is carried out: which tenants could have used more.
+  void TellShares();
 
   // --- sharing (engine_loop_sharing.cc) ---
   kvcache::Namespace NamespaceOf(const Request& request) const;
@@ -128,8 +132,12 @@ class EngineLoop {
   void Look(SequenceState* sequence);
   void LookAgain(const std::vector<SequenceId>& released);
   void RefreshWaiting();
+  // From now on others are held for what a running sequence computes, unless it has more to replay
+  // first than fits into a step.
+  void StartProducing(SequenceState* sequence);
   void StopProducing(SequenceId id);
   void InheritPriorities();
+  void InheritTurns();
 
   void CollectOldest();
   // --- failed steps (engine_loop_failures.cc) ---

@@ -16,6 +16,7 @@ void EngineLoop::ApplyToBeam(SequenceState* beam, SampledToken row) {
 
 void EngineLoop::AdvanceBeams(RunningRequest* request) {
   const std::vector<BeamSearch::Beam>& beams = request->beams()->Advance();
+  request->CountGenerated(request->request().sequences());  // those of dropped beams too
   if (request->beams()->over()) return EndBeams(request);
   const std::vector<std::shared_ptr<SequenceState>> before = request->choices();
   std::vector<bool> goes_on(before.size(), false);

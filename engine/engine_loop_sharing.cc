@@ -101,27 +101,54 @@ void EngineLoop::RefreshWaiting() {
   }
 }
 
+// Others need none of the rows that it replays: they would wait for more than they lack.
+void EngineLoop::StartProducing(SequenceState* sequence) {
+  const int32_t to_replay = sequence->replay_end - sequence->replay_next;
+  if (sequence->produces || to_replay > snapshot_.limits.step_token_budget) return;
+  sequence->produces = true;
+  std::vector<SequenceId> held;
+  pending_.Start(sequence->id, sequence->request->prefix_keys(),
+                 PresentChunks(*sequence, parts_.cache->published_tokens(sequence->id)), &held);
+  for (const SequenceId id : held) FindEntry(snapshot_.waiting, id)->held = true;
+}
+
 void EngineLoop::StopProducing(SequenceId id) {
   std::vector<SequenceId> released;
   pending_.Stop(id, &released);
   LookAgain(released);
 }
 
-// Who waits for a producer's chunks lends it its priority. Who has aged comes before all who have
-// not, also once it runs: else it would give up its chunks for better ones, again and again.
+// Who has aged comes before all who have not, also once it runs: else it would give up its chunks
+// for better ones, again and again. Who waits for a producer's chunks lends it its priority, as
+// that is now.
 void EngineLoop::InheritPriorities() {
+  const auto priority_now = [this](int64_t since_step, int32_t priority) {
+    const bool aged = snapshot_.step - since_step >= snapshot_.limits.ageing_steps;
+    return aged ? std::numeric_limits<int32_t>::min() : priority;
+  };
   for (RunningEntry& entry : snapshot_.running) {
     const SequenceState& sequence = *sequences_.at(entry.sequence);
-    const int64_t since_step = sequence.waits_since_step.value_or(snapshot_.step);
-    const bool aged = snapshot_.step - since_step >= snapshot_.limits.ageing_steps;
-    entry.priority =
-        aged ? std::numeric_limits<int32_t>::min() : sequence.request->request().priority;
+    entry.priority = priority_now(sequence.waits_since_step.value_or(snapshot_.step),
+                                  sequence.request->request().priority);
   }
   if (pending_.held_count() == 0) return;
   for (const WaitingEntry& waiting : snapshot_.waiting) {
     if (!waiting.held) continue;
     const auto producer = FindEntry(snapshot_.running, *pending_.ProducerOf(waiting.sequence));
-    producer->priority = std::min(producer->priority, waiting.priority);
+    producer->priority =
+        std::min(producer->priority, priority_now(waiting.since_step, waiting.priority));
+  }
+}
+
+// Else a tenant that has been served least would wait until it is the producer's turn.
+void EngineLoop::InheritTurns() {
+  for (RunningEntry& entry : snapshot_.running) entry.lender.reset();
+  if (snapshot_.tenants.empty() || pending_.held_count() == 0) return;
+  const auto served = [this](int32_t tenant) { return snapshot_.tenants[tenant].served; };
+  for (const WaitingEntry& waiting : snapshot_.waiting) {
+    if (!waiting.held) continue;
+    const auto producer = FindEntry(snapshot_.running, *pending_.ProducerOf(waiting.sequence));
+    if (served(waiting.tenant) < served(producer->turn_of())) producer->lender = waiting.tenant;
   }
 }
 

@@ -1,5 +1,6 @@
 // What a plan depends on, as of now.
 
+#include <utility>
 #include <vector>
 
 #include "engine/engine_loop.h"
@@ -16,6 +17,37 @@ bool EngineLoop::SomeTenantWaits() const {
   return false;
 }
 
+void EngineLoop::TellShares() {
+  if (snapshot_.tenants.empty()) return;
+  std::vector<bool> lacking(snapshot_.tenants.size());
+  // Who is held lacks nothing that a plan could give.
+  for (const WaitingEntry& entry : snapshot_.waiting) {
+    if (!entry.held) lacking[entry.tenant] = true;
+  }
+  for (const RunningEntry& entry : snapshot_.running) {
+    const int32_t appended_tokens = parts_.cache->appended_tokens(entry.sequence);
+    if (sequences_.at(entry.sequence)->RunnableTokens(appended_tokens) > 1) {
+      lacking[entry.turn_of()] = true;
+    }
+  }
+  shares_.SetLacking(lacking);
+}
+
+namespace {
+
+void FindSharedRuns(const kvcache::CacheManager& cache, SchedulerSnapshot* snapshot) {
+  std::vector<SequenceId> sequences;
+  sequences.reserve(snapshot->running.size());
+  for (const RunningEntry& entry : snapshot->running) sequences.push_back(entry.sequence);
+  kvcache::SharedRuns shared = cache.FindSharedRuns(sequences);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    snapshot->running[i].shared_run = shared.last_runs[i];
+  }
+  snapshot->shared_runs = std::move(shared.runs);
+}
+
+}  // namespace
+
 void EngineLoop::RefreshSnapshot() {
   const kvcache::CacheManager& cache = *parts_.cache;
   snapshot_.step = stats_.steps_total;
@@ -28,16 +60,22 @@ void EngineLoop::RefreshSnapshot() {
   const bool may_preempt =
       snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size()) || SomeTenantWaits();
   for (RunningEntry& entry : snapshot_.running) {
-    const SequenceState& sequence = *sequences_.at(entry.sequence);
+    SequenceState& sequence = *sequences_.at(entry.sequence);
+    StartProducing(&sequence);
     const int32_t appended_tokens = cache.appended_tokens(entry.sequence);
     entry.next_token = sequence.NextToken(appended_tokens);
     entry.reserved_tokens = cache.reserved_tokens(entry.sequence);
     entry.runnable_tokens = sequence.RunnableTokens(appended_tokens);
     entry.decoding =
         entry.next_token >= sequence.request->prompt_tokens() && entry.runnable_tokens <= 1;
+    entry.later_tokens = sequence.LaterTokens();
     entry.exclusive_chunks = may_preempt ? cache.ExclusiveChunks(entry.sequence) : 0;
+    entry.shared_run = -1;
   }
+  snapshot_.shared_runs.clear();
+  if (may_preempt) FindSharedRuns(cache, &snapshot_);
   if (snapshot_.limits.policy == Policy::kPriority) InheritPriorities();
+  InheritTurns();
 }
 
 }  // namespace refrain::engine

@@ -15,8 +15,12 @@ namespace refrain::engine {
 // itself as the clock).
 //
 // Who has not used the engine does not save that up: when a request comes, its tenant is put at
-// most kMostLagTokens behind the one that has had most among those that have requests. So a tenant
-// comes first for so many tokens at the most, and after that takes turns.
+// most kMostLagTokens behind the time that the service has reached. That is what the least served
+// has had of those that the last plan left lacking; where it left none, what the most served has
+// had of those that have requests; and it never goes back. So a tenant comes first for so many
+// tokens at the most, and after that takes turns. One that runs far ahead by rows that are never
+// refused (decodes) puts nobody behind those that wait, and one that has all it asks for, however
+// little, gives nobody credit.
 //
 // Integers only, no clock. One thread (the engine's); cannot fail. Tenants are never forgotten:
 // there are as many as keys.
@@ -30,14 +34,20 @@ class FairShares {
   void Leave(int32_t index);
   // So many tokens are computed for it.
   void Charge(int32_t index, int64_t tokens);
+  // A plan is carried out; by index, as many as competing(): who could have used more.
+  void SetLacking(const std::vector<bool>& lacking);
 
   // By index; empty while fewer than two tenants have requests.
   const std::vector<TenantEntry>& competing() const { return active_ < 2 ? none_ : tenants_; }
 
  private:
+  void Advance();
+
   std::unordered_map<std::string, int32_t> indexes_;
   std::vector<TenantEntry> tenants_;
   std::vector<int64_t> requests_;  // by index
+  std::vector<bool> lacking_;      // by index
+  int64_t reached_ = 0;            // the time of the service, in units of TenantEntry::served
   int32_t active_ = 0;             // tenants with requests
   const std::vector<TenantEntry> none_;
 };

@@ -1,6 +1,7 @@
 #include "engine/kv_size.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -28,7 +29,16 @@ absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget) {
     chunks = std::min(chunks, std::max<int64_t>(per_sequence * budget.max_sequences * 2, 1));
   }
   chunks = std::min<int64_t>(chunks, std::numeric_limits<int32_t>::max() / budget.chunk_tokens);
-  return static_cast<int32_t>(std::min<int64_t>(chunks, budget.most_chunks));
+  chunks = std::min<int64_t>(chunks, budget.most_chunks);
+  if (chunks * budget.chunk_tokens < budget.asked_context_tokens) {
+    const std::string sizes =
+        absl::StrCat("engine.max_context_tokens is ", budget.asked_context_tokens,
+                     ", the KV cache holds ", chunks * budget.chunk_tokens, " tokens in ",
+                     asked > 0 ? "kv_cache.memory_bytes of " : "half of the free memory, ",
+                     asked > 0 ? asked : chunks * budget.chunk_bytes, " bytes");
+    return asked > 0 ? absl::InvalidArgumentError(sizes) : absl::ResourceExhaustedError(sizes);
+  }
+  return static_cast<int32_t>(chunks);
 }
 
 }  // namespace refrain::engine

@@ -14,7 +14,9 @@ struct KvBudget {
   int64_t available_bytes = 0;  // on the device, now
   int64_t chunk_bytes = 1;
   int64_t chunk_tokens = 64;
-  int64_t context_tokens = 0;  // of the longest request
+  int64_t context_tokens = 0;  // of the longest request that the model can serve
+  // engine.max_context_tokens, which has to fit; 0 = a request may be as long as what there is.
+  int64_t asked_context_tokens = 0;
   int64_t max_sequences = 1;
   // An earlier answer, if something was made to go with it: how much is available changes while a
   // model is loaded, in both directions.
@@ -22,8 +24,9 @@ struct KvBudget {
 };
 
 // Chunks of the pool; their tokens can be counted in 32 bits. Without memory_bytes no more than
-// twice what every sequence at full context could fill. Pure. When not one fits the sizes are named
-// by INVALID_ARGUMENT (memory_bytes) or RESOURCE_EXHAUSTED (what is available).
+// twice what every sequence at full context could fill. Pure. When not one fits, or less than the
+// context that was asked for, the sizes are named by INVALID_ARGUMENT (memory_bytes) or
+// RESOURCE_EXHAUSTED (what is available).
 absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget);
 
 }  // namespace refrain::engine

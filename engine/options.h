@@ -23,7 +23,7 @@ struct ModelOptions {
 struct BackendOptions {
   std::string kind = "auto";  // auto, cpu, cuda, reference
   int32_t device = 0;
-  int32_t threads = 0;  // 0 = all cores
+  int32_t threads = 0;  // 0 = all cores that the process may use
   std::string isa = "auto";
   std::string compute_dtype = "auto";  // auto, f32, bf16, quantized
 };
@@ -51,7 +51,7 @@ struct EngineOptions {
   LimitOptions limits;
   int32_t max_sequences = 64;       // running at once
   int32_t step_token_budget = 512;  // tokens computed per step
-  int32_t max_context_tokens = 0;   // 0 = the model's
+  int32_t max_context_tokens = 0;   // 0 = the model's, or what the KV cache holds if that is less
   Policy policy = Policy::kFcfs;
   bool reproducible = false;
   AttentionModeOption attention_mode = AttentionModeOption::kTwoPhase;

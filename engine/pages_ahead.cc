@@ -1,6 +1,7 @@
 #include "engine/pages_ahead.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace refrain::engine {
@@ -31,16 +32,21 @@ PagesAhead::~PagesAhead() {
 }
 
 void PagesAhead::EngineIsIdle(int32_t touched_chunks) {
-  MutexLock lock(mutex_);
-  const size_t used_end = static_cast<size_t>(touched_chunks) * chunk_bytes_;
-  touched_end_ = std::max(touched_end_, used_end);
-  wanted_end_ = std::min(pool_bytes_, used_end + ahead_bytes_);
-  if (touched_end_ < wanted_end_) changed_.NotifyOne();
+  Want(touched_chunks, ahead_bytes_, std::numeric_limits<size_t>::max());
 }
 
-void PagesAhead::EngineIsBusy() {
+void PagesAhead::StepBegins(int32_t touched_chunks, int32_t running_sequences) {
+  const size_t next_chunks = static_cast<size_t>(running_sequences) * chunk_bytes_;
+  Want(touched_chunks, std::min(ahead_bytes_, next_chunks), 1);
+}
+
+void PagesAhead::Want(int32_t touched_chunks, size_t ahead_bytes, size_t pieces) {
+  const size_t used_end = static_cast<size_t>(touched_chunks) * chunk_bytes_;
   MutexLock lock(mutex_);
-  wanted_end_ = 0;
+  touched_end_ = std::max(touched_end_, used_end);
+  wanted_end_ = std::min(pool_bytes_, used_end + ahead_bytes);
+  pieces_left_ = pieces;
+  if (touched_end_ < wanted_end_) changed_.NotifyOne();
 }
 
 void PagesAhead::Run() {
@@ -53,8 +59,9 @@ void PagesAhead::Run() {
 
 std::optional<PagesAhead::Piece> PagesAhead::WaitForPiece() {
   MutexLock lock(mutex_);
-  while (!stopping_ && touched_end_ >= wanted_end_) changed_.Wait(mutex_);
+  while (!stopping_ && (touched_end_ >= wanted_end_ || pieces_left_ == 0)) changed_.Wait(mutex_);
   if (stopping_) return std::nullopt;
+  --pieces_left_;
   // The pool begins at a huge page's border.
   const size_t page_end = (touched_end_ / kPieceBytes + 1) * kPieceBytes;
   return Piece{touched_end_, std::min(wanted_end_, page_end)};

@@ -11,18 +11,21 @@
 
 namespace refrain::engine {
 
-// Touches memory of the KV pool before it is needed, while the engine has nothing to do. A prompt
-// that takes chunks which nobody had before waits for the system to clear their pages, else: 0.3 ms
-// for 2 MiB, and 5 to 25 ms in a virtual machine whose host has to find them, too.
+// Touches memory of the KV pool before it is needed. Who takes chunks which nobody had before waits
+// for the system to clear their pages, else: 0.3 ms for 2 MiB, and 5 to 25 ms in a virtual machine
+// whose host has to find them, too.
 //
 // An idle engine has at most kMostTokens tokens' chunks, and at most kMostBytes, touched beyond
 // those that were ever handed out (and what the last page has more). The pool hands out what was
 // used before first, then the others in order of their addresses (kvcache::ChunkPool).
 //
-// A thread of its own does it, a piece at a time, so that no request waits for one: the engine
-// never does, and at most one piece is touched beside its first step. Bytes are not changed.
+// While sequences run, their next chunks are touched, one for each within the same bound, a piece a
+// step: sequences that began together take a new chunk in the same step, and would all wait in it.
 //
-// EngineIsIdle, EngineIsBusy: the engine thread; they do not block. Failure: when a piece cannot be
+// A thread of its own does it, a piece at a time, so that no request waits for one: the engine
+// never does, and at most one piece is touched beside a step. Bytes are not changed.
+//
+// EngineIsIdle, StepBegins: the engine thread; they do not block. Failure: when a piece cannot be
 // touched, no other is tried; whoever uses the memory touches it then.
 class PagesAhead {
  public:
@@ -43,13 +46,18 @@ class PagesAhead {
 
   // Nothing runs or waits; so many chunks were ever handed out.
   void EngineIsIdle(int32_t touched_chunks);
-  void EngineIsBusy();
+  // The engine is busy, with so many sequences; from then until the next call at most one piece is
+  // begun.
+  void StepBegins(int32_t touched_chunks, int32_t running_sequences);
 
  private:
   struct Piece {
     size_t begin;
     size_t end;
   };
+
+  // What was touched before stays so; wakes the thread when it has something to do.
+  void Want(int32_t touched_chunks, size_t ahead_bytes, size_t pieces);
 
   void Run();
   // Nothing when the object goes.
@@ -62,7 +70,8 @@ class PagesAhead {
   Mutex mutex_;
   ConditionVariable changed_;
   size_t touched_end_ REFRAIN_GUARDED_BY(mutex_) = 0;  // all before it was touched
-  size_t wanted_end_ REFRAIN_GUARDED_BY(mutex_) = 0;   // 0: the engine is busy
+  size_t wanted_end_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  size_t pieces_left_ REFRAIN_GUARDED_BY(mutex_) = 0;  // that may be begun until the next call
   bool stopping_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // the last member: it uses the others
 };

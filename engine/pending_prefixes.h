@@ -21,6 +21,12 @@ using PrefixKeys = std::vector<uint64_t>;
 PrefixKeys MakePrefixKeys(std::span<const kvcache::TokenId> tokens, int32_t chunk_tokens,
                           uint64_t seed);
 
+// Names the chunks of a prompt and its answer behind those of the prompt alone, which `prompt_keys`
+// are; takes time for these, not for the prompt.
+PrefixKeys MakeAnswerKeys(const PrefixKeys& prompt_keys, std::span<const kvcache::TokenId> prompt,
+                          std::span<const kvcache::TokenId> answer, int32_t chunk_tokens,
+                          uint64_t seed);
+
 // In-flight sharing (DESIGN 4.3): which whole chunks of prompts are being computed now, and which
 // waiting sequences hold off because another one, the producer, computes their next chunk.
 //

@@ -45,7 +45,8 @@ absl::StatusOr<PinnedPrefix> PrefixPins::Pin(const kvcache::Namespace& name_spac
   if (left < spare_tokens_) {
     return absl::FailedPreconditionError(
         absl::StrCat("pinning ", added, " chunks of ", chunk_tokens, " tokens would leave ", left,
-                     " tokens of KV cache unpinned; the longest request takes ", spare_tokens_));
+                     " tokens of KV cache unpinned; the longest request takes ", spare_tokens_,
+                     ": engine.max_context_tokens decides"));
   }
   pinned_chunks_ += added;
   Entry entry;

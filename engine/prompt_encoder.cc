@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "engine/context_length.h"
 #include "engine/turn_splicer.h"
 
 namespace refrain::engine {
@@ -57,15 +58,25 @@ PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* cha
   }
 }
 
-absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(const Request& request) const {
-  if (std::holds_alternative<TokenPrompt>(request.prompt)) return std::nullopt;
-  if (const auto* text = std::get_if<TextPrompt>(&request.prompt)) {
+absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* request) const {
+  Request& in = request->request;
+  if (std::holds_alternative<TokenPrompt>(in.prompt)) return std::nullopt;
+  absl::StatusOr<PromptText> text = RenderText(&in);
+  if (!text.ok()) return text.status();
+  if (!request->only_tokenize && !in.keep_prompt_tokens.has_value()) {
+    if (absl::Status status = CheckText(*text); !status.ok()) return status;
+  }
+  return *std::move(text);
+}
+
+absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
+  if (auto* text = std::get_if<TextPrompt>(&request->prompt)) {
     // Whoever sends raw text applies the template himself: control tokens count.
-    PromptText prompt{.text = text->text, .parse_special = true};
+    PromptText prompt{.text = std::move(text->text), .parse_special = true};
     if (!text->add_special_tokens) prompt.add_bos = false;
     return prompt;
   }
-  const ChatPrompt& chat = std::get<ChatPrompt>(request.prompt);
+  ChatPrompt& chat = std::get<ChatPrompt>(request->prompt);
   if (chat_template_ == nullptr) {
     return absl::FailedPreconditionError(
         "the model has no chat template: use completions with a text prompt");
@@ -79,6 +90,7 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(const Request& r
   PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};
   prompt.plain_spans.assign(options.plain_spans.begin(), options.plain_spans.end());
   prompt.text = std::move(rendered->text);
+  chat.input = {};
   return prompt;
 }
 
@@ -171,12 +183,16 @@ absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
   return absl::OkStatus();
 }
 
+absl::Status PromptEncoder::CheckText(const PromptText& text) const {
+  const size_t fewest_tokens = tokenizer_->FewestTokens(text.text);
+  if (fewest_tokens <= static_cast<size_t>(limits_.max_context_tokens)) return absl::OkStatus();
+  return ContextLengthError(absl::StrCat("at least ", fewest_tokens), limits_.max_context_tokens);
+}
+
 absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tokens) const {
   if (prompt_tokens == 0) return absl::InvalidArgumentError("the prompt is empty: 0 tokens");
   if (prompt_tokens > static_cast<size_t>(limits_.max_context_tokens)) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt_tokens,
-                                                   " tokens, the context holds ",
-                                                   limits_.max_context_tokens));
+    return ContextLengthError(std::to_string(prompt_tokens), limits_.max_context_tokens);
   }
   const int64_t echoed = static_cast<int64_t>(prompt_tokens) * request.n;
   if (request.echo && request.n > 1 && echoed > Request::kMaxEchoedTokens) {

@@ -39,8 +39,10 @@ class PromptEncoder {
   PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
                 const EncodeLimits& limits, TurnMemory* turns = nullptr);
 
-  // Of a prompt that is text or a conversation. A prompt of ids has none.
-  absl::StatusOr<std::optional<PromptText>> Render(const Request& request) const;
+  // Of a prompt that is text or a conversation, which is gone from the request then: a long text
+  // waits, and should not be there twice. A prompt of ids has none. A text is refused that
+  // cannot but be too long, unless its end alone or its ids are asked for.
+  absl::StatusOr<std::optional<PromptText>> Render(EncodedRequest* request) const;
   // Fills `prompt`, `turn`, `stop_rules` and what the sampling parameters have in tokens. `pace`
   // may be null.
   absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
@@ -50,6 +52,8 @@ class PromptEncoder {
                                                     EncodePace* pace = nullptr) const;
 
  private:
+  absl::StatusOr<PromptText> RenderText(Request* request) const;
+  absl::Status CheckText(const PromptText& text) const;
   absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
   static void Truncate(EncodedRequest* request);
   absl::Status EncodeBadWords(SamplingParams* sampling) const;

@@ -2,6 +2,7 @@
 #define REFRAIN_ENGINE_REQUEST_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -84,6 +85,9 @@ struct Request {
 
   std::string id;  // for logs; unique per process is enough
   std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt;
+  // Let go of when the prompt's text is gone, because it has been encoded or nobody waits for it:
+  // whoever bounds the bytes of texts sees so when they are free. May be null.
+  std::shared_ptr<const void> prompt_hold;
   int32_t n = 1;  // sequences ("choices") that continue the one prompt
   // So many are computed, the n best of them are the choices, best first; none = n. The best have
   // the highest mean log-probability per generated token (beams: BeamParams' score). Over n, the

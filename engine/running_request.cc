@@ -98,6 +98,13 @@ void RunningRequest::AddPromptToken(int32_t index, const SampledToken& sampled) 
                    .top = sampled.top});
 }
 
+void RunningRequest::CountPrompt(int32_t begin, int32_t end) {
+  end = std::min(end, prompt_tokens());
+  if (end <= prompt_computed_end_) return;
+  outbox_.usage.computed_tokens += end - std::max(begin, prompt_computed_end_);
+  prompt_computed_end_ = end;
+}
+
 // With echo the prompt is part of every choice's output, else it is told once.
 void RunningRequest::PushPromptEvent(TokenEvent event) {
   const int32_t copies = request().echo ? request().n : 1;
@@ -111,6 +118,7 @@ std::optional<ChoiceEnd> RunningRequest::AddToken(SequenceState* choice, Sampled
                                                   std::string_view bytes) {
   choice->generated.push_back(sampled.token);
   ++outbox_.usage.completion_tokens;
+  CountGenerated(1);
   if (best_of_.has_value()) best_of_->Count(choice->choice, sampled.logprob->logprob);
   return choice->stop.Accept({.choice = choice->choice,
                               .token = sampled.token,

@@ -53,6 +53,8 @@ struct SequenceState {
   TokenId token(int32_t index) const;
   // Rows that can be computed from NextToken on in one piece.
   int32_t RunnableTokens(int32_t appended_tokens) const;
+  // Rows that it will compute behind these, of what it knows already: those behind a replay.
+  int32_t LaterTokens() const { return replaying() ? existing_tokens() - replay_end : 0; }
   // Whether the row of token `index` gives the next token.
   bool SamplesAt(int32_t index) const;
 
@@ -63,6 +65,7 @@ struct SequenceState {
   int32_t pending_samples = 0;
   int32_t replay_next = 0;  // [replay_next, replay_end) are there and computed again all the same:
   int32_t replay_end = 0;   // their rows are wanted, their K and V are not written
+  bool produces = false;    // running: others may be held for what it computes
   kvcache::MatchResult match;               // while it waits: what was found last
   std::optional<int64_t> waits_since_step;  // first waited
   std::vector<TokenId> generated;
@@ -118,6 +121,11 @@ class RunningRequest {
   void SetCacheMiss(std::optional<CacheMiss> miss) { outbox_.usage.miss = miss; }
 
   void AddPromptToken(int32_t index, const SampledToken& sampled);
+  // Tokens [begin, end) have been computed, by whichever of its sequences; those of the prompt that
+  // are behind all that were before count.
+  void CountPrompt(int32_t begin, int32_t end);
+  // So many tokens have been generated for it.
+  void CountGenerated(int32_t tokens) { outbox_.usage.computed_tokens += tokens; }
   // The end, when that was the choice's last token; it is then to be passed to End.
   std::optional<ChoiceEnd> AddToken(SequenceState* choice, SampledToken sampled,
                                     std::string_view bytes);
@@ -162,6 +170,7 @@ class RunningRequest {
   bool started_ = false;
   bool cached_tokens_set_ = false;
   int32_t next_prompt_row_ = 0;
+  int32_t prompt_computed_end_ = 0;
   StreamBatch outbox_;
   RequestTiming timing_;
 };

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -25,7 +26,12 @@ class Planner {
         budget_tokens_(snapshot.limits.step_token_budget),
         free_chunks_(snapshot.free_chunks),
         running_(snapshot.running.size()),
-        alive_(static_cast<int32_t>(snapshot.running.size())) {}
+        holders_(snapshot.shared_runs.size()),
+        alive_(static_cast<int32_t>(snapshot.running.size())) {
+    for (size_t run = 0; run < holders_.size(); ++run) {
+      holders_[run] = snapshot.shared_runs[run].holders;
+    }
+  }
 
   StepPlan Run() {
     PlanDecodes();
@@ -85,9 +91,20 @@ class Planner {
     return *victim;
   }
 
+  // Calls `visit` with each of the shared runs that sequence i holds.
+  template <typename Visit>
+  void ForEachRun(size_t i, Visit visit) const {
+    for (int32_t run = s_.running[i].shared_run; run >= 0; run = s_.shared_runs[run].parent) {
+      visit(run);
+    }
+  }
+
   void Preempt(size_t i) {
     budget_tokens_ += running_[i].tokens;
     free_chunks_ += running_[i].chunks + s_.running[i].exclusive_chunks;
+    ForEachRun(i, [this](int32_t run) {
+      if (--holders_[run] == 0) free_chunks_ += s_.shared_runs[run].chunks;
+    });
     running_[i] = {.tokens = 0, .chunks = 0, .preempted = true};
     --alive_;
     plan_.preempt.push_back(s_.running[i].sequence);
@@ -211,7 +228,8 @@ class Planner {
   // prefill and the first token, or with its next token.
   int32_t NextChunks(size_t i) const {
     const RunningEntry& entry = s_.running[i];
-    const int64_t tokens = entry.decoding ? running_[i].tokens : entry.runnable_tokens;
+    const int64_t tokens = entry.decoding ? int64_t{running_[i].tokens}
+                                          : int64_t{entry.runnable_tokens} + entry.later_tokens;
     return MissingChunks(entry, tokens + 1) - running_[i].chunks;
   }
 
@@ -260,7 +278,7 @@ class Planner {
       return *lane;
     };
     for (const RunningEntry& entry : s_.running) ++lane_of(entry.tenant).running;
-    for (const size_t i : PrefillOrder()) lane_of(s_.running[i].tenant).prefills.push_back(i);
+    for (const size_t i : PrefillOrder()) lane_of(s_.running[i].turn_of()).prefills.push_back(i);
     for (const WaitingEntry& entry : s_.waiting) {
       if (!entry.held) lane_of(entry.tenant).waiting.push_back(&entry);
     }
@@ -284,9 +302,11 @@ class Planner {
     std::optional<size_t> lacking;        // the first prefill that got less for want of chunks
     std::optional<int32_t> refused;       // the tenant whose turn it was when nothing fitted
     const WaitingEntry* unfit = nullptr;  // and its sequence
-    if (budget_tokens_ <= 0 && !turns.empty()) {
-      unfit = NextOf(*lanes[turns.front()]);
-      if (unfit != nullptr) refused = turns.front();
+    while (budget_tokens_ <= 0 && unfit == nullptr && !turns.empty()) {
+      std::pop_heap(turns.begin(), turns.end(), later);
+      unfit = NextOf(*lanes[turns.back()]);
+      if (unfit != nullptr) refused = turns.back();
+      turns.pop_back();
     }
     while (budget_tokens_ > 0 && !turns.empty()) {
       std::pop_heap(turns.begin(), turns.end(), later);
@@ -360,11 +380,11 @@ class Planner {
 
   // --- several tenants: their parts of the cache ---
 
-  // What running sequences have and will take next. Of what those of one tenant share it counts
-  // the most that one of them has: all of it, where they share one prefix.
+  // What running sequences have and will take next.
   struct Holding {
     std::vector<size_t> sequences;  // who gives way first stands last
     int64_t chunks = 0;
+    absl::flat_hash_map<int32_t, int32_t> sharers;  // of each shared run, among `sequences`
   };
   struct Division {
     std::vector<Holding> holdings;  // by tenant
@@ -374,25 +394,38 @@ class Planner {
 
   int32_t OwnChunks(size_t i) const { return s_.running[i].exclusive_chunks + running_[i].chunks; }
 
+  void Add(size_t i, Holding* holding) const {
+    holding->sequences.push_back(i);
+    holding->chunks += OwnChunks(i) + NextChunks(i);
+    ForEachRun(i, [&](int32_t run) {
+      if (holding->sharers[run]++ == 0) holding->chunks += s_.shared_runs[run].chunks;
+    });
+  }
+
+  // Takes the one that gives way first away, and returns it.
+  size_t TakeLast(Holding* holding) const {
+    const size_t i = holding->sequences.back();
+    holding->sequences.pop_back();
+    holding->chunks -= OwnChunks(i) + NextChunks(i);
+    ForEachRun(i, [&](int32_t run) {
+      if (--holding->sharers[run] == 0) holding->chunks -= s_.shared_runs[run].chunks;
+    });
+    return i;
+  }
+
   Division Divide() const {
     Division division{.holdings = std::vector<Holding>(s_.tenants.size()),
                       .pool_chunks = free_chunks_};
-    std::vector<int32_t> shared_chunks(s_.tenants.size(), 0);
+    for (size_t run = 0; run < holders_.size(); ++run) {
+      if (holders_[run] > 0) division.pool_chunks += s_.shared_runs[run].chunks;
+    }
     for (size_t i = 0; i < running_.size(); ++i) {
       if (running_[i].preempted) continue;
-      const RunningEntry& entry = s_.running[i];
-      Holding& holding = division.holdings[entry.tenant];
-      holding.sequences.push_back(i);
-      holding.chunks += OwnChunks(i) + NextChunks(i);
+      Add(i, &division.holdings[s_.running[i].tenant]);
       division.pool_chunks += OwnChunks(i);
-      int32_t& shared = shared_chunks[entry.tenant];
-      shared =
-          std::max(shared, entry.reserved_tokens / s_.limits.chunk_tokens - entry.exclusive_chunks);
     }
     for (size_t tenant = 0; tenant < s_.tenants.size(); ++tenant) {
       Holding& holding = division.holdings[tenant];
-      holding.chunks += shared_chunks[tenant];
-      division.pool_chunks += shared_chunks[tenant];
       if (s_.tenants[tenant].has_requests) {
         division.total_weight += s_.tenants[tenant].weight_milli;
       }
@@ -435,20 +468,17 @@ class Planner {
     for (size_t i = 0; i < running_.size(); ++i) {
       if (!running_[i].preempted) next_chunks += needed_by(i);
     }
-    const auto before = std::make_tuple(running_, budget_tokens_, free_chunks_, alive_);
+    const auto before = std::make_tuple(running_, holders_, budget_tokens_, free_chunks_, alive_);
     const size_t preempted_before = plan_.preempt.size();
     Division division = Divide();
     while (chunks + next_chunks + MarginChunks() > free_chunks_) {
       const std::optional<size_t> over = TenantOverPart(division);
       if (!over.has_value() || static_cast<int32_t>(*over) == tenant) {
-        std::tie(running_, budget_tokens_, free_chunks_, alive_) = before;
+        std::tie(running_, holders_, budget_tokens_, free_chunks_, alive_) = before;
         plan_.preempt.resize(preempted_before);
         return;
       }
-      Holding& holding = division.holdings[*over];
-      const size_t victim = holding.sequences.back();
-      holding.sequences.pop_back();
-      holding.chunks -= OwnChunks(victim) + NextChunks(victim);
+      const size_t victim = TakeLast(&division.holdings[*over]);
       next_chunks -= needed_by(victim);
       Preempt(victim);
     }
@@ -458,6 +488,7 @@ class Planner {
   int32_t budget_tokens_;
   int32_t free_chunks_;
   std::vector<Share> running_;             // by index into s_.running
+  std::vector<int32_t> holders_;           // by index into s_.shared_runs: not preempted
   int32_t alive_;                          // running and not preempted, and admitted
   absl::flat_hash_set<uint64_t> claimed_;  // chunks that sequences admitted here will compute
   StepPlan plan_;

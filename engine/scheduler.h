@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "engine/options.h"
 #include "engine/step_plan.h"
+#include "kvcache/shared_runs.h"
 
 namespace refrain::engine {
 
@@ -30,12 +32,19 @@ struct SchedulerLimits {
 struct RunningEntry {
   SequenceId sequence{};
   int32_t runnable_tokens = 0;   // rows it could compute now: the rest of its prompt, or 1, or 0
+  int32_t later_tokens = 0;      // rows behind these, of the prompt as well
   bool decoding = false;         // the row is that of a token it generated last
   int32_t next_token = 0;        // that the first of these rows is of
   int32_t reserved_tokens = 0;   // that its chunks hold
   int32_t exclusive_chunks = 0;  // given back if it is preempted; 0 where no plan will ask
+  int32_t shared_run = -1;       // and into shared_runs: given back when all its holders are
   int32_t priority = 0;          // the best of its own and of those who wait for its chunks
   int32_t tenant = 0;            // into SchedulerSnapshot::tenants
+  // Of the tenants that wait for its chunks, the one served least, if less than its own: its
+  // prefill has that one's turns, and counts as that one's.
+  std::optional<int32_t> lender;
+
+  int32_t turn_of() const { return lender.value_or(tenant); }
 };
 
 struct WaitingEntry {
@@ -66,10 +75,11 @@ struct TenantEntry {
 struct SchedulerSnapshot {
   SchedulerLimits limits;
   int64_t step = 0;
-  int32_t free_chunks = 0;            // free, or cached and evictable at once
-  std::vector<RunningEntry> running;  // oldest first
-  std::deque<WaitingEntry> waiting;   // oldest first; since_step ascends
-  std::vector<TenantEntry> tenants;   // empty: all sequences are one tenant's
+  int32_t free_chunks = 0;                      // free, or cached and evictable at once
+  std::vector<RunningEntry> running;            // oldest first
+  std::vector<kvcache::SharedRun> shared_runs;  // of these; empty where no plan will ask
+  std::deque<WaitingEntry> waiting;             // oldest first; since_step ascends
+  std::vector<TenantEntry> tenants;             // empty: all sequences are one tenant's
 };
 
 // The entry of a sequence in one of the snapshot's lists, or where it would stand.
@@ -95,8 +105,9 @@ auto FindEntry(List& list, SequenceId id) {
 // With several tenants, which tenant comes first decides before the policy, ageing and priority do,
 // and those decide among the sequences of one tenant:
 //   2+3. The rest of the budget goes to whichever tenant has been served least for its weight: to
-//      its running prefills, then to its waiting sequences; what it gets counts as served within
-//      the plan. When the sequence whose turn it is does not fit, nothing else is admitted.
+//      its running prefills and those that it waits for, then to its waiting sequences; what it
+//      gets counts as served within the plan. When the sequence whose turn it is does not fit,
+//      nothing else is admitted.
 //   4. If that is one of a tenant that runs nothing, others make way for it. For a slot: who runs
 //      most for its weight, if that is more than its part of max_sequences, gives up its youngest.
 //      For chunks: who has most of the cache for its weight, if that is more than its part of it,

@@ -1,13 +1,17 @@
 #ifndef REFRAIN_ENGINE_TENANT_QUEUE_H_
 #define REFRAIN_ENGINE_TENANT_QUEUE_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <deque>
+#include <iterator>
 #include <list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace refrain::engine {
 
@@ -21,6 +25,7 @@ class TenantQueue {
     const auto [place, is_new] = lines_.try_emplace(std::string(tenant));
     if (is_new) place->second = turns_.insert(turns_.end(), {place->first, {}});
     place->second->items.push_back(std::move(item));
+    ++size_;
   }
 
   std::optional<T> Pop() {
@@ -28,6 +33,7 @@ class TenantQueue {
     Line& line = turns_.front();
     std::optional<T> item(std::move(line.items.front()));
     line.items.pop_front();
+    --size_;
     if (line.items.empty()) {
       lines_.erase(line.tenant);
       turns_.pop_front();
@@ -37,7 +43,29 @@ class TenantQueue {
     return item;
   }
 
+  // Takes out those of which `condition` is true; the order of the others stays.
+  template <typename Condition>
+  std::vector<T> TakeIf(Condition condition) {
+    std::vector<T> taken;
+    for (auto line = turns_.begin(); line != turns_.end();) {
+      std::deque<T>& items = line->items;
+      const auto kept_end = std::stable_partition(items.begin(), items.end(),
+                                                  [&](const T& item) { return !condition(item); });
+      std::move(kept_end, items.end(), std::back_inserter(taken));
+      items.erase(kept_end, items.end());
+      if (items.empty()) {
+        lines_.erase(line->tenant);
+        line = turns_.erase(line);
+      } else {
+        ++line;
+      }
+    }
+    size_ -= taken.size();
+    return taken;
+  }
+
   bool empty() const { return turns_.empty(); }
+  size_t size() const { return size_; }
 
  private:
   struct Line {
@@ -45,6 +73,7 @@ class TenantQueue {
     std::deque<T> items;  // never empty between calls
   };
 
+  size_t size_ = 0;
   std::list<Line> turns_;  // whose turn is next first
   std::unordered_map<std::string, typename std::list<Line>::iterator> lines_;
 };

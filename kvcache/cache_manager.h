@@ -19,6 +19,7 @@
 #include "kvcache/eviction_policy.h"
 #include "kvcache/options.h"
 #include "kvcache/prefix_tree.h"
+#include "kvcache/shared_runs.h"
 #include "kvcache/stats.h"
 #include "kvcache/types.h"
 
@@ -93,6 +94,8 @@ class CacheManager {
   int32_t reserved_tokens(SequenceId sequence) const;
   // Chunks that leaving would make evictable or free.
   int32_t ExclusiveChunks(SequenceId sequence) const;
+  // And those that some of them would make so together. O(what they hold).
+  SharedRuns FindSharedRuns(std::span<const SequenceId> sequences) const;
   // Position of each token in the pool.  // [num_chunks, chunk_tokens]
   std::span<const int32_t> positions() const { return {positions_.get(), num_positions()}; }
   const PrefixTree& tree() const { return cache_.tree(); }

@@ -61,19 +61,22 @@ constexpr std::array kKeys = {
 
     Choice("backend.kind", "auto", "auto cpu cuda reference", "where the model computes"),
     Integer("backend.device", "0", 0, 63, "which GPU"),
-    Integer("backend.threads", "0", 0, 1024, "compute threads; 0 = all cores"),
+    Integer("backend.threads", "0", 0, 1024,
+            "compute threads; 0 = the cores this process may use (affinity, CPU quota)"),
     Choice("backend.isa", "auto", "auto portable avx2 avx512 avx512_vnni avx512_bf16 amx",
-           "instruction-set level; auto = the best this processor has"),
+           "instruction-set level; auto = the fastest of this processor"),
     Choice("backend.compute_dtype", "auto", "auto f32 bf16 quantized",
            "arithmetic of matrix products"),
 
     Integer("engine.max_sequences", "64", 1, 65536, "sequences that run at once"),
     Integer("engine.step_token_budget", "512", 1, 1048576, "tokens computed per step"),
     Integer("engine.max_context_tokens", "0", 0, kMaxInt32,
-            "tokens of prompt and answer together; 0 = the model's limit"),
+            "tokens of prompt and answer together; 0 = the model's limit, or what the KV cache "
+            "holds if that is less"),
     Choice("engine.policy", "fcfs", "fcfs longest_prefix priority", "which request runs next"),
     OnOff("engine.reproducible", "off",
-          "a request's tokens do not depend on what else runs; costs speed"),
+          "a request's tokens do not depend on what else runs; costs speed, and what was generated "
+          "for earlier turns is encoded again, so that the cache may not have it"),
     NotYet(Choice("engine.context_overflow", "reject",
                   "reject truncate_oldest_half truncate_oldest_turns",
                   "what happens to a prompt that is too long")),
@@ -105,7 +108,8 @@ constexpr std::array kKeys = {
     Seconds("limits.per_key_tokens_per_s", "0", 1e9, "tokens per second per API key; 0 = no limit"),
     Size("limits.body_bytes", "16MiB", 1024, 1024 * kKiB * kKiB, "bytes of a request body"),
     Size("limits.bodies_bytes", "256MiB", 1024, 1024 * 1024 * kKiB * kKiB,
-         "bytes of all request bodies over 16 KiB that are read or parsed at once; more get 503"),
+         "bytes of all request bodies over 16 KiB that are read, parsed or wait to be encoded; "
+         "more get 503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
     Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
             "calls at once on one gRPC connection; its client keeps more waiting"),

@@ -36,6 +36,7 @@ struct ModelLimits {
   int32_t max_choices = 128;                             // `n` and `best_of`
   int32_t max_beams = 64;                                // engine.max_sequences
   engine::ToolFormat tools = engine::ToolFormat::kNone;  // of the model's chat template
+  size_t max_prompts = SIZE_MAX;  // of one call: limits.queued_requests, or some would never enter
 };
 
 inline constexpr Range kTemperatureRange{0, 2};
@@ -56,6 +57,7 @@ inline constexpr size_t kMaxBadWords = 256;
 inline constexpr size_t kMaxBadWordBytes = 256;
 inline constexpr size_t kMaxCacheKeyBytes = 1024;
 inline constexpr double kMaxPromptLogprobs = 20;
+inline constexpr size_t kMaxDetokenizedIds = 1 << 20;
 inline constexpr int32_t kDefaultCompletionTokens = 16;
 inline constexpr Range kTimeoutRange{0, 1e6, true};  // seconds
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "engine/context_length.h"
 #include "engine/retry_after.h"
 #include "engine/text/utf8.h"
 #include "server/concat.h"
@@ -124,6 +125,7 @@ ApiError ApiErrorFromStatus(const absl::Status& status) {
   error.param = Payload(status, kParamPayload);
   if (error.param.has_value()) error.param = Shown(*error.param);
   error.code = Payload(status, kCodePayload);
+  if (engine::IsContextLengthError(status)) error.code = "context_length_exceeded";
   if (!error.code.has_value() && mapping.code != nullptr) error.code = mapping.code;
   error.retry_after_s = RetryAfterSeconds(status);
   return error;

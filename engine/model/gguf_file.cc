@@ -97,11 +97,11 @@ class GgufParser {
 
   uint64_t remaining() const { return bytes_.size() - position_; }
 
-  absl::Status Error(std::string text) const {
+  absl::Status Error(const std::string& text) const {
     return absl::InvalidArgumentError(absl::StrCat("GGUF: ", text, ", at byte ", position_,
                                                    " of a file of ", bytes_.size(), " bytes"));
   }
-  absl::Status Truncated(std::string thing) const {
+  absl::Status Truncated(const std::string& thing) const {
     return Error(absl::StrCat("the file ends inside of ", thing));
   }
 

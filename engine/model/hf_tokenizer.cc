@@ -11,13 +11,11 @@
 #include "engine/model/hf_config.h"
 #include "engine/model/mapped_file.h"
 #include "engine/model/quoted_name.h"
-#include "engine/model/strict_json.h"
 #include "engine/text/tokenizer_json.h"
 
 namespace refrain::engine {
 namespace {
 
-using Json = nlohmann::json;
 using kvcache::TokenId;
 
 // The largest tokenizer.json in use has 35 MB.
@@ -52,35 +50,6 @@ class FolderTexts {
   absl::Status status_;
 };
 
-// A string, or a list of {name, template} of which the one named "default" counts.
-std::string ChatTemplateOf(const Json& tokenizer_config) {
-  const auto found = tokenizer_config.find("chat_template");
-  if (found == tokenizer_config.end()) return "";
-  if (found->is_string()) return found->get<std::string>();
-  if (!found->is_array()) return "";
-  for (const Json& entry : *found) {
-    if (!entry.is_object() || entry.value("name", Json()) != "default") continue;
-    const Json source = entry.value("template", Json());
-    if (source.is_string()) return source.get<std::string>();
-  }
-  return "";
-}
-
-// Beside a tokenizer.model: what that file does not hold.
-absl::Status ReadSidecars(std::string_view tokenizer_config, std::string_view chat_template,
-                          TokenizerSpec& spec) {
-  spec.kind = TokenizerKind::kSentencePiece;
-  if (!tokenizer_config.empty()) {
-    const absl::StatusOr<Json> json = ParseJsonObject(tokenizer_config, "tokenizer_config.json");
-    if (!json.ok()) return json.status();
-    spec.chat_template = ChatTemplateOf(*json);
-    const auto add_bos = json->find("add_bos_token");
-    if (add_bos != json->end() && add_bos->is_boolean()) spec.add_bos = add_bos->get<bool>();
-  }
-  if (!chat_template.empty()) spec.chat_template = std::string(chat_template);
-  return absl::OkStatus();
-}
-
 // Ids that end a generation may stand in generation_config.json, config.json or both.
 absl::Status AddSpecialIds(std::string_view json, TokenizerSpec& spec) {
   if (json.empty()) return absl::OkStatus();
@@ -107,26 +76,21 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
   files.tokenizer_json = texts.Read("tokenizer.json");
   files.tokenizer_config_json = texts.Read("tokenizer_config.json");
   files.special_tokens_map_json = texts.Read("special_tokens_map.json");
+  files.added_tokens_json = texts.Read("added_tokens.json");
   files.generation_config_json = texts.Read("generation_config.json");
   files.chat_template_jinja = texts.Read("chat_template.jinja");
   const std::string_view config = texts.Read("config.json");
   const std::string_view piece_model =
       files.tokenizer_json.empty() ? texts.Read("tokenizer.model") : std::string_view();
   if (!texts.status().ok()) return texts.status();
-  TokenizerSource source;
-  if (!files.tokenizer_json.empty()) {
-    absl::StatusOr<TokenizerSpec> spec = ParseTokenizerJson(files);
-    if (!spec.ok()) return spec.status();
-    source.spec = *std::move(spec);
-  } else if (!piece_model.empty()) {
-    source.sentencepiece_model = std::string(piece_model);
-    absl::Status status =
-        ReadSidecars(files.tokenizer_config_json, files.chat_template_jinja, source.spec);
-    if (!status.ok()) return status;
-  } else {
+  if (files.tokenizer_json.empty() && piece_model.empty()) {
     return absl::NotFoundError(
         absl::StrCat(QuotedPath(folder), " has neither a tokenizer.json nor a tokenizer.model"));
   }
+  absl::StatusOr<TokenizerSpec> spec =
+      piece_model.empty() ? ParseTokenizerJson(files) : ParseSentencePieceSidecars(files);
+  if (!spec.ok()) return spec.status();
+  TokenizerSource source{.spec = *std::move(spec), .sentencepiece_model = std::string(piece_model)};
   for (const std::string_view json : {files.generation_config_json, config}) {
     if (absl::Status status = AddSpecialIds(json, source.spec); !status.ok()) return status;
   }

@@ -53,11 +53,11 @@ const ElementType* FindElementTypeOrNull(std::string_view name) {
   return found == kElementTypes.end() ? nullptr : found;
 }
 
-absl::Status Error(std::string text) {
+absl::Status Error(const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat("safetensors: ", text));
 }
 
-absl::Status TensorError(std::string_view name, std::string text) {
+absl::Status TensorError(std::string_view name, const std::string& text) {
   return Error(absl::StrCat("tensor ", QuotedName(name), " ", text));
 }
 

@@ -13,7 +13,7 @@ namespace refrain::engine {
 
 // What a model's files say about its text side. Either `spec` is complete, or
 // `sentencepiece_model` holds the bytes of a tokenizer.model and `spec` has only what that file
-// lacks (chat template, special ids, end_of_generation).
+// lacks (chat template, tokens that were added, special ids, end_of_generation).
 struct TokenizerSource {
   TokenizerSpec spec;
   std::string sentencepiece_model;

@@ -1,5 +1,6 @@
 #include "engine/text/bpe_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "engine/text/pair_merger.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/spelling_index.h"
+#include "engine/text/utf8.h"
 #include "engine/text/vocabulary_tokenizer.h"
 #include "engine/text/whole_word_memo.h"
 
@@ -36,6 +38,16 @@ class BpeTokenizer : public VocabularyTokenizer {
         byte_ids_(parts.byte_ids),
         ignore_merges_(parts.ignore_merges),
         whole_words_(tokens().size()) {}
+
+  size_t FewestTokens(std::string_view utf8) const override {
+    const auto has_token = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)] >= 0; };
+    // Bytes that are no UTF-8 become this.
+    if (!std::all_of(kReplacementCharacter.begin(), kReplacementCharacter.end(), has_token)) {
+      return 0;
+    }
+    const auto bytes = std::count_if(utf8.begin(), utf8.end(), has_token);
+    return static_cast<size_t>(bytes) / tokens().most_text_bytes();
+  }
 
  protected:
   absl::Status EncodeStretch(std::string_view text, StretchPlace /*place*/, EncodePace* pace,
@@ -97,14 +109,15 @@ Vocabulary BuildVocabulary(const TokenizerSpec& spec) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> CreateBpeTokenizer(const TokenizerSpec& spec) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateBpeTokenizer(const TokenizerSpec& spec,
+                                                              std::string_view pre_tokenizer_name) {
   absl::StatusOr<SpellingIndex> spellings = SpellingIndex::Create(spec);
   if (!spellings.ok()) return spellings.status();
   absl::StatusOr<PairMerger> merger = spellings->BuildMerger(spec);
   if (!merger.ok()) return merger.status();
   absl::StatusOr<std::unique_ptr<PreTokenizer>> pre_tokenizer =
-      spec.pre_tokenizer == "custom" ? PreTokenizer::CreateFromPatterns(spec.split_patterns)
-                                     : PreTokenizer::CreateByName(spec.pre_tokenizer);
+      pre_tokenizer_name == "custom" ? PreTokenizer::CreateFromPatterns(spec.split_patterns)
+                                     : PreTokenizer::CreateByName(pre_tokenizer_name);
   if (!pre_tokenizer.ok()) return pre_tokenizer.status();
 
   BpeTokenizer::Parts parts{.vocabulary = BuildVocabulary(spec),
@@ -112,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateBpeTokenizer(const TokenizerSpe
                             .merger = *std::move(merger),
                             .byte_ids = {},
                             .ignore_merges = false};
-  const bool is_llama3 = PreTokenizer::IgnoresMergesByName(spec.pre_tokenizer);
+  const bool is_llama3 = PreTokenizer::IgnoresMergesByName(pre_tokenizer_name);
   parts.ignore_merges = spec.ignore_merges.value_or(is_llama3);
   parts.vocabulary.adds_bos = spec.add_bos.value_or(is_llama3);
   for (int byte = 0; byte < 256; ++byte) {

@@ -2,6 +2,7 @@
 #define REFRAIN_ENGINE_TEXT_BPE_TOKENIZER_H_
 
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/text/tokenizer.h"
@@ -9,9 +10,10 @@
 
 namespace refrain::engine {
 
-// Byte-level BPE (GPT-2, SmolLM2, Llama 3, Qwen 2). `spec.kind` is kBytePairEncoding. See
-// CreateTokenizer for what is refused.
-absl::StatusOr<std::unique_ptr<Tokenizer>> CreateBpeTokenizer(const TokenizerSpec& spec);
+// Byte-level BPE (GPT-2, SmolLM2, Llama 3, Qwen 2). `spec.kind` is kBytePairEncoding;
+// the pre-tokenizer is its own or what is assumed for it. See CreateTokenizer for what is refused.
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateBpeTokenizer(const TokenizerSpec& spec,
+                                                              std::string_view pre_tokenizer_name);
 
 }  // namespace refrain::engine
 

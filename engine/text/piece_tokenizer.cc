@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,6 +60,14 @@ class PieceTokenizer : public VocabularyTokenizer {
       const char c = static_cast<char>(byte);
       ascii_ids_[byte] = tokens().FindText(std::string_view(&c, 1));
     }
+  }
+
+  size_t FewestTokens(std::string_view utf8) const override {
+    // Without them one token stands for a run of unknown characters, or none does.
+    const bool have_bytes =
+        std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
+    // U+2581 counts as the one byte of a space.
+    return have_bytes ? utf8.size() / kSpaceMark.size() / tokens().most_text_bytes() : 0;
   }
 
  protected:
@@ -153,20 +160,6 @@ class PieceTokenizer : public VocabularyTokenizer {
   mutable WholeWordMemo whole_words_;
 };
 
-// The byte of `<0xHH>`.
-std::optional<uint8_t> ParseByteToken(std::string_view spelling) {
-  if (spelling.size() != 6 || !spelling.starts_with("<0x") || spelling[5] != '>') {
-    return std::nullopt;
-  }
-  int byte = 0;
-  for (const char c : spelling.substr(3, 2)) {
-    const bool is_digit = c >= '0' && c <= '9';
-    if (!is_digit && !(c >= 'A' && c <= 'F')) return std::nullopt;
-    byte = 16 * byte + (is_digit ? c - '0' : c - 'A' + 10);
-  }
-  return static_cast<uint8_t>(byte);
-}
-
 absl::Status FillVocabulary(const TokenizerSpec& spec, PieceTokenizer::Parts* parts) {
   parts->byte_ids.fill(-1);
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
@@ -178,11 +171,8 @@ absl::Status FillVocabulary(const TokenizerSpec& spec, PieceTokenizer::Parts* pa
                                                      kMaxPieceBytes));
     }
     if (type == TokenType::kByte) {
-      const std::optional<uint8_t> byte = ParseByteToken(spelling);
-      if (!byte.has_value()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("token ", id, " is a byte token but not spelled <0xHH>"));
-      }
+      const absl::StatusOr<uint8_t> byte = ParseByteToken(id, spelling);
+      if (!byte.ok()) return byte.status();
       parts->byte_ids[*byte] = static_cast<int32_t>(id);
       const char c = static_cast<char>(*byte);
       parts->vocabulary.tokens.Add(std::string_view(&c, 1), type);
@@ -240,6 +230,19 @@ absl::StatusOr<PairMerger> BuildMergerFromScores(const TokenizerSpec& spec,
 }
 
 }  // namespace
+
+absl::StatusOr<uint8_t> ParseByteToken(size_t id, std::string_view spelling) {
+  const auto value = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  };
+  const bool is_framed = spelling.size() == 6 && spelling.starts_with("<0x") && spelling[5] == '>';
+  if (!is_framed || value(spelling[3]) < 0 || value(spelling[4]) < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token ", id, " is a byte token but not spelled <0xHH>"));
+  }
+  return static_cast<uint8_t>(16 * value(spelling[3]) + value(spelling[4]));
+}
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreatePieceTokenizer(const TokenizerSpec& spec) {
   absl::StatusOr<SpellingIndex> spellings = SpellingIndex::Create(spec);

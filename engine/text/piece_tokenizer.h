@@ -1,7 +1,10 @@
 #ifndef REFRAIN_ENGINE_TEXT_PIECE_TOKENIZER_H_
 #define REFRAIN_ENGINE_TEXT_PIECE_TOKENIZER_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/text/tokenizer.h"
@@ -14,6 +17,9 @@ namespace refrain::engine {
 // libsentencepiece on its BPE models with the identity normalizer. `spec.kind` is kSentencePiece.
 // See CreateTokenizer for what is refused.
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreatePieceTokenizer(const TokenizerSpec& spec);
+
+// The byte of a byte token, spelled `<0xHH>`. InvalidArgument names the token.
+absl::StatusOr<uint8_t> ParseByteToken(size_t id, std::string_view spelling);
 
 }  // namespace refrain::engine
 

@@ -45,11 +45,9 @@ struct NamedPattern {
   const char* pattern;
 };
 
-constexpr std::array<NamedPattern, 10> kNamedPatterns = {{
+constexpr std::array<NamedPattern, 8> kNamedPatterns = {{
     {"gpt2", kGpt2},
     {"gpt-2", kGpt2},
-    {"default", kGpt2},
-    {"", kGpt2},
     {"smollm", kSmolLm},
     {"llama-bpe", kLlama3},
     {"llama3", kLlama3},
@@ -153,8 +151,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateByName(std::st
   }
   std::string known;
   for (const NamedPattern& named : kNamedPatterns) {
-    if (!named.name.empty())
-      absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(named.name));
+    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(named.name));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown pre-tokenizer '", std::string(name), "'; known are: ", known));

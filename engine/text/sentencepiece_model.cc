@@ -30,7 +30,8 @@ std::optional<uint64_t> TakeVarint(std::string_view* bytes) {
 
 std::optional<WireField> TakeField(std::string_view* bytes) {
   const std::optional<uint64_t> key = TakeVarint(bytes);
-  if (!key.has_value()) return std::nullopt;
+  // Of a longer key the library sees the lower bits: another field than the one read here.
+  if (!key.has_value() || *key > UINT32_MAX) return std::nullopt;
   WireField field{*key >> 3, *key & 7, {}};
   uint64_t size_bytes = 0;
   if (field.wire_type == 0) {
@@ -57,16 +58,30 @@ std::optional<WireField> TakeField(std::string_view* bytes) {
 // The file's messages and fields that matter here (sentencepiece_model.proto).
 constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3, kDenormalizerSpec = 5;
 
+// Whether TakeField gets to the end of the message.
+bool IsReadable(std::string_view message) {
+  while (!message.empty()) {
+    if (!TakeField(&message).has_value()) return false;
+  }
+  return true;
+}
+
 // The library trusts some of what it reads: the character map of a normalizer is used as an index
 // into itself. So the frame is checked here, and models that have such a map are refused (none of
-// the Llama family has). Empty when all is well.
+// the Llama family has). So are pieces that cannot be read to their end: behind a group the library
+// may find another type. Empty when all is well.
 std::string FindUnsafePart(std::string_view model_bytes) {
   constexpr uint64_t kPrecompiledCharsMap = 2;
   size_t num_pieces = 0;
   while (!model_bytes.empty()) {
     const std::optional<WireField> field = TakeField(&model_bytes);
     if (!field.has_value()) return "the file is cut off or no SentencePiece model";
-    if (field->number == kPieces) ++num_pieces;
+    if (field->number == kPieces) {
+      if (!IsReadable(field->payload)) {
+        return "piece " + std::to_string(num_pieces) + " cannot be read";
+      }
+      ++num_pieces;
+    }
     if (field->number != kNormalizerSpec && field->number != kDenormalizerSpec) continue;
     std::string_view spec = field->payload;
     while (!spec.empty()) {

@@ -79,7 +79,32 @@ TokenizerSpec SpecOf(const SentencePieceModel& model) {
   return spec;
 }
 
+// A token of the files beside the model is one more, or says what the model's own is for.
+absl::Status PutTokensAbove(const TokenizerSpec& files_beside, TokenizerSpec& spec) {
+  for (size_t id = 0; id < files_beside.tokens.size(); ++id) {
+    const std::string& token = files_beside.tokens[id];
+    const TokenType type = files_beside.token_types[id];
+    if (id == spec.tokens.size()) {
+      spec.tokens.push_back(token);
+      spec.scores.push_back(0);
+      spec.token_types.push_back(type);
+    } else if (!token.empty() && token != spec.tokens[id]) {
+      return absl::InvalidArgumentError(absl::StrCat("token ", id, " is '", spec.tokens[id],
+                                                     "' in the SentencePiece model and '", token,
+                                                     "' in the files beside it"));
+    } else if (!token.empty() && spec.token_types[id] != TokenType::kControl) {
+      spec.token_types[id] = type;
+    }
+  }
+  return absl::OkStatus();
+}
+
 void PutAbove(const TokenizerSpec& files_beside, TokenizerSpec& spec) {
+  if (files_beside.add_space_prefix.has_value()) {
+    spec.add_space_prefix = files_beside.add_space_prefix;
+  }
+  spec.space_prefix_at_start_only = files_beside.space_prefix_at_start_only;
+  spec.space_prefix_unless_present = files_beside.space_prefix_unless_present;
   spec.end_of_generation = files_beside.end_of_generation;
   if (files_beside.eos.has_value() && spec.eos.has_value()) {
     spec.end_of_generation.push_back(*spec.eos);
@@ -99,26 +124,34 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
     return absl::InvalidArgumentError(absl::StrCat("SentencePiece model: ", error));
   }
   TokenizerSpec spec = SpecOf(*model);
+  absl::Status status = PutTokensAbove(files_beside, spec);
+  if (!status.ok()) return status;
   PutAbove(files_beside, spec);
   if (merging == SentencePieceMerging::kOwnWhereEqual && model->settings().is_plain_bpe) {
     return CreatePieceTokenizer(spec);
+  }
+  if (spec.space_prefix_at_start_only) {
+    return absl::UnimplementedError(
+        "tokenizer_config.json: legacy false is supported beside plain byte-pair SentencePiece "
+        "models only; a tokenizer.json may serve in its place");
   }
   Vocabulary vocabulary;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const std::string& piece = spec.tokens[id];
     const TokenType type = spec.token_types[id];
     if (type == TokenType::kByte) {
-      // The library vouches for the spelling <0xHH>.
-      const char byte = static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
-      vocabulary.tokens.Add(std::string_view(&byte, 1), type);
-    } else if (type == TokenType::kControl) {
+      const absl::StatusOr<uint8_t> byte = ParseByteToken(id, piece);
+      if (!byte.ok()) return byte.status();
+      const char c = static_cast<char>(*byte);
+      vocabulary.tokens.Add(std::string_view(&c, 1), type);
+    } else if (type == TokenType::kControl || type == TokenType::kUserDefined) {
       vocabulary.tokens.Add(piece, type);
     } else {
       vocabulary.tokens.Add(SpacesForMarks(piece), type);
     }
   }
   vocabulary.adds_bos = *spec.add_bos;
-  absl::Status status = ApplySpecialTokens(spec, &vocabulary);
+  status = ApplySpecialTokens(spec, &vocabulary);
   if (!status.ok()) return status;
   return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), std::move(model));
 }

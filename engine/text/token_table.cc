@@ -1,12 +1,18 @@
 #include "engine/text/token_table.h"
 
+#include <algorithm>
 #include <bit>
 #include <functional>
+
+#include "engine/text/utf8.h"
 
 namespace refrain::engine {
 
 int32_t TokenTable::Add(std::string_view bytes, TokenType type) {
   arena_.append(bytes);
+  const size_t text_bytes =
+      IsValidUtf8(bytes) ? bytes.size() : bytes.size() * kReplacementCharacter.size();
+  most_text_bytes_ = std::max(most_text_bytes_, text_bytes);
   offsets_.push_back(arena_.size());
   types_.push_back(type);
   return static_cast<int32_t>(types_.size()) - 1;

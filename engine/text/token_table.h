@@ -37,13 +37,17 @@ class TokenTable {
     return static_cast<int32_t>(id) >= 0 && kvcache::ToIndex(id) < types_.size();
   }
   size_t size() const { return types_.size(); }
+  // No token stands for more of a text. What is no UTF-8 of its own may be shown as U+FFFD, three
+  // bytes for one.
+  size_t most_text_bytes() const { return most_text_bytes_; }
 
  private:
   std::string_view BytesOf(int32_t id) const {
     return std::string_view(arena_).substr(offsets_[id], offsets_[id + 1] - offsets_[id]);
   }
 
-  std::string arena_;                  // the bytes of all tokens, one after the other
+  std::string arena_;  // the bytes of all tokens, one after the other
+  size_t most_text_bytes_ = 1;
   std::vector<size_t> offsets_ = {0};  // [vocab_size + 1]
   std::vector<TokenType> types_;       // [vocab_size]
   std::vector<int32_t> slots_;         // open addressing: ids, -1 for empty; a power of two

@@ -66,6 +66,10 @@ class Tokenizer {
   virtual std::vector<ControlToken> FindControlTokens(std::string_view utf8,
                                                       const EncodeOptions& options) const = 0;
 
+  // A bound that is quick to tell, far below what Encode gives: the text has at least so many
+  // tokens, also where others spell it (TurnSplicer). 0: nothing can be told.
+  virtual size_t FewestTokens(std::string_view /*utf8*/) const { return 0; }
+
   // The raw bytes that the token stands for, possibly a part of a character; for a control token
   // its own text; empty for an id outside of the vocabulary. Lives as long as the tokenizer.
   virtual std::string_view TokenBytes(kvcache::TokenId id) const = 0;

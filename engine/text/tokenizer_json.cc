@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/space_mark.h"
@@ -59,6 +61,47 @@ absl::StatusOr<Json> ParseFile(std::string_view name, std::string_view text) {
   if (parsed.is_discarded()) return Refuse(name, "is not valid JSON");
   if (!parsed.is_object()) return Refuse(name, "is not a JSON object");
   return parsed;
+}
+
+absl::Status SetToken(std::string_view file, std::optional<int64_t> id, const std::string& spelling,
+                      TokenType type, TokenizerSpec* spec) {
+  if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(kMaxTokens)) {
+    return Refuse(file, absl::StrCat("token '", spelling, "' has no id in [0, ", kMaxTokens, ")"));
+  }
+  const size_t index = static_cast<size_t>(*id);
+  if (index >= spec->tokens.size()) {
+    spec->tokens.resize(index + 1);
+    spec->token_types.resize(index + 1, TokenType::kUnused);
+  }
+  std::string& slot = spec->tokens[index];
+  if (!slot.empty() && slot != spelling) {
+    return Refuse(file,
+                  absl::StrCat("tokens '", slot, "' and '", spelling, "' both have id ", index));
+  }
+  slot = spelling;
+  spec->token_types[index] = type;
+  return absl::OkStatus();
+}
+
+absl::Status SetAddedToken(std::string_view file, std::optional<int64_t> id, const Json& token,
+                           TokenizerSpec* spec) {
+  const std::string content = StringOf(token, "content");
+  if (content.empty()) return Refuse(file, "an added token lacks its content");
+  for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
+    if (BoolOf(token, flag, false)) {
+      return Refuse(
+          file, absl::StrCat("added token '", content, "' has ", flag, ", which is not supported"));
+    }
+  }
+  const bool is_special = BoolOf(token, "special", false);
+  return SetToken(file, id, content, is_special ? TokenType::kControl : TokenType::kUserDefined,
+                  spec);
+}
+
+std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, const std::string& spelling) {
+  const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), spelling);
+  if (spelling.empty() || it == spec.tokens.end()) return std::nullopt;
+  return kvcache::TokenId{static_cast<int32_t>(it - spec.tokens.begin())};
 }
 
 // Fills one spec from tokenizer.json, part by part.
@@ -226,8 +269,8 @@ class TokenizerJsonReader {
     const bool byte_fallback = BoolOf(model, "byte_fallback", false);
     for (const auto& [spelling, id] : vocab->items()) {
       const bool is_byte = byte_fallback && spelling.size() == 6 && spelling.starts_with("<0x");
-      absl::Status status =
-          SetToken(IntOf(id), spelling, is_byte ? TokenType::kByte : TokenType::kNormal);
+      absl::Status status = SetToken("tokenizer.json", IntOf(id), spelling,
+                                     is_byte ? TokenType::kByte : TokenType::kNormal, &spec_);
       if (!status.ok()) return status;
     }
     spec_.merges.reserve(merges->size());
@@ -248,7 +291,7 @@ class TokenizerJsonReader {
       if (spec_.kind == TokenizerKind::kBytePairEncoding && !HasAllBytes(*vocab)) {
         return Refuse("model.unk_token together with bytes that have no token is not supported");
       }
-      spec_.unk = FindToken(unknown);
+      spec_.unk = FindToken(spec_, unknown);
     }
     return absl::OkStatus();
   }
@@ -270,47 +313,12 @@ class TokenizerJsonReader {
     if (added == nullptr) return absl::OkStatus();
     if (!added->is_array()) return Refuse("added_tokens is not a list");
     for (const Json& token : *added) {
-      const std::string content = StringOf(token, "content");
       const Json* id = FindOrNull(token, "id");
-      if (content.empty() || id == nullptr) {
-        return Refuse("an added token lacks its content or id");
-      }
-      for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-        if (BoolOf(token, flag, false)) {
-          return Refuse(
-              absl::StrCat("added token '", content, "' has ", flag, ", which is not supported"));
-        }
-      }
       absl::Status status =
-          SetToken(IntOf(*id), content,
-                   BoolOf(token, "special", false) ? TokenType::kControl : TokenType::kUserDefined);
+          SetAddedToken("tokenizer.json", id == nullptr ? std::nullopt : IntOf(*id), token, &spec_);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
-  }
-
-  absl::Status SetToken(std::optional<int64_t> id, const std::string& spelling, TokenType type) {
-    if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(kMaxTokens)) {
-      return Refuse(absl::StrCat("token '", spelling, "' has no id in [0, ", kMaxTokens, ")"));
-    }
-    const size_t index = static_cast<size_t>(*id);
-    if (index >= spec_.tokens.size()) {
-      spec_.tokens.resize(index + 1);
-      spec_.token_types.resize(index + 1, TokenType::kUnused);
-    }
-    std::string& slot = spec_.tokens[index];
-    if (!slot.empty() && slot != spelling) {
-      return Refuse(absl::StrCat("tokens '", slot, "' and '", spelling, "' both have id ", index));
-    }
-    slot = spelling;
-    spec_.token_types[index] = type;
-    return absl::OkStatus();
-  }
-
-  std::optional<kvcache::TokenId> FindToken(const std::string& spelling) const {
-    const auto it = std::find(spec_.tokens.begin(), spec_.tokens.end(), spelling);
-    if (it == spec_.tokens.end()) return std::nullopt;
-    return kvcache::TokenId{static_cast<int32_t>(it - spec_.tokens.begin())};
   }
 
   absl::Status ReadPostProcessor() {
@@ -336,7 +344,7 @@ class TokenizerJsonReader {
       if (FindOrNull(part, "Sequence") != nullptr) before_text = false;
       const Json* special = FindOrNull(part, "SpecialToken");
       if (special == nullptr) continue;
-      const std::optional<kvcache::TokenId> id = FindToken(StringOf(*special, "id"));
+      const std::optional<kvcache::TokenId> id = FindToken(spec_, StringOf(*special, "id"));
       if (!id.has_value()) continue;
       (before_text ? spec_.bos : spec_.eos) = id;
       (before_text ? spec_.add_bos : spec_.add_eos) = true;
@@ -365,11 +373,50 @@ absl::Status ApplySpecialNames(std::string_view file, const Json& config, Tokeni
   for (const auto& [key, id] : names) {
     const std::string text = TokenTextOf(config, key);
     if (text.empty()) continue;
-    const auto it = std::find(spec->tokens.begin(), spec->tokens.end(), text);
-    if (it == spec->tokens.end()) {
+    *id = FindToken(*spec, text);
+    if (!id->has_value()) {
       return Refuse(file, absl::StrCat(key, " '", text, "' is not in the vocabulary"));
     }
-    *id = kvcache::TokenId{static_cast<int32_t>(it - spec->tokens.begin())};
+  }
+  return absl::OkStatus();
+}
+
+// Adds the tokens that the config has a role for.
+void AddSpecialNames(const Json& config, std::set<std::string>* names) {
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token",
+                          "cls_token", "mask_token"}) {
+    names->insert(TokenTextOf(config, key));
+  }
+  const Json* others = FindOrNull(config, "additional_special_tokens");
+  if (others == nullptr || !others->is_array()) return;
+  for (const Json& other : *others) {
+    names->insert(other.is_string() ? other.get<std::string>() : StringOf(other, "content"));
+  }
+}
+
+// added_tokens_decoder of tokenizer_config.json; of folders without it, added_tokens.json, where
+// the roles of the two configs tell which tokens are special.
+absl::Status ReadTokensBeside(const Json& config, const Json& map, const Json& added,
+                              TokenizerSpec* spec) {
+  const Json* decoder = FindOrNull(config, "added_tokens_decoder");
+  if (decoder != nullptr && decoder->is_object()) {
+    for (const auto& [key, token] : decoder->items()) {
+      int64_t id = 0;
+      absl::Status status =
+          SetAddedToken("tokenizer_config.json",
+                        absl::SimpleAtoi(key, &id) ? std::optional(id) : std::nullopt, token, spec);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  std::set<std::string> special;
+  AddSpecialNames(map, &special);
+  AddSpecialNames(config, &special);
+  for (const auto& [text, id] : added.items()) {
+    absl::Status status =
+        SetToken("added_tokens.json", IntOf(id), text,
+                 special.contains(text) ? TokenType::kControl : TokenType::kUserDefined, spec);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -382,6 +429,14 @@ std::string ChatTemplateOf(const Json& config) {
     if (StringOf(named, "name") == "default") return StringOf(named, "template");
   }
   return "";
+}
+
+// A template in a file of its own stands above the config's.
+void ApplyBosAndTemplate(const Json& config, std::string_view chat_template, TokenizerSpec* spec) {
+  if (FindOrNull(config, "add_bos_token") != nullptr) {
+    spec->add_bos = BoolOf(config, "add_bos_token", false);
+  }
+  spec->chat_template = chat_template.empty() ? ChatTemplateOf(config) : std::string(chat_template);
 }
 
 absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
@@ -426,11 +481,35 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
   if (status.ok()) status = ApplySpecialNames("tokenizer_config.json", *config, &*spec);
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
   if (!status.ok()) return status;
-  if (FindOrNull(*config, "add_bos_token") != nullptr) {
-    spec->add_bos = BoolOf(*config, "add_bos_token", false);
+  ApplyBosAndTemplate(*config, files.chat_template_jinja, &*spec);
+  return spec;
+}
+
+absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokenizerFiles& files) {
+  const absl::StatusOr<Json> config =
+      ParseFile("tokenizer_config.json", files.tokenizer_config_json);
+  if (!config.ok()) return config.status();
+  const absl::StatusOr<Json> map =
+      ParseFile("special_tokens_map.json", files.special_tokens_map_json);
+  if (!map.ok()) return map.status();
+  const absl::StatusOr<Json> added = ParseFile("added_tokens.json", files.added_tokens_json);
+  if (!added.ok()) return added.status();
+
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  absl::Status status = ReadTokensBeside(*config, *map, *added, &spec);
+  if (!status.ok()) return status;
+  // Of names that are no added token's the model itself knows the ids.
+  for (const Json* names : {&*map, &*config}) {
+    if (const auto id = FindToken(spec, TokenTextOf(*names, "bos_token"))) spec.bos = id;
+    if (const auto id = FindToken(spec, TokenTextOf(*names, "eos_token"))) spec.eos = id;
   }
-  spec->chat_template = files.chat_template_jinja.empty() ? ChatTemplateOf(*config)
-                                                          : std::string(files.chat_template_jinja);
+  if (!BoolOf(*config, "legacy", true)) {
+    spec.add_space_prefix = BoolOf(*config, "add_prefix_space", true);
+    spec.space_prefix_at_start_only = true;
+    spec.space_prefix_unless_present = true;
+  }
+  ApplyBosAndTemplate(*config, files.chat_template_jinja, &spec);
   return spec;
 }
 

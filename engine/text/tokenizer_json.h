@@ -13,6 +13,7 @@ struct HuggingFaceTokenizerFiles {
   std::string_view tokenizer_json;
   std::string_view tokenizer_config_json;
   std::string_view special_tokens_map_json;
+  std::string_view added_tokens_json;  // older folders keep added tokens in a file of their own
   std::string_view generation_config_json;
   std::string_view chat_template_jinja;  // newer folders keep the template in a file of its own
 };
@@ -27,6 +28,12 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
 // The same for a `tokenizer.json` alone: no chat template; bos and eos only where the
 // post-processor names them.
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json);
+
+// What the files beside a SentencePiece `tokenizer.model` say, tokenizer.json and
+// generation_config.json not among them: chat template, add_bos, the place of the space prefix and
+// `tokens` with their types and special ids. Of tokens only those that they list; the others are
+// empty. Tokens of kinds that would be found otherwise are refused as above.
+absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokenizerFiles& files);
 
 }  // namespace refrain::engine
 

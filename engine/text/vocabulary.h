@@ -33,7 +33,7 @@ enum class TokenType : uint8_t {
 struct TokenizerSpec {
   TokenizerKind kind = TokenizerKind::kBytePairEncoding;
   // Name as in GGUF `tokenizer.ggml.pre`: gpt2, smollm, llama-bpe, qwen2 and their synonyms, or
-  // `custom` for `split_patterns`. Ignored by kSentencePiece.
+  // `custom` for `split_patterns`; empty: see AssumedPreTokenizer. Ignored by kSentencePiece.
   std::string pre_tokenizer;
   std::vector<std::string> split_patterns;  // applied in order, matches and gaps are pieces
   std::vector<std::string> tokens;          // [vocab_size]
@@ -57,8 +57,8 @@ struct TokenizerSpec {
   std::optional<bool> add_eos;
   // kSentencePiece: put a space before the text and after each special token. Absent: true.
   std::optional<bool> add_space_prefix;
-  // kSentencePiece, tokenizer.json only: the prefix goes only before the text (`prepend_scheme`
-  // first), and not where a space stands already (pre-tokenizer Metaspace).
+  // kSentencePiece, Hugging Face only: the prefix goes only before the text (`prepend_scheme`
+  // first, `legacy` false), and not where a space stands already (pre-tokenizer Metaspace).
   bool space_prefix_at_start_only = false;
   bool space_prefix_unless_present = false;
 

@@ -75,12 +75,13 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
     const std::optional<SpecialTokenMatcher::Match> special =
         vocabulary_.specials.FindNext(utf8, at, options.parse_special, options.plain_spans);
     const size_t end = special.has_value() ? special->begin_byte : utf8.size();
+    if (options.pace != nullptr) options.pace->Did((special ? special->end_byte : end) - at);
     if (end > at) {
       absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, options.pace, &ids);
       if (!status.ok()) return status;
-      if (options.pace != nullptr && options.pace->stopped()) {
-        return absl::CancelledError("tokenizing was stopped");
-      }
+    }
+    if (options.pace != nullptr && options.pace->stopped()) {
+      return absl::CancelledError("tokenizing was stopped");
     }
     if (!special.has_value()) break;
     ids.push_back(special->id);
@@ -107,7 +108,9 @@ std::vector<ControlToken> VocabularyTokenizer::FindControlTokens(
 absl::Status VocabularyTokenizer::EncodeRepaired(std::string_view bytes, StretchPlace place,
                                                  EncodePace* pace,
                                                  std::vector<kvcache::TokenId>* out) const {
-  if (IsValidUtf8(bytes)) return EncodeStretch(bytes, place, pace, out);
+  const bool valid = IsValidUtf8(bytes);
+  if (pace != nullptr) pace->Did(bytes.size());
+  if (valid) return EncodeStretch(bytes, place, pace, out);
   return EncodeStretch(ReplaceIllFormedUtf8(bytes), place, pace, out);
 }
 

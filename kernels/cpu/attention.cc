@@ -49,8 +49,7 @@ class AlignedFloats {
 // What one thread works in.
 struct Workspace {
   AlignedFloats q, o, segment_o, scores, k_tile, v_tile, q_pairs, v_pairs;
-  SoftmaxState states[kMaxTaskRows + 1];
-  SoftmaxState segment_states[kMaxTaskRows + 1];
+  std::vector<SoftmaxState> states, segment_states;
   std::vector<int32_t> limits, oldest;
   int32_t positions[kMaxSegmentKeys];
 
@@ -61,6 +60,10 @@ struct Workspace {
     scores.Reserve(static_cast<int64_t>(rows) * kScoreStride);
     k_tile.Reserve(static_cast<int64_t>(std::max(head_dim, 16)) * kKeyTileStride + kTileKeys);
     v_tile.Reserve(kTileKeys * o_stride);
+    if (std::ssize(states) < rows) {
+      states.resize(rows);
+      segment_states.resize(rows);
+    }
     if (!pairs) return;
     q_pairs.Reserve(int64_t{rows} * (head_dim + kQueryPadElements) / 2);
     v_pairs.Reserve(kMaxSegmentKeys / 2 * o_stride);
@@ -99,7 +102,8 @@ class Call {
         o_stride_((args.kv.head_dim + 15) / 16 * 16) {}
 
   int64_t o_stride() const { return o_stride_; }
-  int max_rows() const { return std::max(group_, kMaxTaskRows); }
+  // Whole tiles of 16: a task has all heads of a group, however many.
+  int max_rows() const { return std::max((group_ + 15) / 16 * 16, kMaxTaskRows); }
 
   void Run(const SegmentTask& task, Workspace& ws) const {
     ws.limits.clear();
@@ -117,7 +121,7 @@ class Call {
       SegmentArgs a =
           Arguments(ws, r, task.slot, task.kv_head, segment, std::max(task.begin, segment),
                     std::min(hi, segment + kMaxSegmentKeys));
-      a.states = first ? states : ws.segment_states;
+      a.states = first ? states : ws.segment_states.data();
       a.o = first ? o : ws.segment_o.data();
       RunSegment(a);
       if (!first) MergeSegment(r, ws, states, o);
@@ -133,7 +137,7 @@ class Call {
       const int32_t limit = step.key_end - step.num_rows + i + 1;
       rows = LoadRow(step.row_begin + i, limit, task.kv_head, rows, ws);
     }
-    std::fill_n(ws.states, rows, SoftmaxState{});
+    std::fill_n(ws.states.begin(), rows, SoftmaxState{});
     bool empty = true;
     for (const Segment& segment : tasks_.slot(task.slot).segments) {
       if (segment.begin >= ws.limits.back()) break;
@@ -144,10 +148,10 @@ class Call {
         const int32_t hi = std::min(segment.end, ws.limits.back());
         if (begin >= hi) continue;
         SegmentArgs a = Arguments(ws, rows, task.slot, task.kv_head, segment.begin, begin, hi);
-        a.states = empty ? ws.states : ws.segment_states;
+        a.states = empty ? ws.states.data() : ws.segment_states.data();
         a.o = empty ? ws.o.data() : ws.segment_o.data();
         RunSegment(a);
-        if (!empty) MergeSegment(rows, ws, ws.states, ws.o.data());
+        if (!empty) MergeSegment(rows, ws, ws.states.data(), ws.o.data());
       }
       empty = false;
     }
@@ -286,7 +290,6 @@ void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
   assert(args.kv.num_kv_heads > 0 && args.num_heads % args.kv.num_kv_heads == 0);
   assert(args.q.cols == static_cast<int64_t>(args.num_heads) * args.kv.head_dim);
   assert(args.out.cols == args.q.cols && args.kv.chunk_tokens % 16 == 0);
-  assert(args.num_heads / args.kv.num_kv_heads <= kMaxTaskRows);
   AttentionScratch::State& state = *scratch.state_;
   state.tasks.Plan(args, pool.threads());
   if (std::ssize(state.partial_states) < state.tasks.num_partials()) {

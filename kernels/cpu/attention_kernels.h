@@ -22,7 +22,8 @@ struct KeyPiece {
 
 enum class KvElementType : uint8_t { kF32, kF16, kBF16Pairs };
 
-// Query rows of one task at most: their scores over one segment stay in the L2 cache.
+// Query rows of one task at most, but for a group of more heads: their scores over one segment stay
+// in the L2 cache.
 inline constexpr int kMaxTaskRows = 192;
 // Longest segment.
 inline constexpr int kMaxSegmentKeys = 512;

@@ -9,7 +9,7 @@ namespace refrain::kernels::cpu {
 // Where the kernel tells of them.
 struct ControlGroupFiles {
   std::string membership = "/proc/self/cgroup";
-  std::string root = "/sys/fs/cgroup";  // memory/ below it for version 1
+  std::string root = "/sys/fs/cgroup";  // memory/ and cpu/ below it for version 1
 };
 
 // Bytes that this process may yet take within the memory limits of the control groups it is in and
@@ -17,6 +17,12 @@ struct ControlGroupFiles {
 // cannot be read. What a group uses counts pages of files that were read: these are not counted
 // here, as the kernel drops them before it refuses memory. Any thread; cannot fail.
 size_t LeftInControlGroups(const ControlGroupFiles& files = {});
+
+// Cores that this process can keep busy within the quotas of processor time of the same groups,
+// rounded up and 1 at least; the greatest int without a quota, or where the files cannot be read.
+// More threads would spend the quota early in each period, and all stand still for its rest. Any
+// thread; cannot fail.
+int CoresInControlGroups(const ControlGroupFiles& files = {});
 
 }  // namespace refrain::kernels::cpu
 

@@ -28,7 +28,7 @@ class CpuLinearWeight : public LinearWeight {
     int64_t tiles() const { return (matrix->n() + kTileN - 1) / kTileN; }
   };
 
-  CpuLinearWeight(std::vector<std::unique_ptr<PackedMatrix>> matrices);  // not empty
+  explicit CpuLinearWeight(std::vector<std::unique_ptr<PackedMatrix>> matrices);  // not empty
 
   int64_t n() const override { return n_; }
   int64_t k() const override { return parts_[0].matrix->k(); }

@@ -73,11 +73,26 @@ Isa Detect() {
   return Isa::kAmx;
 }
 
+// "GenuineIntel", "AuthenticAMD".
+std::string Vendor() {
+  const CpuidLeaf leaf0 = Cpuid(0, 0);
+  std::string vendor;
+  for (const uint32_t word : {leaf0.b, leaf0.d, leaf0.c}) {
+    vendor.append(reinterpret_cast<const char*>(&word), sizeof(word));
+  }
+  return vendor;
+}
+
 }  // namespace
 
 Isa DetectIsa() {
   static const Isa isa = Detect();
   return isa;
+}
+
+Isa FastestIsa(Isa best, std::string_view vendor) {
+  const bool slow_dot_products = best == Isa::kAvx512Bf16 && vendor == "GenuineIntel";
+  return slow_dot_products ? Isa::kAvx512Vnni : best;
 }
 
 std::vector<Isa> SupportedIsas() {
@@ -87,7 +102,7 @@ std::vector<Isa> SupportedIsas() {
 }
 
 absl::StatusOr<Isa> ResolveIsa(std::string_view name) {
-  if (name == "auto") return DetectIsa();
+  if (name == "auto") return FastestIsa(DetectIsa(), Vendor());
   const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), name);
   if (found == kIsaNames.end()) {
     std::string message =

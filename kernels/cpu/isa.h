@@ -30,11 +30,17 @@ constexpr std::string_view Name(Isa isa) { return kIsaNames[static_cast<size_t>(
 // for tile data, which this does (arch_prctl), once.
 Isa DetectIsa();
 
+// The level that "auto" takes on a machine whose best is `best`; `vendor` as CPUID gives it.
+// Intel's processors take two cycles for 32 products by BF16 dot product, and do 64 by f32
+// multiply-adds meanwhile (docs/results/attention-bf16.md): without AMX tiles the level below is
+// faster, and more precise. AMD's do as many dot products as multiply-adds.
+Isa FastestIsa(Isa best, std::string_view vendor);
+
 // Every level this machine can run, in ascending order: what tests force one by one.
 std::vector<Isa> SupportedIsas();
 
-// "auto" or a name; INVALID_ARGUMENT names the value and the valid ones, FAILED_PRECONDITION the
-// level that this machine has not got.
+// "auto" (FastestIsa) or a name; INVALID_ARGUMENT names the value and the valid ones,
+// FAILED_PRECONDITION the level that this machine has not got.
 absl::StatusOr<Isa> ResolveIsa(std::string_view name);
 
 }  // namespace refrain::kernels::cpu

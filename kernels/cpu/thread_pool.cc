@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/control_groups.h"
+
 namespace refrain::kernels::cpu {
 namespace {
 
@@ -21,8 +23,10 @@ constexpr int kPausesPerClock = 16;
 
 int AvailableCores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
+                        ? CPU_COUNT(&set)
+                        : static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores, 1, CoresInControlGroups());
 }
 
 // Spins until `done()` or for kSpin; returns whether it is done. After the first few microseconds
@@ -140,10 +144,14 @@ void ThreadPool::State::CloseAndWait() {
 
 void ThreadPool::State::Work(int thread) {
   uint32_t seen = 0;
+  // A region may be seen before it is announced: what was seen is ahead of `epoch` then.
+  const auto is_new = [&seen](uint32_t announced) {
+    return static_cast<int32_t>(announced - seen) > 0;
+  };
   while (true) {
-    if (!SpinUntil([&] { return epoch.load(std::memory_order_acquire) != seen; })) {
+    if (!SpinUntil([&] { return is_new(epoch.load(std::memory_order_acquire)); })) {
       parked_workers.fetch_add(1);
-      while (epoch.load() == seen) epoch.wait(seen);
+      for (uint32_t now = epoch.load(); !is_new(now); now = epoch.load()) epoch.wait(now);
       parked_workers.fetch_sub(1);
     }
     if (stop.load()) return;

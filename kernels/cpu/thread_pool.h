@@ -12,7 +12,8 @@ namespace refrain::kernels::cpu {
 // burn a core. Regions may not nest. One thread at a time may call Run.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // 0 = all cores this process may use
+  // 0 = all cores that this process may use, within the CPU quotas of its control groups.
+  explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

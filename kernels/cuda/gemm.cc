@@ -15,8 +15,11 @@ constexpr int64_t kFewRows = 256;
 constexpr int64_t kTileRows = 64;
 constexpr int64_t kTileCols = 64;
 constexpr int64_t kStep = 64;
-// Less than so many steps do not pay for their sums being stored and read.
+// Less than so many steps do not pay for their sums being stored and read; those of a tile of up to
+// 16 rows are a quarter of a larger one's.
 constexpr int64_t kLeastSteps = 8;
+constexpr int64_t kSmallTileRows = 16;
+constexpr int64_t kLeastStepsOfSmallTile = 4;
 constexpr int64_t kMostSplits = 8;
 
 }  // namespace
@@ -26,10 +29,13 @@ int ChooseSplits(const GemmLaunch& args, int multiprocessors) {
   const int64_t tiles =
       ((args.weight.rows + kTileCols - 1) / kTileCols) * ((args.rows + kTileRows - 1) / kTileRows);
   const int64_t steps = (args.weight.cols + kStep - 1) / kStep;
-  // Two blocks on each multiprocessor.
-  const int64_t wanted = 2 * int64_t{multiprocessors} / tiles;
-  return static_cast<int>(
-      std::clamp<int64_t>(std::min(wanted, steps / kLeastSteps), 1, kMostSplits));
+  // At least four blocks for each multiprocessor, whose loads hide one another's latency: rounded
+  // down, a product of more tiles than half of that would be left with one block where four fit.
+  // Quantised weights are fewer bytes under way for each block, and wait for their unpacking.
+  const int64_t blocks = (Traits(args.weight.dtype).quantized ? 6 : 4) * int64_t{multiprocessors};
+  const int64_t wanted = (blocks + tiles - 1) / tiles;
+  const int64_t least = args.rows <= kSmallTileRows ? kLeastStepsOfSmallTile : kLeastSteps;
+  return static_cast<int>(std::clamp<int64_t>(std::min(wanted, steps / least), 1, kMostSplits));
 }
 
 GemmKernel ChooseGemm(DType weight, int64_t rows) {

@@ -3,6 +3,7 @@
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/dtype_visit.h"
 #include "kernels/cuda/gemm_kernels.h"
+#include "kernels/cuda/load_activations.h"
 #include "kernels/cuda/load_weights.h"
 
 namespace refrain::kernels::cuda {
@@ -41,6 +42,7 @@ __global__ void __launch_bounds__(32 * kWarps) FmaGemm(GemmLaunch args) {
   if (first_n >= args.weight.rows) return;  // of the whole warp
   const int64_t first_row = int64_t{blockIdx.y} * kRows;
   const int64_t k_end = args.weight.cols;
+  const bool aligned = args.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
   float sums[kRows * kCols] = {};
   for (int64_t k = 8 * lane; k < k_end; k += 256) {
     float weights[kCols][8];
@@ -51,16 +53,22 @@ __global__ void __launch_bounds__(32 * kWarps) FmaGemm(GemmLaunch args) {
       const std::byte* const w = args.weight.data + n * args.weight.row_bytes;
       LoadWeights8<kDType>(w, w + args.weight.side_bytes, k, weights[c]);
     }
+    // Weights beyond k_end are zeros too: their products change no sum.
+    float x[kRows][8];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (first_row + r >= args.rows) break;
-      const float* const x = args.x.data + (first_row + r) * args.x.stride + k;
+      // Beyond the last row the last one is read again, and not used.
+      const int64_t row = first_row + r < args.rows ? first_row + r : args.rows - 1;
+      LoadX8(args.x.data + row * args.x.stride + k, aligned, k_end - k, x[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (first_row + r >= args.rows) break;  // of the whole block
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        if (k + i >= k_end) break;
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
-          sums[r * kCols + c] = fmaf(x[i], weights[c][i], sums[r * kCols + c]);
+          sums[r * kCols + c] = fmaf(x[r][i], weights[c][i], sums[r * kCols + c]);
         }
       }
     }
@@ -100,7 +108,7 @@ void LaunchFmaGemm(Stream& stream, const GemmLaunch& args) {
         if (args.rows == 1) {
           LaunchRows<dtype(), 1, 4>(stream, args);
         } else if (args.rows <= 4) {
-          LaunchRows<dtype(), 4, 2>(stream, args);
+          LaunchRows<dtype(), 4, 4>(stream, args);
         } else {
           LaunchRows<dtype(), 8, 1>(stream, args);
         }

@@ -17,6 +17,7 @@
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/gemm_kernels.h"
 #include "kernels/cuda/instructions.h"
+#include "kernels/cuda/load_activations.h"
 #include "kernels/cuda/load_weights.h"
 
 namespace refrain::kernels::cuda {
@@ -68,18 +69,7 @@ __device__ __forceinline__ uint4 LoadX(const GemmLaunch& args, bool aligned, int
                                        int64_t k) {
   float values[8] = {};
   if (row < args.rows) {
-    const float* const x = args.x.data + row * args.x.stride + k;
-    if (aligned && k + 8 <= args.weight.cols) {
-      const float4 lo = reinterpret_cast<const float4*>(x)[0];
-      const float4 hi = reinterpret_cast<const float4*>(x)[1];
-      values[0] = lo.x, values[1] = lo.y, values[2] = lo.z, values[3] = lo.w;
-      values[4] = hi.x, values[5] = hi.y, values[6] = hi.z, values[7] = hi.w;
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (k + i < args.weight.cols) values[i] = x[i];
-      }
-    }
+    LoadX8(args.x.data + row * args.x.stride + k, aligned, args.weight.cols - k, values);
   }
   return PackUnit<T>(values);
 }

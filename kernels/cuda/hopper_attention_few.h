@@ -62,6 +62,7 @@ class FewQueries {
         SharedDescriptor(shared_.ring[k_unit], 0, Shape::kEightRowsBytes, Shape::kSwizzle);
     const uint64_t q =
         SharedDescriptor(shared_.queries, 0, Shape::kEightRowsBytes, Shape::kSwizzle);
+    HoldRegisters(s);
     WgmmaFence();
 #pragma unroll
     for (int step = 0; step < Shape::kSteps; ++step) {
@@ -130,8 +131,7 @@ class FewQueries {
     }
     const uint64_t p = SharedDescriptor(shared_.weights[group_], /*leading_bytes=*/128,
                                         /*stride_bytes=*/1024, Swizzle::kNone);
-#pragma unroll
-    for (int b = 0; b < Shape::kDimBlocks; ++b) HoldRegisters(state_.o[b]);
+    HoldRegisters(state_.o);
     WgmmaFence();
 #pragma unroll
     for (int b = 0; b < Shape::kDimBlocks; ++b) {
@@ -149,8 +149,7 @@ class FewQueries {
     }
     WgmmaCommit();
     WgmmaWait<0>();
-#pragma unroll
-    for (int b = 0; b < Shape::kDimBlocks; ++b) HoldRegisters(state_.o[b]);
+    HoldRegisters(state_.o);
   }
 
   const ChunkAttentionLaunch& args_;

@@ -23,10 +23,15 @@ inline constexpr int kHopperThreads = kComputeThreads + kWarpgroupThreads;
 inline constexpr int kComputeWarps = kComputeThreads / 32;
 inline constexpr int kMaxPieces = 4;  // chunks of a block: 64 / 16
 
-// Registers of a thread: all are launched with 168, the reading warpgroup gives some of its to the
-// others. 128 * 64 + 256 * 224 <= 65,536.
-inline constexpr int kReadRegisters = 64;
+// Registers of a thread: the launch gives all of them 168, what __launch_bounds__ leaves for one
+// block on a multiprocessor; the reading warpgroup gives some of its to the others. PTX ISA,
+// setmaxnreg: an increase waits until the block's own pool has that many, and the pool holds what
+// the launch gave and decreases gave back, not what else the multiprocessor has.
+inline constexpr int kLaunchRegisters = 65536 / kHopperThreads / 8 * 8;
+inline constexpr int kReadRegisters = 56;
 inline constexpr int kComputeRegisters = 224;
+static_assert(kReadRegisters + kWarpgroups * kComputeRegisters ==
+              (1 + kWarpgroups) * kLaunchRegisters);
 
 // Named barriers (0 is __syncthreads): one of each warpgroup, one of both.
 inline constexpr int kWarpgroupBarrier = 1;

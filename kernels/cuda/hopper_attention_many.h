@@ -110,6 +110,8 @@ class ManyQueries {
     const uint64_t k = SharedDescriptor(keys, 0, Shape::kEightRowsBytes, Shape::kSwizzle);
     const uint64_t q = SharedDescriptor(shared_.queries + group_ * 64 * Shape::kRowBytes, 0,
                                         Shape::kEightRowsBytes, Shape::kSwizzle);
+    HoldRegisters(s);
+    if constexpr (kQueriesInRegisters) HoldRegisters(q_);
     WgmmaFence();
 #pragma unroll
     for (int step = 0; step < Shape::kSteps; ++step) {
@@ -125,6 +127,7 @@ class ManyQueries {
     WgmmaCommit();
     WgmmaWait<0>();
     HoldRegisters(s);
+    if constexpr (kQueriesInRegisters) HoldRegisters(q_);
   }
 
   __device__ void Mask(const BlockInfo& info, float (&s)[kBlockKeys / 2]) const {
@@ -180,9 +183,9 @@ class ManyQueries {
     }
   }
 
-  __device__ void AddValues(const unsigned char* values, const uint32_t (&p)[kBlockKeys / 16][4]) {
-#pragma unroll
-    for (int out = 0; out < kOuts; ++out) HoldRegisters(o_[out]);
+  __device__ void AddValues(const unsigned char* values, uint32_t (&p)[kBlockKeys / 16][4]) {
+    HoldRegisters(o_);
+    HoldRegisters(p);
     WgmmaFence();
 #pragma unroll
     for (int out = 0; out < kOuts; ++out) {
@@ -197,8 +200,8 @@ class ManyQueries {
     }
     WgmmaCommit();
     WgmmaWait<0>();
-#pragma unroll
-    for (int out = 0; out < kOuts; ++out) HoldRegisters(o_[out]);
+    HoldRegisters(o_);
+    HoldRegisters(p);
   }
 
   __device__ void WriteStates() {

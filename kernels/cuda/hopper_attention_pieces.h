@@ -24,14 +24,15 @@ __device__ __forceinline__ int32_t WarpMax(int32_t value) { return ~WarpMin(~val
 // Chunks are read in pieces of at most 64 tokens: piece x of a tile is part x % parts of chunk
 // x / parts. A block holds `per_block` of them.
 struct PieceCut {
-  int32_t rows;       // of a block for each piece
-  int32_t parts;      // pieces of a chunk
-  int32_t per_block;  // <= kMaxPieces
+  int32_t rows;        // of a block for each piece
+  int32_t parts_log2;  // pieces of a chunk
+  int32_t per_block;   // <= kMaxPieces
 };
 
+// Of 16, 32, 64 or 128 tokens. Without a division, so that it need not be kept in registers.
 __device__ __forceinline__ PieceCut CutOf(int chunk_tokens) {
-  if (chunk_tokens >= kBlockKeys) return {kBlockKeys, chunk_tokens / kBlockKeys, 1};
-  return {chunk_tokens, 1, kBlockKeys / chunk_tokens};
+  if (chunk_tokens >= kBlockKeys) return {kBlockKeys, chunk_tokens / (2 * kBlockKeys), 1};
+  return {chunk_tokens, 0, chunk_tokens == 32 ? 2 : 4};
 }
 
 struct Piece {
@@ -55,13 +56,13 @@ class TilePieces {
 
   // Piece x, without what no row sees behind it.
   __device__ Piece At(int32_t x) const {
-    const int32_t i = tile_.chunk_begin + x / cut_.parts;
+    const int32_t i = tile_.chunk_begin + (x >> cut_.parts_log2);
     const TileChunk chunk = lists_.chunks[i];
     int32_t key_end = i + 1 < tile_.chunk_end ? lists_.chunks[i + 1].key_begin : tile_.key_end;
     key_end = key_end < sight_.high_max ? key_end : sight_.high_max;
     Piece piece;
     piece.chunk = chunk.chunk;
-    piece.first_token = x % cut_.parts * kBlockKeys;
+    piece.first_token = (x & ((1 << cut_.parts_log2) - 1)) * kBlockKeys;
     piece.first_key = chunk.key_begin + piece.first_token;
     const int32_t tokens = key_end - piece.first_key;
     piece.tokens = tokens < 0 ? 0 : tokens > cut_.rows ? cut_.rows : tokens;
@@ -72,7 +73,7 @@ class TilePieces {
   __device__ void Find(int lane, int32_t& begin, int32_t& end) const {
     begin = end = 0;
     if (sight_.low_min >= sight_.high_max) return;
-    const int32_t pieces = (tile_.chunk_end - tile_.chunk_begin) * cut_.parts;
+    const int32_t pieces = (tile_.chunk_end - tile_.chunk_begin) << cut_.parts_log2;
     begin = pieces;
 #pragma unroll 1
     for (int32_t x = lane; x < pieces; x += 32) {
@@ -88,7 +89,7 @@ class TilePieces {
  private:
   const AttentionTile& tile_;
   const TileLists& lists_;
-  const PieceCut& cut_;
+  const PieceCut cut_;
   const KeySight& sight_;
 };
 

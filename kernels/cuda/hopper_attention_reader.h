@@ -20,22 +20,18 @@ class TileReader {
  public:
   __device__ TileReader(const ChunkAttentionLaunch& args, const HeadBlocks& heads,
                         HopperShared<Shape>& shared)
-      : args_(args),
-        heads_(heads),
-        shared_(shared),
-        cut_(CutOf(args.kv.chunk_tokens)),
-        lists_(ReadTileLists(args.tiles)),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+      : args_(args), heads_(heads), shared_(shared), lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void Run() {
     const int32_t items = args_.tiles->num_shares * heads_.count();
 #pragma unroll 1
     for (int32_t item = static_cast<int32_t>(blockIdx.x); item < items;
          item += static_cast<int32_t>(gridDim.x)) {
-      const int32_t share = item / heads_.count();
+      const int32_t* const share = ReadTileLists(args_.tiles).share_begin + item / heads_.count();
+      const int32_t tile_end = share[1];
 #pragma unroll 1
-      for (int32_t tile = lists_.share_begin[share]; tile < lists_.share_begin[share + 1]; ++tile) {
-        ReadTile(lists_.tiles[tile], item % heads_.count());
+      for (int32_t tile = share[0]; tile < tile_end; ++tile) {
+        ReadTile(tile, item % heads_.count());
       }
     }
     TileHeader& header = BeginHeader();
@@ -44,6 +40,8 @@ class TileReader {
   }
 
  private:
+  __device__ PieceCut Cut() const { return CutOf(args_.kv.chunk_tokens); }
+
   __device__ TileHeader& BeginHeader() {
     BarrierWait(&shared_.header_empty[headers_ % 2], headers_ / 2 % 2 ^ 1);
     return shared_.headers[headers_ % 2];
@@ -55,15 +53,18 @@ class TileReader {
     ++headers_;
   }
 
-  __device__ void ReadTile(const AttentionTile& tile, int32_t head_block) {
+  // Where the lists are is read anew for each tile: kept, it would be a fifth of the registers.
+  __device__ void ReadTile(int32_t index, int32_t head_block) {
     TileHeader& header = BeginHeader();
-    const KeySight sight = WriteRows(tile, header);
-    const TilePieces pieces(tile, lists_, cut_, sight);
+    const TileLists lists = ReadTileLists(args_.tiles);
+    const AttentionTile& tile = lists.tiles[index];
+    const KeySight sight = WriteRows(tile, lists, header);
+    const TilePieces pieces(tile, lists, Cut(), sight);
     int32_t begin, end;
     pieces.Find(lane_, begin, end);
     if (lane_ == 0) {
       header.tiles_end = 0;
-      header.num_blocks = (end - begin + cut_.per_block - 1) / cut_.per_block;
+      header.num_blocks = (end - begin + Cut().per_block - 1) / Cut().per_block;
       header.heads = heads_.NumHeads(head_block);
       header.num_queries = tile.num_rows * header.heads;
       header.first_head = heads_.FirstHead(head_block);
@@ -79,15 +80,16 @@ class TileReader {
   }
 
   // The header's rows; a lane per member, or the lanes over the rows where members are few.
-  __device__ KeySight WriteRows(const AttentionTile& tile, TileHeader& header) {
+  __device__ KeySight WriteRows(const AttentionTile& tile, const TileLists& lists,
+                                TileHeader& header) {
     KeySight sight = {INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN};
     bool partial = false;
     const bool few = tile.member_end - tile.member_begin < 4;
 #pragma unroll 1
     for (int32_t m = tile.member_begin + (few ? 0 : lane_); m < tile.member_end;
          m += few ? 1 : 32) {
-      const TileMember member = lists_.members[m];
-      const RowGroup group = lists_.row_groups[member.row_group];
+      const TileMember member = lists.members[m];
+      const RowGroup group = lists.row_groups[member.row_group];
       const SlotStep step = args_.steps[group.slot];
       partial = partial || member.partial_row >= 0;
 #pragma unroll 1
@@ -124,7 +126,7 @@ class TileReader {
       if (x + lane_ < end) own = pieces.At(x + lane_);
       const int32_t here = end - x < 32 ? end - x : 32;
 #pragma unroll 1
-      for (int32_t first = 0; first < here; first += cut_.per_block) {
+      for (int32_t first = 0; first < here; first += Cut().per_block) {
         ReadBlock(own, first, kv_head);
       }
     }
@@ -132,18 +134,15 @@ class TileReader {
 
   // Pieces [first, first + per_block) are in the lanes of those numbers.
   __device__ void ReadBlock(const Piece& own, int32_t first, int32_t kv_head) {
-    BlockInfo& info = shared_.blocks[ring_.unit() / 2];
-    uint64_t* const k_full = &shared_.full[ring_.unit()];
-    unsigned char* const k = shared_.ring[ring_.unit()];
-    BarrierWait(&shared_.empty[ring_.unit()], ring_.parity() ^ 1);
-    ++ring_.count;
-    uint64_t* const v_full = &shared_.full[ring_.unit()];
-    unsigned char* const v = shared_.ring[ring_.unit()];
-    BarrierWait(&shared_.empty[ring_.unit()], ring_.parity() ^ 1);
-    ++ring_.count;
+    // K is in an even unit, V in the next one: the ring has an even number of them.
+    const uint32_t unit = ring_.unit();
+    BlockInfo& info = shared_.blocks[unit / 2];
+    BarrierWait(&shared_.empty[unit], ring_.parity() ^ 1);
+    BarrierWait(&shared_.empty[unit + 1], ring_.parity() ^ 1);
+    ring_.count += 2;
 
     const int32_t p = lane_ - first;
-    const bool mine = p >= 0 && p < cut_.per_block;
+    const bool mine = p >= 0 && p < Cut().per_block;
     int32_t tokens = mine ? own.tokens : 0;
     if (mine) {
       info.first_key[p] = own.first_key;
@@ -155,25 +154,25 @@ class TileReader {
       tokens += __shfl_xor_sync(kAllLanes, tokens, lanes);
     }
     if (lane_ == 0) info.whole = tokens == kBlockKeys ? 1 : 0;
-    if (tokens < kBlockKeys) ClearRows(own, first, v);
+    if (tokens < kBlockKeys) ClearRows(own, first, shared_.ring[unit + 1]);
     __syncwarp();
     const uint32_t bytes = static_cast<uint32_t>(tokens) * Shape::kHeadDim * 2;
     if (lane_ == 0) {
-      BarrierExpectBytes(k_full, bytes);
-      BarrierExpectBytes(v_full, bytes);
+      BarrierExpectBytes(&shared_.full[unit], bytes);
+      BarrierExpectBytes(&shared_.full[unit + 1], bytes);
     }
     __syncwarp();
-    CopyPieces(own, first, kv_head, k, k_full, v, v_full);
+    CopyPieces(own, first, kv_head, unit);
   }
 
   // Zeros for the rows of V that hold no key: a weight of 0 must not meet what is not a number.
   __device__ void ClearRows(const Piece& own, int32_t first, unsigned char* v) {
     constexpr int kUnitsOfRow = static_cast<int>(Shape::kRowBytes) / 16;
 #pragma unroll 1
-    for (int32_t p = 0; p < cut_.per_block; ++p) {
+    for (int32_t p = 0; p < Cut().per_block; ++p) {
       const int32_t tokens = __shfl_sync(kAllLanes, own.tokens, first + p);
-      const int32_t units = (cut_.rows - tokens) * kUnitsOfRow;
-      unsigned char* const rows = v + (p * cut_.rows + tokens) * Shape::kRowBytes;
+      const int32_t units = (Cut().rows - tokens) * kUnitsOfRow;
+      unsigned char* const rows = v + (p * Cut().rows + tokens) * Shape::kRowBytes;
 #pragma unroll 1
       for (int panel = 0; panel < Shape::kPanels; ++panel) {
 #pragma unroll 1
@@ -187,12 +186,11 @@ class TileReader {
   }
 
   // A whole chunk of 64 tokens is one copy as it lies; else each panel of each piece is one.
-  __device__ void CopyPieces(const Piece& own, int32_t first, int32_t kv_head, unsigned char* k,
-                             uint64_t* k_full, unsigned char* v, uint64_t* v_full) {
+  __device__ void CopyPieces(const Piece& own, int32_t first, int32_t kv_head, uint32_t unit) {
     const int32_t chunk_tokens = args_.kv.chunk_tokens;
     const bool as_it_lies =
         chunk_tokens == kBlockKeys && __shfl_sync(kAllLanes, own.tokens, first) == kBlockKeys;
-    const int32_t copies = as_it_lies ? 1 : cut_.per_block * Shape::kPanels;
+    const int32_t copies = as_it_lies ? 1 : Cut().per_block * Shape::kPanels;
 #pragma unroll 1
     for (int32_t base = 0; base < copies; base += 32) {
       const int32_t copy = base + lane_;
@@ -206,12 +204,13 @@ class TileReader {
       if (copy >= copies || bytes == 0) continue;
       const size_t from =
           (static_cast<size_t>(panel) * chunk_tokens + first_token) * Shape::kRowBytes;
-      const uint32_t to = panel * Shape::kPanelBytes + p * cut_.rows * Shape::kRowBytes;
+      const uint32_t to = panel * Shape::kPanelBytes + p * Cut().rows * Shape::kRowBytes;
       const KvPoolView& kv = args_.kv;
       const std::byte* const keys = kv.base + chunk * kv.chunk_bytes +
                                     args_.layer * kv.layer_bytes + kv_head * kv.head_bytes + from;
-      BulkCopyToShared(k + to, keys, bytes, k_full);
-      BulkCopyToShared(v + to, keys + kv.v_offset_bytes, bytes, v_full);
+      BulkCopyToShared(shared_.ring[unit] + to, keys, bytes, &shared_.full[unit]);
+      BulkCopyToShared(shared_.ring[unit + 1] + to, keys + kv.v_offset_bytes, bytes,
+                       &shared_.full[unit + 1]);
     }
     __syncwarp();
   }
@@ -219,8 +218,6 @@ class TileReader {
   const ChunkAttentionLaunch& args_;
   const HeadBlocks& heads_;
   HopperShared<Shape>& shared_;
-  const PieceCut cut_;
-  const TileLists lists_;
   const int lane_;
   RingPosition<Shape> ring_;
   uint32_t headers_ = 0;

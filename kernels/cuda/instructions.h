@@ -39,7 +39,10 @@
 //                                        copies and wgmma after it
 //   NamedBarrierSync(id, threads), NamedBarrierArrive(id, threads)   id 1 to 15, threads a multiple
 //                                        of 32 (id 0 is __syncthreads)
-// Registers of a warpgroup (sm_90a): RegistersIncrease<kCount>(), RegistersDecrease<kCount>().
+// Registers of a warpgroup (sm_90a), all its threads together, a multiple of 8 from 24 to 256. They
+// move between warpgroups of one block: what the launch gave it is all there is.
+//   RegistersDecrease<kCount>()          keeps so many for each thread
+//   RegistersIncrease<kCount>()          waits until the others have given back enough
 //
 // sm_90 instructions compile to a trap for older devices, for one source is compiled for both.
 

@@ -209,6 +209,7 @@ __device__ __forceinline__ void NamedBarrierArrive(int id, int threads) {
 
 template <int kCount>
 __device__ __forceinline__ void RegistersIncrease() {
+  static_assert(kCount >= 24 && kCount <= 256 && kCount % 8 == 0);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 #endif
@@ -216,6 +217,7 @@ __device__ __forceinline__ void RegistersIncrease() {
 
 template <int kCount>
 __device__ __forceinline__ void RegistersDecrease() {
+  static_assert(kCount >= 24 && kCount <= 256 && kCount % 8 == 0);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 #endif

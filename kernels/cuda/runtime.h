@@ -78,12 +78,15 @@ class Runtime {
   virtual absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent() = 0;
+  // For MillisecondsBetween. Recording it costs the device more: for benchmarks.
+  virtual absl::StatusOr<std::unique_ptr<Event>> CreateTimingEvent() = 0;
   virtual absl::Status Record(Event& event, Stream& stream) = 0;
   // What is put on `stream` from now on runs after the event's last recorded point.
   virtual absl::Status WaitFor(Event& event, Stream& stream) = 0;
   virtual absl::Status Synchronize(Event& event) = 0;        // the host waits
   virtual absl::StatusOr<bool> HasPassed(Event& event) = 0;  // true before the first Record
-  // Between two recorded points that have passed; the emulated device gives host time.
+  // Between two recorded points of timing events that have passed; the emulated device gives host
+  // time.
   virtual absl::StatusOr<float> MillisecondsBetween(Event& begin, Event& end) = 0;
 
   // Records what is put on `stream` between the two calls instead of running it.

@@ -154,12 +154,12 @@ class CudaRuntime final : public Runtime {
     return status.ok() ? Synchronize(stream) : status;
   }
 
+  // CUDA runtime API: with cudaEventDisableTiming an event is cheapest to wait for and to ask.
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
-    cudaEvent_t event = nullptr;
-    absl::Status status =
-        Current([&] { return StatusOf(cudaEventCreate(&event), "cudaEventCreate"); });
-    if (!status.ok()) return status;
-    return std::make_unique<CudaEvent>(event);
+    return MakeEvent(cudaEventDisableTiming);
+  }
+  absl::StatusOr<std::unique_ptr<Event>> CreateTimingEvent() override {
+    return MakeEvent(cudaEventDefault);
   }
 
   absl::Status Record(Event& event, Stream& stream) override {
@@ -246,6 +246,15 @@ class CudaRuntime final : public Runtime {
   absl::Status Current(const Fn& fn) {
     absl::Status status = MakeCurrent();
     return status.ok() ? fn() : status;
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> MakeEvent(unsigned flags) {
+    cudaEvent_t event = nullptr;
+    absl::Status status = Current([&] {
+      return StatusOf(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+    });
+    if (!status.ok()) return status;
+    return std::make_unique<CudaEvent>(event);
   }
 
   DeviceProperties properties_;

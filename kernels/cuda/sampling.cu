@@ -23,7 +23,9 @@ constexpr int kBins = 1 << 11;
 __device__ constexpr int LevelShift(int level) { return level == 0 ? 20 : level == 1 ? 10 : 0; }
 
 struct SamplingShared {
-  Mass bins[kBins];
+  // Of each bin's sum the lower and the upper half: shared memory adds 32 bits by itself, while 64
+  // bits are a loop of compare-and-swap, and most candidates meet in a few bins.
+  unsigned low[kBins], high[kBins];
   Mass warp_mass[kMaxWarps];
   Mass found_mass;  // of what lies before the bin or token found
   Mass total_mass;
@@ -45,17 +47,43 @@ struct RowView {
   float inverse_temperature;
   float least;
 
-  // Whether token i is a candidate, and the bits of its magnitude.
-  __device__ bool Candidate(int i, uint32_t& magnitude) const {
-    const float scaled = (logits[i] - best) * inverse_temperature;
+  // Whether a token with this logit is a candidate, and the bits of its magnitude.
+  __device__ bool Candidate(float logit, uint32_t& magnitude) const {
+    const float scaled = (logit - best) * inverse_temperature;
     magnitude = __float_as_uint(scaled) & 0x7fffffffu;
     return scaled >= least;  // false for NaN
   }
-  __device__ bool Inside(int i, const Cut& cut, uint32_t& magnitude) const {
-    if (!Candidate(i, magnitude)) return false;
+  // The same of token i, whose logit it is, and whether the cut leaves it.
+  __device__ bool Inside(int i, float logit, const Cut& cut, uint32_t& magnitude) const {
+    if (!Candidate(logit, magnitude)) return false;
     return magnitude < cut.magnitude || (magnitude == cut.magnitude && i <= cut.last_index);
   }
+  __device__ bool Inside(int i, const Cut& cut, uint32_t& magnitude) const {
+    return Inside(i, logits[i], cut, magnitude);
+  }
 };
+
+// All threads of the block: use(i, logits[i]) once for every token, in an order that does not
+// matter; four at a time where the row is aligned.
+template <class Use>
+__device__ __forceinline__ void ForEachLogit(const float* logits, int vocab, Use use) {
+  int begin = 0;
+  if (reinterpret_cast<uintptr_t>(logits) % 16 == 0) {
+    begin = vocab / 4 * 4;
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < begin;
+         i += 4 * static_cast<int>(blockDim.x)) {
+      const float4 four = *reinterpret_cast<const float4*>(logits + i);
+      use(i, four.x);
+      use(i + 1, four.y);
+      use(i + 2, four.z);
+      use(i + 3, four.w);
+    }
+  }
+  for (int i = begin + static_cast<int>(threadIdx.x); i < vocab;
+       i += static_cast<int>(blockDim.x)) {
+    use(i, logits[i]);
+  }
+}
 
 __device__ __forceinline__ Mass MassOf(uint32_t magnitude) {
   const float e = expf(-__uint_as_float(magnitude));
@@ -63,11 +91,26 @@ __device__ __forceinline__ Mass MassOf(uint32_t magnitude) {
 }
 
 struct CountOne {
-  __device__ Mass operator()(uint32_t) const { return 1; }
+  __device__ unsigned operator()(uint32_t) const { return 1; }
 };
 struct CountMass {
   __device__ Mass operator()(uint32_t magnitude) const { return MassOf(magnitude); }
 };
+
+__device__ __forceinline__ void AddToBin(SamplingShared& shared, uint32_t bin, unsigned count) {
+  atomicAdd(&shared.low[bin], count);  // there are no 2^32 tokens
+}
+// Whoever makes the lower half overflow carries: the sum does not depend on the order.
+__device__ __forceinline__ void AddToBin(SamplingShared& shared, uint32_t bin, Mass weight) {
+  const auto low = static_cast<unsigned>(weight);
+  auto high = static_cast<unsigned>(weight >> 32);
+  if (low != 0 && atomicAdd(&shared.low[bin], low) > ~low) ++high;
+  if (high != 0) atomicAdd(&shared.high[bin], high);
+}
+
+__device__ __forceinline__ Mass BinSum(const SamplingShared& shared, int bin) {
+  return static_cast<Mass>(shared.high[bin]) << 32 | shared.low[bin];
+}
 
 __device__ __forceinline__ Mass WarpInclusiveSum(Mass value, int lane) {
   for (int step = 1; step < 32; step *= 2) {
@@ -83,7 +126,7 @@ __device__ void FindBin(SamplingShared& shared, int count, Mass target) {
   const int lane = threadIdx.x;
   const int each = count / 32;
   Mass own = 0;
-  for (int i = 0; i < each; ++i) own += shared.bins[lane * each + i];
+  for (int i = 0; i < each; ++i) own += BinSum(shared, lane * each + i);
   const Mass upto = WarpInclusiveSum(own, lane);
   Mass before = upto - own;
   if (lane == 31) shared.total_mass = upto;
@@ -91,7 +134,7 @@ __device__ void FindBin(SamplingShared& shared, int count, Mass target) {
   __syncwarp();
   if (before >= target || upto < target) return;
   for (int i = 0; i < each; ++i) {
-    const Mass bin = shared.bins[lane * each + i];
+    const Mass bin = BinSum(shared, lane * each + i);
     if (before + bin >= target) {
       shared.found = lane * each + i;
       shared.found_mass = before;
@@ -140,16 +183,16 @@ __device__ int FindToken(SamplingShared& shared, int vocab, Mass target, Weight 
 template <class Weight>
 __device__ void FillBins(SamplingShared& shared, const RowView& row, const Cut& cut, int level,
                          uint32_t prefix, Weight weight) {
-  for (int i = threadIdx.x; i < kBins; i += blockDim.x) shared.bins[i] = 0;
+  for (int i = threadIdx.x; i < kBins; i += blockDim.x) shared.low[i] = shared.high[i] = 0;
   __syncthreads();
   const int shift = LevelShift(level);
   const int above = level == 0 ? 31 : LevelShift(level - 1);
-  for (int i = threadIdx.x; i < row.vocab; i += blockDim.x) {
+  ForEachLogit(row.logits, row.vocab, [&](int i, float logit) {
     uint32_t magnitude;
-    if (!row.Inside(i, cut, magnitude) || magnitude >> above != prefix) continue;
+    if (!row.Inside(i, logit, cut, magnitude) || magnitude >> above != prefix) return;
     const uint32_t bin = (magnitude >> shift) & ((1u << (above - shift)) - 1);
-    atomicAdd(&shared.bins[bin], weight(magnitude));
-  }
+    AddToBin(shared, bin, weight(magnitude));
+  });
   __syncthreads();
 }
 
@@ -229,13 +272,12 @@ __device__ void ApplyEdits(const SamplingLaunch& launch, const SamplingRow& row,
 __device__ float FindBest(SamplingShared& shared, const float* logits, int vocab, int& index) {
   float best = -INFINITY;
   index = INT_MAX;
-  for (int i = threadIdx.x; i < vocab; i += blockDim.x) {
-    const float logit = logits[i];
+  ForEachLogit(logits, vocab, [&](int i, float logit) {
     if (logit > best || (logit == best && i < index)) {
       best = logit;
       index = i;
     }
-  }
+  });
   const auto take = [&](float other, int other_index) {
     if (other > best || (other == best && other_index < index)) {
       best = other;
@@ -287,7 +329,7 @@ __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch
                         row.least_scaled_logit};
   uint32_t magnitude;
   // Where not even the best is a candidate (infinities, NaN), it is the answer all the same.
-  if (row.inverse_temperature > 0 && view.Candidate(token, magnitude)) {
+  if (row.inverse_temperature > 0 && view.Candidate(best, magnitude)) {
     Cut cut;
     if (row.top_k > 0) {
       const Mass top_k = static_cast<Mass>(row.top_k);

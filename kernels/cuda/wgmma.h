@@ -11,12 +11,17 @@
 // bf16, d in f32. All four warps of a warpgroup (128 threads that begin at a multiple of 128) issue
 // the same products with the same descriptors. The products are asynchronous:
 //
+//   HoldRegisters(d);                            // d, and a where it is in registers
 //   WgmmaFence();                                // registers written before are seen
 //   WgmmaM64K16<F16, 32>(d, a0, b0, false);      // any number, into d
 //   WgmmaM64K16<F16, 32>(d, a1, b1, true);
 //   WgmmaCommit();
 //   WgmmaWait<0>();                              // until at most 0 groups are under way
-//   HoldRegisters(d);                            // d is read only behind this
+//   HoldRegisters(d);                            // d is read, a written only behind this
+//
+// Products read and write registers behind the compiler's back: HoldRegisters keeps it from putting
+// a write of them behind the fence, or a copy of them or other values into them before the wait
+// (PTX ISA, wgmma.fence and wgmma.wait_group; CUTLASS' warpgroup_fence_operand does the same).
 //
 // Until then d, register operands and the shared memory of a and b belong to the products. Shared
 // memory written by ordinary stores is seen by products behind AsyncProxyFence in the writing
@@ -24,7 +29,7 @@
 //
 // Under g++ the same functions run on the emulated device (emulated/wgmma_emulated.h): operands are
 // read through the descriptor at the time of WgmmaWait, so that memory handed back too early and
-// results read too early are seen.
+// results read too early are seen, and so are registers that were not held.
 //
 // What this file rests on, since it was written where no GPU could run it:
 //  - PTX ISA 9.7.15 (wgmma): which thread holds which element of d and of a in registers (the

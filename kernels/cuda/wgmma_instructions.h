@@ -143,12 +143,24 @@ __device__ __forceinline__ void WgmmaM64K16(float (&)[kN / 2], const uint32_t (&
 
 #endif
 
-// Keeps the compiler from moving reads and writes of d across this place: products write their
-// accumulators behind its back.
+// Each register is here, in the place that it has, with its last value: reads and writes of it stay
+// on their side.
 template <int kCount>
-__device__ __forceinline__ void HoldRegisters(float (&d)[kCount]) {
+__device__ __forceinline__ void HoldRegisters(float (&registers)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+template <int kCount>
+__device__ __forceinline__ void HoldRegisters(uint32_t (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+
+template <class R, int kRows, int kCount>
+__device__ __forceinline__ void HoldRegisters(R (&registers)[kRows][kCount]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) HoldRegisters(registers[i]);
 }
 
 }  // namespace refrain::kernels::cuda

@@ -5,9 +5,13 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,6 +21,8 @@
 namespace refrain::server::access {
 namespace {
 
+// Larger files are a mistake.
+constexpr size_t kMaxFileBytes = 16 << 20;
 constexpr std::string_view kPrefix = "rk-";
 constexpr size_t kIdBytes = 4;
 constexpr size_t kSecretBytes = 32;
@@ -173,6 +179,23 @@ const ApiKey* KeyRing::FindOrNull(std::string_view key) const {
   const ApiKey& candidate = keys_[found->second];
   const KeyHash hash = HashOf(candidate.salt, key);
   return CRYPTO_memcmp(hash.data(), candidate.hash.data(), hash.size()) == 0 ? &candidate : nullptr;
+}
+
+absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const int error = errno;
+    const std::string message =
+        Concat("cannot open the file of keys ", path, ": ", std::generic_category().message(error));
+    return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
+  }
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) return absl::UnavailableError(Concat("cannot read the file of keys ", path));
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(Concat("the file of keys ", path, " has ", text.size(),
+                                             " bytes, at most ", kMaxFileBytes, " are read"));
+  }
+  return text;
 }
 
 absl::StatusOr<NewKey> MakeKey(std::string_view name, const KeyTerms& terms) {

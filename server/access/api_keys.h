@@ -56,6 +56,10 @@ class KeyRing {
   std::unordered_map<std::string, size_t> by_id_;  // into keys_
 };
 
+// NOT_FOUND where there is no such file, UNAVAILABLE where it cannot be read, INVALID_ARGUMENT
+// where it is too large to be one.
+absl::StatusOr<std::string> ReadKeyFile(const std::string& path);
+
 struct NewKey {
   std::string key;   // shown once, to whom it is for
   std::string line;  // for the file, with its line break

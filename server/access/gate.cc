@@ -35,8 +35,7 @@ Ticket::~Ticket() {
 }
 
 void Ticket::ChargeUsage(const engine::Usage& usage) {
-  const int64_t tokens =
-      int64_t{usage.prompt_tokens} - usage.cached_tokens + usage.completion_tokens;
+  const int64_t tokens = usage.computed_tokens;
   if (account_ == nullptr || tokens <= charged_tokens_) return;
   account_->Charge(tokens - charged_tokens_);
   charged_tokens_ = tokens;

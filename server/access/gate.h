@@ -39,8 +39,8 @@ class Ticket {
   Ticket& operator=(Ticket&& other) noexcept;
   ~Ticket();
 
-  // What the request has used up to now: the tokens that were computed or generated for it since
-  // the last call are taken from its key's rate.
+  // What the request has used up to now: the tokens that were computed for it since the last call
+  // are taken from its key's rate.
   void ChargeUsage(const engine::Usage& usage);
 
  private:

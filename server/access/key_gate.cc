@@ -1,34 +1,17 @@
 #include "server/access/key_gate.h"
 
-#include <cerrno>
-#include <fstream>
-#include <iterator>
-#include <system_error>
 #include <utility>
 
 #include "server/access/key_account.h"
-#include "server/concat.h"
 
 namespace refrain::server::access {
 namespace {
 
-// Larger files are a mistake.
-constexpr size_t kMaxFileBytes = 16 << 20;
-
 absl::StatusOr<KeyRing> ReadKeys(const std::string& path) {
   if (path.empty()) return KeyRing();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return absl::NotFoundError(Concat("cannot open the file of keys ", path, ": ",
-                                      std::generic_category().message(errno)));
-  }
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) return absl::UnavailableError(Concat("cannot read the file of keys ", path));
-  if (text.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(Concat("the file of keys ", path, " has ", text.size(),
-                                             " bytes, at most ", kMaxFileBytes, " are read"));
-  }
-  return KeyRing::Parse(text, path);
+  const absl::StatusOr<std::string> text = ReadKeyFile(path);
+  if (!text.ok()) return text.status();
+  return KeyRing::Parse(*text, path);
 }
 
 // The key of "Bearer KEY"; "" when it is not that.

@@ -58,6 +58,19 @@ absl::StatusOr<Call> ParseCall(std::span<const char* const> arguments) {
   return call;
 }
 
+// What is to be added to the file for the key. INVALID_ARGUMENT where the daemon would not read the
+// file with it.
+absl::StatusOr<std::string> TextToAdd(const std::string& path, const NewKey& key) {
+  absl::StatusOr<std::string> text = ReadKeyFile(path);
+  if (absl::IsNotFound(text.status())) return key.line;
+  if (!text.ok()) return text.status();
+  const bool line_is_open = !text->empty() && text->back() != '\n';
+  std::string added = Concat(line_is_open ? "\n" : "", key.line);
+  const absl::StatusOr<KeyRing> ring = KeyRing::Parse(*text + added, path);
+  if (!ring.ok()) return ring.status();
+  return added;
+}
+
 absl::Status Append(const std::string& path, std::string_view text) {
   const auto failed = [&](std::string_view what) {
     return absl::UnavailableError(
@@ -79,7 +92,9 @@ absl::StatusOr<std::string> RunMakeKey(std::span<const char* const> arguments) {
   if (!call.ok()) return call.status();
   const absl::StatusOr<NewKey> made = MakeKey(call->name, call->terms);
   if (!made.ok()) return made.status();
-  if (absl::Status status = Append(call->file, made->line); !status.ok()) return status;
+  const absl::StatusOr<std::string> text = TextToAdd(call->file, *made);
+  if (!text.ok()) return text.status();
+  if (absl::Status status = Append(call->file, *text); !status.ok()) return status;
   return made->key;
 }
 

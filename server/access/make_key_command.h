@@ -10,8 +10,9 @@ namespace refrain::server::access {
 
 // `refraind make-key --file FILE --name NAME [--weight W] [--requests N] [--tokens-per-s N]`:
 // adds a fresh key to the file, made readable by its owner alone where it did not exist, and
-// returns the key, which is nowhere else. INVALID_ARGUMENT for a wrong call; the file is then as
-// it was.
+// returns the key, which is nowhere else. INVALID_ARGUMENT for a wrong call, and where the daemon
+// would not read the file with the key in it: a name has one set of terms, other lines may be
+// wrong. The file is then as it was.
 absl::StatusOr<std::string> RunMakeKey(std::span<const char* const> arguments);
 
 }  // namespace refrain::server::access

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "server/generation_note.h"
@@ -165,34 +164,6 @@ void GenerationCall::End(const absl::Status& status) {
   }
 }
 
-void GenerationCall::BeginWrite() {
-  MutexLock lock(mutex_);
-  write_began_ = Clock::now();
-}
-
-void GenerationCall::EndWrite() {
-  MutexLock lock(mutex_);
-  write_began_.reset();
-  while (canceller_ != std::thread::id() && canceller_ != std::this_thread::get_id()) {
-    cancel_ended_.Wait(mutex_);
-  }
-}
-
-void GenerationCall::EndIfStalled(Clock::time_point now, std::chrono::milliseconds most) {
-  {
-    MutexLock lock(mutex_);
-    if (!write_began_.has_value() || now - *write_began_ < most) return;
-    write_began_.reset();
-    canceller_ = std::this_thread::get_id();
-  }
-  reception_->log().Info("ended a call whose client does not read",
-                         {{"request", caller_.request_id}});
-  context_->TryCancel();
-  MutexLock lock(mutex_);
-  canceller_ = std::thread::id();
-  cancel_ended_.NotifyAll();
-}
-
 void GenerationCall::OnWriteDone(bool ok) {
   EndWrite();
   if (ok) {
@@ -246,7 +217,12 @@ void GenerationCall::OnDone() {
     MutexLock lock(mutex_);
     stream = std::exchange(stream_, nullptr);
   }
-  if (stream != nullptr) stream->SetWakeup(nullptr);
+  if (stream != nullptr) {
+    stream->SetWakeup(nullptr);
+    // A stream without tokens has woken nobody: who goes away pays for what was computed.
+    if (!stream_finished_) usage_ = stream->Read().usage;
+    ticket_.ChargeUsage(usage_);
+  }
   stream.reset();  // cancels it if it still runs
   ticket_ = access::Ticket();
   NoteOutcome();

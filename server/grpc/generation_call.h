@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
@@ -20,6 +19,7 @@
 #include "server/grpc/call_record.h"
 #include "server/grpc/generation_request.h"
 #include "server/grpc/reception.h"
+#include "server/grpc/stalling_call.h"
 
 namespace refrain::server::rpc {
 
@@ -34,9 +34,6 @@ namespace refrain::server::rpc {
 // `busy_` is a claim: who sets it, on whatever thread, alone reads the stream and writes; who finds
 // it set leaves `again_` behind. A call that has finished stays busy. Neither the claim nor the
 // stream is held locked while gRPC is called, for it may call back at once.
-//
-// A client that has not taken a message for Reception's write_timeout is cancelled, from outside:
-// no write or end of our own would get past what it has not read.
 //
 // Lives until gRPC is done with it (OnDone) and no task refers to it any more. A call that is
 // cancelled, by its client, its deadline or a broken connection, ends the engine's work at once,
@@ -54,13 +51,15 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
 
   GenerationCall(::grpc::CallbackServerContext* context, Reception* reception,
                  const Incoming& incoming, ReadRequest read)
-      : context_(context), reception_(reception), incoming_(incoming), read_(std::move(read)) {}
+      : StallingCall(context),
+        context_(context),
+        reception_(reception),
+        incoming_(incoming),
+        read_(std::move(read)) {}
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
-  void EndIfStalled(std::chrono::steady_clock::time_point now,
-                    std::chrono::milliseconds most) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -73,9 +72,7 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   void ReadStream();
   bool Cancelled();
   void End(const absl::Status& status);
-  void BeginWrite();
-  // No write is on its way any more, and nobody is about to cancel it.
-  void EndWrite();
+  const std::string& request_id() const override { return record_.request_id; }
   // The message that was on its way is with the socket.
   void NoteSent();
   void NoteOutcome();
@@ -111,11 +108,6 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   bool again_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool cancelled_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::shared_ptr<engine::TokenStream> stream_ REFRAIN_GUARDED_BY(mutex_);  // set once
-  std::optional<Clock::time_point> write_began_ REFRAIN_GUARDED_BY(mutex_);
-  // Who is in context_->TryCancel; the context lives until that is over. Calls of ours that gRPC
-  // makes out of it, on the same thread, do not wait for it.
-  std::thread::id canceller_ REFRAIN_GUARDED_BY(mutex_);
-  ConditionVariable cancel_ended_;
 };
 
 }  // namespace refrain::server::rpc

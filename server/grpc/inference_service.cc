@@ -1,16 +1,19 @@
 #include "server/grpc/inference_service.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/text/detokenizer.h"
 #include "proto/inference.grpc.pb.h"
 #include "server/concat.h"
+#include "server/detokenize.h"
 #include "server/grpc/generation_call.h"
 #include "server/grpc/request_reader.h"
 #include "server/grpc/stream_end_call.h"
 #include "server/grpc/unary_call.h"
+#include "server/request_limits.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
@@ -28,20 +31,26 @@ absl::Status WriteTokens(const engine::Engine& engine, const std::vector<engine:
   return absl::OkStatus();
 }
 
-absl::Status Detokenize(const engine::Engine& engine, const v1::DetokenizeRequest& in,
+absl::Status Detokenize(const Caller& caller, const v1::DetokenizeRequest& in,
                         v1::DetokenizeResponse* out) {
-  engine::Detokenizer detokenizer(&engine.tokenizer(), {.skip_special = false});
-  const int32_t vocab_size = engine.model().vocab_size;
-  std::string* const text = out->mutable_text();
+  if (const auto count = static_cast<size_t>(in.token_ids_size()); count > kMaxDetokenizedIds) {
+    return InvalidField("token_ids", Concat("'token_ids' has ", count, " ids; at most ",
+                                            kMaxDetokenizedIds, " are accepted"));
+  }
+  const int32_t vocab_size = caller.engine->model().vocab_size;
+  std::vector<engine::TokenId> ids;
+  ids.reserve(static_cast<size_t>(in.token_ids_size()));
   for (const int32_t id : in.token_ids()) {
     if (id < 0 || id >= vocab_size) {
       return InvalidField("token_ids", Concat("'token_ids' holds ", id, "; token ids go from 0 to ",
                                               vocab_size - 1));
     }
-    *text += detokenizer.Append(engine::TokenId{id});
+    ids.push_back(engine::TokenId{id});
   }
-  *text += detokenizer.Flush();
-  return absl::OkStatus();
+  absl::StatusOr<std::string> text =
+      server::Detokenize(caller.engine->tokenizer(), ids, caller.held_bytes.get());
+  if (text.ok()) out->set_text(*std::move(text));
+  return text.status();
 }
 
 class InferenceService final : public v1::Inference::CallbackService {
@@ -73,7 +82,8 @@ class InferenceService final : public v1::Inference::CallbackService {
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
            if (absl::Status status = Admit(caller, ticket.get()); !status.ok()) return status;
            const bool special = !in->has_add_special_tokens() || in->add_special_tokens();
-           return caller.engine->Tokenize({in->text(), special}, caller.principal.key_name);
+           return caller.engine->Tokenize({in->text(), special}, caller.principal.key_name,
+                                          std::nullopt);  // the call's deadline cancels it
          },
          .answer =
              [out](const Caller& caller, const engine::StreamBatch& last) {
@@ -87,7 +97,7 @@ class InferenceService final : public v1::Inference::CallbackService {
                   [=, this](const Caller& caller) -> absl::Status {
                     access::Ticket ticket;
                     if (absl::Status status = Admit(caller, &ticket); !status.ok()) return status;
-                    return rpc::Detokenize(*caller.engine, *in, out);
+                    return rpc::Detokenize(caller, *in, out);
                   });
   }
 

@@ -2,9 +2,7 @@
 
 #include <string_view>
 
-#include "engine/retry_after.h"
 #include "engine/text/chat_template.h"
-#include "server/concat.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
 #include "server/status_mapping.h"
@@ -40,14 +38,10 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   caller.principal = *std::move(principal);
   record->principal = caller.principal.key_name;
   if (draining_) return absl::UnavailableError("the server is shutting down");
+  caller.held_bytes = std::make_shared<HeldBytes>(messages_, caller.principal.key_name);
   if (record->request_bytes > kQuickMessageBytes) {
-    caller.message_bytes = std::make_shared<HeldBytes>(&messages_);
-    if (!caller.message_bytes->GrowTo(record->request_bytes)) {
-      return engine::WithRetryAfter(
-          absl::UnavailableError(Concat("the server holds as many bytes of messages as it may: ",
-                                        messages_.bytes(), " (limits.bodies_bytes)")),
-          1);
-    }
+    const absl::Status held = HoldBytes(record->request_bytes, caller.held_bytes.get());
+    if (!held.ok()) return held;
   }
   caller.engine = engine_;
   if (caller.engine == nullptr) {
@@ -102,7 +96,7 @@ void Reception::EndStalled() {
     }
   }
   const auto now = std::chrono::steady_clock::now();
-  for (const auto& call : calls) call->EndIfStalled(now, options_.write_timeout);
+  for (const auto& call : calls) call->EndIfStalled(now, options_.write_timeout, log_);
 }
 
 ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {

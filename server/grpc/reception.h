@@ -20,7 +20,9 @@
 #include "server/access/gate.h"
 #include "server/byte_budget.h"
 #include "server/grpc/call_record.h"
+#include "server/grpc/stalling_call.h"
 #include "server/grpc/task_queue.h"
+#include "server/hold_bytes.h"
 #include "server/log.h"
 #include "server/request_limits.h"
 
@@ -31,22 +33,13 @@ struct Caller {
   access::Principal principal;
   std::string request_id;
   engine::Engine* engine = nullptr;
-  std::shared_ptr<HeldBytes> message_bytes;  // of the call's message; null for small ones
+  std::shared_ptr<HeldBytes> held_bytes;  // of the call's message, unless it is small, and answer
 };
 
 // A call's method and request, which outlive it.
 struct Incoming {
   std::string_view path;  // "/refrain.v1.Inference/Generate"
   const google::protobuf::Message* message = nullptr;
-};
-
-// A call whose client may stop reading. Any thread.
-class StallingCall {
- public:
-  virtual ~StallingCall() = default;
-  // Ends the call if one message has been on its way for so long.
-  virtual void EndIfStalled(std::chrono::steady_clock::time_point now,
-                            std::chrono::milliseconds most) = 0;
 };
 
 // What all calls of one server share: the door (keys, loading, draining), the count of those
@@ -66,13 +59,13 @@ class Reception {
     std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
   };
   // Messages over so many bytes are read by a thread of slow(), and count among `messages_bytes`.
-  static constexpr size_t kQuickMessageBytes = 16 * 1024;
+  static constexpr size_t kQuickMessageBytes = kUncountedBytes;
 
   Reception(Options options, access::Gate* gate, Log* log)
       : options_(std::move(options)),
         gate_(gate),
         log_(log),
-        messages_(options_.messages_bytes),
+        messages_(std::make_shared<ByteBudget>(options_.messages_bytes)),
         streams_(options_.stream_threads, TaskQueue::Tasks::kShort),
         slow_(2, TaskQueue::Tasks::kLong) {}
 
@@ -109,7 +102,7 @@ class Reception {
   const Options options_;
   access::Gate* const gate_;
   Log* const log_;
-  ByteBudget messages_;
+  const std::shared_ptr<ByteBudget> messages_;
   std::atomic<engine::Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
   Mutex mutex_;

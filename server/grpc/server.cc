@@ -30,6 +30,9 @@ constexpr std::chrono::milliseconds kLastBytes{100};
 // A client that vanished without a word is noticed after these two together.
 constexpr int kKeepaliveMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
+// gRPC's reflection blocks a thread for each of its streams, whatever they do; calls of our own and
+// of health need none of these. One of them waits for what comes in.
+constexpr int kReflectionThreads = 16;
 
 constexpr const char* kServices[] = {"refrain.v1.Inference", "refrain.v1.Admin"};
 
@@ -56,6 +59,10 @@ void LimitConnections(const ServerOptions& options, ::grpc::ServerBuilder* build
   }
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // Clients ping so that proxies keep the connection of a call that is queued. gRPC's own least, of
+  // five minutes, would end all of the connection's calls for that.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              ms(options.ping_interval));
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.header_bytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
 }
@@ -90,7 +97,9 @@ class Server::Impl {
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
     LimitConnections(options, &builder);
-    builder.SetResourceQuota(::grpc::ResourceQuota("refrain").Resize(options.memory_bytes));
+    builder.SetResourceQuota(::grpc::ResourceQuota("refrain")
+                                 .Resize(options.memory_bytes)
+                                 .SetMaxThreads(kReflectionThreads));
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
     // For reflection, the one service with blocking threads.
     builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
@@ -120,7 +129,8 @@ class Server::Impl {
 
   void BeginDrain() {
     reception_.SetDraining();
-    EndWatch();
+    MutexLock lock(mutex_);
+    draining_ = true;
     if (server_ != nullptr) ShowServing(false);
   }
 
@@ -130,6 +140,7 @@ class Server::Impl {
     BeginDrain();
     if (server_ == nullptr) return;
     const bool finished = WaitUntilAnswered(Clock::now() + grace);
+    EndWatch();
     listener_->Stop();
     server_->Shutdown(std::chrono::system_clock::now() +
                       (finished ? kLastBytes : std::chrono::milliseconds(0)));
@@ -148,7 +159,7 @@ class Server::Impl {
     bool serving = true;
     MutexLock lock(mutex_);
     while (!stops_watching_) {
-      if (serving != engine->health().ok()) ShowServing(serving = !serving);
+      if (!draining_ && serving != engine->health().ok()) ShowServing(serving = !serving);
       reception_.EndStalled();
       changed_.WaitUntil(mutex_, Clock::now() + kWatchPeriod);
     }
@@ -173,6 +184,7 @@ class Server::Impl {
   std::unique_ptr<::grpc::Server> server_;
   Mutex mutex_;
   ConditionVariable changed_;
+  bool draining_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
 };

@@ -29,6 +29,8 @@ struct ServerOptions {
   int max_connections = 10000;                       // at once; more are closed
   std::chrono::milliseconds handshake_timeout{15'000};  // to the first frame of HTTP/2
   std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
+  // The least between the pings of a client whose call waits; beyond, its connection ends.
+  std::chrono::milliseconds ping_interval{10'000};
   // Then a connection takes no more calls and ends with the last that runs; 0 = none.
   std::chrono::milliseconds max_age{0};
   int32_t max_choices = 128;  // limits.n

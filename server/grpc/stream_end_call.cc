@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/annotated_mutex.h"
+#include "server/grpc/stalling_call.h"
 #include "server/grpc/status_mapping.h"
 
 namespace refrain::server::rpc {
@@ -14,10 +15,14 @@ namespace {
 // come one after the other: the stream calls for an Advance only when it has something to read, and
 // nothing comes after its end.
 class StreamEndCall final : public ::grpc::ServerUnaryReactor,
+                            public StallingCall,
                             public std::enable_shared_from_this<StreamEndCall> {
  public:
   StreamEndCall(const UnaryExchange& exchange, Reception* reception, StreamEndWork work)
-      : exchange_(exchange), reception_(reception), work_(std::move(work)) {}
+      : StallingCall(exchange.context),
+        exchange_(exchange),
+        reception_(reception),
+        work_(std::move(work)) {}
 
   void Start(access::Area area) {
     self_ = shared_from_this();
@@ -25,6 +30,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
         reception_->Enter(exchange_.context, area, exchange_.incoming, &record_);
     if (!caller.ok()) return End(caller.status());
     caller_ = *std::move(caller);
+    reception_->Watch(weak_from_this());
     work_.queue->Post([self = shared_from_this()] { self->Submit(); });
   }
 
@@ -39,12 +45,16 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
   }
 
   void OnDone() override {
+    EndWrite();
     std::shared_ptr<engine::TokenStream> stream;
     {
       MutexLock lock(mutex_);
       stream = std::exchange(stream_, nullptr);
     }
     if (stream != nullptr) stream->SetWakeup(nullptr);
+    if (Cancelled()) {  // possibly after its answer was made
+      Reception::NoteEnd(*exchange_.context, absl::OkStatus(), /*left=*/true, &record_);
+    }
     record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     reception_->Leave(record_);
     self_.reset();
@@ -94,8 +104,11 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     }
     if (status.ok()) record_.response_bytes = exchange_.response->ByteSizeLong();
     Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
+    BeginWrite();
     Finish(answer);
   }
+
+  const std::string& request_id() const override { return record_.request_id; }
 
   const UnaryExchange exchange_;
   Reception* const reception_;

@@ -1,21 +1,36 @@
 #include "server/grpc/unary_call.h"
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "server/grpc/stalling_call.h"
 #include "server/grpc/status_mapping.h"
 
 namespace refrain::server::rpc {
 namespace {
 
-class UnaryCall final : public ::grpc::ServerUnaryReactor {
+// Lives until gRPC is done with it (OnDone) and no task refers to it any more.
+class UnaryCall final : public ::grpc::ServerUnaryReactor,
+                        public StallingCall,
+                        public std::enable_shared_from_this<UnaryCall> {
  public:
   UnaryCall(const UnaryExchange& exchange, Reception* reception)
-      : exchange_(exchange), reception_(reception) {}
+      : StallingCall(exchange.context), exchange_(exchange), reception_(reception) {}
 
-  absl::StatusOr<Caller> Enter(access::Area area) {
-    return reception_->Enter(exchange_.context, area, exchange_.incoming, &record_);
+  absl::Status Enter(access::Area area) {
+    self_ = shared_from_this();
+    absl::StatusOr<Caller> caller =
+        reception_->Enter(exchange_.context, area, exchange_.incoming, &record_);
+    if (caller.ok()) caller_ = *std::move(caller);
+    return caller.status();
+  }
+
+  void Run(const std::function<absl::Status(const Caller& caller)>& work) {
+    End(exchange_.context->IsCancelled() ? absl::CancelledError("the call was cancelled")
+                                         : work(caller_));
   }
 
   void End(const absl::Status& status) {
@@ -26,24 +41,31 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor {
     }
     if (status.ok()) record_.response_bytes = exchange_.response->ByteSizeLong();
     Reception::NoteEnd(*exchange_.context, status, exchange_.context->IsCancelled(), &record_);
+    BeginWrite();
     Finish(answer);
   }
 
   void OnDone() override {
+    EndWrite();
+    if (exchange_.context->IsCancelled()) {  // possibly after its answer was made
+      Reception::NoteEnd(*exchange_.context, absl::OkStatus(), /*left=*/true, &record_);
+    }
     record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    Reception* const reception = reception_;
-    const CallRecord record = std::move(record_);
-    delete this;
-    reception->Leave(record);
+    reception_->Leave(record_);
+    self_.reset();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  const std::string& request_id() const override { return record_.request_id; }
+
   const UnaryExchange exchange_;
   Reception* const reception_;
   const Clock::time_point begin_ = Clock::now();
   CallRecord record_;
+  Caller caller_;
+  std::shared_ptr<UnaryCall> self_;  // until OnDone
 };
 
 }  // namespace
@@ -51,17 +73,14 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor {
 ::grpc::ServerUnaryReactor* AnswerOnQueue(const UnaryExchange& exchange, Reception* reception,
                                           access::Area area, TaskQueue* queue,
                                           std::function<absl::Status(const Caller& caller)> work) {
-  auto* const call = new UnaryCall(exchange, reception);  // OnDone deletes it
-  absl::StatusOr<Caller> caller = call->Enter(area);
-  if (!caller.ok()) {
-    call->End(caller.status());
-    return call;
+  const auto call = std::make_shared<UnaryCall>(exchange, reception);
+  if (absl::Status status = call->Enter(area); !status.ok()) {
+    call->End(status);
+    return call.get();
   }
-  queue->Post([=, context = exchange.context, caller = *std::move(caller), work = std::move(work)] {
-    call->End(context->IsCancelled() ? absl::CancelledError("the call was cancelled")
-                                     : work(caller));
-  });
-  return call;
+  reception->Watch(call);
+  queue->Post([call, work = std::move(work)] { call->Run(work); });
+  return call.get();
 }
 
 }  // namespace refrain::server::rpc

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
@@ -12,6 +13,8 @@
 #include <cerrno>
 #include <exception>
 #include <utility>
+
+#include "server/concat.h"
 
 namespace refrain::server::http {
 
@@ -25,7 +28,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 // Bodies beyond this are parsed by a worker thread: JSON goes at about 100 MB/s here.
 constexpr size_t kInlineBodyBytes = 16 << 10;
-// Requests sent ahead are kept up to this; then their sender is no longer watched for closing.
+// Requests sent ahead are kept up to this and one read more; then nothing is read, and their sender
+// is not watched for closing.
 constexpr size_t kSentAheadBytes = 256 << 10;
 constexpr size_t kReadBytes = 16 << 10;
 // Each has the write timeout for itself: what counts is that the client goes on reading.
@@ -44,17 +48,39 @@ Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue
       wakeups_(wakeups),
       stream_(std::move(socket),
               shared->options.tls != nullptr ? shared->options.tls->context() : nullptr),
-      body_bytes_(&shared->bodies),
+      buffer_(std::max(shared->options.header_bytes, kSentAheadBytes) + 2 * kReadBytes),
       wakeup_timer_(stream_.get_executor()) {}
 
 std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& request,
-                                          bool well_formed) {
+                                          bool well_formed, Record* record) {
   if (!HasRightHost(parser)) {
     return MakeErrorReply(400, "an HTTP/1.1 request has exactly one Host header");
   }
   if (!well_formed) return MakeErrorReply(400, "malformed escape in the request target");
   if (auto preflight = shared_->options.cors.PreflightOrNull(request)) return preflight;
-  return shared_->options.filter ? shared_->options.filter(request) : nullptr;
+  if (shared_->options.filter) {
+    if (auto refused = shared_->options.filter(request)) return refused;
+  }
+  if (auto unknown = FindRoute(request, record)) return unknown;
+  const auto length = parser.content_length();
+  const bool is_small = length.has_value() && *length <= kInlineBodyBytes;
+  if (record->route->method == "GET" && !parser.is_done() && !is_small) {
+    return MakeErrorReply(413, Concat("a ", request.method, " may have a body of ",
+                                      kInlineBodyBytes, " bytes at most, of a stated length"));
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Reply> Connection::FindRoute(const Request& request, Record* record) {
+  const Router::Match match = shared_->router.Find(request.method, request.path);
+  record->route = match.route;
+  if (match.route != nullptr) return nullptr;
+  if (match.allowed.empty()) {
+    return MakeErrorReply(404, "unknown path: " + request.method + " " + request.path);
+  }
+  const std::string allowed = AllowHeader(match);
+  return MakeErrorReply(405, request.method + " is not allowed here, only " + allowed,
+                        {{"Allow", allowed}});
 }
 
 // An exception is memory that could not be had, or a bug; it ends this connection, not the daemon.
@@ -97,7 +123,7 @@ asio::awaitable<void> Connection::ServeRequests() {
     framing.head_only = request.method == "HEAD";
     framing.headers = shared_->options.cors.AnswerHeaders(request);
 
-    std::unique_ptr<Reply> reply = Screen(parser, request, well_formed);
+    std::unique_ptr<Reply> reply = Screen(parser, request, well_formed, &record);
     if (reply != nullptr && !parser.is_done()) {
       // A small body is read all the same, so that the connection can go on.
       const auto length = parser.content_length();
@@ -106,15 +132,15 @@ asio::awaitable<void> Connection::ServeRequests() {
         break;
       }
     }
-    if (!co_await ReadBody(&parser)) break;
+    if (!co_await ReadBody(&parser, record)) break;
     answering_.emplace(&shared_->answers);
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {
       request.body = std::move(parser.get().body());
-      reply = co_await Handle(std::move(request), &record);
+      request.body_hold = std::move(body_bytes_);
+      reply = co_await Handle(std::move(request), record.route);
     }
-    body_bytes_.Release();
     if (!co_await SendReply(std::move(reply), std::move(framing), &record)) break;
   }
 }
@@ -145,7 +171,7 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   co_return false;
 }
 
-asio::awaitable<bool> Connection::ReadBody(Parser* parser) {
+asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Record& record) {
   if (!parser->is_done() && Expects100Continue(*parser)) {
     if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
@@ -157,12 +183,18 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser) {
     if (error) co_return co_await RefuseUnread(error);
     // What counts is what has come: who only promises a large body takes nothing from others.
     std::string& body = parser->get().body();
-    if (body.size() <= kInlineBodyBytes || body_bytes_.GrowTo(body.size())) continue;
+    if (body.size() <= kInlineBodyBytes) continue;
+    if (body_bytes_ == nullptr) {
+      body_bytes_ = std::make_shared<HeldBytes>(
+          shared_->bodies, record.notes != nullptr ? record.notes->principal : "");
+    }
+    if (body_bytes_->GrowTo(body.size())) continue;
     std::string().swap(body);
-    body_bytes_.Release();
+    body_bytes_.reset();
     co_await Refuse(503,
-                    "the server holds as many bytes of request bodies as it may: " +
-                        std::to_string(shared_->bodies.bytes()) + " (limits.bodies_bytes)",
+                    "the server holds as many bytes of request bodies as it may, in all or of one "
+                    "key: " +
+                        std::to_string(shared_->bodies->bytes()) + " (limits.bodies_bytes)",
                     /*unread_input=*/true, SoonAgain());
     co_return false;
   }
@@ -221,29 +253,20 @@ std::unique_ptr<Reply> Connection::MakeErrorReply(int status, std::string_view m
   return MakeReply(std::move(head), shared_->options.error_body(status, message));
 }
 
-asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request, Record* record) {
-  const Router::Match match = shared_->router.Find(request.method, request.path);
-  if (match.route == nullptr) {
-    if (match.allowed.empty()) {
-      co_return MakeErrorReply(404, "unknown path: " + request.method + " " + request.path);
-    }
-    const std::string allowed = AllowHeader(match);
-    co_return MakeErrorReply(405, request.method + " is not allowed here, only " + allowed,
-                             {{"Allow", allowed}});
-  }
-  record->route = match.route;
+asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,
+                                                           const Router::Route* route) {
   // An exception here is memory that could not be had, or a bug; neither ends the daemon.
-  const auto handle = [this, route = match.route](Request request) -> std::unique_ptr<Reply> {
+  const auto handle = [this, route](Request request) -> std::unique_ptr<Reply> {
     try {
       return route->handler(std::move(request));
     } catch (const std::exception&) {
       return MakeErrorReply(500, "internal error");
     }
   };
-  if (match.route->speed == HandlerSpeed::kQuick && request.body.size() <= kInlineBodyBytes) {
+  if (route->speed == HandlerSpeed::kQuick && request.body.size() <= kInlineBodyBytes) {
     co_return handle(std::move(request));
   }
-  const bool probe = match.route->speed == HandlerSpeed::kProbe;
+  const bool probe = route->speed == HandlerSpeed::kProbe;
   co_return co_await asio::co_spawn(
       probe ? shared_->probes : shared_->workers,
       [&handle, &request]() -> asio::awaitable<std::unique_ptr<Reply>> {
@@ -308,7 +331,7 @@ void Connection::Wake() {
 // Waits beside the answer for the client to send or to close. A wait has no effect of its own, so
 // one that is still there when the next request is read does no harm.
 void Connection::Watch() {
-  if (watching_ || peer_gone_) return;
+  if (watching_ || peer_gone_ || buffer_.size() >= kSentAheadBytes) return;
   watching_ = true;
   if (stream_.encrypted()) return WatchEncrypted();
   stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
@@ -328,7 +351,7 @@ void Connection::WatchEncrypted() {
                             self->buffer_.commit(bytes);
                             if (error && error != asio::error::operation_aborted) {
                               self->peer_gone_ = true;
-                            } else if (self->replying_ && self->buffer_.size() < kSentAheadBytes) {
+                            } else if (self->replying_) {
                               self->Watch();
                             }
                             self->Wake();
@@ -342,12 +365,14 @@ asio::awaitable<void> Connection::StopWatching() {
 }
 
 void Connection::OnReadable() {
+  // The wait may be one that began beside an earlier answer.
+  if (buffer_.size() >= kSentAheadBytes) return;
   const auto room = buffer_.prepare(kReadBytes);
   const ssize_t bytes =
       ::recv(stream_.socket().native_handle(), room.data(), room.size(), MSG_DONTWAIT);
   if (bytes > 0) {
     buffer_.commit(static_cast<size_t>(bytes));
-    if (buffer_.size() < kSentAheadBytes) Watch();
+    Watch();
     return;
   }
   if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {

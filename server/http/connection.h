@@ -38,7 +38,7 @@ class Connection final : public WakeupQueue::Target,
     const Router& router;
     boost::asio::thread_pool& workers;
     boost::asio::thread_pool& probes;
-    ByteBudget& bodies;
+    std::shared_ptr<ByteBudget> bodies;
     std::atomic<bool> draining{false};  // answers end their connection
     std::atomic<bool> stopping{false};  // nothing more is read
     std::atomic<int> answers{0};        // under way: of requests that have been read
@@ -105,14 +105,18 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<bool> WaitForFirstByte();
   // False when the connection is to end; an error answer has been sent where one is due.
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
-  boost::asio::awaitable<bool> ReadBody(Parser* parser);
+  boost::asio::awaitable<bool> ReadBody(Parser* parser, const Record& record);
   boost::asio::awaitable<bool> RefuseUnread(const boost::system::error_code& error);
-  // The answer to a request whose header is enough to refuse it; null for others.
-  std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed);
+  // The answer to a request whose header is enough to refuse it; null for others, which have a
+  // route then.
+  std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed,
+                                Record* record);
+  std::unique_ptr<Reply> FindRoute(const Request& request, Record* record);
   boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input,
                                       Headers headers = {});
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
-  boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request, Record* record);
+  boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request,
+                                                        const Router::Route* route);
   // False when the connection is to end.
   boost::asio::awaitable<bool> SendReply(std::unique_ptr<Reply> reply, Framing framing,
                                          Record* record);
@@ -146,8 +150,10 @@ class Connection final : public WakeupQueue::Target,
   Shared* const shared_;
   WakeupQueue* const wakeups_;
   ClientStream stream_;
+  // What has been read and not been parsed. Bounded: a chunk's extensions, or what stands behind
+  // the last chunk, would else be gathered for as long as they come.
   boost::beast::flat_buffer buffer_;
-  HeldBytes body_bytes_;
+  std::shared_ptr<HeldBytes> body_bytes_;  // of a large body that is being read
   boost::asio::steady_timer wakeup_timer_;
   size_t written_bytes_ = 0;
   Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more

@@ -28,6 +28,9 @@ struct Request {
   std::string path;   // percent-decoded, without the query
   std::string query;  // as sent, without '?'
   std::string body;
+  // The body's part of what all bodies may hold; null for small ones. Whoever keeps what the body
+  // says keeps this, too.
+  std::shared_ptr<const void> body_hold;
   std::string id;  // the client's x-request-id, or one made here; safe to log and to echo
   Headers headers;
   std::shared_ptr<RequestNotes> notes;  // null where nobody reads them

@@ -18,9 +18,12 @@ std::string ToString(beast::string_view text) { return std::string(text.data(), 
 
 ReadFailure ClassifyReadError(const error_code& error, const ServerOptions& options) {
   namespace http = beast::http;
-  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+  if (error == http::error::header_limit) {
     return {431, "request header is larger than " + std::to_string(options.header_bytes) +
                      " bytes (limits.header_bytes)"};
+  }
+  if (error == http::error::buffer_overflow) {
+    return {431, "a chunk's extensions, or the fields behind the last chunk, are too long"};
   }
   if (error == http::error::body_limit) {
     return {413, "request body is larger than " + std::to_string(options.body_bytes) +

@@ -52,8 +52,8 @@ struct Server::Impl {
       : options(std::move(options_in)),
         router(*router_in),
         workers(static_cast<size_t>(options.worker_threads)),
-        bodies(options.bodies_bytes),
-        shared{options, router, workers, probes, bodies} {
+        shared{options, router, workers, probes,
+               std::make_shared<ByteBudget>(options.bodies_bytes)} {
     for (int i = 0; i < options.io_threads; ++i) io.push_back(std::make_unique<IoThread>());
   }
 
@@ -68,7 +68,6 @@ struct Server::Impl {
   const Router& router;
   asio::thread_pool workers;
   asio::thread_pool probes{1};
-  ByteBudget bodies;
   Connection::Shared shared;
   std::vector<std::unique_ptr<IoThread>> io;
   std::unique_ptr<tcp::acceptor> acceptor;  // lives on io[0]

@@ -24,7 +24,7 @@ struct ServerOptions {
   int worker_threads = 2;  // run handlers of large bodies and slow routes; probes have their own
   size_t header_bytes = 32 << 10;
   size_t body_bytes = 16 << 20;
-  size_t bodies_bytes = 256 << 20;  // of all that are being read or handled, small ones apart
+  size_t bodies_bytes = 256 << 20;  // of all that are being read or kept, small ones apart
   int max_connections = 10000;
 
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of one connection

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/context_length.h"
 #include "server/concat.h"
 #include "server/error_reply.h"
 #include "server/generation_note.h"
@@ -41,7 +42,8 @@ http::ResponseHead EventStreamHead() {
 }  // namespace
 
 GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
-    : stream_events_(call.stream),
+    : endpoint_(call.endpoint),
+      stream_events_(call.stream),
       include_usage_(call.include_usage),
       continuous_usage_(call.continuous_usage),
       choices_per_prompt_(call.first().n),
@@ -71,6 +73,11 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
 GenerationReply::~GenerationReply() {
   for (PromptState& prompt : prompts_) prompt.stream->SetWakeup(nullptr);
   CancelUnfinished();
+  // A stream without tokens has woken nobody; who goes away pays for what was computed.
+  for (PromptState& prompt : prompts_) {
+    if (!prompt.finished) prompt.usage = prompt.stream->Read().usage;
+  }
+  ticket_.ChargeUsage(TotalUsage());
   if (notes_ != nullptr) NoteOutcome();
 }
 
@@ -265,6 +272,7 @@ engine::Usage GenerationReply::TotalUsage() const {
     total.prompt_tokens += prompt.usage.prompt_tokens;
     total.cached_tokens += prompt.usage.cached_tokens;
     total.completion_tokens += prompt.usage.completion_tokens;
+    total.computed_tokens += prompt.usage.computed_tokens;
   }
   return total;
 }
@@ -283,7 +291,10 @@ bool GenerationReply::AllFinished() const {
 
 http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
   CancelUnfinished();
-  const ApiError error = ApiErrorFromStatus(status);
+  ApiError error = ApiErrorFromStatus(status);
+  if (engine::IsContextLengthError(status)) {
+    error.param = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
+  }
   error_code_ = error.code.value_or(error.type);
   if (error.http_status >= 500) {
     log_->Error("request failed",

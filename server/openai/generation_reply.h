@@ -77,6 +77,7 @@ class GenerationReply final : public http::Reply {
   void NoteOutcome();
   http::ReplyPart FailedPart(const absl::Status& status);
 
+  const Endpoint endpoint_;
   const bool stream_events_;
   const bool include_usage_;
   const bool continuous_usage_;

@@ -4,6 +4,7 @@
 
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/request_limits.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -206,8 +207,9 @@ std::string OpenApiDocument(const ModelLimits& limits, std::string_view version,
            ",\"CompletionRequest\":", RequestSchema(Endpoint::kCompletions, limits),
            ",\"ChatCompletionRequest\":", RequestSchema(Endpoint::kChatCompletions, limits),
            R"(,"DetokenizeRequest":{"type":"object","required":["tokens"],"properties":)",
-           R"({"tokens":{"type":"array","items":{"type":"integer","minimum":0,"maximum":)",
-           limits.vocab_size - 1, "}}}}}}}");
+           R"({"tokens":{"type":"array","maxItems":)", kMaxDetokenizedIds,
+           R"(,"items":{"type":"integer","minimum":0,"maximum":)", limits.vocab_size - 1,
+           "}}}}}}}");
   return text;
 }
 

@@ -25,6 +25,20 @@ std::optional<std::string> ReadModel(FieldReader& fields, const ModelLimits& lim
   return fields.String("model", 4096);
 }
 
+void ReadResponseFormat(FieldReader& fields) {
+  fields.Describe("response_format", R"({"type":["object","null"],"required":["type"],)"
+                                     R"("properties":{"type":{"const":"text"}}})");
+  const Json* format = fields.ObjectOrNull("response_format");
+  if (format == nullptr) return;
+  FieldReader inner(*format, "response_format.");
+  const auto type = inner.String("type", 64);
+  fields.Fail(inner.status());
+  if (type != "text") {
+    fields.Refuse("response_format", Concat("of type \"", type.value_or("").substr(0, 64),
+                                            "\" is not supported; only \"text\" is"));
+  }
+}
+
 // --- /v1/completions ---
 
 void ReadPrompts(FieldReader& fields, const ModelLimits& limits, const engine::Request& common,
@@ -60,6 +74,12 @@ void ReadPrompts(FieldReader& fields, const ModelLimits& limits, const engine::R
                                           common.sequences(), " choices; at most ",
                                           kMaxChoicesPerCall, " choices are accepted per request"));
   }
+  // The queue would refuse some of them whenever the call came again.
+  if (prompt->size() > limits.max_prompts) {
+    return fields.Refuse("prompt",
+                         Concat("has ", prompt->size(), " prompts; at most ", limits.max_prompts,
+                                " may wait (limits.queued_requests)"));
+  }
   const bool texts = prompt->front().is_string();
   for (const Json& one : *prompt) {
     if (texts && one.is_string()) {
@@ -90,6 +110,7 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
   call->output.logprobs = common.logprobs.top;
   ReadOutputFields(fields, limits, call, &common);
   ReadCacheFields(fields, call, &common);
+  ReadResponseFormat(fields);
   fields.Describe("suffix", R"({"enum":[null,""]})");
   if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
     fields.Refuse("suffix", "is not supported");
@@ -99,20 +120,6 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
 }
 
 // --- /v1/chat/completions ---
-
-void ReadResponseFormat(FieldReader& fields) {
-  fields.Describe("response_format", R"({"type":["object","null"],"required":["type"],)"
-                                     R"("properties":{"type":{"const":"text"}}})");
-  const Json* format = fields.ObjectOrNull("response_format");
-  if (format == nullptr) return;
-  FieldReader inner(*format, "response_format.");
-  const auto type = inner.String("type", 64);
-  fields.Fail(inner.status());
-  if (type != "text") {
-    fields.Refuse("response_format", Concat("of type \"", type.value_or("").substr(0, 64),
-                                            "\" is not supported; only \"text\" is"));
-  }
-}
 
 // True when the tools are to be shown to the model.
 bool ReadToolChoice(FieldReader& fields) {

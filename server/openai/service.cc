@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/text/chat_template.h"
-#include "engine/text/detokenizer.h"
 #include "server/access/http_access.h"
 #include "server/concat.h"
+#include "server/detokenize.h"
 #include "server/error_reply.h"
 #include "server/generation_note.h"
 #include "server/json.h"
@@ -60,7 +60,10 @@ std::string ModelObject(const engine::ModelInfo& model) {
 
 }  // namespace
 
-Service::Service(Options options, Log* log) : options_(std::move(options)), log_(log) {}
+Service::Service(Options options, Log* log)
+    : options_(std::move(options)),
+      log_(log),
+      answers_(std::make_shared<ByteBudget>(options_.answers_bytes)) {}
 
 void Service::AddRoutes(http::Router* router) {
   router_ = router;
@@ -117,7 +120,8 @@ ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
           model.max_context_tokens,
           options_.max_choices,
           options_.max_beams,
-          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format()};
+          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
+          options_.max_prompts};
 }
 
 std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request request) {
@@ -151,6 +155,7 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   for (size_t i = 0; i < call->requests.size(); ++i) {
     engine::Request one = call->requests[i];
     one.id = call->requests.size() == 1 ? request.id : Concat(request.id, "-", i);
+    one.prompt_hold = request.body_hold;
     auto stream = (*engine)->Submit(std::move(one));
     if (!stream.ok()) {
       // The streams of the prompts before this one end as they are dropped.
@@ -273,15 +278,18 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
   if (!prompt.has_value()) fields.Refuse("prompt", "is required");
   if (!fields.status().ok()) return MakeErrorReply(fields.status());
+  const absl::StatusOr<std::optional<double>> timeout_s = TimeoutOf(request);
+  if (!timeout_s.ok()) return MakeErrorReply(timeout_s.status());
   access::Principal principal;
   access::Ticket ticket;
   if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
     return MakeErrorReply(status);
   }
-  auto stream = (*engine)->Tokenize({*prompt, add_special_tokens}, principal.key_name);
+  auto stream = (*engine)->Tokenize({*prompt, add_special_tokens}, principal.key_name, *timeout_s);
   if (!stream.ok()) return MakeErrorReply(stream.status());
   return std::make_unique<TokenizeReply>(*std::move(stream), (*engine)->model().max_context_tokens,
-                                         std::move(ticket));
+                                         std::move(ticket), request.body_hold,
+                                         std::make_unique<HeldBytes>(answers_, principal.key_name));
 }
 
 std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) const {
@@ -297,6 +305,9 @@ std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) c
   std::vector<engine::TokenId> ids;
   if (tokens == nullptr) {
     fields.Refuse("tokens", "is required");
+  } else if (tokens->size() > kMaxDetokenizedIds) {
+    fields.Refuse("tokens", Concat("has ", tokens->size(), " ids; at most ", kMaxDetokenizedIds,
+                                   " are accepted"));
   } else {
     ids = ReadTokenIds(fields, "tokens", *tokens, LimitsOf(**engine));
   }
@@ -306,13 +317,11 @@ std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) c
   if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
     return MakeErrorReply(status);
   }
-  engine::Detokenizer detokenizer(&(*engine)->tokenizer(), {.skip_special = false});
-  std::string text;
-  for (const engine::TokenId id : ids) text += detokenizer.Append(id);
-  text += detokenizer.Flush();
-  std::string answer = "{\"prompt\":";
-  AppendJsonString(text, &answer);
-  return JsonReply(answer + "}");
+  auto held = std::make_unique<HeldBytes>(answers_, principal.key_name);
+  const absl::StatusOr<std::string> text =
+      server::Detokenize((*engine)->tokenizer(), ids, held.get());
+  if (!text.ok()) return MakeErrorReply(text.status());
+  return DetokenizeReply::Make(*text, std::move(ticket), std::move(held));
 }
 
 }  // namespace refrain::server::openai

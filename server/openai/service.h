@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_OPENAI_SERVICE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 #include "engine/annotated_mutex.h"
 #include "engine/engine.h"
 #include "server/access/gate.h"
+#include "server/byte_budget.h"
 #include "server/http/router.h"
 #include "server/log.h"
 #include "server/openai/protocol.h"
@@ -26,10 +28,12 @@ class Service {
  public:
   struct Options {
     std::string version;
-    int32_t max_choices = 128;     // limits.n
-    int32_t max_beams = 64;        // engine.max_sequences
-    access::Gate* gate = nullptr;  // outlives the service; null = everyone, without limits
-    bool log_prompts = false;      // log.prompts: request bodies into the request log
+    int32_t max_choices = 128;         // limits.n
+    int32_t max_beams = 64;            // engine.max_sequences
+    size_t max_prompts = 1024;         // of one call: limits.queued_requests
+    access::Gate* gate = nullptr;      // outlives the service; null = everyone, without limits
+    bool log_prompts = false;          // log.prompts: request bodies into the request log
+    size_t answers_bytes = 256 << 20;  // of /tokenize and /detokenize together, small ones apart
   };
 
   Service(Options options, Log* log);
@@ -68,6 +72,7 @@ class Service {
   const http::Router* router_ = nullptr;
   std::atomic<engine::Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
+  const std::shared_ptr<ByteBudget> answers_;  // of /tokenize and /detokenize, until they are sent
 
   Mutex mutex_;
   std::set<std::string> logged_fields_ REFRAIN_GUARDED_BY(mutex_);  // bounded

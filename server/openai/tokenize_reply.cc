@@ -5,20 +5,27 @@
 
 #include "server/concat.h"
 #include "server/error_reply.h"
+#include "server/hold_bytes.h"
+#include "server/json.h"
 
 namespace refrain::server::openai {
 namespace {
 
 // More are written on a worker thread: 20 ns each.
 constexpr size_t kQuickTokens = 4096;
+// An id and its comma in the answer.
+constexpr size_t kBytesPerId = 8;
 
 }  // namespace
 
 TokenizeReply::TokenizeReply(std::shared_ptr<engine::TokenStream> stream,
-                             int32_t max_context_tokens, access::Ticket ticket)
+                             int32_t max_context_tokens, access::Ticket ticket,
+                             std::shared_ptr<const void> text_hold, std::unique_ptr<HeldBytes> held)
     : stream_(std::move(stream)),
       max_context_tokens_(max_context_tokens),
-      ticket_(std::move(ticket)) {}
+      ticket_(std::move(ticket)),
+      text_hold_(std::move(text_hold)),
+      held_(std::move(held)) {}
 
 TokenizeReply::~TokenizeReply() { stream_->SetWakeup(nullptr); }
 
@@ -27,9 +34,12 @@ void TokenizeReply::Start(std::function<void()> wakeup) { stream_->SetWakeup(std
 http::ReplyPart TokenizeReply::Next() {
   engine::StreamBatch batch = stream_->Read();
   if (!batch.finished) return {};
+  text_hold_.reset();
   if (!batch.status.ok()) return MakeErrorReply(batch.status)->Next();
   ids_ = std::move(batch.text_ids);
   if (ids_.size() <= kQuickTokens) return MakePart();
+  const absl::Status held = HoldBytes(ids_.size() * kBytesPerId, held_.get());
+  if (!held.ok()) return MakeErrorReply(held)->Next();
   http::ReplyPart part;
   part.make = [this] { return MakePart(); };
   return part;
@@ -47,6 +57,23 @@ http::ReplyPart TokenizeReply::MakePart() {
   part.body += "]}";
   ids_ = {};
   return part;
+}
+
+std::unique_ptr<http::Reply> DetokenizeReply::Make(const std::string& text, access::Ticket ticket,
+                                                   std::unique_ptr<HeldBytes> held) {
+  std::string body = "{\"prompt\":";
+  AppendJsonString(text, &body);
+  body += "}";
+  if (body.size() > kUncountedBytes) {
+    const absl::Status status = HoldBytes(body.capacity(), held.get());
+    if (!status.ok()) return MakeErrorReply(status);
+  }
+  return std::unique_ptr<http::Reply>(
+      new DetokenizeReply(std::move(body), std::move(ticket), std::move(held)));
+}
+
+http::ReplyPart DetokenizeReply::Next() {
+  return {http::ResponseHead(), std::move(body_), /*last=*/true};
 }
 
 }  // namespace refrain::server::openai

@@ -4,21 +4,29 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/token_stream.h"
 #include "server/access/gate.h"
+#include "server/byte_budget.h"
 #include "server/http/message.h"
 
 namespace refrain::server::openai {
 
-// The answer of /tokenize, once the engine has the ids of the text. Destroyed early, it ends the
+// The answers of /tokenize and /detokenize. Either keeps its key's place, and counts its bytes
+// unless they are few, until it has been sent.
+
+// That of /tokenize, once the engine has the ids of the text. Destroyed early, it ends the
 // engine's work. An error of the engine becomes an error answer.
 class TokenizeReply final : public http::Reply {
  public:
-  // `stream` is one of Engine::Tokenize; `ticket` is held until the answer is over.
+  // `stream` is one of Engine::Tokenize; `text_hold`, the part that the text has of what all may
+  // hold, is held until the ids are there. It may be null.
   TokenizeReply(std::shared_ptr<engine::TokenStream> stream, int32_t max_context_tokens,
-                access::Ticket ticket);
+                access::Ticket ticket, std::shared_ptr<const void> text_hold,
+                std::unique_ptr<HeldBytes> held);
   ~TokenizeReply() override;
 
   void Start(std::function<void()> wakeup) override;
@@ -30,7 +38,26 @@ class TokenizeReply final : public http::Reply {
   const std::shared_ptr<engine::TokenStream> stream_;
   const int32_t max_context_tokens_;
   const access::Ticket ticket_;
+  std::shared_ptr<const void> text_hold_;
+  const std::unique_ptr<HeldBytes> held_;
   std::vector<engine::TokenId> ids_;
+};
+
+class DetokenizeReply final : public http::Reply {
+ public:
+  // An error answer where the budget of `held` has no room.
+  static std::unique_ptr<http::Reply> Make(const std::string& text, access::Ticket ticket,
+                                           std::unique_ptr<HeldBytes> held);
+
+  http::ReplyPart Next() override;
+
+ private:
+  DetokenizeReply(std::string body, access::Ticket ticket, std::unique_ptr<HeldBytes> held)
+      : body_(std::move(body)), ticket_(std::move(ticket)), held_(std::move(held)) {}
+
+  std::string body_;
+  const access::Ticket ticket_;
+  const std::unique_ptr<HeldBytes> held_;
 };
 
 }  // namespace refrain::server::openai

@@ -29,18 +29,22 @@ size_t BegunMarker(std::string_view text, std::string_view marker) {
 }
 
 // Nothing when `json` is no call.
-std::optional<std::string> NameOfCall(std::string_view json) {
+std::optional<std::string> NameOfCall(std::string_view json, engine::ToolFormat format) {
   const absl::StatusOr<Json> parsed = ParseJson(json);
   if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
   const auto name = parsed->find("name");
   if (name == parsed->end() || !name->is_string() || name->get_ref<const std::string&>().empty()) {
     return std::nullopt;
   }
+  bool has_arguments = false;
   for (const char* member : {"arguments", "parameters"}) {
     const auto arguments = parsed->find(member);
-    if (arguments == parsed->end() || arguments->is_null()) continue;
-    if (!arguments->is_object()) return std::nullopt;
+    if (arguments == parsed->end()) continue;
+    if (!arguments->is_object() && !arguments->is_null()) return std::nullopt;
+    has_arguments = true;
   }
+  // No tag tells a call of Llama 3 from an answer that is an object with a name.
+  if (!has_arguments && format == engine::ToolFormat::kLlama3) return std::nullopt;
   return name->get<std::string>();
 }
 
@@ -88,7 +92,7 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   const bool was_told = std::exchange(name_told_, false);
   const std::string_view json = std::string_view(held_).substr(json_begin, json_end - json_begin);
   std::optional<std::string> name;
-  if (!was_told) name = NameOfCall(json);
+  if (!was_told) name = NameOfCall(json, format_);
   if (name.has_value()) {
     TellName(*std::move(name), output);
     const std::string_view arguments = follower_.Arguments(json);

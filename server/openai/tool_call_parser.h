@@ -39,9 +39,9 @@ void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls);
 // Text that may yet become part of a call is held back. A call is told as soon as its last brace is
 // there, in one piece; with `streams`, once its name and the first brace of its arguments are
 // there, the name first and then the arguments as they come. What looked like a call and is none
-// (no JSON object, no name, arguments that are no object) becomes text again, unchanged; but not
-// once its name has been told: a model that then breaks its JSON, or is cut short, leaves arguments
-// to match. Space before a call belongs to it.
+// (no JSON object, no name, arguments that are no object, for kLlama3 none at all) becomes text
+// again, unchanged; but not once its name has been told: a model that then breaks its JSON, or is
+// cut short, leaves arguments to match. Space before a call belongs to it.
 //
 // One parser per choice, one thread. Cannot fail. Time is linear in the text.
 class ToolCallParser {

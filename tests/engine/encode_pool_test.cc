@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -195,6 +196,105 @@ TEST_F(EncodePoolTest, SkipsCancelledAndExpiredRequests) {
   ASSERT_TRUE(a->WaitUntil(soon) && b->WaitUntil(soon));
   EXPECT_EQ(a->Read().status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(b->Read().status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// Both lanes are held up by a text in work; what has ended is gone all the same, the rest stays.
+TEST_F(EncodePoolTest, WhatHasEndedLeavesALaneThatIsHeldUp) {
+  std::atomic<int> in_work = 0;
+  std::atomic<bool> go = false;
+  tokenizer_.before_encode = [&](std::string_view) {
+    ++in_work;
+    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  Start();
+  const std::string giant(EncodePool::kLongTextBytes + 1, 'a');
+  std::vector<std::shared_ptr<TokenStream>> cancelled, late;
+  uint64_t number = 0;
+  for (const std::string& text : {giant, std::string("abc")}) {
+    for (int i = 0; i < 4; ++i) {
+      auto request = Make(++number, text);
+      if (i == 1) cancelled.push_back(request->stream);
+      if (i == 2) {
+        request->timeout_s = 5;
+        request->deadline = clock_.Now() + std::chrono::seconds(5);
+        late.push_back(request->stream);
+      }
+      pool_->Push(std::move(request));
+    }
+  }
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (in_work < 2 && std::chrono::steady_clock::now() < soon) std::this_thread::yield();
+  EXPECT_EQ(ledger_->queued_requests(), 8);
+  for (const auto& stream : cancelled) stream->Cancel();
+  clock_.Advance(std::chrono::seconds(5));
+  for (const auto& stream : cancelled) {
+    EXPECT_TRUE(stream->WaitUntil(soon));
+    EXPECT_EQ(stream->Read().status.code(), absl::StatusCode::kCancelled);
+  }
+  for (const auto& stream : late) {
+    EXPECT_TRUE(stream->WaitUntil(soon));
+    EXPECT_EQ(stream->Read().status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  while (ledger_->queued_requests() > 4 && std::chrono::steady_clock::now() < soon) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(ledger_->queued_requests(), 4) << "their places in the queue are free";
+  EXPECT_EQ(in_work, 2);
+  go = true;
+  std::vector<uint64_t> numbers = WaitFor(4);
+  std::sort(numbers.begin(), numbers.end());
+  EXPECT_EQ(numbers, (std::vector<uint64_t>{1, 4, 5, 8}));
+}
+
+// A long text behind another one, and a short one.
+TEST_F(EncodePoolTest, LetsGoOfAPromptsHoldWhenItIsEncodedOrNobodyWaits) {
+  std::atomic<bool> go = false;
+  tokenizer_.before_encode = [&](std::string_view text) {
+    while (text.size() > EncodePool::kLongTextBytes && !go) std::this_thread::yield();
+  };
+  Start();
+  std::vector<std::weak_ptr<const void>> holds;
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  const std::string giant(EncodePool::kLongTextBytes + 1, 'a');
+  for (const std::string& text : {giant, giant, giant, std::string("abc")}) {
+    auto request = Make(holds.size() + 1, text);
+    request->request.prompt_hold = std::make_shared<int>(0);
+    holds.push_back(request->request.prompt_hold);
+    streams.push_back(request->stream);
+    pool_->Push(std::move(request));
+  }
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{4});
+  EXPECT_TRUE(holds[3].expired());
+  streams[1]->Cancel();
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!holds[1].expired() && std::chrono::steady_clock::now() < soon) std::this_thread::yield();
+  EXPECT_TRUE(holds[1].expired());
+  EXPECT_FALSE(holds[0].expired() || holds[2].expired());
+  go = true;
+  EXPECT_EQ(WaitFor(3), (std::vector<uint64_t>{4, 1, 3}));
+  EXPECT_TRUE(holds[0].expired() && holds[2].expired());
+}
+
+TEST_F(EncodePoolTest, RefusesWhatCannotFitBeforeItIsTokenized) {
+  std::atomic<int> encoded = 0;
+  tokenizer_.before_encode = [&](std::string_view) { ++encoded; };
+  Start();
+  const std::string text((1 << 22) + 1, 'a');
+  auto whole = Make(1, text);
+  const auto stream = whole->stream;
+  pool_->Push(std::move(whole));
+  ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  const absl::Status status = stream->Read().status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "This model's maximum context length is 4194304 tokens. However, the prompt "
+            "has at least 4194305 tokens.");
+  EXPECT_EQ(encoded, 0);
+  // Of which a part fits.
+  auto end = Make(2, text);
+  end->request.keep_prompt_tokens = 3;
+  pool_->Push(std::move(end));
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2});
 }
 
 TEST_F(EncodePoolTest, FinishesWhatCannotBeEncodedWithItsReason) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -118,6 +119,51 @@ INSTANTIATE_TEST_SUITE_P(Crowds, EngineLoopAgeingTest,
                          ::testing::Values(Crowd{"GrowsAtOnce", 31, 60}, Crowd{"Decodes", 5, 90},
                                            Crowd{"Prefills", 90, 4}),
                          [](const auto& info) { return info.param.name; });
+
+// A request that came later, of a better priority, computes the prompt that an older one waits for:
+// it has the priority of whoever waits, and comes before all once the older one has aged.
+TEST(EngineLoopLendingTest, WhoIsHeldLendsItsPriorityAndItsAge) {
+  constexpr int32_t kPromptTokens = 400, kBudget = 8;
+  std::vector<RunningEntry> running;
+  LoopHarness harness({.max_sequences = kBudget,
+                       .step_token_budget = kBudget,
+                       .policy = Policy::kPriority,
+                       .ageing_steps = kAgeingSteps,
+                       .planner = [&running](const SchedulerSnapshot& snapshot) {
+                         running = snapshot.running;
+                         return Plan(snapshot);
+                       }});
+  const auto submit = [&](int32_t priority) {
+    Request request = TokenRequest(Prompt(0, kPromptTokens), 1);
+    request.priority = priority;
+    return harness.Submit(request);
+  };
+  const auto turn_until_step = [&](int64_t step) {
+    while (harness.loop.stats().steps_total < step) harness.loop.Turn();
+  };
+  // The best one takes all rows, until the other two are there.
+  const auto best = harness.Submit(TokenRequest(Prompt(1, kBudget * (kAgeingSteps - 10)), 1));
+  const auto old = submit(kLowPriority);
+  turn_until_step(kAgeingSteps - 10);
+  const auto producer = submit(5);
+  turn_until_step(kAgeingSteps - 5);
+  EXPECT_EQ(harness.loop.held_sequences(), 1u);
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].priority, 5);
+  const auto lender = submit(3);
+  turn_until_step(kAgeingSteps);
+  EXPECT_EQ(harness.loop.held_sequences(), 2u);
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].priority, 3);
+  turn_until_step(kAgeingSteps + 1);
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].priority, std::numeric_limits<int32_t>::min());
+  harness.RunUntilIdle();
+  for (const auto& stream : {best, old, producer, lender}) {
+    EXPECT_EQ(harness.Read(stream).usage.completion_tokens, 1);
+  }
+  harness.CheckIdle();
+}
 
 }  // namespace
 }  // namespace refrain::engine

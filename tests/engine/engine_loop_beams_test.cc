@@ -299,12 +299,33 @@ TEST(EngineLoopBestOfTest, ACancelledOneEndsEachChoiceOnce) {
   request.best_of = 5;
   auto stream = h.Submit(request);
   for (int i = 0; i < 5; ++i) h.loop.Turn();
+  EXPECT_GT(stream->Read().usage.computed_tokens, static_cast<int32_t>(kPrompts[0].size()));
   stream->Cancel();
   h.RunUntilIdle();
   const RequestOutput output = h.Read(stream);
   ASSERT_EQ(output.choices.size(), 2u);
   EXPECT_EQ(output.choices.at(1).ends.at(0).reason, FinishReason::kCancelled);
   h.CheckIdle();
+}
+
+// Their tokens come at the end only, or never.
+TEST(EngineLoopBeamsTest, TellsAtEachStepWhatAllBeamsHaveComputed) {
+  LoopHarness h;
+  const Tokens& prompt = kPrompts[0];
+  Request request = BeamRequest(prompt, 4, 20);
+  request.stop.ignore_eos = true;
+  request.stop.stop_token_ids.clear();
+  const auto stream = h.Submit(request);
+  const auto computed = [&] { return stream->Read().usage.computed_tokens; };
+  int32_t before = computed();
+  for (int step = 0; step < 10; ++step) {
+    h.loop.Turn();
+    const int32_t now = computed();
+    EXPECT_EQ(now, before + (step == 0 ? static_cast<int32_t>(prompt.size()) + 4 : 4)) << step;
+    before = now;
+  }
+  h.RunUntilIdle();
+  EXPECT_EQ(computed(), static_cast<int32_t>(prompt.size()) + 4 * 20);
 }
 
 // --- looking inside ---

@@ -28,6 +28,28 @@ class EngineLoopFairnessTest : public ::testing::TestWithParam<Policy> {
   }
 };
 
+// Turns until `stream` has ended.
+int TurnsUntilFinished(LoopHarness& harness, TokenStream& stream, RequestOutput* output) {
+  int turns = 0;
+  for (; turns < 1000 && !output->finished; ++turns) {
+    harness.loop.Turn();
+    ReadInto(stream, harness.tokenizer, output);
+  }
+  return turns;
+}
+
+// Who gave way has lost nothing.
+void ExpectAllGetTheirTokens(LoopHarness& harness, int32_t tokens,
+                             const std::vector<std::shared_ptr<TokenStream>>& crowd) {
+  harness.RunUntilIdle();
+  for (const auto& stream : crowd) {
+    const RequestOutput other = harness.Read(stream);
+    EXPECT_TRUE(other.status.ok()) << other.status;
+    EXPECT_EQ(other.usage.completion_tokens, tokens);
+  }
+  harness.CheckIdle();
+}
+
 // Eight slots, all of them and a queue of 192 are tenant a's, with answers of 100 tokens. Tenant
 // b's one request of 20 prompt tokens and 5 generated ones: a step to free a slot, one for the
 // prompt (the budget leaves 32 - 8 rows) and the first token, four for the others; and one of slack
@@ -39,22 +61,88 @@ TEST_P(EngineLoopFairnessTest, OneTenantsQueueDelaysAnotherByTwoSteps) {
   for (int i = 0; i < 40; ++i) harness.loop.Turn();
   const auto single = Submit(harness, "b", 21, 5);
   RequestOutput output;
-  int turns = 0;
-  for (; turns < 1000 && !output.finished; ++turns) {
-    harness.loop.Turn();
-    ReadInto(*single, harness.tokenizer, &output);
-  }
+  EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 2 + 5);
   EXPECT_TRUE(output.status.ok()) << output.status;
   EXPECT_EQ(output.usage.completion_tokens, 5);
-  EXPECT_LE(turns, 2 + 5);
-  // Who gave way has lost nothing.
-  harness.RunUntilIdle();
-  for (const auto& stream : crowd) {
-    const RequestOutput other = harness.Read(stream);
-    EXPECT_TRUE(other.status.ok()) << other.status;
-    EXPECT_EQ(other.usage.completion_tokens, 100);
+  ExpectAllGetTheirTokens(harness, 100, crowd);
+}
+
+// Tenant a of low weight decodes three long answers: its tokens weigh a hundredfold, so it runs
+// ahead of tenant b, which has more than enough waiting. Tenant c is not put behind b for that: its
+// request takes as long as in the test above.
+TEST_P(EngineLoopFairnessTest, ATenantOfLowWeightThatRunsAheadDelaysNobody) {
+  LoopHarness harness(LoopOptions{.policy = GetParam()});
+  std::vector<std::shared_ptr<TokenStream>> crowd;
+  for (int i = 0; i < 3; ++i) {
+    Request request = TokenRequest(std::vector<int32_t>(20, 21 + i), 400);
+    request.tenant = "a";
+    request.tenant_weight = 0.01;
+    crowd.push_back(harness.Submit(std::move(request)));
   }
+  harness.loop.Turn();
+  for (int i = 0; i < 200; ++i) crowd.push_back(Submit(harness, "b", 1 + i % 20, 100));
+  for (int i = 0; i < 150; ++i) harness.loop.Turn();
+  const auto single = Submit(harness, "c", 0, 5);
+  RequestOutput output;
+  EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 2 + 5);
+  EXPECT_TRUE(output.status.ok()) << output.status;
+  harness.RunUntilIdle();
   harness.CheckIdle();
+}
+
+// Tenant a of low weight has begun a prompt of 400 tokens when b comes with more than enough of
+// 300: it is b's turn for thousands of tokens. Tenant c sends a's prompt: the rest of it takes 16
+// steps of at least 32 - 8 rows in c's turns; then one for a slot, one for c's own row and one of
+// slack.
+TEST_P(EngineLoopFairnessTest, ASharedPrefixIsComputedInTheTurnsOfWhoIsServedLeast) {
+  LoopHarness harness(LoopOptions{.policy = GetParam()});
+  const auto submit = [&](const std::string& tenant, double weight, std::vector<int32_t> prompt) {
+    Request request = TokenRequest(std::move(prompt), 1);
+    request.tenant = tenant;
+    request.tenant_weight = weight;
+    return harness.Submit(std::move(request));
+  };
+  const auto of_a = submit("a", 0.01, testing::Prompt(400, 5));
+  harness.loop.Turn();
+  std::vector<std::shared_ptr<TokenStream>> crowd;
+  for (int32_t i = 0; i < 60; ++i) {
+    std::vector<int32_t> prompt = testing::Prompt(300, i);
+    prompt[0] = i % 24;  // what they share is short
+    prompt[1] = i / 24;
+    crowd.push_back(submit("b", 1, std::move(prompt)));
+  }
+  for (int i = 0; i < 20; ++i) harness.loop.Turn();
+  const auto single = submit("c", 1, testing::Prompt(400, 5));
+  harness.loop.Turn();
+  EXPECT_EQ(harness.loop.held_sequences(), 1u);
+  RequestOutput output;
+  EXPECT_LE(1 + TurnsUntilFinished(harness, *single, &output), 16 + 3);
+  EXPECT_TRUE(output.status.ok()) << output.status;
+  EXPECT_EQ(output.usage.cached_tokens, 399);
+  harness.RunUntilIdle();
+  EXPECT_TRUE(harness.Read(of_a).status.ok());
+  harness.CheckIdle();
+}
+
+// One that generates all of its tokens, whatever it meets.
+std::shared_ptr<TokenStream> SubmitLong(LoopHarness& harness, std::string tenant, int32_t prompt,
+                                        int32_t prompt_tokens, int32_t tokens, int32_t n = 1) {
+  Request request = TokenRequest(testing::Prompt(prompt_tokens, prompt), tokens);
+  request.n = n;
+  request.tenant = std::move(tenant);
+  request.cache_salt = std::to_string(prompt);
+  request.stop.ignore_eos = true;
+  return harness.Submit(std::move(request));
+}
+
+// Tenant a's, of 60 tokens each, which share nothing with one another.
+std::vector<std::shared_ptr<TokenStream>> SubmitCrowd(LoopHarness& harness, int requests,
+                                                      int32_t prompt_tokens, int32_t n) {
+  std::vector<std::shared_ptr<TokenStream>> crowd;
+  for (int i = 0; i < requests; ++i) {
+    crowd.push_back(SubmitLong(harness, "a", 2 + i, prompt_tokens, 60, n));
+  }
+  return crowd;
 }
 
 // A cache of 48 chunks is full of tenant a's prompts of 100 tokens, which nobody shares, and their
@@ -64,34 +152,30 @@ TEST_P(EngineLoopFairnessTest, AFullCacheDelaysAnotherByTwoSteps) {
   for (const int max_in_flight : {1, 2}) {
     LoopHarness harness(
         LoopOptions{.num_chunks = 48, .max_in_flight = max_in_flight, .policy = GetParam()});
-    std::vector<std::shared_ptr<TokenStream>> crowd;
-    for (int i = 0; i < 40; ++i) {
-      Request request = TokenRequest(testing::Prompt(100, 2 + i), 60);
-      request.tenant = "a";
-      request.cache_salt = std::to_string(i);
-      request.stop.ignore_eos = true;
-      crowd.push_back(harness.Submit(std::move(request)));
-    }
+    const std::vector<std::shared_ptr<TokenStream>> crowd = SubmitCrowd(harness, 40, 100, 1);
     for (int i = 0; i < 70; ++i) harness.loop.Turn();
-    Request request = TokenRequest(testing::Prompt(60, 1), 5);
-    request.tenant = "b";
-    request.stop.ignore_eos = true;
-    const auto single = harness.Submit(std::move(request));
+    const auto single = SubmitLong(harness, "b", 1, 60, 5);
     RequestOutput output;
-    int turns = 0;
-    for (; turns < 1000 && !output.finished; ++turns) {
-      harness.loop.Turn();
-      ReadInto(*single, harness.tokenizer, &output);
-    }
+    EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 2 + 3 + 4 + max_in_flight - 1);
     EXPECT_TRUE(output.status.ok()) << output.status;
-    EXPECT_LE(turns, 2 + 3 + 4 + max_in_flight - 1);
-    harness.RunUntilIdle();
-    for (const auto& stream : crowd) {
-      const RequestOutput other = harness.Read(stream);
-      EXPECT_TRUE(other.status.ok()) << other.status;
-      EXPECT_EQ(other.usage.completion_tokens, 60);
-    }
-    harness.CheckIdle();
+    ExpectAllGetTheirTokens(harness, 60, crowd);
+  }
+}
+
+// As above, but a's sequences come in pairs that share a prompt of 190 tokens: a chunk each is all
+// that one of a pair gives back alone.
+TEST_P(EngineLoopFairnessTest, ACacheFullOfSharedPromptsDelaysAnotherByTwoSteps) {
+  for (const int max_in_flight : {1, 2}) {
+    LoopHarness harness(
+        LoopOptions{.num_chunks = 48, .max_in_flight = max_in_flight, .policy = GetParam()});
+    const std::vector<std::shared_ptr<TokenStream>> crowd = SubmitCrowd(harness, 20, 190, 2);
+    for (int i = 0; i < 50; ++i) harness.loop.Turn();
+    const auto single = SubmitLong(harness, "b", 1, 300, 5);
+    RequestOutput output;
+    // Two steps until it is admitted, 300 tokens in steps of 32 - 8 at the least, four more tokens.
+    EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 2 + 13 + 4 + max_in_flight - 1);
+    EXPECT_TRUE(output.status.ok()) << output.status;
+    ExpectAllGetTheirTokens(harness, 2 * 60, crowd);
   }
 }
 

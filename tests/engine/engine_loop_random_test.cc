@@ -1,7 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <random>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "tests/support/loop_harness.h"
 #include "tests/support/random_steps.h"
@@ -14,6 +20,14 @@ using ::refrain::testing::LoopOptions;
 using ::refrain::testing::RandomSteps;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
+
+// Whose weights lie far apart.
+void ChooseTenant(std::mt19937& random, Request* request) {
+  static constexpr double kWeights[] = {0.01, 1, 1, 30};
+  const uint32_t tenant = random() % std::size(kWeights);
+  request->tenant = std::to_string(tenant);
+  request->tenant_weight = kWeights[tenant];
+}
 
 Request RandomRequest(std::mt19937& random) {
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
@@ -37,6 +51,7 @@ Request RandomRequest(std::mt19937& random) {
   if (below(5) == 0) request.logprobs.prompt_top = 1;
   if (below(4) == 0) request.logprobs.top = 2;
   request.echo = below(5) == 0;
+  request.keep_cached = below(8) == 0;
   request.priority = below(3);
   if (below(6) == 0) request.cache_salt = "salt";
   const int32_t kind = below(6);
@@ -90,9 +105,46 @@ StepPlan PlanOfOrderedQueue(const SchedulerSnapshot& snapshot) {
   return Plan(snapshot);
 }
 
+struct Others {
+  bool several_tenants = false;
+  bool operators = false;  // who pin, drop and evict
+};
+
+// Pins one prompt at a time, drops others and evicts all.
+class Operator {
+ public:
+  explicit Operator(kvcache::CacheManager* cache) : cache_(cache) {}
+
+  void Act(std::mt19937& random) {
+    const std::vector<TokenId> ids = std::get<TokenPrompt>(RandomRequest(random).prompt).ids;
+    const uint32_t action = random() % 4;
+    if (action == 0) {
+      cache_->EvictAll();
+    } else if (action == 1) {
+      cache_->Drop({}, {.ids = ids, .positions = {}});
+    } else {
+      Unpin();
+      if (action == 2) return;
+      pinned_ids_.assign(ids.begin(), ids.begin() + std::min<ptrdiff_t>(32, std::ssize(ids)));
+      pinned_tokens_ = cache_->Pin({}, {.ids = pinned_ids_, .positions = {}});
+      pins_ += pinned_tokens_ > 0 ? 1 : 0;
+    }
+  }
+  void Unpin() {
+    cache_->Unpin({}, {.ids = pinned_ids_, .positions = {}}, std::exchange(pinned_tokens_, 0));
+  }
+  int pins() const { return pins_; }
+
+ private:
+  kvcache::CacheManager* const cache_;
+  std::vector<TokenId> pinned_ids_;
+  int32_t pinned_tokens_ = 0;
+  int pins_ = 0;
+};
+
 // Requests come, are cancelled and time out at random turns, in a pool that is always too small,
 // steps fail now and then. What is not disturbed gets what it gets alone; nothing is left behind.
-void RunRandomly(LoopOptions options, uint32_t seed, int operations) {
+void RunRandomly(LoopOptions options, uint32_t seed, int operations, Others others = {}) {
   options.planner = &PlanOfOrderedQueue;
   std::mt19937 random(seed);
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
@@ -101,7 +153,10 @@ void RunRandomly(LoopOptions options, uint32_t seed, int operations) {
   std::vector<Live> live;
   int64_t undisturbed = 0;
   int64_t disturbed = 0;
+  int64_t computed_for_somebody = 0;
+  Operator operator_of_cache(h.cache.get());
   const auto settle = [&](Live& one) {
+    computed_for_somebody += one.output.usage.computed_tokens;
     if (one.disturbed || !one.output.status.ok()) {
       ++disturbed;
       return;
@@ -113,6 +168,7 @@ void RunRandomly(LoopOptions options, uint32_t seed, int operations) {
     const int32_t action = below(20);
     if (action < 3 && live.size() < 30) {
       Live one{.request = RandomRequest(random)};
+      if (others.several_tenants) ChooseTenant(random, &one.request);
       if (below(10) == 0) {
         one.request.timeout_s = 1 + below(3);
         one.disturbed = true;
@@ -130,6 +186,8 @@ void RunRandomly(LoopOptions options, uint32_t seed, int operations) {
       h.runner.FailStep(h.runner.launched() + 1, below(10) != 0
                                                      ? absl::UnavailableError("once")
                                                      : absl::ResourceExhaustedError("once"));
+    } else if (action == 6 && others.operators && below(5) == 0) {
+      operator_of_cache.Act(random);
     } else {
       h.loop.Turn();
     }
@@ -151,8 +209,15 @@ void RunRandomly(LoopOptions options, uint32_t seed, int operations) {
     ASSERT_TRUE(one.output.finished);
     ASSERT_NO_FATAL_FAILURE(settle(one));
   }
+  operator_of_cache.Unpin();
   h.CheckIdle();
   alone.CheckIdle();
+  // Nobody pays for what was computed for others, or again.
+  EXPECT_LE(computed_for_somebody,
+            h.loop.stats().computed_prompt_tokens_total + h.loop.stats().generated_tokens_total);
+  if (others.operators) {
+    EXPECT_GT(operator_of_cache.pins(), operations / 10000);
+  }
   EXPECT_EQ(h.loop.health(), absl::OkStatus());
   EXPECT_GT(undisturbed, operations / 30);
   EXPECT_GT(disturbed, operations / 400);
@@ -202,6 +267,39 @@ TEST(EngineLoopRandomTest, UnderLongestPrefix) {
                .step_token_budget = 8,
                .policy = Policy::kLongestPrefix},
               4, RandomSteps());
+}
+
+// They make way for one another, and wait for what others compute.
+TEST(EngineLoopRandomTest, OfSeveralTenants) {
+  RunRandomly({.num_chunks = 14,
+               .max_sequences = 5,
+               .step_token_budget = 16,
+               .max_in_flight = 2,
+               .policy = Policy::kPriority},
+              7, RandomSteps(), {.several_tenants = true});
+}
+
+TEST(EngineLoopRandomTest, OfSeveralTenantsInTheirOrder) {
+  RunRandomly({.num_chunks = 14,
+               .max_sequences = 5,
+               .step_token_budget = 16,
+               .max_in_flight = 2,
+               .eviction = "s3fifo"},
+              8, RandomSteps(), {.several_tenants = true, .operators = true});
+}
+
+// So little patience that most have aged.
+TEST(EngineLoopRandomTest, WithOperatorsAndShortAgeing) {
+  for (const Policy policy : {Policy::kPriority, Policy::kLongestPrefix}) {
+    RunRandomly({.num_chunks = 14,
+                 .max_sequences = 5,
+                 .step_token_budget = 16,
+                 .max_in_flight = 2,
+                 .eviction = "lru",
+                 .policy = policy,
+                 .ageing_steps = 20},
+                9, RandomSteps() / 2, {.operators = true});
+  }
 }
 
 }  // namespace

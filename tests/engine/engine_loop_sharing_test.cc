@@ -391,6 +391,52 @@ TEST(EngineLoopReplayTest, RowsOfACachedPromptNeedNoChunks) {
   h.CheckIdle();
 }
 
+// 320 of 400 tokens are cached. A request computes these again for their log-probabilities, ten
+// steps of 32 rows. In the fifth comes another tenant's that lacks the same 80 and has been served
+// less: it computes them, in three steps, rather than wait for nine.
+TEST(EngineLoopReplayTest, AReplayHoldsUpNobodyWhoLacksWhatComesBehindIt) {
+  LoopHarness h;
+  h.Run(TokenRequest(Prompt(320), 1));
+  Request replaying = TokenRequest(Prompt(400), 1);
+  replaying.tenant = "a";
+  replaying.logprobs.prompt_top = 0;
+  const auto first = h.Submit(replaying);
+  for (int i = 0; i < 4; ++i) h.loop.Turn();
+  Request plain = TokenRequest(Prompt(400), 1);
+  plain.tenant = "b";
+  const auto second = h.Submit(plain);
+  RequestOutput output;
+  int turns = 0;
+  for (; turns < 100 && !output.finished; ++turns) {
+    h.loop.Turn();
+    ReadInto(*second, h.tokenizer, &output);
+  }
+  EXPECT_EQ(output.status, absl::OkStatus());
+  EXPECT_LE(turns, 3 + 1);
+  h.RunUntilIdle();
+  const RequestOutput replayed = h.Read(first);
+  EXPECT_EQ(replayed.status, absl::OkStatus());
+  EXPECT_EQ(replayed.choices.at(0).prompt.size(), 400u);
+  EXPECT_EQ(replayed.choices.at(0).tokens, output.choices.at(0).tokens);
+  h.CheckIdle();
+}
+
+// A replay of 32 rows fits into a step: what comes behind it is worth the wait.
+TEST(EngineLoopReplayTest, WhatComesBehindAShortReplayIsComputedOnce) {
+  LoopHarness h;
+  h.Run(TokenRequest(Prompt(32), 1));
+  const int64_t before = h.loop.stats().computed_prompt_tokens_total;
+  Request replaying = TokenRequest(Prompt(400), 1);
+  replaying.logprobs.prompt_top = 0;
+  const auto first = h.Submit(replaying);
+  const auto second = h.Submit(TokenRequest(Prompt(400), 1));
+  h.RunUntilIdle();
+  EXPECT_LE(h.loop.stats().computed_prompt_tokens_total - before, 32 + (400 - 32) + 1);
+  EXPECT_EQ(h.Read(first).status, absl::OkStatus());
+  EXPECT_EQ(h.Read(second).usage.cached_tokens, 399);
+  h.CheckIdle();
+}
+
 // All chunks hold the prompt, the last one in part: it goes on in that one.
 TEST(EngineLoopReplayTest, ACachedPromptGoesOnInAPoolThatItFills) {
   for (const int32_t tokens : {40, 47, 33}) {

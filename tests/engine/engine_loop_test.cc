@@ -61,7 +61,36 @@ TEST_P(EngineLoopTest, GeneratesWhatTheModelSaysOneTokenAfterTheOther) {
   h.CheckIdle();
 }
 
-// The prompt of 100 is computed in pieces of at most 32 rows while another keeps decoding.
+// The prompt of 100 is computed in pieces of 32 rows.
+TEST_P(EngineLoopTest, TellsWhatItHasComputedBeforeThereAreTokens) {
+  LoopHarness h(Options());
+  const auto stream = h.Submit(TokenRequest(Prompt(100), 3));
+  for (int i = 0; i < 3; ++i) h.loop.Turn();
+  EXPECT_EQ(stream->Read().usage.computed_tokens, GetParam() == 1 ? 96 : 64);
+  h.RunUntilIdle();
+  EXPECT_EQ(stream->Read().usage.computed_tokens, 100 + 3);
+  const Usage again = h.Run(TokenRequest(Prompt(100), 3)).usage;
+  EXPECT_EQ(again.computed_tokens, 100 - again.cached_tokens + 3);
+  EXPECT_GT(again.cached_tokens, 0);
+  Request scored = TokenRequest(Prompt(100), 3);
+  scored.logprobs.prompt_top = 0;
+  const Usage of_scored = h.Run(std::move(scored)).usage;
+  EXPECT_EQ(of_scored.computed_tokens, 100 + 3);
+  EXPECT_GT(of_scored.cached_tokens, 0);
+}
+
+TEST_P(EngineLoopTest, OneThatWasCancelledBeforeItRanHasComputedNothing) {
+  LoopOptions options = Options();
+  options.max_sequences = 1;
+  LoopHarness h(options);
+  const auto running = h.Submit(TokenRequest(Prompt(4), 20));
+  const auto waiting = h.Submit(TokenRequest(Prompt(100, 3), 3));
+  for (int i = 0; i < 3; ++i) h.loop.Turn();
+  waiting->Cancel();
+  h.RunUntilIdle();
+  EXPECT_EQ(waiting->Read().usage.computed_tokens, 0);
+}
+
 TEST_P(EngineLoopTest, TellsWhenTokensWereSampled) {
   LoopHarness h(Options());
   h.runner.before_step = [&](const StepBatch&) { h.clock.Advance(std::chrono::seconds(1)); };
@@ -75,6 +104,7 @@ TEST_P(EngineLoopTest, TellsWhenTokensWereSampled) {
   EXPECT_LE(*batch.first_sampled, h.clock.Now());
 }
 
+// The prompt of 100 is computed in pieces of at most 32 rows while another keeps decoding.
 TEST_P(EngineLoopTest, LongPromptsAreCutSoThatOthersKeepProducing) {
   LoopHarness h(Options());
   const auto first = h.Submit(TokenRequest(Prompt(4), 200));
@@ -321,7 +351,8 @@ TEST_P(EngineLoopTest, RefusesWhatCannotFitNamingSizes) {
   options.num_chunks = 3;
   LoopHarness h(options);
   EXPECT_EQ(h.Submit(TokenRequest(Prompt(61), 1)), nullptr);
-  EXPECT_THAT(h.submit_status().message(), HasSubstr("61 tokens, the context holds 60"));
+  EXPECT_THAT(h.submit_status().message(),
+              HasSubstr("length is 60 tokens. However, the prompt has 61 tokens"));
   EXPECT_EQ(h.Submit(TokenRequest(Prompt(40), 9)), nullptr);
   EXPECT_THAT(h.submit_status().message(), HasSubstr("the KV cache holds 48"));
   EXPECT_EQ(h.Submit(TokenRequest({}, 9)), nullptr);

@@ -92,7 +92,8 @@ TEST(EngineTest, RefusesBadNumbersAtOnceAndBadPromptsInTheStream) {
   EXPECT_EQ(f.engine->Submit(bad).status().code(), absl::StatusCode::kInvalidArgument);
   const auto stream = f.engine->Submit(TokenRequest(std::vector<int32_t>(600, 1), 1));
   ASSERT_TRUE(stream.ok());
-  EXPECT_THAT(f.Wait(*stream).status.message(), HasSubstr("600 tokens, the context holds 512"));
+  EXPECT_THAT(f.Wait(*stream).status.message(),
+              HasSubstr("length is 512 tokens. However, the prompt has 600 tokens"));
 }
 
 // Clients on several threads submit, read, cancel; then the engine drains.
@@ -149,8 +150,8 @@ TEST(EngineTest, DrainWaitsForRunningRequestsUntilTheDeadline) {
 }
 
 // Chunks of 1 MiB, 64 of 64 MiB are the bound; a request takes 4, which it need not touch. While it
-// runs nothing is touched.
-TEST(EngineTest, OnlyTheIdleEngineTouchesMemoryAhead) {
+// runs, its next chunk has been touched, and so nothing is.
+TEST(EngineTest, TheIdleEngineTouchesMemoryAhead) {
   std::atomic<size_t> end = 0;
   std::atomic<bool> busy = false;
   auto pages = std::make_unique<PagesAhead>(
@@ -177,6 +178,35 @@ TEST(EngineTest, OnlyTheIdleEngineTouchesMemoryAhead) {
   ASSERT_TRUE(stream.ok());
   f.Wait(*stream);
   EXPECT_TRUE(touched(68 << 20)) << end;
+}
+
+// Chunks of 16 MiB: an idle engine has four touched. A request that takes more of them has its next
+// one touched meanwhile, of 8 pieces one a step.
+TEST(EngineTest, TheRunningEngineTouchesItsNextChunkAPieceAStep) {
+  std::atomic<int> pieces = 0;
+  auto pages = std::make_unique<PagesAhead>(
+      PagesAhead::Pool{.chunk_bytes = 16 << 20, .chunk_tokens = 16, .num_chunks = 1000},
+      [&](size_t, size_t) {
+        ++pieces;
+        return true;
+      });
+  Fixture f(1, {.max_sequences = 8, .step_token_budget = 32}, std::move(pages));
+  constexpr int kWhenIdle = 4 * 8;
+  for (int i = 0; i < 3000 && pieces < kWhenIdle; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  int steps = 0, in_steps = 0;
+  f.runner->before_step = [&](const StepBatch&) {
+    ++steps;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    in_steps = pieces - kWhenIdle;
+    EXPECT_LE(in_steps, steps);
+  };
+  const auto stream = f.engine->Submit(TokenRequest(std::vector<int32_t>(100, 3), 60));
+  ASSERT_TRUE(stream.ok());
+  f.Wait(*stream);
+  // Chunks 5 to 10 were taken in 4 to 64 steps; a new one every 16, of which 8 touch it.
+  EXPECT_GE(in_steps, 3 * 8);
 }
 
 TEST(EngineTest, DestructionFinishesStreamsAsCancelled) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace refrain::engine {
 namespace {
 
@@ -44,6 +46,50 @@ TEST(FairSharesTest, AnIdleTenantSavesNothingUp) {
   shares.Charge(a, 1'000'000);
   shares.Enter("b", 1);  // one that comes while others wait does not lose its turn for it either
   EXPECT_EQ(TokensOf(shares, b), 2'000'000 - kLag);
+}
+
+// low decodes, which is never refused: far ahead of waits, which lacks. Who comes is not put behind
+// waits for that, nor is waits when it sends more.
+TEST(FairSharesTest, OneThatRunsAheadPutsNobodyBehindThoseThatWait) {
+  FairShares shares;
+  const int32_t low = shares.Enter("low", 0.01);
+  const int32_t waits = shares.Enter("waits", 1);
+  shares.Charge(low, 10'000);
+  shares.Charge(waits, 500'000);
+  shares.SetLacking({false, true});
+  const int32_t comes = shares.Enter("comes", 1);
+  EXPECT_EQ(TokensOf(shares, comes), 500'000 - kLag);
+  shares.Enter("waits", 1);
+  EXPECT_EQ(TokensOf(shares, waits), 500'000);
+  EXPECT_EQ(TokensOf(shares, low), 1'000'000);
+}
+
+// little has all that it asks for: what bulk has had meanwhile is nobody's to save up.
+TEST(FairSharesTest, OneThatAsksForLittleGivesOthersNoCredit) {
+  FairShares shares;
+  const int32_t little = shares.Enter("little", 1);
+  const int32_t bulk = shares.Enter("bulk", 1);
+  shares.Charge(little, 1000);
+  shares.Charge(bulk, 500'000);
+  shares.SetLacking({false, true});
+  const int32_t comes = shares.Enter("comes", 1);
+  EXPECT_EQ(TokensOf(shares, comes), 500'000 - kLag);
+  shares.Enter("little", 1);
+  EXPECT_EQ(TokensOf(shares, little), 500'000 - kLag);
+}
+
+// Each is as far behind as the first, however many come one after the other.
+TEST(FairSharesTest, NewcomersDoNotGetAheadOfOneAnother) {
+  FairShares shares;
+  const int32_t bulk = shares.Enter("bulk", 1);
+  shares.Charge(bulk, 500'000);
+  std::vector<bool> lacking = {true};
+  for (const char* name : {"a", "b", "c"}) {
+    const int32_t index = shares.Enter(name, 1);
+    EXPECT_EQ(TokensOf(shares, index), 500'000 - kLag);
+    lacking.push_back(true);
+    shares.SetLacking(lacking);
+  }
 }
 
 TEST(FairSharesTest, ComingBackDoesNotWipeOutWhatWasHad) {

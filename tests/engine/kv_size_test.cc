@@ -49,6 +49,29 @@ TEST(KvSizeTest, DoesNotGrowBeyondAnEarlierAnswer) {
   EXPECT_EQ(*KvChunksFor(budget), 3);
 }
 
+// 16 GiB for one request where 100 MiB are to be had.
+TEST(KvSizeTest, RefusesLessThanTheContextThatWasAskedForNamingBoth) {
+  KvBudget budget = Budget();
+  budget.memory_bytes = 100 * kMiB;
+  budget.asked_context_tokens = 6400;
+  EXPECT_EQ(*KvChunksFor(budget), 100);
+  budget.asked_context_tokens = 6401;
+  const absl::Status of_asked = KvChunksFor(budget).status();
+  EXPECT_EQ(of_asked.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(of_asked.message(),
+            "engine.max_context_tokens is 6401, the KV cache holds 6400 tokens in "
+            "kv_cache.memory_bytes of 104857600 bytes");
+  budget.memory_bytes = 0;
+  budget.available_bytes = 200 * kMiB;
+  const absl::Status of_free = KvChunksFor(budget).status();
+  EXPECT_EQ(of_free.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(of_free.message(),
+            "engine.max_context_tokens is 6401, the KV cache holds 6400 tokens in half of the free "
+            "memory, 104857600 bytes");
+  budget.asked_context_tokens = 0;
+  EXPECT_EQ(*KvChunksFor(budget), 100);
+}
+
 TEST(KvSizeTest, CountsTokensInThirtyTwoBits) {
   KvBudget budget = Budget();
   budget.memory_bytes = std::numeric_limits<int64_t>::max();

@@ -73,6 +73,14 @@ class Pages {
 // Chunks of 1.5 MiB and 64 tokens: 42 of them are 63 MiB, 64 are 4,096 tokens.
 constexpr PagesAhead::Pool kPool{.chunk_bytes = 3 << 19, .chunk_tokens = 64, .num_chunks = 1000};
 
+// In the first steps of so many sequences.
+void ExpectAPieceAStep(PagesAhead& ahead, Pages& pages, int32_t sequences, size_t steps) {
+  for (size_t step = 1; step <= steps; ++step) {
+    ahead.StepBegins(0, sequences);
+    EXPECT_TRUE(pages.Touched(step * kPiece));
+  }
+}
+
 TEST(PagesAheadTest, AnIdleEngineHasItsBoundTouchedAndNoMore) {
   Pages pages;
   pages.Allow(1 << 20);
@@ -80,7 +88,7 @@ TEST(PagesAheadTest, AnIdleEngineHasItsBoundTouchedAndNoMore) {
   EXPECT_EQ(pages.AfterAWhile(), 0u) << "nobody said that the engine is idle";
   ahead.EngineIsIdle(0);
   EXPECT_TRUE(pages.Touched(size_t{63} << 20));
-  ahead.EngineIsBusy();
+  ahead.StepBegins(0, 1);
   ahead.EngineIsIdle(0);
   EXPECT_EQ(pages.AfterAWhile(), size_t{63} << 20);
 }
@@ -103,28 +111,54 @@ TEST(PagesAheadTest, GoesOnBehindWhatWasUsedUpToThePoolsEnd) {
                    pages.populate());
   ahead.EngineIsIdle(10);
   EXPECT_TRUE(pages.Touched(size_t{63} << 20));
-  ahead.EngineIsBusy();
+  ahead.StepBegins(52, 0);
   ahead.EngineIsIdle(52);  // used just what had been touched
   EXPECT_TRUE(pages.Touched(size_t{126} << 20));
-  ahead.EngineIsBusy();
+  ahead.StepBegins(99, 0);
   ahead.EngineIsIdle(99);  // and beyond: of what is left one chunk is new
   EXPECT_TRUE(pages.Touched(size_t{85 * 3} << 19));
   EXPECT_EQ(pages.AfterAWhile(), size_t{85 * 3} << 19);
 }
 
 // A request comes while a piece is being touched: the engine is not held up, and no other piece is
-// begun.
+// begun for an idle engine.
 TEST(PagesAheadTest, ABusyEngineWaitsForNothing) {
   Pages pages;
   PagesAhead ahead(kPool, pages.populate());
   ahead.EngineIsIdle(0);
   ASSERT_TRUE(pages.Began(1));
-  ahead.EngineIsBusy();  // returns, though the piece is not done
+  ahead.StepBegins(0, 0);  // returns, though the piece is not done
   pages.Allow(1 << 20);
   EXPECT_TRUE(pages.Touched(kPiece));
   EXPECT_EQ(pages.AfterAWhile(), kPiece);
   ahead.EngineIsIdle(0);
   EXPECT_TRUE(pages.Touched(size_t{63} << 20));
+}
+
+// 32 sequences that are to take a chunk each, 48 MiB, in some later step.
+TEST(PagesAheadTest, RunningSequencesHaveTheirNextChunksTouchedAPieceAStep) {
+  Pages pages;
+  pages.Allow(1 << 20);
+  PagesAhead ahead(kPool, pages.populate());
+  ExpectAPieceAStep(ahead, pages, 32, 24);
+  for (int step = 0; step < 3; ++step) ahead.StepBegins(0, 32);
+  EXPECT_EQ(pages.AfterAWhile(), size_t{48} << 20);
+  ahead.StepBegins(32, 32);  // they took them: there are others to come
+  EXPECT_TRUE(pages.Touched(25 * kPiece));
+  EXPECT_EQ(pages.AfterAWhile(), 25 * kPiece);
+}
+
+// So many sequences that their next chunks are more than an idle engine has.
+TEST(PagesAheadTest, RunningSequencesHaveNoMoreTouchedThanAnIdleEngine) {
+  Pages pages;
+  pages.Allow(1 << 20);
+  PagesAhead ahead(kPool, pages.populate());
+  ExpectAPieceAStep(ahead, pages, 256, 31);
+  for (int step = 0; step < 3; ++step) {
+    ahead.StepBegins(0, 256);
+    EXPECT_TRUE(pages.Touched(size_t{63} << 20));
+  }
+  EXPECT_EQ(pages.AfterAWhile(), size_t{63} << 20);
 }
 
 TEST(PagesAheadTest, WhatCannotBeTouchedIsNotTriedAgain) {
@@ -135,13 +169,13 @@ TEST(PagesAheadTest, WhatCannotBeTouchedIsNotTriedAgain) {
   ahead.EngineIsIdle(0);
   EXPECT_TRUE(pages.Touched(kPiece));
   for (int i = 0; i < 100; ++i) {
-    ahead.EngineIsBusy();
+    ahead.StepBegins(i, 32);
     ahead.EngineIsIdle(i);
   }
   EXPECT_EQ(pages.AfterAWhile(), kPiece);
 }
 
-// The bound holds at every piece, however idle and busy alternate.
+// The bounds hold at every piece, however idle and busy alternate.
 TEST(PagesAheadTest, RandomUseNeverHasMoreThanTheBoundTouched) {
   std::mt19937 random(7);
   std::atomic<int32_t> used = 0;
@@ -156,8 +190,10 @@ TEST(PagesAheadTest, RandomUseNeverHasMoreThanTheBoundTouched) {
   for (int i = 0; i < 500; ++i) {
     ahead.EngineIsIdle(used);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 100));
-    ahead.EngineIsBusy();
-    used += static_cast<int32_t>(random() % 6);
+    for (int steps = 1 + random() % 3; steps > 0; --steps) {
+      ahead.StepBegins(used, static_cast<int32_t>(random() % 64));
+      used += static_cast<int32_t>(random() % 6);
+    }
   }
   EXPECT_GT(pieces, 100);
 }

@@ -34,6 +34,27 @@ TEST(PrefixKeysTest, NameWholeChunksAndAllBeforeThem) {
   EXPECT_NE(MakePrefixKeys(other, 16, 1)[1], keys[1]);
 }
 
+// Behind the prompt's own, as if both had been named in one piece.
+TEST(PrefixKeysTest, KeysOfAnAnswerGoOnWhereThePromptsEnd) {
+  constexpr int32_t kChunkTokens = 16;
+  constexpr uint64_t kSeed = 5;
+  const std::vector<kvcache::TokenId> tokens = Tokens(200);
+  for (const size_t prompt_tokens : {1, 15, 16, 17, 160}) {
+    const auto prompt = std::span(tokens).first(prompt_tokens);
+    for (const size_t answer_tokens : {0, 1, 15, 16, 40}) {
+      const auto answer = std::span(tokens).subspan(prompt_tokens, answer_tokens);
+      const PrefixKeys of_prompt = MakePrefixKeys(prompt, kChunkTokens, kSeed);
+      PrefixKeys keys = of_prompt;
+      for (const uint64_t key : MakeAnswerKeys(of_prompt, prompt, answer, kChunkTokens, kSeed)) {
+        keys.push_back(key);
+      }
+      EXPECT_EQ(keys, MakePrefixKeys(std::span(tokens).first(prompt_tokens + answer_tokens),
+                                     kChunkTokens, kSeed))
+          << prompt_tokens << " and " << answer_tokens;
+    }
+  }
+}
+
 TEST(PendingPrefixesTest, HoldsThoseThatLackWhatAnotherComputesUntilTheLastCommonChunk) {
   PendingPrefixes pending;
   const PrefixKeys producer = {1, 2, 3, 4};

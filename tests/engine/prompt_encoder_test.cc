@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tests/support/fake_tokenizer.h"
@@ -22,9 +23,8 @@ class PromptEncoderTest : public ::testing::Test {
   EncodedRequest Encode(Request request) {
     EncodedRequest encoded;
     encoded.request = std::move(request);
-    const auto text = encoder_.Render(encoded.request);
-    EXPECT_TRUE(text.ok()) << text.status();
-    status_ = encoder_.Tokenize(*text, &encoded);
+    const auto text = encoder_.Render(&encoded);
+    status_ = text.ok() ? encoder_.Tokenize(*text, &encoded) : text.status();
     return encoded;
   }
 
@@ -51,6 +51,35 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
   request.keep_prompt_tokens.reset();
   Encode(request);
   EXPECT_FALSE(status_.ok());
+}
+
+// A text waits once, however long it is.
+TEST_F(PromptEncoderTest, RenderingTakesTheTextOutOfTheRequest) {
+  const auto chat_template = ChatTemplate::Create("{{ messages[0].content }}", "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const PromptEncoder encoder(&tokenizer_, chat_template->get(),
+                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
+  const std::string said(1000, 'a');
+  EncodedRequest text;
+  text.request.prompt = TextPrompt{.text = said};
+  const char* const bytes = std::get<TextPrompt>(text.request.prompt).text.data();
+  const auto rendered = encoder.Render(&text);
+  ASSERT_TRUE(rendered.ok()) << rendered.status();
+  EXPECT_EQ((*rendered)->text, said);
+  EXPECT_EQ((*rendered)->text.data(), bytes) << "a copy";
+  EXPECT_EQ(encoder.Tokenize(*rendered, &text), absl::OkStatus());
+  EXPECT_EQ(text.prompt.size(), said.size());
+
+  EncodedRequest chat;
+  jinja::Map message;
+  message.Set("content", jinja::Value::String(said));
+  ChatPrompt prompt;
+  prompt.input.messages = jinja::Value::MakeList({jinja::Value::MakeMap(std::move(message))});
+  chat.request.prompt = std::move(prompt);
+  const auto shown = encoder.Render(&chat);
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_EQ((*shown)->text, said);
+  EXPECT_TRUE(std::get<ChatPrompt>(chat.request.prompt).input.messages.is_undefined());
 }
 
 // Each repetition costs memory; the context bounds the prompt alone.

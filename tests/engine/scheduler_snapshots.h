@@ -6,16 +6,11 @@
 #include <cstdint>
 
 #include "engine/scheduler.h"
+#include "tests/support/slow_build.h"
 
 namespace refrain::engine {
 
 // What tests of the scheduler put its snapshots together from.
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
-constexpr double kSlowBuildFactor = 50;
-#else
-constexpr double kSlowBuildFactor = 1;
-#endif
 
 inline SequenceId Id(uint64_t id) { return SequenceId{id}; }
 
@@ -49,6 +44,12 @@ inline RunningEntry DecodingOf(int32_t tenant, uint64_t id, int32_t tokens, int3
   RunningEntry entry = Decoding(id, tokens, chunks);
   entry.tenant = tenant;
   return entry;
+}
+
+// So many of its chunks are in `run` of the snapshot's, and in those above it.
+inline void Share(RunningEntry* entry, int32_t chunks, int32_t run) {
+  entry->exclusive_chunks = entry->reserved_tokens / 16 - chunks;
+  entry->shared_run = run;
 }
 
 inline WaitingEntry Waiting(uint64_t id, int32_t tenant, int32_t prefill_tokens) {

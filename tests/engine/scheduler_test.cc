@@ -64,6 +64,17 @@ TEST(SchedulerTest, AdmissionLeavesRunningPrefillsTheirChunks) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [1:16 2:1]");
 }
 
+// Nor are the chunks for what it computes behind its replay given away.
+TEST(SchedulerTest, AdmissionLeavesAReplayItsChunks) {
+  SchedulerSnapshot s = Snapshot(4);
+  s.running = {Prefilling(1, 0, 16, 1)};
+  s.running[0].later_tokens = 40;
+  s.waiting = {{.sequence = Id(2), .prefill_tokens = 1}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:16]");
+  s.free_chunks = 5;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [1:16 2:1]");
+}
+
 // What a sequence shares needs neither chunks nor rows.
 TEST(SchedulerTest, SharedTokensCostNothing) {
   SchedulerSnapshot s = Snapshot(1);
@@ -77,6 +88,18 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenThePoolIsFull) {
   s.running = {Decoding(1, 32, 2), Decoding(2, 32, 2)};
   s.waiting = {{.sequence = Id(3), .prefill_tokens = 1}};
   EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]");
+}
+
+// Two beams that were forked just now have no chunk of their own; together they give up five.
+TEST(SchedulerTest, TheOldestKeepsItsChunksWhenYoungerOnesShareTheirs) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.running = {Decoding(1, 64, 4), Decoding(2, 70, 5), Decoding(3, 70, 4)};
+  for (size_t i : {1, 2}) {
+    s.running[i].exclusive_chunks = 0;
+    s.running[i].shared_run = 0;
+  }
+  s.shared_runs = {{.chunks = 5, .holders = 2}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [3 2] admit [] work [1:1]");
 }
 
 // Only the youngest needs a chunk: it is the one that gives up.
@@ -245,6 +268,15 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
       s.running.back().tenant = any_tenant();
       total_chunks += chunks;
     }
+    if (s.running.size() >= 2 && below(2) == 0) {
+      RunningEntry& a = s.running[0];
+      RunningEntry& b = s.running.back();
+      const int32_t chunks = 1 + below(std::min(a.exclusive_chunks, b.exclusive_chunks));
+      a.shared_run = b.shared_run = 0;
+      a.exclusive_chunks -= chunks;
+      b.exclusive_chunks -= chunks;
+      s.shared_runs = {{.chunks = chunks, .holders = 2}};
+    }
     for (int n = below(4); n > 0; --n) {
       s.waiting.push_back(Waiting(id++, any_tenant(), 1 + below(100)));
     }
@@ -256,7 +288,9 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
     int32_t free = s.free_chunks;
     std::vector<SequenceId> seen = plan.preempt;
     for (const SequenceId victim : plan.preempt) {
-      free += s.running[static_cast<size_t>(victim) - 1].exclusive_chunks;
+      const RunningEntry& entry = s.running[static_cast<size_t>(victim) - 1];
+      free += entry.exclusive_chunks;
+      if (entry.shared_run == 0 && --s.shared_runs[0].holders == 0) free += s.shared_runs[0].chunks;
     }
     for (const StepWork& work : plan.work) {
       seen.push_back(work.sequence);
@@ -317,7 +351,7 @@ TEST(SchedulerTest, PlansForTenThousandWaitingInTime) {
           BestPlanMicroseconds(s, [](const StepPlan& plan) { EXPECT_EQ(plan.admit.size(), 4u); });
       std::printf("Plan, policy %d, %zu tenants: %.1f us\n", static_cast<int>(policy), tenants,
                   best_us);
-      EXPECT_LT(best_us, 200.0 * kSlowBuildFactor);
+      EXPECT_LT(best_us, 200.0 * testing::kSlowBuildFactor);
     }
   }
 }

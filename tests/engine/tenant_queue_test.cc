@@ -51,5 +51,24 @@ TEST(TenantQueueTest, HoldsWhatCanOnlyBeMoved) {
   EXPECT_EQ(queue.Pop(), std::nullopt);
 }
 
+TEST(TenantQueueTest, WhatIsTakenOutChangesNoTurn) {
+  TenantQueue<std::unique_ptr<int>> queue;
+  const auto push = [&](const char* tenant, int item) {
+    queue.Push(tenant, std::make_unique<int>(item));
+  };
+  for (const int item : {1, 2, 3, 4, 5}) push("a", item);
+  for (const int item : {12, 14}) push("b", item);
+  for (const int item : {21, 22}) push("c", item);
+  const auto even = [](const std::unique_ptr<int>& item) { return *item % 2 == 0; };
+  EXPECT_EQ(queue.TakeIf(even).size(), 5u);
+  EXPECT_TRUE(queue.TakeIf(even).empty());
+  EXPECT_EQ(queue.size(), 4u);
+  push("b", 11);
+  std::vector<int> order;
+  while (const auto item = queue.Pop()) order.push_back(**item);
+  EXPECT_EQ(order, (std::vector<int>{1, 21, 11, 3, 5}));
+  EXPECT_TRUE(queue.empty());
+}
+
 }  // namespace
 }  // namespace refrain::engine

@@ -167,7 +167,7 @@ class Conversation {
     prompt.continue_final_message = continue_final_message;
     encoded.request.prompt = std::move(prompt);
     encoded.request.cache_salt = salt;
-    const auto text = encoder_.Render(encoded.request);
+    const auto text = encoder_.Render(&encoded);
     EXPECT_TRUE(text.ok()) << text.status();
     text_ = **text;
     EXPECT_EQ(encoder_.Tokenize(*text, &encoded), absl::OkStatus());

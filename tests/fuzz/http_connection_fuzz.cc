@@ -121,8 +121,8 @@ class Target {
   http::WakeupQueue wakeups_{&context_};
   asio::thread_pool workers_{1};
   asio::thread_pool probes_{1};
-  refrain::server::ByteBudget bodies_{64 << 10};
-  http::Connection::Shared shared_{options_, router_, workers_, probes_, bodies_};
+  http::Connection::Shared shared_{options_, router_, workers_, probes_,
+                                   std::make_shared<refrain::server::ByteBudget>(64 << 10)};
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 // log-probability bits of requests that share prefixes in a tree five levels deep are those that
 // each gets alone without a prefix cache - in two_phase and paged, on chunks of every size and on
 // several threads, among up to 64 that join, end and are cancelled at random, and when all that may
-// be evicted is evicted, and a running sequence preempted, at every step. Every weight type.
+// be evicted is evicted, and a running sequence preempted, at every step. Every weight type; some
+// requests have several choices, beams or a salt.
 
 #include <gtest/gtest.h>
 
@@ -60,6 +61,24 @@ Request LeafRequest(int leaf) {
   request.stop.ignore_eos = true;
   request.logprobs.top = 2;
   if (leaf % 5 == 0) request.logprobs.prompt_top = 1;
+  switch (leaf % 8) {
+    case 1:
+      request.n = 2;
+      break;
+    case 2:
+      request.best_of = 3;
+      break;
+    case 3:
+      request.sampling = {.temperature = 0};
+      request.best_of = 3;
+      request.beam = engine::BeamParams{};
+      break;
+    case 4:
+      request.cache_salt = "of its own";
+      break;
+    default:
+      break;
+  }
   return request;
 }
 
@@ -82,7 +101,8 @@ class DisturbingPlanner {
 
   engine::StepPlan operator()(const engine::SchedulerSnapshot& snapshot) {
     cache_->EvictAll();
-    engine::StepPlan plan = engine::Plan(snapshot);
+    const engine::StepPlan undisturbed = engine::Plan(snapshot);
+    engine::StepPlan plan = undisturbed;
     const size_t running = snapshot.running.size();
     if (!plan.preempt.empty() || running == 0 || !PreemptsNow(running)) return plan;
     const size_t victim = running == 1 ? 0 : 1 + static_cast<size_t>(step_ / 2) % (running - 1);
@@ -93,7 +113,8 @@ class DisturbingPlanner {
     });
     plan.admit.clear();
     plan.preempt.push_back(id);
-    return plan;
+    // Beams wait for one another: without the victim nothing may go on, and so for ever.
+    return running > 1 && plan.work.empty() ? undisturbed : plan;
   }
 
  private:

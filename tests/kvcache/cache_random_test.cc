@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tests/kvcache/cache_harness.h"
 #include "tests/support/random_steps.h"
@@ -41,7 +43,7 @@ class RandomRun {
     } else if (action < 6) {
       Fork();
     } else if (action < 9) {
-      Leave(Pick());
+      Below(8) == 0 ? LeaveTogether() : Leave(Pick());
     } else if (action < 15) {
       Append(Pick());
     } else if (action < 21) {
@@ -69,6 +71,7 @@ class RandomRun {
     EXPECT_EQ(h_.cache->stats().free_chunks, setting_.num_chunks);
     EXPECT_EQ(h_.cache->tree().roots().size(), 0u);
     EXPECT_GT(refused_, 10);
+    EXPECT_GT(given_back_together_, setting_.prefix_cache ? 50 : 20);  // forks alone share less
     if (!setting_.prefix_cache) return;
     EXPECT_GT(matched_, 1000);
     EXPECT_GT(still_current_, 1000);
@@ -245,6 +248,28 @@ class RandomRun {
 
   void Leave(uint64_t id) { h_.Leave(id); }
 
+  // Some leave one after the other: how much is free then can be told before.
+  void LeaveTogether() {
+    std::vector<SequenceId> sequences;
+    for (const auto& [id, cells] : h_.expected) sequences.push_back(SequenceId{id});
+    std::shuffle(sequences.begin(), sequences.end(), random_);
+    SharedRuns shared = h_.cache->FindSharedRuns(sequences);
+    ASSERT_EQ(shared.last_runs.size(), sequences.size());
+    std::vector<int32_t> own;
+    for (const SequenceId id : sequences) own.push_back(h_.cache->ExclusiveChunks(id));
+    int32_t available = h_.cache->stats().available_chunks();
+    for (size_t i = 0, count = 1 + Below(sequences.size()); i < count; ++i) {
+      available += own[i];
+      for (int32_t run = shared.last_runs[i]; run >= 0; run = shared.runs[run].parent) {
+        if (--shared.runs[run].holders > 0) continue;
+        available += shared.runs[run].chunks;
+        given_back_together_ += shared.runs[run].chunks;
+      }
+      Leave(static_cast<uint64_t>(sequences[i]));
+      ASSERT_EQ(h_.cache->stats().available_chunks(), available);
+    }
+  }
+
   void Pin() {
     if (seen_.empty() || pins_.size() > 2) return;
     PinnedRange range{Salt(), seen_[Below(seen_.size())], 0};
@@ -284,6 +309,7 @@ class RandomRun {
   int64_t matched_ = 0;
   int64_t still_current_ = 0;
   int64_t out_of_date_ = 0;
+  int64_t given_back_together_ = 0;
 };
 
 constexpr int kSettings = 10;

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "engine/context_length.h"
 #include "engine/retry_after.h"
 
 namespace refrain::server {
@@ -55,6 +56,14 @@ TEST(StatusMapping, CarriesFieldAndCode) {
   EXPECT_EQ(error.param, "top_p");
   EXPECT_EQ(ErrorBody(error), R"({"error":{"message":"is \"odd\"","type":"invalid_request_error",)"
                               R"("param":"top_p","code":"odd_value"}})");
+}
+
+// Clients that shorten a conversation look for it.
+TEST(StatusMapping, TellsAPromptBeyondTheContextFromOtherWrongRequests) {
+  const ApiError error = ApiErrorFromStatus(engine::ContextLengthError("61", 60));
+  EXPECT_EQ(error.http_status, 400);
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_NE(error.message.find("maximum context length is 60 tokens"), std::string::npos);
 }
 
 TEST(StatusMapping, WritesWellFormedUtf8WhateverItQuotes) {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "engine/context_length.h"
+
 namespace refrain::testing {
 namespace {
 
@@ -120,12 +122,17 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
     if (name == "late") running.late = StatusOf(value);
     if (name == "delay_ms") running.delay = std::chrono::milliseconds(std::atoi(value.c_str()));
     if (name == "hold") running.hold = true;
+    if (name == "unencoded") {
+      running.hold = true;
+      running.prompt_hold = request.prompt_hold;
+    }
     if (name == "fail_after") running.fail_after = std::atoll(value.c_str());
   }
   running.stream = std::make_shared<engine::TokenStream>();
   running.next_token = Clock::now() + running.delay;
   if (static_cast<int32_t>(prompt.size()) >= options_.max_context_tokens) {
-    running.late = absl::InvalidArgumentError("the prompt is longer than the model's context");
+    running.late =
+        engine::ContextLengthError(std::to_string(prompt.size()), options_.max_context_tokens);
   }
   Plan(request, answer, prompt, &running);
 
@@ -141,6 +148,8 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   } else {
     running.usage.miss = engine::CacheMiss{};
   }
+  request.prompt_hold.reset();
+  running.usage.computed_tokens = running.usage.prompt_tokens - running.usage.cached_tokens;
   last_request_ = std::move(request);
   ++submitted_;
   auto handle = engine::ConsumerHandle(running.stream);
@@ -153,13 +162,18 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   return handle;
 }
 
-absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(engine::TextPrompt text,
-                                                                          std::string) {
+absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(
+    engine::TextPrompt text, std::string, std::optional<double> timeout_s) {
   if (!health().ok()) return absl::UnavailableError("the engine has stopped");
-  engine::StreamBatch batch;
-  batch.text_ids = *tokenizer_.Encode(text.text, {});
-  batch.finished = true;
   auto stream = std::make_shared<engine::TokenStream>();
+  if (text.text.starts_with("[[unencoded]]")) return engine::ConsumerHandle(std::move(stream));
+  engine::StreamBatch batch;
+  if (timeout_s.value_or(1) < 1e-3) {
+    batch.status = absl::DeadlineExceededError("out of time");
+  } else {
+    batch.text_ids = *tokenizer_.Encode(text.text, {});
+  }
+  batch.finished = true;
   stream->Push(std::move(batch));
   return engine::ConsumerHandle(std::move(stream));
 }
@@ -247,6 +261,7 @@ bool FakeEngine::Step(Running* running, Clock::time_point now) {
     if (choice.sent < choice.tokens.size()) {
       batch.tokens.push_back(choice.tokens[choice.sent++]);
       ++running->usage.completion_tokens;
+      ++running->usage.computed_tokens;
     }
     // As the real one: an end by length comes with the last token, an end token in its own step.
     if (choice.sent == choice.tokens.size() &&
@@ -292,6 +307,15 @@ engine::EngineStats FakeEngine::stats() const {
   stats.running_sequences = static_cast<int32_t>(running_.size());
   stats.kv_capacity_tokens = options_.max_context_tokens;
   return stats;
+}
+
+void FakeEngine::TellUsage() {
+  MutexLock lock(mutex_);
+  for (const Running& running : running_) {
+    engine::StreamBatch batch;
+    batch.usage = running.usage;
+    running.stream->Push(std::move(batch));
+  }
 }
 
 void FakeEngine::SetCounts(const engine::EngineStats& counts) {

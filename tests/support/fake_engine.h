@@ -61,7 +61,7 @@ struct FakeEngineOptions {
 //
 //   [[delay_ms=N]]    N ms before each token      [[hold]]          no token until cancelled
 //   [[reject=CODE]]   Submit fails                [[late=CODE]]     fails before the first token
-//   [[fail_after=N]]  INTERNAL after N tokens
+//   [[fail_after=N]]  INTERNAL after N tokens     [[unencoded]]     waits to be encoded until then
 //
 // CODE is a number of absl::StatusCode. A prompt that was there before is reported as cached but
 // for its last token; DescribeCache tells of one node per prompt, which can be pinned and dropped
@@ -72,9 +72,10 @@ class FakeEngine final : public engine::Engine {
   ~FakeEngine() override;
 
   absl::StatusOr<std::shared_ptr<engine::TokenStream>> Submit(engine::Request request) override;
-  // Answers at once.
-  absl::StatusOr<std::shared_ptr<engine::TokenStream>> Tokenize(engine::TextPrompt text,
-                                                                std::string tenant) override;
+  // Answers at once, but for a text that begins with [[unencoded]]; a timeout of less than a
+  // millisecond has passed by then.
+  absl::StatusOr<std::shared_ptr<engine::TokenStream>> Tokenize(
+      engine::TextPrompt text, std::string tenant, std::optional<double> timeout_s) override;
   const engine::ModelInfo& model() const override { return model_; }
   const engine::Tokenizer& tokenizer() const override { return tokenizer_; }
   const engine::ChatTemplate* chat_template() const override { return chat_template_.get(); }
@@ -90,6 +91,8 @@ class FakeEngine final : public engine::Engine {
 
   // --- for tests ---
   void Die(absl::Status reason);
+  // What was computed up to now, without a token, as the real one tells it of a long prompt.
+  void TellUsage();
   // What stats tells beside the running sequences and the capacity.
   void SetCounts(const engine::EngineStats& counts);
   int submitted() const;
@@ -114,6 +117,7 @@ class FakeEngine final : public engine::Engine {
     std::chrono::steady_clock::time_point next_token;
     std::chrono::microseconds delay{0};
     bool hold = false;
+    std::shared_ptr<const void> prompt_hold;  // while it waits to be encoded
     std::optional<int64_t> fail_after;
     absl::Status late;
   };

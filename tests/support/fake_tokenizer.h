@@ -37,6 +37,7 @@ class FakeTokenizer : public engine::Tokenizer {
                                                       const engine::EncodeOptions&) const override {
     return {};
   }
+  size_t FewestTokens(std::string_view utf8) const override { return utf8.size(); }
   std::string_view TokenBytes(kvcache::TokenId id) const override {
     return kvcache::ToIndex(id) < pieces_.size() ? std::string_view(pieces_[kvcache::ToIndex(id)])
                                                  : std::string_view();

@@ -99,7 +99,7 @@ std::shared_ptr<TokenStream> LoopHarness::Submit(Request request) {
                                           std::chrono::duration<double>(*request.timeout_s));
   }
   encoded->request = std::move(request);
-  const auto text = encoder.Render(encoded->request);
+  const auto text = encoder.Render(encoded.get());
   submit_status_ = text.status();
   if (submit_status_.ok()) submit_status_ = encoder.Tokenize(*text, encoded.get());
   if (submit_status_.ok()) {

@@ -26,14 +26,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert body["stream"] and body["model"] == "fake-model"
+        chats = self.path == "/v1/chat/completions"
+        assert ("messages" if chats else "prompt") in body
         if self.behaviour == "refuses":
             self.reply({"error": {"message": "no room"}}, status=429)
+            return
+        if self.behaviour == "base" and chats:
+            self.reply({"error": {"message": "the model has no chat template"}}, status=400)
             return
         self.send_response(200)
         self.end_headers()
         for piece in PIECES if self.behaviour != "silent" else []:
-            event = {"choices": [{"index": 0, "delta": {"content": piece}}]}
-            self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+            choice = {"index": 0, **({"delta": {"content": piece}} if chats else {"text": piece})}
+            self.wfile.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
         self.wfile.write(b"data: [DONE]\n\n")
 
     def reply(self, body, status=200):

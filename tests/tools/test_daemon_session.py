@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import types
 
 import daemon_session
 import pytest
@@ -85,21 +87,75 @@ def test_an_empty_answer_is_a_failure(port):
     assert run_once(port, "silent").returncode == 1
 
 
+def test_a_model_without_chat_template_goes_on_with_a_text(port):
+    done = run_once(port, "base")
+    assert done.returncode == 0, done.stderr
+    assert "the model has no chat template" in done.stdout
+    assert "> Gravity is\nThe capital of France is Paris.\n" in done.stdout
+
+
+def test_a_daemon_that_lives_may_load_for_long(port, monkeypatch, tmp_path, capsys):
+    """A clock a thousand times too fast: the 0.2 s of loading are more than three minutes."""
+    monkeypatch.setattr(daemon_session, "time", types.SimpleNamespace(
+        monotonic=lambda: 1000 * time.monotonic(), sleep=time.sleep))
+    log = tmp_path / "log"
+    with subprocess.Popen([FAKE, "--model", "good", "--listen", f"127.0.0.1:{port}"]) as daemon:
+        try:
+            daemon_session.wait_until_ready(daemon, "127.0.0.1", port, log)
+        finally:
+            daemon.terminate()
+    assert f"s; log: {log}" in capsys.readouterr().err
+
+
+class Session:
+    """tools/run without --once, up to where it waits for Ctrl-C."""
+
+    def __init__(self, port, model, stop=signal.SIGINT):
+        # Where the tests run in the background of a script, SIGINT is ignored and children inherit
+        # that.
+        self.process = subprocess.Popen(
+            command(port, model), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(stop, signal.SIG_DFL))
+        self.stop = stop
+
+    def __enter__(self):
+        self.shown = ""
+        for line in self.process.stdout:
+            self.shown += line
+            if "Ctrl-C" in line:
+                break
+        return self
+
+    def end(self) -> str:
+        """Returns what it said to stderr."""
+        assert self.process.poll() is None
+        self.process.send_signal(self.stop)
+        _, errors = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0
+        return errors
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_stays_in_the_foreground_until_it_is_stopped(port, stop):
-    # Where the tests run in the background of a script, SIGINT is ignored and children inherit that.
-    with subprocess.Popen(command(port, "good"), stdout=subprocess.PIPE, text=True,
-                          preexec_fn=lambda: signal.signal(stop, signal.SIG_DFL)) as session:
-        try:
-            shown = ""
-            for line in session.stdout:
-                shown += line
-                if "Ctrl-C" in line:
-                    break
-            assert f"curl -N http://127.0.0.1:{port}/v1/chat/completions" in shown
-            assert session.poll() is None
-            session.send_signal(stop)
-            assert session.wait(30) == 0
-        finally:
-            session.kill()
+    with Session(port, "good", stop) as session:
+        assert f"curl -N http://127.0.0.1:{port}/v1/chat/completions" in session.shown
+        session.end()
+    assert is_free(port)
+
+
+def test_shows_how_to_ask_a_model_without_chat_template(port):
+    with Session(port, "base") as session:
+        assert f"curl -N http://127.0.0.1:{port}/v1/completions" in session.shown
+        assert '"prompt"' in session.shown
+
+
+@pytest.mark.parametrize("model, error", [("silent", "the answer is empty"), ("refuses", "no room")])
+def test_a_failed_answer_stops_no_daemon(port, model, error):
+    with Session(port, model) as session:
+        assert f"curl -N http://127.0.0.1:{port}/v1/chat/completions" in session.shown
+        assert error in session.end()
     assert is_free(port)

@@ -79,7 +79,7 @@ def test_a_failing_build_ends_it(workshop):
     workshop.fail_build(1)
     done = workshop.run("model.gguf", "--once", "--listen", workshop.listen)
     assert done.returncode == 1
-    assert "the build failed" in done.stderr
+    assert f"the build failed, by {workshop.folder}/bazel; it needs Bazel 4.2" in done.stderr
     assert done.stdout == ""
 
 
@@ -92,6 +92,14 @@ def test_a_taken_port_is_told_before_the_build(workshop):
     assert done.returncode == 1
     assert f"{workshop.listen} cannot be listened on" in done.stderr
     assert workshop.asked() == []
+
+
+def test_launchers_of_another_bazel_get_the_one_of_setup(workshop):
+    workshop.script("bazel-8", "#!/bin/bash\necho bazel 8.4.2\n")
+    done = subprocess.run([ROOT / "tools" / "bazel", "--version"], capture_output=True, text=True,
+                          env={**os.environ, "BAZEL_REAL": str(workshop.folder / "bazel-8")})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("bazel ") and "8.4.2" not in done.stdout
 
 
 @pytest.mark.parametrize("arguments, status, mention", [

@@ -65,8 +65,8 @@ GraphTiming BenchDevice::TimeWork(const std::function<void()>& work, int rounds)
 }
 
 GraphTiming BenchDevice::Time(const std::function<void()>& work, int rounds) {
-  const std::unique_ptr<Event> begin = MustHave(runtime_->CreateEvent());
-  const std::unique_ptr<Event> end = MustHave(runtime_->CreateEvent());
+  const std::unique_ptr<Event> begin = MustHave(runtime_->CreateTimingEvent());
+  const std::unique_ptr<Event> end = MustHave(runtime_->CreateTimingEvent());
   work();
   Synchronize();
   std::vector<double> seconds;

@@ -1,11 +1,12 @@
 """Starts refraind, waits until it is ready, streams one answer to the terminal (for tools/run).
 
-Stays in the foreground until Ctrl-C or SIGTERM, which the daemon gets as SIGTERM; with --once it
-stops after the answer. Standard library only.
+Stays in the foreground until Ctrl-C or SIGTERM, which the daemon gets as SIGTERM, also where the
+answer failed; with --once it stops after the answer, and fails as that did. Standard library only.
 """
 
 import argparse
 import ctypes
+import dataclasses
 import http.client
 import json
 import os
@@ -16,15 +17,37 @@ import subprocess
 import sys
 import time
 
-# The model is small: a question whose answer does not hang on the last bit of the arithmetic.
-QUESTION = "What is gravity? Answer in one sentence."
-READY_TIMEOUT_S = 120
+LOADING_NOTICE_S = 10
 ANSWER_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 15
 
 
 class SessionError(Exception):
     """What the user is told, in one sentence."""
+
+
+FAILURES = (SessionError, OSError, http.client.HTTPException, ValueError, LookupError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """Where a model generates, and how it is asked there."""
+    path: str
+    question: str
+    example: str
+    as_chat: bool
+
+    def prompt(self, text: str) -> dict:
+        return {"messages": [{"role": "user", "content": text}]} if self.as_chat else {"prompt": text}
+
+    def piece(self, choice: dict) -> str:
+        return (choice["delta"].get("content") if self.as_chat else choice["text"]) or ""
+
+
+# The model is small: a question whose answer does not hang on the last bit of the arithmetic.
+CHAT = Route("/v1/chat/completions", "What is gravity? Answer in one sentence.", "Tell me a joke.",
+             as_chat=True)
+TEXT = Route("/v1/completions", "Gravity is", "Once upon a time", as_chat=False)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -80,8 +103,10 @@ def describe_exit(daemon: subprocess.Popen, log: pathlib.Path) -> str:
 
 
 def wait_until_ready(daemon: subprocess.Popen, host: str, port: int, log: pathlib.Path) -> None:
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline:
+    """However long it takes: a large model comes from a slow disk."""
+    started = time.monotonic()
+    notices = 0
+    while True:
         if daemon.poll() is not None:
             raise SessionError(describe_exit(daemon, log))
         try:
@@ -93,8 +118,11 @@ def wait_until_ready(daemon: subprocess.Popen, host: str, port: int, log: pathli
             pass
         finally:
             connection.close()
+        waited_s = time.monotonic() - started
+        if waited_s >= (notices + 1) * LOADING_NOTICE_S:
+            notices = int(waited_s // LOADING_NOTICE_S)
+            print(f"tools/run: still loading after {waited_s:.0f} s; log: {log}", file=sys.stderr)
         time.sleep(0.02)
-    raise SessionError(f"the daemon was not ready after {READY_TIMEOUT_S} s; see {log}")
 
 
 def served_model(host: str, port: int) -> str:
@@ -107,15 +135,19 @@ def served_model(host: str, port: int) -> str:
     return json.loads(body)["data"][0]["id"]
 
 
-def stream_answer(host: str, port: int, model: str) -> str:
-    """Asks QUESTION and prints the answer as it comes; returns all of it."""
+def ask(host: str, port: int, model: str, route: Route) -> http.client.HTTPResponse:
+    print(f"> {route.question}", flush=True)
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
     body = json.dumps({"model": model, "stream": True, "temperature": 0, "max_tokens": 64,
-                       "messages": [{"role": "user", "content": QUESTION}]})
-    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
-    response = connection.getresponse()
+                       **route.prompt(route.question)})
+    connection.request("POST", route.path, body, {"Content-Type": "application/json"})
+    return connection.getresponse()
+
+
+def print_answer(response: http.client.HTTPResponse, route: Route) -> None:
+    """As it comes."""
     if response.status != 200:
-        raise SessionError(f"/v1/chat/completions answered {response.status}: "
+        raise SessionError(f"{route.path} answered {response.status}: "
                            f"{response.read().decode(errors='replace')}")
     answer = ""
     for line in response:
@@ -128,19 +160,17 @@ def stream_answer(host: str, port: int, model: str) -> str:
         if "error" in event:
             raise SessionError(f"the stream ended with an error: {event['error']}")
         for choice in event["choices"]:
-            piece = choice["delta"].get("content") or ""
+            piece = route.piece(choice)
             answer += piece
             print(piece, end="", flush=True)
     print()
     if not answer.strip():
         raise SessionError("the answer is empty")
-    return answer
 
 
-def curl_line(listen: str, model: str) -> str:
-    body = json.dumps({"model": model, "stream": True,
-                       "messages": [{"role": "user", "content": "Tell me a joke."}]})
-    return (f"curl -N http://{listen}/v1/chat/completions -H 'Content-Type: application/json' "
+def curl_line(listen: str, model: str, route: Route) -> str:
+    body = json.dumps({"model": model, "stream": True, **route.prompt(route.example)})
+    return (f"curl -N http://{listen}{route.path} -H 'Content-Type: application/json' "
             f"-d '{body}'")
 
 
@@ -161,11 +191,23 @@ def converse(daemon: subprocess.Popen, arguments: argparse.Namespace, log: pathl
     wait_until_ready(daemon, host, port, log)
     model = served_model(host, port)
     print(f"ready after {time.monotonic() - started:.2f} s: {model} on http://{listen}\n")
-    print(f"> {QUESTION}")
-    stream_answer(host, port, model)
+    route = CHAT
+    try:
+        response = ask(host, port, model, route)
+        if response.status == 400:
+            # The question is well formed: it is the model that cannot chat.
+            message = json.loads(response.read())["error"]["message"]
+            print(f"No chat with this model ({message}).\n")
+            route = TEXT
+            response = ask(host, port, model, route)
+        print_answer(response, route)
+    except FAILURES as error:
+        if arguments.once:
+            raise
+        print(f"tools/run: {error}", file=sys.stderr)
     if arguments.once:
         return
-    print(f"\nTry it:\n  {curl_line(listen, model)}\n\nLog: {log}. Ctrl-C stops the daemon.",
+    print(f"\nTry it:\n  {curl_line(listen, model, route)}\n\nLog: {log}. Ctrl-C stops the daemon.",
           flush=True)
     if daemon.wait() != 0:
         raise SessionError(describe_exit(daemon, log))
@@ -203,7 +245,7 @@ def main() -> int:
         print("\nstopping", file=sys.stderr)
         if arguments.once:
             return 130
-    except (SessionError, OSError, http.client.HTTPException, ValueError, LookupError) as error:
+    except FAILURES as error:
         print(f"tools/run: {error}", file=sys.stderr)
         return 1
     finally:

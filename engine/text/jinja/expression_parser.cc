@@ -74,9 +74,13 @@ void ExpressionParser::ExpectKind(Token::Kind kind, std::string_view what) {
 }
 
 void ExpressionParser::Fail(const std::string& what) const {
-  std::string message = "line " + std::to_string(current().line) + ": " + what;
+  std::string message = what;
   if (!current().text.empty()) message += " at '" + current().text.substr(0, 40) + "'";
-  throw TemplateError(message);
+  FailAt(current().line, message);
+}
+
+void ExpressionParser::FailAt(int line, const std::string& what) {
+  throw TemplateError("line " + std::to_string(line) + ": " + what);
 }
 
 ExpressionPtr ExpressionParser::New(Kind kind) const {
@@ -448,7 +452,21 @@ ExpressionPtr ExpressionParser::ParseFilter(ExpressionPtr input) {
   filter->name = ExpectName();
   Adopt(std::move(input), filter.get());
   if (IsOperator("(")) ParseArguments(filter.get());
+  CheckWhatItApplies(*filter);
   return filter;
+}
+
+// map applies a filter, select and its like a test: one that is spelled out must be known.
+void ExpressionParser::CheckWhatItApplies(const Expression& filter) {
+  const bool is_map = filter.name == "map";
+  if (!is_map && !filter.name.starts_with("select") && !filter.name.starts_with("reject")) return;
+  const size_t place = filter.name.ends_with("attr") ? 1 : 0;
+  if (filter.arguments.size() <= place) return;
+  const Expression& argument = *filter.arguments[place];
+  if (argument.kind != Kind::kLiteral || !argument.literal.is_string()) return;
+  const std::string name = argument.literal.AsString();
+  if (is_map ? IsFilter(name) : IsValueTest(name)) return;
+  FailAt(argument.line, (is_map ? "filter '" : "test '") + name + "' is not supported");
 }
 
 bool ExpressionParser::StartsTestArgument() const {

@@ -27,7 +27,7 @@ class ExpressionParser {
   void ExpectOperator(std::string_view text);
   std::string ExpectName();
   void ExpectKind(Token::Kind kind, std::string_view what);
-  [[noreturn]] void Fail(const std::string& what) const;
+  [[noreturn]] void Fail(const std::string& what) const;  // at the current token
 
   ExpressionPtr ParseExpression();  // with `a if b else c`
   ExpressionPtr ParseWithoutConditional();
@@ -43,6 +43,8 @@ class ExpressionParser {
  private:
   class DepthGuard;
 
+  [[noreturn]] static void FailAt(int line, const std::string& what);
+  static void CheckWhatItApplies(const Expression& filter);
   ExpressionPtr New(Expression::Kind kind) const;
   void Adopt(ExpressionPtr child, Expression* parent) const;
   ExpressionPtr NewBinary(Operator op, ExpressionPtr left, ExpressionPtr right) const;

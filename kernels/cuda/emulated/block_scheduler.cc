@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulated/block_scheduler.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +12,11 @@ namespace refrain::kernels::cuda::emulated {
 namespace {
 
 constexpr size_t kSharedAlignment = 1024;
-constexpr int kUnset = 0xff;  // NaN in every float
+constexpr int kUnset = 0xff;       // NaN in every float
+constexpr int kRegisters = 65536;  // of a multiprocessor
+
+// Of a thread: what __launch_bounds__(threads, 1) leaves the compiler.
+int LaunchRegisters(int threads) { return std::min(kRegisters / threads, 255) / 8 * 8; }
 
 std::string Describe(const Extent3& at) {
   return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) +
@@ -40,6 +45,7 @@ BlockScheduler::BlockScheduler(const GridShape& shape, const std::function<void(
   threads_.resize(threads);
   warp_meetings_.resize((threads + 31) / 32);
   warpgroup_meetings_.resize((threads + 127) / 128);
+  registers_.resize((threads + 127) / 128);
 }
 
 BlockScheduler::~BlockScheduler() {
@@ -52,6 +58,10 @@ BlockScheduler::~BlockScheduler() {
 void BlockScheduler::Reset(Extent3 block_index) {
   block_.block_index = block_index;
   block_.warpgroup_state.fill(nullptr);
+  for (WarpgroupRegisters& group : registers_) {
+    group.held = LaunchRegisters(static_cast<int>(threads_.size()));
+  }
+  free_registers_ = 0;
   if (shared_ != nullptr) std::memset(shared_, kUnset, shape_.shared_bytes);
   ended_ = 0;
   for (size_t i = 0; i < threads_.size(); ++i) {
@@ -211,6 +221,55 @@ void BlockScheduler::Named(int id, int threads, bool wait) {
   }
 }
 
+// --- Registers ---
+
+void BlockScheduler::SetRegisters(int count, bool increase) {
+  struct Change {
+    BlockScheduler* scheduler;
+    int count;
+    bool increase;
+  } change{this, count, increase};
+  const char* const name = increase ? "setmaxnreg.inc" : "setmaxnreg.dec";
+  const int warpgroup = current_thread->linear / 128;
+  Meet(warpgroup * 128, 128, ~uint32_t{0}, name, &change, [](void* const* operands, uint32_t) {
+    const Change& first = *static_cast<const Change*>(operands[0]);
+    for (int i = 1; i < 128; ++i) {
+      if (static_cast<const Change*>(operands[i])->count == first.count) continue;
+      first.scheduler->Fail("setmaxnreg: not the same count in the whole warpgroup");
+    }
+    first.scheduler->ChangeRegisters(current_thread->linear / 128, first.count, first.increase);
+  });
+  while (registers_[warpgroup].wanted != 0) {
+    registers_[warpgroup].waiting.push_back(current_thread->linear);
+    Wait(name);
+  }
+}
+
+void BlockScheduler::ChangeRegisters(int warpgroup, int count, bool increase) {
+  WarpgroupRegisters& group = registers_[warpgroup];
+  if (increase ? count < group.held : count > group.held) {
+    Fail(std::string(increase ? "setmaxnreg.inc to " : "setmaxnreg.dec to ") +
+         std::to_string(count) + " registers, the warpgroup has " + std::to_string(group.held));
+  }
+  if (increase) {
+    group.wanted = count;
+  } else {
+    free_registers_ += group.held - count;
+    group.held = count;
+  }
+  GrantRegisters();
+}
+
+void BlockScheduler::GrantRegisters() {
+  for (WarpgroupRegisters& group : registers_) {
+    if (group.wanted == 0 || group.wanted - group.held > free_registers_) continue;
+    free_registers_ -= group.wanted - group.held;
+    group.held = group.wanted;
+    group.wanted = 0;
+    for (const int thread : std::exchange(group.waiting, {})) Release(thread);
+  }
+}
+
 // --- Copies ---
 
 void BlockScheduler::CheckSharedRange(const char* what, const void* shared, size_t bytes) {
@@ -334,8 +393,20 @@ std::string BlockScheduler::DescribeDeadlock() const {
     if (first != nullptr) break;
     first = &thread;
   }
-  return text + "; " + std::to_string(ended_) + " of " + std::to_string(threads_.size()) +
-         " threads have ended";
+  return text + DescribeRegisters() + "; " + std::to_string(ended_) + " of " +
+         std::to_string(threads_.size()) + " threads have ended";
+}
+
+// Of the first increase that waits.
+std::string BlockScheduler::DescribeRegisters() const {
+  const auto group =
+      std::find_if(registers_.begin(), registers_.end(),
+                   [](const WarpgroupRegisters& registers) { return registers.wanted != 0; });
+  if (group == registers_.end()) return "";
+  return "; warpgroup " + std::to_string(group - registers_.begin()) + " has " +
+         std::to_string(group->held) + " registers a thread and wants " +
+         std::to_string(group->wanted) + ", " + std::to_string(free_registers_) +
+         " a thread are free";
 }
 
 }  // namespace refrain::kernels::cuda::emulated

@@ -41,6 +41,7 @@ class BlockScheduler {
   void ArriveAtBarrier(uint64_t* barrier, uint32_t expected_bytes);
   void WaitAtBarrier(uint64_t* barrier, uint32_t parity);
   void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier);
+  void SetRegisters(int count, bool increase);
   void Yield();
   [[noreturn]] void Fail(std::string message);
 
@@ -77,6 +78,11 @@ class BlockScheduler {
     int arrived = 0;
     std::vector<int> waiting;
   };
+  struct WarpgroupRegisters {
+    int held = 0;    // by each thread
+    int wanted = 0;  // by an increase that waits; 0: none does
+    std::vector<int> waiting;
+  };
   struct BarrierWaiter {
     uint64_t* barrier;
     int thread;
@@ -88,9 +94,12 @@ class BlockScheduler {
   void Release(int thread);
   void ReleaseWaitersAt(uint64_t* barrier);
   bool LandBulkCopies();
+  void ChangeRegisters(int warpgroup, int count, bool increase);
+  void GrantRegisters();
   void CheckSharedRange(const char* what, const void* shared, size_t bytes);
   void Reset(Extent3 block_index);
   std::string DescribeThread(int thread) const;
+  std::string DescribeRegisters() const;
   std::string DescribeDeadlock() const;
 
   const GridShape& shape_;
@@ -110,6 +119,8 @@ class BlockScheduler {
   std::vector<std::vector<std::unique_ptr<Meeting>>> warpgroup_meetings_;  // by warpgroup
   std::vector<std::unique_ptr<Meeting>> idle_meetings_;
   std::array<NamedBarrier, 16> named_;
+  std::vector<WarpgroupRegisters> registers_;  // by warpgroup
+  int free_registers_ = 0;                     // of each of 128 threads, given back by decreases
   std::vector<BarrierWaiter> barrier_waiters_;
   std::vector<BulkCopy> bulk_copies_;
 };

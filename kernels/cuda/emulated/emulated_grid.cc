@@ -91,6 +91,9 @@ void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* b
   scheduler->IssueBulkCopy(shared, global, bytes, barrier);
 }
 
+void IncreaseRegisters(int count) { scheduler->SetRegisters(count, true); }
+void DecreaseRegisters(int count) { scheduler->SetRegisters(count, false); }
+
 void YieldThread() { scheduler->Yield(); }
 void FailKernel(std::string message) { scheduler->Fail(std::move(message)); }
 

@@ -32,6 +32,7 @@ class EmulatedStream final : public Stream {
 
 struct EmulatedEvent final : Event {
   std::shared_ptr<Ticket> ticket;  // null: not recorded yet
+  bool timing = false;
 };
 
 struct EmulatedGraph final : Graph {
@@ -124,6 +125,12 @@ class EmulatedRuntime final : public Runtime {
     if (absl::Status status = Check("CreateEvent"); !status.ok()) return status;
     return std::make_unique<EmulatedEvent>();
   }
+  absl::StatusOr<std::unique_ptr<Event>> CreateTimingEvent() override {
+    if (absl::Status status = Check("CreateTimingEvent"); !status.ok()) return status;
+    auto event = std::make_unique<EmulatedEvent>();
+    event->timing = true;
+    return event;
+  }
   absl::Status Record(Event& event, Stream& stream) override {
     if (absl::Status status = Check("Record"); !status.ok()) return status;
     auto& own = static_cast<EmulatedEvent&>(event);
@@ -156,6 +163,9 @@ class EmulatedRuntime final : public Runtime {
     return ticket == nullptr || ticket->passed;
   }
   absl::StatusOr<float> MillisecondsBetween(Event& begin, Event& end) override {
+    if (!static_cast<EmulatedEvent&>(begin).timing || !static_cast<EmulatedEvent&>(end).timing) {
+      return absl::InternalError("MillisecondsBetween: an event without a time");
+    }
     const auto& first = static_cast<EmulatedEvent&>(begin).ticket;
     const auto& last = static_cast<EmulatedEvent&>(end).ticket;
     if (first == nullptr || last == nullptr || !first->passed || !last->passed) {

@@ -60,6 +60,12 @@ void ArriveAtBarrier(uint64_t* barrier, uint32_t expected_bytes);
 void WaitAtBarrier(uint64_t* barrier, uint32_t parity);
 void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier);
 
+// setmaxnreg of a warpgroup: registers of each of its threads. A block is launched with what
+// __launch_bounds__(its threads, 1) leaves each thread; only what decreases give back can be had by
+// increases, which wait for it (PTX ISA, setmaxnreg).
+void IncreaseRegisters(int count);
+void DecreaseRegisters(int count);
+
 // Lets the others run first: for loops that wait for another thread of the block.
 void YieldThread();
 

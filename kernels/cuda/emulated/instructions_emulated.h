@@ -181,9 +181,15 @@ inline void AsyncProxyFence() {}
 inline void NamedBarrierSync(int id, int threads) { emulated::SyncNamed(id, threads); }
 inline void NamedBarrierArrive(int id, int threads) { emulated::ArriveNamed(id, threads); }
 template <int kCount>
-void RegistersIncrease() {}
+void RegistersIncrease() {
+  static_assert(kCount >= 24 && kCount <= 256 && kCount % 8 == 0);
+  emulated::IncreaseRegisters(kCount);
+}
 template <int kCount>
-void RegistersDecrease() {}
+void RegistersDecrease() {
+  static_assert(kCount >= 24 && kCount <= 256 && kCount % 8 == 0);
+  emulated::DecreaseRegisters(kCount);
+}
 
 }  // namespace refrain::kernels::cuda
 

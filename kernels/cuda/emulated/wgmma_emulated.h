@@ -30,7 +30,12 @@ void IssueWgmma(WgmmaOperand& operand) {
 
 }  // namespace emulated
 
-inline void WgmmaFence() {}
+// Whether registers were held is the same for all threads: the first one's count.
+inline void WgmmaFence() {
+  if (emulated::CurrentThread().linear % emulated::WgmmaProducts::kThreads == 0) {
+    emulated::Products().Fence();
+  }
+}
 
 inline void WgmmaCommit() {
   emulated::MeetWarpgroup("wgmma.commit_group", nullptr,
@@ -68,8 +73,12 @@ void WgmmaM64K16(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool ac
   emulated::IssueWgmma<T>(operand);
 }
 
-template <int kCount>
-void HoldRegisters(float (&)[kCount]) {}
+template <class R, int kCount>
+void HoldRegisters(R (&registers)[kCount]) {
+  if (emulated::CurrentThread().linear % emulated::WgmmaProducts::kThreads == 0) {
+    emulated::Products().Hold(registers, sizeof(registers));
+  }
+}
 
 }  // namespace refrain::kernels::cuda
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulated/wgmma_products.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -101,11 +102,36 @@ WgmmaProducts::Accumulator& WgmmaProducts::Take(void* const* operands) {
   return *accumulators_.back();
 }
 
+void WgmmaProducts::Hold(const void* registers, size_t bytes) {
+  const Registers held{static_cast<const std::byte*>(registers), bytes};
+  // The first time behind a wait does not count for the next fence: in between the threads write
+  // the registers.
+  if (std::erase_if(loose_, [&](const void* at) { return held.Has(at); }) == 0) {
+    held_.push_back(held);
+  }
+}
+
+void WgmmaProducts::Fence() {
+  if (!loose_.empty()) FailKernel("wgmma: registers that were not held behind the wait");
+  fenced_ = std::exchange(held_, {});
+}
+
+void WgmmaProducts::CheckHeld(const WgmmaOperand& operand) const {
+  for (const void* const registers :
+       {static_cast<const void*>(operand.d), static_cast<const void*>(operand.a)}) {
+    const bool held = registers == nullptr ||
+                      std::any_of(fenced_.begin(), fenced_.end(),
+                                  [&](const Registers& range) { return range.Has(registers); });
+    if (!held) FailKernel("wgmma: registers that were not held before the fence");
+  }
+}
+
 void WgmmaProducts::Issue(void* const* operands) {
   const auto& first = *static_cast<const WgmmaOperand*>(operands[0]);
   for (int thread = 1; thread < kThreads; ++thread) {
     CheckAlike(first, *static_cast<const WgmmaOperand*>(operands[thread]));
   }
+  CheckHeld(first);
   Product product{first, {}, &Take(operands)};
   if (first.a != nullptr) product.a = FragmentsOfA(operands);
   ++product.accumulator->under_way;
@@ -119,11 +145,13 @@ void WgmmaProducts::Wait(int pending_groups) {
     for (const Product& product : groups_.front()) {
       Perform(product);
       --product.accumulator->under_way;
+      if (product.operand.a != nullptr) loose_.push_back(product.operand.a);
     }
     groups_.pop_front();
   }
-  std::erase_if(accumulators_, [](const std::unique_ptr<Accumulator>& accumulator) {
+  std::erase_if(accumulators_, [this](const std::unique_ptr<Accumulator>& accumulator) {
     if (accumulator->under_way > 0) return false;
+    loose_.push_back(accumulator->d[0]);
     for (int thread = 0; thread < kThreads; ++thread) {
       for (int i = 0; i < accumulator->n / 2; ++i) {
         accumulator->d[thread][i] =
@@ -137,7 +165,8 @@ void WgmmaProducts::Wait(int pending_groups) {
 
 void WgmmaProducts::Perform(const Product& product) {
   const WgmmaOperand& operand = product.operand;
-  std::vector<float> a = product.a;
+  std::vector<float>& a = a_;
+  a = product.a;
   if (a.empty()) {
     a.resize(kRows * kDepth);
     for (int row = 0; row < kRows; ++row) {
@@ -147,7 +176,8 @@ void WgmmaProducts::Perform(const Product& product) {
       }
     }
   }
-  std::vector<float> b(static_cast<size_t>(kDepth) * operand.n);
+  std::vector<float>& b = b_;
+  b.resize(static_cast<size_t>(kDepth) * operand.n);
   for (int k = 0; k < kDepth; ++k) {
     for (int column = 0; column < operand.n; ++column) {
       b[k * operand.n + column] =

@@ -28,11 +28,14 @@ struct WgmmaOperand {
 // The products of one warpgroup that are under way. Issue takes the accumulators away from the
 // threads (they hold NaN until the products are waited for), Wait reads the operands from shared
 // memory and gives the results back: the latest moments that the instructions allow. Called while
-// the warpgroup stands still. A mistake ends the kernel (FailKernel).
+// the warpgroup stands still, but for Hold and Fence, which the first thread calls. A mistake ends
+// the kernel (FailKernel).
 class WgmmaProducts {
  public:
   static constexpr int kThreads = 128;
 
+  void Hold(const void* registers, size_t bytes);
+  void Fence();
   void Issue(void* const* operands);  // of WgmmaOperand, [kThreads]
   void Commit();
   void Wait(int pending_groups);
@@ -50,12 +53,24 @@ class WgmmaProducts {
     Accumulator* accumulator;
   };
 
-  Accumulator& Take(void* const* operands);
-  static void Perform(const Product& product);
+  struct Registers {
+    const std::byte* begin;
+    size_t bytes;
+    bool Has(const void* at) const { return at >= begin && at < begin + bytes; }
+  };
 
+  void CheckHeld(const WgmmaOperand& operand) const;
+  Accumulator& Take(void* const* operands);
+  void Perform(const Product& product);
+
+  std::vector<Registers> held_;     // since the last fence
+  std::vector<Registers> fenced_;   // held before it: products may use them
+  std::vector<const void*> loose_;  // of products waited for, not held since
   std::vector<std::unique_ptr<Accumulator>> accumulators_;
   std::vector<Product> open_;  // of the group not yet committed
   std::deque<std::vector<Product>> groups_;
+  // Perform's: not on its stack, which FailKernel leaves without unwinding it.
+  std::vector<float> a_, b_;
 };
 
 }  // namespace refrain::kernels::cuda::emulated

@@ -139,12 +139,17 @@ TEST(HfFolderTest, ReadsASentencePieceModelWithItsSidecars) {
   Write(path + "/tokenizer_config.json",
         R"({"chat_template":[{"name":"tool_use","template":"no"},)"
         R"({"name":"default","template":"{{ messages }}"}],"add_bos_token":true})");
+  Write(path + "/special_tokens_map.json", R"({"additional_special_tokens":["<|im_start|>"]})");
+  Write(path + "/added_tokens.json", R"({"<|im_start|>":300})");
   Write(path + "/generation_config.json", R"({"eos_token_id":[2,7]})");
   const auto source = WeightSource::Open(path);
   ASSERT_TRUE(source.ok()) << source.status();
   const auto tokenizer = (*source)->ReadTokenizer();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(tokenizer->sentencepiece_model, "not read here");
+  ASSERT_EQ(tokenizer->spec.tokens.size(), 301u);
+  EXPECT_EQ(tokenizer->spec.tokens[300], "<|im_start|>");
+  EXPECT_EQ(tokenizer->spec.token_types[300], TokenType::kControl);
   EXPECT_EQ(tokenizer->spec.chat_template, "{{ messages }}");
   EXPECT_EQ(tokenizer->spec.add_bos, true);
   EXPECT_EQ(tokenizer->spec.eos, kvcache::TokenId{2});

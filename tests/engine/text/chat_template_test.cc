@@ -96,6 +96,11 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
            {"\n\n{% call f() %}{% endcall %}", "line 3", "call"},
            {"{{ x | nonesuch }}", "line 1", "nonesuch"},
            {"{{ x is nonesuch }}", "line 1", "nonesuch"},
+           {"\n{{ x | map('nonesuch') }}", "line 2", "filter 'nonesuch'"},
+           {"{{ x | select('nonesuch') }}", "line 1", "test 'nonesuch'"},
+           {"{{ x | reject('upper') | reject('trim') }}", "line 1", "test 'trim'"},
+           {"{{ x | selectattr('a',\n'nonesuch') | list }}", "line 2", "test 'nonesuch'"},
+           {"{% filter rejectattr('a', 'nonesuch') %}{% endfilter %}", "line 1", "test 'nonesuch'"},
            {"{% for a in b recursive %}{% endfor %}", "line 1", "recursive"},
            {"{{ f(*a) }}", "line 1", "unpacking"},
            {"\n{{ x.zfill(3) }}", "line 2", "method 'zfill'"},
@@ -129,6 +134,9 @@ TEST(JinjaTest, AcceptsCallsOfWhatTheTemplateMakesOrAsksFor) {
            {"{% set n = namespace(f=range) %}{{ n.f(3) | length }}", "3"},
            {"{% set n = namespace() %}{% set n.f = range %}{{ n.f(4) | length }}", "4"},
            {"{% set d = {'f': range} %}{{ d.f(5) | length }}", "5"},
+           {"{{ [{'x': 2}] | selectattr('x', 'even') | map(attribute='x') | list }}", "[2]"},
+           {"{{ [{'x': 2}] | rejectattr('x') | list }}", "[]"},
+           {"{% set test = 'even' %}{{ [1, 2] | select(test) | list }}", "[2]"},
            {"{% for f in [range] %}{{ f(6) | length }}{{ loop.cycle('d') }}{% endfor %}", "6d"}}) {
     EXPECT_EQ(RenderOrError(source), text) << source;
   }

@@ -180,7 +180,8 @@ TEST(PreTokenizerTest, RefusesUnknownNamesAndBrokenPatterns) {
 // The texts on which SentencePiece implementations are compared.
 std::vector<std::string> SentencePieceTexts() {
   std::vector<std::string> texts;
-  for (const auto& golden : ReadTestJson("text-golden/tokenization.json")["strings"]) {
+  const auto tokenization = ReadTestJson("text-golden/tokenization.json");
+  for (const auto& golden : tokenization["strings"]) {
     texts.push_back(golden["text"]);
   }
   const std::vector<std::string> alphabet = {" ",  "  ", "a", "b",      "the",    "ing", "é",  "日",

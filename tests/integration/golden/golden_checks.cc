@@ -9,6 +9,7 @@
 
 #include "engine/sampler.h"
 #include "engine/text/create_tokenizer.h"
+#include "kernels/cpu/isa.h"
 
 namespace refrain::testing {
 namespace {
@@ -26,6 +27,8 @@ json Golden(const std::string& name, const std::string& list = "cases") {
 double Logprob(std::span<const float> logits, int32_t id) { return logits[id] - LogSumExp(logits); }
 
 }  // namespace
+
+std::string BestIsa() { return std::string(kernels::cpu::Name(kernels::cpu::DetectIsa())); }
 
 std::vector<GreedyCase> GreedyCases() {
   std::vector<GreedyCase> cases;

@@ -12,6 +12,9 @@
 
 namespace refrain::testing {
 
+// The name of this machine's best instruction-set level; "auto" may take a faster one below.
+std::string BestIsa();
+
 struct GreedyCase {
   std::vector<int32_t> prompt;
   std::vector<int32_t> tokens;   // the 64 that follow

@@ -1,7 +1,7 @@
 // SmolLM2 with weights and KV rounded to bf16 against float64 golden values, and against our own
 // f32 run, which isolates the kernels from the arithmetic. Limits: the README beside the data, row
-// "bf16". Where the processor has bf16 dot instructions activations are rounded too, elsewhere they
-// stay f32: the same limits hold.
+// "bf16". Where the processor has bf16 dot instructions activations are rounded too (also where
+// "auto" would not use them), elsewhere they stay f32: the same limits hold.
 
 #include <gtest/gtest.h>
 
@@ -16,6 +16,7 @@ namespace {
 std::unique_ptr<ModelHarness> Load(const std::string& compute_dtype, const std::string& kv_dtype) {
   HarnessOptions options;
   options.backend.compute_dtype = compute_dtype;
+  options.backend.isa = BestIsa();
   options.kv_dtype = kv_dtype;
   auto harness = ModelHarness::Load(SmolLm2Path(), options);
   EXPECT_TRUE(harness.ok()) << harness.status();

@@ -59,31 +59,65 @@ TEST_F(SmolLm2Quantized,
   EXPECT_LT(greedy.largest_deficit, 0.01);
 }
 
-// What makes quantised compute a fair default.
-TEST_F(SmolLm2Quantized, PerplexityIsThatOfTheReference) {
-  for (const auto& [window, windows] : {std::pair{512, 32}, std::pair{2048, 8}}) {
-    const WindowError error = MeasurePerplexity(*harness_, window, windows);
-    const double change = std::exp(error.nll_mean - error.reference_mean) - 1;
-    std::printf("window %d: perplexity %.4f, reference %.4f, change %+.4f %%, worst window %.5f\n",
-                window, std::exp(error.nll_mean), std::exp(error.reference_mean), change * 100,
-                error.worst_window_error);
-    EXPECT_EQ(error.windows, windows);
-    EXPECT_LT(std::abs(change), 1e-4);
-    EXPECT_LT(error.worst_window_error, 3e-4);
-  }
+struct PerplexityLimits {
+  double change, worst_window;
+};
+
+void ExpectPerplexityOfTheReference(ModelHarness& harness, int window, int windows,
+                                    const PerplexityLimits& limits) {
+  const WindowError error = MeasurePerplexity(harness, window, windows);
+  const double change = std::exp(error.nll_mean - error.reference_mean) - 1;
+  std::printf(
+      "%d windows of %d: perplexity %.4f, reference %.4f, change %+.4f %%, worst window %.5f\n",
+      error.windows, window, std::exp(error.nll_mean), std::exp(error.reference_mean), change * 100,
+      error.worst_window_error);
+  EXPECT_EQ(error.windows, windows);
+  EXPECT_LT(std::abs(change), limits.change);
+  EXPECT_LT(error.worst_window_error, limits.worst_window);
 }
 
-// K and V in bf16, the default where the processor has bf16 dot instructions (attention then rounds
-// queries and weights too). Measured 0.058 and 0.027 without, 0.099 and 0.045 with these
-// instructions in emulation; echo 0.0054 and 0.0069. The README allows bf16 0.7, 0.25 and 0.1.
-TEST(SmolLm2QuantizedTest, LogprobsOverBf16KvAreWithinTolerance) {
-  auto harness = ModelHarness::Load(SmolLm2Path(), HarnessOptions{.kv_dtype = "bf16"});
-  ASSERT_TRUE(harness.ok()) << harness.status();
-  for (const TopError& error : MeasureTop20(**harness)) {
+// What makes quantised compute a fair default.
+TEST_F(SmolLm2Quantized, PerplexityIsThatOfTheReference) {
+  const PerplexityLimits limits{.change = 1e-4, .worst_window = 3e-4};
+  ExpectPerplexityOfTheReference(*harness_, 512, 32, limits);
+  ExpectPerplexityOfTheReference(*harness_, 2048, 8, limits);
+}
+
+// K and V in bf16, the default of the levels with bf16 dot instructions (attention then rounds
+// queries and weights too). Measured top 20 0.058 and 0.027 without, 0.099 and 0.045 with these
+// instructions; echo 0.0054 and 0.0069. The README allows bf16 0.7, 0.25 and 0.1.
+class SmolLm2QuantizedOverBf16Kv : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    HarnessOptions options{.kv_dtype = "bf16"};
+    options.backend.isa = BestIsa();
+    auto harness = ModelHarness::Load(SmolLm2Path(), options);
+    ASSERT_TRUE(harness.ok()) << harness.status();
+    harness_ = *std::move(harness);
+  }
+
+  std::unique_ptr<ModelHarness> harness_;
+};
+
+TEST_F(SmolLm2QuantizedOverBf16Kv, LogprobsAreWithinTolerance) {
+  for (const TopError& error : MeasureTop20(*harness_)) {
+    std::printf("%s: greatest %.5f, mean %.5f\n", error.prompt.c_str(), error.max_abs,
+                error.mean_abs);
     EXPECT_LT(error.max_abs, 0.2) << error.prompt;
     EXPECT_LT(error.mean_abs, 0.09) << error.prompt;
   }
-  EXPECT_LT(MeasureEcho(**harness).mean_abs, 0.014);
+  const EchoError echo = MeasureEcho(*harness_);
+  std::printf("mean %.5f, greatest %.5f\n", echo.mean_abs, echo.max_abs);
+  EXPECT_LT(echo.mean_abs, 0.014);
+}
+
+// A default may change the perplexity by less than 0.5 %; a window's limit is the README's. Where
+// bf16 is not the default an eighth of the windows.
+TEST_F(SmolLm2QuantizedOverBf16Kv, PerplexityIsThatOfTheReference) {
+  const bool is_default = harness_->backend().info().preferred_kv == kernels::DType::kBF16;
+  const PerplexityLimits limits{.change = 0.005, .worst_window = 0.02};
+  ExpectPerplexityOfTheReference(*harness_, 512, is_default ? 32 : 4, limits);
+  ExpectPerplexityOfTheReference(*harness_, 2048, is_default ? 8 : 1, limits);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ const AttentionCase kCases[] = {
     {{3, 1, 10, 16, DType::kBF16}},      {{9, 3, 64, 64, DType::kF16, 100}},
     {{4, 2, 40, 32, DType::kBF16, 37}},  {{8, 8, 16, 16, DType::kF32, 1}},
     {{6, 2, 128, 64, DType::kF32, 600}}, {{16, 16, 8, 32, DType::kBF16}},
-    {{32, 1, 128, 128, DType::kBF16}},   {{12, 2, 72, 16, DType::kBF16, 70}},
+    {{32, 1, 128, 128, DType::kBF16}},   {{200, 1, 8, 16, DType::kF16}},
+    {{256, 1, 16, 32, DType::kBF16}},    {{12, 2, 72, 16, DType::kBF16, 70}},
 };
 
 // Rounding q and a weight to bf16 moves the weight by up to 2^-9 each, times the size of the score

@@ -29,11 +29,12 @@ class ControlGroupsTest : public ::testing::Test {
   }
 
   // For a process of these groups, in the words of /proc/self/cgroup.
-  size_t Left(const std::string& membership) {
+  ControlGroupFiles FilesFor(const std::string& membership) {
     Write("self", membership);
-    return LeftInControlGroups(
-        {.membership = folder_.path() + "/self", .root = folder_.path() + "/groups"});
+    return {.membership = folder_.path() + "/self", .root = folder_.path() + "/groups"};
   }
+  size_t Left(const std::string& membership) { return LeftInControlGroups(FilesFor(membership)); }
+  int Cores(const std::string& membership) { return CoresInControlGroups(FilesFor(membership)); }
 
   refrain::testing::TemporaryDirectory folder_;
 };
@@ -72,6 +73,46 @@ TEST_F(ControlGroupsTest, ReadsVersionOne) {
   Write("groups/memory/a/memory.stat",
         "cache 1\ninactive_file 7\ntotal_inactive_file 300\ntotal_active_file 200\n");
   EXPECT_EQ(Left("12:cpu,cpuacct:/x\n4:memory:/a\n1:name=systemd:/y\n"), 1500u);
+}
+
+TEST_F(ControlGroupsTest, WithoutAQuotaOfTimeCoresAreNotLimited) {
+  constexpr int kAll = std::numeric_limits<int>::max();
+  EXPECT_EQ(Cores("0::/a\n"), kAll);
+  Write("groups/a/cpu.max", "max 100000\n");
+  EXPECT_EQ(Cores("0::/a\n"), kAll);
+  Write("groups/a/cpu.max", "100000 0\n");
+  EXPECT_EQ(Cores("0::/a\n"), kAll);
+  Write("groups/a/cpu.max", "18446744073709551615 1\n");
+  EXPECT_EQ(Cores("0::/a\n"), kAll);
+  EXPECT_EQ(Cores("nonsense\n"), kAll);
+}
+
+TEST_F(ControlGroupsTest, PartsOfACoreCountAsOne) {
+  Write("groups/a/cpu.max", "200000 100000\n");
+  EXPECT_EQ(Cores("0::/a\n"), 2);
+  Write("groups/a/cpu.max", "200001 100000\n");
+  EXPECT_EQ(Cores("0::/a\n"), 3);
+  Write("groups/a/cpu.max", "1000 100000\n");
+  EXPECT_EQ(Cores("0::/a\n"), 1);
+  Write("groups/a/cpu.max", "0 100000\n");
+  EXPECT_EQ(Cores("0::/a\n"), 1);
+}
+
+TEST_F(ControlGroupsTest, TheSmallestQuotaOfTheGroupsAboveCounts) {
+  Write("groups/a/b/cpu.max", "800000 100000\n");
+  Write("groups/a/cpu.max", "150000 50000\n");
+  EXPECT_EQ(Cores("0::/a/b\n"), 3);
+  Write("groups/cpu.max", "200000 100000\n");
+  EXPECT_EQ(Cores("0::/a/b\n"), 2);
+}
+
+TEST_F(ControlGroupsTest, ReadsQuotasOfVersionOne) {
+  Write("groups/cpu/a/cpu.cfs_quota_us", "-1\n");
+  Write("groups/cpu/a/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Cores("3:cpu,cpuacct:/a\n0::/\n"), std::numeric_limits<int>::max());
+  Write("groups/cpu/a/cpu.cfs_quota_us", "250000\n");
+  EXPECT_EQ(Cores("3:cpu,cpuacct:/a\n0::/\n"), 3);
+  EXPECT_EQ(Cores("3:cpuset:/a\n"), std::numeric_limits<int>::max());
 }
 
 }  // namespace

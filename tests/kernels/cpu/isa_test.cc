@@ -48,8 +48,27 @@ TEST(IsaTest, SupportsEveryLevelUpToTheBest) {
 }
 
 TEST(IsaTest, ResolvesNames) {
-  EXPECT_EQ(*ResolveIsa("auto"), DetectIsa());
   EXPECT_EQ(*ResolveIsa("portable"), Isa::kPortable);
+  EXPECT_EQ(*ResolveIsa(Name(DetectIsa())), DetectIsa());
+}
+
+TEST(IsaTest, TakesTheFastestLevelByItself) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAmx}) {
+    EXPECT_EQ(FastestIsa(isa, "GenuineIntel"), isa);
+    EXPECT_EQ(FastestIsa(isa, "AuthenticAMD"), isa);
+  }
+  EXPECT_EQ(FastestIsa(Isa::kAvx512Bf16, "AuthenticAMD"), Isa::kAvx512Bf16);
+  EXPECT_EQ(FastestIsa(Isa::kAvx512Bf16, "GenuineIntel"), Isa::kAvx512Vnni);
+}
+
+// Where CPUID says who made the processor.
+TEST(IsaTest, KnowsTheVendor) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  const std::string text{std::istreambuf_iterator<char>(cpuinfo), {}};
+  for (const char* vendor : {"GenuineIntel", "AuthenticAMD"}) {
+    if (text.find(vendor) == std::string::npos) continue;
+    EXPECT_EQ(*ResolveIsa("auto"), FastestIsa(DetectIsa(), vendor));
+  }
 }
 
 TEST(IsaTest, NamesTheValidLevelsWhenAskedForAnother) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/control_groups.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -92,6 +93,7 @@ TEST(ThreadPoolTest, TakesAllCoresForZero) {
   ThreadPool pool(0);
   EXPECT_GE(pool.threads(), 1);
   EXPECT_LE(pool.threads(), static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_LE(pool.threads(), CoresInControlGroups());
 }
 
 }  // namespace

@@ -63,6 +63,18 @@ TEST_F(EmulatedRuntimeTest, WaitingForAnEventRunsUpToItOnly) {
   EXPECT_EQ(value, 2);
 }
 
+// As on a GPU, where other events are made without times.
+TEST_F(EmulatedRuntimeTest, OnlyTimingEventsTellTimes) {
+  auto begin = *runtime_->CreateTimingEvent(), end = *runtime_->CreateTimingEvent();
+  auto plain = *runtime_->CreateEvent();
+  for (Event* const event : {begin.get(), end.get(), plain.get()}) {
+    ASSERT_TRUE(runtime_->Record(*event, *first_).ok());
+  }
+  ASSERT_TRUE(runtime_->Synchronize(*first_).ok());
+  EXPECT_GE(*runtime_->MillisecondsBetween(*begin, *end), 0.0f);
+  EXPECT_FALSE(runtime_->MillisecondsBetween(*begin, *plain).ok());
+}
+
 TEST_F(EmulatedRuntimeTest, GraphsRunWhatWasCaptured) {
   int value = 1;
   ASSERT_TRUE(runtime_->BeginCapture(*first_).ok());

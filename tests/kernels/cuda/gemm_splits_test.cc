@@ -8,10 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/emulated/emulated_runtime.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
+#include "tests/kernels/cuda/device_arrays.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -34,36 +34,22 @@ Product RandomProduct() {
 }
 
 std::vector<float> Multiply(const Product& product, int splits, bool accumulate) {
-  const auto runtime = emulated::MakeEmulatedRuntime({});
-  const auto stream = *runtime->CreateStream(StreamPriority::kNormal);
-  std::vector<std::byte*> blocks;
-  const auto upload = [&](const void* data, size_t bytes) {
-    blocks.push_back(*runtime->AllocateDevice(bytes));
-    EXPECT_TRUE(
-        runtime->Copy(blocks.back(), static_cast<const std::byte*>(data), bytes, *stream).ok());
-    return blocks.back();
-  };
+  DeviceArrays device;
   GemmLaunch args;
   args.weight.dtype = DType::kF16;
   args.weight.rows = kOut;
   args.weight.cols = kCols;
   args.weight.row_bytes = kCols * 2;
-  args.weight.data = upload(product.weight.data(), product.weight.size() * 2);
+  args.weight.data = reinterpret_cast<const std::byte*>(device.Upload(product.weight));
   args.rows = kRows;
-  args.x = {reinterpret_cast<float*>(upload(product.x.data(), product.x.size() * 4)), kCols};
-  args.out = {reinterpret_cast<float*>(upload(product.out.data(), product.out.size() * 4)), kOut};
+  args.x = {device.Upload(product.x), kCols};
+  args.out = {device.Upload(product.out), kOut};
   args.accumulate = accumulate;
   args.splits = splits;
   const std::vector<float> room(static_cast<size_t>(splits * kRows * kOut), NAN);
-  args.split_sums = reinterpret_cast<float*>(upload(room.data(), room.size() * 4));
-  LaunchGemm(*stream, GemmKernel::kTile, args);
-  std::vector<float> out(kRows * kOut);
-  EXPECT_TRUE(runtime
-                  ->Copy(reinterpret_cast<std::byte*>(out.data()),
-                         reinterpret_cast<const std::byte*>(args.out.data), out.size() * 4, *stream)
-                  .ok());
-  for (std::byte* block : blocks) runtime->FreeDevice(block);
-  return out;
+  args.split_sums = device.Upload(room);
+  LaunchGemm(device.stream(), GemmKernel::kTile, args);
+  return device.Download(args.out.data, product.out.size());
 }
 
 TEST(GemmSplitsTest, SplitProductsAreTheWholeOnes) {
@@ -85,8 +71,9 @@ TEST(GemmSplitsTest, SplitProductsAreTheWholeOnes) {
   }
 }
 
-GemmLaunch Shape(int64_t rows, int64_t n, int64_t k) {
+GemmLaunch Shape(int64_t rows, int64_t n, int64_t k, DType dtype = DType::kF16) {
   GemmLaunch args;
+  args.weight.dtype = dtype;
   args.rows = rows;
   args.weight.rows = n;
   args.weight.cols = k;
@@ -94,11 +81,14 @@ GemmLaunch Shape(int64_t rows, int64_t n, int64_t k) {
 }
 
 TEST(GemmSplitsTest, FewTilesAreSplitUntilTheDeviceIsBusy) {
-  EXPECT_EQ(ChooseSplits(Shape(32, 4096, 4096), 132), 4);  // 64 tiles
-  EXPECT_EQ(ChooseSplits(Shape(32, 4096, 14336), 132), 4);
-  EXPECT_EQ(ChooseSplits(Shape(32, 1024, 4096), 132), 8);   // 16 tiles, 64 steps
-  EXPECT_EQ(ChooseSplits(Shape(32, 1024, 2048), 132), 4);   // no less than 8 steps each
-  EXPECT_EQ(ChooseSplits(Shape(32, 28672, 4096), 132), 1);  // enough tiles
+  EXPECT_EQ(ChooseSplits(Shape(32, 4096, 14336), 132), 8);  // 64 tiles, at most 8 splits
+  EXPECT_EQ(ChooseSplits(Shape(32, 1024, 2048), 132), 4);   // 16 tiles; no less than 8 steps each
+  EXPECT_EQ(ChooseSplits(Shape(16, 1024, 2048), 132), 8);   // a small tile: no less than 4
+  EXPECT_EQ(ChooseSplits(Shape(16, 1024, 1024), 132), 4);
+  EXPECT_EQ(ChooseSplits(Shape(32, 12288, 4096), 132), 3);  // 192 tiles: 4 * 132 blocks, rounded up
+  EXPECT_EQ(ChooseSplits(Shape(32, 12288, 4096, DType::kQ4_K), 132), 5);  // 6 * 132
+  EXPECT_EQ(ChooseSplits(Shape(32, 28672, 4096), 132), 2);
+  EXPECT_EQ(ChooseSplits(Shape(32, 128256, 4096), 132), 1);  // enough tiles
   EXPECT_EQ(ChooseSplits(Shape(512, 4096, 4096), 132), 1);
   EXPECT_EQ(ChooseSplits(Shape(8, 64, 64), 132), 1);
 }

@@ -232,5 +232,51 @@ TEST_F(Instructions, CopiesOutOfPlaceAreErrors) {
               HasSubstr("outside the block's shared memory"));
 }
 
+// Three warpgroups of 168 registers a thread, as they are launched: two want more, the third gives.
+template <int kGiven, int kWanted>
+__global__ void ShareRegisters(int* granted) {
+  if (threadIdx.x < 256) {
+    RegistersIncrease<kWanted>();
+    granted[threadIdx.x] = 1;
+  } else {
+    RegistersDecrease<kGiven>();
+  }
+}
+
+TEST_F(Instructions, RegistersMoveBetweenWarpgroups) {
+  std::vector<int> granted(256);
+  for (const auto kernel :
+       {ShareRegisters<56, 224>, ShareRegisters<40, 232>, ShareRegisters<24, 240>}) {
+    granted.assign(256, 0);
+    ASSERT_TRUE(Run({{2}, 384, 0, "ShareRegisters"}, kernel, granted.data()).ok());
+    EXPECT_EQ(granted, std::vector<int>(256, 1));
+  }
+}
+
+// 64 + 2 * 224 would fit into the multiprocessor, but not into 3 * 168.
+TEST_F(Instructions, MoreRegistersThanTheLaunchGaveAreAnError) {
+  std::vector<int> granted(256);
+  const absl::Status status =
+      Run({1, 384, 0, "ShareRegisters"}, ShareRegisters<64, 224>, granted.data());
+  EXPECT_THAT(status.ToString(), HasSubstr("in setmaxnreg.inc"));
+  EXPECT_THAT(status.ToString(), HasSubstr("warpgroup 1 has 168 registers a thread and wants 224, "
+                                           "48 a thread are free"));
+}
+
+__global__ void GiveMoreThanThereIs() { RegistersDecrease<176>(); }
+__global__ void GiveAlone() {
+  if (threadIdx.x < 32) RegistersDecrease<40>();
+}
+
+TEST_F(Instructions, RegistersOfPartOfAWarpgroupOrTheWrongWayAreErrors) {
+  EXPECT_THAT(Run({1, 384, 0, "GiveMoreThanThereIs"}, GiveMoreThanThereIs).ToString(),
+              HasSubstr("setmaxnreg.dec to 176 registers, the warpgroup has 168"));
+  stream_ = nullptr;
+  runtime_ = emulated::MakeEmulatedRuntime({});
+  stream_ = *runtime_->CreateStream(StreamPriority::kNormal);
+  EXPECT_THAT(Run({1, 128, 0, "GiveAlone"}, GiveAlone).ToString(),
+              HasSubstr("thread (0, 0, 0) in setmaxnreg.dec"));
+}
+
 }  // namespace
 }  // namespace refrain::kernels::cuda

@@ -351,6 +351,40 @@ TEST(Sampling, TheNumberOfThreadsChangesNothing) {
   }
 }
 
+// 4,095 equal candidates, each of half of 2^32 units of probability: half of all is in one bin, and
+// every other addition to it is carried.
+TEST(Sampling, ManyEqualCandidatesAreSummedExactly) {
+  constexpr int kVocab = 4096;
+  std::vector<float> logits(kVocab, -9.0f);
+  logits[1234] = 0.0f;
+  SamplingParams params;
+  params.temperature = 1.0;
+  params.top_p = 0.9;
+  const std::map<int32_t, double> expected = Expected(logits, params);
+  ASSERT_GT(expected.size(), 2000u);
+  ASSERT_LT(expected.size(), 3500u);
+  std::vector<float> both = logits;
+  both.insert(both.end(), logits.begin(), logits.end());
+  const auto row = [](double uniform) { return MakeSamplingRow(1.0, 0, 0.9, 0.0, uniform); };
+  const Sampled sampled =
+      DeviceSampler().Run(both, {row(0.0), row(std::nextafter(1.0, 0.0))}, {}, {}, 512);
+  EXPECT_EQ(sampled.tokens[0], expected.begin()->first);
+  EXPECT_EQ(sampled.tokens[1], expected.rbegin()->first);
+}
+
+// Rows one behind the other, of which only some begin at a multiple of 16 bytes.
+TEST(Sampling, ARowsPlaceInMemoryChangesNothing) {
+  constexpr int kVocab = 1003, kRows = 5;
+  const std::vector<float> logits = RandomLogits(kVocab, 8, 2.0f);
+  std::vector<float> all;
+  for (int i = 0; i < kRows; ++i) all.insert(all.end(), logits.begin(), logits.end());
+  for (const double uniform : {0.2, 0.7, 0.999}) {
+    const SamplingRow row = MakeSamplingRow(0.9, 300, 0.95, 0.0, uniform);
+    const Sampled sampled = DeviceSampler().Run(all, std::vector<SamplingRow>(kRows, row));
+    EXPECT_EQ(sampled.tokens, std::vector<int32_t>(kRows, sampled.tokens[0]));
+  }
+}
+
 TEST(Sampling, RefusesMoreTokensThanItsSumsHold) {
   const auto runtime = OpenAny();
   auto stream = *runtime->CreateStream(StreamPriority::kNormal);

@@ -108,19 +108,38 @@ TEST_F(StepGraphsTest, APassIsReplayedForAsManyRowsOnly) {
   ExpectRight(*scenario_);
 }
 
+// Rows of a table by an array of its own, beside those of the step.
+class LookUp {
+ public:
+  static constexpr float kValues[] = {10, 11, 12, 13};
+
+  explicit LookUp(Backend& backend) : backend_(backend), out_(backend, std::vector<float>(1)) {
+    const WeightSlice slice{DType::kF32, 4, 1, reinterpret_cast<const std::byte*>(kValues), {}};
+    table_ = *backend.PackLinear({&slice, 1}, {.embedding = true});
+  }
+  void Take(int32_t row) {
+    rows_[0] = row;
+    backend_.Embed({table_.get(), rows_, F32View(out_.data(), 1, 1)});
+  }
+  float Read() const { return out_.Read()[0]; }
+
+ private:
+  Backend& backend_;
+  const DeviceFloats out_;
+  std::unique_ptr<LinearWeight> table_;
+  std::vector<int32_t> rows_ = {0};
+};
+
 // A copy from this very step's arrays must not be played again.
 TEST_F(StepGraphsTest, APassThatCopiesArraysOfItsOwnIsNotReplayed) {
   Start();
-  const std::vector<float> values = {10, 11, 12, 13};
-  const WeightSlice slice{DType::kF32, 4, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
-  const auto table = *backend_->PackLinear({&slice, 1}, {.embedding = true});
-  const DeviceFloats out(*backend_, std::vector<float>(1));
-  std::vector<int32_t> own(1);
-  also_ = [&] { backend_->Embed({table.get(), own, F32View(out.data(), 1, 1)}); };
-  for (int32_t i = 0; i < 8; ++i) {
-    own[0] = i % 4;
+  LookUp look_up(*backend_);
+  int32_t row = 0;
+  also_ = [&] { look_up.Take(row); };
+  for (int i = 0; i < 8; ++i) {
+    row = i % 4;
     Step();
-    EXPECT_EQ(out.Read(), std::vector<float>{values[i % 4]});
+    EXPECT_EQ(look_up.Read(), LookUp::kValues[row]);
   }
   EXPECT_EQ(backend_->replayed_steps(), 0u);
   ExpectRight(*scenario_);
@@ -130,21 +149,14 @@ TEST_F(StepGraphsTest, APassThatCopiesArraysOfItsOwnIsNotReplayed) {
 // into a graph, for which nobody can wait.
 TEST_F(StepGraphsTest, NothingIsCopiedWhileAPassIsRecorded) {
   Start();
-  const std::vector<float> values = {10, 11, 12, 13};
-  const WeightSlice slice{DType::kF32, 4, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
-  const auto table = *backend_->PackLinear({&slice, 1}, {.embedding = true});
-  const DeviceFloats out(*backend_, std::vector<float>(1));
-  std::vector<int32_t> own(1);
+  LookUp look_up(*backend_);
   also_ = [&] {
-    for (int32_t i = 0; i < 16; ++i) {
-      own[0] = i % 4;
-      backend_->Embed({table.get(), own, F32View(out.data(), 1, 1)});
-    }
+    for (int32_t i = 0; i < 16; ++i) look_up.Take(i % 4);
   };
   for (int i = 0; i < 4; ++i) {
     Step();
     EXPECT_EQ(backend_->Synchronize(), absl::OkStatus()) << "step " << i;
-    EXPECT_EQ(out.Read(), std::vector<float>{values[3]});
+    EXPECT_EQ(look_up.Read(), LookUp::kValues[3]);
   }
   EXPECT_EQ(backend_->replayed_steps(), 0u);
 }

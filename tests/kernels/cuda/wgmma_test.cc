@@ -126,6 +126,7 @@ __global__ void Multiply(const uint16_t* image, size_t elements, ProductShape sh
   LoadImage(image, elements);
   float d[kN / 2];
   for (float& x : d) x = 1e9f;
+  HoldRegisters(d);
   WgmmaFence();
   for (int i = 0; i < shape.steps; ++i) {
     WgmmaM64K16<T, kN, kTransposeA, kTransposeB>(
@@ -228,6 +229,8 @@ __global__ void MultiplyFromRegisters(const uint16_t* image, size_t elements, co
     }
   }
   float d[kN / 2] = {};
+  HoldRegisters(d);
+  HoldRegisters(fragments);
   WgmmaFence();
   for (int i = 0; i < shape.steps; ++i) {
     WgmmaM64K16<T, kN, true>(d, fragments[i], Advance(DescriptorOf(shape.b), i * shape.b.step),
@@ -236,6 +239,7 @@ __global__ void MultiplyFromRegisters(const uint16_t* image, size_t elements, co
   WgmmaCommit();
   WgmmaWait<0>();
   HoldRegisters(d);
+  HoldRegisters(fragments);
   WriteProduct<kN>(d, out);
 }
 
@@ -267,6 +271,8 @@ __global__ void MultiplyInGroups(const uint16_t* image, size_t elements, Product
   LoadImage(image, elements);
   const int group = static_cast<int>(threadIdx.x) / 128;
   float first[4], second[4];
+  HoldRegisters(first);
+  HoldRegisters(second);
   WgmmaFence();
   WgmmaM64K16<F16, 8>(first, DescriptorOf(shape.a), DescriptorOf(shape.b), false);
   WgmmaCommit();
@@ -301,6 +307,7 @@ __global__ void OverwriteTooEarly(const uint16_t* image, size_t elements, Produc
                                   float* out) {
   LoadImage(image, elements);
   float d[4];
+  HoldRegisters(d);
   WgmmaFence();
   WgmmaM64K16<F16, 8>(d, DescriptorOf(shape.a), DescriptorOf(shape.b), false);
   WgmmaCommit();
@@ -323,12 +330,51 @@ TEST_F(Wgmma, OperandsAreReadUntilTheWait) {
 __global__ void Disagree(ProductShape shape) {
   float d[4];
   shape.a.begin += threadIdx.x == 77 ? 16 : 0;
+  HoldRegisters(d);
+  WgmmaFence();
   WgmmaM64K16<F16, 8>(d, DescriptorOf(shape.a), DescriptorOf(shape.b), false);
 }
 
 TEST_F(Wgmma, RefusesThreadsThatIssueDifferentProducts) {
   const absl::Status status = Run(128, Disagree, ProductShape());
   EXPECT_THAT(status.ToString(), HasSubstr("different products"));
+}
+
+// Which registers of two products, one after the other, are held where.
+struct Holds {
+  bool d_before = true, a_before = true, d_behind = true, a_behind = true;
+};
+
+__global__ void MultiplyTwice(Holds holds) {
+  const uint64_t b = SharedDescriptor(SharedMemory<unsigned char>(), 128, 256, Swizzle::kNone);
+  float d[4] = {};
+  uint32_t a[4] = {};
+  HoldRegisters(d);
+  HoldRegisters(a);
+  for (int i = 0; i < 2; ++i) {
+    if (i > 0 && holds.d_before) HoldRegisters(d);
+    if (i > 0 && holds.a_before) HoldRegisters(a);
+    WgmmaFence();
+    WgmmaM64K16<F16, 8>(d, a, b, true);
+    WgmmaCommit();
+    WgmmaWait<0>();
+    if (holds.d_behind) HoldRegisters(d);
+    if (holds.a_behind) HoldRegisters(a);
+  }
+}
+
+TEST_F(Wgmma, RefusesRegistersThatTheCompilerMayMove) {
+  const auto message = [](const Holds& holds) {
+    auto runtime = emulated::MakeEmulatedRuntime({});
+    auto stream = *runtime->CreateStream(StreamPriority::kNormal);
+    Launch(*stream, {1, 128, kSharedBytes, "product"}, MultiplyTwice, holds);
+    return runtime->Synchronize(*stream).ToString();
+  };
+  EXPECT_EQ(message({}), "OK");
+  EXPECT_THAT(message({.d_before = false}), HasSubstr("registers that were not held"));
+  EXPECT_THAT(message({.a_before = false}), HasSubstr("registers that were not held"));
+  EXPECT_THAT(message({.d_behind = false}), HasSubstr("registers that were not held"));
+  EXPECT_THAT(message({.a_behind = false}), HasSubstr("registers that were not held"));
 }
 
 TEST_F(Wgmma, RefusesOperandsOutsideOfSharedMemory) {

@@ -125,5 +125,34 @@ TEST(MakeKeyCommand, AddsToTheFileAndShowsTheKeyOnce) {
   EXPECT_FALSE(run({"--file", path.c_str(), "--name"}).ok());
 }
 
+TEST(MakeKeyCommand, LeavesNoFileThatTheDaemonWouldRefuse) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/keys";
+  const auto add = [&](const char* name, const char* weight) {
+    return RunMakeKey(
+        std::vector<const char*>{"--file", path.c_str(), "--name", name, "--weight", weight});
+  };
+  const auto text = [&] { return *ReadKeyFile(path); };
+  const auto first = add("a", "2");
+  ASSERT_TRUE(first.ok());
+  // As editors may leave it.
+  const std::string line = text();
+  std::ofstream(path) << line.substr(0, line.size() - 1);
+  const auto second = add("b", "1");
+  ASSERT_TRUE(second.ok()) << second.status();
+  const auto ring = KeyRing::Parse(text(), path);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_NE(ring->FindOrNull(*first), nullptr);
+  EXPECT_NE(ring->FindOrNull(*second), nullptr);
+
+  const std::string before = text();
+  EXPECT_EQ(add("a", "3").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(text(), before);
+  EXPECT_TRUE(add("a", "2").ok());
+  std::ofstream(path) << "no key\n";
+  EXPECT_EQ(add("c", "1").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(text(), "no key\n");
+}
+
 }  // namespace
 }  // namespace refrain::server::access

@@ -151,7 +151,7 @@ TEST_F(KeyGateTest, KeepsAKeyToItsTokensPerSecond) {
   {
     auto ticket = gate->Admit({.key_name = "a"});
     ASSERT_TRUE(ticket.ok());
-    ticket->ChargeUsage({.completion_tokens = 1000});
+    ticket->ChargeUsage({.computed_tokens = 1000});
   }
   const absl::Status status = gate->Admit({.key_name = "a"}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
@@ -161,7 +161,7 @@ TEST_F(KeyGateTest, KeepsAKeyToItsTokensPerSecond) {
   clock_.Advance(1100ms);
   EXPECT_TRUE(gate->Admit({.key_name = "a"}).ok());
   clock_.Advance(1000s);  // an idle hour is not saved up
-  gate->Admit({.key_name = "a"})->ChargeUsage({.completion_tokens = 101});
+  gate->Admit({.key_name = "a"})->ChargeUsage({.computed_tokens = 101});
   EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());
 }
 
@@ -170,9 +170,9 @@ TEST_F(KeyGateTest, ChargesWhatWasComputedAndEachTokenOnce) {
   const auto gate = Load(true, false);
   auto ticket = gate->Admit({.key_name = "a"});
   ASSERT_TRUE(ticket.ok());
-  engine::Usage usage{.prompt_tokens = 600, .cached_tokens = 500};
+  engine::Usage usage{.prompt_tokens = 600, .cached_tokens = 500, .computed_tokens = 100};
   ticket->ChargeUsage(usage);
-  usage.completion_tokens = 50;
+  usage.computed_tokens += 50;
   ticket->ChargeUsage(usage);
   ticket->ChargeUsage(usage);  // 150 together: 50 more than there are
   EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());

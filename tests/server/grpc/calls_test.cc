@@ -16,6 +16,7 @@
 #include "server/access/gate.h"
 #include "server/grpc/server.h"
 #include "server/log.h"
+#include "tests/support/counting_gate.h"
 #include "tests/support/fake_engine.h"
 
 namespace refrain::server::rpc {
@@ -25,28 +26,22 @@ using namespace std::chrono_literals;
 using ::grpc::ClientContext;
 using ::grpc::StatusCode;
 
-// Lets everybody in, or nobody more.
-class TestGate final : public access::Gate {
+// Lets nobody more in.
+class FullGate final : public access::Gate {
  public:
-  explicit TestGate(bool full) : full_(full) {}
   absl::StatusOr<access::Principal> Authenticate(access::Area, std::string_view) const override {
     return access::Principal{.key_name = "team-a"};
   }
   absl::StatusOr<access::Ticket> Admit(const access::Principal&) override {
-    if (full_) return absl::ResourceExhaustedError("too many requests at once");
-    return access::Ticket();
+    return absl::ResourceExhaustedError("too many requests at once");
   }
-
- private:
-  const bool full_;
 };
 
 class GrpcCallsTest : public ::testing::Test {
  protected:
-  void Start(ServerOptions options = {}, bool full = false) {
-    gate_ = std::make_unique<TestGate>(full);
+  void Start(ServerOptions options = {}, access::Gate* gate = nullptr) {
     options.host = "127.0.0.1";
-    server_ = *Server::Start(options, gate_.get(), &log_);
+    server_ = *Server::Start(options, gate == nullptr ? &counting_gate_ : gate, &log_);
     server_->SetEngine(&engine_);
     channel_ = ::grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
                                      ::grpc::InsecureChannelCredentials());
@@ -83,13 +78,28 @@ class GrpcCallsTest : public ::testing::Test {
   }
 
   Log log_{LogFormat::kText, LogLevel::kError};
-  std::unique_ptr<access::Gate> gate_;
+  testing::CountingGate counting_gate_;
+  FullGate full_gate_;
   testing::FakeEngine engine_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<::grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Admin::Stub> admin_;
 };
+
+TEST_F(GrpcCallsTest, OneThatIsCancelledBeforeItsFirstTokenIsChargedWhatWasComputed) {
+  Start();
+  const std::string prompt = "[[hold]]abcdef";
+  ClientContext context;
+  const auto reader = inference_->Generate(&context, Text(prompt));
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  std::this_thread::sleep_for(50ms);  // the call waits for a token by then
+  engine_.TellUsage();
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(server_->WaitUntilAnswered(std::chrono::steady_clock::now() + 10s));
+  EXPECT_EQ(counting_gate_.charged_tokens(), static_cast<int64_t>(prompt.size()));
+}
 
 TEST_F(GrpcCallsTest, TokenizesALongText) {
   Start();
@@ -99,7 +109,7 @@ TEST_F(GrpcCallsTest, TokenizesALongText) {
 }
 
 TEST_F(GrpcCallsTest, TokenisationCountsAmongTheRequestsOfItsKey) {
-  Start({}, /*full=*/true);
+  Start({}, &full_gate_);
   EXPECT_EQ(Tokenize("abc"), StatusCode::RESOURCE_EXHAUSTED);
   ClientContext context;
   v1::DetokenizeRequest request;
@@ -129,6 +139,33 @@ TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
     code = Tokenize(large);
   }
   EXPECT_EQ(code, StatusCode::OK);
+}
+
+TEST_F(GrpcCallsTest, RefusesToDetokenizeMoreThanItMayHold) {
+  Start({.messages_bytes = 150 << 10});
+  const auto detokenize = [&](int count) {
+    v1::DetokenizeRequest request;
+    for (int i = 0; i < count; ++i) {
+      request.add_token_ids(static_cast<int>(testing::ByteTokenizer::kEos));
+    }
+    ClientContext context;
+    v1::DetokenizeResponse response;
+    return inference_->Detokenize(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(detokenize(8'000), StatusCode::OK);
+  EXPECT_EQ(detokenize(40'000), StatusCode::UNAVAILABLE);  // 200 KB of text
+  EXPECT_EQ(detokenize(8'000), StatusCode::OK);
+  EXPECT_EQ(detokenize((1 << 20) + 1), StatusCode::UNAVAILABLE);  // the message alone
+}
+
+TEST_F(GrpcCallsTest, DetokenizesBoundedlyManyIds) {
+  Start();
+  v1::DetokenizeRequest request;
+  for (int i = 0; i <= 1 << 20; ++i) request.add_token_ids('a');
+  ClientContext context;
+  v1::DetokenizeResponse response;
+  EXPECT_EQ(inference_->Detokenize(&context, request, &response).error_code(),
+            StatusCode::INVALID_ARGUMENT);
 }
 
 // Their prompts are not computed yet; other administration goes on, and so do they when they may.

@@ -20,40 +20,61 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-TEST(GrpcDrain, WaitsForAReaderThatIsSlow) {
-  constexpr int kTokens = 20'000;  // with log-probabilities: more than flow control lets go
-  const auto gate = access::MakeOpenGate();
-  Log log(LogFormat::kText, LogLevel::kError);
-  testing::FakeEngine engine({.max_context_tokens = 1 << 17});
-  auto server = Server::Start({.host = "127.0.0.1"}, gate.get(), &log);
-  ASSERT_TRUE(server.ok()) << server.status();
-  (*server)->SetEngine(&engine);
-  const auto stub = v1::Inference::NewStub(::grpc::CreateChannel(
-      "127.0.0.1:" + std::to_string((*server)->port()), ::grpc::InsecureChannelCredentials()));
-  v1::GenerateRequest request;
-  request.mutable_text()->set_text("abc");
-  request.mutable_params()->mutable_stop()->set_max_tokens(kTokens);
-  request.mutable_params()->mutable_stop()->set_ignore_eos(true);
-  request.mutable_params()->mutable_logprobs()->set_top(20);
-  ::grpc::ClientContext context;
-  const auto reader = stub->Generate(&context, request);
-  v1::GenerateResponse message;
-  ASSERT_TRUE(reader->Read(&message));
-  int tokens = message.choices(0).token_ids_size();
+constexpr int kTokens = 20'000;  // with log-probabilities: more than flow control lets go
 
-  (*server)->BeginDrain();
-  ASSERT_TRUE(engine.Drain(Clock::now() + 10s));
-  EXPECT_FALSE((*server)->WaitUntilAnswered(Clock::now() + 50ms));  // nobody reads
+// A server that drains, the engine done, with an answer whose first message has been read.
+class GrpcDrain : public ::testing::Test {
+ protected:
+  void Start(ServerOptions options) {
+    options.host = "127.0.0.1";
+    auto server = Server::Start(options, gate_.get(), &log_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    server_->SetEngine(&engine_);
+    stub_ = v1::Inference::NewStub(::grpc::CreateChannel(
+        "127.0.0.1:" + std::to_string(server_->port()), ::grpc::InsecureChannelCredentials()));
+    v1::GenerateRequest request;
+    request.mutable_text()->set_text("abc");
+    request.mutable_params()->mutable_stop()->set_max_tokens(kTokens);
+    request.mutable_params()->mutable_stop()->set_ignore_eos(true);
+    request.mutable_params()->mutable_logprobs()->set_top(20);
+    reader_ = stub_->Generate(&context_, request);
+    ASSERT_TRUE(reader_->Read(&message_));
+    server_->BeginDrain();
+    ASSERT_TRUE(engine_.Drain(Clock::now() + 10s));
+  }
+  ~GrpcDrain() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
+  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
+  Log log_{LogFormat::kText, LogLevel::kError};
+  testing::FakeEngine engine_{{.max_context_tokens = 1 << 17}};
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  ::grpc::ClientContext context_;
+  std::unique_ptr<::grpc::ClientReader<v1::GenerateResponse>> reader_;
+  v1::GenerateResponse message_;
+};
+
+TEST_F(GrpcDrain, WaitsForAReaderThatIsSlow) {
+  Start({});
+  int tokens = message_.choices(0).token_ids_size();
+  EXPECT_FALSE(server_->WaitUntilAnswered(Clock::now() + 50ms));  // nobody reads
   bool finished = false;
-  std::thread waiter([&] { finished = (*server)->WaitUntilAnswered(Clock::now() + 20s); });
-  while (reader->Read(&message)) {
-    for (const v1::ChoiceDelta& delta : message.choices()) tokens += delta.token_ids_size();
+  std::thread waiter([&] { finished = server_->WaitUntilAnswered(Clock::now() + 20s); });
+  while (reader_->Read(&message_)) {
+    for (const v1::ChoiceDelta& delta : message_.choices()) tokens += delta.token_ids_size();
   }
   waiter.join();
   EXPECT_TRUE(finished);
   EXPECT_EQ(tokens, kTokens);
-  EXPECT_TRUE(reader->Finish().ok());
-  (*server)->Stop(0ms);
+  EXPECT_TRUE(reader_->Finish().ok());
+}
+
+TEST_F(GrpcDrain, EndsWithoutAReaderThatHasStopped) {
+  Start({.write_timeout = 500ms});
+  EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 10s));
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 // gRPC connections that do nothing: they end, are bounded, and delay nobody, here or over HTTP.
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,21 +21,17 @@
 #include "server/http/server.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/slow_build.h"
 
 namespace refrain::server::rpc {
 namespace {
 
 using ::grpc::ClientContext;
 using ::refrain::testing::GetRequest;
+using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::RawClient;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
-constexpr int kSlowBuildFactor = 20;
-#else
-constexpr int kSlowBuildFactor = 1;
-#endif
 
 // What a client of HTTP/2 says first: the preface and empty settings.
 constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
@@ -59,10 +59,11 @@ class IdleConnections : public ::testing::Test {
   }
 
   static ::grpc::StatusCode CodeOf(const std::shared_ptr<::grpc::Channel>& channel,
-                                   const std::string& text = "hi") {
+                                   const std::string& text = "hi",
+                                   std::chrono::seconds patience = 20s) {
     const auto stub = v1::Inference::NewStub(channel);
     ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + 20s);
+    context.set_deadline(std::chrono::system_clock::now() + patience);
     v1::GenerateRequest request;
     request.mutable_text()->set_text(text);
     request.mutable_params()->mutable_stop()->set_max_tokens(4000);
@@ -100,7 +101,8 @@ TEST_F(IdleConnections, OneWithoutACallIsClosedAndOneWithACallIsNot) {
   busy.join();
   const auto channel = Connect();
   EXPECT_EQ(CodeOf(channel), ::grpc::OK);
-  std::this_thread::sleep_for(600ms);
+  const auto until = std::chrono::system_clock::now() + 30s;
+  ASSERT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, until)) << "it is closed, too";
   EXPECT_EQ(CodeOf(channel), ::grpc::OK) << "a library's channel connects again";
 }
 
@@ -111,6 +113,19 @@ TEST_F(IdleConnections, OneThatNeverGreetsIsClosed) {
   half.Send(kPreface.substr(0, 10));
   EXPECT_TRUE(silent.ReadEnd());
   EXPECT_TRUE(half.ReadEnd());
+}
+
+// A client's library that pings once a second: more often than gRPC allows by itself, which ends
+// the connection with the fourth.
+TEST_F(IdleConnections, PingsDoNotEndACallThatWaits) {
+  Start({.ping_interval = 500ms});
+  ::grpc::ChannelArguments pings;
+  pings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  pings.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1000);
+  pings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  const auto channel = ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                                   ::grpc::InsecureChannelCredentials(), pings);
+  EXPECT_EQ(CodeOf(channel, "[[hold]]x", 8s), ::grpc::DEADLINE_EXCEEDED);
 }
 
 TEST_F(IdleConnections, AnOldConnectionEndsWithItsLastCall) {
@@ -137,6 +152,81 @@ TEST_F(IdleConnections, BeyondTheBoundOneIsClosedAndTheOthersGoOn) {
   const auto later = Connect();  // it tries again by itself
   EXPECT_TRUE(later->WaitForConnected(std::chrono::system_clock::now() + 20s));
   EXPECT_EQ(CodeOf(later), ::grpc::OK);
+}
+
+// Streams of gRPC's own reflection, to which nothing is said.
+class ReflectionStreams {
+ public:
+  ReflectionStreams(const std::shared_ptr<::grpc::Channel>& channel, int count) : stub_(channel) {
+    for (int i = 0; i < count; ++i) {
+      Stream& stream = streams_.emplace_back();
+      stream.call = stub_.PrepareCall(
+          &stream.context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+          &queue_);
+      stream.call->StartCall(nullptr);
+      stream.call->Finish(&stream.status, &stream);
+    }
+    left_ = 2 * count;
+  }
+  ~ReflectionStreams() {
+    for (Stream& stream : streams_) stream.context.TryCancel();
+    while (left_ > 0) Next(Clock::now() + 20s);
+    queue_.Shutdown();
+  }
+
+  // How many the server has ended with this code, once there are `expected` or too much time has
+  // passed.
+  int WaitForEnded(::grpc::StatusCode code, int expected) {
+    const auto deadline = Clock::now() + 5s * kSlowBuildFactor;
+    int count = 0;
+    while (count < expected && left_ > 0) {
+      const Stream* const ended = Next(deadline);
+      if (ended == nullptr && Clock::now() >= deadline) break;
+      if (ended != nullptr && ended->status.error_code() == code) ++count;
+    }
+    return count;
+  }
+
+ private:
+  struct Stream {
+    ClientContext context;
+    std::unique_ptr<::grpc::GenericClientAsyncReaderWriter> call;
+    ::grpc::Status status;
+  };
+
+  // Null: a stream has begun, or the deadline has passed.
+  const Stream* Next(Clock::time_point deadline) {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto wait = std::chrono::system_clock::now() + (deadline - Clock::now());
+    if (queue_.AsyncNext(&tag, &ok, wait) != ::grpc::CompletionQueue::GOT_EVENT) return nullptr;
+    --left_;
+    return static_cast<const Stream*>(tag);
+  }
+
+  ::grpc::GenericStub stub_;
+  ::grpc::CompletionQueue queue_;
+  std::deque<Stream> streams_;
+  int left_ = 0;  // events to come
+};
+
+auto CountThreads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+TEST_F(IdleConnections, ReflectionStreamsTakeFewThreadsAndNoCallsPlace) {
+  constexpr int kStreams = 200;
+  Start();
+  const auto channel = Connect();
+  ASSERT_EQ(CodeOf(channel), ::grpc::OK);
+  const auto before = CountThreads();
+  {
+    ReflectionStreams streams(channel, kStreams);
+    EXPECT_EQ(streams.WaitForEnded(::grpc::RESOURCE_EXHAUSTED, kStreams - 15), kStreams - 15);
+    EXPECT_LT(CountThreads(), before + 40);
+    EXPECT_EQ(CodeOf(channel), ::grpc::OK);
+    EXPECT_EQ(CodeOf(Connect()), ::grpc::OK);
+  }
 }
 
 // The middle of fifty, for the machine is shared; one slow client in the way would cost seconds.

@@ -16,20 +16,16 @@
 #include "proto/inference.grpc.pb.h"
 #include "server/grpc/server.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/slow_build.h"
 
 namespace refrain::server::rpc {
 namespace {
 
 using ::grpc::ClientContext;
+using ::refrain::testing::kSlowBuildFactor;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Reader = std::unique_ptr<::grpc::ClientReader<v1::GenerateResponse>>;
-
-#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
-constexpr int kSlowBuildFactor = 20;
-#else
-constexpr int kSlowBuildFactor = 1;
-#endif
 
 constexpr int kTokens = 20'000;
 
@@ -95,6 +91,13 @@ class GrpcSlowReaders : public ::testing::Test {
     return times_ms[25];
   }
 
+  static void EndNext(::grpc::CompletionQueue* queue) {
+    void* tag = nullptr;
+    bool ok = false;
+    EXPECT_EQ(queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + 20s),
+              ::grpc::CompletionQueue::GOT_EVENT);
+  }
+
   const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
   Log log_{LogFormat::kText, LogLevel::kError};
   testing::FakeEngine engine_{{.max_context_tokens = 1 << 17}};
@@ -137,6 +140,38 @@ TEST_F(GrpcSlowReaders, OnesThatStopDelayNobodyAndGiveSlotsAndMemoryBack) {
   ShortCallMs(good.get());
   const size_t after = AllocatedBytes();
   EXPECT_LT(after, before + (8u << 20)) << "before " << before;
+}
+
+TEST_F(GrpcSlowReaders, AnswersInOneMessageEndTooWhenNobodyReadsThem) {
+  Start({.write_timeout = 1s});
+  const auto stub = Connect();
+  v1::TokenizeRequest text;
+  text.set_text(std::string(1 << 20, 'a'));
+  v1::DetokenizeRequest ids;
+  for (int i = 0; i < 1 << 20; ++i) ids.add_token_ids('a');
+  ::grpc::CompletionQueue queue;
+  ClientContext tokenize_context, detokenize_context;
+  const auto tokenize = stub->PrepareAsyncTokenize(&tokenize_context, text, &queue);
+  const auto detokenize = stub->PrepareAsyncDetokenize(&detokenize_context, ids, &queue);
+  // The answers' messages are not asked for.
+  tokenize->StartCall();
+  tokenize->ReadInitialMetadata(nullptr);
+  detokenize->StartCall();
+  detokenize->ReadInitialMetadata(nullptr);
+  EndNext(&queue);
+  EndNext(&queue);
+  EXPECT_FALSE(server_->WaitUntilAnswered(Clock::now()));
+  EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 10s));
+  EXPECT_EQ(cancelled_calls_, 2);
+  v1::TokenizeResponse tokenized;
+  v1::DetokenizeResponse detokenized;
+  ::grpc::Status tokenize_status, detokenize_status;
+  tokenize->Finish(&tokenized, &tokenize_status, nullptr);
+  detokenize->Finish(&detokenized, &detokenize_status, nullptr);
+  EndNext(&queue);
+  EndNext(&queue);
+  EXPECT_EQ(tokenize_status.error_code(), ::grpc::CANCELLED);
+  EXPECT_EQ(detokenize_status.error_code(), ::grpc::CANCELLED);
 }
 
 TEST_F(GrpcSlowReaders, OneThatReadsSlowlyButSteadilyGetsAll) {

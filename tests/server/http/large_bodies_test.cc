@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/server/http/server_fixture.h"
@@ -49,6 +51,28 @@ TEST_F(HttpServerTest, RefusesMoreBytesOfBodiesThanItMayHold) {
   EXPECT_TRUE(Eventually([&] { return !refused(); }));
 }
 
+TEST_F(HttpServerTest, TheBodiesOfOneKeyLeaveRoomForThoseOfAnother) {
+  ServerOptions options{.bodies_bytes = 200 << 10};
+  options.on_exchange = [](const Exchange&) {};  // else nobody asks whose a request is
+  options.filter = [](const Request& request) -> std::unique_ptr<Reply> {
+    request.notes->principal = request.Header("x-key");
+    return nullptr;
+  };
+  Start(std::move(options));
+  const auto request = [](std::string_view key) {
+    return PostRequest("/echo", std::string(60 << 10, 'b'), "X-Key: " + std::string(key) + "\r\n");
+  };
+  const std::string unfinished = request("a").substr(0, 60 << 10);
+  std::vector<RawClient> halves;
+  for (int i = 0; i < 4; ++i) {
+    halves.push_back(Connect());
+    halves.back().Send(unfinished);
+  }
+  std::this_thread::sleep_for(200ms);  // until they have been read
+  EXPECT_EQ(Once(request("a")).status, 503);
+  EXPECT_EQ(Once(request("b")).status, 200);
+}
+
 TEST_F(HttpServerTest, ABodyThatOnlyPromisesToBeLargeTakesNothing) {
   Start({.bodies_bytes = 200 << 10});
   std::vector<RawClient> promises;
@@ -58,6 +82,74 @@ TEST_F(HttpServerTest, ABodyThatOnlyPromisesToBeLargeTakesNothing) {
   }
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(Once(PostRequest("/echo", std::string(150 << 10, 'b'))).status, 200);
+}
+
+// Only its beginning is there, and the answer comes all the same: nothing of it is taken in.
+TEST_F(HttpServerTest, RefusesALargeBodyThatNothingReadsBeforeItComes) {
+  Start();
+  const std::string kLength = " HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\nbegin";
+  const std::string kChunked = " HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbe";
+  const std::pair<std::string, int> kRefused[] = {
+      {"POST /nowhere", 404}, {"POST /hello", 405}, {"GET /hello", 413}, {"HEAD /hello", 413}};
+  for (const auto& [what, status] : kRefused) {
+    for (const std::string& rest : {kLength, kChunked}) {
+      RawClient client = Connect();
+      client.Send(what + rest);
+      const RawResponse response = client.ReadResponse(/*head_only=*/what.starts_with("HEAD"));
+      EXPECT_EQ(response.status, status) << what << rest;
+      EXPECT_EQ(response.headers.at("connection"), "close") << what << rest;
+    }
+  }
+  // A small one does not cost the connection.
+  RawClient client = Connect();
+  for (const char* request : {"POST /nowhere", "POST /hello", "GET /hello"}) {
+    client.Send(std::string(request) + " HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nsmall");
+    EXPECT_EQ(client.ReadResponse().headers.at("connection"), "keep-alive") << request;
+  }
+}
+
+// Neither counts as a body, and a sender may take two minutes for either.
+TEST_F(HttpServerTest, RefusesEndlessChunkExtensionsAndTrailers) {
+  Start();
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string megabyte(1 << 20, 'a');
+  for (const std::string begin : {"1;", "1\r\nb\r\n1;", "0;", "0\r\nA: "}) {
+    const RawResponse response = Once(head + begin + megabyte);
+    EXPECT_EQ(response.status, 431) << begin;
+    EXPECT_EQ(response.headers.at("connection"), "close");
+  }
+  const RawResponse usual = Once(head + "1;name=value\r\nb\r\n0;last\r\nA: trailer\r\n\r\n");
+  EXPECT_EQ(usual.status, 200);
+  EXPECT_EQ(usual.body, "b");
+}
+
+// So that the connection is watched for a while beside the answer.
+class MadeSlowly final : public Reply {
+ public:
+  ReplyPart Next() override {
+    ReplyPart part;
+    part.make = [] {
+      std::this_thread::sleep_for(30ms);
+      return ReplyPart{ResponseHead{}, "made", true};
+    };
+    return part;
+  }
+};
+
+// What an answered request leaves free of what is kept is less than what one read takes.
+TEST_F(HttpServerTest, ReadsASenderFarAheadNoFurtherWhileItAnswers) {
+  router_.Add({"GET", "/made", [](Request) { return std::make_unique<MadeSlowly>(); }});
+  Start();
+  std::string requests;
+  for (int i = 0; i < 20; ++i) requests += GetRequest("/made");
+  for (int i = 0; i < 80; ++i) {
+    requests += GetRequest("/made", "X-Long: " + std::string(10'000, 'x') + "\r\n");
+  }
+  RawClient client = Connect();
+  ASSERT_TRUE(client.Send(requests));
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(client.ReadResponse().body, "made");
+  client.Close();
+  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
 }
 
 // The limit is for progress: the whole answer takes many times as long.

@@ -222,6 +222,22 @@ TEST(Protocol, MakesOneRequestPerPrompt) {
   EXPECT_EQ(std::get<engine::TokenPrompt>(several->requests[1].prompt).ids.size(), 2u);
 }
 
+// 429 would have clients send it again and again.
+TEST(Protocol, RefusesMorePromptsThanMayWait) {
+  ModelLimits limits = Limits();
+  limits.max_prompts = 3;
+  const auto parse = [&](const char* body) {
+    return ParseGenerationCall(Endpoint::kCompletions, body, limits).status();
+  };
+  EXPECT_TRUE(parse(R"({"prompt":["a","b","c"]})").ok());
+  EXPECT_TRUE(parse(R"({"prompt":[1,2,3,4]})").ok());
+  for (const char* body : {R"({"prompt":["a","b","c","d"]})", R"({"prompt":[[1],[2],[3],[4]]})"}) {
+    const absl::Status status = parse(body);
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    EXPECT_NE(std::string(status.message()).find("limits.queued_requests"), std::string::npos);
+  }
+}
+
 TEST(Protocol, RefusesMoreChoicesThanOneCallMayHave) {
   std::string body = "{\"n\":8,\"prompt\":[\"a\"";
   for (int i = 0; i < 256; ++i) body += ",\"a\"";

@@ -230,6 +230,14 @@ TEST_F(ServiceTest, CancelsThePromptsBeforeARefusedOne) {
   EXPECT_TRUE(engine_->WaitForCancelled(1));
 }
 
+TEST_F(ServiceTest, RefusesForGoodMorePromptsThanMayWait) {
+  Start();
+  const RawResponse response =
+      Post(kCompletions, {{"prompt", std::vector<std::string>(1025, "a")}, {"max_tokens", 1}});
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body)["error"]["param"], "prompt");
+}
+
 // Before the first token a failure still has a status of its own, streamed or not.
 TEST_F(ServiceTest, AnswersLateRefusalsWithTheirStatus) {
   Start();
@@ -237,8 +245,15 @@ TEST_F(ServiceTest, AnswersLateRefusalsWithTheirStatus) {
     const RawResponse response =
         Post(kCompletions, {{"prompt", std::string(5000, 'x')}, {"stream", stream}});
     EXPECT_EQ(response.status, 400);
-    EXPECT_NE(response.body.find("longer than the model's context"), std::string::npos);
+    const json error = json::parse(response.body)["error"];
+    EXPECT_EQ(error["message"],
+              "This model's maximum context length is 4096 tokens. However, the prompt has 5000 "
+              "tokens.");
+    EXPECT_EQ(error["code"], "context_length_exceeded");
+    EXPECT_EQ(error["param"], "prompt");
   }
+  const json chat = {{"messages", {{{"role", "user"}, {"content", std::string(5000, 'x')}}}}};
+  EXPECT_EQ(json::parse(Post(kChat, chat).body)["error"]["param"], "messages");
 }
 
 TEST_F(ServiceTest, HidesInternalMessages) {

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "server/access/gate.h"
 #include "tests/server/http/raw_client.h"
@@ -13,11 +17,14 @@
 namespace refrain::server::openai {
 namespace {
 
+using namespace std::chrono_literals;
 using nlohmann::json;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using ::refrain::testing::ServedFake;
+
+constexpr auto kEos = static_cast<int>(::refrain::testing::ByteTokenizer::kEos);  // "<eos>"
 
 RawResponse Post(uint16_t port, std::string_view path, const json& body) {
   RawClient client(port);
@@ -48,6 +55,54 @@ TEST(Tokenize, ALongTextComesBackWhole) {
   EXPECT_EQ(answer["tokens"][27], 'b');
   const json back = {{"tokens", answer["tokens"]}};
   EXPECT_EQ(json::parse(Post(served.port(), "/detokenize", back).body)["prompt"], text);
+}
+
+TEST(Tokenize, TurnsBoundedlyManyIdsIntoText) {
+  const ServedFake served;
+  const std::vector<int> ids((1 << 20) + 1, 'a');
+  const RawResponse response = Post(served.port(), "/detokenize", {{"tokens", ids}});
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body)["error"]["param"], "tokens");
+}
+
+// Answers of some megabytes each, to clients that do not read them.
+TEST(Tokenize, AnswersOnTheirWayAreBounded) {
+  const json ids = {{"tokens", std::vector<int>(1 << 20, kEos)}};
+  const json text = {{"prompt", std::string(2 << 20, 'a')}};
+  for (const std::string path : {"/detokenize", "/tokenize"}) {
+    const ServedFake served({}, {}, {.version = "9.9.9", .answers_bytes = 40 << 20});
+    const std::string request = PostRequest(path, (path == "/tokenize" ? text : ids).dump());
+    std::vector<RawClient> clients;
+    int held = 0;
+    for (int i = 0; i < 10; ++i) {
+      RawClient& client = clients.emplace_back(served.port());
+      client.Send(request);
+      ASSERT_TRUE(client.ReadPast(0));
+      if (client.pending().starts_with("HTTP/1.1 200")) ++held;
+    }
+    EXPECT_GE(held, 1) << path;
+    EXPECT_LE(held, 8) << path;  // of 5 MB and more each
+    clients.clear();
+    int status = 503;
+    for (int i = 0; i < 500 && status == 503; ++i) {
+      std::this_thread::sleep_for(10ms);
+      RawClient client(served.port());
+      client.Send(request);
+      status = client.ReadResponse().status;
+    }
+    EXPECT_EQ(status, 200) << path;
+  }
+}
+
+TEST(Tokenize, EndsWithItsTimeout) {
+  const ServedFake served;
+  for (const auto& [header, status] :
+       {std::pair("0.0001", 408), std::pair("5", 200), std::pair("soon", 400)}) {
+    RawClient client(served.port());
+    client.Send(PostRequest("/tokenize", R"({"prompt":"abc"})",
+                            "X-Request-Timeout: " + std::string(header) + "\r\n"));
+    EXPECT_EQ(client.ReadResponse().status, status) << header;
+  }
 }
 
 TEST(Tokenize, CountsAmongTheRequestsOfItsKey) {

@@ -148,6 +148,14 @@ const Case kCases[] = {
      ToolFormat::kLlama3,
      R"({"answer": {"a": 1}} and more)",
      {R"({"answer": {"a": 1}} and more)", {}}},
+    {"LlamaAnswerWithAName",
+     ToolFormat::kLlama3,
+     R"({"name": "Alice", "age": 30})",
+     {R"({"name": "Alice", "age": 30})", {}}},
+    {"LlamaNullParameters",
+     ToolFormat::kLlama3,
+     R"({"name": "time", "parameters": null})",
+     {"", {kTime}}},
     {"LlamaBrokenOff", ToolFormat::kLlama3, "{\"name\": \"ti", {"{\"name\": \"ti", {}}},
     {"LlamaBuiltInTool",
      ToolFormat::kLlama3,
@@ -238,9 +246,9 @@ TEST(ToolCallParser, DropsCallsBeyondTheLimit) {
   const std::string one = "<tool_call>{\"name\":\"time\"}</tool_call>";
   EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {one + one}, {.max_calls = 1}),
             (Parsed{"", {kTime}}));
-  EXPECT_EQ(
-      ParseInPieces(ToolFormat::kLlama3, {R"({"name":"time"};{"name":"time"})"}, {.max_calls = 1}),
-      (Parsed{"", {kTime}}));
+  const std::string llama = R"({"name":"time","parameters":{}})";
+  EXPECT_EQ(ParseInPieces(ToolFormat::kLlama3, {llama + ";" + llama}, {.max_calls = 1}),
+            (Parsed{"", {kTime}}));
   const std::string streamed = R"(<tool_call>{"name":"time","arguments":{}}</tool_call>)";
   EXPECT_EQ(
       ParseInPieces(ToolFormat::kHermes, {streamed + streamed}, {.max_calls = 1, .streams = true}),

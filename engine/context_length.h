@@ -1,0 +1,19 @@
+#ifndef REFRAIN_ENGINE_CONTEXT_LENGTH_H_
+#define REFRAIN_ENGINE_CONTEXT_LENGTH_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace refrain::engine {
+
+// INVALID_ARGUMENT: a prompt that the context does not hold. It is told apart from other refusals,
+// since clients answer it by dropping the oldest turns of a conversation.
+// `prompt_tokens` is a number, or "at least" one.
+absl::Status ContextLengthError(std::string_view prompt_tokens, int32_t max_context_tokens);
+bool IsContextLengthError(const absl::Status& status);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_CONTEXT_LENGTH_H_

@@ -1,0 +1,29 @@
+#ifndef REFRAIN_KERNELS_CUDA_LOAD_ACTIVATIONS_H_
+#define REFRAIN_KERNELS_CUDA_LOAD_ACTIVATIONS_H_
+
+// Device code: activations of the matrix products, eight elements at a time. For .cu files only.
+
+#include <cstdint>
+
+#include "kernels/cuda/device_language.h"
+
+namespace refrain::kernels::cuda {
+
+// x[0] to x[7], zeros from x[left] on. Aligned (16 bytes): lanes side by side read whole lines,
+// where single floats 32 bytes apart would be eight passes over them.
+__device__ __forceinline__ void LoadX8(const float* x, bool aligned, int64_t left,
+                                       float (&values)[8]) {
+  if (aligned && left >= 8) {
+    const float4 lo = reinterpret_cast<const float4*>(x)[0];
+    const float4 hi = reinterpret_cast<const float4*>(x)[1];
+    values[0] = lo.x, values[1] = lo.y, values[2] = lo.z, values[3] = lo.w;
+    values[4] = hi.x, values[5] = hi.y, values[6] = hi.z, values[7] = hi.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[i] = i < left ? x[i] : 0.0f;
+  }
+}
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_LOAD_ACTIVATIONS_H_

@@ -1,0 +1,87 @@
+// What loading a model tells about its files.
+
+#include "engine/create_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_model.h"
+
+namespace refrain::engine {
+namespace {
+
+using refrain::testing::TemporaryDirectory;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+absl::StatusOr<EngineParts> Load(const std::string& path) {
+  EngineOptions options;
+  options.model.path = path;
+  options.backend.kind = "cpu";
+  options.kv_cache.memory_bytes = 4 << 20;
+  return MakeEngineParts(options);
+}
+
+// A folder whose tokenizer.json has `text` behind the first `place`.
+void WriteFolderWith(const std::string& directory, const std::string& place,
+                     const std::string& text) {
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory).ok());
+  const std::string path = directory + "/tokenizer.json";
+  std::ifstream file(path);
+  std::string json{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_NE(json.find(place), std::string::npos);
+  std::ofstream(path) << json.insert(json.find(place) + place.size(), text);
+}
+
+constexpr char kPad[] = R"({"id":384,"content":"<pad>","special":true},)";
+
+// The model has 384 tokens, ids from 0.
+TEST(CreateEngineTest, LeavesOutAddedTokensBeyondTheEmbedding) {
+  TemporaryDirectory directory;
+  WriteFolderWith(directory.path(), "\"added_tokens\":[", kPad);
+  const auto parts = Load(directory.path());
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_THAT(parts->model.warning,
+              HasSubstr("ids from 384 to 384 (the last is '<pad>') are not used"));
+  EXPECT_EQ(parts->tokenizer->vocab_size(), 384u);
+  const auto ids = parts->tokenizer->Encode("<pad>", {.parse_special = true});
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_GT(ids->size(), 1u);
+}
+
+TEST(CreateEngineTest, RefusesWhatTheModelNeedsBeyondTheEmbedding) {
+  TemporaryDirectory text_token;
+  WriteFolderWith(text_token.path(), "\"vocab\":{", R"("zz":384,)");
+  EXPECT_THAT(std::string(Load(text_token.path()).status().message()),
+              HasSubstr("385 tokens, more than the model's vocab_size 384"));
+  TemporaryDirectory end;
+  WriteFolderWith(end.path(), "\"added_tokens\":[", kPad);
+  std::ofstream(end.path() + "/tokenizer_config.json") << R"({"eos_token":"<pad>"})";
+  EXPECT_THAT(std::string(Load(end.path()).status().message()),
+              HasSubstr("eos token id 384 is outside of the vocabulary of 384 tokens"));
+}
+
+TEST(CreateEngineTest, WarnsWhereThePreTokenizerIsAssumed) {
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/model.gguf";
+  std::string bytes = refrain::testing::BuildTinyGguf({});
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto named = Load(path);
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_THAT(named->model.warning, Not(HasSubstr("pre-tokenizer")));
+  const std::string key = "tokenizer.ggml.pre";
+  bytes[bytes.find(key) + key.size() - 1] = '_';
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto unnamed = Load(path);
+  ASSERT_TRUE(unnamed.ok()) << unnamed.status();
+  EXPECT_THAT(unnamed->model.warning, HasSubstr("names no pre-tokenizer"));
+  EXPECT_THAT(unnamed->model.warning, HasSubstr("gpt2 is assumed"));
+}
+
+}  // namespace
+}  // namespace refrain::engine

@@ -1,0 +1,195 @@
+// tokenizer.model files: hostile ones, and the files of a folder beside them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/text/create_tokenizer.h"
+#include "engine/text/tokenizer_json.h"
+#include "tests/engine/text/text_test_data.h"
+
+namespace refrain::engine {
+namespace {
+
+TEST(SentencePieceFileTest, RefusesTruncatedAndFlippedModels) {
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model");
+  EXPECT_FALSE(CreateSentencePieceTokenizer("").ok());
+  EXPECT_FALSE(CreateSentencePieceTokenizer("not a model").ok());
+  for (size_t size = 0; size + 1 < model.size(); size += 97) {
+    const auto tokenizer = CreateSentencePieceTokenizer(std::string_view(model).substr(0, size));
+    if (tokenizer.ok()) EncodeOrFail(**tokenizer, "once upon", {});
+  }
+  std::mt19937 random(8);
+  for (int round = 0; round < 200; ++round) {
+    std::string flipped = model;
+    flipped[random() % flipped.size()] ^= static_cast<char>(1u << (random() % 8));
+    const auto tokenizer = CreateSentencePieceTokenizer(flipped);
+    if (tokenizer.ok()) (void)(*tokenizer)->Encode("once upon a time", {});
+  }
+}
+
+// A piece `zq` of type byte, then, behind a group that readers of protobuf skip, of type normal.
+TEST(SentencePieceFileTest, RefusesAPieceThatIsReadInTwoWays) {
+  using std::string_literals::operator""s;
+  const std::string piece = "\x0A\x02zq\x18\x06\x4B\x4C\x18\x01"s;
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model") + "\x0A"s +
+                            static_cast<char>(piece.size()) + piece;
+  for (const auto merging :
+       {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
+    const auto tokenizer = CreateSentencePieceTokenizer(model, {}, merging);
+    EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(tokenizer.status().message().find("piece 512"), std::string::npos)
+        << tokenizer.status();
+  }
+}
+
+// Of a key beyond 32 bits protobuf takes the lower ones: a normalizer with a character map.
+TEST(SentencePieceFileTest, RefusesANormalizerBehindALongKey) {
+  using std::string_literals::operator""s;
+  const std::string map = "\x12\x08\x04\0\0\0\xFF\xFF\xFF\xFF"s;
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model");
+  const auto plain = CreateSentencePieceTokenizer(model + "\x1A\x0A"s + map);
+  EXPECT_NE(plain.status().message().find("character map of 8"), std::string::npos)
+      << plain.status();
+  const auto hidden = CreateSentencePieceTokenizer(model + "\x9A\x80\x80\x80\x10\x0A"s + map);
+  EXPECT_NE(hidden.status().message().find("the file is cut off"), std::string::npos)
+      << hidden.status();
+}
+
+TEST(SentencePieceFileTest, FilesBesideTheModelStandAboveIt) {
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model");
+  TokenizerSpec beside;
+  beside.bos = kvcache::TokenId{5};
+  beside.eos = kvcache::TokenId{7};
+  beside.end_of_generation = {kvcache::TokenId{400}};
+  for (const auto merging :
+       {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
+    const auto plain = CreateSentencePieceTokenizer(model, {}, merging);
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    EXPECT_TRUE((*plain)->adds_bos());
+    EXPECT_EQ((*plain)->eos(), kvcache::TokenId{2});
+    EXPECT_FALSE((*plain)->IsEndOfGeneration(kvcache::TokenId{400}));
+
+    beside.add_bos = true;
+    const auto with_bos = CreateSentencePieceTokenizer(model, beside, merging);
+    ASSERT_TRUE(with_bos.ok()) << with_bos.status();
+    EXPECT_EQ(EncodeOrFail(**with_bos, "once", {}).front(), 5);
+    EXPECT_EQ((*with_bos)->eos(), kvcache::TokenId{7});
+    for (const int id : {2, 7, 400}) {  // the model's own eos still ends an answer
+      EXPECT_TRUE((*with_bos)->IsEndOfGeneration(kvcache::TokenId{id})) << id;
+    }
+
+    beside.add_bos = false;
+    const auto without_bos = CreateSentencePieceTokenizer(model, beside, merging);
+    ASSERT_TRUE(without_bos.ok()) << without_bos.status();
+    EXPECT_FALSE((*without_bos)->adds_bos());
+    EXPECT_NE(EncodeOrFail(**without_bos, "once", {}).front(), 5);
+  }
+  beside.end_of_generation = {kvcache::TokenId{512}};
+  const auto outside = CreateSentencePieceTokenizer(model, beside);
+  EXPECT_EQ(outside.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(outside.status().message().find("512"), std::string::npos) << outside.status();
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> CreateBeside(
+    const HuggingFaceTokenizerFiles& files,
+    SentencePieceMerging merging = SentencePieceMerging::kOwnWhereEqual) {
+  const auto spec = ParseSentencePieceSidecars(files);
+  if (!spec.ok()) return spec.status();
+  return CreateSentencePieceTokenizer(ReadTestData("stories260K-tokenizer/tok512.model"), *spec,
+                                      merging);
+}
+
+// A ChatML fine-tune of a model of 512 pieces, with slow tokenizer files only: the newer form with
+// added_tokens_decoder, and the older one.
+TEST(SentencePieceFileTest, TakesTokensOfTheFilesBesideTheModel) {
+  const HuggingFaceTokenizerFiles newer = {
+      .tokenizer_config_json = R"({"eos_token": "<|im_end|>", "added_tokens_decoder": {
+          "1": {"content": "<s>", "special": true},
+          "512": {"content": "<|im_start|>", "special": true},
+          "513": {"content": "<|im_end|>", "special": true},
+          "515": {"content": "<tool>", "special": false}}})"};
+  const HuggingFaceTokenizerFiles older = {
+      .tokenizer_config_json = R"({"additional_special_tokens": [{"content": "<|im_start|>"}]})",
+      .special_tokens_map_json = R"({"eos_token": {"content": "<|im_end|>"}})",
+      .added_tokens_json = R"({"<|im_end|>": 513, "<|im_start|>": 512, "<tool>": 515})"};
+  const std::string text = "<|im_start|>once<|im_end|><tool>";
+  for (const auto& files : {newer, older}) {
+    for (const auto merging :
+         {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
+      const auto tokenizer = CreateBeside(files, merging);
+      ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+      std::vector<int> expected = {1, 512};
+      for (const int id : EncodeOrFail(**tokenizer, "once", {.add_bos = false})) {
+        expected.push_back(id);
+      }
+      expected.insert(expected.end(), {513, 515});
+      EXPECT_EQ(EncodeOrFail(**tokenizer, text, {.parse_special = true}), expected);
+      const std::vector<int> plain = EncodeOrFail(**tokenizer, text, {});
+      EXPECT_EQ(std::count(plain.begin(), plain.end(), 512), 0);  // content forges no token
+      EXPECT_EQ(plain.back(), 515);
+      using kvcache::TokenId;
+      EXPECT_EQ((*tokenizer)->eos(), TokenId{513});
+      EXPECT_TRUE((*tokenizer)->IsEndOfGeneration(TokenId{2}));  // the model's own
+      EXPECT_EQ((*tokenizer)->TokenBytes(TokenId{512}), "<|im_start|>");
+      EXPECT_TRUE((*tokenizer)->IsControl(TokenId{512}));
+      EXPECT_EQ((*tokenizer)->TokenBytes(TokenId{514}), "");  // between others
+      EXPECT_EQ((*tokenizer)->vocab_size(), 516u);
+    }
+  }
+}
+
+// `legacy` false: text behind a special token is encoded as it stands.
+TEST(SentencePieceFileTest, PutsTheSpacePrefixWhereTheConfigSays) {
+  const auto ids = [](const char* config, const char* text) {
+    const auto tokenizer = CreateBeside({.tokenizer_config_json = config});
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return EncodeOrFail(**tokenizer, text, {.parse_special = true, .add_bos = false});
+  };
+  const std::vector<int> spaced = ids("{}", "once");
+  std::vector<int> legacy = {1}, bare = {1};
+  legacy.insert(legacy.end(), spaced.begin(), spaced.end());
+  EXPECT_EQ(ids("{}", "<s>once"), legacy);
+  EXPECT_EQ(ids(R"({"legacy": false})", "once"), spaced);
+  EXPECT_EQ(ids(R"({"legacy": false})", " once"), spaced);
+  EXPECT_EQ(ids(R"({"legacy": false})", "<s> once"), legacy);
+  for (const int id : ids(R"({"legacy": false, "add_prefix_space": false})", "once")) {
+    bare.push_back(id);
+  }
+  EXPECT_EQ(ids(R"({"legacy": false})", "<s>once"), bare);
+  EXPECT_NE(bare, legacy);
+  const auto by_library = CreateBeside({.tokenizer_config_json = R"({"legacy": false})"},
+                                       SentencePieceMerging::kLibrary);
+  EXPECT_EQ(by_library.status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(SentencePieceFileTest, RefusesWrongTokensBesideTheModelByName) {
+  const auto message_of = [](const HuggingFaceTokenizerFiles& files) {
+    const auto tokenizer = CreateBeside(files);
+    return tokenizer.ok() ? "accepted" : std::string(tokenizer.status().message());
+  };
+  for (const auto& [decoder, what] : std::vector<std::pair<std::string, std::string>>{
+           {R"("one": {"content": "<a>"})", "'<a>' has no id"},
+           {R"("512": {})", "lacks its content"},
+           {R"("-1": {"content": "<a>"})", "'<a>' has no id"},
+           {R"("4000000": {"content": "<a>"})", "'<a>' has no id"},
+           {R"("512": {"content": "<a>", "lstrip": true})", "'<a>' has lstrip"},
+           {R"("1": {"content": "<a>"})", "token 1 is '<s>' in the SentencePiece model"}}) {
+    const std::string config = R"({"added_tokens_decoder": {)" + decoder + "}}";
+    EXPECT_NE(message_of({.tokenizer_config_json = config}).find(what), std::string::npos)
+        << message_of({.tokenizer_config_json = config});
+  }
+  EXPECT_NE(message_of({.added_tokens_json = R"({"<a>": "x"})"}).find("added_tokens.json: "),
+            std::string::npos);
+  EXPECT_NE(message_of({.added_tokens_json = "["}).find("added_tokens.json: is not valid JSON"),
+            std::string::npos)
+      << message_of({.added_tokens_json = "["});
+}
+
+}  // namespace
+}  // namespace refrain::engine

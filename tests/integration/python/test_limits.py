@@ -1,0 +1,182 @@
+"""Every limit of the configuration holds in the daemon that it is set for, over HTTP and gRPC."""
+
+import contextlib
+import socket
+import time
+
+import grpc
+import httpx
+import pytest
+
+from access_tools import bearer, make_key
+from grpc_services import Services, address
+
+pytestmark = pytest.mark.no_tsan
+
+GRPC = ("--grpc-listen", "127.0.0.1:0")
+LONG = {"prompt": "Go", "max_tokens": 1900, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture
+def limited(start_daemon):
+    """Starts a daemon with these settings of `limits.` and others by their whole name."""
+
+    def start(*arguments: str, **limits):
+        settings = [f"--set=limits.{name}={value}" for name, value in limits.items()]
+        return start_daemon(*GRPC, *settings, *arguments).wait_until_ready()
+
+    return start
+
+
+@contextlib.contextmanager
+def services_of(daemon):
+    with grpc.insecure_channel(address(daemon)) as channel:
+        yield Services(channel)
+
+
+@contextlib.contextmanager
+def running(daemon, key: str | None = None):
+    """A stream that goes on until the block ends."""
+    with httpx.stream("POST", f"{daemon.url}/v1/completions", timeout=60, json=LONG,
+                      headers=bearer(key) if key else None) as stream:
+        lines = stream.iter_lines()  # kept: without it the stream is closed
+        next(lines)
+        yield
+
+
+def complete(daemon, key: str | None = None, **fields) -> httpx.Response:
+    return httpx.post(f"{daemon.url}/v1/completions", timeout=60,
+                      headers=bearer(key) if key else None,
+                      json={"prompt": "Hello", "max_tokens": 2, **fields})
+
+
+def generate(services, key: str | None = None, timeout=60, text="Hello", max_tokens=2, **fields):
+    """What a gRPC call ends with."""
+    metadata = (("authorization", f"Bearer {key}"),) if key else ()
+    try:
+        list(services("Inference/Generate", timeout=timeout, metadata=metadata,
+                      text={"text": text},
+                      params={"stop": {"max_tokens": max_tokens, "ignore_eos": True}, **fields}))
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def expect_refused_for_now(answer: httpx.Response) -> None:
+    assert answer.status_code == 429, answer.text
+    assert answer.json()["error"]["type"] == "rate_limit_error"
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_sizes_of_requests(limited):
+    daemon = limited(body_bytes="16KiB", header_bytes="4KiB", n=3)
+    url = f"{daemon.url}/v1/completions"
+    edge = b'{"prompt":"Hello","max_tokens":1}'
+    assert httpx.post(url, content=edge.ljust(16384)).status_code == 200
+    assert httpx.post(url, content=edge.ljust(16385)).status_code == 413
+    assert httpx.get(f"{daemon.url}/version", headers={"x": "a" * 3000}).status_code == 200
+    assert httpx.get(f"{daemon.url}/version", headers={"x": "a" * 4096}).status_code == 431
+    assert complete(daemon, n=3).status_code == 200
+    refused = complete(daemon, n=4)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "n"
+    with services_of(daemon) as services:
+        assert generate(services, text="a " * 100) == grpc.StatusCode.OK
+        assert generate(services, text="a " * 9000) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert generate(services, n=3) == grpc.StatusCode.OK
+        assert generate(services, n=4) == grpc.StatusCode.INVALID_ARGUMENT
+    with grpc.insecure_channel(address(daemon)) as channel:
+        with pytest.raises(grpc.RpcError):
+            Services(channel)("Inference/Models", metadata=(("x", "a" * 9000),))
+
+
+def test_bytes_of_all_bodies(limited):
+    daemon = limited(bodies_bytes="64KiB", body_bytes="64KiB")
+    body = b'{"prompt":"Hello","max_tokens":1}'.ljust(40000)
+    host, port = daemon.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as slow:
+        slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 40000\r\n\r\n" +
+                     body[:30000])
+        deadline = time.monotonic() + 10
+        while (answer := httpx.post(f"{daemon.url}/v1/completions", content=body)).status_code == 200:
+            assert time.monotonic() < deadline
+        assert answer.status_code == 503
+        slow.sendall(body[30000:])
+        assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
+    while httpx.post(f"{daemon.url}/v1/completions", content=body).status_code != 200:
+        assert time.monotonic() < deadline
+
+
+def test_seconds_of_a_request(limited):
+    daemon = limited(request_timeout_s=0.3)
+    begin = time.monotonic()
+    assert complete(daemon, max_tokens=1900, ignore_eos=True).status_code == 408
+    assert 0.3 <= time.monotonic() - begin < 5
+    with services_of(daemon) as services:
+        assert generate(services, max_tokens=1900) == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_requests_of_a_key(limited, daemon_arguments, tmp_path):
+    one, other = (make_key(daemon_arguments[0], tmp_path / "keys", name) for name in ("a", "b"))
+    daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_requests=1)
+    with running(daemon, one), services_of(daemon) as services:
+        expect_refused_for_now(complete(daemon, one))
+        assert generate(services, one) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert complete(daemon, other).status_code == 200
+        assert generate(services, other) == grpc.StatusCode.OK
+    deadline = time.monotonic() + 10
+    while complete(daemon, one).status_code != 200:
+        assert time.monotonic() < deadline
+
+
+def test_tokens_of_a_key(limited, daemon_arguments, tmp_path):
+    one, other = (make_key(daemon_arguments[0], tmp_path / "keys", name) for name in ("a", "b"))
+    daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_tokens_per_s=5)
+    assert complete(daemon, one, max_tokens=40, ignore_eos=True).status_code == 200
+    expect_refused_for_now(complete(daemon, one))
+    with services_of(daemon) as services:
+        assert generate(services, one) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert complete(daemon, other).status_code == 200
+
+
+def test_tokens_of_the_queue(limited):
+    daemon = limited("--set=engine.max_sequences=1", queued_tokens=100)
+    ids = list(range(1000, 1060))
+    with running(daemon), httpx.Client(base_url=daemon.url) as http:
+        deadline = time.monotonic() + 10
+        host, port = daemon.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as waiting:
+            body = f'{{"prompt":{ids},"max_tokens":1}}'
+            waiting.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                            f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            while (answer := complete(daemon, prompt=ids, timeout=0.1)).status_code == 408:
+                assert time.monotonic() < deadline
+            expect_refused_for_now(answer)
+            assert complete(daemon, prompt=ids[:30], timeout=0.1).status_code == 408  # fits
+        assert http.get("/health").status_code == 200
+
+
+def test_calls_of_a_grpc_connection(limited):
+    daemon = limited(grpc_calls_per_connection=1)
+    with services_of(daemon) as services, services_of(daemon) as others:
+        assert generate(services) == grpc.StatusCode.OK
+        endless = services("Inference/Generate", text={"text": "Go"},
+                           params={"stop": {"max_tokens": 1900, "ignore_eos": True}})
+        next(endless)
+        assert generate(services, timeout=0.5) == grpc.StatusCode.DEADLINE_EXCEEDED
+        endless.cancel()
+        assert generate(services) == grpc.StatusCode.OK
+
+
+def test_age_of_a_grpc_connection(limited):
+    daemon = limited(grpc_age_s=0.5)
+    states = []
+    with grpc.insecure_channel(address(daemon)) as channel:
+        channel.subscribe(states.append)
+        services = Services(channel)
+        assert generate(services) == grpc.StatusCode.OK
+        assert grpc.ChannelConnectivity.READY in states
+        deadline = time.monotonic() + 10
+        while states[-1] != grpc.ChannelConnectivity.IDLE:
+            assert time.monotonic() < deadline, states
+            time.sleep(0.02)
+        assert generate(services) == grpc.StatusCode.OK  # over a new connection

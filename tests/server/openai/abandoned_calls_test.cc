@@ -1,0 +1,44 @@
+// Clients that go away before their answer is there.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/server/http/raw_client.h"
+#include "tests/server/openai/served_fake.h"
+#include "tests/support/counting_gate.h"
+
+namespace refrain::server::openai {
+namespace {
+
+using ::refrain::testing::CountingGate;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::ServedFake;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+TEST(AbandonedCalls, AreChargedWhatWasComputedForThem) {
+  const std::string prompt = "[[hold]]abcdef";  // no token comes
+  for (const char* stream : {"true", "false"}) {
+    CountingGate gate;
+    ServedFake served({}, {}, {.version = "9.9.9", .gate = &gate});
+    {
+      RawClient client(served.port());
+      client.Send(PostRequest("/v1/completions",
+                              R"({"prompt":")" + prompt + R"(","stream":)" + stream + "}"));
+      ASSERT_TRUE(served.engine().WaitForRunning(1));
+      std::this_thread::sleep_for(50ms);  // the answer waits for a token by then
+      served.engine().TellUsage();
+    }
+    const auto deadline = Clock::now() + 10s;
+    while (gate.requests() == 0 && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(gate.requests(), 1);
+    EXPECT_EQ(gate.charged_tokens(), static_cast<int64_t>(prompt.size()));
+  }
+}
+
+}  // namespace
+}  // namespace refrain::server::openai

@@ -1,0 +1,65 @@
+// Texts that wait to be encoded are a part of what all bodies may hold.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "tests/server/http/raw_client.h"
+#include "tests/server/openai/served_fake.h"
+
+namespace refrain::server::openai {
+namespace {
+
+using nlohmann::json;
+using ::refrain::testing::PostRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::ServedFake;
+
+constexpr size_t kTextBytes = 200'000;
+constexpr size_t kBodiesBytes = 300'000;
+
+// What one client has waiting, and what another gets.
+class WaitingPrompts : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::string Post(const std::string& begin) const {
+    const json body = {{"prompt", begin + std::string(kTextBytes, 'a')}};
+    return PostRequest(GetParam(), body.dump());
+  }
+  // Ten times in a row: what is being read and parsed counts, too, for a moment.
+  bool EventuallyAnswers(int status) const {
+    int in_a_row = 0;
+    for (int i = 0; i < 500 && in_a_row < 10; ++i) {
+      RawClient client(served_.port());
+      client.Send(Post(""));
+      in_a_row = client.ReadResponse().status == status ? in_a_row + 1 : 0;
+      if (in_a_row == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return in_a_row == 10;
+  }
+
+  const ServedFake served_{{.max_context_tokens = 1 << 20}, {.bodies_bytes = kBodiesBytes}};
+};
+
+TEST_P(WaitingPrompts, CountAmongTheBodiesUntilTheyAreEncodedOrGone) {
+  ASSERT_TRUE(EventuallyAnswers(200));
+  RawClient waiting(served_.port());
+  waiting.Send(Post("[[unencoded]]"));
+  EXPECT_TRUE(EventuallyAnswers(503));
+  waiting.Close();
+  EXPECT_TRUE(EventuallyAnswers(200));
+}
+
+// One that is encoded leaves its place, however long its answer takes.
+TEST_P(WaitingPrompts, CountNoMoreWhenTheyAreEncoded) {
+  RawClient held(served_.port());
+  held.Send(Post("[[hold]]"));
+  EXPECT_TRUE(EventuallyAnswers(200));
+}
+
+INSTANTIATE_TEST_SUITE_P(Routes, WaitingPrompts, ::testing::Values("/v1/completions", "/tokenize"));
+
+}  // namespace
+}  // namespace refrain::server::openai
