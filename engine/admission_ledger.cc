@@ -97,7 +97,7 @@ AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {
 
 AdmissionTicket::~AdmissionTicket() {
   if (ledger_ == nullptr) return;
-  Started();
+  LeaveQueue();
   ledger_->Leave();
 }
 
@@ -107,7 +107,7 @@ absl::Status AdmissionTicket::SetTokens(int64_t tokens) {
   return status;
 }
 
-void AdmissionTicket::Started() {
+void AdmissionTicket::LeaveQueue() {
   if (!std::exchange(queued_, false)) return;
   ledger_->LeaveQueue(tenant_, tokens_);
 }

@@ -86,8 +86,8 @@ class AdmissionTicket {
 
   // Once, when the prompt's length is known.
   absl::Status SetTokens(int64_t tokens);
-  // The request runs: it no longer counts as queued. Idempotent.
-  void Started();
+  // The request runs or ends: it no longer counts as queued. Idempotent.
+  void LeaveQueue();
 
  private:
   std::shared_ptr<AdmissionLedger> ledger_;

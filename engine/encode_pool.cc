@@ -21,7 +21,7 @@ void EncodePool::Lane::Push(Job job) {
       return;
     }
   }
-  job.request->stream->Finish(absl::CancelledError("the engine has stopped"));
+  job.request->End(absl::CancelledError("the engine has stopped"));
 }
 
 std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
@@ -49,7 +49,7 @@ void EncodePool::Lane::Stop() {
     crowded.NotifyAll();
   }
   while (const std::optional<Job> job = left.Pop()) {
-    job->request->stream->Finish(absl::CancelledError("the engine has stopped"));
+    job->request->End(absl::CancelledError("the engine has stopped"));
   }
 }
 
@@ -135,11 +135,11 @@ bool EncodePool::HasEnded(const EncodedRequest& request) const {
 
 bool EncodePool::SkipEnded(EncodedRequest& request) const {
   if (request.stream->cancelled()) {
-    request.stream->Finish(absl::CancelledError("the request was cancelled"));
+    request.End(absl::CancelledError("the request was cancelled"));
     return true;
   }
   if (Expired(request)) {
-    request.stream->Finish(DeadlineStatus(request));
+    request.End(DeadlineStatus(request));
     return true;
   }
   return false;
@@ -149,7 +149,7 @@ void EncodePool::Render(Job job) {
   if (SkipEnded(*job.request)) return;
   absl::StatusOr<std::optional<PromptText>> text = encoder_->Render(job.request.get());
   if (!text.ok()) {
-    job.request->stream->Finish(text.status());
+    job.request->End(text.status());
     return;
   }
   job.text = *std::move(text);
@@ -170,7 +170,7 @@ void EncodePool::Tokenize(Job job, EncodePace* pace) {
   }
   if (SkipEnded(request)) return;  // which may have ended it half-way
   if (!status.ok()) {
-    request.stream->Finish(std::move(status));
+    request.End(std::move(status));
     return;
   }
   job.text.reset();
@@ -187,7 +187,9 @@ void EncodePool::TokenizeOnly(const Job& job, EncodePace* pace) {
     batch.status = ids.status();
   }
   batch.finished = true;
-  if (!SkipEnded(*job.request)) job.request->stream->Push(std::move(batch));
+  if (SkipEnded(*job.request)) return;
+  job.request->ticket.LeaveQueue();
+  job.request->stream->Push(std::move(batch));
 }
 
 }  // namespace refrain::engine

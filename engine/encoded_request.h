@@ -30,6 +30,13 @@ struct EncodedRequest {
   std::optional<Clock::TimePoint> deadline;
   std::optional<Clock::TimePoint> submitted;  // for an EngineObserver; absent: not known
   AdmissionTicket ticket;
+
+  // Ends one that never ran. Its place in the queue is free before its consumer hears of it, who
+  // may come again at once.
+  void End(absl::Status status) {
+    ticket.LeaveQueue();
+    stream->Finish(std::move(status));
+  }
 };
 
 }  // namespace refrain::engine

@@ -73,7 +73,7 @@ class LocalEngine : public Engine {
         thread_([this] { loop_.Run(); }) {}
 
   ~LocalEngine() override {
-    ledger_->Close(absl::UnavailableError("the engine has stopped"));
+    Abandon();
     pool_.Stop();
     queue_->Close();
     thread_.join();
@@ -101,6 +101,10 @@ class LocalEngine : public Engine {
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     ledger_->Close(absl::UnavailableError("the engine is draining: it takes no new requests"));
     return ledger_->WaitUntilEmpty(deadline);
+  }
+  void Abandon() final {
+    ledger_->Close(absl::UnavailableError("the engine has stopped"));
+    parts_.runner->Abandon();
   }
 
  private:

@@ -99,6 +99,9 @@ class Engine {
   // Refuses new requests from now on, waits until the running ones have finished or `deadline` has
   // passed; true when all finished.
   virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;
+  // Gives up the step in work, where that may take seconds, and all that is there: it ends,
+  // CANCELLED, as soon as may be. Nothing enters any more.
+  virtual void Abandon() = 0;
 };
 
 // Loads the model and starts the engine's threads.

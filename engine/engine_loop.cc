@@ -115,11 +115,11 @@ void EngineLoop::TakeIn(RequestQueue::Items items) {
 
 void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   if (encoded->stream->cancelled()) {
-    encoded->stream->Finish(absl::CancelledError("the request was cancelled"));
+    encoded->End(absl::CancelledError("the request was cancelled"));
     return;
   }
   if (absl::Status status = health(); !status.ok()) {
-    encoded->stream->Finish(std::move(status));
+    encoded->End(std::move(status));
     return;
   }
   const uint64_t number = encoded->number;
@@ -241,11 +241,17 @@ void EngineLoop::FlushChanged() {
   for (const uint64_t number : changed_) {
     const auto found = requests_.find(number);
     if (found == requests_.end()) continue;
-    found->second->Flush(collected_);
-    if (!found->second->finished()) continue;
-    deadlines_.Remove(found->second->encoded().deadline, number);
-    shares_.Leave(found->second->tenant());
-    observer_.Ended(*found->second);
+    RunningRequest& request = *found->second;
+    StreamBatch output = request.TakeOutput(collected_);
+    if (!request.finished()) {
+      request.Send(std::move(output));
+      continue;
+    }
+    // Counted as ended before its consumer hears of it, who may ask for the counts or come again.
+    deadlines_.Remove(request.encoded().deadline, number);
+    shares_.Leave(request.tenant());
+    observer_.Ended(request);
+    request.Send(std::move(output));
     requests_.erase(found);
   }
   changed_.clear();

@@ -24,7 +24,8 @@ StepHandle LlamaRunner::Launch(const StepBatch& batch) {
 }
 
 absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
-  model_.Forward(batch, batch.tokens, kv_);
+  model_.Forward(batch, batch.tokens, kv_, nullptr, abandoned_.get_token());
+  if (abandoned_.stop_requested()) return absl::CancelledError("the engine has stopped");
   StepResult result;
   result.rows.reserve(batch.logits.size());
   for (const std::span<const LogitsRow> piece : logits_->Pieces(batch.logits)) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -29,6 +30,7 @@ class LlamaRunner : public ModelRunner {
   int max_in_flight() const override { return 1; }
   StepHandle Launch(const StepBatch& batch) override;
   absl::StatusOr<StepResult> Collect(StepHandle handle) override;
+  void Abandon() override { abandoned_.request_stop(); }
 
  private:
   LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv,
@@ -46,6 +48,7 @@ class LlamaRunner : public ModelRunner {
   kernels::KvPoolView kv_;
   std::unique_ptr<StepLogits> logits_;
   uint64_t launched_ = 0;
+  std::stop_source abandoned_;
   std::optional<absl::StatusOr<StepResult>> result_;  // of the step launched last
 };
 

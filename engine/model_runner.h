@@ -27,6 +27,9 @@ class ModelRunner {
   virtual StepHandle Launch(const StepBatch& batch) = 0;
   // Waits for the step.
   virtual absl::StatusOr<StepResult> Collect(StepHandle handle) = 0;
+  // Nobody needs this step's result or a later one's: they fail, CANCELLED, as soon as may be. For
+  // runners whose steps can take seconds. Any thread.
+  virtual void Abandon() {}
 };
 
 }  // namespace refrain::engine

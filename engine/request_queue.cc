@@ -13,7 +13,7 @@ void RequestQueue::Push(std::unique_ptr<EncodedRequest> request) {
       return;
     }
   }
-  request->stream->Finish(absl::CancelledError("the engine has stopped"));
+  request->End(absl::CancelledError("the engine has stopped"));
 }
 
 void RequestQueue::PostCancel(uint64_t request_number) {

@@ -63,7 +63,7 @@ RunningRequest::RunningRequest(std::unique_ptr<EncodedRequest> encoded, Sequence
 
 void RunningRequest::Start() {
   if (std::exchange(started_, true)) return;
-  encoded_->ticket.Started();
+  encoded_->ticket.LeaveQueue();
   const bool with_logprobs = request().logprobs.prompt_top.has_value();
   if (!request().echo && !request().tell_prompt && !with_logprobs) return;
   const size_t shown_now = with_logprobs ? 1 : prompt().size();
@@ -174,7 +174,7 @@ void RunningRequest::Finish(absl::Status status) {
   outbox_.status = std::move(status);
 }
 
-void RunningRequest::Flush(Clock::TimePoint sampled) {
+StreamBatch RunningRequest::TakeOutput(Clock::TimePoint sampled) {
   StreamBatch batch;
   batch.usage = outbox_.usage;
   std::swap(batch, outbox_);
@@ -182,7 +182,8 @@ void RunningRequest::Flush(Clock::TimePoint sampled) {
   outbox_.finished = batch.finished;
   if (!batch.tokens.empty()) batch.first_sampled = sampled;
   timing_.Sent(batch);
-  encoded_->stream->Push(std::move(batch));
+  if (batch.finished) encoded_->ticket.LeaveQueue();
+  return batch;
 }
 
 }  // namespace refrain::engine

@@ -149,8 +149,10 @@ class RunningRequest {
     return best_of_.has_value() ? request().logprobs.top.value_or(0) : request().logprobs.top;
   }
 
-  // Sends what there is to the stream. `sampled`: when the newest tokens had been computed.
-  void Flush(Clock::TimePoint sampled);
+  // Takes what there is for the stream; `sampled`: when the newest tokens had been computed.
+  StreamBatch TakeOutput(Clock::TimePoint sampled);
+  // To be called once nobody can see any more that the request runs, where it has ended.
+  void Send(StreamBatch output) { encoded_->stream->Push(std::move(output)); }
 
  private:
   void PushPromptEvent(TokenEvent event);

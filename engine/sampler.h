@@ -42,7 +42,8 @@ class SamplerState {
  private:
   void Adjust(std::span<float> logits) const;
   void AddPenalties(std::vector<kernels::LogitEdit>* edits) const;
-  // Tokens that may not be chosen now, in any order.
+  // Tokens that may not be chosen now, in any order. None where no allowed token would be left: a
+  // token must come, and one that is not allowed never does.
   std::vector<TokenId> Banned() const;
   double NextUniform() const;
 

@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/read_file.h"
 
 namespace refrain::server {
 namespace {
+
+// A larger one is a mistake.
+constexpr size_t kMaxFileBytes = 1 << 20;
 
 absl::Status UnknownKey(std::string_view name) {
   return absl::InvalidArgumentError(Concat("config key \"", name, "\" is unknown; did you mean \"",
@@ -45,16 +47,6 @@ absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& value) 
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return std::string(value.get<bool>() ? "on" : "off");
   return value.dump();
-}
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(Concat("cannot open configuration file ", path));
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) {
-    return absl::UnavailableError(Concat("cannot read configuration file ", path));
-  }
-  return text;
 }
 
 constexpr std::string_view kUsage =
@@ -321,6 +313,11 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text) {
   return address;
 }
 
+std::string AddressText(const ListenAddress& address) {
+  const bool ip6 = address.host.find(':') != std::string::npos;
+  return Concat(ip6 ? "[" : "", address.host, ip6 ? "]:" : ":", address.port);
+}
+
 absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> arguments) {
   const absl::StatusOr<Flags> flags = ReadFlags(arguments);
   if (!flags.ok()) return flags.status();
@@ -330,7 +327,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
     return line;
   }
   if (!flags->config_path.empty()) {
-    const absl::StatusOr<std::string> text = ReadWholeFile(flags->config_path);
+    const absl::StatusOr<std::string> text =
+        ReadFile("the configuration file", flags->config_path, kMaxFileBytes);
     if (!text.ok()) return text.status();
     if (absl::Status status = line.config.ApplyFile(*text, flags->config_path); !status.ok()) {
       return status;

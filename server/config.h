@@ -48,6 +48,8 @@ struct ListenAddress {
   uint16_t port = 0;
 };
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
+// The other way round.
+std::string AddressText(const ListenAddress& address);
 
 // What the command line asks for.
 struct CommandLine {

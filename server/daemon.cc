@@ -358,7 +358,7 @@ class Daemon {
     auto server = http::Server::Start(std::move(options), &router_);
     if (!server.ok()) return server.status();
     http_ = *std::move(server);
-    http_address_ = Concat(address->host, ":", http_->port());
+    http_address_ = AddressText({address->host, http_->port()});
     WarnIfOpen(*address);
     return absl::OkStatus();
   }
@@ -390,7 +390,7 @@ class Daemon {
     auto server = rpc::Server::Start(options, guards_.gate.get(), &log_);
     if (!server.ok()) return server.status();
     grpc_ = *std::move(server);
-    grpc_address_ = Concat(address->host, ":", grpc_->port());
+    grpc_address_ = AddressText({address->host, grpc_->port()});
     WarnIfOpen(*address);
     return absl::OkStatus();
   }
@@ -398,7 +398,7 @@ class Daemon {
   void WarnIfOpen(const ListenAddress& address) {
     if (!config_.text("auth.keys_file").empty() || IsLoopback(address.host)) return;
     log_.Warn("everyone who reaches the port may call: no auth.keys_file",
-              {{"address", Concat(address.host, ":", address.port)}});
+              {{"address", AddressText(address)}});
   }
 
   // Waits until the answers that are under way have been sent; false when some have not.
@@ -434,8 +434,10 @@ class Daemon {
     const bool complete =
         interrupted ? engine->Drain(Clock::now()) && WaitUntilAnswered(Clock::now() + kLastNote)
                     : finished.load();
-    // Closing the connections cancels what still runs, which also ends the waiter soon.
+    // Closing the connections cancels what still runs, which also ends the waiter soon: a step of a
+    // large model may take seconds, and is not waited for.
     StopServers(complete && !interrupted ? kWriteGrace : std::chrono::milliseconds(0));
+    if (!complete) engine->Abandon();
     waiter.join();
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});
     return complete ? ExitStatus::kOk : ExitStatus::kInterrupted;

@@ -48,25 +48,28 @@ void ReadRope(GgufMetadata& metadata, const std::string& arch, ModelConfig& conf
                      " elements of a head is not supported for this architecture")));
   }
   const std::string prefix = arch + ".rope.scaling.";
-  const std::string type(metadata.String(prefix + "type").value_or("none"));
-  if (type == "none") {
-    // Files from before the key `type` state a linear factor alone.
-    rope.factor = metadata.Real(arch + ".rope.scale_linear").value_or(1.0);
+  const auto type = metadata.String(prefix + "type");
+  if (!type.has_value()) {
+    // As llama.cpp reads files without a type: linear, by the factor of either key.
+    rope.factor = metadata.Real(prefix + "factor").value_or(0.0);
+    if (rope.factor == 0) rope.factor = metadata.Real(arch + ".rope.scale_linear").value_or(1.0);
+    if (rope.factor == 0) rope.factor = 1.0;
     if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
     return;
   }
+  if (*type == "none") return;
   rope.factor = metadata.RequiredReal(prefix + "factor");
   rope.original_context_tokens =
       SmallInt(metadata.Integer(prefix + "original_context_length", 1, Limits::kMaxContextTokens),
                config.max_context_tokens);
-  if (type == "linear") {
+  if (*type == "linear") {
     rope.scaling = RopeScaling::kLinear;
-  } else if (type == "yarn") {
+  } else if (*type == "yarn") {
     rope.scaling = RopeScaling::kYarn;
     ReadYarn(metadata, prefix, rope);
   } else {
     metadata.Fail(absl::UnimplementedError(absl::StrCat(
-        "GGUF: rope scaling ", QuotedName(type), " is not supported; none, linear and yarn are")));
+        "GGUF: rope scaling ", QuotedName(*type), " is not supported; none, linear and yarn are")));
   }
 }
 

@@ -206,7 +206,8 @@ absl::Status LlamaModel::AllocateActivations(int64_t rows) {
 }
 
 void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
-                         const kernels::KvPoolView& kv, const int32_t* sampled) {
+                         const kernels::KvPoolView& kv, const int32_t* sampled,
+                         const std::stop_token& abandoned) {
   const auto rows = static_cast<int64_t>(tokens.size());
   assert(rows <= hidden_.rows);
   rope_->Fill(batch.positions);
@@ -220,7 +221,9 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
                                       .pass = this};
   backend_.RunStep(inputs, [&] {
     backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows), sampled});
-    for (int i = 0; i < config_.num_layers; ++i) RunLayer(layers_[i], i, batch, kv);
+    for (int i = 0; i < config_.num_layers && !abandoned.stop_requested(); ++i) {
+      RunLayer(layers_[i], i, batch, kv);
+    }
   });
 }
 

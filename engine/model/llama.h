@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -41,8 +42,11 @@ class LlamaModel {
 
   // Computes all rows of the batch and appends their K and V to the chunks; keeps the last hidden
   // states until the next call. At most options.max_rows rows. `tokens` and `sampled` as EmbedArgs.
+  // Once `abandoned` is requested it returns after the layer that is being computed: nothing of the
+  // batch is of use then.
   void Forward(const StepBatch& batch, std::span<const int32_t> tokens,
-               const kernels::KvPoolView& kv, const int32_t* sampled = nullptr);
+               const kernels::KvPoolView& kv, const int32_t* sampled = nullptr,
+               const std::stop_token& abandoned = {});
 
   // Logits of chosen rows of the last Forward, at most max_rows: out [rows.size(), vocab_size],
   // f32.

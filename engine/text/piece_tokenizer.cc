@@ -273,6 +273,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreatePieceTokenizer(const TokenizerS
                         .after_special_tokens = prefix && !spec.space_prefix_at_start_only,
                         .unless_present = spec.space_prefix_unless_present};
   parts.vocabulary.adds_bos = spec.add_bos.value_or(true);
+  parts.vocabulary.adds_space_prefix = prefix;
   status = ApplySpecialTokens(spec, &parts.vocabulary);
   if (!status.ok()) return status;
   return std::make_unique<PieceTokenizer>(std::move(parts));

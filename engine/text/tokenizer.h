@@ -87,6 +87,9 @@ class Tokenizer {
   // Whether Encode puts bos first when the options do not say.
   virtual bool adds_bos() const = 0;
 
+  // Whether Encode puts a space before a text: one that decodes a whole text takes it away again.
+  virtual bool adds_space_prefix() const = 0;
+
   // The control or user-defined token spelled exactly so.
   virtual std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const = 0;
 };

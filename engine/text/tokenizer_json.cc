@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -442,7 +443,10 @@ void ApplyBosAndTemplate(const Json& config, std::string_view chat_template, Tok
 absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
   const Json* eos = FindOrNull(config, "eos_token_id");
   if (eos == nullptr) return absl::OkStatus();
-  const Json ids = eos->is_array() ? *eos : Json::array({*eos});
+  // By reference: a copy of what a hostile file nests deeply would overflow the stack.
+  const std::span<const Json> one(eos, 1);
+  const std::span<const Json> ids =
+      eos->is_array() ? std::span<const Json>(eos->get_ref<const Json::array_t&>()) : one;
   for (const Json& entry : ids) {
     const std::optional<int64_t> id = IntOf(entry);
     if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(spec->tokens.size())) {

@@ -22,6 +22,7 @@ struct Vocabulary {
   std::optional<kvcache::TokenId> bos;
   std::optional<kvcache::TokenId> eos;
   bool adds_bos = false;
+  bool adds_space_prefix = false;
 };
 
 // Marks `spec`'s special ids, and control tokens with a well-known name, as ending a generation,
@@ -45,6 +46,7 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<kvcache::TokenId> bos() const final { return vocabulary_.bos; }
   std::optional<kvcache::TokenId> eos() const final { return vocabulary_.eos; }
   bool adds_bos() const final { return vocabulary_.adds_bos; }
+  bool adds_space_prefix() const final { return vocabulary_.adds_space_prefix; }
   std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const final {
     return vocabulary_.specials.FindExact(text);
   }

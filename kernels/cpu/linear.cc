@@ -106,7 +106,8 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
       [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
         alignas(64) float up_products[kUpElements];
         const int64_t job_rows = row_end - row_begin;
-        const int64_t step = std::max<int64_t>(1, kUpElements / (job_rows * kTileN));
+        // An even number, as in CutWork.
+        const int64_t step = std::max<int64_t>(1, kUpElements / (job_rows * kTileN) / 2 * 2);
         for (int64_t tile = tile_begin; tile < tile_end; tile += step) {
           const int64_t end = std::min(tile + step, tile_end);
           const int64_t column = tile * kTileN;

@@ -5,18 +5,15 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/read_file.h"
 
 namespace refrain::server::access {
 namespace {
@@ -182,20 +179,7 @@ const ApiKey* KeyRing::FindOrNull(std::string_view key) const {
 }
 
 absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const int error = errno;
-    const std::string message =
-        Concat("cannot open the file of keys ", path, ": ", std::generic_category().message(error));
-    return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
-  }
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) return absl::UnavailableError(Concat("cannot read the file of keys ", path));
-  if (text.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(Concat("the file of keys ", path, " has ", text.size(),
-                                             " bytes, at most ", kMaxFileBytes, " are read"));
-  }
-  return text;
+  return ReadFile("the file of keys", path, kMaxFileBytes);
 }
 
 absl::StatusOr<NewKey> MakeKey(std::string_view name, const KeyTerms& terms) {

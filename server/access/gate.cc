@@ -24,14 +24,18 @@ Ticket::Ticket(Ticket&& other) noexcept = default;
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
   if (this == &other) return *this;
-  if (account_ != nullptr) account_->Leave();
+  Leave();
   account_ = std::move(other.account_);
+  left_ = other.left_;
   charged_tokens_ = other.charged_tokens_;
   return *this;
 }
 
-Ticket::~Ticket() {
-  if (account_ != nullptr) account_->Leave();
+Ticket::~Ticket() { Leave(); }
+
+void Ticket::Leave() {
+  if (account_ != nullptr && !left_) account_->Leave();
+  left_ = true;
 }
 
 void Ticket::ChargeUsage(const engine::Usage& usage) {

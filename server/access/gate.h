@@ -27,8 +27,8 @@ struct Principal {
   double weight = 1;     // of its share where keys compete
 };
 
-// A place among the requests its key may have at once; gives it back when it goes. Move-only, one
-// thread at a time.
+// A place among the requests its key may have at once; gives it back with Leave or when it goes.
+// Move-only, one thread at a time.
 class Ticket {
  public:
   class Account;
@@ -43,8 +43,13 @@ class Ticket {
   // are taken from its key's rate.
   void ChargeUsage(const engine::Usage& usage);
 
+  // Gives the place back; usage can still be charged. To be called before the last bytes of an
+  // answer are sent: who has read them may send the next request at once.
+  void Leave();
+
  private:
   std::shared_ptr<Account> account_;
+  bool left_ = false;
   int64_t charged_tokens_ = 0;
 };
 

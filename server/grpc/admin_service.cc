@@ -123,7 +123,7 @@ class AdminService final : public v1::Admin::CallbackService {
     return AnswerAtStreamEnd(
         {context, {"/refrain.v1.Admin/Warm", in}, out}, reception_, access::Area::kAdmin,
         {.queue = &queue_,
-         .submit = [=, this](const Caller& caller)
+         .submit = [=, this](const Caller& caller, access::Ticket*)
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
            absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
            if (!request.ok()) return request.status();

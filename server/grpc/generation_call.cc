@@ -155,6 +155,7 @@ void GenerationCall::End(const absl::Status& status) {
     error_code_ = error.code.value_or(error.type);
   }
   Reception::NoteEnd(*context_, status, Cancelled(), &record_);
+  ticket_.Leave();
   last_message_ = status.ok() || (message_.choices_size() > 0 && !Cancelled());
   if (last_message_) {
     BeginWrite();
@@ -226,6 +227,7 @@ void GenerationCall::OnDone() {
   stream.reset();  // cancels it if it still runs
   ticket_ = access::Ticket();
   NoteOutcome();
+  caller_.held_bytes.reset();
   reception_->Leave(record_);
   self_.reset();
 }

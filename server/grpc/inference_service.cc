@@ -23,11 +23,19 @@ using ::grpc::CallbackServerContext;
 using ::grpc::ServerUnaryReactor;
 using ::grpc::ServerWriteReactor;
 
-absl::Status WriteTokens(const engine::Engine& engine, const std::vector<engine::TokenId>& ids,
+// Of an id, in the message and as it is sent.
+constexpr size_t kBytesPerId = sizeof(int32_t) + 3;
+
+absl::Status WriteTokens(const Caller& caller, const std::vector<engine::TokenId>& ids,
                          v1::TokenizeResponse* out) {
+  if (const size_t bytes = ids.size() * kBytesPerId; bytes > kUncountedBytes) {
+    HeldBytes& held = *caller.held_bytes;
+    const absl::Status status = HoldBytes(held.bytes() + bytes, &held);
+    if (!status.ok()) return status;
+  }
   out->mutable_token_ids()->Reserve(static_cast<int>(ids.size()));
   for (const engine::TokenId id : ids) out->add_token_ids(static_cast<int32_t>(id));
-  out->set_max_context_tokens(engine.model().max_context_tokens);
+  out->set_max_context_tokens(caller.engine->model().max_context_tokens);
   return absl::OkStatus();
 }
 
@@ -72,22 +80,20 @@ class InferenceService final : public v1::Inference::CallbackService {
 
   ServerUnaryReactor* Tokenize(CallbackServerContext* context, const v1::TokenizeRequest* in,
                                v1::TokenizeResponse* out) override {
-    // The key's place is kept until the call is over.
-    auto ticket = std::make_shared<access::Ticket>();
     return AnswerAtStreamEnd(
         {context, {"/refrain.v1.Inference/Tokenize", in}, out}, reception_,
         access::Area::kInference,
         {.queue = &reception_->slow(),
-         .submit = [this, in, ticket](const Caller& caller)
+         .submit = [this, in](const Caller& caller, access::Ticket* ticket)
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
-           if (absl::Status status = Admit(caller, ticket.get()); !status.ok()) return status;
+           if (absl::Status status = Admit(caller, ticket); !status.ok()) return status;
            const bool special = !in->has_add_special_tokens() || in->add_special_tokens();
            return caller.engine->Tokenize({in->text(), special}, caller.principal.key_name,
                                           std::nullopt);  // the call's deadline cancels it
          },
          .answer =
              [out](const Caller& caller, const engine::StreamBatch& last) {
-               return WriteTokens(*caller.engine, last.text_ids, out);
+               return WriteTokens(caller, last.text_ids, out);
              }});
   }
 

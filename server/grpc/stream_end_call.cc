@@ -56,6 +56,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       Reception::NoteEnd(*exchange_.context, absl::OkStatus(), /*left=*/true, &record_);
     }
     record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    caller_.held_bytes.reset();
     reception_->Leave(record_);
     self_.reset();
   }
@@ -65,7 +66,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
 
   void Submit() {
     if (Cancelled()) return End(absl::CancelledError("the call was cancelled"));
-    auto submitted = work_.submit(caller_);
+    auto submitted = work_.submit(caller_, &ticket_);
     if (!submitted.ok()) return End(submitted.status());
     const std::shared_ptr<engine::TokenStream> stream = *std::move(submitted);
     {
@@ -104,6 +105,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     }
     if (status.ok()) record_.response_bytes = exchange_.response->ByteSizeLong();
     Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
+    ticket_.Leave();
     BeginWrite();
     Finish(answer);
   }
@@ -116,6 +118,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
   const Clock::time_point begin_ = Clock::now();
   CallRecord record_;
   Caller caller_;
+  access::Ticket ticket_;
   std::shared_ptr<StreamEndCall> self_;  // until OnDone
 
   Mutex mutex_;

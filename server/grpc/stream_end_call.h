@@ -18,7 +18,9 @@ namespace refrain::server::rpc {
 // What answers a unary call with what the engine has made once it is done. Both run on threads of
 // `queue`; between them no thread waits.
 struct StreamEndWork {
-  using Submit = std::function<absl::StatusOr<std::shared_ptr<engine::TokenStream>>(const Caller&)>;
+  // A ticket that it takes is given back when the answer is there.
+  using Submit = std::function<absl::StatusOr<std::shared_ptr<engine::TokenStream>>(
+      const Caller&, access::Ticket* ticket)>;
   // `last` is the stream's last batch, its status OK.
   using Answer = std::function<absl::Status(const Caller&, engine::StreamBatch last)>;
 

@@ -51,6 +51,7 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
       Reception::NoteEnd(*exchange_.context, absl::OkStatus(), /*left=*/true, &record_);
     }
     record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    caller_.held_bytes.reset();
     reception_->Leave(record_);
     self_.reset();
   }

@@ -32,8 +32,6 @@ constexpr size_t kInlineBodyBytes = 16 << 10;
 // is not watched for closing.
 constexpr size_t kSentAheadBytes = 256 << 10;
 constexpr size_t kReadBytes = 16 << 10;
-// Each has the write timeout for itself: what counts is that the client goes on reading.
-constexpr size_t kWritePieceBytes = 64 << 10;
 // What a refused client may still be sending is read and dropped, so that it sees the refusal
 // instead of a reset connection.
 constexpr size_t kDiscardedBytes = 64 << 20;

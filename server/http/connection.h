@@ -81,6 +81,9 @@ class Connection final : public WakeupQueue::Target,
     std::chrono::steady_clock::time_point begin;
   };
   // The answer under way.
+  // Each has the write timeout for itself: what counts is that the client goes on reading.
+  static constexpr size_t kWritePieceBytes = 64 << 10;
+
   struct Sending {
     // waiting:  there is nothing to send
     // making:   the next part is a worker thread's to make
@@ -93,6 +96,7 @@ class Connection final : public WakeupQueue::Target,
     ReplyFramer framer;
     State state = State::kYielding;
     bool last = false;
+    bool ending = false;  // Reply::OnLastBytes has been called
     int head_status = ResponseHead{}.status;
     std::function<ReplyPart()> make;
     std::string bytes;      // framed
@@ -126,6 +130,8 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<void> RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
                                                  Record* record);
   boost::asio::awaitable<bool> Write(std::string_view bytes);
+  // The rest of what is framed.
+  boost::asio::awaitable<bool> WriteFramed(Sending* sending);
   boost::asio::awaitable<void> WaitForWakeup();
 
   // Sends what there is, as far as that goes without waiting. What a reply throws ends the
@@ -138,6 +144,9 @@ class Connection final : public WakeupQueue::Target,
   // Hands bytes to the socket; false when some are left.
   bool SendNow(Sending* sending);
   void NoteSent(const Sending& sending) const;
+  // What can be sent before the reply is told of its last bytes; 0: they are next, or it was told.
+  static size_t BytesBeforeEnd(const Sending& sending);
+  static void NoteEnding(Sending* sending);
   void OnWakeup() override;
 
   std::unique_ptr<Reply> MakeErrorReply(int status, std::string_view message, Headers headers = {});

@@ -43,9 +43,7 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
       sending.state = co_await MakePart(&sending);
       continue;
     } else if (sending.state == Sending::State::kBlocked) {
-      if (!co_await Write(std::string_view(sending.bytes).substr(sending.sent_bytes))) {
-        peer_gone_ = true;
-      }
+      if (!co_await WriteFramed(&sending)) peer_gone_ = true;
       sending.bytes.clear();
       sending.sent_bytes = 0;
       if (!peer_gone_) NoteSent(sending);
@@ -132,8 +130,14 @@ bool Connection::SendNow(Sending* sending) {
   std::string& bytes = sending->bytes;
   size_t& sent = sending->sent_bytes;
   while (sent < bytes.size()) {
-    const ssize_t count = ::send(stream_.socket().native_handle(), bytes.data() + sent,
-                                 bytes.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    size_t size = bytes.size() - sent;
+    if (const size_t before = BytesBeforeEnd(*sending); before > 0) {
+      size = before;
+    } else {
+      NoteEnding(sending);
+    }
+    const ssize_t count = ::send(stream_.socket().native_handle(), bytes.data() + sent, size,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count > 0) {
       sent += static_cast<size_t>(count);
       written_bytes_ += static_cast<size_t>(count);
@@ -147,6 +151,25 @@ bool Connection::SendNow(Sending* sending) {
   bytes.clear();
   sent = 0;
   return true;
+}
+
+asio::awaitable<bool> Connection::WriteFramed(Sending* sending) {
+  std::string_view rest = std::string_view(sending->bytes).substr(sending->sent_bytes);
+  const size_t before = BytesBeforeEnd(*sending);
+  if (!co_await Write(rest.substr(0, before))) co_return false;
+  NoteEnding(sending);
+  rest.remove_prefix(before);
+  co_return co_await Write(rest);
+}
+
+size_t Connection::BytesBeforeEnd(const Sending& sending) {
+  const size_t left = sending.bytes.size() - sending.sent_bytes;
+  return sending.last && !sending.ending && left > kWritePieceBytes ? left - kWritePieceBytes : 0;
+}
+
+void Connection::NoteEnding(Sending* sending) {
+  if (!sending->last || std::exchange(sending->ending, true)) return;
+  sending->reply->OnLastBytes();
 }
 
 void Connection::NoteSent(const Sending& sending) const {

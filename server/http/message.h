@@ -67,7 +67,8 @@ struct ReplyPart {
 //   Start(wakeup)                                 once
 //   Next() -> nothing to send yet                 the server waits for `wakeup`
 //   Next() -> a part                              sent; Next is called again
-//   Next() -> a part with `last`                  sent; the reply is destroyed
+//   Next() -> a part with `last`                  sent; OnLastBytes before the end of it, then
+//                                                 the reply is destroyed
 //   destroyed without having said `last`          the client went away: stop working for it
 //
 // All calls come from one I/O thread and must not take longer than a millisecond: a part is tens of
@@ -79,6 +80,10 @@ class Reply {
   virtual ~Reply() = default;
   virtual void Start(std::function<void()> wakeup) {}
   virtual ReplyPart Next() = 0;
+  // The last bytes, 64 KiB at most, are about to be handed to the socket: whoever has them has the
+  // whole answer and may send the next request, also before the reply is destroyed. Once, not where
+  // the client has gone before; must not block.
+  virtual void OnLastBytes() {}
 };
 
 // A whole answer that is there already.

@@ -59,7 +59,9 @@ ReadFailure CheckFraming(const RequestParser& parser, const ServerOptions& optio
 }
 
 bool Expects100Continue(const RequestParser& parser) {
-  return beast::iequals(parser.get()[beast::http::field::expect], "100-continue");
+  // HTTP/1.0 has no interim answers (RFC 9110 section 10.1.1).
+  return parser.get().version() >= 11 &&
+         beast::iequals(parser.get()[beast::http::field::expect], "100-continue");
 }
 
 bool HasRightHost(const RequestParser& parser) {

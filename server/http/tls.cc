@@ -5,15 +5,12 @@
 #include <openssl/x509.h>
 
 #include <boost/asio/ssl/context.hpp>
-#include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
-#include <iterator>
-#include <system_error>
 #include <utility>
 
 #include "server/concat.h"
+#include "server/read_file.h"
 
 namespace refrain::server::http {
 
@@ -22,21 +19,6 @@ namespace ssl = boost::asio::ssl;
 namespace {
 
 constexpr size_t kMaxPemBytes = 1 << 20;
-
-absl::StatusOr<std::string> ReadPem(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return absl::NotFoundError(
-        Concat("cannot open ", path, ": ", std::generic_category().message(errno)));
-  }
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) return absl::UnavailableError(Concat("cannot read ", path));
-  if (text.size() > kMaxPemBytes) {
-    return absl::InvalidArgumentError(
-        Concat(path, " has ", text.size(), " bytes, at most ", kMaxPemBytes, " are read"));
-  }
-  return text;
-}
 
 absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(const PemFiles& pem,
                                                           const std::string& cert_file,
@@ -74,9 +56,9 @@ absl::StatusOr<std::shared_ptr<ssl::context>> MakeContext(const PemFiles& pem,
 }  // namespace
 
 absl::StatusOr<PemFiles> ReadPemFiles(const std::string& cert_file, const std::string& key_file) {
-  absl::StatusOr<std::string> chain = ReadPem(cert_file);
+  absl::StatusOr<std::string> chain = ReadFile("", cert_file, kMaxPemBytes);
   if (!chain.ok()) return chain.status();
-  absl::StatusOr<std::string> key = ReadPem(key_file);
+  absl::StatusOr<std::string> key = ReadFile("", key_file, kMaxPemBytes);
   if (!key.ok()) return key.status();
   PemFiles pem{.certificate_chain = *std::move(chain), .private_key = *std::move(key)};
   if (const auto context = MakeContext(pem, cert_file, key_file); !context.ok()) {

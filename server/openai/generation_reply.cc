@@ -58,6 +58,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
       .shown = {.skip_special = output_.skip_special,
+                .begins_with_prompt = output_.echo,
                 .tools = output_.tools,
                 .parallel_tool_calls = output_.parallel_tool_calls,
                 .stream_tool_calls = stream_events_}};

@@ -45,6 +45,7 @@ class GenerationReply final : public http::Reply {
 
   void Start(std::function<void()> wakeup) override;
   http::ReplyPart Next() override;
+  void OnLastBytes() override { ticket_.Leave(); }
 
  private:
   struct PromptState {

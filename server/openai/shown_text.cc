@@ -8,7 +8,10 @@
 namespace refrain::server::openai {
 
 ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
-    : tokenizer_(tokenizer), detokenizer_(tokenizer, {.skip_special = options.skip_special}) {
+    : tokenizer_(tokenizer),
+      detokenizer_(tokenizer, {.skip_special = options.skip_special,
+                               .drop_leading_space =
+                                   options.begins_with_prompt && tokenizer->adds_space_prefix()}) {
   using engine::ToolFormat;
   if (options.tools != ToolFormat::kHermes && options.tools != ToolFormat::kLlama3) return;
   parser_.emplace(options.tools,

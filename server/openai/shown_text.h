@@ -18,6 +18,8 @@ class ShownText {
  public:
   struct Options {
     bool skip_special = true;  // control tokens are no text
+    // It begins with the prompt: a space that the tokenizer put before that is not shown.
+    bool begins_with_prompt = false;
     // Calls in this format are taken out of the text.
     engine::ToolFormat tools = engine::ToolFormat::kNone;
     bool parallel_tool_calls = true;  // false: the first one only

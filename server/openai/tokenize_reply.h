@@ -31,13 +31,14 @@ class TokenizeReply final : public http::Reply {
 
   void Start(std::function<void()> wakeup) override;
   http::ReplyPart Next() override;
+  void OnLastBytes() override { ticket_.Leave(); }
 
  private:
   http::ReplyPart MakePart();
 
   const std::shared_ptr<engine::TokenStream> stream_;
   const int32_t max_context_tokens_;
-  const access::Ticket ticket_;
+  access::Ticket ticket_;
   std::shared_ptr<const void> text_hold_;
   const std::unique_ptr<HeldBytes> held_;
   std::vector<engine::TokenId> ids_;
@@ -50,13 +51,14 @@ class DetokenizeReply final : public http::Reply {
                                            std::unique_ptr<HeldBytes> held);
 
   http::ReplyPart Next() override;
+  void OnLastBytes() override { ticket_.Leave(); }
 
  private:
   DetokenizeReply(std::string body, access::Ticket ticket, std::unique_ptr<HeldBytes> held)
       : body_(std::move(body)), ticket_(std::move(ticket)), held_(std::move(held)) {}
 
   std::string body_;
-  const access::Ticket ticket_;
+  access::Ticket ticket_;
   const std::unique_ptr<HeldBytes> held_;
 };
 

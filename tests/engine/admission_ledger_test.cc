@@ -57,7 +57,7 @@ class AdmissionLedgerTest : public ::testing::Test {
       auto ticket = ledger_->Enter("");
       ASSERT_TRUE(ticket.ok());
       ASSERT_TRUE(ticket->SetTokens(100).ok());
-      ticket->Started();
+      ticket->LeaveQueue();
       clock_.Advance(time / requests);
     }
   }

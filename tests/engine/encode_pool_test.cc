@@ -45,6 +45,13 @@ class EncodePoolTest : public ::testing::Test {
         });
   }
 
+  // How many are queued when the consumer of `request` hears of its end.
+  std::shared_ptr<std::atomic<int32_t>> QueuedAtEndOf(const EncodedRequest& request) {
+    auto queued = std::make_shared<std::atomic<int32_t>>(-1);
+    request.stream->SetWakeup([this, queued] { *queued = ledger_->queued_requests(); });
+    return queued;
+  }
+
   // Numbers of the first `count` requests, in the order in which they were done.
   std::vector<uint64_t> WaitFor(size_t count) {
     std::unique_lock lock(mutex_);
@@ -189,6 +196,8 @@ TEST_F(EncodePoolTest, SkipsCancelledAndExpiredRequests) {
   expired->timeout_s = 2;
   expired->deadline = clock_.Now() + std::chrono::seconds(2);
   clock_.Advance(std::chrono::seconds(3));
+  const auto left_by_a = QueuedAtEndOf(*cancelled);
+  const auto left_by_b = QueuedAtEndOf(*expired);
   Start();
   pool_->Push(std::move(cancelled));
   pool_->Push(std::move(expired));
@@ -196,6 +205,8 @@ TEST_F(EncodePoolTest, SkipsCancelledAndExpiredRequests) {
   ASSERT_TRUE(a->WaitUntil(soon) && b->WaitUntil(soon));
   EXPECT_EQ(a->Read().status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(b->Read().status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LE(std::max<int32_t>(*left_by_a, *left_by_b), 1);
+  EXPECT_EQ(std::min<int32_t>(*left_by_a, *left_by_b), 0);
 }
 
 // Both lanes are held up by a text in work; what has ended is gone all the same, the rest stays.
@@ -345,8 +356,10 @@ TEST_F(EncodePoolTest, OnlyTokenizesWhereNoMoreIsWanted) {
     auto request = Make(1, std::string(bytes, 'p'));
     request->only_tokenize = true;
     const auto stream = request->stream;
+    const auto left = QueuedAtEndOf(*request);
     pool_->Push(std::move(request));
     ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+    EXPECT_EQ(*left, 0);
     const StreamBatch batch = stream->Read();
     EXPECT_TRUE(batch.finished);
     EXPECT_TRUE(batch.status.ok()) << batch.status;

@@ -474,8 +474,12 @@ TEST_P(EngineLoopTest, TimeoutsEndRunningAndQueuedRequests) {
   const auto b = h.Submit(queued);
   const auto c = h.Submit(TokenRequest(Prompt(9, 3), 4));
   for (int i = 0; i < 5; ++i) h.loop.Turn();
+  int32_t queued_then = -1;  // when the consumer hears of the end, who may come again at once
+  b->SetWakeup([&] { queued_then = h.ledger->queued_requests(); });
   h.clock.Advance(std::chrono::seconds(3));
   h.loop.Turn();
+  EXPECT_EQ(queued_then, 1) << "c is left";
+  b->SetWakeup(nullptr);
   EXPECT_EQ(h.Read(b).status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(h.Read(a).finished);
   h.clock.Advance(std::chrono::seconds(3));

@@ -126,6 +126,22 @@ TEST(Sampler, TokensOutsideOfTheVocabularyAreIgnored) {
   EXPECT_EQ(SampleOnce(sampler, {5, 1}), T(1));
 }
 
+// A token must come, and never one that is not allowed.
+TEST(Sampler, BansGiveWayWhereTheyLeaveNoAllowedToken) {
+  const SamplingParams one_allowed = {.temperature = 0, .allowed_tokens = {T(1)}};
+  SamplerState end_token = Sampler(one_allowed, 1, {}, 2, {T(1)});
+  EXPECT_EQ(SampleOnce(end_token, {9, 1}), T(1));
+  SamplingParams bad_word = one_allowed;
+  bad_word.banned_sequences = {{T(1), T(1)}};
+  SamplerState repeated = Sampler(bad_word);
+  EXPECT_EQ(SampleOnce(repeated, {9, 1}), T(1));
+  EXPECT_EQ(SampleOnce(repeated, {9, 1}), T(1));
+  bad_word.allowed_tokens.push_back(T(0));
+  SamplerState with_another = Sampler(bad_word);
+  EXPECT_EQ(SampleOnce(with_another, {1, 9}), T(1));
+  EXPECT_EQ(SampleOnce(with_another, {1, 9}), T(0));
+}
+
 TEST(Sampler, EndTokensAreBannedBeforeMinTokens) {
   SamplerState sampler = Sampler({.temperature = 0}, 1, {}, 2, {T(0)});
   EXPECT_FALSE(sampler.greedy_unchanged());

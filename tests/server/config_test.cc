@@ -242,6 +242,9 @@ TEST(ListenAddress, SplitsHostAndPort) {
   EXPECT_EQ(ParseListenAddress("127.0.0.1:80")->host, "127.0.0.1");
   EXPECT_EQ(ParseListenAddress("localhost:0")->port, 0);
   EXPECT_EQ(ParseListenAddress("[::1]:8000")->host, "::1");
+  for (const char* text : {"[::1]:8000", "127.0.0.1:80"}) {
+    EXPECT_EQ(AddressText(*ParseListenAddress(text)), text);
+  }
   for (const char* bad :
        {"", "8000", ":8000", "host", "host:", "host:x", "host:70000", "::1:80", "host:-1"}) {
     EXPECT_FALSE(ParseListenAddress(bad).ok()) << bad;

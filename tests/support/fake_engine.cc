@@ -166,6 +166,10 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(
     engine::TextPrompt text, std::string, std::optional<double> timeout_s) {
   if (!health().ok()) return absl::UnavailableError("the engine has stopped");
   auto stream = std::make_shared<engine::TokenStream>();
+  {
+    MutexLock lock(mutex_);
+    ++tokenized_;
+  }
   if (text.text.starts_with("[[unencoded]]")) return engine::ConsumerHandle(std::move(stream));
   engine::StreamBatch batch;
   if (timeout_s.value_or(1) < 1e-3) {
@@ -397,6 +401,11 @@ void FakeEngine::Die(absl::Status reason) {
   MutexLock lock(mutex_);
   health_ = std::move(reason);
   changed_.NotifyAll();
+}
+
+int FakeEngine::tokenized() const {
+  MutexLock lock(mutex_);
+  return tokenized_;
 }
 
 int FakeEngine::submitted() const {

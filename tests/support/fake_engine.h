@@ -41,6 +41,7 @@ class ByteTokenizer final : public engine::Tokenizer {
   std::optional<kvcache::TokenId> bos() const override { return kBos; }
   std::optional<kvcache::TokenId> eos() const override { return kEos; }
   bool adds_bos() const override { return false; }
+  bool adds_space_prefix() const override { return false; }
   std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const override;
 
  private:
@@ -88,6 +89,7 @@ class FakeEngine final : public engine::Engine {
   absl::StatusOr<int32_t> DropIdleCache() override;
   absl::Status health() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
+  void Abandon() override {}
 
   // --- for tests ---
   void Die(absl::Status reason);
@@ -96,6 +98,7 @@ class FakeEngine final : public engine::Engine {
   // What stats tells beside the running sequences and the capacity.
   void SetCounts(const engine::EngineStats& counts);
   int submitted() const;
+  int tokenized() const;  // calls of Tokenize
   int cancelled() const;  // streams that ended because their consumer cancelled
   engine::Request last_request() const;
   // False when it took longer than five seconds.
@@ -143,6 +146,7 @@ class FakeEngine final : public engine::Engine {
   engine::Request last_request_ REFRAIN_GUARDED_BY(mutex_);
   absl::Status health_ REFRAIN_GUARDED_BY(mutex_);
   int submitted_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  int tokenized_ REFRAIN_GUARDED_BY(mutex_) = 0;
   int cancelled_ REFRAIN_GUARDED_BY(mutex_) = 0;
   bool draining_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool stopping_ REFRAIN_GUARDED_BY(mutex_) = false;

@@ -50,6 +50,7 @@ class FakeTokenizer : public engine::Tokenizer {
     return kvcache::TokenId{static_cast<int32_t>(pieces_.size()) - 1};
   }
   bool adds_bos() const override { return false; }
+  bool adds_space_prefix() const override { return false; }
   std::optional<kvcache::TokenId> FindSpecial(std::string_view) const override {
     return std::nullopt;
   }

@@ -94,12 +94,14 @@ std::string StoredBytes(const TinyModelOptions& options, const Tensor& tensor, b
   return bytes;
 }
 
-void AddGgufRope(const RopeConfig& rope, GgufWriter& writer) {
+void AddGgufRope(const RopeConfig& rope, const std::optional<std::string>& scaling_type,
+                 GgufWriter& writer) {
   writer.AddFloat32("llama.rope.freq_base", static_cast<float>(rope.theta));
   writer.AddUint32("llama.rope.dimension_count", rope.dim);
   if (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kLlama3) return;
   const bool yarn = rope.scaling == RopeScaling::kYarn;
-  writer.AddString("llama.rope.scaling.type", yarn ? "yarn" : "linear");
+  const std::string type = scaling_type.value_or(yarn ? "yarn" : "linear");
+  if (!type.empty()) writer.AddString("llama.rope.scaling.type", type);
   writer.AddFloat32("llama.rope.scaling.factor", static_cast<float>(rope.factor));
   if (!yarn) return;
   writer.AddUint32("llama.rope.scaling.original_context_length", rope.original_context_tokens);
@@ -271,7 +273,7 @@ std::string BuildTinyGguf(const TinyModelOptions& options) {
   if (config.sliding_window_tokens > 0) {
     writer.AddUint32("llama.attention.sliding_window", config.sliding_window_tokens);
   }
-  AddGgufRope(config.rope, writer);
+  AddGgufRope(config.rope, options.rope_scaling_type, writer);
   if (options.vocabulary) AddGgufVocabulary(config.vocab_size, writer);
   for (const Tensor& tensor : TensorsOf(options)) {
     std::vector<uint64_t> extents = {static_cast<uint64_t>(tensor.shape.cols),

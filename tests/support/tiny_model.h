@@ -29,7 +29,9 @@ struct TinyModelOptions {
   // to 800. Without it the model has no tokenizer.
   bool vocabulary = true;
   std::vector<float> rope_freq_factors;  // GGUF: rope_freqs.weight; empty: none
-  int num_shards = 1;                    // Hugging Face: above 1 writes an index
+  // GGUF: in place of what the configuration says; "": the key is absent.
+  std::optional<std::string> rope_scaling_type;
+  int num_shards = 1;  // Hugging Face: above 1 writes an index
 };
 
 // The logical weight, [rows, cols] row-major; q and k rows in half-split order.

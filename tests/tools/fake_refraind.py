@@ -65,7 +65,15 @@ def main():
     host, port = arguments.listen.split(":")
     Handler.loading_until = time.monotonic() + 0.2
     server = http.server.ThreadingHTTPServer((host, int(port)), Handler)
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+    # "drains": somebody else's answer goes on, until a second signal.
+    signals_left = [2 if arguments.model == "drains" else 1]
+
+    def stop(*_):
+        signals_left[0] -= 1
+        if signals_left[0] == 0:
+            threading.Thread(target=server.shutdown).start()
+
+    signal.signal(signal.SIGTERM, stop)
     server.serve_forever()
 
 

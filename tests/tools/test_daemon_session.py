@@ -1,5 +1,6 @@
 """tools/run shows one answer and leaves no daemon behind, whatever goes wrong."""
 
+import argparse
 import pathlib
 import signal
 import socket
@@ -145,6 +146,22 @@ def test_stays_in_the_foreground_until_it_is_stopped(port, stop):
         assert f"curl -N http://127.0.0.1:{port}/v1/chat/completions" in session.shown
         session.end()
     assert is_free(port)
+
+
+def test_waits_for_the_answers_of_others_until_ctrl_c_is_pressed_again(port):
+    with Session(port, "drains") as session:
+        session.process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            session.process.wait(0.5)
+        session.end()
+    assert is_free(port)
+
+
+def test_addresses_of_ip_version_6_have_brackets():
+    assert daemon_session.parse_listen("[::1]:8000") == ("::1", 8000)
+    assert daemon_session.address_text("::1", 8000) == "[::1]:8000"
+    with pytest.raises(argparse.ArgumentTypeError, match=r"\[IPV6\]:PORT"):
+        daemon_session.parse_listen("::1:8000")
 
 
 def test_shows_how_to_ask_a_model_without_chat_template(port):

@@ -52,8 +52,13 @@ TEXT = Route("/v1/completions", "Gravity is", "Once upon a time", as_chat=False)
 
 def parse_listen(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # whose colons are its own?
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"'{text}' is not HOST:PORT with a port of 1 to 65535")
+        raise argparse.ArgumentTypeError(f"'{text}' is not HOST:PORT or [IPV6]:PORT with a port of 1 to "
+                                         "65535")
     return host, int(port)
 
 
@@ -61,15 +66,21 @@ def parse_listen_or_off(text: str) -> tuple[str, int] | tuple[()]:
     return parse_listen(text) if text else ()
 
 
+def address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def check_port_is_free(host: str, port: int, flag: str = "--listen") -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise SessionError(
-                f"{host}:{port} cannot be listened on ({error.strerror}): stop the program that has "
-                f"it, or choose another with {flag} {host}:{port + 2}") from error
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise SessionError(
+            f"{address_text(host, port)} cannot be listened on ({error.strerror}): stop the program "
+            f"that has it, or choose another with {flag} {address_text(host, port + 2)}") from error
 
 
 def log_path(port: int) -> pathlib.Path:
@@ -88,7 +99,7 @@ def stop_with_parent() -> None:
 def start_daemon(arguments: argparse.Namespace, log: pathlib.Path) -> subprocess.Popen:
     addresses = []
     for flag, address in (("--listen", arguments.listen), ("--grpc-listen", arguments.grpc_listen)):
-        addresses += [flag, f"{address[0]}:{address[1]}" if address else ""]
+        addresses += [flag, address_text(*address) if address else ""]
     # A session of its own: Ctrl-C reaches this program alone, which then asks the daemon to stop.
     with log.open("wb") as output:
         return subprocess.Popen([arguments.refraind, "--model", arguments.model, *addresses],
@@ -174,19 +185,26 @@ def curl_line(listen: str, model: str, route: Route) -> str:
             f"-d '{body}'")
 
 
-def stop_daemon(daemon: subprocess.Popen) -> None:
-    if daemon.poll() is None:
+def stop_daemon(daemon: subprocess.Popen, timeout_s: float | None) -> None:
+    """The daemon finishes what others ask of it, within its own limit (limits.drain_s); whoever does
+    not want to wait presses Ctrl-C once more."""
+    if daemon.poll() is not None:
+        return
+    daemon.terminate()
+    try:
+        daemon.wait(timeout_s)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
         daemon.terminate()
         try:
             daemon.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
             daemon.kill()
             daemon.wait()
 
 
 def converse(daemon: subprocess.Popen, arguments: argparse.Namespace, log: pathlib.Path) -> None:
     host, port = arguments.listen
-    listen = f"{host}:{port}"
+    listen = address_text(host, port)
     started = time.monotonic()
     wait_until_ready(daemon, host, port, log)
     model = served_model(host, port)
@@ -250,7 +268,7 @@ def main() -> int:
         return 1
     finally:
         if daemon is not None:
-            stop_daemon(daemon)
+            stop_daemon(daemon, STOP_TIMEOUT_S if arguments.once else None)
     return 0
 
 

@@ -83,6 +83,15 @@ TEST(GgufModelTest, ReadsRopeScaling) {
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->config().rope.scaling, RopeScaling::kLinear);
   EXPECT_EQ((*source)->config().rope.factor, 4);
+  options.rope_scaling_type = "";
+  source = OpenBytes(BuildTinyGguf(options));
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->config().rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ((*source)->config().rope.factor, 4);
+  options.rope_scaling_type = "none";
+  source = OpenBytes(BuildTinyGguf(options));
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->config().rope.scaling, RopeScaling::kNone);
 }
 
 TEST(GgufModelTest, OffersFrequencyFactors) {

@@ -375,6 +375,17 @@ TEST(TokenizerJsonTest, ReadsSentencePieceConversions) {
             (std::vector<int>{1, 263}));
   EXPECT_TRUE((*tokenizer)->IsEndOfGeneration(kvcache::TokenId{0}));
   EXPECT_EQ((*tokenizer)->eos(), kvcache::TokenId{2});
+  EXPECT_TRUE((*tokenizer)->adds_space_prefix());
+}
+
+TEST(TokenizerJsonTest, RefusesDeepNestingWithoutRecursion) {
+  constexpr size_t kDepth = 200'000;
+  const auto spec = ParseTokenizerJson(
+      {.tokenizer_json = Llama2StyleJson().dump(),
+       .generation_config_json =
+           "{\"eos_token_id\":" + std::string(kDepth, '[') + std::string(kDepth, ']') + "}"});
+  EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(spec.status().message()).find("eos_token_id"), std::string::npos);
 }
 
 TEST(TokenizerJsonTest, RecognisesPublishedPreTokenizersAndKeepsOthers) {

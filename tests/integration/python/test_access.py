@@ -90,6 +90,11 @@ def test_hangup_reloads_keys_and_a_bad_file_keeps_them(keyed, daemon_arguments, 
     daemon.process.send_signal(signal.SIGHUP)
     wait_for_log(daemon, "cannot reload")
     assert status(added) == 200 and status(keys["a"]) == 200
+    path.unlink()
+    path.mkdir()
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_for_log(daemon, "Is a directory")
+    assert status(added) == 200 and status(keys["a"]) == 200
 
 
 def test_isolated_keys_share_nothing_and_one_key_shares_with_itself(keyed):

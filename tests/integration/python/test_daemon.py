@@ -1,5 +1,6 @@
 """The daemon as a process, over plain HTTP."""
 
+import contextlib
 import json
 import pathlib
 import re
@@ -116,12 +117,41 @@ def test_second_signal_stops_at_once(start_daemon):
     assert len(failures) == 1
 
 
+def test_second_signal_waits_for_no_long_step(start_daemon):
+    daemon = start_daemon("--set=engine.step_token_budget=4096").wait_until_ready()
+
+    def prefill(first_id: int) -> float:
+        begin = time.monotonic()
+        ids = [first_id + i % 1000 for i in range(4096)]
+        with contextlib.suppress(httpx.HTTPError):
+            httpx.post(f"{daemon.url}/v1/completions", timeout=60,
+                       json={"prompt": ids, "max_tokens": 1})
+        return time.monotonic() - begin
+
+    step_s = prefill(1000)
+    running = threading.Thread(target=prefill, args=(3000,))
+    running.start()
+    time.sleep(step_s / 4)  # within its only step, which /metrics tells of when it is over
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.wait_for_drain()
+    start = time.monotonic()
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(60) == 3
+    assert time.monotonic() - start < step_s / 2
+    running.join()
+
+
 def test_bad_configuration_is_refused(daemon_arguments):
     binary, model = daemon_arguments
     done = subprocess.run([binary, "--model", model, "--set", "engine.max_sequencs=1"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert 'did you mean "engine.max_sequences"' in done.stderr
+    for key in ("--config=/", "--set=auth.keys_file=/"):  # a directory opens and cannot be read
+        done = subprocess.run([binary, "--model", model, key], capture_output=True, text=True,
+                              timeout=60)
+        assert done.returncode in (1, 2), done.stderr
+        assert "cannot read" in done.stderr and "Is a directory" in done.stderr
     shipped = pathlib.Path(__file__).parents[3] / "configs" / "refraind.json"
     good = subprocess.run([binary, "--model", model, "--config", str(shipped), "--check-config"],
                           capture_output=True, text=True, timeout=60)

@@ -128,6 +128,34 @@ def test_requests_of_a_key(limited, daemon_arguments, tmp_path):
         assert time.monotonic() < deadline
 
 
+def test_a_key_may_ask_again_when_it_has_its_answer(limited, daemon_arguments, tmp_path):
+    key = make_key(daemon_arguments[0], tmp_path / "keys", "a")
+    daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_requests=1)
+    metadata = (("authorization", f"Bearer {key}"),)
+    with (services_of(daemon) as services,
+          httpx.Client(base_url=daemon.url, timeout=60, headers=bearer(key)) as http):
+        for _ in range(30):
+            for path, body in (("/v1/completions", {"prompt": "Hello", "max_tokens": 1}),
+                               ("/v1/completions",
+                                {"prompt": "Hello", "max_tokens": 1, "stream": True}),
+                               ("/tokenize", {"prompt": "Hello"}),
+                               ("/detokenize", {"tokens": [1000]}),
+                               ("/tokenize", {"prompt": "word " * 20000}),
+                               ("/detokenize", {"tokens": [1000] * 100000}),
+                               ("/v1/completions", {"prompt": [1000] * 500, "max_tokens": 0,
+                                                    "echo": True, "logprobs": 5})):
+                answer = http.post(path, json=body)
+                assert answer.status_code == 200, f"{path}: {answer.text}"
+            timed_out = http.post("/v1/completions",
+                                  json={"prompt": "Hello", "max_tokens": 1900, "timeout": 0.001})
+            assert timed_out.status_code == 408, timed_out.text
+            assert generate(services, key) == grpc.StatusCode.OK
+            assert services("Inference/Tokenize", text="Hello",
+                            metadata=metadata).token_ids
+            assert services("Inference/Detokenize", token_ids=[1000],
+                            metadata=metadata).text
+
+
 def test_tokens_of_a_key(limited, daemon_arguments, tmp_path):
     one, other = (make_key(daemon_arguments[0], tmp_path / "keys", name) for name in ("a", "b"))
     daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_tokens_per_s=5)

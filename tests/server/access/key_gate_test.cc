@@ -144,6 +144,26 @@ TEST_F(KeyGateTest, CountsRequestsAtOnceByNameAcrossReloads) {
   EXPECT_TRUE(gate->Admit({.key_name = "a"}).ok());
 }
 
+TEST_F(KeyGateTest, APlaceIsGivenBackOnceAndWhatComesLaterIsStillCharged) {
+  AddKey("keys", "a", {.requests = 1, .tokens_per_s = 100.0});
+  const auto gate = Load(true, false);
+  {
+    auto ticket = gate->Admit({.key_name = "a"});
+    ASSERT_TRUE(ticket.ok());
+    ticket->Leave();
+    ticket->Leave();
+    auto next = gate->Admit({.key_name = "a"});
+    EXPECT_TRUE(next.ok());
+    *ticket = Ticket();  // whose place was given back
+    EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());
+  }
+  auto ticket = gate->Admit({.key_name = "a"});
+  ASSERT_TRUE(ticket.ok());
+  ticket->Leave();
+  ticket->ChargeUsage({.computed_tokens = 101});
+  EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());
+}
+
 // 100 tokens a second: 1,000 at once are let through and then owed for nine seconds.
 TEST_F(KeyGateTest, KeepsAKeyToItsTokensPerSecond) {
   AddKey("keys", "a", {.tokens_per_s = 100.0});

@@ -129,6 +129,7 @@ TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
     ASSERT_TRUE(engine_.WaitForRunning(1));
     EXPECT_EQ(Generate(large), StatusCode::UNAVAILABLE);
     EXPECT_EQ(Tokenize(large), StatusCode::UNAVAILABLE);
+    EXPECT_EQ(Tokenize(std::string(16'000, 'a')), StatusCode::UNAVAILABLE);
     EXPECT_EQ(Tokenize("small"), StatusCode::OK);
     context.TryCancel();
     held->Finish();
@@ -136,9 +137,22 @@ TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
   StatusCode code = StatusCode::UNAVAILABLE;
   for (int i = 0; i < 500 && code == StatusCode::UNAVAILABLE; ++i) {
     std::this_thread::sleep_for(10ms);
-    code = Tokenize(large);
+    code = Tokenize(std::string(16'000, 'a'));  // whose ids are 112 KB
   }
   EXPECT_EQ(code, StatusCode::OK);
+}
+
+TEST_F(GrpcCallsTest, RefusesToTokenizeMoreThanItMayHold) {
+  Start({.messages_bytes = 150 << 10});
+  // A call's bytes are free when its answer has been sent.
+  const auto tokenize = [&](size_t bytes) {
+    const StatusCode code = Tokenize(std::string(bytes, 'a'));
+    EXPECT_TRUE(server_->WaitUntilAnswered(std::chrono::steady_clock::now() + 10s));
+    return code;
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(tokenize(16'000), StatusCode::OK);
+  EXPECT_EQ(tokenize(30'000), StatusCode::UNAVAILABLE);  // 210 KB of ids
+  EXPECT_EQ(tokenize(16'000), StatusCode::OK);
 }
 
 TEST_F(GrpcCallsTest, RefusesToDetokenizeMoreThanItMayHold) {
@@ -150,7 +164,9 @@ TEST_F(GrpcCallsTest, RefusesToDetokenizeMoreThanItMayHold) {
     }
     ClientContext context;
     v1::DetokenizeResponse response;
-    return inference_->Detokenize(&context, request, &response).error_code();
+    const StatusCode code = inference_->Detokenize(&context, request, &response).error_code();
+    EXPECT_TRUE(server_->WaitUntilAnswered(std::chrono::steady_clock::now() + 10s));
+    return code;
   };
   EXPECT_EQ(detokenize(8'000), StatusCode::OK);
   EXPECT_EQ(detokenize(40'000), StatusCode::UNAVAILABLE);  // 200 KB of text

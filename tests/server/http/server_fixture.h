@@ -22,6 +22,7 @@ namespace refrain::server::http {
 struct Observed {
   std::atomic<int> alive{0};
   std::atomic<int> parts{0};
+  std::atomic<int> ending{0};   // replies that were told of their last bytes
   std::atomic<bool> go{false};  // held replies wait for it
 };
 
@@ -50,6 +51,7 @@ class ManyParts final : public Reply {
     ++observed_->parts;
     return part;
   }
+  void OnLastBytes() override { ++observed_->ending; }
 
  private:
   Observed* observed_;
@@ -99,6 +101,9 @@ class HttpServerTest : public ::testing::Test {
     router_.Add({"GET", "/under/*", [](Request request) { return MakeReply({}, request.path); }});
     router_.Add({"GET", "/stream", [this](Request request) -> std::unique_ptr<Reply> {
                    return std::make_unique<ManyParts>(&observed_, std::stoi(request.query), 1000);
+                 }});
+    router_.Add({"GET", "/whole", [this](Request request) -> std::unique_ptr<Reply> {
+                   return std::make_unique<ManyParts>(&observed_, 1, std::stoul(request.query));
                  }});
     router_.Add({"GET", "/held", [this](Request) -> std::unique_ptr<Reply> {
                    return std::make_unique<Held>(&observed_);

@@ -93,6 +93,15 @@ TEST_F(HttpServerTest, SaysContinueToWhoExpectsIt) {
   EXPECT_EQ(client.ReadResponse().body, "body");
 }
 
+TEST_F(HttpServerTest, SaysContinueToNobodyOfHttp10) {
+  Start();
+  RawClient client = Connect();
+  client.Send("POST /echo HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\nbody");
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, "body");
+}
+
 TEST_F(HttpServerTest, StreamsInChunksAndStaysUsable) {
   Start();
   RawClient client = Connect();
@@ -344,6 +353,31 @@ TEST_F(HttpServerTest, ASlowReaderHoldsUpOnlyItself) {
   const RawResponse response = slow.ReadResponse();
   EXPECT_TRUE(response.complete);
   EXPECT_EQ(response.body.size(), 100'000'000u);
+}
+
+TEST_F(HttpServerTest, TellsAReplyOfItsLastBytesBeforeTheClientHasThem) {
+  Start();
+  RawClient client = Connect();
+  int answers = 0;
+  for (int round = 0; round < 20; ++round) {
+    for (const char* path : {"/stream?1", "/stream?50", "/whole?10", "/whole?65536", "/whole?65537",
+                             "/whole?1000000", "/whole?10000000"}) {
+      client.Send(GetRequest(path));
+      ASSERT_TRUE(client.ReadResponse().complete);
+      ASSERT_EQ(observed_.ending, ++answers) << path;
+    }
+  }
+}
+
+TEST_F(HttpServerTest, AnAnswerThatIsNotReadIsNotEnding) {
+  Start();
+  RawClient slow(server_->port(), /*receive_buffer_bytes=*/4096);
+  slow.Send(GetRequest("/whole?20000000"));
+  ASSERT_TRUE(Eventually([&] { return observed_.parts == 1; }));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(observed_.ending, 0);
+  EXPECT_TRUE(slow.ReadResponse().complete);
+  EXPECT_EQ(observed_.ending, 1);
 }
 
 TEST_F(HttpServerTest, ClosesWhoDoesNotReadAtAll) {

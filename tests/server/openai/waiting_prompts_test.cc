@@ -40,13 +40,21 @@ class WaitingPrompts : public ::testing::TestWithParam<const char*> {
     return in_a_row == 10;
   }
 
-  const ServedFake served_{{.max_context_tokens = 1 << 20}, {.bodies_bytes = kBodiesBytes}};
+  int Taken() { return served_.engine().submitted() + served_.engine().tokenized(); }
+
+  ServedFake served_{{.max_context_tokens = 1 << 20}, {.bodies_bytes = kBodiesBytes}};
 };
 
 TEST_P(WaitingPrompts, CountAmongTheBodiesUntilTheyAreEncodedOrGone) {
   ASSERT_TRUE(EventuallyAnswers(200));
   RawClient waiting(served_.port());
+  const int taken = Taken();
   waiting.Send(Post("[[unencoded]]"));
+  // Another body beside it would be too much while it is read.
+  for (int i = 0; i < 500 && Taken() == taken; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_EQ(Taken(), taken + 1);
   EXPECT_TRUE(EventuallyAnswers(503));
   waiting.Close();
   EXPECT_TRUE(EventuallyAnswers(200));
