@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "proto/inference.grpc.pb.h"
 #include "server/grpc/server.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 
 namespace refrain::server::rpc {
@@ -23,11 +25,13 @@ namespace {
 
 using ::grpc::ClientContext;
 using ::refrain::testing::kSlowBuildFactor;
+using ::refrain::testing::SomeRoundKeeps;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Reader = std::unique_ptr<::grpc::ClientReader<v1::GenerateResponse>>;
 
 constexpr int kTokens = 20'000;
+constexpr auto kWriteTimeout = 2s;
 
 size_t AllocatedBytes() {
 #if defined(__SANITIZE_ADDRESS__)
@@ -107,7 +111,7 @@ class GrpcSlowReaders : public ::testing::Test {
 
 TEST_F(GrpcSlowReaders, OnesThatStopDelayNobodyAndGiveSlotsAndMemoryBack) {
   constexpr int kReaders = 4;
-  Start({.write_timeout = 2s});
+  Start({.write_timeout = kWriteTimeout});
   const auto good = Connect();
   ShortCallMs(good.get());
   const size_t before = AllocatedBytes();
@@ -124,10 +128,17 @@ TEST_F(GrpcSlowReaders, OnesThatStopDelayNobodyAndGiveSlotsAndMemoryBack) {
     // The engine waits for none of them.
     ASSERT_TRUE(engine_.WaitForRunning(0));
     const size_t stalled = AllocatedBytes();
-    const double beside_ms = ShortCallMs(good.get());
+    constexpr double kMostMs = 10.0 * kSlowBuildFactor;
+    double beside_ms = std::numeric_limits<double>::infinity();
+    SomeRoundKeeps(
+        [&] {
+          beside_ms = std::min(beside_ms, ShortCallMs(good.get()));
+          return beside_ms < kMostMs;
+        },
+        kWriteTimeout / 2);
     std::printf("beside %d that do not read: %.2f ms; they hold %zu KiB\n", kReaders, beside_ms,
                 (stalled - before) >> 10);
-    EXPECT_LT(beside_ms, 10.0 * kSlowBuildFactor);
+    EXPECT_LT(beside_ms, kMostMs);
     EXPECT_FALSE(server_->WaitUntilAnswered(Clock::now()));
     EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 10s));
     EXPECT_EQ(cancelled_calls_, kReaders);

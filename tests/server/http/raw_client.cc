@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tests/support/rounds.h"
+
 namespace refrain::testing {
 namespace {
 
@@ -146,23 +148,25 @@ RawResponse RawClient::ReadResponse(bool head_only) {
   return response;
 }
 
-std::optional<double> TimeGet(RawClient* client, std::string_view path) {
-  constexpr int kRounds = 5;
+std::optional<double> TimeGet(RawClient* client, std::string_view path, double limit_ms) {
   constexpr size_t kGets = 20;
   std::optional<double> best;
-  for (int round = 0; round < kRounds; ++round) {
+  bool failed = false;
+  SomeRoundKeeps([&] {
     std::array<double, kGets> milliseconds;
     for (double& taken : milliseconds) {
       const auto begin = std::chrono::steady_clock::now();
       client->Send(GetRequest(path));
-      if (client->ReadResponse().status != 200) return std::nullopt;
+      failed = client->ReadResponse().status != 200;
+      if (failed) return true;  // nothing to measure
       taken = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
                   .count();
     }
     std::sort(milliseconds.begin(), milliseconds.end());
     best = std::min(best.value_or(milliseconds[kGets - 2]), milliseconds[kGets - 2]);
-  }
-  return best;
+    return *best < limit_ms;
+  });
+  return failed ? std::nullopt : best;
 }
 
 std::string GetRequest(std::string_view path, std::string_view more_headers) {

@@ -54,10 +54,9 @@ class RawClient {
   std::string pending_;
 };
 
-// How long a GET takes, in milliseconds: the 19th of 20, in the best of five rounds. What else the
-// machine does delays some rounds; a server that makes probes wait delays them all. Nothing when
-// one is not answered with 200.
-std::optional<double> TimeGet(RawClient* client, std::string_view path);
+// How long a GET takes, in milliseconds: the 19th of 20, in the first round that stays under the
+// limit or the best of all (see SomeRoundKeeps). Nothing when one is not answered with 200.
+std::optional<double> TimeGet(RawClient* client, std::string_view path, double limit_ms);
 
 std::string GetRequest(std::string_view path, std::string_view more_headers = "");
 std::string PostRequest(std::string_view path, std::string_view body,

@@ -15,6 +15,7 @@
 
 #include "server/http/server.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 
 namespace refrain::server::http {
@@ -24,6 +25,7 @@ using ::refrain::testing::GetRequest;
 using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
+using ::refrain::testing::SomeRoundKeeps;
 using namespace std::chrono_literals;
 
 // Endless, as fast as it is taken.
@@ -64,6 +66,13 @@ class SlowClientsTest : public ::testing::Test {
 
   // How long answers take a well-behaved client, on a kept connection and each on a fresh one.
   void ExpectQuickAnswers(const char* beside) {
+    double worst_ms = 0;
+    EXPECT_TRUE(SomeRoundKeeps([&] { return AnswersAreQuick(beside, &worst_ms); })) << beside;
+    EXPECT_LT(worst_ms, 1000.0 * kSlowBuildFactor) << beside;
+  }
+
+  // Of one round; `worst_ms` becomes the longest of all.
+  bool AnswersAreQuick(const char* beside, double* worst_ms) {
     std::vector<double> kept_ms, fresh_ms;
     RawClient kept = Connect();
     for (int i = 0; i < 200; ++i) {
@@ -74,10 +83,9 @@ class SlowClientsTest : public ::testing::Test {
     for (auto* times : {&kept_ms, &fresh_ms}) std::sort(times->begin(), times->end());
     std::printf("%s: kept p50 %.2f ms p99 %.2f ms, fresh p50 %.2f ms p99 %.2f ms\n", beside,
                 kept_ms[100], kept_ms[198], fresh_ms[100], fresh_ms[198]);
+    *worst_ms = std::max({*worst_ms, kept_ms.back(), fresh_ms.back()});
     // The middle, for the machine is shared; one slow client in the way would cost seconds.
-    EXPECT_LT(kept_ms[100], 5.0 * kSlowBuildFactor) << beside;
-    EXPECT_LT(fresh_ms[100], 5.0 * kSlowBuildFactor) << beside;
-    EXPECT_LT(std::max(kept_ms.back(), fresh_ms.back()), 1000.0 * kSlowBuildFactor) << beside;
+    return std::max(kept_ms[100], fresh_ms[100]) < 5.0 * kSlowBuildFactor;
   }
 
   static double Measure(RawClient* client) {

@@ -17,6 +17,7 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/server/http/tls_client.h"
 #include "tests/support/certificate.h"
+#include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temporary_directory.h"
 
@@ -27,6 +28,7 @@ using ::refrain::testing::GetRequest;
 using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
+using ::refrain::testing::SomeRoundKeeps;
 using ::refrain::testing::TlsClient;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -75,6 +77,14 @@ class SlowTlsClients : public ::testing::Test {
 
   // How long answers take a well-behaved client, on a kept connection and each on a fresh one.
   void ExpectQuickAnswers(const char* beside) {
+    double worst_ms = 0;
+    EXPECT_TRUE(SomeRoundKeeps([&] { return AnswersAreQuick(beside, &worst_ms); }, kPatience / 2))
+        << beside;
+    EXPECT_LT(worst_ms, 1000.0 * kSlowBuildFactor) << beside;
+  }
+
+  // Of one round; `worst_ms` becomes the longest of all.
+  bool AnswersAreQuick(const char* beside, double* worst_ms) {
     std::vector<double> kept_ms, fresh_ms;
     TlsClient kept(server_->port());
     for (int i = 0; i < 50; ++i) {
@@ -87,10 +97,9 @@ class SlowTlsClients : public ::testing::Test {
     for (auto* times : {&kept_ms, &fresh_ms}) std::sort(times->begin(), times->end());
     std::printf("%s: kept p50 %.2f ms max %.2f ms, fresh p50 %.2f ms max %.2f ms\n", beside,
                 kept_ms[25], kept_ms.back(), fresh_ms[25], fresh_ms.back());
+    *worst_ms = std::max({*worst_ms, kept_ms.back(), fresh_ms.back()});
     // The middle, for the machine is shared; one slow client in the way would cost seconds.
-    EXPECT_LT(kept_ms[25], 5.0 * kSlowBuildFactor) << beside;
-    EXPECT_LT(fresh_ms[25], 25.0 * kSlowBuildFactor) << beside;
-    EXPECT_LT(std::max(kept_ms.back(), fresh_ms.back()), 1000.0 * kSlowBuildFactor) << beside;
+    return kept_ms[25] < 5.0 * kSlowBuildFactor && fresh_ms[25] < 25.0 * kSlowBuildFactor;
   }
 
   static void Ask(TlsClient* client) {

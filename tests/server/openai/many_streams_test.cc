@@ -172,9 +172,10 @@ TEST_F(ManyStreamsTest, ProbesAnswerUnder20MillisecondsWith100RequestsQueued) {
   ASSERT_TRUE(WaitUntilWaiting(108));
   RawClient client(server_->port());
   for (const char* path : {"/health", "/metrics"}) {
-    const std::optional<double> milliseconds = TimeGet(&client, path);
+    constexpr double kMostMs = 20;
+    const std::optional<double> milliseconds = TimeGet(&client, path, kMostMs);
     ASSERT_TRUE(milliseconds.has_value()) << path;
-    EXPECT_LT(*milliseconds, 20) << path;
+    EXPECT_LT(*milliseconds, kMostMs) << path;
   }
   EXPECT_GE(engine_->stats().queued_requests, 100);
   client.Send(GetRequest("/metrics"));
