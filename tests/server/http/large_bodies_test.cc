@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -20,16 +21,24 @@ using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using namespace std::chrono_literals;
 
+class LargeBodies : public HttpServerTest {
+ protected:
+  // One I/O thread takes turns: when it has served these, it has read what had come before them.
+  void WaitUntilRead() {
+    for (int i = 0; i < 50; ++i) ASSERT_EQ(Once(GetRequest("/hello")).status, 200);
+  }
+};
+
 // What is sent of a body counts, whether or not the rest ever comes.
-TEST_F(HttpServerTest, RefusesMoreBytesOfBodiesThanItMayHold) {
-  Start({.bodies_bytes = 200 << 10});
+TEST_F(LargeBodies, RefusesMoreBytesThanItMayHold) {
+  Start({.io_threads = 1, .bodies_bytes = 200 << 10});
   const std::string large = PostRequest("/echo", std::string(100 << 10, 'b'));
   std::vector<RawClient> halves;
   for (int i = 0; i < 3; ++i) {
     halves.push_back(Connect());
     halves.back().Send(std::string_view(large).substr(0, 60 << 10));
   }
-  std::this_thread::sleep_for(200ms);  // until they have been read
+  WaitUntilRead();
   const auto refused = [&] {
     const RawResponse response = Once(large);
     EXPECT_TRUE(response.status == 503 || response.status == 200) << response.status;
@@ -39,7 +48,7 @@ TEST_F(HttpServerTest, RefusesMoreBytesOfBodiesThanItMayHold) {
     }
     return response.status == 503;
   };
-  EXPECT_TRUE(refused());
+  EXPECT_TRUE(Eventually(refused));
   EXPECT_EQ(Once(PostRequest("/echo", "small")).body, "small");
   // What goes comes back, and is enough for who was there before.
   halves.pop_back();
@@ -51,8 +60,8 @@ TEST_F(HttpServerTest, RefusesMoreBytesOfBodiesThanItMayHold) {
   EXPECT_TRUE(Eventually([&] { return !refused(); }));
 }
 
-TEST_F(HttpServerTest, TheBodiesOfOneKeyLeaveRoomForThoseOfAnother) {
-  ServerOptions options{.bodies_bytes = 200 << 10};
+TEST_F(LargeBodies, ThoseOfOneKeyLeaveRoomForThoseOfAnother) {
+  ServerOptions options{.io_threads = 1, .bodies_bytes = 200 << 10};
   options.on_exchange = [](const Exchange&) {};  // else nobody asks whose a request is
   options.filter = [](const Request& request) -> std::unique_ptr<Reply> {
     request.notes->principal = request.Header("x-key");
@@ -68,19 +77,19 @@ TEST_F(HttpServerTest, TheBodiesOfOneKeyLeaveRoomForThoseOfAnother) {
     halves.push_back(Connect());
     halves.back().Send(unfinished);
   }
-  std::this_thread::sleep_for(200ms);  // until they have been read
-  EXPECT_EQ(Once(request("a")).status, 503);
+  WaitUntilRead();
+  EXPECT_TRUE(Eventually([&] { return Once(request("a")).status == 503; }));
   EXPECT_EQ(Once(request("b")).status, 200);
 }
 
-TEST_F(HttpServerTest, ABodyThatOnlyPromisesToBeLargeTakesNothing) {
-  Start({.bodies_bytes = 200 << 10});
+TEST_F(LargeBodies, OneThatIsOnlyPromisedTakesNothing) {
+  Start({.io_threads = 1, .bodies_bytes = 200 << 10});
   std::vector<RawClient> promises;
   for (int i = 0; i < 5; ++i) {
     promises.push_back(Connect());
     promises.back().Send("POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: 1000000\r\n\r\nabc");
   }
-  std::this_thread::sleep_for(50ms);
+  WaitUntilRead();
   EXPECT_EQ(Once(PostRequest("/echo", std::string(150 << 10, 'b'))).status, 200);
 }
 
@@ -152,18 +161,26 @@ TEST_F(HttpServerTest, ReadsASenderFarAheadNoFurtherWhileItAnswers) {
   EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
 }
 
-// The limit is for progress: the whole answer takes many times as long.
+// The limit is for progress: the whole answer takes many times as long. The client is ended as well
+// when others have its processor for that time: one good try shows it.
 TEST_F(HttpServerTest, AClientThatReadsSlowlyButSteadilyGetsAllOfALongAnswer) {
   constexpr size_t kBytes = 6 << 20;
   Start({.write_timeout = 500ms});
-  RawClient slow(server_->port(), /*receive_buffer_bytes=*/16 << 10);
-  ASSERT_TRUE(slow.Send(PostRequest("/echo", std::string(kBytes, 'b'))));
-  const auto begin = std::chrono::steady_clock::now();
-  while (slow.ReadPast(slow.pending().size()) && slow.pending().size() < kBytes) {
-    std::this_thread::sleep_for(5ms);
+  size_t most = 0;
+  for (int i = 0; i < 4 && most < kBytes; ++i) {
+    RawClient slow(server_->port(), /*receive_buffer_bytes=*/16 << 10);
+    ASSERT_TRUE(slow.Send(PostRequest("/echo", std::string(kBytes, 'b'))));
+    const auto begin = std::chrono::steady_clock::now();
+    while (slow.ReadPast(slow.pending().size()) && slow.pending().size() < kBytes) {
+      std::this_thread::sleep_for(5ms);
+    }
+    const auto taken = std::chrono::steady_clock::now() - begin;
+    most = std::max(most, slow.ReadResponse().body.size());
+    if (most == kBytes) {
+      EXPECT_GT(taken, 1500ms) << "too quick to show anything";
+    }
   }
-  EXPECT_GT(std::chrono::steady_clock::now() - begin, 1500ms) << "too quick to show anything";
-  EXPECT_EQ(slow.ReadResponse().body.size(), kBytes);
+  EXPECT_EQ(most, kBytes);
 }
 
 }  // namespace

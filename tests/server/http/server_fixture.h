@@ -119,7 +119,9 @@ class HttpServerTest : public ::testing::Test {
     // Until the test says so.
     router_.Add({"GET", "/blocked",
                  [this](Request) {
+                   ++observed_.alive;
                    while (!observed_.go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                   --observed_.alive;
                    return MakeReply({}, "blocked");
                  },
                  HandlerSpeed::kSlow});

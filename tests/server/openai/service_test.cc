@@ -266,8 +266,9 @@ TEST_F(ServiceTest, HidesInternalMessages) {
 TEST_F(ServiceTest, EndsAFailedStreamWithAnErrorEventAndWithoutDone) {
   Start();
   RawClient client(server_->port());
+  // So far apart that they are read one by one.
   client.Send(PostRequest(kCompletions,
-                          R"({"prompt":"[[delay_ms=100]][[fail_after=2]]abc","stream":true})"));
+                          R"({"prompt":"[[delay_ms=600]][[fail_after=2]]abc","stream":true})"));
   const RawResponse response = client.ReadResponse();
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.body.find("[DONE]"), std::string::npos);
