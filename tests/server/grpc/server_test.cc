@@ -295,14 +295,16 @@ TEST(GrpcServer, CancellingEndsACallWhoseAnswerIsUnread) {
 
 TEST(GrpcServer, TheDeadlineEndsAHeldRequestAndIsTheEnginesToo) {
   Running r;
+  // The deadline is not for connecting.
+  ASSERT_TRUE(Generate(*r.inference, TextRequest("first")).status.ok());
   v1::GenerateRequest request = TextRequest("[[hold]]x");
   request.mutable_params()->set_timeout_s(100);
   ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + 300ms);
+  context.set_deadline(std::chrono::system_clock::now() + 1s);
   const Answer answer = ReadAll(r.inference->Generate(&context, request).get());
   EXPECT_EQ(answer.status.error_code(), ::grpc::DEADLINE_EXCEEDED);
   EXPECT_TRUE(r.engine.WaitForCancelled(1));
-  EXPECT_LE(r.engine.last_request().timeout_s.value_or(1e9), 0.5);
+  EXPECT_LT(r.engine.last_request().timeout_s.value_or(1e9), 2);  // gRPC's own is rounded up
   request.mutable_text()->set_text("x");
   request.mutable_params()->set_timeout_s(7);
   ASSERT_TRUE(Generate(*r.inference, request).status.ok());
@@ -523,11 +525,13 @@ TEST(GrpcServer, CacheStatisticsDescribeTheTree) {
 
 TEST(GrpcServer, AWarmingCallThatIsCancelledStopsTheWork) {
   Running r;
+  // The deadline is not for connecting.
+  ASSERT_TRUE(Generate(*r.inference, TextRequest("first")).status.ok());
   v1::WarmRequest warm;
   *warm.mutable_prompt() = Prompt("[[hold]]x");
   v1::WarmResponse response;
   ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + 200ms);
+  context.set_deadline(std::chrono::system_clock::now() + 1s);
   EXPECT_EQ(r.admin->Warm(&context, warm, &response).error_code(), ::grpc::DEADLINE_EXCEEDED);
   EXPECT_TRUE(r.engine.WaitForCancelled(1));
 }
