@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 #include <memory>
@@ -138,13 +139,14 @@ TEST(EngineTest, ManyClientsAtOnceLeaveNothingBehind) {
 }
 
 TEST(EngineTest, DrainWaitsForRunningRequestsUntilTheDeadline) {
+  std::atomic<bool> go = false;
   Fixture f;
-  f.runner->before_step = [](const StepBatch&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  };
+  f.runner->before_step = [&](const StepBatch&) { go.wait(false); };
   const auto stream = f.engine->Submit(TokenRequest({1, 2, 3}, 100));
   ASSERT_TRUE(stream.ok());
   EXPECT_FALSE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::milliseconds(1)));
+  go = true;
+  go.notify_all();
   EXPECT_TRUE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
   EXPECT_EQ(f.Wait(*stream).choices.at(0).tokens.size(), 100u);
 }
@@ -191,22 +193,31 @@ TEST(EngineTest, TheRunningEngineTouchesItsNextChunkAPieceAStep) {
         return true;
       });
   Fixture f(1, {.max_sequences = 8, .step_token_budget = 32}, std::move(pages));
-  constexpr int kWhenIdle = 4 * 8;
-  for (int i = 0; i < 3000 && pieces < kWhenIdle; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  int steps = 0, in_steps = 0;
-  f.runner->before_step = [&](const StepBatch&) {
-    ++steps;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    in_steps = pieces - kWhenIdle;
-    EXPECT_LE(in_steps, steps);
+  constexpr int kChunkPieces = 8;
+  constexpr int kWhenIdle = 4 * kChunkPieces;
+  const auto wait_for = [&](int count) {
+    for (int i = 0; i < 3000 && pieces < count && !HasFailure(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  wait_for(kWhenIdle);
+  int in_steps = 0, touched = kWhenIdle;
+  f.runner->before_step = [&](const StepBatch& batch) {
+    const int chunks = batch.positions.back() / 16 + 1;
+    touched = std::max(touched, chunks * kChunkPieces);  // by who writes to them
+    if (touched < (chunks + 1) * kChunkPieces) {
+      ++touched;
+      ++in_steps;
+    }
+    wait_for(kWhenIdle + in_steps);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // in which no other may come
+    EXPECT_EQ(pieces, kWhenIdle + in_steps);
   };
   const auto stream = f.engine->Submit(TokenRequest(std::vector<int32_t>(100, 3), 60));
   ASSERT_TRUE(stream.ok());
   f.Wait(*stream);
   // Chunks 5 to 10 were taken in 4 to 64 steps; a new one every 16, of which 8 touch it.
-  EXPECT_GE(in_steps, 3 * 8);
+  EXPECT_GE(in_steps, 3 * kChunkPieces);
 }
 
 TEST(EngineTest, DestructionFinishesStreamsAsCancelled) {
@@ -214,8 +225,9 @@ TEST(EngineTest, DestructionFinishesStreamsAsCancelled) {
   FakeTokenizer tokenizer{LetterVocabulary()};
   {
     Fixture f;
+    // Eight seconds for all of them: it does not end by itself.
     f.runner->before_step = [](const StepBatch&) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     };
     stream = *f.engine->Submit(TokenRequest({1, 2, 3}, 400));
     ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
