@@ -175,17 +175,24 @@ def test_warm_pin_unpin_drop(services):
 
 
 def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
-    daemon = start_daemon(*GRPC, "--set=limits.drain_s=120").wait_until_ready()
+    # Reproducible, so that a text does not depend on who else runs.
+    daemon = start_daemon(*GRPC, "--set=limits.drain_s=120",
+                          "--set=engine.reproducible=on").wait_until_ready()
     answers, texts = [], []
+    together = threading.Barrier(4)  # that all are running at some time
 
     def ask_http():
-        answers.append(post(daemon, "/v1/completions", prompt=PROMPT, max_tokens=100,
+        together.wait(60)
+        answers.append(post(daemon, "/v1/completions", prompt=PROMPT, max_tokens=600,
                             ignore_eos=True, temperature=0))
 
     def ask_grpc(started: threading.Event):
         with grpc.insecure_channel(address(daemon)) as channel:
-            call = Services(channel)("Inference/Generate", text={"text": PROMPT},
-                                     params=greedy(100, ignore_eos=True))
+            services = Services(channel)
+            services("Inference/Models")  # what describes the calls is read before them
+            together.wait(60)
+            call = services("Inference/Generate", timeout=120, text={"text": PROMPT},
+                            params=greedy(600, ignore_eos=True))
             messages = [next(call)]
             started.set()
             texts.append(text_of(messages + list(call)))
@@ -200,7 +207,7 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
     daemon.wait_for_running(len(threads))
     assert daemon.stop(130) == 0
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert texts == [answers[0]["choices"][0]["text"]] * 3
 
 
