@@ -56,14 +56,23 @@ class Daemon:
 
     def wait_for_running(self, sequences: int) -> "Daemon":
         """Until so many sequences run at once."""
+        return self._wait_for_gauge("vllm:num_requests_running", sequences)
+
+    def wait_for_queued(self, requests: int, headers: dict[str, str] | None = None) -> "Daemon":
+        """Until so many requests wait for those that run."""
+        return self._wait_for_gauge("vllm:num_requests_waiting", requests, headers)
+
+    def _wait_for_gauge(self, name: str, least: int,
+                        headers: dict[str, str] | None = None) -> "Daemon":
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            page = httpx.get(f"{self.url}/metrics", timeout=60).text
-            found = re.search(r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", page, re.MULTILINE)
-            if found and float(found.group(1)) >= sequences:
-                return self
-            time.sleep(0.01)
-        raise RuntimeError(f"{sequences} sequences never ran at once")
+        with httpx.Client(base_url=self.url, timeout=60, headers=headers) as http:
+            while time.monotonic() < deadline:
+                page = http.get("/metrics").text
+                found = re.search(rf"^{name}\{{.*\}} ([0-9.]+)$", page, re.MULTILINE)
+                if found and float(found.group(1)) >= least:
+                    return self
+                time.sleep(0.01)
+        raise RuntimeError(f"{name} was never {least}")
 
     def wait_for_drain(self) -> "Daemon":
         self._wait_for(r" (draining) ")

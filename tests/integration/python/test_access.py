@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import threading
 import time
@@ -138,7 +139,7 @@ def test_keys_share_where_isolation_is_off(keyed):
 def test_a_key_is_kept_to_its_requests_at_once(keyed):
     daemon, keys = keyed({"one": ["--requests", "1"], "free": []})
     with httpx.stream("POST", f"{daemon.url}/v1/completions", headers=bearer(keys["one"]),
-                      json={"prompt": "Go", "max_tokens": 400, "ignore_eos": True, "stream": True},
+                      json={"prompt": "Go", "max_tokens": 1900, "ignore_eos": True, "stream": True},
                       timeout=60) as running:
         lines = running.iter_lines()  # kept: without it the stream is closed
         next(lines)
@@ -165,20 +166,23 @@ def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_
     path = tmp_path / "requests.jsonl"
     daemon, keys = keyed({"team-a": []}, f"log.requests_file={path}", f"log.prompts={prompts}")
     secret = "xyzzy plugh"
-    complete(daemon.url, keys["team-a"], secret)
-    complete(daemon.url, keys["team-a"], secret)
-    complete(daemon.url, "wrong", secret)
+    answers = [complete(daemon.url, key, secret) for key in (keys["team-a"], keys["team-a"], "wrong")]
+    deadline = time.monotonic() + 20  # a line may come after the answer that it tells of
+    while path.read_text().count("\n") < len(answers):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     path.rename(tmp_path / "rotated.jsonl")
     daemon.process.send_signal(signal.SIGHUP)
     wait_for_log(daemon, "request log")
     httpx.get(f"{daemon.url}/health")
     assert daemon.stop() == 0
-    # A line may come after the answer that it tells of, so also after the file was changed.
     new = path.read_text()
     old = (tmp_path / "rotated.jsonl").read_text()
-    lines = [json.loads(line) for line in (old + new).splitlines()]
-    assert [line["status"] for line in lines] == [200, 200, 401, 200]
-    first, second, refused, _ = lines
+    # One connection's line may come before that of another which was answered earlier.
+    lines = {line["request"]: line for line in map(json.loads, old.splitlines())}
+    first, second, refused = (lines.pop(answer.headers["x-request-id"]) for answer in answers)
+    assert not lines
+    assert [line["status"] for line in (first, second, refused)] == [200, 200, 401]
     assert first["key"] == "team-a" and first["route"] == "/v1/completions"
     assert first["completion_tokens"] == 4 and first["cached_tokens"] == 0
     assert second["cached_tokens"] > 0 and second["prompt_tokens"] == first["prompt_tokens"]
@@ -187,7 +191,8 @@ def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_
     assert (secret in old) == (prompts == "on")
     for key in keys.values():
         assert key not in old + new
-    assert json.loads(new.splitlines()[-1])["route"] == "/health"
+    (health,) = map(json.loads, new.splitlines())
+    assert (health["route"], health["status"]) == ("/health", 200)
     assert secret not in daemon.log.read_text()
 
 
@@ -214,28 +219,33 @@ def test_a_queue_of_one_key_does_not_delay_the_single_one_of_another(keyed):
     """A slot is taken from the busy key at once: of its requests hardly any ends meanwhile."""
     slots, requests = 4, 60
     daemon, keys = keyed({"busy": [], "single": []}, f"engine.max_sequences={slots}")
-    finished = []
 
-    def ask(i):
+    def ask():
         with contextlib.suppress(httpx.TransportError):  # the daemon is stopped in the end
-            answer = complete(daemon.url, keys["busy"], f"Tale {i}: once", max_tokens=48)
-            assert answer.status_code == 200
-            finished.append(i)
+            complete(daemon.url, keys["busy"], [f"Tale {i}: once" for i in range(requests)],
+                     max_tokens=200)
 
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(requests)]
-    for thread in threads:
+    thread = threading.Thread(target=ask)
+    with httpx.Client(base_url=daemon.url, timeout=120, headers=bearer(keys["single"])) as single:
+        def finished() -> float:
+            page = single.get("/metrics").text
+            return sum(float(count) for count in re.findall(
+                r"^vllm:request_success_total{.*} (\S+)$", page, re.MULTILINE))
+
+        assert finished() == 0
         thread.start()
-    deadline = time.monotonic() + 100
-    while len(finished) < slots:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    before = len(finished)
-    answer = complete(daemon.url, keys["single"], "Hello", max_tokens=8)
-    meanwhile = len(finished) - before
+        daemon.wait_for_queued(requests - 2 * slots, bearer(keys["single"]))
+        deadline = time.monotonic() + 100
+        while finished() < slots:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        before = finished()
+        answer = single.post("/v1/completions", json={"prompt": "Hello", "max_tokens": 8,
+                                                      "ignore_eos": True})
+        meanwhile = finished() - before - 1  # but itself
     daemon.process.kill()
-    for thread in threads:
-        thread.join()
+    thread.join()
     assert answer.status_code == 200
-    # Eight of its steps pass, of the 48 that each of the others takes; 56 of those would have ended
+    # Eight of its steps pass, of the 200 that each of the others takes; 56 of those would have ended
     # before it without fair shares.
     assert meanwhile <= 2 * slots

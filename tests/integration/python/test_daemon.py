@@ -74,18 +74,18 @@ def test_oversize_bodies_are_refused(http):
 
 
 def test_sigterm_finishes_what_runs(start_daemon):
-    daemon = start_daemon().wait_until_ready()
+    daemon = start_daemon("--set=limits.drain_s=120").wait_until_ready()
     texts = []
 
     def ask():
         with httpx.Client(base_url=daemon.url, timeout=60) as client:
             texts.append(client.post("/v1/completions", json={
-                "prompt": "Hello", "max_tokens": 100, "ignore_eos": True, "stream": True}).text)
+                "prompt": "Hello", "max_tokens": 600, "ignore_eos": True, "stream": True}).text)
 
     asking = threading.Thread(target=ask)
     asking.start()
     daemon.wait_for_running(1)
-    assert daemon.stop() == 0
+    assert daemon.stop(130) == 0
     asking.join()
     events = sse_events(texts[0])
     assert events[-1] == "[DONE]"

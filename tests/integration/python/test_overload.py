@@ -42,15 +42,15 @@ def send(daemon, body: str) -> socket.socket:
 
 def test_a_deadline_holds_while_the_request_is_queued(busy):
     with busy() as daemon:
-        for answer_of in (lambda: complete(daemon, timeout=0.3),
-                          lambda: complete(daemon, headers={"X-Request-Timeout": "0.3"}),
+        for answer_of in (lambda: complete(daemon, timeout=0.1),
+                          lambda: complete(daemon, headers={"X-Request-Timeout": "0.1"}),
                           lambda: complete(daemon, timeout=50,
-                                           headers={"X-Request-Timeout": "0.3"})):
+                                           headers={"X-Request-Timeout": "0.1"})):
             begin = time.monotonic()
             answer = answer_of()
             assert answer.status_code == 408
             assert answer.json()["error"]["code"] == "timeout"
-            assert 0.3 <= time.monotonic() - begin < 5
+            assert 0.1 <= time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize("fields, headers", [
@@ -67,6 +67,7 @@ def test_wrong_deadlines_are_refused(daemon, fields, headers):
 def test_a_full_queue_says_when_to_come_back(busy):
     with busy("limits.queued_requests=1") as daemon:
         waiting = send(daemon, '{"prompt":"a","max_tokens":1}')
+        daemon.wait_for_queued(1)
         deadline = time.monotonic() + 10
         while (answer := complete(daemon, timeout=0.1)).status_code != 429:
             assert time.monotonic() < deadline
@@ -79,24 +80,26 @@ def test_a_full_queue_says_when_to_come_back(busy):
 
 @pytest.mark.parametrize("stage, body", [
     ("computed_prompt_tokens",
-     '{"prompt":"' + "many words make a long prompt " * 250 + '","max_tokens":400}'),
+     '{"prompt":"' + "many words make a long prompt " * 310 + '","max_tokens":100}'),
     ("generated_tokens", '{"prompt":"Go","max_tokens":1900,"ignore_eos":true}'),
     ("generated_tokens", '{"prompt":"Go","max_tokens":1900,"ignore_eos":true,"stream":true}'),
 ], ids=["prefill", "decode", "stream"])
 def test_who_goes_away_frees_the_only_slot(start_daemon, stage, body):
-    daemon = start_daemon("--set=engine.max_sequences=1", "--set=engine.step_token_budget=64",
+    # Small steps, so that a prompt takes many.
+    daemon = start_daemon("--set=engine.max_sequences=1", "--set=engine.step_token_budget=8",
                           "--set=server.debug=on").wait_until_ready()
+    with httpx.Client(base_url=daemon.url, timeout=60) as http:
+        def engine():
+            return http.get("/debug/cache?limit=1").json()["engine"]
 
-    def engine():
-        return httpx.get(f"{daemon.url}/debug/cache?limit=1", timeout=60).json()["engine"]
-
-    gone = send(daemon, body)
-    deadline = time.monotonic() + 60
-    while engine()[stage] == 0:
-        assert time.monotonic() < deadline
-    gone.close()
-    assert complete(daemon).status_code == 200
-    done = engine()
+        assert engine()[stage] == 0
+        gone = send(daemon, body)
+        deadline = time.monotonic() + 60
+        while engine()[stage] == 0:
+            assert time.monotonic() < deadline
+        gone.close()
+        assert complete(daemon).status_code == 200
+        done = engine()
     # Of 1,900 tokens most were never computed.
     assert done["computed_prompt_tokens"] + done["generated_tokens"] < 1000
 
@@ -107,7 +110,7 @@ def test_requests_during_a_drain_are_sent_elsewhere(start_daemon):
 
     def run():
         with httpx.stream("POST", f"{daemon.url}/v1/completions", timeout=60,
-                          json={"prompt": "Go", "max_tokens": 200, "ignore_eos": True,
+                          json={"prompt": "Go", "max_tokens": 600, "ignore_eos": True,
                                 "stream": True}) as running:
             started.set()
             texts.append("".join(running.iter_text()))
