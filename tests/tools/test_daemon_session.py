@@ -151,6 +151,8 @@ def test_stays_in_the_foreground_until_it_is_stopped(port, stop):
 def test_waits_for_the_answers_of_others_until_ctrl_c_is_pressed_again(port):
     with Session(port, "drains") as session:
         session.process.send_signal(signal.SIGINT)
+        # Two signals that come together are one.
+        assert any("stopping" in line for line in session.process.stderr)
         with pytest.raises(subprocess.TimeoutExpired):
             session.process.wait(0.5)
         session.end()
