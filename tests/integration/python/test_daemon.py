@@ -128,10 +128,21 @@ def test_second_signal_waits_for_no_long_step(start_daemon):
                        json={"prompt": ids, "max_tokens": 1})
         return time.monotonic() - begin
 
-    step_s = prefill(1000)
-    running = threading.Thread(target=prefill, args=(3000,))
-    running.start()
-    time.sleep(step_s / 4)  # within its only step, which /metrics tells of when it is over
+    with httpx.Client(base_url=daemon.url, timeout=60) as http:
+        def processor_s() -> float:
+            page = http.get("/metrics").text
+            return float(re.search(r"^process_cpu_seconds_total (\S+)$", page, re.MULTILINE)[1])
+
+        before_s = processor_s()
+        step_s = prefill(1000)
+        between_s = processor_s()
+        running = threading.Thread(target=prefill, args=(3000,))
+        running.start()
+        # What runs is told at the end of a step: that it works shows that it has begun.
+        deadline = time.monotonic() + 60
+        while processor_s() - between_s < (between_s - before_s) / 10:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     daemon.process.send_signal(signal.SIGTERM)
     daemon.wait_for_drain()
     start = time.monotonic()
