@@ -8,7 +8,8 @@
 
 namespace refrain::server::debug {
 void DebugEndpoints::AddRoutes(http::Router* router) {
-  router->Add({"GET", "/debug/cache", [this](http::Request request) { return Cache(request); },
+  router->Add({"GET", "/debug/cache",
+               [this](const http::Request& request) { return Cache(request); },
                http::HandlerSpeed::kSlow});
 }
 

@@ -57,8 +57,9 @@ absl::Status Detokenize(const Caller& caller, const v1::DetokenizeRequest& in,
   }
   absl::StatusOr<std::string> text =
       server::Detokenize(caller.engine->tokenizer(), ids, caller.held_bytes.get());
-  if (text.ok()) out->set_text(*std::move(text));
-  return text.status();
+  if (!text.ok()) return text.status();
+  out->set_text(*std::move(text));
+  return absl::OkStatus();
 }
 
 class InferenceService final : public v1::Inference::CallbackService {
@@ -123,8 +124,9 @@ class InferenceService final : public v1::Inference::CallbackService {
  private:
   absl::Status Admit(const Caller& caller, access::Ticket* ticket) {
     absl::StatusOr<access::Ticket> admitted = reception_->gate().Admit(caller.principal);
-    if (admitted.ok()) *ticket = *std::move(admitted);
-    return admitted.status();
+    if (!admitted.ok()) return admitted.status();
+    *ticket = *std::move(admitted);
+    return absl::OkStatus();
   }
 
   ServerUnaryReactor* Answer(const UnaryExchange& exchange,

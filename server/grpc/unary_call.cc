@@ -24,8 +24,9 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
     self_ = shared_from_this();
     absl::StatusOr<Caller> caller =
         reception_->Enter(exchange_.context, area, exchange_.incoming, &record_);
-    if (caller.ok()) caller_ = *std::move(caller);
-    return caller.status();
+    if (!caller.ok()) return caller.status();
+    caller_ = *std::move(caller);
+    return absl::OkStatus();
   }
 
   void Run(const std::function<absl::Status(const Caller& caller)>& work) {

@@ -211,7 +211,7 @@ asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply
   ReplyFramer framer(std::move(framing));
   ReplyPart part = reply->Next();
   if (part.head.has_value()) record->status = part.head->status;
-  record->complete = co_await Write(framer.Frame(std::move(part)));
+  record->complete = co_await Write(framer.Frame(part));
   Report(*record);
   if (record->complete) co_await DiscardInput(kDiscardTime);
 }

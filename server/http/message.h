@@ -78,7 +78,7 @@ struct ReplyPart {
 class Reply {
  public:
   virtual ~Reply() = default;
-  virtual void Start(std::function<void()> wakeup) {}
+  virtual void Start(std::function<void()> /*wakeup*/) {}
   virtual ReplyPart Next() = 0;
   // The last bytes, 64 KiB at most, are about to be handed to the socket: whoever has them has the
   // whole answer and may send the next request, also before the reply is destroyed. Once, not where

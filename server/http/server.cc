@@ -160,7 +160,7 @@ void Server::Impl::TurnAway(tcp::socket socket) {
   part.body =
       options.error_body(503, Concat("too many connections (", options.max_connections, ")"));
   part.last = true;
-  const std::string bytes = framer.Frame(std::move(part));
+  const std::string bytes = framer.Frame(part);
   [[maybe_unused]] const ssize_t sent =
       ::send(socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

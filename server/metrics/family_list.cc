@@ -88,7 +88,7 @@ void FamilyList::AddSummaries(std::string name, std::string help,
   }
 }
 
-void FamilyList::AddCreated(std::string name, const std::vector<LabelList>& labels) {
+void FamilyList::AddCreated(const std::string& name, const std::vector<LabelList>& labels) {
   if (!created_unix_s_.has_value()) return;
   std::vector<Sample> samples;
   for (const LabelList& own : labels) samples.push_back({*created_unix_s_, own});

@@ -65,7 +65,7 @@ class FamilyList {
  private:
   prometheus::MetricFamily* Add(std::string name, std::string help, prometheus::MetricType type);
   std::vector<prometheus::ClientMetric::Label> Labels(const LabelList& own) const;
-  void AddCreated(std::string name, const std::vector<LabelList>& labels);
+  void AddCreated(const std::string& name, const std::vector<LabelList>& labels);
 
   LabelList common_;
   std::optional<double> created_unix_s_;

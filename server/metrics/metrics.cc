@@ -16,7 +16,7 @@ Metrics::Metrics(Options options)
 
 void Metrics::AddRoutes(http::Router* router) {
   router->Add({"GET", "/metrics",
-               [this](http::Request) {
+               [this](const http::Request&) {
                  return http::MakeReply(
                      {.content_type = "text/plain; version=0.0.4; charset=utf-8"}, Page());
                },

@@ -143,7 +143,7 @@ void FieldReader::Refuse(std::string_view name, std::string_view problem) {
   Fail(InvalidField(param, Concat("'", param, "' ", problem)));
 }
 
-void FieldReader::Fail(absl::Status status) { status_.Update(status); }
+void FieldReader::Fail(const absl::Status& status) { status_.Update(status); }
 
 std::vector<std::string> FieldReader::UnknownNames() const {
   std::vector<std::string> unknown;

@@ -52,7 +52,7 @@ class FieldReader {
 
   // Records that `name` is wrong; the first one counts.
   void Refuse(std::string_view name, std::string_view problem);
-  void Fail(absl::Status status);
+  void Fail(const absl::Status& status);
 
   const absl::Status& status() const { return status_; }
   std::vector<std::string> UnknownNames() const;

@@ -79,7 +79,9 @@ void RefuseUnsupported(FieldReader& fields) {
 }  // namespace
 
 bool IsEmpty(const Json* value_or_null) {
-  return value_or_null == nullptr || value_or_null->empty() || *value_or_null == "";
+  if (value_or_null == nullptr || value_or_null->empty()) return true;
+  const auto* const text = value_or_null->get_ptr<const std::string*>();
+  return text != nullptr && text->empty();
 }
 
 std::string TokenIdsSchema(const ModelLimits& limits) {

@@ -78,18 +78,19 @@ void Service::AddRoutes(http::Router* router) {
   add("POST", "/v1/chat/completions", [this](http::Request request) {
     return Generate(Endpoint::kChatCompletions, std::move(request));
   });
-  add("GET", "/v1/models", [this](http::Request) { return Models(); });
-  add("GET", "/v1/models/*", [this](http::Request request) {
+  add("GET", "/v1/models", [this](const http::Request&) { return Models(); });
+  add("GET", "/v1/models/*", [this](const http::Request& request) {
     return Model(std::string_view(request.path).substr(sizeof("/v1/models/") - 1));
   });
-  add("GET", "/health", [this](http::Request) { return Health(); });
-  add("GET", "/ready", [this](http::Request) { return Ready(); });
-  add("GET", "/live", [](http::Request) { return JsonReply("{\"status\":\"alive\"}"); });
-  add("GET", "/version", [this](http::Request) { return Version(); });
+  add("GET", "/health", [this](const http::Request&) { return Health(); });
+  add("GET", "/ready", [this](const http::Request&) { return Ready(); });
+  add("GET", "/live", [](const http::Request&) { return JsonReply("{\"status\":\"alive\"}"); });
+  add("GET", "/version", [this](const http::Request&) { return Version(); });
   add(
-      "GET", "/openapi.json", [this](http::Request) { return OpenApi(); }, HandlerSpeed::kSlow);
-  add("POST", "/tokenize", [this](http::Request request) { return Tokenize(request); });
-  add("POST", "/detokenize", [this](http::Request request) { return Detokenize(request); });
+      "GET", "/openapi.json", [this](const http::Request&) { return OpenApi(); },
+      HandlerSpeed::kSlow);
+  add("POST", "/tokenize", [this](const http::Request& request) { return Tokenize(request); });
+  add("POST", "/detokenize", [this](const http::Request& request) { return Detokenize(request); });
 }
 
 void Service::SetEngine(engine::Engine* engine) { engine_ = engine; }

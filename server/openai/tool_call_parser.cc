@@ -93,6 +93,7 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   const std::string_view json = std::string_view(held_).substr(json_begin, json_end - json_begin);
   std::optional<std::string> name;
   if (!was_told) name = NameOfCall(json, format_);
+  const bool is_call = was_told || name.has_value();
   if (name.has_value()) {
     TellName(*std::move(name), output);
     const std::string_view arguments = follower_.Arguments(json);
@@ -102,7 +103,6 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
     output->text.append(held_, 0, end);
   }
   space_.clear();
-  const bool is_call = was_told || name.has_value();
   held_.erase(0, end);
   state_ = State::kText;
   follower_ = {};

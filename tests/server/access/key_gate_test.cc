@@ -116,7 +116,7 @@ TEST_F(KeyGateTest, ABadFileLeavesTheKeysAsTheyWere) {
   EXPECT_EQ(CodeOf(*gate, Area::kInference, old_key), kOk);
   EXPECT_EQ(CodeOf(*gate, Area::kInference, new_key), kNoKey);
 
-  std::ofstream(Path("keys"), std::ios::trunc);
+  std::ofstream(Path("keys"), std::ios::trunc).flush();
   const std::string third = "Bearer " + AddKey("keys", "c").key;
   EXPECT_TRUE(gate->Reload().ok());
   EXPECT_EQ(CodeOf(*gate, Area::kInference, old_key), kNoKey);
