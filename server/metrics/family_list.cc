@@ -52,7 +52,7 @@ void FamilyList::Gauge(std::string name, std::string help, const std::vector<Sam
 
 void FamilyList::Counter(std::string name, std::string help, const std::vector<Sample>& samples) {
   constexpr size_t kSuffix = sizeof("_total") - 1;
-  std::string base = name.substr(0, name.size() - kSuffix);
+  const std::string base = name.substr(0, name.size() - kSuffix);
   auto* family = Add(std::move(name), std::move(help), prometheus::MetricType::Counter);
   std::vector<LabelList> labels;
   for (const Sample& sample : samples) {
@@ -61,10 +61,10 @@ void FamilyList::Counter(std::string name, std::string help, const std::vector<S
     metric.counter.value = sample.value;
     labels.push_back(sample.labels);
   }
-  AddCreated(std::move(base), labels);
+  AddCreated(base, labels);
 }
 
-void FamilyList::AddHistograms(std::string name, std::string help,
+void FamilyList::AddHistograms(const std::string& name, std::string help,
                                const std::vector<HistogramSample>& samples, double most) {
   auto* family = Add(name, std::move(help), prometheus::MetricType::Histogram);
   std::vector<LabelList> labels;
@@ -74,7 +74,7 @@ void FamilyList::AddHistograms(std::string name, std::string help,
     metric.histogram = Cumulative(*sample.histogram, most);
     labels.push_back(sample.labels);
   }
-  AddCreated(std::move(name), labels);
+  AddCreated(name, labels);
 }
 
 void FamilyList::AddSummaries(std::string name, std::string help,

@@ -49,11 +49,11 @@ class FamilyList {
   }
   void Counter(std::string name, std::string help, const std::vector<Sample>& samples);
   // Bounds above `most` are left out.
-  void AddHistogram(std::string name, std::string help, const Histogram& histogram,
+  void AddHistogram(const std::string& name, std::string help, const Histogram& histogram,
                     double most = std::numeric_limits<double>::infinity()) {
-    AddHistograms(std::move(name), std::move(help), {HistogramSample{&histogram, {}}}, most);
+    AddHistograms(name, std::move(help), {HistogramSample{&histogram, {}}}, most);
   }
-  void AddHistograms(std::string name, std::string help,
+  void AddHistograms(const std::string& name, std::string help,
                      const std::vector<HistogramSample>& samples,
                      double most = std::numeric_limits<double>::infinity());
   // Without quantiles.
