@@ -19,7 +19,7 @@ using ::refrain::testing::TokenRequest;
 using ::testing::HasSubstr;
 
 // A model that says the letters of a text, one token each, whatever came before the prompt's end.
-testing::FakeModelRunner::Logits Says(std::vector<int32_t> script, int32_t prompt_tokens) {
+testing::FakeModelRunner::Logits Says(const std::vector<int32_t>& script, int32_t prompt_tokens) {
   return [script, prompt_tokens](const std::vector<FakeKvCell>& history) {
     std::vector<float> logits(testing::LetterVocabulary().size(), 0.0f);
     const size_t said = history.size() - static_cast<size_t>(prompt_tokens);

@@ -19,7 +19,6 @@ using refrain::testing::GgufWriter;
 using refrain::testing::TemporaryDirectory;
 using refrain::testing::TinyModelOptions;
 using refrain::testing::TinyWeight;
-using refrain::testing::WriteTinyGguf;
 
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenBytes(const std::string& bytes) {
   TemporaryDirectory directory;  // a mapping outlives its directory entry

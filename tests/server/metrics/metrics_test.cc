@@ -25,7 +25,6 @@ namespace {
 using ::refrain::testing::FakeEngine;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::RawClient;
-using ::refrain::testing::RawResponse;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;

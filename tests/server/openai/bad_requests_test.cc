@@ -19,7 +19,6 @@ namespace refrain::server::openai {
 namespace {
 
 using nlohmann::ordered_json;
-using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;

@@ -17,7 +17,7 @@ struct Parsed {
   friend bool operator==(const Parsed&, const Parsed&) = default;
 };
 
-void Take(ToolCallParser::Output output, Parsed* parsed) {
+void Take(const ToolCallParser::Output& output, Parsed* parsed) {
   parsed->text += output.text;
   for (const ToolCallDelta& delta : output.calls) {
     if (delta.name.has_value()) {
