@@ -32,7 +32,9 @@ PagesAhead::~PagesAhead() {
 }
 
 void PagesAhead::EngineIsIdle(int32_t touched_chunks) {
-  Want(touched_chunks, ahead_bytes_, std::numeric_limits<size_t>::max());
+  const size_t again =
+      std::min(static_cast<size_t>(touched_chunks), kMostBytesAgain / chunk_bytes_) * chunk_bytes_;
+  Want(touched_chunks, std::max(ahead_bytes_, again), std::numeric_limits<size_t>::max());
 }
 
 void PagesAhead::StepBegins(int32_t touched_chunks, int32_t running_sequences) {

@@ -16,11 +16,14 @@ namespace refrain::engine {
 // whose host has to find them, too.
 //
 // An idle engine has at most kMostTokens tokens' chunks, and at most kMostBytes, touched beyond
-// those that were ever handed out (and what the last page has more). The pool hands out what was
-// used before first, then the others in order of their addresses (kvcache::ChunkPool).
+// those that were ever handed out (and what the last page has more); or, where that is more, as
+// much again as was handed out, up to kMostBytesAgain: whoever used much will use more, and whoever
+// uses little stays small. The pool hands out what was used before first, then the others in order
+// of their addresses (kvcache::ChunkPool).
 //
-// While sequences run, their next chunks are touched, one for each within the same bound, a piece a
-// step: sequences that began together take a new chunk in the same step, and would all wait in it.
+// While sequences run, their next chunks are touched, one for each within the first bound, a piece
+// a step: sequences that began together take a new chunk in the same step, and would all wait in
+// it.
 //
 // A thread of its own does it, a piece at a time, so that no request waits for one: the engine
 // never does, and at most one piece is touched beside a step. Bytes are not changed.
@@ -31,6 +34,7 @@ class PagesAhead {
  public:
   static constexpr int64_t kMostTokens = 4096;
   static constexpr size_t kMostBytes = size_t{64} << 20;
+  static constexpr size_t kMostBytesAgain = size_t{512} << 20;
   static constexpr size_t kPieceBytes = size_t{2} << 20;  // a huge page
 
   struct Pool {

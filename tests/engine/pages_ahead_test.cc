@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -112,12 +113,25 @@ TEST(PagesAheadTest, GoesOnBehindWhatWasUsedUpToThePoolsEnd) {
   ahead.EngineIsIdle(10);
   EXPECT_TRUE(pages.Touched(size_t{63} << 20));
   ahead.StepBegins(52, 0);
-  ahead.EngineIsIdle(52);  // used just what had been touched
-  EXPECT_TRUE(pages.Touched(size_t{126} << 20));
+  ahead.EngineIsIdle(52);                         // used just what had been touched
+  EXPECT_TRUE(pages.Touched(size_t{135} << 20));  // 15 of 150 MiB were used before
   ahead.StepBegins(99, 0);
-  ahead.EngineIsIdle(99);  // and beyond: of what is left one chunk is new
-  EXPECT_TRUE(pages.Touched(size_t{85 * 3} << 19));
-  EXPECT_EQ(pages.AfterAWhile(), size_t{85 * 3} << 19);
+  ahead.EngineIsIdle(99);
+  EXPECT_EQ(pages.AfterAWhile(), size_t{135} << 20);
+}
+
+TEST(PagesAheadTest, WhoUsedMuchHasAsMuchAgainWithinABound) {
+  Pages pages;
+  pages.Allow(1 << 20);
+  PagesAhead ahead({.chunk_bytes = 1 << 20, .chunk_tokens = 64, .num_chunks = 5000},
+                   pages.populate());
+  ahead.EngineIsIdle(200);
+  EXPECT_TRUE(pages.Touched(size_t{200} << 20));
+  EXPECT_EQ(pages.AfterAWhile(), size_t{200} << 20);
+  ahead.StepBegins(400, 64);
+  ahead.EngineIsIdle(2000);
+  EXPECT_TRUE(pages.Touched(size_t{712} << 20));
+  EXPECT_EQ(pages.AfterAWhile(), size_t{712} << 20);
 }
 
 // A request comes while a piece is being touched: the engine is not held up, and no other piece is
@@ -183,7 +197,8 @@ TEST(PagesAheadTest, RandomUseNeverHasMoreThanTheBoundTouched) {
   const PagesAhead::Pool pool{.chunk_bytes = 3 << 19, .chunk_tokens = 64, .num_chunks = 3000};
   PagesAhead ahead(pool, [&](size_t, size_t end) {
     const size_t used_bytes = static_cast<size_t>(used) * pool.chunk_bytes;
-    EXPECT_LE(end, used_bytes + PagesAhead::kMostBytes);
+    EXPECT_LE(end, used_bytes +
+                       std::clamp(used_bytes, PagesAhead::kMostBytes, PagesAhead::kMostBytesAgain));
     ++pieces;
     return true;
   });
