@@ -15,8 +15,8 @@
 
 namespace refrain::server::openai {
 
-// The answers of /tokenize and /detokenize. Either keeps its key's place, and counts its bytes
-// unless they are few, until it has been sent.
+// The answers of /tokenize and /detokenize. Either keeps its key's place until its last bytes are
+// sent, and counts its bytes, unless they are few, until they have been.
 
 // That of /tokenize, once the engine has the ids of the text. Destroyed early, it ends the
 // engine's work. An error of the engine becomes an error answer.
