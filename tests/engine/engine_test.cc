@@ -30,7 +30,7 @@ constexpr int32_t kChunks = 64;
 // A whole engine over fakes, with its threads.
 struct Fixture {
   explicit Fixture(int max_in_flight = 2,
-                   EngineOptions options = {.max_sequences = 8, .step_token_budget = 32},
+                   const EngineOptions& options = {.max_sequences = 8, .step_token_budget = 32},
                    std::unique_ptr<PagesAhead> pages_ahead = nullptr) {
     auto memory = std::make_shared<FakeChunkMover>(kChunks, 16);
     EngineParts parts;

@@ -5,7 +5,7 @@
 
 namespace refrain::testing {
 
-// Steps of a random run: 10^4, or what `tools/test --sanitize` asks for by REFRAIN_RANDOM_STEPS.
+// Steps of a random run: 10^4, or what `tools/test` asks for in its long forms.
 inline int RandomSteps() {
   const char* steps = std::getenv("REFRAIN_RANDOM_STEPS");
   const int count = steps != nullptr ? std::atoi(steps) : 0;

@@ -21,11 +21,18 @@ TOOL_TESTS = "tests/tools"
 END_TO_END_TESTS = "tests/integration/python"
 
 OPTIMISED = ["--config=opt"]
-# The tests' own default is 10^4 steps of a random run.
-LONG_RUN = ["--test_env=REFRAIN_RANDOM_STEPS=1000000"]
+
+
+def random_steps(count: int) -> str:
+    """The tests' own default is 10^4 steps of a random run."""
+    return f"--test_env=REFRAIN_RANDOM_STEPS={count}"
+
+
+LONG_RUN = [random_steps(10**6)]
+# Under TSan a step takes ten times as long, and what it looks for shows early or by chance.
 SANITIZERS = {
     "ASan+UBSan": ["--config=asan", "--config=ubsan", "--config=precompiled", *LONG_RUN],
-    "TSan": ["--config=tsan", "--config=precompiled", *LONG_RUN],
+    "TSan": ["--config=tsan", "--config=precompiled", random_steps(10**5)],
 }
 # Hours of arithmetic whose threads other tests have, too; and what runs in one thread.
 NOT_UNDER_TSAN = ["//tests/integration/golden/...", "//tests/kernels/cuda/...",
@@ -134,9 +141,10 @@ def without_random_addresses() -> list[str]:
     return ["/usr/bin/setarch", "-R"] if bits > 28 else []
 
 
-def run_sanitizers(model: str, text: str | None) -> summaries.Summary:
+def run_sanitizers(names: list[str], model: str, text: str | None) -> summaries.Summary:
     total = summaries.Summary()
-    for name, flags in SANITIZERS.items():
+    for name in names:
+        flags = SANITIZERS[name]
         say(name)
         prefix = without_random_addresses() if name == "TSan" else []
         run_under = [f"--run_under={' '.join(prefix)}"] if prefix else []
@@ -219,7 +227,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/test")
     parser.add_argument("filter", nargs="?", help="part of a Bazel label or of a pytest name")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--sanitize", action="store_true", help="ASan+UBSan, then TSan")
+    mode.add_argument("--sanitize", dest="sanitizers", action="store_const",
+                      const=list(SANITIZERS), help="ASan+UBSan, then TSan")
+    for name in SANITIZERS:
+        mode.add_argument(f"--{name.partition('+')[0].lower()}", dest="sanitizers",
+                          action="store_const", const=[name], help=f"{name} alone")
     mode.add_argument("--fuzz", type=int, metavar="SECONDS", help="per fuzz target")
     mode.add_argument("--soak", action="store_true", help="the long tests")
     arguments = parser.parse_args()
@@ -233,8 +245,8 @@ def main() -> int:
     started = time.monotonic()
     if arguments.fuzz is not None:
         total = run_fuzzers(arguments.fuzz, arguments.filter)
-    elif arguments.sanitize:
-        total = run_sanitizers(default_model(), arguments.filter)
+    elif arguments.sanitizers:
+        total = run_sanitizers(arguments.sanitizers, default_model(), arguments.filter)
     elif arguments.soak:
         total = run_soak(default_model())
     else:

@@ -28,10 +28,11 @@ std::unique_ptr<Backend> BackendCase::Make() const {
 
 std::vector<BackendCase> BackendCases() {
   std::vector<BackendCase> cases;
-  for (const cpu::Isa isa : cpu::SupportedIsas()) {
-    cases.push_back({std::string(cpu::Name(isa)), 1});
-  }
-  cases.push_back({cases.back().isa, 3});
+  const std::vector<cpu::Isa> isas = cpu::SupportedIsas();
+#ifndef __SANITIZE_THREAD__  // hours of arithmetic in one thread
+  for (const cpu::Isa isa : isas) cases.push_back({std::string(cpu::Name(isa)), 1});
+#endif
+  cases.push_back({std::string(cpu::Name(isas.back())), 3});
   for (const std::string& name : refrain::testing::CudaBackendNames())
     cases.push_back({"", 0, name});
   return cases;

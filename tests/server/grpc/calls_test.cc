@@ -38,6 +38,11 @@ class FullGate final : public access::Gate {
 };
 
 class GrpcCallsTest : public ::testing::Test {
+ public:
+  ~GrpcCallsTest() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
  protected:
   void Start(ServerOptions options = {}, access::Gate* gate = nullptr) {
     options.host = "127.0.0.1";
@@ -47,9 +52,6 @@ class GrpcCallsTest : public ::testing::Test {
                                      ::grpc::InsecureChannelCredentials());
     inference_ = v1::Inference::NewStub(channel_);
     admin_ = v1::Admin::NewStub(channel_);
-  }
-  ~GrpcCallsTest() override {
-    if (server_ != nullptr) server_->Stop(0ms);
   }
 
   static v1::GenerateRequest Text(std::string text) {

@@ -41,6 +41,11 @@ constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\
 constexpr std::string_view kPing("\0\0\10\6\0\0\0\0\0pingpong", 17);
 
 class IdleConnections : public ::testing::Test {
+ public:
+  ~IdleConnections() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
  protected:
   void Start(ServerOptions options = {}) {
     options.host = "127.0.0.1";
@@ -48,9 +53,6 @@ class IdleConnections : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     server_->SetEngine(&engine_);
-  }
-  ~IdleConnections() override {
-    if (server_ != nullptr) server_->Stop(0ms);
   }
 
   // A connection of its own.

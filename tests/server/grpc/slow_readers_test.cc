@@ -42,6 +42,11 @@ size_t AllocatedBytes() {
 }
 
 class GrpcSlowReaders : public ::testing::Test {
+ public:
+  ~GrpcSlowReaders() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
  protected:
   void Start(ServerOptions options) {
     options.host = "127.0.0.1";
@@ -52,9 +57,6 @@ class GrpcSlowReaders : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     server_->SetEngine(&engine_);
-  }
-  ~GrpcSlowReaders() override {
-    if (server_ != nullptr) server_->Stop(0ms);
   }
 
   // A connection of its own, whose client makes room as soon as it has read, not megabytes later.

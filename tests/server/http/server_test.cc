@@ -167,8 +167,8 @@ TEST_F(HttpServerTest, RefusesMalformedRequests) {
       "GET /hello HTTP/1.1\r\nHost: a\r\nbroken header\r\n\r\n",
       "GET /hello HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
       "GET /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-      "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-      "0\r\n\r\n",
+      ("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+       "0\r\n\r\n"),
       "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
   };
   for (const char* bytes : kBad) {

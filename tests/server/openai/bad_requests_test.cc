@@ -103,7 +103,7 @@ class BadRequestsTest : public ::testing::Test {
     ASSERT_TRUE(answer.is_object() && answer["error"].is_object()) << response.body;
     const ordered_json& error = answer["error"];
     EXPECT_EQ(error["code"], row["code"]);
-    const bool no_param = row["param"].is_null() || row["param"] == "";
+    const bool no_param = row["param"].is_null() || row["param"].get<std::string>().empty();
     EXPECT_EQ(error["param"], no_param ? ordered_json() : row["param"]);
     EXPECT_EQ(error["type"], "invalid_request_error");
     const auto message = error["message"].get<std::string>();

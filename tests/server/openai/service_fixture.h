@@ -32,6 +32,12 @@ inline constexpr char kChat[] = "/v1/chat/completions";
 
 // The OpenAI API over real sockets, with an engine that repeats its prompt.
 class ServiceTest : public ::testing::Test {
+ public:
+  ~ServiceTest() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+    engine_.reset();
+  }
+
  protected:
   ServiceTest() : log_(LogFormat::kText, LogLevel::kError) {}
 
@@ -47,11 +53,6 @@ class ServiceTest : public ::testing::Test {
     http::ServerOptions options;
     options.error_body = Service::HttpErrorBody;
     server_ = *http::Server::Start(std::move(options), &router_);
-  }
-
-  ~ServiceTest() override {
-    if (server_ != nullptr) server_->Stop(0ms);
-    engine_.reset();
   }
 
   RawResponse Get(std::string_view path) {

@@ -94,6 +94,11 @@ struct Received final : AnswerSink {
 };
 
 class GrpcBackendTest : public ::testing::Test {
+ public:
+  ~GrpcBackendTest() override {
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  }
+
  protected:
   GrpcBackendTest() {
     grpc::ServerBuilder builder;
@@ -101,9 +106,6 @@ class GrpcBackendTest : public ::testing::Test {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     options_.address = "127.0.0.1:" + std::to_string(port_);
-  }
-  ~GrpcBackendTest() override {
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
   }
 
   Received Ask(const GenerationRequest& request) {
