@@ -192,7 +192,9 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
     }
   }
   cache_.BeginRequest();
-  for (const PathEntry& entry : joined.path) cache_.Hit(entry.node);
+  for (const PathEntry& entry : joined.path) {
+    cache_.Hit(entry.node, match.num_tokens < tree().node(entry.node).end_tokens());
+  }
   for (const PathEntry& entry : joined.path) cache_.Hold(entry.node);
   return joined.slot;
 }

@@ -72,11 +72,15 @@ void ChunkCache::Truncate(NodeId node, int32_t tokens) {
   policy_->Changed(node, TraitsOf(node));
 }
 
-void ChunkCache::Hit(NodeId node) {
+void ChunkCache::Hit(NodeId node, bool in_part) {
   NodeUse& use = tree_.use(node);
   ++use.hits;
   use.last_use = requests_;
-  policy_->Hit(node);
+  if (in_part) {
+    policy_->HitInPart(node);
+  } else {
+    policy_->Hit(node);
+  }
 }
 
 void ChunkCache::HoldBy(NodeId node, int32_t holders) {

@@ -69,7 +69,8 @@ class ChunkCache {
   void Truncate(NodeId node, int32_t tokens);
   // A request joins that matches these, from the root down.
   void BeginRequest() { policy_->RequestJoined(), ++requests_; }
-  void Hit(NodeId node);
+  // `in_part`: fewer than its tokens were matched.
+  void Hit(NodeId node, bool in_part);
   void Hold(NodeId node) { HoldBy(node, 1); }
   void Unhold(NodeId node);
   // All that hold `from`, a node without children, hold `to` instead; `from` is gone.

@@ -38,9 +38,11 @@ class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
-  // A request joins; the Hit calls of its matched chunks, from the root down, follow.
+  // A request joins; the Hit calls of its matched chunks, from the root down, follow, and HitInPart
+  // of a last one of which only the first tokens were matched: the request goes on beside it.
   virtual void RequestJoined() = 0;
   virtual void Hit(NodeId node) = 0;
+  virtual void HitInPart(NodeId node) { Hit(node); }
 
   virtual void Inserted(NodeId node, const ChunkTraits& traits) = 0;
   // The chunk grew, or became full.

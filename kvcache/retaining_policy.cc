@@ -53,13 +53,21 @@ void RetainingPolicy::Retain(NodeId node) {
 }
 
 // Also of an end behind which an answer lies: it is not idle, and so never becomes busy.
-void RetainingPolicy::Hit(NodeId node) {
+void RetainingPolicy::UseAgain(NodeId node) {
   Chunk& chunk = Get(node);
-  if (chunk.end_number != 0) {
-    TakeFromEnds(&chunk);
-    MakeEnd(node, ++last_number_);
-  }
+  if (chunk.end_number == 0) return;
+  TakeFromEnds(&chunk);
+  MakeEnd(node, ++last_number_);
+}
+
+void RetainingPolicy::Hit(NodeId node) {
+  UseAgain(node);
   policy_->Hit(node);
+}
+
+void RetainingPolicy::HitInPart(NodeId node) {
+  UseAgain(node);
+  policy_->HitInPart(node);
 }
 
 void RetainingPolicy::GiveUp(NodeId node) {

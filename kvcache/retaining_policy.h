@@ -33,6 +33,7 @@ class RetainingPolicy final : public EvictionPolicy {
 
   void RequestJoined() override { policy_->RequestJoined(); }
   void Hit(NodeId node) override;
+  void HitInPart(NodeId node) override;
   void Inserted(NodeId node, const ChunkTraits& traits) override;
   void Changed(NodeId node, const ChunkTraits& traits) override { policy_->Changed(node, traits); }
   void Idle(NodeId node) override;
@@ -57,6 +58,7 @@ class RetainingPolicy final : public EvictionPolicy {
   Chunk* ParentOrNull(const Chunk& chunk);
   void MakeEnd(NodeId node, uint64_t number);
   void TakeFromEnds(Chunk* chunk);
+  void UseAgain(NodeId node);
   // No longer retained; an end. The other policy is told when it is idle.
   void GiveUp(NodeId node);
   // An idle chunk that leaves is one of the other policy's first: it knows no other way.

@@ -80,11 +80,25 @@ void ReuseRatePolicy::RequestJoined() {
 
 void ReuseRatePolicy::Hit(NodeId node) { joining_.push_back(node); }
 
+void ReuseRatePolicy::HitInPart(NodeId node) { joining_in_part_ = node; }
+
+int32_t ReuseRatePolicy::SiblingsOf(const Chunk& chunk) const {
+  if (Knows(chunk.parent)) return chunks_[ToIndex(chunk.parent)].children;
+  const auto root = root_children_.find(chunk.parent);
+  return root == root_children_.end() ? 0 : root->second;
+}
+
 void ReuseRatePolicy::FinishJoin() {
+  const NodeId in_part = std::exchange(joining_in_part_, NodeId{-1});
+  if (Knows(in_part)) {
+    const Chunk& chunk = Get(in_part);
+    const int32_t ways = std::max(chunk.children, SiblingsOf(chunk));
+    if (ways <= kMaxWays) Continue(chunk.lineage, chunk.is_tail, chunk.reuse, ways);
+  }
   if (joining_.empty()) return;
   const NodeId last = joining_.back();
   const Chunk& chunk = Get(last);
-  if (chunk.children <= kMaxWays) {
+  if (!Knows(in_part) && chunk.children <= kMaxWays) {
     Continue(chunk.lineage, chunk.is_tail, chunk.reuse, chunk.children);
   }
   for (const NodeId node : joining_) {
@@ -129,8 +143,9 @@ void ReuseRatePolicy::Continue(LineageId id, bool tail_hit, ReuseClass reuse, in
 bool ReuseRatePolicy::GoesOnAt(const Lineage& lineage, NodeId parent) const {
   if (lineage.end == parent) return true;
   // A chunk that was matched in part is copied: the copy stands beside it.
-  return lineage.end_was_matched && Knows(lineage.end) &&
-         chunks_[ToIndex(lineage.end)].parent == parent;
+  if (!lineage.end_was_matched || !Knows(lineage.end)) return false;
+  const NodeId before_end = chunks_[ToIndex(lineage.end)].parent;
+  return (Knows(before_end) ? before_end : NodeId{-1}) == parent;
 }
 
 ReuseRatePolicy::LineageId ReuseRatePolicy::LineageOfChild(NodeId parent) {
@@ -150,9 +165,10 @@ ReuseRatePolicy::LineageId ReuseRatePolicy::LineageOfChild(NodeId parent) {
 void ReuseRatePolicy::Inserted(NodeId node, const ChunkTraits& traits) {
   FinishJoin();
   if (ToIndex(node) >= chunks_.size()) chunks_.resize(ToIndex(node) + 1);
+  root_children_.erase(node);  // it was one, and is gone
   Chunk& chunk = Get(node);
   chunk = {.lineage_hash = traits.lineage_hash,
-           .parent = Knows(traits.parent) ? traits.parent : NodeId{-1},
+           .parent = traits.parent,
            .cost = static_cast<uint8_t>(
                std::min(traits.depth_tokens / kTokensPerCostLevel, kCostLevels - 1)),
            .reuse = traits.reuse};
@@ -173,6 +189,8 @@ void ReuseRatePolicy::Inserted(NodeId node, const ChunkTraits& traits) {
     Release(known.lineage);
   } else if (Knows(traits.parent)) {
     ++Get(traits.parent).children;
+  } else {
+    ++root_children_[traits.parent];
   }
 }
 

@@ -29,7 +29,9 @@ namespace refrain::kvcache {
 // A chunk's rate follows from its lineage's class - turns so far and their usual interval, or
 // abandoned and into how many ways the path had parted - and from its age. The very last chunk of a
 // lineage is hit less often than the others, a prompt's and an answer's each to its own measure.
-// A node with many children is a beginning that strangers share: matching it continues nobody.
+// A node with many children is a beginning that strangers share: matching it continues nobody, nor
+// does matching the beginning of one of its children, as behind the header of a chat template that
+// ends inside a chunk. What was matched in part stays with its lineage: the request has a copy.
 // An evicted chunk leaves a ghost, so that a lineage counts as continued when nothing is left of
 // it, too: else what is evicted early would look like what nobody comes back for.
 //
@@ -42,6 +44,7 @@ class ReuseRatePolicy : public EvictionPolicy {
 
   void RequestJoined() override;
   void Hit(NodeId node) override;
+  void HitInPart(NodeId node) override;
   void Inserted(NodeId node, const ChunkTraits& traits) override;
   void Changed(NodeId node, const ChunkTraits& traits) override;
   void Idle(NodeId node) override;
@@ -69,7 +72,7 @@ class ReuseRatePolicy : public EvictionPolicy {
   };
   struct Chunk {
     uint64_t lineage_hash = 0;
-    NodeId parent{-1};
+    NodeId parent{-1};  // perhaps a root
     LineageId lineage = kNone;
     int32_t group = 0;       // while idle
     int64_t idle_since = 0;  // while idle: its lineage's `since`
@@ -106,6 +109,7 @@ class ReuseRatePolicy : public EvictionPolicy {
   void Assign(NodeId node, LineageId lineage);
   void Release(LineageId lineage);
   void FinishJoin();
+  int32_t SiblingsOf(const Chunk& chunk) const;
   void Continue(LineageId lineage, bool tail_hit, ReuseClass reuse, int32_t ways);
   void Reclass(LineageId lineage, int32_t class_of);
   bool GoesOnAt(const Lineage& lineage, NodeId parent) const;
@@ -125,8 +129,10 @@ class ReuseRatePolicy : public EvictionPolicy {
   std::vector<LineageId> free_lineages_;
   LineageId current_ = kNone;    // of the request that joined last
   std::vector<NodeId> joining_;  // its hits, until it is clear that there are no more
-  std::vector<Chunk> chunks_;    // [nodes]
-  std::unordered_map<uint64_t, Ghost> ghosts_;             // by lineage hash
+  NodeId joining_in_part_{-1};   // behind them
+  std::unordered_map<NodeId, int32_t> root_children_;  // as Chunk::children; roots are not told of
+  std::vector<Chunk> chunks_;                          // [nodes]
+  std::unordered_map<uint64_t, Ghost> ghosts_;         // by lineage hash
   std::deque<std::pair<uint64_t, uint64_t>> ghost_order_;  // number, lineage hash
   uint64_t ghosts_made_ = 0;
   std::set<IdleKey> idle_;
