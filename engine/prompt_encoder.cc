@@ -141,6 +141,7 @@ void PromptEncoder::Truncate(EncodedRequest* request) {
 // A word is one text where it begins the output or follows anything but a space, another one
 // behind a space; both have tokens of their own.
 absl::Status PromptEncoder::EncodeBadWords(SamplingParams* sampling) const {
+  std::vector<std::vector<TokenId>> banned;
   for (const std::string& word : sampling->bad_words) {
     const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(' ')));
     for (const std::string& text : {bare, absl::StrCat(" ", bare)}) {
@@ -151,13 +152,11 @@ absl::Status PromptEncoder::EncodeBadWords(SamplingParams* sampling) const {
         ids = tokenizer_->Encode(text, options);
       }
       if (!ids.ok()) return ids.status();
-      const bool is_new =
-          sampling->banned_sequences.empty() || sampling->banned_sequences.back() != *ids;
-      if (!ids->empty() && is_new && !bare.empty()) {
-        sampling->banned_sequences.push_back(*std::move(ids));
-      }
+      const bool is_new = banned.empty() || banned.back() != *ids;
+      if (!ids->empty() && is_new && !bare.empty()) banned.push_back(*std::move(ids));
     }
   }
+  if (!banned.empty()) sampling->banned_sequences = std::move(banned);
   return absl::OkStatus();
 }
 

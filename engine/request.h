@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/shared_list.h"
 #include "engine/text/chat_template.h"
 #include "kvcache/types.h"
 
@@ -17,7 +18,8 @@ namespace refrain::engine {
 using kvcache::TokenId;
 
 // How the next token is chosen. The defaults choose from the model's own distribution. Order of
-// application: logit bias, penalties, min_tokens' ban, temperature, min-p, top-k, top-p.
+// application: logit bias, penalties, min_tokens' ban, temperature, min-p, top-k, top-p. Cheap to
+// copy: every sequence of every prompt of a call has one.
 struct SamplingParams {
   double temperature = 1.0;         // 0 = greedy
   double top_p = 1.0;               // (0, 1]
@@ -26,12 +28,12 @@ struct SamplingParams {
   double repetition_penalty = 1.0;  // > 0; over prompt and output
   double presence_penalty = 0.0;    // over output
   double frequency_penalty = 0.0;   // over output
-  std::vector<std::pair<TokenId, float>> logit_bias;
-  std::vector<TokenId> allowed_tokens;  // empty = all
+  SharedList<std::pair<TokenId, float>> logit_bias;
+  SharedList<TokenId> allowed_tokens;  // empty = all
   // Texts that are not to appear. Encoding adds the tokens of each, alone and behind a space, to
   // `banned_sequences`: the last token of one is not chosen while the output ends with the others.
-  std::vector<std::string> bad_words;
-  std::vector<std::vector<TokenId>> banned_sequences;
+  SharedList<std::string> bad_words;
+  SharedList<std::vector<TokenId>> banned_sequences;
   std::optional<uint64_t> seed;  // none = a fresh one per request; the same seed and request give
                                  // the same tokens under `engine.reproducible`
 };

@@ -136,11 +136,11 @@ std::vector<TokenId> SamplerState::Banned() const {
       banned.push_back(sequence.back());
     }
   }
-  const bool none_left =
-      !params_.allowed_tokens.empty() &&
-      std::all_of(params_.allowed_tokens.begin(), params_.allowed_tokens.end(), [&](TokenId token) {
-        return std::find(banned.begin(), banned.end(), token) != banned.end();
-      });
+  if (banned.empty() || params_.allowed_tokens.empty()) return banned;
+  std::sort(banned.begin(), banned.end());
+  const bool none_left = std::all_of(
+      params_.allowed_tokens.begin(), params_.allowed_tokens.end(),
+      [&](TokenId token) { return std::binary_search(banned.begin(), banned.end(), token); });
   if (none_left) banned.clear();
   return banned;
 }

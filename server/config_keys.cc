@@ -108,8 +108,8 @@ constexpr std::array kKeys = {
     Seconds("limits.per_key_tokens_per_s", "0", 1e9, "tokens per second per API key; 0 = no limit"),
     Size("limits.body_bytes", "16MiB", 1024, 1024 * kKiB * kKiB, "bytes of a request body"),
     Size("limits.bodies_bytes", "256MiB", 1024, 1024 * 1024 * kKiB * kKiB,
-         "bytes of all request bodies over 16 KiB that are read, parsed or wait to be encoded; "
-         "more get 503"),
+         "bytes of all request bodies over 16 KiB that are read, parsed or wait to be encoded; as "
+         "many again of conversations in memory and of answers to /tokenize; more get 503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
     Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
             "calls at once on one gRPC connection; its client keeps more waiting"),

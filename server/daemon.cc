@@ -243,7 +243,7 @@ class Daemon {
                   .max_prompts = static_cast<size_t>(config.integer("limits.queued_requests")),
                   .gate = guards_.gate.get(),
                   .log_prompts = config.on("log.prompts"),
-                  .answers_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"))},
+                  .held_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"))},
                  &log_),
         metrics_({.version = kVersion,
                   .cache = {.prefix_cache = config.on("kv_cache.prefix_cache"),

@@ -15,11 +15,36 @@ namespace {
 // Up to this many members are compared in pairs; larger objects are sorted.
 constexpr size_t kPairwiseMembers = 16;
 
+// What a document may take: ids of tokens are the shortest values that come in large numbers.
+constexpr size_t kFreeMemory = 16 << 20;
+constexpr size_t kMemoryPerByte = 8;
+
+// Of a block of memory, beside what was asked for.
+constexpr size_t kBlockBytes = 16;
+
+size_t StringMemory(const std::string& text) {
+  const bool inside = text.size() < std::string().capacity();
+  return inside ? 0 : text.size() + kBlockBytes;
+}
+
+// Of a value by itself, without its elements and members.
+size_t OwnMemory(const Json& value) {
+  if (const auto* text = value.get_ptr<const std::string*>()) {
+    return sizeof(Json) + kBlockBytes + sizeof(std::string) + StringMemory(*text);
+  }
+  if (value.is_object()) return sizeof(Json) + kBlockBytes + sizeof(Json::object_t) + kBlockBytes;
+  if (value.is_array()) return sizeof(Json) + kBlockBytes + sizeof(Json::array_t) + kBlockBytes;
+  return sizeof(Json);
+}
+
+size_t KeyMemory(const std::string& key) { return sizeof(std::string) + StringMemory(key); }
+
 // Builds the document from parser events. Members are appended without looking for their key;
 // duplicates are looked for once, when the object is complete.
 class DocumentBuilder {
  public:
-  explicit DocumentBuilder(int max_depth) : max_depth_(max_depth) {}
+  DocumentBuilder(int max_depth, size_t max_memory)
+      : max_depth_(max_depth), max_memory_(max_memory) {}
 
   bool null() { return Add(nullptr); }
   bool boolean(bool value) { return Add(value); }
@@ -33,6 +58,7 @@ class DocumentBuilder {
   bool start_array(size_t) { return Open(Json::array()); }
   bool key(std::string& name) {
     key_ = std::move(name);
+    memory_ += KeyMemory(key_);
     return true;
   }
   bool end_object() {
@@ -81,8 +107,15 @@ class DocumentBuilder {
   }
 
   bool Add(Json value) {
+    if (!HasRoomFor(value)) return false;
     Place(std::move(value));
     return true;
+  }
+
+  bool HasRoomFor(const Json& value) {
+    memory_ += OwnMemory(value);
+    return memory_ <= max_memory_ ||
+           Fail(Concat("its values would take over ", max_memory_, " bytes of memory"));
   }
 
   // Pointers in open_ stay valid: only the innermost open container grows.
@@ -90,6 +123,7 @@ class DocumentBuilder {
     if (static_cast<int>(open_.size()) >= max_depth_) {
       return Fail(Concat("nesting is deeper than ", max_depth_));
     }
+    if (!HasRoomFor(container)) return false;
     open_.push_back(Place(std::move(container)));
     return true;
   }
@@ -113,6 +147,8 @@ class DocumentBuilder {
   }
 
   const int max_depth_;
+  const size_t max_memory_;
+  size_t memory_ = 0;
   Json document_;
   std::vector<Json*> open_;
   std::string key_;
@@ -133,12 +169,24 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) 
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return absl::InvalidArgumentError(Concat("not valid JSON: a NUL at byte ", nul));
   }
-  DocumentBuilder builder(limits.max_depth);
+  DocumentBuilder builder(limits.max_depth, kFreeMemory + kMemoryPerByte * text.size());
   const bool parsed =
       Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,
                       /*strict=*/true, limits.allow_comments);
   if (!parsed) return absl::InvalidArgumentError(Concat("not valid JSON: ", builder.error()));
   return builder.TakeDocument();
+}
+
+size_t MemoryOf(const Json& value) {
+  size_t bytes = OwnMemory(value);
+  if (value.is_array()) {
+    for (const Json& element : value) bytes += MemoryOf(element);
+  } else if (value.is_object()) {
+    for (const auto& [name, member] : value.get_ref<const Json::object_t&>()) {
+      bytes += KeyMemory(name) + MemoryOf(member);
+    }
+  }
+  return bytes;
 }
 
 void AppendJsonString(std::string_view utf8, std::string* out) {

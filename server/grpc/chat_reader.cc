@@ -43,7 +43,9 @@ bool ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
 }  // namespace
 
 engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::Options* shown,
-                                  Complaint& complaint) {
+                                  size_t* conversation_bytes, Complaint& complaint) {
+  complaint.RequireAtMost("messages", in.messages_size(), openai::kMaxMessages, "messages");
+  if (!complaint.status().ok()) return {};
   Json body = Json::object();
   Json& messages = body["messages"] = Json::array();
   for (const v1::ChatMessage& message : in.messages()) {
@@ -61,7 +63,7 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   }
   const bool show_tools = ReadToolChoice(in, complaint);
   openai::FieldReader fields(body, "");
-  openai::ReadChatMessages(fields, show_tools, &prompt.input);
+  *conversation_bytes = openai::ReadChatMessages(fields, show_tools, &prompt.input);
   complaint.Fail(fields.status());
   if (prompt.input.tools.is_undefined()) return prompt;
   const engine::ToolFormat format = complaint.limits().tools;

@@ -12,7 +12,7 @@ namespace refrain::server::rpc {
 // checked where those of HTTP are, so that a template sees the same. What is wrong is recorded in
 // `complaint`. Inside grpc/ only. Pure.
 engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::Options* shown,
-                                  Complaint& complaint);
+                                  size_t* conversation_bytes, Complaint& complaint);
 
 }  // namespace refrain::server::rpc
 

@@ -39,7 +39,7 @@ void GenerationCall::Enter() {
       reception_->Enter(context_, access::Area::kInference, incoming_, &record_);
   if (!caller.ok()) return End(caller.status());
   caller_ = *std::move(caller);
-  if (record_.request_bytes <= Reception::kQuickMessageBytes) return Submit();
+  if (caller_.message_bytes <= Reception::kQuickMessageBytes) return Submit();
   reception_->slow().Post([self = shared_from_this()] { self->Submit(); });
 }
 
@@ -60,6 +60,11 @@ void GenerationCall::Submit() {
 absl::Status GenerationCall::TrySubmit() {
   absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));
   if (!read.ok()) return read.status();
+  if (read->conversation_bytes > kUncountedBytes) {
+    HeldBytes& held = *caller_.held_bytes;
+    const absl::Status more = HoldBytes(held.bytes() + read->conversation_bytes, &held);
+    if (!more.ok()) return more;
+  }
   engine::Request& request = read->request;
   request.id = caller_.request_id;
   request.tenant = caller_.principal.key_name;

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_SERVER_GRPC_GENERATION_REQUEST_H_
 #define REFRAIN_SERVER_GRPC_GENERATION_REQUEST_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/request.h"
@@ -24,6 +25,7 @@ struct AnswerOptions {
 struct GenerationRequest {
   engine::Request request;
   AnswerOptions answer;
+  size_t conversation_bytes = 0;  // of memory, beside those of the message
 };
 
 }  // namespace refrain::server::rpc

@@ -62,6 +62,16 @@ absl::Status Detokenize(const Caller& caller, const v1::DetokenizeRequest& in,
   return absl::OkStatus();
 }
 
+// Repeated fields whose elements may be far smaller in the message than in memory.
+size_t ElementBytes(const v1::ChatPrompt& chat) {
+  return static_cast<size_t>(chat.messages_size()) * (sizeof(v1::ChatMessage) + sizeof(void*));
+}
+size_t ElementBytes(const v1::ChatRequest& in) { return ElementBytes(in.chat()); }
+size_t ElementBytes(const v1::GenerateRequest& in) {
+  if (in.has_chat()) return ElementBytes(in.chat());
+  return static_cast<size_t>(in.tokens().ids_size()) * sizeof(int32_t);
+}
+
 class InferenceService final : public v1::Inference::CallbackService {
  public:
   explicit InferenceService(Reception* reception) : reception_(reception) {}
@@ -69,13 +79,14 @@ class InferenceService final : public v1::Inference::CallbackService {
   ServerWriteReactor<v1::GenerateResponse>* Generate(CallbackServerContext* context,
                                                      const v1::GenerateRequest* in) override {
     return GenerationCall::Start(
-        context, reception_, {"/refrain.v1.Inference/Generate", in},
+        context, reception_, {"/refrain.v1.Inference/Generate", in, ElementBytes(*in)},
         [in](const ModelLimits& limits) { return ReadGenerate(*in, limits); });
   }
 
   ServerWriteReactor<v1::GenerateResponse>* Chat(CallbackServerContext* context,
                                                  const v1::ChatRequest* in) override {
-    return GenerationCall::Start(context, reception_, {"/refrain.v1.Inference/Chat", in},
+    return GenerationCall::Start(context, reception_,
+                                 {"/refrain.v1.Inference/Chat", in, ElementBytes(*in)},
                                  [in](const ModelLimits& limits) { return ReadChat(*in, limits); });
   }
 

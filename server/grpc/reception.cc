@@ -39,8 +39,9 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   record->principal = caller.principal.key_name;
   if (draining_) return absl::UnavailableError("the server is shutting down");
   caller.held_bytes = std::make_shared<HeldBytes>(messages_, caller.principal.key_name);
-  if (record->request_bytes > kQuickMessageBytes) {
-    const absl::Status held = HoldBytes(record->request_bytes, caller.held_bytes.get());
+  caller.message_bytes = record->request_bytes + incoming.element_bytes;
+  if (caller.message_bytes > kQuickMessageBytes) {
+    const absl::Status held = HoldBytes(caller.message_bytes, caller.held_bytes.get());
     if (!held.ok()) return held;
   }
   caller.engine = engine_;

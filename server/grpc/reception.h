@@ -33,6 +33,7 @@ struct Caller {
   access::Principal principal;
   std::string request_id;
   engine::Engine* engine = nullptr;
+  size_t message_bytes = 0;               // of memory
   std::shared_ptr<HeldBytes> held_bytes;  // of the call's message, unless it is small, and answer
 };
 
@@ -40,6 +41,7 @@ struct Caller {
 struct Incoming {
   std::string_view path;  // "/refrain.v1.Inference/Generate"
   const google::protobuf::Message* message = nullptr;
+  size_t element_bytes = 0;  // of memory that its elements take, beside the message's size
 };
 
 // What all calls of one server share: the door (keys, loading, draining), the count of those
@@ -58,7 +60,8 @@ class Reception {
     // From a token's sampling until its message was handed to the socket.
     std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
   };
-  // Messages over so many bytes are read by a thread of slow(), and count among `messages_bytes`.
+  // Messages over so many bytes, with what their elements take, are read by a thread of slow(), and
+  // count among `messages_bytes`.
   static constexpr size_t kQuickMessageBytes = kUncountedBytes;
 
   Reception(Options options, access::Gate* gate, Log* log)

@@ -26,8 +26,8 @@ engine::TextPrompt ReadTextPrompt(const v1::TextPrompt& in) {
 
 // Of a message with the members text, tokens and chat.
 template <typename Message>
-void ReadPrompt(const Message& in, engine::Request* request, openai::ShownText::Options* shown,
-                Complaint& complaint) {
+void ReadPrompt(const Message& in, GenerationRequest* out, Complaint& complaint) {
+  engine::Request* const request = &out->request;
   switch (in.prompt_case()) {
     case Message::kText:
       request->prompt = ReadTextPrompt(in.text());
@@ -36,7 +36,8 @@ void ReadPrompt(const Message& in, engine::Request* request, openai::ShownText::
       request->prompt = engine::TokenPrompt{complaint.Tokens("tokens.ids", in.tokens().ids())};
       break;
     case Message::kChat:
-      request->prompt = ReadChatPrompt(in.chat(), shown, complaint);
+      request->prompt =
+          ReadChatPrompt(in.chat(), &out->answer.shown, &out->conversation_bytes, complaint);
       break;
     case Message::PROMPT_NOT_SET:
       complaint.Refuse("prompt", "is required: text, tokens or chat");
@@ -78,22 +79,30 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   out->top_k = std::max(0, in.top_k());
   complaint.RequireAtMost("logit_bias", static_cast<int>(in.logit_bias().size()), kMaxLogitBiases,
                           "entries");
+  std::vector<std::pair<engine::TokenId, float>> biases;
   for (const auto& [id, bias] : in.logit_bias()) {
     complaint.RequireRange("logit_bias", bias, kLogitBiasRange);
-    out->logit_bias.emplace_back(complaint.Token("logit_bias", id), bias);
+    biases.emplace_back(complaint.Token("logit_bias", id), bias);
   }
-  std::sort(out->logit_bias.begin(), out->logit_bias.end());  // maps have no order
-  out->allowed_tokens = complaint.Tokens("allowed_token_ids", in.allowed_token_ids());
+  std::sort(biases.begin(), biases.end());  // maps have no order
+  out->logit_bias = std::move(biases);
+  complaint.RequireAtMost("allowed_token_ids", in.allowed_token_ids_size(),
+                          static_cast<size_t>(complaint.limits().vocab_size), "ids");
+  if (complaint.status().ok()) {
+    out->allowed_tokens = complaint.Tokens("allowed_token_ids", in.allowed_token_ids());
+  }
   if (in.has_seed()) out->seed = static_cast<uint64_t>(in.seed());
   complaint.RequireAtMost("bad_words", in.bad_words_size(), kMaxBadWords, "words");
+  std::vector<std::string> words;
   for (const std::string& word : in.bad_words()) {
     if (word.empty() || word.size() > kMaxBadWordBytes) {
       complaint.Refuse("bad_words", Concat("must hold strings of 1 to ", kMaxBadWordBytes,
                                            " bytes, not ", word.size()));
       return;
     }
-    out->bad_words.push_back(word);
+    words.push_back(word);
   }
+  out->bad_words = std::move(words);
 }
 
 void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams* out,
@@ -244,7 +253,7 @@ absl::StatusOr<GenerationRequest> ReadGenerate(const v1::GenerateRequest& in,
   const int32_t default_max_tokens =
       in.has_chat() ? limits.max_context_tokens : kDefaultCompletionTokens;
   ReadParams(in.params(), default_max_tokens, &out, complaint);
-  ReadPrompt(in, &out.request, &out.answer.shown, complaint);
+  ReadPrompt(in, &out, complaint);
   LeaveEchoAsItIs(&out.answer);
   if (!complaint.status().ok()) return complaint.status();
   return out;
@@ -255,7 +264,8 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& in, const Mode
   complaint.Fail(CheckModel(in.model(), limits));
   GenerationRequest out;
   ReadParams(in.params(), limits.max_context_tokens, &out, complaint);
-  out.request.prompt = ReadChatPrompt(in.chat(), &out.answer.shown, complaint);
+  out.request.prompt =
+      ReadChatPrompt(in.chat(), &out.answer.shown, &out.conversation_bytes, complaint);
   LeaveEchoAsItIs(&out.answer);
   if (!complaint.status().ok()) return complaint.status();
   return out;
@@ -264,14 +274,14 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& in, const Mode
 absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
                                                  const ModelLimits& limits) {
   Complaint complaint(limits);
-  engine::Request request;
+  GenerationRequest out;  // nothing of it is shown
+  engine::Request& request = out.request;
   request.stop.max_tokens = 0;
   request.tenant = in.tenant();
   if (in.has_cache_salt()) ReadSalt(in.cache_salt(), "cache_salt", &request, complaint);
-  openai::ShownText::Options shown;  // nothing is
-  ReadPrompt(in, &request, &shown, complaint);
+  ReadPrompt(in, &out, complaint);
   if (!complaint.status().ok()) return complaint.status();
-  return request;
+  return std::move(request);
 }
 
 }  // namespace refrain::server::rpc

@@ -66,6 +66,10 @@ std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& r
     return MakeErrorReply(413, Concat("a ", request.method, " may have a body of ",
                                       kInlineBodyBytes, " bytes at most, of a stated length"));
   }
+  if (length.has_value() && *length > shared_->options.body_bytes) {
+    const ReadFailure failure = ClassifyReadError(beast::http::error::body_limit, shared_->options);
+    return MakeErrorReply(failure.status, failure.message);
+  }
   return nullptr;
 }
 
@@ -130,7 +134,7 @@ asio::awaitable<void> Connection::ServeRequests() {
         break;
       }
     }
-    if (!co_await ReadBody(&parser, record)) break;
+    if (!co_await ReadBody(&parser, framing, &record)) break;
     answering_.emplace(&shared_->answers);
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
@@ -158,51 +162,50 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
 asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   const ServerOptions& options = shared_->options;
   parser->header_limit(static_cast<std::uint32_t>(options.header_bytes));
-  parser->body_limit(options.body_bytes);
+  parser->body_limit(boost::none);  // Screen has more to say to one that is too long
   stream_.tcp().expires_after(options.header_timeout);
   const auto [error, bytes] =
       co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
-  if (error) co_return co_await RefuseUnread(error);
-  const ReadFailure failure = CheckFraming(*parser, options);
-  if (failure.status == 0) co_return true;
-  co_await Refuse(failure.status, failure.message, /*unread_input=*/true);
+  const ReadFailure failure =
+      error ? ClassifyReadError(error, options) : CheckFraming(*parser, options);
+  if (!error && failure.status == 0) co_return true;
+  if (failure.status != 0) co_await RefuseUnread(failure);
   co_return false;
 }
 
-asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Record& record) {
+asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framing, Record* record) {
   if (!parser->is_done() && Expects100Continue(*parser)) {
     if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
   stream_.tcp().expires_after(shared_->options.body_timeout);
+  parser->body_limit(shared_->options.body_bytes);
   parser->eager(true);
   while (!parser->is_done()) {
     const auto [error, bytes] =
         co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
-    if (error) co_return co_await RefuseUnread(error);
+    if (error) {
+      const ReadFailure failure = ClassifyReadError(error, shared_->options);
+      if (failure.status == 0) co_return false;
+      co_await RefuseWithoutBody(MakeErrorReply(failure.status, failure.message), framing, record);
+      co_return false;
+    }
     // What counts is what has come: who only promises a large body takes nothing from others.
     std::string& body = parser->get().body();
     if (body.size() <= kInlineBodyBytes) continue;
     if (body_bytes_ == nullptr) {
       body_bytes_ = std::make_shared<HeldBytes>(
-          shared_->bodies, record.notes != nullptr ? record.notes->principal : "");
+          shared_->bodies, record->notes != nullptr ? record->notes->principal : "");
     }
     if (body_bytes_->GrowTo(body.size())) continue;
     std::string().swap(body);
     body_bytes_.reset();
-    co_await Refuse(503,
-                    "the server holds as many bytes of request bodies as it may, in all or of one "
-                    "key: " +
-                        std::to_string(shared_->bodies->bytes()) + " (limits.bodies_bytes)",
-                    /*unread_input=*/true, SoonAgain());
+    const std::string problem =
+        "the server holds as many bytes of request bodies as it may, in all or of one key: " +
+        std::to_string(shared_->bodies->bytes()) + " (limits.bodies_bytes)";
+    co_await RefuseWithoutBody(MakeErrorReply(503, problem, SoonAgain()), framing, record);
     co_return false;
   }
   co_return true;
-}
-
-asio::awaitable<bool> Connection::RefuseUnread(const error_code& error) {
-  const ReadFailure failure = ClassifyReadError(error, shared_->options);
-  if (failure.status != 0) co_await Refuse(failure.status, failure.message, /*unread_input=*/true);
-  co_return false;
 }
 
 asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
@@ -216,16 +219,12 @@ asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply
   if (record->complete) co_await DiscardInput(kDiscardTime);
 }
 
-asio::awaitable<void> Connection::Refuse(int status, std::string_view message, bool unread_input,
-                                         Headers headers) {
+asio::awaitable<void> Connection::RefuseUnread(const ReadFailure& failure) {
   Record record = BeginRecord(MakeRequestId());
-  record.status = status;
-  ReplyFramer framer({.request_id = record.id, .keep_alive = false});
-  record.complete =
-      co_await Write(framer.Frame(MakeErrorReply(status, message, std::move(headers))->Next()));
-  Report(record);
-  if (!record.complete) co_return;
-  if (unread_input) co_await DiscardInput(kDiscardTime);
+  Framing framing;  // not a temporary: g++ 12 would destroy it twice
+  framing.request_id = record.id;
+  co_await RefuseWithoutBody(MakeErrorReply(failure.status, failure.message), std::move(framing),
+                             &record);
 }
 
 asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {

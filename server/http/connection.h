@@ -109,15 +109,14 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<bool> WaitForFirstByte();
   // False when the connection is to end; an error answer has been sent where one is due.
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
-  boost::asio::awaitable<bool> ReadBody(Parser* parser, const Record& record);
-  boost::asio::awaitable<bool> RefuseUnread(const boost::system::error_code& error);
+  boost::asio::awaitable<bool> ReadBody(Parser* parser, const Framing& framing, Record* record);
   // The answer to a request whose header is enough to refuse it; null for others, which have a
   // route then.
   std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed,
                                 Record* record);
   std::unique_ptr<Reply> FindRoute(const Request& request, Record* record);
-  boost::asio::awaitable<void> Refuse(int status, std::string_view message, bool unread_input,
-                                      Headers headers = {});
+  // Where not even the header could be read.
+  boost::asio::awaitable<void> RefuseUnread(const ReadFailure& failure);
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
   boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request,
                                                         const Router::Route* route);

@@ -12,8 +12,9 @@ namespace {
 using engine::jinja::Map;
 using engine::jinja::Value;
 
-constexpr size_t kMaxMessages = 16384;
 constexpr size_t kMaxTools = 1024;
+// Memory of a value of the template language over that of the same value in JSON.
+constexpr size_t kValueOverJson = 2;
 
 // Content parts to one string; false when a part is not text.
 bool JoinTextParts(const Json& parts, std::string* text) {
@@ -80,6 +81,8 @@ Value MessageValue(const Json& message, const std::string& prefix, FieldReader& 
   Map map;
   for (const auto& [name, value] : message.items()) {
     if (name == "content" || value.is_null()) continue;
+    // Other servers' answers say so of a message without calls, and clients send those back.
+    if (name == "tool_calls" && tool_calls != nullptr && tool_calls->empty()) continue;
     if (name == "tool_calls" && tool_calls != nullptr) {
       Value::List calls;
       for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call));
@@ -128,7 +131,7 @@ Value ToTemplateValue(const Json& json) {
   return Value::None();
 }
 
-void ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input) {
+size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
                               R"({"$ref":"#/components/schemas/Message"}})");
   fields.Describe("tools", R"({"type":["array","null"],"maxItems":1024,"items":)"
@@ -138,7 +141,7 @@ void ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplate
   const Json* extra = fields.ObjectOrNull("chat_template_kwargs");
   if (messages == nullptr || messages->empty() || messages->size() > kMaxMessages) {
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
-    return;
+    return 0;
   }
   Value::List list;
   list.reserve(messages->size());
@@ -147,10 +150,10 @@ void ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplate
     const std::string name = Concat("messages[", i, "]");
     if (!message.is_object()) {
       fields.Refuse(name, Concat("must be an object, not ", JsonTypeName(message)));
-      return;
+      return 0;
     }
     list.push_back(MessageValue(message, name + ".", fields));
-    if (!fields.status().ok()) return;
+    if (!fields.status().ok()) return 0;
   }
   input->messages = Value::MakeList(std::move(list));
 
@@ -172,6 +175,11 @@ void ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplate
   if (extra != nullptr) input->extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input->now);
+  size_t json_memory = 0;
+  for (const Json* part : {messages, tools, extra}) {
+    if (part != nullptr) json_memory += MemoryOf(*part);
+  }
+  return kValueOverJson * json_memory;
 }
 
 }  // namespace refrain::server::openai

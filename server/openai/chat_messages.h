@@ -1,11 +1,15 @@
 #ifndef REFRAIN_SERVER_OPENAI_CHAT_MESSAGES_H_
 #define REFRAIN_SERVER_OPENAI_CHAT_MESSAGES_H_
 
+#include <cstddef>
+
 #include "engine/text/chat_template.h"
 #include "engine/text/jinja/value.h"
 #include "server/openai/field_reader.h"
 
 namespace refrain::server::openai {
+
+inline constexpr size_t kMaxMessages = 16384;
 
 // What is wrong with a choice of tools, and with tools for a model that was taught none.
 inline constexpr char kToolChoiceProblem[] =
@@ -16,7 +20,9 @@ inline constexpr char kToolsProblem[] =
 // Reads `messages`, `tools` and `chat_template_kwargs` into what templates are made for: content is
 // always one string (absent and null are empty, text parts are joined by newlines), arguments of
 // tool calls are objects where the client sent their JSON as text. Other members stay as they are.
-void ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input);
+// Returns about how many bytes of memory the input takes: many times those of its JSON where that
+// holds many small values.
+size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input);
 
 // The same value in the template language. Nesting is bounded by the JSON parser.
 engine::jinja::Value ToTemplateValue(const Json& json);

@@ -183,7 +183,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
     fields.Refuse("continue_final_message", "excludes add_generation_prompt");
   }
   const bool show_tools = ReadToolChoice(fields);
-  ReadChatMessages(fields, show_tools, &prompt.input);
+  call->conversation_bytes = ReadChatMessages(fields, show_tools, &prompt.input);
   if (!prompt.input.tools.is_undefined()) {
     if (limits.tools == engine::ToolFormat::kNone) {
       fields.Refuse("tools", kToolsProblem);

@@ -38,6 +38,7 @@ struct GenerationCall {
   bool include_usage = false;     // a last chunk with usage
   bool continuous_usage = false;  // usage in every chunk
   std::vector<std::string> ignored_fields;
+  size_t conversation_bytes = 0;  // of memory, until the prompt is encoded; beside the body
 
   const engine::Request& first() const { return requests.front(); }
 };

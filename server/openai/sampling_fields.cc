@@ -24,6 +24,7 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
                                        kMaxLogitBiases, " are accepted"));
     return;
   }
+  std::vector<std::pair<engine::TokenId, float>> read;
   for (const auto& [name, value] : biases->items()) {
     int32_t id = -1;
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), id);
@@ -38,8 +39,9 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
                     Concat("of token ", id, " must be a number of ", kLogitBiasRange.Text()));
       return;
     }
-    sampling->logit_bias.emplace_back(engine::TokenId{id}, value.get<float>());
+    read.emplace_back(engine::TokenId{id}, value.get<float>());
   }
+  sampling->logit_bias = std::move(read);
 }
 
 void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
@@ -52,6 +54,7 @@ void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
                   Concat("has ", words->size(), " words; at most ", kMaxBadWords, " are accepted"));
     return;
   }
+  std::vector<std::string> read;
   for (const Json& word : *words) {
     if (!word.is_string() || word.get_ref<const std::string&>().empty() ||
         word.get_ref<const std::string&>().size() > kMaxBadWordBytes) {
@@ -59,8 +62,9 @@ void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
                     Concat("must be an array of strings of 1 to ", kMaxBadWordBytes, " bytes"));
       return;
     }
-    sampling->bad_words.push_back(word.get<std::string>());
+    read.push_back(word.get<std::string>());
   }
+  sampling->bad_words = std::move(read);
 }
 
 void RefuseUnsupported(FieldReader& fields) {
@@ -84,9 +88,10 @@ bool IsEmpty(const Json* value_or_null) {
   return text != nullptr && text->empty();
 }
 
-std::string TokenIdsSchema(const ModelLimits& limits) {
-  return Concat(R"({"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":)",
-                limits.vocab_size - 1, "}}");
+std::string TokenIdsSchema(const ModelLimits& limits, int64_t most) {
+  return Concat(R"({"type":"array","minItems":1,)",
+                most > 0 ? Concat(R"("maxItems":)", most, ",") : "",
+                R"("items":{"type":"integer","minimum":0,"maximum":)", limits.vocab_size - 1, "}}");
 }
 
 std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view name,
@@ -116,17 +121,24 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
       fields.Number("repetition_penalty", kRepetitionPenaltyRange).value_or(1);
   sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
   sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
-  if (const auto seed = fields.Integer("seed", {-9.3e18, 9.3e18})) {
+  if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63})) {
     sampling.seed = static_cast<uint64_t>(*seed);
   }
   ReadLogitBias(fields, limits, &sampling);
   if (fields.describes()) {
-    fields.Describe("allowed_token_ids",
-                    Concat(R"({"anyOf":[{"type":"null"},)", TokenIdsSchema(limits), "]}"));
+    fields.Describe("allowed_token_ids", Concat(R"({"anyOf":[{"type":"null"},)",
+                                                TokenIdsSchema(limits, limits.vocab_size), "]}"));
   }
   if (const Json* allowed = fields.ArrayOrNull("allowed_token_ids")) {
-    if (allowed->empty()) fields.Refuse("allowed_token_ids", "must not be empty");
-    sampling.allowed_tokens = ReadTokenIds(fields, "allowed_token_ids", *allowed, limits);
+    const auto most = static_cast<size_t>(limits.vocab_size);
+    if (allowed->empty()) {
+      fields.Refuse("allowed_token_ids", "must not be empty");
+    } else if (allowed->size() > most) {
+      fields.Refuse("allowed_token_ids", Concat("has ", allowed->size(), " ids; at most ", most,
+                                                " are accepted: as many as there are tokens"));
+    } else {
+      sampling.allowed_tokens = ReadTokenIds(fields, "allowed_token_ids", *allowed, limits);
+    }
   }
   ReadBadWords(fields, &sampling);
   request->priority =
@@ -169,8 +181,9 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
     }
   }
   if (fields.describes()) {
-    fields.Describe("stop_token_ids", Concat(R"({"anyOf":[{"type":"null"},{"type":"array",)",
-                                             R"("maxItems":0},)", TokenIdsSchema(limits), "]}"));
+    fields.Describe("stop_token_ids",
+                    Concat(R"({"anyOf":[{"type":"null"},{"type":"array",)", R"("maxItems":0},)",
+                           TokenIdsSchema(limits, kMaxStopTokenIds), "]}"));
   }
   if (const Json* ids = fields.ArrayOrNull("stop_token_ids")) {
     if (ids->size() > kMaxStopTokenIds) {

@@ -34,7 +34,7 @@ inline constexpr char kEmptySchema[] = R"({"enum":[null,"",[],{}]})";
 bool IsEmpty(const Json* value_or_null);
 
 // The schema of a non-empty array of token ids.
-std::string TokenIdsSchema(const ModelLimits& limits);
+std::string TokenIdsSchema(const ModelLimits& limits, int64_t most = 0);
 
 // `array` as token ids of the vocabulary; `name` is blamed for what is not.
 std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view name,

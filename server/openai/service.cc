@@ -63,7 +63,7 @@ std::string ModelObject(const engine::ModelInfo& model) {
 Service::Service(Options options, Log* log)
     : options_(std::move(options)),
       log_(log),
-      answers_(std::make_shared<ByteBudget>(options_.answers_bytes)) {}
+      held_(std::make_shared<ByteBudget>(options_.held_bytes)) {}
 
 void Service::AddRoutes(http::Router* router) {
   router_ = router;
@@ -144,6 +144,9 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   if (absl::Status status = AdmitCall(request, &*call, &parts.ticket); !status.ok()) {
     return MakeErrorReply(status);
   }
+  if (absl::Status status = HoldConversation(request, &*call); !status.ok()) {
+    return MakeErrorReply(status);
+  }
   parts.notes = request.notes;
   if (options_.log_prompts && request.notes != nullptr) {
     AppendBody(request.body, &request.notes->details);
@@ -156,7 +159,6 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   for (size_t i = 0; i < call->requests.size(); ++i) {
     engine::Request one = call->requests[i];
     one.id = call->requests.size() == 1 ? request.id : Concat(request.id, "-", i);
-    one.prompt_hold = request.body_hold;
     auto stream = (*engine)->Submit(std::move(one));
     if (!stream.ok()) {
       // The streams of the prompts before this one end as they are dropped.
@@ -194,6 +196,24 @@ absl::Status Service::AdmitCall(const http::Request& request, GenerationCall* ca
       one.timeout_s = std::min(**timeout_s, one.timeout_s.value_or(**timeout_s));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status Service::HoldConversation(const http::Request& request, GenerationCall* call) const {
+  struct Hold {
+    Hold(std::shared_ptr<const void> body, std::shared_ptr<ByteBudget> budget, std::string owner)
+        : body(std::move(body)), conversation(std::move(budget), std::move(owner)) {}
+    const std::shared_ptr<const void> body;
+    HeldBytes conversation;
+  };
+  const size_t bytes = call->conversation_bytes;
+  std::shared_ptr<const void> hold = request.body_hold;
+  if (bytes > kUncountedBytes) {
+    auto both = std::make_shared<Hold>(hold, held_, call->first().tenant);
+    if (absl::Status status = HoldBytes(bytes, &both->conversation); !status.ok()) return status;
+    hold = std::move(both);
+  }
+  for (engine::Request& one : call->requests) one.prompt_hold = hold;
   return absl::OkStatus();
 }
 
@@ -290,7 +310,7 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
   if (!stream.ok()) return MakeErrorReply(stream.status());
   return std::make_unique<TokenizeReply>(*std::move(stream), (*engine)->model().max_context_tokens,
                                          std::move(ticket), request.body_hold,
-                                         std::make_unique<HeldBytes>(answers_, principal.key_name));
+                                         std::make_unique<HeldBytes>(held_, principal.key_name));
 }
 
 std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) const {
@@ -318,7 +338,7 @@ std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) c
   if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
     return MakeErrorReply(status);
   }
-  auto held = std::make_unique<HeldBytes>(answers_, principal.key_name);
+  auto held = std::make_unique<HeldBytes>(held_, principal.key_name);
   const absl::StatusOr<std::string> text =
       server::Detokenize((*engine)->tokenizer(), ids, held.get());
   if (!text.ok()) return MakeErrorReply(text.status());

@@ -28,12 +28,14 @@ class Service {
  public:
   struct Options {
     std::string version;
-    int32_t max_choices = 128;         // limits.n
-    int32_t max_beams = 64;            // engine.max_sequences
-    size_t max_prompts = 1024;         // of one call: limits.queued_requests
-    access::Gate* gate = nullptr;      // outlives the service; null = everyone, without limits
-    bool log_prompts = false;          // log.prompts: request bodies into the request log
-    size_t answers_bytes = 256 << 20;  // of /tokenize and /detokenize together, small ones apart
+    int32_t max_choices = 128;     // limits.n
+    int32_t max_beams = 64;        // engine.max_sequences
+    size_t max_prompts = 1024;     // of one call: limits.queued_requests
+    access::Gate* gate = nullptr;  // outlives the service; null = everyone, without limits
+    bool log_prompts = false;      // log.prompts: request bodies into the request log
+    // Of the answers of /tokenize and /detokenize and of the conversations that wait for being
+    // encoded together, small ones apart: limits.bodies_bytes.
+    size_t held_bytes = 256 << 20;
   };
 
   Service(Options options, Log* log);
@@ -65,6 +67,8 @@ class Service {
                      access::Ticket* ticket) const;
   absl::Status AdmitCall(const http::Request& request, GenerationCall* call,
                          access::Ticket* ticket) const;
+  // Its conversation counts as held until the prompt is encoded.
+  absl::Status HoldConversation(const http::Request& request, GenerationCall* call) const;
   void LogIgnoredFields(const GenerationCall& call);
 
   const Options options_;
@@ -72,7 +76,7 @@ class Service {
   const http::Router* router_ = nullptr;
   std::atomic<engine::Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
-  const std::shared_ptr<ByteBudget> answers_;  // of /tokenize and /detokenize, until they are sent
+  const std::shared_ptr<ByteBudget> held_;  // Options::held_bytes
 
   Mutex mutex_;
   std::set<std::string> logged_fields_ REFRAIN_GUARDED_BY(mutex_);  // bounded

@@ -136,7 +136,7 @@ TEST(Sampler, BansGiveWayWhereTheyLeaveNoAllowedToken) {
   SamplerState repeated = Sampler(bad_word);
   EXPECT_EQ(SampleOnce(repeated, {9, 1}), T(1));
   EXPECT_EQ(SampleOnce(repeated, {9, 1}), T(1));
-  bad_word.allowed_tokens.push_back(T(0));
+  bad_word.allowed_tokens = {T(1), T(0)};
   SamplerState with_another = Sampler(bad_word);
   EXPECT_EQ(SampleOnce(with_another, {1, 9}), T(1));
   EXPECT_EQ(SampleOnce(with_another, {1, 9}), T(0));

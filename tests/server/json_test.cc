@@ -1,11 +1,13 @@
 #include "server/json.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace refrain::server {
 namespace {
@@ -28,6 +30,36 @@ TEST(ParseJson, BoundsNesting) {
   EXPECT_FALSE(ParseJson(nested(65)).ok());
   EXPECT_FALSE(ParseJson(nested(1'000'000)).ok());
   EXPECT_FALSE(ParseJson(std::string(1'000'000, '[')).ok());
+}
+
+// Twenty times its size in memory; ids of tokens are what comes in such numbers.
+TEST(ParseJson, RefusesTextsOfManyEmptyValues) {
+  const auto list = [](const std::string& value, int count) {
+    std::string text = "[" + value;
+    for (int i = 1; i < count; ++i) text += "," + value;
+    return text + "]";
+  };
+  EXPECT_TRUE(ParseJson(list("12345", 2'800'000)).ok());
+  EXPECT_TRUE(ParseJson(list("{}", 50'000)).ok());
+  for (const char* value : {"{}", "[]", "\"\"", "{\"a\":0}"}) {
+    const auto document = ParseJson(list(value, 2'000'000));
+    ASSERT_FALSE(document.ok()) << value;
+    EXPECT_NE(document.status().message().find("bytes of memory"), std::string::npos)
+        << document.status();
+  }
+}
+
+TEST(MemoryOf, IsAboutWhatTheAllocatorGives) {
+  for (const char* text : {R"([{},{},{},{}])", R"(["a","b","c","d"])", R"({"a":1,"b":[1,2,3]})",
+                           R"(["a text that is longer than what a string holds itself"])"}) {
+    const Json one = *ParseJson(text);
+    const size_t before = ::mallinfo2().uordblks;
+    const std::vector<Json> many(10'000, one);
+    const auto got = static_cast<double>(::mallinfo2().uordblks - before);
+    const double told = static_cast<double>(MemoryOf(one)) * 10'000;
+    EXPECT_GT(told, 0.7 * got) << text;
+    EXPECT_LT(told, 1.6 * got) << text;
+  }
 }
 
 TEST(ParseJson, RefusesDuplicateKeysInSmallAndLargeObjects) {

@@ -206,6 +206,10 @@ TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
       {"tokens.ids", [](auto* r) { r->mutable_tokens()->add_ids(-1); }},
       {"messages", [](auto* r) { r->mutable_chat(); }},
       {"messages[0].role", [](auto* r) { r->mutable_chat()->add_messages(); }},
+      {"messages",
+       [](auto* r) {
+         for (int i = 0; i < 16385; ++i) r->mutable_chat()->add_messages()->set_role("user");
+       }},
       {"tools_json", [](auto* r) { r->mutable_chat()->set_tools_json("{"); }},
       {"continue_final_message",
        [](auto* r) {
@@ -239,6 +243,9 @@ TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
       {"logprobs.prompt_top", params([](auto* p) {
          p->mutable_logprobs()->set_prompt_top(1);
          p->mutable_beam();
+       })},
+      {"allowed_token_ids", sampling([](auto* s) {
+         for (int i = 0; i < 259; ++i) s->add_allowed_token_ids(1);
        })},
       {"bad_words", sampling([](auto* s) { s->add_bad_words(""); })},
       {"bad_words", sampling([](auto* s) { s->add_bad_words(std::string(257, 'x')); })},

@@ -88,7 +88,16 @@ TEST_F(ExchangeTest, ReportsEveryExchange) {
   after(PostRequest("/hello", "{}"), "POST - /hello - 405 2");
   after(GetRequest("/bad%zz"), "GET - - - 400 0");
   after("nonsense\r\n\r\n", "- - - - 400 0");
-  after(PostRequest("/echo", std::string(10'001, 'x')), "- - - - 413 0");
+  after(PostRequest("/echo", std::string(10'001, 'x'), "x-request-id: large\r\n"),
+        "POST /echo /echo - 413 10001");
+  EXPECT_EQ(seen.last_id(), "large");
+  const std::string chunk = "1000\r\n" + std::string(0x1000, 'x') + "\r\n";
+  after(
+      "POST /echo HTTP/1.1\r\nHost: t\r\nX-Request-Id: chunks\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n" +
+          chunk + chunk + chunk + "0\r\n\r\n",
+      "POST /echo /echo - 413 0");
+  EXPECT_EQ(seen.last_id(), "chunks");
   after(GetRequest("/hello", "A: " + std::string(3000, 'x') + "\r\n"), "- - - - 431 0");
   after(GetRequest("/slow"), "GET /slow /slow - 200 0");
   EXPECT_GE(seen.last_seconds(), 0.3);

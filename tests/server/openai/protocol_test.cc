@@ -1,5 +1,6 @@
 #include "server/openai/protocol.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,6 +12,8 @@ namespace refrain::server::openai {
 namespace {
 
 using engine::TokenId;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 
 ModelLimits Limits() {
   return {.served_name = "m",
@@ -128,8 +131,8 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_EQ(request.sampling.frequency_penalty, -0.3);
   EXPECT_EQ(request.sampling.seed, static_cast<uint64_t>(-5));
   const std::vector<std::pair<TokenId, float>> biases = {{TokenId{7}, -100}, {TokenId{9}, 2}};
-  EXPECT_EQ(request.sampling.logit_bias, biases);
-  EXPECT_EQ(request.sampling.allowed_tokens, (std::vector{TokenId{1}, TokenId{2}}));
+  EXPECT_THAT(request.sampling.logit_bias, ElementsAreArray(biases));
+  EXPECT_THAT(request.sampling.allowed_tokens, ElementsAre(TokenId{1}, TokenId{2}));
   EXPECT_EQ(request.stop.min_tokens, 3);
   EXPECT_EQ(request.stop.max_tokens, 8);
   EXPECT_EQ(request.stop.stop, (std::vector<std::string>{"a", "b"}));
@@ -140,7 +143,7 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_TRUE(request.echo);
   EXPECT_EQ(request.logprobs.top, 2);
   EXPECT_EQ(request.logprobs.prompt_top, 5);
-  EXPECT_EQ(request.sampling.bad_words, std::vector<std::string>{"x y"});
+  EXPECT_THAT(request.sampling.bad_words, ElementsAre("x y"));
   EXPECT_EQ(request.keep_prompt_tokens, 7);
   EXPECT_TRUE(request.tell_prompt);
   EXPECT_TRUE(call->output.token_ids);
@@ -222,6 +225,28 @@ TEST(Protocol, MakesOneRequestPerPrompt) {
   EXPECT_EQ(std::get<engine::TokenPrompt>(several->requests[1].prompt).ids.size(), 2u);
 }
 
+// There may be a thousand prompts and as many ids as tokens.
+TEST(Protocol, PromptsShareWhatTheyHaveInCommon) {
+  const auto texts = ParseGenerationCall(
+      Endpoint::kCompletions,
+      R"({"prompt":["a","b"],"allowed_token_ids":[1,2],"logit_bias":{"7":1},"bad_words":["w"]})",
+      Limits());
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  const engine::SamplingParams& first = texts->requests[0].sampling;
+  const engine::SamplingParams& second = texts->requests[1].sampling;
+  EXPECT_EQ(first.allowed_tokens.begin(), second.allowed_tokens.begin());
+  EXPECT_EQ(first.logit_bias.begin(), second.logit_bias.begin());
+  EXPECT_EQ(first.bad_words.begin(), second.bad_words.begin());
+}
+
+TEST(Protocol, AllowsNoMoreTokensThanThereAre) {
+  std::string ids = "0";
+  for (int i = 1; i < 258; ++i) ids += "," + std::to_string(i);
+  EXPECT_TRUE(Completion(R"(,"allowed_token_ids":[)" + ids + "]").ok());
+  ExpectRefused(Completion(R"(,"allowed_token_ids":[)" + ids + ",7]"),
+                {"allowed_token_ids", "has 259 ids; at most 258"});
+}
+
 // 429 would have clients send it again and again.
 TEST(Protocol, RefusesMorePromptsThanMayWait) {
   ModelLimits limits = Limits();
@@ -280,6 +305,15 @@ TEST(ChatMessages, TurnsToolArgumentsIntoObjects) {
   const auto* arguments = function.FindOrNull("arguments");
   ASSERT_TRUE(arguments->is_map());
   EXPECT_EQ(arguments->AsMap().entries()[0].key.AsString(), "z");
+}
+
+// Templates raise an error for a list that is there and has not one call.
+TEST(ChatMessages, LeavesOutAnEmptyListOfToolCalls) {
+  const auto call = ParseGenerationCall(
+      Endpoint::kChatCompletions,
+      R"({"messages":[{"role":"assistant","content":"hi","tool_calls":[]}]})", Limits());
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(Message(*call, 0).FindOrNull("tool_calls"), nullptr);
 }
 
 TEST(ChatMessages, ShowsToolsUnlessTheChoiceIsNone) {

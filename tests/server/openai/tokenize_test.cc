@@ -70,7 +70,7 @@ TEST(Tokenize, AnswersOnTheirWayAreBounded) {
   const json ids = {{"tokens", std::vector<int>(1 << 20, kEos)}};
   const json text = {{"prompt", std::string(2 << 20, 'a')}};
   for (const std::string path : {"/detokenize", "/tokenize"}) {
-    const ServedFake served({}, {}, {.version = "9.9.9", .answers_bytes = 40 << 20});
+    const ServedFake served({}, {}, {.version = "9.9.9", .held_bytes = 40 << 20});
     const std::string request = PostRequest(path, (path == "/tokenize" ? text : ids).dump());
     std::vector<RawClient> clients;
     int held = 0;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
@@ -65,6 +66,42 @@ TEST_P(WaitingPrompts, CountNoMoreWhenTheyAreEncoded) {
   RawClient held(served_.port());
   held.Send(Post("[[hold]]"));
   EXPECT_TRUE(EventuallyAnswers(200));
+}
+
+// Small values of a conversation take many times their bytes in the body until it is encoded.
+TEST(WaitingConversations, CountWithTheMemoryOfTheirValues) {
+  ServedFake served({.max_context_tokens = 1 << 20}, {},
+                    {.version = "9.9.9", .held_bytes = 4 << 20});
+  std::string values = "{}";
+  for (int i = 1; i < 10'000; ++i) values += ",{}";  // 30 KB
+  const auto post = [&](const std::string& text) {
+    return PostRequest("/v1/chat/completions",
+                       R"({"max_tokens":1,"messages":[{"role":"user","content":")" + text +
+                           R"("}],"chat_template_kwargs":{"x":[)" + values + "]}}");
+  };
+  const auto status_of_another = [&] {
+    RawClient client(served.port());
+    client.Send(post("a"));
+    return client.ReadResponse().status;
+  };
+  std::vector<RawClient> waiting;
+  while (waiting.size() < 100 && status_of_another() == 200) {
+    const int before = served.engine().submitted();
+    waiting.emplace_back(served.port()).Send(post("[[unencoded]]"));
+    for (int i = 0; i < 500 && served.engine().submitted() == before; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  EXPECT_GE(waiting.size(), 1u);
+  EXPECT_LE(waiting.size(), 4u);  // of more than 1 MB each
+  EXPECT_EQ(status_of_another(), 503);
+  waiting.clear();
+  int status = 503;
+  for (int i = 0; i < 500 && status == 503; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    status = status_of_another();
+  }
+  EXPECT_EQ(status, 200);
 }
 
 INSTANTIATE_TEST_SUITE_P(Routes, WaitingPrompts, ::testing::Values("/v1/completions", "/tokenize"));
