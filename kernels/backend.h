@@ -71,7 +71,7 @@ struct StepInputs {
   AttentionPlanView plan;
   uint64_t plan_generation = 0;
   const int32_t* sampled = nullptr;  // as EmbedArgs
-  const void* pass = nullptr;        // names the operations of RunStep
+  const void* pass = nullptr;        // names the operations of RunStep; null: like no other step's
 };
 
 // One compute device's implementation of the operations of a decoder layer.

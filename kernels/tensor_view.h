@@ -30,6 +30,13 @@ struct TensorView {
     return {data, dtype, count, cols, stride};
   }
 
+  // Rows [begin, begin + count).
+  TensorView RowRange(int64_t begin, int64_t count) const {
+    assert(begin >= 0 && count >= 0 && begin + count <= rows);
+    auto* first = static_cast<std::byte*>(data) + begin * stride * Traits(dtype).block_bytes;
+    return {first, dtype, count, cols, stride};
+  }
+
   // Columns [begin, begin + count) of every row.
   TensorView Cols(int64_t begin, int64_t count) const {
     assert(begin >= 0 && begin + count <= cols);

@@ -18,6 +18,9 @@ using kernels::WeightSlice;
 
 namespace {
 
+// Rows that cost about as much as reading a layer's weights once more does.
+constexpr int64_t kFewRows = 16;
+
 // Output row i of a half-split head comes from this row of an adjacent-pair source; elements that
 // are not rotated stay where they are.
 std::vector<int32_t> HalfSplitOrder(int num_heads, int head_dim, int rope_dim) {
@@ -210,6 +213,9 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
                          const std::stop_token& abandoned) {
   const auto rows = static_cast<int64_t>(tokens.size());
   assert(rows <= hidden_.rows);
+  const std::vector<RowRange> every = {{0, rows}};
+  const std::vector<RowRange> wanted = WantedRows(batch);
+  const bool all_rows = wanted == every;
   rope_->Fill(batch.positions);
   const kernels::StepInputs inputs = {.ids = tokens,
                                       .positions = batch.positions,
@@ -218,42 +224,70 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
                                       .plan = batch.plan->view(),
                                       .plan_generation = batch.plan->generation,
                                       .sampled = sampled,
-                                      .pass = this};
+                                      .pass = all_rows ? this : nullptr};
   backend_.RunStep(inputs, [&] {
     backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows), sampled});
     for (int i = 0; i < config_.num_layers && !abandoned.stop_requested(); ++i) {
-      RunLayer(layers_[i], i, batch, kv);
+      const bool is_last = i + 1 == config_.num_layers;
+      AppendKv(layers_[i], i, batch, kv);
+      if (is_last && wanted.empty()) break;
+      Attend(i, batch, kv);
+      for (const RowRange& range : is_last ? wanted : every) FinishRows(layers_[i], range);
     }
   });
 }
 
-void LlamaModel::RunLayer(const Layer& layer, int index, const StepBatch& batch,
+std::vector<LlamaModel::RowRange> LlamaModel::WantedRows(const StepBatch& batch) {
+  const auto rows = static_cast<int64_t>(batch.tokens.size());
+  if (static_cast<int64_t>(batch.logits.size()) + kFewRows > rows) return {{0, rows}};
+  std::vector<RowRange> ranges;
+  for (const LogitsRow& wanted : batch.logits) {
+    if (ranges.empty() || wanted.row > ranges.back().end + kFewRows) {
+      ranges.push_back({wanted.row, wanted.row + 1});
+    } else {
+      ranges.back().end = std::max<int64_t>(ranges.back().end, wanted.row + 1);
+    }
+  }
+  return ranges;
+}
+
+void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
                           const kernels::KvPoolView& kv) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
-  const TensorView hidden = hidden_.Rows(rows);
   const TensorView normed = normed_.Rows(rows);
   const TensorView qkv = qkv_.Rows(rows);
-  const TensorView attended = attended_.Rows(rows);
-  const TensorView ffn = ffn_.Rows(rows);
-  const bool reproducible = options_.reproducible;
-
-  backend_.RmsNorm({config_.rms_eps, hidden, layer.attn_norm, {}, normed});
-  backend_.Linear({layer.qkv.get(), normed, qkv, false, reproducible});
+  backend_.RmsNorm({config_.rms_eps, hidden_.Rows(rows), layer.attn_norm, {}, normed});
+  backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible});
   backend_.RopeAppend(
       {index, config_.num_heads, qkv, batch.positions, rope_->view(), batch.destinations, kv});
+}
+
+void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv) {
+  const auto rows = static_cast<int64_t>(batch.tokens.size());
   backend_.ChunkAttention({.layer = index,
                            .num_heads = config_.num_heads,
                            .window_tokens = config_.sliding_window_tokens,
                            .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
                            .mode = options_.attention_mode,
-                           .reproducible = reproducible,
+                           .reproducible = options_.reproducible,
                            .kv = kv,
                            .plan = batch.plan->view(),
                            .steps = batch.slots,
-                           .q = qkv.Cols(0, config_.q_size()),
+                           .q = qkv_.Rows(rows).Cols(0, config_.q_size()),
                            .row_positions = batch.positions.data(),
-                           .out = attended});
-  backend_.Linear({layer.attn_output.get(), attended, hidden, true, reproducible});
+                           .out = attended_.Rows(rows)});
+}
+
+void LlamaModel::FinishRows(const Layer& layer, const RowRange& range) {
+  const auto rows_of = [&](const TensorView& view) {
+    return view.RowRange(range.begin, range.end - range.begin);
+  };
+  const TensorView hidden = rows_of(hidden_);
+  const TensorView normed = rows_of(normed_);
+  const TensorView ffn = rows_of(ffn_);
+  const bool reproducible = options_.reproducible;
+
+  backend_.Linear({layer.attn_output.get(), rows_of(attended_), hidden, true, reproducible});
   backend_.RmsNorm({config_.rms_eps, hidden, layer.ffn_norm, {}, normed});
   backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible});
   backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible});

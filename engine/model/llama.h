@@ -40,19 +40,24 @@ class LlamaModel {
   int32_t max_context_tokens() const { return max_context_tokens_; }
   size_t resident_bytes() const;
 
-  // Computes all rows of the batch and appends their K and V to the chunks; keeps the last hidden
-  // states until the next call. At most options.max_rows rows. `tokens` and `sampled` as EmbedArgs.
+  // Computes the batch and appends K and V of all its rows to the chunks; keeps the last hidden
+  // states of the rows whose logits the batch wants until the next call: behind the attention of
+  // the last layer others are not computed. At most options.max_rows rows. `tokens` and `sampled` as
+  // EmbedArgs.
   // Once `abandoned` is requested it returns after the layer that is being computed: nothing of the
   // batch is of use then.
   void Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                const kernels::KvPoolView& kv, const int32_t* sampled = nullptr,
                const std::stop_token& abandoned = {});
 
-  // Logits of chosen rows of the last Forward, at most max_rows: out [rows.size(), vocab_size],
-  // f32.
+  // Logits of rows of the last Forward that its batch wanted: out [rows.size(), vocab_size], f32.
   void Logits(std::span<const int32_t> rows, kernels::TensorView out);
 
  private:
+  struct RowRange {
+    int64_t begin = 0, end = 0;
+    friend bool operator==(const RowRange&, const RowRange&) = default;
+  };
   struct Layer {
     const float* attn_norm = nullptr;                    // [hidden_size]
     const float* ffn_norm = nullptr;                     // [hidden_size]
@@ -67,9 +72,16 @@ class LlamaModel {
       : backend_(backend), config_(std::move(config)), options_(options) {}
 
   absl::Status LoadFrom(const WeightSource& source);
-  void RunLayer(const Layer& layer, int index, const StepBatch& batch,
+  // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention of
+  // all rows; what follows, of some rows.
+  void AppendKv(const Layer& layer, int index, const StepBatch& batch,
                 const kernels::KvPoolView& kv);
+  void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv);
+  void FinishRows(const Layer& layer, const RowRange& range);
   absl::Status AllocateActivations(int64_t rows);
+  // Where the last layer goes on behind its keys and values: all rows, or ranges that hold those
+  // that the batch wants logits of.
+  static std::vector<RowRange> WantedRows(const StepBatch& batch);
 
   kernels::Backend& backend_;
   ModelConfig config_;

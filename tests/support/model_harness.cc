@@ -99,7 +99,9 @@ void ModelHarness::Step(std::span<const int32_t> ids, int32_t first_wanted,
     batch.tokens.push_back(ids[i]);
     batch.positions.push_back(positions_[index]);
     batch.destinations.push_back({index / kv.chunk_tokens, index % kv.chunk_tokens});
-    if (index >= first_wanted) wanted.push_back(i);
+    if (index < first_wanted) continue;
+    wanted.push_back(i);
+    batch.logits.push_back({.row = i});
   }
   model_->Forward(batch, batch.tokens, kv);
   const int64_t vocab = model_->config().vocab_size;

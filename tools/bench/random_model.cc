@@ -159,6 +159,7 @@ StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
     batch.positions.push_back(shared);
     batch.destinations.push_back({shared_chunks + slot, 0});
     wanted.push_back(slot);
+    batch.logits.push_back({.row = slot});
   }
   batch.plan = std::move(plan);
   return Time(batch, wanted, rounds);
@@ -179,6 +180,7 @@ StepTime RandomModel::TimePrefill(int cached, int rows, int rounds, const Work& 
     batch.positions.push_back(i);
     batch.destinations.push_back({i / kChunkTokens, i % kChunkTokens});
   }
+  batch.logits.push_back({.row = rows - 1});
   return Time(batch, {rows - 1}, rounds, before);
 }
 
@@ -207,11 +209,12 @@ absl::StatusOr<double> RandomModel::ProductFlopsPerSecond(int rows, int size, in
 
 double RandomModel::PrefillFlops(int cached, int rows) const {
   const ModelConfig& c = model_->config();
-  const double weights = double{1} * c.hidden_size * (2 * c.q_size() + 2 * c.kv_size()) +
-                         3.0 * c.hidden_size * c.ffn_size;
+  const double qkv = double{1} * c.hidden_size * (c.q_size() + 2 * c.kv_size());
+  const double others = c.hidden_size * (c.q_size() + 3.0 * c.ffn_size);
   const double pairs = rows * (cached + (rows + 1) / 2.0);
-  return c.num_layers * (2.0 * weights * rows + 4.0 * pairs * c.q_size()) +
-         2.0 * c.hidden_size * c.vocab_size;
+  // Behind the attention of the last layer one row is computed: next to nothing.
+  return c.num_layers * (2.0 * qkv * rows + 4.0 * pairs * c.q_size()) +
+         (c.num_layers - 1) * 2.0 * others * rows + 2.0 * c.hidden_size * c.vocab_size;
 }
 
 double RandomModel::KvBytes(int tokens) const {

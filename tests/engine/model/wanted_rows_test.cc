@@ -1,0 +1,154 @@
+// Rows whose logits nobody wants end in the last layer; the others are the same to the bit.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/kv_storage.h"
+#include "engine/model/llama.h"
+#include "engine/model/weight_source.h"
+#include "engine/step_batch.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_model.h"
+
+namespace refrain::engine {
+namespace {
+
+constexpr int32_t kChunkTokens = 64;
+constexpr int32_t kSequences = 3;
+constexpr int32_t kRowsOfEach = 50;
+constexpr int32_t kRows = kSequences * kRowsOfEach;
+
+// Counts the rows that are multiplied.
+class CountingBackend final : public kernels::Backend {
+ public:
+  CountingBackend() : backend_(*kernels::cpu::CpuBackend::Create({.threads = 2})) {}
+
+  int64_t TakeRows() { return std::exchange(rows_, 0); }
+
+  const kernels::BackendInfo& info() const override { return backend_->info(); }
+  kernels::Device& device() override { return backend_->device(); }
+  absl::StatusOr<std::unique_ptr<kernels::LinearWeight>> PackLinear(
+      std::span<const kernels::WeightSlice> slices, const kernels::PackOptions& options) override {
+    return backend_->PackLinear(slices, options);
+  }
+  void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
+  void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }
+  void Linear(const kernels::LinearArgs& args) override {
+    rows_ += args.x.rows;
+    backend_->Linear(args);
+  }
+  void GateUp(const kernels::GateUpArgs& args) override {
+    rows_ += args.x.rows;
+    backend_->GateUp(args);
+  }
+  void RopeAppend(const kernels::RopeAppendArgs& args) override { backend_->RopeAppend(args); }
+  void ChunkAttention(const kernels::ChunkAttentionArgs& args) override {
+    backend_->ChunkAttention(args);
+  }
+  void SwiGlu(const kernels::SwiGluArgs& args) override { backend_->SwiGlu(args); }
+  void Add(const kernels::AddArgs& args) override { backend_->Add(args); }
+  absl::Status Synchronize() override { return backend_->Synchronize(); }
+
+ private:
+  const std::unique_ptr<kernels::Backend> backend_;
+  int64_t rows_ = 0;
+};
+
+class WantedRows : public ::testing::TestWithParam<kernels::DType> {
+ protected:
+  void SetUp() override {
+    const auto path = testing::WriteTinyGguf({.matrix_dtype = GetParam()}, directory_.path());
+    ASSERT_TRUE(path.ok()) << path.status();
+    auto source = WeightSource::Open(*path);
+    ASSERT_TRUE(source.ok()) << source.status();
+    auto model =
+        LlamaModel::Load(**source, backend_, {.max_rows = kRows, .reproducible = true});
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    const auto layout =
+        KvLayoutFor(model_->config(), backend_.info(), kernels::DType::kF32, kChunkTokens);
+    ASSERT_TRUE(layout.ok());
+    storage_ = *KvStorage::Create(backend_.device(), *layout, kSequences);
+    for (int i = 0; i < kSequences * kChunkTokens; ++i) positions_.push_back(i % kChunkTokens);
+  }
+
+  // Three prompts side by side; logits of `wanted`, row after row.
+  std::vector<float> Logits(const std::vector<int32_t>& wanted) {
+    StepBatch batch;
+    auto plan = std::make_shared<AttentionPlanArrays>();
+    plan->generation = ++plans_;
+    for (int32_t i = 0; i < kSequences; ++i) {
+      plan->chunks.push_back({i, 0});
+      plan->slots.push_back({i, 0, kernels::kOpenEnd});
+      plan->runs.push_back({i, i + 1, i, i + 1});
+      batch.slots.push_back({kRowsOfEach, i * kRowsOfEach, 0, kRowsOfEach});
+      for (int32_t j = 0; j < kRowsOfEach; ++j) {
+        batch.tokens.push_back((i * 131 + j * 17) % 384);
+        batch.positions.push_back(j);
+        batch.destinations.push_back({i, j});
+      }
+    }
+    batch.plan = std::move(plan);
+    for (const int32_t row : wanted) batch.logits.push_back({.row = row});
+    const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+    std::vector<float> logits(wanted.size() * vocab);
+    backend_.TakeRows();
+    model_->Forward(batch, batch.tokens, storage_->View(positions_.data()));
+    forward_rows_ = backend_.TakeRows();
+    if (!wanted.empty()) {
+      model_->Logits(wanted, kernels::F32View(logits.data(), static_cast<int64_t>(wanted.size()),
+                                              static_cast<int64_t>(vocab)));
+    }
+    return logits;
+  }
+
+  testing::TemporaryDirectory directory_;
+  CountingBackend backend_;
+  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<KvStorage> storage_;
+  std::vector<int32_t> positions_;
+  uint64_t plans_ = 0;
+  int64_t forward_rows_ = 0;
+};
+
+TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
+  std::vector<int32_t> every(kRows);
+  std::iota(every.begin(), every.end(), 0);
+  const std::vector<float> all = Logits(every);
+  // Two layers of four products each.
+  EXPECT_EQ(forward_rows_, 2 * 4 * kRows);
+  const auto vocab = static_cast<std::ptrdiff_t>(model_->config().vocab_size);
+  struct Case {
+    std::vector<int32_t> rows;
+    int64_t finished;  // of the last layer
+  };
+  const Case kCases[] = {{{}, 0},
+                         {{0}, 1},
+                         {{kRows - 1}, 1},
+                         {{49, 99, 149}, 3},
+                         {{0, 10, 99, 100, 149}, 11 + 2 + 1},  // what is near goes along
+                         {{3, 60, 61, 62, 149}, 1 + 3 + 1}};
+  for (const Case& one : kCases) {
+    const std::vector<float> got = Logits(one.rows);
+    EXPECT_EQ(forward_rows_, 4 * kRows + kRows + 3 * one.finished);
+    for (size_t i = 0; i < one.rows.size(); ++i) {
+      const auto from = got.begin() + static_cast<std::ptrdiff_t>(i) * vocab;
+      EXPECT_TRUE(std::equal(from, from + vocab, all.begin() + one.rows[i] * vocab))
+          << "row " << one.rows[i];
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, WantedRows,
+                         ::testing::Values(kernels::DType::kF32, kernels::DType::kBF16,
+                                           kernels::DType::kQ4_1, kernels::DType::kQ8_0));
+
+}  // namespace
+}  // namespace refrain::engine
