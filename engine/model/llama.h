@@ -42,10 +42,9 @@ class LlamaModel {
 
   // Computes the batch and appends K and V of all its rows to the chunks; keeps the last hidden
   // states of the rows whose logits the batch wants until the next call: behind the attention of
-  // the last layer others are not computed. At most options.max_rows rows. `tokens` and `sampled` as
-  // EmbedArgs.
-  // Once `abandoned` is requested it returns after the layer that is being computed: nothing of the
-  // batch is of use then.
+  // the last layer others are not computed. At most options.max_rows rows. `tokens` and `sampled`
+  // as EmbedArgs. Once `abandoned` is requested it returns after the layer that is being computed:
+  // nothing of the batch is of use then.
   void Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                const kernels::KvPoolView& kv, const int32_t* sampled = nullptr,
                const std::stop_token& abandoned = {});

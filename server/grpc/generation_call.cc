@@ -40,7 +40,8 @@ void GenerationCall::Enter() {
   if (!caller.ok()) return End(caller.status());
   caller_ = *std::move(caller);
   if (caller_.message_bytes <= Reception::kQuickMessageBytes) return Submit();
-  reception_->slow().Post([self = shared_from_this()] { self->Submit(); });
+  reception_->slow().Post(caller_.principal.key_name,
+                          [self = shared_from_this()] { self->Submit(); });
 }
 
 void GenerationCall::Submit() {
@@ -52,8 +53,9 @@ void GenerationCall::Submit() {
   }
   reception_->Watch(weak_from_this());
   // Runs on the engine thread.
-  stream->SetWakeup(
-      [self = shared_from_this()] { self->reception_->streams().Post([self] { self->Wake(); }); });
+  stream->SetWakeup([self = shared_from_this()] {
+    self->reception_->streams().Post("", [self] { self->Wake(); });
+  });
   Advance();
 }
 
@@ -213,7 +215,7 @@ void GenerationCall::OnCancel() {
     stream = stream_;
   }
   if (stream != nullptr) stream->Cancel();
-  reception_->streams().Post([self = shared_from_this()] { self->Wake(); });
+  reception_->streams().Post("", [self = shared_from_this()] { self->Wake(); });
 }
 
 void GenerationCall::OnDone() {

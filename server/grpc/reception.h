@@ -21,10 +21,10 @@
 #include "server/byte_budget.h"
 #include "server/grpc/call_record.h"
 #include "server/grpc/stalling_call.h"
-#include "server/grpc/task_queue.h"
 #include "server/hold_bytes.h"
 #include "server/log.h"
 #include "server/request_limits.h"
+#include "server/task_queue.h"
 
 namespace refrain::server::rpc {
 

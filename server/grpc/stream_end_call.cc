@@ -31,7 +31,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     if (!caller.ok()) return End(caller.status());
     caller_ = *std::move(caller);
     reception_->Watch(weak_from_this());
-    work_.queue->Post([self = shared_from_this()] { self->Submit(); });
+    work_.queue->Post(caller_.principal.key_name, [self = shared_from_this()] { self->Submit(); });
   }
 
   void OnCancel() override {
@@ -75,8 +75,9 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     }
     if (Cancelled()) stream->Cancel();
     // Runs on the engine thread.
-    stream->SetWakeup(
-        [self = shared_from_this()] { self->work_.queue->Post([self] { self->Advance(); }); });
+    stream->SetWakeup([self = shared_from_this()] {
+      self->work_.queue->Post(self->caller_.principal.key_name, [self] { self->Advance(); });
+    });
   }
 
   void Advance() {

@@ -29,6 +29,8 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
     return absl::OkStatus();
   }
 
+  const std::string& owner() const { return caller_.principal.key_name; }
+
   void Run(const std::function<absl::Status(const Caller& caller)>& work) {
     End(exchange_.context->IsCancelled() ? absl::CancelledError("the call was cancelled")
                                          : work(caller_));
@@ -81,7 +83,7 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
     return call.get();
   }
   reception->Watch(call);
-  queue->Post([call, work = std::move(work)] { call->Run(work); });
+  queue->Post(call->owner(), [call, work = std::move(work)] { call->Run(work); });
   return call.get();
 }
 

@@ -263,13 +263,37 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,
   if (route->speed == HandlerSpeed::kQuick && request.body.size() <= kInlineBodyBytes) {
     co_return handle(std::move(request));
   }
-  const bool probe = route->speed == HandlerSpeed::kProbe;
-  co_return co_await asio::co_spawn(
-      probe ? shared_->probes : shared_->workers,
-      [&handle, &request]() -> asio::awaitable<std::unique_ptr<Reply>> {
-        co_return handle(std::move(request));
-      },
-      asio::use_awaitable);
+  if (route->speed == HandlerSpeed::kProbe) {
+    co_return co_await asio::co_spawn(
+        shared_->probes,
+        [&handle, &request]() -> asio::awaitable<std::unique_ptr<Reply>> {
+          co_return handle(std::move(request));
+        },
+        asio::use_awaitable);
+  }
+  std::unique_ptr<Reply> reply;
+  const std::shared_ptr<RequestNotes> notes = request.notes;
+  const std::function<void()> work = [&] { reply = handle(std::move(request)); };
+  co_await OnWorker(notes.get(), work);
+  co_return reply;
+}
+
+asio::awaitable<void> Connection::OnWorker(const RequestNotes* notes, std::function<void()> work) {
+  const auto begin = [&](auto handler) {
+    const auto back = asio::get_associated_executor(handler);
+    const auto resume = std::make_shared<decltype(handler)>(std::move(handler));
+    shared_->workers.Post(notes != nullptr ? notes->principal : "", [&work, back, resume] {
+      std::exception_ptr failure;
+      try {
+        work();
+      } catch (const std::exception&) {
+        failure = std::current_exception();
+      }
+      asio::post(back, [resume, failure] { std::move (*resume)(failure); });
+    });
+  };
+  co_await asio::async_initiate<const asio::use_awaitable_t<>, void(std::exception_ptr)>(
+      begin, asio::use_awaitable);
 }
 
 Connection::Record Connection::BeginRecord(std::string id) {

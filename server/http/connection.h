@@ -19,6 +19,7 @@
 #include "server/http/server.h"
 #include "server/http/wakeup_queue.h"
 #include "server/http/wire.h"
+#include "server/task_queue.h"
 
 namespace refrain::server::http {
 
@@ -36,7 +37,7 @@ class Connection final : public WakeupQueue::Target,
   struct Shared {
     const ServerOptions& options;
     const Router& router;
-    boost::asio::thread_pool& workers;
+    TaskQueue& workers;
     boost::asio::thread_pool& probes;
     std::shared_ptr<ByteBudget> bodies;
     std::atomic<bool> draining{false};  // answers end their connection
@@ -94,6 +95,7 @@ class Connection final : public WakeupQueue::Target,
 
     std::unique_ptr<Reply> reply;
     ReplyFramer framer;
+    const RequestNotes* notes = nullptr;  // of the request; null where nobody reads them
     State state = State::kYielding;
     bool last = false;
     bool ending = false;  // Reply::OnLastBytes has been called
@@ -118,6 +120,8 @@ class Connection final : public WakeupQueue::Target,
   // Where not even the header could be read.
   boost::asio::awaitable<void> RefuseUnread(const ReadFailure& failure);
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
+  // Calls `work` on a worker thread, where the owner of the request has its turn.
+  boost::asio::awaitable<void> OnWorker(const RequestNotes* notes, std::function<void()> work);
   boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request,
                                                         const Router::Route* route);
   // False when the connection is to end.

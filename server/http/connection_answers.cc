@@ -27,7 +27,9 @@ constexpr std::chrono::milliseconds kCloseTime{500};
 asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framing framing,
                                             Record* record) {
   if (shared_->draining) framing.keep_alive = false;
-  Sending sending{.reply = std::move(reply), .framer = ReplyFramer(std::move(framing))};
+  Sending sending{.reply = std::move(reply),
+                  .framer = ReplyFramer(std::move(framing)),
+                  .notes = record->notes.get()};
   replying_ = true;
   woken_ = false;
   Watch();
@@ -94,13 +96,8 @@ Connection::Sending::State Connection::PumpParts(Sending* sending) {
 // The client may go meanwhile; the reply stays until the worker is done with it.
 asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sending) {
   const auto make = std::exchange(sending->make, nullptr);
-  co_await asio::co_spawn(
-      shared_->workers,
-      [this, sending, &make]() -> asio::awaitable<void> {
-        Frame(make(), sending);
-        co_return;
-      },
-      asio::use_awaitable);
+  const std::function<void()> work = [&] { Frame(make(), sending); };
+  co_await OnWorker(sending->notes, work);
   if (peer_gone_) co_return Sending::State::kDone;
   // A wakeup meanwhile may be forgotten by now, so that there is always a Next behind it.
   const Sending::State state = SendFramed(sending);

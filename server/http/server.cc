@@ -51,7 +51,7 @@ struct Server::Impl {
   Impl(ServerOptions options_in, const Router* router_in)
       : options(std::move(options_in)),
         router(*router_in),
-        workers(static_cast<size_t>(options.worker_threads)),
+        workers(options.worker_threads, TaskQueue::Tasks::kLong),
         shared{options, router, workers, probes,
                std::make_shared<ByteBudget>(options.bodies_bytes)} {
     for (int i = 0; i < options.io_threads; ++i) io.push_back(std::make_unique<IoThread>());
@@ -66,7 +66,7 @@ struct Server::Impl {
 
   const ServerOptions options;
   const Router& router;
-  asio::thread_pool workers;
+  TaskQueue workers;
   asio::thread_pool probes{1};
   Connection::Shared shared;
   std::vector<std::unique_ptr<IoThread>> io;
@@ -234,7 +234,6 @@ void Server::Stop(std::chrono::milliseconds grace) {
     } while (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() +
                                             std::chrono::milliseconds(20)));
   }
-  impl_->workers.join();
   impl_->probes.join();
   for (const auto& thread : impl_->io) {
     thread->work.reset();

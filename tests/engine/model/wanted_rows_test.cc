@@ -68,8 +68,7 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
     ASSERT_TRUE(path.ok()) << path.status();
     auto source = WeightSource::Open(*path);
     ASSERT_TRUE(source.ok()) << source.status();
-    auto model =
-        LlamaModel::Load(**source, backend_, {.max_rows = kRows, .reproducible = true});
+    auto model = LlamaModel::Load(**source, backend_, {.max_rows = kRows, .reproducible = true});
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     const auto layout =

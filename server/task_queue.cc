@@ -1,10 +1,11 @@
-#include "server/grpc/task_queue.h"
+#include "server/task_queue.h"
 
+#include <optional>
 #include <utility>
 
 #include "server/time_slice.h"
 
-namespace refrain::server::rpc {
+namespace refrain::server {
 
 TaskQueue::TaskQueue(int threads, Tasks tasks) {
   for (int i = 0; i < threads; ++i) {
@@ -21,25 +22,24 @@ TaskQueue::~TaskQueue() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void TaskQueue::Post(std::function<void()> task) {
+void TaskQueue::Post(std::string_view owner, std::function<void()> task) {
   MutexLock lock(mutex_);
-  tasks_.push_back(std::move(task));
+  tasks_.Push(owner, std::move(task));
   changed_.NotifyOne();
 }
 
 void TaskQueue::Serve(Tasks tasks) {
   if (tasks == Tasks::kShort) AskForShortTimeSlice();
   for (;;) {
-    std::function<void()> task;
+    std::optional<std::function<void()>> task;
     {
       MutexLock lock(mutex_);
       while (tasks_.empty() && !closed_) changed_.Wait(mutex_);
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      task = tasks_.Pop();
     }
-    task();
+    if (!task.has_value()) return;
+    (*task)();
   }
 }
 
-}  // namespace refrain::server::rpc
+}  // namespace refrain::server
