@@ -9,7 +9,7 @@
 namespace refrain::kvcache {
 
 // Breadth first, so that a cut view shows what most requests have in common. The work is in
-// proportion to what is shown, and to the running sequences.
+// proportion to what is shown, and to the running sequences; a look at each namespace beside it.
 CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
   CacheView view;
   view.stats = stats();
@@ -21,7 +21,12 @@ CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
   }
   std::vector<std::pair<NodeId, const Namespace*>> roots;
   for (const auto& [name_space, root] : tree().roots()) roots.emplace_back(root, &name_space);
-  std::sort(roots.begin(), roots.end());
+  view.total_namespaces = static_cast<int32_t>(roots.size());
+  const size_t shown_roots =
+      std::min(roots.size(), static_cast<size_t>(std::max(limits.max_nodes, 0)));
+  std::partial_sort(roots.begin(), roots.begin() + static_cast<ptrdiff_t>(shown_roots),
+                    roots.end());
+  roots.resize(shown_roots);
 
   std::deque<std::pair<NodeId, int32_t>> next;  // children of this node, of that namespace
   for (const auto& [root, name_space] : roots) {

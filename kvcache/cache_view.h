@@ -13,7 +13,7 @@ namespace refrain::kvcache {
 
 // How much of the cache to describe.
 struct CacheViewLimits {
-  int32_t max_nodes = 1000;
+  int32_t max_nodes = 1000;       // and namespaces
   int32_t max_depth = INT32_MAX;  // chunks below the root; 1 = first chunks only
 };
 
@@ -49,7 +49,8 @@ struct CacheView {
   CacheStats stats;
   int32_t total_nodes = 0;           // whether described or not
   std::vector<CacheViewNode> nodes;  // first chunks first; parents stand before children
-  std::vector<CacheViewNamespace> namespaces;
+  int32_t total_namespaces = 0;
+  std::vector<CacheViewNamespace> namespaces;  // by their roots
 };
 
 }  // namespace refrain::kvcache

@@ -200,6 +200,7 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.max_connections = static_cast<int>(config.integer("limits.grpc_connections"));
   options.idle_timeout = Milliseconds(config.seconds("limits.grpc_idle_s"));
   options.max_age = Milliseconds(config.seconds("limits.grpc_age_s"));
+  options.call_timeout = Milliseconds(config.seconds("limits.request_timeout_s"));
   options.max_choices = static_cast<int32_t>(config.integer("limits.n"));
   options.max_beams = static_cast<int32_t>(config.integer("engine.max_sequences"));
   options.tls_cert_file = config.text("tls.cert_file");

@@ -45,7 +45,7 @@ void EnableHealthAndReflection() {
   });
 }
 
-// An end of a connection by its age cuts no call off.
+// An end of a connection by its age cuts no call off that is within its own limits.
 void LimitConnections(const ServerOptions& options, ::grpc::ServerBuilder* builder) {
   const auto ms = [](std::chrono::milliseconds time) {
     return static_cast<int>(std::min<int64_t>(time.count(), std::numeric_limits<int>::max()));
@@ -56,6 +56,10 @@ void LimitConnections(const ServerOptions& options, ::grpc::ServerBuilder* build
   }
   if (options.max_age.count() > 0) {
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ms(options.max_age));
+    if (options.call_timeout.count() > 0) {
+      builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                                  ms(options.call_timeout + options.grace));
+    }
   }
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);

@@ -31,10 +31,15 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
   // The least between the pings of a client whose call waits; beyond, its connection ends.
   std::chrono::milliseconds ping_interval{10'000};
-  // Then a connection takes no more calls and ends with the last that runs; 0 = none.
+  // Then a connection takes no more calls and ends with the last that runs; 0 = none. gRPC itself
+  // waits without end for a call's message, so that a client that withholds it holds its
+  // connection: where calls have a time limit, too, the connection ends once that and `grace` have
+  // passed.
   std::chrono::milliseconds max_age{0};
-  int32_t max_choices = 128;  // limits.n
-  int32_t max_beams = 64;     // engine.max_sequences
+  std::chrono::milliseconds call_timeout{0};  // limits.request_timeout_s; 0 = none
+  std::chrono::milliseconds grace{240'000};   // for the message and the answer on their way
+  int32_t max_choices = 128;                  // limits.n
+  int32_t max_beams = 64;                     // engine.max_sequences
   // PEM; read again when they have changed. Empty = plain text.
   std::string tls_cert_file;
   std::string tls_key_file;

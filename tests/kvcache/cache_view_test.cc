@@ -90,6 +90,10 @@ TEST_F(CacheViewTest, KeepsToItsLimitsAndStartsWithWhatComesFirst) {
   for (const CacheViewNode& node : shallow.nodes) EXPECT_FALSE(node.parent.has_value());
   EXPECT_EQ(h.cache->Describe({.max_nodes = 5}).nodes.size(), 5u);
   EXPECT_EQ(h.cache->Describe({.max_nodes = 5}).total_nodes, shallow.total_nodes);
+  const CacheView one = h.cache->Describe({.max_nodes = 1});
+  EXPECT_EQ(one.nodes.size(), 1u);
+  EXPECT_EQ(one.namespaces.size(), 1u);
+  EXPECT_EQ(one.total_namespaces, 2);
   EXPECT_EQ(h.cache->Describe({.max_nodes = 3}).nodes.back().depth, 1);
 }
 

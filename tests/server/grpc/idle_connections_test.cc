@@ -133,6 +133,28 @@ TEST_F(IdleConnections, PingsDoNotEndACallThatWaits) {
   EXPECT_EQ(CodeOf(channel, "[[hold]]x", 8s), ::grpc::DEADLINE_EXCEEDED);
 }
 
+// A call of Generate whose message never comes: HEADERS that end the header, not the stream.
+std::string CallWithoutMessage() {
+  const auto text = [](std::string_view value) {
+    return static_cast<char>(value.size()) + std::string(value);
+  };
+  // HPACK: names and values by index, the others as literals that are not indexed.
+  const std::string header = std::string("\x83\x86", 2) +  // POST, http
+                             "\x04" + text("/refrain.v1.Inference/Generate") + "\x01" +
+                             text("test") + std::string("\x0f\x10", 2) + text("application/grpc") +
+                             std::string(1, '\0') + text("te") + text("trailers");
+  return std::string({0, 0, static_cast<char>(header.size()), 1, 4, 0, 0, 0, 1}) + header;
+}
+
+TEST_F(IdleConnections, OneThatWithholdsAMessageEndsWhereCallsHaveATimeLimit) {
+  Start({.max_age = 200ms, .call_timeout = 300ms, .grace = 200ms});
+  const auto begin = Clock::now();
+  RawClient client = Greet();
+  ASSERT_TRUE(client.Send(CallWithoutMessage()));
+  EXPECT_TRUE(client.ReadEnd(20s));
+  EXPECT_GE(Clock::now() - begin, 500ms) << "it was refused, not waited for";
+}
+
 TEST_F(IdleConnections, AnOldConnectionEndsWithItsLastCall) {
   Start({.max_age = 200ms});
   const auto channel = Connect();
