@@ -86,7 +86,23 @@ class Requests {
     if (Chance(40)) body["stream"] = Chance(70);
     const size_t wrong = Chance(60) ? Below(3) : Below(12);
     for (size_t i = 0; i < wrong; ++i) body[fields_[Below(fields_.size())]] = Value(0);
+    if (Below(200) == 0) body[fields_[Below(fields_.size())]] = Flood();
     return body;
+  }
+
+  // Far more of something small than any field takes.
+  ordered_json Flood() {
+    const ordered_json kSmall[] = {0,
+                                   5,
+                                   "",
+                                   "a",
+                                   nullptr,
+                                   ordered_json::object(),
+                                   ordered_json::array({1}),
+                                   {{"role", "user"}, {"content", "x"}}};
+    const ordered_json& one = kSmall[Below(std::size(kSmall))];
+    const ordered_json list = std::vector<ordered_json>(2100 + Below(20'000), one);
+    return Chance(70) ? list : ordered_json{{"x", list}};
   }
 
   std::string Text() {
