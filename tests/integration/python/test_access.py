@@ -111,6 +111,20 @@ def test_isolated_keys_share_nothing_and_one_key_shares_with_itself(keyed):
     assert cached(keys["b"], LONG) > 200
 
 
+def test_a_miss_is_explained_within_the_keys_own_cache(keyed):
+    daemon, keys = keyed({"a": [], "b": []}, "kv_cache.isolation=api_key")
+
+    def miss(key, prompt):
+        answer = httpx.post(f"{daemon.url}/v1/completions", headers=bearer(key), timeout=120,
+                            json={"prompt": prompt, "max_tokens": 1, "cache_report": True}).json()
+        return answer["usage"]["prompt_tokens_details"]["cache_misses"][0]
+
+    assert miss(keys["a"], LONG)["reason"] == "never_seen"
+    half = LONG[:len(LONG) // 2] + " Here it parts. " + LONG
+    assert miss(keys["a"], half)["reason"] == "diverged"
+    assert miss(keys["b"], half)["reason"] == "never_seen"
+
+
 def test_what_a_key_was_answered_is_found_again_by_that_key_alone(keyed):
     daemon, keys = keyed({"a": [], "b": []}, "kv_cache.isolation=api_key")
 

@@ -100,6 +100,14 @@ def test_a_miss_is_explained_and_a_warm_request_avoids_it(client, model_id):
     assert usage.prompt_tokens_details.cache_misses[0]["reason"] == "never_seen"
 
 
+def test_a_prompt_cache_key_is_no_namespace(client, model_id):
+    prompt = "SDKs send a key for every user of theirs. " * 12
+    cached = [complete(client, model_id, prompt=prompt, cache_salt="keys",
+                       prompt_cache_key=key).usage.prompt_tokens_details.cached_tokens
+              for key in ("one", "another")]
+    assert cached[0] == 0 and cached[1] > 50
+
+
 def test_evicted_prompts_are_told_from_new_ones(start_daemon):
     daemon = start_daemon("--set", "kv_cache.memory_bytes=64MiB",
                           "--set", "kv_cache.eviction=lru").wait_until_ready()
