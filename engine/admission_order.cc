@@ -4,12 +4,26 @@
 #include <functional>
 
 namespace refrain::engine {
+namespace {
+
+// With one for its next tokens.
+int64_t ChunksFor(const WaitingEntry& one, int32_t chunk_tokens) {
+  const int32_t missing_tokens = one.prefill_tokens - one.shared_tokens;
+  return one.idle_chunks + (missing_tokens + chunk_tokens - 1) / chunk_tokens + 1;
+}
+
+}  // namespace
 
 const WaitingEntry* AdmissionOrder::Next() {
   if (!aged_over_) {
     const int64_t longest_wait = fcfs_ ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
     if (begin_ < size() && s_.step - entry(begin_).since_step >= longest_wait) {
-      return &entry(begin_++);
+      const WaitingEntry& aged = entry(begin_++);
+      if (!aged.held) {
+        ++slots_;
+        chunks_ += ChunksFor(aged, s_.limits.chunk_tokens);
+      }
+      return &aged;
     }
     aged_over_ = true;
     sharing_ = others_ = begin_;
@@ -18,14 +32,27 @@ const WaitingEntry* AdmissionOrder::Next() {
   return fcfs_ ? NextByAge() : NextByRank();
 }
 
-const WaitingEntry* AdmissionOrder::NextByAge() {
-  while (sharing_ < window_) {
-    const size_t position = sharing_++;
-    if (entry(position).shares_running) return &entry(position);
+const WaitingEntry* AdmissionOrder::NextThatShares() {
+  const int64_t free_slots = s_.limits.max_sequences - static_cast<int64_t>(s_.running.size());
+  while (passes_ && sharing_ < window_) {
+    const WaitingEntry& one = entry(sharing_);
+    if (!one.held) {
+      ++slots_;
+      chunks_ += ChunksFor(one, s_.limits.chunk_tokens);
+      passes_ = slots_ <= free_slots && chunks_ <= s_.free_chunks;
+      if (!passes_) break;
+    }
+    ++sharing_;
+    if (one.shares_running) return &one;
   }
+  return nullptr;
+}
+
+const WaitingEntry* AdmissionOrder::NextByAge() {
+  if (const WaitingEntry* sharing = NextThatShares(); sharing != nullptr) return sharing;
   while (others_ < size()) {
     const size_t position = others_++;
-    if (position >= window_ || !entry(position).shares_running) return &entry(position);
+    if (position >= sharing_ || !entry(position).shares_running) return &entry(position);
   }
   return nullptr;
 }

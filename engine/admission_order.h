@@ -11,8 +11,10 @@ namespace refrain::engine {
 
 // The order in which the waiting sequences, all or some of them, may be admitted:
 //   first those that have waited too long to be overtaken, the oldest first;
-//   then under kFcfs those among the next kGroupingWindow that share with running ones, then the
-//   others by age; under the other policies by rank, then age.
+//   then under kFcfs those among the next kGroupingWindow that share with running ones, as long as
+//   slots and chunks are left for all they pass, too: without, these would wait until an answer
+//   ends, however long that takes; then the others by age; under the other policies by rank, then
+//   age.
 //
 // A part of Plan, and pure as that is: it decides who comes next, not who fits. Lives within one
 // plan, on its thread. Cannot fail.
@@ -38,6 +40,7 @@ class AdmissionOrder {
   }
 
   const WaitingEntry* NextByAge();
+  const WaitingEntry* NextThatShares();
   const WaitingEntry* NextByRank();
   Key KeyOf(const WaitingEntry& one, size_t position) const;
   // The best of those not yet named. Few of the many that wait are admitted, so that keeping the
@@ -51,6 +54,9 @@ class AdmissionOrder {
   size_t begin_ = 0;              // the first one that has not aged
   size_t window_ = 0;             // kFcfs: end of those looked at for sharing
   size_t sharing_ = 0;            // kFcfs: next to be looked at for sharing
+  bool passes_ = true;            // kFcfs: who shares may still pass others
+  int64_t slots_ = 0;             // kFcfs: that those looked at and those named before will take
+  int64_t chunks_ = 0;            // kFcfs: the same
   size_t others_ = 0;             // kFcfs: next by age
   std::vector<Key> best_;         // other policies: those to be named next, the best last
   size_t num_best_ = kFirstBest;  // other policies: how many the next look keeps

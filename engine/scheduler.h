@@ -20,7 +20,8 @@ struct SchedulerLimits {
   int32_t chunk_tokens = 64;
   Policy policy = Policy::kFcfs;
   // Under kFcfs: one whose prompt is mostly in use by running sequences may overtake others, so
-  // that those that share run together; nobody is overtaken once it has waited this many steps.
+  // that those that share run together, where there are slots and chunks for all of them; nobody is
+  // overtaken once it has waited this many steps.
   int32_t grouping_delay_steps = 32;
   // Under the other policies: who has waited this many steps comes before all who have not, oldest
   // first. So it is admitted after at most the sequences that are older and those admitted before.

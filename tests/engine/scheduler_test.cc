@@ -194,14 +194,32 @@ TEST(SchedulerTest, ReplayedTokensAreRowsWithoutChunks) {
 
 TEST(SchedulerTest, ThoseThatShareOvertakeForAStatedDelayOnly) {
   SchedulerSnapshot s = Snapshot(40);
-  s.limits.max_sequences = 1;
+  s.limits.max_sequences = 2;
   s.limits.grouping_delay_steps = 10;
   s.step = 109;
   s.waiting = {{.sequence = Id(1), .prefill_tokens = 4, .since_step = 100},
                {.sequence = Id(2), .prefill_tokens = 4, .shares_running = true, .since_step = 105}};
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [2:4]");
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2 1] work [2:4 1:4]");
   s.step = 110;
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1] work [1:4]");
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1 2] work [1:4 2:4]");
+}
+
+// Else who is passed would wait until an answer ends, which may take far longer.
+TEST(SchedulerTest, ThoseThatSharePassNobodyWhoseSlotOrChunksTheyWouldTake) {
+  SchedulerSnapshot s = Snapshot(40);
+  s.waiting = {{.sequence = Id(1), .prefill_tokens = 4},
+               {.sequence = Id(2), .prefill_tokens = 4, .shares_running = true},
+               {.sequence = Id(3), .prefill_tokens = 4},
+               {.sequence = Id(4), .prefill_tokens = 4, .shares_running = true}};
+  s.limits.max_sequences = 4;
+  EXPECT_EQ(Plan(s).admit, (std::vector{Id(2), Id(4), Id(1), Id(3)}));
+  s.limits.max_sequences = 3;
+  EXPECT_EQ(Plan(s).admit, (std::vector{Id(2), Id(1), Id(3)}));
+  s.limits.max_sequences = 1;
+  EXPECT_EQ(Plan(s).admit, std::vector{Id(1)});
+  s.limits.max_sequences = 4;
+  s.waiting[0].prefill_tokens = 38 * s.limits.chunk_tokens;
+  EXPECT_EQ(Plan(s).admit.front(), Id(1));
 }
 
 TEST(SchedulerTest, PrefillsRunInOrderOfPriority) {
