@@ -66,10 +66,12 @@ struct Server::Impl {
 
   const ServerOptions options;
   const Router& router;
+  std::vector<std::unique_ptr<IoThread>> io;
+  // Its threads end before the event loops do: one may still be leaving the call that brought an
+  // answer back when the answer has been sent.
   TaskQueue workers;
   asio::thread_pool probes{1};
   Connection::Shared shared;
-  std::vector<std::unique_ptr<IoThread>> io;
   std::unique_ptr<tcp::acceptor> acceptor;  // lives on io[0]
   uint16_t port = 0;
   bool stopped = false;

@@ -19,6 +19,7 @@
 #include "server/byte_budget.h"
 #include "server/http/connection.h"
 #include "server/http/router.h"
+#include "server/task_queue.h"
 
 namespace {
 
@@ -119,7 +120,7 @@ class Target {
   // Outlives every connection, as in the server: a worker may still be in it when one has ended.
   asio::io_context context_{1};
   http::WakeupQueue wakeups_{&context_};
-  asio::thread_pool workers_{1};
+  refrain::server::TaskQueue workers_{1, refrain::server::TaskQueue::Tasks::kLong};
   asio::thread_pool probes_{1};
   http::Connection::Shared shared_{options_, router_, workers_, probes_,
                                    std::make_shared<refrain::server::ByteBudget>(64 << 10)};
