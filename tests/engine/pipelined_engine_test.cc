@@ -15,6 +15,7 @@
 
 #include "tests/engine/device_engine.h"
 #include "tests/support/cuda_cases.h"
+#include "tests/support/forwarding_backend.h"
 
 namespace refrain::engine {
 namespace {
@@ -22,32 +23,7 @@ namespace {
 using ::refrain::testing::TemporaryDirectory;
 
 // A device that leaves choosing to the host.
-class HostSampling final : public kernels::Backend {
- public:
-  explicit HostSampling(std::unique_ptr<kernels::Backend> backend) : on_(std::move(backend)) {}
-
-  const kernels::BackendInfo& info() const override { return on_->info(); }
-  kernels::Device& device() override { return on_->device(); }
-  absl::StatusOr<std::unique_ptr<kernels::LinearWeight>> PackLinear(
-      std::span<const kernels::WeightSlice> slices, const kernels::PackOptions& options) override {
-    return on_->PackLinear(slices, options);
-  }
-  void BeginStep(const kernels::StepInputs& inputs) override { on_->BeginStep(inputs); }
-  void Embed(const kernels::EmbedArgs& args) override { on_->Embed(args); }
-  void RmsNorm(const kernels::RmsNormArgs& args) override { on_->RmsNorm(args); }
-  void Linear(const kernels::LinearArgs& args) override { on_->Linear(args); }
-  void GateUp(const kernels::GateUpArgs& args) override { on_->GateUp(args); }
-  void RopeAppend(const kernels::RopeAppendArgs& args) override { on_->RopeAppend(args); }
-  void ChunkAttention(const kernels::ChunkAttentionArgs& args) override {
-    on_->ChunkAttention(args);
-  }
-  void SwiGlu(const kernels::SwiGluArgs& args) override { on_->SwiGlu(args); }
-  void Add(const kernels::AddArgs& args) override { on_->Add(args); }
-  absl::Status Synchronize() override { return on_->Synchronize(); }
-
- private:
-  const std::unique_ptr<kernels::Backend> on_;
-};
+using HostSampling = ::refrain::testing::ForwardingBackend;
 
 class PipelinedEngineTest : public ::testing::TestWithParam<std::string> {
  protected:

@@ -14,6 +14,7 @@
 #include "engine/model/weight_source.h"
 #include "engine/step_batch.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/support/forwarding_backend.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -26,38 +27,22 @@ constexpr int32_t kRowsOfEach = 50;
 constexpr int32_t kRows = kSequences * kRowsOfEach;
 
 // Counts the rows that are multiplied.
-class CountingBackend final : public kernels::Backend {
+class CountingBackend final : public testing::ForwardingBackend {
  public:
-  CountingBackend() : backend_(*kernels::cpu::CpuBackend::Create({.threads = 2})) {}
+  CountingBackend() : ForwardingBackend(*kernels::cpu::CpuBackend::Create({.threads = 2})) {}
 
   int64_t TakeRows() { return std::exchange(rows_, 0); }
 
-  const kernels::BackendInfo& info() const override { return backend_->info(); }
-  kernels::Device& device() override { return backend_->device(); }
-  absl::StatusOr<std::unique_ptr<kernels::LinearWeight>> PackLinear(
-      std::span<const kernels::WeightSlice> slices, const kernels::PackOptions& options) override {
-    return backend_->PackLinear(slices, options);
-  }
-  void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
-  void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }
   void Linear(const kernels::LinearArgs& args) override {
     rows_ += args.x.rows;
-    backend_->Linear(args);
+    ForwardingBackend::Linear(args);
   }
   void GateUp(const kernels::GateUpArgs& args) override {
     rows_ += args.x.rows;
-    backend_->GateUp(args);
+    ForwardingBackend::GateUp(args);
   }
-  void RopeAppend(const kernels::RopeAppendArgs& args) override { backend_->RopeAppend(args); }
-  void ChunkAttention(const kernels::ChunkAttentionArgs& args) override {
-    backend_->ChunkAttention(args);
-  }
-  void SwiGlu(const kernels::SwiGluArgs& args) override { backend_->SwiGlu(args); }
-  void Add(const kernels::AddArgs& args) override { backend_->Add(args); }
-  absl::Status Synchronize() override { return backend_->Synchronize(); }
 
  private:
-  const std::unique_ptr<kernels::Backend> backend_;
   int64_t rows_ = 0;
 };
 
