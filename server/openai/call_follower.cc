@@ -16,6 +16,14 @@ std::optional<size_t> CallFollower::Follow(std::string_view object) {
   for (; !end_.has_value() && at_ < object.size(); ++at_) {
     const char c = object[at_];
     if (!in_string_) {
+      if (!closing_tag_.empty() && c == closing_tag_.front()) {
+        const std::string_view rest = object.substr(at_);
+        if (rest.starts_with(closing_tag_)) {
+          end_ = at_;
+          break;
+        }
+        if (closing_tag_.starts_with(rest)) break;  // may become the tag
+      }
       Take(c);
       if (c == '}' && braces_ <= 0) end_ = at_ + 1;
     } else if (!std::exchange(escaped_, !escaped_ && c == '\\') && c == '"') {

@@ -17,13 +17,21 @@ namespace refrain::server::openai {
 //   {"name": "weather", "arguments": {"city": "Paris"}}
 //                                   ^ streams() from here on          ^ what Follow returns
 //
+// Models forget braces: an object that is still open where `closing_tag` stands, outside of its
+// strings, ends in front of it and is not whole.
+//
 // One thread. Cannot fail. Time is linear in the text.
 class CallFollower {
  public:
+  // Without a `closing_tag` only its last brace ends an object. The tag must outlive this.
+  explicit CallFollower(std::string_view closing_tag = {}) : closing_tag_(closing_tag) {}
+
   // `object` is what there is of the text from its opening brace on, always more of the same. The
   // object's end once it is there.
   std::optional<size_t> Follow(std::string_view object);
 
+  // Behind its end: its braces match.
+  bool whole() const { return braces_ <= 0; }
   // The name and the opening brace of the arguments are there, in this order, and up to it all was
   // well formed: whatever comes, this is a call.
   bool streams() const { return orderly_ && name_.has_value() && arguments_begin_.has_value(); }
@@ -41,6 +49,7 @@ class CallFollower {
   void EndString(std::string_view text);
   bool outermost() const { return braces_ == 1 && brackets_ == 0; }
 
+  std::string_view closing_tag_;
   size_t at_ = 0;  // so much of the object has been looked at
   std::optional<size_t> end_;
   int braces_ = 0;

@@ -8,6 +8,7 @@
 #include "engine/text/utf8.h"
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/request_id.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -117,21 +118,20 @@ void ResponseFormat::AppendFinish(int32_t choice, std::optional<engine::FinishRe
   }
 }
 
-void ResponseFormat::AppendCallHead(int32_t choice, int32_t index, std::string_view name,
-                                    std::string* out) const {
-  out->append("\"id\":");
-  AppendJsonString(Concat("call_", answer_.id, "_", choice, "_", index), out);
+void ResponseFormat::AppendCallHead(std::string_view name, std::string* out) {
+  // Not made of the answer's id: a client may send the same x-request-id with each turn of a
+  // conversation, and the turns' calls must differ.
+  ConcatTo(out, "\"id\":\"call_", MakeRequestId(), "\"");
   out->append(",\"type\":\"function\",\"function\":{\"name\":");
   AppendJsonString(name, out);
   out->append(",");
 }
 
-void ResponseFormat::AppendToolCalls(int32_t choice, const std::vector<ToolCall>& calls,
-                                     std::string* out) const {
+void ResponseFormat::AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
   out->append("\"tool_calls\":[");
   for (size_t i = 0; i < calls.size(); ++i) {
     out->append(i == 0 ? "{" : ",{");
-    AppendCallHead(choice, static_cast<int32_t>(i), calls[i].name, out);
+    AppendCallHead(calls[i].name, out);
     out->append("\"arguments\":");
     AppendJsonString(calls[i].arguments, out);
     out->append("}}");
@@ -139,11 +139,10 @@ void ResponseFormat::AppendToolCalls(int32_t choice, const std::vector<ToolCall>
   out->append("]");
 }
 
-void ResponseFormat::AppendToolCallDelta(int32_t choice, const ToolCallDelta& delta,
-                                         std::string* out) const {
+void ResponseFormat::AppendToolCallDelta(const ToolCallDelta& delta, std::string* out) {
   ConcatTo(out, "\"tool_calls\":[{\"index\":", delta.index, ",");
   if (delta.name.has_value()) {
-    AppendCallHead(choice, delta.index, *delta.name, out);
+    AppendCallHead(*delta.name, out);
   } else {
     out->append("\"function\":{");
   }
@@ -171,7 +170,7 @@ void ResponseFormat::AppendDelta(int32_t choice, const TextPiece& piece, std::st
   }
   if (piece.call.has_value()) {
     out->append(comma);
-    AppendToolCallDelta(choice, *piece.call, out);
+    AppendToolCallDelta(*piece.call, out);
     if (piece.call->name.has_value()) ++calls_told_[choice];
   }
   out->append("}");
@@ -241,7 +240,7 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
       body.append(",\"refusal\":null");
       if (!choice.calls.empty()) {
         body.append(",");
-        AppendToolCalls(static_cast<int32_t>(i), choice.calls, &body);
+        AppendToolCalls(choice.calls, &body);
         calls_told_[i] = static_cast<int32_t>(choice.calls.size());
       }
       body.append("}");

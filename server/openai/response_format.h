@@ -62,10 +62,10 @@ class ResponseFormat {
   void AppendHead(bool chunk, std::string* out) const;
   void AppendUsage(const engine::Usage& usage, std::string* out) const;
   void AppendDelta(int32_t choice, const TextPiece& piece, std::string* out);
-  void AppendToolCalls(int32_t choice, const std::vector<ToolCall>& calls, std::string* out) const;
-  void AppendToolCallDelta(int32_t choice, const ToolCallDelta& delta, std::string* out) const;
+  static void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out);
+  static void AppendToolCallDelta(const ToolCallDelta& delta, std::string* out);
   // Its id, type and function, whose object is left open behind the name.
-  void AppendCallHead(int32_t choice, int32_t index, std::string_view name, std::string* out) const;
+  static void AppendCallHead(std::string_view name, std::string* out);
   void AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
                     std::string* out) const;
   void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens, std::string* out);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/concat.h"
 #include "server/json.h"
 
 namespace refrain::server::openai {
@@ -48,7 +49,14 @@ std::optional<std::string> NameOfCall(std::string_view json, engine::ToolFormat 
   return name->get<std::string>();
 }
 
+CallFollower MakeFollower(engine::ToolFormat format) {
+  return CallFollower(format == engine::ToolFormat::kHermes ? kClose : std::string_view());
+}
+
 }  // namespace
+
+ToolCallParser::ToolCallParser(engine::ToolFormat format, Options options)
+    : format_(format), options_(options), follower_(MakeFollower(format)) {}
 
 void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls) {
   if (delta.name.has_value()) calls->push_back({.name = *delta.name, .arguments = {}});
@@ -92,7 +100,8 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   const bool was_told = std::exchange(name_told_, false);
   const std::string_view json = std::string_view(held_).substr(json_begin, json_end - json_begin);
   std::optional<std::string> name;
-  if (!was_told) name = NameOfCall(json, format_);
+  // The last brace of an object that is not whole may be all that it lacks.
+  if (!was_told) name = NameOfCall(follower_.whole() ? json : Concat(json, "}"), format_);
   const bool is_call = was_told || name.has_value();
   if (name.has_value()) {
     TellName(*std::move(name), output);
@@ -105,7 +114,7 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   space_.clear();
   held_.erase(0, end);
   state_ = State::kText;
-  follower_ = {};
+  follower_ = MakeFollower(format_);
   name_told_ = false;
   arguments_told_ = 0;
   return is_call;

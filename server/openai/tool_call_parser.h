@@ -41,7 +41,8 @@ void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls);
 // there, the name first and then the arguments as they come. What looked like a call and is none
 // (no JSON object, no name, arguments that are no object, for kLlama3 none at all) becomes text
 // again, unchanged; but not once its name has been told: a model that then breaks its JSON, or is
-// cut short, leaves arguments to match. Space before a call belongs to it.
+// cut short, leaves arguments to match. A call that lacks only the last brace before its closing
+// tag is one. Space before a call belongs to it.
 //
 // One parser per choice, one thread. Cannot fail. Time is linear in the text.
 class ToolCallParser {
@@ -55,7 +56,7 @@ class ToolCallParser {
     bool streams = false;
   };
 
-  ToolCallParser(engine::ToolFormat format, Options options) : format_(format), options_(options) {}
+  ToolCallParser(engine::ToolFormat format, Options options);
 
   // What may be told now.
   Output Add(std::string_view text);

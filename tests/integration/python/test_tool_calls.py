@@ -31,6 +31,17 @@ def test_calls_are_parsed(tool_client):
     assert len({call.id for call in calls}) == 2
 
 
+def test_ids_of_calls_differ_whatever_the_requests_are_called(tool_client):
+    """A client that sends one x-request-id with all turns of a conversation."""
+    same = {"extra_headers": {"x-request-id": "turn"}}
+    calls = [ask(tool_client, CALL % "Paris", **same).choices[0].message.tool_calls[0]
+             for _ in range(2)]
+    calls += [event.choices[0].delta.tool_calls[0]
+              for event in ask(tool_client, CALL % "Rome", stream=True, **same)
+              if event.choices[0].delta.tool_calls and event.choices[0].delta.tool_calls[0].id]
+    assert len({call.id for call in calls}) == len(calls) == 3
+
+
 def test_streamed_calls_are_the_same(tool_client):
     said = "Let me see. " + CALL % "Paris" + CALL % "Rome"
     with tool_client.chat.completions.stream(

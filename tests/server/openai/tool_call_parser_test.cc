@@ -98,6 +98,21 @@ const Case kCases[] = {
      ToolFormat::kHermes,
      "<tool_call>{name: time}</tool_call>x",
      {"<tool_call>{name: time}</tool_call>x", {}}},
+    {"NoLastBrace",
+     ToolFormat::kHermes,
+     "<tool_call>{\"name\":\"time\",\"arguments\":{}\n</tool_call>\n"
+     "<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Paris\",\"days\":[1,2]}}"
+     "</tool_call>",
+     {"", {kTime, kWeather}}},
+    {"NoCallBeforeACall",
+     ToolFormat::kHermes,
+     "<tool_call>{\"nom\":1</tool_call>\n<tool_call>{\"name\":\"time\",\"arguments\":{}}"
+     "</tool_call>",
+     {"<tool_call>{\"nom\":1</tool_call>", {kTime}}},
+    {"AnotherTagOutsideOfStrings",
+     ToolFormat::kHermes,
+     "<tool_call>{\"name\":\"f\", </tool}</tool_call>",
+     {"<tool_call>{\"name\":\"f\", </tool}</tool_call>", {}}},
     {"ArgumentsThatAreNoObject",
      ToolFormat::kHermes,
      "<tool_call>{\"name\":\"f\",\"arguments\":5}</tool_call>",
@@ -233,6 +248,13 @@ TEST(ToolCallParser, KeepsAStreamedCallThatBreaksOff) {
     ASSERT_EQ(parsed.calls.size(), 1u);
     EXPECT_EQ(output.find(parsed.calls[0].arguments), output.find("{", 15));
   }
+}
+
+TEST(ToolCallParser, StreamsTheCallBehindOneThatLacksItsBraces) {
+  const std::string calls = R"(<tool_call>{"name":"f","arguments":{"a":[1]</tool_call>)"
+                            R"(<tool_call>{"name":"time","arguments":{}}</tool_call>)";
+  EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {calls}, {.streams = true}),
+            (Parsed{"", {{"f", R"({"a":[1])"}, kTime}}));
 }
 
 TEST(ToolCallParser, HoldsBackNoMoreTextThanMayBelongToACall) {
