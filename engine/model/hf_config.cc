@@ -216,10 +216,12 @@ void ReadScaling(ConfigObject& outer, ConfigObject& object, ModelConfig& config)
                      " is not supported; default, linear, llama3 and yarn are"));
   }
   rope.factor = object.RequiredReal("factor");
-  rope.original_context_tokens = OriginalContextTokens(outer, object, config);
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
-  } else if (type == "llama3") {
+    return;
+  }
+  rope.original_context_tokens = OriginalContextTokens(outer, object, config);
+  if (type == "llama3") {
     rope.scaling = RopeScaling::kLlama3;
     rope.low_freq_factor = object.RequiredReal("low_freq_factor");
     rope.high_freq_factor = object.RequiredReal("high_freq_factor");
