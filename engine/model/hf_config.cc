@@ -1,5 +1,6 @@
 #include "engine/model/hf_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -91,6 +92,14 @@ class ConfigObject {
   absl::Status& status_;
 };
 
+// A value for a message.
+std::string Shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  constexpr size_t kMaxBytes = 96;
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
+
 struct Architecture {
   const char* model_type;
   const char* class_name;
@@ -108,26 +117,46 @@ void ReadArchitecture(ConfigObject& object, ModelConfig& config) {
         (classes->is_array() && classes->size() == 1 && classes->front() == known.class_name)) {
       return;
     }
-    return object.FailUnimplemented(
-        absl::StrCat("architectures of a ", type, " model is not [\"", known.class_name, "\"]"));
+    return object.FailUnimplemented(absl::StrCat("architectures of a ", type, " model is ",
+                                                 Shown(*classes), ", not [\"", known.class_name,
+                                                 "\"]"));
   }
   object.FailUnimplemented(
       absl::StrCat("model_type ", QuotedName(type), " is not supported; llama and mistral are"));
 }
 
+// Keys of this family's relatives, and the value (besides null) that asks for nothing else. Not all
+// readers know them all; what was meant is something that is not computed here.
 void RefuseVariants(ConfigObject& object) {
-  for (const char* bias : {"attention_bias", "mlp_bias"}) {
-    if (object.Boolean(bias).value_or(false)) {
-      object.FailUnimplemented(absl::StrCat(bias, " is true; biases are not supported"));
-    }
+  const std::pair<const char*, Json> variants[] = {
+      {"attention_bias", false},
+      {"mlp_bias", false},
+      {"is_causal", true},
+      {"logit_scale", 1},
+      {"logits_scaling", 1},
+      {"embedding_multiplier", 1},
+      {"residual_multiplier", 1},
+      {"attention_multiplier", nullptr},
+      {"attn_logit_softcapping", nullptr},
+      {"final_logit_softcapping", nullptr},
+      {"clip_qkv", nullptr},
+      {"num_local_experts", 0},
+      {"no_rope_layers", Json::array()},
+      {"per_layer_config", Json::object()},
+  };
+  for (const auto& [key, neutral] : variants) {
+    const Json* value = object.FindOrNull(key);
+    if (value == nullptr || *value == neutral) continue;
+    object.FailUnimplemented(absl::StrCat(key, " is ", Shown(*value), ", which is not supported"));
   }
   const std::string activation = object.String("hidden_act").value_or("silu");
   if (activation != "silu") {
     object.FailUnimplemented(
         absl::StrCat("hidden_act ", QuotedName(activation), " is not supported; silu is"));
   }
-  if (object.FindOrNull("quantization_config") != nullptr) {
-    object.FailUnimplemented("checkpoints with a quantization_config are not supported");
+  if (const Json* quantization = object.FindOrNull("quantization_config")) {
+    object.FailUnimplemented(absl::StrCat(
+        "checkpoints with a quantization_config are not supported: ", Shown(*quantization)));
   }
 }
 
@@ -152,16 +181,32 @@ void ReadYarn(ConfigObject& object, RopeConfig& rope) {
           ? YarnMagnitude(rope.factor, mscale) / YarnMagnitude(rope.factor, mscale_all_dim)
           : YarnMagnitude(rope.factor, 1.0);
   rope.attention_factor = object.Real("attention_factor").value_or(computed);
-  if (!object.Boolean("truncate").value_or(true)) {
-    object.FailUnimplemented("rope scaling yarn with truncate false is not supported");
-  }
+  // Unlike elsewhere null is false.
+  rope.round_ramp = object.Boolean("truncate").value_or(!object.IsNull("truncate"));
 }
 
-void ReadScaling(ConfigObject& object, ModelConfig& config) {
-  RopeConfig& rope = config.rope;
-  if (object.Real("partial_rotary_factor").value_or(1.0) != 1.0) {
-    object.FailUnimplemented("partial_rotary_factor other than 1 is not supported");
+// Beside the scaling or in it.
+int OriginalContextTokens(ConfigObject& outer, ConfigObject& scaling, const ModelConfig& config) {
+  constexpr char kKey[] = "original_max_position_embeddings";
+  const std::optional<int> beside = outer.Integer(kKey, 1, Limits::kMaxContextTokens);
+  const std::optional<int> inside = scaling.Integer(kKey, 1, Limits::kMaxContextTokens);
+  if (beside && inside && *beside != *inside) {
+    outer.Fail(absl::InvalidArgumentError(absl::StrCat("config.json: ", kKey, " is ", *beside,
+                                                       ", in the rope scaling it is ", *inside)));
   }
+  return beside.value_or(inside.value_or(config.max_context_tokens));
+}
+
+void RefusePartialRotation(ConfigObject& object) {
+  const double share = object.Real("partial_rotary_factor").value_or(1.0);
+  if (share == 1.0) return;
+  object.FailUnimplemented(absl::StrCat("partial_rotary_factor is ", share,
+                                        "; only heads rotated as a whole are supported"));
+}
+
+void ReadScaling(ConfigObject& outer, ConfigObject& object, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  RefusePartialRotation(object);
   const std::string type =
       object.String("rope_type").value_or(object.String("type").value_or("default"));
   if (type == "default") return;
@@ -171,12 +216,12 @@ void ReadScaling(ConfigObject& object, ModelConfig& config) {
                      " is not supported; default, linear, llama3 and yarn are"));
   }
   rope.factor = object.RequiredReal("factor");
-  rope.original_context_tokens =
-      object.Integer("original_max_position_embeddings", 1, Limits::kMaxContextTokens)
-          .value_or(config.max_context_tokens);
   if (type == "linear") {
     rope.scaling = RopeScaling::kLinear;
-  } else if (type == "llama3") {
+    return;
+  }
+  rope.original_context_tokens = OriginalContextTokens(outer, object, config);
+  if (type == "llama3") {
     rope.scaling = RopeScaling::kLlama3;
     rope.low_freq_factor = object.RequiredReal("low_freq_factor");
     rope.high_freq_factor = object.RequiredReal("high_freq_factor");
@@ -185,22 +230,33 @@ void ReadScaling(ConfigObject& object, ModelConfig& config) {
   }
 }
 
-// `rope_parameters` holds theta too; the older `rope_scaling` stands beside `rope_theta`.
+// `rope_parameters` holds theta too; the older `rope_scaling` stands beside `rope_theta`, and comes
+// first where a file has both.
 void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
   RopeConfig& rope = config.rope;
   rope.source_pairs = RopePairs::kHalfSplit;
   rope.dim = config.head_dim;
   rope.theta = object.Real("rope_theta").value_or(rope.theta);
-  const char* key = object.FindOrNull("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  RefusePartialRotation(object);
+  const char* key = "rope_scaling";
   const Json* scaling = object.FindOrNull(key);
+  if (scaling == nullptr || *scaling == Json::object()) {
+    key = "rope_parameters";
+    scaling = object.FindOrNull(key);
+  }
   if (scaling == nullptr) return;
   if (!scaling->is_object()) {
     return object.Fail(
         absl::InvalidArgumentError(absl::StrCat("config.json: ", key, " is not an object")));
   }
   ConfigObject parameters(*scaling, absl::StrCat("config.json: ", key), status);
+  for (const auto& [name, value] : scaling->items()) {
+    if (!value.is_object()) continue;
+    return parameters.FailUnimplemented(
+        absl::StrCat("parameters of one kind of layer are not supported: ", QuotedName(name)));
+  }
   rope.theta = parameters.Real("rope_theta").value_or(rope.theta);
-  ReadScaling(parameters, config);
+  ReadScaling(object, parameters, config);
 }
 
 void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
@@ -210,6 +266,20 @@ void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
   config.sliding_window_tokens =
       object.Integer("sliding_window", 1, Limits::kMaxContextTokens)
           .value_or(object.IsNull("sliding_window") ? 0 : kDefaultWindow);
+}
+
+// All layers see what the model's architecture says: none is listed that sees something else.
+void CheckLayerTypes(ConfigObject& object, const ModelConfig& config) {
+  const Json* types = object.FindOrNull("layer_types");
+  if (types == nullptr) return;
+  const char* expected = config.sliding_window_tokens > 0 ? "sliding_attention" : "full_attention";
+  if (types->is_array() && std::all_of(types->begin(), types->end(),
+                                       [&](const Json& type) { return type == expected; })) {
+    return;
+  }
+  object.FailUnimplemented(absl::StrCat("layer_types is ", Shown(*types),
+                                        "; only layers that are all of \"", expected,
+                                        "\" are supported for this model"));
 }
 
 }  // namespace
@@ -237,6 +307,7 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json)
   config.tied_embeddings = object.Boolean("tie_word_embeddings").value_or(false);
   ReadRope(object, config, status);
   ReadSlidingWindow(object, config);
+  CheckLayerTypes(object, config);
   RefuseVariants(object);
   if (!status.ok()) return status;
   if (absl::Status invalid = config.Validate(); !invalid.ok()) return invalid;

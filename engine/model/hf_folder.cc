@@ -1,5 +1,6 @@
 #include "engine/model/hf_folder.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,28 @@ absl::StatusOr<Shard> OpenShard(const std::string& path) {
   return Shard{*std::move(mapping), *std::move(file)};
 }
 
+// Where a tied model has a head as well and it is not the embedding, some readers use it and some
+// do not: the model says two things.
+absl::Status CheckTiedHead(const ModelConfig& config, const std::vector<SourceTensor>& tensors) {
+  if (!config.tied_embeddings) return absl::OkStatus();
+  const auto find = [&](TensorRole role) {
+    const std::string name = TensorName(TensorNaming::kHuggingFace, role, 0);
+    return std::find_if(tensors.begin(), tensors.end(),
+                        [&](const SourceTensor& tensor) { return tensor.name == name; });
+  };
+  const auto head = find(TensorRole::kOutput);
+  const auto embedding = find(TensorRole::kTokenEmbedding);
+  if (head == tensors.end() || embedding == tensors.end()) return absl::OkStatus();
+  if (head->dtype == embedding->dtype && head->shape == embedding->shape &&
+      std::equal(head->data.begin(), head->data.end(), embedding->data.begin(),
+                 embedding->data.end())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("config.json: tie_word_embeddings is true, but ",
+                                                 QuotedName(head->name), " is not equal to ",
+                                                 QuotedName(embedding->name)));
+}
+
 bool IsPlainShardName(std::string_view name) {
   return name.size() > std::string_view(".safetensors").size() && name.size() <= 255 &&
          name.ends_with(".safetensors") && name[0] != '.' &&
@@ -141,6 +164,9 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenHuggingFaceFolder(const std::s
   absl::StatusOr<TensorTable> table =
       TensorTable::Bind(*config, TensorNaming::kHuggingFace, tensors);
   if (!table.ok()) return WithPath(table.status(), folder);
+  if (absl::Status status = CheckTiedHead(*config, tensors); !status.ok()) {
+    return WithPath(status, folder);
+  }
   return std::make_unique<HuggingFaceWeightSource>(folder, std::move(shards), *std::move(config),
                                                    *std::move(table));
 }

@@ -1,6 +1,9 @@
 #include "engine/model/model_config.h"
 
+#include <algorithm>
+#include <cmath>
 #include <initializer_list>
+#include <numbers>
 #include <string>
 #include <string_view>
 
@@ -20,6 +23,17 @@ absl::Status FirstError(std::initializer_list<absl::Status> statuses) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// Frequencies of a ramp that runs backwards mean different things to different readers; one without
+// ends makes them no numbers.
+absl::Status ValidateYarnRamp(const RopeConfig& rope) {
+  const YarnRamp ramp = YarnRampOf(rope);
+  if (ramp.begin >= 0.0 && ramp.begin <= ramp.end) return absl::OkStatus();  // false for NaN
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model YaRN has no ramp from ", ramp.begin, " to ", ramp.end, ": rope.beta_fast is ",
+      rope.beta_fast, ", rope.beta_slow ", rope.beta_slow, ", rope.theta ", rope.theta,
+      ", rope.original_context_tokens ", rope.original_context_tokens));
 }
 
 absl::Status ValidateScaling(const RopeConfig& rope) {
@@ -45,12 +59,24 @@ absl::Status ValidateScaling(const RopeConfig& rope) {
                          CheckRange("rope.beta_slow", rope.beta_slow, 1e-6, 1e6),
                          CheckRange("rope.attention_factor", rope.attention_factor, 1e-3, 1e3),
                          CheckRange("rope.original_context_tokens", rope.original_context_tokens, 1,
-                                    ModelLimits::kMaxContextTokens)});
+                                    ModelLimits::kMaxContextTokens),
+                         ValidateYarnRamp(rope)});
   }
   return absl::InvalidArgumentError("model rope.scaling is unknown");
 }
 
 }  // namespace
+
+YarnRamp YarnRampOf(const RopeConfig& rope) {
+  const auto dimension = [&](double turns) {
+    return rope.dim * std::log(rope.original_context_tokens / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
+  };
+  const double begin = dimension(rope.beta_fast);
+  const double end = dimension(rope.beta_slow);
+  return {.begin = std::max(rope.round_ramp ? std::floor(begin) : begin, 0.0),
+          .end = std::min(rope.round_ramp ? std::ceil(end) : end, rope.dim - 1.0)};
+}
 
 absl::Status ModelConfig::Validate() const {
   const absl::Status sizes = FirstError(

@@ -38,7 +38,16 @@ struct RopeConfig {
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   double attention_factor = 1.0;
+  bool round_ramp = true;
 };
+
+// Where YaRN begins and ends to divide frequencies (arXiv 2309.00071, section 3.2): dimensions that
+// make beta_fast and beta_slow turns over the original context, counted in rotated pairs.
+struct YarnRamp {
+  double begin = 0.0;
+  double end = 0.0;
+};
+YarnRamp YarnRampOf(const RopeConfig& rope);
 
 // Far above every model there is. Small enough that no product of two fields of a valid
 // ModelConfig overflows int64_t, and heads * head_dim fits an int.

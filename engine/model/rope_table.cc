@@ -18,11 +18,10 @@ double ScaleLlama3(double frequency, const RopeConfig& rope) {
   return (1 - keep) * frequency / rope.factor + keep * frequency;
 }
 
-// YaRN (arXiv 2309.00071, section 3.2): the dimension at which a frequency makes `turns` turns over
-// the original context.
-double YarnDimension(double turns, const RopeConfig& rope) {
-  return rope.dim * std::log(rope.original_context_tokens / (turns * 2 * std::numbers::pi)) /
-         (2 * std::log(rope.theta));
+// How far a pair is divided: 0 keeps its frequency, 1 divides it by the factor.
+double YarnShare(int pair, const YarnRamp& ramp) {
+  const double width = ramp.end > ramp.begin ? ramp.end - ramp.begin : 0.001;
+  return std::clamp((pair - ramp.begin) / width, 0.0, 1.0);
 }
 
 }  // namespace
@@ -30,9 +29,6 @@ double YarnDimension(double turns, const RopeConfig& rope) {
 std::vector<double> RopeFrequencies(const RopeConfig& rope, std::span<const float> freq_factors) {
   const int half = rope.dim / 2;
   std::vector<double> frequencies(half);
-  const double ramp_begin = std::max(std::floor(YarnDimension(rope.beta_fast, rope)), 0.0);
-  double ramp_end = std::min(std::ceil(YarnDimension(rope.beta_slow, rope)), rope.dim - 1.0);
-  if (ramp_end <= ramp_begin) ramp_end = ramp_begin + 0.001;
   for (int i = 0; i < half; ++i) {
     double frequency = std::pow(rope.theta, -2.0 * i / rope.dim);
     switch (rope.scaling) {
@@ -46,8 +42,8 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope, std::span<const floa
         frequency = ScaleLlama3(frequency, rope);
         break;
       case RopeScaling::kYarn: {
-        const double ramp = std::clamp((i - ramp_begin) / (ramp_end - ramp_begin), 0.0, 1.0);
-        frequency = frequency * (1 - ramp) + frequency / rope.factor * ramp;
+        const double share = YarnShare(i, YarnRampOf(rope));
+        frequency = frequency * (1 - share) + frequency / rope.factor * share;
         break;
       }
     }

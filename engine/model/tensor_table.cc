@@ -37,6 +37,7 @@ constexpr std::array<RoleName, kNumTensorRoles> kRoleNames = {{
 }};
 
 // Tables of angles that old converters stored; they follow from the configuration.
+constexpr std::string_view kIgnoredName = "model.rotary_emb.inv_freq";
 constexpr std::array<std::string_view, 2> kIgnoredLayerNames = {"attn_rot_embd.weight",
                                                                 "self_attn.rotary_emb.inv_freq"};
 
@@ -88,6 +89,7 @@ std::optional<RolePlace> FindRole(TensorNaming naming, std::string_view name) {
 }
 
 bool IsIgnored(TensorNaming naming, std::string_view name) {
+  if (naming == TensorNaming::kHuggingFace && name == kIgnoredName) return true;
   const std::optional<LayerName> in_layer = SplitLayerName(naming, name);
   return in_layer && std::find(kIgnoredLayerNames.begin(), kIgnoredLayerNames.end(),
                                in_layer->rest) != kIgnoredLayerNames.end();
@@ -150,14 +152,21 @@ std::optional<size_t> TensorTable::IndexOf(TensorRole role, int layer) const {
 absl::StatusOr<TensorTable> TensorTable::Bind(const ModelConfig& config, TensorNaming naming,
                                               std::span<const SourceTensor> tensors) {
   TensorTable table(config.num_layers);
+  const std::string embedding = TensorName(naming, TensorRole::kTokenEmbedding, 0);
+  const bool has_embedding =
+      std::any_of(tensors.begin(), tensors.end(),
+                  [&](const SourceTensor& tensor) { return tensor.name == embedding; });
   for (const SourceTensor& tensor : tensors) {
-    const std::optional<RolePlace> place = FindRole(naming, tensor.name);
+    std::optional<RolePlace> place = FindRole(naming, tensor.name);
     if (!place) {
       if (IsIgnored(naming, tensor.name)) continue;
       return UnknownTensor(config, tensor.name);
     }
-    // A copy of the embedding that some converters keep beside a tied one.
-    if (place->role == TensorRole::kOutput && config.tied_embeddings) continue;
+    // A tied embedding is stored under its own name, under the head's, or twice.
+    if (place->role == TensorRole::kOutput && config.tied_embeddings) {
+      if (has_embedding) continue;
+      place->role = TensorRole::kTokenEmbedding;
+    }
     const std::optional<size_t> index = table.IndexOf(place->role, place->layer);
     if (!index) {
       return absl::InvalidArgumentError(

@@ -35,7 +35,8 @@ class TensorTable {
  public:
   // `config` has passed Validate. Refuses a missing tensor, a wrong shape, an element type that is
   // not run, two tensors of one name, and a tensor that the architecture does not have (running
-  // without it would give wrong answers), naming it.
+  // without it would give wrong answers), naming it. A head beside tied embeddings is taken for a
+  // copy of the embedding, and for the embedding itself where that is missing.
   static absl::StatusOr<TensorTable> Bind(const ModelConfig& config, TensorNaming naming,
                                           std::span<const SourceTensor> tensors);
 

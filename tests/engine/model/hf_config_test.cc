@@ -139,8 +139,98 @@ TEST(HfConfigTest, ReadsOtherScalings) {
   rope = Read(Changed(Llama(), "rope_scaling", yarn)).rope;
   EXPECT_DOUBLE_EQ(rope.attention_factor,
                    (0.0707 * std::log(16.0) + 1.0) / (0.1 * std::log(16.0) + 1.0));
+  EXPECT_TRUE(rope.round_ramp);
   yarn["attention_factor"] = 1.5;
-  EXPECT_EQ(Read(Changed(Llama(), "rope_scaling", yarn)).rope.attention_factor, 1.5);
+  yarn["truncate"] = false;
+  rope = Read(Changed(Llama(), "rope_scaling", yarn)).rope;
+  EXPECT_EQ(rope.attention_factor, 1.5);
+  EXPECT_FALSE(rope.round_ramp);
+}
+
+// Beside the scaling, as some models have it, it means the same; two that differ mean nothing.
+TEST(HfConfigTest, FindsTheOriginalContextBesideTheScaling) {
+  const char* const key = "original_max_position_embeddings";
+  for (const char* type : {"yarn", "llama3"}) {
+    Json json = Llama();
+    json["rope_scaling"] = {
+        {"type", type}, {"factor", 4.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
+    EXPECT_EQ(Read(json).rope.original_context_tokens, 131072);
+    json[key] = 4096;
+    EXPECT_EQ(Read(json).rope.original_context_tokens, 4096);
+    json["rope_scaling"][key] = 4096;
+    EXPECT_EQ(Read(json).rope.original_context_tokens, 4096);
+    json["rope_scaling"][key] = 8192;
+    ExpectRefused(json, absl::StatusCode::kInvalidArgument,
+                  "original_max_position_embeddings is 4096, in the rope scaling it is 8192");
+    json["rope_scaling"]["type"] = "linear";  // which does not ask for it
+    Read(json);
+  }
+}
+
+// As transformers 5 reads both: rope_scaling, unless it is empty; theta of that one, or beside it.
+TEST(HfConfigTest, RopeScalingComesBeforeRopeParameters) {
+  Json json = Changed(Llama(), "rope_parameters",
+                      {{"rope_type", "linear"}, {"factor", 3.0}, {"rope_theta", 1000.0}});
+  EXPECT_EQ(Read(json).rope.factor, 3.0);
+  for (const Json& empty : {Json(nullptr), Json::object()}) {
+    json["rope_scaling"] = empty;
+    EXPECT_EQ(Read(json).rope.factor, 3.0);
+    EXPECT_EQ(Read(json).rope.theta, 1000.0);
+  }
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(Read(json).rope.factor, 2.0);
+  EXPECT_EQ(Read(json).rope.theta, 500000.0);
+}
+
+TEST(HfConfigTest, TakesLayersThatAreAllAlike) {
+  const Json full = {"full_attention", "full_attention"};
+  const Json sliding = {"sliding_attention", "sliding_attention"};
+  EXPECT_EQ(Read(Changed(Llama(), "layer_types", full)).sliding_window_tokens, 0);
+  EXPECT_EQ(Read(Changed(Llama(), "layer_types", nullptr)).sliding_window_tokens, 0);
+  const Json window = Changed(Mistral(), "sliding_window", 64);
+  EXPECT_EQ(Read(Changed(window, "layer_types", sliding)).sliding_window_tokens, 64);
+  const auto refused = [](const Json& json, std::string_view text) {
+    ExpectRefused(json, absl::StatusCode::kUnimplemented, text);
+  };
+  refused(Changed(window, "layer_types", full), "\"full_attention\"");
+  refused(Changed(Llama(), "layer_types", sliding), "\"sliding_attention\"");
+  refused(Changed(window, "layer_types", {"sliding_attention", "full_attention"}), "layer_types");
+  refused(Changed(Llama(), "layer_types", {"full_attention", "linear_attention"}),
+          "\"linear_attention\"");
+  refused(Changed(Llama(), "layer_types", "full_attention"), "layer_types");
+}
+
+// Keys of relatives of this family that compute something else; values that change nothing pass.
+TEST(HfConfigTest, RefusesVariantsByKeyAndValue) {
+  const auto refused = [](const char* key, const Json& value, std::string_view text) {
+    ExpectRefused(Changed(Llama(), key, value), absl::StatusCode::kUnimplemented, text);
+  };
+  refused("logits_scaling", 8.0, "logits_scaling is 8.0");
+  refused("logit_scale", 0.25, "logit_scale is 0.25");
+  refused("embedding_multiplier", 12, "embedding_multiplier is 12");
+  refused("residual_multiplier", 0.22, "residual_multiplier");
+  refused("attention_multiplier", 0.0078125, "attention_multiplier");
+  refused("attn_logit_softcapping", 50.0, "attn_logit_softcapping");
+  refused("final_logit_softcapping", 30.0, "final_logit_softcapping");
+  refused("clip_qkv", 8.0, "clip_qkv");
+  refused("is_causal", false, "is_causal is false");
+  refused("num_local_experts", 8, "num_local_experts is 8");
+  refused("no_rope_layers", {1, 1, 1, 0}, "no_rope_layers");
+  refused("per_layer_config", {{"0", {{"head_dim", 8}}}}, "per_layer_config");
+  refused("partial_rotary_factor", 0.5, "partial_rotary_factor is 0.5");
+  refused("rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}, "\"full_attention\"");
+  const Json neutral = {{"logits_scaling", 1},
+                        {"logit_scale", 1.0},
+                        {"final_logit_softcapping", nullptr},
+                        {"is_causal", true},
+                        {"num_local_experts", 0},
+                        {"no_rope_layers", Json::array()},
+                        {"per_layer_config", Json::object()},
+                        {"partial_rotary_factor", 1.0},
+                        {"pretraining_tp", 2}};
+  for (const auto& [key, value] : neutral.items()) {
+    Read(Changed(Llama(), key.c_str(), value));
+  }
 }
 
 TEST(HfConfigTest, RefusesWhatItDoesNotRun) {
@@ -150,15 +240,19 @@ TEST(HfConfigTest, RefusesWhatItDoesNotRun) {
   };
   refused("model_type", "qwen2", "\"qwen2\"");
   refused("model_type", nullptr, "model_type");
+  refused("model_type", "granite", "\"granite\"");
+  refused("model_type", "mixtral", "\"mixtral\"");
   refused("architectures", {"LlamaForSequenceClassification"}, "LlamaForCausalLM");
+  refused("architectures", {"LlamaForSequenceClassification"}, "LlamaForSequenceClassification");
   refused("attention_bias", true, "attention_bias");
   refused("mlp_bias", true, "mlp_bias");
   refused("hidden_act", "gelu", "gelu");
   refused("quantization_config", {{"quant_method", "awq"}}, "quantization_config");
+  refused("quantization_config", {{"quant_method", "awq"}}, "\"awq\"");
   refused("rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}, "dynamic");
   refused("rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}},
           "partial_rotary_factor");
-  refused("rope_scaling", {{"type", "yarn"}, {"factor", 2.0}, {"truncate", false}}, "truncate");
+  refused("rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}}, "longrope");
 }
 
 TEST(HfConfigTest, RefusesWrongValuesByName) {

@@ -5,15 +5,20 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <string>
 
+#include "engine/model/tensor_table.h"
 #include "engine/text/create_tokenizer.h"
+#include "tests/support/safetensors_writer.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
 namespace refrain::engine {
 namespace {
 
+using refrain::testing::SafetensorsWriter;
 using refrain::testing::TemporaryDirectory;
 using refrain::testing::TinyModelOptions;
 using refrain::testing::TinyWeight;
@@ -106,6 +111,120 @@ TEST(HfFolderTest, RefusesATensorInTwoShards) {
   Write(path + "/model.safetensors.index.json",
         R"({"weight_map":{"a":"model.safetensors","b":"again.safetensors"}})");
   ExpectError(WeightSource::Open(path).status(), absl::StatusCode::kInvalidArgument, "twice");
+}
+
+// Writes a folder whose weights `change` has a say in: name -> shape and f32 bytes.
+struct StoredTensor {
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+using Tensors = std::map<std::string, StoredTensor>;
+
+void WriteFolder(const std::string& path, bool tied, const std::function<void(Tensors&)>& change) {
+  TinyModelOptions options;
+  options.config.tied_embeddings = tied;
+  options.config.hidden_size = 32;
+  options.config.head_dim = options.config.rope.dim = 8;
+  options.config.ffn_size = 48;
+  ASSERT_TRUE(WriteTinyFolder(options, path).ok());
+  Tensors tensors;
+  {
+    const auto source = WeightSource::Open(path);
+    ASSERT_TRUE(source.ok()) << source.status();
+    for (int role = 0; role < kNumTensorRoles; ++role) {
+      const auto known = static_cast<TensorRole>(role);
+      for (int layer = 0; layer < (IsPerLayer(known) ? options.config.num_layers : 1); ++layer) {
+        const auto view = (*source)->Get(known, layer);
+        if (!view.ok()) continue;
+        std::vector<int64_t> shape = {view->rows, view->cols};
+        if (IsVector(known)) shape.erase(shape.begin());
+        tensors[TensorName(TensorNaming::kHuggingFace, known, layer)] = {
+            shape, std::string(reinterpret_cast<const char*>(view->data), view->bytes)};
+      }
+    }
+  }
+  change(tensors);
+  SafetensorsWriter writer;
+  for (const auto& [name, tensor] : tensors) {
+    writer.AddTensor(name, "F32", tensor.shape, tensor.bytes);
+  }
+  Write(path + "/model.safetensors", writer.Build());
+}
+
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenChanged(
+    bool tied, const std::function<void(Tensors&)>& change) {
+  TemporaryDirectory directory;
+  WriteFolder(directory.path(), tied, change);
+  return WeightSource::Open(directory.path());
+}
+
+constexpr char kEmbedding[] = "model.embed_tokens.weight";
+constexpr char kHead[] = "lm_head.weight";
+
+// Writers keep one name of tensors that share memory, some the head's.
+TEST(HfFolderTest, ATiedEmbeddingMayStandUnderTheHeadsName) {
+  for (const bool both : {false, true}) {
+    std::string bytes;
+    const auto source = OpenChanged(true, [&](Tensors& tensors) {
+      bytes = tensors[kEmbedding].bytes;
+      tensors[kHead] = tensors[kEmbedding];
+      if (!both) tensors.erase(kEmbedding);
+    });
+    ASSERT_TRUE(source.ok()) << source.status();
+    const auto view = (*source)->Get(TensorRole::kTokenEmbedding, 0);
+    ASSERT_TRUE(view.ok()) << view.status();
+    EXPECT_EQ(std::memcmp(view->data, bytes.data(), view->bytes), 0);
+    EXPECT_FALSE((*source)->Has(TensorRole::kOutput, 0));
+  }
+}
+
+// Readers differ in what they make of it.
+TEST(HfFolderTest, RefusesATiedHeadThatIsNotTheEmbedding) {
+  ExpectError(OpenChanged(true,
+                          [](Tensors& tensors) {
+                            tensors[kHead] = tensors[kEmbedding];
+                            tensors[kHead].bytes[100] ^= 1;
+                          })
+                  .status(),
+              absl::StatusCode::kInvalidArgument, "tie_word_embeddings is true");
+}
+
+TEST(HfFolderTest, RefusesMissingWrongAndUnknownTensors) {
+  using enum absl::StatusCode;
+  const auto refused = [](absl::StatusCode code, std::string_view text,
+                          const std::function<void(Tensors&)>& change) {
+    ExpectError(OpenChanged(false, change).status(), code, text);
+  };
+  refused(kInvalidArgument, kHead, [](Tensors& tensors) { tensors.erase(kHead); });
+  refused(kInvalidArgument, kEmbedding, [](Tensors& tensors) { tensors.erase(kEmbedding); });
+  refused(kInvalidArgument, "\"model.layers.1.mlp.up_proj.weight\" is missing",
+          [](Tensors& tensors) { tensors.erase("model.layers.1.mlp.up_proj.weight"); });
+  refused(kInvalidArgument, "has the shape [32, 48], the configuration asks for [48, 32]",
+          [](Tensors& tensors) {
+            tensors["model.layers.1.mlp.up_proj.weight"].shape = {32, 48};
+          });
+  refused(kUnimplemented, "biases are not supported", [](Tensors& tensors) {
+    tensors["model.layers.0.self_attn.q_proj.bias"] = {{1}, "\1\2\3\4"};
+  });
+  refused(kUnimplemented, "q_norm", [](Tensors& tensors) {
+    tensors["model.layers.0.self_attn.q_norm.weight"] = {{1}, "\1\2\3\4"};
+  });
+  refused(kInvalidArgument, "is for layer 2, the model has 2 layers", [](Tensors& tensors) {
+    tensors["model.layers.2.input_layernorm.weight"] =
+        tensors["model.layers.1.input_layernorm.weight"];
+  });
+}
+
+// Old checkpoints keep the table that RoPE was computed from, in each layer or once.
+TEST(HfFolderTest, PassesOverFrequencies) {
+  const auto source = OpenChanged(false, [](Tensors& tensors) {
+    for (const char* name :
+         {"model.layers.0.self_attn.rotary_emb.inv_freq",
+          "model.layers.1.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"}) {
+      tensors[name] = {{1}, "\1\2\3\4"};
+    }
+  });
+  EXPECT_TRUE(source.ok()) << source.status();
 }
 
 // tokenizer.json, tokenizer_config.json and the ids of both other files come together.

@@ -77,7 +77,19 @@ INSTANTIATE_TEST_SUITE_P(
                      c.rope.low_freq_factor = c.rope.high_freq_factor;
                    }},
         WrongField{"rope.original_context_tokens",
-                   [](ModelConfig& c) { c.rope.scaling = RopeScaling::kYarn; }}));
+                   [](ModelConfig& c) { c.rope.scaling = RopeScaling::kYarn; }},
+        // The ramp would run backwards, or have no ends: frequencies that are not numbers.
+        WrongField{"rope.beta_fast",
+                   [](ModelConfig& c) {
+                     c.rope.scaling = RopeScaling::kYarn;
+                     c.rope.original_context_tokens = 4096;
+                     c.rope.beta_fast = 0.1;
+                   }},
+        WrongField{"rope.theta", [](ModelConfig& c) {
+                     c.rope.scaling = RopeScaling::kYarn;
+                     c.rope.original_context_tokens = 4096;
+                     c.rope.theta = 1.0;
+                   }}));
 
 }  // namespace
 }  // namespace refrain::engine

@@ -46,6 +46,25 @@ TEST(RopeTable, YarnScalingEqualsTransformers) {
   EXPECT_FLOAT_EQ(angles.sin[64], static_cast<float>(std::sin(1.0) * 1.138629436111989));
 }
 
+TEST(RopeTable, YarnWithoutRoundedRampEqualsTransformers) {
+  RopeConfig rope{.theta = 10000.0,
+                  .dim = 128,
+                  .scaling = RopeScaling::kYarn,
+                  .factor = 4.0,
+                  .original_context_tokens = 4096,
+                  .beta_fast = 24.0,
+                  .beta_slow = 1.5};
+  ExpectEverySeventh(RopeFrequencies(rope, {}),
+                     {1.0, 0.36517414450645447, 0.1333521455526352, 0.04869675263762474,
+                      0.01397219579666853, 0.003478830214589834, 0.0006775353685952723,
+                      0.00021649108384735882, 7.905694656074047e-05, 2.8869548259535804e-05});
+  rope.round_ramp = false;
+  ExpectEverySeventh(RopeFrequencies(rope, {}),
+                     {1.0, 0.36517414450645447, 0.1333521455526352, 0.04869675263762474,
+                      0.014282364398241043, 0.0034459722228348255, 0.0006121761398389935,
+                      0.00021649108384735882, 7.905694656074047e-05, 2.8869548259535804e-05});
+}
+
 TEST(RopeTable, LinearScalingEqualsTransformers) {
   const RopeConfig rope{
       .theta = 100000.0, .dim = 64, .scaling = RopeScaling::kLinear, .factor = 2.5};
