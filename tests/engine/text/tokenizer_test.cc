@@ -13,6 +13,7 @@
 
 #include "engine/text/create_tokenizer.h"
 #include "engine/text/pair_merger.h"
+#include "engine/text/pre_tokenizer.h"
 #include "engine/text/tokenizer_json.h"
 #include "tests/engine/text/text_test_data.h"
 
@@ -186,13 +187,14 @@ TEST(HostileTextTest, OneMegabyteGivesWayAgainAndAgain) {
   }
 }
 
-TEST(HostileTextTest, Llama3AndQwenPatternsAreLinear) {
-  for (const char* name : {"llama-bpe", "qwen2", "gpt2"}) {
+TEST(HostileTextTest, NamedPatternsAreLinear) {
+  for (const char* name : {"llama-bpe", "qwen2", "gpt2", "tekken"}) {
     TokenizerSpec spec = SmolLm2Spec();
     spec.pre_tokenizer = name;
     const auto tokenizer = CreateTokenizer(spec);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    for (const char* part : {" ", "\n", " \n", "a ", "\r", "'S", "!\n", "\u00a0 x"}) {
+    for (const char* part :
+         {" ", "\n", " \n", "a ", "\r", "'S", "!\n", "\u00a0 x", "A", "\u4f60A"}) {
       EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, 1 << 20), {}).empty()) << name << part;
     }
   }
@@ -329,6 +331,41 @@ TEST(TokenizerTest, MergingNeverMakesAControlToken) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {}), (std::vector<int>{3, 2}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {.parse_special = true}), (std::vector<int>{4}));
+}
+
+// Files whose unknown token is no control token write it <unk> all the same, as templates do.
+TEST(TokenizerTest, ReadsTheUnknownTokenWhereSpecialTokensAreParsed) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  spec.tokens = {"<unk>", "\u2581", "a", "<", ">", "u", "n", "k"};
+  spec.token_types.assign(spec.tokens.size(), TokenType::kNormal);
+  spec.token_types[0] = TokenType::kUnknown;
+  spec.scores.assign(spec.tokens.size(), -1.0f);
+  spec.unk = kvcache::TokenId{0};
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "a<unk>", {.parse_special = true}),
+            (std::vector<int>{1, 2, 0}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "a<unk>", {}), (std::vector<int>{1, 2, 3, 5, 6, 7, 4}));
+}
+
+// The pattern of Mistral's tekken cuts words where capitals begin, and digits one by one.
+TEST(PreTokenizerTest, TekkenCutsAtCapitals) {
+  const auto pre_tokenizer = PreTokenizer::CreateByName("tekken");
+  ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
+  const auto pieces = [&](std::string_view text) {
+    std::vector<std::string> out;
+    EXPECT_TRUE(
+        (*pre_tokenizer)->Split(text, [&](std::string_view p) { out.emplace_back(p); }).ok());
+    return out;
+  };
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(pieces("CamelCaseABCdef X"), (Pieces{"Camel", "Case", "ABCdef", " X"}));
+  EXPECT_EQ(pieces("it's 2026"), (Pieces{"it", "'s", " ", "2", "0", "2", "6"}));
+  EXPECT_EQ(pieces("\u00c9t\u00e9 \u4f60\u597d e\u0301"),
+            (Pieces{"\u00c9t\u00e9", " \u4f60\u597d", " e\u0301"}));
+  EXPECT_EQ(pieces("a //\n  \n b"), (Pieces{"a", " //\n", "  \n", " b"}));
+  EXPECT_TRUE(PreTokenizer::IgnoresMergesByName("tekken"));
 }
 
 // The fast tokenizer of Llama 2: pieces, byte fallback, merges instead of scores.
