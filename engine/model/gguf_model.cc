@@ -16,6 +16,7 @@ namespace {
 using Limits = ModelLimits;
 
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
 
 int SmallInt(std::optional<int64_t> value, int absent) {
   return value ? static_cast<int>(*value) : absent;
@@ -299,8 +300,14 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
   if (auto scores = metadata.Floats("tokenizer.ggml.scores", Limits::kMaxVocabSize)) {
     spec.scores = *std::move(scores);
   }
-  if (auto merges = metadata.Strings("tokenizer.ggml.merges", 4 * Limits::kMaxVocabSize)) {
+  // Pieces merge by scores where there are any, whatever a converter put beside them.
+  const bool by_scores = spec.kind == TokenizerKind::kSentencePiece && !spec.scores.empty();
+  auto merges = metadata.Strings(kMergesKey, 4 * Limits::kMaxVocabSize);
+  if (merges && !by_scores) {
     spec.merges = *std::move(merges);
+  } else if (!merges && spec.kind == TokenizerKind::kBytePairEncoding) {
+    metadata.Fail(absl::InvalidArgumentError(
+        absl::StrCat("GGUF key ", std::string(kMergesKey), " is missing")));
   }
   // Llama's own pieces, where an old file does not say.
   const bool pieces = spec.kind == TokenizerKind::kSentencePiece;

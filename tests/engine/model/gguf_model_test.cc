@@ -273,6 +273,7 @@ TEST(GgufModelTest, AssumesTheSpecialPiecesOfLlama) {
     const auto spec = ReadSmall(ReadGgufTokenizer, [&](GgufWriter& writer) {
       writer.AddString("tokenizer.ggml.model", model);
       writer.AddStrings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a"});
+      writer.AddStrings("tokenizer.ggml.merges", {});
       add(writer);
     });
     EXPECT_TRUE(spec.ok()) << spec.status();
@@ -295,6 +296,23 @@ TEST(GgufModelTest, AssumesTheSpecialPiecesOfLlama) {
   EXPECT_EQ(bytes.unk, std::nullopt);
 }
 
+// Pieces merge by their scores, whatever merges a converter put beside them; bytes need merges.
+TEST(GgufModelTest, ReadsTheMergesThatTheKindOfVocabularyHas) {
+  const auto read = [](const char* model, bool has_scores, bool has_merges) {
+    return ReadSmall(ReadGgufTokenizer, [&](GgufWriter& writer) {
+      writer.AddString("tokenizer.ggml.model", model);
+      writer.AddStrings("tokenizer.ggml.tokens", {"a", "b", "ab"});
+      if (has_scores) writer.AddFloat32s("tokenizer.ggml.scores", {-1, -2, 0});
+      if (has_merges) writer.AddStrings("tokenizer.ggml.merges", {"a b"});
+    });
+  };
+  EXPECT_EQ(read("llama", true, true)->merges.size(), 0u);
+  EXPECT_EQ(read("llama", false, true)->merges.size(), 1u);
+  EXPECT_EQ(read("gpt2", true, true)->merges.size(), 1u);
+  ExpectError(read("gpt2", false, false).status(), absl::StatusCode::kInvalidArgument,
+              "tokenizer.ggml.merges is missing");
+}
+
 // Converters give added tokens that their source does not call special the type user-defined. One
 // that ends a turn must stop, and must not come from a user's text.
 TEST(GgufModelTest, TokensThatEndATurnAreControlTokens) {
@@ -302,6 +320,7 @@ TEST(GgufModelTest, TokensThatEndATurnAreControlTokens) {
     writer.AddString("tokenizer.ggml.model", "gpt2");
     writer.AddStrings("tokenizer.ggml.tokens", {"a", "<|im_start|>", "<|im_end|>", "</s>"});
     writer.AddInt32s("tokenizer.ggml.token_type", {1, 4, 4, 1});
+    writer.AddStrings("tokenizer.ggml.merges", {});
   });
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->token_types, (std::vector<TokenType>{TokenType::kNormal, TokenType::kUserDefined,

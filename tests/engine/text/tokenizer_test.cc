@@ -349,6 +349,22 @@ TEST(TokenizerTest, ReadsTheUnknownTokenWhereSpecialTokensAreParsed) {
   EXPECT_EQ(EncodeOrFail(**tokenizer, "a<unk>", {}), (std::vector<int>{1, 2, 3, 5, 6, 7, 4}));
 }
 
+// A user-defined piece with a mark of a space never stands in a text as it is spelled.
+TEST(TokenizerTest, MergesUserDefinedPiecesWithSpaces) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  spec.tokens = {"<unk>", "\u2581", "a", "b", "\u2581\u2581", "\u2581a", "ab"};
+  spec.token_types.assign(spec.tokens.size(), TokenType::kNormal);
+  spec.token_types[4] = spec.token_types[6] = TokenType::kUserDefined;
+  spec.scores = {0, -9, -9, -9, -1, -2, -3};
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const EncodeOptions plain{.add_bos = false};
+  EXPECT_EQ(EncodeOrFail(**tokenizer, " a", plain), (std::vector<int>{4, 2}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "a  ", plain), (std::vector<int>{5, 4}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "bab", plain), (std::vector<int>{1, 3, 6}));
+}
+
 // The pattern of Mistral's tekken cuts words where capitals begin, and digits one by one.
 TEST(PreTokenizerTest, TekkenCutsAtCapitals) {
   const auto pre_tokenizer = PreTokenizer::CreateByName("tekken");
