@@ -13,7 +13,6 @@
 
 #include "engine/text/create_tokenizer.h"
 #include "engine/text/pair_merger.h"
-#include "engine/text/pre_tokenizer.h"
 #include "engine/text/tokenizer_json.h"
 #include "tests/engine/text/text_test_data.h"
 
@@ -363,25 +362,6 @@ TEST(TokenizerTest, MergesUserDefinedPiecesWithSpaces) {
   EXPECT_EQ(EncodeOrFail(**tokenizer, " a", plain), (std::vector<int>{4, 2}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "a  ", plain), (std::vector<int>{5, 4}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "bab", plain), (std::vector<int>{1, 3, 6}));
-}
-
-// The pattern of Mistral's tekken cuts words where capitals begin, and digits one by one.
-TEST(PreTokenizerTest, TekkenCutsAtCapitals) {
-  const auto pre_tokenizer = PreTokenizer::CreateByName("tekken");
-  ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
-  const auto pieces = [&](std::string_view text) {
-    std::vector<std::string> out;
-    EXPECT_TRUE(
-        (*pre_tokenizer)->Split(text, [&](std::string_view p) { out.emplace_back(p); }).ok());
-    return out;
-  };
-  using Pieces = std::vector<std::string>;
-  EXPECT_EQ(pieces("CamelCaseABCdef X"), (Pieces{"Camel", "Case", "ABCdef", " X"}));
-  EXPECT_EQ(pieces("it's 2026"), (Pieces{"it", "'s", " ", "2", "0", "2", "6"}));
-  EXPECT_EQ(pieces("\u00c9t\u00e9 \u4f60\u597d e\u0301"),
-            (Pieces{"\u00c9t\u00e9", " \u4f60\u597d", " e\u0301"}));
-  EXPECT_EQ(pieces("a //\n  \n b"), (Pieces{"a", " //\n", "  \n", " b"}));
-  EXPECT_TRUE(PreTokenizer::IgnoresMergesByName("tekken"));
 }
 
 // The fast tokenizer of Llama 2: pieces, byte fallback, merges instead of scores.
