@@ -30,25 +30,34 @@ struct TensorType {
 using kernels::DType;
 
 // What a file may name; those without a DType are known only well enough to be refused by name.
-constexpr std::array<TensorType, 31> kTensorTypes = {{
-    {0, "F32", DType::kF32},      {1, "F16", DType::kF16},       {2, "Q4_0", DType::kQ4_0},
-    {3, "Q4_1", DType::kQ4_1},    {6, "Q5_0", DType::kQ5_0},     {7, "Q5_1", DType::kQ5_1},
-    {8, "Q8_0", DType::kQ8_0},    {9, "Q8_1", std::nullopt},     {10, "Q2_K", std::nullopt},
-    {11, "Q3_K", std::nullopt},   {12, "Q4_K", DType::kQ4_K},    {13, "Q5_K", DType::kQ5_K},
-    {14, "Q6_K", DType::kQ6_K},   {15, "Q8_K", std::nullopt},    {16, "IQ2_XXS", std::nullopt},
-    {17, "IQ2_XS", std::nullopt}, {18, "IQ3_XXS", std::nullopt}, {19, "IQ1_S", std::nullopt},
-    {20, "IQ4_NL", std::nullopt}, {21, "IQ3_S", std::nullopt},   {22, "IQ2_S", std::nullopt},
-    {23, "IQ4_XS", std::nullopt}, {24, "I8", std::nullopt},      {25, "I16", std::nullopt},
-    {26, "I32", std::nullopt},    {27, "I64", std::nullopt},     {28, "F64", std::nullopt},
-    {29, "IQ1_M", std::nullopt},  {30, "BF16", DType::kBF16},    {34, "TQ1_0", std::nullopt},
-    {35, "TQ2_0", std::nullopt},
+constexpr std::array<TensorType, 41> kTensorTypes = {{
+    {0, "F32", DType::kF32},          {1, "F16", DType::kF16},
+    {2, "Q4_0", DType::kQ4_0},        {3, "Q4_1", DType::kQ4_1},
+    {6, "Q5_0", DType::kQ5_0},        {7, "Q5_1", DType::kQ5_1},
+    {8, "Q8_0", DType::kQ8_0},        {9, "Q8_1", std::nullopt},
+    {10, "Q2_K", std::nullopt},       {11, "Q3_K", std::nullopt},
+    {12, "Q4_K", DType::kQ4_K},       {13, "Q5_K", DType::kQ5_K},
+    {14, "Q6_K", DType::kQ6_K},       {15, "Q8_K", std::nullopt},
+    {16, "IQ2_XXS", std::nullopt},    {17, "IQ2_XS", std::nullopt},
+    {18, "IQ3_XXS", std::nullopt},    {19, "IQ1_S", std::nullopt},
+    {20, "IQ4_NL", std::nullopt},     {21, "IQ3_S", std::nullopt},
+    {22, "IQ2_S", std::nullopt},      {23, "IQ4_XS", std::nullopt},
+    {24, "I8", std::nullopt},         {25, "I16", std::nullopt},
+    {26, "I32", std::nullopt},        {27, "I64", std::nullopt},
+    {28, "F64", std::nullopt},        {29, "IQ1_M", std::nullopt},
+    {30, "BF16", DType::kBF16},       {31, "Q4_0_4_4", std::nullopt},
+    {32, "Q4_0_4_8", std::nullopt},   {33, "Q4_0_8_8", std::nullopt},
+    {34, "TQ1_0", std::nullopt},      {35, "TQ2_0", std::nullopt},
+    {36, "IQ4_NL_4_4", std::nullopt}, {37, "IQ4_NL_4_8", std::nullopt},
+    {38, "IQ4_NL_8_8", std::nullopt}, {39, "MXFP4", std::nullopt},
+    {40, "NVFP4", std::nullopt},      {41, "Q1_0", std::nullopt},
+    {42, "Q2_0", std::nullopt},
 }};
 
-const TensorType& FindTensorType(uint32_t number) {
-  static constexpr TensorType kUnknown = {0, "unknown to this build", std::nullopt};
+const TensorType* FindTensorTypeOrNull(uint32_t number) {
   const auto* found = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
                                    [&](const TensorType& type) { return type.number == number; });
-  return found != kTensorTypes.end() ? *found : kUnknown;
+  return found != kTensorTypes.end() ? found : nullptr;
 }
 
 // Bytes of a fixed-size element; 0 for strings and arrays.
@@ -234,9 +243,12 @@ absl::Status GgufParser::ReadTensorInfo() {
   }
   uint32_t type_number = 0;
   if (!Read(type_number) || !Read(info.offset)) return Truncated(absl::StrCat("tensor ", name));
-  const TensorType& type = FindTensorType(type_number);
-  tensor.type_name = type.name;
-  tensor.dtype = type.dtype;
+  if (const TensorType* type = FindTensorTypeOrNull(type_number); type != nullptr) {
+    tensor.type_name = type->name;
+    tensor.dtype = type->dtype;
+  } else {
+    tensor.type_name = file_.unknown_types_.emplace_back(absl::StrCat("number ", type_number));
+  }
   if (!tensor_names_.insert(tensor.name).second) {
     return Error(absl::StrCat("tensor ", name, " is there twice"));
   }

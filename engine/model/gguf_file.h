@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -60,6 +61,7 @@ class GgufFile {
   uint32_t version_ = 0;
   std::unordered_map<std::string_view, GgufValue> metadata_;
   std::vector<SourceTensor> tensors_;
+  std::deque<std::string> unknown_types_;  // names that `tensors_` view, kept in place by a move
 };
 
 }  // namespace refrain::engine

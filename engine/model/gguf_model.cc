@@ -16,23 +16,38 @@ namespace {
 using Limits = ModelLimits;
 
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
 
 int SmallInt(std::optional<int64_t> value, int absent) {
   return value ? static_cast<int>(*value) : absent;
 }
 
-// YaRN's correction of the softmax temperature, as the format's readers apply it: the file's own
-// factor times 0.1 ln(factor) + 1.
+// YaRN's correction of the softmax temperature. Converters write config.json's attention_factor,
+// which stands for the whole of it, as yarn_attn_factor; attn_factor multiplies.
 void ReadYarn(GgufMetadata& metadata, const std::string& prefix, RopeConfig& rope) {
   rope.beta_fast = metadata.Real(prefix + "yarn_beta_fast").value_or(rope.beta_fast);
   rope.beta_slow = metadata.Real(prefix + "yarn_beta_slow").value_or(rope.beta_slow);
-  const double attention = metadata.Real(prefix + "yarn_attn_factor")
-                               .value_or(metadata.Real(prefix + "attn_factor").value_or(1.0));
-  rope.attention_factor = attention * (0.1 * std::log(std::max(rope.factor, 1.0)) + 1.0);
+  const double by_factor = 0.1 * std::log(std::max(rope.factor, 1.0)) + 1.0;
+  rope.attention_factor = metadata.Real(prefix + "yarn_attn_factor").value_or(by_factor) *
+                          metadata.Real(prefix + "attn_factor").value_or(1.0);
   if (metadata.Real(prefix + "yarn_ext_factor").value_or(1.0) != 1.0 ||
       metadata.Real(prefix + "yarn_log_multiplier").value_or(0.0) != 0.0) {
     metadata.Fail(absl::UnimplementedError(
         "GGUF: YaRN with an extrapolation factor or a log multiplier is not supported"));
+  }
+}
+
+// As llama.cpp reads files of this type or none: by the factor of either key, 0 and absent being 1.
+void ReadLinearScaling(GgufMetadata& metadata, const std::string& arch, RopeConfig& rope) {
+  const std::string prefix = arch + ".rope.scaling.";
+  rope.factor = metadata.Real(prefix + "factor").value_or(0.0);
+  if (rope.factor == 0) rope.factor = metadata.Real(arch + ".rope.scale_linear").value_or(1.0);
+  if (rope.factor == 0) rope.factor = 1.0;
+  if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
+  const double attention = metadata.Real(prefix + "attn_factor").value_or(1.0);
+  if (attention != 1.0) {
+    metadata.Fail(absl::UnimplementedError(absl::StrCat("GGUF: key ", prefix, "attn_factor is ",
+                                                        attention, ", supported with yarn only")));
   }
 }
 
@@ -48,28 +63,19 @@ void ReadRope(GgufMetadata& metadata, const std::string& arch, ModelConfig& conf
                      " elements of a head is not supported for this architecture")));
   }
   const std::string prefix = arch + ".rope.scaling.";
-  const auto type = metadata.String(prefix + "type");
-  if (!type.has_value()) {
-    // As llama.cpp reads files without a type: linear, by the factor of either key.
-    rope.factor = metadata.Real(prefix + "factor").value_or(0.0);
-    if (rope.factor == 0) rope.factor = metadata.Real(arch + ".rope.scale_linear").value_or(1.0);
-    if (rope.factor == 0) rope.factor = 1.0;
-    if (rope.factor != 1.0) rope.scaling = RopeScaling::kLinear;
-    return;
-  }
-  if (*type == "none") return;
+  const std::string_view type = metadata.String(prefix + "type").value_or("linear");
+  if (type == "none") return;
+  if (type == "linear") return ReadLinearScaling(metadata, arch, rope);
   rope.factor = metadata.RequiredReal(prefix + "factor");
   rope.original_context_tokens =
       SmallInt(metadata.Integer(prefix + "original_context_length", 1, Limits::kMaxContextTokens),
                config.max_context_tokens);
-  if (*type == "linear") {
-    rope.scaling = RopeScaling::kLinear;
-  } else if (*type == "yarn") {
+  if (type == "yarn") {
     rope.scaling = RopeScaling::kYarn;
     ReadYarn(metadata, prefix, rope);
   } else {
     metadata.Fail(absl::UnimplementedError(absl::StrCat(
-        "GGUF: rope scaling ", QuotedName(*type), " is not supported; none, linear and yarn are")));
+        "GGUF: rope scaling ", QuotedName(type), " is not supported; none, linear and yarn are")));
   }
 }
 
@@ -114,10 +120,17 @@ void RefuseVariants(GgufMetadata& metadata, const std::string& arch) {
           absl::UnimplementedError(absl::StrCat("GGUF: key ", name, " is not supported")));
     }
   }
+  const std::string causal = arch + ".attention.causal";
+  if (!metadata.Boolean(causal).value_or(true)) {
+    metadata.Fail(absl::UnimplementedError(
+        absl::StrCat("GGUF: key ", causal, " is false; only causal attention is supported")));
+  }
 }
 
-std::optional<kvcache::TokenId> SpecialId(GgufMetadata& metadata, std::string_view name) {
+std::optional<kvcache::TokenId> SpecialId(GgufMetadata& metadata, std::string_view name,
+                                          std::optional<kvcache::TokenId> absent = std::nullopt) {
   const std::string key = absl::StrCat("tokenizer.ggml.", std::string(name), "_token_id");
+  if (!metadata.Has(key)) return absent;
   // All bits set, read as -1 or 2^32 - 1, is how files say "none".
   const std::optional<int64_t> id = metadata.Integer(key, -1, UINT32_MAX);
   if (!id || *id == -1 || *id == UINT32_MAX) return std::nullopt;
@@ -143,6 +156,17 @@ std::vector<TokenType> TokenTypes(GgufMetadata& metadata) {
     types.push_back(number == 0 ? TokenType::kNormal : static_cast<TokenType>(number));
   }
   return types;
+}
+
+// Added tokens that their source does not call special are user-defined; those that end a turn are
+// control tokens all the same, as llama.cpp has them: they stop, and are not in a user's text.
+void MarkEndsOfTurns(TokenizerSpec& spec) {
+  const size_t size = std::min(spec.tokens.size(), spec.token_types.size());
+  for (size_t i = 0; i < size; ++i) {
+    if (spec.token_types[i] == TokenType::kUserDefined && NamesEndOfGeneration(spec.tokens[i])) {
+      spec.token_types[i] = TokenType::kControl;
+    }
+  }
 }
 
 // Llama-3 scaling comes as factors that frequencies are divided by.
@@ -272,15 +296,27 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
     metadata.Fail(absl::InvalidArgumentError("GGUF key tokenizer.ggml.tokens is missing"));
   }
   spec.token_types = TokenTypes(metadata);
+  MarkEndsOfTurns(spec);
   if (auto scores = metadata.Floats("tokenizer.ggml.scores", Limits::kMaxVocabSize)) {
     spec.scores = *std::move(scores);
   }
-  if (auto merges = metadata.Strings("tokenizer.ggml.merges", 4 * Limits::kMaxVocabSize)) {
+  // Pieces merge by scores where there are any, whatever a converter put beside them.
+  const bool by_scores = spec.kind == TokenizerKind::kSentencePiece && !spec.scores.empty();
+  auto merges = metadata.Strings(kMergesKey, 4 * Limits::kMaxVocabSize);
+  if (merges && !by_scores) {
     spec.merges = *std::move(merges);
+  } else if (!merges && spec.kind == TokenizerKind::kBytePairEncoding) {
+    metadata.Fail(absl::InvalidArgumentError(
+        absl::StrCat("GGUF key ", std::string(kMergesKey), " is missing")));
   }
-  spec.bos = SpecialId(metadata, "bos");
-  spec.eos = SpecialId(metadata, "eos");
-  spec.unk = SpecialId(metadata, "unknown");
+  // Llama's own pieces, where an old file does not say.
+  const bool pieces = spec.kind == TokenizerKind::kSentencePiece;
+  const auto of_llama = [&](int32_t id) {
+    return pieces ? std::optional(kvcache::TokenId{id}) : std::nullopt;
+  };
+  spec.bos = SpecialId(metadata, "bos", of_llama(1));
+  spec.eos = SpecialId(metadata, "eos", of_llama(2));
+  spec.unk = SpecialId(metadata, "unknown", of_llama(0));
   spec.pad = SpecialId(metadata, "padding");
   spec.eot = SpecialId(metadata, "eot");
   spec.eom = SpecialId(metadata, "eom");

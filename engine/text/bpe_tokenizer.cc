@@ -125,9 +125,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateBpeTokenizer(const TokenizerSpe
                             .merger = *std::move(merger),
                             .byte_ids = {},
                             .ignore_merges = false};
-  const bool is_llama3 = PreTokenizer::IgnoresMergesByName(pre_tokenizer_name);
-  parts.ignore_merges = spec.ignore_merges.value_or(is_llama3);
-  parts.vocabulary.adds_bos = spec.add_bos.value_or(is_llama3);
+  const bool as_llama3 = PreTokenizer::IgnoresMergesByName(pre_tokenizer_name);
+  parts.ignore_merges = spec.ignore_merges.value_or(as_llama3);
+  parts.vocabulary.adds_bos = spec.add_bos.value_or(as_llama3);
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     parts.byte_ids[byte] = parts.vocabulary.tokens.FindText(std::string_view(&c, 1));

@@ -164,7 +164,13 @@ absl::Status FillVocabulary(const TokenizerSpec& spec, PieceTokenizer::Parts* pa
   parts->byte_ids.fill(-1);
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const std::string& spelling = spec.tokens[id];
-    const TokenType type = TypeOf(spec, id);
+    TokenType type = TypeOf(spec, id);
+    // User-defined tokens are found in the text as it comes. One that has a mark of a space is
+    // found by merging, as llama.cpp does.
+    if (type == TokenType::kUserDefined && spec.merges.empty() &&
+        spelling.find(kSpaceMark) != std::string::npos) {
+      type = TokenType::kNormal;
+    }
     if (spelling.size() > kMaxPieceBytes) {
       return absl::InvalidArgumentError(absl::StrCat("token ", id, " has ", spelling.size(),
                                                      " bytes, more than the limit of ",

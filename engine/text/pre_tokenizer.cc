@@ -37,6 +37,14 @@ constexpr char kSmolLm[] =
 constexpr char kLlama3[] = REFRAIN_LLAMA3("\\p{N}{1,3}|");
 constexpr char kQwen2[] = REFRAIN_LLAMA3("\\p{N}|");
 
+// Mistral's, from its tokenizer.json: no capital follows a small letter in a piece.
+#define REFRAIN_TEKKEN_WORDS                                                                   \
+  "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|" \
+  "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
+constexpr char kTekken[] =
+    REFRAIN_TEKKEN_WORDS "\\p{N}| ?[^" REFRAIN_WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" REFRAIN_WS
+                         "]*[\\r\\n]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
+
 #undef REFRAIN_LLAMA3
 #undef REFRAIN_WS
 
@@ -45,7 +53,7 @@ struct NamedPattern {
   const char* pattern;
 };
 
-constexpr std::array<NamedPattern, 8> kNamedPatterns = {{
+constexpr std::array<NamedPattern, 9> kNamedPatterns = {{
     {"gpt2", kGpt2},
     {"gpt-2", kGpt2},
     {"smollm", kSmolLm},
@@ -54,6 +62,7 @@ constexpr std::array<NamedPattern, 8> kNamedPatterns = {{
     {"llama-v3", kLlama3},
     {"qwen2", kQwen2},
     {"deepseek-r1-qwen", kQwen2},
+    {"tekken", kTekken},
 }};
 
 constexpr char kPublishedLlama3[] =
@@ -62,8 +71,12 @@ constexpr char kPublishedLlama3[] =
 constexpr char kPublishedQwen2[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+constexpr char kPublishedTekken[] =
+    REFRAIN_TEKKEN_WORDS "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 constexpr char kPublishedGpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+#undef REFRAIN_TEKKEN_WORDS
 
 // Bounds what a pattern of a hostile tokenizer.json may cost per match.
 constexpr uint32_t kMatchLimit = 10'000'000;
@@ -171,7 +184,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
 
 bool PreTokenizer::IgnoresMergesByName(std::string_view name) {
   for (const NamedPattern& named : kNamedPatterns) {
-    if (named.name == name) return named.pattern == kLlama3;
+    if (named.name == name) return named.pattern == kLlama3 || named.pattern == kTekken;
   }
   return false;
 }
@@ -179,6 +192,7 @@ bool PreTokenizer::IgnoresMergesByName(std::string_view name) {
 std::string_view PreTokenizer::NameOfPublishedPattern(std::string_view pattern) {
   if (pattern == kPublishedLlama3) return "llama-bpe";
   if (pattern == kPublishedQwen2) return "qwen2";
+  if (pattern == kPublishedTekken) return "tekken";
   if (pattern == kPublishedGpt2) return "gpt2";
   return "";
 }

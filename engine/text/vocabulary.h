@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvcache/types.h"
@@ -18,12 +19,16 @@ enum class TokenizerKind {
 // The numbers are those of GGUF `tokenizer.ggml.token_type`; 0 is read as kNormal.
 enum class TokenType : uint8_t {
   kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,      // stands for itself in text only when special tokens are parsed
+  kUnknown = 2,      // stands for itself in text only when special tokens are parsed
+  kControl = 3,      // the same
   kUserDefined = 4,  // stands for itself in text always
   kUnused = 5,
   kByte = 6,  // SentencePiece `<0xHH>`
 };
+
+// Whether models publish the token that ends a turn or a text under this name. Sources often
+// declare only one of several that the model really emits.
+bool NamesEndOfGeneration(std::string_view spelling);
 
 // Everything that defines a tokenizer, as the model's files say it, unchecked. The GGUF reader
 // fills it from metadata, `ParseTokenizerJson` from a Hugging Face folder; `CreateTokenizer` checks
@@ -32,8 +37,9 @@ enum class TokenType : uint8_t {
 // plain value: no thread rule, cannot fail.
 struct TokenizerSpec {
   TokenizerKind kind = TokenizerKind::kBytePairEncoding;
-  // Name as in GGUF `tokenizer.ggml.pre`: gpt2, smollm, llama-bpe, qwen2 and their synonyms, or
-  // `custom` for `split_patterns`; empty: see AssumedPreTokenizer. Ignored by kSentencePiece.
+  // Name as in GGUF `tokenizer.ggml.pre`: gpt2, smollm, llama-bpe, qwen2, tekken and their
+  // synonyms, or `custom` for `split_patterns`; empty: see AssumedPreTokenizer. Ignored by
+  // kSentencePiece.
   std::string pre_tokenizer;
   std::vector<std::string> split_patterns;  // applied in order, matches and gaps are pieces
   std::vector<std::string> tokens;          // [vocab_size]
@@ -43,7 +49,8 @@ struct TokenizerSpec {
   // "left right", best first. For kSentencePiece it replaces the scores (tokenizer.json has only
   // merges).
   std::vector<std::string> merges;
-  // A piece of text that is a token as a whole is not merged. Absent: true for llama-bpe.
+  // A piece of text that is a token as a whole is not merged. Absent: true for llama-bpe and
+  // tekken.
   std::optional<bool> ignore_merges;
 
   std::optional<kvcache::TokenId> bos, eos, unk, pad;
@@ -51,7 +58,7 @@ struct TokenizerSpec {
   // Further ids that end a generation (eos list of generation_config.json).
   std::vector<kvcache::TokenId> end_of_generation;
 
-  // Absent: true for kSentencePiece and llama-bpe, else false.
+  // Absent: true for kSentencePiece, llama-bpe and tekken, else false.
   std::optional<bool> add_bos;
   // Kept for completeness; nothing that is generated from ever ends with eos, so it is not obeyed.
   std::optional<bool> add_eos;

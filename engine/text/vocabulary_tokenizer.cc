@@ -10,12 +10,6 @@
 namespace refrain::engine {
 namespace {
 
-// Names under which models publish the token that ends a turn or a text. Sources often declare only
-// one of several that the model really emits.
-constexpr std::array<std::string_view, 9> kEndOfGenerationNames = {
-    "<|im_end|>",      "<|eot_id|>",    "<|eom_id|>", "</s>",   "<|endoftext|>",
-    "<|end_of_text|>", "<end_of_turn>", "<|end|>",    "<|eot|>"};
-
 absl::Status MarkEnd(std::optional<kvcache::TokenId> id, std::string_view what,
                      Vocabulary* vocabulary) {
   if (!id.has_value()) return absl::OkStatus();
@@ -35,15 +29,13 @@ absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabular
   for (size_t i = 0; i < vocabulary->tokens.size(); ++i) {
     const kvcache::TokenId id{static_cast<int32_t>(i)};
     const TokenType type = vocabulary->tokens.type(id);
-    if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
+    const bool always = type == TokenType::kUserDefined;
+    if (!always && type != TokenType::kControl && type != TokenType::kUnknown) continue;
     const std::string& text = spec.tokens[i];
-    vocabulary->specials.Add(text, id,
-                             type == TokenType::kControl
-                                 ? SpecialTokenMatcher::Scope::kWhenRequested
-                                 : SpecialTokenMatcher::Scope::kAlways);
-    if (type == TokenType::kControl &&
-        std::find(kEndOfGenerationNames.begin(), kEndOfGenerationNames.end(), text) !=
-            kEndOfGenerationNames.end()) {
+    vocabulary->specials.Add(
+        text, id,
+        always ? SpecialTokenMatcher::Scope::kAlways : SpecialTokenMatcher::Scope::kWhenRequested);
+    if (type == TokenType::kControl && NamesEndOfGeneration(text)) {
       vocabulary->ends_generation[i] = true;
     }
   }

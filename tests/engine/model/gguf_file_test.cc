@@ -248,6 +248,22 @@ TEST(GgufFileTest, ListsTensorsOfUnknownTypes) {
   EXPECT_EQ(file->tensors()[0].type_name, "Q2_K");
   EXPECT_FALSE(file->tensors()[0].dtype.has_value());
   EXPECT_FALSE(file->tensors()[1].dtype.has_value());
+  EXPECT_EQ(file->tensors()[1].type_name, "number 999");
+}
+
+// The types of files up to 2026, those that llama.cpp gave up again too.
+TEST(GgufFileTest, NamesTheTypesItDoesNotRun) {
+  GgufWriter writer;
+  for (const uint32_t number : {31, 36, 39, 40, 41, 42}) {
+    writer.AddTensorAt(std::to_string(number), number, {256}, 0);
+  }
+  const std::string bytes = writer.Build();
+  const absl::StatusOr<GgufFile> file = GgufFile::Parse(BytesOf(bytes));
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::vector<std::string> names;
+  for (const SourceTensor& tensor : file->tensors()) names.emplace_back(tensor.type_name);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"Q4_0_4_4", "IQ4_NL_4_4", "MXFP4", "NVFP4", "Q1_0", "Q2_0"}));
 }
 
 // What a hostile file calls its keys cannot break a log or a JSON error body.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -30,6 +31,40 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenBytes(const std::string& bytes
 void ExpectError(const absl::Status& status, absl::StatusCode code, std::string_view text) {
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+}
+
+constexpr char kYarnAttention[] = "llama.rope.scaling.yarn_attn_factor";
+constexpr char kAttention[] = "llama.rope.scaling.attn_factor";
+
+// What `read` makes of a file of the keys and tensors that `add` adds.
+template <typename T>
+absl::StatusOr<T> ReadSmall(absl::StatusOr<T> (*read)(const GgufFile&),
+                            const std::function<void(GgufWriter&)>& add) {
+  GgufWriter writer;
+  add(writer);
+  const std::string bytes = writer.Build();
+  const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
+  if (!file.ok()) return file.status();
+  return read(*file);
+}
+
+void AddSmallShape(GgufWriter& writer) {
+  writer.AddUint32("llama.block_count", 1);
+  writer.AddUint32("llama.context_length", 128);
+  writer.AddUint32("llama.embedding_length", 32);
+  writer.AddUint32("llama.feed_forward_length", 32);
+  writer.AddFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+}
+
+// The configuration of a file of the fewest keys and those that `add` adds.
+absl::StatusOr<ModelConfig> ConfigWith(const std::function<void(GgufWriter&)>& add) {
+  return ReadSmall(ReadGgufConfig, [&](GgufWriter& writer) {
+    writer.AddString("general.architecture", "llama");
+    writer.AddUint32("llama.attention.head_count", 4);
+    AddSmallShape(writer);
+    add(writer);
+    writer.AddTensor("token_embd.weight", 0, {32, 4}, std::string(512, 'x'));
+  });
 }
 
 TEST(GgufModelTest, ReadsTheConfiguration) {
@@ -91,6 +126,58 @@ TEST(GgufModelTest, ReadsRopeScaling) {
   source = OpenBytes(BuildTinyGguf(options));
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->config().rope.scaling, RopeScaling::kNone);
+}
+
+// `yarn_attn_factor` is config.json's attention_factor, the whole of it; `attn_factor` multiplies
+// what follows from the factor. Other scalings have none.
+TEST(GgufModelTest, ReadsBothAttentionFactorsOfYarn) {
+  const auto read = [](const std::function<void(GgufWriter&)>& add) {
+    return ConfigWith([&](GgufWriter& writer) {
+      writer.AddFloat32("llama.rope.scaling.factor", 4);
+      add(writer);
+    });
+  };
+  const double by_factor = 0.1 * std::log(4.0) + 1;
+  const auto yarn = [&](const std::function<void(GgufWriter&)>& add) {
+    const auto config = read([&](GgufWriter& writer) {
+      writer.AddString("llama.rope.scaling.type", "yarn");
+      add(writer);
+    });
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->rope.attention_factor : 0.0;
+  };
+  EXPECT_NEAR(yarn([](GgufWriter& w) {}), by_factor, 1e-6);
+  EXPECT_NEAR(yarn([](GgufWriter& w) { w.AddFloat32(kYarnAttention, 1.25f); }), 1.25, 1e-6);
+  EXPECT_NEAR(yarn([](GgufWriter& w) { w.AddFloat32(kAttention, 1.5f); }), 1.5 * by_factor, 1e-6);
+  EXPECT_NEAR(yarn([](GgufWriter& w) {
+                w.AddFloat32(kYarnAttention, 1.25f);
+                w.AddFloat32(kAttention, 1.5f);
+              }),
+              1.5 * 1.25, 1e-6);
+  const auto linear = [&](float attention) {
+    return read([&](GgufWriter& w) { w.AddFloat32(kAttention, attention); }).status();
+  };
+  EXPECT_TRUE(linear(1).ok()) << linear(1);
+  ExpectError(linear(1.5f), absl::StatusCode::kUnimplemented, "attn_factor is 1.5");
+}
+
+// Files say "linear" where nothing is scaled: by a factor of 0, or none.
+TEST(GgufModelTest, LinearScalingWithoutAFactorScalesNothing) {
+  for (const bool has_factor : {false, true}) {
+    const auto config = ConfigWith([&](GgufWriter& writer) {
+      writer.AddString("llama.rope.scaling.type", "linear");
+      if (has_factor) writer.AddFloat32("llama.rope.scaling.factor", 0);
+    });
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->rope.scaling, RopeScaling::kNone);
+  }
+  const auto old_key = ConfigWith([](GgufWriter& writer) {
+    writer.AddString("llama.rope.scaling.type", "linear");
+    writer.AddFloat32("llama.rope.scale_linear", 4);
+  });
+  ASSERT_TRUE(old_key.ok()) << old_key.status();
+  EXPECT_EQ(old_key->rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(old_key->rope.factor, 4);
 }
 
 TEST(GgufModelTest, OffersFrequencyFactors) {
@@ -180,29 +267,80 @@ TEST(GgufModelTest, ReadsTheVocabulary) {
   EXPECT_EQ((*without)->ReadTokenizer().status().code(), absl::StatusCode::kNotFound);
 }
 
+// The first files of Llama do not say which pieces begin and end a text: they are Llama's own.
+TEST(GgufModelTest, AssumesTheSpecialPiecesOfLlama) {
+  const auto read = [](const char* model, const std::function<void(GgufWriter&)>& add) {
+    const auto spec = ReadSmall(ReadGgufTokenizer, [&](GgufWriter& writer) {
+      writer.AddString("tokenizer.ggml.model", model);
+      writer.AddStrings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a"});
+      writer.AddStrings("tokenizer.ggml.merges", {});
+      add(writer);
+    });
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    return spec.value_or(TokenizerSpec());
+  };
+  const TokenizerSpec bare = read("llama", [](GgufWriter& w) {});
+  EXPECT_EQ(bare.unk, kvcache::TokenId{0});
+  EXPECT_EQ(bare.bos, kvcache::TokenId{1});
+  EXPECT_EQ(bare.eos, kvcache::TokenId{2});
+  EXPECT_EQ(bare.pad, std::nullopt);
+  const TokenizerSpec told = read("llama", [](GgufWriter& w) {
+    w.AddUint32("tokenizer.ggml.bos_token_id", UINT32_MAX);
+    w.AddUint32("tokenizer.ggml.eos_token_id", 3);
+  });
+  EXPECT_EQ(told.bos, std::nullopt);
+  EXPECT_EQ(told.eos, kvcache::TokenId{3});
+  const TokenizerSpec bytes = read("gpt2", [](GgufWriter& w) {});
+  EXPECT_EQ(bytes.bos, std::nullopt);
+  EXPECT_EQ(bytes.eos, std::nullopt);
+  EXPECT_EQ(bytes.unk, std::nullopt);
+}
+
+// Pieces merge by their scores, whatever merges a converter put beside them; bytes need merges.
+TEST(GgufModelTest, ReadsTheMergesThatTheKindOfVocabularyHas) {
+  const auto read = [](const char* model, bool has_scores, bool has_merges) {
+    return ReadSmall(ReadGgufTokenizer, [&](GgufWriter& writer) {
+      writer.AddString("tokenizer.ggml.model", model);
+      writer.AddStrings("tokenizer.ggml.tokens", {"a", "b", "ab"});
+      if (has_scores) writer.AddFloat32s("tokenizer.ggml.scores", {-1, -2, 0});
+      if (has_merges) writer.AddStrings("tokenizer.ggml.merges", {"a b"});
+    });
+  };
+  EXPECT_EQ(read("llama", true, true)->merges.size(), 0u);
+  EXPECT_EQ(read("llama", false, true)->merges.size(), 1u);
+  EXPECT_EQ(read("gpt2", true, true)->merges.size(), 1u);
+  ExpectError(read("gpt2", false, false).status(), absl::StatusCode::kInvalidArgument,
+              "tokenizer.ggml.merges is missing");
+}
+
+// Converters give added tokens that their source does not call special the type user-defined. One
+// that ends a turn must stop, and must not come from a user's text.
+TEST(GgufModelTest, TokensThatEndATurnAreControlTokens) {
+  const auto spec = ReadSmall(ReadGgufTokenizer, [](GgufWriter& writer) {
+    writer.AddString("tokenizer.ggml.model", "gpt2");
+    writer.AddStrings("tokenizer.ggml.tokens", {"a", "<|im_start|>", "<|im_end|>", "</s>"});
+    writer.AddInt32s("tokenizer.ggml.token_type", {1, 4, 4, 1});
+    writer.AddStrings("tokenizer.ggml.merges", {});
+  });
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->token_types, (std::vector<TokenType>{TokenType::kNormal, TokenType::kUserDefined,
+                                                       TokenType::kControl, TokenType::kNormal}));
+}
+
 // A GGUF with the keys of a model but of another architecture or option is refused by name.
 TEST(GgufModelTest, RefusesWhatItDoesNotRun) {
   const auto parse = [](const std::function<void(GgufWriter&)>& add) {
-    GgufWriter writer;
-    writer.AddUint32("llama.block_count", 1);
-    writer.AddUint32("llama.context_length", 128);
-    writer.AddUint32("llama.embedding_length", 32);
-    writer.AddUint32("llama.feed_forward_length", 32);
-    writer.AddFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    add(writer);
-    writer.AddTensor("token_embd.weight", 0, {32, 4}, std::string(512, 'x'));
-    const std::string bytes = writer.Build();
-    const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
-    return file.ok() ? ReadGgufConfig(*file).status() : file.status();
+    return ReadSmall(ReadGgufConfig,
+                     [&](GgufWriter& writer) {
+                       AddSmallShape(writer);
+                       add(writer);
+                       writer.AddTensor("token_embd.weight", 0, {32, 4}, std::string(512, 'x'));
+                     })
+        .status();
   };
   const auto expect = [&](absl::StatusCode code, std::string_view text,
                           const std::function<void(GgufWriter&)>& add) {
-    ExpectError(parse([&](GgufWriter& writer) {
-                  writer.AddString("general.architecture", "llama");
-                  writer.AddUint32("llama.attention.head_count", 4);
-                  add(writer);
-                }),
-                code, text);
+    ExpectError(ConfigWith(add).status(), code, text);
   };
   using enum absl::StatusCode;
   ExpectError(parse([](GgufWriter& w) { w.AddString("general.architecture", "qwen2"); }),
@@ -215,6 +353,9 @@ TEST(GgufModelTest, RefusesWhatItDoesNotRun) {
   expect(kOk, "", [](GgufWriter& w) {});
   expect(kUnimplemented, "expert_count",
          [](GgufWriter& w) { w.AddUint32("llama.expert_count", 8); });
+  expect(kUnimplemented, "llama.attention.causal",
+         [](GgufWriter& w) { w.AddBool("llama.attention.causal", false); });
+  expect(kOk, "", [](GgufWriter& w) { w.AddBool("llama.attention.causal", true); });
   expect(kUnimplemented, "longrope", [](GgufWriter& w) {
     w.AddString("llama.rope.scaling.type", "longrope");
     w.AddFloat32("llama.rope.scaling.factor", 2);

@@ -133,9 +133,14 @@ TEST(PreTokenizerTest, NamedPatternsEqualThePublishedOnes) {
       {"qwen2",
        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
        "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+      {"tekken",
+       "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+       "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
+       "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
   };
-  const std::vector<std::string> alphabet = {" ",  "  ",  "\n", "\r", "1",  "234",    "a",     "é",
-                                             "'S", "'ll", ".",  "!",  "日", "\u00a0", "\u2003"};
+  const std::vector<std::string> alphabet = {" ",  "  ",     "\n",     "\r",  "1", "234",
+                                             "a",  "é",      "'S",     "'ll", ".", "!",
+                                             "日", "\u00a0", "\u2003", "B",   "/", "e\u0301"};
   std::mt19937 random(2);
   for (const Case& c : cases) {
     EXPECT_EQ(PreTokenizer::NameOfPublishedPattern(c.published), c.name);
@@ -166,6 +171,25 @@ TEST(PreTokenizerTest, LlamaBpeTakesThreeDigitsAndQwenOne) {
       (std::vector<std::string>{"I", "'LL", " pay", " ", "123", "45", " $", "x", "\n\n", " ok"}));
   EXPECT_EQ(pieces("qwen2", "a 123"), (std::vector<std::string>{"a", " ", "1", "2", "3"}));
   EXPECT_EQ(pieces("gpt2", "I'LL 12"), (std::vector<std::string>{"I", "'", "LL", " 12"}));
+}
+
+// The pattern of Mistral's tekken cuts words where capitals begin, and digits one by one.
+TEST(PreTokenizerTest, TekkenCutsAtCapitals) {
+  const auto pre_tokenizer = PreTokenizer::CreateByName("tekken");
+  ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
+  const auto pieces = [&](std::string_view text) {
+    std::vector<std::string> out;
+    EXPECT_TRUE(
+        (*pre_tokenizer)->Split(text, [&](std::string_view p) { out.emplace_back(p); }).ok());
+    return out;
+  };
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(pieces("CamelCaseABCdef X"), (Pieces{"Camel", "Case", "ABCdef", " X"}));
+  EXPECT_EQ(pieces("it's 2026"), (Pieces{"it", "'s", " ", "2", "0", "2", "6"}));
+  EXPECT_EQ(pieces("\u00c9t\u00e9 \u4f60\u597d e\u0301"),
+            (Pieces{"\u00c9t\u00e9", " \u4f60\u597d", " e\u0301"}));
+  EXPECT_EQ(pieces("a //\n  \n b"), (Pieces{"a", " //\n", "  \n", " b"}));
+  EXPECT_TRUE(PreTokenizer::IgnoresMergesByName("tekken"));
 }
 
 TEST(PreTokenizerTest, RefusesUnknownNamesAndBrokenPatterns) {

@@ -186,13 +186,14 @@ TEST(HostileTextTest, OneMegabyteGivesWayAgainAndAgain) {
   }
 }
 
-TEST(HostileTextTest, Llama3AndQwenPatternsAreLinear) {
-  for (const char* name : {"llama-bpe", "qwen2", "gpt2"}) {
+TEST(HostileTextTest, NamedPatternsAreLinear) {
+  for (const char* name : {"llama-bpe", "qwen2", "gpt2", "tekken"}) {
     TokenizerSpec spec = SmolLm2Spec();
     spec.pre_tokenizer = name;
     const auto tokenizer = CreateTokenizer(spec);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    for (const char* part : {" ", "\n", " \n", "a ", "\r", "'S", "!\n", "\u00a0 x"}) {
+    for (const char* part :
+         {" ", "\n", " \n", "a ", "\r", "'S", "!\n", "\u00a0 x", "A", "\u4f60A"}) {
       EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, 1 << 20), {}).empty()) << name << part;
     }
   }
@@ -329,6 +330,38 @@ TEST(TokenizerTest, MergingNeverMakesAControlToken) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {}), (std::vector<int>{3, 2}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {.parse_special = true}), (std::vector<int>{4}));
+}
+
+// Files whose unknown token is no control token write it <unk> all the same, as templates do.
+TEST(TokenizerTest, ReadsTheUnknownTokenWhereSpecialTokensAreParsed) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  spec.tokens = {"<unk>", "\u2581", "a", "<", ">", "u", "n", "k"};
+  spec.token_types.assign(spec.tokens.size(), TokenType::kNormal);
+  spec.token_types[0] = TokenType::kUnknown;
+  spec.scores.assign(spec.tokens.size(), -1.0f);
+  spec.unk = kvcache::TokenId{0};
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "a<unk>", {.parse_special = true}),
+            (std::vector<int>{1, 2, 0}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "a<unk>", {}), (std::vector<int>{1, 2, 3, 5, 6, 7, 4}));
+}
+
+// A user-defined piece with a mark of a space never stands in a text as it is spelled.
+TEST(TokenizerTest, MergesUserDefinedPiecesWithSpaces) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  spec.tokens = {"<unk>", "\u2581", "a", "b", "\u2581\u2581", "\u2581a", "ab"};
+  spec.token_types.assign(spec.tokens.size(), TokenType::kNormal);
+  spec.token_types[4] = spec.token_types[6] = TokenType::kUserDefined;
+  spec.scores = {0, -9, -9, -9, -1, -2, -3};
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const EncodeOptions plain{.add_bos = false};
+  EXPECT_EQ(EncodeOrFail(**tokenizer, " a", plain), (std::vector<int>{4, 2}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "a  ", plain), (std::vector<int>{5, 4}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "bab", plain), (std::vector<int>{1, 3, 6}));
 }
 
 // The fast tokenizer of Llama 2: pieces, byte fallback, merges instead of scores.
