@@ -133,6 +133,9 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64
       total[r][v] = accumulate
                         ? V::LoadN(out + r * out_stride + v * V::kLanes, columns - v * V::kLanes)
                         : V::SetF(0.0f);
+      // While the product is computed: stores that miss fill the store buffer, and all stands
+      // still.
+      if (v % kParts == 0) V::PrefetchToWrite(out + r * out_stride + v * V::kLanes);
     }
   }
   for (int b = 0; b < blocks; ++b) {
