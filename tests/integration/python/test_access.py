@@ -229,6 +229,7 @@ def test_browsers_are_let_in_only_where_configured(keyed, http):
     assert httpx.options(f"{daemon.url}/v1/completions", headers=other).status_code == 401
 
 
+@pytest.mark.no_tsan
 def test_a_queue_of_one_key_does_not_delay_the_single_one_of_another(keyed):
     """A slot is taken from the busy key at once: of its requests hardly any ends meanwhile."""
     slots, requests = 4, 60

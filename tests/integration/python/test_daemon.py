@@ -73,6 +73,7 @@ def test_oversize_bodies_are_refused(http):
     assert http.get("/health").status_code == 200
 
 
+@pytest.mark.no_tsan
 def test_sigterm_finishes_what_runs(start_daemon):
     daemon = start_daemon("--set=limits.drain_s=120").wait_until_ready()
     texts = []

@@ -213,6 +213,7 @@ def tokenize_for_ever(url: str, answers) -> None:
         thread.join()
 
 
+@pytest.mark.optimised
 def test_answers_at_once_beside_large_tokenisations(start_daemon):
     daemon = start_daemon("--set=limits.body_bytes=32MiB").wait_until_ready()
     # In a process of their own: threads of this one would make the probes wait for Python's lock.
