@@ -23,8 +23,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "soak: runs for a long time, only on request")
-    config.addinivalue_line("markers", "no_tsan: not with a daemon under the thread sanitizer (gRPC is not "
-                            "built for it, or a model would take minutes)")
+    config.addinivalue_line("markers", "no_tsan: not with a daemon under the thread sanitizer: "
+                            "gRPC is not built for it, a model takes minutes")
     config.addinivalue_line("markers", "optimised: measures the daemon: not under any sanitizer")
 
 
