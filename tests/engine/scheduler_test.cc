@@ -275,7 +275,6 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
     const auto any_tenant = [&] {
       return s.tenants.empty() ? 0 : below(static_cast<int32_t>(s.tenants.size()));
     };
-    int32_t total_chunks = s.free_chunks;
     uint64_t id = 1;
     for (int n = below(5); n > 0; --n) {
       const int32_t tokens = below(2) == 0 ? 1 + below(60) : 16 * (1 + below(4));
@@ -284,7 +283,6 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
                                         : Prefilling(id++, tokens, 1 + below(40), chunks));
       s.running.back().priority = below(3);
       s.running.back().tenant = any_tenant();
-      total_chunks += chunks;
     }
     if (s.running.size() >= 2 && below(2) == 0) {
       RunningEntry& a = s.running[0];
