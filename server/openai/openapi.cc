@@ -25,6 +25,7 @@ constexpr char kSchemas[] = R"(
  "properties":{"reason":{"enum":["never_seen","diverged","evicted","truncated","disabled"]},
  "at_token":{"type":"integer","minimum":0},
  "evicted_tokens":{"type":"integer","minimum":0}}}}}}}},
+"StopReason":{"type":["string","integer","null"]},
 "TokenIds":{"type":"array","items":{"type":"integer","minimum":0}},
 "PromptLogprobs":{"type":"array","items":{"type":["object","null"],"additionalProperties":
  {"type":"object","required":["logprob","rank","decoded_token"],
@@ -35,9 +36,9 @@ constexpr char kSchemas[] = R"(
  "created":{"type":"integer"},"model":{"type":"string"},
  "usage":{"$ref":"#/components/schemas/Usage"},
  "choices":{"type":"array","items":{"type":"object",
- "required":["index","text","logprobs","finish_reason"],"properties":{
+ "required":["index","text","logprobs","finish_reason","stop_reason"],"properties":{
  "index":{"type":"integer","minimum":0},"text":{"type":"string"},
- "finish_reason":{"enum":["stop","length"]},
+ "finish_reason":{"enum":["stop","length"]},"stop_reason":{"$ref":"#/components/schemas/StopReason"},
  "logprobs":{"type":["object","null"],"required":["tokens","token_logprobs","top_logprobs",
  "text_offset"]},"token_ids":{"$ref":"#/components/schemas/TokenIds"},
  "prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},
@@ -53,8 +54,8 @@ constexpr char kSchemas[] = R"(
  "prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},
  "prompt_logprobs":{"$ref":"#/components/schemas/PromptLogprobs"},
  "choices":{"type":"array","items":{"type":"object",
- "required":["index","message","logprobs","finish_reason"],"properties":{
- "index":{"type":"integer","minimum":0},
+ "required":["index","message","logprobs","finish_reason","stop_reason"],"properties":{
+ "index":{"type":"integer","minimum":0},"stop_reason":{"$ref":"#/components/schemas/StopReason"},
  "finish_reason":{"enum":["stop","length","tool_calls"]},
  "message":{"type":"object","required":["role","content","refusal"],"properties":{
  "role":{"const":"assistant"},"content":{"type":["string","null"]},"refusal":{"type":"null"},

@@ -12,7 +12,8 @@ TEST_F(ServiceTest, CompletesText) {
   EXPECT_EQ(body["model"], "fake-model");
   EXPECT_TRUE(body["id"].get<std::string>().starts_with("cmpl-"));
   EXPECT_EQ(body["choices"],
-            json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,"finish_reason":"stop"}])"));
+            json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,
+                            "finish_reason":"stop","stop_reason":null}])"));
   EXPECT_EQ(body["usage"], json::parse(R"({"prompt_tokens":3,"completion_tokens":3,"total_tokens":6,
                             "prompt_tokens_details":{"cached_tokens":0}})"));
 }
@@ -49,7 +50,7 @@ data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-mode
 
 data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{"content":"!"},"logprobs":null,"finish_reason":null}]}
 
-data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]}
+data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":null}]}
 
 data: [DONE]
 
@@ -62,9 +63,9 @@ TEST_F(ServiceTest, StreamsCompletionsWithUsageAsTheGoldenText) {
       StreamText(
           kCompletions,
           {{"prompt", "abc"}, {"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}),
-      R"(data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":null}],"usage":null}
+      R"(data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":null,"stop_reason":null}],"usage":null}
 
-data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"b","logprobs":null,"finish_reason":"length"}],"usage":null}
+data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"b","logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":null}
 
 data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}
 
