@@ -62,15 +62,16 @@ constexpr char kSchemas[] = R"(
  "tool_calls":{"type":"array","items":{"$ref":"#/components/schemas/ToolCall"}}}},
  "logprobs":{"type":["object","null"],"required":["content","refusal"]},
  "token_ids":{"$ref":"#/components/schemas/TokenIds"}}}}}},
-"Model":{"type":"object","required":["id","object","created","owned_by","max_model_len"],
- "properties":{"id":{"type":"string"},"object":{"const":"model"},"created":{"type":"integer"},
+"Model":{"type":"object","required":["id","object","created","owned_by","root","parent",
+ "max_model_len","permission"],"properties":{"root":{"type":"string"},"parent":{"type":"null"},
+ "permission":{"type":"array"},"id":{"type":"string"},"object":{"const":"model"},"created":{"type":"integer"},
  "owned_by":{"type":"string"},"max_model_len":{"type":"integer","minimum":1}}},
 "Models":{"type":"object","required":["object","data"],"properties":{"object":{"const":"list"},
  "data":{"type":"array","items":{"$ref":"#/components/schemas/Model"}}}},
 "Status":{"type":"object","required":["status"],"properties":{"status":{"type":"string"}}},
 "Version":{"type":"object","required":["version"],"properties":{"version":{"type":"string"}}},
-"Tokenized":{"type":"object","required":["count","max_model_len","tokens"],
- "properties":{"count":{"type":"integer","minimum":0},"max_model_len":{"type":"integer"},
+"Tokenized":{"type":"object","required":["count","max_model_len","tokens","token_strs"],
+ "properties":{"token_strs":{"type":["array","null"],"items":{"type":"string"}},"count":{"type":"integer","minimum":0},"max_model_len":{"type":"integer"},
  "tokens":{"$ref":"#/components/schemas/TokenIds"}}},
 "Detokenized":{"type":"object","required":["prompt"],"properties":{"prompt":{"type":"string"}}},
 "OpenApi":{"type":"object","required":["openapi","info","paths"]},
@@ -88,8 +89,14 @@ constexpr char kSchemas[] = R"(
  "tool_calls":{"type":["array","null"]}}},
 "Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
  "required":["name"],"properties":{"name":{"type":"string"}}}}},
-"TokenizeRequest":{"type":"object","required":["prompt"],"properties":{
- "prompt":{"type":"string"},"add_special_tokens":{"type":["boolean","null"]}}}
+"TokenizeRequest":{"type":"object","anyOf":[{"required":["prompt"]},{"required":["messages"]}],
+ "properties":{"model":{"$ref":"#/components/schemas/CompletionRequest/properties/model"},
+ "prompt":{"type":["string","null"]},"add_special_tokens":{"type":["boolean","null"]},
+ "return_token_strs":{"type":["boolean","null"]},"messages":{"anyOf":[{"type":"null"},
+ {"$ref":"#/components/schemas/ChatCompletionRequest/properties/messages"}]},
+ "tools":{"type":["array","null"]},"chat_template_kwargs":{"type":["object","null"]},
+ "add_generation_prompt":{"type":["boolean","null"]},
+ "continue_final_message":{"enum":[false,null]}}}
 )";
 
 constexpr char kIdParameter[] =
@@ -128,6 +135,8 @@ constexpr Operation kOperations[] = {
     {"POST", "/detokenize", "detokenize", "Text of token ids", "DetokenizeRequest", "Detokenized"},
     {"GET", "/health", "health", "Whether the engine lives", nullptr, "Status"},
     {"GET", "/ready", "ready", "Whether new requests are taken", nullptr, "Status"},
+    {"GET", "/ping", "ping", "Whether the engine lives", nullptr, "Status"},
+    {"POST", "/ping", "postPing", "Whether the engine lives", nullptr, "Status"},
     {"GET", "/live", "live", "Whether the process runs", nullptr, "Status"},
     {"GET", "/version", "version", "The server's version", nullptr, "Version"},
     {"GET", "/metrics", "metrics", "What Prometheus scrapes", nullptr, "MetricsPage", "", false,
@@ -208,7 +217,8 @@ std::string OpenApiDocument(const ModelLimits& limits, std::string_view version,
            ",\"CompletionRequest\":", RequestSchema(Endpoint::kCompletions, limits),
            ",\"ChatCompletionRequest\":", RequestSchema(Endpoint::kChatCompletions, limits),
            R"(,"DetokenizeRequest":{"type":"object","required":["tokens"],"properties":)",
-           R"({"tokens":{"type":"array","maxItems":)", kMaxDetokenizedIds,
+           R"({"model":{"$ref":"#/components/schemas/CompletionRequest/properties/model"},)",
+           R"("tokens":{"type":"array","maxItems":)", kMaxDetokenizedIds,
            R"(,"items":{"type":"integer","minimum":0,"maximum":)", limits.vocab_size - 1,
            "}}}}}}}");
   return text;

@@ -11,8 +11,7 @@ TEST_F(ServiceTest, CompletesText) {
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["model"], "fake-model");
   EXPECT_TRUE(body["id"].get<std::string>().starts_with("cmpl-"));
-  EXPECT_EQ(body["choices"],
-            json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,
+  EXPECT_EQ(body["choices"], json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,
                             "finish_reason":"stop","stop_reason":null}])"));
   EXPECT_EQ(body["usage"], json::parse(R"({"prompt_tokens":3,"completion_tokens":3,"total_tokens":6,
                             "prompt_tokens_details":{"cached_tokens":0}})"));
@@ -324,7 +323,7 @@ TEST_F(ServiceTest, StreamsToManyClientsAtOnce) {
 
 TEST_F(ServiceTest, SaysThatItLoadsUntilThereIsAnEngine) {
   StartWithoutEngine();
-  for (const char* path : {"/health", "/ready", "/v1/models"}) {
+  for (const char* path : {"/health", "/ping", "/ready", "/v1/models"}) {
     const RawResponse response = Get(path);
     EXPECT_EQ(response.status, 503) << path;
     EXPECT_EQ(json::parse(response.body)["error"]["code"], "model_loading") << path;
@@ -355,6 +354,9 @@ TEST_F(ServiceTest, ListsTheModel) {
   EXPECT_EQ(list["object"], "list");
   EXPECT_EQ(list["data"][0]["id"], "org/model-1");
   EXPECT_EQ(list["data"][0]["max_model_len"], 4096);
+  EXPECT_EQ(list["data"][0]["root"], "org/model-1");
+  EXPECT_TRUE(list["data"][0].contains("parent"));
+  EXPECT_EQ(list["data"][0]["permission"], json::array());
   EXPECT_EQ(json::parse(Get("/v1/models/org/model-1").body), list["data"][0]);
   const RawResponse unknown = Get("/v1/models/other");
   EXPECT_EQ(unknown.status, 404);
