@@ -85,7 +85,9 @@ constexpr char kSchemas[] = R"(
  "role":{"type":"string","minLength":1,"maxLength":64},
  "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"anyOf":[
  {"type":"string"},{"type":"object","required":["type","text"],
- "properties":{"type":{"const":"text"},"text":{"type":"string"}}}]}}]},
+ "properties":{"type":{"const":"text"},"text":{"type":"string"}}},
+ {"type":"object","required":["type","refusal"],
+ "properties":{"type":{"const":"refusal"},"refusal":{"type":"string"}}}]}}]},
  "tool_calls":{"type":["array","null"]}}},
 "Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
  "required":["name"],"properties":{"name":{"type":"string"}}}}},

@@ -285,7 +285,7 @@ void ReadStreamFields(FieldReader& fields, GenerationCall* call) {
                                     R"({"type":["boolean","null"]},"continuous_usage_stats":)"
                                     R"({"type":["boolean","null"]}}})");
   const Json* options = fields.ObjectOrNull("stream_options");
-  if (options == nullptr) return;
+  if (options == nullptr || (options->empty() && !call->stream)) return;
   if (!call->stream) {
     fields.Refuse("stream_options", "is only allowed when 'stream' is true");
     return;
