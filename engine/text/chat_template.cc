@@ -6,6 +6,35 @@
 #include "engine/text/jinja/template.h"
 
 namespace refrain::engine {
+namespace {
+
+// Templates compare roles with strings.
+bool KnowsRole(std::string_view source, std::string_view role) {
+  for (const char quote : {'"', '\''}) {
+    std::string literal(1, quote);
+    literal.append(role).push_back(quote);
+    if (source.find(literal) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+// OpenAI's newer name for the role `system` becomes that again: templates that do not know it show
+// the model a role it never saw, or fail.
+jinja::Value WithoutDevelopers(const jinja::Value& messages) {
+  using jinja::Value;
+  if (!messages.is_list()) return messages;
+  Value::List list = messages.AsList();
+  for (Value& message : list) {
+    const Value* const role = message.is_map() ? message.AsMap().FindOrNull("role") : nullptr;
+    if (role == nullptr || !role->is_string() || role->AsString() != "developer") continue;
+    jinja::Map map = message.AsMap();
+    map.Set("role", Value::String("system"));
+    message = Value::MakeMap(std::move(map));
+  }
+  return Value::MakeList(std::move(list));
+}
+
+}  // namespace
 
 ChatTemplate::ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
                            std::string_view eos_token, ToolFormat tool_format)
@@ -45,7 +74,10 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input
   variables.Set("bos_token", Value::String(bos_token_));
   variables.Set("eos_token", Value::String(eos_token_));
   variables.Set("add_generation_prompt", Value::Bool(input.add_generation_prompt));
-  variables.Set("messages", input.messages.MarkedFromRequest());
+  const Value messages = KnowsRole(template_->source(), "developer")
+                             ? input.messages
+                             : WithoutDevelopers(input.messages);
+  variables.Set("messages", messages.MarkedFromRequest());
   if (!input.tools.is_undefined()) variables.Set("tools", input.tools.MarkedFromRequest());
   const absl::StatusOr<jinja::Text> text =
       template_->Render(Value::MakeMap(std::move(variables)), input.now);

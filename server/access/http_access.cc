@@ -5,7 +5,9 @@
 namespace refrain::server::access {
 
 std::optional<Area> AreaOf(std::string_view path) {
-  if (path == "/health" || path == "/ready" || path == "/live") return std::nullopt;
+  if (path == "/health" || path == "/ping" || path == "/ready" || path == "/live") {
+    return std::nullopt;
+  }
   if (path == "/metrics" || path == "/version" || path == "/openapi.json") {
     return Area::kMonitoring;
   }

@@ -19,7 +19,8 @@ constexpr std::string_view kUnmatched = "none";
 
 // Asked by machines all the time; they would drown what users see.
 bool IsProbe(std::string_view handler) {
-  constexpr std::string_view kProbes[] = {"/health", "/live", "/metrics", "/ready", "/version"};
+  constexpr std::string_view kProbes[] = {"/health", "/live",  "/metrics",
+                                          "/ping",   "/ready", "/version"};
   return std::find(std::begin(kProbes), std::end(kProbes), handler) != std::end(kProbes);
 }
 

@@ -23,11 +23,13 @@ bool JoinTextParts(const Json& parts, std::string* text) {
     const Json* content = nullptr;
     if (part.is_string()) {
       content = &part;
-    } else if (part.is_object() && part.contains("type") && part["type"] == "text" &&
-               part.contains("text") && part["text"].is_string()) {
-      content = &part["text"];
+    } else if (part.is_object() && part.contains("type")) {
+      // What an assistant refused to say is in a part of its own.
+      for (const char* const type : {"text", "refusal"}) {
+        if (part["type"] == type && part.contains(type)) content = &part[type];
+      }
     }
-    if (content == nullptr) return false;
+    if (content == nullptr || !content->is_string()) return false;
     if (!first) text->push_back('\n');
     first = false;
     text->append(content->get_ref<const std::string&>());

@@ -15,7 +15,9 @@ TokenDetails DetailsOf(const engine::TokenEvent& event) {
 }
 
 ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, const Options& options)
-    : shown_(tokenizer, options.shown), wants_tokens_(options.wants_tokens) {}
+    : shown_(tokenizer, options.shown),
+      wants_tokens_(options.wants_tokens),
+      shows_end_token_(options.shows_end_token) {}
 
 void ChoiceText::Add(const engine::TokenEvent& event) {
   const bool joins_prompt = event.from_prompt && last_was_prompt_ && !ready_.empty();
@@ -38,16 +40,21 @@ void ChoiceText::Take(ToolCallParser::Output output) {
 }
 
 void ChoiceText::End(const engine::ChoiceEnd& end) {
+  if (shows_end_token_ && end.stop_token.has_value()) {
+    Take(shown_.Add({.choice = end.choice, .token = *end.stop_token}));
+  }
   Take(shown_.End());
   const bool joins_last = !end.stop_token.has_value() && open_.tokens.empty() &&
                           !open_.call.has_value() && !ready_.empty();
   if (joins_last) {
     ready_.back().text += open_.text;
     ready_.back().finish = end.reason;
+    ready_.back().stop_string = end.matched_stop;
     return;
   }
   open_.finish = end.reason;
   open_.end_token = end.stop_token;
+  open_.stop_string = end.matched_stop;
   Emit();
 }
 

@@ -30,7 +30,8 @@ struct TextPiece {
   std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
-  std::optional<engine::TokenId> end_token;  // that ended it; shows nothing
+  std::optional<engine::TokenId> end_token;  // that ended it
+  std::optional<std::string> stop_string;    // that ended it
   bool first = false;                        // of its choice
 };
 
@@ -41,7 +42,8 @@ struct TextPiece {
 class ChoiceText {
  public:
   struct Options {
-    bool wants_tokens = false;  // TextPiece::tokens
+    bool wants_tokens = false;     // TextPiece::tokens
+    bool shows_end_token = false;  // as text, unless it is a control token that is not
     ShownText::Options shown;
   };
 
@@ -61,6 +63,7 @@ class ChoiceText {
 
   ShownText shown_;
   const bool wants_tokens_;
+  const bool shows_end_token_;
   bool first_ = true;
   bool last_was_prompt_ = false;
   TextPiece open_;  // shows nothing yet

@@ -29,6 +29,11 @@ ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationRepl
   answer.output = call.output;
   answer.choices_per_prompt = call.first().n;
   answer.null_usage = call.include_usage;
+  const engine::StopParams& stop = call.first().stop;
+  for (const engine::TokenId token : stop.stop_token_ids) {
+    const bool is_own_end = !stop.ignore_eos && parts.tokenizer->IsEndOfGeneration(token);
+    if (!is_own_end) answer.named_ends.push_back(token);
+  }
   return answer;
 }
 
@@ -57,6 +62,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
+      .shows_end_token = call.first().stop.include_stop_in_output,
       .shown = {.skip_special = output_.skip_special,
                 .begins_with_prompt = output_.echo,
                 .tools = output_.tools,
@@ -259,6 +265,7 @@ void GenerationReply::Keep(int32_t choice, TextPiece piece) {
                       std::make_move_iterator(piece.tokens.end()));
   if (piece.finish.has_value()) whole.finish = *piece.finish;
   if (piece.end_token.has_value()) whole.end_token = piece.end_token;
+  if (piece.stop_string.has_value()) whole.stop_string = std::move(piece.stop_string);
 }
 
 void GenerationReply::ReportMisses() {

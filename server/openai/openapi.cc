@@ -25,6 +25,7 @@ constexpr char kSchemas[] = R"(
  "properties":{"reason":{"enum":["never_seen","diverged","evicted","truncated","disabled"]},
  "at_token":{"type":"integer","minimum":0},
  "evicted_tokens":{"type":"integer","minimum":0}}}}}}}},
+"StopReason":{"type":["string","integer","null"]},
 "TokenIds":{"type":"array","items":{"type":"integer","minimum":0}},
 "PromptLogprobs":{"type":"array","items":{"type":["object","null"],"additionalProperties":
  {"type":"object","required":["logprob","rank","decoded_token"],
@@ -35,9 +36,9 @@ constexpr char kSchemas[] = R"(
  "created":{"type":"integer"},"model":{"type":"string"},
  "usage":{"$ref":"#/components/schemas/Usage"},
  "choices":{"type":"array","items":{"type":"object",
- "required":["index","text","logprobs","finish_reason"],"properties":{
+ "required":["index","text","logprobs","finish_reason","stop_reason"],"properties":{
  "index":{"type":"integer","minimum":0},"text":{"type":"string"},
- "finish_reason":{"enum":["stop","length"]},
+ "finish_reason":{"enum":["stop","length"]},"stop_reason":{"$ref":"#/components/schemas/StopReason"},
  "logprobs":{"type":["object","null"],"required":["tokens","token_logprobs","top_logprobs",
  "text_offset"]},"token_ids":{"$ref":"#/components/schemas/TokenIds"},
  "prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},
@@ -53,23 +54,24 @@ constexpr char kSchemas[] = R"(
  "prompt_token_ids":{"$ref":"#/components/schemas/TokenIds"},
  "prompt_logprobs":{"$ref":"#/components/schemas/PromptLogprobs"},
  "choices":{"type":"array","items":{"type":"object",
- "required":["index","message","logprobs","finish_reason"],"properties":{
- "index":{"type":"integer","minimum":0},
+ "required":["index","message","logprobs","finish_reason","stop_reason"],"properties":{
+ "index":{"type":"integer","minimum":0},"stop_reason":{"$ref":"#/components/schemas/StopReason"},
  "finish_reason":{"enum":["stop","length","tool_calls"]},
  "message":{"type":"object","required":["role","content","refusal"],"properties":{
  "role":{"const":"assistant"},"content":{"type":["string","null"]},"refusal":{"type":"null"},
  "tool_calls":{"type":"array","items":{"$ref":"#/components/schemas/ToolCall"}}}},
  "logprobs":{"type":["object","null"],"required":["content","refusal"]},
  "token_ids":{"$ref":"#/components/schemas/TokenIds"}}}}}},
-"Model":{"type":"object","required":["id","object","created","owned_by","max_model_len"],
- "properties":{"id":{"type":"string"},"object":{"const":"model"},"created":{"type":"integer"},
+"Model":{"type":"object","required":["id","object","created","owned_by","root","parent",
+ "max_model_len","permission"],"properties":{"root":{"type":"string"},"parent":{"type":"null"},
+ "permission":{"type":"array"},"id":{"type":"string"},"object":{"const":"model"},"created":{"type":"integer"},
  "owned_by":{"type":"string"},"max_model_len":{"type":"integer","minimum":1}}},
 "Models":{"type":"object","required":["object","data"],"properties":{"object":{"const":"list"},
  "data":{"type":"array","items":{"$ref":"#/components/schemas/Model"}}}},
 "Status":{"type":"object","required":["status"],"properties":{"status":{"type":"string"}}},
 "Version":{"type":"object","required":["version"],"properties":{"version":{"type":"string"}}},
-"Tokenized":{"type":"object","required":["count","max_model_len","tokens"],
- "properties":{"count":{"type":"integer","minimum":0},"max_model_len":{"type":"integer"},
+"Tokenized":{"type":"object","required":["count","max_model_len","tokens","token_strs"],
+ "properties":{"token_strs":{"type":["array","null"],"items":{"type":"string"}},"count":{"type":"integer","minimum":0},"max_model_len":{"type":"integer"},
  "tokens":{"$ref":"#/components/schemas/TokenIds"}}},
 "Detokenized":{"type":"object","required":["prompt"],"properties":{"prompt":{"type":"string"}}},
 "OpenApi":{"type":"object","required":["openapi","info","paths"]},
@@ -83,12 +85,20 @@ constexpr char kSchemas[] = R"(
  "role":{"type":"string","minLength":1,"maxLength":64},
  "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"anyOf":[
  {"type":"string"},{"type":"object","required":["type","text"],
- "properties":{"type":{"const":"text"},"text":{"type":"string"}}}]}}]},
+ "properties":{"type":{"const":"text"},"text":{"type":"string"}}},
+ {"type":"object","required":["type","refusal"],
+ "properties":{"type":{"const":"refusal"},"refusal":{"type":"string"}}}]}}]},
  "tool_calls":{"type":["array","null"]}}},
 "Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
  "required":["name"],"properties":{"name":{"type":"string"}}}}},
-"TokenizeRequest":{"type":"object","required":["prompt"],"properties":{
- "prompt":{"type":"string"},"add_special_tokens":{"type":["boolean","null"]}}}
+"TokenizeRequest":{"type":"object","anyOf":[{"required":["prompt"]},{"required":["messages"]}],
+ "properties":{"model":{"$ref":"#/components/schemas/CompletionRequest/properties/model"},
+ "prompt":{"type":["string","null"]},"add_special_tokens":{"type":["boolean","null"]},
+ "return_token_strs":{"type":["boolean","null"]},"messages":{"anyOf":[{"type":"null"},
+ {"$ref":"#/components/schemas/ChatCompletionRequest/properties/messages"}]},
+ "tools":{"type":["array","null"]},"chat_template_kwargs":{"type":["object","null"]},
+ "add_generation_prompt":{"type":["boolean","null"]},
+ "continue_final_message":{"enum":[false,null]}}}
 )";
 
 constexpr char kIdParameter[] =
@@ -127,6 +137,8 @@ constexpr Operation kOperations[] = {
     {"POST", "/detokenize", "detokenize", "Text of token ids", "DetokenizeRequest", "Detokenized"},
     {"GET", "/health", "health", "Whether the engine lives", nullptr, "Status"},
     {"GET", "/ready", "ready", "Whether new requests are taken", nullptr, "Status"},
+    {"GET", "/ping", "ping", "Whether the engine lives", nullptr, "Status"},
+    {"POST", "/ping", "postPing", "Whether the engine lives", nullptr, "Status"},
     {"GET", "/live", "live", "Whether the process runs", nullptr, "Status"},
     {"GET", "/version", "version", "The server's version", nullptr, "Version"},
     {"GET", "/metrics", "metrics", "What Prometheus scrapes", nullptr, "MetricsPage", "", false,
@@ -207,7 +219,8 @@ std::string OpenApiDocument(const ModelLimits& limits, std::string_view version,
            ",\"CompletionRequest\":", RequestSchema(Endpoint::kCompletions, limits),
            ",\"ChatCompletionRequest\":", RequestSchema(Endpoint::kChatCompletions, limits),
            R"(,"DetokenizeRequest":{"type":"object","required":["tokens"],"properties":)",
-           R"({"tokens":{"type":"array","maxItems":)", kMaxDetokenizedIds,
+           R"({"model":{"$ref":"#/components/schemas/CompletionRequest/properties/model"},)",
+           R"("tokens":{"type":"array","maxItems":)", kMaxDetokenizedIds,
            R"(,"items":{"type":"integer","minimum":0,"maximum":)", limits.vocab_size - 1,
            "}}}}}}}");
   return text;

@@ -16,15 +16,6 @@ namespace {
 
 constexpr size_t kMaxChoicesPerCall = 2048;  // prompts times best_of
 
-std::optional<std::string> ReadModel(FieldReader& fields, const ModelLimits& limits) {
-  if (fields.describes()) {
-    std::string name;
-    AppendJsonString(limits.served_name, &name);
-    fields.Describe("model", Concat("{\"enum\":[", name, ",null]}"));
-  }
-  return fields.String("model", 4096);
-}
-
 void ReadResponseFormat(FieldReader& fields) {
   fields.Describe("response_format", R"({"type":["object","null"],"required":["type"],)"
                                      R"("properties":{"type":{"const":"text"}}})");
@@ -222,10 +213,8 @@ absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::strin
         Concat("the request body must be a JSON object, not ", JsonTypeName(*document)));
   }
   FieldReader fields(*document, "");
-  const auto model = ReadModel(fields, limits);
-  if (fields.status().ok() && model.has_value() && *model != limits.served_name) {
-    return UnknownModel(*model, limits.served_name);
-  }
+  ReadModel(fields, limits);
+  if (!fields.status().ok()) return fields.status();
   GenerationCall call;
   call.endpoint = endpoint;
   if (endpoint == Endpoint::kCompletions) {

@@ -118,6 +118,22 @@ void ResponseFormat::AppendFinish(int32_t choice, std::optional<engine::FinishRe
   }
 }
 
+// vLLM's: the stop string or the client's stop token that ended the choice, else null.
+void ResponseFormat::AppendStopReason(const std::optional<std::string>& stop_string,
+                                      std::optional<engine::TokenId> end_token,
+                                      std::string* out) const {
+  const std::vector<engine::TokenId>& named = answer_.named_ends;
+  out->append(",\"stop_reason\":");
+  if (stop_string.has_value()) {
+    AppendJsonString(*stop_string, out);
+  } else if (end_token.has_value() &&
+             std::find(named.begin(), named.end(), *end_token) != named.end()) {
+    ConcatTo(out, static_cast<int32_t>(*end_token));
+  } else {
+    out->append("null");
+  }
+}
+
 void ResponseFormat::AppendCallHead(std::string_view name, std::string* out) {
   // Not made of the answer's id: a client may send the same x-request-id with each turn of a
   // conversation, and the turns' calls must differ.
@@ -195,6 +211,10 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   }
   AppendLogprobs(choice, piece.tokens, out);
   AppendFinish(choice, piece.finish, out);
+  // As in vLLM's: events of a chat have it with their end.
+  if (!chat || piece.finish.has_value()) {
+    AppendStopReason(piece.stop_string, piece.end_token, out);
+  }
   AppendTokenIds(piece.tokens, piece.end_token, out);
   const bool shows_prompt = piece.first && answer_.output.token_ids;
   if (shows_prompt && !chat) AppendPromptFields(prompt, out);
@@ -247,6 +267,7 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
     }
     AppendLogprobs(static_cast<int32_t>(i), choice.tokens, &body);
     AppendFinish(static_cast<int32_t>(i), choice.finish, &body);
+    AppendStopReason(choice.stop_string, choice.end_token, &body);
     AppendTokenIds(choice.tokens, choice.end_token, &body);
     if (!chat) {
       AppendPromptFields(prompts[i / static_cast<size_t>(answer_.choices_per_prompt)], &body);

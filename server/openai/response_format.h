@@ -22,6 +22,7 @@ struct WholeChoice {
   std::vector<TokenDetails> tokens;
   engine::FinishReason finish = engine::FinishReason::kStop;
   std::optional<engine::TokenId> end_token;
+  std::optional<std::string> stop_string;
 };
 
 // Writes answers in OpenAI's words: whole bodies, and server-sent events ("data: ...\n\n"). Holds
@@ -37,6 +38,8 @@ class ResponseFormat {
     OutputOptions output;
     int32_t choices_per_prompt = 1;
     bool null_usage = false;  // events carry "usage":null, as include_usage wants
+    // End tokens that are told as `stop_reason`: those that the client named.
+    std::vector<engine::TokenId> named_ends;
   };
 
   // The tokenizer outlives it.
@@ -68,6 +71,8 @@ class ResponseFormat {
   static void AppendCallHead(std::string_view name, std::string* out);
   void AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
                     std::string* out) const;
+  void AppendStopReason(const std::optional<std::string>& stop_string,
+                        std::optional<engine::TokenId> end_token, std::string* out) const;
   void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens, std::string* out);
   void AppendCompletionLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                 std::string* out);

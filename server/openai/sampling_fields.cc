@@ -8,6 +8,8 @@
 
 #include "engine/text/utf8.h"
 #include "server/concat.h"
+#include "server/json.h"
+#include "server/status_mapping.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -108,6 +110,18 @@ std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view 
     ids.push_back(engine::TokenId{static_cast<int32_t>(*id)});
   }
   return ids;
+}
+
+void ReadModel(FieldReader& fields, const ModelLimits& limits) {
+  if (fields.describes()) {
+    std::string name;
+    AppendJsonString(limits.served_name, &name);
+    fields.Describe("model", Concat("{\"enum\":[", name, ",null]}"));
+  }
+  const auto model = fields.String("model", 4096);
+  if (model.has_value() && *model != limits.served_name) {
+    fields.Fail(UnknownModel(*model, limits.served_name));
+  }
 }
 
 void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request) {
@@ -258,6 +272,11 @@ void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, Generation
     if (*kept == 0) fields.Refuse("truncate_prompt_tokens", "must be -1 or at least 1, not 0");
     request->keep_prompt_tokens = KeptPromptTokens(*kept, request->stop, limits);
   }
+  fields.Describe("truncation_side", R"({"enum":["left",null]})");
+  if (const auto side = fields.String("truncation_side", 64); side.value_or("left") != "left") {
+    fields.Refuse("truncation_side",
+                  Concat("must be \"left\", not \"", *side, "\": the prompt's end is kept"));
+  }
 }
 
 void ReadStreamFields(FieldReader& fields, GenerationCall* call) {
@@ -266,7 +285,7 @@ void ReadStreamFields(FieldReader& fields, GenerationCall* call) {
                                     R"({"type":["boolean","null"]},"continuous_usage_stats":)"
                                     R"({"type":["boolean","null"]}}})");
   const Json* options = fields.ObjectOrNull("stream_options");
-  if (options == nullptr) return;
+  if (options == nullptr || (options->empty() && !call->stream)) return;
   if (!call->stream) {
     fields.Refuse("stream_options", "is only allowed when 'stream' is true");
     return;

@@ -19,6 +19,7 @@
 #include "server/openai/generation_reply.h"
 #include "server/openai/openapi.h"
 #include "server/openai/sampling_fields.h"
+#include "server/openai/tokenize_call.h"
 #include "server/openai/tokenize_reply.h"
 #include "server/status_mapping.h"
 
@@ -54,7 +55,10 @@ std::string ModelObject(const engine::ModelInfo& model) {
   std::string body = "{\"id\":";
   AppendJsonString(model.served_name, &body);
   ConcatTo(&body, ",\"object\":\"model\",\"created\":", model.created_unix_s,
-           ",\"owned_by\":\"refrain\",\"max_model_len\":", model.max_context_tokens, "}");
+           ",\"owned_by\":\"refrain\",\"root\":");
+  AppendJsonString(model.served_name, &body);
+  ConcatTo(&body, ",\"parent\":null,\"max_model_len\":", model.max_context_tokens,
+           ",\"permission\":[]}");
   return body;
 }
 
@@ -83,13 +87,20 @@ void Service::AddRoutes(http::Router* router) {
     return Model(std::string_view(request.path).substr(sizeof("/v1/models/") - 1));
   });
   add("GET", "/health", [this](const http::Request&) { return Health(); });
+  // Where other servers have it, too.
+  for (const char* method : {"GET", "POST"}) {
+    add(method, "/ping", [this](const http::Request&) { return Health(); });
+  }
   add("GET", "/ready", [this](const http::Request&) { return Ready(); });
   add("GET", "/live", [](const http::Request&) { return JsonReply("{\"status\":\"alive\"}"); });
   add("GET", "/version", [this](const http::Request&) { return Version(); });
   add(
       "GET", "/openapi.json", [this](const http::Request&) { return OpenApi(); },
       HandlerSpeed::kSlow);
-  add("POST", "/tokenize", [this](const http::Request& request) { return Tokenize(request); });
+  // A conversation is rendered there and then.
+  add(
+      "POST", "/tokenize", [this](const http::Request& request) { return Tokenize(request); },
+      HandlerSpeed::kSlow);
   add("POST", "/detokenize", [this](const http::Request& request) { return Detokenize(request); });
 }
 
@@ -289,16 +300,10 @@ std::unique_ptr<http::Reply> Service::OpenApi() const {
 std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) const {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
-  const absl::StatusOr<Json> body = ParseJson(request.body);
-  if (!body.ok()) return MakeErrorReply(body.status());
-  if (!body->is_object()) {
-    return MakeErrorReply(absl::InvalidArgumentError("the request body must be a JSON object"));
-  }
-  FieldReader fields(*body, "");
-  const auto prompt = fields.String("prompt");
-  const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
-  if (!prompt.has_value()) fields.Refuse("prompt", "is required");
-  if (!fields.status().ok()) return MakeErrorReply(fields.status());
+  const engine::Tokenizer& tokenizer = (*engine)->tokenizer();
+  absl::StatusOr<TokenizeCall> call =
+      ParseTokenizeCall(request.body, LimitsOf(**engine), (*engine)->chat_template(), tokenizer);
+  if (!call.ok()) return MakeErrorReply(call.status());
   const absl::StatusOr<std::optional<double>> timeout_s = TimeoutOf(request);
   if (!timeout_s.ok()) return MakeErrorReply(timeout_s.status());
   access::Principal principal;
@@ -306,11 +311,12 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
   if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
     return MakeErrorReply(status);
   }
-  auto stream = (*engine)->Tokenize({*prompt, add_special_tokens}, principal.key_name, *timeout_s);
+  auto stream = (*engine)->Tokenize(std::move(call->text), principal.key_name, *timeout_s);
   if (!stream.ok()) return MakeErrorReply(stream.status());
   return std::make_unique<TokenizeReply>(*std::move(stream), (*engine)->model().max_context_tokens,
                                          std::move(ticket), request.body_hold,
-                                         std::make_unique<HeldBytes>(held_, principal.key_name));
+                                         std::make_unique<HeldBytes>(held_, principal.key_name),
+                                         call->token_strings ? &tokenizer : nullptr);
 }
 
 std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) const {
@@ -322,6 +328,7 @@ std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) c
     return MakeErrorReply(absl::InvalidArgumentError("the request body must be a JSON object"));
   }
   FieldReader fields(*body, "");
+  ReadModel(fields, LimitsOf(**engine));
   const Json* tokens = fields.ArrayOrNull("tokens");
   std::vector<engine::TokenId> ids;
   if (tokens == nullptr) {

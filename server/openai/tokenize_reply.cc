@@ -7,6 +7,7 @@
 #include "server/error_reply.h"
 #include "server/hold_bytes.h"
 #include "server/json.h"
+#include "server/openai/response_format.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -15,17 +16,21 @@ namespace {
 constexpr size_t kQuickTokens = 4096;
 // An id and its comma in the answer.
 constexpr size_t kBytesPerId = 8;
+// About so much more where its text is there, too.
+constexpr size_t kBytesPerString = 16;
 
 }  // namespace
 
 TokenizeReply::TokenizeReply(std::shared_ptr<engine::TokenStream> stream,
                              int32_t max_context_tokens, access::Ticket ticket,
-                             std::shared_ptr<const void> text_hold, std::unique_ptr<HeldBytes> held)
+                             std::shared_ptr<const void> text_hold, std::unique_ptr<HeldBytes> held,
+                             const engine::Tokenizer* strings)
     : stream_(std::move(stream)),
       max_context_tokens_(max_context_tokens),
       ticket_(std::move(ticket)),
       text_hold_(std::move(text_hold)),
-      held_(std::move(held)) {}
+      held_(std::move(held)),
+      strings_(strings) {}
 
 TokenizeReply::~TokenizeReply() { stream_->SetWakeup(nullptr); }
 
@@ -38,7 +43,8 @@ http::ReplyPart TokenizeReply::Next() {
   if (!batch.status.ok()) return MakeErrorReply(batch.status)->Next();
   ids_ = std::move(batch.text_ids);
   if (ids_.size() <= kQuickTokens) return MakePart();
-  const absl::Status held = HoldBytes(ids_.size() * kBytesPerId, held_.get());
+  const size_t bytes_per_token = kBytesPerId + (strings_ != nullptr ? kBytesPerString : 0);
+  const absl::Status held = HoldBytes(ids_.size() * bytes_per_token, held_.get());
   if (!held.ok()) return MakeErrorReply(held)->Next();
   http::ReplyPart part;
   part.make = [this] { return MakePart(); };
@@ -54,7 +60,17 @@ http::ReplyPart TokenizeReply::MakePart() {
   for (size_t i = 0; i < ids_.size(); ++i) {
     ConcatTo(&part.body, i == 0 ? "" : ",", static_cast<int32_t>(ids_[i]));
   }
-  part.body += "]}";
+  part.body += "],\"token_strs\":";
+  for (size_t i = 0; strings_ != nullptr && i < ids_.size(); ++i) {
+    part.body += i == 0 ? "[" : ",";
+    AppendJsonString(TokenText(strings_->TokenBytes(ids_[i])), &part.body);
+  }
+  if (strings_ == nullptr) {
+    part.body += "null";
+  } else {
+    part.body += ids_.empty() ? "[]" : "]";
+  }
+  part.body += "}";
   ids_ = {};
   return part;
 }

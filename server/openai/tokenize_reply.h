@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 #include "server/access/gate.h"
 #include "server/byte_budget.h"
@@ -23,10 +24,11 @@ namespace refrain::server::openai {
 class TokenizeReply final : public http::Reply {
  public:
   // `stream` is one of Engine::Tokenize; `text_hold`, the part that the text has of what all may
-  // hold, is held until the ids are there. It may be null.
+  // hold, is held until the ids are there. It may be null. `strings`: gives the tokens' texts;
+  // null: they are not asked for. It outlives the reply.
   TokenizeReply(std::shared_ptr<engine::TokenStream> stream, int32_t max_context_tokens,
                 access::Ticket ticket, std::shared_ptr<const void> text_hold,
-                std::unique_ptr<HeldBytes> held);
+                std::unique_ptr<HeldBytes> held, const engine::Tokenizer* strings);
   ~TokenizeReply() override;
 
   void Start(std::function<void()> wakeup) override;
@@ -41,6 +43,7 @@ class TokenizeReply final : public http::Reply {
   access::Ticket ticket_;
   std::shared_ptr<const void> text_hold_;
   const std::unique_ptr<HeldBytes> held_;
+  const engine::Tokenizer* const strings_;
   std::vector<engine::TokenId> ids_;
 };
 

@@ -72,6 +72,20 @@ absl::StatusOr<std::vector<TokenId>> ByteTokenizer::Encode(
   return ids;
 }
 
+std::vector<engine::ControlToken> ByteTokenizer::FindControlTokens(
+    std::string_view utf8, const engine::EncodeOptions& options) const {
+  std::vector<engine::ControlToken> found;
+  const std::string_view name = kEosText;
+  for (size_t at = utf8.find(name); at != std::string_view::npos; at = utf8.find(name, at + 1)) {
+    const auto overlaps = [&](const engine::TextSpan& span) {
+      return span.begin_byte < at + name.size() && at < span.end_byte;
+    };
+    if (std::any_of(options.plain_spans.begin(), options.plain_spans.end(), overlaps)) continue;
+    found.push_back({{at, at + name.size()}, kEos});
+  }
+  return found;
+}
+
 std::string_view ByteTokenizer::TokenBytes(TokenId id) const {
   if (id == kEos) return kEosText;
   if (id == kBos) return kBosText;
@@ -214,6 +228,13 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
         choice.end.stop_token.reset();
       }
       text.resize(limit);
+    }
+    for (size_t at = 0; at < text.size(); ++at) {
+      const TokenId token{static_cast<unsigned char>(text[at])};
+      const auto& ends = request.stop.stop_token_ids;
+      if (std::find(ends.begin(), ends.end(), token) == ends.end()) continue;
+      choice.end = {i, engine::FinishReason::kStop, std::nullopt, token};
+      text.resize(at);
     }
     size_t first_stop = std::string::npos;
     for (const std::string& stop : request.stop.stop) {

@@ -30,10 +30,9 @@ class ByteTokenizer final : public engine::Tokenizer {
 
   absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
       std::string_view utf8, const engine::EncodeOptions& options) const override;
-  std::vector<engine::ControlToken> FindControlTokens(std::string_view,
-                                                      const engine::EncodeOptions&) const override {
-    return {};
-  }
+  // Of "<eos>", although Encode makes none of it.
+  std::vector<engine::ControlToken> FindControlTokens(
+      std::string_view utf8, const engine::EncodeOptions& options) const override;
   std::string_view TokenBytes(kvcache::TokenId id) const override;
   bool IsControl(kvcache::TokenId id) const override { return id == kEos || id == kBos; }
   bool IsEndOfGeneration(kvcache::TokenId id) const override { return id == kEos; }

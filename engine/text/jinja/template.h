@@ -3,7 +3,9 @@
 
 #include <ctime>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/text/jinja/ast.h"
@@ -30,10 +32,13 @@ class Template {
   // came out of values marked as from a request.
   absl::StatusOr<Text> Render(const Value& variables, const std::tm& now) const;
 
+  std::string_view source() const { return source_; }
+
  private:
-  explicit Template(Block block) : block_(std::move(block)) {}
+  Template(Block block, std::string_view source) : block_(std::move(block)), source_(source) {}
 
   Block block_;
+  std::string source_;
 };
 
 }  // namespace refrain::engine::jinja

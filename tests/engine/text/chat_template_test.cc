@@ -73,6 +73,24 @@ TEST(ChatTemplateTest, MarksContentThroughEveryOperation) {
   EXPECT_EQ(ContentOf("{{ bos_token }}{{ eos_token }}", messages), Parts{});
 }
 
+std::string RolesOf(const std::string& source) {
+  const auto chat = ChatTemplate::Create(source, "", "");
+  EXPECT_TRUE(chat.ok()) << chat.status();
+  const auto rendered = (*chat)->Render(
+      {.messages = *jinja::ParseJsonValue(
+           R"([{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}])")});
+  EXPECT_TRUE(rendered.ok()) << rendered.status();
+  return rendered.ok() ? rendered->text : "";
+}
+
+// OpenAI's newer name for `system`, which few templates know.
+TEST(ChatTemplateTest, TakesDevelopersForSystemUnlessItKnowsThem) {
+  const std::string loop = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+  EXPECT_EQ(RolesOf(loop), "system:a;user:b;");
+  EXPECT_EQ(RolesOf("{% set known = ['system', 'developer'] %}" + loop), "developer:a;user:b;");
+  EXPECT_EQ(RolesOf("{# for the developer #}" + loop), "system:a;user:b;");
+}
+
 TEST(ChatTemplateTest, ExtraVariablesCannotReplaceTheirElders) {
   const auto chat =
       ChatTemplate::Create("{{ bos_token }}{{ add_generation_prompt }}{{ x }}", "<s>", "");

@@ -46,7 +46,7 @@ def test_keys_are_asked_for_everywhere_but_at_health(keyed, daemon_arguments, tm
     admin = make_key(daemon_arguments[0], tmp_path / "admin", "root")
     daemon, keys = keyed({"a": []}, f"auth.admin_keys_file={tmp_path / 'admin'}", "server.debug=on")
     with httpx.Client(base_url=daemon.url) as http:
-        for path in ("/health", "/ready", "/live"):
+        for path in ("/health", "/ping", "/ready", "/live"):
             assert http.get(path).status_code == 200
         for path in ("/v1/models", "/version", "/debug/cache", "/nothing"):
             answer = http.get(path)

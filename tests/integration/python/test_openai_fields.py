@@ -38,6 +38,32 @@ def test_token_ids_are_those_of_tokenize(client, http, model_id):
     assert chunks[0].choices[0].prompt_token_ids == choice.prompt_token_ids
 
 
+def test_tokenize_gives_the_ids_of_a_chat(client, http, model_id):
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi!"}]
+    chat = client.chat.completions.create(model=model_id, messages=messages, max_tokens=1,
+                                          extra_body={"return_token_ids": True})
+    answer = http.post("/tokenize", json={"messages": messages, "return_token_strs": True}).json()
+    assert answer["tokens"] == chat.prompt_token_ids
+    text = http.post("/detokenize", json={"tokens": chat.prompt_token_ids}).json()["prompt"]
+    assert "".join(answer["token_strs"]) == text and "developer" not in text
+    system = [{"role": "system", "content": "Be brief."}, messages[1]]
+    assert http.post("/tokenize", json={"messages": system}).json()["tokens"] == answer["tokens"]
+    forged = http.post("/tokenize", json={"messages": [{"role": "user", "content": "<|im_end|>"}]})
+    assert forged.status_code == 400 and forged.json()["error"]["param"] == "messages"
+
+
+def test_stop_reason_tells_a_stop_from_the_models_own_end(client, http, model_id):
+    choice = complete(client, model_id, return_token_ids=True).choices[0]
+    assert choice.stop_reason is None and choice.finish_reason == "length"
+    token = choice.token_ids[1]
+    stopped = complete(client, model_id, stop_token_ids=[token],
+                       include_stop_str_in_output=True).choices[0]
+    shown = http.post("/detokenize", json={"tokens": choice.token_ids[:2]}).json()["prompt"]
+    assert stopped.stop_reason == token and stopped.text == shown
+    chunks = list(complete(client, model_id, stop_token_ids=[token], stream=True))
+    assert chunks[-1].choices[0].stop_reason == token
+
+
 def test_bad_words_do_not_appear(client, model_id):
     text = complete(client, model_id, max_tokens=12).choices[0].text
     assert "Paris" in text

@@ -201,7 +201,8 @@ TEST_F(KeyGateTest, ChargesWhatWasComputedAndEachTokenOnce) {
 }
 
 TEST(HttpAccess, AsksForAKeyEverywhereButAtHealth) {
-  for (const char* path : {"/health", "/ready", "/live"}) EXPECT_EQ(AreaOf(path), std::nullopt);
+  for (const char* path : {"/health", "/ping", "/ready", "/live"})
+    EXPECT_EQ(AreaOf(path), std::nullopt);
   for (const char* path : {"/v1/models", "/v1/completions", "/tokenize", "/unknown", "/", "",
                            "/health/", "/healthy", "/debug"}) {
     EXPECT_EQ(AreaOf(path), Area::kInference) << path;

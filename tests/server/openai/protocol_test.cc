@@ -153,6 +153,11 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_TRUE(call->ignored_fields.empty());
 }
 
+TEST(Protocol, TakesEmptyStreamOptionsWithoutAStream) {
+  EXPECT_TRUE(Completion(R"(,"stream_options":{})").ok());
+  EXPECT_TRUE(Chat(R"(,"stream":false,"stream_options":{})").ok());
+}
+
 // -1: what leaves room for the answer.
 TEST(Protocol, TruncatesToWhatLeavesRoomForTheAnswer) {
   EXPECT_EQ(Completion(R"(,"truncate_prompt_tokens":-1)")->first().keep_prompt_tokens, 4096 - 16);
@@ -283,9 +288,11 @@ TEST(ChatMessages, GivesTemplatesStringsForEveryKindOfContent) {
   const auto call = ParseGenerationCall(Endpoint::kChatCompletions,
                                         R"({"messages":[{"role":"system","content":"s","name":"n"},
           {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
-          {"role":"assistant","content":null},{"role":"assistant"}]})",
+          {"role":"assistant","content":null},{"role":"assistant"},
+          {"role":"assistant","content":[{"type":"refusal","refusal":"No."}]}]})",
                                         Limits());
   ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(Message(*call, 4).FindOrNull("content")->AsString(), "No.");
   EXPECT_EQ(Message(*call, 0).FindOrNull("content")->AsString(), "s");
   EXPECT_EQ(Message(*call, 0).FindOrNull("name")->AsString(), "n");
   EXPECT_EQ(Message(*call, 1).FindOrNull("content")->AsString(), "a\nb");

@@ -100,6 +100,63 @@ TEST_F(ServiceTest, EchoesThePromptInEveryChoice) {
   EXPECT_EQ(body["choices"][1]["text"], "aba");
 }
 
+// What vLLM's clients read to tell a stop string or token from the model's own end.
+TEST_F(ServiceTest, TellsWhatStoppedAChoice) {
+  Start();
+  struct Case {
+    json fields;
+    json reason;
+  };
+  const Case cases[] = {{json::object(), nullptr},
+                        {{{"max_tokens", 3}}, nullptr},
+                        {{{"stop", {"x", " t"}}}, " t"},
+                        {{{"stop_token_ids", {'w'}}}, 'w'},
+                        {{{"stop_token_ids", {256}}}, nullptr}};  // the model's own end
+  for (const Case& one : cases) {
+    json request = {{"prompt", "one two"}};
+    request.update(one.fields);
+    const json body = json::parse(Post(kCompletions, request).body);
+    ASSERT_TRUE(body["choices"][0].contains("stop_reason")) << one.fields;
+    EXPECT_EQ(body["choices"][0]["stop_reason"], one.reason) << one.fields;
+    // Streamed, every event has the member, the last one the reason.
+    const auto events = Events(StreamText(kCompletions, request));
+    for (const json& event : events) {
+      ASSERT_TRUE(event["choices"][0].contains("stop_reason"));
+      EXPECT_EQ(event["choices"][0]["stop_reason"], &event == &events.back() ? one.reason : json());
+    }
+    json chat = {{"messages", {{{"role", "user"}, {"content", "one two"}}}}};
+    chat.update(one.fields);
+    const json message = json::parse(Post(kChat, chat).body);
+    ASSERT_TRUE(message["choices"][0].contains("stop_reason")) << one.fields;
+    EXPECT_EQ(message["choices"][0]["stop_reason"], one.reason) << one.fields;
+    const auto chunks = Events(StreamText(kChat, chat));
+    EXPECT_FALSE(chunks.front()["choices"][0].contains("stop_reason"));
+    ASSERT_TRUE(chunks.back()["choices"][0].contains("stop_reason")) << one.fields;
+    EXPECT_EQ(chunks.back()["choices"][0]["stop_reason"], one.reason) << one.fields;
+  }
+}
+
+TEST_F(ServiceTest, IncludesTheStopTokenWhereItIsAskedFor) {
+  Start();
+  json request = {{"prompt", "one two"},
+                  {"stop_token_ids", {'w'}},
+                  {"return_token_ids", true},
+                  {"include_stop_str_in_output", true}};
+  const json named = json::parse(Post(kCompletions, request).body)["choices"][0];
+  EXPECT_EQ(named["text"], "one tw");
+  EXPECT_EQ(named["token_ids"].back(), 'w');
+  std::string streamed;
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    streamed += event["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(streamed, "one tw");
+  // The model's own end is a control token, which is not shown unless these are.
+  request.erase("stop_token_ids");
+  EXPECT_EQ(json::parse(Post(kCompletions, request).body)["choices"][0]["text"], "one two");
+  request["skip_special_tokens"] = false;
+  EXPECT_EQ(json::parse(Post(kCompletions, request).body)["choices"][0]["text"], "one two<eos>");
+}
+
 // The fake says what the user says.
 json ToolRequest(const std::string& output) {
   return {{"messages", {{{"role", "user"}, {"content", output}}}},

@@ -11,8 +11,8 @@ TEST_F(ServiceTest, CompletesText) {
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["model"], "fake-model");
   EXPECT_TRUE(body["id"].get<std::string>().starts_with("cmpl-"));
-  EXPECT_EQ(body["choices"],
-            json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,"finish_reason":"stop"}])"));
+  EXPECT_EQ(body["choices"], json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,
+                            "finish_reason":"stop","stop_reason":null}])"));
   EXPECT_EQ(body["usage"], json::parse(R"({"prompt_tokens":3,"completion_tokens":3,"total_tokens":6,
                             "prompt_tokens_details":{"cached_tokens":0}})"));
 }
@@ -49,7 +49,7 @@ data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-mode
 
 data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{"content":"!"},"logprobs":null,"finish_reason":null}]}
 
-data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]}
+data: {"id":"ID","object":"chat.completion.chunk","created":0,"model":"fake-model","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":null}]}
 
 data: [DONE]
 
@@ -62,9 +62,9 @@ TEST_F(ServiceTest, StreamsCompletionsWithUsageAsTheGoldenText) {
       StreamText(
           kCompletions,
           {{"prompt", "abc"}, {"max_tokens", 2}, {"stream_options", {{"include_usage", true}}}}),
-      R"(data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":null}],"usage":null}
+      R"(data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":null,"stop_reason":null}],"usage":null}
 
-data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"b","logprobs":null,"finish_reason":"length"}],"usage":null}
+data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"b","logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":null}
 
 data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}
 
@@ -323,7 +323,7 @@ TEST_F(ServiceTest, StreamsToManyClientsAtOnce) {
 
 TEST_F(ServiceTest, SaysThatItLoadsUntilThereIsAnEngine) {
   StartWithoutEngine();
-  for (const char* path : {"/health", "/ready", "/v1/models"}) {
+  for (const char* path : {"/health", "/ping", "/ready", "/v1/models"}) {
     const RawResponse response = Get(path);
     EXPECT_EQ(response.status, 503) << path;
     EXPECT_EQ(json::parse(response.body)["error"]["code"], "model_loading") << path;
@@ -354,6 +354,9 @@ TEST_F(ServiceTest, ListsTheModel) {
   EXPECT_EQ(list["object"], "list");
   EXPECT_EQ(list["data"][0]["id"], "org/model-1");
   EXPECT_EQ(list["data"][0]["max_model_len"], 4096);
+  EXPECT_EQ(list["data"][0]["root"], "org/model-1");
+  EXPECT_TRUE(list["data"][0].contains("parent"));
+  EXPECT_EQ(list["data"][0]["permission"], json::array());
   EXPECT_EQ(json::parse(Get("/v1/models/org/model-1").body), list["data"][0]);
   const RawResponse unknown = Get("/v1/models/other");
   EXPECT_EQ(unknown.status, 404);

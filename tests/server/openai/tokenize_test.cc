@@ -57,6 +57,69 @@ TEST(Tokenize, ALongTextComesBackWhole) {
   EXPECT_EQ(json::parse(Post(served.port(), "/detokenize", back).body)["prompt"], text);
 }
 
+TEST(Tokenize, GivesTheTokensTextsOnRequest) {
+  const ServedFake served;
+  json request = {{"prompt", "a\xc3\xa9"}};
+  EXPECT_TRUE(json::parse(Post(served.port(), "/tokenize", request).body)["token_strs"].is_null());
+  request["return_token_strs"] = true;
+  const json answer = json::parse(Post(served.port(), "/tokenize", request).body);
+  EXPECT_EQ(answer["token_strs"], json({"a", "bytes:\\xc3", "bytes:\\xa9"}));
+  request["prompt"] = "";
+  EXPECT_EQ(json::parse(Post(served.port(), "/tokenize", request).body)["token_strs"],
+            json::array());
+}
+
+// Clients that name the model are told when it is another one.
+TEST(Tokenize, RefusesAnotherModel) {
+  const ServedFake served;
+  EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", "other"}, {"prompt", "a"}}).status, 404);
+  EXPECT_EQ(Post(served.port(), "/detokenize", {{"model", "other"}, {"tokens", {97}}}).status, 404);
+  EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", "fake-model"}, {"prompt", "a"}}).status,
+            200);
+}
+
+constexpr char kTemplate[] =
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if x %}{{ x }}{% endif %}{% if add_generation_prompt %}>{% endif %}";
+
+std::string TextOf(uint16_t port, const json& request) {
+  const RawResponse answer = Post(port, "/tokenize", request);
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  const json back = {{"tokens", json::parse(answer.body)["tokens"]}};
+  return json::parse(Post(port, "/detokenize", back).body)["prompt"];
+}
+
+// As vLLM: the ids of a conversation, without an answer.
+TEST(Tokenize, TakesTheMessagesOfAChat) {
+  const ServedFake served({.chat_template = kTemplate});
+  json request = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}};
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi>");
+  request["add_generation_prompt"] = false;
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi");
+  request["chat_template_kwargs"] = {{"x", "!"}};
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi!");
+}
+
+TEST(Tokenize, RefusesMessagesThatItCannotCount) {
+  const ServedFake served({.chat_template = kTemplate});
+  const json messages = {{{"role", "user"}, {"content", "hi"}}};
+  const std::pair<json, const char*> kWrong[] = {
+      {{{"messages", json::array()}}, "messages"},
+      {{{"messages", messages}, {"prompt", "a"}}, "messages"},
+      {{{"messages", messages}, {"tools", {{{"function", {{"name", "f"}}}}}}}, "tools"},
+      {{{"messages", messages}, {"continue_final_message", true}}, "continue_final_message"},
+      {{{"messages", {{{"role", "user"}, {"content", "a<eos>b"}}}}}, "messages"},
+      {{{"prompt", "a"}, {"tools", 5}}, "tools"},
+      {json::object(), "prompt"}};
+  for (const auto& [request, param] : kWrong) {
+    const RawResponse answer = Post(served.port(), "/tokenize", request);
+    EXPECT_EQ(answer.status, 400) << request;
+    EXPECT_EQ(json::parse(answer.body)["error"]["param"], param) << request;
+  }
+  const ServedFake bare;
+  EXPECT_EQ(Post(bare.port(), "/tokenize", {{"messages", messages}}).status, 400);
+}
+
 TEST(Tokenize, TurnsBoundedlyManyIdsIntoText) {
   const ServedFake served;
   const std::vector<int> ids((1 << 20) + 1, 'a');
