@@ -37,11 +37,12 @@ jinja::Value WithoutDevelopers(const jinja::Value& messages) {
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
-                           std::string_view eos_token, ToolFormat tool_format)
+                           std::string_view eos_token, ToolFormat tool_format, bool knows_developer)
     : template_(std::move(parsed)),
       bos_token_(bos_token),
       eos_token_(eos_token),
-      tool_format_(tool_format) {}
+      tool_format_(tool_format),
+      knows_developer_(knows_developer) {}
 
 ChatTemplate::~ChatTemplate() = default;
 
@@ -51,8 +52,9 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_v
   if (source.empty()) return absl::NotFoundError("the model has no chat template");
   absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
-  return std::unique_ptr<ChatTemplate>(
-      new ChatTemplate(*std::move(parsed), bos_token, eos_token, DetectToolFormat(source)));
+  return std::unique_ptr<ChatTemplate>(new ChatTemplate(*std::move(parsed), bos_token, eos_token,
+                                                        DetectToolFormat(source),
+                                                        KnowsRole(source, "developer")));
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {
@@ -74,9 +76,7 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input
   variables.Set("bos_token", Value::String(bos_token_));
   variables.Set("eos_token", Value::String(eos_token_));
   variables.Set("add_generation_prompt", Value::Bool(input.add_generation_prompt));
-  const Value messages = KnowsRole(template_->source(), "developer")
-                             ? input.messages
-                             : WithoutDevelopers(input.messages);
+  const Value messages = knows_developer_ ? input.messages : WithoutDevelopers(input.messages);
   variables.Set("messages", messages.MarkedFromRequest());
   if (!input.tools.is_undefined()) variables.Set("tools", input.tools.MarkedFromRequest());
   const absl::StatusOr<jinja::Text> text =

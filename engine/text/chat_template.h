@@ -60,12 +60,13 @@ class ChatTemplate {
 
  private:
   ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
-               std::string_view eos_token, ToolFormat tool_format);
+               std::string_view eos_token, ToolFormat tool_format, bool knows_developer);
 
   std::unique_ptr<jinja::Template> template_;
   std::string bos_token_;
   std::string eos_token_;
   ToolFormat tool_format_;
+  bool knows_developer_;  // the role of that name
 };
 
 // Options that recognise control tokens of the template and not those of the content. They point

@@ -1,7 +1,5 @@
 #include "engine/text/vocabulary_tokenizer.h"
 
-#include <algorithm>
-#include <array>
 #include <string>
 
 #include "absl/strings/str_cat.h"

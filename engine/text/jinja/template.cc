@@ -14,7 +14,7 @@ namespace refrain::engine::jinja {
 
 absl::StatusOr<std::unique_ptr<Template>> Template::Parse(std::string_view source) {
   try {
-    return std::unique_ptr<Template>(new Template(ParseTemplate(source), source));
+    return std::unique_ptr<Template>(new Template(ParseTemplate(source)));
   } catch (const TemplateError& error) {
     return absl::InvalidArgumentError(absl::StrCat("chat template: ", error.message));
   }

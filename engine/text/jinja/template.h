@@ -3,9 +3,7 @@
 
 #include <ctime>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/text/jinja/ast.h"
@@ -32,13 +30,10 @@ class Template {
   // came out of values marked as from a request.
   absl::StatusOr<Text> Render(const Value& variables, const std::tm& now) const;
 
-  std::string_view source() const { return source_; }
-
  private:
-  Template(Block block, std::string_view source) : block_(std::move(block)), source_(source) {}
+  explicit Template(Block block) : block_(std::move(block)) {}
 
   Block block_;
-  std::string source_;
 };
 
 }  // namespace refrain::engine::jinja
