@@ -21,11 +21,14 @@ T* Grow(std::vector<T>& buffer, int64_t count) {
   return buffer.data();
 }
 
+// Rows are taken as the element-wise operations take them: what made a row most often has it still
+// in its caches.
 template <typename Fn>
 void ForRows(int64_t rows, int64_t k, ThreadPool& pool, const Fn& fn) {
-  pool.ParallelFor(rows, std::max<int64_t>(1, kElementsAlone / k), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) fn(row);
-  });
+  pool.ParallelForStretches(rows, std::max<int64_t>(1, kElementsAlone / k),
+                            [&](int64_t begin, int64_t end) {
+                              for (int64_t row = begin; row < end; ++row) fn(row);
+                            });
 }
 
 // To nearest, ties to even; NaN stays NaN.

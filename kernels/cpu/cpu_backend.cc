@@ -49,13 +49,13 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CpuBackend::PackLinear(
 
 void CpuBackend::Embed(const EmbedArgs& args) {
   const auto& table = static_cast<const CpuLinearWeight&>(*args.table);
-  pool_.ParallelFor(static_cast<int64_t>(args.ids.size()), /*grain=*/4,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t row = begin; row < end; ++row) {
-                        const int32_t id = TokenOf(args.ids[row], args.sampled);
-                        table.DequantizeRow(id, args.out.F32Row(row));
-                      }
-                    });
+  pool_.ParallelForStretches(static_cast<int64_t>(args.ids.size()), /*grain=*/4,
+                             [&](int64_t begin, int64_t end) {
+                               for (int64_t row = begin; row < end; ++row) {
+                                 const int32_t id = TokenOf(args.ids[row], args.sampled);
+                                 table.DequantizeRow(id, args.out.F32Row(row));
+                               }
+                             });
 }
 
 void CpuBackend::Linear(const LinearArgs& args) { cpu::Linear(pool_, activations_, args); }

@@ -20,7 +20,7 @@ void ForRows(ThreadPool& pool, int64_t rows, const Fn& fn) {
     return;
   }
   const int64_t grain = rows / (4 * pool.threads());
-  pool.ParallelFor(rows, grain < 1 ? 1 : grain, range);
+  pool.ParallelForStretches(rows, grain < 1 ? 1 : grain, range);
 }
 
 }  // namespace

@@ -37,11 +37,12 @@ void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible,
 }
 
 // Calls fn(row_begin, row_end, tile_begin, tile_end) for every job. Jobs of the same rows follow
-// each other, so that threads share those rows' activations in the outer caches.
+// each other, so that their activations stay in the outer caches; a thread's next job is most often
+// the one behind, whose weights the kernels for many rows ask for.
 template <typename Fn>
 void ForJobs(ThreadPool& pool, const WorkGrid& grid, const Fn& fn) {
   const int64_t tile_jobs = grid.tile_jobs();
-  pool.ParallelFor(tile_jobs * grid.row_jobs(), 1, [&](int64_t begin, int64_t end) {
+  pool.ParallelForStretches(tile_jobs * grid.row_jobs(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t job = begin; job < end; ++job) {
       const int64_t row = job / tile_jobs * grid.rows_per_job;
       const int64_t tile = job % tile_jobs * grid.tiles_per_job;

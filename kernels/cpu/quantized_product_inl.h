@@ -117,12 +117,18 @@ inline void DotOperands(const uint8_t* operands, const RowBlock x[kRows], int ha
   }
 }
 
+// Packed weights to ask the second-level cache for, `lines` of 64 bytes with every block.
+struct LinesAhead {
+  const uint8_t* p;
+  int lines;
+};
+
 // kRows rows times kTiles unpacked tiles; totals stay in registers over `blocks` blocks, and in
 // `out` from one call to the next.
 template <class V, class T, int kTiles, int kRows>
 void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64_t row,
                       int64_t block_begin, int blocks, bool accumulate, float* out,
-                      int64_t out_stride, int columns) {
+                      int64_t out_stride, int columns, LinesAhead ahead) {
   constexpr int kParts = kTile / V::kLanes;
   constexpr int kVectors = kTiles * kParts;
   typename V::F total[kRows][kVectors];
@@ -142,6 +148,7 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64
     RowBlock at[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) at[r] = At<V, T>(x, row + r, block_begin + b);
+    for (int i = 0; i < ahead.lines; ++i, ahead.p += 64) V::PrefetchFar(ahead.p);
     typename V::F dot[T::kSums][kRows][kVectors];
     const uint8_t* operands = &w.operands[b][0][0][0];
     if constexpr (T::kHalves) {
@@ -179,17 +186,57 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64
 template <class V, class T, int kTiles, int kRows>
 inline void MultiplyUnpackedRows(int rows, const Unpacked<V, T, kTiles>& w, const FixedRows& x,
                                  int64_t row, int64_t block_begin, int blocks, bool accumulate,
-                                 float* out, int64_t out_stride, int columns) {
+                                 float* out, int64_t out_stride, int columns, LinesAhead ahead) {
   if constexpr (kRows > 1) {
     if (rows < kRows) {
       MultiplyUnpackedRows<V, T, kTiles, kRows - 1>(rows, w, x, row, block_begin, blocks,
-                                                    accumulate, out, out_stride, columns);
+                                                    accumulate, out, out_stride, columns, ahead);
       return;
     }
   }
   MultiplyUnpacked<V, T, kTiles, kRows>(w, x, row, block_begin, blocks, accumulate, out, out_stride,
-                                        columns);
+                                        columns, ahead);
 }
+
+// What a stretch of kTiles tiles is unpacked from, asked for while the one before it is multiplied:
+// unpacking alone waits for memory, and with few rows that is a tenth of the product and more.
+// Asked for late, by the last groups of rows, since many rows' activations would push it out again.
+template <class T, int kTiles>
+class StretchAhead {
+ public:
+  // The stretch of tiles [tile, tile + kTiles) that begins at `block`; `groups` groups of rows pass
+  // by before it, each over `group_blocks` blocks.
+  StretchAhead(const QuantizedPanels& w, int64_t tile, int64_t block, int64_t blocks,
+               int64_t groups, int group_blocks)
+      : tile_bytes_(w.tile_bytes), group_blocks_(group_blocks) {
+    // A whole tile lies in one piece. Of a part of one it is the quants; the scales, a fifth at
+    // most, are left to the hardware, which has seen where they go on.
+    const bool whole = blocks == w.blocks;
+    begin_ = w.data + tile * w.tile_bytes + (whole ? 0 : w.scale_bytes + block * T::kQuantBytes);
+    lines_ = (whole ? w.tile_bytes : blocks * T::kQuantBytes) / 64;
+    const int64_t all = lines_ * kTiles;
+    per_block_ = (all + groups * group_blocks - 1) / (groups * group_blocks);
+    next_ = all - groups * per_block_ * group_blocks;
+  }
+
+  // What the next group of rows asks for.
+  LinesAhead Take() {
+    const int64_t at = next_;
+    next_ += per_block_ * group_blocks_;
+    if (at + per_block_ * group_blocks_ <= 0) return {begin_, 0};
+    const int64_t line = at < 0 ? 0 : at;
+    return {begin_ + line / lines_ * tile_bytes_ + line % lines_ * 64,
+            static_cast<int>(per_block_)};
+  }
+
+ private:
+  const uint8_t* begin_;
+  int64_t tile_bytes_;
+  int64_t lines_;      // of one tile
+  int64_t per_block_;  // lines
+  int64_t next_;       // line of all tiles; below 0 while it is too early
+  int group_blocks_;
+};
 
 // Many rows, tiles [tile, tile + kTiles): unpacked once per stretch of k for all rows.
 template <class V, class T, int kTiles>
@@ -204,6 +251,11 @@ void MultiplyTiles(const QuantizedPanels& w, const FixedRows& x, const ProductRa
     const int64_t block = stretch * w.blocks / stretches;
     const auto blocks = static_cast<int>((stretch + 1) * w.blocks / stretches - block);
     Unpack<V, T, kTiles>(w, tile, block, blocks, unpacked);
+    const bool last = stretch + 1 == stretches;
+    const int64_t next_block = last ? 0 : block + blocks;
+    const int64_t next_end = (last ? 1 : stretch + 2) * w.blocks / stretches;
+    StretchAhead<T, kTiles> ahead(w, last ? tile + kTiles : tile, next_block, next_end - next_block,
+                                  groups, blocks);
     for (int64_t group = 0; group < groups; ++group) {
       // Groups of nearly equal size: a last group of one row would leave most lanes of time idle.
       const int64_t begin = range.row_begin + group * rows / groups;
@@ -211,7 +263,7 @@ void MultiplyTiles(const QuantizedPanels& w, const FixedRows& x, const ProductRa
       MultiplyUnpackedRows<V, T, kTiles, V::kGemmRows>(
           static_cast<int>(end - begin), unpacked, x, begin, block, blocks,
           range.accumulate || block > 0, range.out + begin * range.out_stride + tile * kTile,
-          range.out_stride, columns);
+          range.out_stride, columns, ahead.Take());
     }
   }
 }

@@ -85,10 +85,26 @@ inline void QuantizeBlocks(const float* x, int64_t block, const FixedRowOut& out
   }
 }
 
+// Asks for where the next row's four blocks from `block` on will be put. All threads have read what
+// was there: each line must be taken from them, which alone takes longer than to fill it.
+template <class V>
+inline void AskForNextRow(int64_t blocks, int64_t block, const FixedRowOut& out) {
+  const int64_t next = blocks + block;
+  const int8_t* const digits = out.digits + next * 2 * kBlockK;
+  for (int i = 0; i < 4; ++i) V::PrefetchToWrite(digits + i * 2 * kBlockK);
+  V::PrefetchToWrite(out.scales + next);
+  V::PrefetchToWrite(out.scaled_sums + next);
+  V::PrefetchToWrite(out.negated_sums + next);
+  V::PrefetchToWrite(out.half_negated_sums + 2 * next);
+}
+
 template <class V>
 void QuantizeRow(const float* x, int64_t blocks, const FixedRowOut& out) {
   int64_t block = 0;
-  for (; block + 4 <= blocks; block += 4) QuantizeBlocks<V, 4>(x, block, out);
+  for (; block + 4 <= blocks; block += 4) {
+    AskForNextRow<V>(blocks, block, out);
+    QuantizeBlocks<V, 4>(x, block, out);
+  }
   for (; block < blocks; ++block) QuantizeBlocks<V, 1>(x, block, out);
 }
 

@@ -94,7 +94,7 @@ void RopeAppend(ThreadPool& pool, Isa isa, const RopeAppendArgs& args) {
   }
   // Neighbouring tokens of a chunk share cache lines of K, so a thread takes many in a row.
   const int64_t grain = rows / (2 * pool.threads());
-  pool.ParallelFor(rows, grain < 1 ? 1 : grain > 64 ? 64 : grain, range);
+  pool.ParallelForStretches(rows, grain < 1 ? 1 : grain > 64 ? 64 : grain, range);
 }
 
 }  // namespace refrain::kernels::cpu

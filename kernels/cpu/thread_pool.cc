@@ -53,6 +53,12 @@ constexpr uint32_t kOpen = uint32_t{1} << 31;
 
 }  // namespace
 
+// What is left of a thread's stretch of ParallelForStretches. On a cache line of its own.
+struct alignas(64) Stretch {
+  std::atomic<int64_t> next{0};
+  int64_t end = 0;
+};
+
 // A region is announced by a new `epoch` and entered through `gate`: a worker that finds it open
 // adds itself, and takes itself off when it is done. ParallelFor closes the gate as soon as the
 // caller finds no work left, and waits only for the workers inside: one that was not scheduled in
@@ -79,6 +85,7 @@ struct ThreadPool::State {
   std::atomic<bool> stop{false};
   bool in_region = false;  // caller only, to catch nesting
   std::vector<std::thread> workers;
+  std::vector<Stretch> stretches;  // by thread
 
   void Work(int thread);
   bool Enter();
@@ -166,6 +173,7 @@ void ThreadPool::State::Work(int thread) {
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   if (threads <= 0) threads = AvailableCores();
+  state_->stretches = std::vector<Stretch>(threads);
   state_->workers.reserve(threads - 1);
   for (int i = 1; i < threads; ++i) {
     state_->workers.emplace_back([state = state_.get(), i] { state->Work(i); });
@@ -205,6 +213,36 @@ void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn,
       const int64_t begin = state_->next.fetch_add(grain, std::memory_order_relaxed);
       if (begin >= count) return;
       call(fn, begin, std::min(begin + grain, count));
+    }
+  };
+  state_->Open(
+      &take, [](const void* f, int thread) { (*static_cast<const decltype(take)*>(f))(thread); },
+      /*visits=*/0);
+  take(0);
+  state_->CloseAndWait();
+}
+
+void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn,
+                                 void (*call)(const void*, int64_t, int64_t)) {
+  if (count <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  if (state_->workers.empty() || count <= grain) {
+    call(fn, 0, count);
+    return;
+  }
+  const int64_t num = threads();
+  for (int64_t i = 0; i < num; ++i) {
+    state_->stretches[i].next.store(i * count / num, std::memory_order_relaxed);
+    state_->stretches[i].end = (i + 1) * count / num;
+  }
+  const auto take = [this, num, grain, fn, call](int thread) {
+    for (int64_t i = 0; i < num; ++i) {
+      Stretch& stretch = state_->stretches[(thread + i) % num];
+      while (true) {
+        const int64_t begin = stretch.next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= stretch.end) break;
+        call(fn, begin, std::min(begin + grain, stretch.end));
+      }
     }
   };
   state_->Open(

@@ -35,10 +35,22 @@ class ThreadPool {
     });
   }
 
+  // The same, but each thread goes through a stretch of its own in order, and takes from those of
+  // others only when it is done with it. For work that asks the caches for what comes next: it is
+  // most often the same thread's.
+  template <typename Fn>
+  void ParallelForStretches(int64_t count, int64_t grain, const Fn& fn) {
+    StretchesErased(count, grain, &fn, [](const void* f, int64_t begin, int64_t end) {
+      (*static_cast<const Fn*>(f))(begin, end);
+    });
+  }
+
  private:
   void RunErased(const void* fn, void (*call)(const void*, int));
   void ForErased(int64_t count, int64_t grain, const void* fn,
                  void (*call)(const void*, int64_t, int64_t));
+  void StretchesErased(int64_t count, int64_t grain, const void* fn,
+                       void (*call)(const void*, int64_t, int64_t));
 
   struct State;
   std::unique_ptr<State> state_;

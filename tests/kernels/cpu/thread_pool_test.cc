@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -39,6 +40,57 @@ TEST_P(ThreadPoolTest, ParallelForCoversEveryIndexOnce) {
   }
 }
 
+TEST_P(ThreadPoolTest, ParallelForStretchesCoversEveryIndexOnce) {
+  ThreadPool pool(GetParam());
+  for (const int64_t count : {0, 1, 2, 7, 64, 1001}) {
+    for (const int64_t grain : {1, 3, 64, 5000}) {
+      std::vector<int> seen(count, 0);
+      pool.ParallelForStretches(count, grain, [&](int64_t begin, int64_t end) {
+        ASSERT_LT(begin, end);
+        for (int64_t i = begin; i < end; ++i) ++seen[i];
+      });
+      EXPECT_EQ(seen, std::vector<int>(count, 1)) << count << " by " << grain;
+    }
+  }
+}
+
+// The caller's first piece is the first of all and those behind follow; workers begin with
+// stretches of their own. All threads are held in their first piece until each has one.
+TEST_P(ThreadPoolTest, EachThreadGoesThroughAStretchOfItsOwn) {
+  ThreadPool pool(GetParam());
+  constexpr int64_t kEach = 10;
+  const int threads = pool.threads();
+  std::atomic<int> begun{0};
+  std::vector<std::thread::id> by(kEach * threads);
+  pool.ParallelForStretches(kEach * threads, 1, [&](int64_t begin, int64_t) {
+    by[begin] = std::this_thread::get_id();
+    if (begin % kEach == 0) {
+      ++begun;
+      while (begun < threads) std::this_thread::yield();
+    }
+  });
+  std::set<std::thread::id> first;
+  for (int i = 0; i < threads; ++i) first.insert(by[i * kEach]);
+  EXPECT_EQ(first.size(), static_cast<size_t>(threads));
+  EXPECT_EQ(by[0], std::this_thread::get_id());
+}
+
+// One thread is held up in its first piece: the others take the rest of its stretch.
+TEST_P(ThreadPoolTest, StretchOfAThreadThatIsHeldUpIsTakenByOthers) {
+  ThreadPool pool(GetParam());
+  if (pool.threads() == 1) GTEST_SKIP() << "nobody else";
+  constexpr int64_t kEach = 100;
+  const int64_t count = kEach * pool.threads();
+  std::atomic<int64_t> done{0};
+  pool.ParallelForStretches(count, 1, [&](int64_t begin, int64_t) {
+    if (begin == 0) {
+      while (done < count - 1) std::this_thread::yield();
+    }
+    ++done;
+  });
+  EXPECT_EQ(done.load(), count);
+}
+
 // Regions must see what the caller wrote before, whether workers spin or have parked meanwhile.
 TEST_P(ThreadPoolTest, WakesParkedWorkersAndPassesData) {
   ThreadPool pool(GetParam());
@@ -68,13 +120,16 @@ TEST_P(ThreadPoolTest, WaitsForSlowWorkers) {
 
 // Workers come late to some regions and find the next ones open: no index may be lost or done
 // twice, and Run must still reach each thread once.
-TEST_P(ThreadPoolTest, ManyShortRegionsOfBothKindsFollowEachOther) {
+TEST_P(ThreadPoolTest, ManyShortRegionsOfAllKindsFollowEachOther) {
   ThreadPool pool(GetParam());
   int64_t total = 0;
   for (int round = 0; round < 3000; ++round) {
     std::vector<int64_t> sums(pool.threads() + 3, 0);
     pool.ParallelFor(pool.threads() + 3, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) sums[i] = i + round;
+      for (int64_t i = begin; i < end; ++i) sums[i] = i;
+    });
+    pool.ParallelForStretches(pool.threads() + 3, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sums[i] += round;
     });
     for (const int64_t sum : sums) total += sum;
     if (round % 7 == 0) {
