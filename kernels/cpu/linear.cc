@@ -19,6 +19,9 @@ constexpr int64_t kMinJobRows = 24;
 // of few rows is short, and its threads read streams of weights that should be long.
 constexpr int64_t kJobsPerThread = 4;
 constexpr int64_t kManyRowJobsPerThread = 12;
+// Up to this many rows a product waits for memory alone, which serves threads that read one behind
+// the other better than threads that read apart.
+constexpr int64_t kRowsOfOneStream = 6;
 
 // Products of `up` that wait for those of `gate`, on the stack of the thread that computes them.
 constexpr int64_t kUpElements = 32 * 1024;
@@ -37,19 +40,25 @@ void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible,
 }
 
 // Calls fn(row_begin, row_end, tile_begin, tile_end) for every job. Jobs of the same rows follow
-// each other, so that their activations stay in the outer caches; a thread's next job is most often
-// the one behind, whose weights the kernels for many rows ask for.
+// each other, so that their activations stay in the outer caches. With many rows a thread's next
+// job is most often the one behind, whose weights the kernels ask for.
 template <typename Fn>
 void ForJobs(ThreadPool& pool, const WorkGrid& grid, const Fn& fn) {
   const int64_t tile_jobs = grid.tile_jobs();
-  pool.ParallelForStretches(tile_jobs * grid.row_jobs(), 1, [&](int64_t begin, int64_t end) {
+  const int64_t jobs = tile_jobs * grid.row_jobs();
+  const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t job = begin; job < end; ++job) {
       const int64_t row = job / tile_jobs * grid.rows_per_job;
       const int64_t tile = job % tile_jobs * grid.tiles_per_job;
       fn(row, std::min(row + grid.rows_per_job, grid.rows), tile,
          std::min(tile + grid.tiles_per_job, grid.tiles));
     }
-  });
+  };
+  if (grid.rows <= kRowsOfOneStream) {
+    pool.ParallelFor(jobs, 1, run);
+  } else {
+    pool.ParallelForStretches(jobs, 1, run);
+  }
 }
 
 // Tiles of both weights have the same output columns.
