@@ -15,6 +15,7 @@ struct Vectors {
   static constexpr int kLanes = 8;
   static constexpr int kGemmTiles = 1;
   static constexpr int kGemmRows = 2;
+  static constexpr int kDirectRows = 6;
   static constexpr bool kShifted = false;
 
   using F = __m256;

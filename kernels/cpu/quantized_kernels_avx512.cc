@@ -9,6 +9,7 @@ namespace {
 
 struct Vectors : Avx512Vectors {
   static constexpr int kGemmRows = 4;
+  static constexpr int kDirectRows = 12;
   static constexpr bool kShifted = false;
 
   template <int kBits>

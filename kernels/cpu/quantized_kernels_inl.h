@@ -10,6 +10,7 @@
 //               value to start from; else they stay small, so that sums of 16 bits cannot overflow
 //   DotPair<bits>(acc, w0, w1, a0, a1): acc + the dot products of 4 bytes per lane of both pairs
 //   kGemmTiles, kGemmRows: the block of outputs kept in registers where there are many rows.
+//   kDirectRows: up to this many rows, weights are unpacked into registers and used at once.
 
 #ifndef REFRAIN_KERNELS_CPU_QUANTIZED_KERNELS_INL_H_
 #define REFRAIN_KERNELS_CPU_QUANTIZED_KERNELS_INL_H_

@@ -10,6 +10,7 @@ struct Vectors {
   static constexpr int kLanes = 16;
   static constexpr int kGemmTiles = 1;
   static constexpr int kGemmRows = 2;
+  static constexpr int kDirectRows = 6;
   static constexpr bool kShifted = true;
 
   // Vector types of the compiler: it makes of them what the machine has.

@@ -13,8 +13,6 @@
 
 namespace refrain::kernels::cpu {
 
-// Up to this many rows, weights are unpacked into registers and used at once.
-inline constexpr int kMaxDirectRows = 6;
 // How far ahead of its use a line of weights is asked for. The hardware's own prefetcher stops at
 // 4 KiB borders.
 inline constexpr int kPrefetchBytes = 4096;
@@ -61,6 +59,14 @@ void MultiplyDirect(const QuantizedPanels& w, const FixedRows& x, const ProductR
       }
     }
   }
+}
+
+// Calls MultiplyDirect for all of 1 to kRows rows; does nothing for none.
+template <class V, class T, int kRows>
+void MultiplyDirectRows(int rows, const QuantizedPanels& w, const FixedRows& x,
+                        const ProductRange& range) {
+  if (rows == kRows) return MultiplyDirect<V, T, kRows>(w, x, range, range.row_begin);
+  if constexpr (kRows > 1) MultiplyDirectRows<V, T, kRows - 1>(rows, w, x, range);
 }
 
 // sum += the dot products of operands [kBegin, kEnd) with one digit of kRows rows, kDigitAt bytes
@@ -271,23 +277,8 @@ void MultiplyTiles(const QuantizedPanels& w, const FixedRows& x, const ProductRa
 template <class V, class T>
 void MultiplyQuantized(const QuantizedPanels& w, const FixedRows& x, const ProductRange& range) {
   const int64_t rows = range.row_end - range.row_begin;
-  if (rows <= kMaxDirectRows) {
-    switch (rows) {
-      case 1:
-        return MultiplyDirect<V, T, 1>(w, x, range, range.row_begin);
-      case 2:
-        return MultiplyDirect<V, T, 2>(w, x, range, range.row_begin);
-      case 3:
-        return MultiplyDirect<V, T, 3>(w, x, range, range.row_begin);
-      case 4:
-        return MultiplyDirect<V, T, 4>(w, x, range, range.row_begin);
-      case 5:
-        return MultiplyDirect<V, T, 5>(w, x, range, range.row_begin);
-      case 6:
-        return MultiplyDirect<V, T, 6>(w, x, range, range.row_begin);
-      default:
-        return;
-    }
+  if (rows <= V::kDirectRows) {
+    return MultiplyDirectRows<V, T, V::kDirectRows>(static_cast<int>(rows), w, x, range);
   }
   int64_t tile = range.tile_begin;
   for (; tile + V::kGemmTiles <= range.tile_end; tile += V::kGemmTiles) {

@@ -11,6 +11,7 @@ namespace {
 
 struct VnniVectors : Avx512Vectors {
   static constexpr int kGemmRows = 6;
+  static constexpr int kDirectRows = 12;
   static constexpr bool kShifted = true;
 
   template <int kBits>

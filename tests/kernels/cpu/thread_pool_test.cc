@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -54,25 +56,28 @@ TEST_P(ThreadPoolTest, ParallelForStretchesCoversEveryIndexOnce) {
   }
 }
 
-// The caller's first piece is the first of all and those behind follow; workers begin with
-// stretches of their own. All threads are held in their first piece until each has one.
-TEST_P(ThreadPoolTest, EachThreadGoesThroughAStretchOfItsOwn) {
+// Each thread is held in its first piece until all have one: those are the begins of as many
+// stretches, the caller's the first.
+TEST_P(ThreadPoolTest, EachThreadBeginsWithAStretchOfItsOwn) {
   ThreadPool pool(GetParam());
   constexpr int64_t kEach = 10;
   const int threads = pool.threads();
+  std::mutex mutex;
+  std::map<std::thread::id, int64_t> first;
   std::atomic<int> begun{0};
-  std::vector<std::thread::id> by(kEach * threads);
   pool.ParallelForStretches(kEach * threads, 1, [&](int64_t begin, int64_t) {
-    by[begin] = std::this_thread::get_id();
-    if (begin % kEach == 0) {
-      ++begun;
-      while (begun < threads) std::this_thread::yield();
+    {
+      const std::lock_guard lock(mutex);
+      if (!first.emplace(std::this_thread::get_id(), begin).second) return;
     }
+    ++begun;
+    while (begun < threads) std::this_thread::yield();
   });
-  std::set<std::thread::id> first;
-  for (int i = 0; i < threads; ++i) first.insert(by[i * kEach]);
-  EXPECT_EQ(first.size(), static_cast<size_t>(threads));
-  EXPECT_EQ(by[0], std::this_thread::get_id());
+  std::set<int64_t> got, want;
+  for (const auto& [thread, begin] : first) got.insert(begin);
+  for (int i = 0; i < threads; ++i) want.insert(i * kEach);
+  EXPECT_EQ(got, want);
+  EXPECT_EQ(first[std::this_thread::get_id()], 0);
 }
 
 // One thread is held up in its first piece: the others take the rest of its stretch.
