@@ -1,39 +1,18 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
+
+#include "engine/logit_math.h"
 
 namespace refrain::engine {
 namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
-
-// exp for x <= 0, relative error under 2e-7, without branches so that loops over a vocabulary
-// vectorise. Below -87 the result is 0.
-inline float ExpNonPositive(float x) {
-  const float clamped = std::max(x, -87.0f);
-  const float n = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;  // round to nearest
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  const float y = (p * r * r + r) + 1.0f;
-  const auto scale = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  return x < -87.0f ? 0.0f : y * scale;
-}
-
-float MaxLogit(std::span<const float> logits) {
-  float max = kBanned;
-  for (const float x : logits) max = std::max(max, x);
-  return max;
-}
 
 uint64_t Mix(uint64_t x) {  // splitmix64
   x += 0x9e3779b97f4a7c15ull;
@@ -59,18 +38,22 @@ void SortBest(std::vector<Candidate>& candidates, size_t count) {
   std::sort(candidates.begin(), candidates.begin() + std::min(count, candidates.size()), Better);
 }
 
-// Cuts `candidates` to the smallest best-first set whose share of their probability reaches top_p.
-// Sorts only as many as needed, in growing steps.
-void CutToNucleus(std::vector<Candidate>& candidates, float max, double top_p) {
-  double total = 0;
-  for (const Candidate& c : candidates) total += ExpNonPositive(c.logit - max);
+double Mass(const std::vector<Candidate>& candidates) {
+  double sum = 0;
+  for (const Candidate& c : candidates) sum += ExpNonPositive(c.logit);
+  return sum;
+}
+
+// Cuts `candidates` to the smallest best-first set whose mass reaches `wanted`. Sorts only as many
+// as needed, in growing steps.
+void CutToNucleus(std::vector<Candidate>& candidates, double wanted) {
   for (size_t sorted = 64;; sorted *= 4) {
     SortBest(candidates, sorted);
     const size_t end = std::min(sorted, candidates.size());
     double sum = 0;
     for (size_t i = 0; i < end; ++i) {
-      sum += ExpNonPositive(candidates[i].logit - max);
-      if (sum >= top_p * total) {
+      sum += ExpNonPositive(candidates[i].logit);
+      if (sum >= wanted) {
         candidates.resize(i + 1);
         return;
       }
@@ -79,20 +62,98 @@ void CutToNucleus(std::vector<Candidate>& candidates, float max, double top_p) {
   }
 }
 
-int32_t Draw(const std::vector<Candidate>& candidates, float max, double uniform) {
-  double total = 0;
-  for (const Candidate& c : candidates) total += ExpNonPositive(c.logit - max);
-  double left = uniform * total;
+int32_t Draw(const std::vector<Candidate>& candidates, double uniform) {
+  double left = uniform * Mass(candidates);
   for (const Candidate& c : candidates) {
-    left -= ExpNonPositive(c.logit - max);
+    left -= ExpNonPositive(c.logit);
     if (left < 0) return c.id;
   }
   // Rounding may leave a crumb; the last candidate with any probability takes it.
   for (size_t i = candidates.size(); i-- > 0;) {
-    if (ExpNonPositive(candidates[i].logit - max) > 0) return candidates[i].id;
+    if (ExpNonPositive(candidates[i].logit) > 0) return candidates[i].id;
   }
   return candidates.front().id;
 }
+
+// The logits of a row as the limits of sampling see them: x becomes (x - greatest) / temperature.
+// Most tokens are far below the best: what wants the best ones looks only into the blocks that have
+// some.
+class ScaledLogits {
+ public:
+  explicit ScaledLogits(std::span<const float> logits, double temperature)
+      : logits_(logits),
+        maxima_(BlockMaxima(logits)),
+        max_(Greatest(maxima_)),
+        inverse_(static_cast<float>(1.0 / temperature)) {}
+
+  // All tokens of at least `least`, in the order of their ids.
+  std::vector<Candidate> From(float least) const {
+    std::vector<Candidate> found;
+    for (size_t block = 0; block < maxima_.size(); ++block) {
+      if (!(Scaled(maxima_[block]) >= least)) continue;
+      const size_t end = End(block);
+      for (size_t i = block * kLogitBlock; i < end; ++i) {
+        const float scaled = Scaled(logits_[i]);
+        if (scaled >= least) found.push_back({static_cast<int32_t>(i), scaled});
+      }
+    }
+    return found;
+  }
+
+  // The `count` best tokens at least, if there are as many, and none without all that are better.
+  std::vector<Candidate> Best(size_t count) const {
+    return Lower([count](const std::vector<Candidate>& found) { return found.size() >= count; });
+  }
+
+  // The best tokens, of `mass` at least.
+  std::vector<Candidate> BestOf(double mass) const {
+    return Lower([mass](const std::vector<Candidate>& found) { return Mass(found) >= mass; });
+  }
+
+  // Of all tokens together, where the best one's is 1.
+  std::vector<double> BlockMasses() const { return BlockSums(logits_, max_, inverse_); }
+
+  // A token by its probability, `masses` being BlockMasses(); nothing if none has any.
+  std::optional<int32_t> Draw(const std::vector<double>& masses, double uniform) const {
+    double left = uniform * std::accumulate(masses.begin(), masses.end(), 0.0);
+    // The block that it falls into; the last one of any mass, where rounding left a crumb.
+    std::optional<size_t> chosen;
+    for (size_t block = 0; block < masses.size(); ++block) {
+      if (!(masses[block] > 0)) continue;
+      if (chosen.has_value()) left -= masses[*chosen];
+      chosen = block;
+      if (left < masses[block]) break;
+    }
+    if (!chosen.has_value()) return std::nullopt;
+    int32_t token = 0;
+    const size_t end = End(*chosen);
+    for (size_t i = *chosen * kLogitBlock; i < end && left >= 0; ++i) {
+      const float mass = ExpNonPositive(Scaled(logits_[i]));
+      if (mass > 0) token = static_cast<int32_t>(i);
+      left -= mass;
+    }
+    return token;
+  }
+
+ private:
+  static constexpr float kNothing = -87.0f;  // below, ExpNonPositive is 0
+
+  float Scaled(float logit) const { return (logit - max_) * inverse_; }
+  size_t End(size_t block) const { return std::min(logits_.size(), (block + 1) * kLogitBlock); }
+
+  template <class Enough>
+  std::vector<Candidate> Lower(const Enough& enough) const {
+    for (float least = -8.0f;; least *= 2) {
+      std::vector<Candidate> found = From(std::max(least, kNothing));
+      if (least <= kNothing || enough(found)) return found;
+    }
+  }
+
+  std::span<const float> logits_;
+  std::vector<float> maxima_;  // by block
+  float max_;
+  float inverse_;
+};
 
 }  // namespace
 
@@ -223,50 +284,51 @@ TokenId SamplerState::Sample(std::span<float> logits) {
 
 TokenId SamplerState::Choose(std::span<float> logits) const {
   if (!greedy_unchanged()) Adjust(logits);
-  TokenId token = ArgMax(logits);
-  if (params_.temperature > 0) {
-    const float max = logits[ToIndex(token)];
-    const auto inverse = static_cast<float>(1.0 / params_.temperature);
-    const float least = params_.min_p > 0 ? static_cast<float>(std::log(params_.min_p))
-                                          : -87.0f;  // below, ExpNonPositive is 0
-    std::vector<Candidate> candidates;
-    candidates.reserve(params_.min_p > 0 ? 256 : logits.size());
-    for (size_t i = 0; i < logits.size(); ++i) {
-      const float scaled = (logits[i] - max) * inverse;
-      if (scaled >= least) candidates.push_back({static_cast<int32_t>(i), scaled});
+  if (params_.temperature == 0) return ArgMax(logits);
+  const ScaledLogits scaled(logits, params_.temperature);
+  const bool cuts_k = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < logits.size();
+  std::vector<Candidate> candidates;
+  if (params_.min_p > 0) {
+    candidates = scaled.From(static_cast<float>(std::log(params_.min_p)));
+  } else if (cuts_k) {
+    candidates = scaled.Best(static_cast<size_t>(params_.top_k));
+  } else {
+    const std::vector<double> masses = scaled.BlockMasses();
+    if (params_.top_p >= 1.0) {
+      const std::optional<int32_t> drawn = scaled.Draw(masses, NextUniform());
+      return drawn.has_value() ? static_cast<TokenId>(*drawn) : ArgMax(logits);
     }
-    if (candidates.empty()) candidates.push_back({static_cast<int32_t>(token), 0.0f});
-    if (params_.top_k > 0 && static_cast<size_t>(params_.top_k) < candidates.size()) {
-      SortBest(candidates, params_.top_k);
-      candidates.resize(params_.top_k);
-    }
-    if (params_.top_p < 1.0) CutToNucleus(candidates, 0.0f, params_.top_p);
-    token = static_cast<TokenId>(Draw(candidates, 0.0f, NextUniform()));
+    const double wanted = params_.top_p * std::accumulate(masses.begin(), masses.end(), 0.0);
+    candidates = scaled.BestOf(wanted);
+    if (candidates.empty()) return ArgMax(logits);
+    CutToNucleus(candidates, wanted);
+    return static_cast<TokenId>(Draw(candidates, NextUniform()));
   }
-  return token;
+  if (candidates.empty()) return ArgMax(logits);
+  if (cuts_k && static_cast<size_t>(params_.top_k) < candidates.size()) {
+    SortBest(candidates, params_.top_k);
+    candidates.resize(params_.top_k);
+  }
+  if (params_.top_p < 1.0) CutToNucleus(candidates, params_.top_p * Mass(candidates));
+  return static_cast<TokenId>(Draw(candidates, NextUniform()));
 }
 
 TokenId ArgMax(std::span<const float> logits) {
-  const float max = MaxLogit(logits);
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] == max) return static_cast<TokenId>(i);
+  const std::vector<float> maxima = BlockMaxima(logits);
+  const float max = Greatest(maxima);
+  for (size_t block = 0; block < maxima.size(); ++block) {
+    if (maxima[block] != max) continue;
+    for (size_t i = block * kLogitBlock; i < logits.size(); ++i) {
+      if (logits[i] == max) return static_cast<TokenId>(i);
+    }
   }
   return TokenId{0};  // all NaN: there is no answer, but a token must come
 }
 
 double LogSumExp(std::span<const float> logits) {
-  const float max = MaxLogit(logits);
-  double sum = 0;
-  for (size_t i = 0; i < logits.size();) {  // partial sums in float would lose the tail's digits
-    const size_t end = std::min(logits.size(), i + 64);
-    float part[4] = {};
-    for (; i + 4 <= end; i += 4) {
-      for (int j = 0; j < 4; ++j) part[j] += ExpNonPositive(logits[i + j] - max);
-    }
-    for (; i < end; ++i) part[0] += ExpNonPositive(logits[i] - max);
-    sum += static_cast<double>(part[0]) + part[1] + part[2] + part[3];
-  }
-  return max + std::log(sum);
+  const float max = Greatest(BlockMaxima(logits));
+  const std::vector<double> sums = BlockSums(logits, max, 1.0f);
+  return max + std::log(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 
 LogprobRow ComputeLogprobs(std::span<const float> logits, TokenId token, int32_t top) {
@@ -284,7 +346,14 @@ LogprobRow ComputeLogprobs(std::span<const float> logits, TokenId token, int32_t
   const auto worse_on_top = [](const Candidate& a, const Candidate& b) { return Better(a, b); };
   std::vector<Candidate> heap;  // the best so far, the worst of them in front
   const auto wanted = std::min(static_cast<size_t>(top), logits.size());
+  const std::vector<float> maxima = BlockMaxima(logits);
   for (size_t i = 0; i < logits.size(); ++i) {
+    // Of equal ones the first is better: a block with nothing above the worst has none to take.
+    if (i % kLogitBlock == 0 && heap.size() == wanted &&
+        !(maxima[i / kLogitBlock] > heap.front().logit)) {
+      i += kLogitBlock - 1;
+      continue;
+    }
     const Candidate candidate{static_cast<int32_t>(i), logits[i]};
     if (heap.size() == wanted) {
       if (!Better(candidate, heap.front())) continue;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <vector>
@@ -179,6 +181,136 @@ TEST(Sampler, EqualSeedsChooseEqualTokensAndOthersDoNot) {
     differences += from_a != SampleOnce(c, logits);
   }
   EXPECT_GT(differences, 32);
+}
+
+// A vocabulary of many blocks that ends inside one; banned tokens and NaN in it.
+std::vector<float> ManyLogits(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(1003);
+  for (float& x : logits) x = normal(random);
+  for (size_t i = 100; i < 300; ++i) logits[i] = -std::numeric_limits<float>::infinity();
+  logits[500] = std::numeric_limits<float>::quiet_NaN();
+  return logits;
+}
+
+// Ids of the finite ones, best first.
+std::vector<int32_t> BestFirst(const std::vector<float>& logits) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isfinite(logits[i])) ids.push_back(static_cast<int32_t>(i));
+  }
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  return ids;
+}
+
+// Chi-square over the tokens that are expected ten times or more, the others together: with f
+// degrees of freedom its mean is f, its deviation sqrt(2 f).
+TEST(Sampler, DrawsFollowTheDistributionOverALargeVocabulary) {
+  for (const double temperature : {0.5, 1.0, 1.7}) {
+    const std::vector<float> logits = ManyLogits(3);
+    std::vector<double> expected(logits.size());
+    double total = 0;
+    for (const int32_t id : BestFirst(logits)) {
+      total += expected[id] = std::exp(double{logits[id]} / temperature);
+    }
+    constexpr int kDraws = 40000;
+    const std::map<int32_t, int> counts = Frequencies({.temperature = temperature}, logits, kDraws);
+    double chi_square = 0, rare_expected = 0;
+    int cells = 0, rare = 0;
+    for (size_t id = 0; id < logits.size(); ++id) {
+      const auto found = counts.find(static_cast<int32_t>(id));
+      const int count = found == counts.end() ? 0 : found->second;
+      const double mean = expected[id] / total * kDraws;
+      if (mean == 0) {
+        EXPECT_EQ(count, 0) << id;
+      } else if (mean < 10) {
+        rare += count;
+        rare_expected += mean;
+      } else {
+        chi_square += (count - mean) * (count - mean) / mean;
+        ++cells;
+      }
+    }
+    EXPECT_NEAR(rare, rare_expected, 5 * std::sqrt(rare_expected));
+    EXPECT_GT(cells, 10);
+    EXPECT_NEAR(chi_square, cells, 5 * std::sqrt(2.0 * cells)) << "temperature " << temperature;
+  }
+}
+
+TEST(Sampler, LimitsKeepTheBestOfALargeVocabulary) {
+  for (const uint32_t seed : {1, 2, 3}) {
+    const std::vector<float> logits = ManyLogits(seed);
+    const std::vector<int32_t> best = BestFirst(logits);
+    double total = 0;
+    for (const int32_t id : best) total += std::exp(double{logits[id]});
+    // Temperatures so high that the least of those kept is drawn too.
+    for (const int k : {1, 7, 40}) {
+      std::vector<int32_t> want(best.begin(), best.begin() + k);
+      std::sort(want.begin(), want.end());
+      EXPECT_EQ(Support({.temperature = 50, .top_k = k}, logits), want);
+    }
+    for (const double top_p : {0.1, 0.5, 0.8}) {
+      std::vector<int32_t> want;
+      for (double sum = 0; sum < top_p * total; sum += std::exp(double{logits[want.back()]})) {
+        want.push_back(best[want.size()]);
+      }
+      const std::map<int32_t, int> drawn = Frequencies({.top_p = top_p}, logits, 8000);
+      for (const auto& [id, count] : drawn) {
+        EXPECT_NE(std::find(want.begin(), want.end(), id), want.end()) << id << " at " << top_p;
+      }
+      double reached = 0;
+      for (const auto& [id, count] : drawn) reached += std::exp(double{logits[id]});
+      EXPECT_GT(reached, 0.97 * top_p * total) << top_p;
+    }
+    const float least = logits[best[0]] + static_cast<float>(std::log(0.2));
+    std::vector<int32_t> want;
+    for (const int32_t id : best) {
+      if (logits[id] >= least) want.push_back(id);
+    }
+    std::sort(want.begin(), want.end());
+    EXPECT_EQ(Support({.min_p = 0.2}, logits), want);
+  }
+}
+
+// One token far above all others, which are kept all the same.
+TEST(Sampler, LimitsReachFarBelowTheBest) {
+  std::vector<float> logits(20000, 0.0f);
+  logits[7] = 9.0f;  // e^9 is 8103: the others together weigh 2.5 times as much
+  EXPECT_GT(Frequencies({.top_p = 0.9}, logits, 100).size(), 40u);
+  logits.resize(600);
+  for (int i = 0; i < 5; ++i) logits[100 * i + 50] = 1.0f;
+  std::map<int32_t, int> few = Frequencies({.temperature = 0.9, .top_k = 6}, logits, 40000);
+  EXPECT_EQ(few.size(), 6u);
+  for (int i = 0; i < 5; ++i) EXPECT_GT(few[100 * i + 50], 0);
+}
+
+TEST(Sampler, TakesTheFirstTokenWhereNoneHasAnyProbability) {
+  for (const float value :
+       {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const std::vector<float> logits(200, value);
+    const std::vector<SamplingParams> all = {
+        {.temperature = 1}, {.top_p = 0.9}, {.top_k = 5}, {.min_p = 0.1}, {.temperature = 0}};
+    for (const SamplingParams& params : all) {
+      SamplerState sampler = Sampler(params);
+      EXPECT_EQ(SampleOnce(sampler, logits), T(0));
+    }
+  }
+}
+
+TEST(Logprobs, TopOfALargeVocabularyAreTheBest) {
+  std::vector<float> logits = ManyLogits(5);
+  logits[900] = logits[20] = 9.5f;  // a tie across blocks
+  const std::vector<int32_t> best = BestFirst(logits);
+  const LogprobRow row = ComputeLogprobs(logits, T(best[3]), 20);
+  ASSERT_EQ(row.top.size(), 20u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(row.top[i].token, T(best[i]));
+
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = 0.001f * static_cast<float>(i);
+  const LogprobRow rising = ComputeLogprobs(logits, T(0), 3);
+  ASSERT_EQ(rising.top.size(), 3u);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(rising.top[i].token, T(1002 - i));
 }
 
 TEST(Logprobs, SumToOneAndAgreeWithDoublePrecision) {
