@@ -122,7 +122,7 @@ Graph* CudaBackend::GraphOrNull(const StepInputs& inputs, const std::function<vo
            key() == now;
   });
   // Nothing has run: what came of recording is not the step's failure.
-  if (graph == nullptr && !stream_->failure().has_value()) failure_.Take().IgnoreError();
+  if (graph == nullptr) failure_.Take().IgnoreError();
   return graph;
 }
 
