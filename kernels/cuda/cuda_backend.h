@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -20,6 +21,9 @@ namespace refrain::kernels::cuda {
 
 struct CudaOptions {
   int device = 0;
+  // Computes attention wherever it has the shape; null: the fastest that has it. For tests, and to
+  // tell a faulty kernel from what is around it.
+  std::optional<AttentionKernel> attention;
 };
 
 // The back end of one CUDA device, or of the emulated one. Operations are kernels on one stream:
@@ -34,7 +38,9 @@ class CudaBackend final : public Backend {
   // FAILED_PRECONDITION: no device or driver, or a device older than sm_80; NOT_FOUND: no device of
   // this number.
   static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(const CudaOptions& options);
-  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(std::unique_ptr<Runtime> runtime);
+  // On the runtime's device.
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(std::unique_ptr<Runtime> runtime,
+                                                             const CudaOptions& options = {});
   ~CudaBackend() override;
 
   const BackendInfo& info() const override { return info_; }
@@ -64,7 +70,8 @@ class CudaBackend final : public Backend {
       const TokenSamplerOptions& options) override;
 
  private:
-  CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream);
+  CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream,
+              const CudaOptions& options);
 
   // Whether the operation may go on.
   bool Enter();

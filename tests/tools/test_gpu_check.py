@@ -290,6 +290,19 @@ def test_a_daemon_that_does_not_start_is_quoted(pack):
     assert step(report, "server")["detail"] == "did not start: no such device"
 
 
+def test_programs_may_be_in_later_parts(pack):
+    for name in ("first", "second"):
+        pack.step(name, "gtest", PASSES)
+        pack.manifest[f"program_{name}"] = {"first": "part4", "second": "part5"}[name]
+    (pack.folder / "part4/bin").mkdir(parents=True)
+    (pack.part1 / "bin/first").rename(pack.folder / "part4/bin/first")
+    (pack.part1 / "bin/second").unlink()
+    _, report = pack.run()
+    assert step(report, "first")["result"] == "passed"
+    assert step(report, "second")["result"] == "skipped"
+    assert step(report, "second")["detail"] == "its program is in part5, which is not here"
+
+
 def smollm2(pack, pieces, content=b"model"):
     pack.manifest |= {"smollm2_file": "SmolLM2.gguf", "smollm2_pieces": "2",
                       "smollm2_sha256": hashlib.sha256(content).hexdigest()}
