@@ -69,6 +69,7 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
 }
 
 bool CudaBackend::Enter() {
+  Keep(device_.TakeFailure());
   if (!failure_.none()) return false;
   Keep(runtime_->MakeCurrent());
   return failure_.none();
