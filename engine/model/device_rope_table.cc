@@ -42,7 +42,6 @@ void DeviceRopeTable::Fill(std::span<const int32_t> positions) {
   for (const int32_t position : positions) {
     const int32_t piece = position / kPiecePositions;
     if (filled_[static_cast<size_t>(piece)]) continue;
-    filled_[static_cast<size_t>(piece)] = true;
     const int32_t begin = piece * kPiecePositions;
     const RopeAngles angles = MakeRopeAngles(
         rope_, freq_factors_, begin, std::min(kPiecePositions, view_.max_positions - begin));
@@ -53,6 +52,7 @@ void DeviceRopeTable::Fill(std::span<const int32_t> positions) {
       if (!status.ok()) return;
       to += TableBytes(rope_, view_.max_positions);
     }
+    filled_[static_cast<size_t>(piece)] = true;
   }
 }
 

@@ -18,7 +18,8 @@ namespace refrain::engine {
 // first time: a table over all of a long context would cost memory and time at the start.
 //
 // Engine thread (the model's); the device outlives it. Failure: Create when there is no memory. A
-// copy that fails leaves its piece as it is: the device is broken, and Synchronize will say so.
+// copy that fails leaves its piece to be filled by the next call; the device's back end fails the
+// step.
 class DeviceRopeTable {
  public:
   static constexpr int32_t kPiecePositions = 512;  // filled at once

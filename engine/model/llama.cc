@@ -186,9 +186,15 @@ size_t LlamaModel::resident_bytes() const {
 
 absl::Status LlamaModel::AllocateActivations(int64_t rows) {
   const int64_t qkv = config_.q_size() + 2 * config_.kv_size();
-  const int64_t per_row = 2 * config_.hidden_size + qkv + config_.q_size() + config_.ffn_size;
+  // Each begins where a kernel may read whole vectors, be the sizes odd.
+  const auto floats = [rows](int64_t cols) {
+    constexpr int64_t kAlignment = 64 / sizeof(float);
+    return (rows * cols + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  const int64_t all = 2 * floats(config_.hidden_size) + floats(qkv) + floats(config_.q_size()) +
+                      floats(config_.ffn_size);
   absl::StatusOr<kernels::DeviceBuffer> buffer =
-      backend_.device().Allocate(rows * per_row * sizeof(float), true);
+      backend_.device().Allocate(all * sizeof(float), true);
   if (!buffer.ok()) {
     return absl::Status(
         buffer.status().code(),
@@ -198,7 +204,7 @@ absl::Status LlamaModel::AllocateActivations(int64_t rows) {
   activations_ = *std::move(buffer);
   auto* data = reinterpret_cast<float*>(activations_.data());
   const auto take = [&](int64_t cols) {
-    return F32View(std::exchange(data, data + rows * cols), rows, cols);
+    return F32View(std::exchange(data, data + floats(cols)), rows, cols);
   };
   hidden_ = take(config_.hidden_size);
   normed_ = take(config_.hidden_size);

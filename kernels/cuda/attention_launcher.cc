@@ -26,11 +26,12 @@ bool AttentionLauncher::Key::operator==(const Key& other) const {
 }
 
 AttentionLauncher::AttentionLauncher(Runtime& runtime, Stream& stream, Device& device,
-                                     StepArrays& arrays)
+                                     StepArrays& arrays, std::optional<AttentionKernel> kernel)
     : runtime_(runtime),
       stream_(stream),
       device_(device),
       arrays_(arrays),
+      kernel_(kernel),
       list_buffer_(runtime, stream, device),
       positions_buffer_(runtime, stream, device) {}
 
@@ -109,14 +110,22 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
   return absl::OkStatus();
 }
 
+AttentionSetup AttentionLauncher::SetUp(const AttentionShapeInfo& shape) const {
+  const DeviceProperties& properties = runtime_.properties();
+  const AttentionDevice device = {properties.capability(), properties.multiprocessors,
+                                  properties.shared_bytes_per_block,
+                                  properties.shared_bytes_per_multiprocessor};
+  if (kernel_.has_value() && Supports(*kernel_, shape, device)) {
+    return SetUpAttention(*kernel_, shape, device);
+  }
+  return SetUpAttention(shape, device);
+}
+
 absl::Status AttentionLauncher::Plan(const ChunkAttentionArgs& args, const Key& key) {
   ++uploads_;
   if (!key_.has_value() || !(*key_ == key)) {
     max_partial_rows_ = 0;
-    const DeviceProperties& device = runtime_.properties();
-    setup_ = SetUpAttention(
-        key.shape, {device.capability(), device.multiprocessors, device.shared_bytes_per_block,
-                    device.shared_bytes_per_multiprocessor});
+    setup_ = SetUp(key.shape);
     tiles_ = std::make_unique<AttentionTiles>(setup_.limits);
     key_ = key;
   }

@@ -23,7 +23,9 @@ namespace refrain::kernels::cuda {
 // nothing was launched then.
 class AttentionLauncher {
  public:
-  AttentionLauncher(Runtime& runtime, Stream& stream, Device& device, StepArrays& arrays);
+  // `kernel` is used wherever it has the shape, else the fastest that has it.
+  AttentionLauncher(Runtime& runtime, Stream& stream, Device& device, StepArrays& arrays,
+                    std::optional<AttentionKernel> kernel);
 
   // The plan that a step is about to use; unannounced plans are taken for new ones each time.
   void BeginStep(const StepInputs& inputs);
@@ -49,6 +51,7 @@ class AttentionLauncher {
   // Makes sure that the list on the device is that of the plan.
   absl::Status HaveList(const ChunkAttentionArgs& args);
   absl::Status Plan(const ChunkAttentionArgs& args, const Key& key);
+  AttentionSetup SetUp(const AttentionShapeInfo& shape) const;
   absl::Status ReserveScratch(const Key& key);
   absl::StatusOr<const int32_t*> KvPositions(const ChunkAttentionArgs& args);
 
@@ -56,6 +59,7 @@ class AttentionLauncher {
   Stream& stream_;
   Device& device_;
   StepArrays& arrays_;
+  const std::optional<AttentionKernel> kernel_;
 
   std::optional<AttentionPlanView> announced_;
   uint64_t generation_ = 0;  // of the announced plan

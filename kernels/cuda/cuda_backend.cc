@@ -27,10 +27,11 @@ KvPacking PackingOf(DType) { return KvPacking::kSwizzledRows; }
 absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
   absl::StatusOr<std::unique_ptr<Runtime>> runtime = OpenDevice(options.device);
   if (!runtime.ok()) return runtime.status();
-  return Create(*std::move(runtime));
+  return Create(*std::move(runtime), options);
 }
 
-absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr<Runtime> runtime) {
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr<Runtime> runtime,
+                                                                 const CudaOptions& options) {
   const DeviceProperties& device = runtime->properties();
   if (device.capability() < kLeastCapability) {
     return absl::FailedPreconditionError(
@@ -39,15 +40,17 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr
   }
   absl::StatusOr<std::unique_ptr<Stream>> stream = runtime->CreateStream(StreamPriority::kHigh);
   if (!stream.ok()) return stream.status();
-  return std::unique_ptr<CudaBackend>(new CudaBackend(std::move(runtime), *std::move(stream)));
+  return std::unique_ptr<CudaBackend>(
+      new CudaBackend(std::move(runtime), *std::move(stream), options));
 }
 
-CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream)
+CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream,
+                         const CudaOptions& options)
     : runtime_(std::move(runtime)),
       stream_(std::move(stream)),
       device_(*runtime_, *stream_),
       arrays_(*runtime_, *stream_, device_),
-      attention_(*runtime_, *stream_, device_, arrays_),
+      attention_(*runtime_, *stream_, device_, arrays_, options.attention),
       graphs_(*runtime_, *stream_),
       failure_(runtime_->properties()) {
   const DeviceProperties& device = runtime_->properties();
@@ -66,6 +69,7 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
 }
 
 bool CudaBackend::Enter() {
+  Keep(device_.TakeFailure());
   if (!failure_.none()) return false;
   Keep(runtime_->MakeCurrent());
   return failure_.none();
@@ -122,7 +126,7 @@ Graph* CudaBackend::GraphOrNull(const StepInputs& inputs, const std::function<vo
            key() == now;
   });
   // Nothing has run: what came of recording is not the step's failure.
-  if (graph == nullptr && !stream_->failure().has_value()) failure_.Take().IgnoreError();
+  if (graph == nullptr) failure_.Take().IgnoreError();
   return graph;
 }
 

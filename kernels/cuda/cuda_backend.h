@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -20,21 +21,27 @@ namespace refrain::kernels::cuda {
 
 struct CudaOptions {
   int device = 0;
+  // Computes attention wherever it has the shape; null: the fastest that has it. For tests, and to
+  // tell a faulty kernel from what is around it.
+  std::optional<AttentionKernel> attention;
 };
 
 // The back end of one CUDA device, or of the emulated one. Operations are kernels on one stream:
 // they return at once, and nothing waits for the host but Synchronize and copies from the device.
 //
-// Failure: an operation that could not be put on the stream (scratch memory, a copy) is kept and
-// reported by the next Synchronize, or by the next end of a step of the token sampler's, and the
-// operations up to there do nothing; then the back end goes on. An error of the device itself ends
-// it: every Synchronize from then on is INTERNAL and says what it was. Threads as Backend says.
+// Failure: an operation that could not be put on the stream (scratch memory, a copy, also one from
+// the host beside the operations) is kept and reported by the next Synchronize, or by the next
+// end of a step of the token sampler's, and the operations up to there do nothing; then the back
+// end goes on. An error of the device itself ends it: every Synchronize from then on is INTERNAL
+// and says what it was. Threads as Backend says.
 class CudaBackend final : public Backend {
  public:
   // FAILED_PRECONDITION: no device or driver, or a device older than sm_80; NOT_FOUND: no device of
   // this number.
   static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(const CudaOptions& options);
-  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(std::unique_ptr<Runtime> runtime);
+  // On the runtime's device.
+  static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(std::unique_ptr<Runtime> runtime,
+                                                             const CudaOptions& options = {});
   ~CudaBackend() override;
 
   const BackendInfo& info() const override { return info_; }
@@ -64,7 +71,8 @@ class CudaBackend final : public Backend {
       const TokenSamplerOptions& options) override;
 
  private:
-  CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream);
+  CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream,
+              const CudaOptions& options);
 
   // Whether the operation may go on.
   bool Enter();

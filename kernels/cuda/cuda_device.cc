@@ -51,7 +51,7 @@ absl::Status CudaDevice::CopyToHost(std::byte* host, const std::byte* from, size
 }
 
 absl::Status CudaDevice::CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) {
-  return runtime_.Copy(to, host, bytes, stream_);
+  return Keep(runtime_.Copy(to, host, bytes, stream_));
 }
 
 }  // namespace refrain::kernels::cuda

@@ -32,10 +32,12 @@ bool StepGraphs::WorthRecording(const Key& key) {
 Graph* StepGraphs::RecordOrNull(const Key& key, const std::function<void()>& operations,
                                 const std::function<bool()>& may_keep) {
   std::unique_ptr<Graph> graph;
-  if (runtime_.BeginCapture(stream_).ok()) {
+  if (!stream_.failure().has_value() && runtime_.BeginCapture(stream_).ok()) {
     operations();
     absl::StatusOr<std::unique_ptr<Graph>> ended = runtime_.EndCapture(stream_);
     if (ended.ok() && may_keep()) graph = *std::move(ended);
+    // A call that must not be recorded has the device refuse whatever comes behind it.
+    stream_.ForgetFailure();
   }
   if (recorded_.size() == kMostGraphs) {
     runtime_.Synchronize(stream_).IgnoreError();

@@ -12,8 +12,8 @@ namespace refrain::kernels::cuda {
 // also waits for it; here it carries the device's own handle and the first launch that was refused,
 // so that functions that launch need no status of their own.
 //
-// One thread at a time. A refused launch is kept until Runtime::Synchronize reports it; launches
-// behind it are not run.
+// One thread at a time. A refused launch is kept for good, for Runtime::Synchronize to report, and
+// launches behind it are not run; but for one that was to be recorded.
 class Stream {
  public:
   explicit Stream(void* native) : native_(native) {}
@@ -27,6 +27,8 @@ class Stream {
   void KeepFailure(std::string failure) {
     if (!failure_.has_value()) failure_ = std::move(failure);
   }
+  // Behind a recording that came to nothing: none of its launches was to run.
+  void ForgetFailure() { failure_.reset(); }
 
  private:
   void* native_;  // cudaStream_t, or the emulated device's queue

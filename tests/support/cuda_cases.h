@@ -13,8 +13,10 @@ namespace refrain::testing {
 // machine that has one.
 std::vector<std::string> CudaBackendNames();
 
-// Null when the name is none of these.
-std::unique_ptr<kernels::Backend> MakeCudaBackend(const std::string& name);
+// Null when the name is none of these. `attention` names an attention kernel ("generic", "mma") to
+// be used wherever it has the shape; "": the fastest.
+std::unique_ptr<kernels::Backend> MakeCudaBackend(const std::string& name,
+                                                  const std::string& attention = "");
 
 }  // namespace refrain::testing
 

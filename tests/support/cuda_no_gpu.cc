@@ -2,6 +2,6 @@
 
 namespace refrain::testing {
 
-std::unique_ptr<kernels::Backend> MakeGpuBackend() { return nullptr; }
+std::unique_ptr<kernels::Backend> MakeGpuBackend(const std::string&) { return nullptr; }
 
 }  // namespace refrain::testing

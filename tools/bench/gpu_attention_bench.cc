@@ -39,6 +39,7 @@ void RunGrid(const GpuBenchOptions& options, BenchDevice& device, GpuReport& rep
     settings.copied_bytes = size_t{2} << 30;
     settings.pool_bytes_max = device.runtime().FreeBytes() / 10 * 9;
   }
+  settings.row_measured = [&] { SaveUnfinished(options, report); };
   RunGpuGrid(device, settings, report);
 }
 

@@ -74,13 +74,26 @@ GpuReport BeginGpuReport(const GpuBenchOptions& options, const std::string& card
   return report;
 }
 
-int EndGpuReport(const GpuBenchOptions& options, GpuReport report) {
-  if (options.tiny) report.misses.clear();
-  const std::string markdown = report.Markdown();
-  std::fputs(markdown.c_str(), stdout);
+namespace {
+
+bool WriteFiles(const GpuBenchOptions& options, const GpuReport& report) {
   bool written = true;
   if (!options.json.empty()) written &= WriteTextFile(options.json, report.Json());
-  if (!options.markdown.empty()) written &= WriteTextFile(options.markdown, markdown);
+  if (!options.markdown.empty()) written &= WriteTextFile(options.markdown, report.Markdown());
+  return written;
+}
+
+}  // namespace
+
+void SaveUnfinished(const GpuBenchOptions& options, GpuReport report) {
+  report.errors.push_back("the run had not ended yet");
+  WriteFiles(options, report);
+}
+
+int EndGpuReport(const GpuBenchOptions& options, GpuReport report) {
+  if (options.tiny) report.misses.clear();
+  std::fputs(report.Markdown().c_str(), stdout);
+  const bool written = WriteFiles(options, report);
   for (const std::string& error : report.errors) std::fprintf(stderr, "%s\n", error.c_str());
   for (const std::string& miss : report.misses) {
     std::fprintf(stderr, "not reached: %s\n", miss.c_str());

@@ -27,6 +27,9 @@ GpuBenchOptions ParseGpuBenchOptions(int argc, char** argv, const GpuBenchOption
 [[noreturn]] void RefuseGpuBench(const GpuBenchOptions& options, const std::string& what);
 
 GpuReport BeginGpuReport(const GpuBenchOptions& options, const std::string& card);
+// Writes the files while there is more to come, so that a run that fails or is stopped later leaves
+// behind what it had measured; they say that it had not ended.
+void SaveUnfinished(const GpuBenchOptions& options, GpuReport report);
 // Prints the report and writes the files; the program's exit status. Misses of a tiny run say
 // nothing and are left out.
 int EndGpuReport(const GpuBenchOptions& options, GpuReport report);

@@ -105,7 +105,7 @@ void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& re
       pool.data(), pool.Period(settings.copied_bytes / 2) * 2, settings.rounds);
   report.measured.emplace_back("device copy bandwidth, GB/s (read + written)", bandwidth * 1e-9);
 
-  GpuTable table;
+  GpuTable& table = report.tables.emplace_back();
   table.name = "decode";
   table.about =
       "ChunkAttention's grid: " + std::to_string(settings.shape.slots) + " sequences, " +
@@ -160,8 +160,8 @@ void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& re
     }
     if (took > bound) report.misses.push_back(RowName(row, "two_phase is over the bound"));
     if (took > paper) report.misses.push_back(RowName(row, "two_phase is slower than the paper"));
+    settings.row_measured();
   }
-  report.tables.push_back(std::move(table));
   device.Release(pool.data());
 }
 

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_TOOLS_BENCH_GPU_GRID_H_
 #define REFRAIN_TOOLS_BENCH_GPU_GRID_H_
 
+#include <functional>
 #include <span>
 
 #include "kernels/dtype.h"
@@ -36,6 +37,7 @@ struct GridSettings {
   size_t copied_bytes = 0;    // for the bandwidth
   int rounds = 31;
   int layers = 0;  // to rotate over; 0 = as many as the L2 cache asks for
+  std::function<void()> row_measured = [] {};  // the report has it
 };
 
 // Checks, then times every row in both modes, with the copy bandwidth of the same run.

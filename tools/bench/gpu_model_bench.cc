@@ -109,6 +109,7 @@ int Run(const GpuBenchOptions& options) {
     if (suite == "step") RunStep(options, report);
     if (suite == "prefill") RunPrefill(options, report);
     if (suite == "load") RunLoad(options, report);
+    SaveUnfinished(options, report);
   }
   return EndGpuReport(options, std::move(report));
 }

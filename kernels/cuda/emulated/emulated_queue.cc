@@ -42,6 +42,7 @@ void Queue::RunOne() {
 std::vector<Operation> Queue::EndCapture() {
   std::vector<Operation> operations = *std::move(captured_);
   captured_.reset();
+  capture_valid_ = true;
   return operations;
 }
 
@@ -52,6 +53,10 @@ void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()>
     return;
   }
   auto* const queue = static_cast<Queue*>(stream.native());
+  if (!queue->capture_valid()) {
+    stream.KeepFailure("launch of " + shape.kernel + ": the stream's capture is invalid");
+    return;
+  }
   const bool fails = queue->device().injected.Strikes("Kernel");
   queue->Put({.run = [queue, shape, fails, body = std::move(body)]() -> std::optional<std::string> {
     if (fails) return "kernel " + shape.kernel + ": injected error of the device";

@@ -67,8 +67,15 @@ class Queue {
   void RunAll();
   void RunUntil(const Ticket& ticket);
 
-  void BeginCapture() { captured_.emplace(); }
+  void BeginCapture() {
+    captured_.emplace();
+    capture_valid_ = true;
+  }
   bool capturing() const { return captured_.has_value(); }
+  // As a device does at a call that cannot be recorded: whatever comes behind it is refused, and
+  // the capture ends without a graph.
+  void InvalidateCapture() { capture_valid_ = false; }
+  bool capture_valid() const { return capture_valid_; }
   std::vector<Operation> EndCapture();
 
  private:
@@ -77,6 +84,7 @@ class Queue {
   std::shared_ptr<DeviceState> device_;
   std::deque<Operation> operations_;
   std::optional<std::vector<Operation>> captured_;
+  bool capture_valid_ = true;
 };
 
 }  // namespace refrain::kernels::cuda::emulated

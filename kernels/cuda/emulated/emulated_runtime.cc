@@ -90,6 +90,7 @@ class EmulatedRuntime final : public Runtime {
   }
   absl::Status Synchronize(Stream& stream) override {
     if (absl::Status status = Check("Synchronize"); !status.ok()) return status;
+    if (absl::Status status = NotCaptured("Synchronize", stream); !status.ok()) return status;
     QueueOf(stream).RunAll();
     return Result(stream);
   }
@@ -115,6 +116,7 @@ class EmulatedRuntime final : public Runtime {
   }
   absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) override {
     if (absl::Status status = Check("Copy"); !status.ok()) return status;
+    if (absl::Status status = NotCaptured("Copy", stream); !status.ok()) return status;
     QueueOf(stream).RunAll();
     if (absl::Status status = Result(stream); !status.ok()) return status;
     Move(to, from, bytes);
@@ -182,10 +184,11 @@ class EmulatedRuntime final : public Runtime {
   bool IsCapturing(Stream& stream) override { return QueueOf(stream).capturing(); }
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) override {
     auto graph = std::make_unique<EmulatedGraph>();
-    const bool capturing = QueueOf(stream).capturing();
+    const bool capturing = QueueOf(stream).capturing(), valid = QueueOf(stream).capture_valid();
     if (capturing) graph->operations = QueueOf(stream).EndCapture();
     if (absl::Status status = Check("EndCapture"); !status.ok()) return status;
     if (!capturing) return absl::FailedPreconditionError("EndCapture: the stream is not capturing");
+    if (!valid) return absl::InternalError("EndCapture: the stream's capture is invalid");
     return graph;
   }
   absl::Status LaunchGraph(Graph& graph, Stream& stream) override {
@@ -217,8 +220,19 @@ class EmulatedRuntime final : public Runtime {
     return DeviceError();
   }
 
+  // The host cannot wait for what is only recorded; that it tried ends the recording.
+  static absl::Status NotCaptured(std::string_view call, Stream& stream) {
+    if (!QueueOf(stream).capturing()) return absl::OkStatus();
+    QueueOf(stream).InvalidateCapture();
+    return absl::InternalError(
+        absl::StrCat(std::string(call), ": not while the stream is captured"));
+  }
+
   template <class Fn>
   absl::Status Put(Stream& stream, Fn fn) {
+    if (!QueueOf(stream).capture_valid()) {
+      return absl::InternalError("the stream's capture is invalid");
+    }
     QueueOf(stream).Put({.run = [fn]() -> std::optional<std::string> {
       fn();
       return std::nullopt;

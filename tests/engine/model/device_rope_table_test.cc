@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/model/rope_table.h"
@@ -34,12 +35,14 @@ class CountingDevice final : public kernels::Device {
     return host_.CopyToHost(host, from, bytes);
   }
   absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override {
+    if (std::exchange(broken, false)) return absl::InternalError("not copied");
     copied_bytes += bytes;
     return host_.CopyFromHost(to, host, bytes);
   }
   size_t AvailableBytes() const override { return host_.AvailableBytes(); }
 
   size_t copied_bytes = 0;
+  bool broken = false;  // the next copy fails
 
  private:
   void Free(std::byte*, size_t) override {}  // its buffers are the host's
@@ -122,6 +125,15 @@ TEST_F(DeviceRopeTableTest, APieceIsCopiedOnce) {
   EXPECT_EQ(device_.copied_bytes, piece_bytes);
   Fill({400, 700, 1023});
   EXPECT_EQ(device_.copied_bytes, 2 * piece_bytes);
+}
+
+TEST_F(DeviceRopeTableTest, APieceWhoseCopyFailedIsFilledByTheNextCall) {
+  Make(2000);
+  device_.broken = true;
+  Fill({3});
+  ExpectEmpty(0, 512);
+  Fill({3});
+  ExpectFilled(0, 512);
 }
 
 TEST_F(DeviceRopeTableTest, SaysThatThereIsNoMemory) {

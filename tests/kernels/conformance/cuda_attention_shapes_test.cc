@@ -1,6 +1,6 @@
 // Attention through the CUDA back end as a whole: its packing, its step arrays, the kernel that it
-// chooses for the shape. On a GPU every shape; on the emulated device, where each kernel has tests
-// of its own, a few.
+// chooses for the shape, and the kernels that it chooses on other cards. On a GPU every shape; on
+// the emulated device, where each kernel has tests of its own, a few.
 
 #include <gtest/gtest.h>
 
@@ -47,8 +47,12 @@ struct NamedScenario {
 constexpr NamedScenario kScenarios[] = {
     {"unrelated", UnrelatedSlots}, {"shared", SharedRuns}, {"cached", RowsThatReadCachedKeys}};
 
+// The fastest kernel is the one for this card; the others are there for other cards and shapes.
+constexpr const char* kKernels[] = {"fastest", "mma", "generic"};
+
 struct Case {
   std::string backend;
+  std::string kernel;
   AttentionShape shape;
   NamedScenario scenario;
 };
@@ -58,10 +62,12 @@ std::vector<Case> Cases() {
   for (const std::string& backend : refrain::testing::CudaBackendNames()) {
     std::span<const AttentionShape> shapes = kShapes;
     if (backend != "cuda") shapes = kEmulatedShapes;
-    for (const AttentionShape& shape : shapes) {
-      for (const NamedScenario& scenario : kScenarios) {
-        if (backend != "cuda" && scenario.make != SharedRuns) continue;
-        cases.push_back({backend, shape, scenario});
+    for (const std::string kernel : kKernels) {
+      for (const AttentionShape& shape : shapes) {
+        for (const NamedScenario& scenario : kScenarios) {
+          if ((backend != "cuda" || kernel != "fastest") && scenario.make != SharedRuns) continue;
+          cases.push_back({backend, kernel, shape, scenario});
+        }
       }
     }
   }
@@ -71,7 +77,7 @@ std::vector<Case> Cases() {
 class CudaAttentionConformance : public ::testing::TestWithParam<Case> {
  protected:
   CudaAttentionConformance()
-      : backend_(refrain::testing::MakeCudaBackend(GetParam().backend)),
+      : backend_(refrain::testing::MakeCudaBackend(GetParam().backend, GetParam().kernel)),
         scenario_(GetParam().scenario.make(GetParam().shape)) {}
 
   // Calls fn(got, want) in both modes, and reproducible.
@@ -125,8 +131,8 @@ TEST_P(CudaAttentionConformance, StaysWithinItsRounding) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAttentionConformance, ::testing::ValuesIn(Cases()),
                          [](const auto& info) {
-                           return info.param.backend + "_" + info.param.shape.name() + "_" +
-                                  info.param.scenario.name;
+                           return info.param.backend + "_" + info.param.kernel + "_" +
+                                  info.param.shape.name() + "_" + info.param.scenario.name;
                          });
 
 }  // namespace

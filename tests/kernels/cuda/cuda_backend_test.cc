@@ -130,6 +130,23 @@ TEST(CudaBackendTest, AFailedCopyFailsTheStepAndNotTheNext) {
   EXPECT_EQ(out.Read(), std::vector<float>{2});
 }
 
+// Operations behind it would compute with what was there before.
+TEST(CudaBackendTest, AFailedCopyToTheDeviceFailsTheStepAndNotTheNext) {
+  const auto backend = Make({.failing_call = "Copy", .failing_call_index = 2});
+  const DeviceFloats x(*backend, {1, 2}), y(*backend, {3, 4});
+  const AddArgs args = {F32View(x.data(), 1, 2), F32View(y.data(), 1, 2)};
+  const float other[2] = {5, 6};
+  const absl::Status copied =
+      backend->device().CopyFromHost(reinterpret_cast<std::byte*>(y.data()),
+                                     reinterpret_cast<const std::byte*>(other), sizeof(other));
+  EXPECT_THAT(copied.message(), HasSubstr("Copy: injected failure"));
+  backend->Add(args);
+  EXPECT_THAT(backend->Synchronize().message(), HasSubstr("Copy: injected failure"));
+  EXPECT_EQ(x.Read(), (std::vector<float>{1, 2}));
+  backend->Add(args);
+  EXPECT_EQ(x.Read(), (std::vector<float>{4, 6}));
+}
+
 TEST(CudaBackendTest, ScratchThatDoesNotFitFailsTheStepAndNotTheNext) {
   const auto backend = Make({.memory_bytes = 400000});
   const std::vector<float> values(4 * 4, 1.0f);

@@ -14,6 +14,6 @@ compile() {
 }
 export -f compile
 export nvcc
-sources=(kernels/cuda/*.cu kernels/cuda/runtime_cuda.cc)
+sources=(kernels/cuda/*.cu kernels/cuda/runtime_cuda.cc tests/kernels/cuda/*.cu)
 [[ ${#sources[@]} -gt 5 ]]
 printf '%s\n' "${sources[@]}" | xargs -P 2 -I{} bash -c 'compile {}'

@@ -190,6 +190,24 @@ TEST_F(StepGraphsTest, WhereRecordingFailsTheOperationsRun) {
   }
 }
 
+// Memory is given back, which waits for the stream: that cannot be recorded, and whatever is
+// launched behind it is refused.
+TEST_F(StepGraphsTest, WhatCannotBeRecordedRunsAndSpoilsNothing) {
+  Start();
+  DeviceBuffer scratch = *backend_->device().Allocate(4096, false);
+  also_ = [&] {
+    if (calls_ == 3) scratch = DeviceBuffer();
+    backend_->ChunkAttention(attention_->args);
+  };
+  for (int32_t key_end = 7; key_end < 14; ++key_end) {
+    scenario_->steps()[1].key_end = key_end;
+    Step();
+    ASSERT_TRUE(backend_->Synchronize().ok());
+    ExpectRight(*scenario_);
+  }
+  EXPECT_GT(backend_->replayed_steps(), 0u);
+}
+
 TEST_F(StepGraphsTest, AReplayThatFailsFailsItsStepAndNotTheNext) {
   Start({.failing_call = "LaunchGraph", .failing_call_index = 1});
   for (int i = 0; i < 3; ++i) Step();

@@ -9,8 +9,9 @@ fails() {
   exit 1
 }
 
-tools/gpu_pack --emulated --binaries "$PWD" --out "$pack"
+tools/gpu_pack --emulated --binaries "$PWD" --out "$pack" --part-mib 4
 [[ -x $pack/part1/gpu_check && ! -e $pack/part2 ]] || fails "the pack is not as it should be"
+[[ -f $pack/part4/bin/gpu_model_bench.gz ]] || fails "everything is in one part"
 
 # The pack stands alone: nothing beside it is found from here.
 cd /
@@ -21,7 +22,7 @@ import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["result"] == "passed", report
 steps = {step["name"]: step for step in report["steps"]}
-assert set(steps) == {"sampling", "chunk_mover", "attention_bench", "model_bench"}, steps
+assert set(steps) == {"instructions", "sampling", "chunk_mover", "attention_bench", "model_bench"}, steps
 assert all(step["result"] == "passed" for step in steps.values()), steps
 assert steps["sampling"]["cases_passed"] > 50 and steps["sampling"]["cases_failed"] == 0
 rows = report["benchmarks"]["attention_bench"]["tables"]["decode"]

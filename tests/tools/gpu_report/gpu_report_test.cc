@@ -1,8 +1,14 @@
-// How a GPU benchmark ends.
+// How a GPU benchmark ends, and what it leaves behind where it does not.
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/support/temporary_directory.h"
 #include "tools/bench/gpu_bench_options.h"
+#include "tools/bench/gpu_grid.h"
 
 namespace refrain::bench {
 namespace {
@@ -30,6 +36,37 @@ TEST(EndGpuReport, AWrongResultFailsTinyShapesToo) {
   GpuReport report;
   report.errors.push_back("row 1 is 0.5 from exact");
   EXPECT_EQ(EndGpuReport({.tiny = true}, report), 1);
+}
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A kernel that hangs in the third row must not cost the first two.
+TEST(GpuGrid, EveryRowIsSavedOnceItIsMeasured) {
+  const refrain::testing::TemporaryDirectory directory;
+  const GpuBenchOptions options = {.json = directory.path() + "/grid.json",
+                                   .markdown = directory.path() + "/grid.md"};
+  const PaperRow rows[] = {{64, 0, 1.0}, {64, 64, 1.0}};
+  GridSettings settings;
+  settings.rows = rows;
+  settings.shape = {.slots = 2, .num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+  settings.pool_bytes_max = settings.copied_bytes = size_t{1} << 20;
+  settings.rounds = settings.layers = 1;
+  GpuReport report;
+  size_t saved = 0;
+  settings.row_measured = [&] {
+    SaveUnfinished(options, report);
+    ASSERT_EQ(report.tables.at(0).rows.size(), ++saved);
+    EXPECT_NE(Read(options.markdown).find("| 64 | " + std::string(saved == 1 ? "0" : "64") + " |"),
+              std::string::npos);
+    EXPECT_NE(Read(options.json).find("the run had not ended yet"), std::string::npos);
+  };
+  BenchDevice device(0);
+  RunGpuGrid(device, settings, report);
+  EXPECT_EQ(saved, 2u);
+  EXPECT_TRUE(report.errors.empty());
 }
 
 }  // namespace
