@@ -50,11 +50,13 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
     ready_.back().text += open_.text;
     ready_.back().finish = end.reason;
     ready_.back().stop_string = end.matched_stop;
+    ready_.back().hidden_tokens = end.hidden_tokens;
     return;
   }
   open_.finish = end.reason;
   open_.end_token = end.stop_token;
   open_.stop_string = end.matched_stop;
+  open_.hidden_tokens = end.hidden_tokens;
   Emit();
 }
 

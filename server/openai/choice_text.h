@@ -30,9 +30,10 @@ struct TextPiece {
   std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
-  std::optional<engine::TokenId> end_token;  // that ended it
-  std::optional<std::string> stop_string;    // that ended it
-  bool first = false;                        // of its choice
+  std::optional<engine::TokenId> end_token;    // that ended it
+  std::optional<std::string> stop_string;      // that ended it
+  std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
+  bool first = false;                          // of its choice
 };
 
 // Turns the token events of one choice into pieces of text, one per token where the token ends a

@@ -266,6 +266,7 @@ void GenerationReply::Keep(int32_t choice, TextPiece piece) {
   if (piece.finish.has_value()) whole.finish = *piece.finish;
   if (piece.end_token.has_value()) whole.end_token = piece.end_token;
   if (piece.stop_string.has_value()) whole.stop_string = std::move(piece.stop_string);
+  if (!piece.hidden_tokens.empty()) whole.hidden_tokens = std::move(piece.hidden_tokens);
 }
 
 void GenerationReply::ReportMisses() {

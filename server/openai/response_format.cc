@@ -215,7 +215,7 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   if (!chat || piece.finish.has_value()) {
     AppendStopReason(piece.stop_string, piece.end_token, out);
   }
-  AppendTokenIds(piece.tokens, piece.end_token, out);
+  AppendTokenIds(piece.tokens, piece.hidden_tokens, piece.end_token, out);
   const bool shows_prompt = piece.first && answer_.output.token_ids;
   if (shows_prompt && !chat) AppendPromptFields(prompt, out);
   out->append("}]");
@@ -268,7 +268,7 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
     AppendLogprobs(static_cast<int32_t>(i), choice.tokens, &body);
     AppendFinish(static_cast<int32_t>(i), choice.finish, &body);
     AppendStopReason(choice.stop_string, choice.end_token, &body);
-    AppendTokenIds(choice.tokens, choice.end_token, &body);
+    AppendTokenIds(choice.tokens, choice.hidden_tokens, choice.end_token, &body);
     if (!chat) {
       AppendPromptFields(prompts[i / static_cast<size_t>(answer_.choices_per_prompt)], &body);
     }
@@ -338,6 +338,7 @@ void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& promp
 
 // Of the output alone, with the end token.
 void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                                    const std::vector<engine::TokenId>& hidden_tokens,
                                     std::optional<engine::TokenId> end_token,
                                     std::string* out) const {
   if (!answer_.output.token_ids) return;
@@ -350,6 +351,7 @@ void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
   for (const TokenDetails& details : tokens) {
     if (!details.from_prompt) append(details.token);
   }
+  for (const engine::TokenId token : hidden_tokens) append(token);
   if (end_token.has_value()) append(*end_token);
   out->append("]");
 }

@@ -60,6 +60,20 @@ TEST_F(ServiceTest, ReturnsTokenIdsOfPromptAndOutput) {
   EXPECT_EQ(chat["choices"][0]["token_ids"], json({97, 256}));
 }
 
+// All that was generated, however little of it a stop string shows.
+TEST_F(ServiceTest, TokenIdsHoldWhatAStopStringHides) {
+  Start();
+  const json request = {{"prompt", "one two"}, {"stop", " t"}, {"return_token_ids", true}};
+  const json body = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(body["choices"][0]["text"], "one");
+  EXPECT_EQ(body["choices"][0]["token_ids"], json({'o', 'n', 'e', ' ', 't'}));
+  json streamed = json::array();
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    for (const json& id : event["choices"][0]["token_ids"]) streamed.push_back(id);
+  }
+  EXPECT_EQ(streamed, json({'o', 'n', 'e', ' ', 't'}));
+}
+
 // An echoed prompt is no output.
 TEST_F(ServiceTest, TokenIdsDoNotRepeatAnEchoedPrompt) {
   Start();
