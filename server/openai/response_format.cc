@@ -20,6 +20,9 @@ void AppendLogprob(float logprob, std::string* out) {
   AppendJsonNumber(std::isfinite(logprob) ? std::max(logprob, kLeastLogprob) : kLeastLogprob, out);
 }
 
+// A byte of UTF-8 that begins no character.
+bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
 std::string_view ReasonName(engine::CacheMissReason reason) {
   switch (reason) {
     case engine::CacheMissReason::kNeverSeen:
@@ -371,8 +374,10 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     const std::string_view bytes = tokenizer_->TokenBytes(details.token);
     texts.append(comma);
     AppendJsonString(NameOf(details.token), &texts);
-    ConcatTo(&offsets, comma, text_offsets_[choice]);
-    // Characters are counted where they begin, as a token may hold a part of one.
+    // Characters are counted where they begin, as a token may hold a part of one. A token that goes
+    // on with one lies where that begins.
+    const bool goes_on = text_offsets_[choice] > 0 && !bytes.empty() && IsContinuation(bytes[0]);
+    ConcatTo(&offsets, comma, text_offsets_[choice] - (goes_on ? 1 : 0));
     if (!tokenizer_->IsControl(details.token)) {
       text_offsets_[choice] += static_cast<int64_t>(engine::CountUtf8Characters(bytes));
     }

@@ -175,7 +175,7 @@ TEST_F(ServiceTest, GivesLogprobsOfCompletions) {
   const json& logprobs = body["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], json({"a", "bytes:\\xc3", "bytes:\\xa9", "z"}));
   EXPECT_EQ(logprobs["token_logprobs"], json({-0.5, -0.5, -0.5, -0.5}));
-  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 2, 2}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 1, 2}));
   EXPECT_EQ(logprobs["top_logprobs"][0], json({{"a", -0.5}, {"b", -1.5}}));
 }
 
