@@ -133,6 +133,13 @@ Value ToTemplateValue(const Json& json) {
   return Value::None();
 }
 
+void RefuseChatTemplate(FieldReader& fields) {
+  fields.Describe("chat_template", R"({"type":"null"})");
+  if (fields.String("chat_template").has_value()) {
+    fields.Refuse("chat_template", "of a request is not accepted; the model's own is used");
+  }
+}
+
 size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
                               R"({"$ref":"#/components/schemas/Message"}})");

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "engine/context_length.h"
 #include "server/concat.h"
 #include "server/error_reply.h"
 #include "server/generation_note.h"
@@ -301,7 +300,9 @@ bool GenerationReply::AllFinished() const {
 http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
   CancelUnfinished();
   ApiError error = ApiErrorFromStatus(status);
-  if (engine::IsContextLengthError(status)) {
+  // What the parser let pass and the engine refuses: an empty prompt, one that is too long, a
+  // conversation that the template does not take.
+  if (error.http_status == 400 && !error.param.has_value()) {
     error.param = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
   }
   error_code_ = error.code.value_or(error.type);

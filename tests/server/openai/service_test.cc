@@ -256,6 +256,16 @@ TEST_F(ServiceTest, AnswersLateRefusalsWithTheirStatus) {
   EXPECT_EQ(json::parse(Post(kChat, chat).body)["error"]["param"], "messages");
 }
 
+// What only the engine finds out about a prompt: that it has no tokens, say.
+TEST_F(ServiceTest, NamesTheFieldOfALateRefusal) {
+  Start();
+  const RawResponse response = Post(kCompletions, {{"prompt", "[[late=3]]x"}});
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body)["error"]["param"], "prompt");
+  const json chat = {{"messages", {{{"role", "user"}, {"content", "[[late=3]]x"}}}}};
+  EXPECT_EQ(json::parse(Post(kChat, chat).body)["error"]["param"], "messages");
+}
+
 TEST_F(ServiceTest, HidesInternalMessages) {
   Start();
   const RawResponse response = Post(kCompletions, {{"prompt", "[[fail_after=0]]x"}});
