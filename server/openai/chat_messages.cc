@@ -191,4 +191,16 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
   return kValueOverJson * json_memory;
 }
 
+std::string LastAssistantText(FieldReader& fields) {
+  const Json* messages = fields.ArrayOrNull("messages");
+  if (!fields.status().ok() || messages == nullptr || messages->empty()) return "";
+  const Json& last = messages->back();
+  if (last["role"] != "assistant" || !last.contains("content")) return "";
+  const Json& content = last["content"];
+  std::string text;
+  if (content.is_string()) return content.get<std::string>();
+  if (content.is_array()) JoinTextParts(content, &text);
+  return text;
+}
+
 }  // namespace refrain::server::openai

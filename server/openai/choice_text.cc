@@ -17,7 +17,8 @@ TokenDetails DetailsOf(const engine::TokenEvent& event) {
 ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, const Options& options)
     : shown_(tokenizer, options.shown),
       wants_tokens_(options.wants_tokens),
-      shows_end_token_(options.shows_end_token) {}
+      shows_end_token_(options.shows_end_token),
+      prefix_(options.prefix) {}
 
 void ChoiceText::Add(const engine::TokenEvent& event) {
   const bool joins_prompt = event.from_prompt && last_was_prompt_ && !ready_.empty();
@@ -61,6 +62,10 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
 }
 
 void ChoiceText::Emit() {
+  if (first_ && !prefix_.empty()) {
+    ready_.push_back({.text = std::string(prefix_), .first = true});
+    first_ = false;
+  }
   open_.first = first_ || open_.first;
   first_ = false;
   ready_.push_back(std::exchange(open_, {}));

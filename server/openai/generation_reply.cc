@@ -26,6 +26,7 @@ ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationRepl
   answer.model = parts.model;
   answer.created_unix_s = parts.created_unix_s;
   answer.output = call.output;
+  answer.output.prefix.clear();
   answer.choices_per_prompt = call.first().n;
   answer.null_usage = call.include_usage;
   const engine::StopParams& stop = call.first().stop;
@@ -62,6 +63,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
       .shows_end_token = call.first().stop.include_stop_in_output,
+      .prefix = output_.prefix,
       .shown = {.skip_special = output_.skip_special,
                 .begins_with_prompt = output_.echo,
                 .tools = output_.tools,
@@ -74,6 +76,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
     }
   }
   choices_.resize(texts_.size());
+  whole_bytes_ = output_.prefix.size() * texts_.size();
 }
 
 GenerationReply::~GenerationReply() {
@@ -231,9 +234,11 @@ void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
       }
       if (!output_.echo) continue;
     }
-    texts_[base + event.choice].Add(event);
+    ChoiceText& text = texts_[base + event.choice];
+    const size_t prefix_bytes = text.begun() ? 0 : output_.prefix.size();
+    text.Add(event);
     whole_bytes_ += event_bytes;
-    *bytes -= std::min(*bytes, event_bytes);
+    *bytes -= std::min(*bytes, event_bytes + prefix_bytes);
   }
   if (state.next < state.batch.tokens.size()) return;
   for (const engine::ChoiceEnd& end : state.batch.ends) texts_[base + end.choice].End(end);

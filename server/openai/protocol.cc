@@ -173,6 +173,8 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   }
   const bool show_tools = ReadToolChoice(fields);
   call->conversation_bytes = ReadChatMessages(fields, show_tools, &prompt.input);
+  if (fields.Bool("echo").value_or(false)) call->output.prefix = LastAssistantText(fields);
+  call->conversation_bytes += call->output.prefix.size();
   if (!prompt.input.tools.is_undefined()) {
     if (limits.tools == engine::ToolFormat::kNone) {
       fields.Refuse("tools", kToolsProblem);

@@ -339,7 +339,7 @@ void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& promp
   out->append("]");
 }
 
-// Of the output alone, with the end token.
+// Of the output alone: all that was generated, shown or not.
 void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
                                     const std::vector<engine::TokenId>& hidden_tokens,
                                     std::optional<engine::TokenId> end_token,
