@@ -104,7 +104,7 @@ std::optional<ChoiceEnd> StopCriteria::Accept(TokenEvent event, std::string_view
       const int64_t match_end = begin_byte + static_cast<int64_t>(i) + 1;
       ReleaseCut(rules_->include_stop_in_output ? match_end
                                                 : match_end - static_cast<int64_t>(stop.size()),
-                 released);
+                 released, &end.hidden_tokens);
       end.matched_stop = stop;
       return end;
     }
@@ -125,13 +125,16 @@ void StopCriteria::ReleaseUpTo(int64_t end_byte, std::vector<TokenEvent>* releas
   }
 }
 
-void StopCriteria::ReleaseCut(int64_t end_byte, std::vector<TokenEvent>* released) {
+void StopCriteria::ReleaseCut(int64_t end_byte, std::vector<TokenEvent>* released,
+                              std::vector<TokenId>* hidden) {
   ReleaseUpTo(end_byte, released);
   if (!held_.empty() && held_.front().begin_byte < end_byte) {
     TokenEvent& cut = held_.front().event;
     cut.shown_bytes = static_cast<int32_t>(end_byte - held_.front().begin_byte);
     released->push_back(std::move(cut));
+    held_.pop_front();
   }
+  for (const Held& rest : held_) hidden->push_back(rest.event.token);
   held_.clear();
 }
 

@@ -64,7 +64,8 @@ struct StopRules {
 
 // Follows one choice's tokens: says when it ends, and holds back those whose bytes may become part
 // of a stop string. What it releases stays true; on a match the tokens before the string are
-// released, the one in which it begins is cut (TokenEvent::shown_bytes), the others never appear.
+// released, the one in which it begins is cut (TokenEvent::shown_bytes), of the others only the ids
+// are told (ChoiceEnd::hidden_tokens).
 //
 // A stop string counts when it ends in token number min_tokens or later; the earliest end wins, of
 // several the longest string. Engine thread; cannot fail.
@@ -85,8 +86,9 @@ class StopCriteria {
     int64_t begin_byte, end_byte;  // of the choice's output
   };
 
-  // Shows the output up to `end_byte`, drops the rest.
-  void ReleaseCut(int64_t end_byte, std::vector<TokenEvent>* released);
+  // Shows the output up to `end_byte`; the tokens behind it are `hidden`.
+  void ReleaseCut(int64_t end_byte, std::vector<TokenEvent>* released,
+                  std::vector<TokenId>* hidden);
   void ReleaseUpTo(int64_t end_byte, std::vector<TokenEvent>* released);
   bool IsEndToken(TokenId token) const;
 

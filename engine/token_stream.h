@@ -39,12 +39,14 @@ struct TokenEvent {
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 
-// The end of one choice. Tokens that lie wholly inside a matched stop string are never sent (unless
-// StopParams::include_stop_in_output); Usage counts them.
+// The end of one choice.
 struct ChoiceEnd {
   int32_t choice = 0;
   FinishReason reason = FinishReason::kStop;
   std::optional<std::string> matched_stop;
+  // What was generated behind the last TokenEvent: tokens that lie wholly inside the matched stop
+  // string (none under StopParams::include_stop_in_output). They show nothing; Usage counts them.
+  std::vector<TokenId> hidden_tokens;
   std::optional<TokenId> stop_token;  // an end token that ended it; not among the TokenEvents
 };
 

@@ -43,7 +43,9 @@ inline constexpr Range kTemperatureRange{0, 2};
 inline constexpr Range kTopPRange{0, 1};
 // top_p 0 asks for the best token alone; the engine's range is open at 0.
 inline constexpr double kLeastTopP = 1e-9;
-inline constexpr Range kMinPRange{0, 1, false, true};
+inline constexpr Range kMinPRange{0, 1};
+// min_p 1 asks for what is as good as the best token; the engine's range is open at 1.
+inline constexpr double kMostMinP = 1 - 1e-9;
 inline constexpr Range kTopKRange{-1, INT32_MAX};  // -1 and 0 = all
 inline constexpr Range kRepetitionPenaltyRange{0, 100, true};
 inline constexpr Range kPenaltyRange{-2, 2};  // presence and frequency

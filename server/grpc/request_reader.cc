@@ -69,6 +69,7 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   number(in.has_top_p(), "top_p", in.top_p(), kTopPRange, &out->top_p);
   out->top_p = std::max(kLeastTopP, out->top_p);
   number(in.has_min_p(), "min_p", in.min_p(), kMinPRange, &out->min_p);
+  out->min_p = std::min(kMostMinP, out->min_p);
   number(in.has_repetition_penalty(), "repetition_penalty", in.repetition_penalty(),
          kRepetitionPenaltyRange, &out->repetition_penalty);
   number(in.has_presence_penalty(), "presence_penalty", in.presence_penalty(), kPenaltyRange,

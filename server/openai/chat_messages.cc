@@ -133,6 +133,13 @@ Value ToTemplateValue(const Json& json) {
   return Value::None();
 }
 
+void RefuseChatTemplate(FieldReader& fields) {
+  fields.Describe("chat_template", R"({"type":"null"})");
+  if (fields.String("chat_template").has_value()) {
+    fields.Refuse("chat_template", "of a request is not accepted; the model's own is used");
+  }
+}
+
 size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
                               R"({"$ref":"#/components/schemas/Message"}})");
@@ -182,6 +189,18 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
     if (part != nullptr) json_memory += MemoryOf(*part);
   }
   return kValueOverJson * json_memory;
+}
+
+std::string LastAssistantText(FieldReader& fields) {
+  const Json* messages = fields.ArrayOrNull("messages");
+  if (!fields.status().ok() || messages == nullptr || messages->empty()) return "";
+  const Json& last = messages->back();
+  if (last["role"] != "assistant" || !last.contains("content")) return "";
+  const Json& content = last["content"];
+  std::string text;
+  if (content.is_string()) return content.get<std::string>();
+  if (content.is_array()) JoinTextParts(content, &text);
+  return text;
 }
 
 }  // namespace refrain::server::openai

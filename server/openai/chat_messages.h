@@ -24,6 +24,12 @@ inline constexpr char kToolsProblem[] =
 // holds many small values.
 size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input);
 
+// The text of the last message if it is the assistant's, else none. After ReadChatMessages.
+std::string LastAssistantText(FieldReader& fields);
+
+// A request brings no template of its own.
+void RefuseChatTemplate(FieldReader& fields);
+
 // The same value in the template language. Nesting is bounded by the JSON parser.
 engine::jinja::Value ToTemplateValue(const Json& json);
 

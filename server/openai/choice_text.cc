@@ -17,7 +17,8 @@ TokenDetails DetailsOf(const engine::TokenEvent& event) {
 ChoiceText::ChoiceText(const engine::Tokenizer* tokenizer, const Options& options)
     : shown_(tokenizer, options.shown),
       wants_tokens_(options.wants_tokens),
-      shows_end_token_(options.shows_end_token) {}
+      shows_end_token_(options.shows_end_token),
+      prefix_(options.prefix) {}
 
 void ChoiceText::Add(const engine::TokenEvent& event) {
   const bool joins_prompt = event.from_prompt && last_was_prompt_ && !ready_.empty();
@@ -50,15 +51,21 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
     ready_.back().text += open_.text;
     ready_.back().finish = end.reason;
     ready_.back().stop_string = end.matched_stop;
+    ready_.back().hidden_tokens = end.hidden_tokens;
     return;
   }
   open_.finish = end.reason;
   open_.end_token = end.stop_token;
   open_.stop_string = end.matched_stop;
+  open_.hidden_tokens = end.hidden_tokens;
   Emit();
 }
 
 void ChoiceText::Emit() {
+  if (first_ && !prefix_.empty()) {
+    ready_.push_back({.text = std::string(prefix_), .first = true});
+    first_ = false;
+  }
   open_.first = first_ || open_.first;
   first_ = false;
   ready_.push_back(std::exchange(open_, {}));

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/token_stream.h"
@@ -30,9 +31,10 @@ struct TextPiece {
   std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
-  std::optional<engine::TokenId> end_token;  // that ended it
-  std::optional<std::string> stop_string;    // that ended it
-  bool first = false;                        // of its choice
+  std::optional<engine::TokenId> end_token;    // that ended it
+  std::optional<std::string> stop_string;      // that ended it
+  std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
+  bool first = false;                          // of its choice
 };
 
 // Turns the token events of one choice into pieces of text, one per token where the token ends a
@@ -44,6 +46,7 @@ class ChoiceText {
   struct Options {
     bool wants_tokens = false;     // TextPiece::tokens
     bool shows_end_token = false;  // as text, unless it is a control token that is not
+    std::string_view prefix;       // a piece of its own, before the first one; outlives it
     ShownText::Options shown;
   };
 
@@ -53,6 +56,7 @@ class ChoiceText {
   // The end travels with the last token, but for an end token, which is a piece of its own.
   void End(const engine::ChoiceEnd& end);
 
+  bool begun() const { return !first_; }
   // What has become ready, in order, until it is cleared; the pieces may be moved from.
   std::span<TextPiece> ready() { return ready_; }
   void ClearReady() { ready_.clear(); }
@@ -64,6 +68,7 @@ class ChoiceText {
   ShownText shown_;
   const bool wants_tokens_;
   const bool shows_end_token_;
+  const std::string_view prefix_;
   bool first_ = true;
   bool last_was_prompt_ = false;
   TextPiece open_;  // shows nothing yet

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "engine/context_length.h"
 #include "server/concat.h"
 #include "server/error_reply.h"
 #include "server/generation_note.h"
@@ -27,6 +26,7 @@ ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationRepl
   answer.model = parts.model;
   answer.created_unix_s = parts.created_unix_s;
   answer.output = call.output;
+  answer.output.prefix.clear();
   answer.choices_per_prompt = call.first().n;
   answer.null_usage = call.include_usage;
   const engine::StopParams& stop = call.first().stop;
@@ -63,6 +63,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
       .shows_end_token = call.first().stop.include_stop_in_output,
+      .prefix = output_.prefix,
       .shown = {.skip_special = output_.skip_special,
                 .begins_with_prompt = output_.echo,
                 .tools = output_.tools,
@@ -75,6 +76,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
     }
   }
   choices_.resize(texts_.size());
+  whole_bytes_ = output_.prefix.size() * texts_.size();
 }
 
 GenerationReply::~GenerationReply() {
@@ -232,9 +234,11 @@ void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
       }
       if (!output_.echo) continue;
     }
-    texts_[base + event.choice].Add(event);
+    ChoiceText& text = texts_[base + event.choice];
+    const size_t prefix_bytes = text.begun() ? 0 : output_.prefix.size();
+    text.Add(event);
     whole_bytes_ += event_bytes;
-    *bytes -= std::min(*bytes, event_bytes);
+    *bytes -= std::min(*bytes, event_bytes + prefix_bytes);
   }
   if (state.next < state.batch.tokens.size()) return;
   for (const engine::ChoiceEnd& end : state.batch.ends) texts_[base + end.choice].End(end);
@@ -266,6 +270,7 @@ void GenerationReply::Keep(int32_t choice, TextPiece piece) {
   if (piece.finish.has_value()) whole.finish = *piece.finish;
   if (piece.end_token.has_value()) whole.end_token = piece.end_token;
   if (piece.stop_string.has_value()) whole.stop_string = std::move(piece.stop_string);
+  if (!piece.hidden_tokens.empty()) whole.hidden_tokens = std::move(piece.hidden_tokens);
 }
 
 void GenerationReply::ReportMisses() {
@@ -300,7 +305,9 @@ bool GenerationReply::AllFinished() const {
 http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
   CancelUnfinished();
   ApiError error = ApiErrorFromStatus(status);
-  if (engine::IsContextLengthError(status)) {
+  // What the parser let pass and the engine refuses: an empty prompt, one that is too long, a
+  // conversation that the template does not take.
+  if (error.http_status == 400 && !error.param.has_value()) {
     error.param = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
   }
   error_code_ = error.code.value_or(error.type);

@@ -98,6 +98,7 @@ constexpr char kSchemas[] = R"(
  "return_token_strs":{"type":["boolean","null"]},"messages":{"anyOf":[{"type":"null"},
  {"$ref":"#/components/schemas/ChatCompletionRequest/properties/messages"}]},
  "tools":{"type":["array","null"]},"chat_template_kwargs":{"type":["object","null"]},
+ "chat_template":{"type":"null"},
  "add_generation_prompt":{"type":["boolean","null"]},
  "continue_final_message":{"enum":[false,null]}}}
 )";

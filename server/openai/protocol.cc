@@ -23,10 +23,11 @@ void ReadResponseFormat(FieldReader& fields) {
   if (format == nullptr) return;
   FieldReader inner(*format, "response_format.");
   const auto type = inner.String("type", 64);
+  if (!type.has_value()) inner.Refuse("type", "is required");
   fields.Fail(inner.status());
   if (type != "text") {
-    fields.Refuse("response_format", Concat("of type \"", type.value_or("").substr(0, 64),
-                                            "\" is not supported; only \"text\" is"));
+    fields.Refuse("response_format",
+                  Concat("of type \"", type.value_or(""), "\" is not supported; only \"text\" is"));
   }
 }
 
@@ -150,10 +151,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   ReadOutputFields(fields, limits, call, &request);
   ReadCacheFields(fields, call, &request);
   ReadResponseFormat(fields);
-  fields.Describe("chat_template", R"({"type":"null"})");
-  if (fields.String("chat_template").has_value()) {
-    fields.Refuse("chat_template", "of a request is not accepted; the model's own is used");
-  }
+  RefuseChatTemplate(fields);
   for (const char* name : {"functions", "function_call"}) {
     fields.Describe(name, kEmptySchema);
     if (!IsEmpty(fields.AnyOrNull(name))) {
@@ -175,6 +173,8 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   }
   const bool show_tools = ReadToolChoice(fields);
   call->conversation_bytes = ReadChatMessages(fields, show_tools, &prompt.input);
+  if (fields.Bool("echo").value_or(false)) call->output.prefix = LastAssistantText(fields);
+  call->conversation_bytes += call->output.prefix.size();
   if (!prompt.input.tools.is_undefined()) {
     if (limits.tools == engine::ToolFormat::kNone) {
       fields.Refuse("tools", kToolsProblem);

@@ -19,6 +19,7 @@ enum class Endpoint : uint8_t { kCompletions, kChatCompletions };
 // What an answer shows beside its text.
 struct OutputOptions {
   bool echo = false;
+  std::string prefix;  // what a chat's answer is shown to begin with: the message it continues
   std::optional<int32_t> logprobs;         // of each token: so many best beside it
   std::optional<int32_t> prompt_logprobs;  // of each prompt token
   bool token_ids = false;                  // of prompt and output

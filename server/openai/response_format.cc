@@ -20,6 +20,9 @@ void AppendLogprob(float logprob, std::string* out) {
   AppendJsonNumber(std::isfinite(logprob) ? std::max(logprob, kLeastLogprob) : kLeastLogprob, out);
 }
 
+// A byte of UTF-8 that begins no character.
+bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
 std::string_view ReasonName(engine::CacheMissReason reason) {
   switch (reason) {
     case engine::CacheMissReason::kNeverSeen:
@@ -215,7 +218,7 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   if (!chat || piece.finish.has_value()) {
     AppendStopReason(piece.stop_string, piece.end_token, out);
   }
-  AppendTokenIds(piece.tokens, piece.end_token, out);
+  AppendTokenIds(piece.tokens, piece.hidden_tokens, piece.end_token, out);
   const bool shows_prompt = piece.first && answer_.output.token_ids;
   if (shows_prompt && !chat) AppendPromptFields(prompt, out);
   out->append("}]");
@@ -268,7 +271,7 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
     AppendLogprobs(static_cast<int32_t>(i), choice.tokens, &body);
     AppendFinish(static_cast<int32_t>(i), choice.finish, &body);
     AppendStopReason(choice.stop_string, choice.end_token, &body);
-    AppendTokenIds(choice.tokens, choice.end_token, &body);
+    AppendTokenIds(choice.tokens, choice.hidden_tokens, choice.end_token, &body);
     if (!chat) {
       AppendPromptFields(prompts[i / static_cast<size_t>(answer_.choices_per_prompt)], &body);
     }
@@ -336,8 +339,9 @@ void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& promp
   out->append("]");
 }
 
-// Of the output alone, with the end token.
+// Of the output alone: all that was generated, shown or not.
 void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                                    const std::vector<engine::TokenId>& hidden_tokens,
                                     std::optional<engine::TokenId> end_token,
                                     std::string* out) const {
   if (!answer_.output.token_ids) return;
@@ -350,6 +354,7 @@ void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
   for (const TokenDetails& details : tokens) {
     if (!details.from_prompt) append(details.token);
   }
+  for (const engine::TokenId token : hidden_tokens) append(token);
   if (end_token.has_value()) append(*end_token);
   out->append("]");
 }
@@ -369,8 +374,10 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     const std::string_view bytes = tokenizer_->TokenBytes(details.token);
     texts.append(comma);
     AppendJsonString(NameOf(details.token), &texts);
-    ConcatTo(&offsets, comma, text_offsets_[choice]);
-    // Characters are counted where they begin, as a token may hold a part of one.
+    // Characters are counted where they begin, as a token may hold a part of one. A token that goes
+    // on with one lies where that begins.
+    const bool goes_on = text_offsets_[choice] > 0 && !bytes.empty() && IsContinuation(bytes[0]);
+    ConcatTo(&offsets, comma, text_offsets_[choice] - (goes_on ? 1 : 0));
     if (!tokenizer_->IsControl(details.token)) {
       text_offsets_[choice] += static_cast<int64_t>(engine::CountUtf8Characters(bytes));
     }

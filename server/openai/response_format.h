@@ -23,6 +23,7 @@ struct WholeChoice {
   engine::FinishReason finish = engine::FinishReason::kStop;
   std::optional<engine::TokenId> end_token;
   std::optional<std::string> stop_string;
+  std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
 };
 
 // Writes answers in OpenAI's words: whole bodies, and server-sent events ("data: ...\n\n"). Holds
@@ -79,6 +80,7 @@ class ResponseFormat {
   void AppendPromptFields(const std::vector<TokenDetails>& prompt, std::string* out) const;
   void AppendPromptLogprobs(const std::vector<TokenDetails>& prompt, std::string* out) const;
   void AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                      const std::vector<engine::TokenId>& hidden_tokens,
                       std::optional<engine::TokenId> end_token, std::string* out) const;
   // How log-probabilities name a token.
   std::string NameOf(engine::TokenId token) const;

@@ -128,14 +128,16 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
   engine::SamplingParams& sampling = request->sampling;
   sampling.temperature = fields.Number("temperature", kTemperatureRange).value_or(1);
   sampling.top_p = std::max(kLeastTopP, fields.Number("top_p", kTopPRange).value_or(1));
-  sampling.min_p = fields.Number("min_p", kMinPRange).value_or(0);
+  sampling.min_p = std::min(kMostMinP, fields.Number("min_p", kMinPRange).value_or(0));
   const int64_t top_k = fields.Integer("top_k", kTopKRange).value_or(0);
   sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
   sampling.repetition_penalty =
       fields.Number("repetition_penalty", kRepetitionPenaltyRange).value_or(1);
   sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
   sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
-  if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63})) {
+  // -1 is what clients of other servers send for none.
+  if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63, false, true});
+      seed.value_or(-1) != -1) {
     sampling.seed = static_cast<uint64_t>(*seed);
   }
   ReadLogitBias(fields, limits, &sampling);

@@ -65,6 +65,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   } else if (fields.AnyOrNull("messages") != nullptr) {
     fields.Refuse("messages", "excludes 'prompt'");
   }
+  RefuseChatTemplate(fields);
   fields.ArrayOrNull("tools");
   fields.ObjectOrNull("chat_template_kwargs");
   if (!fields.status().ok()) return fields.status();

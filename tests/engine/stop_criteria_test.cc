@@ -9,6 +9,7 @@ namespace {
 
 struct Outcome {
   std::string shown;  // what a consumer saw, in the end
+  size_t released = 0;
   bool ended = false;
   ChoiceEnd end;
   size_t accepted = 0;
@@ -33,6 +34,7 @@ Outcome Feed(const std::shared_ptr<const StopRules>& rules,
     }
   }
   if (!outcome.ended) criteria.ReleaseAll(&released);
+  outcome.released = released.size();
   int32_t last = -1;
   for (const TokenEvent& event : released) {
     EXPECT_GT(static_cast<int32_t>(event.token), last) << "out of order";
@@ -67,6 +69,19 @@ TEST(StopCriteriaTest, FindsAStopStringHoweverItIsSplit) {
     EXPECT_EQ(outcome.end.reason, FinishReason::kStop);
     EXPECT_EQ(outcome.end.matched_stop, "STOP");
   }
+}
+
+// Clients that ask for token ids want all that was generated.
+TEST(StopCriteriaTest, TellsTheTokensThatTheStopStringHides) {
+  const auto rules = Rules({.max_tokens = 100, .stop = {"STOP"}});
+  for (const auto& pieces : AllSplits("ab STO STOP")) {
+    const Outcome outcome = Feed(rules, pieces);
+    ASSERT_EQ(outcome.released + outcome.end.hidden_tokens.size(), outcome.accepted);
+    auto token = static_cast<int32_t>(outcome.released);
+    for (const TokenId hidden : outcome.end.hidden_tokens) EXPECT_EQ(hidden, TokenId{token++});
+  }
+  const auto shown = Rules({.max_tokens = 100, .stop = {"STOP"}, .include_stop_in_output = true});
+  EXPECT_TRUE(Feed(shown, {"a", "ST", "OP"}).end.hidden_tokens.empty());
 }
 
 TEST(StopCriteriaTest, IncludesTheStopStringWhenAsked) {

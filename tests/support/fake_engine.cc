@@ -233,7 +233,7 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
       const TokenId token{static_cast<unsigned char>(text[at])};
       const auto& ends = request.stop.stop_token_ids;
       if (std::find(ends.begin(), ends.end(), token) == ends.end()) continue;
-      choice.end = {i, engine::FinishReason::kStop, std::nullopt, token};
+      choice.end = {.choice = i, .stop_token = token};
       text.resize(at);
     }
     size_t first_stop = std::string::npos;
@@ -241,10 +241,14 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
       const size_t at = text.find(stop);
       if (at >= first_stop) continue;
       first_stop = at;
-      choice.end = {i, engine::FinishReason::kStop, stop, std::nullopt};
+      choice.end = {.choice = i, .matched_stop = stop};
     }
     if (first_stop != std::string::npos) {
-      if (request.stop.include_stop_in_output) first_stop += choice.end.matched_stop->size();
+      const size_t end = first_stop + choice.end.matched_stop->size();
+      if (request.stop.include_stop_in_output) first_stop = end;
+      for (size_t at = first_stop; at < end; ++at) {
+        choice.end.hidden_tokens.push_back(TokenId{static_cast<unsigned char>(text[at])});
+      }
       text.resize(first_stop);
     }
     for (const unsigned char byte : text) {

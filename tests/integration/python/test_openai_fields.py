@@ -64,6 +64,55 @@ def test_stop_reason_tells_a_stop_from_the_models_own_end(client, http, model_id
     assert chunks[-1].choices[0].stop_reason == token
 
 
+def test_token_ids_are_as_many_as_usage_counts(client, model_id):
+    text = complete(client, model_id, max_tokens=8).choices[0].text
+    for stop in (text[:3], text[-4:-1]):
+        answer = complete(client, model_id, max_tokens=8, stop=stop, return_token_ids=True)
+        assert answer.choices[0].stop_reason == stop
+        assert len(answer.choices[0].token_ids) == answer.usage.completion_tokens
+        chunks = list(complete(client, model_id, max_tokens=8, stop=stop, return_token_ids=True,
+                               stream=True))
+        ids = sum((chunk.choices[0].token_ids for chunk in chunks), [])
+        assert ids == answer.choices[0].token_ids
+
+
+def test_tokens_inside_a_character_lie_where_it_begins(client, model_id):
+    echoed = complete(client, model_id, prompt="a🎉b", echo=True, logprobs=0,
+                      max_tokens=0).choices[0]
+    assert echoed.text == "a🎉b"
+    offsets, tokens = echoed.logprobs.text_offset, echoed.logprobs.tokens
+    assert offsets[0] == 0 and offsets[-1] == 2 and tokens[-1] == "b"
+    assert set(offsets[1:-1]) == {1} and all(t.startswith("bytes:") for t in tokens[1:-1])
+
+
+def test_a_prompt_without_tokens_is_named(http):
+    for prompt in ("", ["a", ""]):
+        answer = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 1})
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
+
+
+def test_a_chat_echoes_the_message_that_it_continues(client, model_id):
+    begin = "A famous river is the"
+    options = {"model": model_id, "max_tokens": 6, "temperature": 0,
+               "messages": [{"role": "user", "content": "Name a river."},
+                            {"role": "assistant", "content": begin}]}
+    fields = {"continue_final_message": True, "add_generation_prompt": False}
+    plain = client.chat.completions.create(**options, extra_body=fields).choices[0].message.content
+    fields["echo"] = True
+    whole = client.chat.completions.create(**options, extra_body=fields).choices[0].message.content
+    assert whole == begin + plain
+    chunks = list(client.chat.completions.create(**options, extra_body=fields, stream=True))
+    assert chunks[0].choices[0].delta.content == begin
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
+
+
+def test_min_p_one_takes_the_best_token(client, model_id):
+    best = complete(client, model_id, max_tokens=6).choices[0].text
+    for seed in (1, -1):
+        text = complete(client, model_id, max_tokens=6, temperature=2, min_p=1, seed=seed)
+        assert text.choices[0].text == best
+
+
 def test_bad_words_do_not_appear(client, model_id):
     text = complete(client, model_id, max_tokens=12).choices[0].text
     assert "Paris" in text

@@ -106,6 +106,16 @@ TEST(RequestReader, KeepsAPromptThatIsExpectedAgain) {
   }));
 }
 
+TEST(RequestReader, MinPMayBeOne) {
+  v1::GenerateRequest in;
+  in.mutable_tokens()->add_ids(7);
+  in.mutable_params()->mutable_sampling()->set_min_p(1);
+  const auto out = ReadGenerate(in, kLimits);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_LT(out->request.sampling.min_p, 1);  // the engine's own range is open
+  EXPECT_GT(out->request.sampling.min_p, 0.999999);
+}
+
 TEST(RequestReader, ReadsEveryField) {
   v1::GenerateRequest in;
   in.set_model("m");
@@ -219,7 +229,7 @@ TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
       {"temperature", sampling([](auto* s) { s->set_temperature(2.5); })},
       {"temperature", sampling([](auto* s) { s->set_temperature(std::nan("")); })},
       {"top_p", sampling([](auto* s) { s->set_top_p(1.5); })},
-      {"min_p", sampling([](auto* s) { s->set_min_p(1); })},
+      {"min_p", sampling([](auto* s) { s->set_min_p(1.5); })},
       {"top_k", sampling([](auto* s) { s->set_top_k(-2); })},
       {"repetition_penalty", sampling([](auto* s) { s->set_repetition_penalty(0); })},
       {"presence_penalty", sampling([](auto* s) { s->set_presence_penalty(3); })},

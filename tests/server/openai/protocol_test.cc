@@ -153,6 +153,20 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_TRUE(call->ignored_fields.empty());
 }
 
+// As vLLM's clients send it where there is to be none.
+TEST(Protocol, SeedMinusOneIsNone) {
+  EXPECT_FALSE(Completion(R"(,"seed":-1)")->first().sampling.seed.has_value());
+  EXPECT_EQ(Completion(R"(,"seed":0)")->first().sampling.seed, 0u);
+}
+
+// All that are as good as the best token; the engine's own range is open at 1.
+TEST(Protocol, TakesMinPOne) {
+  const auto call = Completion(R"(,"min_p":1)");
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_LT(call->first().sampling.min_p, 1);
+  EXPECT_GT(call->first().sampling.min_p, 0.999999);
+}
+
 TEST(Protocol, TakesEmptyStreamOptionsWithoutAStream) {
   EXPECT_TRUE(Completion(R"(,"stream_options":{})").ok());
   EXPECT_TRUE(Chat(R"(,"stream":false,"stream_options":{})").ok());

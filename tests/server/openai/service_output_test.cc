@@ -60,6 +60,20 @@ TEST_F(ServiceTest, ReturnsTokenIdsOfPromptAndOutput) {
   EXPECT_EQ(chat["choices"][0]["token_ids"], json({97, 256}));
 }
 
+// All that was generated, however little of it a stop string shows.
+TEST_F(ServiceTest, TokenIdsHoldWhatAStopStringHides) {
+  Start();
+  const json request = {{"prompt", "one two"}, {"stop", " t"}, {"return_token_ids", true}};
+  const json body = json::parse(Post(kCompletions, request).body);
+  EXPECT_EQ(body["choices"][0]["text"], "one");
+  EXPECT_EQ(body["choices"][0]["token_ids"], json({'o', 'n', 'e', ' ', 't'}));
+  json streamed = json::array();
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    for (const json& id : event["choices"][0]["token_ids"]) streamed.push_back(id);
+  }
+  EXPECT_EQ(streamed, json({'o', 'n', 'e', ' ', 't'}));
+}
+
 // An echoed prompt is no output.
 TEST_F(ServiceTest, TokenIdsDoNotRepeatAnEchoedPrompt) {
   Start();
@@ -69,6 +83,35 @@ TEST_F(ServiceTest, TokenIdsDoNotRepeatAnEchoedPrompt) {
           .body);
   EXPECT_EQ(body["choices"][0]["text"], "aba");
   EXPECT_EQ(body["choices"][0]["token_ids"], json({97}));
+}
+
+TEST_F(ServiceTest, AChatEchoesTheMessageThatItContinues) {
+  Start();
+  const json user = {{"role", "user"}, {"content", "ab"}};
+  const json parts = {{{"type", "text"}, {"text", "So "}}};
+  json request = {{"messages", {user, {{"role", "assistant"}, {"content", parts}}}},
+                  {"n", 2},
+                  {"return_token_ids", true},
+                  {"continue_final_message", true},
+                  {"echo", true}};
+  const json body = json::parse(Post(kChat, request).body);
+  // The fake says the last message again.
+  EXPECT_EQ(body["choices"][0]["message"]["content"], "So So ");
+  EXPECT_EQ(body["choices"][1]["message"]["content"], "So So  #1");
+  std::string streamed[2];
+  for (const json& event : Events(StreamText(kChat, request))) {
+    const json& choice = event["choices"][0];
+    std::string& text = streamed[choice["index"].get<size_t>()];
+    EXPECT_EQ(choice["delta"].contains("role"), text.empty());
+    EXPECT_EQ(event.contains("prompt_token_ids"), text.empty());
+    text += choice["delta"].value("content", "");
+  }
+  EXPECT_EQ(streamed[0], "So So ");
+  EXPECT_EQ(streamed[1], "So So  #1");
+  // Another's message is not the answer's beginning.
+  request["messages"] = {user};
+  request["continue_final_message"] = false;
+  EXPECT_EQ(json::parse(Post(kChat, request).body)["choices"][0]["message"]["content"], "ab");
 }
 
 TEST_F(ServiceTest, NamesTokensByTheirIdsOnRequest) {

@@ -175,7 +175,7 @@ TEST_F(ServiceTest, GivesLogprobsOfCompletions) {
   const json& logprobs = body["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], json({"a", "bytes:\\xc3", "bytes:\\xa9", "z"}));
   EXPECT_EQ(logprobs["token_logprobs"], json({-0.5, -0.5, -0.5, -0.5}));
-  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 2, 2}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 1, 2}));
   EXPECT_EQ(logprobs["top_logprobs"][0], json({{"a", -0.5}, {"b", -1.5}}));
 }
 
@@ -253,6 +253,16 @@ TEST_F(ServiceTest, AnswersLateRefusalsWithTheirStatus) {
     EXPECT_EQ(error["param"], "prompt");
   }
   const json chat = {{"messages", {{{"role", "user"}, {"content", std::string(5000, 'x')}}}}};
+  EXPECT_EQ(json::parse(Post(kChat, chat).body)["error"]["param"], "messages");
+}
+
+// What only the engine finds out about a prompt: that it has no tokens, say.
+TEST_F(ServiceTest, NamesTheFieldOfALateRefusal) {
+  Start();
+  const RawResponse response = Post(kCompletions, {{"prompt", "[[late=3]]x"}});
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body)["error"]["param"], "prompt");
+  const json chat = {{"messages", {{{"role", "user"}, {"content", "[[late=3]]x"}}}}};
   EXPECT_EQ(json::parse(Post(kChat, chat).body)["error"]["param"], "messages");
 }
 
@@ -401,8 +411,7 @@ TEST_F(ServiceTest, DescribesFieldsAsTheParserReadsThem) {
   const json& fields = schemas["CompletionRequest"]["properties"];
   EXPECT_EQ(fields["temperature"],
             json::parse(R"({"type":["number","null"],"minimum":0,"maximum":2})"));
-  EXPECT_EQ(fields["min_p"],
-            json::parse(R"({"type":["number","null"],"minimum":0,"exclusiveMaximum":1})"));
+  EXPECT_EQ(fields["min_p"], json::parse(R"({"type":["number","null"],"minimum":0,"maximum":1})"));
   EXPECT_EQ(fields["max_tokens"]["maximum"], 4096);
   EXPECT_EQ(fields["model"]["enum"], json({"fake-model", nullptr}));
   EXPECT_EQ(schemas["ChatCompletionRequest"]["properties"]["top_logprobs"]["maximum"], 20);
