@@ -132,6 +132,10 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
            {"{% break %}", "line 1", "loop"},
            {"{{ 99999999999999999999 }}", "line 1", "64 bits"},
            {"{{ x ? y }}", "line 1", "?"},
+           {"{{ 'of %s' % x }}", "line 1", "formatting"},
+           {"{{ 'a\\N{BULLET}' }}", "line 1", "by its name"},
+           {"\n{% macro m() %}{{ varargs }}{% endmacro %}", "line 2", "varargs"},
+           {"{% macro m() %}{{ caller() }}{% endmacro %}", "line 1", "caller"},
            {"{% endif %}", "line 1", "endif"},
            {"{{ (1]) }}", "line 1", "]"},
            {"{{ }}", "line 1", "expression"}}) {
