@@ -421,8 +421,9 @@ Value Round(const Call& call) {
   const double number = call.input.is_float() ? call.input.AsFloat()
                                               : static_cast<double>(*IntegerOrNull(call.input));
   const double scale = std::pow(10.0, static_cast<double>(precision));
-  if (method == "ceil") return Value::Float(std::ceil(number * scale) / scale);
-  if (method == "floor") return Value::Float(std::floor(number * scale) / scale);
+  // Python's integers in between have no negative zero.
+  if (method == "ceil") return Value::Float((std::ceil(number * scale) + 0.0) / scale);
+  if (method == "floor") return Value::Float((std::floor(number * scale) + 0.0) / scale);
   if (method != "common") throw TemplateError("filter 'round' has no method '" + method + "'");
   if (const std::optional<int64_t> integer = IntegerOrNull(call.input)) {
     return Value::Int(RoundInteger(*integer, precision));

@@ -222,6 +222,8 @@ TEST(JinjaTest, FreesCyclesOfNamespaces) {
 }
 
 TEST(JinjaTest, MatchesJinja2InDetails) {
+  EXPECT_EQ(RenderOrError("{{ -0.4|round(0, 'ceil') }} {{ (0 / -1)|round(1, 'floor') }}"),
+            "0.0 0.0");
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{{ \"it's a-b (c\"|title }}|{{ \"it's\".title() }}", "It's A-B (C|It'S"},
       {"{{ 'a  b c'.split() }}{{ ' a b '.split(' ') }}{{ 'a b  c'.split(none, 1) }}",
