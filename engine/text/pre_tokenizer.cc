@@ -45,25 +45,68 @@ constexpr char kTekken[] =
     REFRAIN_TEKKEN_WORDS "\\p{N}| ?[^" REFRAIN_WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" REFRAIN_WS
                          "]*[\\r\\n]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
 
-#undef REFRAIN_LLAMA3
-#undef REFRAIN_WS
+// DeepSeek's, from its tokenizer.json files: steps that each cut what the ones before left. The
+// LLM's letters are those that have a case; white space at the end (`\\s+$`) is looked for where it
+// begins alone, which keeps the time linear.
+#define REFRAIN_CJK_AND_HANGUL "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
+constexpr char kDeepSeekLlmLetters[] =
+    "[" REFRAIN_WS
+    "]?["
+    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"
+    "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}"
+    "\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}"
+    "\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}"
+    "\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}"
+    "\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}"
+    "\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}"
+    "\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}"
+    "\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}"
+    "\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}"
+    "\\x{2124}\\x{2126}\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}"
+    "\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}"
+    "\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}"
+    "\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}"
+    "\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}"
+    "\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}"
+    "\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
+    "]+";
+constexpr char kDeepSeekLlmPunctuation[] =
+    "[" REFRAIN_WS
+    "]?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
+    "\\x{3000}-\\x{3002}]+";
+constexpr char kDeepSeekV3Words[] =
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
+    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|"
+    "[" REFRAIN_WS "]*[\\r\\n]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
 
-struct NamedPattern {
+struct NamedPatterns {
   std::string_view name;
-  const char* pattern;
+  std::array<const char*, 6> patterns;  // in order; null behind the last one
 };
 
-constexpr std::array<NamedPattern, 9> kNamedPatterns = {{
-    {"gpt2", kGpt2},
-    {"gpt-2", kGpt2},
-    {"smollm", kSmolLm},
-    {"llama-bpe", kLlama3},
-    {"llama3", kLlama3},
-    {"llama-v3", kLlama3},
-    {"qwen2", kQwen2},
-    {"deepseek-r1-qwen", kQwen2},
-    {"tekken", kTekken},
+constexpr std::array<NamedPatterns, 12> kNamedPatterns = {{
+    {"gpt2", {kGpt2}},
+    {"gpt-2", {kGpt2}},
+    {"smollm", {kSmolLm}},
+    {"llama-bpe", {kLlama3}},
+    {"llama3", {kLlama3}},
+    {"llama-v3", {kLlama3}},
+    {"qwen2", {kQwen2}},
+    {"deepseek-r1-qwen", {kQwen2}},
+    {"tekken", {kTekken}},
+    {"deepseek-llm",
+     {"[\\r\\n]", kDeepSeekLlmLetters, kDeepSeekLlmPunctuation,
+      "(?<![" REFRAIN_WS "])[" REFRAIN_WS "]++\\z", REFRAIN_CJK_AND_HANGUL, "\\p{N}+"}},
+    {"deepseek-coder",
+     {"[\\r\\n]", "[" REFRAIN_WS "]?\\p{L}+", "[" REFRAIN_WS "]?\\p{P}+", REFRAIN_CJK_AND_HANGUL,
+      "\\p{N}"}},
+    {"deepseek-v3",
+     {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
+      kDeepSeekV3Words}},
 }};
+
+#undef REFRAIN_CJK_AND_HANGUL
+#undef REFRAIN_LLAMA3
 
 constexpr char kPublishedLlama3[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
@@ -77,6 +120,56 @@ constexpr char kPublishedGpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 #undef REFRAIN_TEKKEN_WORDS
+
+// Oniguruma's: \w of PCRE2 lacks marks, most connectors and the letters in circles, and has all
+// numbers; that has six of Latin-1, and those outside of classes alone.
+#define REFRAIN_WORD                                     \
+  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}" \
+  "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+#define REFRAIN_WORD_ALONE REFRAIN_WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+
+// What of a pattern PCRE2 would take otherwise than the library that tokenizer.json is written for:
+// `\s`, `\w` and, outside of classes, `\S` and `\W`, spelled out.
+std::string SpellOutClasses(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  size_t class_begin = 0;  // where a ] is one of the class
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c != '\\' || i + 1 == pattern.size()) {
+      const size_t named_end =
+          in_class && pattern.substr(i, 2) == "[:" ? pattern.find(":]", i) : std::string_view::npos;
+      if (named_end != std::string_view::npos) {
+        out += pattern.substr(i, named_end + 2 - i);
+        i = named_end + 1;
+        continue;
+      }
+      if (c == '[' && !in_class) {
+        in_class = true;
+        class_begin = i + 1 + (pattern.substr(i + 1, 1) == "^");
+      } else if (c == ']' && i != class_begin) {
+        in_class = false;
+      }
+      out.push_back(c);
+      continue;
+    }
+    const char escaped = pattern[++i];
+    if (in_class && (escaped == 's' || escaped == 'w')) {
+      out += escaped == 's' ? REFRAIN_WS : REFRAIN_WORD;
+    } else if (!in_class && (escaped == 's' || escaped == 'w')) {
+      out += escaped == 's' ? "[" REFRAIN_WS "]" : "[" REFRAIN_WORD_ALONE "]";
+    } else if (!in_class && (escaped == 'S' || escaped == 'W')) {
+      out += escaped == 'S' ? "[^" REFRAIN_WS "]" : "[^" REFRAIN_WORD_ALONE "]";
+    } else {
+      out += {c, escaped};
+    }
+  }
+  return out;
+}
+
+#undef REFRAIN_WORD_ALONE
+#undef REFRAIN_WORD
+#undef REFRAIN_WS
 
 // Bounds what a pattern of a hostile tokenizer.json may cost per match.
 constexpr uint32_t kMatchLimit = 10'000'000;
@@ -106,9 +199,10 @@ class PreTokenizer::Pattern {
   static absl::StatusOr<std::unique_ptr<Pattern>> Compile(std::string_view source) {
     int error_code = 0;
     PCRE2_SIZE error_offset = 0;
+    // Lines have ends of their own for ^ and $ in the library that patterns are written for.
     Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error_code,
-                            &error_offset, nullptr));
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                            &error_code, &error_offset, nullptr));
     if (code == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("pre-tokenizer pattern '", std::string(source),
                                                      "' at byte ", error_offset, ": ",
@@ -159,11 +253,16 @@ PreTokenizer::PreTokenizer(std::vector<std::unique_ptr<Pattern>> patterns)
 PreTokenizer::~PreTokenizer() = default;
 
 absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateByName(std::string_view name) {
-  for (const NamedPattern& named : kNamedPatterns) {
-    if (named.name == name) return CreateFromPatterns(std::array{std::string(named.pattern)});
+  for (const NamedPatterns& named : kNamedPatterns) {
+    if (named.name != name) continue;
+    std::vector<std::string> sources;
+    for (const char* const pattern : named.patterns) {
+      if (pattern != nullptr) sources.emplace_back(pattern);
+    }
+    return CreateFromPatterns(sources);
   }
   std::string known;
-  for (const NamedPattern& named : kNamedPatterns) {
+  for (const NamedPatterns& named : kNamedPatterns) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(named.name));
   }
   return absl::InvalidArgumentError(
@@ -175,7 +274,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
   if (sources.empty()) return absl::InvalidArgumentError("a pre-tokenizer without a pattern");
   std::vector<std::unique_ptr<Pattern>> patterns;
   for (const std::string& source : sources) {
-    absl::StatusOr<std::unique_ptr<Pattern>> pattern = Pattern::Compile(source);
+    absl::StatusOr<std::unique_ptr<Pattern>> pattern = Pattern::Compile(SpellOutClasses(source));
     if (!pattern.ok()) return pattern.status();
     patterns.push_back(*std::move(pattern));
   }
@@ -183,8 +282,8 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
 }
 
 bool PreTokenizer::IgnoresMergesByName(std::string_view name) {
-  for (const NamedPattern& named : kNamedPatterns) {
-    if (named.name == name) return named.pattern == kLlama3 || named.pattern == kTekken;
+  for (const NamedPatterns& named : kNamedPatterns) {
+    if (named.name == name) return named.patterns[0] == kLlama3 || named.patterns[0] == kTekken;
   }
   return false;
 }

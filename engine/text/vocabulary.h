@@ -37,9 +37,9 @@ bool NamesEndOfGeneration(std::string_view spelling);
 // plain value: no thread rule, cannot fail.
 struct TokenizerSpec {
   TokenizerKind kind = TokenizerKind::kBytePairEncoding;
-  // Name as in GGUF `tokenizer.ggml.pre`: gpt2, smollm, llama-bpe, qwen2, tekken and their
-  // synonyms, or `custom` for `split_patterns`; empty: see AssumedPreTokenizer. Ignored by
-  // kSentencePiece.
+  // Name as in GGUF `tokenizer.ggml.pre`: gpt2, smollm, llama-bpe, qwen2, tekken, deepseek-llm,
+  // deepseek-coder, deepseek-v3 and their synonyms, or `custom` for `split_patterns`; empty: see
+  // AssumedPreTokenizer. Ignored by kSentencePiece.
   std::string pre_tokenizer;
   std::vector<std::string> split_patterns;  // applied in order, matches and gaps are pieces
   std::vector<std::string> tokens;          // [vocab_size]

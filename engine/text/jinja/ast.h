@@ -98,7 +98,7 @@ struct Statement {
     kFilter,    // expression on filter_input, body
     kMacro,     // text: its name, parameters, body
     kWith,      // assignments, body
-    kGroup,     // body, in the same scope (generation)
+    kGroup,     // body (generation)
     kBreak,
     kContinue,
   };

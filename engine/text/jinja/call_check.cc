@@ -14,6 +14,13 @@ namespace {
 
 }  // namespace
 
+bool CallCheck::IsOfMacro(const std::string& name) const {
+  if (macro_depth_ == 0 || (name != "varargs" && name != "kwargs" && name != "caller"))
+    return false;
+  const auto uses = names_.find(name);
+  return uses == names_.end() || !uses->second.has_value;
+}
+
 void CallCheck::Check() const {
   for (const auto& [name, uses] : attributes_) {
     // loop.cycle is the one method of an object.

@@ -21,6 +21,11 @@ class CallCheck {
   void MeetNameCall(const std::string& name, int line) { names_[name].Call(line); }
   void MeetAttributeCall(const std::string& name, int line) { attributes_[name].Call(line); }
 
+  // What jinja2 gives a macro beside its parameters is refused where it is asked for.
+  void EnterMacro() { ++macro_depth_; }
+  void LeaveMacro() { --macro_depth_; }
+  bool IsOfMacro(const std::string& name) const;
+
   // The template gives the name a value.
   void MeetVariable(const std::string& name) { names_[name].has_value = true; }
   void MeetEntry(const std::string& name) { attributes_[name].has_value = true; }
@@ -41,6 +46,7 @@ class CallCheck {
     bool only_called() const { return calls > 0 && calls == mentions && !has_value; }
   };
 
+  int macro_depth_ = 0;
   std::map<std::string, Uses> names_;
   std::map<std::string, Uses> attributes_;
 };

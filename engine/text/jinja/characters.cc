@@ -17,12 +17,28 @@ struct Range {
   int32_t delta;
 };
 
+struct Interval {
+  uint32_t first;
+  uint32_t last;
+};
+
 struct Expansion {
   uint32_t from;
   uint32_t to[3];  // 0: unused
 };
 
+#include "engine/text/jinja/letter_and_digit_tables.inc"
 #include "engine/text/jinja/letter_case_tables.inc"
+
+bool IsAsciiDigit(uint32_t code_point) { return code_point >= '0' && code_point <= '9'; }
+
+template <size_t n>
+bool Holds(const Interval (&intervals)[n], uint32_t code_point) {
+  const Interval* const interval =
+      std::partition_point(std::begin(intervals), std::end(intervals),
+                           [code_point](const Interval& i) { return i.last < code_point; });
+  return interval != std::end(intervals) && interval->first <= code_point;
+}
 
 uint32_t MapByRanges(const Range* begin, const Range* end, uint32_t code_point) {
   const Range* range = std::partition_point(
@@ -155,6 +171,63 @@ bool IsWhiteSpace(uint32_t code_point) {
          (code_point >= 0x2000 && code_point <= 0x200A) || code_point == 0x2028 ||
          code_point == 0x2029 || code_point == 0x202F || code_point == 0x205F ||
          code_point == 0x3000;
+}
+
+bool IsAlpha(uint32_t code_point) {
+  if (code_point >= 0x80) return Holds(kLetters, code_point);
+  const uint32_t lower = code_point | 0x20;
+  return lower >= 'a' && lower <= 'z';
+}
+
+bool IsDecimal(uint32_t code_point) {
+  return code_point < 0x80 ? IsAsciiDigit(code_point) : Holds(kDecimals, code_point);
+}
+
+bool IsDigit(uint32_t code_point) {
+  return code_point < 0x80 ? IsAsciiDigit(code_point) : Holds(kDigits, code_point);
+}
+
+bool IsNumeric(uint32_t code_point) {
+  return code_point < 0x80 ? IsAsciiDigit(code_point) : Holds(kNumerics, code_point);
+}
+
+bool IsAlnum(uint32_t code_point) { return IsAlpha(code_point) || IsNumeric(code_point); }
+
+bool AllCharacters(std::string_view utf8, bool (*passes)(uint32_t code_point)) {
+  bool all = !utf8.empty();
+  ForEachUnit(utf8, [&](const Utf8Unit& unit, std::string_view) {
+    all = all && unit.kind == Utf8Unit::Kind::kCharacter && passes(unit.code_point);
+  });
+  return all;
+}
+
+size_t CountWords(std::string_view utf8) {
+  size_t count = 0;
+  bool in_word = false;
+  ForEachUnit(utf8, [&](const Utf8Unit& unit, std::string_view) {
+    const bool is_word = unit.kind == Utf8Unit::Kind::kCharacter &&
+                         (unit.code_point == '_' || IsAlnum(unit.code_point));
+    if (is_word && !in_word) ++count;
+    in_word = is_word;
+  });
+  return count;
+}
+
+size_t LeadingWhiteSpaceBytes(std::string_view utf8) {
+  if (utf8.empty()) return 0;
+  const Utf8Unit unit = FirstUtf8Unit(utf8);
+  const bool is_space = unit.kind == Utf8Unit::Kind::kCharacter && IsWhiteSpace(unit.code_point);
+  return is_space ? unit.size_bytes : 0;
+}
+
+size_t TrailingWhiteSpaceBytes(std::string_view utf8) {
+  size_t size_bytes = std::min<size_t>(utf8.size(), 1);
+  while (size_bytes < utf8.size() && size_bytes < 4 &&
+         (static_cast<uint8_t>(utf8[utf8.size() - size_bytes]) & 0xC0) == 0x80) {
+    ++size_bytes;
+  }
+  const std::string_view last = utf8.substr(utf8.size() - size_bytes);
+  return LeadingWhiteSpaceBytes(last) == last.size() ? last.size() : 0;
 }
 
 Text Strip(const Text& text, Side side) {

@@ -20,6 +20,23 @@ std::vector<size_t> CharacterOffsets(std::string_view utf8);
 
 bool IsWhiteSpace(uint32_t code_point);
 
+// What the methods of Python's str of these names ask of a character.
+bool IsAlpha(uint32_t code_point);
+bool IsDecimal(uint32_t code_point);
+bool IsDigit(uint32_t code_point);
+bool IsNumeric(uint32_t code_point);
+bool IsAlnum(uint32_t code_point);
+
+// Whether there are characters and all pass.
+bool AllCharacters(std::string_view utf8, bool (*passes)(uint32_t code_point));
+
+// Runs of letters, digits and underscores.
+size_t CountWords(std::string_view utf8);
+
+// Bytes of the white space character at the begin, or at the end; 0: there is none.
+size_t LeadingWhiteSpaceBytes(std::string_view utf8);
+size_t TrailingWhiteSpaceBytes(std::string_view utf8);
+
 enum class Side { kLeft, kRight, kBoth };
 
 // Without white space, or without the characters of `unwanted`, at the ends. Marks are kept.

@@ -223,7 +223,11 @@ ExpressionPtr ExpressionParser::ParseProduct() {
       left = NewBinary(Operator::kDivide, std::move(left), ParsePower());
     } else if (TakeOperator("//")) {
       left = NewBinary(Operator::kFloorDivide, std::move(left), ParsePower());
-    } else if (TakeOperator("%")) {
+    } else if (IsOperator("%")) {
+      if (left->kind == Kind::kLiteral && left->literal.is_string()) {
+        Fail("formatting of strings is not supported");
+      }
+      Take();
       left = NewBinary(Operator::kModulo, std::move(left), ParsePower());
     } else {
       return left;
@@ -300,6 +304,7 @@ ExpressionPtr ExpressionParser::ParseNamePrimary() {
   } else if (name == "none" || name == "None") {
     expression->literal = Value::None();
   } else {
+    if (calls_.IsOfMacro(name)) FailAt(expression->line, name + " of a macro is not supported");
     expression->kind = Kind::kName;
     expression->name = name;
     calls_.MeetName(name);

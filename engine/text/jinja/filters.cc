@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/numbers.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/string_functions.h"
 #include "engine/text/jinja/template_error.h"
@@ -35,6 +34,8 @@ struct Call {
     return text;
   }
   Value::List InputList() const { return ToList(input, budget); }
+  // map, select and their like look at what is not true (none, 0) as at an empty list.
+  Value::List InputListIfTrue() const { return IsTrue(input) ? InputList() : Value::List(); }
 };
 
 bool FlagOr(const std::optional<Value>& value, bool fallback) {
@@ -58,8 +59,10 @@ std::string StringArgument(const Call& call, const std::optional<Value>& value) 
   return value->AsString();
 }
 
-// `a.b.0` of an element, as map and selectattr have it.
-Value AttributeOf(const Value& object, const std::string& path, Budget* budget) {
+// `a.b.0` of an element, as map and selectattr have it; `fallback`, which may be null, stands for
+// each part that is undefined.
+Value AttributeOf(const Value& object, const std::string& path, const Value* fallback,
+                  Budget* budget) {
   Value value = object;
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
@@ -68,15 +71,17 @@ Value AttributeOf(const Value& object, const std::string& path, Budget* budget) 
         !part.empty() && part.size() < 10 &&
         std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
     value = ItemOf(value, is_index ? Value::Int(std::stoll(part)) : Value::String(part), budget);
-    if (value.is_undefined()) break;
+    if (value.is_undefined() && fallback != nullptr) value = *fallback;
     begin = end + 1;
   }
   return value;
 }
 
-Value AttributeOf(const Value& object, const Value& path, Budget* budget) {
-  return path.is_string() ? AttributeOf(object, path.AsString(), budget)
-                          : ItemOf(object, path, budget);
+Value AttributeOf(const Value& object, const Value& path, Budget* budget,
+                  const Value* fallback = nullptr) {
+  if (path.is_string()) return AttributeOf(object, path.AsString(), fallback, budget);
+  Value value = ItemOf(object, path, budget);
+  return value.is_undefined() && fallback != nullptr ? *fallback : value;
 }
 
 CallArguments RestOf(const CallArguments& arguments, size_t from) {
@@ -146,7 +151,12 @@ Value ToJsonFilter(const Call& call) {
   style.ensure_ascii = FlagOr(bound[0], false);
   style.sort_keys = FlagOr(bound[3], false);
   if (bound[1].has_value() && !bound[1]->is_none()) {
-    style.indent = static_cast<int>(std::clamp<int64_t>(IntegerArgument(call, bound[1], 0), 0, 64));
+    if (bound[1]->is_string()) {
+      style.indent = bound[1]->AsString();
+    } else {
+      const int64_t width = std::clamp<int64_t>(IntegerArgument(call, bound[1], 0), 0, 64);
+      style.indent = std::string(static_cast<size_t>(width), ' ');
+    }
     style.item_separator = ",";
   }
   if (bound[2].has_value() && !bound[2]->is_none()) {
@@ -171,16 +181,19 @@ Value Items(const Call& call) {
   return call.budget->Depth(Value::MakeList(std::move(items)));
 }
 
-Value SortedBy(const Call& call, Value::List items, const std::optional<Value>& attribute,
-               bool case_sensitive, bool reverse) {
-  std::vector<std::pair<Value, Value>> keyed;
-  for (Value& item : items) {
-    Value key = attribute.has_value() && !attribute->is_none()
-                    ? AttributeOf(item, *attribute, call.budget)
-                    : item;
-    if (!case_sensitive && key.is_string()) key = Value::String(ToLower(key.AsText()));
-    keyed.emplace_back(std::move(key), std::move(item));
-  }
+// One place of what things are sorted by.
+Value SortKey(const Call& call, const Value& item, const std::optional<Value>& attribute,
+              bool case_sensitive) {
+  Value key = attribute.has_value() && !attribute->is_none()
+                  ? AttributeOf(item, *attribute, call.budget)
+                  : item;
+  if (!case_sensitive && key.is_string()) key = Value::String(ToLower(key.AsText()));
+  return key;
+}
+
+using Keyed = std::vector<std::pair<Value, Value>>;  // what to sort by, item
+
+Value Sorted(const Call& call, Keyed keyed, bool reverse) {
   // With the direction in the comparison: equal items stay in order either way, as in Python.
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
     const int order = Compare(a.first, b.first, call.budget);
@@ -191,10 +204,37 @@ Value SortedBy(const Call& call, Value::List items, const std::optional<Value>& 
   return Value::MakeList(std::move(sorted));
 }
 
+Value SortedBy(const Call& call, const Value::List& items, const std::optional<Value>& attribute,
+               bool case_sensitive, bool reverse) {
+  Keyed keyed;
+  for (const Value& item : items) {
+    keyed.emplace_back(SortKey(call, item, attribute, case_sensitive), item);
+  }
+  return Sorted(call, std::move(keyed), reverse);
+}
+
+// By a list of keys, one for each attribute between commas. Lists compare at the first place where
+// they differ, so that equal keys without an order (none) do no harm.
 Value Sort(const Call& call) {
   const auto bound = call.Bind({"reverse", "case_sensitive", "attribute"});
-  return SortedBy(call, call.InputList(), bound[2], FlagOr(bound[1], false),
-                  FlagOr(bound[0], false));
+  const bool case_sensitive = FlagOr(bound[1], false);
+  std::vector<std::optional<Value>> attributes;
+  if (bound[2].has_value() && bound[2]->is_string()) {
+    for (Value& part : SplitText(bound[2]->AsText(), ",", -1, /*from_right=*/false, call.budget)) {
+      attributes.emplace_back(std::move(part));
+    }
+  } else {
+    attributes.push_back(bound[2]);
+  }
+  Keyed keyed;
+  for (const Value& item : call.InputList()) {
+    Value::List keys;
+    for (const std::optional<Value>& attribute : attributes) {
+      keys.push_back(SortKey(call, item, attribute, case_sensitive));
+    }
+    keyed.emplace_back(Value::MakeList(std::move(keys)), item);
+  }
+  return Sorted(call, std::move(keyed), FlagOr(bound[0], false));
 }
 
 Value DictSort(const Call& call) {
@@ -248,17 +288,17 @@ Value MapFilter(const Call& call) {
                                       [](const auto& n) { return n.first == "attribute"; });
   if (attribute != named.end()) {
     const auto bound = call.Bind({"", "attribute", "default"});
-    for (const Value& item : call.InputList()) {
-      Value value = AttributeOf(item, *bound[1], call.budget);
-      if (value.is_undefined() && bound[2].has_value()) value = *bound[2];
-      out.push_back(std::move(value));
+    const Value* const fallback =
+        bound[2].has_value() && !bound[2]->is_none() ? &*bound[2] : nullptr;
+    for (const Value& item : call.InputListIfTrue()) {
+      out.push_back(AttributeOf(item, *bound[1], call.budget, fallback));
     }
     return Value::MakeList(std::move(out));
   }
   if (call.arguments.positional.empty()) throw TemplateError("filter 'map' needs a filter");
   const std::string name = StringArgument(call, call.arguments.positional[0]);
   const CallArguments rest = RestOf(call.arguments, 1);
-  for (const Value& item : call.InputList()) {
+  for (const Value& item : call.InputListIfTrue()) {
     out.push_back(ApplyFilter(name, item, rest, call.budget));
   }
   return call.budget->Depth(Value::MakeList(std::move(out)));
@@ -284,7 +324,7 @@ Value Select(const Call& call) {
   }
   const CallArguments rest = RestOf(call.arguments, next);
   Value::List out;
-  for (const Value& item : call.InputList()) {
+  for (const Value& item : call.InputListIfTrue()) {
     const Value value = attribute.has_value() ? AttributeOf(item, *attribute, call.budget) : item;
     const bool passes =
         test.has_value() ? ApplyValueTest(*test, value, rest, call.budget) : IsTrue(value);
@@ -322,8 +362,15 @@ Value Indent(const Call& call) {
     const int64_t width = std::clamp<int64_t>(IntegerArgument(call, bound[0], 4), 0, 1000);
     indent.Append(std::string(static_cast<size_t>(width), ' '));
   }
+  if (!call.input.is_string()) {
+    throw TemplateError("filter 'indent' needs a string, not " + std::string(TypeName(call.input)));
+  }
   return Value::String(IndentText(call.InputText(), indent, FlagOr(bound[1], false),
                                   FlagOr(bound[2], false), call.budget));
+}
+
+[[noreturn]] void FailUndefinedInput(const Call& call) {
+  throw TemplateError("'" + std::string(call.input.undefined_what()) + "' is undefined");
 }
 
 Value ToInteger(const Call& call) {
@@ -331,22 +378,17 @@ Value ToInteger(const Call& call) {
   const Value fallback = bound[0].value_or(Value::Int(0));
   const int64_t base = IntegerArgument(call, bound[1], 10);
   if (const std::optional<int64_t> number = IntegerOrNull(call.input)) return Value::Int(*number);
+  if (call.input.is_undefined()) FailUndefinedInput(call);
   if (call.input.is_float()) {
     const double number = call.input.AsFloat();
-    if (!(std::fabs(number) < 9.2e18)) return fallback;
-    return Value::Int(static_cast<int64_t>(number));
+    if (std::isinf(number)) throw TemplateError("filter 'int': infinity is no integer");
+    return std::isnan(number) ? fallback : Value::Int(TruncateFloat(number));
   }
-  if (!call.input.is_string() || (base != 0 && (base < 2 || base > 36))) return fallback;
+  if (!call.input.is_string()) return fallback;
   const std::string text = Strip(call.InputText(), Side::kBoth).bytes();
-  char* end = nullptr;
-  errno = 0;
-  const long long number = std::strtoll(text.c_str(), &end, static_cast<int>(base));
-  if (errno == 0 && end != text.c_str() && *end == '\0') return Value::Int(number);
-  const double real = std::strtod(text.c_str(), &end);
-  if (end != text.c_str() && *end == '\0' && std::fabs(real) < 9.2e18) {
-    return Value::Int(static_cast<int64_t>(real));
-  }
-  return fallback;
+  if (const auto number = ParseInteger(text, base)) return Value::Int(*number);
+  const std::optional<double> real = ParseFloat(text);
+  return real.has_value() && std::isfinite(*real) ? Value::Int(TruncateFloat(*real)) : fallback;
 }
 
 Value ToFloat(const Call& call) {
@@ -355,11 +397,10 @@ Value ToFloat(const Call& call) {
     return Value::Float(static_cast<double>(*number));
   }
   if (call.input.is_float()) return call.input;
+  if (call.input.is_undefined()) FailUndefinedInput(call);
   if (call.input.is_string()) {
-    const std::string text = Strip(call.InputText(), Side::kBoth).bytes();
-    char* end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
-    if (end != text.c_str() && *end == '\0') return Value::Float(number);
+    const auto number = ParseFloat(Strip(call.InputText(), Side::kBoth).bytes());
+    if (number.has_value()) return Value::Float(*number);
   }
   return bound[0].value_or(Value::Float(0));
 }
@@ -380,12 +421,14 @@ Value Round(const Call& call) {
   const double number = call.input.is_float() ? call.input.AsFloat()
                                               : static_cast<double>(*IntegerOrNull(call.input));
   const double scale = std::pow(10.0, static_cast<double>(precision));
-  if (method == "ceil") return Value::Float(std::ceil(number * scale) / scale);
-  if (method == "floor") return Value::Float(std::floor(number * scale) / scale);
+  // Python's integers in between have no negative zero.
+  if (method == "ceil") return Value::Float((std::ceil(number * scale) + 0.0) / scale);
+  if (method == "floor") return Value::Float((std::floor(number * scale) + 0.0) / scale);
   if (method != "common") throw TemplateError("filter 'round' has no method '" + method + "'");
-  if (call.input.is_int() && precision >= 0) return call.input;
-  // Half to even of the decimal that is meant, as Python rounds.
-  return Value::Float(std::nearbyint(number * scale) / scale);
+  if (const std::optional<int64_t> integer = IntegerOrNull(call.input)) {
+    return Value::Int(RoundInteger(*integer, precision));
+  }
+  return Value::Float(RoundFloat(number, precision));
 }
 
 Value StringFilter(const Call& call) {
@@ -399,8 +442,7 @@ Value StringFilter(const Call& call) {
     return Value::String(EscapeHtml(text, call.budget));
   }
   if (call.name == "wordcount") {
-    return Value::Int(static_cast<int64_t>(
-        SplitText(text, std::nullopt, -1, /*from_right=*/false, call.budget).size()));
+    return Value::Int(static_cast<int64_t>(CountWords(text.bytes())));
   }
   return Value::String(text);  // string, safe
 }

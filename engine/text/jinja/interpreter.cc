@@ -37,10 +37,14 @@ std::string AtLine(int line, const std::string& message) {
 
 }  // namespace
 
+// A scope for as long as it lives, inside of the innermost one or of `parent`.
 class Interpreter::ScopeGuard {
  public:
-  explicit ScopeGuard(Interpreter* interpreter) : interpreter_(interpreter) {
-    interpreter_->scopes_.emplace_back();
+  explicit ScopeGuard(Interpreter* interpreter)
+      : ScopeGuard(interpreter, interpreter->scopes_.size() - 1) {}
+  ScopeGuard(Interpreter* interpreter, size_t parent) : interpreter_(interpreter) {
+    interpreter_->scopes_.push_back(
+        {.names = {}, .parent = parent, .number = interpreter_->num_scopes_made_++});
   }
   ~ScopeGuard() { interpreter_->scopes_.pop_back(); }
 
@@ -87,20 +91,16 @@ Value Interpreter::NewNamespace(const CallArguments& arguments) {
   return Value::MakeObject(space);
 }
 
-Value Interpreter::CallMacro(const Statement& macro, const CallArguments& arguments) {
+Value Interpreter::CallMacro(const Statement& macro, size_t scope, uint64_t number,
+                             const CallArguments& arguments) {
   const Budget::Frame frame(&budget_);
   const std::string& name = macro.text;
   if (arguments.positional.size() > macro.parameters.size()) {
     throw TemplateError("macro '" + name + "' takes at most " +
                         std::to_string(macro.parameters.size()) + " arguments");
   }
-  const ScopeGuard scope(this);
-  const size_t caller_base = std::exchange(macro_base_, scopes_.size() - 1);
-  struct BaseGuard {
-    size_t* base;
-    size_t outer;
-    ~BaseGuard() { *base = outer; }
-  } const base_guard{&macro_base_, caller_base};
+  const bool is_alive = scope < scopes_.size() && scopes_[scope].number == number;
+  const ScopeGuard scope_guard(this, is_alive ? scope : 0);
   for (const auto& [given, value] : arguments.named) {
     const bool is_known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
                                       [&](const Parameter& p) { return p.name == given; });
@@ -157,12 +157,15 @@ Interpreter::Flow Interpreter::ExecuteOne(const Statement& statement) {
     case Statement::Kind::kFilter:
       return ExecuteFilter(statement);
     case Statement::Kind::kMacro:
-      SetName(statement.text, Value::MakeObject(std::make_shared<Macro>(&statement)));
+      SetName(statement.text, Value::MakeObject(std::make_shared<Macro>(
+                                  &statement, scopes_.size() - 1, scopes_.back().number)));
       return Flow::kNext;
     case Statement::Kind::kWith:
       return ExecuteWith(statement);
-    case Statement::Kind::kGroup:
+    case Statement::Kind::kGroup: {
+      const ScopeGuard scope(this);
       return Execute(statement.body);
+    }
     case Statement::Kind::kBreak:
       return Flow::kBreak;
     case Statement::Kind::kContinue:
@@ -204,10 +207,7 @@ Value::List Interpreter::ItemsOfLoop(const Statement& statement) {
 
 Interpreter::Flow Interpreter::ExecuteFor(const Statement& statement) {
   const Value::List items = ItemsOfLoop(statement);
-  if (items.empty()) {
-    const ScopeGuard scope(this);
-    return Execute(statement.otherwise);
-  }
+  bool any_ended = false;
   for (size_t i = 0; i < items.size(); ++i) {
     const ScopeGuard scope(this);
     const auto loop = std::make_shared<Loop>(&items, i, 1);
@@ -217,9 +217,14 @@ Interpreter::Flow Interpreter::ExecuteFor(const Statement& statement) {
     } const loop_guard{loop.get()};
     SetName("loop", Value::MakeObject(loop));
     Assign(statement.target, items[i]);
-    if (Execute(statement.body) == Flow::kBreak) break;
+    const Flow flow = Execute(statement.body);
+    if (flow == Flow::kBreak) break;
+    any_ended = any_ended || flow == Flow::kNext;
   }
-  return Flow::kNext;
+  // Of jinja2: `else` is also for a loop of which no pass came to the end of its body.
+  if (any_ended) return Flow::kNext;
+  const ScopeGuard scope(this);
+  return Execute(statement.otherwise);
 }
 
 Interpreter::Flow Interpreter::ExecuteSetBlock(const Statement& statement) {
@@ -291,22 +296,22 @@ void Interpreter::Assign(const Target& target, const Value& value) {
 }
 
 void Interpreter::SetName(std::string_view name, Value value) {
-  for (auto& [known, held] : scopes_.back()) {
+  for (auto& [known, held] : scopes_.back().names) {
     if (known == name) {
       held = std::move(value);
       return;
     }
   }
-  scopes_.back().emplace_back(name, std::move(value));
+  scopes_.back().names.emplace_back(name, std::move(value));
 }
 
 const Value* Interpreter::FindNameOrNull(std::string_view name) {
-  for (size_t i = scopes_.size(); i-- > 0;) {
-    if (i > 0 && i < macro_base_) i = 0;
-    budget_.Bytes(scopes_[i].size());
-    for (const auto& [known, value] : scopes_[i]) {
+  for (size_t i = scopes_.size() - 1;; i = scopes_[i].parent) {
+    budget_.Bytes(scopes_[i].names.size());
+    for (const auto& [known, value] : scopes_[i].names) {
       if (known == name) return &value;
     }
+    if (i == 0) break;
   }
   return variables_.AsMap().FindOrNull(name);
 }
@@ -366,7 +371,7 @@ Value Interpreter::EvaluateMap(const Expression& expression) {
   budget_.List(expression.operands.size());
   for (size_t i = 0; i + 1 < expression.operands.size(); i += 2) {
     Value key = Evaluate(*expression.operands[i]);
-    if (!key.is_string() && !key.is_number() && !key.is_none()) {
+    if (!IsMapKey(key)) {
       throw TemplateError(AtLine(
           expression.line, "a key of type " + std::string(TypeName(key)) + " is not supported"));
     }

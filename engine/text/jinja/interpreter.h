@@ -22,8 +22,8 @@ class Namespace;
 // thrown away by Template. Throws TemplateError.
 //
 // Scopes: the template, each pass of a loop, each block and each macro call has its own; `if` has
-// none. A name is looked up from the innermost outwards; inside of a macro the scopes of its caller
-// are skipped, those of the template and the variables are seen.
+// none. A name is looked up from the innermost outwards; a macro sees what its definition sees, not
+// what its caller sees.
 class Interpreter {
  public:
   // Both outlive the interpreter.
@@ -35,11 +35,18 @@ class Interpreter {
   Budget* budget() { return &budget_; }
   const std::tm& now() const { return now_; }
   Value NewNamespace(const CallArguments& arguments);
-  Value CallMacro(const Statement& macro, const CallArguments& arguments);
+  // `scope` and its number are of where it was defined. When that is gone (a namespace carried the
+  // macro out) it sees the template's alone.
+  Value CallMacro(const Statement& macro, size_t scope, uint64_t number,
+                  const CallArguments& arguments);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  using Scope = std::vector<std::pair<std::string_view, Value>>;
+  struct Scope {
+    std::vector<std::pair<std::string_view, Value>> names;
+    size_t parent = 0;    // where a name that is not here is looked up; the template's is its own
+    uint64_t number = 0;  // of all scopes that there were
+  };
   class ScopeGuard;
   class OutputGuard;
 
@@ -75,7 +82,7 @@ class Interpreter {
   Budget budget_;
   Text output_;
   std::vector<Scope> scopes_;  // [0] belongs to the template
-  size_t macro_base_ = 1;      // scopes [1, macro_base_) are the callers' of the running macro
+  uint64_t num_scopes_made_ = 1;
   // All of them, to cut the cycles that a namespace can hold.
   std::vector<std::shared_ptr<Namespace>> namespaces_;
 };

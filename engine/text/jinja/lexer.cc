@@ -5,13 +5,13 @@
 #include <optional>
 #include <utility>
 
+#include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/template_error.h"
 #include "engine/text/utf8.h"
 
 namespace refrain::engine::jinja {
 namespace {
 
-bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNameStart(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
@@ -63,10 +63,14 @@ class Lexer {
     if (size_bytes > 0) line_starts_here_ = source_[at_ - 1] == '\n';
   }
 
-  void SkipSpace() {
-    size_t size_bytes = 0;
-    while (size_bytes < rest().size() && IsSpace(rest()[size_bytes])) ++size_bytes;
-    Advance(size_bytes);
+  void SkipSpace() { Advance(SpaceBytes(at_)); }
+
+  // Of the white space, as Unicode has it, that begins at `from`.
+  size_t SpaceBytes(size_t from) const {
+    std::string_view text = std::string_view(source_).substr(from);
+    const size_t all_bytes = text.size();
+    while (const size_t size_bytes = LeadingWhiteSpaceBytes(text)) text.remove_prefix(size_bytes);
+    return all_bytes - text.size();
   }
 
   // Where the next tag begins, or the end.
@@ -82,15 +86,20 @@ class Lexer {
   // `text` stands before a tag with this modifier (- + or none).
   std::string_view StripBeforeTag(std::string_view text, char modifier, bool is_print) const {
     if (modifier == '-') {
-      while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
+      while (const size_t size_bytes = TrailingWhiteSpaceBytes(text)) {
+        text.remove_suffix(size_bytes);
+      }
       return text;
     }
     if (modifier == '+' || is_print) return text;
     const size_t newline = text.rfind('\n');
     if (newline == std::string_view::npos && !line_starts_here_) return text;
     const size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;
-    const std::string_view indent = text.substr(line_begin);
-    return std::all_of(indent.begin(), indent.end(), IsSpace) ? text.substr(0, line_begin) : text;
+    std::string_view indent = text.substr(line_begin);
+    while (const size_t size_bytes = LeadingWhiteSpaceBytes(indent)) {
+      indent.remove_prefix(size_bytes);
+    }
+    return indent.empty() ? text.substr(0, line_begin) : text;
   }
 
   void EmitText(size_t end, char modifier, bool is_print) {
@@ -161,10 +170,10 @@ class Lexer {
 
   // The place behind ` keyword %}` when that stands at `from`.
   std::optional<size_t> MatchKeywordTag(size_t from, std::string_view keyword) const {
-    while (from < source_.size() && IsSpace(source_[from])) ++from;
+    if (from < source_.size()) from += SpaceBytes(from);
     if (std::string_view(source_).substr(from, keyword.size()) != keyword) return std::nullopt;
     from += keyword.size();
-    while (from < source_.size() && IsSpace(source_[from])) ++from;
+    if (from < source_.size()) from += SpaceBytes(from);
     if (from < source_.size() && (source_[from] == '-' || source_[from] == '+')) ++from;
     if (std::string_view(source_).substr(from, 2) != "%}") return std::nullopt;
     return from + 2;
@@ -192,7 +201,10 @@ class Lexer {
       const char c = rest()[0];
       if (IsNameStart(c)) {
         size_t size_bytes = 1;
-        while (size_bytes < rest().size() && IsNamePart(rest()[size_bytes])) ++size_bytes;
+        while (size_bytes < rest().size() && IsNamePart(rest()[size_bytes]) &&
+               LeadingWhiteSpaceBytes(rest().substr(size_bytes)) == 0) {
+          ++size_bytes;
+        }
         Emit(Token::Kind::kName, std::string(rest().substr(0, size_bytes)));
         Advance(size_bytes);
       } else if (IsDigit(c)) {
@@ -299,6 +311,7 @@ class Lexer {
         ++digits;
       }
     }
+    if (c == 'N') Fail("a character by its name in a string is not supported");
     if (digits == 0) {
       text->push_back('\\');  // Python keeps an escape that it does not know
       text->push_back(c);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -84,9 +83,37 @@ Value CaseMethod(const Call& call) {
   return Value::String(ToTitle(call.text()));
 }
 
+// The part of a string that `start` and `end` of startswith, find and count leave.
+struct Window {
+  std::string_view text;
+  size_t begin_byte = 0;   // of `text`
+  bool is_beyond = false;  // it begins behind the end, where not even "" is found
+};
+
+Window WindowOf(const Call& call, const std::optional<Value>& start,
+                const std::optional<Value>& end) {
+  const std::string& text = call.text().bytes();
+  const auto given = [](const std::optional<Value>& bound) {
+    return bound.has_value() && !bound->is_none();
+  };
+  if (!given(start) && !given(end)) return {.text = text};
+  const std::vector<size_t> offsets = CharacterOffsets(text);
+  const int64_t size = static_cast<int64_t>(offsets.size()) - 1;
+  const auto place = [&](const std::optional<Value>& bound, int64_t fallback) {
+    if (!given(bound)) return fallback;
+    const int64_t at = IntegerArgument(call, bound, 0);
+    return at < 0 ? std::max<int64_t>(at + size, 0) : at;
+  };
+  const int64_t first = place(start, 0);
+  const int64_t last = std::min(place(end, size), size);
+  if (first > last) return {.text = "", .is_beyond = true};
+  return {.text = std::string_view(text).substr(offsets[first], offsets[last] - offsets[first]),
+          .begin_byte = offsets[first]};
+}
+
 // startswith and endswith: a string or a tuple of strings.
 Value AffixMethod(const Call& call) {
-  const auto bound = call.Bind({"affix"});
+  const auto bound = call.Bind({"affix", "start", "end"});
   Value::List affixes;
   if (bound[0].has_value() && bound[0]->is_tuple()) {
     affixes = bound[0]->AsList();
@@ -94,9 +121,10 @@ Value AffixMethod(const Call& call) {
     affixes.push_back(*bound[0]);
   }
   if (affixes.empty() && !bound[0].has_value()) FailArgument(call, "a string");
-  const std::string& text = call.text().bytes();
+  const auto [text, begin_byte, is_beyond] = WindowOf(call, bound[1], bound[2]);
   for (const Value& affix : affixes) {
     const std::string& wanted = TextArgument(call, affix).bytes();
+    if (is_beyond) continue;
     if (call.name == "startswith" ? text.starts_with(wanted) : text.ends_with(wanted)) {
       return Value::Bool(true);
     }
@@ -135,32 +163,24 @@ Value JoinMethod(const Call& call) {
 
 // In characters, -1 where there is none.
 Value FindMethod(const Call& call) {
-  const auto bound = call.Bind({"sub"});
-  const std::string& text = call.text().bytes();
+  const auto bound = call.Bind({"sub", "start", "end"});
   const std::string& wanted = TextArgument(call, bound[0]).bytes();
+  const auto [text, begin_byte, is_beyond] = WindowOf(call, bound[1], bound[2]);
   if (call.name == "count") {
-    const std::optional<std::string_view> separator(wanted);
+    if (is_beyond) return Value::Int(0);
     if (wanted.empty()) return Value::Int(static_cast<int64_t>(CountCharacters(text)) + 1);
-    return Value::Int(static_cast<int64_t>(
-        SplitText(call.text(), separator, -1, /*from_right=*/false, call.budget).size() - 1));
+    const Value::List parts = SplitText(call.text().Substr(begin_byte, text.size()), wanted, -1,
+                                        /*from_right=*/false, call.budget);
+    return Value::Int(static_cast<int64_t>(parts.size()) - 1);
   }
-  size_t at = std::string::npos;
-  if (call.name == "rfind") {
-    call.budget->Bytes(text.size());
-    const Value::List parts =
-        wanted.empty() ? Value::List()
-                       : SplitText(call.text(), wanted, 1, /*from_right=*/true, call.budget);
-    if (wanted.empty()) at = text.size();
-    if (parts.size() == 2) at = parts[0].AsText().size();
-  } else {
-    const void* found = memmem(text.data(), text.size(), wanted.data(), wanted.size());
-    if (found != nullptr) at = static_cast<const char*>(found) - text.data();
-  }
-  if (at == std::string::npos) {
+  const size_t at = is_beyond ? std::string_view::npos
+                              : FindText(text, wanted, /*from_right=*/call.name == "rfind");
+  if (at == std::string_view::npos) {
     if (call.name == "index") throw TemplateError("index(): substring not found");
     return Value::Int(-1);
   }
-  return Value::Int(static_cast<int64_t>(CountCharacters(std::string_view(text).substr(0, at))));
+  const std::string_view before = std::string_view(call.text().bytes()).substr(0, begin_byte + at);
+  return Value::Int(static_cast<int64_t>(CountCharacters(before)));
 }
 
 Value IsMethod(const Call& call) {
@@ -171,14 +191,11 @@ Value IsMethod(const Call& call) {
   if (call.name == "isspace") {
     return Value::Bool(!text.empty() && Strip(call.text(), Side::kBoth).size() == 0);
   }
-  // Digits and letters beyond ASCII are not told apart here; a template that asks is about ids.
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  return Value::Bool(!text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
-    if (call.name == "isalpha") return is_letter(c);
-    if (call.name == "isalnum") return is_letter(c) || is_digit(c);
-    return is_digit(c);
-  }));
+  if (call.name == "isalpha") return Value::Bool(AllCharacters(text, IsAlpha));
+  if (call.name == "isalnum") return Value::Bool(AllCharacters(text, IsAlnum));
+  if (call.name == "isdecimal") return Value::Bool(AllCharacters(text, IsDecimal));
+  if (call.name == "isdigit") return Value::Bool(AllCharacters(text, IsDigit));
+  return Value::Bool(AllCharacters(text, IsNumeric));
 }
 
 Value DictItems(const Call& call) {

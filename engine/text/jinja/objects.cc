@@ -45,13 +45,23 @@ Value MakeNamespace(const CallArguments& arguments, Interpreter* interpreter) {
 }
 
 Value MakeDict(const CallArguments& arguments, Interpreter* interpreter) {
-  if (arguments.positional.size() > 1 ||
-      (arguments.positional.size() == 1 && !arguments.positional[0].is_map())) {
-    throw TemplateError("dict() takes one mapping and named arguments");
+  if (arguments.positional.size() > 1) {
+    throw TemplateError("dict() takes one mapping or list of pairs, and named arguments");
   }
+  Budget* const budget = interpreter->budget();
   Map map;
-  if (!arguments.positional.empty()) map = arguments.positional[0].AsMap();
-  interpreter->budget()->List(2 * map.size());
+  if (!arguments.positional.empty() && arguments.positional[0].is_map()) {
+    map = arguments.positional[0].AsMap();
+  } else if (!arguments.positional.empty()) {
+    for (const Value& item : ToList(arguments.positional[0], budget)) {
+      const Value::List pair = ToList(item, budget);
+      if (pair.size() != 2 || !IsMapKey(pair[0])) {
+        throw TemplateError("dict() takes pairs of a key and a value");
+      }
+      map.Set(pair[0], pair[1]);
+    }
+  }
+  budget->List(2 * map.size());
   for (const auto& [name, value] : arguments.named) map.Set(name, value);
   return interpreter->budget()->Depth(Value::MakeMap(std::move(map)));
 }
@@ -104,7 +114,7 @@ constexpr std::array<NamedFunction, 5> kFunctions = {{
 }  // namespace
 
 Value Macro::Call(const CallArguments& arguments, Interpreter* interpreter) const {
-  return interpreter->CallMacro(*statement_, arguments);
+  return interpreter->CallMacro(*statement_, scope_, number_, arguments);
 }
 
 Value Loop::Attribute(const std::string& name) const {

@@ -2,6 +2,7 @@
 #define REFRAIN_ENGINE_TEXT_JINJA_OBJECTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -29,12 +30,16 @@ class Namespace : public Object {
 // A macro; the statement belongs to the template, which outlives every value.
 class Macro : public Callable {
  public:
-  explicit Macro(const Statement* statement) : statement_(statement) {}
+  // `scope` is that of the definition, by its place and by its number.
+  Macro(const Statement* statement, size_t scope, uint64_t number)
+      : statement_(statement), scope_(scope), number_(number) {}
   std::string_view type_name() const override { return "Macro"; }
   Value Call(const CallArguments& arguments, Interpreter* interpreter) const override;
 
  private:
   const Statement* statement_;
+  size_t scope_;
+  uint64_t number_;
 };
 
 // `loop`, as of one pass.

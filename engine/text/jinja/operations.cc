@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/text/jinja/characters.h"
+#include "engine/text/jinja/numbers.h"
 #include "engine/text/jinja/template_error.h"
 #include "engine/text/utf8.h"
 
@@ -84,16 +85,14 @@ Value FloatArithmetic(Operator op, double a, double b) {
     case Operator::kMultiply:
       return Value::Float(a * b);
     case Operator::kPower:
-      return Value::Float(std::pow(a, b));
+      return Value::Float(FloatPower(a, b));
     default:
       break;
   }
   if (b == 0) throw TemplateError("division by zero");
   if (op == Operator::kDivide) return Value::Float(a / b);
-  if (op == Operator::kFloorDivide) return Value::Float(std::floor(a / b));
-  double remainder = std::fmod(a, b);
-  if (remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
-  return Value::Float(remainder);
+  const auto [quotient, remainder] = DivideFloats(a, b);
+  return Value::Float(op == Operator::kModulo ? remainder : quotient);
 }
 
 Value Joined(const Text& a, const Text& b, Budget* budget) {
@@ -299,6 +298,10 @@ int Compare(const Value& a, const Value& b, Budget* budget) {
   FailOperands("order", a, b);
 }
 
+bool IsMapKey(const Value& value) {
+  return value.is_string() || value.is_number() || value.is_none();
+}
+
 bool Contains(const Value& container, const Value& item, Budget* budget) {
   switch (container.kind()) {
     case Kind::kUndefined:
@@ -314,6 +317,9 @@ bool Contains(const Value& container, const Value& item, Budget* budget) {
       return std::any_of(container.AsList().begin(), container.AsList().end(),
                          [&](const Value& element) { return Equal(element, item, budget); });
     case Kind::kMap:
+      if (item.is_map() || (item.is_list() && !item.is_tuple())) {
+        throw TemplateError("a value of type " + std::string(TypeName(item)) + " cannot be a key");
+      }
       return container.AsMap().FindOrNull(item) != nullptr;
     default:
       throw TemplateError("a value of type " + std::string(TypeName(container)) +

@@ -19,6 +19,8 @@ bool IsTrue(const Value& value);
 bool Equal(const Value& a, const Value& b, Budget* budget);
 // Negative, 0, positive. Numbers with numbers, strings with strings, lists with lists.
 int Compare(const Value& a, const Value& b, Budget* budget);
+// Whether a map can hold it as a key: strings, numbers, none.
+bool IsMapKey(const Value& value);
 bool Contains(const Value& container, const Value& item, Budget* budget);
 
 // `op` is one of the arithmetic operators, kConcat or a comparison.
@@ -41,7 +43,7 @@ Value SliceOf(const Value& object, const Value* begin, const Value* end, const V
               Budget* budget);
 
 struct JsonStyle {
-  std::optional<int> indent;
+  std::optional<std::string> indent;  // of one level; absent: all in one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;

@@ -88,7 +88,9 @@ class StatementParser {
     if (in_.TakeName("generation")) {
       auto group = New(Kind::kGroup, line);
       ExpectBlockEnd();
+      const int outer_loops = std::exchange(loop_depth_, 0);  // for jinja2 it is a macro
       group->body = ParseBody("endgeneration");
+      loop_depth_ = outer_loops;
       return group;
     }
     for (const bool is_break : {true, false}) {
@@ -219,7 +221,9 @@ class StatementParser {
     }
     ExpectBlockEnd();
     const int outer_loops = std::exchange(loop_depth_, 0);
+    in_.calls().EnterMacro();
     statement->body = ParseBody("endmacro");
+    in_.calls().LeaveMacro();
     loop_depth_ = outer_loops;
     return statement;
   }

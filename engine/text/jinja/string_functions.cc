@@ -28,9 +28,20 @@ struct Piece {
 };
 
 // The places of a separator, or of runs of white space.
-std::vector<Piece> FindSeparators(std::string_view text,
-                                  std::optional<std::string_view> separator) {
+std::vector<Piece> FindSeparators(std::string_view text, std::optional<std::string_view> separator,
+                                  bool from_right) {
   std::vector<Piece> found;
+  if (separator.has_value() && from_right) {
+    // Which of two that overlap is one depends on the side: what is mirrored is found from the
+    // left.
+    const std::string mirrored(text.rbegin(), text.rend());
+    const std::string wanted(separator->rbegin(), separator->rend());
+    for (const Piece& piece : FindSeparators(mirrored, wanted, /*from_right=*/false)) {
+      found.push_back({text.size() - piece.end, text.size() - piece.begin});
+    }
+    std::reverse(found.begin(), found.end());
+    return found;
+  }
   if (separator.has_value()) {
     for (size_t at = 0; (at = Find(text, *separator, at)) != std::string_view::npos;) {
       found.push_back({at, at + separator->size()});
@@ -52,7 +63,37 @@ std::vector<Piece> FindSeparators(std::string_view text,
   return found;
 }
 
+// Bytes of the line end of Python's str.splitlines() at the begin of `rest`; 0: there is none.
+size_t LineEndBytes(std::string_view rest) {
+  if (rest.empty()) return 0;
+  const auto c = static_cast<uint8_t>(rest[0]);
+  if (c == '\r') return rest.size() > 1 && rest[1] == '\n' ? 2 : 1;
+  if ((c >= '\n' && c <= '\f') || (c >= 0x1C && c <= 0x1E)) return 1;
+  if (rest.starts_with("\xC2\x85")) return 2;
+  return rest.starts_with("\xE2\x80\xA8") || rest.starts_with("\xE2\x80\xA9") ? 3 : 0;
+}
+
+// Where the next line end begins, or the end of the text.
+size_t FindLineEnd(std::string_view text, size_t from) {
+  while (from < text.size() && LineEndBytes(text.substr(from)) == 0) ++from;
+  return from;
+}
+
+// Where the last character of a text that is not empty begins.
+size_t LastCharacter(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && text.size() - at < 4 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
 }  // namespace
+
+size_t FindText(std::string_view text, std::string_view wanted, bool from_right) {
+  if (!from_right) return Find(text, wanted, 0);
+  const std::string mirrored(text.rbegin(), text.rend());
+  const size_t at = Find(mirrored, std::string(wanted.rbegin(), wanted.rend()), 0);
+  return at == std::string_view::npos ? at : text.size() - at - wanted.size();
+}
 
 Value::List SplitText(const Text& text, std::optional<std::string_view> separator,
                       int64_t max_splits, bool from_right, Budget* budget) {
@@ -67,7 +108,7 @@ Value::List SplitText(const Text& text, std::optional<std::string_view> separato
     source = &stripped;
     if (source->size() == 0) return {};
   }
-  std::vector<Piece> separators = FindSeparators(source->bytes(), separator);
+  std::vector<Piece> separators = FindSeparators(source->bytes(), separator, from_right);
   const size_t limit = max_splits < 0 ? separators.size() : static_cast<size_t>(max_splits);
   if (separators.size() > limit) {
     if (from_right) separators.erase(separators.begin(), separators.end() - limit);
@@ -93,9 +134,8 @@ Value::List SplitLines(const Text& text, bool keep_ends, Budget* budget) {
   const std::string& bytes = text.bytes();
   Value::List lines;
   for (size_t begin = 0; begin < bytes.size();) {
-    const size_t end = std::min(bytes.find_first_of("\n\r\v\f", begin), bytes.size());
-    size_t next = std::min(end + 1, bytes.size());
-    if (end + 1 < bytes.size() && bytes[end] == '\r' && bytes[end + 1] == '\n') ++next;
+    const size_t end = FindLineEnd(bytes, begin);
+    const size_t next = end + LineEndBytes(std::string_view(bytes).substr(end));
     budget->List(1);
     lines.push_back(Value::String(text.Substr(begin, (keep_ends ? next : end) - begin)));
     begin = next;
@@ -134,19 +174,24 @@ Text ReplaceText(const Text& text, std::string_view from, const Text& to, int64_
 }
 
 Text IndentText(const Text& text, const Text& indent, bool first, bool blank, Budget* budget) {
+  Value::List lines = SplitLines(text, /*keep_ends=*/false, budget);
+  // With a line end put behind the text first, as jinja2 does: one at its end begins a line.
+  const std::string_view bytes = text.bytes();
+  if (bytes.empty() || FindLineEnd(bytes, LastCharacter(bytes)) < bytes.size()) {
+    lines.push_back(Value::String(std::string()));
+  }
   Text out;
-  bool is_first = true;
-  for (const Value& line : SplitLines(text, /*keep_ends=*/true, budget)) {
-    const bool is_blank = Strip(line.AsText(), Side::kBoth).size() == 0;
-    if ((!is_first || first) && (!is_blank || blank)) {
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const Text& line = lines[i].AsText();
+    if (i > 0) out.Append("\n");
+    if (i == 0 ? first : blank || line.size() > 0) {
       budget->String(out.size() + indent.size() > Budget::kMaxStringBytes
                          ? out.size() + indent.size()
                          : indent.size());
       out.Append(indent);
     }
-    budget->Bytes(line.AsText().size());
-    out.Append(line.AsText());
-    is_first = false;
+    budget->Bytes(line.size());
+    out.Append(line);
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_ENGINE_TEXT_JINJA_STRING_FUNCTIONS_H_
 #define REFRAIN_ENGINE_TEXT_JINJA_STRING_FUNCTIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -12,6 +13,9 @@ namespace refrain::engine::jinja {
 
 // Python's string methods that filters share. Cuts keep the marks of their source byte for byte.
 
+// Where the first or the last `wanted` begins, or npos. In linear time.
+size_t FindText(std::string_view text, std::string_view wanted, bool from_right);
+
 // Negative `max_splits`: no limit. Without separator: at runs of white space.
 Value::List SplitText(const Text& text, std::optional<std::string_view> separator,
                       int64_t max_splits, bool from_right, Budget* budget);
@@ -21,7 +25,8 @@ Value::List SplitLines(const Text& text, bool keep_ends, Budget* budget);
 Text ReplaceText(const Text& text, std::string_view from, const Text& to, int64_t max_count,
                  Budget* budget);
 
-// Every line but the first (or also that one) gets `indent` in front, unless it is empty.
+// Every line but the first (or also that one) gets `indent` in front, unless it is empty (or also
+// then). Line ends become \n.
 Text IndentText(const Text& text, const Text& indent, bool first, bool blank, Budget* budget);
 
 Text EscapeHtml(const Text& text, Budget* budget);

@@ -16,8 +16,10 @@ namespace refrain::engine::jinja {
 // raise_exception, strftime_now, tojson without HTML escapes; undefined values print as nothing.
 //
 // Not supported, and refused by Parse with line and name: extends, block, include, import, call,
-// do, autoescape, recursive loops, argument unpacking, filters and tests outside of filters.cc and
-// value_tests.cc. Integers have 64 bits. Values never change: there is no list.append.
+// do, autoescape, recursive loops, argument unpacking, varargs and caller of macros, '...' % x,
+// filters and tests outside of filters.cc and value_tests.cc. Integers have 64 bits. Values never
+// change: there is no list.append. Text that `safe` or `escape` made stays plain text, which
+// joining does not escape.
 //
 // Cost is bounded (budget.h): nesting, steps, bytes, recursion. Immutable after Parse; any number
 // of threads may render at once. Render fails with the template's own raise_exception message or

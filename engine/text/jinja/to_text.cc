@@ -36,6 +36,7 @@ class Writer {
     if (out_.size() > Budget::kMaxStringBytes) budget_->String(out_.size());
   }
   Text Take() { return std::move(out_); }
+  Budget* budget() { return budget_; }
 
  private:
   Budget* budget_;
@@ -182,7 +183,7 @@ class JsonWriter {
       } else if (named != std::string_view::npos) {
         out += {'\\', kNames[named]};
       } else if (c < 0x20 || (style_.ensure_ascii && c >= 0x7F && c < 0x10000)) {
-        out += c == 0x7F ? "\x7F" : Hex("\\u%04x", c);
+        out += Hex("\\u%04x", c);
       } else if (style_.ensure_ascii && c >= 0x10000) {
         out += Hex("\\u%04x", 0xD800 + ((c - 0x10000) >> 10));
         out += Hex("\\u%04x", 0xDC00 + ((c - 0x10000) & 0x3FF));
@@ -197,7 +198,8 @@ class JsonWriter {
 
   void NewLine(int level) {
     if (!style_.indent.has_value()) return;
-    writer_->Add("\n" + std::string(static_cast<size_t>(*style_.indent) * level, ' '));
+    writer_->Add("\n");
+    for (int i = 0; i < level; ++i) writer_->Add(*style_.indent);
   }
 
   void WriteList(const Value::List& items, int level) {
@@ -217,8 +219,8 @@ class JsonWriter {
     std::vector<const Map::Entry*> entries;
     for (const Map::Entry& entry : map.entries()) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
-        return a->key.is_string() && b->key.is_string() && a->key.AsString() < b->key.AsString();
+      std::stable_sort(entries.begin(), entries.end(), [this](const auto* a, const auto* b) {
+        return Compare(a->key, b->key, writer_->budget()) < 0;
       });
     }
     writer_->Add("{");

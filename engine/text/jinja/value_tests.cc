@@ -16,13 +16,14 @@ namespace {
 
 using Kind = Value::Kind;
 
-int64_t IntegerFor(std::string_view test, const Value& value) {
-  const std::optional<int64_t> number = IntegerOrNull(value);
-  if (!number.has_value()) {
-    throw TemplateError("test '" + std::string(test) + "' needs an integer, not " +
-                        std::string(TypeName(value)));
+// Of the number, be it an integer or not.
+bool HasRemainder(std::string_view test, const Value& value, const Value& divisor,
+                  const Value& remainder, Budget* budget) {
+  if (!value.is_number() || !divisor.is_number()) {
+    throw TemplateError("test '" + std::string(test) + "' needs a number, not " +
+                        std::string(TypeName(value.is_number() ? divisor : value)));
   }
-  return *number;
+  return Equal(ApplyBinary(Operator::kModulo, value, divisor, budget), remainder, budget);
 }
 
 bool TestKind(std::string_view name, const Value& value, bool* known) {
@@ -41,8 +42,14 @@ bool TestKind(std::string_view name, const Value& value, bool* known) {
   if (name == "iterable") {
     return value.is_string() || value.is_list() || value.is_map() || value.is_undefined();
   }
-  if (name == "sequence") return value.is_string() || value.is_list() || value.is_map();
-  if (name == "callable") return value.is_object() && value.AsObject()->type_name() != "Namespace";
+  // Python's Undefined has the methods that these look for, and fails only when they are called.
+  if (name == "sequence") {
+    return value.is_string() || value.is_list() || value.is_map() || value.is_undefined();
+  }
+  if (name == "callable") {
+    return (value.is_object() && value.AsObject()->type_name() != "Namespace") ||
+           value.is_undefined();
+  }
   *known = false;
   return false;
 }
@@ -87,9 +94,7 @@ const BinaryTest* BinaryTestOrNull(std::string_view name) {
 bool ApplyBinaryTest(const BinaryTest& test, const Value& value, const Value& argument,
                      Budget* budget) {
   if (test.name == "divisibleby") {
-    const int64_t divisor = IntegerFor(test.name, argument);
-    if (divisor == 0) throw TemplateError("division by zero");
-    return divisor == -1 || IntegerFor(test.name, value) % divisor == 0;
+    return HasRemainder(test.name, value, argument, Value::Int(0), budget);
   }
   if (test.name == "sameas" && value.kind() != argument.kind()) return false;
   return IsTrue(ApplyBinary(test.op, value, argument, budget));
@@ -116,8 +121,9 @@ bool ApplyValueTest(std::string_view name, const Value& value, const CallArgumen
   bool known = false;
   const bool result = TestKind(name, value, &known);
   if (known) return result;
-  if (name == "odd") return IntegerFor(name, value) % 2 != 0;
-  if (name == "even") return IntegerFor(name, value) % 2 == 0;
+  if (name == "odd" || name == "even") {
+    return HasRemainder(name, value, Value::Int(2), Value::Int(name == "odd" ? 1 : 0), budget);
+  }
   if (name == "filter") return value.is_string() && IsFilter(value.AsString());
   if (name == "test") return value.is_string() && IsValueTest(value.AsString());
   const Text text = ToText(value, budget);

@@ -122,5 +122,30 @@ TEST_F(ChatTemplateGoldenTest, EngineEqualsJinja2) {
   }
 }
 
+// Programs written for what is easily done otherwise than Python does it, and random ones.
+TEST(JinjaGoldenTest, RendersOrFailsAsJinja2) {
+  const nlohmann::ordered_json golden = ReadTestJson("text-golden/jinja2.json");
+  ASSERT_EQ(golden["details"]["cases"].size(), 113u);
+  ASSERT_EQ(golden["random"]["cases"].size(), 449u);
+  for (const char* part : {"details", "random"}) {
+    const Value variables = ValueOf(golden[part]["vars"]);
+    for (const auto& program : golden[part]["cases"]) {
+      SCOPED_TRACE(program["template"].get<std::string>());
+      const auto parsed = jinja::Template::Parse(program["template"].get<std::string>());
+      if (program.contains("error")) {
+        EXPECT_FALSE(parsed.ok() && (*parsed)->Render(variables, FrozenDay()).ok());
+        continue;
+      }
+      ASSERT_TRUE(parsed.ok()) << parsed.status();
+      const auto text = (*parsed)->Render(variables, FrozenDay());
+      if (!text.ok()) {
+        ADD_FAILURE() << text.status();
+        continue;
+      }
+      EXPECT_EQ(text->bytes(), program["text"].get<std::string>());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace refrain::engine

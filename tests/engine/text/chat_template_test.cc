@@ -132,6 +132,10 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
            {"{% break %}", "line 1", "loop"},
            {"{{ 99999999999999999999 }}", "line 1", "64 bits"},
            {"{{ x ? y }}", "line 1", "?"},
+           {"{{ 'of %s' % x }}", "line 1", "formatting"},
+           {"{{ 'a\\N{BULLET}' }}", "line 1", "by its name"},
+           {"\n{% macro m() %}{{ varargs }}{% endmacro %}", "line 2", "varargs"},
+           {"{% macro m() %}{{ caller() }}{% endmacro %}", "line 1", "caller"},
            {"{% endif %}", "line 1", "endif"},
            {"{{ (1]) }}", "line 1", "]"},
            {"{{ }}", "line 1", "expression"}}) {
@@ -218,6 +222,8 @@ TEST(JinjaTest, FreesCyclesOfNamespaces) {
 }
 
 TEST(JinjaTest, MatchesJinja2InDetails) {
+  EXPECT_EQ(RenderOrError("{{ -0.4|round(0, 'ceil') }} {{ (0 / -1)|round(1, 'floor') }}"),
+            "0.0 0.0");
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{{ \"it's a-b (c\"|title }}|{{ \"it's\".title() }}", "It's A-B (C|It'S"},
       {"{{ 'a  b c'.split() }}{{ ' a b '.split(' ') }}{{ 'a b  c'.split(none, 1) }}",

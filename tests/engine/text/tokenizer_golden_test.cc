@@ -158,6 +158,52 @@ TEST(PreTokenizerTest, NamedPatternsEqualThePublishedOnes) {
   }
 }
 
+void ExpectPieces(const absl::StatusOr<std::unique_ptr<PreTokenizer>>& pre_tokenizer,
+                  const nlohmann::ordered_json& texts, const nlohmann::ordered_json& pieces) {
+  ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
+  ASSERT_EQ(texts.size(), pieces.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    std::vector<std::string> found;
+    const std::string text = texts[i];
+    ASSERT_TRUE((*pre_tokenizer)
+                    ->Split(text, [&](std::string_view piece) { found.emplace_back(piece); })
+                    .ok());
+    EXPECT_EQ(found, pieces[i].get<std::vector<std::string>>()) << text;
+  }
+}
+
+// Every name, and what in patterns of one's own PCRE2 takes otherwise: white space, words, lines.
+TEST(PreTokenizerTest, SplitsAsHuggingFaceDoes) {
+  const nlohmann::ordered_json golden = ReadTestJson("text-golden/pre_tokenizers.json");
+  ASSERT_EQ(golden["texts"].size(), 130u);
+  ASSERT_EQ(golden["names"].size(), 8u);
+  for (const auto& [name, pieces] : golden["names"].items()) {
+    SCOPED_TRACE(name);
+    ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], pieces);
+  }
+  ASSERT_EQ(golden["custom"].size(), 7u);
+  for (const auto& [pattern, pieces] : golden["custom"].items()) {
+    SCOPED_TRACE(pattern);
+    ExpectPieces(PreTokenizer::CreateFromPatterns(std::vector<std::string>{pattern}),
+                 golden["texts"], pieces);
+  }
+}
+
+// White space that is not at the end of its piece, a place where `\s+$` looks at all of it again.
+TEST(PreTokenizerTest, NamedPatternsAreLinear) {
+  std::string text;
+  while (text.size() < (1 << 20)) text += "\u3000";
+  text += "\u2603";
+  for (const char* name : {"gpt2", "smollm", "llama-bpe", "qwen2", "tekken", "deepseek-llm",
+                           "deepseek-coder", "deepseek-v3"}) {
+    const auto pre_tokenizer = PreTokenizer::CreateByName(name);
+    ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_TRUE((*pre_tokenizer)->Split(text, [](std::string_view) {}).ok()) << name;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2)) << name;
+  }
+}
+
 // A Llama 3 like split: worked out by hand from the published pattern.
 TEST(PreTokenizerTest, LlamaBpeTakesThreeDigitsAndQwenOne) {
   const auto pieces = [](const char* name, const char* text) {
