@@ -28,7 +28,8 @@ def random_steps(count: int) -> str:
     return f"--test_env=REFRAIN_RANDOM_STEPS={count}"
 
 
-LONG_RUN = [random_steps(10**6)]
+# A hundred times the steps of a usual run, on whatever else the machine is doing.
+LONG_RUN = [random_steps(10**6), "--test_timeout=600,1800,3600,7200"]
 # Under TSan a step takes ten times as long, and what it looks for shows early or by chance.
 SANITIZERS = {
     "ASan+UBSan": ["--config=asan", "--config=ubsan", "--config=precompiled", *LONG_RUN],
