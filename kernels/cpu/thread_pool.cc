@@ -93,6 +93,9 @@ struct ThreadPool::State {
   void Announce();
   void Open(const void* region_fn, void (*region_call)(const void*, int), int32_t visits);
   void CloseAndWait();
+  // Calls take(thread) on the threads that come in time, until the calling one finds no work left.
+  template <typename Take>
+  void Share(const Take& take);
   template <typename T, typename Done>
   void WaitFor(std::atomic<T>& value, const Done& done);
 };
@@ -147,6 +150,15 @@ void ThreadPool::State::CloseAndWait() {
   gate.fetch_and(~kOpen);
   WaitFor(gate, [](uint32_t inside) { return inside == 0; });
   in_region = false;
+}
+
+template <typename Take>
+void ThreadPool::State::Share(const Take& take) {
+  Open(
+      &take, [](const void* f, int thread) { (*static_cast<const Take*>(f))(thread); },
+      /*visits=*/0);
+  take(0);
+  CloseAndWait();
 }
 
 void ThreadPool::State::Work(int thread) {
@@ -215,11 +227,7 @@ void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn,
       call(fn, begin, std::min(begin + grain, count));
     }
   };
-  state_->Open(
-      &take, [](const void* f, int thread) { (*static_cast<const decltype(take)*>(f))(thread); },
-      /*visits=*/0);
-  take(0);
-  state_->CloseAndWait();
+  state_->Share(take);
 }
 
 void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn,
@@ -245,11 +253,7 @@ void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn,
       }
     }
   };
-  state_->Open(
-      &take, [](const void* f, int thread) { (*static_cast<const decltype(take)*>(f))(thread); },
-      /*visits=*/0);
-  take(0);
-  state_->CloseAndWait();
+  state_->Share(take);
 }
 
 }  // namespace refrain::kernels::cpu
