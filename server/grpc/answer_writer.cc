@@ -150,6 +150,9 @@ v1::TokenLogprob AnswerWriter::LogprobOf(const engine::TokenEvent& event) const 
 void AnswerWriter::AddEnd(const engine::ChoiceEnd& end, v1::ChoiceDelta* delta) {
   openai::ShownText& text = texts_[static_cast<size_t>(end.choice)];
   AddShown(text.End(), delta);
+  for (const engine::TokenId token : end.hidden_tokens) {
+    delta->add_token_ids(static_cast<int32_t>(token));
+  }
   const v1::FinishReason reason = FinishReasonOf(end.reason);
   const bool called = reason == v1::FINISH_REASON_STOP && text.called();
   delta->set_finish_reason(called ? v1::FINISH_REASON_TOOL_CALLS : reason);
