@@ -211,14 +211,17 @@ void ThreadPool::RunErased(const void* fn, void (*call)(const void*, int)) {
   state.CloseAndWait();
 }
 
+bool ThreadPool::DoneAlone(int64_t count, int64_t grain, const void* fn,
+                           void (*call)(const void*, int64_t, int64_t)) const {
+  if (!state_->workers.empty() && count > grain) return false;
+  if (count > 0) call(fn, 0, count);
+  return true;
+}
+
 void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn,
                            void (*call)(const void*, int64_t, int64_t)) {
-  if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (state_->workers.empty() || count <= grain) {
-    call(fn, 0, count);
-    return;
-  }
+  if (DoneAlone(count, grain, fn, call)) return;
   state_->next.store(0, std::memory_order_relaxed);
   const auto take = [this, count, grain, fn, call](int) {
     while (true) {
@@ -232,12 +235,8 @@ void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn,
 
 void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn,
                                  void (*call)(const void*, int64_t, int64_t)) {
-  if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (state_->workers.empty() || count <= grain) {
-    call(fn, 0, count);
-    return;
-  }
+  if (DoneAlone(count, grain, fn, call)) return;
   const int64_t num = threads();
   for (int64_t i = 0; i < num; ++i) {
     state_->stretches[i].next.store(i * count / num, std::memory_order_relaxed);

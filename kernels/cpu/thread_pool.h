@@ -46,6 +46,9 @@ class ThreadPool {
   }
 
  private:
+  // Does what is nothing or a single piece on the calling thread; whether it was that.
+  bool DoneAlone(int64_t count, int64_t grain, const void* fn,
+                 void (*call)(const void*, int64_t, int64_t)) const;
   void RunErased(const void* fn, void (*call)(const void*, int));
   void ForErased(int64_t count, int64_t grain, const void* fn,
                  void (*call)(const void*, int64_t, int64_t));

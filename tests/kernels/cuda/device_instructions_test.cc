@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -19,6 +18,7 @@
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "tests/kernels/cuda/instruction_kernels.h"
+#include "tests/kernels/cuda/operand_layout.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -207,22 +207,8 @@ TEST_F(DeviceInstructions, TheLastBlockSeesWhatAllHaveWritten) {
 
 // --- wgmma ---
 
-using ByteOf = std::function<int(int row, int k)>;
-
 constexpr uint32_t kInB = 8 << 10;  // where b begins
 constexpr uint32_t kNone = 0, k128Bytes = 1, k64Bytes = 2;
-
-// Panels of [rows][span] elements, their 16-byte units exchanged as the swizzle of that width does.
-ByteOf RowsInPanels(int begin, int span, int rows) {
-  return [=](int row, int k) {
-    const int unit = k % span / 8;
-    const int swizzled = span == 64 ? unit ^ row % 8 : unit ^ row / 2 % 4;
-    return begin + (k / span * rows + row) * span * 2 + swizzled * 16 + k % 8 * 2;
-  };
-}
-ByteOf Turned(const ByteOf& other) {
-  return [other](int row, int k) { return other(k, row); };
-}
 
 // K-major rows in panels, as K and the queries lie.
 OperandInShared InRows(uint32_t begin, int span, int rows) {

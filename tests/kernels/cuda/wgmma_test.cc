@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "kernels/cuda/emulated/emulated_runtime.h"
 #include "kernels/cuda/instructions.h"
 #include "kernels/reference/half_float.h"
+#include "tests/kernels/cuda/operand_layout.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -32,23 +32,6 @@ struct ProductShape {
   OperandAt a, b;
   int steps = 1;
 };
-
-// Byte of element (row, k) of an operand.
-using ByteOf = std::function<int(int row, int k)>;
-
-// K-major panels of `span` elements with the swizzle of that width: rows of 2 * span bytes.
-ByteOf RowsInPanels(int begin, int span, int rows) {
-  return [=](int row, int k) {
-    const int unit = k % span / 8;
-    const int swizzled = span == 64 ? unit ^ row % 8 : unit ^ row / 2 % 4;
-    return begin + (k / span * rows + row) * span * 2 + swizzled * 16 + k % 8 * 2;
-  };
-}
-
-// The other way round: k counts the rows of the panels, which are cut along the operand's rows.
-ByteOf Turned(const ByteOf& other) {
-  return [other](int row, int k) { return other(k, row); };
-}
 
 class Wgmma : public testing::Test {
  protected:
