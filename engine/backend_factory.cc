@@ -62,8 +62,9 @@ absl::StatusOr<kernels::ComputeDType> ParseComputeDType(std::string_view name) {
   if (name == "f32") return ComputeDType::kF32;
   if (name == "bf16") return ComputeDType::kBF16;
   if (name == "quantized") return ComputeDType::kQuantized;
+  if (name == "int8") return ComputeDType::kInt8;
   return absl::InvalidArgumentError(absl::StrCat("backend.compute_dtype is \"", std::string(name),
-                                                 "\"; valid: auto, f32, bf16, quantized"));
+                                                 "\"; valid: auto, f32, bf16, quantized, int8"));
 }
 
 absl::StatusOr<kernels::DType> ParseKvDType(std::string_view name,

@@ -25,7 +25,7 @@ struct BackendOptions {
   int32_t device = 0;
   int32_t threads = 0;  // 0 = all cores that the process may use
   std::string isa = "auto";
-  std::string compute_dtype = "auto";  // auto, f32, bf16, quantized
+  std::string compute_dtype = "auto";  // auto, f32, bf16, quantized, int8
 };
 
 struct KvCacheOptions {

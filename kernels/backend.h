@@ -23,7 +23,9 @@ namespace refrain::kernels {
 //   kBF16       rounded to bf16, products of bf16 x bf16 with f32 sums
 //   kQuantized  quantised weights stay in their blocks, activations to 15 bits of fixed point per
 //               block of 32; unquantised weights as kAuto
-enum class ComputeDType : uint8_t { kAuto, kF32, kBF16, kQuantized };
+//   kInt8       as kQuantized with activations of 8 bits: faster where there are many rows, and as
+//               far from exact as bf16 is. The CPU only; elsewhere kAuto
+enum class ComputeDType : uint8_t { kAuto, kF32, kBF16, kQuantized, kInt8 };
 
 // Consecutive output rows of one weight: row-major [rows, cols] in file format. `row_order[i]` is
 // the source row of output row i (empty = as stored).

@@ -60,6 +60,14 @@ float WidenToF32(DType dtype, const std::byte* data, int64_t i) {
   return static_cast<float>(value);
 }
 
+// Whether activations of 8 bits in front of this weight cost less accuracy than they are worth.
+// Those of QKV and of the output head cost the most by far (docs/results/accuracy.md), and they are
+// a sixth of a layer's work, and what is computed for one row of a prompt.
+bool BearsInt8(TensorRole role) {
+  return role == TensorRole::kAttnOutput || role == TensorRole::kFfnGate ||
+         role == TensorRole::kFfnUp || role == TensorRole::kFfnDown;
+}
+
 // Packs one model's tensors; lives during Load only.
 class Loader {
  public:
@@ -85,6 +93,9 @@ class Loader {
     }
     kernels::PackOptions options = pack_;
     options.embedding = embedding;
+    if (options.compute == kernels::ComputeDType::kInt8 && !BearsInt8(*roles.begin())) {
+      options.compute = kernels::ComputeDType::kQuantized;
+    }
     return backend_.PackLinear(slices, options);
   }
 

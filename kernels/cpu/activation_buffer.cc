@@ -49,29 +49,27 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   out.f32 = static_cast<const float*>(x.data);
   out.f32_stride = x.stride;
   if (forms.bf16) PrepareBF16(x, pool, out);
-  if (forms.fixed) PrepareFixed(x, pool, out);
+  if (forms.fixed) out.fixed = PrepareFixed(x, 2, pool, fixed_);
+  if (forms.int8) out.int8 = PrepareFixed(x, 1, pool, int8_);
   return out;
 }
 
-void ActivationBuffer::PrepareFixed(const TensorView& x, ThreadPool& pool, Activations& out) {
+FixedActivations ActivationBuffer::PrepareFixed(const TensorView& x, int digits, ThreadPool& pool,
+                                                FixedMemory& memory) {
   assert(x.cols % kBlockK == 0);
   const int64_t blocks = x.cols / kBlockK;
-  int8_t* digits = Grow(digits_, x.rows * x.cols * 2);
-  float* scales = Grow(scales_, x.rows * blocks);
-  float* scaled_sums = Grow(scaled_sums_, x.rows * blocks);
-  int32_t* negated_sums = Grow(negated_sums_, x.rows * blocks);
-  int32_t* half_negated_sums = Grow(half_negated_sums_, x.rows * blocks * 2);
-  const auto quantize_row = QuantizedKernelsFor(isa_).quantize_row;
+  const FixedRowOut out = {
+      Grow(memory.digits, x.rows * x.cols * digits), Grow(memory.scales, x.rows * blocks),
+      Grow(memory.scaled_sums, x.rows * blocks), Grow(memory.negated_sums, x.rows * blocks),
+      Grow(memory.half_negated_sums, x.rows * blocks * 2)};
+  const auto quantize_row = QuantizedKernelsFor(isa_).by_digits[digits - 1].quantize_row;
   ForRows(x.rows, x.cols, pool, [&](int64_t row) {
     quantize_row(x.F32Row(row), blocks,
-                 {digits + row * x.cols * 2, scales + row * blocks, scaled_sums + row * blocks,
-                  negated_sums + row * blocks, half_negated_sums + row * blocks * 2});
+                 {out.digits + row * x.cols * digits, out.scales + row * blocks,
+                  out.scaled_sums + row * blocks, out.negated_sums + row * blocks,
+                  out.half_negated_sums + row * blocks * 2});
   });
-  out.digits = digits;
-  out.scales = scales;
-  out.scaled_sums = scaled_sums;
-  out.negated_sums = negated_sums;
-  out.half_negated_sums = half_negated_sums;
+  return {out.digits, out.scales, out.scaled_sums, out.negated_sums, out.half_negated_sums};
 }
 
 void ActivationBuffer::PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out) {

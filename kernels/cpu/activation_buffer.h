@@ -15,10 +15,12 @@ namespace refrain::kernels::cpu {
 struct ActivationForms {
   bool bf16 = false;
   bool fixed = false;
+  bool int8 = false;
 
   void Add(ActivationForm form) {
     bf16 |= form == ActivationForm::kBF16;
     fixed |= form == ActivationForm::kFixed;
+    int8 |= form == ActivationForm::kInt8;
   }
 };
 
@@ -34,14 +36,19 @@ class ActivationBuffer {
   Activations Prepare(const TensorView& x, ActivationForms forms, ThreadPool& pool);
 
  private:
-  void PrepareFixed(const TensorView& x, ThreadPool& pool, Activations& out);
+  struct FixedMemory {
+    std::vector<int8_t> digits;
+    std::vector<float> scales, scaled_sums;
+    std::vector<int32_t> negated_sums, half_negated_sums;
+  };
+
+  FixedActivations PrepareFixed(const TensorView& x, int digits, ThreadPool& pool,
+                                FixedMemory& memory);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
 
   Isa isa_;
   std::vector<uint16_t> bf16_;
-  std::vector<int8_t> digits_;
-  std::vector<float> scales_, scaled_sums_;
-  std::vector<int32_t> negated_sums_, half_negated_sums_;
+  FixedMemory fixed_, int8_;
 };
 
 }  // namespace refrain::kernels::cpu

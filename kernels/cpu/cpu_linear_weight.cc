@@ -70,6 +70,8 @@ absl::StatusOr<std::unique_ptr<CpuLinearWeight>> PackCpuLinear(std::span<const W
                                                                const PackOptions& options, Isa isa,
                                                                Device& device, ThreadPool& pool) {
   if (slices.empty()) return absl::InvalidArgumentError("a weight needs at least one slice");
+  const ActivationForm fixed =
+      options.compute == ComputeDType::kInt8 ? ActivationForm::kInt8 : ActivationForm::kFixed;
   std::vector<std::unique_ptr<PackedMatrix>> matrices;
   for (size_t begin = 0; begin < slices.size();) {
     const WeightSlice& first = slices[begin];
@@ -86,7 +88,7 @@ absl::StatusOr<std::unique_ptr<CpuLinearWeight>> PackCpuLinear(std::span<const W
     const std::span<const WeightSlice> run = slices.subspan(begin, end - begin);
     absl::StatusOr<std::unique_ptr<PackedMatrix>> matrix =
         form.has_value() ? PackDense(run, *form, isa, device)
-                         : PackQuantized(run, isa, device, pool);
+                         : PackQuantized(run, fixed, isa, device, pool);
     if (!matrix.ok()) return matrix.status();
     matrices.push_back(*std::move(matrix));
     begin = end;

@@ -163,9 +163,10 @@ absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType d
 
 // Rows of activations in the fixed point that a level makes of them.
 struct FixedProbe {
-  FixedProbe(const QuantizedKernels& kernels, int64_t rows, int64_t blocks)
-      : x(rows * blocks * kBlockK),
-        digits(2 * x.size()),
+  FixedProbe(const FixedKernels& kernels, int digit_count, int64_t rows, int64_t blocks)
+      : digit_count(digit_count),
+        x(rows * blocks * kBlockK),
+        digits(digit_count * x.size()),
         scales(rows * blocks),
         scaled_sums(scales.size()),
         negated_sums(scales.size()),
@@ -180,17 +181,19 @@ struct FixedProbe {
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t at = row * blocks;
       kernels.quantize_row(&x[at * kBlockK], blocks,
-                           {&digits[2 * at * kBlockK], &scales[at], &scaled_sums[at],
+                           {&digits[digit_count * at * kBlockK], &scales[at], &scaled_sums[at],
                             &negated_sums[at], &half_negated_sums[2 * at]});
     }
   }
 
   // What element i was rounded to.
   double Rounded(int64_t i) const {
-    const int8_t* high = &digits[i / kBlockK * 2 * kBlockK + i % kBlockK];
-    return double{scales[i / kBlockK]} * ((high[0] << kDigitBits) + high[kBlockK]);
+    const int8_t* high = &digits[i / kBlockK * digit_count * kBlockK + i % kBlockK];
+    const int q = digit_count == 1 ? high[0] : (high[0] << kDigitBits) + high[kBlockK];
+    return double{scales[i / kBlockK]} * q;
   }
 
+  int digit_count;
   std::vector<float> x;
   std::vector<int8_t> digits;
   std::vector<float> scales, scaled_sums;
@@ -212,8 +215,11 @@ std::vector<std::byte> StoredRow(DType dtype, int64_t k, uint32_t seed) {
   return row;
 }
 
-absl::Status CheckQuantizedType(const QuantizedKernels& kernels, MultiplyQuantizedFn multiply,
-                                DType dtype) {
+absl::Status CheckQuantizedType(const QuantizedKernels& kernels, int digit_count,
+                                MultiplyQuantizedFn FixedKernels::*multiply, DType dtype) {
+  const FixedKernels& fixed = kernels.by_digits[digit_count - 1];
+  // More than half a step of the probe's largest blocks.
+  const double rounding = digit_count == 1 ? 0.1 : 1e-3;
   constexpr int64_t kN = 40, kK = 512, kBlocks = kK / kBlockK, kTiles = 3, kLine = 64;
   const QuantizedFormat format = FormatOf(dtype);
   const int64_t tile_bytes = TileBytes(format, kBlocks);
@@ -229,14 +235,14 @@ absl::Status CheckQuantizedType(const QuantizedKernels& kernels, MultiplyQuantiz
   }
   const QuantizedPanels panels = {data, kN, kBlocks, tile_bytes, ScaleBytes(format, kBlocks)};
   for (const int64_t rows : {1, 37}) {
-    const FixedProbe x(kernels, rows, kBlocks);
+    const FixedProbe x(fixed, digit_count, rows, kBlocks);
     std::vector<float> out(rows * kN, NAN);
-    multiply(panels, x.view, {0, rows, 0, kTiles, out.data(), kN, /*accumulate=*/false});
+    (fixed.*multiply)(panels, x.view, {0, rows, 0, kTiles, out.data(), kN, /*accumulate=*/false});
     for (int64_t i = 0; i < rows * kN; ++i) {
       double want = 0, size = 0;
       for (int64_t k = 0; k < kK; ++k) {
         const double rounded = x.Rounded(i / kN * kK + k);
-        if (!(std::fabs(rounded - x.x[i / kN * kK + k]) < 1e-3)) {
+        if (!(std::fabs(rounded - x.x[i / kN * kK + k]) < rounding)) {
           return Wrong("rounding", dtype, "activations", rounded, x.x[i / kN * kK + k]);
         }
         want += rounded * w[i % kN * kK + k];
@@ -253,10 +259,16 @@ absl::Status CheckQuantizedType(const QuantizedKernels& kernels, MultiplyQuantiz
 }  // namespace
 
 absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
-  // One of each way in which scales are stored.
-  absl::Status status = CheckQuantizedType(kernels, kernels.q8_0, DType::kQ8_0);
-  if (status.ok()) status = CheckQuantizedType(kernels, kernels.q4_1, DType::kQ4_1);
-  if (status.ok()) status = CheckQuantizedType(kernels, kernels.q6_k, DType::kQ6_K);
+  absl::Status status;
+  for (const int digits : {2, 1}) {
+    const auto check = [&](MultiplyQuantizedFn FixedKernels::*multiply, DType dtype) {
+      if (status.ok()) status = CheckQuantizedType(kernels, digits, multiply, dtype);
+    };
+    // One of each way in which scales are stored.
+    check(&FixedKernels::q8_0, DType::kQ8_0);
+    check(&FixedKernels::q4_1, DType::kQ4_1);
+    check(&FixedKernels::q6_k, DType::kQ6_K);
+  }
   return status;
 }
 

@@ -16,6 +16,16 @@ enum class ActivationForm : uint8_t {
   kF32,    // as they come
   kBF16,   // rounded to nearest even
   kFixed,  // 15 bits of fixed point per block of 32 along k (FixedRows in quantized_kernels.h)
+  kInt8,   // 8 bits of it
+};
+
+// Rows in fixed point: x = scale * q; k is a multiple of 32. In 15 bits q = 128 * high + low.
+struct FixedActivations {
+  const int8_t* digits = nullptr;              // [rows, k / 32, {high, low}, 32], or without low
+  const float* scales = nullptr;               // [rows, k / 32]
+  const float* scaled_sums = nullptr;          // [rows, k / 32] scale times the sum of q
+  const int32_t* negated_sums = nullptr;       // [rows, k / 32] minus the sum of q
+  const int32_t* half_negated_sums = nullptr;  // [rows, k / 16] the same per 16
 };
 
 // Activations of one operation, in the forms asked for (others are null).
@@ -29,12 +39,7 @@ struct Activations {
   const uint16_t* bf16 = nullptr;  // [rows, k padded with zeros to a multiple of 64]
   int64_t bf16_stride = 0;
 
-  // x = scale * q, q = 128 * high + low; k is a multiple of 32.
-  const int8_t* digits = nullptr;              // [rows, k / 32, {high, low}, 32]
-  const float* scales = nullptr;               // [rows, k / 32]
-  const float* scaled_sums = nullptr;          // [rows, k / 32] scale times the sum of q
-  const int32_t* negated_sums = nullptr;       // [rows, k / 32] minus the sum of q
-  const int32_t* half_negated_sums = nullptr;  // [rows, k / 16] the same per 16
+  FixedActivations fixed, int8;
 };
 
 // Consecutive rows of a weight, of one dtype, in one packed form. Immutable; Multiply may run on

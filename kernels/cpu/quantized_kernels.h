@@ -55,17 +55,21 @@ constexpr int ScaleBytesPerSuperBlock(ScaleKind kind) {
 
 constexpr int QuantBytesPerBlock(int bits) { return bits == 8 ? 512 : 256 + (bits - 4) * 64; }
 
-// Activations in fixed point: q = round(x / scale) in [-16319, 16319], a scale per block of 32. The
-// bytes that 8-bit dot products take are its two digits, q = 128 * high + low with high in
-// [-127, 127] and low in [-64, 63]. One digit alone, that is int8 activations, is off by 0.4 % of
-// a block's largest: the last layers make of that whole units of a log-probability.
+// Activations in fixed point, a scale per block of 32: q = round(x / scale), which 8-bit dot
+// products take as
+//   two digits: q in [-16319, 16319], q = 128 * high + low with high in [-127, 127] and low in
+//               [-64, 63]
+//   one digit:  q in [-127, 127], half of the dot products. Off by up to 0.4 % of a block's
+//   largest,
+//               of which the last layers make tenths of a log-probability.
 inline constexpr int kDigitBits = 7;
-inline constexpr int kMaxQ = 127 * 128 + 63;
+template <int kDigits>
+inline constexpr int kMaxQ = kDigits == 2 ? 127 * 128 + 63 : 127;
 
 // The fields are those of Activations, for all rows of the operation.
 struct FixedRows {
   int64_t blocks;                    // k / 32
-  const int8_t* digits;              // [rows, k / 32, {high, low}, 32]
+  const int8_t* digits;              // [rows, k / 32, {high, low}, 32], or [rows, k / 32, 32]
   const float* scales;               // [rows, k / 32]
   const float* scaled_sums;          // [rows, k / 32]
   const int32_t* negated_sums;       // [rows, k / 32]
@@ -82,7 +86,7 @@ struct ProductRange {
 
 // Where QuantizeRow puts one row.
 struct FixedRowOut {
-  int8_t* digits;              // [k / 32, {high, low}, 32]
+  int8_t* digits;              // [k / 32, {high, low}, 32], or [k / 32, 32]
   float* scales;               // [k / 32]
   float* scaled_sums;          // [k / 32]
   int32_t* negated_sums;       // [k / 32]
@@ -91,15 +95,21 @@ struct FixedRowOut {
 
 using MultiplyQuantizedFn = void (*)(const QuantizedPanels&, const FixedRows&, const ProductRange&);
 
-struct QuantizedKernels {
+// For activations of one number of digits.
+struct FixedKernels {
   // By stored type. Each output element is, for every number of rows and every range,
   //   sum = accumulate ? out : 0;  for each block (or half block) in order of k:
   //   sum = fma(float(integer dot product), weight scale * activation scale, sum),
-  //   the integer being exact: 128 times the dot product of the high digits, and the low ones';
+  //   the integer being exact: of two digits 128 times the dot product of the high ones, and the
+  //   low ones';
   //   and, for types with a minimum, sum = fma(minimum, scaled sum, sum).
   MultiplyQuantizedFn q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k;
 
   void (*quantize_row)(const float* x, int64_t blocks, const FixedRowOut& out);
+};
+
+struct QuantizedKernels {
+  FixedKernels by_digits[2];  // [digits - 1]
   // gate[i] = silu(gate[i]) * up[i]
   void (*silu_mul)(float* gate, const float* up, int64_t count);
 };

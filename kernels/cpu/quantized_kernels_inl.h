@@ -21,20 +21,24 @@
 
 namespace refrain::kernels::cpu {
 
+template <class V, int kDigits>
+constexpr FixedKernels FixedKernelsFor() {
+  return {
+      MultiplyQuantized<V, Format<8, ScaleKind::kScale, kDigits>>,
+      MultiplyQuantized<V, Format<4, ScaleKind::kScale, kDigits>>,
+      MultiplyQuantized<V, Format<4, ScaleKind::kScaleMin, kDigits>>,
+      MultiplyQuantized<V, Format<5, ScaleKind::kScale, kDigits>>,
+      MultiplyQuantized<V, Format<5, ScaleKind::kScaleMin, kDigits>>,
+      MultiplyQuantized<V, Format<4, ScaleKind::kSuperMin, kDigits>>,
+      MultiplyQuantized<V, Format<5, ScaleKind::kSuperMin, kDigits>>,
+      MultiplyQuantized<V, Format<6, ScaleKind::kSuperScale, kDigits>>,
+      QuantizeRow<V, kDigits>,
+  };
+}
+
 template <class V>
 constexpr QuantizedKernels KernelsFor() {
-  return {
-      MultiplyQuantized<V, Format<8, ScaleKind::kScale>>,
-      MultiplyQuantized<V, Format<4, ScaleKind::kScale>>,
-      MultiplyQuantized<V, Format<4, ScaleKind::kScaleMin>>,
-      MultiplyQuantized<V, Format<5, ScaleKind::kScale>>,
-      MultiplyQuantized<V, Format<5, ScaleKind::kScaleMin>>,
-      MultiplyQuantized<V, Format<4, ScaleKind::kSuperMin>>,
-      MultiplyQuantized<V, Format<5, ScaleKind::kSuperMin>>,
-      MultiplyQuantized<V, Format<6, ScaleKind::kSuperScale>>,
-      QuantizeRow<V>,
-      SiluMul<V>,
-  };
+  return {{FixedKernelsFor<V, 1>(), FixedKernelsFor<V, 2>()}, SiluMul<V>};
 }
 
 }  // namespace refrain::kernels::cpu

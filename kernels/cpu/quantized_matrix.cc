@@ -11,7 +11,7 @@
 namespace refrain::kernels::cpu {
 namespace {
 
-MultiplyQuantizedFn FunctionFor(const QuantizedKernels& kernels, DType dtype) {
+MultiplyQuantizedFn FunctionFor(const FixedKernels& kernels, DType dtype) {
   switch (dtype) {
     case DType::kQ8_0:
       return kernels.q8_0;
@@ -39,25 +39,30 @@ MultiplyQuantizedFn FunctionFor(const QuantizedKernels& kernels, DType dtype) {
 
 class QuantizedMatrix : public PackedMatrix {
  public:
-  QuantizedMatrix(DType dtype, const QuantizedPanels& panels, DeviceBuffer memory,
-                  MultiplyQuantizedFn multiply)
-      : dtype_(dtype), panels_(panels), memory_(std::move(memory)), multiply_(multiply) {}
+  QuantizedMatrix(DType dtype, ActivationForm form, const QuantizedPanels& panels,
+                  DeviceBuffer memory, MultiplyQuantizedFn multiply)
+      : dtype_(dtype),
+        form_(form),
+        panels_(panels),
+        memory_(std::move(memory)),
+        multiply_(multiply) {}
 
   int64_t n() const override { return panels_.n; }
   int64_t k() const override { return panels_.blocks * kBlockK; }
   size_t resident_bytes() const override { return memory_.bytes(); }
-  ActivationForm form(int64_t, bool) const override { return ActivationForm::kFixed; }
+  ActivationForm form(int64_t, bool) const override { return form_; }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool /*reproducible: always is*/) const override {
-    assert(x.k == k() && x.digits != nullptr);
+    const FixedActivations& fixed = form_ == ActivationForm::kInt8 ? x.int8 : x.fixed;
+    assert(x.k == k() && fixed.digits != nullptr);
     assert(row_begin >= 0 && row_end <= x.rows);
     assert(tile_begin >= 0 && tile_end <= (n() + kTileN - 1) / kTileN);
-    multiply_(
-        panels_,
-        {panels_.blocks, x.digits, x.scales, x.scaled_sums, x.negated_sums, x.half_negated_sums},
-        {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
+    multiply_(panels_,
+              {panels_.blocks, fixed.digits, fixed.scales, fixed.scaled_sums, fixed.negated_sums,
+               fixed.half_negated_sums},
+              {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
   }
 
   void DequantizeRow(int64_t row, float* out) const override {
@@ -68,6 +73,7 @@ class QuantizedMatrix : public PackedMatrix {
 
  private:
   DType dtype_;
+  ActivationForm form_;
   QuantizedPanels panels_;
   DeviceBuffer memory_;
   MultiplyQuantizedFn multiply_;
@@ -131,8 +137,9 @@ const QuantizedKernels& QuantizedKernelsFor(Isa isa) {
 }
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
-                                                            Isa isa, Device& device,
-                                                            ThreadPool& pool) {
+                                                            ActivationForm form, Isa isa,
+                                                            Device& device, ThreadPool& pool) {
+  assert(form == ActivationForm::kFixed || form == ActivationForm::kInt8);
   if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
   const DType dtype = slices[0].dtype;
   const QuantizedFormat format = FormatOf(dtype);
@@ -156,8 +163,10 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Weig
               data + row / kTileN * panels.tile_bytes);
     }
   });
-  return std::make_unique<QuantizedMatrix>(dtype, panels, *std::move(memory),
-                                           FunctionFor(QuantizedKernelsFor(isa), dtype));
+  const int digits = form == ActivationForm::kInt8 ? 1 : 2;
+  const FixedKernels& kernels = QuantizedKernelsFor(isa).by_digits[digits - 1];
+  return std::make_unique<QuantizedMatrix>(dtype, form, panels, *std::move(memory),
+                                           FunctionFor(kernels, dtype));
 }
 
 }  // namespace refrain::kernels::cpu

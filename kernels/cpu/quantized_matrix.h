@@ -20,12 +20,12 @@ namespace refrain::kernels::cpu {
 // file's values, exact up to the rounding of activations to fixed point and of float sums.
 //
 // INVALID_ARGUMENT: no slices, types or cols that differ, cols that are not whole blocks, a source
-// row out of range. RESOURCE_EXHAUSTED: no memory. Multiply of the result reads kFixed for any
-// number of rows, and gives an output element the same bits for any number of rows, threads and
-// ranges.
+// row out of range. RESOURCE_EXHAUSTED: no memory. Multiply of the result reads `form`, kFixed or
+// kInt8, for any number of rows, and gives an output element the same bits for any number of rows,
+// threads and ranges.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
-                                                            Isa isa, Device& device,
-                                                            ThreadPool& pool);
+                                                            ActivationForm form, Isa isa,
+                                                            Device& device, ThreadPool& pool);
 
 // The table of a level, or of the nearest level below that has one.
 const QuantizedKernels& QuantizedKernelsFor(Isa isa);

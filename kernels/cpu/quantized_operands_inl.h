@@ -19,10 +19,11 @@ inline constexpr int kOperands = 8;  // per block: 32 k, 4 per operand
 // which stay in a first-level cache of 32 KiB while all rows pass by. A k of 576 is one stretch.
 inline constexpr int kUnpackBlocks = 18;
 
-template <int kBitsValue, ScaleKind kKindValue>
+template <int kBitsValue, ScaleKind kKindValue, int kDigitsValue>
 struct Format {
   static constexpr int kBits = kBitsValue;
   static constexpr ScaleKind kKind = kKindValue;
+  static constexpr int kDigits = kDigitsValue;  // of the activations it is multiplied with
   static constexpr bool kHasMin = kKind == ScaleKind::kScaleMin || kKind == ScaleKind::kSuperMin;
   static constexpr bool kHalves = kKind == ScaleKind::kSuperScale;  // a scale per 16
   static constexpr int kSums = kHalves ? 2 : 1;                     // integer sums per block
@@ -118,11 +119,14 @@ inline void UnpackBlock(const uint8_t* q, typename V::I w[kOperands]) {
   w[7] = Operand<V, T, 7>(q);
 }
 
-// The value that the sum of the high digits starts from: with the zero point at 128, what it
-// contributes is 128 times the negated sum of q.
+// The value that the sum of the high digits, or of the only ones, starts from: with the zero point
+// at 128, what it contributes is 128 times the negated sum of q, which high digits are worth
+// anyway.
 template <class V, class T>
 inline typename V::I SumBegin(const int32_t* negated_sum) {
-  return V::kShifted && !T::kHasMin ? V::Broadcast32(negated_sum) : V::Zero();
+  if constexpr (!V::kShifted || T::kHasMin) return V::Zero();
+  const typename V::I negated = V::Broadcast32(negated_sum);
+  return T::kDigits == 2 ? negated : V::template ShiftLeft32<kDigitBits>(negated);
 }
 
 // The integer sum as a float: sum over k of 2^(8 - bits) (q - zero) a, or of q a with a minimum.
@@ -137,7 +141,7 @@ inline typename V::F SumEnd(typename V::I sum, const int32_t* negated_sum) {
 
 // One row of activations at one block.
 struct RowBlock {
-  const int8_t* digits;  // the block's 32 high ones, then its 32 low ones
+  const int8_t* digits;  // the block's 32 high ones, then its 32 low ones if there are any
   const float* scale;
   const float* scaled_sum;
   const int32_t* negated_sum;  // one, or two where a block has two scales
@@ -146,7 +150,7 @@ struct RowBlock {
 template <class V, class T>
 inline RowBlock At(const FixedRows& x, int64_t row, int64_t block) {
   const int64_t i = row * x.blocks + block;
-  return {x.digits + i * 2 * kBlockK, x.scales + i, x.scaled_sums + i,
+  return {x.digits + i * T::kDigits * kBlockK, x.scales + i, x.scaled_sums + i,
           T::kHalves ? x.half_negated_sums + 2 * i : x.negated_sums + i};
 }
 
@@ -161,6 +165,13 @@ inline typename V::F AddScaled(typename V::F total, const typename V::F dot[2],
   return total;
 }
 
+// The exact sum of q from the sums of its digits; `low` is not read where there is one digit.
+template <class V, class T>
+inline typename V::I JoinDigits(typename V::I high, typename V::I low) {
+  if constexpr (T::kDigits == 1) return high;
+  return V::Add32(V::template ShiftLeft32<kDigitBits>(high), low);
+}
+
 // The integer dot products of operands [kBegin, kEnd), as a float. The sums of the two digits are
 // chains of their own, which fill each other's gaps.
 template <class V, class T, int kBegin, int kEnd>
@@ -172,10 +183,12 @@ inline typename V::F DotBlock(const typename V::I w[kOperands], const RowBlock& 
     const int8_t* a = x.digits + 4 * j;
     high = V::template DotPair<T::kBits>(high, w[j], w[j + 1], V::Broadcast32(a),
                                          V::Broadcast32(a + 4));
-    low = V::template DotPair<T::kBits>(low, w[j], w[j + 1], V::Broadcast32(a + kBlockK),
-                                        V::Broadcast32(a + kBlockK + 4));
+    if constexpr (T::kDigits == 2) {
+      low = V::template DotPair<T::kBits>(low, w[j], w[j + 1], V::Broadcast32(a + kBlockK),
+                                          V::Broadcast32(a + kBlockK + 4));
+    }
   }
-  return SumEnd<V, T>(V::Add32(V::template ShiftLeft32<kDigitBits>(high), low), negated_sum);
+  return SumEnd<V, T>(JoinDigits<V, T>(high, low), negated_sum);
 }
 
 template <class V, class T>

@@ -70,7 +70,7 @@ void MultiplyDirectRows(int rows, const QuantizedPanels& w, const FixedRows& x,
   if constexpr (kRows > 1) MultiplyDirectRows<V, T, kRows - 1>(rows, w, x, range);
 }
 
-// sum += the dot products of operands [kBegin, kEnd) with one digit of kRows rows, kDigitAt bytes
+// sum += the dot products of operands [kBegin, kEnd) with a digit of kRows rows, kDigitAt bytes
 // into a block's.
 template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd, int kDigitAt>
 inline void DotDigit(const uint8_t* operands, const RowBlock x[kRows],
@@ -109,12 +109,14 @@ inline void DotOperands(const uint8_t* operands, const RowBlock x[kRows], int ha
     for (int v = 0; v < kVectors; ++v) sum[r][v] = SumBegin<V, T>(x[r].negated_sum + half);
   }
   DotDigit<V, T, kVectors, kRows, kBegin, kEnd, 0>(operands, x, sum);
+  if constexpr (T::kDigits == 2) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = V::template ShiftLeft32<kDigitBits>(sum[r][v]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::template ShiftLeft32<kDigitBits>(sum[r][v]);
+    }
+    DotDigit<V, T, kVectors, kRows, kBegin, kEnd, kBlockK>(operands, x, sum);
   }
-  DotDigit<V, T, kVectors, kRows, kBegin, kEnd, kBlockK>(operands, x, sum);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4

@@ -32,7 +32,7 @@ inline void ReduceAdd32(const typename V::I (&x)[kCount], int32_t (&out)[kCount]
 }
 
 // kBlocks blocks at a time: sums over lanes, and divisions, of four cost little more than of one.
-template <class V, int kBlocks>
+template <class V, int kDigits, int kBlocks>
 inline void QuantizeBlocks(const float* x, int64_t block, const FixedRowOut& out) {
   constexpr int kVectors = kBlockK / V::kLanes;
   constexpr int kHalf = kVectors / 2;
@@ -50,23 +50,27 @@ inline void QuantizeBlocks(const float* x, int64_t block, const FixedRowOut& out
   ReduceMax<V>(largest, max);
 #pragma GCC unroll 4
   for (int b = 0; b < kBlocks; ++b) {
-    scale[b] = max[b] / kMaxQ;
+    scale[b] = max[b] / kMaxQ<kDigits>;
     // Below this the inverse would overflow; such a block is nothing beside the others.
-    inverse[b] = max[b] > 1e-30f ? kMaxQ / max[b] : 0.0f;
+    inverse[b] = max[b] > 1e-30f ? kMaxQ<kDigits> / max[b] : 0.0f;
   }
   typename V::I first[kBlocks], second[kBlocks];  // sums of the halves, lane by lane
 #pragma GCC unroll 4
   for (int b = 0; b < kBlocks; ++b) {
     const float* at = x + (block + b) * kBlockK;
-    int8_t* digits = out.digits + (block + b) * 2 * kBlockK;
+    int8_t* digits = out.digits + (block + b) * kDigits * kBlockK;
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const typename V::I q = V::Round(V::Mul(V::LoadF(at + i * V::kLanes), V::SetF(inverse[b])));
-      const typename V::I high =
-          V::template ShiftRightSigned32<kDigitBits>(V::Add32(q, V::Set32(1 << (kDigitBits - 1))));
-      V::StoreI8(digits + i * V::kLanes, high);
-      V::StoreI8(digits + kBlockK + i * V::kLanes,
-                 V::Sub32(q, V::template ShiftLeft32<kDigitBits>(high)));
+      if constexpr (kDigits == 1) {
+        V::StoreI8(digits + i * V::kLanes, q);
+      } else {
+        const typename V::I high = V::template ShiftRightSigned32<kDigitBits>(
+            V::Add32(q, V::Set32(1 << (kDigitBits - 1))));
+        V::StoreI8(digits + i * V::kLanes, high);
+        V::StoreI8(digits + kBlockK + i * V::kLanes,
+                   V::Sub32(q, V::template ShiftLeft32<kDigitBits>(high)));
+      }
       typename V::I& half = i < kHalf ? first[b] : second[b];
       half = i % kHalf == 0 ? q : V::Add32(half, q);
     }
@@ -87,25 +91,25 @@ inline void QuantizeBlocks(const float* x, int64_t block, const FixedRowOut& out
 
 // Asks for where the next row's four blocks from `block` on will be put. All threads have read what
 // was there: each line must be taken from them, which alone takes longer than to fill it.
-template <class V>
+template <class V, int kDigits>
 inline void AskForNextRow(int64_t blocks, int64_t block, const FixedRowOut& out) {
   const int64_t next = blocks + block;
-  const int8_t* const digits = out.digits + next * 2 * kBlockK;
-  for (int i = 0; i < 4; ++i) V::PrefetchToWrite(digits + i * 2 * kBlockK);
+  const int8_t* const digits = out.digits + next * kDigits * kBlockK;
+  for (int i = 0; i < 4 * kDigits * kBlockK; i += 64) V::PrefetchToWrite(digits + i);
   V::PrefetchToWrite(out.scales + next);
   V::PrefetchToWrite(out.scaled_sums + next);
   V::PrefetchToWrite(out.negated_sums + next);
   V::PrefetchToWrite(out.half_negated_sums + 2 * next);
 }
 
-template <class V>
+template <class V, int kDigits>
 void QuantizeRow(const float* x, int64_t blocks, const FixedRowOut& out) {
   int64_t block = 0;
   for (; block + 4 <= blocks; block += 4) {
-    AskForNextRow<V>(blocks, block, out);
-    QuantizeBlocks<V, 4>(x, block, out);
+    AskForNextRow<V, kDigits>(blocks, block, out);
+    QuantizeBlocks<V, kDigits, 4>(x, block, out);
   }
-  for (; block < blocks; ++block) QuantizeBlocks<V, 1>(x, block, out);
+  for (; block < blocks; ++block) QuantizeBlocks<V, kDigits, 1>(x, block, out);
 }
 
 // e^x for x in [-87, 87], relative error below 2e-7: e^x = 2^i e^r, |r| <= ln 2 / 2, and a Taylor

@@ -17,9 +17,9 @@ namespace refrain::kernels::cpu {
 inline constexpr int kMinTileRows = 8;
 
 // One product. The unpacked operands of a block are, as they are, a tile of 8 rows (k / 4) of
-// 16 x 4 bytes, and a block's digits of up to 16 rows of activations are two tiles of 32 bytes a
-// row. Their products are the exact integers that the vector kernels make, and what follows is the
-// same arithmetic in the same order: results are the same bits.
+// 16 x 4 bytes, and a block's digits of up to 16 rows of activations are a tile of 32 bytes a row,
+// or two. Their products are the exact integers that the vector kernels make, and what follows is
+// the same arithmetic in the same order: results are the same bits.
 template <class V, class Tiles, class T>
 class TileProduct {
  public:
@@ -43,7 +43,7 @@ class TileProduct {
   static constexpr int64_t kRowBytes = 64;  // of a tile of sums or operands
 
   // Tiles 0 and 1 are the sums of the high digits with both panels, 2 and 3 of the low ones, 4 and
-  // 5 the digits, 6 and 7 the operands.
+  // 5 the digits, 6 and 7 the operands. Where there is one digit 2, 3 and 5 are not used.
   void Configure(int rows) {
     if (rows == configured_rows_) return;
     configured_rows_ = rows;
@@ -86,12 +86,14 @@ class TileProduct {
   // sums_ = the integer dot products of blocks first + [b, b + count) with rows from `row` on.
   template <int kTiles>
   void SumBlocks(const Unpacked<V, T, kTiles>& w, int64_t row, int64_t first, int b, int count) {
-    const int64_t stride = x_.blocks * 2 * kBlockK;
+    const int64_t stride = x_.blocks * T::kDigits * kBlockK;
     for (int i = 0; i < count; ++i) {
-      const int8_t* digits = x_.digits + row * stride + (first + b + i) * 2 * kBlockK;
+      const int8_t* digits = x_.digits + row * stride + (first + b + i) * T::kDigits * kBlockK;
       for (int part = 0; part < T::kSums; ++part) {
         Tiles::template Load<4>(digits + part * kPartK, stride);
-        Tiles::template Load<5>(digits + kBlockK + part * kPartK, stride);
+        if constexpr (T::kDigits == 2) {
+          Tiles::template Load<5>(digits + kBlockK + part * kPartK, stride);
+        }
         MultiplyTile<0>(w.operands[b + i][0][part * kPartOperands], sums_[i][part][0]);
         if constexpr (kTiles > 1) {
           MultiplyTile<1>(w.operands[b + i][1][part * kPartOperands], sums_[i][part][1]);
@@ -104,11 +106,11 @@ class TileProduct {
   void MultiplyTile(const uint8_t* operands, int32_t (*sums)[kMaxRows][kTile]) {
     Tiles::template Load<6 + kPanel>(operands, kRowBytes);
     Tiles::template Zero<kPanel>();
-    Tiles::template Zero<2 + kPanel>();
+    if constexpr (T::kDigits == 2) Tiles::template Zero<2 + kPanel>();
     Tiles::template DotI8U8<kPanel, 4, 6 + kPanel>();
-    Tiles::template DotI8U8<2 + kPanel, 5, 6 + kPanel>();
+    if constexpr (T::kDigits == 2) Tiles::template DotI8U8<2 + kPanel, 5, 6 + kPanel>();
     Tiles::template Store<kPanel>(sums[0], kRowBytes);
-    Tiles::template Store<2 + kPanel>(sums[1], kRowBytes);
+    if constexpr (T::kDigits == 2) Tiles::template Store<2 + kPanel>(sums[1], kRowBytes);
   }
 
   // out (+)= what sums_ says, scaled.
@@ -132,9 +134,8 @@ class TileProduct {
             s.scale[part] = V::LoadF(w.scales[b + i][t][part]);
             const typename V::I high =
                 V::Add32(V::Load(sums_[i][part][t][0][r]), SumBegin<V, T>(at.negated_sum + part));
-            const typename V::I low = V::Load(sums_[i][part][t][1][r]);
-            dots[part] = SumEnd<V, T>(V::Add32(V::template ShiftLeft32<kDigitBits>(high), low),
-                                      at.negated_sum + part);
+            const typename V::I low = V::Load(sums_[i][part][t][T::kDigits - 1][r]);
+            dots[part] = SumEnd<V, T>(JoinDigits<V, T>(high, low), at.negated_sum + part);
           }
           if constexpr (T::kHasMin) s.min = V::LoadF(w.mins[b + i][t]);
           total[t] = AddScaled<V, T>(total[t], dots, s, at);
@@ -151,7 +152,7 @@ class TileProduct {
   const ProductRange& range_;
   int configured_rows_ = 0;
   // [block][half][panel][high or low digit][row][column]
-  alignas(64) int32_t sums_[kSumBlocks][T::kSums][2][2][kMaxRows][kTile];
+  alignas(64) int32_t sums_[kSumBlocks][T::kSums][2][T::kDigits][kMaxRows][kTile];
 };
 
 template <class V, class Tiles, class T>
@@ -161,18 +162,24 @@ void MultiplyQuantizedByTiles(const QuantizedPanels& w, const FixedRows& x,
   TileProduct<V, Tiles, T>(w, x, range).Run();
 }
 
+template <class V, class Tiles, int kDigits>
+constexpr FixedKernels FixedKernelsForTiles() {
+  return {
+      MultiplyQuantizedByTiles<V, Tiles, Format<8, ScaleKind::kScale, kDigits>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScale, kDigits>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScaleMin, kDigits>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScale, kDigits>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScaleMin, kDigits>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kSuperMin, kDigits>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kSuperMin, kDigits>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<6, ScaleKind::kSuperScale, kDigits>>,
+      QuantizeRow<V, kDigits>,
+  };
+}
+
 template <class V, class Tiles>
 constexpr QuantizedKernels KernelsForTiles() {
-  QuantizedKernels kernels = KernelsFor<V>();
-  kernels.q8_0 = MultiplyQuantizedByTiles<V, Tiles, Format<8, ScaleKind::kScale>>;
-  kernels.q4_0 = MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScale>>;
-  kernels.q4_1 = MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScaleMin>>;
-  kernels.q5_0 = MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScale>>;
-  kernels.q5_1 = MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScaleMin>>;
-  kernels.q4_k = MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kSuperMin>>;
-  kernels.q5_k = MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kSuperMin>>;
-  kernels.q6_k = MultiplyQuantizedByTiles<V, Tiles, Format<6, ScaleKind::kSuperScale>>;
-  return kernels;
+  return {{FixedKernelsForTiles<V, Tiles, 1>(), FixedKernelsForTiles<V, Tiles, 2>()}, SiluMul<V>};
 }
 
 }  // namespace refrain::kernels::cpu

@@ -62,19 +62,26 @@ TEST(LevelCheckTest, FindsProductsThatAreWrong) {
 }
 
 // The sign of one factor's bytes mistaken, as between tdpbsud and tdpbusd.
+template <int kDigits>
+void MultiplyQ6KWithoutSigns(const QuantizedPanels& w, const FixedRows& x,
+                             const ProductRange& range) {
+  std::vector<int8_t> digits(x.digits, x.digits + range.row_end * x.blocks * kDigits * kBlockK);
+  for (int8_t& digit : digits) digit = static_cast<int8_t>(digit & 0x7f);
+  FixedRows other = x;
+  if (range.row_end > 1) other.digits = digits.data();
+  QuantizedKernelsFor(Isa::kPortable).by_digits[kDigits - 1].q6_k(w, other, range);
+}
+
 TEST(LevelCheckTest, FindsQuantizedProductsThatAreWrong) {
-  QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
-  kernels.q6_k = [](const QuantizedPanels& w, const FixedRows& x, const ProductRange& range) {
-    std::vector<int8_t> digits(x.digits, x.digits + range.row_end * x.blocks * 2 * kBlockK);
-    for (int8_t& digit : digits) digit = static_cast<int8_t>(digit & 0x7f);
-    FixedRows other = x;
-    if (range.row_end > 1) other.digits = digits.data();
-    QuantizedKernelsFor(Isa::kPortable).q6_k(w, other, range);
-  };
-  const absl::Status status = CheckQuantizedProducts(kernels);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(std::string(status.message()).rfind("a product over q6_k, many rows: ", 0), 0u)
-      << status;
+  for (const int digits : {1, 2}) {
+    QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
+    kernels.by_digits[digits - 1].q6_k =
+        digits == 1 ? MultiplyQ6KWithoutSigns<1> : MultiplyQ6KWithoutSigns<2>;
+    const absl::Status status = CheckQuantizedProducts(kernels);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(std::string(status.message()).rfind("a product over q6_k, many rows: ", 0), 0u)
+        << status;
+  }
 }
 
 }  // namespace

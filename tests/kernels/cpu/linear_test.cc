@@ -60,8 +60,9 @@ TEST_P(LinearTest, MixedSlicesMatchTheOracle) {
   const MixedWeight weight;
   ReferenceBackend reference;
   const auto want_weight = *reference.PackLinear(weight.Slices(), {});
-  for (const auto& [compute, tolerance] :
-       {std::pair{ComputeDType::kAuto, 1e-4}, {ComputeDType::kF32, 1e-6}}) {
+  for (const auto& [compute, tolerance] : {std::pair{ComputeDType::kAuto, 1e-4},
+                                           {ComputeDType::kInt8, 1e-2},
+                                           {ComputeDType::kF32, 1e-6}}) {
     for (const int threads : {1, 3}) {
       const auto backend = Make(GetParam(), threads);
       const auto got_weight = *backend->PackLinear(weight.Slices(), {compute});
@@ -108,8 +109,9 @@ TEST_P(LinearTest, GateUpMatchesTheOracle) {
   ReferenceBackend reference;
   const auto want_gate = *reference.PackLinear({&gate, 1}, {});
   const auto want_up = *reference.PackLinear({&up, 1}, {});
-  for (const auto& [compute, tolerance] :
-       {std::pair{ComputeDType::kAuto, 1e-4}, {ComputeDType::kF32, 2e-6}}) {
+  for (const auto& [compute, tolerance] : {std::pair{ComputeDType::kAuto, 1e-4},
+                                           {ComputeDType::kInt8, 2e-2},
+                                           {ComputeDType::kF32, 2e-6}}) {
     for (const int threads : {1, 3}) {
       const auto backend = Make(GetParam(), threads);
       const auto got_gate = *backend->PackLinear({&gate, 1}, {compute});

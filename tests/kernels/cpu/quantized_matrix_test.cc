@@ -16,15 +16,17 @@ namespace {
 
 // Activations of one operation with the fixed-point form made by one level's kernel.
 struct TestActivations {
+  int digit_count;
   std::vector<float> x;
   std::vector<int8_t> digits;
   std::vector<float> scales, scaled_sums;
   std::vector<int32_t> negated_sums, half_negated_sums;
   Activations view;
 
-  TestActivations(int64_t rows, int64_t k, Isa isa, uint32_t seed)
-      : x(rows * k),
-        digits(rows * k * 2),
+  TestActivations(int64_t rows, int64_t k, Isa isa, int digit_count, uint32_t seed)
+      : digit_count(digit_count),
+        x(rows * k),
+        digits(rows * k * digit_count),
         scales(rows * k / 32),
         scaled_sums(rows * k / 32),
         negated_sums(rows * k / 32),
@@ -36,27 +38,25 @@ struct TestActivations {
     Quantize(rows, k, isa);
     view.rows = rows;
     view.k = k;
-    view.digits = digits.data();
-    view.scales = scales.data();
-    view.scaled_sums = scaled_sums.data();
-    view.negated_sums = negated_sums.data();
-    view.half_negated_sums = half_negated_sums.data();
+    (digit_count == 1 ? view.int8 : view.fixed) = {digits.data(), scales.data(), scaled_sums.data(),
+                                                   negated_sums.data(), half_negated_sums.data()};
   }
 
   // Again, after a change of x.
   void Quantize(int64_t rows, int64_t k, Isa isa) {
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t b = row * k / 32;
-      QuantizedKernelsFor(isa).quantize_row(&x[row * k], k / 32,
-                                            {&digits[2 * row * k], &scales[b], &scaled_sums[b],
-                                             &negated_sums[b], &half_negated_sums[2 * b]});
+      QuantizedKernelsFor(isa).by_digits[digit_count - 1].quantize_row(
+          &x[row * k], k / 32,
+          {&digits[digit_count * row * k], &scales[b], &scaled_sums[b], &negated_sums[b],
+           &half_negated_sums[2 * b]});
     }
   }
 
   // q of element i of all rows.
   int q(int64_t i) const {
-    const int8_t* high = &digits[i / 32 * 64 + i % 32];
-    return 128 * high[0] + high[32];
+    const int8_t* high = &digits[i / 32 * 32 * digit_count + i % 32];
+    return digit_count == 1 ? high[0] : 128 * high[0] + high[32];
   }
 
   TestActivations(const TestActivations&) = delete;
@@ -75,19 +75,21 @@ struct Weight {
   }
 };
 
-std::unique_ptr<PackedMatrix> Pack(DType dtype, const Weight& weight, Isa isa, CpuDevice& device,
-                                   std::span<const int32_t> row_order = {}) {
-  ThreadPool pool(2);
-  const WeightSlice slice{dtype, weight.n, weight.k, weight.data.data(), row_order};
-  auto packed = PackQuantized({&slice, 1}, isa, device, pool);
-  EXPECT_TRUE(packed.ok()) << packed.status();
-  return std::move(*packed);
-}
-
-class QuantizedMatrixTest : public testing::TestWithParam<std::tuple<DType, Isa>> {
+class QuantizedMatrixTest : public testing::TestWithParam<std::tuple<DType, Isa, int>> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
   Isa isa() const { return std::get<1>(GetParam()); }
+  int digit_count() const { return std::get<2>(GetParam()); }
+  std::unique_ptr<PackedMatrix> Pack(const Weight& weight,
+                                     std::span<const int32_t> row_order = {}) {
+    ThreadPool pool(2);
+    const WeightSlice slice{dtype(), weight.n, weight.k, weight.data.data(), row_order};
+    auto packed = PackQuantized({&slice, 1},
+                                digit_count() == 1 ? ActivationForm::kInt8 : ActivationForm::kFixed,
+                                isa(), device_, pool);
+    EXPECT_TRUE(packed.ok()) << packed.status();
+    return std::move(*packed);
+  }
   int64_t Cols(int64_t super_blocks, int64_t blocks) const {
     return Traits(dtype()).block_elements == 256 ? super_blocks * 256 : blocks * 32;
   }
@@ -96,7 +98,7 @@ class QuantizedMatrixTest : public testing::TestWithParam<std::tuple<DType, Isa>
 
 TEST_P(QuantizedMatrixTest, RowsComeBackBitForBit) {
   const Weight weight(dtype(), 37, Cols(3, 7), 1);
-  const auto packed = Pack(dtype(), weight, isa(), device_);
+  const auto packed = Pack(weight);
   std::vector<float> row(weight.k);
   for (int64_t i = 0; i < weight.n; ++i) {
     packed->DequantizeRow(i, row.data());
@@ -109,7 +111,7 @@ TEST_P(QuantizedMatrixTest, RowOrderIsHonoured) {
   const Weight weight(dtype(), 20, Cols(1, 3), 2);
   std::vector<int32_t> order(20);
   for (int i = 0; i < 20; ++i) order[i] = (i * 7 + 3) % 20;
-  const auto packed = Pack(dtype(), weight, isa(), device_, order);
+  const auto packed = Pack(weight, order);
   std::vector<float> row(weight.k);
   for (int64_t i = 0; i < weight.n; ++i) {
     packed->DequantizeRow(i, row.data());
@@ -123,9 +125,9 @@ TEST_P(QuantizedMatrixTest, MultipliesExactlyUpToFloatRounding) {
   for (const int64_t n : {1, 15, 16, 17, 53}) {
     for (const int64_t k : {Cols(1, 1), Cols(2, 5), Cols(5, 37)}) {
       const Weight weight(dtype(), n, k, 3);
-      const auto packed = Pack(dtype(), weight, isa(), device_);
+      const auto packed = Pack(weight);
       for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 13}) {
-        const TestActivations x(rows, k, isa(), 4);
+        const TestActivations x(rows, k, isa(), digit_count(), 4);
         const int64_t stride = n + 3;
         std::vector<float> out(rows * stride, 7.5f);
         packed->Multiply(x.view, 0, rows, 0, (n + 15) / 16, out.data(), stride, false, true);
@@ -150,14 +152,14 @@ TEST_P(QuantizedMatrixTest, MultipliesExactlyUpToFloatRounding) {
   }
 }
 
-// Against the true product: what 15 bits of activations cost. Their error is at most 1/32638 of a
-// block's largest, so a sum over k of independent errors stays below 1e-4 of the norm; with the
-// high digit alone it would be 1e-2.
+// Against the true product: what 15 or 8 bits of activations cost. Their error is at most 1/32638
+// or 1/254 of a block's largest, so a sum over k of independent errors stays below 1e-4 or 1e-2 of
+// the norm.
 TEST_P(QuantizedMatrixTest, StaysCloseToTheTrueProduct) {
   const int64_t n = 32, k = 512, rows = 3;
   const Weight weight(dtype(), n, k, 5);
-  const auto packed = Pack(dtype(), weight, isa(), device_);
-  const TestActivations x(rows, k, isa(), 6);
+  const auto packed = Pack(weight);
+  const TestActivations x(rows, k, isa(), digit_count(), 6);
   std::vector<float> out(rows * n);
   packed->Multiply(x.view, 0, rows, 0, 2, out.data(), n, false, false);
   double error = 0, norm = 0;
@@ -171,7 +173,7 @@ TEST_P(QuantizedMatrixTest, StaysCloseToTheTrueProduct) {
       norm += want * want;
     }
   }
-  EXPECT_LT(std::sqrt(error / norm), 1e-4);
+  EXPECT_LT(std::sqrt(error / norm), digit_count() == 1 ? 1e-2 : 1e-4);
 }
 
 // One arithmetic per weight: a row's bits do not depend on the other rows, nor on how rows and
@@ -180,8 +182,8 @@ TEST_P(QuantizedMatrixTest, RowsHaveTheSameBitsInAnyCompany) {
   const int64_t n = 83, k = Cols(3, 19), rows = 67;
   const int64_t tiles = (n + 15) / 16;
   const Weight weight(dtype(), n, k, 7);
-  const auto packed = Pack(dtype(), weight, isa(), device_);
-  const TestActivations x(rows, k, isa(), 8);
+  const auto packed = Pack(weight);
+  const TestActivations x(rows, k, isa(), digit_count(), 8);
   for (const bool accumulate : {false, true}) {
     std::vector<float> alone(rows * n, 0.25f);
     for (int64_t r = 0; r < rows; ++r) {
@@ -223,11 +225,11 @@ TEST_P(QuantizedMatrixTest, ExtremeValuesDoNotSaturate) {
         DequantizeRow(dtype(), weight.data.data() + row * *RowBytes(dtype(), k), k,
                       &weight.values[row * k]);
       }
-      const auto packed = Pack(dtype(), weight, isa(), device_);
-      TestActivations x(rows, k, isa(), 10);
+      const auto packed = Pack(weight);
+      TestActivations x(rows, k, isa(), digit_count(), 10);
       std::fill(x.x.begin(), x.x.end(), sign * 3.0f);
       x.Quantize(rows, k, isa());
-      ASSERT_EQ(x.q(5), static_cast<int>(sign * kMaxQ));
+      ASSERT_EQ(x.q(5), static_cast<int>(sign * (digit_count() == 1 ? 127 : 16319)));
       for (const int64_t count : {int64_t{1}, rows}) {
         std::vector<float> out(rows * n);
         packed->Multiply(x.view, 0, count, 0, 1, out.data(), n, false, true);
@@ -244,27 +246,36 @@ TEST_P(QuantizedMatrixTest, ExtremeValuesDoNotSaturate) {
   }
 }
 
-std::string CaseName(const testing::TestParamInfo<std::tuple<DType, Isa>>& info) {
+std::string DigitsName(int count) { return count == 1 ? "_int8" : "_fixed"; }
+
+std::string CaseName(const testing::TestParamInfo<std::tuple<DType, Isa, int>>& info) {
   return std::string(Traits(std::get<0>(info.param)).name) + "_" +
-         std::string(Name(std::get<1>(info.param)));
+         std::string(Name(std::get<1>(info.param))) + DigitsName(std::get<2>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, QuantizedMatrixTest,
                          testing::Combine(testing::ValuesIn(QuantizedTypes()),
-                                          testing::ValuesIn(SupportedIsas())),
+                                          testing::ValuesIn(SupportedIsas()),
+                                          testing::Values(1, 2)),
                          CaseName);
 
-class QuantizeRowTest : public testing::TestWithParam<Isa> {};
+class QuantizeRowTest : public testing::TestWithParam<std::tuple<Isa, int>> {
+ protected:
+  Isa isa() const { return std::get<0>(GetParam()); }
+  int digit_count() const { return std::get<1>(GetParam()); }
+};
 
-// The definition in double: q = round(x / scale), scale = max|x| / 16319 per block of 32.
-TEST_P(QuantizeRowTest, RoundsToTheNearestOf32639Values) {
-  const int64_t rows = 5, k = 96;
-  const TestActivations x(rows, k, GetParam(), 11);
+// The definition in double: q = round(x / scale), scale = max|x| / 16319, or / 127, per block
+// of 32.
+TEST_P(QuantizeRowTest, RoundsToTheNearestOfAllValues) {
+  const int64_t rows = 5, k = 160;  // four blocks at once, and one more
+  const int max_q = digit_count() == 1 ? 127 : 16319;
+  const TestActivations x(rows, k, isa(), digit_count(), 11);
   for (int64_t b = 0; b < rows * k / 32; ++b) {
     float max = 0;
     int sum[2] = {0, 0};
     for (int i = 0; i < 32; ++i) max = std::max(max, std::abs(x.x[b * 32 + i]));
-    EXPECT_FLOAT_EQ(x.scales[b], max / 16319);
+    EXPECT_FLOAT_EQ(x.scales[b], max / static_cast<float>(max_q));
     for (int i = 0; i < 32; ++i) {
       // The inverse of the scale is rounded too, by 2^-24 of up to 16319.
       EXPECT_NEAR(x.q(b * 32 + i) * double{x.scales[b]}, x.x[b * 32 + i], 0.504 * x.scales[b]);
@@ -278,14 +289,17 @@ TEST_P(QuantizeRowTest, RoundsToTheNearestOf32639Values) {
 }
 
 TEST_P(QuantizeRowTest, EveryLevelGivesTheSameIntegers) {
-  const TestActivations x(7, 320, GetParam(), 12), portable(7, 320, Isa::kPortable, 12);
+  const TestActivations x(7, 320, isa(), digit_count(), 12);
+  const TestActivations portable(7, 320, Isa::kPortable, digit_count(), 12);
   EXPECT_EQ(x.digits, portable.digits);
   EXPECT_EQ(x.scales, portable.scales);
   EXPECT_EQ(x.negated_sums, portable.negated_sums);
   EXPECT_EQ(x.half_negated_sums, portable.half_negated_sums);
 }
 
-TEST_P(QuantizeRowTest, SiluMulIsCloseForEveryMagnitude) {
+class SiluMulTest : public testing::TestWithParam<Isa> {};
+
+TEST_P(SiluMulTest, IsCloseForEveryMagnitude) {
   std::vector<float> gate, up;
   for (float g = -120.0f; g < 120.0f; g += 0.37f) {
     gate.push_back(g);
@@ -299,7 +313,14 @@ TEST_P(QuantizeRowTest, SiluMulIsCloseForEveryMagnitude) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, QuantizeRowTest, testing::ValuesIn(SupportedIsas()),
+INSTANTIATE_TEST_SUITE_P(Levels, QuantizeRowTest,
+                         testing::Combine(testing::ValuesIn(SupportedIsas()),
+                                          testing::Values(1, 2)),
+                         [](const auto& info) {
+                           return std::string(Name(std::get<0>(info.param))) +
+                                  DigitsName(std::get<1>(info.param));
+                         });
+INSTANTIATE_TEST_SUITE_P(Levels, SiluMulTest, testing::ValuesIn(SupportedIsas()),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
 TEST(PackQuantizedTest, RefusesWhatItCannotPack) {
@@ -307,7 +328,9 @@ TEST(PackQuantizedTest, RefusesWhatItCannotPack) {
   ThreadPool pool(1);
   const std::vector<std::byte> data(1 << 16);
   const auto code = [&](std::vector<WeightSlice> slices) {
-    return PackQuantized(slices, Isa::kPortable, device, pool).status().code();
+    return PackQuantized(slices, ActivationForm::kFixed, Isa::kPortable, device, pool)
+        .status()
+        .code();
   };
   const std::vector<int32_t> short_order = {0, 1}, wild_order = {0, 1, 2, 4};
   EXPECT_EQ(code({}), absl::StatusCode::kInvalidArgument);

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -17,9 +18,9 @@ namespace {
 
 // A random weight in the packed layout, and activations.
 struct Product {
-  Product(DType dtype, int64_t n, int64_t k, int64_t rows, uint32_t seed)
+  Product(DType dtype, int64_t n, int64_t k, int64_t rows, int digit_count, uint32_t seed)
       : blocks(k / kBlockK),
-        digits(rows * k * 2),
+        digits(rows * k * digit_count),
         scales(rows * blocks),
         scaled_sums(rows * blocks),
         negated_sums(rows * blocks),
@@ -42,9 +43,10 @@ struct Product {
       for (float& v : x) v = normal(random);
       const int64_t b = row * blocks;
       QuantizedKernelsFor(Isa::kPortable)
+          .by_digits[digit_count - 1]
           .quantize_row(x.data(), blocks,
-                        {&digits[2 * row * k], &scales[b], &scaled_sums[b], &negated_sums[b],
-                         &half_negated_sums[2 * b]});
+                        {&digits[digit_count * row * k], &scales[b], &scaled_sums[b],
+                         &negated_sums[b], &half_negated_sums[2 * b]});
     }
     fixed = {blocks,
              digits.data(),
@@ -65,18 +67,21 @@ struct Product {
 
 struct Type {
   DType dtype;
-  MultiplyQuantizedFn QuantizedKernels::*function;
+  MultiplyQuantizedFn FixedKernels::*function;
 };
 
 constexpr Type kTypes[] = {
-    {DType::kQ8_0, &QuantizedKernels::q8_0}, {DType::kQ4_0, &QuantizedKernels::q4_0},
-    {DType::kQ4_1, &QuantizedKernels::q4_1}, {DType::kQ5_0, &QuantizedKernels::q5_0},
-    {DType::kQ5_1, &QuantizedKernels::q5_1}, {DType::kQ4_K, &QuantizedKernels::q4_k},
-    {DType::kQ5_K, &QuantizedKernels::q5_k}, {DType::kQ6_K, &QuantizedKernels::q6_k},
+    {DType::kQ8_0, &FixedKernels::q8_0}, {DType::kQ4_0, &FixedKernels::q4_0},
+    {DType::kQ4_1, &FixedKernels::q4_1}, {DType::kQ5_0, &FixedKernels::q5_0},
+    {DType::kQ5_1, &FixedKernels::q5_1}, {DType::kQ4_K, &FixedKernels::q4_k},
+    {DType::kQ5_K, &FixedKernels::q5_k}, {DType::kQ6_K, &FixedKernels::q6_k},
 };
 
-class QuantizedTilesTest : public testing::TestWithParam<Type> {
+class QuantizedTilesTest : public testing::TestWithParam<std::tuple<Type, int>> {
  protected:
+  Type type() const { return std::get<0>(GetParam()); }
+  int digit_count() const { return std::get<1>(GetParam()); }
+
   void SetUp() override {
     const std::vector<Isa> isas = SupportedIsas();
     if (std::find(isas.begin(), isas.end(), Isa::kAvx512Vnni) == isas.end()) {
@@ -98,8 +103,11 @@ class QuantizedTilesTest : public testing::TestWithParam<Type> {
                                    tiles.data(), n,       accumulate};
     ProductRange to_vectors = to_tiles;
     to_vectors.out = vectors.data();
-    (EmulatedAmxQuantizedKernels().*GetParam().function)(product.panels, product.fixed, to_tiles);
-    (kQuantizedKernelsAvx512Vnni.*GetParam().function)(product.panels, product.fixed, to_vectors);
+    const auto multiply = [&](const QuantizedKernels& kernels, const ProductRange& to) {
+      (kernels.by_digits[digit_count() - 1].*type().function)(product.panels, product.fixed, to);
+    };
+    multiply(EmulatedAmxQuantizedKernels(), to_tiles);
+    multiply(kQuantizedKernelsAvx512Vnni, to_vectors);
     EXPECT_EQ(std::memcmp(tiles.data(), vectors.data(), tiles.size() * sizeof(float)), 0)
         << rows << " rows, " << row_begin << " to " << row_end << ", tiles " << tile_begin << " to "
         << tile_end;
@@ -107,11 +115,11 @@ class QuantizedTilesTest : public testing::TestWithParam<Type> {
 };
 
 TEST_P(QuantizedTilesTest, GivesTheBitsOfTheVectorKernels) {
-  const int64_t unit = Traits(GetParam().dtype).block_elements == 256 ? 256 : 32;
+  const int64_t unit = Traits(type().dtype).block_elements == 256 ? 256 : 32;
   int64_t dots = 0;
   // Up to more blocks than are unpacked at once, and blocks that leave a part of those summed.
   for (const int64_t k : {unit, 3 * unit, int64_t{768}, int64_t{1280}}) {
-    const Product product(GetParam().dtype, 53, k, 40, static_cast<uint32_t>(k));
+    const Product product(type().dtype, 53, k, 40, digit_count(), static_cast<uint32_t>(k));
     for (const int64_t rows : {1, 7, 8, 15, 16, 17, 33, 40}) {
       ExpectSameBits(product, rows, 0, rows, 0, 4, false);
       const EmulatedTileLog log = TakeQuantizedTileLog();
@@ -129,7 +137,7 @@ TEST_P(QuantizedTilesTest, GivesTheBitsOfTheVectorKernels) {
 
 // The largest digits with the largest quants: 32 x 127 x 255 and more must not saturate.
 TEST_P(QuantizedTilesTest, ExtremeDigitsDoNotSaturate) {
-  Product product(GetParam().dtype, 32, 256, 16, 5);
+  Product product(type().dtype, 32, 256, 16, digit_count(), 5);
   for (size_t i = 0; i < product.digits.size(); ++i) {
     product.digits[i] = i / 32 % 2 == 0 ? (i / 512 % 2 == 0 ? 127 : -127) : -64;
   }
@@ -137,9 +145,11 @@ TEST_P(QuantizedTilesTest, ExtremeDigitsDoNotSaturate) {
   EXPECT_EQ(TakeQuantizedTileLog().violations, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, QuantizedTilesTest, testing::ValuesIn(kTypes),
-                         [](const testing::TestParamInfo<Type>& info) {
-                           return std::string(Traits(info.param.dtype).name);
+INSTANTIATE_TEST_SUITE_P(Types, QuantizedTilesTest,
+                         testing::Combine(testing::ValuesIn(kTypes), testing::Values(1, 2)),
+                         [](const testing::TestParamInfo<std::tuple<Type, int>>& info) {
+                           return std::string(Traits(std::get<0>(info.param).dtype).name) + "_" +
+                                  std::to_string(std::get<1>(info.param)) + "_digits";
                          });
 
 }  // namespace
