@@ -1,6 +1,6 @@
 // engine.reproducible = on: tokens and log-probability bits of a request do not depend on what else
-// runs, on the thread count, or on how its prompt was cut (DESIGN section 5). Every weight type, on
-// a model of random weights.
+// runs, on the thread count, or on how its prompt was cut (DESIGN section 5). Every weight type,
+// and activations of 15 bits and of 8, on a model of random weights.
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "engine/engine.h"
@@ -51,9 +52,10 @@ struct Variant {
   int32_t step_token_budget;
 };
 
-std::unique_ptr<Engine> Start(const std::string& path, Variant variant) {
+std::unique_ptr<Engine> Start(const std::string& path, const char* compute_dtype, Variant variant) {
   EngineOptions options;
   options.model.path = path;
+  options.backend.compute_dtype = compute_dtype;
   options.backend.threads = variant.threads;
   options.step_token_budget = variant.step_token_budget;
   options.max_sequences = 16;
@@ -94,18 +96,18 @@ std::vector<StreamOutput> InCompany(Engine& engine) {
   return outputs;
 }
 
-class Reproducible : public ::testing::TestWithParam<DType> {};
+class Reproducible : public ::testing::TestWithParam<std::tuple<DType, const char*>> {};
 
 TEST_P(Reproducible, TokensAndLogprobBitsDoNotDependOnCompanyThreadsOrCuts) {
   TemporaryDirectory directory;
   TinyModelOptions model;
-  model.matrix_dtype = GetParam();
+  model.matrix_dtype = std::get<0>(GetParam());
   const auto path = WriteTinyGguf(model, directory.path());
   ASSERT_TRUE(path.ok()) << path.status();
 
   std::vector<StreamOutput> expected;
   for (const Variant variant : {Variant{1, 512}, Variant{2, 64}, Variant{3, 17}}) {
-    const std::unique_ptr<Engine> engine = Start(*path, variant);
+    const std::unique_ptr<Engine> engine = Start(*path, std::get<1>(GetParam()), variant);
     ASSERT_NE(engine, nullptr);
     for (int i = 0; i < kGoldens; ++i) {
       const StreamOutput alone = Alone(*engine, i);
@@ -130,13 +132,25 @@ TEST_P(Reproducible, TokensAndLogprobBitsDoNotDependOnCompanyThreadsOrCuts) {
   EXPECT_NE(expected[0], expected[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryWeightType, Reproducible,
-                         ::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0,
-                                           DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                           DType::kQ4_K, DType::kQ5_K, DType::kQ6_K),
-                         [](const auto& info) {
-                           return std::string(kernels::Traits(info.param).name);
-                         });
+std::string CaseName(const ::testing::TestParamInfo<std::tuple<DType, const char*>>& info) {
+  const std::string compute = std::get<1>(info.param);
+  return std::string(kernels::Traits(std::get<0>(info.param)).name) +
+         (compute == "auto" ? "" : "_" + compute);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EveryWeightType, Reproducible,
+    ::testing::Combine(::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0,
+                                         DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K),
+                       ::testing::Values("auto")),
+    CaseName);
+// One of each way in which scales are stored.
+INSTANTIATE_TEST_SUITE_P(Int8Activations, Reproducible,
+                         ::testing::Combine(::testing::Values(DType::kQ8_0, DType::kQ4_1,
+                                                              DType::kQ6_K),
+                                            ::testing::Values("int8")),
+                         CaseName);
 
 }  // namespace
 }  // namespace refrain::testing

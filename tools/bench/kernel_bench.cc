@@ -1,7 +1,7 @@
 // Times the CPU back end's operations, one at a time, beside what the machine can do at most.
 //
 //   kernel_bench [--op=linear|gate_up] [--dtype=q4_0,q8_0] [--shape=1536x576] [--rows=1,8,512]
-//                [--isa=auto] [--threads=0] [--cached] [--seconds=0.15]
+//                [--isa=auto] [--threads=0] [--cached] [--int8] [--seconds=0.15]
 //   kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
 //                [--isa=auto] [--threads=0] [--seconds=0.15]
 //
@@ -62,6 +62,10 @@ bool Parse(std::string_view argument, Arguments& out) {
   if (name == "--seconds") {
     return absl::SimpleAtod(value, &out.linear.min_seconds) &&
            absl::SimpleAtod(value, &out.layer.min_seconds);
+  }
+  if (name == "--int8") {
+    out.linear.int8 = true;
+    return true;
   }
   if (name == "--cached") {
     out.linear.working_set_bytes = 0;

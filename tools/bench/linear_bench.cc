@@ -84,10 +84,11 @@ bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& optio
               const std::vector<int64_t>& all_rows) {
   const std::vector<std::byte> data = RandomWeight(dtype, shape.n, shape.k, 1);
   const WeightSlice slice{dtype, shape.n, shape.k, data.data(), {}};
+  const auto compute = options.int8 ? kernels::ComputeDType::kInt8 : kernels::ComputeDType::kAuto;
   std::vector<std::unique_ptr<LinearWeight>> weights;
   size_t bytes = 0;
   do {
-    auto packed = backend.PackLinear({&slice, 1}, {});
+    auto packed = backend.PackLinear({&slice, 1}, {.compute = compute});
     if (!packed.ok()) {
       std::printf("cannot pack: %s\n", std::string(packed.status().message()).c_str());
       return false;
@@ -106,7 +107,9 @@ bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& optio
     backend.Linear(
         {weights[0].get(), F32View(x.data(), rows, shape.k), F32View(out.data(), rows, shape.n)});
     const double error = SampledError(dtype, data, shape, x, rows, out);
-    const bool right = error < (kernels::Traits(dtype).quantized ? 1e-3 : 0.02);
+    const bool right = error < (!kernels::Traits(dtype).quantized ? 0.02
+                                : options.int8                    ? 0.05
+                                                                  : 1e-3);
     correct &= right;
 
     const Case c{dtype, shape, rows};

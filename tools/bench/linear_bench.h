@@ -15,6 +15,7 @@ struct LinearBenchOptions {
   std::vector<int64_t> rows;
   std::vector<std::string> shapes;  // "NxK"
   bool gate_up = false;             // two weights, SwiGLU between
+  bool int8 = false;                // activations of 8 bits beside quantised weights
   double min_seconds = 0.15;        // per case
   // Bytes of weights that calls go round in: above the caches for a decode step of a large model,
   // 0 for one weight that stays in the cache.

@@ -120,5 +120,54 @@ TEST_F(SmolLm2QuantizedOverBf16Kv, PerplexityIsThatOfTheReference) {
   ExpectPerplexityOfTheReference(*harness_, 2048, is_default ? 8 : 1, limits);
 }
 
+// `backend.compute_dtype = int8`: 8 bits of activations in front of the attention output and the
+// MLP. The limits are the README's for int8, and what the perplexity of a default may differ by.
+class SmolLm2Int8 : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    HarnessOptions options{.kv_dtype = "f16"};
+    options.backend.compute_dtype = "int8";
+    auto harness = ModelHarness::Load(SmolLm2Path(), options);
+    ASSERT_TRUE(harness.ok()) << harness.status();
+    harness_ = std::move(*harness).release();
+  }
+  static void TearDownTestSuite() { delete std::exchange(harness_, nullptr); }
+
+  static ModelHarness* harness_;
+};
+ModelHarness* SmolLm2Int8::harness_ = nullptr;
+
+TEST_F(SmolLm2Int8, LogprobsAreWithinTolerance) {
+  const auto errors = MeasureTop20(*harness_);
+  ASSERT_EQ(errors.size(), 13u);
+  for (const TopError& error : errors) {
+    std::printf("%s: greatest %.5f, mean %.5f\n", error.prompt.c_str(), error.max_abs,
+                error.mean_abs);
+    EXPECT_LT(error.max_abs, 0.7) << error.prompt;
+    EXPECT_LT(error.mean_abs, 0.3) << error.prompt;
+  }
+  const EchoError echo = MeasureEcho(*harness_);
+  EXPECT_EQ(echo.compared, 127 + 299);
+  std::printf("echo: mean %.5f, greatest %.5f\n", echo.mean_abs, echo.max_abs);
+  EXPECT_LT(echo.mean_abs, 0.15);
+}
+
+TEST_F(SmolLm2Int8, All1024GreedyStepsAreWithinTolerance) {
+  const GreedyErrors greedy = MeasureGreedy(*harness_, 0.7);
+  std::printf("%d flips of %d, largest margin flipped %.3f, worst mean %.4f, deficit %.3f\n",
+              greedy.argmax_flips, greedy.steps, greedy.largest_margin_flipped,
+              greedy.worst_prompt_mean_abs, greedy.largest_deficit);
+  EXPECT_EQ(greedy.free_different, 0);
+  EXPECT_EQ(greedy.steps, 1024);
+  EXPECT_LT(greedy.worst_prompt_mean_abs, 0.08);
+  EXPECT_LT(greedy.largest_deficit, 0.6);
+}
+
+TEST_F(SmolLm2Int8, PerplexityIsNearThatOfTheReference) {
+  const PerplexityLimits limits{.change = 0.005, .worst_window = 0.04};
+  ExpectPerplexityOfTheReference(*harness_, 512, 32, limits);
+  ExpectPerplexityOfTheReference(*harness_, 2048, 8, limits);
+}
+
 }  // namespace
 }  // namespace refrain::testing

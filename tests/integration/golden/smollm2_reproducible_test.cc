@@ -1,8 +1,8 @@
 // engine.reproducible = on with a real model: its widths (576, 1,536), its nine heads over three,
-// Q4_1 beside a Q8_0 head, K and V in f16 and bf16. Each golden prompt gets the same tokens and
-// log-probability bits alone, beside the other goldens and strangers that join, end and are
-// cancelled, on one thread or two, in steps of 512 tokens or 48. (reproducible_test has every
-// weight type, on random weights.)
+// Q4_1 beside a Q8_0 head, K and V in f16 and bf16, activations of 15 bits and of 8. Each golden
+// prompt gets the same tokens and log-probability bits alone, beside the other goldens and
+// strangers that join, end and are cancelled, on one thread or two, in steps of 512 tokens or 48.
+// (reproducible_test has every weight type, on random weights.)
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,12 @@ struct Variant {
   int32_t step_token_budget;
 };
 
-class SmolLm2Reproducible : public ::testing::TestWithParam<std::string> {
+struct Arithmetic {
+  const char* kv_dtype;
+  const char* compute_dtype;
+};
+
+class SmolLm2Reproducible : public ::testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
     text_ = LogitsPrompt("wiki 2000");
@@ -60,7 +65,8 @@ class SmolLm2Reproducible : public ::testing::TestWithParam<std::string> {
     options.step_token_budget = variant.step_token_budget;
     options.max_sequences = 24;
     options.max_context_tokens = 1024;
-    options.kv_cache.dtype = GetParam();
+    options.backend.compute_dtype = GetParam().compute_dtype;
+    options.kv_cache.dtype = GetParam().kv_dtype;
     options.kv_cache.memory_bytes = 256 << 20;
     options.reproducible = true;
     auto engine = engine::CreateEngine(options);
@@ -135,8 +141,12 @@ TEST_P(SmolLm2Reproducible, TokensAndLogprobBitsDoNotDependOnCompanyThreadsOrCut
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(KvTypes, SmolLm2Reproducible, ::testing::Values("f16", "bf16"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Arithmetics, SmolLm2Reproducible,
+                         ::testing::Values(Arithmetic{"f16", "auto"}, Arithmetic{"bf16", "auto"},
+                                           Arithmetic{"f16", "int8"}),
+                         [](const auto& info) {
+                           return std::string(info.param.kv_dtype) + "_" + info.param.compute_dtype;
+                         });
 
 }  // namespace
 }  // namespace refrain::testing
