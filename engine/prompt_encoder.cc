@@ -190,8 +190,11 @@ absl::Status PromptEncoder::CheckText(const PromptText& text) const {
 
 absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tokens) const {
   if (prompt_tokens == 0) return absl::InvalidArgumentError("the prompt is empty: 0 tokens");
-  if (prompt_tokens > static_cast<size_t>(limits_.max_context_tokens)) {
-    return ContextLengthError(std::to_string(prompt_tokens), limits_.max_context_tokens);
+  // Not an answer without a token: clients drop old turns when they are refused.
+  const auto context = static_cast<size_t>(limits_.max_context_tokens);
+  if (prompt_tokens > context || (prompt_tokens == context && request.stop.max_tokens > 0)) {
+    return ContextLengthError(std::to_string(prompt_tokens), limits_.max_context_tokens,
+                              prompt_tokens == context ? ", which leave none for an answer" : "");
   }
   const int64_t echoed = static_cast<int64_t>(prompt_tokens) * request.n;
   if (request.echo && request.n > 1 && echoed > Request::kMaxEchoedTokens) {

@@ -339,9 +339,15 @@ TEST_P(EngineLoopTest, EndsWithLengthAtTheContextsEnd) {
   const RequestOutput output = h.Run(TokenRequest(Prompt(50), 1000));
   EXPECT_EQ(output.choices.at(0).tokens.size(), 10u);
   EXPECT_EQ(output.choices.at(0).ends[0].reason, FinishReason::kLength);
-  const RequestOutput full = h.Run(TokenRequest(Prompt(60), 1000));
+  const RequestOutput last = h.Run(TokenRequest(Prompt(59), 1000));
+  EXPECT_EQ(last.choices.at(0).tokens.size(), 1u);
+  // A whole context of prompt is computed where no answer is asked for.
+  const RequestOutput full = h.Run(TokenRequest(Prompt(60), 0));
   EXPECT_EQ(full.status, absl::OkStatus());
   EXPECT_EQ(full.choices.at(0).ends[0].reason, FinishReason::kLength);
+  EXPECT_EQ(h.Submit(TokenRequest(Prompt(60), 1)), nullptr);
+  EXPECT_THAT(h.submit_status().message(),
+              HasSubstr("the prompt has 60 tokens, which leave none for an answer."));
   h.CheckIdle();
 }
 
