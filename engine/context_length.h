@@ -8,9 +8,9 @@
 
 namespace refrain::engine {
 
-// INVALID_ARGUMENT: a prompt that the context does not hold, or not with a token behind it. It is told apart from other refusals,
-// since clients answer it by dropping the oldest turns of a conversation.
-// `prompt_tokens` is a number, or "at least" one; `remark` follows it.
+// INVALID_ARGUMENT: a prompt that the context does not hold, or not with a token behind it. It is
+// told apart from other refusals, since clients answer it by dropping the oldest turns of a
+// conversation. `prompt_tokens` is a number, or "at least" one; `remark` follows it.
 absl::Status ContextLengthError(std::string_view prompt_tokens, int32_t max_context_tokens,
                                 std::string_view remark = "");
 bool IsContextLengthError(const absl::Status& status);

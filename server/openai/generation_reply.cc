@@ -110,16 +110,16 @@ void GenerationReply::Start(std::function<void()> wakeup) {
 }
 
 http::ReplyPart GenerationReply::Next() {
-  const absl::Status status = ReadStreams();
+  const std::optional<size_t> failed = ReadStreams();
   ticket_.ChargeUsage(TotalUsage());
-  if (!status.ok()) return FailedPart(status);
+  if (failed.has_value()) return FailedPart(*failed);
   if (!IsLarge()) return stream_events_ ? MakeEvents() : MakeWhole();
   http::ReplyPart part;
   part.make = [this] { return stream_events_ ? MakeEvents() : MakeWhole(); };
   return part;
 }
 
-absl::Status GenerationReply::ReadStreams() {
+std::optional<size_t> GenerationReply::ReadStreams() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     PromptState& prompt = prompts_[i];
     if (prompt.finished || !prompt.taken()) continue;
@@ -133,7 +133,7 @@ absl::Status GenerationReply::ReadStreams() {
       first_token_ms_ = passed.count();
     }
     if (output_.cache_report) ReportMisses();
-    if (!head_sent_ && !prompt.batch.status.ok()) return prompt.batch.status;
+    if (!head_sent_ && !prompt.batch.status.ok()) return i;
     // The first event shows all of them, however many go into the first part.
     if (!stream_events_ || !output_.token_ids) continue;
     for (const engine::TokenEvent& event : prompt.batch.tokens) {
@@ -142,7 +142,7 @@ absl::Status GenerationReply::ReadStreams() {
       }
     }
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 bool GenerationReply::IsLarge() const {
@@ -174,7 +174,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
       ShowPieces(next_prompt_, &part.body);
       if (!prompt.taken()) break;
       if (!prompt.batch.status.ok()) {
-        http::ReplyPart failed = FailedPart(prompt.batch.status);
+        http::ReplyPart failed = FailedPart(next_prompt_);
         failed.body.insert(0, part.body);
         return failed;
       }
@@ -302,13 +302,15 @@ bool GenerationReply::AllFinished() const {
   return true;
 }
 
-http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
+http::ReplyPart GenerationReply::FailedPart(size_t prompt) {
   CancelUnfinished();
+  const absl::Status& status = prompts_[prompt].batch.status;
   ApiError error = ApiErrorFromStatus(status);
   // What the parser let pass and the engine refuses: an empty prompt, one that is too long, a
   // conversation that the template does not take.
   if (error.http_status == 400 && !error.param.has_value()) {
     error.param = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
+    if (prompts_.size() > 1) error.message = Concat("prompt[", prompt, "]: ", error.message);
   }
   error_code_ = error.code.value_or(error.type);
   if (error.http_status >= 500) {

@@ -58,9 +58,9 @@ class GenerationReply final : public http::Reply {
     bool taken() const { return next == batch.tokens.size() && batch.ends.empty(); }
   };
 
-  // Reads the streams whose last batch is taken. The first error of one that has failed before
-  // anything was sent, else OK.
-  absl::Status ReadStreams();
+  // Reads the streams whose last batch is taken. The first prompt that has failed before anything
+  // was sent.
+  std::optional<size_t> ReadStreams();
   http::ReplyPart MakeEvents();
   http::ReplyPart MakeWhole();
   // Takes tokens for about `bytes` of output, and lowers it by them.
@@ -76,7 +76,7 @@ class GenerationReply final : public http::Reply {
   bool IsLarge() const;
   void CancelUnfinished();
   void NoteOutcome();
-  http::ReplyPart FailedPart(const absl::Status& status);
+  http::ReplyPart FailedPart(size_t prompt);
 
   const Endpoint endpoint_;
   const bool stream_events_;

@@ -262,6 +262,11 @@ TEST_F(ServiceTest, NamesTheFieldOfALateRefusal) {
   const RawResponse response = Post(kCompletions, {{"prompt", "[[late=3]]x"}});
   EXPECT_EQ(response.status, 400);
   EXPECT_EQ(json::parse(response.body)["error"]["param"], "prompt");
+  const RawResponse second = Post(kCompletions, {{"prompt", {"[[hold]]x", "[[late=3]]x"}}});
+  EXPECT_EQ(second.status, 400);
+  const json error = json::parse(second.body)["error"];
+  EXPECT_EQ(error["param"], "prompt");
+  EXPECT_EQ(error["message"].get<std::string>().rfind("prompt[1]: ", 0), 0u) << error;
   const json chat = {{"messages", {{{"role", "user"}, {"content", "[[late=3]]x"}}}}};
   EXPECT_EQ(json::parse(Post(kChat, chat).body)["error"]["param"], "messages");
 }
