@@ -27,14 +27,17 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
   model_.Forward(batch, batch.tokens, kv_, nullptr, abandoned_.get_token());
   if (abandoned_.stop_requested()) return absl::CancelledError("the engine has stopped");
   StepResult result;
-  result.rows.reserve(batch.logits.size());
+  result.rows.resize(batch.logits.size());
+  size_t first = 0;  // row of the piece
   for (const std::span<const LogitsRow> piece : logits_->Pieces(batch.logits)) {
     const auto vocab = static_cast<size_t>(logits_->Compute(piece).cols);
     absl::StatusOr<std::span<float>> read = logits_->Read();
     if (!read.ok()) return read.status();
-    for (size_t i = 0; i < piece.size(); ++i) {
-      result.rows.push_back(Choose(piece[i], read->subspan(i * vocab, vocab)));
-    }
+    // Rows have samplers of their own.
+    backend_.ForEachOnHost(static_cast<int64_t>(piece.size()), [&](int64_t i) {
+      result.rows[first + i] = Choose(piece[i], read->subspan(i * vocab, vocab));
+    });
+    first += piece.size();
   }
   if (absl::Status status = backend_.Synchronize(); !status.ok()) return status;
   for (size_t i = 0; i < result.rows.size(); ++i) {

@@ -16,8 +16,9 @@
 
 namespace refrain::engine {
 
-// Runs steps of a Llama model: Launch computes, waits for the back end, samples on the host and
-// keeps the result for Collect, so one step is in flight at most.
+// Runs steps of a Llama model: Launch computes, waits for the back end, samples on the host (on the
+// back end's threads where it has some there) and keeps the result for Collect, so one step is in
+// flight at most.
 //
 // Engine thread only. The back end, the model and the KV pool must outlive it.
 class LlamaRunner : public ModelRunner {

@@ -119,6 +119,12 @@ class Backend {
 
   virtual absl::Status Synchronize() = 0;
 
+  // Work of the host between steps: calls fn(i) once for each i in [0, count), on its own compute
+  // threads at once where it computes on the host's processors. Nothing may be running.
+  virtual void ForEachOnHost(int64_t count, const std::function<void(int64_t)>& fn) {
+    for (int64_t i = 0; i < count; ++i) fn(i);
+  }
+
   // What chooses tokens on the device; null where that is the host's work, or where it cannot be
   // done for so large a vocabulary. Dies before the back end.
   virtual absl::StatusOr<std::unique_ptr<TokenSampler>> MakeTokenSampler(

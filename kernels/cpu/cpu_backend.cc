@@ -74,4 +74,10 @@ void CpuBackend::SwiGlu(const SwiGluArgs& args) { cpu::SwiGlu(pool_, isa_, args)
 
 void CpuBackend::Add(const AddArgs& args) { cpu::Add(pool_, isa_, args); }
 
+void CpuBackend::ForEachOnHost(int64_t count, const std::function<void(int64_t)>& fn) {
+  pool_.ParallelFor(count, /*grain=*/1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fn(i);
+  });
+}
+
 }  // namespace refrain::kernels::cpu

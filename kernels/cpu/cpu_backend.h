@@ -49,6 +49,7 @@ class CpuBackend final : public Backend {
   void Add(const AddArgs& args) override;
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  void ForEachOnHost(int64_t count, const std::function<void(int64_t)>& fn) override;
 
  private:
   CpuBackend(Isa isa, int threads);

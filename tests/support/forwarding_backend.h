@@ -1,6 +1,7 @@
 #ifndef REFRAIN_TESTS_SUPPORT_FORWARDING_BACKEND_H_
 #define REFRAIN_TESTS_SUPPORT_FORWARDING_BACKEND_H_
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -33,6 +34,9 @@ class ForwardingBackend : public kernels::Backend {
   void SwiGlu(const kernels::SwiGluArgs& args) override { on_->SwiGlu(args); }
   void Add(const kernels::AddArgs& args) override { on_->Add(args); }
   absl::Status Synchronize() override { return on_->Synchronize(); }
+  void ForEachOnHost(int64_t count, const std::function<void(int64_t)>& fn) override {
+    on_->ForEachOnHost(count, fn);
+  }
 
  private:
   const std::unique_ptr<kernels::Backend> on_;

@@ -1,7 +1,10 @@
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -127,6 +130,24 @@ TEST_P(LinearTest, GateUpMatchesTheOracle) {
       }
     }
   }
+}
+
+// Each of two calls waits for the other one to begin.
+TEST(CpuBackendTest, CallsForEachOnceAndOnSeveralThreads) {
+  const auto backend = Make(Isa::kPortable, 2);
+  std::atomic<int> begun = 0;
+  std::atomic<bool> together = false;
+  backend->ForEachOnHost(2, [&](int64_t) {
+    ++begun;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (begun < 2 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    if (begun == 2) together = true;
+  });
+  EXPECT_TRUE(together);
+  std::vector<std::atomic<int>> calls(1000);
+  backend->ForEachOnHost(1000, [&](int64_t i) { ++calls[i]; });
+  for (const std::atomic<int>& count : calls) EXPECT_EQ(count, 1);
+  backend->ForEachOnHost(0, [](int64_t) { FAIL(); });
 }
 
 TEST_P(LinearTest, EmbedLooksUpRows) {
