@@ -258,18 +258,19 @@ def test_never_overwrites_and_never_mixes_what_was_measured_otherwise(tool, tmp_
 def test_every_server_asked_for_is_made(load_tool, monkeypatch):
     program = load_tool("rate_sweep")
     monkeypatch.setattr(sys, "argv", [
-        "rate_sweep", "--model=m.gguf", "--variants=two_phase,paged,off", "--llama-server=llama",
+        "rate_sweep", "--model=m.gguf", "--variants=two_phase,int8,paged,off", "--llama-server=llama",
         "--llama-slots=1,4", "--vllm-python=python", "--vllm-model=folder", "--shared=1024,2048",
         "--set=kv_cache.memory_bytes=1"])
     made = program.make_servers(program.parse_arguments())
-    assert list(made) == [OURS, "refrain paged", "refrain off", "vLLM", "llama.cpp 1 slot",
-                          "llama.cpp 4 slots"]
+    assert list(made) == [OURS, "refrain int8", "refrain paged", "refrain off", "vLLM",
+                          "llama.cpp 1 slot", "llama.cpp 4 slots"]
     slots = made["llama.cpp 4 slots"].command
     # Each slot has room for a whole request.
     assert slots[slots.index("-np") + 1] == "4"
     assert int(slots[slots.index("-c") + 1]) >= 4 * (2048 + 64 + 64)
     assert "kv_cache.prefix_cache=off" in made["refrain off"].command
-    assert all("kv_cache.memory_bytes=1" in made[name].command for name in list(made)[:3])
+    assert "backend.compute_dtype=int8" in made["refrain int8"].command
+    assert all("kv_cache.memory_bytes=1" in made[name].command for name in list(made)[:4])
 
 
 def test_the_slo_is_half_where_there_are_matrix_tiles(load_tool):
