@@ -146,6 +146,12 @@ void EngineMetrics::DescribeVllmState(const engine::EngineStats& stats, const Ca
                   "computing (deferred).",
                   {{static_cast<double>(waiting - deferred), {{"reason", "capacity"}}},
                    {static_cast<double>(deferred), {{"reason", "deferred"}}}});
+  // A board made for vLLM shows a server without this as down.
+  families->Gauge("vllm:engine_sleep_state",
+                  "1 for the state that the engine is in; it never sleeps.",
+                  {{1, {{"sleep_state", "awake"}}},
+                   {0, {{"sleep_state", "weights_offloaded"}}},
+                   {0, {{"sleep_state", "discard_all"}}}});
   const int64_t chunks = stats.kv_used_chunks + stats.kv_cached_chunks + stats.kv_free_chunks;
   families->Gauge("vllm:kv_cache_usage_perc",
                   "Share of the KV cache that running sequences use; 1 is all of it.",
@@ -180,6 +186,13 @@ void EngineMetrics::DescribeVllmCounters(const engine::EngineStats& stats,
                      {0, {{"source", "external_kv_transfer"}}}});
   families->Counter("vllm:prompt_tokens_cached_total",
                     "Tokens of prompts that were found in the KV cache.", cached);
+  families->Counter("vllm:prompt_tokens_cached_by_source_total",
+                    "Prompt tokens that were found in the KV cache, by where they were kept.",
+                    {{number(hit_tokens_), {{"source", "device"}}},
+                     {0, {{"source", "host"}}},
+                     {0, {{"source", "disk"}}},
+                     {0, {{"source", "p2p"}}},
+                     {0, {{"source", "external_unspecified"}}}});
   families->Counter("vllm:generation_tokens_total", "Tokens generated.", number(generated_tokens_));
   families->Counter("vllm:request_success_total", "Choices that ended, by reason.",
                     {{At(finished_, FinishReason::kStop), {{"finished_reason", "stop"}}},

@@ -2,7 +2,9 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <sstream>
+#include <string_view>
 
 namespace refrain::server::metrics {
 namespace {
@@ -18,6 +20,31 @@ prometheus::ClientMetric::Histogram Cumulative(const Histogram& histogram, doubl
   out.bucket.push_back({count, std::numeric_limits<double>::infinity()});
   out.sample_count = count;
   out.sample_sum = histogram.sum();
+  return out;
+}
+
+// Writes bounds as Python's prometheus_client and OpenMetrics do: le="1.0", where prometheus-cpp
+// has le="1". Dashboards made for vLLM select them by that text, and sum by (le) over both servers.
+// A bucket's bound is the last label of its line.
+std::string WithWholeBoundsAsPython(std::string_view page) {
+  std::string out;
+  out.reserve(page.size() + page.size() / 16);
+  while (!page.empty()) {
+    const size_t line_end = std::min(page.find('\n'), page.size() - 1) + 1;
+    const std::string_view line = page.substr(0, line_end);
+    page.remove_prefix(line_end);
+    const size_t close = line.rfind("\"} ");
+    const size_t open = line.substr(0, close).rfind('"');
+    const std::string_view before = line.substr(0, std::min(open, line.size()));
+    const bool is_bound =
+        close != line.npos && (before.ends_with(",le=") || before.ends_with("{le="));
+    if (is_bound &&
+        line.substr(open + 1, close - open - 1).find_first_not_of("-0123456789") == line.npos) {
+      out.append(line.substr(0, close)).append(".0").append(line.substr(close));
+    } else {
+      out += line;
+    }
+  }
   return out;
 }
 
@@ -98,7 +125,7 @@ void FamilyList::AddCreated(const std::string& name, const std::vector<LabelList
 std::string FamilyList::Text() const {
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, families_);
-  return std::move(out).str();
+  return WithWholeBoundsAsPython(out.view());
 }
 
 }  // namespace refrain::server::metrics

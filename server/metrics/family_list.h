@@ -59,7 +59,7 @@ class FamilyList {
   // Without quantiles.
   void AddSummaries(std::string name, std::string help, const std::vector<SummarySample>& samples);
 
-  // The page so far, in the text format 0.0.4.
+  // The page so far, in the text format 0.0.4; bounds are spelled as by Python: le="1.0".
   std::string Text() const;
 
  private:

@@ -124,6 +124,8 @@ TEST_F(MetricsTest, CountsARequestUnderVllmsNames) {
   observer().OnFirstScheduled(0.7, 100, 64);
   EXPECT_EQ(Vllm("prefix_cache_queries_total"), "100");
   EXPECT_EQ(Vllm("prefix_cache_hits_total"), "64");
+  EXPECT_EQ(Vllm("prompt_tokens_cached_by_source_total", "source=\"device\""), "64");
+  EXPECT_EQ(Vllm("prompt_tokens_cached_by_source_total", "source=\"host\""), "0");
   EXPECT_EQ(Vllm("prompt_tokens_total"), "0") << "not before the prompt is there";
   observer().OnFirstToken(0.9, 100, 64);
   observer().OnTokens(1);
@@ -170,7 +172,7 @@ TEST_F(MetricsTest, CountsARequestUnderVllmsNames) {
   EXPECT_EQ(Vllm("request_generation_tokens_sum"), "3");
   EXPECT_EQ(Vllm("request_max_num_generation_tokens_sum"), "3");
   EXPECT_EQ(Vllm("request_params_max_tokens_sum"), "16");
-  EXPECT_EQ(Vllm("request_params_n_bucket", "le=\"1\""), "1");
+  EXPECT_EQ(Vllm("request_params_n_bucket", "le=\"1.0\""), "1");
   EXPECT_EQ(Vllm("prompt_tokens_total"), "100") << "counted once";
 }
 
@@ -298,13 +300,17 @@ TEST_F(MetricsTest, HasVllmsBuckets) {
     return found;
   };
   const std::string kGap =
-      "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1 2.5 5 7.5 10 20 40 80 +Inf ";
+      "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0 "
+      "+Inf ";
   const std::string kRequest =
-      "0.3 0.5 0.8 1 1.5 2 2.5 5 10 15 20 30 40 50 60 120 240 480 960 1920 7680 +Inf ";
-  const std::string kCounts = "1 2 5 10 20 50 100 200 500 1000 2000 +Inf ";  // of 4,096 tokens
+      "0.3 0.5 0.8 1.0 1.5 2.0 2.5 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 120.0 240.0 480.0 960.0 "
+      "1920.0 7680.0 +Inf ";
+  const std::string kCounts =
+      "1.0 2.0 5.0 10.0 20.0 50.0 100.0 200.0 500.0 1000.0 2000.0 +Inf ";  // of 4,096 tokens
   EXPECT_EQ(bounds("time_to_first_token_seconds"),
-            "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10 20 40 80 160 "
-            "640 2560 +Inf ");
+            "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 "
+            "80.0 160.0 "
+            "640.0 2560.0 +Inf ");
   EXPECT_EQ(bounds("inter_token_latency_seconds"), kGap);
   EXPECT_EQ(bounds("request_time_per_output_token_seconds"), kGap);
   for (const char* name : {"e2e_request_latency_seconds", "request_queue_time_seconds",
@@ -318,8 +324,38 @@ TEST_F(MetricsTest, HasVllmsBuckets) {
     EXPECT_EQ(bounds(name), kCounts) << name;
   }
   EXPECT_EQ(bounds("iteration_tokens_total"),
-            "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 +Inf ");
-  EXPECT_EQ(bounds("request_params_n"), "1 2 5 10 20 +Inf ");
+            "1.0 8.0 16.0 32.0 64.0 128.0 256.0 512.0 1024.0 2048.0 4096.0 8192.0 16384.0 +Inf ");
+  EXPECT_EQ(bounds("request_params_n"), "1.0 2.0 5.0 10.0 20.0 +Inf ");
+}
+
+// vLLM's boards select le="1.0", and boards over both servers sum by (le).
+TEST_F(MetricsTest, SpellsBoundsAsPythonDoes) {
+  Load();
+  http::Exchange exchange;
+  exchange.method = "POST";
+  exchange.route = "/v1/completions";
+  exchange.seconds = 0.25;
+  exchange.principal = "5";
+  metrics_.CountExchange(exchange);
+  exchange.principal = "a,le=\"5";
+  metrics_.CountExchange(exchange);
+  exchange.principal = "b,le=";
+  metrics_.CountExchange(exchange);
+  EXPECT_EQ(Value("http_request_duration_highr_seconds_bucket{le=\"1.0\"}"), "3");
+  EXPECT_EQ(Value("http_request_duration_highr_seconds_bucket{le=\"1.5\"}"), "3");
+  EXPECT_EQ(Value("http_request_duration_highr_seconds_bucket{le=\"+Inf\"}"), "3");
+  EXPECT_EQ(Value("http_request_duration_highr_seconds_bucket{le=\"1\"}"), "");
+  const std::string labels = "{handler=\"/v1/completions\",code=\"0\",key=";
+  EXPECT_EQ(Value("refrain_http_responses_total" + labels + "\"5\"}"), "1") << metrics_.Page();
+  EXPECT_EQ(Value("refrain_http_responses_total" + labels + "\"a,le=\\\"5\"}"), "1");
+  EXPECT_EQ(Value("refrain_http_responses_total" + labels + "\"b,le=\"}"), "1");
+}
+
+TEST_F(MetricsTest, TellsVllmsBoardsThatItIsAwake) {
+  Load();
+  EXPECT_EQ(Vllm("engine_sleep_state", "sleep_state=\"awake\""), "1");
+  EXPECT_EQ(Vllm("engine_sleep_state", "sleep_state=\"weights_offloaded\""), "0");
+  EXPECT_EQ(Vllm("engine_sleep_state", "sleep_state=\"discard_all\""), "0");
 }
 
 TEST_F(MetricsTest, CountsExchangesAsFastapisInstrumentatorDoes) {
