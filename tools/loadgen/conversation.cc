@@ -48,6 +48,7 @@ void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view text,
                             std::span<const int32_t> ids) {
   if (record_.output_tokens == 0) {
     record_.first_token_s = at_s;
+    recorder_->FirstTokens(tokens);
   } else {
     recorder_->Gap(at_s - record_.last_token_s, tokens);
   }

@@ -38,7 +38,11 @@ void Recorder::Sent(double planned_s, double sent_s) {
 
 void Recorder::Gap(double gap_s, int32_t tokens) {
   itl_.Add(gap_s * kMsPerS);
-  // Tokens that come together come at once.
+  AddTogether(tokens);
+}
+
+// Tokens that come together come at once.
+void Recorder::AddTogether(int32_t tokens) {
   for (int32_t i = 1; i < tokens; ++i) itl_.Add(0);
 }
 

@@ -62,6 +62,8 @@ class Recorder {
   void Sent(double planned_s, double sent_s);
   // Time between events with tokens; an event of several tokens counts for each of them.
   void Gap(double gap_s, int32_t tokens);
+  // An answer's first event: the tokens after the first one come at once, too.
+  void FirstTokens(int32_t tokens) { AddTogether(tokens); }
   void Ended(const RequestRecord& record);
 
   RunResult Finish(double begin_s) const;
@@ -72,6 +74,8 @@ class Recorder {
   int64_t output_tokens() const { return result_.output_tokens; }
 
  private:
+  void AddTogether(int32_t tokens);
+
   const Slo slo_;
   RunResult result_;
   std::array<Samples, kMetrics> metrics_;

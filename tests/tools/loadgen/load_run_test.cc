@@ -89,6 +89,7 @@ class FakeBackend final : public Backend {
   size_t hang_number = 0;  // never answered
   size_t fail_number = 0;
   bool gives_ids = true;
+  int32_t first_tokens = 1;  // in an answer's first event; one more follows
   size_t most_running = 0;
 
  private:
@@ -102,7 +103,7 @@ class FakeBackend final : public Backend {
     if (number == fail_number) {
       end.failure = Failure{"http_500", "asked to"};
     } else {
-      sink->OnTokens(loop_->NowS(), 1, "A", ids);
+      sink->OnTokens(loop_->NowS(), first_tokens, "A", ids);
       sink->OnTokens(loop_->NowS(), 1, "B", ids);
     }
     sink->OnEnd(loop_->NowS(), end);
@@ -247,6 +248,17 @@ TEST(OpenLoop, TellsWhatIsWrongWithItsWorkload) {
   const Ran ran =
       RunLoad({.arrivals = kTenPerSecond, .most_requests = 100}, &workload, &backend, &loop);
   EXPECT_EQ(ran.status.message(), "line 3 is odd");
+}
+
+// So that the mean of ITL is that of TPOT, wherever an answer's tokens come together.
+TEST(OpenLoop, TokensOfAFirstEventHaveNoTimeBetweenThem) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.first_tokens = 3;
+  FakeWorkload workload(Sessions(5));
+  const Ran ran = RunLoad({.arrivals = kTenPerSecond}, &workload, &backend, &loop);
+  EXPECT_EQ(ran.result.output_tokens, 5 * 4);
+  EXPECT_EQ(ran.result.itl.count, 5 * 3);
 }
 
 TEST(Trace, KeepsTheDistancesOfTheTraceAtItsSpeed) {
