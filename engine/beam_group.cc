@@ -12,7 +12,7 @@ BeamGroup::BeamGroup(const Request& request, std::shared_ptr<const StopRules> ru
       search_(*request.beam, request.sequences(), std::max(1, rules_->max_tokens)),
       top_logprobs_(
           std::max(BeamSearch::CandidatesPerBeam(request.sequences(),
-                                                 static_cast<int32_t>(rules_->end_tokens.size())),
+                                                 static_cast<int32_t>(rules_->late_tokens.size())),
                    shown_logprobs_.value_or(0))),
       rows_(1) {}
 
@@ -41,12 +41,14 @@ const std::vector<BeamSearch::Beam>& BeamGroup::Advance() {
 }
 
 std::vector<BeamCandidate> BeamGroup::Candidates(const Row& row) const {
-  const bool may_end = search_.length() >= rules_->min_tokens;
+  const bool late_comes = search_.length() >= rules_->min_tokens;
   std::vector<BeamCandidate> candidates;
   for (const TokenLogprob& entry : row) {
-    const bool ends =
-        std::binary_search(rules_->end_tokens.begin(), rules_->end_tokens.end(), entry.token);
-    if (ends && !may_end) continue;
+    const auto is_of = [&](const std::vector<TokenId>& tokens) {
+      return std::binary_search(tokens.begin(), tokens.end(), entry.token);
+    };
+    if (!late_comes && is_of(rules_->late_tokens)) continue;
+    const bool ends = is_of(rules_->end_tokens);
     candidates.push_back(
         {.token = entry.token, .logprob = entry.logprob, .ends = ends, .rank = entry.rank});
   }

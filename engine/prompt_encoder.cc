@@ -116,7 +116,7 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   const int64_t left = limits_.max_context_tokens - static_cast<int64_t>(request->prompt.size());
   request->stop_rules = std::make_shared<const StopRules>(
       in.stop, static_cast<int32_t>(std::min<int64_t>(in.stop.max_tokens, left)),
-      EndTokens(in.stop));
+      end_of_generation_);
   return absl::OkStatus();
 }
 
@@ -210,14 +210,6 @@ absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tok
         " make up to ", longest, " tokens, the KV cache holds ", limits_.kv_capacity_tokens));
   }
   return absl::OkStatus();
-}
-
-std::vector<TokenId> PromptEncoder::EndTokens(const StopParams& stop) const {
-  std::vector<TokenId> ends = stop.stop_token_ids;
-  if (!stop.ignore_eos) {
-    ends.insert(ends.end(), end_of_generation_.begin(), end_of_generation_.end());
-  }
-  return ends;
 }
 
 }  // namespace refrain::engine

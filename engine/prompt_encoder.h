@@ -58,7 +58,6 @@ class PromptEncoder {
   static void Truncate(EncodedRequest* request);
   absl::Status EncodeBadWords(SamplingParams* sampling) const;
   absl::Status CheckSizes(const Request& request, size_t prompt_tokens) const;
-  std::vector<TokenId> EndTokens(const StopParams& stop) const;
 
   const Tokenizer* tokenizer_;
   const ChatTemplate* chat_template_;

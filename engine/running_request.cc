@@ -83,7 +83,7 @@ void RunningRequest::MakeSampler(SequenceState* choice, uint64_t fresh_seed) {
   const SamplingParams& params = request().sampling;
   choice->sampler.emplace(params, ChoiceSeed(params.seed.value_or(fresh_seed), choice->choice),
                           prompt(), encoded_->stop_rules->min_tokens,
-                          encoded_->stop_rules->end_tokens);
+                          encoded_->stop_rules->late_tokens);
 }
 
 bool RunningRequest::WantsPromptRow(int32_t index) const {

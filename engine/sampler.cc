@@ -159,8 +159,8 @@ class ScaledLogits {
 
 SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
                            std::span<const TokenId> prompt, int32_t min_tokens,
-                           std::vector<TokenId> end_tokens)
-    : params_(params), seed_(seed), min_tokens_(min_tokens), end_tokens_(std::move(end_tokens)) {
+                           std::vector<TokenId> late_tokens)
+    : params_(params), seed_(seed), min_tokens_(min_tokens), late_tokens_(std::move(late_tokens)) {
   if (params_.repetition_penalty != 1.0) {
     for (const TokenId token : prompt) occurrences_[token].in_prompt = true;
   }
@@ -189,7 +189,7 @@ void SamplerState::Count(TokenId token) {
 
 std::vector<TokenId> SamplerState::Banned() const {
   std::vector<TokenId> banned;
-  if (chosen_ < min_tokens_) banned = end_tokens_;
+  if (chosen_ < min_tokens_) banned = late_tokens_;
   for (const auto& sequence : params_.banned_sequences) {
     if (sequence.empty() || sequence.size() - 1 > recent_.size()) continue;
     const auto begun = static_cast<std::ptrdiff_t>(sequence.size() - 1);

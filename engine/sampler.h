@@ -19,10 +19,10 @@ namespace refrain::engine {
 // survive preemption. One per sequence; the model runner alone uses it while a step is in flight.
 class SamplerState {
  public:
-  // `end_tokens` may not be chosen before `min_tokens` tokens were. `seed` already includes the
+  // `late_tokens` may not be chosen before `min_tokens` tokens were. `seed` already includes the
   // choice's index.
   SamplerState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
-               int32_t min_tokens, std::vector<TokenId> end_tokens);
+               int32_t min_tokens, std::vector<TokenId> late_tokens);
 
   const SamplingParams& params() const { return params_; }
   bool greedy_unchanged() const;  // argmax of the raw logits is the answer
@@ -51,7 +51,7 @@ class SamplerState {
   uint64_t seed_;
   int64_t chosen_ = 0;
   int32_t min_tokens_;
-  std::vector<TokenId> end_tokens_;
+  std::vector<TokenId> late_tokens_;
   struct Occurrence {
     bool in_prompt = false;
     int32_t in_output = 0;

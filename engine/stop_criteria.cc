@@ -68,15 +68,23 @@ std::optional<size_t> StopStrings::Match(State state) const {
   return static_cast<size_t>(match);
 }
 
-StopRules::StopRules(const StopParams& params, int32_t max_tokens, std::vector<TokenId> ends)
+StopRules::StopRules(const StopParams& params, int32_t max_tokens,
+                     std::span<const TokenId> end_of_generation)
     : min_tokens(params.min_tokens),
       max_tokens(max_tokens),
       include_stop_in_output(params.include_stop_in_output),
-      end_tokens(std::move(ends)),
+      end_tokens(params.stop_token_ids),
+      late_tokens(params.stop_token_ids),
       strings(params.stop),
       automaton(params.stop) {
-  std::sort(end_tokens.begin(), end_tokens.end());
-  end_tokens.erase(std::unique(end_tokens.begin(), end_tokens.end()), end_tokens.end());
+  if (!params.ignore_eos) {
+    end_tokens.insert(end_tokens.end(), end_of_generation.begin(), end_of_generation.end());
+  }
+  late_tokens.insert(late_tokens.end(), end_of_generation.begin(), end_of_generation.end());
+  for (std::vector<TokenId>* const set : {&end_tokens, &late_tokens}) {
+    std::sort(set->begin(), set->end());
+    set->erase(std::unique(set->begin(), set->end()), set->end());
+  }
 }
 
 bool StopCriteria::IsEndToken(TokenId token) const {
@@ -99,7 +107,7 @@ std::optional<ChoiceEnd> StopCriteria::Accept(TokenEvent event, std::string_view
     for (size_t i = 0; i < bytes.size(); ++i) {
       state_ = rules_->automaton.Next(state_, bytes[i]);
       const std::optional<size_t> match = rules_->automaton.Match(state_);
-      if (!match.has_value() || accepted_tokens_ < rules_->min_tokens) continue;
+      if (!match.has_value() || accepted_tokens_ <= rules_->min_tokens) continue;
       const std::string& stop = rules_->strings[*match];
       const int64_t match_end = begin_byte + static_cast<int64_t>(i) + 1;
       ReleaseCut(rules_->include_stop_in_output ? match_end

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,12 +53,16 @@ class StopStrings {
 
 // When the choices of one request end, from its StopParams. Immutable, shared by them.
 struct StopRules {
-  StopRules(const StopParams& params, int32_t max_tokens, std::vector<TokenId> end_tokens);
+  StopRules(const StopParams& params, int32_t max_tokens,
+            std::span<const TokenId> end_of_generation);
 
   int32_t min_tokens;
   int32_t max_tokens;  // the request's, cut to what the context leaves
   bool include_stop_in_output;
-  std::vector<TokenId> end_tokens;  // sorted; end of generation, stop_token_ids
+  std::vector<TokenId> end_tokens;   // sorted; end of generation, stop_token_ids
+  std::vector<TokenId> late_tokens;  // sorted; not chosen before min_tokens tokens were: these, and
+                                     // the end of generation where ignore_eos makes it a token
+                                     // like others, so that it ends no text too early
   std::vector<std::string> strings;
   StopStrings automaton;
 };
@@ -67,8 +72,8 @@ struct StopRules {
 // released, the one in which it begins is cut (TokenEvent::shown_bytes), of the others only the ids
 // are told (ChoiceEnd::hidden_tokens).
 //
-// A stop string counts when it ends in token number min_tokens or later; the earliest end wins, of
-// several the longest string. Engine thread; cannot fail.
+// A stop string counts when it ends behind token number min_tokens, as an end token does; the
+// earliest end wins, of several the longest string. Engine thread; cannot fail.
 class StopCriteria {
  public:
   explicit StopCriteria(std::shared_ptr<const StopRules> rules) : rules_(std::move(rules)) {}

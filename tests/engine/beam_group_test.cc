@@ -22,7 +22,7 @@ Request BeamRequest(int32_t n, int32_t beams) {
 std::shared_ptr<const StopRules> Rules(int32_t max_tokens, int32_t min_tokens = 0,
                                        std::vector<TokenId> end_tokens = {kEnd}) {
   return std::make_shared<const StopRules>(StopParams{.min_tokens = min_tokens}, max_tokens,
-                                           std::move(end_tokens));
+                                           end_tokens);
 }
 
 SampledToken Row(std::vector<std::pair<int32_t, float>> top) {
@@ -99,6 +99,21 @@ TEST(BeamGroupTest, BansEndTokensBeforeMinTokens) {
   group.Output(1, &tokens, &ends);
   EXPECT_EQ(TokensOf(tokens, 0), std::vector{4});
   EXPECT_EQ(ends[0].stop_token, kEnd);
+}
+
+TEST(BeamGroupTest, AnIgnoredEndComesNoEarlierThanMinTokens) {
+  const StopParams params{.min_tokens = 1, .ignore_eos = true};
+  BeamGroup group(BeamRequest(1, 1),
+                  std::make_shared<const StopRules>(params, 2, std::vector<TokenId>{kEnd}));
+  for (int step = 0; step < 2; ++step) {
+    group.Deliver(0, Row({{0, -0.1}, {4, -3}}));
+    group.Advance();
+  }
+  std::vector<TokenEvent> tokens;
+  std::vector<ChoiceEnd> ends;
+  group.Output(1, &tokens, &ends);
+  EXPECT_EQ(TokensOf(tokens, 0), (std::vector{4, 0}));
+  EXPECT_EQ(ends[0].reason, FinishReason::kLength);
 }
 
 // The second choice's first token is of the prompt's row, its second of beam 1's.

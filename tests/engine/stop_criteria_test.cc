@@ -1,11 +1,14 @@
 #include "engine/stop_criteria.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
 namespace refrain::engine {
 namespace {
+
+using ::testing::ElementsAre;
 
 struct Outcome {
   std::string shown;  // what a consumer saw, in the end
@@ -16,7 +19,7 @@ struct Outcome {
 };
 
 std::shared_ptr<const StopRules> Rules(StopParams params, std::vector<TokenId> ends = {}) {
-  return std::make_shared<const StopRules>(params, params.max_tokens, std::move(ends));
+  return std::make_shared<const StopRules>(params, params.max_tokens, ends);
 }
 
 // Feeds pieces as tokens 0, 1, 2, ...
@@ -136,11 +139,26 @@ TEST(StopCriteriaTest, StopStringBeatsMaxTokensInTheSameToken) {
   EXPECT_EQ(outcome.end.reason, FinishReason::kStop);
 }
 
-TEST(StopCriteriaTest, NothingEndsBeforeMinTokens) {
+// As vLLM has it: min_tokens tokens come, then a stop string may end.
+TEST(StopCriteriaTest, NothingEndsWithinMinTokens) {
   const auto rules = Rules({.max_tokens = 100, .min_tokens = 3, .stop = {"b"}}, {TokenId{0}});
-  const Outcome outcome = Feed(rules, {"a", "b", "b", "c"});
-  EXPECT_EQ(outcome.shown, "ab");
-  EXPECT_EQ(outcome.accepted, 3u);
+  const Outcome outcome = Feed(rules, {"a", "b", "b", "c", "b", "d"});
+  EXPECT_EQ(outcome.shown, "abbc");
+  EXPECT_EQ(outcome.accepted, 5u);
+  // One that began within them counts where it ends.
+  const auto longer = Rules({.max_tokens = 100, .min_tokens = 3, .stop = {"bc"}});
+  EXPECT_EQ(Feed(longer, {"b", "c", "b", "c", "d"}).shown, "bc");
+}
+
+TEST(StopRulesTest, AnIgnoredEndOfGenerationIsNoEndButComesLate) {
+  const StopParams params{.ignore_eos = true, .stop_token_ids = {TokenId{7}, TokenId{3}}};
+  const std::vector<TokenId> end_of_generation = {TokenId{5}, TokenId{3}};
+  const StopRules ignoring(params, 10, end_of_generation);
+  EXPECT_THAT(ignoring.end_tokens, ElementsAre(TokenId{3}, TokenId{7}));
+  EXPECT_THAT(ignoring.late_tokens, ElementsAre(TokenId{3}, TokenId{5}, TokenId{7}));
+  const StopRules heeding({.stop_token_ids = {TokenId{7}}}, 10, end_of_generation);
+  EXPECT_THAT(heeding.end_tokens, ElementsAre(TokenId{3}, TokenId{5}, TokenId{7}));
+  EXPECT_EQ(heeding.late_tokens, heeding.end_tokens);
 }
 
 TEST(StopCriteriaTest, TokensWithoutBytesPass) {
