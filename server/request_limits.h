@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "engine/text/tool_format.h"
 #include "server/concat.h"
@@ -57,6 +58,10 @@ inline constexpr size_t kMaxStopBytes = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
 inline constexpr size_t kMaxBadWords = 256;
 inline constexpr size_t kMaxBadWordBytes = 256;
+// Spaces before a bad word do not matter, so there must be more to it.
+inline bool IsBadWord(std::string_view text) {
+  return text.size() <= kMaxBadWordBytes && text.find_first_not_of(' ') != text.npos;
+}
 inline constexpr size_t kMaxCacheKeyBytes = 1024;
 inline constexpr double kMaxPromptLogprobs = 20;
 inline constexpr size_t kMaxDetokenizedIds = 1 << 20;

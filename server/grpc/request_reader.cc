@@ -96,9 +96,10 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   complaint.RequireAtMost("bad_words", in.bad_words_size(), kMaxBadWords, "words");
   std::vector<std::string> words;
   for (const std::string& word : in.bad_words()) {
-    if (word.empty() || word.size() > kMaxBadWordBytes) {
-      complaint.Refuse("bad_words", Concat("must hold strings of 1 to ", kMaxBadWordBytes,
-                                           " bytes, not ", word.size()));
+    if (!IsBadWord(word)) {
+      complaint.Refuse("bad_words",
+                       Concat("must hold strings of 1 to ", kMaxBadWordBytes,
+                              " bytes, none of spaces alone, not one of ", word.size()));
       return;
     }
     words.push_back(word);

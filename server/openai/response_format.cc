@@ -212,7 +212,11 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   } else {
     AppendDelta(choice, piece, out);
   }
-  AppendLogprobs(choice, piece.tokens, out);
+  if (piece.tokens.empty()) {
+    out->append(",\"logprobs\":null");
+  } else {
+    AppendLogprobs(choice, piece.tokens, out);
+  }
   AppendFinish(choice, piece.finish, out);
   // As in vLLM's: events of a chat have it with their end.
   if (!chat || piece.finish.has_value()) {
@@ -287,7 +291,7 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
 void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                     std::string* out) {
   out->append(",\"logprobs\":");
-  if (!answer_.output.logprobs.has_value() || tokens.empty()) {
+  if (!answer_.output.logprobs.has_value()) {
     out->append("null");
   } else if (answer_.endpoint == Endpoint::kCompletions) {
     AppendCompletionLogprobs(choice, tokens, out);

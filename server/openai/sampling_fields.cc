@@ -48,7 +48,7 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
 
 void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
   fields.Describe("bad_words", R"({"type":["array","null"],"maxItems":256,"items":)"
-                               R"({"type":"string","minLength":1,"maxLength":256}})");
+                               R"({"type":"string","pattern":"[^ ]","maxLength":256}})");
   const Json* words = fields.ArrayOrNull("bad_words");
   if (words == nullptr) return;
   if (words->size() > kMaxBadWords) {
@@ -58,10 +58,9 @@ void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
   }
   std::vector<std::string> read;
   for (const Json& word : *words) {
-    if (!word.is_string() || word.get_ref<const std::string&>().empty() ||
-        word.get_ref<const std::string&>().size() > kMaxBadWordBytes) {
-      fields.Refuse("bad_words",
-                    Concat("must be an array of strings of 1 to ", kMaxBadWordBytes, " bytes"));
+    if (!word.is_string() || !IsBadWord(word.get_ref<const std::string&>())) {
+      fields.Refuse("bad_words", Concat("must be an array of strings of 1 to ", kMaxBadWordBytes,
+                                        " bytes, none of spaces alone"));
       return;
     }
     read.push_back(word.get<std::string>());

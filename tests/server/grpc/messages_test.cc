@@ -258,6 +258,7 @@ TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
          for (int i = 0; i < 259; ++i) s->add_allowed_token_ids(1);
        })},
       {"bad_words", sampling([](auto* s) { s->add_bad_words(""); })},
+      {"bad_words", sampling([](auto* s) { s->add_bad_words("  "); })},
       {"bad_words", sampling([](auto* s) { s->add_bad_words(std::string(257, 'x')); })},
       {"bad_words", sampling([](auto* s) {
          for (int i = 0; i < 257; ++i) s->add_bad_words("x");

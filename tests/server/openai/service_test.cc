@@ -168,6 +168,20 @@ TEST_F(ServiceTest, EchoesThePromptAlsoForScoring) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 0);
 }
 
+// As OpenAI: who asked for them gets lists, also where nothing is in them.
+TEST_F(ServiceTest, GivesEmptyLogprobsOfAnEmptyAnswer) {
+  Start();
+  json body =
+      json::parse(Post(kCompletions, {{"prompt", "ab"}, {"max_tokens", 0}, {"logprobs", 1}}).body);
+  EXPECT_EQ(body["choices"][0]["logprobs"], json::parse(R"({"tokens":[],"token_logprobs":[],
+                            "top_logprobs":[],"text_offset":[]})"));
+  body = json::parse(Post(kChat, {{"messages", {{{"role", "user"}, {"content", "ab"}}}},
+                                  {"max_tokens", 0},
+                                  {"logprobs", true}})
+                         .body);
+  EXPECT_EQ(body["choices"][0]["logprobs"], json::parse(R"({"content":[],"refusal":null})"));
+}
+
 TEST_F(ServiceTest, GivesLogprobsOfCompletions) {
   Start();
   const json body = json::parse(
