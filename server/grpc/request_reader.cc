@@ -99,7 +99,7 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
     if (!IsBadWord(word)) {
       complaint.Refuse("bad_words",
                        Concat("must hold strings of 1 to ", kMaxBadWordBytes,
-                              " bytes, none of spaces alone, not one of ", word.size()));
+                              " bytes, none of spaces alone, not one of ", word.size(), " bytes"));
       return;
     }
     words.push_back(word);
