@@ -25,7 +25,7 @@ std::shared_ptr<const StopRules> Rules(int32_t max_tokens, int32_t min_tokens = 
                                            end_tokens);
 }
 
-SampledToken Row(std::vector<std::pair<int32_t, float>> top) {
+SampledToken Row(const std::vector<std::pair<int32_t, float>>& top) {
   SampledToken row;
   int32_t rank = 0;
   for (const auto& [token, logprob] : top) row.top.push_back({TokenId{token}, logprob, ++rank});

@@ -18,7 +18,8 @@ struct Outcome {
   size_t accepted = 0;
 };
 
-std::shared_ptr<const StopRules> Rules(StopParams params, std::vector<TokenId> ends = {}) {
+std::shared_ptr<const StopRules> Rules(const StopParams& params,
+                                       const std::vector<TokenId>& ends = {}) {
   return std::make_shared<const StopRules>(params, params.max_tokens, ends);
 }
 

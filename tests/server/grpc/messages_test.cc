@@ -19,7 +19,6 @@ namespace refrain::server::rpc {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 const ModelLimits kLimits = {.served_name = "m",
                              .vocab_size = 258,
