@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-CudaMaker Fails(absl::Status status) {
+CudaMaker Fails(const absl::Status& status) {
   return [status](int) -> absl::StatusOr<std::unique_ptr<kernels::Backend>> { return status; };
 }
 

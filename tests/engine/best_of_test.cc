@@ -14,7 +14,7 @@ Request BestOfRequest(int32_t n, int32_t best_of) {
   return request;
 }
 
-void Say(BestOf* best_of, int32_t sequence, std::vector<float> logprobs) {
+void Say(BestOf* best_of, int32_t sequence, const std::vector<float>& logprobs) {
   for (const float logprob : logprobs) {
     best_of->Count(sequence, logprob);
     TokenEvent event;

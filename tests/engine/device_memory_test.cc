@@ -30,7 +30,7 @@ class DeviceMemoryTest : public ::testing::Test {
     return options;
   }
   // The card for "cuda" and "auto", else the host.
-  static BackendChooser Chooser(size_t memory_bytes, std::shared_ptr<Card> card) {
+  static BackendChooser Chooser(size_t memory_bytes, const std::shared_ptr<Card>& card) {
     return [card, memory_bytes](const BackendOptions& options) -> absl::StatusOr<ChosenBackend> {
       if (options.kind == "cpu") return ChooseBackend(options);
       auto made = device::CudaBackend::Create(

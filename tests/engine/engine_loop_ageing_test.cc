@@ -17,7 +17,6 @@ namespace refrain::engine {
 namespace {
 
 using testing::LoopHarness;
-using testing::LoopOptions;
 using testing::RequestOutput;
 using testing::TokenRequest;
 

@@ -7,7 +7,7 @@
 namespace refrain::engine {
 namespace {
 
-StreamBatch Tokens(std::vector<int32_t> ids) {
+StreamBatch Tokens(const std::vector<int32_t>& ids) {
   StreamBatch batch;
   for (const int32_t id : ids) batch.tokens.push_back({.token = TokenId{id}});
   batch.usage.completion_tokens = static_cast<int32_t>(ids.size());

@@ -9,7 +9,7 @@
 namespace refrain::engine {
 namespace {
 
-std::vector<TokenId> Ids(std::vector<int32_t> ids) {
+std::vector<TokenId> Ids(const std::vector<int32_t>& ids) {
   std::vector<TokenId> out;
   for (const int32_t id : ids) out.push_back(TokenId{id});
   return out;

@@ -121,7 +121,7 @@ TEST(WeightSourceTest, RefusesWhatIsNoFile) {
   EXPECT_EQ(WeightSource::Open(pipe).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(WeightSource::Open("").status().code(), absl::StatusCode::kNotFound);
   const std::string empty = directory.path() + "/empty";
-  std::ofstream{empty};
+  std::ofstream(empty).close();
   EXPECT_EQ(WeightSource::Open(empty).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -306,7 +306,7 @@ TEST(SentencePieceGoldenTest, OwnMergingEqualsTheLibraryOnStories260K) {
 }
 
 // Fields written again behind the end of a model replace what it says.
-std::string With(std::string model, int message, std::string fields) {
+std::string With(std::string model, int message, const std::string& fields) {
   model.push_back(static_cast<char>(message << 3 | 2));
   model.push_back(static_cast<char>(fields.size()));
   return model + fields;
