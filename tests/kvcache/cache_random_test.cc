@@ -13,7 +13,6 @@ namespace {
 
 using ::refrain::testing::CacheHarness;
 using ::refrain::testing::Cells;
-using ::refrain::testing::FakeKvCell;
 
 struct Setting {
   int32_t chunk_tokens;

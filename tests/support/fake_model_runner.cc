@@ -152,7 +152,7 @@ StepResult FakeModelRunner::Compute(Step& step) {
   for (size_t slot = 0; slot < batch.slots.size(); ++slot) {
     const auto& entry = batch.slots[slot];
     for (int32_t i = 0; i < entry.num_rows; ++i) {
-      const size_t row = static_cast<size_t>(entry.row_begin + i);
+      const auto row = static_cast<size_t>(entry.row_begin) + static_cast<size_t>(i);
       if (slot_of_row.at(row) != -1) Complain("two slots claim one row");
       slot_of_row[row] = static_cast<int32_t>(slot);
     }

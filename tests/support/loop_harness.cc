@@ -41,7 +41,7 @@ std::vector<int32_t> Prompt(int32_t length, int32_t seed) {
   return ids;
 }
 
-Request TokenRequest(std::vector<int32_t> prompt, int32_t max_tokens) {
+Request TokenRequest(const std::vector<int32_t>& prompt, int32_t max_tokens) {
   Request request;
   engine::TokenPrompt tokens;
   for (const int32_t id : prompt) tokens.ids.push_back(kvcache::TokenId{id});

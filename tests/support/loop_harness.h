@@ -56,7 +56,7 @@ void ReadInto(engine::TokenStream& stream, const FakeTokenizer& tokenizer, Reque
 std::vector<int32_t> Prompt(int32_t length, int32_t seed = 1);
 
 // A request for a prompt of ids, greedy.
-engine::Request TokenRequest(std::vector<int32_t> prompt, int32_t max_tokens);
+engine::Request TokenRequest(const std::vector<int32_t>& prompt, int32_t max_tokens);
 
 // An engine loop over fakes, turned by the test. Single-threaded but for an asynchronous runner.
 class LoopHarness {

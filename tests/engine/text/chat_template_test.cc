@@ -175,18 +175,18 @@ TEST(JinjaTest, EndsHostileTemplatesWithAnError) {
            "{{ [1] * 999999999999 }}",
            "{{ range(999999999999) }}",
            "{{ range(0, 9223372036854775807, 9223372036854775807) }}{{ range(1, 2, 0) }}",
-           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = n.s + n.s "
-           "%}{% endfor %}",
-           "{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = "
-           "n.s.replace('a', 'aaaaaaaa') %}{% endfor %}",
-           "{% set n = namespace(v=[]) %}{% for i in range(9999) %}{% set n.v = [n.v] %}{% endfor "
-           "%}",
-           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% "
-           "endfor %}{{ n.v }}",
-           "{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% "
-           "endfor %}{{ n.v == n.v }}",
-           "{% set n = namespace(v={}) %}{% for i in range(9999) %}{% set n.v = {'a': n.v.get} "
-           "%}{% endfor %}",
+           ("{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = n.s + n.s "
+            "%}{% endfor %}"),
+           ("{% set n = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set n.s = "
+            "n.s.replace('a', 'aaaaaaaa') %}{% endfor %}"),
+           ("{% set n = namespace(v=[]) %}{% for i in range(9999) %}{% set n.v = [n.v] %}{% endfor "
+            "%}"),
+           ("{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% "
+            "endfor %}{{ n.v }}"),
+           ("{% set n = namespace(v=[1]) %}{% for i in range(60) %}{% set n.v = [n.v, n.v] %}{% "
+            "endfor %}{{ n.v == n.v }}"),
+           ("{% set n = namespace(v={}) %}{% for i in range(9999) %}{% set n.v = {'a': n.v.get} "
+            "%}{% endfor %}"),
            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
            "{% macro f(x) %}{{ f(x + x) }}{% endmacro %}{{ f('a') }}",
