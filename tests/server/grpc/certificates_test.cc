@@ -34,8 +34,9 @@ class GrpcCertificates : public ::testing::Test {
     options.tls_cert_file = folder_.path() + "/cert";
     options.tls_key_file = folder_.path() + "/key";
     auto server = Server::Start(options, gate_.get(), &log_);
-    if (server.ok()) server_ = *std::move(server);
-    return server.status();
+    if (!server.ok()) return server.status();
+    server_ = *std::move(server);
+    return absl::OkStatus();
   }
 
   // Whose certificate a new connection meets; "" when there is no handshake.
