@@ -61,8 +61,8 @@ float WidenToF32(DType dtype, const std::byte* data, int64_t i) {
 }
 
 // Whether activations of 8 bits in front of this weight cost less accuracy than they are worth.
-// Those of QKV and of the output head cost the most by far (docs/results/accuracy.md), and they are
-// a sixth of a layer's work, and what is computed for one row of a prompt.
+// Before QKV and the output head they cost the most (docs/results/accuracy.md) and win the least:
+// QKV is a sixth of a layer's products, and the head is computed for one row of a prompt.
 bool BearsInt8(TensorRole role) {
   return role == TensorRole::kAttnOutput || role == TensorRole::kFfnGate ||
          role == TensorRole::kFfnUp || role == TensorRole::kFfnDown;
