@@ -1,11 +1,13 @@
 #ifndef REFRAIN_TESTS_INTEGRATION_GOLDEN_GOLDEN_CHECKS_H_
 #define REFRAIN_TESTS_INTEGRATION_GOLDEN_GOLDEN_CHECKS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "tests/support/model_harness.h"
+#include "tests/support/slow_build.h"
 
 // Measurements of a model against tests/data/smollm2-golden. They measure; the tests assert, each
 // with the limits that the README beside the data gives for its arithmetic.
@@ -65,6 +67,11 @@ struct WindowError {
   double reference_mean = 0;      // over the same windows
   double worst_window_error = 0;  // |nll - reference| of one window
 };
+// How many of a test's windows are computed: all, or an eighth in a slow build. A sanitizer looks
+// at memory, not at figures, and all of them take it half an hour.
+constexpr int32_t WindowsInThisBuild(int32_t windows) {
+  return kSlowBuildFactor == 1 ? windows : std::max(windows / 8, 1);
+}
 // The first `max_windows` windows of `window` tokens of the WikiText-2 text.
 WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max_windows);
 

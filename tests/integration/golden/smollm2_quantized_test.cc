@@ -63,8 +63,9 @@ struct PerplexityLimits {
   double change, worst_window;
 };
 
-void ExpectPerplexityOfTheReference(ModelHarness& harness, int window, int windows,
+void ExpectPerplexityOfTheReference(ModelHarness& harness, int window, int all_windows,
                                     const PerplexityLimits& limits) {
+  const int windows = WindowsInThisBuild(all_windows);
   const WindowError error = MeasurePerplexity(harness, window, windows);
   const double change = std::exp(error.nll_mean - error.reference_mean) - 1;
   std::printf(
