@@ -28,14 +28,17 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
   if (abandoned_.stop_requested()) return absl::CancelledError("the engine has stopped");
   StepResult result;
   result.rows.resize(batch.logits.size());
+  const std::vector<size_t> others = ChooseMostProbable(batch, &result);
+  std::vector<LogitsRow> wanted;
+  for (const size_t i : others) wanted.push_back(batch.logits[i]);
   size_t first = 0;  // row of the piece
-  for (const std::span<const LogitsRow> piece : logits_->Pieces(batch.logits)) {
+  for (const std::span<const LogitsRow> piece : logits_->Pieces(wanted)) {
     const auto vocab = static_cast<size_t>(logits_->Compute(piece).cols);
     absl::StatusOr<std::span<float>> read = logits_->Read();
     if (!read.ok()) return read.status();
     // Rows have samplers of their own.
     backend_.ForEachOnHost(static_cast<int64_t>(piece.size()), [&](int64_t i) {
-      result.rows[first + i] = Choose(piece[i], read->subspan(i * vocab, vocab));
+      result.rows[others[first + i]] = Choose(piece[i], read->subspan(i * vocab, vocab));
     });
     first += piece.size();
   }
@@ -45,6 +48,31 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
     if (sampler != nullptr) sampler->Count(result.rows[i].token);
   }
   return result;
+}
+
+std::vector<size_t> LlamaRunner::ChooseMostProbable(const StepBatch& batch, StepResult* result) {
+  std::vector<size_t> others, asked;
+  std::vector<int32_t> rows;
+  for (size_t i = 0; i < batch.logits.size(); ++i) {
+    const LogitsRow& wanted = batch.logits[i];
+    if (!WantsLogprobs(wanted) && wanted.sampler->greedy_unchanged()) {
+      asked.push_back(i);
+      rows.push_back(wanted.row);
+    } else {
+      others.push_back(i);
+    }
+  }
+  if (asked.empty()) return others;
+  std::vector<int32_t> tokens(rows.size());
+  model_.MostProbable(rows, tokens);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (tokens[i] == LlamaModel::kUndecided) {
+      others.push_back(asked[i]);
+    } else {
+      result->rows[asked[i]].token = TokenId{tokens[i]};
+    }
+  }
+  return others;
 }
 
 SampledToken LlamaRunner::Choose(const LogitsRow& wanted, std::span<float> logits) const {

@@ -7,6 +7,7 @@
 #include <span>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/model/llama.h"
@@ -39,6 +40,9 @@ class LlamaRunner : public ModelRunner {
       : backend_(backend), model_(model), kv_(kv), logits_(std::move(logits)) {}
 
   absl::StatusOr<StepResult> Run(const StepBatch& batch);
+  // Chooses tokens of rows for which the greatest logit is the answer, where the model finds it
+  // without all logits; returns the other ones.
+  std::vector<size_t> ChooseMostProbable(const StepBatch& batch, StepResult* result);
   SampledToken Choose(const LogitsRow& wanted, std::span<float> logits) const;
 
   // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.

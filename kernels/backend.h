@@ -1,6 +1,7 @@
 #ifndef REFRAIN_KERNELS_BACKEND_H_
 #define REFRAIN_KERNELS_BACKEND_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,6 +41,7 @@ struct WeightSlice {
 struct PackOptions {
   ComputeDType compute = ComputeDType::kAuto;
   bool embedding = false;  // rows will be looked up by Embed (and may serve as output head too)
+  bool argmax = false;     // LinearArgMax will be asked for
 };
 
 // A weight packed for one back end. Immutable, made once at load, used from any thread.
@@ -111,6 +113,10 @@ class Backend {
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void RmsNorm(const RmsNormArgs& args) = 0;
   virtual void Linear(const LinearArgs& args) = 0;
+  // For back ends that can find the greatest product with less work than to compute all of them.
+  virtual void LinearArgMax(const LinearArgMaxArgs& args) {
+    std::fill(args.out.begin(), args.out.end(), LinearArgMaxArgs::kUndecided);
+  }
   virtual void GateUp(const GateUpArgs& args) = 0;
   virtual void RopeAppend(const RopeAppendArgs& args) = 0;
   virtual void ChunkAttention(const ChunkAttentionArgs& args) = 0;

@@ -47,6 +47,17 @@ struct LinearArgs {
   bool reproducible = false;  // one arithmetic per weight, whatever the number of rows
 };
 
+// out[r] = the index of the greatest element of row r of what Linear would compute (reproducible),
+// the lowest of equal ones; or kUndecided where the back end could not tell without computing them
+// all.
+struct LinearArgMaxArgs {
+  static constexpr int32_t kUndecided = -1;
+
+  const LinearWeight* weight = nullptr;  // [n, k], packed for argmax
+  TensorView x;                          // [rows, k]
+  std::span<int32_t> out;                // [rows], in the host's memory, valid on return
+};
+
 // out = silu(x Wg^T) * (x Wu^T).
 struct GateUpArgs {
   const LinearWeight* gate = nullptr;  // [ffn, hidden]

@@ -72,7 +72,7 @@ bool BearsInt8(TensorRole role) {
 class Loader {
  public:
   Loader(const WeightSource& source, kernels::Backend& backend, const LlamaOptions& options)
-      : source_(source), backend_(backend), pack_{.compute = options.compute} {
+      : source_(source), backend_(backend), compute_(options.compute) {
     const ModelConfig& c = source.config();
     if (c.rope.source_pairs == RopePairs::kAdjacent) {
       q_order_ = HalfSplitOrder(c.num_heads, c.head_dim, c.rope.dim);
@@ -81,7 +81,7 @@ class Loader {
   }
 
   absl::StatusOr<std::unique_ptr<LinearWeight>> Pack(std::initializer_list<TensorRole> roles,
-                                                     int layer, bool embedding = false) {
+                                                     int layer, kernels::PackOptions options = {}) {
     std::vector<WeightSlice> slices;
     for (const TensorRole role : roles) {
       absl::StatusOr<WeightView> view = source_.Get(role, layer);
@@ -91,8 +91,7 @@ class Loader {
       if (role == TensorRole::kAttnK) slice.row_order = k_order_;
       slices.push_back(slice);
     }
-    kernels::PackOptions options = pack_;
-    options.embedding = embedding;
+    options.compute = compute_;
     if (options.compute == kernels::ComputeDType::kInt8 && !BearsInt8(*roles.begin())) {
       options.compute = kernels::ComputeDType::kQuantized;
     }
@@ -110,7 +109,7 @@ class Loader {
  private:
   const WeightSource& source_;
   kernels::Backend& backend_;
-  kernels::PackOptions pack_;
+  const kernels::ComputeDType compute_;
   std::vector<int32_t> q_order_, k_order_;
 };
 
@@ -127,8 +126,8 @@ absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Load(const WeightSource&
 absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
   Loader loader(source, backend_, options_);
   const auto pack = [&](std::unique_ptr<LinearWeight>& to, std::initializer_list<TensorRole> roles,
-                        int layer, bool embedding = false) -> absl::Status {
-    absl::StatusOr<std::unique_ptr<LinearWeight>> weight = loader.Pack(roles, layer, embedding);
+                        int layer, kernels::PackOptions options = {}) -> absl::Status {
+    absl::StatusOr<std::unique_ptr<LinearWeight>> weight = loader.Pack(roles, layer, options);
     if (!weight.ok()) return weight.status();
     to = *std::move(weight);
     return absl::OkStatus();
@@ -166,8 +165,13 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
   rope_ = *std::move(rope);
 
   absl::Status status = AllocateActivations(options_.max_rows);
-  if (status.ok()) status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0, true);
-  if (status.ok() && !config_.tied_embeddings) status = pack(output_, {TensorRole::kOutput}, 0);
+  if (status.ok()) {
+    status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0,
+                  {.embedding = true, .argmax = config_.tied_embeddings});
+  }
+  if (status.ok() && !config_.tied_embeddings) {
+    status = pack(output_, {TensorRole::kOutput}, 0, {.argmax = true});
+  }
   if (status.ok()) status = read_norm(output_norm_, TensorRole::kOutputNorm, 0);
   layers_.resize(config_.num_layers);
   for (int i = 0; i < config_.num_layers && status.ok(); ++i) {
@@ -310,12 +314,22 @@ void LlamaModel::FinishRows(const Layer& layer, const RowRange& range) {
   backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible});
 }
 
-void LlamaModel::Logits(std::span<const int32_t> rows, TensorView out) {
-  const auto count = static_cast<int64_t>(rows.size());
-  const TensorView normed = normed_.Rows(count);
+TensorView LlamaModel::HeadInputs(std::span<const int32_t> rows) {
+  const TensorView normed = normed_.Rows(static_cast<int64_t>(rows.size()));
   backend_.RmsNorm({config_.rms_eps, hidden_, output_norm_, rows, normed});
-  const LinearWeight* head = config_.tied_embeddings ? embedding_.get() : output_.get();
-  backend_.Linear({head, normed, out, false, options_.reproducible});
+  return normed;
+}
+
+const LinearWeight* LlamaModel::head() const {
+  return config_.tied_embeddings ? embedding_.get() : output_.get();
+}
+
+void LlamaModel::Logits(std::span<const int32_t> rows, TensorView out) {
+  backend_.Linear({head(), HeadInputs(rows), out, false, options_.reproducible});
+}
+
+void LlamaModel::MostProbable(std::span<const int32_t> rows, std::span<int32_t> tokens) {
+  backend_.LinearArgMax({head(), HeadInputs(rows), tokens});
 }
 
 }  // namespace refrain::engine

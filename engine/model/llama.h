@@ -51,6 +51,10 @@ class LlamaModel {
 
   // Logits of rows of the last Forward that its batch wanted: out [rows.size(), vocab_size], f32.
   void Logits(std::span<const int32_t> rows, kernels::TensorView out);
+  // The token with the greatest of those logits, the lowest of equal ones, for each row; or
+  // kUndecided where only Logits can tell. [rows.size()]
+  static constexpr int32_t kUndecided = kernels::LinearArgMaxArgs::kUndecided;
+  void MostProbable(std::span<const int32_t> rows, std::span<int32_t> tokens);
 
  private:
   struct RowRange {
@@ -77,6 +81,8 @@ class LlamaModel {
                 const kernels::KvPoolView& kv);
   void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv);
   void FinishRows(const Layer& layer, const RowRange& range);
+  kernels::TensorView HeadInputs(std::span<const int32_t> rows);
+  const kernels::LinearWeight* head() const;
   absl::Status AllocateActivations(int64_t rows);
   // Where the last layer goes on behind its keys and values: all rows, or ranges that hold those
   // that the batch wants logits of.

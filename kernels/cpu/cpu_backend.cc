@@ -60,6 +60,10 @@ void CpuBackend::Embed(const EmbedArgs& args) {
 
 void CpuBackend::Linear(const LinearArgs& args) { cpu::Linear(pool_, activations_, args); }
 
+void CpuBackend::LinearArgMax(const LinearArgMaxArgs& args) {
+  argmax_search_.Run(pool_, activations_, args);
+}
+
 void CpuBackend::GateUp(const GateUpArgs& args) { cpu::GateUp(pool_, isa_, activations_, args); }
 
 void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(pool_, isa_, args); }

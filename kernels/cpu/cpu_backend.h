@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/activation_buffer.h"
+#include "kernels/cpu/argmax_search.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
@@ -42,6 +43,7 @@ class CpuBackend final : public Backend {
   void Embed(const EmbedArgs& args) override;
   void RmsNorm(const RmsNormArgs& args) override;
   void Linear(const LinearArgs& args) override;
+  void LinearArgMax(const LinearArgMaxArgs& args) override;
   void GateUp(const GateUpArgs& args) override;
   void RopeAppend(const RopeAppendArgs& args) override;
   void ChunkAttention(const ChunkAttentionArgs& args) override;
@@ -61,6 +63,7 @@ class CpuBackend final : public Backend {
   WeightMemory weight_memory_;
   ActivationBuffer activations_;
   AttentionScratch attention_scratch_;
+  ArgMaxSearch argmax_search_;
 };
 
 }  // namespace refrain::kernels::cpu

@@ -5,28 +5,15 @@
 
 #include "kernels/cpu/cpu_linear_weight.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/product_jobs.h"
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_matrix.h"
 
 namespace refrain::kernels::cpu {
 namespace {
 
-// Activations of one job should leave room for weights in a second-level cache of 512 KiB.
-constexpr int64_t kJobActivations = 256 * 1024;
-constexpr int64_t kMaxJobRows = 192;
-constexpr int64_t kMinJobRows = 24;
-// Enough that a thread which was held up, or an odd number of jobs, costs the others little. A job
-// of few rows is short, and its threads read streams of weights that should be long.
-constexpr int64_t kJobsPerThread = 4;
-constexpr int64_t kManyRowJobsPerThread = 12;
-// Up to this many rows a product waits for memory alone, which serves threads that read one behind
-// the other better than threads that read apart.
-constexpr int64_t kRowsOfOneStream = 6;
-
 // Products of `up` that wait for those of `gate`, on the stack of the thread that computes them.
 constexpr int64_t kUpElements = 32 * 1024;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 const CpuLinearWeight& Weight(const LinearWeight* weight) {
   return static_cast<const CpuLinearWeight&>(*weight);
@@ -39,47 +26,12 @@ void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible,
   }
 }
 
-// Calls fn(row_begin, row_end, tile_begin, tile_end) for every job. Jobs of the same rows follow
-// each other, so that their activations stay in the outer caches. With many rows a thread's next
-// job is most often the one behind, whose weights the kernels ask for.
-template <typename Fn>
-void ForJobs(ThreadPool& pool, const WorkGrid& grid, const Fn& fn) {
-  const int64_t tile_jobs = grid.tile_jobs();
-  const int64_t jobs = tile_jobs * grid.row_jobs();
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t job = begin; job < end; ++job) {
-      const int64_t row = job / tile_jobs * grid.rows_per_job;
-      const int64_t tile = job % tile_jobs * grid.tiles_per_job;
-      fn(row, std::min(row + grid.rows_per_job, grid.rows), tile,
-         std::min(tile + grid.tiles_per_job, grid.tiles));
-    }
-  };
-  if (grid.rows <= kRowsOfOneStream) {
-    pool.ParallelFor(jobs, 1, run);
-  } else {
-    pool.ParallelForStretches(jobs, 1, run);
-  }
-}
-
 // Tiles of both weights have the same output columns.
 bool SameTiles(const CpuLinearWeight& a, const CpuLinearWeight& b) {
   return a.parts().size() == 1 && b.parts().size() == 1 && a.n() == b.n();
 }
 
 }  // namespace
-
-WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
-  WorkGrid grid{tiles, rows, tiles, rows};
-  if (threads == 1 && rows <= kMinJobRows) return grid;
-  const int64_t jobs =
-      threads == 1 ? 1 : threads * (rows <= kMinJobRows ? kJobsPerThread : kManyRowJobsPerThread);
-  const int64_t row_limit = std::clamp(kJobActivations / k, kMinJobRows, kMaxJobRows);
-  grid.rows_per_job = CeilDiv(rows, CeilDiv(rows, row_limit));
-  const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
-  // An even number: kernels for many rows take tiles in pairs.
-  grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
-  return grid;
-}
 
 void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& args) {
   const CpuLinearWeight& weight = Weight(args.weight);

@@ -14,16 +14,6 @@ namespace refrain::kernels::cpu {
 void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& args);
 void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const GateUpArgs& args);
 
-// How `tiles` x `rows` of a weight with `k` columns are cut into jobs.
-struct WorkGrid {
-  int64_t tiles = 0, rows = 0;
-  int64_t tiles_per_job = 0, rows_per_job = 0;
-
-  int64_t tile_jobs() const { return (tiles + tiles_per_job - 1) / tiles_per_job; }
-  int64_t row_jobs() const { return (rows + rows_per_job - 1) / rows_per_job; }
-};
-WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads);
-
 }  // namespace refrain::kernels::cpu
 
 #endif  // REFRAIN_KERNELS_CPU_LINEAR_H_

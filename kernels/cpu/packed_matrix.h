@@ -1,8 +1,10 @@
 #ifndef REFRAIN_KERNELS_CPU_PACKED_MATRIX_H_
 #define REFRAIN_KERNELS_CPU_PACKED_MATRIX_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace refrain::kernels::cpu {
 
@@ -42,6 +44,15 @@ struct Activations {
   FixedActivations fixed, int8;
 };
 
+// What tells how far products with activations of 8 bits can be from those with 15. With w an
+// output row, as a vector over k:
+struct ProductBounds {
+  std::vector<float> norms;  // [n] |w|
+  // The least, over all rows, such that |x| times it is at least the sum of |term| of all terms
+  // that a product of x and w adds up (where a type has minima, they and the quants mostly cancel).
+  float terms = 0;
+};
+
 // Consecutive rows of a weight, of one dtype, in one packed form. Immutable; Multiply may run on
 // many threads at once on different tiles or rows.
 class PackedMatrix {
@@ -62,6 +73,15 @@ class PackedMatrix {
   virtual void Multiply(const Activations& x, int64_t row_begin, int64_t row_end,
                         int64_t tile_begin, int64_t tile_end, float* out, int64_t out_stride,
                         bool accumulate, bool reproducible) const = 0;
+
+  // Null but for matrices that are packed for LinearArgMax and multiply activations in kFixed.
+  virtual const ProductBounds* bounds() const { return nullptr; }
+  // Where there are bounds(): Multiply with the activations in kInt8, `accumulate` false.
+  virtual void MultiplyInt8(const Activations& x, int64_t row_begin, int64_t row_end,
+                            int64_t tile_begin, int64_t tile_end, float* out,
+                            int64_t out_stride) const {
+    assert(false && "no bounds");
+  }
 
   // Dequantised row `row` into out[0, k); for Embed.
   virtual void DequantizeRow(int64_t row, float* out) const = 0;

@@ -1,6 +1,9 @@
 #include "kernels/cpu/quantized_matrix.h"
 
+#include <algorithm>
 #include <cassert>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -40,29 +43,36 @@ MultiplyQuantizedFn FunctionFor(const FixedKernels& kernels, DType dtype) {
 class QuantizedMatrix : public PackedMatrix {
  public:
   QuantizedMatrix(DType dtype, ActivationForm form, const QuantizedPanels& panels,
-                  DeviceBuffer memory, MultiplyQuantizedFn multiply)
+                  DeviceBuffer memory, std::optional<ProductBounds> bounds,
+                  const QuantizedKernels& kernels)
       : dtype_(dtype),
         form_(form),
         panels_(panels),
         memory_(std::move(memory)),
-        multiply_(multiply) {}
+        bounds_(std::move(bounds)),
+        multiply_(FunctionFor(kernels.by_digits[form == ActivationForm::kInt8 ? 0 : 1], dtype)),
+        multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)) {}
 
   int64_t n() const override { return panels_.n; }
   int64_t k() const override { return panels_.blocks * kBlockK; }
-  size_t resident_bytes() const override { return memory_.bytes(); }
+  size_t resident_bytes() const override {
+    return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
+  }
   ActivationForm form(int64_t, bool) const override { return form_; }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool /*reproducible: always is*/) const override {
-    const FixedActivations& fixed = form_ == ActivationForm::kInt8 ? x.int8 : x.fixed;
-    assert(x.k == k() && fixed.digits != nullptr);
-    assert(row_begin >= 0 && row_end <= x.rows);
-    assert(tile_begin >= 0 && tile_end <= (n() + kTileN - 1) / kTileN);
-    multiply_(panels_,
-              {panels_.blocks, fixed.digits, fixed.scales, fixed.scaled_sums, fixed.negated_sums,
-               fixed.half_negated_sums},
-              {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
+    Call(multiply_, form_ == ActivationForm::kInt8 ? x.int8 : x.fixed, x,
+         {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
+  }
+
+  const ProductBounds* bounds() const override { return bounds_ ? &*bounds_ : nullptr; }
+
+  void MultiplyInt8(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
+                    int64_t tile_end, float* out, int64_t out_stride) const override {
+    Call(multiply_int8_, x.int8, x,
+         {row_begin, row_end, tile_begin, tile_end, out, out_stride, /*accumulate=*/false});
   }
 
   void DequantizeRow(int64_t row, float* out) const override {
@@ -72,12 +82,44 @@ class QuantizedMatrix : public PackedMatrix {
   }
 
  private:
+  void Call(MultiplyQuantizedFn multiply, const FixedActivations& fixed, const Activations& x,
+            const ProductRange& range) const {
+    assert(x.k == k() && fixed.digits != nullptr);
+    assert(range.row_begin >= 0 && range.row_end <= x.rows);
+    assert(range.tile_begin >= 0 && range.tile_end <= (n() + kTileN - 1) / kTileN);
+    multiply(panels_,
+             {panels_.blocks, fixed.digits, fixed.scales, fixed.scaled_sums, fixed.negated_sums,
+              fixed.half_negated_sums},
+             range);
+  }
+
   DType dtype_;
   ActivationForm form_;
   QuantizedPanels panels_;
   DeviceBuffer memory_;
-  MultiplyQuantizedFn multiply_;
+  std::optional<ProductBounds> bounds_;
+  MultiplyQuantizedFn multiply_, multiply_int8_;
 };
+
+// Nothing for weights that are not finite.
+std::optional<ProductBounds> BoundsOf(DType dtype, const QuantizedPanels& panels,
+                                      ThreadPool& pool) {
+  ProductBounds bounds{std::vector<float>(panels.n), 0};
+  std::vector<float> terms(panels.n);
+  pool.ParallelFor(panels.n, /*grain=*/4 * kTileN, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const RowNorms norms = NormsOfRow(dtype, panels.data + row / kTileN * panels.tile_bytes,
+                                        panels.blocks, static_cast<int>(row % kTileN));
+      bounds.norms[row] = static_cast<float>(norms.length);
+      terms[row] = static_cast<float>(norms.terms);
+    }
+  });
+  for (int64_t row = 0; row < panels.n; ++row) {
+    if (!std::isfinite(bounds.norms[row]) || !std::isfinite(terms[row])) return std::nullopt;
+    bounds.terms = std::max(bounds.terms, terms[row]);
+  }
+  return bounds;
+}
 
 absl::Status CheckSlices(std::span<const WeightSlice> slices) {
   if (slices.empty()) return absl::InvalidArgumentError("a weight needs at least one slice");
@@ -138,7 +180,8 @@ const QuantizedKernels& QuantizedKernelsFor(Isa isa) {
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
                                                             ActivationForm form, Isa isa,
-                                                            Device& device, ThreadPool& pool) {
+                                                            Device& device, ThreadPool& pool,
+                                                            bool argmax) {
   assert(form == ActivationForm::kFixed || form == ActivationForm::kInt8);
   if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
   const DType dtype = slices[0].dtype;
@@ -163,10 +206,10 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Weig
               data + row / kTileN * panels.tile_bytes);
     }
   });
-  const int digits = form == ActivationForm::kInt8 ? 1 : 2;
-  const FixedKernels& kernels = QuantizedKernelsFor(isa).by_digits[digits - 1];
+  std::optional<ProductBounds> bounds;
+  if (argmax && form == ActivationForm::kFixed) bounds = BoundsOf(dtype, panels, pool);
   return std::make_unique<QuantizedMatrix>(dtype, form, panels, *std::move(memory),
-                                           FunctionFor(kernels, dtype));
+                                           std::move(bounds), QuantizedKernelsFor(isa));
 }
 
 }  // namespace refrain::kernels::cpu

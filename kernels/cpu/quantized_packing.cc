@@ -1,6 +1,7 @@
 #include "kernels/cpu/quantized_packing.h"
 
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/reference/dequantize.h"
@@ -217,6 +218,25 @@ FloatScales FetchScales(ScaleKind kind, const uint8_t* scales, int64_t block, in
       0.0f};
 }
 
+bool HasMin(const QuantizedFormat& format) {
+  return format.scale_kind == ScaleKind::kScaleMin || format.scale_kind == ScaleKind::kSuperMin;
+}
+
+// One block of a row of the tile at `tile`, as floats, and its scales.
+FloatScales UnpackBlock(const QuantizedFormat& format, const uint8_t* tile, int64_t blocks,
+                        int64_t block, int lane, float* out) {
+  const uint8_t* quants = tile + ScaleBytes(format, blocks);
+  const FloatScales s = FetchScales(format.scale_kind, tile, block, lane);
+  const Quants q = FetchQuants(format.bits, quants + block * QuantBytesPerBlock(format.bits), lane);
+  const bool has_min = HasMin(format);
+  for (int i = 0; i < kBlockK; ++i) {
+    const float product = s.scale[i / 16] * static_cast<float>(q.q[i] - format.zero_point);
+    // Adding an absent minimum would turn -0 into 0.
+    out[i] = has_min ? product + s.min : product;
+  }
+  return s;
+}
+
 }  // namespace
 
 QuantizedFormat FormatOf(DType dtype) {
@@ -271,19 +291,27 @@ void PackRow(DType dtype, const std::byte* row, int64_t blocks, int lane, uint8_
 
 void UnpackRow(DType dtype, const uint8_t* tile, int64_t blocks, int lane, float* out) {
   const QuantizedFormat format = FormatOf(dtype);
-  const uint8_t* quants = tile + ScaleBytes(format, blocks);
   for (int64_t block = 0; block < blocks; ++block) {
-    const FloatScales s = FetchScales(format.scale_kind, tile, block, lane);
-    const Quants q =
-        FetchQuants(format.bits, quants + block * QuantBytesPerBlock(format.bits), lane);
-    const bool has_min =
-        format.scale_kind == ScaleKind::kScaleMin || format.scale_kind == ScaleKind::kSuperMin;
-    for (int i = 0; i < kBlockK; ++i) {
-      const float product = s.scale[i / 16] * static_cast<float>(q.q[i] - format.zero_point);
-      // Adding an absent minimum would turn -0 into 0.
-      out[block * kBlockK + i] = has_min ? product + s.min : product;
-    }
+    UnpackBlock(format, tile, blocks, block, lane, out + block * kBlockK);
   }
+}
+
+RowNorms NormsOfRow(DType dtype, const uint8_t* tile, int64_t blocks, int lane) {
+  const QuantizedFormat format = FormatOf(dtype);
+  const int largest_quant = (1 << format.bits) - 1;
+  double squares = 0, squares_of_terms = 0;
+  for (int64_t block = 0; block < blocks; ++block) {
+    float w[kBlockK];
+    const FloatScales s = UnpackBlock(format, tile, blocks, block, lane, w);
+    float sums[4] = {};
+    for (int i = 0; i < kBlockK; ++i) sums[i % 4] += w[i] * w[i];
+    squares += static_cast<double>(sums[0]) + sums[1] + sums[2] + sums[3];
+    if (!HasMin(format)) continue;
+    const double element = std::abs(double{s.scale[0]}) * largest_quant + std::abs(double{s.min});
+    squares_of_terms += kBlockK * element * element;
+  }
+  const double length = std::sqrt(squares) * (1 + 1e-5);  // squares were summed in floats
+  return {length, HasMin(format) ? std::sqrt(squares_of_terms) : length};
 }
 
 }  // namespace refrain::kernels::cpu

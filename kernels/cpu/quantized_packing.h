@@ -29,6 +29,14 @@ void PackRow(DType dtype, const std::byte* row, int64_t blocks, int lane, uint8_
 // The inverse, as floats: out[0, 32 * blocks). Equal bit for bit to dequantising the stored row.
 void UnpackRow(DType dtype, const uint8_t* tile, int64_t blocks, int lane, float* out);
 
+// Of a packed row w: its length as a vector, and `terms`, which bounds what a product with w adds
+// up (ProductBounds).
+struct RowNorms {
+  double length = 0;
+  double terms = 0;
+};
+RowNorms NormsOfRow(DType dtype, const uint8_t* tile, int64_t blocks, int lane);
+
 }  // namespace refrain::kernels::cpu
 
 #endif  // REFRAIN_KERNELS_CPU_QUANTIZED_PACKING_H_

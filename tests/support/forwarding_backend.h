@@ -26,6 +26,7 @@ class ForwardingBackend : public kernels::Backend {
   void Embed(const kernels::EmbedArgs& args) override { on_->Embed(args); }
   void RmsNorm(const kernels::RmsNormArgs& args) override { on_->RmsNorm(args); }
   void Linear(const kernels::LinearArgs& args) override { on_->Linear(args); }
+  void LinearArgMax(const kernels::LinearArgMaxArgs& args) override { on_->LinearArgMax(args); }
   void GateUp(const kernels::GateUpArgs& args) override { on_->GateUp(args); }
   void RopeAppend(const kernels::RopeAppendArgs& args) override { on_->RopeAppend(args); }
   void ChunkAttention(const kernels::ChunkAttentionArgs& args) override {

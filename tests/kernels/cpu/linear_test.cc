@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/product_jobs.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/cpu/quantized_blocks.h"
 

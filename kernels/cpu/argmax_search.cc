@@ -1,0 +1,185 @@
+#include "kernels/cpu/argmax_search.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/cpu_linear_weight.h"
+#include "kernels/cpu/product_jobs.h"
+#include "kernels/cpu/quantized_kernels.h"
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// Products that wait to be looked at, on the stack of the thread that computes them: they should
+// still be in its first-level cache then.
+constexpr int64_t kProducts = 8 * 1024;
+
+constexpr double kFloatError = 0x1p-24;  // of one rounding, relative
+// Products of larger activations might overflow.
+constexpr double kLargestProduct = 1e30;
+
+// Roundings that any term of a product goes through: its own, and the sums behind it, of which a
+// block has at most four (two halves, a minimum each).
+double Roundings(int64_t k) { return 4.0 * static_cast<double>(k / kBlockK) + 16; }
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// Tiles of one row that are computed again at most: what that costs is little beside the others.
+size_t MostNear(int64_t tiles) { return static_cast<size_t>(std::max<int64_t>(tiles / 32, 24)); }
+
+// Sets the ceiling of each tile of these products, of which each is off by its norm times `by_norm`
+// and `fixed` at most; returns what the greatest is at least.
+float LookAtTiles(const float* products, const float* norms, int64_t columns, float by_norm,
+                  float fixed, float* ceilings) {
+  float floors[kTileN];  // in lanes, which compilers make vectors of
+  std::fill(floors, floors + kTileN, kNone);
+  int64_t i = 0;
+  for (; i + kTileN <= columns; i += kTileN) {
+    float most[kTileN];
+    for (int lane = 0; lane < kTileN; ++lane) {
+      const float off = by_norm * norms[i + lane];
+      const float floor = products[i + lane] - off;
+      most[lane] = products[i + lane] + off;
+      floors[lane] = floor > floors[lane] ? floor : floors[lane];
+    }
+    for (int half = kTileN / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) {
+        most[lane] = most[lane + half] > most[lane] ? most[lane + half] : most[lane];
+      }
+    }
+    ceilings[i / kTileN] = most[0] + fixed;
+  }
+  if (i < columns) {
+    float& ceiling = ceilings[i / kTileN];
+    ceiling = kNone;
+    for (; i < columns; ++i) {
+      const float off = by_norm * norms[i];
+      floors[0] = std::max(floors[0], products[i] - off);
+      ceiling = std::max(ceiling, products[i] + off + fixed);
+    }
+  }
+  return *std::max_element(floors, floors + kTileN) - fixed;
+}
+
+}  // namespace
+
+void ArgMaxSearch::MeasureErrors(ThreadPool& pool, const Activations& x) {
+  errors_.resize(x.rows);
+  const int64_t blocks = x.k / kBlockK;
+  constexpr int64_t kRowsAlone = 4;
+  pool.ParallelFor(x.rows, kRowsAlone, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      double error = 0, size8 = 0, size15 = 0;  // squares
+      for (int64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
+        const int8_t* const high = x.fixed.digits + block * 2 * kBlockK;
+        const int8_t* const low = high + kBlockK;
+        const int8_t* const rough = x.int8.digits + block * kBlockK;
+        const double scale15 = x.fixed.scales[block], scale8 = x.int8.scales[block];
+        for (int i = 0; i < kBlockK; ++i) {
+          const double x15 = scale15 * ((1 << kDigitBits) * high[i] + low[i]);
+          const double x8 = scale8 * rough[i];
+          error += (x8 - x15) * (x8 - x15);
+          size8 += x8 * x8;
+          size15 += x15 * x15;
+        }
+      }
+      errors_[row] = {std::sqrt(error), std::sqrt(std::max(size8, size15))};
+    }
+  });
+}
+
+void ArgMaxSearch::Screen(const PackedMatrix& matrix, const Activations& x, int64_t row_begin,
+                          int64_t row_end, int64_t tile_begin, int64_t tile_end, float* floors) {
+  alignas(64) float products[kProducts];
+  // An even number: kernels for many rows take tiles in pairs.
+  const int64_t step = kProducts / ((row_end - row_begin) * kTileN) / 2 * 2;
+  assert(step > 0);
+  const int64_t tiles = (matrix.n() + kTileN - 1) / kTileN;
+  const ProductBounds& bounds = *matrix.bounds();
+  const double lost_in_sums = 2 * Roundings(x.k) * kFloatError * bounds.terms;
+  std::fill(floors + row_begin, floors + row_end, kNone);
+  for (int64_t tile = tile_begin; tile < tile_end; tile += step) {
+    const int64_t end = std::min(tile + step, tile_end);
+    const int64_t column = tile * kTileN;
+    const int64_t columns = std::min(end * kTileN, matrix.n()) - column;
+    matrix.MultiplyInt8(x, row_begin, row_end, tile, end, products - row_begin * columns - column,
+                        columns);
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      // A little more than computed, for the roundings of the bounds themselves and of products
+      // too small for a float's full precision.
+      const RowError& error = errors_[row];
+      const auto by_norm = static_cast<float>(error.error * 1.0001);
+      const auto fixed = static_cast<float>(error.size * lost_in_sums * 1.0001 + 1e-30);
+      const float* const of_row = products + (row - row_begin) * columns;
+      float* const ceilings = &ceilings_[row * tiles + tile];
+      const float floor =
+          LookAtTiles(of_row, &bounds.norms[column], columns, by_norm, fixed, ceilings);
+      floors[row] = std::max(floors[row], floor);
+    }
+  }
+}
+
+void ArgMaxSearch::Gather(int64_t row, int64_t rows, int64_t tiles, int64_t jobs) {
+  float floor = kNone;
+  for (int64_t job = 0; job < jobs; ++job) floor = std::max(floor, floors_[job * rows + row]);
+  const size_t before = near_.size();
+  const float* const ceilings = &ceilings_[row * tiles];
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    if (ceilings[tile] >= floor) near_.push_back({row, tile, 0, 0});
+  }
+  if (near_.size() - before > MostNear(tiles)) near_.resize(before);
+}
+
+void ArgMaxSearch::Compute(const PackedMatrix& matrix, const Activations& x, Near* near) {
+  float products[kTileN];
+  const int64_t column = near->tile * kTileN;
+  matrix.Multiply(x, near->row, near->row + 1, near->tile, near->tile + 1, products - column,
+                  /*out_stride=*/0, /*accumulate=*/false, /*reproducible=*/true);
+  const float* const greatest =
+      std::max_element(products, products + std::min<int64_t>(kTileN, matrix.n() - column));
+  near->column = static_cast<int32_t>(column + (greatest - products));
+  near->product = *greatest;
+}
+
+void ArgMaxSearch::Run(ThreadPool& pool, ActivationBuffer& activations,
+                       const LinearArgMaxArgs& args) {
+  const auto& weight = static_cast<const CpuLinearWeight&>(*args.weight);
+  const int64_t rows = args.x.rows;
+  assert(args.x.cols == weight.k() && static_cast<int64_t>(args.out.size()) == rows);
+  std::fill(args.out.begin(), args.out.end(), LinearArgMaxArgs::kUndecided);
+  const PackedMatrix& matrix = *weight.parts()[0].matrix;
+  if (rows == 0 || weight.parts().size() > 1 || matrix.bounds() == nullptr) return;
+
+  const Activations x =
+      activations.Prepare(args.x, {.bf16 = false, .fixed = true, .int8 = true}, pool);
+  MeasureErrors(pool, x);
+  const int64_t tiles = weight.tiles();
+  const WorkGrid grid = CutWork(tiles, rows, weight.k(), pool.threads());
+  ceilings_.resize(std::max<size_t>(ceilings_.size(), rows * tiles));
+  floors_.resize(std::max<size_t>(floors_.size(), grid.tile_jobs() * rows));
+  ForJobs(pool, grid,
+          [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
+            Screen(matrix, x, row_begin, row_end, tile_begin, tile_end,
+                   &floors_[tile_begin / grid.tiles_per_job * rows]);
+          });
+
+  near_.clear();
+  const double terms = std::max(matrix.bounds()->terms, 1.0f);
+  for (int64_t row = 0; row < rows; ++row) {
+    // Not where either is NaN.
+    if (errors_[row].size * terms < kLargestProduct) Gather(row, rows, tiles, grid.tile_jobs());
+  }
+  pool.ParallelFor(static_cast<int64_t>(near_.size()), /*grain=*/2,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) Compute(matrix, x, &near_[i]);
+                   });
+  const Near* best = nullptr;
+  for (const Near& near : near_) {
+    if (best == nullptr || best->row != near.row || near.product > best->product) best = &near;
+    args.out[near.row] = best->column;
+  }
+}
+
+}  // namespace refrain::kernels::cpu

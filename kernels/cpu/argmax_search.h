@@ -1,0 +1,57 @@
+#ifndef REFRAIN_KERNELS_CPU_ARGMAX_SEARCH_H_
+#define REFRAIN_KERNELS_CPU_ARGMAX_SEARCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/activation_buffer.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace refrain::kernels::cpu {
+
+// LinearArgMax over a quantised weight: the index of the greatest of the products that Linear would
+// compute with activations of 15 bits, with most of them computed with 8 bits only, which takes
+// half the time.
+//
+// With x' and x the activations in 8 and in 15 bits, a product is off by (x' - x) w, which is at
+// most |x' - x| |w|, and by what sums in floats lose. So what is further below the greatest than
+// that can do cannot be it; the few tiles with others are computed again with 15 bits, bit for bit
+// as Linear does. The answer is never a guess: a row with too many such tiles, or with an
+// activation or a weight that is not finite, is left undecided.
+//
+// Keeps its memory from call to call; it only grows. Engine thread only.
+class ArgMaxSearch {
+ public:
+  void Run(ThreadPool& pool, ActivationBuffer& activations, const LinearArgMaxArgs& args);
+
+ private:
+  // Of one row's activations.
+  struct RowError {
+    double error = 0;  // |x' - x|
+    double size = 0;   // the larger of |x'| and |x|
+  };
+  struct Near {
+    int64_t row, tile;
+    int32_t column;  // of the tile's greatest product, the lowest of equal ones
+    float product;
+  };
+
+  void MeasureErrors(ThreadPool& pool, const Activations& x);
+  // 8-bit products of some rows and tiles: fills their ceilings_, and floors[row_begin, row_end).
+  void Screen(const PackedMatrix& matrix, const Activations& x, int64_t row_begin, int64_t row_end,
+              int64_t tile_begin, int64_t tile_end, float* floors);
+  // Tiles that may have a row's greatest product, put at the end of near_; none if they are many.
+  void Gather(int64_t row, int64_t rows, int64_t tiles, int64_t jobs);
+  static void Compute(const PackedMatrix& matrix, const Activations& x, Near* near);
+
+  std::vector<RowError> errors_;  // [rows]
+  std::vector<float> ceilings_;   // [rows, tiles] what a tile's products are at most
+  std::vector<float> floors_;     // [tile jobs, rows] what the greatest product is at least
+  std::vector<Near> near_;        // by row, then by tile
+};
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_ARGMAX_SEARCH_H_

@@ -1,0 +1,33 @@
+#include "kernels/cpu/product_jobs.h"
+
+#include <algorithm>
+
+namespace refrain::kernels::cpu {
+namespace {
+
+// Activations of one job should leave room for weights in a second-level cache of 512 KiB.
+constexpr int64_t kJobActivations = 256 * 1024;
+constexpr int64_t kMaxJobRows = 192;
+constexpr int64_t kMinJobRows = 24;
+// Enough that a thread which was held up, or an odd number of jobs, costs the others little. A job
+// of few rows is short, and its threads read streams of weights that should be long.
+constexpr int64_t kJobsPerThread = 4;
+constexpr int64_t kManyRowJobsPerThread = 12;
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
+  WorkGrid grid{tiles, rows, tiles, rows};
+  if (threads == 1 && rows <= kMinJobRows) return grid;
+  const int64_t jobs =
+      threads == 1 ? 1 : threads * (rows <= kMinJobRows ? kJobsPerThread : kManyRowJobsPerThread);
+  const int64_t row_limit = std::clamp(kJobActivations / k, kMinJobRows, kMaxJobRows);
+  grid.rows_per_job = CeilDiv(rows, CeilDiv(rows, row_limit));
+  const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
+  // An even number: kernels for many rows take tiles in pairs.
+  grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
+  return grid;
+}
+
+}  // namespace refrain::kernels::cpu
