@@ -25,6 +25,9 @@ enum class Area : uint8_t {
 struct Principal {
   std::string key_name;  // "" where no key is asked for; the engine's tenant
   double weight = 1;     // of its share where keys compete
+  // Whether it may read the names of other keys: not where there are administration keys and it is
+  // none.
+  bool sees_all_keys = true;
 };
 
 // A place among the requests its key may have at once; gives it back with Leave or when it goes.

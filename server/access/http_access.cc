@@ -21,7 +21,10 @@ std::unique_ptr<http::Reply> RefuseUnlessAllowed(const Gate& gate, const http::R
   const absl::StatusOr<Principal> principal =
       gate.Authenticate(*area, request.Header("authorization"));
   if (!principal.ok()) return MakeErrorReply(principal.status());
-  if (request.notes != nullptr) request.notes->principal = principal->key_name;
+  if (request.notes != nullptr) {
+    request.notes->principal = principal->key_name;
+    request.notes->sees_all_keys = principal->sees_all_keys;
+  }
   return nullptr;
 }
 

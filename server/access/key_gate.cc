@@ -96,7 +96,9 @@ absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view auth
     return absl::PermissionDeniedError("an administration key does not open this");
   }
   const ApiKey& opening = key != nullptr && area != Area::kAdmin ? *key : *admin_key;
-  return Principal{.key_name = opening.name, .weight = opening.terms.weight};
+  return Principal{.key_name = opening.name,
+                   .weight = opening.terms.weight,
+                   .sees_all_keys = !any_admin_keys || admin_key != nullptr};
 }
 
 absl::StatusOr<Ticket> KeyGate::Admit(const Principal& principal) {

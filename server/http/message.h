@@ -18,8 +18,9 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 // makes the answer (filter, then handler, then the Reply until it is destroyed), one after the
 // other; read by the server afterwards.
 struct RequestNotes {
-  std::string principal;  // the name of the key that was presented; "" = none
-  std::string details;    // members of a JSON object, for the request log: "a":1,"b":"c"
+  std::string principal;      // the name of the key that was presented; "" = none
+  bool sees_all_keys = true;  // access::Principal's
+  std::string details;        // members of a JSON object, for the request log: "a":1,"b":"c"
 };
 
 // One complete request. The body is bytes as sent, whatever its content type says.

@@ -44,7 +44,7 @@ void GrpcMetrics::Count(const rpc::CallRecord& call) {
   ++calls_[{call.path, call.code, call.principal}];
 }
 
-void GrpcMetrics::Describe(FamilyList* families) const {
+void GrpcMetrics::Describe(const ShownKeys& shown, FamilyList* families) const {
   MutexLock lock(mutex_);
   std::vector<FamilyList::Sample> handled, calls;
   std::vector<FamilyList::HistogramSample> seconds;
@@ -57,7 +57,11 @@ void GrpcMetrics::Describe(FamilyList* families) const {
       handled.push_back({static_cast<double>(count), std::move(with_code)});
     }
   }
-  for (const auto& [key, count] : calls_) {
+  std::map<CallLabels, uint64_t> by_shown_key;
+  for (const auto& [labels, count] : calls_) {
+    by_shown_key[{std::get<0>(labels), std::get<1>(labels), shown(std::get<2>(labels))}] += count;
+  }
+  for (const auto& [key, count] : by_shown_key) {
     calls.push_back({static_cast<double>(count),
                      {{"method", std::string(std::get<0>(key))},
                       {"code", absl::StatusCodeToString(std::get<1>(key))},

@@ -11,6 +11,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/grpc/call_record.h"
 #include "server/metrics/histogram.h"
+#include "server/metrics/shown_keys.h"
 
 namespace refrain::server::metrics {
 
@@ -22,7 +23,7 @@ class FamilyList;
 class GrpcMetrics {
  public:
   void Count(const rpc::CallRecord& call);
-  void Describe(FamilyList* families) const;
+  void Describe(const ShownKeys& shown, FamilyList* families) const;
 
  private:
   struct Method {
@@ -31,10 +32,11 @@ class GrpcMetrics {
     std::unique_ptr<Histogram> seconds;
   };
 
+  using CallLabels = std::tuple<std::string_view, absl::StatusCode, std::string>;
+
   mutable Mutex mutex_;
   std::map<std::string_view, Method> methods_ REFRAIN_GUARDED_BY(mutex_);  // by path
-  std::map<std::tuple<std::string_view, absl::StatusCode, std::string>, uint64_t> calls_
-      REFRAIN_GUARDED_BY(mutex_);  // path, code, key
+  std::map<CallLabels, uint64_t> calls_ REFRAIN_GUARDED_BY(mutex_);        // path, code, key
 };
 
 }  // namespace refrain::server::metrics

@@ -55,7 +55,7 @@ void HttpMetrics::Count(const http::Exchange& exchange) {
   duration->Observe(exchange.seconds);
 }
 
-void HttpMetrics::Describe(FamilyList* families) const {
+void HttpMetrics::Describe(const ShownKeys& shown, FamilyList* families) const {
   MutexLock lock(mutex_);
   std::vector<FamilyList::Sample> requests, responses;
   for (const auto& [labels, count] : requests_) {
@@ -64,7 +64,11 @@ void HttpMetrics::Describe(FamilyList* families) const {
                          {"method", std::get<1>(labels)},
                          {"status", std::get<2>(labels)}}});
   }
+  std::map<Labels3, uint64_t> by_shown_key;
   for (const auto& [labels, count] : responses_) {
+    by_shown_key[{std::get<0>(labels), std::get<1>(labels), shown(std::get<2>(labels))}] += count;
+  }
+  for (const auto& [labels, count] : by_shown_key) {
     responses.push_back({static_cast<double>(count),
                          {{"handler", std::get<0>(labels)},
                           {"code", std::get<1>(labels)},

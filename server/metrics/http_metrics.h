@@ -12,6 +12,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/http/exchange.h"
 #include "server/metrics/histogram.h"
+#include "server/metrics/shown_keys.h"
 
 namespace refrain::server::metrics {
 
@@ -28,7 +29,7 @@ class HttpMetrics {
   void Count(const http::Exchange& exchange);
   // From a token's sampling until its bytes were handed to the socket.
   void CountTokenToSocket(double seconds) { token_to_socket_.Observe(seconds); }
-  void Describe(FamilyList* families) const;
+  void Describe(const ShownKeys& shown, FamilyList* families) const;
 
  private:
   struct ByHandler {

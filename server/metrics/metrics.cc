@@ -16,15 +16,18 @@ Metrics::Metrics(Options options)
 
 void Metrics::AddRoutes(http::Router* router) {
   router->Add({"GET", "/metrics",
-               [this](const http::Request&) {
+               [this](const http::Request& request) {
+                 const http::RequestNotes* const notes = request.notes.get();
+                 const bool all = notes == nullptr || notes->sees_all_keys;
                  return http::MakeReply(
-                     {.content_type = "text/plain; version=0.0.4; charset=utf-8"}, Page());
+                     {.content_type = "text/plain; version=0.0.4; charset=utf-8"},
+                     Page(all ? ShownKeys() : ShownKeys(notes->principal)));
                },
                // A page takes a few milliseconds, and a scraper has little patience.
                http::HandlerSpeed::kProbe});
 }
 
-std::string Metrics::Page() const {
+std::string Metrics::Page(const ShownKeys& shown) const {
   FamilyList families;
   const engine::Engine* const engine = engine_;
   if (engine != nullptr) {
@@ -45,8 +48,8 @@ std::string Metrics::Page() const {
       "refrain_request_log_dropped_lines_total",
       "Lines that are missing in the request log: the disk was too slow, or full.",
       options_.dropped_log_lines ? static_cast<double>(options_.dropped_log_lines()) : 0);
-  http_metrics_.Describe(&families);
-  grpc_metrics_.Describe(&families);
+  http_metrics_.Describe(shown, &families);
+  grpc_metrics_.Describe(shown, &families);
   DescribeProcess(&families);
   return families.Text();
 }

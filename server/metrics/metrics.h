@@ -14,6 +14,7 @@
 #include "server/metrics/engine_metrics.h"
 #include "server/metrics/grpc_metrics.h"
 #include "server/metrics/http_metrics.h"
+#include "server/metrics/shown_keys.h"
 
 namespace refrain::server::metrics {
 
@@ -40,7 +41,7 @@ class Metrics {
   void CountExchange(const http::Exchange& exchange) { http_metrics_.Count(exchange); }
   void CountTokenToSocket(double seconds) { http_metrics_.CountTokenToSocket(seconds); }
 
-  std::string Page() const;
+  std::string Page(const ShownKeys& shown = {}) const;
 
  private:
   const Options options_;

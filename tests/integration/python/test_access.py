@@ -44,8 +44,10 @@ def wait_for_log(daemon, text):
 
 def test_keys_are_asked_for_everywhere_but_at_health(keyed, daemon_arguments, tmp_path):
     admin = make_key(daemon_arguments[0], tmp_path / "admin", "root")
-    daemon, keys = keyed({"a": []}, f"auth.admin_keys_file={tmp_path / 'admin'}", "server.debug=on")
+    daemon, keys = keyed({"a": [], "b": []}, f"auth.admin_keys_file={tmp_path / 'admin'}",
+                         "server.debug=on")
     with httpx.Client(base_url=daemon.url) as http:
+        assert http.get("/v1/models", headers=bearer(keys["b"])).status_code == 200
         for path in ("/health", "/ping", "/ready", "/live"):
             assert http.get(path).status_code == 200
         for path in ("/v1/models", "/version", "/debug/cache", "/nothing"):
@@ -63,6 +65,10 @@ def test_keys_are_asked_for_everywhere_but_at_health(keyed, daemon_arguments, tm
         assert http.get("/debug/cache", headers=bearer(keys["a"])).status_code == 403
         assert http.get("/debug/cache", headers=bearer(admin)).status_code == 200
         assert http.get("/v1/models", headers=bearer(admin)).status_code == 403
+        for presented, shown in ((keys["a"], 'key="(others)"'), (admin, 'key="b"')):
+            page = http.get("/metrics", headers=bearer(presented)).text
+            assert 'code="200",key="a"' in page and shown in page
+            assert ('"b"' in page) == (presented is admin)
         # The body of a stranger is not even read.
         assert http.post("/v1/completions", content=b"x" * (1 << 20)).status_code == 401
     with pytest.raises(openai.AuthenticationError):

@@ -211,6 +211,27 @@ TEST(HttpAccess, AsksForAKeyEverywhereButAtHealth) {
   for (const char* path : {"/metrics", "/version"}) EXPECT_EQ(AreaOf(path), Area::kMonitoring);
 }
 
+// Who is no operator does not learn who else has a key.
+TEST_F(KeyGateTest, OnlyOperatorsSeeAllKeysWhereThereAreAny) {
+  const std::string key = AddKey("keys", "a").key, admin = AddKey("admin", "root").key;
+  const auto sees_all = [](const Gate& gate, const std::string& presented) {
+    return gate.Authenticate(Area::kMonitoring, "Bearer " + presented)->sees_all_keys;
+  };
+  EXPECT_TRUE(sees_all(*Load(true, false), key));
+  const auto gate = Load(true, true);
+  EXPECT_FALSE(sees_all(*gate, key));
+  EXPECT_TRUE(sees_all(*gate, admin));
+
+  http::Request request;
+  request.method = "GET";
+  request.path = "/metrics";
+  request.headers = {{"Authorization", "Bearer " + key}};
+  request.notes = std::make_shared<http::RequestNotes>();
+  EXPECT_EQ(RefuseUnlessAllowed(*gate, request), nullptr);
+  EXPECT_EQ(request.notes->principal, "a");
+  EXPECT_FALSE(request.notes->sees_all_keys);
+}
+
 TEST_F(KeyGateTest, RefusalsTellClientsHowToAsk) {
   AddKey("keys", "a");
   const auto gate = Load(true, false);

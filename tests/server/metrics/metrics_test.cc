@@ -383,6 +383,31 @@ TEST_F(MetricsTest, CountsExchangesAsFastapisInstrumentatorDoes) {
             "1");
 }
 
+TEST_F(MetricsTest, ShowsAReaderTheNameOfItsOwnKeyOnly) {
+  http::Exchange exchange;
+  exchange.method = "POST";
+  exchange.route = "/v1/completions";
+  exchange.status = 200;
+  rpc::CallRecord call;
+  call.path = "/refrain.v1.Inference/Chat";
+  for (const char* key : {"", "team-a", "team-b", "team-c", "team-c"}) {
+    exchange.principal = call.principal = key;
+    metrics_.CountExchange(exchange);
+    metrics_.CountCall(call);
+  }
+  const std::string all = metrics_.Page(), some = metrics_.Page(ShownKeys("team-a"));
+  for (const std::string series :
+       {"refrain_http_responses_total{handler=\"/v1/completions\",code=\"200\"",
+        "refrain_grpc_calls_total{method=\"/refrain.v1.Inference/Chat\",code=\"OK\""}) {
+    EXPECT_THAT(all, HasSubstr(series + ",key=\"team-c\"} 2\n"));
+    EXPECT_THAT(some, HasSubstr(series + ",key=\"\"} 1\n"));
+    EXPECT_THAT(some, HasSubstr(series + ",key=\"team-a\"} 1\n"));
+    EXPECT_THAT(some, HasSubstr(series + ",key=\"(others)\"} 3\n"));
+  }
+  EXPECT_THAT(some, Not(HasSubstr("team-b")));
+  EXPECT_THAT(some, Not(HasSubstr("team-c")));
+}
+
 // What clients make up must not become labels: each would cost memory for ever.
 TEST_F(MetricsTest, TakesNoLabelsFromClients) {
   for (int i = 0; i < 100; ++i) {
