@@ -93,11 +93,7 @@ void EncodeAndDecode(const Tokenizer& tokenizer, std::string_view text, bool has
   }
 }
 
-}  // namespace
-}  // namespace refrain::engine
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace refrain::engine;
+int FuzzOne(const uint8_t* data, size_t size) {
   static const std::vector<std::unique_ptr<Tokenizer>>& tokenizers =
       *new std::vector<std::unique_ptr<Tokenizer>>(MakeTokenizers());
   if (size == 0) return 0;
@@ -123,4 +119,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       EncodeAndDecode(*tokenizers.back(), rest, /*has_all_bytes=*/false);
       return 0;
   }
+}
+
+}  // namespace
+}  // namespace refrain::engine
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return refrain::engine::FuzzOne(data, size);
 }

@@ -54,11 +54,7 @@ void MakeAngles(const ModelConfig& config, const TensorTable& table) {
   if (angles.cos.size() != static_cast<size_t>(config.rope.dim) / 2 * 4) std::abort();
 }
 
-}  // namespace
-}  // namespace refrain::engine
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace refrain::engine;
+int FuzzOne(const uint8_t* data, size_t size) {
   const auto file = GgufFile::Parse(std::as_bytes(std::span(data, size)));
   if (!file.ok()) return 0;
   MakeText(*file);
@@ -79,4 +75,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   volatile unsigned sink = sum;  // keeps the reads
   (void)sink;
   return 0;
+}
+
+}  // namespace
+}  // namespace refrain::engine
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return refrain::engine::FuzzOne(data, size);
 }

@@ -83,7 +83,7 @@ class Target {
           co_await connection->Run();
           ended = true;
         },
-        [](std::exception_ptr error) { Require(error == nullptr, "Run does not throw"); });
+        [](const std::exception_ptr& error) { Require(error == nullptr, "Run does not throw"); });
 
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     std::string answer;

@@ -107,11 +107,7 @@ void MakeText(std::string_view input) {
       .ok();
 }
 
-}  // namespace
-}  // namespace refrain::engine
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace refrain::engine;
+int FuzzOne(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0] % 5) {
@@ -131,4 +127,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       MakeText(input);
   }
   return 0;
+}
+
+}  // namespace
+}  // namespace refrain::engine
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return refrain::engine::FuzzOne(data, size);
 }

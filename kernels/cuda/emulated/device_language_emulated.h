@@ -29,6 +29,7 @@
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
+  // As CUDA has it. NOLINTNEXTLINE(google-explicit-constructor)
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 

@@ -14,7 +14,6 @@
 namespace refrain::testing {
 namespace {
 
-using engine::ComputeLogprobs;
 using engine::LogSumExp;
 using engine::TokenId;
 using nlohmann::json;

@@ -19,7 +19,6 @@
 namespace refrain::testing {
 namespace {
 
-using engine::Engine;
 using engine::TokenId;
 
 // Not a multiple of the chunk's 64 tokens.

@@ -24,7 +24,7 @@ namespace {
 // --- vdpbf16ps ---
 
 // Denormals become zeros of their sign.
-__m512 Flush(__m512 v) {
+inline __m512 Flush(__m512 v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
   const __mmask16 tiny = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x00800000));
@@ -32,9 +32,11 @@ __m512 Flush(__m512 v) {
   return _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, tiny, sign));
 }
 
-__m512 Low(__m512i pairs) { return Flush(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))); }
+inline __m512 Low(__m512i pairs) {
+  return Flush(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
+}
 
-__m512 High(__m512i pairs) {
+inline __m512 High(__m512i pairs) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
   return Flush(_mm512_castsi512_ps(_mm512_and_si512(pairs, high)));
 }
@@ -74,9 +76,9 @@ struct TileState {
   unsigned char tiles[8][16][64];
   EmulatedTileLog log;
 };
-thread_local TileState state;
+inline thread_local TileState state;
 
-void Violation(const char* what) {
+inline void Violation(const char* what) {
   state.log.violation = what;
   ++state.log.violations;
 }

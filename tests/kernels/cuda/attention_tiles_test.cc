@@ -322,7 +322,8 @@ TEST(AttentionTilesTest, CutSharesOfEqualCost) {
           tolerance += 64 * (16 + 2 * a.tiles[t].num_rows * 2);
         }
         tolerance += 64 * fixed / static_cast<int64_t>(costs.size());
-        EXPECT_NEAR(costs[s], total / std::ssize(costs), tolerance)
+        const int64_t mean = total / std::ssize(costs);
+        EXPECT_NEAR(costs[s], mean, tolerance)
             << slots << "," << shared << "," << own << " heads " << kv_heads << " share " << s;
       }
     }

@@ -19,7 +19,7 @@ constexpr size_t kLayerBytes = 256, kChunkBytes = kLayers * kLayerBytes;
 // has not happened.
 class ChunkMoverTest : public testing::Test {
  protected:
-  void Start(emulated::EmulatedOptions options = {}) {
+  void Start(const emulated::EmulatedOptions& options = {}) {
     runtime_ = emulated::MakeEmulatedRuntime(options);
     pool_ = *runtime_->AllocateDevice(kChunks * kChunkBytes);
     arena_ = *runtime_->AllocatePinned(kChunks * kChunkBytes);
