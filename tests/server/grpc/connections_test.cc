@@ -104,14 +104,16 @@ class BreakableProxy {
 };
 
 class GrpcConnections : public ::testing::Test {
+ public:
+  ~GrpcConnections() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
  protected:
   void Start(ServerOptions options = {}) {
     options.host = "127.0.0.1";
     server_ = *Server::Start(options, gate_.get(), &log_);
     server_->SetEngine(&engine_);
-  }
-  ~GrpcConnections() override {
-    if (server_ != nullptr) server_->Stop(0ms);
   }
 
   // A connection of its own.

@@ -24,6 +24,11 @@ constexpr int kTokens = 20'000;  // with log-probabilities: more than flow contr
 
 // A server that drains, the engine done, with an answer whose first message has been read.
 class GrpcDrain : public ::testing::Test {
+ public:
+  ~GrpcDrain() override {
+    if (server_ != nullptr) server_->Stop(0ms);
+  }
+
  protected:
   void Start(ServerOptions options) {
     options.host = "127.0.0.1";
@@ -42,9 +47,6 @@ class GrpcDrain : public ::testing::Test {
     ASSERT_TRUE(reader_->Read(&message_));
     server_->BeginDrain();
     ASSERT_TRUE(engine_.Drain(Clock::now() + 10s));
-  }
-  ~GrpcDrain() override {
-    if (server_ != nullptr) server_->Stop(0ms);
   }
 
   const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
