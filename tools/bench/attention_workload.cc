@@ -16,7 +16,6 @@ namespace refrain::bench {
 namespace {
 
 using kernels::DType;
-using kernels::KvPoolView;
 using kernels::SlotStep;
 using kernels::Traits;
 

@@ -15,7 +15,6 @@ namespace refrain::bench {
 
 using kernels::DType;
 using kernels::KvPoolView;
-using kernels::Traits;
 namespace gpu = kernels::cuda;
 
 namespace {

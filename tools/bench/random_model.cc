@@ -218,7 +218,7 @@ double RandomModel::PrefillFlops(int cached, int rows) const {
 }
 
 double RandomModel::KvBytes(int tokens) const {
-  const double chunks = (tokens + kChunkTokens - 1) / kChunkTokens;
+  const int chunks = (tokens + kChunkTokens - 1) / kChunkTokens;
   return chunks * static_cast<double>(storage_->layout().chunk_bytes());
 }
 

@@ -57,7 +57,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Read();
   void OnRead(const error_code& error, size_t bytes);
   void Lost(const error_code& error, double at_s);
-  void Finish(double at_s, AnswerEnd end, bool reusable);
+  void Finish(double at_s, const AnswerEnd& end, bool reusable);
 
   HttpBackend* backend_;
   Tcp::socket socket_;
@@ -287,7 +287,7 @@ void HttpConnection::Lost(const error_code& error, double at_s) {
   Finish(at_s, reader_->TakeEnd(), false);
 }
 
-void HttpConnection::Finish(double at_s, AnswerEnd end, bool reusable) {
+void HttpConnection::Finish(double at_s, const AnswerEnd& end, bool reusable) {
   AnswerSink* sink = std::exchange(sink_, nullptr);
   if (!reusable) Close();
   backend_->Release(shared_from_this(), reusable);
