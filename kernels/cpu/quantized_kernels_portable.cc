@@ -18,6 +18,8 @@ struct Vectors {
   typedef int32_t I __attribute__((vector_size(64)));
   typedef uint8_t Bytes __attribute__((vector_size(64)));
   typedef uint16_t Words __attribute__((vector_size(64)));
+  // What wraps around: of activations that are not finite come sums that an int cannot hold.
+  typedef uint32_t Wrapping __attribute__((vector_size(64)));
 
   static I Zero() { return I{}; }
   static I Set8(int x) { return (I)(Bytes{} + static_cast<uint8_t>(x)); }
@@ -36,8 +38,8 @@ struct Vectors {
   static I And(I x, I y) { return x & y; }
   static I Or(I x, I y) { return x | y; }
   static I Xor(I x, I y) { return x ^ y; }
-  static I Add32(I x, I y) { return x + y; }
-  static I Sub32(I x, I y) { return x - y; }
+  static I Add32(I x, I y) { return (I)((Wrapping)x + (Wrapping)y); }
+  static I Sub32(I x, I y) { return (I)((Wrapping)x - (Wrapping)y); }
   template <int kCount>
   static I ShiftLeft16(I x) {
     return (I)((Words)x << kCount);
@@ -48,7 +50,7 @@ struct Vectors {
   }
   template <int kCount>
   static I ShiftLeft32(I x) {
-    return x << kCount;
+    return (I)((Wrapping)x << kCount);
   }
   template <int kCount>
   static I ShiftRightSigned32(I x) {
@@ -58,10 +60,13 @@ struct Vectors {
     typedef int8_t SignedBytes __attribute__((vector_size(64)));
     const Bytes u = (Bytes)w;
     const SignedBytes s = (SignedBytes)a;
+    Wrapping total = (Wrapping)sum;
     for (int lane = 0; lane < kLanes; ++lane) {
-      for (int i = 4 * lane; i < 4 * lane + 4; ++i) sum[lane] += u[i] * s[i];
+      for (int i = 4 * lane; i < 4 * lane + 4; ++i) {
+        total[lane] += static_cast<uint32_t>(u[i] * s[i]);
+      }
     }
-    return sum;
+    return (I)total;
   }
   template <int kBits>
   static I DotPair(I sum, I w0, I w1, I a0, I a1) {
@@ -126,15 +131,18 @@ struct Vectors {
     return max;
   }
   static F ToFloat(I x) { return __builtin_convertvector(x, F); }
-  static I Round(F x) {
+  static I Round(F x) {  // as processors do: what an int cannot hold becomes the least one
     I r;
-    for (int i = 0; i < kLanes; ++i) r[i] = static_cast<int32_t>(__builtin_rintf(x[i]));
+    for (int i = 0; i < kLanes; ++i) {
+      const float rounded = __builtin_rintf(x[i]);
+      r[i] = rounded >= -0x1p31f && rounded < 0x1p31f ? static_cast<int32_t>(rounded) : INT32_MIN;
+    }
     return r;
   }
   static int32_t ReduceAdd32(I x) {
-    int32_t sum = 0;
-    for (int i = 0; i < kLanes; ++i) sum += x[i];
-    return sum;
+    uint32_t sum = 0;
+    for (int i = 0; i < kLanes; ++i) sum += static_cast<uint32_t>(x[i]);
+    return static_cast<int32_t>(sum);
   }
   static void StoreI8(int8_t* p, I x) {
     for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(x[i]);

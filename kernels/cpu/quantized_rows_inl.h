@@ -80,12 +80,15 @@ inline void QuantizeBlocks(const float* x, int64_t block, const FixedRowOut& out
   ReduceAdd32<V>(second, sums[1]);
 #pragma GCC unroll 4
   for (int b = 0; b < kBlocks; ++b) {
-    const int32_t sum = sums[0][b] + sums[1][b];
+    // Unsigned: of numbers that are not finite come sums that an int cannot hold.
+    const uint32_t halves[2] = {static_cast<uint32_t>(sums[0][b]),
+                                static_cast<uint32_t>(sums[1][b])};
+    const uint32_t sum = halves[0] + halves[1];
     out.scales[block + b] = scale[b];
-    out.scaled_sums[block + b] = scale[b] * static_cast<float>(sum);
-    out.half_negated_sums[2 * (block + b)] = -sums[0][b];
-    out.half_negated_sums[2 * (block + b) + 1] = -sums[1][b];
-    out.negated_sums[block + b] = -sum;
+    out.scaled_sums[block + b] = scale[b] * static_cast<float>(static_cast<int32_t>(sum));
+    out.half_negated_sums[2 * (block + b)] = static_cast<int32_t>(0 - halves[0]);
+    out.half_negated_sums[2 * (block + b) + 1] = static_cast<int32_t>(0 - halves[1]);
+    out.negated_sums[block + b] = static_cast<int32_t>(0 - sum);
   }
 }
 

@@ -298,7 +298,7 @@ void HttpConnection::Abort(Failure failure) {
   if (!busy()) return;
   AnswerEnd end;
   end.failure = std::move(failure);
-  Finish(backend_->NowS(), std::move(end), false);
+  Finish(backend_->NowS(), end, false);
 }
 
 void HttpConnection::Close() {
