@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <tuple>
@@ -20,14 +19,6 @@ namespace refrain::kernels::cpu {
 namespace {
 
 constexpr int32_t kUndecided = LinearArgMaxArgs::kUndecided;
-
-std::vector<float> RandomFloats(int64_t count, uint32_t seed) {
-  std::vector<float> x(count);
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  for (float& v : x) v = normal(random);
-  return x;
-}
 
 struct Weight {
   DType dtype;

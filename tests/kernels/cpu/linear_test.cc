@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 #include <thread>
 
@@ -14,14 +13,6 @@
 
 namespace refrain::kernels::cpu {
 namespace {
-
-std::vector<float> RandomFloats(int64_t count, uint32_t seed) {
-  std::vector<float> x(count);
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  for (float& v : x) v = normal(random);
-  return x;
-}
 
 std::unique_ptr<CpuBackend> Make(Isa isa, int threads) {
   auto backend = CpuBackend::Create({threads, std::string(Name(isa))});

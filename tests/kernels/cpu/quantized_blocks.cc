@@ -40,6 +40,14 @@ std::vector<std::byte> RandomRows(DType dtype, int64_t rows, int64_t cols, uint3
   return data;
 }
 
+std::vector<float> RandomFloats(int64_t count, uint32_t seed) {
+  std::vector<float> x(count);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (float& v : x) v = normal(random);
+  return x;
+}
+
 std::vector<DType> QuantizedTypes() {
   std::vector<DType> types;
   for (const DTypeTraits& traits : kDTypes) {

@@ -13,6 +13,9 @@ namespace refrain::kernels::cpu {
 // the f16 scales are of moderate size and either sign.
 std::vector<std::byte> RandomRows(DType dtype, int64_t rows, int64_t cols, uint32_t seed);
 
+// Of the normal distribution.
+std::vector<float> RandomFloats(int64_t count, uint32_t seed);
+
 // The quantised types.
 std::vector<DType> QuantizedTypes();
 
