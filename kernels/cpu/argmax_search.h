@@ -18,8 +18,9 @@ namespace refrain::kernels::cpu {
 // With x' and x the activations in 8 and in 15 bits, a product is off by (x' - x) w, which is at
 // most |x' - x| |w|, and by what sums in floats lose. So what is further below the greatest than
 // that can do cannot be it; the few tiles with others are computed again with 15 bits, bit for bit
-// as Linear does. The answer is never a guess: a row with too many such tiles, or with an
-// activation or a weight that is not finite, is left undecided.
+// as Linear does. The answer is never a guess: a row with too many such tiles, or with
+// activations so large that products might not be finite, is left undecided, and so is every row
+// where a weight is not finite.
 //
 // Keeps its memory from call to call; it only grows. Engine thread only.
 class ArgMaxSearch {

@@ -48,8 +48,8 @@ struct Activations {
 // output row, as a vector over k:
 struct ProductBounds {
   std::vector<float> norms;  // [n] |w|
-  // The least, over all rows, such that |x| times it is at least the sum of |term| of all terms
-  // that a product of x and w adds up (where a type has minima, they and the quants mostly cancel).
+  // For every row, |x| times it is at least the sum of |term| of all terms that a product of x and
+  // w adds up (where a type has minima, they and the quants mostly cancel).
   float terms = 0;
 };
 
