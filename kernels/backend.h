@@ -19,13 +19,15 @@
 namespace refrain::kernels {
 
 // How a weight takes part in products.
-//   kAuto       quantised weights as kQuantized, others as they are stored
+//   kAuto       quantised weights as kQuantized (rows of context may have 8 bits, see LinearArgs),
+//               others as they are stored
 //   kF32        dequantised to f32, f32 products: what golden values are compared with
 //   kBF16       rounded to bf16, products of bf16 x bf16 with f32 sums
 //   kQuantized  quantised weights stay in their blocks, activations to 15 bits of fixed point per
 //               block of 32; unquantised weights as kAuto
-//   kInt8       as kQuantized with activations of 8 bits: faster where there are many rows, and as
-//               far from exact as bf16 is. The CPU only; elsewhere kAuto
+//   kInt8       as kQuantized with activations of 8 bits (15 in blocks that are far larger than
+//               the others of their row): faster where there are many rows, and about as far from
+//               exact as bf16 is. The CPU only; elsewhere kAuto
 enum class ComputeDType : uint8_t { kAuto, kF32, kBF16, kQuantized, kInt8 };
 
 // Consecutive output rows of one weight: row-major [rows, cols] in file format. `row_order[i]` is

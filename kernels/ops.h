@@ -45,6 +45,10 @@ struct LinearArgs {
   TensorView out;                        // [rows, n]
   bool accumulate = false;
   bool reproducible = false;  // one arithmetic per weight, whatever the number of rows
+  // [rows], or empty: 1 for rows of which nothing but keys and values is wanted, for others to
+  // attend to. Rounding them matters less; a back end may compute them with activations of 8 bits.
+  // Empty if reproducible.
+  std::span<const uint8_t> context_rows;
 };
 
 // out[r] = the index of the greatest element of row r of what Linear would compute (reproducible),
@@ -65,6 +69,7 @@ struct GateUpArgs {
   TensorView x;                        // [rows, hidden]
   TensorView out;                      // [rows, ffn]
   bool reproducible = false;
+  std::span<const uint8_t> context_rows;  // as LinearArgs
 };
 
 // Angles of rotary embedding: cos and sin for every position, made once in double precision.

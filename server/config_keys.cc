@@ -65,8 +65,10 @@ constexpr std::array kKeys = {
             "compute threads; 0 = the cores this process may use (affinity, CPU quota)"),
     Choice("backend.isa", "auto", "auto portable avx2 avx512 avx512_vnni avx512_bf16 amx",
            "instruction-set level; auto = the fastest of this processor"),
-    Choice("backend.compute_dtype", "auto", "auto f32 bf16 quantized int8",
-           "arithmetic of matrix products; int8: quantised weights times activations of 8 bits"),
+    Choice(
+        "backend.compute_dtype", "auto", "auto f32 bf16 quantized int8",
+        "arithmetic of matrix products; with quantised weights auto: activations of 15 bits, of 8 "
+        "in what is only read of a prompt; quantized: of 15; int8: of 8"),
 
     Integer("engine.max_sequences", "64", 1, 65536, "sequences that run at once"),
     Integer("engine.step_token_budget", "512", 1, 1048576, "tokens computed per step"),

@@ -21,6 +21,10 @@ namespace {
 // Rows that cost about as much as reading a layer's weights once more does.
 constexpr int64_t kFewRows = 16;
 
+// Rows at the first positions are no context that could be rounded: everything behind attends to
+// them, most of all to the very first, and where a prompt is this short a choice hangs on few rows.
+constexpr int32_t kExactPositions = 64;
+
 // Output row i of a half-split head comes from this row of an adjacent-pair source; elements that
 // are not rotated stay where they are.
 std::vector<int32_t> HalfSplitOrder(int num_heads, int head_dim, int rope_dim) {
@@ -60,14 +64,6 @@ float WidenToF32(DType dtype, const std::byte* data, int64_t i) {
   return static_cast<float>(value);
 }
 
-// Whether activations of 8 bits in front of this weight cost less accuracy than they are worth.
-// Before QKV and the output head they cost the most (docs/results/accuracy.md) and win the least:
-// QKV is a sixth of a layer's products, and the head is computed for one row of a prompt.
-bool BearsInt8(TensorRole role) {
-  return role == TensorRole::kAttnOutput || role == TensorRole::kFfnGate ||
-         role == TensorRole::kFfnUp || role == TensorRole::kFfnDown;
-}
-
 // Packs one model's tensors; lives during Load only.
 class Loader {
  public:
@@ -92,7 +88,11 @@ class Loader {
       slices.push_back(slice);
     }
     options.compute = compute_;
-    if (options.compute == kernels::ComputeDType::kInt8 && !BearsInt8(*roles.begin())) {
+    // The output head loses most by 8 bits and wins least: it is computed for one row of a prompt,
+    // and where only the most probable token is wanted (options.argmax) with 8 bits and no loss.
+    const bool head =
+        *roles.begin() == TensorRole::kTokenEmbedding || *roles.begin() == TensorRole::kOutput;
+    if (options.compute == kernels::ComputeDType::kInt8 && head) {
       options.compute = kernels::ComputeDType::kQuantized;
     }
     return backend_.PackLinear(slices, options);
@@ -237,6 +237,7 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
   const std::vector<RowRange> every = {{0, rows}};
   const std::vector<RowRange> wanted = WantedRows(batch);
   const bool all_rows = wanted == every;
+  const std::span<const uint8_t> context_rows = ContextRows(batch);
   rope_->Fill(batch.positions);
   const kernels::StepInputs inputs = {.ids = tokens,
                                       .positions = batch.positions,
@@ -250,10 +251,12 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
     backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows), sampled});
     for (int i = 0; i < config_.num_layers && !abandoned.stop_requested(); ++i) {
       const bool is_last = i + 1 == config_.num_layers;
-      AppendKv(layers_[i], i, batch, kv);
+      AppendKv(layers_[i], i, batch, kv, context_rows);
       if (is_last && wanted.empty()) break;
       Attend(i, batch, kv);
-      for (const RowRange& range : is_last ? wanted : every) FinishRows(layers_[i], range);
+      for (const RowRange& range : is_last ? wanted : every) {
+        FinishRows(layers_[i], range, context_rows);
+      }
     }
   });
 }
@@ -272,13 +275,23 @@ std::vector<LlamaModel::RowRange> LlamaModel::WantedRows(const StepBatch& batch)
   return ranges;
 }
 
+std::span<const uint8_t> LlamaModel::ContextRows(const StepBatch& batch) {
+  if (options_.compute != kernels::ComputeDType::kAuto || options_.reproducible) return {};
+  context_rows_.resize(batch.positions.size());
+  for (size_t row = 0; row < context_rows_.size(); ++row) {
+    context_rows_[row] = batch.positions[row] >= kExactPositions ? 1 : 0;
+  }
+  for (const LogitsRow& wanted : batch.logits) context_rows_[wanted.row] = 0;
+  return context_rows_;
+}
+
 void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
-                          const kernels::KvPoolView& kv) {
+                          const kernels::KvPoolView& kv, std::span<const uint8_t> context_rows) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   const TensorView normed = normed_.Rows(rows);
   const TensorView qkv = qkv_.Rows(rows);
   backend_.RmsNorm({config_.rms_eps, hidden_.Rows(rows), layer.attn_norm, {}, normed});
-  backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible});
+  backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible, context_rows});
   backend_.RopeAppend(
       {index, config_.num_heads, qkv, batch.positions, rope_->view(), batch.destinations, kv});
 }
@@ -299,7 +312,8 @@ void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPool
                            .out = attended_.Rows(rows)});
 }
 
-void LlamaModel::FinishRows(const Layer& layer, const RowRange& range) {
+void LlamaModel::FinishRows(const Layer& layer, const RowRange& range,
+                            std::span<const uint8_t> context_rows) {
   const auto rows_of = [&](const TensorView& view) {
     return view.RowRange(range.begin, range.end - range.begin);
   };
@@ -307,11 +321,14 @@ void LlamaModel::FinishRows(const Layer& layer, const RowRange& range) {
   const TensorView normed = rows_of(normed_);
   const TensorView ffn = rows_of(ffn_);
   const bool reproducible = options_.reproducible;
+  const std::span<const uint8_t> context =
+      context_rows.empty() ? context_rows : context_rows.subspan(range.begin, hidden.rows);
 
-  backend_.Linear({layer.attn_output.get(), rows_of(attended_), hidden, true, reproducible});
+  backend_.Linear(
+      {layer.attn_output.get(), rows_of(attended_), hidden, true, reproducible, context});
   backend_.RmsNorm({config_.rms_eps, hidden, layer.ffn_norm, {}, normed});
-  backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible});
-  backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible});
+  backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible, context});
+  backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible, context});
 }
 
 TensorView LlamaModel::HeadInputs(std::span<const int32_t> rows) {

@@ -75,12 +75,14 @@ class LlamaModel {
       : backend_(backend), config_(std::move(config)), options_(options) {}
 
   absl::Status LoadFrom(const WeightSource& source);
+  // Which rows of the batch nothing is chosen from; empty where all have the same arithmetic.
+  std::span<const uint8_t> ContextRows(const StepBatch& batch);
   // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention of
   // all rows; what follows, of some rows.
   void AppendKv(const Layer& layer, int index, const StepBatch& batch,
-                const kernels::KvPoolView& kv);
+                const kernels::KvPoolView& kv, std::span<const uint8_t> context_rows);
   void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv);
-  void FinishRows(const Layer& layer, const RowRange& range);
+  void FinishRows(const Layer& layer, const RowRange& range, std::span<const uint8_t> context_rows);
   kernels::TensorView HeadInputs(std::span<const int32_t> rows);
   const kernels::LinearWeight* head() const;
   absl::Status AllocateActivations(int64_t rows);
@@ -99,6 +101,7 @@ class LlamaModel {
   kernels::DeviceBuffer norms_;                       // every norm weight, one after the other
   std::vector<Layer> layers_;
 
+  std::vector<uint8_t> context_rows_;  // [max_rows]
   // Activations of one Forward, [max_rows, ...].
   kernels::DeviceBuffer activations_;
   kernels::TensorView hidden_;    // [rows, hidden_size] the residual stream

@@ -2,8 +2,10 @@
 #define REFRAIN_KERNELS_CPU_ACTIVATION_BUFFER_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "kernels/cpu/fixed_rows_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/thread_pool.h"
@@ -16,11 +18,13 @@ struct ActivationForms {
   bool bf16 = false;
   bool fixed = false;
   bool int8 = false;
+  bool rough = false;
 
   void Add(ActivationForm form) {
     bf16 |= form == ActivationForm::kBF16;
     fixed |= form == ActivationForm::kFixed;
     int8 |= form == ActivationForm::kInt8;
+    rough |= form == ActivationForm::kRough;
   }
 };
 
@@ -32,23 +36,21 @@ class ActivationBuffer {
 
   // `x` ([rows, k] f32) in the forms asked for; valid until the next call. Few rows are converted
   // on the calling thread, without waking the pool. Fixed point needs k to be a
-  // multiple of 32.
-  Activations Prepare(const TensorView& x, ActivationForms forms, ThreadPool& pool);
+  // multiple of 32. `context_rows` as LinearArgs: where there are any, the others keep their 15
+  // bits in the form of 8, too.
+  Activations Prepare(const TensorView& x, ActivationForms forms,
+                      std::span<const uint8_t> context_rows, ThreadPool& pool);
 
  private:
-  struct FixedMemory {
-    std::vector<int8_t> digits;
-    std::vector<float> scales, scaled_sums;
-    std::vector<int32_t> negated_sums, half_negated_sums;
-  };
-
-  FixedActivations PrepareFixed(const TensorView& x, int digits, ThreadPool& pool,
-                                FixedMemory& memory);
+  // `stands_out(row)` is that of FixedKernels::quantize_row.
+  template <typename StandsOut>
+  FixedRows PrepareFixed(const TensorView& x, int digits, const StandsOut& stands_out,
+                         ThreadPool& pool, FixedRowsMemory& memory);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
 
   Isa isa_;
   std::vector<uint16_t> bf16_;
-  FixedMemory fixed_, int8_;
+  FixedRowsMemory fixed_, int8_, rough_;
 };
 
 }  // namespace refrain::kernels::cpu

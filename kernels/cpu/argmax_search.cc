@@ -75,8 +75,8 @@ void ArgMaxSearch::MeasureErrors(ThreadPool& pool, const Activations& x) {
       for (int64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
         const int8_t* const high = x.fixed.digits + block * 2 * kBlockK;
         const int8_t* const low = high + kBlockK;
-        const int8_t* const rough = x.int8.digits + block * kBlockK;
-        const double scale15 = x.fixed.scales[block], scale8 = x.int8.scales[block];
+        const int8_t* const rough = x.rough.digits + block * kBlockK;
+        const double scale15 = x.fixed.scales[block], scale8 = x.rough.scales[block];
         for (int i = 0; i < kBlockK; ++i) {
           const double x15 = scale15 * ((1 << kDigitBits) * high[i] + low[i]);
           const double x8 = scale8 * rough[i];
@@ -104,8 +104,8 @@ void ArgMaxSearch::Screen(const PackedMatrix& matrix, const Activations& x, int6
     const int64_t end = std::min(tile + step, tile_end);
     const int64_t column = tile * kTileN;
     const int64_t columns = std::min(end * kTileN, matrix.n()) - column;
-    matrix.MultiplyInt8(x, row_begin, row_end, tile, end, products - row_begin * columns - column,
-                        columns);
+    matrix.MultiplyRough(x, row_begin, row_end, tile, end, products - row_begin * columns - column,
+                         columns);
     for (int64_t row = row_begin; row < row_end; ++row) {
       // A little more than computed, for the roundings of the bounds themselves and of products
       // too small for a float's full precision.
@@ -152,8 +152,7 @@ void ArgMaxSearch::Run(ThreadPool& pool, ActivationBuffer& activations,
   const PackedMatrix& matrix = *weight.parts()[0].matrix;
   if (rows == 0 || weight.parts().size() > 1 || matrix.bounds() == nullptr) return;
 
-  const Activations x =
-      activations.Prepare(args.x, {.bf16 = false, .fixed = true, .int8 = true}, pool);
+  const Activations x = activations.Prepare(args.x, {.fixed = true, .rough = true}, {}, pool);
   MeasureErrors(pool, x);
   const int64_t tiles = weight.tiles();
   const WorkGrid grid = CutWork(tiles, rows, weight.k(), pool.threads());

@@ -12,6 +12,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/dense_matrix.h"
+#include "kernels/cpu/fixed_rows_memory.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/quantized_matrix.h"
 #include "kernels/cpu/quantized_packing.h"
@@ -164,41 +165,27 @@ absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType d
 // Rows of activations in the fixed point that a level makes of them.
 struct FixedProbe {
   FixedProbe(const FixedKernels& kernels, int digit_count, int64_t rows, int64_t blocks)
-      : digit_count(digit_count),
-        x(rows * blocks * kBlockK),
-        digits(digit_count * x.size()),
-        scales(rows * blocks),
-        scaled_sums(scales.size()),
-        negated_sums(scales.size()),
-        half_negated_sums(2 * scales.size()),
-        view{blocks,
-             digits.data(),
-             scales.data(),
-             scaled_sums.data(),
-             negated_sums.data(),
-             half_negated_sums.data()} {
-    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(Whole(i + 5, 100)) / 8;
+      : x(rows * blocks * kBlockK), half_steps(rows * blocks) {
+    for (int64_t block = 0; block < rows * blocks; ++block) {
+      // One block in a row of three stands out.
+      const int64_t row = block / blocks;
+      const bool stands_out = row % 3 == 0 && block % blocks == row % blocks;
+      const float largest = stands_out ? 200 : 12.5;
+      for (int64_t i = block * kBlockK; i < (block + 1) * kBlockK; ++i) {
+        x[i] = largest * static_cast<float>(Whole(i + 5, 100)) / 100;
+      }
+      const int steps = digit_count == 2 || stands_out ? kMaxTwoDigits : kMaxOneDigit;
+      half_steps[block] = largest / static_cast<float>(steps) / 2;
+    }
+    memory.Resize(digit_count, rows, blocks);
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t at = row * blocks;
-      kernels.quantize_row(&x[at * kBlockK], blocks,
-                           {&digits[digit_count * at * kBlockK], &scales[at], &scaled_sums[at],
-                            &negated_sums[at], &half_negated_sums[2 * at]});
+      kernels.quantize_row(&x[row * blocks * kBlockK], blocks, /*stands_out=*/3, memory.Row(row));
     }
   }
 
-  // What element i was rounded to.
-  double Rounded(int64_t i) const {
-    const int8_t* high = &digits[i / kBlockK * digit_count * kBlockK + i % kBlockK];
-    const int q = digit_count == 1 ? high[0] : (high[0] << kDigitBits) + high[kBlockK];
-    return double{scales[i / kBlockK]} * q;
-  }
-
-  int digit_count;
   std::vector<float> x;
-  std::vector<int8_t> digits;
-  std::vector<float> scales, scaled_sums;
-  std::vector<int32_t> negated_sums, half_negated_sums;
-  FixedRows view;
+  std::vector<float> half_steps;  // by which an element of each block may be off
+  FixedRowsMemory memory;
 };
 
 // A stored row of random quants; its scales, which are f16 numbers, are 1/16.
@@ -218,8 +205,6 @@ std::vector<std::byte> StoredRow(DType dtype, int64_t k, uint32_t seed) {
 absl::Status CheckQuantizedType(const QuantizedKernels& kernels, int digit_count,
                                 MultiplyQuantizedFn FixedKernels::*multiply, DType dtype) {
   const FixedKernels& fixed = kernels.by_digits[digit_count - 1];
-  // More than half a step of the probe's largest blocks.
-  const double rounding = digit_count == 1 ? 0.1 : 1e-3;
   constexpr int64_t kN = 40, kK = 512, kBlocks = kK / kBlockK, kTiles = 3, kLine = 64;
   const QuantizedFormat format = FormatOf(dtype);
   const int64_t tile_bytes = TileBytes(format, kBlocks);
@@ -237,13 +222,15 @@ absl::Status CheckQuantizedType(const QuantizedKernels& kernels, int digit_count
   for (const int64_t rows : {1, 37}) {
     const FixedProbe x(fixed, digit_count, rows, kBlocks);
     std::vector<float> out(rows * kN, NAN);
-    (fixed.*multiply)(panels, x.view, {0, rows, 0, kTiles, out.data(), kN, /*accumulate=*/false});
+    (fixed.*multiply)(panels, x.memory.view(),
+                      {0, rows, 0, kTiles, out.data(), kN, /*accumulate=*/false});
     for (int64_t i = 0; i < rows * kN; ++i) {
       double want = 0, size = 0;
       for (int64_t k = 0; k < kK; ++k) {
-        const double rounded = x.Rounded(i / kN * kK + k);
-        if (!(std::fabs(rounded - x.x[i / kN * kK + k]) < rounding)) {
-          return Wrong("rounding", dtype, "activations", rounded, x.x[i / kN * kK + k]);
+        const int64_t at = i / kN * kK + k;
+        const double rounded = x.memory.Value(at);
+        if (!(std::fabs(rounded - x.x[at]) < 1.01 * x.half_steps[at / kBlockK])) {
+          return Wrong("rounding", dtype, "activations", rounded, x.x[at]);
         }
         want += rounded * w[i % kN * kK + k];
         size += std::fabs(rounded * w[i % kN * kK + k]);

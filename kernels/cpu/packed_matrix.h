@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/quantized_kernels.h"
+
 namespace refrain::kernels::cpu {
 
 // Output columns of one tile. Every packed form has its lanes along n, so that each output element
@@ -18,16 +20,8 @@ enum class ActivationForm : uint8_t {
   kF32,    // as they come
   kBF16,   // rounded to nearest even
   kFixed,  // 15 bits of fixed point per block of 32 along k (FixedRows in quantized_kernels.h)
-  kInt8,   // 8 bits of it
-};
-
-// Rows in fixed point: x = scale * q; k is a multiple of 32. In 15 bits q = 128 * high + low.
-struct FixedActivations {
-  const int8_t* digits = nullptr;              // [rows, k / 32, {high, low}, 32], or without low
-  const float* scales = nullptr;               // [rows, k / 32]
-  const float* scaled_sums = nullptr;          // [rows, k / 32] scale times the sum of q
-  const int32_t* negated_sums = nullptr;       // [rows, k / 32] minus the sum of q
-  const int32_t* half_negated_sums = nullptr;  // [rows, k / 16] the same per 16
+  kInt8,   // 8 bits of it, 15 in blocks that are far larger than the others of their row
+  kRough,  // 8 bits of it
 };
 
 // Activations of one operation, in the forms asked for (others are null).
@@ -41,7 +35,7 @@ struct Activations {
   const uint16_t* bf16 = nullptr;  // [rows, k padded with zeros to a multiple of 64]
   int64_t bf16_stride = 0;
 
-  FixedActivations fixed, int8;
+  FixedRows fixed{}, int8{}, rough{};
 };
 
 // What tells how far products with activations of 8 bits can be from those with 15. With w an
@@ -63,8 +57,8 @@ class PackedMatrix {
   virtual int64_t k() const = 0;
   virtual size_t resident_bytes() const = 0;
 
-  // The form that Multiply will read for this many rows. Under `reproducible` it may not depend on
-  // `rows`.
+  // The form that Multiply will read for this many rows; for kFixed it reads kInt8 where the other
+  // is not there. Under `reproducible` it may not depend on `rows`.
   virtual ActivationForm form(int64_t rows, bool reproducible) const = 0;
 
   // out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k] for rows [row_begin, row_end) and tiles
@@ -76,10 +70,10 @@ class PackedMatrix {
 
   // Null but for matrices that are packed for LinearArgMax and multiply activations in kFixed.
   virtual const ProductBounds* bounds() const { return nullptr; }
-  // Where there are bounds(): Multiply with the activations in kInt8, `accumulate` false.
-  virtual void MultiplyInt8(const Activations& x, int64_t row_begin, int64_t row_end,
-                            int64_t tile_begin, int64_t tile_end, float* out,
-                            int64_t out_stride) const {
+  // Where there are bounds(): Multiply with the activations in kRough, `accumulate` false.
+  virtual void MultiplyRough(const Activations& x, int64_t row_begin, int64_t row_end,
+                             int64_t tile_begin, int64_t tile_end, float* out,
+                             int64_t out_stride) const {
     assert(false && "no bounds");
   }
 

@@ -60,20 +60,25 @@ constexpr int QuantBytesPerBlock(int bits) { return bits == 8 ? 512 : 256 + (bit
 //   two digits: q in [-16319, 16319], q = 128 * high + low with high in [-127, 127] and low in
 //               [-64, 63]
 //   one digit:  q in [-127, 127], half of the dot products. Off by up to 0.4 % of a block's
-//   largest,
-//               of which the last layers make tenths of a log-probability.
+//               largest, of which the last layers make tenths of a log-probability. Most of that
+//               is due to few blocks that are far larger than the others of their row, so these
+//               have two digits all the same. Units are those of high digits then:
+//               x / scale = high + low / 128.
 inline constexpr int kDigitBits = 7;
-template <int kDigits>
-inline constexpr int kMaxQ = kDigits == 2 ? 127 * 128 + 63 : 127;
+inline constexpr int kMaxOneDigit = 127;
+inline constexpr int kMaxTwoDigits = 127 * 128 + 63;
 
-// The fields are those of Activations, for all rows of the operation.
+// All rows of an operation. With two digits x = scale * q, q = 128 * high + low. With one
+// x = scale * (high + low / 128), low being 0 but where has_low; q is 128 times that.
 struct FixedRows {
   int64_t blocks;                    // k / 32
   const int8_t* digits;              // [rows, k / 32, {high, low}, 32], or [rows, k / 32, 32]
   const float* scales;               // [rows, k / 32]
-  const float* scaled_sums;          // [rows, k / 32]
-  const int32_t* negated_sums;       // [rows, k / 32]
-  const int32_t* half_negated_sums;  // [rows, k / 16]
+  const float* scaled_sums;          // [rows, k / 32] the sum of x
+  const int32_t* negated_sums;       // [rows, k / 32] minus the sum of q
+  const int32_t* half_negated_sums;  // [rows, k / 16] the same per 16
+  const int8_t* low;                 // [rows, k / 32, 32] where has_low; null for two digits
+  const uint8_t* has_low;            // [rows, k / 32]; null for two digits
 };
 
 struct ProductRange {
@@ -91,21 +96,25 @@ struct FixedRowOut {
   float* scaled_sums;          // [k / 32]
   int32_t* negated_sums;       // [k / 32]
   int32_t* half_negated_sums;  // [k / 16]
+  int8_t* low;                 // [k / 32, 32], written where has_low; null for two digits
+  uint8_t* has_low;            // [k / 32]; null for two digits
 };
 
 using MultiplyQuantizedFn = void (*)(const QuantizedPanels&, const FixedRows&, const ProductRange&);
 
-// For activations of one number of digits.
+// For activations of one number of digits (one: with a second in blocks that stand out).
 struct FixedKernels {
   // By stored type. Each output element is, for every number of rows and every range,
   //   sum = accumulate ? out : 0;  for each block (or half block) in order of k:
   //   sum = fma(float(integer dot product), weight scale * activation scale, sum),
   //   the integer being exact: of two digits 128 times the dot product of the high ones, and the
-  //   low ones';
+  //   low ones' (divided by 128, exactly, where units are those of high digits);
   //   and, for types with a minimum, sum = fma(minimum, scaled sum, sum).
   MultiplyQuantizedFn q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k;
 
-  void (*quantize_row)(const float* x, int64_t blocks, const FixedRowOut& out);
+  // Of one digit, blocks whose largest is more than `stands_out` times as large as the mean of
+  // all blocks' largest have a low one, too; infinity: none has. Not read for two digits.
+  void (*quantize_row)(const float* x, int64_t blocks, float stands_out, const FixedRowOut& out);
 };
 
 struct QuantizedKernels {

@@ -50,7 +50,7 @@ class QuantizedMatrix : public PackedMatrix {
         panels_(panels),
         memory_(std::move(memory)),
         bounds_(std::move(bounds)),
-        multiply_(FunctionFor(kernels.by_digits[form == ActivationForm::kInt8 ? 0 : 1], dtype)),
+        multiply_fixed_(FunctionFor(kernels.by_digits[1], dtype)),
         multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)) {}
 
   int64_t n() const override { return panels_.n; }
@@ -63,15 +63,17 @@ class QuantizedMatrix : public PackedMatrix {
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool /*reproducible: always is*/) const override {
-    Call(multiply_, form_ == ActivationForm::kInt8 ? x.int8 : x.fixed, x,
-         {row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate});
+    const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,
+                                out,       out_stride, accumulate};
+    const bool fixed = form_ == ActivationForm::kFixed && x.fixed.digits != nullptr;
+    Call(fixed ? multiply_fixed_ : multiply_int8_, fixed ? x.fixed : x.int8, x, range);
   }
 
   const ProductBounds* bounds() const override { return bounds_ ? &*bounds_ : nullptr; }
 
-  void MultiplyInt8(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
-                    int64_t tile_end, float* out, int64_t out_stride) const override {
-    Call(multiply_int8_, x.int8, x,
+  void MultiplyRough(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
+                     int64_t tile_end, float* out, int64_t out_stride) const override {
+    Call(multiply_int8_, x.rough, x,
          {row_begin, row_end, tile_begin, tile_end, out, out_stride, /*accumulate=*/false});
   }
 
@@ -82,15 +84,12 @@ class QuantizedMatrix : public PackedMatrix {
   }
 
  private:
-  void Call(MultiplyQuantizedFn multiply, const FixedActivations& fixed, const Activations& x,
+  void Call(MultiplyQuantizedFn multiply, const FixedRows& fixed, const Activations& x,
             const ProductRange& range) const {
-    assert(x.k == k() && fixed.digits != nullptr);
+    assert(x.k == k() && fixed.digits != nullptr && fixed.blocks == panels_.blocks);
     assert(range.row_begin >= 0 && range.row_end <= x.rows);
     assert(range.tile_begin >= 0 && range.tile_end <= (n() + kTileN - 1) / kTileN);
-    multiply(panels_,
-             {panels_.blocks, fixed.digits, fixed.scales, fixed.scaled_sums, fixed.negated_sums,
-              fixed.half_negated_sums},
-             range);
+    multiply(panels_, fixed, range);
   }
 
   DType dtype_;
@@ -98,7 +97,7 @@ class QuantizedMatrix : public PackedMatrix {
   QuantizedPanels panels_;
   DeviceBuffer memory_;
   std::optional<ProductBounds> bounds_;
-  MultiplyQuantizedFn multiply_, multiply_int8_;
+  MultiplyQuantizedFn multiply_fixed_, multiply_int8_;
 };
 
 // Nothing for weights that are not finite.

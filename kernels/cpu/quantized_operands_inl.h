@@ -120,38 +120,52 @@ inline void UnpackBlock(const uint8_t* q, typename V::I w[kOperands]) {
 }
 
 // The value that the sum of the high digits, or of the only ones, starts from: with the zero point
-// at 128, what it contributes is 128 times the negated sum of q, which high digits are worth
-// anyway.
+// at 128, what it contributes is 128 times the negated sum of q, which is in units of low digits.
 template <class V, class T>
 inline typename V::I SumBegin(const int32_t* negated_sum) {
   if constexpr (!V::kShifted || T::kHasMin) return V::Zero();
-  const typename V::I negated = V::Broadcast32(negated_sum);
-  return T::kDigits == 2 ? negated : V::template ShiftLeft32<kDigitBits>(negated);
+  return V::Broadcast32(negated_sum);
 }
 
 // The integer sum as a float: sum over k of 2^(8 - bits) (q - zero) a, or of q a with a minimum.
-template <class V, class T>
+// `sum` is of both digits if kJoined, else of high ones; the float is in units of low digits where
+// all blocks have them, else in units of high ones.
+template <class V, class T, bool kJoined>
 inline typename V::F SumEnd(typename V::I sum, const int32_t* negated_sum) {
   if constexpr (!V::kShifted && !T::kHasMin && T::kBits != 8) {
-    sum = V::Add32(V::template ShiftLeft32<8 - T::kBits>(sum),
-                   V::template ShiftLeft32<7>(V::Broadcast32(negated_sum)));
+    typename V::I zero = V::Broadcast32(negated_sum);
+    if constexpr (kJoined) zero = V::template ShiftLeft32<kDigitBits>(zero);
+    sum = V::Add32(V::template ShiftLeft32<8 - T::kBits>(sum), zero);
   }
-  return V::ToFloat(sum);
+  if constexpr (!kJoined || T::kDigits == 2) return V::ToFloat(sum);
+  // By a power of two: the bits are those of a sum of high digits where the low ones are zeros.
+  return V::Mul(V::ToFloat(sum), V::SetF(1.0f / (1 << kDigitBits)));
 }
 
 // One row of activations at one block.
 struct RowBlock {
-  const int8_t* digits;  // the block's 32 high ones, then its 32 low ones if there are any
+  const int8_t* digits;  // the block's 32 high ones; of two digits, then its 32 low ones
   const float* scale;
   const float* scaled_sum;
   const int32_t* negated_sum;  // one, or two where a block has two scales
+  const int8_t* low;           // of one digit: the 32 low ones, if it has any
+  bool has_low;                // of one digit
 };
 
 template <class V, class T>
 inline RowBlock At(const FixedRows& x, int64_t row, int64_t block) {
   const int64_t i = row * x.blocks + block;
-  return {x.digits + i * T::kDigits * kBlockK, x.scales + i, x.scaled_sums + i,
-          T::kHalves ? x.half_negated_sums + 2 * i : x.negated_sums + i};
+  RowBlock at = {x.digits + i * T::kDigits * kBlockK,
+                 x.scales + i,
+                 x.scaled_sums + i,
+                 T::kHalves ? x.half_negated_sums + 2 * i : x.negated_sums + i,
+                 nullptr,
+                 false};
+  if constexpr (T::kDigits == 1) {
+    at.low = x.low + i * kBlockK;
+    at.has_low = x.has_low[i] != 0;
+  }
+  return at;
 }
 
 // sum + the product of one block of one row: the arithmetic that every kernel shares.
@@ -165,11 +179,23 @@ inline typename V::F AddScaled(typename V::F total, const typename V::F dot[2],
   return total;
 }
 
-// The exact sum of q from the sums of its digits; `low` is not read where there is one digit.
+// The float of SumEnd from the sums of both digits.
 template <class V, class T>
-inline typename V::I JoinDigits(typename V::I high, typename V::I low) {
-  if constexpr (T::kDigits == 1) return high;
-  return V::Add32(V::template ShiftLeft32<kDigitBits>(high), low);
+inline typename V::F JoinDigits(typename V::I high, typename V::I low, const int32_t* negated_sum) {
+  return SumEnd<V, T, /*kJoined=*/true>(V::Add32(V::template ShiftLeft32<kDigitBits>(high), low),
+                                        negated_sum);
+}
+
+// sum + the dot products of operands [kBegin, kEnd) with a block's digits of one kind.
+template <class V, class T, int kBegin, int kEnd>
+inline typename V::I DotOneDigit(typename V::I sum, const typename V::I w[kOperands],
+                                 const int8_t* digits) {
+#pragma GCC unroll 8
+  for (int j = kBegin; j < kEnd; j += 2) {
+    sum = V::template DotPair<T::kBits>(sum, w[j], w[j + 1], V::Broadcast32(digits + 4 * j),
+                                        V::Broadcast32(digits + 4 * j + 4));
+  }
+  return sum;
 }
 
 // The integer dot products of operands [kBegin, kEnd), as a float. The sums of the two digits are
@@ -177,18 +203,14 @@ inline typename V::I JoinDigits(typename V::I high, typename V::I low) {
 template <class V, class T, int kBegin, int kEnd>
 inline typename V::F DotBlock(const typename V::I w[kOperands], const RowBlock& x,
                               const int32_t* negated_sum) {
-  typename V::I high = SumBegin<V, T>(negated_sum), low = V::Zero();
-#pragma GCC unroll 8
-  for (int j = kBegin; j < kEnd; j += 2) {
-    const int8_t* a = x.digits + 4 * j;
-    high = V::template DotPair<T::kBits>(high, w[j], w[j + 1], V::Broadcast32(a),
-                                         V::Broadcast32(a + 4));
-    if constexpr (T::kDigits == 2) {
-      low = V::template DotPair<T::kBits>(low, w[j], w[j + 1], V::Broadcast32(a + kBlockK),
-                                          V::Broadcast32(a + kBlockK + 4));
-    }
+  const typename V::I high =
+      DotOneDigit<V, T, kBegin, kEnd>(SumBegin<V, T>(negated_sum), w, x.digits);
+  if constexpr (T::kDigits == 1) {
+    if (!x.has_low) return SumEnd<V, T, /*kJoined=*/false>(high, negated_sum);
   }
-  return SumEnd<V, T>(JoinDigits<V, T>(high, low), negated_sum);
+  const int8_t* const low_digits = T::kDigits == 2 ? x.digits + kBlockK : x.low;
+  const typename V::I low = DotOneDigit<V, T, kBegin, kEnd>(V::Zero(), w, low_digits);
+  return JoinDigits<V, T>(high, low, negated_sum);
 }
 
 template <class V, class T>

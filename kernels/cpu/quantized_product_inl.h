@@ -70,11 +70,12 @@ void MultiplyDirectRows(int rows, const QuantizedPanels& w, const FixedRows& x,
   if constexpr (kRows > 1) MultiplyDirectRows<V, T, kRows - 1>(rows, w, x, range);
 }
 
-// sum += the dot products of operands [kBegin, kEnd) with a digit of kRows rows, kDigitAt bytes
-// into a block's.
-template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd, int kDigitAt>
-inline void DotDigit(const uint8_t* operands, const RowBlock x[kRows],
-                     typename V::I sum[kRows][kVectors]) {
+// sum += the dot products of operands [kBegin, kEnd) with a block's digits of kRows rows. Inlined
+// wherever it is called, so that sums and totals stay in registers.
+template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
+[[gnu::always_inline]] inline void DotDigit(const uint8_t* operands,
+                                            const int8_t* const (&digits)[kRows],
+                                            typename V::I sum[kRows][kVectors]) {
   constexpr int kParts = kTile / V::kLanes;
 #pragma GCC unroll 8
   for (int j = kBegin; j < kEnd; j += 2) {
@@ -88,8 +89,8 @@ inline void DotDigit(const uint8_t* operands, const RowBlock x[kRows],
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const typename V::I a0 = V::Broadcast32(x[r].digits + kDigitAt + 4 * j);
-      const typename V::I a1 = V::Broadcast32(x[r].digits + kDigitAt + 4 * j + 4);
+      const typename V::I a0 = V::Broadcast32(digits[r] + 4 * j);
+      const typename V::I a1 = V::Broadcast32(digits[r] + 4 * j + 4);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         sum[r][v] = V::template DotPair<T::kBits>(sum[r][v], w0[v], w1[v], a0, a1);
@@ -98,31 +99,104 @@ inline void DotDigit(const uint8_t* operands, const RowBlock x[kRows],
   }
 }
 
-// Integer dot products of operands [kBegin, kEnd) of kTiles tiles with kRows rows.
-template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
-inline void DotOperands(const uint8_t* operands, const RowBlock x[kRows], int half,
-                        typename V::F dot[kRows][kVectors]) {
+// Whether one of kRows rows has low digits at a block; of rows of one digit.
+template <class V>
+[[gnu::always_inline]] inline bool AnyLow(const FixedRows& x, int64_t row, int rows,
+                                          int64_t block) {
+  const uint8_t* const has_low = x.has_low + row * x.blocks + block;
+  unsigned any = 0;
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) any |= has_low[r * x.blocks];
+  return any != 0;
+}
+
+// The low digits of a block that has none.
+template <class V>
+alignas(64) inline constexpr int8_t kNoDigits[kBlockK] = {};
+
+// Integer dot products of operands [kBegin, kEnd) of kTiles tiles with kRows rows: of both digits
+// if kLow, else of the high ones.
+template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd, bool kLow>
+[[gnu::always_inline]] inline void DotOperands(const uint8_t* operands, const RowBlock (&x)[kRows],
+                                               int half, typename V::F (&dot)[kRows][kVectors]) {
   typename V::I sum[kRows][kVectors];
+  const int8_t* high[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+    high[r] = x[r].digits;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sum[r][v] = SumBegin<V, T>(x[r].negated_sum + half);
   }
-  DotDigit<V, T, kVectors, kRows, kBegin, kEnd, 0>(operands, x, sum);
-  if constexpr (T::kDigits == 2) {
+  DotDigit<V, T, kVectors, kRows, kBegin, kEnd>(operands, high, sum);
+  if constexpr (kLow) {
+    const int8_t* low[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
+      low[r] = T::kDigits == 2 ? x[r].digits + kBlockK : x[r].has_low ? x[r].low : kNoDigits<V>;
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[r][v] = V::template ShiftLeft32<kDigitBits>(sum[r][v]);
     }
-    DotDigit<V, T, kVectors, kRows, kBegin, kEnd, kBlockK>(operands, x, sum);
+    DotDigit<V, T, kVectors, kRows, kBegin, kEnd>(operands, low, sum);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      dot[r][v] = SumEnd<V, T>(sum[r][v], x[r].negated_sum + half);
+      dot[r][v] = SumEnd<V, T, /*kJoined=*/kLow>(sum[r][v], x[r].negated_sum + half);
     }
+  }
+}
+
+// total += the products of kRows rows with block b of kTiles unpacked tiles, which is block `block`
+// of all: of both digits if kLow, else of the high ones.
+template <class V, class T, int kTiles, int kRows, bool kLow>
+[[gnu::always_inline]] inline void AddBlock(
+    const Unpacked<V, T, kTiles>& w, int b, const FixedRows& x, int64_t row, int64_t block,
+    typename V::F (&total)[kRows][kTiles * kTile / V::kLanes]) {
+  constexpr int kParts = kTile / V::kLanes;
+  constexpr int kVectors = kTiles * kParts;
+  RowBlock at[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) at[r] = At<V, T>(x, row + r, block);
+  typename V::F dot[T::kSums][kRows][kVectors];
+  const uint8_t* operands = &w.operands[b][0][0][0];
+  if constexpr (T::kHalves) {
+    DotOperands<V, T, kVectors, kRows, 0, 4, kLow>(operands, at, 0, dot[0]);
+    DotOperands<V, T, kVectors, kRows, 4, 8, kLow>(operands, at, 1, dot[1]);
+  } else {
+    DotOperands<V, T, kVectors, kRows, 0, 8, kLow>(operands, at, 0, dot[0]);
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const int lane = v % kParts * V::kLanes;
+    BlockScales<V> s;
+    s.scale[0] = V::LoadF(&w.scales[b][v / kParts][0][lane]);
+    if constexpr (T::kHalves) s.scale[1] = V::LoadF(&w.scales[b][v / kParts][1][lane]);
+    if constexpr (T::kHasMin) s.min = V::LoadF(&w.mins[b][v / kParts][lane]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      typename V::F dots[2];
+      dots[0] = dot[0][r][v];
+      if constexpr (T::kHalves) dots[1] = dot[1][r][v];
+      total[r][v] = AddScaled<V, T>(total[r][v], dots, s, at[r]);
+    }
+  }
+}
+
+// AddBlock of a block of which one row at least has low digits, among others of which none has: out
+// of line, and with the totals in memory, so that those others' keep all registers.
+template <class V, class T, int kTiles, int kRows>
+[[gnu::noinline]] void AddBlockWithLow(const Unpacked<V, T, kTiles>& w, int b, const FixedRows& x,
+                                       int64_t row, int64_t block,
+                                       float (&totals)[kRows][kTiles * kTile]) {
+  constexpr int kVectors = kTiles * kTile / V::kLanes;
+  typename V::F total[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) total[r][v] = V::LoadF(&totals[r][v * V::kLanes]);
+  }
+  AddBlock<V, T, kTiles, kRows, /*kLow=*/true>(w, b, x, row, block, total);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) V::StoreF(&totals[r][v * V::kLanes], total[r][v]);
   }
 }
 
@@ -148,32 +222,22 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64
     }
   }
   for (int b = 0; b < blocks; ++b) {
-    RowBlock at[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) at[r] = At<V, T>(x, row + r, block_begin + b);
     for (int i = 0; i < ahead.lines; ++i, ahead.p += 64) V::PrefetchFar(ahead.p);
-    typename V::F dot[T::kSums][kRows][kVectors];
-    const uint8_t* operands = &w.operands[b][0][0][0];
-    if constexpr (T::kHalves) {
-      DotOperands<V, T, kVectors, kRows, 0, 4>(operands, at, 0, dot[0]);
-      DotOperands<V, T, kVectors, kRows, 4, 8>(operands, at, 1, dot[1]);
-    } else {
-      DotOperands<V, T, kVectors, kRows, 0, 8>(operands, at, 0, dot[0]);
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const int lane = v % kParts * V::kLanes;
-      BlockScales<V> s;
-      s.scale[0] = V::LoadF(&w.scales[b][v / kParts][0][lane]);
-      if constexpr (T::kHalves) s.scale[1] = V::LoadF(&w.scales[b][v / kParts][1][lane]);
-      if constexpr (T::kHasMin) s.min = V::LoadF(&w.mins[b][v / kParts][lane]);
+    if (T::kDigits == 1 && AnyLow<V>(x, row, kRows, block_begin + b)) {
+      alignas(64) float totals[kRows][kTiles * kTile];
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        typename V::F dots[2];
-        dots[0] = dot[0][r][v];
-        if constexpr (T::kHalves) dots[1] = dot[1][r][v];
-        total[r][v] = AddScaled<V, T>(total[r][v], dots, s, at[r]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) V::StoreF(&totals[r][v * V::kLanes], total[r][v]);
       }
+      AddBlockWithLow<V, T, kTiles, kRows>(w, b, x, row, block_begin + b, totals);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) total[r][v] = V::LoadF(&totals[r][v * V::kLanes]);
+      }
+    } else {
+      AddBlock<V, T, kTiles, kRows, /*kLow=*/T::kDigits == 2>(w, b, x, row, block_begin + b, total);
     }
   }
 #pragma GCC unroll 8

@@ -43,7 +43,7 @@ class TileProduct {
   static constexpr int64_t kRowBytes = 64;  // of a tile of sums or operands
 
   // Tiles 0 and 1 are the sums of the high digits with both panels, 2 and 3 of the low ones, 4 and
-  // 5 the digits, 6 and 7 the operands. Where there is one digit 2, 3 and 5 are not used.
+  // 5 the digits, 6 and 7 the operands. Where no row has low digits 2, 3 and 5 are not used.
   void Configure(int rows) {
     if (rows == configured_rows_) return;
     configured_rows_ = rows;
@@ -74,7 +74,7 @@ class TileProduct {
         Configure(count);
         for (int b = 0; b < blocks; b += kSumBlocks) {
           const int sum_blocks = blocks - b < kSumBlocks ? blocks - b : kSumBlocks;
-          SumBlocks<kTiles>(unpacked, begin, block, b, sum_blocks);
+          SumBlocks<kTiles>(unpacked, begin, count, block, b, sum_blocks);
           ScaleBlocks<kTiles>(unpacked, begin, count, block, b, sum_blocks,
                               range_.out + begin * range_.out_stride + tile * kTile, columns);
         }
@@ -83,34 +83,39 @@ class TileProduct {
     }
   }
 
-  // sums_ = the integer dot products of blocks first + [b, b + count) with rows from `row` on.
+  // sums_ = the integer dot products of blocks first + [b, b + count) with rows from `row` on. Of
+  // low digits where one of the rows has some; those of the others are whatever is there.
   template <int kTiles>
-  void SumBlocks(const Unpacked<V, T, kTiles>& w, int64_t row, int64_t first, int b, int count) {
+  void SumBlocks(const Unpacked<V, T, kTiles>& w, int64_t row, int rows, int64_t first, int b,
+                 int count) {
     const int64_t stride = x_.blocks * T::kDigits * kBlockK;
     for (int i = 0; i < count; ++i) {
-      const int8_t* digits = x_.digits + row * stride + (first + b + i) * T::kDigits * kBlockK;
+      const int64_t at = row * stride + (first + b + i) * T::kDigits * kBlockK;
+      const int8_t* const digits = x_.digits + at;
+      const int8_t* const low_digits = T::kDigits == 2 ? digits + kBlockK : x_.low + at;
+      const bool low = T::kDigits == 2 || AnyLow<V>(x_, row, rows, first + b + i);
       for (int part = 0; part < T::kSums; ++part) {
         Tiles::template Load<4>(digits + part * kPartK, stride);
-        if constexpr (T::kDigits == 2) {
-          Tiles::template Load<5>(digits + kBlockK + part * kPartK, stride);
-        }
-        MultiplyTile<0>(w.operands[b + i][0][part * kPartOperands], sums_[i][part][0]);
+        if (low) Tiles::template Load<5>(low_digits + part * kPartK, stride);
+        MultiplyTile<0>(w.operands[b + i][0][part * kPartOperands], low, sums_[i][part][0]);
         if constexpr (kTiles > 1) {
-          MultiplyTile<1>(w.operands[b + i][1][part * kPartOperands], sums_[i][part][1]);
+          MultiplyTile<1>(w.operands[b + i][1][part * kPartOperands], low, sums_[i][part][1]);
         }
       }
     }
   }
 
   template <int kPanel>
-  void MultiplyTile(const uint8_t* operands, int32_t (*sums)[kMaxRows][kTile]) {
+  void MultiplyTile(const uint8_t* operands, bool low, int32_t (*sums)[kMaxRows][kTile]) {
     Tiles::template Load<6 + kPanel>(operands, kRowBytes);
     Tiles::template Zero<kPanel>();
-    if constexpr (T::kDigits == 2) Tiles::template Zero<2 + kPanel>();
     Tiles::template DotI8U8<kPanel, 4, 6 + kPanel>();
-    if constexpr (T::kDigits == 2) Tiles::template DotI8U8<2 + kPanel, 5, 6 + kPanel>();
     Tiles::template Store<kPanel>(sums[0], kRowBytes);
-    if constexpr (T::kDigits == 2) Tiles::template Store<2 + kPanel>(sums[1], kRowBytes);
+    if (low) {
+      Tiles::template Zero<2 + kPanel>();
+      Tiles::template DotI8U8<2 + kPanel, 5, 6 + kPanel>();
+      Tiles::template Store<2 + kPanel>(sums[1], kRowBytes);
+    }
   }
 
   // out (+)= what sums_ says, scaled.
@@ -134,8 +139,10 @@ class TileProduct {
             s.scale[part] = V::LoadF(w.scales[b + i][t][part]);
             const typename V::I high =
                 V::Add32(V::Load(sums_[i][part][t][0][r]), SumBegin<V, T>(at.negated_sum + part));
-            const typename V::I low = V::Load(sums_[i][part][t][T::kDigits - 1][r]);
-            dots[part] = SumEnd<V, T>(JoinDigits<V, T>(high, low), at.negated_sum + part);
+            dots[part] = T::kDigits == 2 || at.has_low
+                             ? JoinDigits<V, T>(high, V::Load(sums_[i][part][t][1][r]),
+                                                at.negated_sum + part)
+                             : SumEnd<V, T, /*kJoined=*/false>(high, at.negated_sum + part);
           }
           if constexpr (T::kHasMin) s.min = V::LoadF(w.mins[b + i][t]);
           total[t] = AddScaled<V, T>(total[t], dots, s, at);
@@ -152,7 +159,7 @@ class TileProduct {
   const ProductRange& range_;
   int configured_rows_ = 0;
   // [block][half][panel][high or low digit][row][column]
-  alignas(64) int32_t sums_[kSumBlocks][T::kSums][2][T::kDigits][kMaxRows][kTile];
+  alignas(64) int32_t sums_[kSumBlocks][T::kSums][2][2][kMaxRows][kTile];
 };
 
 template <class V, class Tiles, class T>

@@ -1,4 +1,5 @@
-// Rows whose logits nobody wants end in the last layer; the others are the same to the bit.
+// Rows whose logits nobody wants end in the last layer, and are context before; the others are the
+// same to the bit.
 
 #include <gtest/gtest.h>
 
@@ -26,24 +27,29 @@ constexpr int32_t kSequences = 3;
 constexpr int32_t kRowsOfEach = 50;
 constexpr int32_t kRows = kSequences * kRowsOfEach;
 
-// Counts the rows that are multiplied.
+// Counts the rows that are multiplied, and keeps which of them were context.
 class CountingBackend final : public testing::ForwardingBackend {
  public:
   CountingBackend() : ForwardingBackend(*kernels::cpu::CpuBackend::Create({.threads = 2})) {}
 
   int64_t TakeRows() { return std::exchange(rows_, 0); }
+  // Of every product, in order.
+  std::vector<std::vector<uint8_t>> TakeContext() { return std::exchange(context_, {}); }
 
   void Linear(const kernels::LinearArgs& args) override {
     rows_ += args.x.rows;
+    context_.emplace_back(args.context_rows.begin(), args.context_rows.end());
     ForwardingBackend::Linear(args);
   }
   void GateUp(const kernels::GateUpArgs& args) override {
     rows_ += args.x.rows;
+    context_.emplace_back(args.context_rows.begin(), args.context_rows.end());
     ForwardingBackend::GateUp(args);
   }
 
  private:
   int64_t rows_ = 0;
+  std::vector<std::vector<uint8_t>> context_;
 };
 
 class WantedRows : public ::testing::TestWithParam<kernels::DType> {
@@ -53,14 +59,19 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
     ASSERT_TRUE(path.ok()) << path.status();
     auto source = WeightSource::Open(*path);
     ASSERT_TRUE(source.ok()) << source.status();
-    auto model = LlamaModel::Load(**source, backend_, {.max_rows = kRows, .reproducible = true});
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    source_ = *std::move(source);
+    ASSERT_NO_FATAL_FAILURE(Load({.max_rows = kRows, .reproducible = true}));
     const auto layout =
         KvLayoutFor(model_->config(), backend_.info(), kernels::DType::kF32, kChunkTokens);
     ASSERT_TRUE(layout.ok());
     storage_ = *KvStorage::Create(backend_.device(), *layout, kSequences);
     for (int i = 0; i < kSequences * kChunkTokens; ++i) positions_.push_back(i % kChunkTokens);
+  }
+
+  void Load(const LlamaOptions& options) {
+    auto model = LlamaModel::Load(*source_, backend_, options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
   }
 
   // Three prompts side by side; logits of `wanted`, row after row.
@@ -75,7 +86,7 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
       batch.slots.push_back({kRowsOfEach, i * kRowsOfEach, 0, kRowsOfEach});
       for (int32_t j = 0; j < kRowsOfEach; ++j) {
         batch.tokens.push_back((i * 131 + j * 17) % 384);
-        batch.positions.push_back(j);
+        batch.positions.push_back(first_position_ + j);
         batch.destinations.push_back({i, j});
       }
     }
@@ -84,6 +95,7 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
     const auto vocab = static_cast<size_t>(model_->config().vocab_size);
     std::vector<float> logits(wanted.size() * vocab);
     backend_.TakeRows();
+    backend_.TakeContext();
     model_->Forward(batch, batch.tokens, storage_->View(positions_.data()));
     forward_rows_ = backend_.TakeRows();
     if (!wanted.empty()) {
@@ -95,7 +107,9 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
 
   testing::TemporaryDirectory directory_;
   CountingBackend backend_;
+  std::unique_ptr<WeightSource> source_;
   std::unique_ptr<LlamaModel> model_;
+  int32_t first_position_ = 0;  // of each prompt
   std::unique_ptr<KvStorage> storage_;
   std::vector<int32_t> positions_;
   uint64_t plans_ = 0;
@@ -126,6 +140,37 @@ TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
       const auto from = got.begin() + static_cast<std::ptrdiff_t>(i) * vocab;
       EXPECT_TRUE(std::equal(from, from + vocab, all.begin() + one.rows[i] * vocab))
           << "row " << one.rows[i];
+    }
+  }
+}
+
+// Behind the first 64 positions, with the default arithmetic alone.
+TEST_P(WantedRows, OthersAreContext) {
+  const std::vector<int32_t> wanted = {0, 49, 99, 100, 149};
+  const auto context = [&](const LlamaOptions& options, int32_t first_position) {
+    first_position_ = first_position;
+    Load(options);
+    Logits(wanted);
+    return backend_.TakeContext();
+  };
+  using kernels::ComputeDType;
+  const std::vector<std::vector<uint8_t>> kNone(4 + 1 + 4 * 3 + 1);  // four ranges, and the head
+  EXPECT_EQ(context({.max_rows = kRows, .reproducible = true}, 64), kNone);
+  EXPECT_EQ(context({.compute = ComputeDType::kQuantized, .max_rows = kRows}, 64), kNone);
+  EXPECT_EQ(context({.compute = ComputeDType::kInt8, .max_rows = kRows}, 64), kNone);
+
+  for (const int32_t first_position : {0, 20, 64}) {
+    std::vector<uint8_t> want(kRows);
+    for (int32_t row = 0; row < kRows; ++row) {
+      want[row] = first_position + row % kRowsOfEach >= 64 ? 1 : 0;
+    }
+    for (const int32_t row : wanted) want[row] = 0;
+    const auto got = context({.max_rows = kRows}, first_position);
+    ASSERT_EQ(got.size(), kNone.size());
+    for (int product = 0; product < 5; ++product) EXPECT_EQ(got[product], want);
+    // Rows 0, 49, 99 with 100, and 149: none of them is context.
+    for (size_t product = 5; product < got.size(); ++product) {
+      EXPECT_EQ(got[product], std::vector<uint8_t>(got[product].size())) << product;
     }
   }
 }

@@ -72,8 +72,12 @@ struct WindowError {
 constexpr int32_t WindowsInThisBuild(int32_t windows) {
   return kSlowBuildFactor == 1 ? windows : std::max(windows / 8, 1);
 }
+// Which tokens of a window are predicted. In the second case nothing is asked of the first half,
+// so that it is context as a prompt is.
+enum class Predicted : uint8_t { kAll, kSecondHalf };
 // The first `max_windows` windows of `window` tokens of the WikiText-2 text.
-WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max_windows);
+WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max_windows,
+                              Predicted predicted = Predicted::kAll);
 
 }  // namespace refrain::testing
 

@@ -2,12 +2,15 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
+#include <limits>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/fixed_rows_memory.h"
 #include "kernels/reference/dequantize.h"
 #include "tests/kernels/cpu/quantized_blocks.h"
 
@@ -16,47 +19,32 @@ namespace {
 
 // Activations of one operation with the fixed-point form made by one level's kernel.
 struct TestActivations {
-  int digit_count;
   std::vector<float> x;
-  std::vector<int8_t> digits;
-  std::vector<float> scales, scaled_sums;
-  std::vector<int32_t> negated_sums, half_negated_sums;
+  FixedRowsMemory fixed;
   Activations view;
 
+  // In every second row of more than four blocks one block stands out, which has two digits.
   TestActivations(int64_t rows, int64_t k, Isa isa, int digit_count, uint32_t seed)
-      : digit_count(digit_count),
-        x(rows * k),
-        digits(rows * k * digit_count),
-        scales(rows * k / 32),
-        scaled_sums(rows * k / 32),
-        negated_sums(rows * k / 32),
-        half_negated_sums(rows * k / 16) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    for (float& v : x) v = normal(random);
+      : x(RandomFloats(rows * k, seed)) {
     for (int64_t i = 0; i < std::min<int64_t>(k, 32); ++i) x[i] = 0.0f;  // a block of zeros
-    Quantize(rows, k, isa);
+    const int64_t blocks = k / 32;
+    for (int64_t row = 0; row < rows && blocks > 4; row += 2) {
+      float* const block = &x[(row * blocks + 1 + row % (blocks - 1)) * 32];
+      for (int i = 0; i < 32; ++i) block[i] *= 50;
+    }
     view.rows = rows;
     view.k = k;
-    (digit_count == 1 ? view.int8 : view.fixed) = {digits.data(), scales.data(), scaled_sums.data(),
-                                                   negated_sums.data(), half_negated_sums.data()};
+    Quantize(isa, digit_count);
   }
 
   // Again, after a change of x.
-  void Quantize(int64_t rows, int64_t k, Isa isa) {
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t b = row * k / 32;
+  void Quantize(Isa isa, int digit_count, float stands_out = 3) {
+    fixed.Resize(digit_count, view.rows, view.k / 32);
+    for (int64_t row = 0; row < view.rows; ++row) {
       QuantizedKernelsFor(isa).by_digits[digit_count - 1].quantize_row(
-          &x[row * k], k / 32,
-          {&digits[digit_count * row * k], &scales[b], &scaled_sums[b], &negated_sums[b],
-           &half_negated_sums[2 * b]});
+          &x[row * view.k], view.k / 32, stands_out, fixed.Row(row));
     }
-  }
-
-  // q of element i of all rows.
-  int q(int64_t i) const {
-    const int8_t* high = &digits[i / 32 * 32 * digit_count + i % 32];
-    return digit_count == 1 ? high[0] : 128 * high[0] + high[32];
+    (digit_count == 1 ? view.int8 : view.fixed) = fixed.view();
   }
 
   TestActivations(const TestActivations&) = delete;
@@ -135,8 +123,8 @@ TEST_P(QuantizedMatrixTest, MultipliesExactlyUpToFloatRounding) {
           for (int64_t i = 0; i < n; ++i) {
             double want = 0, magnitude = 0;
             for (int64_t j = 0; j < k; ++j) {
-              const double product = static_cast<double>(weight.values[i * k + j]) *
-                                     x.q(r * k + j) * x.scales[(r * k + j) / 32];
+              const double product =
+                  static_cast<double>(weight.values[i * k + j]) * x.fixed.Value(r * k + j);
               want += product;
               magnitude += std::abs(product);
             }
@@ -228,9 +216,11 @@ TEST_P(QuantizedMatrixTest, ExtremeValuesDoNotSaturate) {
       const auto packed = Pack(weight);
       TestActivations x(rows, k, isa(), digit_count(), 10);
       std::fill(x.x.begin(), x.x.end(), sign * 3.0f);
-      x.Quantize(rows, k, isa());
-      ASSERT_EQ(x.q(5), static_cast<int>(sign * (digit_count() == 1 ? 127 : 16319)));
-      for (const int64_t count : {int64_t{1}, rows}) {
+      for (const auto& [count, stands_out] :
+           {std::pair{int64_t{1}, 3.0f}, {rows, 3.0f}, {int64_t{1}, 0.5f}, {rows, 0.5f}}) {
+        x.Quantize(isa(), digit_count(), stands_out);
+        const bool two = digit_count() == 2 || stands_out < 1;
+        ASSERT_EQ(x.fixed.Integer(5), static_cast<int>(sign * (two ? 16319 : 127 * 128)));
         std::vector<float> out(rows * n);
         packed->Multiply(x.view, 0, count, 0, 1, out.data(), n, false, true);
         for (int64_t i = 0; i < n; ++i) {
@@ -265,36 +255,78 @@ class QuantizeRowTest : public testing::TestWithParam<std::tuple<Isa, int>> {
   int digit_count() const { return std::get<1>(GetParam()); }
 };
 
-// The definition in double: q = round(x / scale), scale = max|x| / 16319, or / 127, per block
-// of 32.
+// The definition in double: q = round(x / unit), unit = max|x| / 16319, or / 127 in a block of one
+// digit.
 TEST_P(QuantizeRowTest, RoundsToTheNearestOfAllValues) {
   const int64_t rows = 5, k = 160;  // four blocks at once, and one more
-  const int max_q = digit_count() == 1 ? 127 : 16319;
   const TestActivations x(rows, k, isa(), digit_count(), 11);
+  const FixedRows fixed = x.fixed.view();
+  int two_digits = 0;
   for (int64_t b = 0; b < rows * k / 32; ++b) {
+    const bool two = digit_count() == 2 || fixed.has_low[b] != 0;
+    two_digits += two;
     float max = 0;
     int sum[2] = {0, 0};
+    double value_sum = 0, size = 0;
     for (int i = 0; i < 32; ++i) max = std::max(max, std::abs(x.x[b * 32 + i]));
-    EXPECT_FLOAT_EQ(x.scales[b], max / static_cast<float>(max_q));
-    for (int i = 0; i < 32; ++i) {
-      // The inverse of the scale is rounded too, by 2^-24 of up to 16319.
-      EXPECT_NEAR(x.q(b * 32 + i) * double{x.scales[b]}, x.x[b * 32 + i], 0.504 * x.scales[b]);
-      sum[i / 16] += x.q(b * 32 + i);
+    const double unit = max / (two ? 16319.0 : 127.0);
+    EXPECT_FLOAT_EQ(fixed.scales[b], digit_count() == 1 && two ? unit * 128 : unit);
+    for (int64_t i = b * 32; i < (b + 1) * 32; ++i) {
+      // The inverse of the unit is rounded too, by 2^-24 of up to 16319.
+      EXPECT_NEAR(x.fixed.Value(i), x.x[i], 0.504 * unit);
+      sum[i % 32 / 16] += x.fixed.Integer(i);
+      value_sum += x.fixed.Value(i);
+      size += std::abs(x.fixed.Value(i));
     }
-    EXPECT_EQ(x.half_negated_sums[2 * b], -sum[0]);
-    EXPECT_EQ(x.half_negated_sums[2 * b + 1], -sum[1]);
-    EXPECT_EQ(x.negated_sums[b], -(sum[0] + sum[1]));
-    EXPECT_FLOAT_EQ(x.scaled_sums[b], x.scales[b] * (sum[0] + sum[1]));
+    EXPECT_EQ(fixed.half_negated_sums[2 * b], -sum[0]);
+    EXPECT_EQ(fixed.half_negated_sums[2 * b + 1], -sum[1]);
+    EXPECT_EQ(fixed.negated_sums[b], -(sum[0] + sum[1]));
+    EXPECT_NEAR(fixed.scaled_sums[b], value_sum, 1e-6 * size);
   }
+  EXPECT_EQ(two_digits, digit_count() == 1 ? 3 : rows * k / 32);
+}
+
+// A block has a second digit where its largest is more than so many times the mean of all blocks'.
+TEST_P(QuantizeRowTest, BlocksThatStandOutHaveASecondDigit) {
+  if (digit_count() == 2) GTEST_SKIP() << "all blocks have two";
+  TestActivations x(1, 6 * 32, isa(), digit_count(), 13);
+  const auto has_low = [&](const std::vector<float>& largest, float stands_out) {
+    for (size_t i = 0; i < x.x.size(); ++i) x.x[i] = i % 32 == 5 ? -largest[i / 32] : 0.0f;
+    x.Quantize(isa(), digit_count(), stands_out);
+    const uint8_t* const low = x.fixed.view().has_low;
+    return std::vector<uint8_t>(low, low + 6);
+  };
+  using Flags = std::vector<uint8_t>;
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(has_low({1, 1, 1, 1, 1, 1}, 1), Flags({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(has_low({1, 1, 1, 1, 1, 7}, 3), Flags({0, 0, 0, 0, 0, 1}));  // 2 in the mean
+  EXPECT_EQ(has_low({1, 1, 1, 1, 1, 7}, 3.6f), Flags({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(has_low({8, 1, 1, 1, 9, 1}, 2), Flags({1, 0, 0, 0, 1, 0}));  // 3.5
+  EXPECT_EQ(has_low({8, 1, 1, 1, 9, 1}, 2.5f), Flags({0, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(has_low({1, 1, 1e30f, 1, 1, 1}, inf), Flags({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(has_low({0, 0, 0, 0, 0, 0}, 3), Flags({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(has_low({1, inf, 1, 9, 1, 1}, 3), Flags({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(has_low({1, nan, 1, 1, 1, 9}, 3)[1], 0);
 }
 
 TEST_P(QuantizeRowTest, EveryLevelGivesTheSameIntegers) {
-  const TestActivations x(7, 320, isa(), digit_count(), 12);
-  const TestActivations portable(7, 320, Isa::kPortable, digit_count(), 12);
-  EXPECT_EQ(x.digits, portable.digits);
-  EXPECT_EQ(x.scales, portable.scales);
-  EXPECT_EQ(x.negated_sums, portable.negated_sums);
-  EXPECT_EQ(x.half_negated_sums, portable.half_negated_sums);
+  constexpr int64_t kRows = 7, kK = 320;
+  const TestActivations x(kRows, kK, isa(), digit_count(), 12);
+  const TestActivations portable(kRows, kK, Isa::kPortable, digit_count(), 12);
+  const FixedRows got = x.fixed.view(), want = portable.fixed.view();
+  for (int64_t i = 0; i < kRows * kK; ++i) {
+    ASSERT_EQ(x.fixed.Integer(i), portable.fixed.Integer(i));
+  }
+  for (int64_t b = 0; b < kRows * kK / 32; ++b) {
+    EXPECT_EQ(got.scales[b], want.scales[b]);
+    EXPECT_EQ(got.negated_sums[b], want.negated_sums[b]);
+    EXPECT_EQ(got.half_negated_sums[2 * b], want.half_negated_sums[2 * b]);
+    EXPECT_EQ(got.half_negated_sums[2 * b + 1], want.half_negated_sums[2 * b + 1]);
+    if (digit_count() == 1) {
+      EXPECT_EQ(got.has_low[b], want.has_low[b]);
+    }
+  }
 }
 
 class SiluMulTest : public testing::TestWithParam<Isa> {};

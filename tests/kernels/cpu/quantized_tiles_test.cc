@@ -1,11 +1,11 @@
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/fixed_rows_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_matrix.h"
@@ -19,12 +19,7 @@ namespace {
 // A random weight in the packed layout, and activations.
 struct Product {
   Product(DType dtype, int64_t n, int64_t k, int64_t rows, int digit_count, uint32_t seed)
-      : blocks(k / kBlockK),
-        digits(rows * k * digit_count),
-        scales(rows * blocks),
-        scaled_sums(rows * blocks),
-        negated_sums(rows * blocks),
-        half_negated_sums(rows * blocks * 2) {
+      : blocks(k / kBlockK) {
     const QuantizedFormat format = FormatOf(dtype);
     const int64_t tiles = (n + 15) / 16;
     memory.resize(static_cast<size_t>(tiles * TileBytes(format, blocks)) + 64);
@@ -36,33 +31,21 @@ struct Product {
       PackRow(dtype, stored.data() + row * *RowBytes(dtype, k), blocks, static_cast<int>(row % 16),
               data + row / 16 * panels.tile_bytes);
     }
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> x(k);
+    activations.Resize(digit_count, rows, blocks);
     for (int64_t row = 0; row < rows; ++row) {
-      for (float& v : x) v = normal(random);
-      const int64_t b = row * blocks;
+      std::vector<float> x = RandomFloats(k, seed + static_cast<uint32_t>(row));
+      // One block in five of every third row stands out: it has two digits.
+      for (int64_t i = 0; i < k && row % 3 == 1; ++i) x[i] *= i / kBlockK % 5 == 2 ? 40 : 1;
       QuantizedKernelsFor(Isa::kPortable)
           .by_digits[digit_count - 1]
-          .quantize_row(x.data(), blocks,
-                        {&digits[digit_count * row * k], &scales[b], &scaled_sums[b],
-                         &negated_sums[b], &half_negated_sums[2 * b]});
+          .quantize_row(x.data(), blocks, /*stands_out=*/3, activations.Row(row));
     }
-    fixed = {blocks,
-             digits.data(),
-             scales.data(),
-             scaled_sums.data(),
-             negated_sums.data(),
-             half_negated_sums.data()};
   }
 
   int64_t blocks;
   std::vector<uint8_t> memory;
   QuantizedPanels panels;
-  std::vector<int8_t> digits;
-  std::vector<float> scales, scaled_sums;
-  std::vector<int32_t> negated_sums, half_negated_sums;
-  FixedRows fixed;
+  FixedRowsMemory activations;
 };
 
 struct Type {
@@ -104,7 +87,8 @@ class QuantizedTilesTest : public testing::TestWithParam<std::tuple<Type, int>> 
     ProductRange to_vectors = to_tiles;
     to_vectors.out = vectors.data();
     const auto multiply = [&](const QuantizedKernels& kernels, const ProductRange& to) {
-      (kernels.by_digits[digit_count() - 1].*type().function)(product.panels, product.fixed, to);
+      (kernels.by_digits[digit_count() - 1].*type().function)(product.panels,
+                                                              product.activations.view(), to);
     };
     multiply(EmulatedAmxQuantizedKernels(), to_tiles);
     multiply(kQuantizedKernelsAvx512Vnni, to_vectors);
@@ -138,8 +122,13 @@ TEST_P(QuantizedTilesTest, GivesTheBitsOfTheVectorKernels) {
 // The largest digits with the largest quants: 32 x 127 x 255 and more must not saturate.
 TEST_P(QuantizedTilesTest, ExtremeDigitsDoNotSaturate) {
   Product product(type().dtype, 32, 256, 16, digit_count(), 5);
-  for (size_t i = 0; i < product.digits.size(); ++i) {
-    product.digits[i] = i / 32 % 2 == 0 ? (i / 512 % 2 == 0 ? 127 : -127) : -64;
+  const FixedRowOut all = product.activations.Row(0);
+  for (int64_t i = 0; i < 16 * 256 * digit_count(); ++i) {
+    all.digits[i] = i / 32 % 2 == 0 ? (i / 512 % 2 == 0 ? 127 : -127) : -64;
+  }
+  for (int64_t i = 0; i < 16 * 256 && digit_count() == 1; ++i) {
+    all.low[i] = -64;
+    all.has_low[i / 32] = i / 32 % 3 == 0 ? 1 : 0;
   }
   ExpectSameBits(product, 16, 0, 16, 0, 2, false);
   EXPECT_EQ(TakeQuantizedTileLog().violations, 0);
