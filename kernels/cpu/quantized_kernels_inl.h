@@ -18,6 +18,7 @@
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_product_inl.h"
 #include "kernels/cpu/quantized_rows_inl.h"
+#include "kernels/cpu/silu_inl.h"
 
 namespace refrain::kernels::cpu {
 

@@ -1,5 +1,5 @@
-// Blocks of a quantised weight as operands of dot products and float scales, in registers or
-// unpacked for many rows, and the product of one with one row of activations.
+// Blocks of a quantised weight as operands of dot products and float scales, in registers, and the
+// product of one with one row of activations.
 // For inclusion by the files of single instruction-set levels only: see quantized_kernels_inl.h,
 // which says what V is and why.
 
@@ -14,10 +14,6 @@ namespace refrain::kernels::cpu {
 
 inline constexpr int kTile = 16;
 inline constexpr int kOperands = 8;  // per block: 32 k, 4 per operand
-
-// Most blocks along k that are unpacked at a time where there are more rows: 23 KiB for two tiles,
-// which stay in a first-level cache of 32 KiB while all rows pass by. A k of 576 is one stretch.
-inline constexpr int kUnpackBlocks = 18;
 
 template <int kBitsValue, ScaleKind kKindValue, int kDigitsValue>
 struct Format {
@@ -226,35 +222,11 @@ inline typename V::F MultiplyBlock(const typename V::I w[kOperands], const Block
   return AddScaled<V, T>(total, dot, s, x);
 }
 
-// Up to kUnpackBlocks blocks of kTiles tiles as operands and float scales.
-template <class V, class T, int kTiles>
-struct Unpacked {
-  alignas(64) uint8_t operands[kUnpackBlocks][kTiles][kOperands][64];
-  alignas(64) float scales[kUnpackBlocks][kTiles][T::kSums][kTile];
-  alignas(64) float mins[kUnpackBlocks][kTiles][T::kHasMin ? kTile : 1];
-};
-
-template <class V, class T, int kTiles>
-inline void Unpack(const QuantizedPanels& w, int64_t tile_begin, int64_t block_begin, int blocks,
-                   Unpacked<V, T, kTiles>& to) {
-  constexpr int kParts = kTile / V::kLanes;
-  for (int t = 0; t < kTiles; ++t) {
-    const uint8_t* scales = w.data + (tile_begin + t) * w.tile_bytes;
-    const uint8_t* quants = scales + w.scale_bytes + block_begin * T::kQuantBytes;
-    for (int b = 0; b < blocks; ++b) {
-      for (int part = 0; part < kParts; ++part) {
-        typename V::I operands[kOperands];
-        UnpackBlock<V, T>(quants + b * T::kQuantBytes + part * V::kLanes * 4, operands);
-        for (int j = 0; j < kOperands; ++j) {
-          V::Store(&to.operands[b][t][j][part * V::kLanes * 4], operands[j]);
-        }
-        const BlockScales<V> s = LoadScales<V, T>(scales, block_begin + b, part);
-        V::StoreF(&to.scales[b][t][0][part * V::kLanes], s.scale[0]);
-        if constexpr (T::kHalves) V::StoreF(&to.scales[b][t][1][part * V::kLanes], s.scale[1]);
-        if constexpr (T::kHasMin) V::StoreF(&to.mins[b][t][part * V::kLanes], s.min);
-      }
-    }
-  }
+// Output columns of kTiles tiles from `tile` on: the last may be part-full.
+template <class V, int kTiles>
+inline int ColumnsIn(int64_t n, int64_t tile) {
+  const int64_t left = n - tile * kTile;
+  return left < kTiles * kTile ? static_cast<int>(left) : kTiles * kTile;
 }
 
 }  // namespace refrain::kernels::cpu

@@ -1,4 +1,4 @@
-// What the products need done to rows of activations: rounding to fixed point, SwiGLU.
+// Rounding of rows of activations to fixed point.
 // For inclusion by the files of single instruction-set levels only: see quantized_kernels_inl.h,
 // which says what V is and why.
 
@@ -189,40 +189,6 @@ void QuantizeRow(const float* x, int64_t blocks, float stands_out, const FixedRo
     for (int64_t block = fours; block < blocks; ++block) {
       QuantizeToOneDigit<V, 1>(x, block, large, out);
     }
-  }
-}
-
-// e^x for x in [-87, 87], relative error below 2e-7: e^x = 2^i e^r, |r| <= ln 2 / 2, and a Taylor
-// polynomial for e^r.
-template <class V>
-inline typename V::F Exp(typename V::F x) {
-  using F = typename V::F;
-  const typename V::I i = V::Round(V::Mul(x, V::SetF(1.44269504f)));
-  const F n = V::ToFloat(i);
-  // ln 2 in two parts, so that n ln 2 is subtracted to more than float precision.
-  F r = V::Fma(n, V::SetF(-0.693359375f), x);
-  r = V::Fma(n, V::SetF(2.12194440e-4f), r);
-  F p = V::SetF(1.0f / 5040);
-  p = V::Fma(p, r, V::SetF(1.0f / 720));
-  p = V::Fma(p, r, V::SetF(1.0f / 120));
-  p = V::Fma(p, r, V::SetF(1.0f / 24));
-  p = V::Fma(p, r, V::SetF(1.0f / 6));
-  p = V::Fma(p, r, V::SetF(0.5f));
-  p = V::Fma(p, r, V::SetF(1.0f));
-  p = V::Fma(p, r, V::SetF(1.0f));
-  return V::Mul(p, V::PowerOfTwo(i));
-}
-
-template <class V>
-void SiluMul(float* gate, const float* up, int64_t count) {
-  using F = typename V::F;
-  for (int64_t i = 0; i < count; i += V::kLanes) {
-    const int lanes = count - i < V::kLanes ? static_cast<int>(count - i) : V::kLanes;
-    const F g = V::LoadN(gate + i, lanes);
-    const F negated = V::Mul(g, V::SetF(-1.0f));
-    const F e = Exp<V>(V::Max(V::Min(negated, V::SetF(87.0f)), V::SetF(-87.0f)));
-    const F silu = V::Div(g, V::Add(e, V::SetF(1.0f)));
-    V::StoreN(gate + i, V::Mul(silu, V::LoadN(up + i, lanes)), lanes);
   }
 }
 
