@@ -157,6 +157,7 @@ def test_cancelled_requests_are_aborts(start_daemon):
         ("vllm:request_success_total",): 1, ("refrain_requests_total", 'status="CANCELLED"'): 1})
 
 
+@pytest.mark.no_tsan
 def test_answers_at_once_with_100_requests_queued(start_daemon):
     daemon = start_daemon("--set", "engine.max_sequences=4").wait_until_ready()
     # So long that 100 wait also when the probes take all their rounds.

@@ -183,6 +183,7 @@ def test_a_prompt_cache_key_is_no_namespace(client, model_id):
     assert cached[0] == 0 and cached[1] > 50
 
 
+@pytest.mark.no_tsan
 def test_evicted_prompts_are_told_from_new_ones(start_daemon):
     daemon = start_daemon("--set", "kv_cache.memory_bytes=64MiB",
                           "--set", "kv_cache.eviction=lru").wait_until_ready()
