@@ -47,7 +47,7 @@ struct LinearArgs {
   bool reproducible = false;  // one arithmetic per weight, whatever the number of rows
   // [rows], or empty: 1 for rows of which nothing but keys and values is wanted, for others to
   // attend to. Rounding them matters less; a back end may compute them with activations of 8 bits.
-  // Empty if reproducible.
+  // What a row is computed with hangs on its own flag only. Empty if reproducible.
   std::span<const uint8_t> context_rows;
 };
 

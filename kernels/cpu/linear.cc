@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <numeric>
 #include <span>
 
 #include "kernels/cpu/cpu_linear_weight.h"
@@ -21,14 +20,10 @@ const CpuLinearWeight& Weight(const LinearWeight* weight) {
   return static_cast<const CpuLinearWeight&>(*weight);
 }
 
-// Up to this many rows a product waits for its weights from memory, and 15 bits cost nothing.
-constexpr int64_t kRowsWithoutContext = kRowsOfOneStream;
-
-// Whether products take activations of 8 bits, with 15 for rows that are no context: cheaper than
-// 15 for all where at least about half are context.
-bool MixesDigits(std::span<const uint8_t> context_rows, int64_t rows) {
-  if (context_rows.empty() || rows <= kRowsWithoutContext) return false;
-  return std::reduce(context_rows.begin(), context_rows.end(), int64_t{0}) * 2 >= rows;
+// Whether products take activations of 8 bits, with 15 for rows that are no context. Wherever one
+// is: what a row is computed with must not hang on the others. (The others' bits do not.)
+bool MixesDigits(std::span<const uint8_t> context_rows) {
+  return std::any_of(context_rows.begin(), context_rows.end(), [](uint8_t is) { return is != 0; });
 }
 
 void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible, bool mixes,
@@ -53,7 +48,7 @@ void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& a
   if (rows == 0) return;
   assert(args.context_rows.empty() || !args.reproducible);
   ActivationForms forms;
-  AddForms(weight, rows, args.reproducible, MixesDigits(args.context_rows, rows), forms);
+  AddForms(weight, rows, args.reproducible, MixesDigits(args.context_rows), forms);
   const Activations x = activations.Prepare(args.x, forms, args.context_rows, pool);
   ForJobs(pool, CutWork(weight.tiles(), rows, weight.k(), pool.threads()),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
@@ -70,7 +65,7 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   const int64_t rows = args.x.rows;
   if (rows == 0) return;
   assert(args.context_rows.empty() || !args.reproducible);
-  const bool mixes = MixesDigits(args.context_rows, rows);
+  const bool mixes = MixesDigits(args.context_rows);
   ActivationForms forms;
   AddForms(gate, rows, args.reproducible, mixes, forms);
   AddForms(up, rows, args.reproducible, mixes, forms);
