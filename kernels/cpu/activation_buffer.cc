@@ -16,9 +16,9 @@ constexpr int64_t kElementsAlone = 8192;
 
 constexpr int64_t kBF16Padding = 64;
 
-// Where blocks are this many times as large as the mean of their row's, a second digit takes half
-// of the error away (a few channels of an embedding are always far larger, others for some tokens)
-// and costs a twentieth of the dot products: docs/results/accuracy.md.
+// Where blocks are this many times as large as the mean of their row's, a second digit takes a
+// fifth (MLP) to a half (QKV) of the error away: a few channels are always far larger than others.
+// It costs a twentieth of the dot products: docs/results/accuracy.md.
 constexpr float kStandsOut = 4.0f;
 constexpr float kNoneStandsOut = std::numeric_limits<float>::infinity();
 constexpr float kAllStandOut = 0.0f;

@@ -13,12 +13,14 @@
 namespace refrain::testing {
 namespace {
 
-class SmolLm2Quantized : public ::testing::Test {
+// One model for all tests of a class. KV is f16, not "auto": processors with bf16 dot instructions
+// prefer bf16.
+template <class Arithmetic>
+class OverF16Kv : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    // Not "auto": processors with bf16 dot instructions prefer bf16.
     HarnessOptions options{.kv_dtype = "f16"};
-    options.backend.compute_dtype = "quantized";
+    options.backend.compute_dtype = Arithmetic::kComputeDType;
     auto harness = ModelHarness::Load(SmolLm2Path(), options);
     ASSERT_TRUE(harness.ok()) << harness.status();
     harness_ = std::move(*harness).release();
@@ -27,7 +29,13 @@ class SmolLm2Quantized : public ::testing::Test {
 
   static ModelHarness* harness_;
 };
-ModelHarness* SmolLm2Quantized::harness_ = nullptr;
+template <class Arithmetic>
+ModelHarness* OverF16Kv<Arithmetic>::harness_ = nullptr;
+
+struct Quantized {
+  static constexpr char kComputeDType[] = "quantized";
+};
+class SmolLm2Quantized : public OverF16Kv<Quantized> {};
 
 TEST_F(SmolLm2Quantized, Top20LogprobsOfEveryPromptAreWithinTolerance) {
   const auto errors = MeasureTop20(*harness_);
@@ -95,18 +103,10 @@ TEST_F(SmolLm2Quantized, ContextMakesNoDifference) {
 // The default. Rows that choose a token, and all of the first 64, have 15 bits: what needs no more
 // than these is as near as above. The limits of what hangs on context are about half of what the
 // README allows bf16.
-class SmolLm2AsServed : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    auto harness = ModelHarness::Load(SmolLm2Path(), HarnessOptions{.kv_dtype = "f16"});
-    ASSERT_TRUE(harness.ok()) << harness.status();
-    harness_ = std::move(*harness).release();
-  }
-  static void TearDownTestSuite() { delete std::exchange(harness_, nullptr); }
-
-  static ModelHarness* harness_;
+struct Default {
+  static constexpr char kComputeDType[] = "auto";
 };
-ModelHarness* SmolLm2AsServed::harness_ = nullptr;
+class SmolLm2AsServed : public OverF16Kv<Default> {};
 
 TEST_F(SmolLm2AsServed, LogprobsAreWithinTolerance) {
   const auto errors = MeasureTop20(*harness_);
@@ -200,20 +200,10 @@ TEST_F(SmolLm2QuantizedOverBf16Kv, PerplexityIsThatOfTheReference) {
 
 // `backend.compute_dtype = int8`: 8 bits of activations in front of all but the output head. The
 // limits are the README's for int8, and what the perplexity of a default may differ by.
-class SmolLm2Int8 : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    HarnessOptions options{.kv_dtype = "f16"};
-    options.backend.compute_dtype = "int8";
-    auto harness = ModelHarness::Load(SmolLm2Path(), options);
-    ASSERT_TRUE(harness.ok()) << harness.status();
-    harness_ = std::move(*harness).release();
-  }
-  static void TearDownTestSuite() { delete std::exchange(harness_, nullptr); }
-
-  static ModelHarness* harness_;
+struct Int8 {
+  static constexpr char kComputeDType[] = "int8";
 };
-ModelHarness* SmolLm2Int8::harness_ = nullptr;
+class SmolLm2Int8 : public OverF16Kv<Int8> {};
 
 TEST_F(SmolLm2Int8, LogprobsAreWithinTolerance) {
   const auto errors = MeasureTop20(*harness_);
