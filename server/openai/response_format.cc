@@ -368,6 +368,38 @@ std::string ResponseFormat::NameOf(engine::TokenId token) const {
   return TokenText(tokenizer_->TokenBytes(token));
 }
 
+// An object by the tokens' texts. Of several tokens with one text (a byte's token and the letter's)
+// the token of the answer is named, else the likeliest: a name appears once.
+void ResponseFormat::AppendTopLogprobs(const TokenDetails& details, std::string* out) const {
+  const std::string own = NameOf(details.token);
+  std::vector<std::string> names = {own};
+  bool has_own = false;
+  out->append("{");
+  std::string_view comma;
+  const auto append = [&](const std::string& name, float logprob) {
+    out->append(comma);
+    AppendJsonString(name, out);
+    out->append(":");
+    AppendLogprob(logprob, out);
+    comma = ",";
+  };
+  // A prompt's tokens may have more, for `prompt_logprobs`.
+  const size_t shown = std::min(details.top.size(), static_cast<size_t>(*answer_.output.logprobs));
+  for (size_t j = 0; j < shown; ++j) {
+    if (details.top[j].token == details.token) {
+      has_own = true;
+      append(own, details.top[j].logprob);
+      continue;
+    }
+    std::string name = NameOf(details.top[j].token);
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    append(name, details.top[j].logprob);
+    names.push_back(std::move(name));
+  }
+  if (!has_own) append(own, *details.logprob);
+  out->append("}");
+}
+
 void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
                                               const std::vector<TokenDetails>& tokens,
                                               std::string* out) {
@@ -393,25 +425,7 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
       continue;
     }
     AppendLogprob(*details.logprob, &logprobs);
-    tops.append("{");
-    bool has_own = false;
-    // A prompt's tokens may have more, for `prompt_logprobs`.
-    const size_t shown =
-        std::min(details.top.size(), static_cast<size_t>(*answer_.output.logprobs));
-    for (size_t j = 0; j < shown; ++j) {
-      if (j > 0) tops.append(",");
-      has_own = has_own || details.top[j].token == details.token;
-      AppendJsonString(NameOf(details.top[j].token), &tops);
-      tops.append(":");
-      AppendLogprob(details.top[j].logprob, &tops);
-    }
-    if (!has_own) {
-      if (shown > 0) tops.append(",");
-      AppendJsonString(NameOf(details.token), &tops);
-      tops.append(":");
-      AppendLogprob(*details.logprob, &tops);
-    }
-    tops.append("}");
+    AppendTopLogprobs(details, &tops);
   }
   ConcatTo(out, "{\"tokens\":[", texts, "],\"token_logprobs\":[", logprobs, "],\"top_logprobs\":[",
            tops, "],\"text_offset\":[", offsets, "]}");

@@ -77,6 +77,7 @@ class ResponseFormat {
   void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens, std::string* out);
   void AppendCompletionLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                 std::string* out);
+  void AppendTopLogprobs(const TokenDetails& details, std::string* out) const;
   void AppendPromptFields(const std::vector<TokenDetails>& prompt, std::string* out) const;
   void AppendPromptLogprobs(const std::vector<TokenDetails>& prompt, std::string* out) const;
   void AppendTokenIds(const std::vector<TokenDetails>& tokens,
