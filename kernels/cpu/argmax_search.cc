@@ -22,7 +22,10 @@ constexpr double kLargestProduct = 1e30;
 
 // Roundings that any term of a product goes through: its own, and the sums behind it, of which a
 // block has at most four (two halves, a minimum each).
-double Roundings(int64_t k) { return 4.0 * static_cast<double>(k / kBlockK) + 16; }
+double Roundings(int64_t k) {
+  const int64_t blocks = k / kBlockK;
+  return 4.0 * static_cast<double>(blocks) + 16;
+}
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
