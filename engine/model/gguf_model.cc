@@ -210,6 +210,9 @@ class GgufWeightSource final : public WeightSource {
     return table_.Get(role, layer);
   }
   bool Has(TensorRole role, int layer) const override { return table_.Has(role, layer); }
+  std::string NameOf(TensorRole role, int layer) const override {
+    return TensorName(TensorNaming::kGguf, role, layer);
+  }
   absl::StatusOr<TokenizerSource> ReadTokenizer() const override {
     absl::StatusOr<TokenizerSpec> spec = ReadGgufTokenizer(file_);
     if (!spec.ok()) return spec.status();

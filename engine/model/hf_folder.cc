@@ -45,6 +45,9 @@ class HuggingFaceWeightSource final : public WeightSource {
     return table_.Get(role, layer);
   }
   bool Has(TensorRole role, int layer) const override { return table_.Has(role, layer); }
+  std::string NameOf(TensorRole role, int layer) const override {
+    return TensorName(TensorNaming::kHuggingFace, role, layer);
+  }
   absl::StatusOr<TokenizerSource> ReadTokenizer() const override {
     return ReadHuggingFaceTokenizer(folder_);
   }

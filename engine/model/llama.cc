@@ -4,9 +4,11 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/finite_weights.h"
 
 namespace refrain::engine {
 
@@ -80,7 +82,7 @@ class Loader {
                                                      int layer, kernels::PackOptions options = {}) {
     std::vector<WeightSlice> slices;
     for (const TensorRole role : roles) {
-      absl::StatusOr<WeightView> view = source_.Get(role, layer);
+      absl::StatusOr<WeightView> view = GetFinite(role, layer);
       if (!view.ok()) return view.status();
       WeightSlice slice{view->dtype, view->rows, view->cols, view->data, {}};
       if (role == TensorRole::kAttnQ) slice.row_order = q_order_;
@@ -99,7 +101,7 @@ class Loader {
   }
 
   absl::StatusOr<std::vector<float>> ReadVector(TensorRole role, int layer) {
-    absl::StatusOr<WeightView> view = source_.Get(role, layer);
+    absl::StatusOr<WeightView> view = GetFinite(role, layer);
     if (!view.ok()) return view.status();
     std::vector<float> values(view->cols);
     for (int64_t i = 0; i < view->cols; ++i) values[i] = WidenToF32(view->dtype, view->data, i);
@@ -107,6 +109,17 @@ class Loader {
   }
 
  private:
+  absl::StatusOr<WeightView> GetFinite(TensorRole role, int layer) const {
+    absl::StatusOr<WeightView> view = source_.Get(role, layer);
+    if (!view.ok()) return view;
+    if (const std::optional<NotFinite> damage = FindNotFinite(*view)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", source_.NameOf(role, layer), " is damaged: row ", damage->row,
+                       " has an infinity or NaN at column ", damage->column));
+    }
+    return view;
+  }
+
   const WeightSource& source_;
   kernels::Backend& backend_;
   const kernels::ComputeDType compute_;

@@ -51,6 +51,8 @@ class WeightSource {
   // lacks; OutOfRange for a layer the model does not have.
   virtual absl::StatusOr<WeightView> Get(TensorRole role, int layer = 0) const = 0;
   virtual bool Has(TensorRole role, int layer = 0) const = 0;
+  // As its files call it, for messages: "blk.3.attn_q.weight".
+  virtual std::string NameOf(TensorRole role, int layer = 0) const = 0;
 
   // Reads the tokenizer's definition; each call reads it anew, keep the result. NotFound: the model
   // has none.
