@@ -47,6 +47,7 @@ class TokenizeReply final : public http::Reply {
   std::vector<engine::TokenId> ids_;
 };
 
+// That of /detokenize, whose body is there from the start.
 class DetokenizeReply final : public http::Reply {
  public:
   // An error answer where the budget of `held` has no room.
