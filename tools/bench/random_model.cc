@@ -94,6 +94,10 @@ absl::StatusOr<engine::WeightView> RandomWeights::Get(TensorRole role, int layer
                             static_cast<size_t>(shape.rows * shape.cols) * sizeof(uint16_t)};
 }
 
+std::string RandomWeights::NameOf(TensorRole role, int layer) const {
+  return "random " + std::to_string(static_cast<int>(role)) + " of layer " + std::to_string(layer);
+}
+
 absl::StatusOr<engine::TokenizerSource> RandomWeights::ReadTokenizer() const {
   return absl::NotFoundError("random weights have no tokenizer");
 }

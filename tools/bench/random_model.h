@@ -26,6 +26,7 @@ class RandomWeights : public engine::WeightSource {
   const std::string& description() const override { return description_; }
   absl::StatusOr<engine::WeightView> Get(engine::TensorRole role, int layer) const override;
   bool Has(engine::TensorRole role, int layer) const override;
+  std::string NameOf(engine::TensorRole role, int layer) const override;
   absl::StatusOr<engine::TokenizerSource> ReadTokenizer() const override;
 
  private:
