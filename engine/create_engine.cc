@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "engine/model/weight_source.h"
 #include "engine/pages_ahead.h"
 #include "engine/pipelined_runner.h"
+#include "engine/served_name.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/create_tokenizer.h"
 
@@ -305,13 +305,8 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
 
   const kernels::BackendInfo& backend = foundation->backend->info();
   const ModelConfig& config = foundation->model->config();
-  const std::filesystem::path path(options.model.path);
-  parts.model.served_name = options.model.served_name;
-  if (parts.model.served_name.empty()) {
-    const std::filesystem::path name = path.has_filename() ? path : path.parent_path();
-    parts.model.served_name =
-        (std::filesystem::is_directory(path) ? name.filename() : name.stem()).string();
-  }
+  parts.model.served_name = options.model.served_name.empty() ? ServedNameOfPath(options.model.path)
+                                                              : options.model.served_name;
   parts.model.description =
       absl::StrCat((*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
                    backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/served_name.h"
 #include "server/concat.h"
 #include "server/json.h"
 #include "server/read_file.h"
@@ -199,6 +200,9 @@ absl::Status Config::Validate() const {
   if (text("model.path").empty()) {
     return absl::InvalidArgumentError(
         "config key \"model.path\" is empty: say which model to serve, with --model PATH");
+  }
+  if (const absl::Status name = engine::CheckServedName(text("model.served_name")); !name.ok()) {
+    return absl::InvalidArgumentError(Concat("config key \"model.served_name\": ", name.message()));
   }
   for (const char* key : {"server.http_listen", "server.grpc_listen"}) {
     if (text(key).empty() && std::string_view(key) == "server.grpc_listen") continue;  // off

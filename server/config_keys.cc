@@ -46,7 +46,8 @@ constexpr ConfigKey NotYet(ConfigKey key) {
 
 constexpr std::array kKeys = {
     Text("model.path", "", "GGUF file or Hugging Face folder; required (--model)"),
-    Text("model.served_name", "", "the name clients use; empty = from the path"),
+    Text("model.served_name", "",
+         "the name clients use, UTF-8 without control characters; empty = from the path"),
     Choice("model.second_copy", "auto", "auto on off",
            "second packed form of the weights for many rows; no back end has one, because none "
            "measured faster: on gives a warning, nothing else"),

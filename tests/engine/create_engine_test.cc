@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -52,6 +53,17 @@ TEST(CreateEngineTest, LeavesOutAddedTokensBeyondTheEmbedding) {
   const auto ids = parts->tokenizer->Encode("<pad>", {.parse_special = true});
   ASSERT_TRUE(ids.ok()) << ids.status();
   EXPECT_GT(ids->size(), 1u);
+}
+
+// JSON and metrics could not hold the byte that is not UTF-8, nor a terminal the end of the line.
+TEST(CreateEngineTest, MendsTheNameOfAFolderThatNoClientCouldRead) {
+  TemporaryDirectory directory;
+  const std::string folder = directory.path() + "/hx\xff\n";
+  std::filesystem::create_directory(folder);
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, folder).ok());
+  const auto parts = Load(folder);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(parts->model.served_name, "hx\xef\xbf\xbd\xef\xbf\xbd");
 }
 
 TEST(CreateEngineTest, RefusesWhatTheModelNeedsBeyondTheEmbedding) {

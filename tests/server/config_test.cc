@@ -217,6 +217,26 @@ TEST(Config, RefusesAStepWithoutATokenForEachSequence) {
   }
 }
 
+TEST(Config, RefusesANameThatNoClientCanRead) {
+  const std::pair<const char*, const char*> kBad[] = {
+      {"\xff\"", "\"\\xff\\\"\" has what is not UTF-8 at byte 0"},
+      {"ab\xc3(", "what is not UTF-8 at byte 2"},
+      {"a\nb", "a control character at byte 1"},
+  };
+  for (const auto& [name, mention] : kBad) {
+    Config config;
+    ASSERT_TRUE(config.Set("model.path", "m").ok());
+    ASSERT_TRUE(config.Set("model.served_name", name).ok());
+    const std::string error = ErrorOf(config.Validate());
+    EXPECT_NE(error.find("config key \"model.served_name\": "), std::string::npos) << error;
+    EXPECT_NE(error.find(mention), std::string::npos) << error;
+  }
+  Config config;
+  ASSERT_TRUE(config.Set("model.path", "m\xff").ok());
+  ASSERT_TRUE(config.Set("model.served_name", "Modell \xc3\xa4 \"7B\"").ok());
+  EXPECT_TRUE(config.Validate().ok());
+}
+
 TEST(Config, ReadsSizes) {
   const std::pair<const char*, int64_t> kSizes[] = {{"0", 0},
                                                     {"4096", 4096},

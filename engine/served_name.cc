@@ -1,0 +1,56 @@
+#include "engine/served_name.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "engine/text/utf8.h"
+
+namespace refrain::engine {
+namespace {
+
+constexpr size_t kMaxShownBytes = 96;
+
+bool IsControl(uint32_t code_point) {
+  return code_point < 0x20 || (code_point >= 0x7f && code_point < 0xa0);
+}
+
+bool IsFit(const Utf8Unit& unit) {
+  return unit.kind == Utf8Unit::Kind::kCharacter && !IsControl(unit.code_point);
+}
+
+}  // namespace
+
+absl::Status CheckServedName(std::string_view name) {
+  for (size_t at = 0; at < name.size();) {
+    const Utf8Unit unit = FirstUtf8Unit(name.substr(at));
+    if (!IsFit(unit)) {
+      const bool ill_formed = unit.kind != Utf8Unit::Kind::kCharacter;
+      const std::string shown(name.substr(0, kMaxShownBytes));
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", absl::CHexEscape(shown), name.size() > shown.size() ? "..." : "",
+                       "\" has ", ill_formed ? "what is not UTF-8" : "a control character",
+                       " at byte ", at, "; expected UTF-8 text without control characters"));
+    }
+    at += unit.size_bytes;
+  }
+  return absl::OkStatus();
+}
+
+std::string ServedNameOfPath(const std::string& path) {
+  const std::filesystem::path whole(path);
+  const std::filesystem::path last = whole.has_filename() ? whole : whole.parent_path();
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(whole, ignored);
+  const std::string name = (is_folder ? last.filename() : last.stem()).string();
+  std::string out;
+  for (std::string_view rest = name; !rest.empty();) {
+    const Utf8Unit unit = FirstUtf8Unit(rest);
+    out += IsFit(unit) ? rest.substr(0, unit.size_bytes) : kReplacementCharacter;
+    rest.remove_prefix(unit.size_bytes);
+  }
+  return out;
+}
+
+}  // namespace refrain::engine

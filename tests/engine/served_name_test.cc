@@ -1,0 +1,50 @@
+#include "engine/served_name.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/temporary_directory.h"
+
+namespace refrain::engine {
+namespace {
+
+TEST(ServedName, SaysWhatIsWrongWithOneAndWhere) {
+  for (const char* good : {"", "a", "Modell-\xc3\xa4 7B \"x\"", "\xe6\xa8\xa1\xe5\x9e\x8b"}) {
+    EXPECT_TRUE(CheckServedName(good).ok()) << good;
+  }
+  const std::pair<std::string, const char*> kBad[] = {
+      {"\xff\"", "\"\\xff\\\"\" has what is not UTF-8 at byte 0;"},
+      {"ab\xc3", "\"ab\\xc3\" has what is not UTF-8 at byte 2;"},
+      {"\xc3\xa4\xed\xa0\x80", "has what is not UTF-8 at byte 2;"},
+      {"a\nb", "\"a\\nb\" has a control character at byte 1;"},
+      {std::string("\0", 1), "\"\\x00\" has a control character at byte 0;"},
+      {"a\x7f", "has a control character at byte 1;"},
+      {"a\xc2\x85", "has a control character at byte 1;"},
+      {std::string(200, 'a') + "\n", "...\" has a control character at byte 200;"},
+  };
+  for (const auto& [name, mention] : kBad) {
+    const std::string message(CheckServedName(name).message());
+    EXPECT_NE(message.find(mention), std::string::npos) << message;
+    EXPECT_NE(message.find("expected UTF-8 text without control"), std::string::npos) << message;
+  }
+}
+
+TEST(ServedName, IsThatOfTheFolderOrOfTheFileWithoutItsExtension) {
+  testing::TemporaryDirectory directory;
+  const std::string folder = directory.path() + "/a.b";
+  std::filesystem::create_directory(folder);
+  EXPECT_EQ(ServedNameOfPath(folder), "a.b");
+  EXPECT_EQ(ServedNameOfPath(folder + "/"), "a.b");
+  EXPECT_EQ(ServedNameOfPath("/does/not/exist/model.Q4_1.gguf"), "model.Q4_1");
+}
+
+TEST(ServedName, OfAPathIsMendedWhereNoClientCouldReadIt) {
+  EXPECT_EQ(ServedNameOfPath("hx\xff.gguf"), "hx\xef\xbf\xbd");
+  EXPECT_EQ(ServedNameOfPath("a\nb\x7f\xc2\x85\xc3\xa4"),
+            "a\xef\xbf\xbd"
+            "b\xef\xbf\xbd\xef\xbf\xbd\xc3\xa4");
+}
+
+}  // namespace
+}  // namespace refrain::engine
