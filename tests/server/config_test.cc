@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "server/json.h"
+#include "server/concat.h"
 
 namespace refrain::server {
 namespace {
@@ -36,34 +36,71 @@ TEST(ConfigKeys, HaveUniqueNamesAndValidDefaults) {
   }
 }
 
-// configs/refraind.json shows every key with its default, and nothing else.
-TEST(ConfigFile, ShipsEveryKeyWithItsDefault) {
-  std::ifstream file("configs/refraind.json");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto document = ParseJson(text, {.max_depth = 8, .allow_comments = true});
-  ASSERT_TRUE(document.ok()) << document.status();
-  std::vector<std::string> names;
-  for (const auto& [section, members] : document->items()) {
-    for (const auto& [name, value] : members.items()) {
-      names.push_back(section + "." + name);
-      const ConfigKey* key = FindConfigKeyOrNull(names.back());
-      ASSERT_NE(key, nullptr) << names.back();
-      const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
-      EXPECT_EQ(shown, key->default_text) << names.back();
-    }
-  }
-  std::vector<std::string> expected;
-  for (const ConfigKey& key : ConfigKeys()) expected.emplace_back(key.name);
-  EXPECT_EQ(names, expected);
-  Config config;
-  EXPECT_TRUE(config.ApplyFile(text, "refraind.json").ok());
+std::vector<std::string> LinesOf(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
 }
 
-TEST(ConfigDocs, ListEveryKey) {
-  std::ifstream file("docs/configuration.md");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+// configs/refraind.json shows every key with its default and, above it, what --help says of it.
+TEST(ConfigFile, SaysOfEveryKeyWhatTheDaemonKnows) {
+  std::vector<std::string> expected;
+  std::string_view section;
   for (const ConfigKey& key : ConfigKeys()) {
-    EXPECT_NE(text.find("`" + std::string(key.name) + "`"), std::string::npos) << key.name;
+    const size_t dot = key.name.find('.');
+    if (const std::string_view its = key.name.substr(0, dot); its != section) {
+      if (!section.empty()) expected.emplace_back("  },");
+      expected.push_back(Concat("  \"", its, "\": {"));
+      section = its;
+    } else {
+      expected.back() += ',';
+    }
+    expected.push_back(Concat("    // ", key.meaning, key.available ? "" : " (not yet)"));
+    if (key.kind != KeyKind::kText) expected.push_back(Concat("    // ", ValidValues(key)));
+    const bool is_number = key.kind == KeyKind::kInteger || key.kind == KeyKind::kSeconds ||
+                           (key.kind == KeyKind::kSize && key.default_text == "0");
+    const char* const quote = is_number ? "" : "\"";
+    expected.push_back(
+        Concat("    \"", key.name.substr(dot + 1), "\": ", quote, key.default_text, quote));
+  }
+  std::vector<std::string> lines = LinesOf("configs/refraind.json");
+  const auto begin = std::find(lines.begin(), lines.end(), "{");
+  ASSERT_NE(begin, lines.end());
+  lines.erase(lines.begin(), begin + 1);
+  expected.insert(expected.end(), {"  }", "}"});
+  for (size_t i = 0; i < std::min(lines.size(), expected.size()); ++i) {
+    ASSERT_EQ(lines[i], expected[i]);
+  }
+  EXPECT_EQ(lines.size(), expected.size());
+}
+
+TEST(ConfigFile, IsAccepted) {
+  std::ifstream file("configs/refraind.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  Config config;
+  const absl::Status status = config.ApplyFile(text, "refraind.json");
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// The page has links where --help has none, in round brackets or behind a semicolon.
+std::string WithoutLinks(std::string text) {
+  text = std::regex_replace(text, std::regex(R"(;? \[[^\]]*\]\([^)]*\))"), "");
+  return std::regex_replace(text, std::regex(R"( \((\[[^\]]*\]\([^)]*\)|docs/[^)]*)\))"), "");
+}
+
+TEST(ConfigDocs, SayOfEveryKeyWhatTheDaemonKnows) {
+  std::vector<std::string> rows;
+  for (const std::string& line : LinesOf("docs/configuration.md")) {
+    if (line.starts_with("| `")) rows.push_back(WithoutLinks(line));
+  }
+  ASSERT_EQ(rows.size(), ConfigKeys().size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ConfigKey& key = ConfigKeys()[i];
+    const std::string_view shown = key.default_text.empty() ? "\"\"" : key.default_text;
+    EXPECT_EQ(rows[i], Concat("| `", key.name, "` | `", shown, "` | ", ValidValues(key), " | ",
+                              WithoutLinks(std::string(key.meaning)),
+                              key.available ? "" : " *(not yet)*", " |"));
   }
 }
 
