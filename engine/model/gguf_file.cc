@@ -163,9 +163,14 @@ absl::Status GgufParser::ReadHeader(uint64_t& num_tensors, uint64_t& num_values)
   }
   if (!Read(num_tensors) || !Read(num_values)) return Truncated("the header");
   // The least a tensor or value takes: an empty name, a type and a byte.
-  if (num_tensors > remaining() / 24) return Error(absl::StrCat(num_tensors, " tensors"));
-  if (num_values > remaining() / 13) return Error(absl::StrCat(num_values, " metadata values"));
-  return absl::OkStatus();
+  const auto check = [&](uint64_t count, uint64_t least_bytes, const char* what) {
+    if (count <= remaining() / least_bytes) return absl::OkStatus();
+    return Error(absl::StrCat(count, " ", what, "; the ", remaining(),
+                              " bytes behind the header hold at most ", remaining() / least_bytes));
+  };
+  absl::Status status = check(num_tensors, 24, "tensors");
+  if (status.ok()) status = check(num_values, 13, "metadata values");
+  return status;
 }
 
 absl::Status GgufParser::ReadPayload(std::string_view key, GgufValue& value) {

@@ -83,7 +83,8 @@ class ConfigObject {
     Fail(absl::InvalidArgumentError(absl::StrCat(what_, ": key ", key, " is missing")));
   }
   std::nullopt_t WrongType(const char* key, const char* expected) {
-    Fail(absl::InvalidArgumentError(absl::StrCat(what_, ": ", key, " is not ", expected)));
+    Fail(absl::InvalidArgumentError(absl::StrCat(
+        what_, ": ", key, " is ", ShownJson(*FindOrNull(key)), ", must be ", expected)));
     return std::nullopt;
   }
 
@@ -91,14 +92,6 @@ class ConfigObject {
   std::string what_;
   absl::Status& status_;
 };
-
-// A value for a message.
-std::string Shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
-  constexpr size_t kMaxBytes = 96;
-  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  return text;
-}
 
 struct Architecture {
   const char* model_type;
@@ -118,7 +111,7 @@ void ReadArchitecture(ConfigObject& object, ModelConfig& config) {
       return;
     }
     return object.FailUnimplemented(absl::StrCat("architectures of a ", type, " model is ",
-                                                 Shown(*classes), ", not [\"", known.class_name,
+                                                 ShownJson(*classes), ", not [\"", known.class_name,
                                                  "\"]"));
   }
   object.FailUnimplemented(
@@ -147,7 +140,8 @@ void RefuseVariants(ConfigObject& object) {
   for (const auto& [key, neutral] : variants) {
     const Json* value = object.FindOrNull(key);
     if (value == nullptr || *value == neutral) continue;
-    object.FailUnimplemented(absl::StrCat(key, " is ", Shown(*value), ", which is not supported"));
+    object.FailUnimplemented(
+        absl::StrCat(key, " is ", ShownJson(*value), ", which is not supported"));
   }
   const std::string activation = object.String("hidden_act").value_or("silu");
   if (activation != "silu") {
@@ -156,8 +150,22 @@ void RefuseVariants(ConfigObject& object) {
   }
   if (const Json* quantization = object.FindOrNull("quantization_config")) {
     object.FailUnimplemented(absl::StrCat(
-        "checkpoints with a quantization_config are not supported: ", Shown(*quantization)));
+        "checkpoints with a quantization_config are not supported: ", ShownJson(*quantization)));
   }
+}
+
+// head_dim, or without it the hidden size shared out among the heads.
+void ReadHeadDim(ConfigObject& object, ModelConfig& config) {
+  const std::optional<int> head_dim = object.Integer("head_dim", 1, Limits::kMaxHeadDim);
+  if (head_dim.has_value() || config.num_heads == 0) {
+    config.head_dim = head_dim.value_or(0);
+    return;
+  }
+  config.head_dim = config.hidden_size / config.num_heads;
+  if (config.hidden_size % config.num_heads == 0) return;
+  object.Fail(absl::InvalidArgumentError(absl::StrCat(
+      "config.json: hidden_size ", config.hidden_size, " is not a multiple of num_attention_heads ",
+      config.num_heads, ", and no head_dim is given")));
 }
 
 // How strongly YaRN sharpens the softmax at a stretch of `factor`.
@@ -246,8 +254,8 @@ void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
   }
   if (scaling == nullptr) return;
   if (!scaling->is_object()) {
-    return object.Fail(
-        absl::InvalidArgumentError(absl::StrCat("config.json: ", key, " is not an object")));
+    return object.Fail(absl::InvalidArgumentError(
+        absl::StrCat("config.json: ", key, " is ", ShownJson(*scaling), ", must be an object")));
   }
   ConfigObject parameters(*scaling, absl::StrCat("config.json: ", key), status);
   for (const auto& [name, value] : scaling->items()) {
@@ -277,7 +285,7 @@ void CheckLayerTypes(ConfigObject& object, const ModelConfig& config) {
                                        [&](const Json& type) { return type == expected; })) {
     return;
   }
-  object.FailUnimplemented(absl::StrCat("layer_types is ", Shown(*types),
+  object.FailUnimplemented(absl::StrCat("layer_types is ", ShownJson(*types),
                                         "; only layers that are all of \"", expected,
                                         "\" are supported for this model"));
 }
@@ -297,8 +305,7 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json)
   config.num_heads = object.RequiredInteger("num_attention_heads", 1, Limits::kMaxHeads);
   config.num_kv_heads =
       object.Integer("num_key_value_heads", 1, Limits::kMaxHeads).value_or(config.num_heads);
-  config.head_dim = object.Integer("head_dim", 1, Limits::kMaxHeadDim)
-                        .value_or(config.num_heads > 0 ? config.hidden_size / config.num_heads : 0);
+  ReadHeadDim(object, config);
   config.ffn_size = object.RequiredInteger("intermediate_size", 1, Limits::kMaxFfnSize);
   config.vocab_size = object.RequiredInteger("vocab_size", 1, Limits::kMaxVocabSize);
   config.max_context_tokens =
@@ -315,8 +322,9 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json)
 }
 
 absl::StatusOr<std::vector<kvcache::TokenId>> ParseTokenIds(std::string_view json,
+                                                            std::string_view file,
                                                             std::string_view key) {
-  const absl::StatusOr<Json> object = ParseJsonObject(json, "model configuration");
+  const absl::StatusOr<Json> object = ParseJsonObject(json, file);
   if (!object.ok()) return object.status();
   std::vector<kvcache::TokenId> ids;
   const auto found = object->find(std::string(key));
@@ -324,8 +332,9 @@ absl::StatusOr<std::vector<kvcache::TokenId>> ParseTokenIds(std::string_view jso
   const Json list = found->is_array() ? *found : Json::array({*found});
   for (const Json& element : list) {
     if (!element.is_number_unsigned() || element.get<uint64_t>() >= Limits::kMaxVocabSize) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(std::string(key), " is not a token id or a list of them"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          std::string(file), ": ", std::string(key), " holds ", ShownJson(element),
+          ", must be a token id from 0 to ", Limits::kMaxVocabSize - 1, " or a list of them"));
     }
     ids.push_back(static_cast<kvcache::TokenId>(element.get<int32_t>()));
   }

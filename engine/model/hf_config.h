@@ -16,8 +16,9 @@ namespace refrain::engine {
 absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json);
 
 // `key` of a JSON object, written as one token id, a list of them, or null; empty when absent.
-// InvalidArgument for anything else.
+// InvalidArgument, with the name of the `file`, for anything else.
 absl::StatusOr<std::vector<kvcache::TokenId>> ParseTokenIds(std::string_view json,
+                                                            std::string_view file,
                                                             std::string_view key);
 
 }  // namespace refrain::engine

@@ -21,7 +21,8 @@ using kvcache::TokenId;
 // The largest tokenizer.json in use has 35 MB.
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 
-// The folder's text files; keeps the first error. An absent file reads as empty.
+// The folder's text files; keeps the first error. An absent file reads as empty; one that is empty
+// is what a broken copy leaves, but for a template, which may say nothing.
 class FolderTexts {
  public:
   explicit FolderTexts(const std::string& folder) : folder_(folder) {}
@@ -39,6 +40,10 @@ class FolderTexts {
                        kMaxFileBytes, " are read")));
       return {};
     }
+    if ((*file)->bytes().empty() && !std::string_view(name).ends_with(".jinja")) {
+      status_.Update(absl::InvalidArgumentError(absl::StrCat(QuotedPath(path), " is empty")));
+      return {};
+    }
     files_.push_back(*std::move(file));
     return files_.back()->text();
   }
@@ -51,11 +56,11 @@ class FolderTexts {
 };
 
 // Ids that end a generation may stand in generation_config.json, config.json or both.
-absl::Status AddSpecialIds(std::string_view json, TokenizerSpec& spec) {
+absl::Status AddSpecialIds(std::string_view json, std::string_view file, TokenizerSpec& spec) {
   if (json.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::vector<TokenId>> bos = ParseTokenIds(json, "bos_token_id");
+  const absl::StatusOr<std::vector<TokenId>> bos = ParseTokenIds(json, file, "bos_token_id");
   if (!bos.ok()) return bos.status();
-  const absl::StatusOr<std::vector<TokenId>> eos = ParseTokenIds(json, "eos_token_id");
+  const absl::StatusOr<std::vector<TokenId>> eos = ParseTokenIds(json, file, "eos_token_id");
   if (!eos.ok()) return eos.status();
   if (!spec.bos && !bos->empty()) spec.bos = bos->front();
   if (!spec.eos && !eos->empty()) spec.eos = eos->front();
@@ -91,9 +96,10 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
       piece_model.empty() ? ParseTokenizerJson(files) : ParseSentencePieceSidecars(files);
   if (!spec.ok()) return spec.status();
   TokenizerSource source{.spec = *std::move(spec), .sentencepiece_model = std::string(piece_model)};
-  for (const std::string_view json : {files.generation_config_json, config}) {
-    if (absl::Status status = AddSpecialIds(json, source.spec); !status.ok()) return status;
-  }
+  absl::Status status =
+      AddSpecialIds(files.generation_config_json, "generation_config.json", source.spec);
+  if (status.ok()) status = AddSpecialIds(config, "config.json", source.spec);
+  if (!status.ok()) return status;
   return source;
 }
 

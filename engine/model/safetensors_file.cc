@@ -61,6 +61,17 @@ absl::Status TensorError(std::string_view name, const std::string& text) {
   return Error(absl::StrCat("tensor ", QuotedName(name), " ", text));
 }
 
+absl::Status WrongMember(std::string_view name, const Json& entry, const char* key,
+                         const std::string& valid) {
+  const auto found = entry.find(key);
+  if (found == entry.end()) return TensorError(name, absl::StrCat("has no ", key));
+  return TensorError(name,
+                     absl::StrCat("has the ", key, " ", ShownJson(*found), ", must be ", valid));
+}
+
+// Where a tensor lies in the data: its first byte and the one behind its last.
+using Extent = std::pair<int64_t, int64_t>;
+
 // nullopt: not an array of at most `max_count` unsigned integers up to INT64_MAX.
 std::optional<std::vector<int64_t>> UnsignedList(const Json& entry, const char* key,
                                                  size_t max_count) {
@@ -83,16 +94,23 @@ std::optional<int64_t> TensorBytes(const std::vector<int64_t>& shape, int elemen
   return size;
 }
 
-// Everything of the tensor but `name` and `type_name`.
+// Everything of the tensor but `name` and `type_name`, and where it lies.
 absl::Status ReadEntry(std::string_view name, const Json& entry, std::span<const std::byte> data,
-                       SourceTensor& tensor) {
+                       SourceTensor& tensor, Extent& extent) {
   const auto dtype = entry.is_object() ? entry.find("dtype") : entry.end();
-  if (dtype == entry.end() || !dtype->is_string()) return TensorError(name, "has no dtype");
+  if (dtype == entry.end()) return TensorError(name, "has no dtype");
+  if (!dtype->is_string()) return WrongMember(name, entry, "dtype", "a string");
   auto shape = UnsignedList(entry, "shape", kMaxDims);
-  if (!shape) return TensorError(name, "has no valid shape");
+  if (!shape) {
+    return WrongMember(name, entry, "shape",
+                       absl::StrCat("up to ", kMaxDims, " integers from 0 to ", INT64_MAX));
+  }
   const auto offsets = UnsignedList(entry, "data_offsets", 2);
-  if (!offsets || offsets->size() != 2) return TensorError(name, "has no valid data_offsets");
-  const auto [begin, end] = std::pair((*offsets)[0], (*offsets)[1]);
+  if (!offsets || offsets->size() != 2) {
+    return WrongMember(name, entry, "data_offsets",
+                       absl::StrCat("two integers from 0 to ", INT64_MAX));
+  }
+  const auto [begin, end] = extent = std::pair((*offsets)[0], (*offsets)[1]);
   if (begin > end || static_cast<uint64_t>(end) > data.size()) {
     return TensorError(name, absl::StrCat("lies at [", begin, ", ", end, ") of data of ",
                                           data.size(), " bytes: the file is truncated or damaged"));
@@ -112,20 +130,32 @@ absl::Status ReadEntry(std::string_view name, const Json& entry, std::span<const
   return absl::OkStatus();
 }
 
-absl::Status RefuseOverlaps(const std::vector<SourceTensor>& tensors) {
-  std::vector<const SourceTensor*> order;
-  for (const SourceTensor& tensor : tensors) {
-    if (!tensor.data.empty()) order.push_back(&tensor);
-  }
-  std::sort(order.begin(), order.end(), [](const SourceTensor* a, const SourceTensor* b) {
-    return a->data.data() < b->data.data();
-  });
-  for (size_t i = 1; i < order.size(); ++i) {
-    if (order[i - 1]->data.data() + order[i - 1]->data.size() > order[i]->data.data()) {
-      return TensorError(order[i - 1]->name, absl::StrCat("overlaps ", QuotedName(order[i]->name)));
+struct Place {
+  Extent extent;
+  std::string_view name;
+};
+
+// The tensors, of whatever type, lie one behind the other and are all that the data holds, as the
+// format's own library asks: bytes that belong to none could be another file to another reader.
+absl::Status CheckCover(std::vector<Place> places, int64_t data_bytes) {
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.extent < b.extent; });
+  int64_t covered = 0;
+  std::string_view last;
+  for (const auto& [extent, name] : places) {
+    if (extent.first < covered) {
+      return TensorError(last, absl::StrCat("overlaps ", QuotedName(name)));
     }
+    if (extent.first > covered) {
+      return TensorError(name,
+                         absl::StrCat("begins at byte ", extent.first,
+                                      " of the data, the tensors before it end at ", covered));
+    }
+    covered = extent.second;
+    last = name;
   }
-  return absl::OkStatus();
+  if (covered == data_bytes) return absl::OkStatus();
+  return Error(absl::StrCat("the tensors cover ", covered, " of ", data_bytes, " bytes of data"));
 }
 
 }  // namespace
@@ -150,15 +180,20 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(std::span<const std::byte
     file.strings_.push_back(std::make_unique<const std::string>(text));
     return *file.strings_.back();
   };
+  std::vector<Place> places;
   for (const auto& [name, entry] : header->items()) {
     if (name == "__metadata__") continue;
     SourceTensor tensor;
-    if (absl::Status status = ReadEntry(name, entry, data, tensor); !status.ok()) return status;
+    Extent extent;
+    absl::Status status = ReadEntry(name, entry, data, tensor, extent);
+    if (!status.ok()) return status;
     tensor.name = keep(name);
     tensor.type_name = keep(QuotedName(entry["dtype"].get_ref<const std::string&>()));
+    places.push_back({extent, tensor.name});
     file.tensors_.push_back(std::move(tensor));
   }
-  if (absl::Status status = RefuseOverlaps(file.tensors_); !status.ok()) return status;
+  absl::Status status = CheckCover(std::move(places), static_cast<int64_t>(data.size()));
+  if (!status.ok()) return status;
   return file;
 }
 

@@ -38,4 +38,11 @@ absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, std::strin
   return parsed;
 }
 
+std::string ShownJson(const nlohmann::json& value) {
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  constexpr size_t kMaxBytes = 96;
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
+
 }  // namespace refrain::engine

@@ -422,22 +422,55 @@ absl::Status ReadTokensBeside(const Json& config, const Json& map, const Json& a
   return absl::OkStatus();
 }
 
+// A value for a message. Not what is inside of arrays and objects: hostile files nest deeper than
+// the stack is.
+std::string Shown(const Json& value) {
+  if (value.is_array()) return "an array";
+  if (value.is_object()) return "an object";
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  constexpr size_t kMaxBytes = 96;
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
+
 // A string, or a list of named templates of which "default" is the chat one.
-std::string ChatTemplateOf(const Json& config) {
+absl::StatusOr<std::string> ChatTemplateOf(const Json& config) {
+  const auto refuse = [](const char* verb, const Json& value) {
+    return Refuse("tokenizer_config.json",
+                  absl::StrCat("chat_template ", verb, " ", Shown(value),
+                               ", must be a string or a list of named templates, each a "
+                               "{\"name\": string, \"template\": string}"));
+  };
   const Json* chat = FindOrNull(config, "chat_template");
-  if (chat == nullptr || !chat->is_array()) return StringOf(config, "chat_template");
+  if (chat == nullptr) return "";
+  if (chat->is_string()) return chat->get<std::string>();
+  if (!chat->is_array()) return refuse("is", *chat);
+  std::string found;
   for (const Json& named : *chat) {
-    if (StringOf(named, "name") == "default") return StringOf(named, "template");
+    const Json* name = FindOrNull(named, "name");
+    const Json* text = FindOrNull(named, "template");
+    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) {
+      return refuse("holds", named);
+    }
+    if (found.empty() && *name == "default") found = text->get<std::string>();
   }
-  return "";
+  return found;
 }
 
 // A template in a file of its own stands above the config's.
-void ApplyBosAndTemplate(const Json& config, std::string_view chat_template, TokenizerSpec* spec) {
+absl::Status ApplyBosAndTemplate(const Json& config, std::string_view chat_template,
+                                 TokenizerSpec* spec) {
   if (FindOrNull(config, "add_bos_token") != nullptr) {
     spec->add_bos = BoolOf(config, "add_bos_token", false);
   }
-  spec->chat_template = chat_template.empty() ? ChatTemplateOf(config) : std::string(chat_template);
+  if (!chat_template.empty()) {
+    spec->chat_template = std::string(chat_template);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> in_config = ChatTemplateOf(config);
+  if (!in_config.ok()) return in_config.status();
+  spec->chat_template = *std::move(in_config);
+  return absl::OkStatus();
 }
 
 absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
@@ -450,9 +483,10 @@ absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
   for (const Json& entry : ids) {
     const std::optional<int64_t> id = IntOf(entry);
     if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(spec->tokens.size())) {
-      return Refuse("generation_config.json",
-                    absl::StrCat("eos_token_id is not in the vocabulary of ", spec->tokens.size(),
-                                 " tokens"));
+      return Refuse(
+          "generation_config.json",
+          absl::StrCat("eos_token_id holds ", Shown(entry), ", must be a token id from 0 to ",
+                       static_cast<int64_t>(spec->tokens.size()) - 1));
     }
     spec->end_of_generation.push_back(kvcache::TokenId{static_cast<int32_t>(*id)});
   }
@@ -484,8 +518,8 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
   absl::Status status = ApplySpecialNames("special_tokens_map.json", *map, &*spec);
   if (status.ok()) status = ApplySpecialNames("tokenizer_config.json", *config, &*spec);
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
+  if (status.ok()) status = ApplyBosAndTemplate(*config, files.chat_template_jinja, &*spec);
   if (!status.ok()) return status;
-  ApplyBosAndTemplate(*config, files.chat_template_jinja, &*spec);
   return spec;
 }
 
@@ -513,7 +547,8 @@ absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokeni
     spec.space_prefix_at_start_only = true;
     spec.space_prefix_unless_present = true;
   }
-  ApplyBosAndTemplate(*config, files.chat_template_jinja, &spec);
+  status = ApplyBosAndTemplate(*config, files.chat_template_jinja, &spec);
+  if (!status.ok()) return status;
   return spec;
 }
 

@@ -43,7 +43,7 @@ void ReadConfig(std::string_view text) {
     if (!config->Validate().ok()) std::abort();
     (void)MakeRopeAngles(config->rope, {}, 0, 4);
   }
-  (void)ParseTokenIds(text, "eos_token_id").ok();
+  (void)ParseTokenIds(text, "config.json", "eos_token_id").ok();
 }
 
 void ReadIndex(std::string_view text) {

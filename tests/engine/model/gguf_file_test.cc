@@ -164,7 +164,11 @@ TEST(GgufFileTest, RefusesHugeCounts) {
     for (const size_t field : {8, 16}) {
       std::string file = GgufWriter().Build() + std::string(100, '\0');
       file.replace(field, 8, count_bytes, 8);
-      ExpectDamaged(file, field == 8 ? "tensors" : "metadata values");
+      const size_t rest = file.size() - 24;
+      const size_t most = rest / (field == 8 ? 24 : 13);
+      ExpectDamaged(file, std::to_string(count) + (field == 8 ? " tensors" : " metadata values") +
+                              "; the " + std::to_string(rest) +
+                              " bytes behind the header hold at most " + std::to_string(most));
     }
   }
 }

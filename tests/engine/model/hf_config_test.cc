@@ -261,15 +261,15 @@ TEST(HfConfigTest, RefusesWrongValuesByName) {
     ExpectRefused(Changed(Llama(), key, value), kInvalidArgument, text);
   };
   wrong("hidden_size", nullptr, "hidden_size is missing");
-  wrong("hidden_size", "2048", "hidden_size is not an integer");
-  wrong("hidden_size", 2048.5, "hidden_size is not an integer");
+  wrong("hidden_size", "2048", "hidden_size is \"2048\", must be an integer");
+  wrong("hidden_size", 2048.5, "hidden_size is 2048.5, must be an integer");
   wrong("hidden_size", -1, "hidden_size is -1");
   wrong("num_hidden_layers", uint64_t{18446744073709551615u}, "18446744073709551615");
   wrong("vocab_size", int64_t{-9223372036854775807}, "vocab_size");
   wrong("num_key_value_heads", 5, "multiple");
   wrong("rms_norm_eps", "small", "rms_norm_eps");
   wrong("rope_theta", {1}, "rope_theta");
-  wrong("rope_scaling", 3, "rope_scaling is not an object");
+  wrong("rope_scaling", 3, "rope_scaling is 3, must be an object");
   wrong("rope_scaling", {{"type", "linear"}}, "factor is missing");
   wrong("tie_word_embeddings", 1, "tie_word_embeddings");
   for (const char* text : {"", "[]", "{", "null", "{\"a\":\"\xff\"}"}) {
@@ -280,16 +280,28 @@ TEST(HfConfigTest, RefusesWrongValuesByName) {
       "config.json: key \"model_type\" is there twice");
 }
 
+// Without head_dim the hidden size is divided among the heads; with it they need not fit.
+TEST(HfConfigTest, SaysWhereTheHeadsDoNotDivideTheHiddenSize) {
+  Json json = Llama();
+  json.erase("head_dim");
+  json["num_key_value_heads"] = json["num_attention_heads"] = 7;
+  ExpectRefused(json, absl::StatusCode::kInvalidArgument,
+                "config.json: hidden_size 2048 is not a multiple of num_attention_heads 7, and no "
+                "head_dim is given");
+  EXPECT_EQ(Read(Changed(json, "head_dim", 64)).head_dim, 64);
+}
+
 TEST(HfConfigTest, ReadsTokenIdsAsNumberOrList) {
   using kvcache::TokenId;
-  EXPECT_EQ(*ParseTokenIds(R"({"eos_token_id":2})", "eos_token_id"), std::vector{TokenId{2}});
-  EXPECT_EQ(*ParseTokenIds(R"({"eos_token_id":[128001,128009]})", "eos_token_id"),
+  EXPECT_EQ(*ParseTokenIds(R"({"eos_token_id":2})", "f.json", "eos_token_id"),
+            std::vector{TokenId{2}});
+  EXPECT_EQ(*ParseTokenIds(R"({"eos_token_id":[128001,128009]})", "f.json", "eos_token_id"),
             (std::vector{TokenId{128001}, TokenId{128009}}));
-  EXPECT_TRUE(ParseTokenIds(R"({"eos_token_id":null})", "eos_token_id")->empty());
-  EXPECT_TRUE(ParseTokenIds("{}", "eos_token_id")->empty());
+  EXPECT_TRUE(ParseTokenIds(R"({"eos_token_id":null})", "f.json", "eos_token_id")->empty());
+  EXPECT_TRUE(ParseTokenIds("{}", "f.json", "eos_token_id")->empty());
   for (const char* text : {R"({"eos_token_id":-1})", R"({"eos_token_id":"2"})",
                            R"({"eos_token_id":[[2]]})", R"({"eos_token_id":99999999999})"}) {
-    EXPECT_FALSE(ParseTokenIds(text, "eos_token_id").ok()) << text;
+    EXPECT_FALSE(ParseTokenIds(text, "f.json", "eos_token_id").ok()) << text;
   }
 }
 

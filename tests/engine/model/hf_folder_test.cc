@@ -275,5 +275,77 @@ TEST(HfFolderTest, ReadsASentencePieceModelWithItsSidecars) {
   EXPECT_EQ(tokenizer->spec.end_of_generation, std::vector{kvcache::TokenId{7}});
 }
 
+// Each names the file, the value and what is valid, whichever of the two tokenizers it stands
+// beside.
+TEST(HfFolderTest, SaysWhichFileOfTheTokenizerIsWrong) {
+  struct BadFile {
+    const char* name;
+    const char* text;
+    const char* message;
+  };
+  const BadFile kBad[] = {
+      {"tokenizer.model", "", "tokenizer.model\" is empty"},
+      {"tokenizer_config.json", "", "tokenizer_config.json\" is empty"},
+      {"generation_config.json", "[2]", "generation_config.json is not a JSON object"},
+      {"generation_config.json", "{", "generation_config.json is not a JSON object"},
+      {"generation_config.json", R"({"eos_token_id":[2,1000000000]})",
+       "generation_config.json: eos_token_id holds 1000000000, must be a token id from 0 to "},
+      {"generation_config.json", R"({"eos_token_id":"two"})",
+       "generation_config.json: eos_token_id holds \"two\", must be a token id from 0 to "},
+      {"generation_config.json", R"({"bos_token_id":-1})",
+       "generation_config.json: bos_token_id holds -1, must be a token id from 0 to "},
+      {"tokenizer_config.json", R"({"chat_template":3})",
+       "tokenizer_config.json: chat_template is 3, must be a string or a list of named templates"},
+      {"tokenizer_config.json", R"({"chat_template":{"default":"x"}})",
+       "chat_template is an object, must be a string or a list of named templates"},
+      {"tokenizer_config.json", R"({"chat_template":["x"]})",
+       "chat_template holds \"x\", must be a string or a list of named templates"},
+      {"tokenizer_config.json", R"({"chat_template":[{"name":"default","template":4}]})",
+       "chat_template holds an object, must be a string or a list of named templates"},
+  };
+  for (const BadFile& bad : kBad) {
+    TemporaryDirectory directory;
+    const std::string& path = directory.path();
+    ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+    std::filesystem::remove(path + "/tokenizer.json");
+    Write(path + "/tokenizer.model", "not read here");
+    Write(path + "/" + bad.name, bad.text);
+    const auto source = WeightSource::Open(path);
+    ASSERT_TRUE(source.ok()) << source.status();
+    ExpectError((*source)->ReadTokenizer().status(), absl::StatusCode::kInvalidArgument,
+                bad.message);
+  }
+  const BadFile kBadBesideJson[] = {
+      {"tokenizer.json", "", "tokenizer.json\" is empty"},
+      {"generation_config.json", R"({"eos_token_id":[2,1000000000]})",
+       "generation_config.json: eos_token_id holds 1000000000, must be a token id from 0 to 383"},
+      {"generation_config.json", R"({"eos_token_id":{"a":1}})",
+       "generation_config.json: eos_token_id holds an object, must be a token id from 0 to 383"},
+      {"tokenizer_config.json", R"({"chat_template":3})",
+       "tokenizer_config.json: chat_template is 3, must be a string or a list of named templates"},
+  };
+  for (const BadFile& bad : kBadBesideJson) {
+    TemporaryDirectory directory;
+    ASSERT_TRUE(WriteTinyFolder({}, directory.path()).ok());
+    Write(directory.path() + "/tokenizer.model", "not read here");
+    Write(directory.path() + "/" + bad.name, bad.text);
+    const auto source = WeightSource::Open(directory.path());
+    ASSERT_TRUE(source.ok()) << source.status();
+    ExpectError((*source)->ReadTokenizer().status(), absl::StatusCode::kInvalidArgument,
+                bad.message);
+  }
+}
+
+// A file of its own stands above the config's.
+TEST(HfFolderTest, PassesOverATemplateThatAFileStandsAbove) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(WriteTinyFolder({}, directory.path()).ok());
+  Write(directory.path() + "/tokenizer_config.json", R"({"chat_template":3})");
+  Write(directory.path() + "/chat_template.jinja", "{{ messages }}");
+  const auto tokenizer = (*WeightSource::Open(directory.path()))->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.chat_template, "{{ messages }}");
+}
+
 }  // namespace
 }  // namespace refrain::engine

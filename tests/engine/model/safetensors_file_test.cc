@@ -106,7 +106,17 @@ TEST(SafetensorsFileTest, RefusesBadEntries) {
   ExpectDamaged(entry(R"({"dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16]})"),
                 "shape");
   ExpectDamaged(entry(R"({"dtype":"F32","shape":[4]})"), "data_offsets");
-  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4],"data_offsets":[0]})"), "data_offsets");
+  ExpectDamaged(
+      entry(R"({"dtype":"F32","shape":[4],"data_offsets":[0]})"),
+      "\"t\" has the data_offsets [0], must be two integers from 0 to 9223372036854775807");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4],"data_offsets":[-16,0]})"),
+                "has the data_offsets [-16,0], must be two integers from 0");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[4],"data_offsets":[0,18446744073709551615]})"),
+                "has the data_offsets [0,18446744073709551615], must be");
+  ExpectDamaged(entry(R"({"dtype":"F32","shape":[-4],"data_offsets":[0,16]})"),
+                "\"t\" has the shape [-4], must be up to 8 integers from 0 to");
+  ExpectDamaged(entry(R"({"dtype":3,"shape":[4],"data_offsets":[0,16]})"),
+                "\"t\" has the dtype 3, must be a string");
   ExpectDamaged(entry(R"({"dtype":"F32","shape":[4],"data_offsets":[0,17]})"), "16 bytes");
   ExpectDamaged(entry(R"({"dtype":"F32","shape":[0],"data_offsets":[16,0]})"), "16 bytes");
   ExpectDamaged(entry(R"({"dtype":"F32","shape":[3],"data_offsets":[0,16]})"), "ask for 12");
@@ -122,6 +132,42 @@ TEST(SafetensorsFileTest, RefusesOverlapsAndDuplicates) {
   ExpectDamaged(
       SafetensorsFileOf("{\"t\":" + part + "0,8]},\"t\":" + part + "8,16]}}", std::string(16, 'x')),
       "\"t\" is there twice");
+}
+
+// As the format's own library does: else two readers of a file could see different things in it.
+TEST(SafetensorsFileTest, RefusesBytesThatNoTensorCovers) {
+  struct BadCover {
+    const char* header;
+    const char* message;
+  };
+  constexpr char kFirst[] = R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  const BadCover kBad[] = {
+      {"}", "the tensors cover 8 of 16 bytes of data"},
+      {R"(,"u":{"dtype":"U8","shape":[7],"data_offsets":[8,15]}})",
+       "the tensors cover 15 of 16 bytes of data"},
+      {R"(,"u":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}})",
+       "tensor \"u\" begins at byte 12 of the data, the tensors before it end at 8"},
+      {R"(,"u":{"dtype":"new","shape":[1],"data_offsets":[9,16]}})",
+       "tensor \"u\" begins at byte 9 of the data, the tensors before it end at 8"},
+      {R"(,"u":{"dtype":"new","shape":[1],"data_offsets":[7,16]}})", "tensor \"t\" overlaps \"u\""},
+      {R"(,"u":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)"
+       R"("v":{"dtype":"F32","shape":[0],"data_offsets":[4,4]}})",
+       "tensor \"t\" overlaps \"v\""},
+  };
+  for (const BadCover& bad : kBad) {
+    ExpectDamaged(SafetensorsFileOf(std::string(kFirst) + bad.header, std::string(16, 'x')),
+                  bad.message);
+  }
+  ExpectDamaged(SafetensorsFileOf("{}", "x"), "the tensors cover 0 of 1 bytes of data");
+  ExpectDamaged(GoodFile() + "x", "the tensors cover 36 of 37 bytes of data");
+  // Empty tensors lie at the border of others.
+  const auto parsed = Parse(SafetensorsFileOf(
+      std::string(kFirst) + R"(,"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+                            R"("u":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},)"
+                            R"("v":{"dtype":"F32","shape":[0],"data_offsets":[8,8]},)"
+                            R"("w":{"dtype":"F32","shape":[0,3],"data_offsets":[16,16]}})",
+      std::string(16, 'x')));
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
 }
 
 }  // namespace
