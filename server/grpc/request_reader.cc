@@ -82,8 +82,9 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
                           "entries");
   std::vector<std::pair<engine::TokenId, float>> biases;
   for (const auto& [id, bias] : in.logit_bias()) {
-    complaint.RequireRange("logit_bias", bias, kLogitBiasRange);
     biases.emplace_back(complaint.Token("logit_bias", id), bias);
+    if (kLogitBiasRange.Contains(bias)) continue;
+    complaint.Refuse("logit_bias", openai::LogitBiasProblem(id, Concat(bias)));
   }
   std::sort(biases.begin(), biases.end());  // maps have no order
   out->logit_bias = std::move(biases);
@@ -123,8 +124,8 @@ void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams
   complaint.RequireAtMost("stop", in.stop_size(), kMaxStopStrings, "strings");
   for (const std::string& text : in.stop()) {
     if (text.empty() || text.size() > kMaxStopBytes) {
-      complaint.Refuse(
-          "stop", Concat("must hold strings of 1 to ", kMaxStopBytes, " bytes, not ", text.size()));
+      complaint.Refuse("stop", openai::StopProblem(Concat(openai::ShownValue(Json(text)),
+                                                          " at index ", out->stop.size())));
       return;
     }
     out->stop.push_back(text);

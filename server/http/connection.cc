@@ -60,6 +60,15 @@ std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& r
     if (auto refused = shared_->options.filter(request)) return refused;
   }
   if (auto unknown = FindRoute(request, record)) return unknown;
+  if (const std::string_view coding = ContentCoding(request);
+      !coding.empty() && record->route->method != "GET") {
+    constexpr size_t kShownBytes = 64;
+    return MakeErrorReply(
+        415,
+        Concat("the request body's Content-Encoding is \"", coding.substr(0, kShownBytes),
+               coding.size() > kShownBytes ? "..." : "", "\"; only \"identity\" is understood"),
+        {{"Accept-Encoding", "identity"}});
+  }
   const auto length = parser.content_length();
   const bool is_small = length.has_value() && *length <= kInlineBodyBytes;
   if (record->route->method == "GET" && !parser.is_done() && !is_small) {

@@ -1,5 +1,6 @@
 #include "server/http/request_header.h"
 
+#include <algorithm>
 #include <boost/beast/http/error.hpp>
 #include <string_view>
 
@@ -66,6 +67,24 @@ bool Expects100Continue(const RequestParser& parser) {
 
 bool HasRightHost(const RequestParser& parser) {
   return parser.get().version() < 11 || parser.get().count(beast::http::field::host) == 1;
+}
+
+std::string_view ContentCoding(const Request& request) {
+  for (const auto& [name, value] : request.headers) {
+    if (!beast::iequals(name, "content-encoding")) continue;
+    for (std::string_view rest = value; !rest.empty();) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      std::string_view coding = rest.substr(0, comma);
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
+      coding.remove_prefix(std::min(coding.find_first_not_of(" \t"), coding.size()));
+      coding = coding.substr(0, coding.find_last_not_of(" \t") + 1);
+      if (!coding.empty() &&
+          !beast::iequals(beast::string_view(coding.data(), coding.size()), "identity")) {
+        return coding;
+      }
+    }
+  }
+  return {};
 }
 
 bool TakeHeader(const RequestParser& parser, Request* request) {

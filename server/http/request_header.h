@@ -4,6 +4,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <string>
+#include <string_view>
 
 #include "server/http/message.h"
 #include "server/http/server.h"
@@ -27,6 +28,9 @@ ReadFailure CheckFraming(const RequestParser& parser, const ServerOptions& optio
 
 bool Expects100Continue(const RequestParser& parser);
 bool HasRightHost(const RequestParser& parser);
+
+// The first Content-Encoding that is one: "identity" is none. Empty: none.
+std::string_view ContentCoding(const Request& request);
 
 // Everything but the body; false for a malformed target.
 bool TakeHeader(const RequestParser& parser, Request* request);

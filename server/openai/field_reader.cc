@@ -42,6 +42,20 @@ std::optional<int64_t> IntegerValue(const Json& value) {
   return std::nullopt;
 }
 
+std::string ShownValue(const Json& value) {
+  if (value.is_structured()) return std::string(JsonTypeName(value));
+  const auto* const text = value.get_ptr<const std::string*>();
+  if (text == nullptr) return value.dump();
+  constexpr size_t kMaxBytes = 64;
+  size_t end = std::min(text->size(), kMaxBytes);
+  // Not inside of a character: what follows its first byte is 10xxxxxx.
+  while (end < text->size() && (static_cast<unsigned char>((*text)[end]) & 0xc0) == 0x80) --end;
+  std::string shown;
+  AppendJsonString(std::string_view(*text).substr(0, end), &shown);
+  if (end < text->size()) ConcatTo(&shown, "... (", text->size(), " bytes)");
+  return shown;
+}
+
 FieldReader::FieldReader(const Json& object, std::string_view prefix, Schemas* schemas)
     : object_(object), prefix_(prefix), schemas_(schemas) {}
 
@@ -135,7 +149,8 @@ const Json* FieldReader::ArrayOrNull(std::string_view name) {
 }
 
 void FieldReader::RefuseType(std::string_view name, const Json& value, std::string_view expected) {
-  Refuse(name, Concat("must be ", expected, ", not ", JsonTypeName(value)));
+  const std::string shown = value.is_structured() ? "" : Concat(" (", ShownValue(value), ")");
+  Refuse(name, Concat("must be ", expected, ", not ", JsonTypeName(value), shown));
 }
 
 void FieldReader::Refuse(std::string_view name, std::string_view problem) {

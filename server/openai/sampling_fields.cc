@@ -32,13 +32,12 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), id);
     if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || id < 0 ||
         id >= limits.vocab_size) {
-      fields.Refuse("logit_bias", Concat("names the token \"", name.substr(0, 32),
-                                         "\"; token ids go from 0 to ", limits.vocab_size - 1));
+      fields.Refuse("logit_bias", Concat("names the token ", ShownValue(Json(name)),
+                                         "; token ids go from 0 to ", limits.vocab_size - 1));
       return;
     }
     if (!value.is_number() || !kLogitBiasRange.Contains(value.get<double>())) {
-      fields.Refuse("logit_bias",
-                    Concat("of token ", id, " must be a number of ", kLogitBiasRange.Text()));
+      fields.Refuse("logit_bias", LogitBiasProblem(id, ShownValue(value)));
       return;
     }
     read.emplace_back(engine::TokenId{id}, value.get<float>());
@@ -68,15 +67,30 @@ void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
   sampling->bad_words = std::move(read);
 }
 
+// Of no effect. A wrong type is refused all the same, as by OpenAI's own server: whoever sends one
+// would not find there what was meant to be kept.
+void ReadLabels(FieldReader& fields) {
+  fields.String("user");
+  fields.Describe("metadata",
+                  R"({"type":["object","null"],"additionalProperties":{"type":"string"}})");
+  const Json* metadata = fields.ObjectOrNull("metadata");
+  if (metadata == nullptr) return;
+  for (const auto& [name, value] : metadata->items()) {
+    if (value.is_string()) continue;
+    fields.Refuse("metadata", Concat("of key ", ShownValue(Json(name)), " must be a string, not ",
+                                     ShownValue(value)));
+    return;
+  }
+}
+
 void RefuseUnsupported(FieldReader& fields) {
   for (const char* name :
        {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"}) {
     fields.Describe(name, kEmptySchema);
     if (!IsEmpty(fields.AnyOrNull(name))) fields.Refuse(name, "is not supported");
   }
-  for (const char* name :
-       {"user", "store", "metadata", "service_tier", "spaces_between_special_tokens", "detokenize",
-        "prompt_cache_options", "safety_identifier"}) {
+  for (const char* name : {"store", "service_tier", "spaces_between_special_tokens", "detokenize",
+                           "prompt_cache_options", "safety_identifier"}) {
     fields.Ignore(name);
   }
 }
@@ -102,7 +116,7 @@ std::vector<engine::TokenId> ReadTokenIds(FieldReader& fields, std::string_view 
   for (const Json& element : array) {
     const auto id = IntegerValue(element);
     if (!id.has_value() || *id < 0 || *id >= limits.vocab_size) {
-      fields.Refuse(name, Concat("holds ", element.dump().substr(0, 32), " at index ", ids.size(),
+      fields.Refuse(name, Concat("holds ", ShownValue(element), " at index ", ids.size(),
                                  "; token ids go from 0 to ", limits.vocab_size - 1));
       return {};
     }
@@ -167,7 +181,18 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
     }
     request->cache_salt = *std::move(salt);
   }
+  ReadLabels(fields);
   RefuseUnsupported(fields);
+}
+
+std::string LogitBiasProblem(int32_t token_id, std::string_view shown) {
+  return Concat("of token ", token_id, " must be a number of ", kLogitBiasRange.Text(), ", not ",
+                shown);
+}
+
+std::string StopProblem(std::string_view shown) {
+  return Concat("must be a string of 1 to ", kMaxStopBytes,
+                " bytes, or an array of such strings, not ", shown);
 }
 
 void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {
@@ -188,8 +213,8 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
     for (const Json& text : list) {
       if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
           text.get_ref<const std::string&>().size() > kMaxStopBytes) {
-        fields.Refuse("stop", Concat("must be a string of 1 to ", kMaxStopBytes,
-                                     " bytes, or an array of such strings"));
+        const std::string place = value->is_array() ? Concat(" at index ", stop->stop.size()) : "";
+        fields.Refuse("stop", StopProblem(ShownValue(text) + place));
         break;
       }
       stop->stop.push_back(text.get<std::string>());

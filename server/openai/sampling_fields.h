@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/openai/field_reader.h"
@@ -21,6 +22,11 @@ void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request*
 // read before.
 void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, GenerationCall* call,
                       engine::Request* request);
+
+// What is wrong with one bias or stop string, over HTTP and gRPC in the same words; `shown` is the
+// value, and for one of several stop strings its place.
+std::string LogitBiasProblem(int32_t token_id, std::string_view shown);
+std::string StopProblem(std::string_view shown);
 
 // How many of a prompt's last tokens count by `truncate_prompt_tokens`, which is -1 or over 0.
 int32_t KeptPromptTokens(int64_t truncate, const engine::StopParams& stop,

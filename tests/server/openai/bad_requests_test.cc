@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "server/concat.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/request_fields.h"
 #include "tests/server/openai/served_fake.h"
@@ -163,6 +164,33 @@ TEST_F(BadRequestsTest, TheTableHasAWrongValueOfEveryFieldThatHasAnEffect) {
       EXPECT_TRUE(is_there) << endpoint << ": " << name;
     }
   }
+}
+
+// The borders of what the table refuses.
+TEST_F(BadRequestsTest, NullLabelsAndNoCodingAreTaken) {
+  for (const char* fields :
+       {R"("user":null,"metadata":null)", R"("user":"","metadata":{})",
+        R"("user":"u","metadata":{"a":"b","c":""},"logit_bias":{"5":-100},"stop":["a"])"}) {
+    for (const char* header :
+         {"", "Content-Encoding: identity\r\n", "Content-Encoding: Identity ,\tIDENTITY\r\n",
+          "Content-Encoding:\r\n"}) {
+      client_->Send(
+          PostRequest("/v1/completions", Concat(R"({"prompt":"hi",)", fields, "}"), header));
+      const RawResponse response = client_->ReadResponse();
+      EXPECT_EQ(response.status, 200) << fields << header << response.body;
+    }
+  }
+}
+
+// The answer to a body that cannot be read says which can (RFC 9110, 15.5.16).
+TEST_F(BadRequestsTest, ACodingIsRefusedBeforeTheBodyIsSent) {
+  RawClient client(served_.port());
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n"
+      "Expect: 100-continue\r\nContent-Length: 1000000\r\n\r\n");
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 415) << response.body;
+  EXPECT_EQ(response.headers.at("accept-encoding"), "identity");
 }
 
 TEST_F(BadRequestsTest, EveryWrongBodyIsRefused) {
