@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <tuple>
 #include <vector>
 
@@ -17,20 +18,34 @@ struct AttentionCase {
   double tolerance = 2e-5;
 };
 
-// Head dims, chunk sizes and groups by rule; KV types take turns.
-const AttentionCase kCases[] = {
-    {{3, 3, 8, 16, DType::kF32}},        {{2, 1, 16, 32, DType::kF16}},
-    {{9, 3, 40, 64, DType::kBF16}},      {{9, 3, 64, 64, DType::kF16}},
-    {{9, 3, 64, 16, DType::kF32}},       {{4, 1, 80, 128, DType::kF16}},
+// Chunk sizes, groups, windows and head dims that are no multiple of a vector; KV types take turns.
+const AttentionCase kShapes[] = {
+    {{9, 3, 64, 64, DType::kF16}},       {{9, 3, 64, 16, DType::kF32}},
     {{8, 2, 96, 64, DType::kBF16}},      {{8, 1, 128, 64, DType::kF32}},
-    {{2, 2, 256, 32, DType::kF16}},      {{2, 1, 256, 64, DType::kBF16}},
-    {{16, 2, 64, 64, DType::kBF16}},     {{5, 5, 24, 128, DType::kF16}},
-    {{3, 1, 10, 16, DType::kBF16}},      {{9, 3, 64, 64, DType::kF16, 100}},
-    {{4, 2, 40, 32, DType::kBF16, 37}},  {{8, 8, 16, 16, DType::kF32, 1}},
-    {{6, 2, 128, 64, DType::kF32, 600}}, {{16, 16, 8, 32, DType::kBF16}},
-    {{32, 1, 128, 128, DType::kBF16}},   {{200, 1, 8, 16, DType::kF16}},
-    {{256, 1, 16, 32, DType::kBF16}},    {{12, 2, 72, 16, DType::kBF16, 70}},
+    {{2, 2, 256, 32, DType::kF16}},      {{16, 2, 64, 64, DType::kBF16}},
+    {{5, 5, 24, 128, DType::kF16}},      {{3, 1, 10, 16, DType::kBF16}},
+    {{9, 3, 64, 64, DType::kF16, 100}},  {{4, 2, 40, 32, DType::kBF16, 37}},
+    {{8, 8, 16, 16, DType::kF32, 1}},    {{6, 2, 128, 64, DType::kF32, 600}},
+    {{16, 16, 8, 32, DType::kBF16}},     {{32, 1, 128, 128, DType::kBF16}},
+    {{200, 1, 8, 16, DType::kF16}},      {{256, 1, 16, 32, DType::kBF16}},
+    {{12, 2, 72, 16, DType::kBF16, 70}},
 };
+
+// And every usual head dim with every KV type, in groups and chunk sizes that take turns.
+std::vector<AttentionCase> Cases() {
+  std::vector<AttentionCase> cases(std::begin(kShapes), std::end(kShapes));
+  constexpr int kHeads[][2] = {{9, 3}, {2, 1}, {3, 3}, {4, 1}, {4, 2}};
+  constexpr int kChunks[] = {64, 16, 32, 128};
+  size_t turn = 0;
+  for (const int head_dim : {8, 16, 40, 64, 80, 96, 128, 256}) {
+    for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const auto& [heads, kv_heads] = kHeads[head_dim == 256 ? 1 : turn % std::size(kHeads)];
+      cases.push_back({{heads, kv_heads, head_dim, kChunks[turn % std::size(kChunks)], kv}});
+      ++turn;
+    }
+  }
+  return cases;
+}
 
 // Rounding q and a weight to bf16 moves the weight by up to 2^-9 each, times the size of the score
 // (about 2 here), at random: 2^-9 or so of the length of an output row, a few times that in the
@@ -106,11 +121,11 @@ std::string CaseName(const testing::TestParamInfo<Param>& info) {
 const auto kScenarios = testing::Values(Scenario::kUnrelated, Scenario::kShared, Scenario::kCached);
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionConformance,
-                         testing::Combine(testing::ValuesIn(kCases), kScenarios), CaseName);
+                         testing::Combine(testing::ValuesIn(Cases()), kScenarios), CaseName);
 
 std::vector<AttentionCase> WindowCases() {
   std::vector<AttentionCase> cases;
-  for (const AttentionCase& c : kCases) {
+  for (const AttentionCase& c : Cases()) {
     if (c.shape.window_tokens > 0) cases.push_back(c);
   }
   return cases;
@@ -176,7 +191,7 @@ TEST_P(AttentionBf16, StaysWithinItsRounding) {
 
 std::vector<AttentionCase> Bf16Cases() {
   std::vector<AttentionCase> cases;
-  for (const AttentionCase& c : kCases) {
+  for (const AttentionCase& c : Cases()) {
     if (c.shape.kv_dtype == DType::kBF16) cases.push_back(c);
   }
   return cases;
