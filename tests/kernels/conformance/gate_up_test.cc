@@ -69,7 +69,7 @@ TEST_P(GateUpConformance, OfEqualTypesMatchesTheOracle) { ExpectTheOracles(gate_
 
 // Over all types of `gate`, each pair of neighbours, and each type beside one of another kind.
 TEST_P(GateUpConformance, OfUnequalTypesMatchesTheOracle) {
-  for (const size_t further : {1, 5}) {
+  for (const size_t further : {1, 5, 9}) {
     ExpectTheOracles(kDTypes[(static_cast<size_t>(gate_type()) + further) % kDTypes.size()].dtype);
   }
 }
