@@ -40,11 +40,11 @@ class Balancer:
         verify = True
         if self.certificate is not None:
             verify = ssl.create_default_context(cafile=str(self.certificate))
-        return httpx.Client(timeout=60, transport=httpx.HTTPTransport(
+        return httpx.Client(timeout=300, transport=httpx.HTTPTransport(
             verify=verify, socket_options=list(socket_options)))
 
     def _somewhere(self, ask) -> str:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             for daemon in random.sample(self.daemons, len(self.daemons)):
                 text = ask(daemon)
@@ -80,7 +80,7 @@ class Balancer:
             pieces = answer.iter_text(1024)
             text = next(pieces)
             begun.set()
-            assert go_on.wait(60)
+            assert go_on.wait(300)
             return text + "".join(pieces)
 
     def generates(self, daemon) -> bool:
@@ -118,7 +118,7 @@ class Balancer:
 
 
 def wait_until(condition, failures):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():
         assert not failures, failures
         assert time.monotonic() < deadline

@@ -41,7 +41,7 @@ def subject_of(port: int, certificate) -> str:
 
 def test_official_client_works_over_tls(encrypted):
     port, folder, daemon = encrypted
-    with httpx.Client(verify=trusting(folder / "cert.pem"), timeout=60) as http:
+    with httpx.Client(verify=trusting(folder / "cert.pem"), timeout=300) as http:
         client = openai.OpenAI(base_url=f"https://localhost:{port}/v1", api_key="none",
                                http_client=http, max_retries=0)
         model = client.models.list().data[0].id
