@@ -34,7 +34,7 @@ absl::Status CheckSlices(std::span<const WeightSlice> slices) {
 // Writes source rows into rows of a device matrix on the host.
 class RowWriter {
  public:
-  RowWriter(const DeviceMatrix& matrix) : matrix_(matrix), floats_(matrix.cols) {}
+  explicit RowWriter(const DeviceMatrix& matrix) : matrix_(matrix), floats_(matrix.cols) {}
 
   void Write(const WeightSlice& slice, int64_t row, std::byte* to) {
     const std::byte* const from = slice.data + row * *RowBytes(slice.dtype, slice.cols);
