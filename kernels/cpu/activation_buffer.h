@@ -17,12 +17,15 @@ namespace refrain::kernels::cpu {
 struct ActivationForms {
   bool bf16 = false;
   bool fixed = false;
+  bool mixed = false;  // kFixed, with kInt8 for rows of context
   bool int8 = false;
   bool rough = false;
 
-  void Add(ActivationForm form) {
+  // `mixes`: some rows are context.
+  void Add(ActivationForm form, bool mixes) {
     bf16 |= form == ActivationForm::kBF16;
-    fixed |= form == ActivationForm::kFixed;
+    fixed |= form == ActivationForm::kFixed && !mixes;
+    mixed |= form == ActivationForm::kFixed && mixes;
     int8 |= form == ActivationForm::kInt8;
     rough |= form == ActivationForm::kRough;
   }
@@ -36,13 +39,13 @@ class ActivationBuffer {
 
   // `x` ([rows, k] f32) in the forms asked for; valid until the next call. Few rows are converted
   // on the calling thread, without waking the pool. Fixed point needs k to be a
-  // multiple of 32. `context_rows` as LinearArgs: where there are any, the others keep their 15
-  // bits in the form of 8, too.
+  // multiple of 32. `context_rows` as LinearArgs, read by the result; in the form of 8 bits the
+  // others keep their 15, too.
   Activations Prepare(const TensorView& x, ActivationForms forms,
                       std::span<const uint8_t> context_rows, ThreadPool& pool);
 
  private:
-  // `stands_out(row)` is that of FixedKernels::quantize_row.
+  // `stands_out(row)` is that of FixedKernels::quantize_row; nothing: the row is left out.
   template <typename StandsOut>
   FixedRows PrepareFixed(const TensorView& x, int digits, const StandsOut& stands_out,
                          ThreadPool& pool, FixedRowsMemory& memory);

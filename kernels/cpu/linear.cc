@@ -29,8 +29,7 @@ bool MixesDigits(std::span<const uint8_t> context_rows) {
 void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible, bool mixes,
               ActivationForms& forms) {
   for (const CpuLinearWeight::Part& part : weight.parts()) {
-    const ActivationForm form = part.matrix->form(rows, reproducible);
-    forms.Add(mixes && form == ActivationForm::kFixed ? ActivationForm::kInt8 : form);
+    forms.Add(part.matrix->form(rows, reproducible), mixes);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/quantized_kernels.h"
@@ -36,6 +37,10 @@ struct Activations {
   int64_t bf16_stride = 0;
 
   FixedRows fixed{}, int8{}, rough{};
+
+  // [rows] or empty, as LinearArgs. Of these rows kFixed matrices read `int8`, of the others
+  // `fixed`; where it is not empty, each may lack the other rows.
+  std::span<const uint8_t> context_rows;
 };
 
 // What tells how far products with activations of 8 bits can be from those with 15. With w an
@@ -57,8 +62,8 @@ class PackedMatrix {
   virtual int64_t k() const = 0;
   virtual size_t resident_bytes() const = 0;
 
-  // The form that Multiply will read for this many rows; for kFixed it reads kInt8 where the other
-  // is not there. Under `reproducible` it may not depend on `rows`.
+  // The form that Multiply will read for this many rows; for kFixed it reads kInt8 of rows of
+  // context, and where the other is not there. Under `reproducible` it may not depend on `rows`.
   virtual ActivationForm form(int64_t rows, bool reproducible) const = 0;
 
   // out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k] for rows [row_begin, row_end) and tiles

@@ -65,6 +65,9 @@ class QuantizedMatrix : public PackedMatrix {
                 bool /*reproducible: always is*/) const override {
     const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,
                                 out,       out_stride, accumulate};
+    if (form_ == ActivationForm::kFixed && !x.context_rows.empty()) {
+      return MultiplyMixed(x, range);
+    }
     const bool fixed = form_ == ActivationForm::kFixed && x.fixed.digits != nullptr;
     Call(fixed ? multiply_fixed_ : multiply_int8_, fixed ? x.fixed : x.int8, x, range);
   }
@@ -84,6 +87,19 @@ class QuantizedMatrix : public PackedMatrix {
   }
 
  private:
+  // A stretch of rows of context, or of others, at a time.
+  void MultiplyMixed(const Activations& x, const ProductRange& range) const {
+    ProductRange stretch = range;
+    for (int64_t begin = range.row_begin; begin < range.row_end; begin = stretch.row_end) {
+      const bool context = x.context_rows[begin] != 0;
+      int64_t end = begin + 1;
+      while (end < range.row_end && (x.context_rows[end] != 0) == context) ++end;
+      stretch.row_begin = begin;
+      stretch.row_end = end;
+      Call(context ? multiply_int8_ : multiply_fixed_, context ? x.int8 : x.fixed, x, stretch);
+    }
+  }
+
   void Call(MultiplyQuantizedFn multiply, const FixedRows& fixed, const Activations& x,
             const ProductRange& range) const {
     assert(x.k == k() && fixed.digits != nullptr && fixed.blocks == panels_.blocks);
