@@ -40,11 +40,11 @@ class Balancer:
         verify = True
         if self.certificate is not None:
             verify = ssl.create_default_context(cafile=str(self.certificate))
-        return httpx.Client(timeout=300, transport=httpx.HTTPTransport(
+        return httpx.Client(timeout=60, transport=httpx.HTTPTransport(
             verify=verify, socket_options=list(socket_options)))
 
     def _somewhere(self, ask) -> str:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for daemon in random.sample(self.daemons, len(self.daemons)):
                 text = ask(daemon)
@@ -80,7 +80,7 @@ class Balancer:
             pieces = answer.iter_text(1024)
             text = next(pieces)
             begun.set()
-            assert go_on.wait(300)
+            assert go_on.wait(60)
             return text + "".join(pieces)
 
     def generates(self, daemon) -> bool:
@@ -118,16 +118,15 @@ class Balancer:
 
 
 def wait_until(condition, failures):
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 60
     while not condition():
         assert not failures, failures
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-# Google's libraries are not built for the thread sanitizer.
-@pytest.mark.parametrize("tls, calls", [
-    (False, False), pytest.param(True, True, marks=pytest.mark.no_tsan)], ids=["http", "tls_and_grpc"])
+@pytest.mark.no_tsan  # what runs has to end within the drain's limit
+@pytest.mark.parametrize("tls, calls", [(False, False), (True, True)], ids=["http", "tls_and_grpc"])
 def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
     settings, certificate = ["--set=limits.drain_s=120"], None
     if calls:
