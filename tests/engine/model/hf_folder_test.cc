@@ -277,12 +277,26 @@ TEST(HfFolderTest, ReadsASentencePieceModelWithItsSidecars) {
 
 // Each names the file, the value and what is valid, whichever of the two tokenizers it stands
 // beside.
+struct BadFile {
+  const char* name;
+  const char* text;
+  const char* message;
+};
+
+// Of a tiny model whose tokenizer is a tokenizer.json, or (if not `json`) a tokenizer.model.
+void ExpectTokenizerRefused(const BadFile& bad, bool json) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+  if (!json) std::filesystem::remove(path + "/tokenizer.json");
+  Write(path + "/tokenizer.model", "not read here");
+  Write(path + "/" + bad.name, bad.text);
+  const auto source = WeightSource::Open(path);
+  ASSERT_TRUE(source.ok()) << source.status();
+  ExpectError((*source)->ReadTokenizer().status(), absl::StatusCode::kInvalidArgument, bad.message);
+}
+
 TEST(HfFolderTest, SaysWhichFileOfTheTokenizerIsWrong) {
-  struct BadFile {
-    const char* name;
-    const char* text;
-    const char* message;
-  };
   const BadFile kBad[] = {
       {"tokenizer.model", "", "tokenizer.model\" is empty"},
       {"tokenizer_config.json", "", "tokenizer_config.json\" is empty"},
@@ -303,18 +317,7 @@ TEST(HfFolderTest, SaysWhichFileOfTheTokenizerIsWrong) {
       {"tokenizer_config.json", R"({"chat_template":[{"name":"default","template":4}]})",
        "chat_template holds an object, must be a string or a list of named templates"},
   };
-  for (const BadFile& bad : kBad) {
-    TemporaryDirectory directory;
-    const std::string& path = directory.path();
-    ASSERT_TRUE(WriteTinyFolder({}, path).ok());
-    std::filesystem::remove(path + "/tokenizer.json");
-    Write(path + "/tokenizer.model", "not read here");
-    Write(path + "/" + bad.name, bad.text);
-    const auto source = WeightSource::Open(path);
-    ASSERT_TRUE(source.ok()) << source.status();
-    ExpectError((*source)->ReadTokenizer().status(), absl::StatusCode::kInvalidArgument,
-                bad.message);
-  }
+  for (const BadFile& bad : kBad) ExpectTokenizerRefused(bad, /*json=*/false);
   const BadFile kBadBesideJson[] = {
       {"tokenizer.json", "", "tokenizer.json\" is empty"},
       {"generation_config.json", R"({"eos_token_id":[2,1000000000]})",
@@ -324,16 +327,7 @@ TEST(HfFolderTest, SaysWhichFileOfTheTokenizerIsWrong) {
       {"tokenizer_config.json", R"({"chat_template":3})",
        "tokenizer_config.json: chat_template is 3, must be a string or a list of named templates"},
   };
-  for (const BadFile& bad : kBadBesideJson) {
-    TemporaryDirectory directory;
-    ASSERT_TRUE(WriteTinyFolder({}, directory.path()).ok());
-    Write(directory.path() + "/tokenizer.model", "not read here");
-    Write(directory.path() + "/" + bad.name, bad.text);
-    const auto source = WeightSource::Open(directory.path());
-    ASSERT_TRUE(source.ok()) << source.status();
-    ExpectError((*source)->ReadTokenizer().status(), absl::StatusCode::kInvalidArgument,
-                bad.message);
-  }
+  for (const BadFile& bad : kBadBesideJson) ExpectTokenizerRefused(bad, /*json=*/true);
 }
 
 // A file of its own stands above the config's.
