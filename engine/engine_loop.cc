@@ -487,6 +487,12 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
     request->AddPromptToken(*wanted.prompt_index, sampled);
     return;
   }
+  if (sampled.token == kNoToken) {
+    return FinishRequest(request, absl::InternalError(absl::StrCat(
+                                      "behind ", sequence->known_tokens(),
+                                      " tokens the logits are no finite numbers: some value is too "
+                                      "large for its type, such as that of kv_cache.dtype")));
+  }
   ++stats_.generated_tokens_total;
   observer_.Token(request, sequence->choice);
   if (request->beams() != nullptr) return ApplyToBeam(sequence, std::move(sampled));

@@ -316,13 +316,11 @@ TokenId SamplerState::Choose(std::span<float> logits) const {
 TokenId ArgMax(std::span<const float> logits) {
   const std::vector<float> maxima = BlockMaxima(logits);
   const float max = Greatest(maxima);
-  for (size_t block = 0; block < maxima.size(); ++block) {
-    if (maxima[block] != max) continue;
-    for (size_t i = block * kLogitBlock; i < logits.size(); ++i) {
-      if (logits[i] == max) return static_cast<TokenId>(i);
-    }
-  }
-  return TokenId{0};  // all NaN: there is no answer, but a token must come
+  if (!std::isfinite(max)) return kNoToken;
+  const auto block = static_cast<size_t>(std::ranges::find(maxima, max) - maxima.begin());
+  size_t i = block * kLogitBlock;
+  while (logits[i] != max) ++i;
+  return static_cast<TokenId>(i);
 }
 
 double LogSumExp(std::span<const float> logits) {

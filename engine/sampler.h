@@ -13,6 +13,10 @@
 
 namespace refrain::engine {
 
+// In place of a chosen token: the greatest logit is infinite, or all are NaN. Some value grew too
+// large for its type.
+inline constexpr TokenId kNoToken{-1};
+
 // Everything that choosing a sequence's next token depends on beside the logits: parameters, seed,
 // how many tokens were chosen before, how often each occurred. Random numbers are a function of
 // (seed, number of tokens chosen), so a sequence's choices do not depend on what else runs, and
@@ -27,7 +31,7 @@ class SamplerState {
   const SamplingParams& params() const { return params_; }
   bool greedy_unchanged() const;  // argmax of the raw logits is the answer
 
-  // Chooses the next token. `logits` [vocab] may be overwritten.
+  // Chooses the next token, or kNoToken. `logits` [vocab] may be overwritten.
   TokenId Choose(std::span<float> logits) const;
   // The sequence goes on with this token.
   void Count(TokenId token);
@@ -61,7 +65,7 @@ class SamplerState {
   std::vector<TokenId> recent_;  // the last chosen tokens, as many as a ban may ask for
 };
 
-// Index of the greatest logit; the lowest index wins ties.
+// Index of the greatest logit, or kNoToken; the lowest index wins ties.
 TokenId ArgMax(std::span<const float> logits);
 
 // log(sum(exp(logits))).

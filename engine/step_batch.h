@@ -52,7 +52,7 @@ struct StepBatch {
 };
 
 struct SampledToken {
-  TokenId token{};  // sampled, or prompt_next, or the most probable
+  TokenId token{};  // sampled, or prompt_next, or the most probable; may be kNoToken (sampler.h)
   std::optional<TokenLogprob> logprob;
   std::vector<TokenLogprob> top;
 };

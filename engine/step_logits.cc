@@ -58,7 +58,7 @@ bool WantsLogprobs(const LogitsRow& wanted) {
 SampledToken Report(const LogitsRow& wanted, TokenId token, std::span<const float> logits) {
   SampledToken out;
   out.token = token;
-  if (!WantsLogprobs(wanted)) return out;
+  if (!WantsLogprobs(wanted) || token == kNoToken) return out;
   LogprobRow row = ComputeLogprobs(logits, token, wanted.top_logprobs.value_or(0));
   out.logprob = row.token;
   out.top = std::move(row.top);

@@ -25,7 +25,8 @@ struct EmbedArgs {
   const LinearWeight* table = nullptr;  // [vocab, hidden], packed for embedding
   std::span<const int32_t> ids;         // [rows], each in [0, vocab), or an IdOfSlot
   TensorView out;                       // [rows, hidden]
-  // What ids of slots stand for: [slots], as TokenSampler has it. Null: all ids are tokens.
+  // What ids of slots stand for: [slots], as TokenSampler has it; of -1 nothing is written. Null:
+  // all ids are tokens.
   const int32_t* sampled = nullptr;
 };
 

@@ -27,7 +27,8 @@ class TokenSampler {
  public:
   virtual ~TokenSampler() = default;
 
-  // [num_slots], in the back end's memory: what EmbedArgs::sampled takes.
+  // [num_slots], in the back end's memory: what EmbedArgs::sampled takes. -1 where the greatest
+  // logit was infinite or all were NaN; Embed writes nothing for it.
   virtual const int32_t* sampled() const = 0;
 
   virtual void Sample(const SampleArgs& args) = 0;

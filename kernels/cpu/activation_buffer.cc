@@ -4,7 +4,6 @@
 #include <bit>
 #include <cassert>
 #include <limits>
-#include <optional>
 
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_matrix.h"
@@ -22,7 +21,6 @@ constexpr int64_t kBF16Padding = 64;
 // It costs a twentieth of the dot products: docs/results/accuracy.md.
 constexpr float kStandsOut = 4.0f;
 constexpr float kNoneStandsOut = std::numeric_limits<float>::infinity();
-constexpr float kAllStandOut = 0.0f;
 
 // Rows are taken as the element-wise operations take them: what made a row most often has it still
 // in its caches.
@@ -43,56 +41,60 @@ uint16_t RoundToBF16(float value) {
 
 }  // namespace
 
-template <typename StandsOut>
-FixedRows ActivationBuffer::PrepareFixed(const TensorView& x, int digits,
-                                         const StandsOut& stands_out, ThreadPool& pool,
-                                         FixedRowsMemory& memory) {
+FixedRows ActivationBuffer::PrepareFixed(const TensorView& x, int digits, float stands_out,
+                                         ThreadPool& pool, FixedRowsMemory& memory) {
   assert(x.cols % kBlockK == 0);
   const int64_t blocks = x.cols / kBlockK;
   memory.Resize(digits, x.rows, blocks);
   const auto quantize_row = QuantizedKernelsFor(isa_).by_digits[digits - 1].quantize_row;
-  ForRows(x.rows, x.cols, pool, [&](int64_t row) {
-    const std::optional<float> bound = stands_out(row);
-    if (bound.has_value()) quantize_row(x.F32Row(row), blocks, *bound, memory.Row(row));
-  });
+  ForRows(x.rows, x.cols, pool,
+          [&](int64_t row) { quantize_row(x.F32Row(row), blocks, stands_out, memory.Row(row)); });
   return memory.view();
+}
+
+// Each kind in memory of its own, for a kernel of its own: in that of one digit every block with a
+// second one takes its totals through memory (AddBlockWithLow), which is slower than the kernel of
+// two digits.
+MixedRows ActivationBuffer::PrepareMixed(const TensorView& x, std::span<const uint8_t> context_rows,
+                                         ThreadPool& pool) {
+  assert(x.cols % kBlockK == 0 && static_cast<int64_t>(context_rows.size()) == x.rows);
+  const int64_t blocks = x.cols / kBlockK;
+  context_before_.assign(1, 0);
+  context_rows_.clear();
+  other_rows_.clear();
+  for (int64_t row = 0; row < x.rows; ++row) {
+    (context_rows[row] != 0 ? context_rows_ : other_rows_).push_back(static_cast<int32_t>(row));
+    context_before_.push_back(static_cast<int32_t>(context_rows_.size()));
+  }
+  context_.Resize(1, static_cast<int64_t>(context_rows_.size()), blocks);
+  others_.Resize(2, static_cast<int64_t>(other_rows_.size()), blocks);
+  const QuantizedKernels& kernels = QuantizedKernelsFor(isa_);
+  ForRows(x.rows, x.cols, pool, [&](int64_t row) {
+    const int64_t before = context_before_[row];
+    if (context_rows[row] != 0) {
+      kernels.by_digits[0].quantize_row(x.F32Row(row), blocks, kStandsOut, context_.Row(before));
+    } else {
+      kernels.by_digits[1].quantize_row(x.F32Row(row), blocks, kNoneStandsOut,
+                                        others_.Row(row - before));
+    }
+  });
+  return {context_.view(), others_.view(), context_rows_.data(), other_rows_.data(),
+          context_before_.data()};
 }
 
 Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms,
                                       std::span<const uint8_t> context_rows, ThreadPool& pool) {
   assert(x.dtype == DType::kF32);
-  assert(context_rows.empty() || static_cast<int64_t>(context_rows.size()) == x.rows);
-  using Bound = std::optional<float>;
-  const auto none = [](int64_t) { return Bound(kNoneStandsOut); };
-  const auto few = [context_rows](int64_t row) {
-    return Bound(context_rows.empty() || context_rows[row] != 0 ? kStandsOut : kAllStandOut);
-  };
-  // A kernel each: in that of one digit every block with a second one takes its totals through
-  // memory (AddBlockWithLow), which is slower than the kernel of two digits.
-  const auto of_others = [context_rows](int64_t row) {
-    return context_rows[row] != 0 ? Bound() : Bound(kNoneStandsOut);
-  };
-  const auto of_context = [context_rows](int64_t row) {
-    return context_rows[row] != 0 ? Bound(kStandsOut) : Bound();
-  };
   Activations out;
   out.rows = x.rows;
   out.k = x.cols;
   out.f32 = static_cast<const float*>(x.data);
   out.f32_stride = x.stride;
   if (forms.bf16) PrepareBF16(x, pool, out);
-  if (forms.mixed) out.context_rows = context_rows;
-  if (forms.fixed) {
-    out.fixed = PrepareFixed(x, 2, none, pool, fixed_);
-  } else if (forms.mixed) {
-    out.fixed = PrepareFixed(x, 2, of_others, pool, fixed_);
-  }
-  if (forms.int8) {
-    out.int8 = PrepareFixed(x, 1, few, pool, int8_);
-  } else if (forms.mixed) {
-    out.int8 = PrepareFixed(x, 1, of_context, pool, int8_);
-  }
-  if (forms.rough) out.rough = PrepareFixed(x, 1, none, pool, rough_);
+  if (forms.fixed) out.fixed = PrepareFixed(x, 2, kNoneStandsOut, pool, fixed_);
+  if (forms.mixed) out.mixed = PrepareMixed(x, context_rows, pool);
+  if (forms.int8) out.int8 = PrepareFixed(x, 1, kStandsOut, pool, int8_);
+  if (forms.rough) out.rough = PrepareFixed(x, 1, kNoneStandsOut, pool, rough_);
   return out;
 }
 

@@ -17,7 +17,7 @@ namespace refrain::kernels::cpu {
 struct ActivationForms {
   bool bf16 = false;
   bool fixed = false;
-  bool mixed = false;  // kFixed, with kInt8 for rows of context
+  bool mixed = false;  // kFixed, with 8 bits for rows of context
   bool int8 = false;
   bool rough = false;
 
@@ -39,21 +39,24 @@ class ActivationBuffer {
 
   // `x` ([rows, k] f32) in the forms asked for; valid until the next call. Few rows are converted
   // on the calling thread, without waking the pool. Fixed point needs k to be a
-  // multiple of 32. `context_rows` as LinearArgs, read by the result; in the form of 8 bits the
-  // others keep their 15, too.
+  // multiple of 32. `context_rows` as LinearArgs; `forms.mixed` alone wants it.
   Activations Prepare(const TensorView& x, ActivationForms forms,
                       std::span<const uint8_t> context_rows, ThreadPool& pool);
 
  private:
-  // `stands_out(row)` is that of FixedKernels::quantize_row; nothing: the row is left out.
-  template <typename StandsOut>
-  FixedRows PrepareFixed(const TensorView& x, int digits, const StandsOut& stands_out,
-                         ThreadPool& pool, FixedRowsMemory& memory);
+  // `stands_out` as FixedKernels::quantize_row.
+  FixedRows PrepareFixed(const TensorView& x, int digits, float stands_out, ThreadPool& pool,
+                         FixedRowsMemory& memory);
+  MixedRows PrepareMixed(const TensorView& x, std::span<const uint8_t> context_rows,
+                         ThreadPool& pool);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
 
   Isa isa_;
   std::vector<uint16_t> bf16_;
   FixedRowsMemory fixed_, int8_, rough_;
+  // Of mixed rows, as MixedRows.
+  FixedRowsMemory context_, others_;
+  std::vector<int32_t> context_before_, context_rows_, other_rows_;
 };
 
 }  // namespace refrain::kernels::cpu

@@ -53,7 +53,7 @@ void CpuBackend::Embed(const EmbedArgs& args) {
                              [&](int64_t begin, int64_t end) {
                                for (int64_t row = begin; row < end; ++row) {
                                  const int32_t id = TokenOf(args.ids[row], args.sampled);
-                                 table.DequantizeRow(id, args.out.F32Row(row));
+                                 if (id >= 0) table.DequantizeRow(id, args.out.F32Row(row));
                                }
                              });
 }

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "kernels/cpu/quantized_kernels.h"
@@ -25,6 +24,16 @@ enum class ActivationForm : uint8_t {
   kRough,  // 8 bits of it
 };
 
+// Rows of context (LinearArgs::context_rows) in fixed point of 8 bits, as kInt8, and the others of
+// 15, each kind one behind the other.
+struct MixedRows {
+  FixedRows context{}, others{};
+  const int32_t* context_rows = nullptr;  // which row of the operation each of `context` is
+  const int32_t* other_rows = nullptr;    // the same of `others`
+  // [rows + 1] how many of the operation's rows before each are context. Null: nothing is mixed.
+  const int32_t* context_before = nullptr;
+};
+
 // Activations of one operation, in the forms asked for (others are null).
 struct Activations {
   int64_t rows = 0;
@@ -37,10 +46,7 @@ struct Activations {
   int64_t bf16_stride = 0;
 
   FixedRows fixed{}, int8{}, rough{};
-
-  // [rows] or empty, as LinearArgs. Of these rows kFixed matrices read `int8`, of the others
-  // `fixed`; where it is not empty, each may lack the other rows.
-  std::span<const uint8_t> context_rows;
+  MixedRows mixed{};  // where it is there, kFixed matrices read it instead of `fixed`
 };
 
 // What tells how far products with activations of 8 bits can be from those with 15. With w an
@@ -62,8 +68,8 @@ class PackedMatrix {
   virtual int64_t k() const = 0;
   virtual size_t resident_bytes() const = 0;
 
-  // The form that Multiply will read for this many rows; for kFixed it reads kInt8 of rows of
-  // context, and where the other is not there. Under `reproducible` it may not depend on `rows`.
+  // The form that Multiply will read for this many rows; for kFixed it reads `mixed` where that is
+  // there. Under `reproducible` it may not depend on `rows`.
   virtual ActivationForm form(int64_t rows, bool reproducible) const = 0;
 
   // out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k] for rows [row_begin, row_end) and tiles

@@ -25,13 +25,13 @@ void MultiplyDirect(const QuantizedPanels& w, const FixedRows& x, const ProductR
     const uint8_t* scales = w.data + tile * w.tile_bytes;
     const uint8_t* quants = scales + w.scale_bytes;
     const int columns = ColumnsIn<V, 1>(w.n, tile);
-    float* out = range.out + row_begin * range.out_stride + tile * kTile;
+    float* out[kRows];
+    for (int r = 0; r < kRows; ++r) out[r] = OutRow<V>(range, row_begin + r) + tile * kTile;
     for (int part = 0; part < kParts; ++part) {
       const int lanes = columns - part * V::kLanes;
       typename V::F total[kRows];
       for (int r = 0; r < kRows; ++r) {
-        total[r] = range.accumulate ? V::LoadN(out + r * range.out_stride + part * V::kLanes, lanes)
-                                    : V::SetF(0.0f);
+        total[r] = range.accumulate ? V::LoadN(out[r] + part * V::kLanes, lanes) : V::SetF(0.0f);
       }
       for (int64_t block = 0; block < w.blocks; ++block) {
         const uint8_t* q = quants + block * T::kQuantBytes + part * V::kLanes * 4;
@@ -48,7 +48,7 @@ void MultiplyDirect(const QuantizedPanels& w, const FixedRows& x, const ProductR
         }
       }
       for (int r = 0; r < kRows; ++r) {
-        V::StoreN(out + r * range.out_stride + part * V::kLanes, total[r], lanes);
+        V::StoreN(out[r] + part * V::kLanes, total[r], lanes);
       }
     }
   }

@@ -87,6 +87,7 @@ struct ProductRange {
   float* out;  // row 0, column 0
   int64_t out_stride;
   bool accumulate;
+  const int32_t* out_rows = nullptr;  // where each row's products belong; null: where it is itself
 };
 
 // Where QuantizeRow puts one row.

@@ -94,10 +94,15 @@ struct Vectors {
   static F Abs(F x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
   static F Min(F x, F y) { return _mm256_min_ps(x, y); }
   static F Max(F x, F y) { return _mm256_max_ps(x, y); }
-  static float ReduceMax(F x) {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+  static F MaxSize(F x, F y) {
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(x), _mm256_castps_si256(y)));
+  }
+  static float ReduceMaxSize(F x) {
+    const I bits = _mm256_castps_si256(x);
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(m));
   }
   static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
   static I Round(F x) { return _mm256_cvtps_epi32(x); }

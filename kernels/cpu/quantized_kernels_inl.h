@@ -9,6 +9,7 @@
 //               top of their byte, which makes every zero point 128 and the offset of the sum a
 //               value to start from; else they stay small, so that sums of 16 bits cannot overflow
 //   DotPair<bits>(acc, w0, w1, a0, a1): acc + the dot products of 4 bytes per lane of both pairs
+//   MaxSize, ReduceMaxSize(x): the largest of absolute values; NaN, by its bits, is above all
 //   kGemmTiles, kGemmRows: the block of outputs kept in registers where there are many rows.
 //   kDirectRows: up to this many rows, weights are unpacked into registers and used at once.
 

@@ -122,13 +122,15 @@ struct Vectors {
   static F Mul(F x, F y) { return x * y; }
   static F Div(F x, F y) { return x / y; }
   static F Fma(F x, F y, F z) { return x * y + z; }  // rounds twice
-  static F Abs(F x) { return Max(x, -x); }
+  static F Abs(F x) { return (F)((I)x & 0x7fffffff); }
   static F Min(F x, F y) { return x < y ? x : y; }
   static F Max(F x, F y) { return x > y ? x : y; }
-  static float ReduceMax(F x) {
-    float max = x[0];
-    for (int i = 1; i < kLanes; ++i) max = x[i] > max ? x[i] : max;
-    return max;
+  static F MaxSize(F x, F y) { return (I)x > (I)y ? x : y; }
+  static float ReduceMaxSize(F x) {
+    const I bits = (I)x;
+    int32_t max = bits[0];
+    for (int i = 1; i < kLanes; ++i) max = bits[i] > max ? bits[i] : max;
+    return __builtin_bit_cast(float, max);
   }
   static F ToFloat(I x) { return __builtin_convertvector(x, F); }
   static I Round(F x) {  // as processors do: what an int cannot hold becomes the least one

@@ -65,10 +65,10 @@ class QuantizedMatrix : public PackedMatrix {
                 bool /*reproducible: always is*/) const override {
     const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,
                                 out,       out_stride, accumulate};
-    if (form_ == ActivationForm::kFixed && !x.context_rows.empty()) {
+    if (form_ == ActivationForm::kFixed && x.mixed.context_before != nullptr) {
       return MultiplyMixed(x, range);
     }
-    const bool fixed = form_ == ActivationForm::kFixed && x.fixed.digits != nullptr;
+    const bool fixed = form_ == ActivationForm::kFixed;
     Call(fixed ? multiply_fixed_ : multiply_int8_, fixed ? x.fixed : x.int8, x, range);
   }
 
@@ -87,17 +87,19 @@ class QuantizedMatrix : public PackedMatrix {
   }
 
  private:
-  // A stretch of rows of context, or of others, at a time.
+  // The range's rows of context, then the others: each kind unpacks the weights once.
   void MultiplyMixed(const Activations& x, const ProductRange& range) const {
-    ProductRange stretch = range;
-    for (int64_t begin = range.row_begin; begin < range.row_end; begin = stretch.row_end) {
-      const bool context = x.context_rows[begin] != 0;
-      int64_t end = begin + 1;
-      while (end < range.row_end && (x.context_rows[end] != 0) == context) ++end;
-      stretch.row_begin = begin;
-      stretch.row_end = end;
-      Call(context ? multiply_int8_ : multiply_fixed_, context ? x.int8 : x.fixed, x, stretch);
-    }
+    const int64_t context_begin = x.mixed.context_before[range.row_begin];
+    const int64_t context_end = x.mixed.context_before[range.row_end];
+    ProductRange part = range;
+    part.row_begin = context_begin;
+    part.row_end = context_end;
+    part.out_rows = x.mixed.context_rows;
+    if (part.row_begin < part.row_end) Call(multiply_int8_, x.mixed.context, x, part);
+    part.row_begin = range.row_begin - context_begin;
+    part.row_end = range.row_end - context_end;
+    part.out_rows = x.mixed.other_rows;
+    if (part.row_begin < part.row_end) Call(multiply_fixed_, x.mixed.others, x, part);
   }
 
   void Call(MultiplyQuantizedFn multiply, const FixedRows& fixed, const Activations& x,

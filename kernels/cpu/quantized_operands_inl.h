@@ -222,6 +222,12 @@ inline typename V::F MultiplyBlock(const typename V::I w[kOperands], const Block
   return AddScaled<V, T>(total, dot, s, x);
 }
 
+// Column 0 of the products of row `row` of the activations.
+template <class V>
+inline float* OutRow(const ProductRange& range, int64_t row) {
+  return range.out + (range.out_rows == nullptr ? row : range.out_rows[row]) * range.out_stride;
+}
+
 // Output columns of kTiles tiles from `tile` on: the last may be part-full.
 template <class V, int kTiles>
 inline int ColumnsIn(int64_t n, int64_t tile) {

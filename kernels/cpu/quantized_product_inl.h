@@ -117,24 +117,26 @@ template <class V, class T, int kTiles, int kRows>
 }
 
 // kRows rows times kTiles unpacked tiles; totals stay in registers over `blocks` blocks, and in
-// `out` from one call to the next.
+// `range.out` from one call to the next.
 template <class V, class T, int kTiles, int kRows>
 void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64_t row,
-                      int64_t block_begin, int blocks, bool accumulate, float* out,
-                      int64_t out_stride, int columns, LinesAhead ahead) {
+                      int64_t block_begin, int blocks, const ProductRange& range, int64_t tile,
+                      int columns, LinesAhead ahead) {
   constexpr int kParts = kTile / V::kLanes;
   constexpr int kVectors = kTiles * kParts;
+  const bool accumulate = range.accumulate || block_begin > 0;
+  float* out[kRows];
   typename V::F total[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+    out[r] = OutRow<V>(range, row + r) + tile * kTile;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      total[r][v] = accumulate
-                        ? V::LoadN(out + r * out_stride + v * V::kLanes, columns - v * V::kLanes)
-                        : V::SetF(0.0f);
+      total[r][v] =
+          accumulate ? V::LoadN(out[r] + v * V::kLanes, columns - v * V::kLanes) : V::SetF(0.0f);
       // While the product is computed: stores that miss fill the store buffer, and all stands
       // still.
-      if (v % kParts == 0) V::PrefetchToWrite(out + r * out_stride + v * V::kLanes);
+      if (v % kParts == 0) V::PrefetchToWrite(out[r] + v * V::kLanes);
     }
   }
   for (int b = 0; b < blocks; ++b) {
@@ -160,7 +162,7 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      V::StoreN(out + r * out_stride + v * V::kLanes, total[r][v], columns - v * V::kLanes);
+      V::StoreN(out[r] + v * V::kLanes, total[r][v], columns - v * V::kLanes);
     }
   }
 }
@@ -168,17 +170,18 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64
 // Calls MultiplyUnpacked for `rows` in [1, kRows].
 template <class V, class T, int kTiles, int kRows>
 inline void MultiplyUnpackedRows(int rows, const Unpacked<V, T, kTiles>& w, const FixedRows& x,
-                                 int64_t row, int64_t block_begin, int blocks, bool accumulate,
-                                 float* out, int64_t out_stride, int columns, LinesAhead ahead) {
+                                 int64_t row, int64_t block_begin, int blocks,
+                                 const ProductRange& range, int64_t tile, int columns,
+                                 LinesAhead ahead) {
   if constexpr (kRows > 1) {
     if (rows < kRows) {
-      MultiplyUnpackedRows<V, T, kTiles, kRows - 1>(rows, w, x, row, block_begin, blocks,
-                                                    accumulate, out, out_stride, columns, ahead);
+      MultiplyUnpackedRows<V, T, kTiles, kRows - 1>(rows, w, x, row, block_begin, blocks, range,
+                                                    tile, columns, ahead);
       return;
     }
   }
-  MultiplyUnpacked<V, T, kTiles, kRows>(w, x, row, block_begin, blocks, accumulate, out, out_stride,
-                                        columns, ahead);
+  MultiplyUnpacked<V, T, kTiles, kRows>(w, x, row, block_begin, blocks, range, tile, columns,
+                                        ahead);
 }
 
 // Many rows, tiles [tile, tile + kTiles): unpacked once per stretch of k for all rows.
@@ -203,10 +206,9 @@ void MultiplyTiles(const QuantizedPanels& w, const FixedRows& x, const ProductRa
       // Groups of nearly equal size: a last group of one row would leave most lanes of time idle.
       const int64_t begin = range.row_begin + group * rows / groups;
       const int64_t end = range.row_begin + (group + 1) * rows / groups;
-      MultiplyUnpackedRows<V, T, kTiles, V::kGemmRows>(
-          static_cast<int>(end - begin), unpacked, x, begin, block, blocks,
-          range.accumulate || block > 0, range.out + begin * range.out_stride + tile * kTile,
-          range.out_stride, columns, ahead.Take());
+      MultiplyUnpackedRows<V, T, kTiles, V::kGemmRows>(static_cast<int>(end - begin), unpacked, x,
+                                                       begin, block, blocks, range, tile, columns,
+                                                       ahead.Take());
     }
   }
 }

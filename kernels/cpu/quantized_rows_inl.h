@@ -11,13 +11,13 @@
 
 namespace refrain::kernels::cpu {
 
-// out[i] = the largest lane of x[i].
+// out[i] = the largest lane of x[i], of absolute values.
 template <class V, int kCount>
-inline void ReduceMax(const typename V::F (&x)[kCount], float (&out)[kCount]) {
-  if constexpr (kCount == 4 && requires { &V::ReduceMax4; }) {
-    V::ReduceMax4(x, out);
+inline void ReduceMaxSize(const typename V::F (&x)[kCount], float (&out)[kCount]) {
+  if constexpr (kCount == 4 && requires { &V::ReduceMaxSize4; }) {
+    V::ReduceMaxSize4(x, out);
   } else {
-    for (int i = 0; i < kCount; ++i) out[i] = V::ReduceMax(x[i]);
+    for (int i = 0; i < kCount; ++i) out[i] = V::ReduceMaxSize(x[i]);
   }
 }
 
@@ -35,7 +35,8 @@ inline void ReduceAdd32(const typename V::I (&x)[kCount], int32_t (&out)[kCount]
 // blocks of one.
 enum class Rounding { kTwoDigits, kOneDigit, kOneDigitAndLow };
 
-// max[b] = the largest absolute value of block `block` + b.
+// max[b] = the largest absolute value of block `block` + b, or NaN if one is: its scale will be
+// NaN, and so will be every product of the row.
 template <class V, int kBlocks>
 [[gnu::always_inline]] inline void LargestOfBlocks(const float* x, int64_t block,
                                                    float (&max)[kBlocks]) {
@@ -46,10 +47,10 @@ template <class V, int kBlocks>
     largest[b] = V::Abs(V::LoadF(at));
 #pragma GCC unroll 8
     for (int i = 1; i < kBlockK / V::kLanes; ++i) {
-      largest[b] = V::Max(V::Abs(V::LoadF(at + i * V::kLanes)), largest[b]);
+      largest[b] = V::MaxSize(V::Abs(V::LoadF(at + i * V::kLanes)), largest[b]);
     }
   }
-  ReduceMax<V>(largest, max);
+  ReduceMaxSize<V>(largest, max);
 }
 
 // kBlocks blocks at a time: sums over lanes, and divisions, of four cost little more than of one.

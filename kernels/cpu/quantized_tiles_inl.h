@@ -75,8 +75,7 @@ class TileProduct {
         for (int b = 0; b < blocks; b += kSumBlocks) {
           const int sum_blocks = blocks - b < kSumBlocks ? blocks - b : kSumBlocks;
           SumBlocks<kTiles>(unpacked, begin, count, block, b, sum_blocks);
-          ScaleBlocks<kTiles>(unpacked, begin, count, block, b, sum_blocks,
-                              range_.out + begin * range_.out_stride + tile * kTile, columns);
+          ScaleBlocks<kTiles>(unpacked, begin, count, block, b, sum_blocks, tile, columns);
         }
         begin += count;
       }
@@ -118,17 +117,16 @@ class TileProduct {
     }
   }
 
-  // out (+)= what sums_ says, scaled.
+  // The rows' products (+)= what sums_ says, scaled.
   template <int kTiles>
   void ScaleBlocks(const Unpacked<V, T, kTiles>& w, int64_t row, int rows, int64_t first, int b,
-                   int count, float* out, int columns) {
+                   int count, int64_t tile, int columns) {
     const bool accumulate = range_.accumulate || first + b > 0;
     for (int r = 0; r < rows; ++r) {
+      float* const out = OutRow<V>(range_, row + r) + tile * kTile;
       typename V::F total[kTiles];
       for (int t = 0; t < kTiles; ++t) {
-        total[t] = accumulate
-                       ? V::LoadN(out + r * range_.out_stride + t * kTile, columns - t * kTile)
-                       : V::SetF(0.0f);
+        total[t] = accumulate ? V::LoadN(out + t * kTile, columns - t * kTile) : V::SetF(0.0f);
       }
       for (int i = 0; i < count; ++i) {
         const RowBlock at = At<V, T>(x_, row + r, first + b + i);
@@ -149,7 +147,7 @@ class TileProduct {
         }
       }
       for (int t = 0; t < kTiles; ++t) {
-        V::StoreN(out + r * range_.out_stride + t * kTile, total[t], columns - t * kTile);
+        V::StoreN(out + t * kTile, total[t], columns - t * kTile);
       }
     }
   }

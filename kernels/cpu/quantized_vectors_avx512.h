@@ -78,17 +78,26 @@ struct Avx512Vectors {
   static F Abs(F x) { return _mm512_abs_ps(x); }
   static F Min(F x, F y) { return _mm512_min_ps(x, y); }
   static F Max(F x, F y) { return _mm512_max_ps(x, y); }
-  static float ReduceMax(F x) { return _mm512_reduce_max_ps(x); }
+  static F MaxSize(F x, F y) {
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(x), _mm512_castps_si512(y)));
+  }
+  static float ReduceMaxSize(F x) {
+    return __builtin_bit_cast(float, _mm512_reduce_max_epi32(_mm512_castps_si512(x)));
+  }
   static F ToFloat(I x) { return _mm512_cvtepi32_ps(x); }
   static I Round(F x) { return _mm512_cvtps_epi32(x); }
   static int32_t ReduceAdd32(I x) { return _mm512_reduce_add_epi32(x); }
   // Of four at once, which are transposed on the way: a third of the shuffles.
-  static void ReduceMax4(const F x[4], float out[4]) {
-    const F a = _mm512_max_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
-    const F b = _mm512_max_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
-    const F all = _mm512_max_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
-    _mm_storeu_ps(out, _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+  static void ReduceMaxSize4(const F x[4], float out[4]) {
+    const F a = MaxSize(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+    const F b = MaxSize(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+    const F all = MaxSize(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+    const I bits = _mm512_castps_si512(all);
+    const __m256i half =
+        _mm256_max_epi32(_mm512_castsi512_si256(bits), _mm512_extracti32x8_epi32(bits, 1));
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(out),
+        _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
   }
   static void ReduceAdd4(const I x[4], int32_t out[4]) {
     const I a = Add32(_mm512_unpacklo_epi32(x[0], x[1]), _mm512_unpackhi_epi32(x[0], x[1]));

@@ -268,7 +268,7 @@ __device__ void ApplyEdits(const SamplingLaunch& launch, const SamplingRow& row,
   __syncthreads();
 }
 
-// The greatest logit, the lowest id of equal ones; id 0 where all are NaN.
+// The greatest logit, the lowest id of equal ones; id -1 where it is infinite, or all are NaN.
 __device__ float FindBest(SamplingShared& shared, const float* logits, int vocab, int& index) {
   float best = -INFINITY;
   index = INT_MAX;
@@ -299,7 +299,7 @@ __device__ float FindBest(SamplingShared& shared, const float* logits, int vocab
     take(shared.warp_best[i], shared.warp_index[i]);
   }
   __syncthreads();
-  if (index == INT_MAX) index = 0;
+  if (best == -INFINITY || best == INFINITY) index = -1;
   return best;
 }
 
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch
   const RowView view = {logits, launch.vocab, best, row.inverse_temperature,
                         row.least_scaled_logit};
   uint32_t magnitude;
-  // Where not even the best is a candidate (infinities, NaN), it is the answer all the same.
+  // Where the best is infinite there is no candidate.
   if (row.inverse_temperature > 0 && view.Candidate(best, magnitude)) {
     Cut cut;
     if (row.top_k > 0) {

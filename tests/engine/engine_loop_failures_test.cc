@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/support/loop_harness.h"
@@ -11,6 +13,8 @@
 namespace refrain::engine {
 namespace {
 
+using ::refrain::testing::FakeKvCell;
+using ::refrain::testing::HashLogits;
 using ::refrain::testing::LoopHarness;
 using ::refrain::testing::LoopOptions;
 using ::refrain::testing::Prompt;
@@ -36,6 +40,33 @@ TEST_P(EngineLoopFailuresTest, AFailedStepEndsItsRequestsAndTheLoopGoesOn) {
   EXPECT_EQ(output.choices.at(0).ends[0].reason, FinishReason::kError);
   EXPECT_EQ(h.loop.health(), absl::OkStatus());
   EXPECT_EQ(h.Run(TokenRequest(Prompt(9), 50)).status, absl::OkStatus());
+  h.CheckIdle();
+}
+
+// A model whose numbers grew too large for their type: no token would be a right one.
+TEST_P(EngineLoopFailuresTest, ARequestWithoutFiniteLogitsFailsAlone) {
+  LoopHarness h(Options()), undisturbed(Options());
+  h.runner.set_logits([](const std::vector<FakeKvCell>& history) {
+    std::vector<float> logits = HashLogits(history, 25);
+    const bool overflows = history.front().token == Prompt(9)[0] && history.size() == 12;
+    if (overflows) logits.assign(25, std::numeric_limits<float>::quiet_NaN());
+    return logits;
+  });
+  ASSERT_NE(Prompt(9)[0], Prompt(20, 3)[0]);
+  Request failing = TokenRequest(Prompt(9), 50);
+  failing.n = 2;
+  failing.sampling.temperature = 1;
+  failing.logprobs = {.top = 1};
+  const auto streamed = h.Submit(failing);
+  const auto other = h.Submit(TokenRequest(Prompt(20, 3), 20));
+  h.RunUntilIdle();
+  const RequestOutput output = h.Read(streamed);
+  EXPECT_EQ(output.status.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(output.status.message().find("behind 12 tokens"), std::string::npos) << output.status;
+  EXPECT_EQ(output.choices.at(0).tokens.size(), 3u);
+  EXPECT_EQ(h.Read(other).choices[0].tokens,
+            undisturbed.Run(TokenRequest(Prompt(20, 3), 20)).choices[0].tokens);
+  EXPECT_EQ(h.loop.health(), absl::OkStatus());
   h.CheckIdle();
 }
 

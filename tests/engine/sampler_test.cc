@@ -286,15 +286,16 @@ TEST(Sampler, LimitsReachFarBelowTheBest) {
   for (int i = 0; i < 5; ++i) EXPECT_GT(few[100 * i + 50], 0);
 }
 
-TEST(Sampler, TakesTheFirstTokenWhereNoneHasAnyProbability) {
-  for (const float value :
-       {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    const std::vector<float> logits(200, value);
+TEST(Sampler, ChoosesNoTokenWhereTheGreatestLogitIsNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {-infinity, infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<float> logits(200, value);
+    if (value > 0) logits[70] = 3.0f;
     const std::vector<SamplingParams> all = {
         {.temperature = 1}, {.top_p = 0.9}, {.top_k = 5}, {.min_p = 0.1}, {.temperature = 0}};
     for (const SamplingParams& params : all) {
       SamplerState sampler = Sampler(params);
-      EXPECT_EQ(SampleOnce(sampler, logits), T(0));
+      EXPECT_EQ(SampleOnce(sampler, logits), kNoToken);
     }
   }
 }

@@ -192,7 +192,7 @@ StepResult FakeModelRunner::Compute(Step& step) {
     const std::vector<float> raw = logits;
     sampled.token = wanted.sampler != nullptr ? wanted.sampler->Sample(logits)
                                               : wanted.prompt_next.value_or(engine::ArgMax(logits));
-    if (wanted.top_logprobs.has_value()) {
+    if (wanted.top_logprobs.has_value() && sampled.token != engine::kNoToken) {
       engine::LogprobRow row = engine::ComputeLogprobs(raw, sampled.token, *wanted.top_logprobs);
       sampled.logprob = row.token;
       sampled.top = std::move(row.top);

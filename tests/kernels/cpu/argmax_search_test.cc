@@ -142,8 +142,11 @@ TEST_P(ArgMaxSearchTest, WhatCannotBeToldApartIsLeftUndecided) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38f}) {
     x[kK / 2] = wild;
     const std::vector<int32_t> got = search.ArgMax(x);
-    // Fixed point makes numbers even of what is none.
-    if (got[0] != kUndecided) EXPECT_EQ(got[0], search.ArgMaxOfAll(x)[0]) << wild;
+    if (wild < std::numeric_limits<float>::infinity()) {
+      if (got[0] != kUndecided) EXPECT_EQ(got[0], search.ArgMaxOfAll(x)[0]);
+    } else {
+      EXPECT_EQ(got[0], kUndecided) << wild;
+    }
     EXPECT_EQ(got[2], usual[2]) << "beside " << wild;
   }
 }

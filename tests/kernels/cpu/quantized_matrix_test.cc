@@ -310,6 +310,20 @@ TEST_P(QuantizeRowTest, BlocksThatStandOutHaveASecondDigit) {
   EXPECT_EQ(has_low({1, nan, 1, 1, 1, 9}, 3)[1], 0);
 }
 
+// A NaN must not be rounded to a number: its block's scale is NaN, and so is every product.
+TEST_P(QuantizeRowTest, NaNAnywhereStaysNaN) {
+  TestActivations x(1, 160, isa(), digit_count(), 14);
+  for (const int64_t block : {1, 4}) {  // one of four at once, and one by itself
+    for (int64_t i = 32 * block; i < 32 * (block + 1); ++i) {
+      const float before = std::exchange(x.x[i], std::numeric_limits<float>::quiet_NaN());
+      x.Quantize(isa(), digit_count());
+      EXPECT_TRUE(std::isnan(x.fixed.view().scales[block])) << i;
+      EXPECT_FALSE(std::isnan(x.fixed.view().scales[2])) << i;
+      x.x[i] = -before;
+    }
+  }
+}
+
 TEST_P(QuantizeRowTest, EveryLevelGivesTheSameIntegers) {
   constexpr int64_t kRows = 7, kK = 320;
   const TestActivations x(kRows, kK, isa(), digit_count(), 12);

@@ -74,27 +74,36 @@ class QuantizedTilesTest : public testing::TestWithParam<std::tuple<Type, int>> 
   }
 
   // Multiplies rows [begin, end) by tiles and by vectors; the results must be the same bits, and
-  // nothing else may be written.
+  // nothing else may be written. `out_rows`: where row i's products belong, if not at row i.
   void ExpectSameBits(const Product& product, int64_t rows, int64_t row_begin, int64_t row_end,
-                      int64_t tile_begin, int64_t tile_end, bool accumulate) {
+                      int64_t tile_begin, int64_t tile_end, bool accumulate,
+                      const std::vector<int32_t>& out_rows = {}) {
     const int64_t n = product.panels.n;
     std::vector<float> tiles(rows * n), vectors(rows * n);
-    for (int64_t i = 0; i < rows * n; ++i) {
-      tiles[i] = vectors[i] = std::sin(static_cast<float>(i));
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t out_row = out_rows.empty() ? row : out_rows[row];
+      for (int64_t i = 0; i < n; ++i) {
+        tiles[out_row * n + i] = vectors[row * n + i] = std::sin(static_cast<float>(row * n + i));
+      }
     }
-    const ProductRange to_tiles = {row_begin,    row_end, tile_begin, tile_end,
-                                   tiles.data(), n,       accumulate};
+    const ProductRange to_tiles = {
+        row_begin,    row_end, tile_begin, tile_end,
+        tiles.data(), n,       accumulate, out_rows.empty() ? nullptr : out_rows.data()};
     ProductRange to_vectors = to_tiles;
     to_vectors.out = vectors.data();
+    to_vectors.out_rows = nullptr;
     const auto multiply = [&](const QuantizedKernels& kernels, const ProductRange& to) {
       (kernels.by_digits[digit_count() - 1].*type().function)(product.panels,
                                                               product.activations.view(), to);
     };
     multiply(EmulatedAmxQuantizedKernels(), to_tiles);
     multiply(kQuantizedKernelsAvx512Vnni, to_vectors);
-    EXPECT_EQ(std::memcmp(tiles.data(), vectors.data(), tiles.size() * sizeof(float)), 0)
-        << rows << " rows, " << row_begin << " to " << row_end << ", tiles " << tile_begin << " to "
-        << tile_end;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t out_row = out_rows.empty() ? row : out_rows[row];
+      ASSERT_EQ(std::memcmp(&tiles[out_row * n], &vectors[row * n], n * sizeof(float)), 0)
+          << "row " << row << " of " << rows << ", of which " << row_begin << " to " << row_end
+          << ", tiles " << tile_begin << " to " << tile_end;
+    }
   }
 };
 
@@ -114,6 +123,10 @@ TEST_P(QuantizedTilesTest, GivesTheBitsOfTheVectorKernels) {
     }
     ExpectSameBits(product, 40, 3, 29, 1, 2, true);
     ExpectSameBits(product, 40, 11, 40, 1, 4, true);
+    std::vector<int32_t> scattered(40);
+    for (int i = 0; i < 40; ++i) scattered[i] = (7 * i + 5) % 40;
+    ExpectSameBits(product, 40, 3, 29, 1, 4, true, scattered);
+    ExpectSameBits(product, 40, 0, 40, 0, 4, false, scattered);
     EXPECT_EQ(TakeQuantizedTileLog().violations, 0);
   }
   EXPECT_GT(dots, 1000);
