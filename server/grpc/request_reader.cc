@@ -280,6 +280,7 @@ absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
   GenerationRequest out;  // nothing of it is shown
   engine::Request& request = out.request;
   request.stop.max_tokens = 0;
+  request.keep_cached = true;  // as over HTTP, where max_tokens 0 says the same
   request.tenant = in.tenant();
   if (in.has_cache_salt()) ReadSalt(in.cache_salt(), "cache_salt", &request, complaint);
   ReadPrompt(in, &out, complaint);

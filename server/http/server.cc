@@ -35,6 +35,22 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{50};    // after running out of descriptors
 constexpr int kMostUnsentBytes = 128 << 10;              // beyond what the client's window takes
 constexpr std::chrono::milliseconds kAnswersPeriod{10};  // of looking whether all are sent
+constexpr int kProbePeriodSeconds = 5;                   // of asking a silent client again
+
+void SetOptions(const ServerOptions& options, int socket) {
+  const auto set = [&](int level, int name, int value) {
+    ::setsockopt(socket, level, name, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  // A client that does not read costs this much of the kernel's memory and not megabytes.
+  set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsentBytes);
+  // One that vanished (no power, no network) sends nothing more, not even the end of its
+  // connection: its request would run to the end, and take the place of others.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(options.probe_after.count()));
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kProbePeriodSeconds);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(options.write_timeout.count()));
+}
 
 }  // namespace
 
@@ -122,11 +138,7 @@ asio::awaitable<void> Server::Impl::Accept() {
       co_await pause.async_wait(kAwait);
       continue;
     }
-    error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    // A client that does not read costs this much of the kernel's memory and not megabytes.
-    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes,
-                 sizeof(kMostUnsentBytes));
+    SetOptions(options, socket.native_handle());
     bool full = false;
     {
       MutexLock lock(mutex);

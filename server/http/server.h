@@ -31,6 +31,9 @@ struct ServerOptions {
   std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last
   std::chrono::milliseconds body_timeout{120'000};   // the whole body
   std::chrono::milliseconds write_timeout{120'000};  // 64 KiB of an answer
+  // A client that says nothing for so long is asked whether it is there; one that has vanished
+  // without a word is noticed write_timeout after it was last heard of. Whole seconds.
+  std::chrono::seconds probe_after{60};
 
   // Makes the body of an answer that no handler gave (404, 413 and so on); JSON.
   std::function<std::string(int status, std::string_view message)> error_body;

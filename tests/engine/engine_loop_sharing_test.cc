@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <random>
+#include <set>
+#include <utility>
 
 #include "engine/engine_loop.h"
 #include "tests/support/loop_harness.h"
@@ -230,60 +233,123 @@ TEST_P(TakeOverTest, WhenTheProducerIsPreempted) {
   SubmitAll(h, 8);
   EXPECT_EQ(h.loop.stats().preemptions_total, 0);
   CheckOthers(h, kOnce + 8 * 16 + 1000);
-  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  const EngineStats stats = h.loop.stats();
+  EXPECT_GT(stats.preemptions_total, 0);
+  // Rows in flight, and what was evicted.
+  const int64_t lost = 2 * 40 * stats.preemptions_total + 16 * stats.kv_evicted_chunks_total;
+  EXPECT_LE(stats.computed_prompt_tokens_total, kOnce + 8 * 16 + lost);
 }
 
 // Under priorities (lower comes first) the best waiter goes on, wherever it stands in the queue;
 // when it goes away as well, the next best does.
-TEST_P(TakeOverTest, ByTheWaiterOfTheBestPriority) {
-  LoopOptions options = Options();
-  options.policy = Policy::kPriority;
-  LoopHarness h(options);
-  const auto request = [](int32_t priority) {
-    Request one = TokenRequest(Prompt(2048), 8);
-    one.priority = priority;
-    return one;
-  };
-  streams_.push_back(h.Submit(request(5)));
-  h.loop.Turn();
-  constexpr size_t kBest = 20, kSecond = 9;
-  for (size_t i = 1; i < 32; ++i) {
-    streams_.push_back(h.Submit(request(i == kBest ? 1 : i == kSecond ? 2 : 3 + i % 4)));
+class BestTakesOverTest : public TakeOverTest {
+ protected:
+  static constexpr size_t kBest = 20, kSecond = 9;
+
+  static LoopOptions WithPriorities(LoopOptions options) {
+    options.policy = Policy::kPriority;
+    return options;
   }
-  int64_t computed = 700;
-  const auto turn_until_computed = [&](int64_t tokens) {
-    while (h.loop.stats().computed_prompt_tokens_total < tokens) h.loop.Turn();
-  };
-  turn_until_computed(computed);
-  for (const size_t producer : {size_t{0}, kBest}) {
-    EXPECT_EQ(h.loop.stats().running_sequences, 1);
-    EXPECT_EQ(h.loop.held_sequences(), producer == 0 ? 31u : 30u);
-    streams_[producer]->Cancel();
-    computed = h.loop.stats().computed_prompt_tokens_total;
-    turn_until_computed(computed + 400);
-  }
-  // The one that runs now gets its first token before the others start.
-  std::map<size_t, RequestOutput> outputs;
-  const auto read_all = [&] {
-    for (size_t i = 1; i < streams_.size(); ++i) {
-      if (i != kBest) ReadInto(*streams_[i], h.tokenizer, &outputs[i]);
+  // The first, with the worst priority, computes, and 31 wait.
+  void SubmitAll(LoopHarness& h, int64_t computed) {
+    streams_.push_back(h.Submit(Of(5, 10)));
+    h.loop.Turn();
+    for (size_t i = 1; i < 32; ++i) {
+      streams_.push_back(h.Submit(i == kBest     ? Of(1, 20)
+                                  : i == kSecond ? Of(2, 90)
+                                                 : Of(3 + static_cast<int32_t>(i) % 4, 90)));
     }
-  };
-  const auto have_tokens = [&] {
+    TurnUntilComputed(h, computed);
+    EXPECT_EQ(h.loop.held_sequences(), 31u);
+  }
+  static void TurnUntilComputed(LoopHarness& h, int64_t tokens) {
+    while (h.loop.stats().computed_prompt_tokens_total < tokens) h.loop.Turn();
+  }
+  void ReadAll(LoopHarness& h) {
+    for (size_t i = 0; i < streams_.size(); ++i) ReadInto(*streams_[i], h.tokenizer, &outputs_[i]);
+  }
+  // Those that have tokens once anyone has.
+  std::vector<size_t> FirstToHaveTokens(LoopHarness& h) {
     std::vector<size_t> some;
-    for (const auto& [i, output] : outputs) {
-      if (output.usage.completion_tokens > 0) some.push_back(i);
+    while (some.empty() && h.loop.Turn()) {
+      ReadAll(h);
+      for (const auto& [i, output] : outputs_) {
+        if (output.usage.completion_tokens > 0) some.push_back(i);
+      }
     }
     return some;
-  };
-  while (have_tokens().empty() && h.loop.Turn()) read_all();
-  EXPECT_EQ(have_tokens(), std::vector<size_t>{kSecond});
-  h.RunUntilIdle();
-  read_all();
-  EXPECT_LE(h.loop.stats().computed_prompt_tokens_total, kOnce + 2 * kInFlight);
-  const std::vector<int32_t> alone = Alone(TokenRequest(Prompt(2048), 8)).choices.at(0).tokens;
-  for (auto& [i, output] : outputs) EXPECT_EQ(output.choices.at(0).tokens, alone) << i;
-  h.CheckIdle();
+  }
+  void CheckOutputs(LoopHarness& h, const std::set<size_t>& gone) {
+    h.RunUntilIdle();
+    ReadAll(h);
+    const std::vector<int32_t> alone = Alone(TokenRequest(Prompt(2048), 8)).choices.at(0).tokens;
+    for (auto& [i, output] : outputs_) {
+      EXPECT_EQ(output.status.ok(), gone.count(i) == 0) << i << " " << output.status;
+      if (gone.count(i) == 0) {
+        EXPECT_EQ(output.choices.at(0).tokens, alone) << i;
+      }
+    }
+    h.CheckIdle();
+  }
+
+  std::map<size_t, RequestOutput> outputs_;
+
+ private:
+  static Request Of(int32_t priority, double timeout_s) {
+    Request one = TokenRequest(Prompt(2048), 8);
+    one.priority = priority;
+    one.timeout_s = timeout_s;
+    return one;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, BestTakesOverTest, ::testing::Values(1, 2));
+
+TEST_P(BestTakesOverTest, HoweverTheProducerGoesAway) {
+  using GoAway = std::function<void(LoopHarness&, TokenStream&)>;
+  const std::pair<const char*, GoAway> ways[] = {
+      {"cancelled", [](LoopHarness&, TokenStream& stream) { stream.Cancel(); }},
+      {"late", [](LoopHarness& h, TokenStream&) { h.clock.Advance(std::chrono::seconds(11)); }},
+      {"failed", [](LoopHarness& h, TokenStream&) {
+         h.runner.FailStep(h.runner.launched() + 1, absl::UnavailableError("once"));
+       }}};
+  for (const auto& [name, go_away] : ways) {
+    SCOPED_TRACE(name);
+    streams_.clear();
+    outputs_.clear();
+    LoopHarness h(WithPriorities(Options()));
+    SubmitAll(h, 700);
+    for (const size_t producer : {size_t{0}, kBest}) {
+      EXPECT_EQ(h.loop.stats().running_sequences, 1);
+      EXPECT_EQ(h.loop.held_sequences(), producer == 0 ? 31u : 30u);
+      go_away(h, *streams_[producer]);
+      TurnUntilComputed(h, h.loop.stats().computed_prompt_tokens_total + 400);
+    }
+    // The one that runs now gets its first token before the others start.
+    EXPECT_EQ(FirstToHaveTokens(h), std::vector<size_t>{kSecond});
+    CheckOutputs(h, {0, kBest});
+    EXPECT_LE(h.loop.stats().computed_prompt_tokens_total, kOnce + 2 * kInFlight);
+  }
+}
+
+// It waits behind the best, then, although it came first and computed most.
+TEST_P(BestTakesOverTest, WhenTheProducerIsPreempted) {
+  LoopOptions options = WithPriorities(Options());
+  options.num_chunks = 150;
+  options.max_sequences = 40;
+  options.step_token_budget = 40;
+  LoopHarness h(options);
+  std::vector<std::shared_ptr<TokenStream>> older;
+  for (int32_t i = 0; i < 8; ++i) older.push_back(h.Submit(TokenRequest(Prompt(16, 9 + i), 100)));
+  for (int i = 0; i < 5; ++i) h.loop.Turn();
+  SubmitAll(h, 1000);
+  EXPECT_EQ(h.loop.stats().preemptions_total, 0);
+  EXPECT_EQ(FirstToHaveTokens(h), std::vector<size_t>{kBest});
+  const EngineStats stats = h.loop.stats();
+  EXPECT_GT(stats.preemptions_total, 0);
+  const int64_t lost = 2 * 40 * stats.preemptions_total + 16 * stats.kv_evicted_chunks_total;
+  EXPECT_LE(stats.computed_prompt_tokens_total, kOnce + 8 * 16 + lost);
+  CheckOutputs(h, {});
 }
 
 TEST_P(EngineLoopSharingTest, SaltsDoNotShare) {

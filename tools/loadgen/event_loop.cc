@@ -39,10 +39,11 @@ struct AsioLoop::State {
     });
   }
 
-  // Only what is due now: a call that adds another must not keep sockets waiting.
+  // Only what is due now: a call that adds another must not keep sockets waiting. Nothing behind
+  // one that stops the loop: it may have ended what the others are for.
   void CallDue() {
     const double now = Now();
-    while (!calls.empty() && calls.begin()->first <= now) {
+    while (!context.stopped() && !calls.empty() && calls.begin()->first <= now) {
       const auto call = std::move(calls.begin()->second);
       calls.erase(calls.begin());
       call();

@@ -190,6 +190,7 @@ class LoadRun::State {
     no_more_sessions_ = true;
     stopping_ = true;
     loop_->Post([this] {
+      waiting_.clear();  // an end would send the next of them
       backend_->CancelAll();
       loop_->Stop();
     });

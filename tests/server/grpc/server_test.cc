@@ -473,6 +473,7 @@ TEST(GrpcServer, WarmsPinsListsUnpinsAndDrops) {
   EXPECT_EQ(warmed.cached_tokens(), 0);
   EXPECT_EQ(warmed.pin().pinned_tokens(), 6);
   EXPECT_EQ(r.engine.last_request().stop.max_tokens, 0);
+  EXPECT_TRUE(r.engine.last_request().keep_cached);
   EXPECT_EQ(r.engine.last_request().cache_salt, "salt");
   EXPECT_EQ(r.engine.last_request().tenant, "them");
 

@@ -36,7 +36,7 @@ class HandoverTest : public ::testing::Test {
 };
 
 // Nagle's algorithm would hold a token back until the one before is acknowledged.
-TEST_F(HandoverTest, SendsSmallPartsAtOnce) {
+TEST_F(HandoverTest, SocketsSendSmallPartsAtOnceAndNoticeClientsThatVanish) {
   Start();
   RawClient client(server_->port());
   client.Send(GetRequest("/small"));
@@ -55,6 +55,13 @@ TEST_F(HandoverTest, SendsSmallPartsAtOnce) {
     socklen_t size = sizeof(no_delay);
     ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay, &size), 0);
     EXPECT_NE(no_delay, 0);
+    // Of clients that vanish: probes while nothing is sent, a limit for what they do not
+    // acknowledge.
+    int probes = 0, most_unacknowledged_ms = 0;
+    ASSERT_EQ(::getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &probes, &size), 0);
+    EXPECT_NE(probes, 0);
+    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most_unacknowledged_ms, &size), 0);
+    EXPECT_EQ(most_unacknowledged_ms, 120'000);
   }
   EXPECT_EQ(server_ends, 1);
 }

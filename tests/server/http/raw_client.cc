@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -59,6 +60,13 @@ void RawClient::Reset() {
   const linger now = {.l_onoff = 1, .l_linger = 0};
   ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
   Close();
+}
+
+bool RawClient::Vanish() {
+  const int on = 1;
+  if (::setsockopt(fd_, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) != 0) return false;
+  Close();
+  return true;
 }
 
 bool RawClient::ReadSome() {

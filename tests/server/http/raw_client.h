@@ -33,6 +33,9 @@ class RawClient {
   void HalfClose();
   void Close();
   void Reset();  // closes with RST
+  // Goes as a machine does that loses its power: not a byte more is sent. False where that may not
+  // be done (it takes CAP_NET_ADMIN).
+  bool Vanish();
 
   // Reads one answer; bytes behind it are kept for the next one. With `head_only` no body is
   // expected (HEAD).

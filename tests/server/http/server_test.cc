@@ -326,6 +326,15 @@ TEST_F(HttpServerTest, DropsTheReplyWhenTheClientGoesAwayAfterSendingAhead) {
   EXPECT_TRUE(Eventually([&] { return observed_.alive == 0; }));
 }
 
+TEST_F(HttpServerTest, DropsTheReplyWhenTheClientVanishesWithoutAWord) {
+  Start({.probe_after = 1s});
+  RawClient client = Connect();
+  client.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  if (!client.Vanish()) GTEST_SKIP() << "needs CAP_NET_ADMIN";
+  EXPECT_TRUE(Eventually([&] { return observed_.alive == 0; }));
+}
+
 TEST_F(HttpServerTest, DropsTheReplyWhenTheClientGoesAwayDuringAStream) {
   Start();
   RawClient client = Connect();

@@ -91,6 +91,7 @@ class FakeBackend final : public Backend {
   bool gives_ids = true;
   int32_t first_tokens = 1;  // in an answer's first event; one more follows
   size_t most_running = 0;
+  size_t running() const { return running_.size(); }
 
  private:
   void Answer(size_t number) {
@@ -347,6 +348,19 @@ TEST(Turns, OfIdsNeedTheIdsOfTheAnswers) {
   FakeWorkload workload(Sessions(2, 2));
   const Ran ran = RunLoad({.kind = LoopKind::kClosed}, &workload, &backend, &loop);
   EXPECT_NE(std::string(ran.status.message()).find("return_token_ids"), std::string::npos);
+}
+
+// Nothing may be sent when a run ends early: who sent it is gone when the answer comes.
+TEST(Turns, OfARunThatFailsAreNotSentAnyMore) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.gives_ids = false;
+  backend.service_s = 0.5;  // others wait for their turn
+  FakeWorkload workload(Sessions(20, 2));
+  const Ran ran =
+      RunLoad({.arrivals = kTenPerSecond, .most_in_flight = 2}, &workload, &backend, &loop);
+  EXPECT_NE(std::string(ran.status.message()).find("return_token_ids"), std::string::npos);
+  EXPECT_EQ(backend.running(), 0u);
 }
 
 TEST(Turns, StillThinkingWhenTheRunEndsAreNotSent) {
