@@ -143,6 +143,69 @@ def test_cancelling_and_deadlines_end_the_work(services):
     assert becomes_idle(services)
 
 
+@pytest.fixture(scope="module")
+def one_slot(daemon_arguments, tmp_path_factory):
+    """Services of a daemon that runs one sequence at a time, in small steps."""
+    running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("one_slot"), *GRPC,
+                     "--set=engine.max_sequences=1",
+                     "--set=engine.step_token_budget=8").wait_until_ready()
+    with grpc.insecure_channel(address(running)) as channel:
+        yield Services(channel)
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "late"])
+@pytest.mark.parametrize("stage", ["queue", "prefill", "decode"])
+def test_a_call_ends_at_every_stage(one_slot, stage, ends):
+    services = one_slot
+
+    def totals():
+        return services("Admin/CacheStatistics", max_nodes=0).engine
+
+    def wait_until(reached) -> None:
+        deadline = time.monotonic() + 60
+        while not reached():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    long_prompt = f"{ends} in the middle of many words, " * 600
+    params = greedy(1900, ignore_eos=True)
+    before = totals()
+    first = None
+    if stage == "queue":
+        first = services("Inference/Generate", text={"text": PROMPT}, params=params)
+        next(first)
+    started_at = time.monotonic()
+    call = services("Inference/Generate", timeout=1.5 if ends == "late" else 60,
+                    text={"text": long_prompt if stage == "prefill" else PROMPT}, params=params)
+    if stage == "queue":
+        wait_until(lambda: totals().queued_requests == 1)
+    elif stage == "prefill":
+        wait_until(lambda: totals().computed_prompt_tokens_total >
+                   before.computed_prompt_tokens_total)
+    else:
+        next(call)
+    if ends == "cancelled":
+        call.cancel()
+    with pytest.raises(grpc.RpcError) as ended:
+        list(call)
+    assert ended.value.code() == (grpc.StatusCode.CANCELLED if ends == "cancelled"
+                                  else grpc.StatusCode.DEADLINE_EXCEEDED)
+    if ends == "late":
+        assert time.monotonic() - started_at < 10
+    if first is not None:
+        wait_until(lambda: totals().queued_requests == 0)
+        next(first)  # goes on all the time
+        first.cancel()
+    assert becomes_idle(services)
+    done = totals()
+    if stage == "prefill":  # most of it was never computed
+        assert done.computed_prompt_tokens_total - before.computed_prompt_tokens_total < 3000
+        assert done.generated_tokens_total == before.generated_tokens_total
+    else:
+        assert done.generated_tokens_total - before.generated_tokens_total < 1500
+
+
 def test_http_and_grpc_share_one_cache(services, grpc_daemon):
     prompt = "A prompt that nobody else has asked for. " * 30
     post(grpc_daemon, "/v1/completions", prompt=prompt, max_tokens=1)
