@@ -44,6 +44,7 @@ struct EngineStats {
   int64_t steps_total = 0;
   int64_t preemptions_total = 0;
   int64_t steps_without_memory_total = 0;  // that ran again as smaller ones
+  int64_t corrupted_requests_total = 0;    // ended, as their logits were no finite numbers
   int32_t held_sequences = 0;              // wait for chunks that another is computing
   int64_t kv_logical_tokens = 0;           // of the running sequences, each with all of its tokens
   int64_t kv_evicted_chunks_total = 0;

@@ -488,6 +488,7 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
     return;
   }
   if (sampled.token == kNoToken) {
+    ++stats_.corrupted_requests_total;
     return FinishRequest(request, absl::InternalError(absl::StrCat(
                                       "behind ", sequence->known_tokens(),
                                       " tokens the logits are no finite numbers: some value is too "

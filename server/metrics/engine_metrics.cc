@@ -176,6 +176,9 @@ void EngineMetrics::DescribeVllmCounters(const engine::EngineStats& stats,
   families->Counter("vllm:num_preemptions_total",
                     "Times a running sequence had to give up its chunks and wait.",
                     static_cast<double>(stats.preemptions_total));
+  families->Counter("vllm:corrupted_requests_total",
+                    "Requests that ended with an error, as their logits were no finite numbers.",
+                    static_cast<double>(stats.corrupted_requests_total));
   const double prompt = number(prompt_tokens_);
   const double cached = number(cached_prompt_tokens_);
   families->Counter("vllm:prompt_tokens_total", "Tokens of prompts that were processed.", prompt);

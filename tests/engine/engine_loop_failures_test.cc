@@ -64,6 +64,7 @@ TEST_P(EngineLoopFailuresTest, ARequestWithoutFiniteLogitsFailsAlone) {
   EXPECT_EQ(output.status.code(), absl::StatusCode::kInternal);
   EXPECT_NE(output.status.message().find("behind 12 tokens"), std::string::npos) << output.status;
   EXPECT_EQ(output.choices.at(0).tokens.size(), 3u);
+  EXPECT_EQ(h.loop.stats().corrupted_requests_total, 1);
   EXPECT_EQ(h.Read(other).choices[0].tokens,
             undisturbed.Run(TokenRequest(Prompt(20, 3), 20)).choices[0].tokens);
   EXPECT_EQ(h.loop.health(), absl::OkStatus());

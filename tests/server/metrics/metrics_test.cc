@@ -257,11 +257,13 @@ TEST_F(MetricsTest, TellsWhatTheEngineCounted) {
   engine::EngineStats counts;
   counts.steps_total = 1000;
   counts.steps_without_memory_total = 3;
+  counts.corrupted_requests_total = 5;
   counts.preemptions_total = 22;
   engine_.SetCounts(counts);
   EXPECT_EQ(Value("refrain_steps_total"), "1000");
   EXPECT_EQ(Value("refrain_steps_without_memory_total"), "3");
   EXPECT_EQ(Vllm("num_preemptions_total"), "22");
+  EXPECT_EQ(Vllm("corrupted_requests_total"), "5");
 }
 
 TEST_F(MetricsTest, SumsSteps) {
