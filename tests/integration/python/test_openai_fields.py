@@ -106,11 +106,36 @@ def test_a_chat_echoes_the_message_that_it_continues(client, model_id):
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
 
 
-def test_min_p_one_takes_the_best_token(client, model_id):
+@pytest.mark.parametrize("limit", [{"min_p": 1}, {"top_k": 1}, {"top_p": 1e-9}], ids=str)
+def test_a_limit_that_leaves_one_token_takes_the_best(client, model_id, limit):
     best = complete(client, model_id, max_tokens=6).choices[0].text
     for seed in (1, -1):
-        text = complete(client, model_id, max_tokens=6, temperature=2, min_p=1, seed=seed)
+        text = complete(client, model_id, max_tokens=6, temperature=2, seed=seed, **limit)
         assert text.choices[0].text == best
+
+
+def test_top_k_keeps_the_best_tokens(client, model_id):
+    def rows(**fields):
+        answer = complete(client, model_id, max_tokens=64, temperature=2, seed=3, logprobs=3,
+                          **fields)
+        return answer.choices[0].logprobs.top_logprobs
+
+    # A token beside the three best is told as a fourth.
+    assert all(len(row) == 3 for row in rows(top_k=3))
+    assert any(len(row) == 4 for row in rows())
+
+
+def test_a_chat_without_a_generation_prompt(client, http, model_id):
+    messages = [{"role": "user", "content": "Hi!"}]
+    ids = {}
+    for add in (True, False):
+        chat = client.chat.completions.create(
+            model=model_id, messages=messages, max_tokens=1,
+            extra_body={"return_token_ids": True, "add_generation_prompt": add})
+        ids[add] = chat.prompt_token_ids
+        assert ids[add] == http.post("/tokenize", json={
+            "messages": messages, "add_generation_prompt": add}).json()["tokens"]
+    assert ids[True][:len(ids[False])] == ids[False] and len(ids[True]) > len(ids[False])
 
 
 def test_bad_words_do_not_appear(client, model_id):

@@ -78,6 +78,23 @@ def test_a_full_queue_says_when_to_come_back(busy):
             assert time.monotonic() < deadline
 
 
+def test_the_best_priority_is_served_first(busy):
+    ends = []
+
+    def ask(daemon, priority: int):
+        assert complete(daemon, priority=priority, max_tokens=30).status_code == 200
+        ends.append(priority)
+
+    with busy("engine.policy=priority") as daemon:
+        threads = [threading.Thread(target=ask, args=(daemon, priority)) for priority in (5, 0, 3)]
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            daemon.wait_for_queued(number)
+    for thread in threads:
+        thread.join(60)
+    assert ends == [0, 3, 5]  # lower comes first
+
+
 @pytest.mark.parametrize("stage, body", [
     ("computed_prompt_tokens",
      '{"prompt":"' + "many words make a long prompt " * 310 + '","max_tokens":100}'),
