@@ -590,29 +590,52 @@ TEST_P(EngineLoopSharingTest, APreemptedSequenceResumesFromItsChunks) {
   h.CheckIdle();
 }
 
+// Of requests that had not ended: waiting, held for another's chunks, in prefill, decoding, beams.
 TEST_P(EngineLoopSharingTest, TenThousandRandomCancelsReleaseEverything) {
   LoopOptions options = Options();
   options.num_chunks = 60;
   options.max_sequences = 8;
+  options.step_token_budget = 48;
   LoopHarness h(options);
   std::mt19937 random(3);
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
-  std::vector<std::shared_ptr<TokenStream>> live;
-  for (int cancelled = 0; cancelled < 10000;) {
+  struct Live {
+    std::shared_ptr<TokenStream> stream;
+    RequestOutput output;
+  };
+  std::vector<Live> live;
+  int cancelled = 0, while_held = 0, without_tokens = 0;
+  while (cancelled < 10000) {
     while (live.size() < 12) {
-      Request request = TokenRequest(Prompt(1 + below(200), below(3)), 1 + below(20));
+      // Prompts that nobody has asked for yet, by two or three requests at about the same time.
+      const int32_t seed = cancelled / 4 + below(2);
+      Request request = TokenRequest(Prompt(1 + below(200), seed), 1 + below(20));
       request.n = 1 + below(2);
-      live.push_back(h.Submit(request));
+      if (below(4) == 0) {
+        request.beam.emplace();
+      } else {
+        request.best_of = request.n + below(2);
+      }
+      live.push_back({h.Submit(request), {}});
     }
     for (int turns = below(3); turns > 0; --turns) h.loop.Turn();
     const size_t victim = static_cast<size_t>(below(12));
-    live[victim]->Cancel();
+    Live& one = live[victim];
+    ReadInto(*one.stream, h.tokenizer, &one.output);
+    one.stream->Cancel();
+    if (!one.output.finished) {
+      ++cancelled;
+      without_tokens += one.output.choices.empty() ? 1 : 0;
+      while_held += h.loop.held_sequences() > 0 ? 1 : 0;
+    }
     live.erase(live.begin() + static_cast<ptrdiff_t>(victim));
-    ++cancelled;
     if (cancelled % 100 == 0) {
       ASSERT_EQ(h.cache->CheckInvariants(), absl::OkStatus());
     }
   }
+  EXPECT_GT(while_held, 1000);
+  EXPECT_GT(without_tokens, 1000);
+  EXPECT_LT(without_tokens, 9000);
   live.clear();
   h.RunUntilIdle();
   h.CheckIdle();
