@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -91,6 +92,7 @@ struct Setting {
   // would never end.
   bool disturb = false;
   bool disturb_oldest = false;  // at every second step, and now and then the oldest as well
+  std::atomic<size_t>* gather = nullptr;  // takes all places at once; the most that ever ran
 };
 
 // Plans as the scheduler does, but for what it evicts and preempts.
@@ -129,6 +131,31 @@ class DisturbingPlanner {
   int step_ = 0;
 };
 
+// Plans as the scheduler does, but lets nobody decode before all places are taken.
+class GatheringPlanner {
+ public:
+  explicit GatheringPlanner(std::atomic<size_t>* most_running) : most_running_(most_running) {}
+
+  engine::StepPlan operator()(const engine::SchedulerSnapshot& snapshot) {
+    engine::StepPlan plan = engine::Plan(snapshot);
+    *most_running_ = std::max(most_running_->load(), snapshot.running.size());
+    gathered_ |= snapshot.running.size() == static_cast<size_t>(snapshot.limits.max_sequences);
+    if (gathered_) return plan;
+    const auto decodes = [&](const engine::StepWork& work) {
+      return std::ranges::any_of(snapshot.running, [&](const engine::RunningEntry& one) {
+        return one.sequence == work.sequence && one.runnable_tokens == 1;
+      });
+    };
+    engine::StepPlan gathering = plan;
+    std::erase_if(gathering.work, decodes);
+    return gathering.work.empty() ? plan : gathering;
+  }
+
+ private:
+  std::atomic<size_t>* const most_running_;
+  bool gathered_ = false;
+};
+
 std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
   EngineOptions options;
   options.model.path = path;
@@ -147,15 +174,18 @@ std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
   }
   if (setting.disturb) {
     parts->planner = DisturbingPlanner(parts->cache.get(), setting.disturb_oldest);
+  } else if (setting.gather != nullptr) {
+    parts->planner = GatheringPlanner(setting.gather);
   }
   auto engine = engine::MakeEngine(*std::move(parts), options);
   if (!engine.ok()) ADD_FAILURE() << engine.status();
   return engine.ok() ? *std::move(engine) : nullptr;
 }
 
-// Requests of random leaves join and leave; what is not cancelled must be as expected.
+// Requests of random leaves join and leave, the first `at_once` all together; what is not cancelled
+// must be as expected.
 void RunMix(Engine& engine, const std::vector<StreamOutput>& expected, uint32_t seed, int joins,
-            const std::string& what) {
+            const std::string& what, int at_once = 0) {
   std::mt19937 random(seed);
   struct Live {
     int leaf;
@@ -169,6 +199,7 @@ void RunMix(Engine& engine, const std::vector<StreamOutput>& expected, uint32_t 
     auto stream = engine.Submit(LeafRequest(leaf));
     ASSERT_TRUE(stream.ok()) << stream.status();
     live.push_back({leaf, *stream});
+    if (i < at_once) continue;
     if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
     if (random() % 5 == 0) {  // at any stage: queued, prefilling, decoding, ended
       Live& victim = live[random() % live.size()];
@@ -257,8 +288,14 @@ TEST_P(SharingInEverySetting, ChangesNoBit) {
     RunMix(*engine, expected_, seed++, 40, "chunks of " + std::to_string(chunk_tokens));
     EXPECT_GT(engine->stats().cached_prompt_tokens_total, 3000);
   }
+  std::atomic<size_t> most_running = 0;
+  const auto full = Start(path_, {.gather = &most_running});
+  ASSERT_NE(full, nullptr);
+  RunMix(*full, expected_, seed++, 80, "all places taken", /*at_once=*/63);
+  EXPECT_EQ(most_running, 64u);
   for (const bool oldest : {false, true}) {
-    const auto engine = Start(path_, {.disturb = true, .disturb_oldest = oldest});
+    const auto mode = oldest ? AttentionModeOption::kPaged : AttentionModeOption::kTwoPhase;
+    const auto engine = Start(path_, {.mode = mode, .disturb = true, .disturb_oldest = oldest});
     ASSERT_NE(engine, nullptr);
     RunMix(*engine, expected_, seed++, 30, oldest ? "the oldest preempted" : "preempted each step");
     const engine::EngineStats stats = engine->stats();
