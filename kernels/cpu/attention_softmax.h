@@ -36,7 +36,8 @@ struct WeightsAsF32 {
 template <class S, class W = WeightsAsF32<S>>
 class AttentionSoftmax {
  public:
-  // Scores to weights 2^(s - m), as W keeps them; weights of unseen keys in [begin, hi) become 0.
+  // Scores to weights 2^(s - m), as W keeps them; weights of unseen keys in [begin, hi) become 0. A
+  // score that is no number makes n, and so the row's output, none.
   static void Run(const SegmentArgs& a) {
     for (int r = 0; r < a.num_rows; ++r) {
       const int begin = a.begin - a.segment_begin;
@@ -45,7 +46,7 @@ class AttentionSoftmax {
       float* const scores = a.scores + r * static_cast<int64_t>(kScoreStride);
       a.states[r] = limit <= begin ? SoftmaxState{MinusInfinity(), 0.0f}
                                    : SoftmaxRow(a, r, begin, limit, scores);
-      if (a.states[r].n == 0.0f) {
+      if (!(a.states[r].n > 0.0f)) {
         W::Clear(scores, begin, hi);
         continue;
       }
@@ -58,6 +59,13 @@ class AttentionSoftmax {
   static constexpr int L = S::kLanes;
   // The rows are gone over this many vectors at once, counted from the segment's begin.
   static constexpr int kSoftmaxKeys = 4 * L;
+
+  static bool AnyNaN(const float* scores, int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      if (scores[i] != scores[i]) return true;
+    }
+    return false;
+  }
 
   static SoftmaxState SoftmaxRow(const SegmentArgs& a, int row, int begin, int limit,
                                  float* scores) {
@@ -80,7 +88,8 @@ class AttentionSoftmax {
       for (int v = 0; v < 4; ++v) max[v] = S::Max(max[v], S::Load(scores + i + v * L));
     }
     const float m = S::ReduceMax(S::Max(S::Max(max[0], max[1]), S::Max(max[2], max[3])));
-    if (m == MinusInfinity()) return {m, 0.0f};
+    // Nothing is seen; or there are NaN, behind which the comparisons above lose what was greater.
+    if (m == MinusInfinity()) return {m, AnyNaN(scores, begin, limit) ? __builtin_nanf("") : 0.0f};
 
     const F shift = S::Set1(m);
     F sum[4] = {S::Zero(), S::Zero(), S::Zero(), S::Zero()};

@@ -248,10 +248,13 @@ std::vector<float> TinyWeight(const TinyModelOptions& options, TensorRole role, 
   // Matrices keep the size of what passes through them; logits spread by about 3.
   const bool head = role == TensorRole::kTokenEmbedding || role == TensorRole::kOutput;
   const double deviation = (head ? 3.0 : 1.0) / std::sqrt(static_cast<double>(shape.cols));
+  const bool enlarged =
+      options.enlarged.has_value() && options.enlarged->first == role && layer == 1;
+  const double factor = enlarged ? options.enlarged->second : 1.0;
   std::vector<float> values(shape.rows * shape.cols);
   for (float& value : values) {
     value = static_cast<float>(IsVector(role) ? 1.0 + 0.1 * numbers.Normal()
-                                              : deviation * numbers.Normal());
+                                              : factor * deviation * numbers.Normal());
   }
   return values;
 }

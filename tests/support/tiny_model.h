@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,6 +29,8 @@ struct TinyModelOptions {
   // then 256 bytes, then merged pairs up to vocab_size; and a chat template. Needs vocab_size 259
   // to 800. Without it the model has no tokenizer.
   bool vocabulary = true;
+  // What the matrices of one role in layer 1 are multiplied by: too much, and a type overflows.
+  std::optional<std::pair<engine::TensorRole, float>> enlarged;
   std::vector<float> rope_freq_factors;  // GGUF: rope_freqs.weight; empty: none
   // GGUF: in place of what the configuration says; "": the key is absent.
   std::optional<std::string> rope_scaling_type;

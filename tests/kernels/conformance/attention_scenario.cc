@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <random>
 
@@ -107,6 +108,20 @@ void AttentionScenario::MakeScoresWhole() {
     std::fill_n(q_.begin() + head, shape_.head_dim, 0.0f);
     for (int i = 0; i < kElements; ++i) {
       q_[head + random() % shape_.head_dim] = random() % 2 == 0 ? 1.0f : -1.0f;
+    }
+  }
+}
+
+bool AttentionScenario::poisoned(size_t row_and_head) const {
+  const auto heads = static_cast<size_t>(shape_.num_heads);
+  const size_t row = row_and_head / heads;
+  return row % 3 == 1 && row_and_head % heads == row % heads;
+}
+
+void AttentionScenario::PoisonQueries() {
+  for (size_t i = 0; i < q_.size(); ++i) {
+    if (poisoned(i / static_cast<size_t>(shape_.head_dim))) {
+      q_[i] = std::numeric_limits<float>::quiet_NaN();
     }
   }
 }

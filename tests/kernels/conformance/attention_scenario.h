@@ -46,6 +46,11 @@ class AttentionScenario {
   // Call after Finish.
   void MakeScoresWhole();
 
+  // Makes one head's query of every third row NaN. Call after Finish.
+  void PoisonQueries();
+  // Whether that head of the row, of [num_rows * num_heads], is one of them.
+  bool poisoned(size_t row_and_head) const;
+
   // Gives each slot the largest SlotStep::key_begin that leaves out no key in a row's window, as
   // the engine does; returns how many slots leave something out. Call after Finish, with a window.
   int LeaveOutKeysBeforeTheWindow();

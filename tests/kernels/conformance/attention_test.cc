@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <iterator>
 #include <tuple>
 #include <vector>
@@ -87,6 +88,31 @@ TEST_P(AttentionConformance, MatchesTheReference) {
   };
   for (const bool reproducible : {false, true}) {
     AttendEverywhere(scenario, reproducible, false, test_case.shape.kv_dtype, check);
+  }
+}
+
+// Numbers that grew too large end as NaN, which must come out where they are, and nowhere else.
+TEST_P(AttentionConformance, NaNStaysNaNAndInItsRow) {
+  const auto& [test_case, kind] = GetParam();
+  const auto head_dim = static_cast<size_t>(test_case.shape.head_dim);
+  AttentionScenario scenario = MakeScenario(kind, test_case.shape);
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  scenario.PoisonQueries();
+  for (const bool rounding : {false, true}) {
+    const auto check = [&](std::vector<float> got) {
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (!scenario.poisoned(i / head_dim)) continue;
+        ASSERT_TRUE(std::isnan(got[i])) << "element " << i << " is " << got[i];
+        got[i] = want[i];
+      }
+      if (rounding) {
+        ExpectRowsClose(got, want, head_dim, kBf16Rounding);
+      } else {
+        ExpectClose(got, want, test_case.tolerance, test_case.tolerance);
+      }
+    };
+    AttendEverywhere(scenario, false, rounding, test_case.shape.kv_dtype, check);
   }
 }
 

@@ -57,6 +57,26 @@ TEST_P(CudaAttention, MatchesTheReferenceAnnouncedOrNot) {
   }
 }
 
+TEST_P(CudaAttention, NaNStaysNaNAndInItsRow) {
+  const auto& [name, shape] = GetParam();
+  const auto head_dim = static_cast<size_t>(shape.head_dim);
+  for (const auto make : {UnrelatedSlots, SharedRuns}) {
+    AttentionScenario scenario = make(shape);
+    const std::vector<float> want = ReferenceAttention(scenario);
+    scenario.PoisonQueries();
+    const auto backend = refrain::testing::MakeCudaBackend(name);
+    AttentionOnDevice attention(*backend, scenario);
+    backend->ChunkAttention(attention.args);
+    std::vector<float> got = attention.out.Read();
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (!scenario.poisoned(i / head_dim)) continue;
+      ASSERT_TRUE(std::isnan(got[i])) << "element " << i << " is " << got[i];
+      got[i] = want[i];
+    }
+    EXPECT_LT(WorstError(got, want, shape.head_dim), Tolerance(shape.kv_dtype));
+  }
+}
+
 const AttentionShape kShapes[] = {
     {4, 2, 40, 32, DType::kF32},  {6, 2, 64, 64, DType::kF32, 100}, {6, 2, 64, 64, DType::kF16},
     {4, 2, 96, 32, DType::kBF16}, {2, 1, 128, 64, DType::kF16, 90}, {3, 3, 10, 16, DType::kBF16},
