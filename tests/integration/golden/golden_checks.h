@@ -42,8 +42,15 @@ struct EchoError {
 };
 EchoError MeasureEcho(ModelHarness& harness);
 
-// The golden greedy tokens; every step is compared. They are fed one, a few or sixteen at a time,
-// so that the kernels for one row, for few and for many all take part.
+// What is computed of the golden values in a slow build, an eighth of them: a sanitizer looks at
+// memory, not at figures, and all of them take it an hour.
+constexpr int32_t PartInThisBuild(int32_t all) {
+  return kSlowBuildFactor == 1 ? all : std::max(all / 8, 1);
+}
+
+// The golden greedy tokens, PartInThisBuild(1024) of them; every step is compared. They are fed
+// one, a few or sixteen at a time, so that the kernels for one row, for few and for many all take
+// part.
 struct GreedyErrors {
   int32_t steps = 0;
   int32_t argmax_flips = 0;
@@ -58,7 +65,7 @@ struct GreedyErrors {
 };
 GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin);
 
-// The log-probabilities of all golden greedy tokens, prompt by prompt, each prompt in one go.
+// The log-probabilities of the same tokens, prompt by prompt, each prompt in one go.
 std::vector<double> GreedyLogprobs(ModelHarness& harness);
 
 struct WindowError {
@@ -67,11 +74,6 @@ struct WindowError {
   double reference_mean = 0;      // over the same windows
   double worst_window_error = 0;  // |nll - reference| of one window
 };
-// How many of a test's windows are computed: all, or an eighth in a slow build. A sanitizer looks
-// at memory, not at figures, and all of them take it half an hour.
-constexpr int32_t WindowsInThisBuild(int32_t windows) {
-  return kSlowBuildFactor == 1 ? windows : std::max(windows / 8, 1);
-}
 // Which tokens of a window are predicted. In the second case nothing is asked of the first half,
 // so that it is context as a prompt is.
 enum class Predicted : uint8_t { kAll, kSecondHalf };

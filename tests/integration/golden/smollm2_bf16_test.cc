@@ -61,9 +61,11 @@ TEST_F(SmolLm2InBf16, All1024GreedyStepsAreWithinTolerance) {
   std::printf("worst mean %.4f, deficit %.3f\n", greedy.worst_prompt_mean_abs,
               greedy.largest_deficit);
   std::printf("free running: compared %d of 142 steps\n", greedy.free_compared);
-  EXPECT_EQ(greedy.steps, 1024);
+  EXPECT_EQ(greedy.steps, PartInThisBuild(1024));
   EXPECT_EQ(greedy.free_different, 0);
-  EXPECT_EQ(greedy.free_compared, 142);
+  if (greedy.steps == 1024) {
+    EXPECT_EQ(greedy.free_compared, 142);
+  }
   EXPECT_LT(greedy.worst_prompt_mean_abs, 0.05);
   EXPECT_LT(greedy.largest_deficit, 0.4);
 }
@@ -73,7 +75,7 @@ TEST_F(SmolLm2InBf16, All1024GreedyStepsAreWithinTolerance) {
 TEST_F(SmolLm2InBf16, NegativeLogLikelihoodIsWithinTolerance) {
   const bool all = harness_->backend().info().preferred_kv == kernels::DType::kBF16;
   for (const auto& [window, windows] : {std::pair{512, 32}, std::pair{2048, 8}}) {
-    const int here = all ? WindowsInThisBuild(windows) : windows / 8;
+    const int here = all ? PartInThisBuild(windows) : windows / 8;
     const WindowError error = MeasurePerplexity(*harness_, window, here);
     std::printf(
         "window %d: compared %d of %d windows, perplexity %.4f, reference %.4f, worst %.5f\n",
@@ -91,7 +93,7 @@ TEST_F(SmolLm2InBf16, LogprobsOfAll1024GreedyStepsAreThoseOfOurF32Run) {
   const std::vector<double> expected = GreedyLogprobs(*f32);
   const auto mean_error = [&](ModelHarness& harness) {
     const std::vector<double> got = GreedyLogprobs(harness);
-    EXPECT_EQ(got.size(), 1024u);
+    EXPECT_EQ(std::ssize(got), PartInThisBuild(1024));
     double sum = 0;
     for (size_t i = 0; i < got.size(); ++i) sum += std::abs(got[i] - expected[i]);
     return sum / static_cast<double>(got.size());

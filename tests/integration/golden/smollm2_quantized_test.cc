@@ -83,8 +83,10 @@ void ExpectGreedy(ModelHarness& harness, const GreedyLimits& limits) {
   std::printf("free running: compared %d of %d steps\n", greedy.free_compared,
               limits.free_compared);
   EXPECT_EQ(greedy.free_different, 0);
-  EXPECT_EQ(greedy.free_compared, limits.free_compared);
-  EXPECT_EQ(greedy.steps, 1024);
+  if (greedy.steps == 1024) {
+    EXPECT_EQ(greedy.free_compared, limits.free_compared);
+  }
+  EXPECT_EQ(greedy.steps, PartInThisBuild(1024));
   EXPECT_LT(greedy.worst_prompt_mean_abs, limits.mean);
   EXPECT_LT(greedy.largest_deficit, limits.deficit);
 }
@@ -112,7 +114,7 @@ struct PerplexityLimits {
 void ExpectPerplexityOfTheReference(ModelHarness& harness, int window, int all_windows,
                                     const PerplexityLimits& limits,
                                     Predicted predicted = Predicted::kAll) {
-  const int windows = WindowsInThisBuild(all_windows);
+  const int windows = PartInThisBuild(all_windows);
   const WindowError error = MeasurePerplexity(harness, window, windows, predicted);
   const double change = std::exp(error.nll_mean - error.reference_mean) - 1;
   std::printf(
