@@ -177,6 +177,26 @@ class TakeOverTest : public EngineLoopSharingTest {
     EXPECT_EQ(h.loop.held_sequences(), 31u);
     EXPECT_EQ(h.loop.stats().running_sequences, 1 + others);
   }
+  // So few chunks that SubmitOlder's sequences come to need the producer's.
+  LoopOptions TightOptions() const {
+    LoopOptions options = Options();
+    options.num_chunks = 150;
+    options.max_sequences = 40;
+    options.step_token_budget = 40;
+    return options;
+  }
+  static std::vector<std::shared_ptr<TokenStream>> SubmitOlder(LoopHarness& h) {
+    std::vector<std::shared_ptr<TokenStream>> older;
+    for (int32_t i = 0; i < 8; ++i) {
+      older.push_back(h.Submit(TokenRequest(Prompt(16, 9 + i), 100)));
+    }
+    for (int i = 0; i < 5; ++i) h.loop.Turn();
+    return older;
+  }
+  // What is computed again: rows of steps in flight when one was preempted, and what was evicted.
+  static int64_t Lost(const EngineStats& stats) {
+    return 2 * 40 * stats.preemptions_total + 16 * stats.kv_evicted_chunks_total;
+  }
   void CheckOthers(LoopHarness& h, int64_t most_computed) {
     h.RunUntilIdle();
     EXPECT_LE(h.loop.stats().computed_prompt_tokens_total, most_computed);
@@ -222,22 +242,14 @@ TEST_P(TakeOverTest, WhenTheProducerFails) {
 
 // Older sequences that decode need chunks: the producer, the youngest that runs, gives up.
 TEST_P(TakeOverTest, WhenTheProducerIsPreempted) {
-  LoopOptions options = Options();
-  options.num_chunks = 150;
-  options.max_sequences = 40;
-  options.step_token_budget = 40;
-  LoopHarness h(options);
-  std::vector<std::shared_ptr<TokenStream>> older;
-  for (int32_t i = 0; i < 8; ++i) older.push_back(h.Submit(TokenRequest(Prompt(16, 9 + i), 100)));
-  for (int i = 0; i < 5; ++i) h.loop.Turn();
+  LoopHarness h(TightOptions());
+  const auto older = SubmitOlder(h);
   SubmitAll(h, 8);
   EXPECT_EQ(h.loop.stats().preemptions_total, 0);
   CheckOthers(h, kOnce + 8 * 16 + 1000);
   const EngineStats stats = h.loop.stats();
   EXPECT_GT(stats.preemptions_total, 0);
-  // Rows in flight, and what was evicted.
-  const int64_t lost = 2 * 40 * stats.preemptions_total + 16 * stats.kv_evicted_chunks_total;
-  EXPECT_LE(stats.computed_prompt_tokens_total, kOnce + 8 * 16 + lost);
+  EXPECT_LE(stats.computed_prompt_tokens_total, kOnce + 8 * 16 + Lost(stats));
 }
 
 // Under priorities (lower comes first) the best waiter goes on, wherever it stands in the queue;
@@ -334,21 +346,14 @@ TEST_P(BestTakesOverTest, HoweverTheProducerGoesAway) {
 
 // It waits behind the best, then, although it came first and computed most.
 TEST_P(BestTakesOverTest, WhenTheProducerIsPreempted) {
-  LoopOptions options = WithPriorities(Options());
-  options.num_chunks = 150;
-  options.max_sequences = 40;
-  options.step_token_budget = 40;
-  LoopHarness h(options);
-  std::vector<std::shared_ptr<TokenStream>> older;
-  for (int32_t i = 0; i < 8; ++i) older.push_back(h.Submit(TokenRequest(Prompt(16, 9 + i), 100)));
-  for (int i = 0; i < 5; ++i) h.loop.Turn();
+  LoopHarness h(WithPriorities(TightOptions()));
+  const auto older = SubmitOlder(h);
   SubmitAll(h, 1000);
   EXPECT_EQ(h.loop.stats().preemptions_total, 0);
   EXPECT_EQ(FirstToHaveTokens(h), std::vector<size_t>{kBest});
   const EngineStats stats = h.loop.stats();
   EXPECT_GT(stats.preemptions_total, 0);
-  const int64_t lost = 2 * 40 * stats.preemptions_total + 16 * stats.kv_evicted_chunks_total;
-  EXPECT_LE(stats.computed_prompt_tokens_total, kOnce + 8 * 16 + lost);
+  EXPECT_LE(stats.computed_prompt_tokens_total, kOnce + 8 * 16 + Lost(stats));
   CheckOutputs(h, {});
 }
 
