@@ -62,6 +62,23 @@ def _busy_s() -> float:
     return (sum(fields) - idle - iowait) / TICKS_PER_S  # stolen time counts as busy
 
 
+def wait_until_quiet(most_share: float = 0.04, window_s: float = 0.5,
+                     patience_s: float = 30) -> bool:
+    """Until the cores were idle, but for `most_share`, for a whole window; False if they never are.
+
+    A server that was measured a moment ago may still be at work (refraind touches memory that it will
+    need, others free some), which must not count against the one that is next.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while time.monotonic() < deadline_s:
+        begin_s, busy_s = time.monotonic(), _busy_s()
+        time.sleep(window_s)
+        elapsed_s = time.monotonic() - begin_s
+        if (_busy_s() - busy_s) / elapsed_s / (os.cpu_count() or 1) <= most_share:
+            return True
+    return False
+
+
 class ForeignCpu:
     """Share of all cores that went to others than this process and the servers, since made.
 
