@@ -214,6 +214,7 @@ def tool(monkeypatch, tmp_path, load_tool):
         monkeypatch.setattr(program, "make_servers",
                             lambda options: {OURS: NoServer(), "vLLM": NoServer()})
         monkeypatch.setattr(program.machine, "ForeignCpu", NoForeign)
+        monkeypatch.setattr(program.machine, "wait_until_quiet", lambda: True)
         monkeypatch.setattr(sys, "argv", [
             "rate_sweep", "--model=m.gguf", f"--refraind={tmp_path / 'refraind'}", "--shared=2048",
             "--rates=1,2,4,8", "--repeats=1", f"--out={tmp_path / 'sweep'}", *arguments])
