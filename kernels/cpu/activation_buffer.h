@@ -38,8 +38,8 @@ class ActivationBuffer {
   explicit ActivationBuffer(Isa isa) : isa_(isa) {}
 
   // `x` ([rows, k] f32) in the forms asked for; valid until the next call. Few rows are converted
-  // on the calling thread, without waking the pool. Fixed point needs k to be a
-  // multiple of 32. `context_rows` as LinearArgs; `forms.mixed` alone wants it.
+  // on the calling thread, without waking the pool. Fixed point needs k to be a multiple of 32.
+  // `context_rows` as LinearArgs; `forms.mixed` alone reads it.
   Activations Prepare(const TensorView& x, ActivationForms forms,
                       std::span<const uint8_t> context_rows, ThreadPool& pool);
 
