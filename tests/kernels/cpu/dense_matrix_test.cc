@@ -146,8 +146,10 @@ std::vector<Level> Levels() {
 
 class DenseMatrixTest : public ::testing::TestWithParam<Level> {
  protected:
-  // After every test: no tile instruction was used wrongly, and no tile was left in use.
+  // After every test of emulated tiles, whose log is compiled for AVX-512 as they are: no tile
+  // instruction was used wrongly, and no tile was left in use.
   void TearDown() override {
+    if (GetParam().emulated == nullptr) return;
     const EmulatedTileLog log = TakeEmulatedTileLog();
     EXPECT_EQ(log.violations, 0) << log.violation;
     EXPECT_FALSE(log.in_use);
