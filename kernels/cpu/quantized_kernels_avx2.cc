@@ -14,8 +14,8 @@ using Int32MayAlias [[gnu::may_alias, gnu::aligned(1)]] = int;
 struct Vectors {
   static constexpr int kLanes = 8;
   static constexpr int kGemmTiles = 1;
-  static constexpr int kGemmRows = 2;
-  static constexpr int kDirectRows = 6;
+  static constexpr int kGemmRows = 3;
+  static constexpr int kDirectRows = 2;
   static constexpr bool kShifted = false;
 
   using F = __m256;
@@ -54,20 +54,23 @@ struct Vectors {
   static I ShiftRightSigned32(I x) {
     return _mm256_srai_epi32(x, kCount);
   }
+  static I Add16(I x, I y) {
+    I sum = _mm256_add_epi16(x, y);
+    // One after the other: g++ makes all products of a sum first, and has no registers for them.
+    __asm__("" : "+x"(sum));
+    return sum;
+  }
   template <int kBits>
-  static I DotPair(I sum, I w0, I w1, I a0, I a1) {
-    const I ones = _mm256_set1_epi16(1);
+  static I Products16(I w, I a) {
+    // s8 times s8 as |w| times (a with the sign of w).
     if constexpr (kBits == 8) {
-      // s8 times s8 as |w| times (a with the sign of w): 2 * 128 * 127 fits 16 bits.
-      const I p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(a0, w0));
-      const I p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(a1, w1));
-      sum = Add32(sum, _mm256_madd_epi16(p0, ones));
-      return Add32(sum, _mm256_madd_epi16(p1, ones));
+      return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
     } else {
-      // At most 6 bits: 4 * 63 * 127 fits 16 bits.
-      const I p = _mm256_add_epi16(_mm256_maddubs_epi16(w0, a0), _mm256_maddubs_epi16(w1, a1));
-      return Add32(sum, _mm256_madd_epi16(p, ones));
+      return _mm256_maddubs_epi16(w, a);
     }
+  }
+  static I AddPairs(I sum, I words) {
+    return Add32(sum, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
   }
 
   static F SetF(float x) { return _mm256_set1_ps(x); }

@@ -68,10 +68,7 @@ struct Vectors {
     }
     return (I)total;
   }
-  template <int kBits>
-  static I DotPair(I sum, I w0, I w1, I a0, I a1) {
-    return Dot(Dot(sum, w0, a0), w1, a1);
-  }
+  static I DotPair(I sum, I w0, I w1, I a0, I a1) { return Dot(Dot(sum, w0, a0), w1, a1); }
 
   static F SetF(float x) { return F{} + x; }
   static F BroadcastF(const float* p) { return F{} + *p; }

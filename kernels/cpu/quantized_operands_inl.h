@@ -182,14 +182,40 @@ inline typename V::F JoinDigits(typename V::I high, typename V::I low, const int
                                         negated_sum);
 }
 
+// Operands in a row whose products add up within 16 bits where V is not kShifted: 4 digits meet an
+// operand's lane of 32 bits, 2 of them a sum of 16.
+constexpr int OperandsPerSum16(int bits) {
+  const int largest_quant = bits == 8 ? 128 : (1 << bits) - 1;
+  int operands = kOperands;
+  while (operands * 2 * largest_quant * kMaxOneDigit > 32767) operands /= 2;
+  return operands;
+}
+static_assert(OperandsPerSum16(4) == 8 && OperandsPerSum16(5) == 4 && OperandsPerSum16(6) == 2 &&
+              OperandsPerSum16(8) == 1);
+
 // sum + the dot products of operands [kBegin, kEnd) with a block's digits of one kind.
 template <class V, class T, int kBegin, int kEnd>
 inline typename V::I DotOneDigit(typename V::I sum, const typename V::I w[kOperands],
                                  const int8_t* digits) {
+  if constexpr (V::kShifted) {
 #pragma GCC unroll 8
-  for (int j = kBegin; j < kEnd; j += 2) {
-    sum = V::template DotPair<T::kBits>(sum, w[j], w[j + 1], V::Broadcast32(digits + 4 * j),
-                                        V::Broadcast32(digits + 4 * j + 4));
+    for (int j = kBegin; j < kEnd; j += 2) {
+      sum = V::DotPair(sum, w[j], w[j + 1], V::Broadcast32(digits + 4 * j),
+                       V::Broadcast32(digits + 4 * j + 4));
+    }
+  } else {
+    constexpr int kGroup = OperandsPerSum16(T::kBits);
+#pragma GCC unroll 8
+    for (int group = kBegin; group < kEnd; group += kGroup) {
+      typename V::I words =
+          V::template Products16<T::kBits>(w[group], V::Broadcast32(digits + 4 * group));
+#pragma GCC unroll 8
+      for (int j = group + 1; j < group + kGroup && j < kEnd; ++j) {
+        words =
+            V::Add16(words, V::template Products16<T::kBits>(w[j], V::Broadcast32(digits + 4 * j)));
+      }
+      sum = V::AddPairs(sum, words);
+    }
   }
   return sum;
 }

@@ -14,7 +14,6 @@ struct VnniVectors : Avx512Vectors {
   static constexpr int kDirectRows = 12;
   static constexpr bool kShifted = true;
 
-  template <int kBits>
   static I DotPair(I sum, I w0, I w1, I a0, I a1) {
     return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w0, a0), w1, a1);
   }
