@@ -4,6 +4,8 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/client_callback.h>
 
 #include <chrono>
@@ -53,6 +55,7 @@ Failure FailureOf(const grpc::Status& status, bool had_tokens) {
       if (absl::StrContains(absl::AsciiStrToLower(message), "connection refused")) {
         return {"connection_refused", message};
       }
+      if (absl::StrContains(message, "handshake failed")) return {"tls_failed", message};
       break;
     default:
       break;
@@ -174,13 +177,23 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   std::shared_ptr<Call> self_;  // until OnDone
 };
 
+std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::optional<GrpcTls>& tls) {
+  if (!tls.has_value()) return grpc::InsecureChannelCredentials();
+  if (tls->verify) return grpc::SslCredentials({.pem_root_certs = tls->authorities});
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  return grpc::experimental::TlsCredentials(options);
+}
+
 class GrpcBackend final : public Backend {
  public:
   GrpcBackend(EventLoop* loop, const GrpcBackendOptions& options)
       : loop_(loop),
         options_(options),
         stub_(v1::Inference::NewStub(
-            grpc::CreateChannel(options.address, grpc::InsecureChannelCredentials()))) {}
+            grpc::CreateChannel(options.address, CredentialsFor(options.tls)))) {}
 
   ~GrpcBackend() override {
     CancelAll();

@@ -2,6 +2,7 @@
 #define REFRAIN_TOOLS_LOADGEN_GRPC_BACKEND_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tools/loadgen/backend.h"
@@ -9,10 +10,16 @@
 
 namespace refrain::loadgen {
 
+struct GrpcTls {
+  std::string authorities;  // certificates in PEM; empty: those of the system
+  bool verify = true;       // that the server is who its name says
+};
+
 struct GrpcBackendOptions {
-  std::string address;  // HOST:PORT
-  std::string model;    // empty: the one that is served
-  std::string api_key;  // empty: none is sent
+  std::string address;         // HOST:PORT
+  std::optional<GrpcTls> tls;  // none: plain text
+  std::string model;           // empty: the one that is served
+  std::string api_key;         // empty: none is sent
   double temperature = 0;
   bool ignore_eos = true;
   double timeout_s = 300;  // the deadline of each call

@@ -5,10 +5,12 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -75,9 +77,24 @@ absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
                                         .timeout_s = options.timeout_s});
 }
 
-std::unique_ptr<Backend> ConnectGrpc(Bench* bench) {
+absl::StatusOr<std::unique_ptr<Backend>> ConnectGrpc(Bench* bench) {
   const Options& options = bench->options;
-  return MakeGrpcBackend(&bench->loop, {.address = options.grpc_address,
+  constexpr std::string_view kSecure = "https://";
+  std::string address = options.grpc_address;
+  std::optional<GrpcTls> tls;
+  if (address.starts_with(kSecure)) {
+    address.erase(0, kSecure.size());
+    tls = GrpcTls{.verify = options.tls_verify};
+    if (!options.tls_ca_file.empty()) {
+      // Checked as for HTTP: gRPC would only say that every handshake failed.
+      const auto checked = TlsClient::Make({.authorities_file = options.tls_ca_file});
+      if (!checked.ok()) return checked.status();
+      std::ifstream file(options.tls_ca_file);
+      tls->authorities.assign(std::istreambuf_iterator<char>(file), {});
+    }
+  }
+  return MakeGrpcBackend(&bench->loop, {.address = address,
+                                        .tls = tls,
                                         .model = bench->model,
                                         .api_key = bench->api_key,
                                         .temperature = options.temperature,
@@ -112,11 +129,7 @@ absl::Status Connect(Bench* bench) {
   const auto form = ChooseForm(*bench);
   if (!form.ok()) return form.status();
   bench->form = *form;
-  if (!options.grpc_address.empty()) {
-    bench->backend = ConnectGrpc(bench);
-    return absl::OkStatus();
-  }
-  auto backend = ConnectHttp(bench);
+  auto backend = options.grpc_address.empty() ? ConnectHttp(bench) : ConnectGrpc(bench);
   if (!backend.ok()) return backend.status();
   bench->backend = *std::move(backend);
   return absl::OkStatus();

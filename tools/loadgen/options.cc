@@ -19,7 +19,8 @@ docs/load-testing.md explains. Defaults stand in brackets.
 
 Server
   --url=URL            of an OpenAI-compatible server
-  --grpc=HOST:PORT     load over Refrain's own gRPC instead; --url is then for /metrics only
+  --grpc=HOST:PORT     load over Refrain's own gRPC instead, by TLS where https:// precedes it;
+                       --url is then for /metrics only
   --model=NAME         as the server calls it                       [the first of /v1/models]
   --api-key-file=FILE  its first line is sent as Bearer token
   --tls-ca=FILE        certificates (PEM) that vouch for an https server       [the system's]

@@ -149,4 +149,5 @@ def test_requests_during_a_drain_are_sent_elsewhere(start_daemon):
         assert 1 <= int(refused.headers["retry-after"]) <= 60
     thread.join()
     assert texts[0].endswith("data: [DONE]\n\n")
-    assert daemon.stop(130) == 0
+    # Not stop(): a second SIGTERM, while it ends, would stop it at once.
+    assert daemon.process.wait(130) == 0, daemon.log.read_text(errors="replace")

@@ -355,12 +355,13 @@ class Tls(unittest.TestCase):
              "-nodes", "-keyout", key, "-out", cls.cert, "-days", "2", "-subj", "/CN=test",
              "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
         server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0",
-                         "--grpc-listen", "", "--set", f"tls.cert_file={cls.cert}",
+                         "--grpc-listen", "127.0.0.1:0", "--set", f"tls.cert_file={cls.cert}",
                          "--set", f"tls.key_file={key}"],
-                        r"listening http=127.0.0.1:(\d+)")
+                        r"listening http=127.0.0.1:(\d+) grpc=127.0.0.1:(\d+)")
         cls.addClassCleanup(server.__exit__)
         server.wait_for(" ready ")
         cls.url = f"https://127.0.0.1:{server.port}"
+        cls.grpc = f"--grpc=https://127.0.0.1:{server.grpc_port}"
 
     def test_answers_over_tls(self):
         run = one_run(self.url, f"--tls-ca={self.cert}", "--rate=100", "--requests=30",
@@ -383,6 +384,19 @@ class Tls(unittest.TestCase):
         run = one_run(self.url, "--model=fake-model", "--prompt-form=text", "--metrics=off",
                       "--requests=2", "--rate=100", *SMALL, expect=1)
         self.assertEqual(run["failures"]["tls_failed"]["count"], 2)
+
+    def grpc_run(self, *options, expect=0):
+        done = loadgen(*options, "--json=-", "--requests=2", "--rate=100", "--token-range=97:123",
+                       *SMALL, expect=expect)
+        return json.loads(done.stdout)["runs"][0]
+
+    def test_grpc_speaks_tls_to_whom_it_trusts(self):
+        self.assertEqual(self.grpc_run(self.grpc, f"--tls-ca={self.cert}")["output_tokens"], 2 * 4)
+        self.assertEqual(self.grpc_run(self.grpc, "--tls-verify=off")["output_tokens"], 2 * 4)
+        run = self.grpc_run(self.grpc, expect=1)
+        self.assertEqual(run["failures"]["tls_failed"]["count"], 2, run)
+        done = loadgen(self.grpc, "--tls-ca=/dev/null", "--requests=1", *SMALL, expect=2)
+        self.assertIn("--tls-ca is /dev/null, which holds no certificates", done.stderr)
 
 
 if __name__ == "__main__":
