@@ -97,11 +97,12 @@ template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
     }
   } else {
     constexpr int kGroup = OperandsPerSum16(T::kBits);
+    static_assert((kEnd - kBegin) % kGroup == 0);
 #pragma GCC unroll 8
     for (int group = kBegin; group < kEnd; group += kGroup) {
       typename V::I words[kRows][kVectors];
 #pragma GCC unroll 8
-      for (int j = group; j < group + kGroup && j < kEnd; ++j) {
+      for (int j = group; j < group + kGroup; ++j) {
         typename V::I w[kVectors];
         LoadOperand<V>(operands, j, w);
 #pragma GCC unroll 8

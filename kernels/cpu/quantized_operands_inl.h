@@ -205,12 +205,13 @@ inline typename V::I DotOneDigit(typename V::I sum, const typename V::I w[kOpera
     }
   } else {
     constexpr int kGroup = OperandsPerSum16(T::kBits);
+    static_assert((kEnd - kBegin) % kGroup == 0);
 #pragma GCC unroll 8
     for (int group = kBegin; group < kEnd; group += kGroup) {
       typename V::I words =
           V::template Products16<T::kBits>(w[group], V::Broadcast32(digits + 4 * group));
 #pragma GCC unroll 8
-      for (int j = group + 1; j < group + kGroup && j < kEnd; ++j) {
+      for (int j = group + 1; j < group + kGroup; ++j) {
         words =
             V::Add16(words, V::template Products16<T::kBits>(w[j], V::Broadcast32(digits + 4 * j)));
       }
