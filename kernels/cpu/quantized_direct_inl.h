@@ -62,68 +62,6 @@ void MultiplyDirectRows(int rows, const QuantizedPanels& w, const FixedRows& x,
   if constexpr (kRows > 1) MultiplyDirectRows<V, T, kRows - 1>(rows, w, x, range);
 }
 
-// Operand j of kVectors vectors.
-template <class V, int kVectors>
-[[gnu::always_inline]] inline void LoadOperand(const uint8_t* operands, int j,
-                                               typename V::I (&w)[kVectors]) {
-  constexpr int kParts = kTile / V::kLanes;
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    w[v] = V::Load(operands + v / kParts * kOperands * 64 + v % kParts * V::kLanes * 4 + j * 64);
-  }
-}
-
-// sum += the dot products of operands [kBegin, kEnd) with a block's digits of kRows rows. Inlined
-// wherever it is called, so that sums and totals stay in registers.
-template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
-[[gnu::always_inline]] inline void DotDigit(const uint8_t* operands,
-                                            const int8_t* const (&digits)[kRows],
-                                            typename V::I sum[kRows][kVectors]) {
-  if constexpr (V::kShifted) {
-#pragma GCC unroll 8
-    for (int j = kBegin; j < kEnd; j += 2) {
-      typename V::I w0[kVectors], w1[kVectors];
-      LoadOperand<V>(operands, j, w0);
-      LoadOperand<V>(operands, j + 1, w1);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const typename V::I a0 = V::Broadcast32(digits[r] + 4 * j);
-        const typename V::I a1 = V::Broadcast32(digits[r] + 4 * j + 4);
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-          sum[r][v] = V::DotPair(sum[r][v], w0[v], w1[v], a0, a1);
-        }
-      }
-    }
-  } else {
-    constexpr int kGroup = OperandsPerSum16(T::kBits);
-    static_assert((kEnd - kBegin) % kGroup == 0);
-#pragma GCC unroll 8
-    for (int group = kBegin; group < kEnd; group += kGroup) {
-      typename V::I words[kRows][kVectors];
-#pragma GCC unroll 8
-      for (int j = group; j < group + kGroup; ++j) {
-        typename V::I w[kVectors];
-        LoadOperand<V>(operands, j, w);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const typename V::I a = V::Broadcast32(digits[r] + 4 * j);
-#pragma GCC unroll 4
-          for (int v = 0; v < kVectors; ++v) {
-            const typename V::I products = V::template Products16<T::kBits>(w[v], a);
-            words[r][v] = j == group ? products : V::Add16(words[r][v], products);
-          }
-        }
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = V::AddPairs(sum[r][v], words[r][v]);
-      }
-    }
-  }
-}
-
 }  // namespace refrain::kernels::cpu
 
 #endif  // REFRAIN_KERNELS_CPU_QUANTIZED_DIRECT_INL_H_

@@ -8,23 +8,10 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/quantized_digits_inl.h"
 #include "kernels/cpu/quantized_kernels.h"
 
 namespace refrain::kernels::cpu {
-
-inline constexpr int kTile = 16;
-inline constexpr int kOperands = 8;  // per block: 32 k, 4 per operand
-
-template <int kBitsValue, ScaleKind kKindValue, int kDigitsValue>
-struct Format {
-  static constexpr int kBits = kBitsValue;
-  static constexpr ScaleKind kKind = kKindValue;
-  static constexpr int kDigits = kDigitsValue;  // of the activations it is multiplied with
-  static constexpr bool kHasMin = kKind == ScaleKind::kScaleMin || kKind == ScaleKind::kSuperMin;
-  static constexpr bool kHalves = kKind == ScaleKind::kSuperScale;  // a scale per 16
-  static constexpr int kSums = kHalves ? 2 : 1;                     // integer sums per block
-  static constexpr int kQuantBytes = QuantBytesPerBlock(kBits);
-};
 
 // Quants as operands: shifted to the top of the byte if their zero point is to be 128.
 template <class V, class T>
@@ -180,45 +167,6 @@ template <class V, class T>
 inline typename V::F JoinDigits(typename V::I high, typename V::I low, const int32_t* negated_sum) {
   return SumEnd<V, T, /*kJoined=*/true>(V::Add32(V::template ShiftLeft32<kDigitBits>(high), low),
                                         negated_sum);
-}
-
-// Operands in a row whose products add up within 16 bits where V is not kShifted: 4 digits meet an
-// operand's lane of 32 bits, 2 of them a sum of 16.
-constexpr int OperandsPerSum16(int bits) {
-  const int largest_quant = bits == 8 ? 128 : (1 << bits) - 1;
-  int operands = kOperands;
-  while (operands * 2 * largest_quant * kMaxOneDigit > 32767) operands /= 2;
-  return operands;
-}
-static_assert(OperandsPerSum16(4) == 8 && OperandsPerSum16(5) == 4 && OperandsPerSum16(6) == 2 &&
-              OperandsPerSum16(8) == 1);
-
-// sum + the dot products of operands [kBegin, kEnd) with a block's digits of one kind.
-template <class V, class T, int kBegin, int kEnd>
-inline typename V::I DotOneDigit(typename V::I sum, const typename V::I w[kOperands],
-                                 const int8_t* digits) {
-  if constexpr (V::kShifted) {
-#pragma GCC unroll 8
-    for (int j = kBegin; j < kEnd; j += 2) {
-      sum = V::DotPair(sum, w[j], w[j + 1], V::Broadcast32(digits + 4 * j),
-                       V::Broadcast32(digits + 4 * j + 4));
-    }
-  } else {
-    constexpr int kGroup = OperandsPerSum16(T::kBits);
-    static_assert((kEnd - kBegin) % kGroup == 0);
-#pragma GCC unroll 8
-    for (int group = kBegin; group < kEnd; group += kGroup) {
-      typename V::I words =
-          V::template Products16<T::kBits>(w[group], V::Broadcast32(digits + 4 * group));
-#pragma GCC unroll 8
-      for (int j = group + 1; j < group + kGroup; ++j) {
-        words =
-            V::Add16(words, V::template Products16<T::kBits>(w[j], V::Broadcast32(digits + 4 * j)));
-      }
-      sum = V::AddPairs(sum, words);
-    }
-  }
-  return sum;
 }
 
 // The integer dot products of operands [kBegin, kEnd), as a float. The sums of the two digits are

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/quantized_digits_inl.h"
 #include "kernels/cpu/quantized_direct_inl.h"
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_operands_inl.h"
