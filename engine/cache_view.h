@@ -5,10 +5,12 @@
 
 namespace refrain::engine {
 
+using kvcache::CacheSession;
 using kvcache::CacheView;
 using kvcache::CacheViewLimits;
 using kvcache::CacheViewNamespace;
 using kvcache::CacheViewNode;
+using kvcache::SessionList;
 
 }  // namespace refrain::engine
 

@@ -92,6 +92,7 @@ class LocalEngine : public Engine {
     return stats;
   }
   absl::StatusOr<CacheView> DescribeCache(const CacheViewLimits& limits) override;
+  absl::StatusOr<SessionList> ListSessions(int32_t max_sessions) override;
   absl::StatusOr<PinnedPrefix> PinPrefix(const Request& prompt) override;
   absl::Status UnpinPrefix(PinId pin) override;
   absl::StatusOr<PinList> PinnedPrefixes() override;
@@ -212,6 +213,11 @@ kvcache::Namespace LocalEngine::NamespaceOf(const Request& request) const {
 absl::StatusOr<CacheView> LocalEngine::DescribeCache(const CacheViewLimits& limits) {
   return AskCache<CacheView>(
       [limits](kvcache::CacheManager* cache) { return cache->Describe(limits); });
+}
+
+absl::StatusOr<SessionList> LocalEngine::ListSessions(int32_t max_sessions) {
+  return AskCache<SessionList>(
+      [max_sessions](kvcache::CacheManager* cache) { return cache->ListSessions(max_sessions); });
 }
 
 absl::StatusOr<PinnedPrefix> LocalEngine::PinPrefix(const Request& prompt) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -61,6 +62,54 @@ CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
     }
   }
   return view;
+}
+
+SessionList CacheManager::ListSessions(int32_t max_sessions) const {
+  std::vector<NodeId> leaves;
+  for (int32_t index = 0; index < tree().num_ids(); ++index) {
+    const PrefixTree::Node& node = tree().node(NodeId{index});
+    if (node.live && !node.is_root() && node.children.empty()) leaves.push_back(NodeId{index});
+  }
+  SessionList list{.total_sessions = static_cast<int32_t>(leaves.size())};
+  const size_t listed = std::min(leaves.size(), static_cast<size_t>(std::max(max_sessions, 0)));
+  // Of those that one request made the longest first.
+  const auto before = [this](NodeId a, NodeId b) {
+    const PrefixTree::Node& x = tree().node(a);
+    const PrefixTree::Node& y = tree().node(b);
+    return std::make_tuple(-x.use.last_use, -x.end_tokens(), a) <
+           std::make_tuple(-y.use.last_use, -y.end_tokens(), b);
+  };
+  std::partial_sort(leaves.begin(), leaves.begin() + static_cast<ptrdiff_t>(listed), leaves.end(),
+                    before);
+  leaves.resize(listed);
+
+  std::unordered_map<NodeId, const Namespace*> names;
+  for (const auto& [name_space, root] : tree().roots()) names[root] = &name_space;
+  for (const NodeId id : leaves) {
+    const PrefixTree::Node& leaf = tree().node(id);
+    CacheSession& session = list.sessions.emplace_back();
+    session.leaf = id;
+    session.num_tokens = leaf.end_tokens();
+    session.num_chunks = leaf.depth_nodes;
+    session.sharers = leaf.use.refs;
+    session.hits = leaf.use.hits;
+    session.age_requests = cache_.requests() - leaf.use.last_use;
+    bool own = true;
+    const PrefixTree::Node* node = &leaf;
+    NodeId root = id;
+    for (; !node->is_root(); root = node->parent, node = &tree().node(root)) {
+      own = own && node->children.size() <= 1;
+      if (own) ++session.own_chunks;
+    }
+    const bool whole = tree().IsFull(id) || tree().node(leaf.parent).is_root();
+    session.pinned = (whole ? leaf : tree().node(leaf.parent)).use.pins > 0;
+    // A private root, which nobody else finds, has no name.
+    if (const auto name = names.find(root); name != names.end()) {
+      session.tenant = name->second->tenant;
+      session.salted = !name->second->cache_salt.empty();
+    }
+  }
+  return list;
 }
 
 }  // namespace refrain::kvcache

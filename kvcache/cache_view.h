@@ -44,6 +44,25 @@ struct CacheViewNamespace {
   int32_t first_chunks = 0;  // different beginnings
 };
 
+// What somebody may come back to: a leaf of the prefix tree with all before it (DESIGN section 1).
+struct CacheSession {
+  NodeId leaf{};  // as CacheViewNode::id
+  std::string tenant;
+  bool salted = false;
+  int32_t num_tokens = 0;    // from the root on
+  int32_t num_chunks = 0;    // that hold them
+  int32_t own_chunks = 0;    // of these, those that no other session goes through
+  int32_t sharers = 0;       // running sequences that attend to its last chunk
+  int64_t hits = 0;          // requests that found its last chunk
+  int64_t age_requests = 0;  // requests that joined since one last used it
+  bool pinned = false;       // its last whole chunk
+};
+
+struct SessionList {
+  int32_t total_sessions = 0;          // listed or not
+  std::vector<CacheSession> sessions;  // the last used first
+};
+
 // A copy of what the cache holds, for people to look at.
 struct CacheView {
   CacheStats stats;

@@ -20,21 +20,25 @@ constexpr int kThreads = 2;
 constexpr Range kNodesRange{0, 100'000};
 constexpr Range kDepthRange{1, 1'000'000};
 
+constexpr Range kSessionsRange{0, 100'000};
+constexpr int32_t kDefaultSessions = 1000;
+
+absl::Status ReadLimit(const char* field, int32_t value, const Range& range, int32_t* limit) {
+  if (!range.Contains(value)) {
+    return InvalidField(field, Concat("'", field, "' must be ", range.Text(), ", not ", value));
+  }
+  *limit = value;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<engine::CacheViewLimits> ViewLimits(const v1::CacheStatisticsRequest& in) {
   engine::CacheViewLimits limits;
-  const auto read = [](const char* field, int32_t value, const Range& range, int32_t* limit) {
-    if (!range.Contains(value)) {
-      return InvalidField(field, Concat("'", field, "' must be ", range.Text(), ", not ", value));
-    }
-    *limit = value;
-    return absl::OkStatus();
-  };
   if (in.has_max_nodes()) {
-    const auto status = read("max_nodes", in.max_nodes(), kNodesRange, &limits.max_nodes);
+    const auto status = ReadLimit("max_nodes", in.max_nodes(), kNodesRange, &limits.max_nodes);
     if (!status.ok()) return status;
   }
   if (in.has_max_depth()) {
-    const auto status = read("max_depth", in.max_depth(), kDepthRange, &limits.max_depth);
+    const auto status = ReadLimit("max_depth", in.max_depth(), kDepthRange, &limits.max_depth);
     if (!status.ok()) return status;
   }
   return limits;
@@ -82,6 +86,19 @@ void Write(const engine::CacheViewNode& node, v1::CacheNode* out) {
   if (node.writer.has_value()) out->set_writer(static_cast<uint64_t>(*node.writer));
 }
 
+void Write(const engine::CacheSession& session, v1::Session* out) {
+  out->set_id(static_cast<int32_t>(session.leaf));
+  out->set_tenant(session.tenant);
+  out->set_salted(session.salted);
+  out->set_tokens(session.num_tokens);
+  out->set_chunks(session.num_chunks);
+  out->set_own_chunks(session.own_chunks);
+  out->set_sharers(session.sharers);
+  out->set_hits(session.hits);
+  out->set_age_requests(session.age_requests);
+  out->set_pinned(session.pinned);
+}
+
 void Write(const engine::PinnedPrefix& pin, v1::Pinned* out) {
   out->set_id(static_cast<uint64_t>(pin.id));
   out->set_prompt_tokens(pin.prompt_tokens);
@@ -113,6 +130,26 @@ class AdminService final : public v1::Admin::CallbackService {
                     }
                     for (const engine::CacheViewNode& node : view->nodes)
                       Write(node, out->add_nodes());
+                    return absl::OkStatus();
+                  });
+  }
+
+  ServerUnaryReactor* ListSessions(CallbackServerContext* context,
+                                   const v1::ListSessionsRequest* in,
+                                   v1::ListSessionsResponse* out) override {
+    return Answer({context, {"/refrain.v1.Admin/ListSessions", in}, out},
+                  [=](const Caller& caller) -> absl::Status {
+                    int32_t max_sessions = kDefaultSessions;
+                    if (in->has_max_sessions()) {
+                      const auto status = ReadLimit("max_sessions", in->max_sessions(),
+                                                    kSessionsRange, &max_sessions);
+                      if (!status.ok()) return status;
+                    }
+                    const auto list = caller.engine->ListSessions(max_sessions);
+                    if (!list.ok()) return list.status();
+                    out->set_total_sessions(list->total_sessions);
+                    for (const engine::CacheSession& session : list->sessions)
+                      Write(session, out->add_sessions());
                     return absl::OkStatus();
                   });
   }

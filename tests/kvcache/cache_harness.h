@@ -79,6 +79,9 @@ struct CacheHarness {
     }
     Cells& all = expected[id];
     all.insert(all.end(), cells.begin(), cells.end());
+    const int32_t lost =
+        cache->reserved_tokens(kvcache::SequenceId{id}) - static_cast<int32_t>(all.size());
+    EXPECT_LT(lost, mover.chunk_tokens()) << "places that sequence " << id << " has too many of";
     return absl::OkStatus();
   }
 

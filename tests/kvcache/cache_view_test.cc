@@ -97,5 +97,48 @@ TEST_F(CacheViewTest, KeepsToItsLimitsAndStartsWithWhatComesFirst) {
   EXPECT_EQ(h.cache->Describe({.max_nodes = 3}).nodes.back().depth, 1);
 }
 
+TEST_F(CacheViewTest, ListsSessionsTheLastUsedFirst) {
+  const SessionList list = h.cache->ListSessions(100);
+  EXPECT_EQ(list.total_sessions, 4);
+  ASSERT_EQ(list.sessions.size(), 4u);
+  struct Want {
+    std::string text, salt;
+    int32_t chunks, own_chunks, sharers;
+  };
+  const Want wanted[] = {{"other text", "", 3, 3, 0},
+                         {"secret", "salt", 2, 2, 1},
+                         {"abcdefghxyz0zz", "", 4, 2, 1},
+                         {"abcdefghij", "", 3, 1, 1}};
+  for (size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(wanted[i].text);
+    const CacheSession& session = list.sessions[i];
+    EXPECT_EQ(session.leaf, h.Match(CellsOf(wanted[i].text), wanted[i].salt).node);
+    EXPECT_EQ(session.num_tokens, static_cast<int32_t>(wanted[i].text.size()));
+    EXPECT_EQ(session.num_chunks, wanted[i].chunks);
+    EXPECT_EQ(session.own_chunks, wanted[i].own_chunks);
+    EXPECT_EQ(session.sharers, wanted[i].sharers);
+    EXPECT_EQ(session.salted, !wanted[i].salt.empty());
+    EXPECT_EQ(session.age_requests, static_cast<int64_t>(i));
+    EXPECT_FALSE(session.pinned);
+  }
+}
+
+// Who comes back is first again, and counts as a hit; a pin keeps the last whole chunk.
+TEST_F(CacheViewTest, SessionsTellWhoCameBackAndWhatIsPinned) {
+  h.Run(5, "abcdefghij");
+  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("other text")).span()), 8);
+  const SessionList first = h.cache->ListSessions(1);
+  EXPECT_EQ(first.total_sessions, 4);
+  ASSERT_EQ(first.sessions.size(), 1u);
+  EXPECT_EQ(first.sessions[0].hits, 1);
+  EXPECT_EQ(first.sessions[0].age_requests, 0);
+  EXPECT_EQ(first.sessions[0].num_tokens, 10);
+  const SessionList all = h.cache->ListSessions(100);
+  for (const CacheSession& session : all.sessions) {
+    EXPECT_EQ(session.pinned, session.own_chunks == 3) << session.num_tokens;
+  }
+  EXPECT_TRUE(h.cache->ListSessions(0).sessions.empty());
+}
+
 }  // namespace
 }  // namespace refrain::kvcache

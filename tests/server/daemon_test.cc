@@ -393,6 +393,22 @@ TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
   EXPECT_NE(daemon.output().find("field=made_up_"), std::string::npos);
 }
 
+TEST(Daemon, LogsAnUnknownFieldOnce) {
+  Process daemon(Arguments("fake"));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  for (const char* field : {"made_up", "made_up", "another"}) {
+    client.Send(
+        PostRequest("/v1/completions", std::string(R"({"prompt":"a",")") + field + R"(":1})"));
+    EXPECT_EQ(client.ReadResponse().status, 200);
+  }
+  ASSERT_TRUE(daemon.WaitForOutput("field=another"));
+  const std::string log = daemon.output();
+  const size_t first = log.find("field=made_up");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(log.find("field=made_up", first + 1), std::string::npos) << log;
+}
+
 TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
   for (const bool debug : {false, true}) {
     Process daemon(Arguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));

@@ -368,6 +368,28 @@ absl::StatusOr<engine::CacheView> FakeEngine::DescribeCache(const engine::CacheV
   return view;
 }
 
+absl::StatusOr<engine::SessionList> FakeEngine::ListSessions(int32_t max_sessions) {
+  MutexLock lock(mutex_);
+  if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
+  engine::SessionList list;
+  list.total_sessions = static_cast<int32_t>(seen_.size());
+  for (const auto& prompt : seen_) {
+    if (static_cast<int32_t>(list.sessions.size()) == max_sessions) break;
+    engine::CacheSession& session = list.sessions.emplace_back();
+    session.leaf = kvcache::NodeId{static_cast<int32_t>(list.sessions.size())};
+    session.tenant = "us";
+    session.salted = true;
+    session.num_tokens = static_cast<int32_t>(prompt.size());
+    session.num_chunks = 3;
+    session.own_chunks = 2;
+    session.sharers = 1;
+    session.hits = 5;
+    session.age_requests = 4;
+    session.pinned = true;
+  }
+  return list;
+}
+
 absl::StatusOr<engine::PinnedPrefix> FakeEngine::PinPrefix(const engine::Request& prompt) {
   const std::vector<TokenId> ids = *tokenizer_.Encode(PromptText(prompt, tokenizer_), {});
   MutexLock lock(mutex_);

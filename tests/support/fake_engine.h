@@ -65,7 +65,7 @@ struct FakeEngineOptions {
 //
 // CODE is a number of absl::StatusCode. A prompt that was there before is reported as cached but
 // for its last token; DescribeCache tells of one node per prompt, which can be pinned and dropped
-// as one chunk. Any thread, as Engine.
+// as one chunk, and ListSessions of one session. Any thread, as Engine.
 class FakeEngine final : public engine::Engine {
  public:
   explicit FakeEngine(FakeEngineOptions options = {});
@@ -81,6 +81,7 @@ class FakeEngine final : public engine::Engine {
   const engine::ChatTemplate* chat_template() const override { return chat_template_.get(); }
   engine::EngineStats stats() const override;
   absl::StatusOr<engine::CacheView> DescribeCache(const engine::CacheViewLimits& limits) override;
+  absl::StatusOr<engine::SessionList> ListSessions(int32_t max_sessions) override;
   absl::StatusOr<engine::PinnedPrefix> PinPrefix(const engine::Request& prompt) override;
   absl::Status UnpinPrefix(engine::PinId pin) override;
   absl::StatusOr<engine::PinList> PinnedPrefixes() override;

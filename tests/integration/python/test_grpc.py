@@ -237,6 +237,21 @@ def test_warm_pin_unpin_drop(services):
     assert gone.value.code() == grpc.StatusCode.NOT_FOUND
 
 
+def test_sessions_are_the_conversations_that_may_come_back(services):
+    before = services("Admin/ListSessions", max_sessions=0)
+    assert not before.sessions
+    *_, first = services("Inference/Generate", params=greedy(20, ignore_eos=True),
+                         text={"text": "Of a river that nobody else has asked for."})
+    answered = services("Admin/ListSessions")
+    assert answered.total_sessions == before.total_sessions + 1
+    session = answered.sessions[0]
+    # The last token of an answer is not computed.
+    assert session.tokens == first.usage.prompt_tokens + first.usage.completion_tokens - 1
+    assert (session.hits, session.age_requests, session.sharers) == (0, 0, 0)
+    services("Admin/Drop", everything=True)
+    assert services("Admin/ListSessions", max_sessions=0).total_sessions == 0
+
+
 def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
     # Reproducible, so that a text does not depend on who else runs.
     daemon = start_daemon(*GRPC, "--set=limits.drain_s=120",

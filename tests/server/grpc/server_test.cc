@@ -523,6 +523,26 @@ TEST(GrpcServer, CacheStatisticsDescribeTheTree) {
             ::grpc::INVALID_ARGUMENT);
 }
 
+TEST(GrpcServer, SessionsAreListed) {
+  Running r;
+  for (const char* text : {"one", "three"}) Generate(*r.inference, TextRequest(text));
+  v1::ListSessionsRequest request;
+  v1::ListSessionsResponse response;
+  request.set_max_sessions(1);
+  ClientContext context, wrong;
+  ASSERT_TRUE(r.admin->ListSessions(&context, request, &response).ok());
+  EXPECT_EQ(response.total_sessions(), 2);
+  ASSERT_EQ(response.sessions_size(), 1);
+  EXPECT_EQ(response.sessions(0).ShortDebugString(),
+            "id: 1 tenant: \"us\" salted: true tokens: 3 chunks: 3 own_chunks: 2 sharers: 1 "
+            "hits: 5 age_requests: 4 pinned: true");
+  request.set_max_sessions(100'001);
+  const ::grpc::Status refused = r.admin->ListSessions(&wrong, request, &response);
+  EXPECT_EQ(refused.error_code(), ::grpc::INVALID_ARGUMENT);
+  EXPECT_NE(refused.error_message().find("'max_sessions' must be"), std::string::npos)
+      << refused.error_message();
+}
+
 TEST(GrpcServer, AWarmingCallThatIsCancelledStopsTheWork) {
   Running r;
   // The deadline is not for connecting.
