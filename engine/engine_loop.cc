@@ -262,12 +262,15 @@ void EngineLoop::FlushChanged() {
 bool EngineLoop::LaunchNext() {
   if (snapshot_.running.empty() && snapshot_.waiting.empty()) return false;
   RefreshWaiting();
+  const bool full =
+      static_cast<int32_t>(snapshot_.running.size()) >= snapshot_.limits.max_sequences;
+  if (full && beams_run_) ParkDeliveredBeams(/*only_for_siblings=*/true);
   RefreshSnapshot();
   observer_.PlanBegins();
   const StepPlan plan = options_.planner(snapshot_);
   observer_.PlanEnds();
   if (plan.empty() && in_flight_.empty()) {
-    if (!ParkDeliveredBeams()) BreakDeadlock();
+    if (!ParkDeliveredBeams(/*only_for_siblings=*/false)) BreakDeadlock();
     return false;
   }
   // What is in flight of the last running sequence would be lost with it, and computed again.
@@ -279,6 +282,7 @@ bool EngineLoop::LaunchNext() {
   for (const SequenceId id : plan.admit) {
     if (!Admit(sequences_.at(id))) return false;
   }
+  if (beams_run_) ParkDeliveredBeams(/*only_for_siblings=*/true);  // there was no room for those
   builder_.Begin();
   for (const StepWork& work : plan.work) {
     const auto& sequence = sequences_.at(work.sequence);

@@ -163,9 +163,10 @@ class EngineLoop {
   void EndBeams(RunningRequest* request);
   // Takes a beam that has delivered out of scheduler and cache until it goes on.
   void Park(SequenceState* beam);
-  // When nothing else can run: beams that have delivered make room for those that have not. False
-  // when there are none.
-  bool ParkDeliveredBeams();
+  // Beams that have delivered make room for those that have not: for anybody's, when nothing else
+  // can run, or for those of their own request that wait, which others would keep waiting until
+  // they end. False when there are none.
+  bool ParkDeliveredBeams(bool only_for_siblings);
 
   // What a choice generated, for the next turn of its conversation, and to explain misses.
   void RememberTurn(const RunningRequest& request, const std::vector<TokenId>& generated);
@@ -194,6 +195,7 @@ class EngineLoop {
   SeenPrefixes seen_;
   MemoryBackoff backoff_;
   int fruitless_plans_ = 0;       // one after the other that launched nothing
+  bool beams_run_ = false;        // some running sequence is one
   SequenceId last_refreshed_{0};  // in turn
   StepBuilder builder_;
   LoopObserver observer_;

@@ -87,12 +87,20 @@ void EngineLoop::Park(SequenceState* beam) {
   sequences_.erase(beam->id);
 }
 
-bool EngineLoop::ParkDeliveredBeams() {
+bool EngineLoop::ParkDeliveredBeams(bool only_for_siblings) {
   std::vector<SequenceState*> delivered;
   for (const RunningEntry& entry : snapshot_.running) {
     SequenceState* const sequence = sequences_.at(entry.sequence).get();
     const BeamGroup* const beams = sequence->request->beams();
-    if (beams != nullptr && beams->delivered(sequence->choice)) delivered.push_back(sequence);
+    if (beams == nullptr || !beams->delivered(sequence->choice)) continue;
+    const auto& siblings = sequence->request->choices();
+    if (only_for_siblings &&
+        std::none_of(siblings.begin(), siblings.end(), [](const auto& sibling) {
+          return sibling->phase == SequencePhase::kWaiting;
+        })) {
+      continue;
+    }
+    delivered.push_back(sequence);
   }
   for (SequenceState* const beam : delivered) Park(beam);
   stats_.preemptions_total += static_cast<int64_t>(delivered.size());

@@ -59,8 +59,10 @@ void EngineLoop::RefreshSnapshot() {
   // Each running sequence takes at most one chunk before any prefill does.
   const bool may_preempt =
       snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size()) || SomeTenantWaits();
+  beams_run_ = false;
   for (RunningEntry& entry : snapshot_.running) {
     SequenceState& sequence = *sequences_.at(entry.sequence);
+    beams_run_ = beams_run_ || sequence.request->beams() != nullptr;
     StartProducing(&sequence);
     const int32_t appended_tokens = cache.appended_tokens(entry.sequence);
     entry.next_token = sequence.NextToken(appended_tokens);

@@ -1,8 +1,31 @@
 #include <cassert>
+#include <vector>
 
 #include "kvcache/cache_manager.h"
 
 namespace refrain::kvcache {
+namespace {
+
+// Children of `parent` that begin with `rest`, which is shorter than a chunk.
+std::vector<NodeId> ChildrenThatBeginWith(const PrefixTree& tree, NodeId parent,
+                                          const TokenSpan& rest, int32_t begin) {
+  std::vector<NodeId> found;
+  for (const NodeId id : tree.node(parent).children) {
+    const PrefixTree::Node& node = tree.node(id);
+    if (node.tokens < static_cast<int32_t>(rest.ids.size())) continue;
+    bool equal = true;
+    for (size_t i = 0; equal && i < rest.ids.size(); ++i) {
+      const int32_t place = begin + static_cast<int32_t>(i);
+      const int32_t wanted = rest.positions.empty() ? place : rest.positions[i];
+      const int32_t position = node.positions != nullptr ? node.positions[i] : place;
+      equal = tree.ids(id)[i] == rest.ids[i] && position == wanted;
+    }
+    if (equal) found.push_back(id);
+  }
+  return found;
+}
+
+}  // namespace
 
 int32_t CacheManager::Pin(const Namespace& name_space, const TokenSpan& tokens) {
   const NodeId root = tree().FindRootOrNone(name_space);
@@ -39,7 +62,20 @@ int32_t CacheManager::Drop(const Namespace& name_space, const TokenSpan& tokens)
     // A chunk that agrees with the prompt in its first tokens only is another prompt's.
     const bool part = found.num_tokens < tree().node(id).end_tokens();
     if (!whole_prompt && part && !tree().node(id).is_root()) id = tree().node(id).parent;
-    const int32_t chunks = whole_prompt ? cache_.EvictFrom(id) : cache_.EvictUpwards(id);
+    int32_t chunks = 0;
+    const int32_t rest_tokens = found.num_tokens % options_.chunk_tokens;
+    if (whole_prompt && rest_tokens > 0) {
+      const auto begin = static_cast<size_t>(found.num_tokens - rest_tokens);
+      const TokenSpan rest{tokens.ids.subspan(begin), tokens.positions.empty()
+                                                          ? tokens.positions
+                                                          : tokens.positions.subspan(begin)};
+      for (const NodeId child : ChildrenThatBeginWith(tree(), tree().node(id).parent, rest,
+                                                      static_cast<int32_t>(begin))) {
+        chunks += cache_.EvictFrom(child);
+      }
+    } else {
+      chunks = whole_prompt ? cache_.EvictFrom(id) : cache_.EvictUpwards(id);
+    }
     dropped += chunks;
     if (chunks == 0 || !whole_prompt) return dropped;
   }

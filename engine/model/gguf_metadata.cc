@@ -1,5 +1,6 @@
 #include "engine/model/gguf_metadata.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -44,10 +45,13 @@ std::optional<int64_t> IntegerElement(const GgufValue& value, uint64_t index) {
   }
 }
 
-// Takes the next string off the front; Parse has checked the lengths.
+// Takes the next string off the front. Parse has checked the lengths, but the file may have been
+// written to since: then what is left counts as one string.
 std::string_view TakeString(std::span<const std::byte>& payload) {
   uint64_t length = 0;
+  if (payload.size() < sizeof(length)) return "";
   std::memcpy(&length, payload.data(), sizeof(length));
+  length = std::min<uint64_t>(length, payload.size() - sizeof(length));
   const std::string_view text(reinterpret_cast<const char*>(payload.data()) + sizeof(length),
                               length);
   payload = payload.subspan(sizeof(length) + length);

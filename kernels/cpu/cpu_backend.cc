@@ -30,6 +30,10 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
     if (options.isa != "auto") return absl::FailedPreconditionError(warning);
   }
   std::unique_ptr<CpuBackend> backend(new CpuBackend(isa, options.threads));
+  if (const int threads = backend->info_.threads; threads < options.threads) {
+    absl::StrAppend(&warning, warning.empty() ? "" : "; ", "backend.threads is ", options.threads,
+                    ", the system lets ", threads, " run");
+  }
   backend->info_.warning = warning;
   return backend;
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -188,7 +189,11 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   state_->stretches = std::vector<Stretch>(threads);
   state_->workers.reserve(threads - 1);
   for (int i = 1; i < threads; ++i) {
-    state_->workers.emplace_back([state = state_.get(), i] { state->Work(i); });
+    try {
+      state_->workers.emplace_back([state = state_.get(), i] { state->Work(i); });
+    } catch (const std::system_error&) {
+      break;  // a limit of the system, which threads() tells
+    }
   }
 }
 

@@ -36,6 +36,7 @@ constexpr size_t kReadBytes = 16 << 10;
 // instead of a reset connection.
 constexpr size_t kDiscardedBytes = 64 << 20;
 constexpr std::chrono::milliseconds kDiscardTime{3000};
+constexpr std::chrono::milliseconds kCancelPeriod{100};
 
 Headers SoonAgain() { return {{"Retry-After", "1"}}; }
 
@@ -194,7 +195,11 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
         co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
     if (error) {
       const ReadFailure failure = ClassifyReadError(error, shared_->options);
-      if (failure.status == 0) co_return false;
+      if (failure.status == 0) {
+        record->request_body_bytes = parser->get().body().size();
+        Report(*record);
+        co_return false;
+      }
       co_await RefuseWithoutBody(MakeErrorReply(failure.status, failure.message), framing, record);
       co_return false;
     }
@@ -345,9 +350,9 @@ asio::awaitable<bool> Connection::Write(std::string_view bytes) {
   co_return true;
 }
 
-asio::awaitable<void> Connection::WaitForWakeup() {
+asio::awaitable<void> Connection::WaitForWakeup(asio::steady_timer::time_point latest) {
   if (!woken_) {
-    wakeup_timer_.expires_at(asio::steady_timer::time_point::max());
+    wakeup_timer_.expires_at(latest);
     co_await wakeup_timer_.async_wait(kAwait);
   }
   woken_ = false;
@@ -390,8 +395,11 @@ void Connection::WatchEncrypted() {
 
 asio::awaitable<void> Connection::StopWatching() {
   if (!stream_.encrypted() || !watching_) co_return;
-  stream_.tcp().cancel();
-  while (watching_) co_await WaitForWakeup();
+  // A cancellation between two reads of one record finds nothing to cancel.
+  while (watching_) {
+    stream_.tcp().cancel();
+    co_await WaitForWakeup(std::chrono::steady_clock::now() + kCancelPeriod);
+  }
 }
 
 void Connection::OnReadable() {

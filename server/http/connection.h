@@ -135,7 +135,8 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<bool> Write(std::string_view bytes);
   // The rest of what is framed.
   boost::asio::awaitable<bool> WriteFramed(Sending* sending);
-  boost::asio::awaitable<void> WaitForWakeup();
+  boost::asio::awaitable<void> WaitForWakeup(
+      boost::asio::steady_timer::time_point latest = boost::asio::steady_timer::time_point::max());
 
   // Sends what there is, as far as that goes without waiting. What a reply throws ends the
   // connection.

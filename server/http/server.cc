@@ -64,6 +64,16 @@ struct Server::Impl {
     std::thread thread;
   };
 
+  // One of the connections that are counted.
+  struct Leave {
+    void operator()(Impl* impl) const {
+      MutexLock lock(impl->mutex);
+      --impl->connections;
+      impl->fewer_connections.NotifyAll();
+    }
+  };
+  using Slot = std::unique_ptr<Impl, Leave>;
+
   Impl(ServerOptions options_in, const Router* router_in)
       : options(std::move(options_in)),
         router(*router_in),
@@ -75,7 +85,9 @@ struct Server::Impl {
 
   absl::Status Listen();
   asio::awaitable<void> Accept();
-  asio::awaitable<void> Serve(IoThread* home, std::shared_ptr<Connection> connection);
+  // A client that is lost for want of memory is the only one.
+  void Start(IoThread* home, tcp::socket socket);
+  asio::awaitable<void> Serve(IoThread* home, Slot slot, std::shared_ptr<Connection> connection);
   void TurnAway(tcp::socket socket);
   void ForEachConnection(void (Connection::*action)());
   bool WaitUntilNoConnections(std::chrono::steady_clock::time_point deadline);
@@ -149,24 +161,33 @@ asio::awaitable<void> Server::Impl::Accept() {
       TurnAway(std::move(socket));
       continue;
     }
-    auto connection = std::make_shared<Connection>(std::move(socket), &shared, &home->wakeups);
-    asio::co_spawn(home->context, Serve(home, std::move(connection)), asio::detached);
+    Start(home, std::move(socket));
   }
 }
 
-asio::awaitable<void> Server::Impl::Serve(IoThread* home, std::shared_ptr<Connection> connection) {
+void Server::Impl::Start(IoThread* home, tcp::socket socket) {
+  Slot slot(this);
+  try {
+    auto connection = std::make_shared<Connection>(std::move(socket), &shared, &home->wakeups);
+    asio::co_spawn(home->context, Serve(home, std::move(slot), std::move(connection)),
+                   asio::detached);
+  } catch (const std::exception&) {
+    return;  // it had no memory
+  }
+}
+
+asio::awaitable<void> Server::Impl::Serve(IoThread* home, Slot slot,
+                                          std::shared_ptr<Connection> connection) {
   home->connections.insert(connection);
   co_await connection->Run();
   home->connections.erase(connection);
   connection.reset();
-  MutexLock lock(mutex);
-  --connections;
-  fewer_connections.NotifyAll();
+  slot.reset();
 }
 
 // One send that does not wait: a client that cannot take 200 bytes gets nothing, nor does one that
 // would have to be greeted with TLS first.
-void Server::Impl::TurnAway(tcp::socket socket) {
+void Server::Impl::TurnAway(tcp::socket socket) try {
   if (options.tls != nullptr) return;
   ReplyFramer framer({.request_id = MakeRequestId(), .keep_alive = false});
   ReplyPart part;
@@ -177,6 +198,8 @@ void Server::Impl::TurnAway(tcp::socket socket) {
   const std::string bytes = framer.Frame(part);
   [[maybe_unused]] const ssize_t sent =
       ::send(socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+} catch (const std::exception&) {
+  return;  // there was no memory for an answer
 }
 
 void Server::Impl::ForEachConnection(void (Connection::*action)()) {

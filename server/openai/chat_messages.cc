@@ -38,17 +38,19 @@ bool JoinTextParts(const Json& parts, std::string* text) {
 }
 
 // `arguments` as templates expect it: OpenAI's clients send an object's JSON as a string.
-Value ToolCallValue(const Json& call) {
+// What the parsed ones take is added to `json_memory`.
+Value ToolCallValue(const Json& call, size_t* json_memory) {
   if (!call.is_object()) return ToTemplateValue(call);
   Map map;
   for (const auto& [name, value] : call.items()) {
     if (name == "function" && value.is_object()) {
-      map.Set(name, ToolCallValue(value));
+      map.Set(name, ToolCallValue(value, json_memory));
       continue;
     }
     if (name == "arguments" && value.is_string()) {
       const auto parsed = ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32});
       if (parsed.ok() && parsed->is_object()) {
+        *json_memory += MemoryOf(*parsed);
         map.Set(name, ToTemplateValue(*parsed));
         continue;
       }
@@ -58,7 +60,8 @@ Value ToolCallValue(const Json& call) {
   return Value::MakeMap(std::move(map));
 }
 
-Value MessageValue(const Json& message, const std::string& prefix, FieldReader& all) {
+Value MessageValue(const Json& message, const std::string& prefix, FieldReader& all,
+                   size_t* json_memory) {
   FieldReader fields(message, prefix);
   const auto role = fields.String("role", 64);
   if (!role.has_value() || role->empty()) fields.Refuse("role", "is required");
@@ -87,7 +90,7 @@ Value MessageValue(const Json& message, const std::string& prefix, FieldReader& 
     if (name == "tool_calls" && tool_calls != nullptr && tool_calls->empty()) continue;
     if (name == "tool_calls" && tool_calls != nullptr) {
       Value::List calls;
-      for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call));
+      for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call, json_memory));
       map.Set(name, Value::MakeList(std::move(calls)));
     } else {
       map.Set(name, ToTemplateValue(value));
@@ -154,6 +157,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
   }
   Value::List list;
   list.reserve(messages->size());
+  size_t json_memory = 0;
   for (size_t i = 0; i < messages->size(); ++i) {
     const Json& message = (*messages)[i];
     const std::string name = Concat("messages[", i, "]");
@@ -161,7 +165,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
       fields.Refuse(name, Concat("must be an object, not ", JsonTypeName(message)));
       return 0;
     }
-    list.push_back(MessageValue(message, name + ".", fields));
+    list.push_back(MessageValue(message, name + ".", fields, &json_memory));
     if (!fields.status().ok()) return 0;
   }
   input->messages = Value::MakeList(std::move(list));
@@ -184,7 +188,6 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
   if (extra != nullptr) input->extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input->now);
-  size_t json_memory = 0;
   for (const Json* part : {messages, tools, extra}) {
     if (part != nullptr) json_memory += MemoryOf(*part);
   }

@@ -96,7 +96,9 @@ std::optional<int64_t> FieldReader::Integer(std::string_view name, Range range) 
     return std::nullopt;
   }
   const std::optional<int64_t> number = IntegerValue(*value);
-  if (number.has_value() && range.Contains(static_cast<double>(*number))) return number;
+  // As a double the greatest int64_t is 2^63.
+  const bool top = range.max >= 0x1p63 && number.value_or(0) > 0;
+  if (number.has_value() && (top || range.Contains(static_cast<double>(*number)))) return number;
   Refuse(name, Concat("must be an integer of ", range.Text(), ", not ", value->dump()));
   return std::nullopt;
 }

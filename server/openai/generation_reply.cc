@@ -17,6 +17,8 @@ namespace {
 // where it has to be whole, is made on a worker thread.
 constexpr size_t kPartBytes = 64 << 10;
 constexpr size_t kQuickPromptTokens = 4096;
+// Of memory, which no budget counts.
+constexpr size_t kMostWholeBytes = size_t{512} << 20;
 
 ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationReply::Parts& parts) {
   ResponseFormat::Answer answer;
@@ -113,6 +115,7 @@ http::ReplyPart GenerationReply::Next() {
   const std::optional<size_t> failed = ReadStreams();
   ticket_.ChargeUsage(TotalUsage());
   if (failed.has_value()) return FailedPart(*failed);
+  if (IsTooLarge()) return FailedPart(TooLarge());
   if (!IsLarge()) return stream_events_ ? MakeEvents() : MakeWhole();
   http::ReplyPart part;
   part.make = [this] { return stream_events_ ? MakeEvents() : MakeWhole(); };
@@ -132,7 +135,6 @@ std::optional<size_t> GenerationReply::ReadStreams() {
           std::chrono::steady_clock::now() - begin_;
       first_token_ms_ = passed.count();
     }
-    if (output_.cache_report) ReportMisses();
     if (!head_sent_ && !prompt.batch.status.ok()) return i;
     // The first event shows all of them, however many go into the first part.
     if (!stream_events_ || !output_.token_ids) continue;
@@ -142,7 +144,19 @@ std::optional<size_t> GenerationReply::ReadStreams() {
       }
     }
   }
+  if (output_.cache_report) ReportMisses();
   return std::nullopt;
+}
+
+bool GenerationReply::IsTooLarge() const {
+  return !stream_events_ && whole_bytes_ > kMostWholeBytes;
+}
+
+absl::Status GenerationReply::TooLarge() const {
+  return absl::InvalidArgumentError(Concat(
+      "the answer would have ", whole_bytes_ >> 20, " MiB or more, at most ", kMostWholeBytes >> 20,
+      " are sent as a whole: ask for fewer choices, prompts or log-probabilities, or for a "
+      "stream"));
 }
 
 bool GenerationReply::IsLarge() const {
@@ -153,9 +167,13 @@ bool GenerationReply::IsLarge() const {
     return shown > kQuickPromptTokens;
   }
   size_t bytes = AllFinished() ? whole_bytes_ : 0;
-  for (const PromptState& prompt : prompts_) {
+  for (size_t p = 0; p < prompts_.size(); ++p) {
+    const PromptState& prompt = prompts_[p];
     for (size_t i = prompt.next; i < prompt.batch.tokens.size() && bytes <= kPartBytes; ++i) {
-      bytes += OutputBytes(prompt.batch.tokens[i]);
+      const engine::TokenEvent& event = prompt.batch.tokens[i];
+      bytes += OutputBytes(event);
+      const size_t text = p * static_cast<size_t>(choices_per_prompt_) + event.choice;
+      if (!event.from_prompt && !texts_[text].begun()) bytes += output_.prefix.size();
     }
   }
   return bytes > kPartBytes;
@@ -163,6 +181,8 @@ bool GenerationReply::IsLarge() const {
 
 http::ReplyPart GenerationReply::MakeEvents() {
   http::ReplyPart part;
+  std::optional<engine::Usage> usage;
+  if (continuous_usage_) usage = TotalUsage();
   do {
     size_t bytes = kPartBytes;
     for (size_t i = 0; i < prompts_.size() && bytes > 0; ++i) {
@@ -171,7 +191,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
         part.due_since = std::min(part.due_since.value_or(*sampled), *sampled);
       }
       TakeBatch(next_prompt_, &bytes);
-      ShowPieces(next_prompt_, &part.body);
+      ShowPieces(next_prompt_, usage, &part.body);
       if (!prompt.taken()) break;
       if (!prompt.batch.status.ok()) {
         http::ReplyPart failed = FailedPart(next_prompt_);
@@ -197,7 +217,8 @@ http::ReplyPart GenerationReply::MakeWhole() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     size_t unlimited = SIZE_MAX;
     TakeBatch(i, &unlimited);
-    ShowPieces(i, nullptr);
+    ShowPieces(i, std::nullopt, nullptr);
+    if (IsTooLarge()) return FailedPart(TooLarge());
   }
   if (!AllFinished()) return {};
   http::ReplyPart part;
@@ -245,10 +266,9 @@ void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
   state.batch.ends.clear();
 }
 
-void GenerationReply::ShowPieces(size_t prompt, std::string* events) {
+void GenerationReply::ShowPieces(size_t prompt, const std::optional<engine::Usage>& usage,
+                                 std::string* events) {
   const int32_t base = static_cast<int32_t>(prompt) * choices_per_prompt_;
-  std::optional<engine::Usage> usage;
-  if (continuous_usage_) usage = TotalUsage();
   for (int32_t i = base; i < base + choices_per_prompt_; ++i) {
     for (TextPiece& piece : texts_[i].ready()) {
       if (stream_events_) {
@@ -303,15 +323,22 @@ bool GenerationReply::AllFinished() const {
 }
 
 http::ReplyPart GenerationReply::FailedPart(size_t prompt) {
-  CancelUnfinished();
-  const absl::Status& status = prompts_[prompt].batch.status;
-  ApiError error = ApiErrorFromStatus(status);
+  ApiError error = ApiErrorFromStatus(prompts_[prompt].batch.status);
   // What the parser let pass and the engine refuses: an empty prompt, one that is too long, a
   // conversation that the template does not take.
   if (error.http_status == 400 && !error.param.has_value()) {
     error.param = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
     if (prompts_.size() > 1) error.message = Concat("prompt[", prompt, "]: ", error.message);
   }
+  return FailedPart(prompts_[prompt].batch.status, error);
+}
+
+http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
+  return FailedPart(status, ApiErrorFromStatus(status));
+}
+
+http::ReplyPart GenerationReply::FailedPart(const absl::Status& status, const ApiError& error) {
+  CancelUnfinished();
   error_code_ = error.code.value_or(error.type);
   if (error.http_status >= 500) {
     log_->Error("request failed",

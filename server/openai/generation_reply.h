@@ -17,6 +17,7 @@
 #include "server/openai/choice_text.h"
 #include "server/openai/protocol.h"
 #include "server/openai/response_format.h"
+#include "server/status_mapping.h"
 
 namespace refrain::server::openai {
 
@@ -66,7 +67,7 @@ class GenerationReply final : public http::Reply {
   // Takes tokens for about `bytes` of output, and lowers it by them.
   void TakeBatch(size_t prompt, size_t* bytes);
   // What its choices have become, since the last call, to `events` or kept for the whole answer.
-  void ShowPieces(size_t prompt, std::string* events);
+  void ShowPieces(size_t prompt, const std::optional<engine::Usage>& usage, std::string* events);
   size_t OutputBytes(const engine::TokenEvent& event) const;
   void Keep(int32_t choice, TextPiece piece);
   void ReportMisses();
@@ -74,9 +75,13 @@ class GenerationReply final : public http::Reply {
   bool AllFinished() const;
   bool AllTaken() const;
   bool IsLarge() const;
+  bool IsTooLarge() const;
+  absl::Status TooLarge() const;
   void CancelUnfinished();
   void NoteOutcome();
   http::ReplyPart FailedPart(size_t prompt);
+  http::ReplyPart FailedPart(const absl::Status& status);
+  http::ReplyPart FailedPart(const absl::Status& status, const ApiError& error);
 
   const Endpoint endpoint_;
   const bool stream_events_;

@@ -140,6 +140,31 @@ TEST(EngineLoopBeamsTest, FindsTheSameWithFewerSlotsThanBeams) {
   ExpectSearches({.max_sequences = 2, .step_token_budget = 8});
 }
 
+// The slots of others are theirs for long: beams take turns in those that they have.
+TEST(EngineLoopBeamsTest, GoesOnBesideStreamsThatHoldTheOtherSlots) {
+  for (const int in_flight : {1, 2}) {
+    LoopHarness h({.max_sequences = 2, .step_token_budget = 8, .max_in_flight = in_flight});
+    const auto other = h.Submit(TokenRequest(Tokens(20, 5), 400));
+    const Tokens prompt(33, 9);
+    Request request = BeamRequest(prompt, 6, 10);
+    request.stop.stop_token_ids.clear();
+    const auto stream = h.Submit(request);
+    int turns = 0;
+    RequestOutput output, beside;
+    for (; turns < 1000 && !output.finished; ++turns) {
+      h.loop.Turn();
+      ReadInto(*stream, h.tokenizer, &output);
+    }
+    EXPECT_LT(turns, 200);
+    ReadInto(*other, h.tokenizer, &beside);
+    EXPECT_FALSE(beside.finished);
+    ASSERT_NO_FATAL_FAILURE(ExpectFound(output, SlowSearch(prompt, 6, 10, 1.0, -1)));
+    other->Cancel();
+    h.RunUntilIdle();
+    h.CheckIdle();
+  }
+}
+
 // Six beams of 73 tokens share two chunks and want 18 more; there are seven.
 TEST(EngineLoopBeamsTest, FindsTheSameWhenItsBeamsDoNotFit) {
   LoopHarness h({.num_chunks = 7, .step_token_budget = 8});

@@ -83,6 +83,23 @@ TEST(CachePinsTest, DropOfAPromptThatEndsInsideChunksTakesAllThatContinueIt) {
   h.CheckAll();
 }
 
+// What runs may be the first of those that continue it, or any other.
+TEST(CachePinsTest, DropOfAPromptThatEndsInsideChunksTakesTheIdleOnesBesideThoseThatRun) {
+  for (const std::string running : {"abcdef12", "abcdef34", "abcdefgh5678"}) {
+    LetterHarness h(8);
+    uint64_t id = 1;
+    for (const char* text : {"abcdef12", "abcdef34", "abcdefgh5678"}) {
+      h.Run(id, text);
+      if (text != running) h.Leave(id);
+      ++id;
+    }
+    EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdef")).span()), running.size() == 8 ? 3 : 2);
+    EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+    EXPECT_EQ(h.Match(CellsOf(running)).num_tokens, static_cast<int32_t>(running.size()));
+    h.CheckAll();
+  }
+}
+
 TEST(CachePinsTest, DropKeepsWhatRunsAndWhatIsPinned) {
   LetterHarness h(8);
   h.Run(1, "abcdefgh");

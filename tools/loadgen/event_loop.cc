@@ -19,6 +19,7 @@ struct AsioLoop::State {
   std::multimap<double, std::function<void()>> calls;  // by time
   double armed_s = 0;
   bool armed = false;
+  int64_t runs = 0;  // that have ended
 
   double Now() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -68,7 +69,10 @@ void AsioLoop::Run() {
   state_->context.restart();
   state_->context.run();
   state_->calls.clear();
+  ++state_->runs;
 }
+
+int64_t AsioLoop::runs() const { return state_->runs; }
 
 void AsioLoop::Stop() { state_->context.stop(); }
 

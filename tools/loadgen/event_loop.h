@@ -1,6 +1,7 @@
 #ifndef REFRAIN_TOOLS_LOADGEN_EVENT_LOOP_H_
 #define REFRAIN_TOOLS_LOADGEN_EVENT_LOOP_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -37,6 +38,8 @@ class AsioLoop final : public EventLoop {
   void Run() override;
   void Stop() override;
 
+  // Runs that have ended, each of which dropped the calls that were left.
+  int64_t runs() const;
   boost::asio::io_context& context();
 
  private:

@@ -161,10 +161,11 @@ class HttpBackend final : public Backend {
 
   // All requests have the same time, so the first in the queue is the first due. One timer at most.
   void ArmDeadline() {
-    if (deadlines_.empty() || std::exchange(armed_, true)) return;
+    if (deadlines_.empty() || armed_in_run_ == loop_->runs()) return;
+    armed_in_run_ = loop_->runs();
     loop_->CallAt(deadlines_.front().at_s, [this, alive = std::weak_ptr(alive_)] {
       if (alive.expired()) return;
-      armed_ = false;
+      armed_in_run_.reset();
       for (DropDoneDeadlines(); !deadlines_.empty() && deadlines_.front().at_s <= loop_->NowS();
            DropDoneDeadlines()) {
         const auto connection = Waiting(deadlines_.front());
@@ -184,7 +185,8 @@ class HttpBackend final : public Backend {
   std::vector<std::shared_ptr<HttpConnection>> idle_;  // the one used last is used first
   std::set<std::shared_ptr<HttpConnection>> busy_;
   std::deque<Deadline> deadlines_;
-  bool armed_ = false;  // a timer runs, for a deadline that stands or stood first
+  // A timer runs, for a deadline that stands or stood first, until that run of the loop ends.
+  std::optional<int64_t> armed_in_run_;
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // until this object ends
 };
 

@@ -40,6 +40,7 @@ class LoadRun::State {
 
   std::function<void(double)> on_progress_;
   double begin_s_ = 0;
+  bool ran_out_ = false;
 
  private:
   void Begin() {
@@ -70,6 +71,8 @@ class LoadRun::State {
     if (!session.ok()) Fail(session.status());
     if (!session.ok() || !session->has_value()) {
       no_more_sessions_ = true;
+      const bool enough = options_.most_requests > 0 && planned_ >= options_.most_requests;
+      ran_out_ = session.ok() && !enough && !stopping_;
       return nullptr;
     }
     if (!FitsForm(**session)) return nullptr;
@@ -224,6 +227,7 @@ void LoadRun::OnProgress(std::function<void(double)> call) {
   state_->on_progress_ = std::move(call);
 }
 absl::Status LoadRun::Run() { return state_->Run(); }
+bool LoadRun::ran_out() const { return state_->ran_out_; }
 double LoadRun::begin_s() const { return state_->begin_s_; }
 
 }  // namespace refrain::loadgen

@@ -55,6 +55,7 @@ class LoadRun {
   absl::Status Run();
 
   double begin_s() const;  // in the loop's time
+  bool ran_out() const;    // the workload ended before the requests or the time did
 
  private:
   class State;

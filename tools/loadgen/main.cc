@@ -193,6 +193,7 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   }
   if (watch.has_value()) reported.server_peaks = watch->Finish();
   reported.result = recorder.Finish(run.begin_s());
+  reported.ran_out = run.ran_out();
   if (!options.slo.limits.empty()) {
     reported.broken_limits =
         BrokenLimits(options.slo, reported.result.metrics, reported.result.failed_share());
@@ -204,6 +205,7 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
 struct Measured {
   std::vector<ReportedRun> runs;
   std::optional<ReportedSweep> sweep;
+  absl::Status ended_early;  // why the sweep did
 };
 
 absl::StatusOr<Measured> Measure(Bench* bench, bool print) {
@@ -228,6 +230,14 @@ absl::StatusOr<Measured> Measure(Bench* bench, bool print) {
     const absl::Status run = run_at(*rate);
     if (!run.ok()) return run;
     const ReportedRun& last = measured.runs.back();
+    if (last.ran_out) {
+      measured.ended_early = absl::FailedPreconditionError(absl::StrCat(
+          "--sweep: at ", *rate, " requests/s the workload had no more sessions after ",
+          last.result.completed + last.result.failed,
+          " requests, and says nothing of this rate; --repeat=on goes through a file again, "
+          "--requests=N takes fewer for each rate"));
+      break;
+    }
     sweep.Report(*rate, last.broken_limits.empty() && last.result.completed > 0);
   }
   measured.sweep = {.highest_rate_held = sweep.highest_held(),
@@ -305,6 +315,7 @@ int Main(const std::vector<std::string>& arguments) {
         WriteJson(bench.options.json_path, ResultJson(bench, *measured, arguments));
     if (!written.ok()) return Complain(written);
   }
+  if (!measured->ended_early.ok()) return Complain(measured->ended_early);
   const bool any = std::any_of(measured->runs.begin(), measured->runs.end(),
                                [](const ReportedRun& run) { return run.result.completed > 0; });
   return any ? 0 : kNothingSucceeded;

@@ -18,6 +18,7 @@ struct ReportedRun {
   RunResult result;
   std::map<std::string, double> server_peaks;  // gauges of /metrics by name
   std::vector<std::string> broken_limits;      // of the SLO; none: the load was held
+  bool ran_out = false;                        // of sessions, before it was to end
 };
 
 struct ReportedSweep {

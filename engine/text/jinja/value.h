@@ -6,10 +6,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "absl/container/flat_hash_map.h"
 
 namespace refrain::engine::jinja {
 
@@ -128,7 +129,9 @@ class Map {
 
  private:
   std::vector<Entry> entries_;
-  std::unordered_map<std::string, size_t> index_;  // by the key's kind and text
+  // By the key's kind and text. Keys come from requests: a hash without a seed would let somebody
+  // choose many that collide.
+  absl::flat_hash_map<std::string, size_t> index_;
   int depth_ = 1;
 };
 

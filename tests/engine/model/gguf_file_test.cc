@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/model/gguf_metadata.h"
 #include "engine/model/gguf_model.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
@@ -92,6 +93,19 @@ TEST(GgufFileTest, ReadsBothVersions) {
     EXPECT_EQ(file->tensors()[0].data.size(), 32u);
     EXPECT_EQ(static_cast<char>(file->tensors()[0].data[31]), 'x');
   }
+}
+
+// Lengths that have grown since they were checked lead nowhere else.
+TEST(GgufFileTest, AFileThatIsWrittenToMeanwhileIsReadWithinItsBounds) {
+  GgufWriter writer;
+  writer.AddRaw("text", GgufWriter::kTypeString, std::string("\3\0\0\0\0\0\0\0abc", 11));
+  std::string bytes = writer.Build();
+  const absl::StatusOr<GgufFile> file = GgufFile::Parse(BytesOf(bytes));
+  ASSERT_TRUE(file.ok()) << file.status();
+  GgufMetadata metadata(*file);
+  EXPECT_EQ(metadata.String("text"), "abc");
+  bytes[bytes.find("abc") - 2] = '\x7f';
+  EXPECT_EQ(metadata.String("text"), "abc");
 }
 
 // The file cut at each byte of its header, and inside of its data, is an error.

@@ -1,7 +1,11 @@
 #include "kernels/cpu/thread_pool.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -155,6 +159,25 @@ TEST(ThreadPoolTest, TakesAllCoresForZero) {
   EXPECT_LE(pool.threads(), static_cast<int>(std::thread::hardware_concurrency()));
   EXPECT_LE(pool.threads(), CoresInControlGroups());
 }
+
+// A sanitizer takes terabytes of addresses, so that no limit of them is one of threads.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(ThreadPoolLimits, IsSmallerWhereTheSystemAllowsNoMoreThreads) {
+  const auto with_little_room = [] {
+    std::ifstream pages("/proc/self/statm");
+    rlim_t bytes = 0;
+    pages >> bytes;
+    bytes = bytes * 4096 + (rlim_t{64} << 20);  // a thread takes 8 MiB for its stack
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+    ThreadPool pool(100);
+    std::atomic<int64_t> sum = 0;
+    pool.ParallelFor(1000, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    std::exit(pool.threads() > 1 && pool.threads() < 100 && sum == 1000 ? 0 : 1);
+  };
+  EXPECT_EXIT(with_little_room(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 }  // namespace
 }  // namespace refrain::kernels::cpu

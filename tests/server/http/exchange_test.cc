@@ -119,6 +119,10 @@ TEST_F(ExchangeTest, ReportsExchangesOfClientsThatWentAway) {
   ASSERT_TRUE(late.ReadUntil("aaaa"));
   late.Reset();
   EXPECT_EQ(seen.Lines(2).at(1), "GET /stream /stream - 200 0 cut");
+  RawClient half = Connect();
+  half.Send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nabc");
+  half.Close();
+  EXPECT_EQ(seen.Lines(3).at(2), "POST /echo /echo - 499 3 cut");
 }
 
 }  // namespace

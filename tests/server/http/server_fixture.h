@@ -131,9 +131,11 @@ class HttpServerTest : public ::testing::Test {
                    if (request.notes != nullptr) request.notes->principal = "team-a";
                    return MakeReply({.status = 403}, "you");
                  }});
-    options.error_body = [](int status, std::string_view message) {
-      return std::to_string(status) + " " + std::string(message);
-    };
+    if (!options.error_body) {
+      options.error_body = [](int status, std::string_view message) {
+        return std::to_string(status) + " " + std::string(message);
+      };
+    }
     auto server = Server::Start(std::move(options), &router_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

@@ -441,6 +441,20 @@ TEST_F(HttpServerTest, TurnsAwayConnectionsBeyondTheLimit) {
   EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
 }
 
+TEST_F(HttpServerTest, GoesOnAcceptingWhenThereIsNoMemoryForOne) {
+  std::atomic<int> made = 0;
+  Start({.max_connections = 1, .error_body = [&](int, std::string_view) -> std::string {
+           if (++made == 1) throw std::bad_alloc();
+           return "full";
+         }});
+  RawClient client = Connect();
+  client.Send(GetRequest("/hello"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_TRUE(Connect().ReadEnd());
+  EXPECT_EQ(Connect().ReadResponse().status, 503);
+  EXPECT_EQ(made, 2);
+}
+
 TEST_F(HttpServerTest, ServesHundredsOfKeptConnections) {
   Start();
   std::vector<RawClient> clients;

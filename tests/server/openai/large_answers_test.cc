@@ -180,6 +180,39 @@ TEST_F(LargeAnswersTest, AWholeAnswerThatGrewSlowlyIsMadeByAWorkerToo) {
   EXPECT_TRUE(reply->Next().make);
 }
 
+TEST_F(LargeAnswersTest, AnAnswerThatNoMemoryIsCountedForIsRefused) {
+  engine::StreamBatch batch;
+  AddTokens(8000, /*from_prompt=*/true, 20, &batch);
+  stream_->Push(std::move(batch));
+  GenerationCall call = Call(/*stream=*/false);
+  call.requests[0].n = 128;
+  call.output.prompt_logprobs = 20;
+  http::ReplyPart part = Reply(call)->Next();
+  ASSERT_TRUE(part.make);
+  part = part.make();
+  EXPECT_TRUE(part.last);
+  EXPECT_EQ(part.head->status, 400);
+  EXPECT_EQ(Count(part.body, "the answer would have "), 1u) << part.body;
+  EXPECT_TRUE(stream_->cancelled());
+
+  // The same where each choice begins with a long text, before it is copied.
+  stream_ = std::make_shared<engine::TokenStream>();
+  call.output = {};
+  call.output.prefix.assign(5 << 20, 'a');
+  part = Reply(call)->Next();
+  EXPECT_TRUE(part.last);
+  EXPECT_EQ(part.head->status, 400);
+}
+
+TEST_F(LargeAnswersTest, ALongTextThatAnAnswerBeginsWithIsCopiedByAWorker) {
+  engine::StreamBatch batch;
+  AddTokens(1, /*from_prompt=*/false, 0, &batch);
+  stream_->Push(std::move(batch));
+  GenerationCall call = Call(/*stream=*/false);
+  call.output.prefix.assign(1 << 20, 'a');
+  EXPECT_TRUE(Reply(call)->Next().make);
+}
+
 // The longest time between two tokens of a stream that has one each 2 ms, while `client` gets its
 // answer.
 Clock::duration LongestGapBeside(RawClient* client, uint16_t port) {

@@ -157,6 +157,8 @@ TEST(Protocol, ReadsEverySamplingField) {
 TEST(Protocol, SeedMinusOneIsNone) {
   EXPECT_FALSE(Completion(R"(,"seed":-1)")->first().sampling.seed.has_value());
   EXPECT_EQ(Completion(R"(,"seed":0)")->first().sampling.seed, 0u);
+  EXPECT_EQ(Completion(R"(,"seed":9223372036854775807)")->first().sampling.seed,
+            static_cast<uint64_t>(INT64_MAX));
 }
 
 // All that are as good as the best token; the engine's own range is open at 1.

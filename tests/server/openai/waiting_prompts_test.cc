@@ -69,15 +69,23 @@ TEST_P(WaitingPrompts, CountNoMoreWhenTheyAreEncoded) {
 }
 
 // Small values of a conversation take many times their bytes in the body until it is encoded.
-TEST(WaitingConversations, CountWithTheMemoryOfTheirValues) {
+// Values in the template's arguments, and as the JSON text that a tool call's arguments are.
+class WaitingConversations : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(AsText, WaitingConversations, ::testing::Bool());
+
+TEST_P(WaitingConversations, CountWithTheMemoryOfTheirValues) {
   ServedFake served({.max_context_tokens = 1 << 20}, {},
                     {.version = "9.9.9", .held_bytes = 4 << 20});
   std::string values = "{}";
   for (int i = 1; i < 10'000; ++i) values += ",{}";  // 30 KB
   const auto post = [&](const std::string& text) {
+    const std::string calls = R"({"role":"assistant","tool_calls":[{"function":{"name":"f",)"
+                              R"("arguments":"{\"x\":[)" +
+                              values + R"(]}"}}]},)";
     return PostRequest("/v1/chat/completions",
-                       R"({"max_tokens":1,"messages":[{"role":"user","content":")" + text +
-                           R"("}],"chat_template_kwargs":{"x":[)" + values + "]}}");
+                       R"({"max_tokens":1,"messages":[)" + (GetParam() ? calls : "") +
+                           R"({"role":"user","content":")" + text + R"("}],)" +
+                           R"("chat_template_kwargs":{"x":[)" + (GetParam() ? "" : values) + "]}}");
   };
   const auto status_of_another = [&] {
     RawClient client(served.port());

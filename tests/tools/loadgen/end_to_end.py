@@ -190,6 +190,12 @@ class Failures(unittest.TestCase):
             run = one_run(server.url, "--rate=100", "--requests=10", "--drain-s=2", *SMALL)
         self.assertEqual(run["failures"]["unfinished"]["count"], 2)
 
+    def test_time_runs_out_behind_a_warm_up_too(self):
+        with responder("--fail=hang", "--fail-every=2") as server:
+            run = one_run(server.url, "--warmup=1", "--rate=100", "--requests=1", "--timeout-s=0.3",
+                          "--drain-s=30", *SMALL, expect=1)
+        self.assertEqual(run["failures"]["timeout"]["count"], 1)
+
     def test_a_failed_warm_up_ends_it(self):
         with responder("--fail=status:500") as server:
             done = loadgen(f"--url={server.url}", "--warmup=1", *SMALL, expect=2)
@@ -208,6 +214,15 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(held["runs"][0]["slo"]["good"], held["runs"][0]["completed"])
         self.assertEqual(broken["sweep"], {"highest_rate_held": None, "lowest_rate_broken": 50})
         self.assertFalse(broken["runs"][0]["slo"]["held"])
+
+    def test_a_rate_that_no_sessions_are_left_for_is_not_told(self):
+        with responder() as server:
+            done = loadgen(f"--url={server.url}", "--workload=mt_bench", f"--file={MT_BENCH}",
+                           "--model=m", "--sweep=50,100", "--slo=e2e:10000", "--requests=15",
+                           "--json=-", expect=2)
+        sweep = json.loads(done.stdout)["sweep"]
+        self.assertEqual(sweep, {"highest_rate_held": 50, "lowest_rate_broken": None})
+        self.assertIn("at 100 requests/s the workload had no more sessions after ", done.stderr)
 
     def test_prints_a_table(self):
         with responder() as server:
