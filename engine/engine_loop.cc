@@ -282,7 +282,8 @@ bool EngineLoop::LaunchNext() {
   for (const SequenceId id : plan.admit) {
     if (!Admit(sequences_.at(id))) return false;
   }
-  if (beams_run_) ParkDeliveredBeams(/*only_for_siblings=*/true);  // there was no room for those
+  // Those that wait would do so until other requests end.
+  if (beams_run_) ParkDeliveredBeams(/*only_for_siblings=*/true);
   builder_.Begin();
   for (const StepWork& work : plan.work) {
     const auto& sequence = sequences_.at(work.sequence);

@@ -163,9 +163,7 @@ class EngineLoop {
   void EndBeams(RunningRequest* request);
   // Takes a beam that has delivered out of scheduler and cache until it goes on.
   void Park(SequenceState* beam);
-  // Beams that have delivered make room for those that have not: for anybody's, when nothing else
-  // can run, or for those of their own request that wait, which others would keep waiting until
-  // they end. False when there are none.
+  // Beams that have delivered make room for others, or only their own request's. False: none have.
   bool ParkDeliveredBeams(bool only_for_siblings);
 
   // What a choice generated, for the next turn of its conversation, and to explain misses.
