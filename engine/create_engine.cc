@@ -169,8 +169,8 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   foundation.warning = foundation.backend->info().warning;
   AddWarning(chosen->note, foundation.warning);
   const size_t free_bytes = foundation.backend->device().AvailableBytes();
-  const bool on_device = !foundation.backend->info().reads_results_in_place;
-  if (on_device && WeightBytes(source) > free_bytes) {
+  // A host would give addresses for all of them, and end the process when they are written.
+  if (WeightBytes(source) > free_bytes) {
     return NoRoomForWeights(source, free_bytes, absl::OkStatus());
   }
   // Weights take their part later: this is the most it will be.

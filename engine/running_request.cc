@@ -81,8 +81,13 @@ bool RunningRequest::SetCachedTokens(int32_t tokens) {
 void RunningRequest::MakeSampler(SequenceState* choice, uint64_t fresh_seed) {
   if (choice->sampler.has_value() || beams_.has_value()) return;
   const SamplingParams& params = request().sampling;
-  choice->sampler.emplace(params, ChoiceSeed(params.seed.value_or(fresh_seed), choice->choice),
-                          prompt(), encoded_->stop_rules->min_tokens,
+  const uint64_t seed = ChoiceSeed(params.seed.value_or(fresh_seed), choice->choice);
+  for (const auto& sibling : choices_) {
+    if (!sibling->sampler.has_value()) continue;
+    choice->sampler.emplace(*sibling->sampler, seed);
+    return;
+  }
+  choice->sampler.emplace(params, seed, prompt(), encoded_->stop_rules->min_tokens,
                           encoded_->stop_rules->late_tokens);
 }
 

@@ -162,11 +162,27 @@ SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
                            std::vector<TokenId> late_tokens)
     : params_(params), seed_(seed), min_tokens_(min_tokens), late_tokens_(std::move(late_tokens)) {
   if (params_.repetition_penalty != 1.0) {
-    for (const TokenId token : prompt) occurrences_[token].in_prompt = true;
+    std::vector<TokenId> tokens(prompt.begin(), prompt.end());
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    prompt_tokens_ = std::make_shared<const std::vector<TokenId>>(std::move(tokens));
   }
   for (const auto& sequence : params_.banned_sequences) {
     longest_ban_ = std::max(longest_ban_, sequence.size());
   }
+}
+
+SamplerState::SamplerState(const SamplerState& sibling, uint64_t seed)
+    : params_(sibling.params_),
+      seed_(seed),
+      min_tokens_(sibling.min_tokens_),
+      late_tokens_(sibling.late_tokens_),
+      prompt_tokens_(sibling.prompt_tokens_),
+      longest_ban_(sibling.longest_ban_) {}
+
+bool SamplerState::InPrompt(TokenId token) const {
+  return prompt_tokens_ != nullptr &&
+         std::binary_search(prompt_tokens_->begin(), prompt_tokens_->end(), token);
 }
 
 bool SamplerState::greedy_unchanged() const {
@@ -180,11 +196,15 @@ void SamplerState::Count(TokenId token) {
   ++chosen_;
   if (params_.repetition_penalty != 1.0 || params_.presence_penalty != 0 ||
       params_.frequency_penalty != 0) {
-    ++occurrences_[token].in_output;
+    ++chosen_times_[token];
   }
   if (longest_ban_ < 2) return;
   if (recent_.size() == longest_ban_ - 1) recent_.erase(recent_.begin());
   recent_.push_back(token);
+}
+
+float SamplerState::Subtracted(int32_t times) const {
+  return static_cast<float>(params_.presence_penalty + params_.frequency_penalty * times);
 }
 
 std::vector<TokenId> SamplerState::Banned() const {
@@ -219,15 +239,18 @@ void SamplerState::Adjust(std::span<float> logits) const {
   for (const auto& [token, bias] : params_.logit_bias) {
     if (in_range(token)) logits[ToIndex(token)] += bias;
   }
-  for (const auto& [token, seen] : occurrences_) {
-    if (!in_range(token)) continue;
+  const auto penalize = [&](TokenId token) {
+    if (!in_range(token)) return;
     float& logit = logits[ToIndex(token)];
     const auto penalty = static_cast<float>(params_.repetition_penalty);
     logit = logit > 0 ? logit / penalty : logit * penalty;
-    if (seen.in_output > 0) {
-      logit -=
-          static_cast<float>(params_.presence_penalty + params_.frequency_penalty * seen.in_output);
-    }
+  };
+  if (prompt_tokens_ != nullptr) {
+    for (const TokenId token : *prompt_tokens_) penalize(token);
+  }
+  for (const auto& [token, times] : chosen_times_) {
+    if (!InPrompt(token)) penalize(token);
+    if (in_range(token)) logits[ToIndex(token)] -= Subtracted(times);
   }
   for (const TokenId token : Banned()) {
     if (in_range(token)) logits[ToIndex(token)] = kBanned;
@@ -235,14 +258,16 @@ void SamplerState::Adjust(std::span<float> logits) const {
 }
 
 void SamplerState::AddPenalties(std::vector<kernels::LogitEdit>* edits) const {
-  for (const auto& [token, seen] : occurrences_) {
-    kernels::LogitEdit edit{.token = static_cast<int32_t>(token)};
-    edit.repetition_penalty = static_cast<float>(params_.repetition_penalty);
-    if (seen.in_output > 0) {
-      edit.subtracted =
-          static_cast<float>(params_.presence_penalty + params_.frequency_penalty * seen.in_output);
+  const auto penalty = static_cast<float>(params_.repetition_penalty);
+  if (prompt_tokens_ != nullptr) {
+    for (const TokenId token : *prompt_tokens_) {
+      edits->push_back({.token = static_cast<int32_t>(token), .repetition_penalty = penalty});
     }
-    edits->push_back(edit);
+  }
+  for (const auto& [token, times] : chosen_times_) {
+    edits->push_back({.token = static_cast<int32_t>(token),
+                      .repetition_penalty = InPrompt(token) ? 1.0f : penalty,
+                      .subtracted = Subtracted(times)});
   }
 }
 

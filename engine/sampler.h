@@ -2,6 +2,7 @@
 #define REFRAIN_ENGINE_SAMPLER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -27,6 +28,9 @@ class SamplerState {
   // choice's index.
   SamplerState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
                int32_t min_tokens, std::vector<TokenId> late_tokens);
+  // For another choice of the same prompt, which is not counted again; none of its tokens is
+  // chosen yet.
+  SamplerState(const SamplerState& sibling, uint64_t seed);
 
   const SamplingParams& params() const { return params_; }
   bool greedy_unchanged() const;  // argmax of the raw logits is the answer
@@ -46,6 +50,8 @@ class SamplerState {
  private:
   void Adjust(std::span<float> logits) const;
   void AddPenalties(std::vector<kernels::LogitEdit>* edits) const;
+  bool InPrompt(TokenId token) const;
+  float Subtracted(int32_t times) const;  // from the logit of a token that was chosen so often
   // Tokens that may not be chosen now, in any order. None where no allowed token would be left: a
   // token must come, and one that is not allowed never does.
   std::vector<TokenId> Banned() const;
@@ -56,11 +62,9 @@ class SamplerState {
   int64_t chosen_ = 0;
   int32_t min_tokens_;
   std::vector<TokenId> late_tokens_;
-  struct Occurrence {
-    bool in_prompt = false;
-    int32_t in_output = 0;
-  };
-  std::unordered_map<TokenId, Occurrence> occurrences_;  // kept only when a penalty is set
+  // Each of the prompt's tokens once, ascending; null without a repetition penalty.
+  std::shared_ptr<const std::vector<TokenId>> prompt_tokens_;
+  std::unordered_map<TokenId, int32_t> chosen_times_;  // kept only when a penalty is set
   size_t longest_ban_ = 0;
   std::vector<TokenId> recent_;  // the last chosen tokens, as many as a ban may ask for
 };

@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/control_groups.h"
+#include "kernels/memory_info.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -25,17 +23,6 @@ size_t AlignmentOf(size_t bytes) { return bytes >= kHugePageBytes ? kHugePageByt
 size_t MappedBytes(size_t bytes) {
   const size_t alignment = AlignmentOf(bytes);
   return (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
-}
-
-std::optional<size_t> MemAvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  uint64_t kib = 0;
-  while (file >> key >> kib) {
-    if (key == "MemAvailable:") return kib * 1024;
-    std::getline(file, unit);
-  }
-  return std::nullopt;
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #include "kernels/reference/host_device.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/memory_info.h"
 
 namespace refrain::kernels {
 namespace {
@@ -60,11 +60,6 @@ absl::Status HostDevice::CopyFromHost(std::byte* to, const std::byte* host, size
   return Copy(to, host, bytes);
 }
 
-size_t HostDevice::AvailableBytes() const {
-  const long pages = sysconf(_SC_AVPHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGESIZE);
-  return pages < 0 || page_bytes < 0 ? 0
-                                     : static_cast<size_t>(pages) * static_cast<size_t>(page_bytes);
-}
+size_t HostDevice::AvailableBytes() const { return MemAvailableBytes().value_or(0); }
 
 }  // namespace refrain::kernels

@@ -1,4 +1,5 @@
-// Engines on a card whose memory is short: at the start, in the middle, beside one another.
+// Engines on a card or a host whose memory is short: at the start, in the middle, beside one
+// another.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +11,9 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulated/emulated_runtime.h"
+#include "kernels/device.h"
 #include "tests/engine/device_engine.h"
+#include "tests/support/forwarding_backend.h"
 
 namespace refrain::engine {
 namespace {
@@ -61,6 +64,43 @@ TEST_F(DeviceMemoryTest, AModelThatDoesNotFitSaysWhatItNeedsAndWhatThereIs) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("no room for the model: its weights are "),
                                       HasSubstr("50000 bytes were free")));
   EXPECT_EQ(card_->used_bytes, 0u);
+}
+
+class FullHost final : public kernels::Device {
+ public:
+  absl::StatusOr<kernels::DeviceBuffer> Allocate(size_t, bool) override { return Nothing(); }
+  absl::Status Copy(std::byte*, const std::byte*, size_t) override { return Nothing(); }
+  absl::Status CopyToHost(std::byte*, const std::byte*, size_t) override { return Nothing(); }
+  absl::Status CopyFromHost(std::byte*, const std::byte*, size_t) override { return Nothing(); }
+  size_t AvailableBytes() const override { return 50000; }
+
+ private:
+  static absl::Status Nothing() { return absl::InternalError("nothing is to be done here"); }
+  void Free(std::byte*, size_t) override {}
+};
+
+class BackendOfFullHost final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  kernels::Device& device() override { return device_; }
+
+ private:
+  FullHost device_;
+};
+
+// Its memory is counted when pages are written, not when they are asked for.
+TEST_F(DeviceMemoryTest, AModelThatDoesNotFitOnTheHostIsRefusedBeforeItsPagesAreWritten) {
+  const auto chooser = [](const BackendOptions& options) -> absl::StatusOr<ChosenBackend> {
+    absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options);
+    if (chosen.ok()) {
+      chosen->backend = std::make_unique<BackendOfFullHost>(std::move(chosen->backend));
+    }
+    return chosen;
+  };
+  const absl::Status status = MakeEngineParts(Options("cpu"), chooser).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("no room for the model: its weights are "),
+                                      HasSubstr("50000 bytes were free")));
 }
 
 // The weights fit as they are in the file, what else it needs does not.

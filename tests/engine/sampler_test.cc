@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -339,6 +341,48 @@ TEST(Logprobs, RankAndTopAreOrderedWithTiesByLowerId) {
 
 TEST(Logprobs, MoreTopsThanTokensGiveAllTokens) {
   EXPECT_EQ(ComputeLogprobs(std::vector<float>{1, 2}, T(0), 20).top.size(), 2u);
+}
+
+// Also where the sibling has gone on meanwhile.
+TEST(Sampler, AnotherChoiceOfThePromptIsAsOneMadeAnew) {
+  const SamplingParams params{.temperature = 0.8,
+                              .repetition_penalty = 1.7,
+                              .presence_penalty = 0.3,
+                              .frequency_penalty = 0.2,
+                              .banned_sequences = {{T(4), T(5)}}};
+  const std::vector<TokenId> prompt = {T(3), T(1), T(3), T(7)};
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  SamplerState first = Sampler(params, 1, prompt, 2, {T(0)});
+  SampleOnce(first, std::vector<float>(8, 0.0f));
+  SamplerState sibling(first, 9);
+  SamplerState anew = Sampler(params, 9, prompt, 2, {T(0)});
+  for (int i = 0; i < 300; ++i) {
+    std::vector<float> logits(8);
+    for (float& logit : logits) logit = normal(random);
+    std::vector<float> same = logits;
+    ASSERT_EQ(sibling.Sample(logits), anew.Sample(same)) << i;
+    ASSERT_EQ(logits, same);
+  }
+}
+
+// All choices of a request start in one turn of the engine.
+TEST(Sampler, ManyChoicesOfALongPromptCountItOnce) {
+  std::vector<TokenId> prompt;
+  for (int32_t i = 0; i < 200'000; ++i) prompt.push_back(T(i * 7919 % 50'021));
+  const SamplingParams params{.repetition_penalty = 1.1};
+  const auto seconds = [](const auto& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  std::optional<SamplerState> first;
+  const double once = seconds([&] { first.emplace(params, 1, prompt, 0, std::vector<TokenId>()); });
+  std::vector<SamplerState> others;
+  const double more = seconds([&] {
+    for (uint64_t i = 0; i < 63; ++i) others.emplace_back(*first, i);
+  });
+  EXPECT_LT(more, once);
 }
 
 }  // namespace
