@@ -269,6 +269,40 @@ TEST(Protocol, AllowsNoMoreTokensThanThereAre) {
 }
 
 // 429 would have clients send it again and again.
+// `count` times `item`, which is told its number.
+template <typename Item>
+std::string Many(int count, const Item& item) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += (i > 0 ? "," : "") + item(i);
+  return all;
+}
+
+TEST(Protocol, RefusesObjectsAndArraysThatAreTooLong) {
+  const auto biases = [](int count) {
+    return Completion(R"(,"logit_bias":{)" +
+                      Many(count, [](int i) { return "\"" + std::to_string(i) + "\":1"; }) + "}");
+  };
+  ExpectRefused(biases(4096), {"logit_bias", "names the token \"258\""});  // each is looked at
+  ExpectRefused(biases(4097), {"logit_bias", "has 4097 entries; at most 4096"});
+
+  const auto messages = [](int count) {
+    const auto item = [](int) { return std::string(R"({"role":"user","content":"a"})"); };
+    return ParseGenerationCall(Endpoint::kChatCompletions,
+                               R"({"messages":[)" + Many(count, item) + "]}", Limits());
+  };
+  EXPECT_TRUE(messages(16384).ok()) << messages(16384).status();
+  ExpectRefused(messages(16385), {"messages", "an array of 1 to 16384 messages"});
+
+  const auto tools = [](int count) {
+    const auto item = [](int) {
+      return std::string(R"({"type":"function","function":{"name":"f"}})");
+    };
+    return Chat(R"(,"tool_choice":"none","tools":[)" + Many(count, item) + "]");
+  };
+  EXPECT_TRUE(tools(1024).ok()) << tools(1024).status();
+  ExpectRefused(tools(1025), {"tools", "has 1025 tools; at most 1024"});
+}
+
 TEST(Protocol, RefusesMorePromptsThanMayWait) {
   ModelLimits limits = Limits();
   limits.max_prompts = 3;
