@@ -196,7 +196,8 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
 }
 
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
-  seen_.Add(sequence.request->prefix_keys());
+  // All choices of a request have the same.
+  if (sequence.request->SetPromptRemembered()) seen_.Add(sequence.request->prefix_keys());
   if (sequence.request->request().keep_cached) parts_.cache->Retain(sequence.id);
 }
 

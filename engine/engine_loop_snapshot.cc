@@ -56,9 +56,13 @@ void EngineLoop::RefreshSnapshot() {
   snapshot_.limits.step_token_budget = backoff_.Limit(options_.scheduler.step_token_budget);
   // Who runs decodes in every step: no more of them than a step may have tokens.
   snapshot_.limits.max_sequences = backoff_.Limit(options_.scheduler.max_sequences);
-  // Each running sequence takes at most one chunk before any prefill does.
-  const bool may_preempt =
-      snapshot_.free_chunks <= static_cast<int32_t>(snapshot_.running.size()) || SomeTenantWaits();
+  // Each running sequence takes at most one chunk before any prefill does; with several tenants a
+  // prefill that lacks chunks may take a sequence, too.
+  const auto running = static_cast<int32_t>(snapshot_.running.size());
+  const int32_t prefill_chunks =
+      snapshot_.limits.step_token_budget / snapshot_.limits.chunk_tokens + running;
+  const int32_t most_chunks = running + (snapshot_.tenants.empty() ? 0 : prefill_chunks);
+  const bool may_preempt = snapshot_.free_chunks <= most_chunks || SomeTenantWaits();
   beams_run_ = false;
   for (RunningEntry& entry : snapshot_.running) {
     SequenceState& sequence = *sequences_.at(entry.sequence);

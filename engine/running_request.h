@@ -118,6 +118,8 @@ class RunningRequest {
   }
   // So many tokens of the prompt were found in the cache. The first call counts, and says so.
   bool SetCachedTokens(int32_t tokens);
+  // True the first time.
+  bool SetPromptRemembered() { return !std::exchange(prompt_remembered_, true); }
   void SetCacheMiss(std::optional<CacheMiss> miss) { outbox_.usage.miss = miss; }
 
   void AddPromptToken(int32_t index, const SampledToken& sampled);
@@ -171,6 +173,7 @@ class RunningRequest {
   const PrefixKeys prefix_keys_;
   bool started_ = false;
   bool cached_tokens_set_ = false;
+  bool prompt_remembered_ = false;
   int32_t next_prompt_row_ = 0;
   int32_t prompt_computed_end_ = 0;
   StreamBatch outbox_;

@@ -103,7 +103,10 @@ TurnSplicer::Extent TurnSplicer::Spell(std::span<const TokenId> ids, std::string
   Detokenizer detokenizer(tokenizer_);
   Extent spelled;
   size_t bytes = 0, tokens = 0;
-  for (; tokens < ids.size() && !tokenizer_->IsControl(ids[tokens]); ++tokens) {
+  for (; tokens < ids.size(); ++tokens) {
+    // A model may have more rows than its tokenizer has tokens, which no prompt may have.
+    if (kvcache::ToIndex(ids[tokens]) >= tokenizer_->vocab_size()) break;
+    if (tokenizer_->IsControl(ids[tokens])) break;
     const std::string piece = detokenizer.Append(ids[tokens]);
     if (!text.substr(bytes).starts_with(piece)) return spelled;
     bytes += piece.size();

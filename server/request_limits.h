@@ -48,7 +48,8 @@ inline constexpr Range kMinPRange{0, 1};
 // min_p 1 asks for what is as good as the best token; the engine's range is open at 1.
 inline constexpr double kMostMinP = 1 - 1e-9;
 inline constexpr Range kTopKRange{-1, INT32_MAX};  // -1 and 0 = all
-inline constexpr Range kRepetitionPenaltyRange{0, 100, true};
+// A log-probability that is divided by far less is no number any more.
+inline constexpr Range kRepetitionPenaltyRange{0.01, 100};
 inline constexpr Range kPenaltyRange{-2, 2};  // presence and frequency
 inline constexpr Range kLogitBiasRange{-100, 100};
 inline constexpr Range kTopLogprobsRange{0, 20};

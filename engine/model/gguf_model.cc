@@ -158,14 +158,15 @@ std::vector<TokenType> TokenTypes(GgufMetadata& metadata) {
   return types;
 }
 
-// Added tokens that their source does not call special are user-defined; those that end a turn are
-// control tokens all the same, as llama.cpp has them: they stop, and are not in a user's text.
+// Added tokens that their source does not call special are user-defined, in some files normal;
+// those that end a turn are control tokens all the same, as llama.cpp has them: they stop, and are
+// not in a user's text. A normal "</s>" is HTML's.
 void MarkEndsOfTurns(TokenizerSpec& spec) {
   const size_t size = std::min(spec.tokens.size(), spec.token_types.size());
   for (size_t i = 0; i < size; ++i) {
-    if (spec.token_types[i] == TokenType::kUserDefined && NamesEndOfGeneration(spec.tokens[i])) {
-      spec.token_types[i] = TokenType::kControl;
-    }
+    if (!NamesEndOfGeneration(spec.tokens[i])) continue;
+    const bool html = spec.token_types[i] == TokenType::kNormal && spec.tokens[i] == "</s>";
+    if (!html) spec.token_types[i] = TokenType::kControl;
   }
 }
 

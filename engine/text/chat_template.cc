@@ -1,8 +1,13 @@
 #include "engine/text/chat_template.h"
 
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "engine/text/jinja/template.h"
 
 namespace refrain::engine {
@@ -34,6 +39,26 @@ jinja::Value WithoutDevelopers(const jinja::Value& messages) {
   return Value::MakeList(std::move(list));
 }
 
+// Templates spell control tokens with roles ('<|' + role + '|>'), so the usual ones count as the
+// template's own text. Any others stay the request's: a role `end` would end the message.
+jinja::Value WithOwnRoles(jinja::Value messages) {
+  using jinja::Value;
+  static constexpr std::array<std::string_view, 7> kRoles = {
+      "system", "developer", "user", "assistant", "tool", "function", "ipython"};
+  if (!messages.is_list()) return messages;
+  Value::List list = messages.AsList();
+  for (Value& message : list) {
+    const Value* const role = message.is_map() ? message.AsMap().FindOrNull("role") : nullptr;
+    if (role == nullptr || !role->is_string()) continue;
+    const auto own = std::find(kRoles.begin(), kRoles.end(), role->AsString());
+    if (own == kRoles.end()) continue;
+    jinja::Map map = message.AsMap();
+    map.Set("role", Value::String(std::string(*own)));
+    message = Value::MakeMap(std::move(map));
+  }
+  return Value::MakeList(std::move(list));
+}
+
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
@@ -60,13 +85,19 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_v
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {
   using jinja::Value;
   constexpr int kMaxDepth = 100;
-  for (const Value* value : {&input.messages, &input.tools, &input.extra}) {
-    if (value->depth() > kMaxDepth) {
-      return absl::InvalidArgumentError("chat template: messages or tools nested deeper than 100");
-    }
+  const std::pair<const char*, const Value*> given[] = {
+      {"messages", &input.messages}, {"tools", &input.tools}, {"variables", &input.extra}};
+  for (const auto& [name, value] : given) {
+    if (value->depth() <= kMaxDepth) continue;
+    return absl::InvalidArgumentError(absl::StrCat("chat template: the ", name, " are nested ",
+                                                   value->depth(), " deep; at most ", kMaxDepth,
+                                                   " are accepted"));
   }
   jinja::Map variables;
-  // First, so that a request cannot replace what follows.
+  // As Hugging Face's apply_chat_template has them; templates ask `tools is not none`.
+  variables.Set("tools", Value::None());
+  variables.Set("documents", Value::None());
+  // Before the others, so that a request cannot replace what follows.
   if (input.extra.is_map()) {
     const Value extra = input.extra.MarkedFromRequest();
     for (const jinja::Map::Entry& entry : extra.AsMap().entries()) {
@@ -77,7 +108,7 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input
   variables.Set("eos_token", Value::String(eos_token_));
   variables.Set("add_generation_prompt", Value::Bool(input.add_generation_prompt));
   const Value messages = knows_developer_ ? input.messages : WithoutDevelopers(input.messages);
-  variables.Set("messages", messages.MarkedFromRequest());
+  variables.Set("messages", WithOwnRoles(messages.MarkedFromRequest()));
   if (!input.tools.is_undefined()) variables.Set("tools", input.tools.MarkedFromRequest());
   const absl::StatusOr<jinja::Text> text =
       template_->Render(Value::MakeMap(std::move(variables)), input.now);

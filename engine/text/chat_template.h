@@ -29,6 +29,7 @@ struct ChatTemplateInput {
 struct RenderedChat {
   std::string text;
   // The bytes of `text` that came from the request (messages, tools, extra), not from the template.
+  // The names of the usual roles count as the template's.
   std::vector<TextSpan> content_spans;
 };
 

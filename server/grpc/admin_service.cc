@@ -1,6 +1,8 @@
 #include "server/grpc/admin_service.h"
 
+#include <functional>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "proto/admin.grpc.pb.h"
@@ -13,6 +15,7 @@
 namespace refrain::server::rpc {
 namespace {
 
+using ::grpc::ByteBuffer;
 using ::grpc::CallbackServerContext;
 using ::grpc::ServerUnaryReactor;
 
@@ -107,58 +110,69 @@ void Write(const engine::PinnedPrefix& pin, v1::Pinned* out) {
   out->set_salted(pin.salted);
 }
 
-class AdminService final : public v1::Admin::CallbackService {
+template <class Base>
+using RawViews = v1::Admin::WithRawCallbackMethod_CacheStatistics<
+    v1::Admin::WithRawCallbackMethod_ListSessions<v1::Admin::WithRawCallbackMethod_ListPins<Base>>>;
+template <class Base>
+using RawChanges = v1::Admin::WithRawCallbackMethod_Warm<v1::Admin::WithRawCallbackMethod_Pin<
+    v1::Admin::WithRawCallbackMethod_Unpin<v1::Admin::WithRawCallbackMethod_Drop<Base>>>>;
+
+class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
  public:
   explicit AdminService(Reception* reception) : reception_(reception) {}
 
-  ServerUnaryReactor* CacheStatistics(CallbackServerContext* context,
-                                      const v1::CacheStatisticsRequest* in,
-                                      v1::CacheStatisticsResponse* out) override {
-    return Answer({context, {"/refrain.v1.Admin/CacheStatistics", in}, out},
-                  [=](const Caller& caller) -> absl::Status {
-                    const auto limits = ViewLimits(*in);
-                    if (!limits.ok()) return limits.status();
-                    const auto view = caller.engine->DescribeCache(*limits);
-                    if (!view.ok()) return view.status();
-                    Write(*view, out->mutable_cache());
-                    Write(caller.engine->stats(), out->mutable_engine());
-                    for (const engine::CacheViewNamespace& one : view->namespaces) {
-                      v1::CacheNamespace* const shown = out->add_namespaces();
-                      shown->set_tenant(one.tenant);
-                      shown->set_salted(one.salted);
-                      shown->set_first_chunks(one.first_chunks);
-                    }
-                    for (const engine::CacheViewNode& node : view->nodes)
-                      Write(node, out->add_nodes());
-                    return absl::OkStatus();
-                  });
+  ServerUnaryReactor* CacheStatistics(CallbackServerContext* context, const ByteBuffer* request,
+                                      ByteBuffer* response) override {
+    return Answer<v1::CacheStatisticsRequest, v1::CacheStatisticsResponse>(
+        {context, request, response}, "/refrain.v1.Admin/CacheStatistics",
+        [](const Caller& caller, const v1::CacheStatisticsRequest& in,
+           v1::CacheStatisticsResponse* out) -> absl::Status {
+          const auto limits = ViewLimits(in);
+          if (!limits.ok()) return limits.status();
+          const auto view = caller.engine->DescribeCache(*limits);
+          if (!view.ok()) return view.status();
+          Write(*view, out->mutable_cache());
+          Write(caller.engine->stats(), out->mutable_engine());
+          for (const engine::CacheViewNamespace& one : view->namespaces) {
+            v1::CacheNamespace* const shown = out->add_namespaces();
+            shown->set_tenant(one.tenant);
+            shown->set_salted(one.salted);
+            shown->set_first_chunks(one.first_chunks);
+          }
+          for (const engine::CacheViewNode& node : view->nodes) Write(node, out->add_nodes());
+          return absl::OkStatus();
+        });
   }
 
-  ServerUnaryReactor* ListSessions(CallbackServerContext* context,
-                                   const v1::ListSessionsRequest* in,
-                                   v1::ListSessionsResponse* out) override {
-    return Answer({context, {"/refrain.v1.Admin/ListSessions", in}, out},
-                  [=](const Caller& caller) -> absl::Status {
-                    int32_t max_sessions = kDefaultSessions;
-                    if (in->has_max_sessions()) {
-                      const auto status = ReadLimit("max_sessions", in->max_sessions(),
-                                                    kSessionsRange, &max_sessions);
-                      if (!status.ok()) return status;
-                    }
-                    const auto list = caller.engine->ListSessions(max_sessions);
-                    if (!list.ok()) return list.status();
-                    out->set_total_sessions(list->total_sessions);
-                    for (const engine::CacheSession& session : list->sessions)
-                      Write(session, out->add_sessions());
-                    return absl::OkStatus();
-                  });
+  ServerUnaryReactor* ListSessions(CallbackServerContext* context, const ByteBuffer* request,
+                                   ByteBuffer* response) override {
+    return Answer<v1::ListSessionsRequest, v1::ListSessionsResponse>(
+        {context, request, response}, "/refrain.v1.Admin/ListSessions",
+        [](const Caller& caller, const v1::ListSessionsRequest& in,
+           v1::ListSessionsResponse* out) -> absl::Status {
+          int32_t max_sessions = kDefaultSessions;
+          if (in.has_max_sessions()) {
+            const auto status =
+                ReadLimit("max_sessions", in.max_sessions(), kSessionsRange, &max_sessions);
+            if (!status.ok()) return status;
+          }
+          const auto list = caller.engine->ListSessions(max_sessions);
+          if (!list.ok()) return list.status();
+          out->set_total_sessions(list->total_sessions);
+          for (const engine::CacheSession& session : list->sessions)
+            Write(session, out->add_sessions());
+          return absl::OkStatus();
+        });
   }
 
-  ServerUnaryReactor* Warm(CallbackServerContext* context, const v1::WarmRequest* in,
-                           v1::WarmResponse* out) override {
+  ServerUnaryReactor* Warm(CallbackServerContext* context, const ByteBuffer* request,
+                           ByteBuffer* response) override {
+    const auto in = std::make_shared<v1::WarmRequest>();
+    const auto out = std::make_shared<v1::WarmResponse>();
     // Computing takes as long as others leave it; no thread waits for that.
     return AnswerAtStreamEnd(
-        {context, {"/refrain.v1.Admin/Warm", in}, out}, reception_, access::Area::kAdmin,
+        {context, {"/refrain.v1.Admin/Warm", request, in}, response, out}, reception_,
+        access::Area::kAdmin,
         {.queue = &queue_,
          .submit = [=, this](const Caller& caller, access::Ticket*)
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
@@ -177,60 +191,70 @@ class AdminService final : public v1::Admin::CallbackService {
          }});
   }
 
-  ServerUnaryReactor* Pin(CallbackServerContext* context, const v1::PinRequest* in,
-                          v1::PinResponse* out) override {
-    return Answer({context, {"/refrain.v1.Admin/Pin", in}, out},
-                  [=, this](const Caller& caller) -> absl::Status {
-                    const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
-                    if (!request.ok()) return request.status();
-                    return Pin(*request, caller, out->mutable_pin());
-                  });
+  ServerUnaryReactor* Pin(CallbackServerContext* context, const ByteBuffer* request,
+                          ByteBuffer* response) override {
+    return Answer<v1::PinRequest, v1::PinResponse>(
+        {context, request, response}, "/refrain.v1.Admin/Pin",
+        [this](const Caller& caller, const v1::PinRequest& in,
+               v1::PinResponse* out) -> absl::Status {
+          const absl::StatusOr<engine::Request> request = Read(in.prompt(), caller);
+          if (!request.ok()) return request.status();
+          return Pin(*request, caller, out->mutable_pin());
+        });
   }
 
-  ServerUnaryReactor* Unpin(CallbackServerContext* context, const v1::UnpinRequest* in,
-                            v1::UnpinResponse* out) override {
-    return Answer({context, {"/refrain.v1.Admin/Unpin", in}, out}, [=](const Caller& caller) {
-      return caller.engine->UnpinPrefix(engine::PinId{in->id()});
-    });
+  ServerUnaryReactor* Unpin(CallbackServerContext* context, const ByteBuffer* request,
+                            ByteBuffer* response) override {
+    return Answer<v1::UnpinRequest, v1::UnpinResponse>(
+        {context, request, response}, "/refrain.v1.Admin/Unpin",
+        [](const Caller& caller, const v1::UnpinRequest& in, v1::UnpinResponse*) {
+          return caller.engine->UnpinPrefix(engine::PinId{in.id()});
+        });
   }
 
-  ServerUnaryReactor* ListPins(CallbackServerContext* context, const v1::ListPinsRequest* in,
-                               v1::ListPinsResponse* out) override {
-    return Answer({context, {"/refrain.v1.Admin/ListPins", in}, out},
-                  [=](const Caller& caller) -> absl::Status {
-                    const absl::StatusOr<engine::PinList> list = caller.engine->PinnedPrefixes();
-                    if (!list.ok()) return list.status();
-                    out->set_pinned_chunks(list->pinned_chunks);
-                    for (const engine::PinnedPrefix& pin : list->pins) Write(pin, out->add_pins());
-                    return absl::OkStatus();
-                  });
+  ServerUnaryReactor* ListPins(CallbackServerContext* context, const ByteBuffer* request,
+                               ByteBuffer* response) override {
+    return Answer<v1::ListPinsRequest, v1::ListPinsResponse>(
+        {context, request, response}, "/refrain.v1.Admin/ListPins",
+        [](const Caller& caller, const v1::ListPinsRequest&,
+           v1::ListPinsResponse* out) -> absl::Status {
+          const absl::StatusOr<engine::PinList> list = caller.engine->PinnedPrefixes();
+          if (!list.ok()) return list.status();
+          out->set_pinned_chunks(list->pinned_chunks);
+          for (const engine::PinnedPrefix& pin : list->pins) Write(pin, out->add_pins());
+          return absl::OkStatus();
+        });
   }
 
-  ServerUnaryReactor* Drop(CallbackServerContext* context, const v1::DropRequest* in,
-                           v1::DropResponse* out) override {
-    return Answer({context, {"/refrain.v1.Admin/Drop", in}, out},
-                  [=, this](const Caller& caller) -> absl::Status {
-                    absl::StatusOr<int32_t> dropped = 0;
-                    if (in->has_prompt()) {
-                      const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
-                      if (!request.ok()) return request.status();
-                      dropped = caller.engine->DropPrefix(*request);
-                    } else if (in->everything()) {
-                      dropped = caller.engine->DropIdleCache();
-                    } else {
-                      return InvalidField("what",
-                                          "'what' is required: a prompt, or everything = true");
-                    }
-                    if (!dropped.ok()) return dropped.status();
-                    out->set_dropped_chunks(*dropped);
-                    return absl::OkStatus();
-                  });
+  ServerUnaryReactor* Drop(CallbackServerContext* context, const ByteBuffer* request,
+                           ByteBuffer* response) override {
+    return Answer<v1::DropRequest, v1::DropResponse>(
+        {context, request, response}, "/refrain.v1.Admin/Drop",
+        [this](const Caller& caller, const v1::DropRequest& in,
+               v1::DropResponse* out) -> absl::Status {
+          absl::StatusOr<int32_t> dropped = 0;
+          if (in.has_prompt()) {
+            const absl::StatusOr<engine::Request> request = Read(in.prompt(), caller);
+            if (!request.ok()) return request.status();
+            dropped = caller.engine->DropPrefix(*request);
+          } else if (in.everything()) {
+            dropped = caller.engine->DropIdleCache();
+          } else {
+            return InvalidField("what", "'what' is required: a prompt, or everything = true");
+          }
+          if (!dropped.ok()) return dropped.status();
+          out->set_dropped_chunks(*dropped);
+          return absl::OkStatus();
+        });
   }
 
  private:
-  ServerUnaryReactor* Answer(const UnaryExchange& exchange,
-                             std::function<absl::Status(const Caller&)> work) {
-    return AnswerOnQueue(exchange, reception_, access::Area::kAdmin, &queue_, std::move(work));
+  template <class Request, class Response>
+  ServerUnaryReactor* Answer(
+      const RawUnary& raw, std::string_view path,
+      std::function<absl::Status(const Caller&, const Request&, Response*)> work) {
+    return AnswerOnQueue<Request, Response>(raw, path, reception_, access::Area::kAdmin, &queue_,
+                                            std::move(work));
   }
 
   absl::StatusOr<engine::Request> Read(const v1::CachedPrompt& in, const Caller& caller) const {

@@ -39,7 +39,7 @@ void GenerationCall::Enter() {
       reception_->Enter(context_, access::Area::kInference, incoming_, &record_);
   if (!caller.ok()) return End(caller.status());
   caller_ = *std::move(caller);
-  if (caller_.message_bytes <= Reception::kQuickMessageBytes) return Submit();
+  if (record_.request_bytes <= Reception::kQuickMessageBytes) return Submit();
   reception_->slow().Post(caller_.principal.key_name,
                           [self = shared_from_this()] { self->Submit(); });
 }
@@ -60,6 +60,8 @@ void GenerationCall::Submit() {
 }
 
 absl::Status GenerationCall::TrySubmit() {
+  absl::Status message_read = Reception::Read(incoming_, &caller_);
+  if (!message_read.ok()) return message_read;
   absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));
   if (!read.ok()) return read.status();
   if (read->conversation_bytes > kUncountedBytes) {
@@ -115,8 +117,9 @@ void GenerationCall::Advance() {
     if (continuous_usage_) writer_->FillUsage(usage_, message_.mutable_usage());
     if (stream_finished_ && writer_->drained()) return End(stream_status_);
     if (has_news) {
+      WriteMessage(message_, &message_bytes_);
       BeginWrite();
-      return StartWrite(&message_);
+      return StartWrite(&message_bytes_);
     }
     MutexLock lock(mutex_);
     if (!std::exchange(again_, false)) {
@@ -165,8 +168,9 @@ void GenerationCall::End(const absl::Status& status) {
   ticket_.Leave();
   last_message_ = status.ok() || (message_.choices_size() > 0 && !Cancelled());
   if (last_message_) {
+    WriteMessage(message_, &message_bytes_);
     BeginWrite();
-    StartWriteAndFinish(&message_, ::grpc::WriteOptions(), answer);
+    StartWriteAndFinish(&message_bytes_, ::grpc::WriteOptions(), answer);
   } else {
     Finish(answer);
   }
@@ -184,7 +188,7 @@ void GenerationCall::OnWriteDone(bool ok) {
 }
 
 void GenerationCall::NoteSent() {
-  record_.response_bytes += message_.ByteSizeLong();
+  record_.response_bytes += message_bytes_.Length();
   const std::optional<Clock::time_point> sampled = std::exchange(sampled_, std::nullopt);
   const auto& observer = reception_->options().on_message_sent;
   if (sampled.has_value() && observer) observer(Clock::now() - *sampled);

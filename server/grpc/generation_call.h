@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_GRPC_GENERATION_CALL_H_
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <chrono>
@@ -18,6 +19,7 @@
 #include "server/grpc/answer_writer.h"
 #include "server/grpc/call_record.h"
 #include "server/grpc/generation_request.h"
+#include "server/grpc/message.h"
 #include "server/grpc/reception.h"
 #include "server/grpc/stalling_call.h"
 
@@ -38,11 +40,11 @@ namespace refrain::server::rpc {
 // Lives until gRPC is done with it (OnDone) and no task refers to it any more. A call that is
 // cancelled, by its client, its deadline or a broken connection, ends the engine's work at once,
 // wherever it is.
-class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateResponse>,
+class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffer>,
                              public StallingCall,
                              public std::enable_shared_from_this<GenerationCall> {
  public:
-  // Turns the call's message, which lives as long as the call, into the engine's request.
+  // Turns the call's message, once it is read, into the engine's request.
   using ReadRequest = std::function<absl::StatusOr<GenerationRequest>(const ModelLimits& limits)>;
 
   // All outlive the call.
@@ -94,8 +96,9 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<v1::GenerateRespo
   engine::Usage usage_;
   bool stream_finished_ = false;
   absl::Status stream_status_;
-  v1::GenerateResponse message_;  // on its way while a write is
-  bool last_message_ = false;     // it goes with the call's end
+  v1::GenerateResponse message_;
+  ::grpc::ByteBuffer message_bytes_;  // on their way while a write is
+  bool last_message_ = false;         // it goes with the call's end
   CallRecord record_;
   std::string error_code_;  // "" = none
   size_t choices_ = 0;      // 0 until it is submitted

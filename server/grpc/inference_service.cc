@@ -1,8 +1,10 @@
 #include "server/grpc/inference_service.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,7 @@
 namespace refrain::server::rpc {
 namespace {
 
+using ::grpc::ByteBuffer;
 using ::grpc::CallbackServerContext;
 using ::grpc::ServerUnaryReactor;
 using ::grpc::ServerWriteReactor;
@@ -62,38 +65,38 @@ absl::Status Detokenize(const Caller& caller, const v1::DetokenizeRequest& in,
   return absl::OkStatus();
 }
 
-// Repeated fields whose elements may be far smaller in the message than in memory.
-size_t ElementBytes(const v1::ChatPrompt& chat) {
-  return static_cast<size_t>(chat.messages_size()) * (sizeof(v1::ChatMessage) + sizeof(void*));
-}
-size_t ElementBytes(const v1::ChatRequest& in) { return ElementBytes(in.chat()); }
-size_t ElementBytes(const v1::GenerateRequest& in) {
-  if (in.has_chat()) return ElementBytes(in.chat());
-  return static_cast<size_t>(in.tokens().ids_size()) * sizeof(int32_t);
-}
+template <class Base>
+using RawUnaryMethods =
+    v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
+        v1::Inference::WithRawCallbackMethod_Models<Base>>>;
+using RawMethods = v1::Inference::WithRawCallbackMethod_Generate<
+    v1::Inference::WithRawCallbackMethod_Chat<RawUnaryMethods<v1::Inference::Service>>>;
 
-class InferenceService final : public v1::Inference::CallbackService {
+class InferenceService final : public RawMethods {
  public:
   explicit InferenceService(Reception* reception) : reception_(reception) {}
 
-  ServerWriteReactor<v1::GenerateResponse>* Generate(CallbackServerContext* context,
-                                                     const v1::GenerateRequest* in) override {
+  ServerWriteReactor<ByteBuffer>* Generate(CallbackServerContext* context,
+                                           const ByteBuffer* request) override {
+    const auto in = std::make_shared<v1::GenerateRequest>();
     return GenerationCall::Start(
-        context, reception_, {"/refrain.v1.Inference/Generate", in, ElementBytes(*in)},
+        context, reception_, {"/refrain.v1.Inference/Generate", request, in},
         [in](const ModelLimits& limits) { return ReadGenerate(*in, limits); });
   }
 
-  ServerWriteReactor<v1::GenerateResponse>* Chat(CallbackServerContext* context,
-                                                 const v1::ChatRequest* in) override {
-    return GenerationCall::Start(context, reception_,
-                                 {"/refrain.v1.Inference/Chat", in, ElementBytes(*in)},
+  ServerWriteReactor<ByteBuffer>* Chat(CallbackServerContext* context,
+                                       const ByteBuffer* request) override {
+    const auto in = std::make_shared<v1::ChatRequest>();
+    return GenerationCall::Start(context, reception_, {"/refrain.v1.Inference/Chat", request, in},
                                  [in](const ModelLimits& limits) { return ReadChat(*in, limits); });
   }
 
-  ServerUnaryReactor* Tokenize(CallbackServerContext* context, const v1::TokenizeRequest* in,
-                               v1::TokenizeResponse* out) override {
+  ServerUnaryReactor* Tokenize(CallbackServerContext* context, const ByteBuffer* request,
+                               ByteBuffer* response) override {
+    const auto in = std::make_shared<v1::TokenizeRequest>();
+    const auto out = std::make_shared<v1::TokenizeResponse>();
     return AnswerAtStreamEnd(
-        {context, {"/refrain.v1.Inference/Tokenize", in}, out}, reception_,
+        {context, {"/refrain.v1.Inference/Tokenize", request, in}, response, out}, reception_,
         access::Area::kInference,
         {.queue = &reception_->slow(),
          .submit = [this, in](const Caller& caller, access::Ticket* ticket)
@@ -105,31 +108,35 @@ class InferenceService final : public v1::Inference::CallbackService {
          },
          .answer =
              [out](const Caller& caller, const engine::StreamBatch& last) {
-               return WriteTokens(caller, last.text_ids, out);
+               return WriteTokens(caller, last.text_ids, out.get());
              }});
   }
 
-  ServerUnaryReactor* Detokenize(CallbackServerContext* context, const v1::DetokenizeRequest* in,
-                                 v1::DetokenizeResponse* out) override {
-    return Answer({context, {"/refrain.v1.Inference/Detokenize", in}, out},
-                  [=, this](const Caller& caller) -> absl::Status {
-                    access::Ticket ticket;
-                    if (absl::Status status = Admit(caller, &ticket); !status.ok()) return status;
-                    return rpc::Detokenize(caller, *in, out);
-                  });
+  ServerUnaryReactor* Detokenize(CallbackServerContext* context, const ByteBuffer* request,
+                                 ByteBuffer* response) override {
+    return Answer<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+        {context, request, response}, "/refrain.v1.Inference/Detokenize",
+        [this](const Caller& caller, const v1::DetokenizeRequest& in,
+               v1::DetokenizeResponse* out) -> absl::Status {
+          access::Ticket ticket;
+          if (absl::Status status = Admit(caller, &ticket); !status.ok()) return status;
+          return rpc::Detokenize(caller, in, out);
+        });
   }
 
-  ServerUnaryReactor* Models(CallbackServerContext* context, const v1::ModelsRequest* in,
-                             v1::ModelsResponse* out) override {
-    return Answer({context, {"/refrain.v1.Inference/Models", in}, out}, [=](const Caller& caller) {
-      const engine::ModelInfo& info = caller.engine->model();
-      v1::Model* const model = out->add_models();
-      model->set_id(info.served_name);
-      model->set_created_unix_s(info.created_unix_s);
-      model->set_max_context_tokens(info.max_context_tokens);
-      model->set_vocab_size(info.vocab_size);
-      return absl::OkStatus();
-    });
+  ServerUnaryReactor* Models(CallbackServerContext* context, const ByteBuffer* request,
+                             ByteBuffer* response) override {
+    return Answer<v1::ModelsRequest, v1::ModelsResponse>(
+        {context, request, response}, "/refrain.v1.Inference/Models",
+        [](const Caller& caller, const v1::ModelsRequest&, v1::ModelsResponse* out) {
+          const engine::ModelInfo& info = caller.engine->model();
+          v1::Model* const model = out->add_models();
+          model->set_id(info.served_name);
+          model->set_created_unix_s(info.created_unix_s);
+          model->set_max_context_tokens(info.max_context_tokens);
+          model->set_vocab_size(info.vocab_size);
+          return absl::OkStatus();
+        });
   }
 
  private:
@@ -140,10 +147,12 @@ class InferenceService final : public v1::Inference::CallbackService {
     return absl::OkStatus();
   }
 
-  ServerUnaryReactor* Answer(const UnaryExchange& exchange,
-                             std::function<absl::Status(const Caller&)> work) {
-    return AnswerOnQueue(exchange, reception_, access::Area::kInference, &reception_->slow(),
-                         std::move(work));
+  template <class Request, class Response>
+  ServerUnaryReactor* Answer(
+      const RawUnary& raw, std::string_view path,
+      std::function<absl::Status(const Caller&, const Request&, Response*)> work) {
+    return AnswerOnQueue<Request, Response>(raw, path, reception_, access::Area::kInference,
+                                            &reception_->slow(), std::move(work));
   }
 
   Reception* const reception_;

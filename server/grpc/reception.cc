@@ -1,5 +1,6 @@
 #include "server/grpc/reception.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "engine/text/chat_template.h"
@@ -30,7 +31,7 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   caller.request_id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
   context->AddInitialMetadata("x-request-id", caller.request_id);
   record->path = incoming.path;
-  record->request_bytes = incoming.message->ByteSizeLong();
+  record->request_bytes = incoming.bytes->Length();
   record->request_id = caller.request_id;
   absl::StatusOr<access::Principal> principal =
       gate_->Authenticate(area, Metadata(*context, "authorization"));
@@ -39,9 +40,8 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   record->principal = caller.principal.key_name;
   if (draining_) return absl::UnavailableError("the server is shutting down");
   caller.held_bytes = std::make_shared<HeldBytes>(messages_, caller.principal.key_name);
-  caller.message_bytes = record->request_bytes + incoming.element_bytes;
-  if (caller.message_bytes > kQuickMessageBytes) {
-    const absl::Status held = HoldBytes(caller.message_bytes, caller.held_bytes.get());
+  if (record->request_bytes > kQuickMessageBytes) {
+    const absl::Status held = HoldBytes(record->request_bytes, caller.held_bytes.get());
     if (!held.ok()) return held;
   }
   caller.engine = engine_;
@@ -49,6 +49,14 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
     return WithCode(absl::UnavailableError("the model is still loading"), "model_loading");
   }
   return caller;
+}
+
+absl::Status Reception::Read(const Incoming& incoming, Caller* caller) {
+  if (absl::Status status = ReadMessage(incoming); !status.ok()) return status;
+  HeldBytes& held = *caller->held_bytes;
+  const size_t bytes = incoming.message->SpaceUsedLong();
+  if (bytes <= std::max(kQuickMessageBytes, held.bytes())) return absl::OkStatus();
+  return HoldBytes(bytes, &held);
 }
 
 void Reception::NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,

@@ -1,7 +1,6 @@
 #ifndef REFRAIN_SERVER_GRPC_RECEPTION_H_
 #define REFRAIN_SERVER_GRPC_RECEPTION_H_
 
-#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
 
 #include <atomic>
@@ -10,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +18,7 @@
 #include "server/access/gate.h"
 #include "server/byte_budget.h"
 #include "server/grpc/call_record.h"
+#include "server/grpc/message.h"
 #include "server/grpc/stalling_call.h"
 #include "server/hold_bytes.h"
 #include "server/log.h"
@@ -33,15 +32,7 @@ struct Caller {
   access::Principal principal;
   std::string request_id;
   engine::Engine* engine = nullptr;
-  size_t message_bytes = 0;               // of memory
   std::shared_ptr<HeldBytes> held_bytes;  // of the call's message, unless it is small, and answer
-};
-
-// A call's method and request, which outlive it.
-struct Incoming {
-  std::string_view path;  // "/refrain.v1.Inference/Generate"
-  const google::protobuf::Message* message = nullptr;
-  size_t element_bytes = 0;  // of memory that its elements take, beside the message's size
 };
 
 // What all calls of one server share: the door (keys, loading, draining), the count of those
@@ -60,8 +51,8 @@ class Reception {
     // From a token's sampling until its message was handed to the socket.
     std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
   };
-  // Messages over so many bytes, with what their elements take, are read by a thread of slow(), and
-  // count among `messages_bytes`.
+  // Messages over so many bytes are read by a thread of slow(). They, and those that take more than
+  // that once they are read, count among `messages_bytes`.
   static constexpr size_t kQuickMessageBytes = kUncountedBytes;
 
   Reception(Options options, access::Gate* gate, Log* log)
@@ -76,9 +67,12 @@ class Reception {
   void SetDraining() { draining_ = true; }
 
   // At a call's beginning. Counts it as inside whatever comes out, until Leave; sends the request
-  // id back. The record tells who calls for what. UNAUTHENTICATED, PERMISSION_DENIED, UNAVAILABLE.
+  // id back. The record tells who calls for what. Reads nothing of the message. UNAUTHENTICATED,
+  // PERMISSION_DENIED, UNAVAILABLE.
   absl::StatusOr<Caller> Enter(::grpc::CallbackServerContext* context, access::Area area,
                                const Incoming& incoming, CallRecord* record);
+  // Reads the message of a call that has entered, once. INVALID_ARGUMENT, UNAVAILABLE.
+  static absl::Status Read(const Incoming& incoming, Caller* caller);
   // What the record says of a call's end. `left`: its client went away, or its deadline passed.
   static void NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
                       bool left, CallRecord* record);

@@ -66,6 +66,8 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
 
   void Submit() {
     if (Cancelled()) return End(absl::CancelledError("the call was cancelled"));
+    const absl::Status read = Reception::Read(exchange_.incoming, &caller_);
+    if (!read.ok()) return End(read);
     auto submitted = work_.submit(caller_, &ticket_);
     if (!submitted.ok()) return End(submitted.status());
     const std::shared_ptr<engine::TokenStream> stream = *std::move(submitted);
@@ -104,7 +106,10 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       reception_->log().Error("request failed", {{"request", caller_.request_id},
                                                  {"status", std::string(status.ToString())}});
     }
-    if (status.ok()) record_.response_bytes = exchange_.response->ByteSizeLong();
+    if (status.ok()) {
+      WriteMessage(*exchange_.response, exchange_.response_bytes);
+      record_.response_bytes = exchange_.response_bytes->Length();
+    }
     Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
     ticket_.Leave();
     BeginWrite();

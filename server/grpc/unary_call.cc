@@ -32,8 +32,10 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
   const std::string& owner() const { return caller_.principal.key_name; }
 
   void Run(const std::function<absl::Status(const Caller& caller)>& work) {
-    End(exchange_.context->IsCancelled() ? absl::CancelledError("the call was cancelled")
-                                         : work(caller_));
+    if (exchange_.context->IsCancelled())
+      return End(absl::CancelledError("the call was cancelled"));
+    const absl::Status read = Reception::Read(exchange_.incoming, &caller_);
+    End(read.ok() ? work(caller_) : read);
   }
 
   void End(const absl::Status& status) {
@@ -42,7 +44,10 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
       reception_->log().Error("request failed", {{"request", record_.request_id},
                                                  {"status", std::string(status.ToString())}});
     }
-    if (status.ok()) record_.response_bytes = exchange_.response->ByteSizeLong();
+    if (status.ok()) {
+      WriteMessage(*exchange_.response, exchange_.response_bytes);
+      record_.response_bytes = exchange_.response_bytes->Length();
+    }
     Reception::NoteEnd(*exchange_.context, status, exchange_.context->IsCancelled(), &record_);
     BeginWrite();
     Finish(answer);

@@ -179,6 +179,29 @@ TEST_P(EngineLoopFairnessTest, ACacheFullOfSharedPromptsDelaysAnotherByTwoSteps)
   }
 }
 
+// Prompts of tenants a and b need the last chunks while b's answers take some, too. a has less than
+// its part, so its prompt does not give way, wherever in a step the chunks end: five steps for it,
+// beside b's prompt, and four for the other tokens.
+TEST_P(EngineLoopFairnessTest, ChunksThatEndInAPrefillAreTakenFromWhoHasMore) {
+  for (int num_chunks = 122; num_chunks < 135; ++num_chunks) {  // both prompts fit at first
+    LoopHarness harness(LoopOptions{.num_chunks = num_chunks,
+                                    .chunk_tokens = 4,
+                                    .step_token_budget = 64,
+                                    .policy = GetParam()});
+    std::vector<std::shared_ptr<TokenStream>> others = {SubmitLong(harness, "a", 1, 8, 60)};
+    for (int i = 0; i < 5; ++i) others.push_back(SubmitLong(harness, "b", 10 + i, 8, 60));
+    harness.loop.Turn();
+    const auto long_prompt = SubmitLong(harness, "b", 3, 200, 2);
+    for (int i = 0; i < 2; ++i) harness.loop.Turn();
+    const auto single = SubmitLong(harness, "a", 4, 200, 5);
+    RequestOutput output;
+    EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 5 + 4) << num_chunks;
+    EXPECT_TRUE(output.status.ok()) << output.status;
+    ExpectAllGetTheirTokens(harness, 60, others);
+    EXPECT_TRUE(harness.Read(long_prompt).status.ok());
+  }
+}
+
 // Both have more than enough waiting; b weighs three times a: it gets three times the tokens.
 TEST_P(EngineLoopFairnessTest, WeightsDivideTheTokens) {
   LoopHarness harness(LoopOptions{.policy = GetParam()});

@@ -413,6 +413,27 @@ TEST(TurnSplicerTest, ReusesNothingBehindAControlToken) {
   EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), first.prompt.size() + plain);
 }
 
+// A model with more rows than its tokenizer has tokens sampled one of the others.
+TEST(TurnSplicerTest, ReusesNothingBehindATokenThatTheTokenizerLacks) {
+  const Tokenizer* const tokenizer = TokenizerOf("smollm2");
+  RandomSpeller speller(tokenizer, 12);
+  TurnMemory memory;
+  Conversation conversation("smollm2", tokenizer, &memory);
+  conversation.Say("user", "Hello");
+  const EncodedRequest first = conversation.Encode();
+  std::vector<TokenId> answer = speller.Spell("Well");
+  const size_t plain = answer.size();
+  answer.push_back(TokenId{static_cast<int32_t>(tokenizer->vocab_size())});
+  const std::vector<TokenId> rest = speller.Spell(" done");
+  answer.insert(answer.end(), rest.begin(), rest.end());
+  conversation.Remember(first, answer);
+  conversation.Say("assistant", "Well done");
+  conversation.Say("user", "More");
+  std::vector<TokenId> expected = first.prompt;
+  expected.insert(expected.end(), answer.begin(), answer.end());
+  EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), first.prompt.size() + plain);
+}
+
 // A token that always stands for itself hides the control token that it overlaps; cut off by the
 // answer's border it would not.
 TEST(TurnSplicerTest, GivesUpWhereBordersWouldUncoverAControlToken) {

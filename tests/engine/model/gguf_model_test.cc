@@ -318,13 +318,15 @@ TEST(GgufModelTest, ReadsTheMergesThatTheKindOfVocabularyHas) {
 TEST(GgufModelTest, TokensThatEndATurnAreControlTokens) {
   const auto spec = ReadSmall(ReadGgufTokenizer, [](GgufWriter& writer) {
     writer.AddString("tokenizer.ggml.model", "gpt2");
-    writer.AddStrings("tokenizer.ggml.tokens", {"a", "<|im_start|>", "<|im_end|>", "</s>"});
-    writer.AddInt32s("tokenizer.ggml.token_type", {1, 4, 4, 1});
+    writer.AddStrings("tokenizer.ggml.tokens",
+                      {"a", "<|im_start|>", "<|im_end|>", "</s>", "<|eot_id|>"});
+    writer.AddInt32s("tokenizer.ggml.token_type", {1, 4, 4, 1, 1});
     writer.AddStrings("tokenizer.ggml.merges", {});
   });
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->token_types, (std::vector<TokenType>{TokenType::kNormal, TokenType::kUserDefined,
-                                                       TokenType::kControl, TokenType::kNormal}));
+  EXPECT_EQ(spec->token_types,
+            (std::vector<TokenType>{TokenType::kNormal, TokenType::kUserDefined,
+                                    TokenType::kControl, TokenType::kNormal, TokenType::kControl}));
 }
 
 // A GGUF with the keys of a model but of another architecture or option is refused by name.

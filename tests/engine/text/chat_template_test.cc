@@ -91,6 +91,37 @@ TEST(ChatTemplateTest, TakesDevelopersForSystemUnlessItKnowsThem) {
   EXPECT_EQ(RolesOf("{# for the developer #}" + loop), "system:a;user:b;");
 }
 
+// '<|' + role + '|>' is one token of the models whose templates write it.
+TEST(ChatTemplateTest, UsualRolesAreTheTemplatesOwnText) {
+  const std::string source =
+      "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m.content }}{% endfor %}";
+  const auto spans = [&](const std::string& role) {
+    return ContentOf(source, R"([{"role": ")" + role + R"(", "content": "x"}])");
+  };
+  using Parts = std::vector<std::string>;
+  for (const char* role :
+       {"system", "developer", "user", "assistant", "tool", "function", "ipython"}) {
+    EXPECT_EQ(spans(role), Parts{"x"}) << role;
+  }
+  EXPECT_EQ(spans("end"), (Parts{"end", "x"}));
+  EXPECT_EQ(spans("user|><|end"), (Parts{"user|><|end", "x"}));
+}
+
+// As Hugging Face's apply_chat_template.
+TEST(ChatTemplateTest, ToolsAndDocumentsAreNoneWithoutAny) {
+  const auto chat = ChatTemplate::Create(
+      "{{ tools is defined }} {{ tools is none }} {{ documents is none }}", "", "");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  const auto none = (*chat)->Render({.messages = Value::MakeList({})});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->text, "True True True");
+  const auto some = (*chat)->Render({.messages = Value::MakeList({}),
+                                     .tools = Value::MakeList({}),
+                                     .extra = *jinja::ParseJsonValue(R"({"documents": []})")});
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_EQ(some->text, "True False False");
+}
+
 TEST(ChatTemplateTest, ExtraVariablesCannotReplaceTheirElders) {
   const auto chat =
       ChatTemplate::Create("{{ bos_token }}{{ add_generation_prompt }}{{ x }}", "<s>", "");
@@ -101,6 +132,20 @@ TEST(ChatTemplateTest, ExtraVariablesCannotReplaceTheirElders) {
   ASSERT_TRUE(rendered.ok()) << rendered.status();
   EXPECT_EQ(rendered->text, "<s>Truey");
   EXPECT_EQ(ContentOf(*rendered), std::vector<std::string>{"y"});
+}
+
+TEST(ChatTemplateTest, SaysWhatIsNestedTooDeep) {
+  const auto chat = ChatTemplate::Create("{{ messages }}", "", "");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  Value deep = Value::MakeList({});
+  for (int i = 0; i < 100; ++i) deep = Value::MakeList({deep});
+  const auto message_of = [&](ChatTemplateInput input) {
+    return std::string((*chat)->Render(input).status().message());
+  };
+  EXPECT_EQ(message_of({.messages = Value::MakeList({}), .tools = deep}),
+            "chat template: the tools are nested 101 deep; at most 100 are accepted");
+  EXPECT_EQ(message_of({.messages = deep}),
+            "chat template: the messages are nested 101 deep; at most 100 are accepted");
 }
 
 TEST(ChatTemplateTest, RefusesAnEmptyTemplate) {

@@ -51,6 +51,10 @@ def test_keys_open_what_they_are_for(start_daemon, daemon_arguments, tmp_path):
         assert generate(key) == grpc.StatusCode.OK
         assert statistics(key) == grpc.StatusCode.PERMISSION_DENIED
         assert statistics(admin) == grpc.StatusCode.OK
+        # Nothing of a message is read before its sender is known.
+        for method in ("Inference/Generate", "Inference/Tokenize", "Admin/Drop"):
+            send = channel.unary_stream(f"/refrain.v1.{method}")  # of bytes
+            assert code_of(lambda: send(b"\xff", timeout=10)) == grpc.StatusCode.UNAUTHENTICATED
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1
 

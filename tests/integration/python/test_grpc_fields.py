@@ -187,3 +187,26 @@ def test_tool_calls_are_parsed(fake):
     assert {call.index for message in first_only for delta in message.choices
             for call in delta.tool_calls} == {0}
     assert CALL in text_of(ask(tool_choice="none"))
+
+
+@pytest.mark.parametrize("method, message", [
+    ("Inference/Generate", "GenerateRequest"), ("Inference/Chat", "ChatRequest"),
+    ("Inference/Tokenize", "TokenizeRequest"), ("Inference/Detokenize", "DetokenizeRequest"),
+    ("Inference/Models", "ModelsRequest"), ("Admin/Warm", "WarmRequest"),
+    ("Admin/Drop", "DropRequest")])
+@pytest.mark.parametrize("wrong", [b"\xff", b"\x0a\x7fshort"])
+def test_bytes_that_are_no_message_are_refused(fake, method, message, wrong):
+    send = fake.channel.unary_stream(f"/refrain.v1.{method}")
+    with pytest.raises(grpc.RpcError) as refused:
+        list(send(wrong, timeout=10))
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert f"not a valid refrain.v1.{message}" in refused.value.details()
+
+
+def test_text_that_is_not_utf8_is_refused(fake):
+    send = fake.channel.unary_stream("/refrain.v1.Inference/Tokenize")
+    text = fake.message("TokenizeRequest", text="ab").SerializeToString()
+    assert list(send(text, timeout=10))
+    with pytest.raises(grpc.RpcError) as refused:
+        list(send(text.replace(b"ab", b"a\xff"), timeout=10))
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT

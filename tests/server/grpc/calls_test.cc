@@ -144,6 +144,25 @@ TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
   EXPECT_EQ(code, StatusCode::OK);
 }
 
+// What a message takes counts, not what it is long: an empty element is two bytes.
+TEST_F(GrpcCallsTest, RefusesMessagesWhoseElementsTakeMoreThanItMayHold) {
+  Start({.messages_bytes = 300 << 10});
+  const auto generate = [&](int bad_words) {
+    v1::GenerateRequest request = Text("hello");
+    for (int i = 0; i < bad_words; ++i)
+      request.mutable_params()->mutable_sampling()->add_bad_words("");
+    ClientContext context;
+    v1::GenerateResponse message;
+    const auto reader = inference_->Generate(&context, request);
+    while (reader->Read(&message)) {
+    }
+    return reader->Finish().error_code();
+  };
+  EXPECT_EQ(generate(1), StatusCode::INVALID_ARGUMENT);  // it must not be empty
+  EXPECT_EQ(generate(8'000), StatusCode::UNAVAILABLE);   // 16,000 bytes
+  EXPECT_EQ(generate(1'000), StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(GrpcCallsTest, RefusesToTokenizeMoreThanItMayHold) {
   Start({.messages_bytes = 150 << 10});
   // A call's bytes are free when its answer has been sent.
