@@ -47,13 +47,17 @@ struct GemmTile {
 
 constexpr int SwizzledUnit(int row, int unit) { return row * 8 + (unit ^ (row & 7)); }
 
+// The nearest that f16 has room for. What is no number, or infinite, stays: an answer made of it
+// has to be seen, and fails its request.
+__device__ __forceinline__ float ClipToF16(float x) {
+  constexpr float kLargest = 65504.0f;
+  const float magnitude = fabsf(x);
+  return magnitude > kLargest && magnitude < INFINITY ? copysignf(kLargest, x) : x;
+}
+
 template <class T>
 __device__ __forceinline__ uint32_t PackInRange(float lo, float hi) {
-  if constexpr (std::is_same_v<T, F16>) {
-    constexpr float kLargest = 65504.0f;
-    lo = fminf(fmaxf(lo, -kLargest), kLargest);
-    hi = fminf(fmaxf(hi, -kLargest), kLargest);
-  }
+  if constexpr (std::is_same_v<T, F16>) return PackPair<T>(ClipToF16(lo), ClipToF16(hi));
   return PackPair<T>(lo, hi);
 }
 

@@ -158,15 +158,26 @@ asio::awaitable<void> Connection::ServeRequests() {
 }
 
 asio::awaitable<bool> Connection::WaitForFirstByte() {
-  if (buffer_.size() > 0) co_return true;
-  if (peer_gone_ || shared_->stopping) co_return false;
-  waiting_for_request_ = true;
+  // Some clients end a body with an empty line; one is ignored (RFC 9112 section 2.2).
+  constexpr std::string_view kEmptyLine = "\r\n";
   stream_.tcp().expires_after(shared_->options.idle_timeout);
-  const auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
-  waiting_for_request_ = false;
-  if (error) co_return false;
-  buffer_.commit(bytes);
-  co_return true;
+  for (bool dropped = false;;) {
+    const std::string_view ahead(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    if (!dropped && ahead.starts_with(kEmptyLine)) {
+      buffer_.consume(kEmptyLine.size());
+      dropped = true;
+      continue;
+    }
+    const bool begun_line = !dropped && ahead == kEmptyLine.substr(0, 1);
+    if (!ahead.empty() && !begun_line) co_return true;
+    if (peer_gone_ || shared_->stopping) co_return false;
+    waiting_for_request_ = true;
+    const auto [error, bytes] =
+        co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+    waiting_for_request_ = false;
+    if (error) co_return false;
+    buffer_.commit(bytes);
+  }
 }
 
 asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {

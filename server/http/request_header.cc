@@ -15,6 +15,19 @@ namespace {
 
 std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
 
+// Clients of a proxy send the absolute form (RFC 9112 section 3.2.2), which every server has to
+// take.
+std::string WithoutAuthority(std::string target) {
+  for (const beast::string_view scheme : {"http://", "https://"}) {
+    const beast::string_view begin = beast::string_view(target).substr(0, scheme.size());
+    if (!beast::iequals(begin, scheme)) continue;
+    const size_t path = target.find_first_of("/?", scheme.size());
+    if (path == std::string::npos) return "/";
+    return target[path] == '/' ? target.substr(path) : "/" + target.substr(path);
+  }
+  return target;
+}
+
 }  // namespace
 
 ReadFailure ClassifyReadError(const error_code& error, const ServerOptions& options) {
@@ -95,7 +108,7 @@ bool TakeHeader(const RequestParser& parser, Request* request) {
   }
   const std::string_view client_id = request->Header("x-request-id");
   request->id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
-  std::string target = ToString(message.target());
+  std::string target = WithoutAuthority(ToString(message.target()));
   if (const size_t question = target.find('?'); question != std::string::npos) {
     request->query = target.substr(question + 1);
     target.resize(question);

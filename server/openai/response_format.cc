@@ -69,6 +69,7 @@ ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
     : answer_(std::move(answer)),
       tokenizer_(tokenizer),
       text_offsets_(num_choices, 0),
+      has_text_(num_choices, false),
       calls_told_(num_choices, 0) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
@@ -414,8 +415,14 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     // on with one lies where that begins.
     const bool goes_on = text_offsets_[choice] > 0 && !bytes.empty() && IsContinuation(bytes[0]);
     ConcatTo(&offsets, comma, text_offsets_[choice] - (goes_on ? 1 : 0));
-    if (!tokenizer_->IsControl(details.token)) {
+    if (!tokenizer_->IsControl(details.token) || !answer_.output.skip_special) {
       text_offsets_[choice] += static_cast<int64_t>(engine::CountUtf8Characters(bytes));
+      // The space that the tokenizer put before a prompt is in its first token, not in the text.
+      const bool begins = !has_text_[choice] && !bytes.empty();
+      if (begins && answer_.output.echo && tokenizer_->adds_space_prefix() && bytes[0] == ' ') {
+        --text_offsets_[choice];
+      }
+      if (begins) has_text_[choice] = true;
     }
     logprobs.append(comma);
     tops.append(comma);

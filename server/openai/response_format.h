@@ -91,6 +91,7 @@ class ResponseFormat {
   const Answer answer_;
   const engine::Tokenizer* tokenizer_;
   std::vector<int64_t> text_offsets_;  // [num_choices] characters of the tokens listed so far
+  std::vector<bool> has_text_;         // [num_choices] some of them are text
   std::vector<int32_t> calls_told_;    // [num_choices]
   std::string event_head_;
   std::vector<std::optional<engine::CacheMiss>> misses_;  // [prompts]

@@ -210,21 +210,26 @@ absl::Status Service::AdmitCall(const http::Request& request, GenerationCall* ca
   return absl::OkStatus();
 }
 
-absl::Status Service::HoldConversation(const http::Request& request, GenerationCall* call) const {
+absl::StatusOr<std::shared_ptr<const void>> Service::HoldWithBody(std::shared_ptr<const void> body,
+                                                                  size_t bytes,
+                                                                  const std::string& owner) const {
   struct Hold {
     Hold(std::shared_ptr<const void> body, std::shared_ptr<ByteBudget> budget, std::string owner)
-        : body(std::move(body)), conversation(std::move(budget), std::move(owner)) {}
+        : body(std::move(body)), more(std::move(budget), std::move(owner)) {}
     const std::shared_ptr<const void> body;
-    HeldBytes conversation;
+    HeldBytes more;
   };
-  const size_t bytes = call->conversation_bytes;
-  std::shared_ptr<const void> hold = request.body_hold;
-  if (bytes > kUncountedBytes) {
-    auto both = std::make_shared<Hold>(hold, held_, call->first().tenant);
-    if (absl::Status status = HoldBytes(bytes, &both->conversation); !status.ok()) return status;
-    hold = std::move(both);
-  }
-  for (engine::Request& one : call->requests) one.prompt_hold = hold;
+  if (bytes <= kUncountedBytes) return body;
+  auto both = std::make_shared<Hold>(std::move(body), held_, owner);
+  if (absl::Status status = HoldBytes(bytes, &both->more); !status.ok()) return status;
+  return both;
+}
+
+absl::Status Service::HoldConversation(const http::Request& request, GenerationCall* call) const {
+  const absl::StatusOr<std::shared_ptr<const void>> hold =
+      HoldWithBody(request.body_hold, call->conversation_bytes, call->first().tenant);
+  if (!hold.ok()) return hold.status();
+  for (engine::Request& one : call->requests) one.prompt_hold = *hold;
   return absl::OkStatus();
 }
 
@@ -301,20 +306,27 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
   const engine::Tokenizer& tokenizer = (*engine)->tokenizer();
-  absl::StatusOr<TokenizeCall> call =
-      ParseTokenizeCall(request.body, LimitsOf(**engine), (*engine)->chat_template(), tokenizer);
-  if (!call.ok()) return MakeErrorReply(call.status());
   const absl::StatusOr<std::optional<double>> timeout_s = TimeoutOf(request);
   if (!timeout_s.ok()) return MakeErrorReply(timeout_s.status());
   access::Principal principal;
   access::Ticket ticket;
+  // Before the call is understood: rendering a conversation is work.
   if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
     return MakeErrorReply(status);
   }
+  absl::StatusOr<TokenizeCall> call =
+      ParseTokenizeCall(request.body, LimitsOf(**engine), (*engine)->chat_template(), tokenizer);
+  if (!call.ok()) return MakeErrorReply(call.status());
+  // A rendered conversation may be many times as long as the body, which counts already.
+  const size_t text_bytes = call->text.text.size();
+  const absl::StatusOr<std::shared_ptr<const void>> hold =
+      HoldWithBody(request.body_hold, text_bytes - std::min(text_bytes, request.body.size()),
+                   principal.key_name);
+  if (!hold.ok()) return MakeErrorReply(hold.status());
   auto stream = (*engine)->Tokenize(std::move(call->text), principal.key_name, *timeout_s);
   if (!stream.ok()) return MakeErrorReply(stream.status());
   return std::make_unique<TokenizeReply>(*std::move(stream), (*engine)->model().max_context_tokens,
-                                         std::move(ticket), request.body_hold,
+                                         std::move(ticket), *hold,
                                          std::make_unique<HeldBytes>(held_, principal.key_name),
                                          call->token_strings ? &tokenizer : nullptr);
 }

@@ -67,6 +67,10 @@ class Service {
                      access::Ticket* ticket) const;
   absl::Status AdmitCall(const http::Request& request, GenerationCall* call,
                          access::Ticket* ticket) const;
+  // `bytes` of `owner` that count as held as long as the result lives, and its body does with it.
+  absl::StatusOr<std::shared_ptr<const void>> HoldWithBody(std::shared_ptr<const void> body,
+                                                           size_t bytes,
+                                                           const std::string& owner) const;
   // Its conversation counts as held until the prompt is encoded.
   absl::Status HoldConversation(const http::Request& request, GenerationCall* call) const;
   void LogIgnoredFields(const GenerationCall& call);

@@ -14,12 +14,18 @@ constexpr std::string_view kOpen = "<tool_call>";
 constexpr std::string_view kClose = "</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kSpace = " \t\r\n";
+// Held back while it may belong to a call, and looked through again with each piece.
+constexpr size_t kMostSpace = 1024;
 
 size_t SkipSpace(std::string_view text, size_t begin) {
   return std::min(text.size(), text.find_first_not_of(kSpace, begin));
 }
 
-size_t WithoutSpaceBehind(std::string_view text) { return text.find_last_not_of(kSpace) + 1; }
+// What is not space that may belong to a call behind it.
+size_t WithoutSpaceBehind(std::string_view text) {
+  const size_t end = text.find_last_not_of(kSpace) + 1;
+  return text.size() - end > kMostSpace ? text.size() - kMostSpace : end;
+}
 
 // How many of the last bytes of `text` are the beginning of `marker`.
 size_t BegunMarker(std::string_view text, std::string_view marker) {
@@ -163,8 +169,9 @@ bool ToolCallParser::StepHermes(Output* output) {
     state_ = State::kCall;
   }
   const size_t begin = SkipSpace(held_, kOpen.size());
-  if (begin == held_.size()) return false;
-  if (held_[begin] != '{') {  // no call: the tag is text
+  const bool is_near = begin - kOpen.size() <= kMostSpace;
+  if (is_near && begin == held_.size()) return false;
+  if (!is_near || held_[begin] != '{') {  // no call: the tag is text
     output->text += std::exchange(space_, {});
     output->text.append(held_, 0, begin);
     held_.erase(0, begin);
@@ -175,21 +182,28 @@ bool ToolCallParser::StepHermes(Output* output) {
   if (!end.has_value()) return false;
   const size_t close = SkipSpace(held_, *end);
   const std::string_view rest = std::string_view(held_).substr(close);
-  if (rest.size() < kClose.size() && kClose.starts_with(rest)) return false;
-  EndCall(begin, *end, rest.starts_with(kClose) ? close + kClose.size() : *end, output);
+  const bool closes_near = close - *end <= kMostSpace;
+  if (closes_near && rest.size() < kClose.size() && kClose.starts_with(rest)) return false;
+  const bool is_closed = closes_near && rest.starts_with(kClose);
+  EndCall(begin, *end, is_closed ? close + kClose.size() : *end, output);
   return true;
 }
 
 bool ToolCallParser::StepLlama3(Output* output) {
   size_t begin = SkipSpace(held_, 0);
   if (called() && begin < held_.size() && held_[begin] == ';') begin = SkipSpace(held_, begin + 1);
-  std::string_view rest = std::string_view(held_).substr(begin);
-  if (rest.size() < kPythonTag.size() && kPythonTag.starts_with(rest)) return false;  // or empty
-  if (rest.starts_with(kPythonTag)) {
-    begin = SkipSpace(held_, begin + kPythonTag.size());
-    if (begin == held_.size()) return false;
+  const std::string_view rest = std::string_view(held_).substr(begin);
+  size_t space = begin;
+  if (space <= kMostSpace) {
+    if (rest.size() < kPythonTag.size() && kPythonTag.starts_with(rest)) return false;  // or empty
+    if (rest.starts_with(kPythonTag)) {
+      const size_t behind_tag = begin + kPythonTag.size();
+      begin = SkipSpace(held_, behind_tag);
+      space = begin - behind_tag;
+      if (space <= kMostSpace && begin == held_.size()) return false;
+    }
   }
-  if (held_[begin] != '{') {
+  if (space > kMostSpace || held_[begin] != '{') {
     state_ = State::kOnlyText;
     return false;
   }

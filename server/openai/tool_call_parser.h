@@ -42,7 +42,7 @@ void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls);
 // (no JSON object, no name, arguments that are no object, for kLlama3 none at all) becomes text
 // again, unchanged; but not once its name has been told: a model that then breaks its JSON, or is
 // cut short, leaves arguments to match. A call that lacks only the last brace before its closing
-// tag is one. Space before a call belongs to it.
+// tag is one. Space before a call belongs to it, the last KiB at most; more inside one ends it.
 //
 // One parser per choice, one thread. Cannot fail. Time is linear in the text.
 class ToolCallParser {

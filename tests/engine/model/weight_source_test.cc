@@ -1,4 +1,5 @@
-// Real models through WeightSource: stories260K in both forms, SmolLM2 where tools/setup put it.
+// Real models through WeightSource: stories260K in both forms, SmolLM2 where tools/fetch_model put
+// it.
 
 #include "engine/model/weight_source.h"
 

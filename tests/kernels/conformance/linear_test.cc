@@ -186,6 +186,29 @@ TEST_P(LinearOfMixedSlices, ActivationsBeyondF16StayFinite) {
   for (const float value : out.Read()) EXPECT_TRUE(std::isfinite(value));
 }
 
+// Whoever chooses among the sums has to see them, or a request would get made-up tokens.
+TEST_P(LinearOfMixedSlices, ActivationsThatAreNoNumbersGiveNone) {
+  constexpr int64_t kRows = 8, kCols = 64, kOut = 16;
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kQ8_0}) {
+    const std::vector<std::byte> stored = StoredRows(dtype, kOut, kCols, 1);
+    const WeightSlice slice{dtype, kOut, kCols, stored.data(), {}};
+    const auto weight = *backend_->PackLinear({&slice, 1}, {});
+    std::vector<float> values = RandomFloats(kRows * kCols, 2);
+    values[2 * kCols + 5] = std::nanf("");
+    values[5 * kCols + 63] = -INFINITY;
+    const DeviceFloats x(*backend_, values);
+    const DeviceFloats out(*backend_, std::vector<float>(kRows * kOut));
+    backend_->Linear(
+        {weight.get(), F32View(x.data(), kRows, kCols), F32View(out.data(), kRows, kOut)});
+    const std::vector<float> sums = out.Read();
+    for (int64_t i = 0; i < kRows * kOut; ++i) {
+      const int64_t row = i / kOut;
+      EXPECT_EQ(std::isfinite(sums[i]), row != 2 && row != 5)
+          << "type " << static_cast<int>(dtype) << ", row " << row << ": " << sums[i];
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, LinearOfMixedSlices, ::testing::ValuesIn(BackendCases()),
                          ::testing::PrintToStringParamName());
 

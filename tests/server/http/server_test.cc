@@ -63,6 +63,20 @@ TEST_F(HttpServerTest, KeepsRequestsSentDuringAnAnswer) {
   for (int i = 0; i < 10; ++i) EXPECT_EQ(client.ReadResponse().body, std::to_string(i));
 }
 
+// Some clients end a body with one (RFC 9112 section 2.2).
+TEST_F(HttpServerTest, IgnoresAnEmptyLineBehindABody) {
+  Start();
+  RawClient client = Connect();
+  client.Send(PostRequest("/echo", "a") + "\r\n" + PostRequest("/echo", "b") + "\r");
+  EXPECT_EQ(client.ReadResponse().body, "a");
+  EXPECT_EQ(client.ReadResponse().body, "b");
+  std::this_thread::sleep_for(20ms);
+  client.Send("\n" + PostRequest("/echo", "c"));
+  EXPECT_EQ(client.ReadResponse().body, "c");
+  client.Send("\r\n\r\n" + GetRequest("/hello"));
+  EXPECT_EQ(client.ReadResponse().status, 400);
+}
+
 TEST_F(HttpServerTest, AcceptsRequestsByteByByte) {
   Start();
   RawClient client = Connect();
@@ -139,6 +153,9 @@ TEST_F(HttpServerTest, RoutesByMethodAndDecodedPath) {
   Start();
   EXPECT_EQ(Once(GetRequest("/where?a=%20b")).body, "/where?a=%20b");
   EXPECT_EQ(Once(GetRequest("/under/a%2Fb/c")).body, "/under/a/b/c");
+  EXPECT_EQ(Once(GetRequest("http://t:80/where?a=b")).body, "/where?a=b");  // as to a proxy
+  EXPECT_EQ(Once(GetRequest("HTTPS://t/hello")).body, "hello");
+  EXPECT_EQ(Once(GetRequest("http://t?a")).status, 404);
   EXPECT_EQ(Once(GetRequest("/nowhere")).status, 404);
   EXPECT_EQ(Once(GetRequest("/under/")).status, 404);
   EXPECT_EQ(Once(GetRequest("/bad%zz")).status, 400);

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/text/create_tokenizer.h"
 #include "tests/support/fake_tokenizer.h"
 
 namespace refrain::server::openai {
@@ -48,6 +50,34 @@ TEST(ResponseFormatTest, OfTokensWithOneTextThatOfTheAnswerIsNamed) {
 TEST(ResponseFormatTest, TheTokenOfTheAnswerIsNamedBesideTheLikeliest) {
   EXPECT_EQ(TopLogprobs(TokenId{3}, -9.5f, {{TokenId{0}, -0.5f, 1}, {TokenId{1}, -1.5f, 2}}),
             R"("top_logprobs":[{"a":-0.5,"b":-1.5,"c":-9.5}])");
+}
+
+// Of a vocabulary whose texts begin with a space that nobody wrote: Llama 2's.
+TEST(ResponseFormatTest, TextOffsetsCountWhatIsShown) {
+  engine::TokenizerSpec spec;
+  spec.kind = engine::TokenizerKind::kSentencePiece;
+  spec.tokens = {"<s>", "\u2581Once", "\u2581upon"};
+  spec.token_types = {engine::TokenType::kControl, engine::TokenType::kNormal,
+                      engine::TokenType::kNormal};
+  spec.scores = {0, 0, 0};
+  spec.bos = engine::TokenId{0};
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto offsets = [&](bool echo, bool skip_special) {
+    ResponseFormat::Answer answer;
+    answer.output.echo = echo;
+    answer.output.logprobs = 0;
+    answer.output.skip_special = skip_special;
+    ResponseFormat format(answer, 1, tokenizer->get());
+    WholeChoice choice;
+    for (const int id : {0, 1, 2, 1}) choice.tokens.push_back({.token = engine::TokenId{id}});
+    const auto body = nlohmann::json::parse(format.WholeBody({choice}, {{}}, {}));
+    return body["choices"][0]["logprobs"]["text_offset"];
+  };
+  EXPECT_EQ(offsets(true, true), nlohmann::json({0, 0, 4, 9}));     // Once upon Once
+  EXPECT_EQ(offsets(true, false), nlohmann::json({0, 3, 8, 13}));   // <s> Once upon Once
+  EXPECT_EQ(offsets(false, true), nlohmann::json({0, 0, 5, 10}));   //  Once upon Once
+  EXPECT_EQ(offsets(false, false), nlohmann::json({0, 3, 8, 13}));  // <s> Once upon Once
 }
 
 }  // namespace

@@ -264,6 +264,35 @@ TEST(ToolCallParser, HoldsBackNoMoreTextThanMayBelongToACall) {
   EXPECT_EQ(parser.Add("box>").text, " <tool_box>");
 }
 
+// Held space is looked through with each piece: a model that writes nothing else would make the
+// server look through all of it each time, and the client would see none.
+TEST(ToolCallParser, HoldsBackOneKibibyteOfSpace) {
+  const std::string space(5000, ' ');
+  const std::string call = R"({"name":"time","parameters":{}})";
+  const std::string tagged = "<tool_call>" + call + "</tool_call>";
+  const auto check = [](ToolFormat format, const std::string& text, const Parsed& expected) {
+    SCOPED_TRACE(text.find('{'));
+    EXPECT_EQ(ParseInPieces(format, {text}, {}), expected);
+    std::vector<std::string> pieces;
+    for (size_t i = 0; i < text.size(); i += 7) pieces.push_back(text.substr(i, 7));
+    EXPECT_EQ(ParseInPieces(format, pieces, {}), expected);
+  };
+  const std::string most = space.substr(1024);
+  check(ToolFormat::kHermes, "a" + space + tagged, {"a" + most, {kTime}});
+  check(ToolFormat::kHermes, "<tool_call>" + space + call, {"<tool_call>" + space + call, {}});
+  check(ToolFormat::kHermes, tagged + space + "b", {space + "b", {kTime}});
+  check(ToolFormat::kHermes, "<tool_call>" + call + space + "</tool_call>",
+        {space + "</tool_call>", {kTime}});
+  check(ToolFormat::kLlama3, space + call, {space + call, {}});
+  check(ToolFormat::kLlama3, "<|python_tag|>" + space + call,
+        {"<|python_tag|>" + space + call, {}});
+  check(ToolFormat::kLlama3, call + space, {space, {kTime}});
+
+  ToolCallParser parser(ToolFormat::kHermes, {});
+  EXPECT_EQ(parser.Add(space).text, most);
+  EXPECT_EQ(parser.Add(space).text, space);
+}
+
 TEST(ToolCallParser, DropsCallsBeyondTheLimit) {
   const std::string one = "<tool_call>{\"name\":\"time\"}</tool_call>";
   EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {one + one}, {.max_calls = 1}),

@@ -112,6 +112,38 @@ TEST_P(WaitingConversations, CountWithTheMemoryOfTheirValues) {
   EXPECT_EQ(status, 200);
 }
 
+// A template may make much of a small body.
+TEST(WaitingRenderedConversations, CountWithTheirText) {
+  ServedFake served(
+      {.max_context_tokens = 1 << 20,
+       .chat_template = "{% for i in range(1000) %}{{ messages[0].content }}{% endfor %}"},
+      {}, {.version = "9.9.9", .held_bytes = 4 << 20});
+  const std::string post =
+      PostRequest("/tokenize", R"({"messages":[{"role":"user","content":"[[unencoded]])" +
+                                   std::string(1000, 'a') + R"("}]})");
+  const auto is_taken = [&](RawClient& client) {
+    const int before = served.engine().tokenized();
+    client.Send(post);
+    for (int i = 0; i < 300 && served.engine().tokenized() == before; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return served.engine().tokenized() > before;
+  };
+  std::vector<RawClient> waiting;
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(is_taken(waiting.emplace_back(served.port())));  // 1 MB each
+  RawClient another(served.port());
+  another.Send(post);
+  EXPECT_EQ(another.ReadResponse().status, 503);
+  waiting.clear();
+  bool taken = false;
+  for (int i = 0; i < 10 && !taken; ++i) {
+    RawClient client(served.port());
+    taken = is_taken(client);
+  }
+  EXPECT_TRUE(taken);
+}
+
 INSTANTIATE_TEST_SUITE_P(Routes, WaitingPrompts, ::testing::Values("/v1/completions", "/tokenize"));
 
 }  // namespace
