@@ -51,7 +51,11 @@ absl::Status CutBehindFinalMessage(const ChatPrompt& chat, RenderedChat* rendere
 
 PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
                              const EncodeLimits& limits, TurnMemory* turns)
-    : tokenizer_(tokenizer), chat_template_(chat_template), limits_(limits), turns_(turns) {
+    : tokenizer_(tokenizer),
+      chat_template_(chat_template),
+      limits_(limits),
+      turns_(turns),
+      bad_words_(tokenizer) {
   for (size_t id = 0; id < tokenizer->vocab_size(); ++id) {
     const TokenId token{static_cast<int32_t>(id)};
     if (tokenizer->IsEndOfGeneration(token)) end_of_generation_.push_back(token);
@@ -104,7 +108,9 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   }
   in.prompt = TokenPrompt{};
   Truncate(request);
-  if (absl::Status status = EncodeBadWords(&in.sampling); !status.ok()) return status;
+  auto banned = bad_words_.Encode(in.sampling.bad_words);
+  if (!banned.ok()) return banned.status();
+  if (!banned->empty()) in.sampling.banned_sequences = *std::move(banned);
   for (const TokenId id : request->prompt) {
     if (static_cast<int64_t>(id) < 0 || kvcache::ToIndex(id) >= tokenizer_->vocab_size()) {
       return absl::InvalidArgumentError(
@@ -136,28 +142,6 @@ void PromptEncoder::Truncate(EncodedRequest* request) {
   prompt.erase(prompt.begin(), prompt.end() - *kept);
   request->truncated = true;
   request->turn.reset();
-}
-
-// A word is one text where it begins the output or follows anything but a space, another one
-// behind a space; both have tokens of their own.
-absl::Status PromptEncoder::EncodeBadWords(SamplingParams* sampling) const {
-  std::vector<std::vector<TokenId>> banned;
-  for (const std::string& word : sampling->bad_words) {
-    const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(' ')));
-    for (const std::string& text : {bare, absl::StrCat(" ", bare)}) {
-      EncodeOptions options{.parse_special = true, .add_bos = false, .continues = true};
-      absl::StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text, options);
-      if (absl::IsFailedPrecondition(ids.status())) {
-        options.continues = false;
-        ids = tokenizer_->Encode(text, options);
-      }
-      if (!ids.ok()) return ids.status();
-      const bool is_new = banned.empty() || banned.back() != *ids;
-      if (!ids->empty() && is_new && !bare.empty()) banned.push_back(*std::move(ids));
-    }
-  }
-  if (!banned.empty()) sampling->banned_sequences = std::move(banned);
-  return absl::OkStatus();
 }
 
 absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/bad_word_encoder.h"
 #include "engine/encoded_request.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
@@ -30,7 +31,7 @@ struct EncodeLimits {
 };
 
 // Turns a request into token ids and rules, and checks their sizes. Render is quick (a template),
-// Tokenize takes time in proportion to the text. Immutable; any thread. Failure: INVALID_ARGUMENT
+// Tokenize takes time in proportion to the text. Any thread. Failure: INVALID_ARGUMENT
 // naming what is too long or out of range, the value and the limit.
 class PromptEncoder {
  public:
@@ -56,13 +57,13 @@ class PromptEncoder {
   absl::Status CheckText(const PromptText& text) const;
   absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
   static void Truncate(EncodedRequest* request);
-  absl::Status EncodeBadWords(SamplingParams* sampling) const;
   absl::Status CheckSizes(const Request& request, size_t prompt_tokens) const;
 
   const Tokenizer* tokenizer_;
   const ChatTemplate* chat_template_;
   EncodeLimits limits_;
   TurnMemory* turns_;
+  BadWordEncoder bad_words_;
   std::vector<TokenId> end_of_generation_;
 };
 

@@ -349,6 +349,7 @@ class Daemon {
     if (!address.ok()) return address.status();
     http::ServerOptions options = HttpOptions(config_, *address, guards_);
     LimitConnections("http", &options.max_connections);
+    options.connection_counts = metrics_.http_connections();
     options.on_exchange = [this, log = options.on_exchange](const http::Exchange& exchange) {
       metrics_.CountExchange(exchange);
       if (log) log(exchange);
@@ -381,6 +382,7 @@ class Daemon {
     if (!address.ok()) return address.status();
     rpc::ServerOptions options = GrpcOptions(config_, *address);
     LimitConnections("grpc", &options.max_connections);
+    options.connection_counts = metrics_.grpc_connections();
     options.on_call = [this](const rpc::CallRecord& call) {
       metrics_.CountCall(call);
       if (guards_.request_log != nullptr) LogCall(call, guards_.request_log.get());

@@ -131,9 +131,11 @@ Listener::~Listener() {
   ::close(stop_event_);
 }
 
-void Listener::Start(int max_connections, std::function<void(int socket)> take) {
-  thread_ = std::thread(
-      [this, max_connections, take = std::move(take)] { Accept(max_connections, take); });
+void Listener::Start(int max_connections, ConnectionCounts* counts,
+                     std::function<void(int socket)> take) {
+  thread_ = std::thread([this, max_connections, counts, take = std::move(take)] {
+    Accept(max_connections, counts, take);
+  });
 }
 
 void Listener::Stop() {
@@ -148,7 +150,8 @@ bool Listener::WaitForStop(int most_ms) const {
   return ::poll(&stop, 1, most_ms) > 0;
 }
 
-void Listener::Accept(int max_connections, const std::function<void(int socket)>& take) const {
+void Listener::Accept(int max_connections, ConnectionCounts* counts,
+                      const std::function<void(int socket)>& take) const {
   OpenConnections open;
   for (;;) {
     pollfd files[] = {{socket_, POLLIN, 0}, {stop_event_, POLLIN, 0}};
@@ -161,9 +164,11 @@ void Listener::Accept(int max_connections, const std::function<void(int socket)>
       continue;
     }
     if (open.Full(max_connections)) {
+      ++counts->refused;
       ::close(socket);
       continue;
     }
+    ++counts->accepted;
     Prepare(socket);
     open.Add(socket);
     take(socket);

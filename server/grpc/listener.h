@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "server/connection_counts.h"
 
 namespace refrain::server::rpc {
 
@@ -24,14 +25,15 @@ class Listener {
   ~Listener();
 
   uint16_t port() const { return port_; }
-  // `take` owns the socket it is given, which does not block.
-  void Start(int max_connections, std::function<void(int socket)> take);
+  // `take` owns the socket it is given, which does not block. `counts` outlives the listener.
+  void Start(int max_connections, ConnectionCounts* counts, std::function<void(int socket)> take);
   // Closes the port; what was taken stays. Idempotent.
   void Stop();
 
  private:
   Listener(int socket, int stop_event, uint16_t port);
-  void Accept(int max_connections, const std::function<void(int socket)>& take) const;
+  void Accept(int max_connections, ConnectionCounts* counts,
+              const std::function<void(int socket)>& take) const;
   bool WaitForStop(int most_ms) const;
 
   int socket_;

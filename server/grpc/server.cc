@@ -113,7 +113,8 @@ class Server::Impl {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC did not start");
     ShowServing(false);
-    listener_->Start(options.max_connections, [this](int socket) {
+    connection_counts_ = options.connection_counts;
+    listener_->Start(options.max_connections, connection_counts_.get(), [this](int socket) {
       ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = socket;
       acceptor_->HandleNewConnection(&connection);
@@ -182,6 +183,7 @@ class Server::Impl {
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
   const std::unique_ptr<::grpc::Service> admin_;
+  std::shared_ptr<ConnectionCounts> connection_counts_;
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<::grpc::ServerCredentials> credentials_;
   std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> acceptor_;

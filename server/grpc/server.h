@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "server/access/gate.h"
+#include "server/connection_counts.h"
 #include "server/grpc/call_record.h"
 #include "server/log.h"
 
@@ -27,6 +28,7 @@ struct ServerOptions {
   size_t memory_bytes = 1 << 30;      // of all connections; beyond, calls are refused
   std::chrono::milliseconds write_timeout{120'000};  // for a message: a client that does not read
   int max_connections = 10000;                       // at once; more are closed
+  std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
   std::chrono::milliseconds handshake_timeout{15'000};  // to the first frame of HTTP/2
   std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
   // The least between the pings of a client whose call waits; beyond, its connection ends.

@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/core/error.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
 #include <cerrno>
@@ -208,6 +209,7 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
       const ReadFailure failure = ClassifyReadError(error, shared_->options);
       if (failure.status == 0) {
         record->request_body_bytes = parser->get().body().size();
+        if (error == beast::error::timeout) record->status = 408;  // which cannot be sent any more
         Report(*record);
         co_return false;
       }

@@ -15,8 +15,10 @@ struct Exchange {
   std::string_view path;       // percent-decoded, without the query: the client's own text
   std::string_view principal;  // RequestNotes::principal
   std::string_view details;    // RequestNotes::details
-  int status = 0;              // as sent; 499 when the client went away before an answer began
-  bool complete = false;       // all of the answer was handed to the socket
+  // As sent; where nothing could be: 499 when the client went away before an answer began, 408 when
+  // its body took too long.
+  int status = 0;
+  bool complete = false;  // all of the answer was handed to the socket
   size_t request_body_bytes = 0;
   size_t response_bytes = 0;  // handed to the socket: heads, bodies, chunk framing
   double seconds = 0;         // from the whole request being there to the answer's end

@@ -157,6 +157,7 @@ asio::awaitable<void> Server::Impl::Accept() {
       full = connections >= options.max_connections;
       if (!full) ++connections;
     }
+    ++(full ? options.connection_counts->refused : options.connection_counts->accepted);
     if (full) {
       TurnAway(std::move(socket));
       continue;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "server/connection_counts.h"
 #include "server/http/cors.h"
 #include "server/http/exchange.h"
 #include "server/http/router.h"
@@ -26,6 +27,7 @@ struct ServerOptions {
   size_t body_bytes = 16 << 20;
   size_t bodies_bytes = 256 << 20;  // of all that are being read or kept, small ones apart
   int max_connections = 10000;
+  std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
 
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of one connection
   std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "server/metrics/family_list.h"
 #include "server/metrics/process_metrics.h"
@@ -48,10 +49,26 @@ std::string Metrics::Page(const ShownKeys& shown) const {
       "refrain_request_log_dropped_lines_total",
       "Lines that are missing in the request log: the disk was too slow, or full.",
       options_.dropped_log_lines ? static_cast<double>(options_.dropped_log_lines()) : 0);
+  DescribeConnections(&families);
   http_metrics_.Describe(shown, &families);
   grpc_metrics_.Describe(shown, &families);
   DescribeProcess(&families);
   return families.Text();
+}
+
+void Metrics::DescribeConnections(FamilyList* families) const {
+  const auto samples = [this](std::atomic<int64_t> ConnectionCounts::*count) {
+    const auto sample = [&](const ConnectionCounts& counts, std::string front_end) {
+      return FamilyList::Sample{static_cast<double>(counts.*count),
+                                {{"front_end", std::move(front_end)}}};
+    };
+    return std::vector{sample(*http_connections_, "http"), sample(*grpc_connections_, "grpc")};
+  };
+  families->Counter("refrain_connections_accepted_total", "Connections that clients made.",
+                    samples(&ConnectionCounts::accepted));
+  families->Counter("refrain_connections_refused_total",
+                    "Connections turned away: as many as may be are open.",
+                    samples(&ConnectionCounts::refused));
 }
 
 }  // namespace refrain::server::metrics

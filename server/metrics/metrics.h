@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/engine_observer.h"
+#include "server/connection_counts.h"
 #include "server/http/exchange.h"
 #include "server/http/router.h"
 #include "server/metrics/engine_metrics.h"
@@ -17,6 +18,8 @@
 #include "server/metrics/shown_keys.h"
 
 namespace refrain::server::metrics {
+
+class FamilyList;
 
 // What a Prometheus server scrapes: GET /metrics, in the text format 0.0.4. It answers while the
 // model loads too, then without what is labelled by the model's name. It does not own the engine:
@@ -37,6 +40,9 @@ class Metrics {
   void AddRoutes(http::Router* router);
   void SetEngine(const engine::Engine* engine) { engine_ = engine; }  // loaded from now on
   engine::EngineObserver* engine_observer() { return &engine_metrics_; }
+  // For the front ends to count in.
+  const std::shared_ptr<ConnectionCounts>& http_connections() const { return http_connections_; }
+  const std::shared_ptr<ConnectionCounts>& grpc_connections() const { return grpc_connections_; }
   void CountCall(const rpc::CallRecord& call) { grpc_metrics_.Count(call); }
   void CountExchange(const http::Exchange& exchange) { http_metrics_.Count(exchange); }
   void CountTokenToSocket(double seconds) { http_metrics_.CountTokenToSocket(seconds); }
@@ -44,9 +50,13 @@ class Metrics {
   std::string Page(const ShownKeys& shown = {}) const;
 
  private:
+  void DescribeConnections(FamilyList* families) const;
+
   const Options options_;
   const double created_unix_s_;
   std::atomic<const engine::Engine*> engine_{nullptr};
+  const std::shared_ptr<ConnectionCounts> http_connections_ = std::make_shared<ConnectionCounts>();
+  const std::shared_ptr<ConnectionCounts> grpc_connections_ = std::make_shared<ConnectionCounts>();
   EngineMetrics engine_metrics_;
   HttpMetrics http_metrics_;
   GrpcMetrics grpc_metrics_;

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <span>
 
 #include "kernels/reference/dequantize.h"
 #include "tools/bench/call_timing.h"
@@ -33,20 +35,26 @@ bool Wanted(const std::vector<T>& filter, const T& value) {
   return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
 }
 
+using Bytes = std::vector<std::byte>;
+
+double Product(DType dtype, const Bytes& data, int64_t n, std::span<const float> x) {
+  const auto k = static_cast<int64_t>(x.size());
+  std::vector<float> w(x.size());
+  kernels::DequantizeRow(dtype, data.data() + n * *kernels::RowBytes(dtype, k), k, w.data());
+  return std::inner_product(w.begin(), w.end(), x.begin(), 0.0);
+}
+
 // The largest error of a sample of outputs, relative to the root mean square of the true ones.
-double SampledError(DType dtype, const std::vector<std::byte>& data, const Shape& shape,
+// `data`: of the weight, or of gate and up.
+double SampledError(DType dtype, const std::vector<Bytes>& data, const Shape& shape,
                     const std::vector<float>& x, int64_t rows, const std::vector<float>& out) {
-  std::vector<float> w(shape.k);
   double worst = 0, squares = 0;
   int64_t samples = 0;
   for (int64_t n = 0; n < shape.n; n += std::max<int64_t>(1, shape.n / 37)) {
-    kernels::DequantizeRow(dtype, data.data() + n * *kernels::RowBytes(dtype, shape.k), shape.k,
-                           w.data());
     for (int64_t row = 0; row < rows; row += std::max<int64_t>(1, rows / 5)) {
-      double want = 0;
-      for (int64_t k = 0; k < shape.k; ++k) {
-        want += static_cast<double>(w[k]) * x[row * shape.k + k];
-      }
+      const std::span<const float> in(x.data() + row * shape.k, shape.k);
+      double want = Product(dtype, data[0], n, in);
+      if (data.size() > 1) want *= Product(dtype, data[1], n, in) / (1 + std::exp(-want));
       worst = std::max(worst, std::abs(want - out[row * shape.n + n]));
       squares += want * want;
       ++samples;
@@ -55,39 +63,33 @@ double SampledError(DType dtype, const std::vector<std::byte>& data, const Shape
   return worst / std::sqrt(squares / samples);
 }
 
-struct Case {
-  DType dtype;
-  Shape shape;
-  int64_t rows;
-};
-
-// Times calls that go round in the weights.
-CallTiming Time(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
-                const std::vector<std::unique_ptr<LinearWeight>>& weights, std::vector<float>& x,
-                std::vector<float>& out, const Case& c) {
-  const auto x_view = F32View(x.data(), c.rows, c.shape.k);
-  const auto out_view = F32View(out.data(), c.rows, c.shape.n);
-  size_t next = 0;
-  return TimeCalls(options.min_seconds, [&] {
-    const LinearWeight* weight = weights[next].get();
-    if (options.gate_up) {
-      backend.GateUp({weight, weights[next + 1].get(), x_view, out_view});
-    } else {
-      backend.Linear({weight, x_view, out_view});
-    }
-    next = (next + (options.gate_up ? 2 : 1)) % weights.size();
-  });
+// The operation that is measured, with the weight at `first`, of gate_up with the one behind it,
+// too.
+void Call(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
+          const std::vector<std::unique_ptr<LinearWeight>>& weights, size_t first,
+          const kernels::TensorView& x, const kernels::TensorView& out) {
+  const LinearWeight* weight = weights[first].get();
+  if (options.gate_up) {
+    backend.GateUp({weight, weights[first + 1].get(), x, out});
+  } else {
+    backend.Linear({weight, x, out});
+  }
 }
 
 bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
               const MachinePeaks& peaks, DType dtype, const Shape& shape,
               const std::vector<int64_t>& all_rows) {
-  const std::vector<std::byte> data = RandomWeight(dtype, shape.n, shape.k, 1);
-  const WeightSlice slice{dtype, shape.n, shape.k, data.data(), {}};
+  const size_t matrices = options.gate_up ? 2 : 1;
+  std::vector<Bytes> data;
+  for (size_t i = 0; i < matrices; ++i) {
+    data.push_back(RandomWeight(dtype, shape.n, shape.k, static_cast<uint32_t>(i + 1)));
+  }
   const auto compute = options.int8 ? kernels::ComputeDType::kInt8 : kernels::ComputeDType::kAuto;
   std::vector<std::unique_ptr<LinearWeight>> weights;
   size_t bytes = 0;
   do {
+    const Bytes& source = data[weights.size() % matrices];
+    const WeightSlice slice{dtype, shape.n, shape.k, source.data(), {}};
     auto packed = backend.PackLinear({&slice, 1}, {.compute = compute});
     if (!packed.ok()) {
       std::printf("cannot pack: %s\n", std::string(packed.status().message()).c_str());
@@ -95,8 +97,7 @@ bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& optio
     }
     bytes += (*packed)->resident_bytes();
     weights.push_back(*std::move(packed));
-  } while (bytes < options.working_set_bytes || weights.size() < (options.gate_up ? 2 : 1) ||
-           (options.gate_up && weights.size() % 2 != 0));
+  } while (bytes < options.working_set_bytes || weights.size() % matrices != 0);
 
   bool correct = true;
   for (const int64_t rows : all_rows) {
@@ -104,20 +105,25 @@ bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& optio
     std::minstd_rand random(2);
     std::normal_distribution<float> normal;
     for (float& v : x) v = normal(random);
-    backend.Linear(
-        {weights[0].get(), F32View(x.data(), rows, shape.k), F32View(out.data(), rows, shape.n)});
+    const auto x_view = F32View(x.data(), rows, shape.k);
+    const auto out_view = F32View(out.data(), rows, shape.n);
+    Call(backend, options, weights, 0, x_view, out_view);
     const double error = SampledError(dtype, data, shape, x, rows, out);
     const bool right = error < (!kernels::Traits(dtype).quantized ? 0.02
                                 : options.int8                    ? 0.05
                                                                   : 1e-3);
     correct &= right;
 
-    const Case c{dtype, shape, rows};
-    const CallTiming timing = Time(backend, options, weights, x, out, c);
-    const int matrices = options.gate_up ? 2 : 1;
-    const double byte_rate =
-        matrices * static_cast<double>(bytes) / static_cast<double>(weights.size()) / timing.best;
-    const double op_rate = matrices * 2.0 * rows * shape.n * shape.k / timing.best;
+    // Goes round in the weights.
+    size_t next = 0;
+    const CallTiming timing = TimeCalls(options.min_seconds, [&] {
+      Call(backend, options, weights, next, x_view, out_view);
+      next = (next + matrices) % weights.size();
+    });
+    const auto calls_per_round = static_cast<double>(weights.size() / matrices);
+    const double byte_rate = static_cast<double>(bytes) / calls_per_round / timing.best;
+    const double op_rate =
+        2.0 * static_cast<double>(matrices) * rows * shape.n * shape.k / timing.best;
     const bool cached = options.working_set_bytes == 0;
     const double byte_peak = cached ? peaks.cached_read_bytes_per_s : peaks.read_bytes_per_s;
     const double op_peak =

@@ -11,7 +11,7 @@ struct MachinePeaks {
   double read_bytes_per_s = 0;         // from memory, huge pages, by `threads` threads
   double cached_read_bytes_per_s = 0;  // of 4 MiB per thread, over and over
   double fma_flops_per_s = 0;          // f32 fused multiply-add, widest registers
-  double int8_ops_per_s = 0;           // u8 x s8 dot products by AVX-512 VNNI
+  double int8_ops_per_s = 0;           // u8 x s8 products and sums; without VNNI: of 16 bits
 };
 
 // Takes about a second. Disturbed by anything else that runs, so the best of several tries.

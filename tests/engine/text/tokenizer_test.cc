@@ -15,6 +15,7 @@
 #include "engine/text/pair_merger.h"
 #include "engine/text/tokenizer_json.h"
 #include "tests/engine/text/text_test_data.h"
+#include "tests/support/slow_build.h"
 
 namespace refrain::engine {
 namespace {
@@ -150,7 +151,8 @@ class LongestStretch : public EncodePace {
 
 // A step of running streams meets no more than a slice's length and one such stretch of it. The
 // longest are the search for special tokens, the check of the encoding (each 0.5 ms a megabyte) and
-// the memory of a word of a megabyte. Bounds are shares, so that they hold under a sanitizer, too.
+// the memory of a word of a megabyte. Bounds are shares, so that they hold on any machine; under a
+// sanitizer, which slows our code and not the libraries', shares shift by up to a half.
 TEST(HostileTextTest, OneMegabyteGivesWayAgainAndAgain) {
   std::mt19937 random(9);
   std::string words;
@@ -168,7 +170,8 @@ TEST(HostileTextTest, OneMegabyteGivesWayAgainAndAgain) {
   }
   tokenizers.push_back(
       *CreateSentencePieceTokenizer(ReadTestData("llama2-tokenizer/tokenizer.model")));
-  const std::pair<std::string, double> kBounds[] = {{words, 0.03},
+  constexpr double kShift = refrain::testing::kSlowBuildFactor > 1 ? 1.5 : 1;
+  const std::pair<std::string, double> kBounds[] = {{words, 0.03 * kShift},
                                                     {Repeat("a", 1 << 20), 0.2},
                                                     {Repeat(" \n", 1 << 20), 0.2},
                                                     {Repeat("<|im_end|>", 1 << 20), 0.2}};

@@ -142,10 +142,10 @@ TEST_P(ArgMaxSearchTest, WhatCannotBeToldApartIsLeftUndecided) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38f}) {
     x[kK / 2 + 21] = wild;  // in the second half of a block
     const std::vector<int32_t> got = search.ArgMax(x);
-    if (wild < std::numeric_limits<float>::infinity()) {
-      if (got[0] != kUndecided) EXPECT_EQ(got[0], search.ArgMaxOfAll(x)[0]);
-    } else {
+    if (!(wild < std::numeric_limits<float>::infinity())) {
       EXPECT_EQ(got[0], kUndecided) << wild;
+    } else if (got[0] != kUndecided) {
+      EXPECT_EQ(got[0], search.ArgMaxOfAll(x)[0]);
     }
     EXPECT_EQ(got[2], usual[2]) << "beside " << wild;
   }

@@ -57,10 +57,12 @@ class ListenerTest : public ::testing::Test {
     auto listener = Listener::Open("127.0.0.1", 0);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
-    listener_->Start(max_connections, [this](int socket) { taker_.Take(socket); });
+    listener_->Start(max_connections, &counts_, [this](int socket) { taker_.Take(socket); });
   }
 
-  Taker taker_;  // outlives the thread that calls it
+  // They outlive the thread that calls them.
+  Taker taker_;
+  ConnectionCounts counts_;
   std::unique_ptr<Listener> listener_;
 };
 
@@ -71,6 +73,8 @@ TEST_F(ListenerTest, ClosesAConnectionBeyondTheBoundAndKeepsTheOthers) {
   ASSERT_TRUE(taker_.WaitForTaken(2));
   RawClient third(listener_->port());
   EXPECT_TRUE(third.ReadEnd());
+  EXPECT_EQ(counts_.accepted, 2);
+  EXPECT_EQ(counts_.refused, 1);
   EXPECT_FALSE(first.ReadEnd(50ms));
   EXPECT_FALSE(second.ReadEnd(50ms));
 }
@@ -97,7 +101,7 @@ TEST_F(ListenerTest, ConnectionsWaitUntilItStarts) {
   ASSERT_TRUE(listener.ok()) << listener.status();
   RawClient early((*listener)->port());
   EXPECT_FALSE(early.ReadEnd(50ms));
-  (*listener)->Start(8, [this](int socket) { taker_.Take(socket); });
+  (*listener)->Start(8, &counts_, [this](int socket) { taker_.Take(socket); });
   EXPECT_TRUE(taker_.WaitForTaken(1));
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -123,6 +124,15 @@ TEST_F(ExchangeTest, ReportsExchangesOfClientsThatWentAway) {
   half.Send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nabc");
   half.Close();
   EXPECT_EQ(seen.Lines(3).at(2), "POST /echo /echo - 499 3 cut");
+}
+
+TEST_F(ExchangeTest, ReportsBodiesThatDidNotCome) {
+  ExchangeList seen;
+  Start({.body_timeout = std::chrono::milliseconds(200), .on_exchange = seen.observer()});
+  RawClient client = Connect();
+  client.Send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nabc");
+  EXPECT_TRUE(client.ReadEnd());
+  EXPECT_EQ(seen.Lines(1).at(0), "POST /echo /echo - 408 3 cut");
 }
 
 }  // namespace

@@ -444,7 +444,8 @@ TEST_F(HttpServerTest, ClosesIdleConnections) {
 }
 
 TEST_F(HttpServerTest, TurnsAwayConnectionsBeyondTheLimit) {
-  Start({.max_connections = 3});
+  const auto counts = std::make_shared<ConnectionCounts>();
+  Start({.max_connections = 3, .connection_counts = counts});
   std::vector<RawClient> clients;
   for (int i = 0; i < 3; ++i) {
     clients.push_back(Connect());
@@ -453,6 +454,8 @@ TEST_F(HttpServerTest, TurnsAwayConnectionsBeyondTheLimit) {
   }
   RawClient extra = Connect();
   EXPECT_EQ(extra.ReadResponse().status, 503);
+  EXPECT_EQ(counts->accepted, 3);
+  EXPECT_EQ(counts->refused, 1);
   clients.clear();
   EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(Once(GetRequest("/hello")).status, 200);

@@ -432,6 +432,16 @@ TEST_F(MetricsTest, CountsTheWayOfATokenToTheSocket) {
   EXPECT_EQ(Value("refrain_token_to_socket_seconds_count"), "2");
 }
 
+TEST_F(MetricsTest, TellsWhatBecameOfConnections) {
+  metrics_.http_connections()->accepted = 5;
+  metrics_.http_connections()->refused = 2;
+  metrics_.grpc_connections()->refused = 1;
+  EXPECT_EQ(Value("refrain_connections_accepted_total{front_end=\"http\"}"), "5");
+  EXPECT_EQ(Value("refrain_connections_refused_total{front_end=\"http\"}"), "2");
+  EXPECT_EQ(Value("refrain_connections_accepted_total{front_end=\"grpc\"}"), "0");
+  EXPECT_EQ(Value("refrain_connections_refused_total{front_end=\"grpc\"}"), "1");
+}
+
 TEST_F(MetricsTest, KeepsProbesOutOfRequestMetrics) {
   http::Exchange exchange;
   exchange.method = "GET";

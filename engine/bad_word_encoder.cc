@@ -1,0 +1,50 @@
+#include "engine/bad_word_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::engine {
+
+absl::StatusOr<BadWordEncoder::Sequences> BadWordEncoder::Encode(const Words& words) const {
+  if (words.empty()) return Sequences();
+  {
+    const MutexLock lock(mutex_);
+    for (const Encoded& kept : kept_) {
+      if (kept.words.begin() == words.begin()) return kept.sequences;
+    }
+  }
+  absl::StatusOr<Sequences> sequences = EncodeAnew(words);
+  if (!sequences.ok()) return sequences.status();
+  Encoded dropped = {.words = words, .sequences = *sequences};
+  {
+    const MutexLock lock(mutex_);
+    std::swap(kept_[next_], dropped);
+    next_ = (next_ + 1) % kept_.size();
+  }
+  return sequences;
+}
+
+// A word is one text where it begins the output or follows anything but a space, another one
+// behind a space; both have tokens of their own.
+absl::StatusOr<BadWordEncoder::Sequences> BadWordEncoder::EncodeAnew(const Words& words) const {
+  std::vector<std::vector<kvcache::TokenId>> banned;
+  for (const std::string& word : words) {
+    const std::string bare = word.substr(std::min(word.size(), word.find_first_not_of(' ')));
+    for (const std::string& text : {bare, absl::StrCat(" ", bare)}) {
+      EncodeOptions options{.parse_special = true, .add_bos = false, .continues = true};
+      absl::StatusOr<std::vector<kvcache::TokenId>> ids = tokenizer_->Encode(text, options);
+      if (absl::IsFailedPrecondition(ids.status())) {
+        options.continues = false;
+        ids = tokenizer_->Encode(text, options);
+      }
+      if (!ids.ok()) return ids.status();
+      const bool is_new = banned.empty() || banned.back() != *ids;
+      if (!ids->empty() && is_new && !bare.empty()) banned.push_back(*std::move(ids));
+    }
+  }
+  return Sequences(std::move(banned));
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,17 @@
+#ifndef REFRAIN_SERVER_CONNECTION_COUNTS_H_
+#define REFRAIN_SERVER_CONNECTION_COUNTS_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace refrain::server {
+
+// What became of the connections to one front end. Any thread.
+struct ConnectionCounts {
+  std::atomic<int64_t> accepted{0};
+  std::atomic<int64_t> refused{0};  // beyond the bound on connections
+};
+
+}  // namespace refrain::server
+
+#endif  // REFRAIN_SERVER_CONNECTION_COUNTS_H_
