@@ -1,0 +1,134 @@
+"""What tools/bench/compare makes of the times that it took: its claims are these ratios."""
+
+import argparse
+import collections
+import types
+
+import pytest
+
+
+@pytest.fixture
+def compare(load_tool, monkeypatch):
+    tool = load_tool("compare")
+    monkeypatch.setattr(tool.machine, "wait_until_quiet", lambda: None)
+    return tool
+
+
+def reply(tool, sent_s, token_times_s, cached_tokens=0):
+    return tool.load.Reply(sent_s, token_times_s, "x", 100, cached_tokens, len(token_times_s))
+
+
+def quiet(monkeypatch, tool, shares):
+    """Other programs take these shares of the CPU, one per look."""
+    left = list(shares)
+    monkeypatch.setattr(tool.machine, "ForeignCpu",
+                        lambda pids: types.SimpleNamespace(share=lambda: left.pop(0)))
+
+
+def peer_of(tool, name, **kind):
+    return tool.Peer(name, types.SimpleNamespace(pid=1, port=2, model="m", name=name), **kind)
+
+
+@pytest.mark.parametrize(("more_is_better", "expected"), [(True, "0.50"), (False, "0.33")])
+def test_ratio_is_to_the_better_peer(compare, more_is_better, expected):
+    values = {"refrain": [90, 30, 20], "llama-server": [60.0], "vllm": [5, 10, 15, 10, 10]}
+    assert compare.ratio(values, more_is_better) == expected
+
+
+def test_ratio_takes_no_setting_of_ours_for_a_peer(compare):
+    assert compare.ratio({"refrain": [30], "refrain int8": [300], "vllm": [10]}, True) == "3.00"
+    assert compare.ratio({"refrain": [30], "refrain off": [300]}, True) == "-"
+    assert compare.ratio({"vllm": [10]}, True) == "-"
+
+
+def test_table_has_every_value_under_its_heading(compare):
+    results = compare.Results()
+    results.add("prefill", "tok/s", True, "vllm", 1234.4)
+    for value in (300, 100, 200):
+        results.add("prefill", "tok/s", True, "refrain", value)
+    results.add("wave", "s", False, "refrain", 0.5)
+    lines = compare.table(results, ["refrain", "llama-server", "vllm"], ["a note"]).splitlines()
+    assert "| workload | unit | refrain | llama-server | vllm | ours / better peer |" in lines
+    assert "| prefill | tok/s | 200 [100 .. 300] | - | 1,234 | 0.16 |" in lines
+    assert "| wave | s | 0.50 | - | - | - |" in lines
+    assert lines[-1] == "- a note"
+
+
+def test_pairs_compare_the_rounds_of_our_own_settings(compare):
+    results = compare.Results()
+    for own, other in ((1.0, 2.0), (2.0, 4.0), (4.0, 12.0)):
+        results.add("wave", "s", False, "refrain", own)
+        results.add("wave", "s", False, "refrain off", other)
+        results.add("wave", "s", False, "vllm", 100.0)
+    assert compare.pairs(results) == [
+        "wave: refrain off takes 2.000 times as long (3 pairs, 95 % of medians in [2.000, 3.000])"]
+
+
+def test_a_prefill_that_came_from_a_cache_is_none(compare):
+    replies = [reply(compare, 0, [1.0], cached_tokens=64)]
+    assert compare.uncached(replies) is replies
+    with pytest.raises(compare.load.RequestError, match="65 of 100 prompt tokens"):
+        compare.uncached([*replies, reply(compare, 0, [1.0], cached_tokens=65)])
+
+
+def test_wrong_answers_end_it_before_anything_is_timed(compare, monkeypatch):
+    answers = {"The capital of France is": " Paris.", "1, 2, 3, 4, 5, 6,": " 7, 8, 9, 10"}
+    monkeypatch.setattr(compare.load, "complete", lambda port, model, prompts, *_, **__: [
+        types.SimpleNamespace(text=answers[prompts[0]])])
+    compare.check_answers(peer_of(compare, "vllm"))
+    answers["1, 2, 3, 4, 5, 6,"] = " 8, 9"
+    with pytest.raises(compare.load.RequestError, match="vllm answers '1, 2, 3, 4, 5, 6,'"):
+        compare.check_answers(peer_of(compare, "vllm"))
+
+
+def test_a_disturbed_try_is_repeated_and_one_that_stays_so_is_told(compare, monkeypatch, capsys):
+    arguments = argparse.Namespace(max_foreign=0.1, disturbed=0)
+    tries = iter("abcdefgh")
+    quiet(monkeypatch, compare, [0.5, 0.05])
+    peer = peer_of(compare, "vllm")
+    assert compare.undisturbed(peer, peer.one, arguments, lambda: next(tries)) == "b"
+    assert arguments.disturbed == 0
+    quiet(monkeypatch, compare, [0.5] * 4)
+    assert compare.undisturbed(peer, peer.one, arguments, lambda: next(tries)) == "f"
+    assert arguments.disturbed == 1
+    assert capsys.readouterr().err.count("50 % of the CPU") == 5
+
+
+def test_a_wave_lasts_from_the_first_request_to_the_last_token(compare, monkeypatch):
+    arguments = argparse.Namespace(max_foreign=0.1, disturbed=0)
+    quiet(monkeypatch, compare, [0, 0])
+    waves = iter([[(10.0, [11.0, 14.0]), (10.5, [12.5, 13.0])], [(20.0, [20.5]), (20.0, [21.5])]])
+    monkeypatch.setattr(compare.load, "complete",
+                        lambda *_: [reply(compare, *times) for times in next(waves)])
+    results = compare.Results()
+    compare.measure_waves(peer_of(compare, "vllm"), arguments, "users", ["a", "b"], results)
+    assert {row: dict(values) for (row, *_), values in results.values.items()} == {
+        "users": {"vllm": [4.0]}, "users, mean time to first token": {"vllm": [1.5]},
+        "users, again": {"vllm": [1.5]}, "users, again, mean time to first token": {"vllm": [1.0]}}
+
+
+def test_throughput_of_streams_counts_the_slowest(compare, monkeypatch):
+    arguments = argparse.Namespace(max_foreign=0.1, disturbed=0)
+    quiet(monkeypatch, compare, [0, 0])
+    monkeypatch.setattr(compare.load, "complete", lambda port, model, prompts, *_: [
+        reply(compare, 5.0, [6.0, 7.0 + 8.0 * (i == 3)]) for i in range(len(prompts))])
+    results = compare.Results()
+    compare.measure_streams(peer_of(compare, "refrain"), arguments, compare.load.Prompts(1), results)
+    rates = [values["refrain"] for (_, unit, _), values in results.values.items() if unit == "tok/s"]
+    assert rates == [[16 * 64 / 10.0], [32 * 64 / 10.0]]
+
+
+def test_a_server_of_one_slot_is_not_asked_for_many_users(compare, monkeypatch):
+    arguments = argparse.Namespace(max_foreign=0.1, disturbed=0)
+    quiet(monkeypatch, compare, [0, 0])
+    asked = collections.Counter()
+
+    def complete(port, model, prompts, tokens):
+        asked[len(prompts)] += 1
+        return [reply(compare, 0.0, [1.0])]
+
+    monkeypatch.setattr(compare.load, "complete", complete)
+    peer = peer_of(compare, "llama-server", serial=True)
+    for users in (8, 9):
+        compare.measure_waves(peer, arguments, "users", ["x"] * users, compare.Results())
+    assert asked == {8: 2}
