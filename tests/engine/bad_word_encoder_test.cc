@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,8 @@ TEST_F(BadWordEncoderTest, EncodesAListOfACallOnce) {
   EXPECT_EQ(first.size(), 4u);
   EXPECT_EQ(texts_, 4);
   for (int prompt = 1; prompt < 1000; ++prompt) {
-    const BadWordEncoder::Words copy = words;
-    EXPECT_EQ(Encode(copy).begin(), first.begin()) << "not shared";
+    const auto copy = std::make_unique<BadWordEncoder::Words>(words);
+    EXPECT_EQ(Encode(*copy).begin(), first.begin()) << "not shared";
   }
   EXPECT_EQ(texts_, 4);
 }

@@ -120,8 +120,9 @@ bool RunShape(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& optio
       Call(backend, options, weights, next, x_view, out_view);
       next = (next + matrices) % weights.size();
     });
-    const auto calls_per_round = static_cast<double>(weights.size() / matrices);
-    const double byte_rate = static_cast<double>(bytes) / calls_per_round / timing.best;
+    const size_t calls_per_round = weights.size() / matrices;
+    const double byte_rate =
+        static_cast<double>(bytes) / static_cast<double>(calls_per_round) / timing.best;
     const double op_rate =
         2.0 * static_cast<double>(matrices) * rows * shape.n * shape.k / timing.best;
     const bool cached = options.working_set_bytes == 0;
