@@ -54,7 +54,7 @@ int ReuseStatistics::Bucket(int64_t age) {
   const int octave = std::bit_width(static_cast<uint64_t>(age)) - 4;  // 0: from 8 on
   const int even = 8 + 2 * octave;
   if (even >= kBuckets) return kBuckets - 1;
-  return age >= Begins()[static_cast<size_t>(even + 1)] ? even + 1 : even;
+  return age >= BucketBegin(even + 1) ? even + 1 : even;
 }
 
 ReuseStatistics::ReuseStatistics() : reached_(kClasses), continued_(kClasses), rates_(kClasses) {

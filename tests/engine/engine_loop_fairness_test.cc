@@ -20,8 +20,8 @@ class EngineLoopFairnessTest : public ::testing::TestWithParam<Policy> {
  protected:
   std::shared_ptr<TokenStream> Submit(LoopHarness& harness, const std::string& tenant,
                                       int32_t first_token, int32_t max_tokens) {
-    std::vector<int32_t> prompt(20, first_token);
-    Request request = TokenRequest(std::move(prompt), max_tokens);
+    const std::vector<int32_t> prompt(20, first_token);
+    Request request = TokenRequest(prompt, max_tokens);
     request.tenant = tenant;
     request.stop.ignore_eos = true;
     return harness.Submit(std::move(request));
@@ -96,8 +96,9 @@ TEST_P(EngineLoopFairnessTest, ATenantOfLowWeightThatRunsAheadDelaysNobody) {
 // slack.
 TEST_P(EngineLoopFairnessTest, ASharedPrefixIsComputedInTheTurnsOfWhoIsServedLeast) {
   LoopHarness harness(LoopOptions{.policy = GetParam()});
-  const auto submit = [&](const std::string& tenant, double weight, std::vector<int32_t> prompt) {
-    Request request = TokenRequest(std::move(prompt), 1);
+  const auto submit = [&](const std::string& tenant, double weight,
+                          const std::vector<int32_t>& prompt) {
+    Request request = TokenRequest(prompt, 1);
     request.tenant = tenant;
     request.tenant_weight = weight;
     return harness.Submit(std::move(request));
@@ -109,7 +110,7 @@ TEST_P(EngineLoopFairnessTest, ASharedPrefixIsComputedInTheTurnsOfWhoIsServedLea
     std::vector<int32_t> prompt = testing::Prompt(300, i);
     prompt[0] = i % 24;  // what they share is short
     prompt[1] = i / 24;
-    crowd.push_back(submit("b", 1, std::move(prompt)));
+    crowd.push_back(submit("b", 1, prompt));
   }
   for (int i = 0; i < 20; ++i) harness.loop.Turn();
   const auto single = submit("c", 1, testing::Prompt(400, 5));

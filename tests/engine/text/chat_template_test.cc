@@ -139,7 +139,7 @@ TEST(ChatTemplateTest, SaysWhatIsNestedTooDeep) {
   ASSERT_TRUE(chat.ok()) << chat.status();
   Value deep = Value::MakeList({});
   for (int i = 0; i < 100; ++i) deep = Value::MakeList({deep});
-  const auto message_of = [&](ChatTemplateInput input) {
+  const auto message_of = [&](const ChatTemplateInput& input) {
     return std::string((*chat)->Render(input).status().message());
   };
   EXPECT_EQ(message_of({.messages = Value::MakeList({}), .tools = deep}),
