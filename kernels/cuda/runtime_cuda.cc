@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -281,6 +282,10 @@ std::string WhyNone(cudaError_t error) {
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceProperties>> ListDevices() {
+  // By default a kernel's code takes device memory when it is first launched: in the middle of a
+  // step, once the KV cache has been given what was free. What the operator has set stays. Read by
+  // the first call of the runtime.
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
