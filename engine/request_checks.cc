@@ -1,6 +1,8 @@
 #include "engine/request_checks.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +20,11 @@ class Checker {
     status_ =
         absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", must be ", valid...));
   }
+  // A call of a thousand prompts may have thousands of ids for each.
   void RequireIds(const char* field, std::span<const TokenId> ids, int64_t vocab_size) {
+    uint32_t highest = 0;  // what is negative is high, too
+    for (const TokenId id : ids) highest = std::max(highest, static_cast<uint32_t>(id));
+    if (highest < vocab_size) return;
     for (const TokenId id : ids) RequireId(field, id, vocab_size);
   }
   void RequireId(const char* field, TokenId id, int64_t vocab_size) {

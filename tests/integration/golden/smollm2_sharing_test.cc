@@ -1,7 +1,8 @@
 // Shared prefixes in a real model, engine.reproducible = off: sixteen requests that begin alike
 // prefill and decode side by side in the whole engine, so that their rows attend to the common
-// chunks chunk-first, and every log-probability they are told is compared with that of an f32 model
-// which computes each of them alone. (smollm2_f32_test compares that one with the golden values.)
+// chunks chunk-first (two-phase) or each in its own way (paged), and every log-probability they are
+// told is compared with that of an f32 model which computes each of them alone. (smollm2_f32_test
+// compares that one with the golden values.)
 
 #include <gtest/gtest.h>
 
@@ -31,6 +32,7 @@ struct Setting {
   std::string compute_dtype;
   std::string kv_dtype;
   double most_mean_error;  // of one request's log-probabilities
+  engine::AttentionModeOption attention_mode = engine::AttentionModeOption::kTwoPhase;
 };
 
 struct Told {
@@ -88,6 +90,7 @@ std::vector<Told> RunTogether(const Setting& setting,
   options.model.path = SmolLm2Path();
   options.backend.compute_dtype = setting.compute_dtype;
   options.kv_cache.dtype = setting.kv_dtype;
+  options.attention_mode = setting.attention_mode;
   options.kv_cache.memory_bytes = 256 << 20;
   options.max_context_tokens = 1024;
   auto engine = engine::CreateEngine(options);
@@ -166,11 +169,14 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
   EXPECT_LT(worst_decode, GetParam().most_mean_error);
 }
 
-// What `auto` chooses without and with bf16 dot instructions. The limits: three times what was
-// measured for 15-bit activations over f16 KV; the README beside the golden data for bf16.
+// What `auto` chooses without and with bf16 dot instructions, and every sequence reading its own
+// way. The limits: three times what was measured for 15-bit activations over f16 KV; the README
+// beside the golden data for bf16.
 INSTANTIATE_TEST_SUITE_P(Settings, SmolLm2Sharing,
                          ::testing::Values(Setting{"F16Kv", "quantized", "f16", 0.004},
-                                           Setting{"Bf16Kv", "quantized", "bf16", 0.05}),
+                                           Setting{"Bf16Kv", "quantized", "bf16", 0.05},
+                                           Setting{"F16KvPaged", "quantized", "f16", 0.004,
+                                                   engine::AttentionModeOption::kPaged}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
