@@ -25,7 +25,7 @@ absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options, bool 
         absl::StrCat("backend.kind is \"", options.kind, "\"; valid: auto, cpu, cuda, reference"));
   }
   if (options.kind == "cuda" || (options.kind == "auto" && build_has_cuda)) {
-    absl::StatusOr<std::unique_ptr<kernels::Backend>> cuda = make_cuda(options.device);
+    absl::StatusOr<std::unique_ptr<kernels::Backend>> cuda = make_cuda(options);
     if (cuda.ok()) {
       chosen.backend = *std::move(cuda);
       return chosen;

@@ -12,8 +12,9 @@
 
 namespace refrain::engine {
 
-// How a CUDA back end is made on a device; engine/cuda_maker.h has the one of this build.
-using CudaMaker = std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(int device)>;
+// How a CUDA back end is made; engine/cuda_maker.h has the one of this build.
+using CudaMaker =
+    std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(const BackendOptions&)>;
 
 struct ChosenBackend {
   std::unique_ptr<kernels::Backend> backend;

@@ -2,7 +2,7 @@
 
 namespace refrain::engine {
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeCudaBackend(int device) {
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeCudaBackend(const BackendOptions& options) {
   return absl::FailedPreconditionError(
       "this build has no CUDA back end (it was not built with --config=cuda)");
 }

@@ -64,8 +64,9 @@ constexpr std::array kKeys = {
     Integer("backend.device", "0", 0, 63, "which GPU"),
     Integer("backend.threads", "0", 0, 1024,
             "compute threads; 0 = the cores this process may use (affinity, CPU quota)"),
-    Choice("backend.isa", "auto", "auto portable avx2 avx512 avx512_vnni avx512_bf16 amx",
-           "instruction-set level; auto = the fastest of this processor"),
+    Choice("backend.isa", "auto", "auto portable avx2 avx512 avx512_vnni avx512_bf16 amx sm_80",
+           "instruction-set level of the processor, or sm_80: a GPU without what only Hopper has; "
+           "auto = the fastest"),
     Choice(
         "backend.compute_dtype", "auto", "auto f32 bf16 quantized int8",
         "arithmetic of matrix products; with quantised weights auto: activations of 15 bits, of 8 "

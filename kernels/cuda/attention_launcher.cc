@@ -18,6 +18,11 @@ constexpr int32_t kPartialRowsAtATime = 256;
 
 }  // namespace
 
+AttentionDevice AttentionDeviceOf(const DeviceProperties& properties) {
+  return {properties.capability(), properties.multiprocessors, properties.shared_bytes_per_block,
+          properties.shared_bytes_per_multiprocessor};
+}
+
 bool AttentionLauncher::Key::operator==(const Key& other) const {
   const AttentionShapeInfo &a = shape, &b = other.shape;
   return mode == other.mode && a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads &&
@@ -111,10 +116,7 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
 }
 
 AttentionSetup AttentionLauncher::SetUp(const AttentionShapeInfo& shape) const {
-  const DeviceProperties& properties = runtime_.properties();
-  const AttentionDevice device = {properties.capability(), properties.multiprocessors,
-                                  properties.shared_bytes_per_block,
-                                  properties.shared_bytes_per_multiprocessor};
+  const AttentionDevice device = AttentionDeviceOf(runtime_.properties());
   if (kernel_.has_value() && Supports(*kernel_, shape, device)) {
     return SetUpAttention(*kernel_, shape, device);
   }

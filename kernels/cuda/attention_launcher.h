@@ -15,6 +15,8 @@
 
 namespace refrain::kernels::cuda {
 
+AttentionDevice AttentionDeviceOf(const DeviceProperties& properties);
+
 // Attention's host side: from the arguments of the operation to one launch. The tile list is made
 // when the plan or the row counts changed and serves all layers and, while it can, later steps; it
 // then lies in device memory already. Scratch grows when a list needs more.
@@ -26,6 +28,8 @@ class AttentionLauncher {
   // `kernel` is used wherever it has the shape, else the fastest that has it.
   AttentionLauncher(Runtime& runtime, Stream& stream, Device& device, StepArrays& arrays,
                     std::optional<AttentionKernel> kernel);
+  // In place of the kernel given first; before the first Launch.
+  void Prefer(AttentionKernel kernel) { kernel_ = kernel; }
 
   // The plan that a step is about to use; unannounced plans are taken for new ones each time.
   void BeginStep(const StepInputs& inputs);
@@ -59,7 +63,7 @@ class AttentionLauncher {
   Stream& stream_;
   Device& device_;
   StepArrays& arrays_;
-  const std::optional<AttentionKernel> kernel_;
+  std::optional<AttentionKernel> kernel_;
 
   std::optional<AttentionPlanView> announced_;
   uint64_t generation_ = 0;  // of the announced plan

@@ -40,8 +40,12 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr
   }
   absl::StatusOr<std::unique_ptr<Stream>> stream = runtime->CreateStream(StreamPriority::kHigh);
   if (!stream.ok()) return stream.status();
-  return std::unique_ptr<CudaBackend>(
+  std::unique_ptr<CudaBackend> backend(
       new CudaBackend(std::move(runtime), *std::move(stream), options));
+  if (options.check_attention) {
+    if (absl::Status status = backend->ChooseAttention(options); !status.ok()) return status;
+  }
+  return backend;
 }
 
 CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream,
@@ -59,6 +63,34 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
   info_.preferred_kv = DType::kF16;
   info_.kv_packing = &PackingOf;
   info_.reads_results_in_place = false;
+}
+
+absl::Status CudaBackend::ChooseAttention(const CudaOptions& options) {
+  const AttentionDevice properties = AttentionDeviceOf(runtime_->properties());
+  constexpr std::pair<AttentionKernel, const char*> kFastestFirst[] = {
+      {AttentionKernel::kHopper, "sm_90a"}, {AttentionKernel::kMma, "sm_80"}};
+  const AttentionKernel fastest = options.attention.value_or(AttentionKernel::kHopper);
+  for (const auto& [kernel, level] : kFastestFirst) {
+    if (kernel > fastest) continue;
+    AttentionLauncher plain(*runtime_, *stream_, device_, arrays_, AttentionKernel::kGeneric);
+    AttentionLauncher tried(*runtime_, *stream_, device_, arrays_, kernel);
+    const absl::StatusOr<std::string> fault = options.check_attention(
+        kernel, properties, device_, [&](AttentionKernel by, const ChunkAttentionArgs& args) {
+          return (by == AttentionKernel::kGeneric ? plain : tried).Launch(args);
+        });
+    if (!fault.ok()) {
+      return absl::InternalError(absl::StrCat(
+          "CUDA device ", runtime_->properties().index, " (", runtime_->properties().name,
+          ") failed while its attention of ", level, " was tried: ", fault.status().message()));
+    }
+    if (fault->empty()) return absl::OkStatus();
+    absl::StrAppend(&info_.warning, info_.warning.empty() ? "" : "; ", "attention of ", level,
+                    " computes wrong results on this device (", *fault,
+                    ") and is not used, which costs speed");
+    attention_.Prefer(kernel == AttentionKernel::kHopper ? AttentionKernel::kMma
+                                                         : AttentionKernel::kGeneric);
+  }
+  return absl::OkStatus();
 }
 
 CudaBackend::~CudaBackend() { runtime_->Synchronize(*stream_).IgnoreError(); }

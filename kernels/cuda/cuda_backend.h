@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/attention_check.h"
 #include "kernels/cuda/attention_launcher.h"
 #include "kernels/cuda/backend_failure.h"
 #include "kernels/cuda/cuda_device.h"
@@ -24,6 +25,9 @@ struct CudaOptions {
   // Computes attention wherever it has the shape; null: the fastest that has it. For tests, and to
   // tell a faulty kernel from what is around it.
   std::optional<AttentionKernel> attention;
+  // Tries a kernel for tensor cores on this device before it may be used; a faulty one is left out,
+  // with a warning (BackendInfo::warning). Null: they are taken for right.
+  AttentionCheck check_attention;
 };
 
 // The back end of one CUDA device, or of the emulated one. Operations are kernels on one stream:
@@ -37,7 +41,7 @@ struct CudaOptions {
 class CudaBackend final : public Backend {
  public:
   // FAILED_PRECONDITION: no device or driver, or a device older than sm_80; NOT_FOUND: no device of
-  // this number.
+  // this number; INTERNAL: the device failed while its attention was tried.
   static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(const CudaOptions& options);
   // On the runtime's device.
   static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(std::unique_ptr<Runtime> runtime,
@@ -74,6 +78,8 @@ class CudaBackend final : public Backend {
   CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream,
               const CudaOptions& options);
 
+  // The fastest kernel for attention, from the preferred one on, that is right on this device.
+  absl::Status ChooseAttention(const CudaOptions& options);
   // Whether the operation may go on.
   bool Enter();
   void Keep(absl::Status status) { failure_.Keep(std::move(status)); }

@@ -11,10 +11,13 @@ namespace {
 using ::testing::HasSubstr;
 
 CudaMaker Fails(const absl::Status& status) {
-  return [status](int) -> absl::StatusOr<std::unique_ptr<kernels::Backend>> { return status; };
+  return [status](const BackendOptions&) -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
+    return status;
+  };
 }
 
-const CudaMaker kEmulated = [](int) -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
+const CudaMaker kEmulated =
+    [](const BackendOptions&) -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
   return testing::MakeCudaBackend("cuda_emulated");
 };
 

@@ -184,7 +184,7 @@ TEST(Config, RefusesBadValuesAndSaysWhatIsValid) {
       {"server.io_threads", "", "an integer"},
       {"server.io_threads", "99999999999999999999", "an integer"},
       {"engine.policy", "lifo", "one of: fcfs longest_prefix priority"},
-      {"backend.isa", "mmx", "one of: auto portable avx2 avx512 avx512_vnni avx512_bf16 amx"},
+      {"backend.isa", "mmx", "one of: auto portable avx2 avx512 avx512_vnni avx512_bf16 amx sm_80"},
       {"engine.reproducible", "yes", "one of: on off"},
       {"kv_cache.chunk_tokens", "48", "one of: 16 32 64 128"},
       {"kv_cache.memory_bytes", "-1", "bytes from 0"},

@@ -1,0 +1,224 @@
+#include "kernels/cuda/attention_check.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+constexpr int kChunkTokens = 64;
+constexpr int kKvHeads = 2, kHeads = 6;
+constexpr int32_t kSharedTokens = 2 * kChunkTokens;
+
+// What a slot has behind the shared chunks, the new rows among it. With three heads to a KV head
+// its rows are 3, 12, 27 and 180 queries, the shared chunks' 45 with all of them but the last.
+struct OwnTokens {
+  int32_t rows, tokens;
+};
+constexpr OwnTokens kSlots[] = {{1, 10}, {1, 70}, {4, 64}, {9, 9}, {60, 65}};
+
+constexpr DType kDTypes[] = {DType::kF16, DType::kBF16};
+constexpr int kHeadDims[] = {64, 96, 128, 256};
+constexpr int kWindows[] = {0, 90};
+
+// Plan, steps and positions of the trial.
+struct Layout {
+  std::vector<AttentionRun> runs;
+  std::vector<RunChunk> chunks;
+  std::vector<RunSlot> slots;
+  std::vector<SlotStep> steps;
+  std::vector<int32_t> kv_positions;   // [chunks, kChunkTokens]
+  std::vector<int32_t> row_positions;  // [rows]
+
+  AttentionPlanView plan() const { return {runs, chunks, slots}; }
+
+  void AddChunks(int32_t tokens, int32_t first_key) {
+    for (int32_t token = 0; token < tokens; token += kChunkTokens) {
+      chunks.push_back({static_cast<int32_t>(chunks.size()), token});
+      for (int32_t i = 0; i < kChunkTokens; ++i) kv_positions.push_back(first_key + token + i);
+    }
+  }
+};
+
+Layout MakeLayout() {
+  Layout layout;
+  layout.AddChunks(kSharedTokens, 0);
+  for (int32_t slot = 0; slot < static_cast<int32_t>(std::size(kSlots)); ++slot) {
+    layout.slots.push_back({slot, 0, kSharedTokens});
+  }
+  const auto num_chunks = [&] { return static_cast<int32_t>(layout.chunks.size()); };
+  const auto num_slots = [&] { return static_cast<int32_t>(layout.slots.size()); };
+  layout.runs.push_back({0, num_chunks(), 0, num_slots()});
+  int32_t slot = 0;
+  for (const OwnTokens& own : kSlots) {
+    const int32_t chunk_begin = num_chunks(), key_end = kSharedTokens + own.tokens;
+    layout.AddChunks(own.tokens, kSharedTokens);
+    layout.slots.push_back({slot++, kSharedTokens, kOpenEnd});
+    layout.runs.push_back({chunk_begin, num_chunks(), num_slots() - 1, num_slots()});
+    layout.steps.push_back(
+        {own.rows, static_cast<int32_t>(layout.row_positions.size()), 0, key_end});
+    for (int32_t key = key_end - own.rows; key < key_end; ++key) {
+      layout.row_positions.push_back(key);
+    }
+  }
+  return layout;
+}
+
+// Numbers of the type from 1/8 to 1 and their negatives: how they are packed makes no difference.
+std::vector<uint16_t> RandomElements(DType dtype, size_t count) {
+  const int mantissa_bits = dtype == DType::kF16 ? 10 : 7;
+  const uint32_t exponent_of_half = dtype == DType::kF16 ? 14 : 126;
+  std::mt19937 random(5);
+  std::vector<uint16_t> elements(count);
+  for (uint16_t& element : elements) {
+    const auto bits = static_cast<uint32_t>(random());
+    element = static_cast<uint16_t>((bits >> 31 << 15) |
+                                    ((exponent_of_half - bits % 3) << mantissa_bits) |
+                                    (bits >> 8 & ((1u << mantissa_bits) - 1)));
+  }
+  return elements;
+}
+
+std::vector<float> RandomQueries(size_t count) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> uniform(-2.0f, 2.0f);
+  std::vector<float> queries(count);
+  for (float& query : queries) query = uniform(random);
+  return queries;
+}
+
+// The greatest distance of a head's output from what it should be, over its length.
+double WorstError(std::span<const float> got, std::span<const float> want, size_t head_dim) {
+  double worst = 0;
+  for (size_t head = 0; head < want.size(); head += head_dim) {
+    double error = 0, length = 0;
+    for (size_t i = head; i < head + head_dim; ++i) {
+      error += std::pow(double{got[i]} - want[i], 2);
+      length += std::pow(double{want[i]}, 2);
+    }
+    const double share = std::sqrt(error / length);
+    worst = share <= worst ? worst : share;  // NaN counts
+  }
+  return worst;
+}
+
+// Tensor cores round queries and weights to the cache's type; a key too many or too few moves a
+// head by a tenth and more.
+double MostError(DType dtype) { return dtype == DType::kF16 ? 0x1p-8 : 0x1p-5; }
+
+template <class T>
+absl::StatusOr<DeviceBuffer> Upload(Device& device, const std::vector<T>& values) {
+  absl::StatusOr<DeviceBuffer> buffer = device.Allocate(values.size() * sizeof(T), false);
+  if (!buffer.ok()) return buffer;
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+  absl::Status status = device.CopyFromHost(buffer->data(), bytes.data(), bytes.size());
+  if (!status.ok()) return status;
+  return buffer;
+}
+
+// One head_dim and element type on the device.
+class Trial {
+ public:
+  Trial(const Layout& layout, Device& device, const AttendFn& attend)
+      : layout_(layout), device_(device), attend_(attend) {}
+
+  absl::Status SetUp(int head_dim, DType dtype) {
+    KvPoolView& kv = args_.kv;
+    kv.dtype = dtype;
+    kv.packing = KvPacking::kSwizzledRows;
+    kv.chunk_tokens = kChunkTokens;
+    kv.num_kv_heads = kKvHeads;
+    kv.head_dim = head_dim;
+    kv.head_bytes = static_cast<size_t>(kChunkTokens) * head_dim * 2;
+    kv.v_offset_bytes = kKvHeads * kv.head_bytes;
+    kv.layer_bytes = 2 * kv.v_offset_bytes;  // whole pages already
+    kv.chunk_bytes = kv.layer_bytes;
+    kv.positions = layout_.kv_positions.data();
+    const int64_t rows = static_cast<int64_t>(layout_.row_positions.size());
+    const int64_t cols = int64_t{kHeads} * head_dim;
+    outputs_.resize(static_cast<size_t>(rows * cols));
+    absl::StatusOr<DeviceBuffer> pool =
+        Upload(device_, RandomElements(dtype, layout_.chunks.size() * kv.chunk_bytes / 2));
+    if (!pool.ok()) return pool.status();
+    absl::StatusOr<DeviceBuffer> q = Upload(device_, RandomQueries(outputs_.size()));
+    if (!q.ok()) return q.status();
+    absl::StatusOr<DeviceBuffer> out =
+        device_.Allocate(outputs_.size() * sizeof(float), /*huge_pages=*/false);
+    if (!out.ok()) return out.status();
+    pool_ = *std::move(pool);
+    q_ = *std::move(q);
+    out_ = *std::move(out);
+    kv.base = pool_.data();
+    args_.num_heads = kHeads;
+    args_.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    args_.plan = layout_.plan();
+    args_.steps = layout_.steps;
+    args_.q = F32View(reinterpret_cast<float*>(q_.data()), rows, cols);
+    args_.row_positions = layout_.row_positions.data();
+    args_.out = F32View(reinterpret_cast<float*>(out_.data()), rows, cols);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<float>> Run(AttentionKernel kernel, int window_tokens) {
+    ChunkAttentionArgs args = args_;
+    args.window_tokens = window_tokens;
+    // What the kernel leaves out must not be what the one before it has left there.
+    std::vector<float> unwritten(outputs_.size(), NAN);
+    absl::Status status = device_.CopyFromHost(
+        out_.data(), reinterpret_cast<const std::byte*>(unwritten.data()), out_.bytes());
+    if (status.ok()) status = attend_(kernel, args);
+    if (status.ok()) {
+      status = device_.CopyToHost(reinterpret_cast<std::byte*>(outputs_.data()), out_.data(),
+                                  outputs_.size() * sizeof(float));
+    }
+    if (!status.ok()) return status;
+    return outputs_;
+  }
+
+ private:
+  const Layout& layout_;
+  Device& device_;
+  const AttendFn& attend_;
+  DeviceBuffer pool_, q_, out_;
+  ChunkAttentionArgs args_;
+  std::vector<float> outputs_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> FindAttentionFault(AttentionKernel kernel,
+                                               const AttentionDevice& properties, Device& device,
+                                               const AttendFn& attend) {
+  const Layout layout = MakeLayout();
+  for (const DType dtype : kDTypes) {
+    for (const int head_dim : kHeadDims) {
+      const AttentionShapeInfo shape = {kHeads, kKvHeads, head_dim, kChunkTokens, dtype};
+      if (!Supports(kernel, shape, properties)) continue;
+      Trial trial(layout, device, attend);
+      absl::Status status = trial.SetUp(head_dim, dtype);
+      if (!status.ok()) return status;
+      for (const int window : kWindows) {
+        const absl::StatusOr<std::vector<float>> want =
+            trial.Run(AttentionKernel::kGeneric, window);
+        if (!want.ok()) return want.status();
+        const absl::StatusOr<std::vector<float>> got = trial.Run(kernel, window);
+        if (!got.ok()) return got.status();
+        const double error = WorstError(*got, *want, static_cast<size_t>(head_dim));
+        if (error <= MostError(dtype)) continue;
+        return absl::StrCat("head_dim ", head_dim, ", ", std::string(Traits(dtype).name),
+                            window > 0 ? ", sliding window" : "", ": off by ", error,
+                            " of an output's length; limit ", MostError(dtype));
+      }
+    }
+  }
+  return std::string();
+}
+
+}  // namespace refrain::kernels::cuda

@@ -1,0 +1,37 @@
+#ifndef REFRAIN_KERNELS_CUDA_ATTENTION_CHECK_H_
+#define REFRAIN_KERNELS_CUDA_ATTENTION_CHECK_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/attention_args.h"
+#include "kernels/cuda/chunk_attention.h"
+#include "kernels/device.h"
+
+namespace refrain::kernels::cuda {
+
+// Puts attention by one kernel on the device: AttentionLauncher's, or a test's.
+using AttendFn = std::function<absl::Status(AttentionKernel, const ChunkAttentionArgs&)>;
+
+// Tries `kernel` on this very device, before it may choose tokens: its results beside those of
+// kGeneric, which is plain enough to be taken for right, in each head_dim and element type that it
+// has. Decoding and prefill rows in every number of queries that kernels make a difference of, over
+// chunks that they share and chunks of their own, part-full ones too, with a sliding window and
+// without. It does not try every shape: the conformance suite does.
+//
+// Returns "" where they agree (or the kernel has no shape here), else what does not: shape, error,
+// limit. Takes milliseconds and a few MiB of the device's memory, given back. Engine thread.
+// Failure: what `attend` or the device says; after an error of the device itself nothing can run.
+absl::StatusOr<std::string> FindAttentionFault(AttentionKernel kernel,
+                                               const AttentionDevice& properties, Device& device,
+                                               const AttendFn& attend);
+
+// FindAttentionFault, or a test's.
+using AttentionCheck = std::function<absl::StatusOr<std::string>(
+    AttentionKernel, const AttentionDevice&, Device&, const AttendFn&)>;
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_ATTENTION_CHECK_H_

@@ -1,0 +1,144 @@
+// What a CUDA back end makes of its attention kernels before they are used: on the emulated device,
+// whose kernels are right, and with kernels that are wrong in one way each.
+
+#include "kernels/cuda/attention_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulated/emulated_runtime.h"
+#include "tests/kernels/conformance/attention_scenario.h"
+#include "tests/kernels/cuda/attention_on_device.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+using emulated::MakeEmulatedRuntime;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Changes what the tried kernel is told, or leaves it out.
+using Spoil = bool (*)(ChunkAttentionArgs& args, std::vector<SlotStep>& steps);
+
+// The check with a kernel whose launches `spoil` changes.
+AttentionCheck With(AttentionKernel faulty, Spoil spoil) {
+  return [=](AttentionKernel kernel, const AttentionDevice& properties, Device& device,
+             const AttendFn& attend) {
+    return FindAttentionFault(kernel, properties, device,
+                              [&](AttentionKernel by, const ChunkAttentionArgs& args) {
+                                if (by != faulty) return attend(by, args);
+                                ChunkAttentionArgs changed = args;
+                                std::vector<SlotStep> steps(args.steps.begin(), args.steps.end());
+                                const bool launched = spoil(changed, steps);
+                                changed.steps = steps;
+                                return launched ? attend(by, changed) : absl::OkStatus();
+                              });
+  };
+}
+
+std::unique_ptr<CudaBackend> Make(CudaOptions options, int major = 9) {
+  auto backend = CudaBackend::Create(MakeEmulatedRuntime({.major = major}), options);
+  EXPECT_TRUE(backend.ok()) << backend.status();
+  return *std::move(backend);
+}
+
+// Bits of a shape that every kernel has.
+std::vector<float> Attend(CudaBackend& backend) {
+  AttentionScenario scenario = SharedRuns({4, 2, 64, 64, DType::kF16});
+  AttentionOnDevice attention(backend, scenario);
+  backend.ChunkAttention(attention.args);
+  return attention.out.Read();
+}
+
+std::vector<float> AttendBy(AttentionKernel kernel) { return Attend(*Make({.attention = kernel})); }
+
+TEST(AttentionCheckTest, KernelsThatAreRightAreUsed) {
+  const auto backend = Make({.check_attention = &FindAttentionFault});
+  EXPECT_EQ(backend->info().warning, "");
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kHopper));
+}
+
+TEST(AttentionCheckTest, KernelsOfOlderDevicesAreRight) {
+  const auto backend = Make({.check_attention = &FindAttentionFault}, /*major=*/8);
+  EXPECT_EQ(backend->info().warning, "");
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
+}
+
+struct Fault {
+  const char* name;
+  Spoil spoil;
+  const char* told;
+};
+
+class FaultyAttention : public testing::TestWithParam<Fault> {};
+
+TEST_P(FaultyAttention, IsToldAndTheNextKernelUsed) {
+  const auto backend = Make({.check_attention = With(AttentionKernel::kHopper, GetParam().spoil)});
+  EXPECT_THAT(backend->info().warning,
+              AllOf(HasSubstr("attention of sm_90a computes wrong results"),
+                    HasSubstr("head_dim 64, f16"), HasSubstr(GetParam().told)));
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, FaultyAttention,
+    testing::Values(Fault{"NothingWritten",
+                          [](ChunkAttentionArgs&, std::vector<SlotStep>&) { return false; },
+                          "off by nan"},
+                    Fault{"AKeyTooFew",
+                          [](ChunkAttentionArgs&, std::vector<SlotStep>& steps) {
+                            --steps[1].key_end;
+                            return true;
+                          },
+                          "off by 0."},
+                    Fault{"RowsExchanged",
+                          [](ChunkAttentionArgs&, std::vector<SlotStep>& steps) {
+                            std::swap(steps[0].row_begin, steps[1].row_begin);
+                            return true;
+                          },
+                          "off by 1."},
+                    Fault{"AWindowTooWide",
+                          [](ChunkAttentionArgs& args, std::vector<SlotStep>&) {
+                            if (args.window_tokens > 0) ++args.window_tokens;
+                            return true;
+                          },
+                          "sliding window: off by 0."}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(AttentionCheckTest, WhereNoFastKernelIsRightThePlainOneIsUsed) {
+  const AttentionCheck nothing_is_right = [](AttentionKernel, const AttentionDevice&, Device&,
+                                             const AttendFn&) { return "all wrong"; };
+  const auto backend = Make({.check_attention = nothing_is_right});
+  EXPECT_THAT(backend->info().warning,
+              AllOf(HasSubstr("attention of sm_90a computes wrong results on this device (all "
+                              "wrong)"),
+                    HasSubstr("; attention of sm_80 computes wrong results")));
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kGeneric));
+}
+
+// backend.isa = sm_80: the kernel that is left out need not be right.
+TEST(AttentionCheckTest, AKernelThatIsNotAskedForIsNotTried) {
+  const auto backend = Make(
+      {.attention = AttentionKernel::kMma,
+       .check_attention = With(AttentionKernel::kHopper,
+                               [](ChunkAttentionArgs&, std::vector<SlotStep>&) { return false; })});
+  EXPECT_EQ(backend->info().warning, "");
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
+}
+
+TEST(AttentionCheckTest, ADeviceThatFailsIsAnErrorThatSaysWhatWasTried) {
+  const auto backend =
+      CudaBackend::Create(MakeEmulatedRuntime({.failing_call = "Kernel", .failing_call_index = 1}),
+                          {.check_attention = &FindAttentionFault});
+  EXPECT_EQ(backend.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(backend.status().message(),
+              HasSubstr("failed while its attention of sm_90a was tried: "));
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cuda
