@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
@@ -102,6 +102,12 @@ INSTANTIATE_TEST_SUITE_P(
                             return true;
                           },
                           "off by 1."},
+                    Fault{"AScaleOffByAThirtieth",
+                          [](ChunkAttentionArgs& args, std::vector<SlotStep>&) {
+                            args.scale *= 1.03f;
+                            return true;
+                          },
+                          "off by 0.0"},
                     Fault{"AWindowTooWide",
                           [](ChunkAttentionArgs& args, std::vector<SlotStep>&) {
                             if (args.window_tokens > 0) ++args.window_tokens;
