@@ -2,6 +2,7 @@
 #define REFRAIN_KERNELS_CUDA_ATTENTION_CHECK_H_
 
 #include <functional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,9 +18,9 @@ using AttendFn = std::function<absl::Status(AttentionKernel, const ChunkAttentio
 
 // Tries `kernel` on this very device, before it may choose tokens: its results beside those of
 // kGeneric, which is plain enough to be taken for right, in each head_dim and element type that it
-// has. Decoding and prefill rows in every number of queries that kernels make a difference of, over
-// chunks that they share and chunks of their own, part-full ones too, with a sliding window and
-// without. It does not try every shape: the conformance suite does.
+// has, reproducible or not. Decoding and prefill rows in every number of queries that kernels make
+// a difference of, over chunks that they share and chunks of their own, part-full ones too, with a
+// sliding window and without. It does not try every shape: the conformance suite does.
 //
 // Returns "" where they agree (or the kernel has no shape here), else what does not: shape, error,
 // limit. Takes milliseconds and a few MiB of the device's memory, given back. Engine thread.
@@ -27,6 +28,12 @@ using AttendFn = std::function<absl::Status(AttentionKernel, const ChunkAttentio
 absl::StatusOr<std::string> FindAttentionFault(AttentionKernel kernel,
                                                const AttentionDevice& properties, Device& device,
                                                const AttendFn& attend);
+
+// The same for some head_dims.
+absl::StatusOr<std::string> FindAttentionFaultIn(std::span<const int> head_dims,
+                                                 AttentionKernel kernel,
+                                                 const AttentionDevice& properties, Device& device,
+                                                 const AttendFn& attend);
 
 // FindAttentionFault, or a test's.
 using AttentionCheck = std::function<absl::StatusOr<std::string>(

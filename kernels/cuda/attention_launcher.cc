@@ -117,10 +117,15 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
 
 AttentionSetup AttentionLauncher::SetUp(const AttentionShapeInfo& shape) const {
   const AttentionDevice device = AttentionDeviceOf(runtime_.properties());
-  if (kernel_.has_value() && Supports(*kernel_, shape, device)) {
-    return SetUpAttention(*kernel_, shape, device);
+  const auto may_be = [&](AttentionKernel kernel) {
+    return Supports(kernel, shape, device) &&
+           std::ranges::find(excluded_, kernel) == excluded_.end();
+  };
+  if (kernel_.has_value() && may_be(*kernel_)) return SetUpAttention(*kernel_, shape, device);
+  for (const AttentionKernel kernel : kAttentionKernels) {
+    if (may_be(kernel)) return SetUpAttention(kernel, shape, device);
   }
-  return SetUpAttention(shape, device);
+  return SetUpAttention(AttentionKernel::kGeneric, shape, device);
 }
 
 absl::Status AttentionLauncher::Plan(const ChunkAttentionArgs& args, const Key& key) {

@@ -28,8 +28,8 @@ class AttentionLauncher {
   // `kernel` is used wherever it has the shape, else the fastest that has it.
   AttentionLauncher(Runtime& runtime, Stream& stream, Device& device, StepArrays& arrays,
                     std::optional<AttentionKernel> kernel);
-  // In place of the kernel given first; before the first Launch.
-  void Prefer(AttentionKernel kernel) { kernel_ = kernel; }
+  // The next that has a shape is used in its place; before the first Launch. Not of kGeneric.
+  void Exclude(AttentionKernel kernel) { excluded_.push_back(kernel); }
 
   // The plan that a step is about to use; unannounced plans are taken for new ones each time.
   void BeginStep(const StepInputs& inputs);
@@ -63,7 +63,8 @@ class AttentionLauncher {
   Stream& stream_;
   Device& device_;
   StepArrays& arrays_;
-  std::optional<AttentionKernel> kernel_;
+  const std::optional<AttentionKernel> kernel_;
+  std::vector<AttentionKernel> excluded_;
 
   std::optional<AttentionPlanView> announced_;
   uint64_t generation_ = 0;  // of the announced plan

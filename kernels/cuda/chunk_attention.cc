@@ -51,7 +51,7 @@ bool Supports(AttentionKernel kernel, const AttentionShapeInfo& shape,
 }
 
 AttentionSetup SetUpAttention(const AttentionShapeInfo& shape, const AttentionDevice& device) {
-  for (const AttentionKernel kernel : {AttentionKernel::kHopper, AttentionKernel::kMma}) {
+  for (const AttentionKernel kernel : kAttentionKernels) {
     if (Supports(kernel, shape, device)) return SetUpAttention(kernel, shape, device);
   }
   return SetUpAttention(AttentionKernel::kGeneric, shape, device);

@@ -28,6 +28,8 @@ class Stream;
 //             the weights to the cache's type, sums in f32
 //   kHopper   wgmma and bulk copies (sm_90a), not reproducible
 enum class AttentionKernel : uint8_t { kGeneric, kMma, kHopper };
+inline constexpr AttentionKernel kAttentionKernels[] = {  // the fastest first
+    AttentionKernel::kHopper, AttentionKernel::kMma, AttentionKernel::kGeneric};
 
 struct AttentionShapeInfo {
   int num_heads = 0;

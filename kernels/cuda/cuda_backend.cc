@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr
   std::unique_ptr<CudaBackend> backend(
       new CudaBackend(std::move(runtime), *std::move(stream), options));
   if (options.check_attention) {
-    if (absl::Status status = backend->ChooseAttention(options); !status.ok()) return status;
+    if (absl::Status status = backend->TryAttention(options); !status.ok()) return status;
   }
   return backend;
 }
@@ -65,12 +65,11 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
   info_.reads_results_in_place = false;
 }
 
-absl::Status CudaBackend::ChooseAttention(const CudaOptions& options) {
+absl::Status CudaBackend::TryAttention(const CudaOptions& options) {
   const AttentionDevice properties = AttentionDeviceOf(runtime_->properties());
-  constexpr std::pair<AttentionKernel, const char*> kFastestFirst[] = {
-      {AttentionKernel::kHopper, "sm_90a"}, {AttentionKernel::kMma, "sm_80"}};
   const AttentionKernel fastest = options.attention.value_or(AttentionKernel::kHopper);
-  for (const auto& [kernel, level] : kFastestFirst) {
+  for (const auto& [kernel, level] :
+       {std::pair(AttentionKernel::kHopper, "sm_90a"), std::pair(AttentionKernel::kMma, "sm_80")}) {
     if (kernel > fastest) continue;
     AttentionLauncher plain(*runtime_, *stream_, device_, arrays_, AttentionKernel::kGeneric);
     AttentionLauncher tried(*runtime_, *stream_, device_, arrays_, kernel);
@@ -83,12 +82,11 @@ absl::Status CudaBackend::ChooseAttention(const CudaOptions& options) {
           "CUDA device ", runtime_->properties().index, " (", runtime_->properties().name,
           ") failed while its attention of ", level, " was tried: ", fault.status().message()));
     }
-    if (fault->empty()) return absl::OkStatus();
+    if (fault->empty()) continue;
+    attention_.Exclude(kernel);
     absl::StrAppend(&info_.warning, info_.warning.empty() ? "" : "; ", "attention of ", level,
                     " computes wrong results on this device (", *fault,
                     ") and is not used, which costs speed");
-    attention_.Prefer(kernel == AttentionKernel::kHopper ? AttentionKernel::kMma
-                                                         : AttentionKernel::kGeneric);
   }
   return absl::OkStatus();
 }

@@ -22,8 +22,8 @@ namespace refrain::kernels::cuda {
 
 struct CudaOptions {
   int device = 0;
-  // Computes attention wherever it has the shape; null: the fastest that has it. For tests, and to
-  // tell a faulty kernel from what is around it.
+  // Computes attention wherever it has the shape; null: the fastest that has it. The others take
+  // the rest. For tests, and to tell a faulty kernel from what is around it.
   std::optional<AttentionKernel> attention;
   // Tries a kernel for tensor cores on this device before it may be used; a faulty one is left out,
   // with a warning (BackendInfo::warning). Null: they are taken for right.
@@ -78,8 +78,8 @@ class CudaBackend final : public Backend {
   CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Stream> stream,
               const CudaOptions& options);
 
-  // The fastest kernel for attention, from the preferred one on, that is right on this device.
-  absl::Status ChooseAttention(const CudaOptions& options);
+  // Leaves out the kernels for attention that are wrong on this device.
+  absl::Status TryAttention(const CudaOptions& options);
   // Whether the operation may go on.
   bool Enter();
   void Keep(absl::Status status) { failure_.Keep(std::move(status)); }

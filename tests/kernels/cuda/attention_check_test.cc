@@ -21,41 +21,49 @@ namespace {
 using emulated::MakeEmulatedRuntime;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
-// Changes what the tried kernel is told, or leaves it out.
+constexpr int kOneHeadDim[] = {64};
+
+// Changes what the tried kernel is told; false leaves it out.
 using Spoil = bool (*)(ChunkAttentionArgs& args, std::vector<SlotStep>& steps);
 
-// The check with a kernel whose launches `spoil` changes.
+bool NothingWritten(ChunkAttentionArgs&, std::vector<SlotStep>&) { return false; }
+
+// The check, of one head_dim, with a kernel whose launches `spoil` changes.
 AttentionCheck With(AttentionKernel faulty, Spoil spoil) {
   return [=](AttentionKernel kernel, const AttentionDevice& properties, Device& device,
              const AttendFn& attend) {
-    return FindAttentionFault(kernel, properties, device,
-                              [&](AttentionKernel by, const ChunkAttentionArgs& args) {
-                                if (by != faulty) return attend(by, args);
-                                ChunkAttentionArgs changed = args;
-                                std::vector<SlotStep> steps(args.steps.begin(), args.steps.end());
-                                const bool launched = spoil(changed, steps);
-                                changed.steps = steps;
-                                return launched ? attend(by, changed) : absl::OkStatus();
-                              });
+    const auto spoilt = [&](AttentionKernel by, const ChunkAttentionArgs& args) {
+      if (by != faulty) return attend(by, args);
+      ChunkAttentionArgs changed = args;
+      std::vector<SlotStep> steps(args.steps.begin(), args.steps.end());
+      const bool launched = spoil(changed, steps);
+      changed.steps = steps;
+      return launched ? attend(by, changed) : absl::OkStatus();
+    };
+    return FindAttentionFaultIn(kOneHeadDim, kernel, properties, device, spoilt);
   };
 }
 
-std::unique_ptr<CudaBackend> Make(CudaOptions options, int major = 9) {
+std::unique_ptr<CudaBackend> Make(const CudaOptions& options, int major = 9) {
   auto backend = CudaBackend::Create(MakeEmulatedRuntime({.major = major}), options);
   EXPECT_TRUE(backend.ok()) << backend.status();
   return *std::move(backend);
 }
 
-// Bits of a shape that every kernel has.
-std::vector<float> Attend(CudaBackend& backend) {
+// Bits of a shape that every kernel has; reproducible, that all but Hopper's have.
+std::vector<float> Attend(CudaBackend& backend, bool reproducible = false) {
   AttentionScenario scenario = SharedRuns({4, 2, 64, 64, DType::kF16});
   AttentionOnDevice attention(backend, scenario);
+  attention.args.reproducible = reproducible;
   backend.ChunkAttention(attention.args);
   return attention.out.Read();
 }
 
-std::vector<float> AttendBy(AttentionKernel kernel) { return Attend(*Make({.attention = kernel})); }
+std::vector<float> AttendBy(AttentionKernel kernel, bool reproducible = false) {
+  return Attend(*Make({.attention = kernel}), reproducible);
+}
 
 TEST(AttentionCheckTest, KernelsThatAreRightAreUsed) {
   const auto backend = Make({.check_attention = &FindAttentionFault});
@@ -63,10 +71,23 @@ TEST(AttentionCheckTest, KernelsThatAreRightAreUsed) {
   EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kHopper));
 }
 
-TEST(AttentionCheckTest, KernelsOfOlderDevicesAreRight) {
-  const auto backend = Make({.check_attention = &FindAttentionFault}, /*major=*/8);
-  EXPECT_EQ(backend->info().warning, "");
-  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
+TEST(AttentionCheckTest, OfAnOlderDeviceTheKernelsThatItHasAreTried) {
+  const auto backend =
+      Make({.check_attention = With(AttentionKernel::kMma, &NothingWritten)}, /*major=*/8);
+  EXPECT_THAT(backend->info().warning, StartsWith("attention of sm_80 computes wrong results"));
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kGeneric));
+}
+
+// What Hopper's kernel does not do is another's, which need not be right because that one is.
+TEST(AttentionCheckTest, EveryKernelThatMayBeUsedIsTried) {
+  const Spoil when_reproducible = [](ChunkAttentionArgs& args, std::vector<SlotStep>&) {
+    return !args.reproducible;
+  };
+  const auto backend = Make({.check_attention = With(AttentionKernel::kMma, when_reproducible)});
+  EXPECT_THAT(backend->info().warning, AllOf(StartsWith("attention of sm_80 computes wrong"),
+                                             HasSubstr("head_dim 64, f16, reproducible: off by")));
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kHopper));
+  EXPECT_EQ(Attend(*backend, true), AttendBy(AttentionKernel::kGeneric, true));
 }
 
 struct Fault {
@@ -80,16 +101,14 @@ class FaultyAttention : public testing::TestWithParam<Fault> {};
 TEST_P(FaultyAttention, IsToldAndTheNextKernelUsed) {
   const auto backend = Make({.check_attention = With(AttentionKernel::kHopper, GetParam().spoil)});
   EXPECT_THAT(backend->info().warning,
-              AllOf(HasSubstr("attention of sm_90a computes wrong results"),
+              AllOf(StartsWith("attention of sm_90a computes wrong results"),
                     HasSubstr("head_dim 64, f16"), HasSubstr(GetParam().told)));
   EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, FaultyAttention,
-    testing::Values(Fault{"NothingWritten",
-                          [](ChunkAttentionArgs&, std::vector<SlotStep>&) { return false; },
-                          "off by nan"},
+    testing::Values(Fault{"NothingWritten", &NothingWritten, "off by nan"},
                     Fault{"AKeyTooFew",
                           [](ChunkAttentionArgs&, std::vector<SlotStep>& steps) {
                             --steps[1].key_end;
@@ -120,19 +139,17 @@ TEST(AttentionCheckTest, WhereNoFastKernelIsRightThePlainOneIsUsed) {
   const AttentionCheck nothing_is_right = [](AttentionKernel, const AttentionDevice&, Device&,
                                              const AttendFn&) { return "all wrong"; };
   const auto backend = Make({.check_attention = nothing_is_right});
-  EXPECT_THAT(backend->info().warning,
-              AllOf(HasSubstr("attention of sm_90a computes wrong results on this device (all "
-                              "wrong)"),
-                    HasSubstr("; attention of sm_80 computes wrong results")));
+  EXPECT_THAT(
+      backend->info().warning,
+      AllOf(StartsWith("attention of sm_90a computes wrong results on this device (all wrong)"),
+            HasSubstr("; attention of sm_80 computes wrong results")));
   EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kGeneric));
 }
 
 // backend.isa = sm_80: the kernel that is left out need not be right.
 TEST(AttentionCheckTest, AKernelThatIsNotAskedForIsNotTried) {
-  const auto backend = Make(
-      {.attention = AttentionKernel::kMma,
-       .check_attention = With(AttentionKernel::kHopper,
-                               [](ChunkAttentionArgs&, std::vector<SlotStep>&) { return false; })});
+  const auto backend = Make({.attention = AttentionKernel::kMma,
+                             .check_attention = With(AttentionKernel::kHopper, &NothingWritten)});
   EXPECT_EQ(backend->info().warning, "");
   EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
 }
