@@ -14,6 +14,7 @@ FAKES = {
     "apt-get": 'echo "$*" >> "{folder}/asked"',
     # As apt does: in the user's language, unless it is told otherwise.
     "apt-cache": 'if [[ ${{LC_ALL:-}} == C ]]; then word=Candidate; else word=Installationskandidat; fi\n'
+                 'if [[ " ${{ABSENT:-}} " == *" $2 "* ]]; then exit 0; fi\n'
                  'echo "$2:"; echo "  $word: 1.0"',
 }
 
@@ -29,11 +30,32 @@ def environment_with_fakes(tmp_path):
     return {**without_locale, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
 
+def set_up(environment, **variables):
+    return subprocess.run([ROOT / "tools" / "setup"], capture_output=True, text=True, timeout=60,
+                          env={**environment, **variables})
+
+
+def names_installed(folder):
+    lines = (folder / "asked").read_text().splitlines()
+    return set(next(line for line in lines if " install " in line).split())
+
+
 def test_finds_packages_whatever_the_users_language(environment, tmp_path):
-    done = subprocess.run([ROOT / "tools" / "setup"], capture_output=True, text=True, timeout=60,
-                          env={**environment, "LANG": "de_DE.UTF-8", "LANGUAGE": "de"})
+    done = set_up(environment, LANG="de_DE.UTF-8", LANGUAGE="de")
     assert done.returncode == 0, done.stderr
-    installed = next(line for line in (tmp_path / "asked").read_text().splitlines()
-                     if " install " in line)
     # The first of the alternatives that the index offers.
-    assert {"bazel-bootstrap", "libboost1.81-dev", "zlib1g-dev"} <= set(installed.split())
+    assert {"bazel-bootstrap", "libboost1.81-dev", "zlib1g-dev"} <= names_installed(tmp_path)
+
+
+def test_takes_the_other_name_where_a_release_has_only_that(environment, tmp_path):
+    done = set_up(environment, ABSENT="libboost1.81-dev")
+    assert done.returncode == 0, done.stderr
+    names = names_installed(tmp_path)
+    assert "libboost1.83-dev" in names and "libboost1.81-dev" not in names
+
+
+def test_says_which_package_a_release_has_under_no_name(environment, tmp_path):
+    done = set_up(environment, ABSENT="libboost1.81-dev libboost1.83-dev")
+    assert done.returncode != 0
+    assert "no package libboost1.81-dev or libboost1.83-dev in this release's package index" in done.stderr
+    assert " install " not in (tmp_path / "asked").read_text()

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -149,6 +150,28 @@ TEST_P(ThreadPoolTest, ManyShortRegionsOfAllKindsFollowEachOther) {
   }
   const int64_t n = pool.threads() + 3;
   EXPECT_EQ(total, 3000 * n * (n - 1) / 2 + n * (3000 * 2999 / 2));
+}
+
+double ProcessSeconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+// A pool that nobody asks leaves the processors alone.
+TEST_P(ThreadPoolTest, SpinsForAMomentOnlyBehindARegion) {
+  ThreadPool pool(GetParam());
+  constexpr int kRegions = 100;
+  constexpr std::chrono::milliseconds kPause{2};
+  const double before = ProcessSeconds();
+  for (int region = 0; region < kRegions; ++region) {
+    pool.Run([](int) {});
+    std::this_thread::sleep_for(kPause);
+  }
+  const double each = (ProcessSeconds() - before) / (kRegions * pool.threads());
+  // 50 us of spinning, and waking up; a worker that spins until it is asked again takes the pause,
+  // as far as there are processors.
+  EXPECT_LT(each, 250e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
