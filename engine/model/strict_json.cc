@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/json_error_place.h"
 #include "engine/model/quoted_name.h"
 
 namespace refrain::engine {
@@ -32,6 +33,10 @@ absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, std::strin
   };
   Json parsed = Json::parse(text, check, /*allow_exceptions=*/false);
   if (!error.ok()) return error;
+  if (parsed.is_discarded()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(what), " is not valid JSON: ", JsonErrorPlace(text)));
+  }
   if (!parsed.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(std::string(what), " is not a JSON object"));
   }

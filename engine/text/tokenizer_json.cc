@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/json_error_place.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/space_mark.h"
 
@@ -59,7 +60,9 @@ std::optional<int64_t> IntOf(const Json& value) {
 absl::StatusOr<Json> ParseFile(std::string_view name, std::string_view text) {
   if (text.empty()) return Json();
   Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return Refuse(name, "is not valid JSON");
+  if (parsed.is_discarded()) {
+    return Refuse(name, absl::StrCat("is not valid JSON: ", JsonErrorPlace(text)));
+  }
   if (!parsed.is_object()) return Refuse(name, "is not a JSON object");
   return parsed;
 }

@@ -33,17 +33,17 @@ class Budget {
 
   // For a string of that size about to be made.
   void String(size_t bytes) {
-    if (bytes > kMaxStringBytes) Fail("makes a string of more bytes", kMaxStringBytes);
+    if (bytes > kMaxStringBytes) Fail("makes a string of more bytes", kMaxStringBytes, bytes);
     Bytes(bytes + 16);
   }
 
   void List(size_t items) {
-    if (items > kMaxListItems) Fail("makes a list of more items", kMaxListItems);
+    if (items > kMaxListItems) Fail("makes a list of more items", kMaxListItems, items);
     Bytes(items * sizeof(Value));
   }
 
   const Value& Depth(const Value& value) const {
-    if (value.depth() > kMaxValueDepth) Fail("nests values deeper", kMaxValueDepth);
+    if (value.depth() > kMaxValueDepth) Fail("nests values deeper", kMaxValueDepth, value.depth());
     return value;
   }
 
@@ -66,9 +66,12 @@ class Budget {
   };
 
  private:
-  [[noreturn]] static void Fail(const char* what, int64_t limit) {
-    throw TemplateError(std::string("the template ") + what + " than the limit of " +
-                        std::to_string(limit));
+  // `asked` is 0 where it is the limit and one more.
+  [[noreturn]] static void Fail(const char* what, int64_t limit, uint64_t asked = 0) {
+    std::string message =
+        std::string("the template ") + what + " than the limit of " + std::to_string(limit);
+    if (asked > 0) message += ": " + std::to_string(asked);
+    throw TemplateError(message);
   }
 
   int64_t steps_ = 0;

@@ -261,6 +261,17 @@ TEST(JinjaTest, EndsHostileTemplatesWithAnError) {
   }
 }
 
+TEST(JinjaTest, NamesTheLimitAndTheValue) {
+  for (const auto& [source, message] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ 'a' * 99999999 }}", "a string of more bytes than the limit of 67108864: 99999999"},
+           {"{{ [1, 2] * 999999 }}", "a list of more items than the limit of 1048576: 1999998"},
+           {"{% set n = namespace(v=[]) %}{% for i in range(200) %}{% set n.v = [n.v] %}{% endfor "
+            "%}",
+            "nests values deeper than the limit of 100: 101"}}) {
+    EXPECT_NE(RenderOrError(source).find(message), std::string::npos) << RenderOrError(source);
+  }
+}
+
 // A namespace that holds itself is freed; the leak checker of the sanitizer runs sees to it.
 TEST(JinjaTest, FreesCyclesOfNamespaces) {
   EXPECT_EQ(RenderOrError("{% set n = namespace() %}{% set n.n = [n, n] %}{{ n.n|length }}"), "2");
