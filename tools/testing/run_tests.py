@@ -114,8 +114,11 @@ def select_targets(text: str) -> list[str]:
 def run_everything(flags: list[str], model: str, text: str | None, marker: str = "not soak",
                    tool_tests: bool = True, run_under: list[str] | None = None,
                    excluded: list[str] | None = None) -> summaries.Summary:
-    """Bazel's tests and pytest's, all but the `excluded` or those whose name holds `text`."""
+    """Bazel's tests and pytest's, all but the `excluded` or those whose name holds `text`. Only
+    the plain run has `tool_tests`, and two of pytest's files at a time: under a sanitizer one
+    daemon is load enough."""
     selection = ["-k", text] if text else []
+    at_a_time = ["-n", "2", "--dist", "loadfile"] if tool_tests else []
     daemon_arguments = ["-m", marker, *selection, "--model", model]
     end_to_end = pytest_finds(END_TO_END_TESTS, [*daemon_arguments, "--refraind", "/bin/false"])
     targets = ["//...", *(f"-{pattern}" for pattern in excluded or [])]
@@ -123,10 +126,10 @@ def run_everything(flags: list[str], model: str, text: str | None, marker: str =
         targets = select_targets(text) + ([DAEMON, FAKE_DAEMON] if end_to_end else [])
     total, built = run_bazel_tests(flags, targets) if targets else (summaries.Summary(), set())
     if tool_tests:
-        total.add(run_pytest(TOOL_TESTS, selection))
+        total.add(run_pytest(TOOL_TESTS, [*selection, *at_a_time]))
     if end_to_end and DAEMON in built:
         refraind = str(built_file(flags, DAEMON))
-        total.add(run_pytest(END_TO_END_TESTS, [*daemon_arguments, "--refraind", refraind],
+        total.add(run_pytest(END_TO_END_TESTS, [*daemon_arguments, "--refraind", refraind, *at_a_time],
                              run_under))
     elif end_to_end:
         total.failures.append(f"{END_TO_END_TESTS} ({DAEMON} did not build)")

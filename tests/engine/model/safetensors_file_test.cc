@@ -84,8 +84,8 @@ TEST(SafetensorsFileTest, RefusesBadHeaders) {
   huge.replace(0, 8, 8, '\xff');
   ExpectDamaged(huge, "18446744073709551615");
   ExpectDamaged(SafetensorsFileOf("[]", ""), "not a JSON object");
-  ExpectDamaged(SafetensorsFileOf("{\"a\":", ""), "not a JSON object");
-  ExpectDamaged(SafetensorsFileOf("{\"\xff\":1}", ""), "not a JSON object");
+  ExpectDamaged(SafetensorsFileOf("{\"a\":", ""), "not valid JSON: ends too early, after 5 bytes");
+  ExpectDamaged(SafetensorsFileOf("{\"\xff\":1}", ""), "not valid JSON: wrong at byte 3 of 7");
   ExpectDamaged(SafetensorsFileOf("{\"a\":" + std::string(100000, '['), ""), "nested");
   // The length is a claim about the file, not a size to allocate.
   ExpectDamaged(SafetensorsFileOf(std::string((33 << 20), ' ') + "{}", ""), "at most");
