@@ -86,6 +86,7 @@ TEST(SafetensorsFileTest, RefusesBadHeaders) {
   ExpectDamaged(SafetensorsFileOf("[]", ""), "not a JSON object");
   ExpectDamaged(SafetensorsFileOf("{\"a\":", ""), "not valid JSON: ends too early, after 5 bytes");
   ExpectDamaged(SafetensorsFileOf("{\"\xff\":1}", ""), "not valid JSON: wrong at byte 3 of 7");
+  ExpectDamaged(SafetensorsFileOf("{\"a\":1e999}", ""), "number that ends at byte 10 of 11 is too");
   ExpectDamaged(SafetensorsFileOf("{\"a\":" + std::string(100000, '['), ""), "nested");
   // The length is a claim about the file, not a size to allocate.
   ExpectDamaged(SafetensorsFileOf(std::string((33 << 20), ' ') + "{}", ""), "at most");
