@@ -1,6 +1,7 @@
 #include "engine/bad_word_encoder.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,20 +10,9 @@ namespace refrain::engine {
 
 absl::StatusOr<BadWordEncoder::Sequences> BadWordEncoder::Encode(const Words& words) const {
   if (words.empty()) return Sequences();
-  {
-    const MutexLock lock(mutex_);
-    for (const Encoded& kept : kept_) {
-      if (kept.words.begin() == words.begin()) return kept.sequences;
-    }
-  }
+  if (std::optional<Sequences> kept = kept_.FindOrNone({words})) return *std::move(kept);
   absl::StatusOr<Sequences> sequences = EncodeAnew(words);
-  if (!sequences.ok()) return sequences.status();
-  Encoded dropped = {.words = words, .sequences = *sequences};
-  {
-    const MutexLock lock(mutex_);
-    std::swap(kept_[next_], dropped);
-    next_ = (next_ + 1) % kept_.size();
-  }
+  if (sequences.ok()) kept_.Keep({words}, *sequences);
   return sequences;
 }
 

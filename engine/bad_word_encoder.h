@@ -1,13 +1,11 @@
 #ifndef REFRAIN_ENGINE_BAD_WORD_ENCODER_H_
 #define REFRAIN_ENGINE_BAD_WORD_ENCODER_H_
 
-#include <array>
-#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/annotated_mutex.h"
+#include "engine/recent_results.h"
 #include "engine/shared_list.h"
 #include "engine/text/tokenizer.h"
 
@@ -28,18 +26,15 @@ class BadWordEncoder {
   absl::StatusOr<Sequences> Encode(const Words& words) const;
 
  private:
-  static constexpr size_t kKeptLists = 8;
-  struct Encoded {
-    Words words;  // held, so that no other list comes to lie at its address
-    Sequences sequences;
+  struct Key {
+    Words words;
+    friend bool operator==(const Key& a, const Key& b) { return a.words.IsCopyOf(b.words); }
   };
 
   absl::StatusOr<Sequences> EncodeAnew(const Words& words) const;
 
   const Tokenizer* tokenizer_;
-  mutable Mutex mutex_;
-  mutable std::array<Encoded, kKeptLists> kept_ REFRAIN_GUARDED_BY(mutex_);
-  mutable size_t next_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  mutable RecentResults<Key, Sequences> kept_;
 };
 
 }  // namespace refrain::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <span>
 #include <utility>
 
 namespace refrain::engine {
@@ -44,7 +45,7 @@ std::vector<BeamCandidate> BeamGroup::Candidates(const Row& row) const {
   const bool late_comes = search_.length() >= rules_->min_tokens;
   std::vector<BeamCandidate> candidates;
   for (const TokenLogprob& entry : row) {
-    const auto is_of = [&](const std::vector<TokenId>& tokens) {
+    const auto is_of = [&](std::span<const TokenId> tokens) {
       return std::binary_search(tokens.begin(), tokens.end(), entry.token);
     };
     if (!late_comes && is_of(rules_->late_tokens)) continue;

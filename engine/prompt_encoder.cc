@@ -47,6 +47,15 @@ absl::Status CutBehindFinalMessage(const ChatPrompt& chat, RenderedChat* rendere
       "continue_final_message: the chat template does not end with the last message's text");
 }
 
+std::vector<TokenId> EndsOfGeneration(const Tokenizer& tokenizer) {
+  std::vector<TokenId> ends;
+  for (size_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const TokenId token{static_cast<int32_t>(id)};
+    if (tokenizer.IsEndOfGeneration(token)) ends.push_back(token);
+  }
+  return ends;
+}
+
 }  // namespace
 
 PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
@@ -55,12 +64,8 @@ PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* cha
       chat_template_(chat_template),
       limits_(limits),
       turns_(turns),
-      bad_words_(tokenizer) {
-  for (size_t id = 0; id < tokenizer->vocab_size(); ++id) {
-    const TokenId token{static_cast<int32_t>(id)};
-    if (tokenizer->IsEndOfGeneration(token)) end_of_generation_.push_back(token);
-  }
-}
+      bad_words_(tokenizer),
+      stop_rules_(EndsOfGeneration(*tokenizer)) {}
 
 absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* request) const {
   Request& in = request->request;
@@ -120,9 +125,8 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   }
   if (absl::Status status = CheckSizes(in, request->prompt.size()); !status.ok()) return status;
   const int64_t left = limits_.max_context_tokens - static_cast<int64_t>(request->prompt.size());
-  request->stop_rules = std::make_shared<const StopRules>(
-      in.stop, static_cast<int32_t>(std::min<int64_t>(in.stop.max_tokens, left)),
-      end_of_generation_);
+  request->stop_rules =
+      stop_rules_.Make(in.stop, static_cast<int32_t>(std::min<int64_t>(in.stop.max_tokens, left)));
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/bad_word_encoder.h"
 #include "engine/encoded_request.h"
+#include "engine/stop_rule_maker.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "engine/turn_memory.h"
@@ -64,7 +65,7 @@ class PromptEncoder {
   EncodeLimits limits_;
   TurnMemory* turns_;
   BadWordEncoder bad_words_;
-  std::vector<TokenId> end_of_generation_;
+  StopRuleMaker stop_rules_;
 };
 
 }  // namespace refrain::engine

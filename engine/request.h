@@ -38,13 +38,13 @@ struct SamplingParams {
                                  // the same tokens under `engine.reproducible`
 };
 
-// When a sequence ends.
+// When a sequence ends. Cheap to copy, as SamplingParams are.
 struct StopParams {
   int32_t max_tokens = 16;  // 0 = compute the prompt only
   int32_t min_tokens = 0;   // no end of generation before this many
   bool ignore_eos = false;
-  std::vector<std::string> stop;  // bytes; matched across token borders
-  std::vector<TokenId> stop_token_ids;
+  SharedList<std::string> stop;  // bytes; matched across token borders
+  SharedList<TokenId> stop_token_ids;
   bool include_stop_in_output = false;
 };
 

@@ -159,7 +159,7 @@ class ScaledLogits {
 
 SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
                            std::span<const TokenId> prompt, int32_t min_tokens,
-                           std::vector<TokenId> late_tokens)
+                           SharedList<TokenId> late_tokens)
     : params_(params), seed_(seed), min_tokens_(min_tokens), late_tokens_(std::move(late_tokens)) {
   if (params_.repetition_penalty != 1.0) {
     std::vector<TokenId> tokens(prompt.begin(), prompt.end());
@@ -209,7 +209,7 @@ float SamplerState::Subtracted(int32_t times) const {
 
 std::vector<TokenId> SamplerState::Banned() const {
   std::vector<TokenId> banned;
-  if (chosen_ < min_tokens_) banned = late_tokens_;
+  if (chosen_ < min_tokens_) banned.assign(late_tokens_.begin(), late_tokens_.end());
   for (const auto& sequence : params_.banned_sequences) {
     if (sequence.empty() || sequence.size() - 1 > recent_.size()) continue;
     const auto begun = static_cast<std::ptrdiff_t>(sequence.size() - 1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "engine/shared_list.h"
 #include "engine/token_stream.h"
 #include "kernels/sampling_args.h"
 
@@ -27,7 +28,7 @@ class SamplerState {
   // `late_tokens` may not be chosen before `min_tokens` tokens were. `seed` already includes the
   // choice's index.
   SamplerState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
-               int32_t min_tokens, std::vector<TokenId> late_tokens);
+               int32_t min_tokens, SharedList<TokenId> late_tokens);
   // For another choice of the same prompt, which is not counted again; none of its tokens is
   // chosen yet.
   SamplerState(const SamplerState& sibling, uint64_t seed);
@@ -61,7 +62,7 @@ class SamplerState {
   uint64_t seed_;
   int64_t chosen_ = 0;
   int32_t min_tokens_;
-  std::vector<TokenId> late_tokens_;
+  SharedList<TokenId> late_tokens_;
   // Each of the prompt's tokens once, ascending; null without a repetition penalty.
   std::shared_ptr<const std::vector<TokenId>> prompt_tokens_;
   std::unordered_map<TokenId, int32_t> chosen_times_;  // kept only when a penalty is set

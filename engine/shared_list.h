@@ -27,6 +27,9 @@ class SharedList {
   bool empty() const { return size() == 0; }
   const T* begin() const { return items_ == nullptr ? nullptr : items_->data(); }
   const T* end() const { return begin() + size(); }
+  const T& operator[](size_t i) const { return (*items_)[i]; }
+  // Whether it is a copy of the other, or both are empty; equal items are not enough.
+  bool IsCopyOf(const SharedList& other) const { return begin() == other.begin(); }
   operator std::span<const T>() const {  // NOLINT(google-explicit-constructor): as a vector's
     return {begin(), size()};
   }

@@ -5,7 +5,7 @@
 
 namespace refrain::engine {
 
-StopStrings::StopStrings(const std::vector<std::string>& strings) : nodes_(1) {
+StopStrings::StopStrings(std::span<const std::string> strings) : nodes_(1) {
   for (size_t i = 0; i < strings.size(); ++i) {
     if (strings[i].empty()) continue;
     State at = kStart;
@@ -68,23 +68,28 @@ std::optional<size_t> StopStrings::Match(State state) const {
   return static_cast<size_t>(match);
 }
 
+namespace {
+
+// The tokens of both, each once, ascending.
+SharedList<TokenId> SetOf(std::span<const TokenId> some, std::span<const TokenId> others) {
+  std::vector<TokenId> set(some.begin(), some.end());
+  set.insert(set.end(), others.begin(), others.end());
+  std::sort(set.begin(), set.end());
+  set.erase(std::unique(set.begin(), set.end()), set.end());
+  return SharedList<TokenId>(std::move(set));
+}
+
+}  // namespace
+
 StopRules::StopRules(const StopParams& params, int32_t max_tokens,
                      std::span<const TokenId> end_of_generation)
     : min_tokens(params.min_tokens),
       max_tokens(max_tokens),
       include_stop_in_output(params.include_stop_in_output),
-      end_tokens(params.stop_token_ids),
-      late_tokens(params.stop_token_ids),
+      late_tokens(SetOf(params.stop_token_ids, end_of_generation)),
       strings(params.stop),
-      automaton(params.stop) {
-  if (!params.ignore_eos) {
-    end_tokens.insert(end_tokens.end(), end_of_generation.begin(), end_of_generation.end());
-  }
-  late_tokens.insert(late_tokens.end(), end_of_generation.begin(), end_of_generation.end());
-  for (std::vector<TokenId>* const set : {&end_tokens, &late_tokens}) {
-    std::sort(set->begin(), set->end());
-    set->erase(std::unique(set->begin(), set->end()), set->end());
-  }
+      automaton(std::make_shared<const StopStrings>(strings)) {
+  end_tokens = params.ignore_eos ? SetOf(params.stop_token_ids, {}) : late_tokens;
 }
 
 bool StopCriteria::IsEndToken(TokenId token) const {
@@ -103,10 +108,10 @@ std::optional<ChoiceEnd> StopCriteria::Accept(TokenEvent event, std::string_view
   const int64_t begin_byte = output_bytes_;
   output_bytes_ += static_cast<int64_t>(bytes.size());
   held_.push_back({std::move(event), begin_byte, output_bytes_});
-  if (!rules_->automaton.empty()) {
+  if (!rules_->automaton->empty()) {
     for (size_t i = 0; i < bytes.size(); ++i) {
-      state_ = rules_->automaton.Next(state_, bytes[i]);
-      const std::optional<size_t> match = rules_->automaton.Match(state_);
+      state_ = rules_->automaton->Next(state_, bytes[i]);
+      const std::optional<size_t> match = rules_->automaton->Match(state_);
       if (!match.has_value() || accepted_tokens_ <= rules_->min_tokens) continue;
       const std::string& stop = rules_->strings[*match];
       const int64_t match_end = begin_byte + static_cast<int64_t>(i) + 1;
@@ -122,7 +127,7 @@ std::optional<ChoiceEnd> StopCriteria::Accept(TokenEvent event, std::string_view
     end.reason = FinishReason::kLength;
     return end;
   }
-  ReleaseUpTo(output_bytes_ - rules_->automaton.HeldBytes(state_), released);
+  ReleaseUpTo(output_bytes_ - rules_->automaton->HeldBytes(state_), released);
   return std::nullopt;
 }
 

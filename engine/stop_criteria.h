@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "engine/shared_list.h"
 #include "engine/token_stream.h"
 
 namespace refrain::engine {
@@ -25,7 +26,7 @@ class StopStrings {
   using State = int32_t;
   static constexpr State kStart = 0;
 
-  explicit StopStrings(const std::vector<std::string>& strings);  // empty ones are ignored
+  explicit StopStrings(std::span<const std::string> strings);  // empty ones are ignored
 
   bool empty() const { return nodes_.size() == 1; }
   State Next(State state, char byte) const;
@@ -51,7 +52,8 @@ class StopStrings {
   std::vector<Node> nodes_;
 };
 
-// When the choices of one request end, from its StopParams. Immutable, shared by them.
+// When the choices of one request end, from its StopParams. Immutable, shared by them. Copies share
+// what may be large: the rules of a call's other prompts are copies with their own numbers.
 struct StopRules {
   StopRules(const StopParams& params, int32_t max_tokens,
             std::span<const TokenId> end_of_generation);
@@ -59,12 +61,12 @@ struct StopRules {
   int32_t min_tokens;
   int32_t max_tokens;  // the request's, cut to what the context leaves
   bool include_stop_in_output;
-  std::vector<TokenId> end_tokens;   // sorted; end of generation, stop_token_ids
-  std::vector<TokenId> late_tokens;  // sorted; not chosen before min_tokens tokens were: these, and
-                                     // the end of generation where ignore_eos makes it a token
-                                     // like others, so that it ends no text too early
-  std::vector<std::string> strings;
-  StopStrings automaton;
+  SharedList<TokenId> end_tokens;   // sorted; end of generation, stop_token_ids
+  SharedList<TokenId> late_tokens;  // sorted; not chosen before min_tokens tokens were: these, and
+                                    // the end of generation where ignore_eos makes it a token
+                                    // like others, so that it ends no text too early
+  SharedList<std::string> strings;
+  std::shared_ptr<const StopStrings> automaton;  // of `strings`; never null
 };
 
 // Follows one choice's tokens: says when it ends, and holds back those whose bytes may become part

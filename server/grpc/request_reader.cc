@@ -122,14 +122,16 @@ void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams
   out->ignore_eos = in.ignore_eos();
   out->include_stop_in_output = in.include_stop_in_output();
   complaint.RequireAtMost("stop", in.stop_size(), kMaxStopStrings, "strings");
+  std::vector<std::string> strings;
   for (const std::string& text : in.stop()) {
     if (text.empty() || text.size() > kMaxStopBytes) {
       complaint.Refuse("stop", openai::StopProblem(Concat(openai::ShownValue(Json(text)),
-                                                          " at index ", out->stop.size())));
+                                                          " at index ", strings.size())));
       return;
     }
-    out->stop.push_back(text);
+    strings.push_back(text);
   }
+  out->stop = std::move(strings);
   complaint.RequireAtMost("stop_token_ids", in.stop_token_ids_size(), kMaxStopTokenIds, "ids");
   out->stop_token_ids = complaint.Tokens("stop_token_ids", in.stop_token_ids());
 }

@@ -210,15 +210,17 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
       fields.Refuse("stop", Concat("has ", list.size(), " strings; at most ", kMaxStopStrings,
                                    " are accepted"));
     }
+    std::vector<std::string> strings;
     for (const Json& text : list) {
       if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
           text.get_ref<const std::string&>().size() > kMaxStopBytes) {
-        const std::string place = value->is_array() ? Concat(" at index ", stop->stop.size()) : "";
+        const std::string place = value->is_array() ? Concat(" at index ", strings.size()) : "";
         fields.Refuse("stop", StopProblem(ShownValue(text) + place));
         break;
       }
-      stop->stop.push_back(text.get<std::string>());
+      strings.push_back(text.get<std::string>());
     }
+    stop->stop = std::move(strings);
   }
   if (fields.describes()) {
     fields.Describe("stop_token_ids",

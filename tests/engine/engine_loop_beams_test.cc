@@ -147,7 +147,7 @@ TEST(EngineLoopBeamsTest, GoesOnBesideStreamsThatHoldTheOtherSlots) {
     const auto other = h.Submit(TokenRequest(Tokens(20, 5), 400));
     const Tokens prompt(33, 9);
     Request request = BeamRequest(prompt, 6, 10);
-    request.stop.stop_token_ids.clear();
+    request.stop.stop_token_ids = {};
     const auto stream = h.Submit(request);
     int turns = 0;
     RequestOutput output, beside;
@@ -171,7 +171,7 @@ TEST(EngineLoopBeamsTest, FindsTheSameWhenItsBeamsDoNotFit) {
   for (const int32_t beams : {2, 6}) {
     const Tokens prompt(33, 9);
     Request request = BeamRequest(prompt, beams, 40);
-    request.stop.stop_token_ids.clear();
+    request.stop.stop_token_ids = {};
     ASSERT_NO_FATAL_FAILURE(ExpectFound(h.Run(request), SlowSearch(prompt, beams, 40, 1.0, -1)));
   }
   EXPECT_GT(h.loop.stats().preemptions_total, 0);
@@ -182,7 +182,7 @@ TEST(EngineLoopBeamsTest, PrefillsOnceAndCopiesAtMostOneChunkPerFork) {
   LoopHarness h;
   const Tokens prompt(40, 6);
   Request request = BeamRequest(prompt, 4, 20);
-  request.stop.stop_token_ids.clear();
+  request.stop.stop_token_ids = {};
   const RequestOutput output = h.Run(request);
   EXPECT_EQ(output.status, absl::OkStatus());
   EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total, 40);
@@ -199,7 +199,7 @@ TEST(EngineLoopBeamsTest, BeamsAdvanceTogether) {
   std::vector<size_t> rows;
   h.runner.before_step = [&](const StepBatch& batch) { rows.push_back(batch.tokens.size()); };
   Request request = BeamRequest(Tokens(20, 6), 4, 5);
-  request.stop.stop_token_ids.clear();
+  request.stop.stop_token_ids = {};
   h.Run(request);
   EXPECT_EQ(rows, (std::vector<size_t>{20, 4, 4, 4, 4}));
 }
@@ -339,7 +339,7 @@ TEST(EngineLoopBeamsTest, TellsAtEachStepWhatAllBeamsHaveComputed) {
   const Tokens& prompt = kPrompts[0];
   Request request = BeamRequest(prompt, 4, 20);
   request.stop.ignore_eos = true;
-  request.stop.stop_token_ids.clear();
+  request.stop.stop_token_ids = {};
   const auto stream = h.Submit(request);
   const auto computed = [&] { return stream->Read().usage.computed_tokens; };
   int32_t before = computed();

@@ -61,7 +61,7 @@ Request RandomRequest(std::mt19937& random) {
     request.best_of = request.n + below(4);
     request.beam = {.length_penalty = below(3) * 0.5, .early_stopping = below(3) == 0};
     request.sampling = {.temperature = 0};
-    request.stop.stop.clear();
+    request.stop.stop = {};
     request.echo = false;
   }
   return request;

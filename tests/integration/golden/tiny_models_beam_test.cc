@@ -54,9 +54,9 @@ std::vector<BeamSearch::Hypothesis> Search(ModelHarness& model, const json& one)
   request.n = one["beams"];
   request.beam = engine::BeamParams{.length_penalty = one["length_penalty"],
                                     .early_stopping = one["early_stopping"]};
-  engine::StopParams stop{.min_tokens = one["min_tokens"]};
-  for (const int32_t id : one["end_tokens"].get<Tokens>())
-    stop.stop_token_ids.push_back(TokenId{id});
+  std::vector<TokenId> ends;
+  for (const int32_t id : one["end_tokens"].get<Tokens>()) ends.push_back(TokenId{id});
+  const engine::StopParams stop{.min_tokens = one["min_tokens"], .stop_token_ids = std::move(ends)};
   BeamGroup group(request, std::make_shared<const engine::StopRules>(
                                stop, one["max_tokens"].get<int32_t>(), std::vector<TokenId>{}));
   std::vector<Tokens> beams = {one["prompt"].get<Tokens>()};

@@ -135,8 +135,8 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_THAT(request.sampling.allowed_tokens, ElementsAre(TokenId{1}, TokenId{2}));
   EXPECT_EQ(request.stop.min_tokens, 3);
   EXPECT_EQ(request.stop.max_tokens, 8);
-  EXPECT_EQ(request.stop.stop, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(request.stop.stop_token_ids, std::vector{TokenId{4}});
+  EXPECT_THAT(request.stop.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(request.stop.stop_token_ids, ElementsAre(TokenId{4}));
   EXPECT_TRUE(request.stop.include_stop_in_output);
   EXPECT_EQ(request.priority, -1);
   EXPECT_EQ(request.cache_salt, "s");
