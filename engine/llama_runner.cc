@@ -53,9 +53,14 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
 std::vector<size_t> LlamaRunner::ChooseMostProbable(const StepBatch& batch, StepResult* result) {
   std::vector<size_t> others, asked;
   std::vector<int32_t> rows;
+  std::vector<LlamaModel::BannedToken> banned;
   for (size_t i = 0; i < batch.logits.size(); ++i) {
     const LogitsRow& wanted = batch.logits[i];
-    if (!WantsLogprobs(wanted) && wanted.sampler->greedy_unchanged()) {
+    const bool is_greedy = !WantsLogprobs(wanted) && wanted.sampler->greedy_but_bans();
+    const std::vector<TokenId> bans = is_greedy ? wanted.sampler->Banned() : std::vector<TokenId>();
+    if (is_greedy && bans.size() <= kMostBans) {
+      const auto row = static_cast<int32_t>(rows.size());
+      for (const TokenId token : bans) banned.push_back({row, static_cast<int32_t>(token)});
       asked.push_back(i);
       rows.push_back(wanted.row);
     } else {
@@ -64,7 +69,7 @@ std::vector<size_t> LlamaRunner::ChooseMostProbable(const StepBatch& batch, Step
   }
   if (asked.empty()) return others;
   std::vector<int32_t> tokens(rows.size());
-  model_.MostProbable(rows, tokens);
+  model_.MostProbable(rows, banned, tokens);
   for (size_t i = 0; i < asked.size(); ++i) {
     if (tokens[i] == LlamaModel::kUndecided) {
       others.push_back(asked[i]);

@@ -47,6 +47,9 @@ class LlamaRunner : public ModelRunner {
 
   // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.
   static constexpr int64_t kLogitsRows = 32;
+  // Of a row whose greatest logit is searched for without all of them: each costs a look at every
+  // stretch of the vocabulary.
+  static constexpr size_t kMostBans = 64;
 
   kernels::Backend& backend_;
   LlamaModel& model_;

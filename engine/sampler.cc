@@ -185,11 +185,10 @@ bool SamplerState::InPrompt(TokenId token) const {
          std::binary_search(prompt_tokens_->begin(), prompt_tokens_->end(), token);
 }
 
-bool SamplerState::greedy_unchanged() const {
+bool SamplerState::greedy_but_bans() const {
   return params_.temperature == 0 && params_.repetition_penalty == 1.0 &&
          params_.presence_penalty == 0 && params_.frequency_penalty == 0 &&
-         params_.logit_bias.empty() && params_.allowed_tokens.empty() &&
-         params_.banned_sequences.empty() && chosen_ >= min_tokens_;
+         params_.logit_bias.empty() && params_.allowed_tokens.empty();
 }
 
 void SamplerState::Count(TokenId token) {
@@ -308,7 +307,7 @@ TokenId SamplerState::Sample(std::span<float> logits) {
 }
 
 TokenId SamplerState::Choose(std::span<float> logits) const {
-  if (!greedy_unchanged()) Adjust(logits);
+  Adjust(logits);
   if (params_.temperature == 0) return ArgMax(logits);
   const ScaledLogits scaled(logits, params_.temperature);
   const bool cuts_k = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < logits.size();

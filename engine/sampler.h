@@ -34,7 +34,11 @@ class SamplerState {
   SamplerState(const SamplerState& sibling, uint64_t seed);
 
   const SamplingParams& params() const { return params_; }
-  bool greedy_unchanged() const;  // argmax of the raw logits is the answer
+  bool greedy_but_bans() const;  // argmax of the raw logits, without `Banned`, is the answer
+
+  // Tokens that may not be chosen now, in any order. None where no allowed token would be left: a
+  // token must come, and one that is not allowed never does.
+  std::vector<TokenId> Banned() const;
 
   // Chooses the next token, or kNoToken. `logits` [vocab] may be overwritten.
   TokenId Choose(std::span<float> logits) const;
@@ -53,9 +57,6 @@ class SamplerState {
   void AddPenalties(std::vector<kernels::LogitEdit>* edits) const;
   bool InPrompt(TokenId token) const;
   float Subtracted(int32_t times) const;  // from the logit of a token that was chosen so often
-  // Tokens that may not be chosen now, in any order. None where no allowed token would be left: a
-  // token must come, and one that is not allowed never does.
-  std::vector<TokenId> Banned() const;
   double NextUniform() const;
 
   SamplingParams params_;

@@ -53,14 +53,20 @@ struct LinearArgs {
 };
 
 // out[r] = the index of the greatest element of row r of what Linear would compute (reproducible),
-// the lowest of equal ones; or kUndecided where the back end could not tell without computing them
-// all.
+// the lowest of equal ones, those left out that are excluded; or kUndecided where the back end
+// could not tell without computing them all.
 struct LinearArgMaxArgs {
   static constexpr int32_t kUndecided = -1;
+  // An element that does not count.
+  struct Excluded {
+    int32_t row;    // [0, rows)
+    int32_t index;  // [0, n)
+  };
 
   const LinearWeight* weight = nullptr;  // [n, k], packed for argmax
   TensorView x;                          // [rows, k]
   std::span<int32_t> out;                // [rows], in the host's memory, valid on return
+  std::span<const Excluded> excluded;    // few a row; ascending by row; in the host's memory
 };
 
 // out = silu(x Wg^T) * (x Wu^T).

@@ -358,8 +358,9 @@ void LlamaModel::Logits(std::span<const int32_t> rows, TensorView out) {
   backend_.Linear({head(), HeadInputs(rows), out, false, options_.reproducible});
 }
 
-void LlamaModel::MostProbable(std::span<const int32_t> rows, std::span<int32_t> tokens) {
-  backend_.LinearArgMax({head(), HeadInputs(rows), tokens});
+void LlamaModel::MostProbable(std::span<const int32_t> rows, std::span<const BannedToken> banned,
+                              std::span<int32_t> tokens) {
+  backend_.LinearArgMax({head(), HeadInputs(rows), tokens, banned});
 }
 
 }  // namespace refrain::engine

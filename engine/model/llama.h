@@ -51,10 +51,13 @@ class LlamaModel {
 
   // Logits of rows of the last Forward that its batch wanted: out [rows.size(), vocab_size], f32.
   void Logits(std::span<const int32_t> rows, kernels::TensorView out);
-  // The token with the greatest of those logits, the lowest of equal ones, for each row; or
-  // kUndecided where only Logits can tell. [rows.size()]
+  // The token with the greatest of those logits, the lowest of equal ones, for each row, `banned`
+  // ones left out (ascending by row, an index into `rows`); or kUndecided where only Logits can
+  // tell. [rows.size()]
   static constexpr int32_t kUndecided = kernels::LinearArgMaxArgs::kUndecided;
-  void MostProbable(std::span<const int32_t> rows, std::span<int32_t> tokens);
+  using BannedToken = kernels::LinearArgMaxArgs::Excluded;
+  void MostProbable(std::span<const int32_t> rows, std::span<const BannedToken> banned,
+                    std::span<int32_t> tokens);
 
  private:
   struct RowRange {

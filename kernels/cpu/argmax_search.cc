@@ -115,7 +115,8 @@ void ArgMaxSearch::Screen(const PackedMatrix& matrix, const Activations& x, int6
       const RowError& error = errors_[row];
       const auto by_norm = static_cast<float>(error.error * 1.0001);
       const auto fixed = static_cast<float>(error.size * lost_in_sums * 1.0001 + 1e-30);
-      const float* const of_row = products + (row - row_begin) * columns;
+      float* const of_row = products + (row - row_begin) * columns;
+      Exclude(row, column, columns, of_row);
       float* const ceilings = &ceilings_[row * tiles + tile];
       const float floor =
           LookAtTiles(of_row, &bounds.norms[column], columns, by_norm, fixed, ceilings);
@@ -135,13 +136,33 @@ void ArgMaxSearch::Gather(int64_t row, int64_t rows, int64_t tiles, int64_t jobs
   if (near_.size() - before > MostNear(tiles)) near_.resize(before);
 }
 
-void ArgMaxSearch::Compute(const PackedMatrix& matrix, const Activations& x, Near* near) {
+void ArgMaxSearch::KeepExcluded(std::span<const LinearArgMaxArgs::Excluded> excluded,
+                                int64_t rows) {
+  excluded_.clear();
+  excluded_begin_.clear();
+  for (const LinearArgMaxArgs::Excluded& one : excluded) {
+    assert(one.row < rows && static_cast<int64_t>(excluded_begin_.size()) <= one.row + 1);
+    excluded_begin_.resize(one.row + 1, static_cast<int64_t>(excluded_.size()));
+    excluded_.push_back(one.index);
+  }
+  excluded_begin_.resize(rows + 1, static_cast<int64_t>(excluded_.size()));
+}
+
+void ArgMaxSearch::Exclude(int64_t row, int64_t column, int64_t columns, float* products) const {
+  for (int64_t i = excluded_begin_[row]; i < excluded_begin_[row + 1]; ++i) {
+    const int64_t at = excluded_[i] - column;
+    if (at >= 0 && at < columns) products[at] = kNone;
+  }
+}
+
+void ArgMaxSearch::Compute(const PackedMatrix& matrix, const Activations& x, Near* near) const {
   float products[kTileN];
   const int64_t column = near->tile * kTileN;
   matrix.Multiply(x, near->row, near->row + 1, near->tile, near->tile + 1, products - column,
                   /*out_stride=*/0, /*accumulate=*/false, /*reproducible=*/true);
-  const float* const greatest =
-      std::max_element(products, products + std::min<int64_t>(kTileN, matrix.n() - column));
+  const int64_t columns = std::min<int64_t>(kTileN, matrix.n() - column);
+  Exclude(near->row, column, columns, products);
+  const float* const greatest = std::max_element(products, products + columns);
   near->column = static_cast<int32_t>(column + (greatest - products));
   near->product = *greatest;
 }
@@ -157,6 +178,7 @@ void ArgMaxSearch::Run(ThreadPool& pool, ActivationBuffer& activations,
 
   const Activations x = activations.Prepare(args.x, {.fixed = true, .rough = true}, {}, pool);
   MeasureErrors(pool, x);
+  KeepExcluded(args.excluded, rows);
   const int64_t tiles = weight.tiles();
   const WorkGrid grid = CutWork(tiles, rows, weight.k(), pool.threads());
   ceilings_.resize(std::max<size_t>(ceilings_.size(), rows * tiles));
@@ -179,6 +201,7 @@ void ArgMaxSearch::Run(ThreadPool& pool, ActivationBuffer& activations,
                    });
   const Near* best = nullptr;
   for (const Near& near : near_) {
+    if (near.product == kNone) continue;  // all of the tile is excluded
     if (best == nullptr || best->row != near.row || near.product > best->product) best = &near;
     args.out[near.row] = best->column;
   }

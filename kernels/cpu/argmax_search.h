@@ -2,6 +2,7 @@
 #define REFRAIN_KERNELS_CPU_ARGMAX_SEARCH_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/activation_buffer.h"
@@ -20,7 +21,7 @@ namespace refrain::kernels::cpu {
 // that can do cannot be it; the few tiles with others are computed again with 15 bits, bit for bit
 // as Linear does. The answer is never a guess: a row with too many such tiles, or with
 // activations so large that products might not be finite, is left undecided, and so is every row
-// where a weight is not finite.
+// where a weight is not finite. What is excluded counts as minus infinity.
 //
 // Keeps its memory from call to call; it only grows. Engine thread only.
 class ArgMaxSearch {
@@ -45,12 +46,17 @@ class ArgMaxSearch {
               int64_t tile_begin, int64_t tile_end, float* floors);
   // Tiles that may have a row's greatest product, put at the end of near_; none if they are many.
   void Gather(int64_t row, int64_t rows, int64_t tiles, int64_t jobs);
-  static void Compute(const PackedMatrix& matrix, const Activations& x, Near* near);
+  void Compute(const PackedMatrix& matrix, const Activations& x, Near* near) const;
+  void KeepExcluded(std::span<const LinearArgMaxArgs::Excluded> excluded, int64_t rows);
+  // products[0, columns): those of columns [column, column + columns).
+  void Exclude(int64_t row, int64_t column, int64_t columns, float* products) const;
 
-  std::vector<RowError> errors_;  // [rows]
-  std::vector<float> ceilings_;   // [rows, tiles] what a tile's products are at most
-  std::vector<float> floors_;     // [tile jobs, rows] what the greatest product is at least
-  std::vector<Near> near_;        // by row, then by tile
+  std::vector<RowError> errors_;         // [rows]
+  std::vector<float> ceilings_;          // [rows, tiles] what a tile's products are at most
+  std::vector<float> floors_;            // [tile jobs, rows] what the greatest product is at least
+  std::vector<Near> near_;               // by row, then by tile
+  std::vector<int32_t> excluded_;        // indexes, by row
+  std::vector<int64_t> excluded_begin_;  // [rows + 1] where each row's begin
 };
 
 }  // namespace refrain::kernels::cpu

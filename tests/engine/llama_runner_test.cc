@@ -55,11 +55,12 @@ class WatchingBackend final : public testing::ForwardingBackend {
 
 // A sequence of 40 tokens in one step, with a token chosen, or log-probabilities wanted, behind
 // every one of them: by turns greedily, greedily with log-probabilities, at a temperature, greedily
-// with a penalty, and without a sampler.
+// with a penalty, without a sampler, and greedily with bans on what would be chosen.
 class LlamaRunnerTest : public ::testing::Test {
  protected:
-  static constexpr int32_t kRows = 40;
-  static constexpr int kKinds = 5;
+  static constexpr int32_t kRows = 48;
+  static constexpr int kKinds = 6;
+  static constexpr int kGreedyKinds = 2;
 
   void SetUp() override {
     testing::TinyModelOptions options;
@@ -94,8 +95,10 @@ class LlamaRunnerTest : public ::testing::Test {
       if (i % kKinds == 3) params.presence_penalty = 0.5;
       if (i % kKinds == 1 || i % kKinds == 4) wanted.top_logprobs = 3;
       if (i % kKinds != 4) {
+        const bool bans = i % kKinds == 5;
         samplers.push_back(std::make_unique<SamplerState>(
-            params, /*seed=*/i, std::vector<TokenId>(), /*min_tokens=*/0, std::vector<TokenId>()));
+            params, /*seed=*/i, std::vector<TokenId>(), /*min_tokens=*/bans ? 1 : 0,
+            bans ? banned_ : std::vector<TokenId>()));
         wanted.sampler = samplers.back().get();
       }
       batch.logits.push_back(wanted);
@@ -115,18 +118,28 @@ class LlamaRunnerTest : public ::testing::Test {
     return {result.ok() ? result->rows : std::vector<SampledToken>(), backend.rows_of_logits};
   }
 
+  std::vector<TokenId> banned_ = {TokenId{1}};
   testing::TemporaryDirectory directory_;
   std::string path_;
 };
 
 TEST_F(LlamaRunnerTest, ComputesLogitsOnlyOfRowsThatNeedThem) {
-  EXPECT_EQ(RunStep(Search::kWorks).rows_of_logits, kRows * (kKinds - 1) / kKinds);
+  constexpr int32_t kOthers = kRows * (kKinds - kGreedyKinds) / kKinds;
+  EXPECT_EQ(RunStep(Search::kWorks).rows_of_logits, kOthers);
   EXPECT_EQ(RunStep(Search::kIsNotThere).rows_of_logits, kRows);
   EXPECT_EQ(RunStep(Search::kLeavesEverySecondRow).rows_of_logits,
-            kRows * (kKinds - 1) / kKinds + kRows / kKinds / 2);
+            kOthers + kRows * kGreedyKinds / kKinds / 2);
+  // So many that looking them all up would take longer than what is saved.
+  banned_.resize(65, TokenId{1});
+  EXPECT_EQ(RunStep(Search::kWorks).rows_of_logits, kOthers + kRows / kKinds);
 }
 
 TEST_F(LlamaRunnerTest, TokensAreThoseOfAllLogits) {
+  // What the rows with bans would choose.
+  std::vector<TokenId> favourites;
+  for (const SampledToken& row : RunStep(Search::kIsNotThere).rows) favourites.push_back(row.token);
+  banned_.clear();
+  for (int32_t i = 5; i < kRows; i += kKinds) banned_.push_back(favourites[i]);
   const Outcome all = RunStep(Search::kIsNotThere);
   ASSERT_EQ(all.rows.size(), static_cast<size_t>(kRows));
   for (const Search search : {Search::kWorks, Search::kLeavesEverySecondRow}) {
@@ -134,6 +147,7 @@ TEST_F(LlamaRunnerTest, TokensAreThoseOfAllLogits) {
     ASSERT_EQ(some.rows.size(), all.rows.size());
     for (int32_t i = 0; i < kRows; ++i) {
       EXPECT_EQ(some.rows[i].token, all.rows[i].token) << i;
+      EXPECT_EQ(some.rows[i].token != favourites[i], i % kKinds == 5) << i;
       const bool wants_logprobs = i % kKinds == 1 || i % kKinds == 4;
       ASSERT_EQ(some.rows[i].logprob.has_value(), wants_logprobs) << i;
       if (!wants_logprobs) continue;

@@ -16,6 +16,7 @@ namespace refrain::engine {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr TokenId T(int32_t id) { return static_cast<TokenId>(id); }
 
@@ -148,9 +149,11 @@ TEST(Sampler, BansGiveWayWhereTheyLeaveNoAllowedToken) {
 
 TEST(Sampler, EndTokensAreBannedBeforeMinTokens) {
   SamplerState sampler = Sampler({.temperature = 0}, 1, {}, 2, {T(0)});
-  EXPECT_FALSE(sampler.greedy_unchanged());
+  EXPECT_TRUE(sampler.greedy_but_bans());
+  EXPECT_THAT(sampler.Banned(), ElementsAre(T(0)));
   EXPECT_EQ(SampleOnce(sampler, {9, 1}), T(1));
   EXPECT_EQ(SampleOnce(sampler, {9, 1}), T(1));
+  EXPECT_THAT(sampler.Banned(), IsEmpty());
   EXPECT_EQ(SampleOnce(sampler, {9, 1}), T(0));
 }
 
@@ -159,7 +162,8 @@ TEST(Sampler, BannedSequencesAreNotCompleted) {
   SamplingParams params{.temperature = 0};
   params.banned_sequences = {{T(0), T(1)}, {T(3)}, {T(2), T(2), T(1)}};
   SamplerState sampler = Sampler(params);
-  EXPECT_FALSE(sampler.greedy_unchanged());
+  EXPECT_TRUE(sampler.greedy_but_bans());
+  EXPECT_THAT(sampler.Banned(), ElementsAre(T(3)));
   EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(1));
   EXPECT_EQ(SampleOnce(sampler, {7, 6, 0, 9}), T(0));
   EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(0));  // 0 1 would be complete

@@ -46,18 +46,24 @@ class Search {
     rough_ = *backend_->PackLinear({&slice, 1}, {.compute = ComputeDType::kInt8});
   }
 
-  std::vector<int32_t> ArgMax(std::vector<float>& x) {
+  using Excluded = LinearArgMaxArgs::Excluded;
+
+  std::vector<int32_t> ArgMax(std::vector<float>& x, std::span<const Excluded> excluded = {}) {
     std::vector<int32_t> out(x.size() / k_, -7);
-    backend_->LinearArgMax({weight_.get(), View(x), out});
+    backend_->LinearArgMax({weight_.get(), View(x), out, excluded});
     return out;
   }
-  // From all products, those with activations of 8 bits only if `rough`.
-  std::vector<int32_t> ArgMaxOfAll(std::vector<float>& x, bool rough = false) {
+  // [rows, n], with activations of 8 bits only if `rough`.
+  std::vector<float> Products(std::vector<float>& x, bool rough = false) {
     std::vector<float> products(x.size() / k_ * n_);
     const TensorView out = F32View(products.data(), static_cast<int64_t>(x.size()) / k_, n_);
     backend_->Linear({rough ? rough_.get() : weight_.get(), View(x), out, false, true});
+    return products;
+  }
+  std::vector<int32_t> ArgMaxOfAll(std::vector<float>& x, bool rough = false) {
+    const std::vector<float> products = Products(x, rough);
     std::vector<int32_t> best;
-    for (int64_t row = 0; row < out.rows; ++row) {
+    for (size_t row = 0; row < x.size() / k_; ++row) {
       const auto begin = products.begin() + row * n_;
       best.push_back(static_cast<int32_t>(std::max_element(begin, begin + n_) - begin));
     }
@@ -122,6 +128,46 @@ TEST_P(ArgMaxSearchTest, TheLowestOfEqualProductsIsFound) {
   const std::vector<int32_t> got = search.ArgMax(x), want = search.ArgMaxOfAll(x);
   EXPECT_EQ(got, want);
   for (int i = 0; i < 5; ++i) EXPECT_LE(want[i], 3 + 40 * i);
+}
+
+// The greatest of every third row is excluded, then the next greatest, too.
+TEST_P(ArgMaxSearchTest, WhatIsExcludedIsNotFound) {
+  constexpr int64_t kN = 1507, kK = 256, kRows = 33;
+  const Weight weight(dtype(), kN, kK, 12);
+  Search search(isa(), 3, weight);
+  std::vector<float> x = RandomFloats(kRows * kK, 13);
+  const std::vector<float> products = search.Products(x);
+  std::vector<Search::Excluded> excluded;
+  std::vector<int32_t> want;
+  for (int32_t row = 0; row < kRows; ++row) {
+    std::vector<float> of_row(products.begin() + row * kN, products.begin() + (row + 1) * kN);
+    for (int times = 0; times < row % 3; ++times) {
+      const auto best = std::max_element(of_row.begin(), of_row.end()) - of_row.begin();
+      excluded.push_back({row, static_cast<int32_t>(best)});
+      of_row[best] = -std::numeric_limits<float>::infinity();
+    }
+    // Does not change what is found.
+    excluded.push_back(
+        {row, static_cast<int32_t>(
+                  std::min_element(products.begin() + row * kN, products.begin() + (row + 1) * kN) -
+                  (products.begin() + row * kN))});
+    want.push_back(
+        static_cast<int32_t>(std::max_element(of_row.begin(), of_row.end()) - of_row.begin()));
+  }
+  const std::vector<int32_t> got = search.ArgMax(x, excluded);
+  int decided = 0;
+  for (int32_t row = 0; row < kRows; ++row) {
+    decided += got[row] != kUndecided;
+    EXPECT_TRUE(got[row] == kUndecided || got[row] == want[row]) << row;
+  }
+  EXPECT_GE(decided, kRows - 1);
+  // A row of which nothing is left; the others stay as they were.
+  std::vector<Search::Excluded> all;
+  for (int32_t index = 0; index < kN; ++index) all.push_back({1, index});
+  const std::vector<int32_t> rest = search.ArgMax(x, all), usual = search.ArgMax(x);
+  for (int32_t row = 0; row < kRows; ++row) {
+    EXPECT_EQ(rest[row], row == 1 ? kUndecided : usual[row]) << row;
+  }
 }
 
 TEST_P(ArgMaxSearchTest, WhatCannotBeToldApartIsLeftUndecided) {
