@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_linear_weight.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/elementwise_kernels.h"
 #include "kernels/cpu/product_jobs.h"
 #include "kernels/cpu/quantized_kernels.h"
 
@@ -32,41 +34,11 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 // Tiles of one row that are computed again at most: what that costs is little beside the others.
 size_t MostNear(int64_t tiles) { return static_cast<size_t>(std::max<int64_t>(tiles / 32, 24)); }
 
-// Sets the ceiling of each tile of these products, of which each is off by its norm times `by_norm`
-// and `fixed` at most; returns what the greatest is at least.
-float LookAtTiles(const float* products, const float* norms, int64_t columns, float by_norm,
-                  float fixed, float* ceilings) {
-  float floors[kTileN];  // in lanes, which compilers make vectors of
-  std::fill(floors, floors + kTileN, kNone);
-  int64_t i = 0;
-  for (; i + kTileN <= columns; i += kTileN) {
-    float most[kTileN];
-    for (int lane = 0; lane < kTileN; ++lane) {
-      const float off = by_norm * norms[i + lane];
-      const float floor = products[i + lane] - off;
-      most[lane] = products[i + lane] + off;
-      floors[lane] = floor > floors[lane] ? floor : floors[lane];
-    }
-    for (int half = kTileN / 2; half > 0; half /= 2) {
-      for (int lane = 0; lane < half; ++lane) {
-        most[lane] = most[lane + half] > most[lane] ? most[lane + half] : most[lane];
-      }
-    }
-    ceilings[i / kTileN] = most[0] + fixed;
-  }
-  if (i < columns) {
-    float& ceiling = ceilings[i / kTileN];
-    ceiling = kNone;
-    for (; i < columns; ++i) {
-      const float off = by_norm * norms[i];
-      floors[0] = std::max(floors[0], products[i] - off);
-      ceiling = std::max(ceiling, products[i] + off + fixed);
-    }
-  }
-  return *std::max_element(floors, floors + kTileN) - fixed;
-}
+static_assert(kTileN == 16);  // ElementwiseKernels::bound
 
 }  // namespace
+
+ArgMaxSearch::ArgMaxSearch(Isa isa) : kernels_(&ElementwiseFor(isa)) {}
 
 void ArgMaxSearch::MeasureErrors(ThreadPool& pool, const Activations& x) {
   errors_.resize(x.rows);
@@ -119,7 +91,8 @@ void ArgMaxSearch::Screen(const PackedMatrix& matrix, const Activations& x, int6
       Exclude(row, column, columns, of_row);
       float* const ceilings = &ceilings_[row * tiles + tile];
       const float floor =
-          LookAtTiles(of_row, &bounds.norms[column], columns, by_norm, fixed, ceilings);
+          kernels_->bound(of_row, &bounds.norms[column], columns, by_norm, ceilings) - fixed;
+      for (int64_t i = 0; i < end - tile; ++i) ceilings[i] += fixed;
       floors[row] = std::max(floors[row], floor);
     }
   }

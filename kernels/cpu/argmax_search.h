@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "kernels/cpu/activation_buffer.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace refrain::kernels::cpu {
+
+struct ElementwiseKernels;
 
 // LinearArgMax over a quantised weight: the index of the greatest of the products that Linear would
 // compute with activations of 15 bits, with most of them computed with 8 bits only, which takes
@@ -26,6 +29,8 @@ namespace refrain::kernels::cpu {
 // Keeps its memory from call to call; it only grows. Engine thread only.
 class ArgMaxSearch {
  public:
+  explicit ArgMaxSearch(Isa isa);
+
   void Run(ThreadPool& pool, ActivationBuffer& activations, const LinearArgMaxArgs& args);
 
  private:
@@ -51,6 +56,7 @@ class ArgMaxSearch {
   // products[0, columns): those of columns [column, column + columns).
   void Exclude(int64_t row, int64_t column, int64_t columns, float* products) const;
 
+  const ElementwiseKernels* kernels_;
   std::vector<RowError> errors_;         // [rows]
   std::vector<float> ceilings_;          // [rows, tiles] what a tile's products are at most
   std::vector<float> floors_;            // [tile jobs, rows] what the greatest product is at least

@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions&
 }
 
 CpuBackend::CpuBackend(Isa isa, int threads)
-    : isa_(isa), pool_(threads), weight_memory_(device_), activations_(isa) {
+    : isa_(isa), pool_(threads), weight_memory_(device_), activations_(isa), argmax_search_(isa) {
   info_.name = "cpu";
   info_.isa = std::string(Name(isa));
   info_.threads = pool_.threads();

@@ -102,6 +102,39 @@ struct ElementwiseLoops {
     }
   }
 
+  static float Bound(const float* x, const float* norms, int64_t n, float by_norm,
+                     float* ceilings) {
+    constexpr int64_t kTile = 16;
+    const F factor = S::Set1(by_norm);
+    F floors[kTile / L];
+    for (F& floor : floors) floor = S::Set1(-__builtin_inff());
+    int64_t i = 0;
+    for (; i + kTile <= n; i += kTile) {
+      F most = S::Set1(-__builtin_inff());
+#pragma GCC unroll 4
+      for (int64_t part = 0; part < kTile / L; ++part) {
+        const F product = S::Load(x + i + part * L);
+        const F off = S::Mul(S::Load(norms + i + part * L), factor);
+        most = S::Max(S::Add(product, off), most);
+        floors[part] = S::Max(S::Sub(product, off), floors[part]);
+      }
+      ceilings[i / kTile] = S::ReduceMax(most);
+    }
+    float floor = S::ReduceMax(floors[0]);
+    for (const F& others : floors) {
+      const float other = S::ReduceMax(others);
+      floor = other > floor ? other : floor;
+    }
+    float ceiling = -__builtin_inff();
+    for (int64_t j = i; j < n; ++j) {
+      const float off = by_norm * norms[j];
+      if (x[j] - off > floor) floor = x[j] - off;
+      if (x[j] + off > ceiling) ceiling = x[j] + off;
+    }
+    if (i < n) ceilings[i / kTile] = ceiling;
+    return floor;
+  }
+
   static constexpr ElementwiseKernels kTable = {
       .rms_norm = RmsNorm,
       .swiglu = SwiGlu,
@@ -109,6 +142,7 @@ struct ElementwiseLoops {
       .rotate = Rotate,
       .to_f16 = ToF16,
       .to_bf16 = ToBf16,
+      .bound = Bound,
   };
 
  private:
