@@ -53,12 +53,12 @@ absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& value) 
 constexpr std::string_view kUsage =
     R"(usage: refraind [serve] --model PATH [options]
 
-Serves a Llama-family model over an OpenAI-style HTTP API.
+Serves a Llama-family model over an OpenAI-style HTTP API and gRPC.
 
   --model PATH          GGUF file or Hugging Face folder (model.path)
   --config FILE         JSON configuration; // comments are allowed
-  --listen HOST:PORT    HTTP address (server.http_listen)
-  --grpc-listen H:P     gRPC address (server.grpc_listen)
+  --listen HOST:PORT    HTTP address (server.http_listen); "" = off
+  --grpc-listen H:P     gRPC address (server.grpc_listen); "" = off
   --set KEY=VALUE       sets one key; may be repeated, wins over the file
   --check-config        checks the configuration and exits: 0 good, 2 not
   --version             prints the version and exits
@@ -205,12 +205,17 @@ absl::Status Config::Validate() const {
     return absl::InvalidArgumentError(Concat("config key \"model.served_name\": ", name.message()));
   }
   for (const char* key : {"server.http_listen", "server.grpc_listen"}) {
-    if (text(key).empty() && std::string_view(key) == "server.grpc_listen") continue;  // off
+    if (text(key).empty()) continue;  // off
     const absl::StatusOr<ListenAddress> address = ParseListenAddress(text(key));
     if (!address.ok()) {
       return absl::InvalidArgumentError(
           Concat("config key \"", key, "\": ", address.status().message()));
     }
+  }
+  if (text("server.http_listen").empty() && text("server.grpc_listen").empty()) {
+    return absl::InvalidArgumentError(
+        "config keys \"server.http_listen\" and \"server.grpc_listen\" are both empty: one is "
+        "needed");
   }
   if (text("tls.cert_file").empty() != text("tls.key_file").empty()) {
     return absl::InvalidArgumentError(

@@ -53,7 +53,7 @@ constexpr std::array kKeys = {
            "measured faster: on gives a warning, nothing else"),
 
     Text("server.http_listen", "127.0.0.1:8000",
-         "HOST:PORT of the HTTP server (--listen); port 0 = any free one"),
+         "HOST:PORT of the HTTP server (--listen); port 0 = any free one; empty = off"),
     Text("server.grpc_listen", "127.0.0.1:8001",
          "HOST:PORT of the gRPC server (--grpc-listen); port 0 = any free one; empty = off"),
     OnOff("server.debug", "off", "debug endpoints (/debug/cache)"),

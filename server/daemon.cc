@@ -305,21 +305,17 @@ class Daemon {
 
  private:
   bool Listen() {
-    std::string_view key = "server.http_listen";
-    absl::Status status = ListenHttp();
-    if (status.ok() && !config_.text("server.grpc_listen").empty()) {
-      key = "server.grpc_listen";
-      status = ListenGrpc();
-    }
-    if (!status.ok()) {
-      log_.Error("cannot listen", {{"status", Concat(key, ": ", status.message())}});
-      return false;
-    }
-    if (grpc_ == nullptr) {
-      log_.Info("listening", {{"http", http_address_}});
-    } else {
-      log_.Info("listening", {{"http", http_address_}, {"grpc", grpc_address_}});
-    }
+    const auto listen = [this](std::string_view key, absl::Status (Daemon::*start)()) {
+      if (config_.text(key).empty()) return true;  // off
+      const absl::Status status = (this->*start)();
+      if (!status.ok()) {
+        log_.Error("cannot listen", {{"status", Concat(key, ": ", status.message())}});
+      }
+      return status.ok();
+    };
+    if (!listen("server.http_listen", &Daemon::ListenHttp)) return false;
+    if (!listen("server.grpc_listen", &Daemon::ListenGrpc)) return false;
+    log_.Info("listening", {{"http", http_address_}, {"grpc", grpc_address_}});
     if (guards_.tls != nullptr) log_.Info("tls", {{"expires", guards_.tls->expires()}});
     if (const size_t keys = guards_.gate->num_keys(); keys > 0) {
       log_.Info("keys", {{"count", static_cast<int64_t>(keys)}});
@@ -366,7 +362,8 @@ class Daemon {
   }
 
   void LimitConnections(std::string_view front_end, int* connections) {
-    const bool shared = !config_.text("server.grpc_listen").empty();
+    const bool shared =
+        !config_.text("server.http_listen").empty() && !config_.text("server.grpc_listen").empty();
     const int wanted =
         std::exchange(*connections, ConnectionLimit(open_files_, shared, *connections));
     if (*connections == wanted) return;
@@ -406,12 +403,12 @@ class Daemon {
 
   // Waits until the answers that are under way have been sent; false when some have not.
   bool WaitUntilAnswered(Clock::time_point deadline) {
-    const bool http_answered = http_->WaitUntilAnswered(deadline);
+    const bool http_answered = http_ == nullptr || http_->WaitUntilAnswered(deadline);
     return (grpc_ == nullptr || grpc_->WaitUntilAnswered(deadline)) && http_answered;
   }
 
   void StopServers(std::chrono::milliseconds grace) {
-    http_->Stop(grace);
+    if (http_ != nullptr) http_->Stop(grace);
     if (grpc_ != nullptr) grpc_->Stop(grace);
   }
 
@@ -421,7 +418,7 @@ class Daemon {
                            {"running", engine->stats().running_sequences},
                            {"queued", engine->stats().queued_requests}});
     service_.SetDraining();
-    http_->BeginDrain();
+    if (http_ != nullptr) http_->BeginDrain();
     if (grpc_ != nullptr) grpc_->BeginDrain();
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                              std::chrono::duration<double>(drain_s));
@@ -455,10 +452,10 @@ class Daemon {
   metrics::Metrics metrics_;
   http::Router router_;
   // They outlive the engine, whose streams may still wake them.
-  std::unique_ptr<http::Server> http_;
-  std::unique_ptr<rpc::Server> grpc_;  // null: off
-  std::string http_address_;
-  std::string grpc_address_;
+  std::unique_ptr<http::Server> http_;  // null: off
+  std::unique_ptr<rpc::Server> grpc_;   // null: off
+  std::string http_address_ = "off";
+  std::string grpc_address_ = "off";
   int64_t open_files_ = 0;
 };
 

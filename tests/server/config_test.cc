@@ -242,6 +242,25 @@ TEST(Config, RefusesHalfOfAPair) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+// Either way in may be off, not both.
+TEST(Config, NeedsOneAddressToListenOn) {
+  for (const char* off : {"server.http_listen", "server.grpc_listen"}) {
+    Config config;
+    ASSERT_TRUE(config.Set("model.path", "m").ok());
+    ASSERT_TRUE(config.Set(off, "").ok());
+    EXPECT_TRUE(config.Validate().ok()) << off << ": " << config.Validate();
+  }
+  Config config;
+  ASSERT_TRUE(config.Set("model.path", "m").ok());
+  for (const char* key : {"server.http_listen", "server.grpc_listen"}) {
+    ASSERT_TRUE(config.Set(key, "").ok());
+  }
+  const std::string error = ErrorOf(config.Validate());
+  for (const char* part : {"server.http_listen", "server.grpc_listen", "both empty"}) {
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  }
+}
+
 TEST(Config, RefusesAStepWithoutATokenForEachSequence) {
   Config config;
   ASSERT_TRUE(config.Set("model.path", "m").ok());

@@ -2,117 +2,32 @@
 
 #include "server/daemon.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/server/daemon_process.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/temporary_directory.h"
 
 namespace refrain::server {
 namespace {
 
+using ::refrain::testing::DaemonProcess;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using ::refrain::testing::TemporaryDirectory;
 using namespace std::chrono_literals;
-
-// A running daemon whose output is read through a pipe.
-class Process {
- public:
-  explicit Process(std::vector<std::string> arguments, std::optional<rlimit> open_files = {}) {
-    int ends[2];
-    if (::pipe(ends) != 0) std::abort();
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::dup2(ends[1], STDOUT_FILENO);
-      ::dup2(ends[1], STDERR_FILENO);
-      ::close(ends[0]);
-      ::close(ends[1]);
-      std::vector<char*> argv;
-      arguments.insert(arguments.begin(), "tests/server/refraind_fake");
-      for (std::string& argument : arguments) argv.push_back(argument.data());
-      argv.push_back(nullptr);
-      if (open_files.has_value()) ::setrlimit(RLIMIT_NOFILE, &*open_files);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    output_fd_ = ends[0];
-  }
-
-  ~Process() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-    ::close(output_fd_);
-  }
-
-  void Signal(int signal) { ::kill(pid_, signal); }
-
-  bool WaitForOutput(const std::string& text) {
-    while (output_.find(text) == std::string::npos) {
-      if (!ReadOutput()) return false;
-    }
-    return true;
-  }
-
-  // Exit status, or -1 when it was killed or takes longer than five seconds.
-  int Wait() {
-    for (int i = 0; i < 500; ++i) {
-      int status = 0;
-      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-        pid_ = -1;
-        while (ReadOutput()) {
-        }
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-      }
-      std::this_thread::sleep_for(10ms);
-    }
-    return -1;
-  }
-
-  uint16_t Port() { return PortBehind("listening http=127.0.0.1:"); }
-  uint16_t GrpcPort() { return PortBehind(" grpc=127.0.0.1:"); }
-
-  const std::string& output() const { return output_; }
-
- private:
-  uint16_t PortBehind(const std::string& mark) {
-    if (!WaitForOutput(mark)) return 0;
-    return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));
-  }
-
-  bool ReadOutput() {
-    pollfd file = {output_fd_, POLLIN, 0};
-    if (::poll(&file, 1, 5000) <= 0) return false;
-    char buffer[4096];
-    const ssize_t bytes = ::read(output_fd_, buffer, sizeof(buffer));
-    if (bytes <= 0) return false;
-    output_.append(buffer, static_cast<size_t>(bytes));
-    return true;
-  }
-
-  pid_t pid_ = -1;
-  int output_fd_ = -1;
-  std::string output_;
-};
 
 std::vector<std::string> Arguments(std::string model, std::vector<std::string> more = {}) {
   std::vector<std::string> arguments = {"--model",     std::move(model), "--listen",
@@ -149,18 +64,18 @@ bool WaitUntilNotReady(uint16_t port) {
 int StatusOf(ExitStatus status) { return static_cast<int>(status); }
 
 TEST(Daemon, AnswersHelpVersionAndCheckConfig) {
-  Process help({"--help"});
+  DaemonProcess help({"--help"});
   EXPECT_EQ(help.Wait(), 0);
   EXPECT_NE(help.output().find("engine.max_sequences = 64"), std::string::npos);
-  Process version({"--version"});
+  DaemonProcess version({"--version"});
   EXPECT_EQ(version.Wait(), 0);
   EXPECT_NE(version.output().find("refraind "), std::string::npos);
-  Process good({"--model", "m", "--check-config"});
+  DaemonProcess good({"--model", "m", "--check-config"});
   EXPECT_EQ(good.Wait(), 0);
-  Process bad({"--model", "m", "--check-config", "--set", "limits.n=0"});
+  DaemonProcess bad({"--model", "m", "--check-config", "--set", "limits.n=0"});
   EXPECT_EQ(bad.Wait(), StatusOf(ExitStatus::kBadUsage));
   EXPECT_NE(bad.output().find("limits.n"), std::string::npos);
-  Process narrow({"--model", "m", "--check-config", "--set", "engine.max_sequences=513"});
+  DaemonProcess narrow({"--model", "m", "--check-config", "--set", "engine.max_sequences=513"});
   EXPECT_EQ(narrow.Wait(), StatusOf(ExitStatus::kBadUsage));
   EXPECT_NE(narrow.output().find("engine.step_token_budget"), std::string::npos);
 }
@@ -168,18 +83,18 @@ TEST(Daemon, AnswersHelpVersionAndCheckConfig) {
 TEST(Daemon, CheckConfigTouchesNoRequestLog) {
   TemporaryDirectory folder;
   const std::string path = folder.path() + "/requests.jsonl";
-  Process good({"--model", "m", "--check-config", "--set", "log.requests_file=" + path});
+  DaemonProcess good({"--model", "m", "--check-config", "--set", "log.requests_file=" + path});
   EXPECT_EQ(good.Wait(), 0) << good.output();
   EXPECT_FALSE(std::filesystem::exists(path));
   for (const std::string& wrong : {folder.path(), folder.path() + "/none/requests.jsonl"}) {
-    Process bad({"--model", "m", "--check-config", "--set", "log.requests_file=" + wrong});
+    DaemonProcess bad({"--model", "m", "--check-config", "--set", "log.requests_file=" + wrong});
     EXPECT_EQ(bad.Wait(), StatusOf(ExitStatus::kBadUsage));
     EXPECT_NE(bad.output().find(wrong), std::string::npos) << bad.output();
   }
 }
 
 TEST(Daemon, ListensBeforeTheModelIsLoaded) {
-  Process daemon(Arguments("slow"));
+  DaemonProcess daemon(Arguments("slow"));
   const uint16_t port = daemon.Port();
   ASSERT_NE(port, 0) << daemon.output();
   RawClient early(port);
@@ -192,7 +107,7 @@ TEST(Daemon, ListensBeforeTheModelIsLoaded) {
 
 // How much the KV cache holds is told where operators look first.
 TEST(Daemon, TellsTheCachesCapacityInTokensWhenReady) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   ASSERT_TRUE(daemon.WaitForOutput(" kv_capacity_tokens=4096")) << daemon.output();
   const size_t ready = daemon.output().find(" ready ");
   ASSERT_NE(ready, std::string::npos);
@@ -202,22 +117,22 @@ TEST(Daemon, TellsTheCachesCapacityInTokensWhenReady) {
 }
 
 TEST(Daemon, FailsWhenTheModelCannotBeLoaded) {
-  Process daemon(Arguments("fail"));
+  DaemonProcess daemon(Arguments("fail"));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
   EXPECT_NE(daemon.output().find("no such model: fail"), std::string::npos);
 }
 
 TEST(Daemon, FailsWhenItCannotListen) {
-  Process daemon(Arguments("fake", {"--listen", "203.0.113.1:1"}));
+  DaemonProcess daemon(Arguments("fake", {"--listen", "203.0.113.1:1"}));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
   EXPECT_NE(daemon.output().find("cannot listen on 203.0.113.1:1"), std::string::npos);
 }
 
 // Two daemons on one machine: the second one is told which key to change.
 TEST(Daemon, NamesTheKeyOfAPortThatIsTaken) {
-  Process first(Arguments("fake"));
+  DaemonProcess first(Arguments("fake"));
   const std::string taken = "127.0.0.1:" + std::to_string(first.Port());
-  Process second(Arguments("fake", {"--listen", taken}));
+  DaemonProcess second(Arguments("fake", {"--listen", taken}));
   EXPECT_EQ(second.Wait(), StatusOf(ExitStatus::kFailed));
   EXPECT_NE(second.output().find("server.http_listen: cannot listen on " + taken),
             std::string::npos)
@@ -225,7 +140,7 @@ TEST(Daemon, NamesTheKeyOfAPortThatIsTaken) {
 }
 
 TEST(Daemon, EndsAtOnceWhenNothingRuns) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   daemon.Signal(SIGINT);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
@@ -233,7 +148,7 @@ TEST(Daemon, EndsAtOnceWhenNothingRuns) {
 
 // SIGTERM: not ready any more, new requests are refused, the running stream comes to its end.
 TEST(Daemon, DrainsOnSigterm) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
@@ -266,7 +181,7 @@ TEST(Daemon, DrainsOnSigterm) {
 }
 
 TEST(Daemon, ASecondSignalStopsAtOnce) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
@@ -279,7 +194,7 @@ TEST(Daemon, ASecondSignalStopsAtOnce) {
 }
 
 TEST(Daemon, EndsADrainThatTakesTooLong) {
-  Process daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
@@ -299,7 +214,7 @@ bool BeginLongStream(RawClient* client) {
 
 // The engine has finished; its client begins to read when those whose time is over are ended.
 TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   const uint16_t port = daemon.Port();
   RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
@@ -320,7 +235,7 @@ TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
 }
 
 TEST(Daemon, ADrainThatCutsAnAnswerShortSaysSo) {
-  Process daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
   RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   ASSERT_TRUE(BeginLongStream(&slow));
@@ -329,7 +244,7 @@ TEST(Daemon, ADrainThatCutsAnAnswerShortSaysSo) {
 }
 
 TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   const uint16_t port = daemon.Port();
   RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
@@ -344,7 +259,7 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
 
 // The usual soft limit, in small.
 TEST(Daemon, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
-  Process daemon(Arguments("fake"), rlimit{.rlim_cur = 64, .rlim_max = 1024});
+  DaemonProcess daemon(Arguments("fake"), rlimit{.rlim_cur = 64, .rlim_max = 1024});
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   EXPECT_NE(daemon.output().find("fewer connections are taken open_files=1024"), std::string::npos)
@@ -358,8 +273,9 @@ TEST(Daemon, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
 }
 
 TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
-  Process daemon(Arguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set",
-                                    "limits.grpc_connections=1", "--set", "limits.grpc_idle_s=3"}));
+  DaemonProcess daemon(
+      Arguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set", "limits.grpc_connections=1",
+                         "--set", "limits.grpc_idle_s=3"}));
   const uint16_t port = daemon.GrpcPort();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient first(port);
@@ -371,7 +287,7 @@ TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
 }
 
 TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
-  Process daemon(Arguments("fake"), rlimit{.rlim_cur = 150, .rlim_max = 150});
+  DaemonProcess daemon(Arguments("fake"), rlimit{.rlim_cur = 150, .rlim_max = 150});
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::vector<RawClient> clients;
@@ -382,7 +298,7 @@ TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
 }
 
 TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::string body = R"({"prompt":"a")";
@@ -394,7 +310,7 @@ TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
 }
 
 TEST(Daemon, LogsAnUnknownFieldOnce) {
-  Process daemon(Arguments("fake"));
+  DaemonProcess daemon(Arguments("fake"));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   for (const char* field : {"made_up", "made_up", "another"}) {
@@ -411,7 +327,8 @@ TEST(Daemon, LogsAnUnknownFieldOnce) {
 
 TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
   for (const bool debug : {false, true}) {
-    Process daemon(Arguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));
+    DaemonProcess daemon(
+        Arguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));
     const uint16_t port = daemon.Port();
     ASSERT_TRUE(daemon.WaitForOutput("ready"));
     RawClient client(port);
@@ -423,7 +340,7 @@ TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
 }
 
 TEST(Daemon, LogsJsonLinesOnRequest) {
-  Process daemon(Arguments("fake", {"--set", "log.format=json"}));
+  DaemonProcess daemon(Arguments("fake", {"--set", "log.format=json"}));
   ASSERT_TRUE(daemon.WaitForOutput("\"event\":\"ready\",\"model\":\"fake-model\""))
       << daemon.output();
   daemon.Signal(SIGTERM);

@@ -291,7 +291,7 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
 
 def test_grpc_is_off_without_an_address(start_daemon):
     daemon = start_daemon("--grpc-listen", "").wait_until_ready()
-    assert " grpc=" not in daemon.log.read_text()
+    assert " grpc=off" in daemon.log.read_text()
 
 
 def test_a_taken_port_is_an_error_that_names_the_key(grpc_daemon, daemon_arguments, tmp_path):

@@ -1,0 +1,107 @@
+#ifndef REFRAIN_TESTS_SERVER_DAEMON_PROCESS_H_
+#define REFRAIN_TESTS_SERVER_DAEMON_PROCESS_H_
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace refrain::testing {
+
+// `refraind_fake` as a process of its own, whose output is read through a pipe. For one thread; it
+// is killed with its owner.
+class DaemonProcess {
+ public:
+  explicit DaemonProcess(std::vector<std::string> arguments,
+                         std::optional<rlimit> open_files = {}) {
+    int ends[2];
+    if (::pipe(ends) != 0) std::abort();
+    arguments.insert(arguments.begin(), "tests/server/refraind_fake");
+    std::vector<char*> argv;  // made here: other threads may be in malloc at the fork
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::dup2(ends[1], STDERR_FILENO);
+      ::close(ends[0]);
+      ::close(ends[1]);
+      if (open_files.has_value()) ::setrlimit(RLIMIT_NOFILE, &*open_files);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    output_fd_ = ends[0];
+  }
+
+  ~DaemonProcess() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(output_fd_);
+  }
+
+  void Signal(int signal) { ::kill(pid_, signal); }
+
+  bool WaitForOutput(const std::string& text) {
+    while (output_.find(text) == std::string::npos) {
+      if (!ReadOutput()) return false;
+    }
+    return true;
+  }
+
+  // Exit status, or -1 when it was killed or takes longer than five seconds.
+  int Wait() {
+    for (int i = 0; i < 500; ++i) {
+      int status = 0;
+      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        while (ReadOutput()) {
+        }
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return -1;
+  }
+
+  uint16_t Port() { return PortBehind("listening http=127.0.0.1:"); }
+  uint16_t GrpcPort() { return PortBehind(" grpc=127.0.0.1:"); }
+
+  const std::string& output() const { return output_; }
+
+ private:
+  uint16_t PortBehind(const std::string& mark) {
+    if (!WaitForOutput(mark)) return 0;
+    return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));
+  }
+
+  bool ReadOutput() {
+    pollfd file = {output_fd_, POLLIN, 0};
+    if (::poll(&file, 1, 5000) <= 0) return false;
+    char buffer[4096];
+    const ssize_t bytes = ::read(output_fd_, buffer, sizeof(buffer));
+    if (bytes <= 0) return false;
+    output_.append(buffer, static_cast<size_t>(bytes));
+    return true;
+  }
+
+  pid_t pid_ = -1;
+  int output_fd_ = -1;
+  std::string output_;
+};
+
+}  // namespace refrain::testing
+
+#endif  // REFRAIN_TESTS_SERVER_DAEMON_PROCESS_H_

@@ -1,0 +1,82 @@
+// The daemon without HTTP (server.http_listen is empty).
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/inference.grpc.pb.h"
+#include "server/daemon.h"
+#include "tests/server/daemon_process.h"
+
+namespace refrain::server {
+namespace {
+
+using ::refrain::testing::DaemonProcess;
+
+std::vector<std::string> Arguments() {
+  return {"--model", "fake", "--listen", "", "--grpc-listen", "127.0.0.1:0"};
+}
+
+std::unique_ptr<v1::Inference::Stub> StubOf(uint16_t port) {
+  return v1::Inference::NewStub(::grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
+                                                      ::grpc::InsecureChannelCredentials()));
+}
+
+v1::GenerateRequest RequestOf(const std::string& prompt) {
+  v1::GenerateRequest request;
+  request.mutable_text()->set_text(prompt);
+  request.mutable_params()->mutable_stop()->set_max_tokens(20);
+  return request;
+}
+
+// SIGTERM while an answer is on its way: it comes to its end, then the daemon stops.
+TEST(GrpcOnlyDaemon, AnswersDrainsAndStops) {
+  DaemonProcess daemon(Arguments());
+  const std::unique_ptr<v1::Inference::Stub> stub = StubOf(daemon.GrpcPort());
+  ASSERT_TRUE(daemon.WaitForOutput("ready model=fake-model")) << daemon.output();
+  EXPECT_NE(daemon.output().find("listening http=off grpc=127.0.0.1:"), std::string::npos)
+      << daemon.output();
+
+  ::grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, RequestOf("[[delay_ms=200]]0123456789"));
+  v1::GenerateResponse message;
+  std::string text;
+  ASSERT_TRUE(reader->Read(&message));
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  do {
+    for (const v1::ChoiceDelta& delta : message.choices()) text += delta.text();
+  } while (reader->Read(&message));
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(text, "0123456789");
+  EXPECT_EQ(daemon.Wait(), static_cast<int>(ExitStatus::kOk)) << daemon.output();
+}
+
+TEST(GrpcOnlyDaemon, ASecondSignalStopsAtOnce) {
+  DaemonProcess daemon(Arguments());
+  const std::unique_ptr<v1::Inference::Stub> stub = StubOf(daemon.GrpcPort());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  ::grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, RequestOf("[[delay_ms=1000]]0123456789"));
+  v1::GenerateResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), static_cast<int>(ExitStatus::kInterrupted)) << daemon.output();
+}
+
+TEST(GrpcOnlyDaemon, FailsWhenTheModelCannotBeLoaded) {
+  std::vector<std::string> arguments = Arguments();
+  arguments[1] = "fail";
+  DaemonProcess daemon(arguments);
+  EXPECT_EQ(daemon.Wait(), static_cast<int>(ExitStatus::kFailed));
+  EXPECT_NE(daemon.output().find("no such model: fail"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace refrain::server
