@@ -17,6 +17,34 @@ class WholeReply final : public Reply {
   std::string body_;
 };
 
+// Its first part makes the answer, whose parts are all others.
+class ReplyFromWorker final : public Reply {
+ public:
+  explicit ReplyFromWorker(std::function<std::unique_ptr<Reply>()> make) : make_(std::move(make)) {}
+
+  void Start(std::function<void()> wakeup) override { wakeup_ = std::move(wakeup); }
+
+  ReplyPart Next() override {
+    if (reply_ != nullptr) return reply_->Next();
+    ReplyPart part;
+    part.make = [this] {
+      reply_ = std::exchange(make_, nullptr)();
+      reply_->Start(std::exchange(wakeup_, nullptr));
+      ReplyPart first = reply_->Next();
+      while (first.make) first = std::exchange(first.make, nullptr)();
+      return first;
+    };
+    return part;
+  }
+
+  void OnLastBytes() override { reply_->OnLastBytes(); }
+
+ private:
+  std::function<std::unique_ptr<Reply>()> make_;  // null: called
+  std::function<void()> wakeup_;                  // until there is an answer to give it to
+  std::unique_ptr<Reply> reply_;
+};
+
 }  // namespace
 
 std::string_view Request::Header(std::string_view name) const {
@@ -33,6 +61,10 @@ std::optional<std::string_view> Request::FindHeader(std::string_view name) const
 
 std::unique_ptr<Reply> MakeReply(ResponseHead head, std::string body) {
   return std::make_unique<WholeReply>(std::move(head), std::move(body));
+}
+
+std::unique_ptr<Reply> MakeReplyOnWorker(std::function<std::unique_ptr<Reply>()> make) {
+  return std::make_unique<ReplyFromWorker>(std::move(make));
 }
 
 }  // namespace refrain::server::http

@@ -90,6 +90,10 @@ class Reply {
 // A whole answer that is there already.
 std::unique_ptr<Reply> MakeReply(ResponseHead head, std::string body);
 
+// The answer that `make` makes, on a worker thread: for requests that are found to be a long work
+// when a part of it is done. What `make` throws ends the connection.
+std::unique_ptr<Reply> MakeReplyOnWorker(std::function<std::unique_ptr<Reply>()> make);
+
 }  // namespace refrain::server::http
 
 #endif  // REFRAIN_SERVER_HTTP_MESSAGE_H_

@@ -1,5 +1,6 @@
 #include "server/openai/protocol.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -208,11 +209,16 @@ absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::strin
                                                    const ModelLimits& limits) {
   const absl::StatusOr<Json> document = ParseJson(body);
   if (!document.ok()) return document.status();
-  if (!document->is_object()) {
+  return ReadGenerationCall(endpoint, *document, limits);
+}
+
+absl::StatusOr<GenerationCall> ReadGenerationCall(Endpoint endpoint, const Json& body,
+                                                  const ModelLimits& limits) {
+  if (!body.is_object()) {
     return absl::InvalidArgumentError(
-        Concat("the request body must be a JSON object, not ", JsonTypeName(*document)));
+        Concat("the request body must be a JSON object, not ", JsonTypeName(body)));
   }
-  FieldReader fields(*document, "");
+  FieldReader fields(body, "");
   ReadModel(fields, limits);
   if (!fields.status().ok()) return fields.status();
   GenerationCall call;
@@ -225,6 +231,22 @@ absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::strin
   if (!fields.status().ok()) return fields.status();
   call.ignored_fields = fields.UnknownNames();
   return call;
+}
+
+size_t ChoicesAskedFor(Endpoint endpoint, const Json& body) {
+  if (!body.is_object()) return 0;
+  size_t choices = 1;
+  for (const char* name : {"n", "best_of"}) {
+    const auto count = body.find(name);
+    if (count == body.end() || !count->is_number()) continue;
+    const double most = std::min(count->get<double>(), double{kMaxChoicesPerCall});
+    choices = std::max(choices, static_cast<size_t>(std::max(most, 1.0)));
+  }
+  if (endpoint != Endpoint::kCompletions) return choices;
+  const auto prompt = body.find("prompt");
+  const bool many = prompt != body.end() && prompt->is_array() && !prompt->empty() &&
+                    !prompt->front().is_number();
+  return many ? choices * prompt->size() : choices;
 }
 
 }  // namespace refrain::server::openai

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/request.h"
 #include "engine/text/tool_format.h"
+#include "server/json.h"
 #include "server/request_limits.h"
 
 namespace refrain::server::openai {
@@ -44,12 +45,19 @@ struct GenerationCall {
   const engine::Request& first() const { return requests.front(); }
 };
 
-// Reads the JSON body of /v1/completions or /v1/chat/completions. Every field is checked by type,
+// Reads the body of /v1/completions or /v1/chat/completions. Every field is checked by type,
 // range and combination; the error (INVALID_ARGUMENT, NOT_FOUND for the model) carries the field's
 // name. Unknown fields are listed, not refused: clients send more than servers know.
 // Pure; any thread.
+absl::StatusOr<GenerationCall> ReadGenerationCall(Endpoint endpoint, const Json& body,
+                                                  const ModelLimits& limits);
+// The same of the body's text.
 absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::string_view body,
                                                    const ModelLimits& limits);
+
+// About how many choices a body asks for, prompts times `n`, before it is checked. Reads no more of
+// it than that.
+size_t ChoicesAskedFor(Endpoint endpoint, const Json& body);
 
 // The JSON schema of that body, as the parser reads it.
 std::string RequestSchema(Endpoint endpoint, const ModelLimits& limits);

@@ -26,6 +26,8 @@
 namespace refrain::server::openai {
 namespace {
 
+// What an I/O thread takes in itself: each choice costs some microseconds, each prompt some more.
+constexpr size_t kQuickChoices = 16;
 constexpr size_t kMaxLoggedFields = 256;
 constexpr char kTimeoutHeader[] = "x-request-timeout";
 
@@ -139,16 +141,34 @@ ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
 std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request request) {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
-  absl::StatusOr<GenerationCall> call =
-      ParseGenerationCall(endpoint, request.body, LimitsOf(**engine));
-  if (!call.ok()) {
-    // Not the message: it quotes the request.
-    const ApiError error = ApiErrorFromStatus(call.status());
-    log_->Debug("request refused", {{"request", request.id},
-                                    {"code", error.code.value_or(error.type)},
-                                    {"param", error.param.value_or("")}});
-    return MakeErrorReply(call.status());
+  absl::StatusOr<Json> body = ParseJson(request.body);
+  if (!body.ok()) return RefuseCall(request, body.status());
+  if (ChoicesAskedFor(endpoint, *body) <= kQuickChoices) {
+    return SubmitCall(endpoint, *body, request);
   }
+  return http::MakeReplyOnWorker(
+      [this, endpoint, body = std::make_shared<const Json>(*std::move(body)),
+       request = std::make_shared<const http::Request>(std::move(request))] {
+        return SubmitCall(endpoint, *body, *request);
+      });
+}
+
+std::unique_ptr<http::Reply> Service::RefuseCall(const http::Request& request,
+                                                 const absl::Status& status) const {
+  // Not the message: it quotes the request.
+  const ApiError error = ApiErrorFromStatus(status);
+  log_->Debug("request refused", {{"request", request.id},
+                                  {"code", error.code.value_or(error.type)},
+                                  {"param", error.param.value_or("")}});
+  return MakeErrorReply(status);
+}
+
+std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& body,
+                                                 const http::Request& request) {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  absl::StatusOr<GenerationCall> call = ReadGenerationCall(endpoint, body, LimitsOf(**engine));
+  if (!call.ok()) return RefuseCall(request, call.status());
   LogIgnoredFields(*call);
 
   GenerationReply::Parts parts;

@@ -50,7 +50,12 @@ class Service {
   static std::string HttpErrorBody(int status, std::string_view message);
 
  private:
+  // Calls of many choices are answered from a worker thread, wherever this runs.
   std::unique_ptr<http::Reply> Generate(Endpoint endpoint, http::Request request);
+  std::unique_ptr<http::Reply> SubmitCall(Endpoint endpoint, const Json& body,
+                                          const http::Request& request);
+  std::unique_ptr<http::Reply> RefuseCall(const http::Request& request,
+                                          const absl::Status& status) const;
   std::unique_ptr<http::Reply> Models() const;
   std::unique_ptr<http::Reply> Model(std::string_view id) const;
   std::unique_ptr<http::Reply> Health() const;
