@@ -29,7 +29,10 @@ absl::StatusOr<BadWordEncoder::Sequences> BadWordEncoder::EncodeAnew(const Words
         options.continues = false;
         ids = tokenizer_->Encode(text, options);
       }
-      if (!ids.ok()) return ids.status();
+      if (!ids.ok()) {
+        return absl::Status(ids.status().code(),
+                            absl::StrCat("bad_words: ", std::string(ids.status().message())));
+      }
       const bool is_new = banned.empty() || banned.back() != *ids;
       if (!ids->empty() && is_new && !bare.empty()) banned.push_back(*std::move(ids));
     }

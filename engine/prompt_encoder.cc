@@ -56,6 +56,12 @@ std::vector<TokenId> EndsOfGeneration(const Tokenizer& tokenizer) {
   return ends;
 }
 
+absl::Status OfPrompt(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::Status(status.code(), absl::StrCat("the prompt cannot be tokenized: ",
+                                                  std::string(status.message())));
+}
+
 }  // namespace
 
 PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
@@ -132,10 +138,12 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
 
 absl::StatusOr<std::vector<TokenId>> PromptEncoder::TokenizeText(const PromptText& text,
                                                                  EncodePace* pace) const {
-  return tokenizer_->Encode(text.text, {.parse_special = text.parse_special,
-                                        .add_bos = text.add_bos,
-                                        .plain_spans = text.plain_spans,
-                                        .pace = pace});
+  auto ids = tokenizer_->Encode(text.text, {.parse_special = text.parse_special,
+                                            .add_bos = text.add_bos,
+                                            .plain_spans = text.plain_spans,
+                                            .pace = pace});
+  if (!ids.ok()) return OfPrompt(ids.status());
+  return ids;
 }
 
 // What is left is no turn of its conversation any more.
@@ -164,7 +172,7 @@ absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
   absl::StatusOr<SplicedPrompt> spliced =
       TurnSplicer(tokenizer_, turns_)
           .Encode(text.text, options, TurnScope(in.tenant, in.cache_salt));
-  if (!spliced.ok()) return spliced.status();
+  if (!spliced.ok()) return OfPrompt(spliced.status());
   request->prompt = std::move(spliced->ids);
   request->turn = std::move(spliced->key);
   return absl::OkStatus();

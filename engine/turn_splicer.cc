@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/text/detokenizer.h"
 
 namespace refrain::engine {
@@ -34,7 +35,11 @@ absl::StatusOr<std::vector<TokenId>> EncodePart(const Tokenizer& tokenizer, std:
   EncodeOptions of_part = options;
   of_part.plain_spans = plain;
   of_part.continues = part.begin_byte > 0;
-  return tokenizer.Encode(text.substr(part.begin_byte, part.end_byte - part.begin_byte), of_part);
+  auto ids =
+      tokenizer.Encode(text.substr(part.begin_byte, part.end_byte - part.begin_byte), of_part);
+  if (ids.ok() || part.begin_byte == 0) return ids;
+  return absl::Status(ids.status().code(), absl::StrCat(std::string(ids.status().message()),
+                                                        ", counted from byte ", part.begin_byte));
 }
 
 // Where the control tokens at or behind `at_byte` begin; none inside of one.

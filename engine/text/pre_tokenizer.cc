@@ -227,21 +227,28 @@ class PreTokenizer::Pattern {
         pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from_byte,
                     PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context_.get());
     if (rc == PCRE2_ERROR_NOMATCH) return std::pair(text.size(), text.size());
-    if (rc < 0) {
-      return absl::ResourceExhaustedError(absl::StrCat("pre-tokenizer pattern failed at byte ",
-                                                       from_byte, " of ", text.size(), ": ",
-                                                       ErrorText(rc)));
-    }
+    if (rc == PCRE2_ERROR_NOMEMORY) return absl::ResourceExhaustedError(ErrorText(rc));
+    if (rc < 0) return CannotMatch(rc);
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
     // \K in a lookahead can put the end before the start: such a match cuts nothing.
     if (offsets[1] <= offsets[0] || offsets[0] < from_byte) {
-      return absl::InvalidArgumentError("pre-tokenizer pattern matches backwards");
+      return absl::InvalidArgumentError("the tokenizer's pattern matches backwards");
     }
     return std::pair(size_t{offsets[0]}, size_t{offsets[1]});
   }
 
  private:
   Pattern(Code code, MatchContext context) : code_(std::move(code)), context_(std::move(context)) {}
+
+  // The same text fails whenever it comes again.
+  static absl::Status CannotMatch(int rc) {
+    if (rc == PCRE2_ERROR_MATCHLIMIT) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the tokenizer's pattern takes more than ", kMatchLimit, " steps"));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("the tokenizer's pattern fails (", ErrorText(rc), ")"));
+  }
 
   Code code_;
   MatchContext context_;
@@ -298,11 +305,16 @@ std::string_view PreTokenizer::NameOfPublishedPattern(std::string_view pattern) 
 
 absl::Status PreTokenizer::Split(std::string_view text,
                                  absl::FunctionRef<void(std::string_view piece)> visit) const {
-  return SplitFrom(0, text, visit);
+  size_t failed_at = 0;
+  const absl::Status status = SplitFrom(0, text, visit, &failed_at);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(std::string(status.message()), " at byte ",
+                                                  failed_at, " of ", text.size()));
 }
 
 absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text,
-                                     absl::FunctionRef<void(std::string_view piece)> visit) const {
+                                     absl::FunctionRef<void(std::string_view piece)> visit,
+                                     size_t* failed_at) const {
   if (text.empty()) return absl::OkStatus();
   if (stage == patterns_.size()) {
     visit(text);
@@ -313,14 +325,21 @@ absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text,
   if (data == nullptr) return absl::ResourceExhaustedError("no memory for a pattern match");
   const bool is_last = stage + 1 == patterns_.size();
   const auto pass_on = [&](std::string_view piece) -> absl::Status {
-    if (!is_last) return SplitFrom(stage + 1, piece, visit);
-    if (!piece.empty()) visit(piece);
-    return absl::OkStatus();
+    if (is_last) {
+      if (!piece.empty()) visit(piece);
+      return absl::OkStatus();
+    }
+    absl::Status status = SplitFrom(stage + 1, piece, visit, failed_at);
+    if (!status.ok()) *failed_at += static_cast<size_t>(piece.data() - text.data());
+    return status;
   };
   size_t at = 0;
   while (at < text.size()) {
     const auto match = pattern.Find(text, at, data.get());
-    if (!match.ok()) return match.status();
+    if (!match.ok()) {
+      *failed_at = at;
+      return match.status();
+    }
     if (match->first > at) {
       absl::Status status = pass_on(text.substr(at, match->first - at));
       if (!status.ok()) return status;

@@ -17,7 +17,8 @@ namespace refrain::engine {
 //
 // Patterns run one after the other: each cuts every piece of the one before into its matches and
 // the gaps between them. Immutable; any thread. Split fails when a pattern exceeds its matching
-// limit on the text, which the named pre-tokenizers cannot (they are linear).
+// limit on the text, which the named pre-tokenizers cannot (they are linear): INVALID_ARGUMENT with
+// the limit and the byte, for the same text fails again.
 class PreTokenizer {
  public:
   // By a name of GGUF `tokenizer.ggml.pre`. InvalidArgument lists the names that are known.
@@ -44,8 +45,10 @@ class PreTokenizer {
 
   explicit PreTokenizer(std::vector<std::unique_ptr<Pattern>> patterns);
 
+  // Where it fails, `failed_at` is the byte of `text`.
   absl::Status SplitFrom(size_t stage, std::string_view text,
-                         absl::FunctionRef<void(std::string_view piece)> visit) const;
+                         absl::FunctionRef<void(std::string_view piece)> visit,
+                         size_t* failed_at) const;
 
   std::vector<std::unique_ptr<Pattern>> patterns_;
 };

@@ -20,6 +20,13 @@ absl::Status MarkEnd(std::optional<kvcache::TokenId> id, std::string_view what,
   return absl::OkStatus();
 }
 
+// The message tells bytes of a stretch; says where that begins.
+absl::Status BehindByte(size_t begin_byte, const absl::Status& status) {
+  if (begin_byte == 0) return status;
+  return absl::Status(status.code(), absl::StrCat(std::string(status.message()),
+                                                  ", counted from byte ", begin_byte));
+}
+
 }  // namespace
 
 absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabulary) {
@@ -68,7 +75,7 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
     if (options.pace != nullptr) options.pace->Did((special ? special->end_byte : end) - at);
     if (end > at) {
       absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, options.pace, &ids);
-      if (!status.ok()) return status;
+      if (!status.ok()) return BehindByte(at, status);
     }
     if (options.pace != nullptr && options.pace->stopped()) {
       return absl::CancelledError("tokenizing was stopped");

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/text/create_tokenizer.h"
 #include "tests/support/fake_tokenizer.h"
 
 namespace refrain::engine {
@@ -101,6 +102,34 @@ TEST_F(PromptEncoderTest, RefusesToEchoALongPromptInManyChoices) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("4096 tokens in each of n = 65 choices are "
                                                       "266240, at most 262144"));
+}
+
+// What the tokenizer refuses is the caller's to change, not to send again.
+TEST_F(PromptEncoderTest, SaysWhichTextCannotBeTokenized) {
+  TokenizerSpec spec;
+  spec.tokens = {"a", "b", "c"};
+  spec.token_types.assign(3, TokenType::kNormal);
+  spec.pre_tokenizer = "custom";
+  spec.split_patterns = {"(a+)+b"};
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const PromptEncoder encoder(tokenizer->get(), nullptr,
+                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
+  const auto status_of = [&](Request request) {
+    EncodedRequest encoded;
+    encoded.request = std::move(request);
+    const auto text = encoder.Render(&encoded);
+    return text.ok() ? encoder.Tokenize(*text, &encoded) : text.status();
+  };
+  const std::string slow = std::string(60, 'a') + "cb";
+  const std::string problem = "the tokenizer's pattern takes more than 10000000 steps at byte 0";
+  Request request;
+  request.prompt = TextPrompt{.text = slow};
+  EXPECT_EQ(status_of(request),
+            absl::InvalidArgumentError("the prompt cannot be tokenized: " + problem + " of 62"));
+  request.prompt = TextPrompt{.text = "ab"};
+  request.sampling.bad_words = {slow};
+  EXPECT_EQ(status_of(request), absl::InvalidArgumentError("bad_words: " + problem + " of 62"));
 }
 
 TEST_F(PromptEncoderTest, BansBadWordsAloneAndBehindASpace) {

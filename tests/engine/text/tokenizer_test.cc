@@ -202,6 +202,27 @@ TEST(HostileTextTest, NamedPatternsAreLinear) {
   }
 }
 
+// A pattern of a model's file may take exponential time: the text is refused, for good.
+TEST(HostileTextTest, APatternThatTakesTooLongNamesTheByteAndTheLimit) {
+  TokenizerSpec spec = SmolLm2Spec();
+  spec.pre_tokenizer = "custom";
+  const std::string text = "aab" + std::string(60, 'a') + "c b";
+  const auto status_of = [&](const std::vector<std::string>& patterns, const std::string& of) {
+    spec.split_patterns = patterns;
+    const auto tokenizer = CreateTokenizer(spec);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return (*tokenizer)->Encode(of, {.parse_special = true}).status();
+  };
+  EXPECT_EQ(status_of({"(a+)+b"}, "aab aaaaac b"), absl::OkStatus());
+  const std::string problem = "the tokenizer's pattern takes more than 10000000 steps at byte ";
+  EXPECT_EQ(status_of({"(a+)+b"}, text), absl::InvalidArgumentError(problem + "3 of 66"));
+  // In a stretch that begins behind a special token, and in a piece of an earlier pattern.
+  EXPECT_EQ(status_of({"(a+)+b"}, "<|im_end|>" + text),
+            absl::InvalidArgumentError(problem + "3 of 66, counted from byte 10"));
+  EXPECT_EQ(status_of({"x+", "(a+)+b"}, "xx" + text),
+            absl::InvalidArgumentError(problem + "5 of 68"));
+}
+
 TEST(TokenizerTest, ThreadsShareOneTokenizer) {
   const std::unique_ptr<Tokenizer> tokenizer = SmolLm2Tokenizer();
   const std::string text = Repeat("The quick brown fox, naïve café 😀 jumps 123 times. ", 20000);
