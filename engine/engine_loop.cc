@@ -503,8 +503,11 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
   ++stats_.generated_tokens_total;
   observer_.Token(request, sequence->choice);
   if (request->beams() != nullptr) return ApplyToBeam(sequence, std::move(sampled));
-  const std::string_view bytes = parts_.tokenizer->TokenBytes(sampled.token);
-  std::optional<ChoiceEnd> end = request->AddToken(sequence, std::move(sampled), bytes);
+  const bool hidden =
+      request->request().stop.skip_special && parts_.tokenizer->IsControl(sampled.token);
+  const std::string_view shown =
+      hidden ? std::string_view() : parts_.tokenizer->TokenBytes(sampled.token);
+  std::optional<ChoiceEnd> end = request->AddToken(sequence, std::move(sampled), shown);
   if (end.has_value()) {
     EndChoice(sequence, *std::move(end));
   } else if (sequence->phase == SequencePhase::kWaiting) {

@@ -46,6 +46,8 @@ struct StopParams {
   SharedList<std::string> stop;  // bytes; matched across token borders
   SharedList<TokenId> stop_token_ids;
   bool include_stop_in_output = false;
+  // Control tokens are not shown: no stop string is looked for in them, but around them.
+  bool skip_special = true;
 };
 
 struct LogprobParams {

@@ -120,7 +120,7 @@ void RunningRequest::PushPromptEvent(TokenEvent event) {
 }
 
 std::optional<ChoiceEnd> RunningRequest::AddToken(SequenceState* choice, SampledToken sampled,
-                                                  std::string_view bytes) {
+                                                  std::string_view shown_bytes) {
   choice->generated.push_back(sampled.token);
   ++outbox_.usage.completion_tokens;
   CountGenerated(1);
@@ -129,7 +129,7 @@ std::optional<ChoiceEnd> RunningRequest::AddToken(SequenceState* choice, Sampled
                               .token = sampled.token,
                               .logprob = sampled.logprob,
                               .top = std::move(sampled.top)},
-                             bytes, OutputOf(*choice));
+                             shown_bytes, OutputOf(*choice));
 }
 
 void RunningRequest::End(SequenceState* choice, ChoiceEnd end) {

@@ -128,9 +128,10 @@ class RunningRequest {
   void CountPrompt(int32_t begin, int32_t end);
   // So many tokens have been generated for it.
   void CountGenerated(int32_t tokens) { outbox_.usage.computed_tokens += tokens; }
-  // The end, when that was the choice's last token; it is then to be passed to End.
+  // The end, when that was the choice's last token; it is then to be passed to End. `shown_bytes`:
+  // what it adds to the text.
   std::optional<ChoiceEnd> AddToken(SequenceState* choice, SampledToken sampled,
-                                    std::string_view bytes);
+                                    std::string_view shown_bytes);
   // Of a choice that has not ended.
   void End(SequenceState* choice, ChoiceEnd end);
   // Ends all choices that have not, and the stream.

@@ -80,8 +80,9 @@ class StopCriteria {
  public:
   explicit StopCriteria(std::shared_ptr<const StopRules> rules) : rules_(std::move(rules)) {}
 
-  // Takes the next token and its bytes; adds what may now be shown to `released`. The choice has
-  // ended when an end is returned (`ChoiceEnd::choice` is the event's).
+  // Takes the next token and the bytes of text that it is shown as, none for a control token that
+  // is hidden; adds what may now be shown to `released`. The choice has ended when an end is
+  // returned (`ChoiceEnd::choice` is the event's).
   std::optional<ChoiceEnd> Accept(TokenEvent event, std::string_view bytes,
                                   std::vector<TokenEvent>* released);
   // The choice ends for another reason: gives up what is held.

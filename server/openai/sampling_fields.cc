@@ -278,6 +278,7 @@ void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, Generation
                       engine::Request* request) {
   OutputOptions& output = call->output;
   output.skip_special = fields.Bool("skip_special_tokens").value_or(true);
+  request->stop.skip_special = output.skip_special;
   output.token_ids = fields.Bool("return_token_ids").value_or(false);
   output.tokens_as_ids = fields.Bool("return_tokens_as_token_ids").value_or(false);
   if (const auto top = fields.Integer("prompt_logprobs", {0, kMaxPromptLogprobs})) {

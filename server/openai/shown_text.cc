@@ -9,6 +9,7 @@ namespace refrain::server::openai {
 
 ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
     : tokenizer_(tokenizer),
+      skip_special_(options.skip_special),
       detokenizer_(tokenizer, {.skip_special = options.skip_special,
                                .drop_leading_space =
                                    options.begins_with_prompt && tokenizer->adds_space_prefix()}) {
@@ -21,6 +22,9 @@ ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
 
 ToolCallParser::Output ShownText::Add(const engine::TokenEvent& event) {
   const std::string_view bytes = tokenizer_->TokenBytes(event.token);
+  // Of a control token that is not shown no part is, wherever a stop string begins or ends.
+  const bool hidden = skip_special_ && tokenizer_->IsControl(event.token);
+  if (event.shown_bytes.has_value() && hidden) return Show(detokenizer_.Flush());
   if (event.shown_bytes.has_value()) {
     return Show(detokenizer_.AppendBytes(
         bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes)))));

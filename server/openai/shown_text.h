@@ -39,6 +39,7 @@ class ShownText {
   ToolCallParser::Output Show(std::string text);
 
   const engine::Tokenizer* tokenizer_;
+  bool skip_special_;
   engine::Detokenizer detokenizer_;
   std::optional<ToolCallParser> parser_;
 };

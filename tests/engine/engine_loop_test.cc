@@ -319,6 +319,21 @@ TEST_P(EngineLoopTest, StopStringAcrossTokensIsCutOut) {
   h.CheckIdle();
 }
 
+// Tokens "a" "</s>" "b": the text is "ab" where control tokens are not shown.
+TEST_P(EngineLoopTest, StopStringsAreLookedForInWhatIsShown) {
+  for (const bool skip_special : {true, false}) {
+    LoopHarness h(Options());
+    h.runner.set_logits(Says({0, kEos, 1, 2}, 5));
+    Request request = TokenRequest(Prompt(5), 4);
+    request.stop.stop = {"s>", "ab"};
+    request.stop.skip_special = skip_special;
+    const RequestOutput output = h.Run(request);
+    EXPECT_EQ(output.choices.at(0).ends[0].matched_stop, skip_special ? "ab" : "s>");
+    EXPECT_EQ(output.choices.at(0).text, skip_special ? "" : "a</");
+    h.CheckIdle();
+  }
+}
+
 TEST_P(EngineLoopTest, MaxTokensZeroComputesThePromptOnly) {
   LoopHarness h(Options());
   Request request = TokenRequest(Prompt(70), 0);

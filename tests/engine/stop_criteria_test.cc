@@ -168,6 +168,22 @@ TEST(StopCriteriaTest, TokensWithoutBytesPass) {
   EXPECT_TRUE(outcome.ended);
 }
 
+// Hidden control tokens add nothing to the text: what is around them joins.
+TEST(StopCriteriaTest, FindsAStopStringAroundHiddenTokens) {
+  const auto rules = Rules({.max_tokens = 100, .stop = {"STOP"}});
+  const Outcome outcome = Feed(rules, {"", "xS", "", "TO", "", "P", ""});
+  EXPECT_EQ(outcome.shown, "x");
+  EXPECT_EQ(outcome.accepted, 6u);
+  EXPECT_EQ(outcome.released, 2u);
+  EXPECT_THAT(outcome.end.hidden_tokens,
+              ElementsAre(TokenId{2}, TokenId{3}, TokenId{4}, TokenId{5}));
+  const auto shown = Rules({.max_tokens = 100, .stop = {"STOP"}, .include_stop_in_output = true});
+  const Outcome whole = Feed(shown, {"xS", "", "TO", "P", ""});
+  EXPECT_EQ(whole.shown, "xSTOP");
+  EXPECT_EQ(whole.released, 4u);
+  EXPECT_TRUE(whole.end.hidden_tokens.empty());
+}
+
 // Many long stop strings that share long beginnings: time in proportion to bytes.
 TEST(StopCriteriaTest, ManyLongStopStringsStayCheap) {
   std::vector<std::string> strings;

@@ -227,6 +227,19 @@ def test_async_client_streams(daemon, model_id):
 
 
 def test_a_client_that_goes_away_frees_its_place(start_daemon):
+def test_stop_strings_are_not_found_in_control_tokens_that_are_not_shown(client, model_id):
+    def ask(skip: bool):
+        answer = client.chat.completions.create(
+            model=model_id, messages=[{"role": "user", "content": "hi"}], temperature=0,
+            max_completion_tokens=40, stop=["|>"],
+            extra_body={"ignore_eos": True, "skip_special_tokens": skip})
+        return answer.choices[0]
+
+    shown, hidden = ask(skip=False), ask(skip=True)
+    assert shown.finish_reason == "stop" and shown.message.content.endswith("<|im_end")
+    assert hidden.finish_reason == "length" and "<|im_" not in hidden.message.content
+
+
     daemon = start_daemon("--set", "engine.max_sequences=1").wait_until_ready()
     with daemon.client() as client:
         model = client.models.list().data[0].id

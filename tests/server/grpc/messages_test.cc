@@ -184,6 +184,7 @@ TEST(RequestReader, ReadsEveryField) {
   EXPECT_THAT(out->stop.stop, ElementsAre("end"));
   EXPECT_THAT(out->stop.stop_token_ids, ElementsAre(engine::TokenId{257}));
   EXPECT_TRUE(out->stop.include_stop_in_output);
+  EXPECT_FALSE(out->stop.skip_special);
   EXPECT_EQ(out->logprobs.top, 20);
   EXPECT_EQ(out->logprobs.prompt_top, 3);
   EXPECT_EQ(out->n, 2);

@@ -148,6 +148,7 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_TRUE(request.tell_prompt);
   EXPECT_TRUE(call->output.token_ids);
   EXPECT_FALSE(call->output.skip_special);
+  EXPECT_FALSE(request.stop.skip_special);
   EXPECT_EQ(call->output.logprobs, 2);
   EXPECT_EQ(call->output.prompt_logprobs, 5);
   EXPECT_TRUE(call->ignored_fields.empty());

@@ -46,5 +46,30 @@ TEST_F(ShownTextTest, AnAnswerKeepsTheSpaceThatPartsItFromThePrompt) {
   EXPECT_EQ(Shown({}), " Once upon");
 }
 
+// A stop string that was met inside of a control token, of which two bytes come before it.
+TEST_F(ShownTextTest, OfAControlTokenThatIsNotShownNoPartIs) {
+  const auto shown = [&](bool skip_special) {
+    ShownText text(tokenizer_.get(), {.skip_special = skip_special});
+    std::string all = text.Add({.token = TokenId{1}}).text;
+    all += text.Add({.token = TokenId{0}, .shown_bytes = 2}).text;
+    return all + text.End().text;
+  };
+  EXPECT_EQ(shown(true), " Once");
+  EXPECT_EQ(shown(false), " Once<s");
+}
+
+// The bytes of a character that has begun come out in front of it.
+TEST_F(ShownTextTest, ACutControlTokenEndsACharacter) {
+  engine::TokenizerSpec spec;
+  spec.tokens = {"\u00e2", "<s>"};  // the byte E2 of byte-level BPE
+  spec.token_types = {engine::TokenType::kNormal, engine::TokenType::kControl};
+  spec.pre_tokenizer = "gpt2";
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ShownText text(tokenizer->get(), {});
+  EXPECT_EQ(text.Add({.token = TokenId{0}}).text, "");
+  EXPECT_EQ(text.Add({.token = TokenId{1}, .shown_bytes = 2}).text, "\xEF\xBF\xBD");
+}
+
 }  // namespace
 }  // namespace refrain::server::openai
