@@ -225,6 +225,10 @@ absl::Status Config::Validate() const {
     return absl::InvalidArgumentError(
         "config key \"kv_cache.isolation\" is \"api_key\", which needs \"auth.keys_file\"");
   }
+  if (on("log.prompts") && text("log.requests_file").empty()) {
+    return absl::InvalidArgumentError(
+        "config key \"log.prompts\" is on, which needs \"log.requests_file\"");
+  }
   if (integer("engine.step_token_budget") < integer("engine.max_sequences")) {
     return absl::InvalidArgumentError(
         Concat("config key \"engine.step_token_budget\" is ", integer("engine.step_token_budget"),

@@ -240,6 +240,11 @@ TEST(Config, RefusesHalfOfAPair) {
   EXPECT_NE(ErrorOf(config.Validate()).find("auth.keys_file"), std::string::npos);
   ASSERT_TRUE(config.Set("auth.keys_file", "keys").ok());
   EXPECT_TRUE(config.Validate().ok());
+  ASSERT_TRUE(config.Set("log.prompts", "on").ok());
+  EXPECT_EQ(ErrorOf(config.Validate()),
+            "config key \"log.prompts\" is on, which needs \"log.requests_file\"");
+  ASSERT_TRUE(config.Set("log.requests_file", "requests.jsonl").ok());
+  EXPECT_TRUE(config.Validate().ok());
 }
 
 // Either way in may be off, not both.
