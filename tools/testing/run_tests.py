@@ -41,6 +41,10 @@ NOT_UNDER_TSAN = ["//tests/integration/golden/...", "//tests/kernels/cuda/...",
 NO_TESTS_COLLECTED = 5
 
 
+class CannotRun(Exception):
+    """What is missing before any test can run."""
+
+
 def say(text: str) -> None:
     print(f"tools/test: {text}", file=sys.stderr, flush=True)
 
@@ -51,7 +55,9 @@ def bazel(command: str, *arguments: str, **options) -> subprocess.CompletedProce
 
 def bazel_query(expression: str) -> list[str]:
     done = bazel("query", "--noshow_progress", "--ui_event_filters=-info", expression, text=True,
-                 check=True, stdout=subprocess.PIPE)
+                 stdout=subprocess.PIPE)
+    if done.returncode != 0:
+        raise CannotRun(f"bazel query (exit status {done.returncode}) of {expression}")
     return done.stdout.split()
 
 
@@ -223,7 +229,7 @@ def run_fuzzers(seconds: int, text: str | None) -> summaries.Summary:
 def default_model() -> str:
     done = subprocess.run([ROOT / "tools" / "fetch_model"], text=True, stdout=subprocess.PIPE)
     if done.returncode != 0:
-        raise SystemExit("tools/test: no model to test with\n0 passed, 1 failed")
+        raise CannotRun("no model to test with")
     return done.stdout.strip()
 
 
@@ -244,17 +250,23 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+def run_what_is_asked(arguments: argparse.Namespace) -> summaries.Summary:
+    if arguments.fuzz is not None:
+        return run_fuzzers(arguments.fuzz, arguments.filter)
+    if arguments.sanitizers:
+        return run_sanitizers(arguments.sanitizers, default_model(), arguments.filter)
+    if arguments.soak:
+        return run_soak(default_model())
+    return run_everything(OPTIMISED, default_model(), arguments.filter)
+
+
 def main() -> int:
     arguments = parse_arguments()
     started = time.monotonic()
-    if arguments.fuzz is not None:
-        total = run_fuzzers(arguments.fuzz, arguments.filter)
-    elif arguments.sanitizers:
-        total = run_sanitizers(arguments.sanitizers, default_model(), arguments.filter)
-    elif arguments.soak:
-        total = run_soak(default_model())
-    else:
-        total = run_everything(OPTIMISED, default_model(), arguments.filter)
+    try:
+        total = run_what_is_asked(arguments)
+    except CannotRun as problem:
+        total = summaries.Summary(failures=[str(problem)])
     disk_cache.prune(DISK_CACHE)
 
     sys.stderr.flush()

@@ -1,0 +1,43 @@
+"""tools/test ends with its closing line also where nothing could run."""
+
+import re
+
+import pytest
+
+import run_tests
+
+
+@pytest.fixture
+def bazel(monkeypatch, tmp_path):
+    """A bazel that fails, whatever it is asked."""
+    program = tmp_path / "bazel"
+    program.write_text("#!/bin/sh\necho 'ERROR: no such package' >&2\nexit 7\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(run_tests, "DISK_CACHE", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("arguments", [["wire"], ["--fuzz", "1"], ["--soak"]], ids=" ".join)
+def test_a_query_that_fails_is_one_failure(arguments, bazel, monkeypatch, capfd):
+    monkeypatch.setattr(run_tests, "default_model", lambda: "/no/model")
+    monkeypatch.setattr(run_tests, "pytest_finds", lambda *_: False)
+    monkeypatch.setattr("sys.argv", ["tools/test", *arguments])
+    assert run_tests.main() == 1
+    out, err = capfd.readouterr()
+    lines = out.splitlines()
+    assert lines[-1] == "0 passed, 1 failed"
+    assert re.fullmatch(r"FAILED: bazel query \(exit status 7\) of .*", lines[0])
+    assert err == "ERROR: no such package\n"
+
+
+def test_no_model_is_one_failure(bazel, monkeypatch, capfd, tmp_path):
+    (tmp_path / "tools").mkdir()
+    fetch_model = tmp_path / "tools" / "fetch_model"
+    fetch_model.write_text("#!/bin/sh\nexit 1\n")
+    fetch_model.chmod(0o755)
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", ["tools/test"])
+    assert run_tests.main() == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "FAILED: no model to test with"
+    assert lines[-1] == "0 passed, 1 failed"
