@@ -184,14 +184,20 @@ def resident_mib(process: subprocess.Popen) -> float:
 
 @pytest.mark.optimised
 def test_is_ready_soon_and_stays_small(start_daemon):
-    """The aims for SmolLM2 are a second and 250 MiB with what its KV cache has touched; a busy
-    machine gets five times the former. The second start finds the file in the page cache."""
-    start_daemon().wait_until_ready().stop()
-    start = time.monotonic()
+    """The aims for SmolLM2 are a second and 250 MiB with what its KV cache has touched. The first
+    start reads the file; of those that find it in the page cache the best of three counts, for
+    others may have the processors."""
     daemon = start_daemon().wait_until_ready()
-    assert time.monotonic() - start < 5
-    ready = next(line for line in daemon.log.read_text().splitlines() if " ready " in line)
-    assert int(re.search(r"load_ms=([0-9]+)", ready)[1]) < 5000
+    starts_s, loads_ms = [], []
+    for _ in range(3):
+        daemon.stop()
+        start = time.monotonic()
+        daemon = start_daemon().wait_until_ready()
+        starts_s.append(time.monotonic() - start)
+        ready = next(line for line in daemon.log.read_text().splitlines() if " ready " in line)
+        loads_ms.append(int(re.search(r"load_ms=([0-9]+)", ready)[1]))
+    assert min(starts_s) < 1, starts_s
+    assert min(loads_ms) < 1000, loads_ms
     # Memory is reserved for this many tokens, and touched by those that come.
     assert int(re.search(r"kv_capacity_tokens=([0-9]+)", ready)[1]) >= 2048
     httpx.post(f"{daemon.url}/v1/completions", timeout=60, json={
