@@ -13,23 +13,20 @@
 namespace refrain::kernels::cpu {
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions& options) {
+  return Create(options, ThisProcessor(), &CheckLevel);
+}
+
+absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions& options,
+                                                               const Processor& processor,
+                                                               const LevelChecker& check) {
   if (options.threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("backend.threads is ", options.threads, "; it must be 0 or more"));
   }
-  const absl::StatusOr<Isa> best = ResolveIsa(options.isa);
-  if (!best.ok()) return best.status();
-  Isa isa = *best;
-  std::string warning;
-  for (; isa != Isa::kPortable; isa = static_cast<Isa>(static_cast<int>(isa) - 1)) {
-    const absl::Status right = CheckLevel(isa);
-    if (right.ok()) break;
-    absl::StrAppend(&warning, warning.empty() ? "" : "; ", "level ", std::string(Name(isa)),
-                    " computes wrong results on this machine and is not used (", right.message(),
-                    ")");
-    if (options.isa != "auto") return absl::FailedPreconditionError(warning);
-  }
-  std::unique_ptr<CpuBackend> backend(new CpuBackend(isa, options.threads));
+  const absl::StatusOr<ChosenLevel> level = ChooseLevel(options.isa, processor, check);
+  if (!level.ok()) return level.status();
+  std::unique_ptr<CpuBackend> backend(new CpuBackend(level->isa, options.threads));
+  std::string warning = level->warning;
   if (const int threads = backend->info_.threads; threads < options.threads) {
     absl::StrAppend(&warning, warning.empty() ? "" : "; ", "backend.threads is ", options.threads,
                     ", the system lets ", threads, " run");

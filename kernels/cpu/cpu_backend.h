@@ -12,6 +12,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/level_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/weight_memory.h"
 
@@ -28,11 +29,16 @@ struct CpuOptions {
 class CpuBackend final : public Backend {
  public:
   // Checks the level first (level_check.h). One that computes wrong results is passed over for the
-  // next below, with a warning in info(), or refused with FAILED_PRECONDITION if `isa` names it.
+  // fastest below, with a warning in info(), or refused with FAILED_PRECONDITION if `isa` names it.
   //
   // INVALID_ARGUMENT or FAILED_PRECONDITION for an `isa` that does not exist or that this machine
   // has not got, INVALID_ARGUMENT for a negative number of threads.
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const CpuOptions& options);
+  // The same on a processor and by a check that the caller gives. This machine must be able to run
+  // all of its levels that the check lets pass.
+  static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const CpuOptions& options,
+                                                            const Processor& processor,
+                                                            const LevelChecker& check);
 
   const BackendInfo& info() const override { return info_; }
   Device& device() override { return device_; }

@@ -73,7 +73,6 @@ Isa Detect() {
   return Isa::kAmx;
 }
 
-// "GenuineIntel", "AuthenticAMD".
 std::string Vendor() {
   const CpuidLeaf leaf0 = Cpuid(0, 0);
   std::string vendor;
@@ -90,6 +89,8 @@ Isa DetectIsa() {
   return isa;
 }
 
+Processor ThisProcessor() { return {DetectIsa(), Vendor()}; }
+
 Isa FastestIsa(Isa best, std::string_view vendor) {
   const bool slow_dot_products = best == Isa::kAvx512Bf16 && vendor == "GenuineIntel";
   return slow_dot_products ? Isa::kAvx512Vnni : best;
@@ -101,8 +102,10 @@ std::vector<Isa> SupportedIsas() {
   return isas;
 }
 
-absl::StatusOr<Isa> ResolveIsa(std::string_view name) {
-  if (name == "auto") return FastestIsa(DetectIsa(), Vendor());
+absl::StatusOr<Isa> ResolveIsa(std::string_view name) { return ResolveIsa(name, ThisProcessor()); }
+
+absl::StatusOr<Isa> ResolveIsa(std::string_view name, const Processor& processor) {
+  if (name == "auto") return FastestIsa(processor.best, processor.vendor);
   const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), name);
   if (found == kIsaNames.end()) {
     std::string message =
@@ -113,10 +116,10 @@ absl::StatusOr<Isa> ResolveIsa(std::string_view name) {
     return absl::InvalidArgumentError(message);
   }
   const Isa isa = static_cast<Isa>(found - kIsaNames.begin());
-  if (isa > DetectIsa()) {
+  if (isa > processor.best) {
     return absl::FailedPreconditionError(absl::StrCat("backend.isa is \"", std::string(name),
                                                       "\", but this machine's best level is \"",
-                                                      std::string(Name(DetectIsa())), "\""));
+                                                      std::string(Name(processor.best)), "\""));
   }
   return isa;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,7 +31,14 @@ constexpr std::string_view Name(Isa isa) { return kIsaNames[static_cast<size_t>(
 // for tile data, which this does (arch_prctl), once.
 Isa DetectIsa();
 
-// The level that "auto" takes on a machine whose best is `best`; `vendor` as CPUID gives it.
+// What "auto" looks at.
+struct Processor {
+  Isa best = Isa::kPortable;  // level that it and the operating system can run
+  std::string vendor;         // as CPUID gives it: "GenuineIntel", "AuthenticAMD"
+};
+Processor ThisProcessor();
+
+// The level that "auto" takes of those up to `best`; `vendor` as CPUID gives it.
 // Intel's processors take two cycles for 32 products by BF16 dot product, and do 64 by f32
 // multiply-adds meanwhile (docs/results/attention-bf16.md): without AMX tiles the level below is
 // faster, and more precise. AMD's do as many dot products as multiply-adds.
@@ -40,8 +48,9 @@ Isa FastestIsa(Isa best, std::string_view vendor);
 std::vector<Isa> SupportedIsas();
 
 // "auto" (FastestIsa) or a name; INVALID_ARGUMENT names the value and the valid ones,
-// FAILED_PRECONDITION the level that this machine has not got.
+// FAILED_PRECONDITION the level that the machine has not got.
 absl::StatusOr<Isa> ResolveIsa(std::string_view name);
+absl::StatusOr<Isa> ResolveIsa(std::string_view name, const Processor& processor);
 
 }  // namespace refrain::kernels::cpu
 
