@@ -162,30 +162,73 @@ absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType d
   return absl::OkStatus();
 }
 
+constexpr int64_t kProbeN = 40, kProbeK = 512, kProbeBlocks = kProbeK / kBlockK;
+
+// In four sums: this is most of what the check takes.
+double MultiplyExactly(const double* x, const double* w) {
+  double sums[4] = {};
+  for (int64_t k = 0; k < kProbeK; k += 4) {
+    for (int i = 0; i < 4; ++i) sums[i] += x[k + i] * w[k + i];
+  }
+  return sums[0] + sums[1] + sums[2] + sums[3];
+}
+
+// The lengths of rows of kProbeK elements, as vectors.
+std::vector<double> LengthsOf(const std::vector<double>& rows) {
+  std::vector<double> lengths(rows.size() / kProbeK);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = std::sqrt(MultiplyExactly(&rows[i * kProbeK], &rows[i * kProbeK]));
+  }
+  return lengths;
+}
+
 // Rows of activations in the fixed point that a level makes of them.
-struct FixedProbe {
-  FixedProbe(const FixedKernels& kernels, int digit_count, int64_t rows, int64_t blocks)
-      : x(rows * blocks * kBlockK), half_steps(rows * blocks) {
-    for (int64_t block = 0; block < rows * blocks; ++block) {
+class FixedProbe {
+ public:
+  FixedProbe(const FixedKernels& kernels, int digit_count, int64_t rows)
+      : rows_(rows), x_(rows * kProbeK), half_steps_(rows * kProbeBlocks), rounded_(x_.size()) {
+    for (int64_t block = 0; block < rows * kProbeBlocks; ++block) {
       // One block in a row of three stands out.
-      const int64_t row = block / blocks;
-      const bool stands_out = row % 3 == 0 && block % blocks == row % blocks;
+      const int64_t row = block / kProbeBlocks;
+      const bool stands_out = row % 3 == 0 && block % kProbeBlocks == row % kProbeBlocks;
       const float largest = stands_out ? 200 : 12.5;
       for (int64_t i = block * kBlockK; i < (block + 1) * kBlockK; ++i) {
-        x[i] = largest * static_cast<float>(Whole(i + 5, 100)) / 100;
+        x_[i] = largest * static_cast<float>(Whole(i + 5, 100)) / 100;
       }
       const int steps = digit_count == 2 || stands_out ? kMaxTwoDigits : kMaxOneDigit;
-      half_steps[block] = largest / static_cast<float>(steps) / 2;
+      half_steps_[block] = largest / static_cast<float>(steps) / 2;
     }
-    memory.Resize(digit_count, rows, blocks);
+    memory_.Resize(digit_count, rows, kProbeBlocks);
     for (int64_t row = 0; row < rows; ++row) {
-      kernels.quantize_row(&x[row * blocks * kBlockK], blocks, /*stands_out=*/3, memory.Row(row));
+      kernels.quantize_row(&x_[row * kProbeK], kProbeBlocks, /*stands_out=*/3, memory_.Row(row));
     }
+    for (size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = memory_.Value(i);
+    lengths_ = LengthsOf(rounded_);
   }
 
-  std::vector<float> x;
-  std::vector<float> half_steps;  // by which an element of each block may be off
-  FixedRowsMemory memory;
+  absl::Status CheckRounding() const {
+    for (size_t i = 0; i < x_.size(); ++i) {
+      if (!(std::fabs(rounded_[i] - x_[i]) < 1.01 * half_steps_[i / kBlockK])) {
+        return absl::InternalError(absl::StrCat("rounding of activations, ", Shape(), ": ",
+                                                rounded_[i], " where it should be ", x_[i]));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t rows() const { return rows_; }
+  const char* Shape() const { return rows_ > 1 ? "many rows" : "one row"; }
+  FixedRows view() const { return memory_.view(); }
+  const double* Rounded(int64_t row) const { return &rounded_[row * kProbeK]; }
+  double Length(int64_t row) const { return lengths_[row]; }  // of what is rounded
+
+ private:
+  int64_t rows_;
+  std::vector<float> x_;
+  std::vector<float> half_steps_;  // by which an element of each block may be off
+  std::vector<double> rounded_;    // what the elements became
+  std::vector<double> lengths_;
+  FixedRowsMemory memory_;
 };
 
 // A stored row of random quants; its scales, which are f16 numbers, are 1/16.
@@ -197,47 +240,56 @@ std::vector<std::byte> StoredRow(DType dtype, int64_t k, uint32_t seed) {
   for (size_t block = 0; block < row.size(); block += block_bytes) {
     const size_t at = dtype == DType::kQ6_K ? block_bytes - 2 : 0;
     std::memcpy(&row[block + at], &kSixteenth, 2);
-    if (dtype == DType::kQ4_1) std::memcpy(&row[block + 2], &kSixteenth, 2);
+    const bool has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_K;
+    if (has_min) std::memcpy(&row[block + 2], &kSixteenth, 2);
   }
   return row;
 }
 
-absl::Status CheckQuantizedType(const QuantizedKernels& kernels, int digit_count,
-                                MultiplyQuantizedFn FixedKernels::*multiply, DType dtype) {
-  const FixedKernels& fixed = kernels.by_digits[digit_count - 1];
-  constexpr int64_t kN = 40, kK = 512, kBlocks = kK / kBlockK, kTiles = 3, kLine = 64;
-  const QuantizedFormat format = FormatOf(dtype);
-  const int64_t tile_bytes = TileBytes(format, kBlocks);
-  std::vector<uint8_t> memory(kTiles * tile_bytes + kLine);
-  uint8_t* const data =
-      memory.data() + (kLine - reinterpret_cast<uintptr_t>(memory.data()) % kLine) % kLine;
-  std::vector<float> w(kN * kK);
-  for (int64_t n = 0; n < kN; ++n) {
-    uint8_t* const tile = data + n / kTileN * tile_bytes;
-    const int lane = static_cast<int>(n % kTileN);
-    PackRow(dtype, StoredRow(dtype, kK, n * 7919).data(), kBlocks, lane, tile);
-    UnpackRow(dtype, tile, kBlocks, lane, &w[n * kK]);
+// A weight of random quants, packed, and what multiplies it.
+struct QuantizedProbe {
+  QuantizedProbe(DType type, MultiplyQuantizedFn FixedKernels::*function)
+      : dtype(type), multiply(function), w(kProbeN * kProbeK) {
+    constexpr int64_t kLine = 64;
+    const QuantizedFormat format = FormatOf(dtype);
+    const int64_t tile_bytes = TileBytes(format, kProbeBlocks);
+    memory.resize(kTiles * tile_bytes + kLine);
+    uint8_t* const data =
+        memory.data() + (kLine - reinterpret_cast<uintptr_t>(memory.data()) % kLine) % kLine;
+    std::vector<float> row(kProbeK);
+    for (int64_t n = 0; n < kProbeN; ++n) {
+      uint8_t* const tile = data + n / kTileN * tile_bytes;
+      const int lane = static_cast<int>(n % kTileN);
+      PackRow(dtype, StoredRow(dtype, kProbeK, n * 7919).data(), kProbeBlocks, lane, tile);
+      UnpackRow(dtype, tile, kProbeBlocks, lane, row.data());
+      std::copy(row.begin(), row.end(), &w[n * kProbeK]);
+    }
+    lengths = LengthsOf(w);
+    panels = {data, kProbeN, kProbeBlocks, tile_bytes, ScaleBytes(format, kProbeBlocks)};
   }
-  const QuantizedPanels panels = {data, kN, kBlocks, tile_bytes, ScaleBytes(format, kBlocks)};
-  for (const int64_t rows : {1, 37}) {
-    const FixedProbe x(fixed, digit_count, rows, kBlocks);
-    std::vector<float> out(rows * kN, NAN);
-    (fixed.*multiply)(panels, x.memory.view(),
-                      {0, rows, 0, kTiles, out.data(), kN, /*accumulate=*/false});
-    for (int64_t i = 0; i < rows * kN; ++i) {
-      double want = 0, size = 0;
-      for (int64_t k = 0; k < kK; ++k) {
-        const int64_t at = i / kN * kK + k;
-        const double rounded = x.memory.Value(at);
-        if (!(std::fabs(rounded - x.x[at]) < 1.01 * x.half_steps[at / kBlockK])) {
-          return Wrong("rounding", dtype, "activations", rounded, x.x[at]);
-        }
-        want += rounded * w[i % kN * kK + k];
-        size += std::fabs(rounded * w[i % kN * kK + k]);
-      }
-      if (!(std::fabs(out[i] - want) <= 1e-5 * (1 + size))) {  // NaN is not within
-        return Wrong("a product", dtype, rows > 1 ? "many rows" : "one row", out[i], want);
-      }
+
+  static constexpr int64_t kTiles = (kProbeN + kTileN - 1) / kTileN;
+
+  DType dtype;
+  MultiplyQuantizedFn FixedKernels::*multiply;
+  std::vector<double> w;        // [kProbeN, kProbeK]
+  std::vector<double> lengths;  // [kProbeN]
+  std::vector<uint8_t> memory;
+  QuantizedPanels panels{};
+};
+
+absl::Status CheckQuantized(const FixedKernels& kernels, const QuantizedProbe& weight,
+                            const FixedProbe& x) {
+  std::vector<float> out(x.rows() * kProbeN, NAN);
+  (kernels.*weight.multiply)(
+      weight.panels, x.view(),
+      {0, x.rows(), 0, QuantizedProbe::kTiles, out.data(), kProbeN, /*accumulate=*/false});
+  for (int64_t i = 0; i < x.rows() * kProbeN; ++i) {
+    const int64_t row = i / kProbeN, n = i % kProbeN;
+    const double want = MultiplyExactly(x.Rounded(row), &weight.w[n * kProbeK]);
+    const double limit = 5e-6 * (1 + x.Length(row) * weight.lengths[n]);
+    if (!(std::fabs(out[i] - want) <= limit)) {  // NaN is not within
+      return Wrong("a product", weight.dtype, x.Shape(), out[i], want);
     }
   }
   return absl::OkStatus();
@@ -246,17 +298,23 @@ absl::Status CheckQuantizedType(const QuantizedKernels& kernels, int digit_count
 }  // namespace
 
 absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
-  absl::Status status;
+  // One of each way in which scales are stored, and of each number of bits.
+  const QuantizedProbe weights[] = {{DType::kQ8_0, &FixedKernels::q8_0},
+                                    {DType::kQ4_1, &FixedKernels::q4_1},
+                                    {DType::kQ5_K, &FixedKernels::q5_k},
+                                    {DType::kQ6_K, &FixedKernels::q6_k}};
   for (const int digits : {2, 1}) {
-    const auto check = [&](MultiplyQuantizedFn FixedKernels::*multiply, DType dtype) {
-      if (status.ok()) status = CheckQuantizedType(kernels, digits, multiply, dtype);
-    };
-    // One of each way in which scales are stored.
-    check(&FixedKernels::q8_0, DType::kQ8_0);
-    check(&FixedKernels::q4_1, DType::kQ4_1);
-    check(&FixedKernels::q6_k, DType::kQ6_K);
+    const FixedKernels& fixed = kernels.by_digits[digits - 1];
+    for (const int64_t rows : {1, 37}) {
+      const FixedProbe x(fixed, digits, rows);
+      absl::Status status = x.CheckRounding();
+      for (const QuantizedProbe& weight : weights) {
+        if (status.ok()) status = CheckQuantized(fixed, weight, x);
+      }
+      if (!status.ok()) return status;
+    }
   }
-  return status;
+  return absl::OkStatus();
 }
 
 absl::Status CheckAttention(const AttentionKernels& kernels) {

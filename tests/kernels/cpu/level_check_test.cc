@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -61,27 +63,100 @@ TEST(LevelCheckTest, FindsProductsThatAreWrong) {
   EXPECT_NE(std::string(status.message()).find("a product over "), std::string::npos) << status;
 }
 
+// Of a level's products of one type and number of digits.
+MultiplyQuantizedFn& Products(QuantizedKernels& kernels, int digits,
+                              MultiplyQuantizedFn FixedKernels::*type) {
+  return kernels.by_digits[digits - 1].*type;
+}
+
+void ExpectFinding(const QuantizedKernels& kernels, const std::string& finding) {
+  const absl::Status status = CheckQuantizedProducts(kernels);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(std::string(status.message()).rfind(finding, 0), 0u) << status;
+}
+
 // The sign of one factor's bytes mistaken, as between tdpbsud and tdpbusd.
-template <int kDigits>
-void MultiplyQ6KWithoutSigns(const QuantizedPanels& w, const FixedRows& x,
-                             const ProductRange& range) {
+template <int kDigits, MultiplyQuantizedFn FixedKernels::*kType>
+void MultiplyWithoutSigns(const QuantizedPanels& w, const FixedRows& x, const ProductRange& range) {
   std::vector<int8_t> digits(x.digits, x.digits + range.row_end * x.blocks * kDigits * kBlockK);
   for (int8_t& digit : digits) digit = static_cast<int8_t>(digit & 0x7f);
   FixedRows other = x;
   if (range.row_end > 1) other.digits = digits.data();
-  QuantizedKernelsFor(Isa::kPortable).by_digits[kDigits - 1].q6_k(w, other, range);
+  (QuantizedKernelsFor(Isa::kPortable).by_digits[kDigits - 1].*kType)(w, other, range);
+}
+
+template <MultiplyQuantizedFn FixedKernels::*kType>
+void ExpectMissingSignsToBeFound(const std::string& name) {
+  for (const int digits : {1, 2}) {
+    QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
+    Products(kernels, digits, kType) =
+        digits == 1 ? MultiplyWithoutSigns<1, kType> : MultiplyWithoutSigns<2, kType>;
+    ExpectFinding(kernels, "a product over " + name + ", many rows: ");
+  }
 }
 
 TEST(LevelCheckTest, FindsQuantizedProductsThatAreWrong) {
-  for (const int digits : {1, 2}) {
-    QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
-    kernels.by_digits[digits - 1].q6_k =
-        digits == 1 ? MultiplyQ6KWithoutSigns<1> : MultiplyQ6KWithoutSigns<2>;
-    const absl::Status status = CheckQuantizedProducts(kernels);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-    EXPECT_EQ(std::string(status.message()).rfind("a product over q6_k, many rows: ", 0), 0u)
-        << status;
+  ExpectMissingSignsToBeFound<&FixedKernels::q8_0>("q8_0");
+  ExpectMissingSignsToBeFound<&FixedKernels::q4_1>("q4_1");
+  ExpectMissingSignsToBeFound<&FixedKernels::q5_k>("q5_k");
+  ExpectMissingSignsToBeFound<&FixedKernels::q6_k>("q6_k");
+}
+
+TEST(LevelCheckTest, FindsActivationsThatAreRoundedWrong) {
+  QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
+  kernels.by_digits[1].quantize_row = [](const float* x, int64_t blocks, float stands_out,
+                                         const FixedRowOut& out) {
+    QuantizedKernelsFor(Isa::kPortable).by_digits[1].quantize_row(x, blocks, stands_out, out);
+    out.scales[blocks - 1] *= 1.01f;
+  };
+  ExpectFinding(kernels, "rounding of activations, one row: ");
+}
+
+// Bytes of each tile of a weight, `count` times `bytes` of them.
+struct TileBytesAt {
+  int64_t first, count, step, bytes;
+};
+
+// Q5_K of one digit over panels in which those bytes are forgotten.
+void MultiplyWithout(const TileBytesAt& forgotten, const QuantizedPanels& w, const FixedRows& x,
+                     const ProductRange& range) {
+  constexpr int64_t kLine = 64;
+  const int64_t size = range.tile_end * w.tile_bytes;
+  std::vector<uint8_t> memory(size + kLine);
+  uint8_t* const data =
+      memory.data() + (kLine - reinterpret_cast<uintptr_t>(memory.data()) % kLine) % kLine;
+  std::copy_n(w.data, size, data);
+  for (uint8_t* tile = data; tile < data + size; tile += w.tile_bytes) {
+    for (int64_t i = 0; i < forgotten.count; ++i) {
+      std::fill_n(tile + forgotten.first + i * forgotten.step, forgotten.bytes, uint8_t{0});
+    }
   }
+  QuantizedPanels other = w;
+  other.data = data;
+  QuantizedKernelsFor(Isa::kPortable).by_digits[0].q5_k(other, x, range);
+}
+
+TEST(LevelCheckTest, FindsMinimaOfSuperBlocksThatAreLeftOut) {
+  QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
+  kernels.by_digits[0].q5_k = [](const QuantizedPanels& w, const FixedRows& x,
+                                 const ProductRange& range) {
+    constexpr int64_t kHalves = 16 * sizeof(uint16_t);  // d[16], -dmin[16]
+    const int64_t super_block_bytes = ScaleBytesPerSuperBlock(ScaleKind::kSuperMin);
+    MultiplyWithout({kHalves, w.blocks / kBlocksPerSuperBlock, super_block_bytes, kHalves}, w, x,
+                    range);
+  };
+  ExpectFinding(kernels, "a product over q5_k, one row: ");
+}
+
+TEST(LevelCheckTest, FindsFifthBitsThatAreLeftOut) {
+  QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
+  kernels.by_digits[0].q5_k = [](const QuantizedPanels& w, const FixedRows& x,
+                                 const ProductRange& range) {
+    const int64_t nibbles = QuantBytesPerBlock(4), block_bytes = QuantBytesPerBlock(5);
+    MultiplyWithout({w.scale_bytes + nibbles, w.blocks, block_bytes, block_bytes - nibbles}, w, x,
+                    range);
+  };
+  ExpectFinding(kernels, "a product over q5_k, one row: ");
 }
 
 }  // namespace
