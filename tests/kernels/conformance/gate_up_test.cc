@@ -29,9 +29,14 @@ class GateUpConformance : public ::testing::TestWithParam<BackendAndType> {
     return has_15_bits ? std::max(gate, up) : gate + up;
   }
 
-  void ExpectTheOracles(DType up_type) {
+  // Ragged where both types allow it.
+  int64_t HiddenOf(DType up_type) const {
     const int blocks = std::max(Traits(gate_type()).block_elements, Traits(up_type).block_elements);
-    const int64_t hidden = blocks == 256 ? 512 : blocks == 32 ? 352 : 83;
+    return blocks == 256 ? 512 : blocks == 32 ? 352 : 83;
+  }
+
+  void ExpectTheOracles(DType up_type) {
+    const int64_t hidden = HiddenOf(up_type);
     constexpr int64_t kFfn = 90, kMostRows = 130;
     const auto gate_data = StoredRows(gate_type(), kFfn, hidden, 7);
     const auto up_data = StoredRows(up_type, kFfn, hidden, 8);
@@ -61,6 +66,33 @@ class GateUpConformance : public ::testing::TestWithParam<BackendAndType> {
     }
   }
 
+  void ExpectEqualBitsForAnyCount(DType up_type, ComputeDType compute) {
+    constexpr int64_t kFfn = 40, kRows = 260;
+    const int64_t hidden = HiddenOf(up_type);
+    const auto gate_data = StoredRows(gate_type(), kFfn, hidden, 3);
+    const auto up_data = StoredRows(up_type, kFfn, hidden, 4);
+    const WeightSlice gate_slice{gate_type(), kFfn, hidden, gate_data.data(), {}};
+    const WeightSlice up_slice{up_type, kFfn, hidden, up_data.data(), {}};
+    const auto gate = *backend_->PackLinear({&gate_slice, 1}, {compute});
+    const auto up = *backend_->PackLinear({&up_slice, 1}, {compute});
+    const DeviceFloats x(*backend_, RandomFloats(kRows * hidden, 6));
+    const DeviceFloats together(*backend_, std::vector<float>(kRows * kFfn));
+    const DeviceFloats parts(*backend_, std::vector<float>(kRows * kFfn));
+    const auto multiply = [&](const DeviceFloats& out, int64_t begin, int64_t rows) {
+      backend_->GateUp({gate.get(), up.get(), F32View(x.data() + begin * hidden, rows, hidden),
+                        F32View(out.data() + begin * kFfn, rows, kFfn), /*reproducible=*/true});
+    };
+    multiply(together, 0, kRows);
+    int64_t row = 0;
+    for (const int64_t rows : {1, 2, 4, 5, 9, 17, 65, 157}) {
+      multiply(parts, row, rows);
+      row += rows;
+    }
+    ASSERT_EQ(row, kRows);
+    EXPECT_EQ(parts.Read(), together.Read())
+        << "up in " << Traits(up_type).name << ", compute " << static_cast<int>(compute);
+  }
+
   std::unique_ptr<Backend> backend_ = backend_case().Make();
   ReferenceBackend reference_;
 };
@@ -72,6 +104,16 @@ TEST_P(GateUpConformance, OfUnequalTypesMatchesTheOracle) {
   for (const size_t further : {1, 5, 9}) {
     ExpectTheOracles(kDTypes[(static_cast<size_t>(gate_type()) + further) % kDTypes.size()].dtype);
   }
+}
+
+// With `reproducible`, each row has the bits that it has in any batch.
+TEST_P(GateUpConformance, RowsHaveTheSameBitsForAnyCount) {
+  for (const ComputeDType compute :
+       {ComputeDType::kAuto, ComputeDType::kF32, ComputeDType::kInt8}) {
+    ExpectEqualBitsForAnyCount(gate_type(), compute);
+  }
+  const size_t other = (static_cast<size_t>(gate_type()) + 1) % kDTypes.size();
+  ExpectEqualBitsForAnyCount(kDTypes[other].dtype, ComputeDType::kAuto);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GateUpConformance, ::testing::ValuesIn(BackendsAndTypes()),
