@@ -72,9 +72,18 @@ absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config,
 absl::StatusOr<std::unique_ptr<KvStorage>> KvStorage::Create(kernels::Device& device,
                                                              const kvcache::KvLayout& layout,
                                                              int32_t num_chunks) {
-  absl::StatusOr<kernels::DeviceBuffer> buffer =
-      device.Allocate(layout.chunk_bytes() * static_cast<size_t>(num_chunks), true);
+  const size_t bytes = layout.chunk_bytes() * static_cast<size_t>(num_chunks);
+  absl::StatusOr<kernels::DeviceBuffer> buffer = device.Allocate(bytes, true);
   if (!buffer.ok()) return buffer.status();
+  const size_t alignment = bytes >= kvcache::KvLayout::kPoolAlignmentBytes
+                               ? kvcache::KvLayout::kPoolAlignmentBytes
+                               : kvcache::KvLayout::kLayerAlignmentBytes;
+  if (reinterpret_cast<uintptr_t>(buffer->data()) % alignment != 0) {
+    return absl::InternalError(absl::StrCat("the device's memory for the KV cache, ", bytes,
+                                            " bytes at 0x",
+                                            absl::Hex(reinterpret_cast<uintptr_t>(buffer->data())),
+                                            ", is not aligned to ", alignment, " bytes"));
+  }
   return std::unique_ptr<KvStorage>(new KvStorage(device, layout, *std::move(buffer)));
 }
 

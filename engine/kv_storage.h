@@ -25,7 +25,8 @@ absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config,
 // Engine thread only, but for Populate; the device outlives it.
 class KvStorage {
  public:
-  // RESOURCE_EXHAUSTED names the size.
+  // RESOURCE_EXHAUSTED names the size; INTERNAL a device whose memory is not aligned as it promises
+  // (a pool of 2 MiB and more to kPoolAlignmentBytes, as PagesAhead needs it).
   static absl::StatusOr<std::unique_ptr<KvStorage>> Create(kernels::Device& device,
                                                            const kvcache::KvLayout& layout,
                                                            int32_t num_chunks);

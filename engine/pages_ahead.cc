@@ -64,7 +64,7 @@ std::optional<PagesAhead::Piece> PagesAhead::WaitForPiece() {
   while (!stopping_ && (touched_end_ >= wanted_end_ || pieces_left_ == 0)) changed_.Wait(mutex_);
   if (stopping_) return std::nullopt;
   --pieces_left_;
-  // The pool begins at a huge page's border.
+  // The pool begins at a huge page's border (KvStorage::Create).
   const size_t page_end = (touched_end_ / kPieceBytes + 1) * kPieceBytes;
   return Piece{touched_end_, std::min(wanted_end_, page_end)};
 }

@@ -36,7 +36,7 @@ struct KvDimensions {
 class KvLayout {
  public:
   static constexpr size_t kLayerAlignmentBytes = 4096;
-  static constexpr size_t kPoolAlignmentBytes = size_t{2} << 20;
+  static constexpr size_t kPoolAlignmentBytes = size_t{2} << 20;  // of one that is as large
 
   static absl::StatusOr<KvLayout> Create(const KvDimensions& dimensions);
 

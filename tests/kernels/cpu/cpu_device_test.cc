@@ -1,11 +1,18 @@
 #include "kernels/cpu/cpu_device.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <set>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -31,6 +38,39 @@ TEST(CpuDeviceTest, MemoryIsAlignedAndZero) {
     ASSERT_TRUE(buffer.ok());
     EXPECT_TRUE(AlignedTo(buffer->data(), size_t{2} << 20));
     std::memset(buffer->data(), 1, buffer->bytes());
+  }
+}
+
+// Flags that the kernel keeps of the mapping around `data` ("VmFlags: rd wr ..."); empty where
+// there is none.
+std::set<std::string> FlagsOfMapping(const std::byte* data) {
+  std::ifstream smaps("/proc/self/smaps");
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      inside = begin <= address && address < end;
+    } else if (inside && line.rfind("VmFlags:", 0) == 0) {
+      std::istringstream words(line.substr(line.find(':') + 1));
+      return {std::istream_iterator<std::string>(words), {}};
+    }
+  }
+  return {};
+}
+
+// Without them a prompt's first touch of the KV cache takes 512 faults for each 2 MiB.
+TEST(CpuDeviceTest, HugePagesAreAskedForWhereTheyAreWanted) {
+  if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0) {
+    GTEST_SKIP() << "this kernel has no transparent huge pages";
+  }
+  CpuDevice device;
+  const auto huge = device.Allocate(size_t{6} << 20, true);
+  const auto small = device.Allocate(size_t{6} << 20, false);
+  ASSERT_TRUE(huge.ok() && small.ok());
+  for (const size_t at : {size_t{0}, (size_t{6} << 20) - 1}) {
+    EXPECT_TRUE(FlagsOfMapping(huge->data() + at).contains("hg")) << "byte " << at;
+    EXPECT_TRUE(FlagsOfMapping(small->data() + at).contains("nh")) << "byte " << at;
   }
 }
 
