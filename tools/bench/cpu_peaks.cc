@@ -79,20 +79,36 @@ __attribute__((target("avx512f,avx512bf16"))) void Bf16DotRounds(int64_t rounds)
   for (__m512& sum : sums) asm volatile("" : : "v"(sum));
 }
 
-// The four sums of a block of 32 x 32, as the kernels have them.
-void Bf16TileRounds(int64_t rounds) {
-  using Tiles = kernels::cpu::HardwareTiles;
+using Tiles = kernels::cpu::HardwareTiles;
+
+void ConfigureTiles() {
   kernels::cpu::AmxTileConfig config;
   for (int tile = 0; tile < 8; ++tile) {
     config.rows[tile] = 16;
     config.row_bytes[tile] = 64;
   }
   Tiles::Configure(config);  // zeros, which take no less time
+}
+
+// The four sums of a block of 32 x 32, as the kernels have them.
+void Bf16TileRounds(int64_t rounds) {
+  ConfigureTiles();
   for (int64_t i = 0; i < rounds; ++i) {
     Tiles::DotBf16<0, 4, 6>();
     Tiles::DotBf16<1, 4, 7>();
     Tiles::DotBf16<2, 5, 6>();
     Tiles::DotBf16<3, 5, 7>();
+  }
+  Tiles::Release();
+}
+
+void Int8TileRounds(int64_t rounds) {
+  ConfigureTiles();
+  for (int64_t i = 0; i < rounds; ++i) {
+    Tiles::DotI8U8<0, 4, 6>();
+    Tiles::DotI8U8<1, 4, 7>();
+    Tiles::DotI8U8<2, 5, 6>();
+    Tiles::DotI8U8<3, 5, 7>();
   }
   Tiles::Release();
 }
@@ -108,6 +124,8 @@ Rounds RoundsOf(Arithmetic arithmetic, Isa isa) {
   switch (arithmetic) {
     case Arithmetic::kBf16Tiles:
       return {Bf16TileRounds, kMultiplyAddRounds / 16, 4.0 * 16 * 16 * 32 * 2};
+    case Arithmetic::kInt8Tiles:
+      return {Int8TileRounds, kMultiplyAddRounds / 16, 4.0 * 16 * 16 * 64 * 2};
     case Arithmetic::kBf16Dots:
       return {Bf16DotRounds, kMultiplyAddRounds, 16.0 * 16 * 2 * 2};
     case Arithmetic::kF32:
@@ -133,6 +151,8 @@ const char* Name(Arithmetic arithmetic) {
       return "bf16 dot product";
     case Arithmetic::kBf16Tiles:
       return "bf16 tile product";
+    case Arithmetic::kInt8Tiles:
+      return "int8 tile product";
   }
   return "";
 }
@@ -143,7 +163,9 @@ double Seconds(Clock clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-PeakProbe::PeakProbe(ThreadPool& pool, Isa isa) : pool_(pool), isa_(isa) {
+PeakProbe::PeakProbe(ThreadPool& pool, Isa isa) : pool_(pool), isa_(isa) {}
+
+void PeakProbe::MapWords() {
   void* const memory =
       mmap(nullptr, kReadBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
@@ -157,6 +179,7 @@ PeakProbe::~PeakProbe() {
 }
 
 double PeakProbe::Read(Clock clock) {
+  if (words_ == nullptr) MapWords();
   if (words_ == nullptr) return 0;
   const size_t part = kReadBytes / sizeof(uint64_t) / pool_.threads() / 1024 * 1024;
   const double begin = Seconds(clock);

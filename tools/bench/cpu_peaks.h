@@ -19,8 +19,8 @@ enum class Clock { kWall, kCpu };
 double Seconds(Clock clock);
 
 // The multiply-adds that a product is made of: f32 vectors, pairs of bf16 by AVX-512 BF16, or tiles
-// of bf16 by AMX.
-enum class Arithmetic { kF32, kBf16Dots, kBf16Tiles };
+// of bf16 or of bytes by AMX.
+enum class Arithmetic { kF32, kBf16Dots, kBf16Tiles, kInt8Tiles };
 
 // What attention over such K and V is computed with at a level, where rows are many.
 Arithmetic AttentionArithmetic(kernels::cpu::Isa isa, kernels::DType kv, bool reproducible);
@@ -42,9 +42,11 @@ class PeakProbe {
   double MultiplyAdd(Arithmetic arithmetic, Clock clock);
 
  private:
+  void MapWords();
+
   kernels::cpu::ThreadPool& pool_;
   kernels::cpu::Isa isa_;
-  uint64_t* words_ = nullptr;
+  uint64_t* words_ = nullptr;  // what Read reads, from its first call on
 };
 
 // The best of several tries.

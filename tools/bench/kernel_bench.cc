@@ -1,10 +1,14 @@
 // Times the CPU back end's operations, one at a time, beside what the machine can do at most.
 //
-//   kernel_bench [--op=linear|gate_up] [--dtype=q4_0,q8_0] [--shape=1536x576] [--rows=1,8,512]
-//                [--isa=auto] [--threads=0] [--cached] [--int8] [--seconds=0.15]
+//   kernel_bench [--op=linear|gate_up|argmax] [--dtype=q4_0,q8_0] [--shape=1536x576]
+//                [--rows=1,8,512] [--context=none|all|most] [--int8] [--cached]
+//                [--isa=auto] [--threads=0] [--seconds=0.15]
 //   kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
 //                [--isa=auto] [--threads=0] [--seconds=0.15]
 //
+// `--context`: rows of which only keys and values are wanted, as most of a prompt's are, which have
+// activations of 8 bits beside quantised weights; `most`: each eighth is another. `argmax`: the
+// greatest of a row's products, what the head of a greedy request computes.
 // The second form takes the operations of a layer that are no products (`layer`: all of them), and
 // the output head; attention has a benchmark of its own.
 // Every case is compared with double arithmetic before it is timed; the exit status is 1 if one was
@@ -27,8 +31,22 @@
 namespace refrain::bench {
 namespace {
 
+bool ParseProductOp(std::string_view value, ProductOp& out) {
+  if (value == "linear") out = ProductOp::kLinear;
+  if (value == "gate_up") out = ProductOp::kGateUp;
+  if (value == "argmax") out = ProductOp::kArgMax;
+  return value == "linear" || value == "gate_up" || value == "argmax";
+}
+
+bool ParseContext(std::string_view value, ContextRows& out) {
+  if (value == "none") out = ContextRows::kNone;
+  if (value == "all") out = ContextRows::kAll;
+  if (value == "most") out = ContextRows::kMost;
+  return value == "none" || value == "all" || value == "most";
+}
+
 struct Arguments {
-  std::string op = "linear";
+  bool products = true;
   kernels::cpu::CpuOptions cpu;
   LinearBenchOptions linear;
   LayerOpsBenchOptions layer;
@@ -41,10 +59,9 @@ bool Parse(std::string_view argument, Arguments& out) {
   const std::string value(equals == std::string_view::npos ? "" : argument.substr(equals + 1));
   const std::vector<std::string> list = absl::StrSplit(value, ',');
   if (name == "--op") {
-    out.op = value;
-    out.linear.gate_up = value == "gate_up";
+    out.products = ParseProductOp(value, out.linear.op);
     if (value != "layer") out.layer.op = value;
-    return value == "linear" || value == "gate_up" || value == "layer" || IsLayerOp(value);
+    return out.products || value == "layer" || IsLayerOp(value);
   }
   if (name == "--dtype") return !(out.linear.dtypes = list).empty();
   if (name == "--shape") return !(out.linear.shapes = list).empty();
@@ -63,6 +80,7 @@ bool Parse(std::string_view argument, Arguments& out) {
     return absl::SimpleAtod(value, &out.linear.min_seconds) &&
            absl::SimpleAtod(value, &out.layer.min_seconds);
   }
+  if (name == "--context") return ParseContext(value, out.linear.context);
   if (name == "--int8") {
     out.linear.int8 = true;
     return true;
@@ -72,6 +90,20 @@ bool Parse(std::string_view argument, Arguments& out) {
     return true;
   }
   return false;
+}
+
+void PrintPeaks(const MachinePeaks& peaks) {
+  std::printf("peaks: read %.1f GB/s, of 4 MiB %.1f GB/s; fma %.0f GFLOP/s; int8 %.0f GOP/s",
+              peaks.read_bytes_per_s / 1e9, peaks.cached_read_bytes_per_s / 1e9,
+              peaks.fma_flops_per_s / 1e9, peaks.int8_ops_per_s / 1e9);
+  if (peaks.bf16_dot_flops_per_s > 0) {
+    std::printf("; bf16 dots %.0f GFLOP/s", peaks.bf16_dot_flops_per_s / 1e9);
+  }
+  if (peaks.bf16_tile_flops_per_s > 0) {
+    std::printf("; tiles of bf16 %.0f GFLOP/s, of int8 %.0f GOP/s",
+                peaks.bf16_tile_flops_per_s / 1e9, peaks.int8_tile_ops_per_s / 1e9);
+  }
+  std::printf("\n");
 }
 
 int Main(int argc, char** argv) {
@@ -89,17 +121,14 @@ int Main(int argc, char** argv) {
   }
   const kernels::BackendInfo& info = (*backend)->info();
   const MachinePeaks peaks = MeasurePeaks(info.threads);
-  const bool products = arguments.op == "linear" || arguments.op == "gate_up";
   std::printf("%s, %d threads, level %s; %s\n", ProcessorName().c_str(), info.threads,
               info.isa.c_str(),
-              !products                                 ? "data in the cache where it fits"
+              !arguments.products                       ? "data in the cache where it fits"
               : arguments.linear.working_set_bytes == 0 ? "weights in the cache"
                                                         : "weights from memory");
-  std::printf("peaks: read %.1f GB/s, of 4 MiB %.1f GB/s; fma %.0f GFLOP/s; int8 %.0f GOP/s\n",
-              peaks.read_bytes_per_s / 1e9, peaks.cached_read_bytes_per_s / 1e9,
-              peaks.fma_flops_per_s / 1e9, peaks.int8_ops_per_s / 1e9);
-  const bool right = products ? RunLinearBench(**backend, arguments.linear, peaks)
-                              : RunLayerOpsBench(**backend, arguments.layer, peaks);
+  PrintPeaks(peaks);
+  const bool right = arguments.products ? RunLinearBench(**backend, arguments.linear, peaks)
+                                        : RunLayerOpsBench(**backend, arguments.layer, peaks);
   return right ? 0 : 1;
 }
 

@@ -10,6 +10,7 @@
 #include <random>
 #include <utility>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/conformance/kv_pool.h"
 #include "tools/bench/call_timing.h"
@@ -244,7 +245,10 @@ bool RunCase(kernels::cpu::CpuBackend& backend, const LayerOpsBenchOptions& opti
   const double byte_peak = cached ? peaks.cached_read_bytes_per_s : peaks.read_bytes_per_s;
   const double byte_rate = measured.bytes / timing.best;
   const double op_rate = measured.ops / timing.best;
-  const double op_peak = measured.integer ? peaks.int8_ops_per_s : peaks.fma_flops_per_s;
+  const double op_peak =
+      measured.integer
+          ? ProductPeak(peaks, *kernels::cpu::ResolveIsa(backend.info().isa), DType::kQ8_0, rows)
+          : peaks.fma_flops_per_s;
   std::printf("%-11s %-12s %5lld %10.2f %10.2f us %7.2f GB/s %4.0f %% %8.1f GOP/s %4.0f %%  %s\n",
               op.name, model.name, static_cast<long long>(rows), timing.median * 1e6,
               timing.best * 1e6, byte_rate / 1e9, byte_peak > 0 ? 100 * byte_rate / byte_peak : 0,

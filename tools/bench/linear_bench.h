@@ -9,14 +9,28 @@
 
 namespace refrain::bench {
 
+enum class ProductOp {
+  kLinear,
+  kGateUp,  // two weights, SwiGLU between
+  kArgMax,  // LinearArgMax, of quantised weights
+};
+
+// Which rows are context (LinearArgs::context_rows), computed with activations of 8 bits.
+enum class ContextRows {
+  kNone,
+  kAll,
+  kMost,  // all but each eighth, about as in a step of a prompt of 512 tokens
+};
+
 // What to measure; an empty list means all that there is.
 struct LinearBenchOptions {
   std::vector<std::string> dtypes;  // names of kernels::DType
   std::vector<int64_t> rows;
   std::vector<std::string> shapes;  // "NxK"
-  bool gate_up = false;             // two weights, SwiGLU between
-  bool int8 = false;                // activations of 8 bits beside quantised weights
-  double min_seconds = 0.15;        // per case
+  ProductOp op = ProductOp::kLinear;
+  ContextRows context = ContextRows::kNone;  // not of kArgMax
+  bool int8 = false;                         // activations of 8 bits beside quantised weights
+  double min_seconds = 0.15;                 // per case
   // Bytes of weights that calls go round in: above the caches for a decode step of a large model,
   // 0 for one weight that stays in the cache.
   size_t working_set_bytes = size_t{256} << 20;
@@ -24,7 +38,7 @@ struct LinearBenchOptions {
 
 // Checks each case against double arithmetic, then times it, and prints one line of a table: median
 // and best time; from the best, bytes of weights per second and operations per second, and their
-// shares of the peaks.
+// shares of the peaks (operations: of what the back end multiplies by, ProductPeak).
 // Returns false if any result was wrong.
 bool RunLinearBench(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
                     const MachinePeaks& peaks);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/thread_pool.h"
+#include "tools/bench/cpu_peaks.h"
 
 namespace refrain::bench {
 namespace {
@@ -165,7 +166,23 @@ MachinePeaks MeasurePeaks(int threads) {
   peaks.int8_ops_per_s = isa >= Isa::kAvx512Vnni ? rate(64, DotInt8)
                          : wide                  ? rate(64, PairsWide)
                                                  : rate(32, PairsNarrow);
+  const auto flops = [&](Isa least, Arithmetic arithmetic) {
+    return isa >= least ? FlopsPerSecond(pool, isa, arithmetic, Clock::kWall) : 0;
+  };
+  peaks.bf16_dot_flops_per_s = flops(Isa::kAvx512Bf16, Arithmetic::kBf16Dots);
+  peaks.bf16_tile_flops_per_s = flops(Isa::kAmx, Arithmetic::kBf16Tiles);
+  peaks.int8_tile_ops_per_s = flops(Isa::kAmx, Arithmetic::kInt8Tiles);
   return peaks;
+}
+
+double ProductPeak(const MachinePeaks& peaks, Isa isa, kernels::DType weight, int64_t rows) {
+  constexpr int64_t kMinTileRows = 8;  // of dense_matrix.cc and quantized_tiles_inl.h
+  const bool tiles = isa >= Isa::kAmx && rows >= kMinTileRows;
+  if (kernels::Traits(weight).quantized) {
+    return tiles ? peaks.int8_tile_ops_per_s : peaks.int8_ops_per_s;
+  }
+  if (weight != kernels::DType::kBF16 || isa < Isa::kAvx512Bf16) return peaks.fma_flops_per_s;
+  return tiles ? peaks.bf16_tile_flops_per_s : peaks.bf16_dot_flops_per_s;
 }
 
 std::string ProcessorName() {
