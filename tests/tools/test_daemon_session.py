@@ -10,6 +10,7 @@ import time
 import types
 
 import daemon_session
+import free_ports
 import pytest
 
 FAKE = pathlib.Path(__file__).with_name("fake_refraind.py")
@@ -17,9 +18,7 @@ FAKE = pathlib.Path(__file__).with_name("fake_refraind.py")
 
 @pytest.fixture(name="port")
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports.free_pair()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 
+import free_ports
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -38,9 +39,7 @@ class Workshop:
         unpacked = user_cache / "refrain" / "debian"
         if unpacked.exists():
             (self.cache / "refrain" / "debian").symlink_to(unpacked)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.listen = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.listen = f"127.0.0.1:{free_ports.free_pair()}"
 
     def script(self, name: str, text: str) -> None:
         path = self.folder / name
