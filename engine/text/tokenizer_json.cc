@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/json_error_place.h"
+#include "engine/text/json_members.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/space_mark.h"
 
@@ -34,28 +35,6 @@ absl::Status Refuse(std::string_view file, const std::string& what) {
 }
 
 absl::Status Refuse(const std::string& what) { return Refuse("tokenizer.json", what); }
-
-// Readers that never throw: a member that is absent or of another type reads as the fallback.
-const Json* FindOrNull(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-std::string StringOf(const Json& object, const char* key) {
-  const Json* member = FindOrNull(object, key);
-  return member != nullptr && member->is_string() ? member->get<std::string>() : "";
-}
-
-bool BoolOf(const Json& object, const char* key, bool fallback) {
-  const Json* member = FindOrNull(object, key);
-  return member != nullptr && member->is_boolean() ? member->get<bool>() : fallback;
-}
-
-std::optional<int64_t> IntOf(const Json& value) {
-  if (!value.is_number_integer()) return std::nullopt;
-  return value.get<int64_t>();
-}
 
 absl::StatusOr<Json> ParseFile(std::string_view name, std::string_view text) {
   if (text.empty()) return Json();

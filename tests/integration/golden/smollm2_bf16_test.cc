@@ -110,8 +110,13 @@ TEST_F(SmolLm2InBf16, LogprobsOfAll1024GreedyStepsAreThoseOfOurF32Run) {
   const auto served = Load("auto", "bf16");
   ASSERT_NE(served, nullptr);
   const double as_served = mean_error(*served);
-  std::printf(", as served over bf16 KV %.5f\n", as_served);
+  std::printf(", as served over bf16 KV %.5f", as_served);
   EXPECT_LT(as_served, 0.01);
+  const auto int8 = Load("int8", "f16");
+  ASSERT_NE(int8, nullptr);
+  const double in_8_bits = mean_error(*int8);
+  std::printf(", int8 over f16 KV %.5f\n", in_8_bits);
+  EXPECT_LT(in_8_bits, 0.03);
 }
 
 }  // namespace
