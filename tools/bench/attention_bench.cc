@@ -9,8 +9,9 @@
 // Suites (a list with commas; all by default):
 //   decode      one step over keys that nobody shares, against the read bandwidth
 //   prefill     new prompts, against multiply-adds in registers and against our own product, both
-//               of the arithmetic that the level has for the element type, and against the product
-//               of Q4_1 weights that the server runs for quantised models
+//               of the arithmetic that the level has for the element type, and against the products
+//               of Q4_1 weights that the server runs for quantised models: activations of 15 bits,
+//               and of 8 as rows of a prompt have them that nothing is chosen from
 //   grid        ChunkAttention's table 3 and GQA shapes: naive, paged, paged with shared pages,
 //               two_phase, in turn within each round
 //   completion  its figure 3: token rate over completion length
@@ -21,10 +22,12 @@
 // possible there); the rates of the curves are those of one layer's attention alone.
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,10 +104,15 @@ std::vector<Timing> TimeInTurn(Clock clock, const std::vector<std::function<void
 // measured by.
 class OwnProduct {
  public:
-  OwnProduct(int threads, const std::string& isa, DType dtype)
+  // `context`: all rows are context (LinearArgs::context_rows).
+  OwnProduct(int threads, const std::string& isa, DType dtype, bool context = false)
       : backend_(*cpu::CpuBackend::Create({.threads = threads, .isa = isa})),
-        x_(kRows * kSize, 0.5f),
-        out_(kRows * kSize) {
+        x_(kRows * kSize),
+        out_(kRows * kSize),
+        context_rows_(context ? kRows : 0, 1) {
+    std::minstd_rand random(3);
+    std::normal_distribution<float> normal;
+    for (float& v : x_) v = normal(random);
     const std::vector<std::byte> data = RandomWeight(dtype, kSize, kSize, 1);
     const kernels::WeightSlice slice = {dtype, kSize, kSize, data.data(), {}};
     weight_ = *backend_->PackLinear({&slice, 1}, {});
@@ -112,7 +120,7 @@ class OwnProduct {
 
   void Run() {
     backend_->Linear({weight_.get(), kernels::F32View(x_.data(), kRows, kSize),
-                      kernels::F32View(out_.data(), kRows, kSize)});
+                      kernels::F32View(out_.data(), kRows, kSize), false, false, context_rows_});
   }
   double Flops() const { return 2.0 * kRows * kSize * kSize; }
 
@@ -122,6 +130,7 @@ class OwnProduct {
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::LinearWeight> weight_;
   std::vector<float> x_, out_;
+  std::vector<uint8_t> context_rows_;
 };
 
 class Bench {
@@ -247,16 +256,18 @@ class Bench {
     }
   }
 
-  // Beside products of two kinds: those of the same arithmetic, and those that the server runs for
-  // a quantised model, of Q4_1 weights and fixed-point activations.
+  // Beside products of three kinds: those of the same arithmetic, and those that the server runs
+  // for a quantised model, of Q4_1 weights and activations of 15 or 8 bits.
   void Prefill() {
     std::printf(
         "\nGFLOP/s, in brackets the best of all rounds.\n\n| prefill | tokens | ms | attention | "
-        "own product | of own product | Q4_1 product | of Q4_1 product | best of peak |\n"
-        "|---|---|---|---|---|---|---|---|---|\n");
+        "own product | of own product | Q4_1, 15 bits | of it | Q4_1, 8 bits | of it | "
+        "best of peak |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n");
     OwnProduct f32_product(options_.threads, options_.isa, DType::kF32);
     OwnProduct bf16_product(options_.threads, options_.isa, DType::kBF16);
     OwnProduct q4_1_product(options_.threads, options_.isa, DType::kQ4_1);
+    OwnProduct context_product(options_.threads, options_.isa, DType::kQ4_1, true);
     for (const AttentionModel& model : kModels) {
       for (const DType kv : options_.kv_types) {
         if (!Wanted("prefill", model, kv)) continue;
@@ -266,14 +277,16 @@ class Bench {
           const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
           AttentionWorkload work(model, memory, shape, Sharing::kOwnChunks);
           const std::vector<Timing> timings =
-              Time(work, shape, {[&] { product.Run(); }, [&] { q4_1_product.Run(); }});
+              Time(work, shape,
+                   {[&] { product.Run(); }, [&] { q4_1_product.Run(); },
+                    [&] { context_product.Run(); }});
           PrintPrefill(model, kv, keys, timings, work.Flops(), product.Flops());
         }
       }
     }
   }
 
-  // `timings`: attention, then the two products.
+  // `timings`: attention, then the three products.
   void PrintPrefill(const AttentionModel& model, DType kv, int keys,
                     const std::vector<Timing>& timings, double flops, double product_flops) {
     const double median = flops / timings[0].median_s * 1e-9;
@@ -281,7 +294,7 @@ class Bench {
     std::printf("| %s %s | %d | %.1f | %.0f (%.0f) |", model.name,
                 std::string(kernels::Traits(kv).name).c_str(), keys, timings[0].median_s * 1e3,
                 median, best);
-    for (const Timing& product : {timings[1], timings[2]}) {
+    for (const Timing& product : {timings[1], timings[2], timings[3]}) {
       const double product_median = product_flops / product.median_s * 1e-9;
       const double product_best = product_flops / product.least_s * 1e-9;
       std::printf(" %.0f (%.0f) | %.0f%% (%.0f%%) |", product_median, product_best,
