@@ -180,6 +180,41 @@ TEST(AttentionOfOneLongSequence, MatchesTheReferenceOnTwoThreads) {
   }
 }
 
+// More slots than any scenario above has: all behind one run, groups of them behind another, decode
+// rows, some prefills among them, some slots that take no part.
+TEST(AttentionOfManySlots, MatchesTheReference) {
+  constexpr int kSlots = 300, kGroup = 50;
+  for (const DType kv : {DType::kF16, DType::kBF16}) {
+    const AttentionShape shape{4, 2, 32, 32, kv};
+    AttentionScenario scenario(shape, kSlots, 18 + 3 * kSlots / kGroup + 2 * kSlots);
+    const int all = scenario.AddRun(std::vector<int>(17, shape.chunk_tokens), 1);
+    int group = -1;
+    for (int slot = 0; slot < kSlots; ++slot) {
+      if (slot % kGroup == 0) group = scenario.AddRun({32, 7, 32}, 10000 + slot);
+      scenario.Attend(all, slot);
+      scenario.Attend(group, slot);
+      scenario.Attend(scenario.AddRun({32, 1 + slot % 32}, 20000 + 100 * slot), slot);
+      if (slot % 11 != 5) scenario.Activate(slot, slot % 37 == 0 ? 9 : 1);
+    }
+    scenario.Finish();
+    std::vector<float> want, got;
+    ReferenceBackend().ChunkAttention(scenario.Args(want));
+    for (const AttentionLevel& level : AttentionLevels()) {
+      for (const bool reproducible : {false, true}) {
+        SCOPED_TRACE(level.name() + (reproducible ? " reproducible" : ""));
+        ChunkAttentionArgs args = scenario.Args(got);
+        args.reproducible = reproducible;
+        level.On(3).Attend(args);
+        if (level.RoundsRows(kv)) {
+          ExpectRowsClose(got, want, shape.head_dim, kBf16Rounding);
+        } else {
+          ExpectClose(got, want, 2e-5, 2e-5);
+        }
+      }
+    }
+  }
+}
+
 // Levels with bf16 dot instructions over K and V in bf16.
 class AttentionBf16 : public testing::TestWithParam<Param> {
  protected:
