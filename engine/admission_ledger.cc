@@ -7,7 +7,7 @@
 
 namespace refrain::engine {
 
-absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant) {
+absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, Errand errand) {
   MutexLock lock(mutex_);
   if (!closed_.ok()) {
     return WithRetryAfter(closed_, ended_requests_.SecondsFor(Now(), live_requests_));
@@ -24,9 +24,10 @@ absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant) 
                           started_requests_.SecondsFor(Now(), queued_requests_));
   }
   ++queued_requests_;
+  if (errand == Errand::kRun) ++waiting_requests_;
   ++live_requests_;
   ++tenants_[name].requests;
-  return AdmissionTicket(shared_from_this(), std::move(name));
+  return AdmissionTicket(shared_from_this(), std::move(name), errand);
 }
 
 void AdmissionLedger::Close(absl::Status reason) {
@@ -47,6 +48,11 @@ int32_t AdmissionLedger::queued_requests() const {
   return queued_requests_;
 }
 
+int32_t AdmissionLedger::waiting_requests() const {
+  MutexLock lock(mutex_);
+  return waiting_requests_;
+}
+
 absl::Status AdmissionLedger::AddTokens(const std::string& tenant, int64_t tokens) {
   MutexLock lock(mutex_);
   Queued& own = tenants_.at(tenant);
@@ -65,12 +71,13 @@ absl::Status AdmissionLedger::AddTokens(const std::string& tenant, int64_t token
   return absl::OkStatus();
 }
 
-void AdmissionLedger::LeaveQueue(const std::string& tenant, int64_t tokens) {
+void AdmissionLedger::LeaveQueue(const std::string& tenant, Errand errand, int64_t tokens) {
   MutexLock lock(mutex_);
   const auto own = tenants_.find(tenant);
   own->second.tokens -= tokens;
   if (--own->second.requests == 0) tenants_.erase(own);
   --queued_requests_;
+  if (errand == Errand::kRun) --waiting_requests_;
   queued_tokens_ -= tokens;
   const Clock::TimePoint now = Now();
   started_requests_.Add(now, 1);
@@ -90,6 +97,7 @@ Clock::TimePoint AdmissionLedger::Now() const {
 AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {
   std::swap(ledger_, other.ledger_);
   std::swap(tenant_, other.tenant_);
+  std::swap(errand_, other.errand_);
   std::swap(queued_, other.queued_);
   std::swap(tokens_, other.tokens_);
   return *this;
@@ -109,7 +117,7 @@ absl::Status AdmissionTicket::SetTokens(int64_t tokens) {
 
 void AdmissionTicket::LeaveQueue() {
   if (!std::exchange(queued_, false)) return;
-  ledger_->LeaveQueue(tenant_, tokens_);
+  ledger_->LeaveQueue(tenant_, errand_, tokens_);
 }
 
 }  // namespace refrain::engine

@@ -19,6 +19,10 @@ namespace refrain::engine {
 
 class AdmissionTicket;
 
+// What a request has come for: to run, or for its tokens alone (/tokenize), which takes a place in
+// the queue but is none that waits to run.
+enum class Errand { kRun, kTokenize };
+
 // Counts the requests that are in the engine and refuses more than it may hold: from Submit until
 // a request starts to run it is queued, wherever it stands (to be encoded, inbox, scheduler).
 //
@@ -39,12 +43,14 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
         max_queued_tokens_(max_queued_tokens),
         clock_(clock) {}
 
-  absl::StatusOr<AdmissionTicket> Enter(std::string_view tenant);
+  absl::StatusOr<AdmissionTicket> Enter(std::string_view tenant, Errand errand = Errand::kRun);
   // Nothing enters any more; `reason` is what Enter then returns. The first reason stays.
   void Close(absl::Status reason);
   // Until no request is left; false on `deadline`.
   bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
   int32_t queued_requests() const;
+  // Of these, those that are to run.
+  int32_t waiting_requests() const;
 
  private:
   friend class AdmissionTicket;
@@ -55,7 +61,7 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   using Tenants = std::unordered_map<std::string, Queued>;
 
   absl::Status AddTokens(const std::string& tenant, int64_t tokens);
-  void LeaveQueue(const std::string& tenant, int64_t tokens);
+  void LeaveQueue(const std::string& tenant, Errand errand, int64_t tokens);
   void Leave();
   Clock::TimePoint Now() const;
 
@@ -65,6 +71,7 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   mutable Mutex mutex_;
   ConditionVariable empty_;
   int32_t queued_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  int32_t waiting_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;  // of these, to run
   int64_t queued_tokens_ REFRAIN_GUARDED_BY(mutex_) = 0;
   Tenants tenants_ REFRAIN_GUARDED_BY(mutex_);  // that have requests queued
   int32_t live_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
@@ -78,8 +85,8 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
 class AdmissionTicket {
  public:
   AdmissionTicket() = default;
-  AdmissionTicket(std::shared_ptr<AdmissionLedger> ledger, std::string tenant)
-      : ledger_(std::move(ledger)), tenant_(std::move(tenant)), queued_(true) {}
+  AdmissionTicket(std::shared_ptr<AdmissionLedger> ledger, std::string tenant, Errand errand)
+      : ledger_(std::move(ledger)), tenant_(std::move(tenant)), errand_(errand), queued_(true) {}
   AdmissionTicket(AdmissionTicket&& other) noexcept { *this = std::move(other); }
   AdmissionTicket& operator=(AdmissionTicket&& other) noexcept;
   ~AdmissionTicket();
@@ -92,6 +99,7 @@ class AdmissionTicket {
  private:
   std::shared_ptr<AdmissionLedger> ledger_;
   std::string tenant_;
+  Errand errand_ = Errand::kRun;
   bool queued_ = false;
   int64_t tokens_ = 0;
 };

@@ -152,7 +152,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
 
 absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Tokenize(
     TextPrompt text, std::string tenant, std::optional<double> timeout_s) {
-  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(tenant);
+  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(tenant, Errand::kTokenize);
   if (!ticket.ok()) return ticket.status();
   std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), timeout_s);
   encoded->only_tokenize = true;

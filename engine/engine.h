@@ -31,7 +31,7 @@ struct ModelInfo {
 
 struct EngineStats {
   int32_t running_sequences = 0;
-  int32_t queued_requests = 0;
+  int32_t queued_requests = 0;  // that are to run, not those of /tokenize
   int64_t kv_capacity_tokens = 0;
   int64_t kv_chunk_bytes = 0;  // of K and V in one chunk
   int64_t kv_used_chunks = 0;

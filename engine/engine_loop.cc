@@ -88,10 +88,10 @@ bool EngineLoop::Turn() {
 }
 
 EngineStats EngineLoop::stats() const {
-  const int32_t queued = parts_.ledger->queued_requests();
+  const int32_t waiting = parts_.ledger->waiting_requests();
   MutexLock lock(shared_mutex_);
   EngineStats stats = shared_stats_;
-  stats.queued_requests = queued;
+  stats.queued_requests = waiting;
   return stats;
 }
 

@@ -128,6 +128,19 @@ TEST_F(AdmissionLedgerTest, AFullQueueStillTakesAnotherTenantsFairPart) {
   EXPECT_EQ(fill("c"), 40) << "nothing is remembered of those who left";
 }
 
+TEST_F(AdmissionLedgerTest, WhatComesForItsTokensAloneIsQueuedAndDoesNotWaitToRun) {
+  AdmissionTicket to_run = *ledger_->Enter("a");
+  AdmissionTicket tokens = *ledger_->Enter("a", Errand::kTokenize);
+  EXPECT_EQ(ledger_->queued_requests(), 2);
+  EXPECT_EQ(ledger_->waiting_requests(), 1);
+  AdmissionTicket moved = std::move(tokens);
+  moved.LeaveQueue();
+  EXPECT_EQ(ledger_->queued_requests(), 1);
+  EXPECT_EQ(ledger_->waiting_requests(), 1);
+  to_run.LeaveQueue();
+  EXPECT_EQ(ledger_->waiting_requests(), 0);
+}
+
 TEST_F(AdmissionLedgerTest, QueuedTokensOfOneTenantKeepNoOtherOut) {
   AdmissionTicket large = *ledger_->Enter("a");
   ASSERT_TRUE(large.SetTokens(900).ok());

@@ -79,6 +79,23 @@ TEST(EngineTest, AnswersTextPrompts) {
   EXPECT_EQ(f.engine->health(), absl::OkStatus());
 }
 
+TEST(EngineTest, CountsAsQueuedWhatIsToRunAndNoTextThatIsTokenizedAlone) {
+  Fixture f;
+  std::vector<int32_t> queued;  // seen by the encoder, one text after the other
+  f.tokenizer->before_encode = [&](std::string_view) {
+    queued.push_back(f.engine->stats().queued_requests);
+  };
+  const auto tokens = f.engine->Tokenize({.text = "hello"}, "a", std::nullopt);
+  ASSERT_TRUE(tokens.ok());
+  ASSERT_TRUE((*tokens)->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  Request request = TokenRequest({}, 1);
+  request.prompt = TextPrompt{.text = "hello"};
+  const auto stream = f.engine->Submit(request);
+  ASSERT_TRUE(stream.ok());
+  EXPECT_EQ(f.Wait(*stream).status, absl::OkStatus());
+  EXPECT_EQ(queued, (std::vector<int32_t>{0, 1}));
+}
+
 TEST(EngineTest, RefusesOptionsThatCannotWork) {
   EXPECT_THAT(Fixture(1, {.max_sequences = 9, .step_token_budget = 32}).status.message(),
               HasSubstr("engine.max_sequences is 9, must be from 1 to 8"));
