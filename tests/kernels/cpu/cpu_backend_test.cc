@@ -1,12 +1,12 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
+
+#include "tests/support/little_room.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -45,16 +45,10 @@ TEST(CpuBackendTest, RefusesNegativeThreads) {
   EXPECT_EQ(status.message(), "backend.threads is -1; it must be 0 or more");
 }
 
-// A sanitizer takes terabytes of addresses, so that no limit of them is one of threads.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
 TEST(CpuBackendLimits, WarnsWhereTheSystemLetsFewerThreadsRun) {
   const auto with_little_room = [] {
-    std::ifstream pages("/proc/self/statm");
-    rlim_t bytes = 0;
-    pages >> bytes;
-    bytes = bytes * 4096 + (rlim_t{64} << 20);  // a thread takes 8 MiB for its stack
-    const rlimit limit{bytes, bytes};
-    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+    ::refrain::testing::LeaveLittleRoom();
     const auto backend = CpuBackend::Create({.threads = 100}, {Isa::kAvx2, "GenuineIntel"}, Wrong);
     if (!backend.ok()) std::exit(3);
     const BackendInfo& info = (*backend)->info();
@@ -65,7 +59,7 @@ TEST(CpuBackendLimits, WarnsWhereTheSystemLetsFewerThreadsRun) {
     const bool said = at != std::string::npos && at + want.size() == info.warning.size();
     std::exit(said && info.threads < 100 ? 0 : 1);
   };
-  EXPECT_EXIT(with_little_room(), testing::ExitedWithCode(0), "level avx2 computes wrong");
+  EXPECT_EXIT(with_little_room(), ::testing::ExitedWithCode(0), "level avx2 computes wrong");
 }
 #endif
 

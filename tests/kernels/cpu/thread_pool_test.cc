@@ -1,13 +1,10 @@
 #include "kernels/cpu/thread_pool.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -17,11 +14,12 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/control_groups.h"
+#include "tests/support/little_room.h"
 
 namespace refrain::kernels::cpu {
 namespace {
 
-class ThreadPoolTest : public testing::TestWithParam<int> {};
+class ThreadPoolTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(ThreadPoolTest, RunsOnceOnEachThread) {
   ThreadPool pool(GetParam());
@@ -183,7 +181,7 @@ TEST_P(ThreadPoolTest, SpinsForAMomentOnlyBehindARegion) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPoolTest, TakesAllCoresForZero) {
   ThreadPool pool(0);
@@ -192,22 +190,16 @@ TEST(ThreadPoolTest, TakesAllCoresForZero) {
   EXPECT_LE(pool.threads(), CoresInControlGroups());
 }
 
-// A sanitizer takes terabytes of addresses, so that no limit of them is one of threads.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
 TEST(ThreadPoolLimits, IsSmallerWhereTheSystemAllowsNoMoreThreads) {
   const auto with_little_room = [] {
-    std::ifstream pages("/proc/self/statm");
-    rlim_t bytes = 0;
-    pages >> bytes;
-    bytes = bytes * 4096 + (rlim_t{64} << 20);  // a thread takes 8 MiB for its stack
-    const rlimit limit{bytes, bytes};
-    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+    ::refrain::testing::LeaveLittleRoom();
     ThreadPool pool(100);
     std::atomic<int64_t> sum = 0;
     pool.ParallelFor(1000, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
     std::exit(pool.threads() > 1 && pool.threads() < 100 && sum == 1000 ? 0 : 1);
   };
-  EXPECT_EXIT(with_little_room(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(with_little_room(), ::testing::ExitedWithCode(0), "");
 }
 #endif
 
