@@ -81,6 +81,11 @@ void GgufWriter::AddRaw(std::string_view key, uint32_t type, std::string_view pa
   values_.append(payload);
 }
 
+void GgufWriter::AddValues(uint64_t count, std::string_view bytes) {
+  num_values_ += count;
+  values_.append(bytes);
+}
+
 void GgufWriter::AddTensor(std::string_view name, uint32_t type,
                            const std::vector<uint64_t>& extents, std::string_view bytes) {
   AddTensorAt(name, type, extents, data_.size());

@@ -37,6 +37,8 @@ class GgufWriter {
   void AddFloat32s(std::string_view key, const std::vector<float>& values);
   // `payload` as it shall stand after the type number.
   void AddRaw(std::string_view key, uint32_t type, std::string_view payload);
+  // `count` keys with their values, as another file has them.
+  void AddValues(uint64_t count, std::string_view bytes);
 
   // `extents` innermost first, as the format has them.
   void AddTensor(std::string_view name, uint32_t type, const std::vector<uint64_t>& extents,
