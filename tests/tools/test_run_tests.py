@@ -30,6 +30,19 @@ def test_a_query_that_fails_is_one_failure(arguments, bazel, monkeypatch, capfd)
     assert err == "ERROR: no such package\n"
 
 
+def test_goldens_are_asked_for_all_windows(bazel, monkeypatch, capfd, tmp_path):
+    asked = tmp_path / "asked"
+    (tmp_path / "bazel").write_text(f'#!/bin/sh\necho "$@" >> {asked}\nexit 7\n')
+    monkeypatch.setattr(run_tests, "default_model", lambda: "/no/model")
+    monkeypatch.setattr("sys.argv", ["tools/test", "--goldens"])
+    assert run_tests.main() == 1
+    assert capfd.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
+    command, *arguments = asked.read_text().split()
+    assert command == "test"
+    assert "--test_env=REFRAIN_GOLDEN_WINDOWS=all" in arguments
+    assert arguments[arguments.index("--") + 1:] == ["//tests/integration/golden/..."]
+
+
 def test_no_model_is_one_failure(bazel, monkeypatch, capfd, tmp_path):
     (tmp_path / "tools").mkdir()
     fetch_model = tmp_path / "tools" / "fetch_model"

@@ -30,14 +30,17 @@ def random_steps(count: int) -> str:
 
 # A hundred times the steps of a usual run, on whatever else the machine is doing.
 LONG_RUN = [random_steps(10**6), "--test_timeout=600,1800,3600,7200"]
+# Windows of both lengths of every setting, not of what is served alone.
+ALL_GOLDENS = ["--test_env=REFRAIN_GOLDEN_WINDOWS=all"]
+GOLDEN_TESTS = "//tests/integration/golden/..."
 # Under TSan a step takes ten times as long, and what it looks for shows early or by chance.
 SANITIZERS = {
     "ASan+UBSan": ["--config=asan", "--config=ubsan", "--config=precompiled", *LONG_RUN],
     "TSan": ["--config=tsan", "--config=precompiled", random_steps(10**5)],
 }
 # Hours of arithmetic whose threads other tests have, too; and what runs in one thread.
-NOT_UNDER_TSAN = ["//tests/integration/golden/...", "//tests/kernels/cuda/...",
-                  "//tests/kernels/reference/...", "//tests/kvcache/...", "//tools/..."]
+NOT_UNDER_TSAN = [GOLDEN_TESTS, "//tests/kernels/cuda/...", "//tests/kernels/reference/...",
+                  "//tests/kvcache/...", "//tools/..."]
 NO_TESTS_COLLECTED = 5
 
 
@@ -244,9 +247,11 @@ def parse_arguments() -> argparse.Namespace:
                           action="store_const", const=[name], help=f"{name} alone")
     mode.add_argument("--fuzz", type=int, metavar="SECONDS", help="per fuzz target")
     mode.add_argument("--soak", action="store_true", help="the long tests")
+    mode.add_argument("--goldens", action="store_true", help="all windows of every golden setting")
     arguments = parser.parse_args()
-    if arguments.soak and arguments.filter:
-        parser.error(f"--soak runs all of its tests: it takes no filter ({arguments.filter})")
+    for name in ("soak", "goldens"):
+        if getattr(arguments, name) and arguments.filter:
+            parser.error(f"--{name} runs all of its tests: it takes no filter ({arguments.filter})")
     return arguments
 
 
@@ -257,6 +262,9 @@ def run_what_is_asked(arguments: argparse.Namespace) -> summaries.Summary:
         return run_sanitizers(arguments.sanitizers, default_model(), arguments.filter)
     if arguments.soak:
         return run_soak(default_model())
+    if arguments.goldens:
+        default_model()  # where the tests look for it
+        return run_bazel_tests([*OPTIMISED, *ALL_GOLDENS], [GOLDEN_TESTS])[0]
     return run_everything(OPTIMISED, default_model(), arguments.filter)
 
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 
 #include "engine/sampler.h"
 #include "engine/text/create_tokenizer.h"
@@ -140,6 +143,17 @@ std::vector<double> GreedyLogprobs(ModelHarness& harness) {
     });
   }
   return logprobs;
+}
+
+std::vector<GoldenWindows> WindowsToCompare(bool served) {
+  const char* asked = std::getenv("REFRAIN_GOLDEN_WINDOWS");
+  std::vector<GoldenWindows> windows = {{512, 32}};
+  if (served || (asked != nullptr && std::string_view(asked) == "all")) {
+    windows.push_back({2048, 8});
+  } else {
+    std::printf("8 windows of 2048: left to tools/test --goldens\n");
+  }
+  return windows;
 }
 
 WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max_windows,

@@ -68,6 +68,16 @@ GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin);
 // The log-probabilities of the same tokens, prompt by prompt, each prompt in one go.
 std::vector<double> GreedyLogprobs(ModelHarness& harness);
 
+// The windows of one length in a text, which is the same for both lengths.
+struct GoldenWindows {
+  int32_t tokens;
+  int32_t count;
+};
+// What a setting is compared on, but for PartInThisBuild: all 32 windows of 512 tokens, and all 8
+// of 2,048 where it is `served`. `tools/test --goldens` compares both for every setting; that a
+// length is left to it is printed.
+std::vector<GoldenWindows> WindowsToCompare(bool served);
+
 struct WindowError {
   int32_t windows = 0;
   double nll_mean = 0;

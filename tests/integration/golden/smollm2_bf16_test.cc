@@ -70,18 +70,14 @@ TEST_F(SmolLm2InBf16, All1024GreedyStepsAreWithinTolerance) {
   EXPECT_LT(greedy.largest_deficit, 0.4);
 }
 
-// All windows where the processor has bf16 dot instructions. Elsewhere they would take minutes: the
-// first of them, an eighth.
 TEST_F(SmolLm2InBf16, NegativeLogLikelihoodIsWithinTolerance) {
-  const bool all = harness_->backend().info().preferred_kv == kernels::DType::kBF16;
-  for (const auto& [window, windows] : {std::pair{512, 32}, std::pair{2048, 8}}) {
-    const int here = all ? PartInThisBuild(windows) : windows / 8;
-    const WindowError error = MeasurePerplexity(*harness_, window, here);
-    std::printf(
-        "window %d: compared %d of %d windows, perplexity %.4f, reference %.4f, worst %.5f\n",
-        window, error.windows, windows, std::exp(error.nll_mean), std::exp(error.reference_mean),
-        error.worst_window_error);
-    EXPECT_EQ(error.windows, here);
+  for (const GoldenWindows& windows : WindowsToCompare(/*served=*/false)) {
+    const WindowError error =
+        MeasurePerplexity(*harness_, windows.tokens, PartInThisBuild(windows.count));
+    std::printf("compared %d of %d windows of %d: perplexity %.4f, reference %.4f, worst %.5f\n",
+                error.windows, windows.count, windows.tokens, std::exp(error.nll_mean),
+                std::exp(error.reference_mean), error.worst_window_error);
+    EXPECT_EQ(error.windows, PartInThisBuild(windows.count));
     EXPECT_LT(error.worst_window_error, 0.02);
   }
 }

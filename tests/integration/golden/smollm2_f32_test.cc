@@ -50,16 +50,15 @@ TEST_F(SmolLm2InF32, GreedyTokensEqualUpToTheFirstNarrowMarginAndAll1024StepsAre
   EXPECT_LT(greedy.largest_deficit, 0.01);
 }
 
-TEST_F(SmolLm2InF32, NegativeLogLikelihoodOfShortWindowsEqualsTheReference) {
-  const WindowError error = MeasurePerplexity(*harness_, 512, PartInThisBuild(32));
-  EXPECT_EQ(error.windows, PartInThisBuild(32));
-  EXPECT_LT(error.worst_window_error, 1e-4);
-}
-
-TEST_F(SmolLm2InF32, NegativeLogLikelihoodOfLongWindowsEqualsTheReference) {
-  const WindowError error = MeasurePerplexity(*harness_, 2048, PartInThisBuild(8));
-  EXPECT_EQ(error.windows, PartInThisBuild(8));
-  EXPECT_LT(error.worst_window_error, 1e-4);
+TEST_F(SmolLm2InF32, NegativeLogLikelihoodOfEveryWindowEqualsTheReference) {
+  for (const GoldenWindows& windows : WindowsToCompare(/*served=*/false)) {
+    const WindowError error =
+        MeasurePerplexity(*harness_, windows.tokens, PartInThisBuild(windows.count));
+    std::printf("compared %d of %d windows of %d: worst %.6f\n", error.windows, windows.count,
+                windows.tokens, error.worst_window_error);
+    EXPECT_EQ(error.windows, PartInThisBuild(windows.count));
+    EXPECT_LT(error.worst_window_error, 1e-4);
+  }
 }
 
 }  // namespace

@@ -77,9 +77,10 @@ constexpr GreedyLimits k15Bits{
 
 void ExpectGreedy(ModelHarness& harness, const GreedyLimits& limits) {
   const GreedyErrors greedy = MeasureGreedy(harness, limits.least_margin);
-  std::printf("%d flips of %d, largest margin flipped %.3f, worst mean %.4f, deficit %.3f\n",
-              greedy.argmax_flips, greedy.steps, greedy.largest_margin_flipped,
-              greedy.worst_prompt_mean_abs, greedy.largest_deficit);
+  std::printf("compared %d of 1024 steps: %d flips, largest margin flipped %.3f, ", greedy.steps,
+              greedy.argmax_flips, greedy.largest_margin_flipped);
+  std::printf("worst mean %.4f, deficit %.3f\n", greedy.worst_prompt_mean_abs,
+              greedy.largest_deficit);
   std::printf("free running: compared %d of %d steps\n", greedy.free_compared,
               limits.free_compared);
   EXPECT_EQ(greedy.free_different, 0);
@@ -111,40 +112,42 @@ struct PerplexityLimits {
   double change, worst_window;
 };
 
-void ExpectPerplexityOfTheReference(ModelHarness& harness, int window, int all_windows,
-                                    const PerplexityLimits& limits,
-                                    Predicted predicted = Predicted::kAll) {
-  const int windows = PartInThisBuild(all_windows);
-  const WindowError error = MeasurePerplexity(harness, window, windows, predicted);
+void ExpectPerplexityOfTheReference(ModelHarness& harness, const GoldenWindows& windows,
+                                    const PerplexityLimits& limits, Predicted predicted) {
+  const WindowError error =
+      MeasurePerplexity(harness, windows.tokens, PartInThisBuild(windows.count), predicted);
   const double change = std::exp(error.nll_mean - error.reference_mean) - 1;
-  std::printf(
-      "%d windows of %d: perplexity %.4f, reference %.4f, change %+.4f %%, worst window %.5f\n",
-      error.windows, window, std::exp(error.nll_mean), std::exp(error.reference_mean), change * 100,
-      error.worst_window_error);
-  EXPECT_EQ(error.windows, windows);
+  std::printf("compared %d of %d windows of %d: ", error.windows, windows.count, windows.tokens);
+  std::printf("perplexity %.4f, reference %.4f, change %+.4f %%, worst window %.5f\n",
+              std::exp(error.nll_mean), std::exp(error.reference_mean), change * 100,
+              error.worst_window_error);
+  EXPECT_EQ(error.windows, PartInThisBuild(windows.count));
   EXPECT_LT(std::abs(change), limits.change);
   EXPECT_LT(error.worst_window_error, limits.worst_window);
 }
 
-// 32 windows of 512 tokens and 8 of 2,048 of what is the default of this level: a default may
-// change the perplexity by less than 0.5 %. An eighth of them of what is not.
-void ExpectPerplexityOfTheReference(ModelHarness& harness, kernels::DType kv,
-                                    const PerplexityLimits& limits, Predicted predicted) {
-  const bool is_default = harness.backend().info().preferred_kv == kv;
-  ExpectPerplexityOfTheReference(harness, 512, is_default ? 32 : 4, limits, predicted);
-  ExpectPerplexityOfTheReference(harness, 2048, is_default ? 8 : 1, limits, predicted);
+// A default may change the perplexity by less than 0.5 %.
+void ExpectPerplexityOfTheReference(ModelHarness& harness, bool served,
+                                    const PerplexityLimits& limits,
+                                    Predicted predicted = Predicted::kAll) {
+  for (const GoldenWindows& windows : WindowsToCompare(served)) {
+    ExpectPerplexityOfTheReference(harness, windows, limits, predicted);
+  }
 }
 
-// All windows at every level: what 15 bits and f16 change is what all others are measured by.
+bool IsDefaultKv(ModelHarness& harness, kernels::DType kv) {
+  return harness.backend().info().preferred_kv == kv;
+}
+
+// Of both lengths at every level: what 15 bits and f16 change is what all others are measured by.
 TEST_F(SmolLm2Quantized, PerplexityIsThatOfTheReference) {
-  const PerplexityLimits limits{.change = 1e-4, .worst_window = 3e-4};
-  ExpectPerplexityOfTheReference(*harness_, 512, 32, limits);
-  ExpectPerplexityOfTheReference(*harness_, 2048, 8, limits);
+  ExpectPerplexityOfTheReference(*harness_, /*served=*/true,
+                                 {.change = 1e-4, .worst_window = 3e-4});
 }
 
 TEST_F(SmolLm2Quantized, ContextMakesNoDifference) {
-  const PerplexityLimits limits{.change = 1e-4, .worst_window = 6e-4};
-  ExpectPerplexityOfTheReference(*harness_, 512, 8, limits, Predicted::kSecondHalf);
+  ExpectPerplexityOfTheReference(*harness_, /*served=*/false,
+                                 {.change = 1e-4, .worst_window = 6e-4}, Predicted::kSecondHalf);
 }
 
 // The default. Rows that choose a token, and all of the first 64, have 15 bits: what needs no more
@@ -173,8 +176,8 @@ TEST_F(SmolLm2AsServed, LogprobsAreWithinTolerance) {
 TEST_F(SmolLm2AsServed, All1024GreedyStepsAreThoseOf15Bits) { ExpectGreedy(*harness_, k15Bits); }
 
 TEST_F(SmolLm2AsServed, PerplexityBehindContextIsThatOfTheReference) {
-  const PerplexityLimits limits{.change = 0.002, .worst_window = 0.01};
-  ExpectPerplexityOfTheReference(*harness_, kernels::DType::kF16, limits, Predicted::kSecondHalf);
+  ExpectPerplexityOfTheReference(*harness_, IsDefaultKv(*harness_, kernels::DType::kF16),
+                                 {.change = 0.002, .worst_window = 0.01}, Predicted::kSecondHalf);
 }
 
 // K and V in bf16, the default of the levels with bf16 dot instructions (attention then rounds
@@ -189,6 +192,11 @@ TEST_F(SmolLm2QuantizedOverBf16Kv, LogprobsAreWithinTolerance) {
   EXPECT_LT(echo.mean_abs, 0.014);
 }
 
+TEST_F(SmolLm2QuantizedOverBf16Kv, All1024GreedyStepsAreWithinTolerance) {
+  ExpectGreedy(*harness_,
+               {.least_margin = 0.3, .free_compared = 142, .mean = 0.05, .deficit = 0.4});
+}
+
 // What is served by default on these levels. (smollm2_bf16_test has it beside our own f32 run.)
 class SmolLm2AsServedOverBf16Kv : public OverKv<Default, Bf16> {};
 
@@ -196,8 +204,8 @@ TEST_F(SmolLm2AsServedOverBf16Kv, LogprobsAreWithinTolerance) { ExpectTop20(*har
 
 // A window's limit is the README's.
 TEST_F(SmolLm2AsServedOverBf16Kv, PerplexityBehindContextIsThatOfTheReference) {
-  const PerplexityLimits limits{.change = 0.005, .worst_window = 0.02};
-  ExpectPerplexityOfTheReference(*harness_, kernels::DType::kBF16, limits, Predicted::kSecondHalf);
+  ExpectPerplexityOfTheReference(*harness_, IsDefaultKv(*harness_, kernels::DType::kBF16),
+                                 {.change = 0.005, .worst_window = 0.02}, Predicted::kSecondHalf);
 }
 
 TEST_F(SmolLm2AsServedOverBf16Kv, All1024GreedyStepsAreWithinTolerance) {
@@ -206,9 +214,8 @@ TEST_F(SmolLm2AsServedOverBf16Kv, All1024GreedyStepsAreWithinTolerance) {
 }
 
 TEST_F(SmolLm2QuantizedOverBf16Kv, PerplexityIsThatOfTheReference) {
-  const PerplexityLimits limits{.change = 0.005, .worst_window = 0.02};
-  ExpectPerplexityOfTheReference(*harness_, 512, 4, limits);
-  ExpectPerplexityOfTheReference(*harness_, 2048, 1, limits);
+  ExpectPerplexityOfTheReference(*harness_, /*served=*/false,
+                                 {.change = 0.005, .worst_window = 0.02});
 }
 
 // `backend.compute_dtype = int8`: 8 bits of activations in front of all but the output head. The
@@ -228,9 +235,8 @@ TEST_F(SmolLm2Int8, All1024GreedyStepsAreWithinTolerance) {
 }
 
 TEST_F(SmolLm2Int8, PerplexityIsNearThatOfTheReference) {
-  const PerplexityLimits limits{.change = 0.005, .worst_window = 0.04};
-  ExpectPerplexityOfTheReference(*harness_, 512, 8, limits);
-  ExpectPerplexityOfTheReference(*harness_, 2048, 2, limits);
+  ExpectPerplexityOfTheReference(*harness_, /*served=*/false,
+                                 {.change = 0.005, .worst_window = 0.04});
 }
 
 }  // namespace
