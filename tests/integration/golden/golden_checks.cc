@@ -145,10 +145,10 @@ std::vector<double> GreedyLogprobs(ModelHarness& harness) {
   return logprobs;
 }
 
-std::vector<GoldenWindows> WindowsToCompare(bool served) {
+std::vector<GoldenWindows> WindowsToCompare(bool also_long) {
   const char* asked = std::getenv("REFRAIN_GOLDEN_WINDOWS");
   std::vector<GoldenWindows> windows = {{512, 32}};
-  if (served || (asked != nullptr && std::string_view(asked) == "all")) {
+  if (also_long || (asked != nullptr && std::string_view(asked) == "all")) {
     windows.push_back({2048, 8});
   } else {
     std::printf("8 windows of 2048: left to tools/test --goldens\n");

@@ -71,7 +71,7 @@ TEST_F(SmolLm2InBf16, All1024GreedyStepsAreWithinTolerance) {
 }
 
 TEST_F(SmolLm2InBf16, NegativeLogLikelihoodIsWithinTolerance) {
-  for (const GoldenWindows& windows : WindowsToCompare(/*served=*/false)) {
+  for (const GoldenWindows& windows : WindowsToCompare(/*also_long=*/false)) {
     const WindowError error =
         MeasurePerplexity(*harness_, windows.tokens, PartInThisBuild(windows.count));
     std::printf("compared %d of %d windows of %d: perplexity %.4f, reference %.4f, worst %.5f\n",

@@ -127,10 +127,10 @@ void ExpectPerplexityOfTheReference(ModelHarness& harness, const GoldenWindows& 
 }
 
 // A default may change the perplexity by less than 0.5 %.
-void ExpectPerplexityOfTheReference(ModelHarness& harness, bool served,
+void ExpectPerplexityOfTheReference(ModelHarness& harness, bool also_long,
                                     const PerplexityLimits& limits,
                                     Predicted predicted = Predicted::kAll) {
-  for (const GoldenWindows& windows : WindowsToCompare(served)) {
+  for (const GoldenWindows& windows : WindowsToCompare(also_long)) {
     ExpectPerplexityOfTheReference(harness, windows, limits, predicted);
   }
 }
@@ -141,12 +141,12 @@ bool IsDefaultKv(ModelHarness& harness, kernels::DType kv) {
 
 // Of both lengths at every level: what 15 bits and f16 change is what all others are measured by.
 TEST_F(SmolLm2Quantized, PerplexityIsThatOfTheReference) {
-  ExpectPerplexityOfTheReference(*harness_, /*served=*/true,
+  ExpectPerplexityOfTheReference(*harness_, /*also_long=*/true,
                                  {.change = 1e-4, .worst_window = 3e-4});
 }
 
 TEST_F(SmolLm2Quantized, ContextMakesNoDifference) {
-  ExpectPerplexityOfTheReference(*harness_, /*served=*/false,
+  ExpectPerplexityOfTheReference(*harness_, /*also_long=*/false,
                                  {.change = 1e-4, .worst_window = 6e-4}, Predicted::kSecondHalf);
 }
 
@@ -214,7 +214,7 @@ TEST_F(SmolLm2AsServedOverBf16Kv, All1024GreedyStepsAreWithinTolerance) {
 }
 
 TEST_F(SmolLm2QuantizedOverBf16Kv, PerplexityIsThatOfTheReference) {
-  ExpectPerplexityOfTheReference(*harness_, /*served=*/false,
+  ExpectPerplexityOfTheReference(*harness_, /*also_long=*/false,
                                  {.change = 0.005, .worst_window = 0.02});
 }
 
@@ -235,7 +235,7 @@ TEST_F(SmolLm2Int8, All1024GreedyStepsAreWithinTolerance) {
 }
 
 TEST_F(SmolLm2Int8, PerplexityIsNearThatOfTheReference) {
-  ExpectPerplexityOfTheReference(*harness_, /*served=*/false,
+  ExpectPerplexityOfTheReference(*harness_, /*also_long=*/false,
                                  {.change = 0.005, .worst_window = 0.04});
 }
 
