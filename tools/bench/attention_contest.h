@@ -60,7 +60,8 @@ struct ContestOptions {
 };
 
 // Runs the methods on one case round after round, in turn forwards and backwards, so that what
-// else the machine does meets them alike. Not thread-safe.
+// else the machine does meets them alike; before each call memory of 256 MiB is read, so that none
+// finds its keys in the caches. Not thread-safe.
 class AttentionContest {
  public:
   AttentionContest(kernels::cpu::ThreadPool& pool, kernels::cpu::Isa isa, Clock clock)
