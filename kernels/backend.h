@@ -19,7 +19,7 @@
 namespace refrain::kernels {
 
 // How a weight takes part in products.
-//   kAuto       quantised weights as kQuantized (rows of context may have 8 bits, see LinearArgs),
+//   kAuto       quantised weights as kQuantized (coarse rows may have 8 bits, see LinearArgs),
 //               others as they are stored
 //   kF32        dequantised to f32, f32 products: what golden values are compared with
 //   kBF16       rounded to bf16, products of bf16 x bf16 with f32 sums

@@ -46,10 +46,9 @@ struct LinearArgs {
   TensorView out;                        // [rows, n]
   bool accumulate = false;
   bool reproducible = false;  // one arithmetic per weight, whatever the number of rows
-  // [rows], or empty: 1 for rows of which nothing but keys and values is wanted, for others to
-  // attend to. Rounding them matters less; a back end may compute them with activations of 8 bits.
-  // What a row is computed with hangs on its own flag only. Empty if reproducible.
-  std::span<const uint8_t> context_rows;
+  // [rows], or empty: 1 for rows that a back end may compute with activations of 8 bits. What a row
+  // is computed with hangs on its own flag only. Empty if reproducible.
+  std::span<const uint8_t> coarse_rows;
 };
 
 // out[r] = the index of the greatest element of row r of what Linear would compute (reproducible),
@@ -76,7 +75,7 @@ struct GateUpArgs {
   TensorView x;                        // [rows, hidden]
   TensorView out;                      // [rows, ffn]
   bool reproducible = false;
-  std::span<const uint8_t> context_rows;  // as LinearArgs
+  std::span<const uint8_t> coarse_rows;  // as LinearArgs
 };
 
 // Angles of rotary embedding: cos and sin for every position, made once in double precision.

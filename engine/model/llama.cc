@@ -23,9 +23,13 @@ namespace {
 // Rows that cost about as much as reading a layer's weights once more does.
 constexpr int64_t kFewRows = 16;
 
-// Rows at the first positions are no context that could be rounded: everything behind attends to
-// them, most of all to the very first, and where a prompt is this short a choice hangs on few rows.
+// What is never coarse (kernels::LinearArgs::coarse_rows): that takes half of the error away and
+// next to no time (docs/results/accuracy.md).
+// Rows at the first positions: everything behind attends to them, most of all to the very first,
+// and where a prompt is this short a choice hangs on few rows.
 constexpr int32_t kExactPositions = 64;
+// Rows that something is chosen from, in the last layers: no layer behind evens their error out.
+constexpr int kExactLayers = 2;
 
 // Output row i of a half-split head comes from this row of an adjacent-pair source; elements that
 // are not rotated stay where they are.
@@ -250,7 +254,7 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
   const std::vector<RowRange> every = {{0, rows}};
   const std::vector<RowRange> wanted = WantedRows(batch);
   const bool all_rows = wanted == every;
-  const std::span<const uint8_t> context_rows = ContextRows(batch);
+  MarkCoarseRows(batch);
   rope_->Fill(batch.positions);
   const kernels::StepInputs inputs = {.ids = tokens,
                                       .positions = batch.positions,
@@ -264,11 +268,12 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
     backend_.Embed({embedding_.get(), tokens, hidden_.Rows(rows), sampled});
     for (int i = 0; i < config_.num_layers && !abandoned.stop_requested(); ++i) {
       const bool is_last = i + 1 == config_.num_layers;
-      AppendKv(layers_[i], i, batch, kv, context_rows);
+      const std::span<const uint8_t> coarse = CoarseRows(i);
+      AppendKv(layers_[i], i, batch, kv, coarse);
       if (is_last && wanted.empty()) break;
       Attend(i, batch, kv);
       for (const RowRange& range : is_last ? wanted : every) {
-        FinishRows(layers_[i], range, context_rows);
+        FinishRows(layers_[i], range, coarse);
       }
     }
   });
@@ -288,23 +293,27 @@ std::vector<LlamaModel::RowRange> LlamaModel::WantedRows(const StepBatch& batch)
   return ranges;
 }
 
-std::span<const uint8_t> LlamaModel::ContextRows(const StepBatch& batch) {
-  if (options_.compute != kernels::ComputeDType::kAuto || options_.reproducible) return {};
-  context_rows_.resize(batch.positions.size());
-  for (size_t row = 0; row < context_rows_.size(); ++row) {
-    context_rows_[row] = batch.positions[row] >= kExactPositions ? 1 : 0;
+void LlamaModel::MarkCoarseRows(const StepBatch& batch) {
+  if (options_.compute != kernels::ComputeDType::kAuto || options_.reproducible) return;
+  coarse_rows_.resize(batch.positions.size());
+  for (size_t row = 0; row < coarse_rows_.size(); ++row) {
+    coarse_rows_[row] = batch.positions[row] >= kExactPositions ? 1 : 0;
   }
-  for (const LogitsRow& wanted : batch.logits) context_rows_[wanted.row] = 0;
-  return context_rows_;
+  last_coarse_rows_ = coarse_rows_;
+  for (const LogitsRow& wanted : batch.logits) last_coarse_rows_[wanted.row] = 0;
+}
+
+std::span<const uint8_t> LlamaModel::CoarseRows(int layer) const {
+  return layer + kExactLayers < config_.num_layers ? coarse_rows_ : last_coarse_rows_;
 }
 
 void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
-                          const kernels::KvPoolView& kv, std::span<const uint8_t> context_rows) {
+                          const kernels::KvPoolView& kv, std::span<const uint8_t> coarse_rows) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   const TensorView normed = normed_.Rows(rows);
   const TensorView qkv = qkv_.Rows(rows);
   backend_.RmsNorm({config_.rms_eps, hidden_.Rows(rows), layer.attn_norm, {}, normed});
-  backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible, context_rows});
+  backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible, coarse_rows});
   backend_.RopeAppend(
       {index, config_.num_heads, qkv, batch.positions, rope_->view(), batch.destinations, kv});
 }
@@ -326,7 +335,7 @@ void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPool
 }
 
 void LlamaModel::FinishRows(const Layer& layer, const RowRange& range,
-                            std::span<const uint8_t> context_rows) {
+                            std::span<const uint8_t> coarse_rows) {
   const auto rows_of = [&](const TensorView& view) {
     return view.RowRange(range.begin, range.end - range.begin);
   };
@@ -334,14 +343,14 @@ void LlamaModel::FinishRows(const Layer& layer, const RowRange& range,
   const TensorView normed = rows_of(normed_);
   const TensorView ffn = rows_of(ffn_);
   const bool reproducible = options_.reproducible;
-  const std::span<const uint8_t> context =
-      context_rows.empty() ? context_rows : context_rows.subspan(range.begin, hidden.rows);
+  const std::span<const uint8_t> coarse =
+      coarse_rows.empty() ? coarse_rows : coarse_rows.subspan(range.begin, hidden.rows);
 
   backend_.Linear(
-      {layer.attn_output.get(), rows_of(attended_), hidden, true, reproducible, context});
+      {layer.attn_output.get(), rows_of(attended_), hidden, true, reproducible, coarse});
   backend_.RmsNorm({config_.rms_eps, hidden, layer.ffn_norm, {}, normed});
-  backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible, context});
-  backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible, context});
+  backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible, coarse});
+  backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible, coarse});
 }
 
 TensorView LlamaModel::HeadInputs(std::span<const int32_t> rows) {

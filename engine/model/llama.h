@@ -78,14 +78,16 @@ class LlamaModel {
       : backend_(backend), config_(std::move(config)), options_(options) {}
 
   absl::Status LoadFrom(const WeightSource& source);
-  // Which rows of the batch nothing is chosen from; empty where all have the same arithmetic.
-  std::span<const uint8_t> ContextRows(const StepBatch& batch);
+  // Which rows of the batch products may round, for CoarseRows.
+  void MarkCoarseRows(const StepBatch& batch);
+  // Of a layer, as kernels::LinearArgs::coarse_rows; empty where all have the same arithmetic.
+  std::span<const uint8_t> CoarseRows(int layer) const;
   // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention of
   // all rows; what follows, of some rows.
   void AppendKv(const Layer& layer, int index, const StepBatch& batch,
-                const kernels::KvPoolView& kv, std::span<const uint8_t> context_rows);
+                const kernels::KvPoolView& kv, std::span<const uint8_t> coarse_rows);
   void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv);
-  void FinishRows(const Layer& layer, const RowRange& range, std::span<const uint8_t> context_rows);
+  void FinishRows(const Layer& layer, const RowRange& range, std::span<const uint8_t> coarse_rows);
   kernels::TensorView HeadInputs(std::span<const int32_t> rows);
   const kernels::LinearWeight* head() const;
   absl::Status AllocateActivations(int64_t rows);
@@ -104,7 +106,8 @@ class LlamaModel {
   kernels::DeviceBuffer norms_;                       // every norm weight, one after the other
   std::vector<Layer> layers_;
 
-  std::vector<uint8_t> context_rows_;  // [max_rows]
+  // [rows], or empty; of the last layers, and of those before them.
+  std::vector<uint8_t> last_coarse_rows_, coarse_rows_;
   // Activations of one Forward, [max_rows, ...].
   kernels::DeviceBuffer activations_;
   kernels::TensorView hidden_;    // [rows, hidden_size] the residual stream

@@ -55,35 +55,35 @@ FixedRows ActivationBuffer::PrepareFixed(const TensorView& x, int digits, float 
 // Each kind in memory of its own, for a kernel of its own: in that of one digit every block with a
 // second one takes its totals through memory (AddBlockWithLow), which is slower than the kernel of
 // two digits.
-MixedRows ActivationBuffer::PrepareMixed(const TensorView& x, std::span<const uint8_t> context_rows,
+MixedRows ActivationBuffer::PrepareMixed(const TensorView& x, std::span<const uint8_t> coarse_rows,
                                          ThreadPool& pool) {
-  assert(x.cols % kBlockK == 0 && static_cast<int64_t>(context_rows.size()) == x.rows);
+  assert(x.cols % kBlockK == 0 && static_cast<int64_t>(coarse_rows.size()) == x.rows);
   const int64_t blocks = x.cols / kBlockK;
-  context_before_.assign(1, 0);
-  context_rows_.clear();
-  other_rows_.clear();
+  coarse_before_.assign(1, 0);
+  coarse_rows_.clear();
+  exact_rows_.clear();
   for (int64_t row = 0; row < x.rows; ++row) {
-    (context_rows[row] != 0 ? context_rows_ : other_rows_).push_back(static_cast<int32_t>(row));
-    context_before_.push_back(static_cast<int32_t>(context_rows_.size()));
+    (coarse_rows[row] != 0 ? coarse_rows_ : exact_rows_).push_back(static_cast<int32_t>(row));
+    coarse_before_.push_back(static_cast<int32_t>(coarse_rows_.size()));
   }
-  context_.Resize(1, static_cast<int64_t>(context_rows_.size()), blocks);
-  others_.Resize(2, static_cast<int64_t>(other_rows_.size()), blocks);
+  coarse_.Resize(1, static_cast<int64_t>(coarse_rows_.size()), blocks);
+  exact_.Resize(2, static_cast<int64_t>(exact_rows_.size()), blocks);
   const QuantizedKernels& kernels = QuantizedKernelsFor(isa_);
   ForRows(x.rows, x.cols, pool, [&](int64_t row) {
-    const int64_t before = context_before_[row];
-    if (context_rows[row] != 0) {
-      kernels.by_digits[0].quantize_row(x.F32Row(row), blocks, kStandsOut, context_.Row(before));
+    const int64_t before = coarse_before_[row];
+    if (coarse_rows[row] != 0) {
+      kernels.by_digits[0].quantize_row(x.F32Row(row), blocks, kStandsOut, coarse_.Row(before));
     } else {
       kernels.by_digits[1].quantize_row(x.F32Row(row), blocks, kNoneStandsOut,
-                                        others_.Row(row - before));
+                                        exact_.Row(row - before));
     }
   });
-  return {context_.view(), others_.view(), context_rows_.data(), other_rows_.data(),
-          context_before_.data()};
+  return {coarse_.view(), exact_.view(), coarse_rows_.data(), exact_rows_.data(),
+          coarse_before_.data()};
 }
 
 Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms,
-                                      std::span<const uint8_t> context_rows, ThreadPool& pool) {
+                                      std::span<const uint8_t> coarse_rows, ThreadPool& pool) {
   assert(x.dtype == DType::kF32);
   Activations out;
   out.rows = x.rows;
@@ -92,7 +92,7 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   out.f32_stride = x.stride;
   if (forms.bf16) PrepareBF16(x, pool, out);
   if (forms.fixed) out.fixed = PrepareFixed(x, 2, kNoneStandsOut, pool, fixed_);
-  if (forms.mixed) out.mixed = PrepareMixed(x, context_rows, pool);
+  if (forms.mixed) out.mixed = PrepareMixed(x, coarse_rows, pool);
   if (forms.int8) out.int8 = PrepareFixed(x, 1, kStandsOut, pool, int8_);
   if (forms.rough) out.rough = PrepareFixed(x, 1, kNoneStandsOut, pool, rough_);
   return out;

@@ -17,11 +17,11 @@ namespace refrain::kernels::cpu {
 struct ActivationForms {
   bool bf16 = false;
   bool fixed = false;
-  bool mixed = false;  // kFixed, with 8 bits for rows of context
+  bool mixed = false;  // kFixed, with 8 bits for coarse rows
   bool int8 = false;
   bool rough = false;
 
-  // `mixes`: some rows are context.
+  // `mixes`: some rows are coarse.
   void Add(ActivationForm form, bool mixes) {
     bf16 |= form == ActivationForm::kBF16;
     fixed |= form == ActivationForm::kFixed && !mixes;
@@ -39,15 +39,15 @@ class ActivationBuffer {
 
   // `x` ([rows, k] f32) in the forms asked for; valid until the next call. Few rows are converted
   // on the calling thread, without waking the pool. Fixed point needs k to be a multiple of 32.
-  // `context_rows` as LinearArgs; `forms.mixed` alone reads it.
+  // `coarse_rows` as LinearArgs; `forms.mixed` alone reads it.
   Activations Prepare(const TensorView& x, ActivationForms forms,
-                      std::span<const uint8_t> context_rows, ThreadPool& pool);
+                      std::span<const uint8_t> coarse_rows, ThreadPool& pool);
 
  private:
   // `stands_out` as FixedKernels::quantize_row.
   FixedRows PrepareFixed(const TensorView& x, int digits, float stands_out, ThreadPool& pool,
                          FixedRowsMemory& memory);
-  MixedRows PrepareMixed(const TensorView& x, std::span<const uint8_t> context_rows,
+  MixedRows PrepareMixed(const TensorView& x, std::span<const uint8_t> coarse_rows,
                          ThreadPool& pool);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
 
@@ -55,8 +55,8 @@ class ActivationBuffer {
   std::vector<uint16_t> bf16_;
   FixedRowsMemory fixed_, int8_, rough_;
   // Of mixed rows, as MixedRows.
-  FixedRowsMemory context_, others_;
-  std::vector<int32_t> context_before_, context_rows_, other_rows_;
+  FixedRowsMemory coarse_, exact_;
+  std::vector<int32_t> coarse_before_, coarse_rows_, exact_rows_;
 };
 
 }  // namespace refrain::kernels::cpu

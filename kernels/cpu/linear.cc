@@ -20,10 +20,10 @@ const CpuLinearWeight& Weight(const LinearWeight* weight) {
   return static_cast<const CpuLinearWeight&>(*weight);
 }
 
-// Whether products take activations of 8 bits, with 15 for rows that are no context. Wherever one
+// Whether products take activations of 8 bits, with 15 for rows that are not coarse. Wherever one
 // is: what a row is computed with must not hang on the others. (The others' bits do not.)
-bool MixesDigits(std::span<const uint8_t> context_rows) {
-  return std::any_of(context_rows.begin(), context_rows.end(), [](uint8_t is) { return is != 0; });
+bool MixesDigits(std::span<const uint8_t> coarse_rows) {
+  return std::any_of(coarse_rows.begin(), coarse_rows.end(), [](uint8_t is) { return is != 0; });
 }
 
 void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible, bool mixes,
@@ -45,10 +45,10 @@ void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& a
   assert(args.x.cols == weight.k() && args.out.cols == weight.n() && args.x.rows == args.out.rows);
   const int64_t rows = args.x.rows;
   if (rows == 0) return;
-  assert(args.context_rows.empty() || !args.reproducible);
+  assert(args.coarse_rows.empty() || !args.reproducible);
   ActivationForms forms;
-  AddForms(weight, rows, args.reproducible, MixesDigits(args.context_rows), forms);
-  const Activations x = activations.Prepare(args.x, forms, args.context_rows, pool);
+  AddForms(weight, rows, args.reproducible, MixesDigits(args.coarse_rows), forms);
+  const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
   ForJobs(pool, CutWork(weight.tiles(), rows, weight.k(), pool.threads()),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
             weight.Multiply(x, row_begin, row_end, tile_begin, tile_end, args.out.F32Row(0),
@@ -63,12 +63,12 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   assert(args.x.cols == gate.k() && args.out.cols == gate.n() && args.x.rows == args.out.rows);
   const int64_t rows = args.x.rows;
   if (rows == 0) return;
-  assert(args.context_rows.empty() || !args.reproducible);
-  const bool mixes = MixesDigits(args.context_rows);
+  assert(args.coarse_rows.empty() || !args.reproducible);
+  const bool mixes = MixesDigits(args.coarse_rows);
   ActivationForms forms;
   AddForms(gate, rows, args.reproducible, mixes, forms);
   AddForms(up, rows, args.reproducible, mixes, forms);
-  const Activations x = activations.Prepare(args.x, forms, args.context_rows, pool);
+  const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
   const auto silu_mul = QuantizedKernelsFor(isa).silu_mul;
   float* out = args.out.F32Row(0);
   const int64_t stride = args.out.stride;

@@ -24,14 +24,14 @@ enum class ActivationForm : uint8_t {
   kRough,  // 8 bits of it
 };
 
-// Rows of context (LinearArgs::context_rows) in fixed point of 8 bits, as kInt8, and the others of
+// Coarse rows (LinearArgs::coarse_rows) in fixed point of 8 bits, as kInt8, and the others of
 // 15, each kind one behind the other.
 struct MixedRows {
-  FixedRows context{}, others{};
-  const int32_t* context_rows = nullptr;  // which row of the operation each of `context` is
-  const int32_t* other_rows = nullptr;    // the same of `others`
-  // [rows + 1] how many of the operation's rows before each are context. Null: nothing is mixed.
-  const int32_t* context_before = nullptr;
+  FixedRows coarse{}, exact{};
+  const int32_t* coarse_rows = nullptr;  // which row of the operation each of `coarse` is
+  const int32_t* exact_rows = nullptr;   //  the same of `exact`
+  // [rows + 1] how many of the operation's rows before each are coarse. Null: nothing is mixed.
+  const int32_t* coarse_before = nullptr;
 };
 
 // Activations of one operation, in the forms asked for (others are null).

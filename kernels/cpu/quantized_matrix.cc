@@ -65,7 +65,7 @@ class QuantizedMatrix : public PackedMatrix {
                 bool /*reproducible: always is*/) const override {
     const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,
                                 out,       out_stride, accumulate};
-    if (form_ == ActivationForm::kFixed && x.mixed.context_before != nullptr) {
+    if (form_ == ActivationForm::kFixed && x.mixed.coarse_before != nullptr) {
       return MultiplyMixed(x, range);
     }
     const bool fixed = form_ == ActivationForm::kFixed;
@@ -87,19 +87,19 @@ class QuantizedMatrix : public PackedMatrix {
   }
 
  private:
-  // The range's rows of context, then the others: each kind unpacks the weights once.
+  // The range's coarse rows, then the others: each kind unpacks the weights once.
   void MultiplyMixed(const Activations& x, const ProductRange& range) const {
-    const int64_t context_begin = x.mixed.context_before[range.row_begin];
-    const int64_t context_end = x.mixed.context_before[range.row_end];
+    const int64_t coarse_begin = x.mixed.coarse_before[range.row_begin];
+    const int64_t coarse_end = x.mixed.coarse_before[range.row_end];
     ProductRange part = range;
-    part.row_begin = context_begin;
-    part.row_end = context_end;
-    part.out_rows = x.mixed.context_rows;
-    if (part.row_begin < part.row_end) Call(multiply_int8_, x.mixed.context, x, part);
-    part.row_begin = range.row_begin - context_begin;
-    part.row_end = range.row_end - context_end;
-    part.out_rows = x.mixed.other_rows;
-    if (part.row_begin < part.row_end) Call(multiply_fixed_, x.mixed.others, x, part);
+    part.row_begin = coarse_begin;
+    part.row_end = coarse_end;
+    part.out_rows = x.mixed.coarse_rows;
+    if (part.row_begin < part.row_end) Call(multiply_int8_, x.mixed.coarse, x, part);
+    part.row_begin = range.row_begin - coarse_begin;
+    part.row_end = range.row_end - coarse_end;
+    part.out_rows = x.mixed.exact_rows;
+    if (part.row_begin < part.row_end) Call(multiply_fixed_, x.mixed.exact, x, part);
   }
 
   void Call(MultiplyQuantizedFn multiply, const FixedRows& fixed, const Activations& x,

@@ -22,7 +22,7 @@ namespace refrain::kernels::cpu {
 // INVALID_ARGUMENT: no slices, types or cols that differ, cols that are not whole blocks, a source
 // row out of range. RESOURCE_EXHAUSTED: no memory. Multiply of the result reads `form`, kFixed or
 // kInt8, for any number of rows, and gives an output element the same bits for any number of rows,
-// threads and ranges, mixed with rows of context or not. With `argmax` and kFixed it has bounds(),
+// threads and ranges, mixed with coarse rows or not. With `argmax` and kFixed it has bounds(),
 // unless the weight is not finite.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
                                                             ActivationForm form, Isa isa,

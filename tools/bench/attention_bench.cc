@@ -104,12 +104,12 @@ std::vector<Timing> TimeInTurn(Clock clock, const std::vector<std::function<void
 // measured by.
 class OwnProduct {
  public:
-  // `context`: all rows are context (LinearArgs::context_rows).
-  OwnProduct(int threads, const std::string& isa, DType dtype, bool context = false)
+  // `coarse`: all rows are coarse (LinearArgs::coarse_rows).
+  OwnProduct(int threads, const std::string& isa, DType dtype, bool coarse = false)
       : backend_(*cpu::CpuBackend::Create({.threads = threads, .isa = isa})),
         x_(kRows * kSize),
         out_(kRows * kSize),
-        context_rows_(context ? kRows : 0, 1) {
+        coarse_rows_(coarse ? kRows : 0, 1) {
     std::minstd_rand random(3);
     std::normal_distribution<float> normal;
     for (float& v : x_) v = normal(random);
@@ -120,7 +120,7 @@ class OwnProduct {
 
   void Run() {
     backend_->Linear({weight_.get(), kernels::F32View(x_.data(), kRows, kSize),
-                      kernels::F32View(out_.data(), kRows, kSize), false, false, context_rows_});
+                      kernels::F32View(out_.data(), kRows, kSize), false, false, coarse_rows_});
   }
   double Flops() const { return 2.0 * kRows * kSize * kSize; }
 
@@ -130,7 +130,7 @@ class OwnProduct {
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::LinearWeight> weight_;
   std::vector<float> x_, out_;
-  std::vector<uint8_t> context_rows_;
+  std::vector<uint8_t> coarse_rows_;
 };
 
 class Bench {
@@ -267,7 +267,7 @@ class Bench {
     OwnProduct f32_product(options_.threads, options_.isa, DType::kF32);
     OwnProduct bf16_product(options_.threads, options_.isa, DType::kBF16);
     OwnProduct q4_1_product(options_.threads, options_.isa, DType::kQ4_1);
-    OwnProduct context_product(options_.threads, options_.isa, DType::kQ4_1, true);
+    OwnProduct coarse_product(options_.threads, options_.isa, DType::kQ4_1, true);
     for (const AttentionModel& model : kModels) {
       for (const DType kv : options_.kv_types) {
         if (!Wanted("prefill", model, kv)) continue;
@@ -276,10 +276,9 @@ class Bench {
           const BatchShape shape = {.slots = 1, .keys = keys, .rows = keys};
           const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
           AttentionWorkload work(model, memory, shape, Sharing::kOwnChunks);
-          const std::vector<Timing> timings =
-              Time(work, shape,
-                   {[&] { product.Run(); }, [&] { q4_1_product.Run(); },
-                    [&] { context_product.Run(); }});
+          const std::vector<Timing> timings = Time(
+              work, shape,
+              {[&] { product.Run(); }, [&] { q4_1_product.Run(); }, [&] { coarse_product.Run(); }});
           PrintPrefill(model, kv, keys, timings, work.Flops(), product.Flops());
         }
       }

@@ -1,12 +1,12 @@
 // Times the CPU back end's operations, one at a time, beside what the machine can do at most.
 //
 //   kernel_bench [--op=linear|gate_up|argmax] [--dtype=q4_0,q8_0] [--shape=1536x576]
-//                [--rows=1,8,512] [--context=none|all|most] [--int8] [--cached]
+//                [--rows=1,8,512] [--coarse=none|all|most] [--int8] [--cached]
 //                [--isa=auto] [--threads=0] [--seconds=0.15]
 //   kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
 //                [--isa=auto] [--threads=0] [--seconds=0.15]
 //
-// `--context`: rows of which only keys and values are wanted, as most of a prompt's are, which have
+// `--coarse`: rows behind the first 64 positions, in all but the last layers, which have
 // activations of 8 bits beside quantised weights; `most`: each eighth is another. `argmax`: the
 // greatest of a row's products, what the head of a greedy request computes.
 // The second form takes the operations of a layer that are no products (`layer`: all of them), and
@@ -38,10 +38,10 @@ bool ParseProductOp(std::string_view value, ProductOp& out) {
   return value == "linear" || value == "gate_up" || value == "argmax";
 }
 
-bool ParseContext(std::string_view value, ContextRows& out) {
-  if (value == "none") out = ContextRows::kNone;
-  if (value == "all") out = ContextRows::kAll;
-  if (value == "most") out = ContextRows::kMost;
+bool ParseCoarse(std::string_view value, CoarseRows& out) {
+  if (value == "none") out = CoarseRows::kNone;
+  if (value == "all") out = CoarseRows::kAll;
+  if (value == "most") out = CoarseRows::kMost;
   return value == "none" || value == "all" || value == "most";
 }
 
@@ -80,7 +80,7 @@ bool Parse(std::string_view argument, Arguments& out) {
     return absl::SimpleAtod(value, &out.linear.min_seconds) &&
            absl::SimpleAtod(value, &out.layer.min_seconds);
   }
-  if (name == "--context") return ParseContext(value, out.linear.context);
+  if (name == "--coarse") return ParseCoarse(value, out.linear.coarse);
   if (name == "--int8") {
     out.linear.int8 = true;
     return true;

@@ -45,11 +45,11 @@ double Product(DType dtype, const Bytes& data, int64_t n, std::span<const float>
   return std::inner_product(w.begin(), w.end(), x.begin(), 0.0);
 }
 
-// Some of the rows that are context, or of those that are not: `wanted` is 1 or 0.
-std::vector<int64_t> SampledRows(const std::vector<uint8_t>& is_context, uint8_t wanted) {
+// Some of the rows that are coarse, or of those that are not: `wanted` is 1 or 0.
+std::vector<int64_t> SampledRows(const std::vector<uint8_t>& is_coarse, uint8_t wanted) {
   std::vector<int64_t> of_kind, sample;
-  for (size_t row = 0; row < is_context.size(); ++row) {
-    if (is_context[row] == wanted) of_kind.push_back(static_cast<int64_t>(row));
+  for (size_t row = 0; row < is_coarse.size(); ++row) {
+    if (is_coarse[row] == wanted) of_kind.push_back(static_cast<int64_t>(row));
   }
   const size_t step = std::max<size_t>(1, of_kind.size() / 5);
   for (size_t i = 0; i < of_kind.size(); i += step) sample.push_back(of_kind[i]);
@@ -73,8 +73,8 @@ class ProductBench {
 
  private:
   size_t Matrices() const { return options_.op == ProductOp::kGateUp ? 2 : 1; }
-  bool HasContext() const {
-    return options_.context != ContextRows::kNone && options_.op != ProductOp::kArgMax;
+  bool HasCoarse() const {
+    return options_.coarse != CoarseRows::kNone && options_.op != ProductOp::kArgMax;
   }
   bool Quantized() const { return kernels::Traits(dtype_).quantized; }
   void FillRows(int64_t rows);
@@ -94,9 +94,9 @@ class ProductBench {
   size_t bytes_ = 0;  // of all weights
   // Of one number of rows.
   int64_t rows_ = 0;
-  std::vector<float> x_, out_;       // [rows, k], [rows, n]
-  std::vector<uint8_t> is_context_;  // [rows]
-  std::vector<int32_t> greatest_;    // [rows]
+  std::vector<float> x_, out_;      // [rows, k], [rows, n]
+  std::vector<uint8_t> is_coarse_;  // [rows]
+  std::vector<int32_t> greatest_;   // [rows]
 };
 
 absl::Status ProductBench::Pack() {
@@ -119,9 +119,9 @@ void ProductBench::FillRows(int64_t rows) {
   x_.resize(rows * shape_.k);
   out_.assign(rows * shape_.n, NAN);
   greatest_.assign(rows, 0);
-  is_context_.assign(rows, HasContext() ? 1 : 0);
-  if (options_.context == ContextRows::kMost) {
-    for (int64_t row = 7; row < rows; row += 8) is_context_[row] = 0;
+  is_coarse_.assign(rows, HasCoarse() ? 1 : 0);
+  if (options_.coarse == CoarseRows::kMost) {
+    for (int64_t row = 7; row < rows; row += 8) is_coarse_[row] = 0;
   }
   std::minstd_rand random(2);
   std::normal_distribution<float> normal;
@@ -132,14 +132,14 @@ void ProductBench::Call(size_t first) {
   const auto x = F32View(x_.data(), rows_, shape_.k);
   const auto out = F32View(out_.data(), rows_, shape_.n);
   const LinearWeight* const weight = weights_[first].get();
-  std::span<const uint8_t> context;
-  if (HasContext()) context = is_context_;
+  std::span<const uint8_t> coarse;
+  if (HasCoarse()) coarse = is_coarse_;
   switch (options_.op) {
     case ProductOp::kLinear:
-      backend_.Linear({weight, x, out, false, false, context});
+      backend_.Linear({weight, x, out, false, false, coarse});
       break;
     case ProductOp::kGateUp:
-      backend_.GateUp({weight, weights_[first + 1].get(), x, out, false, context});
+      backend_.GateUp({weight, weights_[first + 1].get(), x, out, false, coarse});
       break;
     case ProductOp::kArgMax:
       backend_.LinearArgMax({weight, x, greatest_});
@@ -152,8 +152,8 @@ bool ProductBench::Right() const {
   const double of_8_bits = options_.op == ProductOp::kGateUp ? 0.1 : 0.05;  // errors of two add
   const double exact = !Quantized() ? 0.02 : options_.int8 ? of_8_bits : 1e-3;
   const double rounded = std::max(exact, of_8_bits);
-  return SampledError(SampledRows(is_context_, 0)) < exact &&
-         SampledError(SampledRows(is_context_, 1)) < rounded;
+  return SampledError(SampledRows(is_coarse_, 0)) < exact &&
+         SampledError(SampledRows(is_coarse_, 1)) < rounded;
 }
 
 // The largest error of a sample of these rows' outputs, relative to the root mean square of the
@@ -182,7 +182,7 @@ double ProductBench::SampledError(const std::vector<int64_t>& rows) const {
 bool ProductBench::GreatestAreRight() const {
   const auto undecided = [](int32_t found) { return found < 0; };
   if (rows_ >= 8 && std::all_of(greatest_.begin(), greatest_.end(), undecided)) return false;
-  for (const int64_t row : SampledRows(is_context_, 0)) {
+  for (const int64_t row : SampledRows(is_coarse_, 0)) {
     const int32_t found = greatest_[row];
     if (undecided(found)) continue;
     if (found >= shape_.n) return false;

@@ -15,8 +15,8 @@ enum class ProductOp {
   kArgMax,  // LinearArgMax, of quantised weights
 };
 
-// Which rows are context (LinearArgs::context_rows), computed with activations of 8 bits.
-enum class ContextRows {
+// Which rows are coarse (LinearArgs::coarse_rows), computed with activations of 8 bits.
+enum class CoarseRows {
   kNone,
   kAll,
   kMost,  // all but each eighth, about as in a step of a prompt of 512 tokens
@@ -28,9 +28,9 @@ struct LinearBenchOptions {
   std::vector<int64_t> rows;
   std::vector<std::string> shapes;  // "NxK"
   ProductOp op = ProductOp::kLinear;
-  ContextRows context = ContextRows::kNone;  // not of kArgMax
-  bool int8 = false;                         // activations of 8 bits beside quantised weights
-  double min_seconds = 0.15;                 // per case
+  CoarseRows coarse = CoarseRows::kNone;  // not of kArgMax
+  bool int8 = false;                      // activations of 8 bits beside quantised weights
+  double min_seconds = 0.15;              // per case
   // Bytes of weights that calls go round in: above the caches for a decode step of a large model,
   // 0 for one weight that stays in the cache.
   size_t working_set_bytes = size_t{256} << 20;

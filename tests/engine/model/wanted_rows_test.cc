@@ -1,5 +1,5 @@
-// Rows whose logits nobody wants end in the last layer, and are context before; the others are the
-// same to the bit.
+// Rows whose logits nobody wants end in the last layer; the others are the same to the bit. Which
+// rows may be coarse.
 
 #include <gtest/gtest.h>
 
@@ -22,40 +22,43 @@
 namespace refrain::engine {
 namespace {
 
+constexpr int kLayers = 3;
 constexpr int32_t kChunkTokens = 64;
 constexpr int32_t kSequences = 3;
 constexpr int32_t kRowsOfEach = 50;
 constexpr int32_t kRows = kSequences * kRowsOfEach;
 
-// Counts the rows that are multiplied, and keeps which of them were context.
+// Counts the rows that are multiplied, and keeps which of them were coarse.
 class CountingBackend final : public testing::ForwardingBackend {
  public:
   CountingBackend() : ForwardingBackend(*kernels::cpu::CpuBackend::Create({.threads = 2})) {}
 
   int64_t TakeRows() { return std::exchange(rows_, 0); }
   // Of every product, in order.
-  std::vector<std::vector<uint8_t>> TakeContext() { return std::exchange(context_, {}); }
+  std::vector<std::vector<uint8_t>> TakeCoarse() { return std::exchange(coarse_, {}); }
 
   void Linear(const kernels::LinearArgs& args) override {
     rows_ += args.x.rows;
-    context_.emplace_back(args.context_rows.begin(), args.context_rows.end());
+    coarse_.emplace_back(args.coarse_rows.begin(), args.coarse_rows.end());
     ForwardingBackend::Linear(args);
   }
   void GateUp(const kernels::GateUpArgs& args) override {
     rows_ += args.x.rows;
-    context_.emplace_back(args.context_rows.begin(), args.context_rows.end());
+    coarse_.emplace_back(args.coarse_rows.begin(), args.coarse_rows.end());
     ForwardingBackend::GateUp(args);
   }
 
  private:
   int64_t rows_ = 0;
-  std::vector<std::vector<uint8_t>> context_;
+  std::vector<std::vector<uint8_t>> coarse_;
 };
 
 class WantedRows : public ::testing::TestWithParam<kernels::DType> {
  protected:
   void SetUp() override {
-    const auto path = testing::WriteTinyGguf({.matrix_dtype = GetParam()}, directory_.path());
+    testing::TinyModelOptions tiny{.matrix_dtype = GetParam()};
+    tiny.config.num_layers = kLayers;
+    const auto path = testing::WriteTinyGguf(tiny, directory_.path());
     ASSERT_TRUE(path.ok()) << path.status();
     auto source = WeightSource::Open(*path);
     ASSERT_TRUE(source.ok()) << source.status();
@@ -95,7 +98,7 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
     const auto vocab = static_cast<size_t>(model_->config().vocab_size);
     std::vector<float> logits(wanted.size() * vocab);
     backend_.TakeRows();
-    backend_.TakeContext();
+    backend_.TakeCoarse();
     model_->Forward(batch, batch.tokens, storage_->View(positions_.data()));
     forward_rows_ = backend_.TakeRows();
     if (!wanted.empty()) {
@@ -120,8 +123,8 @@ TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
   std::vector<int32_t> every(kRows);
   std::iota(every.begin(), every.end(), 0);
   const std::vector<float> all = Logits(every);
-  // Two layers of four products each.
-  EXPECT_EQ(forward_rows_, 2 * 4 * kRows);
+  // Four products a layer.
+  EXPECT_EQ(forward_rows_, kLayers * 4 * kRows);
   const auto vocab = static_cast<std::ptrdiff_t>(model_->config().vocab_size);
   struct Case {
     std::vector<int32_t> rows;
@@ -135,7 +138,7 @@ TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
                          {{3, 60, 61, 62, 149}, 1 + 3 + 1}};
   for (const Case& one : kCases) {
     const std::vector<float> got = Logits(one.rows);
-    EXPECT_EQ(forward_rows_, 4 * kRows + kRows + 3 * one.finished);
+    EXPECT_EQ(forward_rows_, (kLayers - 1) * 4 * kRows + kRows + 3 * one.finished);
     for (size_t i = 0; i < one.rows.size(); ++i) {
       const auto from = got.begin() + static_cast<std::ptrdiff_t>(i) * vocab;
       EXPECT_TRUE(std::equal(from, from + vocab, all.begin() + one.rows[i] * vocab))
@@ -144,32 +147,36 @@ TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
   }
 }
 
-// Behind the first 64 positions, with the default arithmetic alone.
-TEST_P(WantedRows, OthersAreContext) {
+// With the default arithmetic alone: those behind the first 64 positions, and in the last two
+// layers only those of them that nothing is chosen from.
+TEST_P(WantedRows, OthersAreCoarse) {
   const std::vector<int32_t> wanted = {0, 49, 99, 100, 149};
-  const auto context = [&](const LlamaOptions& options, int32_t first_position) {
+  const auto coarse = [&](const LlamaOptions& options, int32_t first_position) {
     first_position_ = first_position;
     Load(options);
     Logits(wanted);
-    return backend_.TakeContext();
+    return backend_.TakeCoarse();
   };
   using kernels::ComputeDType;
-  const std::vector<std::vector<uint8_t>> kNone(4 + 1 + 4 * 3 + 1);  // four ranges, and the head
-  EXPECT_EQ(context({.max_rows = kRows, .reproducible = true}, 64), kNone);
-  EXPECT_EQ(context({.compute = ComputeDType::kQuantized, .max_rows = kRows}, 64), kNone);
-  EXPECT_EQ(context({.compute = ComputeDType::kInt8, .max_rows = kRows}, 64), kNone);
+  const std::vector<std::vector<uint8_t>> kNone((kLayers - 1) * 4 + 1 + 4 * 3 +
+                                                1);  // four ranges, and the head
+  EXPECT_EQ(coarse({.max_rows = kRows, .reproducible = true}, 64), kNone);
+  EXPECT_EQ(coarse({.compute = ComputeDType::kQuantized, .max_rows = kRows}, 64), kNone);
+  EXPECT_EQ(coarse({.compute = ComputeDType::kInt8, .max_rows = kRows}, 64), kNone);
 
   for (const int32_t first_position : {0, 20, 64}) {
     std::vector<uint8_t> want(kRows);
     for (int32_t row = 0; row < kRows; ++row) {
       want[row] = first_position + row % kRowsOfEach >= 64 ? 1 : 0;
     }
-    for (const int32_t row : wanted) want[row] = 0;
-    const auto got = context({.max_rows = kRows}, first_position);
+    const auto got = coarse({.max_rows = kRows}, first_position);
     ASSERT_EQ(got.size(), kNone.size());
-    for (int product = 0; product < 5; ++product) EXPECT_EQ(got[product], want);
-    // Rows 0, 49, 99 with 100, and 149: none of them is context.
-    for (size_t product = 5; product < got.size(); ++product) {
+    size_t product = 0;
+    for (; product < (kLayers - 2) * 4; ++product) EXPECT_EQ(got[product], want) << product;
+    for (const int32_t row : wanted) want[row] = 0;
+    for (; product < (kLayers - 1) * 4 + 1; ++product) EXPECT_EQ(got[product], want) << product;
+    // Rows 0, 49, 99 with 100, and 149: none of them is coarse.
+    for (; product < got.size(); ++product) {
       EXPECT_EQ(got[product], std::vector<uint8_t>(got[product].size())) << product;
     }
   }

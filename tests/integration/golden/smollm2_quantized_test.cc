@@ -1,8 +1,9 @@
 // SmolLM2 with weights as stored and 16-bit KV against float64 golden values: with activations of
-// 15 bits, as it is served by default (rows of context behind the first 64 with 8), and with 8. The
-// README beside the data allows int8 activations 0.7 (0.3 in the mean) on the top 20, 0.08 and 0.6
-// on greedy steps, 0.15 on echoed log-probabilities and 0.04 on a window. Activations of 15 bits
-// stay far below; the limits for them are two to three times what was measured.
+// 15 bits, as it is served by default (8 behind the first 64 positions, but 15 in the last layers
+// of rows that choose a token), and with 8. The README beside the data allows int8 activations 0.7
+// (0.3 in the mean) on the top 20, 0.08 and 0.6 on greedy steps, 0.15 on echoed log-probabilities
+// and 0.04 on a window. Activations of 15 bits stay far below; the limits for them are two to three
+// times what was measured.
 
 #include <gtest/gtest.h>
 
@@ -150,9 +151,9 @@ TEST_F(SmolLm2Quantized, ContextMakesNoDifference) {
                                  {.change = 1e-4, .worst_window = 6e-4}, Predicted::kSecondHalf);
 }
 
-// The default. Rows that choose a token, and all of the first 64, have 15 bits: what needs no more
-// than these is as near as above. The limits of what hangs on context are about half of what the
-// README allows bf16.
+// The default. The first 64 positions have 15 bits: what needs no more than these is as near as
+// above. Behind them it is half as far as bf16 is; the limits are a third to two thirds of the
+// README's for int8.
 class SmolLm2AsServed : public OverKv<Default, F16> {};
 
 TEST_F(SmolLm2AsServed, LogprobsAreWithinTolerance) {
@@ -164,20 +165,24 @@ TEST_F(SmolLm2AsServed, LogprobsAreWithinTolerance) {
                 error.prompt_tokens, error.max_abs, error.mean_abs);
     const bool is_short = error.prompt_tokens <= 64;
     short_prompts += is_short ? 1 : 0;
-    EXPECT_LT(error.max_abs, is_short ? 0.02 : 0.35) << error.prompt;
-    EXPECT_LT(error.mean_abs, is_short ? 0.006 : 0.12) << error.prompt;
+    EXPECT_LT(error.max_abs, is_short ? 0.02 : 0.5) << error.prompt;
+    EXPECT_LT(error.mean_abs, is_short ? 0.006 : 0.15) << error.prompt;
   }
   EXPECT_GE(short_prompts, 5);
-  const EchoError echo = MeasureEcho(*harness_);  // all rows are asked for, so none is context
+  const EchoError echo = MeasureEcho(*harness_);
   std::printf("echo: mean %.5f, greatest %.5f\n", echo.mean_abs, echo.max_abs);
-  EXPECT_LT(echo.mean_abs, 0.002);
+  EXPECT_LT(echo.mean_abs, 0.05);
 }
 
-TEST_F(SmolLm2AsServed, All1024GreedyStepsAreThoseOf15Bits) { ExpectGreedy(*harness_, k15Bits); }
+TEST_F(SmolLm2AsServed, All1024GreedyStepsAreWithinTolerance) {
+  ExpectGreedy(*harness_,
+               {.least_margin = 0.3, .free_compared = 142, .mean = 0.04, .deficit = 0.2});
+}
 
-TEST_F(SmolLm2AsServed, PerplexityBehindContextIsThatOfTheReference) {
+// A window's limit is the README's for bf16.
+TEST_F(SmolLm2AsServed, PerplexityIsNearThatOfTheReference) {
   ExpectPerplexityOfTheReference(*harness_, IsDefaultKv(*harness_, kernels::DType::kF16),
-                                 {.change = 0.002, .worst_window = 0.01}, Predicted::kSecondHalf);
+                                 {.change = 0.005, .worst_window = 0.02});
 }
 
 // K and V in bf16, the default of the levels with bf16 dot instructions (attention then rounds
@@ -203,7 +208,7 @@ class SmolLm2AsServedOverBf16Kv : public OverKv<Default, Bf16> {};
 TEST_F(SmolLm2AsServedOverBf16Kv, LogprobsAreWithinTolerance) { ExpectTop20(*harness_, 0.5, 0.15); }
 
 // A window's limit is the README's.
-TEST_F(SmolLm2AsServedOverBf16Kv, PerplexityBehindContextIsThatOfTheReference) {
+TEST_F(SmolLm2AsServedOverBf16Kv, PerplexityBehindContextIsNearThatOfTheReference) {
   ExpectPerplexityOfTheReference(*harness_, IsDefaultKv(*harness_, kernels::DType::kBF16),
                                  {.change = 0.005, .worst_window = 0.02}, Predicted::kSecondHalf);
 }

@@ -11,7 +11,7 @@
 #include "tests/kernels/conformance/linear_oracle.h"
 
 // What products offer for single rows, on every back end and of every type of weight: less exact
-// ones for rows of context (LinearArgs::context_rows), and only the greatest one (LinearArgMax).
+// ones for coarse rows (LinearArgs::coarse_rows), and only the greatest one (LinearArgMax).
 
 namespace refrain::kernels {
 namespace {
@@ -40,51 +40,51 @@ class LinearRows : public ::testing::TestWithParam<BackendAndType> {
     return counts;
   }
 
-  // Others for every count: context alone, and context mixed with rows that choose.
-  static std::vector<uint8_t> ContextOf(int64_t rows) {
-    std::vector<uint8_t> context(rows);
-    for (int64_t i = 0; i < rows; ++i) context[i] = rows % 8 == 0 || (3 * i + rows) % 5 < 3 ? 1 : 0;
-    return context;
+  // Others for every count: coarse rows alone, and mixed with others.
+  static std::vector<uint8_t> CoarseOf(int64_t rows) {
+    std::vector<uint8_t> coarse(rows);
+    for (int64_t i = 0; i < rows; ++i) coarse[i] = rows % 8 == 0 || (3 * i + rows) % 5 < 3 ? 1 : 0;
+    return coarse;
   }
 
-  // Calls compute(out, rows, context_rows) for every count of rows, where out is `before`'s first
+  // Calls compute(out, rows, coarse_rows) for every count of rows, where out is `before`'s first
   // [rows, n], and compares with `want`. Both are [kMostRows, n].
   template <class Compute>
-  void ExpectOnlyContextRounded(std::span<const float> before, std::span<const float> want,
-                                int64_t n, double exact_tolerance, double context_tolerance,
-                                const Compute& compute) {
-    int context_rounded = 0;
-    std::vector<float> all_got[2], all_want[2];  // of rows that are no context, and that are
+  void ExpectOnlyCoarseRounded(std::span<const float> before, std::span<const float> want,
+                               int64_t n, double exact_tolerance, double coarse_tolerance,
+                               const Compute& compute) {
+    int coarse_rounded = 0;
+    std::vector<float> all_got[2], all_want[2];  // of rows that are not coarse, and that are
     for (const int64_t rows : RowCounts()) {
       const std::vector<float> begin(before.begin(), before.begin() + rows * n);
       const DeviceFloats device_got(*backend_, begin), device_without(*backend_, begin);
-      const std::vector<uint8_t> context = ContextOf(rows);
-      compute(F32View(device_got.data(), rows, n), rows, context);
+      const std::vector<uint8_t> coarse = CoarseOf(rows);
+      compute(F32View(device_got.data(), rows, n), rows, coarse);
       compute(F32View(device_without.data(), rows, n), rows, std::span<const uint8_t>());
       const std::vector<float> got = device_got.Read(), without = device_without.Read();
       for (int64_t row = 0; row < rows; ++row) {
         const auto of_row = [&](std::span<const float> all) { return all.subspan(row * n, n); };
         const bool same = std::ranges::equal(of_row(got), of_row(without));
-        ASSERT_TRUE(same || context[row] != 0) << "row " << row << " of " << rows;
-        context_rounded += same ? 0 : 1;
+        ASSERT_TRUE(same || coarse[row] != 0) << "row " << row << " of " << rows;
+        coarse_rounded += same ? 0 : 1;
         const auto append = [&](std::span<const float> from, std::vector<float>& to) {
           to.insert(to.end(), of_row(from).begin(), of_row(from).end());
         };
-        append(got, all_got[context[row]]);
-        append(want, all_want[context[row]]);
+        append(got, all_got[coarse[row]]);
+        append(want, all_want[coarse[row]]);
       }
     }
     EXPECT_LT(RelativeError(all_got[0], all_want[0]), exact_tolerance);
-    EXPECT_LT(RelativeError(all_got[1], all_want[1]), context_tolerance);
+    EXPECT_LT(RelativeError(all_got[1], all_want[1]), coarse_tolerance);
     // A back end may round; the CPU's does.
-    EXPECT_EQ(context_rounded > 0, Quantized() && backend_case().cuda.empty());
+    EXPECT_EQ(coarse_rounded > 0, Quantized() && backend_case().cuda.empty());
   }
 
   std::unique_ptr<Backend> backend_ = backend_case().Make();
   ReferenceBackend reference_;
 };
 
-TEST_P(LinearRows, OfContextAloneAreRounded) {
+TEST_P(LinearRows, OnlyCoarseOnesAreRounded) {
   constexpr int64_t kOut = 77;
   const auto gate_data = StoredRows(dtype(), kOut, k(), 1),
              up_data = StoredRows(dtype(), kOut, k(), 2);
@@ -99,20 +99,20 @@ TEST_P(LinearRows, OfContextAloneAreRounded) {
   const double rounded = LinearTolerance(backend_case(), ComputeDType::kInt8, dtype());
 
   reference_.Linear({gate.want.get(), all, F32View(want.data(), kMostRows, kOut), true});
-  ExpectOnlyContextRounded(
+  ExpectOnlyCoarseRounded(
       before, want, kOut, exact, rounded,
-      [&](const TensorView& out, int64_t rows, std::span<const uint8_t> context) {
+      [&](const TensorView& out, int64_t rows, std::span<const uint8_t> coarse) {
         const TensorView in = F32View(device_x.data(), rows, k());
-        backend_->Linear({gate.got.get(), in, out, /*accumulate=*/true, false, context});
+        backend_->Linear({gate.got.get(), in, out, /*accumulate=*/true, false, coarse});
       });
 
   // Errors of two factors add.
   reference_.GateUp({gate.want.get(), up.want.get(), all, F32View(want.data(), kMostRows, kOut)});
-  ExpectOnlyContextRounded(
+  ExpectOnlyCoarseRounded(
       before, want, kOut, 2 * exact, 2 * rounded,
-      [&](const TensorView& out, int64_t rows, std::span<const uint8_t> context) {
+      [&](const TensorView& out, int64_t rows, std::span<const uint8_t> coarse) {
         const TensorView in = F32View(device_x.data(), rows, k());
-        backend_->GateUp({gate.got.get(), up.got.get(), in, out, false, context});
+        backend_->GateUp({gate.got.get(), up.got.get(), in, out, false, coarse});
       });
 }
 

@@ -94,9 +94,9 @@ TEST_P(LinearTest, RowsHaveTheSameBitsForAnyCountAndThreads) {
   EXPECT_EQ(std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float)), 0);
 }
 
-// Rows of context are computed as kInt8 does, the others as with 15 bits, to the bit, whatever the
+// Coarse rows are computed as kInt8 does, the others as with 15 bits, to the bit, whatever the
 // others are.
-TEST_P(LinearTest, RowsOfContextHave8Bits) {
+TEST_P(LinearTest, CoarseRowsHave8Bits) {
   const MixedWeight weight;
   const auto backend = Make(GetParam(), 2);
   const auto fixed = *backend->PackLinear(weight.Slices(), {});
@@ -107,33 +107,33 @@ TEST_P(LinearTest, RowsOfContextHave8Bits) {
   const auto gate_int8 = *backend->PackLinear({&gate_slice, 1}, {ComputeDType::kInt8});
   struct Case {
     int64_t rows;
-    int every;  // so many rows behind each other are context, the next one is not
+    int every;  // so many rows behind each other are coarse, the next one is not
   };
   for (const Case& one :
        {Case{70, 9}, {70, 1}, {71, 0}, {13, 3}, {200, 63}, {6, 5}, {7, 6}, {2, 1}, {1, 1}}) {
     std::vector<float> x = RandomFloats(one.rows * 256, 14);
     // Some blocks stand out, in which kInt8 has two digits.
     for (size_t i = 0; i < x.size(); ++i) x[i] *= i / 32 % 11 == 3 ? 30 : 1;
-    std::vector<uint8_t> context(one.rows);
-    for (int64_t i = 0; i < one.rows; ++i) context[i] = i % (one.every + 1) < one.every ? 1 : 0;
+    std::vector<uint8_t> coarse(one.rows);
+    for (int64_t i = 0; i < one.rows; ++i) coarse[i] = i % (one.every + 1) < one.every ? 1 : 0;
     const TensorView view = F32View(x.data(), one.rows, 256);
     std::vector<float> got(one.rows * 80, 0.5f), want15 = got, want8 = got;
     const auto out = [&](std::vector<float>& to) { return F32View(to.data(), one.rows, 80); };
-    backend->Linear({fixed.get(), view, out(got), true, false, context});
+    backend->Linear({fixed.get(), view, out(got), true, false, coarse});
     backend->Linear({fixed.get(), view, out(want15), true});
     backend->Linear({int8.get(), view, out(want8), true});
     for (int64_t row = 0; row < one.rows; ++row) {
-      const std::vector<float>& want = context[row] != 0 ? want8 : want15;
+      const std::vector<float>& want = coarse[row] != 0 ? want8 : want15;
       ASSERT_EQ(std::memcmp(&got[row * 80], &want[row * 80], 80 * sizeof(float)), 0)
           << "row " << row << " of " << one.rows;
       ASSERT_NE(std::memcmp(&want8[row * 80], &want15[row * 80], 80 * sizeof(float)), 0);
     }
     std::vector<float> got_gated(one.rows * 80), gated15 = got_gated, gated8 = got_gated;
-    backend->GateUp({gate.get(), gate.get(), view, out(got_gated), false, context});
+    backend->GateUp({gate.get(), gate.get(), view, out(got_gated), false, coarse});
     backend->GateUp({gate.get(), gate.get(), view, out(gated15)});
     backend->GateUp({gate_int8.get(), gate_int8.get(), view, out(gated8)});
     for (int64_t row = 0; row < one.rows; ++row) {
-      const std::vector<float>& want = context[row] != 0 ? gated8 : gated15;
+      const std::vector<float>& want = coarse[row] != 0 ? gated8 : gated15;
       ASSERT_EQ(std::memcmp(&got_gated[row * 80], &want[row * 80], 80 * sizeof(float)), 0) << row;
     }
   }

@@ -20,9 +20,9 @@ rows_of 16 --cached --shape=576x576 --rows=1,9 --dtype=f32,f16,bf16,q8_0,q4_0,q4
 rows_of 6 --cached --shape=2048x2048 --rows=1,9 --dtype=q4_k,q5_k,q6_k
 rows_of 8 "${products[@]}" --rows=1,17 --op=gate_up
 rows_of 8 "${products[@]}" --rows=1,17 --int8
-for context in all most; do
-  rows_of 8 "${products[@]}" --rows=1,17 --context="$context"
-  rows_of 8 "${products[@]}" --rows=1,17 --op=gate_up --context="$context"
+for coarse in all most; do
+  rows_of 8 "${products[@]}" --rows=1,17 --coarse="$coarse"
+  rows_of 8 "${products[@]}" --rows=1,17 --op=gate_up --coarse="$coarse"
 done
 rows_of 8 "${products[@]}" --rows=1,17 --op=argmax
 rows_of 12 --op=layer --rows=1
@@ -34,5 +34,5 @@ refuses() {
   grep -q -- "cannot use $1" "$TEST_TMPDIR/error" || fails "$(cat "$TEST_TMPDIR/error")"
 }
 refuses --op=none
-refuses --context=some
+refuses --coarse=some
 refuses --rows=0
