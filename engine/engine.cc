@@ -75,7 +75,6 @@ class LocalEngine : public Engine {
   ~LocalEngine() override {
     Abandon();
     pool_.Stop();
-    queue_->Close();
     thread_.join();
   }
 
@@ -106,6 +105,7 @@ class LocalEngine : public Engine {
   void Abandon() final {
     ledger_->Close(absl::UnavailableError("the engine has stopped"));
     parts_.runner->Abandon();
+    queue_->Close();
   }
 
  private:

@@ -105,10 +105,10 @@ void EngineLoop::RefreshWaiting() {
 void EngineLoop::StartProducing(SequenceState* sequence) {
   const int32_t to_replay = sequence->replay_end - sequence->replay_next;
   if (sequence->produces || to_replay > snapshot_.limits.step_token_budget) return;
-  sequence->produces = true;
   std::vector<SequenceId> held;
-  pending_.Start(sequence->id, sequence->request->prefix_keys(),
-                 PresentChunks(*sequence, parts_.cache->published_tokens(sequence->id)), &held);
+  sequence->produces =
+      pending_.Start(sequence->id, sequence->request->prefix_keys(),
+                     PresentChunks(*sequence, parts_.cache->published_tokens(sequence->id)), &held);
   for (const SequenceId id : held) FindEntry(snapshot_.waiting, id)->held = true;
 }
 

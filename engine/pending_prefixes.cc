@@ -80,16 +80,17 @@ void PendingPrefixes::Forget(SequenceId id) {
   waiting_.erase(found);
 }
 
-void PendingPrefixes::Start(SequenceId id, std::span<const uint64_t> keys, size_t present,
+bool PendingPrefixes::Start(SequenceId id, std::span<const uint64_t> keys, size_t present,
                             std::vector<SequenceId>* held) {
   Forget(id);
-  assert(!producing_.contains(id));
-  if (present >= keys.size()) return;
-  bool produces = false;
+  if (present >= keys.size()) return true;
+  bool begins = false, all = true;
   for (const uint64_t key : keys.subspan(present)) {
-    produces |= producer_of_.try_emplace(key, id).second;
+    const auto [producer, is_new] = producer_of_.try_emplace(key, id);
+    begins |= is_new;
+    all &= producer->second == id;
   }
-  if (!produces) return;
+  if (!begins) return all;
   producing_[id] = {.keys = {keys.begin(), keys.end()}, .published = present};
   for (const uint64_t key : keys.subspan(present)) {
     const auto lacking = lacking_.find(key);
@@ -101,6 +102,7 @@ void PendingPrefixes::Start(SequenceId id, std::span<const uint64_t> keys, size_
       held->push_back(waiting);
     }
   }
+  return all;
 }
 
 void PendingPrefixes::ReleaseKey(SequenceId producer, uint64_t key,

@@ -46,9 +46,11 @@ class PendingPrefixes {
   // It waits no longer, and does not run.
   void Forget(SequenceId id);
 
-  // A sequence (that may have been waiting) runs, and computes its chunks from `present` on, unless
-  // another one does already. Added to `held`: waiting sequences that hold off from now on.
-  void Start(SequenceId id, std::span<const uint64_t> keys, size_t present,
+  // A sequence (that may have been waiting) runs, and computes its chunks from `present` on; it is
+  // the producer of those that no other one computes already. Added to `held`: waiting sequences
+  // that hold off from now on. False when there are others: to be asked again, as who computes them
+  // may stop.
+  bool Start(SequenceId id, std::span<const uint64_t> keys, size_t present,
              std::vector<SequenceId>* held);
   // The first `chunks` of the producer's chunks are published. Added to `released`: sequences that
   // are no longer held; each is to be told to Wait again.

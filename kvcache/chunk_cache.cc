@@ -253,7 +253,9 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
     if (unused && tree_.IsCovered(id)) return broken(id, "repeats a sibling's tokens");
     if (node.use.idle != (unused && node.children.empty())) return broken(id, "is idle or not");
   }
+  int32_t used = -cached;
   for (size_t i = 0; i < owners.size(); ++i) {
+    used += owners[i];
     if (owners[i] != (pool_.IsTaken(ChunkId{static_cast<int32_t>(i)}) ? 1 : 0)) {
       return absl::InternalError("KV cache invariant: chunk " + std::to_string(i) + " has " +
                                  std::to_string(owners[i]) + " owners");
@@ -262,6 +264,12 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
   if (cached != cached_chunks_) {
     return absl::InternalError("KV cache invariant: " + std::to_string(cached) +
                                " chunks are cached, counted " + std::to_string(cached_chunks_));
+  }
+  if (pool_.free_chunks() + used + cached != pool_.total_chunks()) {
+    return absl::InternalError("KV cache invariant: free " + std::to_string(pool_.free_chunks()) +
+                               " + used " + std::to_string(used) + " + cached " +
+                               std::to_string(cached) + " is not total " +
+                               std::to_string(pool_.total_chunks()));
   }
   return absl::OkStatus();
 }

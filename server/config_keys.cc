@@ -113,7 +113,7 @@ constexpr std::array kKeys = {
     Size("limits.body_bytes", "16MiB", 1024, 1024 * kKiB * kKiB, "bytes of a request body"),
     Size("limits.bodies_bytes", "256MiB", 1024, 1024 * 1024 * kKiB * kKiB,
          "bytes of all request bodies over 16 KiB that are read, parsed or wait to be encoded; as "
-         "many again of conversations in memory and of answers to /tokenize; more get 503"),
+         "many again of conversations in memory and of answers sent as a whole; more get 503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
     Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
             "calls at once on one gRPC connection; its client keeps more waiting"),
@@ -127,6 +127,8 @@ constexpr std::array kKeys = {
             "seconds after which a gRPC connection takes no more calls; 0 = no limit"),
     Integer("limits.n", "128", 1, 1024, "choices per request"),
     Seconds("limits.drain_s", "30", 86400, "seconds running requests get after SIGTERM"),
+    Seconds("limits.drain_notice_s", "0", 3600,
+            "seconds at least from SIGTERM to the exit, in which /ready and new requests get 503"),
 
     Text("auth.keys_file", "", "file of API keys (refraind make-key); empty = no keys asked"),
     Text("auth.admin_keys_file", "", "file of administration keys; empty = none"),

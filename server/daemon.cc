@@ -43,6 +43,9 @@ using Clock = std::chrono::steady_clock;
 // close their connections.
 constexpr std::chrono::milliseconds kWriteGrace{2000};
 constexpr std::chrono::milliseconds kLastNote{100};
+// For telling those whose answers are cut short.
+constexpr std::chrono::milliseconds kLastWords{300};
+constexpr std::chrono::milliseconds kNoticePeriod{10};  // of looking whether it is over
 
 // Owns a file descriptor.
 class Descriptor {
@@ -353,6 +356,9 @@ class Daemon {
     options.on_part_sent = [this](std::chrono::nanoseconds delay) {
       metrics_.CountTokenToSocket(std::chrono::duration<double>(delay).count());
     };
+    options.on_fault = [this](std::string_view what) {
+      log_.Error("a request could not be answered", {{"fault", what}});
+    };
     auto server = http::Server::Start(std::move(options), &router_);
     if (!server.ok()) return server.status();
     http_ = *std::move(server);
@@ -420,24 +426,31 @@ class Daemon {
     service_.SetDraining();
     if (http_ != nullptr) http_->BeginDrain();
     if (grpc_ != nullptr) grpc_->BeginDrain();
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                             std::chrono::duration<double>(drain_s));
+    const Clock::time_point begin = Clock::now();
+    const Clock::time_point deadline = begin + Milliseconds(drain_s);
+    const Clock::time_point notice = begin + Milliseconds(config_.seconds("limits.drain_notice_s"));
     std::atomic<bool> finished{false};
+    std::atomic<bool> interrupted{false};
     std::thread waiter([&] {
       // The engine is done long before a client that reads slowly has its answer.
       finished = engine->Drain(deadline) &&
                  WaitUntilAnswered(std::max(deadline, Clock::now() + kWriteGrace));
+      // Whoever sends requests here needs time to see that /ready says 503.
+      while (!interrupted && Clock::now() < notice) std::this_thread::sleep_for(kNoticePeriod);
       signals->NotifyWorkDone();
     });
-    const bool interrupted = signals->Wait() == StopSignals::Event::kSignal;
+    interrupted = signals->Wait() == StopSignals::Event::kSignal;
     // A second signal may come when the last answer is out and only its end not noted yet.
     const bool complete =
         interrupted ? engine->Drain(Clock::now()) && WaitUntilAnswered(Clock::now() + kLastNote)
                     : finished.load();
-    // Closing the connections cancels what still runs, which also ends the waiter soon: a step of a
-    // large model may take seconds, and is not waited for.
+    if (!complete) {
+      // A step of a large model may take seconds, and is not waited for.
+      engine->Abandon();
+      WaitUntilAnswered(Clock::now() + kLastWords);
+    }
+    // Closing the connections cancels what still runs, which also ends the waiter soon.
     StopServers(complete && !interrupted ? kWriteGrace : std::chrono::milliseconds(0));
-    if (!complete) engine->Abandon();
     waiter.join();
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});
     return complete ? ExitStatus::kOk : ExitStatus::kInterrupted;

@@ -330,6 +330,11 @@ absl::StatusOr<std::vector<kvcache::TokenId>> ParseTokenIds(std::string_view jso
   const auto found = object->find(std::string(key));
   if (found == object->end() || found->is_null()) return ids;
   const Json list = found->is_array() ? *found : Json::array({*found});
+  if (list.size() > Limits::kMaxListedTokens) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(file), ": ", std::string(key),
+                                                   " has ", list.size(), " token ids; at most ",
+                                                   Limits::kMaxListedTokens, " are supported"));
+  }
   for (const Json& element : list) {
     if (!element.is_number_unsigned() || element.get<uint64_t>() >= Limits::kMaxVocabSize) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -57,6 +57,7 @@ struct ModelLimits {
   static constexpr int kMaxHiddenSize = 1 << 18;
   static constexpr int kMaxFfnSize = 1 << 20;
   static constexpr int kMaxVocabSize = 1 << 22;
+  static constexpr size_t kMaxListedTokens = 1024;  // ids that one key of a file names
   static constexpr int kMaxContextTokens = 1 << 24;
   static constexpr int kMinHeadDim = 8;
   static constexpr int kMaxHeadDim = 256;

@@ -87,6 +87,10 @@ std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, const std::
   return kvcache::TokenId{static_cast<int32_t>(it - spec.tokens.begin())};
 }
 
+// Each is searched for in the whole vocabulary.
+constexpr int kMaxTemplateTokens = 64;
+constexpr size_t kMaxEndTokens = 1024;
+
 // Fills one spec from tokenizer.json, part by part.
 class TokenizerJsonReader {
  public:
@@ -309,34 +313,43 @@ class TokenizerJsonReader {
     spec_.add_bos = false;
     spec_.add_eos = false;
     if (post == nullptr) return absl::OkStatus();
-    ReadTemplate(*post);
+    if (absl::Status status = ReadTemplate(*post); !status.ok()) return status;
     const Json* parts = FindOrNull(*post, "processors");
-    if (parts != nullptr && parts->is_array()) {
-      for (const Json& part : *parts) ReadTemplate(part);
+    if (parts == nullptr || !parts->is_array()) return absl::OkStatus();
+    for (const Json& part : *parts) {
+      if (absl::Status status = ReadTemplate(part); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
   // TemplateProcessing: what stands before the text is bos, what stands behind is eos.
-  void ReadTemplate(const Json& post) {
+  absl::Status ReadTemplate(const Json& post) {
     const Json* single = FindOrNull(post, "single");
-    if (StringOf(post, "type") != "TemplateProcessing" || single == nullptr) return;
-    if (!single->is_array()) return;
+    if (StringOf(post, "type") != "TemplateProcessing" || single == nullptr) {
+      return absl::OkStatus();
+    }
+    if (!single->is_array()) return absl::OkStatus();
     bool before_text = true;
     for (const Json& part : *single) {
       if (FindOrNull(part, "Sequence") != nullptr) before_text = false;
       const Json* special = FindOrNull(part, "SpecialToken");
       if (special == nullptr) continue;
+      if (++template_tokens_ > kMaxTemplateTokens) {
+        return Refuse(absl::StrCat("the post_processor adds more than ", kMaxTemplateTokens,
+                                   " special tokens"));
+      }
       const std::optional<kvcache::TokenId> id = FindToken(spec_, StringOf(*special, "id"));
       if (!id.has_value()) continue;
       (before_text ? spec_.bos : spec_.eos) = id;
       (before_text ? spec_.add_bos : spec_.add_eos) = true;
     }
+    return absl::OkStatus();
   }
 
   const Json& root_;
   TokenizerSpec spec_;
   bool is_byte_level_ = false;
+  int template_tokens_ = 0;
 };
 
 // `"bos_token": "<s>"` or `{"content": "<s>", ...}`.
@@ -462,6 +475,11 @@ absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
   const std::span<const Json> one(eos, 1);
   const std::span<const Json> ids =
       eos->is_array() ? std::span<const Json>(eos->get_ref<const Json::array_t&>()) : one;
+  if (ids.size() > kMaxEndTokens) {
+    return Refuse("generation_config.json",
+                  absl::StrCat("eos_token_id has ", ids.size(), " token ids; at most ",
+                               kMaxEndTokens, " are supported"));
+  }
   for (const Json& entry : ids) {
     const std::optional<int64_t> id = IntOf(entry);
     if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(spec->tokens.size())) {

@@ -8,6 +8,9 @@
 namespace refrain::engine {
 namespace {
 
+// Text is searched for them byte by byte: so much work per byte of a request that almost holds one.
+constexpr size_t kMaxSpecialTokenBytes = 512;
+
 absl::Status MarkEnd(std::optional<kvcache::TokenId> id, std::string_view what,
                      Vocabulary* vocabulary) {
   if (!id.has_value()) return absl::OkStatus();
@@ -37,6 +40,11 @@ absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabular
     const bool always = type == TokenType::kUserDefined;
     if (!always && type != TokenType::kControl && type != TokenType::kUnknown) continue;
     const std::string& text = spec.tokens[i];
+    if (text.size() > kMaxSpecialTokenBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("the special token ", i, " has ", text.size(),
+                                                     " bytes; at most ", kMaxSpecialTokenBytes,
+                                                     " are supported"));
+    }
     vocabulary->specials.Add(
         text, id,
         always ? SpecialTokenMatcher::Scope::kAlways : SpecialTokenMatcher::Scope::kWhenRequested);

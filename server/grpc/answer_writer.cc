@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/concat.h"
+#include "server/request_id.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -40,11 +41,9 @@ v1::CacheMissReason ReasonOf(engine::CacheMissReason reason) {
 
 }  // namespace
 
-AnswerWriter::AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options,
-                           std::string request_id)
+AnswerWriter::AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options)
     : tokenizer_(tokenizer),
       options_(options),
-      request_id_(std::move(request_id)),
       texts_(static_cast<size_t>(options.num_choices), openai::ShownText(tokenizer, options.shown)),
       delta_indexes_(static_cast<size_t>(options.num_choices), -1) {}
 
@@ -122,7 +121,9 @@ void AnswerWriter::AddShown(const openai::ToolCallParser::Output& output,
     out->set_index(call.index);
     out->set_arguments(call.arguments);
     if (!call.name.has_value()) continue;
-    out->set_id(Concat("call_", request_id_, "_", delta->index(), "_", call.index));
+    // Not made of the request's id: a client may send the same one with each turn of a
+    // conversation, and the turns' calls must differ.
+    out->set_id(Concat("call_", MakeRequestId()));
     out->set_name(*call.name);
   }
 }

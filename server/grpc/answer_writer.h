@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "engine/token_stream.h"
@@ -24,9 +23,7 @@ class AnswerWriter {
   static constexpr size_t kMaxMessageTokens = 1024;
   static constexpr size_t kMaxMessageLogprobs = 128;  // with log-probabilities: up to 21 a token
 
-  // Ids of tool calls are made from `request_id`.
-  AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options,
-               std::string request_id);
+  AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options);
 
   // Everything taken before has been filled in.
   void Take(engine::StreamBatch batch);
@@ -46,7 +43,6 @@ class AnswerWriter {
 
   const engine::Tokenizer* const tokenizer_;
   const AnswerOptions options_;
-  const std::string request_id_;
   std::vector<openai::ShownText> texts_;  // [num_choices]
   std::vector<int> delta_indexes_;        // [num_choices] in the message, -1 = none
   engine::StreamBatch batch_;

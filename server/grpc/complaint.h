@@ -39,15 +39,21 @@ class Complaint {
     }
     return engine::TokenId{id};
   }
+  // Those in front of the first wrong one: a message may hold millions.
   template <typename Ids>
   std::vector<engine::TokenId> Tokens(std::string_view field, const Ids& ids) {
     std::vector<engine::TokenId> tokens;
     tokens.reserve(static_cast<size_t>(ids.size()));
-    for (const int32_t id : ids) tokens.push_back(Token(field, id));
+    for (const int32_t id : ids) {
+      const engine::TokenId token = Token(field, id);
+      if (!ok()) break;
+      tokens.push_back(token);
+    }
     return tokens;
   }
   const ModelLimits& limits() const { return limits_; }
   const absl::Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
 
  private:
   const ModelLimits& limits_;

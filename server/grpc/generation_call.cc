@@ -62,6 +62,12 @@ void GenerationCall::Submit() {
 absl::Status GenerationCall::TrySubmit() {
   absl::Status message_read = Reception::Read(incoming_, &caller_);
   if (!message_read.ok()) return message_read;
+  if (reception_->options().log_prompts) {
+    std::string body;
+    if (google::protobuf::util::MessageToJsonString(*incoming_.message, &body).ok()) {
+      AppendBody(body, &record_.details);
+    }
+  }
   absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));
   if (!read.ok()) return read.status();
   if (read->conversation_bytes > kUncountedBytes) {
@@ -77,17 +83,11 @@ absl::Status GenerationCall::TrySubmit() {
     if (*left <= 0) return absl::DeadlineExceededError("the call's deadline has passed");
     request.timeout_s = std::min(*left, request.timeout_s.value_or(*left));
   }
-  writer_.emplace(&caller_.engine->tokenizer(), read->answer, caller_.request_id);
+  writer_.emplace(&caller_.engine->tokenizer(), read->answer);
   continuous_usage_ = read->answer.continuous_usage;
   absl::StatusOr<access::Ticket> ticket = reception_->gate().Admit(caller_.principal);
   if (!ticket.ok()) return ticket.status();
   ticket_ = *std::move(ticket);
-  if (reception_->options().log_prompts) {
-    std::string body;
-    if (google::protobuf::util::MessageToJsonString(*incoming_.message, &body).ok()) {
-      AppendBody(body, &record_.details);
-    }
-  }
   if (Cancelled()) return absl::CancelledError("the call was cancelled");
   auto stream = caller_.engine->Submit(std::move(request));
   if (!stream.ok()) return stream.status();

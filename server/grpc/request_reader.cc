@@ -82,6 +82,7 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
                           "entries");
   std::vector<std::pair<engine::TokenId, float>> biases;
   for (const auto& [id, bias] : in.logit_bias()) {
+    if (!complaint.ok()) return;
     biases.emplace_back(complaint.Token("logit_bias", id), bias);
     if (kLogitBiasRange.Contains(bias)) continue;
     complaint.Refuse("logit_bias", openai::LogitBiasProblem(id, Concat(bias)));
@@ -90,11 +91,11 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   out->logit_bias = std::move(biases);
   complaint.RequireAtMost("allowed_token_ids", in.allowed_token_ids_size(),
                           static_cast<size_t>(complaint.limits().vocab_size), "ids");
-  if (complaint.status().ok()) {
-    out->allowed_tokens = complaint.Tokens("allowed_token_ids", in.allowed_token_ids());
-  }
+  if (!complaint.ok()) return;
+  out->allowed_tokens = complaint.Tokens("allowed_token_ids", in.allowed_token_ids());
   if (in.has_seed()) out->seed = static_cast<uint64_t>(in.seed());
   complaint.RequireAtMost("bad_words", in.bad_words_size(), kMaxBadWords, "words");
+  if (!complaint.ok()) return;
   std::vector<std::string> words;
   for (const std::string& word : in.bad_words()) {
     if (!IsBadWord(word)) {
@@ -122,6 +123,7 @@ void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams
   out->ignore_eos = in.ignore_eos();
   out->include_stop_in_output = in.include_stop_in_output();
   complaint.RequireAtMost("stop", in.stop_size(), kMaxStopStrings, "strings");
+  if (!complaint.ok()) return;
   std::vector<std::string> strings;
   for (const std::string& text : in.stop()) {
     if (text.empty() || text.size() > kMaxStopBytes) {
@@ -133,6 +135,7 @@ void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams
   }
   out->stop = std::move(strings);
   complaint.RequireAtMost("stop_token_ids", in.stop_token_ids_size(), kMaxStopTokenIds, "ids");
+  if (!complaint.ok()) return;
   out->stop_token_ids = complaint.Tokens("stop_token_ids", in.stop_token_ids());
 }
 
@@ -261,7 +264,7 @@ absl::StatusOr<GenerationRequest> ReadGenerate(const v1::GenerateRequest& in,
   ReadParams(in.params(), default_max_tokens, &out, complaint);
   ReadPrompt(in, &out, complaint);
   LeaveEchoAsItIs(&out.answer);
-  if (!complaint.status().ok()) return complaint.status();
+  if (!complaint.ok()) return complaint.status();
   return out;
 }
 
@@ -273,7 +276,7 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& in, const Mode
   out.request.prompt =
       ReadChatPrompt(in.chat(), &out.answer.shown, &out.conversation_bytes, complaint);
   LeaveEchoAsItIs(&out.answer);
-  if (!complaint.status().ok()) return complaint.status();
+  if (!complaint.ok()) return complaint.status();
   return out;
 }
 
@@ -287,7 +290,7 @@ absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
   request.tenant = in.tenant();
   if (in.has_cache_salt()) ReadSalt(in.cache_salt(), "cache_salt", &request, complaint);
   ReadPrompt(in, &out, complaint);
-  if (!complaint.status().ok()) return complaint.status();
+  if (!complaint.ok()) return complaint.status();
   return std::move(request);
 }
 

@@ -101,7 +101,8 @@ asio::awaitable<void> Connection::Run() {
   const auto self = shared_from_this();
   try {
     co_await ServeRequests();
-  } catch (const std::exception&) {
+  } catch (const std::exception& fault) {
+    TellFault(fault);
     parked_ = nullptr;
     replying_ = false;
     answering_.reset();
@@ -171,7 +172,7 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     }
     const bool begun_line = !dropped && ahead == kEmptyLine.substr(0, 1);
     if (!ahead.empty() && !begun_line) co_return true;
-    if (peer_gone_ || shared_->stopping) co_return false;
+    if (peer_gone_ || (shared_->stopping && !HasInput())) co_return false;
     waiting_for_request_ = true;
     const auto [error, bytes] =
         co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
@@ -179,6 +180,11 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     if (error) co_return false;
     buffer_.commit(bytes);
   }
+}
+
+bool Connection::HasInput() {
+  char byte;
+  return ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
@@ -283,7 +289,8 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,
   const auto handle = [this, route](Request request) -> std::unique_ptr<Reply> {
     try {
       return route->handler(std::move(request));
-    } catch (const std::exception&) {
+    } catch (const std::exception& fault) {
+      TellFault(fault);
       return MakeErrorReply(500, "internal error");
     }
   };
@@ -321,6 +328,10 @@ asio::awaitable<void> Connection::OnWorker(const RequestNotes* notes, std::funct
   };
   co_await asio::async_initiate<const asio::use_awaitable_t<>, void(std::exception_ptr)>(
       begin, asio::use_awaitable);
+}
+
+void Connection::TellFault(const std::exception& fault) const {
+  if (shared_->options.on_fault) shared_->options.on_fault(fault.what());
 }
 
 Connection::Record Connection::BeginRecord(std::string id) {
@@ -435,7 +446,9 @@ void Connection::OnReadable() {
 }
 
 void Connection::CloseWhenIdle() {
-  if (waiting_for_request_) CloseNow();
+  // Cancelled and not closed: what has been read, of which the coroutine has not been told yet, is
+  // answered all the same.
+  if (waiting_for_request_ && !HasInput()) stream_.tcp().cancel();
 }
 
 void Connection::CloseNow() {

@@ -7,6 +7,7 @@
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,7 +42,7 @@ class Connection final : public WakeupQueue::Target,
     boost::asio::thread_pool& probes;
     std::shared_ptr<ByteBudget> bodies;
     std::atomic<bool> draining{false};  // answers end their connection
-    std::atomic<bool> stopping{false};  // nothing more is read
+    std::atomic<bool> stopping{false};  // what has not been sent by now is not waited for
     std::atomic<int> answers{0};        // under way: of requests that have been read
   };
 
@@ -51,7 +52,8 @@ class Connection final : public WakeupQueue::Target,
   // Serves until the connection ends. Never throws.
   boost::asio::awaitable<void> Run();
 
-  // On the connection's thread: ends it now if it waits for a request, else after its answer.
+  // On the connection's thread: ends it now if it waits for a request of which nothing has come,
+  // else after its answer.
   void CloseWhenIdle();
   // On the connection's thread: ends it now.
   void CloseNow();
@@ -99,6 +101,7 @@ class Connection final : public WakeupQueue::Target,
     State state = State::kYielding;
     bool last = false;
     bool ending = false;  // Reply::OnLastBytes has been called
+    bool broken = false;  // the rest of it could not be made
     int head_status = ResponseHead{}.status;
     std::function<ReplyPart()> make;
     std::string bytes;      // framed
@@ -109,6 +112,9 @@ class Connection final : public WakeupQueue::Target,
 
   boost::asio::awaitable<void> ServeRequests();
   boost::asio::awaitable<bool> WaitForFirstByte();
+  // Whether something has come that has not been read. Closed with that unread, the client would
+  // see a reset, and not know whether it was heard.
+  bool HasInput();
   // False when the connection is to end; an error answer has been sent where one is due.
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
   boost::asio::awaitable<bool> ReadBody(Parser* parser, const Framing& framing, Record* record);
@@ -138,12 +144,15 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<void> WaitForWakeup(
       boost::asio::steady_timer::time_point latest = boost::asio::steady_timer::time_point::max());
 
-  // Sends what there is, as far as that goes without waiting. What a reply throws ends the
-  // connection.
+  // Sends what there is, as far as that goes without waiting.
   Sending::State Pump(Sending* sending);
   Sending::State PumpParts(Sending* sending);
   boost::asio::awaitable<Sending::State> MakePart(Sending* sending);
   void Frame(ReplyPart part, Sending* sending) const;
+  // What a reply throws is memory that could not be had, or a bug: its answer becomes a 500 where
+  // nothing of it has been framed, else it breaks off.
+  void Fail(const std::exception& fault, Sending* sending) const;
+  void TellFault(const std::exception& fault) const;
   Sending::State SendFramed(Sending* sending);
   // Hands bytes to the socket; false when some are left.
   bool SendNow(Sending* sending);

@@ -72,10 +72,12 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
 Connection::Sending::State Connection::Pump(Sending* sending) {
   try {
     return PumpParts(sending);
-  } catch (const std::exception&) {
-    peer_gone_ = true;
-    return Sending::State::kDone;
+  } catch (const std::exception& fault) {
+    Fail(fault, sending);
   }
+  if (!sending->broken) return SendFramed(sending);
+  peer_gone_ = true;
+  return Sending::State::kDone;
 }
 
 Connection::Sending::State Connection::PumpParts(Sending* sending) {
@@ -90,14 +92,21 @@ Connection::Sending::State Connection::PumpParts(Sending* sending) {
     Frame(std::move(part), sending);
     if (const State state = SendFramed(sending); state != State::kYielding) return state;
   }
-  return State::kYielding;
+  return sending->last ? State::kDone : State::kYielding;
 }
 
 // The client may go meanwhile; the reply stays until the worker is done with it.
 asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sending) {
   const auto make = std::exchange(sending->make, nullptr);
-  const std::function<void()> work = [&] { Frame(make(), sending); };
+  const std::function<void()> work = [&] {
+    try {
+      Frame(make(), sending);
+    } catch (const std::exception& fault) {
+      Fail(fault, sending);
+    }
+  };
   co_await OnWorker(sending->notes, work);
+  if (sending->broken) peer_gone_ = true;
   if (peer_gone_) co_return Sending::State::kDone;
   // A wakeup meanwhile may be forgotten by now, so that there is always a Next behind it.
   const Sending::State state = SendFramed(sending);
@@ -112,6 +121,19 @@ void Connection::Frame(ReplyPart part, Sending* sending) const {
   }
   sending->due_since = part.due_since;
   sending->framer.FrameTo(part, &sending->bytes);
+}
+
+void Connection::Fail(const std::exception& fault, Sending* sending) const {
+  TellFault(fault);
+  if (sending->framer.started()) {
+    sending->broken = true;
+    return;
+  }
+  ReplyPart part;
+  part.head = ResponseHead{.status = 500};
+  part.body = shared_->options.error_body(500, "internal error");
+  part.last = true;
+  Frame(std::move(part), sending);
 }
 
 Connection::Sending::State Connection::SendFramed(Sending* sending) {

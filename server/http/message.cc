@@ -37,7 +37,9 @@ class ReplyFromWorker final : public Reply {
     return part;
   }
 
-  void OnLastBytes() override { reply_->OnLastBytes(); }
+  void OnLastBytes() override {
+    if (reply_ != nullptr) reply_->OnLastBytes();  // null: making it failed
+  }
 
  private:
   std::function<std::unique_ptr<Reply>()> make_;  // null: called

@@ -13,6 +13,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <future>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -85,6 +86,10 @@ struct Server::Impl {
 
   absl::Status Listen();
   asio::awaitable<void> Accept();
+  // On io[0]'s thread: those that wait to be accepted are, then nobody any more.
+  void AcceptTheLast();
+  // Of the next I/O thread; turned away where there are too many.
+  void Admit(IoThread* home, tcp::socket socket);
   // A client that is lost for want of memory is the only one.
   void Start(IoThread* home, tcp::socket socket);
   asio::awaitable<void> Serve(IoThread* home, Slot slot, std::shared_ptr<Connection> connection);
@@ -150,20 +155,32 @@ asio::awaitable<void> Server::Impl::Accept() {
       co_await pause.async_wait(kAwait);
       continue;
     }
-    SetOptions(options, socket.native_handle());
-    bool full = false;
-    {
-      MutexLock lock(mutex);
-      full = connections >= options.max_connections;
-      if (!full) ++connections;
-    }
-    ++(full ? options.connection_counts->refused : options.connection_counts->accepted);
-    if (full) {
-      TurnAway(std::move(socket));
-      continue;
-    }
-    Start(home, std::move(socket));
+    Admit(home, std::move(socket));
   }
+}
+
+void Server::Impl::AcceptTheLast() {
+  error_code error;
+  acceptor->non_blocking(true, error);
+  for (size_t next = 0; !error; next = (next + 1) % io.size()) {
+    tcp::socket socket(io[next]->context);
+    acceptor->accept(socket, error);
+    if (!error) Admit(io[next].get(), std::move(socket));
+  }
+  acceptor->close(error);
+}
+
+void Server::Impl::Admit(IoThread* home, tcp::socket socket) {
+  SetOptions(options, socket.native_handle());
+  bool full = false;
+  {
+    MutexLock lock(mutex);
+    full = connections >= options.max_connections;
+    if (!full) ++connections;
+  }
+  ++(full ? options.connection_counts->refused : options.connection_counts->accepted);
+  if (full) return TurnAway(std::move(socket));
+  Start(home, std::move(socket));
 }
 
 void Server::Impl::Start(IoThread* home, tcp::socket socket) {
@@ -259,10 +276,12 @@ void Server::Stop(std::chrono::milliseconds grace) {
   impl_->stopped = true;
   BeginDrain();
   impl_->shared.stopping = true;
-  asio::post(impl_->io[0]->context, [impl = impl_.get()] {
-    error_code ignored;
-    impl->acceptor->close(ignored);
+  std::promise<void> closed;
+  asio::post(impl_->io[0]->context, [impl = impl_.get(), &closed] {
+    impl->AcceptTheLast();
+    closed.set_value();
   });
+  closed.get_future().wait();  // whoever was accepted counts below
   impl_->ForEachConnection(&Connection::CloseWhenIdle);
   if (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() + grace)) {
     // A connection that was accepted meanwhile may not be in its set yet: ask again until all are

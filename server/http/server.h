@@ -44,6 +44,10 @@ struct ServerOptions {
   // on_exchange. May be empty.
   std::function<void(std::chrono::nanoseconds delay)> on_part_sent;
 
+  // Told what an exception said that was thrown where a request is handled or an answer is made:
+  // memory that could not be had, or a bug. Any thread, several at once. May be empty.
+  std::function<void(std::string_view what)> on_fault;
+
   // Sees every request before its body is read; null = it may go on, else the answer, and a large
   // body is not taken in. Quick: runs on the I/O threads, several at once. May be empty.
   std::function<std::unique_ptr<Reply>(const Request& without_body)> filter;
@@ -81,7 +85,8 @@ class Server {
   bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const;
 
   // Accepts no more, closes idle connections, lets answers that are under way be sent for `grace`,
-  // then closes everything. Replies are destroyed when it returns. Idempotent.
+  // then closes everything. What clients have sent by then is answered, on connections that nobody
+  // has accepted yet, too. Replies are destroyed when it returns. Idempotent.
   void Stop(std::chrono::milliseconds grace);
 
  private:

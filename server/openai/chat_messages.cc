@@ -150,7 +150,9 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
                            R"({"$ref":"#/components/schemas/Tool"}})");
   const Json* messages = fields.ArrayOrNull("messages");
   const Json* tools = fields.ArrayOrNull("tools");
+  fields.Describe("documents", R"({"type":["array","null"],"items":{"type":"object"}})");
   const Json* extra = fields.ObjectOrNull("chat_template_kwargs");
+  const Json* documents = fields.ArrayOrNull("documents");
   if (messages == nullptr || messages->empty() || messages->size() > kMaxMessages) {
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
     return 0;
@@ -184,6 +186,19 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
       }
     }
     if (show_tools) input->tools = ToTemplateValue(*tools);
+  }
+  Json with_documents;
+  if (documents != nullptr) {
+    for (const Json& document : *documents) {
+      if (document.is_object()) continue;
+      fields.Refuse("documents",
+                    Concat("must be an array of objects, not of ", JsonTypeName(document)));
+      break;
+    }
+    with_documents = extra != nullptr ? *extra : Json::object();
+    // Unless chat_template_kwargs has them.
+    if (!with_documents.contains("documents")) with_documents["documents"] = *documents;
+    extra = &with_documents;
   }
   if (extra != nullptr) input->extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);

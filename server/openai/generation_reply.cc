@@ -9,6 +9,7 @@
 #include "server/concat.h"
 #include "server/error_reply.h"
 #include "server/generation_note.h"
+#include "server/hold_bytes.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 // where it has to be whole, is made on a worker thread.
 constexpr size_t kPartBytes = 64 << 10;
 constexpr size_t kQuickPromptTokens = 4096;
-// Of memory, which no budget counts.
 constexpr size_t kMostWholeBytes = size_t{512} << 20;
 
 ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationReply::Parts& parts) {
@@ -61,6 +61,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       output_(call.output),
       prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
+      held_(std::move(parts.held)),
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
@@ -115,7 +116,7 @@ http::ReplyPart GenerationReply::Next() {
   const std::optional<size_t> failed = ReadStreams();
   ticket_.ChargeUsage(TotalUsage());
   if (failed.has_value()) return FailedPart(*failed);
-  if (IsTooLarge()) return FailedPart(TooLarge());
+  if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
   if (!IsLarge()) return stream_events_ ? MakeEvents() : MakeWhole();
   http::ReplyPart part;
   part.make = [this] { return stream_events_ ? MakeEvents() : MakeWhole(); };
@@ -148,15 +149,19 @@ std::optional<size_t> GenerationReply::ReadStreams() {
   return std::nullopt;
 }
 
-bool GenerationReply::IsTooLarge() const {
-  return !stream_events_ && whole_bytes_ > kMostWholeBytes;
-}
-
-absl::Status GenerationReply::TooLarge() const {
-  return absl::InvalidArgumentError(Concat(
-      "the answer would have ", whole_bytes_ >> 20, " MiB or more, at most ", kMostWholeBytes >> 20,
-      " are sent as a whole: ask for fewer choices, prompts or log-probabilities, or for a "
-      "stream"));
+absl::Status GenerationReply::HoldWhole() {
+  if (stream_events_ || whole_bytes_ <= kUncountedBytes) return absl::OkStatus();
+  const size_t most =
+      held_ == nullptr ? kMostWholeBytes : std::min(kMostWholeBytes, held_->budget().bytes());
+  if (whole_bytes_ > most) {
+    return absl::InvalidArgumentError(Concat(
+        "the answer would have ", whole_bytes_, " bytes or more, at most ", most,
+        " are sent as a whole: ask for fewer choices, prompts or log-probabilities, or for a "
+        "stream"));
+  }
+  if (held_ == nullptr) return absl::OkStatus();
+  // In steps: it grows with every token.
+  return HoldBytes(std::min(most, (whole_bytes_ / kPartBytes + 1) * kPartBytes), held_.get());
 }
 
 bool GenerationReply::IsLarge() const {
@@ -218,7 +223,7 @@ http::ReplyPart GenerationReply::MakeWhole() {
     size_t unlimited = SIZE_MAX;
     TakeBatch(i, &unlimited);
     ShowPieces(i, std::nullopt, nullptr);
-    if (IsTooLarge()) return FailedPart(TooLarge());
+    if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
   }
   if (!AllFinished()) return {};
   http::ReplyPart part;

@@ -12,6 +12,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 #include "server/access/gate.h"
+#include "server/byte_budget.h"
 #include "server/http/message.h"
 #include "server/log.h"
 #include "server/openai/choice_text.h"
@@ -39,6 +40,9 @@ class GenerationReply final : public http::Reply {
     Log* log = nullptr;  // outlives it
     access::Ticket ticket;
     std::shared_ptr<http::RequestNotes> notes;  // for the request log; may be null
+    // Grows with an answer that can only be sent as a whole, of which a client that reads slowly
+    // keeps all in memory; null: nothing counts it.
+    std::unique_ptr<HeldBytes> held;
   };
 
   GenerationReply(const GenerationCall& call, Parts parts);
@@ -75,8 +79,8 @@ class GenerationReply final : public http::Reply {
   bool AllFinished() const;
   bool AllTaken() const;
   bool IsLarge() const;
-  bool IsTooLarge() const;
-  absl::Status TooLarge() const;
+  // Whether what is kept of a whole answer may be.
+  absl::Status HoldWhole();
   void CancelUnfinished();
   void NoteOutcome();
   http::ReplyPart FailedPart(size_t prompt);
@@ -100,6 +104,7 @@ class GenerationReply final : public http::Reply {
   size_t next_prompt_ = 0;                                // whose turn it is
   bool head_sent_ = false;
   access::Ticket ticket_;
+  const std::unique_ptr<HeldBytes> held_;  // may be null
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<double> first_token_ms_;

@@ -98,7 +98,7 @@ constexpr char kSchemas[] = R"(
  "return_token_strs":{"type":["boolean","null"]},"messages":{"anyOf":[{"type":"null"},
  {"$ref":"#/components/schemas/ChatCompletionRequest/properties/messages"}]},
  "tools":{"type":["array","null"]},"chat_template_kwargs":{"type":["object","null"]},
- "chat_template":{"type":"null"},
+ "documents":{"type":["array","null"],"items":{"type":"object"}},"chat_template":{"type":"null"},
  "add_generation_prompt":{"type":["boolean","null"]},
  "continue_final_message":{"enum":[false,null]}}}
 )";
@@ -135,7 +135,8 @@ constexpr Operation kOperations[] = {
     {"GET", "/v1/models", "listModels", "The model that is served", nullptr, "Models"},
     {"GET", "/v1/models/*", "retrieveModel", "The model of that name", nullptr, "Model",
      kIdParameter},
-    {"POST", "/tokenize", "tokenize", "Token ids of a text", "TokenizeRequest", "Tokenized"},
+    {"POST", "/tokenize", "tokenize", "Token ids of a text", "TokenizeRequest", "Tokenized",
+     kTimeoutParameter},
     {"POST", "/detokenize", "detokenize", "Text of token ids", "DetokenizeRequest", "Detokenized"},
     {"GET", "/health", "health", "Whether the engine lives", nullptr, "Status"},
     {"GET", "/ready", "ready", "Whether new requests are taken", nullptr, "Status"},

@@ -138,7 +138,14 @@ ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
           options_.max_prompts};
 }
 
+// First of all: those that are refused are what one looks for.
+void Service::NoteBody(const http::Request& request) const {
+  if (!options_.log_prompts || request.notes == nullptr) return;
+  AppendBody(request.body, &request.notes->details);
+}
+
 std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request request) {
+  NoteBody(request);
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
   absl::StatusOr<Json> body = ParseJson(request.body);
@@ -178,10 +185,8 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
   if (absl::Status status = HoldConversation(request, &*call); !status.ok()) {
     return MakeErrorReply(status);
   }
+  parts.held = std::make_unique<HeldBytes>(held_, call->first().tenant);
   parts.notes = request.notes;
-  if (options_.log_prompts && request.notes != nullptr) {
-    AppendBody(request.body, &request.notes->details);
-  }
   parts.request_id = request.id;
   parts.tokenizer = &(*engine)->tokenizer();
   parts.model = (*engine)->model().served_name;
@@ -323,6 +328,7 @@ std::unique_ptr<http::Reply> Service::OpenApi() const {
 }
 
 std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) const {
+  NoteBody(request);
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
   const engine::Tokenizer& tokenizer = (*engine)->tokenizer();
@@ -352,6 +358,7 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
 }
 
 std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) const {
+  NoteBody(request);
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
   const absl::StatusOr<Json> body = ParseJson(request.body);

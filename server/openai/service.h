@@ -54,6 +54,7 @@ class Service {
   std::unique_ptr<http::Reply> Generate(Endpoint endpoint, http::Request request);
   std::unique_ptr<http::Reply> SubmitCall(Endpoint endpoint, const Json& body,
                                           const http::Request& request);
+  void NoteBody(const http::Request& request) const;
   std::unique_ptr<http::Reply> RefuseCall(const http::Request& request,
                                           const absl::Status& status) const;
   std::unique_ptr<http::Reply> Models() const;

@@ -68,6 +68,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   RefuseChatTemplate(fields);
   fields.ArrayOrNull("tools");
   fields.ObjectOrNull("chat_template_kwargs");
+  fields.ArrayOrNull("documents");
   if (!fields.status().ok()) return fields.status();
   if (!is_chat) {
     call.text.text = *std::move(prompt);

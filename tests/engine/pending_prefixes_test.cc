@@ -100,6 +100,27 @@ TEST(PendingPrefixesTest, AProducerThatStopsReleasesAllAndTheNextTakesOver) {
   EXPECT_EQ(pending.ProducerOf(Id(4)), Id(3));
 }
 
+// One that runs beside the producer of the same chunks computes them, too, and takes over.
+TEST(PendingPrefixesTest, AnotherThatRunsTakesOverWhenItIsAskedAgain) {
+  PendingPrefixes pending;
+  const PrefixKeys keys = {1, 2, 3};
+  std::vector<SequenceId> held;
+  EXPECT_TRUE(pending.Start(Id(1), keys, 0, &held));
+  EXPECT_FALSE(pending.Start(Id(2), keys, 0, &held));
+  EXPECT_TRUE(pending.Wait(Id(3), keys, 0));
+  EXPECT_EQ(pending.ProducerOf(Id(3)), Id(1));
+  std::vector<SequenceId> released;
+  pending.Stop(Id(1), &released);
+  EXPECT_THAT(released, ElementsAre(Id(3)));
+  EXPECT_FALSE(pending.Wait(Id(3), keys, 0));
+  EXPECT_TRUE(pending.Start(Id(2), keys, 1, &held));
+  EXPECT_THAT(held, IsEmpty());  // it lacks the first chunk, which nobody computes
+  pending.Forget(Id(3));
+  EXPECT_TRUE(pending.Wait(Id(3), keys, 1));
+  EXPECT_EQ(pending.ProducerOf(Id(3)), Id(2));
+  EXPECT_TRUE(pending.Start(Id(2), keys, 2, &held));
+}
+
 TEST(PendingPrefixesTest, WhoLacksNoWholeChunkIsNeverHeld) {
   PendingPrefixes pending;
   const PrefixKeys keys = {1};
@@ -162,7 +183,14 @@ TEST(PendingPrefixesTest, AgreesWithANaiveModelOnRandomEvents) {
     } else if (!running.empty()) {
       auto one = std::next(running.begin(), static_cast<ptrdiff_t>(below(running.size())));
       Running& state = one->second;
-      if (below(5) == 0 || state.published == state.keys.size()) {
+      if (below(4) == 0) {
+        bool all = true;
+        for (size_t i = state.published; i < state.keys.size(); ++i) {
+          all &= owner.try_emplace(state.keys[i], one->first).first->second == one->first;
+        }
+        EXPECT_EQ(pending.Start(Id(one->first), state.keys, state.published, &released), all);
+        released.clear();
+      } else if (below(5) == 0 || state.published == state.keys.size()) {
         for (size_t i = state.published; i < state.keys.size(); ++i) {
           if (const auto o = owner.find(state.keys[i]); o != owner.end() && o->second == one->first)
             owner.erase(o);

@@ -180,6 +180,10 @@ TEST(Daemon, DrainsOnSigterm) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
 }
 
+bool IsToldOfTheEnd(const RawResponse& response) {
+  return response.status == 503 && response.headers.contains("retry-after");
+}
+
 TEST(Daemon, ASecondSignalStopsAtOnce) {
   DaemonProcess daemon(Arguments("fake"));
   const uint16_t port = daemon.Port();
@@ -190,6 +194,7 @@ TEST(Daemon, ASecondSignalStopsAtOnce) {
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
   daemon.Signal(SIGTERM);
+  EXPECT_TRUE(IsToldOfTheEnd(running.ReadResponse()));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
 
@@ -199,9 +204,45 @@ TEST(Daemon, EndsADrainThatTakesTooLong) {
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
   running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
-  ASSERT_TRUE(WaitUntilRunning(port, 1));
+  RawClient stream(port);
+  stream.Send(PostRequest("/v1/completions",
+                          R"({"prompt":"[[delay_ms=500]]ab","stream":true,"max_tokens":1000,)"
+                          R"("ignore_eos":true})"));
+  ASSERT_TRUE(stream.ReadUntil("\"text\":\"a\""));
+  ASSERT_TRUE(WaitUntilRunning(port, 2));
   daemon.Signal(SIGTERM);
+  EXPECT_TRUE(IsToldOfTheEnd(running.ReadResponse()));
+  const RawResponse cut = stream.ReadResponse();
+  EXPECT_NE(cut.body.find("\"error\":"), std::string::npos) << cut.body;
+  EXPECT_EQ(cut.body.find("[DONE]"), std::string::npos);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
+}
+
+// Whoever sends requests here has to see that it will end, also where nothing runs.
+TEST(Daemon, StaysForItsNotice) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_notice_s=1"}));
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  RawClient kept(port);
+  kept.Send(GetRequest("/ready"));
+  EXPECT_EQ(kept.ReadResponse().status, 200);
+  const auto begin = std::chrono::steady_clock::now();
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("draining"));
+  kept.Send(PostRequest("/v1/completions", R"({"prompt":"x"})"));
+  EXPECT_TRUE(IsToldOfTheEnd(kept.ReadResponse()));
+  RawClient late(port);
+  late.Send(GetRequest("/ready"));
+  EXPECT_EQ(late.ReadResponse().status, 503);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 1s);
+
+  DaemonProcess impatient(Arguments("fake", {"--set", "limits.drain_notice_s=3600"}));
+  ASSERT_TRUE(impatient.WaitForOutput("ready"));
+  impatient.Signal(SIGTERM);
+  ASSERT_TRUE(impatient.WaitForOutput("draining"));
+  impatient.Signal(SIGTERM);
+  EXPECT_EQ(impatient.Wait(), StatusOf(ExitStatus::kOk));
 }
 
 // A stream of megabytes, more than the sockets hold, of which only the beginning is read yet.

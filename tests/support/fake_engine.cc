@@ -444,6 +444,16 @@ bool FakeEngine::Drain(Clock::time_point deadline) {
   return true;
 }
 
+void FakeEngine::Abandon() {
+  MutexLock lock(mutex_);
+  draining_ = true;
+  for (Running& running : running_) {
+    running.stream->Finish(absl::CancelledError("the engine has stopped"));
+  }
+  running_.clear();
+  changed_.NotifyAll();
+}
+
 void FakeEngine::Die(absl::Status reason) {
   MutexLock lock(mutex_);
   health_ = std::move(reason);

@@ -89,7 +89,7 @@ class FakeEngine final : public engine::Engine {
   absl::StatusOr<int32_t> DropIdleCache() override;
   absl::Status health() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
-  void Abandon() override {}
+  void Abandon() override;
 
   // --- for tests ---
   void Die(absl::Status reason);

@@ -303,6 +303,10 @@ TEST(HfConfigTest, ReadsTokenIdsAsNumberOrList) {
                            R"({"eos_token_id":[[2]]})", R"({"eos_token_id":99999999999})"}) {
     EXPECT_FALSE(ParseTokenIds(text, "f.json", "eos_token_id").ok()) << text;
   }
+  Json many;
+  many["eos_token_id"] = std::vector<int>(1025, 2);
+  EXPECT_EQ(ParseTokenIds(many.dump(), "f.json", "eos_token_id").status().message(),
+            "f.json: eos_token_id has 1025 token ids; at most 1024 are supported");
 }
 
 }  // namespace

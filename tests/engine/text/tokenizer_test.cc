@@ -190,14 +190,26 @@ TEST(HostileTextTest, OneMegabyteGivesWayAgainAndAgain) {
 }
 
 TEST(HostileTextTest, NamedPatternsAreLinear) {
-  for (const char* name : {"llama-bpe", "qwen2", "gpt2", "tekken"}) {
+  using Clock = std::chrono::steady_clock;
+  for (const char* name :
+       {"llama-bpe", "qwen2", "gpt2", "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3"}) {
     TokenizerSpec spec = SmolLm2Spec();
     spec.pre_tokenizer = name;
     const auto tokenizer = CreateTokenizer(spec);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     for (const char* part :
          {" ", "\n", " \n", "a ", "\r", "'S", "!\n", "\u00a0 x", "A", "\u4f60A"}) {
-      EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, 1 << 20), {}).empty()) << name << part;
+      // The best of three: with the square of the length it would be 64 times as long.
+      const auto seconds = [&](int bytes) {
+        double best = 1e9;
+        for (int i = 0; i < 3; ++i) {
+          const auto begin = Clock::now();
+          EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, bytes), {}).empty()) << name << part;
+          best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+        }
+        return best;
+      };
+      EXPECT_LT(seconds(1 << 17), 32 * seconds(1 << 14)) << name << part;
     }
   }
 }
@@ -433,6 +445,32 @@ TEST(TokenizerJsonTest, ReadsSentencePieceConversions) {
   EXPECT_TRUE((*tokenizer)->IsEndOfGeneration(kvcache::TokenId{0}));
   EXPECT_EQ((*tokenizer)->eos(), kvcache::TokenId{2});
   EXPECT_TRUE((*tokenizer)->adds_space_prefix());
+}
+
+// What makes work for every token of the vocabulary, or for every byte of a request, is bounded.
+TEST(TokenizerJsonTest, RefusesWhatWouldTakeForEver) {
+  const auto refusal = [](const Json& json, const Json& generation) {
+    const auto spec = ParseTokenizerJson(
+        {.tokenizer_json = json.dump(), .generation_config_json = generation.dump()});
+    if (!spec.ok()) return std::string(spec.status().message());
+    return std::string(CreateTokenizer(*spec).status().message());
+  };
+  Json json = Llama2StyleJson();
+  EXPECT_EQ(refusal(json, {{"eos_token_id", std::vector<int>(1024, 2)}}), "");
+  EXPECT_EQ(refusal(json, {{"eos_token_id", std::vector<int>(1025, 2)}}),
+            "generation_config.json: eos_token_id has 1025 token ids; at most 1024 are supported");
+  for (int i = 0; i < 64; ++i) {
+    json["post_processor"]["single"].push_back({{"SpecialToken", {{"id", "none"}}}});
+  }
+  EXPECT_EQ(refusal(json, Json::object()),
+            "tokenizer.json: the post_processor adds more than 64 special tokens");
+  for (const size_t bytes : {512, 513}) {
+    json = Llama2StyleJson();
+    json["added_tokens"].push_back(
+        {{"id", 264}, {"content", std::string(bytes, 'a')}, {"special", true}});
+    EXPECT_EQ(refusal(json, Json::object()),
+              bytes == 512 ? "" : "the special token 264 has 513 bytes; at most 512 are supported");
+  }
 }
 
 TEST(TokenizerJsonTest, RefusesDeepNestingWithoutRecursion) {

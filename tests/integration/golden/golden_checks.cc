@@ -145,10 +145,14 @@ std::vector<double> GreedyLogprobs(ModelHarness& harness) {
   return logprobs;
 }
 
-std::vector<GoldenWindows> WindowsToCompare(bool also_long) {
+bool ComparesAll() {
   const char* asked = std::getenv("REFRAIN_GOLDEN_WINDOWS");
+  return asked != nullptr && std::string_view(asked) == "all";
+}
+
+std::vector<GoldenWindows> WindowsToCompare(bool also_long) {
   std::vector<GoldenWindows> windows = {{512, 32}};
-  if (also_long || (asked != nullptr && std::string_view(asked) == "all")) {
+  if (also_long || ComparesAll()) {
     windows.push_back({2048, 8});
   } else {
     std::printf("8 windows of 2048: left to tools/test --goldens\n");

@@ -68,6 +68,9 @@ GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin);
 // The log-probabilities of the same tokens, prompt by prompt, each prompt in one go.
 std::vector<double> GreedyLogprobs(ModelHarness& harness);
 
+// Whether everything is to be compared: tools/test --goldens.
+bool ComparesAll();
+
 // The windows of one length in a text, which is the same for both lengths.
 struct GoldenWindows {
   int32_t tokens;

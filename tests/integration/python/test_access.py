@@ -187,6 +187,8 @@ def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_
     daemon, keys = keyed({"team-a": []}, f"log.requests_file={path}", f"log.prompts={prompts}")
     secret = "xyzzy plugh"
     answers = [complete(daemon.url, key, secret) for key in (keys["team-a"], keys["team-a"], "wrong")]
+    answers += [httpx.post(f"{daemon.url}{path}", content="{no JSON", headers=bearer(keys["team-a"]))
+                for path in ("/v1/completions", "/tokenize", "/detokenize")]
     deadline = time.monotonic() + 20  # a line may come after the answer that it tells of
     while path.read_text().count("\n") < len(answers):
         assert time.monotonic() < deadline
@@ -200,9 +202,13 @@ def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_
     old = (tmp_path / "rotated.jsonl").read_text()
     # One connection's line may come before that of another which was answered earlier.
     lines = {line["request"]: line for line in map(json.loads, old.splitlines())}
-    first, second, refused = (lines.pop(answer.headers["x-request-id"]) for answer in answers)
+    first, second, refused, *malformed = (
+        lines.pop(answer.headers["x-request-id"]) for answer in answers)
     assert not lines
     assert [line["status"] for line in (first, second, refused)] == [200, 200, 401]
+    for line in malformed:  # what one looks for when a client is refused
+        assert line["status"] == 400
+        assert line.get("body") == ("{no JSON" if prompts == "on" else None)
     assert first["key"] == "team-a" and first["route"] == "/v1/completions"
     assert first["completion_tokens"] == 4 and first["cached_tokens"] == 0
     assert second["cached_tokens"] > 0 and second["prompt_tokens"] == first["prompt_tokens"]

@@ -169,7 +169,7 @@ def test_the_cache_report_and_usage_in_every_message(services):
 
 def test_tool_calls_are_parsed(fake):
     def ask(**more):
-        return list(fake("Inference/Chat", chat={
+        return list(fake("Inference/Chat", metadata=[("x-request-id", "every turn's")], chat={
             "messages": [{"role": "user", "content": "Hm. " + CALL + CALL}],
             "tools_json": json.dumps(TOOLS), **more}))
 
@@ -179,7 +179,8 @@ def test_tool_calls_are_parsed(fake):
     assert text_of(messages) == "Hm."
     assert deltas[-1].finish_reason == 3
     assert [call.name for call in calls if call.HasField("name")] == ["weather", "weather"]
-    assert len({call.id for call in calls if call.HasField("id")}) == 2
+    again = [call for message in ask() for delta in message.choices for call in delta.tool_calls]
+    assert len({call.id for call in calls + again if call.HasField("id")}) == 4
     for index in (0, 1):
         arguments = "".join(call.arguments for call in calls if call.index == index)
         assert json.loads(arguments) == {"city": "Paris"}

@@ -15,8 +15,11 @@ import subprocess
 import threading
 import time
 
+import grpc
 import httpx
 import pytest
+
+from grpc_services import Services, address
 
 ROOT = pathlib.Path(__file__).parents[3]
 DASHBOARD = ROOT / "configs" / "grafana" / "refrain.json"
@@ -97,14 +100,17 @@ def complete(url: str, **fields) -> dict:
 
 @pytest.fixture(scope="module")
 def used_daemon(daemon_arguments, tmp_path_factory):
-    """A daemon that has answered three requests, and their usage."""
+    """A daemon that has answered three requests and a gRPC call, and the requests' usage."""
     from conftest import Daemon
-    running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("metrics")).wait_until_ready()
+    running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("metrics"),
+                     "--grpc-listen", "127.0.0.1:0").wait_until_ready()
+    with grpc.insecure_channel(address(running)) as channel:
+        Services(channel)("Inference/Models")
     usages = [complete(running.url), complete(running.url, max_tokens=7),
               complete(running.url, n=2)]
     wait_for_totals(running.url, {
         ("vllm:generation_tokens_total",): 5 + 7 + 2 * 5, ("vllm:request_success_total",): 4,
-        ("refrain_requests_total", 'status="OK"'): 3,
+        ("refrain_requests_total", 'status="OK"'): 3, ("refrain_grpc_calls_total",): 1,
         ("http_requests_total", 'handler="/v1/completions"', 'status="2xx"'): 3})
     yield running, usages
     assert running.stop() == 0
@@ -306,6 +312,64 @@ def test_everything_queried_is_exposed(used_daemon, source):
         names = metric_names(expression)
         assert names, expression
         assert names <= exposed, f"{expression}: {names - exposed} is not exposed"
+
+
+# Per alert: series of which it fires within a quarter of an hour, and their like of which it does
+# not. In promtool's notation, a value a minute.
+ALERT_SERIES = {
+    "RefrainDown": ({'up{job="refrain"}': "0x20"}, {'up{job="refrain"}': "1x20"}),
+    "RefrainEngineDead": ({"refrain_model_loaded": "1x20", "refrain_engine_healthy": "0x20"},
+                          {"refrain_model_loaded": "0x5 1x15", "refrain_engine_healthy": "0x5 1x15"}),
+    "RefrainLoadingForLong": ({"refrain_model_loaded": "0x20"}, {"refrain_model_loaded": "0x5 1x15"}),
+    "RefrainServerErrors": (
+        {'http_requests_total{status="5xx"}': "0+2x20", 'http_requests_total{status="2xx"}': "0+90x20"},
+        {'http_requests_total{status="4xx"}': "0+2x20", 'http_requests_total{status="2xx"}': "0+90x20"}),
+    "RefrainRefusesRequests": ({'refrain_http_responses_total{code="429"}': "0+1x20"},
+                               {'refrain_http_responses_total{code="200"}': "0+1x20"}),
+    "RefrainCallErrors": (
+        {'grpc_server_handled_total{grpc_code="Internal"}': "0+2x20",
+         'grpc_server_handled_total{grpc_code="OK"}': "0+90x20"},
+        {'grpc_server_handled_total{grpc_code="NotFound"}': "0+2x20",
+         'grpc_server_handled_total{grpc_code="OK"}': "0+90x20"}),
+    "RefrainRefusesCalls": ({'grpc_server_handled_total{grpc_code="ResourceExhausted"}': "0+1x20"},
+                            {'grpc_server_handled_total{grpc_code="OK"}': "0+1x20"}),
+    "RefrainRefusesConnections": ({"refrain_connections_refused_total": "0+1x20"},
+                                  {"refrain_connections_refused_total": "7x20"}),
+    "RefrainQueueGrows": ({"vllm:num_requests_waiting": "1+2x20"},
+                          {"vllm:num_requests_waiting": "5x20"}),
+    "RefrainSlowFirstToken": (
+        {'vllm:time_to_first_token_seconds_bucket{le="10.0"}': "0+54x20",
+         'vllm:time_to_first_token_seconds_bucket{le="20.0"}': "0+60x20",
+         'vllm:time_to_first_token_seconds_bucket{le="+Inf"}': "0+60x20"},
+        {'vllm:time_to_first_token_seconds_bucket{le="10.0"}': "0+58x20",
+         'vllm:time_to_first_token_seconds_bucket{le="20.0"}': "0+60x20",
+         'vllm:time_to_first_token_seconds_bucket{le="+Inf"}': "0+60x20"}),
+    "RefrainCacheTooSmall": ({"vllm:num_preemptions_total": "0+60x20", "vllm:kv_cache_usage_perc": "1x20"},
+                             {"vllm:num_preemptions_total": "0+60x20",
+                              "vllm:kv_cache_usage_perc": "0.9x20"}),
+    "RefrainCorruptedRequests": ({"vllm:corrupted_requests_total": "0x10 1x10"},
+                                 {"vllm:corrupted_requests_total": "3x20"}),
+}
+
+
+def test_alerts_fire_when_they_should_and_not_else(tmp_path):
+    rules = re.findall(r"- alert: (\w+)", ALERTS.read_text())
+    assert set(rules) == set(ALERT_SERIES)
+    cases = []
+    for alert, (firing, quiet) in ALERT_SERIES.items():
+        for series, samples in ((firing, [{"labels": "{}", "value": 1}]), (quiet, [])):
+            cases.append({
+                "name": alert, "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [{
+                    "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                    "eval_time": "15m", "exp_samples": samples}]})
+    cases_file = tmp_path / "alerts_test.yml"  # JSON is YAML
+    cases_file.write_text(json.dumps(
+        {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": cases}))
+    done = subprocess.run([program("promtool"), "test", "rules", str(cases_file)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_dashboard_panels_do_not_overlap():

@@ -37,6 +37,10 @@ def described(request, daemon_arguments, tmp_path_factory):
     assert running.stop() == 0, running.log.read_text(errors="replace")
 
 
+SOMETHING_FOR_ALL = (b'{"prompt":"hi","messages":[{"role":"user","content":"hi"}],"tokens":[1],'
+                     b'"max_tokens":1}')
+
+
 def documented_paths() -> set[str]:
     """Those of the table in docs/http-api.md."""
     rows = re.findall(r"^\| (?:GET|POST) (.*?) \|", (ROOT / "docs" / "http-api.md").read_text(),
@@ -59,7 +63,12 @@ def test_describes_the_whole_daemon(described):
             status = httpx.request(method, daemon.url + path).status_code
             assert (status == 401) == asks, (path, status)
             names = {parameter["name"] for parameter in operation["parameters"]}
-            assert ("X-Request-Timeout" in names) == path.endswith("completions"), path
+            # As it is: where the header counts, one that is no number is refused for it.
+            answer = httpx.request(method, daemon.url + path, headers={
+                **headers, "X-Request-Timeout": "soon", "Content-Type": "application/json"},
+                content=SOMETHING_FOR_ALL if method == "post" else None)
+            counts = answer.status_code == 400 and "timeout" in answer.text.lower()
+            assert ("X-Request-Timeout" in names) == counts, (path, answer.text)
 
 
 def test_tells_of_no_debug_route_that_is_off(fake_daemon):

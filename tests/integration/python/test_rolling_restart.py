@@ -25,10 +25,13 @@ STALL_S = 2.5  # longer than a drain gives those whose time is over, from the la
 
 class Balancer:
     """What a load balancer does: it sends requests to those whose /ready says 200, and asks
-    another one when it is told 503 or is not let in."""
+    another one when it is told 503 or is not let in. With `keeps` each thread keeps its connections,
+    and one that ends without an answer is an error."""
 
-    def __init__(self, certificate=None):
+    def __init__(self, certificate=None, keeps=False):
         self.certificate = certificate
+        self.keeps = keeps
+        self.kept = threading.local()
         self.daemons = []
 
     def url_of(self, daemon) -> str:
@@ -56,15 +59,22 @@ class Balancer:
     def stream(self, body: dict) -> str:
         return self._somewhere(lambda daemon: self._ask(daemon, body))
 
+    def _kept_client(self) -> httpx.Client:
+        if not hasattr(self.kept, "client"):
+            self.kept.client = self.client()
+        return self.kept.client
+
     def _ask(self, daemon, body: dict) -> str | None:
         with contextlib.ExitStack() as stack:
-            client = stack.enter_context(self.client())
+            client = self._kept_client() if self.keeps else stack.enter_context(self.client())
             try:
                 if client.get(f"{self.url_of(daemon)}/ready").status_code != 200:
                     return None
                 answer = stack.enter_context(
                     client.stream("POST", f"{self.url_of(daemon)}/v1/completions", json=body))
-            except httpx.TransportError:
+            except httpx.TransportError as error:
+                if self.keeps and not isinstance(error, httpx.ConnectError):
+                    raise
                 return None  # it listens no more: no answer has begun
             if answer.status_code == 503:
                 assert "retry-after" in answer.headers
@@ -189,3 +199,35 @@ def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
         assert text.endswith("data: [DONE]\n\n")
         assert '"finish_reason":"length"' in text
     assert all(answers["grpc"])
+
+
+def test_rolling_restart_resets_no_kept_connection(start_daemon):
+    """Nothing runs when they are told to end, most of the time: they would be gone at once."""
+    settings = ["--set=limits.drain_notice_s=0.5"]
+    balancer = Balancer(keeps=True)
+    balancer.daemons = [start_daemon(*settings).wait_until_ready() for _ in range(2)]
+    stop = threading.Event()
+    answers, failures = [], []
+
+    def load():
+        try:
+            while not stop.is_set():
+                answers.append(balancer.stream({"prompt": "Once", "max_tokens": 1, "stream": True}))
+                time.sleep(0.01)
+        except Exception as error:  # whatever it is, the test reports it
+            failures.append(repr(error))
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for i in range(4):
+        wanted = len(answers) + 8
+        wait_until(lambda: len(answers) >= wanted, failures)
+        balancer.daemons[i % 2].process.terminate()
+        assert balancer.daemons[i % 2].process.wait(30) == 0
+        balancer.daemons[i % 2] = start_daemon(*settings).wait_until_ready()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert all(text.endswith("data: [DONE]\n\n") for text in answers)

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,34 @@ TEST_F(ExchangeTest, ReportsEveryExchange) {
   after(GetRequest("/stream?100"), "GET /stream /stream - 200 0");
   EXPECT_GT(seen.last_response_bytes(), 100'000u);
   EXPECT_LT(seen.last_response_bytes(), 102'000u);
+}
+
+// Where nothing of an answer has been sent it becomes a 500; either way it is told of.
+TEST_F(ExchangeTest, ReportsAnswersThatCannotBeMade) {
+  class ThrowsAtOnce final : public Reply {
+   public:
+    ReplyPart Next() override { throw std::runtime_error("of the reply"); }
+  };
+  router_.Add({"GET", "/throws-in-next",
+               [](Request) -> std::unique_ptr<Reply> { return std::make_unique<ThrowsAtOnce>(); }});
+  router_.Add({"GET", "/throws-on-worker", [](Request) -> std::unique_ptr<Reply> {
+                 return MakeReplyOnWorker(
+                     []() -> std::unique_ptr<Reply> { throw std::runtime_error("of the worker"); });
+               }});
+  ExchangeList seen;
+  std::mutex mutex;
+  std::vector<std::string> faults;
+  Start({.on_exchange = seen.observer(), .on_fault = [&](std::string_view what) {
+           const std::lock_guard lock(mutex);
+           faults.emplace_back(what);
+         }});
+  EXPECT_EQ(Once(GetRequest("/throws-in-next")).body, "500 internal error");
+  EXPECT_EQ(Once(GetRequest("/throws-on-worker")).body, "500 internal error");
+  const std::vector<std::string> lines = {"GET /throws-in-next /throws-in-next - 500 0",
+                                          "GET /throws-on-worker /throws-on-worker - 500 0"};
+  EXPECT_EQ(seen.Lines(2), lines);
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(faults, (std::vector<std::string>{"of the reply", "of the worker"}));
 }
 
 TEST_F(ExchangeTest, ReportsExchangesOfClientsThatWentAway) {

@@ -486,57 +486,6 @@ TEST_F(HttpServerTest, ServesHundredsOfKeptConnections) {
   EXPECT_EQ(server_->connections(), 400);
 }
 
-TEST_F(HttpServerTest, StopFinishesAnswersAndClosesIdleConnections) {
-  Start();
-  RawClient idle = Connect();
-  idle.Send(GetRequest("/hello"));
-  EXPECT_EQ(idle.ReadResponse().status, 200);
-  RawClient busy = Connect();
-  busy.Send(GetRequest("/held"));
-  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
-  std::thread stopper([&] { server_->Stop(5s); });
-  EXPECT_TRUE(idle.ReadEnd());
-  observed_.go = true;
-  const RawResponse response = busy.ReadResponse();
-  EXPECT_EQ(response.body, "held");
-  busy.Close();
-  stopper.join();
-  EXPECT_EQ(observed_.alive, 0);
-}
-
-TEST_F(HttpServerTest, StopWithoutGraceDropsReplies) {
-  Start();
-  RawClient busy = Connect();
-  busy.Send(GetRequest("/held"));
-  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
-  server_->Stop(0ms);
-  EXPECT_EQ(observed_.alive, 0);
-  EXPECT_TRUE(busy.ReadEnd());
-}
-
-TEST_F(HttpServerTest, DrainingStillAnswersNewConnectionsButKeepsNone) {
-  Start();
-  server_->BeginDrain();
-  RawClient client = Connect();
-  client.Send(GetRequest("/hello"));
-  const RawResponse response = client.ReadResponse();
-  EXPECT_EQ(response.status, 200);
-  EXPECT_EQ(response.headers.at("connection"), "close");
-}
-
-TEST_F(HttpServerTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {
-  Start();
-  RawClient client = Connect();
-  client.Send(GetRequest("/held"));
-  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
-  server_->BeginDrain();
-  observed_.go = true;
-  const RawResponse response = client.ReadResponse();
-  EXPECT_EQ(response.body, "held");
-  EXPECT_EQ(response.headers.at("connection"), "close");
-  EXPECT_TRUE(client.ReadEnd());
-}
-
 TEST_F(HttpServerTest, SaysWhyItCannotListen) {
   Start();
   ServerOptions options;

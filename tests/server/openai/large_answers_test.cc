@@ -54,6 +54,7 @@ class LargeAnswersTest : public ::testing::Test {
     parts.streams = {engine::ConsumerHandle(stream_)};
     parts.tokenizer = &tokenizer_;
     parts.log = &log_;
+    if (budget_ != nullptr) parts.held = std::make_unique<HeldBytes>(budget_, "team-a");
     reply_ = std::make_unique<GenerationReply>(call, std::move(parts));
     reply_->Start([] {});
     return reply_.get();
@@ -77,6 +78,7 @@ class LargeAnswersTest : public ::testing::Test {
   testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
   Log log_{LogFormat::kText, LogLevel::kError};
   std::shared_ptr<engine::TokenStream> stream_ = std::make_shared<engine::TokenStream>();
+  std::shared_ptr<ByteBudget> budget_;  // null: nothing counts answers
   std::unique_ptr<GenerationReply> reply_;
 };
 
@@ -202,6 +204,35 @@ TEST_F(LargeAnswersTest, AnAnswerThatNoMemoryIsCountedForIsRefused) {
   part = Reply(call)->Next();
   EXPECT_TRUE(part.last);
   EXPECT_EQ(part.head->status, 400);
+}
+
+TEST_F(LargeAnswersTest, AWholeAnswerCountsUntilItIsSent) {
+  constexpr size_t kBudget = 1 << 20;
+  const auto answer = [&](int tokens) {
+    stream_ = std::make_shared<engine::TokenStream>();
+    engine::StreamBatch batch;
+    AddTokens(tokens, /*from_prompt=*/false, /*top=*/4, &batch);  // some 500 bytes each
+    Finish(std::move(batch));
+    GenerationCall call = Call(/*stream=*/false);
+    call.output.logprobs = 4;
+    http::ReplyPart part = Reply(call)->Next();
+    return part.make ? part.make() : std::move(part);
+  };
+  budget_ = std::make_shared<ByteBudget>(kBudget);
+  EXPECT_EQ(answer(1000).head->status, 200);
+  const auto others = std::make_unique<HeldBytes>(budget_, "");
+  EXPECT_FALSE(others->GrowTo(kBudget - (256 << 10)));
+  EXPECT_TRUE(others->GrowTo(256 << 10));
+  reply_.reset();
+  EXPECT_TRUE(others->GrowTo(kBudget - (128 << 10)));
+
+  // What is too much just now is refused for now; what always would be, for good.
+  const http::ReplyPart crowded = answer(1000);
+  EXPECT_EQ(crowded.head->status, 503);
+  EXPECT_TRUE(crowded.last);
+  EXPECT_EQ(Count(crowded.body, "limits.bodies_bytes"), 1u) << crowded.body;
+  EXPECT_EQ(answer(10).head->status, 200);
+  EXPECT_EQ(answer(4000).head->status, 400);
 }
 
 TEST_F(LargeAnswersTest, ALongTextThatAnAnswerBeginsWithIsCopiedByAWorker) {

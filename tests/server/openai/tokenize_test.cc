@@ -80,7 +80,9 @@ TEST(Tokenize, RefusesAnotherModel) {
 
 constexpr char kTemplate[] =
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-    "{% if x %}{{ x }}{% endif %}{% if add_generation_prompt %}>{% endif %}";
+    "{% if x %}{{ x }}{% endif %}"
+    "{% if documents %}{% for d in documents %}({{ d.text }}){% endfor %}{% endif %}"
+    "{% if add_generation_prompt %}>{% endif %}";
 
 std::string TextOf(uint16_t port, const json& request) {
   const RawResponse answer = Post(port, "/tokenize", request);
@@ -98,6 +100,10 @@ TEST(Tokenize, TakesTheMessagesOfAChat) {
   EXPECT_EQ(TextOf(served.port(), request), "[user]hi");
   request["chat_template_kwargs"] = {{"x", "!"}};
   EXPECT_EQ(TextOf(served.port(), request), "[user]hi!");
+  request["documents"] = {{{"text", "one"}}, {{"text", "two"}}};
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi!(one)(two)");
+  request["chat_template_kwargs"]["documents"] = json::array();
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi!");
 }
 
 TEST(Tokenize, RefusesMessagesThatItCannotCount) {
@@ -109,6 +115,8 @@ TEST(Tokenize, RefusesMessagesThatItCannotCount) {
       {{{"messages", messages}, {"tools", {{{"function", {{"name", "f"}}}}}}}, "tools"},
       {{{"messages", messages}, {"continue_final_message", true}}, "continue_final_message"},
       {{{"messages", {{{"role", "user"}, {"content", "a<eos>b"}}}}}, "messages"},
+      {{{"messages", messages}, {"documents", {"text"}}}, "documents"},
+      {{{"messages", messages}, {"documents", "text"}}, "documents"},
       {{{"prompt", "a"}, {"tools", 5}}, "tools"},
       {json::object(), "prompt"}};
   for (const auto& [request, param] : kWrong) {

@@ -1,0 +1,103 @@
+// How the HTTP server ends: what becomes of answers under way, of idle connections and of requests
+// that have come and have not been read.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "server/http/server.h"
+#include "tests/server/http/server_fixture.h"
+
+namespace refrain::server::http {
+namespace {
+
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
+using namespace std::chrono_literals;
+
+using HttpStopTest = HttpServerTest;
+
+TEST_F(HttpStopTest, StopFinishesAnswersAndClosesIdleConnections) {
+  Start();
+  RawClient idle = Connect();
+  idle.Send(GetRequest("/hello"));
+  EXPECT_EQ(idle.ReadResponse().status, 200);
+  RawClient busy = Connect();
+  busy.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  std::thread stopper([&] { server_->Stop(5s); });
+  EXPECT_TRUE(idle.ReadEnd());
+  observed_.go = true;
+  const RawResponse response = busy.ReadResponse();
+  EXPECT_EQ(response.body, "held");
+  busy.Close();
+  stopper.join();
+  EXPECT_EQ(observed_.alive, 0);
+}
+
+// Of connections that are kept, and of some that nobody has accepted yet: a reset would leave their
+// clients without knowing whether they were heard.
+TEST_F(HttpStopTest, StopAnswersWhatHasCome) {
+  std::atomic<bool> blocks{false};
+  router_.Add({"GET", "/blocks-io", [&](Request) {
+                 blocks = true;
+                 while (!observed_.go) std::this_thread::sleep_for(1ms);
+                 return MakeReply({}, "let go");
+               }});
+  Start({.io_threads = 1});
+  RawClient kept = Connect();
+  kept.Send(GetRequest("/hello"));
+  EXPECT_EQ(kept.ReadResponse().status, 200);
+  RawClient blocker = Connect();
+  blocker.Send(GetRequest("/blocks-io"));
+  ASSERT_TRUE(Eventually([&] { return blocks.load(); }));
+  std::thread stopper([&] { server_->Stop(5s); });
+  std::this_thread::sleep_for(50ms);  // what Stop asks of the I/O thread is first in its queue
+  RawClient waiting = Connect();
+  for (RawClient* client : {&kept, &waiting}) client->Send(GetRequest("/hello"));
+  observed_.go = true;
+  EXPECT_EQ(blocker.ReadResponse().body, "let go");
+  EXPECT_EQ(kept.ReadResponse().body, "hello");
+  EXPECT_EQ(waiting.ReadResponse().body, "hello");
+  for (RawClient* client : {&blocker, &kept, &waiting}) client->Close();
+  stopper.join();
+}
+
+TEST_F(HttpStopTest, StopWithoutGraceDropsReplies) {
+  Start();
+  RawClient busy = Connect();
+  busy.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  server_->Stop(0ms);
+  EXPECT_EQ(observed_.alive, 0);
+  EXPECT_TRUE(busy.ReadEnd());
+}
+
+TEST_F(HttpStopTest, DrainingStillAnswersNewConnectionsButKeepsNone) {
+  Start();
+  server_->BeginDrain();
+  RawClient client = Connect();
+  client.Send(GetRequest("/hello"));
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.headers.at("connection"), "close");
+}
+
+TEST_F(HttpStopTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {
+  Start();
+  RawClient client = Connect();
+  client.Send(GetRequest("/held"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  server_->BeginDrain();
+  observed_.go = true;
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.body, "held");
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  EXPECT_TRUE(client.ReadEnd());
+}
+
+}  // namespace
+}  // namespace refrain::server::http
