@@ -73,36 +73,44 @@ class QuantizedTilesTest : public testing::TestWithParam<std::tuple<Type, int>> 
     TakeQuantizedTileLog();
   }
 
+  // Emulated tiles and, on a processor that has them, its own.
+  static std::vector<const QuantizedKernels*> TileKernels() {
+    std::vector<const QuantizedKernels*> kernels = {&EmulatedAmxQuantizedKernels()};
+    if (DetectIsa() == Isa::kAmx) kernels.push_back(&QuantizedKernelsFor(Isa::kAmx));
+    return kernels;
+  }
+
   // Multiplies rows [begin, end) by tiles and by vectors; the results must be the same bits, and
   // nothing else may be written. `out_rows`: where row i's products belong, if not at row i.
   void ExpectSameBits(const Product& product, int64_t rows, int64_t row_begin, int64_t row_end,
                       int64_t tile_begin, int64_t tile_end, bool accumulate,
                       const std::vector<int32_t>& out_rows = {}) {
     const int64_t n = product.panels.n;
-    std::vector<float> tiles(rows * n), vectors(rows * n);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t out_row = out_rows.empty() ? row : out_rows[row];
-      for (int64_t i = 0; i < n; ++i) {
-        tiles[out_row * n + i] = vectors[row * n + i] = std::sin(static_cast<float>(row * n + i));
+    const auto out_row = [&](int64_t row) { return out_rows.empty() ? row : out_rows[row]; };
+    const auto multiply = [&](const QuantizedKernels& kernels, const int32_t* to_rows) {
+      std::vector<float> out(rows * n);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t i = 0; i < n; ++i) {
+          out[(to_rows == nullptr ? row : to_rows[row]) * n + i] =
+              std::sin(static_cast<float>(row * n + i));
+        }
       }
-    }
-    const ProductRange to_tiles = {
-        row_begin,    row_end, tile_begin, tile_end,
-        tiles.data(), n,       accumulate, out_rows.empty() ? nullptr : out_rows.data()};
-    ProductRange to_vectors = to_tiles;
-    to_vectors.out = vectors.data();
-    to_vectors.out_rows = nullptr;
-    const auto multiply = [&](const QuantizedKernels& kernels, const ProductRange& to) {
+      const ProductRange range = {row_begin,  row_end, tile_begin, tile_end,
+                                  out.data(), n,       accumulate, to_rows};
       (kernels.by_digits[digit_count() - 1].*type().function)(product.panels,
-                                                              product.activations.view(), to);
+                                                              product.activations.view(), range);
+      return out;
     };
-    multiply(EmulatedAmxQuantizedKernels(), to_tiles);
-    multiply(kQuantizedKernelsAvx512Vnni, to_vectors);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t out_row = out_rows.empty() ? row : out_rows[row];
-      ASSERT_EQ(std::memcmp(&tiles[out_row * n], &vectors[row * n], n * sizeof(float)), 0)
-          << "row " << row << " of " << rows << ", of which " << row_begin << " to " << row_end
-          << ", tiles " << tile_begin << " to " << tile_end;
+    const std::vector<float> vectors = multiply(kQuantizedKernelsAvx512Vnni, nullptr);
+    for (const QuantizedKernels* kernels : TileKernels()) {
+      const std::vector<float> tiles =
+          multiply(*kernels, out_rows.empty() ? nullptr : out_rows.data());
+      for (int64_t row = 0; row < rows; ++row) {
+        ASSERT_EQ(std::memcmp(&tiles[out_row(row) * n], &vectors[row * n], n * sizeof(float)), 0)
+            << "row " << row << " of " << rows << ", of which " << row_begin << " to " << row_end
+            << ", tiles " << tile_begin << " to " << tile_end
+            << (kernels == TileKernels().front() ? ", emulated" : "");
+      }
     }
   }
 };
