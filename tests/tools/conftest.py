@@ -13,9 +13,9 @@ sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("testing", "check", 
 
 @pytest.fixture
 def load_tool():
-    """Imports a program of tools/bench, which has no .py in its name."""
-    def load(name: str):
-        loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tools" / "bench" / name))
+    """Imports a program of tools/bench, or another folder of tools, which has no .py in its name."""
+    def load(name: str, folder: str = "bench"):
+        loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tools" / folder / name))
         module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
         sys.modules[name] = module  # dataclasses look their module up
         loader.exec_module(module)
