@@ -17,10 +17,10 @@ flags\t\t: fpu amx_bf16 amx_tile amx_int8\r
 @@ end 0\r
 @@ begin answer amx f16\r
 {"level":"info","msg":"ready"}\r
-@@ answer {"choices":[{"message":{"role":"assistant","content":"Paris."}}]}\r
+@@ answer {"choices":[{"message":{"role":"assistant","content":"Paris."},"logprobs":[-0.25]}]}\r
 @@ end 0\r
 @@ begin answer avx512_vnni f16\r
-@@ answer {"choices":[{"message":{"role":"assistant","content":"Paris."}}]}\r
+@@ answer {"choices":[{"message":{"role":"assistant","content":"Paris."},"logprobs":[-0.25]}]}\r
 @@ end 0\r
 """
 STEPS = ["kernels/cpu:linear_test", "answer amx f16", "answer avx512_vnni f16"]
@@ -40,7 +40,7 @@ def test_reads_cases_and_answers(tool):
     assert machine.status == 0
     assert linear.cases == {"OK": ["Levels/LinearTest.IsExact/amx"], "FAILED": [],
                             "SKIPPED": ["Levels/LinearTest.Scales/amx"]}
-    assert amx.answer == "Paris."
+    assert amx.answer == "Paris. [-0.25]"
 
 
 def test_all_passed(tool):
@@ -60,9 +60,10 @@ def test_finds_what_went_wrong(tool, old, new, complaint):
     assert complaint in " ".join(judged(tool, SERIAL.replace(old, new, 1)))
 
 
-def test_answers_that_differ_are_wrong(tool):
-    before, last = SERIAL.rsplit("Paris.", 1)
-    assert "answers differ" in judged(tool, before + "London." + last)[0]
+@pytest.mark.parametrize("old, new", [("Paris.", "London."), ("-0.25", "-0.2500001")])
+def test_answers_that_differ_are_wrong(tool, old, new):
+    before, last = SERIAL.rsplit(old, 1)
+    assert "answers differ" in judged(tool, before + new + last)[0]
 
 
 def test_a_machine_that_stopped_passed_nothing(tool):
