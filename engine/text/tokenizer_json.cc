@@ -325,10 +325,10 @@ class TokenizerJsonReader {
   // TemplateProcessing: what stands before the text is bos, what stands behind is eos.
   absl::Status ReadTemplate(const Json& post) {
     const Json* single = FindOrNull(post, "single");
-    if (StringOf(post, "type") != "TemplateProcessing" || single == nullptr) {
+    if (StringOf(post, "type") != "TemplateProcessing" || single == nullptr ||
+        !single->is_array()) {
       return absl::OkStatus();
     }
-    if (!single->is_array()) return absl::OkStatus();
     bool before_text = true;
     for (const Json& part : *single) {
       if (FindOrNull(part, "Sequence") != nullptr) before_text = false;

@@ -331,7 +331,12 @@ asio::awaitable<void> Connection::OnWorker(const RequestNotes* notes, std::funct
 }
 
 void Connection::TellFault(const std::exception& fault) const {
-  if (shared_->options.on_fault) shared_->options.on_fault(fault.what());
+  if (!shared_->options.on_fault) return;
+  try {
+    shared_->options.on_fault(fault.what());
+  } catch (const std::exception&) {
+    return;  // there was no memory to tell of it
+  }
 }
 
 Connection::Record Connection::BeginRecord(std::string id) {

@@ -150,9 +150,9 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<Sending::State> MakePart(Sending* sending);
   void Frame(ReplyPart part, Sending* sending) const;
   // What a reply throws is memory that could not be had, or a bug: its answer becomes a 500 where
-  // nothing of it has been framed, else it breaks off.
+  // nothing of it has been framed and there is memory for that, else it breaks off. Never throws.
   void Fail(const std::exception& fault, Sending* sending) const;
-  void TellFault(const std::exception& fault) const;
+  void TellFault(const std::exception& fault) const;  // never throws
   Sending::State SendFramed(Sending* sending);
   // Hands bytes to the socket; false when some are left.
   bool SendNow(Sending* sending);

@@ -125,15 +125,17 @@ void Connection::Frame(ReplyPart part, Sending* sending) const {
 
 void Connection::Fail(const std::exception& fault, Sending* sending) const {
   TellFault(fault);
-  if (sending->framer.started()) {
+  sending->broken = sending->framer.started();
+  if (sending->broken) return;
+  try {
+    ReplyPart part;
+    part.head = ResponseHead{.status = 500};
+    part.body = shared_->options.error_body(500, "internal error");
+    part.last = true;
+    Frame(std::move(part), sending);
+  } catch (const std::exception&) {
     sending->broken = true;
-    return;
   }
-  ReplyPart part;
-  part.head = ResponseHead{.status = 500};
-  part.body = shared_->options.error_body(500, "internal error");
-  part.last = true;
-  Frame(std::move(part), sending);
 }
 
 Connection::Sending::State Connection::SendFramed(Sending* sending) {

@@ -88,7 +88,7 @@ struct Server::Impl {
   asio::awaitable<void> Accept();
   // On io[0]'s thread: those that wait to be accepted are, then nobody any more.
   void AcceptTheLast();
-  // Of the next I/O thread; turned away where there are too many.
+  // It gets a connection on the I/O thread `home`, or is turned away where there are too many.
   void Admit(IoThread* home, tcp::socket socket);
   // A client that is lost for want of memory is the only one.
   void Start(IoThread* home, tcp::socket socket);

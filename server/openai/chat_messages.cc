@@ -148,9 +148,9 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
                               R"({"$ref":"#/components/schemas/Message"}})");
   fields.Describe("tools", R"({"type":["array","null"],"maxItems":1024,"items":)"
                            R"({"$ref":"#/components/schemas/Tool"}})");
+  fields.Describe("documents", R"({"type":["array","null"],"items":{"type":"object"}})");
   const Json* messages = fields.ArrayOrNull("messages");
   const Json* tools = fields.ArrayOrNull("tools");
-  fields.Describe("documents", R"({"type":["array","null"],"items":{"type":"object"}})");
   const Json* extra = fields.ObjectOrNull("chat_template_kwargs");
   const Json* documents = fields.ArrayOrNull("documents");
   if (messages == nullptr || messages->empty() || messages->size() > kMaxMessages) {

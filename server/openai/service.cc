@@ -185,7 +185,7 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
   if (absl::Status status = HoldConversation(request, &*call); !status.ok()) {
     return MakeErrorReply(status);
   }
-  parts.held = std::make_unique<HeldBytes>(held_, call->first().tenant);
+  if (!call->stream) parts.held = std::make_unique<HeldBytes>(held_, call->first().tenant);
   parts.notes = request.notes;
   parts.request_id = request.id;
   parts.tokenizer = &(*engine)->tokenizer();

@@ -61,6 +61,20 @@ bool WaitUntilNotReady(uint16_t port) {
                        [](const RawResponse& response) { return response.status == 503; });
 }
 
+// What a request gets that comes when a drain has begun. Between the probe's turn and the engine's
+// one may still be taken in; it is answered.
+RawResponse RefusedRequest(uint16_t port) {
+  for (;;) {
+    RawClient late(port);
+    late.Send(PostRequest("/v1/completions", R"({"prompt":"x"})"));
+    if (RawResponse response = late.ReadResponse(); response.status != 200) return response;
+  }
+}
+
+bool IsToldOfTheEnd(const RawResponse& response) {
+  return response.status == 503 && response.headers.contains("retry-after");
+}
+
 int StatusOf(ExitStatus status) { return static_cast<int>(status); }
 
 TEST(Daemon, AnswersHelpVersionAndCheckConfig) {
@@ -162,15 +176,7 @@ TEST(Daemon, DrainsOnSigterm) {
   RawClient health(port);
   health.Send(GetRequest("/health"));
   EXPECT_EQ(health.ReadResponse().status, 200);
-  // Between the probe's turn and the engine's a request may still be taken in; it is answered.
-  RawResponse refused;
-  do {
-    RawClient late(port);
-    late.Send(PostRequest("/v1/completions", R"({"prompt":"x"})"));
-    refused = late.ReadResponse();
-  } while (refused.status == 200);
-  EXPECT_EQ(refused.status, 503);
-  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  EXPECT_TRUE(IsToldOfTheEnd(RefusedRequest(port)));
 
   const RawResponse response = running.ReadResponse();
   EXPECT_TRUE(response.complete);
@@ -178,10 +184,6 @@ TEST(Daemon, DrainsOnSigterm) {
   EXPECT_NE(response.body.find("data: [DONE]"), std::string::npos);
   running.Close();
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
-}
-
-bool IsToldOfTheEnd(const RawResponse& response) {
-  return response.status == 503 && response.headers.contains("retry-after");
 }
 
 TEST(Daemon, ASecondSignalStopsAtOnce) {
@@ -229,11 +231,10 @@ TEST(Daemon, StaysForItsNotice) {
   const auto begin = std::chrono::steady_clock::now();
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  kept.Send(PostRequest("/v1/completions", R"({"prompt":"x"})"));
+  ASSERT_TRUE(WaitUntilNotReady(port));
+  kept.Send(GetRequest("/ready"));
   EXPECT_TRUE(IsToldOfTheEnd(kept.ReadResponse()));
-  RawClient late(port);
-  late.Send(GetRequest("/ready"));
-  EXPECT_EQ(late.ReadResponse().status, 503);
+  EXPECT_TRUE(IsToldOfTheEnd(RefusedRequest(port)));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 1s);
 

@@ -289,6 +289,21 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
     assert texts == [answers[0]["choices"][0]["text"]] * 3
 
 
+def test_a_call_that_the_end_of_a_drain_cuts_short_is_told(start_daemon):
+    daemon = start_daemon(*GRPC, "--set=limits.drain_s=0.2").wait_until_ready()
+    with grpc.insecure_channel(address(daemon)) as channel:
+        services = Services(channel)
+        call = services("Inference/Generate", timeout=60, text={"text": PROMPT},
+                        params=greedy(1900, ignore_eos=True))
+        next(call)
+        daemon.process.terminate()
+        with pytest.raises(grpc.RpcError) as ended:
+            list(call)
+    assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert "stopped" in ended.value.details()
+    assert daemon.process.wait(60) == 3
+
+
 def test_grpc_is_off_without_an_address(start_daemon):
     daemon = start_daemon("--grpc-listen", "").wait_until_ready()
     assert " grpc=off" in daemon.log.read_text()

@@ -6,8 +6,11 @@
 
 #include <chrono>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/server/http/server_fixture.h"
@@ -134,6 +137,40 @@ TEST_F(ExchangeTest, ReportsAnswersThatCannotBeMade) {
   EXPECT_EQ(seen.Lines(2), lines);
   const std::lock_guard lock(mutex);
   EXPECT_EQ(faults, (std::vector<std::string>{"of the reply", "of the worker"}));
+}
+
+// Nor is there memory to say so, on the thread of the others' connections: it ends alone.
+TEST_F(ExchangeTest, AnAnswerThatCannotEvenBeRefusedEndsItsConnectionOnly) {
+  class ThrowsWhenWoken final : public Reply {
+   public:
+    ~ThrowsWhenWoken() override { waker_.join(); }
+    void Start(std::function<void()> wakeup) override {
+      waker_ = std::thread([wakeup = std::move(wakeup)] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        wakeup();
+      });
+    }
+    ReplyPart Next() override {
+      if (std::exchange(asked_, true)) throw std::bad_alloc();
+      return {};
+    }
+
+   private:
+    std::thread waker_;
+    bool asked_ = false;
+  };
+  router_.Add({"GET", "/throws-when-woken", [](Request) -> std::unique_ptr<Reply> {
+                 return std::make_unique<ThrowsWhenWoken>();
+               }});
+  const auto throws = []() -> std::string { throw std::bad_alloc(); };
+  Start({.error_body = [&](int, std::string_view) { return throws(); },
+         .on_fault = [&](std::string_view) { throws(); }});
+  for (const char* path : {"/throws-when-woken", "/throws"}) {
+    RawClient client = Connect();
+    client.Send(GetRequest(path));
+    EXPECT_TRUE(client.ReadEnd()) << path;
+    EXPECT_EQ(Once(GetRequest("/hello")).body, "hello");
+  }
 }
 
 TEST_F(ExchangeTest, ReportsExchangesOfClientsThatWentAway) {
