@@ -49,6 +49,7 @@ struct KvPoolView {
   constexpr std::byte* Values(int32_t chunk, int layer, int kv_head) const {
     return Keys(chunk, layer, kv_head) + v_offset_bytes;
   }
+  friend constexpr bool operator==(const KvPoolView&, const KvPoolView&) = default;
 };
 
 // --- The attention plan: structure without lengths, rebuilt only when the tree changed ---

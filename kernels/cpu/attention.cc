@@ -1,7 +1,6 @@
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <new>
 #include <numbers>
@@ -187,7 +186,7 @@ class Call {
     a.any_row_count = args_.reproducible;
     a.pieces = pieces.data() + (first - pieces.begin());
     a.pieces_end = pieces.data() + pieces.size();
-    a.head_offset = kv_head * args_.kv.head_bytes;
+    a.head_offset = args_.layer * args_.kv.layer_bytes + kv_head * args_.kv.head_bytes;
     a.segment_begin = segment_begin;
     a.begin = begin;
     a.hi = hi;
@@ -302,23 +301,23 @@ void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
     state.workspaces.push_back(std::make_unique<Workspace>());
   }
 
-  const auto run_all = [&](const auto& tasks, int64_t cost) {
-    std::atomic<size_t> next{0};
-    const auto work = [&](int thread) {
+  const auto run_all = [&](const auto& tasks, int64_t cost, bool by_rows) {
+    const auto work = [&](int thread, int64_t begin, int64_t end) {
       Workspace& ws = *state.workspaces[thread];
       ws.Reserve(call.max_rows(), args.kv.head_dim, o_stride, kernels.uses_pairs);
-      for (size_t i = next.fetch_add(1); i < tasks.size(); i = next.fetch_add(1)) {
-        call.Run(tasks[i], ws);
-      }
+      for (int64_t i = begin; i < end; ++i) call.Run(tasks[i], ws);
     };
-    if (cost * args.kv.head_dim < kCostOnCallingThread || tasks.size() < 2) {
-      work(0);
+    const int64_t count = std::ssize(tasks);
+    if (cost * args.kv.head_dim < kCostOnCallingThread) {
+      work(0, 0, count);
+    } else if (by_rows) {
+      pool.ParallelForStretches(count, 1, work);
     } else {
-      pool.Run(work);
+      pool.ParallelFor(count, 1, work);
     }
   };
-  run_all(state.tasks.segment_tasks(), state.tasks.segment_cost());
-  run_all(state.tasks.row_tasks(), state.tasks.row_cost());
+  run_all(state.tasks.segment_tasks(), state.tasks.segment_cost(), state.tasks.segments_by_rows());
+  run_all(state.tasks.row_tasks(), state.tasks.row_cost(), state.tasks.rows_by_rows());
 }
 
 }  // namespace refrain::kernels::cpu

@@ -98,11 +98,6 @@ class AttentionDot {
  public:
   static void Segment(const SegmentArgs& a) {
     RoundQueries(a);
-    for (int r = 0; r < a.num_rows; ++r) {
-      for (int64_t i = 0; i < a.o_stride; i += 16) {
-        _mm512_storeu_ps(a.o + r * a.o_stride + i, _mm512_setzero_ps());
-      }
-    }
     const bool few = a.num_rows <= R;
     few ? ScoresOfFew(a) : ScoresOfMany(a);
     Softmax(a);
@@ -140,6 +135,8 @@ class AttentionDot {
   using ValueFew = DotTile<I, FetchSame<uint32_t>, false, A, B>;
   template <int A, int B>
   using ValueMany = DotTile<I, FetchEvenly, false, A, B>;
+  template <int A, int B>
+  using FirstValueMany = DotTile<I, FetchEvenly, true, A, B>;
 
   template <template <int, int> class Tile, class... Args>
   static void Dispatch(int rows, int vectors, Args... args) {
@@ -159,6 +156,13 @@ class AttentionDot {
   static const uint32_t* Weights(const SegmentArgs& a, int row, int32_t begin) {
     return reinterpret_cast<const uint32_t*>(a.scores) + int64_t{row} * kScoreStride +
            (begin - a.segment_begin) / 2;
+  }
+
+  // Asks for o of the rows [row, row + rows) while there is still something to compute: what waits
+  // between the phases was last read by other threads, and stores that miss fill the store buffer.
+  static void AskForOutput(const SegmentArgs& a, int row, int rows) {
+    float* const o = a.o + row * a.o_stride;
+    for (int64_t i = 0; i < rows * a.o_stride; i += 16) __builtin_prefetch(o + i, 1);
   }
 
   // Piece by piece, in place: memory is the limit.
@@ -195,6 +199,9 @@ class AttentionDot {
 
   // Stretches of pairs that lie in place, and what is between them gathered.
   static void ValuesOfFew(const SegmentArgs& a) {
+    for (int64_t i = 0; i < a.num_rows * a.o_stride; i += 16) {
+      _mm512_storeu_ps(a.o + i, _mm512_setzero_ps());
+    }
     const std::byte* const wrap = KeysBehind(a);
     int32_t begin = a.begin - (a.begin - a.segment_begin) % 2;
     while (begin < a.hi) {
@@ -223,6 +230,7 @@ class AttentionDot {
   }
 
   static void ValuesOfMany(const SegmentArgs& a) {
+    bool first = true;  // nothing is in o yet
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       if (outside) return;  // all weights are 0
       PairMatrix values = {ValuesInPlace(a, tile, tile + kTileKeys), a.head_dim};
@@ -236,13 +244,22 @@ class AttentionDot {
                       int64_t{DivideUp(a.num_rows, R)} * columns * DivideUp(range.end - tile, 2));
       ForRowBlocks(a.num_rows, R, [&](int row, int rows) {
         const int pairs = DivideUp(BlockEnd(a, range, row, rows) - tile, 2);
-        if (pairs <= 0) return;
-        for (int i = 0; i < a.head_dim; i += 16 * V) {
-          Dispatch<ValueMany>(rows, Least(V, DivideUp(a.head_dim - i, 16)), Weights(a, row, tile),
-                              int64_t{kScoreStride}, pairs, PairMatrix{values.p + i, values.stride},
-                              a.o + row * a.o_stride + i, a.o_stride, ahead.Take(pairs));
+        if (pairs <= 0) return;  // nor in a later tile
+        const auto multiply = [&]<template <int, int> class Tile>() {
+          for (int i = 0; i < a.head_dim; i += 16 * V) {
+            Dispatch<Tile>(rows, Least(V, DivideUp(a.head_dim - i, 16)), Weights(a, row, tile),
+                           int64_t{kScoreStride}, pairs, PairMatrix{values.p + i, values.stride},
+                           a.o + row * a.o_stride + i, a.o_stride, ahead.Take(pairs));
+          }
+        };
+        if (first) {
+          AskForOutput(a, row, rows);
+          multiply.template operator()<FirstValueMany>();
+        } else {
+          multiply.template operator()<ValueMany>();
         }
       });
+      first = false;
     });
   }
 };

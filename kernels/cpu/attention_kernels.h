@@ -12,7 +12,7 @@ namespace refrain::kernels::cpu {
 
 // Consecutive keys of one sequence inside one chunk.
 struct KeyPiece {
-  const std::byte* k;  // the chunk's keys and values of KV head 0, in the pool's packing
+  const std::byte* k;  // the chunk's keys and values of layer 0, KV head 0, in the pool's packing
   const std::byte* v;
   const int32_t* positions;  // of the chunk's tokens; null without a window
   int32_t token;             // of the first key, inside the chunk
@@ -55,7 +55,7 @@ struct SegmentArgs {
   // keys
   const KeyPiece* pieces;      // from the one that holds key `begin` on
   const KeyPiece* pieces_end;  // what lies from `hi` on is fetched into the cache, not used
-  size_t head_offset;          // bytes from KV head 0 to this one
+  size_t head_offset;          // bytes from what the pieces point to, to this layer and KV head
   int32_t segment_begin;       // scores are kept by key index minus this
   int32_t begin;               // first key that is read
   int32_t hi;                  // behind the last key that any row sees
@@ -73,7 +73,8 @@ struct SegmentArgs {
   float* v_pairs;  // [kMaxSegmentKeys / 2, o_stride], for V in bf16 pairs; null likewise
   // outputs
   SoftmaxState* states;  // [num_rows]
-  float* o;              // [num_rows, o_stride]; o_stride is head_dim up to a multiple of 16
+  float* o;  // [num_rows, o_stride], anything where the state is empty; o_stride is head_dim up to
+             // a multiple of 16
   int64_t o_stride;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
+#include <type_traits>
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -14,6 +16,9 @@ constexpr int kRowsForFree = 6;
 // A block of fewer query rows spends too much on widening.
 constexpr int kMinTaskRows = 48;
 constexpr int kTasksPerThread = 8;
+// With this many tasks at least, and none longer than the others by much, a thread that is done
+// with its own waits little for another's last.
+constexpr int64_t kTasksPerEvenThread = 8;
 // Shortest segment that a long slot is cut into when the cut is free to choose.
 constexpr int32_t kMinSplitKeys = 128;
 // Tasks per thread that a slot is cut into alone.
@@ -42,6 +47,13 @@ int64_t Cost(int64_t query_rows, int64_t keys) {
   return std::max<int64_t>(query_rows, kRowsForFree) * keys;
 }
 
+template <class T>
+bool SameBytes(std::span<const T> a, const std::vector<T>& b) {
+  static_assert(std::has_unique_object_representations_v<T>);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
 int32_t RoundDown(int32_t x, int32_t unit) { return x / unit * unit; }
 
 // Keys of each task where `keys` of all KV heads and blocks of rows are divided among `threads`
@@ -62,7 +74,26 @@ int64_t SplitFloats(const ChunkAttentionArgs& args, int32_t slot, int64_t keys) 
 
 }  // namespace
 
-void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
+bool AttentionTasks::Planned(const ChunkAttentionArgs& args, int threads) const {
+  return inputs_.threads == threads && inputs_.num_heads == args.num_heads &&
+         inputs_.window_tokens == args.window_tokens && inputs_.mode == args.mode &&
+         inputs_.reproducible == args.reproducible && inputs_.kv == args.kv &&
+         SameBytes(args.steps, inputs_.steps) && SameBytes(args.plan.runs, inputs_.runs) &&
+         SameBytes(args.plan.slots, inputs_.slots) && SameBytes(args.plan.chunks, inputs_.chunks);
+}
+
+bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
+  if (Planned(args, threads)) return false;
+  inputs_.runs.assign(args.plan.runs.begin(), args.plan.runs.end());
+  inputs_.chunks.assign(args.plan.chunks.begin(), args.plan.chunks.end());
+  inputs_.slots.assign(args.plan.slots.begin(), args.plan.slots.end());
+  inputs_.steps.assign(args.steps.begin(), args.steps.end());
+  inputs_.kv = args.kv;
+  inputs_.num_heads = args.num_heads;
+  inputs_.window_tokens = args.window_tokens;
+  inputs_.mode = args.mode;
+  inputs_.reproducible = args.reproducible;
+  inputs_.threads = threads;
   if (slots_.size() < args.steps.size()) slots_.resize(args.steps.size());
   task_rows_.clear();
   segment_tasks_.clear();
@@ -115,9 +146,32 @@ void AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
       }
     }
   }
+  Order(threads);
+  return true;
+}
+
+// Where no task is a large part of what a thread has to do, threads get stretches of neighbouring
+// rows; else the longest tasks go first.
+void AttentionTasks::Order(int threads) {
   const auto longer = [](const auto& a, const auto& b) { return a.cost > b.cost; };
-  std::stable_sort(segment_tasks_.begin(), segment_tasks_.end(), longer);
-  std::stable_sort(row_tasks_.begin(), row_tasks_.end(), longer);
+  const auto order = [&](auto& tasks, int64_t cost, const auto& before) {
+    int64_t longest = 0;
+    for (const auto& task : tasks) longest = std::max(longest, task.cost);
+    const bool even = longest * threads * kTasksPerEvenThread <= cost;
+    even ? std::stable_sort(tasks.begin(), tasks.end(), before)
+         : std::stable_sort(tasks.begin(), tasks.end(), longer);
+    return even;
+  };
+  segments_by_rows_ =
+      order(segment_tasks_, segment_cost_, [this](const SegmentTask& a, const SegmentTask& b) {
+        return task_rows_[a.row_begin].row < task_rows_[b.row_begin].row;
+      });
+  rows_by_rows_ = order(row_tasks_, row_cost_, [this](const RowTask& a, const RowTask& b) {
+    const auto row = [this](const RowTask& task) {
+      return inputs_.steps[task.slot].row_begin + task.row_begin;
+    };
+    return row(a) < row(b);
+  });
 }
 
 void AttentionTasks::CollectPieces(const ChunkAttentionArgs& args) {
@@ -149,9 +203,8 @@ void AttentionTasks::CollectPieces(const ChunkAttentionArgs& args) {
             args.window_tokens == 0
                 ? nullptr
                 : args.kv.positions + static_cast<int64_t>(chunk.chunk) * args.kv.chunk_tokens;
-        slot.pieces.push_back({args.kv.Keys(chunk.chunk, args.layer, 0),
-                               args.kv.Values(chunk.chunk, args.layer, 0), positions, 0, begin,
-                               end - begin});
+        slot.pieces.push_back({args.kv.Keys(chunk.chunk, 0, 0), args.kv.Values(chunk.chunk, 0, 0),
+                               positions, 0, begin, end - begin});
       }
     }
   }

@@ -11,8 +11,9 @@
 namespace refrain::kernels::cpu {
 
 // How one ChunkAttention call is cut into tasks: integers only, no arithmetic on keys or values.
-// Made by Plan from the arguments and the thread count, read by attention.cc. Not thread-safe; the
-// vectors keep their capacity from call to call.
+// Made by Plan from the arguments and the thread count, read by attention.cc. Nothing in it hangs
+// on the layer: the calls of a step differ in nothing else, and all but the first find their tasks
+// made. Not thread-safe; the vectors keep their capacity from call to call.
 class AttentionTasks {
  public:
   // Some of one slot's keys, one after the other. `partial` >= 0: its states are computed by
@@ -55,12 +56,19 @@ class AttentionTasks {
     int64_t cost;  // without what phase one does
   };
 
-  void Plan(const ChunkAttentionArgs& args, int threads);
+  // Copies what it reads of `args`. Returns false, at once, where that is what it was the last
+  // time.
+  bool Plan(const ChunkAttentionArgs& args, int threads);
 
   const Slot& slot(int32_t i) const { return slots_[i]; }
   std::span<const TaskRow> task_rows() const { return task_rows_; }
-  std::span<const SegmentTask> segment_tasks() const { return segment_tasks_; }  // longest first
-  std::span<const RowTask> row_tasks() const { return row_tasks_; }              // longest first
+  // Longest first; tasks that are nearly equally long, by their rows (see `by_rows`).
+  std::span<const SegmentTask> segment_tasks() const { return segment_tasks_; }
+  std::span<const RowTask> row_tasks() const { return row_tasks_; }
+  // Whether the tasks are ordered by their rows: a thread that goes through a stretch of its own of
+  // either list then merges what it has computed, and reads the rows of q that it has made.
+  bool segments_by_rows() const { return segments_by_rows_; }
+  bool rows_by_rows() const { return rows_by_rows_; }
   int64_t num_partials() const { return num_partials_; }
   int64_t segment_cost() const { return segment_cost_; }
   int64_t row_cost() const { return row_cost_; }
@@ -73,6 +81,21 @@ class AttentionTasks {
     int32_t tokens;     // of the run, from its beginning, that all rows of the slot see
   };
 
+  // What Plan reads of its arguments.
+  struct Inputs {
+    std::vector<AttentionRun> runs;
+    std::vector<RunChunk> chunks;
+    std::vector<RunSlot> slots;
+    std::vector<SlotStep> steps;
+    KvPoolView kv;
+    int num_heads = 0;
+    int window_tokens = 0;
+    AttentionMode mode = AttentionMode::kTwoPhase;
+    bool reproducible = false;
+    int threads = 0;
+  };
+
+  bool Planned(const ChunkAttentionArgs& args, int threads) const;
   void CollectPieces(const ChunkAttentionArgs& args);
   void ShareRuns(const ChunkAttentionArgs& args);
   void ShareBetween(const ChunkAttentionArgs& args, std::span<Sharer> sharers);
@@ -84,6 +107,9 @@ class AttentionTasks {
   void SplitSlot(const ChunkAttentionArgs& args, int32_t slot);
   void AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task, size_t rows);
 
+  void Order(int threads);
+
+  Inputs inputs_;
   int32_t rows_per_task_ = 1;  // rows of q, each with the heads of one group
   int64_t enough_tasks_ = 1;   // for every thread to be busy until the end
   std::vector<Slot> slots_;
@@ -94,6 +120,8 @@ class AttentionTasks {
   int64_t num_partials_ = 0;
   int64_t segment_cost_ = 0;
   int64_t row_cost_ = 0;
+  bool segments_by_rows_ = false;
+  bool rows_by_rows_ = false;
 };
 
 }  // namespace refrain::kernels::cpu

@@ -216,30 +216,27 @@ void ThreadPool::RunErased(const void* fn, void (*call)(const void*, int)) {
   state.CloseAndWait();
 }
 
-bool ThreadPool::DoneAlone(int64_t count, int64_t grain, const void* fn,
-                           void (*call)(const void*, int64_t, int64_t)) const {
+bool ThreadPool::DoneAlone(int64_t count, int64_t grain, const void* fn, RangeFn call) const {
   if (!state_->workers.empty() && count > grain) return false;
-  if (count > 0) call(fn, 0, count);
+  if (count > 0) call(fn, 0, 0, count);
   return true;
 }
 
-void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn,
-                           void (*call)(const void*, int64_t, int64_t)) {
+void ThreadPool::ForErased(int64_t count, int64_t grain, const void* fn, RangeFn call) {
   grain = std::max<int64_t>(grain, 1);
   if (DoneAlone(count, grain, fn, call)) return;
   state_->next.store(0, std::memory_order_relaxed);
-  const auto take = [this, count, grain, fn, call](int) {
+  const auto take = [this, count, grain, fn, call](int thread) {
     while (true) {
       const int64_t begin = state_->next.fetch_add(grain, std::memory_order_relaxed);
       if (begin >= count) return;
-      call(fn, begin, std::min(begin + grain, count));
+      call(fn, thread, begin, std::min(begin + grain, count));
     }
   };
   state_->Share(take);
 }
 
-void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn,
-                                 void (*call)(const void*, int64_t, int64_t)) {
+void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn, RangeFn call) {
   grain = std::max<int64_t>(grain, 1);
   if (DoneAlone(count, grain, fn, call)) return;
   const int64_t num = threads();
@@ -253,7 +250,7 @@ void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn,
       while (true) {
         const int64_t begin = stretch.next.fetch_add(grain, std::memory_order_relaxed);
         if (begin >= stretch.end) break;
-        call(fn, begin, std::min(begin + grain, stretch.end));
+        call(fn, thread, begin, std::min(begin + grain, stretch.end));
       }
     }
   };

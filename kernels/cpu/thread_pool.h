@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 namespace refrain::kernels::cpu {
 
@@ -27,12 +28,11 @@ class ThreadPool {
   }
 
   // Calls fn(begin, end) on ranges that cover [0, count) in pieces of about `grain`, taken by
-  // whichever thread is free. Which thread gets what is not defined.
+  // whichever thread is free. Which thread gets what is not defined; a `fn` that wants to know is
+  // called as fn(thread, begin, end).
   template <typename Fn>
   void ParallelFor(int64_t count, int64_t grain, const Fn& fn) {
-    ForErased(count, grain, &fn, [](const void* f, int64_t begin, int64_t end) {
-      (*static_cast<const Fn*>(f))(begin, end);
-    });
+    ForErased(count, grain, &fn, CallOn<Fn>);
   }
 
   // The same, but each thread goes through a stretch of its own in order, and takes from those of
@@ -40,20 +40,26 @@ class ThreadPool {
   // most often the same thread's.
   template <typename Fn>
   void ParallelForStretches(int64_t count, int64_t grain, const Fn& fn) {
-    StretchesErased(count, grain, &fn, [](const void* f, int64_t begin, int64_t end) {
-      (*static_cast<const Fn*>(f))(begin, end);
-    });
+    StretchesErased(count, grain, &fn, CallOn<Fn>);
   }
 
  private:
+  using RangeFn = void (*)(const void* fn, int thread, int64_t begin, int64_t end);
+
+  template <typename Fn>
+  static void CallOn(const void* fn, int thread, int64_t begin, int64_t end) {
+    if constexpr (std::is_invocable_v<const Fn&, int, int64_t, int64_t>) {
+      (*static_cast<const Fn*>(fn))(thread, begin, end);
+    } else {
+      (*static_cast<const Fn*>(fn))(begin, end);
+    }
+  }
+
   // Does what is nothing or a single piece on the calling thread; whether it was that.
-  bool DoneAlone(int64_t count, int64_t grain, const void* fn,
-                 void (*call)(const void*, int64_t, int64_t)) const;
+  bool DoneAlone(int64_t count, int64_t grain, const void* fn, RangeFn call) const;
   void RunErased(const void* fn, void (*call)(const void*, int));
-  void ForErased(int64_t count, int64_t grain, const void* fn,
-                 void (*call)(const void*, int64_t, int64_t));
-  void StretchesErased(int64_t count, int64_t grain, const void* fn,
-                       void (*call)(const void*, int64_t, int64_t));
+  void ForErased(int64_t count, int64_t grain, const void* fn, RangeFn call);
+  void StretchesErased(int64_t count, int64_t grain, const void* fn, RangeFn call);
 
   struct State;
   std::unique_ptr<State> state_;

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace refrain::kernels::cpu {
@@ -50,6 +52,51 @@ class Slots {
 
  private:
   std::vector<std::byte> memory_;
+  std::vector<AttentionRun> runs_;
+  std::vector<RunChunk> chunks_;
+  std::vector<RunSlot> slots_;
+  std::vector<SlotStep> steps_;
+};
+
+// Decoding slots behind common tokens, with some of their own each.
+class Sharers {
+ public:
+  Sharers(int32_t slots, int32_t common, int32_t own) : memory_(64), positions_(1) {
+    const int32_t end = AddRun(0, common);
+    runs_.push_back({0, end, 0, slots});
+    for (int32_t i = 0; i < slots; ++i) slots_.push_back({i, 0, common});
+    for (int32_t i = 0; i < slots; ++i) {
+      const auto first = static_cast<int32_t>(chunks_.size());
+      runs_.push_back({first, AddRun(0, own), slots + i, slots + i + 1});
+      slots_.push_back({i, common, kOpenEnd});
+      steps_.push_back({1, i, 0, common + own});
+    }
+    args.num_heads = 9;
+    args.kv.base = memory_.data();
+    args.kv.chunk_bytes = 4096;
+    args.kv.chunk_tokens = kChunkTokens;
+    args.kv.num_kv_heads = 3;
+    args.kv.head_dim = 64;
+    args.kv.positions = positions_.data();
+    args.plan = {runs_, chunks_, slots_};
+    args.steps = steps_;
+  }
+
+  ChunkAttentionArgs args;
+  std::vector<SlotStep>& steps() { return steps_; }
+  std::vector<RunChunk>& chunks() { return chunks_; }
+  std::vector<RunSlot>& run_slots() { return slots_; }
+
+ private:
+  int32_t AddRun(int32_t begin, int32_t tokens) {
+    for (; begin < tokens; begin += kChunkTokens) {
+      chunks_.push_back({static_cast<int32_t>(chunks_.size()), begin});
+    }
+    return static_cast<int32_t>(chunks_.size());
+  }
+
+  std::vector<std::byte> memory_;
+  std::vector<int32_t> positions_;
   std::vector<AttentionRun> runs_;
   std::vector<RunChunk> chunks_;
   std::vector<RunSlot> slots_;
@@ -135,6 +182,120 @@ TEST(AttentionTasksTest, ThreadsGetEqualPartsOfMixedLengths) {
           << sequences.size() << " sequences, " << threads << " threads";
     }
   }
+}
+
+// Each thread's half of the tasks is about rows of its own, in both phases.
+TEST(AttentionTasksTest, ThreadsKeepTheirRows) {
+  Sharers sharers(/*slots=*/32, /*common=*/2048, /*own=*/80);
+  AttentionTasks tasks;
+  tasks.Plan(sharers.args, 2);
+  ASSERT_TRUE(tasks.segments_by_rows());
+  ASSERT_TRUE(tasks.rows_by_rows());
+  const auto segments = tasks.segment_tasks();
+  ASSERT_GE(segments.size(), 16u);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const int32_t row = tasks.task_rows()[segments[i].row_begin].row;
+    EXPECT_EQ(row >= 16, i >= segments.size() / 2) << i;
+  }
+  const auto rows = tasks.row_tasks();
+  ASSERT_EQ(rows.size(), 96u);
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].slot >= 16, i >= 48) << i;
+
+  // One sequence that is far longer than the others goes first.
+  Slots uneven({{1, 100}, {1, 100}, {1, 3'000}, {1, 100}});
+  tasks.Plan(uneven.Args(false), 2);
+  ASSERT_FALSE(tasks.segments_by_rows() && tasks.rows_by_rows());
+}
+
+std::vector<std::vector<int64_t>> Everything(const AttentionTasks& tasks, size_t slots) {
+  std::vector<std::vector<int64_t>> all;
+  for (const auto& task : tasks.segment_tasks()) {
+    all.push_back({task.slot, task.kv_head, task.segment_begin, task.begin, task.end,
+                   task.row_begin, task.row_end, task.partial, task.cost});
+  }
+  for (const auto& task : tasks.row_tasks()) {
+    all.push_back({task.slot, task.kv_head, task.row_begin, task.row_end, task.cost});
+  }
+  for (const auto& row : tasks.task_rows()) all.push_back({row.row, row.key_limit});
+  for (size_t i = 0; i < slots; ++i) {
+    const AttentionTasks::Slot& slot = tasks.slot(static_cast<int32_t>(i));
+    all.push_back({slot.active ? 1 : 0});
+    if (!slot.active) continue;
+    for (const KeyPiece& piece : slot.pieces) {
+      all.push_back({reinterpret_cast<intptr_t>(piece.k), reinterpret_cast<intptr_t>(piece.v),
+                     reinterpret_cast<intptr_t>(piece.positions), piece.token, piece.begin,
+                     piece.count});
+    }
+    for (const AttentionTasks::Segment& segment : slot.segments) {
+      all.push_back({segment.begin, segment.end, segment.partial, segment.partial_head_stride});
+    }
+  }
+  all.push_back({tasks.num_partials(), tasks.segment_cost(), tasks.row_cost(),
+                 tasks.segments_by_rows() ? 1 : 0, tasks.rows_by_rows() ? 1 : 0});
+  return all;
+}
+
+// What is kept from one call to the next is never that of other arguments.
+TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
+  Sharers sharers(/*slots=*/8, /*common=*/1024, /*own=*/60);
+  ChunkAttentionArgs& args = sharers.args;
+  AttentionTasks kept;
+  int threads = 2;
+  const auto expect_as_new = [&](const char* what) {
+    AttentionTasks fresh;
+    fresh.Plan(args, threads);
+    kept.Plan(args, threads);
+    EXPECT_EQ(Everything(kept, args.steps.size()), Everything(fresh, args.steps.size())) << what;
+  };
+  // One at a time.
+  expect_as_new("at first");
+  for (SlotStep& step : sharers.steps()) ++step.key_end;
+  expect_as_new("a token more");
+  sharers.steps()[3].num_rows = 0;
+  expect_as_new("a slot that rests");
+  args.window_tokens = 384;
+  expect_as_new("a window");
+  sharers.steps()[5].key_begin = 700;
+  expect_as_new("which is not reached");
+  sharers.chunks()[2].chunk = 40;
+  expect_as_new("another chunk");
+  std::vector<std::byte> other(64);
+  args.kv.base = other.data();
+  expect_as_new("another pool");
+  args.mode = AttentionMode::kPaged;
+  expect_as_new("paged");
+  args.mode = AttentionMode::kTwoPhase;
+  expect_as_new("in two phases");
+  args.reproducible = true;
+  expect_as_new("reproducible");
+  args.num_heads = 3;
+  expect_as_new("fewer heads");
+  threads = 5;
+  expect_as_new("more threads");
+  sharers.steps()[7].key_end = 1'020;
+  expect_as_new("a shorter slot");
+  sharers.run_slots()[7].key_end = 960;
+  sharers.run_slots()[15].key_begin = 960;
+  expect_as_new("a slot that shares less");
+  std::vector<AttentionRun> runs(args.plan.runs.begin(), args.plan.runs.end());
+  std::swap(runs[1].chunk_begin, runs[2].chunk_begin);
+  std::swap(runs[1].chunk_end, runs[2].chunk_end);
+  args.plan.runs = runs;
+  expect_as_new("two runs with each other's chunks");
+}
+
+// The layers of a step have the same tasks, and the first of them makes them.
+TEST(AttentionTasksTest, LayersHaveTheSameTasks) {
+  Sharers sharers(/*slots=*/8, /*common=*/1024, /*own=*/60);
+  AttentionTasks tasks;
+  EXPECT_TRUE(tasks.Plan(sharers.args, 2));
+  const auto first = Everything(tasks, 8);
+  sharers.args.layer = 17;
+  EXPECT_FALSE(tasks.Plan(sharers.args, 2));
+  EXPECT_EQ(Everything(tasks, 8), first);
+  sharers.args.layer = 0;
+  ++sharers.steps()[0].key_end;
+  EXPECT_TRUE(tasks.Plan(sharers.args, 2));
 }
 
 }  // namespace
