@@ -118,11 +118,15 @@ inline void QuantizeBlocks(const float* x, int64_t block, const float (&max)[kBl
   }
 }
 
-// Asks for where the next row's four blocks from `block` on will be put. All threads have read what
-// was there: each line must be taken from them, which alone takes longer than to fill it.
+// Between cores that share no cache a line takes as long as two rows.
+inline constexpr int kRowsAhead = 3;
+
+// Asks for where four blocks of the row kRowsAhead rows ahead, from `block` on, will be put. All
+// threads have read what was there: each line must be taken from them, which alone takes longer
+// than to fill it.
 template <class V, int kDigits>
-inline void AskForNextRow(int64_t blocks, int64_t block, const FixedRowOut& out) {
-  const int64_t next = blocks + block;
+inline void AskForRowAhead(int64_t blocks, int64_t block, const FixedRowOut& out) {
+  const int64_t next = kRowsAhead * blocks + block;
   const int8_t* const digits = out.digits + next * kDigits * kBlockK;
   for (int i = 0; i < 4 * kDigits * kBlockK; i += 64) V::PrefetchToWrite(digits + i);
   V::PrefetchToWrite(out.scales + next);
@@ -172,14 +176,14 @@ void QuantizeRow(const float* x, int64_t blocks, float stands_out, const FixedRo
   const int64_t fours = blocks / 4 * 4;
   if constexpr (kDigits == 2) {
     for (int64_t block = 0; block < fours; block += 4) {
-      AskForNextRow<V, kDigits>(blocks, block, out);
+      AskForRowAhead<V, kDigits>(blocks, block, out);
       QuantizeToTwoDigits<V, 4>(x, block, out);
     }
     for (int64_t block = fours; block < blocks; ++block) QuantizeToTwoDigits<V, 1>(x, block, out);
   } else {
     float sum = 0;
     for (int64_t block = 0; block < fours; block += 4) {
-      AskForNextRow<V, kDigits>(blocks, block, out);
+      AskForRowAhead<V, kDigits>(blocks, block, out);
       sum += MeasureBlocks<V, 4>(x, block, out);
     }
     for (int64_t block = fours; block < blocks; ++block) sum += MeasureBlocks<V, 1>(x, block, out);
