@@ -328,7 +328,7 @@ bool EngineLoop::LaunchNext() {
 // plan may; a request that has the whole cache to itself, but for what is pinned, is refused.
 void EngineLoop::BreakDeadlock() {
   if (snapshot_.running.size() > 1) {
-    return Preempt(sequences_.at(snapshot_.running.back().sequence).get());
+    return Preempt(sequences_.at(FirstToGiveWay(snapshot_)).get());
   }
   SequenceId stuck{};
   if (!snapshot_.running.empty()) {

@@ -52,6 +52,22 @@ class Planner {
     return std::move(plan_);
   }
 
+  // Whom chunks are taken from first, of those that are not preempted.
+  size_t Victim() const {
+    if (s_.tenants.size() > 1) {
+      const Division division = Divide();
+      const std::optional<size_t> over = TenantOverPart(division);
+      if (over.has_value()) return division.holdings[*over].sequences.back();
+    }
+    std::optional<size_t> victim;
+    for (size_t i = running_.size(); i-- > 0;) {
+      if (running_[i].preempted) continue;
+      if (s_.limits.policy != Policy::kPriority) return i;
+      if (!victim.has_value() || s_.running[i].priority > s_.running[*victim].priority) victim = i;
+    }
+    return *victim;
+  }
+
  private:
   struct Share {
     int32_t tokens = 0;
@@ -74,21 +90,6 @@ class Planner {
     running_[i].chunks = MissingChunks(s_.running[i], tokens);
     budget_tokens_ -= tokens;
     free_chunks_ -= running_[i].chunks;
-  }
-
-  size_t Victim() const {
-    if (s_.tenants.size() > 1) {
-      const Division division = Divide();
-      const std::optional<size_t> over = TenantOverPart(division);
-      if (over.has_value()) return division.holdings[*over].sequences.back();
-    }
-    std::optional<size_t> victim;
-    for (size_t i = running_.size(); i-- > 0;) {
-      if (running_[i].preempted) continue;
-      if (s_.limits.policy != Policy::kPriority) return i;
-      if (!victim.has_value() || s_.running[i].priority > s_.running[*victim].priority) victim = i;
-    }
-    return *victim;
   }
 
   // Calls `visit` with each of the shared runs that sequence i holds.
@@ -508,5 +509,9 @@ std::string StepPlan::ToString() const {
 }
 
 StepPlan Plan(const SchedulerSnapshot& snapshot) { return Planner(snapshot).Run(); }
+
+SequenceId FirstToGiveWay(const SchedulerSnapshot& snapshot) {
+  return snapshot.running[Planner(snapshot).Victim()].sequence;
+}
 
 }  // namespace refrain::engine

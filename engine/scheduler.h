@@ -125,6 +125,9 @@ auto FindEntry(List& list, SequenceId id) {
 // Some running or waiting sequence always gets work or is preempted while any can run.
 StepPlan Plan(const SchedulerSnapshot& snapshot);
 
+// The running sequence that Plan takes chunks from first; there must be one.
+SequenceId FirstToGiveWay(const SchedulerSnapshot& snapshot);
+
 // What the engine loop calls: Plan, or what a test puts in its place.
 using PlanFunction = std::function<StepPlan(const SchedulerSnapshot&)>;
 

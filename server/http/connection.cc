@@ -172,6 +172,8 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     }
     const bool begun_line = !dropped && ahead == kEmptyLine.substr(0, 1);
     if (!ahead.empty() && !begun_line) co_return true;
+    // What a large request was read into is not kept by a connection that idles.
+    if (ahead.empty() && buffer_.capacity() > kReadBytes) buffer_.shrink_to_fit();
     if (peer_gone_ || (shared_->stopping && !HasInput())) co_return false;
     waiting_for_request_ = true;
     const auto [error, bytes] =

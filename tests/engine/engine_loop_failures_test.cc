@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -163,6 +164,45 @@ TEST_P(EngineLoopFailuresTest, FailedChunkCopyKillsTheEngine) {
   request.n = 2;
   EXPECT_EQ(h.Run(request).status.code(), absl::StatusCode::kInternal);
   EXPECT_FALSE(h.loop.health().ok());
+  h.CheckIdle();
+}
+
+// Where nothing that is planned fits, who gives way is whom the policy would take, not the
+// youngest.
+TEST_P(EngineLoopFailuresTest, AStepThatFitsNowhereTakesFromTheLeastUrgent) {
+  LoopOptions options = Options();
+  options.num_chunks = 13;  // two have room to their ends, three have not
+  options.policy = Policy::kPriority;
+  std::set<SequenceId> ran, gave_way;
+  options.planner = [&](const SchedulerSnapshot& snapshot) {
+    // It never preempts, and gives every sequence all the rows it could use.
+    StepPlan plan;
+    for (const RunningEntry& entry : snapshot.running) {
+      ran.insert(entry.sequence);
+      if (entry.runnable_tokens > 0) plan.work.push_back({entry.sequence, entry.runnable_tokens});
+    }
+    int32_t free_chunks = snapshot.free_chunks - static_cast<int32_t>(snapshot.running.size());
+    for (const WaitingEntry& entry : snapshot.waiting) {
+      if (ran.contains(entry.sequence)) gave_way.insert(entry.sequence);
+      const int32_t chunks = entry.prefill_tokens / snapshot.limits.chunk_tokens + 1;
+      if (chunks > free_chunks) continue;
+      free_chunks -= chunks;
+      plan.admit.push_back(entry.sequence);
+      plan.work.push_back({entry.sequence, entry.prefill_tokens - entry.shared_tokens});
+    }
+    return plan;
+  };
+  LoopHarness h(options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const int32_t priority : {9, 0, 0}) {
+    Request request = TokenRequest(Prompt(40, static_cast<int32_t>(streams.size())), 50);
+    request.priority = priority;
+    streams.push_back(h.Submit(request));
+  }
+  h.RunUntilIdle();
+  for (const auto& stream : streams) EXPECT_EQ(h.Read(stream).usage.completion_tokens, 50);
+  ASSERT_EQ(ran.size(), 3u);
+  EXPECT_EQ(gave_way, std::set<SequenceId>{*ran.begin()});
   h.CheckIdle();
 }
 

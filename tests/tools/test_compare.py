@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import io
 import types
 
 import pytest
@@ -132,3 +133,28 @@ def test_a_server_of_one_slot_is_not_asked_for_many_users(compare, monkeypatch):
     for users in (8, 9):
         compare.measure_waves(peer, arguments, "users", ["x"] * users, compare.Results())
     assert asked == {8: 2}
+
+
+def test_scheduling_is_what_the_workload_added(compare, monkeypatch):
+    looks = iter([(100.0, 50.0), (104.0, 50.02)])
+    monkeypatch.setattr(compare, "step_seconds", lambda server: next(looks))
+    results = compare.Results()
+    calls = []
+    for name in ("vLLM", "refrain"):
+        compare.with_scheduling(lambda *arguments: calls.append(arguments[0].name), "shared",
+                                peer_of(compare, name), None, None, results)
+    assert calls == ["vLLM", "refrain"]
+    (key, values), = results.values.items()
+    assert key == ("shared: scheduling, of the time of steps", "%", False)
+    assert dict(values) == {"refrain": [pytest.approx(0.5)]}
+
+
+def test_step_seconds_are_read_from_the_metrics(compare, monkeypatch):
+    text = (b"# TYPE refrain_step_seconds_total counter\nrefrain_step_seconds_total 12.5\n"
+            b'refrain_step_scheduling_seconds_total{model_name="m"} 0.25\n')
+    monkeypatch.setattr(compare.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(text))
+    server = types.SimpleNamespace(port=1, name="refrain")
+    assert compare.step_seconds(server) == (12.5, 0.25)
+    text = b"refrain_step_seconds_total 12.5\n"
+    with pytest.raises(compare.load.RequestError, match="refrain_step_scheduling_seconds_total"):
+        compare.step_seconds(server)

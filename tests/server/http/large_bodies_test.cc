@@ -1,6 +1,7 @@
 // Bodies that are large, many, or slow to leave.
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -217,6 +218,39 @@ TEST_F(HttpServerTest, AClientThatReadsSlowlyButSteadilyGetsAllOfALongAnswer) {
     }
   }
   EXPECT_EQ(most, kBytes);
+}
+
+// Of the whole process; nothing where a sanitizer's allocator does not tell.
+size_t AllocatedBytes() {
+#if defined(__SANITIZE_ADDRESS__)
+  return 0;
+#else
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+#endif
+}
+
+TEST_F(LargeBodies, IdleConnectionsKeepNoMemoryOfWhatTheyWereSent) {
+  constexpr int kClients = 40, kAhead = 50;
+  Start({});
+  std::string requests = GetRequest("/held");
+  for (int i = 0; i < kAhead; ++i) {
+    requests += GetRequest("/hello", "X-Pad: " + std::string(4'000, 'p') + "\r\n");
+  }
+  std::vector<RawClient> clients;
+  for (int i = 0; i < kClients; ++i) clients.push_back(Connect());
+  const size_t before = AllocatedBytes();
+  for (RawClient& client : clients) client.Send(requests);
+  ASSERT_TRUE(Eventually([&] {
+    return observed_.alive == kClients &&
+           (before == 0 || AllocatedBytes() > before + kClients * requests.size() / 2);
+  })) << AllocatedBytes() - before;
+  observed_.go = true;
+  for (RawClient& client : clients) {
+    for (int i = 0; i <= kAhead; ++i) ASSERT_EQ(client.ReadResponse().status, 200);
+  }
+  EXPECT_TRUE(Eventually([&] { return AllocatedBytes() <= before + kClients * (32 << 10); }))
+      << (AllocatedBytes() - before) / kClients << " bytes each";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import pty
@@ -87,6 +88,34 @@ def port_of_nobody():
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
+
+
+def distance_from_exponential(times_s, rate):
+    """Kolmogorov and Smirnov's, of the gaps between them."""
+    gaps = sorted(b - a for a, b in zip(times_s, times_s[1:]))
+    law = [1 - math.exp(-rate * gap) for gap in gaps]
+    return max(max((i + 1) / len(gaps) - p, p - i / len(gaps)) for i, p in enumerate(law))
+
+
+class Arrivals(unittest.TestCase):
+    RATE, REQUESTS = 200, 400
+    # One sample in a hundred of the law itself is this far from it; and what a busy machine adds,
+    # on which requests come late by a tenth of the mean gap.
+    MOST = 1.63 / math.sqrt(REQUESTS) + 0.05
+
+    def distance(self, arrivals, seed):
+        with tempfile.NamedTemporaryFile() as times, responder(f"--times={times.name}") as server:
+            run = one_run(server.url, f"--arrivals={arrivals}", f"--rate={self.RATE}",
+                          f"--requests={self.REQUESTS}", f"--seed={seed}", *SMALL)
+            at_us = [int(line) for line in pathlib.Path(times.name).read_text().split()]
+        self.assertEqual((run["completed"], len(at_us)), (self.REQUESTS, self.REQUESTS))
+        return distance_from_exponential([at / 1e6 for at in at_us], self.RATE)
+
+    def test_requests_reach_the_server_as_the_law_says(self):
+        self.assertLess(min(self.distance("poisson", 1), self.distance("poisson", 2)), self.MOST)
+
+    def test_another_law_is_told_from_it(self):
+        self.assertGreater(self.distance("constant", 1), self.MOST)
 
 
 class Answers(unittest.TestCase):

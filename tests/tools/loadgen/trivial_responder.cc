@@ -2,12 +2,13 @@
 // over HTTP/1.1 with server-sent events, from one thread. For tests of loadgen, and to measure it
 // without a model in the way. It is no HTTP server: it believes what loadgen sends.
 //
-//   trivial_responder [--port=N] [--token-delay-us=N] [--together] [--log=FILE] [--no-ids]
-//                     [--fail=KIND] [--fail-every=N]
+//   trivial_responder [--port=N] [--token-delay-us=N] [--together] [--log=FILE] [--times=FILE]
+//                     [--no-ids] [--fail=KIND] [--fail-every=N]
 //
 // --token-delay-us  before each token; 0: all at once
 // --together        all tokens in one write instead of one each
 // --log             bodies of the requests, one a line
+// --times           when each request for a stream was there, in us, one a line
 // --no-ids          prompts of token ids are refused, and answers have none
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
 //                   hang (no answer), garbage (no HTTP), empty (no token), close (no byte)
@@ -49,6 +50,7 @@ struct Options {
   int64_t fail_count = 0;  // behind the colon of --fail
   int64_t fail_every = 1;
   std::string log;
+  std::string times;
 };
 
 struct Connection {
@@ -113,6 +115,7 @@ class Responder {
  public:
   explicit Responder(const Options& options) : options_(options) {
     if (!options.log.empty()) log_.open(options.log);
+    if (!options.times.empty()) times_.open(options.times);
     listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
     const int on = 1;
     ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -230,6 +233,10 @@ class Responder {
     if (body.find("\"stream\":true") == std::string::npos) {
       return Send(fd, Whole(200, R"({"choices":[{"text":" tok"}]})"));
     }
+    if (times_.is_open()) {
+      const auto now = Clock::now().time_since_epoch();
+      times_ << std::chrono::duration_cast<std::chrono::microseconds>(now).count() << std::endl;
+    }
     connection->fail = ++requests_ % options_.fail_every == 0 ? options_.fail : "";
     BeginAnswer(fd, connection);
   }
@@ -309,6 +316,7 @@ class Responder {
 
   const Options options_;
   std::ofstream log_;
+  std::ofstream times_;
   int listener_ = -1;
   int epoll_ = -1;
   uint64_t last_serial_ = 0;
@@ -334,6 +342,8 @@ bool Parse(const std::string& argument, Options* options) {
     options->no_ids = true;
   } else if (name == "--log") {
     options->log = value;
+  } else if (name == "--times") {
+    options->times = value;
   } else if (name == "--fail") {
     const size_t colon = value.find(':');
     options->fail = value.substr(0, colon);
