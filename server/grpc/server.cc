@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/annotated_mutex.h"
 #include "server/grpc/admin_service.h"
@@ -17,6 +18,7 @@
 #include "server/grpc/inference_service.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
+#include "server/grpc/reflection_gate.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -77,6 +79,7 @@ class Server::Impl {
  public:
   Impl(const ServerOptions& options, access::Gate* gate, Log* log)
       : log_(log),
+        gate_(gate),
         reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
                     .stream_threads = options.stream_threads,
@@ -108,6 +111,9 @@ class Server::Impl {
     // For reflection, the one service with blocking threads.
     builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
     builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
+    std::vector<std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface>> gates;
+    gates.push_back(MakeReflectionGate(gate_));
+    builder.experimental().SetInterceptorCreators(std::move(gates));
     builder.RegisterService(inference_.get());
     builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
@@ -180,6 +186,7 @@ class Server::Impl {
   }
 
   Log* const log_;
+  const access::Gate* const gate_;
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
   const std::unique_ptr<::grpc::Service> admin_;

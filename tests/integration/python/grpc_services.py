@@ -12,10 +12,20 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 PACKAGE = "refrain.v1"
 
 
+class _WithMetadata(grpc.StreamStreamClientInterceptor):
+    def __init__(self, metadata):
+        self.metadata = metadata
+
+    def intercept_stream_stream(self, continuation, details, requests):
+        return continuation(details._replace(metadata=self.metadata), requests)
+
+
 class Services:
-    def __init__(self, channel: grpc.Channel):
+    def __init__(self, channel: grpc.Channel, metadata=()):
+        """Reflection is asked with `metadata`."""
         self.channel = channel
-        self.reflection = ProtoReflectionDescriptorDatabase(channel)
+        self.reflection = ProtoReflectionDescriptorDatabase(
+            grpc.intercept_channel(channel, _WithMetadata(metadata)))
         self.pool = descriptor_pool.DescriptorPool(self.reflection)
 
     def message(self, name: str, **fields):

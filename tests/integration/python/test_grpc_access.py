@@ -7,6 +7,7 @@ import time
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from access_tools import make_certificate, make_key
 from grpc_services import Services, text_of
@@ -35,7 +36,7 @@ def test_keys_open_what_they_are_for(start_daemon, daemon_arguments, tmp_path):
     daemon = start_daemon(*GRPC, f"--set=auth.keys_file={tmp_path / 'keys'}",
                           f"--set=auth.admin_keys_file={tmp_path / 'admin'}").wait_until_ready()
     with grpc.insecure_channel(f"127.0.0.1:{port_of(daemon)}") as channel:
-        services = Services(channel)  # reflection needs no key
+        services = Services(channel, metadata=(("authorization", f"Bearer {key}"),))
 
         def generate(secret):
             metadata = (("authorization", f"Bearer {secret}"),) if secret else ()
@@ -57,6 +58,39 @@ def test_keys_open_what_they_are_for(start_daemon, daemon_arguments, tmp_path):
             assert code_of(lambda: send(b"\xff", timeout=10)) == grpc.StatusCode.UNAUTHENTICATED
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1
+
+
+def test_reflection_asks_for_a_key(start_daemon, daemon_arguments, tmp_path):
+    key = make_key(daemon_arguments[0], tmp_path / "keys", "a")
+    admin = make_key(daemon_arguments[0], tmp_path / "admin", "root")
+    daemon = start_daemon(*GRPC, f"--set=auth.keys_file={tmp_path / 'keys'}",
+                          f"--set=auth.admin_keys_file={tmp_path / 'admin'}").wait_until_ready()
+    with grpc.insecure_channel(f"127.0.0.1:{port_of(daemon)}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+
+        def ask(secret, **question):
+            """The answers, and the status in the end."""
+            metadata = (("authorization", f"Bearer {secret}"),) if secret else ()
+            call = stub.ServerReflectionInfo(
+                iter([reflection_pb2.ServerReflectionRequest(**question)] * 2), timeout=10,
+                metadata=metadata)
+            answers = []
+            status = code_of(lambda: answers.extend(call))
+            return answers, status
+
+        for question in ({"list_services": ""}, {"file_containing_symbol": "refrain.v1.Inference"}):
+            for secret in (None, key[:-1], "x" * 200):
+                answers, status = ask(secret, **question)
+                assert status == grpc.StatusCode.UNAUTHENTICATED
+                for answer in answers:
+                    assert answer.WhichOneof("message_response") == "error_response"
+                    assert answer.error_response.error_code == status.value[0]
+                    assert "API key" in answer.error_response.error_message
+            for secret in (key, admin):
+                answers, status = ask(secret, **question)
+                assert status == grpc.StatusCode.OK
+                assert len(answers) == 2
+                assert answers[0].WhichOneof("message_response") != "error_response"
 
 
 def test_tls_and_its_certificate_replaced_while_running(start_daemon, tmp_path):
