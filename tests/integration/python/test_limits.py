@@ -30,9 +30,11 @@ def limited(start_daemon):
 
 
 @contextlib.contextmanager
-def services_of(daemon):
+def services_of(daemon, key: str | None = None):
+    """`key`: for reflection, where keys are asked for."""
+    metadata = (("authorization", f"Bearer {key}"),) if key else ()
     with grpc.insecure_channel(address(daemon)) as channel:
-        yield Services(channel)
+        yield Services(channel, metadata)
 
 
 @contextlib.contextmanager
@@ -119,7 +121,7 @@ def test_seconds_of_a_request(limited):
 def test_requests_of_a_key(limited, daemon_arguments, tmp_path):
     one, other = (make_key(daemon_arguments[0], tmp_path / "keys", name) for name in ("a", "b"))
     daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_requests=1)
-    with running(daemon, one), services_of(daemon) as services:
+    with running(daemon, one), services_of(daemon, one) as services:
         expect_refused_for_now(complete(daemon, one))
         assert generate(services, one) == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert complete(daemon, other).status_code == 200
@@ -133,7 +135,7 @@ def test_a_key_may_ask_again_when_it_has_its_answer(limited, daemon_arguments, t
     key = make_key(daemon_arguments[0], tmp_path / "keys", "a")
     daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_requests=1)
     metadata = (("authorization", f"Bearer {key}"),)
-    with (services_of(daemon) as services,
+    with (services_of(daemon, key) as services,
           httpx.Client(base_url=daemon.url, timeout=60, headers=bearer(key)) as http):
         # A second of computing: in a few of the rounds.
         scored = ("/v1/completions", {"prompt": [1000] * 500, "max_tokens": 0, "echo": True,
@@ -164,7 +166,7 @@ def test_tokens_of_a_key(limited, daemon_arguments, tmp_path):
     daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_tokens_per_s=5)
     assert complete(daemon, one, max_tokens=40, ignore_eos=True).status_code == 200
     expect_refused_for_now(complete(daemon, one))
-    with services_of(daemon) as services:
+    with services_of(daemon, one) as services:
         assert generate(services, one) == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert complete(daemon, other).status_code == 200
 
