@@ -62,7 +62,7 @@ class AttentionTasks {
 
   const Slot& slot(int32_t i) const { return slots_[i]; }
   std::span<const TaskRow> task_rows() const { return task_rows_; }
-  // Longest first; tasks that are nearly equally long, by their rows (see `by_rows`).
+  // Longest first, or by their rows (below).
   std::span<const SegmentTask> segment_tasks() const { return segment_tasks_; }
   std::span<const RowTask> row_tasks() const { return row_tasks_; }
   // Whether the tasks are ordered by their rows: a thread that goes through a stretch of its own of

@@ -4,22 +4,12 @@
 #include <string_view>
 
 #include "engine/text/chat_template.h"
+#include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
-namespace {
-
-std::string_view Metadata(const ::grpc::CallbackServerContext& context, const char* name) {
-  const auto& all = context.client_metadata();
-  const auto found = all.find(name);
-  if (found == all.end()) return {};
-  return {found->second.data(), found->second.size()};
-}
-
-}  // namespace
-
 absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, access::Area area,
                                         const Incoming& incoming, CallRecord* record) {
   {
@@ -27,14 +17,14 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
     ++inside_;
   }
   Caller caller;
-  const std::string_view client_id = Metadata(*context, "x-request-id");
+  const std::string_view client_id = MetadataValue(context->client_metadata(), "x-request-id");
   caller.request_id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
   context->AddInitialMetadata("x-request-id", caller.request_id);
   record->path = incoming.path;
   record->request_bytes = incoming.bytes->Length();
   record->request_id = caller.request_id;
   absl::StatusOr<access::Principal> principal =
-      gate_->Authenticate(area, Metadata(*context, "authorization"));
+      gate_->Authenticate(area, MetadataValue(context->client_metadata(), "authorization"));
   if (!principal.ok()) return principal.status();
   caller.principal = *std::move(principal);
   record->principal = caller.principal.key_name;

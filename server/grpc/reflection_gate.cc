@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 
 namespace refrain::server::rpc {
@@ -43,11 +44,8 @@ class ReflectionGate : public ::grpc::experimental::Interceptor {
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
-      const auto& metadata = *methods->GetRecvInitialMetadata();
-      const auto found = metadata.find("authorization");
       const std::string_view authorization =
-          found == metadata.end() ? std::string_view()
-                                  : std::string_view(found->second.data(), found->second.size());
+          MetadataValue(*methods->GetRecvInitialMetadata(), "authorization");
       refusal_ =
           GrpcStatusOf(gate_->Authenticate(access::Area::kMonitoring, authorization).status());
     }

@@ -30,11 +30,18 @@ def code_of(call) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-def test_keys_open_what_they_are_for(start_daemon, daemon_arguments, tmp_path):
+@pytest.fixture
+def keyed(start_daemon, daemon_arguments, tmp_path):
+    """A daemon that asks for keys, an API key and an administration key of it."""
     key = make_key(daemon_arguments[0], tmp_path / "keys", "a")
     admin = make_key(daemon_arguments[0], tmp_path / "admin", "root")
     daemon = start_daemon(*GRPC, f"--set=auth.keys_file={tmp_path / 'keys'}",
                           f"--set=auth.admin_keys_file={tmp_path / 'admin'}").wait_until_ready()
+    return daemon, key, admin
+
+
+def test_keys_open_what_they_are_for(keyed):
+    daemon, key, admin = keyed
     with grpc.insecure_channel(f"127.0.0.1:{port_of(daemon)}") as channel:
         services = Services(channel, metadata=(("authorization", f"Bearer {key}"),))
 
@@ -60,11 +67,8 @@ def test_keys_open_what_they_are_for(start_daemon, daemon_arguments, tmp_path):
         assert health.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1
 
 
-def test_reflection_asks_for_a_key(start_daemon, daemon_arguments, tmp_path):
-    key = make_key(daemon_arguments[0], tmp_path / "keys", "a")
-    admin = make_key(daemon_arguments[0], tmp_path / "admin", "root")
-    daemon = start_daemon(*GRPC, f"--set=auth.keys_file={tmp_path / 'keys'}",
-                          f"--set=auth.admin_keys_file={tmp_path / 'admin'}").wait_until_ready()
+def test_reflection_asks_for_a_key(keyed):
+    daemon, key, admin = keyed
     with grpc.insecure_channel(f"127.0.0.1:{port_of(daemon)}") as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
 
