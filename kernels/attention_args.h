@@ -107,7 +107,10 @@ struct ChunkAttentionArgs {
   // inputs
   KvPoolView kv;
   AttentionPlanView plan;
-  std::span<const SlotStep> steps;         // [num_slots]
+  std::span<const SlotStep> steps;  // [num_slots]
+  // `steps` without rows that nobody reads `out` of, the first of a slot or all; empty: every row
+  // is read. What becomes of the others' `out` is up to the back end.
+  std::span<const SlotStep> wanted;
   TensorView q;                            // [num_rows, num_heads * head_dim], rotated
   const int32_t* row_positions = nullptr;  // [num_rows]; read only where a window is set
   // output

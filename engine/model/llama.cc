@@ -254,6 +254,8 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
   const std::vector<RowRange> every = {{0, rows}};
   const std::vector<RowRange> wanted = WantedRows(batch);
   const bool all_rows = wanted == every;
+  const std::vector<kernels::SlotStep> wanted_slots =
+      all_rows ? std::vector<kernels::SlotStep>() : WantedSlots(batch);
   MarkCoarseRows(batch);
   rope_->Fill(batch.positions);
   const kernels::StepInputs inputs = {.ids = tokens,
@@ -271,7 +273,7 @@ void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens
       const std::span<const uint8_t> coarse = CoarseRows(i);
       AppendKv(layers_[i], i, batch, kv, coarse);
       if (is_last && wanted.empty()) break;
-      Attend(i, batch, kv);
+      Attend(i, batch, kv, is_last ? wanted_slots : std::span<const kernels::SlotStep>());
       for (const RowRange& range : is_last ? wanted : every) {
         FinishRows(layers_[i], range, coarse);
       }
@@ -291,6 +293,18 @@ std::vector<LlamaModel::RowRange> LlamaModel::WantedRows(const StepBatch& batch)
     }
   }
   return ranges;
+}
+
+std::vector<kernels::SlotStep> LlamaModel::WantedSlots(const StepBatch& batch) {
+  std::vector<kernels::SlotStep> slots = batch.slots;
+  for (kernels::SlotStep& slot : slots) {
+    const int32_t end = slot.row_begin + slot.num_rows;
+    const auto first = std::ranges::lower_bound(batch.logits, slot.row_begin, {}, &LogitsRow::row);
+    const int32_t begin = first == batch.logits.end() ? end : std::min(first->row, end);
+    slot.row_begin = begin;
+    slot.num_rows = end - begin;
+  }
+  return slots;
 }
 
 void LlamaModel::MarkCoarseRows(const StepBatch& batch) {
@@ -318,7 +332,8 @@ void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
       {index, config_.num_heads, qkv, batch.positions, rope_->view(), batch.destinations, kv});
 }
 
-void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv) {
+void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv,
+                        std::span<const kernels::SlotStep> wanted) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   backend_.ChunkAttention({.layer = index,
                            .num_heads = config_.num_heads,
@@ -329,6 +344,7 @@ void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPool
                            .kv = kv,
                            .plan = batch.plan->view(),
                            .steps = batch.slots,
+                           .wanted = wanted,
                            .q = qkv_.Rows(rows).Cols(0, config_.q_size()),
                            .row_positions = batch.positions.data(),
                            .out = attended_.Rows(rows)});

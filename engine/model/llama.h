@@ -82,11 +82,12 @@ class LlamaModel {
   void MarkCoarseRows(const StepBatch& batch);
   // Of a layer, as kernels::LinearArgs::coarse_rows; empty where all have the same arithmetic.
   std::span<const uint8_t> CoarseRows(int layer) const;
-  // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention of
-  // all rows; what follows, of some rows.
+  // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention, of
+  // the `wanted` rows at least (kernels::ChunkAttentionArgs); what follows, of some rows.
   void AppendKv(const Layer& layer, int index, const StepBatch& batch,
                 const kernels::KvPoolView& kv, std::span<const uint8_t> coarse_rows);
-  void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv);
+  void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv,
+              std::span<const kernels::SlotStep> wanted);
   void FinishRows(const Layer& layer, const RowRange& range, std::span<const uint8_t> coarse_rows);
   kernels::TensorView HeadInputs(std::span<const int32_t> rows);
   const kernels::LinearWeight* head() const;
@@ -94,6 +95,8 @@ class LlamaModel {
   // Where the last layer goes on behind its keys and values: all rows, or ranges that hold those
   // that the batch wants logits of.
   static std::vector<RowRange> WantedRows(const StepBatch& batch);
+  // Each slot's rows from the first on that the batch wants logits of.
+  static std::vector<kernels::SlotStep> WantedSlots(const StepBatch& batch);
 
   kernels::Backend& backend_;
   ModelConfig config_;

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <new>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/attention_kernels.h"
@@ -104,7 +105,8 @@ class Call {
   // Whole tiles of 16: a task has all heads of a group, however many.
   int max_rows() const { return std::max((group_ + 15) / 16 * 16, kMaxTaskRows); }
 
-  void Run(const SegmentTask& task, Workspace& ws) const {
+  // `next` is what this thread will most likely do next, or null: its first keys are asked for.
+  void Run(const SegmentTask& task, const SegmentTask* next, Workspace& ws) const {
     ws.limits.clear();
     ws.oldest.clear();
     int r = 0;
@@ -112,6 +114,8 @@ class Call {
          tasks_.task_rows().subspan(task.row_begin, task.row_end - task.row_begin)) {
       r = LoadRow(row.row, row.key_limit, task.kv_head, r, ws);
     }
+    const std::byte* const behind =
+        next == nullptr ? nullptr : KeysOf(next->slot, next->kv_head, next->begin);
     SoftmaxState* const states = partial_states_ + task.partial;
     float* const o = partial_o_ + task.partial * o_stride_;
     const int32_t hi = std::min(task.end, ws.limits.back());
@@ -122,12 +126,12 @@ class Call {
                     std::min(hi, segment + kMaxSegmentKeys));
       a.states = first ? states : ws.segment_states.data();
       a.o = first ? o : ws.segment_o.data();
-      RunSegment(a);
+      RunSegment(a, behind);
       if (!first) MergeSegment(r, ws, states, o);
     }
   }
 
-  void Run(const RowTask& task, Workspace& ws) const {
+  void Run(const RowTask& task, const RowTask* next, Workspace& ws) const {
     const SlotStep& step = args_.steps[task.slot];
     ws.limits.clear();
     ws.oldest.clear();
@@ -136,6 +140,7 @@ class Call {
       const int32_t limit = step.key_end - step.num_rows + i + 1;
       rows = LoadRow(step.row_begin + i, limit, task.kv_head, rows, ws);
     }
+    const std::byte* const behind = next == nullptr ? nullptr : FirstKeys(*next);
     std::fill_n(ws.states.begin(), rows, SoftmaxState{});
     bool empty = true;
     for (const Segment& segment : tasks_.slot(task.slot).segments) {
@@ -149,7 +154,7 @@ class Call {
         SegmentArgs a = Arguments(ws, rows, task.slot, task.kv_head, segment.begin, begin, hi);
         a.states = empty ? ws.states.data() : ws.segment_states.data();
         a.o = empty ? ws.o.data() : ws.segment_o.data();
-        RunSegment(a);
+        RunSegment(a, behind);
         if (!empty) MergeSegment(rows, ws, ws.states.data(), ws.o.data());
       }
       empty = false;
@@ -172,21 +177,45 @@ class Call {
     return r + group_;
   }
 
+  // The slot's piece that holds `key`.
+  const KeyPiece* PieceOf(int32_t slot, int32_t key) const {
+    const std::vector<KeyPiece>& pieces = tasks_.slot(slot).pieces;
+    const auto piece = std::upper_bound(
+        pieces.begin(), pieces.end(), key,
+        [](int32_t k, const KeyPiece& candidate) { return k < candidate.begin + candidate.count; });
+    return pieces.data() + (piece - pieces.begin());
+  }
+
+  size_t HeadOffset(int32_t kv_head) const {
+    return args_.layer * args_.kv.layer_bytes + kv_head * args_.kv.head_bytes;
+  }
+
+  const std::byte* KeysOf(int32_t slot, int32_t kv_head, int32_t key) const {
+    return PieceOf(slot, key)->k + HeadOffset(kv_head);
+  }
+
+  // The keys that a task of the second phase reads first, or null where all its segments have been
+  // computed.
+  const std::byte* FirstKeys(const RowTask& task) const {
+    const std::vector<Segment>& segments = tasks_.slot(task.slot).segments;
+    const auto own = std::find_if(segments.begin(), segments.end(),
+                                  [](const Segment& segment) { return segment.partial < 0; });
+    if (own == segments.end()) return nullptr;
+    return KeysOf(task.slot, task.kv_head, std::max(own->begin, args_.steps[task.slot].key_begin));
+  }
+
   SegmentArgs Arguments(Workspace& ws, int rows, int32_t slot, int32_t kv_head,
                         int32_t segment_begin, int32_t begin, int32_t hi) const {
     const std::vector<KeyPiece>& pieces = tasks_.slot(slot).pieces;
-    const auto first = std::upper_bound(
-        pieces.begin(), pieces.end(), begin,
-        [](int32_t key, const KeyPiece& piece) { return key < piece.begin + piece.count; });
     SegmentArgs a{};
     a.type = ElementType(args_.kv.dtype);
     a.head_dim = args_.kv.head_dim;
     a.chunk_tokens = args_.kv.chunk_tokens;
     a.num_rows = rows;
     a.any_row_count = args_.reproducible;
-    a.pieces = pieces.data() + (first - pieces.begin());
+    a.pieces = PieceOf(slot, begin);
     a.pieces_end = pieces.data() + pieces.size();
-    a.head_offset = args_.layer * args_.kv.layer_bytes + kv_head * args_.kv.head_bytes;
+    a.head_offset = HeadOffset(kv_head);
     a.segment_begin = segment_begin;
     a.begin = begin;
     a.hi = hi;
@@ -215,8 +244,9 @@ class Call {
     }
   }
 
-  void RunSegment(const SegmentArgs& a) const {
+  void RunSegment(SegmentArgs& a, const std::byte* behind) const {
     assert(a.hi - a.segment_begin <= kMaxSegmentKeys);
+    if (behind != nullptr) a.behind = behind - a.head_offset;
     kernels_.segment(a);
   }
 
@@ -289,6 +319,12 @@ void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
   assert(args.kv.num_kv_heads > 0 && args.num_heads % args.kv.num_kv_heads == 0);
   assert(args.q.cols == static_cast<int64_t>(args.num_heads) * args.kv.head_dim);
   assert(args.out.cols == args.q.cols && args.kv.chunk_tokens % 16 == 0);
+  if (!args.wanted.empty()) {
+    assert(args.wanted.size() == args.steps.size());
+    ChunkAttentionArgs fewer = args;
+    fewer.steps = std::exchange(fewer.wanted, {});
+    return ChunkAttention(pool, kernels, fewer, scratch);
+  }
   AttentionScratch::State& state = *scratch.state_;
   state.tasks.Plan(args, pool.threads());
   if (std::ssize(state.partial_states) < state.tasks.num_partials()) {
@@ -302,12 +338,14 @@ void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
   }
 
   const auto run_all = [&](const auto& tasks, int64_t cost, bool by_rows) {
+    const int64_t count = std::ssize(tasks);
     const auto work = [&](int thread, int64_t begin, int64_t end) {
       Workspace& ws = *state.workspaces[thread];
       ws.Reserve(call.max_rows(), args.kv.head_dim, o_stride, kernels.uses_pairs);
-      for (int64_t i = begin; i < end; ++i) call.Run(tasks[i], ws);
+      for (int64_t i = begin; i < end; ++i) {
+        call.Run(tasks[i], i + 1 < count ? &tasks[i + 1] : nullptr, ws);
+      }
     };
-    const int64_t count = std::ssize(tasks);
     if (cost * args.kv.head_dim < kCostOnCallingThread) {
       work(0, 0, count);
     } else if (by_rows) {

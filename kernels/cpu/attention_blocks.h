@@ -83,7 +83,7 @@ class TileAhead {
     const int64_t bytes = int64_t{Least(a.chunk_tokens, kTileKeys)} * a.head_dim * element_bytes;
     next_ = reinterpret_cast<const char*>(next) + a.head_offset;
     step_ = steps == 0 ? 0 : (bytes + steps - 1) / steps;
-    if (step_ > 64) step_ = 64;
+    if (step_ > 64) step_ = (step_ + 63) / 64 * 64;
   }
 
   // The part for a register tile of `steps` steps.

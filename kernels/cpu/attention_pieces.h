@@ -30,11 +30,11 @@ inline void ForPieces(const SegmentArgs& a, int32_t begin, int32_t end, const Fn
   }
 }
 
-// The keys that the next segment begins with, or null.
+// The keys that the next segment or task begins with, or null.
 inline const std::byte* KeysBehind(const SegmentArgs& a) {
   const KeyPiece* piece = a.pieces;
   while (piece < a.pieces_end && piece->begin + piece->count <= a.hi) ++piece;
-  return piece < a.pieces_end ? piece->k : nullptr;
+  return piece < a.pieces_end ? piece->k : a.behind;
 }
 
 // Bytes from one piece's keys (or values) to those of the piece that is read next: the one behind

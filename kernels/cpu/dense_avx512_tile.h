@@ -92,7 +92,7 @@ struct Avx512Tile {
 #pragma GCC unroll 4
         for (int p = 0; p < kPanels; ++p) {
           _mm_prefetch(reinterpret_cast<const char*>(prefetch + p * tile.prefetch_panel_bytes),
-                       kRows > kDenseFreeStrideRows ? _MM_HINT_T1 : _MM_HINT_T0);
+                       _MM_HINT_T1);
         }
       }
 #pragma GCC unroll 1

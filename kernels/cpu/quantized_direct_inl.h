@@ -12,8 +12,8 @@
 
 namespace refrain::kernels::cpu {
 
-// How far ahead of its use a line of weights is asked for. The hardware's own prefetcher stops at
-// 4 KiB borders.
+// How far ahead of its use a line of weights is asked for, of the second-level cache (for the first
+// one few misses can be under way). The hardware's own prefetcher stops at 4 KiB borders.
 inline constexpr int kPrefetchBytes = 4096;
 
 // Few rows: every byte of the weight is read once, unpacked in registers and used for all rows.

@@ -122,9 +122,8 @@ struct Vectors {
   static F PowerOfTwo(I i) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(Add32(i, _mm256_set1_epi32(127)), 23));
   }
-  static void PrefetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
+  static void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
   static void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1); }
-  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 };
 
 }  // namespace

@@ -147,9 +147,8 @@ struct Vectors {
     for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(x[i]);
   }
   static F PowerOfTwo(I i) { return (F)((i + 127) << 23); }
-  static void PrefetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
+  static void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
   static void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1); }
-  static void Prefetch(const void* p) { __builtin_prefetch(p); }
 };
 
 }  // namespace

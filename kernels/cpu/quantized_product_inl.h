@@ -141,7 +141,7 @@ void MultiplyUnpacked(const Unpacked<V, T, kTiles>& w, const FixedRows& x, int64
     }
   }
   for (int b = 0; b < blocks; ++b) {
-    for (int i = 0; i < ahead.lines; ++i, ahead.p += 64) V::PrefetchFar(ahead.p);
+    for (int i = 0; i < ahead.lines; ++i, ahead.p += 64) V::Prefetch(ahead.p);
     if (T::kDigits == 1 && AnyLow<V>(x, row, kRows, block_begin + b)) {
       alignas(64) float totals[kRows][kTiles * kTile];
 #pragma GCC unroll 8

@@ -115,9 +115,8 @@ struct Avx512Vectors {
   static F PowerOfTwo(I i) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(Add32(i, _mm512_set1_epi32(127)), 23));
   }
-  static void PrefetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
+  static void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
   static void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1); }
-  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 };
 
 }  // namespace

@@ -28,12 +28,13 @@ constexpr int32_t kSequences = 3;
 constexpr int32_t kRowsOfEach = 50;
 constexpr int32_t kRows = kSequences * kRowsOfEach;
 
-// Counts the rows that are multiplied, and keeps which of them were coarse.
+// Counts the rows that are multiplied and those that attend, and keeps which of them were coarse.
 class CountingBackend final : public testing::ForwardingBackend {
  public:
   CountingBackend() : ForwardingBackend(*kernels::cpu::CpuBackend::Create({.threads = 2})) {}
 
   int64_t TakeRows() { return std::exchange(rows_, 0); }
+  int64_t TakeAttended() { return std::exchange(attended_, 0); }
   // Of every product, in order.
   std::vector<std::vector<uint8_t>> TakeCoarse() { return std::exchange(coarse_, {}); }
 
@@ -47,9 +48,16 @@ class CountingBackend final : public testing::ForwardingBackend {
     coarse_.emplace_back(args.coarse_rows.begin(), args.coarse_rows.end());
     ForwardingBackend::GateUp(args);
   }
+  void ChunkAttention(const kernels::ChunkAttentionArgs& args) override {
+    for (const kernels::SlotStep& slot : args.wanted.empty() ? args.steps : args.wanted) {
+      attended_ += slot.num_rows;
+    }
+    ForwardingBackend::ChunkAttention(args);
+  }
 
  private:
   int64_t rows_ = 0;
+  int64_t attended_ = 0;
   std::vector<std::vector<uint8_t>> coarse_;
 };
 
@@ -98,9 +106,11 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
     const auto vocab = static_cast<size_t>(model_->config().vocab_size);
     std::vector<float> logits(wanted.size() * vocab);
     backend_.TakeRows();
+    backend_.TakeAttended();
     backend_.TakeCoarse();
     model_->Forward(batch, batch.tokens, storage_->View(positions_.data()));
     forward_rows_ = backend_.TakeRows();
+    attended_rows_ = backend_.TakeAttended();
     if (!wanted.empty()) {
       model_->Logits(wanted, kernels::F32View(logits.data(), static_cast<int64_t>(wanted.size()),
                                               static_cast<int64_t>(vocab)));
@@ -117,6 +127,7 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
   std::vector<int32_t> positions_;
   uint64_t plans_ = 0;
   int64_t forward_rows_ = 0;
+  int64_t attended_rows_ = 0;
 };
 
 TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
@@ -125,20 +136,23 @@ TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
   const std::vector<float> all = Logits(every);
   // Four products a layer.
   EXPECT_EQ(forward_rows_, kLayers * 4 * kRows);
+  EXPECT_EQ(attended_rows_, kLayers * kRows);
   const auto vocab = static_cast<std::ptrdiff_t>(model_->config().vocab_size);
   struct Case {
     std::vector<int32_t> rows;
-    int64_t finished;  // of the last layer
+    int64_t finished, attended;  // of the last layer
   };
-  const Case kCases[] = {{{}, 0},
-                         {{0}, 1},
-                         {{kRows - 1}, 1},
-                         {{49, 99, 149}, 3},
-                         {{0, 10, 99, 100, 149}, 11 + 2 + 1},  // what is near goes along
-                         {{3, 60, 61, 62, 149}, 1 + 3 + 1}};
+  const Case kCases[] = {{{}, 0, 0},
+                         {{0}, 1, 50},
+                         {{kRows - 1}, 1, 1},
+                         {{49, 99, 149}, 3, 3},
+                         // What is near goes along, and prompts attend from the first on.
+                         {{0, 10, 99, 100, 149}, 11 + 2 + 1, 50 + 1 + 50},
+                         {{3, 60, 61, 62, 149}, 1 + 3 + 1, 47 + 40 + 1}};
   for (const Case& one : kCases) {
     const std::vector<float> got = Logits(one.rows);
     EXPECT_EQ(forward_rows_, (kLayers - 1) * 4 * kRows + kRows + 3 * one.finished);
+    EXPECT_EQ(attended_rows_, (kLayers - 1) * kRows + one.attended);
     for (size_t i = 0; i < one.rows.size(); ++i) {
       const auto from = got.begin() + static_cast<std::ptrdiff_t>(i) * vocab;
       EXPECT_TRUE(std::equal(from, from + vocab, all.begin() + one.rows[i] * vocab))

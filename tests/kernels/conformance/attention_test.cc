@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <tuple>
 #include <vector>
@@ -113,6 +115,44 @@ TEST_P(AttentionConformance, NaNStaysNaNAndInItsRow) {
       }
     };
     AttendEverywhere(scenario, false, rounding, test_case.shape.kv_dtype, check);
+  }
+}
+
+// What a last layer asks for: slots without their first rows, or without any.
+TEST_P(AttentionConformance, ComputesNoRowThatNobodyWants) {
+  const auto& [test_case, kind] = GetParam();
+  const auto cols = static_cast<int64_t>(test_case.shape.num_heads) * test_case.shape.head_dim;
+  AttentionScenario scenario = MakeScenario(kind, test_case.shape);
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  std::vector<SlotStep> wanted = scenario.steps();
+  std::vector<bool> is_wanted(scenario.num_rows());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const int32_t dropped = i % 4 == 1 ? wanted[i].num_rows : wanted[i].num_rows / 2;
+    wanted[i].row_begin += dropped;
+    wanted[i].num_rows -= dropped;
+    std::fill_n(is_wanted.begin() + wanted[i].row_begin, wanted[i].num_rows, true);
+  }
+  ASSERT_GT(std::count(is_wanted.begin(), is_wanted.end(), true), 0);
+  ASSERT_GT(std::count(is_wanted.begin(), is_wanted.end(), false), 0);
+  constexpr float kUntouched = -77.0f;
+  std::vector<float> got;
+  for (const AttentionLevel& level : AttentionLevels()) {
+    SCOPED_TRACE(level.name());
+    ChunkAttentionArgs args = scenario.Args(got);
+    std::fill(got.begin(), got.end(), kUntouched);
+    args.wanted = wanted;
+    level.Attend(args);
+    for (int64_t i = 0; i < std::ssize(got); ++i) {
+      if (is_wanted[i / cols]) continue;
+      ASSERT_EQ(got[i], kUntouched) << "element " << i;
+      got[i] = want[i];
+    }
+    if (level.RoundsRows(test_case.shape.kv_dtype)) {
+      ExpectRowsClose(got, want, test_case.shape.head_dim, kBf16Rounding);
+    } else {
+      ExpectClose(got, want, test_case.tolerance, test_case.tolerance);
+    }
   }
 }
 
