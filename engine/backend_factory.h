@@ -35,7 +35,7 @@ absl::Status WithNote(const absl::Status& status, const std::string& note);
 // ChooseBackend without the note.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptions& options);
 
-// `auto`, `f32`, `bf16`, `quantized`.
+// `auto`, `f32`, `bf16`, `quantized`, `int8`.
 absl::StatusOr<kernels::ComputeDType> ParseComputeDType(std::string_view name);
 
 // `auto` (what the back end prefers), `f32`, `f16`, `bf16`.

@@ -13,7 +13,6 @@ int64_t Milliseconds(DrainMeter::TimePoint time) {
 
 void DrainMeter::Add(TimePoint now, int64_t amount) {
   const int64_t now_ms = Milliseconds(now);
-  if (first_ms_ < 0) first_ms_ = now_ms;
   const int64_t number = now_ms / kBucketMs;
   Bucket& bucket = buckets_[static_cast<size_t>(number) % kBuckets];
   if (bucket.number != number) bucket = {.number = number, .amount = 0};
@@ -24,13 +23,17 @@ double DrainMeter::SecondsFor(TimePoint now, int64_t amount) const {
   const int64_t now_ms = Milliseconds(now);
   const int64_t oldest = now_ms / kBucketMs - static_cast<int64_t>(kBuckets) + 1;
   int64_t left = 0;
+  int64_t begin_ms = now_ms;
   for (const Bucket& bucket : buckets_) {
-    if (bucket.number >= oldest) left += bucket.amount;
+    if (bucket.number < oldest || bucket.amount == 0) continue;
+    left += bucket.amount;
+    begin_ms = std::min(begin_ms, bucket.number * kBucketMs);
   }
   const double window_s = static_cast<double>(kWindow.count());
   if (left <= 0) return window_s * static_cast<double>(amount);
-  // One that is younger than its window has seen less than that; a second is the least.
-  const double seen_s = static_cast<double>(now_ms - first_ms_) / 1000.0;
+  // Since something left first: before that there may have been nothing to leave. A second is the
+  // least.
+  const double seen_s = static_cast<double>(now_ms - begin_ms) / 1000.0;
   return static_cast<double>(amount) * std::clamp(seen_s, 1.0, window_s) /
          static_cast<double>(left);
 }

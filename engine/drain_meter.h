@@ -9,7 +9,8 @@
 namespace refrain::engine {
 
 // How fast something has been leaving lately: an amount (requests, tokens) summed over the last
-// kWindow. Time comes from the caller. One thread at a time; cannot fail.
+// kWindow, or since the first of it left in that time. Time comes from the caller. One thread at a
+// time; cannot fail.
 class DrainMeter {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -30,7 +31,6 @@ class DrainMeter {
     int64_t amount = 0;
   };
   std::array<Bucket, kBuckets> buckets_{};  // by number modulo
-  int64_t first_ms_ = -1;                   // when it was used first
 };
 
 }  // namespace refrain::engine

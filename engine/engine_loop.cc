@@ -289,6 +289,7 @@ bool EngineLoop::LaunchNext() {
   for (const StepWork& work : plan.work) {
     const auto& sequence = sequences_.at(work.sequence);
     if (sequence->phase != SequencePhase::kRunning) continue;
+    sequence->SkipReplayed();
     // A fork may have found more of the prompt than was planned with.
     const int32_t tokens = std::min(
         work.num_tokens, sequence->RunnableTokens(parts_.cache->appended_tokens(work.sequence)));

@@ -75,6 +75,7 @@ void EngineLoop::RefreshSnapshot() {
     entry.decoding =
         entry.next_token >= sequence.request->prompt_tokens() && entry.runnable_tokens <= 1;
     entry.later_tokens = sequence.LaterTokens();
+    entry.replays = sequence.replaying();
     entry.exclusive_chunks = may_preempt ? cache.ExclusiveChunks(entry.sequence) : 0;
     entry.shared_run = -1;
   }

@@ -7,9 +7,6 @@
 
 namespace refrain::engine {
 
-// The engine's part of the configuration (DESIGN section 10), already checked for form; names that
-// a module resolves itself (backend, isa, dtypes) stay strings until that module sees them.
-
 class EngineObserver;
 
 enum class Policy : uint8_t { kFcfs, kLongestPrefix, kPriority };
@@ -44,6 +41,8 @@ struct LimitOptions {
   int32_t n = 128;               // choices per request
 };
 
+// The engine's part of the configuration (DESIGN section 10), already checked for form; names that
+// a module resolves itself (backend, isa, dtypes) stay strings until that module sees them.
 struct EngineOptions {
   ModelOptions model;
   BackendOptions backend;

@@ -25,6 +25,11 @@ TokenId SequenceState::token(int32_t index) const {
                                : generated[static_cast<size_t>(index - prompt_tokens)];
 }
 
+void SequenceState::SkipReplayed() {
+  replay_next =
+      std::clamp(request->FirstWantedPromptRow(), replay_next, std::max(replay_next, replay_end));
+}
+
 int32_t SequenceState::RunnableTokens(int32_t appended_tokens) const {
   if (replaying()) return replay_end - replay_next;
   if (request->max_tokens() == 0) return request->prompt_tokens() - appended_tokens;
@@ -66,6 +71,7 @@ void RunningRequest::Start() {
   encoded_->ticket.LeaveQueue();
   const bool with_logprobs = request().logprobs.prompt_top.has_value();
   if (!request().echo && !request().tell_prompt && !with_logprobs) return;
+  if (request().tell_prompt) outbox_.text_ids.assign(prompt().begin(), prompt().end());
   const size_t shown_now = with_logprobs ? 1 : prompt().size();
   for (size_t i = 0; i < shown_now; ++i) {
     PushPromptEvent({.token = prompt()[i], .from_prompt = true});

@@ -44,6 +44,8 @@ struct SequenceState {
 
   // Whether cached tokens are yet to be computed again, for their log-probabilities.
   bool replaying() const { return replay_next < replay_end; }
+  // What another choice has replayed since is not replayed again.
+  void SkipReplayed();
   // The token whose row comes next.
   int32_t NextToken(int32_t appended_tokens) const {
     return replaying() ? replay_next : appended_tokens;

@@ -81,6 +81,7 @@ class Planner {
 
   // Chunks beyond those that the sequence has, to hold `tokens` more.
   int32_t MissingChunks(const RunningEntry& entry, int64_t tokens) const {
+    if (entry.replays) return 0;
     return std::max(
         0, ChunksFor(entry.next_token + tokens) - entry.reserved_tokens / s_.limits.chunk_tokens);
   }
@@ -157,7 +158,8 @@ class Planner {
     // A part of a chunk that it holds is not its own to write: it will be copied.
     const int64_t chunks =
         entry.reserved_tokens / s_.limits.chunk_tokens + std::max(0, free_chunks_);
-    const int64_t room = chunks * s_.limits.chunk_tokens - entry.next_token;
+    const int64_t room =
+        entry.replays ? entry.runnable_tokens : chunks * s_.limits.chunk_tokens - entry.next_token;
     const int32_t tokens = static_cast<int32_t>(
         std::min<int64_t>(room, std::min(entry.runnable_tokens, budget_tokens_)));
     if (tokens > 0) Give(i, tokens);

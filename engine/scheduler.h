@@ -35,6 +35,7 @@ struct RunningEntry {
   int32_t runnable_tokens = 0;   // rows it could compute now: the rest of its prompt, or 1, or 0
   int32_t later_tokens = 0;      // rows behind these, of the prompt as well
   bool decoding = false;         // the row is that of a token it generated last
+  bool replays = false;          // their K and V are there: the rows take no chunk
   int32_t next_token = 0;        // that the first of these rows is of
   int32_t reserved_tokens = 0;   // that its chunks hold
   int32_t exclusive_chunks = 0;  // given back if it is preempted; 0 where no plan will ask

@@ -103,6 +103,8 @@ std::optional<ChoiceEnd> StopCriteria::Accept(TokenEvent event, std::string_view
   if (accepted_tokens_ > rules_->min_tokens && IsEndToken(event.token)) {
     ReleaseAll(released);
     end.stop_token = event.token;
+    end.stop_logprob = event.logprob;
+    end.stop_top = std::move(event.top);
     return end;
   }
   const int64_t begin_byte = output_bytes_;

@@ -60,10 +60,10 @@ void TokenStream::Push(StreamBatch batch) {
   const bool was_readable = ReadableLocked();
   MoveBack(batch.tokens, pending_.tokens);
   MoveBack(batch.ends, pending_.ends);
+  MoveBack(batch.text_ids, pending_.text_ids);
   pending_.usage = batch.usage;
   if (!pending_.first_sampled.has_value()) pending_.first_sampled = batch.first_sampled;
   if (batch.finished) {
-    pending_.text_ids = std::move(batch.text_ids);
     pending_.finished = true;
     pending_.status = std::move(batch.status);
   }

@@ -48,6 +48,8 @@ struct ChoiceEnd {
   // string (none under StopParams::include_stop_in_output). They show nothing; Usage counts them.
   std::vector<TokenId> hidden_tokens;
   std::optional<TokenId> stop_token;  // an end token that ended it; not among the TokenEvents
+  std::optional<TokenLogprob> stop_logprob;  // of it, as TokenEvent's
+  std::vector<TokenLogprob> stop_top;
 };
 
 // Why not all of a prompt that could have been in the cache was there.
@@ -80,10 +82,12 @@ struct Usage {
 struct StreamBatch {
   std::vector<TokenEvent> tokens;
   std::vector<ChoiceEnd> ends;
-  std::vector<TokenId> text_ids;  // Engine::Tokenize: all of them, with `finished`
-  bool finished = false;          // every choice has ended; nothing comes after this batch
-  absl::Status status;            // of a finished stream: OK, or why it failed
-  Usage usage;                    // up to now
+  // Once, all of them: of Engine::Tokenize's text, with `finished`; of the prompt, with its first
+  // TokenEvents, under Request::tell_prompt.
+  std::vector<TokenId> text_ids;
+  bool finished = false;  // every choice has ended; nothing comes after this batch
+  absl::Status status;    // of a finished stream: OK, or why it failed
+  Usage usage;            // up to now
   // When the step that gave the first of these tokens had been computed; absent without tokens, or
   // from an engine that does not say.
   std::optional<std::chrono::steady_clock::time_point> first_sampled;

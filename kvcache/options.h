@@ -6,6 +6,7 @@
 
 namespace refrain::kvcache {
 
+// What a cache manager is made with; it does not change afterwards.
 struct CacheOptions {
   int32_t num_chunks = 0;  // of the device pool; at least 1
   int32_t chunk_tokens = 64;

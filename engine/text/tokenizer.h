@@ -74,7 +74,8 @@ class Tokenizer {
   // its own text; empty for an id outside of the vocabulary. Lives as long as the tokenizer.
   virtual std::string_view TokenBytes(kvcache::TokenId id) const = 0;
 
-  // True for tokens that are no text: hidden by a detokenizer that skips special tokens.
+  // True for tokens that are no text (control tokens, the unknown token): hidden by a detokenizer
+  // that skips special tokens.
   virtual bool IsControl(kvcache::TokenId id) const = 0;
 
   // True for eos and the other tokens after which a model has finished (end of turn, end of text).

@@ -124,7 +124,8 @@ std::string_view VocabularyTokenizer::TokenBytes(kvcache::TokenId id) const {
 }
 
 bool VocabularyTokenizer::IsControl(kvcache::TokenId id) const {
-  return vocabulary_.tokens.type(id) == TokenType::kControl;
+  const TokenType type = vocabulary_.tokens.type(id);
+  return type == TokenType::kControl || type == TokenType::kUnknown;
 }
 
 bool VocabularyTokenizer::IsEndOfGeneration(kvcache::TokenId id) const {

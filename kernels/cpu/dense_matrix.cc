@@ -12,6 +12,7 @@
 #include "kernels/cpu/dense_product.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
+#include "kernels/weight_slices.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -192,29 +193,6 @@ void DenseMatrix::Multiply(const Activations& x, int64_t row_begin, int64_t row_
                            .out_stride = out_stride});
 }
 
-absl::Status CheckSlice(const WeightSlice& slice, size_t index, int64_t cols) {
-  const auto invalid = [&](auto... what) {
-    return absl::InvalidArgumentError(absl::StrCat("weight slice ", index, ": ", what...));
-  };
-  if (slice.cols != cols) return invalid(slice.cols, " columns, slice 0 has ", cols);
-  if (slice.rows < 0) return invalid(slice.rows, " rows");
-  if (!RowBytes(slice.dtype, slice.cols).has_value()) {
-    return invalid(slice.cols, " columns are no whole number of ",
-                   std::string(Traits(slice.dtype).name), " blocks of ",
-                   Traits(slice.dtype).block_elements);
-  }
-  if (slice.row_order.empty()) return absl::OkStatus();
-  if (static_cast<int64_t>(slice.row_order.size()) != slice.rows) {
-    return invalid("row order of ", slice.row_order.size(), " entries for ", slice.rows, " rows");
-  }
-  for (const int32_t row : slice.row_order) {
-    if (row < 0 || row >= slice.rows) {
-      return invalid("row order names row ", row, " of ", slice.rows);
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 DenseKernels DenseKernelsOf(Isa isa) {
@@ -237,18 +215,10 @@ DenseKernels DenseKernelsOf(Isa isa) {
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
                                                         DenseForm form, const DenseKernels& kernels,
                                                         Device& device) {
-  if (slices.empty()) return absl::InvalidArgumentError("weight of no slices");
-  const int64_t cols = slices[0].cols;
+  if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
   int64_t rows = 0;
-  for (size_t i = 0; i < slices.size(); ++i) {
-    const absl::Status status = CheckSlice(slices[i], i, cols);
-    if (!status.ok()) return status;
-    rows += slices[i].rows;
-  }
-  if (rows == 0 || cols <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat("weight of ", rows, " x ", cols, " elements"));
-  }
-  auto matrix = std::make_unique<DenseMatrix>(form, rows, cols, kernels);
+  for (const WeightSlice& slice : slices) rows += slice.rows;
+  auto matrix = std::make_unique<DenseMatrix>(form, rows, slices[0].cols, kernels);
   const absl::Status status = matrix->Pack(slices, device);
   if (!status.ok()) return status;
   return matrix;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/quantized_packing.h"
+#include "kernels/weight_slices.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -138,35 +139,17 @@ std::optional<ProductBounds> BoundsOf(DType dtype, const QuantizedPanels& panels
   return bounds;
 }
 
-absl::Status CheckSlices(std::span<const WeightSlice> slices) {
-  if (slices.empty()) return absl::InvalidArgumentError("a weight needs at least one slice");
+absl::Status CheckAlike(std::span<const WeightSlice> slices) {
   const WeightSlice& first = slices[0];
   for (const WeightSlice& slice : slices) {
     const std::string name(Traits(slice.dtype).name);
     if (!Traits(slice.dtype).quantized) {
       return absl::InvalidArgumentError(absl::StrCat("cannot pack ", name, " as quantised"));
     }
-    if (slice.dtype != first.dtype || slice.cols != first.cols) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "slices of one packed matrix differ: ", name, " with ", slice.cols, " columns beside ",
-          std::string(Traits(first.dtype).name), " with ", first.cols));
-    }
-    if (slice.cols <= 0 || slice.rows < 0 || !RowBytes(slice.dtype, slice.cols)) {
-      return absl::InvalidArgumentError(absl::StrCat("a ", name, " weight of ", slice.rows, " x ",
-                                                     slice.cols, " is not whole blocks of ",
-                                                     Traits(slice.dtype).block_elements));
-    }
-    if (!slice.row_order.empty()) {
-      if (static_cast<int64_t>(slice.row_order.size()) != slice.rows) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a row order of ", slice.row_order.size(), " for ", slice.rows, " rows"));
-      }
-      for (const int32_t row : slice.row_order) {
-        if (row < 0 || row >= slice.rows) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("row order names row ", row, " of ", slice.rows));
-        }
-      }
+    if (slice.dtype != first.dtype) {
+      return absl::InvalidArgumentError(absl::StrCat("slices of one packed matrix differ: ", name,
+                                                     " beside ",
+                                                     std::string(Traits(first.dtype).name)));
     }
   }
   return absl::OkStatus();
@@ -201,6 +184,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Weig
                                                             bool argmax) {
   assert(form == ActivationForm::kFixed || form == ActivationForm::kInt8);
   if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
+  if (absl::Status status = CheckAlike(slices); !status.ok()) return status;
   const DType dtype = slices[0].dtype;
   const QuantizedFormat format = FormatOf(dtype);
   const std::vector<const std::byte*> rows = SourceRows(slices);

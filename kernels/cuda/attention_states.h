@@ -103,6 +103,7 @@ __device__ __forceinline__ void FinishTile(const ChunkAttentionLaunch& args,
     if (member.partial_row < 0) continue;
     int32_t* const counter =
         args.counters + static_cast<int64_t>(member.row_group) * head_blocks.count() + head_block;
+    __threadfence();  // of what all threads of the block have written, behind the barrier
     const int32_t before = atomicAdd(counter, 1);
     if (before + 1 != lists.row_groups[member.row_group].num_parts) continue;
     *counter = 0;

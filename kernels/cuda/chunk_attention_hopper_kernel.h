@@ -32,6 +32,7 @@ __device__ __forceinline__ void InitBarriers(HopperShared<Shape>& shared) {
     BarrierInit(&shared.header_empty[i], kComputeWarps);
   }
   BarrierInitFence();
+  AsyncProxyFence();  // bulk copies, which are of that proxy, arrive at them
 }
 
 // The tile's queries into shared memory, in the form that the tile will be computed in.

@@ -24,10 +24,10 @@ struct ChunkPlaces {
 
 // Chunks on their way between device and host, layer by layer. Made by ChunkMover.
 //
-//   state     meaning                                   who owns the bytes
-//   kMoving   copies are on the mover's stream          the move: neither side may be written or
-//   freed kDone     all copies have landed                    the caller kFailed   the device is
-//   broken                      the caller; every chunk is a miss
+//   kMoving: copies are on the mover's stream. The move owns the bytes: neither side may be written
+//            or freed.
+//   kDone:   all copies have landed. The caller owns them again.
+//   kFailed: the device is broken. The caller owns them; every chunk is a miss.
 //
 // A single copy that was refused does not fail the move: failed(i) is true from then on, chunk i is
 // left out of what follows and counts as a miss (a step must not use it), the others go on.

@@ -73,22 +73,36 @@ absl::Status CudaBackend::TryAttention(const CudaOptions& options) {
     if (kernel > fastest) continue;
     AttentionLauncher plain(*runtime_, *stream_, device_, arrays_, AttentionKernel::kGeneric);
     AttentionLauncher tried(*runtime_, *stream_, device_, arrays_, kernel);
+    bool refused = false;
     const absl::StatusOr<std::string> fault = options.check_attention(
         kernel, properties, device_, [&](AttentionKernel by, const ChunkAttentionArgs& args) {
-          return (by == AttentionKernel::kGeneric ? plain : tried).Launch(args);
+          if (by == AttentionKernel::kGeneric) return plain.Launch(args);
+          absl::Status status = tried.Launch(args);
+          refused = stream_->failure().has_value();
+          return status;
         });
-    if (!fault.ok()) {
+    const std::string refusal = refused ? TakeRefusal() : "";
+    if (!fault.ok() && refusal.empty()) {
       return absl::InternalError(absl::StrCat(
           "CUDA device ", runtime_->properties().index, " (", runtime_->properties().name,
           ") failed while its attention of ", level, " was tried: ", fault.status().message()));
     }
-    if (fault->empty()) continue;
+    if (fault.ok() && fault->empty()) continue;
     attention_.Exclude(kernel);
     absl::StrAppend(&info_.warning, info_.warning.empty() ? "" : "; ", "attention of ", level,
-                    " computes wrong results on this device (", *fault,
-                    ") and is not used, which costs speed");
+                    fault.ok() ? " computes wrong results" : " does not start", " on this device (",
+                    fault.ok() ? *fault : refusal, ") and is not used, which costs speed");
   }
   return absl::OkStatus();
+}
+
+std::string CudaBackend::TakeRefusal() {
+  if (!stream_->failure().has_value()) return "";
+  std::string refusal = *stream_->failure();
+  stream_->ForgetFailure();
+  if (!runtime_->Synchronize(*stream_).ok()) return "";
+  device_.TakeFailure().IgnoreError();  // copies behind the launch failed with it
+  return refusal;
 }
 
 CudaBackend::~CudaBackend() { runtime_->Synchronize(*stream_).IgnoreError(); }

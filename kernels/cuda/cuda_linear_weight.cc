@@ -9,27 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
+#include "kernels/weight_slices.h"
 
 namespace refrain::kernels::cuda {
 namespace {
-
-absl::Status CheckSlices(std::span<const WeightSlice> slices) {
-  if (slices.empty()) return absl::InvalidArgumentError("weight: no slices to pack");
-  for (const WeightSlice& slice : slices) {
-    if (slice.cols != slices.front().cols) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "weight: a slice of ", slice.cols, " columns beside one of ", slices.front().cols));
-    }
-    if (!RowBytes(slice.dtype, slice.cols).has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weight: ", slice.cols, " columns are not a whole number of ",
-                       std::string(Traits(slice.dtype).name), " blocks of ",
-                       Traits(slice.dtype).block_elements));
-    }
-    assert(slice.row_order.empty() || std::ssize(slice.row_order) == slice.rows);
-  }
-  return absl::OkStatus();
-}
 
 // Writes source rows into rows of a device matrix on the host.
 class RowWriter {

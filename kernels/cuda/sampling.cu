@@ -258,9 +258,11 @@ __device__ void ApplyEdits(const SamplingLaunch& launch, const SamplingRow& row,
     float logit = logits[token];
     for (int j = i; j < row.edit_end && launch.edits[j].token == token; ++j) {
       const LogitEdit edit = launch.edits[j];
-      logit += edit.bias;
-      logit = logit > 0 ? logit / edit.repetition_penalty : logit * edit.repetition_penalty;
-      logit -= edit.subtracted;
+      // As the host does it: never fused.
+      logit = __fadd_rn(logit, edit.bias);
+      logit = logit > 0 ? __fdiv_rn(logit, edit.repetition_penalty)
+                        : __fmul_rn(logit, edit.repetition_penalty);
+      logit = __fsub_rn(logit, edit.subtracted);
       if (edit.banned != 0) logit = -INFINITY;
     }
     logits[token] = logit;

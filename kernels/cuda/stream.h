@@ -13,7 +13,7 @@ namespace refrain::kernels::cuda {
 // so that functions that launch need no status of their own.
 //
 // One thread at a time. A refused launch is kept for good, for Runtime::Synchronize to report, and
-// launches behind it are not run; but for one that was to be recorded.
+// launches behind it are not run; but for one that was to be recorded, or tried.
 class Stream {
  public:
   explicit Stream(void* native) : native_(native) {}
@@ -27,7 +27,8 @@ class Stream {
   void KeepFailure(std::string failure) {
     if (!failure_.has_value()) failure_ = std::move(failure);
   }
-  // Behind a recording that came to nothing: none of its launches was to run.
+  // Behind a recording that came to nothing, and behind a kernel that was only tried: nothing that
+  // was to run is lost.
   void ForgetFailure() { failure_.reset(); }
 
  private:

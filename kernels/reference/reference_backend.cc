@@ -13,6 +13,7 @@
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "kernels/reference/kv_element.h"
+#include "kernels/weight_slices.h"
 
 namespace refrain::kernels {
 namespace {
@@ -53,24 +54,6 @@ double Dot(const ReferenceWeight& weight, int64_t row, const float* x) {
     sum += static_cast<double>(w[i]) * activation;
   }
   return sum;
-}
-
-absl::Status CheckSlices(std::span<const WeightSlice> slices) {
-  if (slices.empty()) return absl::InvalidArgumentError("weight: no slices to pack");
-  for (const WeightSlice& slice : slices) {
-    if (slice.cols != slices.front().cols) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "weight: a slice of ", slice.cols, " columns beside one of ", slices.front().cols));
-    }
-    if (!RowBytes(slice.dtype, slice.cols).has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weight: ", slice.cols, " columns are not a whole number of ",
-                       std::string(Traits(slice.dtype).name), " blocks of ",
-                       Traits(slice.dtype).block_elements));
-    }
-    assert(slice.row_order.empty() || std::ssize(slice.row_order) == slice.rows);
-  }
-  return absl::OkStatus();
 }
 
 // Rotates the pairs (i, i + rope_dim / 2) of one head by `position`.

@@ -105,8 +105,8 @@ asio::awaitable<void> Connection::Run() {
     TellFault(fault);
     parked_ = nullptr;
     replying_ = false;
-    answering_.reset();
   }
+  answering_.reset();
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   stream_.close();
@@ -123,6 +123,8 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (!co_await WaitForFirstByte()) break;
     Parser parser;
     if (!co_await ReadHeader(&parser)) break;
+    // From here on it is one that a drain waits for: a body may take as long as its answer.
+    answering_.emplace(&shared_->answers);
 
     Request request;
     const bool well_formed = TakeHeader(parser, &request);
@@ -147,7 +149,6 @@ asio::awaitable<void> Connection::ServeRequests() {
       }
     }
     if (!co_await ReadBody(&parser, framing, &record)) break;
-    answering_.emplace(&shared_->answers);
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {

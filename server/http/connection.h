@@ -83,10 +83,10 @@ class Connection final : public WakeupQueue::Target,
     size_t response_bytes_before = 0;  // of written_bytes_
     std::chrono::steady_clock::time_point begin;
   };
-  // The answer under way.
   // Each has the write timeout for itself: what counts is that the client goes on reading.
   static constexpr size_t kWritePieceBytes = 64 << 10;
 
+  // The answer under way.
   struct Sending {
     // waiting:  there is nothing to send
     // making:   the next part is a worker thread's to make

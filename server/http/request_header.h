@@ -2,17 +2,17 @@
 #define REFRAIN_SERVER_HTTP_REQUEST_HEADER_H_
 
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <string>
 #include <string_view>
 
 #include "server/http/message.h"
+#include "server/http/received_body.h"
 #include "server/http/server.h"
 
 // What a connection makes of a request's header. Inside http/ only; pure.
 namespace refrain::server::http {
 
-using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+using RequestParser = boost::beast::http::request_parser<ReceivedBody>;
 
 // The answer to a request that cannot be read.
 struct ReadFailure {

@@ -86,6 +86,9 @@ struct Server::Impl {
 
   absl::Status Listen();
   asio::awaitable<void> Accept();
+  // Until it is stopped. What a handler throws (there was no memory for it) costs its connection
+  // and not the daemon.
+  void RunLoop(asio::io_context* context);
   // On io[0]'s thread: those that wait to be accepted are, then nobody any more.
   void AcceptTheLast();
   // It gets a connection on the I/O thread `home`, or is turned away where there are too many.
@@ -148,14 +151,34 @@ asio::awaitable<void> Server::Impl::Accept() {
   asio::steady_timer pause(io[0]->context);
   for (size_t next = 0;; next = (next + 1) % io.size()) {
     IoThread* home = io[next].get();
-    auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
-    if (error == asio::error::operation_aborted || !acceptor->is_open()) co_return;
-    if (error) {
-      pause.expires_after(kAcceptPause);
-      co_await pause.async_wait(kAwait);
-      continue;
+    bool accepted = false;
+    try {
+      auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
+      if (error == asio::error::operation_aborted || !acceptor->is_open()) co_return;
+      accepted = !error;
+      if (accepted) Admit(home, std::move(socket));
+    } catch (const std::bad_alloc&) {
+      accepted = false;
     }
-    Admit(home, std::move(socket));
+    if (accepted) continue;
+    pause.expires_after(kAcceptPause);
+    co_await pause.async_wait(kAwait);
+  }
+}
+
+void Server::Impl::RunLoop(asio::io_context* context) {
+  while (true) {
+    try {
+      context->run();
+      return;
+    } catch (const std::exception& fault) {
+      if (!options.on_fault) continue;
+      try {
+        options.on_fault(fault.what());
+      } catch (const std::exception&) {
+        continue;  // there is no memory for telling it either
+      }
+    }
   }
 }
 
@@ -246,9 +269,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   asio::co_spawn(impl->io[0]->context, impl->Accept(), asio::detached);
   asio::post(impl->probes, AskForShortTimeSlice);
   for (const auto& thread : impl->io) {
-    thread->thread = std::thread([home = thread.get()] {
+    thread->thread = std::thread([impl = impl.get(), home = thread.get()] {
       AskForShortTimeSlice();
-      home->context.run();
+      impl->RunLoop(&home->context);
     });
   }
   return std::unique_ptr<Server>(new Server(std::move(impl)));

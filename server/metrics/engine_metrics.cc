@@ -286,9 +286,9 @@ void EngineMetrics::DescribeCache(const engine::EngineStats& stats, FamilyList* 
   families->Gauge("refrain_kv_used_bytes", "Bytes of the chunks in use.",
                   used * static_cast<double>(stats.kv_chunk_bytes));
   families->Gauge("refrain_kv_sharing_factor",
-                  "Logical by physical tokens: over 1 where sequences share chunks; 1 when none "
+                  "Logical by physical tokens: over 1 where sequences share chunks; 1 where none "
                   "run.",
-                  physical > 0 ? logical / physical : 1);
+                  physical > 0 && logical > 0 ? logical / physical : 1);
   families->Counter("refrain_kv_evicted_chunks_total", "Cached chunks given up for new ones.",
                     static_cast<double>(stats.kv_evicted_chunks_total));
   families->Counter("refrain_kv_copied_chunks_total",

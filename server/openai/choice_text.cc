@@ -4,12 +4,22 @@
 
 namespace refrain::server::openai {
 
-TokenDetails DetailsOf(const engine::TokenEvent& event) {
-  TokenDetails details{.token = event.token, .logprob = {}, .top = event.top};
-  if (event.logprob.has_value()) {
-    details.logprob = event.logprob->logprob;
-    details.rank = event.logprob->rank;
+namespace {
+
+TokenDetails DetailsOf(engine::TokenId token, const std::optional<engine::TokenLogprob>& logprob,
+                       const std::vector<engine::TokenLogprob>& top) {
+  TokenDetails details{.token = token, .logprob = {}, .top = top};
+  if (logprob.has_value()) {
+    details.logprob = logprob->logprob;
+    details.rank = logprob->rank;
   }
+  return details;
+}
+
+}  // namespace
+
+TokenDetails DetailsOf(const engine::TokenEvent& event) {
+  TokenDetails details = DetailsOf(event.token, event.logprob, event.top);
   details.from_prompt = event.from_prompt;
   return details;
 }
@@ -55,7 +65,9 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
     return;
   }
   open_.finish = end.reason;
-  open_.end_token = end.stop_token;
+  if (end.stop_token.has_value()) {
+    open_.end_token = DetailsOf(*end.stop_token, end.stop_logprob, end.stop_top);
+  }
   open_.stop_string = end.matched_stop;
   open_.hidden_tokens = end.hidden_tokens;
   Emit();

@@ -31,7 +31,7 @@ struct TextPiece {
   std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
-  std::optional<engine::TokenId> end_token;    // that ended it
+  std::optional<TokenDetails> end_token;       // that ended it
   std::optional<std::string> stop_string;      // that ended it
   std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
   bool first = false;                          // of its choice

@@ -17,7 +17,8 @@ namespace {
 // About so much is written in one go, in some 200 us. What is more than that goes out in parts or,
 // where it has to be whole, is made on a worker thread.
 constexpr size_t kPartBytes = 64 << 10;
-constexpr size_t kQuickPromptTokens = 4096;
+constexpr size_t kPromptIdBytes = 6;
+constexpr size_t kQuickPromptIdsBytes = 4096 * kPromptIdBytes;
 constexpr size_t kMostWholeBytes = size_t{512} << 20;
 
 ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationReply::Parts& parts) {
@@ -137,12 +138,10 @@ std::optional<size_t> GenerationReply::ReadStreams() {
       first_token_ms_ = passed.count();
     }
     if (!head_sent_ && !prompt.batch.status.ok()) return i;
-    // The first event shows all of them, however many go into the first part.
+    // A choice's first event shows all of them, also where their log-probabilities are to come.
     if (!stream_events_ || !output_.token_ids) continue;
-    for (const engine::TokenEvent& event : prompt.batch.tokens) {
-      if (event.from_prompt && event.choice == 0) {
-        prompt_tokens_[i].push_back({.token = event.token, .logprob = {}, .top = {}});
-      }
+    for (const engine::TokenId token : prompt.batch.text_ids) {
+      prompt_tokens_[i].push_back({.token = token, .logprob = {}, .top = {}});
     }
   }
   if (output_.cache_report) ReportMisses();
@@ -166,10 +165,14 @@ absl::Status GenerationReply::HoldWhole() {
 
 bool GenerationReply::IsLarge() const {
   if (stream_events_) {
-    if (head_sent_ || !output_.token_ids) return false;
     size_t shown = 0;
-    for (const auto& tokens : prompt_tokens_) shown += tokens.size();
-    return shown > kQuickPromptTokens;
+    for (size_t p = 0; p < prompts_.size() && shown <= kPartBytes; ++p) {
+      const PromptState& prompt = prompts_[p];
+      for (size_t i = prompt.next; i < prompt.batch.tokens.size() && shown <= kPartBytes; ++i) {
+        shown += PromptIdsBytes(p, TextOf(p, prompt.batch.tokens[i]));
+      }
+    }
+    return shown > kQuickPromptIdsBytes;
   }
   size_t bytes = AllFinished() ? whole_bytes_ : 0;
   for (size_t p = 0; p < prompts_.size(); ++p) {
@@ -177,8 +180,7 @@ bool GenerationReply::IsLarge() const {
     for (size_t i = prompt.next; i < prompt.batch.tokens.size() && bytes <= kPartBytes; ++i) {
       const engine::TokenEvent& event = prompt.batch.tokens[i];
       bytes += OutputBytes(event);
-      const size_t text = p * static_cast<size_t>(choices_per_prompt_) + event.choice;
-      if (!event.from_prompt && !texts_[text].begun()) bytes += output_.prefix.size();
+      if (!event.from_prompt && !TextOf(p, event).begun()) bytes += output_.prefix.size();
     }
   }
   return bytes > kPartBytes;
@@ -245,6 +247,15 @@ size_t GenerationReply::OutputBytes(const engine::TokenEvent& event) const {
   return bytes + (event.logprob.has_value() ? kLogprobBytes * (1 + event.top.size()) : 0);
 }
 
+const ChoiceText& GenerationReply::TextOf(size_t prompt, const engine::TokenEvent& event) const {
+  return texts_[prompt * static_cast<size_t>(choices_per_prompt_) + event.choice];
+}
+
+size_t GenerationReply::PromptIdsBytes(size_t prompt, const ChoiceText& text) const {
+  const bool shows = stream_events_ && output_.token_ids && !text.begun();
+  return shows ? kPromptIdBytes * prompt_tokens_[prompt].size() : 0;
+}
+
 void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
   PromptState& state = prompts_[prompt];
   const int32_t base = static_cast<int32_t>(prompt) * choices_per_prompt_;
@@ -261,13 +272,19 @@ void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
       if (!output_.echo) continue;
     }
     ChoiceText& text = texts_[base + event.choice];
-    const size_t prefix_bytes = text.begun() ? 0 : output_.prefix.size();
+    const size_t first_bytes =
+        (text.begun() ? 0 : output_.prefix.size()) + PromptIdsBytes(prompt, text);
     text.Add(event);
     whole_bytes_ += event_bytes;
-    *bytes -= std::min(*bytes, event_bytes + prefix_bytes);
+    *bytes -= std::min(*bytes, event_bytes + first_bytes);
   }
   if (state.next < state.batch.tokens.size()) return;
-  for (const engine::ChoiceEnd& end : state.batch.ends) texts_[base + end.choice].End(end);
+  for (const engine::ChoiceEnd& end : state.batch.ends) {
+    // What ends by a fault has no reason to finish that a client would know: the error follows.
+    const bool by_fault = end.reason == engine::FinishReason::kError ||
+                          end.reason == engine::FinishReason::kCancelled;
+    if (!by_fault || state.batch.status.ok()) texts_[base + end.choice].End(end);
+  }
   state.batch.ends.clear();
 }
 
@@ -293,7 +310,7 @@ void GenerationReply::Keep(int32_t choice, TextPiece piece) {
   whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
                       std::make_move_iterator(piece.tokens.end()));
   if (piece.finish.has_value()) whole.finish = *piece.finish;
-  if (piece.end_token.has_value()) whole.end_token = piece.end_token;
+  if (piece.end_token.has_value()) whole.end_token = std::move(piece.end_token);
   if (piece.stop_string.has_value()) whole.stop_string = std::move(piece.stop_string);
   if (!piece.hidden_tokens.empty()) whole.hidden_tokens = std::move(piece.hidden_tokens);
 }

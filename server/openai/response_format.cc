@@ -124,15 +124,15 @@ void ResponseFormat::AppendFinish(int32_t choice, std::optional<engine::FinishRe
 
 // vLLM's: the stop string or the client's stop token that ended the choice, else null.
 void ResponseFormat::AppendStopReason(const std::optional<std::string>& stop_string,
-                                      std::optional<engine::TokenId> end_token,
+                                      const std::optional<TokenDetails>& end_token,
                                       std::string* out) const {
   const std::vector<engine::TokenId>& named = answer_.named_ends;
   out->append(",\"stop_reason\":");
   if (stop_string.has_value()) {
     AppendJsonString(*stop_string, out);
   } else if (end_token.has_value() &&
-             std::find(named.begin(), named.end(), *end_token) != named.end()) {
-    ConcatTo(out, static_cast<int32_t>(*end_token));
+             std::find(named.begin(), named.end(), end_token->token) != named.end()) {
+    ConcatTo(out, static_cast<int32_t>(end_token->token));
   } else {
     out->append("null");
   }
@@ -213,10 +213,10 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   } else {
     AppendDelta(choice, piece, out);
   }
-  if (piece.tokens.empty()) {
+  if (piece.tokens.empty() && (chat || !piece.end_token.has_value())) {
     out->append(",\"logprobs\":null");
   } else {
-    AppendLogprobs(choice, piece.tokens, out);
+    AppendLogprobs(choice, piece.tokens, piece.end_token, out);
   }
   AppendFinish(choice, piece.finish, out);
   // As in vLLM's: events of a chat have it with their end.
@@ -273,7 +273,7 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
       }
       body.append("}");
     }
-    AppendLogprobs(static_cast<int32_t>(i), choice.tokens, &body);
+    AppendLogprobs(static_cast<int32_t>(i), choice.tokens, choice.end_token, &body);
     AppendFinish(static_cast<int32_t>(i), choice.finish, &body);
     AppendStopReason(choice.stop_string, choice.end_token, &body);
     AppendTokenIds(choice.tokens, choice.hidden_tokens, choice.end_token, &body);
@@ -290,12 +290,13 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
 }
 
 void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
+                                    const std::optional<TokenDetails>& end_token,
                                     std::string* out) {
   out->append(",\"logprobs\":");
   if (!answer_.output.logprobs.has_value()) {
     out->append("null");
   } else if (answer_.endpoint == Endpoint::kCompletions) {
-    AppendCompletionLogprobs(choice, tokens, out);
+    AppendCompletionLogprobs(choice, tokens, end_token, out);
   } else {
     AppendChatLogprobs(tokens, out);
   }
@@ -347,7 +348,7 @@ void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& promp
 // Of the output alone: all that was generated, shown or not.
 void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
                                     const std::vector<engine::TokenId>& hidden_tokens,
-                                    std::optional<engine::TokenId> end_token,
+                                    const std::optional<TokenDetails>& end_token,
                                     std::string* out) const {
   if (!answer_.output.token_ids) return;
   out->append(",\"token_ids\":[");
@@ -360,7 +361,7 @@ void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
     if (!details.from_prompt) append(details.token);
   }
   for (const engine::TokenId token : hidden_tokens) append(token);
-  if (end_token.has_value()) append(*end_token);
+  if (end_token.has_value()) append(end_token->token);
   out->append("]");
 }
 
@@ -401,12 +402,16 @@ void ResponseFormat::AppendTopLogprobs(const TokenDetails& details, std::string*
   out->append("}");
 }
 
+// The end token has its place, though the text does not show it: who scores a prompt (`echo`)
+// finds the last generated token at the end and leaves it out.
 void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
                                               const std::vector<TokenDetails>& tokens,
+                                              const std::optional<TokenDetails>& end_token,
                                               std::string* out) {
   std::string texts, logprobs, tops, offsets;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const TokenDetails& details = tokens[i];
+  const size_t count = tokens.size() + (end_token.has_value() ? 1 : 0);
+  for (size_t i = 0; i < count; ++i) {
+    const TokenDetails& details = i < tokens.size() ? tokens[i] : *end_token;
     const std::string_view comma = i == 0 ? "" : ",";
     const std::string_view bytes = tokenizer_->TokenBytes(details.token);
     texts.append(comma);

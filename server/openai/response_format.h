@@ -21,7 +21,7 @@ struct WholeChoice {
   std::vector<ToolCall> calls;
   std::vector<TokenDetails> tokens;
   engine::FinishReason finish = engine::FinishReason::kStop;
-  std::optional<engine::TokenId> end_token;
+  std::optional<TokenDetails> end_token;
   std::optional<std::string> stop_string;
   std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
 };
@@ -73,16 +73,17 @@ class ResponseFormat {
   void AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
                     std::string* out) const;
   void AppendStopReason(const std::optional<std::string>& stop_string,
-                        std::optional<engine::TokenId> end_token, std::string* out) const;
-  void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens, std::string* out);
+                        const std::optional<TokenDetails>& end_token, std::string* out) const;
+  void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
+                      const std::optional<TokenDetails>& end_token, std::string* out);
   void AppendCompletionLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
-                                std::string* out);
+                                const std::optional<TokenDetails>& end_token, std::string* out);
   void AppendTopLogprobs(const TokenDetails& details, std::string* out) const;
   void AppendPromptFields(const std::vector<TokenDetails>& prompt, std::string* out) const;
   void AppendPromptLogprobs(const std::vector<TokenDetails>& prompt, std::string* out) const;
   void AppendTokenIds(const std::vector<TokenDetails>& tokens,
                       const std::vector<engine::TokenId>& hidden_tokens,
-                      std::optional<engine::TokenId> end_token, std::string* out) const;
+                      const std::optional<TokenDetails>& end_token, std::string* out) const;
   // How log-probabilities name a token.
   std::string NameOf(engine::TokenId token) const;
   void AppendChatToken(engine::TokenId token, float logprob, std::string* out) const;

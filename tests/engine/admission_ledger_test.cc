@@ -49,6 +49,19 @@ TEST(DrainMeterTest, MeasuresTheRateOfTheLastSeconds) {
   EXPECT_GE(meter.SecondsFor(clock.Now(), 100), 100);  // nothing has left lately
 }
 
+// Before a burst there was nothing to leave: that is no slowness.
+TEST(DrainMeterTest, AnIdleTimeBeforeDoesNotCount) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  meter.Add(clock.Now(), 1);
+  clock.Advance(DrainMeter::kWindow * 2);
+  for (int i = 0; i < 60; ++i) {
+    meter.Add(clock.Now(), 1);
+    clock.Advance(50ms);
+  }
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 1000), 50, 20);  // twenty a second
+}
+
 class AdmissionLedgerTest : public ::testing::Test {
  protected:
   // Has `requests` enter, start and end within `time`, evenly.

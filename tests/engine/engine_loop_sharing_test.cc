@@ -247,10 +247,29 @@ TEST(EngineLoopReplayTest, RowsOfACachedPromptNeedNoChunks) {
   Request request = TokenRequest(Prompt(40), 1);
   h.Run(request);
   request.logprobs.prompt_top = 0;
+  const int64_t steps = h.loop.stats().steps_total;
   const RequestOutput again = h.Run(request);
   ASSERT_EQ(again.status, absl::OkStatus());
   EXPECT_EQ(again.usage.cached_tokens, 39);
   EXPECT_EQ(again.choices.at(0).prompt.size(), 40u);
+  EXPECT_LE(h.loop.stats().steps_total - steps, 3);  // 32 rows, 7, and the last
+  h.CheckIdle();
+}
+
+// 39 of 40 tokens are cached, 32 are replayed in the first step: choices that come in the second
+// leave the other 7 to the first choice.
+TEST(EngineLoopReplayTest, OneChoiceReplaysForAll) {
+  LoopHarness h;
+  Request request = TokenRequest(Prompt(40), 1);
+  h.Run(request);
+  request.n = 4;
+  request.logprobs.prompt_top = 0;
+  const int64_t rows = h.runner.rows();
+  const RequestOutput output = h.Run(request);
+  ASSERT_EQ(output.status, absl::OkStatus());
+  EXPECT_EQ(output.choices.size(), 4u);
+  EXPECT_EQ(output.choices.at(0).prompt.size(), 40u);
+  EXPECT_EQ(h.runner.rows() - rows, 39 + 4);
   h.CheckIdle();
 }
 

@@ -274,6 +274,19 @@ TEST(SchedulerTest, TheLeastUrgentGivesWayFirst) {
   EXPECT_EQ(FirstToGiveWay(s), Id(1));
 }
 
+// Rows whose K and V are there need no room in the last chunk, of which they hold a part only.
+TEST(SchedulerTest, ReplayedRowsRunInAFullPool) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.running = {Prefilling(1, 34, 9, 2)};
+  s.running[0].reserved_tokens = 44;
+  s.running[0].later_tokens = 1;
+  EXPECT_EQ(Plan(s).work, (std::vector<StepWork>{{Id(1), 1}}));  // cuts its chunk
+  s.running[0].replays = true;
+  const StepPlan plan = Plan(s);
+  EXPECT_EQ(plan.work, (std::vector<StepWork>{{Id(1), 9}}));
+  EXPECT_TRUE(plan.preempt.empty());
+}
+
 // On random snapshots: no more rows than the budget, no more chunks than there are, nobody twice,
 // and always something to do while something can run.
 TEST(SchedulerTest, RandomPlansKeepTheLimits) {
@@ -303,6 +316,7 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
       entry.tenant = any_tenant();
       if (entry.decoding) continue;
       entry.later_tokens = below(2) * below(30);
+      entry.replays = entry.later_tokens > 0 && below(2) == 0;
       if (below(3) == 0) entry.reserved_tokens = tokens;  // a part of a chunk that is not its own
       if (!s.tenants.empty() && below(3) == 0) entry.lender = any_tenant();
     }
@@ -354,8 +368,8 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
       if (index < s.running.size()) {
         const RunningEntry& entry = s.running[index];
         ASSERT_LE(work.num_tokens, entry.runnable_tokens);
-        free -= std::max(
-            0, (entry.next_token + work.num_tokens + 15) / 16 - entry.reserved_tokens / 16);
+        const int32_t end_chunk = (entry.next_token + work.num_tokens + 15) / 16;
+        if (!entry.replays) free -= std::max(0, end_chunk - entry.reserved_tokens / 16);
         may_cut |= entry.reserved_tokens % 16 != 0;
       } else {
         const WaitingEntry& entry = s.waiting[index - s.running.size()];

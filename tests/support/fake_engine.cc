@@ -211,6 +211,10 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
         running->prompt_events.push_back(event);
       }
     }
+    if (request.tell_prompt) running->prompt_ids = prompt;
+    if (with_logprobs && prompt.size() > 1) {
+      running->first_prompt_events = request.echo ? request.n : 1;
+    }
   }
   const int64_t room = options_.max_context_tokens - static_cast<int64_t>(prompt.size());
   const auto limit = static_cast<size_t>(std::clamp<int64_t>(room, 0, request.stop.max_tokens));
@@ -233,7 +237,8 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
       const TokenId token{static_cast<unsigned char>(text[at])};
       const auto& ends = request.stop.stop_token_ids;
       if (std::find(ends.begin(), ends.end(), token) == ends.end()) continue;
-      choice.end = {.choice = i, .stop_token = token};
+      choice.end = {.choice = i};
+      choice.end.stop_token = token;
       text.resize(at);
     }
     size_t first_stop = std::string::npos;
@@ -250,6 +255,12 @@ void FakeEngine::Plan(const engine::Request& request, const std::string& answer,
         choice.end.hidden_tokens.push_back(TokenId{static_cast<unsigned char>(text[at])});
       }
       text.resize(first_stop);
+    }
+    if (choice.end.stop_token.has_value() && top.has_value()) {
+      TokenEvent event{.token = *choice.end.stop_token};
+      AddLogprobs(*top, &event);
+      choice.end.stop_logprob = event.logprob;
+      choice.end.stop_top = event.top;
     }
     for (const unsigned char byte : text) {
       TokenEvent& event = choice.tokens.emplace_back();
@@ -277,14 +288,31 @@ bool FakeEngine::Step(Running* running, Clock::time_point now) {
     return true;
   }
   engine::StreamBatch batch;
+  batch.text_ids = std::exchange(running->prompt_ids, {});
+  if (running->first_prompt_events > 0) {
+    // As the real one: log-probabilities of a prompt come step by step.
+    const auto rest = running->prompt_events.begin() + running->first_prompt_events;
+    batch.tokens.assign(running->prompt_events.begin(), rest);
+    running->prompt_events.erase(running->prompt_events.begin(), rest);
+    running->first_prompt_events = 0;
+    batch.usage = running->usage;
+    running->stream->Push(std::move(batch));
+    return false;
+  }
   batch.tokens = std::exchange(running->prompt_events, {});
   bool all_ended = true;
   for (Choice& choice : running->choices) {
     if (choice.ended) continue;
     const auto sent = static_cast<int64_t>(choice.sent);
     if (running->fail_after.has_value() && sent >= *running->fail_after) {
+      for (const Choice& one : running->choices) {
+        if (one.ended) continue;
+        batch.ends.push_back({.choice = one.end.choice, .reason = engine::FinishReason::kError});
+      }
+      batch.status = absl::InternalError("a secret about /internal/paths");
+      batch.usage = running->usage;
+      batch.finished = true;
       running->stream->Push(std::move(batch));
-      running->stream->Finish(absl::InternalError("a secret about /internal/paths"));
       return true;
     }
     if (choice.sent < choice.tokens.size()) {

@@ -115,6 +115,8 @@ class FakeEngine final : public engine::Engine {
   struct Running {
     std::shared_ptr<engine::TokenStream> stream;
     std::vector<engine::TokenEvent> prompt_events;  // echo
+    std::ptrdiff_t first_prompt_events = 0;         // of them, told a step before the others
+    std::vector<kvcache::TokenId> prompt_ids;       // Request::tell_prompt
     std::vector<Choice> choices;
     engine::Usage usage;
     std::chrono::steady_clock::time_point next_token;

@@ -40,6 +40,12 @@ void Conversation::Send(double now_s) {
   backend_->Start(std::move(encoded_), this);
 }
 
+void Conversation::GiveUp(double now_s, Failure failure) {
+  record_ = {.planned_s = record_.planned_s, .sent_s = now_s, .end_s = now_s};
+  record_.failure = std::move(failure);
+  recorder_->NeverSent(record_);
+}
+
 bool Conversation::lacks_answer_ids() const {
   return request_.wants_token_ids && !failed() && answer_ids_.empty();
 }

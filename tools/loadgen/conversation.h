@@ -30,6 +30,8 @@ class Conversation final : public AnswerSink {
   void Plan(double planned_s) { record_.planned_s = planned_s; }
   double planned_s() const { return record_.planned_s; }
   void Send(double now_s);
+  // Instead of Send: the run is over. `ended` is not called.
+  void GiveUp(double now_s, Failure failure);
 
   // --- once a request has ended ---
   bool failed() const { return record_.failure.has_value(); }

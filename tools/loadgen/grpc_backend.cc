@@ -7,6 +7,7 @@
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/client_callback.h>
+#include <algorithm>
 
 #include <chrono>
 #include <functional>
@@ -143,9 +144,12 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
     if (sink_ == nullptr) return;
     for (const v1::ChoiceDelta& choice : response.choices()) {
       const std::vector<int32_t> ids(choice.token_ids().begin(), choice.token_ids().end());
-      if (ids.empty()) continue;
+      // As over HTTP, an answer that is nothing but its end has one token: the end token.
+      const bool only_end = !had_tokens_ && choice.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+      if (ids.empty() && !only_end) continue;
       had_tokens_ = true;
-      sink_->OnTokens(at_s, static_cast<int32_t>(ids.size()), choice.text(), ids);
+      sink_->OnTokens(at_s, std::max<int32_t>(1, static_cast<int32_t>(ids.size())), choice.text(),
+                      ids);
     }
     if (!response.has_usage()) return;
     end_.prompt_tokens = response.usage().prompt_tokens();

@@ -79,7 +79,7 @@ class HttpBackend final : public Backend {
               std::vector<Tcp::endpoint> endpoints)
       : loop_(loop), options_(options), endpoints_(std::move(endpoints)) {
     head_ = absl::StrCat("POST ", options.target.path, std::string(CompletionPath(options.form)),
-                         " HTTP/1.1\r\nHost: ", options.target.host, ":", options.target.port,
+                         " HTTP/1.1\r\nHost: ", HostField(options.target),
                          "\r\nUser-Agent: refrain-loadgen\r\nAccept: text/event-stream\r\n",
                          "Content-Type: application/json\r\n");
     if (!options.api_key.empty()) {

@@ -23,6 +23,12 @@ struct HttpTarget {
   std::shared_ptr<TlsClient> tls;  // with https, before anything is asked
 };
 
+// HOST:PORT as the Host field spells it: an IPv6 address in brackets.
+inline std::string HostField(const HttpTarget& target) {
+  const bool is_ipv6 = target.host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + target.host + "]" : target.host) + ":" + target.port;
+}
+
 // INVALID_ARGUMENT when it is no such address. A trailing /v1 is dropped.
 absl::StatusOr<HttpTarget> ParseTarget(std::string_view url);
 

@@ -122,7 +122,7 @@ absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& qu
   }
   std::string request =
       absl::StrCat(std::string(question.method), " ", target.path, std::string(question.path),
-                   " HTTP/1.1\r\nHost: ", target.host, ":", target.port,
+                   " HTTP/1.1\r\nHost: ", HostField(target),
                    "\r\nUser-Agent: refrain-loadgen\r\nConnection: close\r\nContent-Length: ",
                    question.body.size(), "\r\n");
   if (!question.body.empty()) absl::StrAppend(&request, "Content-Type: application/json\r\n");

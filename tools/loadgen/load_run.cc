@@ -110,6 +110,13 @@ class LoadRun::State {
         return;
       }
       if (!first_start_s_.has_value()) first_start_s_ = *start_s;
+      if (*start_s < last_start_s_) {
+        Fail(absl::InvalidArgumentError(
+            absl::StrCat("a session that starts at ", *start_s, " s comes behind one at ",
+                         last_start_s_, " s: sort the workload by time to replay it")));
+        return;
+      }
+      last_start_s_ = *start_s;
       arrival_s = (*start_s - *first_start_s_) / options_.trace_speed;
     }
     if (!Plan(conversation, begin_s_ + arrival_s)) return;
@@ -148,7 +155,7 @@ class LoadRun::State {
     loop_->CallAt(loop_->NowS() + options_.drain_s, [this] {
       // Those that wait for their turn to be sent are unfinished, too.
       for (Conversation* conversation : std::exchange(waiting_, {})) {
-        conversation->Send(loop_->NowS());
+        conversation->GiveUp(loop_->NowS(), {"unfinished", "the run ended before it was sent"});
       }
       backend_->CancelAll();
       conversations_.clear();  // those that are still thinking
@@ -211,6 +218,7 @@ class LoadRun::State {
   absl::Status status_;
   std::optional<Arrivals> arrivals_;
   std::optional<double> first_start_s_;
+  double last_start_s_ = 0;
   int64_t planned_ = 0;
   bool no_more_sessions_ = false;
   bool stopping_ = false;  // no request is planned any more

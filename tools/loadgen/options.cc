@@ -280,6 +280,16 @@ absl::Status CheckTogether(const Options& options) {
   if (made_up && options.turns == 0) {
     return refuse("--turns=0 (as recorded) needs a recorded --workload; valid here: from 1");
   }
+  if (made_up && (options.most_input_tokens > 0 || options.most_output_tokens > 0)) {
+    return refuse("--max-input-tokens and --max-output-tokens are for workloads that are recorded");
+  }
+  const bool jsonl = options.workload == WorkloadKind::kOwnLines;
+  if (options.most_input_tokens > 0 && (jsonl || options.workload == WorkloadKind::kMtBench)) {
+    return refuse("--max-input-tokens is for --workload=sharegpt, qmsum or mooncake");
+  }
+  if (jsonl && options.turns > 1) {
+    return refuse("--turns is for other kinds of --workload: a line of jsonl has its own");
+  }
   const bool trace = options.load.kind == LoopKind::kTrace;
   if (trace && options.repeat) return refuse("--repeat does not go with --arrivals=trace");
   if (trace && made_up) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -91,6 +92,9 @@ class OwnLines final : public LineSessions {
       turn.output_tokens = *tokens;
     }
     if (options_.output_tokens > 0) turn.output_tokens = options_.output_tokens;
+    if (options_.most_output_tokens > 0) {
+      turn.output_tokens = std::min(turn.output_tokens, options_.most_output_tokens);
+    }
     if (object.contains("think_s")) {
       const auto think = NumberField(object, "think_s", 0, kMostSeconds);
       if (!think.ok()) return think.status();

@@ -49,12 +49,7 @@ void Recorder::AddTogether(int32_t tokens) {
 void Recorder::Ended(const RequestRecord& record) {
   --in_flight_;
   last_end_s_ = std::max(last_end_s_, record.end_s);
-  if (record.failure.has_value()) {
-    ++result_.failed;
-    FailureCount& failures = result_.failures[record.failure->kind];
-    if (failures.count++ == 0) failures.example = record.failure->message;
-    return;
-  }
+  if (record.failure.has_value()) return AddFailure(*record.failure);
   ++result_.completed;
   result_.input_tokens += record.input_tokens;
   result_.output_tokens += record.output_tokens;
@@ -69,6 +64,18 @@ void Recorder::Ended(const RequestRecord& record) {
     metrics_[metric].Add(values.ms[metric]);
   }
   if (IsGood(slo_, values.ms)) ++result_.good;
+}
+
+void Recorder::NeverSent(const RequestRecord& record) {
+  last_end_s_ = std::max(last_end_s_, record.end_s);
+  send_lag_.Add((record.end_s - record.planned_s) * kMsPerS);
+  AddFailure(*record.failure);
+}
+
+void Recorder::AddFailure(const Failure& failure) {
+  ++result_.failed;
+  FailureCount& failures = result_.failures[failure.kind];
+  if (failures.count++ == 0) failures.example = failure.message;
 }
 
 RunResult Recorder::Finish(double begin_s) const {

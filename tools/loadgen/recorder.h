@@ -65,6 +65,8 @@ class Recorder {
   // An answer's first event: the tokens after the first one come at once, too.
   void FirstTokens(int32_t tokens) { AddTogether(tokens); }
   void Ended(const RequestRecord& record);
+  // One that failed before it was sent.
+  void NeverSent(const RequestRecord& record);
 
   RunResult Finish(double begin_s) const;
 
@@ -75,6 +77,7 @@ class Recorder {
 
  private:
   void AddTogether(int32_t tokens);
+  void AddFailure(const Failure& failure);
 
   const Slo slo_;
   RunResult result_;

@@ -227,6 +227,7 @@ inline float __frcp_rn(float value) { return 1.0f / value; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 
 namespace refrain::kernels::cuda {
 

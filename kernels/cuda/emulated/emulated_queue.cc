@@ -57,6 +57,10 @@ void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()>
     stream.KeepFailure("launch of " + shape.kernel + ": the stream's capture is invalid");
     return;
   }
+  if (queue->device().injected.Strikes("Launch")) {
+    stream.KeepFailure("launch of " + shape.kernel + ": injected refusal");
+    return;
+  }
   const bool fails = queue->device().injected.Strikes("Kernel");
   queue->Put({.run = [queue, shape, fails, body = std::move(body)]() -> std::optional<std::string> {
     if (fails) return "kernel " + shape.kernel + ": injected error of the device";

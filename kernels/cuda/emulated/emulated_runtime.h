@@ -28,7 +28,8 @@ struct EmulatedOptions {
 
   // Fault injection. The n-th call (from 0) that may fail does; n counts calls whose name contains
   // `failing_call` ("" counts all): AllocateDevice, AllocatePinned, CreateStream, CopyAsync, ...
-  // A failing "Kernel" is an error on the device, found by whoever waits for it.
+  // A failing "Kernel" is an error on the device, found by whoever waits for it; a failing "Launch"
+  // is refused, and the device goes on.
   std::string failing_call;
   int64_t failing_call_index = std::numeric_limits<int64_t>::max();
   absl::StatusCode failing_code = absl::StatusCode::kInternal;

@@ -382,6 +382,7 @@ TEST(TokenizerTest, ReadsTheUnknownTokenWhereSpecialTokensAreParsed) {
   EXPECT_EQ(EncodeOrFail(**tokenizer, "a<unk>", {.parse_special = true}),
             (std::vector<int>{1, 2, 0}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "a<unk>", {}), (std::vector<int>{1, 2, 3, 5, 6, 7, 4}));
+  EXPECT_TRUE((*tokenizer)->IsControl(kvcache::TokenId{0})) << "a model that says it says nothing";
 }
 
 // A user-defined piece with a mark of a space never stands in a text as it is spelled.

@@ -154,6 +154,26 @@ TEST(AttentionCheckTest, AKernelThatIsNotAskedForIsNotTried) {
   EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
 }
 
+// No room for its registers or its shared memory: the device is as good as before.
+TEST(AttentionCheckTest, AKernelWhoseLaunchIsRefusedIsNotUsed) {
+  std::unique_ptr<CudaBackend> backend;
+  for (int64_t launch = 0; launch < 10 && backend == nullptr; ++launch) {
+    auto made = CudaBackend::Create(
+        MakeEmulatedRuntime({.failing_call = "Launch", .failing_call_index = launch}),
+        {.check_attention = &FindAttentionFault});
+    if (made.ok()) {
+      backend = *std::move(made);
+    } else {  // the plain kernel's: without that one there is no attention
+      EXPECT_THAT(made.status().message(), HasSubstr("injected refusal"));
+    }
+  }
+  ASSERT_NE(backend, nullptr);
+  EXPECT_THAT(backend->info().warning,
+              AllOf(StartsWith("attention of sm_90a does not start on this device (launch of "),
+                    HasSubstr("injected refusal")));
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
+}
+
 TEST(AttentionCheckTest, ADeviceThatFailsIsAnErrorThatSaysWhatWasTried) {
   const auto backend =
       CudaBackend::Create(MakeEmulatedRuntime({.failing_call = "Kernel", .failing_call_index = 1}),

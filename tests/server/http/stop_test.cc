@@ -86,6 +86,28 @@ TEST_F(HttpStopTest, DrainingStillAnswersNewConnectionsButKeepsNone) {
   EXPECT_EQ(response.headers.at("connection"), "close");
 }
 
+// A body may take longer to come than its answer: who drains waits for both.
+TEST_F(HttpStopTest, AnUploadUnderWayIsWaitedForLikeAnAnswer) {
+  using Clock = std::chrono::steady_clock;
+  Start();
+  RawClient client = Connect();
+  const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
+  client.Send(request.substr(0, request.size() - 500));
+  ASSERT_TRUE(Eventually([&] { return !server_->WaitUntilAnswered(Clock::now()); }));
+  server_->BeginDrain();
+  EXPECT_FALSE(server_->WaitUntilAnswered(Clock::now() + 100ms));
+  client.Send(request.substr(request.size() - 500));
+  EXPECT_EQ(client.ReadResponse().body, std::string(1000, 'x'));
+  EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 5s));
+
+  // One that goes away in the middle is no longer waited for.
+  RawClient lost = Connect();
+  lost.Send(request.substr(0, request.size() - 500));
+  ASSERT_TRUE(Eventually([&] { return !server_->WaitUntilAnswered(Clock::now()); }));
+  lost.Close();
+  EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 5s));
+}
+
 TEST_F(HttpStopTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {
   Start();
   RawClient client = Connect();

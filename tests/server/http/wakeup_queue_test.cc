@@ -82,14 +82,18 @@ TEST_F(WakeupQueueTest, LetsTheEventLoopsOtherWorkInBetween) {
 }
 
 TEST_F(WakeupQueueTest, ForgetsTargetsThatAreGone) {
-  auto target = std::make_shared<Counter>();
+  int ran = 0;
+  auto target = std::make_shared<Counter>([&] { ++ran; });
+  const std::weak_ptr<Counter> watched = target;
   const auto wake = queue_.MakeWaker(target);
   wake();
   target.reset();
+  EXPECT_TRUE(watched.expired()) << "a waker keeps nothing alive";
   context_.run();
   wake();
   context_.restart();
   context_.run();
+  EXPECT_EQ(ran, 0);
 }
 
 // Each wakeup comes after a change that its target has to see.

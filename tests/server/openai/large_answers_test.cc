@@ -136,6 +136,7 @@ TEST_F(LargeAnswersTest, ALongPromptThatIsOnlyToldDoesNotEndAPart) {
 TEST_F(LargeAnswersTest, ALongPromptsTokensAreShownTogetherAndByAWorker) {
   engine::StreamBatch batch;
   AddTokens(10'000, /*from_prompt=*/true, 0, &batch);
+  for (const engine::TokenEvent& event : batch.tokens) batch.text_ids.push_back(event.token);
   AddTokens(1, /*from_prompt=*/false, 0, &batch);
   stream_->Push(std::move(batch));
   GenerationCall call = Call(/*stream=*/true);
@@ -146,6 +147,37 @@ TEST_F(LargeAnswersTest, ALongPromptsTokensAreShownTogetherAndByAWorker) {
   part = part.make();
   EXPECT_EQ(Count(part.body, "\"prompt_token_ids\":"), 1u);
   EXPECT_GT(part.body.size(), 20'000u);
+}
+
+// Each choice's first event has all ids, and choices may begin together, behind others too.
+TEST_F(LargeAnswersTest, TheIdsOfALongPromptBoundAPartForEachChoiceThatBegins) {
+  constexpr int32_t kChoices = 8;
+  GenerationCall call = Call(/*stream=*/true);
+  call.requests[0].n = kChoices;
+  call.output.token_ids = true;
+  GenerationReply* const reply = Reply(call);
+  engine::StreamBatch batch;
+  for (int i = 0; i < 10'000; ++i) batch.text_ids.push_back(engine::TokenId{i % 16});
+  batch.tokens.push_back({.choice = 0, .token = engine::TokenId{1}});
+  stream_->Push(std::move(batch));
+  http::ReplyPart part = reply->Next();
+  ASSERT_TRUE(part.make);
+  EXPECT_EQ(Count(part.make().body, "\"prompt_token_ids\":"), 1u);
+  batch = {};
+  for (int32_t i = 1; i < kChoices; ++i) {
+    batch.tokens.push_back({.choice = i, .token = engine::TokenId{1}});
+  }
+  stream_->Push(std::move(batch));
+  size_t shown = 0;
+  while (shown < kChoices - 1) {
+    part = reply->Next();
+    ASSERT_TRUE(part.make) << "by a worker, though the answer has begun";
+    part = part.make();
+    ASSERT_LE(part.body.size(), kMostPartBytes);
+    ASSERT_GT(Count(part.body, "\"prompt_token_ids\":"), 0u);
+    shown += Count(part.body, "\"prompt_token_ids\":");
+  }
+  EXPECT_FALSE(reply->Next().make);
 }
 
 TEST_F(LargeAnswersTest, AWholeAnswerIsMadeByAWorkerWhereItIsLarge) {

@@ -60,6 +60,27 @@ TEST_F(ServiceTest, ReturnsTokenIdsOfPromptAndOutput) {
   EXPECT_EQ(chat["choices"][0]["token_ids"], json({97, 256}));
 }
 
+// Their log-probabilities come step by step, the ids at once.
+TEST_F(ServiceTest, StreamsAllPromptIdsWithTheFirstEvent) {
+  Start();
+  const json request = {{"prompt", "abcdefgh"}, {"echo", true}, {"logprobs", 1},
+                        {"max_tokens", 2},      {"n", 2},       {"return_token_ids", true}};
+  std::vector<int> events(2);
+  std::vector<std::string> text(2);
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    const json& choice = event["choices"][0];
+    const auto index = choice["index"].get<size_t>();
+    text[index] += choice["text"].get<std::string>();
+    if (events[index]++ > 0) {
+      EXPECT_FALSE(choice.contains("prompt_token_ids"));
+    } else {
+      EXPECT_EQ(choice["prompt_token_ids"], json({97, 98, 99, 100, 101, 102, 103, 104}));
+    }
+  }
+  EXPECT_GE(events[0], 2);
+  EXPECT_EQ(text, (std::vector<std::string>{"abcdefghab", "abcdefghab"}));
+}
+
 // All that was generated, however little of it a stop string shows.
 TEST_F(ServiceTest, TokenIdsHoldWhatAStopStringHides) {
   Start();
@@ -116,7 +137,7 @@ TEST_F(ServiceTest, AChatEchoesTheMessageThatItContinues) {
 
 TEST_F(ServiceTest, NamesTokensByTheirIdsOnRequest) {
   Start();
-  const json body = json::parse(Post(kCompletions, {{"prompt", "a"},
+  const json body = json::parse(Post(kCompletions, {{"prompt", "ab"},
                                                     {"max_tokens", 1},
                                                     {"logprobs", 1},
                                                     {"return_tokens_as_token_ids", true}})

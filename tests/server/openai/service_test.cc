@@ -187,10 +187,30 @@ TEST_F(ServiceTest, GivesLogprobsOfCompletions) {
   const json body = json::parse(
       Post(kCompletions, {{"prompt", "a\xc3\xa9z"}, {"max_tokens", 9}, {"logprobs", 2}}).body);
   const json& logprobs = body["choices"][0]["logprobs"];
-  EXPECT_EQ(logprobs["tokens"], json({"a", "bytes:\\xc3", "bytes:\\xa9", "z"}));
-  EXPECT_EQ(logprobs["token_logprobs"], json({-0.5, -0.5, -0.5, -0.5}));
-  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 1, 2}));
+  EXPECT_EQ(logprobs["tokens"], json({"a", "bytes:\\xc3", "bytes:\\xa9", "z", "<eos>"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json({-0.5, -0.5, -0.5, -0.5, -0.5}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 1, 2, 3}));
   EXPECT_EQ(logprobs["top_logprobs"][0], json({{"a", -0.5}, {"b", -1.5}}));
+  EXPECT_EQ(logprobs["top_logprobs"].size(), 5u);
+}
+
+// Harnesses that score a continuation generate one token, and take the last entry for it, also
+// where the model ends there.
+TEST_F(ServiceTest, AScoredPromptHasAnEntryForTheEndTokenToo) {
+  Start();
+  const json request = {{"prompt", "abc"},         {"echo", true},  {"max_tokens", 1},
+                        {"stop_token_ids", {'a'}}, {"logprobs", 1}, {"temperature", 0}};
+  const json choice = json::parse(Post(kCompletions, request).body)["choices"][0];
+  EXPECT_EQ(choice["text"], "abc");
+  EXPECT_EQ(choice["logprobs"]["tokens"], json({"a", "b", "c", "a"}));
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"], json({nullptr, -0.5, -0.5, -0.5}));
+  json streamed = json::array();
+  for (const json& event : Events(StreamText(kCompletions, request))) {
+    const json& logprobs = event["choices"][0]["logprobs"];
+    if (logprobs.is_null()) continue;
+    for (const json& token : logprobs["tokens"]) streamed.push_back(token);
+  }
+  EXPECT_EQ(streamed, json({"a", "b", "c", "a"}));
 }
 
 TEST_F(ServiceTest, GivesLogprobsOfChats) {
@@ -306,6 +326,26 @@ TEST_F(ServiceTest, EndsAFailedStreamWithAnErrorEventAndWithoutDone) {
   EXPECT_EQ(events[1]["choices"][0]["text"], "b");
   EXPECT_EQ(events[2]["error"]["type"], "server_error");
   EXPECT_TRUE(client.ReadEnd());
+}
+
+// "error" is no finish_reason that a client knows.
+TEST_F(ServiceTest, AChoiceThatFailsHasNoReasonToFinish) {
+  Start();
+  for (const char* path : {kCompletions, kChat}) {
+    json request = {{"stream", true}, {"n", 2}};
+    const char* const prompt = "[[delay_ms=100]][[fail_after=2]]abc";
+    if (path == kChat) {
+      request["messages"] = {{{"role", "user"}, {"content", prompt}}};
+    } else {
+      request["prompt"] = prompt;
+    }
+    const auto events = Events(Post(path, request).body);
+    ASSERT_GE(events.size(), 3u);
+    EXPECT_TRUE(events.back().contains("error"));
+    for (size_t i = 0; i + 1 < events.size(); ++i) {
+      EXPECT_TRUE(events[i]["choices"][0]["finish_reason"].is_null()) << events[i];
+    }
+  }
 }
 
 TEST_F(ServiceTest, CancelsWhenTheClientGoesAwayBeforeAWholeAnswer) {
