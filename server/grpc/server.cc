@@ -1,5 +1,6 @@
 #include "server/grpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -207,6 +208,9 @@ Server::~Server() = default;
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       access::Gate* gate, Log* log) {
+  // A client whose text is no UTF-8 is told so; Protobuf would write a line to stderr for each, of
+  // its own form and without end.
+  google::protobuf::SetLogHandler(nullptr);
   auto impl = std::make_unique<Impl>(options, gate, log);
   if (absl::Status status = impl->Listen(options); !status.ok()) return status;
   return std::unique_ptr<Server>(new Server(std::move(impl)));

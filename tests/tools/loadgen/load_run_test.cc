@@ -231,6 +231,21 @@ TEST(OpenLoop, EndsAfterItsDurationAndCountsWhatIsUnfinished) {
   EXPECT_NEAR(ran.result.duration_s, 6.05, 1e-6);
 }
 
+// What still waits for a free place when the run ends is not thrown at the server all at once.
+TEST(OpenLoop, WhatWaitsAtTheEndIsUnfinishedAndNeverSent) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.service_s = 1e9;
+  FakeWorkload workload(Sessions(1000));
+  const Ran ran =
+      RunLoad({.arrivals = kTenPerSecond, .most_requests = 20, .drain_s = 4, .most_in_flight = 2},
+              &workload, &backend, &loop);
+  EXPECT_EQ(backend.sent.size(), 2u);
+  EXPECT_EQ(ran.result.failures.at("unfinished").count, 20);
+  EXPECT_EQ(ran.result.peak_in_flight, 2);
+  EXPECT_EQ(ran.result.completed, 0);
+}
+
 TEST(OpenLoop, EndsWithItsWorkload) {
   FakeLoop loop;
   FakeBackend backend(&loop);
@@ -277,6 +292,21 @@ TEST(Trace, KeepsTheDistancesOfTheTraceAtItsSpeed) {
   EXPECT_NEAR(backend.sent[0].at_s - begin_s, 0, 1e-9);
   EXPECT_NEAR(backend.sent[1].at_s - begin_s, 0.5, 1e-9);
   EXPECT_NEAR(backend.sent[2].at_s - begin_s, 2.5, 1e-9);
+}
+
+// It would be late from the start, and say that the server was.
+TEST(Trace, RefusesTimesThatFall) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  std::vector<Session> sessions = Sessions(3);
+  sessions[0].start_s = 10;
+  sessions[1].start_s = 500;
+  sessions[2].start_s = 20;
+  FakeWorkload workload(sessions);
+  const Ran ran = RunLoad({.kind = LoopKind::kTrace}, &workload, &backend, &loop);
+  EXPECT_EQ(ran.status.message(),
+            "a session that starts at 20 s comes behind one at 500 s: sort the workload by time to "
+            "replay it");
 }
 
 TEST(Trace, RefusesAWorkloadWithoutTimes) {

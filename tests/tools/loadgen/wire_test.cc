@@ -262,6 +262,8 @@ TEST(Target, TakesHostPortAndPath) {
   EXPECT_EQ(ParseTarget("http://a:8000/v1/")->path, "");
   EXPECT_EQ(ParseTarget("http://a:8000/base/v1")->path, "/base");
   EXPECT_EQ(ParseTarget("http://[::1]:8000")->host, "::1");
+  EXPECT_EQ(HostField(*ParseTarget("http://[::1]:8000")), "[::1]:8000");
+  EXPECT_EQ(HostField(*ParseTarget("http://a")), "a:80");
   EXPECT_FALSE(ParseTarget("http://a")->https);
   EXPECT_TRUE(ParseTarget("https://a")->https);
   EXPECT_EQ(ParseTarget("https://a")->port, "443");
@@ -296,6 +298,18 @@ TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
   EXPECT_NE(OptionError({}).find("--url"), std::string::npos);
   EXPECT_NE(OptionError({url, "--workload=sharegpt"}).find("--file is missing"), std::string::npos);
   EXPECT_NE(OptionError({url, "--sweep=1"}).find("--sweep needs --slo"), std::string::npos);
+  // What a workload has no use for would be a load that nobody asked for.
+  EXPECT_NE(OptionError({url, "--max-input-tokens=9"}).find("--max-input-tokens"),
+            std::string::npos);
+  for (const char* kind : {"jsonl", "mt_bench"}) {
+    EXPECT_NE(OptionError({url, std::string("--workload=") + kind, "--file=f", "--turns=1",
+                           "--max-input-tokens=9"})
+                  .find("--max-input-tokens is for"),
+              std::string::npos);
+  }
+  EXPECT_NE(OptionError({url, "--workload=jsonl", "--file=f", "--turns=2"}).find("--turns is for"),
+            std::string::npos);
+  EXPECT_EQ(OptionError({url, "--workload=jsonl", "--file=f", "--max-output-tokens=9"}), "");
   EXPECT_NE(OptionError({url, "--sweep=1", "--slo=e2e:1", "--arrivals=closed"}).find("--sweep"),
             std::string::npos);
 }
