@@ -15,6 +15,22 @@ def complete(client, model_id, **fields):
     return client.completions.create(model=model_id, extra_body=fields, **options)
 
 
+def test_harnesses_score_a_continuation(client, model_id):
+    """They ask for one token, and leave the last log-probability out as its, also where the
+    model ends there: the continuation's are all there."""
+    scored = complete(client, model_id, echo=True, logprobs=1, max_tokens=0).choices[0].logprobs
+    generated = complete(client, model_id, max_tokens=1, return_token_ids=True).choices[0]
+    [next_token] = generated.token_ids
+    for ends in ([], [next_token]):
+        choice = complete(client, model_id, echo=True, logprobs=1, max_tokens=1,
+                          stop_token_ids=ends).choices[0]
+        assert choice.finish_reason == ("stop" if ends else "length")
+        assert choice.logprobs.token_logprobs[1:-1] == pytest.approx(
+            scored.token_logprobs[1:], abs=0.2)
+        assert choice.logprobs.tokens[:-1] == scored.tokens
+        assert choice.logprobs.token_logprobs[-1] < 0
+
+
 def test_prompt_logprobs_are_those_of_echo(client, model_id):
     plain = complete(client, model_id, prompt_logprobs=1).choices[0]
     echoed = complete(client, model_id, echo=True, logprobs=1, max_tokens=0).choices[0].logprobs
