@@ -23,6 +23,9 @@ absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, 
                               " are queued, limits.queued_requests is ", max_queued_requests_)),
                           started_requests_.SecondsFor(Now(), queued_requests_));
   }
+  const Clock::TimePoint now = Now();
+  if (queued_requests_ == 0) started_requests_.Begin(now);
+  if (live_requests_ == 0) ended_requests_.Begin(now);
   ++queued_requests_;
   if (errand == Errand::kRun) ++waiting_requests_;
   ++live_requests_;
@@ -66,6 +69,7 @@ absl::Status AdmissionLedger::AddTokens(const std::string& tenant, int64_t token
                               tokens, " are more than limits.queued_tokens, ", max_queued_tokens_)),
                           started_tokens_.SecondsFor(Now(), queued_tokens_));
   }
+  if (queued_tokens_ == 0) started_tokens_.Begin(Now());
   queued_tokens_ += tokens;
   own.tokens += tokens;
   return absl::OkStatus();

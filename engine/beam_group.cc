@@ -75,17 +75,24 @@ int32_t BeamGroup::Output(int32_t n, std::vector<TokenEvent>* tokens,
     generated += static_cast<int32_t>(steps.size());
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto& [parent, chosen] = steps[i];
+      std::optional<TokenLogprob> logprob;
+      std::vector<TokenLogprob> top;
+      if (shown_logprobs_.has_value()) {
+        logprob = {chosen.token, static_cast<float>(chosen.logprob), chosen.rank};
+        top = shown_rows_[i][static_cast<size_t>(parent)];
+      }
       if (chosen.ends) {  // the last one
         end.reason = FinishReason::kStop;
         end.stop_token = chosen.token;
+        end.stop_logprob = logprob;
+        end.stop_top = std::move(top);
         break;
       }
       TokenEvent& event = tokens->emplace_back();
       event.choice = choice;
       event.token = chosen.token;
-      if (!shown_logprobs_.has_value()) continue;
-      event.logprob = {chosen.token, static_cast<float>(chosen.logprob), chosen.rank};
-      event.top = shown_rows_[i][static_cast<size_t>(parent)];
+      event.logprob = logprob;
+      event.top = std::move(top);
     }
   }
   return generated;

@@ -81,7 +81,7 @@ class Planner {
 
   // Chunks beyond those that the sequence has, to hold `tokens` more.
   int32_t MissingChunks(const RunningEntry& entry, int64_t tokens) const {
-    if (entry.replays) return 0;
+    if (entry.replays && tokens <= entry.runnable_tokens) return 0;
     return std::max(
         0, ChunksFor(entry.next_token + tokens) - entry.reserved_tokens / s_.limits.chunk_tokens);
   }

@@ -9,8 +9,8 @@
 namespace refrain::kernels {
 
 // What every back end's PackLinear asks of its slices: one or more, of the same columns, which are
-// whole blocks of their types, and row orders that name each row of theirs. INVALID_ARGUMENT names
-// the slice. Pure.
+// whole blocks of their types, and row orders that name as many rows as they have. INVALID_ARGUMENT
+// names the slice. Pure.
 absl::Status CheckSlices(std::span<const WeightSlice> slices);
 
 }  // namespace refrain::kernels

@@ -64,8 +64,8 @@ inline void FillUnseen(const SegmentArgs& a, int32_t tile) {
   }
 }
 
-// What the tile behind `range` is read from: each register tile of this one asks for a part. Exact
-// for chunks of up to kTileKeys tokens, a fair guess beyond.
+// What the tile behind `range` is read from: each register tile of this one asks for a part, all of
+// it or some lines more for chunks of up to kTileKeys tokens, a fair guess beyond.
 class TileAhead {
  public:
   // After the segment's last tile it is what `wrap` points to (may be null). `steps`: of the

@@ -12,8 +12,9 @@ namespace refrain::kernels::cpu {
 
 // How one ChunkAttention call is cut into tasks: integers only, no arithmetic on keys or values.
 // Made by Plan from the arguments and the thread count, read by attention.cc. Nothing in it hangs
-// on the layer: the calls of a step differ in nothing else, and all but the first find their tasks
-// made. Not thread-safe; the vectors keep their capacity from call to call.
+// on the layer: the calls of a step differ in nothing else, but for a last one that wants fewer
+// rows, and all but the first find their tasks made. Not thread-safe; the vectors keep their
+// capacity from call to call.
 class AttentionTasks {
  public:
   // Some of one slot's keys, one after the other. `partial` >= 0: its states are computed by

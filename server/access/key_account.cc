@@ -44,6 +44,7 @@ absl::Status KeyAccount::Enter() {
                                     (1 - tokens_) / limits_.tokens_per_s);
     }
   }
+  if (requests_ == 0) ended_.Begin(now);
   ++requests_;
   return absl::OkStatus();
 }

@@ -151,18 +151,19 @@ asio::awaitable<void> Server::Impl::Accept() {
   asio::steady_timer pause(io[0]->context);
   for (size_t next = 0;; next = (next + 1) % io.size()) {
     IoThread* home = io[next].get();
-    bool accepted = false;
     try {
       auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
       if (error == asio::error::operation_aborted || !acceptor->is_open()) co_return;
-      accepted = !error;
-      if (accepted) Admit(home, std::move(socket));
+      if (!error) {
+        Admit(home, std::move(socket));
+        continue;
+      }
+      pause.expires_after(kAcceptPause);
+      co_await pause.async_wait(kAwait);
     } catch (const std::bad_alloc&) {
-      accepted = false;
+      // Nor is there any for waiting in another way.
+      std::this_thread::sleep_for(kAcceptPause);
     }
-    if (accepted) continue;
-    pause.expires_after(kAcceptPause);
-    co_await pause.async_wait(kAwait);
   }
 }
 
@@ -219,11 +220,15 @@ void Server::Impl::Start(IoThread* home, tcp::socket socket) {
 
 asio::awaitable<void> Server::Impl::Serve(IoThread* home, Slot slot,
                                           std::shared_ptr<Connection> connection) {
+  // Also where this frame is destroyed because a handler had no memory.
+  struct Entry {
+    IoThread* home;
+    std::shared_ptr<Connection> connection;
+    ~Entry() { home->connections.erase(connection); }
+  };
   home->connections.insert(connection);
-  co_await connection->Run();
-  home->connections.erase(connection);
-  connection.reset();
-  slot.reset();
+  Entry entry{home, std::move(connection)};
+  co_await entry.connection->Run();
 }
 
 // One send that does not wait: a client that cannot take 200 bytes gets nothing, nor does one that
@@ -284,7 +289,10 @@ int Server::connections() const {
   return impl_->connections;
 }
 
-void Server::BeginDrain() { impl_->shared.draining = true; }
+void Server::BeginDrain() {
+  impl_->shared.draining = true;
+  impl_->ForEachConnection(&Connection::RefuseUpload);
+}
 
 bool Server::WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const {
   while (impl_->shared.answers > 0) {

@@ -164,16 +164,7 @@ absl::Status GenerationReply::HoldWhole() {
 }
 
 bool GenerationReply::IsLarge() const {
-  if (stream_events_) {
-    size_t shown = 0;
-    for (size_t p = 0; p < prompts_.size() && shown <= kPartBytes; ++p) {
-      const PromptState& prompt = prompts_[p];
-      for (size_t i = prompt.next; i < prompt.batch.tokens.size() && shown <= kPartBytes; ++i) {
-        shown += PromptIdsBytes(p, TextOf(p, prompt.batch.tokens[i]));
-      }
-    }
-    return shown > kQuickPromptIdsBytes;
-  }
+  if (stream_events_) return BeginsWithManyIds();
   size_t bytes = AllFinished() ? whole_bytes_ : 0;
   for (size_t p = 0; p < prompts_.size(); ++p) {
     const PromptState& prompt = prompts_[p];
@@ -184,6 +175,24 @@ bool GenerationReply::IsLarge() const {
     }
   }
   return bytes > kPartBytes;
+}
+
+// Each choice that begins shows all ids of its prompt.
+bool GenerationReply::BeginsWithManyIds() const {
+  if (!output_.token_ids) return false;
+  size_t bytes = 0;
+  std::vector<bool> begins(texts_.size());
+  for (size_t p = 0; p < prompts_.size(); ++p) {
+    const PromptState& prompt = prompts_[p];
+    for (size_t i = prompt.next; i < prompt.batch.tokens.size(); ++i) {
+      const engine::TokenEvent& event = prompt.batch.tokens[i];
+      const size_t text = p * static_cast<size_t>(choices_per_prompt_) + event.choice;
+      if (begins[text] || (event.from_prompt && !output_.echo)) continue;
+      begins[text] = true;
+      bytes += PromptIdsBytes(p, texts_[text]);
+    }
+  }
+  return bytes > kQuickPromptIdsBytes;
 }
 
 http::ReplyPart GenerationReply::MakeEvents() {

@@ -82,6 +82,7 @@ class GenerationReply final : public http::Reply {
   bool AllFinished() const;
   bool AllTaken() const;
   bool IsLarge() const;
+  bool BeginsWithManyIds() const;
   // Whether what is kept of a whole answer may be.
   absl::Status HoldWhole();
   void CancelUnfinished();

@@ -55,11 +55,39 @@ TEST(DrainMeterTest, AnIdleTimeBeforeDoesNotCount) {
   DrainMeter meter;
   meter.Add(clock.Now(), 1);
   clock.Advance(DrainMeter::kWindow * 2);
+  meter.Begin(clock.Now());
   for (int i = 0; i < 60; ++i) {
     meter.Add(clock.Now(), 1);
     clock.Advance(50ms);
   }
-  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 1000), 50, 20);  // twenty a second
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 1000), 50, 5);  // twenty a second
+}
+
+// One in 20 s while others wait: that one has just left does not make it one a second.
+TEST(DrainMeterTest, ASlowRateStaysSlow) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  meter.Begin(clock.Now());
+  for (int i = 0; i < 3; ++i) {
+    clock.Advance(20s);
+    meter.Add(clock.Now(), 1);
+  }
+  EXPECT_GE(meter.SecondsFor(clock.Now(), 1), 15);
+}
+
+// What has only just come is told from what left before it.
+TEST(DrainMeterTest, BeforeAnythingHasLeftTheFormerRateCounts) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  meter.Begin(clock.Now());
+  for (int i = 0; i < 40; ++i) {
+    clock.Advance(100ms);
+    meter.Add(clock.Now(), 1);
+  }
+  clock.Advance(2s);
+  meter.Begin(clock.Now());
+  clock.Advance(10ms);
+  EXPECT_LE(meter.SecondsFor(clock.Now(), 10), 5);
 }
 
 class AdmissionLedgerTest : public ::testing::Test {

@@ -70,6 +70,7 @@ TEST(SchedulerTest, AdmissionLeavesAReplayItsChunks) {
   SchedulerSnapshot s = Snapshot(4);
   s.running = {Prefilling(1, 0, 16, 1)};
   s.running[0].later_tokens = 40;
+  s.running[0].replays = true;
   s.waiting = {{.sequence = Id(2), .prefill_tokens = 1}};
   EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:16]");
   s.free_chunks = 5;

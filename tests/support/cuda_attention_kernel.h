@@ -1,18 +1,21 @@
 #ifndef REFRAIN_TESTS_SUPPORT_CUDA_ATTENTION_KERNEL_H_
 #define REFRAIN_TESTS_SUPPORT_CUDA_ATTENTION_KERNEL_H_
 
-#include <optional>
 #include <string>
 
+#include "kernels/cuda/attention_check.h"
 #include "kernels/cuda/cuda_backend.h"
 
-// CudaOptions::attention by name, in the variant that includes this; none for any other name.
+// Options with the attention that MakeCudaBackend's `attention` names, in the variant that includes
+// this.
 namespace refrain::kernels::cuda {
 
-inline std::optional<AttentionKernel> AttentionKernelNamed(const std::string& name) {
-  if (name == "generic") return AttentionKernel::kGeneric;
-  if (name == "mma") return AttentionKernel::kMma;
-  return std::nullopt;
+inline CudaOptions WithAttention(const std::string& name) {
+  CudaOptions options;
+  if (name == "generic") options.attention = AttentionKernel::kGeneric;
+  if (name == "mma") options.attention = AttentionKernel::kMma;
+  if (name == "checked") options.check_attention = &FindAttentionFault;
+  return options;
 }
 
 }  // namespace refrain::kernels::cuda

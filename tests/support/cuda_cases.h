@@ -14,7 +14,8 @@ namespace refrain::testing {
 std::vector<std::string> CudaBackendNames();
 
 // Null when the name is none of these. `attention` names an attention kernel ("generic", "mma") to
-// be used wherever it has the shape; "": the fastest.
+// be used wherever it has the shape; "": the fastest; "checked": the fastest that is right on this
+// card, as the daemon has it.
 std::unique_ptr<kernels::Backend> MakeCudaBackend(const std::string& name,
                                                   const std::string& attention = "");
 

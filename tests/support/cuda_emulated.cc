@@ -7,8 +7,7 @@ namespace refrain::testing {
 
 std::unique_ptr<kernels::Backend> MakeEmulatedCudaBackend(const std::string& attention) {
   auto backend = kernels::cuda::CudaBackend::Create(
-      kernels::cuda::emulated::MakeEmulatedRuntime({}),
-      {.device = 0, .attention = kernels::cuda::AttentionKernelNamed(attention)});
+      kernels::cuda::emulated::MakeEmulatedRuntime({}), kernels::cuda::WithAttention(attention));
   return backend.ok() ? *std::move(backend) : nullptr;
 }
 

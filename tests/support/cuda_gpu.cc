@@ -5,8 +5,7 @@
 namespace refrain::testing {
 
 std::unique_ptr<kernels::Backend> MakeGpuBackend(const std::string& attention) {
-  auto backend = kernels::cuda::CudaBackend::Create(
-      {.device = 0, .attention = kernels::cuda::AttentionKernelNamed(attention)});
+  auto backend = kernels::cuda::CudaBackend::Create(kernels::cuda::WithAttention(attention));
   return backend.ok() ? *std::move(backend) : nullptr;
 }
 

@@ -41,7 +41,7 @@ T MustHave(absl::StatusOr<T> value) {
 }
 
 std::unique_ptr<kernels::Backend> MakeAnyBackend(const std::string& name) {
-  if (auto backend = testing::MakeCudaBackend(name); backend != nullptr) return backend;
+  if (auto backend = testing::MakeCudaBackend(name, "checked"); backend != nullptr) return backend;
   return MustHave(engine::MakeBackend({.kind = name}));
 }
 

@@ -110,14 +110,15 @@ class LoadRun::State {
         return;
       }
       if (!first_start_s_.has_value()) first_start_s_ = *start_s;
-      if (*start_s < last_start_s_) {
+      arrival_s = (*start_s - *first_start_s_) / options_.trace_speed;
+      const bool counts = options_.most_requests == 0 || planned_ < options_.most_requests;
+      if (*start_s < last_start_s_ && counts) {
         Fail(absl::InvalidArgumentError(
             absl::StrCat("a session that starts at ", *start_s, " s comes behind one at ",
                          last_start_s_, " s: sort the workload by time to replay it")));
         return;
       }
       last_start_s_ = *start_s;
-      arrival_s = (*start_s - *first_start_s_) / options_.trace_speed;
     }
     if (!Plan(conversation, begin_s_ + arrival_s)) return;
     loop_->CallAt(begin_s_ + arrival_s, [this, conversation] {

@@ -68,7 +68,6 @@ void Recorder::Ended(const RequestRecord& record) {
 
 void Recorder::NeverSent(const RequestRecord& record) {
   last_end_s_ = std::max(last_end_s_, record.end_s);
-  send_lag_.Add((record.end_s - record.planned_s) * kMsPerS);
   AddFailure(*record.failure);
 }
 

@@ -35,7 +35,7 @@ constexpr Arithmetic kArithmetics[] = {
 class SmolLm2OnCuda : public ::testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
-    auto backend = MakeCudaBackend("cuda");
+    auto backend = MakeCudaBackend("cuda", "checked");
     if (backend == nullptr) GTEST_SKIP() << "no GPU, or a build without CUDA";
     HarnessOptions options;
     options.backend.compute_dtype = GetParam().compute_dtype;

@@ -170,10 +170,12 @@ const std::set<StatusCode> kCodes = {StatusCode::OK,
                                      StatusCode::UNIMPLEMENTED,
                                      StatusCode::FAILED_PRECONDITION};
 
+constexpr std::chrono::seconds kDeadline{60};
+
 // Sends the call and reads its answers to the end.
 ::grpc::Status Run(::grpc::GenericStub* stub, const Call& call) {
   ::grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + 60s);
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   ::grpc::CompletionQueue queue;
   const auto done = [&] {
     void* tag = nullptr;
@@ -210,7 +212,9 @@ void SendMany(const std::shared_ptr<::grpc::Channel>& channel, uint32_t seed, in
   ::grpc::GenericStub stub(channel);
   for (int i = 0; i < count; ++i) {
     const Call call = calls.Next();
+    const auto begin = std::chrono::steady_clock::now();
     const ::grpc::Status status = Run(&stub, call);
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, kDeadline / 2) << call.method << " sticks";
     const StatusCode code = status.error_code();
     if (call.abandoned) {
       ++tally->abandoned;
