@@ -123,8 +123,6 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (!co_await WaitForFirstByte()) break;
     Parser parser;
     if (!co_await ReadHeader(&parser)) break;
-    // A drain that begins now refuses it, and waits until that is told.
-    if (!shared_->draining) answering_.emplace(&shared_->answers);
 
     Request request;
     const bool well_formed = TakeHeader(parser, &request);
@@ -149,7 +147,7 @@ asio::awaitable<void> Connection::ServeRequests() {
       }
     }
     if (!co_await ReadBody(&parser, framing, &record)) break;
-    if (!answering_.has_value()) answering_.emplace(&shared_->answers);
+    answering_.emplace(&shared_->answers);
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {
@@ -213,15 +211,8 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
   parser->body_limit(shared_->options.body_bytes);
   parser->eager(true);
   while (!parser->is_done()) {
-    reading_body_ = true;
     const auto [error, bytes] =
         co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
-    reading_body_ = false;
-    if (upload_refused_) {
-      co_await RefuseWithoutBody(MakeErrorReply(503, "the server is shutting down", SoonAgain()),
-                                 framing, record);
-      co_return false;
-    }
     if (error) {
       const ReadFailure failure = ClassifyReadError(error, shared_->options);
       if (failure.status == 0) {
@@ -260,7 +251,6 @@ asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply
   if (part.head.has_value()) record->status = part.head->status;
   record->complete = co_await Write(framer.Frame(part));
   Report(*record);
-  answering_.reset();
   if (record->complete) co_await DiscardInput(kDiscardTime);
 }
 
@@ -466,12 +456,6 @@ void Connection::CloseWhenIdle() {
   // Cancelled and not closed: what has been read, of which the coroutine has not been told yet, is
   // answered all the same.
   if (waiting_for_request_ && !HasInput()) stream_.tcp().cancel();
-}
-
-void Connection::RefuseUpload() {
-  if (!reading_body_) return;
-  upload_refused_ = true;
-  stream_.tcp().cancel();
 }
 
 void Connection::CloseNow() {

@@ -43,7 +43,7 @@ class Connection final : public WakeupQueue::Target,
     std::shared_ptr<ByteBudget> bodies;
     std::atomic<bool> draining{false};  // answers end their connection
     std::atomic<bool> stopping{false};  // what has not been sent by now is not waited for
-    std::atomic<int> answers{0};        // under way, and to requests that are being read
+    std::atomic<int> answers{0};        // under way: of requests that have been read
   };
 
   // `wakeups` is its I/O thread's; both outlive the connection.
@@ -57,9 +57,6 @@ class Connection final : public WakeupQueue::Target,
   void CloseWhenIdle();
   // On the connection's thread: ends it now.
   void CloseNow();
-  // On the connection's thread: a request whose body is still coming is refused, for the server
-  // shuts down and would refuse it when it has come.
-  void RefuseUpload();
 
  private:
   // One answer more, while it lives.
@@ -185,8 +182,6 @@ class Connection final : public WakeupQueue::Target,
   bool woken_ = false;
   std::optional<AnswerCount> answering_;
   bool waiting_for_request_ = false;
-  bool reading_body_ = false;
-  bool upload_refused_ = false;
   bool replying_ = false;
   bool watching_ = false;
   bool peer_gone_ = false;

@@ -289,10 +289,7 @@ int Server::connections() const {
   return impl_->connections;
 }
 
-void Server::BeginDrain() {
-  impl_->shared.draining = true;
-  impl_->ForEachConnection(&Connection::RefuseUpload);
-}
+void Server::BeginDrain() { impl_->shared.draining = true; }
 
 bool Server::WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const {
   while (impl_->shared.answers > 0) {

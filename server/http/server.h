@@ -77,8 +77,7 @@ class Server {
   uint16_t port() const;
   int connections() const;
 
-  // From now on every answer ends its connection, so that clients go elsewhere; a request whose
-  // body is still coming is refused with 503.
+  // From now on every answer ends its connection, so that clients go elsewhere.
   void BeginDrain();
 
   // Waits until no answer is under way, with all of it handed to the sockets; false when one is at

@@ -86,24 +86,6 @@ TEST_F(HttpStopTest, DrainingStillAnswersNewConnectionsButKeepsNone) {
   EXPECT_EQ(response.headers.at("connection"), "close");
 }
 
-// It would be refused when it has come: so it is at once, which a balancer can send elsewhere.
-TEST_F(HttpStopTest, AnUploadUnderWayWhenDrainingBeginsIsRefusedAtOnce) {
-  using Clock = std::chrono::steady_clock;
-  Start();
-  RawClient client = Connect();
-  const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
-  client.Send(request.substr(0, request.size() - 500));
-  ASSERT_TRUE(Eventually([&] { return !server_->WaitUntilAnswered(Clock::now()); }));
-  std::this_thread::sleep_for(20ms);  // the header has been read, the body is waited for
-  server_->BeginDrain();
-  const RawResponse response = client.ReadResponse();
-  EXPECT_EQ(response.status, 503);
-  EXPECT_EQ(response.headers.at("retry-after"), "1");
-  EXPECT_EQ(response.headers.at("connection"), "close");
-  EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 5s));
-}
-
-// A request whose body comes after that is answered as before.
 TEST_F(HttpStopTest, AnUploadThatBeginsWhileDrainingHoldsNothingUp) {
   using Clock = std::chrono::steady_clock;
   Start();
