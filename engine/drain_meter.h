@@ -36,7 +36,7 @@ class DrainMeter {
   int64_t AmountSince(int64_t begin_ms) const;
 
   std::array<Bucket, kBuckets> buckets_{};  // by number modulo
-  int64_t begin_ms_ = -1;
+  int64_t begin_ms_ = -1;                   // of the last Begin, else of the first Add
 };
 
 }  // namespace refrain::engine

@@ -30,7 +30,8 @@ struct ModelInfo {
 };
 
 // What Engine::stats tells: a copy of what the engine thread published after its last step, so that
-// its members fit one another; counters (..._total) only grow.
+// its members fit one another, but for queued_requests, which is of now. Counters (..._total) only
+// grow.
 struct EngineStats {
   int32_t running_sequences = 0;
   int32_t queued_requests = 0;  // that are to run, not those of /tokenize

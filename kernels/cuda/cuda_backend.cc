@@ -97,7 +97,6 @@ absl::Status CudaBackend::TryAttention(const CudaOptions& options) {
 }
 
 std::string CudaBackend::TakeRefusal() {
-  if (!stream_->failure().has_value()) return "";
   std::string refusal = *stream_->failure();
   stream_->ForgetFailure();
   if (!runtime_->Synchronize(*stream_).ok()) return "";

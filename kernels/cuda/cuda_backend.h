@@ -80,7 +80,8 @@ class CudaBackend final : public Backend {
 
   // Leaves out the kernels for attention that are wrong on this device.
   absl::Status TryAttention(const CudaOptions& options);
-  // Why a launch was refused, which is forgotten; "" where none was, or the device has failed.
+  // Why a launch was refused, which is forgotten; "" where the device has failed. One must have
+  // been.
   std::string TakeRefusal();
   // Whether the operation may go on.
   bool Enter();

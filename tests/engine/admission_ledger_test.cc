@@ -32,6 +32,15 @@ TEST(RetryAfterTest, IsAWholeNumberOfSecondsWithinItsBounds) {
   EXPECT_EQ(RetryAfterOf(absl::ResourceExhaustedError("full")), std::nullopt);
 }
 
+// `count` leave, one in each `period`, at its end.
+void Leave(int count, std::chrono::milliseconds period, testing::FakeClock* clock,
+           DrainMeter* meter) {
+  for (int i = 0; i < count; ++i) {
+    clock->Advance(period);
+    meter->Add(clock->Now(), 1);
+  }
+}
+
 TEST(DrainMeterTest, MeasuresTheRateOfTheLastSeconds) {
   testing::FakeClock clock;
   DrainMeter meter;
@@ -56,10 +65,7 @@ TEST(DrainMeterTest, AnIdleTimeBeforeDoesNotCount) {
   meter.Add(clock.Now(), 1);
   clock.Advance(DrainMeter::kWindow * 2);
   meter.Begin(clock.Now());
-  for (int i = 0; i < 60; ++i) {
-    meter.Add(clock.Now(), 1);
-    clock.Advance(50ms);
-  }
+  Leave(60, 50ms, &clock, &meter);
   EXPECT_NEAR(meter.SecondsFor(clock.Now(), 1000), 50, 5);  // twenty a second
 }
 
@@ -68,10 +74,7 @@ TEST(DrainMeterTest, ASlowRateStaysSlow) {
   testing::FakeClock clock;
   DrainMeter meter;
   meter.Begin(clock.Now());
-  for (int i = 0; i < 3; ++i) {
-    clock.Advance(20s);
-    meter.Add(clock.Now(), 1);
-  }
+  Leave(3, 20s, &clock, &meter);
   EXPECT_GE(meter.SecondsFor(clock.Now(), 1), 15);
 }
 
@@ -80,10 +83,7 @@ TEST(DrainMeterTest, BeforeAnythingHasLeftTheFormerRateCounts) {
   testing::FakeClock clock;
   DrainMeter meter;
   meter.Begin(clock.Now());
-  for (int i = 0; i < 40; ++i) {
-    clock.Advance(100ms);
-    meter.Add(clock.Now(), 1);
-  }
+  Leave(40, 100ms, &clock, &meter);
   clock.Advance(2s);
   meter.Begin(clock.Now());
   clock.Advance(10ms);

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/cuda/emulated/device_numbers_emulated.h"
 #include "kernels/cuda/emulated/emulated_stream.h"
 #include "kernels/cuda/emulated/emulated_thread.h"
 #include "kernels/cuda/stream.h"
@@ -209,25 +208,6 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
-inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
-inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
-inline int __float_as_int(float value) { return std::bit_cast<int>(value); }
-inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
-inline int __popc(unsigned bits) { return std::popcount(bits); }
-inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
-inline int __ffs(int bits) {
-  return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1;
-}
-inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
-inline float __expf(float value) { return std::exp(value); }
-inline float __logf(float value) { return std::log(value); }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __frcp_rn(float value) { return 1.0f / value; }
-// Never fused (nor are they by the host compiler: the emulated device is built without FMA).
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
 
 namespace refrain::kernels::cuda {
 

@@ -27,6 +27,7 @@
 #include "server/log.h"
 #include "tests/support/counting_gate.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/mutate.h"
 #include "tests/support/random_steps.h"
 
 namespace refrain::server::rpc {
@@ -35,6 +36,7 @@ namespace {
 namespace protobuf = ::google::protobuf;
 using namespace std::chrono_literals;
 using ::grpc::StatusCode;
+using ::refrain::testing::Mutate;
 using ::refrain::testing::RandomSteps;
 
 struct Call {
@@ -63,7 +65,7 @@ class Calls {
     call.method = "/" + method->service()->full_name() + "/" + method->name();
     call.bytes = message->SerializeAsString();
     if (Chance(15)) {
-      Mutate(&call.bytes);
+      Mutate(&random_, &call.bytes);
       call.mutated = true;
     }
     if (Below(100) == 0) call.method += "x";
@@ -135,26 +137,6 @@ class Calls {
       case protobuf::FieldDescriptor::CPPTYPE_MESSAGE:
         return Fill(many ? r.AddMessage(message, field) : r.MutableMessage(message, field), percent,
                     depth + 1);
-    }
-  }
-
-  void Mutate(std::string* bytes) {
-    for (size_t i = 1 + Below(3); i > 0 && !bytes->empty(); --i) {
-      const size_t at = Below(bytes->size());
-      switch (Below(4)) {
-        case 0:
-          (*bytes)[at] = static_cast<char>(random_());
-          break;
-        case 1:
-          bytes->erase(at, 1 + Below(8));
-          break;
-        case 2:
-          bytes->insert(at, bytes->substr(Below(bytes->size()), Below(20)));
-          break;
-        default:
-          bytes->resize(at);
-          break;
-      }
     }
   }
 

@@ -16,6 +16,7 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/request_fields.h"
 #include "tests/server/openai/served_fake.h"
+#include "tests/support/mutate.h"
 #include "tests/support/random_steps.h"
 
 namespace refrain::server::openai {
@@ -23,6 +24,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using ::refrain::testing::GetRequest;
+using ::refrain::testing::Mutate;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RandomSteps;
 using ::refrain::testing::RawClient;
@@ -63,10 +65,10 @@ class Requests {
     }
     const size_t kind = Chance(80) ? Below(2) : Below(std::size(kPaths));
     std::string body = Body(kind).dump(-1, ' ', Chance(20));
-    if (Chance(25)) Mutate(&body);
+    if (Chance(25)) Mutate(&random_, &body);
     std::string request = PostRequest(kPaths[kind], body);
     if (Chance(8)) {
-      Mutate(&request);
+      Mutate(&random_, &request);
       *broken = true;
     }
     return request;
@@ -161,29 +163,6 @@ class Requests {
           object[kKeys[Below(std::size(kKeys))]] = Value(depth + 1);
         }
         return object;
-      }
-    }
-  }
-
-  void Mutate(std::string* text) {
-    for (size_t i = 1 + Below(3); i > 0 && !text->empty(); --i) {
-      const size_t at = Below(text->size());
-      switch (Below(5)) {
-        case 0:
-          (*text)[at] = static_cast<char>(random_());
-          break;
-        case 1:
-          text->erase(at, 1 + Below(8));
-          break;
-        case 2:
-          text->insert(at, 1 + Below(4), "{}[]\",:\\\0\xff\r\n0"[Below(13)]);
-          break;
-        case 3:
-          text->insert(at, text->substr(Below(text->size()), Below(20)));
-          break;
-        default:
-          text->resize(at);
-          break;
       }
     }
   }

@@ -142,6 +142,12 @@ std::vector<Session> Sessions(int count, int turns = 1, double think_s = 0) {
   return sessions;
 }
 
+std::vector<Session> SessionsAt(const std::vector<double>& starts_s) {
+  std::vector<Session> sessions = Sessions(static_cast<int>(starts_s.size()));
+  for (size_t i = 0; i < starts_s.size(); ++i) sessions[i].start_s = starts_s[i];
+  return sessions;
+}
+
 struct Ran {
   absl::Status status;
   RunResult result;
@@ -280,11 +286,7 @@ TEST(OpenLoop, TokensOfAFirstEventHaveNoTimeBetweenThem) {
 TEST(Trace, KeepsTheDistancesOfTheTraceAtItsSpeed) {
   FakeLoop loop;
   FakeBackend backend(&loop);
-  std::vector<Session> sessions = Sessions(3);
-  sessions[0].start_s = 50;
-  sessions[1].start_s = 51;
-  sessions[2].start_s = 55;
-  FakeWorkload workload(sessions);
+  FakeWorkload workload(SessionsAt({50, 51, 55}));
   const double begin_s = loop.NowS();
   const Ran ran = RunLoad({.kind = LoopKind::kTrace, .trace_speed = 2}, &workload, &backend, &loop);
   EXPECT_TRUE(ran.status.ok());
@@ -298,11 +300,7 @@ TEST(Trace, KeepsTheDistancesOfTheTraceAtItsSpeed) {
 TEST(Trace, RefusesTimesThatFall) {
   FakeLoop loop;
   FakeBackend backend(&loop);
-  std::vector<Session> sessions = Sessions(3);
-  sessions[0].start_s = 10;
-  sessions[1].start_s = 500;
-  sessions[2].start_s = 20;
-  FakeWorkload workload(sessions);
+  FakeWorkload workload(SessionsAt({10, 500, 20}));
   const Ran ran = RunLoad({.kind = LoopKind::kTrace}, &workload, &backend, &loop);
   EXPECT_EQ(ran.status.message(),
             "a session that starts at 20 s comes behind one at 500 s: sort the workload by time to "
