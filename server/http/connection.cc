@@ -31,7 +31,7 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kInlineBodyBytes = 16 << 10;
 // Requests sent ahead are kept up to this and one read more; then nothing is read, and their sender
 // is not watched for closing.
-constexpr size_t kSentAheadBytes = 256 << 10;
+constexpr size_t kSentAheadBytes = 64 << 10;
 constexpr size_t kReadBytes = 16 << 10;
 // What a refused client may still be sending is read and dropped, so that it sees the refusal
 // instead of a reset connection.
@@ -146,8 +146,11 @@ asio::awaitable<void> Connection::ServeRequests() {
         break;
       }
     }
+    std::optional<Counted> upload;
+    if (!parser.is_done() && !shared_->draining) upload.emplace(&shared_->uploads);
     if (!co_await ReadBody(&parser, framing, &record)) break;
     answering_.emplace(&shared_->answers);
+    upload.reset();
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {

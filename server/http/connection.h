@@ -44,6 +44,7 @@ class Connection final : public WakeupQueue::Target,
     std::atomic<bool> draining{false};  // answers end their connection
     std::atomic<bool> stopping{false};  // what has not been sent by now is not waited for
     std::atomic<int> answers{0};        // under way: of requests that have been read
+    std::atomic<int> uploads{0};        // bodies that are coming, since before the drain
   };
 
   // `wakeups` is its I/O thread's; both outlive the connection.
@@ -59,16 +60,16 @@ class Connection final : public WakeupQueue::Target,
   void CloseNow();
 
  private:
-  // One answer more, while it lives.
-  class AnswerCount {
+  // One of what is counted more, while it lives.
+  class Counted {
    public:
-    explicit AnswerCount(std::atomic<int>* answers) : answers_(answers) { ++*answers_; }
-    ~AnswerCount() { --*answers_; }
-    AnswerCount(const AnswerCount&) = delete;
-    AnswerCount& operator=(const AnswerCount&) = delete;
+    explicit Counted(std::atomic<int>* count) : count_(count) { ++*count_; }
+    ~Counted() { --*count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
 
    private:
-    std::atomic<int>* const answers_;
+    std::atomic<int>* const count_;
   };
   // What is known of the exchange under way; owns what an Exchange shows.
   struct Record {
@@ -180,7 +181,7 @@ class Connection final : public WakeupQueue::Target,
   size_t written_bytes_ = 0;
   Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
   bool woken_ = false;
-  std::optional<AnswerCount> answering_;
+  std::optional<Counted> answering_;
   bool waiting_for_request_ = false;
   bool replying_ = false;
   bool watching_ = false;

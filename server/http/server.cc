@@ -22,6 +22,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/concat.h"
 #include "server/http/connection.h"
+#include "server/http/listening.h"
 #include "server/time_slice.h"
 
 namespace refrain::server::http {
@@ -85,7 +86,8 @@ struct Server::Impl {
   }
 
   absl::Status Listen();
-  asio::awaitable<void> Accept();
+  asio::awaitable<void> Accept(tcp::acceptor* acceptor);
+  IoThread* NextHome();  // on io[0]'s thread, once it runs
   // Until it is stopped. What a handler throws (there was no memory for it) costs its connection
   // and not the daemon.
   void RunLoop(asio::io_context* context);
@@ -108,7 +110,8 @@ struct Server::Impl {
   TaskQueue workers;
   asio::thread_pool probes{1};
   Connection::Shared shared;
-  std::unique_ptr<tcp::acceptor> acceptor;  // lives on io[0]
+  std::vector<tcp::acceptor> acceptors;  // live on io[0]
+  size_t next_home = 0;
   uint16_t port = 0;
   bool stopped = false;
 
@@ -118,39 +121,20 @@ struct Server::Impl {
 };
 
 absl::Status Server::Impl::Listen() {
-  const auto failed = [&](std::string_view what, const error_code& error) {
-    return absl::UnavailableError(Concat("cannot listen on ", options.host, ":", options.port, ": ",
-                                         what, ": ", error.message()));
-  };
+  auto listening = http::Listen(&io[0]->context, options.host, options.port);
+  if (!listening.ok()) return listening.status();
+  acceptors = *std::move(listening);
   error_code error;
-  tcp::endpoint endpoint;
-  const auto address = asio::ip::make_address(options.host, error);
-  if (!error) {
-    endpoint = tcp::endpoint(address, options.port);
-  } else {
-    tcp::resolver resolver(io[0]->context);
-    const auto found = resolver.resolve(options.host, std::to_string(options.port), error);
-    if (error || found.empty()) return failed("unknown host", error);
-    endpoint = *found.begin();
-  }
-  acceptor = std::make_unique<tcp::acceptor>(io[0]->context);
-  acceptor->open(endpoint.protocol(), error);
-  if (error) return failed("socket", error);
-  acceptor->set_option(tcp::acceptor::reuse_address(true), error);
-  if (error) return failed("SO_REUSEADDR", error);
-  acceptor->bind(endpoint, error);
-  if (error) return failed("bind", error);
-  acceptor->listen(asio::socket_base::max_listen_connections, error);
-  if (error) return failed("listen", error);
-  port = acceptor->local_endpoint(error).port();
-  if (error) return failed("local address", error);
+  port = acceptors[0].local_endpoint(error).port();
   return absl::OkStatus();
 }
 
-asio::awaitable<void> Server::Impl::Accept() {
+Server::Impl::IoThread* Server::Impl::NextHome() { return io[next_home++ % io.size()].get(); }
+
+asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
   asio::steady_timer pause(io[0]->context);
-  for (size_t next = 0;; next = (next + 1) % io.size()) {
-    IoThread* home = io[next].get();
+  while (true) {
+    IoThread* home = NextHome();
     try {
       auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
       if (error == asio::error::operation_aborted || !acceptor->is_open()) co_return;
@@ -184,14 +168,17 @@ void Server::Impl::RunLoop(asio::io_context* context) {
 }
 
 void Server::Impl::AcceptTheLast() {
-  error_code error;
-  acceptor->non_blocking(true, error);
-  for (size_t next = 0; !error; next = (next + 1) % io.size()) {
-    tcp::socket socket(io[next]->context);
-    acceptor->accept(socket, error);
-    if (!error) Admit(io[next].get(), std::move(socket));
+  for (tcp::acceptor& acceptor : acceptors) {
+    error_code error;
+    acceptor.non_blocking(true, error);
+    while (!error) {
+      IoThread* home = NextHome();
+      tcp::socket socket(home->context);
+      acceptor.accept(socket, error);
+      if (!error) Admit(home, std::move(socket));
+    }
+    acceptor.close(error);
   }
-  acceptor->close(error);
 }
 
 void Server::Impl::Admit(IoThread* home, tcp::socket socket) {
@@ -271,7 +258,9 @@ Server::~Server() { Stop(std::chrono::milliseconds(0)); }
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Router* router) {
   auto impl = std::make_unique<Impl>(std::move(options), router);
   if (absl::Status status = impl->Listen(); !status.ok()) return status;
-  asio::co_spawn(impl->io[0]->context, impl->Accept(), asio::detached);
+  for (tcp::acceptor& acceptor : impl->acceptors) {
+    asio::co_spawn(impl->io[0]->context, impl->Accept(&acceptor), asio::detached);
+  }
   asio::post(impl->probes, AskForShortTimeSlice);
   for (const auto& thread : impl->io) {
     thread->thread = std::thread([impl = impl.get(), home = thread.get()] {
@@ -292,8 +281,10 @@ int Server::connections() const {
 void Server::BeginDrain() { impl_->shared.draining = true; }
 
 bool Server::WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const {
-  while (impl_->shared.answers > 0) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
+  const Connection::Shared& shared = impl_->shared;
+  // In this order: a request is counted as an answer before it is no upload any more.
+  while (shared.uploads > 0 || shared.answers > 0) {
+    if (std::chrono::steady_clock::now() >= deadline) return shared.answers == 0;
     std::this_thread::sleep_for(kAnswersPeriod);
   }
   return true;

@@ -19,8 +19,8 @@
 namespace refrain::server::http {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";
-  uint16_t port = 0;  // 0 = any free one
+  std::string host = "127.0.0.1";  // of a name: all its addresses
+  uint16_t port = 0;               // 0 = any free one
   int io_threads = 2;
   int worker_threads = 2;  // run handlers of large bodies and slow routes; probes have their own
   size_t header_bytes = 32 << 10;
@@ -81,7 +81,9 @@ class Server {
   void BeginDrain();
 
   // Waits until no answer is under way, with all of it handed to the sockets; false when one is at
-  // `deadline`. New requests are served meanwhile. Stop on another thread ends the wait.
+  // `deadline`. New requests are served meanwhile. Bodies that were coming before BeginDrain are
+  // waited for, too, so that their clients get an answer; one that has not come by `deadline` makes
+  // no difference. Stop on another thread ends the wait.
   bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const;
 
   // Accepts no more, closes idle connections, lets answers that are under way be sent for `grace`,

@@ -231,7 +231,7 @@ size_t AllocatedBytes() {
 }
 
 TEST_F(LargeBodies, IdleConnectionsKeepNoMemoryOfWhatTheyWereSent) {
-  constexpr int kClients = 40, kAhead = 50;
+  constexpr int kClients = 40, kAhead = 20;
   Start({});
   std::string requests = GetRequest("/held");
   for (int i = 0; i < kAhead; ++i) {

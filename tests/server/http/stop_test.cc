@@ -99,6 +99,40 @@ TEST_F(HttpStopTest, AnUploadThatBeginsWhileDrainingHoldsNothingUp) {
   EXPECT_EQ(client.ReadResponse().body, std::string(1000, 'x'));
 }
 
+// Its client sent it to a server that was ready.
+TEST_F(HttpStopTest, AnUploadUnderWayWhenDrainingBeginsIsWaitedFor) {
+  using Clock = std::chrono::steady_clock;
+  Start();
+  RawClient client = Connect();
+  const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
+  client.Send(request.substr(0, request.size() - 500));
+  std::this_thread::sleep_for(50ms);
+  server_->BeginDrain();
+  std::atomic<bool> waited{false};
+  std::thread waiter([&] {
+    EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 60s));
+    waited = true;
+  });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(waited);
+  client.Send(request.substr(request.size() - 500));
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.body, std::string(1000, 'x'));
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  waiter.join();
+}
+
+TEST_F(HttpStopTest, AnUploadThatDoesNotComeToItsEndMakesNoDrainAFailure) {
+  Start();
+  RawClient client = Connect();
+  client.Send(testing::PostRequest("/echo", std::string(1000, 'x')).substr(0, 600));
+  std::this_thread::sleep_for(50ms);
+  server_->BeginDrain();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(server_->WaitUntilAnswered(begin + 100ms));
+  EXPECT_GE(std::chrono::steady_clock::now(), begin + 100ms);
+}
+
 TEST_F(HttpStopTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {
   Start();
   RawClient client = Connect();
