@@ -29,7 +29,7 @@ namespace {
 
 // What the engine's parts point into. Destroyed in reverse order.
 struct Foundation {
-  std::string warning;  // of the back end, its choice or its memory, for the log
+  std::string warning;  // of the back end's choice or its memory, for the log
   std::unique_ptr<kernels::Backend> backend;
   int32_t most_kv_chunks = 0;  // the model has positions for so many
   std::unique_ptr<LlamaModel> model;
@@ -47,6 +47,14 @@ absl::Status MoveTo(T& to, absl::StatusOr<T> from) {
 void AddWarning(const std::string& more, std::string& warning) {
   if (more.empty()) return;
   absl::StrAppend(&warning, warning.empty() ? "" : "; ", more);
+}
+
+// With what the back end has to say, which may be more once it holds the weights.
+std::string WarningsOf(const Foundation& foundation) {
+  std::string warning;
+  if (foundation.backend != nullptr) warning = foundation.backend->info().warning;
+  AddWarning(foundation.warning, warning);
+  return warning;
 }
 
 std::string TokenText(const Tokenizer& tokenizer, std::optional<TokenId> id) {
@@ -163,10 +171,12 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
         absl::StrCat("engine.max_context_tokens is ", options.max_context_tokens,
                      "; the model was made for at most ", config.max_context_tokens));
   }
-  absl::StatusOr<ChosenBackend> chosen = choose(options.backend);
+  BackendOptions wanted = options.backend;
+  // Its sums may differ with the number of rows.
+  wanted.product_library = wanted.product_library && !options.reproducible;
+  absl::StatusOr<ChosenBackend> chosen = choose(wanted);
   if (!chosen.ok()) return chosen.status();
   foundation.backend = std::move(chosen->backend);
-  foundation.warning = foundation.backend->info().warning;
   AddWarning(chosen->note, foundation.warning);
   const size_t free_bytes = foundation.backend->device().AvailableBytes();
   // A host would give addresses for all of them, and end the process when they are written.
@@ -301,19 +311,20 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
     status = MakeFoundation(on_host, **source, choose, *foundation, parts);
     AddWarning(note, foundation->warning);
   }
-  if (!status.ok()) return WithNote(status, foundation->warning);
+  if (!status.ok()) return WithNote(status, WarningsOf(*foundation));
 
   const kernels::BackendInfo& backend = foundation->backend->info();
   const ModelConfig& config = foundation->model->config();
   parts.model.served_name = options.model.served_name.empty() ? ServedNameOfPath(options.model.path)
                                                               : options.model.served_name;
-  parts.model.description =
-      absl::StrCat((*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
-                   backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",
-                   foundation->model->resident_bytes() >> 20, " MiB packed");
+  parts.model.description = absl::StrCat(
+      (*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
+      backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",
+      backend.products.empty() ? "" : absl::StrCat("products by ", backend.products, ", "),
+      foundation->model->resident_bytes() >> 20, " MiB packed");
   parts.model.max_context_tokens =
       ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);
-  AddWarning(foundation->warning, parts.model.warning);
+  AddWarning(WarningsOf(*foundation), parts.model.warning);
   parts.model.vocab_size = config.vocab_size;
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                                    std::chrono::system_clock::now().time_since_epoch())

@@ -11,6 +11,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeCudaBackend(const BackendO
   kernels::cuda::CudaOptions cuda;
   cuda.device = options.device;
   cuda.check_attention = &kernels::cuda::FindAttentionFault;
+  if (options.product_library) cuda.library.emplace();
   if (options.isa == "sm_80") cuda.attention = kernels::cuda::AttentionKernel::kMma;
   auto backend = kernels::cuda::CudaBackend::Create(cuda);
   if (!backend.ok()) return backend.status();

@@ -23,6 +23,7 @@ struct BackendOptions {
   int32_t threads = 0;  // 0 = all cores that the process may use
   std::string isa = "auto";
   std::string compute_dtype = "auto";  // auto, f32, bf16, quantized, int8
+  bool product_library = true;         // a GPU's, where it is there, faster and may be used
 };
 
 struct KvCacheOptions {

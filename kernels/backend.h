@@ -64,7 +64,8 @@ struct BackendInfo {
   // Whether the host may read and write the back end's memory through its addresses; else only
   // through Device's copies.
   bool reads_results_in_place = true;
-  std::string warning;  // for the log where something is not as it should be, else ""
+  std::string products;  // what computes matrix products where there is a choice, else ""
+  std::string warning;   // for the log where something is not as it should be, else ""
 };
 
 // The host arrays of a step, as its operations will be given them, and what the plan's arrays are a

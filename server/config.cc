@@ -263,6 +263,7 @@ engine::EngineOptions Config::EngineOptions() const {
   options.backend.threads = static_cast<int32_t>(integer("backend.threads"));
   options.backend.isa = text("backend.isa");
   options.backend.compute_dtype = text("backend.compute_dtype");
+  options.backend.product_library = text("backend.product_library") == "auto";
   options.kv_cache.memory_bytes = integer("kv_cache.memory_bytes");
   options.kv_cache.chunk_tokens = std::stoi(text("kv_cache.chunk_tokens"));
   options.kv_cache.dtype = text("kv_cache.dtype");

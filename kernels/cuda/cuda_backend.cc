@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr
   if (options.check_attention) {
     if (absl::Status status = backend->TryAttention(options); !status.ok()) return status;
   }
+  if (options.library.has_value()) backend->OpenLibrary(*options.library);
   return backend;
 }
 
@@ -63,6 +64,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
   info_.preferred_kv = DType::kF16;
   info_.kv_packing = &PackingOf;
   info_.reads_results_in_place = false;
+  info_.products = "own kernels";
 }
 
 absl::Status CudaBackend::TryAttention(const CudaOptions& options) {
@@ -89,11 +91,27 @@ absl::Status CudaBackend::TryAttention(const CudaOptions& options) {
     }
     if (fault.ok() && fault->empty()) continue;
     attention_.Exclude(kernel);
-    absl::StrAppend(&info_.warning, info_.warning.empty() ? "" : "; ", "attention of ", level,
-                    fault.ok() ? " computes wrong results" : " does not start", " on this device (",
-                    fault.ok() ? *fault : refusal, ") and is not used, which costs speed");
+    AddWarning(absl::StrCat("attention of ", level,
+                            fault.ok() ? " computes wrong results" : " does not start",
+                            " on this device (", fault.ok() ? *fault : refusal,
+                            ") and is not used, which costs speed"));
   }
   return absl::OkStatus();
+}
+
+void CudaBackend::OpenLibrary(const LibraryProducts::Options& options) {
+  auto library = runtime_->OpenProductLibrary();
+  if (!library.ok()) {
+    info_.products = absl::StrCat("own kernels (", library.status().message(), ")");
+    return;
+  }
+  library_ =
+      std::make_unique<LibraryProducts>(*std::move(library), *runtime_, *stream_, device_, options);
+  info_.products = library_->Summary();
+}
+
+void CudaBackend::AddWarning(std::string_view warning) {
+  absl::StrAppend(&info_.warning, info_.warning.empty() ? "" : "; ", std::string(warning));
 }
 
 std::string CudaBackend::TakeRefusal() {
@@ -108,7 +126,29 @@ CudaBackend::~CudaBackend() { runtime_->Synchronize(*stream_).IgnoreError(); }
 
 absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
     std::span<const WeightSlice> slices, const PackOptions& options) {
-  return PackCudaLinear(slices, options, device_);
+  auto packed = PackCudaLinear(slices, options, device_);
+  if (!packed.ok()) return packed.status();
+  if (library_ == nullptr || (*packed)->exact()) return packed;
+  if (absl::Status status = runtime_->MakeCurrent(); !status.ok()) return status;
+  for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
+    const absl::Status status = library_->Prepare(part.matrix, [this](const GemmLaunch& launch) {
+      return MultiplyByOwnKernel(launch, /*exact=*/false, /*reproducible=*/false);
+    });
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat("while products by ", std::string(library_->name()),
+                                       " were tried: ", status.message()));
+    }
+  }
+  if (library_->fault().empty()) {
+    info_.products = library_->Summary();
+    return packed;
+  }
+  AddWarning(absl::StrCat("products by the library are wrong on this device (", library_->fault(),
+                          "): it is not used"));
+  info_.products = "own kernels";
+  library_.reset();
+  return packed;
 }
 
 bool CudaBackend::Enter() {
@@ -201,26 +241,37 @@ void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, cons
   const auto& own = static_cast<const CudaLinearWeight&>(weight);
   assert(x.cols == own.k() && out.cols == own.n() && x.rows == out.rows);
   for (const CudaLinearWeight::Part& part : own.parts()) {
-    const DType dtype = part.matrix.dtype;
-    GemmKernel kernel = GemmKernel::kFma;
-    if (!own.exact() && HasTileKernel(dtype)) {
-      kernel = reproducible ? GemmKernel::kTile : ChooseGemm(dtype, x.rows);
-    }
     DeviceRows to = RowsOf(out);
     to.data += part.row_begin;
-    GemmLaunch launch = {part.matrix, x.rows, RowsOf(x), to, accumulate};
-    if (kernel == GemmKernel::kTile && !reproducible) {
-      launch.splits = ChooseSplits(launch, runtime_->properties().multiprocessors);
+    const GemmLaunch launch = {part.matrix, x.rows, RowsOf(x), to, accumulate};
+    if (library_ != nullptr && !own.exact() && !reproducible) {
+      const absl::StatusOr<bool> done = library_->Multiply(launch);
+      if (!done.ok()) return Keep(done.status());
+      if (*done) continue;
     }
-    if (launch.splits > 1) {
-      const size_t bytes = sizeof(float) * static_cast<size_t>(launch.splits * x.rows) *
-                           static_cast<size_t>(part.matrix.rows);
-      Keep(ReserveScratch(device_, bytes, bytes, &split_sums_));
-      if (!failure_.none()) return;
-      launch.split_sums = reinterpret_cast<float*>(split_sums_.data());
-    }
-    LaunchGemm(*stream_, kernel, launch);
+    Keep(MultiplyByOwnKernel(launch, own.exact(), reproducible));
+    if (!failure_.none()) return;
   }
+}
+
+absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, bool reproducible) {
+  const DType dtype = launch.weight.dtype;
+  GemmKernel kernel = GemmKernel::kFma;
+  if (!exact && HasTileKernel(dtype)) {
+    kernel = reproducible ? GemmKernel::kTile : ChooseGemm(dtype, launch.rows);
+  }
+  if (kernel == GemmKernel::kTile && !reproducible) {
+    launch.splits = ChooseSplits(launch, runtime_->properties().multiprocessors);
+  }
+  if (launch.splits > 1) {
+    const size_t bytes = sizeof(float) * static_cast<size_t>(launch.splits * launch.rows) *
+                         static_cast<size_t>(launch.weight.rows);
+    absl::Status status = ReserveScratch(device_, bytes, bytes, &split_sums_);
+    if (!status.ok()) return status;
+    launch.split_sums = reinterpret_cast<float*>(split_sums_.data());
+  }
+  LaunchGemm(*stream_, kernel, launch);
+  return absl::OkStatus();
 }
 
 void CudaBackend::Linear(const LinearArgs& args) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -14,6 +16,8 @@
 #include "kernels/cuda/attention_launcher.h"
 #include "kernels/cuda/backend_failure.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/library_products.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
 #include "kernels/cuda/step_graphs.h"
@@ -28,6 +32,9 @@ struct CudaOptions {
   // Tries a kernel for tensor cores on this device before it may be used; a faulty one is left out,
   // with a warning (BackendInfo::warning). Null: they are taken for right.
   AttentionCheck check_attention;
+  // Products of f16 and bf16 weights by the device's library where it is there and faster; null: by
+  // our own kernels alone.
+  std::optional<LibraryProducts::Options> library;
 };
 
 // The back end of one CUDA device, or of the emulated one. Operations are kernels on one stream:
@@ -60,6 +67,7 @@ class CudaBackend final : public Backend {
   // Replays a recorded pass where there is one, records one where as many rows came before.
   void RunStep(const StepInputs& inputs, const std::function<void()>& operations) override;
   uint64_t replayed_steps() const { return replayed_steps_; }
+  const LibraryProducts* library() const { return library_.get(); }  // null: there is none
   void Embed(const EmbedArgs& args) override;
   void RmsNorm(const RmsNormArgs& args) override;
   void Linear(const LinearArgs& args) override;
@@ -88,8 +96,11 @@ class CudaBackend final : public Backend {
   void Keep(absl::Status status) { failure_.Keep(std::move(status)); }
   // The recorded pass for the step that has begun; null where its operations are to be called.
   Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);
+  void OpenLibrary(const LibraryProducts::Options& options);
+  void AddWarning(std::string_view warning);
   void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
                 bool accumulate, bool reproducible);
+  absl::Status MultiplyByOwnKernel(GemmLaunch launch, bool exact, bool reproducible);
 
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Stream> stream_;
@@ -101,6 +112,7 @@ class CudaBackend final : public Backend {
   uint64_t replayed_steps_ = 0;
   DeviceBuffer gate_;        // [rows, ffn] of GateUp
   DeviceBuffer split_sums_;  // of products of few rows
+  std::unique_ptr<LibraryProducts> library_;
   BackendFailure failure_;
 };
 

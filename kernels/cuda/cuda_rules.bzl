@@ -57,11 +57,14 @@ def _cuda_objects_impl(ctx):
     objects = []
     for source in ctx.files.srcs:
         name = "_objects/%s/%s.o" % (ctx.label.name, source.basename)
+
+        # Host code as such: nvcc's own front end knows less C++ than g++.
+        language = "cu" if source.extension == "cu" else "c++"
         compiled = ctx.actions.declare_file(name)
         ctx.actions.run(
             executable = TOOLKIT + "/bin/nvcc",
             arguments = NVCC_FLAGS + ARCHITECTURES + defines +
-                        ["-x", "cu", "-c", source.path, "-o", compiled.path],
+                        ["-x", language, "-c", source.path, "-o", compiled.path],
             inputs = depset([source], transitive = [headers]),
             outputs = [compiled],
             env = {"PATH": TOOLKIT + "/bin:/usr/bin:/bin"},

@@ -12,7 +12,6 @@
 // kWarpsM x kWarpsN. With splits, blocks of the same tile (blockIdx.z) share out the steps.
 
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/gemm_kernels.h"
@@ -46,26 +45,6 @@ struct GemmTile {
 };
 
 constexpr int SwizzledUnit(int row, int unit) { return row * 8 + (unit ^ (row & 7)); }
-
-// The nearest that f16 has room for. What is no number, or infinite, stays: an answer made of it
-// has to be seen, and fails its request.
-__device__ __forceinline__ float ClipToF16(float x) {
-  constexpr float kLargest = 65504.0f;
-  const float magnitude = fabsf(x);
-  return magnitude > kLargest && magnitude < INFINITY ? copysignf(kLargest, x) : x;
-}
-
-template <class T>
-__device__ __forceinline__ uint32_t PackInRange(float lo, float hi) {
-  if constexpr (std::is_same_v<T, F16>) return PackPair<T>(ClipToF16(lo), ClipToF16(hi));
-  return PackPair<T>(lo, hi);
-}
-
-template <class T>
-__device__ __forceinline__ uint4 PackUnit(const float (&values)[8]) {
-  return make_uint4(PackInRange<T>(values[0], values[1]), PackInRange<T>(values[2], values[3]),
-                    PackInRange<T>(values[4], values[5]), PackInRange<T>(values[6], values[7]));
-}
 
 // Eight elements of x from `k` on, zeros beyond the matrix.
 template <class T>

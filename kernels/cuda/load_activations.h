@@ -4,8 +4,10 @@
 // Device code: activations of the matrix products, eight elements at a time. For .cu files only.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/device_language.h"
+#include "kernels/cuda/instructions.h"
 
 namespace refrain::kernels::cuda {
 
@@ -22,6 +24,26 @@ __device__ __forceinline__ void LoadX8(const float* x, bool aligned, int64_t lef
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[i] = i < left ? x[i] : 0.0f;
   }
+}
+
+// The nearest that f16 has room for. What is no number, or infinite, stays: an answer made of it
+// has to be seen, and fails its request.
+__device__ __forceinline__ float ClipToF16(float x) {
+  constexpr float kLargest = 65504.0f;
+  const float magnitude = fabsf(x);
+  return magnitude > kLargest && magnitude < INFINITY ? copysignf(kLargest, x) : x;
+}
+
+template <class T>
+__device__ __forceinline__ uint32_t PackInRange(float lo, float hi) {
+  if constexpr (std::is_same_v<T, F16>) return PackPair<T>(ClipToF16(lo), ClipToF16(hi));
+  return PackPair<T>(lo, hi);
+}
+
+template <class T>
+__device__ __forceinline__ uint4 PackUnit(const float (&values)[8]) {
+  return make_uint4(PackInRange<T>(values[0], values[1]), PackInRange<T>(values[2], values[3]),
+                    PackInRange<T>(values[4], values[5]), PackInRange<T>(values[6], values[7]));
 }
 
 }  // namespace refrain::kernels::cuda

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/product_library.h"
 #include "kernels/cuda/stream.h"
 
 namespace refrain::kernels::cuda {
@@ -95,6 +96,9 @@ class Runtime {
   virtual absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) = 0;
   // RESOURCE_EXHAUSTED: no memory for the launch; nothing of it runs.
   virtual absl::Status LaunchGraph(Graph& graph, Stream& stream) = 0;
+
+  // For this device, which outlives it. NOT_FOUND or FAILED_PRECONDITION with why there is none.
+  virtual absl::StatusOr<std::unique_ptr<ProductLibrary>> OpenProductLibrary() = 0;
 };
 
 // The devices of this machine. FAILED_PRECONDITION with the reason where there is no driver, one

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/cublas_lt.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/runtime.h"
 
@@ -240,6 +241,11 @@ class CudaRuntime final : public Runtime {
       cudaGetLastError();
       return absl::ResourceExhaustedError("cudaGraphLaunch: no memory for the launch");
     });
+  }
+
+  absl::StatusOr<std::unique_ptr<ProductLibrary>> OpenProductLibrary() override {
+    if (absl::Status status = MakeCurrent(); !status.ok()) return status;
+    return OpenCublasLt();
   }
 
  private:

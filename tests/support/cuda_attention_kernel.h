@@ -14,7 +14,10 @@ inline CudaOptions WithAttention(const std::string& name) {
   CudaOptions options;
   if (name == "generic") options.attention = AttentionKernel::kGeneric;
   if (name == "mma") options.attention = AttentionKernel::kMma;
-  if (name == "checked") options.check_attention = &FindAttentionFault;
+  if (name == "checked") {
+    options.check_attention = &FindAttentionFault;
+    options.library.emplace();
+  }
   return options;
 }
 

@@ -199,6 +199,12 @@ class EmulatedRuntime final : public Runtime {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<ProductLibrary>> OpenProductLibrary() override {
+    if (absl::Status status = Check("OpenProductLibrary"); !status.ok()) return status;
+    if (!options_.library.present) return absl::NotFoundError("the emulated device has no library");
+    return MakeEmulatedProductLibrary(options_.library);
+  }
+
  private:
   using Blocks = std::map<std::byte*, size_t>;
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "kernels/cuda/emulated/emulated_product_library.h"
 #include "kernels/cuda/runtime.h"
 
 namespace refrain::kernels::cuda::emulated {
@@ -25,6 +26,7 @@ struct EmulatedOptions {
   std::shared_ptr<EmulatedCard> card;  // null: one of its own
   int multiprocessors = 4;
   int major = 9, minor = 0;
+  EmulatedLibrary library;
 
   // Fault injection. The n-th call (from 0) that may fail does; n counts calls whose name contains
   // `failing_call` ("" counts all): AllocateDevice, AllocatePinned, CreateStream, CopyAsync, ...

@@ -36,9 +36,9 @@ std::unique_ptr<AttentionScenario> MakeScenario(bool swapped) {
 // Decode steps of two slots: attention, and what a test adds.
 class StepGraphsTest : public ::testing::Test {
  protected:
-  void Start(const emulated::EmulatedOptions& options = {}) {
+  void Start(const emulated::EmulatedOptions& options = {}, const CudaOptions& cuda = {}) {
     attention_.reset();
-    backend_ = *CudaBackend::Create(emulated::MakeEmulatedRuntime(options));
+    backend_ = *CudaBackend::Create(emulated::MakeEmulatedRuntime(options), cuda);
     attention_ = std::make_unique<AttentionOnDevice>(*backend_, *scenario_);
     const AttentionPlanView& plan = attention_->args.plan;
     runs_.assign(plan.runs.begin(), plan.runs.end());
@@ -231,6 +231,30 @@ TEST_F(StepGraphsTest, AReplayWithoutMemoryRunsItsOperations) {
   }
   EXPECT_EQ(backend_->replayed_steps(), 2u);
   EXPECT_EQ(calls_, 4);  // the first, one more like it, the recording, and the one without memory
+}
+
+TEST_F(StepGraphsTest, ProductsOfALibraryAreRecorded) {
+  constexpr int64_t kRows = 8, kN = 40, kK = 24;
+  emulated::EmulatedOptions options;
+  options.library.present = true;
+  Start(options, {.library = LibraryProducts::Options{.rows = {8}, .worth_it = 1e9f, .rounds = 1}});
+  const std::vector<uint16_t> ones(kN * kK, 0x3c00);  // f16
+  const WeightSlice slice{DType::kF16, kN, kK, reinterpret_cast<const std::byte*>(ones.data()), {}};
+  const auto weight = *backend_->PackLinear({&slice, 1}, {});
+  const DeviceFloats x(*backend_, std::vector<float>(kRows * kK, 0.5f));
+  const DeviceFloats out(*backend_, std::vector<float>(kRows * kN));
+  also_ = [&] {
+    backend_->Linear({.weight = weight.get(),
+                      .x = F32View(x.data(), kRows, kK),
+                      .out = F32View(out.data(), kRows, kN),
+                      .accumulate = true});
+  };
+  const int64_t products = *options.library.products;
+  for (int i = 0; i < 5; ++i) Step();
+  EXPECT_EQ(out.Read(), std::vector<float>(kRows * kN, 5 * 0.5f * kK));
+  EXPECT_GE(backend_->replayed_steps(), 3u);
+  EXPECT_EQ(*options.library.products, products + calls_);
+  EXPECT_LT(calls_, 5);
 }
 
 }  // namespace

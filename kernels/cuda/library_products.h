@@ -1,0 +1,113 @@
+#ifndef REFRAIN_KERNELS_CUDA_LIBRARY_PRODUCTS_H_
+#define REFRAIN_KERNELS_CUDA_LIBRARY_PRODUCTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/product_library.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/device.h"
+
+namespace refrain::kernels::cuda {
+
+// Which products a library computes instead of our own kernels: those of f16 and bf16 weights where
+// it was faster on this very card, but for the few rows of kFma. Every shape of a weight is tried
+// once, when the first of that shape is loaded, at several numbers of rows: our kernel and the
+// library's first choices, with nothing of it left in the L2 cache, as other layers' weights leave
+// it. The library's results are compared with our kernel's then; a library that computes something
+// else is given up.
+//
+// Its sums are in an order of its own, which may differ with the number of rows: not for
+// `reproducible`.
+//
+// Threads: those of the back end. Failure: Prepare's is the device's own, after which nothing runs;
+// what the library refuses, and memory that is not there for trying, leave our kernels in place.
+class LibraryProducts {
+ public:
+  struct Options {
+    // Tried at, ascending, each of so many rows that ours would be kTile; the choice at one holds
+    // for fewer rows down to the next below.
+    std::vector<int64_t> rows = {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+    // The library is to take less than this part of our kernel's time: a choice within the noise
+    // stays ours.
+    float worth_it = 0.97f;
+    int rounds = 5;      // medians of
+    int algorithms = 4;  // the library's first
+    size_t workspace_bytes = size_t{32} << 20;
+    size_t most_out_bytes = size_t{256} << 20;  // more rows are not tried
+  };
+  // What came of a shape at a number of rows.
+  struct Choice {
+    DType dtype = DType::kF16;
+    int64_t n = 0, k = 0, rows = 0;
+    float own_ms = 0, library_ms = 0;           // 0: it has none
+    std::optional<ProductAlgorithm> algorithm;  // empty: ours
+  };
+  // Puts a product by our own kernels on the stream.
+  using OwnProduct = std::function<absl::Status(const GemmLaunch&)>;
+
+  // `device`'s copies are on `stream`. All outlive it.
+  LibraryProducts(std::unique_ptr<ProductLibrary> library, Runtime& runtime, Stream& stream,
+                  Device& device, Options options);
+
+  // Tries the weight's shape, if that has not been done.
+  absl::Status Prepare(const DeviceMatrix& weight, const OwnProduct& own);
+
+  // Puts the product on the stream if it is the library's; false: it is for our kernels.
+  absl::StatusOr<bool> Multiply(const GemmLaunch& args);
+
+  std::string_view name() const { return library_->name(); }
+  // For a log: how many of the sizes tried are the library's.
+  std::string Summary() const;
+  std::span<const Choice> choices() const { return choices_; }
+  // Why the library is not used any more; "" where it is.
+  const std::string& fault() const { return fault_; }
+
+ private:
+  struct ShapeKey {
+    DType dtype;
+    int64_t n, k;
+    friend bool operator==(const ShapeKey&, const ShapeKey&) = default;
+  };
+  struct ShapeHash {
+    size_t operator()(const ProductShape& shape) const;
+  };
+  struct Trial;
+
+  absl::Status Try(const DeviceMatrix& weight, int64_t rows, Trial& trial, const OwnProduct& own);
+  absl::StatusOr<float> MedianMs(Trial& trial, const std::function<absl::Status()>& product);
+  // "" where both outs are the same product.
+  absl::StatusOr<std::string> Compare(const Trial& trial, const Choice& choice);
+  const Choice* ChoiceOrNull(const GemmLaunch& args) const;
+  // Whether the choice's algorithm computes this shape; asked once a shape.
+  bool Computes(const ProductShape& shape, const ProductAlgorithm& algorithm);
+  absl::Status Put(const GemmLaunch& args, const ProductShape& shape,
+                   const ProductAlgorithm& algorithm);
+
+  const std::unique_ptr<ProductLibrary> library_;
+  Runtime& runtime_;
+  Stream& stream_;
+  Device& device_;
+  const Options options_;
+  std::string fault_;
+  std::vector<ShapeKey> tried_;
+  std::vector<Choice> choices_;
+  std::unordered_map<ProductShape, bool, ShapeHash> asked_;  // of Computes, the last ones
+  DeviceBuffer workspace_;
+  DeviceBuffer rounded_;  // x in 16 bits
+};
+
+}  // namespace refrain::kernels::cuda
+
+#endif  // REFRAIN_KERNELS_CUDA_LIBRARY_PRODUCTS_H_

@@ -1,0 +1,259 @@
+// Products by a library where it is faster, on the emulated device: which are its, that they are
+// right, and what a library that is not costs.
+
+#include "kernels/cuda/library_products.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulated/emulated_runtime.h"
+#include "kernels/reference/dequantize.h"
+#include "kernels/reference/half_float.h"
+#include "tests/kernels/conformance/device_array.h"
+
+namespace refrain::kernels::cuda {
+namespace {
+
+using emulated::EmulatedLibrary;
+using emulated::EmulatedOptions;
+using emulated::MakeEmulatedRuntime;
+using testing::HasSubstr;
+
+constexpr double kSlow = 0.05;  // far beyond what our kernel takes here, in seconds
+// Times are the host's: whatever the library takes is fast enough.
+constexpr float kAlways = 1e9f;
+const LibraryProducts::Options kOptions = {
+    .rows = {8, 16}, .worth_it = kAlways, .rounds = 1, .workspace_bytes = 256};
+
+struct Case {
+  DType dtype = DType::kF16;
+  int64_t n = 70, k = 100, rows = 12;
+  int64_t out_stride = 72;
+  float scale = 1.0f;  // of x
+  bool accumulate = false, reproducible = false;
+  ComputeDType compute = ComputeDType::kAuto;
+};
+
+class LibraryProductsTest : public ::testing::Test {
+ protected:
+  void Make(EmulatedOptions options = {}, LibraryProducts::Options library = kOptions) {
+    options.library.present = true;
+    products_ = options.library.products;
+    auto backend = CudaBackend::Create(MakeEmulatedRuntime(options), {.library = library});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    backend_ = *std::move(backend);
+  }
+
+  absl::StatusOr<std::unique_ptr<LinearWeight>> Pack(const Case& c) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    stored_.resize(static_cast<size_t>(c.n * c.k));
+    for (uint16_t& bits : stored_) {
+      bits = c.dtype == DType::kBF16 ? F32ToBf16(normal(random)) : F32ToF16(normal(random));
+    }
+    const WeightSlice slice{
+        c.dtype, c.n, c.k, reinterpret_cast<const std::byte*>(stored_.data()), {}};
+    return backend_->PackLinear({&slice, 1}, {.compute = c.compute});
+  }
+
+  // Multiplies, and compares with double arithmetic over x as it is rounded. Returns how many
+  // products were put on the stream by the library.
+  int64_t Check(const Case& c) {
+    auto weight = Pack(c);
+    EXPECT_TRUE(weight.ok()) << weight.status();
+    if (!weight.ok()) return -1;
+    return Multiply(c, **weight);
+  }
+
+  int64_t Multiply(const Case& c, const LinearWeight& weight) {
+    std::mt19937 random(8);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(static_cast<size_t>(c.rows * c.k));
+    for (float& value : x) value = c.scale * normal(random);
+    std::vector<float> before(static_cast<size_t>(c.rows * c.out_stride));
+    for (float& value : before) value = normal(random);
+    const DeviceFloats device_x(*backend_, x), out(*backend_, before);
+    const int64_t products = *products_;
+    TensorView to = F32View(out.data(), c.rows, c.n);
+    to.stride = c.out_stride;
+    backend_->Linear({.weight = &weight,
+                      .x = F32View(device_x.data(), c.rows, c.k),
+                      .out = to,
+                      .accumulate = c.accumulate,
+                      .reproducible = c.reproducible});
+    const std::vector<float> got = out.Read();
+    for (int64_t row = 0; row < c.rows; ++row) {
+      for (int64_t n = 0; n < c.out_stride; ++n) {
+        const int64_t at = row * c.out_stride + n;
+        if (n >= c.n) {
+          EXPECT_EQ(got[at], before[at]) << "behind row " << row;
+          continue;
+        }
+        double want = c.accumulate ? before[at] : 0;
+        for (int64_t k = 0; k < c.k; ++k) want += Rounded(c, x[row * c.k + k]) * Weight(c, n, k);
+        EXPECT_NEAR(got[at], want, 1e-4 * c.scale * static_cast<double>(c.k)) << row << ", " << n;
+      }
+    }
+    return *products_ - products;
+  }
+
+  double Weight(const Case& c, int64_t n, int64_t k) const {
+    const uint16_t bits = stored_[static_cast<size_t>(n * c.k + k)];
+    return c.dtype == DType::kBF16 ? Bf16ToF32(bits) : F16ToF32(bits);
+  }
+  static double Rounded(const Case& c, float x) {
+    if (c.compute == ComputeDType::kF32) return x;
+    if (c.dtype == DType::kBF16) return Bf16ToF32(F32ToBf16(x));
+    return F16ToF32(F32ToF16(std::min(std::max(x, -65504.0f), 65504.0f)));
+  }
+
+  std::shared_ptr<int64_t> products_;
+  std::unique_ptr<CudaBackend> backend_;
+  std::vector<uint16_t> stored_;
+};
+
+TEST_F(LibraryProductsTest, ALibraryThatIsFastEnoughComputes) {
+  Make();
+  EXPECT_EQ(backend_->info().products,
+            "own kernels, and emulated library 1.0 where it is faster (0 of 0 sizes tried)");
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    EXPECT_EQ(Check({.dtype = dtype}), 1);
+    EXPECT_EQ(Check({.dtype = dtype, .rows = 16, .accumulate = true}), 1);
+    EXPECT_EQ(Check({.dtype = dtype, .rows = 5}), 1) << "down to the next number of rows below";
+    EXPECT_EQ(Check({.dtype = dtype, .n = 33, .k = 7, .out_stride = 36}), 1);
+    EXPECT_EQ(Check({.dtype = dtype, .rows = 40}), 1) << "the last number of rows is for more";
+  }
+  EXPECT_EQ(backend_->info().warning, "");
+}
+
+TEST_F(LibraryProductsTest, EveryShapeIsTriedOnce) {
+  Make();
+  ASSERT_TRUE(Pack({}).ok());
+  const int64_t tried = *products_;
+  EXPECT_GT(tried, 0);
+  ASSERT_TRUE(Pack({}).ok());
+  EXPECT_EQ(*products_, tried);
+  ASSERT_TRUE(Pack({.dtype = DType::kBF16}).ok());
+  EXPECT_EQ(*products_, 2 * tried);
+  const auto choices = backend_->library()->choices();
+  ASSERT_EQ(choices.size(), 4u);
+  EXPECT_EQ(choices[3].dtype, DType::kBF16);
+  EXPECT_EQ(choices[3].rows, 16);
+  for (const auto& choice : choices) {
+    EXPECT_EQ(choice.n, 70);
+    EXPECT_EQ(choice.k, 100);
+    EXPECT_GT(choice.own_ms, 0);
+    EXPECT_GT(choice.library_ms, 0);
+    EXPECT_TRUE(choice.algorithm.has_value());
+    EXPECT_EQ(choice.algorithm->bytes[0], std::byte{0}) << "the second algorithm is slow";
+  }
+}
+
+TEST_F(LibraryProductsTest, ASlowerLibraryDoesNotCompute) {
+  LibraryProducts::Options options = kOptions;
+  options.worth_it = 0.97f;
+  Make({.library = {.slowness = kSlow}}, options);
+  EXPECT_EQ(Check({}), 0);
+  EXPECT_EQ(backend_->info().warning, "");
+  ASSERT_EQ(backend_->library()->choices().size(), 2u);
+  EXPECT_GT(backend_->library()->choices()[0].library_ms, 1e3 * kSlow);
+}
+
+TEST_F(LibraryProductsTest, ActivationsBeyondF16AreItsLargest) {
+  Make();
+  EXPECT_EQ(Check({.scale = 1e5f}), 1);
+}
+
+TEST_F(LibraryProductsTest, ReproducibleAndExactProductsAreOurs) {
+  Make();
+  EXPECT_EQ(Check({.reproducible = true}), 0);
+  EXPECT_EQ(Check({.dtype = DType::kBF16, .compute = ComputeDType::kF32}), 0);
+}
+
+// Of which our kernel rounds nothing.
+TEST_F(LibraryProductsTest, FewRowsAreOurs) {
+  Make();
+  auto weight = Pack({});
+  ASSERT_TRUE(weight.ok());
+  const DeviceFloats x(*backend_, std::vector<float>(4 * 100, 1.0f));
+  const DeviceFloats out(*backend_, std::vector<float>(4 * 72));
+  const int64_t products = *products_;
+  TensorView to = F32View(out.data(), 4, 70);
+  to.stride = 72;
+  backend_->Linear({.weight = weight->get(), .x = F32View(x.data(), 4, 100), .out = to});
+  EXPECT_TRUE(backend_->Synchronize().ok());
+  EXPECT_EQ(*products_, products);
+}
+
+TEST_F(LibraryProductsTest, RowsThatTheLibraryCannotWriteAreOurs) {
+  Make();
+  EXPECT_EQ(Check({.out_stride = 71}), 0);
+}
+
+TEST_F(LibraryProductsTest, AnAlgorithmThatDoesNotComputeSoManyRowsIsNotUsed) {
+  Make({.library = {.computes_rows = 20}});
+  EXPECT_EQ(Check({.rows = 20}), 1);
+  EXPECT_EQ(Check({.rows = 21}), 0);
+}
+
+TEST_F(LibraryProductsTest, ALibraryThatKnowsNoAlgorithmOrRefusesLeavesProductsToUs) {
+  Make({.library = {.algorithms = 0}});
+  EXPECT_EQ(Check({}), 0);
+  Make({.library = {.refuses = true}});
+  EXPECT_EQ(Check({}), 0);
+  EXPECT_EQ(backend_->info().warning, "");
+}
+
+TEST_F(LibraryProductsTest, AWrongLibraryIsNotUsed) {
+  for (const auto fault : {EmulatedLibrary::Fault::kWrongSum, EmulatedLibrary::Fault::kNaN}) {
+    Make({.library = {.fault = fault}});
+    EXPECT_EQ(Check({}), 0);
+    EXPECT_THAT(backend_->info().warning, HasSubstr("emulated library 1.0: f16 weight of 70 x 100, "
+                                                    "row 7 of 8 is off by"));
+    EXPECT_EQ(backend_->info().products, "own kernels");
+    EXPECT_EQ(backend_->library(), nullptr);
+  }
+}
+
+TEST_F(LibraryProductsTest, WithoutALibraryItSaysWhy) {
+  EmulatedOptions options;
+  auto backend = CudaBackend::Create(MakeEmulatedRuntime(options), {.library = kOptions});
+  ASSERT_TRUE(backend.ok());
+  EXPECT_EQ((*backend)->info().products, "own kernels (the emulated device has no library)");
+  EXPECT_EQ((*backend)->info().warning, "");
+}
+
+TEST_F(LibraryProductsTest, WhereThereIsNoMemoryForTryingProductsAreOurs) {
+  LibraryProducts::Options options = kOptions;
+  options.workspace_bytes = size_t{1} << 30;
+  Make({.memory_bytes = size_t{64} << 20}, options);
+  EXPECT_EQ(Check({}), 0);
+}
+
+TEST_F(LibraryProductsTest, MoreRowsThanThereIsRoomForAreNotTried) {
+  LibraryProducts::Options options = kOptions;
+  options.most_out_bytes = 8 * 72 * sizeof(float);
+  Make({}, options);
+  EXPECT_EQ(Check({}), 1);
+  ASSERT_EQ(backend_->library()->choices().size(), 1u);
+  EXPECT_EQ(backend_->library()->choices()[0].rows, 8);
+}
+
+TEST_F(LibraryProductsTest, ADeviceThatFailsMeanwhileFailsTheLoad) {
+  Make({.failing_call = "Kernel", .failing_call_index = 2});
+  const auto weight = Pack({});
+  ASSERT_FALSE(weight.ok());
+  EXPECT_EQ(weight.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(weight.status().message(),
+              HasSubstr("while products by emulated library 1.0 were tried: "));
+}
+
+}  // namespace
+}  // namespace refrain::kernels::cuda
