@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,10 @@ DeviceEngine Serve(const EngineOptions& options, const BackendChooser& choose,
 
 // Small enough for many steps of the emulated device: 300 tokens, a context of 128.
 std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size = 32);
+
+// For the small model: prompts of 1 to 32 tokens, many of which begin alike, up to 12 new tokens,
+// with every way of sampling, some with log-probabilities or two choices.
+Request RandomRequest(std::mt19937& random);
 
 // Greedy, whatever comes.
 Request RequestFor(const std::vector<int32_t>& prompt, int32_t max_tokens);

@@ -103,30 +103,6 @@ TEST_P(PipelinedEngineTest, GreedyRequestsGetTheHostSamplersTokens) {
   }
 }
 
-Request RandomRequest(std::mt19937& random) {
-  const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
-  std::vector<int32_t> prompt;
-  // Many begin alike.
-  for (int32_t i = 0, n = below(3) == 0 ? 0 : 20; i < n; ++i) prompt.push_back((i * i) % 200);
-  for (int32_t n = 1 + below(12); n > 0; --n) prompt.push_back(below(300));
-  Request request = RequestFor(prompt, 1 + below(12));
-  SamplingParams& sampling = request.sampling;
-  sampling.temperature = below(3) * 0.8;
-  sampling.seed = random();
-  if (below(3) == 0) sampling.top_k = 1 + below(40);
-  if (below(3) == 0) sampling.top_p = 0.7;
-  if (below(4) == 0) sampling.min_p = 0.05;
-  if (below(4) == 0) sampling.frequency_penalty = 0.6;
-  if (below(5) == 0) sampling.repetition_penalty = 1.2;
-  if (below(6) == 0) sampling.banned_sequences = {{TokenId{40}}, {TokenId{17}, TokenId{18}}};
-  if (below(4) == 0) request.logprobs.top = below(3);
-  if (below(6) == 0) request.logprobs.prompt_top = 1;
-  if (below(4) == 0) request.n = 2;
-  request.stop.stop_token_ids = {TokenId{7}, TokenId{70}, TokenId{170}};
-  request.stop.min_tokens = std::min(below(4), request.stop.max_tokens);
-  return request;
-}
-
 // Requests come while others run, and some of them go; what each gets does not depend on how many
 // steps are in flight, nor on what else runs.
 TEST_P(PipelinedEngineTest, ARandomMixGetsTheSameWithOneAndWithTwoStepsInFlight) {
