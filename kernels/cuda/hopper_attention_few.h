@@ -77,8 +77,9 @@ class FewQueries {
     LetGo(&shared_.empty[k_unit]);
 
     float factor[kColumns];
-    state_.RaiseMaxima(s, factor);
-    WriteWeights(s);
+    const float scale = ScoreScale(args_);
+    state_.RaiseMaxima(s, scale, factor);
+    WriteWeights(s, scale);
 
     ++at.count;
     const int v_unit = at.unit();
@@ -102,7 +103,7 @@ class FewQueries {
   }
 
   // P^T, as units of 8 keys by 8 queries (128 bytes): unit (keys 8 a, queries 8 b) is 8 b + a.
-  __device__ void WriteWeights(const float (&s)[kN / 2]) {
+  __device__ void WriteWeights(const float (&s)[kN / 2], float scale) {
     unsigned char* const weights = shared_.weights[group_];
 #pragma unroll
     for (int i = 0; i < kN / 8; ++i) {
@@ -111,8 +112,8 @@ class FewQueries {
       const float m1 = state_.m[2 * i + 1] > MinusInfinity() ? state_.m[2 * i + 1] : 0.0f;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float p0 = ExpTwo(s[4 * i + 2 * half] - m0);
-        const float p1 = ExpTwo(s[4 * i + 2 * half + 1] - m1);
+        const float p0 = ExpTwo(fmaf(s[4 * i + 2 * half], scale, -m0));
+        const float p1 = ExpTwo(fmaf(s[4 * i + 2 * half + 1], scale, -m1));
         state_.n[2 * i] += p0;
         state_.n[2 * i + 1] += p1;
         const int unit = 8 * i + 2 * warp_ + half;

@@ -35,8 +35,9 @@ class FewQueryState {
     }
   }
 
-  // The block's maxima over all 64 keys into m; `factor` is what the state so far is scaled by.
-  __device__ void RaiseMaxima(const float (&s)[kN / 2], float (&factor)[kColumns]) {
+  // The block's maxima over all 64 keys, times `scale`, into m; `factor` is what the state so far
+  // is scaled by.
+  __device__ void RaiseMaxima(const float (&s)[kN / 2], float scale, float (&factor)[kColumns]) {
     float(&columns)[4][kFewQueries] = shared_.columns[group_];
     float top[kColumns];
 #pragma unroll
@@ -59,7 +60,7 @@ class FewQueryState {
       float highest = m[c];
 #pragma unroll
       for (int warp = 0; warp < 4; ++warp) {
-        const float other = columns[warp][Query(c)];
+        const float other = columns[warp][Query(c)] * scale;
         highest = other > highest ? other : highest;
       }
       factor[c] = highest > MinusInfinity() ? ExpTwo(m[c] - highest) : 1.0f;

@@ -90,9 +90,10 @@ class ManyQueries {
     LetGo(&shared_.empty[k_unit]);
 
     float factor[2];
-    RaiseMaxima(s, factor);
+    const float scale = ScoreScale(args_);
+    RaiseMaxima(s, scale, factor);
     uint32_t p[kBlockKeys / 16][4];
-    MakeWeights(s, p);
+    MakeWeights(s, scale, p);
 #pragma unroll
     for (int out = 0; out < kOuts; ++out) {
 #pragma unroll
@@ -145,10 +146,10 @@ class ManyQueries {
     }
   }
 
-  __device__ void RaiseMaxima(const float (&s)[kBlockKeys / 2], float (&factor)[2]) {
+  __device__ void RaiseMaxima(const float (&s)[kBlockKeys / 2], float scale, float (&factor)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float m = m_[half];
+      float m = MinusInfinity();
 #pragma unroll
       for (int i = 0; i < kBlockKeys / 8; ++i) {
 #pragma unroll
@@ -162,6 +163,8 @@ class ManyQueries {
         const float other = __shfl_xor_sync(0xffffffffu, m, lanes);
         m = other > m ? other : m;
       }
+      m *= scale;
+      m = m_[half] > m ? m_[half] : m;
       factor[half] = m > MinusInfinity() ? ExpTwo(m_[half] - m) : 1.0f;
       m_[half] = m;
       n_[half] *= factor[half];
@@ -169,14 +172,15 @@ class ManyQueries {
   }
 
   // P as the A operand of the second product: where S came out is where P goes in.
-  __device__ void MakeWeights(const float (&s)[kBlockKeys / 2], uint32_t (&p)[kBlockKeys / 16][4]) {
+  __device__ void MakeWeights(const float (&s)[kBlockKeys / 2], float scale,
+                              uint32_t (&p)[kBlockKeys / 16][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float m = m_[half] > MinusInfinity() ? m_[half] : 0.0f;  // all scores are -inf then
 #pragma unroll
       for (int i = 0; i < kBlockKeys / 8; ++i) {
-        const float p0 = ExpTwo(s[4 * i + 2 * half] - m);
-        const float p1 = ExpTwo(s[4 * i + 2 * half + 1] - m);
+        const float p0 = ExpTwo(fmaf(s[4 * i + 2 * half], scale, -m));
+        const float p1 = ExpTwo(fmaf(s[4 * i + 2 * half + 1], scale, -m));
         n_[half] += p0 + p1;
         p[i / 2][i % 2 * 2 + half] = PackPair<T>(p0, p1);
       }

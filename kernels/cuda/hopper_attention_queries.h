@@ -73,8 +73,14 @@ __device__ __forceinline__ bool AllSeen(const ChunkAttentionLaunch& args, const 
          info.first_key[0] + kBlockKeys <= header.high_min;
 }
 
-// The tile's queries, times scale and log2 e, as swizzled panels of [kRows][kPanel]; rows without
-// query are zeros. By all computing threads.
+// What scores are multiplied by, so that weights are powers of two. Not the queries before they are
+// rounded: that would round them once more, which is most of the error of a decoding row.
+__device__ __forceinline__ float ScoreScale(const ChunkAttentionLaunch& args) {
+  return args.scale * kLogTwoE;
+}
+
+// The tile's queries as swizzled panels of [kRows][kPanel]; rows without query are zeros. By all
+// computing threads.
 template <class Shape, int kRows>
 __device__ __forceinline__ void LoadQueries(const ChunkAttentionLaunch& args,
                                             const TileHeader& header, int32_t rows,
@@ -82,7 +88,6 @@ __device__ __forceinline__ void LoadQueries(const ChunkAttentionLaunch& args,
   using T = typename Shape::Element;
   constexpr int kUnits = Shape::kHeadDim / kKvUnitElements;  // 16 bytes each
   constexpr int kUnitsOfPanel = Shape::kPanel / kKvUnitElements;
-  const float factor = args.scale * kLogTwoE;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < rows * kUnits; i += kComputeThreads) {
     const int32_t query = i / kUnits, unit = i % kUnits;
     uint4 packed = make_uint4(0, 0, 0, 0);
@@ -92,9 +97,8 @@ __device__ __forceinline__ void LoadQueries(const ChunkAttentionLaunch& args,
       const auto* const from = reinterpret_cast<const float4*>(
           args.q + row * args.q_stride + head * Shape::kHeadDim + unit * kKvUnitElements);
       const float4 a = from[0], b = from[1];
-      packed = make_uint4(
-          PackPair<T>(a.x * factor, a.y * factor), PackPair<T>(a.z * factor, a.w * factor),
-          PackPair<T>(b.x * factor, b.y * factor), PackPair<T>(b.z * factor, b.w * factor));
+      packed = make_uint4(PackPair<T>(a.x, a.y), PackPair<T>(a.z, a.w), PackPair<T>(b.x, b.y),
+                          PackPair<T>(b.z, b.w));
     }
     const int swizzled = KvSwizzledUnit(Shape::kPanel, query, unit % kUnitsOfPanel);
     const uint32_t at = (unit / kUnitsOfPanel * kRows + query) * Shape::kRowBytes + swizzled * 16;
