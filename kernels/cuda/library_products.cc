@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/round_rows.h"
 #include "kernels/cuda/scratch.h"
+#include "kernels/cuda/widen_weights.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -19,22 +20,33 @@ constexpr float kMostDifference = 2e-3f;  // of the largest result
 constexpr size_t kMostAsked = 4096;
 constexpr uint8_t kFlushValue = 0x3c;
 
-bool IsLibraryType(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+bool IsQuantized(DType dtype) { return Traits(dtype).quantized; }
+
+// What the library multiplies in.
+DType LibraryType(DType dtype) { return dtype == DType::kBF16 ? DType::kBF16 : DType::kF16; }
+
+size_t WidenedBytes(const DeviceMatrix& weight) {
+  if (!IsQuantized(weight.dtype)) return 0;
+  return static_cast<size_t>(weight.rows * weight.cols) * sizeof(uint16_t);
+}
 
 int64_t RoundedStride(int64_t cols) { return (cols + 7) / 8 * 8; }
 
 // No shape where a row would not begin on a 16-byte border.
 std::optional<ProductShape> ShapeOf(const GemmLaunch& args) {
-  if (!IsLibraryType(args.weight.dtype) || args.out.stride % 4 != 0 ||
+  if (!HasTileKernel(args.weight.dtype) || args.out.stride % 4 != 0 ||
       reinterpret_cast<uintptr_t>(args.out.data) % 16 != 0) {
     return std::nullopt;
   }
-  return ProductShape{.dtype = args.weight.dtype,
+  const int64_t weight_stride = IsQuantized(args.weight.dtype)
+                                    ? args.weight.cols
+                                    : static_cast<int64_t>(args.weight.row_bytes / 2);
+  return ProductShape{.dtype = LibraryType(args.weight.dtype),
                       .rows = args.rows,
                       .n = args.weight.rows,
                       .k = args.weight.cols,
                       .x_stride = RoundedStride(args.weight.cols),
-                      .weight_stride = static_cast<int64_t>(args.weight.row_bytes / 2),
+                      .weight_stride = weight_stride,
                       .out_stride = args.out.stride,
                       .accumulate = args.accumulate};
 }
@@ -66,7 +78,7 @@ LibraryProducts::LibraryProducts(std::unique_ptr<ProductLibrary> library, Runtim
 
 absl::Status LibraryProducts::Prepare(const DeviceMatrix& weight, const OwnProduct& own) {
   const ShapeKey key = {weight.dtype, weight.rows, weight.cols};
-  if (!IsLibraryType(weight.dtype) || !fault_.empty() ||
+  if (!HasTileKernel(weight.dtype) || !fault_.empty() ||
       std::find(tried_.begin(), tried_.end(), key) != tried_.end()) {
     return absl::OkStatus();
   }
@@ -76,8 +88,10 @@ absl::Status LibraryProducts::Prepare(const DeviceMatrix& weight, const OwnProdu
   const size_t row_bytes = static_cast<size_t>(trial.out_stride) * sizeof(float);
   std::vector<int64_t> tries;
   for (const int64_t rows : options_.rows) {
+    if (IsQuantized(weight.dtype) && rows < options_.least_rows_quantized) continue;
     if (static_cast<size_t>(rows) * row_bytes <= options_.most_out_bytes) tries.push_back(rows);
   }
+  if (WidenedBytes(weight) > options_.most_widened_bytes) tries.clear();
   if (tries.empty()) return absl::OkStatus();
 
   const auto reserve = [&](DeviceBuffer* buffer, size_t bytes) {
@@ -113,7 +127,12 @@ absl::Status LibraryProducts::Try(const DeviceMatrix& weight, int64_t rows, Tria
   GemmLaunch args = {.weight = weight, .rows = rows};
   args.x = {reinterpret_cast<float*>(trial.x.data()), kRowShift};
   args.out = {reinterpret_cast<float*>(trial.out.data()), trial.out_stride};
-  Choice choice = {.dtype = weight.dtype, .n = weight.rows, .k = weight.cols, .rows = rows};
+  const auto at = std::find(options_.rows.begin(), options_.rows.end(), rows);
+  Choice choice = {.dtype = weight.dtype,
+                   .n = weight.rows,
+                   .k = weight.cols,
+                   .rows = rows,
+                   .least_rows = at == options_.rows.begin() ? 1 : at[-1] + 1};
   const absl::StatusOr<float> own_ms = MedianMs(trial, [&] { return own(args); });
   if (!own_ms.ok()) return own_ms.status();
   choice.own_ms = *own_ms;
@@ -147,6 +166,7 @@ absl::Status LibraryProducts::Try(const DeviceMatrix& weight, int64_t rows, Tria
       choices_.clear();
       workspace_ = DeviceBuffer();
       rounded_ = DeviceBuffer();
+      widened_ = DeviceBuffer();
       return absl::OkStatus();
     }
   }
@@ -220,6 +240,7 @@ const LibraryProducts::Choice* LibraryProducts::ChoiceOrNull(const GemmLaunch& a
     best = &choice;
     if (choice.rows >= args.rows) break;
   }
+  if (best != nullptr && args.rows < best->least_rows) return nullptr;
   return best;
 }
 
@@ -245,10 +266,17 @@ absl::Status LibraryProducts::Put(const GemmLaunch& args, const ProductShape& sh
   if (absl::Status status = ReserveScratch(device_, bytes, bytes, &rounded_); !status.ok()) {
     return status;
   }
+  const std::byte* weight = args.weight.data;
+  if (const size_t widened_bytes = WidenedBytes(args.weight); widened_bytes > 0) {
+    absl::Status status = ReserveScratch(device_, widened_bytes, widened_bytes, &widened_);
+    if (!status.ok()) return status;
+    LaunchWidenWeights(stream_, {args.weight, widened_.data()});
+    weight = widened_.data();
+  }
   LaunchRoundRows(
       stream_, {shape.dtype, args.rows, args.weight.cols, args.x, rounded_.data(), shape.x_stride});
   return library_->Multiply(shape, algorithm,
-                            {rounded_.data(), args.weight.data, args.out.data, workspace_.data()},
+                            {rounded_.data(), weight, args.out.data, workspace_.data()},
                             options_.workspace_bytes, stream_);
 }
 

@@ -21,12 +21,13 @@
 
 namespace refrain::kernels::cuda {
 
-// Which products a library computes instead of our own kernels: those of f16 and bf16 weights where
-// it was faster on this very card, but for the few rows of kFma. Every shape of a weight is tried
-// once, when the first of that shape is loaded, at several numbers of rows: our kernel and the
-// library's first choices, with nothing of it left in the L2 cache, as other layers' weights leave
-// it. The library's results are compared with our kernel's then; a library that computes something
-// else is given up.
+// Which products a library computes instead of our own kernels: those where it was faster on this
+// very card, but for the few rows of kFma. Of quantised weights it is given a copy in f16, made
+// anew for each product, which pays where the rows are many. Every shape of a weight is tried once,
+// when the first of that shape is loaded, at several numbers of rows: our kernel and the library's
+// first choices, with nothing of it left in the L2 cache, as other layers' weights leave it. The
+// library's results are compared with our kernel's then; a library that computes something else is
+// given up.
 //
 // Its sums are in an order of its own, which may differ with the number of rows: not for
 // `reproducible`.
@@ -39,18 +40,21 @@ class LibraryProducts {
     // Tried at, ascending, each of so many rows that ours would be kTile; the choice at one holds
     // for fewer rows down to the next below.
     std::vector<int64_t> rows = {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+    int64_t least_rows_quantized = 128;  // fewer are not tried, and ours
     // The library is to take less than this part of our kernel's time: a choice within the noise
     // stays ours.
     float worth_it = 0.97f;
     int rounds = 5;      // medians of
     int algorithms = 4;  // the library's first
     size_t workspace_bytes = size_t{32} << 20;
-    size_t most_out_bytes = size_t{256} << 20;  // more rows are not tried
+    size_t most_out_bytes = size_t{256} << 20;      // more rows are not tried
+    size_t most_widened_bytes = size_t{256} << 20;  // larger quantised weights are not tried
   };
   // What came of a shape at a number of rows.
   struct Choice {
     DType dtype = DType::kF16;
-    int64_t n = 0, k = 0, rows = 0;
+    int64_t n = 0, k = 0;
+    int64_t rows = 0, least_rows = 0;           // it holds from least_rows to rows
     float own_ms = 0, library_ms = 0;           // 0: it has none
     std::optional<ProductAlgorithm> algorithm;  // empty: ours
   };
@@ -106,6 +110,7 @@ class LibraryProducts {
   std::unordered_map<ProductShape, bool, ShapeHash> asked_;  // of Computes, the last ones
   DeviceBuffer workspace_;
   DeviceBuffer rounded_;  // x in 16 bits
+  DeviceBuffer widened_;  // a quantised weight in f16
 };
 
 }  // namespace refrain::kernels::cuda

@@ -17,6 +17,7 @@
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "tests/kernels/conformance/device_array.h"
+#include "tests/support/quantize.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 using emulated::EmulatedLibrary;
 using emulated::EmulatedOptions;
 using emulated::MakeEmulatedRuntime;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double kSlow = 0.05;  // far beyond what our kernel takes here, in seconds
 // Times are the host's: whatever the library takes is fast enough.
@@ -54,12 +55,18 @@ class LibraryProductsTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<LinearWeight>> Pack(const Case& c) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
-    stored_.resize(static_cast<size_t>(c.n * c.k));
-    for (uint16_t& bits : stored_) {
-      bits = c.dtype == DType::kBF16 ? F32ToBf16(normal(random)) : F32ToF16(normal(random));
+    std::vector<float> row(static_cast<size_t>(c.k));
+    std::string stored;
+    weight_.resize(static_cast<size_t>(c.n * c.k));
+    for (int64_t n = 0; n < c.n; ++n) {
+      for (float& value : row) value = normal(random);
+      const std::string bytes = refrain::testing::QuantizeRow(c.dtype, row);
+      DequantizeRow(c.dtype, reinterpret_cast<const std::byte*>(bytes.data()), c.k,
+                    weight_.data() + n * c.k);
+      stored += bytes;
     }
     const WeightSlice slice{
-        c.dtype, c.n, c.k, reinterpret_cast<const std::byte*>(stored_.data()), {}};
+        c.dtype, c.n, c.k, reinterpret_cast<const std::byte*>(stored.data()), {}};
     return backend_->PackLinear({&slice, 1}, {.compute = c.compute});
   }
 
@@ -104,9 +111,10 @@ class LibraryProductsTest : public ::testing::Test {
     return *products_ - products;
   }
 
+  // As the library has it: quantised weights are rounded to f16.
   double Weight(const Case& c, int64_t n, int64_t k) const {
-    const uint16_t bits = stored_[static_cast<size_t>(n * c.k + k)];
-    return c.dtype == DType::kBF16 ? Bf16ToF32(bits) : F16ToF32(bits);
+    const float stored = weight_[static_cast<size_t>(n * c.k + k)];
+    return Traits(c.dtype).quantized ? F16ToF32(F32ToF16(stored)) : stored;
   }
   static double Rounded(const Case& c, float x) {
     if (c.compute == ComputeDType::kF32) return x;
@@ -116,7 +124,7 @@ class LibraryProductsTest : public ::testing::Test {
 
   std::shared_ptr<int64_t> products_;
   std::unique_ptr<CudaBackend> backend_;
-  std::vector<uint16_t> stored_;
+  std::vector<float> weight_;  // [n, k], as stored
 };
 
 TEST_F(LibraryProductsTest, ALibraryThatIsFastEnoughComputes) {
@@ -131,6 +139,22 @@ TEST_F(LibraryProductsTest, ALibraryThatIsFastEnoughComputes) {
     EXPECT_EQ(Check({.dtype = dtype, .rows = 40}), 1) << "the last number of rows is for more";
   }
   EXPECT_EQ(backend_->info().warning, "");
+}
+
+TEST_F(LibraryProductsTest, QuantizedWeightsAreWidenedForManyRows) {
+  LibraryProducts::Options options = kOptions;
+  options.least_rows_quantized = 16;
+  Make({}, options);
+  for (const DTypeTraits& traits : kDTypes) {
+    if (!traits.quantized) continue;
+    SCOPED_TRACE(std::string(traits.name));
+    EXPECT_EQ(Check({.dtype = traits.dtype, .k = 512, .rows = 16}), 1);
+    EXPECT_EQ(Check({.dtype = traits.dtype, .k = 512, .rows = 9, .accumulate = true}), 1);
+    EXPECT_EQ(Check({.dtype = traits.dtype, .k = 512, .rows = 8}), 0) << "was not tried";
+  }
+  options.most_widened_bytes = 70 * 512 * 2 - 1;
+  Make({}, options);
+  EXPECT_EQ(Check({.dtype = DType::kQ4_0, .k = 512, .rows = 16}), 0);
 }
 
 TEST_F(LibraryProductsTest, EveryShapeIsTriedOnce) {
