@@ -115,6 +115,15 @@ def daemon(daemon_arguments, tmp_path_factory):
     assert running.stop() == 0, running.log.read_text(errors="replace")
 
 
+@pytest.fixture(scope="session")
+def reproducible(daemon_arguments, tmp_path_factory):
+    """A daemon whose answers hang on nothing that is asked beside them."""
+    running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("refraind-reproducible"),
+                     "--set", "engine.reproducible=on").wait_until_ready()
+    yield running
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
 @pytest.fixture
 def start_daemon(daemon_arguments, tmp_path):
     """Starts a daemon of the test's own; it is killed with the test."""
