@@ -14,7 +14,6 @@
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/conformance/kv_pool.h"
 #include "tests/support/worse.h"
-#include "tools/bench/call_timing.h"
 #include "tools/bench/random_weight.h"
 
 namespace refrain::bench {
@@ -265,23 +264,23 @@ bool IsLayerOp(std::string_view name) {
                      [&](const Op& op) { return name == op.name; });
 }
 
-bool RunLayerOpsBench(kernels::cpu::CpuBackend& backend, const LayerOpsBenchOptions& options,
-                      const MachinePeaks& peaks) {
+BenchOutcome RunLayerOpsBench(kernels::cpu::CpuBackend& backend,
+                              const LayerOpsBenchOptions& options, const MachinePeaks& peaks) {
   std::printf("%-11s %-12s %5s %10s %13s %19s %22s\n", "op", "shape of", "rows", "median", "best",
               "moved (best)", "computed (best)");
   const std::vector<int64_t> rows =
       options.rows.empty() ? std::vector<int64_t>{1, 32, 512} : options.rows;
-  bool correct = true;
+  BenchOutcome outcome;
   for (const Op& op : kOps) {
     if (!options.op.empty() && options.op != op.name) continue;
     for (const ModelShape& model : kModels) {
       for (const int64_t count : rows) {
         if (count > op.most_rows) continue;
-        correct &= RunCase(backend, options, peaks, op, model, count);
+        outcome.Add(RunCase(backend, options, peaks, op, model, count));
       }
     }
   }
-  return correct;
+  return outcome;
 }
 
 }  // namespace refrain::bench
