@@ -11,6 +11,7 @@ import threading
 import time
 
 import httpx
+import metrics_page
 import pytest
 
 
@@ -135,8 +136,8 @@ def test_second_signal_waits_for_no_long_step(start_daemon):
         daemon = start_daemon("--set=engine.step_token_budget=4096").wait_until_ready()
         with httpx.Client(base_url=daemon.url, timeout=60) as http:
             def processor_s() -> float:
-                page = http.get("/metrics").text
-                return float(re.search(r"^process_cpu_seconds_total (\S+)$", page, re.MULTILINE)[1])
+                page = metrics_page.samples(http.get("/metrics").text)
+                return metrics_page.value(page, "process_cpu_seconds_total")
 
             before_s = processor_s()
             prefill(daemon, 1000)
