@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <iterator>
+#include <utility>
 
+#include "tests/support/stream_output.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/token_prompt.h"
 
 namespace refrain::engine {
 
@@ -19,15 +20,8 @@ StepHandle WatchedRunner::Launch(const StepBatch& batch) {
 }
 
 Output DeviceEngine::Wait(TokenStream& stream) const {
-  Output output;
-  for (bool finished = false; !finished;) {
-    EXPECT_TRUE(stream.WaitUntil(std::chrono::steady_clock::now() + std::chrono::minutes(5)));
-    StreamBatch batch = stream.Read();
-    std::move(batch.tokens.begin(), batch.tokens.end(), std::back_inserter(output.tokens));
-    std::move(batch.ends.begin(), batch.ends.end(), std::back_inserter(output.ends));
-    output.status = batch.status;
-    finished = batch.finished;
-  }
+  StreamBatch all = testing::ReadBatches(stream);
+  Output output{all.status, std::move(all.tokens), std::move(all.ends)};
   std::stable_sort(output.tokens.begin(), output.tokens.end(),
                    [](const TokenEvent& a, const TokenEvent& b) { return a.choice < b.choice; });
   return output;
@@ -71,9 +65,7 @@ std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t f
 
 Request RequestFor(const std::vector<int32_t>& prompt, int32_t max_tokens) {
   Request request;
-  TokenPrompt tokens;
-  for (const int32_t id : prompt) tokens.ids.push_back(TokenId{id});
-  request.prompt = std::move(tokens);
+  request.prompt = testing::PromptOf(prompt);
   request.sampling.temperature = 0;
   request.stop = {.max_tokens = max_tokens, .ignore_eos = true};
   return request;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -65,27 +65,21 @@ class MultiTurnTest : public ::testing::Test {
     EXPECT_TRUE(stream.ok()) << stream.status();
     if (!stream.ok()) return answer;
     engine::Detokenizer detokenizer(&engine_->tokenizer());
-    for (bool finished = false; !finished;) {
-      (*stream)->WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
-      const engine::StreamBatch batch = (*stream)->Read();
-      for (const engine::TokenEvent& event : batch.tokens) {
-        if (event.choice != choice) continue;
-        if (event.from_prompt) {
-          answer.prompt.push_back(event.token);
-        } else if (event.shown_bytes.has_value()) {
-          answer.text +=
-              detokenizer.AppendBytes(engine_->tokenizer()
-                                          .TokenBytes(event.token)
-                                          .substr(0, static_cast<size_t>(*event.shown_bytes)));
-        } else {
-          answer.text += detokenizer.Append(event.token);
-          answer.ids.push_back(event.token);
-        }
-      }
-      finished = batch.finished;
-      answer.usage = batch.usage;
-      if (finished) {
-        EXPECT_TRUE(batch.status.ok()) << batch.status;
+    const engine::StreamBatch all = ReadBatches(**stream);
+    EXPECT_TRUE(all.status.ok()) << all.status;
+    answer.usage = all.usage;
+    for (const engine::TokenEvent& event : all.tokens) {
+      if (event.choice != choice) continue;
+      if (event.from_prompt) {
+        answer.prompt.push_back(event.token);
+      } else if (event.shown_bytes.has_value()) {
+        answer.text +=
+            detokenizer.AppendBytes(engine_->tokenizer()
+                                        .TokenBytes(event.token)
+                                        .substr(0, static_cast<size_t>(*event.shown_bytes)));
+      } else {
+        answer.text += detokenizer.Append(event.token);
+        answer.ids.push_back(event.token);
       }
     }
     answer.text += detokenizer.Flush();
@@ -225,13 +219,9 @@ TEST_F(MultiTurnTest, RefusesToContinueAMessageWithoutText) {
   std::get<ChatPrompt>(request.prompt).continue_final_message = true;
   auto stream = engine_->Submit(request);
   ASSERT_TRUE(stream.ok()) << stream.status();
-  engine::StreamBatch batch;
-  while (!batch.finished) {
-    (*stream)->WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
-    batch = (*stream)->Read();
-  }
-  EXPECT_EQ(batch.status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(std::string(batch.status.message()).find("no text"), std::string::npos);
+  const absl::Status status = ReadBatches(**stream).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("no text"), std::string::npos);
 }
 
 // Ids stay as they are: not encoded again, nothing put before them, control tokens allowed.

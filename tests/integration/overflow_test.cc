@@ -3,13 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <tuple>
 
 #include "engine/engine.h"
+#include "tests/support/eventually.h"
+#include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -19,7 +19,6 @@ namespace {
 using engine::Engine;
 using engine::EngineOptions;
 using engine::Request;
-using engine::StreamBatch;
 using engine::TensorRole;
 using kernels::DType;
 
@@ -56,12 +55,9 @@ Request SomeRequest(double temperature, bool logprobs) {
 absl::Status StatusOf(Engine& engine, const Request& request, int* tokens) {
   const auto stream = engine.Submit(request);
   if (!stream.ok()) return stream.status();
-  for (;;) {
-    (*stream)->WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
-    const StreamBatch batch = (*stream)->Read();
-    *tokens += static_cast<int>(batch.tokens.size());
-    if (batch.finished) return batch.status;
-  }
+  const engine::StreamBatch all = ReadBatches(**stream);
+  *tokens = static_cast<int>(all.tokens.size());
+  return all.status;
 }
 
 class Overflow : public ::testing::TestWithParam<std::tuple<TensorRole, DType>> {};
@@ -90,9 +86,7 @@ TEST_P(Overflow, OfTheCachesTypeIsAnError) {
         EXPECT_NE(status.message().find("kv_cache.dtype"), std::string::npos) << status;
         EXPECT_EQ(tokens, 0);
         ++failed;  // what is counted can be seen a little later than the end
-        for (int i = 0; i < 1000 && small->stats().corrupted_requests_total < failed; ++i) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
+        Eventually([&] { return small->stats().corrupted_requests_total >= failed; });
         EXPECT_EQ(small->stats().corrupted_requests_total, failed);
         EXPECT_EQ(StatusOf(*large, request, &all_tokens), absl::OkStatus());
         EXPECT_EQ(all_tokens, 4);

@@ -194,6 +194,15 @@ void RunMix(Engine& engine, const std::vector<StreamOutput>& expected, uint32_t 
   };
   std::vector<Live> live;
   int compared = 0;
+  const auto compare = [&](const Live& one) {
+    const std::optional<StreamOutput> output = ReadToEnd(*one.stream);
+    if (output.has_value()) {
+      ++compared;
+      EXPECT_EQ(*output, expected[static_cast<size_t>(one.leaf)]) << what << ", leaf " << one.leaf;
+    } else {
+      EXPECT_TRUE(one.cancelled) << what << ", leaf " << one.leaf;
+    }
+  };
   for (int i = 0; i < joins; ++i) {
     const int leaf = static_cast<int>(random() % kLeaves);
     auto stream = engine.Submit(LeafRequest(leaf));
@@ -207,24 +216,11 @@ void RunMix(Engine& engine, const std::vector<StreamOutput>& expected, uint32_t 
       victim.stream->Cancel();
     }
     while (live.size() >= 64 || (random() % 3 == 0 && live.size() > 8)) {
-      Live& first = live.front();
-      const std::optional<StreamOutput> output = ReadToEnd(*first.stream);
-      if (output.has_value()) {
-        ++compared;
-        EXPECT_EQ(*output, expected[static_cast<size_t>(first.leaf)])
-            << what << ", leaf " << first.leaf;
-      } else {
-        EXPECT_TRUE(first.cancelled);
-      }
+      compare(live.front());
       live.erase(live.begin());
     }
   }
-  for (Live& one : live) {
-    const std::optional<StreamOutput> output = ReadToEnd(*one.stream);
-    if (!output.has_value()) continue;
-    ++compared;
-    EXPECT_EQ(*output, expected[static_cast<size_t>(one.leaf)]) << what << ", leaf " << one.leaf;
-  }
+  for (const Live& one : live) compare(one);
   EXPECT_GT(compared, joins / 2);
 }
 

@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
+#include <iterator>
 #include <map>
+#include <utility>
+
+#include "tests/support/slow_build.h"
 
 namespace refrain::testing {
 
@@ -17,34 +22,48 @@ struct Choice {
 
 }  // namespace
 
+engine::StreamBatch ReadBatches(engine::TokenStream& stream) {
+  constexpr auto kPatience = std::chrono::minutes(5) * kSlowBuildFactor;
+  engine::StreamBatch all;
+  while (!all.finished) {
+    if (!stream.WaitUntil(engine::TokenStream::Clock::now() + kPatience)) {
+      ADD_FAILURE() << "a stream fell silent behind " << all.tokens.size() << " tokens";
+      all.status = absl::DeadlineExceededError("the stream fell silent");
+      return all;
+    }
+    engine::StreamBatch batch = stream.Read();
+    std::move(batch.tokens.begin(), batch.tokens.end(), std::back_inserter(all.tokens));
+    std::move(batch.ends.begin(), batch.ends.end(), std::back_inserter(all.ends));
+    std::move(batch.text_ids.begin(), batch.text_ids.end(), std::back_inserter(all.text_ids));
+    all.finished = batch.finished;
+    all.status = batch.status;
+    all.usage = batch.usage;
+  }
+  return all;
+}
+
 std::optional<StreamOutput> ReadToEnd(engine::TokenStream& stream) {
+  const engine::StreamBatch all = ReadBatches(stream);
+  if (absl::IsCancelled(all.status)) return std::nullopt;
+  EXPECT_TRUE(all.status.ok()) << all.status;
   StreamOutput output;
   std::map<int32_t, Choice> choices;  // those of one stream come in any order
-  for (;;) {
-    stream.WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
-    const engine::StreamBatch batch = stream.Read();
-    for (const engine::TokenEvent& event : batch.tokens) {
-      Choice& choice = choices[event.choice];
-      auto& bits = event.from_prompt ? output.prompt_logprob_bits : choice.logprob_bits;
-      if (!event.from_prompt) choice.tokens.push_back(static_cast<int32_t>(event.token));
-      if (event.logprob.has_value()) {
-        bits.push_back(std::bit_cast<uint32_t>(event.logprob->logprob));
-      }
-      for (const engine::TokenLogprob& rival : event.top) {
-        bits.push_back(std::bit_cast<uint32_t>(rival.logprob));
-      }
+  for (const engine::TokenEvent& event : all.tokens) {
+    Choice& choice = choices[event.choice];
+    auto& bits = event.from_prompt ? output.prompt_logprob_bits : choice.logprob_bits;
+    if (!event.from_prompt) choice.tokens.push_back(static_cast<int32_t>(event.token));
+    if (event.logprob.has_value()) bits.push_back(std::bit_cast<uint32_t>(event.logprob->logprob));
+    for (const engine::TokenLogprob& rival : event.top) {
+      bits.push_back(std::bit_cast<uint32_t>(rival.logprob));
     }
-    if (!batch.finished) continue;
-    if (absl::IsCancelled(batch.status)) return std::nullopt;
-    EXPECT_TRUE(batch.status.ok()) << batch.status;
-    for (const auto& [number, choice] : choices) {
-      output.choice_tokens.push_back(static_cast<int32_t>(choice.tokens.size()));
-      output.tokens.insert(output.tokens.end(), choice.tokens.begin(), choice.tokens.end());
-      output.logprob_bits.insert(output.logprob_bits.end(), choice.logprob_bits.begin(),
-                                 choice.logprob_bits.end());
-    }
-    return output;
   }
+  for (const auto& [number, choice] : choices) {
+    output.choice_tokens.push_back(static_cast<int32_t>(choice.tokens.size()));
+    output.tokens.insert(output.tokens.end(), choice.tokens.begin(), choice.tokens.end());
+    output.logprob_bits.insert(output.logprob_bits.end(), choice.logprob_bits.begin(),
+                               choice.logprob_bits.end());
+  }
+  return output;
 }
 
 }  // namespace refrain::testing

@@ -18,6 +18,10 @@ struct StreamOutput {
   friend bool operator==(const StreamOutput&, const StreamOutput&) = default;
 };
 
+// Reads a stream to its end: all of its batches as one, with what the last one says. Fails the
+// test, and returns what there was, when nothing comes for five minutes.
+engine::StreamBatch ReadBatches(engine::TokenStream& stream);
+
 // Reads a stream to its end, choice behind choice; nothing when it was cancelled. Any other failure
 // fails the test.
 std::optional<StreamOutput> ReadToEnd(engine::TokenStream& stream);

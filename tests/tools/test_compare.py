@@ -72,14 +72,41 @@ def test_a_prefill_that_came_from_a_cache_is_none(compare):
         compare.uncached([*replies, reply(compare, 0, [1.0], cached_tokens=65)])
 
 
-def test_wrong_answers_end_it_before_anything_is_timed(compare, monkeypatch):
-    answers = {"The capital of France is": " Paris.", "1, 2, 3, 4, 5, 6,": " 7, 8, 9, 10"}
-    monkeypatch.setattr(compare.load, "complete", lambda port, model, prompts, *_, **__: [
-        types.SimpleNamespace(text=answers[prompts[0]])])
-    compare.check_answers(peer_of(compare, "vllm"))
-    answers["1, 2, 3, 4, 5, 6,"] = " 8, 9"
-    with pytest.raises(compare.load.RequestError, match="vllm answers '1, 2, 3, 4, 5, 6,'"):
-        compare.check_answers(peer_of(compare, "vllm"))
+def test_every_server_is_checked_before_anything_is_timed(compare, monkeypatch):
+    class Up:
+        process = object()
+
+        def wait_until_up(self):
+            pass
+
+    def check(server):
+        checked.append(server)
+        if server is many:
+            raise compare.load.RequestError("wrong")
+
+    one, many, checked = Up(), Up(), []
+    monkeypatch.setattr(compare.answers, "check", check)
+    with pytest.raises(compare.load.RequestError, match="wrong"):
+        compare.run([compare.Peer("vllm", one, many)],
+                    argparse.Namespace(workloads=["single"], seed=1), None, compare.Results())
+    assert checked == [one, many]
+
+
+def test_what_is_not_shared_is_measured_when_nobody_disturbs_and_comes_from_no_cache(
+        compare, monkeypatch):
+    arguments = argparse.Namespace(max_foreign=0.1, disturbed=0)
+    quiet(monkeypatch, compare, [0.5, 0])
+    replies = iter([[reply(compare, 0.0, [9.0])], [reply(compare, 10.0, [10.5, 12.0])]])
+    monkeypatch.setattr(compare.load, "complete", lambda *_: next(replies))
+    results = compare.Results()
+    compare.measure_unshared(peer_of(compare, "refrain"), arguments, compare.load.Prompts(1), results)
+    assert [dict(values) for values in results.values.values()] == [{"refrain": [2.0]}]
+    quiet(monkeypatch, compare, [0])
+    monkeypatch.setattr(compare.load, "complete",
+                        lambda *_: [reply(compare, 0.0, [1.0], cached_tokens=65)])
+    with pytest.raises(compare.load.RequestError, match="no prefill"):
+        compare.measure_unshared(peer_of(compare, "refrain"), arguments, compare.load.Prompts(1),
+                                 results)
 
 
 def test_a_disturbed_try_is_repeated_and_one_that_stays_so_is_told(compare, monkeypatch, capsys):

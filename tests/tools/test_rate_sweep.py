@@ -185,6 +185,7 @@ def test_ours_that_holds_nothing_misses_the_goal():
 def tool(monkeypatch, tmp_path, load_tool):
     """rate_sweep with servers that are not started and latencies by (server, rate)."""
     program = load_tool("rate_sweep")
+    checked = []
     (tmp_path / "refraind").write_text("built")
 
     class NoServer:
@@ -207,6 +208,7 @@ def tool(monkeypatch, tmp_path, load_tool):
         def measure(options, server, task, folder):
             if len(made) == most:
                 raise KeyboardInterrupt
+            assert len(checked) >= 2
             made.append((task.server, task.rate))
             return {"model": "m", "runs": [run_of(latency(task, 0), rate=task.rate)]}
 
@@ -220,6 +222,7 @@ def tool(monkeypatch, tmp_path, load_tool):
             "--rates=1,2,4,8", "--repeats=1", f"--out={tmp_path / 'sweep'}", *arguments])
         return program.main(), made
 
+    monkeypatch.setattr(program.answers, "check", checked.append)
     run.program = program
     return run
 
@@ -230,6 +233,15 @@ def test_exit_status_tells_whether_the_goal_was_reached(tool, capsys, tmp_path):
     assert tool(f"--out={tmp_path / 'other'}", latency=up_to(ours=4, vLLM=2))[0] == 1
     printed = capsys.readouterr().out
     assert "MISSED" in printed and tool.program.current_commit() in printed
+
+
+def test_a_wrong_answer_ends_it_before_anything_is_measured(tool, monkeypatch):
+    def check(server):
+        raise tool.program.load.RequestError("wrong")
+
+    monkeypatch.setattr(tool.program.answers, "check", check)
+    with pytest.raises(tool.program.load.RequestError, match="wrong"):
+        tool(latency=lambda *_: pytest.fail("measured"))
 
 
 def test_continues_an_interrupted_sweep_with_what_was_measured(tool, tmp_path):

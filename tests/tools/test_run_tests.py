@@ -1,6 +1,8 @@
 """tools/test ends with its closing line also where nothing could run."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -28,6 +30,32 @@ def test_a_query_that_fails_is_one_failure(arguments, bazel, monkeypatch, capfd)
     assert lines[-1] == "0 passed, 1 failed"
     assert re.fullmatch(r"FAILED: bazel query \(exit status 7\) of .*", lines[0])
     assert err == "ERROR: no such package\n"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "soon"])
+def test_fuzzing_without_an_end_is_refused(seconds, monkeypatch, capfd):
+    monkeypatch.setattr(run_tests, "run_fuzzers", lambda *_: pytest.fail("fuzzes"))
+    monkeypatch.setattr("sys.argv", ["tools/test", f"--fuzz={seconds}"])
+    with pytest.raises(SystemExit) as end:
+        run_tests.main()
+    assert end.value.code == 2
+    assert "--fuzz" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, setup", [
+    (["--fuzz", "60"], "--check"), (["--fuzz=60"], "--check"), (["bpe", "--fuzz=60"], "--check"),
+    (["--fuzzy"], ""), (["fuzz"], ""), ([], "")])
+def test_fuzzing_installs_what_its_compiler_needs(arguments, setup, tmp_path):
+    (tmp_path / "tools").mkdir()
+    shutil.copy(run_tests.ROOT / "tools" / "test", tmp_path / "tools")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for program, text in ((tmp_path / "tools" / "setup", 'echo "setup $*"'), (python, "exit 0")):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    done = subprocess.run([tmp_path / "tools" / "test", *arguments], capture_output=True, text=True,
+                          check=True)
+    assert done.stdout.strip() == f"setup {setup}".strip()
 
 
 def test_goldens_are_asked_for_all_windows(bazel, monkeypatch, capfd, tmp_path):

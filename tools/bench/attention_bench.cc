@@ -2,11 +2,7 @@
 // capable of. Every case is first compared with the reference on a sample of its rows. K and V are
 // random.
 //
-//   attention_bench [--suite NAMES] [--kv TYPES] [--prompts LENGTHS] [--filter TEXT] [--pairs N]
-//                   [--pool-gb GB] [--reproducible] [--threads N] [--isa LEVEL] [--cpu-time]
-//                   [--json FILE] [--csv FILE]
-//
-// Suites (a list with commas; all by default):
+// Suites (kUsage says how they are chosen):
 //   decode      one step over keys that nobody shares, against the read bandwidth
 //   prefill     new prompts, against multiply-adds in registers and against our own product, both
 //               of the arithmetic that the level has for the element type, and against the products
@@ -17,7 +13,7 @@
 //   completion  its figure 3: token rate over completion length
 //   batch       its figure 4: token rate over batch size
 //
-// --cpu-time measures the CPU time of the process: for a busy machine, with --threads 1.
+// Exit status: 0; 1 when a result was wrong, 2 when nothing was measured.
 // What it does not show: short contexts run from the caches (more than all of the read bandwidth is
 // possible there); the rates of the curves are those of one layer's attention alone.
 
@@ -27,6 +23,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -55,6 +52,16 @@ constexpr AttentionModel kModels[] = {{"32/32 d=128", 32, 32, 128},
                                       {"9/3 d=64", 9, 3, 64},
                                       {"32/8 d=128", 32, 8, 128},
                                       {"32/4 d=64", 32, 4, 64}};
+constexpr const char* kUsage =
+    R"(attention_bench [--suite NAMES] [--kv TYPES] [--prompts LENGTHS] [--filter TEXT] [--pairs N]
+                [--pool-gb GB] [--reproducible] [--threads N] [--isa LEVEL] [--cpu-time]
+                [--json FILE] [--csv FILE]
+
+Lists have commas. Suites: decode, prefill, grid, completion, batch; types: f16, bf16, f32.
+--filter: cases whose "SUITE MODEL TYPE" holds the text, such as "grid 9/3 d=64 f16".
+--cpu-time measures the CPU time of the process: for a busy machine, with --threads 1.
+)";
+constexpr const char* kSuites[] = {"decode", "prefill", "grid", "completion", "batch"};
 constexpr const char* kLoopOrder =
     "loop order of paged and paged_shared: one task per (sequence, KV head), sequence by sequence "
     "and head by head inside, taken by whichever thread is free; in a task its keys in segments of "
@@ -62,7 +69,7 @@ constexpr const char* kLoopOrder =
     "read, as far as the caches keep it.";
 
 struct Options {
-  std::vector<std::string> suites = {"decode", "prefill", "grid", "completion", "batch"};
+  std::vector<std::string> suites{std::begin(kSuites), std::end(kSuites)};
   std::vector<DType> kv_types = {DType::kF16, DType::kBF16, DType::kF32};
   std::vector<int> prompts = {1024, 2048, 4096};
   int threads = 0;
@@ -164,6 +171,11 @@ class Bench {
       if (suite == "completion") RunCompletionCurve(contest_, Grid(), report_);
       if (suite == "batch") RunBatchCurve(contest_, Grid(), report_);
     }
+    if (cases_ == 0 && report_.measurements.empty()) {
+      std::fprintf(stderr, "attention_bench: nothing was measured: --filter \"%s\" fits no case\n",
+                   options_.filter.c_str());
+      return 2;
+    }
     PrintCeilings("at the end");
     bool written = true;
     if (!options_.json.empty()) written &= report_.WriteJson(options_.json);
@@ -218,6 +230,7 @@ class Bench {
   // One call, checked first. The others are timed beside it.
   std::vector<Timing> Time(AttentionWorkload& work, const BatchShape& shape,
                            std::vector<std::function<void()>> others) {
+    ++cases_;
     work.args().reproducible = options_.reproducible;
     const auto attend = [&] { cpu::ChunkAttention(pool_, isa_, work.args(), scratch_); };
     attend();
@@ -310,16 +323,26 @@ class Bench {
   cpu::AttentionScratch scratch_;
   AttentionContest contest_;
   AttentionReport report_;
+  int cases_ = 0;  // of decode and prefill, which the report has not
 };
+
+bool ParseSuites(const std::string& text, std::vector<std::string>& out) {
+  out = absl::StrSplit(text, ',');
+  return std::ranges::all_of(out, [](const std::string& name) {
+    return std::ranges::find(kSuites, name) != std::end(kSuites);
+  });
+}
 
 bool ParseKvTypes(const std::string& text, std::vector<DType>& out) {
   out.clear();
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    const size_t known = out.size();
     for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
       if (name == kernels::Traits(dtype).name) out.push_back(dtype);
     }
+    if (out.size() == known) return false;
   }
-  return !out.empty();
+  return true;
 }
 
 bool ParsePrompts(const std::string& text, std::vector<int>& out) {
@@ -335,7 +358,7 @@ bool ParsePrompts(const std::string& text, std::vector<int>& out) {
 
 // Sets the option `flag`; false if there is none, or the value is not one of its.
 bool Parse(const std::string& flag, const std::string& value, Options& out) {
-  if (flag == "--suite") return !(out.suites = absl::StrSplit(value, ',')).empty();
+  if (flag == "--suite") return ParseSuites(value, out.suites);
   if (flag == "--kv") return ParseKvTypes(value, out.kv_types);
   if (flag == "--prompts") return ParsePrompts(value, out.prompts);
   if (flag == "--pairs") return absl::SimpleAtoi(value, &out.pairs) && out.pairs > 0;
@@ -355,6 +378,10 @@ int Main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     command += " " + flag;
+    if (flag == "--help") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
     if (flag == "--reproducible") {
       options.reproducible = true;
     } else if (flag == "--cpu-time") {
@@ -362,8 +389,8 @@ int Main(int argc, char** argv) {
     } else if (i + 1 < argc && Parse(flag, argv[i + 1], options)) {
       command += std::string(" ") + argv[++i];
     } else {
-      std::fprintf(stderr, "attention_bench: cannot use %s; see the head of its source\n",
-                   flag.c_str());
+      std::fprintf(stderr, "attention_bench: cannot use %s%s%s (see --help)\n", flag.c_str(),
+                   i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "");
       return 2;
     }
   }

@@ -115,13 +115,11 @@ ContestResult AttentionContest::Run(const AttentionModel& model, const RandomKv&
   for (const auto& call : calls) {
     if (call) call();
   }
-  if (options.check) {
-    CheckAttentionRow(same_ids.out(), run.out(), error, "paged with the same ids");
-    run.Check(shape.slots - 1, 0, error);
-    if (options.own_chunks) {
-      own.Check(shape.slots - 1, 0, error);
-      CheckNaive(naive, naive_out);
-    }
+  CheckAttentionRow(same_ids.out(), run.out(), error, "paged with the same ids");
+  run.Check(shape.slots - 1, 0, error);
+  if (options.own_chunks) {
+    own.Check(shape.slots - 1, 0, error);
+    CheckNaive(naive, naive_out);
   }
   ContestResult result;
   std::vector<double> reads, multiply_adds;

@@ -54,12 +54,12 @@ struct ContestResult {
 struct ContestOptions {
   bool reproducible = false;
   bool own_chunks = true;  // with the methods that need memory for every sequence's own keys
-  bool check = true;       // compare a row with the reference first; ends the program where wrong
   int min_rounds = 5;
   double min_seconds = 0.5;  // of all methods together; whichever is later
 };
 
-// Runs the methods on one case round after round, in turn forwards and backwards, so that what
+// Compares a row with the reference, and ends the program where it is wrong; then runs the methods
+// on one case round after round, in turn forwards and backwards, so that what
 // else the machine does meets them alike; before each call memory of 256 MiB is read, so that none
 // finds its keys in the caches. Not thread-safe.
 class AttentionContest {

@@ -8,7 +8,8 @@
 // measured. The first ones are not measured, so that the memory of the KV chunks was touched: all
 // of them take a new chunk in the same step, and waiting for its pages would be the p99. Prints the
 // quantiles of both, the growth of the p99 with the interval that 95 % of resampled steps give, and
-// how long a prompt took; exit status 1 beyond 5 ms.
+// how long a prompt took. Exit status: 0; 1 beyond 5 ms, or when the prompts or the streams gave no
+// tokens; 2 without a model.
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/engine.h"
 #include "tests/support/model_harness.h"
 
@@ -135,9 +137,30 @@ struct Tokenised {
   double seconds = 0;
 };
 
-// For so long, in turns: no prompt for a while, then one.
-Tokenised TokeniseNowAndThen(engine::Engine& engine, Streams& streams, const std::string& text,
-                             std::chrono::seconds duration) {
+// Whether the text has tokens; tells why not.
+bool Tokenises(engine::Engine& engine, const std::string& text) {
+  // As a prompt it would be refused before it is tokenised: it cannot fit.
+  auto stream = engine.Tokenize(engine::TextPrompt{text}, "", std::nullopt);
+  absl::Status status = stream.status();
+  size_t tokens = 0;
+  if (stream.ok()) {
+    engine::StreamBatch batch;
+    const auto deadline = Clock::now() + std::chrono::seconds(60);
+    while (!batch.finished && (*stream)->WaitUntil(deadline)) {
+      batch = (*stream)->Read();
+      tokens += batch.text_ids.size();
+    }
+    status = batch.finished ? batch.status : absl::DeadlineExceededError("no end within 60 s");
+  }
+  if (status.ok() && tokens > 0) return true;
+  std::fprintf(stderr, "encode_gap: %zu tokens: %s\n", tokens, status.ToString().c_str());
+  return false;
+}
+
+// For so long, in turns: no prompt for a while, then one. Nothing when one had no tokens.
+std::optional<Tokenised> TokeniseNowAndThen(engine::Engine& engine, Streams& streams,
+                                            const std::string& text,
+                                            std::chrono::seconds duration) {
   Tokenised done;
   std::chrono::milliseconds last{0};  // as long is the time without: contexts grow
   for (const auto end = Clock::now() + duration; Clock::now() < end; ++done.prompts) {
@@ -145,11 +168,7 @@ Tokenised TokeniseNowAndThen(engine::Engine& engine, Streams& streams, const std
     std::this_thread::sleep_for(std::max(kQuiet, last));
     streams.phase = 2;
     const auto start = Clock::now();
-    // As a prompt it would be refused before it is tokenised: it cannot fit.
-    auto stream = engine.Tokenize(engine::TextPrompt{text}, "", std::nullopt);
-    while (stream.ok() && !(*stream)->Read().finished) {
-      (*stream)->WaitUntil(Clock::now() + std::chrono::seconds(10));
-    }
+    if (!Tokenises(engine, text)) return std::nullopt;
     last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
     done.seconds += std::chrono::duration<double>(last).count();
   }
@@ -177,12 +196,18 @@ int Main(const std::string& path, std::chrono::seconds total) {
   Gaps all, steps;  // of all streams, and of the first ones: one gap a step
   for (std::chrono::seconds measured{0}; measured < total; measured += round) {
     Streams streams(engine);
-    const Tokenised done = TokeniseNowAndThen(engine, streams, text, round);
-    tokenised.prompts += done.prompts;
-    tokenised.seconds += done.seconds;
+    const std::optional<Tokenised> done = TokeniseNowAndThen(engine, streams, text, round);
     const auto [of_all, of_first] = streams.Stop();
+    if (!done.has_value()) return 1;
+    tokenised.prompts += done->prompts;
+    tokenised.seconds += done->seconds;
     Append(of_all, all);
     Append(of_first, steps);
+  }
+  if (steps.quiet_ms.empty() || steps.loud_ms.empty()) {
+    std::fprintf(stderr, "encode_gap: no tokens %s\n",
+                 steps.quiet_ms.empty() ? "undisturbed" : "beside the prompts");
+    return 1;
   }
   const double quiet = Quantile(all.quiet_ms, 0.99), loud = Quantile(all.loud_ms, 0.99);
   const auto [low, high] = IntervalOfGrowth(steps);

@@ -5,7 +5,8 @@
 //                   [--markdown FILE]
 //
 // Suites (a list with commas; all by default):
-//   step     how much a decode step of a 7B shape grows with 4,096 shared tokens, over one with 64
+//   step     how much a decode step of a 7B shape grows with 4,096 shared tokens, over one with 64,
+//            beside what the attention of all its layers takes alone
 //   prefill  4,096 new tokens of a 7B shape, beside the back end's own bf16 product
 //   load     4,096 tokens' K and V of an 8B shape from pinned memory, layer by layer, beside a
 //            prefill of 64 tokens, against computing them
@@ -29,6 +30,9 @@
 
 namespace refrain::bench {
 namespace {
+
+// Of what the attention of all layers takes alone, a step's growth with what is shared.
+constexpr double kMostGrowth = 1.3;
 
 int Tokens(const GpuBenchOptions& options) { return options.tiny ? 128 : 4096; }
 int Slots(const GpuBenchOptions& options) { return options.tiny ? 3 : 32; }
@@ -64,13 +68,26 @@ void RunStep(const GpuBenchOptions& options, GpuReport& report) {
   table.about = "A decode step of " + std::to_string(Slots(options)) + " sequences, " +
                 Shape(options, "7B") +
                 ", random bf16 weights, all tokens shared; host clock, medians.";
-  table.columns = {"shared tokens", "ms", "least", "most", "over the first row, ms"};
+  table.columns = {"shared tokens",
+                   "ms",
+                   "least",
+                   "most",
+                   "over the first row, ms",
+                   "attention of all layers alone, ms"};
   double first = 0;
   for (const int shared : {64, Tokens(options)}) {
     const StepTime time = model->TimeDecode(Slots(options), shared, options.rounds);
+    const StepTime attention =
+        MustHave(model->TimeDecodeAttention(Slots(options), shared, options.rounds));
     if (first == 0) first = time.median_s;
+    const double growth = time.median_s - first;
     table.rows.push_back({shared, Milliseconds(time.median_s), Milliseconds(time.least_s),
-                          Milliseconds(time.most_s), Milliseconds(time.median_s - first)});
+                          Milliseconds(time.most_s), Milliseconds(growth),
+                          Milliseconds(attention.median_s)});
+    if (growth > kMostGrowth * attention.median_s) {
+      report.misses.push_back("a step grows by more than " + GpuCell(kMostGrowth, 1).Text() +
+                              " times what attention takes alone");
+    }
   }
   report.tables.push_back(std::move(table));
 }

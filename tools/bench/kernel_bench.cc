@@ -1,22 +1,12 @@
 // Times the CPU back end's operations, one at a time, beside what the machine can do at most.
 //
-//   kernel_bench [--op=linear|gate_up|argmax] [--dtype=q4_0,q8_0] [--shape=1536x576]
-//                [--rows=1,8,512] [--coarse=none|all|most] [--int8] [--cached]
-//                [--isa=auto] [--threads=0] [--seconds=0.15]
-//   kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
-//                [--isa=auto] [--threads=0] [--seconds=0.15]
-//
-// `--coarse`: rows behind the first 64 positions, in all but the last layers, which have
-// activations of 8 bits beside quantised weights; `most`: each eighth is another. `argmax`: the
-// greatest of a row's products, what the head of a greedy request computes.
-// The second form takes the operations of a layer that are no products (`layer`: all of them), and
-// the output head; attention has a benchmark of its own.
-// Every case is compared with double arithmetic before it is timed; the exit status is 1 if one was
-// wrong. Two runs are only comparable when the peaks that they print are alike, and medians only
-// when nothing else ran.
+// kUsage says of what. Attention has a benchmark of its own.
+// Every case is compared with double arithmetic before it is timed. Exit status: 0; 1 if one was
+// wrong, 2 when nothing was measured. Two runs are only comparable when the peaks that they print
+// are alike, and medians only when nothing else ran.
 
+#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,12 +14,26 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/dtype.h"
 #include "tools/bench/layer_ops_bench.h"
 #include "tools/bench/linear_bench.h"
 #include "tools/bench/machine_peaks.h"
 
 namespace refrain::bench {
 namespace {
+
+constexpr const char* kUsage =
+    R"(kernel_bench [--op=linear|gate_up|argmax] [--dtype=q4_0,q8_0] [--shape=1536x576]
+             [--rows=1,8,512] [--coarse=none|all|most] [--int8] [--cached]
+             [--isa=auto] [--threads=0] [--seconds=0.15]
+kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
+             [--isa=auto] [--threads=0] [--seconds=0.15]
+
+--coarse: rows behind the first 64 positions, in all but the last layers, which have activations of
+8 bits beside quantised weights; most: each eighth is another. argmax: the greatest of a row's
+products, what the head of a greedy request computes. The second form takes the operations of a
+layer that are no products (layer: all of them), and the output head.
+)";
 
 bool ParseProductOp(std::string_view value, ProductOp& out) {
   if (value == "linear") out = ProductOp::kLinear;
@@ -43,6 +47,10 @@ bool ParseCoarse(std::string_view value, CoarseRows& out) {
   if (value == "all") out = CoarseRows::kAll;
   if (value == "most") out = CoarseRows::kMost;
   return value == "none" || value == "all" || value == "most";
+}
+
+bool IsDType(std::string_view name) {
+  return std::ranges::any_of(kernels::kDTypes, [&](const auto& one) { return one.name == name; });
 }
 
 struct Arguments {
@@ -63,8 +71,8 @@ bool Parse(std::string_view argument, Arguments& out) {
     if (value != "layer") out.layer.op = value;
     return out.products || value == "layer" || IsLayerOp(value);
   }
-  if (name == "--dtype") return !(out.linear.dtypes = list).empty();
-  if (name == "--shape") return !(out.linear.shapes = list).empty();
+  if (name == "--dtype") return std::ranges::all_of(out.linear.dtypes = list, IsDType);
+  if (name == "--shape") return std::ranges::all_of(out.linear.shapes = list, IsProductShape);
   if (name == "--rows") {
     for (const std::string& item : list) {
       if (!absl::SimpleAtoi(item, &out.linear.rows.emplace_back()) || out.linear.rows.back() < 1) {
@@ -109,8 +117,12 @@ void PrintPeaks(const MachinePeaks& peaks) {
 int Main(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--help") {
+      std::printf("%s\nShapes: %s\n", kUsage, ProductShapes().c_str());
+      return 0;
+    }
     if (!Parse(argv[i], arguments)) {
-      std::fprintf(stderr, "kernel_bench: cannot use %s\n", argv[i]);
+      std::fprintf(stderr, "kernel_bench: cannot use %s (see --help)\n", argv[i]);
       return 2;
     }
   }
@@ -127,9 +139,14 @@ int Main(int argc, char** argv) {
               : arguments.linear.working_set_bytes == 0 ? "weights in the cache"
                                                         : "weights from memory");
   PrintPeaks(peaks);
-  const bool right = arguments.products ? RunLinearBench(**backend, arguments.linear, peaks)
-                                        : RunLayerOpsBench(**backend, arguments.layer, peaks);
-  return right ? 0 : 1;
+  const BenchOutcome outcome = arguments.products
+                                   ? RunLinearBench(**backend, arguments.linear, peaks)
+                                   : RunLayerOpsBench(**backend, arguments.layer, peaks);
+  if (outcome.cases == 0) {
+    std::fprintf(stderr, "kernel_bench: nothing was measured: no case fits all options\n");
+    return 2;
+  }
+  return outcome.right ? 0 : 1;
 }
 
 }  // namespace

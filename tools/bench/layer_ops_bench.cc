@@ -13,7 +13,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/conformance/kv_pool.h"
-#include "tools/bench/call_timing.h"
+#include "tests/support/worse.h"
 #include "tools/bench/random_weight.h"
 
 namespace refrain::bench {
@@ -49,7 +49,7 @@ Floats RandomFloats(int64_t count, uint32_t seed) {
 double WorstError(const Floats& got, const Floats& want) {
   double worst = 0, squares = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]));
+    worst = testing::Worse(worst, std::abs(static_cast<double>(got[i]) - want[i]));
     squares += static_cast<double>(want[i]) * want[i];
   }
   return worst / std::sqrt(squares / static_cast<double>(want.size()));
@@ -264,23 +264,23 @@ bool IsLayerOp(std::string_view name) {
                      [&](const Op& op) { return name == op.name; });
 }
 
-bool RunLayerOpsBench(kernels::cpu::CpuBackend& backend, const LayerOpsBenchOptions& options,
-                      const MachinePeaks& peaks) {
+BenchOutcome RunLayerOpsBench(kernels::cpu::CpuBackend& backend,
+                              const LayerOpsBenchOptions& options, const MachinePeaks& peaks) {
   std::printf("%-11s %-12s %5s %10s %13s %19s %22s\n", "op", "shape of", "rows", "median", "best",
               "moved (best)", "computed (best)");
   const std::vector<int64_t> rows =
       options.rows.empty() ? std::vector<int64_t>{1, 32, 512} : options.rows;
-  bool correct = true;
+  BenchOutcome outcome;
   for (const Op& op : kOps) {
     if (!options.op.empty() && options.op != op.name) continue;
     for (const ModelShape& model : kModels) {
       for (const int64_t count : rows) {
         if (count > op.most_rows) continue;
-        correct &= RunCase(backend, options, peaks, op, model, count);
+        outcome.Add(RunCase(backend, options, peaks, op, model, count));
       }
     }
   }
-  return correct;
+  return outcome;
 }
 
 }  // namespace refrain::bench

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tools/bench/call_timing.h"
 #include "tools/bench/machine_peaks.h"
 
 namespace refrain::bench {
@@ -24,9 +25,8 @@ bool IsLayerOp(std::string_view name);
 // Compares each case with the reference back end, then times it, and prints one line of a table:
 // median and best time; from the best, bytes read and written per second and operations per second,
 // and their shares of the peaks. Data stays in the cache where it fits, as it does in a layer.
-// Returns false if any result was wrong.
-bool RunLayerOpsBench(kernels::cpu::CpuBackend& backend, const LayerOpsBenchOptions& options,
-                      const MachinePeaks& peaks);
+BenchOutcome RunLayerOpsBench(kernels::cpu::CpuBackend& backend,
+                              const LayerOpsBenchOptions& options, const MachinePeaks& peaks);
 
 }  // namespace refrain::bench
 

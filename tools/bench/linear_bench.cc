@@ -10,7 +10,6 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/reference/dequantize.h"
-#include "tools/bench/call_timing.h"
 #include "tools/bench/random_weight.h"
 
 namespace refrain::bench {
@@ -239,13 +238,23 @@ bool ProductBench::Run(int64_t rows, const MachinePeaks& peaks) {
 
 }  // namespace
 
-bool RunLinearBench(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
-                    const MachinePeaks& peaks) {
+bool IsProductShape(std::string_view name) {
+  return std::ranges::any_of(kShapes, [&](const Shape& shape) { return shape.name() == name; });
+}
+
+std::string ProductShapes() {
+  std::string names;
+  for (const Shape& shape : kShapes) names += (names.empty() ? "" : ",") + shape.name();
+  return names;
+}
+
+BenchOutcome RunLinearBench(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
+                            const MachinePeaks& peaks) {
   std::printf("%-6s %11s %5s %10s %13s %19s %22s\n", "type", "n x k", "rows", "median", "best",
               "weights (best)", "products (best)");
   const std::vector<int64_t> rows =
       options.rows.empty() ? std::vector<int64_t>{1, 4, 8, 32, 512} : options.rows;
-  bool correct = true;
+  BenchOutcome outcome;
   for (const DTypeTraits& traits : kernels::kDTypes) {
     if (!Wanted(options.dtypes, std::string(traits.name))) continue;
     if (options.op == ProductOp::kArgMax && !traits.quantized) continue;  // leaves all undecided
@@ -254,12 +263,13 @@ bool RunLinearBench(kernels::cpu::CpuBackend& backend, const LinearBenchOptions&
       ProductBench bench(backend, options, traits.dtype, shape);
       if (const absl::Status status = bench.Pack(); !status.ok()) {
         std::printf("cannot pack: %s\n", std::string(status.message()).c_str());
-        return false;
+        outcome.Add(false);
+        return outcome;
       }
-      for (const int64_t count : rows) correct &= bench.Run(count, peaks);
+      for (const int64_t count : rows) outcome.Add(bench.Run(count, peaks));
     }
   }
-  return correct;
+  return outcome;
 }
 
 }  // namespace refrain::bench

@@ -2,9 +2,11 @@
 #define REFRAIN_TOOLS_BENCH_LINEAR_BENCH_H_
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tools/bench/call_timing.h"
 #include "tools/bench/machine_peaks.h"
 
 namespace refrain::bench {
@@ -39,9 +41,12 @@ struct LinearBenchOptions {
 // Checks each case against double arithmetic, then times it, and prints one line of a table: median
 // and best time; from the best, bytes of weights per second and operations per second, and their
 // shares of the peaks (operations: of what the back end multiplies by, ProductPeak).
-// Returns false if any result was wrong.
-bool RunLinearBench(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
-                    const MachinePeaks& peaks);
+BenchOutcome RunLinearBench(kernels::cpu::CpuBackend& backend, const LinearBenchOptions& options,
+                            const MachinePeaks& peaks);
+
+// Whether there is such a shape, "NxK"; the list of all, with commas.
+bool IsProductShape(std::string_view name);
+std::string ProductShapes();
 
 }  // namespace refrain::bench
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -141,7 +142,7 @@ StepTime RandomModel::Time(const StepBatch& batch, const std::vector<int32_t>& w
       rounds, before);
 }
 
-StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
+StepBatch RandomModel::DecodeStep(int slots, int shared) {
   auto plan = std::make_shared<engine::AttentionPlanArrays>();
   plan->generation = ++plans_made_;
   StepBatch batch;
@@ -151,7 +152,6 @@ StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
     for (int slot = 0; slot < slots; ++slot) plan->slots.push_back({slot, 0, shared});
     plan->runs.push_back({0, shared_chunks, 0, slots});
   }
-  std::vector<int32_t> wanted;
   for (int slot = 0; slot < slots; ++slot) {
     const auto chunk = static_cast<int32_t>(plan->chunks.size());
     const auto entry = static_cast<int32_t>(plan->slots.size());
@@ -162,11 +162,42 @@ StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
     batch.tokens.push_back(slot % model_->config().vocab_size);
     batch.positions.push_back(shared);
     batch.destinations.push_back({shared_chunks + slot, 0});
-    wanted.push_back(slot);
     batch.logits.push_back({.row = slot});
   }
   batch.plan = std::move(plan);
-  return Time(batch, wanted, rounds);
+  return batch;
+}
+
+StepTime RandomModel::TimeDecode(int slots, int shared, int rounds) {
+  std::vector<int32_t> wanted(slots);
+  std::iota(wanted.begin(), wanted.end(), 0);
+  return Time(DecodeStep(slots, shared), wanted, rounds);
+}
+
+absl::StatusOr<StepTime> RandomModel::TimeDecodeAttention(int slots, int shared, int rounds) {
+  const ModelConfig& config = model_->config();
+  const size_t floats = size_t{1} * slots * config.q_size();
+  auto memory = backend_->device().Allocate(2 * floats * sizeof(float), false);
+  if (!memory.ok()) return memory.status();
+  auto* const data = reinterpret_cast<float*>(memory->data());
+  const StepBatch batch = DecodeStep(slots, shared);
+  kernels::ChunkAttentionArgs args = {
+      .num_heads = config.num_heads,
+      .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
+      .kv = storage_->View(positions_.data()),
+      .plan = batch.plan->view(),
+      .steps = batch.slots,
+      .q = kernels::F32View(data, slots, config.q_size()),
+      .row_positions = batch.positions.data(),
+      .out = kernels::F32View(data + floats, slots, config.q_size())};
+  return Measure(
+      [&] {
+        for (args.layer = 0; args.layer < config.num_layers; ++args.layer) {
+          backend_->ChunkAttention(args);
+        }
+        MustWork(backend_->Synchronize());
+      },
+      rounds, [] {});
 }
 
 StepTime RandomModel::TimePrefill(int cached, int rows, int rounds, const Work& before) {

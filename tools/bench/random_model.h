@@ -59,6 +59,8 @@ class RandomModel {
   // One decode step of `slots` sequences that share their first `shared` tokens (a multiple of 64)
   // and have nothing else, logits included.
   StepTime TimeDecode(int slots, int shared, int rounds);
+  // The attention of all layers of such a step, and nothing else of it.
+  absl::StatusOr<StepTime> TimeDecodeAttention(int slots, int shared, int rounds);
   // `rows` new tokens of one sequence behind `cached` ones, logits of the last included. `before`
   // is called before each round, outside of its time.
   StepTime TimePrefill(
@@ -75,6 +77,7 @@ class RandomModel {
   static constexpr int kChunkTokens = 64;
 
  private:
+  engine::StepBatch DecodeStep(int slots, int shared);
   StepTime Time(
       const engine::StepBatch& batch, const std::vector<int32_t>& wanted, int rounds,
       const Work& before = [] {});

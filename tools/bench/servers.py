@@ -5,19 +5,13 @@ import http.client
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 
+import free_ports
 import load
 
 START_TIMEOUT_S = 600
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((load.HOST, 0))
-        return probe.getsockname()[1]
 
 
 @dataclasses.dataclass
@@ -38,7 +32,7 @@ class Server:
 
     def spawn(self, log_folder: pathlib.Path) -> None:
         """Starts it; returns at once."""
-        self.port = free_port()
+        self.port = free_ports.free_port()
         with open(log_folder / f"{self.name}.log", "wb") as log:
             self.process = subprocess.Popen(
                 [part.replace("{port}", str(self.port)) for part in self.command],

@@ -8,7 +8,7 @@
 //
 //   tree_bench [--chunks=N] [--eviction=lru|s3fifo|reuse_rate]
 //
-// Exit status 1 when a median is over its limit.
+// Exit status: 0; 1 when a median is over its limit, 2 for a wrong option, 3 for a wrong result.
 
 #include <algorithm>
 #include <chrono>
@@ -45,7 +45,7 @@ class NoMover : public kvcache::ChunkMover {
 void Check(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "tree_bench: wrong result: %s\n", what);
-  std::exit(1);
+  std::exit(3);
 }
 
 void Check(const absl::Status& status) {

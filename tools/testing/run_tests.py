@@ -236,8 +236,15 @@ def default_model() -> str:
     return done.stdout.strip()
 
 
+def positive_seconds(text: str) -> int:
+    """libFuzzer takes 0 for no end."""
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tools/test")
+    parser = argparse.ArgumentParser(prog="tools/test", allow_abbrev=False)
     parser.add_argument("filter", nargs="?", help="part of a Bazel label or of a pytest name")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--sanitize", dest="sanitizers", action="store_const",
@@ -245,7 +252,7 @@ def parse_arguments() -> argparse.Namespace:
     for name in SANITIZERS:
         mode.add_argument(f"--{name.partition('+')[0].lower()}", dest="sanitizers",
                           action="store_const", const=[name], help=f"{name} alone")
-    mode.add_argument("--fuzz", type=int, metavar="SECONDS", help="per fuzz target")
+    mode.add_argument("--fuzz", type=positive_seconds, metavar="SECONDS", help="per fuzz target")
     mode.add_argument("--soak", action="store_true", help="the long tests")
     mode.add_argument("--goldens", action="store_true", help="all windows of every golden setting")
     arguments = parser.parse_args()

@@ -19,6 +19,10 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import free_ports
+import metrics_page
+
 HOST = "127.0.0.1"
 THREADS = 8
 TIMEOUT_S = 120
@@ -106,15 +110,9 @@ class Client:
 def metric(port: int, name: str) -> float:
     connection = http.client.HTTPConnection(HOST, port, timeout=TIMEOUT_S)
     connection.request("GET", "/metrics")
-    lines = connection.getresponse().read().decode().splitlines()
+    page = connection.getresponse().read().decode()
     connection.close()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
+    return metrics_page.value(metrics_page.samples(page), name)
 
 
 def wait_until_up(daemon: subprocess.Popen, port: int) -> None:
@@ -191,7 +189,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
-    port = free_port()
+    port = free_ports.free_port()
     with tempfile.NamedTemporaryFile(prefix="refrain-soak-", suffix=".log", delete=False) as log:
         daemon = subprocess.Popen(
             [arguments.refraind, "--model", arguments.model, "--listen", f"{HOST}:{port}",

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,12 +11,13 @@
 
 #include "engine/engine.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/stream_output.h"
+#include "tests/support/token_prompt.h"
 
 namespace refrain::testing {
 namespace {
 
 using engine::Engine;
-using engine::TokenId;
 using nlohmann::json;
 
 using Tokens = std::vector<int32_t>;
@@ -42,9 +42,7 @@ json Cases() {
 
 engine::Request TokensRequest(const Tokens& prompt, int32_t max_tokens) {
   engine::Request request;
-  engine::TokenPrompt ids;
-  for (const int32_t token : prompt) ids.ids.push_back(TokenId{token});
-  request.prompt = std::move(ids);
+  request.prompt = PromptOf(prompt);
   request.stop.max_tokens = max_tokens;
   return request;
 }
@@ -54,20 +52,6 @@ engine::Request BeamRequest(const json& one) {
   request.n = 4;
   request.beam.emplace();
   return request;
-}
-
-engine::StreamBatch ReadAll(engine::TokenStream& stream) {
-  engine::StreamBatch all;
-  while (!all.finished) {
-    stream.WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
-    engine::StreamBatch batch = stream.Read();
-    all.tokens.insert(all.tokens.end(), batch.tokens.begin(), batch.tokens.end());
-    all.ends.insert(all.ends.end(), batch.ends.begin(), batch.ends.end());
-    all.finished = batch.finished;
-    all.status = batch.status;
-    all.usage = batch.usage;
-  }
-  return all;
 }
 
 // The choices' tokens, end tokens included.
@@ -99,7 +83,7 @@ double SumOfLogprobs(Engine& engine, Tokens prompt, const Tokens& generated) {
   request.logprobs.prompt_top = 0;
   auto stream = engine.Submit(request);
   EXPECT_TRUE(stream.ok()) << stream.status();
-  const engine::StreamBatch output = ReadAll(**stream);
+  const engine::StreamBatch output = ReadBatches(**stream);
   EXPECT_EQ(output.tokens.size(), prompt.size());
   double sum = 0;
   for (size_t i = prompt_tokens; i < output.tokens.size(); ++i) {
@@ -116,7 +100,7 @@ TEST(SmolLm2Beams, FindTheGoldenSequencesInOrderWithTheirScores) {
   for (const json& one : cases) {
     auto stream = engine->Submit(BeamRequest(one));
     ASSERT_TRUE(stream.ok()) << stream.status();
-    const engine::StreamBatch output = ReadAll(**stream);
+    const engine::StreamBatch output = ReadBatches(**stream);
     ASSERT_TRUE(output.status.ok()) << output.status;
     const std::vector<Tokens> sequences = Sequences(output);
     ASSERT_EQ(sequences, Expected(one)) << one["name"];
@@ -145,9 +129,9 @@ TEST(SmolLm2Beams, FindTheSameAllAtOnce) {
     others.push_back(*engine->Submit(other));
   }
   for (size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_EQ(Sequences(ReadAll(*beams[i])), Expected(cases[i])) << cases[i]["name"];
+    EXPECT_EQ(Sequences(ReadBatches(*beams[i])), Expected(cases[i])) << cases[i]["name"];
   }
-  for (const auto& stream : others) EXPECT_TRUE(ReadAll(*stream).status.ok());
+  for (const auto& stream : others) EXPECT_TRUE(ReadBatches(*stream).status.ok());
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/text/detokenizer.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/stream_output.h"
 
 namespace refrain::testing {
 namespace {
@@ -46,14 +46,10 @@ class SmolLm2Chat : public ::testing::Test {
     EXPECT_TRUE(stream.ok()) << stream.status();
     if (!stream.ok()) return "";
     engine::Detokenizer detokenizer(&engine_->tokenizer());
+    const engine::StreamBatch all = ReadBatches(**stream);
+    EXPECT_TRUE(all.status.ok()) << all.status;
     std::string text;
-    for (bool finished = false; !finished;) {
-      (*stream)->WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
-      const engine::StreamBatch batch = (*stream)->Read();
-      for (const engine::TokenEvent& event : batch.tokens) text += detokenizer.Append(event.token);
-      finished = batch.finished;
-      EXPECT_TRUE(batch.status.ok()) << batch.status;
-    }
+    for (const engine::TokenEvent& event : all.tokens) text += detokenizer.Append(event.token);
     return text + detokenizer.Flush();
   }
 

@@ -22,22 +22,20 @@
 #include "tests/support/slow_build.h"
 #include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/token_prompt.h"
 
 namespace refrain::testing {
 namespace {
 
 using engine::Engine;
-using engine::TokenId;
 using kernels::DType;
 
 constexpr int32_t kGenerated = 8;
 constexpr int32_t kLongPrompt = 560;  // more than a segment of 512 keys
 
 engine::Request RequestOf(const std::vector<int32_t>& prompt, int32_t max_tokens) {
-  engine::TokenPrompt tokens;
-  for (const int32_t id : prompt) tokens.ids.push_back(TokenId{id});
   engine::Request request;
-  request.prompt = std::move(tokens);
+  request.prompt = PromptOf(prompt);
   request.sampling.temperature = 0;
   request.stop.max_tokens = max_tokens;
   request.stop.ignore_eos = true;

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -16,11 +15,12 @@
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "tests/integration/golden/golden_checks.h"
+#include "tests/support/stream_output.h"
+#include "tests/support/token_prompt.h"
+#include "tests/support/worse.h"
 
 namespace refrain::testing {
 namespace {
-
-using engine::TokenId;
 
 // Not a multiple of the chunk's 64 tokens.
 constexpr int32_t kCommonTokens = 150;
@@ -56,9 +56,7 @@ std::vector<std::vector<int32_t>> Prompts() {
 
 engine::Request GreedyRequest(const std::vector<int32_t>& prompt, bool of_prompt) {
   engine::Request request;
-  engine::TokenPrompt tokens;
-  for (const int32_t id : prompt) tokens.ids.push_back(TokenId{id});
-  request.prompt = std::move(tokens);
+  request.prompt = PromptOf(prompt);
   request.sampling.temperature = 0;
   request.stop.max_tokens = kGenerated;
   request.stop.ignore_eos = true;
@@ -69,19 +67,15 @@ engine::Request GreedyRequest(const std::vector<int32_t>& prompt, bool of_prompt
 
 // Behind `begin`, which is not told.
 Told ReadAll(engine::TokenStream& stream, std::vector<int32_t> begin) {
-  Told told{.ids = std::move(begin)};
-  for (bool finished = false; !finished;) {
-    stream.WaitUntil(engine::TokenStream::Clock::now() + std::chrono::seconds(60));
-    const engine::StreamBatch batch = stream.Read();
-    for (const engine::TokenEvent& event : batch.tokens) {
-      if (!told.ids.empty()) {
-        told.logprobs.push_back(event.logprob.has_value() ? event.logprob->logprob : NAN);
-      }
-      told.ids.push_back(static_cast<int32_t>(event.token));
+  const engine::StreamBatch all = ReadBatches(stream);
+  EXPECT_TRUE(all.status.ok()) << all.status;
+  Told told{.ids = std::move(begin), .usage = all.usage};
+  for (const engine::TokenEvent& event : all.tokens) {
+    if (!told.ids.empty()) {
+      EXPECT_TRUE(event.logprob.has_value()) << "token " << told.ids.size();
+      told.logprobs.push_back(event.logprob.has_value() ? event.logprob->logprob : NAN);
     }
-    finished = batch.finished;
-    EXPECT_TRUE(batch.status.ok()) << batch.status;
-    told.usage = batch.usage;
+    told.ids.push_back(static_cast<int32_t>(event.token));
   }
   return told;
 }
@@ -169,9 +163,9 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
     ASSERT_EQ(got.size(), wanted.size());
     const size_t prefill = wanted.size() - kGenerated;
     if (prefill > 0) {
-      worst_prefill = std::max(worst_prefill, MeanError(got.first(prefill), wanted.first(prefill)));
+      worst_prefill = Worse(worst_prefill, MeanError(got.first(prefill), wanted.first(prefill)));
     }
-    worst_decode = std::max(worst_decode, MeanError(got.subspan(prefill), wanted.subspan(prefill)));
+    worst_decode = Worse(worst_decode, MeanError(got.subspan(prefill), wanted.subspan(prefill)));
     compared += static_cast<int32_t>(got.size());
   }
   std::printf("%d log-probabilities; worst request's mean error: prefill %.5f, decode %.5f\n",

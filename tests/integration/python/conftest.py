@@ -7,11 +7,16 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import time
 
 import httpx
 import openai
 import pytest
+
+# The tools are scripts, no package.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools" / "bench"))
+import metrics_page
 
 START_S = 120  # a model may have to be read from a cold disk
 
@@ -68,9 +73,8 @@ class Daemon:
         deadline = time.monotonic() + 60
         with httpx.Client(base_url=self.url, timeout=60, headers=headers) as http:
             while time.monotonic() < deadline:
-                page = http.get("/metrics").text
-                found = re.search(rf"^{name}\{{.*\}} ([0-9.]+)$", page, re.MULTILINE)
-                if found and float(found.group(1)) >= least:
+                page = metrics_page.samples(http.get("/metrics").text)
+                if metrics_page.total(page, name) >= least:
                     return self
                 time.sleep(0.01)
         raise RuntimeError(f"{name} was never {least}")
@@ -111,6 +115,15 @@ def fake_daemon(daemon_arguments, tmp_path_factory):
 @pytest.fixture(scope="session")
 def daemon(daemon_arguments, tmp_path_factory):
     running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("refraind")).wait_until_ready()
+    yield running
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
+@pytest.fixture(scope="session")
+def reproducible(daemon_arguments, tmp_path_factory):
+    """A daemon whose answers hang on nothing that is asked beside them."""
+    running = Daemon(*daemon_arguments, tmp_path_factory.mktemp("refraind-reproducible"),
+                     "--set", "engine.reproducible=on").wait_until_ready()
     yield running
     assert running.stop() == 0, running.log.read_text(errors="replace")
 

@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import re
 import signal
 import threading
 import time
 
 import httpx
+import metrics_page
 import openai
 import pytest
 
@@ -256,9 +256,8 @@ def test_a_queue_of_one_key_does_not_delay_the_single_one_of_another(keyed):
     thread = threading.Thread(target=ask)
     with httpx.Client(base_url=daemon.url, timeout=120, headers=bearer(keys["single"])) as single:
         def finished() -> float:
-            page = single.get("/metrics").text
-            return sum(float(count) for count in re.findall(
-                r"^vllm:request_success_total{.*} (\S+)$", page, re.MULTILINE))
+            page = metrics_page.samples(single.get("/metrics").text)
+            return metrics_page.total(page, "vllm:request_success_total")
 
         assert finished() == 0
         thread.start()

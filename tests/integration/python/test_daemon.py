@@ -4,12 +4,14 @@ import contextlib
 import json
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import threading
 import time
 
 import httpx
+import metrics_page
 import pytest
 
 
@@ -119,38 +121,45 @@ def test_second_signal_stops_at_once(start_daemon):
 
 
 def test_second_signal_waits_for_no_long_step(start_daemon):
-    daemon = start_daemon("--set=engine.step_token_budget=4096").wait_until_ready()
-
-    def prefill(first_id: int) -> float:
-        begin = time.monotonic()
+    def prefill(daemon, first_id: int) -> None:
         ids = [first_id + i % 1000 for i in range(4096)]
         with contextlib.suppress(httpx.HTTPError):
             httpx.post(f"{daemon.url}/v1/completions", timeout=60,
                        json={"prompt": ids, "max_tokens": 1})
-        return time.monotonic() - begin
 
-    with httpx.Client(base_url=daemon.url, timeout=60) as http:
-        def processor_s() -> float:
-            page = http.get("/metrics").text
-            return float(re.search(r"^process_cpu_seconds_total (\S+)$", page, re.MULTILINE)[1])
+    def ended_children_s() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
 
-        before_s = processor_s()
-        step_s = prefill(1000)
-        between_s = processor_s()
-        running = threading.Thread(target=prefill, args=(3000,))
-        running.start()
-        # What runs is told at the end of a step: that it works shows that it has begun.
-        deadline = time.monotonic() + 60
-        while processor_s() - between_s < (between_s - before_s) / 10:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    daemon.process.send_signal(signal.SIGTERM)
-    daemon.wait_for_drain()
-    start = time.monotonic()
-    daemon.process.send_signal(signal.SIGTERM)
-    assert daemon.process.wait(60) == 3
-    assert time.monotonic() - start < step_s / 2
-    running.join()
+    def share_computed() -> float:
+        """Of a step: by a daemon that is told to stop, twice, after a tenth of it."""
+        daemon = start_daemon("--set=engine.step_token_budget=4096").wait_until_ready()
+        with httpx.Client(base_url=daemon.url, timeout=60) as http:
+            def processor_s() -> float:
+                page = metrics_page.samples(http.get("/metrics").text)
+                return metrics_page.value(page, "process_cpu_seconds_total")
+
+            before_s = processor_s()
+            prefill(daemon, 1000)
+            between_s = processor_s()
+            step_s = between_s - before_s
+            running = threading.Thread(target=prefill, args=(daemon, 3000))
+            running.start()
+            # What runs is told at the end of a step: that it works shows that it has begun.
+            deadline = time.monotonic() + 60
+            while processor_s() - between_s < step_s / 10:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.wait_for_drain()
+        daemon.process.send_signal(signal.SIGTERM)
+        ended_s = ended_children_s()
+        assert daemon.process.wait(60) == 3
+        running.join()
+        return (ended_children_s() - ended_s - between_s) / step_s
+
+    # Where others have the processors, the signals may come when the step is over.
+    assert any(share_computed() < 0.5 for _ in range(5))
 
 
 def test_bad_configuration_is_refused(daemon_arguments):

@@ -2,11 +2,11 @@
 
 import json
 import pathlib
-import re
 import time
 
 import grpc
 import httpx
+import metrics_page
 import pytest
 from conftest import Daemon
 from grpc_services import Services, address, text_of
@@ -37,13 +37,8 @@ def lines_of(log: pathlib.Path, count: int) -> dict[str, dict]:
 
 
 def value_of(daemon: Daemon, name: str, **labels: str) -> float:
-    page = httpx.get(f"{daemon.url}/metrics").text
-    for line in page.splitlines():
-        found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
-        if found and all(f'{label}="{value}"' in (found.group(1) or "")
-                         for label, value in labels.items()):
-            return float(found.group(2))
-    return 0
+    page = metrics_page.samples(httpx.get(f"{daemon.url}/metrics").text)
+    return metrics_page.total(page, name, *(f'{label}="{value}"' for label, value in labels.items()))
 
 
 def metadata(name: str):

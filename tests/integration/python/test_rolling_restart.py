@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-import re
 import socket
 import ssl
 import threading
@@ -12,6 +11,7 @@ import grpc
 import httpx
 import pytest
 
+import metrics_page
 from access_tools import make_certificate
 from grpc_services import Services, address, text_of
 
@@ -96,10 +96,9 @@ class Balancer:
     def generates(self, daemon) -> bool:
         """Whether its engine still runs or queues requests."""
         with self.client() as client:
-            metrics = client.get(f"{self.url_of(daemon)}/metrics").text
-        counts = re.findall(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", metrics, re.M)
-        assert len(counts) == 2
-        return any(float(count) > 0 for count in counts)
+            page = metrics_page.samples(client.get(f"{self.url_of(daemon)}/metrics").text)
+        return any(metrics_page.value(page, f"vllm:num_requests_{doing}") > 0
+                   for doing in ("running", "waiting"))
 
     def call(self, prompt: str) -> str:
         return self._somewhere(lambda daemon: self._call(daemon, prompt))

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa.h"
 #include "tests/support/cuda_cases.h"
+#include "tests/support/worse.h"
 
 namespace refrain::kernels {
 
@@ -69,8 +70,7 @@ void ExpectRowsClose(const std::vector<float>& got, const std::vector<float>& wa
       error += std::pow(double{got[i]} - want[i], 2);
       length += double{want[i]} * want[i];
     }
-    const double share = std::sqrt(error / length);
-    worst = share <= worst ? worst : share;  // NaN counts
+    worst = refrain::testing::Worse(worst, std::sqrt(error / length));
   }
   EXPECT_LT(worst, limit);
 }

@@ -3,7 +3,10 @@
 set -euo pipefail
 nvcc=/usr/local/cuda/bin/nvcc
 if [[ ! -x "$nvcc" ]]; then
-  echo "no CUDA toolkit on this machine: not compiled"
+  missing="no CUDA toolkit on this machine: not compiled"
+  printf '<testsuites><testsuite name="cuda"><testcase name="compile"><skipped message="%s"/>%s\n' \
+    "$missing" '</testcase></testsuite></testsuites>' > "$XML_OUTPUT_FILE"
+  echo "$missing"
   exit 0
 fi
 # Without optimisation: it is to be seen that they compile, in seconds.

@@ -14,6 +14,7 @@
 
 #include "server/http/server.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/eventually.h"
 
 // A server over real sockets with a handler for each thing a test may want of one.
 namespace refrain::server::http {
@@ -26,13 +27,7 @@ struct Observed {
   std::atomic<bool> go{false};  // held replies wait for it
 };
 
-inline bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 500; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return condition();
-}
+using refrain::testing::Eventually;
 
 // Sends `parts` parts of `bytes` bytes as fast as they are taken.
 class ManyParts final : public Reply {

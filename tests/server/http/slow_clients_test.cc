@@ -15,6 +15,7 @@
 
 #include "server/http/server.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/eventually.h"
 #include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 
@@ -98,11 +99,8 @@ class SlowClientsTest : public ::testing::Test {
         .count();
   }
 
-  bool Eventually(int connections) {
-    for (int i = 0; i < 500 && server_->connections() != connections; ++i) {
-      std::this_thread::sleep_for(10ms);
-    }
-    return server_->connections() == connections;
+  bool EventuallyConnected(int clients) {
+    return testing::Eventually([&] { return server_->connections() == clients; });
   }
 
   Router router_;
@@ -146,7 +144,7 @@ TEST_F(SlowClientsTest, HeadersAndBodiesThatTrickleInDelayNobody) {
   do {
     ExpectQuickAnswers("beside 500 that send a byte at a time");
   } while (rounds < 3 && !HasFailure());  // they are to be sending meanwhile
-  EXPECT_TRUE(Eventually(500)) << "and none had been given up: " << server_->connections();
+  EXPECT_TRUE(EventuallyConnected(500)) << "and none had been given up: " << server_->connections();
   stop = true;
   trickle.join();
 }
@@ -174,7 +172,7 @@ TEST_F(SlowClientsTest, HalfOpenConnectionsAreCleanedUpAndDelayNobody) {
     }
   }
   ExpectQuickAnswers("beside 300 half-open connections");
-  EXPECT_TRUE(Eventually(0)) << server_->connections();
+  EXPECT_TRUE(EventuallyConnected(0)) << server_->connections();
 }
 
 }  // namespace

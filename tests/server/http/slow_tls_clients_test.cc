@@ -17,6 +17,7 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/server/http/tls_client.h"
 #include "tests/support/certificate.h"
+#include "tests/support/eventually.h"
 #include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temporary_directory.h"
@@ -114,12 +115,6 @@ class SlowTlsClients : public ::testing::Test {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   }
 
-  template <typename Condition>
-  static bool Eventually(const Condition& condition) {
-    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
-    return condition();
-  }
-
   const testing::TemporaryDirectory folder_;
   Router router_;
   std::atomic<int> floods_{0};
@@ -133,10 +128,11 @@ TEST_F(SlowTlsClients, HandshakesThatStallHalfWayDelayNobodyAndEnd) {
     crowd.emplace_back(server_->port());
     if (i % 2 == 0) crowd.back().Send(kHalfHello);
   }
-  ASSERT_TRUE(Eventually([&] { return server_->connections() == 200; }));
+  ASSERT_TRUE(testing::Eventually([&] { return server_->connections() == 200; }));
   ExpectQuickAnswers("beside 200 stalled handshakes");
   for (RawClient& client : crowd) EXPECT_TRUE(client.ReadEnd(4 * kPatience));
-  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; })) << server_->connections();
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }))
+      << server_->connections();
 }
 
 TEST_F(SlowTlsClients, ReadersThatStopDelayNobodyAndTheirAnswersEnd) {
@@ -146,11 +142,12 @@ TEST_F(SlowTlsClients, ReadersThatStopDelayNobodyAndTheirAnswersEnd) {
     crowd.emplace_back(server_->port(), /*receive_buffer_bytes=*/4096);
     ASSERT_TRUE(crowd.back().Send(GetRequest("/flood")));
   }
-  ASSERT_TRUE(Eventually([&] { return floods_ == 50; }));
+  ASSERT_TRUE(testing::Eventually([&] { return floods_ == 50; }));
   ExpectQuickAnswers("beside 50 that do not read");
   EXPECT_EQ(floods_, 50) << "while they were measured";
-  EXPECT_TRUE(Eventually([&] { return floods_ == 0; })) << floods_;
-  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; })) << server_->connections();
+  EXPECT_TRUE(testing::Eventually([&] { return floods_ == 0; })) << floods_;
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }))
+      << server_->connections();
 }
 
 TEST_F(SlowTlsClients, HeadersAndBodiesThatTrickleInDelayNobodyAndEnd) {
@@ -174,10 +171,12 @@ TEST_F(SlowTlsClients, HeadersAndBodiesThatTrickleInDelayNobodyAndEnd) {
   do {
     ExpectQuickAnswers("beside 50 that send a byte at a time");
   } while (rounds < 3 && !HasFailure());  // it is to go on meanwhile
-  EXPECT_TRUE(Eventually([&] { return server_->connections() == 50; })) << "all are still there";
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 50; }))
+      << "all are still there";
   stop = true;
   trickle.join();
-  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; })) << server_->connections();
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }))
+      << server_->connections();
 }
 
 }  // namespace

@@ -36,3 +36,18 @@ refuses() {
 refuses --op=none
 refuses --coarse=some
 refuses --rows=0
+refuses --dtype=q4_1,q9
+refuses --shape=576x576,1x1
+
+# A type that packs no 576 columns, an operation that takes no so many rows: no case, no success.
+measures_nothing() {
+  local status=0
+  "$kernel_bench" --threads=2 --seconds=0.001 "$@" > /dev/null 2> "$TEST_TMPDIR/error" || status=$?
+  [[ $status == 2 ]] || fails "exit status $status for $*"
+  grep -q "nothing was measured" "$TEST_TMPDIR/error" || fails "$(cat "$TEST_TMPDIR/error")"
+}
+measures_nothing --dtype=q4_k --shape=576x576
+measures_nothing --op=logits --rows=512
+
+help=$("$kernel_bench" --help)
+grep -q -- '--shape=' <<< "$help" && grep -q '49152x576' <<< "$help" || fails "$help"

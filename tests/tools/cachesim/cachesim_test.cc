@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/temporary_directory.h"
@@ -139,6 +140,27 @@ TEST(Simulate, NoPolicyBeatsTheOracleAndNoneHitsWhatWasNeverThere) {
         EXPECT_EQ(hits, best) << policy;
       }
     }
+  }
+}
+
+// What the daemon uses by default hits no less than what it replaced, whatever the size, and more
+// where there is something to choose: in the agentic trace nothing beats the oldest.
+TEST(Simulate, ReuseRateHitsNoLessThanLru) {
+  for (const auto& [name, gains] :
+       {std::pair{"agentic_sample.jsonl.gz", false}, std::pair{"mooncake_head.jsonl", true},
+        std::pair{"random_paths.jsonl", true}}) {
+    const auto trace = ReadTrace(std::string(kData) + name, {});
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    int64_t of_lru = 0, of_reuse_rate = 0;
+    for (const int32_t percent : {1, 2, 5, 10, 25, 50, 75, 90}) {
+      const int32_t blocks = trace->distinct_blocks * percent / 100;
+      const int64_t lru = Simulate(*trace, "lru", blocks)->hit_tokens;
+      const int64_t reuse_rate = Simulate(*trace, "reuse_rate", blocks)->hit_tokens;
+      EXPECT_GE(reuse_rate, lru) << name << " at " << percent << " %";
+      of_lru += lru;
+      of_reuse_rate += reuse_rate;
+    }
+    EXPECT_TRUE(!gains || of_reuse_rate > of_lru) << name << ": " << of_reuse_rate;
   }
 }
 

@@ -16,6 +16,16 @@ tools/gpu_pack --emulated --binaries "$PWD" --out "$pack" --part-mib $((whole_ki
 [[ -x $pack/part1/gpu_check && ! -e $pack/part2 ]] || fails "the pack is not as it should be"
 compgen -G "$pack/part[4-9]/bin/gpu_model_bench.gz" > /dev/null || fails "everything is in one part"
 
+# A peer, whose rows are joined with those that attention_bench writes: slower than any device here.
+{
+  echo '#!/bin/bash'
+  for shared in 0 64 128; do
+    echo "echo '{\"n_p\": 128, \"n_s\": $shared, \"plain_us\": 1000000000.00, \"cascade_us\": 1000000000.00}'"
+  done
+} > "$pack/part1/bin/flashinfer_bench"
+chmod +x "$pack/part1/bin/flashinfer_bench"
+echo 'flashinfer peer 30 bin/flashinfer_bench' >> "$pack/part1/steps"
+
 # The pack stands alone: nothing beside it is found from here.
 cd /
 "$pack/part1/gpu_check" --emulated --out "$out" || fails "exit status $?"
@@ -25,12 +35,16 @@ import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["result"] == "passed", report
 steps = {step["name"]: step for step in report["steps"]}
-assert set(steps) == {"instructions", "sampling", "chunk_mover", "attention_bench", "model_bench"}, steps
+assert set(steps) == {"instructions", "sampling", "chunk_mover", "attention_bench", "model_bench",
+                      "flashinfer"}, steps
 assert all(step["result"] == "passed" for step in steps.values()), steps
 assert steps["sampling"]["cases_passed"] > 50 and steps["sampling"]["cases_failed"] == 0
 rows = report["benchmarks"]["attention_bench"]["tables"]["decode"]
 assert [(row["n_p"], row["n_s"]) for row in rows] == [(128, 0), (128, 64), (128, 128)], rows
 assert all(row["error"] < 0.01 for row in rows), rows
+assert steps["flashinfer"]["detail"].startswith("within 0.7 of cascade in 2 shared rows"), steps
+step = report["benchmarks"]["model_bench"]["tables"]["step"]
+assert all(row["attention of all layers alone, ms"] > 0 for row in step), step
 assert set(report["benchmarks"]["model_bench"]["tables"]) == {"step", "prefill", "load"}, report
 END
 
