@@ -71,9 +71,10 @@ constexpr std::array kKeys = {
         "backend.compute_dtype", "auto", "auto f32 bf16 quantized int8",
         "arithmetic of matrix products; with quantised weights auto: activations of 15 bits, of 8 "
         "behind the first 64 positions in all but the last layers; quantized: of 15; int8: of 8"),
-    Choice("backend.product_library", "auto", "auto off",
-           "cuBLASLt for matrix products on a GPU: auto = where it is installed and measured faster "
-           "at the start, never under engine.reproducible or in f32"),
+    Choice(
+        "backend.product_library", "auto", "auto off",
+        "cuBLASLt for matrix products on a GPU: auto = where it is installed and measured faster "
+        "at the start, never under engine.reproducible or in f32"),
 
     Integer("engine.max_sequences", "64", 1, 65536, "sequences that run at once"),
     Integer("engine.step_token_budget", "512", 1, 1048576, "tokens computed per step"),

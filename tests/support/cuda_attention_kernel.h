@@ -14,10 +14,8 @@ inline CudaOptions WithAttention(const std::string& name) {
   CudaOptions options;
   if (name == "generic") options.attention = AttentionKernel::kGeneric;
   if (name == "mma") options.attention = AttentionKernel::kMma;
-  if (name == "checked") {
-    options.check_attention = &FindAttentionFault;
-    options.library.emplace();
-  }
+  if (name == "checked" || name == "own_products") options.check_attention = &FindAttentionFault;
+  if (name == "checked") options.library.emplace();
   return options;
 }
 

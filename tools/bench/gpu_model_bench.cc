@@ -7,7 +7,7 @@
 // Suites (a list with commas; all by default):
 //   step     how much a decode step of a 7B shape grows with 4,096 shared tokens, over one with 64,
 //            beside what the attention of all its layers takes alone
-//   prefill  4,096 new tokens of a 7B shape, beside the back end's own bf16 product
+//   prefill  4,096 new tokens of a 7B shape, beside one large bf16 product
 //   load     4,096 tokens' K and V of an 8B shape from pinned memory, layer by layer, beside a
 //            prefill of 64 tokens, against computing them
 //
@@ -44,15 +44,20 @@ T MustHave(absl::StatusOr<T> value) {
   std::exit(1);
 }
 
-std::unique_ptr<kernels::Backend> MakeAnyBackend(const std::string& name) {
-  if (auto backend = testing::MakeCudaBackend(name, "checked"); backend != nullptr) return backend;
+// As the daemon has it, or with products by our own kernels alone.
+constexpr const char* kAsServed = "checked";
+constexpr const char* kOwnProducts = "own_products";
+
+std::unique_ptr<kernels::Backend> MakeAnyBackend(const std::string& name, const char* variant) {
+  if (auto backend = testing::MakeCudaBackend(name, variant); backend != nullptr) return backend;
   return MustHave(engine::MakeBackend({.kind = name}));
 }
 
 std::unique_ptr<RandomModel> LoadModel(const GpuBenchOptions& options,
-                                       const engine::ModelConfig& config, int rows) {
+                                       const engine::ModelConfig& config, int rows,
+                                       const char* variant = kAsServed) {
   const int context = Tokens(options) + 2 * RandomModel::kChunkTokens;
-  return MustHave(RandomModel::Load(MakeAnyBackend(options.place),
+  return MustHave(RandomModel::Load(MakeAnyBackend(options.place, variant),
                                     options.tiny ? ShapeTiny() : config, rows, context,
                                     context / RandomModel::kChunkTokens + 32));
 }
@@ -67,7 +72,8 @@ void RunStep(const GpuBenchOptions& options, GpuReport& report) {
   table.name = "step";
   table.about = "A decode step of " + std::to_string(Slots(options)) + " sequences, " +
                 Shape(options, "7B") +
-                ", random bf16 weights, all tokens shared; host clock, medians.";
+                ", random bf16 weights, all tokens shared; host clock, medians. Products by " +
+                model->products() + ".";
   table.columns = {"shared tokens",
                    "ms",
                    "least",
@@ -93,26 +99,37 @@ void RunStep(const GpuBenchOptions& options, GpuReport& report) {
 }
 
 void RunPrefill(const GpuBenchOptions& options, GpuReport& report) {
-  const auto model = LoadModel(options, Shape7B(), Tokens(options));
   const int size = options.tiny ? 64 : 8192;
-  const double peak = MustHave(model->ProductFlopsPerSecond(size, size, options.rounds));
-  report.measured.emplace_back("bf16 product, " + std::to_string(size) + " cubed, TFLOP/s",
-                               peak * 1e-12);
-  const StepTime time = model->TimePrefill(0, Tokens(options), options.rounds);
-  const double rate = model->PrefillFlops(0, Tokens(options)) / time.median_s;
   GpuTable table;
   table.name = "prefill";
   table.about = "New tokens of one prompt, " + Shape(options, "7B") +
-                ", random bf16 weights, products and attention.";
-  table.columns = {"tokens", "ms", "least", "most", "TFLOP/s", "of the product's rate"};
-  table.rows.push_back({Tokens(options),
-                        Milliseconds(time.median_s),
-                        Milliseconds(time.least_s),
-                        Milliseconds(time.most_s),
-                        {rate * 1e-12, 1},
-                        {rate / peak, 2}});
+                ", random bf16 weights, products and attention; as the daemon computes it, and "
+                "with products by our own kernels alone.";
+  table.columns = {"products by",          "tokens", "ms", "least", "most", "TFLOP/s",
+                   "of the product's rate"};
+  double peak = 0, best_rate = 0;
+  for (const char* const variant : {kAsServed, kOwnProducts}) {
+    const auto model = LoadModel(options, Shape7B(), Tokens(options), variant);
+    if (variant == kAsServed) {
+      peak = MustHave(model->ProductFlopsPerSecond(size, size, options.rounds));
+      report.measured.emplace_back("bf16 product, " + std::to_string(size) + " cubed, TFLOP/s",
+                                   peak * 1e-12);
+    }
+    const StepTime time = model->TimePrefill(0, Tokens(options), options.rounds);
+    const double rate = model->PrefillFlops(0, Tokens(options)) / time.median_s;
+    if (variant == kAsServed) best_rate = rate;
+    table.rows.push_back({model->products(),
+                          Tokens(options),
+                          Milliseconds(time.median_s),
+                          Milliseconds(time.least_s),
+                          Milliseconds(time.most_s),
+                          {rate * 1e-12, 1},
+                          {rate / peak, 2}});
+  }
   report.tables.push_back(std::move(table));
-  if (rate < 0.6 * peak) report.misses.push_back("prefill is below 0.6 of the product's rate");
+  if (best_rate < 0.6 * peak) {
+    report.misses.push_back("prefill is below 0.6 of the product's rate");
+  }
 }
 
 void RunLoad(const GpuBenchOptions& options, GpuReport& report) {

@@ -73,6 +73,8 @@ class RandomModel {
   // K and V of the tokens.
   double KvBytes(int tokens) const;
   const engine::KvStorage& storage() const { return *storage_; }
+  // What computes matrix products.
+  const std::string& products() const { return backend_->info().products; }
 
   static constexpr int kChunkTokens = 64;
 
