@@ -1,6 +1,5 @@
 #include "server/grpc/listener.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -66,32 +65,6 @@ void Prepare(int socket) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
 }
 
-// A socket that listens at one address, or -1 with errno.
-int ListenAt(const addrinfo& address) {
-  const int socket = ::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
-                              address.ai_protocol);
-  if (socket < 0) return -1;
-  const int on = 1;
-  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(socket, address.ai_addr, address.ai_addrlen) == 0 &&
-      ::listen(socket, SOMAXCONN) == 0) {
-    return socket;
-  }
-  const int error = errno;
-  ::close(socket);
-  errno = error;
-  return -1;
-}
-
-uint16_t PortOf(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& host, uint16_t port) {
@@ -99,32 +72,15 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& host
     return absl::UnavailableError(Concat("cannot listen on ", host, ":", port, " for gRPC: ", why));
   };
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
-      error != 0) {
-    return failed(Concat("unknown host: ", ::gai_strerror(error)));
-  }
-  const int socket = ListenAt(*found);
-  const int error = errno;
-  ::freeaddrinfo(found);
-  if (socket < 0) return failed(ErrorText(error));
+  auto sockets = ListenAt(bracketed ? host.substr(1, host.size() - 2) : host, port);
+  if (!sockets.ok()) return failed(std::string(sockets.status().message()));
   const int stop_event = ::eventfd(0, EFD_CLOEXEC);
-  const uint16_t bound = PortOf(socket);
-  if (stop_event < 0 || bound == 0) {
-    const std::string why = ErrorText(errno);
-    ::close(socket);
-    if (stop_event >= 0) ::close(stop_event);
-    return failed(why);
-  }
-  return std::unique_ptr<Listener>(new Listener(socket, stop_event, bound));
+  if (stop_event < 0) return failed(ErrorText(errno));
+  return std::unique_ptr<Listener>(new Listener(*std::move(sockets), stop_event));
 }
 
-Listener::Listener(int socket, int stop_event, uint16_t port)
-    : socket_(socket), stop_event_(stop_event), port_(port) {}
+Listener::Listener(std::vector<ListeningSocket> sockets, int stop_event)
+    : sockets_(std::move(sockets)), stop_event_(stop_event), port_(sockets_[0].port()) {}
 
 Listener::~Listener() {
   Stop();
@@ -142,7 +98,7 @@ void Listener::Stop() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_event_, &one, sizeof(one));
   if (thread_.joinable()) thread_.join();
-  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  sockets_.clear();
 }
 
 bool Listener::WaitForStop(int most_ms) const {
@@ -153,25 +109,29 @@ bool Listener::WaitForStop(int most_ms) const {
 void Listener::Accept(int max_connections, ConnectionCounts* counts,
                       const std::function<void(int socket)>& take) const {
   OpenConnections open;
+  std::vector<pollfd> files = {{stop_event_, POLLIN, 0}};
+  for (const ListeningSocket& socket : sockets_) files.push_back({socket.get(), POLLIN, 0});
   for (;;) {
-    pollfd files[] = {{socket_, POLLIN, 0}, {stop_event_, POLLIN, 0}};
-    if (::poll(files, 2, -1) < 0) continue;  // EINTR
-    if (files[1].revents != 0) return;
-    const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (socket < 0) {
-      const bool out_of_files = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-      if (out_of_files && WaitForStop(kAcceptPauseMs)) return;
-      continue;
+    if (::poll(files.data(), files.size(), -1) < 0) continue;  // EINTR
+    if (files[0].revents != 0) return;
+    for (size_t i = 1; i < files.size(); ++i) {
+      if (files[i].revents == 0) continue;
+      const int socket = ::accept4(files[i].fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (socket < 0) {
+        const bool out_of_files = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+        if (out_of_files && WaitForStop(kAcceptPauseMs)) return;
+        continue;
+      }
+      if (open.Full(max_connections)) {
+        ++counts->refused;
+        ::close(socket);
+        continue;
+      }
+      ++counts->accepted;
+      Prepare(socket);
+      open.Add(socket);
+      take(socket);
     }
-    if (open.Full(max_connections)) {
-      ++counts->refused;
-      ::close(socket);
-      continue;
-    }
-    ++counts->accepted;
-    Prepare(socket);
-    open.Add(socket);
-    take(socket);
   }
 }
 

@@ -6,15 +6,18 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/connection_counts.h"
+#include "server/listening_sockets.h"
 
 namespace refrain::server::rpc {
 
-// A port whose connections are handed to gRPC, no more of them at once than a bound: this release
-// of gRPC has none of its own. It accepts and counts; everything behind that is gRPC's, which also
-// closes the connections. A connection beyond the bound is closed at once.
+// A port, at every address of a host, whose connections are handed to gRPC, no more of them at once
+// than a bound: this release of gRPC has none of its own. It accepts and counts; everything behind
+// that is gRPC's, which also closes the connections. A connection beyond the bound is closed at
+// once.
 //
 // Open, Start, Stop and the destructor on one thread; `take` is called on the listener's own.
 // Failure: Open says why the address cannot be had; out of files, it waits for some.
@@ -31,12 +34,12 @@ class Listener {
   void Stop();
 
  private:
-  Listener(int socket, int stop_event, uint16_t port);
+  Listener(std::vector<ListeningSocket> sockets, int stop_event);
   void Accept(int max_connections, ConnectionCounts* counts,
               const std::function<void(int socket)>& take) const;
   bool WaitForStop(int most_ms) const;
 
-  int socket_;
+  std::vector<ListeningSocket> sockets_;
   const int stop_event_;
   const uint16_t port_;
   std::thread thread_;

@@ -22,7 +22,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/concat.h"
 #include "server/http/connection.h"
-#include "server/http/listening.h"
+#include "server/listening_sockets.h"
 #include "server/time_slice.h"
 
 namespace refrain::server::http {
@@ -121,11 +121,16 @@ struct Server::Impl {
 };
 
 absl::Status Server::Impl::Listen() {
-  auto listening = http::Listen(&io[0]->context, options.host, options.port);
-  if (!listening.ok()) return listening.status();
-  acceptors = *std::move(listening);
-  error_code error;
-  port = acceptors[0].local_endpoint(error).port();
+  auto sockets = ListenAt(options.host, options.port);
+  if (!sockets.ok()) {
+    return absl::UnavailableError(Concat("cannot listen on ", options.host, ":", options.port, ": ",
+                                         sockets.status().message()));
+  }
+  for (ListeningSocket& socket : *sockets) {
+    port = socket.port();
+    const tcp protocol = socket.family() == AF_INET6 ? tcp::v6() : tcp::v4();
+    acceptors.emplace_back(io[0]->context, protocol, socket.Release());
+  }
   return absl::OkStatus();
 }
 

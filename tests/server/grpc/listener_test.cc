@@ -3,6 +3,8 @@
 #include "server/grpc/listener.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/listening_sockets.h"
 #include "tests/server/http/raw_client.h"
 
 namespace refrain::server::rpc {
@@ -103,6 +106,27 @@ TEST_F(ListenerTest, ConnectionsWaitUntilItStarts) {
   EXPECT_FALSE(early.ReadEnd(50ms));
   (*listener)->Start(8, &counts_, [this](int socket) { taker_.Take(socket); });
   EXPECT_TRUE(taker_.WaitForTaken(1));
+}
+
+TEST_F(ListenerTest, ListensAtEveryAddressOfAName) {
+  auto listener = Listener::Open("localhost", 0);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto addresses = AddressesOf("localhost");
+  ASSERT_TRUE(addresses.ok()) << addresses.status();
+  (*listener)->Start(8, &counts_, [this](int socket) { taker_.Take(socket); });
+  int connected = 0;
+  for (SocketAddress address : *addresses) {
+    const int socket = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) continue;  // a list of names may have ::1 where there is no IPv6
+    // The port lies at the same place in both families.
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons((*listener)->port());
+    connected +=
+        ::connect(socket, reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0;
+    EXPECT_TRUE(taker_.WaitForTaken(connected));
+    ::close(socket);
+  }
+  EXPECT_GT(connected, 0);
+  EXPECT_EQ(counts_.accepted, connected);
 }
 
 TEST_F(ListenerTest, StopClosesThePortAndNoConnection) {
