@@ -108,8 +108,9 @@ TEST(HfFolderTest, RefusesATensorInTwoShards) {
   const std::string& path = directory.path();
   ASSERT_TRUE(WriteTinyFolder({}, path).ok());
   std::filesystem::copy_file(path + "/model.safetensors", path + "/again.safetensors");
+  std::filesystem::rename(path + "/model.safetensors", path + "/first.safetensors");
   Write(path + "/model.safetensors.index.json",
-        R"({"weight_map":{"a":"model.safetensors","b":"again.safetensors"}})");
+        R"({"weight_map":{"a":"first.safetensors","b":"again.safetensors"}})");
   ExpectError(WeightSource::Open(path).status(), absl::StatusCode::kInvalidArgument, "twice");
 }
 
@@ -346,6 +347,17 @@ TEST(HfFolderTest, PassesOverATemplateThatAFileStandsAbove) {
   const auto tokenizer = (*WeightSource::Open(directory.path()))->ReadTokenizer();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(tokenizer->spec.chat_template, "{{ messages }}");
+}
+
+// As with transformers: a folder that was saved again in one file may still have its old index.
+TEST(HfFolderTest, OneFileStandsAboveAnIndex) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+  Write(path + "/model.safetensors.index.json",
+        R"({"weight_map":{"model.norm.weight":"model-00001-of-00001.safetensors"}})");
+  const auto source = WeightSource::Open(path);
+  EXPECT_TRUE(source.ok()) << source.status();
 }
 
 }  // namespace
