@@ -349,6 +349,33 @@ TEST(HfFolderTest, PassesOverATemplateThatAFileStandsAbove) {
   EXPECT_EQ(tokenizer->spec.chat_template, "{{ messages }}");
 }
 
+// Files of their own stand above all of the config's, as with transformers.
+TEST(HfFolderTest, FindsTheTemplatesOfFurtherNames) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  using Named = std::map<std::string, std::string>;
+  ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+  Write(path + "/tokenizer_config.json",
+        R"({"chat_template":[{"name":"default","template":"1"},{"name":"tool_use","template":"T"},)"
+        R"({"name":"default","template":"2"}]})");
+  auto tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.chat_template, "2");
+  EXPECT_EQ(tokenizer->spec.named_chat_templates, (Named{{"tool_use", "T"}}));
+  std::filesystem::create_directory(path + "/additional_chat_templates");
+  Write(path + "/additional_chat_templates/tool_use.jinja", "FT");
+  Write(path + "/additional_chat_templates/README.md", "no template");
+  tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.chat_template, "");
+  EXPECT_EQ(tokenizer->spec.named_chat_templates, (Named{{"tool_use", "FT"}}));
+  Write(path + "/chat_template.jinja", "F");
+  tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.chat_template, "F");
+  EXPECT_EQ(tokenizer->spec.named_chat_templates, (Named{{"tool_use", "FT"}}));
+}
+
 // As with transformers: a folder that was saved again in one file may still have its old index.
 TEST(HfFolderTest, OneFileStandsAboveAnIndex) {
   TemporaryDirectory directory;

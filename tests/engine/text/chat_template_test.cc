@@ -122,6 +122,57 @@ TEST(ChatTemplateTest, ToolsAndDocumentsAreNoneWithoutAny) {
   EXPECT_EQ(some->text, "True False False");
 }
 
+// What a chat with and one without tools are rendered as, or why not. Expected values here and in
+// the next test: transformers 5.24.
+std::vector<std::string> WithoutAndWithTools(const ChatTemplateSpec& spec) {
+  const auto chat = ChatTemplate::Create(spec);
+  if (!chat.ok()) return {std::string(chat.status().message())};
+  std::vector<std::string> texts;
+  for (const bool with_tools : {false, true}) {
+    ChatTemplateInput input{.messages = Value::MakeList({})};
+    if (with_tools) input.tools = *jinja::ParseJsonValue(R"([{"function": {"name": "f"}}])");
+    const auto rendered = (*chat)->Render(input);
+    texts.push_back(rendered.ok() ? rendered->text : std::string(rendered.status().message()));
+  }
+  return texts;
+}
+
+TEST(ChatTemplateTest, ToolsAreShownByTheTemplateOfThatName) {
+  using Texts = std::vector<std::string>;
+  const std::string tool_use = "T{{ tools[0].function.name }}";
+  EXPECT_EQ(
+      WithoutAndWithTools({.source = "D{{ tools is none }}", .named = {{"tool_use", tool_use}}}),
+      (Texts{"DTrue", "Tf"}));
+  EXPECT_EQ(WithoutAndWithTools({.source = "D{{ tools is none }}", .named = {{"rag", "R"}}}),
+            (Texts{"DTrue", "DFalse"}));
+  EXPECT_EQ(WithoutAndWithTools({.named = {{"rag", "R"}, {"tool_use", tool_use}}}),
+            (Texts{"the model has no default chat template, only 'rag', 'tool_use'; 'tool_use' is "
+                   "for requests with tools",
+                   "Tf"}));
+  const std::string only_rag =
+      "the model has no default chat template, only 'rag', which are not used";
+  EXPECT_EQ(WithoutAndWithTools({.named = {{"rag", "R"}}}), (Texts{only_rag, only_rag}));
+  EXPECT_EQ(
+      WithoutAndWithTools({.source = "D", .named = {{"tool_use", "\n{% x %}"}}})[0].substr(0, 18),
+      "tool_use: chat tem");
+  const auto format = [](const char* source, const char* tools) {
+    return (*ChatTemplate::Create({.source = source, .named = {{"tool_use", tools}}}))
+        ->tool_format();
+  };
+  EXPECT_EQ(format("no place", "{{ tools }}<tool_call>"), ToolFormat::kHermes);
+  EXPECT_EQ(format("{{ tools }}<tool_call>", "no place"), ToolFormat::kNone);
+}
+
+TEST(ChatTemplateTest, SeesTheTokensThatTheModelHas) {
+  EXPECT_EQ(
+      WithoutAndWithTools({.source = "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ unk_token }}"
+                                     "{{ mask_token is defined }}",
+                           .tokens = {{"eos_token", "<|im_end|>"},
+                                      {"pad_token", "[PAD]"},
+                                      {"unk_token", "<|endoftext|>"}}})[0],
+      "<|im_end|>[PAD]<|endoftext|>False");
+}
+
 TEST(ChatTemplateTest, ExtraVariablesCannotReplaceTheirElders) {
   const auto chat =
       ChatTemplate::Create("{{ bos_token }}{{ add_generation_prompt }}{{ x }}", "<s>", "");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -448,6 +449,74 @@ TEST(TokenizerJsonTest, ReadsSentencePieceConversions) {
   EXPECT_TRUE((*tokenizer)->adds_space_prefix());
 }
 
+// The types of these tokens, which tokenizer.json has as added, not special ones.
+std::string TypesOfAdded(const HuggingFaceTokenizerFiles& names) {
+  Json json = Llama2StyleJson();
+  int id = 264;
+  for (const char* text : {"<|im_end|>", "<|endoftext|>", "<tool>", "<extra>"}) {
+    json["added_tokens"].push_back({{"id", id++}, {"content", text}, {"special", false}});
+  }
+  const std::string text = json.dump();
+  HuggingFaceTokenizerFiles files = names;
+  files.tokenizer_json = text;
+  const auto spec = ParseTokenizerJson(files);
+  if (!spec.ok()) return std::string(spec.status().message());
+  std::string types;
+  for (size_t i = 264; i < spec->token_types.size(); ++i) {
+    types.push_back(spec->token_types[i] == TokenType::kControl ? 'c' : 'u');
+  }
+  return types;
+}
+
+// A message that spells the end of its turn must not end it. As transformers' all_special_ids, but
+// that what ends a turn by its name needs no role.
+TEST(TokenizerJsonTest, TokensWithARoleAreControlTokensThoughNotCalledSpecial) {
+  EXPECT_EQ(TypesOfAdded({}), "ccuu");
+  EXPECT_EQ(TypesOfAdded({.tokenizer_config_json = R"({"eos_token": "<tool>"})"}), "cccu");
+  EXPECT_EQ(TypesOfAdded({.special_tokens_map_json = R"({"pad_token": {"content": "<tool>"}})"}),
+            "cccu");
+  EXPECT_EQ(
+      TypesOfAdded({.special_tokens_map_json = R"({"additional_special_tokens": ["<extra>"]})"}),
+      "ccuc");
+  EXPECT_EQ(TypesOfAdded({.tokenizer_config_json = R"({"extra_special_tokens": {"x": "<tool>"}})"}),
+            "cccu");
+  EXPECT_EQ(TypesOfAdded({.tokenizer_config_json = R"({"pad_token": "h"})"}), "ccuu");
+}
+
+// Of the vocabulary itself: a control token by its role, but what text is made of stays text.
+TEST(TokenizerJsonTest, TokensOfTheVocabularyWithARoleAreControlTokens) {
+  Json json = Llama2StyleJson();
+  json["added_tokens"] = Json::array();
+  const auto type_of = [&](const std::string& config, const std::string& token) {
+    const std::string text = json.dump();
+    const auto spec = ParseTokenizerJson({.tokenizer_json = text, .tokenizer_config_json = config});
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    const auto at = std::find(spec->tokens.begin(), spec->tokens.end(), token);
+    return spec->token_types[at - spec->tokens.begin()];
+  };
+  EXPECT_EQ(type_of(R"({"eos_token": "</s>"})", "</s>"), TokenType::kControl);
+  EXPECT_EQ(type_of(R"({"pad_token": "</s>"})", "</s>"), TokenType::kControl);
+  EXPECT_EQ(type_of("{}", "</s>"), TokenType::kNormal);
+  EXPECT_EQ(type_of(R"({"pad_token": "h"})", "h"), TokenType::kNormal);
+}
+
+// No text is padded here, so a padding token needs no id; what begins or ends texts does.
+TEST(TokenizerJsonTest, PassesOverAPadOrUnknownTokenThatIsNotThere) {
+  const std::string json = Llama2StyleJson().dump();
+  const auto parse = [&](const std::string& config) {
+    return ParseTokenizerJson({.tokenizer_json = json, .tokenizer_config_json = config});
+  };
+  const auto spec = parse(R"({"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "</s>"})");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->pad, std::nullopt);
+  EXPECT_EQ(spec->unk, kvcache::TokenId{0});
+  EXPECT_EQ(spec->template_tokens,
+            (std::map<std::string, std::string>{
+                {"pad_token", "[PAD]"}, {"unk_token", "[UNK]"}, {"eos_token", "</s>"}}));
+  EXPECT_EQ(parse(R"({"eos_token": "[EOS]"})").status().message(),
+            "tokenizer_config.json: eos_token '[EOS]' is not in the vocabulary");
+}
+
 // What makes work for every token of the vocabulary, or for every byte of a request, is bounded.
 TEST(TokenizerJsonTest, RefusesWhatWouldTakeForEver) {
   const auto refusal = [](const Json& json, const Json& generation) {
@@ -472,6 +541,44 @@ TEST(TokenizerJsonTest, RefusesWhatWouldTakeForEver) {
     EXPECT_EQ(refusal(json, Json::object()),
               bytes == 512 ? "" : "the special token 264 has 513 bytes; at most 512 are supported");
   }
+}
+
+// Expected ids: Hugging Face tokenizers.
+TEST(TokenizerJsonTest, BertsAndRobertasPostProcessorsAddBos) {
+  for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
+    Json json = Llama2StyleJson();
+    const Json pair = {{"type", type}, {"cls", {"<s>", 1}}, {"sep", {"</s>", 2}}};
+    for (const Json& post :
+         {pair, Json{{"type", "Sequence"}, {"processors", {{{"type", "ByteLevel"}}, pair}}}}) {
+      json["post_processor"] = post;
+      const auto spec = ParseTokenizerJson(json.dump());
+      ASSERT_TRUE(spec.ok()) << spec.status();
+      const auto tokenizer = CreateTokenizer(*spec);
+      ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+      EXPECT_EQ(EncodeOrFail(**tokenizer, "hi", {}), (std::vector<int>{1, 263}));
+      EXPECT_EQ(spec->eos, kvcache::TokenId{2});
+    }
+  }
+}
+
+TEST(TokenizerJsonTest, RefusesPostProcessorsThatWouldChangeIds) {
+  const auto message_of = [](const Json& post) {
+    Json json = Llama2StyleJson();
+    json["post_processor"] = post;
+    const auto spec = ParseTokenizerJson(json.dump());
+    return spec.ok() ? "accepted" : std::string(spec.status().message());
+  };
+  EXPECT_EQ(message_of({{"type", "ByteLevel"}}), "accepted");
+  EXPECT_EQ(message_of(nullptr), "accepted");
+  EXPECT_EQ(message_of({{"type", "Other"}}),
+            "tokenizer.json: post_processor 'Other' is not supported");
+  EXPECT_EQ(message_of({{"type", "BertProcessing"}, {"cls", {"<s>", 1}}, {"sep", {"</s>", 999}}}),
+            "tokenizer.json: post_processor BertProcessing: sep is not a token and its id in the "
+            "vocabulary");
+  const Json bos = {{"SpecialToken", {{"id", "<s>"}}}};
+  const Json text = {{"Sequence", {{"id", "A"}}}};
+  EXPECT_EQ(message_of({{"type", "TemplateProcessing"}, {"single", {bos, bos, text}}}),
+            "tokenizer.json: the post_processor puts more than one token before the text");
 }
 
 TEST(TokenizerJsonTest, RefusesDeepNestingWithoutRecursion) {
