@@ -67,7 +67,25 @@ ChatTemplate::~ChatTemplate() = default;
 absl::StatusOr<ChatTemplate::Variant> ChatTemplate::Parse(std::string_view source) {
   absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
-  return Variant{*std::move(parsed), KnowsRole(source, "developer")};
+  return Variant{*std::move(parsed), KnowsRole(source, "developer"), MessageForm()};
+}
+
+void ChatTemplate::DetectForm(std::string_view source, Variant* variant) const {
+  if (source.find("tool_calls") == std::string_view::npos) return;
+  variant->form = DetectMessageForm(
+      [&](const jinja::Value& messages, const jinja::Value& tools) -> absl::StatusOr<std::string> {
+        absl::StatusOr<RenderedChat> rendered =
+            Render(*variant, {.messages = messages, .tools = tools});
+        if (!rendered.ok()) return rendered.status();
+        return std::move(rendered->text);
+      });
+}
+
+MessageForms ChatTemplate::message_forms() const {
+  MessageForms forms;
+  if (chat_.has_value()) forms = {chat_->form, chat_->form};
+  if (tool_use_.has_value()) forms.with_tools = tool_use_->form;
+  return forms;
 }
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(const ChatTemplateSpec& spec) {
@@ -97,6 +115,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(const ChatTem
   chat->tokens_ = spec.tokens;
   // Templates add these to strings without asking whether they are there.
   for (const char* name : {"bos_token", "eos_token"}) chat->tokens_.try_emplace(name);
+  if (chat->chat_.has_value()) chat->DetectForm(spec.source, &*chat->chat_);
+  if (chat->tool_use_.has_value()) chat->DetectForm(tool_use->second, &*chat->tool_use_);
   return chat;
 }
 

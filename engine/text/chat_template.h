@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/text/jinja/value.h"
+#include "engine/text/message_form.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tool_format.h"
 
@@ -73,15 +74,19 @@ class ChatTemplate {
 
   absl::StatusOr<RenderedChat> Render(const ChatTemplateInput& input) const;
   ToolFormat tool_format() const { return tool_format_; }
+  // How messages are to be made for it.
+  MessageForms message_forms() const;
 
  private:
   struct Variant {
     std::unique_ptr<jinja::Template> parsed;
     bool knows_developer = false;  // the role of that name
+    MessageForm form;
   };
 
   ChatTemplate() = default;
   static absl::StatusOr<Variant> Parse(std::string_view source);
+  void DetectForm(std::string_view source, Variant* variant) const;
   absl::StatusOr<RenderedChat> Render(const Variant& variant, const ChatTemplateInput& input) const;
   absl::Status NoTemplate() const;
 
