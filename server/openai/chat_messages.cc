@@ -134,7 +134,7 @@ Value ToTemplateValue(const Json& json) {
       if (json.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) {
         return Value::Int(json.get<int64_t>());
       }
-      return Value::Float(json.get<double>());
+      return Value::BigInt(json.get<uint64_t>());
     case Json::value_t::number_float:
       return Value::Float(json.get<double>());
     case Json::value_t::null:

@@ -265,7 +265,7 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
            {"{% filter rejectattr('a', 'nonesuch') %}{% endfilter %}", "line 1", "test 'nonesuch'"},
            {"{% for a in b recursive %}{% endfor %}", "line 1", "recursive"},
            {"{{ f(*a) }}", "line 1", "unpacking"},
-           {"\n{{ x.zfill(3) }}", "line 2", "method 'zfill'"},
+           {"\n{{ x.swapcase() }}", "line 2", "method 'swapcase'"},
            {"{% if false %}\n{% set x = nonesuch() %}{% endif %}", "line 2", "function 'nonesuch'"},
            {"{{ x.items().nonesuch() }}", "line 1", "method 'nonesuch'"},
            {"{% if x %}", "line 1", "endif"},

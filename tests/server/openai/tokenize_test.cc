@@ -141,6 +141,14 @@ TEST(Tokenize, KeepsTheToolCallsOfTemplatesThatTakeThemOtherwise) {
   }
 }
 
+// 2^64 - 1 is common as a bound in the schemas of tools.
+TEST(Tokenize, ShowsLargeIntegersWithTheirDigits) {
+  const ServedFake served({.chat_template = kTemplate});
+  const json request = {{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                        {"chat_template_kwargs", {{"x", 18446744073709551615u}}}};
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi18446744073709551615>");
+}
+
 TEST(Tokenize, RefusesMessagesThatItCannotCount) {
   const ServedFake served({.chat_template = kTemplate});
   const json messages = {{{"role", "user"}, {"content", "hi"}}};
