@@ -105,10 +105,14 @@ absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
                                                    " tokens, more than the model's vocab_size ",
                                                    source.config().vocab_size));
   }
-  if (read->spec.chat_template.empty()) return absl::OkStatus();
-  return MoveTo(parts.chat_template, ChatTemplate::Create(read->spec.chat_template,
-                                                          TokenText(tokenizer, tokenizer.bos()),
-                                                          TokenText(tokenizer, tokenizer.eos())));
+  TokenizerSpec& spec = read->spec;
+  if (spec.chat_template.empty() && spec.named_chat_templates.empty()) return absl::OkStatus();
+  ChatTemplateSpec chat{.source = std::move(spec.chat_template),
+                        .named = std::move(spec.named_chat_templates),
+                        .tokens = std::move(spec.template_tokens)};
+  chat.tokens["bos_token"] = TokenText(tokenizer, tokenizer.bos());
+  chat.tokens["eos_token"] = TokenText(tokenizer, tokenizer.eos());
+  return MoveTo(parts.chat_template, ChatTemplate::Create(chat));
 }
 
 struct KvSize {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/text/message_form.h"
 #include "engine/text/tool_format.h"
 #include "server/concat.h"
 
@@ -37,6 +38,7 @@ struct ModelLimits {
   int32_t max_choices = 128;                             // `n` and `best_of`
   int32_t max_beams = 64;                                // engine.max_sequences
   engine::ToolFormat tools = engine::ToolFormat::kNone;  // of the model's chat template
+  engine::MessageForms message_forms;                    // the same one's
   size_t max_prompts = SIZE_MAX;  // of one call: limits.queued_requests, or some would never enter
 };
 

@@ -170,6 +170,32 @@ void MarkEndsOfTurns(TokenizerSpec& spec) {
   }
 }
 
+// Chat templates, and the tokens that they see beside bos and eos.
+void ReadTemplates(GgufMetadata& metadata, TokenizerSpec& spec) {
+  constexpr std::string_view kKey = "tokenizer.chat_template";
+  constexpr std::string_view kNames = "tokenizer.chat_templates";
+  constexpr uint64_t kMaxTemplates = 64;
+  spec.chat_template = std::string(metadata.String(kKey).value_or(""));
+  std::vector<std::string> names =
+      metadata.Strings(kNames, kMaxTemplates).value_or(std::vector<std::string>());
+  names.push_back("tool_use");
+  for (const std::string& name : names) {
+    const auto text = metadata.String(absl::StrCat(std::string(kKey), ".", name));
+    if (text) spec.named_chat_templates.insert_or_assign(name, std::string(*text));
+  }
+  const std::pair<const char*, std::optional<kvcache::TokenId>> tokens[] = {
+      {"unk_token", spec.unk},
+      {"pad_token", spec.pad},
+      // As the format spells it.
+      {"sep_token", SpecialId(metadata, "seperator")},
+      {"cls_token", SpecialId(metadata, "cls")},
+      {"mask_token", SpecialId(metadata, "mask")}};
+  for (const auto& [variable, id] : tokens) {
+    if (!id || kvcache::ToIndex(*id) >= spec.tokens.size()) continue;
+    spec.template_tokens.insert_or_assign(variable, spec.tokens[kvcache::ToIndex(*id)]);
+  }
+}
+
 // Llama-3 scaling comes as factors that frequencies are divided by.
 absl::Status CheckRopeFactors(const TensorTable& table, const ModelConfig& config) {
   if (!table.Has(TensorRole::kRopeFreqs, 0)) return absl::OkStatus();
@@ -327,7 +353,7 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
   spec.add_bos = metadata.Boolean("tokenizer.ggml.add_bos_token");
   spec.add_eos = metadata.Boolean("tokenizer.ggml.add_eos_token");
   spec.add_space_prefix = metadata.Boolean("tokenizer.ggml.add_space_prefix");
-  spec.chat_template = std::string(metadata.String("tokenizer.chat_template").value_or(""));
+  ReadTemplates(metadata, spec);
   if (!metadata.status().ok()) return metadata.status();
   return spec;
 }

@@ -1,6 +1,8 @@
 #include "engine/model/hf_folder.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -75,7 +77,12 @@ absl::StatusOr<std::unique_ptr<MappedFile>> OpenJson(const std::string& path) {
 }
 
 absl::StatusOr<std::set<std::string>> ShardNames(const std::string& folder) {
+  // Where both are, the index is what was left of an earlier saving: transformers takes the file.
   constexpr char kSingleFile[] = "model.safetensors";
+  std::error_code error;
+  if (std::filesystem::exists(absl::StrCat(folder, "/", kSingleFile), error)) {
+    return std::set<std::string>{kSingleFile};
+  }
   absl::StatusOr<std::unique_ptr<MappedFile>> index =
       OpenJson(absl::StrCat(folder, "/model.safetensors.index.json"));
   if (absl::IsNotFound(index.status())) return std::set<std::string>{kSingleFile};

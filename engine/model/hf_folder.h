@@ -11,7 +11,7 @@
 
 namespace refrain::engine {
 
-// A Hugging Face folder: config.json with model.safetensors, or with the shards that
+// A Hugging Face folder: config.json with model.safetensors, or else with the shards that
 // model.safetensors.index.json lists. Checked in full before it is returned.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenHuggingFaceFolder(const std::string& folder);
 

@@ -1,9 +1,12 @@
 #include "engine/model/hf_tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,7 +30,7 @@ class FolderTexts {
  public:
   explicit FolderTexts(const std::string& folder) : folder_(folder) {}
 
-  std::string_view Read(const char* name) {
+  std::string_view Read(const std::string& name) {
     const std::string path = absl::StrCat(folder_, "/", name);
     absl::StatusOr<std::unique_ptr<MappedFile>> file = MappedFile::Open(path);
     if (!file.ok()) {
@@ -40,12 +43,31 @@ class FolderTexts {
                        kMaxFileBytes, " are read")));
       return {};
     }
-    if ((*file)->bytes().empty() && !std::string_view(name).ends_with(".jinja")) {
+    if ((*file)->bytes().empty() && !name.ends_with(".jinja")) {
       status_.Update(absl::InvalidArgumentError(absl::StrCat(QuotedPath(path), " is empty")));
       return {};
     }
     files_.push_back(*std::move(file));
     return files_.back()->text();
+  }
+  // additional_chat_templates/NAME.jinja, by NAME.
+  std::map<std::string, std::string_view> ReadMoreTemplates() {
+    constexpr size_t kMaxTemplates = 64;
+    constexpr char kFolder[] = "additional_chat_templates";
+    std::map<std::string, std::string_view> templates;
+    std::error_code error;
+    std::filesystem::directory_iterator entry(absl::StrCat(folder_, "/", kFolder), error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      const std::filesystem::path& path = entry->path();
+      if (path.extension() != ".jinja") continue;
+      if (templates.size() == kMaxTemplates) {
+        status_.Update(absl::InvalidArgumentError(absl::StrCat(
+            QuotedPath(folder_), " has more than ", kMaxTemplates, " files in ", kFolder)));
+        break;
+      }
+      templates[path.stem().string()] = Read(absl::StrCat(kFolder, "/", path.filename().string()));
+    }
+    return templates;
   }
   const absl::Status& status() const { return status_; }
 
@@ -84,6 +106,7 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
   files.added_tokens_json = texts.Read("added_tokens.json");
   files.generation_config_json = texts.Read("generation_config.json");
   files.chat_template_jinja = texts.Read("chat_template.jinja");
+  files.additional_chat_templates = texts.ReadMoreTemplates();
   const std::string_view config = texts.Read("config.json");
   const std::string_view piece_model =
       files.tokenizer_json.empty() ? texts.Read("tokenizer.model") : std::string_view();

@@ -57,9 +57,10 @@ class BpeTokenizer : public VocabularyTokenizer {
     return pre_tokenizer_->Split(text, [&](std::string_view piece) {
       if (pace != nullptr) {
         pace->Did(piece.size());
-        if (pace->stopped()) return;
+        if (pace->stopped()) return false;
       }
       EncodePiece(piece, &symbols, &scratch, out);
+      return true;
     });
   }
 

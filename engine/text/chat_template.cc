@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/jinja/template.h"
 
@@ -61,25 +62,77 @@ jinja::Value WithOwnRoles(jinja::Value messages) {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
-                           std::string_view eos_token, ToolFormat tool_format, bool knows_developer)
-    : template_(std::move(parsed)),
-      bos_token_(bos_token),
-      eos_token_(eos_token),
-      tool_format_(tool_format),
-      knows_developer_(knows_developer) {}
-
 ChatTemplate::~ChatTemplate() = default;
+
+absl::StatusOr<ChatTemplate::Variant> ChatTemplate::Parse(std::string_view source) {
+  absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return Variant{*std::move(parsed), KnowsRole(source, "developer"), MessageForm()};
+}
+
+void ChatTemplate::DetectForm(std::string_view source, Variant* variant) const {
+  if (source.find("tool_calls") == std::string_view::npos) return;
+  variant->form = DetectMessageForm(
+      [&](const jinja::Value& messages, const jinja::Value& tools) -> absl::StatusOr<std::string> {
+        absl::StatusOr<RenderedChat> rendered =
+            Render(*variant, {.messages = messages, .tools = tools});
+        if (!rendered.ok()) return rendered.status();
+        return std::move(rendered->text);
+      });
+}
+
+MessageForms ChatTemplate::message_forms() const {
+  MessageForms forms;
+  if (chat_.has_value()) forms = {chat_->form, chat_->form};
+  if (tool_use_.has_value()) forms.with_tools = tool_use_->form;
+  return forms;
+}
+
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(const ChatTemplateSpec& spec) {
+  if (spec.source.empty() && spec.named.empty()) {
+    return absl::NotFoundError("the model has no chat template");
+  }
+  std::unique_ptr<ChatTemplate> chat(new ChatTemplate);
+  if (!spec.source.empty()) {
+    absl::StatusOr<Variant> variant = Parse(spec.source);
+    if (!variant.ok()) return variant.status();
+    chat->chat_ = *std::move(variant);
+    chat->tool_format_ = DetectToolFormat(spec.source);
+  }
+  const auto tool_use = spec.named.find("tool_use");
+  if (tool_use != spec.named.end()) {
+    absl::StatusOr<Variant> variant = Parse(tool_use->second);
+    if (!variant.ok()) {
+      return absl::Status(variant.status().code(),
+                          absl::StrCat("tool_use: ", std::string(variant.status().message())));
+    }
+    chat->tool_use_ = *std::move(variant);
+    chat->tool_format_ = DetectToolFormat(tool_use->second);
+  }
+  for (const auto& [name, source] : spec.named) {
+    absl::StrAppend(&chat->names_, chat->names_.empty() ? "'" : ", '", absl::CHexEscape(name), "'");
+  }
+  chat->tokens_ = spec.tokens;
+  // Templates add these to strings without asking whether they are there.
+  for (const char* name : {"bos_token", "eos_token"}) chat->tokens_.try_emplace(name);
+  if (chat->chat_.has_value()) chat->DetectForm(spec.source, &*chat->chat_);
+  if (chat->tool_use_.has_value()) chat->DetectForm(tool_use->second, &*chat->tool_use_);
+  return chat;
+}
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_view source,
                                                                    std::string_view bos_token,
                                                                    std::string_view eos_token) {
-  if (source.empty()) return absl::NotFoundError("the model has no chat template");
-  absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
-  if (!parsed.ok()) return parsed.status();
-  return std::unique_ptr<ChatTemplate>(new ChatTemplate(*std::move(parsed), bos_token, eos_token,
-                                                        DetectToolFormat(source),
-                                                        KnowsRole(source, "developer")));
+  return Create(
+      {.source = std::string(source),
+       .named = {},
+       .tokens = {{"bos_token", std::string(bos_token)}, {"eos_token", std::string(eos_token)}}});
+}
+
+absl::Status ChatTemplate::NoTemplate() const {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the model has no default chat template, only ", names_,
+      tool_use_.has_value() ? "; 'tool_use' is for requests with tools" : ", which are not used"));
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {
@@ -93,6 +146,15 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input
                                                    value->depth(), " deep; at most ", kMaxDepth,
                                                    " are accepted"));
   }
+  const bool with_tools = !input.tools.is_undefined();
+  const std::optional<Variant>& variant = with_tools && tool_use_.has_value() ? tool_use_ : chat_;
+  if (!variant.has_value()) return NoTemplate();
+  return Render(*variant, input);
+}
+
+absl::StatusOr<RenderedChat> ChatTemplate::Render(const Variant& variant,
+                                                  const ChatTemplateInput& input) const {
+  using jinja::Value;
   jinja::Map variables;
   // As Hugging Face's apply_chat_template has them; templates ask `tools is not none`.
   variables.Set("tools", Value::None());
@@ -104,14 +166,14 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input
       variables.Set(entry.key, entry.value);
     }
   }
-  variables.Set("bos_token", Value::String(bos_token_));
-  variables.Set("eos_token", Value::String(eos_token_));
+  for (const auto& [name, text] : tokens_) variables.Set(name, Value::String(text));
   variables.Set("add_generation_prompt", Value::Bool(input.add_generation_prompt));
-  const Value messages = knows_developer_ ? input.messages : WithoutDevelopers(input.messages);
+  const Value messages =
+      variant.knows_developer ? input.messages : WithoutDevelopers(input.messages);
   variables.Set("messages", WithOwnRoles(messages.MarkedFromRequest()));
   if (!input.tools.is_undefined()) variables.Set("tools", input.tools.MarkedFromRequest());
   const absl::StatusOr<jinja::Text> text =
-      template_->Render(Value::MakeMap(std::move(variables)), input.now);
+      variant.parsed->Render(Value::MakeMap(std::move(variables)), input.now);
   if (!text.ok()) return text.status();
   RenderedChat rendered{.text = text->bytes(), .content_spans = {}};
   for (const jinja::Text::Mark& mark : text->marks()) {

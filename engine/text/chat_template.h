@@ -2,13 +2,16 @@
 #define REFRAIN_ENGINE_TEXT_CHAT_TEMPLATE_H_
 
 #include <ctime>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/text/jinja/value.h"
+#include "engine/text/message_form.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tool_format.h"
 
@@ -33,6 +36,16 @@ struct RenderedChat {
   std::vector<TextSpan> content_spans;
 };
 
+// The texts that a model has for its chats, as its files say them.
+struct ChatTemplateSpec {
+  std::string source;  // empty: there is none
+  // By name. "tool_use" stands above `source` for requests with tools, as transformers has it; of
+  // the others only the names are told, where nothing else is there.
+  std::map<std::string, std::string> named;
+  // Of templates' variables `bos_token`, `pad_token` and the like.
+  std::map<std::string, std::string> tokens;
+};
+
 // A model's own chat template.
 //
 // Turns messages into the text the model was trained on, and remembers which bytes came from the
@@ -47,10 +60,13 @@ struct RenderedChat {
 //
 // Does not tokenize, does not normalise messages (null content, lists of parts): the server does
 // that before. Called by the encode pool; immutable, any number of threads.
-// Create refuses a template beyond the supported subset, naming line and construct. Render fails
-// when the template calls raise_exception, uses what the messages lack, or exceeds a limit.
+// Create refuses a template beyond the supported subset, naming line and construct; NOT_FOUND where
+// there is none. Render fails when the template calls raise_exception, uses what the messages lack,
+// or exceeds a limit, and where the model has templates of other names only.
 class ChatTemplate {
  public:
+  static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(const ChatTemplateSpec& spec);
+  // Of a single template.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(std::string_view source,
                                                               std::string_view bos_token,
                                                               std::string_view eos_token);
@@ -58,16 +74,27 @@ class ChatTemplate {
 
   absl::StatusOr<RenderedChat> Render(const ChatTemplateInput& input) const;
   ToolFormat tool_format() const { return tool_format_; }
+  // How messages are to be made for it.
+  MessageForms message_forms() const;
 
  private:
-  ChatTemplate(std::unique_ptr<jinja::Template> parsed, std::string_view bos_token,
-               std::string_view eos_token, ToolFormat tool_format, bool knows_developer);
+  struct Variant {
+    std::unique_ptr<jinja::Template> parsed;
+    bool knows_developer = false;  // the role of that name
+    MessageForm form;
+  };
 
-  std::unique_ptr<jinja::Template> template_;
-  std::string bos_token_;
-  std::string eos_token_;
-  ToolFormat tool_format_;
-  bool knows_developer_;  // the role of that name
+  ChatTemplate() = default;
+  static absl::StatusOr<Variant> Parse(std::string_view source);
+  void DetectForm(std::string_view source, Variant* variant) const;
+  absl::StatusOr<RenderedChat> Render(const Variant& variant, const ChatTemplateInput& input) const;
+  absl::Status NoTemplate() const;
+
+  std::optional<Variant> chat_;
+  std::optional<Variant> tool_use_;
+  std::string names_;  // of the named templates, for a message
+  std::map<std::string, std::string> tokens_;
+  ToolFormat tool_format_ = ToolFormat::kNone;
 };
 
 // Options that recognise control tokens of the template and not those of the content. They point

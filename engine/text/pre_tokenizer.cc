@@ -84,13 +84,18 @@ struct NamedPatterns {
   std::array<const char*, 6> patterns;  // in order; null behind the last one
 };
 
-constexpr std::array<NamedPatterns, 12> kNamedPatterns = {{
+constexpr std::array<NamedPatterns, 17> kNamedPatterns = {{
     {"gpt2", {kGpt2}},
     {"gpt-2", {kGpt2}},
     {"smollm", {kSmolLm}},
     {"llama-bpe", {kLlama3}},
     {"llama3", {kLlama3}},
     {"llama-v3", {kLlama3}},
+    {"falcon3", {kLlama3}},
+    {"falcon-h1", {kLlama3}},
+    {"pixtral", {kLlama3}},
+    {"midm-2.0", {kLlama3}},
+    {"lfm2", {kLlama3}},
     {"qwen2", {kQwen2}},
     {"deepseek-r1-qwen", {kQwen2}},
     {"tekken", {kTekken}},
@@ -303,51 +308,55 @@ std::string_view PreTokenizer::NameOfPublishedPattern(std::string_view pattern) 
   return "";
 }
 
+// One text being cut.
+struct PreTokenizer::Cutting {
+  std::vector<MatchData> matches;  // of each stage
+  absl::FunctionRef<bool(std::string_view piece)> visit;
+  bool ended = false;    // by `visit`
+  size_t failed_at = 0;  // a byte of the text, where it failed
+};
+
 absl::Status PreTokenizer::Split(std::string_view text,
-                                 absl::FunctionRef<void(std::string_view piece)> visit) const {
-  size_t failed_at = 0;
-  const absl::Status status = SplitFrom(0, text, visit, &failed_at);
+                                 absl::FunctionRef<bool(std::string_view piece)> visit) const {
+  if (text.empty()) return absl::OkStatus();
+  Cutting cutting{.matches = {}, .visit = visit};
+  for (const std::unique_ptr<Pattern>& pattern : patterns_) {
+    cutting.matches.push_back(pattern->NewMatchData());
+    if (cutting.matches.back() == nullptr) {
+      return absl::ResourceExhaustedError("no memory for a pattern match");
+    }
+  }
+  const absl::Status status = SplitFrom(0, text, &cutting);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(std::string(status.message()), " at byte ",
-                                                  failed_at, " of ", text.size()));
+                                                  cutting.failed_at, " of ", text.size()));
 }
 
-absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text,
-                                     absl::FunctionRef<void(std::string_view piece)> visit,
-                                     size_t* failed_at) const {
-  if (text.empty()) return absl::OkStatus();
-  if (stage == patterns_.size()) {
-    visit(text);
-    return absl::OkStatus();
-  }
+absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text, Cutting* cutting) const {
   const Pattern& pattern = *patterns_[stage];
-  const MatchData data = pattern.NewMatchData();
-  if (data == nullptr) return absl::ResourceExhaustedError("no memory for a pattern match");
+  pcre2_match_data* const data = cutting->matches[stage].get();
   const bool is_last = stage + 1 == patterns_.size();
-  const auto pass_on = [&](std::string_view piece) -> absl::Status {
+  const auto pass_on = [&](size_t begin, size_t end) -> absl::Status {
+    if (begin == end || cutting->ended) return absl::OkStatus();
+    const std::string_view piece = text.substr(begin, end - begin);
     if (is_last) {
-      if (!piece.empty()) visit(piece);
+      cutting->ended = !cutting->visit(piece);
       return absl::OkStatus();
     }
-    absl::Status status = SplitFrom(stage + 1, piece, visit, failed_at);
-    if (!status.ok()) *failed_at += static_cast<size_t>(piece.data() - text.data());
+    absl::Status status = SplitFrom(stage + 1, piece, cutting);
+    if (!status.ok()) cutting->failed_at += begin;
     return status;
   };
   size_t at = 0;
-  while (at < text.size()) {
-    const auto match = pattern.Find(text, at, data.get());
+  while (at < text.size() && !cutting->ended) {
+    const auto match = pattern.Find(text, at, data);
     if (!match.ok()) {
-      *failed_at = at;
+      cutting->failed_at = at;
       return match.status();
     }
-    if (match->first > at) {
-      absl::Status status = pass_on(text.substr(at, match->first - at));
-      if (!status.ok()) return status;
-    }
-    if (match->second > match->first) {
-      absl::Status status = pass_on(text.substr(match->first, match->second - match->first));
-      if (!status.ok()) return status;
-    }
+    absl::Status status = pass_on(at, match->first);
+    if (status.ok()) status = pass_on(match->first, match->second);
+    if (!status.ok()) return status;
     at = match->second;
   }
   return absl::OkStatus();

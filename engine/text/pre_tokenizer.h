@@ -36,19 +36,19 @@ class PreTokenizer {
 
   ~PreTokenizer();
 
-  // `text` is well-formed UTF-8. Calls `visit` with every piece, in order; none is empty.
+  // `text` is well-formed UTF-8. Calls `visit` with every piece, in order; none is empty. Ends
+  // where it returns false.
   absl::Status Split(std::string_view text,
-                     absl::FunctionRef<void(std::string_view piece)> visit) const;
+                     absl::FunctionRef<bool(std::string_view piece)> visit) const;
 
  private:
   class Pattern;
+  struct Cutting;
 
   explicit PreTokenizer(std::vector<std::unique_ptr<Pattern>> patterns);
 
-  // Where it fails, `failed_at` is the byte of `text`.
-  absl::Status SplitFrom(size_t stage, std::string_view text,
-                         absl::FunctionRef<void(std::string_view piece)> visit,
-                         size_t* failed_at) const;
+  // Where it fails, the byte of `text` is in `cutting`.
+  absl::Status SplitFrom(size_t stage, std::string_view text, Cutting* cutting) const;
 
   std::vector<std::unique_ptr<Pattern>> patterns_;
 };

@@ -15,9 +15,10 @@ namespace refrain::engine {
 
 // Finds tokens that stand for themselves in text, leftmost first, the longest at each place.
 //
-// A byte trie: the time per place is the length of the longest token that begins there, however
-// many tokens share a prefix. Filled once by a tokenizer, then only read, by any thread. Cannot
-// fail.
+// A byte trie whose nodes list their children: the time per place is the length of the longest
+// token that begins there, times the bytes that tokens go on with at each of its prefixes (one or
+// two, in vocabularies as they are; 256 at most), however many tokens share a prefix. Filled once
+// by a tokenizer, then only read, by any thread. Cannot fail.
 class SpecialTokenMatcher {
  public:
   enum class Scope {

@@ -46,9 +46,14 @@ struct ControlToken {
 //
 // Does not render chat templates and does not assemble characters from bytes (detokenizer.h).
 // Called by the encode pool and the detokenizers. Immutable after creation: any number of threads
-// may use one. Encode fails only when a pre-tokenizer pattern exceeds its matching limit, with
-// CANCELLED when its pace stops it, and with FAILED_PRECONDITION for a text that continues where
-// the algorithm has no such thing (libsentencepiece).
+// may use one. Encode fails with
+//   INVALID_ARGUMENT     for a text on which a pattern of the model's own tokenizer exceeds its
+//                        matching limit, fails, or matches backwards; of the named ones none does
+//   CANCELLED            when its pace stops it
+//   FAILED_PRECONDITION  for a text that continues, where the algorithm has no such thing
+//                        (libsentencepiece)
+//   RESOURCE_EXHAUSTED   where there is no memory for a pattern's match
+//   INTERNAL             where libsentencepiece fails
 //
 // Invalid UTF-8 is accepted: each maximal ill-formed subpart is replaced by U+FFFD (the policy of
 // WHATWG and Python) before it is tokenized. A byte for which the vocabulary has no token

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -15,9 +16,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/json_error_place.h"
+#include "engine/text/chat_template_texts.h"
 #include "engine/text/json_members.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/space_mark.h"
+#include "engine/text/special_names.h"
 
 namespace refrain::engine {
 namespace {
@@ -79,12 +82,6 @@ absl::Status SetAddedToken(std::string_view file, std::optional<int64_t> id, con
   const bool is_special = BoolOf(token, "special", false);
   return SetToken(file, id, content, is_special ? TokenType::kControl : TokenType::kUserDefined,
                   spec);
-}
-
-std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, const std::string& spelling) {
-  const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), spelling);
-  if (spelling.empty() || it == spec.tokens.end()) return std::nullopt;
-  return kvcache::TokenId{static_cast<int32_t>(it - spec.tokens.begin())};
 }
 
 // Each is searched for in the whole vocabulary.
@@ -313,22 +310,32 @@ class TokenizerJsonReader {
     spec_.add_bos = false;
     spec_.add_eos = false;
     if (post == nullptr) return absl::OkStatus();
-    if (absl::Status status = ReadTemplate(*post); !status.ok()) return status;
-    const Json* parts = FindOrNull(*post, "processors");
-    if (parts == nullptr || !parts->is_array()) return absl::OkStatus();
-    for (const Json& part : *parts) {
-      if (absl::Status status = ReadTemplate(part); !status.ok()) return status;
+    return ReadOnePostProcessor(*post, 0);
+  }
+
+  absl::Status ReadOnePostProcessor(const Json& post, int depth) {
+    const std::string type = StringOf(post, "type");
+    if (type == "Sequence" && depth == 0) {
+      const Json* parts = FindOrNull(post, "processors");
+      if (parts == nullptr || !parts->is_array()) {
+        return Refuse("post_processor Sequence is no list");
+      }
+      for (const Json& part : *parts) {
+        absl::Status status = ReadOnePostProcessor(part, depth + 1);
+        if (!status.ok()) return status;
+      }
+      return absl::OkStatus();
     }
-    return absl::OkStatus();
+    if (type == "ByteLevel") return absl::OkStatus();  // of offsets alone
+    if (type == "TemplateProcessing") return ReadTemplate(post);
+    if (type == "BertProcessing" || type == "RobertaProcessing") return ReadPair(post, type);
+    return Refuse(absl::StrCat("post_processor '", type, "' is not supported"));
   }
 
   // TemplateProcessing: what stands before the text is bos, what stands behind is eos.
   absl::Status ReadTemplate(const Json& post) {
     const Json* single = FindOrNull(post, "single");
-    if (StringOf(post, "type") != "TemplateProcessing" || single == nullptr ||
-        !single->is_array()) {
-      return absl::OkStatus();
-    }
+    if (single == nullptr || !single->is_array()) return absl::OkStatus();
     bool before_text = true;
     for (const Json& part : *single) {
       if (FindOrNull(part, "Sequence") != nullptr) before_text = false;
@@ -340,7 +347,28 @@ class TokenizerJsonReader {
       }
       const std::optional<kvcache::TokenId> id = FindToken(spec_, StringOf(*special, "id"));
       if (!id.has_value()) continue;
+      if (before_text && spec_.add_bos == true) {
+        return Refuse("the post_processor puts more than one token before the text");
+      }
       (before_text ? spec_.bos : spec_.eos) = id;
+      (before_text ? spec_.add_bos : spec_.add_eos) = true;
+    }
+    return absl::OkStatus();
+  }
+
+  // `"cls": ["<s>", 1]` stands before the text, `"sep"` behind it.
+  absl::Status ReadPair(const Json& post, const std::string& type) {
+    for (const char* key : {"cls", "sep"}) {
+      const Json* token = FindOrNull(post, key);
+      const std::optional<int64_t> id = token != nullptr && token->is_array() && token->size() == 2
+                                            ? IntOf((*token)[1])
+                                            : std::nullopt;
+      if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(spec_.tokens.size())) {
+        return Refuse(absl::StrCat("post_processor ", type, ": ", key,
+                                   " is not a token and its id in the vocabulary"));
+      }
+      const bool before_text = std::string_view(key) == "cls";
+      (before_text ? spec_.bos : spec_.eos) = kvcache::TokenId{static_cast<int32_t>(*id)};
       (before_text ? spec_.add_bos : spec_.add_eos) = true;
     }
     return absl::OkStatus();
@@ -352,48 +380,17 @@ class TokenizerJsonReader {
   int template_tokens_ = 0;
 };
 
-// `"bos_token": "<s>"` or `{"content": "<s>", ...}`.
-std::string TokenTextOf(const Json& config, const char* key) {
-  const Json* token = FindOrNull(config, key);
-  if (token == nullptr) return "";
-  return token->is_object() ? StringOf(*token, "content") : StringOf(config, key);
-}
-
-// A config that names a token which the vocabulary lacks is wrong, not to be guessed at.
-absl::Status ApplySpecialNames(std::string_view file, const Json& config, TokenizerSpec* spec) {
-  const std::pair<const char*, std::optional<kvcache::TokenId>*> names[] = {
-      {"bos_token", &spec->bos},
-      {"eos_token", &spec->eos},
-      {"unk_token", &spec->unk},
-      {"pad_token", &spec->pad}};
-  for (const auto& [key, id] : names) {
-    const std::string text = TokenTextOf(config, key);
-    if (text.empty()) continue;
-    *id = FindToken(*spec, text);
-    if (!id->has_value()) {
-      return Refuse(file, absl::StrCat(key, " '", text, "' is not in the vocabulary"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Adds the tokens that the config has a role for.
-void AddSpecialNames(const Json& config, std::set<std::string>* names) {
-  for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token",
-                          "cls_token", "mask_token"}) {
-    names->insert(TokenTextOf(config, key));
-  }
-  const Json* others = FindOrNull(config, "additional_special_tokens");
-  if (others == nullptr || !others->is_array()) return;
-  for (const Json& other : *others) {
-    names->insert(other.is_string() ? other.get<std::string>() : StringOf(other, "content"));
-  }
+std::set<std::string> SpecialNames(const Json& map, const Json& config) {
+  std::set<std::string> names;
+  AddSpecialNames(map, &names);
+  AddSpecialNames(config, &names);
+  return names;
 }
 
 // added_tokens_decoder of tokenizer_config.json; of folders without it, added_tokens.json, where
 // the roles of the two configs tell which tokens are special.
-absl::Status ReadTokensBeside(const Json& config, const Json& map, const Json& added,
-                              TokenizerSpec* spec) {
+absl::Status ReadTokensBeside(const Json& config, const Json& added,
+                              const std::set<std::string>& special, TokenizerSpec* spec) {
   const Json* decoder = FindOrNull(config, "added_tokens_decoder");
   if (decoder != nullptr && decoder->is_object()) {
     for (const auto& [key, token] : decoder->items()) {
@@ -405,9 +402,6 @@ absl::Status ReadTokensBeside(const Json& config, const Json& map, const Json& a
     }
     return absl::OkStatus();
   }
-  std::set<std::string> special;
-  AddSpecialNames(map, &special);
-  AddSpecialNames(config, &special);
   for (const auto& [text, id] : added.items()) {
     absl::Status status =
         SetToken("added_tokens.json", IntOf(id), text,
@@ -417,55 +411,15 @@ absl::Status ReadTokensBeside(const Json& config, const Json& map, const Json& a
   return absl::OkStatus();
 }
 
-// A value for a message. Not what is inside of arrays and objects: hostile files nest deeper than
-// the stack is.
-std::string Shown(const Json& value) {
-  if (value.is_array()) return "an array";
-  if (value.is_object()) return "an object";
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
-  constexpr size_t kMaxBytes = 96;
-  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  return text;
-}
-
-// A string, or a list of named templates of which "default" is the chat one.
-absl::StatusOr<std::string> ChatTemplateOf(const Json& config) {
-  const auto refuse = [](const char* verb, const Json& value) {
-    return Refuse("tokenizer_config.json",
-                  absl::StrCat("chat_template ", verb, " ", Shown(value),
-                               ", must be a string or a list of named templates, each a "
-                               "{\"name\": string, \"template\": string}"));
-  };
-  const Json* chat = FindOrNull(config, "chat_template");
-  if (chat == nullptr) return "";
-  if (chat->is_string()) return chat->get<std::string>();
-  if (!chat->is_array()) return refuse("is", *chat);
-  std::string found;
-  for (const Json& named : *chat) {
-    const Json* name = FindOrNull(named, "name");
-    const Json* text = FindOrNull(named, "template");
-    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) {
-      return refuse("holds", named);
-    }
-    if (found.empty() && *name == "default") found = text->get<std::string>();
-  }
-  return found;
-}
-
-// A template in a file of its own stands above the config's.
-absl::Status ApplyBosAndTemplate(const Json& config, std::string_view chat_template,
-                                 TokenizerSpec* spec) {
+// The templates, and what the config says of bos.
+absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizerFiles& files,
+                                  TokenizerSpec* spec) {
   if (FindOrNull(config, "add_bos_token") != nullptr) {
     spec->add_bos = BoolOf(config, "add_bos_token", false);
   }
-  if (!chat_template.empty()) {
-    spec->chat_template = std::string(chat_template);
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::string> in_config = ChatTemplateOf(config);
-  if (!in_config.ok()) return in_config.status();
-  spec->chat_template = *std::move(in_config);
-  return absl::OkStatus();
+  std::map<std::string, std::string_view> by_file = files.additional_chat_templates;
+  if (!files.chat_template_jinja.empty()) by_file["default"] = files.chat_template_jinja;
+  return ReadChatTemplates(config, by_file, spec);
 }
 
 absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
@@ -483,10 +437,10 @@ absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
   for (const Json& entry : ids) {
     const std::optional<int64_t> id = IntOf(entry);
     if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(spec->tokens.size())) {
-      return Refuse(
-          "generation_config.json",
-          absl::StrCat("eos_token_id holds ", Shown(entry), ", must be a token id from 0 to ",
-                       static_cast<int64_t>(spec->tokens.size()) - 1));
+      return Refuse("generation_config.json",
+                    absl::StrCat("eos_token_id holds ", ShownInMessage(entry),
+                                 ", must be a token id from 0 to ",
+                                 static_cast<int64_t>(spec->tokens.size()) - 1));
     }
     spec->end_of_generation.push_back(kvcache::TokenId{static_cast<int32_t>(*id)});
   }
@@ -518,8 +472,9 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
   absl::Status status = ApplySpecialNames("special_tokens_map.json", *map, &*spec);
   if (status.ok()) status = ApplySpecialNames("tokenizer_config.json", *config, &*spec);
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
-  if (status.ok()) status = ApplyBosAndTemplate(*config, files.chat_template_jinja, &*spec);
+  if (status.ok()) status = ApplyBosAndTemplates(*config, files, &*spec);
   if (!status.ok()) return status;
+  MarkControlTokens(SpecialNames(*map, *config), &*spec);
   return spec;
 }
 
@@ -535,19 +490,22 @@ absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokeni
 
   TokenizerSpec spec;
   spec.kind = TokenizerKind::kSentencePiece;
-  absl::Status status = ReadTokensBeside(*config, *map, *added, &spec);
+  const std::set<std::string> special = SpecialNames(*map, *config);
+  absl::Status status = ReadTokensBeside(*config, *added, special, &spec);
   if (!status.ok()) return status;
+  MarkControlTokens(special, &spec);
   // Of names that are no added token's the model itself knows the ids.
   for (const Json* names : {&*map, &*config}) {
     if (const auto id = FindToken(spec, TokenTextOf(*names, "bos_token"))) spec.bos = id;
     if (const auto id = FindToken(spec, TokenTextOf(*names, "eos_token"))) spec.eos = id;
+    ApplyTemplateTokens(*names, &spec);
   }
   if (!BoolOf(*config, "legacy", true)) {
     spec.add_space_prefix = BoolOf(*config, "add_prefix_space", true);
     spec.space_prefix_at_start_only = true;
     spec.space_prefix_unless_present = true;
   }
-  status = ApplyBosAndTemplate(*config, files.chat_template_jinja, &spec);
+  status = ApplyBosAndTemplates(*config, files, &spec);
   if (!status.ok()) return status;
   return spec;
 }

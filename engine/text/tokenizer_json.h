@@ -1,6 +1,8 @@
 #ifndef REFRAIN_ENGINE_TEXT_TOKENIZER_JSON_H_
 #define REFRAIN_ENGINE_TEXT_TOKENIZER_JSON_H_
 
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -16,13 +18,18 @@ struct HuggingFaceTokenizerFiles {
   std::string_view added_tokens_json;  // older folders keep added tokens in a file of their own
   std::string_view generation_config_json;
   std::string_view chat_template_jinja;  // newer folders keep the template in a file of its own
+  // and further ones in additional_chat_templates/NAME.jinja; by name.
+  std::map<std::string, std::string_view> additional_chat_templates;
 };
 
 // Reads BPE tokenizers in the form of Hugging Face `tokenizers`: byte-level ones (GPT-2, SmolLM2,
 // Llama 3, Qwen 2) and SentencePiece conversions with byte fallback (Llama 2, Mistral). What would
-// change token ids and is not understood (another model type, normalizer or pre-tokenizer) is
-// refused by name, with one exception: NFC (Qwen 2) is accepted and not applied, so that text that
-// is not in NFC may get other ids. Pure; any thread.
+// change token ids and is not understood (another model type, normalizer, pre-tokenizer or
+// post-processor) is refused by name, with two exceptions. NFC (Qwen 2) is accepted and not
+// applied, so that text that is not in NFC may get other ids. Added tokens are found as they are
+// spelled: `normalized` is not obeyed, with which Hugging Face looks for them in text that has its
+// space marks already, and finds one that a mark belongs to (`Prepend`) behind spaces only, with
+// the space (folders of Llama 1). Pure; any thread.
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles& files);
 
 // The same for a `tokenizer.json` alone: no chat template; bos and eos only where the

@@ -2,6 +2,7 @@
 #define REFRAIN_ENGINE_TEXT_VOCABULARY_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,6 +71,11 @@ struct TokenizerSpec {
   bool space_prefix_unless_present = false;
 
   std::string chat_template;  // Jinja source, empty: none
+  // Those that the source has beside it, by name; see ChatTemplateSpec.
+  std::map<std::string, std::string> named_chat_templates;
+  // Spellings that templates see, by variable: pad_token, unk_token and the like. What is of bos
+  // and eos here does not count: their ids do.
+  std::map<std::string, std::string> template_tokens;
 };
 
 }  // namespace refrain::engine

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,20 +45,36 @@ void ReadRow(const WeightSlice& slice, const std::byte* row, DenseForm form,
   }
 }
 
+struct ElementPair {
+  uint16_t even, odd;
+};
+
+// Rows [lanes, k], one behind the other, to [k][16].
+template <typename Word>
+void WriteLanes(const Word* rows, int64_t k, int64_t lanes, Word* out) {
+  const auto write = [&](auto count) {
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t lane = 0; lane < count; ++lane) out[i * kTileN + lane] = rows[lane * k + i];
+    }
+  };
+  if (lanes == kTileN) return write(std::integral_constant<int64_t, kTileN>());
+  write(lanes);
+}
+
 class DenseMatrix final : public PackedMatrix {
  public:
   DenseMatrix(DenseForm form, int64_t n, int64_t k, const DenseKernels& kernels)
       : form_(form), n_(n), k_(k), kernels_(kernels) {}
 
-  absl::Status Pack(std::span<const WeightSlice> slices, Device& device) {
+  absl::Status Pack(std::span<const WeightSlice> slices, Device& device, ThreadPool& pool) {
     const int64_t num_panels = RoundUp(n_, kTileN) / kTileN;
     auto buffer = device.Allocate(num_panels * panel_bytes(), /*huge_pages=*/true);
     if (!buffer.ok()) return buffer.status();
     buffer_ = *std::move(buffer);
     if (form_ == DenseForm::kF32) {
-      PackElements<float>(slices);
+      PackElements<float>(slices, pool);
     } else {
-      PackElements<uint16_t>(slices);
+      PackElements<uint16_t>(slices, pool);
     }
     return absl::OkStatus();
   }
@@ -107,31 +124,54 @@ class DenseMatrix final : public PackedMatrix {
   }
 
   // Element is float or, for both 16-bit forms, uint16_t. Padding stays as Allocate gave it: zero.
+  // Each panel is one thread's.
   template <typename Element>
-  void PackElements(std::span<const WeightSlice> slices) {
-    std::vector<Element> rows(kTileN * k_);  // [16, k]: one panel, not yet transposed
-    std::vector<float> wide(k_);
-    int64_t n = 0;
-    for (const WeightSlice& slice : slices) {
-      const size_t row_bytes = *RowBytes(slice.dtype, slice.cols);
-      for (int64_t i = 0; i < slice.rows; ++i, ++n) {
-        const int64_t source = slice.row_order.empty() ? i : slice.row_order[i];
-        ReadRow(slice, slice.data + source * row_bytes, form_, wide, &rows[n % kTileN * k_]);
-        if (n % kTileN == kTileN - 1 || n == n_ - 1) {
-          WritePanel(rows, n / kTileN, n % kTileN + 1);
-        }
-      }
+  void PackElements(std::span<const WeightSlice> slices, ThreadPool& pool) {
+    struct Scratch {
+      std::vector<Element> rows;  // [16, padded_k()]: one panel, not yet transposed
+      std::vector<float> wide;    // [k]
+    };
+    std::vector<Scratch> scratch(pool.threads());
+    for (Scratch& own : scratch) {
+      own.rows.resize(kTileN * padded_k());
+      own.wide.resize(k_);
     }
+    const int64_t panels = RoundUp(n_, kTileN) / kTileN;
+    pool.ParallelFor(panels, /*grain=*/4, [&](int thread, int64_t begin, int64_t end) {
+      Scratch& own = scratch[thread];
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const int64_t lanes = std::min<int64_t>(kTileN, n_ - panel * kTileN);
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+          const auto [slice, row] = SourceOf(slices, panel * kTileN + lane);
+          ReadRow(*slice, row, form_, own.wide, &own.rows[lane * padded_k()]);
+        }
+        WritePanel(own.rows, panel, lanes);
+      }
+    });
   }
 
-  template <typename Element>
-  void WritePanel(const std::vector<Element>& rows, int64_t panel, int64_t lanes) {
-    auto* out = reinterpret_cast<Element*>(buffer_.data() + panel * panel_bytes());
-    for (int64_t k = 0; k < k_; ++k) {
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        out[ElementIndex(lane, k)] = rows[lane * k_ + k];
-      }
+  // The slice of output row `n`, and that row in it.
+  static std::pair<const WeightSlice*, const std::byte*> SourceOf(
+      std::span<const WeightSlice> slices, int64_t n) {
+    const WeightSlice* slice = slices.data();
+    for (; n >= slice->rows; ++slice) n -= slice->rows;
+    const int64_t row = slice->row_order.empty() ? n : slice->row_order[n];
+    return {slice, slice->data + row * static_cast<int64_t>(*RowBytes(slice->dtype, slice->cols))};
+  }
+
+  // `rows` are [16, padded_k()].
+  void WritePanel(const std::vector<float>& rows, int64_t panel, int64_t lanes) {
+    WriteLanes(rows.data(), padded_k(), lanes,
+               reinterpret_cast<float*>(buffer_.data() + panel * panel_bytes()));
+  }
+  void WritePanel(const std::vector<uint16_t>& rows, int64_t panel, int64_t lanes) {
+    std::byte* const out = buffer_.data() + panel * panel_bytes();
+    if (form_ == DenseForm::kF16) {
+      return WriteLanes(rows.data(), padded_k(), lanes, reinterpret_cast<uint16_t*>(out));
     }
+    // Two elements of k are one of these.
+    WriteLanes(reinterpret_cast<const ElementPair*>(rows.data()), padded_k() / 2, lanes,
+               reinterpret_cast<ElementPair*>(out));
   }
 
   const DenseForm form_;
@@ -214,19 +254,20 @@ DenseKernels DenseKernelsOf(Isa isa) {
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
                                                         DenseForm form, const DenseKernels& kernels,
-                                                        Device& device) {
+                                                        Device& device, ThreadPool& pool) {
   if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
   int64_t rows = 0;
   for (const WeightSlice& slice : slices) rows += slice.rows;
   auto matrix = std::make_unique<DenseMatrix>(form, rows, slices[0].cols, kernels);
-  const absl::Status status = matrix->Pack(slices, device);
+  const absl::Status status = matrix->Pack(slices, device, pool);
   if (!status.ok()) return status;
   return matrix;
 }
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
-                                                        DenseForm form, Isa isa, Device& device) {
-  return PackDense(slices, form, DenseKernelsOf(isa), device);
+                                                        DenseForm form, Isa isa, Device& device,
+                                                        ThreadPool& pool) {
+  return PackDense(slices, form, DenseKernelsOf(isa), device, pool);
 }
 
 }  // namespace refrain::kernels::cpu

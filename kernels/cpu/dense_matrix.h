@@ -10,6 +10,7 @@
 #include "kernels/cpu/dense_kernels.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
 
 namespace refrain::kernels::cpu {
@@ -26,8 +27,8 @@ enum class DenseForm : uint8_t { kF32, kF16, kBF16 };
 // Packs the slices, one above the other, into one unquantised matrix in `form`, multiplied by the
 // kernels of level `isa`. This is both the way in for f32, f16 and bf16 weights and, with kBF16 and
 // quantised slices, the second copy for many rows. Elements are rounded to nearest even where the
-// form is narrower than the slice. The matrix does not refer to the slices afterwards; `device`
-// must outlive it.
+// form is narrower than the slice. The threads of `pool` share the panels. The matrix does not
+// refer to the slices or the pool afterwards; `device` must outlive it.
 //
 // Arithmetic: every output element is a sum over ascending k that starts at zero; with `accumulate`
 // the previous value is added last. Under `reproducible` an element's bits depend on its row of x
@@ -37,13 +38,14 @@ enum class DenseForm : uint8_t { kF32, kF16, kBF16 };
 // Multiply uses up to 530 KiB of stack. One call should cover 16 tiles (256 columns) or a multiple,
 // and all rows of the operation or a multiple of 108: smaller cuts pack x again and again.
 //
-// The bf16 dot and AMX paths have been run with emulated instructions only (dense_matrix_test says
-// what that shows); no processor that has them has run them yet.
+// The AMX path has been run with emulated instructions only (dense_matrix_test says what that
+// shows); no processor that has them has run it yet.
 //
 // INVALID_ARGUMENT when the slices are empty, disagree in `cols`, hold no whole number of blocks or
 // have a row order of the wrong length or out of range; RESOURCE_EXHAUSTED from the device.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
-                                                        DenseForm form, Isa isa, Device& device);
+                                                        DenseForm form, Isa isa, Device& device,
+                                                        ThreadPool& pool);
 
 // What a level computes with.
 DenseKernels DenseKernelsOf(Isa isa);
@@ -52,7 +54,7 @@ DenseKernels DenseKernelsOf(Isa isa);
 // may not have.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackDense(std::span<const WeightSlice> slices,
                                                         DenseForm form, const DenseKernels& kernels,
-                                                        Device& device);
+                                                        Device& device, ThreadPool& pool);
 
 }  // namespace refrain::kernels::cpu
 

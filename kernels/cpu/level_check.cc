@@ -131,8 +131,9 @@ absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType d
   std::vector<float> w(kN * kK);
   for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(Whole(i, 8)) / 8;
   CpuDevice device;
+  ThreadPool pool(1);
   const WeightSlice slice = {DType::kF32, kN, kK, reinterpret_cast<const std::byte*>(w.data()), {}};
-  const auto matrix = PackDense({&slice, 1}, form, kernels, device);
+  const auto matrix = PackDense({&slice, 1}, form, kernels, device, pool);
   if (!matrix.ok()) return matrix.status();
   for (const int64_t rows : {1, 37}) {
     std::vector<float> x(rows * kK), out(rows * kN, NAN);

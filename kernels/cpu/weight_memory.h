@@ -11,9 +11,10 @@ namespace refrain::kernels::cpu {
 
 // Packs many weights into few huge-page arenas of another device: a model has hundreds of matrices,
 // most below the 2 MiB of a huge page, and reading them by 4 KiB pages costs a tenth of the
-// bandwidth. Memory is handed out in ascending order; an arena goes back to the device when the
-// last allocation in it is freed. Thread-safe. It only hands out memory: copies go through the
-// device below. Failure as the device below.
+// bandwidth. Memory is handed out in ascending order, aligned to 4,096: unlike that of other
+// devices also where it is large, unless it has an arena of its own. An arena goes back to the
+// device when the last allocation in it is freed. Thread-safe. It only hands out memory: copies go
+// through the device below. Failure as the device below.
 class WeightMemory : public Device {
  public:
   explicit WeightMemory(Device& device) : device_(device) {}

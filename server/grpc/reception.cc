@@ -106,7 +106,8 @@ ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
           model.max_context_tokens,
           options_.max_choices,
           options_.max_beams,
-          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format()};
+          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
+          chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms()};
 }
 
 }  // namespace refrain::server::rpc

@@ -9,6 +9,7 @@
 namespace refrain::server::openai {
 namespace {
 
+using engine::MessageForm;
 using engine::jinja::Map;
 using engine::jinja::Value;
 
@@ -37,17 +38,21 @@ bool JoinTextParts(const Json& parts, std::string* text) {
   return true;
 }
 
-// `arguments` as templates expect it: OpenAI's clients send an object's JSON as a string.
+// `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string.
 // What the parsed ones take is added to `json_memory`.
-Value ToolCallValue(const Json& call, size_t* json_memory) {
+Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memory) {
   if (!call.is_object()) return ToTemplateValue(call);
   Map map;
   for (const auto& [name, value] : call.items()) {
     if (name == "function" && value.is_object()) {
-      map.Set(name, ToolCallValue(value, json_memory));
+      map.Set(name, ToolCallValue(value, form, json_memory));
       continue;
     }
-    if (name == "arguments" && value.is_string()) {
+    if (name == "arguments" && value.is_object() && form.argument_strings) {
+      map.Set(name, Value::String(value.dump()));
+      continue;
+    }
+    if (name == "arguments" && value.is_string() && !form.argument_strings) {
       const auto parsed = ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32});
       if (parsed.ok() && parsed->is_object()) {
         *json_memory += MemoryOf(*parsed);
@@ -60,8 +65,8 @@ Value ToolCallValue(const Json& call, size_t* json_memory) {
   return Value::MakeMap(std::move(map));
 }
 
-Value MessageValue(const Json& message, const std::string& prefix, FieldReader& all,
-                   size_t* json_memory) {
+Value MessageValue(const Json& message, const std::string& prefix, const MessageForm& form,
+                   FieldReader& all, size_t* json_memory) {
   FieldReader fields(message, prefix);
   const auto role = fields.String("role", 64);
   if (!role.has_value() || role->empty()) fields.Refuse("role", "is required");
@@ -82,6 +87,8 @@ Value MessageValue(const Json& message, const std::string& prefix, FieldReader& 
   }
   const Json* tool_calls = fields.ArrayOrNull("tool_calls");
   all.Fail(fields.status());
+  const bool has_calls = role == "assistant" && tool_calls != nullptr && !tool_calls->empty();
+  const bool no_content = has_calls && form.null_content && content.empty();
 
   Map map;
   for (const auto& [name, value] : message.items()) {
@@ -90,12 +97,14 @@ Value MessageValue(const Json& message, const std::string& prefix, FieldReader& 
     if (name == "tool_calls" && tool_calls != nullptr && tool_calls->empty()) continue;
     if (name == "tool_calls" && tool_calls != nullptr) {
       Value::List calls;
-      for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call, json_memory));
+      for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call, form, json_memory));
       map.Set(name, Value::MakeList(std::move(calls)));
     } else {
       map.Set(name, ToTemplateValue(value));
     }
-    if (name == "role") map.Set("content", Value::String(content));
+    if (name == "role") {
+      map.Set("content", no_content ? Value::None() : Value::String(content));
+    }
   }
   return Value::MakeMap(std::move(map));
 }
@@ -125,7 +134,7 @@ Value ToTemplateValue(const Json& json) {
       if (json.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) {
         return Value::Int(json.get<int64_t>());
       }
-      return Value::Float(json.get<double>());
+      return Value::BigInt(json.get<uint64_t>());
     case Json::value_t::number_float:
       return Value::Float(json.get<double>());
     case Json::value_t::null:
@@ -143,7 +152,8 @@ void RefuseChatTemplate(FieldReader& fields) {
   }
 }
 
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input) {
+size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::MessageForms& forms,
+                        engine::ChatTemplateInput* input) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
                               R"({"$ref":"#/components/schemas/Message"}})");
   fields.Describe("tools", R"({"type":["array","null"],"maxItems":1024,"items":)"
@@ -157,6 +167,8 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
     return 0;
   }
+  const bool with_tools = show_tools && tools != nullptr && !tools->empty();
+  const MessageForm& form = with_tools ? forms.with_tools : forms.without_tools;
   Value::List list;
   list.reserve(messages->size());
   size_t json_memory = 0;
@@ -167,7 +179,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTempla
       fields.Refuse(name, Concat("must be an object, not ", JsonTypeName(message)));
       return 0;
     }
-    list.push_back(MessageValue(message, name + ".", fields, &json_memory));
+    list.push_back(MessageValue(message, name + ".", form, fields, &json_memory));
     if (!fields.status().ok()) return 0;
   }
   input->messages = Value::MakeList(std::move(list));

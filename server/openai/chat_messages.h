@@ -19,10 +19,12 @@ inline constexpr char kToolsProblem[] =
 
 // Reads `messages`, `tools`, `documents` and `chat_template_kwargs` into what templates are made
 // for: content is always one string (absent and null are empty, text parts are joined by newlines),
-// arguments of tool calls are objects where the client sent their JSON as text. Other members stay
-// as they are. Returns about how many bytes of memory the input takes: many times those of its JSON
-// where that holds many small values.
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, engine::ChatTemplateInput* input);
+// arguments of tool calls are objects where the client sent their JSON as text; both but for
+// templates that take an assistant's calls otherwise. Other members stay as they are. Returns about
+// how many bytes of memory the input takes: many times those of its JSON where that holds many
+// small values.
+size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::MessageForms& forms,
+                        engine::ChatTemplateInput* input);
 
 // The text of the last message if it is the assistant's, else none. After ReadChatMessages.
 std::string LastAssistantText(FieldReader& fields);

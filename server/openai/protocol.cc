@@ -173,7 +173,8 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
     fields.Refuse("continue_final_message", "excludes add_generation_prompt");
   }
   const bool show_tools = ReadToolChoice(fields);
-  call->conversation_bytes = ReadChatMessages(fields, show_tools, &prompt.input);
+  call->conversation_bytes =
+      ReadChatMessages(fields, show_tools, limits.message_forms, &prompt.input);
   if (fields.Bool("echo").value_or(false)) call->output.prefix = LastAssistantText(fields);
   call->conversation_bytes += call->output.prefix.size();
   if (!prompt.input.tools.is_undefined()) {

@@ -135,6 +135,7 @@ ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
           options_.max_choices,
           options_.max_beams,
           chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
+          chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms(),
           options_.max_prompts};
 }
 

@@ -56,7 +56,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
     fields.Refuse("continue_final_message", "is not supported here");
   }
   if (is_chat) {
-    ReadChatMessages(fields, /*show_tools=*/true, &input);
+    ReadChatMessages(fields, /*show_tools=*/true, limits.message_forms, &input);
     if (!input.tools.is_undefined() && limits.tools == engine::ToolFormat::kNone) {
       fields.Refuse("tools", kToolsProblem);
     }

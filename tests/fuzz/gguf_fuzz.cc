@@ -21,10 +21,6 @@
 namespace refrain::engine {
 namespace {
 
-std::string TextOf(const Tokenizer& tokenizer, std::optional<kvcache::TokenId> id) {
-  return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
-}
-
 void MakeText(const GgufFile& file) {
   const auto spec = ReadGgufTokenizer(file);
   if (!spec.ok()) return;
@@ -38,8 +34,9 @@ void MakeText(const GgufFile& file) {
       if (kvcache::ToIndex(id) >= (*tokenizer)->vocab_size()) std::abort();
     }
   }
-  (void)ChatTemplate::Create(spec->chat_template, TextOf(**tokenizer, (*tokenizer)->bos()),
-                             TextOf(**tokenizer, (*tokenizer)->eos()))
+  (void)ChatTemplate::Create({.source = spec->chat_template,
+                              .named = spec->named_chat_templates,
+                              .tokens = spec->template_tokens})
       .ok();
 }
 

@@ -80,10 +80,6 @@ void BindModel(std::string_view input) {
   }
 }
 
-std::string TextOf(const Tokenizer& tokenizer, std::optional<kvcache::TokenId> id) {
-  return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
-}
-
 void MakeText(std::string_view input) {
   HuggingFaceTokenizerFiles files;
   files.tokenizer_json = NextFile(&input);
@@ -102,8 +98,9 @@ void MakeText(std::string_view input) {
       if (kvcache::ToIndex(id) >= (*tokenizer)->vocab_size()) std::abort();
     }
   }
-  (void)ChatTemplate::Create(spec->chat_template, TextOf(**tokenizer, (*tokenizer)->bos()),
-                             TextOf(**tokenizer, (*tokenizer)->eos()))
+  (void)ChatTemplate::Create({.source = spec->chat_template,
+                              .named = spec->named_chat_templates,
+                              .tokens = spec->template_tokens})
       .ok();
 }
 

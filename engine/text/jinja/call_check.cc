@@ -23,8 +23,9 @@ bool CallCheck::IsOfMacro(const std::string& name) const {
 
 void CallCheck::Check() const {
   for (const auto& [name, uses] : attributes_) {
-    // loop.cycle is the one method of an object.
-    if (!uses.only_called() || name == "cycle" || IsMethodName(name)) continue;
+    // Methods of an object, the loop.
+    const bool of_loop = name == "cycle" || name == "changed";
+    if (!uses.only_called() || of_loop || IsMethodName(name)) continue;
     Refuse("method", name, uses.first_call_line);
   }
   for (const auto& [name, uses] : names_) {

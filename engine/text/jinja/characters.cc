@@ -29,6 +29,7 @@ struct Expansion {
 
 #include "engine/text/jinja/letter_and_digit_tables.inc"
 #include "engine/text/jinja/letter_case_tables.inc"
+#include "engine/text/jinja/title_case_tables.inc"
 
 bool IsAsciiDigit(uint32_t code_point) { return code_point >= '0' && code_point <= '9'; }
 
@@ -54,6 +55,7 @@ uint32_t LowerOf(uint32_t code_point) {
   if (code_point < 0x80) {
     return code_point >= 'A' && code_point <= 'Z' ? code_point + 32 : code_point;
   }
+  if (code_point == 0x130) return 'i';  // and a dot, see AppendLower
   return MapByRanges(std::begin(kLowerRanges), std::end(kLowerRanges), code_point);
 }
 
@@ -64,35 +66,81 @@ uint32_t SimpleUpperOf(uint32_t code_point) {
   return MapByRanges(std::begin(kUpperRanges), std::end(kUpperRanges), code_point);
 }
 
-const Expansion* ExpansionOrNull(uint32_t code_point) {
+template <size_t n>
+const Expansion* FindOrNull(const Expansion (&expansions)[n], uint32_t code_point) {
   if (code_point < 0x80) return nullptr;
-  const auto it = std::lower_bound(
-      std::begin(kUpperExpansions), std::end(kUpperExpansions), code_point,
+  const Expansion* const it = std::lower_bound(
+      std::begin(expansions), std::end(expansions), code_point,
       [](const Expansion& expansion, uint32_t wanted) { return expansion.from < wanted; });
-  return it != std::end(kUpperExpansions) && it->from == code_point ? it : nullptr;
+  return it != std::end(expansions) && it->from == code_point ? it : nullptr;
+}
+
+const Expansion* ExpansionOrNull(uint32_t code_point) {
+  return FindOrNull(kUpperExpansions, code_point);
+}
+
+void AppendParts(const Expansion& expansion, std::string* out) {
+  for (const uint32_t part : expansion.to) {
+    if (part != 0) AppendUtf8(part, out);
+  }
 }
 
 void AppendUpper(uint32_t code_point, std::string* out) {
   if (const Expansion* expansion = ExpansionOrNull(code_point)) {
-    for (const uint32_t part : expansion->to) {
-      if (part != 0) AppendUtf8(part, out);
-    }
-    return;
+    return AppendParts(*expansion, out);
   }
   AppendUtf8(SimpleUpperOf(code_point), out);
 }
 
-void AppendLower(uint32_t code_point, std::string* out) {
-  if (code_point == 0x130) {
-    *out += "i\xCC\x87";  // the one lower-case form of two characters
-    return;
+void AppendTitle(uint32_t code_point, std::string* out) {
+  if (const Expansion* expansion = FindOrNull(kTitleExpansions, code_point)) {
+    return AppendParts(*expansion, out);
   }
-  AppendUtf8(LowerOf(code_point), out);
+  AppendUpper(code_point, out);
 }
 
 bool HasCase(uint32_t code_point) {
   return LowerOf(code_point) != code_point || SimpleUpperOf(code_point) != code_point ||
          ExpansionOrNull(code_point) != nullptr;
+}
+
+// Where the last character of a text that is not empty begins.
+size_t LastCharacterByte(std::string_view utf8) {
+  size_t last = utf8.size() - 1;
+  while (last > 0 && utf8.size() - last < 4 && (static_cast<uint8_t>(utf8[last]) & 0xC0) == 0x80) {
+    --last;
+  }
+  return last;
+}
+
+// Whether a letter with case stands at the begin (or the end) of the text, behind characters that
+// the rule of the final sigma looks past.
+bool LetterWithCaseFollows(std::string_view utf8, bool at_end) {
+  while (!utf8.empty()) {
+    const size_t begin = at_end ? LastCharacterByte(utf8) : 0;
+    const Utf8Unit unit = FirstUtf8Unit(utf8.substr(begin));
+    if (unit.kind != Utf8Unit::Kind::kCharacter) return false;
+    if (!Holds(kCaseIgnorable, unit.code_point)) return HasCase(unit.code_point);
+    at_end ? utf8.remove_suffix(utf8.size() - begin) : utf8.remove_prefix(unit.size_bytes);
+  }
+  return false;
+}
+
+// The lower-case form of the character at `at_byte`. A sigma that ends a word has one of its own;
+// `word` is what the rule looks at.
+void AppendLower(uint32_t code_point, std::string_view word, size_t at_byte, std::string* out) {
+  constexpr uint32_t kSigma = 0x3A3, kSmallSigma = 0x3C3, kFinalSigma = 0x3C2;
+  constexpr size_t kSigmaBytes = 2;
+  if (code_point == kSigma) {
+    const bool is_final = LetterWithCaseFollows(word.substr(0, at_byte), /*at_end=*/true) &&
+                          !LetterWithCaseFollows(word.substr(at_byte + kSigmaBytes),
+                                                 /*at_end=*/false);
+    AppendUtf8(is_final ? kFinalSigma : kSmallSigma, out);
+  } else if (code_point == 0x130) {
+    *out += "i\xCC\x87";  // the one lower-case form of two characters
+  } else {
+    AppendUtf8(LowerOf(code_point), out);
+  }
 }
 
 // Calls `visit` with the unit and its bytes, for every character.
@@ -105,13 +153,14 @@ void ForEachUnit(std::string_view utf8, Visit visit) {
   }
 }
 
+// `append` gets each character and where it begins.
 template <typename Append>
 Text MapCharacters(const Text& text, Append append) {
   std::string out;
   out.reserve(text.size());
   ForEachUnit(text.bytes(), [&](const Utf8Unit& unit, std::string_view bytes) {
     if (unit.kind == Utf8Unit::Kind::kCharacter) {
-      append(unit.code_point, &out);
+      append(unit.code_point, static_cast<size_t>(bytes.data() - text.bytes().data()), &out);
     } else {
       out += bytes;
     }
@@ -130,12 +179,7 @@ Text StripIf(const Text& text, Side side, IsUnwanted is_unwanted) {
     rest.remove_prefix(unit.size_bytes);
   }
   while (side != Side::kLeft && !rest.empty()) {
-    size_t last = rest.size() - 1;
-    while (last > 0 && rest.size() - last < 4 &&
-           (static_cast<uint8_t>(rest[last]) & 0xC0) == 0x80) {
-      --last;
-    }
-    const std::string_view bytes = rest.substr(last);
+    const std::string_view bytes = rest.substr(LastCharacterByte(rest));
     if (!is_unwanted(bytes, FirstUtf8Unit(bytes).code_point)) break;
     rest.remove_suffix(bytes.size());
   }
@@ -152,6 +196,17 @@ size_t CountCharacters(std::string_view utf8) {
   size_t count = 0;
   ForEachUnit(utf8, [&](const Utf8Unit&, std::string_view) { ++count; });
   return count;
+}
+
+std::optional<std::pair<size_t, size_t>> FindCharacter(std::string_view utf8, int64_t index) {
+  if (index < 0) index += static_cast<int64_t>(CountCharacters(utf8));
+  if (index < 0) return std::nullopt;
+  for (size_t at = 0; at < utf8.size(); --index) {
+    const size_t size_bytes = FirstUtf8Unit(utf8.substr(at)).size_bytes;
+    if (index == 0) return std::pair(at, size_bytes);
+    at += size_bytes;
+  }
+  return std::nullopt;
 }
 
 std::vector<size_t> CharacterOffsets(std::string_view utf8) {
@@ -245,29 +300,41 @@ Text Strip(const Text& text, Side side, std::string_view unwanted) {
   });
 }
 
-Text ToUpper(const Text& text) { return MapCharacters(text, AppendUpper); }
+Text ToUpper(const Text& text) {
+  return MapCharacters(
+      text, [](uint32_t code_point, size_t, std::string* out) { AppendUpper(code_point, out); });
+}
 
-Text ToLower(const Text& text) { return MapCharacters(text, AppendLower); }
+Text ToLower(const Text& text) {
+  return MapCharacters(text, [&](uint32_t code_point, size_t at, std::string* out) {
+    AppendLower(code_point, text.bytes(), at, out);
+  });
+}
 
 Text Capitalize(const Text& text) {
-  bool is_first = true;
-  return MapCharacters(text, [&](uint32_t code_point, std::string* out) {
-    std::exchange(is_first, false) ? AppendUpper(code_point, out) : AppendLower(code_point, out);
+  return MapCharacters(text, [&](uint32_t code_point, size_t at, std::string* out) {
+    at == 0 ? AppendTitle(code_point, out) : AppendLower(code_point, text.bytes(), at, out);
   });
 }
 
 Text ToTitle(const Text& text) {
   bool in_word = false;
-  return MapCharacters(text, [&](uint32_t code_point, std::string* out) {
-    in_word ? AppendLower(code_point, out) : AppendUpper(code_point, out);
+  return MapCharacters(text, [&](uint32_t code_point, size_t at, std::string* out) {
+    in_word ? AppendLower(code_point, text.bytes(), at, out) : AppendTitle(code_point, out);
     in_word = HasCase(code_point);
   });
 }
 
 Text TitleWords(const Text& text) {
   bool in_word = false;
-  return MapCharacters(text, [&](uint32_t code_point, std::string* out) {
-    in_word ? AppendLower(code_point, out) : AppendUpper(code_point, out);
+  size_t rest = 0;  // where what follows the word's first character begins
+  return MapCharacters(text, [&](uint32_t code_point, size_t at, std::string* out) {
+    if (in_word) {
+      AppendLower(code_point, std::string_view(text.bytes()).substr(rest), at - rest, out);
+    } else {
+      AppendUpper(code_point, out);
+      rest = at + FirstUtf8Unit(std::string_view(text.bytes()).substr(at)).size_bytes;
+    }
     in_word = !IsWhiteSpace(code_point) && code_point != '-' && code_point != '(' &&
               code_point != '{' && code_point != '[' && code_point != '<';
   });

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/text/jinja/value.h"
@@ -14,6 +16,9 @@ namespace refrain::engine::jinja {
 // Strings as sequences of characters, as Python has them. Ill-formed bytes count as characters.
 
 size_t CountCharacters(std::string_view utf8);
+
+// Where the character of this number begins, and its bytes; negative: from the end. None beyond.
+std::optional<std::pair<size_t, size_t>> FindCharacter(std::string_view utf8, int64_t index);
 
 // Where each character begins, and the end: [characters + 1].
 std::vector<size_t> CharacterOffsets(std::string_view utf8);
@@ -43,12 +48,14 @@ enum class Side { kLeft, kRight, kBoth };
 Text Strip(const Text& text, Side side);
 Text Strip(const Text& text, Side side, std::string_view unwanted);
 
-// Letter case by the Unicode database. Marked as a whole when any byte of the input was.
+// Letter case by the Unicode database, as Python's str has it. Marked as a whole when any byte of
+// the input was.
 Text ToUpper(const Text& text);
 Text ToLower(const Text& text);
-Text Capitalize(const Text& text);  // the first character upper, the others lower
-Text ToTitle(const Text& text);     // the first of each run of letters upper, the others lower
-Text TitleWords(const Text& text);  // the same with words that end at white space and - ( { [ <
+Text Capitalize(const Text& text);  // the first character in title case, the others lower
+Text ToTitle(const Text& text);     // the first of each run of letters, the others lower
+// The first upper, of words that end at white space and - ( { [ <.
+Text TitleWords(const Text& text);
 
 bool IsUpper(std::string_view utf8);  // has letters with case, all upper
 bool IsLower(std::string_view utf8);

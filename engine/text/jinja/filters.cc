@@ -85,12 +85,8 @@ Value AttributeOf(const Value& object, const Value& path, Budget* budget,
 }
 
 CallArguments RestOf(const CallArguments& arguments, size_t from) {
-  CallArguments rest;
-  for (size_t i = from; i < arguments.positional.size(); ++i) {
-    rest.positional.push_back(arguments.positional[i]);
-  }
-  rest.named = arguments.named;
-  return rest;
+  const Value::List& all = arguments.positional;
+  return {{all.begin() + static_cast<ptrdiff_t>(from), all.end()}, arguments.named};
 }
 
 Value Default(const Call& call) {
@@ -369,6 +365,45 @@ Value Indent(const Call& call) {
                                   FlagOr(bound[2], false), call.budget));
 }
 
+Value Truncate(const Call& call) {
+  const auto bound = call.Bind({"length", "killwords", "end", "leeway"});
+  if (!call.input.is_string()) {
+    throw TemplateError("filter 'truncate' needs a string, not " +
+                        std::string(TypeName(call.input)));
+  }
+  const Text end = bound[2].has_value() ? ToText(*bound[2], call.budget) : Text("...");
+  return Value::String(TruncateText(call.InputText(), IntegerArgument(call, bound[0], 255),
+                                    FlagOr(bound[1], false), end,
+                                    IntegerArgument(call, bound[3], 5), call.budget));
+}
+
+Value Format(const Call& call) {
+  return Value::String(FormatPercent(call.InputText(), call.arguments, call.budget));
+}
+
+// As jinja2 does it: a size of 0 begins with an empty batch, a negative one makes a single batch.
+Value Batch(const Call& call) {
+  const auto bound = call.Bind({"linecount", "fill_with"});
+  if (!bound[0].has_value()) throw TemplateError("filter 'batch' needs a size");
+  const int64_t size = IntegerArgument(call, bound[0], 0);
+  Value::List batches, batch;
+  for (const Value& item : call.InputList()) {
+    if (static_cast<int64_t>(batch.size()) == size) {
+      batches.push_back(Value::MakeList(std::exchange(batch, {})));
+    }
+    batch.push_back(item);
+  }
+  const auto filled = static_cast<int64_t>(batch.size());
+  if (filled > 0) {
+    if (bound[1].has_value() && !bound[1]->is_none() && filled < size) {
+      call.budget->List(static_cast<size_t>(size));
+      batch.resize(static_cast<size_t>(size), *bound[1]);
+    }
+    batches.push_back(Value::MakeList(std::move(batch)));
+  }
+  return call.budget->Depth(Value::MakeList(std::move(batches)));
+}
+
 [[noreturn]] void FailUndefinedInput(const Call& call) {
   throw TemplateError("'" + std::string(call.input.undefined_what()) + "' is undefined");
 }
@@ -379,6 +414,7 @@ Value ToInteger(const Call& call) {
   const int64_t base = IntegerArgument(call, bound[1], 10);
   if (const std::optional<int64_t> number = IntegerOrNull(call.input)) return Value::Int(*number);
   if (call.input.is_undefined()) FailUndefinedInput(call);
+  if (call.input.big_int() != 0) return call.input;
   if (call.input.is_float()) {
     const double number = call.input.AsFloat();
     if (std::isinf(number)) throw TemplateError("filter 'int': infinity is no integer");
@@ -407,6 +443,7 @@ Value ToFloat(const Call& call) {
 
 Value Absolute(const Call& call) {
   call.Bind({});
+  if (call.input.big_int() != 0) return call.input;
   if (call.input.is_float()) return Value::Float(std::fabs(call.input.AsFloat()));
   const std::optional<int64_t> number = IntegerOrNull(call.input);
   if (!number.has_value()) throw TemplateError("filter 'abs' needs a number");
@@ -457,26 +494,48 @@ struct Filter {
   Value (*apply)(const Call& call);
 };
 
-constexpr std::array<Filter, 38> kFilters = {{
-    {"abs", Absolute},        {"capitalize", StringFilter},
-    {"count", Length},        {"d", Default},
-    {"default", Default},     {"dictsort", DictSort},
-    {"e", StringFilter},      {"escape", StringFilter},
-    {"first", First},         {"float", ToFloat},
-    {"indent", Indent},       {"int", ToInteger},
-    {"items", Items},         {"join", Join},
-    {"last", Last},           {"length", Length},
-    {"list", ListFilter},     {"lower", StringFilter},
-    {"map", MapFilter},       {"max", Extreme},
-    {"min", Extreme},         {"reject", Select},
-    {"rejectattr", Select},   {"replace", Replace},
-    {"reverse", Reverse},     {"round", Round},
-    {"safe", StringFilter},   {"select", Select},
-    {"selectattr", Select},   {"sort", Sort},
-    {"string", StringFilter}, {"sum", Sum},
-    {"title", StringFilter},  {"tojson", ToJsonFilter},
-    {"trim", Trim},           {"unique", Unique},
-    {"upper", StringFilter},  {"wordcount", StringFilter},
+constexpr std::array<Filter, 41> kFilters = {{
+    {"abs", Absolute},
+    {"batch", Batch},
+    {"capitalize", StringFilter},
+    {"count", Length},
+    {"d", Default},
+    {"default", Default},
+    {"dictsort", DictSort},
+    {"e", StringFilter},
+    {"escape", StringFilter},
+    {"first", First},
+    {"float", ToFloat},
+    {"format", Format},
+    {"indent", Indent},
+    {"int", ToInteger},
+    {"items", Items},
+    {"join", Join},
+    {"last", Last},
+    {"length", Length},
+    {"list", ListFilter},
+    {"lower", StringFilter},
+    {"map", MapFilter},
+    {"max", Extreme},
+    {"min", Extreme},
+    {"reject", Select},
+    {"rejectattr", Select},
+    {"replace", Replace},
+    {"reverse", Reverse},
+    {"round", Round},
+    {"safe", StringFilter},
+    {"select", Select},
+    {"selectattr", Select},
+    {"sort", Sort},
+    {"string", StringFilter},
+    {"sum", Sum},
+    {"title", StringFilter},
+    {"tojson", ToJsonFilter},
+    {"trim", Trim},
+    {"truncate", Truncate},
+    {"unique", Unique},
+    {"upper", StringFilter},
+    {"wordcount", StringFilter},
 }};
 
 const Filter* FilterOrNull(std::string_view name) {

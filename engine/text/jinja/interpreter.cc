@@ -207,10 +207,11 @@ Value::List Interpreter::ItemsOfLoop(const Statement& statement) {
 
 Interpreter::Flow Interpreter::ExecuteFor(const Statement& statement) {
   const Value::List items = ItemsOfLoop(statement);
+  std::optional<Value> last_changed;
   bool any_ended = false;
   for (size_t i = 0; i < items.size(); ++i) {
     const ScopeGuard scope(this);
-    const auto loop = std::make_shared<Loop>(&items, i, 1);
+    const auto loop = std::make_shared<Loop>(&items, i, 1, &last_changed);
     struct LoopGuard {
       Loop* loop;
       ~LoopGuard() { loop->Finish(); }
@@ -413,7 +414,7 @@ Value Interpreter::EvaluateAttribute(const Value& object, const std::string& nam
                               : Value::Undefined("namespace object has no attribute " + name);
     }
     if (const auto* loop = dynamic_cast<const Loop*>(object.AsObject())) {
-      if (name == "cycle") return object;  // EvaluateCall knows
+      if (name == "cycle" || name == "changed") return object;  // EvaluateCall knows
       return loop->Attribute(name);
     }
     return Value::Undefined(std::string(TypeName(object)) + " object has no attribute " + name);
@@ -469,6 +470,9 @@ Value Interpreter::EvaluateCall(const Expression& expression) {
   }
   if (const auto* loop = dynamic_cast<const Loop*>(callable)) {
     if (callee.kind == Kind::kAttribute && callee.name == "cycle") return loop->Cycle(arguments);
+    if (callee.kind == Kind::kAttribute && callee.name == "changed") {
+      return loop->Changed(arguments, &budget_);
+    }
   }
   return callable->Call(arguments, this);
 }

@@ -23,7 +23,7 @@ Value Convert(const Json& json) {
       return Value::Int(json.get<int64_t>());
     case Json::value_t::number_unsigned:
       return json.get<uint64_t>() <= INT64_MAX ? Value::Int(json.get<int64_t>())
-                                               : Value::Float(json.get<double>());
+                                               : Value::BigInt(json.get<uint64_t>());
     case Json::value_t::number_float:
       return Value::Float(json.get<double>());
     case Json::value_t::string:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -240,7 +242,33 @@ class Lexer {
     Advance(1);
   }
 
+  // 0x1F, 0o17 or 0b1, with underscores between: as a decimal number.
+  bool TryOtherBase() {
+    const std::string_view text = rest();
+    if (text.size() < 2 || text[0] != '0') return false;
+    const char letter = static_cast<char>(text[1] | 0x20);
+    const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+    if (base == 0) return false;
+    std::string digits;
+    size_t end = 2;
+    for (size_t at = 2; at < text.size(); ++at) {
+      if (text[at] == '_') continue;
+      const int digit = IsDigit(text[at]) ? text[at] - '0' : (text[at] | 0x20) - 'a' + 10;
+      if (digit < 0 || digit >= base || (text[at - 1] == '_' && at - end > 1)) break;
+      digits.push_back(text[at]);
+      end = at + 1;
+    }
+    if (digits.empty()) return false;
+    errno = 0;
+    const long long number = std::strtoll(digits.c_str(), nullptr, base);
+    if (errno == ERANGE) Fail("integer beyond 64 bits");
+    Emit(Token::Kind::kInteger, std::to_string(number));
+    Advance(end);
+    return true;
+  }
+
   void LexNumber() {
+    if (TryOtherBase()) return;
     const std::string_view text = rest();
     size_t end = 0;
     const auto take_digits = [&] {

@@ -161,6 +161,16 @@ Value JoinMethod(const Call& call) {
   return ApplyFilter("join", *bound[0], CallArguments{{call.object}, {}}, call.budget);
 }
 
+Value FormatMethod(const Call& call) {
+  return Value::String(FormatFields(call.text(), call.arguments, call.budget));
+}
+
+Value ZeroFillMethod(const Call& call) {
+  const auto bound = call.Bind({"width"});
+  if (!bound[0].has_value()) FailArgument(call, "a width");
+  return Value::String(ZeroFill(call.text(), IntegerArgument(call, bound[0], 0), call.budget));
+}
+
 // In characters, -1 where there is none.
 Value FindMethod(const Call& call) {
   const auto bound = call.Bind({"sub", "start", "end"});
@@ -239,7 +249,7 @@ constexpr Value::Kind kString = Value::Kind::kString;
 constexpr Value::Kind kMap = Value::Kind::kMap;
 constexpr Value::Kind kList = Value::Kind::kList;
 
-constexpr std::array<Method, 34> kMethods = {{
+constexpr std::array<Method, 36> kMethods = {{
     {kString, "strip", StripMethod},
     {kString, "lstrip", StripMethod},
     {kString, "rstrip", StripMethod},
@@ -274,6 +284,8 @@ constexpr std::array<Method, 34> kMethods = {{
     {kList, "index", ListFind},
     {kList, "count", ListFind},
     {kString, "isdecimal", IsMethod},
+    {kString, "format", FormatMethod},
+    {kString, "zfill", ZeroFillMethod},
 }};
 
 const Method* MethodOrNull(const Value& object, std::string_view name) {

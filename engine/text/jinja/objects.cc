@@ -140,6 +140,16 @@ Value Loop::Cycle(const CallArguments& arguments) const {
   return arguments.positional[index_ % arguments.positional.size()];
 }
 
+Value Loop::Changed(const CallArguments& arguments, Budget* budget) const {
+  if (items_ == nullptr) throw TemplateError("loop.changed() of a loop that is over");
+  const Value values = budget->Depth(Value::MakeTuple(arguments.positional));
+  if (last_changed_->has_value() && Equal(**last_changed_, values, budget)) {
+    return Value::Bool(false);
+  }
+  *last_changed_ = values;
+  return Value::Bool(true);
+}
+
 Value Loop::Call(const CallArguments&, Interpreter*) const {
   throw TemplateError("recursive loops are not supported");
 }

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "engine/text/jinja/budget.h"
 #include "engine/text/jinja/call_arguments.h"
 #include "engine/text/jinja/value.h"
 
@@ -45,11 +47,14 @@ class Macro : public Callable {
 // `loop`, as of one pass.
 class Loop : public Callable {
  public:
-  Loop(const Value::List* items, size_t index, int depth)
-      : items_(items), index_(index), depth_(depth) {}
+  // `last_changed` is of all passes of the loop: what `changed` was asked last.
+  Loop(const Value::List* items, size_t index, int depth, std::optional<Value>* last_changed)
+      : items_(items), index_(index), depth_(depth), last_changed_(last_changed) {}
   std::string_view type_name() const override { return "LoopContext"; }
   Value Attribute(const std::string& name) const;
   Value Cycle(const CallArguments& arguments) const;
+  // Whether the values are others than at the last call.
+  Value Changed(const CallArguments& arguments, Budget* budget) const;
   Value Call(const CallArguments& arguments, Interpreter* interpreter) const override;
 
   // The items are gone: a `loop` that was kept in a namespace knows nothing more.
@@ -59,6 +64,7 @@ class Loop : public Callable {
   const Value::List* items_;
   size_t index_;
   int depth_;
+  std::optional<Value>* last_changed_;
 };
 
 // range, namespace, dict, raise_exception, strftime_now. Undefined when there is none of that name.

@@ -203,7 +203,7 @@ std::string_view TypeName(const Value& value) {
     case Kind::kInt:
       return "int";
     case Kind::kFloat:
-      return "float";
+      return value.big_int() != 0 ? "int" : "float";
     case Kind::kString:
       return "str";
     case Kind::kList:
@@ -411,19 +411,15 @@ Value ItemOf(const Value& object, const Value& key, Budget* budget) {
   }
   const std::optional<int64_t> index = IntegerOrNull(key);
   if (index.has_value() && (object.is_list() || object.is_string())) {
-    int64_t size = 0;
-    std::vector<size_t> offsets;
-    if (object.is_string()) {
-      budget->Bytes(object.AsText().size());
-      offsets = CharacterOffsets(object.AsString());
-      size = static_cast<int64_t>(offsets.size()) - 1;
+    if (object.is_list()) {
+      const auto size = static_cast<int64_t>(object.AsList().size());
+      const int64_t at = *index < 0 ? *index + size : *index;
+      if (at >= 0 && at < size) return object.AsList()[at];
     } else {
-      size = static_cast<int64_t>(object.AsList().size());
-    }
-    const int64_t at = *index < 0 ? *index + size : *index;
-    if (at >= 0 && at < size) {
-      if (object.is_list()) return object.AsList()[at];
-      return Value::String(object.AsText().Substr(offsets[at], offsets[at + 1] - offsets[at]));
+      const auto found = FindCharacter(object.AsString(), *index);
+      budget->Bytes(found.has_value() && *index >= 0 ? found->first : object.AsText().size());
+      if (found.has_value())
+        return Value::String(object.AsText().Substr(found->first, found->second));
     }
   }
   std::string what = std::string(TypeName(object)) + " object has no element ";

@@ -177,7 +177,11 @@ Text IndentText(const Text& text, const Text& indent, bool first, bool blank, Bu
   Value::List lines = SplitLines(text, /*keep_ends=*/false, budget);
   // With a line end put behind the text first, as jinja2 does: one at its end begins a line.
   const std::string_view bytes = text.bytes();
-  if (bytes.empty() || FindLineEnd(bytes, LastCharacter(bytes)) < bytes.size()) {
+  // A carriage return and that are one.
+  const auto ends_line = [&] {
+    return !bytes.ends_with('\r') && FindLineEnd(bytes, LastCharacter(bytes)) < bytes.size();
+  };
+  if (bytes.empty() || ends_line()) {
     lines.push_back(Value::String(std::string()));
   }
   Text out;
@@ -193,6 +197,33 @@ Text IndentText(const Text& text, const Text& indent, bool first, bool blank, Bu
     budget->Bytes(line.size());
     out.Append(line);
   }
+  return out;
+}
+
+Text TruncateText(const Text& text, int64_t length, bool inside_words, const Text& end,
+                  int64_t leeway, Budget* budget) {
+  budget->Bytes(9 * text.size());
+  const std::vector<size_t> offsets = CharacterOffsets(text.bytes());
+  const auto size = static_cast<int64_t>(offsets.size()) - 1;
+  const auto end_size = static_cast<int64_t>(CountCharacters(end.bytes()));
+  if (length < end_size) throw TemplateError("truncate: the length is less than that of the end");
+  if (leeway < 0) throw TemplateError("truncate: the leeway is negative");
+  if (size <= length || size - length <= leeway) return text;
+  Text out = text.Substr(0, offsets[length - end_size]);
+  const size_t space = inside_words ? std::string::npos : out.bytes().rfind(' ');
+  if (space != std::string::npos) out = out.Substr(0, space);
+  out.Append(end);
+  return out;
+}
+
+Text ZeroFill(const Text& text, int64_t width, Budget* budget) {
+  const auto size = static_cast<int64_t>(CountCharacters(text.bytes()));
+  if (width <= size) return text;
+  budget->String(static_cast<size_t>(width - size) + text.size());
+  const size_t sign = text.bytes().starts_with('-') || text.bytes().starts_with('+') ? 1 : 0;
+  Text out = text.Substr(0, sign);
+  out.Append(std::string(static_cast<size_t>(width - size), '0'));
+  out.Append(text.Substr(sign, text.size()));
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/text/jinja/budget.h"
+#include "engine/text/jinja/call_arguments.h"
 #include "engine/text/jinja/value.h"
 
 namespace refrain::engine::jinja {
@@ -28,6 +29,19 @@ Text ReplaceText(const Text& text, std::string_view from, const Text& to, int64_
 // Every line but the first (or also that one) gets `indent` in front, unless it is empty (or also
 // then). Line ends become \n.
 Text IndentText(const Text& text, const Text& indent, bool first, bool blank, Budget* budget);
+
+// str.format of fields `{}`, `{0}` and `{name}`; other fields are not supported.
+Text FormatFields(const Text& format, const CallArguments& arguments, Budget* budget);
+// Python's `format % arguments` with %s, %d, %i, %% and %(name)s; others are not supported.
+Text FormatPercent(const Text& format, const CallArguments& arguments, Budget* budget);
+
+// In characters: what is more than `leeway` longer than `length` is cut to that, with `end`; at a
+// space unless `inside_words`.
+Text TruncateText(const Text& text, int64_t length, bool inside_words, const Text& end,
+                  int64_t leeway, Budget* budget);
+
+// With zeros to a width in characters, behind a sign.
+Text ZeroFill(const Text& text, int64_t width, Budget* budget);
 
 Text EscapeHtml(const Text& text, Budget* budget);
 

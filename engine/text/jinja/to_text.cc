@@ -95,7 +95,8 @@ void WriteScalar(const Value& value, Writer* writer) {
     case Kind::kInt:
       return writer->Add(std::to_string(value.AsInt()));
     case Kind::kFloat:
-      return writer->Add(FloatText(value.AsFloat()));
+      return writer->Add(value.big_int() != 0 ? std::to_string(value.big_int())
+                                              : FloatText(value.AsFloat()));
     case Kind::kObject:
       writer->Add("<");
       writer->Add(value.AsObject()->type_name());
@@ -149,6 +150,7 @@ class JsonWriter {
       case Kind::kBool:
         return writer_->Add(value.AsBool() ? "true" : "false");
       case Kind::kFloat:
+        if (value.big_int() != 0) return writer_->Add(std::to_string(value.big_int()));
         return WriteFloat(value.AsFloat());
       case Kind::kString:
         return WriteString(value.AsText());

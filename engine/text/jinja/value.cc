@@ -80,7 +80,13 @@ Value Value::Int(int64_t number) {
 
 Value Value::Float(double number) {
   Value value;
-  value.data_ = number;
+  value.data_ = Real{number, 0};
+  return value;
+}
+
+Value Value::BigInt(uint64_t number) {
+  Value value;
+  value.data_ = Real{static_cast<double>(number), number};
   return value;
 }
 

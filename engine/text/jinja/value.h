@@ -64,6 +64,8 @@ class Value {
   static Value Bool(bool value);
   static Value Int(int64_t value);
   static Value Float(double value);
+  // An integer from 2^63 on, which JSON may hold: a float but for its digits, which are shown.
+  static Value BigInt(uint64_t value);
   static Value String(std::string utf8);
   static Value String(Text text);
   static Value MakeList(List items);
@@ -86,7 +88,9 @@ class Value {
 
   bool AsBool() const { return std::get<bool>(data_); }
   int64_t AsInt() const { return std::get<int64_t>(data_); }
-  double AsFloat() const { return std::get<double>(data_); }
+  double AsFloat() const { return std::get<Real>(data_).value; }
+  // Of a float that BigInt made, else 0.
+  uint64_t big_int() const { return is_float() ? std::get<Real>(data_).digits : 0; }
   const Text& AsText() const { return *std::get<std::shared_ptr<const Text>>(data_); }
   const std::string& AsString() const { return AsText().bytes(); }
   const List& AsList() const;
@@ -104,7 +108,11 @@ class Value {
   struct ListRep;
   using UndefinedRep = std::shared_ptr<const std::string>;
   struct NoneRep {};
-  std::variant<UndefinedRep, NoneRep, bool, int64_t, double, std::shared_ptr<const Text>,
+  struct Real {
+    double value = 0;
+    uint64_t digits = 0;
+  };
+  std::variant<UndefinedRep, NoneRep, bool, int64_t, Real, std::shared_ptr<const Text>,
                std::shared_ptr<const ListRep>, std::shared_ptr<const Map>, std::shared_ptr<Object>>
       data_;
 };

@@ -34,8 +34,8 @@ bool TestKind(std::string_view name, const Value& value, bool* known) {
   if (name == "boolean") return value.is_bool();
   if (name == "true") return value.is_bool() && value.AsBool();
   if (name == "false") return value.is_bool() && !value.AsBool();
-  if (name == "integer") return value.is_int();
-  if (name == "float") return value.is_float();
+  if (name == "integer") return value.is_int() || value.big_int() != 0;
+  if (name == "float") return value.is_float() && value.big_int() == 0;
   if (name == "number") return value.is_number();
   if (name == "string") return value.is_string();
   if (name == "mapping") return value.is_map();

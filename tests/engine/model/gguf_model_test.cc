@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "kernels/reference/dequantize.h"
@@ -265,6 +266,27 @@ TEST(GgufModelTest, ReadsTheVocabulary) {
   const auto without = OpenBytes(BuildTinyGguf(bare));
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_EQ((*without)->ReadTokenizer().status().code(), absl::StatusCode::kNotFound);
+}
+
+// As converters write those of a config with a list of templates.
+TEST(GgufModelTest, ReadsTemplatesOfFurtherNamesAndTheTokensTheySee) {
+  const auto spec = ReadSmall(ReadGgufTokenizer, [](GgufWriter& writer) {
+    writer.AddString("tokenizer.ggml.model", "gpt2");
+    writer.AddStrings("tokenizer.ggml.tokens", {"a", "<pad>", "<mask>"});
+    writer.AddStrings("tokenizer.ggml.merges", {});
+    writer.AddUint32("tokenizer.ggml.padding_token_id", 1);
+    writer.AddUint32("tokenizer.ggml.mask_token_id", 2);
+    writer.AddUint32("tokenizer.ggml.seperator_token_id", 9);
+    writer.AddString("tokenizer.chat_template", "D");
+    writer.AddStrings("tokenizer.chat_templates", {"rag"});
+    writer.AddString("tokenizer.chat_template.rag", "R");
+    writer.AddString("tokenizer.chat_template.tool_use", "T");
+  });
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  using Texts = std::map<std::string, std::string>;
+  EXPECT_EQ(spec->chat_template, "D");
+  EXPECT_EQ(spec->named_chat_templates, (Texts{{"rag", "R"}, {"tool_use", "T"}}));
+  EXPECT_EQ(spec->template_tokens, (Texts{{"pad_token", "<pad>"}, {"mask_token", "<mask>"}}));
 }
 
 // The first files of Llama do not say which pieces begin and end a text: they are Llama's own.

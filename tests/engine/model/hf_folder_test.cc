@@ -108,8 +108,9 @@ TEST(HfFolderTest, RefusesATensorInTwoShards) {
   const std::string& path = directory.path();
   ASSERT_TRUE(WriteTinyFolder({}, path).ok());
   std::filesystem::copy_file(path + "/model.safetensors", path + "/again.safetensors");
+  std::filesystem::rename(path + "/model.safetensors", path + "/first.safetensors");
   Write(path + "/model.safetensors.index.json",
-        R"({"weight_map":{"a":"model.safetensors","b":"again.safetensors"}})");
+        R"({"weight_map":{"a":"first.safetensors","b":"again.safetensors"}})");
   ExpectError(WeightSource::Open(path).status(), absl::StatusCode::kInvalidArgument, "twice");
 }
 
@@ -346,6 +347,44 @@ TEST(HfFolderTest, PassesOverATemplateThatAFileStandsAbove) {
   const auto tokenizer = (*WeightSource::Open(directory.path()))->ReadTokenizer();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(tokenizer->spec.chat_template, "{{ messages }}");
+}
+
+// Files of their own stand above all of the config's, as with transformers.
+TEST(HfFolderTest, FindsTheTemplatesOfFurtherNames) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  using Named = std::map<std::string, std::string>;
+  ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+  Write(path + "/tokenizer_config.json",
+        R"({"chat_template":[{"name":"default","template":"1"},{"name":"tool_use","template":"T"},)"
+        R"({"name":"default","template":"2"}]})");
+  auto tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.chat_template, "2");
+  EXPECT_EQ(tokenizer->spec.named_chat_templates, (Named{{"tool_use", "T"}}));
+  std::filesystem::create_directory(path + "/additional_chat_templates");
+  Write(path + "/additional_chat_templates/tool_use.jinja", "FT");
+  Write(path + "/additional_chat_templates/README.md", "no template");
+  tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.chat_template, "");
+  EXPECT_EQ(tokenizer->spec.named_chat_templates, (Named{{"tool_use", "FT"}}));
+  Write(path + "/chat_template.jinja", "F");
+  tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.chat_template, "F");
+  EXPECT_EQ(tokenizer->spec.named_chat_templates, (Named{{"tool_use", "FT"}}));
+}
+
+// As with transformers: a folder that was saved again in one file may still have its old index.
+TEST(HfFolderTest, OneFileStandsAboveAnIndex) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+  Write(path + "/model.safetensors.index.json",
+        R"({"weight_map":{"model.norm.weight":"model-00001-of-00001.safetensors"}})");
+  const auto source = WeightSource::Open(path);
+  EXPECT_TRUE(source.ok()) << source.status();
 }
 
 }  // namespace

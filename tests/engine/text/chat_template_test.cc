@@ -122,6 +122,105 @@ TEST(ChatTemplateTest, ToolsAndDocumentsAreNoneWithoutAny) {
   EXPECT_EQ(some->text, "True False False");
 }
 
+// What a chat with and one without tools are rendered as, or why not. Expected values here and in
+// the next test: transformers 5.24.
+std::vector<std::string> WithoutAndWithTools(const ChatTemplateSpec& spec) {
+  const auto chat = ChatTemplate::Create(spec);
+  if (!chat.ok()) return {std::string(chat.status().message())};
+  std::vector<std::string> texts;
+  for (const bool with_tools : {false, true}) {
+    ChatTemplateInput input{.messages = Value::MakeList({})};
+    if (with_tools) input.tools = *jinja::ParseJsonValue(R"([{"function": {"name": "f"}}])");
+    const auto rendered = (*chat)->Render(input);
+    texts.push_back(rendered.ok() ? rendered->text : std::string(rendered.status().message()));
+  }
+  return texts;
+}
+
+TEST(ChatTemplateTest, ToolsAreShownByTheTemplateOfThatName) {
+  using Texts = std::vector<std::string>;
+  const std::string tool_use = "T{{ tools[0].function.name }}";
+  EXPECT_EQ(
+      WithoutAndWithTools({.source = "D{{ tools is none }}", .named = {{"tool_use", tool_use}}}),
+      (Texts{"DTrue", "Tf"}));
+  EXPECT_EQ(WithoutAndWithTools({.source = "D{{ tools is none }}", .named = {{"rag", "R"}}}),
+            (Texts{"DTrue", "DFalse"}));
+  EXPECT_EQ(WithoutAndWithTools({.named = {{"rag", "R"}, {"tool_use", tool_use}}}),
+            (Texts{"the model has no default chat template, only 'rag', 'tool_use'; 'tool_use' is "
+                   "for requests with tools",
+                   "Tf"}));
+  const std::string only_rag =
+      "the model has no default chat template, only 'rag', which are not used";
+  EXPECT_EQ(WithoutAndWithTools({.named = {{"rag", "R"}}}), (Texts{only_rag, only_rag}));
+  EXPECT_EQ(
+      WithoutAndWithTools({.source = "D", .named = {{"tool_use", "\n{% x %}"}}})[0].substr(0, 18),
+      "tool_use: chat tem");
+  const auto format = [](const char* source, const char* tools) {
+    return (*ChatTemplate::Create({.source = source, .named = {{"tool_use", tools}}}))
+        ->tool_format();
+  };
+  EXPECT_EQ(format("no place", "{{ tools }}<tool_call>"), ToolFormat::kHermes);
+  EXPECT_EQ(format("{{ tools }}<tool_call>", "no place"), ToolFormat::kNone);
+}
+
+// What is asked for with "content" where that is none, and with "string" where arguments are text.
+std::string FormOf(const std::string& arguments, const std::string& condition) {
+  const auto chat =
+      ChatTemplate::Create("{% for m in messages %}{% for c in m.tool_calls %}{% if " + condition +
+                               " %}{{ '<' + c.function.name + '>' }}" + arguments +
+                               "{% endif %}{% endfor %}{% endfor %}",
+                           "", "");
+  EXPECT_TRUE(chat.ok()) << chat.status();
+  const MessageForm form = (*chat)->message_forms().without_tools;
+  EXPECT_EQ((*chat)->message_forms().with_tools, form);
+  return std::string(form.null_content ? "content " : "") +
+         (form.argument_strings ? "string" : "object");
+}
+
+TEST(ChatTemplateTest, FindsOutHowItTakesToolCalls) {
+  const std::string as_json = "{{ c.function.arguments | tojson }}";
+  const std::string added = "{{ 'x' + c.function.arguments }}";
+  EXPECT_EQ(FormOf(as_json, "true"), "object");
+  EXPECT_EQ(FormOf("{{ c['function']['arguments'] | tojson(indent=2) }}", "true"), "object");
+  EXPECT_EQ(
+      FormOf("{% for k, v in c.function.arguments|items %}{{ k }}{{ v }}{% endfor %}", "true"),
+      "object");
+  EXPECT_EQ(FormOf("{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}" +
+                       as_json + "{% endif %}",
+                   "true"),
+            "object");
+  EXPECT_EQ(FormOf("{{ c.function.arguments }}", "true"), "string");
+  EXPECT_EQ(FormOf(added, "true"), "string");
+  EXPECT_EQ(FormOf(as_json, "m.content is none"), "content object");
+  EXPECT_EQ(FormOf(added, "m['content'] is none"), "content string");
+  EXPECT_EQ(FormOf(as_json, "m['content'] is not none"), "object");
+  EXPECT_EQ(FormOf(as_json, "tools"), "object");
+  EXPECT_EQ(FormOf("", "true"), "object");
+  EXPECT_EQ(FormOf("{{ raise_exception('no') }}", "true"), "object");
+}
+
+// The two templates of a model may differ.
+TEST(ChatTemplateTest, EachTemplateTakesToolCallsItsOwnWay) {
+  const std::string begin =
+      "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments";
+  const std::string end = " }}{% endfor %}{% endfor %}";
+  const auto chat = ChatTemplate::Create(
+      {.source = begin + end, .named = {{"tool_use", begin + " | tojson" + end}}});
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_TRUE((*chat)->message_forms().without_tools.argument_strings);
+  EXPECT_FALSE((*chat)->message_forms().with_tools.argument_strings);
+}
+
+TEST(ChatTemplateTest, SeesTheTokensThatTheModelHas) {
+  EXPECT_EQ(
+      WithoutAndWithTools({.source = "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ unk_token }}"
+                                     "{{ mask_token is defined }}",
+                           .tokens = {{"eos_token", "<|im_end|>"},
+                                      {"pad_token", "[PAD]"},
+                                      {"unk_token", "<|endoftext|>"}}})[0],
+      "<|im_end|>[PAD]<|endoftext|>False");
+}
+
 TEST(ChatTemplateTest, ExtraVariablesCannotReplaceTheirElders) {
   const auto chat =
       ChatTemplate::Create("{{ bos_token }}{{ add_generation_prompt }}{{ x }}", "<s>", "");
@@ -166,7 +265,7 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
            {"{% filter rejectattr('a', 'nonesuch') %}{% endfilter %}", "line 1", "test 'nonesuch'"},
            {"{% for a in b recursive %}{% endfor %}", "line 1", "recursive"},
            {"{{ f(*a) }}", "line 1", "unpacking"},
-           {"\n{{ x.zfill(3) }}", "line 2", "method 'zfill'"},
+           {"\n{{ x.swapcase() }}", "line 2", "method 'swapcase'"},
            {"{% if false %}\n{% set x = nonesuch() %}{% endif %}", "line 2", "function 'nonesuch'"},
            {"{{ x.items().nonesuch() }}", "line 1", "method 'nonesuch'"},
            {"{% if x %}", "line 1", "endif"},

@@ -114,8 +114,20 @@ TEST_F(SmolLm2GoldenTest, SmollmPatternEqualsItsTwoPublishedSteps) {
     std::string text;
     for (unsigned n = random() % 12; n > 0; --n) text += alphabet[random() % alphabet.size()];
     std::vector<std::string> a, b;
-    ASSERT_TRUE((*one)->Split(text, [&](std::string_view piece) { a.emplace_back(piece); }).ok());
-    ASSERT_TRUE((*two)->Split(text, [&](std::string_view piece) { b.emplace_back(piece); }).ok());
+    ASSERT_TRUE((*one)
+                    ->Split(text,
+                            [&](std::string_view piece) {
+                              a.emplace_back(piece);
+                              return true;
+                            })
+                    .ok());
+    ASSERT_TRUE((*two)
+                    ->Split(text,
+                            [&](std::string_view piece) {
+                              b.emplace_back(piece);
+                              return true;
+                            })
+                    .ok());
     ASSERT_EQ(a, b) << text;
   }
 }
@@ -152,8 +164,20 @@ TEST(PreTokenizerTest, NamedPatternsEqualThePublishedOnes) {
       std::string text;
       for (unsigned n = random() % 12; n > 0; --n) text += alphabet[random() % alphabet.size()];
       std::vector<std::string> a, b;
-      ASSERT_TRUE((*named)->Split(text, [&](std::string_view p) { a.emplace_back(p); }).ok());
-      ASSERT_TRUE((*published)->Split(text, [&](std::string_view p) { b.emplace_back(p); }).ok());
+      ASSERT_TRUE((*named)
+                      ->Split(text,
+                              [&](std::string_view p) {
+                                a.emplace_back(p);
+                                return true;
+                              })
+                      .ok());
+      ASSERT_TRUE((*published)
+                      ->Split(text,
+                              [&](std::string_view p) {
+                                b.emplace_back(p);
+                                return true;
+                              })
+                      .ok());
       ASSERT_EQ(a, b) << c.name << ": " << text;
     }
   }
@@ -167,7 +191,11 @@ void ExpectPieces(const absl::StatusOr<std::unique_ptr<PreTokenizer>>& pre_token
     std::vector<std::string> found;
     const std::string text = texts[i];
     ASSERT_TRUE((*pre_tokenizer)
-                    ->Split(text, [&](std::string_view piece) { found.emplace_back(piece); })
+                    ->Split(text,
+                            [&](std::string_view piece) {
+                              found.emplace_back(piece);
+                              return true;
+                            })
                     .ok());
     EXPECT_EQ(found, pieces[i].get<std::vector<std::string>>()) << text;
   }
@@ -190,6 +218,36 @@ TEST(PreTokenizerTest, SplitsAsHuggingFaceDoes) {
   }
 }
 
+TEST(PreTokenizerTest, EndsWhereItsVisitorDoes) {
+  for (const char* name : {"gpt2", "deepseek-llm"}) {
+    int pieces = 0;
+    const auto pre_tokenizer = PreTokenizer::CreateByName(name);
+    EXPECT_TRUE((*pre_tokenizer)
+                    ->Split("a b\nc 12 d", [&](std::string_view) { return ++pieces < 2; })
+                    .ok());
+    EXPECT_EQ(pieces, 2) << name;
+  }
+}
+
+// As llama.cpp has them.
+TEST(PreTokenizerTest, ModelsThatSplitAsLlama3IgnoreMergesAsItDoes) {
+  for (const char* name :
+       {"llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"}) {
+    const auto pre_tokenizer = PreTokenizer::CreateByName(name);
+    ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
+    std::vector<std::string> found;
+    EXPECT_TRUE((*pre_tokenizer)
+                    ->Split("I'LL pay 12345",
+                            [&](std::string_view piece) {
+                              found.emplace_back(piece);
+                              return true;
+                            })
+                    .ok());
+    EXPECT_EQ(found, (std::vector<std::string>{"I", "'LL", " pay", " ", "123", "45"})) << name;
+    EXPECT_TRUE(PreTokenizer::IgnoresMergesByName(name)) << name;
+  }
+}
+
 // White space that is not at the end of its piece, a place where `\s+$` looks at all of it again.
 TEST(PreTokenizerTest, NamedPatternsAreLinear) {
   std::string text;
@@ -200,7 +258,7 @@ TEST(PreTokenizerTest, NamedPatternsAreLinear) {
     const auto pre_tokenizer = PreTokenizer::CreateByName(name);
     ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
     const auto start = std::chrono::steady_clock::now();
-    EXPECT_TRUE((*pre_tokenizer)->Split(text, [](std::string_view) {}).ok()) << name;
+    EXPECT_TRUE((*pre_tokenizer)->Split(text, [](std::string_view) { return true; }).ok()) << name;
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2)) << name;
   }
 }
@@ -210,7 +268,13 @@ TEST(PreTokenizerTest, LlamaBpeTakesThreeDigitsAndQwenOne) {
   const auto pieces = [](const char* name, const char* text) {
     std::vector<std::string> out;
     const auto pre = PreTokenizer::CreateByName(name);
-    EXPECT_TRUE((*pre)->Split(text, [&](std::string_view p) { out.emplace_back(p); }).ok());
+    EXPECT_TRUE((*pre)
+                    ->Split(text,
+                            [&](std::string_view p) {
+                              out.emplace_back(p);
+                              return true;
+                            })
+                    .ok());
     return out;
   };
   EXPECT_EQ(
@@ -226,8 +290,13 @@ TEST(PreTokenizerTest, TekkenCutsAtCapitals) {
   ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
   const auto pieces = [&](std::string_view text) {
     std::vector<std::string> out;
-    EXPECT_TRUE(
-        (*pre_tokenizer)->Split(text, [&](std::string_view p) { out.emplace_back(p); }).ok());
+    EXPECT_TRUE((*pre_tokenizer)
+                    ->Split(text,
+                            [&](std::string_view p) {
+                              out.emplace_back(p);
+                              return true;
+                            })
+                    .ok());
     return out;
   };
   using Pieces = std::vector<std::string>;

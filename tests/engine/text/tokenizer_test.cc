@@ -1,4 +1,4 @@
-// Hostile texts and files, special tokens, the forms of tokenizer.json.
+// Hostile texts and files, special tokens.
 
 #include <gtest/gtest.h>
 #include <time.h>
@@ -13,14 +13,11 @@
 
 #include "engine/text/create_tokenizer.h"
 #include "engine/text/pair_merger.h"
-#include "engine/text/tokenizer_json.h"
 #include "tests/engine/text/text_test_data.h"
 #include "tests/support/slow_build.h"
 
 namespace refrain::engine {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string Repeat(const std::string& part, size_t bytes) {
   std::string text;
@@ -399,141 +396,6 @@ TEST(TokenizerTest, MergesUserDefinedPiecesWithSpaces) {
   EXPECT_EQ(EncodeOrFail(**tokenizer, " a", plain), (std::vector<int>{4, 2}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "a  ", plain), (std::vector<int>{5, 4}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "bab", plain), (std::vector<int>{1, 3, 6}));
-}
-
-// The fast tokenizer of Llama 2: pieces, byte fallback, merges instead of scores.
-Json Llama2StyleJson() {
-  Json json;
-  Json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
-  for (int byte = 0; byte < 256; ++byte) {
-    constexpr char kDigits[] = "0123456789ABCDEF";
-    vocab[std::string("<0x") + kDigits[byte / 16] + kDigits[byte % 16] + ">"] = 3 + byte;
-  }
-  int id = 259;
-  for (const char* piece : {"\u2581", "h", "i", "\u2581h", "\u2581hi"}) vocab[piece] = id++;
-  json["model"] = {{"type", "BPE"}, {"byte_fallback", true}, {"unk_token", "<unk>"}};
-  json["model"]["vocab"] = vocab;
-  json["model"]["merges"] = {"\u2581 h", "\u2581h i"};
-  json["normalizer"] = {
-      {"type", "Sequence"},
-      {"normalizers",
-       {{{"type", "Prepend"}, {"prepend", "\u2581"}},
-        {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}};
-  json["post_processor"] = {{"type", "TemplateProcessing"},
-                            {"single",
-                             {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
-                              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
-  json["added_tokens"] = {{{"id", 0}, {"content", "<unk>"}, {"special", true}},
-                          {{"id", 1}, {"content", "<s>"}, {"special", true}},
-                          {{"id", 2}, {"content", "</s>"}, {"special", true}}};
-  return json;
-}
-
-TEST(TokenizerJsonTest, ReadsSentencePieceConversions) {
-  const auto spec =
-      ParseTokenizerJson({.tokenizer_json = Llama2StyleJson().dump(),
-                          .tokenizer_config_json = R"({"eos_token": {"content": "</s>"}})",
-                          .generation_config_json = R"({"eos_token_id": [2, 0]})"});
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->kind, TokenizerKind::kSentencePiece);
-  EXPECT_EQ(spec->bos, kvcache::TokenId{1});
-  const auto tokenizer = CreateTokenizer(*spec);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ(EncodeOrFail(**tokenizer, "hi hi", {}), (std::vector<int>{1, 263, 263}));
-  EXPECT_EQ(EncodeOrFail(**tokenizer, "h\n", {}), (std::vector<int>{1, 262, 3 + 10}));
-  EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>hi", {.parse_special = true, .add_bos = false}),
-            (std::vector<int>{1, 263}));
-  EXPECT_TRUE((*tokenizer)->IsEndOfGeneration(kvcache::TokenId{0}));
-  EXPECT_EQ((*tokenizer)->eos(), kvcache::TokenId{2});
-  EXPECT_TRUE((*tokenizer)->adds_space_prefix());
-}
-
-// What makes work for every token of the vocabulary, or for every byte of a request, is bounded.
-TEST(TokenizerJsonTest, RefusesWhatWouldTakeForEver) {
-  const auto refusal = [](const Json& json, const Json& generation) {
-    const auto spec = ParseTokenizerJson(
-        {.tokenizer_json = json.dump(), .generation_config_json = generation.dump()});
-    if (!spec.ok()) return std::string(spec.status().message());
-    return std::string(CreateTokenizer(*spec).status().message());
-  };
-  Json json = Llama2StyleJson();
-  EXPECT_EQ(refusal(json, {{"eos_token_id", std::vector<int>(1024, 2)}}), "");
-  EXPECT_EQ(refusal(json, {{"eos_token_id", std::vector<int>(1025, 2)}}),
-            "generation_config.json: eos_token_id has 1025 token ids; at most 1024 are supported");
-  for (int i = 0; i < 64; ++i) {
-    json["post_processor"]["single"].push_back({{"SpecialToken", {{"id", "none"}}}});
-  }
-  EXPECT_EQ(refusal(json, Json::object()),
-            "tokenizer.json: the post_processor adds more than 64 special tokens");
-  for (const size_t bytes : {512, 513}) {
-    json = Llama2StyleJson();
-    json["added_tokens"].push_back(
-        {{"id", 264}, {"content", std::string(bytes, 'a')}, {"special", true}});
-    EXPECT_EQ(refusal(json, Json::object()),
-              bytes == 512 ? "" : "the special token 264 has 513 bytes; at most 512 are supported");
-  }
-}
-
-TEST(TokenizerJsonTest, RefusesDeepNestingWithoutRecursion) {
-  constexpr size_t kDepth = 200'000;
-  const auto spec = ParseTokenizerJson(
-      {.tokenizer_json = Llama2StyleJson().dump(),
-       .generation_config_json =
-           "{\"eos_token_id\":" + std::string(kDepth, '[') + std::string(kDepth, ']') + "}"});
-  EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(std::string(spec.status().message()).find("eos_token_id"), std::string::npos);
-}
-
-TEST(TokenizerJsonTest, RecognisesPublishedPreTokenizersAndKeepsOthers) {
-  // Not the ordered kind: its search for 49,152 keys is linear.
-  auto json = nlohmann::json::parse(ReadTestData("smollm2-tokenizer/tokenizer.json"));
-  const auto name_of = [&](const Json& pre_tokenizer) {
-    json["pre_tokenizer"] = pre_tokenizer;
-    const auto spec = ParseTokenizerJson(json.dump());
-    return spec.ok() ? spec->pre_tokenizer : std::string(spec.status().message());
-  };
-  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-  const auto split = [&](const std::string& regex) {
-    return Json{{"type", "Sequence"},
-                {"pretokenizers", Json::array({{{"type", "Split"},
-                                                {"pattern", {{"Regex", regex}}},
-                                                {"behavior", "Isolated"},
-                                                {"invert", false}},
-                                               bytes})}};
-  };
-  EXPECT_EQ(SmolLm2Spec().pre_tokenizer, "smollm");
-  EXPECT_EQ(name_of({{"type", "ByteLevel"}, {"add_prefix_space", false}}), "gpt2");
-  EXPECT_EQ(name_of(split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-                          "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")),
-            "llama-bpe");
-  EXPECT_EQ(name_of(split("\\w+")), "custom");
-  EXPECT_NE(name_of({{"type", "BertPreTokenizer"}}).find("BertPreTokenizer"), std::string::npos);
-}
-
-TEST(TokenizerJsonTest, RefusesMalformedFilesByName) {
-  const auto message_of = [](const std::string& json) {
-    const auto spec = ParseTokenizerJson(json);
-    return spec.ok() ? "accepted" : std::string(spec.status().message());
-  };
-  for (const char* text :
-       {"", "{", "[]", "null", "{}", R"({"model": 3})", R"({"model": {"type": "BPE"}})",
-        R"({"model": {"type": "BPE", "vocab": [], "merges": []}})"}) {
-    EXPECT_NE(message_of(text), "accepted") << text;
-  }
-  EXPECT_NE(message_of(R"({"model": {"type": "WordPiece"}})").find("WordPiece"), std::string::npos);
-  Json json = Llama2StyleJson();
-  json["model"]["vocab"]["h"] = 4'000'000'000;
-  EXPECT_NE(message_of(json.dump()).find("'h'"), std::string::npos) << message_of(json.dump());
-  json["model"]["vocab"]["h"] = -1;
-  EXPECT_NE(message_of(json.dump()).find("'h'"), std::string::npos);
-  json["model"]["vocab"]["h"] = 261;
-  EXPECT_NE(message_of(json.dump()).find("both have id 261"), std::string::npos);
-  json = Llama2StyleJson();
-  json["normalizer"] = {{"type", "Lowercase"}};
-  EXPECT_NE(message_of(json.dump()).find("Lowercase"), std::string::npos);
-  json = Llama2StyleJson();
-  json["added_tokens"][0]["lstrip"] = true;
-  EXPECT_NE(message_of(json.dump()).find("lstrip"), std::string::npos);
 }
 
 }  // namespace

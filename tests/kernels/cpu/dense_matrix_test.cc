@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/host_device.h"
 #include "tests/kernels/cpu/dense_emulated_kernels.h"
@@ -158,8 +159,8 @@ class DenseMatrixTest : public ::testing::TestWithParam<Level> {
   absl::StatusOr<std::unique_ptr<PackedMatrix>> TryPack(std::span<const WeightSlice> slices,
                                                         DenseForm form) {
     const Level& level = GetParam();
-    if (level.isa.has_value()) return PackDense(slices, form, *level.isa, memory_);
-    return PackDense(slices, form, level.emulated(), memory_);
+    if (level.isa.has_value()) return PackDense(slices, form, *level.isa, memory_, pool_);
+    return PackDense(slices, form, level.emulated(), memory_, pool_);
   }
 
   std::unique_ptr<PackedMatrix> Pack(std::span<const WeightSlice> slices, DenseForm form) {
@@ -182,6 +183,7 @@ class DenseMatrixTest : public ::testing::TestWithParam<Level> {
   }
 
   HostDevice memory_;
+  ThreadPool pool_{3};
 };
 
 float RoundedTo(DenseForm form, float value) {
@@ -530,9 +532,11 @@ TEST_F(EmulationTest, DotAddsOddElementsFirstAndFlushesDenormals) {
 
 TEST_F(EmulationTest, TilesServeManyRowsUnlessReproducible) {
   HostDevice memory;
+  ThreadPool pool(1);
   const std::vector<float> w = RandomValues(48 * 64, 1);
   const WeightSlice slice = F32Slice(w, 48, 64);
-  const auto matrix = PackDense({&slice, 1}, DenseForm::kBF16, EmulatedAmxDenseKernels(), memory);
+  const auto matrix =
+      PackDense({&slice, 1}, DenseForm::kBF16, EmulatedAmxDenseKernels(), memory, pool);
   ASSERT_TRUE(matrix.ok());
   const auto tile_products = [&](int64_t rows, bool reproducible) {
     TestOutput out(rows, 48);

@@ -106,6 +106,49 @@ TEST(Tokenize, TakesTheMessagesOfAChat) {
   EXPECT_EQ(TextOf(served.port(), request), "[user]hi!");
 }
 
+// As DeepSeek R1's: calls only where there is no content, their arguments added to a string.
+constexpr char kConcatenatingTemplate[] =
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ '<U>' + message['content'] }}{% endif %}"
+    "{% if message['role'] == 'assistant' and message['content'] is none %}"
+    "{% for tool in message['tool_calls'] %}{{ '<C>' + tool['type'] + '<S>' + "
+    "tool['function']['name'] + '\n```json\n' + tool['function']['arguments'] + '\n```' }}"
+    "{% endfor %}{% endif %}"
+    "{% if message['role'] == 'assistant' and message['content'] is not none %}"
+    "{{ '<A>' + message['content'] }}{% endif %}"
+    "{% if message['role'] == 'tool' %}{{ '<R>' + message['content'] }}{% endif %}{% endfor %}";
+
+// Expected value: jinja2, of the messages with content null and the arguments as text.
+TEST(Tokenize, KeepsTheToolCallsOfTemplatesThatTakeThemOtherwise) {
+  const ServedFake served({.chat_template = kConcatenatingTemplate});
+  for (const json& arguments : {json(R"({"a":1})"), json{{"a", 1}}}) {
+    json call = {{"role", "assistant"},
+                 {"content", nullptr},
+                 {"tool_calls",
+                  {{{"id", "1"},
+                    {"type", "function"},
+                    {"function", {{"name", "f"}, {"arguments", arguments}}}}}}};
+    for (const bool null : {true, false}) {
+      if (!null) call["content"] = "";
+      const json request = {{"messages",
+                             {{{"role", "user"}, {"content", "q"}},
+                              call,
+                              {{"role", "tool"}, {"content", "r"}},
+                              {{"role", "assistant"}, {"content", "x"}}}}};
+      EXPECT_EQ(TextOf(served.port(), request),
+                "<U>q<C>function<S>f\n```json\n{\"a\":1}\n```<R>r<A>x");
+    }
+  }
+}
+
+// 2^64 - 1 is common as a bound in the schemas of tools.
+TEST(Tokenize, ShowsLargeIntegersWithTheirDigits) {
+  const ServedFake served({.chat_template = kTemplate});
+  const json request = {{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                        {"chat_template_kwargs", {{"x", 18446744073709551615u}}}};
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi18446744073709551615>");
+}
+
 TEST(Tokenize, RefusesMessagesThatItCannotCount) {
   const ServedFake served({.chat_template = kTemplate});
   const json messages = {{{"role", "user"}, {"content", "hi"}}};

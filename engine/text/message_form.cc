@@ -1,0 +1,68 @@
+#include "engine/text/message_form.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace refrain::engine {
+namespace {
+
+using jinja::Map;
+using jinja::Value;
+
+constexpr char kName[] = "name_of_argument";
+constexpr char kText[] = "text_of_argument";
+constexpr char kJson[] = R"({"name_of_argument": "text_of_argument"})";
+
+Value MapOf(std::initializer_list<std::pair<const char*, Value>> entries) {
+  Map map;
+  for (const auto& [name, value] : entries) map.Set(name, value);
+  return Value::MakeMap(std::move(map));
+}
+
+Value Text(const char* text) { return Value::String(text); }
+
+// A question, a call and its result. Some templates ask for ids of nine letters and digits.
+Value Conversation(const MessageForm& form) {
+  const Value arguments = form.argument_strings ? Text(kJson) : MapOf({{kName, Text(kText)}});
+  const Value call = MapOf({{"id", Text("call00001")},
+                            {"type", Text("function")},
+                            {"function", MapOf({{"name", Text("f")}, {"arguments", arguments}})}});
+  return Value::MakeList({MapOf({{"role", Text("user")}, {"content", Text("question")}}),
+                          MapOf({{"role", Text("assistant")},
+                                 {"content", form.null_content ? Value::None() : Text("")},
+                                 {"tool_calls", Value::MakeList({call})}}),
+                          MapOf({{"role", Text("tool")},
+                                 {"name", Text("f")},
+                                 {"tool_call_id", Text("call00001")},
+                                 {"content", Text("result")}})});
+}
+
+// Some templates show calls only beside tools.
+Value Tools() {
+  const Value parameters = MapOf({{"type", Text("object")}, {"properties", MapOf({})}});
+  return Value::MakeList({MapOf({{"type", Text("function")},
+                                 {"function", MapOf({{"name", Text("f")},
+                                                     {"description", Text("does f")},
+                                                     {"parameters", parameters}})}})});
+}
+
+}  // namespace
+
+MessageForm DetectMessageForm(TrialRender render) {
+  const Value tools = Tools();
+  std::optional<MessageForm> shown;
+  for (const bool argument_strings : {false, true}) {
+    for (const bool null_content : {false, true}) {
+      const MessageForm form{.null_content = null_content, .argument_strings = argument_strings};
+      const absl::StatusOr<std::string> text = render(Conversation(form), tools);
+      if (!text.ok()) continue;
+      const std::string_view rendered = *text;
+      if (rendered.find(kJson) != std::string_view::npos) return form;
+      if (!shown && rendered.find(kText) != std::string_view::npos) shown = form;
+    }
+  }
+  return shown.value_or(MessageForm());
+}
+
+}  // namespace refrain::engine

@@ -1,0 +1,92 @@
+#include "engine/text/special_names.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "engine/text/json_members.h"
+
+namespace refrain::engine {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<const char*, 7> kRoles = {"bos_token", "eos_token", "unk_token", "pad_token",
+                                               "sep_token", "cls_token", "mask_token"};
+
+}  // namespace
+
+std::string TokenTextOf(const Json& config, const char* key) {
+  const Json* token = FindOrNull(config, key);
+  if (token == nullptr) return "";
+  return token->is_object() ? StringOf(*token, "content") : StringOf(config, key);
+}
+
+std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, std::string_view spelling) {
+  const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), spelling);
+  if (spelling.empty() || it == spec.tokens.end()) return std::nullopt;
+  return kvcache::TokenId{static_cast<int32_t>(it - spec.tokens.begin())};
+}
+
+absl::Status ApplySpecialNames(std::string_view file, const Json& config, TokenizerSpec* spec) {
+  struct Role {
+    const char* key;
+    std::optional<kvcache::TokenId>* id;
+    bool may_lack;
+  };
+  const Role roles[] = {{"bos_token", &spec->bos, false},
+                        {"eos_token", &spec->eos, false},
+                        {"unk_token", &spec->unk, true},
+                        {"pad_token", &spec->pad, true}};
+  for (const Role& role : roles) {
+    const std::string text = TokenTextOf(config, role.key);
+    if (text.empty()) continue;
+    const std::optional<kvcache::TokenId> id = FindToken(*spec, text);
+    if (id.has_value()) {
+      *role.id = id;
+    } else if (!role.may_lack) {
+      return absl::InvalidArgumentError(absl::StrCat(std::string(file), ": ", role.key, " '", text,
+                                                     "' is not in the vocabulary"));
+    }
+  }
+  ApplyTemplateTokens(config, spec);
+  return absl::OkStatus();
+}
+
+void ApplyTemplateTokens(const Json& config, TokenizerSpec* spec) {
+  for (const char* role : kRoles) {
+    std::string text = TokenTextOf(config, role);
+    if (!text.empty()) spec->template_tokens.insert_or_assign(role, std::move(text));
+  }
+}
+
+void AddSpecialNames(const Json& config, std::set<std::string>* names) {
+  for (const char* role : kRoles) names->insert(TokenTextOf(config, role));
+  // The second is the newer name; there it may also be an object that gives each token a role.
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const Json* others = FindOrNull(config, key);
+    if (others == nullptr || !(others->is_array() || others->is_object())) continue;
+    for (const Json& other : *others) {
+      names->insert(other.is_string() ? other.get<std::string>() : StringOf(other, "content"));
+    }
+  }
+}
+
+void MarkControlTokens(const std::set<std::string>& names, TokenizerSpec* spec) {
+  for (size_t i = 0; i < spec->tokens.size(); ++i) {
+    const std::string& text = spec->tokens[i];
+    TokenType& type = spec->token_types[i];
+    const bool named = names.contains(text);
+    if (text.empty() || !(named || NamesEndOfGeneration(text))) continue;
+    const bool html = !named && text == "</s>";
+    if (type == TokenType::kUserDefined ||
+        (type == TokenType::kNormal && text.size() > 1 && !html)) {
+      type = TokenType::kControl;
+    }
+  }
+}
+
+}  // namespace refrain::engine

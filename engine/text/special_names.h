@@ -1,0 +1,43 @@
+#ifndef REFRAIN_ENGINE_TEXT_SPECIAL_NAMES_H_
+#define REFRAIN_ENGINE_TEXT_SPECIAL_NAMES_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "engine/text/vocabulary.h"
+
+namespace refrain::engine {
+
+// What tokenizer_config.json and special_tokens_map.json call tokens: `"bos_token": "<s>"` or
+// `{"content": "<s>", ...}`. Pure; any thread.
+
+// "" where the config has none of that role.
+std::string TokenTextOf(const nlohmann::json& config, const char* key);
+
+// The first token of that spelling; none for "". Searches the whole vocabulary.
+std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, std::string_view spelling);
+
+// Sets the ids of the roles that the config names, and what templates see of them. A bos or eos
+// that the vocabulary lacks is wrong, not to be guessed at; a pad or unk is passed over: no text
+// here is padded, and of an unknown token the vocabulary itself tells.
+absl::Status ApplySpecialNames(std::string_view file, const nlohmann::json& config,
+                               TokenizerSpec* spec);
+// The part of it for templates alone.
+void ApplyTemplateTokens(const nlohmann::json& config, TokenizerSpec* spec);
+
+// Adds the spellings that the config has a role for, or lists as special.
+void AddSpecialNames(const nlohmann::json& config, std::set<std::string>* names);
+
+// Added tokens that are in `names`, or end a turn, become control tokens though their source does
+// not call them special, as transformers makes them: else what a user writes could end his turn.
+// So do tokens of the vocabulary itself, unless they have one byte (text is made of those) or are a
+// "</s>" without a role (HTML's).
+void MarkControlTokens(const std::set<std::string>& names, TokenizerSpec* spec);
+
+}  // namespace refrain::engine
+
+#endif  // REFRAIN_ENGINE_TEXT_SPECIAL_NAMES_H_

@@ -1,0 +1,179 @@
+// What the golden cases of the Jinja engine do not reach: every expected value is that of
+// jinja2 3.1.6.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/text/jinja/json.h"
+#include "engine/text/jinja/template.h"
+
+namespace refrain::engine::jinja {
+namespace {
+
+constexpr char kFails[] = "does not render";
+
+// Values of the templates below.
+constexpr char kVariables[] =
+    R"({"big": 18446744073709551615, "half": 9223372036854775808, "cr": "a\r", "crs": ["a\rb", "\r", "a\r\n", "a\r\r", "a\n\r", "a\u000b", ""], "g": "\u0391\u03a3 \u03a3 \u03a3\u0391 \u0391\u03a3. \u03a3\u0391\u03a3 \u0391\u0301\u03a3\u0301 \u0391.\u03a3 \u0391.\u03a3\u0391", "t": "\u01c6a \u00dfa \u0149a \ufb01a \u038c\u03a3-\u039f\u03a3 \u10d0", "c": ["\u00df", "\u0149a", "\u01c6", "\u038c\u03a3", "\u03a3", "a\u03a3.", "\u038c\u03a3-\u039f\u03a3", "\u01c5", "\u0130\u03a3"], "s": "a\u00f1\u65e5\ud834\udd1ez", "m": {"a": 1.5}})";
+
+using Cases = std::vector<std::pair<std::string, std::string>>;  // template, text
+
+void ExpectAsJinja2(const Cases& cases) {
+  for (const auto& [source, expected] : cases) {
+    std::string text = kFails;
+    if (const auto parsed = Template::Parse(source); parsed.ok()) {
+      const auto rendered = (*parsed)->Render(*ParseJsonValue(kVariables), {});
+      if (rendered.ok()) text = rendered->bytes();
+    }
+    EXPECT_EQ(text, expected) << source;
+  }
+}
+
+TEST(JinjaFunctionsTest, NumbersHaveBasesAsPythons) {
+  ExpectAsJinja2({
+      {"{{ 0x1f }} {{ 0X1_F }} {{ 0b1_01 }} {{ 0o17 }} {{ 0x_a }} {{ 0xfF + 1 }}",
+       "31 31 5 15 10 256"},
+      {"{{ [0x10, 1][0b1] }}", "1"},
+      {"{{ 0x }}", kFails},
+      {"{{ 0b2 }}", kFails},
+      {"{{ 0xG }}", kFails},
+      {"{{ 0x1__2 }}", kFails},
+      {"{{ 0x7fffffffffffffff }}", "9223372036854775807"},
+  });
+}
+
+TEST(JinjaFunctionsTest, IntegersBeyond63BitsKeepTheirDigits) {
+  ExpectAsJinja2({
+      {"{{ big }} {{ big|tojson }} {{ [big, half] }} {{ {'a': big}|tojson }} {{ big|string }} {{ "
+       "big|int }} {{ big|abs }}",
+       "18446744073709551615 18446744073709551615 [18446744073709551615, 9223372036854775808] "
+       "{\"a\": 18446744073709551615} 18446744073709551615 18446744073709551615 "
+       "18446744073709551615"},
+      {"{{ big is integer }} {{ big is float }} {{ big is number }} {{ big > 5 }} {{ big == big }} "
+       "{{ half < big }}",
+       "True False True True True True"},
+  });
+}
+
+TEST(JinjaFunctionsTest, FormatsBatchesTruncatesAndFills) {
+  ExpectAsJinja2({
+      {"{{ '%s-%s|%%'|format('a', 3) }} {{ '%(a)s'|format(a=3) }} {{ '%d %i %d'|format(3, 2.9, "
+       "true) }} {{ '%s'|format([1, 'a']) }}",
+       "a-3|% 3 3 2 1 [1, 'a']"},
+      {"{{ '%s'|format }}", kFails},
+      {"{{ '%s %s'|format(1) }}", kFails},
+      {"{{ '%s'|format(1, 2) }}", kFails},
+      {"{{ '%d'|format('a') }}", kFails},
+      {"{{ '%s'|format(1, a=2) }}", kFails},
+      {"{{ 'a'|format }}", "a"},
+      {"{{ '{}-{}'.format(1, 'a') }} {{ '{0}{1}{0}'.format('a', 'b') }} {{ '{x}{}'.format(2, "
+       "x=none) }} {{ '{{}}'.format() }} {{ '{}'.format(1.0) }}",
+       "1-a aba None2 {} 1.0"},
+      {"{{ '{}'.format() }}", kFails},
+      {"{{ '{1}'.format(1) }}", kFails},
+      {"{{ '{}{0}'.format(1) }}", kFails},
+      {"{{ '{x}'.format(1) }}", kFails},
+      {"{{ '}'.format(1) }}", kFails},
+      {"{{ '{'.format(1) }}", kFails},
+      {"{{ [1, 2, 3, 4, 5]|batch(2)|list }} {{ [1, 2, 3]|batch(2, 'x')|list }} {{ [1, "
+       "2]|batch(0)|list }} {{ [1, 2]|batch(-1)|list }} {{ []|batch(2)|list }} {{ "
+       "'abc'|batch(2)|list }}",
+       "[[1, 2], [3, 4], [5]] [[1, 2], [3, 'x']] [[], [1, 2]] [[1, 2]] [] [['a', 'b'], ['c']]"},
+      {"{{ 'foo bar baz qux'|truncate(9) }}|{{ 'foo bar baz qux'|truncate(9, True) }}|{{ 'foo bar "
+       "baz qux'|truncate(11) }}|{{ 'foo bar baz qux'|truncate(11, False, '...', 0) }}|{{ "
+       "'foobarbazqux'|truncate(5, end='', leeway=0) }}|{{ s|truncate(3, true, '', 0) }}",
+       "foo...|foo ba...|foo bar baz qux|foo bar...|fooba|a\u00f1\u65e5"},
+      {"{{ 'abc'|truncate(2) }}", kFails},
+      {"{{ 'abc'|truncate(5, leeway=-1) }}", kFails},
+      {"{{ 'abcdefghijklm'|truncate(3) }}", "..."},
+      {"{{ 'x'.zfill(3) }}{{ '-5'.zfill(4) }}{{ '+'.zfill(3) }}{{ ''.zfill(2) }}{{ 'abc'.zfill(2) "
+       "}}{{ '\u00e9'.zfill(3) }}{{ 'a'.zfill(-1) }}",
+       "00x-005+0000abc00\u00e9a"},
+  });
+}
+
+TEST(JinjaFunctionsTest, LoopsKnowWhatChanged) {
+  ExpectAsJinja2({
+      {"{% for i in [1, 1, 2, 2, 1] %}{{ loop.changed(i) }}{% endfor %}", "TrueFalseTrueFalseTrue"},
+      {"{% for i in [1, 1] %}{{ loop.changed() }}{{ loop.changed(i, 2) }}{{ loop.changed(i, 2) "
+       "}}{% endfor %}",
+       "TrueTrueFalseTrueTrueFalse"},
+      {"{% for i in [1, 2] %}{% for j in [1, 1] %}{{ loop.changed(j) }}{% endfor %}{% endfor %}",
+       "TrueFalseTrueFalse"},
+  });
+}
+
+TEST(JinjaFunctionsTest, CaseIsThatOfPythonsStrings) {
+  ExpectAsJinja2({
+      {"{{ g|lower }}",
+       "\u03b1\u03c2 \u03c3 \u03c3\u03b1 \u03b1\u03c2. \u03c3\u03b1\u03c2 \u03b1\u0301\u03c2\u0301 "
+       "\u03b1.\u03c2 \u03b1.\u03c3\u03b1"},
+      {"{{ g.title() }}",
+       "\u0391\u03c2 \u03a3 \u03a3\u03b1 \u0391\u03c2. \u03a3\u03b1\u03c2 \u0391\u0301\u03a3\u0301 "
+       "\u0391.\u03a3 \u0391.\u03a3\u03b1"},
+      {"{{ g|title }}",
+       "\u0391\u03c3 \u03a3 \u03a3\u03b1 \u0391\u03c3. \u03a3\u03b1\u03c2 \u0391\u0301\u03c3\u0301 "
+       "\u0391.\u03c3 \u0391.\u03c3\u03b1"},
+      {"{{ t.title() }}", "\u01c5a Ssa \u02bcNa Fia \u038c\u03c2-\u039f\u03c2 \u10d0"},
+      {"{{ t|title }}", "\u01c4a SSa \u02bcNa FIa \u038c\u03c3-\u039f\u03c3 \u1c90"},
+      {"{{ t|capitalize }}", "\u01c5a \u00dfa \u0149a \ufb01a \u03cc\u03c2-\u03bf\u03c2 \u10d0"},
+      {"{% for x in c %}{{ x.capitalize() }} {{ x.title() }} {{ x|title }} {{ x.lower() }} {{ "
+       "x.upper() }}|{% endfor %}",
+       "Ss Ss SS \u00df SS|\u02bcNa \u02bcNa \u02bcNa \u0149a \u02bcNA|\u01c5 \u01c5 \u01c4 \u01c6 "
+       "\u01c4|\u038c\u03c2 \u038c\u03c2 \u038c\u03c3 \u03cc\u03c2 \u038c\u03a3|\u03a3 \u03a3 "
+       "\u03a3 \u03c3 \u03a3|A\u03c2. A\u03c2. A\u03c3. a\u03c2. "
+       "A\u03a3.|\u038c\u03c2-\u03bf\u03c2 \u038c\u03c2-\u039f\u03c2 \u038c\u03c3-\u039f\u03c3 "
+       "\u03cc\u03c2-\u03bf\u03c2 \u038c\u03a3-\u039f\u03a3|\u01c5 \u01c5 \u01c4 \u01c6 "
+       "\u01c4|\u0130\u03c2 \u0130\u03c2 \u0130\u03c3 i\u0307\u03c2 \u0130\u03a3|"},
+  });
+}
+
+TEST(JinjaFunctionsTest, IndentTakesLineEndsAsPythonDoes) {
+  ExpectAsJinja2({
+      {"{{ cr|indent|tojson }}{{ cr|indent(2, true)|tojson }}{{ cr|indent(blank=true)|tojson }}",
+       "\"a\"\"  a\"\"a\""},
+      {"{% for x in crs %}{{ x|indent(2)|tojson }}{{ x|indent(1, true, true)|tojson }}{% endfor %}",
+       "\"a\\n  b\"\" a\\n b\"\"\"\" \"\"a\\n\"\" a\\n \"\"a\\n\"\" a\\n \"\"a\\n\"\" a\\n "
+       "\"\"a\\n\"\" a\\n \"\"\"\" \""},
+  });
+}
+
+TEST(JinjaFunctionsTest, CharactersOfStringsAreFoundFromBothEnds) {
+  ExpectAsJinja2({
+      {"{{ s[0] }}{{ s[1] }}{{ s[3] }}{{ s[4] }}{{ s[-1] }}{{ s[-5] }}|{{ s[5] }}|{{ s[-6] }}|{{ "
+       "''[0] is defined }}",
+       "a\u00f1\U0001d11ezza|||False"},
+  });
+}
+
+// Not as Python, which has them.
+TEST(JinjaFunctionsTest, SaysWhatOfFormatsIsNotSupported) {
+  for (const auto& [source, what] : Cases{{"{{ '{:>5}'.format('a') }}", "the field {:>5}"},
+                                          {"{{ '{0.x}'.format('a') }}", "the field {0.x}"},
+                                          {"{{ '{!r}'.format('a') }}", "the field {!r}"},
+                                          {"{{ '%5.2f'|format(1) }}", "%5 is not supported"},
+                                          {"{{ 0x8000000000000000 }}", "64 bits"}}) {
+    const auto parsed = Template::Parse(source);
+    const auto status =
+        parsed.ok() ? (*parsed)->Render(*ParseJsonValue("{}"), {}).status() : parsed.status();
+    EXPECT_NE(std::string(status.message()).find(what), std::string::npos) << status;
+  }
+}
+
+TEST(JinjaFunctionsTest, FormatsKeepWhatIsOfTheRequest) {
+  const Value variables = ParseJsonValue(R"({"x": "<x>"})")->MarkedFromRequest();
+  for (const char* source : {"{{ 'a{}b'.format(x) }}", "{{ 'a%sb'|format(x) }}"}) {
+    const auto text = (*Template::Parse(source))->Render(variables, {});
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(text->bytes(), "a<x>b");
+    ASSERT_EQ(text->marks().size(), 1u);
+    EXPECT_EQ(text->marks()[0].begin_byte, 1u);
+    EXPECT_EQ(text->marks()[0].end_byte, 4u);
+  }
+}
+
+}  // namespace
+}  // namespace refrain::engine::jinja
