@@ -57,13 +57,12 @@ std::string ShownInMessage(const Json& value) {
 absl::Status ReadChatTemplates(const Json& config,
                                const std::map<std::string, std::string_view>& by_file,
                                TokenizerSpec* spec) {
-  Templates found;
-  if (by_file.empty()) {
+  Templates found(by_file.begin(), by_file.end());
+  if (!found.contains(kDefault)) {
     absl::StatusOr<Templates> of_config = TemplatesOfConfig(config);
     if (!of_config.ok()) return of_config.status();
-    found = *std::move(of_config);
+    found.merge(*of_config);
   }
-  for (const auto& [name, text] : by_file) found.emplace(name, text);
   const auto chat = found.find(kDefault);
   if (chat != found.end()) {
     spec->chat_template = std::move(chat->second);

@@ -349,7 +349,7 @@ TEST(HfFolderTest, PassesOverATemplateThatAFileStandsAbove) {
   EXPECT_EQ(tokenizer->spec.chat_template, "{{ messages }}");
 }
 
-// Files of their own stand above all of the config's, as with transformers.
+// Files of their own stand above the config's; where none of them is the default one, its is taken.
 TEST(HfFolderTest, FindsTheTemplatesOfFurtherNames) {
   TemporaryDirectory directory;
   const std::string& path = directory.path();
@@ -367,7 +367,7 @@ TEST(HfFolderTest, FindsTheTemplatesOfFurtherNames) {
   Write(path + "/additional_chat_templates/README.md", "no template");
   tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ(tokenizer->spec.chat_template, "");
+  EXPECT_EQ(tokenizer->spec.chat_template, "2");
   EXPECT_EQ(tokenizer->spec.named_chat_templates, (Named{{"tool_use", "FT"}}));
   Write(path + "/chat_template.jinja", "F");
   tokenizer = (*WeightSource::Open(path))->ReadTokenizer();
