@@ -15,7 +15,8 @@ namespace refrain::engine {
 // chat_template.jinja is "default") stand above tokenizer_config.json, whose chat_template is a
 // string or a list of named ones, and which is not read where the default one is a file, as with
 // transformers. (There any file makes it unread; a folder whose files have no default one would be
-// left without.) Fills the templates of `spec`. Pure; any thread. Fails for a chat_template that is neither.
+// left without.) Fills the templates of `spec`. Pure; any thread. Fails for a chat_template that is
+// neither.
 absl::Status ReadChatTemplates(const nlohmann::json& config,
                                const std::map<std::string, std::string_view>& by_file,
                                TokenizerSpec* spec);
