@@ -176,8 +176,10 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
                      "; the model was made for at most ", config.max_context_tokens));
   }
   BackendOptions wanted = options.backend;
-  // Its sums may differ with the number of rows.
-  wanted.product_library = wanted.product_library && !options.reproducible;
+  // Its sums may differ with the number of rows, and it rounds.
+  wanted.product_library =
+      wanted.product_library && !options.reproducible && *compute != kernels::ComputeDType::kF32;
+  wanted.most_rows = options.step_token_budget;
   absl::StatusOr<ChosenBackend> chosen = choose(wanted);
   if (!chosen.ok()) return chosen.status();
   foundation.backend = std::move(chosen->backend);

@@ -24,6 +24,7 @@ struct BackendOptions {
   std::string isa = "auto";
   std::string compute_dtype = "auto";  // auto, f32, bf16, quantized, int8
   bool product_library = true;         // a GPU's, where it is there, faster and may be used
+  int32_t most_rows = 0;               // of a step; 0 = not known
 };
 
 struct KvCacheOptions {

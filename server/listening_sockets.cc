@@ -16,9 +16,14 @@
 namespace refrain::server {
 namespace {
 
-// With errno.
+// What ListenAtAll tells apart by the code: NOT_FOUND, an address that this machine does not have;
+// ALREADY_EXISTS, a port that is taken.
 absl::Status Failed(std::string_view call) {
-  return absl::UnavailableError(Concat(call, ": ", std::generic_category().message(errno)));
+  const int error = errno;
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
+  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) code = absl::StatusCode::kNotFound;
+  if (error == EADDRINUSE) code = absl::StatusCode::kAlreadyExists;
+  return absl::Status(code, Concat(call, ": ", std::generic_category().message(error)));
 }
 
 void SetPort(SocketAddress* address, uint16_t port) {
@@ -35,7 +40,6 @@ uint16_t PortOf(const sockaddr_storage& address) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// Where it fails errno says why.
 absl::StatusOr<ListeningSocket> ListenAtOne(const SocketAddress& address, bool one_of_several) {
   const int family = address.storage.ss_family;
   ListeningSocket listening(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), family,
@@ -59,6 +63,25 @@ absl::StatusOr<ListeningSocket> ListenAtOne(const SocketAddress& address, bool o
   return ListeningSocket(listening.Release(), family, PortOf(own));
 }
 
+absl::StatusOr<std::vector<ListeningSocket>> ListenOnce(std::span<const SocketAddress> addresses,
+                                                        uint16_t port) {
+  std::vector<ListeningSocket> sockets;
+  absl::Status absent;
+  for (SocketAddress address : addresses) {
+    SetPort(&address, port);
+    absl::StatusOr<ListeningSocket> socket = ListenAtOne(address, addresses.size() > 1);
+    if (absl::IsNotFound(socket.status())) {
+      absent = socket.status();
+      continue;
+    }
+    if (!socket.ok()) return socket.status();
+    port = socket->port();
+    sockets.push_back(*std::move(socket));
+  }
+  if (sockets.empty()) return absent;
+  return sockets;
+}
+
 }  // namespace
 
 ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
@@ -69,10 +92,7 @@ ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
 }
 
 ListeningSocket::~ListeningSocket() {
-  if (socket_ < 0) return;
-  const int error = errno;  // of whoever returns early
-  ::close(socket_);
-  errno = error;
+  if (socket_ >= 0) ::close(socket_);
 }
 
 absl::StatusOr<std::vector<SocketAddress>> AddressesOf(const std::string& host) {
@@ -101,20 +121,12 @@ absl::StatusOr<std::vector<SocketAddress>> AddressesOf(const std::string& host) 
 
 absl::StatusOr<std::vector<ListeningSocket>> ListenAtAll(std::span<const SocketAddress> addresses,
                                                          uint16_t port) {
-  std::vector<ListeningSocket> sockets;
-  absl::Status absent;
-  for (SocketAddress address : addresses) {
-    SetPort(&address, port);
-    absl::StatusOr<ListeningSocket> socket = ListenAtOne(address, addresses.size() > 1);
-    if (!socket.ok() && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
-      absent = socket.status();
-      continue;
-    }
-    if (!socket.ok()) return socket.status();
-    port = socket->port();
-    sockets.push_back(*std::move(socket));
+  // A port that is free at the first address may be taken at the next.
+  constexpr int kMostTries = 16;
+  absl::StatusOr<std::vector<ListeningSocket>> sockets = ListenOnce(addresses, port);
+  for (int i = 1; i < kMostTries && port == 0 && absl::IsAlreadyExists(sockets.status()); ++i) {
+    sockets = ListenOnce(addresses, port);
   }
-  if (sockets.empty()) return absent;
   return sockets;
 }
 

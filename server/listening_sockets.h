@@ -39,7 +39,8 @@ class ListeningSocket {
 // addresses in an order of their own ("localhost" is often two). One at least, and all on one port,
 // also where 0 asks for any free one. Any thread.
 //
-// Failure: UNAVAILABLE with the reason: an unknown host, or what ListenAtAll says.
+// Failure, with the reason: UNAVAILABLE, NOT_FOUND of an address that is not this machine's,
+// ALREADY_EXISTS of a port that is taken.
 absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& host, uint16_t port);
 
 struct SocketAddress {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/worse.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -102,7 +103,7 @@ double WorstError(std::span<const float> got, std::span<const float> want, size_
       length += std::pow(double{want[i]}, 2);
     }
     const double share = std::sqrt(error / length);
-    worst = share <= worst ? worst : share;  // NaN counts
+    worst = Worse(worst, share);
   }
   return worst;
 }

@@ -144,8 +144,8 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
     info_.products = library_->Summary();
     return packed;
   }
-  AddWarning(absl::StrCat("products by the library are wrong on this device (", library_->fault(),
-                          "): it is not used"));
+  AddWarning(absl::StrCat("products are not the library's on this device: ", library_->fault()));
+  device_.TakeFailure().IgnoreError();  // copies behind a refused launch failed with it
   info_.products = "own kernels";
   library_.reset();
   return packed;
@@ -245,9 +245,7 @@ void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, cons
     to.data += part.row_begin;
     const GemmLaunch launch = {part.matrix, x.rows, RowsOf(x), to, accumulate};
     if (library_ != nullptr && !own.exact() && !reproducible) {
-      const absl::StatusOr<bool> done = library_->Multiply(launch);
-      if (!done.ok()) return Keep(done.status());
-      if (*done) continue;
+      if (library_->Multiply(launch)) continue;
     }
     Keep(MultiplyByOwnKernel(launch, own.exact(), reproducible));
     if (!failure_.none()) return;

@@ -32,8 +32,7 @@ struct CudaOptions {
   // Tries a kernel for tensor cores on this device before it may be used; a faulty one is left out,
   // with a warning (BackendInfo::warning). Null: they are taken for right.
   AttentionCheck check_attention;
-  // Products of f16 and bf16 weights by the device's library where it is there and faster; null: by
-  // our own kernels alone.
+  // Products by the device's library where it is there and faster; null: by our own kernels alone.
   std::optional<LibraryProducts::Options> library;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -9,14 +10,16 @@
 #include "kernels/cuda/round_rows.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/widen_weights.h"
+#include "kernels/worse.h"
 
 namespace refrain::kernels::cuda {
 namespace {
 
-// Rows of x overlap: a few floats apart all of them are different, in little memory.
-constexpr int64_t kRowShift = 4;
+constexpr int64_t kRandomFloats = (int64_t{1} << 20) - 12;
+constexpr int64_t kMostCompared = int64_t{1} << 22;  // results of one comparison, about
+constexpr uint8_t kNoNumber = 0xff;                  // in every byte of a float
 // Both round x and W alike and sum in f32: what is between them is the order of the sums.
-constexpr float kMostDifference = 2e-3f;  // of the largest result
+constexpr double kMostDifference = 2e-3;  // of the largest result
 constexpr size_t kMostAsked = 4096;
 constexpr uint8_t kFlushValue = 0x3c;
 
@@ -63,7 +66,14 @@ std::vector<float> RandomFloats(int64_t count) {
 
 // What trying one shape needs, given back behind it.
 struct LibraryProducts::Trial {
-  int64_t out_stride = 0;
+  GemmLaunch Launch(const DeviceMatrix& weight, int64_t rows, const DeviceBuffer& to) const {
+    return {.weight = weight,
+            .rows = rows,
+            .x = {reinterpret_cast<float*>(x.data()), x_stride},
+            .out = {reinterpret_cast<float*>(to.data()), out_stride}};
+  }
+
+  int64_t x_stride = 0, out_stride = 0;
   DeviceBuffer x, out, library_out, flush;
   std::unique_ptr<Event> begin, end;
 };
@@ -83,6 +93,19 @@ absl::Status LibraryProducts::Prepare(const DeviceMatrix& weight, const OwnProdu
     return absl::OkStatus();
   }
   tried_.push_back(key);
+  absl::Status status = TryAll(weight, own);
+  if (stream_.failure().has_value()) {
+    // A launch that was refused; the device goes on.
+    fault_ = *stream_.failure();
+    stream_.ForgetFailure();
+    status = runtime_.Synchronize(stream_);
+  }
+  if (!fault_.empty()) choices_.clear();
+  KeepWhatIsNeeded();
+  return status;
+}
+
+absl::Status LibraryProducts::TryAll(const DeviceMatrix& weight, const OwnProduct& own) {
   Trial trial;
   trial.out_stride = (weight.rows + 3) / 4 * 4;  // rows begin on a 16-byte border
   const size_t row_bytes = static_cast<size_t>(trial.out_stride) * sizeof(float);
@@ -91,90 +114,103 @@ absl::Status LibraryProducts::Prepare(const DeviceMatrix& weight, const OwnProdu
     if (IsQuantized(weight.dtype) && rows < options_.least_rows_quantized) continue;
     if (static_cast<size_t>(rows) * row_bytes <= options_.most_out_bytes) tries.push_back(rows);
   }
-  if (WidenedBytes(weight) > options_.most_widened_bytes) tries.clear();
-  if (tries.empty()) return absl::OkStatus();
-
-  const auto reserve = [&](DeviceBuffer* buffer, size_t bytes) {
-    return ReserveScratch(device_, bytes, bytes, buffer);
-  };
-  const std::vector<float> x = RandomFloats(weight.cols + kRowShift * tries.back());
-  absl::Status status = reserve(&workspace_, options_.workspace_bytes);
-  status.Update(reserve(&trial.x, x.size() * sizeof(float)));
-  for (DeviceBuffer* const out : {&trial.out, &trial.library_out}) {
-    status.Update(reserve(out, static_cast<size_t>(tries.back()) * row_bytes));
+  if (WidenedBytes(weight) > options_.most_widened_bytes || tries.empty()) return absl::OkStatus();
+  absl::Status status = MakeTrial(weight, tries.back(), &trial);
+  for (size_t i = 0; status.ok() && i < tries.size(); ++i) {
+    status = Try(weight, tries[i], trial, own);
+    if (!fault_.empty()) return status;
   }
-  status.Update(reserve(&trial.flush, 2 * runtime_.properties().l2_bytes));
-  if (absl::IsResourceExhausted(status)) return absl::OkStatus();
-  if (!status.ok()) return status;
-  status = device_.CopyFromHost(trial.x.data(), reinterpret_cast<const std::byte*>(x.data()),
-                                x.size() * sizeof(float));
-  if (!status.ok()) return status;
-  for (std::unique_ptr<Event>* const event : {&trial.begin, &trial.end}) {
-    absl::StatusOr<std::unique_ptr<Event>> made = runtime_.CreateTimingEvent();
-    if (!made.ok()) return made.status();
-    *event = *std::move(made);
-  }
-  for (const int64_t rows : tries) {
-    status = Try(weight, rows, trial, own);
-    if (absl::IsResourceExhausted(status)) return absl::OkStatus();
-    if (!status.ok() || !fault_.empty()) return status;
-  }
+  if (!absl::IsResourceExhausted(status)) return status;
+  // What is known of few rows says nothing of more.
+  const bool any = !choices_.empty() && choices_.back().IsOf(weight);
+  choices_.push_back({.dtype = weight.dtype,
+                      .n = weight.rows,
+                      .k = weight.cols,
+                      .rows = std::numeric_limits<int64_t>::max(),
+                      .least_rows = any ? choices_.back().rows + 1 : 1});
   return absl::OkStatus();
 }
 
-absl::Status LibraryProducts::Try(const DeviceMatrix& weight, int64_t rows, Trial& trial,
+absl::Status LibraryProducts::MakeTrial(const DeviceMatrix& weight, int64_t most_rows,
+                                        Trial* trial) {
+  const auto reserve = [&](DeviceBuffer* buffer, size_t bytes) {
+    return ReserveScratch(device_, bytes, bytes, buffer);
+  };
+  const size_t out_bytes = static_cast<size_t>(most_rows * trial->out_stride) * sizeof(float);
+  trial->x_stride = (weight.cols + 3) / 4 * 4;
+  const size_t x_bytes = static_cast<size_t>(most_rows * trial->x_stride) * sizeof(float);
+  absl::Status status = reserve(&workspace_, options_.workspace_bytes);
+  status.Update(reserve(&trial->x, x_bytes));
+  status.Update(reserve(&trial->out, out_bytes));
+  status.Update(reserve(&trial->library_out, out_bytes));
+  status.Update(reserve(&trial->flush, 2 * runtime_.properties().l2_bytes));
+  if (!status.ok()) return status;
+  // Random numbers, the same ones again and again: of no period that two rows would share.
+  const std::vector<float> x =
+      RandomFloats(std::min<int64_t>(kRandomFloats, static_cast<int64_t>(x_bytes / sizeof(float))));
+  const size_t period = x.size() * sizeof(float);
+  status =
+      device_.CopyFromHost(trial->x.data(), reinterpret_cast<const std::byte*>(x.data()), period);
+  for (size_t at = period; status.ok() && at < x_bytes; at += period) {
+    status = device_.Copy(trial->x.data() + at, trial->x.data(), std::min(period, x_bytes - at));
+  }
+  for (std::unique_ptr<Event>* const event : {&trial->begin, &trial->end}) {
+    if (!status.ok()) return status;
+    absl::StatusOr<std::unique_ptr<Event>> made = runtime_.CreateTimingEvent();
+    status = made.status();
+    if (made.ok()) *event = *std::move(made);
+  }
+  return status;
+}
+
+absl::Status LibraryProducts::Try(const DeviceMatrix& weight, int64_t rows, const Trial& trial,
                                   const OwnProduct& own) {
-  GemmLaunch args = {.weight = weight, .rows = rows};
-  args.x = {reinterpret_cast<float*>(trial.x.data()), kRowShift};
-  args.out = {reinterpret_cast<float*>(trial.out.data()), trial.out_stride};
   const auto at = std::find(options_.rows.begin(), options_.rows.end(), rows);
   Choice choice = {.dtype = weight.dtype,
                    .n = weight.rows,
                    .k = weight.cols,
                    .rows = rows,
                    .least_rows = at == options_.rows.begin() ? 1 : at[-1] + 1};
-  const absl::StatusOr<float> own_ms = MedianMs(trial, [&] { return own(args); });
+  const GemmLaunch by_own = trial.Launch(weight, rows, trial.out);
+  const absl::StatusOr<float> own_ms = MedianMs(trial, [&] { return own(by_own); });
   if (!own_ms.ok()) return own_ms.status();
   choice.own_ms = *own_ms;
 
-  args.out.data = reinterpret_cast<float*>(trial.library_out.data());
-  const std::optional<ProductShape> shape = ShapeOf(args);
+  const GemmLaunch by_library = trial.Launch(weight, rows, trial.library_out);
+  const std::optional<ProductShape> shape = ShapeOf(by_library);
   std::vector<ProductAlgorithm> algorithms;
   if (shape.has_value()) {
     auto found = library_->Find(*shape, options_.workspace_bytes, options_.algorithms);
     if (found.ok()) algorithms = *std::move(found);
   }
   for (const ProductAlgorithm& algorithm : algorithms) {
-    // One that the library refuses after all is not used.
-    if (!Put(args, *shape, algorithm).ok()) continue;
-    const absl::StatusOr<float> ms = MedianMs(trial, [&] { return Put(args, *shape, algorithm); });
+    const absl::Status put = Put(by_library, *shape, algorithm);
+    if (absl::IsResourceExhausted(put)) return put;
+    if (!put.ok()) continue;  // one that the library refuses after all is not used
+    const absl::StatusOr<float> ms =
+        MedianMs(trial, [&] { return Put(by_library, *shape, algorithm); });
     if (!ms.ok()) return ms.status();
     if (choice.library_ms > 0 && *ms >= choice.library_ms) continue;
     choice.library_ms = *ms;
     if (*ms < options_.worth_it * choice.own_ms) choice.algorithm = algorithm;
   }
   if (choice.algorithm.has_value()) {
-    // What the last one tried has left is not what is compared.
-    absl::Status status =
-        runtime_.FillAsync(trial.library_out.data(), 0xff, trial.library_out.bytes(), stream_);
-    if (status.ok()) status = Put(args, *shape, *choice.algorithm);
-    if (!status.ok()) return status;
-    absl::StatusOr<std::string> difference = Compare(trial, choice);
-    if (!difference.ok()) return difference.status();
-    if (!difference->empty()) {
+    // As it was timed, with sums added to what is there, and for a number of rows in between.
+    const int64_t ragged = std::max(choice.least_rows, rows - rows / 4 - 1);
+    for (const auto& [some_rows, accumulate] :
+         {std::pair(rows, false), {rows, true}, {ragged, false}}) {
+      absl::StatusOr<std::string> difference =
+          Compare(weight, some_rows, accumulate, trial, *choice.algorithm, own);
+      if (!difference.ok()) return difference.status();
       fault_ = *std::move(difference);
-      choices_.clear();
-      workspace_ = DeviceBuffer();
-      rounded_ = DeviceBuffer();
-      widened_ = DeviceBuffer();
-      return absl::OkStatus();
+      if (!fault_.empty()) return absl::OkStatus();
     }
   }
   choices_.push_back(std::move(choice));
   return absl::OkStatus();
 }
 
-absl::StatusOr<float> LibraryProducts::MedianMs(Trial& trial,
+absl::StatusOr<float> LibraryProducts::MedianMs(const Trial& trial,
                                                 const std::function<absl::Status()>& product) {
   std::vector<float> times;
   for (int i = 0; i <= options_.rounds; ++i) {
@@ -193,30 +229,71 @@ absl::StatusOr<float> LibraryProducts::MedianMs(Trial& trial,
   return times[times.size() / 2];
 }
 
-absl::StatusOr<std::string> LibraryProducts::Compare(const Trial& trial, const Choice& choice) {
-  std::vector<float> own(static_cast<size_t>(choice.n)), library(own.size());
-  for (const int64_t row : {int64_t{0}, choice.rows / 2, choice.rows - 1}) {
-    const auto copy = [&](const DeviceBuffer& out, std::vector<float>& to) {
-      const size_t bytes = to.size() * sizeof(float);
-      return device_.CopyToHost(
-          reinterpret_cast<std::byte*>(to.data()),
-          out.data() + static_cast<size_t>(row * trial.out_stride) * sizeof(float), bytes);
-    };
-    absl::Status status = copy(trial.out, own);
-    status.Update(copy(trial.library_out, library));
-    if (!status.ok()) return status;
-    float largest = 0, most = 0;
-    for (size_t i = 0; i < own.size(); ++i) {
-      const float difference = std::abs(own[i] - library[i]);
-      largest = std::max(largest, std::abs(own[i]));
-      most = difference <= most ? most : difference;  // also what is no number
+absl::StatusOr<std::string> LibraryProducts::Compare(const DeviceMatrix& weight, int64_t rows,
+                                                     bool accumulate, const Trial& trial,
+                                                     const ProductAlgorithm& algorithm,
+                                                     const OwnProduct& own) {
+  GemmLaunch by_own = trial.Launch(weight, rows, trial.out);
+  GemmLaunch by_library = trial.Launch(weight, rows, trial.library_out);
+  by_own.accumulate = by_library.accumulate = accumulate;
+  const std::optional<ProductShape> shape = ShapeOf(by_library);
+  if (!library_->Computes(*shape, algorithm, options_.workspace_bytes)) return std::string();
+  // What was there is added to, or is nothing that a result may be.
+  const uint8_t before = accumulate ? kFlushValue : kNoNumber;
+  absl::Status status;
+  for (const DeviceBuffer* const out : {&trial.out, &trial.library_out}) {
+    if (status.ok()) status = runtime_.FillAsync(out->data(), before, out->bytes(), stream_);
+  }
+  if (status.ok()) status = own(by_own);
+  if (status.ok()) status = Put(by_library, *shape, algorithm);
+  std::vector<float> want(static_cast<size_t>(weight.rows)), got(want.size());
+  const size_t bytes = want.size() * sizeof(float);
+  const int64_t step = std::max<int64_t>(1, rows * weight.rows / kMostCompared);
+  for (int64_t row = 0; row < rows && status.ok(); row += row + step < rows ? step : 1) {
+    const size_t at = static_cast<size_t>(row * trial.out_stride) * sizeof(float);
+    status =
+        device_.CopyToHost(reinterpret_cast<std::byte*>(want.data()), trial.out.data() + at, bytes);
+    if (!status.ok()) break;
+    status = device_.CopyToHost(reinterpret_cast<std::byte*>(got.data()),
+                                trial.library_out.data() + at, bytes);
+    if (!status.ok()) break;
+    double largest = 0, most = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      largest = std::max(largest, std::abs(double{want[i]}));
+      most = Worse(most, std::abs(double{want[i]} - got[i]));
     }
     if (most <= kMostDifference * largest) continue;
-    return absl::StrCat(std::string(name()), ": ", std::string(Traits(choice.dtype).name),
-                        " weight of ", choice.n, " x ", choice.k, ", row ", row, " of ",
-                        choice.rows, " is off by ", most, ", limit ", kMostDifference * largest);
+    return absl::StrCat(std::string(name()),
+                        " computes wrong results: ", std::string(Traits(weight.dtype).name),
+                        " weight of ", weight.rows, " x ", weight.cols,
+                        accumulate ? ", added to what is there" : "", ", row ", row, " of ", rows,
+                        " is off by ", most, ", limit ", kMostDifference * largest);
   }
+  if (!status.ok()) return status;
   return std::string();
+}
+
+// Behind the trials of a shape: the scratch that the library's products need, no more.
+void LibraryProducts::KeepWhatIsNeeded() {
+  size_t rounded = 0, widened = 0;
+  bool any = false;
+  for (const Choice& choice : choices_) {
+    if (!choice.algorithm.has_value()) continue;
+    any = true;
+    rounded = std::max(
+        rounded, static_cast<size_t>(choice.rows * RoundedStride(choice.k)) * sizeof(uint16_t));
+    if (IsQuantized(choice.dtype)) {
+      widened = std::max(widened, static_cast<size_t>(choice.n * choice.k) * sizeof(uint16_t));
+    }
+  }
+  const auto keep = [&](DeviceBuffer* buffer, size_t bytes) {
+    if (buffer->bytes() > bytes) *buffer = DeviceBuffer();
+    // Where that fails products are ours until there is room.
+    if (bytes > 0) ReserveScratch(device_, bytes, bytes, buffer).IgnoreError();
+  };
+  keep(&rounded_, rounded);
+  keep(&widened_, widened);
+  if (!any) workspace_ = DeviceBuffer();
 }
 
 std::string LibraryProducts::Summary() const {
@@ -227,15 +304,16 @@ std::string LibraryProducts::Summary() const {
                       " of ", choices_.size(), " sizes tried)");
 }
 
+bool LibraryProducts::Choice::IsOf(const DeviceMatrix& weight) const {
+  return dtype == weight.dtype && n == weight.rows && k == weight.cols;
+}
+
 const LibraryProducts::Choice* LibraryProducts::ChoiceOrNull(const GemmLaunch& args) const {
   const Choice* best = nullptr;
   // Few rows are read once and not rounded at all.
   if (ChooseGemm(args.weight.dtype, args.rows) == GemmKernel::kFma) return nullptr;
   for (const Choice& choice : choices_) {
-    if (choice.dtype != args.weight.dtype || choice.n != args.weight.rows ||
-        choice.k != args.weight.cols) {
-      continue;
-    }
+    if (!choice.IsOf(args.weight)) continue;
     // The least number of rows that is enough, else the largest there is. They ascend.
     best = &choice;
     if (choice.rows >= args.rows) break;
@@ -244,20 +322,21 @@ const LibraryProducts::Choice* LibraryProducts::ChoiceOrNull(const GemmLaunch& a
   return best;
 }
 
-size_t LibraryProducts::ShapeHash::operator()(const ProductShape& shape) const {
-  size_t hash = static_cast<size_t>(shape.dtype) * 2 + (shape.accumulate ? 1 : 0);
+size_t LibraryProducts::QuestionHash::operator()(const Question& question) const {
+  const ProductShape& shape = question.shape;
+  size_t hash = static_cast<size_t>(question.choice) * 2 + (shape.accumulate ? 1 : 0);
   for (const int64_t value : {shape.rows, shape.n, shape.k, shape.out_stride}) {
     hash = hash * 1'000'003 + static_cast<size_t>(value);
   }
   return hash;
 }
 
-bool LibraryProducts::Computes(const ProductShape& shape, const ProductAlgorithm& algorithm) {
-  if (const auto known = asked_.find(shape); known != asked_.end()) return known->second;
+bool* LibraryProducts::Computes(const ProductShape& shape, const Choice& choice) {
+  const Question question = {shape, &choice - choices_.data()};
+  if (const auto known = asked_.find(question); known != asked_.end()) return &known->second;
   if (asked_.size() == kMostAsked) asked_.clear();
-  const bool computes = library_->Computes(shape, algorithm, options_.workspace_bytes);
-  asked_.emplace(shape, computes);
-  return computes;
+  const bool computes = library_->Computes(shape, *choice.algorithm, options_.workspace_bytes);
+  return &asked_.emplace(question, computes).first->second;
 }
 
 absl::Status LibraryProducts::Put(const GemmLaunch& args, const ProductShape& shape,
@@ -280,14 +359,18 @@ absl::Status LibraryProducts::Put(const GemmLaunch& args, const ProductShape& sh
                             options_.workspace_bytes, stream_);
 }
 
-absl::StatusOr<bool> LibraryProducts::Multiply(const GemmLaunch& args) {
+bool LibraryProducts::Multiply(const GemmLaunch& args) {
   const Choice* const choice = ChoiceOrNull(args);
   if (choice == nullptr || !choice->algorithm.has_value()) return false;
   const std::optional<ProductShape> shape = ShapeOf(args);
-  if (!shape.has_value() || !Computes(*shape, *choice->algorithm)) return false;
+  if (!shape.has_value()) return false;
+  bool* const computes = Computes(*shape, *choice);
+  if (!*computes) return false;
   const absl::Status status = Put(args, *shape, *choice->algorithm);
-  if (absl::IsResourceExhausted(status)) return status;
-  return status.ok();  // refused: nothing of it was put there but x in 16 bits
+  // What the library refuses once is not asked of it again. Without memory it is the step's turn to
+  // end and the next one's to have some.
+  if (!status.ok() && !absl::IsResourceExhausted(status)) *computes = false;
+  return status.ok();
 }
 
 }  // namespace refrain::kernels::cuda

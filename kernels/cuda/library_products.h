@@ -33,7 +33,7 @@ namespace refrain::kernels::cuda {
 // `reproducible`.
 //
 // Threads: those of the back end. Failure: Prepare's is the device's own, after which nothing runs;
-// what the library refuses, and memory that is not there for trying, leave our kernels in place.
+// what the library refuses, and memory that is not there for it, leave our kernels in place.
 class LibraryProducts {
  public:
   struct Options {
@@ -57,6 +57,8 @@ class LibraryProducts {
     int64_t rows = 0, least_rows = 0;           // it holds from least_rows to rows
     float own_ms = 0, library_ms = 0;           // 0: it has none
     std::optional<ProductAlgorithm> algorithm;  // empty: ours
+
+    bool IsOf(const DeviceMatrix& weight) const;
   };
   // Puts a product by our own kernels on the stream.
   using OwnProduct = std::function<absl::Status(const GemmLaunch&)>;
@@ -69,7 +71,7 @@ class LibraryProducts {
   absl::Status Prepare(const DeviceMatrix& weight, const OwnProduct& own);
 
   // Puts the product on the stream if it is the library's; false: it is for our kernels.
-  absl::StatusOr<bool> Multiply(const GemmLaunch& args);
+  bool Multiply(const GemmLaunch& args);
 
   std::string_view name() const { return library_->name(); }
   // For a log: how many of the sizes tried are the library's.
@@ -84,18 +86,30 @@ class LibraryProducts {
     int64_t n, k;
     friend bool operator==(const ShapeKey&, const ShapeKey&) = default;
   };
-  struct ShapeHash {
-    size_t operator()(const ProductShape& shape) const;
+  // Whether the algorithm of a choice, by its index, computes a shape.
+  struct Question {
+    ProductShape shape;
+    ptrdiff_t choice;
+    friend bool operator==(const Question&, const Question&) = default;
+  };
+  struct QuestionHash {
+    size_t operator()(const Question& question) const;
   };
   struct Trial;
 
-  absl::Status Try(const DeviceMatrix& weight, int64_t rows, Trial& trial, const OwnProduct& own);
-  absl::StatusOr<float> MedianMs(Trial& trial, const std::function<absl::Status()>& product);
-  // "" where both outs are the same product.
-  absl::StatusOr<std::string> Compare(const Trial& trial, const Choice& choice);
+  absl::Status TryAll(const DeviceMatrix& weight, const OwnProduct& own);
+  absl::Status MakeTrial(const DeviceMatrix& weight, int64_t most_rows, Trial* trial);
+  absl::Status Try(const DeviceMatrix& weight, int64_t rows, const Trial& trial,
+                   const OwnProduct& own);
+  absl::StatusOr<float> MedianMs(const Trial& trial, const std::function<absl::Status()>& product);
+  // What is wrong with the library's product beside ours; "" where nothing is.
+  absl::StatusOr<std::string> Compare(const DeviceMatrix& weight, int64_t rows, bool accumulate,
+                                      const Trial& trial, const ProductAlgorithm& algorithm,
+                                      const OwnProduct& own);
+  void KeepWhatIsNeeded();
   const Choice* ChoiceOrNull(const GemmLaunch& args) const;
-  // Whether the choice's algorithm computes this shape; asked once a shape.
-  bool Computes(const ProductShape& shape, const ProductAlgorithm& algorithm);
+  // The answer, asked of the library once, and valid until the next call.
+  bool* Computes(const ProductShape& shape, const Choice& choice);
   absl::Status Put(const GemmLaunch& args, const ProductShape& shape,
                    const ProductAlgorithm& algorithm);
 
@@ -107,7 +121,7 @@ class LibraryProducts {
   std::string fault_;
   std::vector<ShapeKey> tried_;
   std::vector<Choice> choices_;
-  std::unordered_map<ProductShape, bool, ShapeHash> asked_;  // of Computes, the last ones
+  std::unordered_map<Question, bool, QuestionHash> asked_;  // the last ones
   DeviceBuffer workspace_;
   DeviceBuffer rounded_;  // x in 16 bits
   DeviceBuffer widened_;  // a quantised weight in f16

@@ -107,6 +107,7 @@ asio::awaitable<void> Connection::Run() {
     replying_ = false;
   }
   answering_.reset();
+  uploading_.reset();
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   stream_.close();
@@ -146,11 +147,14 @@ asio::awaitable<void> Connection::ServeRequests() {
         break;
       }
     }
-    std::optional<Counted> upload;
-    if (!parser.is_done() && !shared_->draining) upload.emplace(&shared_->uploads);
+    if (reply == nullptr && !parser.is_done()) {
+      // Counted before it is asked: whoever begins a drain sees the one or is seen by the other.
+      uploading_.emplace(&shared_->uploads);
+      if (shared_->draining) uploading_.reset();
+    }
     if (!co_await ReadBody(&parser, framing, &record)) break;
     answering_.emplace(&shared_->answers);
-    upload.reset();
+    uploading_.reset();
     record.request_body_bytes = parser.get().body().size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {
@@ -253,6 +257,7 @@ asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply
   ReplyPart part = reply->Next();
   if (part.head.has_value()) record->status = part.head->status;
   record->complete = co_await Write(framer.Frame(part));
+  uploading_.reset();
   Report(*record);
   if (record->complete) co_await DiscardInput(kDiscardTime);
 }

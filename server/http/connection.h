@@ -181,7 +181,7 @@ class Connection final : public WakeupQueue::Target,
   size_t written_bytes_ = 0;
   Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
   bool woken_ = false;
-  std::optional<Counted> answering_;
+  std::optional<Counted> answering_, uploading_;
   bool waiting_for_request_ = false;
   bool replying_ = false;
   bool watching_ = false;

@@ -121,15 +121,19 @@ struct Server::Impl {
 };
 
 absl::Status Server::Impl::Listen() {
+  const auto failed = [&](std::string_view why) {
+    return absl::UnavailableError(
+        Concat("cannot listen on ", options.host, ":", options.port, ": ", why));
+  };
   auto sockets = ListenAt(options.host, options.port);
-  if (!sockets.ok()) {
-    return absl::UnavailableError(Concat("cannot listen on ", options.host, ":", options.port, ": ",
-                                         sockets.status().message()));
-  }
+  if (!sockets.ok()) return failed(std::string(sockets.status().message()));
   for (ListeningSocket& socket : *sockets) {
     port = socket.port();
-    const tcp protocol = socket.family() == AF_INET6 ? tcp::v6() : tcp::v4();
-    acceptors.emplace_back(io[0]->context, protocol, socket.Release());
+    error_code error;
+    acceptors.emplace_back(io[0]->context)
+        .assign(socket.family() == AF_INET6 ? tcp::v6() : tcp::v4(), socket.get(), error);
+    if (error) return failed(error.message());
+    socket.Release();
   }
   return absl::OkStatus();
 }

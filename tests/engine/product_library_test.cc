@@ -89,8 +89,9 @@ TEST_F(ProductLibraryTest, AWrongLibraryIsWarnedOf) {
   const auto parts =
       MakeEngineParts(Options(), Chooser({.fault = EmulatedLibrary::Fault::kWrongSum}));
   ASSERT_TRUE(parts.ok()) << parts.status();
-  EXPECT_THAT(parts->model.warning, HasSubstr("products by the library are wrong on this device "
-                                              "(emulated library 1.0: bf16 weight of "));
+  EXPECT_THAT(parts->model.warning,
+              HasSubstr("products are not the library's on this device: emulated library 1.0 "
+                        "computes wrong results: bf16 weight of "));
   EXPECT_THAT(parts->model.description, HasSubstr("products by own kernels, "));
 }
 

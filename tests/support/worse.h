@@ -1,12 +1,11 @@
 #ifndef REFRAIN_TESTS_SUPPORT_WORSE_H_
 #define REFRAIN_TESTS_SUPPORT_WORSE_H_
 
-#include <cmath>
+#include "kernels/worse.h"
 
 namespace refrain::testing {
 
-// The greater of two errors, NaN if either is: std::max drops one, and every limit holds of none.
-inline double Worse(double a, double b) { return std::isnan(a) || b <= a ? a : b; }
+using kernels::Worse;
 
 }  // namespace refrain::testing
 

@@ -190,8 +190,15 @@ absl::StatusOr<StepTime> RandomModel::TimeDecodeAttention(int slots, int shared,
       .q = kernels::F32View(data, slots, config.q_size()),
       .row_positions = batch.positions.data(),
       .out = kernels::F32View(data + floats, slots, config.q_size())};
+  const kernels::StepInputs inputs = {.ids = batch.tokens,
+                                      .positions = batch.positions,
+                                      .destinations = batch.destinations,
+                                      .steps = batch.slots,
+                                      .plan = batch.plan->view(),
+                                      .plan_generation = batch.plan->generation};
   return Measure(
       [&] {
+        backend_->BeginStep(inputs);  // its plan is made once, as a decoding step finds it
         for (args.layer = 0; args.layer < config.num_layers; ++args.layer) {
           backend_->ChunkAttention(args);
         }

@@ -25,7 +25,7 @@ class Library final : public ProductLibrary {
   absl::StatusOr<std::vector<ProductAlgorithm>> Find(const ProductShape& shape, size_t,
                                                      int most) override {
     std::vector<ProductAlgorithm> found;
-    for (int i = 0; i < std::min(most, options_.algorithms); ++i) {
+    for (int i = *options_.skips_first ? 1 : 0; i < std::min(most, options_.algorithms); ++i) {
       ProductAlgorithm algorithm;
       algorithm.bytes[0] = static_cast<std::byte>(i);
       if (Computes(shape, algorithm, 0)) found.push_back(algorithm);
@@ -33,13 +33,15 @@ class Library final : public ProductLibrary {
     return found;
   }
 
-  bool Computes(const ProductShape& shape, const ProductAlgorithm&, size_t) override {
-    return shape.rows <= options_.computes_rows;
+  bool Computes(const ProductShape& shape, const ProductAlgorithm& algorithm, size_t) override {
+    const bool second = algorithm.bytes[0] != std::byte{0};
+    return shape.rows <= options_.computes_rows &&
+           (!second || shape.rows <= options_.computes_second_rows);
   }
 
   absl::Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm,
                         const ProductOperands& operands, size_t, Stream& stream) override {
-    if (options_.refuses) return absl::InternalError("Multiply: the library refuses");
+    if (*options_.refuses_now) return absl::InternalError("Multiply: the library refuses");
     ++*options_.products;
     const double seconds =
         options_.slowness + (algorithm.bytes[0] != std::byte{0} ? kSlowAlgorithmSeconds : 0);
@@ -79,23 +81,31 @@ class Library final : public ProductLibrary {
         for (int64_t k = 0; k < shape.k; ++k) {
           sum += static_cast<double>(x[row * shape.k + k]) * w[n * shape.k + k];
         }
-        if (row == shape.rows - 1 && n == shape.n - 1) sum = Spoilt(sum);
         float& out = operands.out[row * shape.out_stride + n];
-        out = static_cast<float>(shape.accumulate ? out + sum : sum);
+        if (shape.accumulate) sum += out;
+        if (row == shape.rows - 1 && n == shape.n / 2) Spoil(shape.accumulate, out, &sum);
+        out = static_cast<float>(sum);
       }
     }
   }
 
-  double Spoilt(double sum) const {
+  void Spoil(bool accumulates, float before, double* sum) const {
     switch (options_.fault) {
       case EmulatedLibrary::Fault::kNone:
-        return sum;
+        break;
       case EmulatedLibrary::Fault::kWrongSum:
-        return sum + 1;
+        *sum += 1;
+        break;
       case EmulatedLibrary::Fault::kNaN:
-        return NAN;
+        *sum = NAN;
+        break;
+      case EmulatedLibrary::Fault::kUnwritten:
+        *sum = before;
+        break;
+      case EmulatedLibrary::Fault::kWrongAccumulation:
+        if (accumulates) *sum += 1;
+        break;
     }
-    return sum;
   }
 
   const EmulatedLibrary options_;

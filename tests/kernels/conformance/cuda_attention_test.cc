@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/worse.h"
 #include "tests/kernels/conformance/attention_scenario.h"
 #include "tests/kernels/conformance/backends.h"
 #include "tests/kernels/cuda/attention_on_device.h"
@@ -26,7 +27,7 @@ double WorstError(const std::vector<float>& got, const std::vector<float>& want,
       length += std::pow(double{want[i]}, 2);
     }
     const double share = std::sqrt(error / length);
-    worst = share <= worst ? worst : share;  // NaN counts
+    worst = Worse(worst, share);
   }
   return worst;
 }

@@ -16,6 +16,7 @@
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "kernels/reference/kv_element.h"
+#include "kernels/worse.h"
 #include "tests/kernels/conformance/attention_scenario.h"
 #include "tests/kernels/cuda/emulated_attention.h"
 
@@ -97,8 +98,7 @@ double WorstError(const std::vector<float>& got, const std::vector<float>& want)
   EXPECT_EQ(got.size(), want.size());
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    const double error = std::abs(static_cast<double>(got[i]) - want[i]);
-    worst = error <= worst ? worst : error;  // also what is no number
+    worst = Worse(worst, std::abs(static_cast<double>(got[i]) - want[i]));
   }
   return worst;
 }

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -47,6 +48,8 @@ class LibraryProductsTest : public ::testing::Test {
   void Make(EmulatedOptions options = {}, LibraryProducts::Options library = kOptions) {
     options.library.present = true;
     products_ = options.library.products;
+    refuses_ = options.library.refuses_now;
+    skips_first_ = options.library.skips_first;
     auto backend = CudaBackend::Create(MakeEmulatedRuntime(options), {.library = library});
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
@@ -122,7 +125,10 @@ class LibraryProductsTest : public ::testing::Test {
     return F16ToF32(F32ToF16(std::min(std::max(x, -65504.0f), 65504.0f)));
   }
 
+  static constexpr size_t kAlignment = 4096;  // of CudaDevice's blocks
+
   std::shared_ptr<int64_t> products_;
+  std::shared_ptr<bool> refuses_, skips_first_;
   std::unique_ptr<CudaBackend> backend_;
   std::vector<float> weight_;  // [n, k], as stored
 };
@@ -230,20 +236,103 @@ TEST_F(LibraryProductsTest, AnAlgorithmThatDoesNotComputeSoManyRowsIsNotUsed) {
 TEST_F(LibraryProductsTest, ALibraryThatKnowsNoAlgorithmOrRefusesLeavesProductsToUs) {
   Make({.library = {.algorithms = 0}});
   EXPECT_EQ(Check({}), 0);
-  Make({.library = {.refuses = true}});
+  Make({.library = {.refuses_now = std::make_shared<bool>(true)}});
   EXPECT_EQ(Check({}), 0);
   EXPECT_EQ(backend_->info().warning, "");
 }
 
 TEST_F(LibraryProductsTest, AWrongLibraryIsNotUsed) {
-  for (const auto fault : {EmulatedLibrary::Fault::kWrongSum, EmulatedLibrary::Fault::kNaN}) {
+  using Fault = EmulatedLibrary::Fault;
+  const std::pair<Fault, const char*> kFaults[] = {
+      {Fault::kWrongSum, ", row 7 of 8 is off by "},
+      {Fault::kNaN, ", row 7 of 8 is off by nan"},
+      {Fault::kUnwritten, ", row 7 of 8 is off by nan"},
+      {Fault::kWrongAccumulation, ", added to what is there, row 7 of 8 is off by "}};
+  for (const auto& [fault, what] : kFaults) {
+    SCOPED_TRACE(what);
     Make({.library = {.fault = fault}});
     EXPECT_EQ(Check({}), 0);
-    EXPECT_THAT(backend_->info().warning, HasSubstr("emulated library 1.0: f16 weight of 70 x 100, "
-                                                    "row 7 of 8 is off by"));
+    EXPECT_EQ(backend_->info().warning.find(
+                  std::string("products are not the library's on this device: emulated library 1.0 "
+                              "computes wrong results: f16 weight of 70 x 100") +
+                  what),
+              0u)
+        << backend_->info().warning;
     EXPECT_EQ(backend_->info().products, "own kernels");
     EXPECT_EQ(backend_->library(), nullptr);
   }
+}
+
+// A library that does not take so many rows of one type is asked again for another.
+TEST_F(LibraryProductsTest, AnswersAreOfOneAlgorithmAlone) {
+  LibraryProducts::Options options = kOptions;
+  options.least_rows_quantized = 8;
+  Make({.library = {.computes_second_rows = 8}}, options);
+  const auto q8 = Pack({.dtype = DType::kQ8_0, .k = 512});
+  const std::vector<float> q8_values = weight_;
+  // Of this one the second algorithm is the only one: it is slow, and computes 8 rows at most.
+  *skips_first_ = true;
+  const auto q4 = Pack({.dtype = DType::kQ4_0, .k = 512});
+  ASSERT_TRUE(q8.ok() && q4.ok());
+  EXPECT_EQ(Multiply({.dtype = DType::kQ4_0, .k = 512, .rows = 12}, **q4), 0);
+  weight_ = q8_values;
+  EXPECT_EQ(Multiply({.dtype = DType::kQ8_0, .k = 512, .rows = 12}, **q8), 1);
+}
+
+TEST_F(LibraryProductsTest, WhatIsRefusedOnceIsNotAskedAgain) {
+  Make();
+  const auto weight = Pack({});
+  ASSERT_TRUE(weight.ok());
+  *refuses_ = true;
+  EXPECT_EQ(Multiply({}, **weight), 0);
+  *refuses_ = false;
+  EXPECT_EQ(Multiply({}, **weight), 0);
+  EXPECT_EQ(Multiply({.rows = 11}, **weight), 1);
+}
+
+TEST_F(LibraryProductsTest, WithoutMemoryForItAProductIsOurs) {
+  Make({.memory_bytes = size_t{8} << 20});
+  const Case c = {.rows = 4096};
+  const auto weight = Pack(c);
+  ASSERT_TRUE(weight.ok());
+  // x and out of so many rows fit, x in 16 bits beside them does not.
+  const size_t room =
+      (static_cast<size_t>(c.rows) * (c.k + c.out_stride) * sizeof(float)) + (64 << 10);
+  std::vector<DeviceBuffer> rest;
+  while (backend_->device().AvailableBytes() > room + (128 << 10)) {
+    auto part = backend_->device().Allocate(
+        std::min(backend_->device().AvailableBytes() - room - (64 << 10), size_t{1} << 20), false);
+    ASSERT_TRUE(part.ok()) << part.status();
+    rest.push_back(*std::move(part));
+  }
+  EXPECT_EQ(Multiply(c, **weight), 0);
+  EXPECT_TRUE(backend_->Synchronize().ok());
+}
+
+TEST_F(LibraryProductsTest, TrialsThatEndForWantOfMemorySayNothingOfMoreRows) {
+  LibraryProducts::Options options = kOptions;
+  options.rows = {8, 1 << 16};
+  Make({.memory_bytes = size_t{64} << 20}, options);
+  EXPECT_EQ(Check({}), 0);
+  EXPECT_EQ(Check({.rows = 8}), 0) << "nothing was tried: there is no room for the most rows";
+}
+
+TEST_F(LibraryProductsTest, MemoryIsGivenBackWhereOurKernelsAreFaster) {
+  LibraryProducts::Options slow = kOptions;
+  slow.worth_it = 0.0f;
+  slow.workspace_bytes = 1 << 20;
+  Make({}, slow);
+  const size_t before = backend_->device().AvailableBytes();
+  const auto weight = Pack({});
+  ASSERT_TRUE(weight.ok());
+  EXPECT_EQ(before - backend_->device().AvailableBytes(), (*weight)->resident_bytes() + kAlignment);
+}
+
+TEST_F(LibraryProductsTest, ARefusedLaunchLeavesProductsToUs) {
+  Make({.failing_call = "Launch", .failing_call_index = 3});
+  EXPECT_EQ(Check({}), 0);
+  EXPECT_EQ(backend_->info().warning.find("products are not the library's on this device: "), 0u)
+      << backend_->info().warning;
 }
 
 TEST_F(LibraryProductsTest, WithoutALibraryItSaysWhy) {
