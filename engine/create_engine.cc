@@ -112,7 +112,11 @@ absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
                         .tokens = std::move(spec.template_tokens)};
   chat.tokens["bos_token"] = TokenText(tokenizer, tokenizer.bos());
   chat.tokens["eos_token"] = TokenText(tokenizer, tokenizer.eos());
-  return MoveTo(parts.chat_template, ChatTemplate::Create(chat));
+  if (absl::Status made = MoveTo(parts.chat_template, ChatTemplate::Create(chat)); !made.ok()) {
+    return made;
+  }
+  AddWarning(parts.chat_template->warning(), parts.model.warning);
+  return absl::OkStatus();
 }
 
 struct KvSize {

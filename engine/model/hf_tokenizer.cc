@@ -50,22 +50,21 @@ class FolderTexts {
     files_.push_back(*std::move(file));
     return files_.back()->text();
   }
-  // additional_chat_templates/NAME.jinja, by NAME.
+  // additional_chat_templates/NAME.jinja, by NAME. Only tool_use is used, and read; of the others a
+  // message may tell the names.
   std::map<std::string, std::string_view> ReadMoreTemplates() {
-    constexpr size_t kMaxTemplates = 64;
+    constexpr size_t kMostNames = 64;
     constexpr char kFolder[] = "additional_chat_templates";
     std::map<std::string, std::string_view> templates;
+    const std::string_view tool_use = Read(absl::StrCat(kFolder, "/tool_use.jinja"));
+    if (!tool_use.empty()) templates["tool_use"] = tool_use;
     std::error_code error;
     std::filesystem::directory_iterator entry(absl::StrCat(folder_, "/", kFolder), error);
     for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
       const std::filesystem::path& path = entry->path();
-      if (path.extension() != ".jinja") continue;
-      if (templates.size() == kMaxTemplates) {
-        status_.Update(absl::InvalidArgumentError(absl::StrCat(
-            QuotedPath(folder_), " has more than ", kMaxTemplates, " files in ", kFolder)));
-        break;
-      }
-      templates[path.stem().string()] = Read(absl::StrCat(kFolder, "/", path.filename().string()));
+      if (templates.size() == kMostNames) break;
+      if (path.extension() == ".jinja" && path.stem() != "tool_use")
+        templates[path.stem().string()];
     }
     return templates;
   }

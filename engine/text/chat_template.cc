@@ -102,12 +102,15 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(const ChatTem
   const auto tool_use = spec.named.find("tool_use");
   if (tool_use != spec.named.end()) {
     absl::StatusOr<Variant> variant = Parse(tool_use->second);
-    if (!variant.ok()) {
-      return absl::Status(variant.status().code(),
-                          absl::StrCat("tool_use: ", std::string(variant.status().message())));
+    if (variant.ok()) {
+      chat->tool_use_ = *std::move(variant);
+      chat->tool_format_ = DetectToolFormat(tool_use->second);
+    } else {
+      const std::string problem =
+          absl::StrCat("tool_use: ", std::string(variant.status().message()));
+      if (!chat->chat_.has_value()) return absl::Status(variant.status().code(), problem);
+      chat->warning_ = absl::StrCat("chat template ", problem, "; the default one is used instead");
     }
-    chat->tool_use_ = *std::move(variant);
-    chat->tool_format_ = DetectToolFormat(tool_use->second);
   }
   for (const auto& [name, source] : spec.named) {
     absl::StrAppend(&chat->names_, chat->names_.empty() ? "'" : ", '", absl::CHexEscape(name), "'");

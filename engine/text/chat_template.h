@@ -60,9 +60,10 @@ struct ChatTemplateSpec {
 //
 // Does not tokenize, does not normalise messages (null content, lists of parts): the server does
 // that before. Called by the encode pool; immutable, any number of threads.
-// Create refuses a template beyond the supported subset, naming line and construct; NOT_FOUND where
-// there is none. Render fails when the template calls raise_exception, uses what the messages lack,
-// or exceeds a limit, and where the model has templates of other names only.
+// Create refuses a template beyond the supported subset, naming line and construct, but a tool_use
+// one beside a default one, which is then used with tools, too; NOT_FOUND where there is none.
+// Render fails when the template calls raise_exception, uses what the messages lack, or exceeds a
+// limit, and where the model has templates of other names only.
 class ChatTemplate {
  public:
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(const ChatTemplateSpec& spec);
@@ -74,6 +75,8 @@ class ChatTemplate {
 
   absl::StatusOr<RenderedChat> Render(const ChatTemplateInput& input) const;
   ToolFormat tool_format() const { return tool_format_; }
+  // For the log where something is not as the model's files say, else "".
+  const std::string& warning() const { return warning_; }
   // How messages are to be made for it.
   MessageForms message_forms() const;
 
@@ -93,6 +96,7 @@ class ChatTemplate {
   std::optional<Variant> chat_;
   std::optional<Variant> tool_use_;
   std::string names_;  // of the named templates, for a message
+  std::string warning_;
   std::map<std::string, std::string> tokens_;
   ToolFormat tool_format_ = ToolFormat::kNone;
 };

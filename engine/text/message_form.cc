@@ -13,6 +13,7 @@ using jinja::Value;
 constexpr char kName[] = "name_of_argument";
 constexpr char kText[] = "text_of_argument";
 constexpr char kJson[] = R"({"name_of_argument": "text_of_argument"})";
+constexpr char kRepresentation[] = "{'name_of_argument': 'text_of_argument'}";  // Python's
 
 Value MapOf(std::initializer_list<std::pair<const char*, Value>> entries) {
   Map map;
@@ -58,8 +59,11 @@ MessageForm DetectMessageForm(TrialRender render) {
       const absl::StatusOr<std::string> text = render(Conversation(form), tools);
       if (!text.ok()) continue;
       const std::string_view rendered = *text;
-      if (rendered.find(kJson) != std::string_view::npos) return form;
-      if (!shown && rendered.find(kText) != std::string_view::npos) shown = form;
+      if (rendered.find(kText) == std::string_view::npos) continue;
+      // Where an object is shown as Python shows it the template expected a text; any other way is
+      // the template's own.
+      if (rendered.find(kRepresentation) == std::string_view::npos) return form;
+      if (!shown) shown = form;
     }
   }
   return shown.value_or(MessageForm());

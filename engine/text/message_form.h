@@ -28,8 +28,8 @@ struct MessageForms {
 using TrialRender = absl::FunctionRef<absl::StatusOr<std::string>(const jinja::Value& messages,
                                                                   const jinja::Value& tools)>;
 
-// Found out by trial: the first form in which the template shows a call's arguments as JSON, else
-// the first in which it shows them at all, else the usual one. Pure.
+// Found out by trial: the first form in which the template shows a call's arguments otherwise than
+// Python prints an object, else the first in which it shows them at all, else the usual one. Pure.
 MessageForm DetectMessageForm(TrialRender render);
 
 }  // namespace refrain::engine

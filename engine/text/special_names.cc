@@ -63,27 +63,28 @@ void ApplyTemplateTokens(const Json& config, TokenizerSpec* spec) {
   }
 }
 
-void AddSpecialNames(const Json& config, std::set<std::string>* names) {
-  for (const char* role : kRoles) names->insert(TokenTextOf(config, role));
+void AddSpecialNames(const Json& config, SpecialNames* names) {
+  for (const char* role : kRoles) names->roles.insert(TokenTextOf(config, role));
   // The second is the newer name; there it may also be an object that gives each token a role.
   for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
     const Json* others = FindOrNull(config, key);
     if (others == nullptr || !(others->is_array() || others->is_object())) continue;
+    std::set<std::string>& to = others->is_object() ? names->roles : names->listed;
     for (const Json& other : *others) {
-      names->insert(other.is_string() ? other.get<std::string>() : StringOf(other, "content"));
+      to.insert(other.is_string() ? other.get<std::string>() : StringOf(other, "content"));
     }
   }
 }
 
-void MarkControlTokens(const std::set<std::string>& names, TokenizerSpec* spec) {
+void MarkControlTokens(const SpecialNames& names, TokenizerSpec* spec) {
   for (size_t i = 0; i < spec->tokens.size(); ++i) {
     const std::string& text = spec->tokens[i];
     TokenType& type = spec->token_types[i];
-    const bool named = names.contains(text);
+    const bool added = type == TokenType::kUserDefined;
+    const bool named = names.roles.contains(text) || (!added && names.listed.contains(text));
     if (text.empty() || !(named || NamesEndOfGeneration(text))) continue;
     const bool html = !named && text == "</s>";
-    if (type == TokenType::kUserDefined ||
-        (type == TokenType::kNormal && text.size() > 1 && !html)) {
+    if (added || (type == TokenType::kNormal && text.size() > 1 && !html)) {
       type = TokenType::kControl;
     }
   }

@@ -29,14 +29,22 @@ absl::Status ApplySpecialNames(std::string_view file, const nlohmann::json& conf
 // The part of it for templates alone.
 void ApplyTemplateTokens(const nlohmann::json& config, TokenizerSpec* spec);
 
-// Adds the spellings that the config has a role for, or lists as special.
-void AddSpecialNames(const nlohmann::json& config, std::set<std::string>* names);
+struct SpecialNames {
+  std::set<std::string> roles;   // spellings that a config has a role for
+  std::set<std::string> listed;  // that it lists as special, without one
 
-// Added tokens that are in `names`, or end a turn, become control tokens though their source does
-// not call them special, as transformers makes them: else what a user writes could end his turn.
-// So do tokens of the vocabulary itself, unless they have one byte (text is made of those) or are a
-// "</s>" without a role (HTML's).
-void MarkControlTokens(const std::set<std::string>& names, TokenizerSpec* spec);
+  bool Contains(const std::string& spelling) const {
+    return roles.contains(spelling) || listed.contains(spelling);
+  }
+};
+void AddSpecialNames(const nlohmann::json& config, SpecialNames* names);
+
+// Added tokens that have a role, or end a turn, become control tokens though their source does not
+// call them special: else what a user writes could end his turn. One that is only listed stays what
+// its source calls it, for it may be text of answers (<think>), which transformers 5 shows, too.
+// Tokens of the vocabulary itself become control tokens where they have a role, are listed or end a
+// turn, unless they have one byte (text is made of those) or are a "</s>" without a role (HTML's).
+void MarkControlTokens(const SpecialNames& names, TokenizerSpec* spec);
 
 }  // namespace refrain::engine
 

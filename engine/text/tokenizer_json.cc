@@ -380,8 +380,8 @@ class TokenizerJsonReader {
   int template_tokens_ = 0;
 };
 
-std::set<std::string> SpecialNames(const Json& map, const Json& config) {
-  std::set<std::string> names;
+SpecialNames SpecialNamesOf(const Json& map, const Json& config) {
+  SpecialNames names;
   AddSpecialNames(map, &names);
   AddSpecialNames(config, &names);
   return names;
@@ -389,8 +389,8 @@ std::set<std::string> SpecialNames(const Json& map, const Json& config) {
 
 // added_tokens_decoder of tokenizer_config.json; of folders without it, added_tokens.json, where
 // the roles of the two configs tell which tokens are special.
-absl::Status ReadTokensBeside(const Json& config, const Json& added,
-                              const std::set<std::string>& special, TokenizerSpec* spec) {
+absl::Status ReadTokensBeside(const Json& config, const Json& added, const SpecialNames& special,
+                              TokenizerSpec* spec) {
   const Json* decoder = FindOrNull(config, "added_tokens_decoder");
   if (decoder != nullptr && decoder->is_object()) {
     for (const auto& [key, token] : decoder->items()) {
@@ -405,7 +405,7 @@ absl::Status ReadTokensBeside(const Json& config, const Json& added,
   for (const auto& [text, id] : added.items()) {
     absl::Status status =
         SetToken("added_tokens.json", IntOf(id), text,
-                 special.contains(text) ? TokenType::kControl : TokenType::kUserDefined, spec);
+                 special.Contains(text) ? TokenType::kControl : TokenType::kUserDefined, spec);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -474,7 +474,7 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
   if (status.ok()) status = ApplyBosAndTemplates(*config, files, &*spec);
   if (!status.ok()) return status;
-  MarkControlTokens(SpecialNames(*map, *config), &*spec);
+  MarkControlTokens(SpecialNamesOf(*map, *config), &*spec);
   return spec;
 }
 
@@ -490,7 +490,7 @@ absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokeni
 
   TokenizerSpec spec;
   spec.kind = TokenizerKind::kSentencePiece;
-  const std::set<std::string> special = SpecialNames(*map, *config);
+  const SpecialNames special = SpecialNamesOf(*map, *config);
   absl::Status status = ReadTokensBeside(*config, *added, special, &spec);
   if (!status.ok()) return status;
   MarkControlTokens(special, &spec);

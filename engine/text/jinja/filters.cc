@@ -367,6 +367,7 @@ Value Indent(const Call& call) {
 
 Value Truncate(const Call& call) {
   const auto bound = call.Bind({"length", "killwords", "end", "leeway"});
+  if (call.input.is_undefined()) return Value::String("");
   if (!call.input.is_string()) {
     throw TemplateError("filter 'truncate' needs a string, not " +
                         std::string(TypeName(call.input)));

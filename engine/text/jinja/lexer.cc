@@ -253,7 +253,10 @@ class Lexer {
     size_t end = 2;
     for (size_t at = 2; at < text.size(); ++at) {
       if (text[at] == '_') continue;
-      const int digit = IsDigit(text[at]) ? text[at] - '0' : (text[at] | 0x20) - 'a' + 10;
+      const char lower = static_cast<char>(text[at] | 0x20);
+      const int digit = IsDigit(text[at])              ? text[at] - '0'
+                        : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10
+                                                       : -1;
       if (digit < 0 || digit >= base || (text[at - 1] == '_' && at - end > 1)) break;
       digits.push_back(text[at]);
       end = at + 1;

@@ -17,7 +17,8 @@ namespace refrain::engine::jinja {
 //
 // Not supported, and refused by Parse with line and name: extends, block, include, import, call,
 // do, autoescape, recursive loops, argument unpacking, varargs and caller of macros, '...' % x,
-// filters and tests outside of filters.cc and value_tests.cc. Integers have 64 bits; those
+// filters and tests outside of filters.cc and value_tests.cc. Widths and precisions of `format` are
+// refused when they are rendered ("%5s", "{:.2f}"). Integers have 64 bits; those
 // of JSON from 2^63 to 2^64 - 1 are computed with as floats. Values never
 // change: there is no list.append. Text that `safe` or `escape` made stays plain text, which
 // joining does not escape.

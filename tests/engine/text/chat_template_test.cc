@@ -152,9 +152,15 @@ TEST(ChatTemplateTest, ToolsAreShownByTheTemplateOfThatName) {
   const std::string only_rag =
       "the model has no default chat template, only 'rag', which are not used";
   EXPECT_EQ(WithoutAndWithTools({.named = {{"rag", "R"}}}), (Texts{only_rag, only_rag}));
-  EXPECT_EQ(
-      WithoutAndWithTools({.source = "D", .named = {{"tool_use", "\n{% x %}"}}})[0].substr(0, 18),
-      "tool_use: chat tem");
+  // One that is beyond us leaves the model its default, with a warning.
+  const ChatTemplateSpec beyond = {.source = "D", .named = {{"tool_use", "\n{% x %}"}}};
+  EXPECT_EQ(WithoutAndWithTools(beyond), (Texts{"D", "D"}));
+  EXPECT_EQ((*ChatTemplate::Create(beyond))->warning().find("chat template tool_use: "), 0u);
+  EXPECT_EQ(ChatTemplate::Create({.named = {{"tool_use", "\n{% x %}"}}})
+                .status()
+                .message()
+                .find("tool_use: chat tem"),
+            0u);
   const auto format = [](const char* source, const char* tools) {
     return (*ChatTemplate::Create({.source = source, .named = {{"tool_use", tools}}}))
         ->tool_format();
@@ -187,6 +193,16 @@ TEST(ChatTemplateTest, FindsOutHowItTakesToolCalls) {
       "object");
   EXPECT_EQ(FormOf("{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}" +
                        as_json + "{% endif %}",
+                   "true"),
+            "object");
+  // Its own way for objects, and texts as they are: objects, as with transformers.
+  EXPECT_EQ(
+      FormOf("{% if c.function.arguments is mapping %}{% for k, v in c.function.arguments|items %}"
+             "{{ k }}:<e>{{ v }}</e>{% endfor %}{% else %}{{ c.function.arguments }}{% endif %}",
+             "true"),
+      "object");
+  EXPECT_EQ(FormOf("{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}"
+                   "{{ c.function.arguments | tojson(indent=4) }}{% endif %}",
                    "true"),
             "object");
   EXPECT_EQ(FormOf("{{ c.function.arguments }}", "true"), "string");

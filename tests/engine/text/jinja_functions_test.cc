@@ -40,6 +40,8 @@ TEST(JinjaFunctionsTest, NumbersHaveBasesAsPythons) {
       {"{{ 0x }}", kFails},
       {"{{ 0b2 }}", kFails},
       {"{{ 0xG }}", kFails},
+      {"{{ 0x1@ }}", kFails},
+      {"{{ 0x1` }}", kFails},
       {"{{ 0x1__2 }}", kFails},
       {"{{ 0x7fffffffffffffff }}", "9223372036854775807"},
   });

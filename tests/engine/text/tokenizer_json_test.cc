@@ -82,16 +82,17 @@ std::string TypesOfAdded(const HuggingFaceTokenizerFiles& names) {
   return types;
 }
 
-// A message that spells the end of its turn must not end it. As transformers' all_special_ids, but
-// that what ends a turn by its name needs no role.
+// A message that spells the end of its turn must not end it. What ends a turn by its name needs no
+// role.
 TEST(TokenizerJsonTest, TokensWithARoleAreControlTokensThoughNotCalledSpecial) {
   EXPECT_EQ(TypesOfAdded({}), "ccuu");
   EXPECT_EQ(TypesOfAdded({.tokenizer_config_json = R"({"eos_token": "<tool>"})"}), "cccu");
   EXPECT_EQ(TypesOfAdded({.special_tokens_map_json = R"({"pad_token": {"content": "<tool>"}})"}),
             "cccu");
+  // Listed without a role it stays what tokenizer.json calls it: text, it may be <think>.
   EXPECT_EQ(
       TypesOfAdded({.special_tokens_map_json = R"({"additional_special_tokens": ["<extra>"]})"}),
-      "ccuc");
+      "ccuu");
   EXPECT_EQ(TypesOfAdded({.tokenizer_config_json = R"({"extra_special_tokens": {"x": "<tool>"}})"}),
             "cccu");
   EXPECT_EQ(TypesOfAdded({.tokenizer_config_json = R"({"pad_token": "h"})"}), "ccuu");
@@ -157,7 +158,7 @@ TEST(TokenizerJsonTest, RefusesWhatWouldTakeForEver) {
   }
 }
 
-// Expected ids: Hugging Face tokenizers.
+// Expected ids: Hugging Face tokenizers', without the sep behind, which no prompt gets.
 TEST(TokenizerJsonTest, BertsAndRobertasPostProcessorsAddBos) {
   for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
     Json json = Llama2StyleJson();
