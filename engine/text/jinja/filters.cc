@@ -388,10 +388,15 @@ Value Batch(const Call& call) {
   if (!bound[0].has_value()) throw TemplateError("filter 'batch' needs a size");
   const int64_t size = IntegerArgument(call, bound[0], 0);
   Value::List batches, batch;
+  // A list takes memory of its own, however few items it has.
+  constexpr size_t kOwnItems = 4;
+  const auto close = [&] {
+    call.budget->Step();
+    call.budget->List(batch.size() + kOwnItems);
+    batches.push_back(Value::MakeList(std::exchange(batch, {})));
+  };
   for (const Value& item : call.InputList()) {
-    if (static_cast<int64_t>(batch.size()) == size) {
-      batches.push_back(Value::MakeList(std::exchange(batch, {})));
-    }
+    if (static_cast<int64_t>(batch.size()) == size) close();
     batch.push_back(item);
   }
   const auto filled = static_cast<int64_t>(batch.size());
@@ -400,7 +405,7 @@ Value Batch(const Call& call) {
       call.budget->List(static_cast<size_t>(size));
       batch.resize(static_cast<size_t>(size), *bound[1]);
     }
-    batches.push_back(Value::MakeList(std::move(batch)));
+    close();
   }
   return call.budget->Depth(Value::MakeList(std::move(batches)));
 }

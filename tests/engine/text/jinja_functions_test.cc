@@ -84,6 +84,11 @@ TEST(JinjaFunctionsTest, FormatsBatchesTruncatesAndFills) {
        "2]|batch(0)|list }} {{ [1, 2]|batch(-1)|list }} {{ []|batch(2)|list }} {{ "
        "'abc'|batch(2)|list }}",
        "[[1, 2], [3, 4], [5]] [[1, 2], [3, 'x']] [[], [1, 2]] [[1, 2]] [] [['a', 'b'], ['c']]"},
+      // Many small lists cost more than their items.
+      {"{% set n = namespace(x=[]) %}{% for i in range(6) %}{% set n.x = n.x + [range(1000000)|batch(1)]"
+       " %}{% endfor %}",
+       kFails},
+      {"{{ nosuch|truncate(5) }}", ""},
       {"{{ 'foo bar baz qux'|truncate(9) }}|{{ 'foo bar baz qux'|truncate(9, True) }}|{{ 'foo bar "
        "baz qux'|truncate(11) }}|{{ 'foo bar baz qux'|truncate(11, False, '...', 0) }}|{{ "
        "'foobarbazqux'|truncate(5, end='', leeway=0) }}|{{ s|truncate(3, true, '', 0) }}",
