@@ -1,8 +1,6 @@
 #include "engine/cuda_maker.h"
 
-#include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "kernels/cuda/attention_check.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -13,13 +11,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeCudaBackend(const BackendO
   kernels::cuda::CudaOptions cuda;
   cuda.device = options.device;
   cuda.check_attention = &kernels::cuda::FindAttentionFault;
-  if (options.product_library) {
-    std::vector<int64_t>& rows = cuda.library.emplace().rows;
-    // Nothing is kept for more rows than a step has.
-    while (options.most_rows > 0 && rows.size() > 1 && rows[rows.size() - 2] >= options.most_rows) {
-      rows.pop_back();
-    }
-  }
+  if (options.product_library) cuda.library.emplace().most_rows = options.most_rows;
   if (options.isa == "sm_80") cuda.attention = kernels::cuda::AttentionKernel::kMma;
   auto backend = kernels::cuda::CudaBackend::Create(cuda);
   if (!backend.ok()) return backend.status();

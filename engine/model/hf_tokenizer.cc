@@ -63,8 +63,8 @@ class FolderTexts {
     for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
       const std::filesystem::path& path = entry->path();
       if (templates.size() == kMostNames) break;
-      if (path.extension() == ".jinja" && path.stem() != "tool_use")
-        templates[path.stem().string()];
+      if (path.extension() != ".jinja" || path.stem() == "tool_use") continue;
+      templates[path.stem().string()] = "";  // what is in it is not used
     }
     return templates;
   }

@@ -110,7 +110,10 @@ absl::Status LibraryProducts::TryAll(const DeviceMatrix& weight, const OwnProduc
   trial.out_stride = (weight.rows + 3) / 4 * 4;  // rows begin on a 16-byte border
   const size_t row_bytes = static_cast<size_t>(trial.out_stride) * sizeof(float);
   std::vector<int64_t> tries;
+  bool enough = false;
   for (const int64_t rows : options_.rows) {
+    if (enough) break;
+    enough = options_.most_rows > 0 && rows >= options_.most_rows;
     if (IsQuantized(weight.dtype) && rows < options_.least_rows_quantized) continue;
     if (static_cast<size_t>(rows) * row_bytes <= options_.most_out_bytes) tries.push_back(rows);
   }

@@ -40,6 +40,7 @@ class LibraryProducts {
     // Tried at, ascending, each of so many rows that ours would be kTile; the choice at one holds
     // for fewer rows down to the next below.
     std::vector<int64_t> rows = {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+    int64_t most_rows = 0;               // of a step: no size beyond it is tried; 0: not known
     int64_t least_rows_quantized = 128;  // fewer are not tried, and ours
     // The library is to take less than this part of our kernel's time: a choice within the noise
     // stays ours.

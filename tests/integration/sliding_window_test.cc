@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "kernels/worse.h"
 #include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
-#include "tests/support/worse.h"
 
 namespace refrain::testing {
 namespace {
@@ -113,7 +113,7 @@ void ExpectClose(const std::vector<StreamOutput>& got, const std::vector<StreamO
     for (size_t k = 0; k < want[i].logprob_bits.size(); ++k) {
       const double difference = double{std::bit_cast<float>(got[i].logprob_bits[k])} -
                                 double{std::bit_cast<float>(want[i].logprob_bits[k])};
-      worst = Worse(worst, std::abs(difference));
+      worst = kernels::Worse(worst, std::abs(difference));
     }
     EXPECT_LT(worst, 1e-4) << what << ", request " << i;
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/reference/dequantize.h"
-#include "tests/support/worse.h"
+#include "kernels/worse.h"
 
 namespace refrain::testing {
 namespace {
@@ -58,7 +58,7 @@ TEST(QuantizeTest, ReadsBackWithinHalfAStep) {
                            kElements, back.data());
     double worst = 0, worst_shifted = 0;
     for (int i = 0; i < kElements; ++i) {
-      worst = Worse(worst, std::abs(double{back[i]} - row[i]));
+      worst = kernels::Worse(worst, std::abs(double{back[i]} - row[i]));
       worst_shifted = std::max(worst_shifted, std::abs(double{back[i]} - row[(i + 1) % kElements]));
     }
     EXPECT_LE(worst, LargestError(traits.dtype)) << traits.name;

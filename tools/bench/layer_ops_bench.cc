@@ -12,8 +12,8 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/reference/reference_backend.h"
+#include "kernels/worse.h"
 #include "tests/kernels/conformance/kv_pool.h"
-#include "tests/support/worse.h"
 #include "tools/bench/random_weight.h"
 
 namespace refrain::bench {
@@ -49,7 +49,7 @@ Floats RandomFloats(int64_t count, uint32_t seed) {
 double WorstError(const Floats& got, const Floats& want) {
   double worst = 0, squares = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    worst = testing::Worse(worst, std::abs(static_cast<double>(got[i]) - want[i]));
+    worst = kernels::Worse(worst, std::abs(static_cast<double>(got[i]) - want[i]));
     squares += static_cast<double>(want[i]) * want[i];
   }
   return worst / std::sqrt(squares / static_cast<double>(want.size()));

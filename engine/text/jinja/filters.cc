@@ -1,4 +1,5 @@
 #include "engine/text/jinja/filters.h"
+#include "engine/text/jinja/batches.h"
 
 #include <algorithm>
 #include <array>
@@ -382,32 +383,12 @@ Value Format(const Call& call) {
   return Value::String(FormatPercent(call.InputText(), call.arguments, call.budget));
 }
 
-// As jinja2 does it: a size of 0 begins with an empty batch, a negative one makes a single batch.
 Value Batch(const Call& call) {
   const auto bound = call.Bind({"linecount", "fill_with"});
   if (!bound[0].has_value()) throw TemplateError("filter 'batch' needs a size");
   const int64_t size = IntegerArgument(call, bound[0], 0);
-  Value::List batches, batch;
-  // A list takes memory of its own, however few items it has.
-  constexpr size_t kOwnItems = 4;
-  const auto close = [&] {
-    call.budget->Step();
-    call.budget->List(batch.size() + kOwnItems);
-    batches.push_back(Value::MakeList(std::exchange(batch, {})));
-  };
-  for (const Value& item : call.InputList()) {
-    if (static_cast<int64_t>(batch.size()) == size) close();
-    batch.push_back(item);
-  }
-  const auto filled = static_cast<int64_t>(batch.size());
-  if (filled > 0) {
-    if (bound[1].has_value() && !bound[1]->is_none() && filled < size) {
-      call.budget->List(static_cast<size_t>(size));
-      batch.resize(static_cast<size_t>(size), *bound[1]);
-    }
-    close();
-  }
-  return call.budget->Depth(Value::MakeList(std::move(batches)));
+  return call.budget->Depth(
+      Value::MakeList(CutIntoBatches(call.InputList(), size, bound[1], call.budget)));
 }
 
 [[noreturn]] void FailUndefinedInput(const Call& call) {

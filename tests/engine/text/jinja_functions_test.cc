@@ -85,7 +85,8 @@ TEST(JinjaFunctionsTest, FormatsBatchesTruncatesAndFills) {
        "'abc'|batch(2)|list }}",
        "[[1, 2], [3, 4], [5]] [[1, 2], [3, 'x']] [[], [1, 2]] [[1, 2]] [] [['a', 'b'], ['c']]"},
       // Many small lists cost more than their items.
-      {"{% set n = namespace(x=[]) %}{% for i in range(6) %}{% set n.x = n.x + [range(1000000)|batch(1)]"
+      {"{% set n = namespace(x=[]) %}{% for i in range(6) %}{% set n.x = n.x + "
+       "[range(1000000)|batch(1)]"
        " %}{% endfor %}",
        kFails},
       {"{{ nosuch|truncate(5) }}", ""},

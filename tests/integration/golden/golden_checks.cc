@@ -13,7 +13,7 @@
 #include "engine/sampler.h"
 #include "engine/text/create_tokenizer.h"
 #include "kernels/cpu/isa.h"
-#include "tests/support/worse.h"
+#include "kernels/worse.h"
 
 namespace refrain::testing {
 namespace {
@@ -59,7 +59,7 @@ std::vector<TopError> MeasureTop20(ModelHarness& harness) {
       for (size_t i = 0; i < c["top_ids"].size(); ++i) {
         const double ours = logits[c["top_ids"][i].get<int32_t>()] - norm;
         const double off = std::abs(ours - c["top_logprobs"][i].get<double>());
-        error.max_abs = Worse(error.max_abs, off);
+        error.max_abs = kernels::Worse(error.max_abs, off);
         error.mean_abs += off / c["top_ids"].size();
       }
     });
@@ -79,7 +79,7 @@ EchoError MeasureEcho(ModelHarness& harness) {
       if (index + 1 >= static_cast<int32_t>(ids.size())) return;
       const double off =
           std::abs(Logprob(logits, ids[index + 1]) - c["echo_logprobs"][index + 1].get<double>());
-      error.max_abs = Worse(error.max_abs, off);
+      error.max_abs = kernels::Worse(error.max_abs, off);
       sum += off;
       ++error.compared;
     });
@@ -105,7 +105,7 @@ GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin) {
       const int32_t token = golden[step];
       const auto best = static_cast<int32_t>(engine::ArgMax(logits));
       const double deficit = best < 0 ? NAN : logits[best] - logits[token];  // none is finite
-      result.largest_deficit = Worse(result.largest_deficit, deficit);
+      result.largest_deficit = kernels::Worse(result.largest_deficit, deficit);
       if (best != token) {
         ++result.argmax_flips;
         result.largest_margin_flipped = std::max(result.largest_margin_flipped, margins[step]);
@@ -127,7 +127,8 @@ GreedyErrors MeasureGreedy(ModelHarness& harness, double least_margin) {
       harness.Append(left.first(count), 0, compare);
       left = left.subspan(count);
     }
-    result.worst_prompt_mean_abs = Worse(result.worst_prompt_mean_abs, sum / golden.size());
+    result.worst_prompt_mean_abs =
+        kernels::Worse(result.worst_prompt_mean_abs, sum / golden.size());
   }
   return result;
 }
@@ -195,7 +196,7 @@ WindowError MeasurePerplexity(ModelHarness& harness, int32_t window, int32_t max
       const double expected = reference[all ? "nll_mean" : "nll_mean_second_half"];
       error.nll_mean += nll;
       error.reference_mean += expected;
-      error.worst_window_error = Worse(error.worst_window_error, std::abs(nll - expected));
+      error.worst_window_error = kernels::Worse(error.worst_window_error, std::abs(nll - expected));
       ++error.windows;
     }
   }

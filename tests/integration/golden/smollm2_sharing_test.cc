@@ -14,10 +14,10 @@
 
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "kernels/worse.h"
 #include "tests/integration/golden/golden_checks.h"
 #include "tests/support/stream_output.h"
 #include "tests/support/token_prompt.h"
-#include "tests/support/worse.h"
 
 namespace refrain::testing {
 namespace {
@@ -163,9 +163,11 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
     ASSERT_EQ(got.size(), wanted.size());
     const size_t prefill = wanted.size() - kGenerated;
     if (prefill > 0) {
-      worst_prefill = Worse(worst_prefill, MeanError(got.first(prefill), wanted.first(prefill)));
+      worst_prefill =
+          kernels::Worse(worst_prefill, MeanError(got.first(prefill), wanted.first(prefill)));
     }
-    worst_decode = Worse(worst_decode, MeanError(got.subspan(prefill), wanted.subspan(prefill)));
+    worst_decode =
+        kernels::Worse(worst_decode, MeanError(got.subspan(prefill), wanted.subspan(prefill)));
     compared += static_cast<int32_t>(got.size());
   }
   std::printf("%d log-probabilities; worst request's mean error: prefill %.5f, decode %.5f\n",

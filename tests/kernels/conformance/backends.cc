@@ -8,8 +8,8 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/worse.h"
 #include "tests/support/cuda_cases.h"
-#include "tests/support/worse.h"
 
 namespace refrain::kernels {
 
@@ -70,7 +70,7 @@ void ExpectRowsClose(const std::vector<float>& got, const std::vector<float>& wa
       error += std::pow(double{got[i]} - want[i], 2);
       length += double{want[i]} * want[i];
     }
-    worst = refrain::testing::Worse(worst, std::sqrt(error / length));
+    worst = kernels::Worse(worst, std::sqrt(error / length));
   }
   EXPECT_LT(worst, limit);
 }

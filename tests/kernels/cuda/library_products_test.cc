@@ -359,6 +359,17 @@ TEST_F(LibraryProductsTest, MoreRowsThanThereIsRoomForAreNotTried) {
   EXPECT_EQ(backend_->library()->choices()[0].rows, 8);
 }
 
+TEST_F(LibraryProductsTest, MoreRowsThanAStepHasAreNotTried) {
+  for (const auto& [most, last] : {std::pair<int64_t, int64_t>(8, 8), {9, 16}, {100, 32}}) {
+    LibraryProducts::Options options = kOptions;
+    options.rows = {8, 16, 32};
+    options.most_rows = most;
+    Make({}, options);
+    ASSERT_TRUE(Pack({}).ok());
+    EXPECT_EQ(backend_->library()->choices().back().rows, last) << most;
+  }
+}
+
 TEST_F(LibraryProductsTest, ADeviceThatFailsMeanwhileFailsTheLoad) {
   Make({.failing_call = "Kernel", .failing_call_index = 2});
   const auto weight = Pack({});
