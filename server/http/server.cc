@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -303,13 +304,17 @@ void Server::Stop(std::chrono::milliseconds grace) {
   if (impl_->stopped) return;
   impl_->stopped = true;
   BeginDrain();
-  impl_->shared.stopping = true;
   std::promise<void> closed;
   asio::post(impl_->io[0]->context, [impl = impl_.get(), &closed] {
     impl->AcceptTheLast();
     closed.set_value();
   });
   closed.get_future().wait();  // whoever was accepted counts below
+  // Who has just connected, or kept a connection in use, is about to send: closed before, it would
+  // not know whether it was heard.
+  impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() +
+                                std::min(grace, impl_->options.last_requests));
+  impl_->shared.stopping = true;
   impl_->ForEachConnection(&Connection::CloseWhenIdle);
   if (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() + grace)) {
     // A connection that was accepted meanwhile may not be in its set yet: ask again until all are

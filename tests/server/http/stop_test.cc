@@ -66,6 +66,27 @@ TEST_F(HttpStopTest, StopAnswersWhatHasCome) {
   stopper.join();
 }
 
+// A client connects, and sends a moment later.
+TEST_F(HttpStopTest, StopAnswersWhoHasJustConnected) {
+  Start({.last_requests = 60s});
+  RawClient kept = Connect();
+  kept.Send(GetRequest("/hello"));
+  EXPECT_EQ(kept.ReadResponse().status, 200);
+  RawClient fresh = Connect();
+  ASSERT_TRUE(Eventually([&] { return server_->connections() == 2; }));
+  std::thread stopper([&] { server_->Stop(60s); });
+  // Accepts nobody any more: it has begun.
+  ASSERT_TRUE(Eventually([&] { return !Connect().connected(); }));
+  for (RawClient* client : {&fresh, &kept}) {
+    client->Send(GetRequest("/hello"));
+    const RawResponse response = client->ReadResponse();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.headers.at("connection"), "close");
+    client->Close();
+  }
+  stopper.join();
+}
+
 TEST_F(HttpStopTest, StopWithoutGraceDropsReplies) {
   Start();
   RawClient busy = Connect();
