@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_matrix.h"
+#include "kernels/cpu/tile_kernels.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -94,8 +95,22 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   if (forms.fixed) out.fixed = PrepareFixed(x, 2, kNoneStandsOut, pool, fixed_);
   if (forms.mixed) out.mixed = PrepareMixed(x, coarse_rows, pool);
   if (forms.int8) out.int8 = PrepareFixed(x, 1, kStandsOut, pool, int8_);
+  if (forms.tiles) out.tiles = PrepareTiles(x, forms.exact_tiles, coarse_rows, pool);
   if (forms.rough) out.rough = PrepareFixed(x, 1, kNoneStandsOut, pool, rough_);
   return out;
+}
+
+TileRows ActivationBuffer::PrepareTiles(const TensorView& x, bool exact,
+                                        std::span<const uint8_t> coarse_rows, ThreadPool& pool) {
+  tiles_.Resize(x.rows, x.cols, exact);
+  for (int64_t row = 0; exact && row < x.rows; ++row) {
+    if (coarse_rows.empty() || coarse_rows[row] == 0) tiles_.SetExact(row);
+  }
+  const auto pack_row = QuantizedKernelsFor(isa_).tiles->pack_row;
+  ForRows(x.rows, x.cols, pool, [&](int64_t row) {
+    pack_row(x.F32Row(row), x.cols, tiles_.high(row), tiles_.low(row));
+  });
+  return tiles_.view();
 }
 
 void ActivationBuffer::PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out) {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/tile_rows_memory.h"
 #include "kernels/tensor_view.h"
 
 namespace refrain::kernels::cpu {
@@ -20,6 +21,8 @@ struct ActivationForms {
   bool mixed = false;  // kFixed, with 8 bits for coarse rows
   bool int8 = false;
   bool rough = false;
+  bool tiles = false;
+  bool exact_tiles = false;
 
   // `mixes`: some rows are coarse.
   void Add(ActivationForm form, bool mixes) {
@@ -28,6 +31,8 @@ struct ActivationForms {
     mixed |= form == ActivationForm::kFixed && mixes;
     int8 |= form == ActivationForm::kInt8;
     rough |= form == ActivationForm::kRough;
+    tiles |= form == ActivationForm::kTiles || form == ActivationForm::kExactTiles;
+    exact_tiles |= form == ActivationForm::kExactTiles;
   }
 };
 
@@ -39,7 +44,7 @@ class ActivationBuffer {
 
   // `x` ([rows, k] f32) in the forms asked for; valid until the next call. Few rows are converted
   // on the calling thread, without waking the pool. Fixed point needs k to be a multiple of 32.
-  // `coarse_rows` as LinearArgs; `forms.mixed` alone reads it.
+  // `coarse_rows` as LinearArgs; `forms.mixed` and `forms.exact_tiles` read it.
   Activations Prepare(const TensorView& x, ActivationForms forms,
                       std::span<const uint8_t> coarse_rows, ThreadPool& pool);
 
@@ -49,10 +54,13 @@ class ActivationBuffer {
                          FixedRowsMemory& memory);
   MixedRows PrepareMixed(const TensorView& x, std::span<const uint8_t> coarse_rows,
                          ThreadPool& pool);
+  TileRows PrepareTiles(const TensorView& x, bool exact, std::span<const uint8_t> coarse_rows,
+                        ThreadPool& pool);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
 
   Isa isa_;
   std::vector<uint16_t> bf16_;
+  TileRowsMemory tiles_;
   FixedRowsMemory fixed_, int8_, rough_;
   // Of mixed rows, as MixedRows.
   FixedRowsMemory coarse_, exact_;

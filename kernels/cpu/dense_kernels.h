@@ -41,18 +41,7 @@ struct DenseTile {
 
 using DenseTileKernel = void (*)(const DenseTile& tile);
 
-// Many rows at once by AMX: C[rows, columns] (+)= X W^T, whole sums over k.
-struct DenseAmxProduct {
-  int64_t rows = 0;
-  int64_t columns = 0;  // ends inside the last panel where n is no multiple of 16
-  int64_t k = 0;        // a multiple of 32, as packed; x is zero from the true k on
-  bool accumulate = false;
-  const uint16_t* x = nullptr;  // [rows, k] bf16
-  int64_t x_stride = 0;
-  const std::byte* panels = nullptr;  // [columns/16][k/2][16][2] bf16
-  float* out = nullptr;               // [rows, columns]
-  int64_t out_stride = 0;
-};
+struct TileKernels;  // tile_kernels.h
 
 struct DenseKernels {
   int max_rows = 0;                   // rows of the largest register tile
@@ -68,14 +57,13 @@ struct DenseKernels {
   void (*widen_f16)(const std::byte* panel, int64_t steps, float* out) = nullptr;
   void (*widen_bf16)(const std::byte* panel, int64_t steps, float* out) = nullptr;
 
-  void (*amx)(const DenseAmxProduct& product) = nullptr;  // null: no tiles
+  const TileKernels* tiles = nullptr;  // for many rows; null: no tiles
 };
 
 DenseKernels PortableDenseKernels();
 DenseKernels Avx2DenseKernels();
 DenseKernels Avx512DenseKernels();
 DenseKernels Avx512Bf16DenseKernels();  // adds bf16_dot to the kernels of kAvx512
-DenseKernels AmxDenseKernels();         // adds amx to the kernels of kAvx512Bf16
 
 }  // namespace refrain::kernels::cpu
 

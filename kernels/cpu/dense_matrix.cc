@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/dense_product.h"
+#include "kernels/cpu/tile_kernels.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "kernels/weight_slices.h"
@@ -84,7 +85,9 @@ class DenseMatrix final : public PackedMatrix {
   size_t resident_bytes() const override { return buffer_.bytes(); }
 
   ActivationForm form(int64_t rows, bool reproducible) const override {
-    return uses_bf16_dot() ? ActivationForm::kBF16 : ActivationForm::kF32;
+    if (!uses_bf16_dot()) return ActivationForm::kF32;
+    const bool tiles = kernels_.tiles != nullptr && !reproducible && rows >= kAmxMinRows;
+    return tiles ? ActivationForm::kTiles : ActivationForm::kBF16;
   }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
@@ -205,21 +208,19 @@ void DenseMatrix::Multiply(const Activations& x, int64_t row_begin, int64_t row_
                              .out_stride = out_stride});
     return;
   }
-  assert(x.bf16 != nullptr && x.bf16_stride % 2 == 0);
-  const uint16_t* bf16 = x.bf16 + row_begin * x.bf16_stride;
   // Chosen by the rows of the whole operation, so that threads cannot disagree.
-  if (kernels_.amx != nullptr && !reproducible && x.rows >= kAmxMinRows) {
-    kernels_.amx({.rows = rows,
-                  .columns = columns,
-                  .k = padded_k(),
-                  .accumulate = accumulate,
-                  .x = bf16,
-                  .x_stride = x.bf16_stride,
-                  .panels = panels,
-                  .out = first,
-                  .out_stride = out_stride});
+  if (form(x.rows, reproducible) == ActivationForm::kTiles) {
+    assert(x.tiles.high != nullptr && x.tiles.steps * kTileK == padded_k());
+    TileRows rounded = x.tiles;
+    rounded.exact = nullptr;  // W has no low terms
+    const auto* const w = reinterpret_cast<const uint16_t*>(buffer_.data());
+    kernels_.tiles->dense(
+        {w, nullptr, padded_k() * kTileN}, rounded,
+        {row_begin, row_end, tile_begin, tile_end, n_, out, out_stride, accumulate});
     return;
   }
+  assert(x.bf16 != nullptr && x.bf16_stride % 2 == 0);
+  const uint16_t* bf16 = x.bf16 + row_begin * x.bf16_stride;
   MultiplyDense(kernels_, {.rows = rows,
                            .columns = columns,
                            .steps = padded_k() / 2,
@@ -246,8 +247,11 @@ DenseKernels DenseKernelsOf(Isa isa) {
       return Avx512DenseKernels();
     case Isa::kAvx512Bf16:
       return Avx512Bf16DenseKernels();
-    case Isa::kAmx:
-      return AmxDenseKernels();
+    case Isa::kAmx: {
+      DenseKernels kernels = Avx512Bf16DenseKernels();
+      kernels.tiles = &kTileKernelsAmx;
+      return kernels;
+    }
   }
   return PortableDenseKernels();
 }

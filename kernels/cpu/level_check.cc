@@ -17,6 +17,8 @@
 #include "kernels/cpu/quantized_matrix.h"
 #include "kernels/cpu/quantized_packing.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/tile_kernels.h"
+#include "kernels/cpu/tile_rows_memory.h"
 #include "kernels/reference/half_float.h"
 #include "kernels/reference/kv_element.h"
 
@@ -142,12 +144,20 @@ absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType d
       x[i] = static_cast<float>(Whole(i + 7, 4));
       bf16[i / kK * kPaddedK + i % kK] = F32ToBf16(x[i]);
     }
+    TileRowsMemory tiles;
+    if (kernels.tiles != nullptr) {
+      tiles.Resize(rows, kK, /*exact=*/false);
+      for (int64_t row = 0; row < rows; ++row) {
+        kernels.tiles->pack_row(&x[row * kK], kK, tiles.high(row), nullptr);
+      }
+    }
     const Activations activations = {.rows = rows,
                                      .k = kK,
                                      .f32 = x.data(),
                                      .f32_stride = kK,
                                      .bf16 = bf16.data(),
-                                     .bf16_stride = kPaddedK};
+                                     .bf16_stride = kPaddedK,
+                                     .tiles = tiles.view()};
     for (const bool reproducible : {false, true}) {
       (*matrix)->Multiply(activations, 0, rows, 0, (kN + kTileN - 1) / kTileN, out.data(), kN,
                           /*accumulate=*/false, reproducible);
@@ -249,8 +259,9 @@ std::vector<std::byte> StoredRow(DType dtype, int64_t k, uint32_t seed) {
 
 // A weight of random quants, packed, and what multiplies it.
 struct QuantizedProbe {
-  QuantizedProbe(DType type, MultiplyQuantizedFn FixedKernels::*function)
-      : dtype(type), multiply(function), w(kProbeN * kProbeK) {
+  QuantizedProbe(DType type, MultiplyQuantizedFn FixedKernels::*function,
+                 MultiplyTilesFn TileKernels::*tiles)
+      : dtype(type), multiply(function), multiply_tiles(tiles), w(kProbeN * kProbeK) {
     constexpr int64_t kLine = 64;
     const QuantizedFormat format = FormatOf(dtype);
     const int64_t tile_bytes = TileBytes(format, kProbeBlocks);
@@ -273,6 +284,7 @@ struct QuantizedProbe {
 
   DType dtype;
   MultiplyQuantizedFn FixedKernels::*multiply;
+  MultiplyTilesFn TileKernels::*multiply_tiles;
   std::vector<double> w;        // [kProbeN, kProbeK]
   std::vector<double> lengths;  // [kProbeN]
   std::vector<uint8_t> memory;
@@ -296,14 +308,57 @@ absl::Status CheckQuantized(const FixedKernels& kernels, const QuantizedProbe& w
   return absl::OkStatus();
 }
 
+// Rows of activations as tiles: a group in bf16, one exact, and a part of one.
+class TilesProbe {
+ public:
+  explicit TilesProbe(const TileKernels& kernels) : x_(kRows * kProbeK), exactly_(x_.size()) {
+    for (size_t i = 0; i < x_.size(); ++i) {
+      exactly_[i] = x_[i] = static_cast<float>(Whole(i + 3, 30'000)) / 3000;
+    }
+    lengths_ = LengthsOf(exactly_);
+    memory_.Resize(kRows, kProbeK, /*exact=*/true);
+    memory_.SetExact(kExactRow);
+    for (int64_t row = 0; row < kRows; ++row) {
+      kernels.pack_row(&x_[row * kProbeK], kProbeK, memory_.high(row), memory_.low(row));
+    }
+  }
+
+  absl::Status Check(const TileKernels& kernels, const QuantizedProbe& weight) const {
+    std::vector<float> out(kRows * kProbeN, NAN);
+    (kernels.*weight.multiply_tiles)(weight.panels, memory_.view(),
+                                     {0, kRows, 0, QuantizedProbe::kTiles, kProbeN, out.data(),
+                                      kProbeN, /*accumulate=*/false});
+    for (int64_t i = 0; i < kRows * kProbeN; ++i) {
+      const int64_t row = i / kProbeN, n = i % kProbeN;
+      const double want = MultiplyExactly(&exactly_[row * kProbeK], &weight.w[n * kProbeK]);
+      // Rounding to bf16 is off by up to 2^-9 of each factor, what is left by 2^-17.
+      const bool exact = row / kTileRows == kExactRow / kTileRows;
+      const double limit = (exact ? 2e-5 : 4e-3) * (1 + lengths_[row] * weight.lengths[n]);
+      if (!(std::fabs(out[i] - want) <= limit)) {  // NaN is not within
+        return Wrong("a product by tiles", weight.dtype, exact ? "exact rows" : "many rows", out[i],
+                     want);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kRows = 37, kExactRow = 20;
+
+  std::vector<float> x_;
+  std::vector<double> exactly_, lengths_;
+  TileRowsMemory memory_;
+};
+
 }  // namespace
 
 absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
   // One of each way in which scales are stored, and of each number of bits.
-  const QuantizedProbe weights[] = {{DType::kQ8_0, &FixedKernels::q8_0},
-                                    {DType::kQ4_1, &FixedKernels::q4_1},
-                                    {DType::kQ5_K, &FixedKernels::q5_k},
-                                    {DType::kQ6_K, &FixedKernels::q6_k}};
+  const QuantizedProbe weights[] = {
+      {DType::kQ8_0, &FixedKernels::q8_0, &TileKernels::q8_0},
+      {DType::kQ4_1, &FixedKernels::q4_1, &TileKernels::q4_1},
+      {DType::kQ5_K, &FixedKernels::q5_k, &TileKernels::q5_k},
+      {DType::kQ6_K, &FixedKernels::q6_k, &TileKernels::q6_k}};
   for (const int digits : {2, 1}) {
     const FixedKernels& fixed = kernels.by_digits[digits - 1];
     for (const int64_t rows : {1, 37}) {
@@ -314,6 +369,12 @@ absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
       }
       if (!status.ok()) return status;
     }
+  }
+  if (kernels.tiles == nullptr) return absl::OkStatus();
+  const TilesProbe x(*kernels.tiles);
+  for (const QuantizedProbe& weight : weights) {
+    const absl::Status status = x.Check(*kernels.tiles, weight);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -33,6 +33,11 @@ void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible, bo
   }
 }
 
+WorkGrid Cut(const ActivationForms& forms, const CpuLinearWeight& weight, int64_t rows,
+             const ThreadPool& pool) {
+  return (forms.tiles ? CutTileWork : CutWork)(weight.tiles(), rows, weight.k(), pool.threads());
+}
+
 // Tiles of both weights have the same output columns.
 bool SameTiles(const CpuLinearWeight& a, const CpuLinearWeight& b) {
   return a.parts().size() == 1 && b.parts().size() == 1 && a.n() == b.n();
@@ -49,7 +54,7 @@ void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& a
   ActivationForms forms;
   AddForms(weight, rows, args.reproducible, MixesDigits(args.coarse_rows), forms);
   const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
-  ForJobs(pool, CutWork(weight.tiles(), rows, weight.k(), pool.threads()),
+  ForJobs(pool, Cut(forms, weight, rows, pool),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
             weight.Multiply(x, row_begin, row_end, tile_begin, tile_end, args.out.F32Row(0),
                             args.out.stride, args.accumulate, args.reproducible);
@@ -74,7 +79,7 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   const int64_t stride = args.out.stride;
 
   ForJobs(
-      pool, CutWork(gate.tiles(), rows, gate.k(), pool.threads()),
+      pool, Cut(forms, gate, rows, pool),
       [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
         alignas(64) float up_products[kUpElements];
         const int64_t job_rows = row_end - row_begin;

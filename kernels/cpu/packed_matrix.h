@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/tile_kernels.h"
 
 namespace refrain::kernels::cpu {
 
@@ -22,6 +23,8 @@ enum class ActivationForm : uint8_t {
   kFixed,  // 15 bits of fixed point per block of 32 along k (FixedRows in quantized_kernels.h)
   kInt8,   // 8 bits of it, 15 in blocks that are far larger than the others of their row
   kRough,  // 8 bits of it
+  kTiles,       // TileRows of bf16
+  kExactTiles,  // and what that took away of rows that are not coarse
 };
 
 // Coarse rows (LinearArgs::coarse_rows) in fixed point of 8 bits, as kInt8, and the others of
@@ -47,6 +50,7 @@ struct Activations {
 
   FixedRows fixed{}, int8{}, rough{};
   MixedRows mixed{};  // where it is there, kFixed matrices read it instead of `fixed`
+  TileRows tiles{};
 };
 
 // What tells how far products with activations of 8 bits can be from those with 15. With w an
@@ -74,7 +78,8 @@ class PackedMatrix {
 
   // out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k] for rows [row_begin, row_end) and tiles
   // [tile_begin, tile_end); columns at n() and beyond are not written. `out` points to row 0,
-  // column 0 of this matrix's own columns.
+  // column 0 of this matrix's own columns. Where form() is of tiles, row_begin and row_end are
+  // multiples of kTileRows, but for the operation's last row.
   virtual void Multiply(const Activations& x, int64_t row_begin, int64_t row_end,
                         int64_t tile_begin, int64_t tile_end, float* out, int64_t out_stride,
                         bool accumulate, bool reproducible) const = 0;

@@ -13,6 +13,11 @@ constexpr int64_t kMinJobRows = 24;
 // of few rows is short, and its threads read streams of weights that should be long.
 constexpr int64_t kJobsPerThread = 4;
 constexpr int64_t kManyRowJobsPerThread = 12;
+// Of tiles: half of a second-level cache of 2 MiB, and as many rows as two groups or a multiple.
+constexpr int64_t kTileJobActivations = 1024 * 1024;
+constexpr int64_t kMaxTileJobRows = 1024;
+constexpr int64_t kRowUnit = 32;
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -26,6 +31,18 @@ WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
   grid.rows_per_job = CeilDiv(rows, CeilDiv(rows, row_limit));
   const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
   // An even number: kernels for many rows take tiles in pairs.
+  grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
+  return grid;
+}
+
+WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
+  WorkGrid grid{tiles, rows, tiles, rows};
+  const int64_t row_limit =
+      std::clamp(kTileJobActivations / (2 * k) / kRowUnit * kRowUnit, kRowUnit, kMaxTileJobRows);
+  const int64_t row_jobs = CeilDiv(rows, row_limit);
+  grid.rows_per_job = std::min(rows, CeilDiv(CeilDiv(rows, row_jobs), kRowUnit) * kRowUnit);
+  const int64_t jobs = threads == 1 ? 1 : threads * kManyRowJobsPerThread;
+  const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
   grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
   return grid;
 }

@@ -19,6 +19,8 @@ struct WorkGrid {
   int64_t row_jobs() const { return (rows + rows_per_job - 1) / rows_per_job; }
 };
 WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads);
+// The same where rows are multiplied as TileRows: unpacking weights counts, so a job has many rows.
+WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads);
 
 // Up to this many rows a product waits for memory alone, which serves threads that read one behind
 // the other better than threads that read apart.

@@ -118,10 +118,13 @@ struct FixedKernels {
   void (*quantize_row)(const float* x, int64_t blocks, float stands_out, const FixedRowOut& out);
 };
 
+struct TileKernels;  // tile_kernels.h
+
 struct QuantizedKernels {
   FixedKernels by_digits[2];  // [digits - 1]
   // gate[i] = silu(gate[i]) * up[i]
   void (*silu_mul)(float* gate, const float* up, int64_t count);
+  const TileKernels* tiles = nullptr;  // for many rows; null: no tiles of bf16
 };
 
 extern const QuantizedKernels kQuantizedKernelsPortable;

@@ -4,10 +4,11 @@
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_tiles_inl.h"
 #include "kernels/cpu/quantized_vectors_vnni.h"
+#include "kernels/cpu/tile_kernels.h"
 
 namespace refrain::kernels::cpu {
 
 extern constinit const QuantizedKernels kQuantizedKernelsAmx =
-    KernelsForTiles<VnniVectors, HardwareTiles>();
+    KernelsForTiles<VnniVectors, HardwareTiles>(&kTileKernelsAmx);
 
 }  // namespace refrain::kernels::cpu

@@ -10,12 +10,42 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/quantized_packing.h"
+#include "kernels/cpu/tile_kernels.h"
 #include "kernels/weight_slices.h"
 
 namespace refrain::kernels::cpu {
 namespace {
 
+// From this many rows on tiles of bf16 multiply.
+constexpr int64_t kMinTileRows = 16;
+
 MultiplyQuantizedFn FunctionFor(const FixedKernels& kernels, DType dtype) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return kernels.q8_0;
+    case DType::kQ4_0:
+      return kernels.q4_0;
+    case DType::kQ4_1:
+      return kernels.q4_1;
+    case DType::kQ5_0:
+      return kernels.q5_0;
+    case DType::kQ5_1:
+      return kernels.q5_1;
+    case DType::kQ4_K:
+      return kernels.q4_k;
+    case DType::kQ5_K:
+      return kernels.q5_k;
+    case DType::kQ6_K:
+      return kernels.q6_k;
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      break;
+  }
+  return nullptr;
+}
+
+MultiplyTilesFn FunctionFor(const TileKernels& kernels, DType dtype) {
   switch (dtype) {
     case DType::kQ8_0:
       return kernels.q8_0;
@@ -52,18 +82,30 @@ class QuantizedMatrix : public PackedMatrix {
         memory_(std::move(memory)),
         bounds_(std::move(bounds)),
         multiply_fixed_(FunctionFor(kernels.by_digits[1], dtype)),
-        multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)) {}
+        multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)),
+        multiply_tiles_(kernels.tiles == nullptr || form != ActivationForm::kFixed
+                            ? nullptr
+                            : FunctionFor(*kernels.tiles, dtype)) {}
 
   int64_t n() const override { return panels_.n; }
   int64_t k() const override { return panels_.blocks * kBlockK; }
   size_t resident_bytes() const override {
     return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
   }
-  ActivationForm form(int64_t, bool) const override { return form_; }
+  ActivationForm form(int64_t rows, bool reproducible) const override {
+    const bool tiles = multiply_tiles_ != nullptr && !reproducible && rows >= kMinTileRows;
+    return tiles ? ActivationForm::kExactTiles : form_;
+  }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
-                bool /*reproducible: always is*/) const override {
+                bool reproducible) const override {
+    if (form(x.rows, reproducible) == ActivationForm::kExactTiles) {
+      assert(x.tiles.high != nullptr && x.tiles.steps == panels_.blocks);
+      return multiply_tiles_(panels_, x.tiles,
+                             {row_begin, row_end, tile_begin, tile_end, n(), out, out_stride,
+                              accumulate});
+    }
     const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,
                                 out,       out_stride, accumulate};
     if (form_ == ActivationForm::kFixed && x.mixed.coarse_before != nullptr) {
@@ -117,6 +159,7 @@ class QuantizedMatrix : public PackedMatrix {
   DeviceBuffer memory_;
   std::optional<ProductBounds> bounds_;
   MultiplyQuantizedFn multiply_fixed_, multiply_int8_;
+  MultiplyTilesFn multiply_tiles_;  // null: no tiles
 };
 
 // Nothing for weights that are not finite.

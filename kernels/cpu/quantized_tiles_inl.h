@@ -183,8 +183,10 @@ constexpr FixedKernels FixedKernelsForTiles() {
 }
 
 template <class V, class Tiles>
-constexpr QuantizedKernels KernelsForTiles() {
-  return {{FixedKernelsForTiles<V, Tiles, 1>(), FixedKernelsForTiles<V, Tiles, 2>()}, SiluMul<V>};
+constexpr QuantizedKernels KernelsForTiles(const TileKernels* tiles) {
+  return {{FixedKernelsForTiles<V, Tiles, 1>(), FixedKernelsForTiles<V, Tiles, 2>()},
+          SiluMul<V>,
+          tiles};
 }
 
 }  // namespace refrain::kernels::cpu

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -34,30 +33,6 @@ ino_t InodeOf(int file) {
   struct stat about {};
   return ::fstat(file, &about) == 0 ? about.st_ino : 0;
 }
-
-// The connections that were handed on. Their new owner closes them without a word, and the kernel
-// gives their numbers to other files; each socket has an inode of its own.
-class OpenConnections {
- public:
-  void Add(int socket) { open_.push_back({socket, InodeOf(socket)}); }
-
-  bool Full(int most) {
-    if (open_.size() < static_cast<size_t>(most)) return false;
-    if (const auto now = Clock::now(); now - counted_ >= kRecount) {
-      counted_ = now;
-      std::erase_if(open_, [](const Entry& one) { return InodeOf(one.socket) != one.inode; });
-    }
-    return open_.size() >= static_cast<size_t>(most);
-  }
-
- private:
-  struct Entry {
-    int socket;
-    ino_t inode;
-  };
-  std::vector<Entry> open_;
-  Clock::time_point counted_;
-};
 
 void Prepare(int socket) {
   const int on = 1;
@@ -87,6 +62,40 @@ Listener::~Listener() {
   ::close(stop_event_);
 }
 
+void Listener::OpenConnections::Add(int socket) { open_.push_back({socket, InodeOf(socket)}); }
+
+bool Listener::OpenConnections::Full(int most) {
+  if (open_.size() < static_cast<size_t>(most)) return false;
+  if (const auto now = Clock::now(); now - counted_ >= kRecount) {
+    counted_ = now;
+    Recount();
+  }
+  return open_.size() >= static_cast<size_t>(most);
+}
+
+void Listener::OpenConnections::Recount() {
+  std::erase_if(open_, [](const Entry& one) { return InodeOf(one.socket) != one.inode; });
+}
+
+bool Listener::OpenConnections::WaitUntilNone(Clock::time_point deadline) {
+  for (Recount(); !open_.empty(); Recount()) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_until(std::min(deadline, Clock::now() + kRecount));
+  }
+  return true;
+}
+
+void Listener::OpenConnections::ShutDown() {
+  Recount();
+  for (const Entry& one : open_) ::shutdown(one.socket, SHUT_RD);
+}
+
+bool Listener::WaitUntilNoConnections(Clock::time_point deadline) {
+  return open_.WaitUntilNone(deadline);
+}
+
+void Listener::ShutDownConnections() { open_.ShutDown(); }
+
 void Listener::Start(int max_connections, ConnectionCounts* counts,
                      std::function<void(int socket)> take) {
   thread_ = std::thread([this, max_connections, counts, take = std::move(take)] {
@@ -107,8 +116,7 @@ bool Listener::WaitForStop(int most_ms) const {
 }
 
 void Listener::Accept(int max_connections, ConnectionCounts* counts,
-                      const std::function<void(int socket)>& take) const {
-  OpenConnections open;
+                      const std::function<void(int socket)>& take) {
   std::vector<pollfd> files = {{stop_event_, POLLIN, 0}};
   for (const ListeningSocket& socket : sockets_) files.push_back({socket.get(), POLLIN, 0});
   for (;;) {
@@ -122,14 +130,14 @@ void Listener::Accept(int max_connections, ConnectionCounts* counts,
         if (out_of_files && WaitForStop(kAcceptPauseMs)) return;
         continue;
       }
-      if (open.Full(max_connections)) {
+      if (open_.Full(max_connections)) {
         ++counts->refused;
         ::close(socket);
         continue;
       }
       ++counts->accepted;
       Prepare(socket);
-      open.Add(socket);
+      open_.Add(socket);
       take(socket);
     }
   }

@@ -1,6 +1,9 @@
 #ifndef REFRAIN_SERVER_GRPC_LISTENER_H_
 #define REFRAIN_SERVER_GRPC_LISTENER_H_
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +22,9 @@ namespace refrain::server::rpc {
 // that is gRPC's, which also closes the connections. A connection beyond the bound is closed at
 // once.
 //
+// gRPC cancels calls that come while it shuts down, which tells a client not to ask elsewhere: at
+// the end the connections are ended here, before.
+//
 // Open, Start, Stop and the destructor on one thread; `take` is called on the listener's own.
 // Failure: Open says why the address cannot be had; out of files, it waits for some.
 class Listener {
@@ -32,16 +38,42 @@ class Listener {
   void Start(int max_connections, ConnectionCounts* counts, std::function<void(int socket)> take);
   // Closes the port; what was taken stays. Idempotent.
   void Stop();
+  // After Stop: waits until all that were taken have been closed; false when some have not.
+  bool WaitUntilNoConnections(std::chrono::steady_clock::time_point deadline);
+  // After Stop: whoever reads from what was taken and is not closed comes to its end, as if the
+  // other side had closed it. What is written to it still goes out.
+  void ShutDownConnections();
 
  private:
+  // The connections that were handed on. Their new owner closes them without a word, and the kernel
+  // gives their numbers to other files; each socket has an inode of its own.
+  class OpenConnections {
+   public:
+    void Add(int socket);
+    bool Full(int most);
+    bool WaitUntilNone(std::chrono::steady_clock::time_point deadline);
+    void ShutDown();
+
+   private:
+    struct Entry {
+      int socket;
+      ino_t inode;
+    };
+    void Recount();
+
+    std::vector<Entry> open_;
+    std::chrono::steady_clock::time_point counted_;
+  };
+
   Listener(std::vector<ListeningSocket> sockets, int stop_event);
   void Accept(int max_connections, ConnectionCounts* counts,
-              const std::function<void(int socket)>& take) const;
+              const std::function<void(int socket)>& take);
   bool WaitForStop(int most_ms) const;
 
   std::vector<ListeningSocket> sockets_;
   const int stop_event_;
   const uint16_t port_;
+  OpenConnections open_;  // of the thread while it runs
   std::thread thread_;
 };
 

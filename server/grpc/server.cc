@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 // So often the health service is told whether the engine lives, and stalled calls are looked for.
 constexpr std::chrono::milliseconds kWatchPeriod{250};
-// What has been answered leaves the sockets; watchers of health are ended after it.
+// So long gRPC may take to close connections that have ended.
 constexpr std::chrono::milliseconds kLastBytes{100};
 // A client that vanished without a word is noticed after these two together.
 constexpr int kKeepaliveMs = 60'000;
@@ -81,6 +81,7 @@ class Server::Impl {
   Impl(const ServerOptions& options, access::Gate* gate, Log* log)
       : log_(log),
         gate_(gate),
+        last_requests_(options.last_requests),
         reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
                     .stream_threads = options.stream_threads,
@@ -154,8 +155,14 @@ class Server::Impl {
     const bool finished = WaitUntilAnswered(Clock::now() + grace);
     EndWatch();
     listener_->Stop();
-    server_->Shutdown(std::chrono::system_clock::now() +
-                      (finished ? kLastBytes : std::chrono::milliseconds(0)));
+    // Calls that come from here on are answered while it has not begun to shut down, and cancelled
+    // afterwards.
+    if (finished &&
+        !listener_->WaitUntilNoConnections(Clock::now() + std::min(grace, last_requests_))) {
+      listener_->ShutDownConnections();
+      listener_->WaitUntilNoConnections(Clock::now() + kLastBytes);
+    }
+    server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     server_.reset();
   }
@@ -188,6 +195,7 @@ class Server::Impl {
 
   Log* const log_;
   const access::Gate* const gate_;
+  const std::chrono::milliseconds last_requests_;
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
   const std::unique_ptr<::grpc::Service> admin_;

@@ -31,6 +31,8 @@ struct ServerOptions {
   std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
   std::chrono::milliseconds handshake_timeout{15'000};  // to the first frame of HTTP/2
   std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
+  // For what clients that are connected when the server ends are about to send.
+  std::chrono::milliseconds last_requests{200};
   // The least between the pings of a client whose call waits; beyond, its connection ends.
   std::chrono::milliseconds ping_interval{10'000};
   // Then a connection takes no more calls and ends with the last that runs; 0 = none. gRPC itself
@@ -73,7 +75,9 @@ class Server {
   // Waits until the calls that run have finished; false when some have not at `deadline`. On any
   // thread; Stop on another ends the wait.
   bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline);
-  // Lets the calls that run finish within `grace`, then ends them as cancelled. Once.
+  // Lets the calls that run finish within `grace`, then ends them as cancelled. Otherwise calls that
+  // come are answered as UNAVAILABLE for `last_requests` (at most `grace`) while somebody is
+  // connected, and then the connections end. Once.
   void Stop(std::chrono::milliseconds grace);
 
  private:

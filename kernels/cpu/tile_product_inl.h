@@ -1,0 +1,200 @@
+// Products by AMX tiles of bf16, for inclusion by the files of single instruction-set levels only.
+// Templates over the tiles of amx_tiles.h; see tile_kernels.h for the operands.
+
+#ifndef REFRAIN_KERNELS_CPU_TILE_PRODUCT_INL_H_
+#define REFRAIN_KERNELS_CPU_TILE_PRODUCT_INL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/tile_kernels.h"
+
+namespace refrain::kernels::cpu {
+
+namespace {  // not templates: each level's own
+
+// The part of `range` in tiles [tile, tile + tiles).
+inline TileRange TilesOf(const TileRange& range, int64_t tile, int64_t tiles) {
+  TileRange part = range;
+  part.tile_begin = tile;
+  part.tile_end = tile + tiles;
+  return part;
+}
+
+}  // namespace
+
+// All tiles are 16 rows of 64 bytes: rows and columns behind the last are multiplied, too, and
+// thrown away.
+template <class Tiles>
+inline void ConfigureWholeTiles() {
+  AmxTileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.rows[tile] = kTileRows;
+    config.row_bytes[tile] = 64;
+  }
+  Tiles::Configure(config);
+}
+
+// One or two panels by all rows of a range: 32 rows x 32 columns at a time in four sum tiles.
+template <class Tiles>
+class PanelProduct {
+ public:
+  // Steps [step, step + steps) of k. The panels, of which range.tile_begin is the first, hold these
+  // steps only. `accumulate`: on top of what is there.
+  PanelProduct(const TileRows& x, const TileRange& range, const TilePanels& w, int64_t step,
+               int64_t steps, bool accumulate)
+      : x_(x), range_(range), w_(w), step_(step), steps_(steps), accumulate_(accumulate) {}
+
+  template <int kPanels>
+  void Run() {
+    const int64_t groups_end = (range_.row_end + kTileRows - 1) / kTileRows;
+    for (int64_t group = range_.row_begin / kTileRows; group < groups_end;) {
+      const bool exact = IsExact(group);
+      const bool two = group + 1 < groups_end && IsExact(group + 1) == exact;
+      if (exact) {
+        two ? Block<2, kPanels, true>(group) : Block<1, kPanels, true>(group);
+      } else {
+        two ? Block<2, kPanels, false>(group) : Block<1, kPanels, false>(group);
+      }
+      group += two ? 2 : 1;
+    }
+  }
+
+ private:
+  static constexpr int64_t kRowBytes = 64;
+  // Tiles 0 to 3 are sums[row half][panel], 4 and 5 the halves of x, 6 and 7 the panels of W.
+
+  bool IsExact(int64_t group) const { return x_.exact != nullptr && x_.exact[group] != 0; }
+
+  template <int kHalves, int kPanels, bool kExact>
+  void Block(int64_t group) {
+    const int64_t at = (group * x_.steps + step_) * kTileElements;
+    const int64_t half = x_.steps * kTileElements;
+    Begin<0>(group);
+    if constexpr (kPanels == 2) Begin<1>(group);
+    if constexpr (kHalves == 2) Begin<2>(group);
+    if constexpr (kHalves == 2 && kPanels == 2) Begin<3>(group);
+    for (int64_t i = 0; i < steps_ * kTileElements; i += kTileElements) {
+      LoadX<kHalves>(x_.high + at + i, half);
+      if constexpr (kExact) {
+        if (w_.low != nullptr) {
+          LoadW<kPanels>(w_.low + i);
+          Dots<kHalves, kPanels>();
+        }
+      }
+      if constexpr (kExact) {
+        LoadW<kPanels>(w_.high + i);
+        Dots<kHalves, kPanels>();
+        LoadX<kHalves>(x_.low + at + i, half);
+        Dots<kHalves, kPanels>();
+      } else {
+        // Loads between the products, which do not wait for the later ones.
+        Tiles::template Load<6>(w_.high + i, kRowBytes);
+        Tiles::template DotBf16<0, 4, 6>();
+        if constexpr (kPanels == 2) {
+          Tiles::template Load<7>(w_.high + w_.panel_elements + i, kRowBytes);
+          Tiles::template DotBf16<1, 4, 7>();
+        }
+        if constexpr (kHalves == 2) Tiles::template DotBf16<2, 5, 6>();
+        if constexpr (kHalves == 2 && kPanels == 2) Tiles::template DotBf16<3, 5, 7>();
+      }
+    }
+    End<0>(group);
+    if constexpr (kPanels == 2) End<1>(group);
+    if constexpr (kHalves == 2) End<2>(group);
+    if constexpr (kHalves == 2 && kPanels == 2) End<3>(group);
+  }
+
+  template <int kHalves>
+  static void LoadX(const uint16_t* x, int64_t half) {
+    Tiles::template Load<4>(x, kRowBytes);
+    if constexpr (kHalves == 2) Tiles::template Load<5>(x + half, kRowBytes);
+  }
+
+  template <int kPanels>
+  void LoadW(const uint16_t* w) const {
+    Tiles::template Load<6>(w, kRowBytes);
+    if constexpr (kPanels == 2) Tiles::template Load<7>(w + w_.panel_elements, kRowBytes);
+  }
+
+  template <int kHalves, int kPanels>
+  static void Dots() {
+    Tiles::template DotBf16<0, 4, 6>();
+    if constexpr (kPanels == 2) Tiles::template DotBf16<1, 4, 7>();
+    if constexpr (kHalves == 2) Tiles::template DotBf16<2, 5, 6>();
+    if constexpr (kHalves == 2 && kPanels == 2) Tiles::template DotBf16<3, 5, 7>();
+  }
+
+  // Where the sums of tile `kSum` belong, and how many rows and columns of it are there.
+  struct Place {
+    float* out;
+    int64_t rows, columns;
+    bool whole() const { return rows >= kTileRows && columns >= kTileRows; }
+  };
+  template <int kSum>
+  Place PlaceOf(int64_t group) const {
+    const int64_t row = (group + kSum / 2) * kTileRows;
+    const int64_t column = (range_.tile_begin + kSum % 2) * kTileRows;
+    const int64_t rows = range_.row_end - row;
+    const int64_t columns = range_.n - column;
+    return {range_.out + row * range_.out_stride + column, rows < kTileRows ? rows : kTileRows,
+            columns < kTileRows ? columns : kTileRows};
+  }
+
+  template <int kSum>
+  void Begin(int64_t group) const {
+    if (!accumulate_) return Tiles::template Zero<kSum>();
+    const Place place = PlaceOf<kSum>(group);
+    if (place.whole()) {
+      return Tiles::template Load<kSum>(place.out, range_.out_stride * sizeof(float));
+    }
+    alignas(64) float sums[kTileRows][kTileRows] = {};
+    for (int64_t r = 0; r < place.rows; ++r) {
+      for (int64_t i = 0; i < place.columns; ++i) {
+        sums[r][i] = place.out[r * range_.out_stride + i];
+      }
+    }
+    Tiles::template Load<kSum>(sums, kRowBytes);
+  }
+
+  template <int kSum>
+  void End(int64_t group) const {
+    const Place place = PlaceOf<kSum>(group);
+    if (place.whole()) {
+      return Tiles::template Store<kSum>(place.out, range_.out_stride * sizeof(float));
+    }
+    alignas(64) float sums[kTileRows][kTileRows];
+    Tiles::template Store<kSum>(sums, kRowBytes);
+    for (int64_t r = 0; r < place.rows; ++r) {
+      for (int64_t i = 0; i < place.columns; ++i) {
+        place.out[r * range_.out_stride + i] = sums[r][i];
+      }
+    }
+  }
+
+  const TileRows& x_;
+  const TileRange& range_;
+  const TilePanels& w_;
+  const int64_t step_, steps_;
+  const bool accumulate_;
+};
+
+template <class Tiles>
+void MultiplyDenseByTiles(const TilePanels& w, const TileRows& x, const TileRange& range) {
+  ConfigureWholeTiles<Tiles>();
+  for (int64_t tile = range.tile_begin; tile < range.tile_end; tile += 2) {
+    const int64_t tiles = range.tile_end - tile < 2 ? 1 : 2;
+    TilePanels panels = w;
+    panels.high += tile * w.panel_elements;
+    const TileRange part = TilesOf(range, tile, tiles);
+    PanelProduct<Tiles> product(x, part, panels, 0, x.steps, range.accumulate);
+    tiles == 2 ? product.template Run<2>() : product.template Run<1>();
+  }
+  // Left in use, the tiles would be saved at every context switch.
+  Tiles::Release();
+}
+
+}  // namespace refrain::kernels::cpu
+
+#endif  // REFRAIN_KERNELS_CPU_TILE_PRODUCT_INL_H_
