@@ -87,7 +87,7 @@ bool Listener::OpenConnections::WaitUntilNone(Clock::time_point deadline) {
 
 void Listener::OpenConnections::ShutDown() {
   Recount();
-  for (const Entry& one : open_) ::shutdown(one.socket, SHUT_RD);
+  for (const Entry& one : open_) ::shutdown(one.socket, SHUT_RDWR);
 }
 
 bool Listener::WaitUntilNoConnections(Clock::time_point deadline) {

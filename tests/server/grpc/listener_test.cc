@@ -2,6 +2,7 @@
 
 #include "server/grpc/listener.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -138,6 +139,24 @@ TEST_F(ListenerTest, StopClosesThePortAndNoConnection) {
   listener_->Stop();
   EXPECT_FALSE(RawClient(port).connected());
   EXPECT_FALSE(kept.ReadEnd(50ms));
+}
+
+TEST_F(ListenerTest, WaitsUntilWhatWasTakenIsClosed) {
+  Start(8);
+  RawClient first(listener_->port()), second(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(2));
+  listener_->Stop();
+  const auto soon = [] { return std::chrono::steady_clock::now() + 20ms; };
+  EXPECT_FALSE(listener_->WaitUntilNoConnections(soon()));
+  taker_.CloseOne();
+  const int other = ::dup(0);  // may have its number
+  EXPECT_FALSE(listener_->WaitUntilNoConnections(soon()));
+  listener_->ShutDownConnections();
+  EXPECT_TRUE(first.ReadEnd());
+  EXPECT_NE(::fcntl(other, F_GETFD), -1);
+  taker_.CloseOne();
+  EXPECT_TRUE(listener_->WaitUntilNoConnections(soon()));
+  ::close(other);
 }
 
 TEST_F(ListenerTest, AnAddressThatCannotBeHadIsNamedWithTheReason) {

@@ -70,6 +70,7 @@ TEST_F(GrpcStop, AnswersWhoHasJustConnected) {
   auto fresh = Connect();
   std::thread stopper([&] { server_->Stop(60s); });
   while (RawClient(port).connected()) std::this_thread::sleep_for(1ms);  // until it has begun
+  std::this_thread::sleep_for(150ms);
   const ::grpc::Status status = Call(fresh.get());
   EXPECT_EQ(status.error_code(), ::grpc::UNAVAILABLE);
   EXPECT_EQ(status.error_message(), "the server is shutting down");
