@@ -8,8 +8,7 @@
 #include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/attention_pairs.h"
 
-// A segment of attention by AMX tiles: 32 rows x 32 keys, or 32 rows x 32 output elements at a
-// time. A template over the instructions of attention_dot.h and of amx_tiles.h. Include only from
+// A segment of attention by AMX tiles: 32 rows at a time, x 32 keys or x 32 output elements. A template over the instructions of attention_dot.h and of amx_tiles.h. Include only from
 // files that are compiled for one level.
 //
 // All tiles have 16 rows of 64 bytes. Where rows end inside a tile, what lies behind them in the
@@ -32,9 +31,15 @@ class AttentionAmx {
       config.row_bytes[tile] = 64;
     }
     Tiles::Configure(config);
-    Scores(a);
-    AttentionDot<I>::Softmax(a);
-    Values(a);
+    PairMatrix values[kMaxSegmentKeys / kTileKeys];
+    const int tiles = CollectValues(a, values);
+    // All three passes block by block, in the scores of the first: they stay in the nearest caches.
+    for (int row = 0; row < a.num_rows; row += 2 * kRows) {
+      const SegmentArgs block = BlockOf(a, row);
+      Scores(block);
+      AttentionDot<I>::Softmax(block);
+      Values(block, values, tiles);
+    }
     // Left in use, the tiles would be saved at every context switch.
     Tiles::Release();
   }
@@ -47,12 +52,16 @@ class AttentionAmx {
   // Tiles 0 to 3 are sums[row half][column half], 4 and 5 the halves of the left operand, 6 and 7
   // those of the right one.
 
-  // Calls fn(first row, halves) on blocks of one or two tiles of rows.
-  template <class Fn>
-  static void ForBlocks(int num_rows, const Fn& fn) {
-    for (int row = 0; row < num_rows; row += 2 * kRows) {
-      fn(row, num_rows - row > kRows ? 2 : 1);
-    }
+  // The one or two tiles of rows from `row` on.
+  static SegmentArgs BlockOf(const SegmentArgs& a, int row) {
+    SegmentArgs block = a;
+    block.num_rows = Least(a.num_rows - row, 2 * kRows);
+    block.q_pairs += int64_t{row} * AttentionDot<I>::QueryStride(a);
+    block.row_limits += row;
+    if (a.row_oldest != nullptr) block.row_oldest += row;
+    block.states += row;
+    block.o += row * a.o_stride;
+    return block;
   }
 
   template <int kHalves, int kPanels>
@@ -107,13 +116,13 @@ class AttentionAmx {
     for (int r = 0; r < rows; ++r) __builtin_memcpy(out + r * stride, sums[r], sizeof(sums[r]));
   }
 
-  // Calls fn.operator()<halves, panels>().
+  // Calls fn.operator()<halves, panels>(), as many as rows and columns ask for.
   template <class Fn>
-  static void Dispatch(int halves, int panels, const Fn& fn) {
-    if (halves == 2) {
-      panels == 2 ? fn.template operator()<2, 2>() : fn.template operator()<2, 1>();
+  static void Dispatch(int rows, int columns, const Fn& fn) {
+    if (rows > kRows) {
+      columns > kColumns ? fn.template operator()<2, 2>() : fn.template operator()<2, 1>();
     } else {
-      panels == 2 ? fn.template operator()<1, 2>() : fn.template operator()<1, 1>();
+      columns > kColumns ? fn.template operator()<1, 2>() : fn.template operator()<1, 1>();
     }
   }
 
@@ -122,46 +131,38 @@ class AttentionAmx {
     const auto* const q = reinterpret_cast<const uint32_t*>(a.q_pairs);
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       if (outside) return FillUnseen(a, tile);
+      const int columns = BlockEnd(a, range, 0, a.num_rows) - range.begin;
+      if (columns <= 0) return;
       const PairMatrix keys = KeysOf(a, range, stride);
-      ForBlocks(a.num_rows, [&](int row, int halves) {
-        const int rows = Least(a.num_rows - row, 2 * kRows);
-        const int columns = BlockEnd(a, range, row, rows) - range.begin;
-        float* const out = a.scores + row * int64_t{kScoreStride} + (range.begin - a.segment_begin);
-        for (int i = 0; i < columns; i += 2 * kColumns) {
-          Dispatch(halves, columns - i > kColumns ? 2 : 1, [&]<int kHalves, int kPanels>() {
-            Zero<kHalves, kPanels>();
-            Multiply<kHalves, kPanels>(q + int64_t{row} * stride, stride, stride / kPairs,
-                                       PairMatrix{keys.p + i, keys.stride});
-            Store<kHalves, kPanels>(out + i, kScoreStride, rows);
-          });
-        }
-      });
-    });
-  }
-
-  // The sums of a block stay in tiles over the whole segment.
-  static void Values(const SegmentArgs& a) {
-    PairMatrix values[kMaxSegmentKeys / kTileKeys];
-    const int tiles = CollectValues(a, values);
-    ForBlocks(a.num_rows, [&](int row, int halves) {
-      const int rows = Least(a.num_rows - row, 2 * kRows);
-      const int end = Least(a.hi, a.row_limits[row + rows - 1]) - a.segment_begin;
-      const auto* const p =
-          reinterpret_cast<const uint32_t*>(a.scores) + row * int64_t{kScoreStride};
-      for (int i = 0; i < a.o_stride; i += 2 * kColumns) {
-        Dispatch(halves, a.o_stride - i > kColumns ? 2 : 1, [&]<int kHalves, int kPanels>() {
+      float* const out = a.scores + (range.begin - a.segment_begin);
+      for (int i = 0; i < columns; i += 2 * kColumns) {
+        Dispatch(a.num_rows, columns - i, [&]<int kHalves, int kPanels>() {
           Zero<kHalves, kPanels>();
-          for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
-            if (values[t].p == nullptr) continue;
-            const int keys = Least(end - t * kTileKeys, kTileKeys);
-            Multiply<kHalves, kPanels>(p + t * kTileKeys / 2, kScoreStride,
-                                       DivideUp(keys, 2 * kPairs),
-                                       PairMatrix{values[t].p + i, values[t].stride});
-          }
-          Store<kHalves, kPanels>(a.o + row * a.o_stride + i, a.o_stride, rows);
+          Multiply<kHalves, kPanels>(q, stride, stride / kPairs,
+                                     PairMatrix{keys.p + i, keys.stride});
+          Store<kHalves, kPanels>(out + i, kScoreStride, a.num_rows);
         });
       }
     });
+  }
+
+  // The sums stay in tiles over the whole segment.
+  static void Values(const SegmentArgs& a, const PairMatrix* values, int tiles) {
+    const int end = Least(a.hi, a.row_limits[a.num_rows - 1]) - a.segment_begin;
+    const auto* const p = reinterpret_cast<const uint32_t*>(a.scores);
+    for (int i = 0; i < a.o_stride; i += 2 * kColumns) {
+      Dispatch(a.num_rows, a.o_stride - i, [&]<int kHalves, int kPanels>() {
+        Zero<kHalves, kPanels>();
+        for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
+          if (values[t].p == nullptr) continue;
+          const int keys = Least(end - t * kTileKeys, kTileKeys);
+          Multiply<kHalves, kPanels>(p + t * kTileKeys / 2, kScoreStride,
+                                     DivideUp(keys, 2 * kPairs),
+                                     PairMatrix{values[t].p + i, values[t].stride});
+        }
+        Store<kHalves, kPanels>(a.o + i, a.o_stride, a.num_rows);
+      });
+    }
   }
 
   // The values of each tile of keys of the segment; null where no row sees any. Returns how many.
