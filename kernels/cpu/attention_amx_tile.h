@@ -36,16 +36,17 @@ class AttentionAmx {
     // All three passes block by block, in the scores of the first: they stay in the nearest caches.
     for (int row = 0; row < a.num_rows; row += 2 * kRows) {
       const SegmentArgs block = BlockOf(a, row);
-      Scores(block);
+      // What the first one reads comes from memory, and what it asks for serves the others.
+      row == 0 ? Scores<true>(block) : Scores<false>(block);
       AttentionDot<I>::Softmax(block);
-      Values(block, values, tiles);
+      row == 0 ? Values<true>(block, values, tiles) : Values<false>(block, values, tiles);
     }
     // Left in use, the tiles would be saved at every context switch.
     Tiles::Release();
   }
 
  private:
-  static constexpr int kMinRows = 16;  // fewer leave half of a tile empty
+  static constexpr int kMinRows = 8;  // fewer leave most of a tile empty
   static constexpr int kRows = 16;     // of a tile
   static constexpr int kColumns = 16;  // of a tile of sums
   static constexpr int kPairs = 16;    // that one tile product goes over
@@ -72,14 +73,28 @@ class AttentionAmx {
     if constexpr (kHalves == 2 && kPanels == 2) Tiles::template Zero<3>();
   }
 
-  // Adds x w over `steps` whole tiles of pairs.
-  template <int kHalves, int kPanels>
-  static void Multiply(const uint32_t* x, int64_t x_stride, int steps, PairMatrix w) {
+  struct FetchNothing {
+    template <int Elements>
+    void Ask(int) const {}
+  };
+  template <bool kFetch>
+  static auto Take(TileAhead& ahead, int steps) {
+    if constexpr (kFetch) {
+      return ahead.Take(steps);
+    } else {
+      return FetchNothing();
+    }
+  }
+
+  // Adds x w over `steps` whole tiles of pairs. `fetch` as TileAhead gives it.
+  template <int kHalves, int kPanels, class Fetch>
+  static void Multiply(const uint32_t* x, int64_t x_stride, int steps, PairMatrix w, Fetch fetch) {
     const int64_t x_bytes = x_stride * 4;
     const int64_t w_bytes = w.stride * 4;
     for (int i = 0; i < steps; ++i, x += kPairs, w.p += kPairs * w.stride) {
       Tiles::template Load<4>(x, x_bytes);
       Tiles::template Load<6>(w.p, w_bytes);
+      fetch.template Ask<kColumns>(i);
       Tiles::template DotBf16<0, 4, 6>();
       if constexpr (kPanels == 2) {
         Tiles::template Load<7>(w.p + kColumns, w_bytes);
@@ -126,6 +141,7 @@ class AttentionAmx {
     }
   }
 
+  template <bool kFetch>
   static void Scores(const SegmentArgs& a) {
     const int stride = AttentionDot<I>::QueryStride(a);
     const auto* const q = reinterpret_cast<const uint32_t*>(a.q_pairs);
@@ -135,11 +151,14 @@ class AttentionAmx {
       if (columns <= 0) return;
       const PairMatrix keys = KeysOf(a, range, stride);
       float* const out = a.scores + (range.begin - a.segment_begin);
+      const int steps = stride / kPairs;
+      TileAhead ahead(a, range, &KeyPiece::k, a.pieces->v,
+                      int64_t{DivideUp(columns, 2 * kColumns)} * steps);
       for (int i = 0; i < columns; i += 2 * kColumns) {
         Dispatch(a.num_rows, columns - i, [&]<int kHalves, int kPanels>() {
           Zero<kHalves, kPanels>();
-          Multiply<kHalves, kPanels>(q, stride, stride / kPairs,
-                                     PairMatrix{keys.p + i, keys.stride});
+          Multiply<kHalves, kPanels>(q, stride, steps, PairMatrix{keys.p + i, keys.stride},
+                                     Take<kFetch>(ahead, steps));
           Store<kHalves, kPanels>(out + i, kScoreStride, a.num_rows);
         });
       }
@@ -147,6 +166,7 @@ class AttentionAmx {
   }
 
   // The sums stay in tiles over the whole segment.
+  template <bool kFetch>
   static void Values(const SegmentArgs& a, const PairMatrix* values, int tiles) {
     const int end = Least(a.hi, a.row_limits[a.num_rows - 1]) - a.segment_begin;
     const auto* const p = reinterpret_cast<const uint32_t*>(a.scores);
@@ -156,9 +176,13 @@ class AttentionAmx {
         for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
           if (values[t].p == nullptr) continue;
           const int keys = Least(end - t * kTileKeys, kTileKeys);
-          Multiply<kHalves, kPanels>(p + t * kTileKeys / 2, kScoreStride,
-                                     DivideUp(keys, 2 * kPairs),
-                                     PairMatrix{values[t].p + i, values[t].stride});
+          const int steps = DivideUp(keys, 2 * kPairs);
+          const int32_t begin = a.segment_begin + t * kTileKeys;
+          TileAhead ahead(a, {begin, Least(begin + kTileKeys, a.hi)}, &KeyPiece::v, KeysBehind(a),
+                          i == 0 ? steps : 1 << 20);
+          Multiply<kHalves, kPanels>(p + t * kTileKeys / 2, kScoreStride, steps,
+                                     PairMatrix{values[t].p + i, values[t].stride},
+                                     Take<kFetch>(ahead, steps));
         }
         Store<kHalves, kPanels>(a.o + i, a.o_stride, a.num_rows);
       });
