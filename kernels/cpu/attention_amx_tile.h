@@ -46,7 +46,7 @@ class AttentionAmx {
   }
 
  private:
-  static constexpr int kMinRows = 8;  // fewer leave most of a tile empty
+  static constexpr int kMinRows = 3;   // dot products of fewer are done before a tile is loaded
   static constexpr int kRows = 16;     // of a tile
   static constexpr int kColumns = 16;  // of a tile of sums
   static constexpr int kPairs = 16;    // that one tile product goes over
