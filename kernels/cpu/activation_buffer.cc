@@ -107,9 +107,8 @@ TileRows ActivationBuffer::PrepareTiles(const TensorView& x, bool exact,
     if (coarse_rows.empty() || coarse_rows[row] == 0) tiles_.SetExact(row);
   }
   const auto pack_row = QuantizedKernelsFor(isa_).tiles->pack_row;
-  ForRows(x.rows, x.cols, pool, [&](int64_t row) {
-    pack_row(x.F32Row(row), x.cols, tiles_.high(row), tiles_.low(row));
-  });
+  ForRows(x.rows, x.cols, pool,
+          [&](int64_t row) { pack_row(x.F32Row(row), x.cols, tiles_.high(row), tiles_.low(row)); });
   return tiles_.view();
 }
 

@@ -8,8 +8,9 @@
 #include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/attention_pairs.h"
 
-// A segment of attention by AMX tiles: 32 rows at a time, x 32 keys or x 32 output elements. A template over the instructions of attention_dot.h and of amx_tiles.h. Include only from
-// files that are compiled for one level.
+// A segment of attention by AMX tiles: 32 rows at a time, x 32 keys or x 32 output elements. A
+// template over the instructions of attention_dot.h and of amx_tiles.h. Include only from files
+// that are compiled for one level.
 //
 // All tiles have 16 rows of 64 bytes. Where rows end inside a tile, what lies behind them in the
 // scratch is multiplied too and thrown away: rows of a tile do not meet.

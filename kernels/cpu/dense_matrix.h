@@ -33,13 +33,11 @@ enum class DenseForm : uint8_t { kF32, kF16, kBF16 };
 // Arithmetic: every output element is a sum over ascending k that starts at zero; with `accumulate`
 // the previous value is added last. Under `reproducible` an element's bits depend on its row of x
 // and its row of w only: not on the number of rows, its tile or the way the work is split. Without
-// it, AMX tiles (another order inside each 32 elements of k) take over at 8 rows.
+// it, AMX tiles (another order inside each 32 elements of k) take over at 8 rows; they add to the
+// previous value from the begin.
 //
 // Multiply uses up to 530 KiB of stack. One call should cover 16 tiles (256 columns) or a multiple,
 // and all rows of the operation or a multiple of 108: smaller cuts pack x again and again.
-//
-// The AMX path has been run with emulated instructions only (dense_matrix_test says what that
-// shows); no processor that has them has run it yet.
 //
 // INVALID_ARGUMENT when the slices are empty, disagree in `cols`, hold no whole number of blocks or
 // have a row order of the wrong length or out of range; RESOURCE_EXHAUSTED from the device.

@@ -325,9 +325,9 @@ class TilesProbe {
 
   absl::Status Check(const TileKernels& kernels, const QuantizedProbe& weight) const {
     std::vector<float> out(kRows * kProbeN, NAN);
-    (kernels.*weight.multiply_tiles)(weight.panels, memory_.view(),
-                                     {0, kRows, 0, QuantizedProbe::kTiles, kProbeN, out.data(),
-                                      kProbeN, /*accumulate=*/false});
+    (kernels.*weight.multiply_tiles)(
+        weight.panels, memory_.view(),
+        {0, kRows, 0, QuantizedProbe::kTiles, kProbeN, out.data(), kProbeN, /*accumulate=*/false});
     for (int64_t i = 0; i < kRows * kProbeN; ++i) {
       const int64_t row = i / kProbeN, n = i % kProbeN;
       const double want = MultiplyExactly(&exactly_[row * kProbeK], &weight.w[n * kProbeK]);
@@ -354,11 +354,10 @@ class TilesProbe {
 
 absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
   // One of each way in which scales are stored, and of each number of bits.
-  const QuantizedProbe weights[] = {
-      {DType::kQ8_0, &FixedKernels::q8_0, &TileKernels::q8_0},
-      {DType::kQ4_1, &FixedKernels::q4_1, &TileKernels::q4_1},
-      {DType::kQ5_K, &FixedKernels::q5_k, &TileKernels::q5_k},
-      {DType::kQ6_K, &FixedKernels::q6_k, &TileKernels::q6_k}};
+  const QuantizedProbe weights[] = {{DType::kQ8_0, &FixedKernels::q8_0, &TileKernels::q8_0},
+                                    {DType::kQ4_1, &FixedKernels::q4_1, &TileKernels::q4_1},
+                                    {DType::kQ5_K, &FixedKernels::q5_k, &TileKernels::q5_k},
+                                    {DType::kQ6_K, &FixedKernels::q6_k, &TileKernels::q6_k}};
   for (const int digits : {2, 1}) {
     const FixedKernels& fixed = kernels.by_digits[digits - 1];
     for (const int64_t rows : {1, 37}) {

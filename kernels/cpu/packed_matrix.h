@@ -18,11 +18,11 @@ inline constexpr int kTileN = 16;
 // What a packed form wants its activations as. The back end prepares each form at most once per
 // operation.
 enum class ActivationForm : uint8_t {
-  kF32,    // as they come
-  kBF16,   // rounded to nearest even
-  kFixed,  // 15 bits of fixed point per block of 32 along k (FixedRows in quantized_kernels.h)
-  kInt8,   // 8 bits of it, 15 in blocks that are far larger than the others of their row
-  kRough,  // 8 bits of it
+  kF32,         // as they come
+  kBF16,        // rounded to nearest even
+  kFixed,       // 15 bits of fixed point per block of 32 along k (FixedRows in quantized_kernels.h)
+  kInt8,        // 8 bits of it, 15 in blocks that are far larger than the others of their row
+  kRough,       // 8 bits of it
   kTiles,       // TileRows of bf16
   kExactTiles,  // and what that took away of rows that are not coarse
 };

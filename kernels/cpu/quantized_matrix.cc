@@ -102,9 +102,9 @@ class QuantizedMatrix : public PackedMatrix {
                 bool reproducible) const override {
     if (form(x.rows, reproducible) == ActivationForm::kExactTiles) {
       assert(x.tiles.high != nullptr && x.tiles.steps == panels_.blocks);
-      return multiply_tiles_(panels_, x.tiles,
-                             {row_begin, row_end, tile_begin, tile_end, n(), out, out_stride,
-                              accumulate});
+      return multiply_tiles_(
+          panels_, x.tiles,
+          {row_begin, row_end, tile_begin, tile_end, n(), out, out_stride, accumulate});
     }
     const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,
                                 out,       out_stride, accumulate};

@@ -10,9 +10,9 @@
 
 namespace refrain::kernels::cpu {
 
-inline constexpr int kTileRows = 16;                        // of a group of rows
-inline constexpr int kTileK = 32;                           // elements of k in one tile
-inline constexpr int kTileElements = kTileRows * kTileK;    // 1 KiB
+inline constexpr int kTileRows = 16;                      // of a group of rows
+inline constexpr int kTileK = 32;                         // elements of k in one tile
+inline constexpr int kTileElements = kTileRows * kTileK;  // 1 KiB
 
 // Rows of activations as left operands. Group g is rows [16 g, 16 g + 16).
 //
@@ -33,7 +33,8 @@ struct TilePanels {
   int64_t panel_elements = 0;     // from one panel to the next
 };
 
-// Which part of a product, and where it goes: out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k].
+// Which part of a product, and where it goes: out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 +
+// i][k].
 struct TileRange {
   int64_t row_begin = 0, row_end = 0;  // row_begin is a multiple of 16, row_end too but at the end
   int64_t tile_begin = 0, tile_end = 0;
@@ -46,11 +47,12 @@ struct TileRange {
 using MultiplyTilesFn = void (*)(const QuantizedPanels&, const TileRows&, const TileRange&);
 
 struct TileKernels {
-  // One row: high and low point to it in its group, steps lie 512 elements apart. `low` may be null.
+  // One row: high and low point to it in its group, steps lie 512 elements apart. `low` may be
+  // null.
   void (*pack_row)(const float* x, int64_t k, uint16_t* high, uint16_t* low);
   // `w` points to panel 0.
   void (*dense)(const TilePanels& w, const TileRows& x, const TileRange& range);
-  // By stored type. Weights are unpacked to w = high + low, to nearest even, low only for exact
+  // By stored type. Weights are unpacked to w = high + low, each to nearest, low only for exact
   // groups; sums are of 32 bits, in the order of amx_tiles.h, over ascending k.
   MultiplyTilesFn q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k;
 };

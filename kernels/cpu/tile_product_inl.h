@@ -46,16 +46,24 @@ class PanelProduct {
                int64_t steps, bool accumulate)
       : x_(x), range_(range), w_(w), step_(step), steps_(steps), accumulate_(accumulate) {}
 
-  template <int kPanels>
-  void Run() {
+  // Blocks of one or two groups that Run goes over, at least.
+  static int64_t BlocksOf(const TileRange& range) {
+    return (range.row_end - range.row_begin + 2 * kTileRows - 1) / (2 * kTileRows);
+  }
+
+  // `ahead`: its Take() says what each block asks the caches for, as StretchAhead; a step of it as
+  // many lines.
+  template <int kPanels, class Ahead>
+  void Run(Ahead ahead) {
     const int64_t groups_end = (range_.row_end + kTileRows - 1) / kTileRows;
     for (int64_t group = range_.row_begin / kTileRows; group < groups_end;) {
       const bool exact = IsExact(group);
       const bool two = group + 1 < groups_end && IsExact(group + 1) == exact;
+      const auto lines = ahead.Take();
       if (exact) {
-        two ? Block<2, kPanels, true>(group) : Block<1, kPanels, true>(group);
+        two ? Block<2, kPanels, true>(group, lines) : Block<1, kPanels, true>(group, lines);
       } else {
-        two ? Block<2, kPanels, false>(group) : Block<1, kPanels, false>(group);
+        two ? Block<2, kPanels, false>(group, lines) : Block<1, kPanels, false>(group, lines);
       }
       group += two ? 2 : 1;
     }
@@ -67,8 +75,8 @@ class PanelProduct {
 
   bool IsExact(int64_t group) const { return x_.exact != nullptr && x_.exact[group] != 0; }
 
-  template <int kHalves, int kPanels, bool kExact>
-  void Block(int64_t group) {
+  template <int kHalves, int kPanels, bool kExact, class Lines>
+  void Block(int64_t group, Lines lines) {
     const int64_t at = (group * x_.steps + step_) * kTileElements;
     const int64_t half = x_.steps * kTileElements;
     Begin<0>(group);
@@ -77,6 +85,9 @@ class PanelProduct {
     if constexpr (kHalves == 2 && kPanels == 2) Begin<3>(group);
     for (int64_t i = 0; i < steps_ * kTileElements; i += kTileElements) {
       LoadX<kHalves>(x_.high + at + i, half);
+      for (int line = 0; line < lines.lines; ++line, lines.p += 64) {
+        __builtin_prefetch(lines.p, 0, 2);
+      }
       if constexpr (kExact) {
         if (w_.low != nullptr) {
           LoadW<kPanels>(w_.low + i);
@@ -180,6 +191,15 @@ class PanelProduct {
   const bool accumulate_;
 };
 
+// Where the hardware sees what comes next.
+struct NothingAhead {
+  struct NoLines {
+    static constexpr int lines = 0;
+    const char* p = nullptr;
+  };
+  NoLines Take() { return {}; }
+};
+
 template <class Tiles>
 void MultiplyDenseByTiles(const TilePanels& w, const TileRows& x, const TileRange& range) {
   ConfigureWholeTiles<Tiles>();
@@ -189,7 +209,7 @@ void MultiplyDenseByTiles(const TilePanels& w, const TileRows& x, const TileRang
     panels.high += tile * w.panel_elements;
     const TileRange part = TilesOf(range, tile, tiles);
     PanelProduct<Tiles> product(x, part, panels, 0, x.steps, range.accumulate);
-    tiles == 2 ? product.template Run<2>() : product.template Run<1>();
+    tiles == 2 ? product.template Run<2>(NothingAhead()) : product.template Run<1>(NothingAhead());
   }
   // Left in use, the tiles would be saved at every context switch.
   Tiles::Release();

@@ -1,5 +1,6 @@
-// Rows of activations rounded to tiles of bf16, for inclusion by the files of single instruction-set
-// levels only. Bf16 has the Round of bf16_instructions.h; see tile_kernels.h for the layout.
+// Rows of activations rounded to tiles of bf16, for inclusion by the files of single
+// instruction-set levels only. Bf16 has the Round of bf16_instructions.h; see tile_kernels.h for
+// the layout.
 
 #ifndef REFRAIN_KERNELS_CPU_TILE_ROWS_INL_H_
 #define REFRAIN_KERNELS_CPU_TILE_ROWS_INL_H_
@@ -40,7 +41,7 @@ void PackTileRow(const float* x, int64_t k, uint16_t* high, uint16_t* low) {
     _mm512_store_si512(high + to, words);
     if (low == nullptr) continue;
     _mm512_store_si512(low + to, Bf16::Round(_mm512_sub_ps(a, WidenLower(words)),
-                                        _mm512_sub_ps(b, WidenUpper(words))));
+                                             _mm512_sub_ps(b, WidenUpper(words))));
   }
 }
 

@@ -40,8 +40,8 @@ class Listener {
   void Stop();
   // After Stop: waits until all that were taken have been closed; false when some have not.
   bool WaitUntilNoConnections(std::chrono::steady_clock::time_point deadline);
-  // After Stop: ends what was taken and is not closed, behind what has been written to it. Its owner
-  // reads the end, even while the other side goes on to send, and closes it.
+  // After Stop: ends what was taken and is not closed, behind what has been written to it. Its
+  // owner reads the end, even while the other side goes on to send, and closes it.
   void ShutDownConnections();
 
  private:

@@ -75,8 +75,8 @@ class Server {
   // Waits until the calls that run have finished; false when some have not at `deadline`. On any
   // thread; Stop on another ends the wait.
   bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline);
-  // Lets the calls that run finish within `grace`, then ends them as cancelled. Otherwise calls that
-  // come are answered as UNAVAILABLE for `last_requests` (at most `grace`) while somebody is
+  // Lets the calls that run finish within `grace`, then ends them as cancelled. Otherwise calls
+  // that come are answered as UNAVAILABLE for `last_requests` (at most `grace`) while somebody is
   // connected, and then the connections end. Once.
   void Stop(std::chrono::milliseconds grace);
 

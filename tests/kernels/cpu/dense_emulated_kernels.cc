@@ -4,8 +4,10 @@
 
 #include <cstring>
 
-#include "kernels/cpu/dense_amx_tile.h"
 #include "kernels/cpu/dense_avx512_tile.h"
+#include "kernels/cpu/tile_kernels.h"
+#include "kernels/cpu/tile_product_inl.h"
+#include "kernels/cpu/tile_rows_inl.h"
 #include "tests/kernels/cpu/emulated_instructions.h"
 
 // Compiled with wide instructions: no standard library here but its C part, so that no inline
@@ -24,9 +26,8 @@ struct EmulatedBf16Dot {
   }
 };
 
-void MultiplyEmulatedAmx(const DenseAmxProduct& product) {
-  AmxProduct<EmulatedTiles>(product).Run();
-}
+constinit const TileKernels kEmulatedTiles = {
+    PackTileRow<EmulatedBf16>, MultiplyDenseByTiles<EmulatedTiles>, {}, {}, {}, {}, {}, {}, {}, {}};
 
 }  // namespace
 
@@ -38,7 +39,7 @@ DenseKernels EmulatedBf16DenseKernels() {
 
 DenseKernels EmulatedAmxDenseKernels() {
   DenseKernels kernels = EmulatedBf16DenseKernels();
-  kernels.amx = MultiplyEmulatedAmx;
+  kernels.tiles = &kEmulatedTiles;
   return kernels;
 }
 

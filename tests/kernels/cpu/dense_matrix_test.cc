@@ -13,6 +13,8 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/tile_kernels.h"
+#include "kernels/cpu/tile_rows_memory.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/host_device.h"
 #include "tests/kernels/cpu/dense_emulated_kernels.h"
@@ -48,7 +50,7 @@ WeightSlice F32Slice(const std::vector<float>& values, int64_t rows, int64_t col
   return {DType::kF32, rows, cols, reinterpret_cast<const std::byte*>(values.data()), {}};
 }
 
-// x in both forms, with NaN wherever a kernel has no business.
+// x in all forms, with NaN wherever a kernel has no business.
 struct TestActivations {
   TestActivations(const std::vector<float>& values, int64_t rows, int64_t k) {
     const int64_t stride = k + 3;
@@ -61,27 +63,37 @@ struct TestActivations {
         bf16[r * bf16_stride + i] = ToBf16(values[r * k + i]);
       }
     }
+    tiles.Resize(rows, k, /*exact=*/false);
+    for (int64_t r = 0; r < (rows + kTileRows - 1) / kTileRows * kTileRows; ++r) {
+      for (int64_t i = 0; i < (k + kTileK - 1) / kTileK * kTileK; ++i) {
+        const uint16_t nan = 0x7fc1;
+        tiles.high(r)[i / kTileK * kTileElements + i % kTileK] = r >= rows ? nan
+                                                                 : i < k ? ToBf16(values[r * k + i])
+                                                                         : 0;
+      }
+    }
     view = {.rows = rows,
             .k = k,
             .f32 = f32.data(),
             .f32_stride = stride,
             .bf16 = bf16.data(),
-            .bf16_stride = bf16_stride};
+            .bf16_stride = bf16_stride,
+            .tiles = tiles.view()};
   }
 
   // Only what the matrix asks for.
   Activations For(const PackedMatrix& matrix, bool reproducible) const {
     Activations x = view;
-    if (matrix.form(x.rows, reproducible) == ActivationForm::kBF16) {
-      x.f32 = nullptr;
-    } else {
-      x.bf16 = nullptr;
-    }
+    const ActivationForm form = matrix.form(x.rows, reproducible);
+    if (form != ActivationForm::kF32) x.f32 = nullptr;
+    if (form != ActivationForm::kBF16) x.bf16 = nullptr;
+    if (form != ActivationForm::kTiles) x.tiles = {};
     return x;
   }
 
   std::vector<float> f32;
   std::vector<uint16_t> bf16;
+  TileRowsMemory tiles;
   Activations view;
 };
 
@@ -122,6 +134,7 @@ struct TestOutput {
 struct Level {
   std::string name;
   bool bf16_dot = false;
+  bool tiles = false;
   std::optional<Isa> isa;                // a level of this machine, or
   DenseKernels (*emulated)() = nullptr;  // kernels with emulated instructions
 };
@@ -132,14 +145,16 @@ std::vector<Level> Levels() {
   std::vector<Level> levels;
   bool avx512 = false;
   for (const Isa isa : SupportedIsas()) {
-    levels.push_back({.name = std::string(Name(isa)), .bf16_dot = isa >= Isa::kAvx512Bf16});
+    levels.push_back({.name = std::string(Name(isa)),
+                      .bf16_dot = isa >= Isa::kAvx512Bf16,
+                      .tiles = isa >= Isa::kAmx});
     levels.back().isa = isa;
     avx512 |= isa == Isa::kAvx512;
   }
   if (avx512) {
     levels.push_back({.name = "avx512_bf16_emulated", .bf16_dot = true});
     levels.back().emulated = EmulatedBf16DenseKernels;
-    levels.push_back({.name = "amx_emulated", .bf16_dot = true});
+    levels.push_back({.name = "amx_emulated", .bf16_dot = true, .tiles = true});
     levels.back().emulated = EmulatedAmxDenseKernels;
   }
   return levels;
@@ -202,7 +217,7 @@ class Oracle {
          ActivationForm activations)
       : w_(w), x_(x), k_(k) {
     for (float& value : w_) value = RoundedTo(form, value);
-    if (activations == ActivationForm::kBF16) {
+    if (activations != ActivationForm::kF32) {
       for (float& value : x_) value = RoundedTo(DenseForm::kBF16, value);
     }
   }
@@ -340,8 +355,12 @@ TEST_P(DenseMatrixTest, AnyCutIntoRowsAndTilesGivesTheSameBits) {
         TestOutput whole(kRows, kN);
         MultiplyAll(*matrix, x, whole, accumulate, reproducible);
         for (int i = 0; i < 20; ++i) {
-          const int64_t row_begin = random() % kRows;
-          const int64_t row_end = row_begin + 1 + random() % (kRows - row_begin);
+          int64_t row_begin = random() % kRows;
+          int64_t row_end = row_begin + 1 + random() % (kRows - row_begin);
+          if (matrix->form(kRows, reproducible) == ActivationForm::kTiles) {
+            row_begin = row_begin / kTileRows * kTileRows;
+            row_end = std::min(kRows, (row_end + kTileRows - 1) / kTileRows * kTileRows);
+          }
           const int64_t tile_begin = random() % kTiles;
           const int64_t tile_end = tile_begin + 1 + random() % (kTiles - tile_begin);
           SCOPED_TRACE(testing::Message()
@@ -475,8 +494,11 @@ TEST_P(DenseMatrixTest, ReadsBf16ActivationsOnlyWithBf16Instructions) {
     for (const int64_t rows : {1, 64}) {
       EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF32)->form(rows, reproducible), ActivationForm::kF32);
       EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF16)->form(rows, reproducible), ActivationForm::kF32);
+      const bool tiles = GetParam().tiles && rows >= 8 && !reproducible;
       EXPECT_EQ(Pack(w, 16, 32, DenseForm::kBF16)->form(rows, reproducible),
-                GetParam().bf16_dot ? ActivationForm::kBF16 : ActivationForm::kF32);
+                tiles                 ? ActivationForm::kTiles
+                : GetParam().bf16_dot ? ActivationForm::kBF16
+                                      : ActivationForm::kF32);
     }
   }
 }

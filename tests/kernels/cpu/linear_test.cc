@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/product_jobs.h"
+#include "kernels/cpu/tile_kernels.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/cpu/quantized_blocks.h"
 
@@ -215,6 +216,28 @@ TEST(CutWorkTest, CoversTheProductAndFeedsEveryThread) {
           if (tiles >= 2 * threads) {
             ASSERT_GE(grid.tile_jobs() * grid.row_jobs(), threads)
                 << tiles << " tiles, " << rows << " rows, " << threads << " threads";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CutTileWorkTest, CoversTheProductInPairsOfGroupsAndFeedsEveryThread) {
+  for (const int64_t tiles : {1, 2, 3, 36, 60, 96, 3072}) {
+    for (const int64_t rows : {16, 31, 64, 512, 2000}) {
+      for (const int64_t k : {32, 576, 1536, 14336}) {
+        for (const int threads : {1, 2, 16}) {
+          SCOPED_TRACE(testing::Message() << tiles << " tiles, " << rows << " rows, k " << k << ", "
+                                          << threads << " threads");
+          const WorkGrid grid = CutTileWork(tiles, rows, k, threads);
+          ASSERT_GE(grid.tiles_per_job, 1);
+          ASSERT_TRUE(grid.rows_per_job % (2 * kTileRows) == 0 || grid.rows_per_job == rows);
+          ASSERT_LE(grid.rows_per_job, 1024);  // GateUp's stack
+          ASSERT_GE(grid.tiles_per_job * grid.tile_jobs(), tiles);
+          ASSERT_GE(grid.rows_per_job * grid.row_jobs(), rows);
+          if (tiles >= 2 * threads) {
+            ASSERT_GE(grid.tile_jobs() * grid.row_jobs(), threads);
           }
         }
       }

@@ -2,12 +2,17 @@
 
 #include "kernels/cpu/quantized_tiles_inl.h"
 #include "kernels/cpu/quantized_vectors_vnni.h"
+#include "kernels/cpu/tile_kernels.h"
+#include "kernels/cpu/tile_weights_inl.h"
 #include "tests/kernels/cpu/emulated_instructions.h"
 
 namespace refrain::kernels::cpu {
 namespace {
 
-constinit const QuantizedKernels kEmulated = KernelsForTiles<VnniVectors, EmulatedTiles>();
+constinit const TileKernels kEmulatedTiles =
+    TileKernelsFor<VnniVectors, EmulatedBf16, EmulatedTiles>();
+constinit const QuantizedKernels kEmulated =
+    KernelsForTiles<VnniVectors, EmulatedTiles>(&kEmulatedTiles);
 
 }  // namespace
 

@@ -42,9 +42,9 @@ class GrpcStop : public ::testing::Test {
   std::unique_ptr<v1::Inference::Stub> Connect() const {
     ::grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    const auto channel = ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                                     ::grpc::InsecureChannelCredentials(),
-                                                     arguments);
+    const auto channel =
+        ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                    ::grpc::InsecureChannelCredentials(), arguments);
     EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + 10s));
     return v1::Inference::NewStub(channel);
   }
