@@ -16,8 +16,9 @@
 namespace refrain::kernels::cpu {
 namespace {
 
-// From this many rows on tiles of bf16 multiply.
-constexpr int64_t kMinTileRows = 16;
+// From this many rows on tiles of bf16 multiply: unpacking weights to them takes as long as vectors
+// take to multiply 12 rows of 8 bits.
+constexpr int64_t kMinBf16TileRows = 24;
 
 MultiplyQuantizedFn FunctionFor(const FixedKernels& kernels, DType dtype) {
   switch (dtype) {
@@ -93,7 +94,7 @@ class QuantizedMatrix : public PackedMatrix {
     return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
   }
   ActivationForm form(int64_t rows, bool reproducible) const override {
-    const bool tiles = multiply_tiles_ != nullptr && !reproducible && rows >= kMinTileRows;
+    const bool tiles = multiply_tiles_ != nullptr && !reproducible && rows >= kMinBf16TileRows;
     return tiles ? ActivationForm::kExactTiles : form_;
   }
 

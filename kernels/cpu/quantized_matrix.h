@@ -23,7 +23,7 @@ namespace refrain::kernels::cpu {
 // row out of range. RESOURCE_EXHAUSTED: no memory. Multiply of the result reads `form`, kFixed or
 // kInt8, and gives an output element the same bits for any number of rows, threads and ranges,
 // mixed with coarse rows or not. Where the level has tiles of bf16 they multiply kFixed rows,
-// unless `reproducible`, from 16 rows on: weights are rounded to them, coarse rows too (2^-9 of
+// unless `reproducible`, from 24 rows on: weights are rounded to them, coarse rows too (2^-8 of
 // each factor), and what that takes away of a group of 16 rows that are not all coarse is
 // multiplied as well (TileRows::exact). With `argmax` and kFixed it has bounds(), unless the weight
 // is not finite.

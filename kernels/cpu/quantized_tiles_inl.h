@@ -1,4 +1,4 @@
-// Products of many rows by AMX int8 tiles.
+// Products of many rows of two digits by AMX int8 tiles.
 // For inclusion by the files of single instruction-set levels only: see quantized_kernels_inl.h,
 // which says what V is and why. V must have 16 lanes and be kShifted; Tiles is as amx_tiles.h says.
 
@@ -13,12 +13,14 @@
 
 namespace refrain::kernels::cpu {
 
-// From this many rows on tiles are used: a tile of few rows costs as much as a full one to load.
-inline constexpr int kMinTileRows = 8;
+// From this many rows on tiles are used, of two digits: what comes behind each block's tiles of
+// sums takes most of the time, and of one digit more than vectors take in all
+// (docs/results/amx-products.md).
+inline constexpr int kMinTileRows = 64;
 
 // One product. The unpacked operands of a block are, as they are, a tile of 8 rows (k / 4) of
-// 16 x 4 bytes, and a block's digits of up to 16 rows of activations are a tile of 32 bytes a row,
-// or two. Their products are the exact integers that the vector kernels make, and what follows is
+// 16 x 4 bytes, and a block's digits of up to 16 rows of activations are two tiles of 32 bytes a
+// row. Their products are the exact integers that the vector kernels make, and what follows is
 // the same arithmetic in the same order: results are the same bits.
 template <class V, class Tiles, class T>
 class TileProduct {
@@ -35,7 +37,7 @@ class TileProduct {
   }
 
  private:
-  static_assert(V::kLanes == kTile && V::kShifted);
+  static_assert(V::kLanes == kTile && V::kShifted && T::kDigits == 2);
   static constexpr int kMaxRows = 16;
   static constexpr int kSumBlocks = 4 / T::kSums;  // whose sums are kept at a time: 16 KiB
   static constexpr int kPartK = kBlockK / T::kSums;
@@ -43,7 +45,7 @@ class TileProduct {
   static constexpr int64_t kRowBytes = 64;  // of a tile of sums or operands
 
   // Tiles 0 and 1 are the sums of the high digits with both panels, 2 and 3 of the low ones, 4 and
-  // 5 the digits, 6 and 7 the operands. Where no row has low digits 2, 3 and 5 are not used.
+  // 5 the digits, 6 and 7 the operands.
   void Configure(int rows) {
     if (rows == configured_rows_) return;
     configured_rows_ = rows;
@@ -74,7 +76,7 @@ class TileProduct {
         Configure(count);
         for (int b = 0; b < blocks; b += kSumBlocks) {
           const int sum_blocks = blocks - b < kSumBlocks ? blocks - b : kSumBlocks;
-          SumBlocks<kTiles>(unpacked, begin, count, block, b, sum_blocks);
+          SumBlocks<kTiles>(unpacked, begin, block, b, sum_blocks);
           ScaleBlocks<kTiles>(unpacked, begin, count, block, b, sum_blocks, tile, columns);
         }
         begin += count;
@@ -82,39 +84,32 @@ class TileProduct {
     }
   }
 
-  // sums_ = the integer dot products of blocks first + [b, b + count) with rows from `row` on. Of
-  // low digits where one of the rows has some; those of the others are whatever is there.
+  // sums_ = the integer dot products of blocks first + [b, b + count) with rows from `row` on.
   template <int kTiles>
-  void SumBlocks(const Unpacked<V, T, kTiles>& w, int64_t row, int rows, int64_t first, int b,
-                 int count) {
-    const int64_t stride = x_.blocks * T::kDigits * kBlockK;
+  void SumBlocks(const Unpacked<V, T, kTiles>& w, int64_t row, int64_t first, int b, int count) {
+    const int64_t stride = x_.blocks * 2 * kBlockK;
     for (int i = 0; i < count; ++i) {
-      const int64_t at = row * stride + (first + b + i) * T::kDigits * kBlockK;
-      const int8_t* const digits = x_.digits + at;
-      const int8_t* const low_digits = T::kDigits == 2 ? digits + kBlockK : x_.low + at;
-      const bool low = T::kDigits == 2 || AnyLow<V>(x_, row, rows, first + b + i);
+      const int8_t* const digits = x_.digits + row * stride + (first + b + i) * 2 * kBlockK;
       for (int part = 0; part < T::kSums; ++part) {
         Tiles::template Load<4>(digits + part * kPartK, stride);
-        if (low) Tiles::template Load<5>(low_digits + part * kPartK, stride);
-        MultiplyTile<0>(w.operands[b + i][0][part * kPartOperands], low, sums_[i][part][0]);
+        Tiles::template Load<5>(digits + kBlockK + part * kPartK, stride);
+        MultiplyTile<0>(w.operands[b + i][0][part * kPartOperands], sums_[i][part][0]);
         if constexpr (kTiles > 1) {
-          MultiplyTile<1>(w.operands[b + i][1][part * kPartOperands], low, sums_[i][part][1]);
+          MultiplyTile<1>(w.operands[b + i][1][part * kPartOperands], sums_[i][part][1]);
         }
       }
     }
   }
 
   template <int kPanel>
-  void MultiplyTile(const uint8_t* operands, bool low, int32_t (*sums)[kMaxRows][kTile]) {
+  void MultiplyTile(const uint8_t* operands, int32_t (*sums)[kMaxRows][kTile]) {
     Tiles::template Load<6 + kPanel>(operands, kRowBytes);
     Tiles::template Zero<kPanel>();
     Tiles::template DotI8U8<kPanel, 4, 6 + kPanel>();
     Tiles::template Store<kPanel>(sums[0], kRowBytes);
-    if (low) {
-      Tiles::template Zero<2 + kPanel>();
-      Tiles::template DotI8U8<2 + kPanel, 5, 6 + kPanel>();
-      Tiles::template Store<2 + kPanel>(sums[1], kRowBytes);
-    }
+    Tiles::template Zero<2 + kPanel>();
+    Tiles::template DotI8U8<2 + kPanel, 5, 6 + kPanel>();
+    Tiles::template Store<2 + kPanel>(sums[1], kRowBytes);
   }
 
   // The rows' products (+)= what sums_ says, scaled.
@@ -137,10 +132,8 @@ class TileProduct {
             s.scale[part] = V::LoadF(w.scales[b + i][t][part]);
             const typename V::I high =
                 V::Add32(V::Load(sums_[i][part][t][0][r]), SumBegin<V, T>(at.negated_sum + part));
-            dots[part] = T::kDigits == 2 || at.has_low
-                             ? JoinDigits<V, T>(high, V::Load(sums_[i][part][t][1][r]),
-                                                at.negated_sum + part)
-                             : SumEnd<V, T, /*kJoined=*/false>(high, at.negated_sum + part);
+            dots[part] =
+                JoinDigits<V, T>(high, V::Load(sums_[i][part][t][1][r]), at.negated_sum + part);
           }
           if constexpr (T::kHasMin) s.min = V::LoadF(w.mins[b + i][t]);
           total[t] = AddScaled<V, T>(total[t], dots, s, at);
@@ -167,26 +160,24 @@ void MultiplyQuantizedByTiles(const QuantizedPanels& w, const FixedRows& x,
   TileProduct<V, Tiles, T>(w, x, range).Run();
 }
 
-template <class V, class Tiles, int kDigits>
+template <class V, class Tiles>
 constexpr FixedKernels FixedKernelsForTiles() {
   return {
-      MultiplyQuantizedByTiles<V, Tiles, Format<8, ScaleKind::kScale, kDigits>>,
-      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScale, kDigits>>,
-      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScaleMin, kDigits>>,
-      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScale, kDigits>>,
-      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScaleMin, kDigits>>,
-      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kSuperMin, kDigits>>,
-      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kSuperMin, kDigits>>,
-      MultiplyQuantizedByTiles<V, Tiles, Format<6, ScaleKind::kSuperScale, kDigits>>,
-      QuantizeRow<V, kDigits>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<8, ScaleKind::kScale, 2>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScale, 2>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kScaleMin, 2>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScale, 2>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kScaleMin, 2>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<4, ScaleKind::kSuperMin, 2>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<5, ScaleKind::kSuperMin, 2>>,
+      MultiplyQuantizedByTiles<V, Tiles, Format<6, ScaleKind::kSuperScale, 2>>,
+      QuantizeRow<V, 2>,
   };
 }
 
 template <class V, class Tiles>
 constexpr QuantizedKernels KernelsForTiles(const TileKernels* tiles) {
-  return {{FixedKernelsForTiles<V, Tiles, 1>(), FixedKernelsForTiles<V, Tiles, 2>()},
-          SiluMul<V>,
-          tiles};
+  return {{FixedKernelsFor<V, 1>(), FixedKernelsForTiles<V, Tiles>()}, SiluMul<V>, tiles};
 }
 
 }  // namespace refrain::kernels::cpu

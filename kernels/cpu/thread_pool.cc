@@ -174,8 +174,9 @@ void ThreadPool::State::Work(int thread) {
       for (uint32_t now = epoch.load(); !is_new(now); now = epoch.load()) epoch.wait(now);
       parked_workers.fetch_sub(1);
     }
+    // In this order: the end is announced behind `stop`, and nothing is announced behind it.
+    seen = epoch.load();
     if (stop.load()) return;
-    seen = epoch.load(std::memory_order_acquire);
     if (!Enter()) continue;
     // The open region may be a later one than was announced when this thread looked.
     seen = region_epoch;

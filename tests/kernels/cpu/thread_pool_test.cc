@@ -203,5 +203,15 @@ TEST(ThreadPoolLimits, IsSmallerWhereTheSystemAllowsNoMoreThreads) {
 }
 #endif
 
+// The end may come while a worker looks at the last region, for which it is too late.
+TEST(ThreadPoolEndTest, WorkersThatAreLateForARegionSeeTheEnd) {
+  for (int i = 0; i < 3000; ++i) {
+    ThreadPool pool(2);
+    for (int region = 0; region < 2; ++region) pool.ParallelFor(2, 1, [](int64_t, int64_t) {});
+    for (volatile int spin = 0; spin < i % 4096; ++spin) {
+    }
+  }
+}
+
 }  // namespace
 }  // namespace refrain::kernels::cpu

@@ -36,7 +36,7 @@ constexpr Type kTypes[] = {
     {DType::kQ5_K, &TileKernels::q5_k}, {DType::kQ6_K, &TileKernels::q6_k},
 };
 
-double Bf16(double value) { return Bf16ToF32(F32ToBf16(static_cast<float>(value))); }
+float Bf16(float value) { return Bf16ToF32(F32ToBf16(value)); }
 
 // A random weight in the packed layout.
 struct Weight {
@@ -117,6 +117,30 @@ std::vector<float> Frame(int64_t rows, int64_t stride) {
   return out;
 }
 
+// What coarse rows are multiplied with: the products of unit vectors.
+TEST_P(TileProductsTest, WeightsAreRoundedToTheNearest) {
+  for (const TileKernels* kernels : Kernels()) {
+    const int64_t k = 3 * unit(), n = 50;
+    const Weight w(GetParam().dtype, n, k, 1);
+    Rows x(*kernels, k, k, /*exact=*/false, 2);
+    for (int64_t row = 0; row < k; ++row) {
+      std::vector<float> one(k, 0.0f);
+      one[row] = 1;
+      kernels->pack_row(one.data(), k, x.memory.high(row), nullptr);
+    }
+    std::vector<float> used(k * n);
+    Multiply(*kernels, w, x, {0, k, 0, (n + 15) / 16, n, used.data(), n, false});
+    for (int64_t i = 0; i < k * n; ++i) {
+      const float want = w.values[i % n * k + i / n];
+      ASSERT_EQ(used[i], Bf16(used[i]));
+      // The floats that are rounded may differ by their own rounding, 2^-16 of a scale.
+      const float scale = std::fabs(want) + 1;
+      ASSERT_LE(std::fabs(used[i] - want), std::fabs(want) * 0x1p-8f * 1.0001f + scale * 0x1p-14f)
+          << i / n << ", " << i % n << ": " << used[i] << " of " << want;
+    }
+  }
+}
+
 TEST_P(TileProductsTest, AreThoseOfRoundedFactorsAndOfExactRowsTheTrueOnes) {
   int64_t exact_products = 0;
   for (const TileKernels* kernels : Kernels()) {
@@ -139,16 +163,18 @@ TEST_P(TileProductsTest, AreThoseOfRoundedFactorsAndOfExactRowsTheTrueOnes) {
             }
             // All columns of some rows.
             if (row % 5 != 0 && row != rows - 1) continue;
-            double want = accumulate ? before[i] : 0, size = std::fabs(want);
+            double want = accumulate ? before[i] : 0, size = std::fabs(want), squares = 0;
             for (int64_t j = 0; j < k; ++j) {
-              double a = x.x[row * k + j], b = w.values[column * k + j];
-              if (!x.exact(row)) a = Bf16(a), b = Bf16(b);
-              want += a * b;
-              size += std::fabs(a * b);
+              const float a = x.x[row * k + j], b = w.values[column * k + j];
+              const double term = double{x.exact(row) ? a : Bf16(a)} * b;
+              want += term;
+              size += std::fabs(term);
+              squares += term * term;
             }
-            // Sums of 32 bits; of exact rows what is left of each factor, 2^-17 of it, too.
-            const double limit =
-                size * (static_cast<double>(k + 4) * 0x1p-24 + (x.exact(row) ? 3 * 0x1p-17 : 0));
+            // Sums of 32 bits. Of exact rows what is left of each factor is 2^-16 of it; weights of
+            // the others are off by up to 2^-8, in either direction: six times what is likely.
+            double limit = size * static_cast<double>(k + 4) * 0x1p-24;
+            limit += x.exact(row) ? size * 3 * 0x1p-16 : 6 * std::sqrt(squares / 3) * 0x1p-8;
             exact_products += x.exact(row);
             ASSERT_LE(std::fabs(out[i] - want), limit) << row << ", " << column << ": " << out[i];
           }
