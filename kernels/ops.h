@@ -76,6 +76,9 @@ struct GateUpArgs {
   TensorView out;                      // [rows, ffn]
   bool reproducible = false;
   std::span<const uint8_t> coarse_rows;  // as LinearArgs
+  // Linear with this weight and the same coarse_rows comes next and alone reads `out`: a back end
+  // may keep what belongs there in a form of its own, and leave anything in `out`. Null: others do.
+  const LinearWeight* reader = nullptr;
 };
 
 // Angles of rotary embedding: cos and sin for every position, made once in double precision.

@@ -365,7 +365,8 @@ void LlamaModel::FinishRows(const Layer& layer, const RowRange& range,
   backend_.Linear(
       {layer.attn_output.get(), rows_of(attended_), hidden, true, reproducible, coarse});
   backend_.RmsNorm({config_.rms_eps, hidden, layer.ffn_norm, {}, normed});
-  backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible, coarse});
+  backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible, coarse,
+                   /*reader=*/layer.down.get()});
   backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible, coarse});
 }
 

@@ -91,6 +91,12 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   out.k = x.cols;
   out.f32 = static_cast<const float*>(x.data);
   out.f32_stride = x.stride;
+  if (instead_of_ != nullptr && x.data == instead_of_) {
+    out.tiles = tiles_instead_.view();
+    assert(forms.tiles && out.tiles.rows == x.rows);
+    instead_of_ = nullptr;
+    return out;
+  }
   if (forms.bf16) PrepareBF16(x, pool, out);
   if (forms.fixed) out.fixed = PrepareFixed(x, 2, kNoneStandsOut, pool, fixed_);
   if (forms.mixed) out.mixed = PrepareMixed(x, coarse_rows, pool);
@@ -100,12 +106,24 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   return out;
 }
 
+void ActivationBuffer::SizeTiles(const TensorView& x, bool exact,
+                                 std::span<const uint8_t> coarse_rows, TileRowsMemory& memory) {
+  memory.Resize(x.rows, x.cols, exact);
+  for (int64_t row = 0; exact && row < x.rows; ++row) {
+    if (coarse_rows.empty() || coarse_rows[row] == 0) memory.SetExact(row);
+  }
+}
+
+TileRowsMemory& ActivationBuffer::TilesInstead(const TensorView& x, bool exact,
+                                               std::span<const uint8_t> coarse_rows) {
+  SizeTiles(x, exact, coarse_rows, tiles_instead_);
+  instead_of_ = x.data;
+  return tiles_instead_;
+}
+
 TileRows ActivationBuffer::PrepareTiles(const TensorView& x, bool exact,
                                         std::span<const uint8_t> coarse_rows, ThreadPool& pool) {
-  tiles_.Resize(x.rows, x.cols, exact);
-  for (int64_t row = 0; exact && row < x.rows; ++row) {
-    if (coarse_rows.empty() || coarse_rows[row] == 0) tiles_.SetExact(row);
-  }
+  SizeTiles(x, exact, coarse_rows, tiles_);
   const auto pack_row = QuantizedKernelsFor(isa_).tiles->pack_row;
   ForRows(x.rows, x.cols, pool,
           [&](int64_t row) { pack_row(x.F32Row(row), x.cols, tiles_.high(row), tiles_.low(row)); });

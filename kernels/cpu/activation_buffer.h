@@ -48,19 +48,29 @@ class ActivationBuffer {
   Activations Prepare(const TensorView& x, ActivationForms forms,
                       std::span<const uint8_t> coarse_rows, ThreadPool& pool);
 
+  // Memory for the tiles of what belongs to `x`, which the caller fills: Prepare of `x` takes them
+  // as they are, once. `exact`: groups that are not all coarse have low terms.
+  TileRowsMemory& TilesInstead(const TensorView& x, bool exact,
+                               std::span<const uint8_t> coarse_rows);
+  // There are none.
+  void ForgetTiles() { instead_of_ = nullptr; }
+
  private:
   // `stands_out` as FixedKernels::quantize_row.
   FixedRows PrepareFixed(const TensorView& x, int digits, float stands_out, ThreadPool& pool,
                          FixedRowsMemory& memory);
   MixedRows PrepareMixed(const TensorView& x, std::span<const uint8_t> coarse_rows,
                          ThreadPool& pool);
+  static void SizeTiles(const TensorView& x, bool exact, std::span<const uint8_t> coarse_rows,
+                        TileRowsMemory& memory);
   TileRows PrepareTiles(const TensorView& x, bool exact, std::span<const uint8_t> coarse_rows,
                         ThreadPool& pool);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
 
   Isa isa_;
   std::vector<uint16_t> bf16_;
-  TileRowsMemory tiles_;
+  TileRowsMemory tiles_, tiles_instead_;
+  const void* instead_of_ = nullptr;  // the view's data; null: tiles_instead_ means nothing
   FixedRowsMemory fixed_, int8_, rough_;
   // Of mixed rows, as MixedRows.
   FixedRowsMemory coarse_, exact_;

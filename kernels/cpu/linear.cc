@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <optional>
 #include <span>
 
 #include "kernels/cpu/cpu_linear_weight.h"
@@ -9,6 +10,8 @@
 #include "kernels/cpu/product_jobs.h"
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_matrix.h"
+#include "kernels/cpu/tile_kernels.h"
+#include "kernels/cpu/tile_rows_memory.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -43,6 +46,57 @@ bool SameTiles(const CpuLinearWeight& a, const CpuLinearWeight& b) {
   return a.parts().size() == 1 && b.parts().size() == 1 && a.n() == b.n();
 }
 
+// What all parts of a weight read alike; nullopt where they do not.
+std::optional<ActivationForm> FormOf(const CpuLinearWeight& weight, int64_t rows,
+                                     bool reproducible) {
+  const ActivationForm first = weight.parts()[0].matrix->form(rows, reproducible);
+  for (const CpuLinearWeight::Part& part : weight.parts()) {
+    if (part.matrix->form(rows, reproducible) != first) return std::nullopt;
+  }
+  return first;
+}
+
+bool IsOfTiles(std::optional<ActivationForm> form) {
+  return form == ActivationForm::kTiles || form == ActivationForm::kExactTiles;
+}
+
+// Whether GateUp's results can be the tiles that their reader wants: two panels are one step of its
+// k then.
+bool GoesToTiles(const GateUpArgs& args) {
+  if (args.reader == nullptr || args.out.cols % kTileK != 0) return false;
+  for (const LinearWeight* weight : {args.gate, args.up, args.reader}) {
+    if (!IsOfTiles(FormOf(Weight(weight), args.x.rows, args.reproducible))) return false;
+  }
+  return true;
+}
+
+// GateUp where GoesToTiles: no float of the results leaves the caches.
+void GateUpToTiles(ThreadPool& pool, Isa isa, const Activations& x, const GateUpArgs& args,
+                   TileRowsMemory& to) {
+  const CpuLinearWeight& gate = Weight(args.gate);
+  const CpuLinearWeight& up = Weight(args.up);
+  const QuantizedKernels& kernels = QuantizedKernelsFor(isa);
+  ForJobs(pool, CutTileWork(gate.tiles(), args.x.rows, gate.k(), pool.threads()),
+          [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
+            alignas(64) float products[kUpElements], up_products[kUpElements];
+            assert((row_end - row_begin) * kTileK <= kUpElements && tile_begin % 2 == 0);
+            for (int64_t tile = tile_begin; tile < tile_end; tile += 2) {
+              const int64_t first = row_begin * kTileK + tile * kTileN;
+              gate.Multiply(x, row_begin, row_end, tile, tile + 2, products - first, kTileK, false,
+                            args.reproducible);
+              up.Multiply(x, row_begin, row_end, tile, tile + 2, up_products - first, kTileK, false,
+                          args.reproducible);
+              kernels.silu_mul(products, up_products, (row_end - row_begin) * kTileK);
+              const int64_t step = tile / 2 * kTileElements;
+              for (int64_t row = row_begin; row < row_end; ++row) {
+                uint16_t* const low = to.low(row);
+                kernels.tiles->pack_row(products + (row - row_begin) * kTileK, kTileK,
+                                        to.high(row) + step, low == nullptr ? nullptr : low + step);
+              }
+            }
+          });
+}
+
 }  // namespace
 
 void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& args) {
@@ -71,9 +125,16 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   assert(args.coarse_rows.empty() || !args.reproducible);
   const bool mixes = MixesDigits(args.coarse_rows);
   ActivationForms forms;
+  activations.ForgetTiles();
   AddForms(gate, rows, args.reproducible, mixes, forms);
   AddForms(up, rows, args.reproducible, mixes, forms);
   const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
+  if (GoesToTiles(args)) {
+    const bool exact =
+        FormOf(Weight(args.reader), rows, args.reproducible) == ActivationForm::kExactTiles;
+    return GateUpToTiles(pool, isa, x, args,
+                         activations.TilesInstead(args.out, exact, args.coarse_rows));
+  }
   const auto silu_mul = QuantizedKernelsFor(isa).silu_mul;
   float* out = args.out.F32Row(0);
   const int64_t stride = args.out.stride;

@@ -66,6 +66,45 @@ class GateUpConformance : public ::testing::TestWithParam<BackendAndType> {
     }
   }
 
+  // What comes out of Linear behind it is the same, told of it before or not (in whatever form it
+  // is kept), up to the rounding of sums.
+  void ExpectAReaderToChangeNothing() {
+    const int64_t hidden = HiddenOf(gate_type());
+    const int block = Traits(gate_type()).block_elements;
+    constexpr int64_t kOut = 40, kRows = 40;
+    for (const int64_t ffn :
+         {int64_t{block == 1 ? 90 : 3 * block}, int64_t{block == 1 ? 96 : block}}) {
+      const auto gate_data = StoredRows(gate_type(), ffn, hidden, 7);
+      const auto up_data = StoredRows(gate_type(), ffn, hidden, 8);
+      const auto down_data = StoredRows(gate_type(), kOut, ffn, 9);
+      const WeightSlice gate_slice{gate_type(), ffn, hidden, gate_data.data(), {}};
+      const WeightSlice up_slice{gate_type(), ffn, hidden, up_data.data(), {}};
+      const WeightSlice down_slice{gate_type(), kOut, ffn, down_data.data(), {}};
+      const auto gate = *backend_->PackLinear({&gate_slice, 1}, {});
+      const auto up = *backend_->PackLinear({&up_slice, 1}, {});
+      const auto down = *backend_->PackLinear({&down_slice, 1}, {});
+      const DeviceFloats x(*backend_, RandomFloats(kRows * hidden, 10));
+      for (const int64_t rows : {int64_t{5}, kRows}) {
+        for (const bool some_coarse : {false, true}) {
+          std::vector<uint8_t> coarse;
+          for (int64_t row = 0; some_coarse && row < rows; ++row) coarse.push_back(row >= 16);
+          std::vector<std::vector<float>> outs;
+          for (const LinearWeight* reader : {static_cast<const LinearWeight*>(nullptr),
+                                             static_cast<const LinearWeight*>(down.get())}) {
+            const DeviceFloats between(*backend_, std::vector<float>(rows * ffn));
+            const DeviceFloats out(*backend_, std::vector<float>(rows * kOut, 0.5f));
+            backend_->GateUp({gate.get(), up.get(), F32View(x.data(), rows, hidden),
+                              F32View(between.data(), rows, ffn), false, coarse, reader});
+            backend_->Linear({down.get(), F32View(between.data(), rows, ffn),
+                              F32View(out.data(), rows, kOut), true, false, coarse});
+            outs.push_back(out.Read());
+          }
+          EXPECT_LT(RelativeError(outs[1], outs[0]), 1e-6) << ffn << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+
   void ExpectEqualBitsForAnyCount(DType up_type, ComputeDType compute) {
     constexpr int64_t kFfn = 40, kRows = 260;
     const int64_t hidden = HiddenOf(up_type);
@@ -105,6 +144,8 @@ TEST_P(GateUpConformance, OfUnequalTypesMatchesTheOracle) {
     ExpectTheOracles(kDTypes[(static_cast<size_t>(gate_type()) + further) % kDTypes.size()].dtype);
   }
 }
+
+TEST_P(GateUpConformance, AReaderThatIsToldChangesNothing) { ExpectAReaderToChangeNothing(); }
 
 // With `reproducible`, each row has the bits that it has in any batch.
 TEST_P(GateUpConformance, RowsHaveTheSameBitsForAnyCount) {
