@@ -46,8 +46,9 @@ struct LinearArgs {
   TensorView out;                        // [rows, n]
   bool accumulate = false;
   bool reproducible = false;  // one arithmetic per weight, whatever the number of rows
-  // [rows], or empty: 1 for rows that a back end may compute with activations of 8 bits. What a row
-  // is computed with hangs on its own flag only. Empty if reproducible.
+  // [rows], or empty: 1 for rows that a back end may compute with activations of 8 bits, or in
+  // bf16. What a row is computed with hangs on its own flag and, where many rows go to tiles, on
+  // how many there are and on those beside it, which may make it more exact. Empty if reproducible.
   std::span<const uint8_t> coarse_rows;
 };
 

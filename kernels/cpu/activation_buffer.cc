@@ -92,10 +92,14 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   out.f32 = static_cast<const float*>(x.data);
   out.f32_stride = x.stride;
   if (instead_of_ != nullptr && x.data == instead_of_) {
-    out.tiles = tiles_instead_.view();
-    assert(forms.tiles && out.tiles.rows == x.rows);
+    const TileRows instead = tiles_instead_.view();
+    const bool fits = forms.tiles && instead.rows == x.rows && instead.steps * kTileK == x.cols;
+    assert(fits && "not the reader that GateUp was told of");
     instead_of_ = nullptr;
-    return out;
+    if (fits) {
+      out.tiles = instead;
+      return out;
+    }
   }
   if (forms.bf16) PrepareBF16(x, pool, out);
   if (forms.fixed) out.fixed = PrepareFixed(x, 2, kNoneStandsOut, pool, fixed_);

@@ -16,8 +16,8 @@ namespace refrain::kernels::cpu {
 struct ElementwiseKernels;
 
 // LinearArgMax over a quantised weight: the index of the greatest of the products that Linear would
-// compute with activations of 15 bits, with most of them computed with 8 bits only, which takes
-// half the time.
+// compute (reproducible) with activations of 15 bits, with most of them computed with 8 bits only,
+// which takes half the time.
 //
 // With x' and x the activations in 8 and in 15 bits, a product is off by (x' - x) w, which is at
 // most |x' - x| |w|, and by what sums in floats lose. So what is further below the greatest than

@@ -21,8 +21,8 @@ namespace {
 
 // Rows of a bf16 matrix are padded to a whole AMX tile: 32 elements of k.
 constexpr int64_t kBf16PadK = 32;
-// From this many rows on AMX tiles are used. A tile product takes time by its rows, so fewer rows
-// lose little there; they are bound by reading the weights either way.
+// From this many rows on AMX tiles are used: of few rows reading the weights takes the time, by
+// tiles or not.
 constexpr int64_t kAmxMinRows = 8;
 
 int64_t RoundUp(int64_t a, int64_t b) { return (a + b - 1) / b * b; }

@@ -173,7 +173,7 @@ absl::Status CheckDenseForm(const DenseKernels& kernels, DenseForm form, DType d
   return absl::OkStatus();
 }
 
-constexpr int64_t kProbeN = 40, kProbeK = 512, kProbeBlocks = kProbeK / kBlockK;
+constexpr int64_t kProbeN = 40, kProbeK = 768, kProbeBlocks = kProbeK / kBlockK;
 
 // In four sums: this is most of what the check takes.
 double MultiplyExactly(const double* x, const double* w) {
@@ -308,7 +308,7 @@ absl::Status CheckQuantized(const FixedKernels& kernels, const QuantizedProbe& w
   return absl::OkStatus();
 }
 
-// Rows of activations as tiles: a group in bf16, one exact, and a part of one.
+// Rows of activations as tiles: two exact groups, two in bf16, and a part of one.
 class TilesProbe {
  public:
   explicit TilesProbe(const TileKernels& kernels) : x_(kRows * kProbeK), exactly_(x_.size()) {
@@ -317,7 +317,7 @@ class TilesProbe {
     }
     lengths_ = LengthsOf(exactly_);
     memory_.Resize(kRows, kProbeK, /*exact=*/true);
-    memory_.SetExact(kExactRow);
+    for (int64_t row = 0; row < kExactRows; ++row) memory_.SetExact(row);
     for (int64_t row = 0; row < kRows; ++row) {
       kernels.pack_row(&x_[row * kProbeK], kProbeK, memory_.high(row), memory_.low(row));
     }
@@ -332,7 +332,7 @@ class TilesProbe {
       const int64_t row = i / kProbeN, n = i % kProbeN;
       const double want = MultiplyExactly(&exactly_[row * kProbeK], &weight.w[n * kProbeK]);
       // Rounding to bf16 is off by up to 2^-8 of each factor, what is left by 2^-16.
-      const bool exact = row / kTileRows == kExactRow / kTileRows;
+      const bool exact = row < kExactRows;
       const double limit = (exact ? 2e-5 : 4e-3) * (1 + lengths_[row] * weight.lengths[n]);
       if (!(std::fabs(out[i] - want) <= limit)) {  // NaN is not within
         return Wrong("a product by tiles", weight.dtype, exact ? "exact rows" : "many rows", out[i],
@@ -343,7 +343,7 @@ class TilesProbe {
   }
 
  private:
-  static constexpr int64_t kRows = 37, kExactRow = 20;
+  static constexpr int64_t kRows = 70, kExactRows = 32;
 
   std::vector<float> x_;
   std::vector<double> exactly_, lengths_;

@@ -24,7 +24,7 @@ const CpuLinearWeight& Weight(const LinearWeight* weight) {
 }
 
 // Whether products take activations of 8 bits, with 15 for rows that are not coarse. Wherever one
-// is: what a row is computed with must not hang on the others. (The others' bits do not.)
+// is: what a row is computed with must not hang on the others, but that tiles may be more exact.
 bool MixesDigits(std::span<const uint8_t> coarse_rows) {
   return std::any_of(coarse_rows.begin(), coarse_rows.end(), [](uint8_t is) { return is != 0; });
 }
@@ -120,12 +120,12 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   const CpuLinearWeight& up = Weight(args.up);
   assert(gate.n() == up.n() && gate.k() == up.k() && SameTiles(gate, up));
   assert(args.x.cols == gate.k() && args.out.cols == gate.n() && args.x.rows == args.out.rows);
+  activations.ForgetTiles();
   const int64_t rows = args.x.rows;
   if (rows == 0) return;
   assert(args.coarse_rows.empty() || !args.reproducible);
   const bool mixes = MixesDigits(args.coarse_rows);
   ActivationForms forms;
-  activations.ForgetTiles();
   AddForms(gate, rows, args.reproducible, mixes, forms);
   AddForms(up, rows, args.reproducible, mixes, forms);
   const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);

@@ -12,7 +12,8 @@
 namespace refrain::kernels::cpu {
 
 // Output columns of one tile. Every packed form has its lanes along n, so that each output element
-// is summed over k in one order, whatever the number of rows, threads or the tile it falls in.
+// is summed over k in one order (but by AMX tiles), whatever the number of rows, threads or the
+// tile it falls in.
 inline constexpr int kTileN = 16;
 
 // What a packed form wants its activations as. The back end prepares each form at most once per

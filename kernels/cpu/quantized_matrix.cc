@@ -84,9 +84,7 @@ class QuantizedMatrix : public PackedMatrix {
         bounds_(std::move(bounds)),
         multiply_fixed_(FunctionFor(kernels.by_digits[1], dtype)),
         multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)),
-        multiply_tiles_(kernels.tiles == nullptr || form != ActivationForm::kFixed
-                            ? nullptr
-                            : FunctionFor(*kernels.tiles, dtype)) {}
+        multiply_tiles_(kernels.tiles == nullptr ? nullptr : FunctionFor(*kernels.tiles, dtype)) {}
 
   int64_t n() const override { return panels_.n; }
   int64_t k() const override { return panels_.blocks * kBlockK; }
@@ -94,17 +92,19 @@ class QuantizedMatrix : public PackedMatrix {
     return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
   }
   ActivationForm form(int64_t rows, bool reproducible) const override {
-    const bool tiles = multiply_tiles_ != nullptr && !reproducible && rows >= kMinBf16TileRows;
-    return tiles ? ActivationForm::kExactTiles : form_;
+    if (multiply_tiles_ == nullptr || reproducible || rows < kMinBf16TileRows) return form_;
+    return form_ == ActivationForm::kFixed ? ActivationForm::kExactTiles : ActivationForm::kTiles;
   }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool reproducible) const override {
-    if (form(x.rows, reproducible) == ActivationForm::kExactTiles) {
+    if (const ActivationForm now = form(x.rows, reproducible); now != form_) {
       assert(x.tiles.high != nullptr && x.tiles.steps == panels_.blocks);
+      TileRows tiles = x.tiles;
+      if (now == ActivationForm::kTiles) tiles.exact = nullptr;
       return multiply_tiles_(
-          panels_, x.tiles,
+          panels_, tiles,
           {row_begin, row_end, tile_begin, tile_end, n(), out, out_stride, accumulate});
     }
     const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,

@@ -15,7 +15,7 @@ namespace refrain::kernels::cpu {
 
 // From this many rows on tiles are used, of two digits: what comes behind each block's tiles of
 // sums takes most of the time, and of one digit more than vectors take in all
-// (docs/results/amx-products.md).
+// (docs/results/amx.md).
 inline constexpr int kMinTileRows = 64;
 
 // One product. The unpacked operands of a block are, as they are, a tile of 8 rows (k / 4) of

@@ -10,6 +10,7 @@
 #include "kernels/cpu/quantized_kernels.h"
 
 namespace refrain::kernels::cpu {
+namespace {
 
 // Packed weights to ask the second-level cache for, `lines` of 64 bytes with every block.
 struct LinesAhead {
@@ -57,6 +58,7 @@ class StretchAhead {
   int group_blocks_;
 };
 
+}  // namespace
 }  // namespace refrain::kernels::cpu
 
 #endif  // REFRAIN_KERNELS_CPU_QUANTIZED_WEIGHTS_AHEAD_INL_H_

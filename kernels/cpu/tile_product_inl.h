@@ -12,7 +12,7 @@
 
 namespace refrain::kernels::cpu {
 
-namespace {  // not templates: each level's own
+namespace {  // not over types of the level: each level's own
 
 // The part of `range` in tiles [tile, tile + tiles).
 inline TileRange TilesOf(const TileRange& range, int64_t tile, int64_t tiles) {
@@ -21,6 +21,15 @@ inline TileRange TilesOf(const TileRange& range, int64_t tile, int64_t tiles) {
   part.tile_end = tile + tiles;
   return part;
 }
+
+// Where the hardware sees what comes next.
+struct NothingAhead {
+  struct NoLines {
+    static constexpr int lines = 0;
+    const char* p = nullptr;
+  };
+  NoLines Take() { return {}; }
+};
 
 }  // namespace
 
@@ -189,15 +198,6 @@ class PanelProduct {
   const TilePanels& w_;
   const int64_t step_, steps_;
   const bool accumulate_;
-};
-
-// Where the hardware sees what comes next.
-struct NothingAhead {
-  struct NoLines {
-    static constexpr int lines = 0;
-    const char* p = nullptr;
-  };
-  NoLines Take() { return {}; }
 };
 
 template <class Tiles>

@@ -25,6 +25,10 @@ class TileRowsMemory {
   // Aligned to a cache line, as rows of tiles are.
   class Words {
    public:
+    Words() = default;
+    Words(const Words&) = delete;
+    Words& operator=(const Words&) = delete;
+
     void Grow(int64_t words);
     uint16_t* data() const { return data_; }
 

@@ -20,7 +20,7 @@ namespace refrain::kernels::cpu {
 // while all rows pass by.
 inline constexpr int kStretchSteps = 18;
 
-namespace {  // not templates: each level's own
+namespace {  // not over types of the level: each level's own
 
 constexpr int kAndOr = 0xea;  // of _mm512_ternarylogic_epi32: (a & b) | c
 
@@ -34,13 +34,17 @@ inline __m512 UpperHalf(__m512i x) {
   return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
 }
 
+// NaN without the lower bits with which HalfUp would make a number of it.
+inline __m512 QuietNaN(__m512 x) {
+  return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                            _mm512_set1_ps(__builtin_nanf("")));
+}
+
 // The upper halves of a and b as [16][2].
 inline __m512i PairsOf(__m512i a, __m512i b) {
   return _mm512_ternarylogic_epi32(b, _mm512_set1_epi32(static_cast<int>(0xffff0000)),
                                    _mm512_srli_epi32(a, 16), kAndOr);
 }
-
-}  // namespace
 
 // a and b as one row of a right operand: high, and what is left if kExact.
 template <bool kExact>
@@ -68,6 +72,8 @@ inline __m512 ElementOf(__m512i operand, __m512 scale, __m512 offset) {
   return _mm512_fmadd_ps(_mm512_castsi512_ps(operand), scale, offset);
 }
 
+}  // namespace
+
 // Block `block` of a tile as a right operand of one step.
 template <class V, class T, bool kExact>
 inline void UnpackTile(const uint8_t* scales, const uint8_t* quants, int64_t block, uint16_t* high,
@@ -75,12 +81,19 @@ inline void UnpackTile(const uint8_t* scales, const uint8_t* quants, int64_t blo
   __m512i operands[kOperands];
   UnpackBlock<V, T>(quants, operands);
   const BlockScales<V> s = LoadScales<V, T>(scales, block, 0);
-#pragma GCC unroll 8
-  for (int j = 0; j < kOperands; ++j) {
-    const __m512 scale = _mm512_mul_ps(s.scale[T::kHalves ? j / 4 : 0], _mm512_set1_ps(256.0f));
+  __m512 scales_of[T::kSums], offsets[T::kSums];
+  for (int sum = 0; sum < T::kSums; ++sum) {
+    const __m512 scale = _mm512_mul_ps(s.scale[sum], _mm512_set1_ps(256.0f));
     // The zero point of types without a minimum is 128.
     const __m512 offset =
         T::kHasMin ? _mm512_sub_ps(s.min, scale) : _mm512_mul_ps(scale, _mm512_set1_ps(-1.5f));
+    scales_of[sum] = QuietNaN(scale);
+    offsets[sum] = QuietNaN(offset);
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < kOperands; ++j) {
+    const __m512 scale = scales_of[T::kHalves ? j / 4 : 0];
+    const __m512 offset = offsets[T::kHalves ? j / 4 : 0];
     const int64_t at = int64_t{j} * 2 * kTileRows * 2;
     StorePair<kExact>(ElementOf<0>(operands[j], scale, offset),
                       ElementOf<1>(operands[j], scale, offset), high + at, low + at);

@@ -86,8 +86,10 @@ bool Listener::OpenConnections::WaitUntilNone(Clock::time_point deadline) {
 }
 
 void Listener::OpenConnections::ShutDown() {
-  Recount();
-  for (const Entry& one : open_) ::shutdown(one.socket, SHUT_RDWR);
+  // Looked at one by one: a number that gRPC gives back now should not be another's socket.
+  for (const Entry& one : open_) {
+    if (InodeOf(one.socket) == one.inode) ::shutdown(one.socket, SHUT_RDWR);
+  }
 }
 
 bool Listener::WaitUntilNoConnections(Clock::time_point deadline) {

@@ -77,7 +77,7 @@ class Server {
   bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline);
   // Lets the calls that run finish within `grace`, then ends them as cancelled. Otherwise calls
   // that come are answered as UNAVAILABLE for `last_requests` (at most `grace`) while somebody is
-  // connected, and then the connections end. Once.
+  // connected, and then the connections end, which takes up to 0.1 s more. Once.
   void Stop(std::chrono::milliseconds grace);
 
  private:

@@ -10,6 +10,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/dense_matrix.h"
 #include "kernels/cpu/quantized_matrix.h"
+#include "kernels/cpu/tile_kernels.h"
 #include "tests/kernels/cpu/attention_emulated_kernels.h"
 #include "tests/kernels/cpu/dense_emulated_kernels.h"
 #include "tests/kernels/cpu/quantized_emulated_kernels.h"
@@ -100,6 +101,36 @@ TEST(LevelCheckTest, FindsQuantizedProductsThatAreWrong) {
   ExpectMissingSignsToBeFound<&FixedKernels::q4_1>("q4_1");
   ExpectMissingSignsToBeFound<&FixedKernels::q5_k>("q5_k");
   ExpectMissingSignsToBeFound<&FixedKernels::q6_k>("q6_k");
+}
+
+// The emulated level's products by tiles of Q4_1, with what a test makes wrong of them.
+void ExpectTilesToBeFound(MultiplyTilesFn wrong, const std::string& finding) {
+  if (DetectIsa() < Isa::kAvx512Vnni) GTEST_SKIP() << "emulated with AVX-512 VNNI";
+  TileKernels tiles = *EmulatedAmxQuantizedKernels().tiles;
+  tiles.q4_1 = wrong;
+  QuantizedKernels kernels = EmulatedAmxQuantizedKernels();
+  kernels.tiles = &tiles;
+  ExpectFinding(kernels, finding);
+}
+
+TEST(LevelCheckTest, FindsSecondTermsOfTilesThatAreLeftOut) {
+  ExpectTilesToBeFound(
+      [](const QuantizedPanels& w, const TileRows& x, const TileRange& range) {
+        TileRows other = x;
+        other.exact = nullptr;
+        EmulatedAmxQuantizedKernels().tiles->q4_1(w, other, range);
+      },
+      "a product by tiles over q4_1, exact rows: ");
+}
+
+TEST(LevelCheckTest, FindsPanelsOfTilesThatAreLeftOut) {
+  ExpectTilesToBeFound(
+      [](const QuantizedPanels& w, const TileRows& x, const TileRange& range) {
+        TileRange fewer = range;
+        --fewer.tile_end;
+        EmulatedAmxQuantizedKernels().tiles->q4_1(w, x, fewer);
+      },
+      "a product by tiles over q4_1, exact rows: ");
 }
 
 TEST(LevelCheckTest, FindsActivationsThatAreRoundedWrong) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -95,8 +96,6 @@ TEST_P(LinearTest, RowsHaveTheSameBitsForAnyCountAndThreads) {
   EXPECT_EQ(std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float)), 0);
 }
 
-// Coarse rows are computed as kInt8 does, the others as with 15 bits, to the bit, whatever the
-// others are.
 // By tiles: a group of 16 rows has the bits of exact rows but where all of it is coarse.
 void ExpectCoarseGroups(const std::vector<uint8_t>& coarse, const std::vector<float>& got,
                         const std::vector<float>& exact) {
@@ -118,6 +117,8 @@ void ExpectCoarseGroups(const std::vector<uint8_t>& coarse, const std::vector<fl
   }
 }
 
+// Coarse rows are computed as kInt8 does, the others as with 15 bits, to the bit, whatever the
+// others are; by tiles as ExpectCoarseGroups says.
 TEST_P(LinearTest, CoarseRowsHave8Bits) {
   const MixedWeight weight;
   const auto backend = Make(GetParam(), 2);
@@ -144,11 +145,9 @@ TEST_P(LinearTest, CoarseRowsHave8Bits) {
     backend->Linear({fixed.get(), view, out(got), true, false, coarse});
     backend->Linear({fixed.get(), view, out(want15), true});
     backend->Linear({int8.get(), view, out(want8), true});
-    if (GetParam() >= Isa::kAmx && one.rows >= 24) {
-      ExpectCoarseGroups(coarse, got, want15);
-      continue;
-    }
-    for (int64_t row = 0; row < one.rows; ++row) {
+    const bool tiles = GetParam() >= Isa::kAmx && one.rows >= 24;
+    if (tiles) ExpectCoarseGroups(coarse, got, want15);
+    for (int64_t row = 0; row < one.rows && !tiles; ++row) {
       const std::vector<float>& want = coarse[row] != 0 ? want8 : want15;
       ASSERT_EQ(std::memcmp(&got[row * 80], &want[row * 80], 80 * sizeof(float)), 0)
           << "row " << row << " of " << one.rows;
@@ -158,11 +157,45 @@ TEST_P(LinearTest, CoarseRowsHave8Bits) {
     backend->GateUp({gate.get(), gate.get(), view, out(got_gated), false, coarse});
     backend->GateUp({gate.get(), gate.get(), view, out(gated15)});
     backend->GateUp({gate_int8.get(), gate_int8.get(), view, out(gated8)});
-    for (int64_t row = 0; row < one.rows; ++row) {
+    if (tiles) ExpectCoarseGroups(coarse, got_gated, gated15);
+    for (int64_t row = 0; row < one.rows && !tiles; ++row) {
       const std::vector<float>& want = coarse[row] != 0 ? gated8 : gated15;
       ASSERT_EQ(std::memcmp(&got_gated[row * 80], &want[row * 80], 80 * sizeof(float)), 0) << row;
     }
   }
+}
+
+// Of more rows than a job has: what the reader makes of GateUp's results is the same, told of it or
+// not; and results of later calls are not taken for those.
+TEST_P(LinearTest, GateUpHandsResultsToTheReaderItWasToldOf) {
+  const int64_t rows = 1100, hidden = 96, ffn = 64, n = 40;
+  const auto backend = Make(GetParam(), 3);
+  const auto pack = [&](int64_t to, int64_t from, uint32_t seed) {
+    const auto data = RandomRows(DType::kQ4_1, to, from, seed);
+    const WeightSlice slice{DType::kQ4_1, to, from, data.data(), {}};
+    return *backend->PackLinear({&slice, 1}, {});
+  };
+  const auto gate = pack(ffn, hidden, 1), up = pack(ffn, hidden, 2), down = pack(n, ffn, 3);
+  const std::vector<float> x = RandomFloats(rows * hidden, 4),
+                           other = RandomFloats(rows * hidden, 5);
+  std::vector<uint8_t> coarse(rows);
+  for (int64_t i = 0; i < rows; ++i) coarse[i] = i / 100 % 2 == 0 ? 1 : 0;
+  std::vector<float> between(rows * ffn);
+  const auto run = [&](const std::vector<float>& from, const LinearWeight* reader) {
+    std::vector<float> out(rows * n);
+    const TensorView results = F32View(between.data(), rows, ffn);
+    backend->GateUp({gate.get(), up.get(), F32View(const_cast<float*>(from.data()), rows, hidden),
+                     results, false, coarse, reader});
+    backend->Linear({down.get(), results, F32View(out.data(), rows, n), false, false, coarse});
+    return out;
+  };
+  const std::vector<float> want = run(x, nullptr), want_other = run(other, nullptr);
+  std::fill(between.begin(), between.end(), 7.0f);
+  EXPECT_EQ(run(x, down.get()), want);
+  const bool kept = std::count(between.begin(), between.end(), 7.0f) == rows * ffn;
+  EXPECT_EQ(kept, GetParam() >= Isa::kAmx) << "whether results went to tiles alone";
+  EXPECT_EQ(run(other, nullptr), want_other);
+  EXPECT_EQ(run(x, down.get()), want);
 }
 
 TEST_P(LinearTest, GateUpMatchesTheOracle) {

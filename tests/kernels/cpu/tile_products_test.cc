@@ -60,7 +60,7 @@ struct Weight {
   std::vector<float> values;  // [n, k]
 };
 
-// Random rows, of which every third group is coarse but for the last.
+// Random rows, of which every third group is coarse.
 struct Rows {
   Rows(const TileKernels& kernels, int64_t rows, int64_t k, bool exact, uint32_t seed)
       : x(RandomFloats(rows * k, seed)) {
@@ -241,6 +241,25 @@ TEST_P(TileProductsTest, WhatIsNotFiniteStaysInItsRow) {
     for (int64_t i = 0; i < rows * n; ++i) {
       const int64_t row = i / n;
       ASSERT_EQ(std::isfinite(out[i]), row != 3 && row != 17) << row;
+    }
+  }
+}
+
+// A weight that is not finite, whatever the bits of its NaN.
+TEST_P(TileProductsTest, WeightsThatAreNotFiniteSpoilTheirColumn) {
+  const int64_t k = unit(), n = 20, rows = 24;
+  for (const TileKernels* kernels : Kernels()) {
+    for (const uint8_t high_byte : {0x7f, 0xff}) {
+      for (const bool exact : {false, true}) {
+        const Weight w(GetParam().dtype, n, k, 8);
+        auto* const data = const_cast<uint8_t*>(w.panels.data);
+        data[2 * 3] = 0xff;  // d of column 3 in the first block: an f16 NaN
+        data[2 * 3 + 1] = high_byte;
+        Rows x(*kernels, rows, k, exact, 9);
+        std::vector<float> out = Frame(rows, n);
+        Multiply(*kernels, w, x, {0, rows, 0, 2, n, out.data(), n, false});
+        for (int64_t i = 0; i < rows * n; ++i) ASSERT_EQ(std::isnan(out[i]), i % n == 3) << i;
+      }
     }
   }
 }

@@ -2,7 +2,6 @@
 
 #include "server/grpc/listener.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -149,14 +148,18 @@ TEST_F(ListenerTest, WaitsUntilWhatWasTakenIsClosed) {
   const auto soon = [] { return std::chrono::steady_clock::now() + 20ms; };
   EXPECT_FALSE(listener_->WaitUntilNoConnections(soon()));
   taker_.CloseOne();
-  const int other = ::dup(0);  // may have its number
+  int other[2];  // one of them has its number
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
   EXPECT_FALSE(listener_->WaitUntilNoConnections(soon()));
   listener_->ShutDownConnections();
   EXPECT_TRUE(first.ReadEnd());
-  EXPECT_NE(::fcntl(other, F_GETFD), -1);
+  char byte = 'a';
+  EXPECT_EQ(::write(other[0], &byte, 1), 1);
+  EXPECT_EQ(::read(other[1], &byte, 1), 1);
+  EXPECT_EQ(::write(other[1], &byte, 1), 1);
   taker_.CloseOne();
   EXPECT_TRUE(listener_->WaitUntilNoConnections(soon()));
-  ::close(other);
+  for (const int socket : other) ::close(socket);
 }
 
 TEST_F(ListenerTest, AnAddressThatCannotBeHadIsNamedWithTheReason) {
