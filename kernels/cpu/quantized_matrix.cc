@@ -20,33 +20,9 @@ namespace {
 // take to multiply 12 rows of 8 bits.
 constexpr int64_t kMinBf16TileRows = 24;
 
-MultiplyQuantizedFn FunctionFor(const FixedKernels& kernels, DType dtype) {
-  switch (dtype) {
-    case DType::kQ8_0:
-      return kernels.q8_0;
-    case DType::kQ4_0:
-      return kernels.q4_0;
-    case DType::kQ4_1:
-      return kernels.q4_1;
-    case DType::kQ5_0:
-      return kernels.q5_0;
-    case DType::kQ5_1:
-      return kernels.q5_1;
-    case DType::kQ4_K:
-      return kernels.q4_k;
-    case DType::kQ5_K:
-      return kernels.q5_k;
-    case DType::kQ6_K:
-      return kernels.q6_k;
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-      break;
-  }
-  return nullptr;
-}
-
-MultiplyTilesFn FunctionFor(const TileKernels& kernels, DType dtype) {
+// Of FixedKernels or TileKernels.
+template <class Kernels>
+auto FunctionFor(const Kernels& kernels, DType dtype) -> decltype(kernels.q8_0) {
   switch (dtype) {
     case DType::kQ8_0:
       return kernels.q8_0;

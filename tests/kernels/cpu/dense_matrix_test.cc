@@ -64,10 +64,9 @@ struct TestActivations {
       }
     }
     tiles.Resize(rows, k, /*exact=*/false);
-    for (int64_t r = 0; r < (rows + kTileRows - 1) / kTileRows * kTileRows; ++r) {
-      for (int64_t i = 0; i < (k + kTileK - 1) / kTileK * kTileK; ++i) {
-        const uint16_t nan = 0x7fc1;
-        tiles.high(r)[i / kTileK * kTileElements + i % kTileK] = r >= rows ? nan
+    for (int64_t r = 0, padded = tiles.view().steps * kTileK; r < (rows + 15) / 16 * 16; ++r) {
+      for (int64_t i = 0; i < padded; ++i) {
+        tiles.high(r)[i / kTileK * kTileElements + i % kTileK] = r >= rows ? uint16_t{0x7fc1}
                                                                  : i < k ? ToBf16(values[r * k + i])
                                                                          : 0;
       }
@@ -133,8 +132,7 @@ struct TestOutput {
 
 struct Level {
   std::string name;
-  bool bf16_dot = false;
-  bool tiles = false;
+  bool bf16_dot = false, tiles = false;
   std::optional<Isa> isa;                // a level of this machine, or
   DenseKernels (*emulated)() = nullptr;  // kernels with emulated instructions
 };
@@ -355,8 +353,8 @@ TEST_P(DenseMatrixTest, AnyCutIntoRowsAndTilesGivesTheSameBits) {
         TestOutput whole(kRows, kN);
         MultiplyAll(*matrix, x, whole, accumulate, reproducible);
         for (int i = 0; i < 20; ++i) {
-          int64_t row_begin = random() % kRows;
-          int64_t row_end = row_begin + 1 + random() % (kRows - row_begin);
+          int64_t row_begin = random() % kRows,
+                  row_end = row_begin + 1 + random() % (kRows - row_begin);
           if (matrix->form(kRows, reproducible) == ActivationForm::kTiles) {
             row_begin = row_begin / kTileRows * kTileRows;
             row_end = std::min(kRows, (row_end + kTileRows - 1) / kTileRows * kTileRows);
@@ -494,11 +492,10 @@ TEST_P(DenseMatrixTest, ReadsBf16ActivationsOnlyWithBf16Instructions) {
     for (const int64_t rows : {1, 64}) {
       EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF32)->form(rows, reproducible), ActivationForm::kF32);
       EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF16)->form(rows, reproducible), ActivationForm::kF32);
-      const bool tiles = GetParam().tiles && rows >= 8 && !reproducible;
+      const auto bf16 = GetParam().tiles && rows >= 8 && !reproducible ? ActivationForm::kTiles
+                                                                       : ActivationForm::kBF16;
       EXPECT_EQ(Pack(w, 16, 32, DenseForm::kBF16)->form(rows, reproducible),
-                tiles                 ? ActivationForm::kTiles
-                : GetParam().bf16_dot ? ActivationForm::kBF16
-                                      : ActivationForm::kF32);
+                GetParam().bf16_dot ? bf16 : ActivationForm::kF32);
     }
   }
 }
