@@ -32,15 +32,15 @@ class AttentionAmx {
       config.row_bytes[tile] = 64;
     }
     Tiles::Configure(config);
-    PairMatrix values[kMaxSegmentKeys / kStepKeys];
-    CollectValues(a, values);
+    PairMatrix values[kMaxSegmentKeys / kTileKeys];
+    const int tiles = CollectValues(a, values);
     // All three passes block by block, in the scores of the first: they stay in the nearest caches.
     for (int row = 0; row < a.num_rows; row += 2 * kRows) {
       const SegmentArgs block = BlockOf(a, row);
       // What the first one reads comes from memory, and what it asks for serves the others.
       row == 0 ? Scores<true>(block) : Scores<false>(block);
       AttentionDot<I>::Softmax(block);
-      row == 0 ? Values<true>(block, values) : Values<false>(block, values);
+      row == 0 ? Values<true>(block, values, tiles) : Values<false>(block, values, tiles);
     }
     // Left in use, the tiles would be saved at every context switch.
     Tiles::Release();
@@ -51,7 +51,6 @@ class AttentionAmx {
   static constexpr int kRows = 16;     // of a tile
   static constexpr int kColumns = 16;  // of a tile of sums
   static constexpr int kPairs = 16;    // that one tile product goes over
-  static constexpr int kStepKeys = 2 * kPairs;
   // Tiles 0 to 3 are sums[row half][column half], 4 and 5 the halves of the left operand, 6 and 7
   // those of the right one.
 
@@ -169,48 +168,44 @@ class AttentionAmx {
 
   // The sums stay in tiles over the whole segment.
   template <bool kFetch>
-  static void Values(const SegmentArgs& a, const PairMatrix* values) {
+  static void Values(const SegmentArgs& a, const PairMatrix* values, int tiles) {
     const int end = Least(a.hi, a.row_limits[a.num_rows - 1]) - a.segment_begin;
     const auto* const p = reinterpret_cast<const uint32_t*>(a.scores);
     for (int i = 0; i < a.o_stride; i += 2 * kColumns) {
       Dispatch(a.num_rows, a.o_stride - i, [&]<int kHalves, int kPanels>() {
         Zero<kHalves, kPanels>();
-        for (int tile = 0; tile < end; tile += kTileKeys) {
-          const int tile_end = Least(tile + kTileKeys, end);
-          const int32_t begin = a.segment_begin + tile;
-          // The first columns' steps ask for all of the next tile.
+        for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
+          if (values[t].p == nullptr) continue;
+          const int keys = Least(end - t * kTileKeys, kTileKeys);
+          const int steps = DivideUp(keys, 2 * kPairs);
+          const int32_t begin = a.segment_begin + t * kTileKeys;
           TileAhead ahead(a, {begin, Least(begin + kTileKeys, a.hi)}, &KeyPiece::v, KeysBehind(a),
-                          i == 0 ? DivideUp(tile_end - tile, kStepKeys) : 1 << 20);
-          for (int key = tile; key < tile_end; key += kStepKeys) {
-            const PairMatrix& matrix = values[key / kStepKeys];
-            if (matrix.p == nullptr) continue;
-            Multiply<kHalves, kPanels>(p + key / 2, kScoreStride, 1,
-                                       PairMatrix{matrix.p + i, matrix.stride},
-                                       Take<kFetch>(ahead, 1));
-          }
+                          i == 0 ? steps : 1 << 20);
+          Multiply<kHalves, kPanels>(p + t * kTileKeys / 2, kScoreStride, steps,
+                                     PairMatrix{values[t].p + i, values[t].stride},
+                                     Take<kFetch>(ahead, steps));
         }
         Store<kHalves, kPanels>(a.o + i, a.o_stride, a.num_rows);
       });
     }
   }
 
-  // The values of each step of keys of the segment; null where no row sees any.
-  static void CollectValues(const SegmentArgs& a, PairMatrix* values) {
+  // The values of each tile of keys of the segment; null where no row sees any. Returns how many.
+  static int CollectValues(const SegmentArgs& a, PairMatrix* values) {
     auto* copy = reinterpret_cast<uint32_t*>(a.v_pairs);
-    for (int i = 0; a.segment_begin + i * kStepKeys < a.hi; ++i) values[i] = {nullptr, 0};
-    ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
+    int tiles = 0;
+    for (; a.segment_begin + tiles * kTileKeys < a.hi; ++tiles) values[tiles] = {nullptr, 0};
+    ForTiles(a, [&](int32_t tile, TileRange, bool outside) {
       if (outside) return;
-      for (int32_t key = tile; key < Least(tile + kTileKeys, a.hi); key += kStepKeys) {
-        if (key + kStepKeys <= range.begin) continue;
-        PairMatrix& matrix = values[(key - a.segment_begin) / kStepKeys];
-        matrix = {ValuesInPlace(a, key, key + kStepKeys), a.head_dim};
-        if (matrix.p != nullptr) continue;
-        // Whole steps, and zeros in the columns behind head_dim.
-        GatherValues(a, key, kPairs, copy);
-        matrix = {copy, a.o_stride};
-        copy += kPairs * a.o_stride;
-      }
+      PairMatrix& matrix = values[(tile - a.segment_begin) / kTileKeys];
+      matrix = {ValuesInPlace(a, tile, tile + kTileKeys), a.head_dim};
+      if (matrix.p != nullptr) return;
+      // Whole tiles, and zeros in the columns behind head_dim.
+      GatherValues(a, tile, kTileKeys / 2, copy);
+      matrix = {copy, a.o_stride};
+      copy += kTileKeys / 2 * a.o_stride;
     });
+    return tiles;
   }
 };
 
