@@ -29,7 +29,7 @@ struct TileRows {
 // W as right operands: panels of 16 output columns, [panels][steps][16 pairs of k][16][2].
 struct TilePanels {
   const uint16_t* high = nullptr;
-  const uint16_t* low = nullptr;  // null: W is bf16 itself
+  const uint16_t* low = nullptr;  // read for exact groups only; null: W is bf16 itself
   int64_t panel_elements = 0;     // from one panel to the next
 };
 

@@ -98,12 +98,8 @@ class PanelProduct {
         __builtin_prefetch(lines.p, 0, 2);
       }
       if constexpr (kExact) {
-        if (w_.low != nullptr) {
-          LoadW<kPanels>(w_.low + i);
-          Dots<kHalves, kPanels>();
-        }
-      }
-      if constexpr (kExact) {
+        LoadW<kPanels>(w_.low + i);
+        Dots<kHalves, kPanels>();
         LoadW<kPanels>(w_.high + i);
         Dots<kHalves, kPanels>();
         LoadX<kHalves>(x_.low + at + i, half);
