@@ -9,10 +9,7 @@
 #include <thread>
 
 #include "proto/inference.grpc.pb.h"
-#include "server/access/gate.h"
-#include "server/grpc/server.h"
-#include "server/log.h"
-#include "tests/support/fake_engine.h"
+#include "tests/server/grpc/server_fixture.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -23,21 +20,13 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTokens = 20'000;  // with log-probabilities: more than flow control lets go
 
 // A server that drains, the engine done, with an answer whose first message has been read.
-class GrpcDrain : public ::testing::Test {
- public:
-  ~GrpcDrain() override {
-    if (server_ != nullptr) server_->Stop(0ms);
-  }
-
+class GrpcDrain : public GrpcServerTest {
  protected:
-  void Start(ServerOptions options) {
-    options.host = "127.0.0.1";
-    auto server = Server::Start(options, gate_.get(), &log_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    server_->SetEngine(&engine_);
-    stub_ = v1::Inference::NewStub(::grpc::CreateChannel(
-        "127.0.0.1:" + std::to_string(server_->port()), ::grpc::InsecureChannelCredentials()));
+  GrpcDrain() : GrpcServerTest({.max_context_tokens = 1 << 17}) {}
+
+  void StartAndRead(const ServerOptions& options) {
+    ASSERT_NO_FATAL_FAILURE(Start(options));
+    stub_ = v1::Inference::NewStub(Connect());
     v1::GenerateRequest request;
     request.mutable_text()->set_text("abc");
     request.mutable_params()->mutable_stop()->set_max_tokens(kTokens);
@@ -49,10 +38,6 @@ class GrpcDrain : public ::testing::Test {
     ASSERT_TRUE(engine_.Drain(Clock::now() + 10s));
   }
 
-  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
-  Log log_{LogFormat::kText, LogLevel::kError};
-  testing::FakeEngine engine_{{.max_context_tokens = 1 << 17}};
-  std::unique_ptr<Server> server_;
   std::unique_ptr<v1::Inference::Stub> stub_;
   ::grpc::ClientContext context_;
   std::unique_ptr<::grpc::ClientReader<v1::GenerateResponse>> reader_;
@@ -60,7 +45,7 @@ class GrpcDrain : public ::testing::Test {
 };
 
 TEST_F(GrpcDrain, WaitsForAReaderThatIsSlow) {
-  Start({});
+  StartAndRead({});
   int tokens = message_.choices(0).token_ids_size();
   EXPECT_FALSE(server_->WaitUntilAnswered(Clock::now() + 50ms));  // nobody reads
   bool finished = false;
@@ -75,7 +60,7 @@ TEST_F(GrpcDrain, WaitsForAReaderThatIsSlow) {
 }
 
 TEST_F(GrpcDrain, EndsWithoutAReaderThatHasStopped) {
-  Start({.write_timeout = 500ms});
+  StartAndRead({.write_timeout = 500ms});
   EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 10s));
 }
 

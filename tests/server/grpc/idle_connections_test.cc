@@ -18,10 +18,9 @@
 #include <vector>
 
 #include "proto/inference.grpc.pb.h"
-#include "server/grpc/server.h"
 #include "server/http/server.h"
+#include "tests/server/grpc/server_fixture.h"
 #include "tests/server/http/raw_client.h"
-#include "tests/support/fake_engine.h"
 #include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 
@@ -40,29 +39,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
 constexpr std::string_view kPing("\0\0\10\6\0\0\0\0\0pingpong", 17);
 
-class IdleConnections : public ::testing::Test {
- public:
-  ~IdleConnections() override {
-    if (server_ != nullptr) server_->Stop(0ms);
-  }
-
+class IdleConnections : public GrpcServerTest {
  protected:
-  void Start(ServerOptions options = {}) {
-    options.host = "127.0.0.1";
-    auto server = Server::Start(options, gate_.get(), &log_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    server_->SetEngine(&engine_);
-  }
-
-  // A connection of its own.
-  std::shared_ptr<::grpc::Channel> Connect() const {
-    ::grpc::ChannelArguments own;
-    own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                       ::grpc::InsecureChannelCredentials(), own);
-  }
-
   static ::grpc::StatusCode CodeOf(const std::shared_ptr<::grpc::Channel>& channel,
                                    const std::string& text = "hi",
                                    std::chrono::seconds patience = 20s) {
@@ -86,11 +64,6 @@ class IdleConnections : public ::testing::Test {
     EXPECT_TRUE(client.ReadPast(9)) << "the server's settings";
     return client;
   }
-
-  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
-  Log log_{LogFormat::kText, LogLevel::kError};
-  testing::FakeEngine engine_;
-  std::unique_ptr<Server> server_;
 };
 
 TEST_F(IdleConnections, OneWithoutACallIsClosedAndOneWithACallIsNot) {

@@ -11,11 +11,8 @@
 #include <vector>
 
 #include "proto/inference.grpc.pb.h"
-#include "server/access/gate.h"
-#include "server/grpc/server.h"
-#include "server/log.h"
+#include "tests/server/grpc/server_fixture.h"
 #include "tests/server/http/raw_client.h"
-#include "tests/support/fake_engine.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -23,28 +20,11 @@ namespace {
 using namespace std::chrono_literals;
 using ::refrain::testing::RawClient;
 
-class GrpcStop : public ::testing::Test {
- public:
-  ~GrpcStop() override {
-    if (server_ != nullptr) server_->Stop(0ms);
-  }
-
+class GrpcStop : public GrpcServerTest {
  protected:
-  void Start(ServerOptions options) {
-    options.host = "127.0.0.1";
-    auto server = Server::Start(options, gate_.get(), &log_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    server_->SetEngine(&engine_);
-  }
-
-  // A connection of its own.
-  std::unique_ptr<v1::Inference::Stub> Connect() const {
-    ::grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    const auto channel =
-        ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                    ::grpc::InsecureChannelCredentials(), arguments);
+  // A connection that is made already.
+  std::unique_ptr<v1::Inference::Stub> ConnectNow() const {
+    const auto channel = Connect();
     EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + 10s));
     return v1::Inference::NewStub(channel);
   }
@@ -56,18 +36,13 @@ class GrpcStop : public ::testing::Test {
     ::grpc::ClientContext context;
     return stub->Tokenize(&context, request, &response);
   }
-
-  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
-  Log log_{LogFormat::kText, LogLevel::kError};
-  testing::FakeEngine engine_;
-  std::unique_ptr<Server> server_;
 };
 
 // A client connects, and calls a moment later.
 TEST_F(GrpcStop, AnswersWhoHasJustConnected) {
   Start({.last_requests = 60s});
   const uint16_t port = server_->port();
-  auto fresh = Connect();
+  auto fresh = ConnectNow();
   std::thread stopper([&] { server_->Stop(60s); });
   while (RawClient(port).connected()) std::this_thread::sleep_for(1ms);  // until it has begun
   std::this_thread::sleep_for(150ms);
@@ -85,7 +60,7 @@ TEST_F(GrpcStop, CancelsNoCallThatComesAsItEnds) {
     std::atomic<int> others{0};
     std::atomic<bool> stopped{false};
     for (int i = 0; i < 4; ++i) {
-      clients.emplace_back([this, &others, &stopped, stub = Connect()] {
+      clients.emplace_back([this, &others, &stopped, stub = ConnectNow()] {
         while (!stopped) {
           const ::grpc::Status status = Call(stub.get());
           if (status.ok() || status.error_code() == ::grpc::UNAVAILABLE) continue;
