@@ -326,7 +326,7 @@ void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
     return ChunkAttention(pool, kernels, fewer, scratch);
   }
   AttentionScratch::State& state = *scratch.state_;
-  state.tasks.Plan(args, pool.threads());
+  state.tasks.Plan(args, pool.threads(), kernels.shares_by_keys);
   if (std::ssize(state.partial_states) < state.tasks.num_partials()) {
     state.partial_states.resize(state.tasks.num_partials());
   }

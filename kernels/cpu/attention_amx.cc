@@ -18,6 +18,7 @@ void Segment(const SegmentArgs& a) {
 AttentionKernels AmxAttentionKernels() {
   AttentionKernels kernels = Avx512Bf16AttentionKernels();
   kernels.segment = Segment;
+  kernels.shares_by_keys = true;
   return kernels;
 }
 

@@ -21,7 +21,8 @@ class AttentionAmx {
  public:
   // The order of sums differs from that of AttentionDot, which serves few rows.
   static bool Takes(const SegmentArgs& a) {
-    return a.type == KvElementType::kBF16Pairs && !a.any_row_count && a.num_rows >= kMinRows;
+    return a.type == KvElementType::kBF16Pairs && !a.any_row_count && a.num_rows >= kMinRows &&
+           (a.num_rows > kFewRows || a.hi - a.begin > kShortKeys);
   }
 
   static void Segment(const SegmentArgs& a) {
@@ -32,7 +33,7 @@ class AttentionAmx {
       config.row_bytes[tile] = 64;
     }
     Tiles::Configure(config);
-    PairMatrix values[kMaxSegmentKeys / kTileKeys];
+    TileValues values[kMaxSegmentKeys / kTileKeys];
     const int tiles = CollectValues(a, values);
     // All three passes block by block, in the scores of the first: they stay in the nearest caches.
     for (int row = 0; row < a.num_rows; row += 2 * kRows) {
@@ -47,12 +48,26 @@ class AttentionAmx {
   }
 
  private:
-  static constexpr int kMinRows = 3;   // dot products of fewer are done before a tile is loaded
+  // Dot products of fewer are done before a tile is loaded; and those of few over few keys, whose
+  // next keys the hardware sees coming in the order in which dot products read them.
+  static constexpr int kMinRows = 4;
+  static constexpr int kFewRows = 6;
+  static constexpr int kShortKeys = 256;
   static constexpr int kRows = 16;     // of a tile
   static constexpr int kColumns = 16;  // of a tile of sums
   static constexpr int kPairs = 16;    // that one tile product goes over
   // Tiles 0 to 3 are sums[row half][column half], 4 and 5 the halves of the left operand, 6 and 7
   // those of the right one.
+
+  static constexpr int kStepKeys = 2 * kPairs;
+
+  // The values of kTileKeys keys: of the first steps where the chunk has them, then a copy.
+  struct TileValues {
+    PairMatrix in_place = {nullptr, 0};
+    PairMatrix copy = {nullptr, 0};  // of the step behind them
+    int steps_in_place = 0;
+    bool seen = false;  // by any row
+  };
 
   // The one or two tiles of rows from `row` on.
   static SegmentArgs BlockOf(const SegmentArgs& a, int row) {
@@ -168,42 +183,54 @@ class AttentionAmx {
 
   // The sums stay in tiles over the whole segment.
   template <bool kFetch>
-  static void Values(const SegmentArgs& a, const PairMatrix* values, int tiles) {
+  static void Values(const SegmentArgs& a, const TileValues* values, int tiles) {
     const int end = Least(a.hi, a.row_limits[a.num_rows - 1]) - a.segment_begin;
     const auto* const p = reinterpret_cast<const uint32_t*>(a.scores);
     for (int i = 0; i < a.o_stride; i += 2 * kColumns) {
       Dispatch(a.num_rows, a.o_stride - i, [&]<int kHalves, int kPanels>() {
         Zero<kHalves, kPanels>();
         for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
-          if (values[t].p == nullptr) continue;
-          const int keys = Least(end - t * kTileKeys, kTileKeys);
-          const int steps = DivideUp(keys, 2 * kPairs);
+          const TileValues& v = values[t];
+          if (!v.seen) continue;
+          const int steps = DivideUp(Least(end - t * kTileKeys, kTileKeys), kStepKeys);
+          const int in_place = Least(steps, v.steps_in_place);
           const int32_t begin = a.segment_begin + t * kTileKeys;
           TileAhead ahead(a, {begin, Least(begin + kTileKeys, a.hi)}, &KeyPiece::v, KeysBehind(a),
                           i == 0 ? steps : 1 << 20);
-          Multiply<kHalves, kPanels>(p + t * kTileKeys / 2, kScoreStride, steps,
-                                     PairMatrix{values[t].p + i, values[t].stride},
-                                     Take<kFetch>(ahead, steps));
+          const uint32_t* const weights = p + t * kTileKeys / 2;
+          Multiply<kHalves, kPanels>(weights, kScoreStride, in_place,
+                                     PairMatrix{v.in_place.p + i, v.in_place.stride},
+                                     Take<kFetch>(ahead, in_place));
+          if (in_place == steps) continue;
+          Multiply<kHalves, kPanels>(weights + in_place * kPairs, kScoreStride, steps - in_place,
+                                     PairMatrix{v.copy.p + i, v.copy.stride},
+                                     Take<kFetch>(ahead, steps - in_place));
         }
         Store<kHalves, kPanels>(a.o + i, a.o_stride, a.num_rows);
       });
     }
   }
 
-  // The values of each tile of keys of the segment; null where no row sees any. Returns how many.
-  static int CollectValues(const SegmentArgs& a, PairMatrix* values) {
+  // The values of each tile of keys of the segment. Returns how many.
+  static int CollectValues(const SegmentArgs& a, TileValues* values) {
     auto* copy = reinterpret_cast<uint32_t*>(a.v_pairs);
     int tiles = 0;
-    for (; a.segment_begin + tiles * kTileKeys < a.hi; ++tiles) values[tiles] = {nullptr, 0};
+    for (; a.segment_begin + tiles * kTileKeys < a.hi; ++tiles) values[tiles] = {};
     ForTiles(a, [&](int32_t tile, TileRange, bool outside) {
       if (outside) return;
-      PairMatrix& matrix = values[(tile - a.segment_begin) / kTileKeys];
-      matrix = {ValuesInPlace(a, tile, tile + kTileKeys), a.head_dim};
-      if (matrix.p != nullptr) return;
-      // Whole tiles, and zeros in the columns behind head_dim.
-      GatherValues(a, tile, kTileKeys / 2, copy);
-      matrix = {copy, a.o_stride};
-      copy += kTileKeys / 2 * a.o_stride;
+      TileValues& v = values[(tile - a.segment_begin) / kTileKeys];
+      v.seen = true;
+      const int32_t end = Least(tile + kTileKeys, a.hi);
+      int32_t key = tile + kTileKeys;
+      while (key > tile && ValuesInPlace(a, tile, key) == nullptr) key -= kStepKeys;
+      v.steps_in_place = (key - tile) / kStepKeys;
+      if (key > tile) v.in_place = {ValuesInPlace(a, tile, key), a.head_dim};
+      if (key >= end) return;
+      // Whole steps, and zeros in the columns behind head_dim.
+      const int pairs = DivideUp(end - key, kStepKeys) * kPairs;
+      GatherValues(a, key, pairs, copy);
+      v.copy = {copy, a.o_stride};
+      copy += pairs * a.o_stride;
     });
     return tiles;
   }

@@ -81,7 +81,8 @@ struct SegmentArgs {
 
 // In these states m is in units of ln 2, as the scores are: a weight is 2^(s - m).
 struct AttentionKernels {
-  bool uses_pairs;  // asks for q_pairs and v_pairs
+  bool uses_pairs;      // asks for q_pairs and v_pairs
+  bool shares_by_keys;  // AttentionTasks::Plan's argument
   void (*segment)(const SegmentArgs& args);
   // Merges `right` into `left` (SoftmaxState's algebra, with this level's exponential).
   void (*merge)(SoftmaxState& left, float* left_o, const SoftmaxState& right, const float* right_o,

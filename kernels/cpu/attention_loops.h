@@ -74,8 +74,12 @@ class AttentionLoops {
     for (int i = 0; i < n; ++i) out[i] = x[i] * scale;
   }
 
-  static constexpr AttentionKernels kTable = {
-      .uses_pairs = false, .segment = Segment, .merge = Merge, .finish = Finish, .scale = Scale};
+  static constexpr AttentionKernels kTable = {.uses_pairs = false,
+                                              .shares_by_keys = false,
+                                              .segment = Segment,
+                                              .merge = Merge,
+                                              .finish = Finish,
+                                              .scale = Scale};
 
  private:
   using F = typename S::F;

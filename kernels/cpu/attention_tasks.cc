@@ -19,6 +19,9 @@ constexpr int kTasksPerThread = 8;
 // With this many tasks at least, and none longer than the others by much, a thread that is done
 // with its own waits little for another's last.
 constexpr int64_t kTasksPerEvenThread = 8;
+// Of shared keys divided by keys and heads alone: so few, for each leaves a state per row, and what
+// another thread has written costs as much to read as keys from memory.
+constexpr int64_t kSharedTasksPerThread = 3;
 // Shortest segment that a long slot is cut into when the cut is free to choose.
 constexpr int32_t kMinSplitKeys = 128;
 // Tasks per thread that a slot is cut into alone.
@@ -74,16 +77,18 @@ int64_t SplitFloats(const ChunkAttentionArgs& args, int32_t slot, int64_t keys) 
 
 }  // namespace
 
-bool AttentionTasks::Planned(const ChunkAttentionArgs& args, int threads) const {
-  return inputs_.threads == threads && inputs_.num_heads == args.num_heads &&
-         inputs_.window_tokens == args.window_tokens && inputs_.mode == args.mode &&
-         inputs_.reproducible == args.reproducible && inputs_.kv == args.kv &&
-         SameBytes(args.steps, inputs_.steps) && SameBytes(args.plan.runs, inputs_.runs) &&
-         SameBytes(args.plan.slots, inputs_.slots) && SameBytes(args.plan.chunks, inputs_.chunks);
+bool AttentionTasks::Planned(const ChunkAttentionArgs& args, int threads,
+                             bool shares_by_keys) const {
+  return inputs_.threads == threads && inputs_.shares_by_keys == shares_by_keys &&
+         inputs_.num_heads == args.num_heads && inputs_.window_tokens == args.window_tokens &&
+         inputs_.mode == args.mode && inputs_.reproducible == args.reproducible &&
+         inputs_.kv == args.kv && SameBytes(args.steps, inputs_.steps) &&
+         SameBytes(args.plan.runs, inputs_.runs) && SameBytes(args.plan.slots, inputs_.slots) &&
+         SameBytes(args.plan.chunks, inputs_.chunks);
 }
 
-bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
-  if (Planned(args, threads)) return false;
+bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads, bool shares_by_keys) {
+  if (Planned(args, threads, shares_by_keys)) return false;
   inputs_.runs.assign(args.plan.runs.begin(), args.plan.runs.end());
   inputs_.chunks.assign(args.plan.chunks.begin(), args.plan.chunks.end());
   inputs_.slots.assign(args.plan.slots.begin(), args.plan.slots.end());
@@ -94,6 +99,7 @@ bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads) {
   inputs_.mode = args.mode;
   inputs_.reproducible = args.reproducible;
   inputs_.threads = threads;
+  inputs_.shares_by_keys = shares_by_keys;
   if (slots_.size() < args.steps.size()) slots_.resize(args.steps.size());
   task_rows_.clear();
   segment_tasks_.clear();
@@ -221,6 +227,7 @@ void AttentionTasks::ShareRuns(const ChunkAttentionArgs& args) {
     if (run.slot_end - run.slot_begin < 2 || run.chunk_begin == run.chunk_end) continue;
     const int32_t run_tokens =
         args.plan.chunks[run.chunk_end - 1].token_begin + args.kv.chunk_tokens;
+    ChooseCut(args, run_tokens);
     sharers_.clear();
     for (int32_t i = run.slot_begin; i < run.slot_end; ++i) {
       const RunSlot& entry = args.plan.slots[i];
@@ -291,10 +298,21 @@ int32_t AttentionTasks::StretchKeys(const ChunkAttentionArgs& args, std::span<co
   if (args.window_tokens != 0 || segments < 2) return std::min(keys, kSegmentKeys);
   int64_t rows = 0;
   for (const Sharer& sharer : sharers) rows += args.steps[sharer.slot].num_rows;
-  const int64_t blocks = (rows + rows_per_task_ - 1) / rows_per_task_;
+  const int64_t blocks = (rows + shared_rows_per_task_ - 1) / shared_rows_per_task_;
   const int64_t tasks = args.kv.num_kv_heads * blocks * segments;
-  const auto stretch = std::clamp<int64_t>(tasks / enough_tasks_, 1, segments);
+  const auto stretch = reads_once_ ? std::min(segments_per_task_, segments)
+                                   : std::clamp<int64_t>(tasks / enough_tasks_, 1, segments);
   return std::min<int32_t>(keys, static_cast<int32_t>(stretch) * kSegmentKeys);
+}
+
+// Of a run of `tokens` tokens, at least.
+void AttentionTasks::ChooseCut(const ChunkAttentionArgs& args, int32_t tokens) {
+  const int32_t segments = (tokens + kSegmentKeys - 1) / kSegmentKeys;
+  const int64_t tasks = int64_t{args.kv.num_kv_heads} * segments;
+  const int64_t enough = kSharedTasksPerThread * inputs_.threads;
+  reads_once_ = inputs_.shares_by_keys && tasks >= enough;
+  shared_rows_per_task_ = reads_once_ ? std::max(1, kMaxTaskRows / Group(args)) : rows_per_task_;
+  segments_per_task_ = reads_once_ ? static_cast<int32_t>(tasks / enough) : 1;
 }
 
 // Tokens [begin, end) of the run that `sharers` are about, for those of them whose window reaches.
@@ -329,20 +347,20 @@ void AttentionTasks::AddShared(const ChunkAttentionArgs& args, std::span<const S
   task.segment_begin = task.begin = source->key_begin + begin;
   task.end = source->key_begin + end;
   task.row_begin = static_cast<int32_t>(first_row);
-  AddSegmentTasks(args, task, rows);
+  AddSegmentTasks(args, task, rows, shared_rows_per_task_);
 }
 
 // One task per KV head and block of rows; `task` has the keys and the first of `rows` task rows.
-void AttentionTasks::AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task,
-                                     size_t rows) {
+void AttentionTasks::AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task, size_t rows,
+                                     int32_t rows_per_task) {
   const int group = Group(args);
   const int32_t first = task.row_begin;
   const int32_t last = first + static_cast<int32_t>(rows);
   for (int32_t h = 0; h < args.kv.num_kv_heads; ++h) {
-    for (int32_t row = first; row < last; row += rows_per_task_) {
+    for (int32_t row = first; row < last; row += rows_per_task) {
       task.kv_head = h;
       task.row_begin = row;
-      task.row_end = std::min(row + rows_per_task_, last);
+      task.row_end = std::min(row + rows_per_task, last);
       task.partial = num_partials_;
       task.cost = Cost((task.row_end - task.row_begin) * group, task.end - task.begin);
       num_partials_ += (task.row_end - task.row_begin) * group;
@@ -390,7 +408,7 @@ void AttentionTasks::SplitSlot(const ChunkAttentionArgs& args, int32_t slot) {
     task.begin = std::max(segment.begin, step.key_begin);
     task.end = segment.end;
     task.row_begin = static_cast<int32_t>(first_row);
-    AddSegmentTasks(args, task, step.num_rows);
+    AddSegmentTasks(args, task, step.num_rows, rows_per_task_);
   }
 }
 

@@ -58,8 +58,10 @@ class AttentionTasks {
   };
 
   // Copies what it reads of `args`. Returns false, at once, where that is what it was the last
-  // time.
-  bool Plan(const ChunkAttentionArgs& args, int threads);
+  // time. `shares_by_keys`: shared keys are divided among the threads by keys and KV heads while
+  // those give every thread enough, and all rows go with each; else by rows, too, so that a thread
+  // keeps its rows through both phases, but each reads all keys.
+  bool Plan(const ChunkAttentionArgs& args, int threads, bool shares_by_keys);
 
   const Slot& slot(int32_t i) const { return slots_[i]; }
   std::span<const TaskRow> task_rows() const { return task_rows_; }
@@ -94,25 +96,32 @@ class AttentionTasks {
     AttentionMode mode = AttentionMode::kTwoPhase;
     bool reproducible = false;
     int threads = 0;
+    bool shares_by_keys = false;
   };
 
-  bool Planned(const ChunkAttentionArgs& args, int threads) const;
+  bool Planned(const ChunkAttentionArgs& args, int threads, bool shares_by_keys) const;
   void CollectPieces(const ChunkAttentionArgs& args);
   void ShareRuns(const ChunkAttentionArgs& args);
   void ShareBetween(const ChunkAttentionArgs& args, std::span<Sharer> sharers);
   int32_t StretchKeys(const ChunkAttentionArgs& args, std::span<const Sharer> sharers,
                       int32_t keys) const;
+  void ChooseCut(const ChunkAttentionArgs& args, int32_t tokens);
   void AddShared(const ChunkAttentionArgs& args, std::span<const Sharer> sharers, int32_t begin,
                  int32_t end);
   void CutSegments(const ChunkAttentionArgs& args, int32_t slot, int32_t segment_keys);
   void SplitSlot(const ChunkAttentionArgs& args, int32_t slot);
-  void AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task, size_t rows);
+  void AddSegmentTasks(const ChunkAttentionArgs& args, SegmentTask task, size_t rows,
+                       int32_t rows_per_task);
 
   void Order(int threads);
 
   Inputs inputs_;
   int32_t rows_per_task_ = 1;  // rows of q, each with the heads of one group
-  int64_t enough_tasks_ = 1;   // for every thread to be busy until the end
+  // Of the run that is being shared.
+  bool reads_once_ = false;  // each of its keys by one task, for as many rows as a task may have
+  int32_t shared_rows_per_task_ = 1;
+  int32_t segments_per_task_ = 1;
+  int64_t enough_tasks_ = 1;  // for every thread to be busy until the end
   std::vector<Slot> slots_;
   std::vector<TaskRow> task_rows_;
   std::vector<SegmentTask> segment_tasks_;

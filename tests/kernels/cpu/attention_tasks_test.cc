@@ -122,12 +122,12 @@ TEST(AttentionTasksTest, ManyThreadsShareALongPrefillWithoutMuchMemory) {
   Slots slot({{kRows, kKeys}});
   AttentionTasks tasks;
   for (const int threads : {64, 128}) {
-    tasks.Plan(slot.Args(false), threads);
+    tasks.Plan(slot.Args(false), threads, /*shares_by_keys=*/false);
     ExpectAllSplit(tasks, kRows, kKeys);
     EXPECT_GE(tasks.segment_tasks().size(), static_cast<size_t>(4 * threads));
     EXPECT_LE(PartialMiB(tasks), 2 * threads) << threads;
     // The cut is not free: rather some threads without work than 512 MiB.
-    tasks.Plan(slot.Args(true), threads);
+    tasks.Plan(slot.Args(true), threads, /*shares_by_keys=*/false);
     EXPECT_LE(PartialMiB(tasks), 64) << threads;
     EXPECT_GT(tasks.row_tasks().size(), 64u);
   }
@@ -139,7 +139,7 @@ TEST(AttentionTasksTest, ThreadsShareALongDecodingSequence) {
   AttentionTasks tasks;
   for (const bool reproducible : {false, true}) {
     for (const int threads : {16, 64}) {
-      tasks.Plan(slot.Args(reproducible), threads);
+      tasks.Plan(slot.Args(reproducible), threads, /*shares_by_keys=*/false);
       ExpectAllSplit(tasks, 1, kKeys);
       EXPECT_GE(tasks.segment_tasks().size(), static_cast<size_t>(4 * threads));
     }
@@ -167,7 +167,7 @@ TEST(AttentionTasksTest, ThreadsGetEqualPartsOfMixedLengths) {
     Slots slots(sequences);
     AttentionTasks tasks;
     for (const int threads : {2, 3, 4, 16, 64}) {
-      tasks.Plan(slots.Args(false), threads);
+      tasks.Plan(slots.Args(false), threads, /*shares_by_keys=*/false);
       int64_t cost = 0;
       for (const auto& task : tasks.segment_tasks()) cost += task.cost;
       for (const auto& task : tasks.row_tasks()) cost += task.cost;
@@ -188,7 +188,7 @@ TEST(AttentionTasksTest, ThreadsGetEqualPartsOfMixedLengths) {
 TEST(AttentionTasksTest, ThreadsKeepTheirRows) {
   Sharers sharers(/*slots=*/32, /*common=*/2048, /*own=*/80);
   AttentionTasks tasks;
-  tasks.Plan(sharers.args, 2);
+  tasks.Plan(sharers.args, 2, /*shares_by_keys=*/false);
   ASSERT_TRUE(tasks.segments_by_rows());
   ASSERT_TRUE(tasks.rows_by_rows());
   const auto segments = tasks.segment_tasks();
@@ -203,8 +203,33 @@ TEST(AttentionTasksTest, ThreadsKeepTheirRows) {
 
   // One sequence that is far longer than the others goes first.
   Slots uneven({{1, 100}, {1, 100}, {1, 3'000}, {1, 100}});
-  tasks.Plan(uneven.Args(false), 2);
+  tasks.Plan(uneven.Args(false), 2, /*shares_by_keys=*/false);
   ASSERT_FALSE(tasks.segments_by_rows() && tasks.rows_by_rows());
+}
+
+// Each key of a head is read by one task, for all rows; where keys and heads are too few for the
+// threads, rows are divided as well.
+TEST(AttentionTasksTest, SharedKeysAreReadOnce) {
+  AttentionTasks tasks;
+  const auto readers_of_key = [&](int32_t key, int32_t kv_head) {
+    int64_t readers = 0;
+    for (const auto& task : tasks.segment_tasks()) {
+      if (task.kv_head == kv_head && task.begin <= key && key < task.end) ++readers;
+    }
+    return readers;
+  };
+  Sharers sharers(/*slots=*/32, /*common=*/2048, /*own=*/80);
+  tasks.Plan(sharers.args, 2, /*shares_by_keys=*/true);
+  EXPECT_EQ(readers_of_key(0, 0), 1);
+  EXPECT_EQ(readers_of_key(2047, 2), 1);
+  EXPECT_EQ(tasks.segment_tasks().size() % 2, 0u);  // as many for each thread
+  EXPECT_EQ(tasks.num_partials() % (32 * 9), 0);
+  EXPECT_LE(tasks.num_partials(), 2 * 32 * 9);
+
+  tasks.Plan(sharers.args, 2, /*shares_by_keys=*/false);
+  EXPECT_GT(readers_of_key(0, 0), 1);
+  tasks.Plan(sharers.args, 16, /*shares_by_keys=*/true);
+  EXPECT_GT(readers_of_key(0, 0), 1);
 }
 
 std::vector<std::vector<int64_t>> Everything(const AttentionTasks& tasks, size_t slots) {
@@ -241,10 +266,11 @@ TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
   ChunkAttentionArgs& args = sharers.args;
   AttentionTasks kept;
   int threads = 2;
+  bool shares_by_keys = false;
   const auto expect_as_new = [&](const char* what) {
     AttentionTasks fresh;
-    fresh.Plan(args, threads);
-    kept.Plan(args, threads);
+    fresh.Plan(args, threads, shares_by_keys);
+    kept.Plan(args, threads, shares_by_keys);
     EXPECT_EQ(Everything(kept, args.steps.size()), Everything(fresh, args.steps.size())) << what;
   };
   // One at a time.
@@ -270,6 +296,8 @@ TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
   expect_as_new("reproducible");
   args.num_heads = 3;
   expect_as_new("fewer heads");
+  shares_by_keys = true;
+  expect_as_new("keys divided before rows");
   threads = 5;
   expect_as_new("more threads");
   sharers.steps()[7].key_end = 1'020;
@@ -288,14 +316,14 @@ TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
 TEST(AttentionTasksTest, LayersHaveTheSameTasks) {
   Sharers sharers(/*slots=*/8, /*common=*/1024, /*own=*/60);
   AttentionTasks tasks;
-  EXPECT_TRUE(tasks.Plan(sharers.args, 2));
+  EXPECT_TRUE(tasks.Plan(sharers.args, 2, /*shares_by_keys=*/false));
   const auto first = Everything(tasks, 8);
   sharers.args.layer = 17;
-  EXPECT_FALSE(tasks.Plan(sharers.args, 2));
+  EXPECT_FALSE(tasks.Plan(sharers.args, 2, /*shares_by_keys=*/false));
   EXPECT_EQ(Everything(tasks, 8), first);
   sharers.args.layer = 0;
   ++sharers.steps()[0].key_end;
-  EXPECT_TRUE(tasks.Plan(sharers.args, 2));
+  EXPECT_TRUE(tasks.Plan(sharers.args, 2, /*shares_by_keys=*/false));
 }
 
 }  // namespace
