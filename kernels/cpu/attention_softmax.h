@@ -39,18 +39,12 @@ class AttentionSoftmax {
   // Scores to weights 2^(s - m), as W keeps them; weights of unseen keys in [begin, hi) become 0. A
   // score that is no number makes n, and so the row's output, none.
   static void Run(const SegmentArgs& a) {
-    for (int r = 0; r < a.num_rows; ++r) {
-      const int begin = a.begin - a.segment_begin;
-      const int limit = Least(a.row_limits[r], a.hi) - a.segment_begin;
-      const int hi = a.hi - a.segment_begin;
-      float* const scores = a.scores + r * static_cast<int64_t>(kScoreStride);
-      a.states[r] = limit <= begin ? SoftmaxState{MinusInfinity(), 0.0f}
-                                   : SoftmaxRow(a, r, begin, limit, scores);
-      if (!(a.states[r].n > 0.0f)) {
-        W::Clear(scores, begin, hi);
-        continue;
-      }
-      W::Clear(scores, DivideUp(limit, kSoftmaxKeys) * kSoftmaxKeys, hi);
+    for (int row = 0; row < a.num_rows; row += kRowsAtOnce) {
+      const int end = Least(row + kRowsAtOnce, a.num_rows);
+      // The maxima of a few rows before their weights: a row's weights wait for its maximum, which
+      // would leave the processor idle.
+      for (int r = row; r < end; ++r) a.states[r].m = Maximum(a, r);
+      for (int r = row; r < end; ++r) a.states[r].n = Weights(a, r, a.states[r].m);
     }
   }
 
@@ -59,6 +53,7 @@ class AttentionSoftmax {
   static constexpr int L = S::kLanes;
   // The rows are gone over this many vectors at once, counted from the segment's begin.
   static constexpr int kSoftmaxKeys = 4 * L;
+  static constexpr int kRowsAtOnce = 4;
 
   static bool AnyNaN(const float* scores, int begin, int end) {
     for (int i = begin; i < end; ++i) {
@@ -67,33 +62,65 @@ class AttentionSoftmax {
     return false;
   }
 
-  static SoftmaxState SoftmaxRow(const SegmentArgs& a, int row, int begin, int limit,
-                                 float* scores) {
-    // Whole groups of vectors: what is around the row's keys is -infinity.
-    const int first = begin / kSoftmaxKeys * kSoftmaxKeys;
-    const int last = DivideUp(limit, kSoftmaxKeys) * kSoftmaxKeys;
-    for (int i = first; i < begin; ++i) scores[i] = MinusInfinity();
-    for (int i = limit; i < last; ++i) scores[i] = MinusInfinity();
+  // The keys that a row sees, from the segment's begin.
+  struct Keys {
+    int begin, end;
+    bool none() const { return end <= begin; }
+    // Whole groups of vectors.
+    int first() const { return begin / kSoftmaxKeys * kSoftmaxKeys; }
+    int last() const { return DivideUp(end, kSoftmaxKeys) * kSoftmaxKeys; }
+  };
+  static Keys KeysOf(const SegmentArgs& a, int row) {
+    return {a.begin - a.segment_begin, Least(a.row_limits[row], a.hi) - a.segment_begin};
+  }
+  static float* Scores(const SegmentArgs& a, int row) {
+    return a.scores + row * static_cast<int64_t>(kScoreStride);
+  }
+
+  // Of the row's scores, after what is around its keys in their groups of vectors has become
+  // -infinity.
+  static float Maximum(const SegmentArgs& a, int row) {
+    const Keys keys = KeysOf(a, row);
+    if (keys.none()) return MinusInfinity();
+    float* const scores = Scores(a, row);
+    for (int i = keys.first(); i < keys.begin; ++i) scores[i] = MinusInfinity();
+    for (int i = keys.end; i < keys.last(); ++i) scores[i] = MinusInfinity();
     if (a.row_oldest != nullptr) {
       const F unseen = S::Set1(MinusInfinity());
-      for (int i = first; i < last; i += L) {
+      for (int i = keys.first(); i < keys.last(); i += L) {
         S::Store(scores + i,
                  S::WhereAbove(a.positions + i, a.row_oldest[row], S::Load(scores + i), unseen));
       }
     }
     F max[4];
-    for (int v = 0; v < 4; ++v) max[v] = S::Load(scores + first + v * L);
-    for (int i = first + kSoftmaxKeys; i < last; i += kSoftmaxKeys) {
+    for (int v = 0; v < 4; ++v) max[v] = S::Load(scores + keys.first() + v * L);
+    for (int i = keys.first() + kSoftmaxKeys; i < keys.last(); i += kSoftmaxKeys) {
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) max[v] = S::Max(max[v], S::Load(scores + i + v * L));
     }
-    const float m = S::ReduceMax(S::Max(S::Max(max[0], max[1]), S::Max(max[2], max[3])));
-    // Nothing is seen; or there are NaN, behind which the comparisons above lose what was greater.
-    if (m == MinusInfinity()) return {m, AnyNaN(scores, begin, limit) ? __builtin_nanf("") : 0.0f};
+    return S::ReduceMax(S::Max(S::Max(max[0], max[1]), S::Max(max[2], max[3])));
+  }
 
+  // The row's scores to weights, given its maximum. Returns their sum.
+  static float Weights(const SegmentArgs& a, int row, float m) {
+    const Keys keys = KeysOf(a, row);
+    float* const scores = Scores(a, row);
+    const int hi = a.hi - a.segment_begin;
+    float n = 0.0f;
+    if (m != MinusInfinity()) {
+      n = Weights(scores, keys, m);
+    } else if (AnyNaN(scores, keys.begin, keys.end)) {
+      // Nothing but NaN, behind which the comparisons lose what is greater.
+      n = __builtin_nanf("");
+    }
+    W::Clear(scores, n > 0.0f ? keys.last() : keys.begin, hi);
+    return n;
+  }
+
+  static float Weights(float* scores, const Keys& keys, float m) {
     const F shift = S::Set1(m);
     F sum[4] = {S::Zero(), S::Zero(), S::Zero(), S::Zero()};
-    for (int i = first; i < last; i += kSoftmaxKeys) {
+    for (int i = keys.first(); i < keys.last(); i += kSoftmaxKeys) {
       F weights[4];
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) {
@@ -101,7 +128,7 @@ class AttentionSoftmax {
       }
       W::Put(scores, i, weights, sum);
     }
-    return {m, S::ReduceAdd(S::Add(S::Add(sum[0], sum[1]), S::Add(sum[2], sum[3])))};
+    return S::ReduceAdd(S::Add(S::Add(sum[0], sum[1]), S::Add(sum[2], sum[3])));
   }
 };
 

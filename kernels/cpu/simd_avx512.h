@@ -56,6 +56,9 @@ struct Avx512 {
   static F Round(F x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
+  // x less the whole number below it
+  static F Fraction(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+  // n is rounded down.
   static F TimesPow2OrZero(F x, F n, F tested, F limit) {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(tested, limit, _CMP_NLT_UQ), x, n);
   }

@@ -44,16 +44,16 @@ inline typename S::F Exp2(typename S::F x) {
 }
 
 // 2^x as Exp2, to 2^-13: for results that are rounded to the 8 bits of bf16. 1 at 0 and exact at
-// every whole x.
+// every whole x. For levels whose S has Fraction and whose TimesPow2OrZero rounds n down.
 template <class S>
 inline typename S::F Exp2Coarse(typename S::F x) {
-  const auto n = S::Round(x);
-  const auto r = S::Sub(x, n);
-  auto p = S::Set1(5.50089713e-2f);
-  p = S::Fma(p, r, S::Set1(2.42211060e-1f));
-  p = S::Fma(p, r, S::Set1(6.93282934e-1f));
+  // x = n + r, 0 <= r < 1: with n rounded down nothing but r has to be computed.
+  const auto r = S::Fraction(x);
+  auto p = S::Set1(7.706704200e-2f);
+  p = S::Fma(p, r, S::Set1(2.276449912e-1f));
+  p = S::Fma(p, r, S::Set1(6.951167864e-1f));
   p = S::Fma(p, r, S::Set1(1.0f));
-  return S::TimesPow2OrZero(p, n, x, S::Set1(-126.0f));
+  return S::TimesPow2OrZero(p, x, x, S::Set1(-126.0f));
 }
 
 // x / (1 + e^-x)

@@ -61,39 +61,59 @@ class PanelProduct {
   }
 
   // `ahead`: its Take() says what each block asks the caches for, as StretchAhead; a step of it as
-  // many lines.
+  // many lines. `first_weights` makes the panels while the first block is multiplied: called before
+  // step i, it returns where that step's tiles are in them by then, in elements.
+  template <int kPanels, class Ahead, class Weights>
+  void Run(Ahead ahead, Weights first_weights) {
+    const int64_t groups_end = (range_.row_end + kTileRows - 1) / kTileRows;
+    int64_t group = range_.row_begin / kTileRows;
+    group += Blocks<kPanels>(group, groups_end, ahead.Take(), first_weights);
+    while (group < groups_end) {
+      group += Blocks<kPanels>(group, groups_end, ahead.Take(), WholePanels());
+    }
+  }
   template <int kPanels, class Ahead>
   void Run(Ahead ahead) {
-    const int64_t groups_end = (range_.row_end + kTileRows - 1) / kTileRows;
-    for (int64_t group = range_.row_begin / kTileRows; group < groups_end;) {
-      const bool exact = IsExact(group);
-      const bool two = group + 1 < groups_end && IsExact(group + 1) == exact;
-      const auto lines = ahead.Take();
-      if (exact) {
-        two ? Block<2, kPanels, true>(group, lines) : Block<1, kPanels, true>(group, lines);
-      } else {
-        two ? Block<2, kPanels, false>(group, lines) : Block<1, kPanels, false>(group, lines);
-      }
-      group += two ? 2 : 1;
-    }
+    Run<kPanels>(ahead, WholePanels());
   }
 
  private:
   static constexpr int64_t kRowBytes = 64;
   // Tiles 0 to 3 are sums[row half][panel], 4 and 5 the halves of x, 6 and 7 the panels of W.
 
+  struct WholePanels {
+    int64_t operator()(int64_t i) const { return i * kTileElements; }
+  };
+
+  // One or two groups of rows, from `group` on. Returns how many.
+  template <int kPanels, class Lines, class Weights>
+  int Blocks(int64_t group, int64_t groups_end, Lines lines, Weights weights) {
+    const bool exact = IsExact(group);
+    const bool two = group + 1 < groups_end && IsExact(group + 1) == exact;
+    if (exact) {
+      two ? Block<2, kPanels, true>(group, lines, weights)
+          : Block<1, kPanels, true>(group, lines, weights);
+    } else {
+      two ? Block<2, kPanels, false>(group, lines, weights)
+          : Block<1, kPanels, false>(group, lines, weights);
+    }
+    return two ? 2 : 1;
+  }
+
   bool IsExact(int64_t group) const { return x_.exact != nullptr && x_.exact[group] != 0; }
 
-  template <int kHalves, int kPanels, bool kExact, class Lines>
-  void Block(int64_t group, Lines lines) {
+  template <int kHalves, int kPanels, bool kExact, class Lines, class Weights>
+  void Block(int64_t group, Lines lines, Weights weights) {
     const int64_t at = (group * x_.steps + step_) * kTileElements;
     const int64_t half = x_.steps * kTileElements;
     Begin<0>(group);
     if constexpr (kPanels == 2) Begin<1>(group);
     if constexpr (kHalves == 2) Begin<2>(group);
     if constexpr (kHalves == 2 && kPanels == 2) Begin<3>(group);
-    for (int64_t i = 0; i < steps_ * kTileElements; i += kTileElements) {
-      LoadX<kHalves>(x_.high + at + i, half);
+    for (int64_t step = 0; step < steps_; ++step) {
+      const int64_t i = weights(step);
+      const int64_t from = at + step * kTileElements;
+      LoadX<kHalves>(x_.high + from, half);
       for (int line = 0; line < lines.lines; ++line, lines.p += 64) {
         __builtin_prefetch(lines.p, 0, 2);
       }
@@ -102,7 +122,7 @@ class PanelProduct {
         Dots<kHalves, kPanels>();
         LoadW<kPanels>(w_.high + i);
         Dots<kHalves, kPanels>();
-        LoadX<kHalves>(x_.low + at + i, half);
+        LoadX<kHalves>(x_.low + from, half);
         Dots<kHalves, kPanels>();
       } else {
         // Loads between the products, which do not wait for the later ones.

@@ -128,17 +128,53 @@ class QuantizedTileProduct {
   }
 
  private:
+  // Steps of k that are unpacked before they are multiplied: what was just stored is not there for
+  // a tile to load. A ring of twice as many is enough where no other rows want them.
+  static constexpr int64_t kLead = 2;
+  static constexpr int64_t kRing = 2 * kLead;
+
+  // Unpacks steps [step, step + steps) of `panels` tiles from `tile` on into tiles i % `ring` of
+  // the panels, kLead of them before it is called.
+  struct Unpacking {
+    QuantizedTileProduct& product;
+    int64_t tile;
+    int panels;
+    int64_t step, steps, ring;
+
+    Unpacking(QuantizedTileProduct& p, int64_t first_tile, int num_panels, int64_t first_step,
+              int64_t num_steps, int64_t ring_steps)
+        : product(p),
+          tile(first_tile),
+          panels(num_panels),
+          step(first_step),
+          steps(num_steps),
+          ring(ring_steps) {
+      for (int64_t i = 0; i < kLead; ++i) Unpack(i);
+    }
+
+    int64_t operator()(int64_t i) const {
+      Unpack(i + kLead);
+      return i % ring * kTileElements;
+    }
+
+    void Unpack(int64_t i) const {
+      if (i >= steps) return;
+      for (int panel = 0; panel < panels; ++panel) {
+        product.exact_ ? product.Unpack<true>(tile + panel, panel, step + i, i % ring)
+                       : product.Unpack<false>(tile + panel, panel, step + i, i % ring);
+      }
+    }
+  };
+
   template <int kPanels>
   void Multiply(int64_t tile) {
     const TileRange range = TilesOf(range_, tile, kPanels);
-    const int64_t stretches = (w_.blocks + kStretchSteps - 1) / kStretchSteps;
+    const bool one_block = PanelProduct<Tiles>::BlocksOf(range) == 1 && SameTerms(range);
+    // The sums of a single block stay in tiles over all of k.
+    const int64_t stretches = one_block ? 1 : (w_.blocks + kStretchSteps - 1) / kStretchSteps;
     for (int64_t stretch = 0; stretch < stretches; ++stretch) {
       const int64_t step = stretch * w_.blocks / stretches;
       const int64_t steps = (stretch + 1) * w_.blocks / stretches - step;
-      for (int panel = 0; panel < kPanels; ++panel) {
-        exact_ ? Unpack<true>(tile + panel, panel, step, steps)
-               : Unpack<false>(tile + panel, panel, step, steps);
-      }
       const TilePanels panels = {high_[0], exact_ ? low_[0] : nullptr,
                                  kStretchSteps * kTileElements};
       // The next stretch, of the same tiles or of those behind, which the next job has most often.
@@ -146,25 +182,32 @@ class QuantizedTileProduct {
       const int64_t next = last ? 0 : (stretch + 1) * w_.blocks / stretches;
       const int64_t next_end = last ? w_.blocks / stretches : (stretch + 2) * w_.blocks / stretches;
       const int64_t next_tile = last ? tile + kPanels : tile;
+      const Unpacking unpacking(*this, tile, kPanels, step, steps,
+                                one_block ? kRing : kStretchSteps);
       PanelProduct<Tiles> product(x_, range, panels, step, steps, range.accumulate || stretch > 0);
       if ((next_tile + kPanels) * kTileRows > w_.n) {
-        product.template Run<kPanels>(NothingAhead());
+        product.template Run<kPanels>(NothingAhead(), unpacking);
       } else {
-        product.template Run<kPanels>(StretchAhead<T, kPanels>(w_, next_tile, next, next_end - next,
-                                                               PanelProduct<Tiles>::BlocksOf(range),
-                                                               static_cast<int>(steps)));
+        const StretchAhead<T, kPanels> ahead(w_, next_tile, next, next_end - next,
+                                             PanelProduct<Tiles>::BlocksOf(range),
+                                             static_cast<int>(steps));
+        product.template Run<kPanels>(ahead, unpacking);
       }
     }
   }
 
+  // Whether one block has all rows of a range of no more than 32.
+  bool SameTerms(const TileRange& range) const {
+    const int64_t group = range.row_begin / kTileRows;
+    return x_.exact == nullptr || range.row_end <= (group + 1) * kTileRows ||
+           x_.exact[group] == x_.exact[group + 1];
+  }
+
   template <bool kExact>
-  void Unpack(int64_t tile, int panel, int64_t step, int64_t steps) {
+  void Unpack(int64_t tile, int panel, int64_t step, int64_t to) {
     const uint8_t* const scales = w_.data + tile * w_.tile_bytes;
-    const uint8_t* const quants = scales + w_.scale_bytes + step * T::kQuantBytes;
-    for (int64_t i = 0; i < steps; ++i) {
-      UnpackTile<V, T, kExact>(scales, quants + i * T::kQuantBytes, step + i,
-                               high_[panel] + i * kTileElements, low_[panel] + i * kTileElements);
-    }
+    UnpackTile<V, T, kExact>(scales, scales + w_.scale_bytes + step * T::kQuantBytes, step,
+                             high_[panel] + to * kTileElements, low_[panel] + to * kTileElements);
   }
 
   const QuantizedPanels& w_;
