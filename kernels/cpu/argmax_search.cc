@@ -1,6 +1,7 @@
 #include "kernels/cpu/argmax_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cmath>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "kernels/cpu/elementwise_kernels.h"
 #include "kernels/cpu/product_jobs.h"
 #include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/tile_kernels.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -29,6 +31,33 @@ double Roundings(int64_t k) {
   return 4.0 * static_cast<double>(blocks) + 16;
 }
 
+// What rounding a weight to bf16 takes away, relative.
+constexpr double kBf16Error = 0x1p-8;
+// Rows of one job where products are rough by tiles: few enough that pairs of weight tiles have
+// room in kProducts.
+constexpr int64_t kTileJobRows = 128;
+static_assert(kTileJobRows % kTileRows == 0 && 2 * kTileN * kTileJobRows <= kProducts);
+
+float Bf16ToFloat(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+
+// Element i of block `block` of a row's rough activations.
+double RoughElement(const Activations& x, int64_t row, int64_t block, int i) {
+  if (x.tiles.high != nullptr) {
+    static_assert(kTileK == kBlockK);
+    const int64_t tile = row / kTileRows * x.tiles.steps + block;
+    return Bf16ToFloat(x.tiles.high[tile * kTileElements + row % kTileRows * kTileK + i]);
+  }
+  const int64_t at = row * (x.k / kBlockK) + block;
+  return x.rough.scales[at] * static_cast<double>(x.rough.digits[at * kBlockK + i]);
+}
+
+WorkGrid CutRoughWork(const Activations& x, int64_t tiles, int threads) {
+  if (x.tiles.high == nullptr) return CutWork(tiles, x.rows, x.k, threads);
+  WorkGrid grid = CutTileWork(tiles, x.rows, x.k, threads);
+  grid.rows_per_job = std::min(grid.rows_per_job, kTileJobRows);
+  return grid;
+}
+
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 // Tiles of one row that are computed again at most: what that costs is little beside the others.
@@ -46,21 +75,21 @@ void ArgMaxSearch::MeasureErrors(ThreadPool& pool, const Activations& x) {
   constexpr int64_t kRowsAlone = 4;
   pool.ParallelFor(x.rows, kRowsAlone, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      double error = 0, size8 = 0, size15 = 0;  // squares
+      double error = 0, rough_size = 0, size15 = 0;  // squares
       for (int64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
         const int8_t* const high = x.fixed.digits + block * 2 * kBlockK;
         const int8_t* const low = high + kBlockK;
-        const int8_t* const rough = x.rough.digits + block * kBlockK;
-        const double scale15 = x.fixed.scales[block], scale8 = x.rough.scales[block];
+        const double scale15 = x.fixed.scales[block];
         for (int i = 0; i < kBlockK; ++i) {
           const double x15 = scale15 * ((1 << kDigitBits) * high[i] + low[i]);
-          const double x8 = scale8 * rough[i];
-          error += (x8 - x15) * (x8 - x15);
-          size8 += x8 * x8;
+          const double rough = RoughElement(x, row, block - row * blocks, i);
+          error += (rough - x15) * (rough - x15);
+          rough_size += rough * rough;
           size15 += x15 * x15;
         }
       }
-      errors_[row] = {std::sqrt(error), std::sqrt(std::max(size8, size15))};
+      const double of_weights = x.tiles.high == nullptr ? 0 : kBf16Error * std::sqrt(rough_size);
+      errors_[row] = {std::sqrt(error) + of_weights, std::sqrt(std::max(rough_size, size15))};
     }
   });
 }
@@ -149,11 +178,13 @@ void ArgMaxSearch::Run(ThreadPool& pool, ActivationBuffer& activations,
   const PackedMatrix& matrix = *weight.parts()[0].matrix;
   if (rows == 0 || weight.parts().size() > 1 || matrix.bounds() == nullptr) return;
 
-  const Activations x = activations.Prepare(args.x, {.fixed = true, .rough = true}, {}, pool);
+  ActivationForms forms{.fixed = true};
+  forms.Add(matrix.rough_form(rows), /*mixes=*/false);
+  const Activations x = activations.Prepare(args.x, forms, {}, pool);
   MeasureErrors(pool, x);
   KeepExcluded(args.excluded, rows);
   const int64_t tiles = weight.tiles();
-  const WorkGrid grid = CutWork(tiles, rows, weight.k(), pool.threads());
+  const WorkGrid grid = CutRoughWork(x, tiles, pool.threads());
   ceilings_.resize(std::max<size_t>(ceilings_.size(), rows * tiles));
   floors_.resize(std::max<size_t>(floors_.size(), grid.tile_jobs() * rows));
   ForJobs(pool, grid,

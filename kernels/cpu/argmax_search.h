@@ -16,15 +16,16 @@ namespace refrain::kernels::cpu {
 struct ElementwiseKernels;
 
 // LinearArgMax over a quantised weight: the index of the greatest of the products that Linear would
-// compute (reproducible) with activations of 15 bits, with most of them computed with 8 bits only,
-// which takes half the time.
+// compute (reproducible) with activations of 15 bits, with most of them computed roughly: with 8
+// bits only, which takes half the time, or by tiles of bf16.
 //
-// With x' and x the activations in 8 and in 15 bits, a product is off by (x' - x) w, which is at
-// most |x' - x| |w|, and by what sums in floats lose. So what is further below the greatest than
-// that can do cannot be it; the few tiles with others are computed again with 15 bits, bit for bit
-// as Linear does. The answer is never a guess: a row with too many such tiles, or with
-// activations so large that products might not be finite, is left undecided, and so is every row
-// where a weight is not finite. What is excluded counts as minus infinity.
+// With x' and x the rough activations and those of 15 bits, a product is off by (x' - x) w, which
+// is at most |x' - x| |w|, by x' (w' - w) where weights are rounded, too, and by what sums in
+// floats lose. So what is further below the greatest than that can do cannot be it; the few tiles
+// with others are computed again with 15 bits, bit for bit as Linear does. The answer is never a
+// guess: a row with too many such tiles, or with activations so large that products might not be
+// finite, is left undecided, and so is every row where a weight is not finite. What is excluded
+// counts as minus infinity.
 //
 // Keeps its memory from call to call; it only grows. Engine thread only.
 class ArgMaxSearch {
@@ -36,7 +37,7 @@ class ArgMaxSearch {
  private:
   // Of one row's activations.
   struct RowError {
-    double error = 0;  // |x' - x|
+    double error = 0;  // times |w|: how far a product is off but for what sums lose
     double size = 0;   // the larger of |x'| and |x|
   };
   struct Near {
@@ -46,7 +47,7 @@ class ArgMaxSearch {
   };
 
   void MeasureErrors(ThreadPool& pool, const Activations& x);
-  // 8-bit products of some rows and tiles: fills their ceilings_, and floors[row_begin, row_end).
+  // Rough products of some rows and tiles: fills their ceilings_, and floors[row_begin, row_end).
   void Screen(const PackedMatrix& matrix, const Activations& x, int64_t row_begin, int64_t row_end,
               int64_t tile_begin, int64_t tile_end, float* floors);
   // Tiles that may have a row's greatest product, put at the end of near_; none if they are many.

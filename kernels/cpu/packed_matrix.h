@@ -54,8 +54,8 @@ struct Activations {
   TileRows tiles{};
 };
 
-// What tells how far products with activations of 8 bits can be from those with 15. With w an
-// output row, as a vector over k:
+// What tells how far rough products can be from those with activations of 15 bits. With w an output
+// row, as a vector over k:
 struct ProductBounds {
   std::vector<float> norms;  // [n] |w|
   // For every row, |x| times it is at least the sum of |term| of all terms that a product of x and
@@ -87,7 +87,10 @@ class PackedMatrix {
 
   // Null but for matrices that are packed for LinearArgMax and multiply activations in kFixed.
   virtual const ProductBounds* bounds() const { return nullptr; }
-  // Where there are bounds(): Multiply with the activations in kRough, `accumulate` false.
+  // Where there are bounds(), what MultiplyRough reads for this many rows: kRough; or kTiles, with
+  // which every weight, too, is rounded to bf16, at most once.
+  virtual ActivationForm rough_form(int64_t rows) const { return ActivationForm::kRough; }
+  // Multiply with the activations in rough_form(), `accumulate` false.
   virtual void MultiplyRough(const Activations& x, int64_t row_begin, int64_t row_end,
                              int64_t tile_begin, int64_t tile_end, float* out,
                              int64_t out_stride) const {

@@ -48,6 +48,12 @@ auto FunctionFor(const Kernels& kernels, DType dtype) -> decltype(kernels.q8_0) 
   return nullptr;
 }
 
+// What becomes of a weight of the others before it is rounded to bf16 hangs on its block's minimum.
+bool HasMinimum(DType dtype) {
+  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K ||
+         dtype == DType::kQ5_K;
+}
+
 class QuantizedMatrix : public PackedMatrix {
  public:
   QuantizedMatrix(DType dtype, ActivationForm form, const QuantizedPanels& panels,
@@ -94,8 +100,21 @@ class QuantizedMatrix : public PackedMatrix {
 
   const ProductBounds* bounds() const override { return bounds_ ? &*bounds_ : nullptr; }
 
+  ActivationForm rough_form(int64_t rows) const override {
+    const bool tiles = multiply_tiles_ != nullptr && rows >= kMinBf16TileRows;
+    return tiles && !HasMinimum(dtype_) ? ActivationForm::kTiles : ActivationForm::kRough;
+  }
+
   void MultiplyRough(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                      int64_t tile_end, float* out, int64_t out_stride) const override {
+    if (rough_form(x.rows) == ActivationForm::kTiles) {
+      assert(x.tiles.high != nullptr && x.tiles.steps == panels_.blocks);
+      TileRows tiles = x.tiles;
+      tiles.exact = nullptr;
+      return multiply_tiles_(panels_, tiles,
+                             {row_begin, row_end, tile_begin, tile_end, n(), out, out_stride,
+                              /*accumulate=*/false});
+    }
     Call(multiply_int8_, x.rough, x,
          {row_begin, row_end, tile_begin, tile_end, out, out_stride, /*accumulate=*/false});
   }
