@@ -67,6 +67,7 @@ class PanelProduct {
   void Run(Ahead ahead, Weights first_weights) {
     const int64_t groups_end = (range_.row_end + kTileRows - 1) / kTileRows;
     int64_t group = range_.row_begin / kTileRows;
+    if (group >= groups_end) return;
     group += Blocks<kPanels>(group, groups_end, ahead.Take(), first_weights);
     while (group < groups_end) {
       group += Blocks<kPanels>(group, groups_end, ahead.Take(), WholePanels());
