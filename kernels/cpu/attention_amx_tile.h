@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/attention_amx_values.h"
 #include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/attention_pairs.h"
 
@@ -33,7 +34,7 @@ class AttentionAmx {
       config.row_bytes[tile] = 64;
     }
     Tiles::Configure(config);
-    TileValues values[kMaxSegmentKeys / kTileKeys];
+    AmxTileValues values[kMaxSegmentKeys / kTileKeys];
     const int tiles = CollectValues(a, values);
     // All three passes block by block, in the scores of the first: they stay in the nearest caches.
     for (int row = 0; row < a.num_rows; row += 2 * kRows) {
@@ -59,15 +60,7 @@ class AttentionAmx {
   // Tiles 0 to 3 are sums[row half][column half], 4 and 5 the halves of the left operand, 6 and 7
   // those of the right one.
 
-  static constexpr int kStepKeys = 2 * kPairs;
-
-  // The values of kTileKeys keys: of the first steps where the chunk has them, then a copy.
-  struct TileValues {
-    PairMatrix in_place = {nullptr, 0};
-    PairMatrix copy = {nullptr, 0};  // of the step behind them
-    int steps_in_place = 0;
-    bool seen = false;  // by any row
-  };
+  static constexpr int kStepKeys = AmxTileValues::kStepKeys;
 
   // The one or two tiles of rows from `row` on.
   static SegmentArgs BlockOf(const SegmentArgs& a, int row) {
@@ -183,14 +176,14 @@ class AttentionAmx {
 
   // The sums stay in tiles over the whole segment.
   template <bool kFetch>
-  static void Values(const SegmentArgs& a, const TileValues* values, int tiles) {
+  static void Values(const SegmentArgs& a, const AmxTileValues* values, int tiles) {
     const int end = Least(a.hi, a.row_limits[a.num_rows - 1]) - a.segment_begin;
     const auto* const p = reinterpret_cast<const uint32_t*>(a.scores);
     for (int i = 0; i < a.o_stride; i += 2 * kColumns) {
       Dispatch(a.num_rows, a.o_stride - i, [&]<int kHalves, int kPanels>() {
         Zero<kHalves, kPanels>();
         for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
-          const TileValues& v = values[t];
+          const AmxTileValues& v = values[t];
           if (!v.seen) continue;
           const int steps = DivideUp(Least(end - t * kTileKeys, kTileKeys), kStepKeys);
           const int in_place = Least(steps, v.steps_in_place);
@@ -209,30 +202,6 @@ class AttentionAmx {
         Store<kHalves, kPanels>(a.o + i, a.o_stride, a.num_rows);
       });
     }
-  }
-
-  // The values of each tile of keys of the segment. Returns how many.
-  static int CollectValues(const SegmentArgs& a, TileValues* values) {
-    auto* copy = reinterpret_cast<uint32_t*>(a.v_pairs);
-    int tiles = 0;
-    for (; a.segment_begin + tiles * kTileKeys < a.hi; ++tiles) values[tiles] = {};
-    ForTiles(a, [&](int32_t tile, TileRange, bool outside) {
-      if (outside) return;
-      TileValues& v = values[(tile - a.segment_begin) / kTileKeys];
-      v.seen = true;
-      const int32_t end = Least(tile + kTileKeys, a.hi);
-      int32_t key = tile + kTileKeys;
-      while (key > tile && ValuesInPlace(a, tile, key) == nullptr) key -= kStepKeys;
-      v.steps_in_place = (key - tile) / kStepKeys;
-      if (key > tile) v.in_place = {ValuesInPlace(a, tile, key), a.head_dim};
-      if (key >= end) return;
-      // Whole steps, and zeros in the columns behind head_dim.
-      const int pairs = DivideUp(end - key, kStepKeys) * kPairs;
-      GatherValues(a, key, pairs, copy);
-      v.copy = {copy, a.o_stride};
-      copy += pairs * a.o_stride;
-    });
-    return tiles;
   }
 };
 

@@ -16,10 +16,8 @@ namespace {  // not over types of the level: each level's own
 
 // The part of `range` in tiles [tile, tile + tiles).
 inline TileRange TilesOf(const TileRange& range, int64_t tile, int64_t tiles) {
-  TileRange part = range;
-  part.tile_begin = tile;
-  part.tile_end = tile + tiles;
-  return part;
+  return {range.row_begin,  range.row_end,   tile, tile + tiles, range.n, range.out,
+          range.out_stride, range.accumulate};
 }
 
 // Where the hardware sees what comes next.
@@ -216,21 +214,6 @@ class PanelProduct {
   const int64_t step_, steps_;
   const bool accumulate_;
 };
-
-template <class Tiles>
-void MultiplyDenseByTiles(const TilePanels& w, const TileRows& x, const TileRange& range) {
-  ConfigureWholeTiles<Tiles>();
-  for (int64_t tile = range.tile_begin; tile < range.tile_end; tile += 2) {
-    const int64_t tiles = range.tile_end - tile < 2 ? 1 : 2;
-    TilePanels panels = w;
-    panels.high += tile * w.panel_elements;
-    const TileRange part = TilesOf(range, tile, tiles);
-    PanelProduct<Tiles> product(x, part, panels, 0, x.steps, range.accumulate);
-    tiles == 2 ? product.template Run<2>(NothingAhead()) : product.template Run<1>(NothingAhead());
-  }
-  // Left in use, the tiles would be saved at every context switch.
-  Tiles::Release();
-}
 
 }  // namespace refrain::kernels::cpu
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "kernels/cpu/dense_avx512_tile.h"
+#include "kernels/cpu/tile_dense_inl.h"
 #include "kernels/cpu/tile_kernels.h"
-#include "kernels/cpu/tile_product_inl.h"
 #include "kernels/cpu/tile_rows_inl.h"
 #include "tests/kernels/cpu/emulated_instructions.h"
 
