@@ -110,7 +110,7 @@ class AttentionSoftmax {
     if (m != MinusInfinity()) {
       n = Weights(scores, keys, m);
     } else if (AnyNaN(scores, keys.begin, keys.end)) {
-      // Nothing but NaN, behind which the comparisons lose what is greater.
+      // There are NaN, behind which the comparisons lose what was greater.
       n = __builtin_nanf("");
     }
     W::Clear(scores, n > 0.0f ? keys.last() : keys.begin, hi);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 namespace refrain::kernels::cpu {
@@ -227,7 +228,6 @@ void AttentionTasks::ShareRuns(const ChunkAttentionArgs& args) {
     if (run.slot_end - run.slot_begin < 2 || run.chunk_begin == run.chunk_end) continue;
     const int32_t run_tokens =
         args.plan.chunks[run.chunk_end - 1].token_begin + args.kv.chunk_tokens;
-    ChooseCut(args, run_tokens);
     sharers_.clear();
     for (int32_t i = run.slot_begin; i < run.slot_end; ++i) {
       const RunSlot& entry = args.plan.slots[i];
@@ -238,6 +238,7 @@ void AttentionTasks::ShareRuns(const ChunkAttentionArgs& args) {
         sharers_.push_back({entry.slot, entry.key_begin, end - entry.key_begin});
       }
     }
+    ChooseCut(args);
     if (!args.reproducible) {
       ShareBetween(args, sharers_);
       continue;
@@ -305,8 +306,14 @@ int32_t AttentionTasks::StretchKeys(const ChunkAttentionArgs& args, std::span<co
   return std::min<int32_t>(keys, static_cast<int32_t>(stretch) * kSegmentKeys);
 }
 
-// Of a run of `tokens` tokens, at least.
-void AttentionTasks::ChooseCut(const ChunkAttentionArgs& args, int32_t tokens) {
+// By the keys that windows reach of what the sharers have in common, at most.
+void AttentionTasks::ChooseCut(const ChunkAttentionArgs& args) {
+  int32_t begin = std::numeric_limits<int32_t>::max(), end = 0;
+  for (const Sharer& sharer : sharers_) {
+    begin = std::min(begin, std::max(0, args.steps[sharer.slot].key_begin - sharer.key_begin));
+    end = std::max(end, sharer.tokens);
+  }
+  const int32_t tokens = sharers_.empty() ? 0 : std::max(0, end - begin);
   const int32_t segments = (tokens + kSegmentKeys - 1) / kSegmentKeys;
   const int64_t tasks = int64_t{args.kv.num_kv_heads} * segments;
   const int64_t enough = kSharedTasksPerThread * inputs_.threads;

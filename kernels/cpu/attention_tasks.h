@@ -105,7 +105,7 @@ class AttentionTasks {
   void ShareBetween(const ChunkAttentionArgs& args, std::span<Sharer> sharers);
   int32_t StretchKeys(const ChunkAttentionArgs& args, std::span<const Sharer> sharers,
                       int32_t keys) const;
-  void ChooseCut(const ChunkAttentionArgs& args, int32_t tokens);
+  void ChooseCut(const ChunkAttentionArgs& args);
   void AddShared(const ChunkAttentionArgs& args, std::span<const Sharer> sharers, int32_t begin,
                  int32_t end);
   void CutSegments(const ChunkAttentionArgs& args, int32_t slot, int32_t segment_keys);

@@ -46,6 +46,7 @@ AttentionKernels EmulatedBf16AttentionKernels() {
 AttentionKernels EmulatedAmxAttentionKernels() {
   AttentionKernels kernels = EmulatedBf16AttentionKernels();
   kernels.segment = SegmentByTiles;
+  kernels.shares_by_keys = true;
   return kernels;
 }
 

@@ -262,7 +262,7 @@ std::vector<std::vector<int64_t>> Everything(const AttentionTasks& tasks, size_t
 
 // What is kept from one call to the next is never that of other arguments.
 TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
-  Sharers sharers(/*slots=*/8, /*common=*/1024, /*own=*/60);
+  Sharers sharers(/*slots=*/8, /*common=*/2048, /*own=*/60);
   ChunkAttentionArgs& args = sharers.args;
   AttentionTasks kept;
   int threads = 2;
@@ -277,6 +277,10 @@ TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
   expect_as_new("at first");
   for (SlotStep& step : sharers.steps()) ++step.key_end;
   expect_as_new("a token more");
+  const std::vector<std::vector<int64_t>> by_rows = Everything(kept, args.steps.size());
+  shares_by_keys = true;
+  expect_as_new("keys divided before rows");
+  EXPECT_NE(Everything(kept, args.steps.size()), by_rows);
   sharers.steps()[3].num_rows = 0;
   expect_as_new("a slot that rests");
   args.window_tokens = 384;
@@ -296,8 +300,6 @@ TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
   expect_as_new("reproducible");
   args.num_heads = 3;
   expect_as_new("fewer heads");
-  shares_by_keys = true;
-  expect_as_new("keys divided before rows");
   threads = 5;
   expect_as_new("more threads");
   sharers.steps()[7].key_end = 1'020;
