@@ -57,10 +57,9 @@ class AttentionAmx {
   static constexpr int kRows = 16;     // of a tile
   static constexpr int kColumns = 16;  // of a tile of sums
   static constexpr int kPairs = 16;    // that one tile product goes over
+  static constexpr int kStepKeys = AmxTileValues::kStepKeys;
   // Tiles 0 to 3 are sums[row half][column half], 4 and 5 the halves of the left operand, 6 and 7
   // those of the right one.
-
-  static constexpr int kStepKeys = AmxTileValues::kStepKeys;
 
   // The one or two tiles of rows from `row` on.
   static SegmentArgs BlockOf(const SegmentArgs& a, int row) {

@@ -16,8 +16,10 @@ namespace {  // not over types of the level: each level's own
 
 // The part of `range` in tiles [tile, tile + tiles).
 inline TileRange TilesOf(const TileRange& range, int64_t tile, int64_t tiles) {
-  return {range.row_begin,  range.row_end,   tile, tile + tiles, range.n, range.out,
-          range.out_stride, range.accumulate};
+  TileRange part = range;
+  part.tile_begin = tile;
+  part.tile_end = tile + tiles;
+  return part;
 }
 
 // Where the hardware sees what comes next.
@@ -58,11 +60,16 @@ class PanelProduct {
     return (range.row_end - range.row_begin + 2 * kTileRows - 1) / (2 * kTileRows);
   }
 
+  // All steps are in the panels already.
+  struct WholePanels {
+    int64_t operator()(int64_t i) const { return i * kTileElements; }
+  };
+
   // `ahead`: its Take() says what each block asks the caches for, as StretchAhead; a step of it as
   // many lines. `first_weights` makes the panels while the first block is multiplied: called before
   // step i, it returns where that step's tiles are in them by then, in elements.
-  template <int kPanels, class Ahead, class Weights>
-  void Run(Ahead ahead, Weights first_weights) {
+  template <int kPanels, class Ahead, class Weights = WholePanels>
+  void Run(Ahead ahead, Weights first_weights = {}) {
     const int64_t groups_end = (range_.row_end + kTileRows - 1) / kTileRows;
     int64_t group = range_.row_begin / kTileRows;
     if (group >= groups_end) return;
@@ -71,18 +78,10 @@ class PanelProduct {
       group += Blocks<kPanels>(group, groups_end, ahead.Take(), WholePanels());
     }
   }
-  template <int kPanels, class Ahead>
-  void Run(Ahead ahead) {
-    Run<kPanels>(ahead, WholePanels());
-  }
 
  private:
   static constexpr int64_t kRowBytes = 64;
   // Tiles 0 to 3 are sums[row half][panel], 4 and 5 the halves of x, 6 and 7 the panels of W.
-
-  struct WholePanels {
-    int64_t operator()(int64_t i) const { return i * kTileElements; }
-  };
 
   // One or two groups of rows, from `group` on. Returns how many.
   template <int kPanels, class Lines, class Weights>

@@ -15,8 +15,8 @@
 
 namespace refrain::kernels::cpu {
 
-// Of k, unpacked at a time: 32 KiB for two panels, which stay in a first-level cache of 48 KiB
-// while all rows pass by.
+// Of k, in panels that several blocks of rows pass by: 36 KiB for two panels, which stay in a
+// first-level cache of 48 KiB meanwhile.
 inline constexpr int kStretchSteps = 18;
 
 template <class V, class Tiles, class T>
