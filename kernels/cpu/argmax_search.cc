@@ -31,8 +31,6 @@ double Roundings(int64_t k) {
   return 4.0 * static_cast<double>(blocks) + 16;
 }
 
-// What rounding a weight to bf16 takes away, relative.
-constexpr double kBf16Error = 0x1p-8;
 // Rows of one job where products are rough by tiles: few enough that pairs of weight tiles have
 // room in kProducts.
 constexpr int64_t kTileJobRows = 128;
@@ -88,7 +86,7 @@ void ArgMaxSearch::MeasureErrors(ThreadPool& pool, const Activations& x) {
           size15 += x15 * x15;
         }
       }
-      const double of_weights = x.tiles.high == nullptr ? 0 : kBf16Error * std::sqrt(rough_size);
+      const double of_weights = x.tiles.high == nullptr ? 0 : kWeightError * std::sqrt(rough_size);
       errors_[row] = {std::sqrt(error) + of_weights, std::sqrt(std::max(rough_size, size15))};
     }
   });

@@ -331,7 +331,7 @@ class TilesProbe {
     for (int64_t i = 0; i < kRows * kProbeN; ++i) {
       const int64_t row = i / kProbeN, n = i % kProbeN;
       const double want = MultiplyExactly(&exactly_[row * kProbeK], &weight.w[n * kProbeK]);
-      // Rounding to bf16 is off by up to 2^-8 of each factor, what is left by 2^-16.
+      // Rows in bf16 are off by up to 2^-8, weights by kWeightError, what is left by 2^-16.
       const bool exact = row < kExactRows;
       const double limit = (exact ? 2e-5 : 4e-3) * (1 + lengths_[row] * weight.lengths[n]);
       if (!(std::fabs(out[i] - want) <= limit)) {  // NaN is not within

@@ -121,8 +121,8 @@ AttentionSetup AttentionLauncher::SetUp(const AttentionShapeInfo& shape) const {
     return Supports(kernel, shape, device) &&
            std::ranges::find(excluded_, kernel) == excluded_.end();
   };
-  if (kernel_.has_value() && may_be(*kernel_)) return SetUpAttention(*kernel_, shape, device);
-  for (const AttentionKernel kernel : kAttentionKernels) {
+  for (const AttentionKernel kernel : kAttentionKernels) {  // the fastest first
+    if (kernel_.has_value() && kernel > *kernel_) continue;
     if (may_be(kernel)) return SetUpAttention(kernel, shape, device);
   }
   return SetUpAttention(AttentionKernel::kGeneric, shape, device);

@@ -25,7 +25,7 @@ AttentionDevice AttentionDeviceOf(const DeviceProperties& properties);
 // nothing was launched then.
 class AttentionLauncher {
  public:
-  // `kernel` is used wherever it has the shape, else the fastest that has it.
+  // The fastest kernel that has a shape is used, but none that is faster than `kernel`.
   AttentionLauncher(Runtime& runtime, Stream& stream, Device& device, StepArrays& arrays,
                     std::optional<AttentionKernel> kernel);
   // The next that has a shape is used in its place; before the first Launch. Not of kGeneric.

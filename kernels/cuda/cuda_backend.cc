@@ -22,6 +22,17 @@ const CudaLinearWeight& WeightOf(const LinearWeight* weight) {
 
 KvPacking PackingOf(DType) { return KvPacking::kSwizzledRows; }
 
+// Before anything is loaded: the device may be full of what others have there, and another serves.
+absl::Status WhileStarting(const DeviceProperties& device, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::FailedPreconditionError(absl::StrCat("CUDA device ", device.index, " (", device.name,
+                                                    ") has no room for what a back end needs: ",
+                                                    status.message()));
+}
+
+// Scratch grows by half at least: each growth waits for the device and ends recorded steps.
+size_t Grown(size_t bytes) { return bytes + bytes / 2; }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
@@ -39,7 +50,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(std::unique_ptr
                      device.major, ".", device.minor, "; at least 8.0 is needed"));
   }
   absl::StatusOr<std::unique_ptr<Stream>> stream = runtime->CreateStream(StreamPriority::kHigh);
-  if (!stream.ok()) return stream.status();
+  if (!stream.ok()) return WhileStarting(device, stream.status());
   std::unique_ptr<CudaBackend> backend(
       new CudaBackend(std::move(runtime), *std::move(stream), options));
   if (options.check_attention) {
@@ -84,6 +95,9 @@ absl::Status CudaBackend::TryAttention(const CudaOptions& options) {
           return status;
         });
     const std::string refusal = refused ? TakeRefusal() : "";
+    if (absl::IsResourceExhausted(fault.status())) {
+      return WhileStarting(runtime_->properties(), fault.status());
+    }
     if (!fault.ok() && refusal.empty()) {
       return absl::InternalError(absl::StrCat(
           "CUDA device ", runtime_->properties().index, " (", runtime_->properties().name,
@@ -264,7 +278,7 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
   if (launch.splits > 1) {
     const size_t bytes = sizeof(float) * static_cast<size_t>(launch.splits * launch.rows) *
                          static_cast<size_t>(launch.weight.rows);
-    absl::Status status = ReserveScratch(device_, bytes, bytes, &split_sums_);
+    absl::Status status = ReserveScratch(device_, bytes, Grown(bytes), &split_sums_);
     if (!status.ok()) return status;
     launch.split_sums = reinterpret_cast<float*>(split_sums_.data());
   }
@@ -281,7 +295,7 @@ void CudaBackend::GateUp(const GateUpArgs& args) {
   if (!Enter()) return;
   const int64_t rows = args.out.rows, cols = args.out.cols;
   const size_t bytes = static_cast<size_t>(rows * cols) * sizeof(float);
-  Keep(ReserveScratch(device_, bytes, bytes, &gate_));
+  Keep(ReserveScratch(device_, bytes, Grown(bytes), &gate_));
   if (!failure_.none()) return;
   const TensorView gate = F32View(reinterpret_cast<float*>(gate_.data()), rows, cols);
   Multiply(*args.gate, args.x, gate, false, args.reproducible);

@@ -121,10 +121,14 @@ class CudaRuntime final : public Runtime {
     absl::Status status = Current([&] {
       int lowest = 0, highest = 0;
       cudaDeviceGetStreamPriorityRange(&lowest, &highest);
-      return StatusOf(
+      const cudaError_t error =
           cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                       priority == StreamPriority::kHigh ? highest : lowest),
-          "cudaStreamCreateWithPriority");
+                                       priority == StreamPriority::kHigh ? highest : lowest);
+      if (error != cudaErrorMemoryAllocation) {
+        return StatusOf(error, "cudaStreamCreateWithPriority");
+      }
+      cudaGetLastError();
+      return absl::ResourceExhaustedError("cudaStreamCreateWithPriority: no memory for a stream");
     });
     if (!status.ok()) return status;
     return std::unique_ptr<Stream>(new CudaStream(stream));

@@ -154,6 +154,23 @@ TEST(AttentionCheckTest, AKernelThatIsNotAskedForIsNotTried) {
   EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kMma));
 }
 
+TEST(AttentionCheckTest, AKernelThatIsNotAskedForDoesNotServeForOneThatIsWrong) {
+  const auto backend = Make({.attention = AttentionKernel::kMma,
+                             .check_attention = With(AttentionKernel::kMma, &NothingWritten)});
+  EXPECT_THAT(backend->info().warning, StartsWith("attention of sm_80 computes wrong results"));
+  EXPECT_EQ(Attend(*backend), AttendBy(AttentionKernel::kGeneric));
+}
+
+// Another back end may serve: backend.kind = auto goes on to the CPU.
+TEST(AttentionCheckTest, ADeviceWithoutRoomForItIsNoErrorOfTheDevice) {
+  const auto backend = CudaBackend::Create(MakeEmulatedRuntime({.memory_bytes = 400000}),
+                                           {.check_attention = &FindAttentionFault});
+  EXPECT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(backend.status().message()),
+              AllOf(StartsWith("CUDA device 0 (emulated) has no room for what a back end needs: "),
+                    HasSubstr("bytes of device memory, have")));
+}
+
 // No room for its registers or its shared memory: the device is as good as before.
 TEST(AttentionCheckTest, AKernelWhoseLaunchIsRefusedIsNotUsed) {
   std::unique_ptr<CudaBackend> backend;

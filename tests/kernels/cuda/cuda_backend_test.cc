@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "kernels/cuda/emulated/emulated_runtime.h"
@@ -18,6 +19,7 @@
 namespace refrain::kernels::cuda {
 namespace {
 
+using emulated::EmulatedCard;
 using emulated::EmulatedOptions;
 using emulated::MakeEmulatedRuntime;
 using testing::HasSubstr;
@@ -167,6 +169,26 @@ TEST(CudaBackendTest, ScratchThatDoesNotFitFailsTheStepAndNotTheNext) {
   EXPECT_THAT(status.message(), HasSubstr("need 4"));
   backend->GateUp({weight.get(), weight.get(), F32View(x.data(), 1, 4), F32View(out.data(), 1, 4)});
   EXPECT_NEAR(out.Read()[0], 4 * 4 / (1 + std::exp(-4.0)), 1e-5);
+}
+
+// Each growth waits for the device, and recorded steps are none behind it.
+TEST(CudaBackendTest, ScratchDoesNotGrowWithEveryRow) {
+  const auto card = std::make_shared<EmulatedCard>();
+  const auto backend = Make({.card = card});
+  const std::vector<float> values(4 * 4, 1.0f);
+  const WeightSlice slice{DType::kF32, 4, 4, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto weight = *backend->PackLinear({&slice, 1}, {});
+  const DeviceFloats x(*backend, std::vector<float>(200 * 4, 1.0f));
+  const DeviceFloats out(*backend, std::vector<float>(200 * 4));
+  int growths = 0;
+  for (int64_t rows = 40; rows <= 60; ++rows) {
+    const size_t before = card->used_bytes;
+    backend->GateUp(
+        {weight.get(), weight.get(), F32View(x.data(), rows, 4), F32View(out.data(), rows, 4)});
+    ASSERT_TRUE(backend->Synchronize().ok());
+    growths += card->used_bytes != before;
+  }
+  EXPECT_EQ(growths, 1);
 }
 
 TEST(CudaBackendTest, WeightsThatDoNotFitSayWhatIsNeededAndWhatThereIs) {
