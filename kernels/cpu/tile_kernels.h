@@ -60,8 +60,9 @@ struct TileKernels {
   void (*pack_row)(const float* x, int64_t k, uint16_t* high, uint16_t* low);
   // `w` points to panel 0.
   void (*dense)(const TilePanels& w, const TileRows& x, const TileRange& range);
-  // By stored type. Weights are unpacked to w = high + low, high as kWeightLift says, low to nearest
-  // and only for exact groups; sums are of 32 bits, in the order of amx_tiles.h, over ascending k.
+  // By stored type. Weights are unpacked to w = high + low, high as kWeightLift says, low to
+  // nearest and only for exact groups; sums are of 32 bits, in the order of amx_tiles.h, over
+  // ascending k.
   MultiplyTilesFn q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k;
 };
 

@@ -13,9 +13,9 @@
 
 namespace refrain::kernels::cpu {
 
-namespace {  // not over types of the level: each level's own
+inline constexpr int kPairElements = 2 * kTileRows;  // of one row of a right operand
 
-constexpr int kAndOr = 0xea;  // of _mm512_ternarylogic_epi32: (a & b) | c
+namespace {  // not over types of the level: each level's own
 
 // The upper half of each float is what bf16 keeps when it is cut off.
 inline __m512 UpperHalf(__m512 x) {
@@ -31,9 +31,10 @@ inline __m512 RestOf(__m512 x) {
 
 // The upper halves of a and b as [16][2].
 inline __m512i PairsOf(__m512 a, __m512 b) {
+  // (b & mask) | a >> 16
   return _mm512_ternarylogic_epi32(_mm512_castps_si512(b),
                                    _mm512_set1_epi32(static_cast<int>(0xffff0000)),
-                                   _mm512_srli_epi32(_mm512_castps_si512(a), 16), kAndOr);
+                                   _mm512_srli_epi32(_mm512_castps_si512(a), 16), 0xea);
 }
 
 // Weights a and b, lifted, as one row of a right operand: high, and what is left if kExact.
@@ -49,8 +50,9 @@ struct WeightsFrom {
   __m512 scale, offset;
 
   __m512 operator()(__m512i x, int bits, int to) const {
+    // (x & mask) | 1.0
     x = _mm512_ternarylogic_epi32(x, _mm512_set1_epi32(((1 << bits) - 1) << to),
-                                  _mm512_set1_epi32(0x3f800000), kAndOr);
+                                  _mm512_set1_epi32(0x3f800000), 0xea);
     return _mm512_fmadd_ps(_mm512_castsi512_ps(x), scale, offset);
   }
 };
@@ -75,8 +77,6 @@ inline __m512i Move(__m512i x) {
   if constexpr (kUp < 0) return _mm512_srli_epi32(x, -kUp);
   return x;
 }
-
-constexpr int kPairElements = 2 * kTileRows;  // of one row of a right operand
 
 }  // namespace
 

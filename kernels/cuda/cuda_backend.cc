@@ -25,9 +25,9 @@ KvPacking PackingOf(DType) { return KvPacking::kSwizzledRows; }
 // Before anything is loaded: the device may be full of what others have there, and another serves.
 absl::Status WhileStarting(const DeviceProperties& device, const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return status;
-  return absl::FailedPreconditionError(absl::StrCat("CUDA device ", device.index, " (", device.name,
-                                                    ") has no room for what a back end needs: ",
-                                                    status.message()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("CUDA device ", device.index, " (", device.name,
+                   ") has no room for what a back end needs: ", status.message()));
 }
 
 // Scratch grows by half at least: each growth waits for the device and ends recorded steps.

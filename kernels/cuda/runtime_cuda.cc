@@ -121,9 +121,8 @@ class CudaRuntime final : public Runtime {
     absl::Status status = Current([&] {
       int lowest = 0, highest = 0;
       cudaDeviceGetStreamPriorityRange(&lowest, &highest);
-      const cudaError_t error =
-          cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                       priority == StreamPriority::kHigh ? highest : lowest);
+      const cudaError_t error = cudaStreamCreateWithPriority(
+          &stream, cudaStreamNonBlocking, priority == StreamPriority::kHigh ? highest : lowest);
       if (error != cudaErrorMemoryAllocation) {
         return StatusOf(error, "cudaStreamCreateWithPriority");
       }
