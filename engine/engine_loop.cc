@@ -395,6 +395,7 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   }
   snapshot_.running.insert(FindEntry(snapshot_.running, sequence->id),
                            RunningEntry{.sequence = sequence->id,
+                                        .turn_begin = sequence->known_tokens(),
                                         .priority = request.request().priority,
                                         .tenant = request.tenant()});
   if (found_tokens >= request.prompt_tokens() - 1) ReleaseParked(&request);

@@ -63,6 +63,7 @@ void EngineLoop::ForkBeam(const std::shared_ptr<SequenceState>& child,
   sequences_[child->id] = child;
   snapshot_.running.insert(FindEntry(snapshot_.running, child->id),
                            RunningEntry{.sequence = child->id,
+                                        .turn_begin = child->known_tokens(),
                                         .priority = child->request->request().priority,
                                         .tenant = child->request->tenant()});
 }

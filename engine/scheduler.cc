@@ -343,7 +343,7 @@ class Planner {
     if (!AnyWork()) return GoOnWithFirstPrefill();
     if (lacking.has_value()) FreeChunks(s_.running[*lacking].tenant, 0, lacking);
     if (plan_.preempt.empty() && refused.has_value() && lanes[*refused]->running == 0) {
-      if (alive_ >= s_.limits.max_sequences || budget_tokens_ <= 0) FreeSlot(lanes);
+      if (alive_ >= s_.limits.max_sequences || budget_tokens_ <= 0) FreeSlot(lanes, *refused);
       if (alive_ < s_.limits.max_sequences) {
         FreeChunks(*refused, ChunksToAdmit(*unfit), std::nullopt);
       }
@@ -357,12 +357,13 @@ class Planner {
     return next;
   }
 
-  // Takes the youngest sequence from the tenant that runs most for its weight, if that is more than
-  // its part of the slots.
-  void FreeSlot(const std::vector<std::unique_ptr<Lane>>& lanes) {
+  // For `tenant`, which runs nothing. Takes the youngest sequence from the tenant that runs most
+  // for its weight, if that is more than its part of the slots; where each runs one alone, and
+  // there are more tenants than slots, one that has had its turn.
+  void FreeSlot(const std::vector<std::unique_ptr<Lane>>& lanes, int32_t tenant) {
     int64_t total_weight = 0;
     std::optional<size_t> most;
-    const auto weight = [&](size_t tenant) { return int64_t{s_.tenants[tenant].weight_milli}; };
+    const auto weight = [&](size_t i) { return int64_t{s_.tenants[i].weight_milli}; };
     for (size_t i = 0; i < lanes.size(); ++i) {
       if (lanes[i] == nullptr) continue;
       total_weight += weight(i);
@@ -372,13 +373,28 @@ class Planner {
         most = i;
       }
     }
-    if (!most.has_value() ||
-        lanes[*most]->running * total_weight <= s_.limits.max_sequences * weight(*most)) {
-      return;
+    const auto over_part = [&](size_t i) {
+      return lanes[i]->running * total_weight > s_.limits.max_sequences * weight(i);
+    };
+    if (most.has_value() && over_part(*most)) {
+      for (size_t i = running_.size(); i-- > 0;) {
+        if (s_.running[i].tenant == static_cast<int32_t>(*most)) return Preempt(i);
+      }
     }
-    for (size_t i = running_.size(); i-- > 0;) {
-      if (s_.running[i].tenant == static_cast<int32_t>(*most)) return Preempt(i);
+    std::optional<size_t> last;
+    int64_t most_served = lanes[tenant]->served;
+    for (size_t i = 0; i < running_.size(); ++i) {
+      const RunningEntry& entry = s_.running[i];
+      const Lane& lane = *lanes[entry.tenant];
+      const bool had_turn =
+          entry.decoding && entry.next_token - entry.turn_begin >= s_.limits.turn_tokens;
+      if (!had_turn || lane.running > 1 || lane.served <= most_served || !over_part(entry.tenant)) {
+        continue;
+      }
+      last = i;
+      most_served = lane.served;
     }
+    if (last.has_value()) Preempt(*last);
   }
 
   // --- several tenants: their parts of the cache ---

@@ -26,6 +26,8 @@ struct SchedulerLimits {
   // Under the other policies: who has waited this many steps comes before all who have not, oldest
   // first. So it is admitted after at most the sequences that are older and those admitted before.
   int32_t ageing_steps = 1000;
+  // With more tenants than slots: who runs keeps its slot for so many tokens of its answer.
+  int32_t turn_tokens = 128;
 };
 
 // Sequence ids ascend with age: the lower, the older.
@@ -37,6 +39,7 @@ struct RunningEntry {
   bool decoding = false;         // the row is that of a token it generated last
   bool replays = false;          // their K and V are there: the rows take no chunk
   int32_t next_token = 0;        // that the first of these rows is of
+  int32_t turn_begin = 0;        // the tokens that it had when it was admitted
   int32_t reserved_tokens = 0;   // that its chunks hold
   int32_t exclusive_chunks = 0;  // given back if it is preempted; 0 where no plan will ask
   int32_t shared_run = -1;       // and into shared_runs: given back when all its holders are
@@ -114,14 +117,17 @@ auto FindEntry(List& list, SequenceId id) {
 //      most for its weight, if that is more than its part of max_sequences, gives up its youngest.
 //      For chunks: who has most of the cache for its weight, if that is more than its part of it,
 //      gives up its youngest, and so on until the whole prefill fits; or nobody does, if it would
-//      not. A tenant's last sequence is never taken, so that each goes on with something.
+//      not. A tenant's last sequence is not taken, so that each goes on with something; but where
+//      there are more tenants than slots, that of the tenant that has been served most, if it has
+//      been served more than the one whose turn it is, and once the sequence has had turn_tokens.
 //   5. A tenant that has more than its part of the cache also comes first where chunks lack in 1.,
 //      and where they lack for the rest of another's running prefill.
 // What sequences of one tenant share counts once among the chunks that it has.
 //
 // So a request of a tenant that runs nothing, and has been served least, is admitted by the second
 // plan after it came, whatever others have waiting or run, if its chunks and a margin are no more
-// than its part of the cache, and no other tenant has more than its own part in one sequence.
+// than its part of the cache, and no other tenant has more than its own part in one sequence; with
+// more tenants than slots, the plan after some sequence has had its turn.
 //
 // Some running or waiting sequence always gets work or is preempted while any can run.
 StepPlan Plan(const SchedulerSnapshot& snapshot);

@@ -49,33 +49,63 @@ __device__ __forceinline__ float* StateMN(const ChunkAttentionLaunch& args, int6
   return args.partials + states * args.kv.head_dim + 2 * state;
 }
 
-// Past the first-level cache: what another block wrote in this launch.
-__device__ __forceinline__ float ReadShared(const float* from) {
-  return *static_cast<const volatile float*>(from);
-}
-
-// A warp's: one row and head out of its parts.
+// A warp's: one row and head out of its parts, from left to right. kHeadDim: args.kv.head_dim where
+// it is known, else 0.
+//
+// What is read comes from other blocks, hence past the first-level cache, and a trip takes longer
+// than a merge: all (m, n) are read at once, a lane each, and the o of a few parts before the first
+// of them is merged.
+template <int kHeadDim = 0>
 __device__ __forceinline__ void MergeRow(const ChunkAttentionLaunch& args, const int32_t* parts,
                                          int32_t num_parts, int32_t row_in_group, int32_t head,
                                          float* out) {
+  constexpr unsigned kAllLanes = 0xffffffffu;
+  constexpr int kPerLane = kHeadDim > 0 ? (kHeadDim + 31) / 32 : 8;  // head_dim up to 256
+  constexpr int kAhead = kPerLane < 8 ? 16 / kPerLane : 1;           // registers
   const int lane = threadIdx.x % 32;
-  const int head_dim = args.kv.head_dim;
-  constexpr int kPerLane = 8;  // head_dim up to 256
+  const int head_dim = kHeadDim > 0 ? kHeadDim : args.kv.head_dim;
   float o[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) o[i] = 0.0f;
   float m = -INFINITY, n = 0.0f;
-  for (int32_t j = 0; j < num_parts; ++j) {
-    const int64_t state = StateIndex(args, parts[j] + row_in_group, head);
-    const float* const mn = StateMN(args, state);
-    float left, right;
-    MergeStates(m, n, ReadShared(mn), ReadShared(mn + 1), left, right);
-    if (right == 0.0f) continue;
-    const float* const part = StateO(args, state);
+#pragma unroll 1
+  for (int32_t first = 0; first < num_parts; first += 32) {
+    const int32_t count = num_parts - first < 32 ? num_parts - first : 32;
+    int32_t own_part = 0;
+    float own_m = -INFINITY, own_n = 0.0f;
+    if (lane < count) {
+      own_part = parts[first + lane] + row_in_group;
+      const float* const mn = StateMN(args, StateIndex(args, own_part, head));
+      own_m = __ldcg(mn);
+      own_n = __ldcg(mn + 1);
+    }
+#pragma unroll 1
+    for (int32_t j = 0; j < count; j += kAhead) {
+      float right_o[kAhead][kPerLane];
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int dim = i * 32 + lane;
-      if (dim < head_dim) o[i] = MergeElement(o[i], ReadShared(part + dim), left, right);
+      for (int k = 0; k < kAhead; ++k) {
+        const int32_t part = __shfl_sync(kAllLanes, own_part, (j + k) % 32);
+        if (j + k >= count) continue;
+        const float* const from = StateO(args, StateIndex(args, part, head));
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) {
+          const int dim = i * 32 + lane;
+          right_o[k][i] = dim < head_dim ? __ldcg(from + dim) : 0.0f;
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        const float right_m = __shfl_sync(kAllLanes, own_m, (j + k) % 32);
+        const float right_n = __shfl_sync(kAllLanes, own_n, (j + k) % 32);
+        if (j + k >= count) continue;
+        float left, right;
+        MergeStates(m, n, right_m, right_n, left, right);
+        if (right == 0.0f) continue;  // o of an empty part is anything
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) {
+          o[i] = MergeElement(o[i], right_o[k][i], left, right);
+        }
+      }
     }
   }
   const float scale = n == 0.0f ? 0.0f : 1.0f / n;

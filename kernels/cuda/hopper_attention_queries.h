@@ -163,7 +163,7 @@ __device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBl
 #pragma unroll 1
     for (int32_t i = thread / 32; i < group.num_rows * header.heads; i += kComputeWarps) {
       const int32_t row = i / header.heads, head = header.first_head + i % header.heads;
-      MergeRow(
+      MergeRow<Shape::kHeadDim>(
           args, lists.parts + group.part_begin, group.num_parts, row, head,
           args.out + header.row[member.first_row + row] * args.out_stride + head * Shape::kHeadDim);
     }

@@ -67,6 +67,21 @@ TEST_P(EngineLoopFairnessTest, OneTenantsQueueDelaysAnotherByTwoSteps) {
   ExpectAllGetTheirTokens(harness, 100, crowd);
 }
 
+// Eight tenants have a slot each, with answers of 300 tokens. A ninth waits until the first of them
+// has had its turn of 128 tokens: some 90 steps from when it comes, not the 260 until one ends.
+TEST_P(EngineLoopFairnessTest, MoreTenantsThanSlotsTakeTurns) {
+  LoopHarness harness(LoopOptions{.policy = GetParam()});
+  std::vector<std::shared_ptr<TokenStream>> crowd;
+  for (int i = 0; i < 8; ++i) crowd.push_back(Submit(harness, std::string(1, 'a' + i), 1 + i, 300));
+  for (int i = 0; i < 40; ++i) harness.loop.Turn();
+  const auto single = Submit(harness, "z", 21, 5);
+  RequestOutput output;
+  EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 128 - 40 + 2 + 5 + 8);
+  EXPECT_TRUE(output.status.ok()) << output.status;
+  EXPECT_EQ(output.usage.completion_tokens, 5);
+  ExpectAllGetTheirTokens(harness, 300, crowd);
+}
+
 // Tenant a of low weight decodes three long answers: its tokens weigh a hundredfold, so it runs
 // ahead of tenant b, which has more than enough waiting. Tenant c is not put behind b for that: its
 // request takes as long as in the test above.

@@ -243,19 +243,35 @@ TEST(SchedulerTenantsTest, ARunningPrefillGetsItsChunksFromTheTenantThatHasMost)
   EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1 3:16]");
 }
 
-// With more tenants than slots nobody is preempted in turn for ever.
-TEST(SchedulerTenantsTest, ATenantWithOneRunningSequenceKeepsIt) {
+// With more tenants than slots they take turns: tenants 4 to 7 wait behind 0 to 3, which run one
+// sequence each.
+TEST(SchedulerTenantsTest, OfMoreTenantsThanSlotsWhoHadItsTurnGivesWay) {
   SchedulerSnapshot s = Snapshot(40);
+  s.limits.turn_tokens = 64;
   s.tenants.resize(8);
   for (uint64_t id = 1; id <= 4; ++id) {
-    s.running.push_back(Decoding(id, 20, 2));
-    s.running.back().tenant = static_cast<int32_t>(id - 1);
+    s.running.push_back(DecodingOf(static_cast<int32_t>(id - 1), id, 100, 7));
+    s.running.back().turn_begin = 37;  // 63 tokens
     s.tenants[id - 1].served = 1'000'000;
   }
   for (uint64_t id = 5; id <= 8; ++id) {
     s.waiting.push_back(Waiting(id, static_cast<int32_t>(id - 1), 4));
   }
-  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1 3:1 4:1]");
+  const std::string nobody = "preempt [] admit [] work [1:1 2:1 3:1 4:1]";
+  EXPECT_EQ(Plan(s).ToString(), nobody);
+  s.running[1].turn_begin = s.running[2].turn_begin = 36;
+  s.tenants[2].served = 1'000'001;  // of those who had theirs the one served most
+  EXPECT_EQ(Plan(s).ToString(), "preempt [3] admit [] work [1:1 2:1 4:1]");
+  s.running[2].decoding = false;  // computed again: that is no turn
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{Id(2)});
+  // Who waits has been served as much.
+  for (TenantEntry& tenant : s.tenants) tenant.served = 1'000'000;
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{});
+  // A slot for each.
+  for (size_t i = 4; i < 8; ++i) s.tenants[i].served = 0;
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{Id(2)});
+  s.tenants[1].weight_milli = 3000;  // nearly half of the slots are its part
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{});
 }
 
 // A snapshot whose sequences all belong to one of the tenants is planned as with no tenants.

@@ -208,6 +208,10 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
 
 namespace refrain::kernels::cuda {
 
