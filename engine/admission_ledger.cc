@@ -1,5 +1,7 @@
 #include "engine/admission_ledger.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +12,12 @@ namespace refrain::engine {
 absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, Errand errand) {
   MutexLock lock(mutex_);
   if (!closed_.ok()) {
-    return WithRetryAfter(closed_, ended_requests_.SecondsFor(Now(), live_requests_));
+    const Clock::TimePoint now = Now();
+    double seconds = ended_requests_.SecondsFor(now, live_requests_);
+    if (deadline_.has_value()) {
+      seconds = std::min(seconds, std::chrono::duration<double>(*deadline_ - now).count());
+    }
+    return WithRetryAfter(closed_, seconds);
   }
   std::string name(tenant);
   const auto found = tenants_.find(name);
@@ -33,9 +40,11 @@ absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, 
   return AdmissionTicket(shared_from_this(), std::move(name), errand);
 }
 
-void AdmissionLedger::Close(absl::Status reason) {
+void AdmissionLedger::Close(absl::Status reason, std::optional<Clock::TimePoint> deadline) {
   MutexLock lock(mutex_);
-  if (closed_.ok()) closed_ = std::move(reason);
+  if (!closed_.ok()) return;
+  closed_ = std::move(reason);
+  deadline_ = deadline;
 }
 
 bool AdmissionLedger::WaitUntilEmpty(std::chrono::steady_clock::time_point deadline) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -33,7 +34,7 @@ enum class Errand { kRun, kTokenize };
 // Any thread. Failure: RESOURCE_EXHAUSTED naming the limit, UNAVAILABLE after Close. Both carry
 // when to come back (WithRetryAfter): what is queued over the rate at which requests, or their
 // tokens, have been leaving the queue; after Close, what is there over the rate at which requests
-// end.
+// end, or until the deadline.
 class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
  public:
   // `clock` outlives the ledger; null = the steady clock.
@@ -44,8 +45,9 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
         clock_(clock) {}
 
   absl::StatusOr<AdmissionTicket> Enter(std::string_view tenant, Errand errand = Errand::kRun);
-  // Nothing enters any more; `reason` is what Enter then returns. The first reason stays.
-  void Close(absl::Status reason);
+  // Nothing enters any more; `reason` is what Enter then returns. The first reason stays. At
+  // `deadline`, if there is one, nothing will be left.
+  void Close(absl::Status reason, std::optional<Clock::TimePoint> deadline = std::nullopt);
   // Until no request is left; false on `deadline`.
   bool WaitUntilEmpty(std::chrono::steady_clock::time_point deadline);
   int32_t queued_requests() const;
@@ -76,6 +78,7 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   Tenants tenants_ REFRAIN_GUARDED_BY(mutex_);  // that have requests queued
   int32_t live_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
   absl::Status closed_ REFRAIN_GUARDED_BY(mutex_);
+  std::optional<Clock::TimePoint> deadline_ REFRAIN_GUARDED_BY(mutex_);  // of what is left then
   DrainMeter started_requests_ REFRAIN_GUARDED_BY(mutex_);
   DrainMeter started_tokens_ REFRAIN_GUARDED_BY(mutex_);
   DrainMeter ended_requests_ REFRAIN_GUARDED_BY(mutex_);

@@ -43,11 +43,11 @@ double DrainMeter::SecondsFor(TimePoint now, int64_t amount) const {
     begin_ms = window_begin_ms;
     left = all;
   }
-  if (left <= 0) return window_s * static_cast<double>(amount);
+  if (left <= 0) begin_ms = begin_ms_ < 0 ? now_ms : begin_ms_;
   // A second is the least that says something.
   const double seen_s = static_cast<double>(now_ms - begin_ms) / 1000.0;
   return static_cast<double>(amount) * std::clamp(seen_s, 1.0, window_s) /
-         static_cast<double>(left);
+         static_cast<double>(std::max<int64_t>(left, 1));
 }
 
 }  // namespace refrain::engine

@@ -20,8 +20,8 @@ class DrainMeter {
   void Begin(TimePoint now);
   void Add(TimePoint now, int64_t amount);
 
-  // Seconds until `amount` will have left at the rate of the window; the window's length times
-  // `amount` when nothing has left in it.
+  // Seconds until `amount` will have left at the rate of the window. Where nothing has left in it:
+  // as long for one as there has been something to leave, a second at least, at most the window.
   double SecondsFor(TimePoint now, int64_t amount) const;
 
  private:

@@ -99,7 +99,8 @@ class LocalEngine : public Engine {
   absl::StatusOr<int32_t> DropIdleCache() override;
   absl::Status health() const override { return loop_.health(); }
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
-    ledger_->Close(absl::UnavailableError("the engine is draining: it takes no new requests"));
+    ledger_->Close(absl::UnavailableError("the engine is draining: it takes no new requests"),
+                   deadline);
     return ledger_->WaitUntilEmpty(deadline);
   }
   void Abandon() final {

@@ -363,6 +363,7 @@ void EngineLoop::Preempt(SequenceState* sequence) {
 bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
   Look(sequence.get());
   if (pending_.held(sequence->id)) return true;  // another admitted one computes its next chunk
+  const bool goes_on = parts_.cache->GoesOn(sequence->match);
   const absl::Status status = JoinCache(sequence.get());
   if (absl::IsResourceExhausted(status)) return true;  // waits on
   if (!status.ok()) {
@@ -388,6 +389,7 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
                             .chunk_tokens = snapshot_.limits.chunk_tokens,
                             .prompt_tokens = request.prompt_tokens(),
                             .cached_tokens = found_tokens,
+                            .goes_on = goes_on,
                             .truncated = request.encoded().truncated,
                             .prefix_cache = parts_.cache->options().prefix_cache}));
     stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());

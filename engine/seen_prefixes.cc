@@ -36,8 +36,8 @@ std::optional<CacheMiss> ExplainMiss(const SeenPrefixes& seen, const PromptLooku
   } else if (prompt.truncated) {
     miss.reason = CacheMissReason::kTruncated;
   } else {
-    miss.reason =
-        prompt.cached_tokens > 0 ? CacheMissReason::kDiverged : CacheMissReason::kNeverSeen;
+    miss.reason = prompt.cached_tokens > 0 && prompt.goes_on ? CacheMissReason::kDiverged
+                                                             : CacheMissReason::kNeverSeen;
   }
   return miss;
 }

@@ -40,6 +40,7 @@ struct PromptLookup {
   int32_t chunk_tokens = 0;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
+  bool goes_on = false;       // there is more behind these in the cache: the prompt parts from it
   bool truncated = false;     // its beginning was cut off
   bool prefix_cache = false;  // there is one
 };

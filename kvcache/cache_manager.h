@@ -79,6 +79,10 @@ class CacheManager {
   // --- queries ---
   // Longest cached prefix, token by token; pure.
   MatchResult Match(const Namespace& name_space, const TokenSpan& tokens) const;
+  // Whether there is more behind what a current match found.
+  bool GoesOn(const MatchResult& match) const {
+    return match.node != kNoNode && tree().GoesOn({match.node, match.num_tokens});
+  }
   // Whether Match of the same tokens would end there again (it may say no when it would).
   bool IsCurrent(const MatchResult& match) const;
   // `idle_chunks` of a current match as of now: it changes when others join and leave.

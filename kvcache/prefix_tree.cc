@@ -135,6 +135,19 @@ PrefixTree::PrefixMatch PrefixTree::MatchPart(NodeId parent, const Piece& rest) 
   return best;
 }
 
+bool PrefixTree::GoesOn(const PrefixMatch& match) const {
+  const Node& last = node(match.node);
+  if (match.num_tokens < last.end_tokens() || !last.children.empty()) return true;
+  if (!last.nested) return false;
+  const std::vector<NodeId>& siblings = node(last.parent).children;
+  const Piece own = PieceOf(match.node);
+  for (size_t i = PlaceOf(match.node) + 1; i < siblings.size(); ++i) {
+    if (!IsPrefix(own, PieceOf(siblings[i]))) return false;
+    if (node(siblings[i]).tokens > last.tokens) return true;
+  }
+  return false;
+}
+
 uint64_t PrefixTree::MatchStamp(const PrefixMatch& match) const {
   if (match.node == kNoNode || ToIndex(match.node) >= nodes_made_) return 0;
   const Node& last = node(match.node);

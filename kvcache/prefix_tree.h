@@ -111,6 +111,8 @@ class PrefixTree {
   NodeId FindRootOrNone(const Namespace& name_space) const;
   const absl::flat_hash_map<Namespace, NodeId>& roots() const { return roots_; }
   PrefixMatch Match(NodeId root, const TokenSpan& tokens) const;
+  // Whether there are tokens behind what matched: else all of it was what some sequence ended with.
+  bool GoesOn(const PrefixMatch& match) const;
   // Changes whenever a match that ended like this might come out otherwise. 0: no such node.
   uint64_t MatchStamp(const PrefixMatch& match) const;
   // Changes whenever a root is added.

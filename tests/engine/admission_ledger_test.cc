@@ -78,6 +78,21 @@ TEST(DrainMeterTest, ASlowRateStaysSlow) {
   EXPECT_GE(meter.SecondsFor(clock.Now(), 1), 15);
 }
 
+// A first burst: nothing has left yet, and nothing has taken long.
+TEST(DrainMeterTest, WhereNothingHasLeftItTakesAsLongAsItHasTaken) {
+  testing::FakeClock clock;
+  clock.Advance(DrainMeter::kWindow * 2);
+  DrainMeter meter;
+  EXPECT_EQ(meter.SecondsFor(clock.Now(), 1), 1);
+  meter.Begin(clock.Now());
+  clock.Advance(500ms);
+  EXPECT_EQ(meter.SecondsFor(clock.Now(), 2), 2);
+  clock.Advance(5s);
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 2), 11, 0.1);
+  clock.Advance(DrainMeter::kWindow * 2);
+  EXPECT_EQ(meter.SecondsFor(clock.Now(), 2), 32);
+}
+
 // What has only just come is told from what left before it.
 TEST(DrainMeterTest, BeforeAnythingHasLeftTheFormerRateCounts) {
   testing::FakeClock clock;
@@ -134,6 +149,17 @@ TEST_F(AdmissionLedgerTest, TellsWhenTheTokensWillHaveDrained) {
   const absl::Status status = refused.SetTokens(200);
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_NEAR(RetryAfterOf(status).value_or(-1), 5, 1);
+}
+
+// However slowly requests end: at the deadline the server is gone, or another in its place.
+TEST_F(AdmissionLedgerTest, TellsNoTimeBehindADrainsDeadline) {
+  std::vector<AdmissionTicket> there;
+  for (int i = 0; i < 10; ++i) there.push_back(*ledger_->Enter(""));
+  clock_.Advance(15s);
+  ledger_->Close(absl::UnavailableError("draining"), clock_.Now() + 7s);
+  EXPECT_EQ(RetryAfter(), 7);
+  clock_.Advance(3s);
+  EXPECT_EQ(RetryAfter(), 4);
 }
 
 // While it drains: until what is there has ended, at the rate at which requests end.

@@ -50,6 +50,15 @@ TEST_P(EngineLoopSharingTest, ExplainsWhatWasNotFound) {
   EXPECT_EQ(first.usage.miss->reason, CacheMissReason::kNeverSeen);
   EXPECT_FALSE(h.Run(TokenRequest(Prompt(100), 1)).usage.miss.has_value());
 
+  // The next turn is no fault: what was there it has found.
+  std::vector<int32_t> longer = Prompt(100);
+  longer.insert(longer.end(), first.choices.at(0).tokens.begin(), first.choices.at(0).tokens.end());
+  longer.resize(130, 3);
+  const RequestOutput turn = h.Run(TokenRequest(longer, 1));
+  ASSERT_TRUE(turn.usage.miss.has_value());
+  EXPECT_EQ(turn.usage.miss->reason, CacheMissReason::kNeverSeen);
+  EXPECT_EQ(turn.usage.miss->at_token, 109);
+
   std::vector<int32_t> other = Prompt(100);
   other[60] = (other[60] + 1) % 24;
   const RequestOutput diverged = h.Run(TokenRequest(other, 1));

@@ -13,6 +13,7 @@ PromptLookup Lookup(std::span<const uint64_t> keys, int32_t cached_tokens) {
           .chunk_tokens = 10,
           .prompt_tokens = 40,
           .cached_tokens = cached_tokens,
+          .goes_on = true,
           .prefix_cache = true};
 }
 
@@ -26,6 +27,12 @@ TEST(SeenPrefixesTest, TellsAMissOfTheUnknownFromADivergence) {
   seen.Add(std::vector<uint64_t>{11, 99});
   miss = ExplainMiss(seen, Lookup(kKeys, 14));
   EXPECT_EQ(miss->reason, CacheMissReason::kDiverged);
+  EXPECT_EQ(miss->at_token, 14);
+  // What was there has been found to its end: the next turn of a conversation.
+  PromptLookup next_turn = Lookup(kKeys, 14);
+  next_turn.goes_on = false;
+  miss = ExplainMiss(seen, next_turn);
+  EXPECT_EQ(miss->reason, CacheMissReason::kNeverSeen);
   EXPECT_EQ(miss->at_token, 14);
 }
 

@@ -46,6 +46,25 @@ TEST(PrefixTreeTest, FollowsFullChunksAndEndsInThePartMatch) {
   EXPECT_EQ(tree.CheckInvariants(), absl::OkStatus());
 }
 
+TEST(PrefixTreeTest, KnowsWhetherItGoesOnBehindAMatch) {
+  Tree tree;
+  const auto goes_on = [&](const std::string& text) { return tree.GoesOn(tree.Find(text)); };
+  EXPECT_FALSE(goes_on("abc"));  // nothing is there
+  const NodeId a = tree.Add(tree.root, "abcdefgh");
+  EXPECT_TRUE(goes_on("abcx"));
+  EXPECT_FALSE(goes_on("abcdefgh"));
+  EXPECT_FALSE(goes_on("abcdefghijkl"));
+  tree.Add(a, "ijk");
+  EXPECT_TRUE(goes_on("abcdefgh"));
+  EXPECT_FALSE(goes_on("abcdefghijkl"));
+  // Two that end alike, then one that goes on behind them.
+  tree.Add(a, "ijk");
+  EXPECT_FALSE(goes_on("abcdefghijkx"));
+  tree.Add(a, "ijklm");
+  EXPECT_TRUE(goes_on("abcdefghijkx"));
+  EXPECT_FALSE(goes_on("abcdefghijklmno"));
+}
+
 // Ten thousand children of random tokens, some grown in place: the best of them each time, found by
 // comparing with all.
 TEST(PrefixTreeTest, FindsTheBestPartMatchAmongTenThousandChildren) {
