@@ -9,7 +9,8 @@
 
 namespace refrain::engine {
 
-absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, Errand errand) {
+absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, Errand errand,
+                                                       uint64_t call) {
   MutexLock lock(mutex_);
   if (!closed_.ok()) {
     const Clock::TimePoint now = Now();
@@ -37,7 +38,7 @@ absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, 
   if (errand == Errand::kRun) ++waiting_requests_;
   ++live_requests_;
   ++tenants_[name].requests;
-  return AdmissionTicket(shared_from_this(), std::move(name), errand);
+  return AdmissionTicket(shared_from_this(), std::move(name), call, errand);
 }
 
 void AdmissionLedger::Close(absl::Status reason, std::optional<Clock::TimePoint> deadline) {
@@ -65,13 +66,15 @@ int32_t AdmissionLedger::waiting_requests() const {
   return waiting_requests_;
 }
 
-absl::Status AdmissionLedger::AddTokens(const std::string& tenant, int64_t tokens) {
+absl::Status AdmissionLedger::AddTokens(const std::string& tenant, uint64_t call, int64_t tokens) {
   MutexLock lock(mutex_);
   Queued& own = tenants_.at(tenant);
   const int64_t fair_part = max_queued_tokens_ / (static_cast<int64_t>(tenants_.size()) + 1);
-  // A request that is alone may be of any length: its context limits it.
+  // A request that is alone may be of any length: its context limits it. So may a call.
+  const auto of_call = call_tokens_.find(call);
+  const bool alone = queued_tokens_ == (of_call == call_tokens_.end() ? 0 : of_call->second);
   const int64_t sum = queued_tokens_ + tokens;
-  if (queued_tokens_ > 0 && sum > max_queued_tokens_ &&
+  if (!alone && sum > max_queued_tokens_ &&
       (own.tokens + tokens > fair_part || sum > 2 * max_queued_tokens_)) {
     return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                               "too many queued tokens: ", queued_tokens_, " and this request's ",
@@ -81,11 +84,18 @@ absl::Status AdmissionLedger::AddTokens(const std::string& tenant, int64_t token
   if (queued_tokens_ == 0) started_tokens_.Begin(Now());
   queued_tokens_ += tokens;
   own.tokens += tokens;
+  if (call != 0 && tokens > 0) call_tokens_[call] += tokens;
   return absl::OkStatus();
 }
 
-void AdmissionLedger::LeaveQueue(const std::string& tenant, Errand errand, int64_t tokens) {
+void AdmissionLedger::LeaveQueue(const std::string& tenant, uint64_t call, Errand errand,
+                                 int64_t tokens) {
   MutexLock lock(mutex_);
+  if (call != 0 && tokens > 0) {
+    const auto of_call = call_tokens_.find(call);
+    of_call->second -= tokens;
+    if (of_call->second == 0) call_tokens_.erase(of_call);
+  }
   const auto own = tenants_.find(tenant);
   own->second.tokens -= tokens;
   if (--own->second.requests == 0) tenants_.erase(own);
@@ -110,6 +120,7 @@ Clock::TimePoint AdmissionLedger::Now() const {
 AdmissionTicket& AdmissionTicket::operator=(AdmissionTicket&& other) noexcept {
   std::swap(ledger_, other.ledger_);
   std::swap(tenant_, other.tenant_);
+  std::swap(call_, other.call_);
   std::swap(errand_, other.errand_);
   std::swap(queued_, other.queued_);
   std::swap(tokens_, other.tokens_);
@@ -123,14 +134,14 @@ AdmissionTicket::~AdmissionTicket() {
 }
 
 absl::Status AdmissionTicket::SetTokens(int64_t tokens) {
-  absl::Status status = ledger_->AddTokens(tenant_, tokens);
+  absl::Status status = ledger_->AddTokens(tenant_, call_, tokens);
   if (status.ok()) tokens_ = tokens;
   return status;
 }
 
 void AdmissionTicket::LeaveQueue() {
   if (!std::exchange(queued_, false)) return;
-  ledger_->LeaveQueue(tenant_, errand_, tokens_);
+  ledger_->LeaveQueue(tenant_, call_, errand_, tokens_);
 }
 
 }  // namespace refrain::engine

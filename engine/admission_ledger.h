@@ -29,7 +29,8 @@ enum class Errand { kRun, kTokenize };
 //
 // A tenant (API key) that fills the queue keeps no other out: beyond a limit, up to twice of it,
 // one may still enter that has less than its fair part: the limit over the number of tenants that
-// have anything queued, itself and one more included.
+// have anything queued, itself and one more included. And what came in one call is let in where
+// nothing else is queued, however many tokens that is: it would be too much at any time.
 //
 // Any thread. Failure: RESOURCE_EXHAUSTED naming the limit, UNAVAILABLE after Close. Both carry
 // when to come back (WithRetryAfter): what is queued over the rate at which requests, or their
@@ -44,7 +45,9 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
         max_queued_tokens_(max_queued_tokens),
         clock_(clock) {}
 
-  absl::StatusOr<AdmissionTicket> Enter(std::string_view tenant, Errand errand = Errand::kRun);
+  // `call`: requests that came together have one number, which tokens are counted by; 0: alone.
+  absl::StatusOr<AdmissionTicket> Enter(std::string_view tenant, Errand errand = Errand::kRun,
+                                        uint64_t call = 0);
   // Nothing enters any more; `reason` is what Enter then returns. The first reason stays. At
   // `deadline`, if there is one, nothing will be left.
   void Close(absl::Status reason, std::optional<Clock::TimePoint> deadline = std::nullopt);
@@ -62,8 +65,8 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   };
   using Tenants = std::unordered_map<std::string, Queued>;
 
-  absl::Status AddTokens(const std::string& tenant, int64_t tokens);
-  void LeaveQueue(const std::string& tenant, Errand errand, int64_t tokens);
+  absl::Status AddTokens(const std::string& tenant, uint64_t call, int64_t tokens);
+  void LeaveQueue(const std::string& tenant, uint64_t call, Errand errand, int64_t tokens);
   void Leave();
   Clock::TimePoint Now() const;
 
@@ -76,6 +79,7 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   int32_t waiting_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;  // of these, to run
   int64_t queued_tokens_ REFRAIN_GUARDED_BY(mutex_) = 0;
   Tenants tenants_ REFRAIN_GUARDED_BY(mutex_);  // that have requests queued
+  std::unordered_map<uint64_t, int64_t> call_tokens_ REFRAIN_GUARDED_BY(mutex_);  // queued; not 0
   int32_t live_requests_ REFRAIN_GUARDED_BY(mutex_) = 0;
   absl::Status closed_ REFRAIN_GUARDED_BY(mutex_);
   std::optional<Clock::TimePoint> deadline_ REFRAIN_GUARDED_BY(mutex_);  // of what is left then
@@ -88,8 +92,13 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
 class AdmissionTicket {
  public:
   AdmissionTicket() = default;
-  AdmissionTicket(std::shared_ptr<AdmissionLedger> ledger, std::string tenant, Errand errand)
-      : ledger_(std::move(ledger)), tenant_(std::move(tenant)), errand_(errand), queued_(true) {}
+  AdmissionTicket(std::shared_ptr<AdmissionLedger> ledger, std::string tenant, uint64_t call,
+                  Errand errand)
+      : ledger_(std::move(ledger)),
+        tenant_(std::move(tenant)),
+        call_(call),
+        errand_(errand),
+        queued_(true) {}
   AdmissionTicket(AdmissionTicket&& other) noexcept { *this = std::move(other); }
   AdmissionTicket& operator=(AdmissionTicket&& other) noexcept;
   ~AdmissionTicket();
@@ -102,6 +111,7 @@ class AdmissionTicket {
  private:
   std::shared_ptr<AdmissionLedger> ledger_;
   std::string tenant_;
+  uint64_t call_ = 0;
   Errand errand_ = Errand::kRun;
   bool queued_ = false;
   int64_t tokens_ = 0;

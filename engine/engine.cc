@@ -139,7 +139,8 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
                              .max_beams = options_.max_sequences,
                              .vocab_size = static_cast<int64_t>(parts_.tokenizer->vocab_size())});
   if (!status.ok()) return status;
-  absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(request.tenant);
+  absl::StatusOr<AdmissionTicket> ticket =
+      ledger_->Enter(request.tenant, Errand::kRun, request.call);
   if (!ticket.ok()) return ticket.status();
 
   std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), request.timeout_s);

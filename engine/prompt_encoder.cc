@@ -192,6 +192,11 @@ absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tok
     return ContextLengthError(std::to_string(prompt_tokens), limits_.max_context_tokens,
                               prompt_tokens == context ? ", which leave none for an answer" : "");
   }
+  if (prompt_tokens + static_cast<size_t>(std::max(request.stop.min_tokens, 0)) > context) {
+    return ContextLengthError(
+        std::to_string(prompt_tokens), limits_.max_context_tokens,
+        absl::StrCat(", which leave no room for min_tokens, ", request.stop.min_tokens));
+  }
   const int64_t echoed = static_cast<int64_t>(prompt_tokens) * request.n;
   if (request.echo && request.n > 1 && echoed > Request::kMaxEchoedTokens) {
     return absl::InvalidArgumentError(absl::StrCat(

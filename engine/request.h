@@ -87,7 +87,8 @@ struct Request {
   // bytes before it is sent.
   static constexpr int64_t kMaxEchoedTokens = int64_t{1} << 18;
 
-  std::string id;  // for logs; unique per process is enough
+  std::string id;     // for logs; unique per process is enough
+  uint64_t call = 0;  // requests of one call have one number; 0: there is no other
   std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt;
   // Let go of when the prompt's text is gone, because it has been encoded or nobody waits for it:
   // whoever bounds the bytes of texts sees so when they are free. May be null.

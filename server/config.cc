@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -18,12 +19,33 @@ namespace {
 constexpr size_t kMaxFileBytes = 1 << 20;
 
 absl::Status UnknownKey(std::string_view name) {
+  if (name.empty()) {
+    return absl::InvalidArgumentError("a config key has no name; --help lists those there are");
+  }
   return absl::InvalidArgumentError(Concat("config key \"", name, "\" is unknown; did you mean \"",
                                            NearestConfigKey(name), "\"?"));
 }
 
+// 32.0 is an integer as well, as everywhere in JSON.
+Json WholeNumber(const Json& value) {
+  if (!value.is_number_float()) return value;
+  const double number = value.get<double>();
+  constexpr double kLimit = 0x1p53;  // beyond, not every integer is there
+  if (!(number >= -kLimit && number <= kLimit) || number != std::floor(number)) return value;
+  return static_cast<int64_t>(number);
+}
+
+// As it stands in the file, cut where it is long.
+std::string Shown(const Json& value) {
+  constexpr size_t kMaxBytes = 100;
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
+
 // The text that ParseConfigValue reads, when the JSON type fits the key.
-absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& value) {
+absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& given) {
+  const Json value = key.kind == KeyKind::kSeconds ? given : WholeNumber(given);
   const bool fits = [&] {
     switch (key.kind) {
       case KeyKind::kInteger:
@@ -42,7 +64,7 @@ absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& value) 
     return value.is_string();
   }();
   if (!fits) {
-    return absl::InvalidArgumentError(Concat("config key \"", key.name, "\": ", JsonTypeName(value),
+    return absl::InvalidArgumentError(Concat("config key \"", key.name, "\": ", Shown(given),
                                              " is not valid; expected ", ValidValues(key)));
   }
   if (value.is_string()) return value.get<std::string>();
@@ -168,7 +190,21 @@ absl::Status Config::ApplyFile(std::string_view json_text, std::string_view orig
     return in_file(absl::InvalidArgumentError("a configuration file holds one JSON object"));
   }
   Config changed = *this;
+  std::vector<std::string> given;
+  const auto set = [&](const ConfigKey& key, const Json& value) {
+    if (std::find(given.begin(), given.end(), key.name) != given.end()) {
+      return absl::InvalidArgumentError(Concat("config key \"", key.name, "\" is there twice"));
+    }
+    given.emplace_back(key.name);
+    const absl::StatusOr<std::string> text = ScalarText(key, value);
+    return text.ok() ? changed.Set(key.name, *text) : text.status();
+  };
   for (const auto& [section, members] : document->items()) {
+    // As --set and the documentation write it.
+    if (const ConfigKey* key = FindConfigKeyOrNull(section); key != nullptr) {
+      if (const absl::Status status = set(*key, members); !status.ok()) return in_file(status);
+      continue;
+    }
     if (!members.is_object()) {
       if (!IsSection(section)) return in_file(UnknownKey(section));
       return in_file(absl::InvalidArgumentError(
@@ -178,9 +214,7 @@ absl::Status Config::ApplyFile(std::string_view json_text, std::string_view orig
       const std::string key_name = Concat(section, ".", name);
       const ConfigKey* key = FindConfigKeyOrNull(key_name);
       if (key == nullptr) return in_file(UnknownKey(key_name));
-      const absl::StatusOr<std::string> text = ScalarText(*key, value);
-      if (!text.ok()) return in_file(text.status());
-      if (const absl::Status set = changed.Set(key_name, *text); !set.ok()) return in_file(set);
+      if (const absl::Status status = set(*key, value); !status.ok()) return in_file(status);
     }
   }
   *this = std::move(changed);

@@ -209,6 +209,7 @@ rpc::ServerOptions GrpcOptions(const Config& config, const ListenAddress& addres
   options.tls_cert_file = config.text("tls.cert_file");
   options.tls_key_file = config.text("tls.key_file");
   options.log_prompts = config.on("log.prompts");
+  options.isolates_keys = config.text("kv_cache.isolation") == "api_key";
   return options;
 }
 
@@ -475,6 +476,9 @@ class Daemon {
 }  // namespace
 
 ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory& make_engine) {
+  // Before the first thread, so that all inherit them, and before anything that takes time: a
+  // reload that comes then waits instead of ending the daemon.
+  BlockDaemonSignals();
   if (!arguments.empty() && std::string_view(arguments[0]) == "make-key") {
     const absl::StatusOr<std::string> key = access::RunMakeKey(arguments.subspan(1));
     if (!key.ok()) {
@@ -500,7 +504,6 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
     case CommandLine::Action::kServe:
       break;
   }
-  BlockDaemonSignals();  // before the first thread, so that all inherit them
   const bool checks_only = line->action == CommandLine::Action::kCheckConfig;
   absl::StatusOr<Guards> guards = MakeGuards(line->config, !checks_only);
   if (!guards.ok()) {

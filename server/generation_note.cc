@@ -26,6 +26,14 @@ void AppendOutcome(const GenerationOutcome& outcome, std::string* details) {
   if (!outcome.error.empty()) ConcatTo(details, ",\"error\":\"", outcome.error, "\"");
 }
 
+void AppendRefusal(std::string_view code, std::string_view param, std::string* details) {
+  if (!details->empty()) *details += ',';
+  ConcatTo(details, "\"error\":\"", code, "\"");
+  if (param.empty()) return;
+  *details += ",\"param\":";
+  AppendJsonString(engine::ReplaceIllFormedUtf8(param), details);
+}
+
 void AppendBody(std::string_view body, std::string* details) {
   *details += details->empty() ? "\"body\":" : ",\"body\":";
   AppendJsonString(engine::ReplaceIllFormedUtf8(body.substr(0, kMaxBodyBytes)), details);

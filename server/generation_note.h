@@ -21,6 +21,9 @@ struct GenerationOutcome {
 
 // Members of a line of the request log, written behind what `details` has. Pure.
 void AppendOutcome(const GenerationOutcome& outcome, std::string* details);
+// Why a request was refused before there was anything to tell: the error's code, and the field that
+// it is about, "" = none.
+void AppendRefusal(std::string_view code, std::string_view param, std::string* details);
 // The request as it was sent, up to 64 KiB; with log.prompts only.
 void AppendBody(std::string_view body, std::string* details);
 

@@ -80,7 +80,11 @@ void Log::Write(LogLevel level, std::string_view event, std::initializer_list<Lo
       line += ',';
       AppendJsonString(field.name, &line);
       line += ':';
-      AppendJsonString(engine::ReplaceIllFormedUtf8(field.value), &line);
+      if (field.is_number) {
+        line += field.value;
+      } else {
+        AppendJsonString(engine::ReplaceIllFormedUtf8(field.value), &line);
+      }
     }
     line += '}';
   } else {

@@ -16,11 +16,13 @@ struct LogField {
   LogField(std::string_view name, std::string_view value) : name(name), value(value) {}
   LogField(std::string_view name, const char* value) : name(name), value(value) {}
   LogField(std::string_view name, const std::string& value) : name(name), value(value) {}
-  LogField(std::string_view name, int64_t value) : name(name), value(std::to_string(value)) {}
-  LogField(std::string_view name, int value) : name(name), value(std::to_string(value)) {}
+  LogField(std::string_view name, int64_t value)
+      : name(name), value(std::to_string(value)), is_number(true) {}
+  LogField(std::string_view name, int value) : LogField(name, int64_t{value}) {}
 
   std::string_view name;
   std::string value;
+  bool is_number = false;  // a number in JSON, too
 };
 
 // The daemon's log, to standard error: one line per event, for people

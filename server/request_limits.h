@@ -8,6 +8,7 @@
 
 #include "engine/text/message_form.h"
 #include "engine/text/tool_format.h"
+#include "engine/text/utf8.h"
 #include "server/concat.h"
 
 namespace refrain::server {
@@ -57,15 +58,16 @@ inline constexpr Range kLogitBiasRange{-100, 100};
 inline constexpr Range kTopLogprobsRange{0, 20};
 inline constexpr size_t kMaxLogitBiases = 4096;
 inline constexpr size_t kMaxStopStrings = 16;
-inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr size_t kMaxStopCharacters = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
 inline constexpr size_t kMaxBadWords = 256;
-inline constexpr size_t kMaxBadWordBytes = 256;
+inline constexpr size_t kMaxBadWordCharacters = 256;
 // Spaces before a bad word do not matter, so there must be more to it.
 inline bool IsBadWord(std::string_view text) {
-  return text.size() <= kMaxBadWordBytes && text.find_first_not_of(' ') != text.npos;
+  return engine::CountUtf8Characters(text) <= kMaxBadWordCharacters &&
+         text.find_first_not_of(' ') != text.npos;
 }
-inline constexpr size_t kMaxCacheKeyBytes = 1024;
+inline constexpr size_t kMaxCacheKeyCharacters = 1024;
 inline constexpr double kMaxPromptLogprobs = 20;
 inline constexpr size_t kMaxDetokenizedIds = 1 << 20;
 inline constexpr int32_t kDefaultCompletionTokens = 16;

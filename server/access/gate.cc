@@ -1,7 +1,9 @@
 #include "server/access/gate.h"
 
+#include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "engine/token_stream.h"
 #include "server/access/account.h"
 
@@ -16,7 +18,19 @@ class OpenGate final : public Gate {
   absl::StatusOr<Ticket> Admit(const Principal&) override { return Ticket(); }
 };
 
+constexpr char kKeyNamePayload[] = "refrain/key_name";
+
 }  // namespace
+
+std::string RefusedKeyName(const absl::Status& status) {
+  const auto name = status.GetPayload(kKeyNamePayload);
+  return name.has_value() ? std::string(*name) : "";
+}
+
+absl::Status WithKeyName(absl::Status status, std::string_view name) {
+  status.SetPayload(kKeyNamePayload, absl::Cord(std::string(name)));
+  return status;
+}
 
 Ticket::Ticket(std::shared_ptr<Account> account) : account_(std::move(account)) {}
 

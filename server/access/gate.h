@@ -72,7 +72,14 @@ class Gate {
   // Before a request is submitted to the engine. RESOURCE_EXHAUSTED names the limit and says when
   // to come back.
   virtual absl::StatusOr<Ticket> Admit(const Principal& principal) = 0;
+
+  // Whether requests may come with a key of that name now.
+  virtual bool HasKey(std::string_view) const { return true; }
 };
+
+// The name of the key that Authenticate refused: a valid one, for another area. "" = none.
+std::string RefusedKeyName(const absl::Status& status);
+absl::Status WithKeyName(absl::Status status, std::string_view name);
 
 // Asks for nothing, limits nothing.
 std::unique_ptr<Gate> MakeOpenGate();

@@ -1,6 +1,8 @@
 #include "server/access/http_access.h"
 
 #include "server/error_reply.h"
+#include "server/generation_note.h"
+#include "server/status_mapping.h"
 
 namespace refrain::server::access {
 
@@ -20,7 +22,14 @@ std::unique_ptr<http::Reply> RefuseUnlessAllowed(const Gate& gate, const http::R
   if (!area.has_value()) return nullptr;
   const absl::StatusOr<Principal> principal =
       gate.Authenticate(*area, request.Header("authorization"));
-  if (!principal.ok()) return MakeErrorReply(principal.status());
+  if (!principal.ok()) {
+    if (request.notes != nullptr) {
+      const ApiError error = ApiErrorFromStatus(principal.status());
+      request.notes->principal = RefusedKeyName(principal.status());
+      AppendRefusal(error.code.value_or(error.type), "", &request.notes->details);
+    }
+    return MakeErrorReply(principal.status());
+  }
   if (request.notes != nullptr) {
     request.notes->principal = principal->key_name;
     request.notes->sees_all_keys = principal->sees_all_keys;

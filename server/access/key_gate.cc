@@ -1,5 +1,6 @@
 #include "server/access/key_gate.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/access/key_account.h"
@@ -90,15 +91,22 @@ absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view auth
     return absl::UnauthenticatedError("the API key is not valid");
   }
   if (area == Area::kAdmin && admin_key == nullptr) {
-    return absl::PermissionDeniedError("this needs an administration key");
+    return WithKeyName(absl::PermissionDeniedError("this needs an administration key"), key->name);
   }
   if (area == Area::kInference && key == nullptr) {
-    return absl::PermissionDeniedError("an administration key does not open this");
+    return WithKeyName(absl::PermissionDeniedError("an administration key does not open this"),
+                       admin_key->name);
   }
   const ApiKey& opening = key != nullptr && area != Area::kAdmin ? *key : *admin_key;
   return Principal{.key_name = opening.name,
                    .weight = opening.terms.weight,
                    .sees_all_keys = !any_admin_keys || admin_key != nullptr};
+}
+
+bool KeyGate::HasKey(std::string_view name) const {
+  const auto rings = this->rings();
+  return std::ranges::any_of(rings->inference.keys(),
+                             [&](const ApiKey& key) { return key.name == name; });
 }
 
 absl::StatusOr<Ticket> KeyGate::Admit(const Principal& principal) {

@@ -42,6 +42,7 @@ class KeyGate final : public Gate {
 
   absl::StatusOr<Principal> Authenticate(Area area, std::string_view authorization) const override;
   absl::StatusOr<Ticket> Admit(const Principal& principal) override;
+  bool HasKey(std::string_view name) const override;
 
  private:
   struct Rings {

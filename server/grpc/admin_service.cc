@@ -176,7 +176,7 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
         {.queue = &queue_,
          .submit = [=, this](const Caller& caller, access::Ticket*)
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
-           absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+           absl::StatusOr<engine::Request> request = ReadToKeep(in->prompt(), caller);
            if (!request.ok()) return request.status();
            return caller.engine->Submit(*std::move(request));
          },
@@ -185,7 +185,7 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
            out->set_prompt_tokens(last.usage.prompt_tokens);
            out->set_cached_tokens(last.usage.cached_tokens);
            if (!in->pin()) return absl::OkStatus();
-           const absl::StatusOr<engine::Request> request = Read(in->prompt(), caller);
+           const absl::StatusOr<engine::Request> request = ReadToKeep(in->prompt(), caller);
            if (!request.ok()) return request.status();
            return Pin(*request, caller, out->mutable_pin());
          }});
@@ -197,7 +197,7 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
         {context, request, response}, "/refrain.v1.Admin/Pin",
         [this](const Caller& caller, const v1::PinRequest& in,
                v1::PinResponse* out) -> absl::Status {
-          const absl::StatusOr<engine::Request> request = Read(in.prompt(), caller);
+          const absl::StatusOr<engine::Request> request = ReadToKeep(in.prompt(), caller);
           if (!request.ok()) return request.status();
           return Pin(*request, caller, out->mutable_pin());
         });
@@ -262,6 +262,18 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
         ReadCachedPrompt(in, reception_->LimitsOf(*caller.engine));
     if (request.ok()) request->id = caller.request_id;
     return request;
+  }
+
+  // A cache that no request can reach would fill the pool for nothing.
+  absl::StatusOr<engine::Request> ReadToKeep(const v1::CachedPrompt& in,
+                                             const Caller& caller) const {
+    if (reception_->options().isolates_keys && !reception_->gate().HasKey(in.tenant())) {
+      return WithParam(absl::InvalidArgumentError(Concat("'tenant' is \"", in.tenant(),
+                                                         "\", which is the name of no key; ",
+                                                         "kv_cache.isolation is \"api_key\"")),
+                       "tenant");
+    }
+    return Read(in, caller);
   }
 
   static absl::Status Pin(const engine::Request& request, const Caller& caller, v1::Pinned* out) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/text/chat_template.h"
+#include "server/generation_note.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
@@ -25,7 +26,10 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   record->request_id = caller.request_id;
   absl::StatusOr<access::Principal> principal =
       gate_->Authenticate(area, MetadataValue(context->client_metadata(), "authorization"));
-  if (!principal.ok()) return principal.status();
+  if (!principal.ok()) {
+    record->principal = access::RefusedKeyName(principal.status());
+    return principal.status();
+  }
   caller.principal = *std::move(principal);
   record->principal = caller.principal.key_name;
   if (draining_) return absl::UnavailableError("the server is shutting down");
@@ -63,6 +67,12 @@ void Reception::NoteEnd(const ::grpc::CallbackServerContext& context, const absl
   // The numbers are the same.
   record->code = static_cast<absl::StatusCode>(GrpcStatusOf(status).error_code());
   record->http_status = status.ok() ? 200 : ApiErrorFromStatus(status).http_status;
+}
+
+void Reception::NoteRefusal(const absl::Status& status, CallRecord* record) {
+  if (status.ok()) return;
+  const ApiError error = ApiErrorFromStatus(status);
+  AppendRefusal(error.code.value_or(error.type), error.param.value_or(""), &record->details);
 }
 
 void Reception::Leave(const CallRecord& record) {

@@ -46,8 +46,9 @@ class Reception {
     int stream_threads = 2;
     size_t messages_bytes = 256 << 20;
     std::chrono::milliseconds write_timeout{120'000};
-    bool log_prompts = false;  // requests into CallRecord::details
-    CallObserver on_call;      // may be empty, as the next one
+    bool log_prompts = false;    // requests into CallRecord::details
+    bool isolates_keys = false;  // each key has a cache of its own (kv_cache.isolation)
+    CallObserver on_call;        // may be empty, as the next one
     // From a token's sampling until its message was handed to the socket.
     std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
   };
@@ -76,6 +77,8 @@ class Reception {
   // What the record says of a call's end. `left`: its client went away, or its deadline passed.
   static void NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
                       bool left, CallRecord* record);
+  // And why it was refused, if it was.
+  static void NoteRefusal(const absl::Status& status, CallRecord* record);
   // At the very end.
   void Leave(const CallRecord& record);
   // False when calls are still inside at the deadline.

@@ -99,9 +99,9 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   std::vector<std::string> words;
   for (const std::string& word : in.bad_words()) {
     if (!IsBadWord(word)) {
-      complaint.Refuse("bad_words",
-                       Concat("must hold strings of 1 to ", kMaxBadWordBytes,
-                              " bytes, none of spaces alone, not one of ", word.size(), " bytes"));
+      complaint.Refuse("bad_words", Concat("must hold strings of 1 to ", kMaxBadWordCharacters,
+                                           " characters, none of spaces alone, not one of ",
+                                           engine::CountUtf8Characters(word)));
       return;
     }
     words.push_back(word);
@@ -126,7 +126,7 @@ void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams
   if (!complaint.ok()) return;
   std::vector<std::string> strings;
   for (const std::string& text : in.stop()) {
-    if (text.empty() || text.size() > kMaxStopBytes) {
+    if (text.empty() || engine::CountUtf8Characters(text) > kMaxStopCharacters) {
       complaint.Refuse("stop", openai::StopProblem(Concat(openai::ShownValue(Json(text)),
                                                           " at index ", strings.size())));
       return;
@@ -180,10 +180,10 @@ void ReadLogprobs(const v1::GenerationParams& in, GenerationRequest* out, Compla
 // What becomes of the prompt in the cache, and how much of it counts.
 void ReadCaching(const v1::GenerationParams& in, engine::Request* out, Complaint& complaint) {
   if (in.has_cache_salt()) ReadSalt(in.cache_salt(), "cache_salt", out, complaint);
-  if (in.prompt_cache_key().size() > kMaxCacheKeyBytes) {
+  if (engine::CountUtf8Characters(in.prompt_cache_key()) > kMaxCacheKeyCharacters) {
     complaint.Refuse("prompt_cache_key",
-                     Concat("has ", in.prompt_cache_key().size(), " bytes; at most ",
-                            kMaxCacheKeyBytes, " are accepted"));
+                     Concat("has ", engine::CountUtf8Characters(in.prompt_cache_key()),
+                            " characters; at most ", kMaxCacheKeyCharacters, " are accepted"));
   }
   std::optional<bool> retained;
   switch (in.prompt_cache_retention()) {

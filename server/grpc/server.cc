@@ -88,6 +88,7 @@ class Server::Impl {
                     .messages_bytes = options.messages_bytes,
                     .write_timeout = options.write_timeout,
                     .log_prompts = options.log_prompts,
+                    .isolates_keys = options.isolates_keys,
                     .on_call = options.on_call,
                     .on_message_sent = options.on_message_sent},
                    gate, log),

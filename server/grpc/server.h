@@ -47,8 +47,9 @@ struct ServerOptions {
   // PEM; read again when they have changed. Empty = plain text.
   std::string tls_cert_file;
   std::string tls_key_file;
-  bool log_prompts = false;  // log.prompts
-  CallObserver on_call;      // may be empty, as the next one
+  bool log_prompts = false;    // log.prompts
+  bool isolates_keys = false;  // kv_cache.isolation is api_key
+  CallObserver on_call;        // may be empty, as the next one
   // From a token's sampling until its message was handed to the socket; of several that go out
   // together the oldest one's.
   std::function<void(std::chrono::nanoseconds delay)> on_message_sent;

@@ -111,6 +111,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       record_.response_bytes = exchange_.response_bytes->Length();
     }
     Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
+    Reception::NoteRefusal(status, &record_);
     ticket_.Leave();
     BeginWrite();
     Finish(answer);

@@ -49,6 +49,7 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
       record_.response_bytes = exchange_.response_bytes->Length();
     }
     Reception::NoteEnd(*exchange_.context, status, exchange_.context->IsCancelled(), &record_);
+    Reception::NoteRefusal(status, &record_);
     BeginWrite();
     Finish(answer);
   }

@@ -1,4 +1,5 @@
 #include "server/openai/field_reader.h"
+#include "engine/text/utf8.h"
 
 #include <algorithm>
 #include <cmath>
@@ -117,10 +118,11 @@ std::optional<double> FieldReader::Number(std::string_view name, Range range) {
   return std::nullopt;
 }
 
-std::optional<std::string> FieldReader::String(std::string_view name, size_t max_bytes) {
+std::optional<std::string> FieldReader::String(std::string_view name, size_t max_characters) {
   if (describes()) {
-    const bool any = max_bytes == SIZE_MAX;
-    Describe(name, TypeSchema("string") + (any ? "}" : Concat(",\"maxLength\":", max_bytes, "}")));
+    const bool any = max_characters == SIZE_MAX;
+    Describe(name,
+             TypeSchema("string") + (any ? "}" : Concat(",\"maxLength\":", max_characters, "}")));
   }
   const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
@@ -129,8 +131,11 @@ std::optional<std::string> FieldReader::String(std::string_view name, size_t max
     return std::nullopt;
   }
   const auto& text = value->get_ref<const std::string&>();
-  if (text.size() <= max_bytes) return text;
-  Refuse(name, Concat("is ", text.size(), " bytes long; at most ", max_bytes, " are accepted"));
+  if (text.size() <= max_characters) return text;
+  const size_t characters = engine::CountUtf8Characters(text);
+  if (characters <= max_characters) return text;
+  Refuse(name,
+         Concat("is ", characters, " characters long; at most ", max_characters, " are accepted"));
   return std::nullopt;
 }
 

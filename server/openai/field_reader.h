@@ -38,7 +38,7 @@ class FieldReader {
   std::optional<bool> Bool(std::string_view name);
   std::optional<int64_t> Integer(std::string_view name, Range range);
   std::optional<double> Number(std::string_view name, Range range);
-  std::optional<std::string> String(std::string_view name, size_t max_bytes = SIZE_MAX);
+  std::optional<std::string> String(std::string_view name, size_t max_characters = SIZE_MAX);
   const Json* ObjectOrNull(std::string_view name);
   const Json* ArrayOrNull(std::string_view name);
   // Whatever its type, but not null.

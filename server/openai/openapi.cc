@@ -82,7 +82,9 @@ constexpr char kSchemas[] = R"(
  "namespaces":{"type":"array","items":{"type":"object","required":["tenant","salted","first_chunks"]}},
  "nodes":{"type":"array","items":{"type":"object","required":["id","parent","tokens","children"]}}}},
 "Stop":{"type":"string","minLength":1,"maxLength":1024},
-"Message":{"type":"object","required":["role"],"properties":{
+"Message":{"type":"object","required":["role"],"anyOf":[
+ {"properties":{"role":{"const":"assistant"}}},
+ {"required":["content"],"properties":{"content":{"type":["string","array"]}}}],"properties":{
  "role":{"type":"string","minLength":1,"maxLength":64},
  "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"anyOf":[
  {"type":"string"},{"type":"object","required":["type","text"],
@@ -92,7 +94,9 @@ constexpr char kSchemas[] = R"(
  "tool_calls":{"type":["array","null"]}}},
 "Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
  "required":["name"],"properties":{"name":{"type":"string"}}}}},
-"TokenizeRequest":{"type":"object","anyOf":[{"required":["prompt"]},{"required":["messages"]}],
+"TokenizeRequest":{"type":"object","anyOf":[
+ {"required":["prompt"],"properties":{"prompt":{"type":"string"}}},
+ {"required":["messages"],"properties":{"messages":{"type":"array"}}}],
  "properties":{"model":{"$ref":"#/components/schemas/CompletionRequest/properties/model"},
  "prompt":{"type":["string","null"]},"add_special_tokens":{"type":["boolean","null"]},
  "return_token_strs":{"type":["boolean","null"]},"messages":{"anyOf":[{"type":"null"},

@@ -17,7 +17,7 @@ namespace {
 void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
                    engine::SamplingParams* sampling) {
   fields.Describe("logit_bias", R"({"type":["object","null"],"maxProperties":4096,"propertyNames":)"
-                                R"({"pattern":"^[0-9]+$"},"additionalProperties":)"
+                                R"({"pattern":"^(0|[1-9][0-9]*)$"},"additionalProperties":)"
                                 R"({"type":"number","minimum":-100,"maximum":100}})");
   const Json* biases = fields.ObjectOrNull("logit_bias");
   if (biases == nullptr) return;
@@ -30,7 +30,9 @@ void ReadLogitBias(FieldReader& fields, const ModelLimits& limits,
   for (const auto& [name, value] : biases->items()) {
     int32_t id = -1;
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), id);
-    if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || id < 0 ||
+    // Without leading zeros, or one token could be named twice.
+    const bool plain = name == "0" || (!name.empty() && name.front() >= '1' && name.front() <= '9');
+    if (!plain || parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() ||
         id >= limits.vocab_size) {
       fields.Refuse("logit_bias", Concat("names the token ", ShownValue(Json(name)),
                                          "; token ids go from 0 to ", limits.vocab_size - 1));
@@ -58,8 +60,9 @@ void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
   std::vector<std::string> read;
   for (const Json& word : *words) {
     if (!word.is_string() || !IsBadWord(word.get_ref<const std::string&>())) {
-      fields.Refuse("bad_words", Concat("must be an array of strings of 1 to ", kMaxBadWordBytes,
-                                        " bytes, none of spaces alone"));
+      fields.Refuse("bad_words",
+                    Concat("must be an array of strings of 1 to ", kMaxBadWordCharacters,
+                           " characters, none of spaces alone"));
       return;
     }
     read.push_back(word.get<std::string>());
@@ -191,8 +194,8 @@ std::string LogitBiasProblem(int32_t token_id, std::string_view shown) {
 }
 
 std::string StopProblem(std::string_view shown) {
-  return Concat("must be a string of 1 to ", kMaxStopBytes,
-                " bytes, or an array of such strings, not ", shown);
+  return Concat("must be a string of 1 to ", kMaxStopCharacters,
+                " characters, or an array of such strings, not ", shown);
 }
 
 void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {
@@ -213,7 +216,7 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
     std::vector<std::string> strings;
     for (const Json& text : list) {
       if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
-          text.get_ref<const std::string&>().size() > kMaxStopBytes) {
+          engine::CountUtf8Characters(text.get_ref<const std::string&>()) > kMaxStopCharacters) {
         const std::string place = value->is_array() ? Concat(" at index ", strings.size()) : "";
         fields.Refuse("stop", StopProblem(ShownValue(text) + place));
         break;
@@ -260,7 +263,7 @@ bool ExpectsReuse(std::optional<bool> retained, bool has_key, const engine::Stop
 }
 
 void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request* request) {
-  const auto key = fields.String("prompt_cache_key", kMaxCacheKeyBytes);
+  const auto key = fields.String("prompt_cache_key", kMaxCacheKeyCharacters);
   fields.Describe("prompt_cache_retention", R"({"enum":["in_memory","in-memory","24h",null]})");
   const auto retention = fields.String("prompt_cache_retention", 64);
   if (retention.has_value() && retention != "24h" && retention != "in_memory" &&

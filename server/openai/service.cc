@@ -148,7 +148,7 @@ void Service::NoteBody(const http::Request& request) const {
 std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request request) {
   NoteBody(request);
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
-  if (!engine.ok()) return MakeErrorReply(engine.status());
+  if (!engine.ok()) return RefuseCall(request, engine.status());
   absl::StatusOr<Json> body = ParseJson(request.body);
   if (!body.ok()) return RefuseCall(request, body.status());
   if (ChoicesAskedFor(endpoint, *body) <= kQuickChoices) {
@@ -168,23 +168,27 @@ std::unique_ptr<http::Reply> Service::RefuseCall(const http::Request& request,
   log_->Debug("request refused", {{"request", request.id},
                                   {"code", error.code.value_or(error.type)},
                                   {"param", error.param.value_or("")}});
+  if (request.notes != nullptr) {
+    AppendRefusal(error.code.value_or(error.type), error.param.value_or(""),
+                  &request.notes->details);
+  }
   return MakeErrorReply(status);
 }
 
 std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& body,
                                                  const http::Request& request) {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
-  if (!engine.ok()) return MakeErrorReply(engine.status());
+  if (!engine.ok()) return RefuseCall(request, engine.status());
   absl::StatusOr<GenerationCall> call = ReadGenerationCall(endpoint, body, LimitsOf(**engine));
   if (!call.ok()) return RefuseCall(request, call.status());
   LogIgnoredFields(*call);
 
   GenerationReply::Parts parts;
   if (absl::Status status = AdmitCall(request, &*call, &parts.ticket); !status.ok()) {
-    return MakeErrorReply(status);
+    return RefuseCall(request, status);
   }
   if (absl::Status status = HoldConversation(request, &*call); !status.ok()) {
-    return MakeErrorReply(status);
+    return RefuseCall(request, status);
   }
   if (!call->stream) parts.held = std::make_unique<HeldBytes>(held_, call->first().tenant);
   parts.notes = request.notes;
@@ -200,7 +204,7 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
     if (!stream.ok()) {
       // The streams of the prompts before this one end as they are dropped.
       for (const auto& started : parts.streams) started->Cancel();
-      return MakeErrorReply(stream.status());
+      return RefuseCall(request, stream.status());
     }
     parts.streams.push_back(*std::move(stream));
   }
@@ -251,11 +255,15 @@ absl::StatusOr<std::shared_ptr<const void>> Service::HoldWithBody(std::shared_pt
   return both;
 }
 
-absl::Status Service::HoldConversation(const http::Request& request, GenerationCall* call) const {
+absl::Status Service::HoldConversation(const http::Request& request, GenerationCall* call) {
   const absl::StatusOr<std::shared_ptr<const void>> hold =
       HoldWithBody(request.body_hold, call->conversation_bytes, call->first().tenant);
   if (!hold.ok()) return hold.status();
-  for (engine::Request& one : call->requests) one.prompt_hold = *hold;
+  const uint64_t number = call->requests.size() > 1 ? next_call_.fetch_add(1) : 0;
+  for (engine::Request& one : call->requests) {
+    one.prompt_hold = *hold;
+    one.call = number;
+  }
   return absl::OkStatus();
 }
 
@@ -331,27 +339,27 @@ std::unique_ptr<http::Reply> Service::OpenApi() const {
 std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) const {
   NoteBody(request);
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
-  if (!engine.ok()) return MakeErrorReply(engine.status());
+  if (!engine.ok()) return RefuseCall(request, engine.status());
   const engine::Tokenizer& tokenizer = (*engine)->tokenizer();
   const absl::StatusOr<std::optional<double>> timeout_s = TimeoutOf(request);
-  if (!timeout_s.ok()) return MakeErrorReply(timeout_s.status());
+  if (!timeout_s.ok()) return RefuseCall(request, timeout_s.status());
   access::Principal principal;
   access::Ticket ticket;
   // Before the call is understood: rendering a conversation is work.
   if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
-    return MakeErrorReply(status);
+    return RefuseCall(request, status);
   }
   absl::StatusOr<TokenizeCall> call =
       ParseTokenizeCall(request.body, LimitsOf(**engine), (*engine)->chat_template(), tokenizer);
-  if (!call.ok()) return MakeErrorReply(call.status());
+  if (!call.ok()) return RefuseCall(request, call.status());
   // A rendered conversation may be many times as long as the body, which counts already.
   const size_t text_bytes = call->text.text.size();
   const absl::StatusOr<std::shared_ptr<const void>> hold =
       HoldWithBody(request.body_hold, text_bytes - std::min(text_bytes, request.body.size()),
                    principal.key_name);
-  if (!hold.ok()) return MakeErrorReply(hold.status());
+  if (!hold.ok()) return RefuseCall(request, hold.status());
   auto stream = (*engine)->Tokenize(std::move(call->text), principal.key_name, *timeout_s);
-  if (!stream.ok()) return MakeErrorReply(stream.status());
+  if (!stream.ok()) return RefuseCall(request, stream.status());
   return std::make_unique<TokenizeReply>(*std::move(stream), (*engine)->model().max_context_tokens,
                                          std::move(ticket), *hold,
                                          std::make_unique<HeldBytes>(held_, principal.key_name),
@@ -361,11 +369,12 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
 std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) const {
   NoteBody(request);
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
-  if (!engine.ok()) return MakeErrorReply(engine.status());
+  if (!engine.ok()) return RefuseCall(request, engine.status());
   const absl::StatusOr<Json> body = ParseJson(request.body);
-  if (!body.ok()) return MakeErrorReply(body.status());
+  if (!body.ok()) return RefuseCall(request, body.status());
   if (!body->is_object()) {
-    return MakeErrorReply(absl::InvalidArgumentError("the request body must be a JSON object"));
+    return RefuseCall(request,
+                      absl::InvalidArgumentError("the request body must be a JSON object"));
   }
   FieldReader fields(*body, "");
   ReadModel(fields, LimitsOf(**engine));
@@ -379,16 +388,16 @@ std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) c
   } else {
     ids = ReadTokenIds(fields, "tokens", *tokens, LimitsOf(**engine));
   }
-  if (!fields.status().ok()) return MakeErrorReply(fields.status());
+  if (!fields.status().ok()) return RefuseCall(request, fields.status());
   access::Principal principal;
   access::Ticket ticket;
   if (absl::Status status = Admit(request, &principal, &ticket); !status.ok()) {
-    return MakeErrorReply(status);
+    return RefuseCall(request, status);
   }
   auto held = std::make_unique<HeldBytes>(held_, principal.key_name);
   const absl::StatusOr<std::string> text =
       server::Detokenize((*engine)->tokenizer(), ids, held.get());
-  if (!text.ok()) return MakeErrorReply(text.status());
+  if (!text.ok()) return RefuseCall(request, text.status());
   return DetokenizeReply::Make(*text, std::move(ticket), std::move(held));
 }
 

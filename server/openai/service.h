@@ -78,7 +78,7 @@ class Service {
                                                            size_t bytes,
                                                            const std::string& owner) const;
   // Its conversation counts as held until the prompt is encoded.
-  absl::Status HoldConversation(const http::Request& request, GenerationCall* call) const;
+  absl::Status HoldConversation(const http::Request& request, GenerationCall* call);
   void LogIgnoredFields(const GenerationCall& call);
 
   const Options options_;
@@ -86,6 +86,7 @@ class Service {
   const http::Router* router_ = nullptr;
   std::atomic<engine::Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
+  std::atomic<uint64_t> next_call_{1};
   const std::shared_ptr<ByteBudget> held_;  // Options::held_bytes
 
   Mutex mutex_;

@@ -162,6 +162,24 @@ TEST_F(AdmissionLedgerTest, TellsNoTimeBehindADrainsDeadline) {
   EXPECT_EQ(RetryAfter(), 4);
 }
 
+// Six prompts of one call are more than the limit of 1,000: they would be at any time. Behind
+// others they wait as all do.
+TEST_F(AdmissionLedgerTest, ACallThatIsAloneMayHaveAnyNumberOfTokens) {
+  constexpr uint64_t kCall = 7;
+  std::vector<AdmissionTicket> of_call;
+  for (int i = 0; i < 6; ++i) {
+    of_call.push_back(*ledger_->Enter("", Errand::kRun, kCall));
+    EXPECT_TRUE(of_call.back().SetTokens(400).ok()) << i;
+  }
+  AdmissionTicket other = *ledger_->Enter("", Errand::kRun, kCall + 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(other.SetTokens(400)));
+  EXPECT_TRUE(absl::IsResourceExhausted(ledger_->Enter("")->SetTokens(400)));
+  of_call.clear();
+  ASSERT_TRUE(other.SetTokens(800).ok());
+  for (int i = 0; i < 2; ++i) of_call.push_back(*ledger_->Enter("", Errand::kRun, kCall));
+  EXPECT_TRUE(absl::IsResourceExhausted(of_call[1].SetTokens(400)));
+}
+
 // While it drains: until what is there has ended, at the rate at which requests end.
 TEST_F(AdmissionLedgerTest, TellsWhenADrainWillBeOver) {
   Serve(32, 16s);

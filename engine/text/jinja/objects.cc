@@ -71,12 +71,26 @@ Value RaiseException(const CallArguments& arguments, Interpreter* interpreter) {
   throw TemplateError(bound[0].has_value() ? ToText(*bound[0], interpreter->budget()).bytes() : "");
 }
 
+// Without %z and %Z: of a time that knows no zone, as transformers takes it, they are empty.
+std::string WithoutZone(std::string_view format) {
+  std::string without;
+  for (size_t i = 0; i < format.size(); ++i) {
+    if (format[i] == '%' && i + 1 < format.size()) {
+      if (format[i + 1] != 'z' && format[i + 1] != 'Z') without.append(format.substr(i, 2));
+      ++i;
+    } else {
+      without += format[i];
+    }
+  }
+  return without;
+}
+
 Value StrftimeNow(const CallArguments& arguments, Interpreter* interpreter) {
   const auto bound = arguments.Bind("strftime_now", {"format"});
   if (!bound[0].has_value() || !bound[0]->is_string()) {
     throw TemplateError("strftime_now() needs a format");
   }
-  const std::string& format = bound[0]->AsString();
+  const std::string format = WithoutZone(bound[0]->AsString());
   if (format.size() > 100) throw TemplateError("strftime_now() with a format beyond 100 bytes");
   // One conversion gives at most some 30 bytes in the C locale, but widths may be asked for.
   std::array<char, 4096> buffer;
