@@ -30,6 +30,7 @@ std::optional<size_t> CallFollower::Follow(std::string_view object) {
       in_string_ = false;
       if (outermost()) EndString(object.substr(string_begin_, at_ + 1 - string_begin_));
     }
+    streams_ = streams_ || (orderly_ && name_.has_value() && arguments_begin_.has_value());
   }
   return end_;
 }
@@ -99,7 +100,7 @@ void CallFollower::EndString(std::string_view text) {
     place_ = Place::kColon;
     return;
   } else if (key_ == "name") {
-    name_ = parsed->get<std::string>();
+    if (!streams_) name_ = parsed->get<std::string>();
     if (name_->empty()) orderly_ = false;
   } else if (IsArguments(key_)) {
     orderly_ = false;

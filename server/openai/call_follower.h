@@ -32,9 +32,9 @@ class CallFollower {
 
   // Behind its end: its braces match.
   bool whole() const { return braces_ <= 0; }
-  // The name and the opening brace of the arguments are there, in this order, and up to it all was
-  // well formed: whatever comes, this is a call.
-  bool streams() const { return orderly_ && name_.has_value() && arguments_begin_.has_value(); }
+  // The name and the opening brace of the arguments are there, and up to them all was well formed:
+  // whatever comes, this is a call, of this name.
+  bool streams() const { return streams_; }
   const std::string& name() const { return *name_; }  // with streams()
   // The part of `object`, as far as it was followed, that is the object of the arguments.
   std::string_view Arguments(std::string_view object) const;
@@ -59,6 +59,8 @@ class CallFollower {
   size_t string_begin_ = 0;
   Place place_ = Place::kKey;
   bool orderly_ = true;  // what stands between the outermost members is JSON
+  // Decided once: a client may have been told, or not, by the piece that was cut here.
+  bool streams_ = false;
   std::string key_;
   std::optional<std::string> name_;
   std::optional<size_t> arguments_begin_;
