@@ -55,14 +55,10 @@ std::optional<std::string> NameOfCall(std::string_view json, engine::ToolFormat 
   return name->get<std::string>();
 }
 
-CallFollower MakeFollower(engine::ToolFormat format) {
-  return CallFollower(format == engine::ToolFormat::kHermes ? kClose : std::string_view());
-}
-
 }  // namespace
 
 ToolCallParser::ToolCallParser(engine::ToolFormat format, Options options)
-    : format_(format), options_(options), follower_(MakeFollower(format)) {}
+    : format_(format), options_(options), follower_(MakeFollower()) {}
 
 void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls) {
   if (delta.name.has_value()) calls->push_back({.name = *delta.name, .arguments = {}});
@@ -120,10 +116,17 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   space_.clear();
   held_.erase(0, end);
   state_ = State::kText;
-  follower_ = MakeFollower(format_);
+  follower_ = MakeFollower();
   name_told_ = false;
   arguments_told_ = 0;
   return is_call;
+}
+
+CallFollower ToolCallParser::MakeFollower() const {
+  // A whole answer is text from the beginning where a call breaks.
+  return CallFollower(
+      {.closing_tag = format_ == engine::ToolFormat::kHermes ? kClose : std::string_view(),
+       .ends_where_broken = options_.streams});
 }
 
 std::optional<size_t> ToolCallParser::FollowObject(size_t begin, Output* output) {

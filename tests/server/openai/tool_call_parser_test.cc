@@ -239,22 +239,41 @@ std::string_view TagOf(ToolFormat format) {
   return format == ToolFormat::kHermes ? "<tool_call>" : "";
 }
 
-// Calls that break behind their arguments, where a piece may hold the end of the arguments, what
-// breaks the call and text behind it.
-TEST(ToolCallParser, AStreamedCallThatBreaksDoesNotDependOnTheCuts) {
+struct BrokenCase {
+  std::string end;   // behind kBegunCall
+  std::string text;  // that is told
+};
+
+// Once its arguments are closed a call ends where it breaks, behind its last whole member, and the
+// rest is text; wherever a piece ends that holds these places.
+TEST(ToolCallParser, TextBehindAStreamedCallThatBreaksIsTextHoweverItIsCut) {
+  const BrokenCase cases[] = {
+      {"\"})", ")"},
+      {"\"}]", "]"},
+      {R"("}]})", "]}"},
+      {R"("}:)", ":"},
+      {"\"}\n\nThe answer is 42.", "\n\nThe answer is 42."},
+      {R"("}, "answer" is 42)", R"(, "answer" is 42)"},
+      {R"("}, "id": 5 "z")", R"(, "id": 5 "z")"},
+      {R"("}, "id": 5 , Text)", ", Text"},
+      {R"("}, "id": [1]])", "]"},
+      {R"("}, "b\q": 1})", R"(, "b\q": 1})"},
+      {R"("} <tool_call>)", " <tool_call>"},
+      // Not broken: what stands where JSON has a member, and what may become one.
+      {R"("}, "name": "g", "parameters": null, "arguments": [{}], "name": 5})", ""},
+      {R"("},)", ""},
+      {R"("}, "id": [1)", ""},
+      {"\"}\n", ""},
+  };
   for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3}) {
-    for (const std::string end :
-         {R"("})", R"("}])", R"("}]})", R"("}\n\nText)", R"("}:)", R"("}, "id": 5 "z")",
-          R"("}, "b\q": 1})", R"("}, "name": "g"})", R"("}, "parameters": null})",
-          R"("}; {"name":"g","parameters":{}})", R"("},)", R"("}, "id": [1]])"}) {
-      const std::string output = Concat(TagOf(format), kBegunCall, end);
+    for (const BrokenCase& broken : cases) {
+      const std::string output = Concat(TagOf(format), kBegunCall, broken.end);
       SCOPED_TRACE(output);
+      const Parsed want = {broken.text, {{"f", R"({"a": "x"})"}}};
       const auto parse = [&](const std::vector<std::string>& pieces) {
         return ParseInPieces(format, pieces, {.streams = true});
       };
-      const Parsed want = parse(Bytes(output));
-      ASSERT_GE(want.calls.size(), 1u);
-      EXPECT_EQ(want.calls[0], (ToolCall{"f", R"({"a": "x"})"}));
+      EXPECT_EQ(parse(Bytes(output)), want);
       for (size_t cut = 0; cut <= output.size(); ++cut) {
         for (size_t next = cut; next <= output.size(); ++next) {
           EXPECT_EQ(
@@ -265,6 +284,27 @@ TEST(ToolCallParser, AStreamedCallThatBreaksDoesNotDependOnTheCuts) {
       }
     }
   }
+}
+
+// The text behind a call that breaks is looked through as that behind any other.
+TEST(ToolCallParser, StreamsTheCallBehindOneThatBreaks) {
+  const std::string call = R"({"name":"time","parameters":{}})";
+  const Parsed want = {"", {{"f", R"({"a": "x"})"}, kTime}};
+  for (const std::string between : {"", "\n", ";", " ; "}) {
+    const std::string llama = Concat(kBegunCall, "\"}", between, call);
+    EXPECT_EQ(ParseInPieces(ToolFormat::kLlama3, {llama}, {.streams = true}), want) << llama;
+  }
+  const std::string hermes = Concat("<tool_call>", kBegunCall, "\"}\n<tool_call>", call);
+  EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {hermes}, {.streams = true}), want);
+}
+
+// It is told at once: a client would wait for its end otherwise.
+TEST(ToolCallParser, StreamsTheTextBehindACallThatBreaks) {
+  ToolCallParser parser(ToolFormat::kLlama3, {.streams = true});
+  parser.Add(std::string(kBegunCall));
+  EXPECT_EQ(parser.Add("\"}\n\n").text, "");
+  EXPECT_EQ(parser.Add("The").text, "\n\nThe");
+  EXPECT_EQ(parser.Add(" answer").text, " answer");
 }
 
 // A call in `format`, in which some places were changed, and text behind it.
