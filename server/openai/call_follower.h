@@ -42,6 +42,8 @@ class CallFollower {
   // whatever comes, this is a call, of this name.
   bool streams() const { return streams_; }
   const std::string& name() const { return *name_; }  // with streams()
+  // The last brace of the arguments is there.
+  bool closed_arguments() const { return arguments_end_.has_value(); }
   // The part of `object`, as far as it was followed, that is the object of the arguments.
   std::string_view Arguments(std::string_view object) const;
 

@@ -108,7 +108,7 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   if (name.has_value()) {
     TellName(*std::move(name), output);
     const std::string_view arguments = follower_.Arguments(json);
-    TellArguments(arguments.empty() ? "{}" : arguments, output);
+    TellArguments(arguments.empty() ? "{}" : arguments, /*whole=*/true, output);
   } else if (!was_told) {
     output->text += space_;
     output->text.append(held_, 0, end);
@@ -134,7 +134,8 @@ std::optional<size_t> ToolCallParser::FollowObject(size_t begin, Output* output)
   const std::optional<size_t> end = follower_.Follow(object);
   if (options_.streams && follower_.streams()) {
     if (!name_told_) TellName(follower_.name(), output);
-    TellArguments(follower_.Arguments(object).substr(arguments_told_), output);
+    TellArguments(follower_.Arguments(object).substr(arguments_told_), follower_.closed_arguments(),
+                  output);
   }
   if (!end.has_value()) return std::nullopt;
   return begin + *end;
@@ -147,9 +148,11 @@ void ToolCallParser::TellName(std::string name, Output* output) {
       {.index = static_cast<int32_t>(calls_made_) - 1, .name = std::move(name), .arguments = {}});
 }
 
-void ToolCallParser::TellArguments(std::string_view arguments, Output* output) {
+void ToolCallParser::TellArguments(std::string_view arguments, bool whole, Output* output) {
   arguments_told_ += arguments.size();
-  if (arguments.empty() || calls_made_ > options_.max_calls) return;
+  if (calls_made_ > options_.max_calls) return;
+  told_whole_calls_ = whole;
+  if (arguments.empty()) return;
   const int32_t index = static_cast<int32_t>(calls_made_) - 1;
   output->calls.push_back({.index = index, .name = {}, .arguments = std::string(arguments)});
 }

@@ -67,7 +67,8 @@ class ToolCallParser {
 
   // Whether a control token of this spelling is part of the format, and not just left out.
   static bool IsMarker(std::string_view token);
-  bool called() const { return calls_made_ > 0; }
+  // A call has been told, and the arguments of the last one up to their last brace.
+  bool told_whole_calls() const { return told_whole_calls_; }
 
  private:
   enum class State : uint8_t { kText, kCall, kOnlyText };
@@ -82,11 +83,14 @@ class ToolCallParser {
   // is there.
   std::optional<size_t> FollowObject(size_t begin, Output* output);
   void TellName(std::string name, Output* output);
-  void TellArguments(std::string_view arguments, Output* output);
+  // More of them; `whole`: there are no others.
+  void TellArguments(std::string_view arguments, bool whole, Output* output);
+  bool called() const { return calls_made_ > 0; }
 
   const engine::ToolFormat format_;
   const Options options_;
   size_t calls_made_ = 0;  // the dropped ones too
+  bool told_whole_calls_ = false;
   State state_ = State::kText;
   std::string held_;
   std::string space_;  // between the text and what may be a call: shown if it is none
