@@ -16,13 +16,14 @@ std::optional<size_t> CallFollower::Follow(std::string_view object) {
   for (; !end_.has_value() && at_ < object.size(); ++at_) {
     const char c = object[at_];
     if (!in_string_) {
-      if (!closing_tag_.empty() && c == closing_tag_.front()) {
+      const std::string_view tag = options_.closing_tag;
+      if (!tag.empty() && c == tag.front()) {
         const std::string_view rest = object.substr(at_);
-        if (rest.starts_with(closing_tag_)) {
+        if (rest.starts_with(tag)) {
           end_ = at_;
           break;
         }
-        if (closing_tag_.starts_with(rest)) break;  // may become the tag
+        if (tag.starts_with(rest)) break;  // may become the tag
       }
       Take(c);
       if (c == '}' && braces_ <= 0) end_ = at_ + 1;
@@ -30,6 +31,8 @@ std::optional<size_t> CallFollower::Follow(std::string_view object) {
       in_string_ = false;
       if (outermost()) EndString(object.substr(string_begin_, at_ + 1 - string_begin_));
     }
+    streams_ = streams_ || (orderly_ && name_.has_value() && arguments_begin_.has_value());
+    if (options_.ends_where_broken && streams_ && !orderly_) end_ = members_end_;
   }
   return end_;
 }
@@ -54,7 +57,7 @@ void CallFollower::Take(char c) {
     --braces_;
     if (!outermost()) return;
     if (arguments_begin_.has_value() && !arguments_end_.has_value()) arguments_end_ = at_ + 1;
-    place_ = Place::kComma;
+    EndMember();
   } else if (braces_ == 1) {
     TakeOutermost(c);
   }
@@ -71,7 +74,11 @@ void CallFollower::TakeOutermost(char c) {
       if (brackets_++ == 0 && (place_ != Place::kValue || IsArguments(key_))) orderly_ = false;
       return;
     case ']':
-      if (--brackets_ == 0) place_ = Place::kComma;
+      if (brackets_ == 0) {
+        orderly_ = false;
+      } else if (--brackets_ == 0) {
+        EndMember();
+      }
       return;
     default:
       break;
@@ -81,7 +88,11 @@ void CallFollower::TakeOutermost(char c) {
     if (std::exchange(place_, Place::kValue) != Place::kColon) orderly_ = false;
   } else if (c == ',') {
     const Place before = std::exchange(place_, Place::kKey);
-    if (before != Place::kComma && before != Place::kScalar) orderly_ = false;
+    if (before == Place::kScalar) {
+      members_end_ = at_;
+    } else if (before != Place::kComma) {
+      orderly_ = false;
+    }
   } else if (place_ == Place::kValue || place_ == Place::kScalar) {
     place_ = Place::kScalar;
     if (key_ == "name" || IsArguments(key_)) orderly_ = false;
@@ -95,7 +106,8 @@ void CallFollower::EndString(std::string_view text) {
   if (!parsed.ok() || !parsed->is_string()) {
     orderly_ = false;
   } else if (place_ == Place::kKey) {
-    key_ = parsed->get<std::string>();
+    // Of names and arguments the first ones count: they may have been told.
+    key_ = streams_ ? std::string() : parsed->get<std::string>();
     place_ = Place::kColon;
     return;
   } else if (key_ == "name") {
@@ -104,7 +116,12 @@ void CallFollower::EndString(std::string_view text) {
   } else if (IsArguments(key_)) {
     orderly_ = false;
   }
+  if (orderly_) EndMember();
+}
+
+void CallFollower::EndMember() {
   place_ = Place::kComma;
+  members_end_ = at_ + 1;
 }
 
 }  // namespace refrain::server::openai

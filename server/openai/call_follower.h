@@ -18,24 +18,32 @@ namespace refrain::server::openai {
 //                                   ^ streams() from here on          ^ what Follow returns
 //
 // Models forget braces: an object that is still open where `closing_tag` stands, outside of its
-// strings, ends in front of it and is not whole.
+// strings, ends in front of it and is not whole. One that was told of already and then breaks may
+// end, too, so that what a model says behind it is found (`ends_where_broken`): behind its last
+// whole member, its arguments among them, since within members nothing breaks it.
 //
 // One thread. Cannot fail. Time is linear in the text.
 class CallFollower {
  public:
-  // Without a `closing_tag` only its last brace ends an object. The tag must outlive this.
-  explicit CallFollower(std::string_view closing_tag = {}) : closing_tag_(closing_tag) {}
+  struct Options {
+    std::string_view closing_tag;  // empty: there is none. Outlives this.
+    bool ends_where_broken = false;
+  };
+
+  explicit CallFollower(Options options) : options_(options) {}
 
   // `object` is what there is of the text from its opening brace on, always more of the same. The
   // object's end once it is there.
   std::optional<size_t> Follow(std::string_view object);
 
-  // Behind its end: its braces match.
+  // Behind its end, unless it is broken there: its braces match.
   bool whole() const { return braces_ <= 0; }
-  // The name and the opening brace of the arguments are there, in this order, and up to it all was
-  // well formed: whatever comes, this is a call.
-  bool streams() const { return orderly_ && name_.has_value() && arguments_begin_.has_value(); }
+  // The name and the opening brace of the arguments are there, and up to them all was well formed:
+  // whatever comes, this is a call, of this name.
+  bool streams() const { return streams_; }
   const std::string& name() const { return *name_; }  // with streams()
+  // The last brace of the arguments is there.
+  bool closed_arguments() const { return arguments_end_.has_value(); }
   // The part of `object`, as far as it was followed, that is the object of the arguments.
   std::string_view Arguments(std::string_view object) const;
 
@@ -47,9 +55,11 @@ class CallFollower {
   void TakeOutermost(char c);
   // A string of the outermost object, quotes included.
   void EndString(std::string_view text);
+  // With its last character.
+  void EndMember();
   bool outermost() const { return braces_ == 1 && brackets_ == 0; }
 
-  std::string_view closing_tag_;
+  Options options_;
   size_t at_ = 0;  // so much of the object has been looked at
   std::optional<size_t> end_;
   int braces_ = 0;
@@ -59,10 +69,13 @@ class CallFollower {
   size_t string_begin_ = 0;
   Place place_ = Place::kKey;
   bool orderly_ = true;  // what stands between the outermost members is JSON
+  // Decided once: a client may have been told, or not, by the piece that was cut here.
+  bool streams_ = false;
   std::string key_;
   std::optional<std::string> name_;
   std::optional<size_t> arguments_begin_;
   std::optional<size_t> arguments_end_;
+  size_t members_end_ = 0;  // of the whole ones
 };
 
 }  // namespace refrain::server::openai

@@ -60,11 +60,13 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
   if (joins_last) {
     ready_.back().text += open_.text;
     ready_.back().finish = end.reason;
+    ready_.back().called = shown_.called();
     ready_.back().stop_string = end.matched_stop;
     ready_.back().hidden_tokens = end.hidden_tokens;
     return;
   }
   open_.finish = end.reason;
+  open_.called = shown_.called();
   if (end.stop_token.has_value()) {
     open_.end_token = DetailsOf(*end.stop_token, end.stop_logprob, end.stop_top);
   }

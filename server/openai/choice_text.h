@@ -31,6 +31,7 @@ struct TextPiece {
   std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
   std::optional<engine::FinishReason> finish;
+  bool called = false;                         // with `finish`: ShownText::called()
   std::optional<TokenDetails> end_token;       // that ended it
   std::optional<std::string> stop_string;      // that ended it
   std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's

@@ -318,7 +318,10 @@ void GenerationReply::Keep(int32_t choice, TextPiece piece) {
   if (piece.call.has_value()) AppendToCalls(*piece.call, &whole.calls);
   whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
                       std::make_move_iterator(piece.tokens.end()));
-  if (piece.finish.has_value()) whole.finish = *piece.finish;
+  if (piece.finish.has_value()) {
+    whole.finish = *piece.finish;
+    whole.called = piece.called;
+  }
   if (piece.end_token.has_value()) whole.end_token = std::move(piece.end_token);
   if (piece.stop_string.has_value()) whole.stop_string = std::move(piece.stop_string);
   if (!piece.hidden_tokens.empty()) whole.hidden_tokens = std::move(piece.hidden_tokens);

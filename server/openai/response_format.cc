@@ -69,8 +69,7 @@ ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
     : answer_(std::move(answer)),
       tokenizer_(tokenizer),
       text_offsets_(num_choices, 0),
-      has_text_(num_choices, false),
-      calls_told_(num_choices, 0) {
+      has_text_(num_choices, false) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
 }
@@ -110,12 +109,12 @@ void ResponseFormat::AppendUsage(const engine::Usage& usage, std::string* out) c
   out->append("}}");
 }
 
-void ResponseFormat::AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
-                                  std::string* out) const {
+void ResponseFormat::AppendFinish(std::optional<engine::FinishReason> finish, bool called,
+                                  std::string* out) {
   out->append(",\"finish_reason\":");
   if (!finish.has_value()) {
     out->append("null");
-  } else if (finish == engine::FinishReason::kStop && calls_told_[choice] > 0) {
+  } else if (finish == engine::FinishReason::kStop && called) {
     out->append("\"tool_calls\"");
   } else {
     AppendJsonString(FinishReasonName(*finish), out);
@@ -171,7 +170,7 @@ void ResponseFormat::AppendToolCallDelta(const ToolCallDelta& delta, std::string
   out->append("}}]");
 }
 
-void ResponseFormat::AppendDelta(int32_t choice, const TextPiece& piece, std::string* out) {
+void ResponseFormat::AppendDelta(const TextPiece& piece, std::string* out) {
   out->append(",\"delta\":{");
   std::string_view comma;
   if (piece.first) {
@@ -191,7 +190,6 @@ void ResponseFormat::AppendDelta(int32_t choice, const TextPiece& piece, std::st
   if (piece.call.has_value()) {
     out->append(comma);
     AppendToolCallDelta(*piece.call, out);
-    if (piece.call->name.has_value()) ++calls_told_[choice];
   }
   out->append("}");
 }
@@ -211,14 +209,14 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
     out->append(",\"text\":");
     AppendJsonString(piece.text, out);
   } else {
-    AppendDelta(choice, piece, out);
+    AppendDelta(piece, out);
   }
   if (piece.tokens.empty() && (chat || !piece.end_token.has_value())) {
     out->append(",\"logprobs\":null");
   } else {
     AppendLogprobs(choice, piece.tokens, piece.end_token, out);
   }
-  AppendFinish(choice, piece.finish, out);
+  AppendFinish(piece.finish, piece.called, out);
   // As in vLLM's: events of a chat have it with their end.
   if (!chat || piece.finish.has_value()) {
     AppendStopReason(piece.stop_string, piece.end_token, out);
@@ -269,12 +267,11 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
       if (!choice.calls.empty()) {
         body.append(",");
         AppendToolCalls(choice.calls, &body);
-        calls_told_[i] = static_cast<int32_t>(choice.calls.size());
       }
       body.append("}");
     }
     AppendLogprobs(static_cast<int32_t>(i), choice.tokens, choice.end_token, &body);
-    AppendFinish(static_cast<int32_t>(i), choice.finish, &body);
+    AppendFinish(choice.finish, choice.called, &body);
     AppendStopReason(choice.stop_string, choice.end_token, &body);
     AppendTokenIds(choice.tokens, choice.hidden_tokens, choice.end_token, &body);
     if (!chat) {

@@ -21,6 +21,7 @@ struct WholeChoice {
   std::vector<ToolCall> calls;
   std::vector<TokenDetails> tokens;
   engine::FinishReason finish = engine::FinishReason::kStop;
+  bool called = false;  // TextPiece's
   std::optional<TokenDetails> end_token;
   std::optional<std::string> stop_string;
   std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
@@ -65,13 +66,13 @@ class ResponseFormat {
  private:
   void AppendHead(bool chunk, std::string* out) const;
   void AppendUsage(const engine::Usage& usage, std::string* out) const;
-  void AppendDelta(int32_t choice, const TextPiece& piece, std::string* out);
+  static void AppendDelta(const TextPiece& piece, std::string* out);
   static void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out);
   static void AppendToolCallDelta(const ToolCallDelta& delta, std::string* out);
   // Its id, type and function, whose object is left open behind the name.
   static void AppendCallHead(std::string_view name, std::string* out);
-  void AppendFinish(int32_t choice, std::optional<engine::FinishReason> finish,
-                    std::string* out) const;
+  static void AppendFinish(std::optional<engine::FinishReason> finish, bool called,
+                           std::string* out);
   void AppendStopReason(const std::optional<std::string>& stop_string,
                         const std::optional<TokenDetails>& end_token, std::string* out) const;
   void AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
@@ -93,7 +94,6 @@ class ResponseFormat {
   const engine::Tokenizer* tokenizer_;
   std::vector<int64_t> text_offsets_;  // [num_choices] characters of the tokens listed so far
   std::vector<bool> has_text_;         // [num_choices] some of them are text
-  std::vector<int32_t> calls_told_;    // [num_choices]
   std::string event_head_;
   std::vector<std::optional<engine::CacheMiss>> misses_;  // [prompts]
 };

@@ -32,8 +32,9 @@ class ShownText {
   ToolCallParser::Output Add(const engine::TokenEvent& event);
   // No token comes any more: what was held back.
   ToolCallParser::Output End();
-  // Whether the model has called a tool.
-  bool called() const { return parser_.has_value() && parser_->called(); }
+  // Whether the model has called tools, and the last call has all of its arguments: one that was
+  // cut in them is not to be run.
+  bool called() const { return parser_.has_value() && parser_->told_whole_calls(); }
 
  private:
   ToolCallParser::Output Show(std::string text);

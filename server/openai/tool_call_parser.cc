@@ -55,14 +55,10 @@ std::optional<std::string> NameOfCall(std::string_view json, engine::ToolFormat 
   return name->get<std::string>();
 }
 
-CallFollower MakeFollower(engine::ToolFormat format) {
-  return CallFollower(format == engine::ToolFormat::kHermes ? kClose : std::string_view());
-}
-
 }  // namespace
 
 ToolCallParser::ToolCallParser(engine::ToolFormat format, Options options)
-    : format_(format), options_(options), follower_(MakeFollower(format)) {}
+    : format_(format), options_(options), follower_(MakeFollower()) {}
 
 void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls) {
   if (delta.name.has_value()) calls->push_back({.name = *delta.name, .arguments = {}});
@@ -112,7 +108,7 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   if (name.has_value()) {
     TellName(*std::move(name), output);
     const std::string_view arguments = follower_.Arguments(json);
-    TellArguments(arguments.empty() ? "{}" : arguments, output);
+    TellArguments(arguments.empty() ? "{}" : arguments, /*whole=*/true, output);
   } else if (!was_told) {
     output->text += space_;
     output->text.append(held_, 0, end);
@@ -120,10 +116,17 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   space_.clear();
   held_.erase(0, end);
   state_ = State::kText;
-  follower_ = MakeFollower(format_);
+  follower_ = MakeFollower();
   name_told_ = false;
   arguments_told_ = 0;
   return is_call;
+}
+
+CallFollower ToolCallParser::MakeFollower() const {
+  // A whole answer is text from the beginning where a call breaks.
+  return CallFollower(
+      {.closing_tag = format_ == engine::ToolFormat::kHermes ? kClose : std::string_view(),
+       .ends_where_broken = options_.streams});
 }
 
 std::optional<size_t> ToolCallParser::FollowObject(size_t begin, Output* output) {
@@ -131,7 +134,8 @@ std::optional<size_t> ToolCallParser::FollowObject(size_t begin, Output* output)
   const std::optional<size_t> end = follower_.Follow(object);
   if (options_.streams && follower_.streams()) {
     if (!name_told_) TellName(follower_.name(), output);
-    TellArguments(follower_.Arguments(object).substr(arguments_told_), output);
+    TellArguments(follower_.Arguments(object).substr(arguments_told_), follower_.closed_arguments(),
+                  output);
   }
   if (!end.has_value()) return std::nullopt;
   return begin + *end;
@@ -144,9 +148,11 @@ void ToolCallParser::TellName(std::string name, Output* output) {
       {.index = static_cast<int32_t>(calls_made_) - 1, .name = std::move(name), .arguments = {}});
 }
 
-void ToolCallParser::TellArguments(std::string_view arguments, Output* output) {
+void ToolCallParser::TellArguments(std::string_view arguments, bool whole, Output* output) {
   arguments_told_ += arguments.size();
-  if (arguments.empty() || calls_made_ > options_.max_calls) return;
+  if (calls_made_ > options_.max_calls) return;
+  told_whole_calls_ = whole;
+  if (arguments.empty()) return;
   const int32_t index = static_cast<int32_t>(calls_made_) - 1;
   output->calls.push_back({.index = index, .name = {}, .arguments = std::string(arguments)});
 }

@@ -41,8 +41,10 @@ void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls);
 // there, the name first and then the arguments as they come. What looked like a call and is none
 // (no JSON object, no name, arguments that are no object, for kLlama3 none at all) becomes text
 // again, unchanged; but not once its name has been told: a model that then breaks its JSON, or is
-// cut short, leaves arguments to match. A call that lacks only the last brace before its closing
-// tag is one. Space before a call belongs to it, the last KiB at most; more inside one ends it.
+// cut short, leaves arguments to match. Such a call ends where it breaks behind its arguments, and
+// what follows is looked through as text; in arguments that are never closed all that follows is
+// theirs. A call that lacks only the last brace before its closing tag is one. Space before a call
+// belongs to it, the last KiB at most; more inside one ends it.
 //
 // One parser per choice, one thread. Cannot fail. Time is linear in the text.
 class ToolCallParser {
@@ -65,7 +67,8 @@ class ToolCallParser {
 
   // Whether a control token of this spelling is part of the format, and not just left out.
   static bool IsMarker(std::string_view token);
-  bool called() const { return calls_made_ > 0; }
+  // A call has been told, and the arguments of the last one up to their last brace.
+  bool told_whole_calls() const { return told_whole_calls_; }
 
  private:
   enum class State : uint8_t { kText, kCall, kOnlyText };
@@ -75,15 +78,19 @@ class ToolCallParser {
   bool StepLlama3(Output* output);
   // False when `held_` up to `end` was no call, and is text therefore.
   bool EndCall(size_t json_begin, size_t json_end, size_t end, Output* output);
+  CallFollower MakeFollower() const;
   // Follows the JSON object that begins at `begin`, tells of it what may be told; its end when it
   // is there.
   std::optional<size_t> FollowObject(size_t begin, Output* output);
   void TellName(std::string name, Output* output);
-  void TellArguments(std::string_view arguments, Output* output);
+  // More of them; `whole`: there are no others.
+  void TellArguments(std::string_view arguments, bool whole, Output* output);
+  bool called() const { return calls_made_ > 0; }
 
   const engine::ToolFormat format_;
   const Options options_;
   size_t calls_made_ = 0;  // the dropped ones too
+  bool told_whole_calls_ = false;
   State state_ = State::kText;
   std::string held_;
   std::string space_;  // between the text and what may be a call: shown if it is none

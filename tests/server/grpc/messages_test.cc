@@ -410,6 +410,27 @@ TEST(AnswerWriter, TellsToolCallsApartFromTheText) {
   EXPECT_EQ(delta.finish_reason(), v1::FINISH_REASON_TOOL_CALLS);
 }
 
+TEST(AnswerWriter, ACallThatAStopStringCutsIsNoReasonToFinish) {
+  testing::ByteTokenizer tokenizer;
+  const AnswerOptions options{
+      .shown = {.tools = engine::ToolFormat::kHermes, .stream_tool_calls = true}};
+  const std::string call = R"(<tool_call>{"name":"f","arguments":{}}</tool_call>)";
+  const auto finish = [&](const std::string& text) {
+    AnswerWriter writer(&tokenizer, options);
+    writer.Take({.tokens = Tokens(text), .ends = {{.matched_stop = "x"}}});
+    v1::GenerateResponse message;
+    EXPECT_TRUE(writer.Fill(&message));
+    EXPECT_GT(message.choices(0).tool_calls_size(), 0);
+    return message.choices(0).finish_reason();
+  };
+  EXPECT_EQ(finish(call), v1::FINISH_REASON_TOOL_CALLS);
+  EXPECT_EQ(finish(R"(<tool_call>{"name":"f","arguments":{})"), v1::FINISH_REASON_TOOL_CALLS);
+  EXPECT_EQ(finish(R"(<tool_call>{"name":"f","arguments":{"a":)"), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(finish(call + R"(<tool_call>{"name":"f","arguments":{"a":)"), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(finish(R"(<tool_call>{"name":"f","arguments":{</tool_call>)" + call),
+            v1::FINISH_REASON_TOOL_CALLS);
+}
+
 TEST(AnswerWriter, TellsThePromptBesideTheChoicesOrInThem) {
   testing::ByteTokenizer tokenizer;
   for (const bool echo : {false, true}) {

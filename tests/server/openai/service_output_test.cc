@@ -299,6 +299,37 @@ TEST_F(ServiceTest, EndsAStreamedCallWhereTheModelIsCutShort) {
   EXPECT_EQ(finish, "length");
 }
 
+// A call is a reason to finish once its arguments are whole: a client would run it.
+TEST_F(ServiceTest, ACallThatAStopStringCutsIsNoReasonToFinish) {
+  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  const std::string first = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
+  const std::string second = "<tool_call>{\"name\":\"g\",\"arguments\":{\"a\":1},\"b\":2}";
+  struct Cut {
+    std::string stop;
+    std::string streamed;
+    std::string whole;
+  };
+  const Cut cuts[] = {
+      {":1}", "stop", "tool_calls"},  // in the arguments: of a whole answer they are text
+      {",\"b", "tool_calls", "tool_calls"}, {"tool_call>{\"name\":\"g", "tool_calls", "tool_calls"},
+      {"arguments\":{}", "stop", "stop"},   {"nowhere", "tool_calls", "tool_calls"},
+  };
+  for (const Cut& cut : cuts) {
+    json request = ToolRequest(first + second);
+    request["stop"] = {cut.stop};
+    const json whole = json::parse(Post(kChat, request).body)["choices"][0];
+    EXPECT_EQ(whole["finish_reason"], cut.whole) << cut.stop;
+    const json last = Events(StreamText(kChat, request)).back()["choices"][0];
+    EXPECT_EQ(last["finish_reason"], cut.streamed) << cut.stop;
+  }
+  // Calls that are not shown are none.
+  json request = ToolRequest(first + second);
+  request["stop"] = {":1}"};
+  request["parallel_tool_calls"] = false;
+  const json last = Events(StreamText(kChat, request)).back()["choices"][0];
+  EXPECT_EQ(last["finish_reason"], "tool_calls");
+}
+
 // Calls alone: the first event has the role, and no content.
 TEST_F(ServiceTest, StreamsACallWithoutText) {
   Start({.chat_template = "{% if tools %}<|python_tag|>{% endif %}"});

@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <ostream>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "server/concat.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -16,6 +21,11 @@ struct Parsed {
   std::vector<ToolCall> calls;
   friend bool operator==(const Parsed&, const Parsed&) = default;
 };
+
+void PrintTo(const Parsed& parsed, std::ostream* out) {
+  *out << "text [" << parsed.text << "]";
+  for (const ToolCall& call : parsed.calls) *out << ", " << call.name << " " << call.arguments;
+}
 
 void Take(const ToolCallParser::Output& output, Parsed* parsed) {
   parsed->text += output.text;
@@ -187,11 +197,24 @@ TEST_P(ToolCallParserTest, ReadsTheWhole) {
   EXPECT_EQ(parsed.calls, GetParam().want.calls);
 }
 
+std::vector<std::string> Bytes(const std::string& text) {
+  std::vector<std::string> bytes;
+  for (const char c : text) bytes.push_back(std::string(1, c));
+  return bytes;
+}
+
+std::vector<std::string> RandomPieces(const std::string& text, std::mt19937* random) {
+  std::vector<std::string> pieces;
+  for (size_t at = 0; at < text.size(); at += pieces.back().size()) {
+    pieces.push_back(text.substr(at, 1 + (*random)() % 9));
+  }
+  return pieces;
+}
+
 // However the output is cut into tokens, streamed or not, the result is the same.
 TEST_P(ToolCallParserTest, DoesNotDependOnTheCuts) {
   const std::string output = GetParam().output;
-  std::vector<std::string> bytes;
-  for (const char c : output) bytes.push_back(std::string(1, c));
+  const std::vector<std::string> bytes = Bytes(output);
   std::mt19937 random(3);
   for (const bool streams : {false, true}) {
     const auto parse = [&](const std::vector<std::string>& pieces) {
@@ -202,17 +225,146 @@ TEST_P(ToolCallParserTest, DoesNotDependOnTheCuts) {
       EXPECT_EQ(parse({output.substr(0, cut), output.substr(cut)}), GetParam().want) << cut;
     }
     for (int round = 0; round < 200; ++round) {
-      std::vector<std::string> pieces;
-      for (size_t at = 0; at < output.size(); at += pieces.back().size()) {
-        pieces.push_back(output.substr(at, 1 + random() % 9));
-      }
-      EXPECT_EQ(parse(pieces), GetParam().want);
+      EXPECT_EQ(parse(RandomPieces(output, &random)), GetParam().want);
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ToolCallParserTest, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
+
+constexpr std::string_view kBegunCall = R"({"name":"f","parameters":{"a": "x)";
+
+std::string_view TagOf(ToolFormat format) {
+  return format == ToolFormat::kHermes ? "<tool_call>" : "";
+}
+
+struct BrokenCase {
+  std::string end;   // behind kBegunCall
+  std::string text;  // that is told
+};
+
+// Once its arguments are closed a call ends where it breaks, behind its last whole member, and the
+// rest is text; wherever a piece ends that holds these places.
+TEST(ToolCallParser, TextBehindAStreamedCallThatBreaksIsTextHoweverItIsCut) {
+  const BrokenCase cases[] = {
+      {"\"})", ")"},
+      {"\"}]", "]"},
+      {R"("}]})", "]}"},
+      {R"("}:)", ":"},
+      {"\"}\n\nThe answer is 42.", "\n\nThe answer is 42."},
+      {R"("}, "answer" is 42)", R"(, "answer" is 42)"},
+      {R"("}, "id": 5 "z")", R"(, "id": 5 "z")"},
+      {R"("}, "id": 5 , Text)", ", Text"},
+      {R"("}, "id": [1]])", "]"},
+      {R"("}, "b\q": 1})", R"(, "b\q": 1})"},
+      {R"("} <tool_call>)", " <tool_call>"},
+      // Not broken: what stands where JSON has a member, and what may become one.
+      {R"("}, "name": "g", "parameters": null, "arguments": [{}], "name": 5})", ""},
+      {R"("},)", ""},
+      {R"("}, "id": [1)", ""},
+      {"\"}\n", ""},
+  };
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3}) {
+    for (const BrokenCase& broken : cases) {
+      const std::string output = Concat(TagOf(format), kBegunCall, broken.end);
+      SCOPED_TRACE(output);
+      const Parsed want = {broken.text, {{"f", R"({"a": "x"})"}}};
+      const auto parse = [&](const std::vector<std::string>& pieces) {
+        return ParseInPieces(format, pieces, {.streams = true});
+      };
+      EXPECT_EQ(parse(Bytes(output)), want);
+      for (size_t cut = 0; cut <= output.size(); ++cut) {
+        for (size_t next = cut; next <= output.size(); ++next) {
+          EXPECT_EQ(
+              parse({output.substr(0, cut), output.substr(cut, next - cut), output.substr(next)}),
+              want)
+              << cut << " " << next;
+        }
+      }
+    }
+  }
+}
+
+// The text behind a call that breaks is looked through as that behind any other.
+TEST(ToolCallParser, StreamsTheCallBehindOneThatBreaks) {
+  const std::string call = R"({"name":"time","parameters":{}})";
+  const Parsed want = {"", {{"f", R"({"a": "x"})"}, kTime}};
+  for (const std::string between : {"", "\n", ";", " ; "}) {
+    const std::string llama = Concat(kBegunCall, "\"}", between, call);
+    EXPECT_EQ(ParseInPieces(ToolFormat::kLlama3, {llama}, {.streams = true}), want) << llama;
+  }
+  const std::string hermes = Concat("<tool_call>", kBegunCall, "\"}\n<tool_call>", call);
+  EXPECT_EQ(ParseInPieces(ToolFormat::kHermes, {hermes}, {.streams = true}), want);
+}
+
+// It is told at once: a client would wait for its end otherwise.
+TEST(ToolCallParser, StreamsTheTextBehindACallThatBreaks) {
+  ToolCallParser parser(ToolFormat::kLlama3, {.streams = true});
+  parser.Add(std::string(kBegunCall));
+  EXPECT_EQ(parser.Add("\"}\n\n").text, "");
+  EXPECT_EQ(parser.Add("The").text, "\n\nThe");
+  EXPECT_EQ(parser.Add(" answer").text, " answer");
+}
+
+// A call in `format`, in which some places were changed, and text behind it.
+std::string RandomCall(ToolFormat format, std::mt19937* random) {
+  static constexpr std::string_view kParts[] = {"{",
+                                                "}",
+                                                "[",
+                                                "]",
+                                                "\"",
+                                                "\\",
+                                                ",",
+                                                ":",
+                                                ";",
+                                                ")",
+                                                "<",
+                                                " ",
+                                                "\n\n",
+                                                "Text",
+                                                "null",
+                                                "1",
+                                                R"("name":"g")",
+                                                R"("parameters":{})",
+                                                R"("id":"x",)",
+                                                R"({"name":"g","parameters":{}})",
+                                                "<tool_call>",
+                                                "</tool_call>",
+                                                "<|python_tag|>"};
+  const auto below = [random](size_t limit) { return (*random)() % limit; };
+  const auto part = [&] { return kParts[below(std::size(kParts))]; };
+  std::string text = Concat(TagOf(format), kBegunCall, R"("}})");
+  if (below(4) == 0) text = Concat(TagOf(format), R"({"arguments":{"a":[1]}, "name":"f"})");
+  for (size_t changes = below(3); changes > 0; --changes) {
+    text.replace(below(text.size()), below(3), part());
+  }
+  // The last braces, which models forget.
+  text.resize(text.size() - below(4));
+  for (size_t parts = below(8); parts > 0; --parts) text += part();
+  return text;
+}
+
+TEST(ToolCallParser, RandomCallsDoNotDependOnTheCuts) {
+  std::mt19937 random(5);
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3}) {
+    int calls = 0;
+    for (int round = 0; round < 4000; ++round) {
+      const std::string output = RandomCall(format, &random);
+      SCOPED_TRACE(output);
+      for (const bool streams : {false, true}) {
+        const auto parse = [&](const std::vector<std::string>& pieces) {
+          return ParseInPieces(format, pieces, {.streams = streams});
+        };
+        const Parsed want = parse(Bytes(output));
+        calls += want.calls.empty() ? 0 : 1;
+        ASSERT_EQ(parse({output}), want) << streams;
+        for (int i = 0; i < 8; ++i) ASSERT_EQ(parse(RandomPieces(output, &random)), want);
+      }
+    }
+    EXPECT_GT(calls, 2000);  // of 8,000
+  }
+}
 
 TEST(ToolCallParser, TellsACallWithItsLastBrace) {
   ToolCallParser parser(ToolFormat::kLlama3, {});
