@@ -54,6 +54,21 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
   EXPECT_FALSE(status_.ok());
 }
 
+// Of the context of 8 there is room for so many tokens as are asked for at least, or it is said.
+TEST_F(PromptEncoderTest, MinTokensBeyondTheContextAreRefused) {
+  Request request;
+  request.prompt = TokenPrompt{.ids = {T(1), T(2), T(3), T(4), T(5)}};
+  request.stop.max_tokens = 100;
+  request.stop.min_tokens = 3;
+  Encode(request);
+  EXPECT_TRUE(status_.ok()) << status_;
+  request.stop.min_tokens = 4;
+  Encode(request);
+  EXPECT_EQ(status_.message(),
+            "This model's maximum context length is 8 tokens. However, the prompt has 5 tokens, "
+            "which leave no room for min_tokens, 4.");
+}
+
 // A text waits once, however long it is.
 TEST_F(PromptEncoderTest, RenderingTakesTheTextOutOfTheRequest) {
   const auto chat_template = ChatTemplate::Create("{{ messages[0].content }}", "", "");

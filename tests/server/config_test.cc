@@ -167,8 +167,36 @@ TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
   EXPECT_EQ(
       ErrorOf(config.ApplyFile(R"({"limit":5})", "f")).find("f: config key \"limit\" is unknown"),
       0u);
+  EXPECT_EQ(ErrorOf(config.Set("", "x")), "a config key has no name; --help lists those there are");
   ErrorOf(config.ApplyFile(R"([])", "f"));
   ErrorOf(config.ApplyFile(R"({"limits":{"n":1,"n":2}})", "f"));
+}
+
+// As --set writes it, too; a key may be there once.
+TEST(Config, AFileMayNameKeysWhole) {
+  Config config;
+  ASSERT_TRUE(
+      config.ApplyFile(R"({"engine.max_sequences":32.0,"limits":{"n":3,"drain_s":2.5}})", "f").ok());
+  EXPECT_EQ(config.integer("engine.max_sequences"), 32);
+  EXPECT_EQ(config.integer("limits.n"), 3);
+  EXPECT_EQ(config.seconds("limits.drain_s"), 2.5);
+  EXPECT_EQ(ErrorOf(config.ApplyFile(R"({"limits.n":4,"limits":{"n":4}})", "f")),
+            "f: config key \"limits.n\" is there twice");
+  EXPECT_EQ(config.integer("limits.n"), 3);
+}
+
+TEST(Config, ShowsValuesOfTheWrongType) {
+  Config config;
+  const auto error = [&](const char* file) { return ErrorOf(config.ApplyFile(file, "f")); };
+  EXPECT_EQ(error(R"({"engine":{"max_sequences":32.5}})"),
+            "f: config key \"engine.max_sequences\": 32.5 is not valid; expected an integer from 1 "
+            "to 65536");
+  EXPECT_NE(error(R"({"engine":{"max_sequences":"32"}})").find(": \"32\" is not valid;"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"engine":{"max_sequences":[1]}})").find(": [1] is not valid;"),
+            std::string::npos);
+  ASSERT_TRUE(config.ApplyFile(R"({"kv_cache":{"memory_bytes":1e9}})", "f").ok());
+  EXPECT_EQ(config.integer("kv_cache.memory_bytes"), 1000000000);
 }
 
 struct BadValue {

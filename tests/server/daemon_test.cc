@@ -385,6 +385,10 @@ TEST(Daemon, LogsJsonLinesOnRequest) {
   DaemonProcess daemon(Arguments("fake", {"--set", "log.format=json"}));
   ASSERT_TRUE(daemon.WaitForOutput("\"event\":\"ready\",\"model\":\"fake-model\""))
       << daemon.output();
+  const std::string number = "\"max_context_tokens\":";
+  const size_t at = daemon.output().find(number);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_TRUE(std::isdigit(daemon.output()[at + number.size()])) << daemon.output();
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), 0);
 }

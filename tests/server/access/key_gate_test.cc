@@ -232,6 +232,27 @@ TEST_F(KeyGateTest, OnlyOperatorsSeeAllKeysWhereThereAreAny) {
   EXPECT_FALSE(request.notes->sees_all_keys);
 }
 
+// The request log tells whose key was refused, and why.
+TEST_F(KeyGateTest, NotesWhoseKeyOpensSomethingElse) {
+  const std::string key = AddKey("keys", "a").key, admin = AddKey("admin", "root").key;
+  const auto gate = Load(true, true);
+  const auto noted = [&](const std::string& path, const std::string& presented) {
+    http::Request request;
+    request.method = "GET";
+    request.path = path;
+    request.headers = {{"Authorization", "Bearer " + presented}};
+    request.notes = std::make_shared<http::RequestNotes>();
+    EXPECT_NE(RefuseUnlessAllowed(*gate, request), nullptr);
+    return request.notes->principal + " " + request.notes->details;
+  };
+  EXPECT_EQ(noted("/debug/cache", key), "a \"error\":\"permission_denied\"");
+  EXPECT_EQ(noted("/v1/models", admin), "root \"error\":\"permission_denied\"");
+  EXPECT_EQ(noted("/v1/models", "wrong"), " \"error\":\"invalid_api_key\"");
+  EXPECT_TRUE(gate->HasKey("a"));
+  EXPECT_FALSE(gate->HasKey("root"));
+  EXPECT_FALSE(gate->HasKey(""));
+}
+
 TEST_F(KeyGateTest, RefusalsTellClientsHowToAsk) {
   AddKey("keys", "a");
   const auto gate = Load(true, false);
