@@ -17,7 +17,7 @@ bool Stopped(const EncodePace* pace) { return pace != nullptr && pace->stopped()
 // Where the white space that ends at `end_byte` begins, at or behind `first_byte`.
 size_t SpaceBegin(std::string_view text, size_t first_byte, size_t end_byte, EncodePace* pace) {
   size_t begin = end_byte;
-  while (begin > first_byte) {
+  while (begin > first_byte && !Stopped(pace)) {
     const size_t bytes = SpaceBytesAtEnd(text.substr(first_byte, begin - first_byte));
     if (bytes == 0) break;
     begin -= bytes;
@@ -29,7 +29,9 @@ size_t SpaceBegin(std::string_view text, size_t first_byte, size_t end_byte, Enc
 // Where the white space that begins at `begin_byte` ends.
 size_t SpaceEnd(std::string_view text, size_t begin_byte, EncodePace* pace) {
   size_t end = begin_byte;
-  while (const size_t bytes = SpaceBytesAtStart(text.substr(end))) {
+  while (!Stopped(pace)) {
+    const size_t bytes = SpaceBytesAtStart(text.substr(end));
+    if (bytes == 0) break;
     end += bytes;
     Did(pace, bytes);
   }
@@ -83,11 +85,10 @@ bool SpecialTokenSplitter::SplitRange(const SpecialTokenMatcher& matcher, std::s
   size_t at = range.begin_byte;         // behind the parts so far
   size_t searched_to = at;              // white space does not keep tokens in it from being found
   size_t space_end = range.begin_byte;  // from some place before `searched_to` it is all space
-  while (searched_to < text.size()) {
+  while (searched_to < text.size() && !Stopped(options.pace)) {
     const auto match =
         matcher.FindNext(text, searched_to, options.parse_special, options.plain_spans);
     Did(options.pace, (match.has_value() ? match->end_byte : text.size()) - searched_to);
-    if (Stopped(options.pace)) return false;
     if (!match.has_value()) break;
     searched_to = match->end_byte;
     const AddedTokenRule rule = RuleOf(match->id);
@@ -105,11 +106,12 @@ bool SpecialTokenSplitter::SplitRange(const SpecialTokenMatcher& matcher, std::s
       space_end = SpaceEnd(text, std::max(match->end_byte, space_end), options.pace);
       taken.end_byte = space_end;
     }
+    if (Stopped(options.pace)) return false;
     if (taken.begin_byte > at && !visit({{at, taken.begin_byte}, std::nullopt})) return false;
     if (!visit({taken, match})) return false;
-    if (Stopped(options.pace)) return false;
     at = taken.end_byte;
   }
+  if (Stopped(options.pace)) return false;
   return at >= text.size() || visit({{at, text.size()}, std::nullopt});
 }
 
