@@ -37,6 +37,7 @@ TEXTS = [
     "word words word. sword <s>word</s>word<|end|>word",
     "<|end|>word <w>word",
     "<|end|>  hi  hi",
+    "<|end|>   hi<s>\t   \t  -",
     "<|end|>    hi    <s>    hi",
     "<|end|>\n\n\n<s>\n\n\nhi",
     "hi\n\n\n<mask>\n\nhi",
