@@ -40,13 +40,14 @@ class BpeTokenizer : public VocabularyTokenizer {
         whole_words_(tokens().size()) {}
 
   size_t FewestTokens(std::string_view utf8) const override {
-    const auto has_token = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)] >= 0; };
+    std::array<bool, 256> has_token;
+    for (size_t byte = 0; byte < has_token.size(); ++byte) has_token[byte] = byte_ids_[byte] >= 0;
     // Bytes that are no UTF-8 become this.
-    if (!std::all_of(kReplacementCharacter.begin(), kReplacementCharacter.end(), has_token)) {
+    if (!std::all_of(kReplacementCharacter.begin(), kReplacementCharacter.end(),
+                     [&](char c) { return has_token[static_cast<uint8_t>(c)]; })) {
       return 0;
     }
-    const auto bytes = std::count_if(utf8.begin(), utf8.end(), has_token);
-    return static_cast<size_t>(bytes) / tokens().most_text_bytes();
+    return CountBytesOfText(utf8, has_token) / tokens().most_text_bytes();
   }
 
  protected:

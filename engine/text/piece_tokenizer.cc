@@ -66,8 +66,11 @@ class PieceTokenizer : public VocabularyTokenizer {
     // Without them one token stands for a run of unknown characters, or none does.
     const bool have_bytes =
         std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
+    if (!have_bytes) return 0;
+    std::array<bool, 256> all;
+    all.fill(true);
     // U+2581 counts as the one byte of a space.
-    return have_bytes ? utf8.size() / kSpaceMark.size() / tokens().most_text_bytes() : 0;
+    return CountBytesOfText(utf8, all) / kSpaceMark.size() / tokens().most_text_bytes();
   }
 
  protected:

@@ -96,6 +96,7 @@ absl::Status PutTokensAbove(const TokenizerSpec& files_beside, TokenizerSpec& sp
       spec.token_types[id] = type;
     }
   }
+  spec.added_token_rules = files_beside.added_token_rules;
   return absl::OkStatus();
 }
 

@@ -69,19 +69,36 @@ absl::Status SetToken(std::string_view file, std::optional<int64_t> id, const st
   return absl::OkStatus();
 }
 
+// What the text looks like in which tokens with `normalized` are found.
+enum class NormalizedSpaces { kAsTheyAre, kMarked };
+
 absl::Status SetAddedToken(std::string_view file, std::optional<int64_t> id, const Json& token,
-                           TokenizerSpec* spec) {
+                           NormalizedSpaces spaces, TokenizerSpec* spec) {
   const std::string content = StringOf(token, "content");
   if (content.empty()) return Refuse(file, "an added token lacks its content");
-  for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-    if (BoolOf(token, flag, false)) {
-      return Refuse(
-          file, absl::StrCat("added token '", content, "' has ", flag, ", which is not supported"));
-    }
-  }
   const bool is_special = BoolOf(token, "special", false);
-  return SetToken(file, id, content, is_special ? TokenType::kControl : TokenType::kUserDefined,
-                  spec);
+  const AddedTokenRule rule = {.takes_space_before = BoolOf(token, "lstrip", false),
+                               .takes_space_behind = BoolOf(token, "rstrip", false),
+                               .single_word = BoolOf(token, "single_word", false),
+                               .after_others = BoolOf(token, "normalized", !is_special)};
+  // U+2581 is no white space, so that there only part of what is would be taken.
+  const bool looks_around = rule.takes_space_before || rule.takes_space_behind || rule.single_word;
+  if (looks_around && rule.after_others && spaces == NormalizedSpaces::kMarked) {
+    return Refuse(file, absl::StrCat("added token '", content,
+                                     "' has lstrip, rstrip or single_word together with "
+                                     "normalized, which is not supported where the normalizer "
+                                     "puts U+2581 for spaces"));
+  }
+  absl::Status status =
+      SetToken(file, id, content, is_special ? TokenType::kControl : TokenType::kUserDefined, spec);
+  if (!status.ok()) return status;
+  const kvcache::TokenId token_id{static_cast<int32_t>(*id)};
+  if (rule == AddedTokenRule()) {
+    spec->added_token_rules.erase(token_id);
+  } else {
+    spec->added_token_rules[token_id] = rule;
+  }
+  return absl::OkStatus();
 }
 
 // Each is searched for in the whole vocabulary.
@@ -132,12 +149,14 @@ class TokenizerJsonReader {
     if (type == "Prepend" && StringOf(normalizer, "prepend") == kSpaceMark) {
       spec_.kind = TokenizerKind::kSentencePiece;
       spec_.add_space_prefix = true;
+      normalized_spaces_ = NormalizedSpaces::kMarked;
       return absl::OkStatus();
     }
     const Json* pattern = FindOrNull(normalizer, "pattern");
     if (type == "Replace" && pattern != nullptr && StringOf(*pattern, "String") == " " &&
         StringOf(normalizer, "content") == kSpaceMark) {
       spec_.kind = TokenizerKind::kSentencePiece;
+      normalized_spaces_ = NormalizedSpaces::kMarked;
       return absl::OkStatus();
     }
     // Text is taken to be in NFC already, as nearly all is; see the header.
@@ -299,7 +318,8 @@ class TokenizerJsonReader {
     for (const Json& token : *added) {
       const Json* id = FindOrNull(token, "id");
       absl::Status status =
-          SetAddedToken("tokenizer.json", id == nullptr ? std::nullopt : IntOf(*id), token, &spec_);
+          SetAddedToken("tokenizer.json", id == nullptr ? std::nullopt : IntOf(*id), token,
+                        normalized_spaces_, &spec_);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
@@ -377,6 +397,7 @@ class TokenizerJsonReader {
   const Json& root_;
   TokenizerSpec spec_;
   bool is_byte_level_ = false;
+  NormalizedSpaces normalized_spaces_ = NormalizedSpaces::kAsTheyAre;
   int template_tokens_ = 0;
 };
 
@@ -391,13 +412,17 @@ SpecialNames SpecialNamesOf(const Json& map, const Json& config) {
 // the roles of the two configs tell which tokens are special.
 absl::Status ReadTokensBeside(const Json& config, const Json& added, const SpecialNames& special,
                               TokenizerSpec* spec) {
+  // Converted without `legacy`, such a model has its marks from a pre-tokenizer, after all tokens
+  // are found.
+  const NormalizedSpaces spaces =
+      BoolOf(config, "legacy", true) ? NormalizedSpaces::kMarked : NormalizedSpaces::kAsTheyAre;
   const Json* decoder = FindOrNull(config, "added_tokens_decoder");
   if (decoder != nullptr && decoder->is_object()) {
     for (const auto& [key, token] : decoder->items()) {
       int64_t id = 0;
-      absl::Status status =
-          SetAddedToken("tokenizer_config.json",
-                        absl::SimpleAtoi(key, &id) ? std::optional(id) : std::nullopt, token, spec);
+      absl::Status status = SetAddedToken(
+          "tokenizer_config.json", absl::SimpleAtoi(key, &id) ? std::optional(id) : std::nullopt,
+          token, spaces, spec);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

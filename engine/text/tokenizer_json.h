@@ -27,10 +27,11 @@ struct HuggingFaceTokenizerFiles {
 // change token ids and is not understood (another model type, normalizer, pre-tokenizer or
 // post-processor) is refused by name, with three exceptions. What a post-processor puts behind a
 // text (`sep`) is left out, for a prompt goes on. NFC (Qwen 2) is accepted and not applied, so that
-// text that is not in NFC may get other ids. Added tokens are found as they are spelled:
-// `normalized` is not obeyed, with which Hugging Face looks for them in text that has its space
-// marks already, and finds one that a mark belongs to (`Prepend`) behind spaces only, with the
-// space (folders of Llama 1). Pure; any thread.
+// text that is not in NFC may get other ids. Added tokens are found as they are spelled: of
+// `normalized` only the order is obeyed (AddedTokenRule), with which Hugging Face looks for them in
+// text that has its space marks already, and finds one that a mark belongs to (`Prepend`) behind
+// spaces only, with the space (folders of Llama 1); together with `lstrip`, `rstrip` or
+// `single_word` it is refused there. Pure; any thread.
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles& files);
 
 // The same for a `tokenizer.json` alone: no chat template; bos and eos only where the

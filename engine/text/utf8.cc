@@ -46,6 +46,15 @@ Utf8Unit FirstUtf8Unit(std::string_view bytes) {
   return {Utf8Unit::Kind::kCharacter, expected.size_bytes, code_point};
 }
 
+Utf8Unit LastUtf8Unit(std::string_view bytes) {
+  constexpr size_t kMaxBytes = 4;
+  for (size_t size_bytes = 1; size_bytes <= std::min(kMaxBytes, bytes.size()); ++size_bytes) {
+    const Utf8Unit unit = FirstUtf8Unit(bytes.substr(bytes.size() - size_bytes));
+    if (unit.kind == Utf8Unit::Kind::kCharacter && unit.size_bytes == size_bytes) return unit;
+  }
+  return {Utf8Unit::Kind::kIllFormed, 1, 0};
+}
+
 bool IsValidUtf8(std::string_view bytes) {
   size_t at = 0;
   while (at < bytes.size()) {

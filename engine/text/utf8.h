@@ -25,6 +25,9 @@ struct Utf8Unit {
 // `bytes` is not empty.
 Utf8Unit FirstUtf8Unit(std::string_view bytes);
 
+// What stands at the end, of bytes that are not empty; of ill-formed ones the last alone.
+Utf8Unit LastUtf8Unit(std::string_view bytes);
+
 bool IsValidUtf8(std::string_view bytes);
 
 // One U+FFFD for each maximal ill-formed subpart, an incomplete end included.

@@ -27,6 +27,16 @@ enum class TokenType : uint8_t {
   kByte = 6,  // SentencePiece `<0xHH>`
 };
 
+// How a special token is found in a text, beside being spelled out there: what an AddedToken of
+// Hugging Face `tokenizers` says. The default is a token that is found wherever it is spelled.
+struct AddedTokenRule {
+  bool takes_space_before = false;  // lstrip: the white space there is no text any more
+  bool takes_space_behind = false;  // rstrip
+  bool single_word = false;         // only where neither neighbour is part of a word
+  bool after_others = false;        // normalized: only in what the tokens without it leave
+  friend bool operator==(const AddedTokenRule&, const AddedTokenRule&) = default;
+};
+
 // Whether models publish the token that ends a turn or a text under this name. Sources often
 // declare only one of several that the model really emits.
 bool NamesEndOfGeneration(std::string_view spelling);
@@ -45,6 +55,8 @@ struct TokenizerSpec {
   std::vector<std::string> split_patterns;  // applied in order, matches and gaps are pieces
   std::vector<std::string> tokens;          // [vocab_size]
   std::vector<TokenType> token_types;       // [vocab_size], or empty: all normal
+  // Of control and user-defined tokens, by id; those without one have the default.
+  std::map<kvcache::TokenId, AddedTokenRule> added_token_rules;
   // [vocab_size] kSentencePiece without merges: the higher score merges first.
   std::vector<float> scores;
   // "left right", best first. For kSentencePiece it replaces the scores (tokenizer.json has only

@@ -1,8 +1,11 @@
 #include "engine/text/vocabulary_tokenizer.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/character_class.h"
 #include "engine/text/utf8.h"
 
 namespace refrain::engine {
@@ -45,9 +48,12 @@ absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabular
                                                      " bytes; at most ", kMaxSpecialTokenBytes,
                                                      " are supported"));
     }
-    vocabulary->specials.Add(
+    const auto rule = spec.added_token_rules.find(id);
+    absl::Status status = vocabulary->specials.Add(
         text, id,
-        always ? SpecialTokenMatcher::Scope::kAlways : SpecialTokenMatcher::Scope::kWhenRequested);
+        always ? SpecialTokenMatcher::Scope::kAlways : SpecialTokenMatcher::Scope::kWhenRequested,
+        rule == spec.added_token_rules.end() ? AddedTokenRule() : rule->second);
+    if (!status.ok()) return status;
     if (type == TokenType::kControl && NamesEndOfGeneration(text)) {
       vocabulary->ends_generation[i] = true;
     }
@@ -75,23 +81,21 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
   const bool wants_bos = !options.continues && options.add_bos.value_or(vocabulary_.adds_bos);
   if (wants_bos && vocabulary_.bos.has_value()) ids.push_back(*vocabulary_.bos);
   StretchPlace place = options.continues ? StretchPlace::kAfterText : StretchPlace::kTextStart;
-  size_t at = 0;
-  while (at < utf8.size()) {
-    const std::optional<SpecialTokenMatcher::Match> special =
-        vocabulary_.specials.FindNext(utf8, at, options.parse_special, options.plain_spans);
-    const size_t end = special.has_value() ? special->begin_byte : utf8.size();
-    if (options.pace != nullptr) options.pace->Did((special ? special->end_byte : end) - at);
-    if (end > at) {
-      absl::Status status = EncodeRepaired(utf8.substr(at, end - at), place, options.pace, &ids);
-      if (!status.ok()) return BehindByte(at, status);
+  absl::Status status;
+  vocabulary_.specials.Split(utf8, options, [&](const SpecialTokenSplitter::Part& part) {
+    if (part.token.has_value()) {
+      ids.push_back(part.token->id);
+      place = StretchPlace::kAfterSpecialToken;
+      return true;
     }
-    if (options.pace != nullptr && options.pace->stopped()) {
-      return absl::CancelledError("tokenizing was stopped");
-    }
-    if (!special.has_value()) break;
-    ids.push_back(special->id);
-    at = special->end_byte;
-    place = StretchPlace::kAfterSpecialToken;
+    const auto [begin_byte, end_byte] = part.span;
+    status = BehindByte(begin_byte, EncodeRepaired(utf8.substr(begin_byte, end_byte - begin_byte),
+                                                   place, options.pace, &ids));
+    return status.ok();
+  });
+  if (!status.ok()) return status;
+  if (options.pace != nullptr && options.pace->stopped()) {
+    return absl::CancelledError("tokenizing was stopped");
   }
   return ids;
 }
@@ -99,15 +103,25 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
 std::vector<ControlToken> VocabularyTokenizer::FindControlTokens(
     std::string_view utf8, const EncodeOptions& options) const {
   std::vector<ControlToken> found;
-  size_t at = 0;
-  while (const auto special =
-             vocabulary_.specials.FindNext(utf8, at, options.parse_special, options.plain_spans)) {
-    if (IsControl(special->id)) {
-      found.push_back({{special->begin_byte, special->end_byte}, special->id});
+  vocabulary_.specials.Split(utf8, options, [&](const SpecialTokenSplitter::Part& part) {
+    if (part.token.has_value() && IsControl(part.token->id)) {
+      found.push_back({{part.token->begin_byte, part.token->end_byte}, part.token->id});
     }
-    at = special->end_byte;
-  }
+    return true;
+  });
   return found;
+}
+
+size_t VocabularyTokenizer::CountBytesOfText(std::string_view utf8,
+                                             const std::array<bool, 256>& counted) const {
+  size_t count = 0;
+  for (size_t at = 0; at < utf8.size();) {
+    const size_t space_bytes =
+        vocabulary_.specials.takes_space() ? SpaceBytesAtStart(utf8.substr(at)) : 0;
+    if (space_bytes == 0 && counted[static_cast<uint8_t>(utf8[at])]) ++count;
+    at += std::max<size_t>(space_bytes, 1);
+  }
+  return count;
 }
 
 absl::Status VocabularyTokenizer::EncodeRepaired(std::string_view bytes, StretchPlace place,

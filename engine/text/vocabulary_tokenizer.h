@@ -1,13 +1,14 @@
 #ifndef REFRAIN_ENGINE_TEXT_VOCABULARY_TOKENIZER_H_
 #define REFRAIN_ENGINE_TEXT_VOCABULARY_TOKENIZER_H_
 
+#include <array>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/text/special_token_matcher.h"
+#include "engine/text/special_token_splitter.h"
 #include "engine/text/token_table.h"
 #include "engine/text/tokenizer.h"
 #include "kvcache/types.h"
@@ -17,7 +18,7 @@ namespace refrain::engine {
 // What every tokenizer needs beside its algorithm.
 struct Vocabulary {
   TokenTable tokens;
-  SpecialTokenMatcher specials;
+  SpecialTokenSplitter specials;
   std::vector<bool> ends_generation;  // [vocab_size]
   std::optional<kvcache::TokenId> bos;
   std::optional<kvcache::TokenId> eos;
@@ -62,6 +63,9 @@ class VocabularyTokenizer : public Tokenizer {
                                      std::vector<kvcache::TokenId>* out) const = 0;
 
   const TokenTable& tokens() const { return vocabulary_.tokens; }
+
+  // How many bytes of the text are `counted`, but for white space that special tokens may take.
+  size_t CountBytesOfText(std::string_view utf8, const std::array<bool, 256>& counted) const;
 
  private:
   absl::Status EncodeRepaired(std::string_view bytes, StretchPlace place, EncodePace* pace,

@@ -476,6 +476,32 @@ TEST(TurnSplicerTest, ReusesAnAnswerThatEndsInsideOfACharacter) {
   EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), expected.size());
 }
 
+// The template's white space behind a turn is no text with such a vocabulary, on either side of a
+// border.
+TEST(TurnSplicerTest, ReusesAnswersBesideTokensThatTakeWhiteSpace) {
+  TokenizerSpec spec = SmolLm2Spec();
+  const AddedTokenRule both = {.takes_space_before = true, .takes_space_behind = true};
+  spec.added_token_rules[TokenId{2}] = both;  // <|im_end|>
+  const std::unique_ptr<Tokenizer> tokenizer = *CreateTokenizer(spec);
+  RandomSpeller speller(tokenizer.get(), 12);
+  TurnMemory memory;
+  Conversation conversation("smollm2", tokenizer.get(), &memory);
+  std::vector<TokenId> expected;
+  for (int turn = 0; turn < 4; ++turn) {
+    conversation.Say("user", "Hello  ");
+    const EncodedRequest encoded = conversation.Encode();
+    EXPECT_EQ(CommonPrefix(expected, encoded.prompt), expected.size());
+    expected = encoded.prompt;
+    std::vector<TokenId> answer = speller.Spell("\n Uncommonly well, for all I know.");
+    expected.insert(expected.end(), answer.begin(), answer.end());
+    answer.push_back(*tokenizer->eos());
+    conversation.Remember(encoded, answer);
+    conversation.Say("assistant", "\n Uncommonly well, for all I know.");
+  }
+  const std::vector<TokenId> own = conversation.OwnEncoding();
+  EXPECT_LT(CommonPrefix(own, expected), own.size());  // else the answers prove nothing
+}
+
 // continue_final_message: the answer begins inside of a message.
 TEST(TurnSplicerTest, ReusesWhatContinuedAMessage) {
   const Tokenizer* const tokenizer = TokenizerOf("smollm2");

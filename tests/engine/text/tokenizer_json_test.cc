@@ -253,9 +253,31 @@ TEST(TokenizerJsonTest, RefusesMalformedFilesByName) {
   json = Llama2StyleJson();
   json["normalizer"] = {{"type", "Lowercase"}};
   EXPECT_NE(message_of(json.dump()).find("Lowercase"), std::string::npos);
-  json = Llama2StyleJson();
-  json["added_tokens"][0]["lstrip"] = true;
-  EXPECT_NE(message_of(json.dump()).find("lstrip"), std::string::npos);
+}
+
+// A normalizer that puts U+2581 for spaces leaves no white space to take where tokens are looked
+// for behind it; a pre-tokenizer that does comes after all tokens.
+TEST(TokenizerJsonTest, RefusesTokensThatWouldTakeMarksForWhiteSpace) {
+  Json json = Llama2StyleJson();
+  const auto outcome_of = [&](const char* flag, bool normalized) {
+    Json changed = json;
+    changed["added_tokens"][1][flag] = true;
+    changed["added_tokens"][1]["normalized"] = normalized;
+    const auto spec = ParseTokenizerJson(changed.dump());
+    return spec.ok() ? "accepted" : std::string(spec.status().message());
+  };
+  for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+    EXPECT_EQ(outcome_of(flag, false), "accepted");
+    EXPECT_EQ(outcome_of(flag, true),
+              "tokenizer.json: added token '<s>' has lstrip, rstrip or single_word together with "
+              "normalized, which is not supported where the normalizer puts U+2581 for spaces");
+  }
+  json["normalizer"] = nullptr;
+  json["pre_tokenizer"] = {{"type", "Metaspace"},
+                           {"replacement", "\u2581"},
+                           {"prepend_scheme", "first"},
+                           {"split", false}};
+  EXPECT_EQ(outcome_of("rstrip", true), "accepted");
 }
 
 }  // namespace
