@@ -176,7 +176,8 @@ TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
 TEST(Config, AFileMayNameKeysWhole) {
   Config config;
   ASSERT_TRUE(
-      config.ApplyFile(R"({"engine.max_sequences":32.0,"limits":{"n":3,"drain_s":2.5}})", "f").ok());
+      config.ApplyFile(R"({"engine.max_sequences":32.0,"limits":{"n":3,"drain_s":2.5}})", "f")
+          .ok());
   EXPECT_EQ(config.integer("engine.max_sequences"), 32);
   EXPECT_EQ(config.integer("limits.n"), 3);
   EXPECT_EQ(config.seconds("limits.drain_s"), 2.5);
