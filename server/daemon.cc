@@ -32,6 +32,7 @@
 #include "server/open_files.h"
 #include "server/openai/service.h"
 #include "server/request_log.h"
+#include "server/service_manager.h"
 #include "server/version.h"
 
 namespace refrain::server {
@@ -303,6 +304,7 @@ class Daemon {
                         {"max_context_tokens", model.max_context_tokens},
                         {"kv_capacity_tokens", engine->stats().kv_capacity_tokens},
                         {"load_ms", static_cast<int64_t>(load_ms)}});
+    TellServiceManager("READY=1");
     signals.Wait();
     return Drain(engine.get(), &signals);
   }
@@ -424,6 +426,7 @@ class Daemon {
     log_.Info("draining", {{"limit_s", Concat(drain_s)},
                            {"running", engine->stats().running_sequences},
                            {"queued", engine->stats().queued_requests}});
+    TellServiceManager("STOPPING=1");
     service_.SetDraining();
     if (http_ != nullptr) http_->BeginDrain();
     if (grpc_ != nullptr) grpc_->BeginDrain();

@@ -20,9 +20,9 @@ TEST(StopRuleMakerTest, ThePromptsOfACallShareOneAutomaton) {
   StopParams params{.stop = {std::string(1024, 'a'), "b"}, .stop_token_ids = {T(9), T(4)}};
   const auto first = maker.Make(params, 10);
   EXPECT_THAT(first->end_tokens, ElementsAre(T(2), T(4), T(9)));
+  const std::vector<StopParams> copies(1023, params);
   for (int prompt = 1; prompt < 1024; ++prompt) {
-    const StopParams copy = params;
-    const auto rules = maker.Make(copy, 10 + prompt);
+    const auto rules = maker.Make(copies[prompt - 1], 10 + prompt);
     EXPECT_EQ(rules->automaton, first->automaton);
     EXPECT_TRUE(rules->strings.IsCopyOf(first->strings));
     EXPECT_TRUE(rules->end_tokens.IsCopyOf(first->end_tokens));

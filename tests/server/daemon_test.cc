@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cctype>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -379,6 +383,38 @@ TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
     const RawResponse response = client.ReadResponse();
     EXPECT_EQ(response.status, debug ? 200 : 404);
     EXPECT_EQ(response.body.starts_with("{\"totals\":"), debug) << response.body;
+  }
+}
+
+// As systemd's Type=notify asks for it, over a socket with a path and over an abstract one.
+TEST(Daemon, TellsTheServiceManagerWhenItIsReadyAndWhenItStops) {
+  // The name of a socket may be 107 bytes long: no place below the test's own folder.
+  const std::string path = "/tmp/refrain-notify-" + std::to_string(::getpid());
+  for (const std::string& name : {path, "@" + path}) {
+    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    ASSERT_LT(name.size(), sizeof(address.sun_path));
+    name.copy(address.sun_path, name.size());
+    if (name[0] == '@') address.sun_path[0] = '\0';
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+    ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    const timeval limit{.tv_sec = 60, .tv_usec = 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    const auto receive = [&] {
+      char text[64];
+      const ssize_t length = ::recv(fd, text, sizeof(text), 0);
+      return length < 0 ? std::string("nothing") : std::string(text, length);
+    };
+    ::setenv("NOTIFY_SOCKET", name.c_str(), 1);
+    DaemonProcess daemon(Arguments("fake"));
+    ::unsetenv("NOTIFY_SOCKET");
+    EXPECT_EQ(receive(), "READY=1");
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(receive(), "STOPPING=1");
+    EXPECT_EQ(daemon.Wait(), 0);
+    ::close(fd);
+    ::unlink(name.c_str());
   }
 }
 

@@ -20,7 +20,7 @@ namespace refrain::server::rpc {
 // the test; before, or when Start is called again, it is the test's to stop.
 class GrpcServerTest : public ::testing::Test {
  public:
-  explicit GrpcServerTest(testing::FakeEngineOptions engine = {}) : engine_(engine) {}
+  explicit GrpcServerTest(testing::FakeEngineOptions engine = {}) : engine_(std::move(engine)) {}
   ~GrpcServerTest() override {
     if (server_ != nullptr) server_->Stop(std::chrono::milliseconds(0));
   }
