@@ -1,5 +1,6 @@
 #include "server/openai/tokenize_call.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -68,7 +69,11 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   RefuseChatTemplate(fields);
   fields.ArrayOrNull("tools");
   fields.ObjectOrNull("chat_template_kwargs");
-  fields.ArrayOrNull("documents");
+  const Json* const documents = fields.ArrayOrNull("documents");
+  if (documents != nullptr && !std::all_of(documents->begin(), documents->end(),
+                                           [](const Json& one) { return one.is_object(); })) {
+    fields.Refuse("documents", "must hold objects alone");
+  }
   if (!fields.status().ok()) return fields.status();
   if (!is_chat) {
     call.text.text = *std::move(prompt);

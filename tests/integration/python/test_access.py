@@ -209,7 +209,7 @@ def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_
     for line in malformed:  # what one looks for when a client is refused
         assert line["status"] == 400
         assert line.get("body") == ("{no JSON" if prompts == "on" else None)
-        assert line["error"] == "invalid_json"
+        assert line["error"] == "invalid_request_error"
     assert refused["error"] == "invalid_api_key"
     assert first["key"] == "team-a" and first["route"] == "/v1/completions"
     assert first["completion_tokens"] == 4 and first["cached_tokens"] == 0
