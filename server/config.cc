@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,26 +26,11 @@ absl::Status UnknownKey(std::string_view name) {
                                            NearestConfigKey(name), "\"?"));
 }
 
-// 32.0 is an integer as well, as everywhere in JSON.
-Json WholeNumber(const Json& value) {
-  if (!value.is_number_float()) return value;
-  const double number = value.get<double>();
-  constexpr double kLimit = 0x1p53;  // beyond, not every integer is there
-  if (!(number >= -kLimit && number <= kLimit) || number != std::floor(number)) return value;
-  return static_cast<int64_t>(number);
-}
-
-// As it stands in the file, cut where it is long.
-std::string Shown(const Json& value) {
-  constexpr size_t kMaxBytes = 100;
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  return text;
-}
-
 // The text that ParseConfigValue reads, when the JSON type fits the key.
 absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& given) {
-  const Json value = key.kind == KeyKind::kSeconds ? given : WholeNumber(given);
+  Json value = given;
+  const std::optional<int64_t> integer = IntegerValue(given);
+  if (integer.has_value() && key.kind != KeyKind::kSeconds) value = *integer;
   const bool fits = [&] {
     switch (key.kind) {
       case KeyKind::kInteger:
@@ -64,7 +49,7 @@ absl::StatusOr<std::string> ScalarText(const ConfigKey& key, const Json& given) 
     return value.is_string();
   }();
   if (!fits) {
-    return absl::InvalidArgumentError(Concat("config key \"", key.name, "\": ", Shown(given),
+    return absl::InvalidArgumentError(Concat("config key \"", key.name, "\": ", ShownValue(given),
                                              " is not valid; expected ", ValidValues(key)));
   }
   if (value.is_string()) return value.get<std::string>();

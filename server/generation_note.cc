@@ -5,6 +5,7 @@
 #include "engine/text/utf8.h"
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/status_mapping.h"
 
 namespace refrain::server {
 namespace {
@@ -26,12 +27,14 @@ void AppendOutcome(const GenerationOutcome& outcome, std::string* details) {
   if (!outcome.error.empty()) ConcatTo(details, ",\"error\":\"", outcome.error, "\"");
 }
 
-void AppendRefusal(std::string_view code, std::string_view param, std::string* details) {
+void AppendRefusal(const absl::Status& refusal, std::string* details) {
+  if (refusal.ok()) return;
+  const ApiError error = ApiErrorFromStatus(refusal);
   if (!details->empty()) *details += ',';
-  ConcatTo(details, "\"error\":\"", code, "\"");
-  if (param.empty()) return;
+  ConcatTo(details, "\"error\":\"", error.code.value_or(error.type), "\"");
+  if (!error.param.has_value()) return;
   *details += ",\"param\":";
-  AppendJsonString(engine::ReplaceIllFormedUtf8(param), details);
+  AppendJsonString(engine::ReplaceIllFormedUtf8(*error.param), details);
 }
 
 void AppendBody(std::string_view body, std::string* details) {

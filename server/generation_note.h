@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "engine/token_stream.h"
 
 namespace refrain::server {
@@ -22,8 +23,8 @@ struct GenerationOutcome {
 // Members of a line of the request log, written behind what `details` has. Pure.
 void AppendOutcome(const GenerationOutcome& outcome, std::string* details);
 // Why a request was refused before there was anything to tell: the error's code, and the field that
-// it is about, "" = none.
-void AppendRefusal(std::string_view code, std::string_view param, std::string* details);
+// it is about, if any. Nothing for OK.
+void AppendRefusal(const absl::Status& refusal, std::string* details);
 // The request as it was sent, up to 64 KiB; with log.prompts only.
 void AppendBody(std::string_view body, std::string* details);
 

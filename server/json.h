@@ -2,7 +2,9 @@
 #define REFRAIN_SERVER_JSON_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +39,13 @@ void AppendJsonNumber(float value, std::string* out);
 
 // What `value` is called in an error message: "a string", "an integer" and so on.
 std::string_view JsonTypeName(const Json& value);
+
+// The integer that `value` is, also when written as 5.0; nothing when it is none or too large.
+std::optional<int64_t> IntegerValue(const Json& value);
+
+// A value for an error message: a scalar as JSON has it, a string cut after 64 bytes and then with
+// its length; of arrays and objects only what they are.
+std::string ShownValue(const Json& value);
 
 }  // namespace refrain::server
 

@@ -2,7 +2,6 @@
 
 #include "server/error_reply.h"
 #include "server/generation_note.h"
-#include "server/status_mapping.h"
 
 namespace refrain::server::access {
 
@@ -24,9 +23,8 @@ std::unique_ptr<http::Reply> RefuseUnlessAllowed(const Gate& gate, const http::R
       gate.Authenticate(*area, request.Header("authorization"));
   if (!principal.ok()) {
     if (request.notes != nullptr) {
-      const ApiError error = ApiErrorFromStatus(principal.status());
       request.notes->principal = RefusedKeyName(principal.status());
-      AppendRefusal(error.code.value_or(error.type), "", &request.notes->details);
+      AppendRefusal(principal.status(), &request.notes->details);
     }
     return MakeErrorReply(principal.status());
   }

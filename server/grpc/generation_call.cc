@@ -163,7 +163,7 @@ void GenerationCall::End(const absl::Status& status) {
   if (!status.ok()) {
     const ApiError error = ApiErrorFromStatus(status);
     error_code_ = error.code.value_or(error.type);
-    error_param_ = error.param.value_or("");
+    if (choices_ == 0) AppendRefusal(status, &record_.details);
   }
   Reception::NoteEnd(*context_, status, Cancelled(), &record_);
   ticket_.Leave();
@@ -203,10 +203,7 @@ void GenerationCall::NoteOutcome() {
     NoteSent();
   }
   record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  if (choices_ == 0) {
-    if (!error_code_.empty()) AppendRefusal(error_code_, error_param_, &record_.details);
-    return;
-  }
+  if (choices_ == 0) return;
   AppendOutcome({.stream = true,
                  .choices = choices_,
                  .usage = usage_,

@@ -101,8 +101,7 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffe
   bool last_message_ = false;         // it goes with the call's end
   CallRecord record_;
   std::string error_code_;  // "" = none
-  std::string error_param_;
-  size_t choices_ = 0;  // 0 until it is submitted
+  size_t choices_ = 0;      // 0 until it is submitted
   std::optional<double> first_token_ms_;
   // Since when the oldest of the tokens on their way was there.
   std::optional<Clock::time_point> sampled_;

@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "engine/text/chat_template.h"
-#include "server/generation_note.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
@@ -67,12 +66,6 @@ void Reception::NoteEnd(const ::grpc::CallbackServerContext& context, const absl
   // The numbers are the same.
   record->code = static_cast<absl::StatusCode>(GrpcStatusOf(status).error_code());
   record->http_status = status.ok() ? 200 : ApiErrorFromStatus(status).http_status;
-}
-
-void Reception::NoteRefusal(const absl::Status& status, CallRecord* record) {
-  if (status.ok()) return;
-  const ApiError error = ApiErrorFromStatus(status);
-  AppendRefusal(error.code.value_or(error.type), error.param.value_or(""), &record->details);
 }
 
 void Reception::Leave(const CallRecord& record) {

@@ -77,8 +77,6 @@ class Reception {
   // What the record says of a call's end. `left`: its client went away, or its deadline passed.
   static void NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
                       bool left, CallRecord* record);
-  // And why it was refused, if it was.
-  static void NoteRefusal(const absl::Status& status, CallRecord* record);
   // At the very end.
   void Leave(const CallRecord& record);
   // False when calls are still inside at the deadline.

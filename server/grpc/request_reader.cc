@@ -127,8 +127,8 @@ void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams
   std::vector<std::string> strings;
   for (const std::string& text : in.stop()) {
     if (text.empty() || engine::CountUtf8Characters(text) > kMaxStopCharacters) {
-      complaint.Refuse("stop", openai::StopProblem(Concat(openai::ShownValue(Json(text)),
-                                                          " at index ", strings.size())));
+      complaint.Refuse("stop", openai::StopProblem(
+                                   Concat(ShownValue(Json(text)), " at index ", strings.size())));
       return;
     }
     strings.push_back(text);

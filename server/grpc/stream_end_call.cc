@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/annotated_mutex.h"
+#include "server/generation_note.h"
 #include "server/grpc/stalling_call.h"
 #include "server/grpc/status_mapping.h"
 
@@ -111,7 +112,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       record_.response_bytes = exchange_.response_bytes->Length();
     }
     Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
-    Reception::NoteRefusal(status, &record_);
+    AppendRefusal(status, &record_.details);
     ticket_.Leave();
     BeginWrite();
     Finish(answer);

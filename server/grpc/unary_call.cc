@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "server/generation_note.h"
 #include "server/grpc/stalling_call.h"
 #include "server/grpc/status_mapping.h"
 
@@ -49,7 +50,7 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
       record_.response_bytes = exchange_.response_bytes->Length();
     }
     Reception::NoteEnd(*exchange_.context, status, exchange_.context->IsCancelled(), &record_);
-    Reception::NoteRefusal(status, &record_);
+    AppendRefusal(status, &record_.details);
     BeginWrite();
     Finish(answer);
   }

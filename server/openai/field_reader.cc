@@ -27,36 +27,6 @@ std::string RangeSchema(const Range& range) {
 
 }  // namespace
 
-std::optional<int64_t> IntegerValue(const Json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
-    return static_cast<int64_t>(number);
-  }
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number_float()) {
-    const double number = value.get<double>();
-    if (number == std::floor(number) && std::abs(number) < 9e15) {
-      return static_cast<int64_t>(number);
-    }
-  }
-  return std::nullopt;
-}
-
-std::string ShownValue(const Json& value) {
-  if (value.is_structured()) return std::string(JsonTypeName(value));
-  const auto* const text = value.get_ptr<const std::string*>();
-  if (text == nullptr) return value.dump();
-  constexpr size_t kMaxBytes = 64;
-  size_t end = std::min(text->size(), kMaxBytes);
-  // Not inside of a character: what follows its first byte is 10xxxxxx.
-  while (end < text->size() && (static_cast<unsigned char>((*text)[end]) & 0xc0) == 0x80) --end;
-  std::string shown;
-  AppendJsonString(std::string_view(*text).substr(0, end), &shown);
-  if (end < text->size()) ConcatTo(&shown, "... (", text->size(), " bytes)");
-  return shown;
-}
-
 FieldReader::FieldReader(const Json& object, std::string_view prefix, Schemas* schemas)
     : object_(object), prefix_(prefix), schemas_(schemas) {}
 

@@ -68,13 +68,6 @@ class FieldReader {
   Schemas* schemas_;
 };
 
-// The integer that `value` is, also when written as 5.0; nothing when it is none or too large.
-std::optional<int64_t> IntegerValue(const Json& value);
-
-// A value for an error message: a scalar as JSON has it, a string cut after 64 bytes and then with
-// its length; of arrays and objects only what they are.
-std::string ShownValue(const Json& value);
-
 }  // namespace refrain::server::openai
 
 #endif  // REFRAIN_SERVER_OPENAI_FIELD_READER_H_

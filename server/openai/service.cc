@@ -168,10 +168,7 @@ std::unique_ptr<http::Reply> Service::RefuseCall(const http::Request& request,
   log_->Debug("request refused", {{"request", request.id},
                                   {"code", error.code.value_or(error.type)},
                                   {"param", error.param.value_or("")}});
-  if (request.notes != nullptr) {
-    AppendRefusal(error.code.value_or(error.type), error.param.value_or(""),
-                  &request.notes->details);
-  }
+  if (request.notes != nullptr) AppendRefusal(status, &request.notes->details);
   return MakeErrorReply(status);
 }
 

@@ -194,7 +194,7 @@ TEST(Config, ShowsValuesOfTheWrongType) {
             "to 65536");
   EXPECT_NE(error(R"({"engine":{"max_sequences":"32"}})").find(": \"32\" is not valid;"),
             std::string::npos);
-  EXPECT_NE(error(R"({"engine":{"max_sequences":[1]}})").find(": [1] is not valid;"),
+  EXPECT_NE(error(R"({"engine":{"max_sequences":[1]}})").find(": an array is not valid;"),
             std::string::npos);
   ASSERT_TRUE(config.ApplyFile(R"({"kv_cache":{"memory_bytes":1e9}})", "f").ok());
   EXPECT_EQ(config.integer("kv_cache.memory_bytes"), 1000000000);
