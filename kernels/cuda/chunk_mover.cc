@@ -77,18 +77,54 @@ void ChunkMove::Fail(const absl::Status& status) {
 }
 
 void ChunkMove::CopyLayer(int layer) {
-  const size_t bytes = mover_->shape_.layer_bytes;
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    if (failed_[i] != 0) continue;
-    std::byte* const device = chunks_[i].device + layer * bytes;
-    std::byte* const host = chunks_[i].host + layer * bytes;
-    const absl::Status status =
-        mover_->runtime_.CopyAsync(load_ ? device : host, load_ ? host : device, bytes, stream());
-    if (!status.ok()) {
+  for (size_t first = 0, count; first < chunks_.size(); first += count) {
+    count = StretchFrom(first);
+    if (count == 0) {
+      count = 1;  // failed before
+      continue;
+    }
+    // A stretch that is refused as a whole, as one over several blocks of memory is, goes by
+    // pieces.
+    if (count > 1 && CopyStretch(first, count, layer).ok()) continue;
+    for (size_t i = first; i < first + count; ++i) {
+      const absl::Status status = CopyStretch(i, 1, layer);
+      if (status.ok()) continue;
       failed_[i] = 1;
       status_.Update(status);
     }
   }
+}
+
+size_t ChunkMove::StretchFrom(size_t first) const {
+  const auto apart = [this](size_t i) {
+    return std::pair(chunks_[i + 1].device - chunks_[i].device,
+                     chunks_[i + 1].host - chunks_[i].host);
+  };
+  const auto fits = [this](ptrdiff_t pitch) {
+    return pitch >= static_cast<ptrdiff_t>(mover_->shape_.layer_bytes) &&
+           pitch <= static_cast<ptrdiff_t>(Runtime::kMaxPitch);
+  };
+  size_t end = first;
+  while (end < chunks_.size() && failed_[end] == 0) {
+    ++end;
+    if (end == chunks_.size()) break;
+    const auto [device, host] = apart(first);
+    if (!fits(device) || !fits(host) || apart(end - 1) != apart(first)) break;
+  }
+  return end - first;
+}
+
+absl::Status ChunkMove::CopyStretch(size_t first, size_t count, int layer) {
+  const size_t bytes = mover_->shape_.layer_bytes;
+  std::byte* const device = chunks_[first].device + layer * bytes;
+  std::byte* const host = chunks_[first].host + layer * bytes;
+  std::byte* const to = load_ ? device : host;
+  const std::byte* const from = load_ ? host : device;
+  if (count == 1) return mover_->runtime_.CopyAsync(to, from, bytes, stream());
+  const size_t device_pitch = chunks_[first + 1].device - chunks_[first].device;
+  const size_t host_pitch = chunks_[first + 1].host - chunks_[first].host;
+  return mover_->runtime_.CopyRowsAsync(to, load_ ? device_pitch : host_pitch, from,
+                                        load_ ? host_pitch : device_pitch, bytes, count, stream());
 }
 
 absl::Status ChunkMove::RecordLayer() {

@@ -65,6 +65,8 @@ class ChunkMove {
   absl::Status MoveAllLayers();
   absl::Status MoveLayer(int layer);
   void CopyLayer(int layer);
+  absl::Status CopyStretch(size_t first, size_t count, int layer);
+  size_t StretchFrom(size_t first) const;
   absl::Status RecordLayer();
   void Fail(const absl::Status& status);
 
@@ -80,7 +82,9 @@ class ChunkMove {
 
 // Moves chunks between the device's pool and pinned host memory beside the computation, which waits
 // for nothing but the layers that it is about to read (DESIGN 4.9, 4.10; AttentionStore 3.2): loads
-// and saves have a stream each, a layer of all chunks goes before the next layer of any.
+// and saves have a stream each, a layer of all chunks goes before the next layer of any. Chunks
+// that follow each other equally far apart on both sides, as those allocated together do, go by one
+// copy for each layer: started one by one, pieces of some 100 KiB would not fill the bus.
 //
 //   auto load = mover->Load(chunks, compute);              // and the prefill of what is new
 //   for each layer: load->UseLayer(layer, compute); attention(layer); ...

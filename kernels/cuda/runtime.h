@@ -74,6 +74,13 @@ class Runtime {
   // copy is done.
   virtual absl::Status CopyAsync(std::byte* to, const std::byte* from, size_t bytes,
                                  Stream& stream) = 0;
+  // The same of `rows` pieces of `row_bytes`, which begin `to_pitch` and `from_pitch` bytes apart
+  // (row_bytes to kMaxPitch) within one allocation each: one operation of the copy engine instead
+  // of one for each piece.
+  static constexpr size_t kMaxPitch = (size_t{1} << 31) - 1;  // cudaDeviceProp::memPitch
+  virtual absl::Status CopyRowsAsync(std::byte* to, size_t to_pitch, const std::byte* from,
+                                     size_t from_pitch, size_t row_bytes, size_t rows,
+                                     Stream& stream) = 0;
   virtual absl::Status FillAsync(std::byte* to, uint8_t value, size_t bytes, Stream& stream) = 0;
   // The same with any host memory; returns when it is done.
   virtual absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes, Stream& stream) = 0;

@@ -148,6 +148,16 @@ class CudaRuntime final : public Runtime {
     });
   }
 
+  absl::Status CopyRowsAsync(std::byte* to, size_t to_pitch, const std::byte* from,
+                             size_t from_pitch, size_t row_bytes, size_t rows,
+                             Stream& stream) override {
+    return Current([&] {
+      return StatusOf(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
+                                        cudaMemcpyDefault, Native(stream)),
+                      "cudaMemcpy2DAsync");
+    });
+  }
+
   absl::Status FillAsync(std::byte* to, uint8_t value, size_t bytes, Stream& stream) override {
     return Current([&] {
       return StatusOf(cudaMemsetAsync(to, value, bytes, Native(stream)), "cudaMemsetAsync");

@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulated/emulated_runtime.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -105,6 +106,28 @@ class EmulatedRuntime final : public Runtime {
       }
     }
     return Put(stream, [=] { Move(to, from, bytes); });
+  }
+  absl::Status CopyRowsAsync(std::byte* to, size_t to_pitch, const std::byte* from,
+                             size_t from_pitch, size_t row_bytes, size_t rows,
+                             Stream& stream) override {
+    if (absl::Status status = Check("CopyRowsAsync"); !status.ok()) return status;
+    if (rows == 0) return absl::OkStatus();
+    if (std::min(to_pitch, from_pitch) < row_bytes || std::max(to_pitch, from_pitch) > kMaxPitch) {
+      return absl::InvalidArgumentError(absl::StrCat("CopyRowsAsync: rows of ", row_bytes,
+                                                     " bytes ", from_pitch, " and ", to_pitch,
+                                                     " apart"));
+    }
+    if (!Known(to, (rows - 1) * to_pitch + row_bytes) ||
+        !Known(from, (rows - 1) * from_pitch + row_bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("CopyRowsAsync: ", rows,
+                       " rows that are neither in one block of the device's nor pinned"));
+    }
+    return Put(stream, [=] {
+      for (size_t row = 0; row < rows; ++row) {
+        Move(to + row * to_pitch, from + row * from_pitch, row_bytes);
+      }
+    });
   }
   absl::Status FillAsync(std::byte* to, uint8_t value, size_t bytes, Stream& stream) override {
     if (absl::Status status = Check("FillAsync"); !status.ok()) return status;

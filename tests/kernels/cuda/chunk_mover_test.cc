@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/emulated/emulated_runtime.h"
@@ -53,7 +54,7 @@ class ChunkMoverTest : public testing::Test {
   }
 
   // Chunk i of the arena belongs to chunk i of the pool, in this order.
-  std::vector<ChunkPlaces> Places(std::initializer_list<int> chunks) const {
+  std::vector<ChunkPlaces> Places(const std::vector<int>& chunks) const {
     std::vector<ChunkPlaces> places;
     for (const int chunk : chunks) places.push_back({At(pool_, chunk, 0), At(arena_, chunk, 0)});
     return places;
@@ -167,13 +168,88 @@ TEST_F(ChunkMoverTest, ASaveHoldsWhatTheStepBeforeItWrote) {
   for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(ValueAt(arena_, 2, layer), 77);
 }
 
-// The second copy of layer 1 is refused: that is chunk 1 of three.
+// Without single copies: what lies equally far apart goes as one.
+TEST_F(ChunkMoverTest, ChunksThatLieEquallyFarApartGoByOneCopy) {
+  Start({.failing_call = "CopyAsync", .failing_call_index = 0});
+  auto load = mover_->Load(Places({0, 2}), *compute_);  // two chunks apart
+  ASSERT_TRUE(load.ok()) << load.status();
+  EXPECT_EQ((*load)->Wait(), ChunkMove::State::kDone);
+  EXPECT_EQ((*load)->num_failed(), 0u);
+  auto save = mover_->Save(Places({1, 2, 3}), *compute_);
+  ASSERT_TRUE(save.ok()) << save.status();
+  EXPECT_EQ((*save)->Wait(), ChunkMove::State::kDone);
+  EXPECT_EQ((*save)->num_failed(), 0u);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(ValueAt(pool_, 0, layer), OnHost(0, layer));
+    EXPECT_EQ(ValueAt(pool_, 2, layer), OnHost(2, layer));
+    EXPECT_EQ(ValueAt(pool_, 1, layer), OnDevice(1, layer));
+    EXPECT_EQ(ValueAt(arena_, 1, layer), OnDevice(1, layer));
+    EXPECT_EQ(ValueAt(arena_, 2, layer), OnHost(2, layer));
+    EXPECT_EQ(ValueAt(arena_, 3, layer), OnDevice(3, layer));
+    EXPECT_EQ(ValueAt(arena_, 0, layer), OnHost(0, layer));
+  }
+}
+
+TEST_F(ChunkMoverTest, AnyOrderOfChunksArrives) {
+  const std::vector<std::vector<int>> orders = {{3, 2, 1, 0}, {0, 1, 3, 2}, {2, 3, 0, 1},
+                                                {0, 3, 1, 2}, {0, 1, 2, 3}, {1, 3, 2}};
+  for (const std::vector<int>& order : orders) {
+    Start();
+    auto load = mover_->Load(Places(order), *compute_);
+    ASSERT_TRUE(load.ok()) << load.status();
+    EXPECT_EQ((*load)->Wait(), ChunkMove::State::kDone);
+    EXPECT_EQ((*load)->num_failed(), 0u);
+    for (const int chunk : order) {
+      for (int layer = 0; layer < kLayers; ++layer) {
+        EXPECT_EQ(ValueAt(pool_, chunk, layer), OnHost(chunk, layer));
+      }
+    }
+    load->reset();
+    TearDown();
+  }
+}
+
+// The device's neighbours are no neighbours on the host, and the other way round.
+TEST_F(ChunkMoverTest, DistancesCountOnBothSides) {
+  Start();
+  const std::vector<ChunkPlaces> places = {{At(pool_, 0, 0), At(arena_, 0, 0)},
+                                           {At(pool_, 1, 0), At(arena_, 1, 0)},
+                                           {At(pool_, 2, 0), At(arena_, 3, 0)},
+                                           {At(pool_, 3, 0), At(arena_, 2, 0)}};
+  auto load = mover_->Load(places, *compute_);
+  ASSERT_TRUE(load.ok()) << load.status();
+  EXPECT_EQ((*load)->Wait(), ChunkMove::State::kDone);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(ValueAt(pool_, 1, layer), OnHost(1, layer));
+    EXPECT_EQ(ValueAt(pool_, 2, layer), OnHost(3, layer));
+    EXPECT_EQ(ValueAt(pool_, 3, layer), OnHost(2, layer));
+  }
+}
+
+// Two blocks of pinned memory are not one, though the distances fit: each chunk goes alone.
+TEST_F(ChunkMoverTest, AStretchOverSeveralBlocksGoesPieceByPiece) {
+  Start();
+  std::byte* const other = *runtime_->AllocatePinned(kChunkBytes);
+  std::memset(other, 77, kChunkBytes);
+  std::vector<ChunkPlaces> places = {{At(pool_, 0, 0), At(arena_, 0, 0)}, {At(pool_, 1, 0), other}};
+  if (other < arena_) std::swap(places[0].host, places[1].host);
+  auto load = mover_->Load(places, *compute_);
+  ASSERT_TRUE(load.ok()) << load.status();
+  EXPECT_EQ((*load)->Wait(), ChunkMove::State::kDone);
+  EXPECT_EQ((*load)->num_failed(), 0u);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(ValueAt(pool_, other < arena_ ? 0 : 1, layer), 77);
+  }
+}
+
+// The second copy of layer 1 is refused: that is chunk 1 of three, which lie in an order that no
+// one copy takes.
 TEST_F(ChunkMoverTest, ARefusedCopyMakesItsChunkAMissAndNoOther) {
   emulated::EmulatedOptions options;
   options.failing_call = "CopyAsync";
   options.failing_call_index = 3 + 1;
   Start(options);
-  auto load = mover_->Load(Places({0, 1, 2}), *compute_);
+  auto load = mover_->Load(Places({2, 1, 0}), *compute_);
   ASSERT_TRUE(load.ok()) << load.status();
   EXPECT_TRUE((*load)->failed(1));
   EXPECT_EQ((*load)->num_failed(), 1u);
