@@ -54,6 +54,9 @@ struct EngineStats {
   int64_t kv_copied_chunks_total = 0;
   double turn_seconds_total = 0;        // of the engine thread, for steps
   double scheduling_seconds_total = 0;  // of these, not in the model: plan, tree, streams
+  // Of a device that works beside the host (kernels::DeviceTimes), else 0.
+  double device_step_seconds_total = 0;
+  double device_idle_seconds_total = 0;
 };
 
 // The inference engine as its front ends see it: requests in, token streams out. Front ends (HTTP,

@@ -530,6 +530,9 @@ void EngineLoop::PublishStats() {
   stats_.kv_evicted_chunks_total = cache.evicted_chunks_total;
   stats_.kv_copied_chunks_total = cache.copied_chunks_total;
   stats_.held_sequences = static_cast<int32_t>(pending_.held_count());
+  const kernels::DeviceTimes device = parts_.runner->device_times();
+  stats_.device_step_seconds_total = device.step_seconds;
+  stats_.device_idle_seconds_total = device.idle_seconds;
   MutexLock lock(shared_mutex_);
   shared_stats_ = stats_;
 }

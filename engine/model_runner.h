@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/step_batch.h"
+#include "kernels/device_times.h"
 
 namespace refrain::engine {
 
@@ -30,6 +31,8 @@ class ModelRunner {
   // Nobody needs this step's result or a later one's: they fail, CANCELLED, as soon as may be. For
   // runners whose steps can take seconds. Any thread.
   virtual void Abandon() {}
+  // Of a device that works beside the host.
+  virtual kernels::DeviceTimes device_times() { return {}; }
 };
 
 }  // namespace refrain::engine

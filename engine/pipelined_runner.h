@@ -43,6 +43,7 @@ class PipelinedRunner : public ModelRunner {
   int max_in_flight() const override { return kMaxInFlight; }
   StepHandle Launch(const StepBatch& batch) override;
   absl::StatusOr<StepResult> Collect(StepHandle handle) override;
+  kernels::DeviceTimes device_times() override { return sampler_->times(); }
 
   static constexpr int kMaxInFlight = 2;
 

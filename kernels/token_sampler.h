@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/device_times.h"
 #include "kernels/sampling_args.h"
 
 namespace refrain::kernels {
@@ -36,6 +37,9 @@ class TokenSampler {
   // The newest token of every slot at the end of the oldest step that was not awaited yet; what it
   // did not sample is an older step's. Valid until the next call.
   virtual absl::StatusOr<std::span<const int32_t>> AwaitStep() = 0;
+
+  // Of the steps so far: a step is what RunStep of its back end began and EndStep ended.
+  virtual DeviceTimes times() { return {}; }
 };
 
 }  // namespace refrain::kernels

@@ -68,6 +68,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
       arrays_(*runtime_, *stream_, device_),
       attention_(*runtime_, *stream_, device_, arrays_, options.attention),
       graphs_(*runtime_, *stream_),
+      clock_(*runtime_, *stream_),
       failure_(runtime_->properties()) {
   const DeviceProperties& device = runtime_->properties();
   info_.name = "cuda";
@@ -180,7 +181,7 @@ absl::Status CudaBackend::Synchronize() {
 absl::StatusOr<std::unique_ptr<TokenSampler>> CudaBackend::MakeTokenSampler(
     const TokenSamplerOptions& options) {
   if (options.vocab > kMaxSamplingVocab) return std::unique_ptr<TokenSampler>();
-  return CudaTokenSampler::Create(options, *runtime_, *stream_, device_, failure_);
+  return CudaTokenSampler::Create(options, *runtime_, *stream_, device_, clock_, failure_);
 }
 
 void CudaBackend::BeginStep(const StepInputs& inputs) {
@@ -193,6 +194,13 @@ void CudaBackend::BeginStep(const StepInputs& inputs) {
 }
 
 void CudaBackend::RunStep(const StepInputs& inputs, const std::function<void()>& operations) {
+  clock_.StepBegins();
+  PutForwardPass(inputs, operations);
+  clock_.HostLeaves();
+}
+
+void CudaBackend::PutForwardPass(const StepInputs& inputs,
+                                 const std::function<void()>& operations) {
   BeginStep(inputs);
   Graph* const graph = Enter() ? GraphOrNull(inputs, operations) : nullptr;
   if (graph == nullptr) return operations();

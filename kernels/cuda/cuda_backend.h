@@ -20,6 +20,7 @@
 #include "kernels/cuda/library_products.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
+#include "kernels/cuda/step_clock.h"
 #include "kernels/cuda/step_graphs.h"
 
 namespace refrain::kernels::cuda {
@@ -93,6 +94,7 @@ class CudaBackend final : public Backend {
   // Whether the operation may go on.
   bool Enter();
   void Keep(absl::Status status) { failure_.Keep(std::move(status)); }
+  void PutForwardPass(const StepInputs& inputs, const std::function<void()>& operations);
   // The recorded pass for the step that has begun; null where its operations are to be called.
   Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);
   void OpenLibrary(const LibraryProducts::Options& options);
@@ -108,6 +110,7 @@ class CudaBackend final : public Backend {
   StepArrays arrays_;
   AttentionLauncher attention_;
   StepGraphs graphs_;
+  StepClock clock_;
   uint64_t replayed_steps_ = 0;
   DeviceBuffer gate_;        // [rows, ffn] of GateUp
   DeviceBuffer split_sums_;  // of products of few rows

@@ -10,19 +10,21 @@ namespace refrain::kernels::cuda {
 
 absl::StatusOr<std::unique_ptr<TokenSampler>> CudaTokenSampler::Create(
     const TokenSamplerOptions& options, Runtime& runtime, Stream& stream, Device& device,
-    BackendFailure& failure) {
+    StepClock& clock, BackendFailure& failure) {
   std::unique_ptr<CudaTokenSampler> sampler(
-      new CudaTokenSampler(options, runtime, stream, device, failure));
+      new CudaTokenSampler(options, runtime, stream, device, clock, failure));
   if (absl::Status status = sampler->Allocate(); !status.ok()) return status;
   return std::unique_ptr<TokenSampler>(std::move(sampler));
 }
 
 CudaTokenSampler::CudaTokenSampler(const TokenSamplerOptions& options, Runtime& runtime,
-                                   Stream& stream, Device& device, BackendFailure& failure)
+                                   Stream& stream, Device& device, StepClock& clock,
+                                   BackendFailure& failure)
     : options_(options),
       runtime_(runtime),
       stream_(stream),
       device_(device),
+      clock_(clock),
       failure_(failure),
       rows_(runtime, stream, device),
       edits_(runtime, stream, device),
@@ -97,8 +99,10 @@ absl::Status CudaTokenSampler::EndStep() {
     failure_.KeepOfDevice(absl::InternalError(*stream_.failure()));
   }
   absl::Status status = failure_.Take();
-  if (status.ok()) ++num_ended_;
-  return status;
+  if (!status.ok()) return status;
+  ++num_ended_;
+  clock_.StepEnds();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::span<const int32_t>> CudaTokenSampler::AwaitStep() {
@@ -109,6 +113,8 @@ absl::StatusOr<std::span<const int32_t>> CudaTokenSampler::AwaitStep() {
     failure_.KeepOfDevice(waited);
     return failure_.Take();
   }
+  clock_.StepAwaited();
+  clock_.HostReturns();
   return std::span(reinterpret_cast<const int32_t*>(ended.tokens),
                    static_cast<size_t>(options_.num_slots));
 }

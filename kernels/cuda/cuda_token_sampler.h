@@ -8,6 +8,7 @@
 #include "kernels/cuda/backend_failure.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
+#include "kernels/cuda/step_clock.h"
 #include "kernels/device.h"
 #include "kernels/token_sampler.h"
 
@@ -20,7 +21,7 @@ class CudaTokenSampler final : public TokenSampler {
  public:
   static absl::StatusOr<std::unique_ptr<TokenSampler>> Create(const TokenSamplerOptions& options,
                                                               Runtime& runtime, Stream& stream,
-                                                              Device& device,
+                                                              Device& device, StepClock& clock,
                                                               BackendFailure& failure);
   ~CudaTokenSampler() override;
 
@@ -28,6 +29,7 @@ class CudaTokenSampler final : public TokenSampler {
   void Sample(const SampleArgs& args) override;
   absl::Status EndStep() override;
   absl::StatusOr<std::span<const int32_t>> AwaitStep() override;
+  DeviceTimes times() override { return clock_.times(); }
 
  private:
   // One of as many as may be in flight.
@@ -37,7 +39,7 @@ class CudaTokenSampler final : public TokenSampler {
   };
 
   CudaTokenSampler(const TokenSamplerOptions& options, Runtime& runtime, Stream& stream,
-                   Device& device, BackendFailure& failure);
+                   Device& device, StepClock& clock, BackendFailure& failure);
   absl::Status Allocate();
   absl::Status Launch(const SampleArgs& args);
   size_t bytes() const { return static_cast<size_t>(options_.num_slots) * sizeof(int32_t); }
@@ -46,6 +48,7 @@ class CudaTokenSampler final : public TokenSampler {
   Runtime& runtime_;
   Stream& stream_;
   Device& device_;
+  StepClock& clock_;
   BackendFailure& failure_;
   UploadBuffer rows_;
   UploadBuffer edits_;

@@ -322,6 +322,12 @@ void EngineMetrics::DescribeSteps(const engine::EngineStats& stats, FamilyList* 
                     stats.scheduling_seconds_total);
   families->Counter("refrain_step_plan_seconds_total", "Of these, in the scheduler's plan.",
                     plan_seconds_.load());
+  families->Counter("refrain_device_step_seconds_total",
+                    "Time that a device beside the host had steps, by its own clock.",
+                    stats.device_step_seconds_total);
+  families->Counter("refrain_device_idle_seconds_total",
+                    "Of these, time in which it waited for the host.",
+                    stats.device_idle_seconds_total);
   families->AddHistogram("refrain_step_duration_seconds", "Time of the engine thread per step.",
                          step_duration_);
 }

@@ -24,6 +24,7 @@ class WatchedRunner final : public ModelRunner {
   int max_in_flight() const override { return most_; }
   StepHandle Launch(const StepBatch& batch) override;
   absl::StatusOr<StepResult> Collect(StepHandle handle) override { return on_->Collect(handle); }
+  kernels::DeviceTimes device_times() override { return on_->device_times(); }
 
   std::atomic<int64_t> unseen_ids = 0;  // rows launched before the host had seen their token
 

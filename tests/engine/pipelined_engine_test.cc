@@ -55,6 +55,10 @@ TEST_P(PipelinedEngineTest, Stories260kGreedyIdsAreTheHostSamplersAndTheReferenc
   }
   EXPECT_GE(device.runner->unseen_ids, 2 * (kTokens - 3));
   EXPECT_EQ(host.runner->unseen_ids, 0);
+  const EngineStats stats = device.engine->stats();
+  EXPECT_GT(stats.device_step_seconds_total, 0);
+  EXPECT_LE(stats.device_idle_seconds_total, stats.device_step_seconds_total);
+  EXPECT_EQ(host.engine->stats().device_step_seconds_total, 0);
 }
 
 // Whatever changes the logits of greedy requests: the same tokens as the host's, and the very bits

@@ -66,11 +66,19 @@ DAEMON = '''#!/usr/bin/env python3
 import http.server, json, pathlib, signal, sys, threading
 behaviour = BEHAVIOUR
 class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self): self.reply(b"ok")
+    answers = 0
+    def do_GET(self): self.reply(self.metrics() if self.path == "/metrics" else b"ok")
+    def metrics(self):
+        idle, steps = (Handler.answers * per_answer for per_answer in behaviour["seconds"])
+        return (f"# TYPE refrain_device_idle_seconds_total counter\\n"
+                f"refrain_device_idle_seconds_total {idle:g}\\n"
+                f"refrain_device_step_seconds_total {steps:g}\\n").encode()
     def do_POST(self):
+        Handler.answers += 1
         count = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
         text = behaviour["text"][:3 * count]
-        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": None}]},
+        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": None}],
+                               "usage": {"completion_tokens": min(count, behaviour["most"])}},
                               separators=(",", ":")).encode())
     def reply(self, body):
         self.send_response(200)
@@ -79,6 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
     def log_message(self, *_): pass
 Handler.protocol_version = "HTTP/1.1"
+http.server.ThreadingHTTPServer.request_queue_size = 128
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 print(f"info listening http=127.0.0.1:{server.server_port}", flush=True)
 print(f'info ready model=m description="tensors; {behaviour["backend"]} x, 1 MiB"', flush=True)
@@ -111,9 +120,9 @@ class Pack:
         self.program(name, text)
         self.steps.append(f"{name} {kind} {limit_s} bin/{name} --gtest_filter=*cuda*")
 
-    def daemon(self, text=STORY, backend="cuda"):
-        behaviour = {"text": text, "backend": backend}
-        self.step("server", "server", DAEMON.replace("BEHAVIOUR", repr(behaviour)))
+    def daemon(self, kind="server", text=STORY, backend="cuda", seconds=(0, 1), most=1000):
+        behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most}
+        self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)))
 
     def run(self, *options):
         (self.part1 / "manifest").write_text(
@@ -305,6 +314,40 @@ def test_a_daemon_that_does_not_start_is_quoted(pack):
     pack.step("server", "server", "echo no such device; exit 1\n")
     _, report = pack.run()
     assert step(report, "server")["detail"] == "did not start: no such device"
+
+
+def with_smollm2(pack, content=b"model"):
+    pack.manifest |= {"smollm2_file": "SmolLM2.gguf", "smollm2_pieces": "1",
+                      "smollm2_sha256": hashlib.sha256(content).hexdigest()}
+    (pack.part1 / "smollm2.1").write_bytes(content)
+
+
+def test_a_device_that_seldom_waits_for_the_host_passes(pack):
+    with_smollm2(pack)
+    pack.daemon("load", seconds=(1.9e-5, 0.001))
+    done, report = pack.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the device waits for the host 1.9" in step(report, "load")["detail"]
+
+
+@pytest.mark.parametrize("change, detail", [
+    ({"seconds": (0.00003, 0.001)}, "not reached: "),
+    ({"seconds": (0, 0)}, "the device's clock counted no step"),
+    ({"most": 191}, "answer 0 of 64 has not 192 tokens"),
+    ({"backend": "cpu"}, "does not compute on the CUDA back end"),
+])
+def test_a_server_that_is_late_or_falls_short_under_load_fails(pack, change, detail):
+    with_smollm2(pack)
+    pack.daemon("load", **change)
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert detail in step(report, "load")["detail"]
+
+
+def test_without_the_model_there_is_no_load(pack):
+    pack.daemon("load")
+    _, report = pack.run()
+    assert step(report, "load")["result"] == "skipped"
 
 
 def test_programs_may_be_in_later_parts(pack):
