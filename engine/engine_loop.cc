@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 
 #include <xxhash.h>
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,12 @@ void CheckWhenIdle(const kvcache::CacheManager& cache) {
 #if defined(REFRAIN_CHECK_WHEN_IDLE)
   assert(cache.CheckInvariants().ok());
 #endif
+}
+
+// Whether the only sequence that runs lacks a chunk: nobody can give it one.
+bool IsStuck(const SequenceState& alone, kvcache::CacheManager* cache) {
+  return !alone.replaying() && alone.RunnableTokens(cache->appended_tokens(alone.id)) > 0 &&
+         absl::IsResourceExhausted(cache->Reserve(alone.id, 1));
 }
 
 }  // namespace
@@ -279,6 +286,12 @@ bool EngineLoop::LaunchNext() {
       !in_flight_.empty()) {
     return false;
   }
+  // To run again would take it no further, and in between it would take others' chunks.
+  if (snapshot_.running.size() == 1 && !plan.preempt.empty() &&
+      IsStuck(*sequences_.at(plan.preempt.front()), parts_.cache)) {
+    BreakDeadlock();
+    return false;
+  }
   for (const SequenceId id : plan.preempt) Preempt(sequences_.at(id).get());
   for (const SequenceId id : plan.admit) {
     if (!Admit(sequences_.at(id))) return false;
@@ -335,10 +348,18 @@ void EngineLoop::BreakDeadlock() {
   if (!snapshot_.running.empty()) {
     stuck = snapshot_.running.front().sequence;
   } else {
-    const auto entry = std::find_if(snapshot_.waiting.begin(), snapshot_.waiting.end(),
-                                    [](const WaitingEntry& waiting) { return !waiting.held; });
+    // All may fit but the one whose turn it is: what was found of it leaves it no room.
+    const int32_t c = snapshot_.limits.chunk_tokens;
+    const auto room_tokens = [this, c](const WaitingEntry& one) {
+      if (one.held) return std::numeric_limits<int32_t>::max();
+      return (snapshot_.free_chunks - one.idle_chunks) * c + (c - one.shared_tokens % c) % c;
+    };
+    const auto entry = std::min_element(snapshot_.waiting.begin(), snapshot_.waiting.end(),
+                                        [&](const WaitingEntry& a, const WaitingEntry& b) {
+                                          return room_tokens(a) < room_tokens(b);
+                                        });
     // Who is held waits for a running sequence.
-    if (entry == snapshot_.waiting.end()) {
+    if (entry->held) {
       return Die(absl::InternalError(absl::StrCat("all ", snapshot_.waiting.size(),
                                                   " waiting sequences wait for one another")));
     }

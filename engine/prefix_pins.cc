@@ -33,6 +33,11 @@ absl::StatusOr<PinnedPrefix> PrefixPins::Pin(const kvcache::Namespace& name_spac
   }
   const int32_t chunk_tokens = cache->options().chunk_tokens;
   const size_t prompt_tokens = prompt.size();
+  if (prompt_tokens < static_cast<size_t>(chunk_tokens)) {
+    return absl::NotFoundError(absl::StrCat("the prompt's ", prompt_tokens,
+                                            " tokens are less than a chunk of ", chunk_tokens,
+                                            ": only whole chunks are pinned"));
+  }
   const int32_t found = cache->Match(name_space, {.ids = prompt, .positions = {}}).num_tokens;
   prompt.resize(static_cast<size_t>(found - found % chunk_tokens));
   if (prompt.empty()) {

@@ -96,7 +96,7 @@ void ChunkCache::Unhold(NodeId node) {
   if (keeps_unused_) {
     BecomeUnused(node);
   } else {
-    Drop(node);
+    Drop(node, kNoNode);
   }
 }
 
@@ -105,7 +105,7 @@ void ChunkCache::Replace(NodeId from, NodeId to) {
   assert(use.pins == 0);
   HoldBy(to, use.refs);
   use.refs = 0;
-  Drop(from);
+  Drop(from, to);
 }
 
 void ChunkCache::Pin(NodeId node) {
@@ -136,8 +136,8 @@ void ChunkCache::BecomeUsed(NodeId node) {
 }
 
 void ChunkCache::BecomeUnused(NodeId node) {
-  if (tree_.IsCovered(node)) {
-    Drop(node);
+  if (const NodeId cover = tree_.FindCoverOrNone(node); cover != kNoNode) {
+    Drop(node, cover);
     return;
   }
   ++cached_chunks_;
@@ -150,13 +150,17 @@ void ChunkCache::DropCovered(NodeId node) {
   for (const NodeId covered : tree_.CoveredNeighbours(node)) {
     if (covered == kNoNode || !use(covered).idle) continue;
     --cached_chunks_;
-    Drop(covered);
+    Drop(covered, node);
   }
 }
 
-void ChunkCache::Drop(NodeId node) {
+void ChunkCache::Drop(NodeId node, NodeId heir) {
   if (!use(node).idle) policy_->Idle(node);
-  policy_->Dropped(node);
+  if (heir == kNoNode) {
+    policy_->Dropped(node);
+  } else {
+    policy_->Replaced(node, heir);
+  }
   Remove(node);
 }
 
@@ -250,7 +254,8 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
     const bool unused = node.use.refs == 0 && node.use.pins == 0;
     cached += unused ? 1 : 0;
     if (unused && !keeps_unused_) return broken(id, "stays though nothing is kept");
-    if (unused && tree_.IsCovered(id)) return broken(id, "repeats a sibling's tokens");
+    if (unused && tree_.FindCoverOrNone(id) != kNoNode)
+      return broken(id, "repeats a sibling's tokens");
     if (node.use.idle != (unused && node.children.empty())) return broken(id, "is idle or not");
   }
   int32_t used = -cached;

@@ -93,7 +93,8 @@ class ChunkCache {
   void BecomeUnused(NodeId node);
   // Idle siblings that `node`, having grown, makes good for nothing.
   void DropCovered(NodeId node);
-  void Drop(NodeId node);
+  // `heir`: has all of its tokens; or kNoNode.
+  void Drop(NodeId node, NodeId heir);
   void Evict(NodeId node);
   void Remove(NodeId node);
 

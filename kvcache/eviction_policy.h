@@ -53,6 +53,8 @@ class EvictionPolicy {
   // another reason; idle before.
   virtual void Evicted(NodeId node) = 0;
   virtual void Dropped(NodeId node) = 0;
+  // Dropped, since all of its tokens are the first ones of `by`, in use or idle.
+  virtual void Replaced(NodeId node, NodeId by) { Dropped(node); }
 
   // The idle chunk to evict next; nothing when none is idle. Changes nothing that shows.
   virtual std::optional<NodeId> Victim() = 0;

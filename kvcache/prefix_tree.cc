@@ -204,13 +204,16 @@ void PrefixTree::Unplace(NodeId id) {
   siblings.erase(siblings.begin() + static_cast<ptrdiff_t>(place));
 }
 
-bool PrefixTree::IsCovered(NodeId id) const {
-  if (!node(id).nested) return false;
+NodeId PrefixTree::FindCoverOrNone(NodeId id) const {
+  if (!node(id).nested) return kNoNode;
   const std::vector<NodeId>& siblings = node(node(id).parent).children;
   const size_t place = PlaceOf(id);
   const Piece own = PieceOf(id);
-  if (place + 1 < siblings.size() && IsPrefix(own, PieceOf(siblings[place + 1]))) return true;
-  return place > 0 && Compare(PieceOf(siblings[place - 1]), own) == 0;
+  if (place + 1 < siblings.size() && IsPrefix(own, PieceOf(siblings[place + 1]))) {
+    return siblings[place + 1];
+  }
+  const bool repeats = place > 0 && Compare(PieceOf(siblings[place - 1]), own) == 0;
+  return repeats ? siblings[place - 1] : kNoNode;
 }
 
 std::array<NodeId, 2> PrefixTree::CoveredNeighbours(NodeId id) const {

@@ -119,8 +119,8 @@ class PrefixTree {
   uint64_t roots_stamp() const { return roots_stamp_; }
   // The child with exactly these `chunk_tokens` tokens. Positions are given.
   NodeId FindFullChildOrNone(NodeId parent, const TokenSpan& chunk) const;
-  // Whether all its tokens are the first tokens of a sibling.
-  bool IsCovered(NodeId id) const;
+  // A sibling whose first tokens are all of its tokens.
+  NodeId FindCoverOrNone(NodeId id) const;
   // Of the siblings beside it in order, those all of whose tokens are its first tokens. There are
   // no others as long as such siblings are removed unless somebody holds them.
   std::array<NodeId, 2> CoveredNeighbours(NodeId id) const;

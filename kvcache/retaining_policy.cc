@@ -27,7 +27,7 @@ void RetainingPolicy::MakeEnd(NodeId node, uint64_t number) {
   Chunk& chunk = Get(node);
   chunk.end_number = number;
   ends_.emplace(number, node);
-  if (chunk.hidden) idle_.emplace(number, node);
+  if (chunk.idle) idle_.emplace(number, node);
 }
 
 void RetainingPolicy::TakeFromEnds(Chunk* chunk) {
@@ -47,6 +47,7 @@ void RetainingPolicy::Retain(NodeId node) {
   if (parent != nullptr && !parent->retained) return;
   chunk.retained = true;
   ++retained_chunks_;
+  if (chunk.idle) policy_->Busy(node);
   MakeEnd(node, ++last_number_);
   if (parent != nullptr && parent->retained_children++ == 0) TakeFromEnds(parent);
   while (retained_chunks_ > max_retained_chunks_) GiveUp(ends_.begin()->second);
@@ -80,21 +81,21 @@ void RetainingPolicy::GiveUp(NodeId node) {
   // The rest of the lineage is next.
   Chunk* const parent = ParentOrNull(chunk);
   if (parent != nullptr && --parent->retained_children == 0) MakeEnd(chunk.parent, number);
-  if (std::exchange(chunk.hidden, false)) policy_->Idle(node);
+  if (chunk.idle) policy_->Idle(node);
 }
 
 void RetainingPolicy::Idle(NodeId node) {
   Chunk& chunk = Get(node);
+  chunk.idle = true;
   if (!chunk.retained) return policy_->Idle(node);
   assert(chunk.end_number != 0);
-  chunk.hidden = true;
   idle_.emplace(chunk.end_number, node);
 }
 
 void RetainingPolicy::Busy(NodeId node) {
   Chunk& chunk = Get(node);
-  if (!chunk.hidden) return policy_->Busy(node);
-  chunk.hidden = false;
+  chunk.idle = false;
+  if (!chunk.retained) return policy_->Busy(node);
   TakeFromEnds(&chunk);
   MakeEnd(node, ++last_number_);
 }
@@ -107,6 +108,12 @@ void RetainingPolicy::Evicted(NodeId node) {
 void RetainingPolicy::Dropped(NodeId node) {
   HandOver(node);
   policy_->Dropped(node);
+}
+
+void RetainingPolicy::Replaced(NodeId node, NodeId by) {
+  const bool retained = Get(node).retained;
+  Dropped(node);
+  if (retained) Retain(by);
 }
 
 void RetainingPolicy::HandOver(NodeId node) {

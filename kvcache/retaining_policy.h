@@ -40,6 +40,8 @@ class RetainingPolicy final : public EvictionPolicy {
   void Busy(NodeId node) override;
   void Evicted(NodeId node) override;
   void Dropped(NodeId node) override;
+  // What was retained stays so, in the other chunk.
+  void Replaced(NodeId node, NodeId by) override;
   std::optional<NodeId> Victim() override;
   // Of a chunk after those before it; one behind a chunk that has given up is not retained.
   void Retain(NodeId node) override;
@@ -51,7 +53,7 @@ class RetainingPolicy final : public EvictionPolicy {
     uint64_t end_number = 0;  // in ends_; 0: not there
     bool known = false;       // else it is a root, or nothing
     bool retained = false;
-    bool hidden = false;  // idle, and the other policy does not know
+    bool idle = false;  // which the other policy knows unless it is retained
   };
 
   Chunk& Get(NodeId node) { return chunks_[ToIndex(node)]; }
@@ -69,7 +71,7 @@ class RetainingPolicy final : public EvictionPolicy {
   int32_t retained_chunks_ = 0;
   std::vector<Chunk> chunks_;        // [nodes]
   std::map<uint64_t, NodeId> ends_;  // retained, without retained children; longest ago first
-  std::map<uint64_t, NodeId> idle_;  // those of them that are hidden
+  std::map<uint64_t, NodeId> idle_;  // those of them that are idle
   uint64_t last_number_ = 0;
 };
 

@@ -303,6 +303,16 @@ TEST(EngineTest, PinsLeaveRoomForTheLongestRequest) {
   EXPECT_EQ(f.Wait(*f.engine->Submit(longest)).usage.completion_tokens, 12);
 }
 
+// To warm it, as for one that is not cached, would not help.
+TEST(EngineTest, APromptShorterThanAChunkIsNotPinnedForAReasonThatIsTold) {
+  Fixture f;
+  f.Wait(*f.engine->Submit(PromptOf(15, 2)));
+  const absl::Status status = f.engine->PinPrefix(PromptOf(15, 2)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(),
+            "the prompt's 15 tokens are less than a chunk of 16: only whole chunks are pinned");
+}
+
 TEST(EngineTest, PinsOfOneSaltDoNotServeAnother) {
   Fixture f;
   Request salted = PromptOf(40, 2);

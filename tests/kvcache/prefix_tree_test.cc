@@ -121,16 +121,17 @@ TEST(PrefixTreeTest, OnlyANodeThatWasAPrefixOfASiblingMovesWhenItGrows) {
 TEST(PrefixTreeTest, KnowsWhoIsCovered) {
   Tree tree;
   const NodeId a = tree.Add(tree.root, "ab");
-  EXPECT_FALSE(tree.IsCovered(a));
+  EXPECT_EQ(tree.FindCoverOrNone(a), kNoNode);
   const NodeId b = tree.Add(tree.root, "abc");
-  EXPECT_TRUE(tree.IsCovered(a));
-  EXPECT_FALSE(tree.IsCovered(b));
+  EXPECT_EQ(tree.FindCoverOrNone(a), b);
+  EXPECT_EQ(tree.FindCoverOrNone(b), kNoNode);
   EXPECT_EQ(tree.CoveredNeighbours(b)[0], a);
   const NodeId c = tree.Add(tree.root, "abc");
-  EXPECT_TRUE(tree.IsCovered(b) && tree.IsCovered(c));
+  EXPECT_EQ(tree.FindCoverOrNone(b), c);
+  EXPECT_EQ(tree.FindCoverOrNone(c), b);
   EXPECT_EQ(tree.CoveredNeighbours(b)[1], c);
   tree.Remove(c);
-  EXPECT_FALSE(tree.IsCovered(b));
+  EXPECT_EQ(tree.FindCoverOrNone(b), kNoNode);
 }
 
 TEST(PrefixTreeTest, ACutNodeMatchesNoFurther) {

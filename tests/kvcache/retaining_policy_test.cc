@@ -126,6 +126,60 @@ TEST(RetainingPolicyInCacheTest, PromptsOfManyChunksTakeNoMoreThanTheirShare) {
   h.CheckAll();
 }
 
+// The last chunk of "abcdef" has two tokens. Another request's chunk takes its place; what was
+// asked for stays asked for.
+class RetainedPartOfAChunkTest : public ::testing::Test {
+ protected:
+  // As the engine does: the last token of a prompt is always computed.
+  void StartWithPrompt(uint64_t id) {
+    ASSERT_EQ(h_.Join(id, testing::CellsOf("abcde")), id == 1 ? 0 : 5);
+    ASSERT_EQ(h_.Grow(id, std::string("abcdef").substr(h_.expected[id].size())), absl::OkStatus());
+  }
+
+  void ExpectThatOthersTakeOtherChunks() {
+    for (uint64_t i = 10; i < 20; ++i) {
+      h_.Run(i, std::string(8, static_cast<char>('A' + i)));
+      h_.Leave(i);
+    }
+    EXPECT_GT(h_.cache->stats().evicted_chunks_total, 0);
+    EXPECT_EQ(h_.Match(testing::CellsOf("abcdef")).num_tokens, 6);
+    h_.CheckAll();
+  }
+
+  testing::LetterHarness h_{12};
+};
+
+TEST_F(RetainedPartOfAChunkTest, IsTakenOverByAnEqualOne) {
+  StartWithPrompt(1);
+  h_.cache->Retain(SequenceId{1});
+  h_.Leave(1);
+  StartWithPrompt(2);
+  h_.Leave(2);
+  ExpectThatOthersTakeOtherChunks();
+}
+
+TEST_F(RetainedPartOfAChunkTest, IsTakenOverByOneThatGrewWhileItWasInUse) {
+  StartWithPrompt(1);
+  h_.cache->Retain(SequenceId{1});
+  StartWithPrompt(2);
+  ASSERT_EQ(h_.Grow(2, "gh"), absl::OkStatus());
+  h_.Leave(2);
+  h_.Leave(1);
+  ExpectThatOthersTakeOtherChunks();
+}
+
+TEST_F(RetainedPartOfAChunkTest, IsTakenOverByTheOneThatItIsMergedWith) {
+  StartWithPrompt(1);
+  ASSERT_EQ(h_.Grow(1, "gh"), absl::OkStatus());
+  h_.Leave(1);
+  StartWithPrompt(2);
+  h_.cache->Retain(SequenceId{2});
+  ASSERT_EQ(h_.Grow(2, "gh"), absl::OkStatus());
+  h_.Leave(2);
+  EXPECT_EQ(h_.cache->stats().merged_chunks_total, 1);
+  ExpectThatOthersTakeOtherChunks();
+}
+
 TEST_F(RetainingPolicyTest, AChunkThatIsUsedAgainBecomesTheYoungest) {
   InsertIdle(1, true);
   InsertIdle(2, true);

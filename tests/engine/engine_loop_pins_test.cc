@@ -1,0 +1,70 @@
+// Requests that are too large for what pins leave of the cache. Operators cannot pin so much
+// (PrefixPins); the loop relies on nobody for coming to rest.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/loop_harness.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::LoopHarness;
+using ::refrain::testing::LoopOptions;
+using ::refrain::testing::Prompt;
+using ::refrain::testing::TokenRequest;
+
+// Eight chunks of 16 tokens, two of them pinned.
+class EngineLoopPinsTest : public ::testing::TestWithParam<int> {
+ protected:
+  LoopOptions Options(Policy policy = Policy::kFcfs) const {
+    return {.num_chunks = 8, .max_sequences = 2, .max_in_flight = GetParam(), .policy = policy};
+  }
+
+  static void PinTwoChunks(LoopHarness* h) {
+    h->Run(TokenRequest(Prompt(32), 1));
+    std::vector<TokenId> ids;
+    for (const int32_t id : Prompt(32)) ids.push_back(TokenId{id});
+    ASSERT_EQ(h->cache->Pin({}, {.ids = ids, .positions = {}}), 32);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, EngineLoopPinsTest, ::testing::Values(1, 2));
+
+// Each would take the other's chunks, in turns, and get no further than the last one that is free.
+TEST_P(EngineLoopPinsTest, RequestsOfTwoTenantsThatDoNotFitAreBothRefused) {
+  LoopHarness h(Options());
+  PinTwoChunks(&h);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const int32_t seed : {5, 6}) {
+    Request request = TokenRequest(Prompt(100, seed), 4);
+    request.tenant = std::to_string(seed);
+    streams.push_back(h.Submit(request));
+  }
+  ASSERT_NO_FATAL_FAILURE(h.RunUntilIdle());
+  for (const auto& stream : streams) {
+    const absl::Status status = h.Read(stream).status;
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  }
+  EXPECT_EQ(h.loop.health(), absl::OkStatus());
+}
+
+// All that is free holds the beginning of the urgent one, which lacks a chunk for the rest.
+TEST_P(EngineLoopPinsTest, RefusesTheRequestThatDoesNotFitNotAnOlderOneThatDoes) {
+  LoopHarness h(Options(Policy::kPriority));
+  PinTwoChunks(&h);
+  h.Run(TokenRequest(Prompt(96, 5), 0));
+  Request small = TokenRequest(Prompt(10, 6), 3);
+  small.priority = 1;
+  const auto small_stream = h.Submit(small);
+  const auto large_stream = h.Submit(TokenRequest(Prompt(100, 5), 4));
+  h.RunUntilIdle();
+  EXPECT_TRUE(absl::IsResourceExhausted(h.Read(large_stream).status));
+  EXPECT_EQ(h.Read(small_stream).status, absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace refrain::engine
