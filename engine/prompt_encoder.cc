@@ -122,11 +122,12 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   auto banned = bad_words_.Encode(in.sampling.bad_words);
   if (!banned.ok()) return banned.status();
   if (!banned->empty()) in.sampling.banned_sequences = *std::move(banned);
+  const int64_t vocab_size =
+      limits_.vocab_size > 0 ? limits_.vocab_size : static_cast<int64_t>(tokenizer_->vocab_size());
   for (const TokenId id : request->prompt) {
-    if (static_cast<int64_t>(id) < 0 || kvcache::ToIndex(id) >= tokenizer_->vocab_size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("prompt has token id ", static_cast<int32_t>(id), ", the vocabulary has ",
-                       tokenizer_->vocab_size()));
+    if (static_cast<int64_t>(id) < 0 || static_cast<int64_t>(id) >= vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "prompt has token id ", static_cast<int32_t>(id), ", the vocabulary has ", vocab_size));
     }
   }
   if (absl::Status status = CheckSizes(in, request->prompt.size()); !status.ok()) return status;

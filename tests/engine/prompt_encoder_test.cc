@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/text/create_tokenizer.h"
 #include "tests/support/fake_tokenizer.h"
 
@@ -67,6 +68,23 @@ TEST_F(PromptEncoderTest, MinTokensBeyondTheContextAreRefused) {
   EXPECT_EQ(status_.message(),
             "This model's maximum context length is 8 tokens. However, the prompt has 5 tokens, "
             "which leave no room for min_tokens, 4.");
+}
+
+// Embeddings are often padded: a model may generate such an id, and take it again.
+TEST_F(PromptEncoderTest, TakesTheIdsOfTheModelThatTheTokenizerLacks) {
+  const auto size = static_cast<int32_t>(tokenizer_.vocab_size());
+  const PromptEncoder padded(
+      &tokenizer_, nullptr,
+      {.max_context_tokens = 8, .kv_capacity_tokens = 100, .vocab_size = size + 2});
+  EncodedRequest encoded;
+  encoded.request.prompt = TokenPrompt{.ids = {T(1), T(size + 1)}};
+  absl::Status status = padded.Tokenize(std::nullopt, &encoded);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(encoded.prompt, ElementsAre(T(1), T(size + 1)));
+  encoded.request.prompt = TokenPrompt{.ids = {T(size + 2)}};
+  status = padded.Tokenize(std::nullopt, &encoded);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("prompt has token id ", size + 2, ", the vocabulary has ", size + 2));
 }
 
 // A text waits once, however long it is.
