@@ -201,7 +201,7 @@ void ExpectPieces(const absl::StatusOr<std::unique_ptr<PreTokenizer>>& pre_token
   }
 }
 
-// Every name, and what in patterns of one's own PCRE2 takes otherwise: white space, words, lines.
+// Every name, and what in patterns of one's own PCRE2 takes otherwise: see SpellForPcre2.
 TEST(PreTokenizerTest, SplitsAsHuggingFaceDoes) {
   const nlohmann::ordered_json golden = ReadTestJson("text-golden/pre_tokenizers.json");
   ASSERT_EQ(golden["texts"].size(), 130u);
@@ -210,7 +210,7 @@ TEST(PreTokenizerTest, SplitsAsHuggingFaceDoes) {
     SCOPED_TRACE(name);
     ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], pieces);
   }
-  ASSERT_EQ(golden["custom"].size(), 7u);
+  ASSERT_EQ(golden["custom"].size(), 15u);
   for (const auto& [pattern, pieces] : golden["custom"].items()) {
     SCOPED_TRACE(pattern);
     ExpectPieces(PreTokenizer::CreateFromPatterns(std::vector<std::string>{pattern}),
@@ -313,7 +313,18 @@ TEST(PreTokenizerTest, RefusesUnknownNamesAndBrokenPatterns) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_NE(unknown.status().message().find("nonesuch"), absl::string_view::npos);
   EXPECT_NE(unknown.status().message().find("smollm"), absl::string_view::npos);
-  EXPECT_FALSE(PreTokenizer::CreateFromPatterns(std::vector<std::string>{"(a"}).ok());
+  // Of classes 16 may lie in one another.
+  const std::string nested = std::string(17, '[') + "a" + std::string(17, ']');
+  std::string intersected = "[a";
+  for (int i = 0; i < 200; ++i) intersected += "&&a";
+  for (const std::string& broken :
+       {std::string("(a"), std::string("[a"), std::string("[[a]"), std::string("[a&&"),
+        std::string("[&&a]"), std::string("[a&&]"), std::string("\\"), std::string("[\\"),
+        std::string("\\d{2}+"), std::string("a{3}?"), nested, intersected + "]"}) {
+    EXPECT_FALSE(PreTokenizer::CreateFromPatterns(std::vector<std::string>{broken}).ok()) << broken;
+  }
+  EXPECT_TRUE(
+      PreTokenizer::CreateFromPatterns(std::vector<std::string>{nested.substr(1, 33)}).ok());
   EXPECT_FALSE(PreTokenizer::CreateFromPatterns({}).ok());
 }
 
