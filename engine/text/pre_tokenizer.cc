@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/pattern_spelling.h"
+#include "engine/text/utf8.h"
 
 namespace refrain::engine {
 namespace {
@@ -165,18 +166,18 @@ class PreTokenizer::Pattern {
     return MatchData(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
   }
 
-  // The first match at or after `from_byte`: {begin, end}, equal when there is none.
+  // The first match at or after `from_byte`, which may be empty: {begin, end}. Where there is none
+  // both are the text's end.
   absl::StatusOr<std::pair<size_t, size_t>> Find(std::string_view text, size_t from_byte,
                                                  pcre2_match_data* data) const {
-    const int rc =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from_byte,
-                    PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context_.get());
+    const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                               from_byte, PCRE2_NO_UTF_CHECK, data, context_.get());
     if (rc == PCRE2_ERROR_NOMATCH) return std::pair(text.size(), text.size());
     if (rc == PCRE2_ERROR_NOMEMORY) return absl::ResourceExhaustedError(ErrorText(rc));
     if (rc < 0) return CannotMatch(rc);
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
     // \K in a lookahead can put the end before the start: such a match cuts nothing.
-    if (offsets[1] <= offsets[0] || offsets[0] < from_byte) {
+    if (offsets[1] < offsets[0] || offsets[0] < from_byte) {
       return absl::InvalidArgumentError("the tokenizer's pattern matches backwards");
     }
     return std::pair(size_t{offsets[0]}, size_t{offsets[1]});
@@ -289,19 +290,23 @@ absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text, Cuttin
     if (!status.ok()) cutting->failed_at += begin;
     return status;
   };
-  size_t at = 0;
-  while (at < text.size() && !cutting->ended) {
-    const auto match = pattern.Find(text, at, data);
+  size_t at = 0;  // the pieces so far end here
+  for (size_t from = 0; from < text.size() && !cutting->ended;) {
+    const auto match = pattern.Find(text, from, data);
     if (!match.ok()) {
-      cutting->failed_at = at;
+      cutting->failed_at = from;
       return match.status();
     }
     absl::Status status = pass_on(at, match->first);
     if (status.ok()) status = pass_on(match->first, match->second);
     if (!status.ok()) return status;
     at = match->second;
+    from = at;
+    if (match->first == match->second && at < text.size()) {
+      from += FirstUtf8Unit(text.substr(at)).size_bytes;
+    }
   }
-  return absl::OkStatus();
+  return pass_on(at, text.size());
 }
 
 }  // namespace refrain::engine
