@@ -32,6 +32,14 @@ constexpr char kSmolLm[] =
 constexpr char kLlama3[] = REFRAIN_LLAMA3("\\p{N}{1,3}|");
 constexpr char kQwen2[] = REFRAIN_LLAMA3("\\p{N}|");
 
+constexpr char kSeedCoder[] =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|"
+    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+// Sentences and their parts; every \p{N} is cut out of them.
+constexpr char kViking[] =
+    " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+";
+
 // Mistral's, from its tokenizer.json: no capital follows a small letter in a piece.
 #define REFRAIN_TEKKEN_WORDS                                                                   \
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|" \
@@ -76,10 +84,14 @@ struct NamedPatterns {
   std::array<const char*, 6> patterns;  // in order; null behind the last one
 };
 
-constexpr std::array<NamedPatterns, 17> kNamedPatterns = {{
+constexpr std::array<NamedPatterns, 24> kNamedPatterns = {{
     {"gpt2", {kGpt2}},
     {"gpt-2", {kGpt2}},
+    {"mellum", {kGpt2}},
+    {"trillion", {kGpt2}},
+    {"granite-docling", {kGpt2}},
     {"smollm", {kSmolLm}},
+    {"minerva-7b", {kSmolLm}},
     {"llama-bpe", {kLlama3}},
     {"llama3", {kLlama3}},
     {"llama-v3", {kLlama3}},
@@ -90,6 +102,9 @@ constexpr std::array<NamedPatterns, 17> kNamedPatterns = {{
     {"lfm2", {kLlama3}},
     {"qwen2", {kQwen2}},
     {"deepseek-r1-qwen", {kQwen2}},
+    {"megrez", {kQwen2}},
+    {"seed-coder", {kSeedCoder}},
+    {"viking", {kViking, "\\p{N}"}},
     {"tekken", {kTekken}},
     {"deepseek-llm",
      {"[\\r\\n]", kDeepSeekLlmLetters, kDeepSeekLlmPunctuation, "(?<![\\s])[\\s]++\\z",

@@ -205,10 +205,17 @@ void ExpectPieces(const absl::StatusOr<std::unique_ptr<PreTokenizer>>& pre_token
 TEST(PreTokenizerTest, SplitsAsHuggingFaceDoes) {
   const nlohmann::ordered_json golden = ReadTestJson("text-golden/pre_tokenizers.json");
   ASSERT_EQ(golden["texts"].size(), 130u);
-  ASSERT_EQ(golden["names"].size(), 8u);
+  ASSERT_EQ(golden["names"].size(), 11u);
   for (const auto& [name, pieces] : golden["names"].items()) {
     SCOPED_TRACE(name);
     ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], pieces);
+  }
+  const std::pair<const char*, const char*> others[] = {
+      {"mellum", "gpt2"}, {"trillion", "gpt2"}, {"granite-docling", "gpt2"}, {"megrez", "qwen2"}};
+  for (const auto& [name, same] : others) {
+    SCOPED_TRACE(name);
+    ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], golden["names"][same]);
+    EXPECT_FALSE(PreTokenizer::IgnoresMergesByName(name));
   }
   ASSERT_EQ(golden["custom"].size(), 17u);
   for (const auto& [pattern, pieces] : golden["custom"].items()) {
@@ -254,7 +261,7 @@ TEST(PreTokenizerTest, NamedPatternsAreLinear) {
   while (text.size() < (1 << 20)) text += "\u3000";
   text += "\u2603";
   for (const char* name : {"gpt2", "smollm", "llama-bpe", "qwen2", "tekken", "deepseek-llm",
-                           "deepseek-coder", "deepseek-v3"}) {
+                           "deepseek-coder", "deepseek-v3", "seed-coder", "viking"}) {
     const auto pre_tokenizer = PreTokenizer::CreateByName(name);
     ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
     const auto start = std::chrono::steady_clock::now();
