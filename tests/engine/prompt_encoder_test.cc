@@ -116,6 +116,38 @@ TEST_F(PromptEncoderTest, RenderingTakesTheTextOutOfTheRequest) {
   EXPECT_TRUE(std::get<ChatPrompt>(chat.request.prompt).input.messages.is_undefined());
 }
 
+// As where the text was begun: nothing of the template's that ends the message.
+TEST_F(PromptEncoderTest, ContinuesAMessageThatSaysNothingYet) {
+  const auto chat_template = ChatTemplate::Create(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content.lstrip(' ') }}</{{ m.role }}>{% endfor %}",
+      "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const PromptEncoder encoder(&tokenizer_, chat_template->get(),
+                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
+  const auto rendered = [&](const jinja::Value& content) {
+    jinja::Value::List messages;
+    for (const auto& [role, text] :
+         {std::pair("user", jinja::Value::String("hi")), std::pair("assistant", content)}) {
+      jinja::Map message;
+      message.Set("role", jinja::Value::String(role));
+      message.Set("content", text);
+      messages.push_back(jinja::Value::MakeMap(std::move(message)));
+    }
+    ChatPrompt prompt;
+    prompt.input.messages = jinja::Value::MakeList(std::move(messages));
+    prompt.continue_final_message = true;
+    EncodedRequest chat;
+    chat.request.prompt = std::move(prompt);
+    const auto text = encoder.Render(&chat);
+    return text.ok() ? (*text)->text : std::string(text.status().message());
+  };
+  EXPECT_EQ(rendered(jinja::Value::String("so")), "<user>hi</user><assistant>so");
+  EXPECT_EQ(rendered(jinja::Value::String("")), "<user>hi</user><assistant>");
+  EXPECT_EQ(rendered(jinja::Value::String(" \n")), "<user>hi</user><assistant>\n");
+  EXPECT_EQ(rendered(jinja::Value::None()),
+            "continue_final_message: the last message has no text that could be continued");
+}
+
 // Each repetition costs memory; the context bounds the prompt alone.
 TEST_F(PromptEncoderTest, RefusesToEchoALongPromptInManyChoices) {
   constexpr int32_t kPromptTokens = 1 << 12;
