@@ -62,7 +62,8 @@ class LocalEngine : public Engine {
               LoopOptionsOf(options, parts_)),
         encoder_(parts_.tokenizer.get(), parts_.chat_template.get(),
                  {.max_context_tokens = parts_.model.max_context_tokens,
-                  .kv_capacity_tokens = parts_.cache->stats().capacity_tokens()},
+                  .kv_capacity_tokens = parts_.cache->stats().capacity_tokens(),
+                  .vocab_size = parts_.model.vocab_size},
                  RemembersTurns(options) ? &turns_ : nullptr),
         pool_(
             &encoder_, parts_.clock.get(), options.encode_threads,
@@ -134,10 +135,9 @@ class LocalEngine : public Engine {
 };
 
 absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request) {
-  absl::Status status =
-      CheckRequest(request, {.max_choices = options_.limits.n,
-                             .max_beams = options_.max_sequences,
-                             .vocab_size = static_cast<int64_t>(parts_.tokenizer->vocab_size())});
+  absl::Status status = CheckRequest(request, {.max_choices = options_.limits.n,
+                                               .max_beams = options_.max_sequences,
+                                               .vocab_size = parts_.model.vocab_size});
   if (!status.ok()) return status;
   absl::StatusOr<AdmissionTicket> ticket =
       ledger_->Enter(request.tenant, Errand::kRun, request.call);

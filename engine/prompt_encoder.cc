@@ -16,22 +16,29 @@ std::string_view WithoutSpaceBehind(std::string_view text) {
 }
 
 // The last message's content, if it is text.
-std::string_view FinalContent(const ChatPrompt& chat) {
+std::optional<std::string_view> FinalContent(const ChatPrompt& chat) {
   const jinja::Value& messages = chat.input.messages;
-  if (!messages.is_list() || messages.AsList().empty()) return "";
+  if (!messages.is_list() || messages.AsList().empty()) return std::nullopt;
   const jinja::Value& last = messages.AsList().back();
-  if (!last.is_map()) return "";
+  if (!last.is_map()) return std::nullopt;
   const jinja::Value* content = last.AsMap().FindOrNull("content");
-  return content != nullptr && content->is_string() ? content->AsString() : std::string_view();
+  if (content == nullptr || !content->is_string()) return std::nullopt;
+  return content->AsString();
+}
+
+// Stands behind a text that says nothing, of which no template shows the place.
+constexpr std::string_view kPlaceOfText = "<place of the text>";
+
+void MarkPlaceOfText(std::string spaces, ChatPrompt* chat) {
+  jinja::Value::List messages = chat->input.messages.AsList();
+  jinja::Map last = messages.back().AsMap();
+  last.Set("content", jinja::Value::String(spaces.append(kPlaceOfText)));
+  messages.back() = jinja::Value::MakeMap(std::move(last));
+  chat->input.messages = jinja::Value::MakeList(std::move(messages));
 }
 
 // What the template puts behind the last message's content would end the message.
-absl::Status CutBehindFinalMessage(const ChatPrompt& chat, RenderedChat* rendered) {
-  const std::string_view content = WithoutSpaceBehind(FinalContent(chat));
-  if (content.empty()) {
-    return absl::InvalidArgumentError(
-        "continue_final_message: the last message has no text that could be continued");
-  }
+absl::Status CutBehindFinalMessage(std::string_view content, RenderedChat* rendered) {
   if (!rendered->content_spans.empty()) {
     const TextSpan& last = rendered->content_spans.back();
     // A template may trim the content, or show the end of it only.
@@ -45,6 +52,21 @@ absl::Status CutBehindFinalMessage(const ChatPrompt& chat, RenderedChat* rendere
   }
   return absl::InvalidArgumentError(
       "continue_final_message: the chat template does not end with the last message's text");
+}
+
+// The same where that stands for a text that says nothing.
+absl::Status CutAtPlaceOfText(RenderedChat* rendered) {
+  absl::Status status = CutBehindFinalMessage(kPlaceOfText, rendered);
+  if (!status.ok()) return status;
+  if (!rendered->text.ends_with(kPlaceOfText)) {
+    return absl::InvalidArgumentError(
+        "continue_final_message: the chat template does not show where the last message's text is");
+  }
+  rendered->text.resize(rendered->text.size() - kPlaceOfText.size());
+  TextSpan& last = rendered->content_spans.back();
+  last.end_byte = rendered->text.size();
+  if (last.begin_byte >= last.end_byte) rendered->content_spans.pop_back();
+  return absl::OkStatus();
 }
 
 std::vector<TokenId> EndsOfGeneration(const Tokenizer& tokenizer) {
@@ -96,10 +118,22 @@ absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
     return absl::FailedPreconditionError(
         "the model has no chat template: use completions with a text prompt");
   }
+  std::string continued;
+  if (chat.continue_final_message) {
+    const std::optional<std::string_view> content = FinalContent(chat);
+    if (!content.has_value()) {
+      return absl::InvalidArgumentError(
+          "continue_final_message: the last message has no text that could be continued");
+    }
+    continued = WithoutSpaceBehind(*content);
+    if (continued.empty()) MarkPlaceOfText(std::string(*content), &chat);
+  }
   absl::StatusOr<RenderedChat> rendered = chat_template_->Render(chat.input);
   if (!rendered.ok()) return rendered.status();
   if (chat.continue_final_message) {
-    if (absl::Status status = CutBehindFinalMessage(chat, &*rendered); !status.ok()) return status;
+    absl::Status status = continued.empty() ? CutAtPlaceOfText(&*rendered)
+                                            : CutBehindFinalMessage(continued, &*rendered);
+    if (!status.ok()) return status;
   }
   const EncodeOptions options = SafeEncodeOptions(*rendered);
   PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};
@@ -122,11 +156,12 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   auto banned = bad_words_.Encode(in.sampling.bad_words);
   if (!banned.ok()) return banned.status();
   if (!banned->empty()) in.sampling.banned_sequences = *std::move(banned);
+  const int64_t vocab_size =
+      limits_.vocab_size > 0 ? limits_.vocab_size : static_cast<int64_t>(tokenizer_->vocab_size());
   for (const TokenId id : request->prompt) {
-    if (static_cast<int64_t>(id) < 0 || kvcache::ToIndex(id) >= tokenizer_->vocab_size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("prompt has token id ", static_cast<int32_t>(id), ", the vocabulary has ",
-                       tokenizer_->vocab_size()));
+    if (static_cast<int64_t>(id) < 0 || static_cast<int64_t>(id) >= vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "prompt has token id ", static_cast<int32_t>(id), ", the vocabulary has ", vocab_size));
     }
   }
   if (absl::Status status = CheckSizes(in, request->prompt.size()); !status.ok()) return status;

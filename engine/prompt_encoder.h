@@ -29,6 +29,9 @@ struct PromptText {
 struct EncodeLimits {
   int32_t max_context_tokens = 0;
   int64_t kv_capacity_tokens = 0;  // of the whole pool
+  // The model's, whose embedding may have rows behind the tokenizer's tokens: ids without a text.
+  // 0 = as many as the tokenizer has.
+  int64_t vocab_size = 0;
 };
 
 // Turns a request into token ids and rules, and checks their sizes. Render is quick (a template),

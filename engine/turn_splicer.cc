@@ -109,7 +109,7 @@ TurnSplicer::Extent TurnSplicer::Spell(std::span<const TokenId> ids, std::string
   Extent spelled;
   size_t bytes = 0, tokens = 0;
   for (; tokens < ids.size(); ++tokens) {
-    // A model may have more rows than its tokenizer has tokens, which no prompt may have.
+    // A model may have more rows than its tokenizer has tokens: they spell nothing.
     if (kvcache::ToIndex(ids[tokens]) >= tokenizer_->vocab_size()) break;
     if (tokenizer_->IsControl(ids[tokens])) break;
     const std::string piece = detokenizer.Append(ids[tokens]);

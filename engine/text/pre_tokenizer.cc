@@ -10,48 +10,49 @@
 #include <pcre2.h>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/pattern_spelling.h"
+#include "engine/text/utf8.h"
 
 namespace refrain::engine {
 namespace {
 
-// White space as the Unicode property says. Not `\s`: PCRE2 counts U+180E among it.
-#define REFRAIN_WS \
-  "\\t-\\r "       \
-  "\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
-
-constexpr char kGpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" REFRAIN_WS
-                         "\\p{L}\\p{N}]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
+constexpr char kGpt2[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|[\\s]+(?![^\\s])|[\\s]+";
 
 // Published as two steps: every \p{N} is cut out, then the stretches between go through the GPT-2
 // pattern. In one step: a digit is a piece, and white space before a digit is at the end of its
 // stretch, so it stays together as before the end of the text.
 constexpr char kSmolLm[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+|\\p{N}| ?[^" REFRAIN_WS "\\p{L}\\p{N}]+|[" REFRAIN_WS
-    "]+(?![^" REFRAIN_WS "\\p{N}])|[" REFRAIN_WS "]+";
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|[\\s]+(?![^\\s\\p{N}])|[\\s]+";
 
-#define REFRAIN_LLAMA3(digits)                                                           \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits " ?[^" REFRAIN_WS \
-  "\\p{L}\\p{N}]+[\\r\\n]*|[" REFRAIN_WS "]*[\\r\\n]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS \
-  "])|[" REFRAIN_WS "]+"
+#define REFRAIN_LLAMA3(digits)                                         \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
+  " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|[\\s]*[\\r\\n]+|[\\s]+(?![^\\s])|[\\s]+"
 
 constexpr char kLlama3[] = REFRAIN_LLAMA3("\\p{N}{1,3}|");
 constexpr char kQwen2[] = REFRAIN_LLAMA3("\\p{N}|");
+
+constexpr char kSeedCoder[] =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|"
+    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+// Sentences and their parts; every \p{N} is cut out of them.
+constexpr char kViking[] =
+    " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+";
 
 // Mistral's, from its tokenizer.json: no capital follows a small letter in a piece.
 #define REFRAIN_TEKKEN_WORDS                                                                   \
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|" \
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
-constexpr char kTekken[] =
-    REFRAIN_TEKKEN_WORDS "\\p{N}| ?[^" REFRAIN_WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" REFRAIN_WS
-                         "]*[\\r\\n]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
+constexpr char kTekken[] = REFRAIN_TEKKEN_WORDS
+    "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|[\\s]*[\\r\\n]+|[\\s]+(?![^\\s])|[\\s]+";
 
 // DeepSeek's, from its tokenizer.json files: steps that each cut what the ones before left. The
 // LLM's letters are those that have a case; white space at the end (`\\s+$`) is looked for where it
 // begins alone, which keeps the time linear.
 #define REFRAIN_CJK_AND_HANGUL "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 constexpr char kDeepSeekLlmLetters[] =
-    "[" REFRAIN_WS
-    "]?["
+    "[\\s]?["
     "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"
     "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}"
     "\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}"
@@ -71,23 +72,26 @@ constexpr char kDeepSeekLlmLetters[] =
     "\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
     "]+";
 constexpr char kDeepSeekLlmPunctuation[] =
-    "[" REFRAIN_WS
-    "]?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
+    "[\\s]?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
     "\\x{3000}-\\x{3002}]+";
 constexpr char kDeepSeekV3Words[] =
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
     "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|"
-    "[" REFRAIN_WS "]*[\\r\\n]+|[" REFRAIN_WS "]+(?![^" REFRAIN_WS "])|[" REFRAIN_WS "]+";
+    "[\\s]*[\\r\\n]+|[\\s]+(?![^\\s])|[\\s]+";
 
 struct NamedPatterns {
   std::string_view name;
   std::array<const char*, 6> patterns;  // in order; null behind the last one
 };
 
-constexpr std::array<NamedPatterns, 17> kNamedPatterns = {{
+constexpr std::array<NamedPatterns, 24> kNamedPatterns = {{
     {"gpt2", {kGpt2}},
     {"gpt-2", {kGpt2}},
+    {"mellum", {kGpt2}},
+    {"trillion", {kGpt2}},
+    {"granite-docling", {kGpt2}},
     {"smollm", {kSmolLm}},
+    {"minerva-7b", {kSmolLm}},
     {"llama-bpe", {kLlama3}},
     {"llama3", {kLlama3}},
     {"llama-v3", {kLlama3}},
@@ -98,13 +102,15 @@ constexpr std::array<NamedPatterns, 17> kNamedPatterns = {{
     {"lfm2", {kLlama3}},
     {"qwen2", {kQwen2}},
     {"deepseek-r1-qwen", {kQwen2}},
+    {"megrez", {kQwen2}},
+    {"seed-coder", {kSeedCoder}},
+    {"viking", {kViking, "\\p{N}"}},
     {"tekken", {kTekken}},
     {"deepseek-llm",
-     {"[\\r\\n]", kDeepSeekLlmLetters, kDeepSeekLlmPunctuation,
-      "(?<![" REFRAIN_WS "])[" REFRAIN_WS "]++\\z", REFRAIN_CJK_AND_HANGUL, "\\p{N}+"}},
+     {"[\\r\\n]", kDeepSeekLlmLetters, kDeepSeekLlmPunctuation, "(?<![\\s])[\\s]++\\z",
+      REFRAIN_CJK_AND_HANGUL, "\\p{N}+"}},
     {"deepseek-coder",
-     {"[\\r\\n]", "[" REFRAIN_WS "]?\\p{L}+", "[" REFRAIN_WS "]?\\p{P}+", REFRAIN_CJK_AND_HANGUL,
-      "\\p{N}"}},
+     {"[\\r\\n]", "[\\s]?\\p{L}+", "[\\s]?\\p{P}+", REFRAIN_CJK_AND_HANGUL, "\\p{N}"}},
     {"deepseek-v3",
      {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
       kDeepSeekV3Words}},
@@ -125,56 +131,6 @@ constexpr char kPublishedGpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 #undef REFRAIN_TEKKEN_WORDS
-
-// Oniguruma's: \w of PCRE2 lacks marks, most connectors and the letters in circles, and has all
-// numbers; that has six of Latin-1, and those outside of classes alone.
-#define REFRAIN_WORD                                     \
-  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}" \
-  "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
-#define REFRAIN_WORD_ALONE REFRAIN_WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
-
-// What of a pattern PCRE2 would take otherwise than the library that tokenizer.json is written for:
-// `\s`, `\w` and, outside of classes, `\S` and `\W`, spelled out.
-std::string SpellOutClasses(std::string_view pattern) {
-  std::string out;
-  bool in_class = false;
-  size_t class_begin = 0;  // where a ] is one of the class
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c != '\\' || i + 1 == pattern.size()) {
-      const size_t named_end =
-          in_class && pattern.substr(i, 2) == "[:" ? pattern.find(":]", i) : std::string_view::npos;
-      if (named_end != std::string_view::npos) {
-        out += pattern.substr(i, named_end + 2 - i);
-        i = named_end + 1;
-        continue;
-      }
-      if (c == '[' && !in_class) {
-        in_class = true;
-        class_begin = i + 1 + (pattern.substr(i + 1, 1) == "^");
-      } else if (c == ']' && i != class_begin) {
-        in_class = false;
-      }
-      out.push_back(c);
-      continue;
-    }
-    const char escaped = pattern[++i];
-    if (in_class && (escaped == 's' || escaped == 'w')) {
-      out += escaped == 's' ? REFRAIN_WS : REFRAIN_WORD;
-    } else if (!in_class && (escaped == 's' || escaped == 'w')) {
-      out += escaped == 's' ? "[" REFRAIN_WS "]" : "[" REFRAIN_WORD_ALONE "]";
-    } else if (!in_class && (escaped == 'S' || escaped == 'W')) {
-      out += escaped == 'S' ? "[^" REFRAIN_WS "]" : "[^" REFRAIN_WORD_ALONE "]";
-    } else {
-      out += {c, escaped};
-    }
-  }
-  return out;
-}
-
-#undef REFRAIN_WORD_ALONE
-#undef REFRAIN_WORD
-#undef REFRAIN_WS
 
 // Bounds what a pattern of a hostile tokenizer.json may cost per match.
 constexpr uint32_t kMatchLimit = 10'000'000;
@@ -225,18 +181,18 @@ class PreTokenizer::Pattern {
     return MatchData(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
   }
 
-  // The first match at or after `from_byte`: {begin, end}, equal when there is none.
+  // The first match at or after `from_byte`, which may be empty: {begin, end}. Where there is none
+  // both are the text's end.
   absl::StatusOr<std::pair<size_t, size_t>> Find(std::string_view text, size_t from_byte,
                                                  pcre2_match_data* data) const {
-    const int rc =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from_byte,
-                    PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context_.get());
+    const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                               from_byte, PCRE2_NO_UTF_CHECK, data, context_.get());
     if (rc == PCRE2_ERROR_NOMATCH) return std::pair(text.size(), text.size());
     if (rc == PCRE2_ERROR_NOMEMORY) return absl::ResourceExhaustedError(ErrorText(rc));
     if (rc < 0) return CannotMatch(rc);
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data);
     // \K in a lookahead can put the end before the start: such a match cuts nothing.
-    if (offsets[1] <= offsets[0] || offsets[0] < from_byte) {
+    if (offsets[1] < offsets[0] || offsets[0] < from_byte) {
       return absl::InvalidArgumentError("the tokenizer's pattern matches backwards");
     }
     return std::pair(size_t{offsets[0]}, size_t{offsets[1]});
@@ -286,7 +242,9 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
   if (sources.empty()) return absl::InvalidArgumentError("a pre-tokenizer without a pattern");
   std::vector<std::unique_ptr<Pattern>> patterns;
   for (const std::string& source : sources) {
-    absl::StatusOr<std::unique_ptr<Pattern>> pattern = Pattern::Compile(SpellOutClasses(source));
+    const absl::StatusOr<std::string> spelled = SpellForPcre2(source);
+    if (!spelled.ok()) return spelled.status();
+    absl::StatusOr<std::unique_ptr<Pattern>> pattern = Pattern::Compile(*spelled);
     if (!pattern.ok()) return pattern.status();
     patterns.push_back(*std::move(pattern));
   }
@@ -347,19 +305,23 @@ absl::Status PreTokenizer::SplitFrom(size_t stage, std::string_view text, Cuttin
     if (!status.ok()) cutting->failed_at += begin;
     return status;
   };
-  size_t at = 0;
-  while (at < text.size() && !cutting->ended) {
-    const auto match = pattern.Find(text, at, data);
+  size_t at = 0;  // the pieces so far end here
+  for (size_t from = 0; from < text.size() && !cutting->ended;) {
+    const auto match = pattern.Find(text, from, data);
     if (!match.ok()) {
-      cutting->failed_at = at;
+      cutting->failed_at = from;
       return match.status();
     }
     absl::Status status = pass_on(at, match->first);
     if (status.ok()) status = pass_on(match->first, match->second);
     if (!status.ok()) return status;
     at = match->second;
+    from = at;
+    if (match->first == match->second && at < text.size()) {
+      from += FirstUtf8Unit(text.substr(at)).size_bytes;
+    }
   }
-  return absl::OkStatus();
+  return pass_on(at, text.size());
 }
 
 }  // namespace refrain::engine

@@ -16,15 +16,16 @@ namespace refrain::engine {
 // Cuts text into the pieces inside of which byte-level BPE may merge.
 //
 // Patterns run one after the other: each cuts every piece of the one before into its matches and
-// the gaps between them. Immutable; any thread. Split fails when a pattern exceeds its matching
-// limit on the text, which the named pre-tokenizers cannot (they are linear): INVALID_ARGUMENT with
-// the limit and the byte, for the same text fails again.
+// the gaps between them; a match of nothing cuts where it is. Immutable; any thread. Split fails
+// when a pattern exceeds its matching limit on the text, which the named pre-tokenizers cannot
+// (they are linear): INVALID_ARGUMENT with the limit and the byte, for the same text fails again.
 class PreTokenizer {
  public:
   // By a name of GGUF `tokenizer.ggml.pre`. InvalidArgument lists the names that are known.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateByName(std::string_view name);
 
-  // PCRE2 patterns. InvalidArgument for one that does not compile, or none.
+  // Patterns as in tokenizer.json (SpellForPcre2). InvalidArgument for one that does not compile,
+  // or none.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateFromPatterns(
       std::span<const std::string> patterns);
 

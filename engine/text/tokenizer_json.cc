@@ -76,6 +76,11 @@ absl::Status SetAddedToken(std::string_view file, std::optional<int64_t> id, con
                            NormalizedSpaces spaces, TokenizerSpec* spec) {
   const std::string content = StringOf(token, "content");
   if (content.empty()) return Refuse(file, "an added token lacks its content");
+  // Who trains with `tokenizers` lists bytes as special tokens, to have them: they are bytes still.
+  const bool is_byte = id.has_value() && *id >= 0 &&
+                       static_cast<size_t>(*id) < spec->tokens.size() &&
+                       spec->token_types[static_cast<size_t>(*id)] == TokenType::kByte;
+  if (is_byte) return SetToken(file, id, content, TokenType::kByte, spec);
   const bool is_special = BoolOf(token, "special", false);
   const AddedTokenRule rule = {.takes_space_before = BoolOf(token, "lstrip", false),
                                .takes_space_behind = BoolOf(token, "rstrip", false),

@@ -26,6 +26,7 @@ using ::refrain::testing::TokenRequest;
 using ::testing::HasSubstr;
 
 constexpr int32_t kChunks = 64;
+constexpr int32_t kVocabSize = 32;  // of the model, which has rows behind the tokenizer's tokens
 
 // A whole engine over fakes, with its threads.
 struct Fixture {
@@ -36,6 +37,7 @@ struct Fixture {
     EngineParts parts;
     parts.foundation = memory;
     parts.model.max_context_tokens = 512;
+    parts.model.vocab_size = kVocabSize;
     auto owned_tokenizer = std::make_unique<FakeTokenizer>(LetterVocabulary());
     tokenizer = owned_tokenizer.get();
     parts.tokenizer = std::move(owned_tokenizer);
@@ -64,6 +66,20 @@ struct Fixture {
   absl::Status status;
   std::unique_ptr<Engine> engine;
 };
+
+TEST(EngineTest, TakesEveryIdThatTheModelHas) {
+  Fixture f;
+  ASSERT_LT(f.tokenizer->vocab_size(), static_cast<size_t>(kVocabSize));
+  const TokenId last{kVocabSize - 1};
+  Request request = TokenRequest({1, kVocabSize - 1}, 3);
+  request.sampling.logit_bias = {{last, 1.0f}};
+  request.stop.stop_token_ids = {last};
+  const auto stream = f.engine->Submit(request);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  EXPECT_EQ(f.Wait(*stream).status, absl::OkStatus());
+  request.stop.stop_token_ids = {TokenId{kVocabSize}};
+  EXPECT_EQ(f.engine->Submit(request).status().code(), absl::StatusCode::kInvalidArgument);
+}
 
 TEST(EngineTest, AnswersTextPrompts) {
   Fixture f;

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/text/create_tokenizer.h"
 #include "tests/support/fake_tokenizer.h"
 
@@ -69,6 +70,23 @@ TEST_F(PromptEncoderTest, MinTokensBeyondTheContextAreRefused) {
             "which leave no room for min_tokens, 4.");
 }
 
+// Embeddings are often padded: a model may generate such an id, and take it again.
+TEST_F(PromptEncoderTest, TakesTheIdsOfTheModelThatTheTokenizerLacks) {
+  const auto size = static_cast<int32_t>(tokenizer_.vocab_size());
+  const PromptEncoder padded(
+      &tokenizer_, nullptr,
+      {.max_context_tokens = 8, .kv_capacity_tokens = 100, .vocab_size = size + 2});
+  EncodedRequest encoded;
+  encoded.request.prompt = TokenPrompt{.ids = {T(1), T(size + 1)}};
+  absl::Status status = padded.Tokenize(std::nullopt, &encoded);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(encoded.prompt, ElementsAre(T(1), T(size + 1)));
+  encoded.request.prompt = TokenPrompt{.ids = {T(size + 2)}};
+  status = padded.Tokenize(std::nullopt, &encoded);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("prompt has token id ", size + 2, ", the vocabulary has ", size + 2));
+}
+
 // A text waits once, however long it is.
 TEST_F(PromptEncoderTest, RenderingTakesTheTextOutOfTheRequest) {
   const auto chat_template = ChatTemplate::Create("{{ messages[0].content }}", "", "");
@@ -96,6 +114,38 @@ TEST_F(PromptEncoderTest, RenderingTakesTheTextOutOfTheRequest) {
   ASSERT_TRUE(shown.ok()) << shown.status();
   EXPECT_EQ((*shown)->text, said);
   EXPECT_TRUE(std::get<ChatPrompt>(chat.request.prompt).input.messages.is_undefined());
+}
+
+// As where the text was begun: nothing of the template's that ends the message.
+TEST_F(PromptEncoderTest, ContinuesAMessageThatSaysNothingYet) {
+  const auto chat_template = ChatTemplate::Create(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content.lstrip(' ') }}</{{ m.role }}>{% endfor %}",
+      "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const PromptEncoder encoder(&tokenizer_, chat_template->get(),
+                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
+  const auto rendered = [&](const jinja::Value& content) {
+    jinja::Value::List messages;
+    for (const auto& [role, text] :
+         {std::pair("user", jinja::Value::String("hi")), std::pair("assistant", content)}) {
+      jinja::Map message;
+      message.Set("role", jinja::Value::String(role));
+      message.Set("content", text);
+      messages.push_back(jinja::Value::MakeMap(std::move(message)));
+    }
+    ChatPrompt prompt;
+    prompt.input.messages = jinja::Value::MakeList(std::move(messages));
+    prompt.continue_final_message = true;
+    EncodedRequest chat;
+    chat.request.prompt = std::move(prompt);
+    const auto text = encoder.Render(&chat);
+    return text.ok() ? (*text)->text : std::string(text.status().message());
+  };
+  EXPECT_EQ(rendered(jinja::Value::String("so")), "<user>hi</user><assistant>so");
+  EXPECT_EQ(rendered(jinja::Value::String("")), "<user>hi</user><assistant>");
+  EXPECT_EQ(rendered(jinja::Value::String(" \n")), "<user>hi</user><assistant>\n");
+  EXPECT_EQ(rendered(jinja::Value::None()),
+            "continue_final_message: the last message has no text that could be continued");
 }
 
 // Each repetition costs memory; the context bounds the prompt alone.

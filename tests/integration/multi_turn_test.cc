@@ -212,9 +212,27 @@ TEST_F(MultiTurnTest, ContinuesAFinalMessage) {
   EXPECT_EQ(next, known);
 }
 
+// Where nothing is said yet it goes on as behind the generation prompt.
+TEST_F(MultiTurnTest, ContinuesAMessageThatSaysNothingYet) {
+  Start(/*reproducible=*/false);
+  const std::string begin = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  for (const std::string text : {"", " \n"}) {
+    Request request = Chat({Message("user", "Hi"), Message("assistant", text)}, 0);
+    request.echo = true;
+    std::get<ChatPrompt>(request.prompt).input.add_generation_prompt = false;
+    std::get<ChatPrompt>(request.prompt).continue_final_message = true;
+    EXPECT_EQ(Ask(request).prompt,
+              *engine_->tokenizer().Encode(begin + text, {.parse_special = true, .add_bos = false}))
+        << '"' << text << '"';
+  }
+}
+
 TEST_F(MultiTurnTest, RefusesToContinueAMessageWithoutText) {
   Start(/*reproducible=*/false);
-  Request request = Chat({Message("user", "Hi"), Message("assistant", " \n")}, 1);
+  Map silent;
+  silent.Set("role", Value::String("assistant"));
+  silent.Set("content", Value::None());
+  Request request = Chat({Message("user", "Hi"), Value::MakeMap(std::move(silent))}, 1);
   std::get<ChatPrompt>(request.prompt).input.add_generation_prompt = false;
   std::get<ChatPrompt>(request.prompt).continue_final_message = true;
   auto stream = engine_->Submit(request);

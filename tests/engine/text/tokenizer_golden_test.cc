@@ -201,16 +201,23 @@ void ExpectPieces(const absl::StatusOr<std::unique_ptr<PreTokenizer>>& pre_token
   }
 }
 
-// Every name, and what in patterns of one's own PCRE2 takes otherwise: white space, words, lines.
+// Every name, and what in patterns of one's own PCRE2 takes otherwise: see SpellForPcre2.
 TEST(PreTokenizerTest, SplitsAsHuggingFaceDoes) {
   const nlohmann::ordered_json golden = ReadTestJson("text-golden/pre_tokenizers.json");
   ASSERT_EQ(golden["texts"].size(), 130u);
-  ASSERT_EQ(golden["names"].size(), 8u);
+  ASSERT_EQ(golden["names"].size(), 11u);
   for (const auto& [name, pieces] : golden["names"].items()) {
     SCOPED_TRACE(name);
     ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], pieces);
   }
-  ASSERT_EQ(golden["custom"].size(), 7u);
+  const std::pair<const char*, const char*> others[] = {
+      {"mellum", "gpt2"}, {"trillion", "gpt2"}, {"granite-docling", "gpt2"}, {"megrez", "qwen2"}};
+  for (const auto& [name, same] : others) {
+    SCOPED_TRACE(name);
+    ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], golden["names"][same]);
+    EXPECT_FALSE(PreTokenizer::IgnoresMergesByName(name));
+  }
+  ASSERT_EQ(golden["custom"].size(), 17u);
   for (const auto& [pattern, pieces] : golden["custom"].items()) {
     SCOPED_TRACE(pattern);
     ExpectPieces(PreTokenizer::CreateFromPatterns(std::vector<std::string>{pattern}),
@@ -254,7 +261,7 @@ TEST(PreTokenizerTest, NamedPatternsAreLinear) {
   while (text.size() < (1 << 20)) text += "\u3000";
   text += "\u2603";
   for (const char* name : {"gpt2", "smollm", "llama-bpe", "qwen2", "tekken", "deepseek-llm",
-                           "deepseek-coder", "deepseek-v3"}) {
+                           "deepseek-coder", "deepseek-v3", "seed-coder", "viking"}) {
     const auto pre_tokenizer = PreTokenizer::CreateByName(name);
     ASSERT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
     const auto start = std::chrono::steady_clock::now();
@@ -313,7 +320,18 @@ TEST(PreTokenizerTest, RefusesUnknownNamesAndBrokenPatterns) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_NE(unknown.status().message().find("nonesuch"), absl::string_view::npos);
   EXPECT_NE(unknown.status().message().find("smollm"), absl::string_view::npos);
-  EXPECT_FALSE(PreTokenizer::CreateFromPatterns(std::vector<std::string>{"(a"}).ok());
+  // Of classes 16 may lie in one another.
+  const std::string nested = std::string(17, '[') + "a" + std::string(17, ']');
+  std::string intersected = "[a";
+  for (int i = 0; i < 200; ++i) intersected += "&&a";
+  for (const std::string& broken :
+       {std::string("(a"), std::string("[a"), std::string("[[a]"), std::string("[a&&"),
+        std::string("[&&a]"), std::string("[a&&]"), std::string("\\"), std::string("[\\"),
+        std::string("\\d{2}+"), std::string("a{3}?"), nested, intersected + "]"}) {
+    EXPECT_FALSE(PreTokenizer::CreateFromPatterns(std::vector<std::string>{broken}).ok()) << broken;
+  }
+  EXPECT_TRUE(
+      PreTokenizer::CreateFromPatterns(std::vector<std::string>{nested.substr(1, 33)}).ok());
   EXPECT_FALSE(PreTokenizer::CreateFromPatterns({}).ok());
 }
 

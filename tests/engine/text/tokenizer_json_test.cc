@@ -158,6 +158,23 @@ TEST(TokenizerJsonTest, RefusesWhatWouldTakeForEver) {
   }
 }
 
+// Expected ids: Hugging Face tokenizers'.
+TEST(TokenizerJsonTest, ListedBytesAreBytesStill) {
+  Json json = Llama2StyleJson();
+  const Json vocab = json["model"]["vocab"];
+  for (const auto& [token, id] : vocab.items()) {
+    if (!token.starts_with("<0x")) continue;
+    json["added_tokens"].push_back({{"id", id}, {"content", token}, {"special", true}});
+  }
+  const auto spec = ParseTokenizerJson(json.dump());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto tokenizer = CreateTokenizer(*spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "hi\u00e9", {}), (std::vector<int>{1, 263, 198, 172}));
+  EXPECT_EQ((*tokenizer)->TokenBytes(kvcache::TokenId{198}), "\xc3");
+  EXPECT_FALSE((*tokenizer)->IsControl(kvcache::TokenId{198}));
+}
+
 // Expected ids: Hugging Face tokenizers', without the sep behind, which no prompt gets.
 TEST(TokenizerJsonTest, BertsAndRobertasPostProcessorsAddBos) {
   for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
