@@ -479,6 +479,7 @@ class Daemon {
 }  // namespace
 
 ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory& make_engine) {
+  OccupyStandardFiles();
   // Before the first thread, so that all inherit them, and before anything that takes time: a
   // reload that comes then waits instead of ending the daemon.
   BlockDaemonSignals();

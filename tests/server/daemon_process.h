@@ -22,8 +22,15 @@ namespace refrain::testing {
 // is killed with its owner.
 class DaemonProcess {
  public:
-  explicit DaemonProcess(std::vector<std::string> arguments,
-                         std::optional<rlimit> open_files = {}) {
+  // What it is born with, beside its arguments.
+  struct Surroundings {
+    std::optional<rlimit> open_files;
+    bool closed_stderr = false;  // its output is what it prints to standard output then
+  };
+
+  explicit DaemonProcess(std::vector<std::string> arguments)
+      : DaemonProcess(std::move(arguments), Surroundings()) {}
+  DaemonProcess(std::vector<std::string> arguments, const Surroundings& surroundings) {
     int ends[2];
     if (::pipe(ends) != 0) std::abort();
     arguments.insert(arguments.begin(), "tests/server/refraind_fake");
@@ -36,7 +43,8 @@ class DaemonProcess {
       ::dup2(ends[1], STDERR_FILENO);
       ::close(ends[0]);
       ::close(ends[1]);
-      if (open_files.has_value()) ::setrlimit(RLIMIT_NOFILE, &*open_files);
+      if (surroundings.open_files) ::setrlimit(RLIMIT_NOFILE, &*surroundings.open_files);
+      if (surroundings.closed_stderr) ::close(STDERR_FILENO);
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }

@@ -306,7 +306,7 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
 
 // The usual soft limit, in small.
 TEST(Daemon, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
-  DaemonProcess daemon(Arguments("fake"), rlimit{.rlim_cur = 64, .rlim_max = 1024});
+  DaemonProcess daemon(Arguments("fake"), {.open_files = rlimit{.rlim_cur = 64, .rlim_max = 1024}});
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   EXPECT_NE(daemon.output().find("fewer connections are taken open_files=1024"), std::string::npos)
@@ -334,7 +334,7 @@ TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
 }
 
 TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
-  DaemonProcess daemon(Arguments("fake"), rlimit{.rlim_cur = 150, .rlim_max = 150});
+  DaemonProcess daemon(Arguments("fake"), {.open_files = rlimit{.rlim_cur = 150, .rlim_max = 150}});
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::vector<RawClient> clients;
@@ -342,6 +342,17 @@ TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
   EXPECT_EQ(clients.back().ReadResponse().status, 503);
   clients.front().Send(GetRequest("/live"));
   EXPECT_EQ(clients.front().ReadResponse().status, 200);
+}
+
+// The file that is opened first would have its number, and get what the log says.
+TEST(Daemon, LogsIntoNoOtherFileWhereStandardErrorIsClosed) {
+  TemporaryDirectory folder;
+  const std::string path = folder.path() + "/requests.jsonl";
+  DaemonProcess daemon(Arguments("fail", {"--set", "log.requests_file=" + path}),
+                       {.closed_stderr = true});
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
+  ASSERT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(std::filesystem::file_size(path), 0U);
 }
 
 TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
