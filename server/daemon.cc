@@ -64,9 +64,11 @@ class Descriptor {
 };
 
 // Blocks the signals that the main thread waits for, in this thread and those it starts from now
-// on.
+// on. What a write that fails sends beside its error is ignored: nobody reads on, or a file has the
+// size that files may have.
 sigset_t BlockDaemonSignals() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);

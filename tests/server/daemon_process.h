@@ -25,6 +25,7 @@ class DaemonProcess {
   // What it is born with, beside its arguments.
   struct Surroundings {
     std::optional<rlimit> open_files;
+    std::optional<rlimit> file_bytes;
     bool closed_stderr = false;  // its output is what it prints to standard output then
   };
 
@@ -44,6 +45,7 @@ class DaemonProcess {
       ::close(ends[0]);
       ::close(ends[1]);
       if (surroundings.open_files) ::setrlimit(RLIMIT_NOFILE, &*surroundings.open_files);
+      if (surroundings.file_bytes) ::setrlimit(RLIMIT_FSIZE, &*surroundings.file_bytes);
       if (surroundings.closed_stderr) ::close(STDERR_FILENO);
       ::execv(argv[0], argv.data());
       ::_exit(127);

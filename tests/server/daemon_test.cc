@@ -355,6 +355,22 @@ TEST(Daemon, LogsIntoNoOtherFileWhereStandardErrorIsClosed) {
   EXPECT_EQ(std::filesystem::file_size(path), 0U);
 }
 
+// A limit on the size of files (ulimit -f, LimitFSIZE) is met as a full disk is.
+TEST(Daemon, OutlivesARequestLogThatMayGrowNoMore) {
+  TemporaryDirectory folder;
+  DaemonProcess daemon(
+      Arguments("fake", {"--set", "log.requests_file=" + folder.path() + "/requests.jsonl"}),
+      {.file_bytes = rlimit{.rlim_cur = 1000, .rlim_max = 1000}});
+  RawClient client(daemon.Port());
+  for (int i = 0; i < 20; ++i) {
+    client.Send(GetRequest("/live"));
+    ASSERT_EQ(client.ReadResponse().status, 200) << i;
+  }
+  ASSERT_TRUE(daemon.WaitForOutput("lines of the request log are lost")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
 TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
   DaemonProcess daemon(Arguments("fake"));
   RawClient client(daemon.Port());
