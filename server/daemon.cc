@@ -425,7 +425,7 @@ class Daemon {
 
   ExitStatus Drain(engine::Engine* engine, StopSignals* signals) {
     const double drain_s = config_.seconds("limits.drain_s");
-    log_.Info("draining", {{"limit_s", Concat(drain_s)},
+    log_.Info("draining", {{"limit_s", drain_s},
                            {"running", engine->stats().running_sequences},
                            {"queued", engine->stats().queued_requests}});
     TellServiceManager("STOPPING=1");

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "engine/text/utf8.h"
+#include "server/concat.h"
 #include "server/json.h"
 #include "server/utc_time.h"
 
@@ -38,6 +39,9 @@ bool IsPlain(std::string_view value) {
 }
 
 }  // namespace
+
+LogField::LogField(std::string_view name, double value)
+    : name(name), value(Concat(value)), is_number(true) {}
 
 struct Log::Sink {
   spdlog::logger logger;

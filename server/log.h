@@ -19,6 +19,7 @@ struct LogField {
   LogField(std::string_view name, int64_t value)
       : name(name), value(std::to_string(value)), is_number(true) {}
   LogField(std::string_view name, int value) : LogField(name, int64_t{value}) {}
+  LogField(std::string_view name, double value);  // finite
 
   std::string_view name;
   std::string value;

@@ -455,6 +455,8 @@ TEST(Daemon, LogsJsonLinesOnRequest) {
   EXPECT_TRUE(std::isdigit(daemon.output()[at + number.size()])) << daemon.output();
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), 0);
+  EXPECT_NE(daemon.output().find("\"event\":\"draining\",\"limit_s\":30,"), std::string::npos)
+      << daemon.output();
 }
 
 }  // namespace
