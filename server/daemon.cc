@@ -324,11 +324,21 @@ class Daemon {
     if (!listen("server.http_listen", &Daemon::ListenHttp)) return false;
     if (!listen("server.grpc_listen", &Daemon::ListenGrpc)) return false;
     log_.Info("listening", {{"http", http_address_}, {"grpc", grpc_address_}});
-    if (guards_.tls != nullptr) log_.Info("tls", {{"expires", guards_.tls->expires()}});
+    if (guards_.tls != nullptr) LogCertificate();
     if (const size_t keys = guards_.gate->num_keys(); keys > 0) {
       log_.Info("keys", {{"count", static_cast<int64_t>(keys)}});
     }
     return true;
+  }
+
+  // The one in use.
+  void LogCertificate() {
+    const std::string expires = guards_.tls->expires();
+    if (guards_.tls->has_expired()) {
+      log_.Warn("the TLS certificate has expired: clients refuse it", {{"expires", expires}});
+    } else {
+      log_.Info("tls", {{"expires", expires}});
+    }
   }
 
   // SIGHUP: whatever can be read again is; what cannot stays as it was.
@@ -344,7 +354,10 @@ class Daemon {
     if (!config_.text("auth.keys_file").empty() || !config_.text("auth.admin_keys_file").empty()) {
       report("keys", guards_.gate->Reload());
     }
-    if (guards_.tls != nullptr) report("certificate", guards_.tls->Reload());
+    if (guards_.tls != nullptr) {
+      report("certificate", guards_.tls->Reload());
+      LogCertificate();
+    }
     if (guards_.request_log != nullptr) report("request log", guards_.request_log->Reopen());
   }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@
 
 #include "tests/server/daemon_process.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/certificate.h"
 #include "tests/support/temporary_directory.h"
 
 namespace refrain::server {
@@ -367,6 +369,27 @@ TEST(Daemon, OutlivesARequestLogThatMayGrowNoMore) {
     ASSERT_EQ(client.ReadResponse().status, 200) << i;
   }
   ASSERT_TRUE(daemon.WaitForOutput("lines of the request log are lost")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
+// Who renews it too late, or not at all, reads why clients stay away.
+TEST(Daemon, WarnsOfACertificateThatHasExpired) {
+  TemporaryDirectory folder;
+  const std::string cert = folder.path() + "/cert.pem";
+  const std::string key = folder.path() + "/key.pem";
+  const auto write = [&](const testing::PemPair& pair) {
+    std::ofstream(cert) << pair.certificate;
+    std::ofstream(key) << pair.key;
+  };
+  write(testing::MakeCertificate("localhost", -60));
+  DaemonProcess daemon(
+      Arguments("fake", {"--set", "tls.cert_file=" + cert, "--set", "tls.key_file=" + key}));
+  ASSERT_TRUE(daemon.WaitForOutput(" warn the TLS certificate has expired")) << daemon.output();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  write(testing::MakeCertificate("localhost"));
+  daemon.Signal(SIGHUP);
+  EXPECT_TRUE(daemon.WaitForOutput(" info tls expires=")) << daemon.output();
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), 0);
 }
