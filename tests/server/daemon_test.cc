@@ -357,6 +357,19 @@ TEST(Daemon, LogsIntoNoOtherFileWhereStandardErrorIsClosed) {
   EXPECT_EQ(std::filesystem::file_size(path), 0U);
 }
 
+// As `| less` that nobody scrolls, or a collector that hangs.
+TEST(Daemon, AnswersAndEndsWhereNobodyReadsItsLog) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "log.level=debug"}));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  for (int i = 0; i < 1500; ++i) {
+    client.Send(PostRequest("/v1/completions", "x"));
+    ASSERT_EQ(client.ReadResponse().status, 400) << i;
+  }
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
 // A limit on the size of files (ulimit -f, LimitFSIZE) is met as a full disk is.
 TEST(Daemon, OutlivesARequestLogThatMayGrowNoMore) {
   TemporaryDirectory folder;
