@@ -504,7 +504,10 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
       std::fprintf(stderr, "refraind: %s\n", std::string(key.status().message()).c_str());
       return ExitStatus::kBadUsage;
     }
-    std::puts(key->c_str());
+    if (std::puts(key->c_str()) < 0 || std::fflush(stdout) != 0) {
+      std::fprintf(stderr, "refraind: cannot print the key; remove the last line of its file\n");
+      return ExitStatus::kBadUsage;
+    }
     return ExitStatus::kOk;
   }
   const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_TESTS_SERVER_DAEMON_PROCESS_H_
 #define REFRAIN_TESTS_SERVER_DAEMON_PROCESS_H_
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -26,6 +27,7 @@ class DaemonProcess {
   struct Surroundings {
     std::optional<rlimit> open_files;
     std::optional<rlimit> file_bytes;
+    bool full_stdout = false;    // as of a file on a full disk
     bool closed_stderr = false;  // its output is what it prints to standard output then
   };
 
@@ -46,6 +48,7 @@ class DaemonProcess {
       ::close(ends[1]);
       if (surroundings.open_files) ::setrlimit(RLIMIT_NOFILE, &*surroundings.open_files);
       if (surroundings.file_bytes) ::setrlimit(RLIMIT_FSIZE, &*surroundings.file_bytes);
+      if (surroundings.full_stdout) ::dup2(::open("/dev/full", O_WRONLY), STDOUT_FILENO);
       if (surroundings.closed_stderr) ::close(STDERR_FILENO);
       ::execv(argv[0], argv.data());
       ::_exit(127);

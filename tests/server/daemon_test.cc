@@ -370,6 +370,15 @@ TEST(Daemon, AnswersAndEndsWhereNobodyReadsItsLog) {
   EXPECT_EQ(daemon.Wait(), 0);
 }
 
+// The key is nowhere else.
+TEST(Daemon, MakeKeyFailsWhereTheKeyCannotBePrinted) {
+  TemporaryDirectory folder;
+  DaemonProcess command({"make-key", "--file", folder.path() + "/keys", "--name", "a"},
+                        {.full_stdout = true});
+  EXPECT_EQ(command.Wait(), StatusOf(ExitStatus::kBadUsage));
+  EXPECT_NE(command.output().find("cannot print the key"), std::string::npos) << command.output();
+}
+
 // A limit on the size of files (ulimit -f, LimitFSIZE) is met as a full disk is.
 TEST(Daemon, OutlivesARequestLogThatMayGrowNoMore) {
   TemporaryDirectory folder;
