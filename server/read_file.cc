@@ -1,6 +1,7 @@
 #include "server/read_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,14 @@
 #include "server/concat.h"
 
 namespace refrain::server {
+namespace {
+
+bool IsPipe(int file) {
+  struct stat found {};
+  return ::fstat(file, &found) == 0 && S_ISFIFO(found.st_mode);
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadFile(std::string_view what, const std::string& path,
                                      size_t max_bytes) {
@@ -35,6 +44,9 @@ absl::StatusOr<std::string> ReadFile(std::string_view what, const std::string& p
     if (text.size() > max_bytes) {
       return absl::InvalidArgumentError(
           Concat(name, " has more than ", max_bytes, " bytes, the most that are read"));
+    }
+    if (got == 0 && text.empty() && IsPipe(file)) {
+      return absl::UnavailableError(Concat("cannot read ", name, ": a pipe with nothing in it"));
     }
     if (got == 0) return text;
   }

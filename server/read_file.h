@@ -11,8 +11,8 @@ namespace refrain::server {
 
 // All bytes of a file (a pipe, until its end). NOT_FOUND where there is none, INVALID_ARGUMENT
 // where it has more than `max_bytes`, UNAVAILABLE where it cannot be opened or read, as a directory
-// cannot; messages begin with `what`, which may be "", and name path and reason. Blocks; any
-// thread.
+// and a pipe that has been read before cannot; messages begin with `what`, which may be "", and
+// name path and reason. Blocks; any thread.
 //
 // Not by std::ifstream: its iterators throw when a read fails.
 absl::StatusOr<std::string> ReadFile(std::string_view what, const std::string& path,

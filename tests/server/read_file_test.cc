@@ -37,11 +37,16 @@ TEST(ReadFile, ReadsAPipeUntilItsEnd) {
     EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
     ::close(fd);
   });
-  const auto text = ReadFile("", "/dev/fd/" + std::to_string(ends[0]), 1 << 20);
+  const std::string path = "/dev/fd/" + std::to_string(ends[0]);
+  const auto text = ReadFile("", path, 1 << 20);
   writer.join();
-  ::close(ends[0]);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(text->size(), 100000u);
+  // Its bytes are gone; that is no file without any.
+  EXPECT_EQ(ReadFile("the file of keys", path, 10).status(),
+            absl::UnavailableError("cannot read the file of keys " + path +
+                                   ": a pipe with nothing in it"));
+  ::close(ends[0]);
 }
 
 TEST(ReadFile, SaysWhatCannotBeRead) {
