@@ -325,10 +325,22 @@ class Daemon {
     if (!listen("server.grpc_listen", &Daemon::ListenGrpc)) return false;
     log_.Info("listening", {{"http", http_address_}, {"grpc", grpc_address_}});
     if (guards_.tls != nullptr) LogCertificate();
-    if (const size_t keys = guards_.gate->num_keys(); keys > 0) {
-      log_.Info("keys", {{"count", static_cast<int64_t>(keys)}});
-    }
+    if (AsksForKeys()) LogKeys();
     return true;
+  }
+
+  bool AsksForKeys() const {
+    return !config_.text("auth.keys_file").empty() || !config_.text("auth.admin_keys_file").empty();
+  }
+
+  // Those in use.
+  void LogKeys() {
+    const auto keys = static_cast<int64_t>(guards_.gate->num_keys());
+    if (keys > 0) {
+      log_.Info("keys", {{"count", keys}});
+    } else {
+      log_.Warn("the files of keys hold none: nobody may call");
+    }
   }
 
   // The one in use.
@@ -351,8 +363,9 @@ class Daemon {
                    {{"what", what}, {"status", std::string(status.message())}});
       }
     };
-    if (!config_.text("auth.keys_file").empty() || !config_.text("auth.admin_keys_file").empty()) {
+    if (AsksForKeys()) {
       report("keys", guards_.gate->Reload());
+      LogKeys();
     }
     if (guards_.tls != nullptr) {
       report("certificate", guards_.tls->Reload());

@@ -395,6 +395,22 @@ TEST(Daemon, OutlivesARequestLogThatMayGrowNoMore) {
   EXPECT_EQ(daemon.Wait(), 0);
 }
 
+// As after a deployment that left the file empty.
+TEST(Daemon, TellsHowManyKeysThereAre) {
+  TemporaryDirectory folder;
+  const std::string keys = folder.path() + "/keys";
+  DaemonProcess make({"make-key", "--file", keys, "--name", "a"});
+  ASSERT_EQ(make.Wait(), 0) << make.output();
+  DaemonProcess daemon(Arguments("fake", {"--set", "auth.keys_file=" + keys}));
+  ASSERT_TRUE(daemon.WaitForOutput(" info keys count=1")) << daemon.output();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  std::ofstream(keys, std::ios::trunc).close();
+  daemon.Signal(SIGHUP);
+  EXPECT_TRUE(daemon.WaitForOutput(" warn the files of keys hold none")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
 // Who renews it too late, or not at all, reads why clients stay away.
 TEST(Daemon, WarnsOfACertificateThatHasExpired) {
   TemporaryDirectory folder;
