@@ -1,8 +1,11 @@
 #include "server/read_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -47,6 +50,21 @@ TEST(ReadFile, ReadsAPipeUntilItsEnd) {
             absl::UnavailableError("cannot read the file of keys " + path +
                                    ": a pipe with nothing in it"));
   ::close(ends[0]);
+}
+
+// The thread that reads keys again is the one that takes signals.
+TEST(ReadFile, WaitsNotForEverForAPipe) {
+  const std::string path = ::testing::TempDir() + "/read_file_test.fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const absl::Status status =
+      absl::UnavailableError("cannot read " + path + ": a pipe that nobody writes into");
+  EXPECT_EQ(ReadFile("", path, 10, std::chrono::milliseconds(50)).status(), status);
+  const int writer = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(writer, 0);
+  EXPECT_EQ(::write(writer, "half", 4), 4);
+  EXPECT_EQ(ReadFile("", path, 10, std::chrono::milliseconds(50)).status(), status);
+  ::close(writer);
+  ::unlink(path.c_str());
 }
 
 TEST(ReadFile, SaysWhatCannotBeRead) {
