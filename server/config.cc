@@ -190,8 +190,10 @@ absl::Status Config::ApplyFile(std::string_view json_text, std::string_view orig
       if (const absl::Status status = set(*key, members); !status.ok()) return in_file(status);
       continue;
     }
+    if (!IsSection(section) && (!members.is_object() || members.empty())) {
+      return in_file(UnknownKey(section));
+    }
     if (!members.is_object()) {
-      if (!IsSection(section)) return in_file(UnknownKey(section));
       return in_file(absl::InvalidArgumentError(
           Concat("\"", section, "\" holds no object of keys but ", members.type_name())));
     }

@@ -64,9 +64,11 @@ class Descriptor {
 };
 
 // Blocks the signals that the main thread waits for, in this thread and those it starts from now
-// on.
+// on. What a write that fails sends beside its error is ignored: nobody reads on, or a file has the
+// size that files may have.
 sigset_t BlockDaemonSignals() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
@@ -322,11 +324,33 @@ class Daemon {
     if (!listen("server.http_listen", &Daemon::ListenHttp)) return false;
     if (!listen("server.grpc_listen", &Daemon::ListenGrpc)) return false;
     log_.Info("listening", {{"http", http_address_}, {"grpc", grpc_address_}});
-    if (guards_.tls != nullptr) log_.Info("tls", {{"expires", guards_.tls->expires()}});
-    if (const size_t keys = guards_.gate->num_keys(); keys > 0) {
-      log_.Info("keys", {{"count", static_cast<int64_t>(keys)}});
-    }
+    if (guards_.tls != nullptr) LogCertificate();
+    if (AsksForKeys()) LogKeys();
     return true;
+  }
+
+  bool AsksForKeys() const {
+    return !config_.text("auth.keys_file").empty() || !config_.text("auth.admin_keys_file").empty();
+  }
+
+  // Those in use.
+  void LogKeys() {
+    const auto keys = static_cast<int64_t>(guards_.gate->num_keys());
+    if (keys > 0) {
+      log_.Info("keys", {{"count", keys}});
+    } else {
+      log_.Warn("the files of keys hold none: nobody may call");
+    }
+  }
+
+  // The one in use.
+  void LogCertificate() {
+    const std::string expires = guards_.tls->expires();
+    if (guards_.tls->has_expired()) {
+      log_.Warn("the TLS certificate has expired: clients refuse it", {{"expires", expires}});
+    } else {
+      log_.Info("tls", {{"expires", expires}});
+    }
   }
 
   // SIGHUP: whatever can be read again is; what cannot stays as it was.
@@ -339,10 +363,14 @@ class Daemon {
                    {{"what", what}, {"status", std::string(status.message())}});
       }
     };
-    if (!config_.text("auth.keys_file").empty() || !config_.text("auth.admin_keys_file").empty()) {
+    if (AsksForKeys()) {
       report("keys", guards_.gate->Reload());
+      LogKeys();
     }
-    if (guards_.tls != nullptr) report("certificate", guards_.tls->Reload());
+    if (guards_.tls != nullptr) {
+      report("certificate", guards_.tls->Reload());
+      LogCertificate();
+    }
     if (guards_.request_log != nullptr) report("request log", guards_.request_log->Reopen());
   }
 
@@ -423,7 +451,7 @@ class Daemon {
 
   ExitStatus Drain(engine::Engine* engine, StopSignals* signals) {
     const double drain_s = config_.seconds("limits.drain_s");
-    log_.Info("draining", {{"limit_s", Concat(drain_s)},
+    log_.Info("draining", {{"limit_s", drain_s},
                            {"running", engine->stats().running_sequences},
                            {"queued", engine->stats().queued_requests}});
     TellServiceManager("STOPPING=1");
@@ -479,6 +507,7 @@ class Daemon {
 }  // namespace
 
 ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory& make_engine) {
+  OccupyStandardFiles();
   // Before the first thread, so that all inherit them, and before anything that takes time: a
   // reload that comes then waits instead of ending the daemon.
   BlockDaemonSignals();
@@ -488,7 +517,10 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
       std::fprintf(stderr, "refraind: %s\n", std::string(key.status().message()).c_str());
       return ExitStatus::kBadUsage;
     }
-    std::puts(key->c_str());
+    if (std::puts(key->c_str()) < 0 || std::fflush(stdout) != 0) {
+      std::fprintf(stderr, "refraind: cannot print the key; remove the last line of its file\n");
+      return ExitStatus::kBadUsage;
+    }
     return ExitStatus::kOk;
   }
   const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);

@@ -1,12 +1,17 @@
 #include "server/log.h"
 
+#include <poll.h>
 #include <spdlog/logger.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cerrno>
+#include <climits>
+#include <mutex>
 
 #include "engine/text/utf8.h"
+#include "server/concat.h"
 #include "server/json.h"
 #include "server/utc_time.h"
 
@@ -31,6 +36,41 @@ spdlog::level::level_enum SpdlogLevel(LogLevel level) {
   return spdlog::level::err;
 }
 
+// Standard error. Whoever logs may be serving connections, or end the daemon: a pipe that nobody
+// reads, as that of a collector which hangs, is waited for once, and then costs lines.
+class StandardError : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    // What was lost must not make the next line unreadable.
+    if (is_torn_ && !(HasRoom() && ::write(STDERR_FILENO, "\n", 1) == 1)) return;
+    is_torn_ = false;
+    std::string_view left(line.data(), line.size());
+    while (!left.empty() && HasRoom()) {
+      // So much a pipe with room takes without waiting.
+      const ssize_t written =
+          ::write(STDERR_FILENO, left.data(), std::min<size_t>(left.size(), PIPE_BUF));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) break;
+      left.remove_prefix(static_cast<size_t>(written));
+    }
+    is_torn_ = !left.empty() && left.size() < line.size();
+  }
+  void flush_() override {}
+
+ private:
+  bool HasRoom() {
+    pollfd file = {STDERR_FILENO, POLLOUT, 0};
+    is_stalled_ = ::poll(&file, 1, is_stalled_ ? 0 : kPatienceMs) == 0;
+    return !is_stalled_;
+  }
+
+  static constexpr int kPatienceMs = 1000;
+  bool is_stalled_ = false;
+  bool is_torn_ = false;  // the last line lacks its end
+};
+
 bool IsPlain(std::string_view value) {
   return !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) {
     return c > 0x20 && c < 0x7f && c != '"' && c != '\\' && c != '=';
@@ -39,6 +79,9 @@ bool IsPlain(std::string_view value) {
 
 }  // namespace
 
+LogField::LogField(std::string_view name, double value)
+    : name(name), value(Concat(value)), is_number(true) {}
+
 struct Log::Sink {
   spdlog::logger logger;
 };
@@ -46,8 +89,7 @@ struct Log::Sink {
 Log::Log(LogFormat format, LogLevel level)
     : format_(format),
       level_(level),
-      sink_(
-          new Sink{spdlog::logger("refraind", std::make_shared<spdlog::sinks::stderr_sink_mt>())}) {
+      sink_(new Sink{spdlog::logger("refraind", std::make_shared<StandardError>())}) {
   sink_->logger.set_pattern("%v");
   sink_->logger.set_level(SpdlogLevel(level));
   sink_->logger.flush_on(spdlog::level::trace);

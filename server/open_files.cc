@@ -1,6 +1,8 @@
 #include "server/open_files.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -23,6 +25,15 @@ int64_t RaiseOpenFileLimit() {
   }
   constexpr auto kMost = static_cast<rlim_t>(std::numeric_limits<int64_t>::max());
   return static_cast<int64_t>(std::min(files.rlim_cur, kMost));
+}
+
+void OccupyStandardFiles() {
+  // open() takes the lowest number that is free.
+  for (;;) {
+    const int file = ::open("/dev/null", O_RDWR);
+    if (file > STDERR_FILENO) ::close(file);
+    if (file < 0 || file > STDERR_FILENO) return;
+  }
 }
 
 int ConnectionLimit(int64_t open_files, bool shared, int wanted) {

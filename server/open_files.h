@@ -10,6 +10,11 @@ namespace refrain::server {
 // start.
 int64_t RaiseOpenFileLimit();
 
+// Opens /dev/null in place of each of standard input, output and error that is closed: the next
+// file to be opened would else take its number, and what is written there, the log say, would go
+// into a connection or the request log. Before anything is opened.
+void OccupyStandardFiles();
+
 // Of `open_files`, those that connections of one front end may take, at most `wanted`: some are
 // for files and for what the process itself needs; with `shared` another front end has as many.
 int ConnectionLimit(int64_t open_files, bool shared, int wanted);

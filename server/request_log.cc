@@ -1,6 +1,7 @@
 #include "server/request_log.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,9 @@ namespace refrain::server {
 namespace {
 
 constexpr size_t kMaxPathBytes = 200;
+// A pipe that nobody reads holds up the end, or a reload, for so long.
+constexpr int kLookMs = 50;
+constexpr int kLooksForRoom = 20;
 
 absl::Status CannotOpen(const std::string& path, int error) {
   return absl::UnavailableError(
@@ -27,9 +31,18 @@ absl::Status CannotOpen(const std::string& path, int error) {
 }
 
 absl::StatusOr<int> OpenFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  // A pipe is opened at once, or not at all where nobody reads it.
+  const int file =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
   if (file >= 0) return file;
   return CannotOpen(path, errno);
+}
+
+bool IsSameFile(int a, int b) {
+  struct stat of_a {};
+  struct stat of_b {};
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
 }
 
 void AppendText(std::string_view name, std::string_view value, std::string* line) {
@@ -86,6 +99,7 @@ RequestLog::~RequestLog() {
     stopping_ = true;
     changed_.NotifyAll();
   }
+  awaited_ = true;
   writer_.join();
   MutexLock lock(file_mutex_);
   ::close(file_);
@@ -118,10 +132,12 @@ void RequestLog::CountDropped(int64_t lines, std::string_view why) {
 absl::Status RequestLog::Reopen() {
   const absl::StatusOr<int> file = OpenFile(path_);
   if (!file.ok()) return file.status();
+  awaited_ = true;
   MutexLock lock(file_mutex_);
+  awaited_ = false;
+  if (!IsSameFile(file_, *file)) is_torn_ = false;
   ::close(file_);
   file_ = *file;
-  is_torn_ = false;
   return absl::OkStatus();
 }
 
@@ -154,11 +170,21 @@ std::string_view RequestLog::WriteOut(std::string_view lines) {
   while (!lines.empty()) {
     const ssize_t written = ::write(file_, lines.data(), lines.size());
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN && WaitForRoom()) continue;
     if (written <= 0) break;
     is_torn_ = lines[static_cast<size_t>(written) - 1] != '\n';
     lines.remove_prefix(static_cast<size_t>(written));
   }
   return lines;
+}
+
+bool RequestLog::WaitForRoom() {
+  pollfd file = {file_, POLLOUT, 0};
+  for (int awaited = 0; awaited < kLooksForRoom;) {
+    if (::poll(&file, 1, kLookMs) != 0) return true;  // or an error, which writing tells
+    if (awaited_) ++awaited;
+  }
+  return false;
 }
 
 }  // namespace refrain::server

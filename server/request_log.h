@@ -1,6 +1,7 @@
 #ifndef REFRAIN_SERVER_REQUEST_LOG_H_
 #define REFRAIN_SERVER_REQUEST_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,7 +35,8 @@ class RequestLog {
   static absl::StatusOr<std::unique_ptr<RequestLog>> Open(std::string path);
   // Whether Open would, as far as can be told without making the file: UNAVAILABLE says why not.
   static absl::Status Check(const std::string& path);
-  ~RequestLog();  // after what waits has been written
+  // After what waits has been written; a pipe that takes nothing for a second gets no more.
+  ~RequestLog();
 
   void Write(const http::Exchange& exchange);
 
@@ -52,6 +54,8 @@ class RequestLog {
   void Run();
   // What of `lines` the file did not take.
   std::string_view WriteOut(std::string_view lines);
+  // Until the pipe takes more; false where it does not, and the file is awaited.
+  bool WaitForRoom() REFRAIN_REQUIRES(file_mutex_);
   void CountDropped(int64_t lines, std::string_view why);
 
   const std::string path_;
@@ -64,6 +68,7 @@ class RequestLog {
   Mutex file_mutex_;
   int file_ REFRAIN_GUARDED_BY(file_mutex_);
   bool is_torn_ REFRAIN_GUARDED_BY(file_mutex_) = false;  // it ends inside a line
+  std::atomic<bool> awaited_{false};                      // for the end, or to be opened anew
   std::thread writer_;
 };
 

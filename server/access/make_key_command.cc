@@ -1,6 +1,7 @@
 #include "server/access/make_key_command.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,6 +72,16 @@ absl::StatusOr<std::string> TextToAdd(const std::string& path, const NewKey& key
   return added;
 }
 
+bool WriteWhole(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return ::fsync(file) == 0;
+}
+
 absl::Status Append(const std::string& path, std::string_view text) {
   const auto failed = [&](std::string_view what) {
     return absl::UnavailableError(
@@ -78,11 +89,17 @@ absl::Status Append(const std::string& path, std::string_view text) {
   };
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (file < 0) return failed("open");
-  const ssize_t written = ::write(file, text.data(), text.size());
-  const bool durable = ::fsync(file) == 0;
+  ::flock(file, LOCK_EX);  // against another call, whose line would be cut off below
+  struct stat before {};
+  const bool sized = ::fstat(file, &before) == 0;
+  const absl::Status written = WriteWhole(file, text) ? absl::OkStatus() : failed("write");
+  // Of a full disk: with half a line the daemon would read no key.
+  if (!written.ok() && sized && ::ftruncate(file, before.st_size) != 0) {
+    ::close(file);
+    return absl::DataLossError(Concat(written.message(), "; its last line may be incomplete"));
+  }
   ::close(file);
-  if (written != static_cast<ssize_t>(text.size()) || !durable) return failed("write");
-  return absl::OkStatus();
+  return written;
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
            if (!in->pin()) return absl::OkStatus();
            const absl::StatusOr<engine::Request> request = ReadToKeep(in->prompt(), caller);
            if (!request.ok()) return request.status();
-           return Pin(*request, caller, out->mutable_pin());
+           return Pin(*request, caller, *context, out->mutable_pin());
          }});
   }
 
@@ -195,11 +195,11 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
                           ByteBuffer* response) override {
     return Answer<v1::PinRequest, v1::PinResponse>(
         {context, request, response}, "/refrain.v1.Admin/Pin",
-        [this](const Caller& caller, const v1::PinRequest& in,
-               v1::PinResponse* out) -> absl::Status {
+        [this, context](const Caller& caller, const v1::PinRequest& in,
+                        v1::PinResponse* out) -> absl::Status {
           const absl::StatusOr<engine::Request> request = ReadToKeep(in.prompt(), caller);
           if (!request.ok()) return request.status();
-          return Pin(*request, caller, out->mutable_pin());
+          return Pin(*request, caller, *context, out->mutable_pin());
         });
   }
 
@@ -276,9 +276,16 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
     return Read(in, caller);
   }
 
-  static absl::Status Pin(const engine::Request& request, const Caller& caller, v1::Pinned* out) {
+  static absl::Status Pin(const engine::Request& request, const Caller& caller,
+                          const CallbackServerContext& context, v1::Pinned* out) {
     const absl::StatusOr<engine::PinnedPrefix> pin = caller.engine->PinPrefix(request);
     if (!pin.ok()) return pin.status();
+    // That was between two steps of the engine, maybe seconds later. Who has gone meanwhile does
+    // not learn the id, and would never unpin it.
+    if (context.IsCancelled()) {
+      const absl::Status unpinned = caller.engine->UnpinPrefix(pin->id);
+      return unpinned.ok() ? absl::CancelledError("the call was cancelled") : unpinned;
+    }
     Write(*pin, out);
     return absl::OkStatus();
   }

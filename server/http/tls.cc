@@ -104,4 +104,10 @@ std::string TlsCertificate::expires() const {
   return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc));
 }
 
+bool TlsCertificate::has_expired() const {
+  const std::shared_ptr<ssl::context> context = this->context();
+  const X509* const certificate = SSL_CTX_get0_certificate(context->native_handle());
+  return certificate != nullptr && X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0;
+}
+
 }  // namespace refrain::server::http

@@ -39,6 +39,7 @@ class TlsCertificate {
   std::shared_ptr<boost::asio::ssl::context> context() const;
   // When the certificate ends, for the log: "2027-01-31T12:00:00Z".
   std::string expires() const;
+  bool has_expired() const;
 
  private:
   TlsCertificate(std::string cert_file, std::string key_file);

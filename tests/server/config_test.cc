@@ -167,6 +167,10 @@ TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
   EXPECT_EQ(
       ErrorOf(config.ApplyFile(R"({"limit":5})", "f")).find("f: config key \"limit\" is unknown"),
       0u);
+  EXPECT_EQ(
+      ErrorOf(config.ApplyFile(R"({"limit":{}})", "f")).find("f: config key \"limit\" is unknown"),
+      0u);
+  EXPECT_TRUE(config.ApplyFile(R"({"limits":{}})", "f").ok());
   EXPECT_EQ(ErrorOf(config.Set("", "x")), "a config key has no name; --help lists those there are");
   ErrorOf(config.ApplyFile(R"([])", "f"));
   ErrorOf(config.ApplyFile(R"({"limits":{"n":1,"n":2}})", "f"));

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_TESTS_SERVER_DAEMON_PROCESS_H_
 #define REFRAIN_TESTS_SERVER_DAEMON_PROCESS_H_
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -22,8 +23,17 @@ namespace refrain::testing {
 // is killed with its owner.
 class DaemonProcess {
  public:
-  explicit DaemonProcess(std::vector<std::string> arguments,
-                         std::optional<rlimit> open_files = {}) {
+  // What it is born with, beside its arguments.
+  struct Surroundings {
+    std::optional<rlimit> open_files;
+    std::optional<rlimit> file_bytes;
+    bool full_stdout = false;    // as of a file on a full disk
+    bool closed_stderr = false;  // its output is what it prints to standard output then
+  };
+
+  explicit DaemonProcess(std::vector<std::string> arguments)
+      : DaemonProcess(std::move(arguments), Surroundings()) {}
+  DaemonProcess(std::vector<std::string> arguments, const Surroundings& surroundings) {
     int ends[2];
     if (::pipe(ends) != 0) std::abort();
     arguments.insert(arguments.begin(), "tests/server/refraind_fake");
@@ -36,7 +46,10 @@ class DaemonProcess {
       ::dup2(ends[1], STDERR_FILENO);
       ::close(ends[0]);
       ::close(ends[1]);
-      if (open_files.has_value()) ::setrlimit(RLIMIT_NOFILE, &*open_files);
+      if (surroundings.open_files) ::setrlimit(RLIMIT_NOFILE, &*surroundings.open_files);
+      if (surroundings.file_bytes) ::setrlimit(RLIMIT_FSIZE, &*surroundings.file_bytes);
+      if (surroundings.full_stdout) ::dup2(::open("/dev/full", O_WRONLY), STDOUT_FILENO);
+      if (surroundings.closed_stderr) ::close(STDERR_FILENO);
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }

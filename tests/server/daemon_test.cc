@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@
 
 #include "tests/server/daemon_process.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/certificate.h"
 #include "tests/support/temporary_directory.h"
 
 namespace refrain::server {
@@ -306,7 +308,7 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
 
 // The usual soft limit, in small.
 TEST(Daemon, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
-  DaemonProcess daemon(Arguments("fake"), rlimit{.rlim_cur = 64, .rlim_max = 1024});
+  DaemonProcess daemon(Arguments("fake"), {.open_files = rlimit{.rlim_cur = 64, .rlim_max = 1024}});
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   EXPECT_NE(daemon.output().find("fewer connections are taken open_files=1024"), std::string::npos)
@@ -334,7 +336,7 @@ TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
 }
 
 TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
-  DaemonProcess daemon(Arguments("fake"), rlimit{.rlim_cur = 150, .rlim_max = 150});
+  DaemonProcess daemon(Arguments("fake"), {.open_files = rlimit{.rlim_cur = 150, .rlim_max = 150}});
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::vector<RawClient> clients;
@@ -342,6 +344,92 @@ TEST(Daemon, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
   EXPECT_EQ(clients.back().ReadResponse().status, 503);
   clients.front().Send(GetRequest("/live"));
   EXPECT_EQ(clients.front().ReadResponse().status, 200);
+}
+
+// The file that is opened first would have its number, and get what the log says.
+TEST(Daemon, LogsIntoNoOtherFileWhereStandardErrorIsClosed) {
+  TemporaryDirectory folder;
+  const std::string path = folder.path() + "/requests.jsonl";
+  DaemonProcess daemon(Arguments("fail", {"--set", "log.requests_file=" + path}),
+                       {.closed_stderr = true});
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
+  ASSERT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(std::filesystem::file_size(path), 0U);
+}
+
+// As `| less` that nobody scrolls, or a collector that hangs.
+TEST(Daemon, AnswersAndEndsWhereNobodyReadsItsLog) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "log.level=debug"}));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  for (int i = 0; i < 1500; ++i) {
+    client.Send(PostRequest("/v1/completions", "x"));
+    ASSERT_EQ(client.ReadResponse().status, 400) << i;
+  }
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
+// The key is nowhere else.
+TEST(Daemon, MakeKeyFailsWhereTheKeyCannotBePrinted) {
+  TemporaryDirectory folder;
+  DaemonProcess command({"make-key", "--file", folder.path() + "/keys", "--name", "a"},
+                        {.full_stdout = true});
+  EXPECT_EQ(command.Wait(), StatusOf(ExitStatus::kBadUsage));
+  EXPECT_NE(command.output().find("cannot print the key"), std::string::npos) << command.output();
+}
+
+// A limit on the size of files (ulimit -f, LimitFSIZE) is met as a full disk is.
+TEST(Daemon, OutlivesARequestLogThatMayGrowNoMore) {
+  TemporaryDirectory folder;
+  DaemonProcess daemon(
+      Arguments("fake", {"--set", "log.requests_file=" + folder.path() + "/requests.jsonl"}),
+      {.file_bytes = rlimit{.rlim_cur = 1000, .rlim_max = 1000}});
+  RawClient client(daemon.Port());
+  for (int i = 0; i < 20; ++i) {
+    client.Send(GetRequest("/live"));
+    ASSERT_EQ(client.ReadResponse().status, 200) << i;
+  }
+  ASSERT_TRUE(daemon.WaitForOutput("lines of the request log are lost")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
+// As after a deployment that left the file empty.
+TEST(Daemon, TellsHowManyKeysThereAre) {
+  TemporaryDirectory folder;
+  const std::string keys = folder.path() + "/keys";
+  DaemonProcess make({"make-key", "--file", keys, "--name", "a"});
+  ASSERT_EQ(make.Wait(), 0) << make.output();
+  DaemonProcess daemon(Arguments("fake", {"--set", "auth.keys_file=" + keys}));
+  ASSERT_TRUE(daemon.WaitForOutput(" info keys count=1")) << daemon.output();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  std::ofstream(keys, std::ios::trunc).close();
+  daemon.Signal(SIGHUP);
+  EXPECT_TRUE(daemon.WaitForOutput(" warn the files of keys hold none")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
+// Who renews it too late, or not at all, reads why clients stay away.
+TEST(Daemon, WarnsOfACertificateThatHasExpired) {
+  TemporaryDirectory folder;
+  const std::string cert = folder.path() + "/cert.pem";
+  const std::string key = folder.path() + "/key.pem";
+  const auto write = [&](const testing::PemPair& pair) {
+    std::ofstream(cert) << pair.certificate;
+    std::ofstream(key) << pair.key;
+  };
+  write(testing::MakeCertificate("localhost", -60));
+  DaemonProcess daemon(
+      Arguments("fake", {"--set", "tls.cert_file=" + cert, "--set", "tls.key_file=" + key}));
+  ASSERT_TRUE(daemon.WaitForOutput(" warn the TLS certificate has expired")) << daemon.output();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  write(testing::MakeCertificate("localhost"));
+  daemon.Signal(SIGHUP);
+  EXPECT_TRUE(daemon.WaitForOutput(" info tls expires=")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
 }
 
 TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
@@ -428,6 +516,8 @@ TEST(Daemon, LogsJsonLinesOnRequest) {
   EXPECT_TRUE(std::isdigit(daemon.output()[at + number.size()])) << daemon.output();
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), 0);
+  EXPECT_NE(daemon.output().find("\"event\":\"draining\",\"limit_s\":30,"), std::string::npos)
+      << daemon.output();
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "server/read_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -37,11 +40,31 @@ TEST(ReadFile, ReadsAPipeUntilItsEnd) {
     EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
     ::close(fd);
   });
-  const auto text = ReadFile("", "/dev/fd/" + std::to_string(ends[0]), 1 << 20);
+  const std::string path = "/dev/fd/" + std::to_string(ends[0]);
+  const auto text = ReadFile("", path, 1 << 20);
   writer.join();
-  ::close(ends[0]);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(text->size(), 100000u);
+  // Its bytes are gone; that is no file without any.
+  EXPECT_EQ(ReadFile("the file of keys", path, 10).status(),
+            absl::UnavailableError("cannot read the file of keys " + path +
+                                   ": a pipe with nothing in it"));
+  ::close(ends[0]);
+}
+
+// The thread that reads keys again is the one that takes signals.
+TEST(ReadFile, WaitsNotForEverForAPipe) {
+  const std::string path = ::testing::TempDir() + "/read_file_test.fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const absl::Status status =
+      absl::UnavailableError("cannot read " + path + ": a pipe that nobody writes into");
+  EXPECT_EQ(ReadFile("", path, 10, std::chrono::milliseconds(50)).status(), status);
+  const int writer = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(writer, 0);
+  EXPECT_EQ(::write(writer, "half", 4), 4);
+  EXPECT_EQ(ReadFile("", path, 10, std::chrono::milliseconds(50)).status(), status);
+  ::close(writer);
+  ::unlink(path.c_str());
 }
 
 TEST(ReadFile, SaysWhatCannotBeRead) {

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/log.h"
@@ -89,6 +90,51 @@ TEST_F(RequestLogTest, ASlowDiskLosesLinesThatAreCountedAndWarnedOfOnce) {
   const std::string said = Said();
   EXPECT_EQ(Occurrences(said, " warn "), 1u) << said;
   EXPECT_THAT(said, HasSubstr("the disk is too slow"));
+  ::unlink(path.c_str());
+}
+
+// As standard output is where what collects it has stopped reading.
+TEST_F(RequestLogTest, APipeThatNobodyReadsHoldsUpNeitherTheEndNorAReload) {
+  const std::string path = ::testing::TempDir() + "/stalled.fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_FALSE(RequestLog::Open(path).ok()) << "nobody has opened it";
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  auto requests = *RequestLog::Open(path);
+  requests->WarnTo(&log_);
+  for (int i = 0; i < 1000; ++i) requests->Write(Answered());
+  EXPECT_TRUE(requests->Reopen().ok());
+  for (int i = 0; i < 1000; ++i) requests->Write(Answered());
+  requests.reset();
+  ::close(reader);
+  EXPECT_THAT(Said(), HasSubstr("the file takes no more"));
+  ::unlink(path.c_str());
+}
+
+// What is written is whole where its reader is only slow.
+TEST_F(RequestLogTest, APipeThatIsReadSlowlyLosesNothing) {
+  const std::string path = ::testing::TempDir() + "/slow.fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  auto requests = *RequestLog::Open(path);
+  requests->WarnTo(&log_);
+  for (int i = 0; i < 2000; ++i) requests->Write(Answered());
+  std::string read;
+  std::thread slow([&] {
+    char buffer[16384];
+    for (;;) {
+      ::usleep(10'000);
+      const ssize_t bytes = ::read(reader, buffer, sizeof(buffer));
+      if (bytes == 0) return;  // closed by who writes
+      if (bytes > 0) read.append(buffer, static_cast<size_t>(bytes));
+    }
+  });
+  requests.reset();
+  slow.join();
+  ::close(reader);
+  EXPECT_EQ(std::count(read.begin(), read.end(), '\n'), 2000);
+  EXPECT_EQ(Said(), "");
   ::unlink(path.c_str());
 }
 

@@ -7,6 +7,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -35,15 +36,15 @@ void AddNames(X509* certificate) {
 
 }  // namespace
 
-PemPair MakeCertificate(const std::string& common_name) {
+PemPair MakeCertificate(const std::string& common_name, int good_for_s) {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"),
                                                                 &EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), &X509_free);
   Check(key != nullptr && certificate != nullptr);
   X509_set_version(certificate.get(), 2);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -60);
-  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), std::min(0, good_for_s) - 60);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), good_for_s);
   X509_set_pubkey(certificate.get(), key.get());
   X509_NAME* const name = X509_get_subject_name(certificate.get());
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,

@@ -11,9 +11,9 @@ struct PemPair {
   std::string key;
 };
 
-// For `localhost` and 127.0.0.1, good for an hour; each call makes another key. `common_name` tells
-// certificates apart. Ends the program where OpenSSL fails.
-PemPair MakeCertificate(const std::string& common_name);
+// For `localhost` and 127.0.0.1, good for `good_for_s` (below 0: it has ended); each call makes
+// another key. `common_name` tells certificates apart. Ends the program where OpenSSL fails.
+PemPair MakeCertificate(const std::string& common_name, int good_for_s = 3600);
 
 }  // namespace refrain::testing
 

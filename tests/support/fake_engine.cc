@@ -420,16 +420,20 @@ absl::StatusOr<engine::SessionList> FakeEngine::ListSessions(int32_t max_session
 
 absl::StatusOr<engine::PinnedPrefix> FakeEngine::PinPrefix(const engine::Request& prompt) {
   const std::vector<TokenId> ids = *tokenizer_.Encode(PromptText(prompt, tokenizer_), {});
-  MutexLock lock(mutex_);
-  if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
-  if (!seen_.contains(ids)) return absl::NotFoundError("nothing of the prompt is cached");
   engine::PinnedPrefix pin;
-  pin.id = engine::PinId{next_pin_++};
-  pin.tenant = prompt.tenant;
-  pin.salted = !prompt.cache_salt.empty();
-  pin.prompt_tokens = static_cast<int32_t>(ids.size());
-  pin.pinned_tokens = pin.prompt_tokens;
-  return pins_.emplace(pin.id, pin).first->second;
+  {
+    MutexLock lock(mutex_);
+    if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
+    if (!seen_.contains(ids)) return absl::NotFoundError("nothing of the prompt is cached");
+    pin.id = engine::PinId{next_pin_++};
+    pin.tenant = prompt.tenant;
+    pin.salted = !prompt.cache_salt.empty();
+    pin.prompt_tokens = static_cast<int32_t>(ids.size());
+    pin.pinned_tokens = pin.prompt_tokens;
+    pins_.emplace(pin.id, pin);
+  }
+  if (on_pin_) on_pin_();
+  return pin;
 }
 
 absl::Status FakeEngine::UnpinPrefix(engine::PinId pin) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -92,6 +93,8 @@ class FakeEngine final : public engine::Engine {
   void Abandon() override;
 
   // --- for tests ---
+  // Called by each PinPrefix that pins, once it has; before there are any.
+  void SetOnPin(std::function<void()> on_pin) { on_pin_ = std::move(on_pin); }
   void Die(absl::Status reason);
   // What was computed up to now, without a token, as the real one tells it of a long prompt.
   void TellUsage();
@@ -144,6 +147,7 @@ class FakeEngine final : public engine::Engine {
   std::list<Running> running_ REFRAIN_GUARDED_BY(mutex_);
   std::set<std::vector<kvcache::TokenId>> seen_ REFRAIN_GUARDED_BY(mutex_);
   std::map<engine::PinId, engine::PinnedPrefix> pins_ REFRAIN_GUARDED_BY(mutex_);
+  std::function<void()> on_pin_;
   uint64_t next_pin_ REFRAIN_GUARDED_BY(mutex_) = 1;
   engine::Request last_request_ REFRAIN_GUARDED_BY(mutex_);
   absl::Status health_ REFRAIN_GUARDED_BY(mutex_);

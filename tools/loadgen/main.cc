@@ -2,8 +2,10 @@
 // explains.
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -293,6 +295,15 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
   return absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
+// Before the load, so that none is put on for a result that has no place. What the file holds stays
+// until then.
+absl::Status CheckWritable(const std::string& path) {
+  if (path.empty() || path == "-") return absl::OkStatus();
+  if (std::ofstream(path, std::ios::app)) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("--json: cannot write ", path, ": ", std::strerror(errno)));
+}
+
 int Main(const std::vector<std::string>& arguments) {
   auto options = ParseOptions(arguments);
   if (!options.ok()) return Complain(options.status());
@@ -306,6 +317,8 @@ int Main(const std::vector<std::string>& arguments) {
   auto workload = MakeWorkload(bench.options, bench.form);
   if (!workload.ok()) return Complain(workload.status());
   bench.workload = *std::move(workload);
+  const absl::Status writable = CheckWritable(bench.options.json_path);
+  if (!writable.ok()) return Complain(writable);
   const absl::Status warm = WarmUp(&bench);
   if (!warm.ok()) return Complain(warm);
   const auto measured = Measure(&bench, bench.options.json_path != "-");

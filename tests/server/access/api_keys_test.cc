@@ -1,8 +1,10 @@
 #include "server/access/api_keys.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -123,6 +125,27 @@ TEST(MakeKeyCommand, AddsToTheFileAndShowsTheKeyOnce) {
   EXPECT_FALSE(run({"--file", path.c_str(), "--name", "a", "--weight", "x"}).ok());
   EXPECT_FALSE(run({"--file", path.c_str(), "--name", "a", "--colour", "x"}).ok());
   EXPECT_FALSE(run({"--file", path.c_str(), "--name"}).ok());
+}
+
+// With half a line in it the daemon would read no key at all.
+TEST(MakeKeyCommand, AFullDiskLeavesTheFileAsItWas) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/keys";
+  const auto add = [&](const char* name) {
+    return RunMakeKey(std::vector<const char*>{"--file", path.c_str(), "--name", name});
+  };
+  ASSERT_TRUE(add("a").ok());
+  const std::string before = *ReadKeyFile(path);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto ignored = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full = {before.size() + 20, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const auto failed = add("b");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ::signal(SIGXFSZ, ignored);
+  EXPECT_NE(failed.status().message().find("File too large"), std::string::npos) << failed.status();
+  EXPECT_EQ(*ReadKeyFile(path), before);
 }
 
 TEST(MakeKeyCommand, LeavesNoFileThatTheDaemonWouldRefuse) {

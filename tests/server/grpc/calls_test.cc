@@ -17,6 +17,7 @@
 #include "server/grpc/server.h"
 #include "server/log.h"
 #include "tests/support/counting_gate.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fake_engine.h"
 
 namespace refrain::server::rpc {
@@ -241,6 +242,39 @@ TEST_F(GrpcCallsTest, WarmCallsThatWaitHoldNobodyUp) {
   for (const auto& context : contexts) context->TryCancel();
   EXPECT_TRUE(engine_.WaitForCancelled(kWaiting));
   for (auto& warm : warms) EXPECT_EQ(warm.get(), StatusCode::CANCELLED);
+}
+
+// The engine pins between two steps, which may take seconds: who has gone by then never learns the
+// id.
+TEST_F(GrpcCallsTest, CallsThatAreCancelledLeaveNoPin) {
+  Start();
+  ASSERT_EQ(Generate("shared"), StatusCode::OK);
+  ClientContext* calling = nullptr;
+  engine_.SetOnPin([&] {
+    calling->TryCancel();
+    std::this_thread::sleep_for(200ms);  // the cancellation is on its way
+  });
+  const auto num_pins = [&] {
+    ClientContext context;
+    v1::ListPinsResponse list;
+    EXPECT_TRUE(admin_->ListPins(&context, {}, &list).ok());
+    return list.pins_size();
+  };
+  v1::WarmRequest warm;
+  warm.mutable_prompt()->mutable_text()->set_text("shared");
+  warm.set_pin(true);
+  v1::WarmResponse warmed;
+  v1::PinRequest pin;
+  *pin.mutable_prompt() = warm.prompt();
+  v1::PinResponse pinned;
+  for (const bool warms : {true, false}) {
+    ClientContext context;
+    calling = &context;
+    EXPECT_EQ((warms ? admin_->Warm(&context, warm, &warmed) : admin_->Pin(&context, pin, &pinned))
+                  .error_code(),
+              StatusCode::CANCELLED);
+    EXPECT_TRUE(testing::Eventually([&] { return num_pins() == 0; })) << warms;
+  }
 }
 
 }  // namespace

@@ -277,6 +277,13 @@ class CommandLine(unittest.TestCase):
             self.assertIn(text, done.stderr)
             self.assertEqual(done.stdout, "")
 
+    def test_a_result_without_a_place_is_refused_before_the_load(self):
+        with responder() as server:
+            done = loadgen(f"--url={server.url}", "--json=no/such/out.json", "--requests=1",
+                           "--rate=100", *SMALL, expect=2)
+        self.assertIn("--json: cannot write no/such/out.json: No such file", done.stderr)
+        self.assertEqual(done.stdout, "")
+
     def test_the_progress_bar_is_for_terminals_only(self):
         with responder("--token-delay-us=100000") as server:
             command = [LOADGEN, f"--url={server.url}", "--requests=3", "--rate=100", *SMALL]
