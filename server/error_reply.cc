@@ -11,6 +11,8 @@ http::ResponseHead ErrorHead(const ApiError& error) {
   if (error.retry_after_s.has_value()) {
     head.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
   }
+  // OpenAI's clients repeat a 408 by themselves, for the whole time that is over; they know this.
+  if (error.http_status == 408) head.headers.emplace_back("X-Should-Retry", "false");
   if (error.http_status == 401) {
     head.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"refrain\"");
   }

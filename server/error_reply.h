@@ -10,7 +10,8 @@
 namespace refrain::server {
 
 // Status line and headers of an answer that tells of an error: Retry-After where the client may
-// come back, WWW-Authenticate where a key is missing. Pure; any thread.
+// come back, X-Should-Retry where it had its time, WWW-Authenticate where a key is missing. Pure;
+// any thread.
 http::ResponseHead ErrorHead(const ApiError& error);
 
 // The whole answer; `status` is not OK.

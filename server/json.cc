@@ -163,6 +163,20 @@ void AppendNumber(Float value, std::string* out) {
   out->append(buffer, result.ptr);
 }
 
+// The line ends of Unicode that are beyond ASCII. JSON may hold them as they are, but clients that
+// cut a stream into lines as Python's `str.splitlines` does (httpx, requests) end one there.
+struct LineEnd {
+  size_t size_bytes = 0;  // 0: there is none
+  std::string_view escape;
+};
+
+LineEnd FirstLineEnd(std::string_view utf8) {
+  if (utf8.starts_with("\xC2\x85")) return {2, "\\u0085"};
+  if (utf8.starts_with("\xE2\x80\xA8")) return {3, "\\u2028"};
+  if (utf8.starts_with("\xE2\x80\xA9")) return {3, "\\u2029"};
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
@@ -195,6 +209,15 @@ void AppendJsonString(std::string_view utf8, std::string* out) {
   size_t clean_from = 0;
   for (size_t i = 0; i < utf8.size(); ++i) {
     const unsigned char c = utf8[i];
+    if (c == 0xC2 || c == 0xE2) {
+      const LineEnd line_end = FirstLineEnd(utf8.substr(i));
+      if (line_end.size_bytes == 0) continue;
+      out->append(utf8.substr(clean_from, i - clean_from));
+      out->append(line_end.escape);
+      clean_from = i + line_end.size_bytes;
+      i = clean_from - 1;
+      continue;
+    }
     if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;
     out->append(utf8.substr(clean_from, i - clean_from));
     clean_from = i + 1;

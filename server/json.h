@@ -30,7 +30,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits =
 // About how many bytes of memory `value` takes. Linear in the number of values. Pure; any thread.
 size_t MemoryOf(const Json& value);
 
-// Appends `utf8` (well-formed) as a JSON string with its quotes.
+// Appends `utf8` (well-formed) as a JSON string with its quotes, without any line end of Unicode.
 void AppendJsonString(std::string_view utf8, std::string* out);
 
 // Appends the shortest decimal that reads back as `value`, a finite number.

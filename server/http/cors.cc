@@ -52,7 +52,8 @@ Headers CorsPolicy::AnswerHeaders(const Request& request) const {
   if (!any_) headers.emplace_back("Vary", "Origin");
   if (Allows(origin)) {
     headers.emplace_back("Access-Control-Allow-Origin", any_ ? "*" : std::string(origin));
-    headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    headers.emplace_back("Access-Control-Expose-Headers",
+                         "X-Request-Id, Retry-After, X-Should-Retry");
   }
   return headers;
 }

@@ -125,6 +125,19 @@ bool ReadToolChoice(FieldReader& fields) {
   return false;
 }
 
+// The names that tools had before. "none" is what a request without functions means anyway.
+void RefuseFunctions(FieldReader& fields) {
+  fields.Describe("functions", kEmptySchema);
+  fields.Describe("function_call", R"({"enum":[null,"",[],{},"none"]})");
+  for (const char* name : {"functions", "function_call"}) {
+    const Json* value = fields.AnyOrNull(name);
+    const bool chooses_none =
+        value != nullptr && std::string_view(name) == "function_call" && *value == "none";
+    if (IsEmpty(value) || chooses_none) continue;
+    fields.Refuse(name, "is not supported; use 'tools' and 'tool_choice'");
+  }
+}
+
 void ReadMaxTokens(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {
   const auto max_context = static_cast<double>(limits.max_context_tokens);
   const auto old_name = fields.Integer("max_tokens", {0, max_context});
@@ -153,12 +166,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   ReadCacheFields(fields, call, &request);
   ReadResponseFormat(fields);
   RefuseChatTemplate(fields);
-  for (const char* name : {"functions", "function_call"}) {
-    fields.Describe(name, kEmptySchema);
-    if (!IsEmpty(fields.AnyOrNull(name))) {
-      fields.Refuse(name, "is not supported; use 'tools' and 'tool_choice'");
-    }
-  }
+  RefuseFunctions(fields);
   call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
   for (const char* name : {"reasoning_effort", "verbosity", "modalities"}) {
     fields.Ignore(name);

@@ -20,9 +20,6 @@ void AppendLogprob(float logprob, std::string* out) {
   AppendJsonNumber(std::isfinite(logprob) ? std::max(logprob, kLeastLogprob) : kLeastLogprob, out);
 }
 
-// A byte of UTF-8 that begins no character.
-bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 std::string_view ReasonName(engine::CacheMissReason reason) {
   switch (reason) {
     case engine::CacheMissReason::kNeverSeen:
@@ -68,8 +65,11 @@ ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
                                const engine::Tokenizer* tokenizer)
     : answer_(std::move(answer)),
       tokenizer_(tokenizer),
-      text_offsets_(num_choices, 0),
-      has_text_(num_choices, false) {
+      // The space that the tokenizer put before a prompt is in its first token, not in the text.
+      text_offsets_(num_choices,
+                    TextOffset(tokenizer, {.skip_special = answer_.output.skip_special,
+                                           .drop_leading_space = answer_.output.echo &&
+                                                                 tokenizer->adds_space_prefix()})) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
 }
@@ -410,22 +410,9 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
   for (size_t i = 0; i < count; ++i) {
     const TokenDetails& details = i < tokens.size() ? tokens[i] : *end_token;
     const std::string_view comma = i == 0 ? "" : ",";
-    const std::string_view bytes = tokenizer_->TokenBytes(details.token);
     texts.append(comma);
     AppendJsonString(NameOf(details.token), &texts);
-    // Characters are counted where they begin, as a token may hold a part of one. A token that goes
-    // on with one lies where that begins.
-    const bool goes_on = text_offsets_[choice] > 0 && !bytes.empty() && IsContinuation(bytes[0]);
-    ConcatTo(&offsets, comma, text_offsets_[choice] - (goes_on ? 1 : 0));
-    if (!tokenizer_->IsControl(details.token) || !answer_.output.skip_special) {
-      text_offsets_[choice] += static_cast<int64_t>(engine::CountUtf8Characters(bytes));
-      // The space that the tokenizer put before a prompt is in its first token, not in the text.
-      const bool begins = !has_text_[choice] && !bytes.empty();
-      if (begins && answer_.output.echo && tokenizer_->adds_space_prefix() && bytes[0] == ' ') {
-        --text_offsets_[choice];
-      }
-      if (begins) has_text_[choice] = true;
-    }
+    ConcatTo(&offsets, comma, text_offsets_[choice].Add(details.token));
     logprobs.append(comma);
     tops.append(comma);
     if (!details.logprob.has_value()) {

@@ -12,6 +12,7 @@
 #include "engine/token_stream.h"
 #include "server/openai/choice_text.h"
 #include "server/openai/protocol.h"
+#include "server/openai/text_offset.h"
 
 namespace refrain::server::openai {
 
@@ -92,8 +93,7 @@ class ResponseFormat {
 
   const Answer answer_;
   const engine::Tokenizer* tokenizer_;
-  std::vector<int64_t> text_offsets_;  // [num_choices] characters of the tokens listed so far
-  std::vector<bool> has_text_;         // [num_choices] some of them are text
+  std::vector<TextOffset> text_offsets_;  // [num_choices] behind the tokens listed so far
   std::string event_head_;
   std::vector<std::optional<engine::CacheMiss>> misses_;  // [prompts]
 };

@@ -99,6 +99,22 @@ TEST(AppendJsonString, ReadsBackAsTheSame) {
   EXPECT_EQ(document->get<std::string>(), all);
 }
 
+// Clients that cut a stream into lines as Python's `str.splitlines` does would cut inside a string.
+TEST(AppendJsonString, HasNoLineEndOfUnicode) {
+  const std::string line_ends = "a\u0085b\u2028c\u2029\u2028";
+  std::string quoted;
+  AppendJsonString(line_ends, &quoted);
+  EXPECT_EQ(quoted, R"("a\u0085b\u2028c\u2029\u2028")");
+  const auto document = ParseJson(quoted);
+  ASSERT_TRUE(document.ok()) << document.status();
+  EXPECT_EQ(document->get<std::string>(), line_ends);
+
+  const std::string neighbours = "\u0084\u0086\u2027\u202A\u20A8\u00C2";
+  std::string unchanged;
+  AppendJsonString(neighbours, &unchanged);
+  EXPECT_EQ(unchanged, '"' + neighbours + '"');
+}
+
 TEST(AppendJsonNumber, IsShortAndExact) {
   std::string out;
   AppendJsonNumber(-0.5f, &out);

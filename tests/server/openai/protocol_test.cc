@@ -386,6 +386,12 @@ TEST(ChatMessages, ShowsToolsUnlessTheChoiceIsNone) {
   EXPECT_TRUE(input(Chat("")).tools.is_undefined());
 }
 
+// The default of a request without functions, which some clients write out.
+TEST(ChatMessages, TakesTheOldNameOfChoosingNoTool) {
+  const auto call = Chat(R"(,"function_call":"none")");
+  EXPECT_TRUE(call.ok()) << call.status();
+}
+
 TEST(ChatMessages, LooksForCallsOnlyWhereToolsAreShown) {
   const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
   EXPECT_EQ(Chat(tools)->output.tools, engine::ToolFormat::kHermes);

@@ -80,5 +80,39 @@ TEST(ResponseFormatTest, TextOffsetsCountWhatIsShown) {
   EXPECT_EQ(offsets(false, false), nlohmann::json({0, 3, 8, 13}));  // <s> Once upon Once
 }
 
+// Where the tokens lie that `ids` names, told in one event for each.
+std::vector<int64_t> StreamedTextOffsets(const std::vector<int>& ids) {
+  const testing::FakeTokenizer tokenizer(
+      {"The", "\xF0\x9F", "\x98", "\x80", "\xF0\x9F\x98", "\x80!", "\xED\xA0", "</s>"});
+  ResponseFormat::Answer answer;
+  answer.output.logprobs = 0;
+  ResponseFormat format(std::move(answer), /*num_choices=*/1, &tokenizer);
+  std::vector<int64_t> offsets;
+  for (const int id : ids) {
+    TextPiece piece;
+    piece.text = "?";
+    piece.tokens.push_back({.token = TokenId{id}});
+    std::string event;
+    format.AppendEvent(0, piece, {}, std::nullopt, &event);
+    const auto body = nlohmann::json::parse(event.substr(event.find('{')));
+    offsets.push_back(body["choices"][0]["logprobs"]["text_offset"][0]);
+  }
+  return offsets;
+}
+
+TEST(ResponseFormatTest, TextOffsetsOfPartsOfACharacterAreWhereItBegins) {
+  EXPECT_EQ(StreamedTextOffsets({0, 1, 2, 3, 0}), (std::vector<int64_t>{0, 3, 3, 3, 4}));
+  EXPECT_EQ(StreamedTextOffsets({0, 4, 5, 0}), (std::vector<int64_t>{0, 3, 3, 5}));
+}
+
+// Each ill-formed part is shown as one character, U+FFFD.
+TEST(ResponseFormatTest, TextOffsetsCountReplacementCharacters) {
+  EXPECT_EQ(StreamedTextOffsets({2, 1, 0, 0}), (std::vector<int64_t>{0, 1, 2, 5}));
+  EXPECT_EQ(StreamedTextOffsets({0, 2, 3, 0}), (std::vector<int64_t>{0, 3, 4, 5}));
+  EXPECT_EQ(StreamedTextOffsets({1, 1, 4, 3, 0}), (std::vector<int64_t>{0, 1, 2, 2, 3}));
+  EXPECT_EQ(StreamedTextOffsets({1, 7, 0}), (std::vector<int64_t>{0, 1, 1}));  // cut by a control
+  EXPECT_EQ(StreamedTextOffsets({6, 0, 0}), (std::vector<int64_t>{0, 2, 5}));  // half a surrogate
+}
+
 }  // namespace
 }  // namespace refrain::server::openai

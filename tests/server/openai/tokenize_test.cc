@@ -215,7 +215,10 @@ TEST(Tokenize, EndsWithItsTimeout) {
     RawClient client(served.port());
     client.Send(PostRequest("/tokenize", R"({"prompt":"abc"})",
                             "X-Request-Timeout: " + std::string(header) + "\r\n"));
-    EXPECT_EQ(client.ReadResponse().status, status) << header;
+    const auto response = client.ReadResponse();
+    EXPECT_EQ(response.status, status) << header;
+    // Clients that try again by themselves would, with the whole time once more.
+    EXPECT_EQ(response.headers.contains("x-should-retry"), status == 408) << header;
   }
 }
 
