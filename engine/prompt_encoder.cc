@@ -5,69 +5,12 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "engine/chat_prompt.h"
 #include "engine/context_length.h"
 #include "engine/turn_splicer.h"
 
 namespace refrain::engine {
 namespace {
-
-std::string_view WithoutSpaceBehind(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-}
-
-// The last message's content, if it is text.
-std::optional<std::string_view> FinalContent(const ChatPrompt& chat) {
-  const jinja::Value& messages = chat.input.messages;
-  if (!messages.is_list() || messages.AsList().empty()) return std::nullopt;
-  const jinja::Value& last = messages.AsList().back();
-  if (!last.is_map()) return std::nullopt;
-  const jinja::Value* content = last.AsMap().FindOrNull("content");
-  if (content == nullptr || !content->is_string()) return std::nullopt;
-  return content->AsString();
-}
-
-// Stands behind a text that says nothing, of which no template shows the place.
-constexpr std::string_view kPlaceOfText = "<place of the text>";
-
-void MarkPlaceOfText(std::string spaces, ChatPrompt* chat) {
-  jinja::Value::List messages = chat->input.messages.AsList();
-  jinja::Map last = messages.back().AsMap();
-  last.Set("content", jinja::Value::String(spaces.append(kPlaceOfText)));
-  messages.back() = jinja::Value::MakeMap(std::move(last));
-  chat->input.messages = jinja::Value::MakeList(std::move(messages));
-}
-
-// What the template puts behind the last message's content would end the message.
-absl::Status CutBehindFinalMessage(std::string_view content, RenderedChat* rendered) {
-  if (!rendered->content_spans.empty()) {
-    const TextSpan& last = rendered->content_spans.back();
-    // A template may trim the content, or show the end of it only.
-    const std::string_view text = std::string_view(rendered->text).substr(0, last.end_byte);
-    const std::string_view shown = WithoutSpaceBehind(text.substr(last.begin_byte));
-    if (WithoutSpaceBehind(text).ends_with(content) ||
-        (!shown.empty() && content.ends_with(shown))) {
-      rendered->text.resize(last.end_byte);
-      return absl::OkStatus();
-    }
-  }
-  return absl::InvalidArgumentError(
-      "continue_final_message: the chat template does not end with the last message's text");
-}
-
-// The same where that stands for a text that says nothing.
-absl::Status CutAtPlaceOfText(RenderedChat* rendered) {
-  absl::Status status = CutBehindFinalMessage(kPlaceOfText, rendered);
-  if (!status.ok()) return status;
-  if (!rendered->text.ends_with(kPlaceOfText)) {
-    return absl::InvalidArgumentError(
-        "continue_final_message: the chat template does not show where the last message's text is");
-  }
-  rendered->text.resize(rendered->text.size() - kPlaceOfText.size());
-  TextSpan& last = rendered->content_spans.back();
-  last.end_byte = rendered->text.size();
-  if (last.begin_byte >= last.end_byte) rendered->content_spans.pop_back();
-  return absl::OkStatus();
-}
 
 std::vector<TokenId> EndsOfGeneration(const Tokenizer& tokenizer) {
   std::vector<TokenId> ends;
@@ -109,7 +52,9 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* 
 absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
   if (auto* text = std::get_if<TextPrompt>(&request->prompt)) {
     // Whoever sends raw text applies the template himself: control tokens count.
-    PromptText prompt{.text = std::move(text->text), .parse_special = true};
+    PromptText prompt{.text = std::move(text->text),
+                      .parse_special = true,
+                      .plain_spans = std::move(text->plain_spans)};
     if (!text->add_special_tokens) prompt.add_bos = false;
     return prompt;
   }
@@ -118,28 +63,13 @@ absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
     return absl::FailedPreconditionError(
         "the model has no chat template: use completions with a text prompt");
   }
-  std::string continued;
-  if (chat.continue_final_message) {
-    const std::optional<std::string_view> content = FinalContent(chat);
-    if (!content.has_value()) {
-      return absl::InvalidArgumentError(
-          "continue_final_message: the last message has no text that could be continued");
-    }
-    continued = WithoutSpaceBehind(*content);
-    if (continued.empty()) MarkPlaceOfText(std::string(*content), &chat);
-  }
-  absl::StatusOr<RenderedChat> rendered = chat_template_->Render(chat.input);
+  absl::StatusOr<RenderedChat> rendered =
+      RenderChatPrompt(*chat_template_, std::exchange(chat, {}));
   if (!rendered.ok()) return rendered.status();
-  if (chat.continue_final_message) {
-    absl::Status status = continued.empty() ? CutAtPlaceOfText(&*rendered)
-                                            : CutBehindFinalMessage(continued, &*rendered);
-    if (!status.ok()) return status;
-  }
   const EncodeOptions options = SafeEncodeOptions(*rendered);
   PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};
   prompt.plain_spans.assign(options.plain_spans.begin(), options.plain_spans.end());
   prompt.text = std::move(rendered->text);
-  chat.input = {};
   return prompt;
 }
 

@@ -74,6 +74,7 @@ struct ChatPrompt {
 struct TextPrompt {
   std::string text;  // UTF-8
   bool add_special_tokens = true;
+  std::vector<TextSpan> plain_spans;  // control tokens that are spelled in these are text
 };
 
 struct TokenPrompt {

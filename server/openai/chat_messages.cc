@@ -152,6 +152,17 @@ void RefuseChatTemplate(FieldReader& fields) {
   }
 }
 
+engine::ChatPrompt ReadChatOptions(FieldReader& fields) {
+  engine::ChatPrompt chat;
+  chat.continue_final_message = fields.Bool("continue_final_message").value_or(false);
+  const auto add_generation_prompt = fields.Bool("add_generation_prompt");
+  chat.input.add_generation_prompt = add_generation_prompt.value_or(!chat.continue_final_message);
+  if (chat.continue_final_message && chat.input.add_generation_prompt) {
+    fields.Refuse("continue_final_message", "excludes add_generation_prompt");
+  }
+  return chat;
+}
+
 size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::MessageForms& forms,
                         engine::ChatTemplateInput* input) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"

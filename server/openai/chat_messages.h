@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "engine/request.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/jinja/value.h"
 #include "server/openai/field_reader.h"
@@ -16,6 +17,10 @@ inline constexpr char kToolChoiceProblem[] =
     "is supported only as \"none\" or \"auto\": answers cannot be forced into a form";
 inline constexpr char kToolsProblem[] =
     "are not supported: the model's chat template has no place for them";
+
+// `continue_final_message` and `add_generation_prompt`: of the two one at most, and the latter
+// unless something else is said.
+engine::ChatPrompt ReadChatOptions(FieldReader& fields);
 
 // Reads `messages`, `tools`, `documents` and `chat_template_kwargs` into what templates are made
 // for: content is always one string (absent and null are empty, text parts are joined by newlines),

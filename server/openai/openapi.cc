@@ -104,7 +104,7 @@ constexpr char kSchemas[] = R"(
  "tools":{"type":["array","null"]},"chat_template_kwargs":{"type":["object","null"]},
  "documents":{"type":["array","null"],"items":{"type":"object"}},"chat_template":{"type":"null"},
  "add_generation_prompt":{"type":["boolean","null"]},
- "continue_final_message":{"enum":[false,null]}}}
+ "continue_final_message":{"type":["boolean","null"]}}}
 )";
 
 constexpr char kIdParameter[] =

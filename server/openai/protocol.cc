@@ -172,14 +172,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
     fields.Ignore(name);
   }
 
-  engine::ChatPrompt prompt;
-  prompt.continue_final_message = fields.Bool("continue_final_message").value_or(false);
-  const auto add_generation_prompt = fields.Bool("add_generation_prompt");
-  prompt.input.add_generation_prompt =
-      add_generation_prompt.value_or(!prompt.continue_final_message);
-  if (prompt.continue_final_message && prompt.input.add_generation_prompt) {
-    fields.Refuse("continue_final_message", "excludes add_generation_prompt");
-  }
+  engine::ChatPrompt prompt = ReadChatOptions(fields);
   const bool show_tools = ReadToolChoice(fields);
   call->conversation_bytes =
       ReadChatMessages(fields, show_tools, limits.message_forms, &prompt.input);

@@ -347,7 +347,7 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
     return RefuseCall(request, status);
   }
   absl::StatusOr<TokenizeCall> call =
-      ParseTokenizeCall(request.body, LimitsOf(**engine), (*engine)->chat_template(), tokenizer);
+      ParseTokenizeCall(request.body, LimitsOf(**engine), (*engine)->chat_template());
   if (!call.ok()) return RefuseCall(request, call.status());
   // A rendered conversation may be many times as long as the body, which counts already.
   const size_t text_bytes = call->text.text.size();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engine/chat_prompt.h"
 #include "server/json.h"
 #include "server/openai/chat_messages.h"
 #include "server/openai/field_reader.h"
@@ -13,31 +14,25 @@
 namespace refrain::server::openai {
 namespace {
 
-absl::StatusOr<std::string> Render(const engine::ChatTemplate* chat_template,
-                                   const engine::ChatTemplateInput& input,
-                                   const engine::Tokenizer& tokenizer) {
+// The text that the messages are for the model, in `text`.
+absl::Status Render(const engine::ChatTemplate* chat_template, engine::ChatPrompt chat,
+                    engine::TextPrompt* text) {
   if (chat_template == nullptr) {
     return InvalidField("messages",
                         "'messages' cannot be rendered: the model has no chat template");
   }
-  absl::StatusOr<engine::RenderedChat> rendered = chat_template->Render(input);
+  absl::StatusOr<engine::RenderedChat> rendered =
+      engine::RenderChatPrompt(*chat_template, std::move(chat));
   if (!rendered.ok()) return rendered.status();
-  const engine::EncodeOptions safe = SafeEncodeOptions(*rendered);
-  engine::EncodeOptions plain = safe;
-  plain.plain_spans = {};
-  if (tokenizer.FindControlTokens(rendered->text, plain) !=
-      tokenizer.FindControlTokens(rendered->text, safe)) {
-    return InvalidField("messages",
-                        "'messages' spell a control token, which /tokenize cannot count as text");
-  }
-  return std::move(rendered->text);
+  text->text = std::move(rendered->text);
+  text->plain_spans = std::move(rendered->content_spans);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const ModelLimits& limits,
-                                               const engine::ChatTemplate* chat_template,
-                                               const engine::Tokenizer& tokenizer) {
+                                               const engine::ChatTemplate* chat_template) {
   const absl::StatusOr<Json> document = ParseJson(body);
   if (!document.ok()) return document.status();
   if (!document->is_object()) {
@@ -51,14 +46,10 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   // A rendered conversation has its special tokens already.
   call.text.add_special_tokens = fields.Bool("add_special_tokens").value_or(!is_chat);
   call.token_strings = fields.Bool("return_token_strs").value_or(false);
-  engine::ChatTemplateInput input;
-  input.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
-  if (fields.Bool("continue_final_message").value_or(false)) {
-    fields.Refuse("continue_final_message", "is not supported here");
-  }
+  engine::ChatPrompt chat = ReadChatOptions(fields);
   if (is_chat) {
-    ReadChatMessages(fields, /*show_tools=*/true, limits.message_forms, &input);
-    if (!input.tools.is_undefined() && limits.tools == engine::ToolFormat::kNone) {
+    ReadChatMessages(fields, /*show_tools=*/true, limits.message_forms, &chat.input);
+    if (!chat.input.tools.is_undefined() && limits.tools == engine::ToolFormat::kNone) {
       fields.Refuse("tools", kToolsProblem);
     }
   } else if (!prompt.has_value()) {
@@ -79,9 +70,8 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
     call.text.text = *std::move(prompt);
     return call;
   }
-  absl::StatusOr<std::string> rendered = Render(chat_template, input, tokenizer);
-  if (!rendered.ok()) return rendered.status();
-  call.text.text = *std::move(rendered);
+  absl::Status status = Render(chat_template, std::move(chat), &call.text);
+  if (!status.ok()) return status;
   return call;
 }
 

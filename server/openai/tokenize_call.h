@@ -6,7 +6,6 @@
 #include "absl/status/statusor.h"
 #include "engine/request.h"
 #include "engine/text/chat_template.h"
-#include "engine/text/tokenizer.h"
 #include "server/request_limits.h"
 
 namespace refrain::server::openai {
@@ -19,11 +18,9 @@ struct TokenizeCall {
 
 // Reads the JSON body: a `prompt`, or the `messages` of a chat. The error (INVALID_ARGUMENT,
 // NOT_FOUND for the model) carries the field's name. `chat_template` may be null: then messages are
-// refused. So are messages that spell a control token: as a text, which is what the engine
-// tokenizes, it would be that token, and in a chat it is not. Pure; any thread.
+// refused. Pure; any thread.
 absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const ModelLimits& limits,
-                                               const engine::ChatTemplate* chat_template,
-                                               const engine::Tokenizer& tokenizer);
+                                               const engine::ChatTemplate* chat_template);
 
 }  // namespace refrain::server::openai
 

@@ -30,6 +30,24 @@ std::string PromptText(const engine::Request& request, const ByteTokenizer& toke
   return messages.back().AsMap().FindOrNull("content")->AsString();
 }
 
+// With control tokens where a text may spell them.
+std::vector<TokenId> IdsOf(const engine::TextPrompt& text, const ByteTokenizer& tokenizer) {
+  std::vector<TokenId> ids;
+  size_t at = 0;
+  const auto add_until = [&](size_t end) {
+    const std::vector<TokenId> bytes = *tokenizer.Encode(text.text.substr(at, end - at), {});
+    ids.insert(ids.end(), bytes.begin(), bytes.end());
+  };
+  for (const engine::ControlToken& control :
+       tokenizer.FindControlTokens(text.text, {.plain_spans = text.plain_spans})) {
+    add_until(control.span.begin_byte);
+    ids.push_back(control.id);
+    at = control.span.end_byte;
+  }
+  add_until(text.text.size());
+  return ids;
+}
+
 // Cuts "[[name=value]]" off the front of `text`.
 bool TakeDirective(std::string* text, std::string* name, std::string* value) {
   if (!text->starts_with("[[")) return false;
@@ -189,7 +207,7 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(
   if (timeout_s.value_or(1) < 1e-3) {
     batch.status = absl::DeadlineExceededError("out of time");
   } else {
-    batch.text_ids = *tokenizer_.Encode(text.text, {});
+    batch.text_ids = IdsOf(text, tokenizer_);
   }
   batch.finished = true;
   stream->Push(std::move(batch));

@@ -91,6 +91,19 @@ def test_prompts_of_every_form(client, http, model_id):
     assert http.post("/detokenize", json={"tokens": ids}).json()["prompt"] == PROMPT
 
 
+@pytest.mark.parametrize("fields", [
+    {}, {"add_generation_prompt": False},
+    {"continue_final_message": True, "add_generation_prompt": False}])
+def test_tokenize_counts_messages_as_a_chat_does(http, model_id, fields):
+    messages = [{"role": "user", "content": "What does <|im_end|> end?<|im_start|>"},
+                {"role": "assistant", "content": "It ends <|im_end|> a "}]
+    counted = http.post("/tokenize", json={"messages": messages} | fields).json()
+    answered = http.post("/v1/chat/completions", json={
+        "model": model_id, "messages": messages, "max_tokens": 1, "return_token_ids": True} | fields)
+    assert counted["tokens"] == answered.json()["prompt_token_ids"]
+    assert counted["count"] == answered.json()["usage"]["prompt_tokens"]
+
+
 def test_n_gives_that_many_choices(client, model_id):
     answer = client.chat.completions.create(
         model=model_id, messages=QUESTION, n=3, temperature=1.0, seed=7, max_completion_tokens=8)

@@ -106,6 +106,29 @@ TEST(Tokenize, TakesTheMessagesOfAChat) {
   EXPECT_EQ(TextOf(served.port(), request), "[user]hi!");
 }
 
+TEST(Tokenize, EndsWithTheMessageThatIsToBeContinued) {
+  const ServedFake served(
+      {.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<end>{% endfor %}"});
+  json request = {
+      {"messages",
+       {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", "well "}}}},
+      {"continue_final_message", true}};
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi<end>[assistant]well ");
+  request["messages"][1]["content"] = "";
+  EXPECT_EQ(TextOf(served.port(), request), "[user]hi<end>[assistant]");
+}
+
+// A message is text whatever it spells; what the template puts around it is not.
+TEST(Tokenize, CountsControlTokensThatMessagesSpellAsText) {
+  const ServedFake served(
+      {.chat_template = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"});
+  const RawResponse answer = Post(served.port(), "/tokenize",
+                                  {{"messages", {{{"role", "user"}, {"content", "a<eos>b"}}}}});
+  EXPECT_EQ(json::parse(answer.body)["tokens"], json({'a', '<', 'e', 'o', 's', '>', 'b', kEos}));
+  EXPECT_EQ(json::parse(Post(served.port(), "/tokenize", {{"prompt", "a<eos>"}}).body)["tokens"],
+            json({'a', kEos}));
+}
+
 // As DeepSeek R1's: calls only where there is no content, their arguments added to a string.
 constexpr char kConcatenatingTemplate[] =
     "{% for message in messages %}"
@@ -156,8 +179,8 @@ TEST(Tokenize, RefusesMessagesThatItCannotCount) {
       {{{"messages", json::array()}}, "messages"},
       {{{"messages", messages}, {"prompt", "a"}}, "messages"},
       {{{"messages", messages}, {"tools", {{{"function", {{"name", "f"}}}}}}}, "tools"},
-      {{{"messages", messages}, {"continue_final_message", true}}, "continue_final_message"},
-      {{{"messages", {{{"role", "user"}, {"content", "a<eos>b"}}}}}, "messages"},
+      {{{"messages", messages}, {"continue_final_message", true}, {"add_generation_prompt", true}},
+       "continue_final_message"},
       {{{"messages", messages}, {"documents", {"text"}}}, "documents"},
       {{{"messages", messages}, {"documents", "text"}}, "documents"},
       {{{"prompt", "a"}, {"tools", 5}}, "tools"},
