@@ -109,7 +109,6 @@ class EngineLoop {
   void ExpireDeadlines();
 
   bool LaunchNext();
-  void BreakDeadlock();
   void Preempt(SequenceState* sequence);
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
   absl::Status JoinCache(SequenceState* sequence);
@@ -140,12 +139,13 @@ class EngineLoop {
   void InheritTurns();
 
   void CollectOldest();
-  // --- failed steps (engine_loop_failures.cc) ---
+  // --- failed steps, and none (engine_loop_failures.cc) ---
   // Waits for a step that is not in in_flight_ any more.
   absl::StatusOr<StepResult> Collect(const LaunchedStep& step);
   // Sequences of a step for which there was no memory wait to run again, in smaller steps; requests
   // of one that failed otherwise, or is the smallest, end. Collects what was launched behind it.
   void HandleFailure(const LaunchedStep& step, const absl::Status& status);
+  void BreakDeadlock();
   // The sequences of a step that came to nothing give up their chunks and wait to run again.
   void GiveUp(const LaunchedStep& step);
 

@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/engine_loop.h"
 
 namespace refrain::engine {
@@ -48,6 +51,41 @@ void EngineLoop::GiveUp(const LaunchedStep& step) {
   for (const LaunchedStep::Work& work : step.work) {
     if (work.sequence->phase == SequencePhase::kRunning) Preempt(work.sequence.get());
   }
+}
+
+// Nothing that was planned fits, and nothing in flight will change that. With less running the next
+// plan may; a request that has the whole cache to itself, but for what is pinned, is refused.
+void EngineLoop::BreakDeadlock() {
+  if (snapshot_.running.size() > 1) {
+    return Preempt(sequences_.at(FirstToGiveWay(snapshot_)).get());
+  }
+  SequenceId stuck{};
+  if (!snapshot_.running.empty()) {
+    stuck = snapshot_.running.front().sequence;
+  } else {
+    // All may fit but the one whose turn it is: what was found of it leaves it no room.
+    const int32_t c = snapshot_.limits.chunk_tokens;
+    const auto room_tokens = [this, c](const WaitingEntry& one) {
+      if (one.held) return std::numeric_limits<int32_t>::max();
+      return (snapshot_.free_chunks - one.idle_chunks) * c + (c - one.shared_tokens % c) % c;
+    };
+    const auto entry = std::min_element(snapshot_.waiting.begin(), snapshot_.waiting.end(),
+                                        [&](const WaitingEntry& a, const WaitingEntry& b) {
+                                          return room_tokens(a) < room_tokens(b);
+                                        });
+    // Who is held waits for a running sequence.
+    if (entry->held) {
+      return Die(absl::InternalError(absl::StrCat("all ", snapshot_.waiting.size(),
+                                                  " waiting sequences wait for one another")));
+    }
+    stuck = entry->sequence;
+  }
+  SequenceState* const sequence = sequences_.at(stuck).get();
+  FinishRequest(sequence->request,
+                absl::ResourceExhaustedError(absl::StrCat(
+                    "the request's ", sequence->known_tokens(), " tokens do not fit into the ",
+                    snapshot_.free_chunks, " chunks of ", snapshot_.limits.chunk_tokens,
+                    " tokens of the KV cache that are not pinned")));
 }
 
 }  // namespace refrain::engine
