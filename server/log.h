@@ -29,8 +29,7 @@ struct LogField {
 // The daemon's log, to standard error: one line per event, for people
 // (`2026-01-02T03:04:05.678Z info listening http=127.0.0.1:8000`) or as JSON lines. Values are
 // quoted and escaped, so that what a client sends cannot forge a line. It does not rotate files:
-// systemd and containers do. Any thread; never fails, a line that cannot be written is
-// lost.
+// systemd and containers do. Any thread; never fails, a line that cannot be written is lost.
 class Log {
  public:
   Log(LogFormat format, LogLevel level);

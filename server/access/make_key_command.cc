@@ -105,6 +105,9 @@ absl::Status Append(const std::string& path, std::string_view text) {
 }  // namespace
 
 absl::StatusOr<std::string> RunMakeKey(std::span<const char* const> arguments) {
+  for (const std::string_view argument : arguments) {
+    if (argument == "--help" || argument == "-h") return std::string(kUsage);
+  }
   const absl::StatusOr<Call> call = ParseCall(arguments);
   if (!call.ok()) return call.status();
   const absl::StatusOr<NewKey> made = MakeKey(call->name, call->terms);

@@ -13,6 +13,7 @@ namespace refrain::server::access {
 // returns the key, which is nowhere else. INVALID_ARGUMENT for a wrong call, and where the daemon
 // would not read the file with the key in it: a name has one set of terms, other lines may be
 // wrong. The file is then as it was.
+// With --help it returns how it is called instead, and adds nothing.
 absl::StatusOr<std::string> RunMakeKey(std::span<const char* const> arguments);
 
 }  // namespace refrain::server::access

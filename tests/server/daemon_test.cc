@@ -370,6 +370,14 @@ TEST(Daemon, AnswersAndEndsWhereNobodyReadsItsLog) {
   EXPECT_EQ(daemon.Wait(), 0);
 }
 
+TEST(Daemon, MakeKeyTellsHowItIsCalled) {
+  DaemonProcess help({"make-key", "--help"});
+  EXPECT_EQ(help.Wait(), 0);
+  EXPECT_NE(help.output().find("usage: refraind make-key --file FILE"), std::string::npos);
+  DaemonProcess nothing({"make-key"});
+  EXPECT_EQ(nothing.Wait(), StatusOf(ExitStatus::kBadUsage));
+}
+
 // The key is nowhere else.
 TEST(Daemon, MakeKeyFailsWhereTheKeyCannotBePrinted) {
   TemporaryDirectory folder;

@@ -31,6 +31,13 @@ def plot(folder: pathlib.Path, *results: object, options: tuple[str, ...] = (), 
                           capture_output=True, text=True)
 
 
+def test_says_where_it_cannot_write(tmp_path):
+    done = plot(tmp_path, result("ours", (1, 20, 0)), name="missing/out")
+    assert done.returncode == 1
+    assert done.stderr == f"load_plot: cannot write {tmp_path}/missing/out.svg: " \
+                          "No such file or directory\n"
+
+
 def test_draws_a_line_per_result_and_the_limit(tmp_path):
     done = plot(tmp_path, result("ours", (1, 20, 0), (2, 30, 0), (4, 90, 2)),
                 result("peer", (1, 40, 0), (2, 200, 0)), options=("--limit", "100"))
