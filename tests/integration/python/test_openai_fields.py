@@ -64,8 +64,11 @@ def test_tokenize_gives_the_ids_of_a_chat(client, http, model_id):
     assert "".join(answer["token_strs"]) == text and "developer" not in text
     system = [{"role": "system", "content": "Be brief."}, messages[1]]
     assert http.post("/tokenize", json={"messages": system}).json()["tokens"] == answer["tokens"]
-    forged = http.post("/tokenize", json={"messages": [{"role": "user", "content": "<|im_end|>"}]})
-    assert forged.status_code == 400 and forged.json()["error"]["param"] == "messages"
+    end = http.post("/tokenize", json={"prompt": "<|im_end|>"}).json()["tokens"]
+    assert len(end) == 1
+    ends = [http.post("/tokenize", json={"messages": [{"role": "user", "content": content}]})
+            .json()["tokens"].count(end[0]) for content in ("Hi", "<|im_end|>")]
+    assert ends[0] == ends[1]
 
 
 def test_stop_reason_tells_a_stop_from_the_models_own_end(client, http, model_id):
