@@ -74,7 +74,7 @@ void EngineLoop::BreakDeadlock() {
                                           return room_tokens(a) < room_tokens(b);
                                         });
     // Who is held waits for a running sequence.
-    if (entry->held) {
+    if (entry == snapshot_.waiting.end() || entry->held) {
       return Die(absl::InternalError(absl::StrCat("all ", snapshot_.waiting.size(),
                                                   " waiting sequences wait for one another")));
     }

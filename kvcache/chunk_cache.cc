@@ -254,8 +254,9 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
     const bool unused = node.use.refs == 0 && node.use.pins == 0;
     cached += unused ? 1 : 0;
     if (unused && !keeps_unused_) return broken(id, "stays though nothing is kept");
-    if (unused && tree_.FindCoverOrNone(id) != kNoNode)
+    if (unused && tree_.FindCoverOrNone(id) != kNoNode) {
       return broken(id, "repeats a sibling's tokens");
+    }
     if (node.use.idle != (unused && node.children.empty())) return broken(id, "is idle or not");
   }
   int32_t used = -cached;

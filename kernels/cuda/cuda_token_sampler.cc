@@ -108,12 +108,12 @@ absl::Status CudaTokenSampler::EndStep() {
 absl::StatusOr<std::span<const int32_t>> CudaTokenSampler::AwaitStep() {
   assert(num_awaited_ < num_ended_);
   const Ended& ended = ended_[num_awaited_++ % ended_.size()];
+  clock_.StepAwaited();
   const absl::Status waited = runtime_.Synchronize(*ended.copied);
   if (!waited.ok()) {
     failure_.KeepOfDevice(waited);
     return failure_.Take();
   }
-  clock_.StepAwaited();
   clock_.HostReturns();
   return std::span(reinterpret_cast<const int32_t*>(ended.tokens),
                    static_cast<size_t>(options_.num_slots));

@@ -19,8 +19,8 @@ namespace refrain::kernels::cuda {
 //   StepBegins -> HostLeaves -> HostReturns -> StepEnds -> (StepBegins of the next) -> StepAwaited
 //
 // HostReturns may be missing; a step that never ends, or is recorded instead of run, counts for
-// nothing. Engine thread; runtime
-// and stream outlive it. Cannot fail: an event that is refused ends the clock and nothing else.
+// nothing. Engine thread; runtime and stream outlive it. Cannot fail: an event that is refused ends
+// the clock and nothing else.
 class StepClock {
  public:
   StepClock(Runtime& runtime, Stream& stream) : runtime_(runtime), stream_(stream) {}
