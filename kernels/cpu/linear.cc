@@ -36,9 +36,11 @@ void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible, bo
   }
 }
 
+// `whole_jobs`: a job's tiles are multiplied by one call.
 WorkGrid Cut(const ActivationForms& forms, const CpuLinearWeight& weight, int64_t rows,
-             const ThreadPool& pool) {
-  return (forms.tiles ? CutTileWork : CutWork)(weight.tiles(), rows, weight.k(), pool.threads());
+             const ThreadPool& pool, bool whole_jobs) {
+  return forms.tiles ? CutTileWork(weight.tiles(), rows, weight.k(), pool.threads(), whole_jobs)
+                     : CutWork(weight.tiles(), rows, weight.k(), pool.threads());
 }
 
 // Tiles of both weights have the same output columns.
@@ -76,7 +78,8 @@ void GateUpToTiles(ThreadPool& pool, Isa isa, const Activations& x, const GateUp
   const CpuLinearWeight& gate = Weight(args.gate);
   const CpuLinearWeight& up = Weight(args.up);
   const QuantizedKernels& kernels = QuantizedKernelsFor(isa);
-  ForJobs(pool, CutTileWork(gate.tiles(), args.x.rows, gate.k(), pool.threads()),
+  ForJobs(pool,
+          CutTileWork(gate.tiles(), args.x.rows, gate.k(), pool.threads(), /*k_in_blocks=*/false),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
             alignas(64) float products[kUpElements], up_products[kUpElements];
             assert((row_end - row_begin) * kTileK <= kUpElements && tile_begin % 2 == 0);
@@ -108,7 +111,7 @@ void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& a
   ActivationForms forms;
   AddForms(weight, rows, args.reproducible, MixesDigits(args.coarse_rows), forms);
   const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
-  ForJobs(pool, Cut(forms, weight, rows, pool),
+  ForJobs(pool, Cut(forms, weight, rows, pool, /*whole_jobs=*/true),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
             weight.Multiply(x, row_begin, row_end, tile_begin, tile_end, args.out.F32Row(0),
                             args.out.stride, args.accumulate, args.reproducible);
@@ -140,7 +143,7 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   const int64_t stride = args.out.stride;
 
   ForJobs(
-      pool, Cut(forms, gate, rows, pool),
+      pool, Cut(forms, gate, rows, pool, /*whole_jobs=*/false),
       [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
         alignas(64) float up_products[kUpElements];
         const int64_t job_rows = row_end - row_begin;

@@ -17,6 +17,9 @@ constexpr int64_t kManyRowJobsPerThread = 12;
 constexpr int64_t kTileJobActivations = 1024 * 1024;
 constexpr int64_t kMaxTileJobRows = 1024;
 constexpr int64_t kRowUnit = 32;
+// Where the kernels take k in blocks: unpacking weights for fewer rows would take a third of the
+// time and more.
+constexpr int64_t kMinBlockRows = 256;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -35,13 +38,17 @@ WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
   return grid;
 }
 
-WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
+WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, bool k_in_blocks) {
   WorkGrid grid{tiles, rows, tiles, rows};
-  const int64_t row_limit =
-      std::clamp(kTileJobActivations / (2 * k) / kRowUnit * kRowUnit, kRowUnit, kMaxTileJobRows);
+  const int64_t fit = kTileJobActivations / (2 * k) / kRowUnit * kRowUnit;
+  const bool blocks = k_in_blocks && fit < kMinBlockRows;
+  const int64_t row_limit = blocks ? kMinBlockRows : std::clamp(fit, kRowUnit, kMaxTileJobRows);
   const int64_t row_jobs = CeilDiv(rows, row_limit);
   grid.rows_per_job = std::min(rows, CeilDiv(CeilDiv(rows, row_jobs), kRowUnit) * kRowUnit);
-  const int64_t jobs = threads == 1 ? 1 : threads * kManyRowJobsPerThread;
+  // Activations that do not fit are read again by every job: these are few.
+  const bool reads_again = blocks && grid.rows_per_job > fit;
+  const int64_t per_thread = reads_again ? kJobsPerThread : kManyRowJobsPerThread;
+  const int64_t jobs = threads == 1 ? 1 : threads * per_thread;
   const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
   grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
   return grid;

@@ -20,7 +20,9 @@ struct WorkGrid {
 };
 WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads);
 // The same where rows are multiplied as TileRows: unpacking weights counts, so a job has many rows.
-WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads);
+// `k_in_blocks`: its tiles are multiplied by one call, which takes k in blocks where the
+// activations of so many rows are more than a cache holds.
+WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, bool k_in_blocks);
 
 // Up to this many rows a product waits for memory alone, which serves threads that read one behind
 // the other better than threads that read apart.

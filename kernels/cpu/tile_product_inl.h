@@ -33,6 +33,25 @@ struct NothingAhead {
 
 }  // namespace
 
+// Of k, in panels that several blocks of rows pass by: 16 KiB for two panels. They stay in a
+// first-level cache of 48 KiB while activations, which come from the second level, go through it;
+// of 36 KiB half would be gone each time (the products of 512 rows take 1.5 times as long).
+inline constexpr int64_t kStretchSteps = 8;
+// Activations that many panels pass by, in half of a second-level cache of 2 MiB: where a range has
+// more, k is taken in blocks, and sums wait in the result from one block to the next.
+inline constexpr int64_t kBlockGroupSteps = 1024;
+// So many rows at a time: their sums over a stretch are kept, 128 KiB for two panels.
+inline constexpr int64_t kSumRows = 1024;
+
+// The sums of two panels between two stretches of k: tiles of 1 KiB, [group][panel][16][16], which
+// the second-level cache keeps. In the result itself they would lie far apart, often in the same
+// sets of the caches.
+struct PanelSums {
+  float* kept = nullptr;
+  bool before = false;  // sums go on with what is kept, not with zero or the result
+  bool after = false;   // sums are kept, not written to the result
+};
+
 // All tiles are 16 rows of 64 bytes: rows and columns behind the last are multiplied, too, and
 // thrown away.
 template <class Tiles>
@@ -45,15 +64,39 @@ inline void ConfigureWholeTiles() {
   Tiles::Configure(config);
 }
 
+// Steps [begin, end) of k.
+struct StepRange {
+  int64_t begin = 0, end = 0;
+};
+
+// Calls fn(range, steps) for the blocks of rows and of k that a product of `range` and all of k is
+// made of, in ascending order of k; of a range of no more than two panels, k in one piece.
+template <class Fn>
+inline void ForBlocks(const TileRange& range, int64_t steps, const Fn& fn) {
+  TileRange part = range;
+  for (part.row_begin = range.row_begin; part.row_begin < range.row_end;
+       part.row_begin += kSumRows) {
+    part.row_end =
+        range.row_end - part.row_begin > kSumRows ? part.row_begin + kSumRows : range.row_end;
+    const int64_t groups = (part.row_end - part.row_begin + kTileRows - 1) / kTileRows;
+    const bool many = range.tile_end - range.tile_begin > 2;
+    const int64_t blocks = many ? (groups * steps + kBlockGroupSteps - 1) / kBlockGroupSteps : 1;
+    for (int64_t block = 0; block < blocks; ++block) {
+      part.accumulate = range.accumulate || block > 0;
+      fn(part, StepRange{block * steps / blocks, (block + 1) * steps / blocks});
+    }
+  }
+}
+
 // One or two panels by all rows of a range: 32 rows x 32 columns at a time in four sum tiles.
 template <class Tiles>
 class PanelProduct {
  public:
   // Steps [step, step + steps) of k. The panels, of which range.tile_begin is the first, hold these
-  // steps only. `accumulate`: on top of what is there.
+  // steps only. `sums` have room for the rows of the range.
   PanelProduct(const TileRows& x, const TileRange& range, const TilePanels& w, int64_t step,
-               int64_t steps, bool accumulate)
-      : x_(x), range_(range), w_(w), step_(step), steps_(steps), accumulate_(accumulate) {}
+               int64_t steps, const PanelSums& sums)
+      : x_(x), range_(range), w_(w), step_(step), steps_(steps), sums_(sums) {}
 
   // Blocks of one or two groups that Run goes over, at least.
   static int64_t BlocksOf(const TileRange& range) {
@@ -177,8 +220,15 @@ class PanelProduct {
   }
 
   template <int kSum>
+  float* Kept(int64_t group) const {
+    const int64_t tile = (group - range_.row_begin / kTileRows + kSum / 2) * 2 + kSum % 2;
+    return sums_.kept + tile * kTileRows * kTileRows;
+  }
+
+  template <int kSum>
   void Begin(int64_t group) const {
-    if (!accumulate_) return Tiles::template Zero<kSum>();
+    if (sums_.before) return Tiles::template Load<kSum>(Kept<kSum>(group), kRowBytes);
+    if (!range_.accumulate) return Tiles::template Zero<kSum>();
     const Place place = PlaceOf<kSum>(group);
     if (place.whole()) {
       return Tiles::template Load<kSum>(place.out, range_.out_stride * sizeof(float));
@@ -194,6 +244,7 @@ class PanelProduct {
 
   template <int kSum>
   void End(int64_t group) const {
+    if (sums_.after) return Tiles::template Store<kSum>(Kept<kSum>(group), kRowBytes);
     const Place place = PlaceOf<kSum>(group);
     if (place.whole()) {
       return Tiles::template Store<kSum>(place.out, range_.out_stride * sizeof(float));
@@ -211,7 +262,7 @@ class PanelProduct {
   const TileRange& range_;
   const TilePanels& w_;
   const int64_t step_, steps_;
-  const bool accumulate_;
+  const PanelSums sums_;
 };
 
 }  // namespace refrain::kernels::cpu

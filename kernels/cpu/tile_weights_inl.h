@@ -15,10 +15,6 @@
 
 namespace refrain::kernels::cpu {
 
-// Of k, in panels that several blocks of rows pass by: 36 KiB for two panels, which stay in a
-// first-level cache of 48 KiB meanwhile.
-inline constexpr int kStretchSteps = 18;
-
 template <class V, class Tiles, class T>
 class QuantizedTileProduct {
  public:
@@ -32,13 +28,15 @@ class QuantizedTileProduct {
 
   void Run() {
     ConfigureWholeTiles<Tiles>();
-    for (int64_t tile = range_.tile_begin; tile < range_.tile_end; tile += 2) {
-      if (range_.tile_end - tile >= 2) {
-        Multiply<2>(tile);
-      } else {
-        Multiply<1>(tile);
+    ForBlocks(range_, w_.blocks, [this](const TileRange& part, StepRange block) {
+      for (int64_t tile = part.tile_begin; tile < part.tile_end; tile += 2) {
+        if (part.tile_end - tile >= 2) {
+          Multiply<2>(TilesOf(part, tile, 2), block);
+        } else {
+          Multiply<1>(TilesOf(part, tile, 1), block);
+        }
       }
-    }
+    });
     // Left in use, the tiles would be saved at every context switch.
     Tiles::Release();
   }
@@ -82,29 +80,35 @@ class QuantizedTileProduct {
     }
   };
 
+  // Steps `block` of one or two tiles.
   template <int kPanels>
-  void Multiply(int64_t tile) {
-    const TileRange range = TilesOf(range_, tile, kPanels);
+  void Multiply(const TileRange& range, StepRange block) {
+    const int64_t tile = range.tile_begin;
     const bool one_block = PanelProduct<Tiles>::BlocksOf(range) == 1 && SameTerms(range);
+    const int64_t all = block.end - block.begin;
     // The sums of a single block stay in tiles over all of k.
-    const int64_t stretches = one_block ? 1 : (w_.blocks + kStretchSteps - 1) / kStretchSteps;
+    const int64_t stretches = one_block ? 1 : (all + kStretchSteps - 1) / kStretchSteps;
+    const auto stretch_begin = [&](int64_t stretch) {
+      return block.begin + stretch * all / stretches;
+    };
     for (int64_t stretch = 0; stretch < stretches; ++stretch) {
-      const int64_t step = stretch * w_.blocks / stretches;
-      const int64_t steps = (stretch + 1) * w_.blocks / stretches - step;
+      const int64_t step = stretch_begin(stretch);
+      const int64_t steps = stretch_begin(stretch + 1) - step;
       const TilePanels panels = {high_[0], exact_ ? low_[0] : nullptr,
                                  kStretchSteps * kTileElements};
       // The next stretch, of the same tiles or of those behind, which the next job has most often.
       const bool last = stretch + 1 == stretches;
-      const int64_t next = last ? 0 : (stretch + 1) * w_.blocks / stretches;
-      const int64_t next_end = last ? w_.blocks / stretches : (stretch + 2) * w_.blocks / stretches;
+      const int64_t next = last ? 0 : stretch + 1;
+      const int64_t next_steps = stretch_begin(next + 1) - stretch_begin(next);
       const int64_t next_tile = last ? tile + kPanels : tile;
       const Unpacking unpacking(*this, tile, kPanels, step, steps,
                                 one_block ? kRing : kStretchSteps);
-      PanelProduct<Tiles> product(x_, range, panels, step, steps, range.accumulate || stretch > 0);
+      const PanelSums sums = {sums_, stretch > 0, !last};
+      PanelProduct<Tiles> product(x_, range, panels, step, steps, sums);
       if ((next_tile + kPanels) * kTileRows > w_.n) {
         product.template Run<kPanels>(NothingAhead(), unpacking);
       } else {
-        const StretchAhead<T, kPanels> ahead(w_, next_tile, next, next_end - next,
+        const StretchAhead<T, kPanels> ahead(w_, next_tile, stretch_begin(next), next_steps,
                                              PanelProduct<Tiles>::BlocksOf(range),
                                              static_cast<int>(steps));
         product.template Run<kPanels>(ahead, unpacking);
@@ -132,6 +136,7 @@ class QuantizedTileProduct {
   bool exact_ = false;
   alignas(64) uint16_t high_[2][kStretchSteps * kTileElements];
   alignas(64) uint16_t low_[2][kStretchSteps * kTileElements];
+  alignas(64) float sums_[kSumRows / kTileRows * 2 * kTileRows * kTileRows];
 };
 
 template <class V, class Tiles, class T>

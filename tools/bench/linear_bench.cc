@@ -27,8 +27,8 @@ struct Shape {
 };
 
 // SmolLM2-135M's layers (q, k and v stacked; o; gate or up; down) and head, and squares.
-constexpr Shape kShapes[] = {{960, 576},   {576, 576},   {1536, 576}, {576, 1536},
-                             {49152, 576}, {2048, 2048}, {4096, 4096}};
+constexpr Shape kShapes[] = {{960, 576},   {576, 576},   {1536, 576},  {576, 1536}, {49152, 576},
+                             {2048, 2048}, {4096, 4096}, {8192, 2048}, {2048, 8192}};
 
 template <typename T>
 bool Wanted(const std::vector<T>& filter, const T& value) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/isa.h"
@@ -234,6 +235,27 @@ TEST_P(TileProductsTest, AnyCutGivesTheSameBits) {
                             j % n < tile_end * 16;
         ASSERT_EQ(part[j], inside ? whole[j] : before[j]) << j / n << ", " << j % n;
       }
+    }
+  }
+}
+
+// Sums that wait, between stretches of k for the next and between its blocks in the result, are as
+// those that stay in tiles.
+TEST_P(TileProductsTest, BlocksOfRowsAndOfKGiveTheBitsOfOne) {
+  const int64_t k = (640 / unit() + 1) * unit(), n = 40, rows = 1100;
+  const Weight w(GetParam().dtype, n, k, 11);
+  for (const TileKernels* kernels : Kernels()) {
+    for (const bool accumulate : {false, true}) {
+      Rows x(*kernels, rows, k, /*exact=*/true, 12);
+      std::vector<float> whole = Frame(rows, n), parts = whole;
+      Multiply(*kernels, w, x, {0, rows, 0, 3, n, whole.data(), n, accumulate});
+      for (int64_t row = 0; row < rows; row += kTileRows) {
+        const int64_t row_end = std::min(rows, row + kTileRows);
+        for (const auto [tile, tile_end] : {std::pair{0, 2}, std::pair{2, 3}}) {
+          Multiply(*kernels, w, x, {row, row_end, tile, tile_end, n, parts.data(), n, accumulate});
+        }
+      }
+      EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0);
     }
   }
 }
