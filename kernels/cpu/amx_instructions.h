@@ -33,6 +33,14 @@ struct HardwareTiles {
   }
 
   template <int kTile>
+  static void LoadOnce(const void* rows, int64_t stride_bytes) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(rows), "r"(stride_bytes), "i"(kTile)
+                 : "memory");
+  }
+
+  template <int kTile>
   static void Store(void* rows, int64_t stride_bytes) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
                  :

@@ -10,10 +10,14 @@
 //     static void Release();
 //     template <int kTile> static void Zero();
 //     template <int kTile> static void Load(const void* rows, int64_t stride_bytes);
+//     template <int kTile> static void LoadOnce(const void* rows, int64_t stride_bytes);
 //     template <int kTile> static void Store(void* rows, int64_t stride_bytes);
 //     template <int kSum, int kA, int kB> static void DotBf16();
 //     template <int kSum, int kA, int kB> static void DotI8U8();
 //   };
+//
+// LoadOnce (TILELOADDT1) is Load of what other data should not give way to in the first-level
+// cache.
 //
 // DotI8U8 (TDPBSUD): sums of 32 bits, signed bytes of A times unsigned bytes of B, four neighbours
 // to a sum; exact.

@@ -133,6 +133,11 @@ struct EmulatedTiles {
   }
 
   template <int kTile>
+  static void LoadOnce(const void* rows, int64_t stride_bytes) {
+    Load<kTile>(rows, stride_bytes);
+  }
+
+  template <int kTile>
   static void Store(void* rows, int64_t stride_bytes) {
     if (!Usable(kTile)) return;
     for (int r = 0; r < state.config.rows[kTile]; ++r) {
