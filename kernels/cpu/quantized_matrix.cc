@@ -16,9 +16,14 @@
 namespace refrain::kernels::cpu {
 namespace {
 
-// From this many rows on tiles of bf16 multiply: unpacking weights to them takes as long as vectors
-// take to multiply 12 rows of 8 bits.
-constexpr int64_t kMinBf16TileRows = 24;
+// From how many rows on tiles of bf16 multiply a weight of `elements` elements. Unpacking weights
+// to them takes as long as vectors take to multiply 12 rows of 8 bits; of small weights there is
+// more beside it, and of Q8_0 vectors have less to unpack.
+int64_t MinTileRows(DType dtype, int64_t elements) {
+  constexpr int64_t kLarge = 1 << 22;
+  if (dtype == DType::kQ8_0) return 24;
+  return elements >= kLarge ? 12 : 16;
+}
 
 // Of FixedKernels or TileKernels.
 template <class Kernels>
@@ -66,7 +71,8 @@ class QuantizedMatrix : public PackedMatrix {
         bounds_(std::move(bounds)),
         multiply_fixed_(FunctionFor(kernels.by_digits[1], dtype)),
         multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)),
-        multiply_tiles_(kernels.tiles == nullptr ? nullptr : FunctionFor(*kernels.tiles, dtype)) {}
+        multiply_tiles_(kernels.tiles == nullptr ? nullptr : FunctionFor(*kernels.tiles, dtype)),
+        min_tile_rows_(MinTileRows(dtype, panels.n * panels.blocks * kBlockK)) {}
 
   int64_t n() const override { return panels_.n; }
   int64_t k() const override { return panels_.blocks * kBlockK; }
@@ -74,7 +80,7 @@ class QuantizedMatrix : public PackedMatrix {
     return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
   }
   ActivationForm form(int64_t rows, bool reproducible) const override {
-    if (multiply_tiles_ == nullptr || reproducible || rows < kMinBf16TileRows) return form_;
+    if (multiply_tiles_ == nullptr || reproducible || rows < min_tile_rows_) return form_;
     return form_ == ActivationForm::kFixed ? ActivationForm::kExactTiles : ActivationForm::kTiles;
   }
 
@@ -101,7 +107,7 @@ class QuantizedMatrix : public PackedMatrix {
   const ProductBounds* bounds() const override { return bounds_ ? &*bounds_ : nullptr; }
 
   ActivationForm rough_form(int64_t rows) const override {
-    const bool tiles = multiply_tiles_ != nullptr && rows >= kMinBf16TileRows;
+    const bool tiles = multiply_tiles_ != nullptr && rows >= min_tile_rows_;
     return tiles && !HasMinimum(dtype_) ? ActivationForm::kTiles : ActivationForm::kRough;
   }
 
@@ -156,6 +162,7 @@ class QuantizedMatrix : public PackedMatrix {
   std::optional<ProductBounds> bounds_;
   MultiplyQuantizedFn multiply_fixed_, multiply_int8_;
   MultiplyTilesFn multiply_tiles_;  // null: no tiles
+  int64_t min_tile_rows_;
 };
 
 // Nothing for weights that are not finite.

@@ -22,11 +22,11 @@ namespace refrain::kernels::cpu {
 // INVALID_ARGUMENT: no slices, types or cols that differ, cols that are not whole blocks, a source
 // row out of range. RESOURCE_EXHAUSTED: no memory. Multiply of the result reads `form`, kFixed or
 // kInt8, and gives an output element the same bits for any number of rows, threads and ranges,
-// mixed with coarse rows or not. Where the level has tiles of bf16 they multiply 24 rows and more,
-// unless `reproducible`: weights are rounded to them, and rows too (2^-8 of each factor); of kFixed
-// rows what that takes away of a group of 16 that are not all coarse is multiplied as well
-// (TileRows::exact). With `argmax` and kFixed it has bounds(), unless the weight
-// is not finite.
+// mixed with coarse rows or not. Where the level has tiles of bf16 they multiply many rows (from 12
+// to 24), unless `reproducible`: weights are rounded to them, and rows too (2^-8 of each factor);
+// of kFixed rows what that takes away of a group of 16 that are not all coarse is multiplied as
+// well (TileRows::exact). With `argmax` and kFixed it has bounds(), unless the weight is not
+// finite.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
                                                             ActivationForm form, Isa isa,
                                                             Device& device, ThreadPool& pool,
