@@ -51,7 +51,7 @@ double RoughElement(const Activations& x, int64_t row, int64_t block, int i) {
 
 WorkGrid CutRoughWork(const Activations& x, int64_t tiles, int threads) {
   if (x.tiles.high == nullptr) return CutWork(tiles, x.rows, x.k, threads);
-  WorkGrid grid = CutTileWork(tiles, x.rows, x.k, threads, /*k_in_blocks=*/false);
+  WorkGrid grid = CutTileWork(tiles, x.rows, x.k, threads, TileJobKind::kPairs);
   grid.rows_per_job = std::min(grid.rows_per_job, kTileJobRows);
   return grid;
 }

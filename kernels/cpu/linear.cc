@@ -36,10 +36,9 @@ void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible, bo
   }
 }
 
-// `whole_jobs`: a job's tiles are multiplied by one call.
 WorkGrid Cut(const ActivationForms& forms, const CpuLinearWeight& weight, int64_t rows,
-             const ThreadPool& pool, bool whole_jobs) {
-  return forms.tiles ? CutTileWork(weight.tiles(), rows, weight.k(), pool.threads(), whole_jobs)
+             const ThreadPool& pool, TileJobKind kind) {
+  return forms.tiles ? CutTileWork(weight.tiles(), rows, weight.k(), pool.threads(), kind)
                      : CutWork(weight.tiles(), rows, weight.k(), pool.threads());
 }
 
@@ -79,7 +78,7 @@ void GateUpToTiles(ThreadPool& pool, Isa isa, const Activations& x, const GateUp
   const CpuLinearWeight& up = Weight(args.up);
   const QuantizedKernels& kernels = QuantizedKernelsFor(isa);
   ForJobs(pool,
-          CutTileWork(gate.tiles(), args.x.rows, gate.k(), pool.threads(), /*k_in_blocks=*/false),
+          CutTileWork(gate.tiles(), args.x.rows, gate.k(), pool.threads(), TileJobKind::kPairs),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
             alignas(64) float products[kUpElements], up_products[kUpElements];
             assert((row_end - row_begin) * kTileK <= kUpElements && tile_begin % 2 == 0);
@@ -111,7 +110,7 @@ void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& a
   ActivationForms forms;
   AddForms(weight, rows, args.reproducible, MixesDigits(args.coarse_rows), forms);
   const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
-  ForJobs(pool, Cut(forms, weight, rows, pool, /*whole_jobs=*/true),
+  ForJobs(pool, Cut(forms, weight, rows, pool, TileJobKind::kWhole),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
             weight.Multiply(x, row_begin, row_end, tile_begin, tile_end, args.out.F32Row(0),
                             args.out.stride, args.accumulate, args.reproducible);
@@ -143,7 +142,7 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   const int64_t stride = args.out.stride;
 
   ForJobs(
-      pool, Cut(forms, gate, rows, pool, /*whole_jobs=*/false),
+      pool, Cut(forms, gate, rows, pool, TileJobKind::kPairs),
       [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
         alignas(64) float up_products[kUpElements];
         const int64_t job_rows = row_end - row_begin;

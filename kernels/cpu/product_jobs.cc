@@ -13,13 +13,15 @@ constexpr int64_t kMinJobRows = 24;
 // of few rows is short, and its threads read streams of weights that should be long.
 constexpr int64_t kJobsPerThread = 4;
 constexpr int64_t kManyRowJobsPerThread = 12;
-// Of tiles: half of a second-level cache of 2 MiB, and as many rows as two groups or a multiple.
+// Of tiles: half of a second-level cache of 2 MiB, a quarter where results lie beside.
 constexpr int64_t kTileJobActivations = 1024 * 1024;
-constexpr int64_t kMaxTileJobRows = 1024;
-constexpr int64_t kRowUnit = 32;
-// Where the kernels take k in blocks: unpacking weights for fewer rows would take a third of the
-// time and more.
+constexpr int64_t kPairJobActivations = 512 * 1024;
+// For fewer rows unpacking weights takes a third of the time and more: then activations may be half
+// of a cache, and more where the kernels take k in blocks.
+constexpr int64_t kMinPairRows = 128;
 constexpr int64_t kMinBlockRows = 256;
+constexpr int64_t kMaxTileJobRows = 1024;
+constexpr int64_t kRowUnit = 32;  // two groups
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -38,16 +40,19 @@ WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
   return grid;
 }
 
-WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, bool k_in_blocks) {
+WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, TileJobKind kind) {
   WorkGrid grid{tiles, rows, tiles, rows};
-  const int64_t fit = kTileJobActivations / (2 * k) / kRowUnit * kRowUnit;
-  const bool blocks = k_in_blocks && fit < kMinBlockRows;
-  const int64_t row_limit = blocks ? kMinBlockRows : std::clamp(fit, kRowUnit, kMaxTileJobRows);
+  const int64_t fit =
+      std::clamp(kTileJobActivations / (2 * k) / kRowUnit * kRowUnit, kRowUnit, kMaxTileJobRows);
+  const int64_t row_limit =
+      kind == TileJobKind::kWhole
+          ? std::max(fit, kMinBlockRows)
+          : std::min(fit,
+                     std::max(kPairJobActivations / (2 * k) / kRowUnit * kRowUnit, kMinPairRows));
   const int64_t row_jobs = CeilDiv(rows, row_limit);
   grid.rows_per_job = std::min(rows, CeilDiv(CeilDiv(rows, row_jobs), kRowUnit) * kRowUnit);
   // Activations that do not fit are read again by every job: these are few.
-  const bool reads_again = blocks && grid.rows_per_job > fit;
-  const int64_t per_thread = reads_again ? kJobsPerThread : kManyRowJobsPerThread;
+  const int64_t per_thread = grid.rows_per_job > fit ? kJobsPerThread : kManyRowJobsPerThread;
   const int64_t jobs = threads == 1 ? 1 : threads * per_thread;
   const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
   grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);

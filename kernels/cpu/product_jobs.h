@@ -19,10 +19,13 @@ struct WorkGrid {
   int64_t row_jobs() const { return (rows + rows_per_job - 1) / rows_per_job; }
 };
 WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads);
+// How the tiles of a job that multiplies TileRows are taken.
+enum class TileJobKind : uint8_t {
+  kWhole,  // by one call, which takes k in blocks where the rows are more than a cache holds
+  kPairs,  // two at a time, with what comes of them beside
+};
 // The same where rows are multiplied as TileRows: unpacking weights counts, so a job has many rows.
-// `k_in_blocks`: its tiles are multiplied by one call, which takes k in blocks where the
-// activations of so many rows are more than a cache holds.
-WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, bool k_in_blocks);
+WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, TileJobKind kind);
 
 // Up to this many rows a product waits for memory alone, which serves threads that read one behind
 // the other better than threads that read apart.

@@ -95,7 +95,13 @@ class PanelProduct {
   // steps only. `sums` have room for the rows of the range.
   PanelProduct(const TileRows& x, const TileRange& range, const TilePanels& w, int64_t step,
                int64_t steps, const PanelSums& sums)
-      : x_(x), range_(range), w_(w), step_(step), steps_(steps), sums_(sums) {}
+      : x_(x),
+        range_(range),
+        w_(w),
+        step_(step),
+        steps_(steps),
+        sums_(sums),
+        blocks_(BlocksOf(range)) {}
 
   // Blocks of one or two groups that Run goes over, at least.
   static int64_t BlocksOf(const TileRange& range) {
@@ -182,10 +188,16 @@ class PanelProduct {
     if constexpr (kHalves == 2 && kPanels == 2) End<3>(group);
   }
 
+  // Of several blocks of rows past the first-level cache, which is the panels' then.
   template <int kHalves>
-  static void LoadX(const uint16_t* x, int64_t half) {
-    Tiles::template LoadOnce<4>(x, kRowBytes);
-    if constexpr (kHalves == 2) Tiles::template LoadOnce<5>(x + half, kRowBytes);
+  void LoadX(const uint16_t* x, int64_t half) const {
+    if (blocks_ > 1) {
+      Tiles::template LoadOnce<4>(x, kRowBytes);
+      if constexpr (kHalves == 2) Tiles::template LoadOnce<5>(x + half, kRowBytes);
+    } else {
+      Tiles::template Load<4>(x, kRowBytes);
+      if constexpr (kHalves == 2) Tiles::template Load<5>(x + half, kRowBytes);
+    }
   }
 
   template <int kPanels>
@@ -262,6 +274,7 @@ class PanelProduct {
   const TilePanels& w_;
   const int64_t step_, steps_;
   const PanelSums sums_;
+  const int64_t blocks_;
 };
 
 }  // namespace refrain::kernels::cpu

@@ -22,19 +22,24 @@ class TileRowsMemory {
   TileRows view() const;
 
  private:
-  // Aligned to a cache line, as rows of tiles are.
+  // On the border of a huge page, of such pages where they are many: of 4 KiB pages some share the
+  // same sets of the second-level cache, which all rows should stay in.
   class Words {
    public:
     Words() = default;
+    ~Words() { Free(); }
     Words(const Words&) = delete;
     Words& operator=(const Words&) = delete;
 
+    // What it grows to is zero; what it held is lost.
     void Grow(int64_t words);
     uint16_t* data() const { return data_; }
 
    private:
-    std::vector<uint16_t> memory_;
+    void Free();
+
     uint16_t* data_ = nullptr;
+    int64_t size_ = 0;
   };
 
   int64_t Offset(int64_t row) const {

@@ -46,36 +46,37 @@ class QuantizedTileProduct {
   // a tile to load. A ring of twice as many is enough where no other rows want them.
   static constexpr int64_t kLead = 2;
   static constexpr int64_t kRing = 2 * kLead;
+  static_assert((kRing & (kRing - 1)) == 0);
 
-  // Unpacks steps [step, step + steps) of `panels` tiles from `tile` on into tiles i % `ring` of
+  // Unpacks steps [step, step + steps) of `panels` tiles from `tile` on into tiles i & `mask` of
   // the panels, kLead of them before it is called.
   struct Unpacking {
     QuantizedTileProduct& product;
     int64_t tile;
     int panels;
-    int64_t step, steps, ring;
+    int64_t step, steps, mask;
 
     Unpacking(QuantizedTileProduct& p, int64_t first_tile, int num_panels, int64_t first_step,
-              int64_t num_steps, int64_t ring_steps)
+              int64_t num_steps, int64_t index_mask)
         : product(p),
           tile(first_tile),
           panels(num_panels),
           step(first_step),
           steps(num_steps),
-          ring(ring_steps) {
+          mask(index_mask) {
       for (int64_t i = 0; i < kLead; ++i) Unpack(i);
     }
 
     int64_t operator()(int64_t i) const {
       Unpack(i + kLead);
-      return i % ring * kTileElements;
+      return (i & mask) * kTileElements;
     }
 
     void Unpack(int64_t i) const {
       if (i >= steps) return;
       for (int panel = 0; panel < panels; ++panel) {
-        product.exact_ ? product.Unpack<true>(tile + panel, panel, step + i, i % ring)
-                       : product.Unpack<false>(tile + panel, panel, step + i, i % ring);
+        product.exact_ ? product.Unpack<true>(tile + panel, panel, step + i, i & mask)
+                       : product.Unpack<false>(tile + panel, panel, step + i, i & mask);
       }
     }
   };
@@ -101,8 +102,7 @@ class QuantizedTileProduct {
       const int64_t next = last ? 0 : stretch + 1;
       const int64_t next_steps = stretch_begin(next + 1) - stretch_begin(next);
       const int64_t next_tile = last ? tile + kPanels : tile;
-      const Unpacking unpacking(*this, tile, kPanels, step, steps,
-                                one_block ? kRing : kStretchSteps);
+      const Unpacking unpacking(*this, tile, kPanels, step, steps, one_block ? kRing - 1 : -1);
       const PanelSums sums = {sums_, stretch > 0, !last};
       PanelProduct<Tiles> product(x_, range, panels, step, steps, sums);
       if ((next_tile + kPanels) * kTileRows > w_.n) {

@@ -285,12 +285,14 @@ TEST(CutTileWorkTest, CoversTheProductInPairsOfGroupsAndFeedsEveryThread) {
   for (const int64_t tiles : {1, 2, 3, 36, 60, 96, 3072}) {
     for (const int64_t rows : {16, 31, 64, 512, 2000}) {
       for (const int64_t k : {32, 576, 1536, 14336}) {
-        for (const int threads : {1, 2, 16, -2}) {
-          const bool k_in_blocks = threads < 0;
+        for (const auto [threads, kind] :
+             {std::pair{1, TileJobKind::kWhole}, std::pair{2, TileJobKind::kWhole},
+              std::pair{16, TileJobKind::kWhole}, std::pair{2, TileJobKind::kPairs},
+              std::pair{16, TileJobKind::kPairs}}) {
           SCOPED_TRACE(testing::Message() << tiles << " tiles, " << rows << " rows, k " << k << ", "
                                           << threads << " threads");
-          const WorkGrid grid = CutTileWork(tiles, rows, k, std::abs(threads), k_in_blocks);
-          if (k_in_blocks) {
+          const WorkGrid grid = CutTileWork(tiles, rows, k, threads, kind);
+          if (kind == TileJobKind::kWhole) {
             ASSERT_GE(grid.rows_per_job, std::min<int64_t>(rows, 192));
           }
           ASSERT_GE(grid.tiles_per_job, 1);
