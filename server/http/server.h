@@ -88,10 +88,11 @@ class Server {
   // no difference. Stop on another thread ends the wait.
   bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const;
 
-  // Accepts no more, closes connections that stay idle for `last_requests` (at most `grace`), lets
-  // answers that are under way be sent for `grace`, then closes everything. What clients have sent
-  // by then is answered, on connections that nobody has accepted yet, too. Replies are destroyed
-  // when it returns. Idempotent.
+  // Accepts no more, closes connections that stay idle for `last_requests` (at most `grace`),
+  // answers requests whose bodies have not come by then with 503, lets answers that are under way
+  // be sent for `grace` (0.1 s at least), then closes everything. What clients have sent by then is
+  // answered, on connections that nobody has accepted yet, too. Replies are destroyed when it
+  // returns. Idempotent.
   void Stop(std::chrono::milliseconds grace);
 
  private:
