@@ -388,10 +388,11 @@ void Connection::Report(const Record& record) const {
   shared_->options.on_exchange(exchange);
 }
 
-asio::awaitable<bool> Connection::Write(std::string_view bytes) {
+asio::awaitable<bool> Connection::Write(std::string_view bytes, TimePoint latest) {
   while (!bytes.empty()) {
     const std::string_view piece = bytes.substr(0, kWritePieceBytes);
-    stream_.tcp().expires_after(shared_->options.write_timeout);
+    stream_.tcp().expires_at(
+        std::min(std::chrono::steady_clock::now() + shared_->options.write_timeout, latest));
     const auto [error, written] =
         co_await asio::async_write(stream_, asio::buffer(piece.data(), piece.size()), kAwait);
     written_bytes_ += written;

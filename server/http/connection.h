@@ -141,7 +141,11 @@ class Connection final : public WakeupQueue::Target,
   // Sends a whole answer to a request whose body is not read.
   boost::asio::awaitable<void> RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
                                                  Record* record);
-  boost::asio::awaitable<bool> Write(std::string_view bytes);
+  // Each 64 KiB within the write timeout, and all of it by `latest`.
+  using TimePoint = std::chrono::steady_clock::time_point;
+  boost::asio::awaitable<bool> Write(std::string_view bytes, TimePoint latest = TimePoint::max());
+  // When a client has read so many bytes that reads no slower than it may.
+  TimePoint LatestEnd(size_t bytes) const;
   // The rest of what is framed.
   boost::asio::awaitable<bool> WriteFramed(Sending* sending);
   boost::asio::awaitable<void> WaitForWakeup(

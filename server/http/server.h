@@ -33,6 +33,9 @@ struct ServerOptions {
   std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last
   std::chrono::milliseconds body_timeout{120'000};   // the whole body
   std::chrono::milliseconds write_timeout{120'000};  // 64 KiB of an answer
+  // The least that a client reads of what is ready of an answer, from write_timeout on: who takes
+  // each 64 KiB in time may else hold a large answer's memory for days. 0 = no limit.
+  size_t answer_bytes_per_s = 0;
   // For what clients that are connected when the server ends are about to send.
   std::chrono::milliseconds last_requests{200};
   // A client that says nothing for so long is asked whether it is there; one that has vanished
