@@ -57,6 +57,8 @@ constexpr std::array kKeys = {
     Text("server.grpc_listen", "127.0.0.1:8001",
          "HOST:PORT of the gRPC server (--grpc-listen); port 0 = any free one; empty = off"),
     OnOff("server.debug", "off", "debug endpoints (/debug/cache)"),
+    OnOff("server.tokenizer_info", "off",
+          "/tokenizer_info, which shows the chat template and the special tokens"),
     Integer("server.io_threads", "2", 1, 64, "threads that serve sockets"),
     Integer("server.encode_threads", "1", 1, 64, "threads that run templates and tokenizers"),
 

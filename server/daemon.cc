@@ -252,6 +252,7 @@ class Daemon {
                   .max_prompts = static_cast<size_t>(config.integer("limits.queued_requests")),
                   .gate = guards_.gate.get(),
                   .log_prompts = config.on("log.prompts"),
+                  .tokenizer_info = config.on("server.tokenizer_info"),
                   .held_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"))},
                  &log_),
         metrics_({.version = kVersion,

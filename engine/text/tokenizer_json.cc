@@ -441,12 +441,13 @@ absl::Status ReadTokensBeside(const Json& config, const Json& added, const Speci
   return absl::OkStatus();
 }
 
-// The templates, and what the config says of bos.
+// The templates, the class, and what the config says of bos.
 absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizerFiles& files,
                                   TokenizerSpec* spec) {
   if (FindOrNull(config, "add_bos_token") != nullptr) {
     spec->add_bos = BoolOf(config, "add_bos_token", false);
   }
+  spec->tokenizer_class = StringOf(config, "tokenizer_class");
   std::map<std::string, std::string_view> by_file = files.additional_chat_templates;
   if (!files.chat_template_jinja.empty()) by_file["default"] = files.chat_template_jinja;
   return ReadChatTemplates(config, by_file, spec);
