@@ -83,6 +83,23 @@ std::string LeaveOutTokensBeyond(size_t vocab_size, TokenizerSpec& spec) {
   return note;
 }
 
+TokenizerInfo InfoOf(const Tokenizer& tokenizer, const TokenizerSpec& spec) {
+  TokenizerInfo info{.tokenizer_class = spec.tokenizer_class,
+                     .tokens = spec.template_tokens,
+                     .adds_bos = tokenizer.adds_bos(),
+                     .chat_template = spec.chat_template};
+  const auto set = [&](const char* role, std::optional<TokenId> id) {
+    if (id.has_value()) {
+      info.tokens[role] = TokenText(tokenizer, id);
+    } else {
+      info.tokens.erase(role);
+    }
+  };
+  set("bos_token", tokenizer.bos());
+  set("eos_token", tokenizer.eos());
+  return info;
+}
+
 absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
   absl::StatusOr<TokenizerSource> read = source.ReadTokenizer();
   if (!read.ok()) return read.status();
@@ -106,6 +123,7 @@ absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
                                                    source.config().vocab_size));
   }
   TokenizerSpec& spec = read->spec;
+  parts.model.tokenizer = InfoOf(tokenizer, spec);
   if (spec.chat_template.empty() && spec.named_chat_templates.empty()) return absl::OkStatus();
   ChatTemplateSpec chat{.source = std::move(spec.chat_template),
                         .named = std::move(spec.named_chat_templates),

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,16 @@ namespace refrain::engine {
 class Tokenizer;
 class ChatTemplate;
 
+// What a client needs that makes prompts of its own, as the model's files say it.
+struct TokenizerInfo {
+  std::string tokenizer_class;  // the name that transformers has for it; empty: none is told
+  // Spellings by role: "bos_token", "eos_token", "pad_token" and the like; what is absent there is
+  // not.
+  std::map<std::string, std::string> tokens;
+  bool adds_bos = false;
+  std::string chat_template;  // Jinja source of the default one; empty: none
+};
+
 // What a server tells about the model it serves.
 struct ModelInfo {
   std::string served_name;
@@ -27,6 +38,7 @@ struct ModelInfo {
   int32_t max_context_tokens = 0;
   int32_t vocab_size = 0;
   int64_t created_unix_s = 0;
+  TokenizerInfo tokenizer;
 };
 
 // What Engine::stats tells: a copy of what the engine thread published after its last step, so that

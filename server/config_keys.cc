@@ -57,6 +57,8 @@ constexpr std::array kKeys = {
     Text("server.grpc_listen", "127.0.0.1:8001",
          "HOST:PORT of the gRPC server (--grpc-listen); port 0 = any free one; empty = off"),
     OnOff("server.debug", "off", "debug endpoints (/debug/cache)"),
+    OnOff("server.tokenizer_info", "off",
+          "/tokenizer_info, which shows the chat template and the special tokens"),
     Integer("server.io_threads", "2", 1, 64, "threads that serve sockets"),
     Integer("server.encode_threads", "1", 1, 64, "threads that run templates and tokenizers"),
 
@@ -119,6 +121,9 @@ constexpr std::array kKeys = {
          "bytes of all request bodies over 16 KiB that are read, parsed or wait to be encoded; as "
          "many again of conversations in memory and of answers sent as a whole; more get 503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
+    Size("limits.answer_bytes_per_s", "8KiB", 0, kKiB* kKiB* kKiB,
+         "bytes per second that an HTTP client reads at least of what is ready of its answer, from "
+         "120 s on, else its connection ends; 0 = no limit but 64 KiB in 120 s"),
     Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
             "calls at once on one gRPC connection; its client keeps more waiting"),
     Size("limits.grpc_memory_bytes", "1GiB", 16 * kKiB * kKiB, kTiB,

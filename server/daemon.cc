@@ -178,6 +178,7 @@ http::ServerOptions HttpOptions(const Config& config, const ListenAddress& addre
   options.header_bytes = static_cast<size_t>(config.integer("limits.header_bytes"));
   options.body_bytes = static_cast<size_t>(config.integer("limits.body_bytes"));
   options.bodies_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"));
+  options.answer_bytes_per_s = static_cast<size_t>(config.integer("limits.answer_bytes_per_s"));
   options.error_body = openai::Service::HttpErrorBody;
   options.filter = [gate = guards.gate.get()](const http::Request& request) {
     return access::RefuseUnlessAllowed(*gate, request);
@@ -251,6 +252,7 @@ class Daemon {
                   .max_prompts = static_cast<size_t>(config.integer("limits.queued_requests")),
                   .gate = guards_.gate.get(),
                   .log_prompts = config.on("log.prompts"),
+                  .tokenizer_info = config.on("server.tokenizer_info"),
                   .held_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"))},
                  &log_),
         metrics_({.version = kVersion,

@@ -103,6 +103,10 @@ absl::Status WithParam(absl::Status status, std::string_view param) {
   return status;
 }
 
+std::optional<std::string> ParamOf(const absl::Status& status) {
+  return Payload(status, kParamPayload);
+}
+
 absl::Status InvalidField(std::string_view param, std::string_view message) {
   return WithParam(absl::InvalidArgumentError(std::string(message)), param);
 }
@@ -122,7 +126,7 @@ ApiError ApiErrorFromStatus(const absl::Status& status) {
   error.type = mapping.type;
   error.message = mapping.hides_message ? "internal error; the server's log has the details"
                                         : Shown(std::string(status.message()));
-  error.param = Payload(status, kParamPayload);
+  error.param = ParamOf(status);
   if (error.param.has_value()) error.param = Shown(*error.param);
   error.code = Payload(status, kCodePayload);
   if (engine::IsContextLengthError(status)) error.code = "context_length_exceeded";

@@ -28,6 +28,7 @@ absl::Status UnknownModel(std::string_view asked, std::string_view served);
 // Attaches what OpenAI calls `code` and `param` to a status.
 absl::Status WithCode(absl::Status status, std::string_view code);
 absl::Status WithParam(absl::Status status, std::string_view param);
+std::optional<std::string> ParamOf(const absl::Status& status);
 
 // The one place where a status becomes an HTTP answer; gRPC has its own. INTERNAL, DATA_LOSS and
 // UNKNOWN keep their message to themselves (it may show internals): the caller logs it. `status` is

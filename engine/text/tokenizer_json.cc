@@ -13,9 +13,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/json_error_place.h"
+#include "engine/text/added_tokens.h"
 #include "engine/text/chat_template_texts.h"
 #include "engine/text/json_members.h"
 #include "engine/text/pre_tokenizer.h"
@@ -27,7 +27,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxTokens = 4'000'000;
 constexpr char kDigitPattern[] = "\\p{N}";
 constexpr char kDigitRunPattern[] = "\\p{N}+";
 constexpr char kByteLevelPattern[] =
@@ -49,63 +48,6 @@ absl::StatusOr<Json> ParseFile(std::string_view name, std::string_view text) {
   return parsed;
 }
 
-absl::Status SetToken(std::string_view file, std::optional<int64_t> id, const std::string& spelling,
-                      TokenType type, TokenizerSpec* spec) {
-  if (!id.has_value() || *id < 0 || *id >= static_cast<int64_t>(kMaxTokens)) {
-    return Refuse(file, absl::StrCat("token '", spelling, "' has no id in [0, ", kMaxTokens, ")"));
-  }
-  const size_t index = static_cast<size_t>(*id);
-  if (index >= spec->tokens.size()) {
-    spec->tokens.resize(index + 1);
-    spec->token_types.resize(index + 1, TokenType::kUnused);
-  }
-  std::string& slot = spec->tokens[index];
-  if (!slot.empty() && slot != spelling) {
-    return Refuse(file,
-                  absl::StrCat("tokens '", slot, "' and '", spelling, "' both have id ", index));
-  }
-  slot = spelling;
-  spec->token_types[index] = type;
-  return absl::OkStatus();
-}
-
-// What the text looks like in which tokens with `normalized` are found.
-enum class NormalizedSpaces { kAsTheyAre, kMarked };
-
-absl::Status SetAddedToken(std::string_view file, std::optional<int64_t> id, const Json& token,
-                           NormalizedSpaces spaces, TokenizerSpec* spec) {
-  const std::string content = StringOf(token, "content");
-  if (content.empty()) return Refuse(file, "an added token lacks its content");
-  // Who trains with `tokenizers` lists bytes as special tokens, to have them: they are bytes still.
-  const bool is_byte = id.has_value() && *id >= 0 &&
-                       static_cast<size_t>(*id) < spec->tokens.size() &&
-                       spec->token_types[static_cast<size_t>(*id)] == TokenType::kByte;
-  if (is_byte) return SetToken(file, id, content, TokenType::kByte, spec);
-  const bool is_special = BoolOf(token, "special", false);
-  const AddedTokenRule rule = {.takes_space_before = BoolOf(token, "lstrip", false),
-                               .takes_space_behind = BoolOf(token, "rstrip", false),
-                               .single_word = BoolOf(token, "single_word", false),
-                               .after_others = BoolOf(token, "normalized", !is_special)};
-  // U+2581 is no white space, so that there only part of what is would be taken.
-  const bool looks_around = rule.takes_space_before || rule.takes_space_behind || rule.single_word;
-  if (looks_around && rule.after_others && spaces == NormalizedSpaces::kMarked) {
-    return Refuse(file, absl::StrCat("added token '", content,
-                                     "' has lstrip, rstrip or single_word together with "
-                                     "normalized, which is not supported where the normalizer "
-                                     "puts U+2581 for spaces"));
-  }
-  absl::Status status =
-      SetToken(file, id, content, is_special ? TokenType::kControl : TokenType::kUserDefined, spec);
-  if (!status.ok()) return status;
-  const kvcache::TokenId token_id{static_cast<int32_t>(*id)};
-  if (rule == AddedTokenRule()) {
-    spec->added_token_rules.erase(token_id);
-  } else {
-    spec->added_token_rules[token_id] = rule;
-  }
-  return absl::OkStatus();
-}
-
 // Each is searched for in the whole vocabulary.
 constexpr int kMaxTemplateTokens = 64;
 constexpr size_t kMaxEndTokens = 1024;
@@ -113,7 +55,8 @@ constexpr size_t kMaxEndTokens = 1024;
 // Fills one spec from tokenizer.json, part by part.
 class TokenizerJsonReader {
  public:
-  explicit TokenizerJsonReader(const Json& root) : root_(root) {}
+  // `config`: tokenizer_config.json, for its added tokens.
+  TokenizerJsonReader(const Json& root, const Json& config) : root_(root), config_(config) {}
 
   absl::StatusOr<TokenizerSpec> Read() {
     const Json* model = FindOrNull(root_, "model");
@@ -126,7 +69,7 @@ class TokenizerJsonReader {
     for (const auto& step :
          {&TokenizerJsonReader::ReadNormalizer, &TokenizerJsonReader::ReadPreTokenizer,
           &TokenizerJsonReader::ReadModel, &TokenizerJsonReader::ReadAddedTokens,
-          &TokenizerJsonReader::ReadPostProcessor}) {
+          &TokenizerJsonReader::ReadTokensOfConfig, &TokenizerJsonReader::ReadPostProcessor}) {
       absl::Status status = (this->*step)();
       if (!status.ok()) return status;
     }
@@ -330,6 +273,11 @@ class TokenizerJsonReader {
     return absl::OkStatus();
   }
 
+  absl::Status ReadTokensOfConfig() {
+    const size_t vocab_size = root_["model"]["vocab"].size();
+    return OverrideAddedTokens(config_, vocab_size, normalized_spaces_, &spec_);
+  }
+
   absl::Status ReadPostProcessor() {
     const Json* post = FindOrNull(root_, "post_processor");
     spec_.add_bos = false;
@@ -400,6 +348,7 @@ class TokenizerJsonReader {
   }
 
   const Json& root_;
+  const Json& config_;
   TokenizerSpec spec_;
   bool is_byte_level_ = false;
   NormalizedSpaces normalized_spaces_ = NormalizedSpaces::kAsTheyAre;
@@ -413,40 +362,13 @@ SpecialNames SpecialNamesOf(const Json& map, const Json& config) {
   return names;
 }
 
-// added_tokens_decoder of tokenizer_config.json; of folders without it, added_tokens.json, where
-// the roles of the two configs tell which tokens are special.
-absl::Status ReadTokensBeside(const Json& config, const Json& added, const SpecialNames& special,
-                              TokenizerSpec* spec) {
-  // Converted without `legacy`, such a model has its marks from a pre-tokenizer, after all tokens
-  // are found.
-  const NormalizedSpaces spaces =
-      BoolOf(config, "legacy", true) ? NormalizedSpaces::kMarked : NormalizedSpaces::kAsTheyAre;
-  const Json* decoder = FindOrNull(config, "added_tokens_decoder");
-  if (decoder != nullptr && decoder->is_object()) {
-    for (const auto& [key, token] : decoder->items()) {
-      int64_t id = 0;
-      absl::Status status = SetAddedToken(
-          "tokenizer_config.json", absl::SimpleAtoi(key, &id) ? std::optional(id) : std::nullopt,
-          token, spaces, spec);
-      if (!status.ok()) return status;
-    }
-    return absl::OkStatus();
-  }
-  for (const auto& [text, id] : added.items()) {
-    absl::Status status =
-        SetToken("added_tokens.json", IntOf(id), text,
-                 special.Contains(text) ? TokenType::kControl : TokenType::kUserDefined, spec);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-// The templates, and what the config says of bos.
+// The templates, the class, and what the config says of bos.
 absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizerFiles& files,
                                   TokenizerSpec* spec) {
   if (FindOrNull(config, "add_bos_token") != nullptr) {
     spec->add_bos = BoolOf(config, "add_bos_token", false);
   }
+  spec->tokenizer_class = StringOf(config, "tokenizer_class");
   std::map<std::string, std::string_view> by_file = files.additional_chat_templates;
   if (!files.chat_template_jinja.empty()) by_file["default"] = files.chat_template_jinja;
   return ReadChatTemplates(config, by_file, spec);
@@ -486,15 +408,14 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
   if (files.tokenizer_json.empty()) return Refuse("is empty");
   const absl::StatusOr<Json> root = ParseFile("tokenizer.json", files.tokenizer_json);
   if (!root.ok()) return root.status();
-  absl::StatusOr<TokenizerSpec> spec = TokenizerJsonReader(*root).Read();
-  if (!spec.ok()) return spec;
-
   const absl::StatusOr<Json> map =
       ParseFile("special_tokens_map.json", files.special_tokens_map_json);
   if (!map.ok()) return map.status();
   const absl::StatusOr<Json> config =
       ParseFile("tokenizer_config.json", files.tokenizer_config_json);
   if (!config.ok()) return config.status();
+  absl::StatusOr<TokenizerSpec> spec = TokenizerJsonReader(*root, *config).Read();
+  if (!spec.ok()) return spec;
   const absl::StatusOr<Json> generation =
       ParseFile("generation_config.json", files.generation_config_json);
   if (!generation.ok()) return generation.status();

@@ -82,7 +82,8 @@ struct TokenizerSpec {
   bool space_prefix_at_start_only = false;
   bool space_prefix_unless_present = false;
 
-  std::string chat_template;  // Jinja source, empty: none
+  std::string tokenizer_class;  // of transformers; empty: the source does not say
+  std::string chat_template;    // Jinja source, empty: none
   // Those that the source has beside it, by name; see ChatTemplateSpec.
   std::map<std::string, std::string> named_chat_templates;
   // Spellings that templates see, by variable: pad_token, unk_token and the like. What is of bos

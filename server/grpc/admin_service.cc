@@ -271,7 +271,7 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
       return WithParam(absl::InvalidArgumentError(Concat("'tenant' is \"", in.tenant(),
                                                          "\", which is the name of no key; ",
                                                          "kv_cache.isolation is \"api_key\"")),
-                       "tenant");
+                       "prompt.tenant");
     }
     return Read(in, caller);
   }

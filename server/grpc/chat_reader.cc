@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/json.h"
@@ -23,7 +24,15 @@ void AddJson(const std::string& text, const char* field, Json* object, const cha
   (*object)[name] = *std::move(parsed);
 }
 
-Json MessageJson(const v1::ChatMessage& in, Complaint& complaint) {
+// The field that became the member `param` of the JSON that the reader of HTTP's messages sees.
+std::string FieldOf(std::string_view param) {
+  const std::string_view name = param.substr(param.rfind('.') + 1);
+  const bool holds_json = name == "tools" || name == "chat_template_kwargs" || name == "tool_calls";
+  return Concat(param, holds_json ? "_json" : "");
+}
+
+Json MessageJson(const v1::ChatMessage& in, int index, Complaint& complaint) {
+  const Complaint::Inside inside(complaint, Concat("messages[", index, "]"));
   Json message = Json::object();
   message["role"] = in.role();
   message["content"] = in.content();
@@ -44,12 +53,13 @@ bool ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
 
 engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::Options* shown,
                                   size_t* conversation_bytes, Complaint& complaint) {
+  const Complaint::Inside chat(complaint, "chat");
   complaint.RequireAtMost("messages", in.messages_size(), openai::kMaxMessages, "messages");
   if (!complaint.status().ok()) return {};
   Json body = Json::object();
   Json& messages = body["messages"] = Json::array();
   for (const v1::ChatMessage& message : in.messages()) {
-    messages.push_back(MessageJson(message, complaint));
+    messages.push_back(MessageJson(message, static_cast<int>(messages.size()), complaint));
   }
   AddJson(in.tools_json(), "tools_json", &body, "tools", complaint);
   AddJson(in.chat_template_kwargs_json(), "chat_template_kwargs_json", &body,
@@ -65,7 +75,7 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   openai::FieldReader fields(body, "");
   *conversation_bytes =
       openai::ReadChatMessages(fields, show_tools, complaint.limits().message_forms, &prompt.input);
-  complaint.Fail(fields.status());
+  complaint.FailAsOverHttp(fields.status(), FieldOf);
   if (prompt.input.tools.is_undefined()) return prompt;
   const engine::ToolFormat format = complaint.limits().tools;
   if (format == engine::ToolFormat::kNone) {

@@ -53,8 +53,9 @@ absl::Status Detokenize(const Caller& caller, const v1::DetokenizeRequest& in,
   ids.reserve(static_cast<size_t>(in.token_ids_size()));
   for (const int32_t id : in.token_ids()) {
     if (id < 0 || id >= vocab_size) {
-      return InvalidField("token_ids", Concat("'token_ids' holds ", id, "; token ids go from 0 to ",
-                                              vocab_size - 1));
+      return InvalidField(
+          Concat("token_ids[", ids.size(), "]"),
+          Concat("'token_ids' holds ", id, "; token ids go from 0 to ", vocab_size - 1));
     }
     ids.push_back(engine::TokenId{id});
   }

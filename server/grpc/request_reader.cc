@@ -58,6 +58,7 @@ void ReadSalt(const std::string& salt, std::string_view field, engine::Request* 
 // --- parameters ---
 
 void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint& complaint) {
+  const Complaint::Inside inside(complaint, "sampling");
   const auto number = [&](bool present, const char* field, double value, const Range& range,
                           double* to) {
     if (!present) return;
@@ -99,9 +100,10 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   std::vector<std::string> words;
   for (const std::string& word : in.bad_words()) {
     if (!IsBadWord(word)) {
-      complaint.Refuse("bad_words", Concat("must hold strings of 1 to ", kMaxBadWordCharacters,
-                                           " characters, none of spaces alone, not one of ",
-                                           engine::CountUtf8Characters(word)));
+      complaint.RefuseElement("bad_words", static_cast<int>(words.size()),
+                              Concat("must hold strings of 1 to ", kMaxBadWordCharacters,
+                                     " characters, none of spaces alone, not one of ",
+                                     engine::CountUtf8Characters(word)));
       return;
     }
     words.push_back(word);
@@ -111,6 +113,7 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
 
 void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams* out,
               Complaint& complaint) {
+  const Complaint::Inside inside(complaint, "stop");
   const Range context{0, static_cast<double>(complaint.limits().max_context_tokens)};
   out->max_tokens = in.has_max_tokens() ? in.max_tokens() : default_max_tokens;
   complaint.RequireRange("max_tokens", out->max_tokens, context);
@@ -127,8 +130,9 @@ void ReadStop(const v1::Stop& in, int32_t default_max_tokens, engine::StopParams
   std::vector<std::string> strings;
   for (const std::string& text : in.stop()) {
     if (text.empty() || engine::CountUtf8Characters(text) > kMaxStopCharacters) {
-      complaint.Refuse("stop", openai::StopProblem(
-                                   Concat(ShownValue(Json(text)), " at index ", strings.size())));
+      complaint.RefuseElement(
+          "stop", static_cast<int>(strings.size()),
+          openai::StopProblem(Concat(ShownValue(Json(text)), " at index ", strings.size())));
       return;
     }
     strings.push_back(text);
@@ -156,6 +160,7 @@ void ReadChoices(const v1::GenerationParams& in, engine::Request* out, Complaint
   constexpr double kMax = engine::BeamParams::kMaxLengthPenalty;
   engine::BeamParams beam;
   if (in.beam().has_length_penalty()) beam.length_penalty = in.beam().length_penalty();
+  const Complaint::Inside inside(complaint, "beam");
   complaint.RequireRange("length_penalty", beam.length_penalty, {-kMax, kMax});
   beam.early_stopping = in.beam().early_stopping();
   out->beam = beam;
@@ -207,16 +212,25 @@ void ReadCaching(const v1::GenerationParams& in, engine::Request* out, Complaint
   out->keep_prompt_tokens = openai::KeptPromptTokens(kept, out->stop, complaint.limits());
 }
 
+// Where GenerationParams has what HTTP calls `param`.
+std::string FieldOf(std::string_view param) {
+  const std::string name(param);
+  if (v1::Sampling::descriptor()->FindFieldByName(name) != nullptr) return "sampling." + name;
+  if (v1::Stop::descriptor()->FindFieldByName(name) != nullptr) return "stop." + name;
+  return name;
+}
+
 // What only together is wrong, as HTTP refuses it.
 void RefuseContradictions(const engine::Request& request, Complaint& complaint) {
   const Json nothing = Json::object();
   openai::FieldReader fields(nothing, "");
   openai::RefuseContradictions(fields, complaint.limits(), request, /*stream=*/false);
-  complaint.Fail(fields.status());
+  complaint.FailAsOverHttp(fields.status(), FieldOf);
 }
 
 void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, GenerationRequest* out,
                 Complaint& complaint) {
+  const Complaint::Inside inside(complaint, "params");
   engine::Request& request = out->request;
   ReadSampling(in.sampling(), &request.sampling, complaint);
   ReadStop(in.stop(), default_max_tokens, &request.stop, complaint);
@@ -283,6 +297,7 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& in, const Mode
 absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
                                                  const ModelLimits& limits) {
   Complaint complaint(limits);
+  const Complaint::Inside inside(complaint, "prompt");
   GenerationRequest out;  // nothing of it is shown
   engine::Request& request = out.request;
   request.stop.max_tokens = 0;

@@ -121,7 +121,7 @@ class Server::Impl {
     builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC did not start");
-    ShowServing(false);
+    NameServices();
     connection_counts_ = options.connection_counts;
     listener_->Start(options.max_connections, connection_counts_.get(), [this](int socket) {
       ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
@@ -137,7 +137,10 @@ class Server::Impl {
 
   void SetEngine(engine::Engine* engine) {
     reception_.SetEngine(engine);
-    ShowServing(engine->health().ok());
+    {
+      MutexLock lock(mutex_);
+      if (!draining_) ShowServing(engine->health().ok());
+    }
     watcher_ = std::thread([this, engine] { Watch(engine); });
   }
 
@@ -169,17 +172,25 @@ class Server::Impl {
   }
 
  private:
-  void ShowServing(bool serving) {
+  // None of them serves before there is an engine.
+  void NameServices() {
     auto* const health = server_->GetHealthCheckService();
-    health->SetServingStatus(serving);
-    for (const char* service : kServices) health->SetServingStatus(service, serving);
+    for (const char* service : kServices) health->SetServingStatus(service, false);
+    health->SetServingStatus(false);
+  }
+
+  // Of all services that have a name by now. gRPC sends what it is told to everybody who watches,
+  // also where nothing has changed.
+  void ShowServing(bool serving) REFRAIN_REQUIRES(mutex_) {
+    if (serving == shown_serving_) return;
+    shown_serving_ = serving;
+    server_->GetHealthCheckService()->SetServingStatus(serving);
   }
 
   void Watch(const engine::Engine* engine) {
-    bool serving = true;
     MutexLock lock(mutex_);
     while (!stops_watching_) {
-      if (!draining_ && serving != engine->health().ok()) ShowServing(serving = !serving);
+      if (!draining_) ShowServing(engine->health().ok());
       reception_.EndStalled();
       changed_.WaitUntil(mutex_, Clock::now() + kWatchPeriod);
     }
@@ -208,6 +219,7 @@ class Server::Impl {
   Mutex mutex_;
   ConditionVariable changed_;
   bool draining_ REFRAIN_GUARDED_BY(mutex_) = false;
+  bool shown_serving_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
 };

@@ -217,9 +217,21 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
   stream_.tcp().expires_after(shared_->options.body_timeout);
   parser->body_limit(shared_->options.body_bytes);
   parser->eager(true);
-  while (!parser->is_done()) {
+  // What was read with the header may be all of it.
+  for (bool unread = buffer_.size() > 0; !parser->is_done(); unread = false) {
+    if (!unread && IsCutShort()) {
+      // Nothing is left of the drain.
+      co_await RefuseWithoutBody(
+          MakeErrorReply(503, "the server is shutting down; the request's body has not come",
+                         SoonAgain()),
+          framing, record);
+      co_return false;
+    }
+    waiting_for_body_ = true;
     const auto [error, bytes] =
         co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
+    waiting_for_body_ = false;
+    if (error == asio::error::operation_aborted && shared_->stopping && !peer_gone_) continue;
     if (error) {
       const ReadFailure failure = ClassifyReadError(error, shared_->options);
       if (failure.status == 0) {
@@ -376,10 +388,11 @@ void Connection::Report(const Record& record) const {
   shared_->options.on_exchange(exchange);
 }
 
-asio::awaitable<bool> Connection::Write(std::string_view bytes) {
+asio::awaitable<bool> Connection::Write(std::string_view bytes, TimePoint latest) {
   while (!bytes.empty()) {
     const std::string_view piece = bytes.substr(0, kWritePieceBytes);
-    stream_.tcp().expires_after(shared_->options.write_timeout);
+    stream_.tcp().expires_at(
+        std::min(std::chrono::steady_clock::now() + shared_->options.write_timeout, latest));
     const auto [error, written] =
         co_await asio::async_write(stream_, asio::buffer(piece.data(), piece.size()), kAwait);
     written_bytes_ += written;
@@ -460,10 +473,10 @@ void Connection::OnReadable() {
   Wake();
 }
 
-void Connection::CloseWhenIdle() {
+void Connection::EndReading() {
   // Cancelled and not closed: what has been read, of which the coroutine has not been told yet, is
   // answered all the same.
-  if (waiting_for_request_ && !HasInput()) stream_.tcp().cancel();
+  if ((waiting_for_request_ || waiting_for_body_) && !HasInput()) stream_.tcp().cancel();
 }
 
 void Connection::CloseNow() {

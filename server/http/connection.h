@@ -53,9 +53,9 @@ class Connection final : public WakeupQueue::Target,
   // Serves until the connection ends. Never throws.
   boost::asio::awaitable<void> Run();
 
-  // On the connection's thread: ends it now if it waits for a request of which nothing has come,
-  // else after its answer.
-  void CloseWhenIdle();
+  // On the connection's thread, once the server is stopping: ends it now if it waits for a request
+  // of which nothing has come, else after its answer; one that waits for more of a body refuses it.
+  void EndReading();
   // On the connection's thread: ends it now.
   void CloseNow();
 
@@ -119,6 +119,8 @@ class Connection final : public WakeupQueue::Target,
   // False when the connection is to end; an error answer has been sent where one is due.
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
   boost::asio::awaitable<bool> ReadBody(Parser* parser, const Framing& framing, Record* record);
+  // Whether the server ends while no more of the body that is being read has come.
+  bool IsCutShort() { return shared_->stopping && !peer_gone_ && !HasInput(); }
   // The answer to a request whose header is enough to refuse it; null for others, which have a
   // route then.
   std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed,
@@ -139,7 +141,11 @@ class Connection final : public WakeupQueue::Target,
   // Sends a whole answer to a request whose body is not read.
   boost::asio::awaitable<void> RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
                                                  Record* record);
-  boost::asio::awaitable<bool> Write(std::string_view bytes);
+  // Each 64 KiB within the write timeout, and all of it by `latest`.
+  using TimePoint = std::chrono::steady_clock::time_point;
+  boost::asio::awaitable<bool> Write(std::string_view bytes, TimePoint latest = TimePoint::max());
+  // When a client has read so many bytes that reads no slower than it may.
+  TimePoint LatestEnd(size_t bytes) const;
   // The rest of what is framed.
   boost::asio::awaitable<bool> WriteFramed(Sending* sending);
   boost::asio::awaitable<void> WaitForWakeup(
@@ -183,6 +189,7 @@ class Connection final : public WakeupQueue::Target,
   bool woken_ = false;
   std::optional<Counted> answering_, uploading_;
   bool waiting_for_request_ = false;
+  bool waiting_for_body_ = false;
   bool replying_ = false;
   bool watching_ = false;
   bool peer_gone_ = false;

@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -176,11 +177,19 @@ bool Connection::SendNow(Sending* sending) {
 
 asio::awaitable<bool> Connection::WriteFramed(Sending* sending) {
   std::string_view rest = std::string_view(sending->bytes).substr(sending->sent_bytes);
+  const TimePoint latest = LatestEnd(rest.size());
   const size_t before = BytesBeforeEnd(*sending);
-  if (!co_await Write(rest.substr(0, before))) co_return false;
+  if (!co_await Write(rest.substr(0, before), latest)) co_return false;
   NoteEnding(sending);
   rest.remove_prefix(before);
-  co_return co_await Write(rest);
+  co_return co_await Write(rest, latest);
+}
+
+Connection::TimePoint Connection::LatestEnd(size_t bytes) const {
+  const size_t per_s = shared_->options.answer_bytes_per_s;
+  if (per_s == 0) return TimePoint::max();
+  const std::chrono::milliseconds reading{bytes * 1000 / per_s};
+  return std::chrono::steady_clock::now() + shared_->options.write_timeout + reading;
 }
 
 size_t Connection::BytesBeforeEnd(const Sending& sending) {

@@ -39,6 +39,8 @@ constexpr std::chrono::milliseconds kAcceptPause{50};    // after running out of
 constexpr int kMostUnsentBytes = 128 << 10;              // beyond what the client's window takes
 constexpr std::chrono::milliseconds kAnswersPeriod{10};  // of looking whether all are sent
 constexpr int kProbePeriodSeconds = 5;                   // of asking a silent client again
+// For telling those whose bodies the end cuts short, also where nobody is given any time.
+constexpr std::chrono::milliseconds kLastWords{100};
 
 void SetOptions(const ServerOptions& options, int socket) {
   const auto set = [&](int level, int name, int value) {
@@ -315,8 +317,9 @@ void Server::Stop(std::chrono::milliseconds grace) {
   impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() +
                                 std::min(grace, impl_->options.last_requests));
   impl_->shared.stopping = true;
-  impl_->ForEachConnection(&Connection::CloseWhenIdle);
-  if (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() + grace)) {
+  impl_->ForEachConnection(&Connection::EndReading);
+  if (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() +
+                                     std::max(grace, kLastWords))) {
     // A connection that was accepted meanwhile may not be in its set yet: ask again until all are
     // gone. A handler on a worker thread delays its own connection only.
     do {

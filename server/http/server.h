@@ -33,6 +33,9 @@ struct ServerOptions {
   std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last
   std::chrono::milliseconds body_timeout{120'000};   // the whole body
   std::chrono::milliseconds write_timeout{120'000};  // 64 KiB of an answer
+  // The least that a client reads of what is ready of an answer, from write_timeout on: who takes
+  // each 64 KiB in time may else hold a large answer's memory for days. 0 = no limit.
+  size_t answer_bytes_per_s = 0;
   // For what clients that are connected when the server ends are about to send.
   std::chrono::milliseconds last_requests{200};
   // A client that says nothing for so long is asked whether it is there; one that has vanished
@@ -88,10 +91,11 @@ class Server {
   // no difference. Stop on another thread ends the wait.
   bool WaitUntilAnswered(std::chrono::steady_clock::time_point deadline) const;
 
-  // Accepts no more, closes connections that stay idle for `last_requests` (at most `grace`), lets
-  // answers that are under way be sent for `grace`, then closes everything. What clients have sent
-  // by then is answered, on connections that nobody has accepted yet, too. Replies are destroyed
-  // when it returns. Idempotent.
+  // Accepts no more, closes connections that stay idle for `last_requests` (at most `grace`),
+  // answers requests whose bodies have not come by then with 503, lets answers that are under way
+  // be sent for `grace` (0.1 s at least), then closes everything. What clients have sent by then is
+  // answered, on connections that nobody has accepted yet, too. Replies are destroyed when it
+  // returns. Idempotent.
   void Stop(std::chrono::milliseconds grace);
 
  private:

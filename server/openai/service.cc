@@ -21,6 +21,7 @@
 #include "server/openai/sampling_fields.h"
 #include "server/openai/tokenize_call.h"
 #include "server/openai/tokenize_reply.h"
+#include "server/openai/tokenizer_info.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
@@ -103,6 +104,11 @@ void Service::AddRoutes(http::Router* router) {
   add(
       "POST", "/tokenize", [this](const http::Request& request) { return Tokenize(request); },
       HandlerSpeed::kSlow);
+  if (options_.tokenizer_info) {
+    add(
+        "GET", "/tokenizer_info", [this](const http::Request&) { return TokenizerInfo(); },
+        HandlerSpeed::kSlow);  // a template may be long
+  }
   add("POST", "/detokenize", [this](const http::Request& request) { return Detokenize(request); });
 }
 
@@ -361,6 +367,12 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
                                          std::move(ticket), *hold,
                                          std::make_unique<HeldBytes>(held_, principal.key_name),
                                          call->token_strings ? &tokenizer : nullptr);
+}
+
+std::unique_ptr<http::Reply> Service::TokenizerInfo() const {
+  const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
+  if (!engine.ok()) return MakeErrorReply(engine.status());
+  return JsonReply(TokenizerInfoObject((*engine)->model()));
 }
 
 std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) const {

@@ -33,6 +33,7 @@ class Service {
     size_t max_prompts = 1024;     // of one call: limits.queued_requests
     access::Gate* gate = nullptr;  // outlives the service; null = everyone, without limits
     bool log_prompts = false;      // log.prompts: request bodies into the request log
+    bool tokenizer_info = false;   // server.tokenizer_info: whether there is such a route
     // Of the answers of /tokenize and /detokenize and of the conversations that wait for being
     // encoded together, small ones apart: limits.bodies_bytes.
     size_t held_bytes = 256 << 20;
@@ -64,6 +65,7 @@ class Service {
   std::unique_ptr<http::Reply> Version() const;
   std::unique_ptr<http::Reply> OpenApi() const;
   std::unique_ptr<http::Reply> Tokenize(const http::Request& request) const;
+  std::unique_ptr<http::Reply> TokenizerInfo() const;
   std::unique_ptr<http::Reply> Detokenize(const http::Request& request) const;
 
   absl::StatusOr<engine::Engine*> LoadedEngine() const;

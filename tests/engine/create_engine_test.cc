@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 
 #include "tests/support/temporary_directory.h"
@@ -64,6 +65,23 @@ TEST(CreateEngineTest, MendsTheNameOfAFolderThatNoClientCouldRead) {
   const auto parts = Load(folder);
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_EQ(parts->model.served_name, "hx\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+TEST(CreateEngineTest, TellsWhatTheFilesSayOfTheTokenizer) {
+  TemporaryDirectory directory;
+  WriteFolderWith(directory.path(), "\"vocab\":{", "");
+  std::ofstream(directory.path() + "/tokenizer_config.json")
+      << R"({"tokenizer_class":"LlamaTokenizer","pad_token":{"content":"<|im_start|>"},)"
+      << R"("bos_token":"<|endoftext|>","eos_token":"<|im_end|>","add_bos_token":true,"chat_template":"{{ bos_token }}"})";
+  const auto parts = Load(directory.path());
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const TokenizerInfo& info = parts->model.tokenizer;
+  EXPECT_EQ(info.tokenizer_class, "LlamaTokenizer");
+  EXPECT_EQ(info.tokens, (std::map<std::string, std::string>{{"bos_token", "<|endoftext|>"},
+                                                             {"eos_token", "<|im_end|>"},
+                                                             {"pad_token", "<|im_start|>"}}));
+  EXPECT_TRUE(info.adds_bos);
+  EXPECT_EQ(info.chat_template, "{{ bos_token }}");
 }
 
 TEST(CreateEngineTest, RefusesWhatTheModelNeedsBeyondTheEmbedding) {

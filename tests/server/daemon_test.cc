@@ -228,6 +228,22 @@ TEST(Daemon, EndsADrainThatTakesTooLong) {
 }
 
 // Whoever sends requests here has to see that it will end, also where nothing runs.
+// Its client waits for an answer, whatever it may still send.
+TEST(Daemon, TellsWhoseBodyHasNotComeByTheEndOfADrain) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  RawClient client(port);
+  const std::string request = PostRequest("/v1/completions", R"({"prompt":"abc"})");
+  client.Send(request.substr(0, request.size() - 5));
+  std::this_thread::sleep_for(50ms);
+  daemon.Signal(SIGTERM);
+  EXPECT_TRUE(IsToldOfTheEnd(client.ReadResponse()));
+  EXPECT_TRUE(client.ReadEnd());
+  client.Close();
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
+}
+
 TEST(Daemon, StaysForItsNotice) {
   DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_notice_s=1"}));
   const uint16_t port = daemon.Port();

@@ -223,11 +223,7 @@ ExpressionPtr ExpressionParser::ParseProduct() {
       left = NewBinary(Operator::kDivide, std::move(left), ParsePower());
     } else if (TakeOperator("//")) {
       left = NewBinary(Operator::kFloorDivide, std::move(left), ParsePower());
-    } else if (IsOperator("%")) {
-      if (left->kind == Kind::kLiteral && left->literal.is_string()) {
-        Fail("formatting of strings is not supported");
-      }
-      Take();
+    } else if (TakeOperator("%")) {
       left = NewBinary(Operator::kModulo, std::move(left), ParsePower());
     } else {
       return left;

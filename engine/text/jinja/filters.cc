@@ -3,14 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/text/jinja/characters.h"
-#include "engine/text/jinja/numbers.h"
+#include "engine/text/jinja/filter_call.h"
+#include "engine/text/jinja/number_filters.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/string_functions.h"
 #include "engine/text/jinja/template_error.h"
@@ -18,47 +18,6 @@
 
 namespace refrain::engine::jinja {
 namespace {
-
-// One application of a filter.
-struct Call {
-  std::string_view name;
-  const Value& input;
-  const CallArguments& arguments;
-  Budget* budget;
-
-  std::vector<std::optional<Value>> Bind(std::initializer_list<std::string_view> parameters) const {
-    return arguments.Bind(name, parameters);
-  }
-  Text InputText() const {
-    Text text = ToText(input, budget);
-    budget->Bytes(4 * text.size());
-    return text;
-  }
-  Value::List InputList() const { return ToList(input, budget); }
-  // map, select and their like look at what is not true (none, 0) as at an empty list.
-  Value::List InputListIfTrue() const { return IsTrue(input) ? InputList() : Value::List(); }
-};
-
-bool FlagOr(const std::optional<Value>& value, bool fallback) {
-  return value.has_value() ? IsTrue(*value) : fallback;
-}
-
-int64_t IntegerArgument(const Call& call, const std::optional<Value>& value, int64_t fallback) {
-  if (!value.has_value() || value->is_none()) return fallback;
-  const std::optional<int64_t> number = IntegerOrNull(*value);
-  if (!number.has_value()) {
-    throw TemplateError("filter '" + std::string(call.name) + "' needs an integer, not " +
-                        std::string(TypeName(*value)));
-  }
-  return *number;
-}
-
-std::string StringArgument(const Call& call, const std::optional<Value>& value) {
-  if (!value.has_value() || !value->is_string()) {
-    throw TemplateError("filter '" + std::string(call.name) + "' needs a string argument");
-  }
-  return value->AsString();
-}
 
 // `a.b.0` of an element, as map and selectattr have it; `fallback`, which may be null, stands for
 // each part that is undefined.
@@ -90,14 +49,14 @@ CallArguments RestOf(const CallArguments& arguments, size_t from) {
   return {{all.begin() + static_cast<ptrdiff_t>(from), all.end()}, arguments.named};
 }
 
-Value Default(const Call& call) {
+Value Default(const FilterCall& call) {
   const auto bound = call.Bind({"default_value", "boolean"});
   const bool replace =
       call.input.is_undefined() || (FlagOr(bound[1], false) && !IsTrue(call.input));
   return replace ? bound[0].value_or(Value::String(std::string())) : call.input;
 }
 
-Value Length(const Call& call) {
+Value Length(const FilterCall& call) {
   call.Bind({});
   if (call.input.is_string()) call.budget->Bytes(call.input.AsText().size());
   const std::optional<size_t> length = LengthOrNull(call.input);
@@ -107,19 +66,19 @@ Value Length(const Call& call) {
   return Value::Int(static_cast<int64_t>(*length));
 }
 
-Value First(const Call& call) {
+Value First(const FilterCall& call) {
   call.Bind({});
   const Value::List items = call.InputList();
   return items.empty() ? Value::Undefined("first item of an empty sequence") : items.front();
 }
 
-Value Last(const Call& call) {
+Value Last(const FilterCall& call) {
   call.Bind({});
   const Value::List items = call.InputList();
   return items.empty() ? Value::Undefined("last item of an empty sequence") : items.back();
 }
 
-Value Join(const Call& call) {
+Value Join(const FilterCall& call) {
   const auto bound = call.Bind({"d", "attribute"});
   const Text separator = bound[0].has_value() ? ToText(*bound[0], call.budget) : Text();
   Text out;
@@ -135,14 +94,14 @@ Value Join(const Call& call) {
   return Value::String(std::move(out));
 }
 
-Value Trim(const Call& call) {
+Value Trim(const FilterCall& call) {
   const auto bound = call.Bind({"chars"});
   const Text text = call.InputText();
   if (!bound[0].has_value() || bound[0]->is_none()) return Value::String(Strip(text, Side::kBoth));
   return Value::String(Strip(text, Side::kBoth, StringArgument(call, bound[0])));
 }
 
-Value ToJsonFilter(const Call& call) {
+Value ToJsonFilter(const FilterCall& call) {
   const auto bound = call.Bind({"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = FlagOr(bound[0], false);
@@ -166,7 +125,7 @@ Value ToJsonFilter(const Call& call) {
   return Value::String(ToJson(call.input, style, call.budget));
 }
 
-Value Items(const Call& call) {
+Value Items(const FilterCall& call) {
   call.Bind({});
   if (call.input.is_undefined()) return Value::MakeList({});
   if (!call.input.is_map()) throw TemplateError("filter 'items' needs a mapping");
@@ -179,7 +138,7 @@ Value Items(const Call& call) {
 }
 
 // One place of what things are sorted by.
-Value SortKey(const Call& call, const Value& item, const std::optional<Value>& attribute,
+Value SortKey(const FilterCall& call, const Value& item, const std::optional<Value>& attribute,
               bool case_sensitive) {
   Value key = attribute.has_value() && !attribute->is_none()
                   ? AttributeOf(item, *attribute, call.budget)
@@ -190,19 +149,23 @@ Value SortKey(const Call& call, const Value& item, const std::optional<Value>& a
 
 using Keyed = std::vector<std::pair<Value, Value>>;  // what to sort by, item
 
-Value Sorted(const Call& call, Keyed keyed, bool reverse) {
-  // With the direction in the comparison: equal items stay in order either way, as in Python.
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+// With the direction in the comparison: equal items stay in order either way, as in Python.
+void SortByKey(const FilterCall& call, bool reverse, Keyed* keyed) {
+  std::stable_sort(keyed->begin(), keyed->end(), [&](const auto& a, const auto& b) {
     const int order = Compare(a.first, b.first, call.budget);
     return reverse ? order > 0 : order < 0;
   });
+}
+
+Value Sorted(const FilterCall& call, Keyed keyed, bool reverse) {
+  SortByKey(call, reverse, &keyed);
   Value::List sorted;
   for (auto& [key, item] : keyed) sorted.push_back(std::move(item));
   return Value::MakeList(std::move(sorted));
 }
 
-Value SortedBy(const Call& call, const Value::List& items, const std::optional<Value>& attribute,
-               bool case_sensitive, bool reverse) {
+Value SortedBy(const FilterCall& call, const Value::List& items,
+               const std::optional<Value>& attribute, bool case_sensitive, bool reverse) {
   Keyed keyed;
   for (const Value& item : items) {
     keyed.emplace_back(SortKey(call, item, attribute, case_sensitive), item);
@@ -212,7 +175,7 @@ Value SortedBy(const Call& call, const Value::List& items, const std::optional<V
 
 // By a list of keys, one for each attribute between commas. Lists compare at the first place where
 // they differ, so that equal keys without an order (none) do no harm.
-Value Sort(const Call& call) {
+Value Sort(const FilterCall& call) {
   const auto bound = call.Bind({"reverse", "case_sensitive", "attribute"});
   const bool case_sensitive = FlagOr(bound[1], false);
   std::vector<std::optional<Value>> attributes;
@@ -234,16 +197,50 @@ Value Sort(const Call& call) {
   return Sorted(call, std::move(keyed), FlagOr(bound[0], false));
 }
 
-Value DictSort(const Call& call) {
+Value DictSort(const FilterCall& call) {
   const auto bound = call.Bind({"case_sensitive", "by", "reverse"});
   const bool by_value = bound[1].has_value() && StringArgument(call, bound[1]) == "value";
   if (!call.input.is_map()) throw TemplateError("filter 'dictsort' needs a mapping");
-  const Value pairs = Items(Call{call.name, call.input, CallArguments(), call.budget});
+  const Value pairs = Items(FilterCall{call.name, call.input, CallArguments(), call.budget});
   return SortedBy(call, pairs.AsList(), Value::Int(by_value ? 1 : 0), FlagOr(bound[0], false),
                   FlagOr(bound[2], false));
 }
 
-Value Unique(const Call& call) {
+// Lists of a key and the items that have it, in the order of the keys.
+Value GroupBy(const FilterCall& call) {
+  static constexpr std::string_view kNames[] = {"grouper", "list"};
+  const auto bound = call.Bind({"attribute", "default", "case_sensitive"});
+  if (!bound[0].has_value()) throw TemplateError("filter 'groupby' needs an attribute");
+  const bool case_sensitive = FlagOr(bound[2], false);
+  const Value* const fallback = bound[1].has_value() && !bound[1]->is_none() ? &*bound[1] : nullptr;
+  const auto key_of = [&](const Value& item) {
+    return bound[0]->is_none() ? item : AttributeOf(item, *bound[0], call.budget, fallback);
+  };
+  Keyed keyed;
+  for (const Value& item : call.InputList()) {
+    Value key = key_of(item);
+    if (!case_sensitive && key.is_string()) key = Value::String(ToLower(key.AsText()));
+    keyed.emplace_back(std::move(key), item);
+  }
+  SortByKey(call, /*reverse=*/false, &keyed);
+  Value::List groups;
+  for (auto begin = keyed.begin(); begin != keyed.end();) {
+    Value::List items;
+    auto end = begin;
+    for (; end != keyed.end() && Equal(begin->first, end->first, call.budget); ++end) {
+      items.push_back(end->second);
+    }
+    // As the first item spells it.
+    Value key = key_of(begin->second);
+    call.budget->List(items.size() + 2);
+    groups.push_back(
+        Value::MakeNamedTuple({std::move(key), Value::MakeList(std::move(items))}, kNames));
+    begin = end;
+  }
+  return call.budget->Depth(Value::MakeList(std::move(groups)));
+}
+
+Value Unique(const FilterCall& call) {
   const auto bound = call.Bind({"case_sensitive", "attribute"});
   Value::List keys, kept;
   for (const Value& item : call.InputList()) {
@@ -259,7 +256,7 @@ Value Unique(const Call& call) {
   return Value::MakeList(std::move(kept));
 }
 
-Value Extreme(const Call& call) {
+Value Extreme(const FilterCall& call) {
   const auto bound = call.Bind({"case_sensitive", "attribute"});
   const Value sorted = SortedBy(call, call.InputList(), bound[1], FlagOr(bound[0], false),
                                 /*reverse=*/call.name == "max");
@@ -267,7 +264,7 @@ Value Extreme(const Call& call) {
                                  : sorted.AsList().front();
 }
 
-Value Sum(const Call& call) {
+Value Sum(const FilterCall& call) {
   const auto bound = call.Bind({"attribute", "start"});
   Value sum = bound[1].value_or(Value::Int(0));
   for (const Value& item : call.InputList()) {
@@ -278,7 +275,7 @@ Value Sum(const Call& call) {
   return sum;
 }
 
-Value MapFilter(const Call& call) {
+Value MapFilter(const FilterCall& call) {
   Value::List out;
   const auto& named = call.arguments.named;
   const auto attribute = std::find_if(named.begin(), named.end(),
@@ -302,7 +299,7 @@ Value MapFilter(const Call& call) {
 }
 
 // select, reject, selectattr, rejectattr.
-Value Select(const Call& call) {
+Value Select(const FilterCall& call) {
   const bool by_attribute = call.name.ends_with("attr");
   const bool keeps = call.name.starts_with("select");
   const Value::List& given = call.arguments.positional;
@@ -330,7 +327,7 @@ Value Select(const Call& call) {
   return Value::MakeList(std::move(out));
 }
 
-Value Reverse(const Call& call) {
+Value Reverse(const FilterCall& call) {
   call.Bind({});
   Value::List items = call.InputList();
   std::reverse(items.begin(), items.end());
@@ -340,7 +337,7 @@ Value Reverse(const Call& call) {
   return Value::String(std::move(out));
 }
 
-Value Replace(const Call& call) {
+Value Replace(const FilterCall& call) {
   const auto bound = call.Bind({"old", "new", "count"});
   if (!bound[0].has_value() || !bound[1].has_value()) {
     throw TemplateError("filter 'replace' needs two strings");
@@ -350,7 +347,7 @@ Value Replace(const Call& call) {
                                    IntegerArgument(call, bound[2], -1), call.budget));
 }
 
-Value Indent(const Call& call) {
+Value Indent(const FilterCall& call) {
   const auto bound = call.Bind({"width", "first", "blank"});
   Text indent;
   if (bound[0].has_value() && bound[0]->is_string()) {
@@ -366,7 +363,7 @@ Value Indent(const Call& call) {
                                   FlagOr(bound[2], false), call.budget));
 }
 
-Value Truncate(const Call& call) {
+Value Truncate(const FilterCall& call) {
   const auto bound = call.Bind({"length", "killwords", "end", "leeway"});
   if (call.input.is_undefined()) return Value::String("");
   if (!call.input.is_string()) {
@@ -379,11 +376,19 @@ Value Truncate(const Call& call) {
                                     IntegerArgument(call, bound[3], 5), call.budget));
 }
 
-Value Format(const Call& call) {
-  return Value::String(FormatPercent(call.InputText(), call.arguments, call.budget));
+Value Format(const FilterCall& call) {
+  const CallArguments& given = call.arguments;
+  if (!given.positional.empty() && !given.named.empty()) {
+    throw TemplateError("format: arguments with and without names");
+  }
+  Map names;
+  for (const auto& [name, value] : given.named) names.Set(name, value);
+  const Value arguments =
+      given.named.empty() ? Value::MakeTuple(given.positional) : Value::MakeMap(std::move(names));
+  return Value::String(FormatPercent(call.InputText(), arguments, call.budget));
 }
 
-Value Batch(const Call& call) {
+Value Batch(const FilterCall& call) {
   const auto bound = call.Bind({"linecount", "fill_with"});
   if (!bound[0].has_value()) throw TemplateError("filter 'batch' needs a size");
   const int64_t size = IntegerArgument(call, bound[0], 0);
@@ -391,71 +396,7 @@ Value Batch(const Call& call) {
       Value::MakeList(CutIntoBatches(call.InputList(), size, bound[1], call.budget)));
 }
 
-[[noreturn]] void FailUndefinedInput(const Call& call) {
-  throw TemplateError("'" + std::string(call.input.undefined_what()) + "' is undefined");
-}
-
-Value ToInteger(const Call& call) {
-  const auto bound = call.Bind({"default", "base"});
-  const Value fallback = bound[0].value_or(Value::Int(0));
-  const int64_t base = IntegerArgument(call, bound[1], 10);
-  if (const std::optional<int64_t> number = IntegerOrNull(call.input)) return Value::Int(*number);
-  if (call.input.is_undefined()) FailUndefinedInput(call);
-  if (call.input.big_int() != 0) return call.input;
-  if (call.input.is_float()) {
-    const double number = call.input.AsFloat();
-    if (std::isinf(number)) throw TemplateError("filter 'int': infinity is no integer");
-    return std::isnan(number) ? fallback : Value::Int(TruncateFloat(number));
-  }
-  if (!call.input.is_string()) return fallback;
-  const std::string text = Strip(call.InputText(), Side::kBoth).bytes();
-  if (const auto number = ParseInteger(text, base)) return Value::Int(*number);
-  const std::optional<double> real = ParseFloat(text);
-  return real.has_value() && std::isfinite(*real) ? Value::Int(TruncateFloat(*real)) : fallback;
-}
-
-Value ToFloat(const Call& call) {
-  const auto bound = call.Bind({"default"});
-  if (const std::optional<int64_t> number = IntegerOrNull(call.input)) {
-    return Value::Float(static_cast<double>(*number));
-  }
-  if (call.input.is_float()) return call.input;
-  if (call.input.is_undefined()) FailUndefinedInput(call);
-  if (call.input.is_string()) {
-    const auto number = ParseFloat(Strip(call.InputText(), Side::kBoth).bytes());
-    if (number.has_value()) return Value::Float(*number);
-  }
-  return bound[0].value_or(Value::Float(0));
-}
-
-Value Absolute(const Call& call) {
-  call.Bind({});
-  if (call.input.big_int() != 0) return call.input;
-  if (call.input.is_float()) return Value::Float(std::fabs(call.input.AsFloat()));
-  const std::optional<int64_t> number = IntegerOrNull(call.input);
-  if (!number.has_value()) throw TemplateError("filter 'abs' needs a number");
-  return *number < 0 ? ApplyUnary(Operator::kNegate, call.input) : Value::Int(*number);
-}
-
-Value Round(const Call& call) {
-  const auto bound = call.Bind({"precision", "method"});
-  if (!call.input.is_number()) throw TemplateError("filter 'round' needs a number");
-  const int64_t precision = std::clamp<int64_t>(IntegerArgument(call, bound[0], 0), -300, 300);
-  const std::string method = bound[1].has_value() ? StringArgument(call, bound[1]) : "common";
-  const double number = call.input.is_float() ? call.input.AsFloat()
-                                              : static_cast<double>(*IntegerOrNull(call.input));
-  const double scale = std::pow(10.0, static_cast<double>(precision));
-  // Python's integers in between have no negative zero.
-  if (method == "ceil") return Value::Float((std::ceil(number * scale) + 0.0) / scale);
-  if (method == "floor") return Value::Float((std::floor(number * scale) + 0.0) / scale);
-  if (method != "common") throw TemplateError("filter 'round' has no method '" + method + "'");
-  if (const std::optional<int64_t> integer = IntegerOrNull(call.input)) {
-    return Value::Int(RoundInteger(*integer, precision));
-  }
-  return Value::Float(RoundFloat(number, precision));
-}
-
-Value StringFilter(const Call& call) {
+Value StringFilter(const FilterCall& call) {
   call.Bind({});
   const Text text = call.InputText();
   if (call.name == "upper") return Value::String(ToUpper(text));
@@ -471,17 +412,17 @@ Value StringFilter(const Call& call) {
   return Value::String(text);  // string, safe
 }
 
-Value ListFilter(const Call& call) {
+Value ListFilter(const FilterCall& call) {
   call.Bind({});
   return Value::MakeList(call.InputList());
 }
 
 struct Filter {
   std::string_view name;
-  Value (*apply)(const Call& call);
+  Value (*apply)(const FilterCall& call);
 };
 
-constexpr std::array<Filter, 41> kFilters = {{
+constexpr std::array<Filter, 42> kFilters = {{
     {"abs", Absolute},
     {"batch", Batch},
     {"capitalize", StringFilter},
@@ -494,6 +435,7 @@ constexpr std::array<Filter, 41> kFilters = {{
     {"first", First},
     {"float", ToFloat},
     {"format", Format},
+    {"groupby", GroupBy},
     {"indent", Indent},
     {"int", ToInteger},
     {"items", Items},

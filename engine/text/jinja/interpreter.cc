@@ -427,6 +427,9 @@ Value Interpreter::EvaluateAttribute(const Value& object, const std::string& nam
     const Value* found = object.AsMap().FindOrNull(name);
     if (found != nullptr) return *found;
   }
+  if (object.is_list()) {
+    if (const Value* const found = object.NamedItemOrNull(name)) return *found;
+  }
   return Value::Undefined(std::string(TypeName(object)) + " object has no attribute " + name);
 }
 

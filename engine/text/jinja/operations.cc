@@ -9,6 +9,7 @@
 
 #include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/numbers.h"
+#include "engine/text/jinja/string_functions.h"
 #include "engine/text/jinja/template_error.h"
 #include "engine/text/utf8.h"
 
@@ -137,6 +138,9 @@ Value Arithmetic(Operator op, const Value& a, const Value& b, Budget* budget) {
     Value::List items = a.AsList();
     items.insert(items.end(), b.AsList().begin(), b.AsList().end());
     return a.is_tuple() ? Value::MakeTuple(std::move(items)) : Value::MakeList(std::move(items));
+  }
+  if (op == Operator::kModulo && a.is_string()) {
+    return Value::String(FormatPercent(a.AsText(), b, budget));
   }
   if (op == Operator::kMultiply) {
     const Value& sequence = a.is_string() || a.is_list() ? a : b;
@@ -408,6 +412,9 @@ Value ItemOf(const Value& object, const Value& key, Budget* budget) {
   if (object.is_map()) {
     const Value* found = object.AsMap().FindOrNull(key);
     if (found != nullptr) return *found;
+  }
+  if (object.is_list() && key.is_string()) {
+    if (const Value* const found = object.NamedItemOrNull(key.AsString())) return *found;
   }
   const std::optional<int64_t> index = IntegerOrNull(key);
   if (index.has_value() && (object.is_list() || object.is_string())) {

@@ -28,6 +28,7 @@ Value ApplyBinary(Operator op, const Value& a, const Value& b, Budget* budget);
 Value ApplyUnary(Operator op, const Value& a);
 
 Text ToText(const Value& value, Budget* budget);  // str()
+Text Repr(const Value& value, Budget* budget);    // repr()
 std::string FloatText(double number);             // repr(), shortest that reads back
 
 // The items a loop visits: elements, keys of a map, characters of a string.

@@ -32,8 +32,10 @@ Text IndentText(const Text& text, const Text& indent, bool first, bool blank, Bu
 
 // str.format of fields `{}`, `{0}` and `{name}`; other fields are not supported.
 Text FormatFields(const Text& format, const CallArguments& arguments, Budget* budget);
-// Python's `format % arguments` with %s, %d, %i, %% and %(name)s; others are not supported.
-Text FormatPercent(const Text& format, const CallArguments& arguments, Budget* budget);
+// Python's `format % arguments`: a tuple's elements one after the other, or one value, or by name
+// those of a mapping; flags, width and precision too. Of the conversions `%a` is not supported, nor
+// `#` with `%g`, nor integers beyond 64 bits.
+Text FormatPercent(const Text& format, const Value& arguments, Budget* budget);
 
 // In characters: what is more than `leeway` longer than `length` is cut to that, with `end`; at a
 // space unless `inside_words`.

@@ -267,6 +267,10 @@ std::string FloatText(double number) {
 Text ToText(const Value& value, Budget* budget) {
   if (value.is_string()) return value.AsText();
   if (value.is_undefined()) return Text();
+  return Repr(value, budget);
+}
+
+Text Repr(const Value& value, Budget* budget) {
   Writer writer(budget);
   WriteRepr(value, &writer);
   return writer.Take();

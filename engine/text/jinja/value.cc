@@ -52,6 +52,7 @@ struct Value::ListRep {
   List items;
   bool is_tuple = false;
   int depth = 1;
+  std::span<const std::string_view> names;
 };
 
 Value Value::Undefined(std::string what) {
@@ -107,11 +108,14 @@ Value Value::MakeList(List items) {
   return value;
 }
 
-Value Value::MakeTuple(List items) {
+Value Value::MakeTuple(List items) { return MakeNamedTuple(std::move(items), {}); }
+
+Value Value::MakeNamedTuple(List items, std::span<const std::string_view> names) {
   auto rep = std::make_shared<ListRep>();
   for (const Value& item : items) rep->depth = std::max(rep->depth, 1 + item.depth());
   rep->items = std::move(items);
   rep->is_tuple = true;
+  rep->names = names;
   Value value;
   value.data_ = std::shared_ptr<const ListRep>(std::move(rep));
   return value;
@@ -135,6 +139,14 @@ bool Value::is_tuple() const {
 
 const Value::List& Value::AsList() const {
   return std::get<std::shared_ptr<const ListRep>>(data_)->items;
+}
+
+const Value* Value::NamedItemOrNull(std::string_view name) const {
+  const ListRep& rep = *std::get<std::shared_ptr<const ListRep>>(data_);
+  for (size_t i = 0; i < rep.names.size(); ++i) {
+    if (rep.names[i] == name) return &rep.items[i];
+  }
+  return nullptr;
 }
 
 std::string_view Value::undefined_what() const {

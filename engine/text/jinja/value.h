@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,6 +71,8 @@ class Value {
   static Value String(Text text);
   static Value MakeList(List items);
   static Value MakeTuple(List items);
+  // Python's namedtuple: a tuple whose first items have `names`, too, which live for ever.
+  static Value MakeNamedTuple(List items, std::span<const std::string_view> names);
   static Value MakeMap(Map map);
   static Value MakeObject(std::shared_ptr<Object> object);
 
@@ -94,6 +97,8 @@ class Value {
   const Text& AsText() const { return *std::get<std::shared_ptr<const Text>>(data_); }
   const std::string& AsString() const { return AsText().bytes(); }
   const List& AsList() const;
+  // The item of a list that has this name (of a named tuple).
+  const Value* NamedItemOrNull(std::string_view name) const;
   const Map& AsMap() const { return *std::get<std::shared_ptr<const Map>>(data_); }
   Object* AsObject() const { return std::get<std::shared_ptr<Object>>(data_).get(); }
   std::string_view undefined_what() const;

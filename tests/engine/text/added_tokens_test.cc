@@ -55,6 +55,37 @@ TEST(AddedTokensTest, IdsAreThoseOfHuggingFace) {
   EXPECT_GE(compared, 250u);
 }
 
+// Where added_tokens_decoder of tokenizer_config.json says otherwise than tokenizer.json.
+TEST(AddedTokensTest, IdsBesideAConfigAreThoseOfHuggingFace) {
+  const Json golden = ReadTestJson("added-tokens-golden/config_tokens.json");
+  ASSERT_EQ(golden.size(), 13u);
+  for (const auto& [name, one] : golden.items()) {
+    SCOPED_TRACE(name);
+    const std::string json = one["tokenizer"].dump(), config = one["config"].dump();
+    const auto spec = ParseTokenizerJson({.tokenizer_json = json, .tokenizer_config_json = config});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto tokenizer = CreateTokenizer(*spec);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    ASSERT_GE(one["cases"].size(), 30u);
+    for (const Json& text : one["cases"]) {
+      EXPECT_EQ(EncodeOrFail(**tokenizer, text[0], {.parse_special = true, .add_bos = false}),
+                IdsOf(text[1]))
+          << text[0];
+      EXPECT_EQ(EncodeOrFail(**tokenizer, text[0], {.add_bos = false}), IdsOf(text[2]))
+          << "text only, " << text[0];
+    }
+  }
+}
+
+TEST(AddedTokensTest, RefusesAConfigsTokenThatHasNoId) {
+  const std::string json = Golden()["byte_level"]["tokenizer"].dump();
+  const auto spec = ParseTokenizerJson(
+      {.tokenizer_json = json,
+       .tokenizer_config_json = R"({"added_tokens_decoder": {"x1": {"content": "<n>"}}})"});
+  EXPECT_NE(spec.status().message().find("added_tokens_decoder has 'x1'"), absl::string_view::npos)
+      << spec.status();
+}
+
 // Beside a tokenizer.model both ways of merging are told of the rules: what is left of the text has
 // the ids that it has on its own.
 TEST(AddedTokensTest, FilesBesideASentencePieceModelHaveRules) {

@@ -147,5 +147,22 @@ TEST(JinjaGoldenTest, RendersOrFailsAsJinja2) {
   }
 }
 
+// The % of strings, the filter `format` and `groupby`.
+TEST(JinjaGoldenTest, FormatsAndGroupsAsJinja2) {
+  const nlohmann::ordered_json golden = ReadTestJson("text-golden/formats.json");
+  ASSERT_GT(golden["cases"].size(), 500u);
+  const Value variables = ValueOf(golden["vars"]);
+  for (const auto& program : golden["cases"]) {
+    SCOPED_TRACE(program["template"].get<std::string>());
+    const auto parsed = jinja::Template::Parse(program["template"].get<std::string>());
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    const auto text = (*parsed)->Render(variables, FrozenDay());
+    EXPECT_EQ(text.ok(), !program.contains("error")) << text.status();
+    if (text.ok()) {
+      EXPECT_EQ(text->bytes(), program.value("text", ""));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace refrain::engine

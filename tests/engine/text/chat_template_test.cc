@@ -292,7 +292,6 @@ TEST(JinjaTest, RefusesWhatItDoesNotKnowWithLineAndName) {
            {"{% break %}", "line 1", "loop"},
            {"{{ 99999999999999999999 }}", "line 1", "64 bits"},
            {"{{ x ? y }}", "line 1", "?"},
-           {"{{ 'of %s' % x }}", "line 1", "formatting"},
            {"{{ 'a\\N{BULLET}' }}", "line 1", "by its name"},
            {"\n{% macro m() %}{{ varargs }}{% endmacro %}", "line 2", "varargs"},
            {"{% macro m() %}{{ caller() }}{% endmacro %}", "line 1", "caller"},

@@ -162,7 +162,10 @@ TEST(JinjaFunctionsTest, SaysWhatOfFormatsIsNotSupported) {
   for (const auto& [source, what] : Cases{{"{{ '{:>5}'.format('a') }}", "the field {:>5}"},
                                           {"{{ '{0.x}'.format('a') }}", "the field {0.x}"},
                                           {"{{ '{!r}'.format('a') }}", "the field {!r}"},
-                                          {"{{ '%5.2f'|format(1) }}", "%5 is not supported"},
+                                          {"{{ '%a' % 1 }}", "%a is not supported"},
+                                          {"{{ '%#g' % 1 }}", "# together with %g"},
+                                          {"{{ '%99999999d' % 1 }}", "width or precision over"},
+                                          {"{{ '%d' % 1e30 }}", "64 bits"},
                                           {"{{ 0x8000000000000000 }}", "64 bits"}}) {
     const auto parsed = Template::Parse(source);
     const auto status =
@@ -173,7 +176,8 @@ TEST(JinjaFunctionsTest, SaysWhatOfFormatsIsNotSupported) {
 
 TEST(JinjaFunctionsTest, FormatsKeepWhatIsOfTheRequest) {
   const Value variables = ParseJsonValue(R"({"x": "<x>"})")->MarkedFromRequest();
-  for (const char* source : {"{{ 'a{}b'.format(x) }}", "{{ 'a%sb'|format(x) }}"}) {
+  for (const char* source : {"{{ 'a{}b'.format(x) }}", "{{ 'a%sb'|format(x) }}",
+                             "{{ 'a%3.3sb' % x }}", "{{ 'a%(x)sb' % {'x': x} }}"}) {
     const auto text = (*Template::Parse(source))->Render(variables, {});
     ASSERT_TRUE(text.ok()) << text.status();
     EXPECT_EQ(text->bytes(), "a<x>b");

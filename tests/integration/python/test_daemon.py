@@ -234,6 +234,22 @@ def test_paged_attention_gives_the_same_answers(start_daemon):
     assert paged == ask("two_phase")
 
 
+def test_tokenizer_info_is_enough_for_a_remote_tokenizer(start_daemon):
+    """What lm-eval does with `tokenizer_backend=remote`."""
+    daemon = start_daemon("--set", "server.tokenizer_info=on").wait_until_ready()
+    with httpx.Client(base_url=daemon.url) as http:
+        info = http.get("/tokenizer_info").json()
+        assert info["eos_token"] == "<|im_end|>"
+        assert "add_generation_prompt" in info["chat_template"]
+        assert info["model_max_length"] > 0
+        for role in ("eos_token", "bos_token"):
+            ids = http.post("/tokenize", json={
+                "prompt": info[role], "add_special_tokens": False}).json()["tokens"]
+            assert len(ids) == 1
+            text = http.post("/detokenize", json={"tokens": ids}).json()["prompt"]
+            assert text == info[role]
+
+
 def test_a_mode_of_attention_that_is_not_there_is_refused(daemon_arguments):
     binary, model = daemon_arguments
     done = subprocess.run([binary, "--model", model, "--set", "attention.mode=pages"],

@@ -107,7 +107,7 @@ def test_errors_carry_the_field_and_http_agrees(services, grpc_daemon):
     details = rpc_status.from_call(refused.value).details
     bad = error_details_pb2.BadRequest()
     assert any(detail.Unpack(bad) for detail in details)
-    assert bad.field_violations[0].field == "temperature"
+    assert bad.field_violations[0].field == "params.sampling.temperature"
     http = httpx.post(f"{grpc_daemon.url}/v1/completions", json={"prompt": "a", "temperature": 3})
     assert http.json()["error"]["message"] == refused.value.details()
 

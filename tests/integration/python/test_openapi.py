@@ -24,7 +24,7 @@ EXCLUDED_CHECKS = "positive_data_acceptance"
 def described(request, daemon_arguments, tmp_path_factory):
     """A daemon with all its routes, and the header that opens them."""
     folder = tmp_path_factory.mktemp("openapi")
-    arguments, headers = ["--set", "server.debug=on"], {}
+    arguments, headers = ["--set", "server.debug=on", "--set", "server.tokenizer_info=on"], {}
     if request.param == "with keys":
         headers = bearer(make_key(daemon_arguments[0], folder / "keys", "team"))
         make_key(daemon_arguments[0], folder / "admin", "root")
@@ -71,8 +71,11 @@ def test_describes_the_whole_daemon(described):
             assert ("X-Request-Timeout" in names) == counts, (path, answer.text)
 
 
-def test_tells_of_no_debug_route_that_is_off(fake_daemon):
-    assert "/debug/cache" not in httpx.get(f"{fake_daemon.url}/openapi.json").json()["paths"]
+def test_tells_of_no_route_that_is_off(fake_daemon):
+    paths = httpx.get(f"{fake_daemon.url}/openapi.json").json()["paths"]
+    for path in ("/debug/cache", "/tokenizer_info"):
+        assert path not in paths
+        assert httpx.get(fake_daemon.url + path).status_code == 404
 
 
 def run_schemathesis(described, folder, examples: int) -> None:

@@ -1,9 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <functional>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -194,124 +191,6 @@ TEST(RequestReader, ReadsEveryField) {
   EXPECT_EQ(out->priority, -4);
   EXPECT_EQ(out->cache_salt, "s");
   EXPECT_EQ(out->timeout_s, 2.5);
-}
-
-TEST(RequestReader, RefusesWhatIsWrongNamingTheField) {
-  struct Case {
-    const char* field;
-    std::function<void(v1::GenerateRequest*)> spoil;
-  };
-  const auto sampling = [](auto set) {
-    return [set](v1::GenerateRequest* r) { set(r->mutable_params()->mutable_sampling()); };
-  };
-  const auto stop = [](auto set) {
-    return [set](v1::GenerateRequest* r) { set(r->mutable_params()->mutable_stop()); };
-  };
-  const auto params = [](auto set) {
-    return [set](v1::GenerateRequest* r) { set(r->mutable_params()); };
-  };
-  const Case kCases[] = {
-      {"model", [](auto* r) { r->set_model("other"); }},
-      {"prompt", [](auto* r) { r->clear_text(); }},
-      {"tokens.ids", [](auto* r) { r->mutable_tokens()->add_ids(258); }},
-      {"tokens.ids", [](auto* r) { r->mutable_tokens()->add_ids(-1); }},
-      {"messages", [](auto* r) { r->mutable_chat(); }},
-      {"messages[0].role", [](auto* r) { r->mutable_chat()->add_messages(); }},
-      {"messages",
-       [](auto* r) {
-         for (int i = 0; i < 16385; ++i) r->mutable_chat()->add_messages()->set_role("user");
-       }},
-      {"tools_json", [](auto* r) { r->mutable_chat()->set_tools_json("{"); }},
-      {"continue_final_message",
-       [](auto* r) {
-         r->mutable_chat()->set_continue_final_message(true);
-         r->mutable_chat()->set_add_generation_prompt(true);
-       }},
-      {"temperature", sampling([](auto* s) { s->set_temperature(2.5); })},
-      {"temperature", sampling([](auto* s) { s->set_temperature(std::nan("")); })},
-      {"top_p", sampling([](auto* s) { s->set_top_p(1.5); })},
-      {"min_p", sampling([](auto* s) { s->set_min_p(1.5); })},
-      {"top_k", sampling([](auto* s) { s->set_top_k(-2); })},
-      {"repetition_penalty", sampling([](auto* s) { s->set_repetition_penalty(0); })},
-      {"presence_penalty", sampling([](auto* s) { s->set_presence_penalty(3); })},
-      {"frequency_penalty", sampling([](auto* s) {
-         s->set_frequency_penalty(std::numeric_limits<double>::infinity());
-       })},
-      {"logit_bias", sampling([](auto* s) { (*s->mutable_logit_bias())[1] = 101; })},
-      {"logit_bias", sampling([](auto* s) { (*s->mutable_logit_bias())[258] = 1; })},
-      {"allowed_token_ids", sampling([](auto* s) { s->add_allowed_token_ids(999); })},
-      {"max_tokens", stop([](auto* s) { s->set_max_tokens(-1); })},
-      {"max_tokens", stop([](auto* s) { s->set_max_tokens(4097); })},
-      {"min_tokens", stop([](auto* s) { s->set_min_tokens(17); })},
-      {"stop", stop([](auto* s) { s->add_stop(""); })},
-      {"stop", stop([](auto* s) { s->add_stop(std::string(1025, 'x')); })},
-      {"stop", stop([](auto* s) {
-         for (int i = 0; i < 17; ++i) s->add_stop("x");
-       })},
-      {"stop_token_ids", stop([](auto* s) { s->add_stop_token_ids(258); })},
-      {"logprobs.top", params([](auto* p) { p->mutable_logprobs()->set_top(21); })},
-      {"logprobs.prompt_top", params([](auto* p) { p->mutable_logprobs()->set_prompt_top(21); })},
-      {"logprobs.prompt_top", params([](auto* p) {
-         p->mutable_logprobs()->set_prompt_top(1);
-         p->mutable_beam();
-       })},
-      {"allowed_token_ids", sampling([](auto* s) {
-         for (int i = 0; i < 259; ++i) s->add_allowed_token_ids(1);
-       })},
-      {"bad_words", sampling([](auto* s) { s->add_bad_words(""); })},
-      {"bad_words", sampling([](auto* s) { s->add_bad_words("  "); })},
-      {"bad_words", sampling([](auto* s) { s->add_bad_words(std::string(257, 'x')); })},
-      {"bad_words", sampling([](auto* s) {
-         for (int i = 0; i < 257; ++i) s->add_bad_words("x");
-       })},
-      {"prompt_cache_key",
-       params([](auto* p) { p->set_prompt_cache_key(std::string(1025, 'k')); })},
-      {"prompt_cache_retention", params([](auto* p) {
-         p->set_prompt_cache_retention(static_cast<v1::PromptCacheRetention>(9));
-       })},
-      {"truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(0); })},
-      {"truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(-2); })},
-      {"truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(4097); })},
-      {"top_k", params([](auto* p) {
-         p->mutable_beam();
-         p->mutable_sampling()->set_top_k(5);
-       })},
-      {"best_of", params([](auto* p) {
-         p->mutable_beam();
-         p->set_best_of(7);
-       })},
-      {"tool_choice",
-       [](auto* r) {
-         r->mutable_chat()->mutable_messages()->Add()->set_role("user");
-         r->mutable_chat()->set_tool_choice("required");
-       }},
-      {"length_penalty", params([](auto* p) { p->mutable_beam()->set_length_penalty(11); })},
-      {"n", params([](auto* p) { p->set_n(0); })},
-      {"n", params([](auto* p) { p->set_n(9); })},
-      {"best_of", params([](auto* p) {
-         p->set_n(3);
-         p->set_best_of(2);
-       })},
-      {"cache_salt", params([](auto* p) { p->set_cache_salt(""); })},
-      {"cache_salt", params([](auto* p) { p->set_cache_salt(std::string(129, 's')); })},
-      {"timeout_s", params([](auto* p) { p->set_timeout_s(0); })},
-      {"timeout_s", params([](auto* p) { p->set_timeout_s(1e7); })},
-  };
-  for (const Case& one : kCases) {
-    v1::GenerateRequest request = TextRequest();
-    one.spoil(&request);
-    const auto out = ReadGenerate(request, kLimits);
-    ASSERT_FALSE(out.ok()) << one.field;
-    EXPECT_EQ(ApiErrorFromStatus(out.status()).param, one.field) << out.status();
-  }
-}
-
-TEST(RequestReader, RefusesToolsThatTheModelHasNoPlaceFor) {
-  ModelLimits limits = kLimits;
-  limits.tools = engine::ToolFormat::kNone;
-  const auto out = ReadChat(ToolRequest(), limits);
-  ASSERT_FALSE(out.ok());
-  EXPECT_EQ(ApiErrorFromStatus(out.status()).param, "tools_json");
 }
 
 // --- answers ---

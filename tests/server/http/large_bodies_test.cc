@@ -220,6 +220,58 @@ TEST_F(HttpServerTest, AClientThatReadsSlowlyButSteadilyGetsAllOfALongAnswer) {
   EXPECT_EQ(most, kBytes);
 }
 
+// Each 64 KiB is taken in a fraction of the write timeout, all of it at some 0.8 MB/s.
+class SlowReadersTest : public HttpServerTest {
+ protected:
+  static constexpr size_t kBytes = 3 << 20;
+
+  void Start() {
+    HttpServerTest::Start({.write_timeout = 2s,
+                           .answer_bytes_per_s = 16 << 20,
+                           .on_exchange = [this](const Exchange& exchange) {
+                             std::lock_guard lock(mutex_);
+                             complete_ = exchange.complete;
+                           }});
+  }
+  RawResponse ReadSlowly(const std::string& request) {
+    RawClient slow(server_->port(), /*receive_buffer_bytes=*/16 << 10);
+    slow.Send(request);
+    while (slow.ReadPast(slow.pending().size()) && slow.pending().size() < kBytes) {
+      std::this_thread::sleep_for(20ms);
+    }
+    return slow.ReadResponse();
+  }
+  bool Complete() {
+    std::lock_guard lock(mutex_);
+    return complete_;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool complete_ = false;
+};
+
+TEST_F(SlowReadersTest, AnAnswerThatIsReadTooSlowlyEndsItsConnection) {
+  Start();
+  const auto begin = std::chrono::steady_clock::now();
+  const RawResponse cut = ReadSlowly(PostRequest("/echo", std::string(kBytes, 'b')));
+  EXPECT_EQ(cut.status, 200);
+  EXPECT_FALSE(cut.complete);
+  EXPECT_GT(cut.body.size(), size_t{1} << 20) << "the write timeout ended it";
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, 2s);
+  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
+  EXPECT_FALSE(Complete());
+}
+
+// What is ready of it is little at any time.
+TEST_F(SlowReadersTest, AStreamMayBeReadAsSlowlyAsItsClientLikes) {
+  Start();
+  const RawResponse all = ReadSlowly(GetRequest("/stream?" + std::to_string(kBytes / 1000 + 1)));
+  EXPECT_TRUE(all.complete);
+  EXPECT_GE(all.body.size(), kBytes);
+  EXPECT_TRUE(Eventually([&] { return Complete(); }));
+}
+
 // Of the whole process; nothing where a sanitizer's allocator does not tell.
 size_t AllocatedBytes() {
 #if defined(__SANITIZE_ADDRESS__)

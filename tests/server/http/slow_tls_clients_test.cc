@@ -150,6 +150,19 @@ TEST_F(SlowTlsClients, ReadersThatStopDelayNobodyAndTheirAnswersEnd) {
       << server_->connections();
 }
 
+TEST_F(SlowTlsClients, BodiesThatHaveNotComeAreRefusedWhenTheServerEnds) {
+  Start({.last_requests = 50ms});
+  TlsClient client(server_->port());
+  const std::string post = PostRequest("/echo", std::string(1000, 'b'));
+  ASSERT_TRUE(client.Send(post.substr(0, post.size() - 500)));
+  std::this_thread::sleep_for(50ms);
+  std::thread stopper([&] { server_->Stop(4 * kPatience); });
+  EXPECT_TRUE(client.ReadUntil("HTTP/1.1 503"));
+  EXPECT_TRUE(client.ReadUntil("shutting down"));
+  EXPECT_TRUE(client.ReadEnd());
+  stopper.join();
+}
+
 TEST_F(SlowTlsClients, HeadersAndBodiesThatTrickleInDelayNobodyAndEnd) {
   Start({.header_timeout = kPatience, .body_timeout = kPatience});
   std::vector<TlsClient> crowd;

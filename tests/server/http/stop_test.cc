@@ -18,7 +18,34 @@ using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using namespace std::chrono_literals;
 
-using HttpStopTest = HttpServerTest;
+class HttpStopTest : public HttpServerTest {
+ protected:
+  // Of two clients: one has stopped half-way, the other one goes on, slowly.
+  void ExpectBodiesRefused(std::chrono::milliseconds grace) {
+    Start({.last_requests = 50ms});
+    const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
+    RawClient silent = Connect(), slow = Connect();
+    for (RawClient* client : {&silent, &slow}) client->Send(request.substr(0, 600));
+    std::this_thread::sleep_for(50ms);
+    std::atomic<bool> answered{false};
+    std::thread sender([&] {
+      while (!answered && slow.Send("x")) std::this_thread::sleep_for(20ms);
+    });
+    std::thread stopper([&] { server_->Stop(grace); });
+    for (RawClient* client : {&silent, &slow}) {
+      RawResponse response = client->ReadResponse();
+      EXPECT_EQ(response.status, 503);
+      EXPECT_EQ(response.headers["retry-after"], "1");
+      EXPECT_EQ(response.headers["connection"], "close");
+      EXPECT_NE(response.body.find("shutting down"), std::string::npos) << response.body;
+    }
+    answered = true;
+    sender.join();
+    silent.Close();
+    slow.Close();
+    stopper.join();
+  }
+};
 
 TEST_F(HttpStopTest, StopFinishesAnswersAndClosesIdleConnections) {
   Start();
@@ -152,6 +179,23 @@ TEST_F(HttpStopTest, AnUploadThatDoesNotComeToItsEndMakesNoDrainAFailure) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(server_->WaitUntilAnswered(begin + 100ms));
   EXPECT_GE(std::chrono::steady_clock::now(), begin + 100ms);
+}
+
+TEST_F(HttpStopTest, StopRefusesBodiesThatHaveNotCome) { ExpectBodiesRefused(60s); }
+TEST_F(HttpStopTest, StopWithoutGraceRefusesBodiesThatHaveNotCome) { ExpectBodiesRefused(0s); }
+
+TEST_F(HttpStopTest, BodiesThatComeWhileItStopsAreRead) {
+  Start({.last_requests = 500ms});
+  const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
+  RawClient client = Connect();
+  client.Send(request.substr(0, 600));
+  std::this_thread::sleep_for(50ms);
+  std::thread stopper([&] { server_->Stop(60s); });
+  ASSERT_TRUE(Eventually([&] { return !Connect().connected(); }));
+  client.Send(request.substr(600));
+  EXPECT_EQ(client.ReadResponse().body, std::string(1000, 'x'));
+  client.Close();
+  stopper.join();
 }
 
 TEST_F(HttpStopTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {

@@ -1,0 +1,214 @@
+// Requests of the gRPC API with something wrong in them, and how they say where.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "proto/inference.pb.h"
+#include "server/grpc/request_reader.h"
+#include "server/status_mapping.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+using ::testing::StartsWith;
+
+const ModelLimits kLimits = {.served_name = "m",
+                             .vocab_size = 258,
+                             .max_context_tokens = 4096,
+                             .max_choices = 8,
+                             .max_beams = 6,
+                             .tools = engine::ToolFormat::kHermes};
+
+v1::GenerateRequest TextRequest() {
+  v1::GenerateRequest request;
+  request.mutable_text()->set_text("hello");
+  return request;
+}
+
+// A conversation whose second message has these calls.
+v1::GenerateRequest ToolCalls(const char* json) {
+  v1::GenerateRequest request;
+  request.mutable_chat()->add_messages()->set_role("user");
+  auto* const answer = request.mutable_chat()->add_messages();
+  answer->set_role("assistant");
+  answer->set_tool_calls_json(json);
+  return request;
+}
+
+TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
+  struct Case {
+    const char* field;
+    std::function<void(v1::GenerateRequest*)> spoil;
+  };
+  const auto sampling = [](auto set) {
+    return [set](v1::GenerateRequest* r) { set(r->mutable_params()->mutable_sampling()); };
+  };
+  const auto stop = [](auto set) {
+    return [set](v1::GenerateRequest* r) { set(r->mutable_params()->mutable_stop()); };
+  };
+  const auto params = [](auto set) {
+    return [set](v1::GenerateRequest* r) { set(r->mutable_params()); };
+  };
+  const Case kCases[] = {
+      {"model", [](auto* r) { r->set_model("other"); }},
+      {"prompt", [](auto* r) { r->clear_text(); }},
+      {"tokens.ids[0]", [](auto* r) { r->mutable_tokens()->add_ids(258); }},
+      {"tokens.ids[0]", [](auto* r) { r->mutable_tokens()->add_ids(-1); }},
+      {"chat.messages", [](auto* r) { r->mutable_chat(); }},
+      {"chat.messages[0].role", [](auto* r) { r->mutable_chat()->add_messages(); }},
+      {"chat.messages",
+       [](auto* r) {
+         for (int i = 0; i < 16385; ++i) r->mutable_chat()->add_messages()->set_role("user");
+       }},
+      {"chat.tools_json", [](auto* r) { r->mutable_chat()->set_tools_json("{"); }},
+      {"chat.tools_json", 
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tools_json("[1]");
+       }},
+      {"chat.messages[1].tool_calls_json", [](auto* r) { *r = ToolCalls("{"); }},
+      {"chat.messages[1].tool_calls_json", [](auto* r) { *r = ToolCalls("1"); }},
+      {"chat.chat_template_kwargs_json",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_chat_template_kwargs_json("[]");
+       }},
+      {"chat.continue_final_message",
+       [](auto* r) {
+         r->mutable_chat()->set_continue_final_message(true);
+         r->mutable_chat()->set_add_generation_prompt(true);
+       }},
+      {"params.sampling.temperature", sampling([](auto* s) { s->set_temperature(2.5); })},
+      {"params.sampling.temperature", sampling([](auto* s) { s->set_temperature(std::nan("")); })},
+      {"params.sampling.top_p", sampling([](auto* s) { s->set_top_p(1.5); })},
+      {"params.sampling.min_p", sampling([](auto* s) { s->set_min_p(1.5); })},
+      {"params.sampling.top_k", sampling([](auto* s) { s->set_top_k(-2); })},
+      {"params.sampling.repetition_penalty", sampling([](auto* s) { s->set_repetition_penalty(0); })},
+      {"params.sampling.presence_penalty", sampling([](auto* s) { s->set_presence_penalty(3); })},
+      {"params.sampling.frequency_penalty", sampling([](auto* s) {
+         s->set_frequency_penalty(std::numeric_limits<double>::infinity());
+       })},
+      {"params.sampling.logit_bias", sampling([](auto* s) { (*s->mutable_logit_bias())[1] = 101; })},
+      {"params.sampling.logit_bias", sampling([](auto* s) { (*s->mutable_logit_bias())[258] = 1; })},
+      {"params.sampling.allowed_token_ids[1]", sampling([](auto* s) {
+         s->add_allowed_token_ids(1);
+         s->add_allowed_token_ids(999);
+       })},
+      {"params.stop.max_tokens", stop([](auto* s) { s->set_max_tokens(-1); })},
+      {"params.stop.max_tokens", stop([](auto* s) { s->set_max_tokens(4097); })},
+      {"params.stop.min_tokens", stop([](auto* s) { s->set_min_tokens(17); })},
+      {"params.stop.stop[1]", stop([](auto* s) {
+         s->add_stop("x");
+         s->add_stop("");
+       })},
+      {"params.stop.stop[0]", stop([](auto* s) { s->add_stop(std::string(1025, 'x')); })},
+      {"params.stop.stop", stop([](auto* s) {
+         for (int i = 0; i < 17; ++i) s->add_stop("x");
+       })},
+      {"params.stop.stop_token_ids[0]", stop([](auto* s) { s->add_stop_token_ids(258); })},
+      {"params.logprobs.top", params([](auto* p) { p->mutable_logprobs()->set_top(21); })},
+      {"params.logprobs.prompt_top", params([](auto* p) { p->mutable_logprobs()->set_prompt_top(21); })},
+      {"params.logprobs.prompt_top", params([](auto* p) {
+         p->mutable_logprobs()->set_prompt_top(1);
+         p->mutable_beam();
+       })},
+      {"params.sampling.allowed_token_ids", sampling([](auto* s) {
+         for (int i = 0; i < 259; ++i) s->add_allowed_token_ids(1);
+       })},
+      {"params.sampling.bad_words[0]", sampling([](auto* s) { s->add_bad_words(""); })},
+      {"params.sampling.bad_words[0]", sampling([](auto* s) { s->add_bad_words("  "); })},
+      {"params.sampling.bad_words[0]", sampling([](auto* s) { s->add_bad_words(std::string(257, 'x')); })},
+      {"params.sampling.bad_words", sampling([](auto* s) {
+         for (int i = 0; i < 257; ++i) s->add_bad_words("x");
+       })},
+      {"params.prompt_cache_key",
+       params([](auto* p) { p->set_prompt_cache_key(std::string(1025, 'k')); })},
+      {"params.prompt_cache_retention", params([](auto* p) {
+         p->set_prompt_cache_retention(static_cast<v1::PromptCacheRetention>(9));
+       })},
+      {"params.truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(0); })},
+      {"params.truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(-2); })},
+      {"params.truncate_prompt_tokens", params([](auto* p) { p->set_truncate_prompt_tokens(4097); })},
+      {"params.sampling.top_k", params([](auto* p) {
+         p->mutable_beam();
+         p->mutable_sampling()->set_top_k(5);
+       })},
+      {"params.stop.stop", params([](auto* p) {
+         p->mutable_beam();
+         p->mutable_stop()->add_stop("x");
+       })},
+      {"params.echo", params([](auto* p) {
+         p->mutable_beam();
+         p->set_echo(true);
+       })},
+      {"params.best_of", params([](auto* p) {
+         p->mutable_beam();
+         p->set_best_of(7);
+       })},
+      {"chat.tool_choice",
+       [](auto* r) {
+         r->mutable_chat()->mutable_messages()->Add()->set_role("user");
+         r->mutable_chat()->set_tool_choice("required");
+       }},
+      {"params.beam.length_penalty", params([](auto* p) { p->mutable_beam()->set_length_penalty(11); })},
+      {"params.n", params([](auto* p) { p->set_n(0); })},
+      {"params.n", params([](auto* p) { p->set_n(9); })},
+      {"params.best_of", params([](auto* p) {
+         p->set_n(3);
+         p->set_best_of(2);
+       })},
+      {"params.cache_salt", params([](auto* p) { p->set_cache_salt(""); })},
+      {"params.cache_salt", params([](auto* p) { p->set_cache_salt(std::string(129, 's')); })},
+      {"params.timeout_s", params([](auto* p) { p->set_timeout_s(0); })},
+      {"params.timeout_s", params([](auto* p) { p->set_timeout_s(1e7); })},
+  };
+  for (const Case& one : kCases) {
+    v1::GenerateRequest request = TextRequest();
+    one.spoil(&request);
+    const auto out = ReadGenerate(request, kLimits);
+    ASSERT_FALSE(out.ok()) << one.field;
+    EXPECT_EQ(ApiErrorFromStatus(out.status()).param, one.field) << out.status();
+  }
+}
+
+TEST(WrongMessage, HasToolsThatTheModelHasNoPlaceFor) {
+  ModelLimits limits = kLimits;
+  limits.tools = engine::ToolFormat::kNone;
+  v1::ChatRequest request;
+  request.mutable_chat()->add_messages()->set_role("user");
+  request.mutable_chat()->set_tools_json(R"([{"type":"function","function":{"name":"f"}}])");
+  const auto out = ReadChat(request, limits);
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(ApiErrorFromStatus(out.status()).param, "chat.tools_json");
+}
+
+// The text has the name that HTTP's has.
+TEST(WrongMessage, HasTheFieldsNameInTheTextAsOverHttp) {
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_params()->mutable_sampling()->set_temperature(3);
+  EXPECT_THAT(std::string(ReadGenerate(request, kLimits).status().message()),
+              StartsWith("'temperature' must be"));
+}
+
+TEST(WrongMessage, OfTheCacheNamesFieldsByTheirPathToo) {
+  v1::CachedPrompt prompt;
+  prompt.mutable_tokens()->add_ids(1);
+  prompt.mutable_tokens()->add_ids(258);
+  const auto param = [&] {
+    return ApiErrorFromStatus(ReadCachedPrompt(prompt, kLimits).status()).param;
+  };
+  EXPECT_EQ(param(), "prompt.tokens.ids[1]");
+  prompt.set_cache_salt("");
+  EXPECT_EQ(param(), "prompt.cache_salt");
+  prompt.mutable_chat()->add_messages()->set_role("");
+  prompt.clear_cache_salt();
+  EXPECT_EQ(param(), "prompt.chat.messages[0].role");
+}
+
+}  // namespace
+}  // namespace refrain::server::rpc
