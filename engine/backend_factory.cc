@@ -74,8 +74,10 @@ absl::StatusOr<kernels::DType> ParseKvDType(std::string_view name,
   if (name == "f32") return DType::kF32;
   if (name == "f16") return DType::kF16;
   if (name == "bf16") return DType::kBF16;
+  if (name == "fp8_e4m3" || name == "fp8") return DType::kF8E4M3;
   return absl::InvalidArgumentError(
-      absl::StrCat("kv_cache.dtype is \"", std::string(name), "\"; valid: auto, f32, f16, bf16"));
+      absl::StrCat("kv_cache.dtype is \"", std::string(name),
+                   "\"; valid: auto, f32, f16, bf16, fp8_e4m3 (or fp8)"));
 }
 
 }  // namespace refrain::engine

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptio
 // `auto`, `f32`, `bf16`, `quantized`, `int8`.
 absl::StatusOr<kernels::ComputeDType> ParseComputeDType(std::string_view name);
 
-// `auto` (what the back end prefers), `f32`, `f16`, `bf16`.
+// `auto` (what the back end prefers), `f32`, `f16`, `bf16`, `fp8_e4m3` and its short name `fp8`.
 absl::StatusOr<kernels::DType> ParseKvDType(std::string_view name, const kernels::Backend& backend);
 
 }  // namespace refrain::engine

@@ -349,7 +349,8 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
       (*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
       backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",
       backend.products.empty() ? "" : absl::StrCat("products by ", backend.products, ", "),
-      foundation->model->resident_bytes() >> 20, " MiB packed");
+      foundation->model->resident_bytes() >> 20, " MiB packed, KV ",
+      std::string(kernels::Traits(foundation->storage->View(nullptr).dtype).name));
   parts.model.max_context_tokens =
       ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);
   AddWarning(WarningsOf(*foundation), parts.model.warning);

@@ -33,7 +33,7 @@ struct TokenizerInfo {
 // What a server tells about the model it serves.
 struct ModelInfo {
   std::string served_name;
-  std::string description;  // for logs: architecture, layers, weight type
+  std::string description;  // for logs: architecture, layers, types of weights and KV
   std::string warning;      // for logs: what of machine or model is not as it should be, else ""
   int32_t max_context_tokens = 0;
   int32_t vocab_size = 0;

@@ -13,6 +13,8 @@ kernels::DType DTypeOf(kvcache::KvElement element) {
       return kernels::DType::kF16;
     case kvcache::KvElement::kBF16:
       return kernels::DType::kBF16;
+    case kvcache::KvElement::kF8E4M3:
+      return kernels::DType::kF8E4M3;
   }
   return kernels::DType::kF32;
 }
@@ -61,10 +63,13 @@ absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config,
     case kernels::DType::kBF16:
       dimensions.element = kvcache::KvElement::kBF16;
       break;
+    case kernels::DType::kF8E4M3:
+      dimensions.element = kvcache::KvElement::kF8E4M3;
+      break;
     default:
       return absl::InvalidArgumentError(absl::StrCat("KV cannot be kept as ",
                                                      std::string(kernels::Traits(dtype).name),
-                                                     "; valid: f32, f16, bf16"));
+                                                     "; valid: f32, f16, bf16, fp8_e4m3"));
   }
   return kvcache::KvLayout::Create(dimensions);
 }

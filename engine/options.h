@@ -30,7 +30,7 @@ struct BackendOptions {
 struct KvCacheOptions {
   int64_t memory_bytes = 0;    // 0 = a share of free memory
   int32_t chunk_tokens = 64;   // 16, 32, 64, 128
-  std::string dtype = "auto";  // auto, f32, f16, bf16
+  std::string dtype = "auto";  // auto, f32, f16, bf16, fp8_e4m3, fp8 (the same)
   bool prefix_cache = true;
   std::string eviction = "reuse_rate";
   std::string isolation = "none";

@@ -23,6 +23,7 @@ enum class DType : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,
+  kF8E4M3,  // of K and V only
 };
 
 struct DTypeTraits {
@@ -33,6 +34,7 @@ struct DTypeTraits {
   bool quantized;
 };
 
+// What weights may be stored as.
 inline constexpr std::array<DTypeTraits, 11> kDTypes = {{
     {DType::kF32, "f32", 1, 4, false},
     {DType::kF16, "f16", 1, 2, false},
@@ -47,7 +49,13 @@ inline constexpr std::array<DTypeTraits, 11> kDTypes = {{
     {DType::kQ6_K, "q6_k", 256, 210, true},
 }};
 
-constexpr const DTypeTraits& Traits(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
+// Floats of 8 bits as OCP has them (E4M3): sign, 4 bits of exponent with bias 7, 3 bits of
+// mantissa; no infinities, NaN is 0x7f and 0xff, the greatest 448.
+inline constexpr DTypeTraits kF8E4M3Traits = {DType::kF8E4M3, "fp8_e4m3", 1, 1, false};
+
+constexpr const DTypeTraits& Traits(DType dtype) {
+  return dtype == DType::kF8E4M3 ? kF8E4M3Traits : kDTypes[static_cast<size_t>(dtype)];
+}
 
 // Bytes of one row of `elements`, or nullopt when `elements` is not a whole number of blocks.
 constexpr std::optional<size_t> RowBytes(DType dtype, int64_t elements) {

@@ -11,10 +11,12 @@ namespace refrain::kvcache {
 // Element types that K and V may be stored as, and the order of the elements inside a chunk: that
 // of the back end for this element type, the same at every instruction-set level, part of a stored
 // chunk's fingerprint. Here only a name.
-enum class KvElement : uint8_t { kF32, kF16, kBF16 };
+enum class KvElement : uint8_t { kF32, kF16, kBF16, kF8E4M3 };
 enum class KvPackingTag : uint8_t { kTransposedK, kPairs, kSwizzledRows };
 
-constexpr size_t ElementBytes(KvElement element) { return element == KvElement::kF32 ? 4 : 2; }
+constexpr size_t ElementBytes(KvElement element) {
+  return element == KvElement::kF32 ? 4 : element == KvElement::kF8E4M3 ? 1 : 2;
+}
 
 struct KvDimensions {
   int32_t num_layers = 0;

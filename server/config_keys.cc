@@ -97,7 +97,10 @@ constexpr std::array kKeys = {
     Size("kv_cache.memory_bytes", "0", 0, 1024 * kTiB,
          "bytes of KV cache; 0 = a share of free memory"),
     Choice("kv_cache.chunk_tokens", "64", "16 32 64 128", "tokens per chunk"),
-    Choice("kv_cache.dtype", "auto", "auto f32 f16 bf16", "element type of K and V"),
+    Choice(
+        "kv_cache.dtype", "auto", "auto f32 f16 bf16 fp8_e4m3 fp8",
+        "element type of K and V; fp8_e4m3 (fp8 for short) has half the bytes of f16 and bf16 and "
+        "a larger error (docs/operations.md); auto = f16 or bf16, whichever the level prefers"),
     OnOff("kv_cache.prefix_cache", "on", "share the KV cache of equal prefixes"),
     Choice("kv_cache.eviction", "reuse_rate", "lru s3fifo reuse_rate",
            "which unused chunks go first (docs/cachesim.md)"),

@@ -62,6 +62,7 @@ std::span<const int> HalvesOfBlock(DType dtype) {
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
+    case DType::kF8E4M3:  // K and V only
       break;
   }
   return {};

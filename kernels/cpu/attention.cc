@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cassert>
-#include <new>
 #include <numbers>
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/aligned_floats.h"
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_tasks.h"
+#include "kernels/cpu/e4m3_segment.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -20,35 +21,10 @@ using SegmentTask = AttentionTasks::SegmentTask;
 // Below this many multiply-adds waking the pool costs more than it gives.
 constexpr int64_t kCostOnCallingThread = 1 << 17;
 
-// Floats on a cache line border, which grow and are never moved to what they held.
-class AlignedFloats {
- public:
-  ~AlignedFloats() { Free(); }
-  AlignedFloats() = default;
-  AlignedFloats(const AlignedFloats&) = delete;
-  AlignedFloats& operator=(const AlignedFloats&) = delete;
-
-  float* data() const { return data_; }
-
-  void Reserve(int64_t count) {
-    if (count <= capacity_) return;
-    Free();
-    data_ =
-        static_cast<float*>(::operator new (count * sizeof(float), std::align_val_t{kAlignment}));
-    capacity_ = count;
-  }
-
- private:
-  static constexpr size_t kAlignment = 64;
-  void Free() { ::operator delete (data_, std::align_val_t{kAlignment}); }
-
-  float* data_ = nullptr;
-  int64_t capacity_ = 0;
-};
-
 // What one thread works in.
 struct Workspace {
   AlignedFloats q, o, segment_o, scores, k_tile, v_tile, q_pairs, v_pairs;
+  E4m3Segment e4m3;
   std::vector<SoftmaxState> states, segment_states;
   std::vector<int32_t> limits, oldest;
   int32_t positions[kMaxSegmentKeys];
@@ -71,8 +47,10 @@ struct Workspace {
 };
 
 KvElementType ElementType(DType dtype) {
-  assert(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16);
+  assert(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
+         dtype == DType::kF8E4M3);
   if (dtype == DType::kF32) return KvElementType::kF32;
+  // E4M3 is widened to bf16 first.
   return dtype == DType::kF16 ? KvElementType::kF16 : KvElementType::kBF16Pairs;
 }
 
@@ -126,7 +104,7 @@ class Call {
                     std::min(hi, segment + kMaxSegmentKeys));
       a.states = first ? states : ws.segment_states.data();
       a.o = first ? o : ws.segment_o.data();
-      RunSegment(a, behind);
+      RunSegment(a, behind, ws);
       if (!first) MergeSegment(r, ws, states, o);
     }
   }
@@ -154,7 +132,7 @@ class Call {
         SegmentArgs a = Arguments(ws, rows, task.slot, task.kv_head, segment.begin, begin, hi);
         a.states = empty ? ws.states.data() : ws.segment_states.data();
         a.o = empty ? ws.o.data() : ws.segment_o.data();
-        RunSegment(a, behind);
+        RunSegment(a, behind, ws);
         if (!empty) MergeSegment(rows, ws, ws.states.data(), ws.o.data());
       }
       empty = false;
@@ -244,9 +222,10 @@ class Call {
     }
   }
 
-  void RunSegment(SegmentArgs& a, const std::byte* behind) const {
+  void RunSegment(SegmentArgs& a, const std::byte* behind, Workspace& ws) const {
     assert(a.hi - a.segment_begin <= kMaxSegmentKeys);
     if (behind != nullptr) a.behind = behind - a.head_offset;
+    if (args_.kv.dtype == DType::kF8E4M3) ws.e4m3.Widen(kernels_.widen_e4m3, a);
     kernels_.segment(a);
   }
 
@@ -342,6 +321,7 @@ void ChunkAttention(ThreadPool& pool, const AttentionKernels& kernels,
     const auto work = [&](int thread, int64_t begin, int64_t end) {
       Workspace& ws = *state.workspaces[thread];
       ws.Reserve(call.max_rows(), args.kv.head_dim, o_stride, kernels.uses_pairs);
+      if (args.kv.dtype == DType::kF8E4M3) ws.e4m3.Reserve(args.kv.head_dim);
       for (int64_t i = begin; i < end; ++i) {
         call.Run(tasks[i], i + 1 < count ? &tasks[i + 1] : nullptr, ws);
       }

@@ -79,6 +79,19 @@ struct SegmentArgs {
   int64_t o_stride;
 };
 
+// Keys or values in E4M3 that become pairs of bf16: out[r][i] is that of even[r * stride + i], with
+// that of odd[r * stride + i] in the upper half. Exact; NaN stays NaN.
+struct E4m3Rows {
+  const uint8_t* even;
+  const uint8_t* odd;
+  int64_t stride;  // of both
+  int rows;
+  int count;             // elements of even, and of odd, in a row
+  const uint8_t* ahead;  // [rows * stride] fetched into the cache, not used
+  uint32_t* out;         // [rows, out_stride]
+  int64_t out_stride;
+};
+
 // In these states m is in units of ln 2, as the scores are: a weight is 2^(s - m).
 struct AttentionKernels {
   bool uses_pairs;      // asks for q_pairs and v_pairs
@@ -91,6 +104,7 @@ struct AttentionKernels {
   void (*finish)(const SoftmaxState& state, const float* o, float* out, int head_dim);
   // out = x * scale
   void (*scale)(const float* x, float scale, float* out, int n);
+  void (*widen_e4m3)(const E4m3Rows& rows);
 };
 
 AttentionKernels PortableAttentionKernels();

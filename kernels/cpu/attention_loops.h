@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/attention_e4m3.h"
 #include "kernels/cpu/attention_in_place.h"
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_softmax.h"
@@ -79,7 +80,8 @@ class AttentionLoops {
                                               .segment = Segment,
                                               .merge = Merge,
                                               .finish = Finish,
-                                              .scale = Scale};
+                                              .scale = Scale,
+                                              .widen_e4m3 = AttentionE4m3<S>::Widen};
 
  private:
   using F = typename S::F;

@@ -19,6 +19,8 @@ struct ElementwiseKernels {
   // Rounds to f16 or bf16, to nearest even.
   void (*to_f16)(const float* x, uint16_t* out, int64_t n);
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);
+  // Rounds to E4M3, to nearest even, +-448 beyond it, infinities too; NaN stays NaN.
+  void (*to_e4m3)(const float* x, uint8_t* out, int64_t n);
   // For x of which element i may be off by norms[i] * by_norm: what the elements of each 16 are at
   // most into ceilings [(n + 15) / 16]; returns what the greatest of all is at least.
   float (*bound)(const float* x, const float* norms, int64_t n, float by_norm, float* ceilings);

@@ -102,6 +102,26 @@ struct ElementwiseLoops {
     }
   }
 
+  // Without branches, so that the compiler makes vectors of it.
+  static void ToE4m3(const float* x, uint8_t* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, x + i, sizeof(bits));
+      const uint32_t magnitude = bits & 0x7fffffff;
+      const uint32_t normal = (magnitude + 0x7ffff + ((magnitude >> 20) & 1) - (120u << 23)) >> 20;
+      // Adding 2^14 leaves units of 2^-9, of which subnormals are multiples, in the last place.
+      float shifted;
+      std::memcpy(&shifted, &magnitude, sizeof(shifted));
+      shifted += 0x1p14f;
+      uint32_t subnormal;
+      std::memcpy(&subnormal, &shifted, sizeof(subnormal));
+      uint32_t code = magnitude < 0x3c800000 ? subnormal - 0x46800000 : normal;  // below 2^-6
+      code = magnitude >= 0x43e00000 ? 0x7e : code;                              // 448
+      code = magnitude > 0x7f800000 ? 0x7f : code;
+      out[i] = static_cast<uint8_t>(((bits >> 24) & 0x80) | code);
+    }
+  }
+
   static float Bound(const float* x, const float* norms, int64_t n, float by_norm,
                      float* ceilings) {
     constexpr int64_t kTile = 16;
@@ -142,6 +162,7 @@ struct ElementwiseLoops {
       .rotate = Rotate,
       .to_f16 = ToF16,
       .to_bf16 = ToBf16,
+      .to_e4m3 = ToE4m3,
       .bound = Bound,
   };
 

@@ -379,7 +379,7 @@ absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
 }
 
 absl::Status CheckAttention(const AttentionKernels& kernels) {
-  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF8E4M3}) {
     AttentionProbe probe(dtype);
     for (const int rows : {1, 37}) {
       for (const bool reproducible : {false, true}) {

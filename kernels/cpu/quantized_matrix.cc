@@ -48,6 +48,7 @@ auto FunctionFor(const Kernels& kernels, DType dtype) -> decltype(kernels.q8_0) 
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
+    case DType::kF8E4M3:
       break;
   }
   return nullptr;

@@ -260,6 +260,7 @@ QuantizedFormat FormatOf(DType dtype) {
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
+    case DType::kF8E4M3:
       break;
   }
   assert(false && "not a quantised type");

@@ -39,6 +39,15 @@ void WriteHead(const ElementwiseKernels& kernels, const KvPoolView& kv, int toke
                      reinterpret_cast<float*>(v_head));
     return;
   }
+  if (kv.dtype == DType::kF8E4M3) {
+    alignas(64) uint8_t key8[kMaxHeadDim];
+    alignas(64) uint8_t value8[kMaxHeadDim];
+    kernels.to_e4m3(key, key8, kv.head_dim);
+    kernels.to_e4m3(value, value8, kv.head_dim);
+    WriteTransposedK(kv, token, key8, value8, reinterpret_cast<uint8_t*>(k_head),
+                     reinterpret_cast<uint8_t*>(v_head));
+    return;
+  }
   alignas(64) uint16_t key16[kMaxHeadDim];
   alignas(64) uint16_t value16[kMaxHeadDim];
   const auto round = kv.dtype == DType::kF16 ? kernels.to_f16 : kernels.to_bf16;

@@ -43,6 +43,25 @@ struct Avx2 {
     SplitPairs(_mm256_maskload_epi32(reinterpret_cast<const int*>(p), FirstLanes(n)), even, odd);
   }
 
+  static void StoreE4m3Pairs(uint32_t* p, const uint8_t* even, const uint8_t* odd) {
+    const __m256i bits = _mm256_or_si256(LoadBytes(even), _mm256_slli_epi32(LoadBytes(odd), 16));
+    const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(0x7f));
+    const __m256i normal =
+        _mm256_add_epi16(_mm256_slli_epi16(magnitude, 4), _mm256_set1_epi16(120 << 7));
+    // Multiples of 2^-9 in bf16; number m is bytes 2m and 2m + 1.
+    const __m256i subnormals = _mm256_broadcastsi128_si256(
+        _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
+    const __m256i bytes = _mm256_add_epi16(_mm256_mullo_epi16(magnitude, _mm256_set1_epi16(0x0202)),
+                                           _mm256_set1_epi16(0x0100));
+    const __m256i value = _mm256_blendv_epi8(normal, _mm256_shuffle_epi8(subnormals, bytes),
+                                             _mm256_cmpgt_epi16(_mm256_set1_epi16(8), magnitude));
+    const __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7f)),
+                                         _mm256_set1_epi16(0x7fc0));
+    const __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(bits, magnitude), 8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm256_or_si256(_mm256_or_si256(value, nan), sign));
+  }
+
   static F Add(F a, F b) { return _mm256_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
@@ -73,6 +92,9 @@ struct Avx2 {
   }
 
  private:
+  static __m256i LoadBytes(const uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
   static __m256i FirstLanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

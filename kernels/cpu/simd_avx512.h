@@ -46,6 +46,22 @@ struct Avx512 {
     SplitPairs(_mm512_maskz_loadu_epi32(FirstLanes(n), p), even, odd);
   }
 
+  static void StoreE4m3Pairs(uint32_t* p, const uint8_t* even, const uint8_t* odd) {
+    const __m512i bits = _mm512_or_si512(LoadBytes(even), _mm512_slli_epi32(LoadBytes(odd), 16));
+    const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi16(0x7f));
+    __m512i value = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
+    // Multiples of 2^-9 in bf16.
+    const __m512i subnormals = _mm512_broadcast_i32x4(
+        _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
+    value = _mm512_mask_permutexvar_epi16(
+        value, _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8)), magnitude, subnormals);
+    value =
+        _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f)),
+                              _mm512_set1_epi16(0x7fc0));
+    const __m512i sign = _mm512_slli_epi16(_mm512_xor_si512(bits, magnitude), 8);
+    _mm512_storeu_si512(p, _mm512_or_si512(value, sign));
+  }
+
   static F Add(F a, F b) { return _mm512_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
@@ -71,6 +87,9 @@ struct Avx512 {
   static float ReduceAdd(F x) { return _mm512_reduce_add_ps(x); }
 
  private:
+  static __m512i LoadBytes(const uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static __mmask16 FirstLanes(int n) { return static_cast<__mmask16>((1u << n) - 1); }
   static void SplitPairs(__m512i pairs, F& even, F& odd) {
     even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));

@@ -71,6 +71,13 @@ struct Portable {
     LoadPairs(pairs, even, odd);
   }
 
+  // Lane i: the bf16 values of the E4M3 ones even[i], in the lower half, and odd[i].
+  static void StoreE4m3Pairs(uint32_t* p, const uint8_t* even, const uint8_t* odd) {
+    const U pairs = E4m3AsBf16(U{even[0], even[1], even[2], even[3]}) |
+                    E4m3AsBf16(U{odd[0], odd[1], odd[2], odd[3]}) << 16;
+    std::memcpy(p, &pairs, sizeof(pairs));
+  }
+
   static F Add(F a, F b) { return a + b; }
   static F Sub(F a, F b) { return a - b; }
   static F Mul(F a, F b) { return a * b; }
@@ -105,6 +112,15 @@ struct Portable {
   static float ReduceAdd(F x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
  private:
+  static U E4m3AsBf16(U bits) {
+    const U magnitude = bits & 0x7f;
+    const U normal = (magnitude << 4) + (120 << 7);  // bias 7 to bias 127
+    const F multiple = __builtin_convertvector(reinterpret_cast<I>(magnitude), F);
+    const U subnormal = reinterpret_cast<U>(multiple * Set1(0x1p-9f)) >> 16;
+    const U is_subnormal = reinterpret_cast<U>(magnitude < 8);
+    const U nan = reinterpret_cast<U>(magnitude == 0x7f) & 0x7fc0;
+    return (is_subnormal & subnormal) | (~is_subnormal & normal) | nan | (bits & 0x80) << 8;
+  }
   static uint16_t ToF16(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));

@@ -70,19 +70,30 @@ Layout MakeLayout() {
   return layout;
 }
 
-// Numbers of the type from 1/8 to 1 and their negatives: how they are packed makes no difference.
-std::vector<uint16_t> RandomElements(DType dtype, size_t count) {
-  const int mantissa_bits = dtype == DType::kF16 ? 10 : 7;
-  const uint32_t exponent_of_half = dtype == DType::kF16 ? 14 : 126;
+// A number of the type from 1/8 to 1, or its negative.
+uint16_t RandomElement(DType dtype, uint32_t bits) {
+  struct Format {
+    int width, mantissa_bits;
+    uint32_t exponent_of_half;
+  };
+  const Format format = dtype == DType::kF16    ? Format{16, 10, 14}
+                        : dtype == DType::kBF16 ? Format{16, 7, 126}
+                                                : Format{8, 3, 6};
+  return static_cast<uint16_t>((bits >> 31 << (format.width - 1)) |
+                               ((format.exponent_of_half - bits % 3) << format.mantissa_bits) |
+                               (bits >> 8 & ((1u << format.mantissa_bits) - 1)));
+}
+
+// So many bytes of them: how they are packed makes no difference.
+std::vector<uint16_t> RandomElements(DType dtype, size_t bytes) {
   std::mt19937 random(5);
-  std::vector<uint16_t> elements(count);
-  for (uint16_t& element : elements) {
-    const auto bits = static_cast<uint32_t>(random());
-    element = static_cast<uint16_t>((bits >> 31 << 15) |
-                                    ((exponent_of_half - bits % 3) << mantissa_bits) |
-                                    (bits >> 8 & ((1u << mantissa_bits) - 1)));
+  std::vector<uint16_t> halves(bytes / 2);
+  for (uint16_t& half : halves) {
+    half = RandomElement(dtype, static_cast<uint32_t>(random()));
+    if (Traits(dtype).block_bytes == 2) continue;
+    half = static_cast<uint16_t>(half | RandomElement(dtype, static_cast<uint32_t>(random())) << 8);
   }
-  return elements;
+  return halves;
 }
 
 std::vector<float> RandomQueries(size_t count) {
@@ -108,8 +119,8 @@ double WorstError(std::span<const float> got, std::span<const float> want, size_
   return worst;
 }
 
-// Tensor cores round queries and weights to the cache's type; a key too many or too few moves a
-// head by a tenth and more.
+// Tensor cores round queries and weights to the cache's type, over E4M3 to bf16; a key too many or
+// too few moves a head by a tenth and more.
 double MostError(DType dtype) { return dtype == DType::kF16 ? 0x1p-8 : 0x1p-5; }
 
 template <class T>
@@ -135,7 +146,7 @@ class Trial {
     kv.chunk_tokens = kChunkTokens;
     kv.num_kv_heads = kKvHeads;
     kv.head_dim = head_dim;
-    kv.head_bytes = static_cast<size_t>(kChunkTokens) * head_dim * 2;
+    kv.head_bytes = static_cast<size_t>(kChunkTokens) * head_dim * Traits(dtype).block_bytes;
     kv.v_offset_bytes = kKvHeads * kv.head_bytes;
     kv.layer_bytes = 2 * kv.v_offset_bytes;  // whole pages already
     kv.chunk_bytes = kv.layer_bytes;
@@ -144,7 +155,7 @@ class Trial {
     const int64_t cols = int64_t{kHeads} * head_dim;
     outputs_.resize(static_cast<size_t>(rows * cols));
     absl::StatusOr<DeviceBuffer> pool =
-        Upload(device_, RandomElements(dtype, layout_.chunks.size() * kv.chunk_bytes / 2));
+        Upload(device_, RandomElements(dtype, layout_.chunks.size() * kv.chunk_bytes));
     if (!pool.ok()) return pool.status();
     absl::StatusOr<DeviceBuffer> q = Upload(device_, RandomQueries(outputs_.size()));
     if (!q.ok()) return q.status();
@@ -224,7 +235,7 @@ absl::StatusOr<std::string> FindAttentionFaultIn(std::span<const int> head_dims,
                                                  const AttentionDevice& properties, Device& device,
                                                  const AttendFn& attend) {
   const Layout layout = MakeLayout();
-  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF8E4M3}) {
     for (const int head_dim : head_dims) {
       Trial trial(layout, device, attend);
       absl::Status status = trial.SetUp(head_dim, dtype);

@@ -23,10 +23,10 @@ class Stream;
 // Nothing of a launch depends on plan or lengths: pointers into fixed device buffers and a fixed
 // grid, so that a CUDA graph can replay it. Launches keep their failure in the stream.
 
-//   kGeneric  any head_dim from 8 to 256, f32, f16 and bf16, products in f32
-//   kMma      mma.sync and cp.async (sm_80), head_dim 64, 96, 128, 256, f16 and bf16: rounds q and
-//             the weights to the cache's type, sums in f32
-//   kHopper   wgmma and bulk copies (sm_90a), not reproducible
+//   kGeneric  any head_dim from 8 to 256, f32, f16, bf16 and fp8_e4m3, products in f32
+//   kMma      mma.sync and cp.async (sm_80), head_dim 64, 96, 128, 256, f16, bf16 and fp8_e4m3:
+//             rounds q and the weights to the cache's type (of fp8 to bf16), sums in f32
+//   kHopper   wgmma and bulk copies (sm_90a), f16 and bf16, not reproducible
 enum class AttentionKernel : uint8_t { kGeneric, kMma, kHopper };
 inline constexpr AttentionKernel kAttentionKernels[] = {  // the fastest first
     AttentionKernel::kHopper, AttentionKernel::kMma, AttentionKernel::kGeneric};

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_device.h"
+#include "kernels/cuda/kv_elements.h"
 #include "kernels/cuda/kv_packing.h"
 
 namespace refrain::kernels::cuda {
@@ -58,7 +59,6 @@ __device__ __forceinline__ void LoadBlock(const ChunkAttentionLaunch& args, cons
                                           bool values, float* to) {
   const int head_dim = args.kv.head_dim;
   const int c = args.kv.chunk_tokens;
-  constexpr int kElementBytes = sizeof(T) == 4 ? 4 : 2;
   for (int i = threadIdx.x; i < kBlockKeys * head_dim; i += kThreads) {
     const int key = i / head_dim, dim = i % head_dim;
     const int64_t offset = shared.key_offset[key];
@@ -66,14 +66,8 @@ __device__ __forceinline__ void LoadBlock(const ChunkAttentionLaunch& args, cons
     if (offset >= 0) {
       const std::byte* const head =
           args.kv.base + offset + (values ? args.kv.v_offset_bytes : size_t{0});
-      const int at = KvElementIndex(kElementBytes, head_dim, c, shared.key_token[key], dim);
-      if constexpr (sizeof(T) == 4) {
-        value = reinterpret_cast<const float*>(head)[at];
-      } else if constexpr (std::is_same_v<T, F16>) {
-        value = HalfToFloat(reinterpret_cast<const uint16_t*>(head)[at]);
-      } else {
-        value = Bf16ToFloat(reinterpret_cast<const uint16_t*>(head)[at]);
-      }
+      value = LoadKv<T>(
+          head, KvElementIndex(kKvElementBytes<T>, head_dim, c, shared.key_token[key], dim));
     }
     to[key * Stride(head_dim) + dim] = value;
   }
@@ -319,6 +313,9 @@ void LaunchGenericAttention(Stream& stream, int grid_blocks, const HeadBlocks& h
       return;
     case DType::kBF16:
       Launch(stream, shape, GenericAttentionKernel<BF16>, args, head_blocks);
+      return;
+    case DType::kF8E4M3:
+      Launch(stream, shape, GenericAttentionKernel<E4M3>, args, head_blocks);
       return;
     default:
       Launch(stream, shape, GenericAttentionKernel<float>, args, head_blocks);

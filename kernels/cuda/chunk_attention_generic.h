@@ -6,7 +6,7 @@
 #include "kernels/cuda/chunk_attention.h"
 
 // The kernel for every shape that has no faster one: any head_dim from 8 to 256, K and V in f32,
-// f16 or bf16, products and sums in f32 without tensor cores.
+// f16, bf16 or fp8, products and sums in f32 without tensor cores.
 namespace refrain::kernels::cuda {
 
 inline constexpr int kGenericAttentionQueries = 16;  // of one tile

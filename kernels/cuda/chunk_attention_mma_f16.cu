@@ -30,15 +30,18 @@ size_t MmaAttentionSharedBytes(int head_dim, bool reproducible) {
 
 bool MmaAttentionHas(int head_dim, DType kv_dtype) {
   const bool dim = head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
-  return dim && (kv_dtype == DType::kF16 || kv_dtype == DType::kBF16);
+  return dim && (kv_dtype == DType::kF16 || kv_dtype == DType::kBF16 || kv_dtype == DType::kF8E4M3);
 }
 
 void LaunchMmaAttention(Stream& stream, int grid_blocks, const HeadBlocks& head_blocks,
                         const ChunkAttentionLaunch& args) {
-  if (args.kv.dtype == DType::kF16) {
-    LaunchMmaAttentionF16(stream, grid_blocks, head_blocks, args);
-  } else {
-    LaunchMmaAttentionBf16(stream, grid_blocks, head_blocks, args);
+  switch (args.kv.dtype) {
+    case DType::kF16:
+      return LaunchMmaAttentionF16(stream, grid_blocks, head_blocks, args);
+    case DType::kF8E4M3:
+      return LaunchMmaAttentionE4m3(stream, grid_blocks, head_blocks, args);
+    default:
+      return LaunchMmaAttentionBf16(stream, grid_blocks, head_blocks, args);
   }
 }
 

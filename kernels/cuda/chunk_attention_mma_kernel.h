@@ -7,13 +7,15 @@
 #include "kernels/cuda/mma_attention_layout.h"
 #include "kernels/cuda/mma_attention_tile.h"
 
-// The mma.sync kernel as a template; included by chunk_attention_mma_*.cu only.
+// The mma.sync kernel as a template over the type of K and V; included by chunk_attention_mma_*.cu
+// only.
 //
 // A thread block of four warps works on one tile at a time. K and V come in blocks of 64 keys into
-// one of two stages by cp.async, gathered key by key: part-full chunks, chunks of any size and
-// segments that begin inside a chunk make no difference behind that. S = Q K^T with queries (rows x
-// heads of the group) as the rows of A, online softmax in registers, O += P V with the weights
-// taken from the accumulators as they are (the layouts of an accumulator and of A are the same).
+// one of two stages by cp.async (of E4M3, through registers), gathered key by key: part-full
+// chunks, chunks of any size and segments that begin inside a chunk make no difference behind that.
+// S = Q K^T with queries (rows x heads of the group) as the rows of A, online softmax in registers,
+// O += P V with the weights taken from the accumulators as they are (the layouts of an accumulator
+// and of A are the same).
 //
 // With up to 16 queries the warps share out the keys of a block, each with a softmax state of its
 // own, merged at the tile's end; with up to 32, and with more, they share out queries.

@@ -56,6 +56,7 @@ constexpr BlockParts PartsOf(DType dtype) {
     case DType::kBF16:
     case DType::kQ4_K:
     case DType::kQ5_K:
+    case DType::kF8E4M3:
       break;
   }
   return {Traits(dtype).block_bytes, 0, 0};

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/dtype_visit.h"
 #include "kernels/cuda/instructions.h"
+#include "kernels/cuda/kv_elements.h"
 #include "kernels/cuda/kv_packing.h"
 #include "kernels/cuda/load_weights.h"
 
@@ -62,16 +63,6 @@ __global__ void __launch_bounds__(kThreads) RmsNorm(RmsNormLaunch args) {
   }
 }
 
-template <class T>
-__device__ __forceinline__ void StoreKv(std::byte* head, int64_t index, float value) {
-  if constexpr (std::is_same_v<T, float>) {
-    reinterpret_cast<float*>(head)[index] = value;
-  } else {
-    reinterpret_cast<uint16_t*>(head)[index] =
-        std::is_same_v<T, F16> ? FloatToHalf(value) : FloatToBf16(value);
-  }
-}
-
 // Elements i and i + half of a head, turned; the same order of products everywhere, never fused.
 __device__ __forceinline__ void Turn(float& a, float& b, float cos, float sin) {
   const float turned = __fsub_rn(__fmul_rn(a, cos), __fmul_rn(b, sin));
@@ -100,9 +91,8 @@ __global__ void __launch_bounds__(kThreads) RopeAppend(RopeAppendLaunch args) {
   __syncthreads();
   const float* const k = qkv + args.num_heads * d;
   const float* const v = k + kv_heads * d;
-  constexpr int kElementBytes = std::is_same_v<T, float> ? 4 : 2;
   for (int i = static_cast<int>(threadIdx.x); i < kv_heads * d; i += static_cast<int>(blockDim.x)) {
-    const int index = KvElementIndex(kElementBytes, d, args.kv.chunk_tokens, to.offset, i % d);
+    const int index = KvElementIndex(kKvElementBytes<T>, d, args.kv.chunk_tokens, to.offset, i % d);
     StoreKv<T>(args.kv.Keys(to.chunk, args.layer, i / d), index, k[i]);
     StoreKv<T>(args.kv.Values(to.chunk, args.layer, i / d), index, v[i]);
   }
@@ -167,6 +157,8 @@ void LaunchRopeAppend(Stream& stream, const RopeAppendLaunch& args) {
       return Launch(stream, shape, RopeAppend<F16>, args);
     case DType::kBF16:
       return Launch(stream, shape, RopeAppend<BF16>, args);
+    case DType::kF8E4M3:
+      return Launch(stream, shape, RopeAppend<E4M3>, args);
     default:
       return Launch(stream, shape, RopeAppend<float>, args);
   }

@@ -16,7 +16,8 @@ namespace refrain::kernels::cuda {
 // multiple of 1,024 or 512 bytes, and what ldmatrix reads without bank conflicts: a head comes into
 // shared memory by one linear copy and is used in place.
 //
-// Everything else (4-byte elements, any other head_dim) is plain rows [chunk_tokens][head_dim].
+// Everything else (elements of 4 bytes and of 1, any other head_dim) is plain rows
+// [chunk_tokens][head_dim].
 
 // Elements per panel; 0 = plain rows.
 constexpr int KvPanelElements(int element_bytes, int head_dim) {

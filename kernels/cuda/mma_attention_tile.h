@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention_states.h"
 #include "kernels/cuda/attention_tile_rows.h"
@@ -14,15 +15,17 @@
 // One tile of the mma.sync attention kernel (chunk_attention_mma_kernel.h).
 namespace refrain::kernels::cuda {
 
-// One tile's attention by one thread block. kRowWarps of the four warps share out queries, as many
-// times as there are left share out keys.
+// One tile's attention by one thread block, over K and V in T: F16, BF16, or E4M3, which is BF16
+// from shared memory on. kRowWarps of the four warps share out queries, as many times as there are
+// left share out keys.
 template <class T, int kHeadDim, bool kReproducible, int kRowWarps>
 class MmaTile {
   using Layout = MmaLayout<kHeadDim>;
+  using Compute = std::conditional_t<std::is_same_v<T, E4M3>, BF16, T>;
   static constexpr int kKeyWarps = kMmaWarps / kRowWarps;
   static constexpr int kWarpKeys = kMmaBlockKeys / kKeyWarps;
   static constexpr int kScoreTiles = kWarpKeys / 8;
-  using State = MmaState<T, kHeadDim, kScoreTiles>;
+  using State = MmaState<Compute, kHeadDim, kScoreTiles>;
   static constexpr int kSteps = kHeadDim / 16;
   static constexpr int kQuerySteps = Layout::kQueriesStay ? 1 : kSteps;
 
@@ -91,8 +94,8 @@ class MmaTile {
             args_.q + shared_->rows[row].q_row * args_.q_stride +
             static_cast<int64_t>(head) * kHeadDim + unit * kKvUnitElements);
         const float4 lo = from[0], hi = from[1];
-        packed = make_uint4(PackPair<T>(lo.x, lo.y), PackPair<T>(lo.z, lo.w),
-                            PackPair<T>(hi.x, hi.y), PackPair<T>(hi.z, hi.w));
+        packed = make_uint4(PackPair<Compute>(lo.x, lo.y), PackPair<Compute>(lo.z, lo.w),
+                            PackPair<Compute>(hi.x, hi.y), PackPair<Compute>(hi.z, hi.w));
       }
       *reinterpret_cast<uint4*>(to + Layout::UnitAt(query, unit)) = packed;
     }
@@ -147,8 +150,8 @@ class MmaTile {
       for (int pair = 0; pair < kScoreTiles / 2; ++pair) {
         uint32_t k[4];
         LoadMatrixX4(k, keys + Layout::UnitAt(row + 16 * pair, 2 * step + matrix % 2));
-        MmaM16N8K16<T>(s[2 * pair], a, {k[0], k[1]});
-        MmaM16N8K16<T>(s[2 * pair + 1], a, {k[2], k[3]});
+        MmaM16N8K16<Compute>(s[2 * pair], a, {k[0], k[1]});
+        MmaM16N8K16<Compute>(s[2 * pair + 1], a, {k[2], k[3]});
       }
     }
   }
@@ -244,7 +247,7 @@ class MmaTile {
   const int num_queries_;
   MmaShared* const shared_;
   const KeyRange range_;
-  MmaBlocks<kHeadDim> blocks_;
+  MmaBlocks<T, kHeadDim> blocks_;
 
   uint32_t q_[kQuerySteps][4];
   State state_;

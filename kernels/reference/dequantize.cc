@@ -171,6 +171,9 @@ void Block(DType dtype, const std::byte* block, float* dst) {
       return BlockQ5_K(block, dst);
     case DType::kQ6_K:
       return BlockQ6_K(block, dst);
+    case DType::kF8E4M3:
+      *dst = E4m3ToF32(ByteAt(block));
+      return;
   }
 }
 
@@ -189,6 +192,18 @@ float F16ToF32(uint16_t bits) {
 }
 
 float Bf16ToF32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+float E4m3ToF32(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80) << 24;
+  const uint32_t exponent = (bits >> 3) & 15;
+  const uint32_t mantissa = bits & 7;
+  if ((bits & 0x7f) == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000);
+  if (exponent != 0) {
+    return std::bit_cast<float>(sign | ((exponent + 127 - 7) << 23) | (mantissa << 20));
+  }
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-9f;  // zero or subnormal
+  return sign != 0 ? -magnitude : magnitude;
+}
 
 void DequantizeRow(DType dtype, const std::byte* src, int64_t elements, float* dst) {
   const DTypeTraits& traits = Traits(dtype);

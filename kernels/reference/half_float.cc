@@ -1,5 +1,6 @@
 #include "kernels/reference/half_float.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -25,6 +26,20 @@ uint16_t F32ToBf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+uint8_t F32ToE4m3(float value) {
+  const uint8_t sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return sign | 0x7f;
+  const double magnitude = std::min(std::fabs(static_cast<double>(value)), 448.0);
+  if (magnitude < 0x1p-6) {
+    // Subnormals are multiples of 2^-9; rounding up to 8 of them gives the smallest normal.
+    return sign | static_cast<uint8_t>(std::nearbyint(magnitude * 0x1p9));
+  }
+  int exponent;
+  const double fraction = std::frexp(magnitude, &exponent);  // magnitude = fraction * 2^exponent
+  const auto steps = static_cast<int>(std::nearbyint(fraction * 16.0));  // [8, 16]
+  return sign | static_cast<uint8_t>(((exponent + 5) << 3) + steps);
 }
 
 }  // namespace refrain::kernels

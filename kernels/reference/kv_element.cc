@@ -58,6 +58,10 @@ void Store(DType dtype, std::byte* base, int64_t index, float value) {
     std::memcpy(to, &value, sizeof(value));
     return;
   }
+  if (dtype == DType::kF8E4M3) {
+    *to = std::byte{F32ToE4m3(value)};
+    return;
+  }
   assert(dtype == DType::kF16 || dtype == DType::kBF16);
   const uint16_t bits = dtype == DType::kF16 ? F32ToF16(value) : F32ToBf16(value);
   std::memcpy(to, &bits, sizeof(bits));

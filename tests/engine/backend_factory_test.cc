@@ -77,5 +77,16 @@ TEST(BackendFactoryTest, AnUnknownKindNamesTheKnownOnes) {
               HasSubstr("valid: auto, cpu, cuda, reference"));
 }
 
+TEST(BackendFactoryTest, KnowsTheTypesOfTheKvCacheByName) {
+  const auto backend = MakeBackend({.kind = "cpu", .threads = 1});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_EQ(*ParseKvDType("auto", **backend), (*backend)->info().preferred_kv);
+  EXPECT_EQ(*ParseKvDType("bf16", **backend), kernels::DType::kBF16);
+  EXPECT_EQ(*ParseKvDType("fp8_e4m3", **backend), kernels::DType::kF8E4M3);
+  EXPECT_EQ(*ParseKvDType("fp8", **backend), kernels::DType::kF8E4M3);
+  EXPECT_THAT(ParseKvDType("fp8_e5m2", **backend).status().message(),
+              HasSubstr("kv_cache.dtype is \"fp8_e5m2\"; valid: auto, f32, f16, bf16, fp8_e4m3"));
+}
+
 }  // namespace
 }  // namespace refrain::engine

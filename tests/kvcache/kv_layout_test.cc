@@ -18,6 +18,12 @@ TEST(KvLayoutTest, LayersArePaddedToFourKibibytes) {
   EXPECT_EQ(layout->chunk_bytes(), 30u * 49152);
   EXPECT_EQ(layout->packing(), KvPackingTag::kTransposedK);
 
+  // fp8: half of that.
+  const auto narrow = KvLayout::Create({30, 3, 64, 64, KvElement::kF8E4M3});
+  ASSERT_TRUE(narrow.ok());
+  EXPECT_EQ(narrow->head_bytes(), 64u * 64);
+  EXPECT_EQ(2 * narrow->chunk_bytes(), layout->chunk_bytes());
+
   const auto small = KvLayout::Create({5, 1, 8, 16, KvElement::kF32});
   ASSERT_TRUE(small.ok());
   EXPECT_EQ(small->layer_bytes(), 4096u);  // 2 * 16 * 8 * 4 = 1,024 used

@@ -349,6 +349,8 @@ uint32_t GgmlTypeOf(DType dtype) {
       return 13;
     case DType::kQ6_K:
       return 14;
+    case DType::kF8E4M3:  // not of weights
+      break;
   }
   return 0;
 }

@@ -57,7 +57,8 @@ constexpr const char* kUsage =
                 [--pool-gb GB] [--reproducible] [--threads N] [--isa LEVEL] [--cpu-time]
                 [--json FILE] [--csv FILE]
 
-Lists have commas. Suites: decode, prefill, grid, completion, batch; types: f16, bf16, f32.
+Lists have commas. Suites: decode, prefill, grid, completion, batch; types: f16, bf16, f32, fp8_e4m3
+(all but the last, where none is named).
 --filter: cases whose "SUITE MODEL TYPE" holds the text, such as "grid 9/3 d=64 f16".
 --cpu-time measures the CPU time of the process: for a busy machine, with --threads 1.
 )";
@@ -337,7 +338,7 @@ bool ParseKvTypes(const std::string& text, std::vector<DType>& out) {
   out.clear();
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(text, ','))) {
     const size_t known = out.size();
-    for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+    for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF8E4M3}) {
       if (name == kernels::Traits(dtype).name) out.push_back(dtype);
     }
     if (out.size() == known) return false;

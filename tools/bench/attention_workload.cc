@@ -29,6 +29,10 @@ void FillRandom(std::byte* to, size_t bytes, DType dtype) {
   std::vector<std::byte> values((1 << 16) * width);
   for (size_t i = 0; i < values.size(); i += width) {
     const float x = normal(random);
+    if (dtype == DType::kF8E4M3) {
+      values[i] = std::byte{kernels::F32ToE4m3(x)};
+      continue;
+    }
     const uint16_t half = dtype == DType::kF16 ? kernels::F32ToF16(x) : kernels::F32ToBf16(x);
     std::memcpy(values.data() + i, dtype == DType::kF32 ? static_cast<const void*>(&x) : &half,
                 width);

@@ -139,7 +139,9 @@ Rounds RoundsOf(Arithmetic arithmetic, Isa isa) {
 }  // namespace
 
 Arithmetic AttentionArithmetic(Isa isa, kernels::DType kv, bool reproducible) {
-  if (kv != kernels::DType::kBF16 || isa < Isa::kAvx512Bf16) return Arithmetic::kF32;
+  // fp8 is widened to bf16.
+  const bool bf16 = kv == kernels::DType::kBF16 || kv == kernels::DType::kF8E4M3;
+  if (!bf16 || isa < Isa::kAvx512Bf16) return Arithmetic::kF32;
   return isa >= Isa::kAmx && !reproducible ? Arithmetic::kBf16Tiles : Arithmetic::kBf16Dots;
 }
 

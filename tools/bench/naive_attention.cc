@@ -21,6 +21,7 @@ float Element(DType dtype, const std::byte* p, int64_t i) {
     std::memcpy(&x, p + i * 4, 4);
     return x;
   }
+  if (dtype == DType::kF8E4M3) return kernels::E4m3ToF32(static_cast<uint8_t>(p[i]));
   uint16_t half;
   std::memcpy(&half, p + i * 2, 2);
   return dtype == DType::kF16 ? kernels::F16ToF32(half) : kernels::Bf16ToF32(half);
@@ -91,7 +92,8 @@ void NaiveAttention::Run(const NaiveBatch& batch) {
   for (auto& scores : scores_) scores.resize(batch.keys);
   std::atomic<int> next{0};
   const int tasks = batch.slots * batch.num_heads;
-  const bool vectors = isa_ >= kernels::cpu::Isa::kAvx512 && batch.head_dim % 16 == 0;
+  const bool vectors = isa_ >= kernels::cpu::Isa::kAvx512 && batch.head_dim % 16 == 0 &&
+                       batch.kv_dtype != DType::kF8E4M3;
   pool_.Run([&](int thread) {
     for (int i = next.fetch_add(1); i < tasks; i = next.fetch_add(1)) {
       const auto one = vectors ? OneHead<Avx512Loops> : OneHead<PlainLoops>;

@@ -13,7 +13,7 @@ namespace refrain::bench {
 // Decode attention as the formula softmax(q K^T / sqrt(d)) V is written: K and V of each sequence
 // in one piece each, all scores of a head, their softmax, the weighted sum of values. One
 // (sequence, head) per task on all threads; f32 arithmetic, vectors where the level has AVX-512,
-// plain loops below. The baseline that knows of no pages and no sharing.
+// plain loops below and over fp8. The baseline that knows of no pages and no sharing.
 struct NaiveBatch {
   int slots = 0, keys = 0;
   int num_heads = 0, num_kv_heads = 0, head_dim = 0;

@@ -1,5 +1,6 @@
 // SmolLM2 on a GPU against float64 golden values: in f32, and as served by default there. Limits:
-// the README beside the data, rows "fp32, dequantised weights" and "bf16". Skipped, with the
+// the README beside the data, rows "fp32, dequantised weights" and "bf16"; over fp8 KV those of
+// smollm2_fp8_test. Skipped, with the
 // reason, where there is no GPU: tools/gpu_check counts that as not shown.
 
 #include <gtest/gtest.h>
@@ -31,6 +32,7 @@ constexpr Arithmetic kArithmetics[] = {
     {"f32", "f32", "f32", 1e-3, 1e-3, 2e-3, 1e-3, 0.01, 1e-4, 0.01, 937},
     {"bf16", "bf16", "bf16", 0.7, 0.25, 0.1, 0.05, 0.4, 0.02, 0.3, 142},
     {"auto", "auto", "auto", 0.7, 0.25, 0.1, 0.05, 0.4, 0.02, 0.3, 142},
+    {"fp8_kv", "auto", "fp8_e4m3", 2.0, 0.75, 0.15, 0.15, 1.5, 0.045, 1.0, 74},
 };
 
 class SmolLm2OnCuda : public ::testing::TestWithParam<Arithmetic> {

@@ -1,6 +1,6 @@
 // engine.reproducible = on with a real model: its widths (576, 1,536), its nine heads over three, K
-// and V in f16 and bf16, activations of 15 bits and of 8, its weights in every type. Each golden
-// prompt gets the same tokens and log-probability bits alone, beside the other goldens and
+// and V in f16, bf16 and fp8, activations of 15 bits and of 8, its weights in every type. Each
+// golden prompt gets the same tokens and log-probability bits alone, beside the other goldens and
 // strangers that join, end and are cancelled, on one thread or two, in steps of 512 tokens or 48.
 
 #include <gtest/gtest.h>
@@ -155,7 +155,8 @@ TEST_P(SmolLm2Reproducible, TokensAndLogprobBitsDoNotDependOnCompanyThreadsOrCut
 
 INSTANTIATE_TEST_SUITE_P(Arithmetics, SmolLm2Reproducible,
                          ::testing::Values(Arithmetic{"f16", "auto"}, Arithmetic{"bf16", "auto"},
-                                           Arithmetic{"f16", "int8"}),
+                                           Arithmetic{"f16", "int8"},
+                                           Arithmetic{"fp8_e4m3", "auto"}),
                          ::testing::PrintToStringParamName());
 
 struct WeightType {

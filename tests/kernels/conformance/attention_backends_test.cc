@@ -61,7 +61,8 @@ std::vector<BackendCase> BackendsOfHost() {
 
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionOfBackend,
                          testing::Combine(testing::ValuesIn(BackendsOfHost()),
-                                          testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
+                                          testing::Values(DType::kF32, DType::kF16, DType::kBF16,
+                                                          DType::kF8E4M3)),
                          [](const testing::TestParamInfo<Param>& info) {
                            return std::get<0>(info.param).name() + "_" +
                                   std::string(Traits(std::get<1>(info.param)).name);

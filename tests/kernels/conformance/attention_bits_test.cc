@@ -14,13 +14,15 @@ namespace {
 
 // The last has heads enough for tasks of several segments.
 const AttentionShape kFullShapes[] = {
-    {9, 3, 64, 64, DType::kF16}, {8, 2, 40, 16, DType::kBF16},  {4, 1, 128, 32, DType::kF32},
-    {7, 7, 24, 64, DType::kF16}, {16, 16, 16, 32, DType::kF16}, {6, 2, 64, 64, DType::kBF16},
+    {9, 3, 64, 64, DType::kF16},    {8, 2, 40, 16, DType::kBF16},  {4, 1, 128, 32, DType::kF32},
+    {7, 7, 24, 64, DType::kF16},    {16, 16, 16, 32, DType::kF16}, {6, 2, 64, 64, DType::kBF16},
+    {6, 2, 64, 32, DType::kF8E4M3},
 };
 const AttentionShape kWindowShapes[] = {
     {6, 2, 64, 64, DType::kF32, 90},
     {4, 2, 40, 32, DType::kF16, 300},
     {4, 2, 48, 16, DType::kBF16, 77},
+    {4, 2, 40, 32, DType::kF8E4M3, 77},
 };
 constexpr MakeScenarioFunction kScenarios[] = {UnrelatedSlots, SharedRuns, RowsThatReadCachedKeys};
 

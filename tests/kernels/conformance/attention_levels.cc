@@ -37,7 +37,7 @@ void AttentionLevel::Attend(const ChunkAttentionArgs& args) const {
   const cpu::EmulatedTileLog log = cpu::TakeAttentionTileLog();
   EXPECT_EQ(log.violations, 0) << log.violation;
   EXPECT_FALSE(log.in_use) << "tiles were not released";
-  const bool tiles_allowed = !args.reproducible && args.kv.dtype == DType::kBF16;
+  const bool tiles_allowed = !args.reproducible && RoundsRows(args.kv.dtype);
   EXPECT_TRUE(tiles_allowed || log.dots == 0);
 }
 

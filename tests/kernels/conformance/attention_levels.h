@@ -17,7 +17,8 @@ struct AttentionLevel {
 
   std::string isa;
   Emulated emulated = Emulated::kNo;
-  bool dots = false;  // over K and V in bf16, q and weights are rounded to bf16
+  // Over K and V in bf16, and in E4M3, which are widened to it, q and weights are rounded to bf16.
+  bool dots = false;
   int threads = 1;
 
   std::string name() const;
@@ -26,7 +27,7 @@ struct AttentionLevel {
   // Computes args.out. Fails the test where emulated tiles were used as hardware would not allow.
   void Attend(const ChunkAttentionArgs& args) const;
 
-  bool RoundsRows(DType kv) const { return dots && kv == DType::kBF16; }
+  bool RoundsRows(DType kv) const { return dots && (kv == DType::kBF16 || kv == DType::kF8E4M3); }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const AttentionLevel& level) {

@@ -46,6 +46,9 @@ class AttentionScenario {
   // Call after Finish.
   void MakeScoresWhole();
 
+  // Gives every token the K and V that it has in `other`, of the same runs and another KV type.
+  void TakeKeysAndValuesOf(const AttentionScenario& other) { pool_.TakeElementsOf(other.pool_); }
+
   // Makes one head's query of every third row NaN. Call after Finish.
   void PoisonQueries();
   // Whether that head of the row, of [num_rows * num_heads], is one of them.

@@ -22,16 +22,19 @@ struct AttentionCase {
 };
 
 // Chunk sizes, groups, windows and head dims that are no multiple of a vector; KV types take turns.
+// The tolerance of fp8 is that of the arithmetic, as for every other type: what was lost when K and
+// V were rounded to it, both sides have lost.
 const AttentionCase kShapes[] = {
-    {{9, 3, 64, 64, DType::kF16}},       {{9, 3, 64, 16, DType::kF32}},
-    {{8, 2, 96, 64, DType::kBF16}},      {{8, 1, 128, 64, DType::kF32}},
-    {{2, 2, 256, 32, DType::kF16}},      {{16, 2, 64, 64, DType::kBF16}},
-    {{5, 5, 24, 128, DType::kF16}},      {{3, 1, 10, 16, DType::kBF16}},
-    {{9, 3, 64, 64, DType::kF16, 100}},  {{4, 2, 40, 32, DType::kBF16, 37}},
-    {{8, 8, 16, 16, DType::kF32, 1}},    {{6, 2, 128, 64, DType::kF32, 600}},
-    {{16, 16, 8, 32, DType::kBF16}},     {{32, 1, 128, 128, DType::kBF16}},
-    {{200, 1, 8, 16, DType::kF16}},      {{256, 1, 16, 32, DType::kBF16}},
-    {{12, 2, 72, 16, DType::kBF16, 70}},
+    {{9, 3, 64, 64, DType::kF16}},        {{9, 3, 64, 16, DType::kF32}},
+    {{8, 2, 96, 64, DType::kBF16}},       {{8, 1, 128, 64, DType::kF32}},
+    {{2, 2, 256, 32, DType::kF16}},       {{16, 2, 64, 64, DType::kBF16}},
+    {{5, 5, 24, 128, DType::kF16}},       {{3, 1, 10, 16, DType::kBF16}},
+    {{9, 3, 64, 64, DType::kF16, 100}},   {{4, 2, 40, 32, DType::kBF16, 37}},
+    {{8, 8, 16, 16, DType::kF32, 1}},     {{6, 2, 128, 64, DType::kF32, 600}},
+    {{16, 16, 8, 32, DType::kBF16}},      {{32, 1, 128, 128, DType::kBF16}},
+    {{200, 1, 8, 16, DType::kF16}},       {{256, 1, 16, 32, DType::kBF16}},
+    {{12, 2, 72, 16, DType::kBF16, 70}},  {{9, 3, 64, 64, DType::kF8E4M3, 90}},
+    {{4, 2, 42, 32, DType::kF8E4M3, 37}}, {{200, 1, 10, 16, DType::kF8E4M3}},
 };
 
 // And every usual head dim with every KV type, in groups and chunk sizes that take turns.
@@ -41,7 +44,7 @@ std::vector<AttentionCase> Cases() {
   constexpr int kChunks[] = {64, 16, 32, 128};
   size_t turn = 0;
   for (const int head_dim : {8, 16, 40, 64, 80, 96, 128, 256}) {
-    for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
       const auto& [heads, kv_heads] = kHeads[head_dim == 256 ? 1 : turn % std::size(kHeads)];
       cases.push_back({{heads, kv_heads, head_dim, kChunks[turn % std::size(kChunks)], kv}});
       ++turn;
@@ -224,7 +227,7 @@ TEST(AttentionOfOneLongSequence, MatchesTheReferenceOnTwoThreads) {
 // rows, some prefills among them, some slots that take no part.
 TEST(AttentionOfManySlots, MatchesTheReference) {
   constexpr int kSlots = 300, kGroup = 50;
-  for (const DType kv : {DType::kF16, DType::kBF16}) {
+  for (const DType kv : {DType::kF16, DType::kBF16, DType::kF8E4M3}) {
     const AttentionShape shape{4, 2, 32, 32, kv};
     AttentionScenario scenario(shape, kSlots, 18 + 3 * kSlots / kGroup + 2 * kSlots);
     const int all = scenario.AddRun(std::vector<int>(17, shape.chunk_tokens), 1);
@@ -255,7 +258,7 @@ TEST(AttentionOfManySlots, MatchesTheReference) {
   }
 }
 
-// Levels with bf16 dot instructions over K and V in bf16.
+// Levels with bf16 dot instructions over K and V in bf16, or widened to it.
 class AttentionBf16 : public testing::TestWithParam<Param> {
  protected:
   AttentionBf16() : scenario_(MakeScenario(std::get<1>(GetParam()), test_case().shape)) {}
@@ -268,7 +271,7 @@ class AttentionBf16 : public testing::TestWithParam<Param> {
     std::vector<float> want;
     ReferenceBackend().ChunkAttention(scenario_.Args(want));
     for (const bool reproducible : {false, true}) {
-      AttendEverywhere(scenario_, reproducible, true, DType::kBF16,
+      AttendEverywhere(scenario_, reproducible, true, test_case().shape.kv_dtype,
                        [&](const std::vector<float>& got) { fn(got, want); });
     }
   }
@@ -293,13 +296,50 @@ TEST_P(AttentionBf16, StaysWithinItsRounding) {
 std::vector<AttentionCase> Bf16Cases() {
   std::vector<AttentionCase> cases;
   for (const AttentionCase& c : Cases()) {
-    if (c.shape.kv_dtype == DType::kBF16) cases.push_back(c);
+    const DType kv = c.shape.kv_dtype;
+    if (kv == DType::kBF16 || kv == DType::kF8E4M3) cases.push_back(c);
   }
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionBf16,
                          testing::Combine(testing::ValuesIn(Bf16Cases()), kScenarios), CaseName);
+
+// K and V in fp8 are numbers of bf16: over these every level gives the same bits.
+class AttentionE4m3 : public testing::TestWithParam<Param> {};
+
+TEST_P(AttentionE4m3, HasTheBitsOfTheSameNumbersInBf16) {
+  const auto& [test_case, kind] = GetParam();
+  AttentionShape wide = test_case.shape;
+  wide.kv_dtype = DType::kBF16;
+  AttentionScenario scenario = MakeScenario(kind, test_case.shape);
+  AttentionScenario wide_scenario = MakeScenario(kind, wide);
+  wide_scenario.TakeKeysAndValuesOf(scenario);
+  std::vector<float> got, want;
+  for (const AttentionLevel& level : AttentionLevels()) {
+    for (const bool reproducible : {false, true}) {
+      SCOPED_TRACE(level.name() + (reproducible ? " reproducible" : ""));
+      ChunkAttentionArgs args = scenario.Args(got);
+      args.reproducible = reproducible;
+      level.Attend(args);
+      args = wide_scenario.Args(want);
+      args.reproducible = reproducible;
+      level.Attend(args);
+      ASSERT_EQ(got, want);
+    }
+  }
+}
+
+std::vector<AttentionCase> E4m3Cases() {
+  std::vector<AttentionCase> cases;
+  for (const AttentionCase& c : Cases()) {
+    if (c.shape.kv_dtype == DType::kF8E4M3) cases.push_back(c);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionE4m3,
+                         testing::Combine(testing::ValuesIn(E4m3Cases()), kScenarios), CaseName);
 
 }  // namespace
 }  // namespace refrain::kernels

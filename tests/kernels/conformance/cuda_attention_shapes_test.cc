@@ -24,20 +24,23 @@ namespace {
 // Head dims, chunk sizes and groups by rule; KV types take turns, the tuned head dims have both
 // 16-bit ones.
 const AttentionShape kShapes[] = {
-    {9, 3, 64, 64, DType::kF16},       {8, 2, 96, 64, DType::kBF16},
-    {3, 3, 8, 16, DType::kF32},        {2, 1, 16, 32, DType::kF16},
-    {9, 3, 40, 64, DType::kBF16},      {9, 3, 64, 16, DType::kF32},
-    {9, 3, 64, 64, DType::kBF16},      {4, 1, 80, 128, DType::kF16},
-    {8, 2, 96, 32, DType::kF16},       {8, 1, 128, 64, DType::kF32},
-    {32, 32, 128, 64, DType::kF16},    {32, 8, 128, 64, DType::kBF16},
-    {4, 2, 128, 16, DType::kBF16},     {4, 2, 128, 128, DType::kF16},
-    {2, 2, 256, 32, DType::kF16},      {2, 1, 256, 64, DType::kBF16},
-    {16, 2, 64, 32, DType::kBF16},     {5, 5, 24, 128, DType::kF16},
-    {3, 1, 10, 16, DType::kBF16},      {9, 3, 64, 64, DType::kF16, 100},
-    {4, 2, 40, 32, DType::kBF16, 37},  {8, 8, 16, 16, DType::kF32, 1},
-    {6, 2, 128, 64, DType::kF16, 600}, {32, 1, 128, 128, DType::kBF16},
+    {9, 3, 64, 64, DType::kF16},        {8, 2, 96, 64, DType::kBF16},
+    {3, 3, 8, 16, DType::kF32},         {2, 1, 16, 32, DType::kF16},
+    {9, 3, 40, 64, DType::kBF16},       {9, 3, 64, 16, DType::kF32},
+    {9, 3, 64, 64, DType::kBF16},       {4, 1, 80, 128, DType::kF16},
+    {8, 2, 96, 32, DType::kF16},        {8, 1, 128, 64, DType::kF32},
+    {32, 32, 128, 64, DType::kF16},     {32, 8, 128, 64, DType::kBF16},
+    {4, 2, 128, 16, DType::kBF16},      {4, 2, 128, 128, DType::kF16},
+    {2, 2, 256, 32, DType::kF16},       {2, 1, 256, 64, DType::kBF16},
+    {16, 2, 64, 32, DType::kBF16},      {5, 5, 24, 128, DType::kF16},
+    {3, 1, 10, 16, DType::kBF16},       {9, 3, 64, 64, DType::kF16, 100},
+    {4, 2, 40, 32, DType::kBF16, 37},   {8, 8, 16, 16, DType::kF32, 1},
+    {6, 2, 128, 64, DType::kF16, 600},  {32, 1, 128, 128, DType::kBF16},
+    {9, 3, 64, 64, DType::kF8E4M3},     {32, 8, 128, 64, DType::kF8E4M3},
+    {4, 2, 40, 32, DType::kF8E4M3, 37},
 };
-const AttentionShape kEmulatedShapes[] = {{2, 1, 64, 16, DType::kF16}, {2, 2, 8, 16, DType::kF32}};
+const AttentionShape kEmulatedShapes[] = {
+    {2, 1, 64, 16, DType::kF16}, {2, 2, 8, 16, DType::kF32}, {2, 1, 64, 16, DType::kF8E4M3}};
 
 using MakeScenario = AttentionScenario (*)(const AttentionShape&);
 struct NamedScenario {
@@ -119,11 +122,12 @@ TEST_P(CudaAttentionConformance, MatchesTheReferenceOnWholeScores) {
   });
 }
 
-// Rounding q and a weight to the cache's type moves the weight by up to 2^-9 (bf16) or 2^-12 (f16)
+// Rounding q and a weight to the cache's type (to bf16 over fp8) moves the weight by up to 2^-9 or
+// 2^-12 (f16)
 // each, times the size of the score, at random. A key too many or too few is 2^-5 of a row.
 TEST_P(CudaAttentionConformance, StaysWithinItsRounding) {
   const DType dtype = GetParam().shape.kv_dtype;
-  const double limit = dtype == DType::kBF16 ? 0x1p-6 : dtype == DType::kF16 ? 0x1p-9 : 0x1p-15;
+  const double limit = dtype == DType::kF32 ? 0x1p-15 : dtype == DType::kF16 ? 0x1p-9 : 0x1p-6;
   Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
     ExpectRowsClose(got, want, GetParam().shape.head_dim, limit);
   });

@@ -33,7 +33,7 @@ double WorstError(const std::vector<float>& got, const std::vector<float>& want,
 }
 
 // Kernels for tensor cores round queries and weights to the cache's type, which moves a weight by
-// up to 2^-11 or 2^-8, times the size of a score.
+// up to 2^-11 or 2^-8 (to bf16 over fp8), times the size of a score.
 double Tolerance(DType kv) {
   return kv == DType::kF32 ? 4e-5 : kv == DType::kF16 ? 0x1p-8 : 0x1p-5;
 }
@@ -79,8 +79,9 @@ TEST_P(CudaAttention, NaNStaysNaNAndInItsRow) {
 }
 
 const AttentionShape kShapes[] = {
-    {4, 2, 40, 32, DType::kF32},  {6, 2, 64, 64, DType::kF32, 100}, {6, 2, 64, 64, DType::kF16},
-    {4, 2, 96, 32, DType::kBF16}, {2, 1, 128, 64, DType::kF16, 90}, {3, 3, 10, 16, DType::kBF16},
+    {4, 2, 40, 32, DType::kF32},    {6, 2, 64, 64, DType::kF32, 100}, {6, 2, 64, 64, DType::kF16},
+    {4, 2, 96, 32, DType::kBF16},   {2, 1, 128, 64, DType::kF16, 90}, {3, 3, 10, 16, DType::kBF16},
+    {6, 2, 64, 64, DType::kF8E4M3},
 };
 
 INSTANTIATE_TEST_SUITE_P(

@@ -21,7 +21,7 @@ KvPool::KvPool(int num_chunks, int num_layers, int num_kv_heads, int head_dim, i
   view_.chunk_tokens = chunk_tokens;
   view_.num_kv_heads = num_kv_heads;
   view_.head_dim = head_dim;
-  storage_.assign(num_chunks * view_.chunk_bytes, std::byte{0xff});  // NaN in f32, f16 and bf16
+  storage_.assign(num_chunks * view_.chunk_bytes, std::byte{0xff});  // NaN in every element type
   positions_.assign(static_cast<size_t>(num_chunks) * chunk_tokens, 0);
   view_.base = storage_.data();
   view_.positions = positions_.data();
@@ -45,37 +45,40 @@ void KvPool::FillToken(int32_t chunk, int token, uint32_t seed) {
   }
 }
 
-void KvPool::MakeKeysWhole() {
+template <class Fn>
+void KvPool::ForElements(const Fn& fn) const {
   for (int32_t chunk = 0; chunk < num_chunks_; ++chunk) {
     for (int layer = 0; layer < num_layers_; ++layer) {
       for (int h = 0; h < view_.num_kv_heads; ++h) {
         for (int token = 0; token < view_.chunk_tokens; ++token) {
-          for (int i = 0; i < view_.head_dim; ++i) {
-            const KvElement at = {chunk, layer, h, token, i};
-            const float key = LoadKey(view_, at);
-            if (!std::isnan(key)) StoreKey(view_, at, std::clamp(std::round(key), -1.0f, 1.0f));
-          }
+          for (int i = 0; i < view_.head_dim; ++i) fn(KvElement{chunk, layer, h, token, i});
         }
       }
     }
   }
 }
 
+void KvPool::TakeElementsOf(const KvPool& other) {
+  ForElements([&](const KvElement& at) {
+    StoreKey(view_, at, LoadKey(other.view_, at));
+    StoreValue(view_, at, LoadValue(other.view_, at));
+  });
+}
+
+void KvPool::MakeKeysWhole() {
+  ForElements([&](const KvElement& at) {
+    const float key = LoadKey(view_, at);
+    if (!std::isnan(key)) StoreKey(view_, at, std::clamp(std::round(key), -1.0f, 1.0f));
+  });
+}
+
 std::vector<float> KvPool::AllElements() const {
   std::vector<float> all;
   const auto append = [&](float x) { all.push_back(std::isnan(x) ? 1e9f : x); };
-  for (int32_t chunk = 0; chunk < num_chunks_; ++chunk) {
-    for (int layer = 0; layer < num_layers_; ++layer) {
-      for (int h = 0; h < view_.num_kv_heads; ++h) {
-        for (int token = 0; token < view_.chunk_tokens; ++token) {
-          for (int i = 0; i < view_.head_dim; ++i) {
-            append(LoadKey(view_, {chunk, layer, h, token, i}));
-            append(LoadValue(view_, {chunk, layer, h, token, i}));
-          }
-        }
-      }
-    }
-  }
+  ForElements([&](const KvElement& at) {
+    append(LoadKey(view_, at));
+    append(LoadValue(view_, at));
+  });
   return all;
 }
 

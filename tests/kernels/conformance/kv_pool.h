@@ -31,6 +31,9 @@ class KvPool {
   // One token's K and V in every layer and head, from a normal distribution.
   void FillToken(int32_t chunk, int token, uint32_t seed);
 
+  // Every element becomes what it is in `other`, of the same shape, rounded.
+  void TakeElementsOf(const KvPool& other);
+
   // K of every token becomes -1, 0 or 1, whichever is nearest.
   void MakeKeysWhole();
 
@@ -41,6 +44,10 @@ class KvPool {
   std::vector<std::byte> BytesOutsideElements() const;
 
  private:
+  // Calls fn(KvElement) for every element's place.
+  template <class Fn>
+  void ForElements(const Fn& fn) const;
+
   int num_chunks_;
   int num_layers_;
   std::vector<std::byte> storage_;

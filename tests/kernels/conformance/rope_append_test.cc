@@ -25,9 +25,20 @@ const RopeShape kRopeShapes[] = {
     {33, 8, 1, 128, 128, 128}, {17, 2, 1, 256, 64, 16}, {3, 1, 1, 10, 6, 16},
 };
 
-// What one rotation in f32 and the rounding to the KV type may cost, relative to a value near 1.
+// What one rotation in f32 and the rounding to the KV type may cost, relative to a value near 1: a
+// unit in the type's last place, where the rotation fell on the other side of a half. (That levels
+// round to the nearest E4M3 number: tests/kernels/cpu/e4m3_test.)
 double Tolerance(DType kv_dtype) {
-  return kv_dtype == DType::kF32 ? 2e-6 : kv_dtype == DType::kF16 ? 1e-3 : 8e-3;
+  switch (kv_dtype) {
+    case DType::kF32:
+      return 2e-6;
+    case DType::kF16:
+      return 1e-3;
+    case DType::kF8E4M3:
+      return 0x1p-3;
+    default:
+      return 8e-3;
+  }
 }
 
 using Param = std::tuple<BackendCase, RopeShape, DType>;
@@ -103,11 +114,11 @@ std::string CaseName(const testing::TestParamInfo<Param>& info) {
          std::to_string(shape.head_dim) + "_" + std::string(Traits(kv_dtype).name);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RopeAppendConformance,
-                         testing::Combine(testing::ValuesIn(BackendCases()),
-                                          testing::ValuesIn(kRopeShapes),
-                                          testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
-                         CaseName);
+INSTANTIATE_TEST_SUITE_P(
+    Backends, RopeAppendConformance,
+    testing::Combine(testing::ValuesIn(BackendCases()), testing::ValuesIn(kRopeShapes),
+                     testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3)),
+    CaseName);
 
 }  // namespace
 }  // namespace refrain::kernels

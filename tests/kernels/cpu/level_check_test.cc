@@ -53,6 +53,18 @@ TEST(LevelCheckTest, FindsAttentionThatForgetsRows) {
       << status;
 }
 
+// An exponent's bias mistaken.
+TEST(LevelCheckTest, FindsE4m3ThatIsWidenedWrong) {
+  AttentionKernels kernels = AttentionKernelsOf(Isa::kPortable);
+  kernels.widen_e4m3 = [](const E4m3Rows& rows) {
+    AttentionKernelsOf(Isa::kPortable).widen_e4m3(rows);
+    for (int64_t i = 0; i < rows.count; ++i) rows.out[i] += 0x00800080;
+  };
+  const absl::Status status = CheckAttention(kernels);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(std::string(status.message()).rfind("attention over fp8_e4m3, ", 0), 0u) << status;
+}
+
 TEST(LevelCheckTest, FindsProductsThatAreWrong) {
   DenseKernels kernels = DenseKernelsOf(Isa::kPortable);
   kernels.f32 = [](const DenseTile& tile) {

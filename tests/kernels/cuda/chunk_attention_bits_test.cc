@@ -19,10 +19,12 @@ struct BitsCase {
 const BitsCase kFullCases[] = {
     {AttentionKernel::kGeneric, {2, 1, 24, 64, DType::kF16}},
     {AttentionKernel::kMma, {4, 1, 64, 64, DType::kBF16}},
+    {AttentionKernel::kMma, {4, 2, 64, 64, DType::kF8E4M3}},
 };
 const BitsCase kWindowCases[] = {
     {AttentionKernel::kGeneric, {2, 2, 16, 32, DType::kF32, 300}},
     {AttentionKernel::kMma, {2, 2, 64, 32, DType::kF16, 90}},
+    {AttentionKernel::kGeneric, {2, 2, 16, 32, DType::kF8E4M3, 60}},
 };
 constexpr MakeScenarioFunction kWithCachedKeys[] = {SharedRuns, RowsThatReadCachedKeys};
 constexpr MakeScenarioFunction kWithUnrelated[] = {UnrelatedSlots, SharedRuns};

@@ -34,6 +34,8 @@ const AttentionCase kExactCases[] = {
     {kGeneric, {1, 1, 256, 64, DType::kF32}},     {kGeneric, {32, 1, 8, 64, DType::kF16}},
     {kGeneric, {3, 1, 64, 64, DType::kF16, 100}}, {kGeneric, {2, 2, 40, 32, DType::kBF16, 37}},
     {kGeneric, {2, 2, 16, 16, DType::kF32, 1}},   {kGeneric, {2, 1, 24, 64, DType::kF32, 600}},
+    {kGeneric, {4, 2, 64, 64, DType::kF8E4M3}},   {kGeneric, {2, 1, 40, 16, DType::kF8E4M3, 37}},
+    {kGeneric, {2, 1, 128, 32, DType::kF8E4M3}},
 };
 const AttentionCase kRoundedCases[] = {
     {kMma, {8, 2, 64, 64, DType::kF16}, 1},      {kMma, {9, 3, 64, 16, DType::kBF16}, 5},
@@ -41,6 +43,8 @@ const AttentionCase kRoundedCases[] = {
     {kMma, {4, 4, 128, 128, DType::kBF16}},      {kMma, {2, 1, 256, 64, DType::kBF16}},
     {kMma, {32, 1, 64, 64, DType::kBF16}},       {kMma, {80, 1, 64, 64, DType::kF16}},
     {kMma, {6, 2, 96, 64, DType::kF16, 100}, 7}, {kMma, {4, 1, 64, 32, DType::kBF16, 37}},
+    {kMma, {9, 3, 64, 64, DType::kF8E4M3}},      {kMma, {4, 2, 96, 16, DType::kF8E4M3, 100}},
+    {kMma, {32, 1, 128, 32, DType::kF8E4M3}, 5}, {kMma, {2, 1, 256, 128, DType::kF8E4M3}},
 };
 
 using Param = std::tuple<AttentionCase, Scenario>;
@@ -107,11 +111,11 @@ TEST_P(CudaAttentionWholeScores, MatchTheReference) {
   });
 }
 
-// Rounding q and a weight moves the weight by up to 2^-9 (bf16) or 2^-12 (f16) each, times the size
-// of the score, at random: see attention_test.cc of the conformance suite.
+// Rounding q and a weight moves the weight by up to 2^-9 (bf16, also over fp8) or 2^-12 (f16) each,
+// times the size of the score, at random: see attention_test.cc of the conformance suite.
 TEST_P(CudaAttentionRounded, StaysWithinItsRounding) {
   const size_t d = test_case().shape.head_dim;
-  const double limit = test_case().shape.kv_dtype == DType::kBF16 ? 0x1p-6 : 0x1p-9;
+  const double limit = test_case().shape.kv_dtype == DType::kF16 ? 0x1p-9 : 0x1p-6;
   Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
     ExpectRowsClose(got, want, d, limit);
   });
@@ -124,6 +128,31 @@ std::vector<Param> WithScenarios(const AttentionCase (&cases)[kCases], int first
   std::vector<Param> params;
   for (size_t i = 0; i < kCases; ++i) params.push_back({cases[i], kScenarios[(first + i) % 3]});
   return params;
+}
+
+// Hopper's kernel reads K and V in 16 bits where they lie; of E4M3 the next one has its head dims,
+// on every card.
+TEST(CudaAttentionChoice, OfE4m3IsTheFastestKernelThatHasIt) {
+  for (const int capability : {80, 89, 90, 100}) {
+    const AttentionDevice device = {.compute_capability = capability,
+                                    .num_multiprocessors = 108,
+                                    .shared_bytes_per_block = 227 << 10,
+                                    .shared_bytes_per_multiprocessor = 228 << 10};
+    for (const int head_dim : {40, 64, 80, 96, 128, 256}) {
+      for (const bool reproducible : {false, true}) {
+        const AttentionShapeInfo shape = {.num_heads = 8,
+                                          .num_kv_heads = 2,
+                                          .head_dim = head_dim,
+                                          .kv_dtype = DType::kF8E4M3,
+                                          .reproducible = reproducible};
+        EXPECT_FALSE(Supports(AttentionKernel::kHopper, shape, device));
+        EXPECT_TRUE(Supports(kGeneric, shape, device));
+        EXPECT_EQ(SetUpAttention(shape, device).kernel,
+                  head_dim == 40 || head_dim == 80 ? kGeneric : kMma)
+            << capability << " " << head_dim;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Generic, CudaAttentionExact,

@@ -66,6 +66,11 @@ TEST_F(DeviceInstructions, ConversionsRoundToNearestEven) {
   std::vector<float> in = {0.0f,           -0.0f,       1.0f,         65504.0f,   65519.0f,
                            65520.0f,       0x1p-24f,    0x1p-25f,     0x1.8p-25f, 1 + 0x1p-11f,
                            1 + 0x1.8p-10f, 1 + 0x1p-8f, 1 + 0x1.8p-7f};
+  // Of E4M3: halves, subnormals, the greatest and what is beyond it.
+  for (const float x : {1.0625f, 1.1875f, 0x1p-10f, 0x1.8p-9f, 0x1.fp-7f, 448.0f, 464.0f, 1e30f}) {
+    in.push_back(x);
+    in.push_back(-x);
+  }
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0.0f, 20.0f);
   for (int i = 0; i < 5000; ++i) in.push_back(normal(random));
@@ -80,7 +85,11 @@ TEST_F(DeviceInstructions, ConversionsRoundToNearestEven) {
   launch.exp_two = Upload(std::vector<float>(count));
   launch.from_f16 = Upload(std::vector<float>(count));
   launch.from_bf16 = Upload(std::vector<float>(count));
+  launch.e4m3 = Upload(std::vector<uint8_t>(count));
+  launch.from_e4m3 = Upload(std::vector<float>(count));
   LaunchConversions(*stream_, launch);
+  const auto e4m3 = Download(launch.e4m3, count);
+  const auto from_e4m3 = Download(launch.from_e4m3, count);
   const auto f16 = Download(launch.f16, count), bf16 = Download(launch.bf16, count);
   const auto f16_pairs = Download(launch.f16_pairs, count);
   const auto bf16_pairs = Download(launch.bf16_pairs, count);
@@ -95,6 +104,8 @@ TEST_F(DeviceInstructions, ConversionsRoundToNearestEven) {
     ASSERT_EQ(bf16_pairs[i], brain | (brain ^ 0x8000) << 16) << in[i];
     ASSERT_EQ(from_f16[i], F16ToF32(f16[i])) << in[i];
     ASSERT_EQ(from_bf16[i], Bf16ToF32(bf16[i])) << in[i];
+    ASSERT_EQ(e4m3[i], F32ToE4m3(in[i])) << in[i];
+    ASSERT_EQ(from_e4m3[i], E4m3ToF32(e4m3[i])) << in[i];
     // Beyond f32 it is infinite or zero; below its normal numbers it may be zero.
     const double want = std::exp2(double{in[i]});
     if (in[i] > 126 || in[i] < -125) continue;
@@ -110,6 +121,8 @@ TEST_F(DeviceInstructions, TwoToMinusInfinityIsZero) {
   launch.f16 = launch.bf16 = Upload(std::vector<uint16_t>(2));
   launch.f16_pairs = launch.bf16_pairs = Upload(std::vector<uint32_t>(2));
   launch.from_f16 = launch.from_bf16 = Upload(std::vector<float>(2));
+  launch.e4m3 = Upload(std::vector<uint8_t>(2));
+  launch.from_e4m3 = Upload(std::vector<float>(2));
   launch.exp_two = Upload(std::vector<float>(2, 1.0f));
   LaunchConversions(*stream_, launch);
   EXPECT_EQ(Download(launch.exp_two, 2), std::vector<float>(2, 0.0f));

@@ -27,6 +27,10 @@ void Store(DType dtype, float value, std::byte* to) {
     std::memcpy(to, &value, sizeof(value));
     return;
   }
+  if (dtype == DType::kF8E4M3) {
+    *to = std::byte{F32ToE4m3(value)};
+    return;
+  }
   const uint16_t bits = dtype == DType::kF16 ? F32ToF16(value) : F32ToBf16(value);
   std::memcpy(to, &bits, sizeof(bits));
 }

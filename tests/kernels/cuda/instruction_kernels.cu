@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/instructions.h"
+#include "kernels/cuda/kv_elements.h"
 #include "kernels/cuda/wgmma.h"
 
 namespace refrain::kernels::cuda {
@@ -20,6 +21,8 @@ __global__ void Convert(ConversionLaunch args) {
   args.exp_two[i] = ExpTwo(x);
   args.from_f16[i] = HalfToFloat(args.f16[i]);
   args.from_bf16[i] = Bf16ToFloat(args.bf16[i]);
+  args.e4m3[i] = FloatToE4m3(x);
+  args.from_e4m3[i] = E4m3ToFloat(args.e4m3[i]);
 }
 
 template <class T>

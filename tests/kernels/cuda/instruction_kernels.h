@@ -13,13 +13,15 @@ class Stream;
 // stream.
 
 // Of every in[i]: f16, bf16, both of them as a pair with -in[i] above it, 2^in[i], f16 and bf16 as
-// floats again.
+// floats again; E4M3 (kv_elements.h), and as a float again.
 struct ConversionLaunch {
   int count = 0;
   const float* in = nullptr;
   uint16_t *f16 = nullptr, *bf16 = nullptr;
   uint32_t *f16_pairs = nullptr, *bf16_pairs = nullptr;
   float *exp_two = nullptr, *from_f16 = nullptr, *from_bf16 = nullptr;
+  uint8_t* e4m3 = nullptr;
+  float* from_e4m3 = nullptr;
 };
 void LaunchConversions(Stream& stream, const ConversionLaunch& args);
 

@@ -110,6 +110,26 @@ TEST(DequantizeTest, ConvertsEveryHalf) {
   }
 }
 
+// All 256 numbers of E4M3 likewise.
+TEST(DequantizeTest, ConvertsEveryE4m3) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const double sign = bits >= 128 ? -1 : 1;
+    const int exponent = (bits >> 3) & 15;
+    const int mantissa = bits & 7;
+    const float got = E4m3ToF32(static_cast<uint8_t>(bits));
+    if (exponent == 15 && mantissa == 7) {
+      EXPECT_TRUE(std::isnan(got)) << bits;
+    } else {
+      const double want =
+          exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+      EXPECT_EQ(got, sign * want) << bits;
+    }
+    EXPECT_EQ(std::signbit(got), sign < 0) << bits;
+  }
+  EXPECT_EQ(E4m3ToF32(0x7e), 448);
+  EXPECT_EQ(E4m3ToF32(0x38), 1);
+}
+
 // Rows of several blocks, from an address that no element type is aligned to.
 TEST(DequantizeTest, ReadsRowsOfSeveralBlocksUnaligned) {
   for (const DTypeTraits& traits : kDTypes) {
