@@ -41,22 +41,26 @@ WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
 }
 
 WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, TileJobKind kind) {
-  WorkGrid grid{tiles, rows, tiles, rows};
   const int64_t fit =
       std::clamp(kTileJobActivations / (2 * k) / kRowUnit * kRowUnit, kRowUnit, kMaxTileJobRows);
-  const int64_t row_limit =
-      kind == TileJobKind::kWhole
-          ? std::max(fit, kMinBlockRows)
-          : std::min(fit,
-                     std::max(kPairJobActivations / (2 * k) / kRowUnit * kRowUnit, kMinPairRows));
-  const int64_t row_jobs = CeilDiv(rows, row_limit);
-  grid.rows_per_job = std::min(rows, CeilDiv(CeilDiv(rows, row_jobs), kRowUnit) * kRowUnit);
-  // Activations that do not fit are read again by every job: these are few.
-  const int64_t per_thread = grid.rows_per_job > fit ? kJobsPerThread : kManyRowJobsPerThread;
-  const int64_t jobs = threads == 1 ? 1 : threads * per_thread;
-  const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
-  grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
-  return grid;
+  const auto cut = [&](int64_t row_limit) {
+    WorkGrid grid{tiles, rows, tiles, rows};
+    const int64_t row_jobs = CeilDiv(rows, row_limit);
+    grid.rows_per_job = std::min(rows, CeilDiv(CeilDiv(rows, row_jobs), kRowUnit) * kRowUnit);
+    // Activations that do not fit are read again by every job: these are few.
+    const int64_t per_thread = grid.rows_per_job > fit ? kJobsPerThread : kManyRowJobsPerThread;
+    const int64_t jobs = threads == 1 ? 1 : threads * per_thread;
+    const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
+    grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
+    return grid;
+  };
+  if (kind == TileJobKind::kPairs) {
+    const int64_t half = kPairJobActivations / (2 * k) / kRowUnit * kRowUnit;
+    return cut(std::min(fit, std::max(half, kMinPairRows)));
+  }
+  const WorkGrid grid = cut(std::max(fit, kMinBlockRows));
+  // A single pair takes k in one piece: its activations should fit.
+  return grid.rows_per_job > fit && grid.tiles_per_job <= 2 ? cut(fit) : grid;
 }
 
 }  // namespace refrain::kernels::cpu

@@ -37,7 +37,8 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 // of health need none of these. One of them waits for what comes in.
 constexpr int kReflectionThreads = 16;
 
-constexpr const char* kServices[] = {"refrain.v1.Inference", "refrain.v1.Admin"};
+// With a state of health; "" is that of the whole server.
+constexpr const char* kServices[] = {"", "refrain.v1.Inference", "refrain.v1.Admin"};
 
 // gRPC knows these two only as switches of the whole process.
 void EnableHealthAndReflection() {
@@ -173,18 +174,19 @@ class Server::Impl {
 
  private:
   // None of them serves before there is an engine.
-  void NameServices() {
-    auto* const health = server_->GetHealthCheckService();
-    for (const char* service : kServices) health->SetServingStatus(service, false);
-    health->SetServingStatus(false);
-  }
+  void NameServices() { SetServing(false); }
 
-  // Of all services that have a name by now. gRPC sends what it is told to everybody who watches,
-  // also where nothing has changed.
+  // gRPC sends what it is told to everybody who watches, also where nothing has changed.
   void ShowServing(bool serving) REFRAIN_REQUIRES(mutex_) {
     if (serving == shown_serving_) return;
     shown_serving_ = serving;
-    server_->GetHealthCheckService()->SetServingStatus(serving);
+    SetServing(serving);
+  }
+
+  // Ours by name: without one it would be of everything that anybody has asked for, too.
+  void SetServing(bool serving) {
+    auto* const health = server_->GetHealthCheckService();
+    for (const char* service : kServices) health->SetServingStatus(service, serving);
   }
 
   void Watch(const engine::Engine* engine) {

@@ -227,7 +227,6 @@ TEST(Daemon, EndsADrainThatTakesTooLong) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
 
-// Whoever sends requests here has to see that it will end, also where nothing runs.
 // Its client waits for an answer, whatever it may still send.
 TEST(Daemon, TellsWhoseBodyHasNotComeByTheEndOfADrain) {
   DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
@@ -244,6 +243,7 @@ TEST(Daemon, TellsWhoseBodyHasNotComeByTheEndOfADrain) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
 }
 
+// Whoever sends requests here has to see that it will end, also where nothing runs.
 TEST(Daemon, StaysForItsNotice) {
   DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_notice_s=1"}));
   const uint16_t port = daemon.Port();

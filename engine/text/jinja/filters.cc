@@ -137,13 +137,19 @@ Value Items(const FilterCall& call) {
   return call.budget->Depth(Value::MakeList(std::move(items)));
 }
 
+// Strings that are told apart without their case.
+Value Folded(const FilterCall& call, const Value& key) {
+  call.budget->Bytes(4 * key.AsText().size());
+  return Value::String(ToLower(key.AsText()));
+}
+
 // One place of what things are sorted by.
 Value SortKey(const FilterCall& call, const Value& item, const std::optional<Value>& attribute,
               bool case_sensitive) {
   Value key = attribute.has_value() && !attribute->is_none()
                   ? AttributeOf(item, *attribute, call.budget)
                   : item;
-  if (!case_sensitive && key.is_string()) key = Value::String(ToLower(key.AsText()));
+  if (!case_sensitive && key.is_string()) key = Folded(call, key);
   return key;
 }
 
@@ -219,14 +225,15 @@ Value GroupBy(const FilterCall& call) {
   Keyed keyed;
   for (const Value& item : call.InputList()) {
     Value key = key_of(item);
-    if (!case_sensitive && key.is_string()) key = Value::String(ToLower(key.AsText()));
+    if (!case_sensitive && key.is_string()) key = Folded(call, key);
     keyed.emplace_back(std::move(key), item);
   }
   SortByKey(call, /*reverse=*/false, &keyed);
   Value::List groups;
   for (auto begin = keyed.begin(); begin != keyed.end();) {
-    Value::List items;
-    auto end = begin;
+    // One at least: NaN is not equal to itself.
+    Value::List items = {begin->second};
+    auto end = std::next(begin);
     for (; end != keyed.end() && Equal(begin->first, end->first, call.budget); ++end) {
       items.push_back(end->second);
     }
@@ -245,7 +252,7 @@ Value Unique(const FilterCall& call) {
   Value::List keys, kept;
   for (const Value& item : call.InputList()) {
     Value key = bound[1].has_value() ? AttributeOf(item, *bound[1], call.budget) : item;
-    if (!FlagOr(bound[0], false) && key.is_string()) key = Value::String(ToLower(key.AsText()));
+    if (!FlagOr(bound[0], false) && key.is_string()) key = Folded(call, key);
     const bool seen = std::any_of(keys.begin(), keys.end(), [&](const Value& other) {
       return Equal(other, key, call.budget);
     });

@@ -269,7 +269,9 @@ Text CharacterOf(const Value& value) {
   return Text(utf8);
 }
 
-void AppendText(const Conversion& conversion, Text text, FormattedText* out) {
+// Its characters are counted, and with a precision their places kept, which is charged.
+void AppendText(const Conversion& conversion, Text text, Budget* budget, FormattedText* out) {
+  budget->Bytes((conversion.precision.has_value() ? 9 : 1) * text.size());
   size_t size = CountCharacters(text.bytes());
   if (conversion.type != 'c' && conversion.precision.has_value() && size > *conversion.precision) {
     size = *conversion.precision;
@@ -285,11 +287,11 @@ void Convert(const Conversion& conversion, const Value& value, Budget* budget, F
   budget->String(conversion.width + conversion.precision.value_or(0));
   switch (conversion.type) {
     case 's':
-      return AppendText(conversion, ToText(value, budget), out);
+      return AppendText(conversion, ToText(value, budget), budget, out);
     case 'r':
-      return AppendText(conversion, Repr(value, budget), out);
+      return AppendText(conversion, Repr(value, budget), budget, out);
     case 'c':
-      return AppendText(conversion, CharacterOf(value), out);
+      return AppendText(conversion, CharacterOf(value), budget, out);
     case 'd':
     case 'i':
     case 'u':
@@ -313,6 +315,7 @@ void Convert(const Conversion& conversion, const Value& value, Budget* budget, F
 
 Text FormatPercent(const Text& format, const Value& arguments, Budget* budget) {
   const std::string_view text = format.bytes();
+  budget->Bytes(4 * text.size());  // flags and names are read one character after the other
   FormattedText out(budget);
   Source source(arguments);
   for (size_t at = 0; at < text.size();) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -384,6 +385,23 @@ TEST(JinjaTest, NamesTheLimitAndTheValue) {
             "nests values deeper than the limit of 100: 101"}}) {
     EXPECT_NE(RenderOrError(source).find(message), std::string::npos) << RenderOrError(source);
   }
+}
+
+// What reads long strings again and again without making any is charged, too: each of these took
+// minutes, or tens of gigabytes.
+TEST(JinjaTest, ChargesWhatItReads) {
+  for (const std::string source :
+       {"{% set f = '%' ~ '0' * 6000000 ~ 'd' %}{% for i in range(99999) %}{{ f % 1 }}{% endfor "
+        "%}",
+        "{% set s = 'x' * 6000000 %}{% for i in range(99999) %}{{ '%.0s' % s }}{% endfor %}",
+        "{{ (['A' * 33554432] * 1000) | groupby(none) | length }}",
+        "{{ (['A' * 33554432] * 1000) | unique | length }}"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_NE(RenderOrError(source).find("moves more bytes"), std::string::npos)
+        << source << ": " << RenderOrError(source).substr(0, 200);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << source;
+  }
+  EXPECT_EQ(RenderOrError("{{ (['nan'|float] | groupby(none)) | length }}"), "1");
 }
 
 // A namespace that holds itself is freed; the leak checker of the sanitizer runs sees to it.

@@ -285,14 +285,19 @@ TEST(CutTileWorkTest, CoversTheProductInPairsOfGroupsAndFeedsEveryThread) {
   for (const int64_t tiles : {1, 2, 3, 36, 60, 96, 3072}) {
     for (const int64_t rows : {16, 31, 64, 512, 2000}) {
       for (const int64_t k : {32, 576, 1536, 14336}) {
-        for (const auto [threads, kind] :
+        for (const auto& [threads, kind] :
              {std::pair{1, TileJobKind::kWhole}, std::pair{2, TileJobKind::kWhole},
               std::pair{16, TileJobKind::kWhole}, std::pair{2, TileJobKind::kPairs},
               std::pair{16, TileJobKind::kPairs}}) {
           SCOPED_TRACE(testing::Message() << tiles << " tiles, " << rows << " rows, k " << k << ", "
                                           << threads << " threads");
           const WorkGrid grid = CutTileWork(tiles, rows, k, threads, kind);
-          if (kind == TileJobKind::kWhole) {
+          // Rows that a cache holds (k of 14,336 has 1 MiB with 36), or many that take k in blocks.
+          const bool fits = grid.rows_per_job * k <= std::max<int64_t>(512 * 1024, 32 * k);
+          const bool in_blocks = kind == TileJobKind::kWhole && grid.tiles_per_job > 2 &&
+                                 grid.rows_per_job >= std::min<int64_t>(rows, 192);
+          ASSERT_TRUE(fits || in_blocks) << grid.rows_per_job << " rows";
+          if (kind == TileJobKind::kWhole && threads == 1 && tiles > 2) {
             ASSERT_GE(grid.rows_per_job, std::min<int64_t>(rows, 192));
           }
           ASSERT_GE(grid.tiles_per_job, 1);

@@ -141,7 +141,9 @@ TEST_P(TileProductsTest, WeightsAreRoundedAndNeitherGreaterNorSmaller) {
       ASSERT_LE(std::fabs(used[i] - want), std::fabs(want) * kWeightError + scale * 0x1p-14f)
           << i / n << ", " << i % n << ": " << used[i] << " of " << want;
       if (std::fabs(want) < 0.01f) continue;  // that rounding counts
-      if (want == Bf16(want)) ASSERT_EQ(used[i], want);
+      if (want == Bf16(want)) {
+        ASSERT_EQ(used[i], want);
+      }
       const double error = used[i] / double{want} - 1;
       sum += error;
       squares += error * error;
@@ -251,7 +253,7 @@ TEST_P(TileProductsTest, BlocksOfRowsAndOfKGiveTheBitsOfOne) {
       Multiply(*kernels, w, x, {0, rows, 0, 3, n, whole.data(), n, accumulate});
       for (int64_t row = 0; row < rows; row += kTileRows) {
         const int64_t row_end = std::min(rows, row + kTileRows);
-        for (const auto [tile, tile_end] : {std::pair{0, 2}, std::pair{2, 3}}) {
+        for (const auto& [tile, tile_end] : {std::pair{0, 2}, std::pair{2, 3}}) {
           Multiply(*kernels, w, x, {row, row_end, tile, tile_end, n, parts.data(), n, accumulate});
         }
       }

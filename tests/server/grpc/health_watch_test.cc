@@ -18,7 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-enum Serving { kServing = 1, kNotServing = 2, kEnded = 0 };  // the first two as in the protocol
+// As in the protocol, but for the end.
+enum Serving { kEnded = 0, kServing = 1, kNotServing = 2, kUnknown = 3 };
 
 // A stream of Health/Watch, read message by message.
 class HealthWatch {
@@ -86,6 +87,17 @@ TEST_P(GrpcHealthWatch, TellsOfADeadEngineOnce) {
   EXPECT_EQ(watch.Next(), kServing);
   engine_.Die(absl::InternalError("broken"));
   EXPECT_EQ(watch.Next(), kNotServing);
+  std::thread stopper([&] { server_->Stop(10s); });
+  EXPECT_EQ(watch.Next(), kEnded);
+  stopper.join();
+}
+
+// gRPC keeps a place for every name that is watched: what is said of all would be said of it.
+TEST_F(GrpcServerTest, AWatchedServiceThatIsNotThereNeverServes) {
+  Start();
+  HealthWatch watch(Connect(), "typo");
+  EXPECT_EQ(watch.Next(), kUnknown);
+  server_->BeginDrain();
   std::thread stopper([&] { server_->Stop(10s); });
   EXPECT_EQ(watch.Next(), kEnded);
   stopper.join();
