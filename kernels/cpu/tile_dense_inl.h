@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/tile_blocks_inl.h"
 #include "kernels/cpu/tile_kernels.h"
 #include "kernels/cpu/tile_product_inl.h"
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/quantized_weights_ahead_inl.h"
+#include "kernels/cpu/tile_blocks_inl.h"
 #include "kernels/cpu/tile_dense_inl.h"
 #include "kernels/cpu/tile_product_inl.h"
 #include "kernels/cpu/tile_rows_inl.h"

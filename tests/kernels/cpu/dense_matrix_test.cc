@@ -287,9 +287,8 @@ TEST_P(DenseMatrixTest, MatchesDoubleOracleOnRaggedShapes) {
 // k longer than the blocks that a product is cut into, rows around the blocks of rows.
 TEST_P(DenseMatrixTest, CarriesSumsAcrossBlocksOfKAndRows) {
   for (const DenseForm form : kForms) {
-    for (const Shape& s :
-         {Shape{1, 33, 769}, Shape{5, 90, 1537}, Shape{14, 50, 768}, Shape{15, 49, 2303},
-          Shape{113, 272, 800}, Shape{226, 290, 1600}, Shape{353, 40, 1500}}) {
+    for (const Shape& s : {Shape{1, 33, 769}, Shape{5, 90, 1537}, Shape{14, 50, 768},
+                           Shape{15, 49, 2303}, Shape{113, 272, 800}, Shape{353, 290, 1600}}) {
       SCOPED_TRACE(testing::Message()
                    << "form " << int(form) << " rows " << s.rows << " n " << s.n << " k " << s.k);
       const std::vector<float> w = RandomValues(s.n * s.k, 3);
