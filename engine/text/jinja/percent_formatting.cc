@@ -20,7 +20,7 @@
 namespace refrain::engine::jinja {
 namespace {
 
-[[noreturn]] void Fail(std::string problem) { throw TemplateError("format: " + problem); }
+[[noreturn]] void Fail(const std::string& problem) { throw TemplateError("format: " + problem); }
 
 // Where the conversions of one format take their values from.
 class Source {
