@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "engine/sampler.h"
 #include "engine/text/create_tokenizer.h"
@@ -32,6 +33,17 @@ double Logprob(std::span<const float> logits, int32_t id) { return logits[id] - 
 }  // namespace
 
 std::string BestIsa() { return std::string(kernels::cpu::Name(kernels::cpu::DetectIsa())); }
+
+std::unique_ptr<ModelHarness> LoadSmolLm2(const std::string& compute_dtype,
+                                          const std::string& kv_dtype) {
+  HarnessOptions options;
+  options.backend.compute_dtype = compute_dtype;
+  options.backend.isa = BestIsa();
+  options.kv_dtype = kv_dtype;
+  auto harness = ModelHarness::Load(SmolLm2Path(), options);
+  if (!harness.ok()) throw std::runtime_error(harness.status().ToString());
+  return *std::move(harness);
+}
 
 std::vector<GreedyCase> GreedyCases() {
   std::vector<GreedyCase> cases;

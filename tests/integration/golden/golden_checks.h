@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace refrain::testing {
 
 // The name of this machine's best instruction-set level; "auto" may take a faster one below.
 std::string BestIsa();
+
+// SmolLM2 at that level. Throws std::runtime_error where it cannot be loaded.
+std::unique_ptr<ModelHarness> LoadSmolLm2(const std::string& compute_dtype,
+                                          const std::string& kv_dtype);
 
 struct GreedyCase {
   std::vector<int32_t> prompt;

@@ -13,19 +13,9 @@
 namespace refrain::testing {
 namespace {
 
-std::unique_ptr<ModelHarness> Load(const std::string& compute_dtype, const std::string& kv_dtype) {
-  HarnessOptions options;
-  options.backend.compute_dtype = compute_dtype;
-  options.backend.isa = BestIsa();
-  options.kv_dtype = kv_dtype;
-  auto harness = ModelHarness::Load(SmolLm2Path(), options);
-  EXPECT_TRUE(harness.ok()) << harness.status();
-  return harness.ok() ? *std::move(harness) : nullptr;
-}
-
 class SmolLm2InBf16 : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { harness_ = Load("bf16", "bf16").release(); }
+  static void SetUpTestSuite() { harness_ = LoadSmolLm2("bf16", "bf16").release(); }
   static void TearDownTestSuite() { delete std::exchange(harness_, nullptr); }
   void SetUp() override { ASSERT_NE(harness_, nullptr); }
 
@@ -84,7 +74,7 @@ TEST_F(SmolLm2InBf16, NegativeLogLikelihoodIsWithinTolerance) {
 
 // Over all greedy steps: the same weights in the same code, but for the precision.
 TEST_F(SmolLm2InBf16, LogprobsOfAll1024GreedyStepsAreThoseOfOurF32Run) {
-  const auto f32 = Load("f32", "f32");
+  const auto f32 = LoadSmolLm2("f32", "f32");
   ASSERT_NE(f32, nullptr);
   const std::vector<double> expected = GreedyLogprobs(*f32);
   const auto mean_error = [&](ModelHarness& harness) {
@@ -97,18 +87,18 @@ TEST_F(SmolLm2InBf16, LogprobsOfAll1024GreedyStepsAreThoseOfOurF32Run) {
   const double bf16 = mean_error(*harness_);
   std::printf("mean error beside f32: bf16 %.5f", bf16);
   EXPECT_LT(bf16, 0.05);
-  const auto quantized = Load("quantized", "f16");
+  const auto quantized = LoadSmolLm2("quantized", "f16");
   ASSERT_NE(quantized, nullptr);
   const double as_stored = mean_error(*quantized);
   std::printf(", quantised over f16 KV %.5f", as_stored);
   EXPECT_LT(as_stored, 0.002);
   // The default of levels with bf16 dot instructions.
-  const auto served = Load("auto", "bf16");
+  const auto served = LoadSmolLm2("auto", "bf16");
   ASSERT_NE(served, nullptr);
   const double as_served = mean_error(*served);
   std::printf(", as served over bf16 KV %.5f", as_served);
   EXPECT_LT(as_served, 0.01);
-  const auto int8 = Load("int8", "f16");
+  const auto int8 = LoadSmolLm2("int8", "f16");
   ASSERT_NE(int8, nullptr);
   const double in_8_bits = mean_error(*int8);
   std::printf(", int8 over f16 KV %.5f\n", in_8_bits);

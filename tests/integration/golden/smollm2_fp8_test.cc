@@ -20,16 +20,6 @@
 namespace refrain::testing {
 namespace {
 
-std::unique_ptr<ModelHarness> Load(const std::string& compute_dtype, const std::string& kv_dtype) {
-  HarnessOptions options;
-  options.backend.compute_dtype = compute_dtype;
-  options.backend.isa = BestIsa();
-  options.kv_dtype = kv_dtype;
-  auto harness = ModelHarness::Load(SmolLm2Path(), options);
-  EXPECT_TRUE(harness.ok()) << harness.status();
-  return harness.ok() ? *std::move(harness) : nullptr;
-}
-
 struct Arithmetic {
   const char* compute_dtype;
   double top_max, top_mean, echo_mean, greedy_mean, greedy_deficit;
@@ -45,7 +35,7 @@ constexpr Arithmetic kArithmetics[] = {
 
 class SmolLm2OverFp8Kv : public ::testing::TestWithParam<Arithmetic> {
  protected:
-  SmolLm2OverFp8Kv() : harness_(Load(GetParam().compute_dtype, "fp8_e4m3")) {}
+  SmolLm2OverFp8Kv() : harness_(LoadSmolLm2(GetParam().compute_dtype, "fp8_e4m3")) {}
   void SetUp() override { ASSERT_NE(harness_, nullptr); }
 
   const std::unique_ptr<ModelHarness> harness_;
@@ -101,11 +91,11 @@ INSTANTIATE_TEST_SUITE_P(Arithmetics, SmolLm2OverFp8Kv, ::testing::ValuesIn(kAri
 
 // Over all greedy steps, in f32 arithmetic: the same code but for the cache.
 TEST(SmolLm2OverKvTypes, LogprobsOfAll1024GreedyStepsAreNearThoseOfOurF32Run) {
-  const auto f32 = Load("f32", "f32");
+  const auto f32 = LoadSmolLm2("f32", "f32");
   ASSERT_NE(f32, nullptr);
   const std::vector<double> expected = GreedyLogprobs(*f32);
   const auto measure = [&](const char* kv_dtype) {
-    const auto harness = Load("f32", kv_dtype);
+    const auto harness = LoadSmolLm2("f32", kv_dtype);
     if (harness == nullptr) return HUGE_VAL;
     const std::vector<double> got = GreedyLogprobs(*harness);
     EXPECT_EQ(std::ssize(got), PartInThisBuild(1024));
