@@ -106,6 +106,7 @@ bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads, bool shar
   segment_tasks_.clear();
   row_tasks_.clear();
   num_partials_ = segment_cost_ = row_cost_ = 0;
+  group_ = Group(args);
   rows_per_task_ = RowsPerTask(args, threads);
   enough_tasks_ = int64_t{kTasksPerThread} * threads;
   CollectPieces(args);
@@ -179,6 +180,25 @@ void AttentionTasks::Order(int threads) {
     };
     return row(a) < row(b);
   });
+  if (rows_by_rows_) OrderByHeads(threads);
+}
+
+// In each thread's stretch, tasks of many rows by their KV heads: the keys of one head, which the
+// rows most often share, stay in the nearer caches while they pass by.
+void AttentionTasks::OrderByHeads(int threads) {
+  const auto many = [this](const RowTask& task) {
+    return (task.row_end - task.row_begin) * group_ > kMaxSharingRows;
+  };
+  const auto head = [](const RowTask& a, const RowTask& b) { return a.kv_head < b.kv_head; };
+  const int64_t count = std::ssize(row_tasks_);
+  for (int64_t thread = 0; thread < threads; ++thread) {
+    const auto end = row_tasks_.begin() + (thread + 1) * count / threads;
+    for (auto task = row_tasks_.begin() + thread * count / threads; task != end;) {
+      const auto few = std::find_if_not(task, end, many);
+      std::stable_sort(task, few, head);
+      task = std::find_if(few, end, many);
+    }
+  }
 }
 
 void AttentionTasks::CollectPieces(const ChunkAttentionArgs& args) {

@@ -65,7 +65,8 @@ class AttentionTasks {
 
   const Slot& slot(int32_t i) const { return slots_[i]; }
   std::span<const TaskRow> task_rows() const { return task_rows_; }
-  // Longest first, or by their rows (below).
+  // Longest first, or by their rows (below); row tasks of many rows by KV heads inside a thread's
+  // stretch.
   std::span<const SegmentTask> segment_tasks() const { return segment_tasks_; }
   std::span<const RowTask> row_tasks() const { return row_tasks_; }
   // Whether the tasks are ordered by their rows: a thread that goes through a stretch of its own of
@@ -114,8 +115,10 @@ class AttentionTasks {
                        int32_t rows_per_task);
 
   void Order(int threads);
+  void OrderByHeads(int threads);
 
   Inputs inputs_;
+  int32_t group_ = 1;          // query heads of one KV head
   int32_t rows_per_task_ = 1;  // rows of q, each with the heads of one group
   // Of the run that is being shared.
   bool reads_once_ = false;  // each of its keys by one task, for as many rows as a task may have

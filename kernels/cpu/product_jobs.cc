@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/packed_matrix.h"
+
 namespace refrain::kernels::cpu {
 namespace {
 
@@ -22,8 +24,23 @@ constexpr int64_t kMinPairRows = 128;
 constexpr int64_t kMinBlockRows = 256;
 constexpr int64_t kMaxTileJobRows = 1024;
 constexpr int64_t kRowUnit = 32;  // two groups
+// Threads divide rows and not weights where each gets a row for so many columns: then activations
+// and results stay in the caches of one core, which costs less than that each unpacks all weights;
+// of more columns than this it does not, for weights come from memory.
+constexpr int64_t kColumnsPerOwnRow = 18;
+constexpr int64_t kMostOwnColumns = 1536;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Into how many parts, each for as many threads, the rows of a product by TileRows are divided.
+int64_t RowParts(int64_t tiles, int64_t rows, int threads) {
+  const int64_t columns = tiles * kTileN;
+  if (columns > kMostOwnColumns) return 1;
+  for (int64_t parts = threads; parts > 1; --parts) {
+    if (threads % parts == 0 && rows * kColumnsPerOwnRow >= parts * columns) return parts;
+  }
+  return 1;
+}
 
 }  // namespace
 
@@ -58,7 +75,8 @@ WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, TileJo
     const int64_t half = kPairJobActivations / (2 * k) / kRowUnit * kRowUnit;
     return cut(std::min(fit, std::max(half, kMinPairRows)));
   }
-  const WorkGrid grid = cut(std::max(fit, kMinBlockRows));
+  const int64_t own = CeilDiv(CeilDiv(rows, RowParts(tiles, rows, threads)), kRowUnit) * kRowUnit;
+  const WorkGrid grid = cut(std::min(own, std::max(fit, kMinBlockRows)));
   // A single pair takes k in one piece: its activations should fit.
   return grid.rows_per_job > fit && grid.tiles_per_job <= 2 ? cut(fit) : grid;
 }

@@ -207,6 +207,32 @@ TEST(AttentionTasksTest, ThreadsKeepTheirRows) {
   ASSERT_FALSE(tasks.segments_by_rows() && tasks.rows_by_rows());
 }
 
+// Many rows pass by the keys of one head before those of the next, in each thread's half; few rows go
+// by what of their slot lies together.
+TEST(AttentionTasksTest, ManyRowsTakeHeadAfterHead) {
+  Slots prompts(std::vector<Slots::One>(8, {48, 2'000}));
+  AttentionTasks tasks;
+  tasks.Plan(prompts.Args(false), 2, /*shares_by_keys=*/true);
+  ASSERT_TRUE(tasks.rows_by_rows());
+  const auto rows = tasks.row_tasks();
+  const size_t half = rows.size() / 2;
+  const auto by_head = [](const auto& a, const auto& b) { return a.kv_head < b.kv_head; };
+  EXPECT_TRUE(std::is_sorted(rows.begin(), rows.begin() + half, by_head));
+  EXPECT_TRUE(std::is_sorted(rows.begin() + half, rows.end(), by_head));
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i].slot >= 4, i >= half) << i;
+
+  // Those who decode stay as they are between them.
+  std::vector<Slots::One> mixed(16, {1, 2'000});
+  mixed.insert(mixed.begin(), 8, {48, 2'000});
+  Slots both(mixed);
+  tasks.Plan(both.Args(false), 1, /*shares_by_keys=*/true);
+  ASSERT_TRUE(tasks.rows_by_rows());
+  const auto all = tasks.row_tasks();
+  const auto decoding =
+      std::find_if(all.begin(), all.end(), [](const auto& task) { return task.slot >= 8; });
+  EXPECT_FALSE(std::is_sorted(decoding, all.end(), by_head));
+}
+
 // Each key of a head is read by one task, for all rows; where keys and heads are too few for the
 // threads, rows are divided as well.
 TEST(AttentionTasksTest, SharedKeysAreReadOnce) {

@@ -295,7 +295,7 @@ TEST(CutTileWorkTest, CoversTheProductInPairsOfGroupsAndFeedsEveryThread) {
           // Rows that a cache holds (k of 14,336 has 1 MiB with 36), or many that take k in blocks.
           const bool fits = grid.rows_per_job * k <= std::max<int64_t>(512 * 1024, 32 * k);
           const bool in_blocks = kind == TileJobKind::kWhole && grid.tiles_per_job > 2 &&
-                                 grid.rows_per_job >= std::min<int64_t>(rows, 192);
+                                 grid.rows_per_job >= std::min<int64_t>(rows / threads, 192);
           ASSERT_TRUE(fits || in_blocks) << grid.rows_per_job << " rows";
           if (kind == TileJobKind::kWhole && threads == 1 && tiles > 2) {
             ASSERT_GE(grid.rows_per_job, std::min<int64_t>(rows, 192));
@@ -312,6 +312,26 @@ TEST(CutTileWorkTest, CoversTheProductInPairsOfGroupsAndFeedsEveryThread) {
       }
     }
   }
+}
+
+TEST(CutTileWorkTest, RowsAreDividedWhereColumnsAreFew) {
+  const auto rows_per_job = [](int64_t tiles, int64_t rows, int threads, TileJobKind kind) {
+    return CutTileWork(tiles, rows, /*k=*/576, threads, kind).rows_per_job;
+  };
+  EXPECT_EQ(rows_per_job(36, 512, 2, TileJobKind::kWhole), 256);
+  EXPECT_EQ(rows_per_job(36, 500, 2, TileJobKind::kWhole), 256);
+  EXPECT_EQ(rows_per_job(36, 64, 2, TileJobKind::kWhole), 32);
+  EXPECT_EQ(rows_per_job(96, 64, 2, TileJobKind::kWhole), 64);
+  EXPECT_EQ(rows_per_job(96, 256, 2, TileJobKind::kWhole), 128);
+  EXPECT_EQ(rows_per_job(96, 256, 1, TileJobKind::kWhole), 256);
+  EXPECT_EQ(rows_per_job(512, 256, 2, TileJobKind::kWhole), 256);
+  EXPECT_EQ(rows_per_job(36, 256, 2, TileJobKind::kPairs), 256);
+  // Several threads for each part of the rows.
+  EXPECT_EQ(rows_per_job(36, 128, 16, TileJobKind::kWhole), 32);
+  // Every thread has jobs of its own rows, one behind the other.
+  const WorkGrid grid = CutTileWork(36, 512, 576, 2, TileJobKind::kWhole);
+  EXPECT_EQ(grid.row_jobs(), 2);
+  EXPECT_GE(grid.tile_jobs(), 6);
 }
 
 TEST(CpuBackendTest, RefusesBadOptions) {
