@@ -9,6 +9,7 @@
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/attention_dot_tile.h"
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_lines_ahead.h"
 #include "kernels/cpu/attention_pairs.h"
 #include "kernels/cpu/attention_pieces.h"
 #include "kernels/cpu/attention_softmax.h"
@@ -64,9 +65,17 @@ class AttentionDot {
   static void Segment(const SegmentArgs& a) {
     RoundQueries(a);
     const bool few = a.num_rows <= R;
-    few ? ScoresOfFew(a) : ScoresOfMany(a);
-    Softmax(a);
-    few ? ValuesOfFew(a) : ValuesOfMany(a);
+    if (few) {
+      LinesAhead ahead(a);
+      ScoresOfFew(a, ahead);
+      Softmax(a);
+      ValuesOfFew(a, ahead);
+      ahead.AskForRest();
+    } else {
+      ScoresOfMany(a);
+      Softmax(a);
+      ValuesOfMany(a);
+    }
   }
 
   // Pairs from one rounded row of q to the next.
@@ -93,11 +102,11 @@ class AttentionDot {
   static constexpr int V = Avx512::kTileVectors;
 
   template <int A, int B>
-  using ScoreFew = DotTile<I, FetchSame<uint32_t>, true, A, B>;
+  using ScoreFew = DotTile<I, LinesAhead::Reader<uint32_t>, true, A, B>;
   template <int A, int B>
   using ScoreMany = DotTile<I, FetchEvenly, true, A, B>;
   template <int A, int B>
-  using ValueFew = DotTile<I, FetchSame<uint32_t>, false, A, B>;
+  using ValueFew = DotTile<I, LinesAhead::Reader<uint32_t>, false, A, B>;
   template <int A, int B>
   using ValueMany = DotTile<I, FetchEvenly, false, A, B>;
   template <int A, int B>
@@ -131,16 +140,15 @@ class AttentionDot {
   }
 
   // Piece by piece, in place: memory is the limit.
-  static void ScoresOfFew(const SegmentArgs& a) {
+  static void ScoresOfFew(const SegmentArgs& a, LinesAhead& ahead) {
     ForPieces(a, a.begin, a.hi, [&](const KeyPiece& piece, int token, int32_t key, int count) {
       const std::byte* const k = piece.k + a.head_offset;
-      const std::byte* const next = k + BytesAhead(a, piece, &KeyPiece::k, a.pieces->v);
       for (int i = 0; i < count; i += 16 * V) {
         Dispatch<ScoreFew>(a.num_rows, Least(V, DivideUp(count - i, 16)), Queries(a, 0),
                            int64_t{QueryStride(a)}, a.head_dim / 2,
                            PairMatrix{Pairs(k) + token + i, a.chunk_tokens},
                            a.scores + (key + i - a.segment_begin), int64_t{kScoreStride},
-                           FetchSame<uint32_t>{Pairs(next) + token + i, a.chunk_tokens});
+                           ahead.reader<uint32_t>());
       }
     });
   }
@@ -163,32 +171,26 @@ class AttentionDot {
   }
 
   // Stretches of pairs that lie in place, and what is between them gathered.
-  static void ValuesOfFew(const SegmentArgs& a) {
+  static void ValuesOfFew(const SegmentArgs& a, LinesAhead& ahead) {
     for (int64_t i = 0; i < a.num_rows * a.o_stride; i += 16) {
       _mm512_storeu_ps(a.o + i, _mm512_setzero_ps());
     }
-    const std::byte* const wrap = KeysBehind(a);
     int32_t begin = a.begin - (a.begin - a.segment_begin) % 2;
     while (begin < a.hi) {
       const KeyPiece& piece = PieceOf(a, Most(begin, a.begin));
       const int keys = Least(piece.begin + piece.count, a.hi) - begin;
       int pairs = keys / 2;
-      int64_t ahead = 0;
       PairMatrix values = {ValuesInPlace(a, begin, begin + 2 * pairs), a.head_dim};
-      if (pairs > 0 && values.p != nullptr) {
-        ahead = BytesAhead(a, piece, &KeyPiece::v, wrap);
-      } else {
+      if (pairs == 0 || values.p == nullptr) {
         pairs = Least(kTileKeys / 2, DivideUp(keys, 2));
         auto* const copy = reinterpret_cast<uint32_t*>(a.v_tile);
         GatherValues(a, begin, pairs, copy);
         values = {copy, a.o_stride};
       }
-      const auto* const next = reinterpret_cast<const std::byte*>(values.p) + ahead;
       for (int i = 0; i < a.head_dim; i += 16 * V) {
         Dispatch<ValueFew>(a.num_rows, Least(V, DivideUp(a.head_dim - i, 16)), Weights(a, 0, begin),
                            int64_t{kScoreStride}, pairs, PairMatrix{values.p + i, values.stride},
-                           a.o + i, a.o_stride,
-                           FetchSame<uint32_t>{Pairs(next) + i, values.stride});
+                           a.o + i, a.o_stride, ahead.reader<uint32_t>());
       }
       begin += 2 * pairs;
     }

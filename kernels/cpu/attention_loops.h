@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention_e4m3.h"
 #include "kernels/cpu/attention_in_place.h"
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/attention_lines_ahead.h"
 #include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/attention_widened.h"
 #include "kernels/cpu/simd_math.h"
@@ -29,9 +30,11 @@ class AttentionLoops {
     }
     // Direct reading works on whole vectors of output elements.
     if (a.num_rows <= S::kTileRows && a.head_dim % L == 0) {
-      AttentionInPlace<S>::Scores(a);
+      LinesAhead ahead(a);
+      AttentionInPlace<S>::Scores(a, ahead);
       AttentionSoftmax<S>::Run(a);
-      AttentionInPlace<S>::Values(a);
+      AttentionInPlace<S>::Values(a, ahead);
+      ahead.AskForRest();
     } else {
       AttentionWidened<S>::Scores(a);
       AttentionSoftmax<S>::Run(a);

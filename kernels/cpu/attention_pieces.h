@@ -37,15 +37,6 @@ inline const std::byte* KeysBehind(const SegmentArgs& a) {
   return piece < a.pieces_end ? piece->k : a.behind;
 }
 
-// Bytes from one piece's keys (or values) to those of the piece that is read next: the one behind
-// it, after the last of the segment `wrap`.
-inline int64_t BytesAhead(const SegmentArgs& a, const KeyPiece& piece,
-                          std::byte const* KeyPiece::*kv, const std::byte* wrap) {
-  const bool last = piece.begin + piece.count >= a.hi;
-  const std::byte* const next = last ? wrap : (&piece + 1)->*kv;
-  return next == nullptr ? 0 : next - piece.*kv;
-}
-
 }  // namespace
 }  // namespace refrain::kernels::cpu
 

@@ -9,27 +9,9 @@ namespace refrain::kernels::cpu {
 
 namespace {
 
-// What a tile asks the second-level cache for while it multiplies: the hardware does not see that
-// one chunk follows another. Not the first-level cache, whose misses under way are so few that
-// asking for it kept decoding at two thirds of the read bandwidth (Zen 4). Tile calls
-// Ask<Elements>(i) once per step of its inner loop.
-
-// The elements that take the place of those of step i when the next piece is read in place.
-template <class E>
-struct FetchSame {
-  const E* p;
-  int64_t stride;  // from one step to the next
-
-  template <int Elements>
-  void Ask(int i) const {
-#pragma GCC unroll 8
-    for (int j = 0; j < static_cast<int>(Elements * sizeof(E)); j += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(p + i * stride) + j, 0, 2);
-    }
-  }
-};
-
-// A share of what the next tile is read from. A burst would take every line fill buffer from the
+// What a tile asks the second-level cache for while it multiplies; it calls Ask<Elements>(i) once
+// per step of its inner loop. With few rows LinesAhead::Reader; with many a share of what the next
+// tile is read from. A burst would take every line fill buffer from the
 // loads; a line per step goes unnoticed beside them, and more are asked for only where rows are so
 // few that reading is the limit.
 struct FetchEvenly {
@@ -107,10 +89,10 @@ struct ScoreTile {
 };
 
 // The same over K [d/2][c][2] in bf16; k_stride in elements.
-template <class S, int R, int V>
+template <class S, class Fetch, int R, int V>
 struct ScoreTilePairs {
   static void Run(const float* q, int64_t q_stride, int head_dim, const uint16_t* k,
-                  int64_t k_stride, float* scores, FetchSame<uint16_t> fetch) {
+                  int64_t k_stride, float* scores, Fetch fetch) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8
@@ -176,10 +158,10 @@ struct ValueTile {
 
 // The same over V [c/2][d][2] in bf16, from token `token` of the chunk on; v_stride (2 d) from one
 // pair of tokens to the next.
-template <class S, int R, int V>
+template <class S, class Fetch, int R, int V>
 struct ValueTilePairs {
   static void Run(const float* p, int token, int keys, const uint16_t* v, int64_t v_stride,
-                  float* o, int64_t o_stride, FetchSame<uint16_t> fetch) {
+                  float* o, int64_t o_stride, Fetch fetch) {
     using F = typename S::F;
     F sum[R][V];
 #pragma GCC unroll 8

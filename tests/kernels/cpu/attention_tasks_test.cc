@@ -207,8 +207,8 @@ TEST(AttentionTasksTest, ThreadsKeepTheirRows) {
   ASSERT_FALSE(tasks.segments_by_rows() && tasks.rows_by_rows());
 }
 
-// Many rows pass by the keys of one head before those of the next, in each thread's half; few rows go
-// by what of their slot lies together.
+// Many rows pass by the keys of one head before those of the next, in each thread's half; few rows
+// go by what of their slot lies together.
 TEST(AttentionTasksTest, ManyRowsTakeHeadAfterHead) {
   Slots prompts(std::vector<Slots::One>(8, {48, 2'000}));
   AttentionTasks tasks;
