@@ -71,6 +71,18 @@ bool GoesToTiles(const GateUpArgs& args) {
   return true;
 }
 
+// One step of `rows` rows of the group that begins with `row`. Overwrites gate.
+void PackSwiGlu(const QuantizedKernels& kernels, float* gate, const float* up, int64_t row,
+                int64_t rows, int64_t step, TileRowsMemory& to) {
+  uint16_t* const high = to.high(row) + step;
+  uint16_t* const low = to.low(row);
+  if (low == nullptr) return kernels.tiles->pack_swiglu(gate, up, rows, high);
+  kernels.silu_mul(gate, up, rows * kTileK);
+  for (int64_t r = 0; r < rows; ++r) {
+    kernels.tiles->pack_row(gate + r * kTileK, kTileK, high + r * kTileK, low + step + r * kTileK);
+  }
+}
+
 // GateUp where GoesToTiles: no float of the results leaves the caches.
 void GateUpToTiles(ThreadPool& pool, Isa isa, const Activations& x, const GateUpArgs& args,
                    TileRowsMemory& to) {
@@ -88,12 +100,11 @@ void GateUpToTiles(ThreadPool& pool, Isa isa, const Activations& x, const GateUp
                             args.reproducible);
               up.Multiply(x, row_begin, row_end, tile, tile + 2, up_products - first, kTileK, false,
                           args.reproducible);
-              kernels.silu_mul(products, up_products, (row_end - row_begin) * kTileK);
               const int64_t step = tile / 2 * kTileElements;
-              for (int64_t row = row_begin; row < row_end; ++row) {
-                uint16_t* const low = to.low(row);
-                kernels.tiles->pack_row(products + (row - row_begin) * kTileK, kTileK,
-                                        to.high(row) + step, low == nullptr ? nullptr : low + step);
+              for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+                PackSwiGlu(kernels, products + (row - row_begin) * kTileK,
+                           up_products + (row - row_begin) * kTileK, row,
+                           std::min(row_end - row, int64_t{kTileRows}), step, to);
               }
             }
           });

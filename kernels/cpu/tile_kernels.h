@@ -58,6 +58,9 @@ struct TileKernels {
   // One row: high and low point to it in its group, steps lie 512 elements apart. `low` may be
   // null.
   void (*pack_row)(const float* x, int64_t k, uint16_t* high, uint16_t* low);
+  // SwiGLU's silu(gate) up, [rows, 32] each, into one step of neighbouring rows of a group: high
+  // points to it in the first. The bits of silu_mul and pack_row.
+  void (*pack_swiglu)(const float* gate, const float* up, int64_t rows, uint16_t* high);
   // `w` points to panel 0.
   void (*dense)(const TilePanels& w, const TileRows& x, const TileRange& range);
   // By stored type. Weights are unpacked to w = high + low, high as kWeightLift says, low to

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/silu_inl.h"
 #include "kernels/cpu/tile_kernels.h"
 
 namespace refrain::kernels::cpu {
@@ -31,6 +32,16 @@ inline __mmask16 FirstLanes(int64_t count) {
 }
 
 }  // namespace
+
+// V: vectors of 16 lanes as quantized_kernels_inl.h says.
+template <class V, class Bf16>
+void PackTileSwiGlu(const float* gate, const float* up, int64_t rows, uint16_t* high) {
+  for (int64_t i = 0; i < rows * kTileK; i += kTileK) {
+    const __m512 a = V::Mul(Silu<V>(V::LoadF(gate + i)), V::LoadF(up + i));
+    const __m512 b = V::Mul(Silu<V>(V::LoadF(gate + i + 16)), V::LoadF(up + i + 16));
+    _mm512_store_si512(high + i, Bf16::Round(a, b));
+  }
+}
 
 template <class Bf16>
 void PackTileRow(const float* x, int64_t k, uint16_t* high, uint16_t* low) {

@@ -149,6 +149,7 @@ template <class V, class Bf16, class Tiles>
 constexpr TileKernels TileKernelsFor() {
   return {
       PackTileRow<Bf16>,
+      PackTileSwiGlu<V, Bf16>,
       MultiplyDenseByTiles<Tiles>,
       MultiplyQuantizedTiles<V, Tiles, Format<8, ScaleKind::kScale, 1>>,
       MultiplyQuantizedTiles<V, Tiles, Format<4, ScaleKind::kScale, 1>>,

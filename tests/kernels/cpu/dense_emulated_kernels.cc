@@ -26,8 +26,8 @@ struct EmulatedBf16Dot {
   }
 };
 
-constinit const TileKernels kEmulatedTiles = {
-    PackTileRow<EmulatedBf16>, MultiplyDenseByTiles<EmulatedTiles>, {}, {}, {}, {}, {}, {}, {}, {}};
+constinit const TileKernels kEmulatedTiles = {.pack_row = PackTileRow<EmulatedBf16>,
+                                              .dense = MultiplyDenseByTiles<EmulatedTiles>};
 
 }  // namespace
 

@@ -328,5 +328,33 @@ TEST(TileRowsMemoryTest, RowsLieInGroupsOnCacheLines) {
   EXPECT_EQ(memory.low(0), nullptr);
 }
 
+// Of 16 rows and fewer, by the emulated instructions and by those of the processor.
+TEST(PackSwiGluTest, IsSiluMulAndThenPackRow) {
+  if (DetectIsa() < Isa::kAvx512Vnni) GTEST_SKIP() << "needs AVX-512 VNNI";
+  const std::vector<float> up = RandomFloats(kTileElements, 8);
+  std::vector<float> gate = RandomFloats(kTileElements, 7);
+  for (int i = 0; i < kTileElements; i += 3) {
+    gate[i] = static_cast<float>(i - kTileElements / 2) * 0.45f;  // up to 115
+  }
+  gate[1] = std::nanf("");
+  gate[2] = -0.0f;
+  std::vector<const QuantizedKernels*> all = {&EmulatedAmxQuantizedKernels()};
+  if (DetectIsa() >= Isa::kAmx) all.push_back(&QuantizedKernelsFor(Isa::kAmx));
+  for (const QuantizedKernels* kernels : all) {
+    for (const int64_t rows : {1, 7, 16}) {
+      alignas(64) uint16_t got[kTileElements], want[kTileElements];
+      std::fill_n(got, kTileElements, uint16_t{0x1234});
+      std::fill_n(want, kTileElements, uint16_t{0x1234});
+      kernels->tiles->pack_swiglu(gate.data(), up.data(), rows, got);
+      std::vector<float> products = gate;
+      kernels->silu_mul(products.data(), up.data(), rows * kTileK);
+      for (int64_t r = 0; r < rows; ++r) {
+        kernels->tiles->pack_row(&products[r * kTileK], kTileK, want + r * kTileK, nullptr);
+      }
+      for (int i = 0; i < kTileElements; ++i) ASSERT_EQ(got[i], want[i]) << gate[i];
+    }
+  }
+}
+
 }  // namespace
 }  // namespace refrain::kernels::cpu
