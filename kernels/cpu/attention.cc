@@ -92,8 +92,8 @@ class Call {
          tasks_.task_rows().subspan(task.row_begin, task.row_end - task.row_begin)) {
       r = LoadRow(row.row, row.key_limit, task.kv_head, r, ws);
     }
-    const std::byte* const behind =
-        next == nullptr ? nullptr : KeysOf(next->slot, next->kv_head, next->begin);
+    const KeyPiece behind =
+        next == nullptr ? KeyPiece{} : KeysOf(next->slot, next->kv_head, next->begin, next->end);
     SoftmaxState* const states = partial_states_ + task.partial;
     float* const o = partial_o_ + task.partial * o_stride_;
     const int32_t hi = std::min(task.end, ws.limits.back());
@@ -104,6 +104,7 @@ class Call {
                     std::min(hi, segment + kMaxSegmentKeys));
       a.states = first ? states : ws.segment_states.data();
       a.o = first ? o : ws.segment_o.data();
+      if (a.hi == hi) EndPieces(task.slot, a);
       RunSegment(a, behind, ws);
       if (!first) MergeSegment(r, ws, states, o);
     }
@@ -118,7 +119,7 @@ class Call {
       const int32_t limit = step.key_end - step.num_rows + i + 1;
       rows = LoadRow(step.row_begin + i, limit, task.kv_head, rows, ws);
     }
-    const std::byte* const behind = next == nullptr ? nullptr : FirstKeys(*next);
+    const KeyPiece behind = next == nullptr ? KeyPiece{} : FirstKeys(*next);
     std::fill_n(ws.states.begin(), rows, SoftmaxState{});
     bool empty = true;
     for (const Segment& segment : tasks_.slot(task.slot).segments) {
@@ -132,6 +133,7 @@ class Call {
         SegmentArgs a = Arguments(ws, rows, task.slot, task.kv_head, segment.begin, begin, hi);
         a.states = empty ? ws.states.data() : ws.segment_states.data();
         a.o = empty ? ws.o.data() : ws.segment_o.data();
+        if (hi == ws.limits.back()) EndPieces(task.slot, a);
         RunSegment(a, behind, ws);
         if (!empty) MergeSegment(rows, ws, ws.states.data(), ws.o.data());
       }
@@ -168,18 +170,28 @@ class Call {
     return args_.layer * args_.kv.layer_bytes + kv_head * args_.kv.head_bytes;
   }
 
-  const std::byte* KeysOf(int32_t slot, int32_t kv_head, int32_t key) const {
-    return PieceOf(slot, key)->k + HeadOffset(kv_head);
+  // Those of the slot's keys [begin, end) that lie together, k those of the layer and KV head.
+  KeyPiece KeysOf(int32_t slot, int32_t kv_head, int32_t begin, int32_t end) const {
+    KeyPiece piece = *PieceOf(slot, begin);
+    piece.k += HeadOffset(kv_head);
+    piece.token += begin - piece.begin;
+    piece.count = std::min(piece.begin + piece.count, end) - begin;
+    piece.begin = begin;
+    return piece;
   }
 
-  // The keys that a task of the second phase reads first, or null where all its segments have been
+  // The task reads no keys of the slot behind a.hi.
+  void EndPieces(int32_t slot, SegmentArgs& a) const { a.pieces_end = PieceOf(slot, a.hi - 1) + 1; }
+
+  // The keys that a task of the second phase reads first, none where all its segments have been
   // computed.
-  const std::byte* FirstKeys(const RowTask& task) const {
+  KeyPiece FirstKeys(const RowTask& task) const {
     const std::vector<Segment>& segments = tasks_.slot(task.slot).segments;
     const auto own = std::find_if(segments.begin(), segments.end(),
                                   [](const Segment& segment) { return segment.partial < 0; });
-    if (own == segments.end()) return nullptr;
-    return KeysOf(task.slot, task.kv_head, std::max(own->begin, args_.steps[task.slot].key_begin));
+    if (own == segments.end()) return {};
+    const SlotStep& step = args_.steps[task.slot];
+    return KeysOf(task.slot, task.kv_head, std::max(own->begin, step.key_begin), step.key_end);
   }
 
   SegmentArgs Arguments(Workspace& ws, int rows, int32_t slot, int32_t kv_head,
@@ -222,9 +234,12 @@ class Call {
     }
   }
 
-  void RunSegment(SegmentArgs& a, const std::byte* behind, Workspace& ws) const {
+  void RunSegment(SegmentArgs& a, const KeyPiece& behind, Workspace& ws) const {
     assert(a.hi - a.segment_begin <= kMaxSegmentKeys);
-    if (behind != nullptr) a.behind = behind - a.head_offset;
+    if (behind.k != nullptr) {
+      a.behind = behind;
+      a.behind.k -= a.head_offset;
+    }
     if (args_.kv.dtype == DType::kF8E4M3) ws.e4m3.Widen(kernels_.widen_e4m3, a);
     kernels_.segment(a);
   }

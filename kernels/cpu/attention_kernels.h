@@ -55,7 +55,7 @@ struct SegmentArgs {
   // keys
   const KeyPiece* pieces;      // from the one that holds key `begin` on
   const KeyPiece* pieces_end;  // what lies from `hi` on is fetched into the cache, not used
-  const std::byte* behind;     // and this behind all pieces, as if of this KV head; may be null
+  KeyPiece behind;             // and this behind all pieces, as if of this KV head; k may be null
   size_t head_offset;          // bytes from what the pieces point to, to this layer and KV head
   int32_t segment_begin;       // scores are kept by key index minus this
   int32_t begin;               // first key that is read

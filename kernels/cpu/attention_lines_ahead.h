@@ -1,6 +1,7 @@
 #ifndef REFRAIN_KERNELS_CPU_ATTENTION_LINES_AHEAD_H_
 #define REFRAIN_KERNELS_CPU_ATTENTION_LINES_AHEAD_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,8 +16,8 @@ namespace {
 // order of reading and one piece's keys ahead: as many lines as are read meanwhile, so that memory
 // always has something to do and is asked for nothing that stays unread in part-full chunks. The
 // hardware does not see that one chunk follows another. Behind the segment's own lines are the keys
-// of the piece that the next segment or task begins with: those of its own first piece have been
-// asked for likewise.
+// of the piece that the next segment or task begins with (of at most kTileKeys tokens): those of
+// its own first piece have been asked for likewise.
 //
 // Not the first-level cache, whose misses under way are so few that asking for it kept decoding at
 // two thirds of the read bandwidth (Zen 4).
@@ -72,6 +73,8 @@ class LinesAheadTo {
   }
 
  private:
+  static constexpr int64_t kHarmlessLines = 8;
+
   enum class Region : uint8_t { kKeys, kValues, kBehind, kNone };
 
   template <int kCount>
@@ -85,7 +88,7 @@ class LinesAheadTo {
 
   void NextRow() {
     if (--rows_ > 0) {
-      row_ += int64_t{a_.chunk_tokens} * key_bytes_;
+      row_ += row_step_;
       Begin(row_, row_lines_);
       return;
     }
@@ -93,6 +96,7 @@ class LinesAheadTo {
   }
 
   void Begin(const char* p, int64_t lines) {
+    assert(lines > 0);
     next_ = row_ = p;
     in_row_ = row_lines_ = lines;
   }
@@ -119,18 +123,27 @@ class LinesAheadTo {
     } else {
       region_ = Region::kNone;
     }
-    const std::byte* const behind = region_ == Region::kBehind ? KeysBehind(a_) : nullptr;
-    if (behind != nullptr) return BeginRows(behind, 0, Least(a_.chunk_tokens, kTileKeys));
-    // Nothing follows: something harmless, for ever.
+    const KeyPiece behind = region_ == Region::kBehind ? PieceBehind(a_) : KeyPiece{};
+    if (behind.k != nullptr) {
+      return BeginRows(behind.k, behind.token, Least(behind.count, kTileKeys));
+    }
+    // Nothing follows: something harmless, again and again.
     region_ = Region::kNone;
-    rows_ = 1;
-    Begin(reinterpret_cast<const char*>(this), int64_t{1} << 62);
+    rows_ = INT32_MAX;
+    row_step_ = 0;
+    Begin(reinterpret_cast<const char*>(this), kHarmlessLines);
   }
 
   void BeginRows(const std::byte* keys, int token, int count) {
+    const char* const first = reinterpret_cast<const char*>(keys) + a_.head_offset;
+    if (count == a_.chunk_tokens) {  // the rows lie one behind the other
+      rows_ = 1;
+      BeginBytes(first, int64_t{key_rows_} * count * key_bytes_);
+      return;
+    }
     rows_ = key_rows_;
-    BeginBytes(reinterpret_cast<const char*>(keys) + a_.head_offset + token * key_bytes_,
-               count * key_bytes_);
+    row_step_ = int64_t{a_.chunk_tokens} * key_bytes_;
+    BeginBytes(first + token * key_bytes_, count * key_bytes_);
   }
 
   void BeginKeys(const KeyPiece& piece) {
@@ -155,7 +168,8 @@ class LinesAheadTo {
   const int key_rows_;
   const int value_tokens_;  // in a row of values
   Region region_ = Region::kKeys;
-  int rows_ = 0;  // of the region, from this one on
+  int rows_ = 0;          // of the region, from this one on
+  int64_t row_step_ = 0;  // bytes from one to the next
   int64_t in_row_ = 0, row_lines_ = 0;
   const char* next_ = nullptr;
   const char* row_ = nullptr;

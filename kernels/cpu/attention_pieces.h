@@ -30,12 +30,20 @@ inline void ForPieces(const SegmentArgs& a, int32_t begin, int32_t end, const Fn
   }
 }
 
-// The keys that the next segment or task begins with, or null.
-inline const std::byte* KeysBehind(const SegmentArgs& a) {
+// What the next segment or task begins with, from its first key on; k may be null.
+inline KeyPiece PieceBehind(const SegmentArgs& a) {
   const KeyPiece* piece = a.pieces;
   while (piece < a.pieces_end && piece->begin + piece->count <= a.hi) ++piece;
-  return piece < a.pieces_end ? piece->k : a.behind;
+  if (piece == a.pieces_end) return a.behind;
+  KeyPiece rest = *piece;
+  const int32_t skipped = Most(a.hi - rest.begin, 0);
+  rest.token += skipped;
+  rest.begin += skipped;
+  rest.count -= skipped;
+  return rest;
 }
+
+inline const std::byte* KeysBehind(const SegmentArgs& a) { return PieceBehind(a).k; }
 
 }  // namespace
 }  // namespace refrain::kernels::cpu

@@ -11,9 +11,9 @@ namespace {
 
 // What a tile asks the second-level cache for while it multiplies; it calls Ask<Elements>(i) once
 // per step of its inner loop. With few rows LinesAhead::Reader; with many a share of what the next
-// tile is read from. A burst would take every line fill buffer from the
-// loads; a line per step goes unnoticed beside them, and more are asked for only where rows are so
-// few that reading is the limit.
+// tile is read from. A burst would take every line fill buffer from the loads; a line per step goes
+// unnoticed beside them, and more are asked for only where rows are so few that reading is the
+// limit.
 struct FetchEvenly {
   const char* p;
   int64_t step;  // bytes

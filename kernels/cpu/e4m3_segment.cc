@@ -100,7 +100,7 @@ void E4m3Segment::Widen(void (*widen)(const E4m3Rows& rows), SegmentArgs& a) {
   a.chunk_tokens = kKeyStride;
   a.pieces = &piece_;
   a.pieces_end = &piece_ + 1;
-  a.behind = nullptr;
+  a.behind = {};
   a.head_offset = 0;
 }
 

@@ -71,7 +71,7 @@ bool GoesToTiles(const GateUpArgs& args) {
   return true;
 }
 
-// One step of `rows` rows of the group that begins with `row`. Overwrites gate.
+// One step of `rows` rows of the group that begins with `row`. May overwrite gate.
 void PackSwiGlu(const QuantizedKernels& kernels, float* gate, const float* up, int64_t row,
                 int64_t rows, int64_t step, TileRowsMemory& to) {
   uint16_t* const high = to.high(row) + step;

@@ -26,7 +26,8 @@ enum class TileJobKind : uint8_t {
 };
 // The same where rows are multiplied as TileRows: unpacking weights counts, so a job has many rows.
 // Jobs of whole calls have no more than a thread's share of them where columns are few: each thread
-// then multiplies the rows that it has packed (ForJobs), and no line goes from core to core.
+// then multiplies what it has packed (ForJobs), but for some rows at the borders of its part, and
+// few lines go from core to core.
 WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, TileJobKind kind);
 
 // Up to this many rows a product waits for memory alone, which serves threads that read one behind

@@ -294,8 +294,9 @@ TEST(CutTileWorkTest, CoversTheProductInPairsOfGroupsAndFeedsEveryThread) {
           const WorkGrid grid = CutTileWork(tiles, rows, k, threads, kind);
           // Rows that a cache holds (k of 14,336 has 1 MiB with 36), or many that take k in blocks.
           const bool fits = grid.rows_per_job * k <= std::max<int64_t>(512 * 1024, 32 * k);
-          const bool in_blocks = kind == TileJobKind::kWhole && grid.tiles_per_job > 2 &&
-                                 grid.rows_per_job >= std::min<int64_t>(rows / threads, 192);
+          const bool in_blocks =
+              kind == TileJobKind::kWhole && grid.tiles_per_job > 2 &&
+              grid.rows_per_job >= std::min<int64_t>(tiles > 96 ? rows : rows / threads, 192);
           ASSERT_TRUE(fits || in_blocks) << grid.rows_per_job << " rows";
           if (kind == TileJobKind::kWhole && threads == 1 && tiles > 2) {
             ASSERT_GE(grid.rows_per_job, std::min<int64_t>(rows, 192));
