@@ -65,7 +65,7 @@ struct EngineStats {
   int64_t kv_evicted_chunks_total = 0;
   int64_t kv_copied_chunks_total = 0;
   double turn_seconds_total = 0;        // of the engine thread, for steps
-  double scheduling_seconds_total = 0;  // of these, not in the model: plan, tree, streams
+  double scheduling_seconds_total = 0;  // of these, not in the model: planning, tokens, streams
   // Of a device that works beside the host (kernels::DeviceTimes), else 0.
   double device_step_seconds_total = 0;
   double device_idle_seconds_total = 0;

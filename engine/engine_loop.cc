@@ -80,6 +80,7 @@ bool EngineLoop::Turn() {
   TakeIn(parts_.queue->Take());
   ExpireDeadlines();
   const bool launched = LaunchNext();
+  planning_seconds_ = SecondsBetween(begin, parts_.clock->Now()) - runner_seconds_;
   const size_t most_in_flight = static_cast<size_t>(parts_.runner->max_in_flight());
   if (!in_flight_.empty() && (!launched || in_flight_.size() >= most_in_flight)) CollectOldest();
   FlushChanged();
@@ -87,7 +88,7 @@ bool EngineLoop::Turn() {
     const double turn_seconds = SecondsBetween(begin, parts_.clock->Now());
     stats_.turn_seconds_total += turn_seconds;
     stats_.scheduling_seconds_total += turn_seconds - runner_seconds_;
-    observer_.TurnEnds(turn_seconds, runner_seconds_);
+    observer_.TurnEnds(turn_seconds, runner_seconds_, planning_seconds_);
   }
   PublishStats();
   return HasWork();
@@ -411,7 +412,9 @@ void EngineLoop::CollectOldest() {
   }
   if (!result.ok()) return HandleFailure(step, result.status());
   backoff_.Ran(step.num_tokens(), options_.scheduler.step_token_budget);
+  const Clock::TimePoint publish = parts_.clock->Now();
   Publish(step);
+  planning_seconds_ += SecondsBetween(publish, parts_.clock->Now());
   for (size_t i = 0; i < step.logits.size(); ++i) Apply(step.logits[i], std::move(result->rows[i]));
   EndPromptOnly(step);
 }

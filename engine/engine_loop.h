@@ -204,6 +204,7 @@ class EngineLoop {
   std::vector<uint64_t> changed_;     // requests with something to send
   Clock::TimePoint collected_;        // the last step
   double runner_seconds_ = 0;         // of this turn, spent in the runner
+  double planning_seconds_ = 0;       // of this turn, as StepObservation has it
   std::vector<SequenceId> released_;  // scratch
   std::vector<TokenId> known_ids_;    // scratch
   uint64_t next_sequence_id_ = 1;

@@ -23,9 +23,12 @@ struct StepObservation {
   int64_t decode_keys = 0;
   int64_t shared_decode_keys = 0;
   double turn_seconds = 0;
-  double plan_seconds = 0;        // of these, in the scheduler's Plan
   double model_seconds = 0;       // of these, in the model
-  double scheduling_seconds = 0;  // of these, not in the model: plan, tree, streams
+  double scheduling_seconds = 0;  // of these, not in the model: planning, tokens, streams
+  // Of these, until the step is launched, and to publish in the prefix tree what it computed:
+  // requests taken in, the tree, Plan, the attention plan.
+  double planning_seconds = 0;
+  double plan_seconds = 0;  // of these, in the scheduler's Plan
 };
 
 // One of several choices of a request, at the request's end. Times in seconds, as below.

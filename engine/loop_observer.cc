@@ -56,11 +56,12 @@ void LoopObserver::Launched(const LaunchedStep& step, const StepBatch& batch) {
   CountKeys(batch, chunk_tokens_, &step_);
 }
 
-void LoopObserver::TurnEnds(double turn_seconds, double model_seconds) {
+void LoopObserver::TurnEnds(double turn_seconds, double model_seconds, double planning_seconds) {
   if (observer_ == nullptr) return;
   step_.turn_seconds = turn_seconds;
   step_.model_seconds = model_seconds;
   step_.scheduling_seconds = turn_seconds - model_seconds;
+  step_.planning_seconds = planning_seconds;
   observer_->OnStep(step_);
 }
 

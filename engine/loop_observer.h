@@ -31,7 +31,7 @@ class LoopObserver {
     if (observer_ != nullptr) collected_ = clock_->Now();
   }
   // A turn that launched.
-  void TurnEnds(double turn_seconds, double model_seconds);
+  void TurnEnds(double turn_seconds, double model_seconds, double planning_seconds);
 
   // --- requests ---
   void Arrived(RunningRequest* request);

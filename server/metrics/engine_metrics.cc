@@ -61,6 +61,7 @@ void EngineMetrics::OnStep(const engine::StepObservation& step) {
   prefill_rows_ += step.prefill_rows;
   decode_keys_ += step.decode_keys;
   shared_decode_keys_ += step.shared_decode_keys;
+  planning_seconds_ += step.planning_seconds;
   plan_seconds_ += step.plan_seconds;
   model_seconds_ += step.model_seconds;
   step_duration_.Observe(step.turn_seconds);
@@ -318,8 +319,12 @@ void EngineMetrics::DescribeSteps(const engine::EngineStats& stats, FamilyList* 
   families->Counter("refrain_step_model_seconds_total", "Of these, in the model.",
                     model_seconds_.load());
   families->Counter("refrain_step_scheduling_seconds_total",
-                    "Of these, not in the model: plan, cache, streams.",
+                    "Of these, not in the model: planning, tokens, streams.",
                     stats.scheduling_seconds_total);
+  families->Counter("refrain_step_planning_seconds_total",
+                    "Of these, in planning: requests taken in, the prefix tree, the scheduler's "
+                    "plan and the attention plan.",
+                    planning_seconds_.load());
   families->Counter("refrain_step_plan_seconds_total", "Of these, in the scheduler's plan.",
                     plan_seconds_.load());
   families->Counter("refrain_device_step_seconds_total",

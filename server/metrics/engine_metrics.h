@@ -72,6 +72,7 @@ class EngineMetrics final : public engine::EngineObserver {
   Count arrivals_{0};
   Count decode_rows_{0}, prefill_rows_{0};
   Count decode_keys_{0}, shared_decode_keys_{0};
+  std::atomic<double> planning_seconds_{0};
   std::atomic<double> plan_seconds_{0};
   std::atomic<double> model_seconds_{0};
 

@@ -135,6 +135,23 @@ TEST_F(LoopObserverTest, TellsWhatEachStepComputed) {
   }
 }
 
+TEST_F(LoopObserverTest, PlanningIsWhatTheLaunchWaitsFor) {
+  LoopOptions options;
+  options.planner = [this](const SchedulerSnapshot& snapshot) {
+    harness_->clock.Advance(std::chrono::milliseconds(3));
+    return Plan(snapshot);
+  };
+  LoopHarness& h = Make(options);
+  h.Run(TokenRequest(Prompt(50), 3));
+  ASSERT_EQ(seen_.steps.size(), 4u);
+  for (const StepObservation& step : seen_.steps) {
+    EXPECT_NEAR(step.plan_seconds, 0.003, 1e-9);
+    EXPECT_NEAR(step.planning_seconds, 0.003, 1e-9);
+    EXPECT_NEAR(step.scheduling_seconds, 0.003, 1e-9);
+    EXPECT_NEAR(step.model_seconds, kStepSeconds, 1e-6);
+  }
+}
+
 // Two choices read the 40 tokens of their prompt together but for the last one, which each has
 // computed, and their own answers alone.
 TEST_F(LoopObserverTest, CountsKeysThatSequencesReadTogether) {

@@ -163,7 +163,7 @@ def test_a_server_of_one_slot_is_not_asked_for_many_users(compare, monkeypatch):
 
 
 def test_scheduling_is_what_the_workload_added(compare, monkeypatch):
-    looks = iter([(100.0, 50.0), (104.0, 50.02)])
+    looks = iter([(100.0, 50.0, 20.0), (104.0, 50.02, 20.01)])
     monkeypatch.setattr(compare, "step_seconds", lambda server: next(looks))
     results = compare.Results()
     calls = []
@@ -171,17 +171,20 @@ def test_scheduling_is_what_the_workload_added(compare, monkeypatch):
         compare.with_scheduling(lambda *arguments: calls.append(arguments[0].name), "shared",
                                 peer_of(compare, name), None, None, results)
     assert calls == ["vLLM", "refrain"]
-    (key, values), = results.values.items()
+    (key, values), (planning, of_planning) = results.values.items()
     assert key == ("shared: scheduling, of the time of steps", "%", False)
     assert dict(values) == {"refrain": [pytest.approx(0.5)]}
+    assert planning[0] == "shared: planning (plan, tree, attention plan), of the time of steps"
+    assert dict(of_planning) == {"refrain": [pytest.approx(0.25)]}
 
 
 def test_step_seconds_are_read_from_the_metrics(compare, monkeypatch):
     text = (b"# TYPE refrain_step_seconds_total counter\nrefrain_step_seconds_total 12.5\n"
-            b'refrain_step_scheduling_seconds_total{model_name="m"} 0.25\n')
+            b'refrain_step_scheduling_seconds_total{model_name="m"} 0.25\n'
+            b'refrain_step_planning_seconds_total{model_name="m"} 0.125\n')
     monkeypatch.setattr(compare.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(text))
     server = types.SimpleNamespace(port=1, name="refrain")
-    assert compare.step_seconds(server) == (12.5, 0.25)
+    assert compare.step_seconds(server) == (12.5, 0.25, 0.125)
     text = b"refrain_step_seconds_total 12.5\n"
     with pytest.raises(compare.load.RequestError, match="refrain_step_scheduling_seconds_total"):
         compare.step_seconds(server)

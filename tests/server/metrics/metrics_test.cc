@@ -274,14 +274,16 @@ TEST_F(MetricsTest, SumsSteps) {
                      .decode_keys = 1000,
                      .shared_decode_keys = 750,
                      .turn_seconds = 0.5,
-                     .plan_seconds = 0.125,
                      .model_seconds = 0.25,
-                     .scheduling_seconds = 0.25});
+                     .scheduling_seconds = 0.25,
+                     .planning_seconds = 0.1875,
+                     .plan_seconds = 0.125});
   EXPECT_EQ(Value("refrain_rows_total{kind=\"decode\"}"), "3");
   EXPECT_EQ(Value("refrain_rows_total{kind=\"prefill\"}"), "29");
   EXPECT_EQ(Value("refrain_decode_keys_total"), "1000");
   EXPECT_EQ(Value("refrain_decode_chunk_first_keys_total"), "750");
   EXPECT_EQ(Value("refrain_step_plan_seconds_total"), "0.125");
+  EXPECT_EQ(Value("refrain_step_planning_seconds_total"), "0.1875");
   EXPECT_EQ(Value("refrain_step_model_seconds_total"), "0.25");
   EXPECT_EQ(Vllm("iteration_tokens_total_sum"), "32");
   EXPECT_EQ(Value("refrain_step_duration_seconds_bucket{le=\"0.5\"}"), "1");
