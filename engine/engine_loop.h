@@ -201,12 +201,11 @@ class EngineLoop {
   std::unordered_map<SequenceId, std::shared_ptr<SequenceState>> sequences_;  // waiting, running
   std::deque<LaunchedStep> in_flight_;
   DeadlineList deadlines_;
-  std::vector<uint64_t> changed_;     // requests with something to send
-  Clock::TimePoint collected_;        // the last step
-  double runner_seconds_ = 0;         // of this turn, spent in the runner
-  double planning_seconds_ = 0;       // of this turn, as StepObservation has it
-  std::vector<SequenceId> released_;  // scratch
-  std::vector<TokenId> known_ids_;    // scratch
+  std::vector<uint64_t> changed_;                     // requests with something to send
+  Clock::TimePoint collected_;                        // the last step
+  double runner_seconds_ = 0, planning_seconds_ = 0;  // of this turn, as StepObservation has them
+  std::vector<SequenceId> released_;                  // scratch
+  std::vector<TokenId> known_ids_;                    // scratch
   uint64_t next_sequence_id_ = 1;
   std::mt19937_64 fresh_seeds_;
   EngineStats stats_;  // the engine thread's own
