@@ -106,7 +106,6 @@ bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads, bool shar
   segment_tasks_.clear();
   row_tasks_.clear();
   num_partials_ = segment_cost_ = row_cost_ = 0;
-  group_ = Group(args);
   rows_per_task_ = RowsPerTask(args, threads);
   enough_tasks_ = int64_t{kTasksPerThread} * threads;
   CollectPieces(args);
@@ -186,8 +185,9 @@ void AttentionTasks::Order(int threads) {
 // In each thread's stretch, tasks of many rows by their KV heads: the keys of one head, which the
 // rows most often share, stay in the nearer caches while they pass by.
 void AttentionTasks::OrderByHeads(int threads) {
-  const auto many = [this](const RowTask& task) {
-    return (task.row_end - task.row_begin) * group_ > kMaxSharingRows;
+  const int32_t group = inputs_.num_heads / inputs_.kv.num_kv_heads;
+  const auto many = [group](const RowTask& task) {
+    return (task.row_end - task.row_begin) * group > kMaxSharingRows;
   };
   const auto head = [](const RowTask& a, const RowTask& b) { return a.kv_head < b.kv_head; };
   const int64_t count = std::ssize(row_tasks_);

@@ -118,7 +118,6 @@ class AttentionTasks {
   void OrderByHeads(int threads);
 
   Inputs inputs_;
-  int32_t group_ = 1;          // query heads of one KV head
   int32_t rows_per_task_ = 1;  // rows of q, each with the heads of one group
   // Of the run that is being shared.
   bool reads_once_ = false;  // each of its keys by one task, for as many rows as a task may have

@@ -32,7 +32,7 @@ inline typename V::F Exp(typename V::F x) {
 
 // x / (1 + e^-x)
 template <class V>
-inline typename V::F Silu(typename V::F x) {
+inline typename V::F GateSilu(typename V::F x) {
   const typename V::F negated = V::Mul(x, V::SetF(-1.0f));
   const typename V::F e = Exp<V>(V::Max(V::Min(negated, V::SetF(87.0f)), V::SetF(-87.0f)));
   return V::Div(x, V::Add(e, V::SetF(1.0f)));
@@ -42,7 +42,7 @@ template <class V>
 void SiluMul(float* gate, const float* up, int64_t count) {
   for (int64_t i = 0; i < count; i += V::kLanes) {
     const int lanes = count - i < V::kLanes ? static_cast<int>(count - i) : V::kLanes;
-    const typename V::F silu = Silu<V>(V::LoadN(gate + i, lanes));
+    const typename V::F silu = GateSilu<V>(V::LoadN(gate + i, lanes));
     V::StoreN(gate + i, V::Mul(silu, V::LoadN(up + i, lanes)), lanes);
   }
 }

@@ -37,8 +37,8 @@ inline __mmask16 FirstLanes(int64_t count) {
 template <class V, class Bf16>
 void PackTileSwiGlu(const float* gate, const float* up, int64_t rows, uint16_t* high) {
   for (int64_t i = 0; i < rows * kTileK; i += kTileK) {
-    const __m512 a = V::Mul(Silu<V>(V::LoadF(gate + i)), V::LoadF(up + i));
-    const __m512 b = V::Mul(Silu<V>(V::LoadF(gate + i + 16)), V::LoadF(up + i + 16));
+    const __m512 a = V::Mul(GateSilu<V>(V::LoadF(gate + i)), V::LoadF(up + i));
+    const __m512 b = V::Mul(GateSilu<V>(V::LoadF(gate + i + 16)), V::LoadF(up + i + 16));
     _mm512_store_si512(high + i, Bf16::Round(a, b));
   }
 }

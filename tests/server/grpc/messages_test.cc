@@ -10,6 +10,7 @@
 #include "server/grpc/request_reader.h"
 #include "server/grpc/status_mapping.h"
 #include "server/status_mapping.h"
+#include "tests/server/grpc/text_request.h"
 #include "tests/support/fake_engine.h"
 
 namespace refrain::server::rpc {
@@ -17,19 +18,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
-
-const ModelLimits kLimits = {.served_name = "m",
-                             .vocab_size = 258,
-                             .max_context_tokens = 4096,
-                             .max_choices = 8,
-                             .max_beams = 6,
-                             .tools = engine::ToolFormat::kHermes};
-
-v1::GenerateRequest TextRequest() {
-  v1::GenerateRequest request;
-  request.mutable_text()->set_text("hello");
-  return request;
-}
 
 // --- requests ---
 

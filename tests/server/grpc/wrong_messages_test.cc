@@ -11,24 +11,12 @@
 #include "proto/inference.pb.h"
 #include "server/grpc/request_reader.h"
 #include "server/status_mapping.h"
+#include "tests/server/grpc/text_request.h"
 
 namespace refrain::server::rpc {
 namespace {
 
 using ::testing::StartsWith;
-
-const ModelLimits kLimits = {.served_name = "m",
-                             .vocab_size = 258,
-                             .max_context_tokens = 4096,
-                             .max_choices = 8,
-                             .max_beams = 6,
-                             .tools = engine::ToolFormat::kHermes};
-
-v1::GenerateRequest TextRequest() {
-  v1::GenerateRequest request;
-  request.mutable_text()->set_text("hello");
-  return request;
-}
 
 // A conversation whose second message has these calls.
 v1::GenerateRequest ToolCalls(const char* json) {
