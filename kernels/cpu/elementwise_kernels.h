@@ -14,8 +14,10 @@ struct ElementwiseKernels {
   void (*swiglu)(const float* gate, const float* up, float* out, int64_t n);
   // x += y
   void (*add)(float* x, const float* y, int64_t n);
-  // Half-split rotation in place: (x[i], x[i + half]) by the angle of cos[i], sin[i].
-  void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
+  // Half-split rotation in place, of `heads` heads `head_dim` apart: (x[i], x[i + half]) by the
+  // angle of cos[i], sin[i].
+  void (*rotate)(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin,
+                 int64_t half);
   // Rounds to f16 or bf16, to nearest even.
   void (*to_f16)(const float* x, uint16_t* out, int64_t n);
   void (*to_bf16)(const float* x, uint16_t* out, int64_t n);

@@ -63,22 +63,25 @@ struct ElementwiseLoops {
     }
   }
 
-  static void Rotate(float* x, const float* cos, const float* sin, int64_t half) {
-    int64_t i = 0;
-    for (; i + L <= half; i += L) {
-      RotateVector(S::Load(x + i), S::Load(x + half + i), S::Load(cos + i), S::Load(sin + i),
-                   [&](F a, F b) {
-                     S::Store(x + i, a);
-                     S::Store(x + half + i, b);
-                   });
-    }
-    if (i < half) {
-      const int rest = static_cast<int>(half - i);
-      RotateVector(S::LoadN(x + i, rest), S::LoadN(x + half + i, rest), S::LoadN(cos + i, rest),
-                   S::LoadN(sin + i, rest), [&](F a, F b) {
-                     S::StoreN(x + i, a, rest);
-                     S::StoreN(x + half + i, b, rest);
-                   });
+  static void Rotate(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin,
+                     int64_t half) {
+    for (float* const end = x + heads * head_dim; x != end; x += head_dim) {
+      int64_t i = 0;
+      for (; i + L <= half; i += L) {
+        RotateVector(S::Load(x + i), S::Load(x + half + i), S::Load(cos + i), S::Load(sin + i),
+                     [&](F a, F b) {
+                       S::Store(x + i, a);
+                       S::Store(x + half + i, b);
+                     });
+      }
+      if (i < half) {
+        const int rest = static_cast<int>(half - i);
+        RotateVector(S::LoadN(x + i, rest), S::LoadN(x + half + i, rest), S::LoadN(cos + i, rest),
+                     S::LoadN(sin + i, rest), [&](F a, F b) {
+                       S::StoreN(x + i, a, rest);
+                       S::StoreN(x + half + i, b, rest);
+                     });
+      }
     }
   }
 

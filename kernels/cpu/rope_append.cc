@@ -1,5 +1,7 @@
 #include "kernels/cpu/rope_append.h"
 
+#include <emmintrin.h>
+
 #include <cassert>
 #include <cstring>
 
@@ -11,77 +13,162 @@ namespace {
 
 constexpr int64_t kRowsOnCallingThread = 4;
 constexpr int kMaxHeadDim = 256;
+// Rows whose tokens follow each other in a chunk are written together, this many, if the first is
+// at a multiple of it: what they have of K lies beside each other, and so do pairs of values.
+constexpr int kTogether = 4;
 
-// One head's key and value of one token into a chunk of elements T, K [d][c], V [c][d].
-template <typename T>
-void WriteTransposedK(const KvPoolView& kv, int token, const T* key, const T* value, T* k_head,
-                      T* v_head) {
-  for (int i = 0; i < kv.head_dim; ++i) k_head[i * kv.chunk_tokens + token] = key[i];
-  std::memcpy(v_head + static_cast<int64_t>(token) * kv.head_dim, value, kv.head_dim * sizeof(T));
-}
+// A row of qkv, or kTogether, one behind the other.
+struct RowGroup {
+  int64_t first;
+  int rows;
+};
 
-// The same for K [d/2][c][2], V [c/2][d][2].
-void WritePairs(const KvPoolView& kv, int token, const uint16_t* key, const uint16_t* value,
-                uint16_t* k_head, uint16_t* v_head) {
-  for (int i = 0; i < kv.head_dim; i += 2) {
-    uint16_t* const pair = k_head + (i / 2 * kv.chunk_tokens + token) * 2;
-    pair[0] = key[i];
-    pair[1] = key[i + 1];
+// n units of kBytes of each of kTogether tokens, one token behind the other, as columns:
+// unit i of all of them goes to `to` + i * stride bytes.
+template <int kBytes>
+void WriteColumns(const std::byte* from, int n, std::byte* to, int64_t stride) {
+  static_assert(kBytes == 1 || kBytes == 2 || kBytes == 4);
+  const int64_t token_bytes = int64_t{n} * kBytes;
+  int i = 0;
+  // Through registers: what small stores have written a wide load waits for.
+  if constexpr (kBytes == 2) {
+    for (; i + 8 <= n; i += 8) {
+      __m128i rows[kTogether];
+      for (int t = 0; t < kTogether; ++t) {
+        rows[t] =
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + t * token_bytes + i * kBytes));
+      }
+      const __m128i low[2] = {_mm_unpacklo_epi16(rows[0], rows[1]),
+                              _mm_unpacklo_epi16(rows[2], rows[3])};
+      const __m128i high[2] = {_mm_unpackhi_epi16(rows[0], rows[1]),
+                               _mm_unpackhi_epi16(rows[2], rows[3])};
+      const __m128i columns[4] = {
+          _mm_unpacklo_epi32(low[0], low[1]), _mm_unpackhi_epi32(low[0], low[1]),
+          _mm_unpacklo_epi32(high[0], high[1]), _mm_unpackhi_epi32(high[0], high[1])};
+      for (int j = 0; j < 8; j += 2) {
+        auto* const at = reinterpret_cast<__m128i*>(to + (i + j) * stride);
+        _mm_storel_epi64(at, columns[j / 2]);
+        _mm_storeh_pd(reinterpret_cast<double*>(to + (i + j + 1) * stride),
+                      _mm_castsi128_pd(columns[j / 2]));
+      }
+    }
   }
-  uint16_t* const row = v_head + static_cast<int64_t>(token / 2) * kv.head_dim * 2 + token % 2;
-  for (int i = 0; i < kv.head_dim; ++i) row[2 * i] = value[i];
+  if constexpr (kBytes == 4) {
+    for (; i + 4 <= n; i += 4) {
+      __m128 rows[kTogether];
+      for (int t = 0; t < kTogether; ++t) {
+        rows[t] = _mm_loadu_ps(reinterpret_cast<const float*>(from + t * token_bytes + i * kBytes));
+      }
+      _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
+      for (int j = 0; j < 4; ++j) {
+        _mm_storeu_ps(reinterpret_cast<float*>(to + (i + j) * stride), rows[j]);
+      }
+    }
+  }
+  for (; i < n; ++i) {
+    std::byte column[kTogether * kBytes];
+    for (int t = 0; t < kTogether; ++t) {
+      std::memcpy(column + t * kBytes, from + t * token_bytes + i * kBytes, kBytes);
+    }
+    std::memcpy(to + i * stride, column, sizeof(column));
+  }
 }
 
-void WriteHead(const ElementwiseKernels& kernels, const KvPoolView& kv, int token, const float* key,
-               const float* value, std::byte* k_head, std::byte* v_head) {
-  if (kv.dtype == DType::kF32) {
-    WriteTransposedK(kv, token, key, value, reinterpret_cast<float*>(k_head),
-                     reinterpret_cast<float*>(v_head));
+// Keys of one head of `tokens` tokens into K [n][chunk_tokens] of units of kBytes, from `token` on.
+template <int kBytes>
+void WriteKeys(const KvPoolView& kv, int token, int tokens, const std::byte* keys, int n,
+               std::byte* k_head) {
+  std::byte* const to = k_head + int64_t{token} * kBytes;
+  const int64_t stride = int64_t{kv.chunk_tokens} * kBytes;
+  if (tokens == kTogether) return WriteColumns<kBytes>(keys, n, to, stride);
+  for (int i = 0; i < n; ++i) std::memcpy(to + i * stride, keys + i * kBytes, kBytes);
+}
+
+// Values of one head into V [c/2][d][2].
+void WriteValuePairs(int token, int tokens, const uint16_t* values, int d, uint16_t* v_head) {
+  if (tokens == 1) {
+    uint16_t* const row = v_head + int64_t{token / 2} * d * 2 + token % 2;
+    for (int i = 0; i < d; ++i) row[2 * i] = values[i];
     return;
   }
-  if (kv.dtype == DType::kF8E4M3) {
-    alignas(64) uint8_t key8[kMaxHeadDim];
-    alignas(64) uint8_t value8[kMaxHeadDim];
-    kernels.to_e4m3(key, key8, kv.head_dim);
-    kernels.to_e4m3(value, value8, kv.head_dim);
-    WriteTransposedK(kv, token, key8, value8, reinterpret_cast<uint8_t*>(k_head),
-                     reinterpret_cast<uint8_t*>(v_head));
-    return;
-  }
-  alignas(64) uint16_t key16[kMaxHeadDim];
-  alignas(64) uint16_t value16[kMaxHeadDim];
-  const auto round = kv.dtype == DType::kF16 ? kernels.to_f16 : kernels.to_bf16;
-  round(key, key16, kv.head_dim);
-  round(value, value16, kv.head_dim);
-  auto* const k16 = reinterpret_cast<uint16_t*>(k_head);
-  auto* const v16 = reinterpret_cast<uint16_t*>(v_head);
-  if (kv.dtype == DType::kF16) {
-    WriteTransposedK(kv, token, key16, value16, k16, v16);
-  } else {
-    WritePairs(kv, token, key16, value16, k16, v16);
+  for (int t = 0; t < kTogether; t += 2) {
+    const uint16_t* const from = values + t * d;
+    uint16_t* const row = v_head + int64_t{token + t} * d;
+    for (int i = 0; i < d; ++i) {
+      row[2 * i] = from[i];
+      row[2 * i + 1] = from[d + i];
+    }
   }
 }
 
-void AppendRow(const ElementwiseKernels& kernels, const RopeAppendArgs& args, int64_t row) {
-  const int d = args.kv.head_dim;
-  const int kv_heads = args.kv.num_kv_heads;
+// One KV head of the tokens from `token` on, rounded to the pool's elements T by `round`.
+template <typename T, typename Round>
+void WriteHead(const RopeAppendArgs& args, const RowGroup& group, int h, const Round& round) {
+  const KvPoolView& kv = args.kv;
+  const int d = kv.head_dim;
+  const KvSlotRef to = args.destinations[group.first];
+  alignas(64) T keys[kTogether * kMaxHeadDim];
+  alignas(64) T values[kTogether * kMaxHeadDim];
+  for (int t = 0; t < group.rows; ++t) {
+    const float* const k = args.qkv.F32Row(group.first + t) + int64_t{args.num_heads + h} * d;
+    round(k, keys + t * d, d);
+    round(k + int64_t{kv.num_kv_heads} * d, values + t * d, d);
+  }
+  const auto* const key_bytes = reinterpret_cast<const std::byte*>(keys);
+  std::byte* const k_head = kv.Keys(to.chunk, args.layer, h);
+  std::byte* const v_head = kv.Values(to.chunk, args.layer, h);
+  if (kv.dtype == DType::kBF16) {
+    WriteKeys<4>(kv, to.offset, group.rows, key_bytes, d / 2, k_head);  // [d/2][c][2]
+    if constexpr (sizeof(T) == 2) {
+      WriteValuePairs(to.offset, group.rows, values, d, reinterpret_cast<T*>(v_head));
+    }
+    return;
+  }
+  WriteKeys<sizeof(T)>(kv, to.offset, group.rows, key_bytes, d, k_head);
+  std::memcpy(v_head + int64_t{to.offset} * d * sizeof(T), values, group.rows * d * sizeof(T));
+}
+
+void WriteHead(const ElementwiseKernels& kernels, const RopeAppendArgs& args, const RowGroup& group,
+               int h) {
+  switch (args.kv.dtype) {
+    case DType::kF32:
+      return WriteHead<float>(args, group, h, [](const float* from, float* to, int64_t n) {
+        std::memcpy(to, from, n * sizeof(float));
+      });
+    case DType::kF16:
+      return WriteHead<uint16_t>(args, group, h, kernels.to_f16);
+    case DType::kF8E4M3:
+      return WriteHead<uint8_t>(args, group, h, kernels.to_e4m3);
+    default:
+      assert(args.kv.dtype == DType::kBF16);
+      return WriteHead<uint16_t>(args, group, h, kernels.to_bf16);
+  }
+}
+
+// The rows from `row` on that are appended together, none of them `end` or behind it.
+RowGroup GroupAt(const RopeAppendArgs& args, int64_t row, int64_t end) {
+  const KvSlotRef first = args.destinations[row];
+  if (first.chunk < 0 || first.offset % kTogether != 0 || row + kTogether > end) return {row, 1};
+  for (int t = 1; t < kTogether; ++t) {
+    const KvSlotRef& next = args.destinations[row + t];
+    if (next.chunk != first.chunk || next.offset != first.offset + t) return {row, 1};
+  }
+  return {row, kTogether};
+}
+
+void AppendRows(const ElementwiseKernels& kernels, const RopeAppendArgs& args,
+                const RowGroup& group) {
   const int64_t half = args.table.rope_dim / 2;
-  const int32_t position = args.positions[row];
-  assert(position >= 0 && position < args.table.max_positions);
-  const float* const cos = args.table.cos + position * half;
-  const float* const sin = args.table.sin + position * half;
-  float* const qkv = args.qkv.F32Row(row);
-  for (int h = 0; h < args.num_heads + kv_heads; ++h) kernels.rotate(qkv + h * d, cos, sin, half);
-
-  const float* const k = qkv + static_cast<int64_t>(args.num_heads) * d;
-  const float* const v = k + static_cast<int64_t>(kv_heads) * d;
-  const KvSlotRef to = args.destinations[row];
-  if (to.chunk < 0) return;
-  assert(to.offset >= 0 && to.offset < args.kv.chunk_tokens);
-  for (int h = 0; h < kv_heads; ++h) {
-    WriteHead(kernels, args.kv, to.offset, k + h * d, v + h * d,
-              args.kv.Keys(to.chunk, args.layer, h), args.kv.Values(to.chunk, args.layer, h));
+  for (int64_t row = group.first; row < group.first + group.rows; ++row) {
+    const int32_t position = args.positions[row];
+    assert(position >= 0 && position < args.table.max_positions);
+    kernels.rotate(args.qkv.F32Row(row), args.num_heads + args.kv.num_kv_heads, args.kv.head_dim,
+                   args.table.cos + position * half, args.table.sin + position * half, half);
   }
+  const KvSlotRef to = args.destinations[group.first];
+  if (to.chunk < 0) return;
+  assert(to.offset >= 0 && to.offset + group.rows <= args.kv.chunk_tokens);
+  for (int h = 0; h < args.kv.num_kv_heads; ++h) WriteHead(kernels, args, group, h);
 }
 
 }  // namespace
@@ -95,7 +182,11 @@ void RopeAppend(ThreadPool& pool, Isa isa, const RopeAppendArgs& args) {
   assert(args.table.rope_dim % 2 == 0 && args.table.rope_dim <= args.kv.head_dim);
   const ElementwiseKernels& kernels = ElementwiseFor(isa);
   const auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) AppendRow(kernels, args, row);
+    for (int64_t row = begin; row < end;) {
+      const RowGroup group = GroupAt(args, row, end);
+      AppendRows(kernels, args, group);
+      row += group.rows;
+    }
   };
   if (rows <= kRowsOnCallingThread) {
     range(0, rows);

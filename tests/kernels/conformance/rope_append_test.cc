@@ -43,14 +43,71 @@ double Tolerance(DType kv_dtype) {
 
 using Param = std::tuple<BackendCase, RopeShape, DType>;
 
-class RopeAppendConformance : public testing::TestWithParam<Param> {};
+// Where rows go, of `num_chunks` chunks.
+using Places = std::vector<KvSlotRef>;
+
+Places EveryPlace(const RopeShape& shape, int32_t num_chunks) {
+  Places places;
+  for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+    for (int32_t token = 0; token < shape.chunk_tokens; ++token) places.push_back({chunk, token});
+  }
+  return places;
+}
+
+// Tokens all over the pool, in no order.
+Places ScatteredPlaces(const RopeShape& shape, int32_t num_chunks) {
+  Places places = EveryPlace(shape, num_chunks);
+  std::mt19937 random(5);
+  std::shuffle(places.begin(), places.end(), random);
+  places.resize(shape.rows);
+  // Some rows, the first and the last of many among them, are written nowhere.
+  for (int64_t r = 0; shape.rows >= 4 && r < shape.rows; r += 3) places[r] = kWriteNowhere;
+  return places;
+}
+
+// Stretches of several sequences, each within a chunk of its own or to its end, none of a length or
+// at a token that anything is a multiple of, some tokens left out; of one the middle is written
+// nowhere.
+Places PlacesInStretches(const RopeShape& shape, int32_t num_chunks) {
+  Places places;
+  std::mt19937 random(6);
+  for (int32_t chunk = num_chunks - 1; std::ssize(places) < shape.rows; --chunk) {
+    const int32_t begin = static_cast<int32_t>(random() % 6);
+    const int32_t end = shape.chunk_tokens - static_cast<int32_t>(random() % 2) * 3;
+    for (int32_t token = begin; token < end && std::ssize(places) < shape.rows; ++token) {
+      if (random() % 16 != 0) places.push_back({chunk, token});
+    }
+  }
+  if (shape.rows > 20) std::fill_n(places.begin() + 10, 5, kWriteNowhere);
+  return places;
+}
+
+class RopeAppendConformance : public testing::TestWithParam<Param> {
+ protected:
+  // Chunks enough for either kind of places.
+  static int32_t NumChunks(const RopeShape& shape) {
+    return static_cast<int32_t>(shape.rows / (shape.chunk_tokens - 10)) + 4;
+  }
+
+  void ExpectAsReference(const Places& places);
+};
 
 TEST_P(RopeAppendConformance, RotatesEveryRowAndWritesOnlyWhereItShould) {
+  const RopeShape& shape = std::get<RopeShape>(GetParam());
+  ExpectAsReference(ScatteredPlaces(shape, NumChunks(shape)));
+}
+
+TEST_P(RopeAppendConformance, WritesStretchesOfTokens) {
+  const RopeShape& shape = std::get<RopeShape>(GetParam());
+  ExpectAsReference(PlacesInStretches(shape, NumChunks(shape)));
+}
+
+void RopeAppendConformance::ExpectAsReference(const Places& places) {
   const auto& [backend_case, shape, kv_dtype] = GetParam();
   const auto backend = backend_case.Make();
   ReferenceBackend reference;
   constexpr int kLayers = 2;
-  const int num_chunks = static_cast<int>(shape.rows / shape.chunk_tokens) + 3;
+  const int num_chunks = NumChunks(shape);
   const KvPacking packing = backend->info().kv_packing(kv_dtype);
   KvPool got_pool(num_chunks, kLayers, shape.num_kv_heads, shape.head_dim, shape.chunk_tokens,
                   kv_dtype, packing);
@@ -67,16 +124,7 @@ TEST_P(RopeAppendConformance, RotatesEveryRowAndWritesOnlyWhereItShould) {
       sin[p * half + i] = static_cast<float>(std::sin(angle));
     }
   }
-  // Rows go to tokens all over the pool, in no order, at positions that are not their rank.
-  std::vector<KvSlotRef> places;
-  for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
-    for (int32_t token = 0; token < shape.chunk_tokens; ++token) places.push_back({chunk, token});
-  }
-  std::mt19937 random(5);
-  std::shuffle(places.begin(), places.end(), random);
-  places.resize(shape.rows);
-  // Some rows, the first and the last of many among them, are written nowhere.
-  for (int64_t r = 0; shape.rows >= 4 && r < shape.rows; r += 3) places[r] = kWriteNowhere;
+  std::mt19937 random(7);  // positions are not the rows' ranks
   std::vector<int32_t> positions(shape.rows);
   for (int32_t& position : positions) position = static_cast<int32_t>(random() % kMaxPositions);
 
