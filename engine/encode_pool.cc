@@ -1,5 +1,6 @@
 #include "engine/encode_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,11 @@ std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
   return jobs.Pop();
 }
 
+size_t EncodePool::Lane::num_waiting() {
+  MutexLock lock(mutex);
+  return jobs.size();
+}
+
 bool EncodePool::Lane::WaitUntilCrowded() {
   MutexLock lock(mutex);
   while (jobs.empty() && !stopped) crowded.Wait(mutex);
@@ -56,8 +62,7 @@ void EncodePool::Lane::Stop() {
 // Works for a slice, then rests while the engine is busy. Ends the text when nobody wants it.
 class EncodePool::LongTextPace : public EncodePace {
  public:
-  LongTextPace(const EncodePool& pool, const EncodedRequest& request)
-      : pool_(pool), request_(request) {}
+  LongTextPace(EncodePool& pool, const EncodedRequest& request) : pool_(pool), request_(request) {}
 
  protected:
   void Checkpoint() override {
@@ -66,12 +71,15 @@ class EncodePool::LongTextPace : public EncodePace {
       Stop();
       return;
     }
-    if (pool_.engine_is_busy_()) std::this_thread::sleep_for(kRest);
+    if (pool_.engine_is_busy_()) {
+      const auto waiting = static_cast<int64_t>(pool_.long_lane_.num_waiting());
+      std::this_thread::sleep_for(std::max(kLeastRest, kRest / (1 + waiting)));
+    }
     begin_ = std::chrono::steady_clock::now();
   }
 
  private:
-  const EncodePool& pool_;
+  EncodePool& pool_;
   const EncodedRequest& request_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

@@ -256,13 +256,16 @@ void SamplerState::Adjust(std::span<float> logits) const {
   }
 }
 
-void SamplerState::AddPenalties(std::vector<kernels::LogitEdit>* edits) const {
+void SamplerState::AddPromptPenalties(std::vector<kernels::LogitEdit>* edits) const {
+  if (prompt_tokens_ == nullptr) return;
   const auto penalty = static_cast<float>(params_.repetition_penalty);
-  if (prompt_tokens_ != nullptr) {
-    for (const TokenId token : *prompt_tokens_) {
-      edits->push_back({.token = static_cast<int32_t>(token), .repetition_penalty = penalty});
-    }
+  for (const TokenId token : *prompt_tokens_) {
+    edits->push_back({.token = static_cast<int32_t>(token), .repetition_penalty = penalty});
   }
+}
+
+void SamplerState::AddChosenPenalties(std::vector<kernels::LogitEdit>* edits) const {
+  const auto penalty = static_cast<float>(params_.repetition_penalty);
   for (const auto& [token, times] : chosen_times_) {
     edits->push_back({.token = static_cast<int32_t>(token),
                       .repetition_penalty = InPrompt(token) ? 1.0f : penalty,
@@ -282,14 +285,23 @@ kernels::SamplingRow SamplerState::DeviceRow(std::vector<kernels::LogitEdit>* ed
   for (const auto& [token, bias] : params_.logit_bias) {
     edits->push_back({.token = static_cast<int32_t>(token), .bias = bias});
   }
-  AddPenalties(edits);
+  const auto prompt_begin = std::ssize(*edits) - row.edit_begin;
+  AddPromptPenalties(edits);
+  const auto prompt_end = std::ssize(*edits) - row.edit_begin;
+  AddChosenPenalties(edits);
   for (const TokenId token : Banned()) {
     edits->push_back({.token = static_cast<int32_t>(token), .banned = 1});
   }
-  // Those of one token stay in the order in which they are applied.
-  std::stable_sort(
-      edits->begin() + row.edit_begin, edits->end(),
-      [](const kernels::LogitEdit& a, const kernels::LogitEdit& b) { return a.token < b.token; });
+  // Those of one token stay in the order in which they are applied. The prompt's, which are many,
+  // ascend as they are.
+  const auto before = [](const kernels::LogitEdit& a, const kernels::LogitEdit& b) {
+    return a.token < b.token;
+  };
+  const auto begin = edits->begin() + row.edit_begin;
+  std::stable_sort(begin, begin + prompt_begin, before);
+  std::stable_sort(begin + prompt_end, edits->end(), before);
+  std::inplace_merge(begin, begin + prompt_begin, begin + prompt_end, before);
+  std::inplace_merge(begin, begin + prompt_end, edits->end(), before);
   row.edit_end = static_cast<int32_t>(edits->size());
   row.allowed_end = static_cast<int32_t>(allowed->size());
   return row;

@@ -54,7 +54,8 @@ class SamplerState {
 
  private:
   void Adjust(std::span<float> logits) const;
-  void AddPenalties(std::vector<kernels::LogitEdit>* edits) const;
+  void AddPromptPenalties(std::vector<kernels::LogitEdit>* edits) const;  // ascending
+  void AddChosenPenalties(std::vector<kernels::LogitEdit>* edits) const;
   bool InPrompt(TokenId token) const;
   float Subtracted(int32_t times) const;  // from the logit of a token that was chosen so often
   double NextUniform() const;

@@ -23,8 +23,9 @@ struct SchedulerLimits {
   // that those that share run together, where there are slots and chunks for all of them; nobody is
   // overtaken once it has waited this many steps.
   int32_t grouping_delay_steps = 32;
-  // Under the other policies: who has waited this many steps comes before all who have not, oldest
-  // first. So it is admitted after at most the sequences that are older and those admitted before.
+  // Under the other policies: whose request came this many steps ago comes before all whose did
+  // not, oldest first, and under kPriority keeps its chunks before them. So it is admitted after at
+  // most the sequences that are older and those admitted before.
   int32_t ageing_steps = 1000;
   // With more tenants than slots: who runs keeps its slot for so many tokens of its answer.
   int32_t turn_tokens = 128;

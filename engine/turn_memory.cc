@@ -48,7 +48,7 @@ void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> genera
   std::vector<Nodes::iterator>& turns = scope.prompts[node.text];
   for (const Nodes::iterator known : turns) {
     if (known->turn.prompt_ids == prompt.ids && *known->turn.generated == *node.turn.generated) {
-      nodes_.splice(nodes_.end(), nodes_, known);
+      Use(known);
       return;
     }
   }
@@ -59,8 +59,16 @@ void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> genera
   const Nodes::iterator added = std::prev(nodes_.end());
   turns.push_back(added);
   by_number_.emplace(added->turn.number, added);
-  if (turns.size() > limits_.turns_per_prompt) Forget(turns.front());
+  Use(added);
+  if (turns.size() > limits_.turns_per_prompt) {
+    Forget(*std::ranges::min_element(turns, {}, [](const auto& turn) { return turn->last_use; }));
+  }
   while (nodes_.size() > limits_.turns || bytes_ > limits_.bytes) Forget(nodes_.begin());
+}
+
+void TurnMemory::Use(Nodes::iterator node) {
+  nodes_.splice(nodes_.end(), nodes_, node);
+  node->last_use = ++uses_;
 }
 
 void TurnMemory::Forget(Nodes::iterator node) {
@@ -101,7 +109,7 @@ std::vector<TurnMemory::Turn> TurnMemory::Find(const std::string& scope, const D
 void TurnMemory::MarkUsed(const Turn& turn) {
   MutexLock lock(mutex_);
   const auto found = by_number_.find(turn.number);
-  if (found != by_number_.end()) nodes_.splice(nodes_.end(), nodes_, found->second);
+  if (found != by_number_.end()) Use(found->second);
 }
 
 size_t TurnMemory::num_turns() const {

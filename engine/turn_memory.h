@@ -53,13 +53,13 @@ std::string TurnScope(std::string_view tenant, std::string_view cache_salt);
 // the choices of one request, answers asked for again.
 //
 // A hint, bounded in turns and bytes: what was not used for longest is forgotten first, across all
-// scopes. Does not look at text or tokens itself. Written by the engine thread, read by the encode
-// pool: any thread. Cannot fail.
+// scopes and among the turns of one prompt. Does not look at text or tokens itself. Written by the
+// engine thread, read by the encode pool: any thread. Cannot fail.
 class TurnMemory {
  public:
   struct Limits {
     size_t turns = 16384;
-    size_t turns_per_prompt = 256;  // all of them are looked at for each new one; the oldest goes
+    size_t turns_per_prompt = 256;  // all of them are looked at for each new one
     size_t bytes = size_t{32} << 20;
   };
   struct Turn {
@@ -90,6 +90,7 @@ class TurnMemory {
     Digest text;
     size_t text_bytes;
     Turn turn;
+    uint64_t last_use = 0;  // ascends
   };
   using Nodes = std::list<Node>;  // least recently used first
   struct Scope {
@@ -98,6 +99,7 @@ class TurnMemory {
   };
 
   static size_t BytesOf(const Node& node);
+  void Use(Nodes::iterator node) REFRAIN_REQUIRES(mutex_);
   void Forget(Nodes::iterator node) REFRAIN_REQUIRES(mutex_);
 
   const Limits limits_;
@@ -107,6 +109,7 @@ class TurnMemory {
   absl::flat_hash_map<std::string, Scope> scopes_ REFRAIN_GUARDED_BY(mutex_);
   size_t bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
   uint64_t next_number_ REFRAIN_GUARDED_BY(mutex_) = 1;
+  uint64_t uses_ REFRAIN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace refrain::engine

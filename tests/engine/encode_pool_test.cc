@@ -150,6 +150,30 @@ TEST_F(EncodePoolTest, RestsOnTheWayThroughALongTextWhileTheEngineIsBusy) {
   EXPECT_EQ(paced_texts, 1);
 }
 
+TEST_F(EncodePoolTest, RestsLessWhileMoreLongTextsWait) {
+  constexpr int kSlices = 30;
+  std::atomic<bool> all_there = false;
+  int texts = 0;
+  std::chrono::steady_clock::duration first{};
+  tokenizer_.paced_encode = [&](EncodePace* pace) {
+    if (++texts > 1) return;
+    while (!all_there) std::this_thread::yield();
+    const auto start = std::chrono::steady_clock::now();
+    WorkFor(kSlices, pace);
+    first = std::chrono::steady_clock::now() - start;
+  };
+  busy_ = true;
+  Start();
+  for (uint64_t i = 1; i <= 8; ++i) {
+    pool_->Push(Make(i, std::string(EncodePool::kLongTextBytes + 1, 'a')));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rendered, and in the long lane
+  all_there = true;
+  WaitFor(8);
+  EXPECT_GE(first, kSlices * EncodePool::kLeastRest);
+  EXPECT_LT(first, kSlices * EncodePool::kRest * 3 / 4);
+}
+
 TEST_F(EncodePoolTest, DoesNotRestBesideAnIdleEngine) {
   tokenizer_.paced_encode = [&](EncodePace* pace) { WorkFor(100, pace); };
   Start();

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace refrain::engine {
@@ -387,6 +388,34 @@ TEST(Sampler, ManyChoicesOfALongPromptCountItOnce) {
     for (uint64_t i = 0; i < 63; ++i) others.emplace_back(*first, i);
   });
   EXPECT_LT(more, once);
+}
+
+// Of one token first the bias, then the penalties, then the ban, as Choose applies them.
+TEST(Sampler, EditsForADeviceAscendAndKeepTheirOrderWithinAToken) {
+  SamplingParams params;
+  params.repetition_penalty = 1.5;
+  params.presence_penalty = 0.5;
+  params.logit_bias = {{T(7), 2.0f}, {T(3), 1.0f}, {T(90), 4.0f}};
+  SamplerState sampler = Sampler(params, 1, {T(50), T(7), T(3), T(7), T(60)}, /*min_tokens=*/9,
+                                 /*end_tokens=*/{T(7), T(2)});
+  sampler.Count(T(7));
+  sampler.Count(T(40));
+  std::vector<kernels::LogitEdit> edits(2);  // another row's
+  std::vector<int32_t> allowed;
+  const kernels::SamplingRow row = sampler.DeviceRow(&edits, &allowed);
+  ASSERT_EQ(row.edit_begin, 2);
+  ASSERT_EQ(row.edit_end, std::ssize(edits));
+  std::vector<std::string> told;
+  for (size_t i = 2; i < edits.size(); ++i) {
+    const kernels::LogitEdit& edit = edits[i];
+    told.push_back(std::to_string(edit.token) + (edit.banned != 0              ? " ban"
+                                                 : edit.bias != 0              ? " bias"
+                                                 : edit.subtracted != 0        ? " chosen"
+                                                 : edit.repetition_penalty > 1 ? " prompt"
+                                                                               : " nothing"));
+  }
+  EXPECT_THAT(told, ElementsAre("2 ban", "3 bias", "3 prompt", "7 bias", "7 prompt", "7 chosen",
+                                "7 ban", "40 chosen", "50 prompt", "60 prompt", "90 bias"));
 }
 
 }  // namespace

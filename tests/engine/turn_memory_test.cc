@@ -111,6 +111,21 @@ TEST(TurnMemoryTest, KeepsTheYoungestTurnsOfOnePrompt) {
   EXPECT_EQ(turns.back().generated->front(), TokenId{999});
 }
 
+// A conversation goes on while others begin with the same words.
+TEST(TurnMemoryTest, KeepsTheTurnOfAPromptThatIsInUse) {
+  TurnMemory memory({.turns_per_prompt = 3});
+  const TurnKey key = Key("same");
+  memory.Remember(key, Ids({0}));
+  for (int32_t i = 1; i < 1000; ++i) {
+    memory.Remember(key, Ids({i}));
+    memory.MarkUsed(memory.Find(key.scope, key.text).front());
+  }
+  const auto turns = memory.Find(key.scope, key.text);
+  ASSERT_EQ(turns.size(), 3u);
+  EXPECT_EQ(turns.front().generated->front(), TokenId{0});
+  EXPECT_EQ(turns.back().generated->front(), TokenId{999});
+}
+
 TEST(TurnMemoryTest, ServesReadersWhileItForgets) {
   TurnMemory memory({.turns = 8});
   std::thread writer([&memory] {
