@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -38,6 +39,22 @@ TEST(CpuDeviceTest, MemoryIsAlignedAndZero) {
     ASSERT_TRUE(buffer.ok());
     EXPECT_TRUE(AlignedTo(buffer->data(), size_t{2} << 20));
     std::memset(buffer->data(), 1, buffer->bytes());
+  }
+}
+
+// Few bytes and many, which go past the caches, from and to any address.
+TEST(CpuDeviceTest, CopiesAllBytesAndNoOthers) {
+  CpuDevice device;
+  std::vector<std::byte> from(600'000);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
+  for (const size_t bytes : {0u, 1u, 100u, 262'143u, 262'144u, 262'207u, 500'001u}) {
+    for (const auto [source, target] : {std::pair{0, 0}, {1, 0}, {0, 1}, {5, 63}, {64, 17}}) {
+      std::vector<std::byte> to(600'000, std::byte{0xee});
+      std::vector<std::byte> want = to;
+      std::copy_n(from.begin() + source, bytes, want.begin() + target);
+      ASSERT_TRUE(device.Copy(to.data() + target, from.data() + source, bytes).ok());
+      EXPECT_TRUE(to == want) << bytes << " bytes from " << source << " to " << target;
+    }
   }
 }
 

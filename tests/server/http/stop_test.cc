@@ -185,7 +185,7 @@ TEST_F(HttpStopTest, StopRefusesBodiesThatHaveNotCome) { ExpectBodiesRefused(60s
 TEST_F(HttpStopTest, StopWithoutGraceRefusesBodiesThatHaveNotCome) { ExpectBodiesRefused(0s); }
 
 TEST_F(HttpStopTest, BodiesThatComeWhileItStopsAreRead) {
-  Start({.last_requests = 500ms});
+  Start({.last_requests = 2s});
   const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
   RawClient client = Connect();
   client.Send(request.substr(0, 600));
