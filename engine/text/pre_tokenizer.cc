@@ -240,6 +240,11 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateByName(std::st
 absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
     std::span<const std::string> sources) {
   if (sources.empty()) return absl::InvalidArgumentError("a pre-tokenizer without a pattern");
+  if (sources.size() > kMaxPatterns) {
+    return absl::InvalidArgumentError(absl::StrCat("the pre-tokenizer has ", sources.size(),
+                                                   " patterns; at most ", kMaxPatterns,
+                                                   " are supported"));
+  }
   std::vector<std::unique_ptr<Pattern>> patterns;
   for (const std::string& source : sources) {
     const absl::StatusOr<std::string> spelled = SpellForPcre2(source);

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_ENGINE_TEXT_PRE_TOKENIZER_H_
 #define REFRAIN_ENGINE_TEXT_PRE_TOKENIZER_H_
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,11 +22,14 @@ namespace refrain::engine {
 // (they are linear): INVALID_ARGUMENT with the limit and the byte, for the same text fails again.
 class PreTokenizer {
  public:
+  // A piece goes through one pattern inside of the other; the longest list known has 6.
+  static constexpr size_t kMaxPatterns = 64;
+
   // By a name of GGUF `tokenizer.ggml.pre`. InvalidArgument lists the names that are known.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateByName(std::string_view name);
 
   // Patterns as in tokenizer.json (SpellForPcre2). InvalidArgument for one that does not compile,
-  // or none.
+  // none, or more than kMaxPatterns.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateFromPatterns(
       std::span<const std::string> patterns);
 

@@ -92,7 +92,8 @@ absl::Status PutTokensAbove(const TokenizerSpec& files_beside, TokenizerSpec& sp
       return absl::InvalidArgumentError(absl::StrCat("token ", id, " is '", spec.tokens[id],
                                                      "' in the SentencePiece model and '", token,
                                                      "' in the files beside it"));
-    } else if (!token.empty() && spec.token_types[id] != TokenType::kControl) {
+    } else if (!token.empty() && spec.token_types[id] != TokenType::kControl &&
+               spec.token_types[id] != TokenType::kByte) {  // listed or not, text is made of bytes
       spec.token_types[id] = type;
     }
   }

@@ -135,6 +135,10 @@ class TokenizerJsonReader {
       const Json* parts = FindOrNull(pre, "pretokenizers");
       if (parts == nullptr || !parts->is_array())
         return Refuse("pre_tokenizer Sequence is no list");
+      if (parts->size() > PreTokenizer::kMaxPatterns) {
+        return Refuse(absl::StrCat("pre_tokenizer Sequence has ", parts->size(), " steps; at most ",
+                                   PreTokenizer::kMaxPatterns, " are supported"));
+      }
       for (const Json& part : *parts) {
         absl::Status status = ReadOnePreTokenizer(part, depth + 1);
         if (!status.ok()) return status;

@@ -71,6 +71,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   uint64_t request_number_ = 0;
   bool used_before_ = false;  // the request went to a kept connection
   bool connected_ = false;
+  bool writing_ = false;
 };
 
 class HttpBackend final : public Backend {
@@ -251,8 +252,9 @@ void HttpConnection::ReadSome(const Buffers& buffers, Done done) {
 void HttpConnection::Write() {
   // A failure to write is left to the reader: the server may have answered (413, 429) and closed
   // without reading all.
-  WriteAll(asio::buffer(*request_),
-           [self = shared_from_this(), kept = request_](const error_code&, size_t) {});
+  writing_ = true;
+  WriteAll(asio::buffer(*request_), [self = shared_from_this(), kept = request_](
+                                        const error_code&, size_t) { self->writing_ = false; });
   Read();
 }
 
@@ -274,7 +276,8 @@ void HttpConnection::OnRead(const error_code& error, size_t bytes) {
             buffer_.begin() + static_cast<ptrdiff_t>(filled_), buffer_.begin());
   filled_ -= taken;
   if (!reader_->done()) return Read();
-  Finish(at_s, reader_->TakeEnd(), reader_->keep_alive() && filled_ == 0);
+  // Behind an early answer the rest of this request would go into the next one.
+  Finish(at_s, reader_->TakeEnd(), reader_->keep_alive() && filled_ == 0 && !writing_);
 }
 
 void HttpConnection::Lost(const error_code& error, double at_s) {

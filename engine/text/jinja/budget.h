@@ -42,6 +42,17 @@ class Budget {
     Bytes(items * sizeof(Value));
   }
 
+  // For a map's key about to be hashed and compared.
+  void Key(const Value& key) {
+    if (key.is_string()) Bytes(2 * key.AsText().size());
+  }
+
+  // For a copy of a map, whose index is made anew.
+  void MapCopy(const Map& map) {
+    List(2 * map.size());
+    for (const Map::Entry& entry : map.entries()) Key(entry.key);
+  }
+
   const Value& Depth(const Value& value) const {
     if (value.depth() > kMaxValueDepth) Fail("nests values deeper", kMaxValueDepth, value.depth());
     return value;

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/text/utf8.h"
 
 namespace refrain::engine::jinja {
@@ -290,14 +291,13 @@ Text Strip(const Text& text, Side side) {
                  [](std::string_view, uint32_t code_point) { return IsWhiteSpace(code_point); });
 }
 
-Text Strip(const Text& text, Side side, std::string_view unwanted) {
-  std::vector<std::string_view> characters;
-  ForEachUnit(unwanted,
-              [&](const Utf8Unit&, std::string_view bytes) { characters.push_back(bytes); });
-  std::sort(characters.begin(), characters.end());
-  return StripIf(text, side, [&](std::string_view bytes, uint32_t) {
-    return std::binary_search(characters.begin(), characters.end(), bytes);
-  });
+Text Strip(const Text& text, Side side, std::string_view unwanted, Budget* budget) {
+  if (text.size() == 0) return text;
+  budget->Bytes(4 * unwanted.size());
+  absl::flat_hash_set<std::string_view> characters;  // each once: there may be many
+  ForEachUnit(unwanted, [&](const Utf8Unit&, std::string_view bytes) { characters.insert(bytes); });
+  return StripIf(text, side,
+                 [&](std::string_view bytes, uint32_t) { return characters.contains(bytes); });
 }
 
 Text ToUpper(const Text& text) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/jinja/budget.h"
 #include "engine/text/jinja/value.h"
 
 namespace refrain::engine::jinja {
@@ -44,9 +45,10 @@ size_t TrailingWhiteSpaceBytes(std::string_view utf8);
 
 enum class Side { kLeft, kRight, kBoth };
 
-// Without white space, or without the characters of `unwanted`, at the ends. Marks are kept.
+// Without white space, or without the characters of `unwanted`, at the ends. Marks are kept. What
+// is read of `unwanted` is charged, for it may be longer than the text.
 Text Strip(const Text& text, Side side);
-Text Strip(const Text& text, Side side, std::string_view unwanted);
+Text Strip(const Text& text, Side side, std::string_view unwanted, Budget* budget);
 
 // Letter case by the Unicode database, as Python's str has it. Marked as a whole when any byte of
 // the input was.

@@ -27,6 +27,12 @@ struct FilterCall {
   std::vector<std::optional<Value>> Bind(std::initializer_list<std::string_view> parameters) const {
     return arguments.Bind(name, parameters);
   }
+  // The text of an argument, which may be read although nothing is made of it.
+  Text ArgumentText(const Value& argument) const {
+    Text text = ToText(argument, budget);
+    budget->Bytes(2 * text.size());
+    return text;
+  }
   Text InputText() const {
     Text text = ToText(input, budget);
     budget->Bytes(4 * text.size());
@@ -52,10 +58,12 @@ inline int64_t IntegerArgument(const FilterCall& call, const std::optional<Value
   return *number;
 }
 
-inline std::string StringArgument(const FilterCall& call, const std::optional<Value>& value) {
+inline const std::string& StringArgument(const FilterCall& call,
+                                         const std::optional<Value>& value) {
   if (!value.has_value() || !value->is_string()) {
     throw TemplateError("filter '" + std::string(call.name) + "' needs a string argument");
   }
+  call.budget->Bytes(value->AsText().size());
   return value->AsString();
 }
 

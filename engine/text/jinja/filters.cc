@@ -26,6 +26,8 @@ Value AttributeOf(const Value& object, const std::string& path, const Value* fal
   Value value = object;
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
+    budget->Step();
+    budget->Bytes(2 * (end - begin));
     const std::string part = path.substr(begin, end - begin);
     const bool is_index =
         !part.empty() && part.size() < 10 &&
@@ -80,7 +82,7 @@ Value Last(const FilterCall& call) {
 
 Value Join(const FilterCall& call) {
   const auto bound = call.Bind({"d", "attribute"});
-  const Text separator = bound[0].has_value() ? ToText(*bound[0], call.budget) : Text();
+  const Text separator = bound[0].has_value() ? call.ArgumentText(*bound[0]) : Text();
   Text out;
   bool is_first = true;
   for (const Value& item : call.InputList()) {
@@ -98,7 +100,7 @@ Value Trim(const FilterCall& call) {
   const auto bound = call.Bind({"chars"});
   const Text text = call.InputText();
   if (!bound[0].has_value() || bound[0]->is_none()) return Value::String(Strip(text, Side::kBoth));
-  return Value::String(Strip(text, Side::kBoth, StringArgument(call, bound[0])));
+  return Value::String(Strip(text, Side::kBoth, StringArgument(call, bound[0]), call.budget));
 }
 
 Value ToJsonFilter(const FilterCall& call) {
@@ -108,7 +110,7 @@ Value ToJsonFilter(const FilterCall& call) {
   style.sort_keys = FlagOr(bound[3], false);
   if (bound[1].has_value() && !bound[1]->is_none()) {
     if (bound[1]->is_string()) {
-      style.indent = bound[1]->AsString();
+      style.indent = StringArgument(call, bound[1]);
     } else {
       const int64_t width = std::clamp<int64_t>(IntegerArgument(call, bound[1], 0), 0, 64);
       style.indent = std::string(static_cast<size_t>(width), ' ');
@@ -119,8 +121,8 @@ Value ToJsonFilter(const FilterCall& call) {
     const bool is_pair = bound[2]->is_list() && bound[2]->AsList().size() == 2 &&
                          bound[2]->AsList()[0].is_string() && bound[2]->AsList()[1].is_string();
     if (!is_pair) throw TemplateError("tojson: separators are two strings");
-    style.item_separator = bound[2]->AsList()[0].AsString();
-    style.key_separator = bound[2]->AsList()[1].AsString();
+    style.item_separator = StringArgument(call, bound[2]->AsList()[0]);
+    style.key_separator = StringArgument(call, bound[2]->AsList()[1]);
   }
   return Value::String(ToJson(call.input, style, call.budget));
 }
@@ -349,8 +351,8 @@ Value Replace(const FilterCall& call) {
   if (!bound[0].has_value() || !bound[1].has_value()) {
     throw TemplateError("filter 'replace' needs two strings");
   }
-  return Value::String(ReplaceText(call.InputText(), ToText(*bound[0], call.budget).bytes(),
-                                   ToText(*bound[1], call.budget),
+  return Value::String(ReplaceText(call.InputText(), call.ArgumentText(*bound[0]).bytes(),
+                                   call.ArgumentText(*bound[1]),
                                    IntegerArgument(call, bound[2], -1), call.budget));
 }
 
@@ -358,7 +360,7 @@ Value Indent(const FilterCall& call) {
   const auto bound = call.Bind({"width", "first", "blank"});
   Text indent;
   if (bound[0].has_value() && bound[0]->is_string()) {
-    indent = bound[0]->AsText();
+    indent = call.ArgumentText(*bound[0]);
   } else {
     const int64_t width = std::clamp<int64_t>(IntegerArgument(call, bound[0], 4), 0, 1000);
     indent.Append(std::string(static_cast<size_t>(width), ' '));
@@ -377,7 +379,7 @@ Value Truncate(const FilterCall& call) {
     throw TemplateError("filter 'truncate' needs a string, not " +
                         std::string(TypeName(call.input)));
   }
-  const Text end = bound[2].has_value() ? ToText(*bound[2], call.budget) : Text("...");
+  const Text end = bound[2].has_value() ? call.ArgumentText(*bound[2]) : Text("...");
   return Value::String(TruncateText(call.InputText(), IntegerArgument(call, bound[0], 255),
                                     FlagOr(bound[1], false), end,
                                     IntegerArgument(call, bound[3], 5), call.budget));

@@ -82,8 +82,8 @@ Value Interpreter::NewNamespace(const CallArguments& arguments) {
   auto space = std::make_shared<Namespace>();
   for (const Value& initial : arguments.positional) {
     if (!initial.is_map()) throw TemplateError("namespace() takes a mapping or named arguments");
+    budget_.MapCopy(initial.AsMap());
     space->attributes = initial.AsMap();
-    budget_.List(2 * space->attributes.size());
   }
   for (const auto& [name, value] : arguments.named) space->attributes.Set(name, value);
   budget_.List(4);
@@ -101,6 +101,7 @@ Value Interpreter::CallMacro(const Statement& macro, size_t scope, uint64_t numb
   }
   const bool is_alive = scope < scopes_.size() && scopes_[scope].number == number;
   const ScopeGuard scope_guard(this, is_alive ? scope : 0);
+  budget_.Bytes(2 * macro.parameters.size() * arguments.named.size());  // looked for both ways
   for (const auto& [given, value] : arguments.named) {
     const bool is_known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
                                       [&](const Parameter& p) { return p.name == given; });
@@ -281,6 +282,7 @@ void Interpreter::Assign(const Target& target, const Value& value) {
                       ? dynamic_cast<Namespace*>(object->AsObject())
                       : nullptr;
     if (space == nullptr) throw TemplateError("'" + target.names[0] + "' is no namespace");
+    budget_.Bytes(3 * target.attribute.size());  // copied, hashed and compared
     space->attributes.Set(target.attribute, value);
     return;
   }
@@ -297,6 +299,7 @@ void Interpreter::Assign(const Target& target, const Value& value) {
 }
 
 void Interpreter::SetName(std::string_view name, Value value) {
+  budget_.Bytes(scopes_.back().names.size());
   for (auto& [known, held] : scopes_.back().names) {
     if (known == name) {
       held = std::move(value);
@@ -307,6 +310,7 @@ void Interpreter::SetName(std::string_view name, Value value) {
 }
 
 const Value* Interpreter::FindNameOrNull(std::string_view name) {
+  budget_.Bytes(name.size());
   for (size_t i = scopes_.size() - 1;; i = scopes_[i].parent) {
     budget_.Bytes(scopes_[i].names.size());
     for (const auto& [known, value] : scopes_[i].names) {
@@ -376,6 +380,7 @@ Value Interpreter::EvaluateMap(const Expression& expression) {
       throw TemplateError(AtLine(
           expression.line, "a key of type " + std::string(TypeName(key)) + " is not supported"));
     }
+    budget_.Key(key);
     map.Set(std::move(key), Evaluate(*expression.operands[i + 1]));
   }
   return budget_.Depth(Value::MakeMap(std::move(map)));
@@ -404,6 +409,7 @@ Value Interpreter::EvaluateComparison(const Expression& expression) {
 }
 
 Value Interpreter::EvaluateAttribute(const Value& object, const std::string& name) {
+  budget_.Bytes(2 * name.size());  // looked up, and kept by what is undefined
   if (object.is_undefined()) {
     throw TemplateError("'" + std::string(object.undefined_what()) + "' is undefined");
   }
@@ -494,6 +500,7 @@ CallArguments Interpreter::EvaluateArguments(const Expression& expression) {
     arguments.positional.push_back(Evaluate(*argument));
   }
   for (const Expression::NamedArgument& argument : expression.named_arguments) {
+    budget_.Bytes(3 * argument.name.size());  // copied, and the key of some maps
     arguments.named.emplace_back(argument.name, Evaluate(*argument.value));
   }
   return arguments;

@@ -57,7 +57,7 @@ Value StripMethod(const Call& call) {
                     : call.name == "lstrip" ? Side::kLeft
                                             : Side::kRight;
   const std::optional<std::string_view> unwanted = OptionalString(call, bound[0]);
-  return Value::String(unwanted.has_value() ? Strip(call.text(), side, *unwanted)
+  return Value::String(unwanted.has_value() ? Strip(call.text(), side, *unwanted, call.budget)
                                             : Strip(call.text(), side));
 }
 
@@ -116,7 +116,7 @@ Value AffixMethod(const Call& call) {
   const auto bound = call.Bind({"affix", "start", "end"});
   Value::List affixes;
   if (bound[0].has_value() && bound[0]->is_tuple()) {
-    affixes = bound[0]->AsList();
+    affixes = ToList(*bound[0], call.budget);
   } else if (bound[0].has_value()) {
     affixes.push_back(*bound[0]);
   }
@@ -221,6 +221,7 @@ Value DictItems(const Call& call) {
 Value DictGet(const Call& call) {
   const auto bound = call.Bind({"key", "default"});
   if (!bound[0].has_value()) FailArgument(call, "a key");
+  call.budget->Key(*bound[0]);
   const Value* found = call.object.AsMap().FindOrNull(*bound[0]);
   return found != nullptr ? *found : bound[1].value_or(Value::None());
 }

@@ -51,6 +51,7 @@ Value MakeDict(const CallArguments& arguments, Interpreter* interpreter) {
   Budget* const budget = interpreter->budget();
   Map map;
   if (!arguments.positional.empty() && arguments.positional[0].is_map()) {
+    budget->MapCopy(arguments.positional[0].AsMap());
     map = arguments.positional[0].AsMap();
   } else if (!arguments.positional.empty()) {
     for (const Value& item : ToList(arguments.positional[0], budget)) {
@@ -58,10 +59,11 @@ Value MakeDict(const CallArguments& arguments, Interpreter* interpreter) {
       if (pair.size() != 2 || !IsMapKey(pair[0])) {
         throw TemplateError("dict() takes pairs of a key and a value");
       }
+      budget->Key(pair[0]);
       map.Set(pair[0], pair[1]);
     }
+    budget->List(2 * map.size());
   }
-  budget->List(2 * map.size());
   for (const auto& [name, value] : arguments.named) map.Set(name, value);
   return interpreter->budget()->Depth(Value::MakeMap(std::move(map)));
 }

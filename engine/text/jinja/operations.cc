@@ -266,6 +266,7 @@ bool Equal(const Value& a, const Value& b, Budget* budget) {
     case Kind::kMap: {
       if (a.AsMap().size() != b.AsMap().size()) return false;
       for (const Map::Entry& entry : a.AsMap().entries()) {
+        budget->Key(entry.key);
         const Value* other = b.AsMap().FindOrNull(entry.key);
         if (other == nullptr || !Equal(entry.value, *other, budget)) return false;
       }
@@ -324,6 +325,7 @@ bool Contains(const Value& container, const Value& item, Budget* budget) {
       if (item.is_map() || (item.is_list() && !item.is_tuple())) {
         throw TemplateError("a value of type " + std::string(TypeName(item)) + " cannot be a key");
       }
+      budget->Key(item);
       return container.AsMap().FindOrNull(item) != nullptr;
     default:
       throw TemplateError("a value of type " + std::string(TypeName(container)) +
@@ -410,6 +412,7 @@ std::optional<int64_t> IntegerOrNull(const Value& value) {
 Value ItemOf(const Value& object, const Value& key, Budget* budget) {
   if (object.is_undefined()) FailUndefined(object);
   if (object.is_map()) {
+    budget->Key(key);
     const Value* found = object.AsMap().FindOrNull(key);
     if (found != nullptr) return *found;
   }

@@ -12,7 +12,8 @@
 namespace refrain::engine::jinja {
 namespace {
 
-const Value& NamedArgument(const CallArguments& arguments, std::string_view name) {
+const Value& NamedArgument(const CallArguments& arguments, std::string_view name, Budget* budget) {
+  budget->Bytes(arguments.named.size() * (name.size() + 1));
   for (const auto& [known, value] : arguments.named) {
     if (known == name) return value;
   }
@@ -63,7 +64,7 @@ Text FormatFields(const Text& format, const CallArguments& arguments, Budget* bu
     } else if (IsDigits(field)) {
       append(PlacedArgument(arguments, std::stoul(std::string(field))));
     } else {
-      append(NamedArgument(arguments, field));
+      append(NamedArgument(arguments, field, budget));
     }
     at = end + 1;
   }

@@ -1,7 +1,7 @@
 #include "engine/text/jinja/value.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 namespace refrain::engine::jinja {
 
@@ -183,40 +183,37 @@ Value Value::MarkedFromRequest() const {
   }
 }
 
-namespace {
-
-// One string per key such that keys that Python holds equal (1, 1.0, True) are equal here.
-std::string IndexKey(const Value& key) {
-  double number = 0;
+Map::KeyView Map::ViewOf(const Value& key) {
+  const auto integer = [](int64_t number) {
+    return KeyView{Value::Kind::kInt, {}, static_cast<uint64_t>(number)};
+  };
   switch (key.kind()) {
     case Value::Kind::kString:
-      return "s" + key.AsString();
-    case Value::Kind::kNone:
-      return "n";
+      return {key.kind(), key.AsString()};
     case Value::Kind::kBool:
-      return "i" + std::to_string(key.AsBool() ? 1 : 0);
+      return integer(key.AsBool() ? 1 : 0);
     case Value::Kind::kInt:
-      return "i" + std::to_string(key.AsInt());
-    case Value::Kind::kFloat:
-      number = key.AsFloat();
+      return integer(key.AsInt());
+    case Value::Kind::kFloat: {
+      const double number = key.AsFloat();
       if (number >= -9e15 && number <= 9e15 && number == static_cast<int64_t>(number)) {
-        return "i" + std::to_string(static_cast<int64_t>(number));
+        return integer(static_cast<int64_t>(number));
       }
-      return std::string("f").append(reinterpret_cast<const char*>(&number), sizeof(number));
-    case Value::Kind::kUndefined:
+      return {key.kind(), {}, std::bit_cast<uint64_t>(number)};
+    }
+    case Value::Kind::kNone:
+    case Value::Kind::kUndefined:  // this and what follows: never a key, the interpreter refuses it
     case Value::Kind::kList:
     case Value::Kind::kMap:
     case Value::Kind::kObject:
-      return "?";  // never a key: the interpreter refuses it
+      return {key.kind(), {}};
   }
-  return "?";
+  return {key.kind(), {}};
 }
-
-}  // namespace
 
 void Map::Set(Value key, Value value) {
   depth_ = std::max(depth_, 1 + value.depth());
-  const auto [it, is_new] = index_.try_emplace(IndexKey(key), entries_.size());
+  const auto [it, is_new] = index_.try_emplace(ViewOf(key), entries_.size());
   if (is_new) {
     entries_.push_back({std::move(key), std::move(value)});
   } else {
@@ -225,19 +222,12 @@ void Map::Set(Value key, Value value) {
 }
 
 const Value* Map::FindOrNull(std::string_view key) const {
-  // Maps of a request are small: a scan beats building the index key.
-  if (entries_.size() <= 8) {
-    for (const Entry& entry : entries_) {
-      if (entry.key.is_string() && entry.key.AsString() == key) return &entry.value;
-    }
-    return nullptr;
-  }
-  const auto it = index_.find("s" + std::string(key));
+  const auto it = index_.find(KeyView{Value::Kind::kString, key});
   return it == index_.end() ? nullptr : &entries_[it->second].value;
 }
 
 const Value* Map::FindOrNull(const Value& key) const {
-  const auto it = index_.find(IndexKey(key));
+  const auto it = index_.find(ViewOf(key));
   return it == index_.end() ? nullptr : &entries_[it->second].value;
 }
 

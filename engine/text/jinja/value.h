@@ -141,10 +141,27 @@ class Map {
   int depth() const { return depth_; }
 
  private:
+  // What keys that Python holds equal (1, 1.0, True) have in common. Owns no text: a key may be
+  // long, and be in many maps.
+  struct KeyView {
+    Value::Kind kind;
+    std::string_view text;  // of a string
+    uint64_t number = 0;    // an integer, or a float's bits
+
+    friend bool operator==(const KeyView&, const KeyView&) = default;
+    template <typename Hash>
+    friend Hash AbslHashValue(Hash hash, const KeyView& key) {
+      // By its bytes: where absl::string_view is a type of its own, std's is hashed without a seed.
+      hash = Hash::combine_contiguous(std::move(hash), key.text.data(), key.text.size());
+      return Hash::combine(std::move(hash), key.text.size(), key.kind, key.number);
+    }
+  };
+  static KeyView ViewOf(const Value& key);
+
   std::vector<Entry> entries_;
-  // By the key's kind and text. Keys come from requests: a hash without a seed would let somebody
-  // choose many that collide.
-  absl::flat_hash_map<std::string, size_t> index_;
+  // Looks at the texts of the entries, which copies of the map share. Keys come from requests: a
+  // hash without a seed would let somebody choose many that collide.
+  absl::flat_hash_map<KeyView, size_t> index_;
   int depth_ = 1;
 };
 

@@ -404,6 +404,64 @@ TEST(JinjaTest, ChargesWhatItReads) {
   EXPECT_EQ(RenderOrError("{{ (['nan'|float] | groupby(none)) | length }}"), "1");
 }
 
+// The same where the long string is a key, or an argument that nothing is made of.
+TEST(JinjaTest, ChargesLongKeysAndArguments) {
+  for (const std::string use : {
+           "{% set m = {b: 1} %}",
+           "{% set m = dict([(b, 1)]) %}",
+           "{% set m = dict(one) %}",
+           "{% set m = namespace(one) %}",
+           "{{ {}[b] }}",
+           "{{ {}.get(b) }}",
+           "{{ b in {} }}",
+           "{{ one == other }}",
+           "{{ space[b] }}",
+           "{{ [{}] | map(attribute=b) | list | length }}",
+           "{{ '' | trim(b) }}",
+           "{{ {} | dictsort(false, b) }}",
+           "{{ [] | join(b) }}",
+           "{{ 1 | tojson(indent=b) }}",
+           "{{ 1 | tojson(separators=(b, '')) }}",
+           "{{ '' | indent(b) }}",
+           "{{ '' | truncate(99999999, end=b) }}",
+           "{{ 'a' | replace('zz', b) }}",
+       }) {
+    const std::string message = RenderOrError(
+        "{% set b = 'x' * 30000000 %}{% set space = namespace() %}{% set one = {b: 1} %}"
+        "{% set other = {b: 1} %}{% for i in range(20) %}" +
+        use + "{% endfor %}");
+    EXPECT_NE(message.find("moves more bytes"), std::string::npos)
+        << use << ": " << message.substr(0, 200);
+  }
+}
+
+// And names that are looked for one after the other.
+TEST(JinjaTest, ChargesWhatItReadsOfManyNames) {
+  const auto names = [](int count, const std::string& behind) {
+    std::string out;
+    for (int i = 0; i < count; ++i) out += (i > 0 ? ", a" : "a") + std::to_string(i) + behind;
+    return out;
+  };
+  for (const std::string& source : std::vector<std::string>{
+           "{{ ('{zz}' * 300000).format(" + names(2000, "=''") + ", zz='') }}",
+           "{% set t = [range(1000) | list] %}{% for i in range(2000) %}{% for " + names(1000, "") +
+               " in t %}{% endfor %}{% endfor %}",
+           "{% macro f(" + names(300, "") + ") %}{% endmacro %}{% for i in range(5000) %}{{ f(" +
+               names(300, "=1") + ") }}{% endfor %}"}) {
+    const std::string message = RenderOrError(source);
+    EXPECT_NE(message.find("moves more bytes"), std::string::npos)
+        << source.substr(0, 60) << ": " << message.substr(0, 200);
+  }
+}
+
+// Charged or not, a key takes its memory once, and a map finds it however it is spelled.
+TEST(JinjaTest, FindsKeysThatPythonHoldsEqual) {
+  EXPECT_EQ(RenderOrError("{% set m = {1: 'a', 'k': 'b', none: 'c', 0.5: 'd'} %}{{ m[true] }}"
+                          "{{ m[1.0] }}{{ m['k'] }}{{ m[none] }}{{ m[0.5] }}{{ '1' in m }}"
+                          "{{ dict(m, k='e') }}{{ 0.0 in {-0.0: 1} }}"),
+            "aabcdFalse{1: 'a', 'k': 'e', None: 'c', 0.5: 'd'}True");
+}
+
 // A namespace that holds itself is freed; the leak checker of the sanitizer runs sees to it.
 TEST(JinjaTest, FreesCyclesOfNamespaces) {
   EXPECT_EQ(RenderOrError("{% set n = namespace() %}{% set n.n = [n, n] %}{{ n.n|length }}"), "2");

@@ -144,6 +144,28 @@ TEST(SentencePieceFileTest, TakesTokensOfTheFilesBesideTheModel) {
   }
 }
 
+// Who lists bytes among the added tokens, to have them, has them as bytes still.
+TEST(SentencePieceFileTest, BytesThatTheConfigListsAreBytesStill) {
+  for (const char* special : {"true", "false"}) {
+    const std::string config =
+        R"({"added_tokens_decoder": {"13": {"content": "<0x0A>", "special": )" +
+        std::string(special) + "}}}";
+    for (const auto merging :
+         {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
+      const auto plain = CreateBeside({}, merging);
+      const auto listed = CreateBeside({.tokenizer_config_json = config}, merging);
+      ASSERT_TRUE(plain.ok() && listed.ok()) << plain.status() << listed.status();
+      const std::vector<int> ids = EncodeOrFail(**plain, "once\n", {});
+      EXPECT_EQ(ids.back(), 13);
+      EXPECT_EQ(EncodeOrFail(**listed, "once\n", {}), ids);
+      EXPECT_EQ((*listed)->TokenBytes(kvcache::TokenId{13}), "\n");
+      EXPECT_FALSE((*listed)->IsControl(kvcache::TokenId{13}));
+      EXPECT_EQ(EncodeOrFail(**listed, "<0x0A>", {.parse_special = true}),
+                EncodeOrFail(**plain, "<0x0A>", {.parse_special = true}));
+    }
+  }
+}
+
 // `legacy` false: text behind a special token is encoded as it stands.
 TEST(SentencePieceFileTest, PutsTheSpacePrefixWhereTheConfigSays) {
   const auto ids = [](const char* config, const char* text) {

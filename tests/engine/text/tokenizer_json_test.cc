@@ -249,6 +249,29 @@ TEST(TokenizerJsonTest, RecognisesPublishedPreTokenizersAndKeepsOthers) {
   EXPECT_NE(name_of({{"type", "BertPreTokenizer"}}).find("BertPreTokenizer"), std::string::npos);
 }
 
+// Texts go through one step inside of the other.
+TEST(TokenizerJsonTest, RefusesPreTokenizersOfManySteps) {
+  auto json = nlohmann::json::parse(ReadTestData("smollm2-tokenizer/tokenizer.json"));
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  for (const size_t steps : {64, 65, 200000}) {
+    std::vector<Json> parts(steps, {{"type", "Digits"}});
+    parts.back() = bytes;
+    json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", parts}};
+    const auto spec = ParseTokenizerJson(json.dump());
+    EXPECT_EQ(spec.status().message(), steps == 64 ? ""
+                                                   : "tokenizer.json: pre_tokenizer Sequence has " +
+                                                         std::to_string(steps) +
+                                                         " steps; at most 64 are supported");
+  }
+  TokenizerSpec spec = SmolLm2Spec();
+  spec.pre_tokenizer = "custom";
+  for (const size_t patterns : {64, 65}) {
+    spec.split_patterns.assign(patterns, "[0-9]+");
+    EXPECT_EQ(CreateTokenizer(spec).status().message(),
+              patterns == 64 ? "" : "the pre-tokenizer has 65 patterns; at most 64 are supported");
+  }
+}
+
 TEST(TokenizerJsonTest, RefusesMalformedFilesByName) {
   const auto message_of = [](const std::string& json) {
     const auto spec = ParseTokenizerJson(json);
