@@ -12,14 +12,7 @@ namespace refrain::engine {
 absl::StatusOr<AdmissionTicket> AdmissionLedger::Enter(std::string_view tenant, Errand errand,
                                                        uint64_t call) {
   MutexLock lock(mutex_);
-  if (!closed_.ok()) {
-    const Clock::TimePoint now = Now();
-    double seconds = ended_requests_.SecondsFor(now, live_requests_);
-    if (deadline_.has_value()) {
-      seconds = std::min(seconds, std::chrono::duration<double>(*deadline_ - now).count());
-    }
-    return WithRetryAfter(closed_, seconds);
-  }
+  if (!closed_.ok()) return WithRetryAfter(closed_, SecondsLeft());
   std::string name(tenant);
   const auto found = tenants_.find(name);
   const int32_t own = found != tenants_.end() ? found->second.requests : 0;
@@ -64,6 +57,19 @@ int32_t AdmissionLedger::queued_requests() const {
 int32_t AdmissionLedger::waiting_requests() const {
   MutexLock lock(mutex_);
   return waiting_requests_;
+}
+
+double AdmissionLedger::SecondsUntilEmpty() const {
+  MutexLock lock(mutex_);
+  return SecondsLeft();
+}
+
+double AdmissionLedger::SecondsLeft() const {
+  const Clock::TimePoint now = Now();
+  const double seconds = ended_requests_.SecondsFor(now, live_requests_);
+  if (!deadline_.has_value()) return seconds;
+  const double most = std::chrono::duration<double>(*deadline_ - now).count();
+  return std::min(seconds, std::max(0.0, most));
 }
 
 absl::Status AdmissionLedger::AddTokens(const std::string& tenant, uint64_t call, int64_t tokens) {

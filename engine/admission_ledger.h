@@ -56,6 +56,8 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   int32_t queued_requests() const;
   // Of these, those that are to run.
   int32_t waiting_requests() const;
+  // What Enter tells after Close, at any time; 0 where no request is left.
+  double SecondsUntilEmpty() const;
 
  private:
   friend class AdmissionTicket;
@@ -68,6 +70,7 @@ class AdmissionLedger : public std::enable_shared_from_this<AdmissionLedger> {
   absl::Status AddTokens(const std::string& tenant, uint64_t call, int64_t tokens);
   void LeaveQueue(const std::string& tenant, uint64_t call, Errand errand, int64_t tokens);
   void Leave();
+  double SecondsLeft() const REFRAIN_REQUIRES(mutex_);
   Clock::TimePoint Now() const;
 
   const int32_t max_queued_requests_;

@@ -42,11 +42,12 @@ struct ModelInfo {
 };
 
 // What Engine::stats tells: a copy of what the engine thread published after its last step, so that
-// its members fit one another, but for queued_requests, which is of now. Counters (..._total) only
-// grow.
+// its members fit one another, but for queued_requests and until_idle_s, which are of now. Counters
+// (..._total) only grow.
 struct EngineStats {
   int32_t running_sequences = 0;
   int32_t queued_requests = 0;  // that are to run, not those of /tokenize
+  double until_idle_s = 0;      // estimated: until all requests that are there have ended
   int64_t kv_capacity_tokens = 0;
   int64_t kv_chunk_bytes = 0;  // of K and V in one chunk
   int64_t kv_used_chunks = 0;

@@ -96,9 +96,11 @@ bool EngineLoop::Turn() {
 
 EngineStats EngineLoop::stats() const {
   const int32_t waiting = parts_.ledger->waiting_requests();
+  const double until_idle_s = parts_.ledger->SecondsUntilEmpty();
   MutexLock lock(shared_mutex_);
   EngineStats stats = shared_stats_;
   stats.queued_requests = waiting;
+  stats.until_idle_s = until_idle_s;
   return stats;
 }
 

@@ -150,6 +150,9 @@ v1::TokenLogprob AnswerWriter::LogprobOf(const engine::TokenEvent& event) const 
 
 void AnswerWriter::AddEnd(const engine::ChoiceEnd& end, v1::ChoiceDelta* delta) {
   openai::ShownText& text = texts_[static_cast<size_t>(end.choice)];
+  if (options_.shows_end_token && end.stop_token.has_value()) {
+    AddShown(text.Add({.choice = end.choice, .token = *end.stop_token}), delta);
+  }
   AddShown(text.End(), delta);
   for (const engine::TokenId token : end.hidden_tokens) {
     delta->add_token_ids(static_cast<int32_t>(token));

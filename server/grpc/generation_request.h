@@ -17,6 +17,7 @@ struct AnswerOptions {
   bool echo = false;              // the prompt's tokens are part of the choices
   bool prompt_token_ids = false;  // beside the choices
   bool prompt_logprobs = false;   // beside the choices
+  bool shows_end_token = false;   // as text, unless it is a control token that is not
   bool cache_report = false;      // usage tells why not all of the prompt was cached
   bool continuous_usage = false;  // in every message
 };

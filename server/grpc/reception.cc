@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
+#include "engine/retry_after.h"
 #include "engine/text/chat_template.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
@@ -10,6 +12,17 @@
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
+namespace {
+
+// With the time that the engine still needs, if there is one.
+absl::Status ShuttingDown(const engine::Engine* engine) {
+  absl::Status status = absl::UnavailableError("the server is shutting down");
+  if (engine == nullptr) return status;
+  return engine::WithRetryAfter(std::move(status), engine->stats().until_idle_s);
+}
+
+}  // namespace
+
 absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, access::Area area,
                                         const Incoming& incoming, CallRecord* record) {
   {
@@ -31,13 +44,13 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   }
   caller.principal = *std::move(principal);
   record->principal = caller.principal.key_name;
-  if (draining_) return absl::UnavailableError("the server is shutting down");
+  caller.engine = engine_;
+  if (draining_) return ShuttingDown(caller.engine);
   caller.held_bytes = std::make_shared<HeldBytes>(messages_, caller.principal.key_name);
   if (record->request_bytes > kQuickMessageBytes) {
     const absl::Status held = HoldBytes(record->request_bytes, caller.held_bytes.get());
     if (!held.ok()) return held;
   }
-  caller.engine = engine_;
   if (caller.engine == nullptr) {
     return WithCode(absl::UnavailableError("the model is still loading"), "model_loading");
   }

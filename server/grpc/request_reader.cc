@@ -250,6 +250,7 @@ void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, Gene
   answer.shown.skip_special = in.has_skip_special_tokens() ? in.skip_special_tokens() : true;
   request.stop.skip_special = answer.shown.skip_special;
   answer.shown.stream_tool_calls = true;
+  answer.shows_end_token = request.stop.include_stop_in_output;
   answer.echo = answer.shown.begins_with_prompt = in.echo();
   answer.prompt_token_ids = in.return_prompt_token_ids();
   answer.cache_report = in.cache_report();

@@ -63,7 +63,7 @@ std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& r
   }
   if (auto unknown = FindRoute(request, record)) return unknown;
   if (const std::string_view coding = ContentCoding(request);
-      !coding.empty() && record->route->method != "GET") {
+      !coding.empty() && record->route->reads_body) {
     constexpr size_t kShownBytes = 64;
     return MakeErrorReply(
         415,
@@ -73,9 +73,10 @@ std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& r
   }
   const auto length = parser.content_length();
   const bool is_small = length.has_value() && *length <= kInlineBodyBytes;
-  if (record->route->method == "GET" && !parser.is_done() && !is_small) {
-    return MakeErrorReply(413, Concat("a ", request.method, " may have a body of ",
-                                      kInlineBodyBytes, " bytes at most, of a stated length"));
+  if (!record->route->reads_body && !parser.is_done() && !is_small) {
+    return MakeErrorReply(
+        413, Concat("a ", request.method, " of ", record->route->path, " may have a body of ",
+                    kInlineBodyBytes, " bytes at most, of a stated length"));
   }
   if (length.has_value() && *length > shared_->options.body_bytes) {
     const ReadFailure failure = ClassifyReadError(beast::http::error::body_limit, shared_->options);

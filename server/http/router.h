@@ -29,6 +29,7 @@ class Router {
     std::string path;  // a trailing '*' stands for one or more characters
     Handler handler;
     HandlerSpeed speed = HandlerSpeed::kQuick;
+    bool reads_body = method != "GET";  // false: it gets small ones only, which it ignores
   };
 
   struct Match {

@@ -23,6 +23,18 @@ prometheus::ClientMetric::Histogram Cumulative(const Histogram& histogram, doubl
   return out;
 }
 
+// As Python's prometheus_client writes the number that these digits are: 5.0, 1e+06, 1.5e+06.
+std::string WholeAsPython(std::string_view digits) {
+  constexpr size_t kMostPlainDigits = 6;
+  const bool negative = digits.starts_with('-');
+  if (negative || digits.size() <= kMostPlainDigits) return std::string(digits) + ".0";
+  const size_t last = digits.find_last_not_of('0');
+  std::string out(digits.substr(0, 1));
+  if (last > 0) out.append(".").append(digits.substr(1, last));
+  // The 0 stands before two digits as well.
+  return out.append("e+0").append(std::to_string(digits.size() - 1));
+}
+
 // Writes bounds as Python's prometheus_client and OpenMetrics do: le="1.0", where prometheus-cpp
 // has le="1". Dashboards made for vLLM select them by that text, and sum by (le) over both servers.
 // A bucket's bound is the last label of its line.
@@ -38,9 +50,9 @@ std::string WithWholeBoundsAsPython(std::string_view page) {
     const std::string_view before = line.substr(0, std::min(open, line.size()));
     const bool is_bound =
         close != line.npos && (before.ends_with(",le=") || before.ends_with("{le="));
-    if (is_bound &&
-        line.substr(open + 1, close - open - 1).find_first_not_of("-0123456789") == line.npos) {
-      out.append(line.substr(0, close)).append(".0").append(line.substr(close));
+    const std::string_view bound = is_bound ? line.substr(open + 1, close - open - 1) : "";
+    if (!bound.empty() && bound.find_first_not_of("-0123456789") == bound.npos) {
+      out.append(line.substr(0, open + 1)).append(WholeAsPython(bound)).append(line.substr(close));
     } else {
       out += line;
     }

@@ -38,6 +38,13 @@ bool JoinTextParts(const Json& parts, std::string* text) {
   return true;
 }
 
+// How clients send a call without arguments.
+bool IsNothing(const Json& arguments) {
+  return arguments.is_null() ||
+         (arguments.is_string() && arguments.get_ref<const std::string&>().find_first_not_of(
+                                       " \t\r\n") == std::string::npos);
+}
+
 // `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string.
 // What the parsed ones take is added to `json_memory`.
 Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memory) {
@@ -52,6 +59,10 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
       map.Set(name, Value::String(value.dump()));
       continue;
     }
+    if (name == "arguments" && IsNothing(value) && !form.argument_strings) {
+      map.Set(name, Value::MakeMap({}));
+      continue;
+    }
     if (name == "arguments" && value.is_string() && !form.argument_strings) {
       const auto parsed = ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32});
       if (parsed.ok() && parsed->is_object()) {
@@ -61,6 +72,9 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
       }
     }
     map.Set(name, ToTemplateValue(value));
+  }
+  if (call.contains("name") && !call.contains("arguments") && !form.argument_strings) {
+    map.Set("arguments", Value::MakeMap({}));
   }
   return Value::MakeMap(std::move(map));
 }

@@ -92,7 +92,11 @@ void Service::AddRoutes(http::Router* router) {
   add("GET", "/health", [this](const http::Request&) { return Health(); });
   // Where other servers have it, too.
   for (const char* method : {"GET", "POST"}) {
-    add(method, "/ping", [this](const http::Request&) { return Health(); });
+    // No key is asked for: what strangers send is not kept.
+    router->Add({.method = method,
+                 .path = "/ping",
+                 .handler = [this](const http::Request&) { return Health(); },
+                 .reads_body = false});
   }
   add("GET", "/ready", [this](const http::Request&) { return Ready(); });
   add("GET", "/live", [](const http::Request&) { return JsonReply("{\"status\":\"alive\"}"); });

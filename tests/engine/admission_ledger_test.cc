@@ -183,11 +183,14 @@ TEST_F(AdmissionLedgerTest, ACallThatIsAloneMayHaveAnyNumberOfTokens) {
 // While it drains: until what is there has ended, at the rate at which requests end.
 TEST_F(AdmissionLedgerTest, TellsWhenADrainWillBeOver) {
   Serve(32, 16s);
+  EXPECT_EQ(ledger_->SecondsUntilEmpty(), 0);
   std::vector<AdmissionTicket> there;
   for (int i = 0; i < 10; ++i) there.push_back(*ledger_->Enter(""));
+  EXPECT_NEAR(ledger_->SecondsUntilEmpty(), 5, 1);
   ledger_->Close(absl::UnavailableError("draining"));
   EXPECT_TRUE(absl::IsUnavailable(ledger_->Enter("").status()));
   EXPECT_NEAR(RetryAfter(), 5, 1);
+  EXPECT_NEAR(ledger_->SecondsUntilEmpty(), 5, 1);
 }
 
 TEST_F(AdmissionLedgerTest, AFullQueueStillTakesAnotherTenantsFairPart) {

@@ -95,6 +95,22 @@ TEST(EngineTest, AnswersTextPrompts) {
   EXPECT_EQ(f.engine->health(), absl::OkStatus());
 }
 
+TEST(EngineTest, TellsHowLongWhatIsThereTakes) {
+  Fixture f;
+  double with_one_s = 0;
+  f.tokenizer->before_encode = [&](std::string_view) {
+    with_one_s = f.engine->stats().until_idle_s;
+  };
+  Request request = TokenRequest({}, 1);
+  request.prompt = TextPrompt{.text = "hello"};
+  const auto stream = f.engine->Submit(request);
+  ASSERT_TRUE(stream.ok());
+  EXPECT_EQ(f.Wait(*stream).status, absl::OkStatus());
+  EXPECT_GT(with_one_s, 0);
+  ASSERT_TRUE(f.engine->Drain(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  EXPECT_EQ(f.engine->stats().until_idle_s, 0);
+}
+
 TEST(EngineTest, CountsAsQueuedWhatIsToRunAndNoTextThatIsTokenizedAlone) {
   Fixture f;
   std::vector<int32_t> queued;  // seen by the encoder, one text after the other

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "proto/error_details.pb.h"
 #include "proto/inference.grpc.pb.h"
 #include "tests/server/grpc/server_fixture.h"
 
@@ -57,6 +58,32 @@ TEST_F(GrpcDrain, WaitsForAReaderThatIsSlow) {
   EXPECT_TRUE(finished);
   EXPECT_EQ(tokens, kTokens);
   EXPECT_TRUE(reader_->Finish().ok());
+}
+
+int64_t RetrySeconds(const ::grpc::Status& status) {
+  google::rpc::Status details;
+  google::rpc::RetryInfo retry;
+  if (!details.ParseFromString(status.error_details())) return -1;
+  for (const auto& detail : details.details()) detail.UnpackTo(&retry);
+  return retry.retry_delay().seconds();
+}
+
+// As the engine has measured it, not some seconds that are always the same.
+TEST_F(GrpcDrain, TellsNewCallsWhenItWillBeOver) {
+  Start();
+  engine_.SetCounts({.until_idle_s = 16.5});
+  server_->BeginDrain();
+  const auto stub = v1::Inference::NewStub(Connect());
+  v1::GenerateRequest request;
+  request.mutable_text()->set_text("abc");
+  const auto reader = stub->Generate(&context_, request);
+  EXPECT_FALSE(reader->Read(&message_));
+  const ::grpc::Status refused = reader->Finish();
+  EXPECT_EQ(refused.error_code(), ::grpc::UNAVAILABLE);
+  EXPECT_EQ(RetrySeconds(refused), 17);
+  ::grpc::ClientContext context;
+  v1::ModelsResponse models;
+  EXPECT_EQ(RetrySeconds(stub->Models(&context, {}, &models)), 17);
 }
 
 TEST_F(GrpcDrain, EndsWithoutAReaderThatHasStopped) {

@@ -221,6 +221,27 @@ TEST(AnswerWriter, PutsChoicesApartAndTellsHowTheyEnded) {
   EXPECT_EQ(message.choices(1).finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
 }
 
+// As over HTTP, with include_stop_in_output; a control token only where those are shown.
+TEST(AnswerWriter, ShowsTheTokenThatEndedAChoiceOnRequest) {
+  testing::ByteTokenizer tokenizer;
+  const auto text_of = [&](const AnswerOptions& options, engine::TokenId stop) {
+    AnswerWriter writer(&tokenizer, options);
+    v1::GenerateResponse message;
+    writer.Take({.tokens = {Token(0, 'a')}, .ends = {{.stop_token = stop}}});
+    writer.Fill(&message);
+    EXPECT_THAT(message.choices(0).token_ids(), ElementsAre('a'));
+    EXPECT_EQ(message.choices(0).stop_token_id(), static_cast<int32_t>(stop));
+    return message.choices(0).text();
+  };
+  const engine::TokenId z{'z'};
+  const engine::TokenId eos = testing::ByteTokenizer::kEos;
+  EXPECT_EQ(text_of({}, z), "a");
+  EXPECT_EQ(text_of({.shows_end_token = true}, z), "az");
+  EXPECT_EQ(text_of({.shows_end_token = true}, eos), "a");
+  EXPECT_EQ(text_of({.shown = {.skip_special = false}, .shows_end_token = true}, eos), "a<eos>");
+  EXPECT_EQ(text_of({.shown = {.skip_special = false}}, eos), "a");
+}
+
 TEST(AnswerWriter, CutsWhatPiledUpIntoMessagesOfBoundedSize) {
   testing::ByteTokenizer tokenizer;
   for (const bool logprobs : {false, true}) {

@@ -100,6 +100,28 @@ TEST_F(LargeBodies, RefusesMoreBytesThanItMayHold) {
   EXPECT_TRUE(Eventually([&] { return !refused(); }));
 }
 
+// What nothing reads takes no place: it is refused by its header.
+TEST_F(LargeBodies, ThoseThatNothingReadsAreNotRead) {
+  const auto hello = [](const Request&) { return MakeReply({}, "hello"); };
+  router_.Add({.method = "POST", .path = "/poke", .handler = hello, .reads_body = false});
+  Start({.io_threads = 1, .bodies_bytes = 200 << 10});
+  std::vector<RawClient> halves;
+  for (const std::string path : {"/poke", "/hello"}) {
+    std::string large = PostRequest(path, std::string(150 << 10, 'b'));
+    if (path == "/hello") large.replace(0, 4, "GET");
+    for (int i = 0; i < 2; ++i) {
+      halves.push_back(Connect());
+      halves.back().Send(std::string_view(large).substr(0, 120 << 10));
+      EXPECT_EQ(halves.back().ReadResponse().status, 413) << path;
+    }
+    EXPECT_EQ(Once(PostRequest("/echo", std::string(150 << 10, 'c'))).status, 200) << path;
+  }
+  EXPECT_EQ(Once(PostRequest("/poke", "")).body, "hello");
+  EXPECT_EQ(Once(PostRequest("/poke", std::string(16 << 10, 'x'))).body, "hello");
+  EXPECT_EQ(Once("POST /poke HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n").status,
+            413);
+}
+
 TEST_F(LargeBodies, ThoseOfOneKeyLeaveRoomForThoseOfAnother) {
   ServerOptions options{.io_threads = 1, .bodies_bytes = 200 << 10};
   options.on_exchange = [](const Exchange&) {};  // else nobody asks whose a request is

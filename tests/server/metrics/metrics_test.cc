@@ -355,6 +355,19 @@ TEST_F(MetricsTest, SpellsBoundsAsPythonDoes) {
   EXPECT_EQ(Value("refrain_http_responses_total" + labels + "\"b,le=\"}"), "1");
 }
 
+// Expected values: floatToGoString of prometheus_client/utils.py.
+TEST_F(MetricsTest, SpellsBoundsOfMillionsAsPythonDoes) {
+  const FakeEngine large({.max_context_tokens = 50'000'000});
+  Metrics metrics({});
+  metrics.SetEngine(&large);
+  const std::string page = metrics.Page();
+  for (const char* bound : {"500000.0", "1e+06", "2e+06", "5e+06", "1e+07", "+Inf"}) {
+    const std::string line =
+        "vllm:request_prompt_tokens_bucket{" + std::string(kModel) + ",le=\"" + bound + "\"} 0\n";
+    EXPECT_NE(page.find(line), std::string::npos) << bound;
+  }
+}
+
 TEST_F(MetricsTest, TellsVllmsBoardsThatItIsAwake) {
   Load();
   EXPECT_EQ(Vllm("engine_sleep_state", "sleep_state=\"awake\""), "1");

@@ -365,6 +365,31 @@ TEST(ChatMessages, TurnsToolArgumentsIntoObjects) {
   EXPECT_EQ(arguments->AsMap().entries()[0].key.AsString(), "z");
 }
 
+// A call without arguments comes in many forms.
+TEST(ChatMessages, TurnsMissingToolArgumentsIntoAnEmptyObject) {
+  for (const char* member : {"", R"(,"arguments":"")", R"(,"arguments":" \n\t")",
+                             R"(,"arguments":null)", R"(,"arguments":{})"}) {
+    const std::string body =
+        std::string(R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1",)"
+                    R"("type":"function","function":{"name":"f")") +
+        member + "}}]}]}";
+    const auto arguments = [&](const ModelLimits& limits) {
+      const auto call = ParseGenerationCall(Endpoint::kChatCompletions, body, limits);
+      EXPECT_TRUE(call.ok()) << call.status();
+      const auto& calls = Message(*call, 0).FindOrNull("tool_calls")->AsList();
+      EXPECT_EQ(calls[0].AsMap().FindOrNull("arguments"), nullptr) << "beside the function";
+      const auto* found = calls[0].AsMap().FindOrNull("function")->AsMap().FindOrNull("arguments");
+      return found == nullptr ? engine::jinja::Value() : *found;
+    };
+    const engine::jinja::Value object = arguments(Limits());
+    ASSERT_TRUE(object.is_map()) << member;
+    EXPECT_TRUE(object.AsMap().entries().empty()) << member;
+    ModelLimits limits = Limits();
+    limits.message_forms.without_tools.argument_strings = true;
+    EXPECT_FALSE(arguments(limits).is_map()) << "the form wants a string: " << member;
+  }
+}
+
 // Templates raise an error for a list that is there and has not one call.
 TEST(ChatMessages, LeavesOutAnEmptyListOfToolCalls) {
   const auto call = ParseGenerationCall(

@@ -409,6 +409,19 @@ TEST_F(ServiceTest, SaysThatItLoadsUntilThereIsAnEngine) {
   EXPECT_EQ(Get("/ready").status, 503);
 }
 
+// No key is asked for there: strangers must not fill the server with what nothing reads.
+TEST_F(ServiceTest, PingReadsNoLargeBody) {
+  Start();
+  const auto ping = [&](const std::string& body) {
+    RawClient client(server_->port());
+    client.Send(PostRequest("/ping", body));
+    return client.ReadResponse().status;
+  };
+  EXPECT_EQ(ping(""), 200);
+  EXPECT_EQ(ping("{}"), 200);
+  EXPECT_EQ(ping(std::string(1 << 20, 'x')), 413);
+}
+
 TEST_F(ServiceTest, HealthTellsThatTheEngineIsDead) {
   Start();
   engine_->Die(absl::InternalError("segment 7 in /internal/path"));
