@@ -187,14 +187,6 @@ absl::Status NoRoomForWeights(const WeightSource& source, size_t free_bytes,
       free_bytes, " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
 }
 
-// Whether the output head may have one, which takes a byte a weight.
-bool AllowsSecondForm(SecondCopy wanted, const ModelConfig& config, size_t free_bytes) {
-  if (wanted != SecondCopy::kAuto) return wanted == SecondCopy::kOn;
-  const size_t bytes =
-      static_cast<size_t>(config.vocab_size) * static_cast<size_t>(config.hidden_size);
-  return bytes <= free_bytes / 10;
-}
-
 absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
                        const BackendChooser& choose, Foundation& foundation) {
   absl::StatusOr<kernels::ComputeDType> compute = ParseComputeDType(options.backend.compute_dtype);
@@ -214,10 +206,6 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   if (!chosen.ok()) return chosen.status();
   foundation.backend = std::move(chosen->backend);
   AddWarning(chosen->note, foundation.warning);
-  if (options.model.second_copy == SecondCopy::kOn && !foundation.backend->info().second_forms) {
-    AddWarning("model.second_copy = on has no effect: only the level amx keeps a second form",
-               foundation.warning);
-  }
   const size_t free_bytes = foundation.backend->device().AvailableBytes();
   // A host would give addresses for all of them, and end the process when they are written.
   if (WeightBytes(source) > free_bytes) {
@@ -231,16 +219,14 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   const bool paged = options.attention_mode == AttentionModeOption::kPaged;
   const absl::Status loaded =
       MoveTo(foundation.model,
-             LlamaModel::Load(
-                 source, *foundation.backend,
-                 {.compute = *compute,
-                  .max_context_tokens = options.max_context_tokens,
-                  .max_positions = most->num_chunks * options.kv_cache.chunk_tokens,
-                  .max_rows = options.step_token_budget,
-                  .reproducible = options.reproducible,
-                  .second_form = AllowsSecondForm(options.model.second_copy, config, free_bytes),
-                  .attention_mode =
-                      paged ? kernels::AttentionMode::kPaged : kernels::AttentionMode::kTwoPhase}));
+             LlamaModel::Load(source, *foundation.backend,
+                              {.compute = *compute,
+                               .max_context_tokens = options.max_context_tokens,
+                               .max_positions = most->num_chunks * options.kv_cache.chunk_tokens,
+                               .max_rows = options.step_token_budget,
+                               .reproducible = options.reproducible,
+                               .attention_mode = paged ? kernels::AttentionMode::kPaged
+                                                       : kernels::AttentionMode::kTwoPhase}));
   return absl::IsResourceExhausted(loaded) ? NoRoomForWeights(source, free_bytes, loaded) : loaded;
 }
 

@@ -12,14 +12,9 @@ class EngineObserver;
 enum class Policy : uint8_t { kFcfs, kLongestPrefix, kPriority };
 enum class AttentionModeOption : uint8_t { kTwoPhase, kPaged };
 
-// Whether weights may have a second packed form; kAuto: where it takes a tenth of free memory at
-// most.
-enum class SecondCopy : uint8_t { kAuto, kOn, kOff };
-
 struct ModelOptions {
   std::string path;         // GGUF file or Hugging Face folder
   std::string served_name;  // "" = from the model
-  SecondCopy second_copy = SecondCopy::kAuto;
 };
 
 struct BackendOptions {

@@ -44,9 +44,6 @@ struct PackOptions {
   ComputeDType compute = ComputeDType::kAuto;
   bool embedding = false;  // rows will be looked up by Embed (and may serve as output head too)
   bool argmax = false;     // LinearArgMax will be asked for
-  // A second form of the weight may be kept beside the first, where that makes something faster:
-  // of [n, k] with argmax up to n * k bytes.
-  bool second_form = false;
 };
 
 // A weight packed for one back end. Immutable, made once at load, used from any thread.
@@ -67,9 +64,8 @@ struct BackendInfo {
   // Whether the host may read and write the back end's memory through its addresses; else only
   // through Device's copies.
   bool reads_results_in_place = true;
-  bool second_forms = false;  // whether PackOptions::second_form makes a difference
-  std::string products;       // what computes matrix products where there is a choice, else ""
-  std::string warning;        // for the log where something is not as it should be, else ""
+  std::string products;  // what computes matrix products where there is a choice, else ""
+  std::string warning;   // for the log where something is not as it should be, else ""
 };
 
 // The host arrays of a step, as its operations will be given them, and what the plan's arrays are a

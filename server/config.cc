@@ -279,10 +279,6 @@ engine::EngineOptions Config::EngineOptions() const {
   engine::EngineOptions options;
   options.model.path = text("model.path");
   options.model.served_name = text("model.served_name");
-  const std::string& second_copy = text("model.second_copy");
-  options.model.second_copy = second_copy == "on"    ? engine::SecondCopy::kOn
-                              : second_copy == "off" ? engine::SecondCopy::kOff
-                                                     : engine::SecondCopy::kAuto;
   options.backend.kind = text("backend.kind");
   options.backend.device = static_cast<int32_t>(integer("backend.device"));
   options.backend.threads = static_cast<int32_t>(integer("backend.threads"));

@@ -48,10 +48,9 @@ constexpr std::array kKeys = {
     Text("model.path", "", "GGUF file or Hugging Face folder; required (--model)"),
     Text("model.served_name", "",
          "the name clients use, UTF-8 without control characters; empty = from the path"),
-    Choice(
-        "model.second_copy", "auto", "auto on off",
-        "second packed form of the output head, of 8 bits a weight, with which AMX finds the most "
-        "probable tokens of 8 rows and more; auto: if it takes a tenth of free memory at most"),
+    Choice("model.second_copy", "auto", "auto on off",
+           "second packed form of the weights for many rows; no back end has one, because none "
+           "measured faster: on gives a warning, nothing else"),
 
     Text("server.http_listen", "127.0.0.1:8000",
          "HOST:PORT of the HTTP server (--listen); port 0 = any free one; empty = off"),

@@ -184,13 +184,10 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
   absl::Status status = AllocateActivations(options_.max_rows);
   if (status.ok()) {
     status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0,
-                  {.embedding = true,
-                   .argmax = config_.tied_embeddings,
-                   .second_form = config_.tied_embeddings && options_.second_form});
+                  {.embedding = true, .argmax = config_.tied_embeddings});
   }
   if (status.ok() && !config_.tied_embeddings) {
-    status = pack(output_, {TensorRole::kOutput}, 0,
-                  {.argmax = true, .second_form = options_.second_form});
+    status = pack(output_, {TensorRole::kOutput}, 0, {.argmax = true});
   }
   if (status.ok()) status = read_norm(output_norm_, TensorRole::kOutputNorm, 0);
   layers_.resize(config_.num_layers);

@@ -22,7 +22,6 @@ struct LlamaOptions {
   int32_t max_positions = 0;       // that any token can have, where memory for KV says so; 0 = all
   int32_t max_rows = 512;          // of one Forward
   bool reproducible = false;
-  bool second_form = false;  // of the output head, kernels::PackOptions
   kernels::AttentionMode attention_mode = kernels::AttentionMode::kTwoPhase;
 };
 

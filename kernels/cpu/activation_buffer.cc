@@ -106,7 +106,6 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
   if (forms.mixed) out.mixed = PrepareMixed(x, coarse_rows, pool);
   if (forms.int8) out.int8 = PrepareFixed(x, 1, kStandsOut, pool, int8_);
   if (forms.tiles) out.tiles = PrepareTiles(x, forms.exact_tiles, coarse_rows, pool);
-  if (forms.bytes) out.bytes = PrepareBytes(x, pool);
   if (forms.rough) out.rough = PrepareFixed(x, 1, kNoneStandsOut, pool, rough_);
   return out;
 }
@@ -133,21 +132,6 @@ TileRows ActivationBuffer::PrepareTiles(const TensorView& x, bool exact,
   ForRows(x.rows, x.cols, pool,
           [&](int64_t row) { pack_row(x.F32Row(row), x.cols, tiles_.high(row), tiles_.low(row)); });
   return tiles_.view();
-}
-
-ByteRows ActivationBuffer::PrepareBytes(const TensorView& x, ThreadPool& pool) {
-  static_assert(kByteTileK == 2 * kTileK);
-  bytes_.Resize(x.rows, (x.cols + 1) / 2, /*exact=*/true);
-  for (int64_t row = 0; row < x.rows; row += kTileRows) bytes_.SetExact(row);
-  byte_scales_.resize(x.rows);
-  const auto pack_bytes = QuantizedKernelsFor(isa_).tiles->pack_bytes;
-  ForRows(x.rows, x.cols, pool, [&](int64_t row) {
-    pack_bytes(x.F32Row(row), x.cols, reinterpret_cast<int8_t*>(bytes_.high(row)),
-               reinterpret_cast<int8_t*>(bytes_.low(row)), &byte_scales_[row]);
-  });
-  const TileRows words = bytes_.view();
-  return {x.rows, words.steps, reinterpret_cast<const int8_t*>(words.high),
-          reinterpret_cast<const int8_t*>(words.low), byte_scales_.data()};
 }
 
 void ActivationBuffer::PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out) {

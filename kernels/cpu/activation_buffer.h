@@ -23,7 +23,6 @@ struct ActivationForms {
   bool rough = false;
   bool tiles = false;
   bool exact_tiles = false;
-  bool bytes = false;
 
   // `mixes`: some rows are coarse.
   void Add(ActivationForm form, bool mixes) {
@@ -34,7 +33,6 @@ struct ActivationForms {
     rough |= form == ActivationForm::kRough;
     tiles |= form == ActivationForm::kTiles || form == ActivationForm::kExactTiles;
     exact_tiles |= form == ActivationForm::kExactTiles;
-    bytes |= form == ActivationForm::kBytes;
   }
 };
 
@@ -68,14 +66,11 @@ class ActivationBuffer {
   TileRows PrepareTiles(const TensorView& x, bool exact, std::span<const uint8_t> coarse_rows,
                         ThreadPool& pool);
   void PrepareBF16(const TensorView& x, ThreadPool& pool, Activations& out);
-  ByteRows PrepareBytes(const TensorView& x, ThreadPool& pool);
 
   Isa isa_;
   std::vector<uint16_t> bf16_;
   TileRowsMemory tiles_, tiles_instead_;
   const void* instead_of_ = nullptr;  // the view's data; null: tiles_instead_ means nothing
-  TileRowsMemory bytes_;              // a word of it is two bytes
-  std::vector<ByteRowScale> byte_scales_;
   FixedRowsMemory fixed_, int8_, rough_;
   // Of mixed rows, as MixedRows.
   FixedRowsMemory coarse_, exact_;

@@ -40,12 +40,6 @@ float Bf16ToFloat(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t
 
 // Element i of block `block` of a row's rough activations.
 double RoughElement(const Activations& x, int64_t row, int64_t block, int i) {
-  if (x.bytes.high != nullptr) {
-    const int64_t k = block * kBlockK + i;
-    const int64_t step = row / kTileRows * x.bytes.steps + k / kByteTileK;
-    const int64_t at = (step * kTileRows + row % kTileRows) * kByteTileK + k % kByteTileK;
-    return x.bytes.scales[row].scale * (256.0 * x.bytes.high[at] + x.bytes.low[at]);
-  }
   if (x.tiles.high != nullptr) {
     static_assert(kTileK == kBlockK);
     const int64_t tile = row / kTileRows * x.tiles.steps + block;
@@ -56,8 +50,7 @@ double RoughElement(const Activations& x, int64_t row, int64_t block, int i) {
 }
 
 WorkGrid CutRoughWork(const Activations& x, int64_t tiles, int threads) {
-  if (x.tiles.high == nullptr && x.bytes.high == nullptr)
-    return CutWork(tiles, x.rows, x.k, threads);
+  if (x.tiles.high == nullptr) return CutWork(tiles, x.rows, x.k, threads);
   WorkGrid grid = CutTileWork(tiles, x.rows, x.k, threads, TileJobKind::kPairs);
   grid.rows_per_job = std::min(grid.rows_per_job, kTileJobRows);
   return grid;
@@ -93,11 +86,8 @@ void ArgMaxSearch::MeasureErrors(ThreadPool& pool, const Activations& x) {
           size15 += x15 * x15;
         }
       }
-      const double size = std::sqrt(rough_size);
-      const double of_weights = x.tiles.high == nullptr ? 0 : kWeightError * size;
-      errors_[row] = {x.bytes.high != nullptr ? std::max(size, std::sqrt(error) / kByteShare)
-                                              : std::sqrt(error) + of_weights,
-                      std::sqrt(std::max(rough_size, size15))};
+      const double of_weights = x.tiles.high == nullptr ? 0 : kWeightError * std::sqrt(rough_size);
+      errors_[row] = {std::sqrt(error) + of_weights, std::sqrt(std::max(rough_size, size15))};
     }
   });
 }
@@ -109,7 +99,7 @@ void ArgMaxSearch::Screen(const PackedMatrix& matrix, const Activations& x, int6
   const int64_t step = kProducts / ((row_end - row_begin) * kTileN) / 2 * 2;
   assert(step > 0);
   const int64_t tiles = (matrix.n() + kTileN - 1) / kTileN;
-  const ProductBounds& bounds = *matrix.bounds(x.rows);
+  const ProductBounds& bounds = *matrix.bounds();
   const double lost_in_sums = 2 * Roundings(x.k) * kFloatError * bounds.terms;
   std::fill(floors + row_begin, floors + row_end, kNone);
   for (int64_t tile = tile_begin; tile < tile_end; tile += step) {
@@ -184,7 +174,7 @@ void ArgMaxSearch::Run(ThreadPool& pool, ActivationBuffer& activations,
   assert(args.x.cols == weight.k() && static_cast<int64_t>(args.out.size()) == rows);
   std::fill(args.out.begin(), args.out.end(), LinearArgMaxArgs::kUndecided);
   const PackedMatrix& matrix = *weight.parts()[0].matrix;
-  if (rows == 0 || weight.parts().size() > 1 || matrix.bounds(rows) == nullptr) return;
+  if (rows == 0 || weight.parts().size() > 1 || matrix.bounds() == nullptr) return;
 
   ActivationForms forms{.fixed = true};
   forms.Add(matrix.rough_form(rows), /*mixes=*/false);
@@ -202,7 +192,7 @@ void ArgMaxSearch::Run(ThreadPool& pool, ActivationBuffer& activations,
           });
 
   near_.clear();
-  const double terms = std::max(matrix.bounds(rows)->terms, 1.0f);
+  const double terms = std::max(matrix.bounds()->terms, 1.0f);
   for (int64_t row = 0; row < rows; ++row) {
     // Not where either is NaN.
     if (errors_[row].size * terms < kLargestProduct) Gather(row, rows, tiles, grid.tile_jobs());

@@ -17,12 +17,10 @@ struct ElementwiseKernels;
 
 // LinearArgMax over a quantised weight: the index of the greatest of the products that Linear would
 // compute (reproducible) with activations of 15 bits, with most of them computed roughly: with 8
-// bits only, which takes half the time, by tiles of bf16, or by tiles of bytes with a copy of the
-// weights (SearchCopy).
+// bits only, which takes half the time, or by tiles of bf16.
 //
 // With x' and x the rough activations and those of 15 bits, a product is off by (x' - x) w, which
-// is at most |x' - x| |w|, by x' (w' - w) where weights are others, too, which is at most
-// |x'| |w' - w|, and by what sums in
+// is at most |x' - x| |w|, by x' (w' - w) where weights are rounded, too, and by what sums in
 // floats lose. So what is further below the greatest than that can do cannot be it; the few tiles
 // with others are computed again with 15 bits, bit for bit as Linear does. The answer is never a
 // guess: a row with too many such tiles, or with activations so large that products might not be
@@ -39,7 +37,7 @@ class ArgMaxSearch {
  private:
   // Of one row's activations.
   struct RowError {
-    double error = 0;  // times ProductBounds::norms: how far a product is off but for sums
+    double error = 0;  // times |w|: how far a product is off but for what sums lose
     double size = 0;   // the larger of |x'| and |x|
   };
   struct Near {

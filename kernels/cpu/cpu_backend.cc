@@ -40,7 +40,6 @@ CpuBackend::CpuBackend(Isa isa, int threads)
   info_.name = "cpu";
   info_.isa = std::string(Name(isa));
   info_.threads = pool_.threads();
-  info_.second_forms = isa >= Isa::kAmx;
   info_.preferred_kv = isa >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF16;
 }
 

@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<CpuLinearWeight>> PackCpuLinear(std::span<const W
     const std::span<const WeightSlice> run = slices.subspan(begin, end - begin);
     absl::StatusOr<std::unique_ptr<PackedMatrix>> matrix =
         form.has_value() ? PackDense(run, *form, isa, device, pool)
-                         : PackQuantized(run, fixed, isa, device, pool, options);
+                         : PackQuantized(run, fixed, isa, device, pool, options.argmax);
     if (!matrix.ok()) return matrix.status();
     matrices.push_back(*std::move(matrix));
     begin = end;

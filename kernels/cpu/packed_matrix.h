@@ -26,7 +26,6 @@ enum class ActivationForm : uint8_t {
   kRough,       // 8 bits of it
   kTiles,       // TileRows of bf16
   kExactTiles,  // and what that took away of rows that are not coarse
-  kBytes,       // ByteRows, with a SearchCopy
 };
 
 // Coarse rows (LinearArgs::coarse_rows) in fixed point of 8 bits, as kInt8, and the others of
@@ -53,20 +52,16 @@ struct Activations {
   FixedRows fixed{}, int8{}, rough{};
   MixedRows mixed{};  // where it is there, kFixed matrices read it instead of `fixed`
   TileRows tiles{};
-  ByteRows bytes{};
 };
 
 // What tells how far rough products can be from those with activations of 15 bits. With w an output
-// row, as a vector over k, and w' what is multiplied in its place:
+// row, as a vector over k:
 struct ProductBounds {
-  std::vector<float> norms;  // [n] |w|; for ActivationForm::kBytes |w' - w| + kByteShare |w|
+  std::vector<float> norms;  // [n] |w|
   // For every row, |x| times it is at least the sum of |term| of all terms that a product of x and
   // w adds up (where a type has minima, they and the quants mostly cancel).
   float terms = 0;
 };
-
-// Of the length of activations: what they lose by 16 bits for a row is less.
-inline constexpr double kByteShare = 0x1p-10;
 
 // Consecutive rows of a weight, of one dtype, in one packed form. Immutable; Multiply may run on
 // many threads at once on different tiles or rows.
@@ -90,11 +85,10 @@ class PackedMatrix {
                         int64_t tile_begin, int64_t tile_end, float* out, int64_t out_stride,
                         bool accumulate, bool reproducible) const = 0;
 
-  // Of MultiplyRough for this many rows. Null but for matrices that are packed for LinearArgMax and
-  // multiply activations in kFixed.
-  virtual const ProductBounds* bounds(int64_t rows) const { return nullptr; }
-  // Where there are bounds(), what MultiplyRough reads for this many rows: kRough; kTiles, with
-  // which every weight, too, is rounded to bf16, at most once; or kBytes.
+  // Null but for matrices that are packed for LinearArgMax and multiply activations in kFixed.
+  virtual const ProductBounds* bounds() const { return nullptr; }
+  // Where there are bounds(), what MultiplyRough reads for this many rows: kRough; or kTiles, with
+  // which every weight, too, is rounded to bf16, at most once.
   virtual ActivationForm rough_form(int64_t rows) const { return ActivationForm::kRough; }
   // Multiply with the activations in rough_form(), `accumulate` false.
   virtual void MultiplyRough(const Activations& x, int64_t row_begin, int64_t row_end,

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/quantized_packing.h"
-#include "kernels/cpu/search_copy.h"
 #include "kernels/cpu/tile_kernels.h"
 #include "kernels/weight_slices.h"
 
@@ -25,9 +24,6 @@ int64_t MinTileRows(DType dtype, int64_t elements) {
   if (dtype == DType::kQ8_0) return 24;
   return elements >= kLarge ? 12 : 16;
 }
-
-// From here on a SearchCopy takes less time than the weight itself.
-constexpr int64_t kMinCopyRows = 8;
 
 // Of FixedKernels or TileKernels.
 template <class Kernels>
@@ -68,24 +64,21 @@ class QuantizedMatrix : public PackedMatrix {
  public:
   QuantizedMatrix(DType dtype, ActivationForm form, const QuantizedPanels& panels,
                   DeviceBuffer memory, std::optional<ProductBounds> bounds,
-                  std::optional<SearchCopy> copy, const QuantizedKernels& kernels)
+                  const QuantizedKernels& kernels)
       : dtype_(dtype),
         form_(form),
         panels_(panels),
         memory_(std::move(memory)),
         bounds_(std::move(bounds)),
-        copy_(std::move(copy)),
         multiply_fixed_(FunctionFor(kernels.by_digits[1], dtype)),
         multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)),
-        multiply_bytes_(kernels.tiles == nullptr ? nullptr : kernels.tiles->bytes),
         multiply_tiles_(kernels.tiles == nullptr ? nullptr : FunctionFor(*kernels.tiles, dtype)),
         min_tile_rows_(MinTileRows(dtype, panels.n * panels.blocks * kBlockK)) {}
 
   int64_t n() const override { return panels_.n; }
   int64_t k() const override { return panels_.blocks * kBlockK; }
   size_t resident_bytes() const override {
-    return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0) +
-           (copy_ ? copy_->resident_bytes() : 0);
+    return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
   }
   ActivationForm form(int64_t rows, bool reproducible) const override {
     if (multiply_tiles_ == nullptr || reproducible || rows < min_tile_rows_) return form_;
@@ -112,27 +105,16 @@ class QuantizedMatrix : public PackedMatrix {
     Call(fixed ? multiply_fixed_ : multiply_int8_, fixed ? x.fixed : x.int8, x, range);
   }
 
-  const ProductBounds* bounds(int64_t rows) const override {
-    if (rough_form(rows) == ActivationForm::kBytes) return &copy_->bounds();
-    return bounds_ ? &*bounds_ : nullptr;
-  }
+  const ProductBounds* bounds() const override { return bounds_ ? &*bounds_ : nullptr; }
 
   ActivationForm rough_form(int64_t rows) const override {
-    if (copy_ && rows >= kMinCopyRows) return ActivationForm::kBytes;
     const bool tiles = multiply_tiles_ != nullptr && rows >= min_tile_rows_;
     return tiles && !HasMinimum(dtype_) ? ActivationForm::kTiles : ActivationForm::kRough;
   }
 
   void MultiplyRough(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                      int64_t tile_end, float* out, int64_t out_stride) const override {
-    const ActivationForm form = rough_form(x.rows);
-    if (form == ActivationForm::kBytes) {
-      assert(x.bytes.high != nullptr && x.bytes.steps == copy_->panels().steps);
-      return multiply_bytes_(copy_->panels(), x.bytes,
-                             {row_begin, row_end, tile_begin, tile_end, n(), out, out_stride,
-                              /*accumulate=*/false});
-    }
-    if (form == ActivationForm::kTiles) {
+    if (rough_form(x.rows) == ActivationForm::kTiles) {
       assert(x.tiles.high != nullptr && x.tiles.steps == panels_.blocks);
       TileRows tiles = x.tiles;
       tiles.exact = nullptr;
@@ -179,10 +161,8 @@ class QuantizedMatrix : public PackedMatrix {
   QuantizedPanels panels_;
   DeviceBuffer memory_;
   std::optional<ProductBounds> bounds_;
-  std::optional<SearchCopy> copy_;
   MultiplyQuantizedFn multiply_fixed_, multiply_int8_;
-  decltype(TileKernels::bytes) multiply_bytes_;  // null: no tiles
-  MultiplyTilesFn multiply_tiles_;               // the same
+  MultiplyTilesFn multiply_tiles_;  // null: no tiles
   int64_t min_tile_rows_;
 };
 
@@ -248,7 +228,7 @@ const QuantizedKernels& QuantizedKernelsFor(Isa isa) {
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
                                                             ActivationForm form, Isa isa,
                                                             Device& device, ThreadPool& pool,
-                                                            const PackOptions& options) {
+                                                            bool argmax) {
   assert(form == ActivationForm::kFixed || form == ActivationForm::kInt8);
   if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
   if (absl::Status status = CheckAlike(slices); !status.ok()) return status;
@@ -275,21 +255,9 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Weig
     }
   });
   std::optional<ProductBounds> bounds;
-  if (options.argmax && form == ActivationForm::kFixed) bounds = BoundsOf(dtype, panels, pool);
-  std::optional<SearchCopy> copy;
-  const QuantizedKernels& kernels = QuantizedKernelsFor(isa);
-  const int64_t k = panels.blocks * kBlockK;
-  if (bounds && options.second_form && kernels.tiles != nullptr && k <= kMaxByteK) {
-    const auto unpack = [&](int64_t row, float* out) {
-      UnpackRow(dtype, panels.data + row / kTileN * panels.tile_bytes, panels.blocks,
-                static_cast<int>(row % kTileN), out);
-    };
-    absl::StatusOr<SearchCopy> made = SearchCopy::Make(panels.n, k, unpack, *bounds, device, pool);
-    if (!made.ok()) return made.status();
-    copy = *std::move(made);
-  }
+  if (argmax && form == ActivationForm::kFixed) bounds = BoundsOf(dtype, panels, pool);
   return std::make_unique<QuantizedMatrix>(dtype, form, panels, *std::move(memory),
-                                           std::move(bounds), std::move(copy), kernels);
+                                           std::move(bounds), QuantizedKernelsFor(isa));
 }
 
 }  // namespace refrain::kernels::cpu

@@ -25,13 +25,12 @@ namespace refrain::kernels::cpu {
 // mixed with coarse rows or not. Where the level has tiles of bf16 they multiply many rows (from 12
 // to 24), unless `reproducible`: weights are rounded to them, and rows too (2^-8 of each factor);
 // of kFixed rows what that takes away of a group of 16 that are not all coarse is multiplied as
-// well (TileRows::exact). Of the options only argmax and second_form are read: with `argmax` and
-// kFixed it has bounds(), unless the weight is not finite, and with `second_form` a SearchCopy
-// where the level has tiles.
+// well (TileRows::exact). With `argmax` and kFixed it has bounds(), unless the weight is not
+// finite.
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const WeightSlice> slices,
                                                             ActivationForm form, Isa isa,
                                                             Device& device, ThreadPool& pool,
-                                                            const PackOptions& options);
+                                                            bool argmax);
 
 // The table of a level, or of the nearest level below that has one.
 const QuantizedKernels& QuantizedKernelsFor(Isa isa);

@@ -52,32 +52,6 @@ struct TileRange {
   bool accumulate = false;
 };
 
-// --- Rough products by tiles of bytes, for ArgMaxSearch (SearchCopy says what W is). ---
-
-inline constexpr int kByteTileK = 64;  // elements of k in one tile of bytes: 1 KiB, too
-// Longer sums might leave 32 bits: 127 * 255 a term.
-inline constexpr int64_t kMaxByteK = 65536;
-
-// A row of activations is scale * (256 high + low). As weights are 128 greater than they should be,
-// sums of high and low digits are greater by what is to be added here.
-struct ByteRowScale {
-  float scale = 0;
-  int32_t high_zero = 0, low_zero = 0;
-};
-struct ByteRows {
-  int64_t rows = 0;
-  int64_t steps = 0;             // k / 64, rounded up; digits are zero from the true k on
-  const int8_t* high = nullptr;  // [groups, steps, 16, 64]; rows behind the last hold anything
-  const int8_t* low = nullptr;   // the same
-  const ByteRowScale* scales = nullptr;  // [rows]
-};
-// W as right operands: w[n][k] = scales[n] * (byte - 128), [panels][steps][16 fours of k][16][4].
-struct BytePanels {
-  const uint8_t* data = nullptr;
-  const float* scales = nullptr;  // [panels, 16]
-  int64_t steps = 0;
-};
-
 using MultiplyTilesFn = void (*)(const QuantizedPanels&, const TileRows&, const TileRange&);
 
 struct TileKernels {
@@ -93,11 +67,6 @@ struct TileKernels {
   // nearest and only for exact groups; sums are of 32 bits, in the order of amx_tiles.h, over
   // ascending k.
   MultiplyTilesFn q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k;
-  // One row: high and low point to it in its group, steps lie 1,024 bytes apart. 16 bits of fixed
-  // point, by the largest element of the row. Of what is not finite the scale is not, either.
-  void (*pack_bytes)(const float* x, int64_t k, int8_t* high, int8_t* low, ByteRowScale* scale);
-  // Sums are exact, their ends rounded to floats: a few units of 2^-24 of the sum of |terms|.
-  void (*bytes)(const BytePanels& w, const ByteRows& x, const TileRange& range);
 };
 
 extern const TileKernels kTileKernelsAmx;

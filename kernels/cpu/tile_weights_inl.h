@@ -9,7 +9,6 @@
 
 #include "kernels/cpu/quantized_weights_ahead_inl.h"
 #include "kernels/cpu/tile_blocks_inl.h"
-#include "kernels/cpu/tile_bytes_inl.h"
 #include "kernels/cpu/tile_dense_inl.h"
 #include "kernels/cpu/tile_product_inl.h"
 #include "kernels/cpu/tile_rows_inl.h"
@@ -160,8 +159,6 @@ constexpr TileKernels TileKernelsFor() {
       MultiplyQuantizedTiles<V, Tiles, Format<4, ScaleKind::kSuperMin, 1>>,
       MultiplyQuantizedTiles<V, Tiles, Format<5, ScaleKind::kSuperMin, 1>>,
       MultiplyQuantizedTiles<V, Tiles, Format<6, ScaleKind::kSuperScale, 1>>,
-      PackByteRow<Tiles>,
-      MultiplyByteTiles<Tiles>,
   };
 }
 

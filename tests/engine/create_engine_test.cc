@@ -21,7 +21,8 @@ using refrain::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-absl::StatusOr<EngineParts> Load(const std::string& path, EngineOptions options = {}) {
+absl::StatusOr<EngineParts> Load(const std::string& path) {
+  EngineOptions options;
   options.model.path = path;
   options.backend.kind = "cpu";
   options.kv_cache.memory_bytes = 4 << 20;
@@ -53,21 +54,6 @@ TEST(CreateEngineTest, LeavesOutAddedTokensBeyondTheEmbedding) {
   const auto ids = parts->tokenizer->Encode("<pad>", {.parse_special = true});
   ASSERT_TRUE(ids.ok()) << ids.status();
   EXPECT_GT(ids->size(), 1u);
-}
-
-TEST(CreateEngineTest, SaysWhereASecondCopyIsNotToBeHad) {
-  TemporaryDirectory directory;
-  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());
-  const auto warning = [&](SecondCopy wanted) {
-    EngineOptions options;
-    options.backend.isa = "portable";
-    options.model.second_copy = wanted;
-    const auto parts = Load(directory.path(), options);
-    return parts.ok() ? parts->model.warning : std::string(parts.status().message());
-  };
-  EXPECT_THAT(warning(SecondCopy::kOn), HasSubstr("model.second_copy = on has no effect"));
-  EXPECT_THAT(warning(SecondCopy::kAuto), Not(HasSubstr("second_copy")));
-  EXPECT_THAT(warning(SecondCopy::kOff), Not(HasSubstr("second_copy")));
 }
 
 // JSON and metrics could not hold the byte that is not UTF-8, nor a terminal the end of the line.

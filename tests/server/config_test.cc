@@ -114,7 +114,6 @@ TEST(Config, DefaultsAreThoseOfTheEngine) {
   EXPECT_EQ(from_config.reproducible, own.reproducible);
   EXPECT_EQ(from_config.attention_mode, own.attention_mode);
   EXPECT_EQ(from_config.encode_threads, own.encode_threads);
-  EXPECT_EQ(from_config.model.second_copy, own.model.second_copy);
   EXPECT_EQ(from_config.backend.kind, own.backend.kind);
   EXPECT_EQ(from_config.backend.isa, own.backend.isa);
   EXPECT_EQ(from_config.backend.compute_dtype, own.backend.compute_dtype);
@@ -145,7 +144,6 @@ TEST(Config, HandsValuesToTheEngine) {
   EXPECT_EQ(options.model.path, "/m");
   EXPECT_EQ(options.model.served_name, "x");
   EXPECT_EQ(config.text("model.second_copy"), "off");
-  EXPECT_EQ(config.EngineOptions().model.second_copy, engine::SecondCopy::kOff);
   EXPECT_EQ(options.max_sequences, 3);
   EXPECT_EQ(options.policy, engine::Policy::kPriority);
   EXPECT_TRUE(options.reproducible);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kUsage =
     R"(kernel_bench [--op=linear|gate_up|argmax] [--dtype=q4_0,q8_0] [--shape=1536x576]
-             [--rows=1,8,512] [--coarse=none|all|most] [--int8] [--second_copy] [--cached]
+             [--rows=1,8,512] [--coarse=none|all|most] [--int8] [--cached]
              [--isa=auto] [--threads=0] [--seconds=0.15]
 kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
              [--isa=auto] [--threads=0] [--seconds=0.15]
@@ -91,10 +91,6 @@ bool Parse(std::string_view argument, Arguments& out) {
   if (name == "--coarse") return ParseCoarse(value, out.linear.coarse);
   if (name == "--int8") {
     out.linear.int8 = true;
-    return true;
-  }
-  if (name == "--second_copy") {
-    out.linear.second_form = true;
     return true;
   }
   if (name == "--cached") {

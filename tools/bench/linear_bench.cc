@@ -101,8 +101,7 @@ class ProductBench {
 absl::Status ProductBench::Pack() {
   const kernels::PackOptions pack = {
       .compute = options_.int8 ? kernels::ComputeDType::kInt8 : kernels::ComputeDType::kAuto,
-      .argmax = options_.op == ProductOp::kArgMax,
-      .second_form = options_.second_form};
+      .argmax = options_.op == ProductOp::kArgMax};
   do {
     const Bytes& source = data_[weights_.size() % Matrices()];
     const WeightSlice slice{dtype_, shape_.n, shape_.k, source.data(), {}};

@@ -31,7 +31,6 @@ struct LinearBenchOptions {
   std::vector<std::string> shapes;  // "NxK"
   ProductOp op = ProductOp::kLinear;
   CoarseRows coarse = CoarseRows::kNone;  // not of kArgMax
-  bool second_form = false;               // argmax: model.second_copy
   bool int8 = false;                      // activations of 8 bits beside quantised weights
   double min_seconds = 0.15;              // per case
   // Bytes of weights that calls go round in: above the caches for a decode step of a large model,

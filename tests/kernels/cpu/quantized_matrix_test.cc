@@ -74,7 +74,7 @@ class QuantizedMatrixTest : public testing::TestWithParam<std::tuple<DType, Isa,
     const WeightSlice slice{dtype(), weight.n, weight.k, weight.data.data(), row_order};
     auto packed = PackQuantized({&slice, 1},
                                 digit_count() == 1 ? ActivationForm::kInt8 : ActivationForm::kFixed,
-                                isa(), device_, pool, /*options=*/{});
+                                isa(), device_, pool, /*argmax=*/false);
     EXPECT_TRUE(packed.ok()) << packed.status();
     return std::move(*packed);
   }
@@ -374,7 +374,7 @@ TEST(PackQuantizedTest, RefusesWhatItCannotPack) {
   ThreadPool pool(1);
   const std::vector<std::byte> data(1 << 16);
   const auto code = [&](std::vector<WeightSlice> slices) {
-    return PackQuantized(slices, ActivationForm::kFixed, Isa::kPortable, device, pool, {})
+    return PackQuantized(slices, ActivationForm::kFixed, Isa::kPortable, device, pool, false)
         .status()
         .code();
   };
