@@ -35,7 +35,7 @@ class EncodePool {
   static constexpr size_t kLongTextBytes = 64 * 1024;
   static constexpr std::chrono::microseconds kSlice{300};
   static constexpr std::chrono::microseconds kRest{20'000};
-  static constexpr std::chrono::microseconds kLeastRest{5'000};
+  static constexpr std::chrono::microseconds kLeastRest{10'000};
   static constexpr std::chrono::milliseconds kSweepPeriod{20};
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 

@@ -46,10 +46,10 @@ void WriteColumns(const std::byte* from, int n, std::byte* to, int64_t stride) {
           _mm_unpacklo_epi32(low[0], low[1]), _mm_unpackhi_epi32(low[0], low[1]),
           _mm_unpacklo_epi32(high[0], high[1]), _mm_unpackhi_epi32(high[0], high[1])};
       for (int j = 0; j < 8; j += 2) {
-        auto* const at = reinterpret_cast<__m128i*>(to + (i + j) * stride);
-        _mm_storel_epi64(at, columns[j / 2]);
-        _mm_storeh_pd(reinterpret_cast<double*>(to + (i + j + 1) * stride),
-                      _mm_castsi128_pd(columns[j / 2]));
+        const __m128i pair = columns[j / 2];
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to + (i + j) * stride), pair);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to + (i + j + 1) * stride),
+                         _mm_unpackhi_epi64(pair, pair));
       }
     }
   }

@@ -48,6 +48,9 @@ bool IsNothing(const Json& arguments) {
 // `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string.
 // What the parsed ones take is added to `json_memory`.
 Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memory) {
+  // One for all calls: they are many times as large as what stands for them in the request.
+  static const Value* const kNoArguments = new Value(Value::MakeMap({}));
+  static const Value* const kArguments = new Value(Value::String("arguments"));
   if (!call.is_object()) return ToTemplateValue(call);
   Map map;
   for (const auto& [name, value] : call.items()) {
@@ -60,7 +63,7 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
       continue;
     }
     if (name == "arguments" && IsNothing(value) && !form.argument_strings) {
-      map.Set(name, Value::MakeMap({}));
+      map.Set(*kArguments, *kNoArguments);
       continue;
     }
     if (name == "arguments" && value.is_string() && !form.argument_strings) {
@@ -73,8 +76,9 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
     }
     map.Set(name, ToTemplateValue(value));
   }
-  if (call.contains("name") && !call.contains("arguments") && !form.argument_strings) {
-    map.Set("arguments", Value::MakeMap({}));
+  const bool is_function = call.contains("name") && !call.contains("function");
+  if (is_function && !call.contains("arguments") && !form.argument_strings) {
+    map.Set(*kArguments, *kNoArguments);
   }
   return Value::MakeMap(std::move(map));
 }

@@ -391,7 +391,10 @@ Value Format(const FilterCall& call) {
     throw TemplateError("format: arguments with and without names");
   }
   Map names;
-  for (const auto& [name, value] : given.named) names.Set(name, value);
+  for (const auto& [name, value] : given.named) {
+    call.budget->Bytes(3 * name.size());  // again for each item of `map`
+    names.Set(name, value);
+  }
   const Value arguments =
       given.named.empty() ? Value::MakeTuple(given.positional) : Value::MakeMap(std::move(names));
   return Value::String(FormatPercent(call.InputText(), arguments, call.budget));

@@ -435,6 +435,12 @@ TEST(JinjaTest, ChargesLongKeysAndArguments) {
   }
 }
 
+TEST(JinjaTest, ChargesTheNamesOfAFilterForEachItem) {
+  const std::string message = RenderOrError("{{ range(200) | map('format', " +
+                                            std::string(900'000, 'a') + "=1) | list | length }}");
+  EXPECT_NE(message.find("moves more bytes"), std::string::npos) << message.substr(0, 200);
+}
+
 // And names that are looked for one after the other.
 TEST(JinjaTest, ChargesWhatItReadsOfManyNames) {
   const auto names = [](int count, const std::string& behind) {
