@@ -48,7 +48,7 @@ TEST(CpuDeviceTest, CopiesAllBytesAndNoOthers) {
   std::vector<std::byte> from(600'000);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
   for (const size_t bytes : {0u, 1u, 100u, 262'143u, 262'144u, 262'207u, 500'001u}) {
-    for (const auto [source, target] : {std::pair{0, 0}, {1, 0}, {0, 1}, {5, 63}, {64, 17}}) {
+    for (const auto& [source, target] : {std::pair{0, 0}, {1, 0}, {0, 1}, {5, 63}, {64, 17}}) {
       std::vector<std::byte> to(600'000, std::byte{0xee});
       std::vector<std::byte> want = to;
       std::copy_n(from.begin() + source, bytes, want.begin() + target);
