@@ -1,6 +1,5 @@
 #include "engine/encode_pool.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,9 +33,9 @@ std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
   return jobs.Pop();
 }
 
-size_t EncodePool::Lane::num_waiting() {
+bool EncodePool::Lane::AnyWaits() {
   MutexLock lock(mutex);
-  return jobs.size();
+  return !jobs.empty();
 }
 
 bool EncodePool::Lane::WaitUntilCrowded() {
@@ -72,8 +71,7 @@ class EncodePool::LongTextPace : public EncodePace {
       return;
     }
     if (pool_.engine_is_busy_()) {
-      const auto waiting = static_cast<int64_t>(pool_.long_lane_.num_waiting());
-      std::this_thread::sleep_for(std::max(kLeastRest, kRest / (1 + waiting)));
+      std::this_thread::sleep_for(pool_.long_lane_.AnyWaits() ? kShortRest : kRest);
     }
     begin_ = std::chrono::steady_clock::now();
   }

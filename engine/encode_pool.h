@@ -22,20 +22,19 @@ namespace refrain::engine {
 // Two lanes: `threads` threads render all requests and tokenize the short ones; texts over
 // kLongTextBytes go to one more thread. While sequences run, that one works in slices of kSlice
 // with rests between them, so that a prompt of 1 MB holds up neither a short one nor running
-// streams (docs/results/encode-gap.md): of kRest, or, while more long texts wait, of a part of it,
-// down to kLeastRest. In both lanes tenants take turns, so that one with a thousand prompts does
-// not hold up another's. A request that is cancelled or out of time leaves its lane within
-// kSweepPeriod, whatever is in work before it: one more thread per lane looks, while more requests
-// wait there than threads do. A text that cannot fit into the context goes no further than the
-// first lane. What fails finishes its stream, and so does what only_tokenize asks for. Any thread
-// may Push. Stop ends the threads after what they are doing; what still waits is finished as
-// CANCELLED.
+// streams (docs/results/encode-gap.md): of kRest, or of kShortRest while another long text waits.
+// In both lanes tenants take turns, so that one with a thousand prompts does not hold up another's.
+// A request that is cancelled or out of time leaves its lane within kSweepPeriod, whatever is in
+// work before it: one more thread per lane looks, while more requests wait there than threads do. A
+// text that cannot fit into the context goes no further than the first lane. What fails finishes
+// its stream, and so does what only_tokenize asks for. Any thread may Push. Stop ends the threads
+// after what they are doing; what still waits is finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
   static constexpr std::chrono::microseconds kSlice{300};
   static constexpr std::chrono::microseconds kRest{20'000};
-  static constexpr std::chrono::microseconds kLeastRest{10'000};
+  static constexpr std::chrono::microseconds kShortRest{10'000};
   static constexpr std::chrono::milliseconds kSweepPeriod{20};
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 
@@ -64,7 +63,7 @@ class EncodePool {
 
     void Push(Job job);
     std::optional<Job> WaitAndPop();  // nothing: stopped
-    size_t num_waiting();
+    bool AnyWaits();
     // Until jobs wait that no thread is about to take; false: stopped.
     bool WaitUntilCrowded();
     void Stop();

@@ -30,7 +30,6 @@ void WriteColumns(const std::byte* from, int n, std::byte* to, int64_t stride) {
   static_assert(kBytes == 1 || kBytes == 2 || kBytes == 4);
   const int64_t token_bytes = int64_t{n} * kBytes;
   int i = 0;
-  // Through registers: what small stores have written a wide load waits for.
   if constexpr (kBytes == 2) {
     for (; i + 8 <= n; i += 8) {
       __m128i rows[kTogether];
@@ -66,11 +65,9 @@ void WriteColumns(const std::byte* from, int n, std::byte* to, int64_t stride) {
     }
   }
   for (; i < n; ++i) {
-    std::byte column[kTogether * kBytes];
     for (int t = 0; t < kTogether; ++t) {
-      std::memcpy(column + t * kBytes, from + t * token_bytes + i * kBytes, kBytes);
+      std::memcpy(to + i * stride + t * kBytes, from + t * token_bytes + i * kBytes, kBytes);
     }
-    std::memcpy(to + i * stride, column, sizeof(column));
   }
 }
 

@@ -170,7 +170,7 @@ TEST_F(EncodePoolTest, RestsLessWhileMoreLongTextsWait) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rendered, and in the long lane
   all_there = true;
   WaitFor(8);
-  EXPECT_GE(first, kSlices * EncodePool::kLeastRest);
+  EXPECT_GE(first, kSlices * EncodePool::kShortRest);
   EXPECT_LT(first, kSlices * EncodePool::kRest * 3 / 4);
 }
 
