@@ -107,8 +107,10 @@ class TokenizerJsonReader {
       normalized_spaces_ = NormalizedSpaces::kMarked;
       return absl::OkStatus();
     }
-    // Text is taken to be in NFC already, as nearly all is; see the header.
-    if (type == "NFC") return absl::OkStatus();
+    if (type == "NFC") {
+      spec_.composes_text = true;
+      return absl::OkStatus();
+    }
     return Refuse(absl::StrCat("normalizer '", type, "' is not supported"));
   }
 

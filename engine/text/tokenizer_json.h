@@ -25,9 +25,8 @@ struct HuggingFaceTokenizerFiles {
 // Reads BPE tokenizers in the form of Hugging Face `tokenizers`: byte-level ones (GPT-2, SmolLM2,
 // Llama 3, Qwen 2) and SentencePiece conversions with byte fallback (Llama 2, Mistral). What would
 // change token ids and is not understood (another model type, normalizer, pre-tokenizer or
-// post-processor) is refused by name, with four exceptions. What a
-// post-processor puts behind a text (`sep`) is left out, for a prompt goes on. NFC (Qwen 2) is
-// accepted and not applied, so that text that is not in NFC may get other ids. Byte tokens among
+// post-processor) is refused by name, with three exceptions. What a
+// post-processor puts behind a text (`sep`) is left out, for a prompt goes on. Byte tokens among
 // the added ones stand for their bytes alone: a text that spells one stays text. Added tokens are
 // found as they are spelled: of `normalized` only the order is obeyed (AddedTokenRule), with which
 // Hugging Face looks for them in text that has its space marks already, and finds one that a mark

@@ -66,6 +66,10 @@ struct TokenizerSpec {
   // tekken.
   std::optional<bool> ignore_merges;
 
+  // Text between special tokens is brought to Unicode's normalization form C first (normalizer NFC
+  // of Hugging Face; GGUF files tell of none).
+  bool composes_text = false;
+
   std::optional<kvcache::TokenId> bos, eos, unk, pad;
   std::optional<kvcache::TokenId> eot, eom;  // GGUF eot_token_id, eom_token_id
   // Further ids that end a generation (eos list of generation_config.json).

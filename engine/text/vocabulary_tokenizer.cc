@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/character_class.h"
+#include "engine/text/composed_text.h"
 #include "engine/text/utf8.h"
 
 namespace refrain::engine {
@@ -71,6 +72,7 @@ absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabular
   }
   vocabulary->bos = spec.bos;
   vocabulary->eos = spec.eos;
+  vocabulary->composes_text = spec.composes_text;
   return absl::OkStatus();
 }
 
@@ -114,6 +116,9 @@ std::vector<ControlToken> VocabularyTokenizer::FindControlTokens(
 
 size_t VocabularyTokenizer::CountBytesOfText(std::string_view utf8,
                                              const std::array<bool, 256>& counted) const {
+  // Composed, some may become bytes that do not count.
+  const bool all_count = std::find(counted.begin(), counted.end(), false) == counted.end();
+  if (vocabulary_.composes_text && !all_count) return 0;
   size_t count = 0;
   for (size_t at = 0; at < utf8.size();) {
     const size_t space_bytes =
@@ -121,7 +126,7 @@ size_t VocabularyTokenizer::CountBytesOfText(std::string_view utf8,
     if (space_bytes == 0 && counted[static_cast<uint8_t>(utf8[at])]) ++count;
     at += std::max<size_t>(space_bytes, 1);
   }
-  return count;
+  return vocabulary_.composes_text ? count / kMaxBytesPerComposedByte : count;
 }
 
 absl::Status VocabularyTokenizer::EncodeRepaired(std::string_view bytes, StretchPlace place,
@@ -129,8 +134,14 @@ absl::Status VocabularyTokenizer::EncodeRepaired(std::string_view bytes, Stretch
                                                  std::vector<kvcache::TokenId>* out) const {
   const bool valid = IsValidUtf8(bytes);
   if (pace != nullptr) pace->Did(bytes.size());
-  if (valid) return EncodeStretch(bytes, place, pace, out);
-  return EncodeStretch(ReplaceIllFormedUtf8(bytes), place, pace, out);
+  std::string repaired;
+  if (!valid) {
+    repaired = ReplaceIllFormedUtf8(bytes);
+    bytes = repaired;
+  }
+  std::string composed;
+  if (vocabulary_.composes_text) bytes = ComposeText(bytes, pace, &composed);
+  return EncodeStretch(bytes, place, pace, out);
 }
 
 std::string_view VocabularyTokenizer::TokenBytes(kvcache::TokenId id) const {

@@ -24,16 +24,18 @@ struct Vocabulary {
   std::optional<kvcache::TokenId> eos;
   bool adds_bos = false;
   bool adds_space_prefix = false;
+  bool composes_text = false;
 };
 
 // Marks `spec`'s special ids, and control tokens with a well-known name, as ending a generation,
-// and enters control and user-defined tokens into the matcher. InvalidArgument for an id outside of
-// the vocabulary. `spec` has as many tokens as `vocabulary`.
+// enters control and user-defined tokens into the matcher, and takes composes_text. InvalidArgument
+// for an id outside of the vocabulary. `spec` has as many tokens as `vocabulary`.
 absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabulary);
 
 // The part of a tokenizer that does not depend on its algorithm: cuts special tokens out of the
-// text, repairs ill-formed UTF-8, answers questions about ids. Subclasses tokenize the stretches
-// between special tokens. Thread rule and failure rule are those of Tokenizer.
+// text, repairs ill-formed UTF-8, composes what is left, answers questions about ids. Subclasses
+// tokenize the stretches between special tokens. Thread rule and failure rule are those of
+// Tokenizer.
 class VocabularyTokenizer : public Tokenizer {
  public:
   absl::StatusOr<std::vector<kvcache::TokenId>> Encode(std::string_view utf8,
@@ -64,7 +66,8 @@ class VocabularyTokenizer : public Tokenizer {
 
   const TokenTable& tokens() const { return vocabulary_.tokens; }
 
-  // How many bytes of the text are `counted`, but for white space that special tokens may take.
+  // At least how many bytes are tokenized of the text that are `counted`; white space that special
+  // tokens may take is not.
   size_t CountBytesOfText(std::string_view utf8, const std::array<bool, 256>& counted) const;
 
  private:
