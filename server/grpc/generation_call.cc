@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/generation_note.h"
+#include "server/grpc/guarded.h"
 #include "server/grpc/status_mapping.h"
 #include "server/status_mapping.h"
 
@@ -45,17 +46,8 @@ void GenerationCall::Enter() {
 }
 
 void GenerationCall::Submit() {
-  if (absl::Status status = TrySubmit(); !status.ok()) return End(status);
-  std::shared_ptr<engine::TokenStream> stream;
-  {
-    MutexLock lock(mutex_);
-    stream = stream_;
-  }
-  reception_->Watch(weak_from_this());
-  // Runs on the engine thread.
-  stream->SetWakeup([self = shared_from_this()] {
-    self->reception_->streams().Post("", [self] { self->Wake(); });
-  });
+  const absl::Status status = Guarded([this] { return TrySubmit(); });
+  if (!status.ok()) return End(status);
   Advance();
 }
 
@@ -89,11 +81,19 @@ absl::Status GenerationCall::TrySubmit() {
   if (!ticket.ok()) return ticket.status();
   ticket_ = *std::move(ticket);
   if (Cancelled()) return absl::CancelledError("the call was cancelled");
-  auto stream = caller_.engine->Submit(std::move(request));
-  if (!stream.ok()) return stream.status();
+  auto submitted = caller_.engine->Submit(std::move(request));
+  if (!submitted.ok()) return submitted.status();
   choices_ = static_cast<size_t>(read->answer.num_choices);
-  MutexLock lock(mutex_);
-  stream_ = *std::move(stream);
+  const std::shared_ptr<engine::TokenStream> stream = *std::move(submitted);
+  {
+    MutexLock lock(mutex_);
+    stream_ = stream;
+  }
+  reception_->Watch(weak_from_this());
+  // Runs on the engine thread.
+  stream->SetWakeup([self = shared_from_this()] {
+    self->reception_->streams().Post("", [self] { self->Wake(); });
+  });
   return absl::OkStatus();
 }
 
@@ -110,21 +110,37 @@ void GenerationCall::Wake() {
 }
 
 void GenerationCall::Advance() {
+  const absl::StatusOr<Next> next = Guarded([this] { return FindNext(); });
+  if (!next.ok()) {
+    message_.Clear();  // it may be half of one
+    return End(next.status());
+  }
+  switch (*next) {
+    case Next::kMessage:
+      BeginWrite();
+      return StartWrite(&message_bytes_);
+    case Next::kEnd:
+      return End(stream_status_);
+    case Next::kNothing:
+      return;
+  }
+}
+
+absl::StatusOr<GenerationCall::Next> GenerationCall::FindNext() {
   for (;;) {
-    if (Cancelled()) return End(absl::CancelledError("the call was cancelled"));
+    if (Cancelled()) return absl::CancelledError("the call was cancelled");
     if (writer_->drained()) ReadStream();
     const bool has_news = writer_->Fill(&message_);
     if (continuous_usage_) writer_->FillUsage(usage_, message_.mutable_usage());
-    if (stream_finished_ && writer_->drained()) return End(stream_status_);
+    if (stream_finished_ && writer_->drained()) return Next::kEnd;
     if (has_news) {
       WriteMessage(message_, &message_bytes_);
-      BeginWrite();
-      return StartWrite(&message_bytes_);
+      return Next::kMessage;
     }
     MutexLock lock(mutex_);
     if (!std::exchange(again_, false)) {
       busy_ = false;
-      return;
+      return Next::kNothing;
     }
   }
 }
@@ -152,14 +168,23 @@ bool GenerationCall::Cancelled() {
   return cancelled_;
 }
 
+absl::Status GenerationCall::WriteLast(const absl::Status& status) {
+  if (status.ok()) writer_->FillUsage(usage_, message_.mutable_usage());
+  const bool has_last = status.ok() || (message_.choices_size() > 0 && !Cancelled());
+  if (has_last) WriteMessage(message_, &message_bytes_);
+  last_message_ = has_last;
+  return absl::OkStatus();
+}
+
 // The claim is never given back.
-void GenerationCall::End(const absl::Status& status) {
+void GenerationCall::End(absl::Status status) {
+  const absl::Status written = Guarded([&] { return WriteLast(status); });
+  if (!written.ok()) status = written;
   const ::grpc::Status answer = GrpcStatusOf(status);
   if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
     reception_->log().Error("request failed", {{"request", caller_.request_id},
                                                {"status", std::string(status.ToString())}});
   }
-  if (status.ok()) writer_->FillUsage(usage_, message_.mutable_usage());
   if (!status.ok()) {
     const ApiError error = ApiErrorFromStatus(status);
     error_code_ = error.code.value_or(error.type);
@@ -167,9 +192,7 @@ void GenerationCall::End(const absl::Status& status) {
   }
   Reception::NoteEnd(*context_, status, Cancelled(), &record_);
   ticket_.Leave();
-  last_message_ = status.ok() || (message_.choices_size() > 0 && !Cancelled());
   if (last_message_) {
-    WriteMessage(message_, &message_bytes_);
     BeginWrite();
     StartWriteAndFinish(&message_bytes_, ::grpc::WriteOptions(), answer);
   } else {

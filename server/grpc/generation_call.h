@@ -71,9 +71,15 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffe
   void Submit();
   absl::Status TrySubmit();
   void Advance();
+  // What comes next of the answer: message_bytes_, its end, or nothing yet, and the claim is given
+  // back.
+  enum class Next { kMessage, kEnd, kNothing };
+  absl::StatusOr<Next> FindNext();
   void ReadStream();
   bool Cancelled();
-  void End(const absl::Status& status);
+  void End(absl::Status status);
+  // The message that goes with the end, where there is one.
+  absl::Status WriteLast(const absl::Status& status);
   const std::string& request_id() const override { return record_.request_id; }
   // The message that was on its way is with the socket.
   void NoteSent();

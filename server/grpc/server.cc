@@ -17,6 +17,7 @@
 #include "server/grpc/admin_service.h"
 #include "server/grpc/credentials.h"
 #include "server/grpc/inference_service.h"
+#include "server/grpc/library_log.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
 #include "server/grpc/reflection_gate.h"
@@ -47,6 +48,14 @@ void EnableHealthAndReflection() {
     ::grpc::EnableDefaultHealthCheckService(true);
     ::grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
+}
+
+// gRPC inflates a message as a whole before it looks at its size, uncounted: 1 MB from a stranger
+// would take 1 GiB.
+void RefuseCompression(::grpc::ServerBuilder* builder) {
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
 
 // An end of a connection by its age cuts no call off that is within its own limits.
@@ -81,6 +90,7 @@ class Server::Impl {
  public:
   Impl(const ServerOptions& options, access::Gate* gate, Log* log)
       : log_(log),
+        library_log_(log),
         gate_(gate),
         last_requests_(options.last_requests),
         reception_({.max_choices = options.max_choices,
@@ -108,6 +118,7 @@ class Server::Impl {
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
     LimitConnections(options, &builder);
+    RefuseCompression(&builder);
     builder.SetResourceQuota(::grpc::ResourceQuota("refrain")
                                  .Resize(options.memory_bytes)
                                  .SetMaxThreads(kReflectionThreads));
@@ -208,6 +219,7 @@ class Server::Impl {
   }
 
   Log* const log_;
+  const LibraryLog library_log_;
   const access::Gate* const gate_;
   const std::chrono::milliseconds last_requests_;
   Reception reception_;

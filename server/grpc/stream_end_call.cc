@@ -6,6 +6,7 @@
 
 #include "engine/annotated_mutex.h"
 #include "server/generation_note.h"
+#include "server/grpc/guarded.h"
 #include "server/grpc/stalling_call.h"
 #include "server/grpc/status_mapping.h"
 
@@ -66,11 +67,16 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
   using Clock = std::chrono::steady_clock;
 
   void Submit() {
-    if (Cancelled()) return End(absl::CancelledError("the call was cancelled"));
+    const absl::Status status = Guarded([this] { return TrySubmit(); });
+    if (!status.ok()) End(status);
+  }
+
+  absl::Status TrySubmit() {
+    if (Cancelled()) return absl::CancelledError("the call was cancelled");
     const absl::Status read = Reception::Read(exchange_.incoming, &caller_);
-    if (!read.ok()) return End(read);
+    if (!read.ok()) return read;
     auto submitted = work_.submit(caller_, &ticket_);
-    if (!submitted.ok()) return End(submitted.status());
+    if (!submitted.ok()) return submitted.status();
     const std::shared_ptr<engine::TokenStream> stream = *std::move(submitted);
     {
       MutexLock lock(mutex_);
@@ -81,6 +87,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     stream->SetWakeup([self = shared_from_this()] {
       self->work_.queue->Post(self->caller_.principal.key_name, [self] { self->Advance(); });
     });
+    return absl::OkStatus();
   }
 
   void Advance() {
@@ -90,10 +97,29 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       stream = stream_;
     }
     if (stream == nullptr) return;
+    const absl::StatusOr<bool> answered = Guarded([&] { return TryAnswer(stream.get()); });
+    if (answered.ok() && !*answered) return;
+    if (!answered.ok()) {
+      stream->SetWakeup(nullptr);  // the call ends here, even if the stream does not
+      stream->Cancel();
+    }
+    End(answered.status());
+  }
+
+  // False while the stream goes on.
+  absl::StatusOr<bool> TryAnswer(engine::TokenStream* stream) {
     engine::StreamBatch batch = stream->Read();
-    if (!batch.finished) return;
-    const absl::Status status = batch.status;
-    End(status.ok() ? work_.answer(caller_, std::move(batch)) : status);
+    if (!batch.finished) return false;
+    absl::Status status = batch.status;
+    if (status.ok()) status = work_.answer(caller_, std::move(batch));
+    if (!status.ok()) return status;
+    return true;
+  }
+
+  absl::Status WriteResponse() {
+    WriteMessage(*exchange_.response, exchange_.response_bytes);
+    record_.response_bytes = exchange_.response_bytes->Length();
+    return absl::OkStatus();
   }
 
   bool Cancelled() {
@@ -101,15 +127,12 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     return cancelled_;
   }
 
-  void End(const absl::Status& status) {
+  void End(absl::Status status) {
+    if (status.ok()) status = Guarded([this] { return WriteResponse(); });
     const ::grpc::Status answer = GrpcStatusOf(status);
     if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
       reception_->log().Error("request failed", {{"request", caller_.request_id},
                                                  {"status", std::string(status.ToString())}});
-    }
-    if (status.ok()) {
-      WriteMessage(*exchange_.response, exchange_.response_bytes);
-      record_.response_bytes = exchange_.response_bytes->Length();
     }
     Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
     AppendRefusal(status, &record_.details);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/generation_note.h"
+#include "server/grpc/guarded.h"
 #include "server/grpc/stalling_call.h"
 #include "server/grpc/status_mapping.h"
 
@@ -35,19 +36,18 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
   void Run(const std::function<absl::Status(const Caller& caller)>& work) {
     if (exchange_.context->IsCancelled())
       return End(absl::CancelledError("the call was cancelled"));
-    const absl::Status read = Reception::Read(exchange_.incoming, &caller_);
-    End(read.ok() ? work(caller_) : read);
+    End(Guarded([&] {
+      const absl::Status read = Reception::Read(exchange_.incoming, &caller_);
+      return read.ok() ? work(caller_) : read;
+    }));
   }
 
-  void End(const absl::Status& status) {
+  void End(absl::Status status) {
+    if (status.ok()) status = Guarded([this] { return WriteResponse(); });
     const ::grpc::Status answer = GrpcStatusOf(status);
     if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
       reception_->log().Error("request failed", {{"request", record_.request_id},
                                                  {"status", std::string(status.ToString())}});
-    }
-    if (status.ok()) {
-      WriteMessage(*exchange_.response, exchange_.response_bytes);
-      record_.response_bytes = exchange_.response_bytes->Length();
     }
     Reception::NoteEnd(*exchange_.context, status, exchange_.context->IsCancelled(), &record_);
     AppendRefusal(status, &record_.details);
@@ -68,6 +68,12 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  absl::Status WriteResponse() {
+    WriteMessage(*exchange_.response, exchange_.response_bytes);
+    record_.response_bytes = exchange_.response_bytes->Length();
+    return absl::OkStatus();
+  }
 
   const std::string& request_id() const override { return record_.request_id; }
 

@@ -17,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kEosText = "<eos>";
 constexpr std::string_view kBosText = "<bos>";
+constexpr std::string_view kThrow = "[[throw]]";
 
 std::string PromptText(const engine::Request& request, const ByteTokenizer& tokenizer) {
   if (const auto* text = std::get_if<engine::TextPrompt>(&request.prompt)) return text->text;
@@ -141,6 +142,7 @@ FakeEngine::~FakeEngine() {
 
 absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::Request request) {
   std::string answer = PromptText(request, tokenizer_);
+  if (answer.starts_with(kThrow)) throw std::bad_alloc();
   std::vector<TokenId> prompt = *tokenizer_.Encode(answer, {});
   const auto& kept = request.keep_prompt_tokens;
   if (kept.has_value() && prompt.size() > static_cast<size_t>(*kept)) {
@@ -197,6 +199,7 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
 absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(
     engine::TextPrompt text, std::string, std::optional<double> timeout_s) {
   if (!health().ok()) return absl::UnavailableError("the engine has stopped");
+  if (text.text.starts_with(kThrow)) throw std::bad_alloc();
   auto stream = std::make_shared<engine::TokenStream>();
   {
     MutexLock lock(mutex_);

@@ -63,6 +63,7 @@ struct FakeEngineOptions {
 //   [[delay_ms=N]]    N ms before each token      [[hold]]          no token until cancelled
 //   [[reject=CODE]]   Submit fails                [[late=CODE]]     fails before the first token
 //   [[fail_after=N]]  INTERNAL after N tokens     [[unencoded]]     waits to be encoded until then
+//   [[throw]]         Submit and Tokenize throw std::bad_alloc
 //
 // CODE is a number of absl::StatusCode. A prompt that was there before is reported as cached but
 // for its last token; DescribeCache tells of one node per prompt, which can be pinned and dropped

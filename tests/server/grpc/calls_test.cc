@@ -1,11 +1,14 @@
 // What gRPC calls cost the server: threads, places of their keys, memory.
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,6 +17,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
 #include "server/access/gate.h"
+#include "server/grpc/library_log.h"
 #include "server/grpc/server.h"
 #include "server/log.h"
 #include "tests/support/counting_gate.h"
@@ -120,6 +124,64 @@ TEST_F(GrpcCallsTest, TokenisationCountsAmongTheRequestsOfItsKey) {
   v1::DetokenizeResponse response;
   EXPECT_EQ(inference_->Detokenize(&context, request, &response).error_code(),
             StatusCode::RESOURCE_EXHAUSTED);
+}
+
+// As where there is no memory: the process would end, and all calls with it.
+TEST_F(GrpcCallsTest, AnExceptionEndsItsCallAlone) {
+  Start();
+  ClientContext held_context;
+  const auto held = inference_->Generate(&held_context, Text("[[hold]]abc"));
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  EXPECT_EQ(Generate("[[throw]]"), StatusCode::INTERNAL);
+  EXPECT_EQ(Tokenize("[[throw]]"), StatusCode::INTERNAL);
+  EXPECT_EQ(Generate("[[throw]]" + std::string(100 << 10, 'a')), StatusCode::INTERNAL);
+  EXPECT_EQ(Generate("abc"), StatusCode::OK);
+  engine_.SetOnPin([] { throw std::bad_alloc(); });
+  ClientContext context;
+  v1::PinRequest pin;
+  pin.mutable_prompt()->mutable_text()->set_text("abc");
+  v1::PinResponse pinned;
+  EXPECT_EQ(admin_->Pin(&context, pin, &pinned).error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(Generate("abc"), StatusCode::OK);
+  held_context.TryCancel();
+  EXPECT_EQ(held->Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(server_->WaitUntilAnswered(std::chrono::steady_clock::now() + 10s));
+}
+
+// gRPC inflates a message before anything of ours sees it.
+TEST_F(GrpcCallsTest, CompressedMessagesAreRefused) {
+  Start();
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    v1::TokenizeRequest request;
+    request.set_text(std::string(10'000, 'a'));
+    v1::TokenizeResponse response;
+    const ::grpc::Status status = inference_->Tokenize(&context, request, &response);
+    EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED) << status.error_message();
+  }
+  EXPECT_EQ(engine_.tokenized(), 0);
+  EXPECT_EQ(Tokenize("abc"), StatusCode::OK);
+}
+
+// Strangers choose what it says, and how often.
+TEST(GrpcLibraryLogTest, WhatTheLibrarySaysIsALineOfOurs) {
+  for (const LogLevel level : {LogLevel::kInfo, LogLevel::kDebug}) {
+    ::testing::internal::CaptureStderr();
+    {
+      Log log(LogFormat::kJson, level);
+      const LibraryLog library_log(&log);
+      gpr_log("some/file.cc", 12, GPR_LOG_SEVERITY_ERROR, "key=%s", "te value=1\n{\"forged\": 1}");
+    }
+    gpr_log("some/file.cc", 13, GPR_LOG_SEVERITY_ERROR, "behind it");
+    const std::string written = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), level == LogLevel::kDebug ? 1 : 0)
+        << written;
+    EXPECT_EQ(written.find("behind it"), std::string::npos) << written;
+    if (level == LogLevel::kDebug) {
+      EXPECT_NE(written.find(R"(te value=1\n{\"forged\": 1})"), std::string::npos) << written;
+    }
+  }
 }
 
 // A call that runs has its message in memory.
