@@ -10,8 +10,9 @@
 
 namespace refrain::server::rpc {
 
-// What `work` returns, an absl::Status or StatusOr, and INTERNAL where it throws: containers, Protobuf and
-// JSON do where there is no memory, and neither gRPC nor a TaskQueue catches anything. Any thread.
+// What `work` returns, an absl::Status or StatusOr, and INTERNAL where it throws: containers,
+// Protobuf and JSON do where there is no memory, and neither gRPC nor a TaskQueue catches anything.
+// Any thread.
 template <typename Work>
 std::invoke_result_t<Work> Guarded(Work&& work) {
   try {

@@ -202,13 +202,30 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   parser->header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser->body_limit(boost::none);  // Screen has more to say to one that is too long
   stream_.tcp().expires_after(options.header_timeout);
-  const auto [error, bytes] =
-      co_await beast::http::async_read_header(stream_, buffer_, *parser, kAwait);
-  const ReadFailure failure =
-      error ? ClassifyReadError(error, options) : CheckFraming(*parser, options);
-  if (!error && failure.status == 0) co_return true;
-  if (failure.status != 0) co_await RefuseUnread(failure);
+  ReadFailure failure;
+  for (bool unread = buffer_.size() > 0; !parser->is_header_done(); unread = false) {
+    if (!unread && IsCutShort()) {
+      failure = {503, "the server is shutting down; the request's header has not come"};
+      break;
+    }
+    const error_code error = co_await ReadSome(parser);
+    if (!error || IsStopsDoing(error)) continue;
+    failure = ClassifyReadError(error, options);
+    if (failure.status == 0) co_return false;
+    break;
+  }
+  if (failure.status == 0) failure = CheckFraming(*parser, options);
+  if (failure.status == 0) co_return true;
+  co_await RefuseUnread(failure);
   co_return false;
+}
+
+asio::awaitable<error_code> Connection::ReadSome(Parser* parser) {
+  waiting_for_more_ = true;
+  const auto [error, bytes] =
+      co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
+  waiting_for_more_ = false;
+  co_return error;
 }
 
 asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framing, Record* record) {
@@ -228,11 +245,8 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
           framing, record);
       co_return false;
     }
-    waiting_for_body_ = true;
-    const auto [error, bytes] =
-        co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
-    waiting_for_body_ = false;
-    if (error == asio::error::operation_aborted && shared_->stopping && !peer_gone_) continue;
+    const error_code error = co_await ReadSome(parser);
+    if (IsStopsDoing(error)) continue;
     if (error) {
       const ReadFailure failure = ClassifyReadError(error, shared_->options);
       if (failure.status == 0) {
@@ -279,8 +293,9 @@ asio::awaitable<void> Connection::RefuseUnread(const ReadFailure& failure) {
   Record record = BeginRecord(MakeRequestId());
   Framing framing;  // not a temporary: g++ 12 would destroy it twice
   framing.request_id = record.id;
-  co_await RefuseWithoutBody(MakeErrorReply(failure.status, failure.message), std::move(framing),
-                             &record);
+  std::unique_ptr<Reply> reply = MakeErrorReply(failure.status, failure.message,
+                                                failure.status == 503 ? SoonAgain() : Headers());
+  co_await RefuseWithoutBody(std::move(reply), std::move(framing), &record);
 }
 
 asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {
@@ -477,7 +492,7 @@ void Connection::OnReadable() {
 void Connection::EndReading() {
   // Cancelled and not closed: what has been read, of which the coroutine has not been told yet, is
   // answered all the same.
-  if ((waiting_for_request_ || waiting_for_body_) && !HasInput()) stream_.tcp().cancel();
+  if ((waiting_for_request_ || waiting_for_more_) && !HasInput()) stream_.tcp().cancel();
 }
 
 void Connection::CloseNow() {

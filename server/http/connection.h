@@ -119,8 +119,14 @@ class Connection final : public WakeupQueue::Target,
   // False when the connection is to end; an error answer has been sent where one is due.
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
   boost::asio::awaitable<bool> ReadBody(Parser* parser, const Framing& framing, Record* record);
-  // Whether the server ends while no more of the body that is being read has come.
+  // What has come of the request, or is next to come, into the parser.
+  boost::asio::awaitable<boost::system::error_code> ReadSome(Parser* parser);
+  // Whether the server ends while no more of the request that is being read has come.
   bool IsCutShort() { return shared_->stopping && !peer_gone_ && !HasInput(); }
+  // Whether reading ended because EndReading asked for that, so that IsCutShort is looked at.
+  bool IsStopsDoing(const boost::system::error_code& error) const {
+    return error == boost::asio::error::operation_aborted && shared_->stopping && !peer_gone_;
+  }
   // The answer to a request whose header is enough to refuse it; null for others, which have a
   // route then.
   std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed,
@@ -189,7 +195,7 @@ class Connection final : public WakeupQueue::Target,
   bool woken_ = false;
   std::optional<Counted> answering_, uploading_;
   bool waiting_for_request_ = false;
-  bool waiting_for_body_ = false;
+  bool waiting_for_more_ = false;
   bool replying_ = false;
   bool watching_ = false;
   bool peer_gone_ = false;

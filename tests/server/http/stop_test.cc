@@ -20,17 +20,18 @@ using namespace std::chrono_literals;
 
 class HttpStopTest : public HttpServerTest {
  protected:
-  // Of two clients: one has stopped half-way, the other one goes on, slowly.
-  void ExpectBodiesRefused(std::chrono::milliseconds grace) {
+  // Of two clients that have sent `part` of a request: one has stopped there, the other one goes
+  // on, slowly.
+  void ExpectPartsRefused(const std::string& part, std::chrono::milliseconds grace) {
     Start({.last_requests = 50ms});
-    const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
     RawClient silent = Connect(), slow = Connect();
-    for (RawClient* client : {&silent, &slow}) client->Send(request.substr(0, 600));
+    for (RawClient* client : {&silent, &slow}) client->Send(part);
     std::this_thread::sleep_for(50ms);
     std::atomic<bool> answered{false};
     std::thread sender([&] {
       while (!answered && slow.Send("x")) std::this_thread::sleep_for(20ms);
     });
+    const auto begin = std::chrono::steady_clock::now();
     std::thread stopper([&] { server_->Stop(grace); });
     for (RawClient* client : {&silent, &slow}) {
       RawResponse response = client->ReadResponse();
@@ -39,11 +40,16 @@ class HttpStopTest : public HttpServerTest {
       EXPECT_EQ(response.headers["connection"], "close");
       EXPECT_NE(response.body.find("shutting down"), std::string::npos) << response.body;
     }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
     answered = true;
     sender.join();
     silent.Close();
     slow.Close();
     stopper.join();
+  }
+
+  static std::string HalfBody() {
+    return testing::PostRequest("/echo", std::string(1000, 'x')).substr(0, 600);
   }
 };
 
@@ -181,8 +187,15 @@ TEST_F(HttpStopTest, AnUploadThatDoesNotComeToItsEndMakesNoDrainAFailure) {
   EXPECT_GE(std::chrono::steady_clock::now(), begin + 100ms);
 }
 
-TEST_F(HttpStopTest, StopRefusesBodiesThatHaveNotCome) { ExpectBodiesRefused(60s); }
-TEST_F(HttpStopTest, StopWithoutGraceRefusesBodiesThatHaveNotCome) { ExpectBodiesRefused(0s); }
+TEST_F(HttpStopTest, StopRefusesBodiesThatHaveNotCome) { ExpectPartsRefused(HalfBody(), 60s); }
+TEST_F(HttpStopTest, StopWithoutGraceRefusesBodiesThatHaveNotCome) {
+  ExpectPartsRefused(HalfBody(), 0s);
+}
+
+TEST_F(HttpStopTest, StopRefusesHeadersThatHaveNotCome) { ExpectPartsRefused("GET /hea", 60s); }
+TEST_F(HttpStopTest, StopWithoutGraceRefusesHeadersThatHaveNotCome) {
+  ExpectPartsRefused("GET /hea", 0s);
+}
 
 TEST_F(HttpStopTest, BodiesThatComeWhileItStopsAreRead) {
   Start({.last_requests = 2s});
