@@ -33,6 +33,8 @@ class BeamGroup {
   int32_t top_logprobs() const { return top_logprobs_; }
   bool delivered(int32_t beam) const { return rows_[static_cast<size_t>(beam)].has_value(); }
   bool over() const { return search_.over(); }
+  int32_t length() const { return search_.length(); }
+  const std::vector<int32_t>& ended_parents() const { return search_.ended_parents(); }
 
   // The log-probabilities that follow the beam's last token; once per beam and step. True when
   // those of all beams are there.

@@ -19,6 +19,7 @@ void BeamSearch::Advance(std::span<const std::vector<BeamCandidate>> candidates)
   const bool last = length_ == max_tokens_;
   std::vector<Beam> next;
   std::vector<int32_t> next_nodes;
+  ended_parents_.clear();
   for (size_t rank = 0; rank < ranked.size(); ++rank) {
     if (rank >= width_ && (last || next.size() == width_)) break;
     const Ranked& one = ranked[rank];
@@ -69,6 +70,7 @@ void BeamSearch::Finish(const Ranked& ranked) {
                        [](double value, const End& other) { return value > other.score; });
   if (finished_.size() == width_ && place == finished_.end()) return;
   finished_.insert(place, {AddNode(ranked), ranked.sum, score});
+  ended_parents_.push_back(ranked.parent);
   if (finished_.size() > width_) finished_.pop_back();
 }
 

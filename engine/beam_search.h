@@ -68,6 +68,8 @@ class BeamSearch {
   const std::vector<Beam>& running() const { return running_; }
   bool over() const { return over_; }
   int32_t length() const { return length_; }  // of the running beams
+  // Of which beams, as they were before the last step, a hypothesis was finished in it.
+  const std::vector<int32_t>& ended_parents() const { return ended_parents_; }
 
   // The next token: candidates of each running beam, in any order. Not when over.
   void Advance(std::span<const std::vector<BeamCandidate>> candidates);
@@ -106,6 +108,7 @@ class BeamSearch {
   std::vector<Beam> running_{Beam{}};
   std::vector<int32_t> running_nodes_{-1};  // [running_.size()]
   std::vector<End> finished_;
+  std::vector<int32_t> ended_parents_;
   int32_t length_ = 0;
   bool over_ = false;
 };

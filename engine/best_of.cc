@@ -28,8 +28,10 @@ void BestOf::Output(std::vector<TokenEvent>* tokens, std::vector<ChoiceEnd>* end
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return candidates_[a].mean() > candidates_[b].mean();
   });
+  order.resize(static_cast<size_t>(n_));
+  best_ = std::move(order);
   for (int32_t choice = 0; choice < n_; ++choice) {
-    Candidate& best = candidates_[order[static_cast<size_t>(choice)]];
+    Candidate& best = candidates_[best_[static_cast<size_t>(choice)]];
     for (TokenEvent& event : best.tokens) {
       event.choice = choice;
       if (!shows_logprobs_) event.logprob.reset();

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_ENGINE_BEST_OF_H_
 #define REFRAIN_ENGINE_BEST_OF_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,8 @@ class BestOf {
 
   // Then: the n best, renumbered as choices 0 to n - 1.
   void Output(std::vector<TokenEvent>* tokens, std::vector<ChoiceEnd>* ends);
+  // Their sequences, best first; empty before.
+  const std::vector<size_t>& best() const { return best_; }
 
  private:
   struct Candidate {
@@ -42,6 +45,7 @@ class BestOf {
   const bool shows_logprobs_;
   std::vector<Candidate> candidates_;  // [sequences]
   size_t ended_ = 0;
+  std::vector<size_t> best_;
 };
 
 }  // namespace refrain::engine

@@ -183,17 +183,6 @@ void EngineLoop::RemoveWaiting(SequenceId id) {
   snapshot_.waiting.erase(entry);
 }
 
-void EngineLoop::Withdraw(SequenceState* sequence) {
-  if (sequence->phase == SequencePhase::kWaiting) {
-    RemoveWaiting(sequence->id);
-    pending_.Forget(sequence->id);
-  } else if (sequence->phase == SequencePhase::kRunning) {
-    snapshot_.running.erase(FindEntry(snapshot_.running, sequence->id));
-    parts_.cache->Leave(sequence->id);
-    StopProducing(sequence->id);
-  }
-}
-
 void EngineLoop::RememberTurn(const RunningRequest& request,
                               const std::vector<TokenId>& generated) {
   const std::optional<TurnKey>& turn = request.encoded().turn;
@@ -208,28 +197,6 @@ void EngineLoop::RememberPrompt(const SequenceState& sequence) {
   // All choices of a request have the same.
   if (sequence.request->SetPromptRemembered()) seen_.Add(sequence.request->prefix_keys());
   if (sequence.request->request().keep_cached) parts_.cache->Retain(sequence.id);
-}
-
-void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
-  RunningRequest* const request = sequence->request;
-  RememberTurn(*request, sequence->generated);
-  Withdraw(sequence);
-  request->End(sequence, std::move(end));
-  MarkChanged(request);
-  sequences_.erase(sequence->id);
-  // It may have ended as one that was preempted, before it published the prompt.
-  if (!request->finished()) ReleaseParked(request);
-}
-
-void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status) {
-  for (const auto& choice : request->choices()) {
-    if (choice->phase == SequencePhase::kEnded) continue;
-    RememberTurn(*request, choice->generated);
-    Withdraw(choice.get());
-    sequences_.erase(choice->id);
-  }
-  request->Finish(std::move(status));
-  MarkChanged(request);
 }
 
 void EngineLoop::FinishAll(const absl::Status& status) {
@@ -489,10 +456,13 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
   }
   if (sampled.token == kNoToken) {
     ++stats_.corrupted_requests_total;
-    return FinishRequest(request, absl::InternalError(absl::StrCat(
-                                      "behind ", sequence->known_tokens(),
-                                      " tokens the logits are no finite numbers: some value is too "
-                                      "large for its type, such as that of kv_cache.dtype")));
+    // Its K and V may be the cause, and are not offered to others, nor to the next try.
+    return FinishRequest(request,
+                         absl::InternalError(absl::StrCat(
+                             "behind ", sequence->known_tokens(),
+                             " tokens the logits are no finite numbers: some value is too "
+                             "large for its type, such as that of kv_cache.dtype")),
+                         0);
   }
   ++stats_.generated_tokens_total;
   observer_.Token(request, sequence->choice);

@@ -95,9 +95,8 @@ class EngineLoop {
 
   EngineStats stats() const;
   absl::Status health() const;
-  // Sequences that wait for another's chunks. The loop's thread.
+  // On the loop's thread: sequences that wait for another's chunks, requests with a deadline ahead.
   size_t held_sequences() const { return pending_.held_count(); }
-  // Requests that may still run out of time. The loop's thread.
   size_t deadlines() const { return deadlines_.size(); }
 
  private:
@@ -140,8 +139,7 @@ class EngineLoop {
 
   void CollectOldest();
   // --- failed steps, and none (engine_loop_failures.cc) ---
-  // Waits for a step that is not in in_flight_ any more.
-  absl::StatusOr<StepResult> Collect(const LaunchedStep& step);
+  absl::StatusOr<StepResult> Collect(const LaunchedStep& step);  // not in in_flight_ any more
   // Sequences of a step for which there was no memory wait to run again, in smaller steps; requests
   // of one that failed otherwise, or is the smallest, end. Collects what was launched behind it.
   void HandleFailure(const LaunchedStep& step, const absl::Status& status);
@@ -151,8 +149,7 @@ class EngineLoop {
 
   void Publish(const LaunchedStep& step);
   void Apply(const LaunchedStep::Logits& wanted, SampledToken sampled);
-  // Requests that only wanted their prompt computed.
-  void EndPromptOnly(const LaunchedStep& step);
+  void EndPromptOnly(const LaunchedStep& step);  // requests that wanted no more
   void ReleaseParked(RunningRequest* request);
 
   // --- beam search (engine_loop_beams.cc) ---
@@ -161,6 +158,7 @@ class EngineLoop {
   // Lets `child` run with the tokens of `parent`, where there is room for it.
   void ForkBeam(const std::shared_ptr<SequenceState>& child, const SequenceState& parent);
   void EndBeams(RunningRequest* request);
+  void WithdrawBeam(SequenceState* beam);  // for good
   // Takes a beam that has delivered out of scheduler and cache until it goes on.
   void Park(SequenceState* beam);
   // Beams that have delivered make room for others, or only their own request's. False: none have.
@@ -170,11 +168,13 @@ class EngineLoop {
   void RememberTurn(const RunningRequest& request, const std::vector<TokenId>& generated);
   // The prompt has been computed: it is remembered, and kept where that was asked for.
   void RememberPrompt(const SequenceState& sequence);
-
-  // Takes the sequence out of scheduler and cache.
-  void Withdraw(SequenceState* sequence);
+  // --- endings (engine_loop_endings.cc) ---
+  // Out of scheduler and cache; of what it alone has only the first `kept_tokens` stay as cache.
+  void Withdraw(SequenceState* sequence, std::optional<int32_t> kept_tokens = std::nullopt);
   void EndChoice(SequenceState* sequence, ChoiceEnd end);
-  void FinishRequest(RunningRequest* request, absl::Status status);
+  void KeepBest(const RunningRequest& request);
+  void FinishRequest(RunningRequest* request, absl::Status status,
+                     std::optional<int32_t> kept_tokens = std::nullopt);
   void FinishAll(const absl::Status& status);
   void Die(absl::Status status);
 

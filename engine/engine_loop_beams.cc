@@ -19,12 +19,16 @@ void EngineLoop::AdvanceBeams(RunningRequest* request) {
   request->CountGenerated(request->request().sequences());  // those of dropped beams too
   if (request->beams()->over()) return EndBeams(request);
   const std::vector<std::shared_ptr<SequenceState>> before = request->choices();
+  for (const int32_t parent : request->beams()->ended_parents()) {
+    SequenceState& ended = *before[static_cast<size_t>(parent)];
+    ended.kept_generated = static_cast<int32_t>(ended.generated.size());
+  }
   std::vector<bool> goes_on(before.size(), false);
   for (const BeamSearch::Beam& beam : beams) goes_on[static_cast<size_t>(beam.parent)] = true;
   // First, as forks need slots.
   for (size_t i = 0; i < before.size(); ++i) {
     if (goes_on[i]) continue;
-    Withdraw(before[i].get());
+    WithdrawBeam(before[i].get());
     before[i]->phase = SequencePhase::kEnded;
     sequences_.erase(before[i]->id);
   }
@@ -69,17 +73,29 @@ void EngineLoop::ForkBeam(const std::shared_ptr<SequenceState>& child,
 }
 
 void EngineLoop::EndBeams(RunningRequest* request) {
+  const BeamGroup& beams = *request->beams();
+  const std::vector<BeamSearch::Hypothesis> found = beams.Best(request->request().n);
+  for (const BeamSearch::Hypothesis& best : found) {
+    if (best.steps.empty() || static_cast<int32_t>(best.steps.size()) < beams.length()) continue;
+    SequenceState& ended = *request->choices()[static_cast<size_t>(best.steps.back().parent)];
+    ended.kept_generated = static_cast<int32_t>(ended.generated.size());
+  }
   for (const auto& beam : request->choices()) {
-    Withdraw(beam.get());
+    WithdrawBeam(beam.get());
     sequences_.erase(beam->id);
   }
-  for (const BeamSearch::Hypothesis& best : request->beams()->Best(request->request().n)) {
+  for (const BeamSearch::Hypothesis& best : found) {
     std::vector<TokenId> generated;
     for (const BeamSearch::Step& step : best.steps) generated.push_back(step.chosen.token);
     RememberTurn(*request, generated);
   }
   request->EndBeams();
   MarkChanged(request);
+}
+
+// Nobody saw it: only what a hypothesis has of it may be asked for again.
+void EngineLoop::WithdrawBeam(SequenceState* beam) {
+  Withdraw(beam, beam->request->prompt_tokens() + beam->kept_generated);
 }
 
 void EngineLoop::Park(SequenceState* beam) {

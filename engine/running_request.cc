@@ -154,6 +154,7 @@ std::shared_ptr<SequenceState> RunningRequest::MakeBeam(const SequenceState& par
   auto beam = std::make_shared<SequenceState>(SequenceId{next_beam_id_++}, this, parent.choice,
                                               encoded_->stop_rules);
   beam->generated = parent.generated;
+  beam->kept_generated = parent.kept_generated;
   beam->waits_since_step = parent.waits_since_step;
   return beam;
 }

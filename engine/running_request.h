@@ -71,6 +71,7 @@ struct SequenceState {
   kvcache::MatchResult match;               // while it waits: what was found last
   std::optional<int64_t> waits_since_step;  // first waited
   std::vector<TokenId> generated;
+  int32_t kept_generated = 0;  // a beam: so many of its first ones are a hypothesis that has ended
   std::optional<SamplerState> sampler;  // made when it first runs; a beam has none
   StopCriteria stop;                    // a beam does not use it
 };
@@ -134,6 +135,10 @@ class RunningRequest {
   // what it adds to the text.
   std::optional<ChoiceEnd> AddToken(SequenceState* choice, SampledToken sampled,
                                     std::string_view shown_bytes);
+  // The sequences that are the answer, where they were picked from more and all have ended.
+  std::span<const size_t> best() const {
+    return best_of_.has_value() ? std::span<const size_t>(best_of_->best()) : std::span<size_t>();
+  }
   // Of a choice that has not ended.
   void End(SequenceState* choice, ChoiceEnd end);
   // Ends all choices that have not, and the stream.

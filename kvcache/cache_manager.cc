@@ -243,6 +243,26 @@ void CacheManager::Leave(SequenceId sequence) {
   StructureChanged();
 }
 
+void CacheManager::LeaveForGood(SequenceId sequence, int32_t kept_tokens) {
+  const std::vector<PathEntry> path = Get(sequence).path;
+  Leave(sequence);
+  const auto last = std::find_if(path.rbegin(), path.rend(), [&](const PathEntry& entry) {
+    return tree().node(entry.node).live;  // some sibling may have had all of its tokens
+  });
+  if (last != path.rend()) cache_.Forget(last->node, kept_tokens);
+}
+
+void CacheManager::Forget(const Namespace& name_space, const TokenSpan& tokens,
+                          int32_t kept_tokens) {
+  const NodeId root = tree().FindRootOrNone(name_space);
+  if (root == kNoNode) return;
+  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
+  const PrefixTree::Node& last = tree().node(found.node);
+  // A chunk that agrees in its first tokens only is another sequence's.
+  const bool whole = last.is_root() || found.num_tokens == last.end_tokens();
+  cache_.Forget(whole ? found.node : last.parent, kept_tokens);
+}
+
 // --- growing ---
 
 // Whoever writes a node holds it, too: who holds it alone may write.

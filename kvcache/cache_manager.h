@@ -124,6 +124,11 @@ class CacheManager {
   // The next appended tokens are computed and are these.
   void Publish(SequenceId sequence, std::span<const TokenId> ids);
   void Leave(SequenceId sequence);
+  // The same, and what it alone held behind its first `kept_tokens` tokens does not stay as cache:
+  // nobody will ask for it.
+  void LeaveForGood(SequenceId sequence, int32_t kept_tokens);
+  // The second half of that, of tokens whose sequence has left. What others use or continue stays.
+  void Forget(const Namespace& name_space, const TokenSpan& tokens, int32_t kept_tokens);
   // The cached part of these tokens is not evicted until Unpin. Pins of one range count.
   // Returns how many tokens are pinned: whole chunks only.
   int32_t Pin(const Namespace& name_space, const TokenSpan& tokens);

@@ -221,6 +221,24 @@ int32_t ChunkCache::EvictUpwards(NodeId node) {
   return evicted;
 }
 
+void ChunkCache::Forget(NodeId id, int32_t kept_tokens) {
+  for (;;) {
+    const PrefixTree::Node& node = tree_.node(id);
+    if (!node.live || node.is_root() || !node.use.idle) return;
+    if (node.end_tokens() <= kept_tokens) return;
+    if (const int32_t left = kept_tokens - node.depth_tokens; left > 0) {
+      BecomeUsed(id);  // idle chunks do not change
+      Truncate(id, left);
+      BecomeUnused(id);
+      return;
+    }
+    const NodeId parent = node.parent;
+    --cached_chunks_;
+    Drop(id, kNoNode);
+    id = parent;
+  }
+}
+
 // --- invariants ---
 
 absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {

@@ -312,8 +312,11 @@ std::optional<NodeId> ReuseRatePolicy::Victim() {
     assert(!candidates_.empty());
     const IdleKey key = candidates_.front().key;
     if (idle_.contains(key)) return key.node;
-    std::pop_heap(candidates_.begin(), candidates_.end());
-    candidates_.pop_back();
+    // With all its copies, each of which would push the next one again: as many as were evicted.
+    do {
+      std::pop_heap(candidates_.begin(), candidates_.end());
+      candidates_.pop_back();
+    } while (!candidates_.empty() && candidates_.front().key == key);
     PushNextLike(key);
   }
 }

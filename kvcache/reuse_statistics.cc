@@ -17,6 +17,9 @@ constexpr double kAbandonedShare = 0.1;
 constexpr double kMaxHazard = 0.95;
 // Rates change slowly.
 constexpr int64_t kRequestsPerUpdate = 16;
+// After so many requests an observation counts half: what is asked of a server changes.
+constexpr double kHalfLife = 8192;
+const double kKeptPerUpdate = std::exp2(-kRequestsPerUpdate / kHalfLife);
 
 using Bounds = std::array<int64_t, ReuseStatistics::kBuckets + 1>;
 
@@ -75,7 +78,20 @@ void ReuseStatistics::RequestJoined() {
     watched_.pop_front();
     ++first_watch_;
   }
-  if (now_ % kRequestsPerUpdate == 0) UpdateRates();
+  if (now_ % kRequestsPerUpdate != 0) return;
+  Age();
+  UpdateRates();
+}
+
+void ReuseStatistics::Age() {
+  for (std::vector<PerBucket>* table : {&reached_, &continued_}) {
+    for (PerBucket& buckets : *table) {
+      for (double& count : buckets) count *= kKeptPerUpdate;
+    }
+  }
+  for (std::array<double, 2>* counts : {&tails_, &tail_hits_}) {
+    for (double& count : *counts) count *= kKeptPerUpdate;
+  }
 }
 
 ReuseStatistics::Watch ReuseStatistics::Begin(int class_of) {

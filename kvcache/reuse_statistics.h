@@ -16,6 +16,7 @@ namespace refrain::kvcache {
 // how many were continued at it; the quotient is the hazard. Few observations are drawn towards
 // those of all classes with the same `turn`, these towards those of all classes, these towards a
 // hazard that is the same in every bucket, which is what LRU assumes: the older, the less likely.
+// Observations fade with the requests that come after them.
 //
 // Rate(class, age) is the most hits per request of waiting that keeping a lineage of that age can
 // bring: the greatest over all horizons of P(continued until then) / E(waited until then or until
@@ -71,6 +72,7 @@ class ReuseStatistics {
     int32_t open;  // lineages
   };
 
+  void Age();
   void UpdateRates();
   // The hazards of classes [begin, end) taken together, drawn towards `prior`.
   PerBucket Hazards(int begin, int end, const PerBucket& prior) const;

@@ -270,6 +270,30 @@ TEST(EngineLoopBeamsTest, CancelAndFailureReleaseEverything) {
   }
 }
 
+// What nobody was shown would displace prompts that are asked for.
+TEST(EngineLoopBeamsTest, OnlyThePromptAndTheAnswerStayAsCache) {
+  for (const bool in_one_step_more : {false, true}) {
+    for (const int32_t max_tokens : {5, 12, 60}) {
+      LoopHarness h({.num_chunks = 200, .max_in_flight = in_one_step_more ? 2 : 1});
+      Request request = BeamRequest(Tokens(40, 6), 6, max_tokens);
+      request.best_of = 6;
+      request.n = 1;
+      const Tokens answer = h.Run(request).choices.at(0).tokens;
+      // Chunks of 16; and of hypotheses that were finished and did not win, their last.
+      const int32_t chunks = (40 + static_cast<int32_t>(answer.size()) + 15) / 16;
+      EXPECT_LE(h.cache->stats().cached_chunks, chunks + 6) << max_tokens;
+      EXPECT_EQ(h.cache->stats().evicted_chunks_total, 0);
+      Tokens next_turn(40, 6);
+      next_turn.insert(next_turn.end(), answer.begin(), answer.end());
+      next_turn.push_back(9);
+      const int32_t cached = h.Run(TokenRequest(next_turn, 1)).usage.cached_tokens;
+      // Of the last token K and V were not computed.
+      EXPECT_GE(cached, static_cast<int32_t>(next_turn.size()) - 2) << max_tokens;
+      h.CheckIdle();
+    }
+  }
+}
+
 // --- best_of ---
 
 double MeanLogprob(const testing::ChoiceOutput& choice) {
@@ -303,6 +327,39 @@ TEST(EngineLoopBestOfTest, ReturnsTheBestOfWhatAllWouldBe) {
     EXPECT_EQ(output.choices.at(0).events[0].logprob.has_value(), logprobs);
   }
   h.CheckIdle();
+}
+
+TEST(EngineLoopBestOfTest, OnlyThePromptAndTheAnswersStayAsCache) {
+  LoopHarness h({.num_chunks = 200});
+  Request request = TokenRequest(Tokens(40, 6), 50);
+  request.sampling.temperature = 1;
+  request.n = 2;
+  request.best_of = 12;
+  const RequestOutput output = h.Run(request);
+  // Two whole chunks of the prompt, then 40 to 89 of each.
+  EXPECT_LE(h.cache->stats().cached_chunks, 2 + 2 * 4);
+  for (const auto& [index, choice] : output.choices) {
+    Tokens next_turn(40, 6);
+    next_turn.insert(next_turn.end(), choice.tokens.begin(), choice.tokens.end());
+    next_turn.push_back(9);
+    const int32_t cached = h.Run(TokenRequest(next_turn, 1)).usage.cached_tokens;
+    EXPECT_GE(cached, static_cast<int32_t>(next_turn.size()) - 2) << index;
+  }
+  h.CheckIdle();
+}
+
+TEST(EngineLoopBestOfTest, OfACancelledOneThePromptStays) {
+  LoopHarness h({.num_chunks = 200});
+  Request request = TokenRequest(Tokens(40, 6), 150);
+  request.sampling.temperature = 1;
+  request.n = 1;
+  request.best_of = 6;
+  auto stream = h.Submit(request);
+  for (int i = 0; i < 60; ++i) h.loop.Turn();
+  stream->Cancel();
+  h.RunUntilIdle();
+  EXPECT_EQ(h.cache->stats().cached_chunks, 3);
+  EXPECT_EQ(h.Run(TokenRequest(Tokens(41, 6), 1)).usage.cached_tokens, 40);
 }
 
 TEST(EngineLoopBestOfTest, EchoesThePromptOncePerChoice) {

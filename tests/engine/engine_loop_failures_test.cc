@@ -69,6 +69,9 @@ TEST_P(EngineLoopFailuresTest, ARequestWithoutFiniteLogitsFailsAlone) {
   EXPECT_EQ(h.Read(other).choices[0].tokens,
             undisturbed.Run(TokenRequest(Prompt(20, 3), 20)).choices[0].tokens);
   EXPECT_EQ(h.loop.health(), absl::OkStatus());
+  // K and V that may be the cause are not used again, others are.
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(9), 1)).usage.cached_tokens, 0);
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(20, 3), 1)).usage.cached_tokens, 19);
   h.CheckIdle();
 }
 

@@ -113,6 +113,12 @@ struct CacheHarness {
     salts.erase(id);
   }
 
+  void LeaveForGood(uint64_t id, int32_t kept_tokens) {
+    cache->LeaveForGood(kvcache::SequenceId{id}, kept_tokens);
+    expected.erase(id);
+    salts.erase(id);
+  }
+
   // What a kernel would read for each running sequence, by the plan; nothing of another salt.
   void CheckReads() {
     const auto plan = cache->Plan();

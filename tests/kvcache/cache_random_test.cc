@@ -245,7 +245,15 @@ class RandomRun {
     }
   }
 
-  void Leave(uint64_t id) { h_.Leave(id); }
+  void Leave(uint64_t id) {
+    if (Below(4) > 0) return h_.Leave(id);
+    Cells kept = h_.expected[id];
+    const std::string salt = h_.salts[id];
+    kept.resize(std::min(Below(kept.size() + 2), kept.size()));
+    const int32_t found = h_.Match(kept, salt).num_tokens;
+    h_.LeaveForGood(id, static_cast<int32_t>(kept.size()));
+    if (setting_.prefix_cache) EXPECT_EQ(h_.Match(kept, salt).num_tokens, found);
+  }
 
   // Some leave one after the other: how much is free then can be told before.
   void LeaveTogether() {
@@ -287,9 +295,16 @@ class RandomRun {
     if (seen_.empty()) return;
     const std::string salt = Salt();
     const Cells cells = seen_[Below(seen_.size())];
+    if (Below(2) == 0) return Forget(salt, cells);
     const int32_t cached = h_.cache->stats().cached_chunks;
     const int32_t dropped = h_.cache->Drop({"", salt}, testing::SpanOf(cells).span());
     EXPECT_EQ(h_.cache->stats().cached_chunks, cached - dropped);
+  }
+  void Forget(const std::string& salt, const Cells& cells) {
+    const Cells kept(cells.begin(), cells.begin() + static_cast<ptrdiff_t>(Below(cells.size())));
+    const int32_t found = h_.Match(kept, salt).num_tokens;
+    h_.cache->Forget({"", salt}, testing::SpanOf(cells).span(), static_cast<int32_t>(kept.size()));
+    EXPECT_EQ(h_.Match(kept, salt).num_tokens, found);
   }
   void EvictAll() {
     const int32_t cached = h_.cache->stats().cached_chunks;

@@ -53,6 +53,28 @@ TEST(ReuseStatistics, LearnsThatTheNextTurnTakesItsTime) {
   EXPECT_LT(rate(64), rate(16) / 3);
 }
 
+// 100,000 requests of conversations that come back after 100, then 10,000 that come back after 5:
+// what is 50 old is worth keeping before, and not afterwards.
+TEST(ReuseStatistics, WhatIsAskedOfAServerChanges) {
+  ReuseStatistics statistics;
+  std::deque<std::pair<ReuseStatistics::Watch, int64_t>> waiting;
+  const auto play = [&](int requests, size_t until_next_turn) {
+    for (int i = 0; i < requests; ++i) {
+      statistics.RequestJoined();
+      while (waiting.size() >= until_next_turn) {
+        statistics.Continued(waiting.front().first, 0, waiting.front().second);
+        waiting.pop_front();
+      }
+      waiting.emplace_back(statistics.Begin(0), statistics.now());
+    }
+  };
+  const auto rate = [&](int64_t age) { return statistics.Rate(0, ReuseStatistics::Bucket(age)); };
+  play(100'000, 100);
+  EXPECT_GT(rate(50), rate(2));
+  play(10'000, 5);
+  EXPECT_GT(rate(2), 4 * rate(50));
+}
+
 // Copies for the beams of a search begin lineages without a request.
 TEST(ReuseStatistics, WhatItKeepsGrowsWithRequestsNotWithLineages) {
   ReuseStatistics statistics;

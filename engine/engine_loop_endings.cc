@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_loop.h"
+
+namespace refrain::engine {
+
+void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_tokens) {
+  kvcache::CacheManager& cache = *parts_.cache;
+  if (sequence->phase == SequencePhase::kRunning) {
+    snapshot_.running.erase(FindEntry(snapshot_.running, sequence->id));
+    if (kept_tokens.has_value()) {
+      cache.LeaveForGood(sequence->id, *kept_tokens);
+    } else {
+      cache.Leave(sequence->id);
+    }
+    StopProducing(sequence->id);
+    return;
+  }
+  if (sequence->phase == SequencePhase::kWaiting) {
+    RemoveWaiting(sequence->id);
+    pending_.Forget(sequence->id);
+  }
+  if (kept_tokens.has_value()) {  // it left before, when it was preempted or ended
+    known_ids_ = sequence->request->prompt();
+    known_ids_.insert(known_ids_.end(), sequence->generated.begin(), sequence->generated.end());
+    cache.Forget(NamespaceOf(sequence->request->request()), {known_ids_, {}}, *kept_tokens);
+  }
+}
+
+void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
+  RunningRequest* const request = sequence->request;
+  const bool picked_later = request->request().picks_best();
+  if (!picked_later) RememberTurn(*request, sequence->generated);
+  Withdraw(sequence);
+  request->End(sequence, std::move(end));
+  if (picked_later && request->finished()) KeepBest(*request);
+  MarkChanged(request);
+  sequences_.erase(sequence->id);
+  // It may have ended as one that was preempted, before it published the prompt.
+  if (!request->finished()) ReleaseParked(request);
+}
+
+// It is known now which sequences are the answer; nobody will ask for the others.
+void EngineLoop::KeepBest(const RunningRequest& request) {
+  const auto& choices = request.choices();
+  for (const size_t best : request.best()) RememberTurn(request, choices[best]->generated);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (std::ranges::find(request.best(), i) != request.best().end()) continue;
+    const std::vector<TokenId>& lost = choices[i]->generated;
+    ptrdiff_t shared = 0;
+    for (const size_t best : request.best()) {
+      const auto end = std::ranges::mismatch(lost, choices[best]->generated).in1;
+      shared = std::max(shared, end - lost.begin());
+    }
+    Withdraw(choices[i].get(), request.prompt_tokens() + static_cast<int32_t>(shared));
+  }
+}
+
+void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status,
+                               std::optional<int32_t> kept_tokens) {
+  const bool nobody_saw_any = request->request().picks_best();
+  if (nobody_saw_any && !kept_tokens.has_value()) kept_tokens = request->prompt_tokens();
+  for (const auto& choice : request->choices()) {
+    const bool ended = choice->phase == SequencePhase::kEnded;
+    if (ended && !nobody_saw_any) continue;
+    if (!nobody_saw_any) RememberTurn(*request, choice->generated);
+    Withdraw(choice.get(), kept_tokens);
+    if (ended) continue;
+    sequences_.erase(choice->id);
+  }
+  request->Finish(std::move(status));
+  MarkChanged(request);
+}
+
+}  // namespace refrain::engine
