@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -251,13 +252,114 @@ class Sweeps(unittest.TestCase):
                            "--json=-", expect=2)
         sweep = json.loads(done.stdout)["sweep"]
         self.assertEqual(sweep, {"highest_rate_held": 50, "lowest_rate_broken": None})
-        self.assertIn("at 100 requests/s the workload had no more sessions after ", done.stderr)
+        self.assertIn("at 100 requests/s: the workload had no more sessions after ", done.stderr)
+
+    def test_a_rate_at_which_nobody_came_is_not_judged(self):
+        with responder() as server:
+            done = loadgen(f"--url={server.url}", "--sweep=0.001,100", "--slo=e2e:10000",
+                           "--arrivals=constant", "--duration-s=0.2", "--json=-", *SMALL, expect=2)
+        result = json.loads(done.stdout)
+        self.assertEqual(result["sweep"], {"highest_rate_held": None, "lowest_rate_broken": None})
+        self.assertIsNone(result["runs"][0]["slo"]["held"])
+        self.assertIn("at 0.001 requests/s: no request came", done.stderr)
 
     def test_prints_a_table(self):
         with responder() as server:
             done = loadgen(f"--url={server.url}", "--sweep=50,100", "--slo=ttft:10000",
                            "--duration-s=0.2", *SMALL)
         self.assertIn("highest rate held: 100 requests/s; none was too much", done.stdout)
+
+
+class EndedEarly(unittest.TestCase):
+    """What was measured before is reported all the same."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = pathlib.Path(folder.name) / "out.json"
+        self.lines = pathlib.Path(folder.name) / "lines.jsonl"
+        self.lines.write_text('{"prompt": "well", "max_tokens": 4}\n' * 20 + "odd\n")
+        self.of_lines = ["--workload=jsonl", f"--file={self.lines}", "--prompt-form=text",
+                         f"--json={self.out}"]
+
+    def runs(self):
+        return json.loads(self.out.read_text())["runs"]
+
+    def test_by_a_line_that_cannot_be_read(self):
+        with responder("--token-delay-us=50000") as server:
+            done = loadgen(f"--url={server.url}", *self.of_lines, "--requests=30", "--rate=500",
+                           expect=2)
+        [run] = self.runs()
+        self.assertEqual((run["completed"], run["failed"]), (20, 0))
+        self.assertIn("line 21: is no JSON object", run["ended_early"])
+        self.assertIn("line 21: is no JSON object", done.stderr)
+        self.assertIn("20 completed, 0 failed", done.stdout)
+
+    def test_by_a_line_behind_all_that_were_asked_for_it_is_not(self):
+        with responder() as server:
+            loadgen(f"--url={server.url}", *self.of_lines, "--requests=20", "--rate=500")
+        self.assertIsNone(self.runs()[0]["ended_early"])
+
+    def test_by_a_line_in_a_sweep(self):
+        with responder() as server:
+            done = loadgen(f"--url={server.url}", *self.of_lines, "--requests=12",
+                           "--sweep=100,200", "--slo=e2e:10000", expect=2)
+        self.assertEqual([(run["completed"], run["slo"]["held"]) for run in self.runs()],
+                         [(12, True), (8, None)])
+        self.assertEqual(json.loads(self.out.read_text())["sweep"]["highest_rate_held"], 100)
+        self.assertIn("--sweep: at 200 requests/s: ", done.stderr)
+        self.assertIn("| ended early |", done.stdout)
+
+    def test_before_anything_was_measured_leaves_no_file_and_none_is_touched(self):
+        self.lines.write_text("odd\n")
+        with responder() as server:
+            loadgen(f"--url={server.url}", *self.of_lines, expect=2)
+            self.assertFalse(self.out.exists())
+            self.out.write_text("kept")
+            loadgen(f"--url={server.url}", *self.of_lines, expect=2)
+        self.assertEqual(self.out.read_text(), "kept")
+
+    def test_by_a_warm_up_that_fails_leaves_no_file(self):
+        with responder("--fail=status:500") as server:
+            loadgen(f"--url={server.url}", "--warmup=1", f"--json={self.out}", *SMALL, expect=2)
+        self.assertFalse(self.out.exists())
+
+    def interrupted(self, number, *options):
+        """What loadgen prints that gets a signal when the first answers are there."""
+        with tempfile.NamedTemporaryFile() as times, responder(
+                f"--times={times.name}", "--fail=hang", "--fail-every=5") as server:
+            process = subprocess.Popen(
+                [LOADGEN, f"--url={server.url}", "--rate=100", "--duration-s=50", "--timeout-s=50",
+                 f"--json={self.out}", *options, *SMALL],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            deadline = time.monotonic() + TIMEOUT_S
+            while len(pathlib.Path(times.name).read_text().split()) < 5 and not (
+                    time.monotonic() > deadline):
+                time.sleep(0.02)
+            for each in [number] if isinstance(number, int) else number:
+                process.send_signal(each)
+            out, errors = process.communicate(timeout=TIMEOUT_S)
+        return process.returncode, out, errors
+
+    def test_by_a_signal(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            status, out, errors = self.interrupted(number, "--slo=e2e:10000")
+            self.assertEqual(status, 128 + number)
+            [run] = self.runs()
+            self.assertGreaterEqual(run["completed"], 4)
+            self.assertEqual(set(run["failures"]), {"unfinished"})
+            self.assertEqual((run["ended_early"], run["slo"]["held"]), ("interrupted", None))
+            self.assertIn("ended early        interrupted", out)
+            self.assertEqual(errors, "loadgen: interrupted\n")
+
+    def test_by_a_signal_in_the_warm_up(self):
+        status, out, _ = self.interrupted(signal.SIGINT, "--warmup=100")
+        self.assertEqual((status, out), (128 + signal.SIGINT, ""))
+        self.assertFalse(self.out.exists())
+
+    def test_a_second_signal_ends_it_at_once(self):
+        status, out, _ = self.interrupted([signal.SIGINT, signal.SIGTERM])
+        self.assertEqual((status, out), (-signal.SIGTERM, ""))
 
 
 class CommandLine(unittest.TestCase):

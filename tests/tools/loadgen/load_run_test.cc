@@ -272,6 +272,52 @@ TEST(OpenLoop, TellsWhatIsWrongWithItsWorkload) {
   EXPECT_EQ(ran.status.message(), "line 3 is odd");
 }
 
+// The line is found when the request before it has just been sent.
+TEST(OpenLoop, WhatWasSentBeforeAnErrorOfTheWorkloadIsAnswered) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.service_s = 1;
+  FakeWorkload workload(Sessions(7));
+  workload.fail_at = 4;
+  const Ran ran =
+      RunLoad({.arrivals = kTenPerSecond, .most_requests = 100}, &workload, &backend, &loop);
+  EXPECT_FALSE(ran.status.ok());
+  EXPECT_EQ(ran.result.completed, 4);
+  EXPECT_EQ(ran.result.failed, 0);
+}
+
+TEST(OpenLoop, NoMoreOfTheWorkloadIsReadThanThereAreRequests) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  FakeWorkload workload(Sessions(7));
+  workload.fail_at = 4;
+  const Ran ran =
+      RunLoad({.arrivals = kTenPerSecond, .most_requests = 4}, &workload, &backend, &loop);
+  EXPECT_TRUE(ran.status.ok()) << ran.status;
+  EXPECT_EQ(ran.result.completed, 4);
+}
+
+// The third is under way, and two wait for a free place.
+TEST(OpenLoop, ARunThatIsAbortedEndsAtOnceWithWhatItHas) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.hang_number = 3;
+  FakeWorkload workload(Sessions(100));
+  Recorder recorder{Slo{}};
+  LoadRun run({.arrivals = kTenPerSecond, .most_in_flight = 1}, &workload, &backend, &loop,
+              &recorder);
+  loop.CallAt(loop.NowS() + 0.55, [&] {
+    run.Abort(absl::CancelledError("interrupted"));
+    run.Abort(absl::CancelledError("again"));
+  });
+  EXPECT_EQ(run.Run().message(), "interrupted");
+  const RunResult result = recorder.Finish(run.begin_s());
+  EXPECT_EQ(result.completed, 2);
+  EXPECT_EQ(result.failures.at("unfinished").count, 3);
+  EXPECT_NEAR(result.duration_s, 0.55, 1e-6);
+  EXPECT_FALSE(loop.starved());
+}
+
 // So that the mean of ITL is that of TPOT, wherever an answer's tokens come together.
 TEST(OpenLoop, TokensOfAFirstEventHaveNoTimeBetweenThem) {
   FakeLoop loop;
