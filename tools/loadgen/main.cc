@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/open_files.h"
 #include "tools/loadgen/event_loop.h"
 #include "tools/loadgen/grpc_backend.h"
 #include "tools/loadgen/http_backend.h"
@@ -382,5 +383,6 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a server that goes away is a failure to count
+  refrain::server::RaiseOpenFileLimit();  // each request under way has a connection
   return refrain::loadgen::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

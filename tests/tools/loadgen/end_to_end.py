@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -63,19 +64,23 @@ def responder(*options):
     return Server([RESPONDER, *options], r"listening (\d+)")
 
 
-def loadgen(*options, expect=0):
-    done = subprocess.run([LOADGEN, *options], capture_output=True, text=True, timeout=TIMEOUT_S)
+def loadgen(*options, expect=0, open_files=None):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+
+    done = subprocess.run([LOADGEN, *options], capture_output=True, text=True, timeout=TIMEOUT_S,
+                          preexec_fn=limit if open_files else None)
     if done.returncode != expect:
         raise AssertionError(f"exit status {done.returncode}: {done.stdout}{done.stderr}")
     return done
 
 
-def run_json(url, *options, expect=0):
-    return json.loads(loadgen(f"--url={url}", "--json=-", *options, expect=expect).stdout)
+def run_json(url, *options, **how):
+    return json.loads(loadgen(f"--url={url}", "--json=-", *options, **how).stdout)
 
 
-def one_run(url, *options, expect=0):
-    [run] = run_json(url, *options, expect=expect)["runs"]
+def one_run(url, *options, **how):
+    [run] = run_json(url, *options, **how)["runs"]
     return run
 
 
@@ -203,6 +208,14 @@ class Failures(unittest.TestCase):
             run = one_run(f"http://127.0.0.1:{port}", "--model=m", "--prompt-form=token_ids",
                           "--rate=100", "--requests=5", expect=1)
         self.assertEqual(run["failures"]["connection_refused"]["count"], 5)
+
+    def test_its_own_limit_of_open_files_is_raised_as_far_as_it_goes_and_then_told(self):
+        with responder("--token-delay-us=100000") as server:
+            load = [server.url, "--requests=100", "--rate=1000", *SMALL]
+            self.assertEqual(one_run(*load, open_files=(32, 512))["completed"], 100)
+            failures = one_run(*load, open_files=(32, 32))["failures"]
+        self.assertEqual(set(failures), {"client_limit"})
+        self.assertEqual(failures["client_limit"]["example"], "Too many open files")
 
     def test_the_others_go_on(self):
         with responder("--fail=status:429", "--fail-every=4") as server:
