@@ -382,7 +382,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace refrain::loadgen
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a server that goes away is a failure to count
+  std::signal(SIGPIPE, SIG_IGN);          // a server that goes away is a failure to count
   refrain::server::RaiseOpenFileLimit();  // each request under way has a connection
   return refrain::loadgen::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -100,6 +100,7 @@ class ShareGpt final : public Workload {
 
   Session ToSession(const Json& messages) const {
     Session session;
+    int64_t said_bytes = 0;  // up to the end of a prompt, with answers of the length asked for
     size_t at = 0;
     if (!messages.empty() && Said(messages[0], "system", "system")) ++at;
     for (; at + 1 < messages.size(); at += 2) {
@@ -108,11 +109,10 @@ class ShareGpt final : public Workload {
       const std::optional<std::string> person = Said(messages[at], "human", "user");
       const std::optional<std::string> answer = Said(messages[at + 1], "gpt", "assistant");
       if (!person.has_value() || !answer.has_value() || person->empty()) break;
-      if (options_.most_prompt_bytes > 0 &&
-          person->size() > static_cast<size_t>(options_.most_prompt_bytes)) {
-        break;
-      }
+      said_bytes += static_cast<int64_t>(person->size());
+      if (options_.most_prompt_bytes > 0 && said_bytes > options_.most_prompt_bytes) break;
       AppendTurn(options_, *person, answer->size(), &session);
+      said_bytes += int64_t{session.turns.back().output_tokens} * kBytesPerToken;
     }
     return session;
   }

@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options, Promp
       .most_turns = options.turns,
       .output_tokens = options.output_tokens,
       .most_output_tokens = options.most_output_tokens,
-      .most_prompt_bytes = options.most_input_tokens * kBytesPerToken,
+      .most_prompt_bytes = int64_t{options.most_input_tokens} * kBytesPerToken,
       .think_s = options.think_s};
   switch (options.workload) {
     case WorkloadKind::kSharedPrompts:
