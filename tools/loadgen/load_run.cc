@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -97,6 +98,7 @@ class LoadRun::State {
                                                recorder_, [this](Conversation* c) { OnEnded(c); });
     Conversation* conversation = made.get();
     conversations_[conversation] = std::move(made);
+    still_to_send_.insert(conversation);
     conversation->Prepare();
     return conversation;
   }
@@ -122,14 +124,14 @@ class LoadRun::State {
       arrival_s = arrivals_->Next();
     } else {
       if (!start_s.has_value()) {
-        conversations_.erase(conversation);
+        Erase(conversation);
         Fail(absl::InvalidArgumentError("this workload says no times: it cannot be replayed"));
         return;
       }
       if (!first_start_s_.has_value()) first_start_s_ = *start_s;
       arrival_s = (*start_s - *first_start_s_) / options_.trace_speed;
       if (*start_s < last_start_s_) {
-        conversations_.erase(conversation);
+        Erase(conversation);
         Fail(absl::InvalidArgumentError(
             absl::StrCat("a session that starts at ", *start_s, " s comes behind one at ",
                          last_start_s_, " s: sort the workload by time to replay it")));
@@ -156,7 +158,7 @@ class LoadRun::State {
     const bool too_many = options_.most_requests > 0 && planned_ >= options_.most_requests;
     const bool too_late = options_.duration_s > 0 && planned_s >= begin_s_ + options_.duration_s;
     if (stopping_ || too_many || too_late) {
-      conversations_.erase(conversation);
+      Erase(conversation);
       if (too_many) Drain();
       return false;
     }
@@ -183,7 +185,13 @@ class LoadRun::State {
     loop_->Stop();
   }
 
+  void Erase(Conversation* conversation) {
+    still_to_send_.erase(conversation);
+    conversations_.erase(conversation);
+  }
+
   void Send(Conversation* conversation) {
+    if (!conversation->has_more_turns()) still_to_send_.erase(conversation);
     if (options_.most_in_flight > 0 && recorder_->in_flight() >= options_.most_in_flight) {
       waiting_.push_back(conversation);
       return;
@@ -206,10 +214,13 @@ class LoadRun::State {
     if (!conversation->failed() && !stopping_ && conversation->Prepare()) {
       const double planned_s = end_s + conversation->think_s();
       if (Plan(conversation, planned_s)) {
-        loop_->CallAt(planned_s, [this, conversation] { Send(conversation); });
+        loop_->CallAt(planned_s, [this, conversation] {
+          Send(conversation);
+          StopWhenIdle();
+        });
       }
     } else {
-      conversations_.erase(conversation);
+      Erase(conversation);
       if (options_.kind == LoopKind::kClosed && !no_more_sessions_) BeginSession(end_s);
     }
     StopWhenIdle();
@@ -222,7 +233,12 @@ class LoadRun::State {
   }
 
   void StopWhenIdle() {
-    if (no_more_sessions_ && conversations_.empty()) loop_->Stop();
+    if (!no_more_sessions_) return;
+    if (conversations_.empty()) {
+      loop_->Stop();
+    } else if (still_to_send_.empty()) {
+      Drain();  // the workload has ended
+    }
   }
 
   const LoadOptions options_;
@@ -239,7 +255,8 @@ class LoadRun::State {
   bool stopping_ = false;  // no request is planned any more
   bool aborted_ = false;
   std::unordered_map<Conversation*, std::unique_ptr<Conversation>> conversations_;
-  std::deque<Conversation*> waiting_;  // for one in flight to end
+  std::unordered_set<Conversation*> still_to_send_;  // those whose last request is not due yet
+  std::deque<Conversation*> waiting_;                // for one in flight to end
 };
 
 LoadRun::LoadRun(const LoadOptions& options, Workload* workload, Backend* backend, EventLoop* loop,
