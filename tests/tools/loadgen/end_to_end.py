@@ -378,7 +378,11 @@ class EndedEarly(unittest.TestCase):
 class CommandLine(unittest.TestCase):
     def test_help_and_refusals(self):
         self.assertIn("--rate=", loadgen("--help").stdout)
+        empty = tempfile.NamedTemporaryFile()
+        self.addCleanup(empty.close)
         for options, text in ((["--rate=0"], "--rate: cannot use"),
+                              (["--workload=jsonl", f"--file={empty.name}", "--model=m"],
+                               f"{empty.name}: holds no session"),
                               (["--workload=mt_bench", "--file=no/such", "--model=m"],
                                "no/such: cannot open"),
                               (["--prompt-form=token_ids", "--workload=mt_bench",

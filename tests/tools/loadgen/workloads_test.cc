@@ -297,6 +297,34 @@ TEST_F(WorkloadFile, ShareGptEndsBeforeATurnWhosePromptIsTooLong) {
   EXPECT_EQ(turns(second), 2u);
 }
 
+// A run of it would say nothing, in a table of zeros.
+TEST_F(WorkloadFile, AFileWithoutASessionIsAnErrorOfAllKinds) {
+  for (const WorkloadKind kind :
+       {WorkloadKind::kMooncake, WorkloadKind::kShareGpt, WorkloadKind::kMtBench,
+        WorkloadKind::kQmSum, WorkloadKind::kOwnLines}) {
+    Options options;
+    options.workload = kind;
+    for (const bool repeat : {false, true}) {
+      options.repeat = repeat;
+      options.file = Write("\n");
+      EXPECT_NE(ErrorOf(MakeWorkload(options, PromptForm::kText)).find(": holds no "),
+                std::string::npos);
+      options.file = folder_.path();
+      EXPECT_EQ(ErrorOf(MakeWorkload(options, PromptForm::kText)),
+                folder_.path() + ": is a directory");
+    }
+  }
+}
+
+TEST_F(WorkloadFile, OneOfWhichTheOptionsLeaveNothingIsAnErrorToo) {
+  Options options;
+  options.workload = WorkloadKind::kShareGpt;
+  options.file = Write("[" + Conversation("of more than a token", 400) + "]");
+  options.most_input_tokens = 1;
+  EXPECT_NE(ErrorOf(MakeWorkload(options, PromptForm::kChat)).find(": holds no session"),
+            std::string::npos);
+}
+
 TEST_F(WorkloadFile, ALimitOfInputTokensBeyondAllPromptsLeavesNoneOut) {
   Options options;
   options.workload = WorkloadKind::kShareGpt;
