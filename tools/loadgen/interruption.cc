@@ -11,10 +11,12 @@ namespace {
 std::atomic<int> caught_signal = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
+// The two may come close behind each other, on two threads.
 void Note(int number) {
-  caught_signal = number;
-  ::signal(SIGINT, SIG_DFL);
-  ::signal(SIGTERM, SIG_DFL);
+  int none = 0;
+  if (caught_signal.compare_exchange_strong(none, number)) return;
+  ::signal(number, SIG_DFL);
+  ::raise(number);
 }
 
 }  // namespace
@@ -23,9 +25,6 @@ void CatchInterruption() {
   struct sigaction action = {};
   action.sa_handler = Note;
   action.sa_flags = SA_RESTART;
-  // One that comes close behind finds what Note has set.
-  ::sigaddset(&action.sa_mask, SIGINT);
-  ::sigaddset(&action.sa_mask, SIGTERM);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
 }
