@@ -2,11 +2,8 @@
 // explains.
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -14,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,6 +30,7 @@
 #include "tools/loadgen/server_probe.h"
 #include "tools/loadgen/tls_client.h"
 #include "tools/loadgen/workload_choice.h"
+#include "tools/result_file.h"
 
 namespace refrain::loadgen {
 namespace {
@@ -333,21 +330,6 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
   return absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
-// Before the load, so that none is put on for a result that has no place. What the file holds stays
-// until then, and where there was none there is none: an empty one would look like a result.
-absl::Status CheckWritable(const std::string& path) {
-  if (path.empty() || path == "-") return absl::OkStatus();
-  std::error_code ignored;
-  const bool is_new = !std::filesystem::exists(path, ignored);
-  if (!std::ofstream(path, std::ios::app)) {
-    return absl::UnavailableError(
-        absl::StrCat("--json: cannot write ", path, ": ", std::strerror(errno)));
-  }
-  // Where the path is a link to nothing, what it leads to was made.
-  if (is_new) std::filesystem::remove(std::filesystem::canonical(path, ignored), ignored);
-  return absl::OkStatus();
-}
-
 int Main(const std::vector<std::string>& arguments) {
   auto options = ParseOptions(arguments);
   if (!options.ok()) return Complain(options.status());
@@ -361,7 +343,7 @@ int Main(const std::vector<std::string>& arguments) {
   auto workload = MakeWorkload(bench.options, bench.form);
   if (!workload.ok()) return Complain(workload.status());
   bench.workload = *std::move(workload);
-  const absl::Status writable = CheckWritable(bench.options.json_path);
+  const absl::Status writable = CheckResultFile(bench.options.json_path);
   if (!writable.ok()) return Complain(writable);
   CatchInterruption();
   const absl::Status warm = WarmUp(&bench);
