@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import pathlib
+import subprocess
 import sys
 import types
 
@@ -286,6 +288,14 @@ def test_every_server_asked_for_is_made(load_tool, monkeypatch):
     assert "kv_cache.prefix_cache=off" in made["refrain off"].command
     assert "backend.compute_dtype=int8" in made["refrain int8"].command
     assert all("kv_cache.memory_bytes=1" in made[name].command for name in list(made)[:4])
+
+
+def test_a_program_that_is_not_there_is_no_missed_goal(tmp_path):
+    done = subprocess.run(
+        [sys.executable, pathlib.Path(rate_points.__file__).with_name("rate_sweep"), "--model=m.gguf",
+         f"--refraind={tmp_path / 'none'}", f"--out={tmp_path / 'sweep'}"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"rate_sweep: [Errno 2] No such file or directory: '{tmp_path / 'none'}'\n"
 
 
 @pytest.mark.parametrize("status, report", [(2, ""), (2, None), (2, '{"runs": []}'), (143, ""), (1, '{"runs": []}')])
