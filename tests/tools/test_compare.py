@@ -3,6 +3,7 @@
 import argparse
 import collections
 import io
+import json
 import types
 
 import pytest
@@ -188,3 +189,38 @@ def test_step_seconds_are_read_from_the_metrics(compare, monkeypatch):
     text = b"refrain_step_seconds_total 12.5\n"
     with pytest.raises(compare.load.RequestError, match="refrain_step_scheduling_seconds_total"):
         compare.step_seconds(server)
+
+
+@pytest.mark.parametrize("error, told, status", [
+    (lambda tool: tool.load.RequestError("66 tokens came instead of 64"), "66 tokens came", 1),
+    (lambda tool: ConnectionResetError(104, "Connection reset by peer"), "Connection reset", 1),
+    (lambda tool: SystemExit(143), "interrupted", 143)])
+def test_what_was_measured_before_an_error_is_printed_and_written(
+        compare, monkeypatch, tmp_path, capsys, error, told, status):
+    def run(peers, arguments, log_folder, results):
+        for value in measured:
+            results.add("wave", "s", False, "refrain", value)
+        raise error(compare)
+
+    peer = peer_of(compare, "refrain")
+    peer.one.stop = lambda: stopped.append(peer)
+    monkeypatch.setattr(compare, "run", run)
+    monkeypatch.setattr(compare, "make_peers", lambda *_: [peer])
+    monkeypatch.setattr(compare.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(compare.tempfile, "mkdtemp", lambda prefix: str(tmp_path / "logs"))
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(compare.sys, "argv", ["compare", "--model=m", f"--json={out}"])
+
+    measured, stopped = [], []
+    assert compare.main() == status
+    printed = capsys.readouterr()
+    assert told in printed.err and str(tmp_path / "logs") in printed.err
+    assert printed.out == "" and not out.exists() and stopped == [peer]
+
+    measured = [2.0, 3.0]
+    assert compare.main() == status
+    printed = capsys.readouterr().out
+    assert "| wave | s | 2.50 [2.00 .. 3.00] |" in printed
+    assert "- it ended early, " in printed and told in printed.splitlines()[-1]
+    assert json.loads(out.read_text()) == [
+        {"workload": "wave", "unit": "s", "values": {"refrain": [2.0, 3.0]}}]

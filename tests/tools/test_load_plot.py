@@ -14,10 +14,10 @@ def summary(value: float) -> dict:
     return {"count": 5, "mean": value, "p50": value, "p90": value, "p99": value, "max": value}
 
 
-def result(label: str, *runs: tuple[float | None, float, int]) -> dict:
+def result(label: str, *runs: tuple[float | None, float, int], ended_early: str | None = None) -> dict:
     metrics = ("ttft", "tpot", "itl", "e2e", "normalized")
     return {"format": "refrain-loadgen", "version": 1, "label": label, "model": "m",
-            "runs": [{"rate_per_s": rate, "failed": failed,
+            "runs": [{"rate_per_s": rate, "failed": failed, "ended_early": ended_early,
                       "latency_ms": {name: summary(value) for name in metrics}}
                      for rate, value, failed in runs]}
 
@@ -59,6 +59,7 @@ def test_gives_the_same_file_twice(tmp_path):
 @pytest.mark.parametrize("bad, message", [
     ("{", "0.json"),
     ({"format": "other"}, "was not written by loadgen --json"),
+    (result("ended early", (1, 5, 0), ended_early="interrupted"), "no result has a run at a rate"),
     (result("closed loop", (None, 5, 0)), "no result has a run at a rate"),
 ])
 def test_refuses_what_has_no_curve(tmp_path, bad, message):

@@ -1,7 +1,11 @@
 """tools/bench/rate_sweep: what it measures next, what counts, and when it says that a goal was missed."""
 
+import argparse
 import json
+import pathlib
+import subprocess
 import sys
+import types
 
 import pytest
 import rate_points
@@ -284,6 +288,32 @@ def test_every_server_asked_for_is_made(load_tool, monkeypatch):
     assert "kv_cache.prefix_cache=off" in made["refrain off"].command
     assert "backend.compute_dtype=int8" in made["refrain int8"].command
     assert all("kv_cache.memory_bytes=1" in made[name].command for name in list(made)[:4])
+
+
+def test_a_program_that_is_not_there_is_no_missed_goal(tmp_path):
+    done = subprocess.run(
+        [sys.executable, pathlib.Path(rate_points.__file__).with_name("rate_sweep"), "--model=m.gguf",
+         f"--refraind={tmp_path / 'none'}", f"--out={tmp_path / 'sweep'}"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"rate_sweep: [Errno 2] No such file or directory: '{tmp_path / 'none'}'\n"
+
+
+@pytest.mark.parametrize("status, report", [(2, ""), (2, None), (2, '{"runs": []}'), (143, ""), (1, '{"runs": []}')])
+def test_what_loadgen_could_not_measure_is_told_in_its_words(load_tool, tmp_path, status, report):
+    program = load_tool("rate_sweep")
+    loadgen = tmp_path / "loadgen"
+    write = "" if report is None else f"printf '%s' '{report}' > {tmp_path / 'run.json'}\n"
+    loadgen.write_text(f"#!/bin/sh\n{write}echo 'loadgen: a warm-up request failed' >&2\nexit {status}\n")
+    loadgen.chmod(0o755)
+    arguments = argparse.Namespace(loadgen=str(loadgen), duration_s=1, unique=1, output=1, drain_s=1,
+                                   slo_ms=1)
+    server = types.SimpleNamespace(name="vLLM", port=1, check_alive=lambda: None)
+    task = types.SimpleNamespace(rate=1.0, seed=1, shared=1)
+    if status == 1:
+        assert program.measure(arguments, server, task, tmp_path) == {"runs": []}
+        return
+    with pytest.raises(program.load.RequestError, match="loadgen, vLLM: loadgen: a warm-up request failed"):
+        program.measure(arguments, server, task, tmp_path)
 
 
 def test_the_slo_is_half_where_there_are_matrix_tiles(load_tool):

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "tools/cachesim/simulator.h"
 #include "tools/cachesim/trace.h"
+#include "tools/result_file.h"
 
 namespace refrain::cachesim {
 namespace {
@@ -165,6 +166,11 @@ absl::StatusOr<nlohmann::json> RunTrace(const Options& options, const std::strin
                         {"sizes", std::move(sizes)}};
 }
 
+int Complain(const absl::Status& status) {
+  std::fprintf(stderr, "cachesim: %s\n", std::string(status.message()).c_str());
+  return 2;
+}
+
 int Main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -181,13 +187,12 @@ int Main(int argc, char** argv) {
     std::fputs(kHelp, stderr);
     return 2;
   }
+  const absl::Status writable = CheckResultFile(options.json_path);
+  if (!writable.ok()) return Complain(writable);
   nlohmann::json all = nlohmann::json::array();
   for (const std::string& path : options.traces) {
     auto result = RunTrace(options, path, options.json_path != "-");
-    if (!result.ok()) {
-      std::fprintf(stderr, "cachesim: %s\n", std::string(result.status().message()).c_str());
-      return 2;
-    }
+    if (!result.ok()) return Complain(result.status());
     all.push_back(*std::move(result));
   }
   if (options.json_path == "-") {

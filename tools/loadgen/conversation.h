@@ -25,6 +25,8 @@ class Conversation final : public AnswerSink {
 
   // Makes the bytes of the next request; false when there are no more turns.
   bool Prepare();
+  // Beyond the one that was prepared.
+  bool has_more_turns() const { return next_turn_ < session_.turns.size(); }
   // The time between the last answer and the request that was prepared.
   double think_s() const;
   void Plan(double planned_s) { record_.planned_s = planned_s; }
@@ -45,8 +47,6 @@ class Conversation final : public AnswerSink {
   void OnEnd(double at_s, const AnswerEnd& end) override;
 
  private:
-  bool has_more_turns() const { return next_turn_ < session_.turns.size(); }
-
   Session session_;
   Backend* const backend_;
   Recorder* const recorder_;

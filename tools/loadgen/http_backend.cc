@@ -30,6 +30,16 @@ constexpr size_t kReadBytes = 32 << 10;
 
 class HttpBackend;
 
+// Why there is no connection: what this machine lacks, files or ports, is no failure of the server.
+const char* KindOf(const error_code& error) {
+  namespace errc = boost::system::errc;
+  if (error == asio::error::connection_refused) return "connection_refused";
+  const bool ours = error == errc::too_many_files_open ||
+                    error == errc::too_many_files_open_in_system ||
+                    error == errc::address_not_available;
+  return ours ? "client_limit" : "connect_failed";
+}
+
 // One connection, with at most one request under way. States: idle (no sink), connecting (and the
 // handshake of TLS), writing and reading at once. The back end owns it; callbacks hold it alive and
 // do nothing after Close.
@@ -202,8 +212,7 @@ void HttpConnection::Start(std::shared_ptr<const std::string> request, AnswerSin
   socket_.async_connect(backend_->endpoint(), [self = shared_from_this()](const error_code& error) {
     if (!self->busy()) return;
     if (error) {
-      const bool refused = error == asio::error::connection_refused;
-      self->Abort({refused ? "connection_refused" : "connect_failed", error.message()});
+      self->Abort({KindOf(error), error.message()});
       return;
     }
     error_code ignored;

@@ -2,9 +2,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,31 +14,39 @@ namespace refrain::loadgen {
 
 using Json = nlohmann::json;
 
-struct JsonLines::File {
-  std::ifstream stream;
-};
-
-JsonLines::JsonLines(std::string path, std::unique_ptr<File> file)
-    : path_(std::move(path)), file_(std::move(file)) {}
-JsonLines::~JsonLines() = default;
-
-absl::StatusOr<std::unique_ptr<JsonLines>> JsonLines::Open(const std::string& path) {
-  auto file = std::make_unique<File>();
-  file->stream.open(path, std::ios::binary);
-  if (!file->stream) {
+absl::StatusOr<std::ifstream> OpenToRead(const std::string& path) {
+  // One can be opened, and has no lines.
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
     return absl::NotFoundError(absl::StrCat(path, ": cannot open: ", std::strerror(errno)));
   }
-  return std::unique_ptr<JsonLines>(new JsonLines(path, std::move(file)));
+  return stream;
+}
+
+JsonLines::JsonLines(std::string path, std::ifstream stream)
+    : path_(std::move(path)), stream_(std::move(stream)) {}
+
+absl::StatusOr<std::unique_ptr<JsonLines>> JsonLines::Open(const std::string& path) {
+  auto stream = OpenToRead(path);
+  if (!stream.ok()) return stream.status();
+  return std::unique_ptr<JsonLines>(new JsonLines(path, *std::move(stream)));
 }
 
 absl::StatusOr<bool> JsonLines::Next(Json* object) {
   std::string line;
-  while (std::getline(file_->stream, line)) {
+  while (std::getline(stream_, line)) {
     ++line_;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     *object = Json::parse(line, nullptr, false);
     if (!object->is_object()) return Error("is no JSON object");
     return true;
+  }
+  if (stream_.bad()) {
+    return absl::DataLossError(absl::StrCat(path_, ": cannot be read behind line ", line_));
   }
   return false;
 }

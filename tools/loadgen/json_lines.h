@@ -2,6 +2,7 @@
 #define REFRAIN_TOOLS_LOADGEN_JSON_LINES_H_
 
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -13,25 +14,27 @@
 
 namespace refrain::loadgen {
 
+// NOT_FOUND when the file cannot be opened, INVALID_ARGUMENT when it is a directory.
+absl::StatusOr<std::ifstream> OpenToRead(const std::string& path);
+
 // Reads a file of one JSON object a line, one at a time; empty lines are skipped. One thread.
 class JsonLines {
  public:
-  // NOT_FOUND when the file cannot be opened.
+  // As OpenToRead.
   static absl::StatusOr<std::unique_ptr<JsonLines>> Open(const std::string& path);
-  ~JsonLines();
 
-  // False at the end. INVALID_ARGUMENT when a line is no JSON object.
+  // False at the end. INVALID_ARGUMENT when a line is no JSON object, DATA_LOSS when the file
+  // cannot be read to its end.
   absl::StatusOr<bool> Next(nlohmann::json* object);
 
   // An error about the line read last: names file and line.
   absl::Status Error(absl::string_view what) const;
 
  private:
-  struct File;
-  JsonLines(std::string path, std::unique_ptr<File> file);
+  JsonLines(std::string path, std::ifstream stream);
 
   const std::string path_;
-  std::unique_ptr<File> file_;
+  std::ifstream stream_;
   int64_t line_ = 0;
 };
 

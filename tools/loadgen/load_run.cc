@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,15 @@ class LoadRun::State {
         backend_(backend),
         loop_(loop),
         recorder_(recorder) {}
+
+  // What is under way ends as unfinished. Posted: whoever calls may be inside the back end.
+  void Abort(const absl::Status& why) {
+    if (status_.ok()) status_ = why;
+    no_more_sessions_ = true;
+    stopping_ = true;
+    if (std::exchange(aborted_, true)) return;
+    loop_->Post([this] { GiveUpAll(); });
+  }
 
   absl::Status Run() {
     if (options_.kind == LoopKind::kOpen) {
@@ -67,12 +77,19 @@ class LoadRun::State {
 
   // The next session, with its first request encoded; null when there is none.
   Conversation* MakeConversation(std::optional<double>* start_s) {
+    if (options_.most_requests > 0 && planned_ >= options_.most_requests) {
+      // What the workload has beyond that is the next run's, and nothing that it lacks is missed.
+      Drain();
+      return nullptr;
+    }
     absl::StatusOr<std::optional<Session>> session = workload_->Next();
-    if (!session.ok()) Fail(session.status());
-    if (!session.ok() || !session->has_value()) {
+    if (!session.ok()) {
+      Fail(session.status());
+      return nullptr;
+    }
+    if (!session->has_value()) {
       no_more_sessions_ = true;
-      const bool enough = options_.most_requests > 0 && planned_ >= options_.most_requests;
-      ran_out_ = session.ok() && !enough && !stopping_;
+      ran_out_ = !stopping_;
       return nullptr;
     }
     if (!FitsForm(**session)) return nullptr;
@@ -81,6 +98,7 @@ class LoadRun::State {
                                                recorder_, [this](Conversation* c) { OnEnded(c); });
     Conversation* conversation = made.get();
     conversations_[conversation] = std::move(made);
+    still_to_send_.insert(conversation);
     conversation->Prepare();
     return conversation;
   }
@@ -106,13 +124,14 @@ class LoadRun::State {
       arrival_s = arrivals_->Next();
     } else {
       if (!start_s.has_value()) {
+        Erase(conversation);
         Fail(absl::InvalidArgumentError("this workload says no times: it cannot be replayed"));
         return;
       }
       if (!first_start_s_.has_value()) first_start_s_ = *start_s;
       arrival_s = (*start_s - *first_start_s_) / options_.trace_speed;
-      const bool counts = options_.most_requests == 0 || planned_ < options_.most_requests;
-      if (*start_s < last_start_s_ && counts) {
+      if (*start_s < last_start_s_) {
+        Erase(conversation);
         Fail(absl::InvalidArgumentError(
             absl::StrCat("a session that starts at ", *start_s, " s comes behind one at ",
                          last_start_s_, " s: sort the workload by time to replay it")));
@@ -139,7 +158,7 @@ class LoadRun::State {
     const bool too_many = options_.most_requests > 0 && planned_ >= options_.most_requests;
     const bool too_late = options_.duration_s > 0 && planned_s >= begin_s_ + options_.duration_s;
     if (stopping_ || too_many || too_late) {
-      conversations_.erase(conversation);
+      Erase(conversation);
       if (too_many) Drain();
       return false;
     }
@@ -153,18 +172,26 @@ class LoadRun::State {
     no_more_sessions_ = true;
     if (stopping_) return;
     stopping_ = true;
-    loop_->CallAt(loop_->NowS() + options_.drain_s, [this] {
-      // Those that wait for their turn to be sent are unfinished, too.
-      for (Conversation* conversation : std::exchange(waiting_, {})) {
-        conversation->GiveUp(loop_->NowS(), {"unfinished", "the run ended before it was sent"});
-      }
-      backend_->CancelAll();
-      conversations_.clear();  // those that are still thinking
-      loop_->Stop();
-    });
+    loop_->CallAt(loop_->NowS() + options_.drain_s, [this] { GiveUpAll(); });
+  }
+
+  void GiveUpAll() {
+    // Those that wait for their turn to be sent are unfinished, too.
+    for (Conversation* conversation : std::exchange(waiting_, {})) {
+      conversation->GiveUp(loop_->NowS(), {"unfinished", "the run ended before it was sent"});
+    }
+    backend_->CancelAll();
+    conversations_.clear();  // those that are still thinking
+    loop_->Stop();
+  }
+
+  void Erase(Conversation* conversation) {
+    still_to_send_.erase(conversation);
+    conversations_.erase(conversation);
   }
 
   void Send(Conversation* conversation) {
+    if (!conversation->has_more_turns()) still_to_send_.erase(conversation);
     if (options_.most_in_flight > 0 && recorder_->in_flight() >= options_.most_in_flight) {
       waiting_.push_back(conversation);
       return;
@@ -179,7 +206,7 @@ class LoadRun::State {
       next->Send(loop_->NowS());
     }
     if (conversation->lacks_answer_ids()) {
-      Fail(absl::FailedPreconditionError(
+      Abort(absl::FailedPreconditionError(
           "the server's answers carry no token ids (return_token_ids), so that a conversation of "
           "token ids cannot go on; use --prompt-form=text or chat"));
     }
@@ -187,28 +214,31 @@ class LoadRun::State {
     if (!conversation->failed() && !stopping_ && conversation->Prepare()) {
       const double planned_s = end_s + conversation->think_s();
       if (Plan(conversation, planned_s)) {
-        loop_->CallAt(planned_s, [this, conversation] { Send(conversation); });
+        loop_->CallAt(planned_s, [this, conversation] {
+          Send(conversation);
+          StopWhenIdle();
+        });
       }
     } else {
-      conversations_.erase(conversation);
+      Erase(conversation);
       if (options_.kind == LoopKind::kClosed && !no_more_sessions_) BeginSession(end_s);
     }
     StopWhenIdle();
   }
 
+  // The workload cannot go on: what is under way may end.
   void Fail(const absl::Status& status) {
     if (status_.ok()) status_ = status;
-    no_more_sessions_ = true;
-    stopping_ = true;
-    loop_->Post([this] {
-      waiting_.clear();  // an end would send the next of them
-      backend_->CancelAll();
-      loop_->Stop();
-    });
+    Drain();
   }
 
   void StopWhenIdle() {
-    if (no_more_sessions_ && conversations_.empty()) loop_->Stop();
+    if (!no_more_sessions_) return;
+    if (conversations_.empty()) {
+      loop_->Stop();
+    } else if (still_to_send_.empty()) {
+      Drain();  // the workload has ended
+    }
   }
 
   const LoadOptions options_;
@@ -223,8 +253,10 @@ class LoadRun::State {
   int64_t planned_ = 0;
   bool no_more_sessions_ = false;
   bool stopping_ = false;  // no request is planned any more
+  bool aborted_ = false;
   std::unordered_map<Conversation*, std::unique_ptr<Conversation>> conversations_;
-  std::deque<Conversation*> waiting_;  // for one in flight to end
+  std::unordered_set<Conversation*> still_to_send_;  // those whose last request is not due yet
+  std::deque<Conversation*> waiting_;                // for one in flight to end
 };
 
 LoadRun::LoadRun(const LoadOptions& options, Workload* workload, Backend* backend, EventLoop* loop,
@@ -236,6 +268,7 @@ void LoadRun::OnProgress(std::function<void(double)> call) {
   state_->on_progress_ = std::move(call);
 }
 absl::Status LoadRun::Run() { return state_->Run(); }
+void LoadRun::Abort(const absl::Status& why) { state_->Abort(why); }
 bool LoadRun::ran_out() const { return state_->ran_out_; }
 double LoadRun::begin_s() const { return state_->begin_s_; }
 

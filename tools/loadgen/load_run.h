@@ -41,8 +41,9 @@ struct LoadOptions {
 // hide the requests that should have come meanwhile (coordinated omission). What is sent next is
 // encoded before its time.
 //
-// One use, one thread: Run returns when all is over. It fails when the workload does, or when a
-// conversation in token ids cannot go on because answers carry none; what was recorded stays.
+// One use, one thread: Run returns when all is over. It fails when the workload does (what is under
+// way then may end, as at any end), when a conversation in token ids cannot go on because answers
+// carry none, and when it is aborted; what was recorded stays.
 class LoadRun {
  public:
   LoadRun(const LoadOptions& options, Workload* workload, Backend* backend, EventLoop* loop,
@@ -53,6 +54,9 @@ class LoadRun {
   void OnProgress(std::function<void(double elapsed_s)> call);
 
   absl::Status Run();
+  // From inside of Run, OnProgress say: what is under way ends now, as "unfinished", and Run
+  // returns `why`.
+  void Abort(const absl::Status& why);
 
   double begin_s() const;  // in the loop's time
   bool ran_out() const;    // the workload ended before the requests or the time did

@@ -2,10 +2,8 @@
 // explains.
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -18,9 +16,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/open_files.h"
 #include "tools/loadgen/event_loop.h"
 #include "tools/loadgen/grpc_backend.h"
 #include "tools/loadgen/http_backend.h"
+#include "tools/loadgen/interruption.h"
 #include "tools/loadgen/load_run.h"
 #include "tools/loadgen/metrics_watch.h"
 #include "tools/loadgen/openai_wire.h"
@@ -30,6 +30,7 @@
 #include "tools/loadgen/server_probe.h"
 #include "tools/loadgen/tls_client.h"
 #include "tools/loadgen/workload_choice.h"
+#include "tools/result_file.h"
 
 namespace refrain::loadgen {
 namespace {
@@ -38,6 +39,7 @@ using Json = nlohmann::json;
 
 constexpr int kNothingSucceeded = 1;
 constexpr int kCannotUse = 2;
+constexpr int kSignalled = 128;  // and the signal's number, as shells have it
 
 // All that the runs of one call share.
 struct Bench {
@@ -137,6 +139,11 @@ absl::Status Connect(Bench* bench) {
   return absl::OkStatus();
 }
 
+// Looks at every sign of progress whether a signal came.
+void AbortIfInterrupted(LoadRun* run) {
+  if (InterruptedBy().has_value()) run->Abort(absl::CancelledError("interrupted"));
+}
+
 absl::Status WarmUp(Bench* bench) {
   if (bench->options.warmup_requests == 0) return absl::OkStatus();
   LoadOptions load = {.kind = LoopKind::kClosed,
@@ -144,9 +151,10 @@ absl::Status WarmUp(Bench* bench) {
                       .most_requests = bench->options.warmup_requests,
                       .form = bench->form};
   Recorder recorder{Slo{}};
-  const absl::Status run =
-      LoadRun(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder).Run();
-  if (!run.ok()) return run;
+  LoadRun run(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder);
+  run.OnProgress([&](double) { AbortIfInterrupted(&run); });
+  const absl::Status status = run.Run();
+  if (!status.ok()) return status;
   const RunResult result = recorder.Finish(0);
   if (result.failed == 0) return absl::OkStatus();
   const auto& [kind, failures] = *result.failures.begin();
@@ -164,6 +172,7 @@ double DoneShare(const LoadOptions& load, const Recorder& recorder, double elaps
   return share;
 }
 
+// The run's error when nothing was recorded before it; else what was, marked as part of a run.
 absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per_s) {
   const Options& options = bench->options;
   LoadOptions load = options.load;
@@ -189,14 +198,17 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
                      .in_flight = recorder.in_flight(),
                      .output_tokens = recorder.output_tokens(),
                      .done_share = DoneShare(load, recorder, elapsed_s)});
+      AbortIfInterrupted(&run);
     });
-    const absl::Status status = run.Run();
-    if (!status.ok()) return status;
+    reported.ended_early = run.Run();
+  }
+  if (!reported.ended_early.ok() && recorder.completed() + recorder.failed() == 0) {
+    return reported.ended_early;
   }
   if (watch.has_value()) reported.server_peaks = watch->Finish();
   reported.result = recorder.Finish(run.begin_s());
   reported.ran_out = run.ran_out();
-  if (!options.slo.limits.empty()) {
+  if (!options.slo.limits.empty() && reported.ended_early.ok()) {
     reported.broken_limits =
         BrokenLimits(options.slo, reported.result.metrics, reported.result.failed_share());
   }
@@ -207,45 +219,67 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
 struct Measured {
   std::vector<ReportedRun> runs;
   std::optional<ReportedSweep> sweep;
-  absl::Status ended_early;  // why the sweep did
+  absl::Status ended_early;  // why it did; what was measured before stands
 };
 
-absl::StatusOr<Measured> Measure(Bench* bench, bool print) {
-  Measured measured;
-  const auto run_at = [&](std::optional<double> rate_per_s) -> absl::Status {
-    auto run = RunOnce(bench, rate_per_s);
-    if (!run.ok()) return run.status();
-    measured.runs.push_back(*std::move(run));
-    if (print) {
-      std::printf("%s\n", RunTable(measured.runs.back(), bench->options.slo).c_str());
-      std::fflush(stdout);
-    }
-    return absl::OkStatus();
-  };
-  if (!bench->options.sweep.has_value()) {
-    const absl::Status run = run_at(std::nullopt);
-    if (!run.ok()) return run;
-    return measured;
+// Adds a run, also part of one. Its error, too.
+absl::Status AddRun(Bench* bench, std::optional<double> rate_per_s, bool print,
+                    Measured* measured) {
+  auto run = RunOnce(bench, rate_per_s);
+  if (!run.ok()) return run.status();
+  measured->runs.push_back(*std::move(run));
+  const ReportedRun& added = measured->runs.back();
+  if (print) {
+    std::printf("%s\n", RunTable(added, bench->options.slo).c_str());
+    std::fflush(stdout);
   }
+  return added.ended_early;
+}
+
+// Why a rate cannot be judged by its run, though that went to its end; OK: it can.
+absl::Status CheckSaysSomething(const ReportedRun& run) {
+  if (run.ran_out) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the workload had no more sessions after ", run.result.completed + run.result.failed,
+        " requests, and says nothing of this rate; --repeat=on goes through a file again, "
+        "--requests=N takes fewer for each rate"));
+  }
+  if (run.result.came() == 0) {
+    return absl::FailedPreconditionError(
+        "no request came, which says nothing of this rate; a longer --duration-s has some");
+  }
+  return absl::OkStatus();
+}
+
+void RunSweep(Bench* bench, bool print, Measured* measured) {
   Sweep sweep(*bench->options.sweep);
   while (const std::optional<double> rate = sweep.Next()) {
-    const absl::Status run = run_at(*rate);
-    if (!run.ok()) return run;
-    const ReportedRun& last = measured.runs.back();
-    if (last.ran_out) {
-      measured.ended_early = absl::FailedPreconditionError(absl::StrCat(
-          "--sweep: at ", *rate, " requests/s the workload had no more sessions after ",
-          last.result.completed + last.result.failed,
-          " requests, and says nothing of this rate; --repeat=on goes through a file again, "
-          "--requests=N takes fewer for each rate"));
+    absl::Status run = AddRun(bench, *rate, print, measured);
+    if (run.ok()) {
+      run = CheckSaysSomething(measured->runs.back());
+      measured->runs.back().ended_early = run;
+    }
+    if (!run.ok()) {
+      measured->ended_early = absl::Status(
+          run.code(), absl::StrCat("--sweep: at ", *rate, " requests/s: ", run.message()));
       break;
     }
-    sweep.Report(*rate, last.broken_limits.empty() && last.result.completed > 0);
+    sweep.Report(*rate, *Held(measured->runs.back()));
   }
-  measured.sweep = {.highest_rate_held = sweep.highest_held(),
-                    .lowest_rate_broken = sweep.lowest_broken()};
+  if (measured->runs.empty()) return;
+  measured->sweep = {.highest_rate_held = sweep.highest_held(),
+                     .lowest_rate_broken = sweep.lowest_broken()};
   if (print) {
-    std::printf("%s", SweepTable(measured.runs, *measured.sweep, bench->options.slo).c_str());
+    std::printf("%s", SweepTable(measured->runs, *measured->sweep, bench->options.slo).c_str());
+  }
+}
+
+Measured Measure(Bench* bench, bool print) {
+  Measured measured;
+  if (bench->options.sweep.has_value()) {
+    RunSweep(bench, print, &measured);
+  } else {
+    measured.ended_early = AddRun(bench, std::nullopt, print, &measured);
   }
   return measured;
 }
@@ -280,7 +314,8 @@ Json ResultJson(const Bench& bench, const Measured& measured,
 
 int Complain(const absl::Status& status) {
   std::fprintf(stderr, "loadgen: %s\n", std::string(status.message()).c_str());
-  return kCannotUse;
+  const std::optional<int> signal = InterruptedBy();
+  return absl::IsCancelled(status) && signal.has_value() ? kSignalled + *signal : kCannotUse;
 }
 
 absl::Status WriteJson(const std::string& path, const Json& json) {
@@ -293,15 +328,6 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
   out << text << '\n';
   if (out.flush()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
-// Before the load, so that none is put on for a result that has no place. What the file holds stays
-// until then.
-absl::Status CheckWritable(const std::string& path) {
-  if (path.empty() || path == "-") return absl::OkStatus();
-  if (std::ofstream(path, std::ios::app)) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("--json: cannot write ", path, ": ", std::strerror(errno)));
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -317,19 +343,19 @@ int Main(const std::vector<std::string>& arguments) {
   auto workload = MakeWorkload(bench.options, bench.form);
   if (!workload.ok()) return Complain(workload.status());
   bench.workload = *std::move(workload);
-  const absl::Status writable = CheckWritable(bench.options.json_path);
+  const absl::Status writable = CheckResultFile(bench.options.json_path);
   if (!writable.ok()) return Complain(writable);
+  CatchInterruption();
   const absl::Status warm = WarmUp(&bench);
   if (!warm.ok()) return Complain(warm);
-  const auto measured = Measure(&bench, bench.options.json_path != "-");
-  if (!measured.ok()) return Complain(measured.status());
-  if (!bench.options.json_path.empty()) {
+  const Measured measured = Measure(&bench, bench.options.json_path != "-");
+  if (!measured.runs.empty() && !bench.options.json_path.empty()) {
     const absl::Status written =
-        WriteJson(bench.options.json_path, ResultJson(bench, *measured, arguments));
+        WriteJson(bench.options.json_path, ResultJson(bench, measured, arguments));
     if (!written.ok()) return Complain(written);
   }
-  if (!measured->ended_early.ok()) return Complain(measured->ended_early);
-  const bool any = std::any_of(measured->runs.begin(), measured->runs.end(),
+  if (!measured.ended_early.ok()) return Complain(measured.ended_early);
+  const bool any = std::any_of(measured.runs.begin(), measured.runs.end(),
                                [](const ReportedRun& run) { return run.result.completed > 0; });
   return any ? 0 : kNothingSucceeded;
 }
@@ -338,6 +364,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace refrain::loadgen
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a server that goes away is a failure to count
+  std::signal(SIGPIPE, SIG_IGN);          // a server that goes away is a failure to count
+  refrain::server::RaiseOpenFileLimit();  // each request under way has a connection
   return refrain::loadgen::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

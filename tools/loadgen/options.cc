@@ -72,7 +72,9 @@ Result
   --label=TEXT         a name for the result, kept in the JSON
   --help               this text
 
-Exit status: 0; 1 when no request succeeded; 2 when an option, a file or the server cannot be used.
+Exit status: 0; 1 when no request succeeded; 2 when an option, a file or the server cannot be used;
+130 or 143 when SIGINT or SIGTERM ended it. What was measured before is reported all the same; a
+second signal ends it without.
 )";
 
 namespace {

@@ -57,8 +57,7 @@ class QmSum final : public Workload {
     const Query query = std::move(queries_.front());
     queries_.pop_front();
     Session session;
-    AppendTurn(options_, absl::StrCat(transcript_, "\n\nQuestion: ", query.question),
-               query.answer_bytes, &session);
+    AppendTurn(options_, Prompt(query.question), query.answer_bytes, &session);
     return std::optional<Session>(std::move(session));
   }
 
@@ -81,10 +80,6 @@ class QmSum final : public Workload {
       if (!content.ok()) return content.status();
       absl::StrAppend(&transcript_, *speaker, ": ", *content, "\n");
     }
-    if (options_.most_prompt_bytes > 0 &&
-        transcript_.size() > static_cast<size_t>(options_.most_prompt_bytes)) {
-      return absl::OkStatus();
-    }
     for (const char* list : {"general_query_list", "specific_query_list"}) {
       const auto queries = object.find(list);
       if (queries == object.end()) continue;
@@ -93,10 +88,17 @@ class QmSum final : public Workload {
         if (!question.ok()) return question.status();
         const auto answer = StringField(query, "answer");
         if (!answer.ok()) return answer.status();
-        queries_.push_back({*question, answer->size()});
+        const bool fits =
+            options_.most_prompt_bytes == 0 ||
+            static_cast<int64_t>(Prompt(*question).size()) <= options_.most_prompt_bytes;
+        if (fits) queries_.push_back({*question, answer->size()});
       }
     }
     return absl::OkStatus();
+  }
+
+  std::string Prompt(const std::string& question) const {
+    return absl::StrCat(transcript_, "\n\nQuestion: ", question);
   }
 
   const DialogueOptions options_;

@@ -15,7 +15,7 @@ struct DialogueOptions {
   int32_t most_turns = 1;          // of a conversation; 0: all
   int32_t output_tokens = 0;       // of every answer; 0: as long as the recorded one, else 128
   int32_t most_output_tokens = 0;  // longer answers are cut to that; 0: none are
-  int32_t most_prompt_bytes = 0;   // what is longer is left out; 0: nothing is
+  int64_t most_prompt_bytes = 0;  // with all said before; what is longer is left out; 0: nothing is
   double think_s = 0;
 };
 

@@ -48,9 +48,9 @@ struct RunResult {
   Summary send_lag;                              // from plan to sending, ms, of all requests
   int64_t peak_in_flight = 0;
 
+  int64_t came() const { return completed + failed; }
   double failed_share() const {
-    const int64_t all = completed + failed;
-    return all == 0 ? 0 : static_cast<double>(failed) / static_cast<double>(all);
+    return came() == 0 ? 0 : static_cast<double>(failed) / static_cast<double>(came());
   }
 };
 

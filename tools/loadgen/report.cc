@@ -36,7 +36,19 @@ std::string CachedText(const RunResult& result) {
                          result.input_tokens_of_those, share);
 }
 
+std::string HeldText(const ReportedRun& run) {
+  const std::optional<bool> held = Held(run);
+  if (!held.has_value()) return run.ended_early.ok() ? "no request came" : "ended early";
+  if (*held) return "yes";
+  return run.broken_limits.empty() ? "no request succeeded" : run.broken_limits.front();
+}
+
 }  // namespace
+
+std::optional<bool> Held(const ReportedRun& run) {
+  if (!run.ended_early.ok() || run.result.came() == 0) return std::nullopt;
+  return run.result.completed > 0 && run.broken_limits.empty();
+}
 
 std::string RunTable(const ReportedRun& run, const Slo& slo) {
   const RunResult& result = run.result;
@@ -46,6 +58,9 @@ std::string RunTable(const ReportedRun& run, const Slo& slo) {
   }
   absl::StrAppendFormat(&text, "requests           %10d completed, %d failed, in %.2f s\n",
                         result.completed, result.failed, result.duration_s);
+  if (!run.ended_early.ok()) {
+    absl::StrAppend(&text, "ended early        ", run.ended_early.message(), "\n");
+  }
   absl::StrAppendFormat(
       &text, "throughput         %10.2f requests/s, %.1f input tok/s, %.1f output tok/s\n",
       PerSecond(result.completed, result), PerSecond(result.input_tokens, result),
@@ -74,6 +89,9 @@ std::string RunTable(const ReportedRun& run, const Slo& slo) {
   for (const std::string& limit : run.broken_limits) {
     absl::StrAppend(&text, "not held: ", limit, "\n");
   }
+  if (!slo.limits.empty() && result.came() == 0) {
+    absl::StrAppend(&text, "no request came: this says nothing of the limits\n");
+  }
   return text;
 }
 
@@ -93,8 +111,7 @@ std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep
                           PerSecond(run.result.output_tokens, run.result),
                           statistic(run, Metric::kTtft), statistic(run, Metric::kTpot),
                           statistic(run, Metric::kNormalized),
-                          PerSecond(run.result.good, run.result), run.result.failed,
-                          run.broken_limits.empty() ? "yes" : run.broken_limits.front());
+                          PerSecond(run.result.good, run.result), run.result.failed, HeldText(run));
   }
   text += sweep.highest_rate_held.has_value()
               ? absl::StrFormat("\nhighest rate held: %.4g requests/s", *sweep.highest_rate_held)
@@ -121,6 +138,7 @@ Json RunJson(const ReportedRun& run, const Slo& slo) {
         {"input_tokens_per_s", PerSecond(result.input_tokens, result)},
         {"output_tokens_per_s", PerSecond(result.output_tokens, result)}}},
       {"server_peaks", run.server_peaks},
+      {"ended_early", run.ended_early.ok() ? Json() : Json(std::string(run.ended_early.message()))},
       {"failures", Json::object()},
       {"latency_ms", Json::object()}};
   for (size_t metric = 0; metric < kMetrics; ++metric) {
@@ -136,9 +154,10 @@ Json RunJson(const ReportedRun& run, const Slo& slo) {
   for (const SloLimit& limit : slo.limits) {
     limits[kMetricNames[static_cast<size_t>(limit.metric)]] = limit.most_ms;
   }
+  const std::optional<bool> held = Held(run);
   json["slo"] = {{"limits_ms", limits},
                  {"statistic", StatisticName(slo.statistic)},
-                 {"held", run.broken_limits.empty()},
+                 {"held", held.has_value() ? Json(*held) : Json()},
                  {"broken", run.broken_limits},
                  {"good", result.good},
                  {"goodput_requests_per_s", PerSecond(result.good, result)}};

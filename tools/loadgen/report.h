@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "tools/loadgen/recorder.h"
 #include "tools/loadgen/slo.h"
 
@@ -17,9 +18,13 @@ struct ReportedRun {
   std::optional<double> rate_per_s;  // of an open loop
   RunResult result;
   std::map<std::string, double> server_peaks;  // gauges of /metrics by name
-  std::vector<std::string> broken_limits;      // of the SLO; none: the load was held
+  std::vector<std::string> broken_limits;      // of the SLO
   bool ran_out = false;                        // of sessions, before it was to end
+  absl::Status ended_early;                    // not OK: this is what was measured until then
 };
+
+// Whether the load was held; nothing when the run cannot say, for it ended early or nobody came.
+std::optional<bool> Held(const ReportedRun& run);
 
 struct ReportedSweep {
   std::optional<double> highest_rate_held;

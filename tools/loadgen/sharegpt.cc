@@ -1,11 +1,10 @@
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tools/loadgen/dialogue_turns.h"
+#include "tools/loadgen/json_lines.h"
 #include "tools/loadgen/recorded_dialogues.h"
 
 namespace refrain::loadgen {
@@ -18,7 +17,8 @@ class ArrayCutter {
  public:
   explicit ArrayCutter(std::ifstream stream) : stream_(std::move(stream)), piece_(1 << 16) {}
 
-  // The next object's text; nothing when the array ends or the file breaks off.
+  // The next object's text; nothing when the array ends or the file breaks off, or cannot be read
+  // on.
   std::optional<std::string> Next() {
     std::string object;
     int depth = 0;
@@ -43,6 +43,8 @@ class ArrayCutter {
     }
     return std::nullopt;
   }
+
+  bool bad() const { return stream_.bad(); }
 
  private:
   bool ReadByte(char* c) {
@@ -79,6 +81,10 @@ class ShareGpt final : public Workload {
       Session session = ToSession(*said);
       if (!session.turns.empty()) return std::optional<Session>(std::move(session));
     }
+    if (cutter_.bad()) {
+      return absl::DataLossError(
+          absl::StrCat(options_.path, ": cannot be read behind conversation ", number_));
+    }
     if (number_ == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(options_.path, ": holds no conversation; ShareGPT's file is a JSON array"));
@@ -100,6 +106,7 @@ class ShareGpt final : public Workload {
 
   Session ToSession(const Json& messages) const {
     Session session;
+    int64_t said_bytes = 0;  // up to the end of a prompt, with answers of the length asked for
     size_t at = 0;
     if (!messages.empty() && Said(messages[0], "system", "system")) ++at;
     for (; at + 1 < messages.size(); at += 2) {
@@ -108,11 +115,10 @@ class ShareGpt final : public Workload {
       const std::optional<std::string> person = Said(messages[at], "human", "user");
       const std::optional<std::string> answer = Said(messages[at + 1], "gpt", "assistant");
       if (!person.has_value() || !answer.has_value() || person->empty()) break;
-      if (options_.most_prompt_bytes > 0 &&
-          person->size() > static_cast<size_t>(options_.most_prompt_bytes)) {
-        break;
-      }
+      said_bytes += static_cast<int64_t>(person->size());
+      if (options_.most_prompt_bytes > 0 && said_bytes > options_.most_prompt_bytes) break;
       AppendTurn(options_, *person, answer->size(), &session);
+      said_bytes += int64_t{session.turns.back().output_tokens} * kBytesPerToken;
     }
     return session;
   }
@@ -125,11 +131,9 @@ class ShareGpt final : public Workload {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Workload>> OpenShareGpt(const DialogueOptions& options) {
-  std::ifstream stream(options.path, std::ios::binary);
-  if (!stream) {
-    return absl::NotFoundError(absl::StrCat(options.path, ": cannot open: ", std::strerror(errno)));
-  }
-  return std::make_unique<ShareGpt>(options, std::move(stream));
+  auto stream = OpenToRead(options.path);
+  if (!stream.ok()) return stream.status();
+  return std::make_unique<ShareGpt>(options, *std::move(stream));
 }
 
 }  // namespace refrain::loadgen

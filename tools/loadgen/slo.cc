@@ -81,6 +81,8 @@ std::vector<std::string> BrokenLimits(const Slo& slo,
     broken.push_back(absl::StrFormat("%.2f %% of the requests failed, over %g %%",
                                      100 * failed_share, 100 * slo.most_failed_share));
   }
+  // Where all may fail: of nothing answered every statistic is zero.
+  if (broken.empty() && failed_share == 1) broken.emplace_back("no request succeeded");
   return broken;
 }
 

@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options, Promp
       .most_turns = options.turns,
       .output_tokens = options.output_tokens,
       .most_output_tokens = options.most_output_tokens,
-      .most_prompt_bytes = options.most_input_tokens * kBytesPerToken,
+      .most_prompt_bytes = int64_t{options.most_input_tokens} * kBytesPerToken,
       .think_s = options.think_s};
   switch (options.workload) {
     case WorkloadKind::kSharedPrompts:
@@ -75,6 +75,29 @@ class Repeating final : public Workload {
   std::unique_ptr<Workload> current_;
 };
 
+// A file of which nothing comes cannot be used.
+class NotEmpty final : public Workload {
+ public:
+  NotEmpty(std::string path, std::unique_ptr<Workload> workload)
+      : path_(std::move(path)), workload_(std::move(workload)) {}
+
+  absl::StatusOr<std::optional<Session>> Next() override {
+    auto session = workload_->Next();
+    if (!session.ok() || session->has_value()) {
+      came_ = true;
+      return session;
+    }
+    if (came_) return session;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": holds no session, or none that the options leave in"));
+  }
+
+ private:
+  const std::string path_;
+  const std::unique_ptr<Workload> workload_;
+  bool came_ = false;
+};
+
 }  // namespace
 
 bool IsMadeUp(const Options& options) {
@@ -89,8 +112,11 @@ absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const Options& options, P
         "--prompt-form=token_ids: this workload is text; valid: text, chat");
   }
   auto workload = OpenOnce(options, form);
-  if (!workload.ok() || !options.repeat) return workload;
-  return std::make_unique<Repeating>(options, form, *std::move(workload));
+  if (!workload.ok() || options.workload == WorkloadKind::kSharedPrompts) return workload;
+  if (options.repeat) {
+    workload = std::make_unique<Repeating>(options, form, *std::move(workload));
+  }
+  return std::make_unique<NotEmpty>(options.file, *std::move(workload));
 }
 
 }  // namespace refrain::loadgen

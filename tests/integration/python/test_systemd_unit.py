@@ -1,5 +1,6 @@
 """The unit that is shipped is one that systemd understands."""
 
+import configparser
 import os
 import pathlib
 import re
@@ -28,3 +29,17 @@ def test_systemd_verifies_the_unit(daemon_arguments, tmp_path):
     assert not re.search(r"refraind\.service", done.stderr), done.stderr
     broken = verify(text.replace("Restart=on-failure", "Restart=sometimes"))
     assert "restart" in broken.stderr
+
+
+# What is wrong at each start, a configuration or a model's path, is not tried for ever: systemd's own
+# limit, five starts in 10 s, is never met by starts that are RestartSec and a check apart.
+def test_starts_that_fail_come_to_an_end():
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str
+    unit.read(UNIT)
+    starts, within_s = (int(unit["Unit"].get(name, usual)) for name, usual in
+                        (("StartLimitBurst", "5"), ("StartLimitIntervalSec", "10")))
+    a_failed_start_takes_s = 5
+    assert starts > 1  # one failure is none
+    apart_s = int(unit["Service"]["RestartSec"]) + a_failed_start_takes_s
+    assert starts * apart_s < within_s

@@ -1,8 +1,11 @@
 #!/bin/bash
 # The daemon exports no symbol of protobuf.
 set -euo pipefail
-exported=$(nm -DC --defined-only "$1" | grep -c 'google::protobuf' || true)
-if [[ "$exported" != 0 ]]; then
-  echo "$1 exports $exported symbols of google::protobuf" >&2
+symbols=$(nm -D "$1")
+grep -q ' U __libc_start_main' <<< "$symbols" ||
+  { echo "hidden_protobuf_test: $1 has no symbols for the loader" >&2; exit 1; }
+defined=$(nm -DC --defined-only "$1")
+if grep 'google::protobuf' <<< "$defined"; then
+  echo "hidden_protobuf_test: $1 exports the symbols above" >&2
   exit 1
 fi

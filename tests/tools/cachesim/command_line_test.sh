@@ -29,3 +29,9 @@ refuses 'cannot use --sizes=0' --sizes=0 "$trace"
 refuses 'cannot use --speed=1' --speed=1 "$trace"
 refuses 'no/such: cannot open' no/such
 refuses 'must be one of' --policies=mru "$trace"
+# Before the replay, of which nothing is printed.
+refuses '--json: cannot write no/such/out.json: No such file' --json=no/such/out.json "$trace"
+"$cachesim" --json=no/such/out.json "$trace" 2> /dev/null | grep -q . && fails "it replayed first"
+refuses 'no/such: cannot open' --json="$TEST_TMPDIR/none" no/such
+[[ ! -e $TEST_TMPDIR/none ]] || fails "a file without a result is left"
+exit 0

@@ -10,6 +10,8 @@ import os
 import pathlib
 import pty
 import re
+import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -62,19 +64,23 @@ def responder(*options):
     return Server([RESPONDER, *options], r"listening (\d+)")
 
 
-def loadgen(*options, expect=0):
-    done = subprocess.run([LOADGEN, *options], capture_output=True, text=True, timeout=TIMEOUT_S)
+def loadgen(*options, expect=0, open_files=None):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+
+    done = subprocess.run([LOADGEN, *options], capture_output=True, text=True, timeout=TIMEOUT_S,
+                          preexec_fn=limit if open_files else None)
     if done.returncode != expect:
         raise AssertionError(f"exit status {done.returncode}: {done.stdout}{done.stderr}")
     return done
 
 
-def run_json(url, *options, expect=0):
-    return json.loads(loadgen(f"--url={url}", "--json=-", *options, expect=expect).stdout)
+def run_json(url, *options, **how):
+    return json.loads(loadgen(f"--url={url}", "--json=-", *options, **how).stdout)
 
 
-def one_run(url, *options, expect=0):
-    [run] = run_json(url, *options, expect=expect)["runs"]
+def one_run(url, *options, **how):
+    [run] = run_json(url, *options, **how)["runs"]
     return run
 
 
@@ -203,6 +209,14 @@ class Failures(unittest.TestCase):
                           "--rate=100", "--requests=5", expect=1)
         self.assertEqual(run["failures"]["connection_refused"]["count"], 5)
 
+    def test_its_own_limit_of_open_files_is_raised_as_far_as_it_goes_and_then_told(self):
+        with responder("--token-delay-us=100000") as server:
+            load = [server.url, "--requests=100", "--rate=1000", *SMALL]
+            self.assertEqual(one_run(*load, open_files=(32, 512))["completed"], 100)
+            failures = one_run(*load, open_files=(32, 32))["failures"]
+        self.assertEqual(set(failures), {"client_limit"})
+        self.assertEqual(failures["client_limit"]["example"], "Too many open files")
+
     def test_the_others_go_on(self):
         with responder("--fail=status:429", "--fail-every=4") as server:
             run = one_run(server.url, "--rate=200", "--requests=40", *SMALL)
@@ -251,7 +265,16 @@ class Sweeps(unittest.TestCase):
                            "--json=-", expect=2)
         sweep = json.loads(done.stdout)["sweep"]
         self.assertEqual(sweep, {"highest_rate_held": 50, "lowest_rate_broken": None})
-        self.assertIn("at 100 requests/s the workload had no more sessions after ", done.stderr)
+        self.assertIn("at 100 requests/s: the workload had no more sessions after ", done.stderr)
+
+    def test_a_rate_at_which_nobody_came_is_not_judged(self):
+        with responder() as server:
+            done = loadgen(f"--url={server.url}", "--sweep=0.001,100", "--slo=e2e:10000",
+                           "--arrivals=constant", "--duration-s=0.2", "--json=-", *SMALL, expect=2)
+        result = json.loads(done.stdout)
+        self.assertEqual(result["sweep"], {"highest_rate_held": None, "lowest_rate_broken": None})
+        self.assertIsNone(result["runs"][0]["slo"]["held"])
+        self.assertIn("at 0.001 requests/s: no request came", done.stderr)
 
     def test_prints_a_table(self):
         with responder() as server:
@@ -260,10 +283,107 @@ class Sweeps(unittest.TestCase):
         self.assertIn("highest rate held: 100 requests/s; none was too much", done.stdout)
 
 
+class EndedEarly(unittest.TestCase):
+    """What was measured before is reported all the same."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = pathlib.Path(folder.name) / "out.json"
+        self.lines = pathlib.Path(folder.name) / "lines.jsonl"
+        self.lines.write_text('{"prompt": "well", "max_tokens": 4}\n' * 20 + "odd\n")
+        self.of_lines = ["--workload=jsonl", f"--file={self.lines}", "--prompt-form=text",
+                         f"--json={self.out}"]
+
+    def runs(self):
+        return json.loads(self.out.read_text())["runs"]
+
+    def test_by_a_line_that_cannot_be_read(self):
+        with responder("--token-delay-us=50000") as server:
+            done = loadgen(f"--url={server.url}", *self.of_lines, "--requests=30", "--rate=500",
+                           expect=2)
+        [run] = self.runs()
+        self.assertEqual((run["completed"], run["failed"]), (20, 0))
+        self.assertIn("line 21: is no JSON object", run["ended_early"])
+        self.assertIn("line 21: is no JSON object", done.stderr)
+        self.assertIn("20 completed, 0 failed", done.stdout)
+
+    def test_by_a_line_behind_all_that_were_asked_for_it_is_not(self):
+        with responder() as server:
+            loadgen(f"--url={server.url}", *self.of_lines, "--requests=20", "--rate=500")
+        self.assertIsNone(self.runs()[0]["ended_early"])
+
+    def test_by_a_line_in_a_sweep(self):
+        with responder() as server:
+            done = loadgen(f"--url={server.url}", *self.of_lines, "--requests=12",
+                           "--sweep=100,200", "--slo=e2e:10000", expect=2)
+        self.assertEqual([(run["completed"], run["slo"]["held"]) for run in self.runs()],
+                         [(12, True), (8, None)])
+        self.assertEqual(json.loads(self.out.read_text())["sweep"]["highest_rate_held"], 100)
+        self.assertIn("--sweep: at 200 requests/s: ", done.stderr)
+        self.assertIn("| ended early |", done.stdout)
+
+    def test_before_anything_was_measured_leaves_no_file_and_none_is_touched(self):
+        self.lines.write_text("odd\n")
+        with responder() as server:
+            loadgen(f"--url={server.url}", *self.of_lines, expect=2)
+            self.assertFalse(self.out.exists())
+            self.out.write_text("kept")
+            loadgen(f"--url={server.url}", *self.of_lines, expect=2)
+        self.assertEqual(self.out.read_text(), "kept")
+
+    def test_by_a_warm_up_that_fails_leaves_no_file(self):
+        with responder("--fail=status:500") as server:
+            loadgen(f"--url={server.url}", "--warmup=1", f"--json={self.out}", *SMALL, expect=2)
+        self.assertFalse(self.out.exists())
+
+    def interrupted(self, number, *options):
+        """What loadgen prints that gets a signal when the first answers are there."""
+        with tempfile.NamedTemporaryFile() as times, responder(
+                f"--times={times.name}", "--fail=hang", "--fail-every=5") as server:
+            process = subprocess.Popen(
+                [LOADGEN, f"--url={server.url}", "--rate=100", "--duration-s=50", "--timeout-s=50",
+                 f"--json={self.out}", *options, *SMALL],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            deadline = time.monotonic() + TIMEOUT_S
+            while len(pathlib.Path(times.name).read_text().split()) < 5 and not (
+                    time.monotonic() > deadline):
+                time.sleep(0.02)
+            for each in [number] if isinstance(number, int) else number:
+                process.send_signal(each)
+            out, errors = process.communicate(timeout=TIMEOUT_S)
+        return process.returncode, out, errors
+
+    def test_by_a_signal(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            status, out, errors = self.interrupted(number, "--slo=e2e:10000")
+            self.assertEqual(status, 128 + number)
+            [run] = self.runs()
+            self.assertGreaterEqual(run["completed"], 4)
+            self.assertEqual(set(run["failures"]), {"unfinished"})
+            self.assertEqual((run["ended_early"], run["slo"]["held"]), ("interrupted", None))
+            self.assertIn("ended early        interrupted", out)
+            self.assertEqual(errors, "loadgen: interrupted\n")
+
+    def test_by_a_signal_in_the_warm_up(self):
+        status, out, _ = self.interrupted(signal.SIGINT, "--warmup=100")
+        self.assertEqual((status, out), (128 + signal.SIGINT, ""))
+        self.assertFalse(self.out.exists())
+
+    def test_a_second_signal_ends_it_at_once(self):
+        status, out, _ = self.interrupted([signal.SIGINT, signal.SIGTERM])
+        # Two at once come in any order.
+        self.assertIn((status, out), ((-signal.SIGTERM, ""), (-signal.SIGINT, "")))
+
+
 class CommandLine(unittest.TestCase):
     def test_help_and_refusals(self):
         self.assertIn("--rate=", loadgen("--help").stdout)
+        empty = tempfile.NamedTemporaryFile()
+        self.addCleanup(empty.close)
         for options, text in ((["--rate=0"], "--rate: cannot use"),
+                              (["--workload=jsonl", f"--file={empty.name}", "--model=m"],
+                               f"{empty.name}: holds no session"),
                               (["--workload=mt_bench", "--file=no/such", "--model=m"],
                                "no/such: cannot open"),
                               (["--prompt-form=token_ids", "--workload=mt_bench",

@@ -272,6 +272,64 @@ TEST(OpenLoop, TellsWhatIsWrongWithItsWorkload) {
   EXPECT_EQ(ran.status.message(), "line 3 is odd");
 }
 
+TEST(OpenLoop, WhatIsUnfinishedAfterItsWorkloadIsWaitedForNoLonger) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.hang_number = 3;
+  FakeWorkload workload(Sessions(7));
+  const Ran ran = RunLoad({.arrivals = kTenPerSecond, .drain_s = 4}, &workload, &backend, &loop);
+  EXPECT_TRUE(ran.status.ok());
+  EXPECT_EQ(ran.result.completed, 6);
+  EXPECT_EQ(ran.result.failures.at("unfinished").count, 1);
+  EXPECT_NEAR(ran.result.duration_s, 0.7 + 4, 1e-6);
+}
+
+// The line is found when the request before it has just been sent.
+TEST(OpenLoop, WhatWasSentBeforeAnErrorOfTheWorkloadIsAnswered) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.service_s = 1;
+  FakeWorkload workload(Sessions(7));
+  workload.fail_at = 4;
+  const Ran ran =
+      RunLoad({.arrivals = kTenPerSecond, .most_requests = 100}, &workload, &backend, &loop);
+  EXPECT_FALSE(ran.status.ok());
+  EXPECT_EQ(ran.result.completed, 4);
+  EXPECT_EQ(ran.result.failed, 0);
+}
+
+TEST(OpenLoop, NoMoreOfTheWorkloadIsReadThanThereAreRequests) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  FakeWorkload workload(Sessions(7));
+  workload.fail_at = 4;
+  const Ran ran =
+      RunLoad({.arrivals = kTenPerSecond, .most_requests = 4}, &workload, &backend, &loop);
+  EXPECT_TRUE(ran.status.ok()) << ran.status;
+  EXPECT_EQ(ran.result.completed, 4);
+}
+
+// The third is under way, and two wait for a free place.
+TEST(OpenLoop, ARunThatIsAbortedEndsAtOnceWithWhatItHas) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.hang_number = 3;
+  FakeWorkload workload(Sessions(100));
+  Recorder recorder{Slo{}};
+  LoadRun run({.arrivals = kTenPerSecond, .most_in_flight = 1}, &workload, &backend, &loop,
+              &recorder);
+  loop.CallAt(loop.NowS() + 0.55, [&] {
+    run.Abort(absl::CancelledError("interrupted"));
+    run.Abort(absl::CancelledError("again"));
+  });
+  EXPECT_EQ(run.Run().message(), "interrupted");
+  const RunResult result = recorder.Finish(run.begin_s());
+  EXPECT_EQ(result.completed, 2);
+  EXPECT_EQ(result.failures.at("unfinished").count, 3);
+  EXPECT_NEAR(result.duration_s, 0.55, 1e-6);
+  EXPECT_FALSE(loop.starved());
+}
+
 // So that the mean of ITL is that of TPOT, wherever an answer's tokens come together.
 TEST(OpenLoop, TokensOfAFirstEventHaveNoTimeBetweenThem) {
   FakeLoop loop;
@@ -342,6 +400,37 @@ TEST(Turns, RepeatTheHistoryWithTheServersOwnAnswersAfterTheTimeToThink) {
   EXPECT_NEAR(backend.sent[1].at_s - begin_s, 11, 1e-9);
   EXPECT_NEAR(backend.sent[2].at_s - begin_s, 22, 1e-9);
   EXPECT_NEAR(Of(ran, Metric::kE2e).max, 1000, 1e-6);  // thinking is no latency
+}
+
+// They come much later than the sessions; the time to drain begins when the last one is sent.
+TEST(Turns, OfAWorkloadThatHasEndedAreAllSent) {
+  for (const LoopKind kind : {LoopKind::kOpen, LoopKind::kClosed}) {
+    FakeLoop loop;
+    FakeBackend backend(&loop);
+    backend.hang_number = 6;
+    FakeWorkload workload(Sessions(2, 3, 100));
+    const double begin_s = loop.NowS();
+    const Ran ran = RunLoad(
+        {.kind = kind, .arrivals = kTenPerSecond, .users = 2, .drain_s = 4, .most_in_flight = 1},
+        &workload, &backend, &loop);
+    EXPECT_EQ(ran.result.completed, 5);
+    EXPECT_EQ(ran.result.failures.at("unfinished").count, 1);
+    ASSERT_EQ(backend.sent.size(), 6u);
+    EXPECT_NEAR(loop.NowS() - begin_s, backend.sent.back().at_s - begin_s + 4, 0.1);
+  }
+}
+
+// A conversation that fails before its last turn is not waited for either.
+TEST(Turns, ThatAreNotSentForAFailureDoNotKeepARunUp) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.fail_number = 2;
+  backend.hang_number = 1;
+  FakeWorkload workload({Sessions(1)[0], Sessions(1, 3, 10)[0]});
+  const Ran ran = RunLoad({.arrivals = kTenPerSecond, .drain_s = 4}, &workload, &backend, &loop);
+  EXPECT_EQ(ran.result.failed, 2);
+  EXPECT_EQ(ran.result.failures.at("unfinished").count, 1);
+  EXPECT_LT(ran.result.duration_s, 5);
 }
 
 TEST(Turns, OfAChatHaveTheAnswersAsMessages) {

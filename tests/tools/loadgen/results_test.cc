@@ -182,6 +182,11 @@ TEST(Slo, NamesTheLimitsThatALoadBreaks) {
   EXPECT_TRUE(BrokenLimits(slo, summaries, 0.02).empty());
 }
 
+TEST(Slo, IsBrokenByALoadOfWhichNothingWasAnsweredHoweverManyMayFail) {
+  const Slo slo = {.limits = {{Metric::kTtft, 100}}, .most_failed_share = 1};
+  EXPECT_EQ(BrokenLimits(slo, {}, 1), (std::vector<std::string>{"no request succeeded"}));
+}
+
 // --- sweeps ---
 
 // A server that holds up to `capacity`: what a sweep tries until it is over.
@@ -266,6 +271,29 @@ TEST(Report, TableAndJsonHaveWhatWasMeasured) {
   EXPECT_EQ(json["slo"]["good"], 0);
   EXPECT_EQ(json["cached_tokens"], 5);
   EXPECT_EQ(json["rate_per_s"], 3);
+}
+
+// A run says the same of its limits in its table, in the sweep's and in the JSON.
+TEST(Report, OnlyARunThatWentToItsEndAndHadRequestsIsJudged) {
+  const Slo slo = {.limits = {{Metric::kE2e, 1500}}};
+  const auto told = [&](const ReportedRun& run) {
+    const std::string sweep = SweepTable({run}, {}, slo);
+    const size_t end = sweep.find(" |\n", sweep.find("| 3 |"));
+    const size_t begin = sweep.rfind("| ", end - 1) + 2;
+    return RunJson(run, slo)["slo"]["held"].dump() + " " + sweep.substr(begin, end - begin);
+  };
+  ReportedRun run = {.rate_per_s = 3};
+  EXPECT_EQ(told(run), "null no request came");
+  EXPECT_NE(RunTable(run, slo).find("says nothing of the limits"), std::string::npos);
+  run.result.completed = 5;
+  EXPECT_EQ(told(run), "true yes");
+  EXPECT_TRUE(RunJson(run, slo)["ended_early"].is_null());
+  run.ended_early = absl::CancelledError("interrupted");
+  EXPECT_EQ(told(run), "null ended early");
+  EXPECT_EQ(RunJson(run, slo)["ended_early"], "interrupted");
+  EXPECT_NE(RunTable(run, slo).find("ended early        interrupted\n"), std::string::npos);
+  run = {.rate_per_s = 3, .result = {.failed = 5}};
+  EXPECT_EQ(told(run), "false no request succeeded");
 }
 
 TEST(Report, ASweepNamesTheHighestRateHeld) {

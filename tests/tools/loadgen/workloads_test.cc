@@ -11,6 +11,7 @@
 #include "tools/loadgen/recorded_dialogues.h"
 #include "tools/loadgen/shared_prompts.h"
 #include "tools/loadgen/synthetic_prompt.h"
+#include "tools/loadgen/workload_choice.h"
 
 namespace refrain::loadgen {
 namespace {
@@ -281,6 +282,60 @@ TEST_F(WorkloadFile, ShareGptTurnsEndWithTheLastAnswer) {
       50);
 }
 
+// A turn's prompt is all that was said before it, the answer too.
+TEST_F(WorkloadFile, ShareGptEndsBeforeATurnWhosePromptIsTooLong) {
+  const std::string path = Write("[" + Conversation("one", 400) + "]");
+  const auto turns = [&](int64_t most_prompt_bytes) {
+    const auto sessions = ReadAll(
+        OpenShareGpt({.path = path, .most_turns = 0, .most_prompt_bytes = most_prompt_bytes}));
+    return sessions.empty() ? 0 : sessions[0].turns.size();
+  };
+  const auto second = static_cast<int64_t>(3 + 400 + std::string("and } then \" [").size());
+  EXPECT_EQ(turns(2), 0u);
+  EXPECT_EQ(turns(3), 1u);
+  EXPECT_EQ(turns(second - 1), 1u);
+  EXPECT_EQ(turns(second), 2u);
+}
+
+// A run of it would say nothing, in a table of zeros.
+TEST_F(WorkloadFile, AFileWithoutASessionIsAnErrorOfAllKinds) {
+  for (const WorkloadKind kind :
+       {WorkloadKind::kMooncake, WorkloadKind::kShareGpt, WorkloadKind::kMtBench,
+        WorkloadKind::kQmSum, WorkloadKind::kOwnLines}) {
+    Options options;
+    options.workload = kind;
+    for (const bool repeat : {false, true}) {
+      options.repeat = repeat;
+      options.file = Write("\n");
+      EXPECT_NE(ErrorOf(MakeWorkload(options, PromptForm::kText)).find(": holds no "),
+                std::string::npos);
+      options.file = folder_.path();
+      EXPECT_EQ(ErrorOf(MakeWorkload(options, PromptForm::kText)),
+                folder_.path() + ": is a directory");
+    }
+  }
+}
+
+TEST_F(WorkloadFile, OneOfWhichTheOptionsLeaveNothingIsAnErrorToo) {
+  Options options;
+  options.workload = WorkloadKind::kShareGpt;
+  options.file = Write("[" + Conversation("of more than a token", 400) + "]");
+  options.most_input_tokens = 1;
+  EXPECT_NE(ErrorOf(MakeWorkload(options, PromptForm::kChat)).find(": holds no session"),
+            std::string::npos);
+}
+
+TEST_F(WorkloadFile, ALimitOfInputTokensBeyondAllPromptsLeavesNoneOut) {
+  Options options;
+  options.workload = WorkloadKind::kShareGpt;
+  options.file = Write("[" + Conversation("one", 400) + "]");
+  options.most_input_tokens = (1 << 30) + 1;  // four times that is 4 in 32 bits
+  options.turns = 0;
+  const auto sessions = ReadAll(MakeWorkload(options, PromptForm::kChat));
+  ASSERT_EQ(sessions.size(), 1u);
+  EXPECT_EQ(sessions[0].turns.size(), 2u);
+}
+
 TEST_F(WorkloadFile, ShareGptLeavesOutWhatIsNoDialogueAndRefusesWhatIsNoShareGpt) {
   const std::string odd =
       R"([{"conversations": [{"from": "gpt", "value": "hello"}, {"from": "human", "value": "?"}]},)"
@@ -328,6 +383,21 @@ TEST(QmSum, TheQueriesOfAMeetingShareItsTranscript) {
   EXPECT_GT(transcript(0).size(), 5000u);
   for (size_t i = 1; i < first_queries; ++i) EXPECT_EQ(transcript(i), transcript(0));
   EXPECT_EQ(transcript(first_queries).find(transcript(0)), std::string::npos);
+}
+
+// The question counts, too.
+TEST(QmSum, LeavesOutWhatIsLongerThanTheLimit) {
+  const auto bytes = [](const Session& session) {
+    return session.turns[0].messages[0].content.size();
+  };
+  size_t shortest = SIZE_MAX;
+  for (const Session& session : ReadAll(OpenQmSum({.path = kQmSum}))) {
+    shortest = std::min(shortest, bytes(session));
+  }
+  const auto sessions =
+      ReadAll(OpenQmSum({.path = kQmSum, .most_prompt_bytes = static_cast<int64_t>(shortest)}));
+  ASSERT_FALSE(sessions.empty());
+  for (const Session& session : sessions) EXPECT_EQ(bytes(session), shortest);
 }
 
 // --- lines of one's own ---
