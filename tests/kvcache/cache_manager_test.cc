@@ -3,11 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <numeric>
-#include <string>
-#include <vector>
-
 #include "tests/kvcache/cache_harness.h"
 
 namespace refrain::kvcache {
@@ -546,96 +541,6 @@ TEST(CacheManagerTest, EvictAllLeavesOnlyRunningSequences) {
   EXPECT_EQ(h.cache->stats().used_chunks, 2);
   EXPECT_EQ(h.cache->tree().roots().size(), 1u);
   h.CheckAll();
-}
-
-// The prompt is "abcdef" in each; what was generated behind it nobody saw.
-TEST(CacheManagerTest, WhoLeavesForGoodLeavesItsPrompt) {
-  LetterHarness h;
-  h.Run(1, "abcdef");
-  ASSERT_TRUE(h.Fork(2, 1, 6).ok());
-  ASSERT_TRUE(h.Grow(1, "gh12345").ok());
-  ASSERT_TRUE(h.Grow(2, "xyzuvwst").ok());
-  EXPECT_EQ(h.cache->stats().used_chunks, 1 + 3 + 3);
-  h.LeaveForGood(2, 6);  // the other one has the prompt
-  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
-  ASSERT_NO_FATAL_FAILURE(h.CheckAll());
-  h.LeaveForGood(1, 6);
-  EXPECT_EQ(h.cache->stats().cached_chunks, 2);
-  ASSERT_NO_FATAL_FAILURE(h.CheckAll());
-  EXPECT_EQ(h.Run(3, "abcdefgh"), 6);
-  h.LeaveForGood(3, 8);
-  EXPECT_EQ(h.Run(4, "abcdefghij"), 8);  // all of it was kept
-  h.LeaveForGood(4, 0);
-  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
-  EXPECT_EQ(h.cache->stats().evicted_chunks_total, 0);
-}
-
-TEST(CacheManagerTest, WhatOthersHaveOrPinnedIsNotForgotten) {
-  LetterHarness h;
-  h.Run(1, "abcdefgh");
-  h.Leave(1);
-  EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcd")).span()), 4);
-  h.Run(2, "abcdefghijkl");
-  h.Run(3, "abcdefghijxx");
-  h.LeaveForGood(3, 0);
-  ASSERT_NO_FATAL_FAILURE(h.CheckAll());
-  h.LeaveForGood(2, 0);
-  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 4);
-  h.cache->Unpin({}, SpanOf(CellsOf("abcd")).span(), 4);
-  EXPECT_EQ(h.cache->stats().cached_chunks, 1);
-}
-
-// The same of who left before it was known that nobody would come back.
-TEST(CacheManagerTest, ForgetsWhatWasCachedBehindAPrompt) {
-  LetterHarness h;
-  for (const char* text : {"abcdef1234567", "abcdef12zzzzz", "abcdq"}) {
-    h.Run(1, text);
-    h.Leave(1);
-  }
-  const auto forget = [&](const std::string& text, int32_t kept) {
-    h.cache->Forget({}, SpanOf(CellsOf(text)).span(), kept);
-    EXPECT_EQ(h.cache->CheckInvariants(), absl::OkStatus());
-  };
-  EXPECT_EQ(h.cache->stats().cached_chunks, 1 + 3 + 2 + 1);
-  forget("never seen", 2);
-  forget("abcdef1234567", 8);  // the last two; "ef12" is the other's, too
-  EXPECT_EQ(h.cache->stats().cached_chunks, 1 + 1 + 2 + 1);
-  forget("abcdef12zzzzz", 6);
-  EXPECT_EQ(h.cache->stats().cached_chunks, 1 + 1 + 1);
-  EXPECT_EQ(h.Match(CellsOf("abcdef12")).num_tokens, 6);
-  EXPECT_EQ(h.Match(CellsOf("abcdq")).num_tokens, 5);
-}
-
-// Short lineages in ids that have been used before; the policy named some of them again and again.
-TEST(CacheManagerTest, EvictingEverythingTakesTimeInProportion) {
-  constexpr int32_t kChunks = 32'000, kLineage = 3, kChunkTokens = 16;
-  class NoCopies final : public ChunkMover {
-    absl::Status CopyChunk(ChunkId, ChunkId) override { return absl::OkStatus(); }
-  } mover;
-  for (const char* policy : {"lru", "s3fifo", "reuse_rate"}) {
-    const auto cache = CacheManager::Create(
-        {.num_chunks = kChunks, .chunk_tokens = kChunkTokens, .max_slots = 1, .eviction = policy},
-        &mover);
-    ASSERT_TRUE(cache.ok()) << cache.status();
-    std::vector<int32_t> positions(kLineage * kChunkTokens);
-    std::iota(positions.begin(), positions.end(), 0);
-    std::vector<TokenPlace> places;
-    for (int32_t i = 0; i < 2 * kChunks / kLineage; ++i) {
-      const std::vector<TokenId> tokens(positions.size(), TokenId{i});
-      const SequenceId sequence{static_cast<uint64_t>(i)};
-      const MatchResult match = (*cache)->Match({}, {tokens, {}});
-      const auto num_tokens = static_cast<int32_t>(tokens.size());
-      ASSERT_TRUE((*cache)->Join(sequence, {}, match, num_tokens).ok());
-      ASSERT_TRUE((*cache)->Reserve(sequence, num_tokens).ok());
-      places.clear();
-      (*cache)->Append(sequence, positions, &places);
-      (*cache)->Publish(sequence, tokens);
-      (*cache)->Leave(sequence);
-    }
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_GT((*cache)->EvictAll(), kChunks - kLineage);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1)) << policy;
-  }
 }
 
 }  // namespace
