@@ -39,11 +39,14 @@ absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options, bool 
     }
     chosen.note = absl::StrCat("CUDA is not used: ", cuda.status().message());
   }
-  auto cpu = kernels::cpu::CpuBackend::Create({options.threads, options.isa});
+  const std::string isa = options.kind == "auto" ? IsaOnHost(options.isa) : options.isa;
+  auto cpu = kernels::cpu::CpuBackend::Create({options.threads, isa});
   if (!cpu.ok()) return WithNote(cpu.status(), chosen.note);
   chosen.backend = *std::move(cpu);
   return chosen;
 }
+
+std::string IsaOnHost(const std::string& isa) { return isa == "sm_80" ? "auto" : isa; }
 
 absl::Status WithNote(const absl::Status& status, const std::string& note) {
   if (status.ok() || note.empty()) return status;

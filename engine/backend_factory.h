@@ -29,6 +29,9 @@ absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options);
 absl::StatusOr<ChosenBackend> ChooseBackend(const BackendOptions& options, bool build_has_cuda,
                                             const CudaMaker& make_cuda);
 
+// What backend.isa means where the CPU takes a GPU's place: a GPU's level says nothing of it.
+std::string IsaOnHost(const std::string& isa);
+
 // A failure and why nothing better was tried before it; as it is where there is nothing to say.
 absl::Status WithNote(const absl::Status& status, const std::string& note);
 

@@ -164,8 +164,12 @@ absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig
   return KvSize{*std::move(layout), *chunks};
 }
 
-// Of all weights as they are in the files.
-size_t WeightBytes(const WeightSource& source) {
+// Of all weights in the form in which they are multiplied; as they are in the files where none is
+// asked for.
+size_t WeightBytes(const WeightSource& source, kernels::ComputeDType compute) {
+  size_t element_bytes = 0;  // of quantised weights there is no such thing
+  if (compute == kernels::ComputeDType::kF32) element_bytes = sizeof(float);
+  if (compute == kernels::ComputeDType::kBF16) element_bytes = sizeof(uint16_t);
   size_t bytes = 0;
   for (int role = 0; role < kNumTensorRoles; ++role) {
     const auto tensor = static_cast<TensorRole>(role);
@@ -173,18 +177,27 @@ size_t WeightBytes(const WeightSource& source) {
     for (int layer = 0; layer < layers; ++layer) {
       const absl::StatusOr<WeightView> view = source.Get(tensor, layer);
       if (!view.ok()) continue;  // optional
-      const size_t row_bytes = kernels::RowBytes(view->dtype, view->cols).value_or(0);
+      const size_t row_bytes = element_bytes > 0
+                                   ? element_bytes * static_cast<size_t>(view->cols)
+                                   : kernels::RowBytes(view->dtype, view->cols).value_or(0);
       bytes += static_cast<size_t>(view->rows) * row_bytes;
     }
   }
   return bytes;
 }
 
-absl::Status NoRoomForWeights(const WeightSource& source, size_t free_bytes,
-                              const absl::Status& status) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "no room for the model: its weights are ", WeightBytes(source), " bytes as in the file, ",
-      free_bytes, " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
+absl::Status NoRoomForWeights(const WeightSource& source, kernels::ComputeDType compute,
+                              size_t free_bytes, const absl::Status& status) {
+  const size_t in_file_bytes = WeightBytes(source, kernels::ComputeDType::kAuto);
+  const size_t bytes = WeightBytes(source, compute);
+  const std::string form =
+      bytes == in_file_bytes
+          ? " bytes as in the file, "
+          : absl::StrCat(" bytes as they are multiplied (backend.compute_dtype; ", in_file_bytes,
+                         " in the file), ");
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room for the model: its weights are ", bytes, form, free_bytes,
+                   " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
 }
 
 absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
@@ -207,9 +220,12 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   foundation.backend = std::move(chosen->backend);
   AddWarning(chosen->note, foundation.warning);
   const size_t free_bytes = foundation.backend->device().AvailableBytes();
+  // The reference multiplies nothing else.
+  const bool only_f32 = foundation.backend->info().name == "reference";
+  const kernels::ComputeDType packed_for = only_f32 ? kernels::ComputeDType::kF32 : *compute;
   // A host would give addresses for all of them, and end the process when they are written.
-  if (WeightBytes(source) > free_bytes) {
-    return NoRoomForWeights(source, free_bytes, absl::OkStatus());
+  if (WeightBytes(source, packed_for) > free_bytes) {
+    return NoRoomForWeights(source, packed_for, free_bytes, absl::OkStatus());
   }
   // Weights take their part later: this is the most it will be.
   absl::StatusOr<KvSize> most =
@@ -227,7 +243,8 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
                                .reproducible = options.reproducible,
                                .attention_mode = paged ? kernels::AttentionMode::kPaged
                                                        : kernels::AttentionMode::kTwoPhase}));
-  return absl::IsResourceExhausted(loaded) ? NoRoomForWeights(source, free_bytes, loaded) : loaded;
+  if (!absl::IsResourceExhausted(loaded)) return loaded;
+  return NoRoomForWeights(source, packed_for, free_bytes, loaded);
 }
 
 absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, EngineParts& parts) {
@@ -331,6 +348,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
     // As where there is no such device.
     EngineOptions on_host = options;
     on_host.backend.kind = "cpu";
+    on_host.backend.isa = IsaOnHost(options.backend.isa);
     const std::string note = absl::StrCat(foundation->backend->info().name,
                                           " is not used: ", std::string(status.message()));
     parts.runner.reset();

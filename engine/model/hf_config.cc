@@ -267,6 +267,15 @@ void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
   ReadScaling(object, parameters, config);
 }
 
+void ReadKvHeads(ConfigObject& object, ModelConfig& config) {
+  constexpr int kMistralDefault = 8;
+  constexpr const char* kKey = "num_key_value_heads";
+  // null, and elsewhere an absent key, too, says "as many as there are heads".
+  const bool of_mistral = config.architecture == "mistral" && !object.IsNull(kKey);
+  config.num_kv_heads = object.Integer(kKey, 1, Limits::kMaxHeads)
+                            .value_or(of_mistral ? kMistralDefault : config.num_heads);
+}
+
 void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
   if (config.architecture != "mistral") return;  // the only one whose code reads the key
   constexpr int kDefaultWindow = 4096;
@@ -303,8 +312,7 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json)
   config.num_layers = object.RequiredInteger("num_hidden_layers", 1, Limits::kMaxLayers);
   config.hidden_size = object.RequiredInteger("hidden_size", 1, Limits::kMaxHiddenSize);
   config.num_heads = object.RequiredInteger("num_attention_heads", 1, Limits::kMaxHeads);
-  config.num_kv_heads =
-      object.Integer("num_key_value_heads", 1, Limits::kMaxHeads).value_or(config.num_heads);
+  ReadKvHeads(object, config);
   ReadHeadDim(object, config);
   config.ffn_size = object.RequiredInteger("intermediate_size", 1, Limits::kMaxFfnSize);
   config.vocab_size = object.RequiredInteger("vocab_size", 1, Limits::kMaxVocabSize);

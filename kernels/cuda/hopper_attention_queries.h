@@ -154,6 +154,8 @@ __device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBl
     shared.finished[thread] = last;
   }
   NamedBarrierSync(kComputeBarrier, kComputeThreads);
+  // Known at compile time, a head dimension of 256 would take more registers than there are.
+  constexpr int kMergedHeadDim = Shape::kHeadDim > 128 ? 0 : Shape::kHeadDim;
 #pragma unroll 1
   for (int32_t m = 0; m < num_members; ++m) {
     if (shared.finished[m] == 0) continue;
@@ -163,7 +165,7 @@ __device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBl
 #pragma unroll 1
     for (int32_t i = thread / 32; i < group.num_rows * header.heads; i += kComputeWarps) {
       const int32_t row = i / header.heads, head = header.first_head + i % header.heads;
-      MergeRow<Shape::kHeadDim>(
+      MergeRow<kMergedHeadDim>(
           args, lists.parts + group.part_begin, group.num_parts, row, head,
           args.out + header.row[member.first_row + row] * args.out_stride + head * Shape::kHeadDim);
     }

@@ -43,6 +43,19 @@ TEST(BackendFactoryTest, WhereTheCpuCannotRunItEitherBothReasonsAreSaid) {
   EXPECT_THAT(chosen.status().message(), HasSubstr("; CUDA is not used: no CUDA device: old"));
 }
 
+// backend.isa of a card that is not there.
+TEST(BackendFactoryTest, UnderAutoTheCpuTakesThePlaceOfAnyCard) {
+  const BackendOptions options = {.kind = "auto", .threads = 1, .isa = "sm_80"};
+  const auto no_card = Fails(absl::FailedPreconditionError("no CUDA device: old"));
+  for (const bool build_has_cuda : {false, true}) {
+    const auto chosen = ChooseBackend(options, build_has_cuda, no_card);
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_EQ(chosen->backend->info().name, "cpu");
+  }
+  const auto asked_for = ChooseBackend({.kind = "cpu", .isa = "sm_80"}, false, no_card);
+  EXPECT_THAT(asked_for.status().message(), HasSubstr("sm_80"));
+}
+
 // A build without CUDA has nothing to say about it.
 TEST(BackendFactoryTest, AutoOfABuildWithoutCudaIsTheCpu) {
   const auto chosen =

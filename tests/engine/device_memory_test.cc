@@ -68,39 +68,62 @@ TEST_F(DeviceMemoryTest, AModelThatDoesNotFitSaysWhatItNeedsAndWhatThereIs) {
 
 class FullHost final : public kernels::Device {
  public:
+  explicit FullHost(size_t available_bytes) : available_bytes_(available_bytes) {}
   absl::StatusOr<kernels::DeviceBuffer> Allocate(size_t, bool) override { return Nothing(); }
   absl::Status Copy(std::byte*, const std::byte*, size_t) override { return Nothing(); }
   absl::Status CopyToHost(std::byte*, const std::byte*, size_t) override { return Nothing(); }
   absl::Status CopyFromHost(std::byte*, const std::byte*, size_t) override { return Nothing(); }
-  size_t AvailableBytes() const override { return 50000; }
+  size_t AvailableBytes() const override { return available_bytes_; }
 
  private:
+  const size_t available_bytes_;
   static absl::Status Nothing() { return absl::InternalError("nothing is to be done here"); }
   void Free(std::byte*, size_t) override {}
 };
 
 class BackendOfFullHost final : public testing::ForwardingBackend {
  public:
-  using ForwardingBackend::ForwardingBackend;
+  BackendOfFullHost(std::unique_ptr<kernels::Backend> backend, size_t available_bytes)
+      : ForwardingBackend(std::move(backend)), device_(available_bytes) {}
   kernels::Device& device() override { return device_; }
 
  private:
   FullHost device_;
 };
 
-// Its memory is counted when pages are written, not when they are asked for.
-TEST_F(DeviceMemoryTest, AModelThatDoesNotFitOnTheHostIsRefusedBeforeItsPagesAreWritten) {
-  const auto chooser = [](const BackendOptions& options) -> absl::StatusOr<ChosenBackend> {
+BackendChooser FullHostChooser(size_t available_bytes) {
+  return [available_bytes](const BackendOptions& options) -> absl::StatusOr<ChosenBackend> {
     absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options);
     if (chosen.ok()) {
-      chosen->backend = std::make_unique<BackendOfFullHost>(std::move(chosen->backend));
+      chosen->backend =
+          std::make_unique<BackendOfFullHost>(std::move(chosen->backend), available_bytes);
     }
     return chosen;
   };
-  const absl::Status status = MakeEngineParts(Options("cpu"), chooser).status();
+}
+
+// Its memory is counted when pages are written, not when they are asked for.
+TEST_F(DeviceMemoryTest, AModelThatDoesNotFitOnTheHostIsRefusedBeforeItsPagesAreWritten) {
+  const absl::Status status = MakeEngineParts(Options("cpu"), FullHostChooser(50000)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("no room for the model: its weights are "),
                                       HasSubstr("50000 bytes were free")));
+}
+
+// The file is in f32.
+TEST_F(DeviceMemoryTest, WhatCountsIsWhatTheWeightsTakeAsTheyAreMultiplied) {
+  for (const auto& [compute_dtype, fits] :
+       {std::pair("f32", false), std::pair("auto", false), std::pair("bf16", true)}) {
+    EngineOptions options = Options("cpu");
+    options.backend.compute_dtype = compute_dtype;
+    const absl::Status status = MakeEngineParts(options, FullHostChooser(160000)).status();
+    EXPECT_EQ(!absl::IsResourceExhausted(status), fits) << compute_dtype << ": " << status;
+  }
+  EngineOptions options = Options("cpu");
+  options.backend.compute_dtype = "bf16";
+  const absl::Status status = MakeEngineParts(options, FullHostChooser(50000)).status();
+  EXPECT_THAT(status.message(),
+              HasSubstr(" bytes as they are multiplied (backend.compute_dtype; "));
 }
 
 // The weights fit as they are in the file, what else it needs does not.

@@ -56,6 +56,17 @@ void ExpectRefused(const Json& json, absl::StatusCode code, std::string_view tex
   EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
 }
 
+TEST(HfConfigTest, WithoutKvHeadsMistralHasEight) {
+  const auto without = [](Json json) {
+    json.erase("num_key_value_heads");
+    return json;
+  };
+  EXPECT_EQ(Read(without(Mistral())).num_kv_heads, 8);
+  EXPECT_EQ(Read(Changed(Mistral(), "num_key_value_heads", nullptr)).num_kv_heads, 32);
+  EXPECT_EQ(Read(without(Llama())).num_kv_heads, 32);
+  EXPECT_EQ(Read(Changed(Llama(), "num_key_value_heads", nullptr)).num_kv_heads, 32);
+}
+
 TEST(HfConfigTest, ReadsLlama) {
   const ModelConfig config = Read(Llama());
   EXPECT_EQ(config.architecture, "llama");
