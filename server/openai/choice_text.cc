@@ -21,6 +21,7 @@ TokenDetails DetailsOf(engine::TokenId token, const std::optional<engine::TokenL
 TokenDetails DetailsOf(const engine::TokenEvent& event) {
   TokenDetails details = DetailsOf(event.token, event.logprob, event.top);
   details.from_prompt = event.from_prompt;
+  details.added_bos = event.added_bos;
   return details;
 }
 

@@ -20,6 +20,7 @@ struct TokenDetails {
   std::vector<engine::TokenLogprob> top;
   int32_t rank = 0;  // with `logprob`: 1 = the most probable
   bool from_prompt = false;
+  bool added_bos = false;  // engine::TokenEvent's
 };
 
 TokenDetails DetailsOf(const engine::TokenEvent& event);

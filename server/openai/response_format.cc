@@ -65,11 +65,7 @@ ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
                                const engine::Tokenizer* tokenizer)
     : answer_(std::move(answer)),
       tokenizer_(tokenizer),
-      // The space that the tokenizer put before a prompt is in its first token, not in the text.
-      text_offsets_(num_choices,
-                    TextOffset(tokenizer, {.skip_special = answer_.output.skip_special,
-                                           .drop_leading_space = answer_.output.echo &&
-                                                                 tokenizer->adds_space_prefix()})) {
+      text_offsets_(num_choices, TextOffset(tokenizer, answer_.output.skip_special)) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
 }
@@ -412,7 +408,10 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     const std::string_view comma = i == 0 ? "" : ",";
     texts.append(comma);
     AppendJsonString(NameOf(details.token), &texts);
-    ConcatTo(&offsets, comma, text_offsets_[choice].Add(details.token));
+    TextOffset& text_offset = text_offsets_[choice];
+    ConcatTo(&offsets, comma,
+             details.from_prompt ? text_offset.AddPrompt(details.token, details.added_bos)
+                                 : text_offset.Add(details.token));
     logprobs.append(comma);
     tops.append(comma);
     if (!details.logprob.has_value()) {

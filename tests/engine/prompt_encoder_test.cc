@@ -55,6 +55,24 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
   EXPECT_FALSE(status_.ok());
 }
 
+// A client that sent it, or did without it, has no added one.
+TEST_F(PromptEncoderTest, TellsABosThatTheTextDoesNotSpell) {
+  const auto added = [&](std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt,
+                         std::optional<int32_t> kept = std::nullopt) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.keep_prompt_tokens = kept;
+    return Encode(request).added_bos;
+  };
+  EXPECT_FALSE(added(TextPrompt{.text = "ab"}));
+  tokenizer_.bos_token = T(7);
+  EXPECT_TRUE(added(TextPrompt{.text = "ab"}));
+  EXPECT_FALSE(added(TextPrompt{.text = "ab", .add_special_tokens = false}));
+  EXPECT_FALSE(added(TokenPrompt{.ids = {T(7), T(1)}}));
+  EXPECT_TRUE(added(TextPrompt{.text = "ab"}, 3));
+  EXPECT_FALSE(added(TextPrompt{.text = "ab"}, 2));
+}
+
 // Of the context of 8 there is room for so many tokens as are asked for at least, or it is said.
 TEST_F(PromptEncoderTest, MinTokensBeyondTheContextAreRefused) {
   Request request;

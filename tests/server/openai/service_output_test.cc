@@ -164,6 +164,30 @@ TEST_F(ServiceTest, EchoesThePromptInEveryChoice) {
   EXPECT_EQ(body["choices"][1]["text"], "aba");
 }
 
+// As it was sent, in one piece or in several.
+TEST_F(ServiceTest, EchoShowsControlTokensOfThePrompt) {
+  Start();
+  for (const bool skip_special : {true, false}) {
+    for (const bool logprobs : {true, false}) {
+      json request = {{"prompt", {'a', 256, 'b', 257}},
+                      {"max_tokens", 1},
+                      {"echo", true},
+                      {"skip_special_tokens", skip_special}};
+      if (logprobs) request["logprobs"] = 0;
+      const json choice = json::parse(Post(kCompletions, request).body)["choices"][0];
+      EXPECT_EQ(choice["text"], "a<eos>b<bos>a");
+      if (logprobs) {
+        EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 1, 6, 7, 12}));
+      }
+      std::string streamed;
+      for (const json& event : Events(StreamText(kCompletions, request))) {
+        streamed += event["choices"][0]["text"].get<std::string>();
+      }
+      EXPECT_EQ(streamed, "a<eos>b<bos>a");
+    }
+  }
+}
+
 // What vLLM's clients read to tell a stop string or token from the model's own end.
 TEST_F(ServiceTest, TellsWhatStoppedAChoice) {
   Start();
