@@ -207,7 +207,8 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   } else {
     AppendDelta(piece, out);
   }
-  if (piece.tokens.empty() && (chat || !piece.end_token.has_value())) {
+  const bool lists_end = piece.end_token.has_value() && (!chat || piece.end_token->shown);
+  if (piece.tokens.empty() && !lists_end) {
     out->append(",\"logprobs\":null");
   } else {
     AppendLogprobs(choice, piece.tokens, piece.end_token, out);
@@ -291,7 +292,7 @@ void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetai
   } else if (answer_.endpoint == Endpoint::kCompletions) {
     AppendCompletionLogprobs(choice, tokens, end_token, out);
   } else {
-    AppendChatLogprobs(tokens, out);
+    AppendChatLogprobs(tokens, end_token, out);
   }
 }
 
@@ -439,13 +440,15 @@ void ResponseFormat::AppendChatToken(engine::TokenId token, float logprob, std::
   out->append("]");
 }
 
+// Of the tokens that the text shows.
 void ResponseFormat::AppendChatLogprobs(const std::vector<TokenDetails>& tokens,
+                                        const std::optional<TokenDetails>& end_token,
                                         std::string* out) const {
   out->append("{\"content\":[");
-  bool first = true;
-  for (const TokenDetails& details : tokens) {
-    if (!first) out->append(",");
-    first = false;
+  const bool lists_end = end_token.has_value() && end_token->shown;
+  for (size_t t = 0; t < tokens.size() + (lists_end ? 1 : 0); ++t) {
+    const TokenDetails& details = t < tokens.size() ? tokens[t] : *end_token;
+    if (t > 0) out->append(",");
     AppendChatToken(details.token, details.logprob.value_or(kLeastLogprob), out);
     out->append(",\"top_logprobs\":[");
     for (size_t i = 0; i < details.top.size(); ++i) {

@@ -23,8 +23,7 @@ ToolCallParser::Output ShownText::Add(const engine::TokenEvent& event) {
   if (event.from_prompt) return Show(AddPrompt(event));
   const std::string_view bytes = tokenizer_->TokenBytes(event.token);
   // Of a control token that is not shown no part is, wherever a stop string begins or ends.
-  const bool hidden = skip_special_ && tokenizer_->IsControl(event.token);
-  if (event.shown_bytes.has_value() && hidden) return Show(detokenizer_.Flush());
+  if (event.shown_bytes.has_value() && Hides(event.token)) return Show(detokenizer_.Flush());
   if (event.shown_bytes.has_value()) {
     return Show(detokenizer_.AppendBytes(
         bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes)))));

@@ -29,6 +29,8 @@ class ShownText {
 
   // What can be shown now; possibly nothing. Of a prompt (echo) it is what was sent.
   ToolCallParser::Output Add(const engine::TokenEvent& event);
+  // Whether no part of a generated token is shown.
+  bool Hides(engine::TokenId token) const { return skip_special_ && tokenizer_->IsControl(token); }
   // No token comes any more: what was held back.
   ToolCallParser::Output End();
   // Whether the model has called tools, and the last call has all of its arguments: one that was

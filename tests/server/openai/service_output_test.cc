@@ -245,6 +245,49 @@ TEST_F(ServiceTest, IncludesTheStopTokenWhereItIsAskedFor) {
   EXPECT_EQ(json::parse(Post(kCompletions, request).body)["choices"][0]["text"], "one two<eos>");
 }
 
+// As completions do, which list an end token also where the text does not show it.
+TEST_F(ServiceTest, ChatsListTheEndTokenThatIsShown) {
+  Start();
+  struct Case {
+    json fields;
+    std::string text;
+    size_t tokens;
+  };
+  const Case cases[] = {
+      {{{"stop_token_ids", {'w'}}, {"include_stop_str_in_output", true}}, "one tw", 6},
+      {{{"stop_token_ids", {'w'}}}, "one t", 5},
+      {{{"stop_token_ids", {'o'}}, {"include_stop_str_in_output", true}}, "o", 1},
+      {{{"include_stop_str_in_output", true}}, "one two", 7},
+      {{{"include_stop_str_in_output", true}, {"skip_special_tokens", false}}, "one two<eos>", 8}};
+  for (const Case& one : cases) {
+    json request = {{"messages", {{{"role", "user"}, {"content", "one two"}}}},
+                    {"logprobs", true},
+                    {"top_logprobs", 1},
+                    {"return_token_ids", true}};
+    request.update(one.fields);
+    const json choice = json::parse(Post(kChat, request).body)["choices"][0];
+    EXPECT_EQ(choice["message"]["content"], one.text);
+    json listed = choice["logprobs"]["content"];
+    ASSERT_EQ(listed.size(), one.tokens) << one.fields;
+    std::string streamed;
+    json ids = json::array();
+    for (const json& event : Events(StreamText(kChat, request))) {
+      const json& part = event["choices"][0];
+      for (const json& id : part["token_ids"]) ids.push_back(id);
+      if (!part["logprobs"].is_object()) continue;
+      for (const json& token : part["logprobs"]["content"]) {
+        streamed += token["token"];
+        ASSERT_FALSE(listed.empty());
+        EXPECT_EQ(token, listed[0]);
+        listed.erase(0);
+      }
+    }
+    EXPECT_TRUE(listed.empty()) << one.fields;
+    EXPECT_EQ(streamed, one.text);
+    EXPECT_EQ(ids, choice["token_ids"]);
+  }
+}
+
 // The fake says what the user says.
 json ToolRequest(const std::string& output) {
   return {{"messages", {{{"role", "user"}, {"content", output}}}},
