@@ -378,12 +378,14 @@ double LogSumExp(std::span<const float> logits) {
 
 LogprobRow ComputeLogprobs(std::span<const float> logits, TokenId token, int32_t top) {
   const double norm = LogSumExp(logits);
-  const auto logprob = [&](size_t i) { return static_cast<float>(logits[i] - norm); };
+  // One instruction, written so that NaN is the less.
+  const auto value = [&](size_t i) { return logits[i] > kBanned ? logits[i] : kBanned; };
+  const auto logprob = [&](size_t i) { return static_cast<float>(value(i) - norm); };
   LogprobRow row;
-  const float own = logits[ToIndex(token)];
+  const float own = value(ToIndex(token));
   int32_t rank = 1;
   for (size_t i = 0; i < logits.size(); ++i) {
-    rank += logits[i] > own || (logits[i] == own && i < ToIndex(token));
+    rank += value(i) > own || (value(i) == own && i < ToIndex(token));
   }
   row.token = {token, logprob(ToIndex(token)), rank};
   if (top <= 0) return row;
@@ -399,7 +401,7 @@ LogprobRow ComputeLogprobs(std::span<const float> logits, TokenId token, int32_t
       i += kLogitBlock - 1;
       continue;
     }
-    const Candidate candidate{static_cast<int32_t>(i), logits[i]};
+    const Candidate candidate{static_cast<int32_t>(i), value(i)};
     if (heap.size() == wanted) {
       if (!Better(candidate, heap.front())) continue;
       std::pop_heap(heap.begin(), heap.end(), worse_on_top);

@@ -358,6 +358,31 @@ TEST(Logprobs, RankAndTopAreOrderedWithTiesByLowerId) {
   EXPECT_NEAR(row.token.logprob, 2 - norm, 1e-6);
 }
 
+// Wherever the NaN is, first or in a block that has nothing else to give.
+TEST(Logprobs, NaNCountsAsMinusInfinity) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (const size_t at : {0, 1, 2, 100, 255}) {
+    std::vector<float> logits;
+    for (int i = 0; i < 256; ++i) logits.push_back(0.01f * static_cast<float>(i));
+    logits[at] = kNaN;
+    const LogprobRow row = ComputeLogprobs(logits, T(200), 3);
+    ASSERT_EQ(row.top.size(), 3u);
+    const int32_t best = at == 255 ? 254 : 255;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(row.top[i].token, T(best - i)) << at;
+      EXPECT_TRUE(std::isfinite(row.top[i].logprob)) << at;
+    }
+  }
+  const LogprobRow all = ComputeLogprobs(std::vector<float>{kNaN, 1, kNaN, 2}, T(0), 4);
+  EXPECT_EQ(all.top[0].token, T(3));
+  EXPECT_EQ(all.top[1].token, T(1));
+  EXPECT_EQ(all.top[2].token, T(0));
+  EXPECT_EQ(all.top[3].token, T(2));
+  EXPECT_EQ(all.top[3].logprob, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(all.token.logprob, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(all.token.rank, 3);
+}
+
 TEST(Logprobs, MoreTopsThanTokensGiveAllTokens) {
   EXPECT_EQ(ComputeLogprobs(std::vector<float>{1, 2}, T(0), 20).top.size(), 2u);
 }
