@@ -42,14 +42,17 @@ const std::vector<BeamSearch::Beam>& BeamGroup::Advance() {
 }
 
 std::vector<BeamCandidate> BeamGroup::Candidates(const Row& row) const {
+  const auto is_of = [](std::span<const TokenId> tokens, const TokenLogprob& entry) {
+    return std::binary_search(tokens.begin(), tokens.end(), entry.token);
+  };
+  const auto is_late = [&](const TokenLogprob& entry) { return is_of(rules_->late_tokens, entry); };
   const bool late_comes = search_.length() >= rules_->min_tokens;
+  // Nothing else is left: a token must come, which then ends nothing, as in sampling.
+  const bool all_late = std::ranges::all_of(row, is_late);
   std::vector<BeamCandidate> candidates;
   for (const TokenLogprob& entry : row) {
-    const auto is_of = [&](std::span<const TokenId> tokens) {
-      return std::binary_search(tokens.begin(), tokens.end(), entry.token);
-    };
-    if (!late_comes && is_of(rules_->late_tokens)) continue;
-    const bool ends = is_of(rules_->end_tokens);
+    if (!late_comes && !all_late && is_late(entry)) continue;
+    const bool ends = late_comes && is_of(rules_->end_tokens, entry);
     candidates.push_back(
         {.token = entry.token, .logprob = entry.logprob, .ends = ends, .rank = entry.rank});
   }

@@ -1,15 +1,19 @@
 #include "engine/chat_prompt.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace refrain::engine {
 namespace {
 
+constexpr std::string_view kSpace = " \t\r\n";
+
 std::string_view WithoutSpaceBehind(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
 // The last message's content, if it is text.
@@ -34,27 +38,66 @@ void MarkPlaceOfText(std::string spaces, ChatPrompt* chat) {
   chat->input.messages = jinja::Value::MakeList(std::move(messages));
 }
 
-// What the template puts behind the last message's content would end the message.
-absl::Status CutBehindFinalMessage(std::string_view content, RenderedChat* rendered) {
-  if (!rendered->content_spans.empty()) {
-    const TextSpan& last = rendered->content_spans.back();
-    // A template may trim the content, or show the end of it only.
-    const std::string_view text = std::string_view(rendered->text).substr(0, last.end_byte);
-    const std::string_view shown = WithoutSpaceBehind(text.substr(last.begin_byte));
-    if (WithoutSpaceBehind(text).ends_with(content) ||
-        (!shown.empty() && content.ends_with(shown))) {
-      rendered->text.resize(last.end_byte);
-      return absl::OkStatus();
-    }
+// Cuts behind the last text of a message, if `content`, of which the space behind is cut off, ends
+// there.
+bool CutBehindLastSpan(std::string_view content, RenderedChat* rendered) {
+  if (rendered->content_spans.empty()) return false;
+  const TextSpan& last = rendered->content_spans.back();
+  // A template may trim the content, or show the end of it only.
+  const std::string_view text = std::string_view(rendered->text).substr(0, last.end_byte);
+  const std::string_view shown = WithoutSpaceBehind(text.substr(last.begin_byte));
+  if (!WithoutSpaceBehind(text).ends_with(content) &&
+      (shown.empty() || !content.ends_with(shown))) {
+    return false;
   }
+  rendered->text.resize(last.end_byte);
+  return true;
+}
+
+// Ends the texts of messages there. False if what is behind is more than space.
+bool EndSpans(size_t end, RenderedChat* rendered) {
+  std::vector<TextSpan>& spans = rendered->content_spans;
+  while (!spans.empty() && spans.back().end_byte > end) {
+    TextSpan& last = spans.back();
+    const size_t rest = std::max(last.begin_byte, end);
+    const std::string_view text = std::string_view(rendered->text).substr(0, last.end_byte);
+    if (!WithoutSpaceBehind(text.substr(rest)).empty()) return false;
+    last.end_byte = rest;
+    if (last.begin_byte == rest) spans.pop_back();
+  }
+  return true;
+}
+
+// For a template that takes the content apart and puts text of its own between (`<think>`): where
+// the content stands last, as transformers looks for it, unless more text of messages follows.
+bool CutBehindLastPlace(std::string_view content, RenderedChat* rendered) {
+  std::string_view trimmed = WithoutSpaceBehind(content);
+  const std::string_view space = content.substr(trimmed.size());
+  trimmed.remove_prefix(trimmed.find_first_not_of(kSpace));
+  const size_t begin = rendered->text.rfind(trimmed);
+  if (begin == std::string::npos) return false;
+  size_t end = begin + trimmed.size();
+  if (std::string_view(rendered->text).substr(end).starts_with(space)) end += space.size();
+  if (!EndSpans(end, rendered)) return false;
+  rendered->text.resize(end);
+  return true;
+}
+
+absl::Status NoEndError() {
   return absl::InvalidArgumentError(
       "continue_final_message: the chat template does not end with the last message's text");
 }
 
+// What the template puts behind the last message's content would end the message.
+absl::Status CutBehindFinalMessage(std::string_view content, RenderedChat* rendered) {
+  const bool cut = CutBehindLastSpan(WithoutSpaceBehind(content), rendered) ||
+                   CutBehindLastPlace(content, rendered);
+  return cut ? absl::OkStatus() : NoEndError();
+}
+
 // The same where that stands for a text that says nothing.
 absl::Status CutAtPlaceOfText(RenderedChat* rendered) {
-  absl::Status status = CutBehindFinalMessage(kPlaceOfText, rendered);
-  if (!status.ok()) return status;
+  if (!CutBehindLastSpan(kPlaceOfText, rendered)) return NoEndError();
   if (!rendered->text.ends_with(kPlaceOfText)) {
     return absl::InvalidArgumentError(
         "continue_final_message: the chat template does not show where the last message's text is");
@@ -75,12 +118,13 @@ absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template,
     return absl::InvalidArgumentError(
         "continue_final_message: the last message has no text that could be continued");
   }
-  const std::string continued(WithoutSpaceBehind(*content));
-  if (continued.empty()) MarkPlaceOfText(std::string(*content), &chat);
+  const std::string continued(*content);
+  const bool says_nothing = WithoutSpaceBehind(continued).empty();
+  if (says_nothing) MarkPlaceOfText(continued, &chat);
   absl::StatusOr<RenderedChat> rendered = chat_template.Render(chat.input);
   if (!rendered.ok()) return rendered.status();
-  absl::Status status = continued.empty() ? CutAtPlaceOfText(&*rendered)
-                                          : CutBehindFinalMessage(continued, &*rendered);
+  absl::Status status =
+      says_nothing ? CutAtPlaceOfText(&*rendered) : CutBehindFinalMessage(continued, &*rendered);
   if (!status.ok()) return status;
   return rendered;
 }

@@ -22,6 +22,7 @@ struct EncodedRequest {
   Request request;             // its prompt is dropped once encoded
   bool only_tokenize = false;  // the ids go into `stream`, and no further
   std::vector<TokenId> prompt;
+  bool added_bos = false;       // the prompt begins with a bos that its text does not spell
   bool truncated = false;       // by Request::keep_prompt_tokens
   std::optional<TurnKey> turn;  // of a conversation: its answers are to be remembered under this
   std::shared_ptr<const StopRules> stop_rules;

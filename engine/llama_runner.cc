@@ -54,10 +54,12 @@ std::vector<size_t> LlamaRunner::ChooseMostProbable(const StepBatch& batch, Step
   std::vector<size_t> others, asked;
   std::vector<int32_t> rows;
   std::vector<LlamaModel::BannedToken> banned;
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   for (size_t i = 0; i < batch.logits.size(); ++i) {
     const LogitsRow& wanted = batch.logits[i];
     const bool is_greedy = !WantsLogprobs(wanted) && wanted.sampler->greedy_but_bans();
-    const std::vector<TokenId> bans = is_greedy ? wanted.sampler->Banned() : std::vector<TokenId>();
+    const std::vector<TokenId> bans =
+        is_greedy ? wanted.sampler->Banned(vocab) : std::vector<TokenId>();
     if (is_greedy && bans.size() <= kMostBans) {
       const auto row = static_cast<int32_t>(rows.size());
       for (const TokenId token : bans) banned.push_back({row, static_cast<int32_t>(token)});

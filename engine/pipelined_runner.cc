@@ -65,6 +65,7 @@ void PipelinedRunner::FillIds(const StepBatch& batch) {
 }
 
 void PipelinedRunner::SampleRows(const Step& step) {
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   size_t begin = 0;
   for (const std::span<const LogitsRow> piece : logits_->Pieces(step.logits)) {
     rows_.clear();
@@ -72,7 +73,7 @@ void PipelinedRunner::SampleRows(const Step& step) {
     allowed_.clear();
     for (size_t i = 0; i < piece.size(); ++i) {
       if (piece[i].sampler == nullptr) continue;
-      kernels::SamplingRow row = piece[i].sampler->DeviceRow(&edits_, &allowed_);
+      kernels::SamplingRow row = piece[i].sampler->DeviceRow(vocab, &edits_, &allowed_);
       row.logits_row = static_cast<int32_t>(i);
       row.slot = step.slots[begin + i];
       rows_.push_back(row);

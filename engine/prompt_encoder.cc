@@ -117,6 +117,7 @@ void PromptEncoder::Truncate(EncodedRequest* request) {
   std::vector<TokenId>& prompt = request->prompt;
   if (!kept.has_value() || prompt.size() <= static_cast<size_t>(*kept)) return;
   prompt.erase(prompt.begin(), prompt.end() - *kept);
+  request->added_bos = false;
   request->truncated = true;
   request->turn.reset();
 }
@@ -128,6 +129,8 @@ absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
     absl::StatusOr<std::vector<TokenId>> ids = TokenizeText(text, pace);
     if (!ids.ok()) return ids.status();
     request->prompt = *std::move(ids);
+    const bool wants_bos = text.add_bos.value_or(tokenizer_->adds_bos());
+    request->added_bos = wants_bos && tokenizer_->bos().has_value();
     return absl::OkStatus();
   }
   const EncodeOptions options{.parse_special = text.parse_special,

@@ -74,7 +74,8 @@ void RunningRequest::Start() {
   if (request().tell_prompt) outbox_.text_ids.assign(prompt().begin(), prompt().end());
   const size_t shown_now = with_logprobs ? 1 : prompt().size();
   for (size_t i = 0; i < shown_now; ++i) {
-    PushPromptEvent({.token = prompt()[i], .from_prompt = true});
+    const bool added_bos = i == 0 && encoded_->added_bos;
+    PushPromptEvent({.token = prompt()[i], .from_prompt = true, .added_bos = added_bos});
   }
 }
 

@@ -206,7 +206,7 @@ float SamplerState::Subtracted(int32_t times) const {
   return static_cast<float>(params_.presence_penalty + params_.frequency_penalty * times);
 }
 
-std::vector<TokenId> SamplerState::Banned() const {
+std::vector<TokenId> SamplerState::Banned(size_t vocab_size) const {
   std::vector<TokenId> banned;
   if (chosen_ < min_tokens_) banned.assign(late_tokens_.begin(), late_tokens_.end());
   for (const auto& sequence : params_.banned_sequences) {
@@ -216,11 +216,21 @@ std::vector<TokenId> SamplerState::Banned() const {
       banned.push_back(sequence.back());
     }
   }
-  if (banned.empty() || params_.allowed_tokens.empty()) return banned;
+  const SharedList<TokenId>& allowed = params_.allowed_tokens;
+  // So few bans cannot take all of a vocabulary.
+  if (banned.empty() || (allowed.empty() && banned.size() < vocab_size)) return banned;
   std::sort(banned.begin(), banned.end());
-  const bool none_left = std::all_of(
-      params_.allowed_tokens.begin(), params_.allowed_tokens.end(),
-      [&](TokenId token) { return std::binary_search(banned.begin(), banned.end(), token); });
+  bool none_left;
+  if (allowed.empty()) {
+    banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
+    const auto taken =
+        std::ranges::count_if(banned, [&](TokenId token) { return ToIndex(token) < vocab_size; });
+    none_left = static_cast<size_t>(taken) == vocab_size;
+  } else {
+    none_left = std::ranges::all_of(allowed, [&](TokenId token) {
+      return std::binary_search(banned.begin(), banned.end(), token);
+    });
+  }
   if (none_left) banned.clear();
   return banned;
 }
@@ -251,7 +261,7 @@ void SamplerState::Adjust(std::span<float> logits) const {
     if (!InPrompt(token)) penalize(token);
     if (in_range(token)) logits[ToIndex(token)] -= Subtracted(times);
   }
-  for (const TokenId token : Banned()) {
+  for (const TokenId token : Banned(logits.size())) {
     if (in_range(token)) logits[ToIndex(token)] = kBanned;
   }
 }
@@ -273,7 +283,8 @@ void SamplerState::AddChosenPenalties(std::vector<kernels::LogitEdit>* edits) co
   }
 }
 
-kernels::SamplingRow SamplerState::DeviceRow(std::vector<kernels::LogitEdit>* edits,
+kernels::SamplingRow SamplerState::DeviceRow(size_t vocab_size,
+                                             std::vector<kernels::LogitEdit>* edits,
                                              std::vector<int32_t>* allowed) const {
   kernels::SamplingRow row = kernels::MakeSamplingRow(params_.temperature, params_.top_k,
                                                       params_.top_p, params_.min_p, NextUniform());
@@ -289,7 +300,7 @@ kernels::SamplingRow SamplerState::DeviceRow(std::vector<kernels::LogitEdit>* ed
   AddPromptPenalties(edits);
   const auto prompt_end = std::ssize(*edits) - row.edit_begin;
   AddChosenPenalties(edits);
-  for (const TokenId token : Banned()) {
+  for (const TokenId token : Banned(vocab_size)) {
     edits->push_back({.token = static_cast<int32_t>(token), .banned = 1});
   }
   // Those of one token stay in the order in which they are applied. The prompt's, which are many,
@@ -367,12 +378,14 @@ double LogSumExp(std::span<const float> logits) {
 
 LogprobRow ComputeLogprobs(std::span<const float> logits, TokenId token, int32_t top) {
   const double norm = LogSumExp(logits);
-  const auto logprob = [&](size_t i) { return static_cast<float>(logits[i] - norm); };
+  // One instruction, written so that NaN is the less.
+  const auto value = [&](size_t i) { return logits[i] > kBanned ? logits[i] : kBanned; };
+  const auto logprob = [&](size_t i) { return static_cast<float>(value(i) - norm); };
   LogprobRow row;
-  const float own = logits[ToIndex(token)];
+  const float own = value(ToIndex(token));
   int32_t rank = 1;
   for (size_t i = 0; i < logits.size(); ++i) {
-    rank += logits[i] > own || (logits[i] == own && i < ToIndex(token));
+    rank += value(i) > own || (value(i) == own && i < ToIndex(token));
   }
   row.token = {token, logprob(ToIndex(token)), rank};
   if (top <= 0) return row;
@@ -388,7 +401,7 @@ LogprobRow ComputeLogprobs(std::span<const float> logits, TokenId token, int32_t
       i += kLogitBlock - 1;
       continue;
     }
-    const Candidate candidate{static_cast<int32_t>(i), logits[i]};
+    const Candidate candidate{static_cast<int32_t>(i), value(i)};
     if (heap.size() == wanted) {
       if (!Better(candidate, heap.front())) continue;
       std::pop_heap(heap.begin(), heap.end(), worse_on_top);

@@ -36,9 +36,10 @@ class SamplerState {
   const SamplingParams& params() const { return params_; }
   bool greedy_but_bans() const;  // argmax of the raw logits, without `Banned`, is the answer
 
-  // Tokens that may not be chosen now, in any order. None where no allowed token would be left: a
-  // token must come, and one that is not allowed never does.
-  std::vector<TokenId> Banned() const;
+  // Tokens that may not be chosen now, in any order. None where no allowed token would be left, of
+  // those [0, vocab_size) if all are allowed: a token must come, and one that is not allowed never
+  // does.
+  std::vector<TokenId> Banned(size_t vocab_size) const;
 
   // Chooses the next token, or kNoToken. `logits` [vocab] may be overwritten.
   TokenId Choose(std::span<float> logits) const;
@@ -49,7 +50,7 @@ class SamplerState {
 
   // How a device chooses the next token: the row, whose edits and allowed tokens are added to the
   // step's.
-  kernels::SamplingRow DeviceRow(std::vector<kernels::LogitEdit>* edits,
+  kernels::SamplingRow DeviceRow(size_t vocab_size, std::vector<kernels::LogitEdit>* edits,
                                  std::vector<int32_t>* allowed) const;
 
  private:

@@ -30,6 +30,7 @@ struct TokenEvent {
   int32_t choice = 0;
   TokenId token{};
   bool from_prompt = false;
+  bool added_bos = false;  // of a prompt: the tokenizer put it before the text that was sent
   // Only so many leading bytes of the token are output, the rest belongs to a stop string or comes
   // after it. Absent: all of them. Only the last token of a choice may be cut.
   std::optional<int32_t> shown_bytes;

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "server/concat.h"
+#include "server/unbounded_numbers.h"
 
 namespace refrain::server {
 namespace {
@@ -44,14 +46,17 @@ size_t KeyMemory(const std::string& key) { return sizeof(std::string) + StringMe
 // duplicates are looked for once, when the object is complete.
 class DocumentBuilder {
  public:
-  DocumentBuilder(int max_depth, size_t max_memory)
-      : max_depth_(max_depth), max_memory_(max_memory) {}
+  // `unbounded`: numbers whose value the text does not have, in order; null where a key may not
+  // occur twice. Outlives this.
+  DocumentBuilder(int max_depth, size_t max_memory,
+                  const std::vector<UnboundedNumbers::One>* unbounded)
+      : max_depth_(max_depth), max_memory_(max_memory), unbounded_(unbounded) {}
 
   bool null() { return Add(nullptr); }
   bool boolean(bool value) { return Add(value); }
-  bool number_integer(Json::number_integer_t value) { return Add(value); }
-  bool number_unsigned(Json::number_unsigned_t value) { return Add(value); }
-  bool number_float(Json::number_float_t value, const std::string&) { return Add(value); }
+  bool number_integer(Json::number_integer_t value) { return AddNumber(value); }
+  bool number_unsigned(Json::number_unsigned_t value) { return AddNumber(value); }
+  bool number_float(Json::number_float_t value, const std::string&) { return AddNumber(value); }
   bool string(std::string& value) { return Add(std::move(value)); }
   bool binary(Json::binary_t&) { return Fail("binary values are not JSON"); }
 
@@ -63,9 +68,12 @@ class DocumentBuilder {
     return true;
   }
   bool end_object() {
-    const auto& object = open_.back()->get_ref<const Json::object_t&>();
+    auto& object = open_.back()->get_ref<Json::object_t&>();
     if (const std::string* twice = DuplicateKeyOrNull(object)) {
-      return Fail(Concat("the key \"", *twice, "\" occurs twice in one object"));
+      if (unbounded_ == nullptr) {
+        return Fail(Concat("the key \"", *twice, "\" occurs twice in one object"));
+      }
+      KeepLastValues(&object);
     }
     open_.pop_back();
     return true;
@@ -113,6 +121,15 @@ class DocumentBuilder {
     return true;
   }
 
+  bool AddNumber(Json value) {
+    if (unbounded_ != nullptr && next_unbounded_ < unbounded_->size() &&
+        (*unbounded_)[next_unbounded_].index == numbers_) {
+      value = (*unbounded_)[next_unbounded_++].value;
+    }
+    ++numbers_;
+    return Add(std::move(value));
+  }
+
   bool HasRoomFor(const Json& value) {
     memory_ += OwnMemory(value);
     return memory_ <= max_memory_ ||
@@ -147,8 +164,28 @@ class DocumentBuilder {
     return twice == keys.end() ? nullptr : *twice;
   }
 
+  // Each where its key stands first, as in Python's dictionaries.
+  static void KeepLastValues(Json::object_t* object) {
+    std::unordered_map<std::string_view, size_t> places;
+    Json::object_t::Container kept;
+    kept.reserve(object->size());  // the keys stay where they are
+    for (auto& [name, value] : *object) {
+      const auto found = places.find(name);
+      if (found != places.end()) {
+        kept[found->second].second = std::move(value);
+        continue;
+      }
+      kept.emplace_back(name, std::move(value));
+      places.emplace(kept.back().first, kept.size() - 1);
+    }
+    static_cast<Json::object_t::Container&>(*object).swap(kept);
+  }
+
   const int max_depth_;
   const size_t max_memory_;
+  const std::vector<UnboundedNumbers::One>* const unbounded_;
+  size_t next_unbounded_ = 0;
+  size_t numbers_ = 0;  // so far
   size_t memory_ = 0;
   Json document_;
   std::vector<Json*> open_;
@@ -184,7 +221,13 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) 
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return absl::InvalidArgumentError(Concat("not valid JSON: a NUL at byte ", nul));
   }
-  DocumentBuilder builder(limits.max_depth, kFreeMemory + kMemoryPerByte * text.size());
+  UnboundedNumbers unbounded;
+  if (limits.as_python) {
+    unbounded = TakeUnboundedNumbers(text);
+    text = unbounded.text;
+  }
+  DocumentBuilder builder(limits.max_depth, kFreeMemory + kMemoryPerByte * text.size(),
+                          limits.as_python ? &unbounded.ones : nullptr);
   const bool parsed =
       Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,
                       /*strict=*/true, limits.allow_comments);

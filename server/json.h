@@ -18,13 +18,16 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   int max_depth = 64;           // nesting of arrays and objects
   bool allow_comments = false;  // `//` and `/* */`, for configuration files
+  // What models write is taken as Python's json.loads takes it: of a key that occurs twice the last
+  // value counts, numbers beyond a double are infinite, `NaN` and `Infinity` are numbers.
+  bool as_python = false;
 };
 
 // Parses one JSON text. Linear in its size (nlohmann's own builder of ordered objects is quadratic
 // in the number of keys). INVALID_ARGUMENT with line and column for malformed text, ill-formed
 // UTF-8, numbers out of range, deeper nesting than the limit, for a key that occurs twice in one
-// object, which readers are known to disagree about, and for a text of so many empty values that
-// they would take over 16 MiB and eight times its size. Pure; any thread.
+// object, which readers are known to disagree about (but `as_python`), and for a text of so many
+// empty values that they would take over 16 MiB and eight times its size. Pure; any thread.
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits = {});
 
 // About how many bytes of memory `value` takes. Linear in the number of values. Pure; any thread.

@@ -283,6 +283,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreatePieceTokenizer(const TokenizerS
                         .unless_present = spec.space_prefix_unless_present};
   parts.vocabulary.adds_bos = spec.add_bos.value_or(true);
   parts.vocabulary.adds_space_prefix = prefix;
+  parts.vocabulary.adds_space_after_specials = parts.space_prefix.after_special_tokens;
   status = ApplySpecialTokens(spec, &parts.vocabulary);
   if (!status.ok()) return status;
   return std::make_unique<PieceTokenizer>(std::move(parts));

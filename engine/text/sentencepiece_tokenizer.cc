@@ -154,6 +154,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
   }
   vocabulary.adds_bos = *spec.add_bos;
   vocabulary.adds_space_prefix = spec.add_space_prefix.value_or(true);
+  vocabulary.adds_space_after_specials = vocabulary.adds_space_prefix;
   status = ApplySpecialTokens(spec, &vocabulary);
   if (!status.ok()) return status;
   return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), std::move(model));

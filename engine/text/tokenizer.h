@@ -96,6 +96,9 @@ class Tokenizer {
   // Whether Encode puts a space before a text: one that decodes a whole text takes it away again.
   virtual bool adds_space_prefix() const = 0;
 
+  // Whether it does so behind every control and user-defined token, too.
+  virtual bool adds_space_after_specials() const { return false; }
+
   // The control or user-defined token spelled exactly so.
   virtual std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const = 0;
 };

@@ -25,6 +25,7 @@ struct Vocabulary {
   bool adds_bos = false;
   bool adds_space_prefix = false;
   bool composes_text = false;
+  bool adds_space_after_specials = false;
 };
 
 // Marks `spec`'s special ids, and control tokens with a well-known name, as ending a generation,
@@ -50,6 +51,7 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<kvcache::TokenId> eos() const final { return vocabulary_.eos; }
   bool adds_bos() const final { return vocabulary_.adds_bos; }
   bool adds_space_prefix() const final { return vocabulary_.adds_space_prefix; }
+  bool adds_space_after_specials() const final { return vocabulary_.adds_space_after_specials; }
   std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const final {
     return vocabulary_.specials.FindExact(text);
   }

@@ -251,7 +251,7 @@ void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, Gene
   request.stop.skip_special = answer.shown.skip_special;
   answer.shown.stream_tool_calls = true;
   answer.shows_end_token = request.stop.include_stop_in_output;
-  answer.echo = answer.shown.begins_with_prompt = in.echo();
+  answer.echo = in.echo();
   answer.prompt_token_ids = in.return_prompt_token_ids();
   answer.cache_report = in.cache_report();
   answer.continuous_usage = in.continuous_usage();

@@ -67,7 +67,8 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
       continue;
     }
     if (name == "arguments" && value.is_string() && !form.argument_strings) {
-      const auto parsed = ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32});
+      const auto parsed =
+          ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32, .as_python = true});
       if (parsed.ok() && parsed->is_object()) {
         *json_memory += MemoryOf(*parsed);
         map.Set(name, ToTemplateValue(*parsed));

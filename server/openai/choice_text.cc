@@ -21,6 +21,7 @@ TokenDetails DetailsOf(engine::TokenId token, const std::optional<engine::TokenL
 TokenDetails DetailsOf(const engine::TokenEvent& event) {
   TokenDetails details = DetailsOf(event.token, event.logprob, event.top);
   details.from_prompt = event.from_prompt;
+  details.added_bos = event.added_bos;
   return details;
 }
 
@@ -51,9 +52,8 @@ void ChoiceText::Take(ToolCallParser::Output output) {
 }
 
 void ChoiceText::End(const engine::ChoiceEnd& end) {
-  if (shows_end_token_ && end.stop_token.has_value()) {
-    Take(shown_.Add({.choice = end.choice, .token = *end.stop_token}));
-  }
+  const bool shows_end = shows_end_token_ && end.stop_token.has_value();
+  if (shows_end) Take(shown_.Add({.choice = end.choice, .token = *end.stop_token}));
   Take(shown_.End());
   const bool joins_last = !end.stop_token.has_value() && open_.tokens.empty() &&
                           !open_.call.has_value() && !ready_.empty();
@@ -69,6 +69,7 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
   open_.called = shown_.called();
   if (end.stop_token.has_value()) {
     open_.end_token = DetailsOf(*end.stop_token, end.stop_logprob, end.stop_top);
+    open_.end_token->shown = shows_end && !shown_.Hides(*end.stop_token);
   }
   open_.stop_string = end.matched_stop;
   open_.hidden_tokens = end.hidden_tokens;

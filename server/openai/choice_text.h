@@ -20,6 +20,8 @@ struct TokenDetails {
   std::vector<engine::TokenLogprob> top;
   int32_t rank = 0;  // with `logprob`: 1 = the most probable
   bool from_prompt = false;
+  bool added_bos = false;  // engine::TokenEvent's
+  bool shown = true;       // false: an end token of which the text shows nothing
 };
 
 TokenDetails DetailsOf(const engine::TokenEvent& event);

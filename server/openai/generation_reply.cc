@@ -69,7 +69,6 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       .shows_end_token = call.first().stop.include_stop_in_output,
       .prefix = output_.prefix,
       .shown = {.skip_special = output_.skip_special,
-                .begins_with_prompt = output_.echo,
                 .tools = output_.tools,
                 .parallel_tool_calls = output_.parallel_tool_calls,
                 .stream_tool_calls = stream_events_}};

@@ -65,11 +65,7 @@ ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
                                const engine::Tokenizer* tokenizer)
     : answer_(std::move(answer)),
       tokenizer_(tokenizer),
-      // The space that the tokenizer put before a prompt is in its first token, not in the text.
-      text_offsets_(num_choices,
-                    TextOffset(tokenizer, {.skip_special = answer_.output.skip_special,
-                                           .drop_leading_space = answer_.output.echo &&
-                                                                 tokenizer->adds_space_prefix()})) {
+      text_offsets_(num_choices, TextOffset(tokenizer, answer_.output.skip_special)) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
 }
@@ -211,7 +207,8 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   } else {
     AppendDelta(piece, out);
   }
-  if (piece.tokens.empty() && (chat || !piece.end_token.has_value())) {
+  const bool lists_end = piece.end_token.has_value() && (!chat || piece.end_token->shown);
+  if (piece.tokens.empty() && !lists_end) {
     out->append(",\"logprobs\":null");
   } else {
     AppendLogprobs(choice, piece.tokens, piece.end_token, out);
@@ -295,7 +292,7 @@ void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetai
   } else if (answer_.endpoint == Endpoint::kCompletions) {
     AppendCompletionLogprobs(choice, tokens, end_token, out);
   } else {
-    AppendChatLogprobs(tokens, out);
+    AppendChatLogprobs(tokens, end_token, out);
   }
 }
 
@@ -412,7 +409,10 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
     const std::string_view comma = i == 0 ? "" : ",";
     texts.append(comma);
     AppendJsonString(NameOf(details.token), &texts);
-    ConcatTo(&offsets, comma, text_offsets_[choice].Add(details.token));
+    TextOffset& text_offset = text_offsets_[choice];
+    ConcatTo(&offsets, comma,
+             details.from_prompt ? text_offset.AddPrompt(details.token, details.added_bos)
+                                 : text_offset.Add(details.token));
     logprobs.append(comma);
     tops.append(comma);
     if (!details.logprob.has_value()) {
@@ -440,13 +440,15 @@ void ResponseFormat::AppendChatToken(engine::TokenId token, float logprob, std::
   out->append("]");
 }
 
+// Of the tokens that the text shows.
 void ResponseFormat::AppendChatLogprobs(const std::vector<TokenDetails>& tokens,
+                                        const std::optional<TokenDetails>& end_token,
                                         std::string* out) const {
   out->append("{\"content\":[");
-  bool first = true;
-  for (const TokenDetails& details : tokens) {
-    if (!first) out->append(",");
-    first = false;
+  const bool lists_end = end_token.has_value() && end_token->shown;
+  for (size_t t = 0; t < tokens.size() + (lists_end ? 1 : 0); ++t) {
+    const TokenDetails& details = t < tokens.size() ? tokens[t] : *end_token;
+    if (t > 0) out->append(",");
     AppendChatToken(details.token, details.logprob.value_or(kLeastLogprob), out);
     out->append(",\"top_logprobs\":[");
     for (size_t i = 0; i < details.top.size(); ++i) {

@@ -89,7 +89,8 @@ class ResponseFormat {
   // How log-probabilities name a token.
   std::string NameOf(engine::TokenId token) const;
   void AppendChatToken(engine::TokenId token, float logprob, std::string* out) const;
-  void AppendChatLogprobs(const std::vector<TokenDetails>& tokens, std::string* out) const;
+  void AppendChatLogprobs(const std::vector<TokenDetails>& tokens,
+                          const std::optional<TokenDetails>& end_token, std::string* out) const;
 
   const Answer answer_;
   const engine::Tokenizer* tokenizer_;

@@ -10,9 +10,8 @@ namespace refrain::server::openai {
 ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
     : tokenizer_(tokenizer),
       skip_special_(options.skip_special),
-      detokenizer_(tokenizer, {.skip_special = options.skip_special,
-                               .drop_leading_space =
-                                   options.begins_with_prompt && tokenizer->adds_space_prefix()}) {
+      detokenizer_(tokenizer, {.skip_special = options.skip_special}),
+      prompt_bytes_(tokenizer) {
   using engine::ToolFormat;
   if (options.tools != ToolFormat::kHermes && options.tools != ToolFormat::kLlama3) return;
   parser_.emplace(options.tools,
@@ -21,10 +20,10 @@ ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
 }
 
 ToolCallParser::Output ShownText::Add(const engine::TokenEvent& event) {
+  if (event.from_prompt) return Show(AddPrompt(event));
   const std::string_view bytes = tokenizer_->TokenBytes(event.token);
   // Of a control token that is not shown no part is, wherever a stop string begins or ends.
-  const bool hidden = skip_special_ && tokenizer_->IsControl(event.token);
-  if (event.shown_bytes.has_value() && hidden) return Show(detokenizer_.Flush());
+  if (event.shown_bytes.has_value() && Hides(event.token)) return Show(detokenizer_.Flush());
   if (event.shown_bytes.has_value()) {
     return Show(detokenizer_.AppendBytes(
         bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes)))));
@@ -34,6 +33,12 @@ ToolCallParser::Output ShownText::Add(const engine::TokenEvent& event) {
     return Show(detokenizer_.Flush() + std::string(bytes));
   }
   return Show(detokenizer_.Append(event.token));
+}
+
+std::string ShownText::AddPrompt(const engine::TokenEvent& event) {
+  const std::string_view bytes = prompt_bytes_.Next(event.token, event.added_bos);
+  if (!tokenizer_->IsControl(event.token)) return detokenizer_.AppendBytes(bytes);
+  return detokenizer_.Flush().append(bytes);
 }
 
 ToolCallParser::Output ShownText::End() {

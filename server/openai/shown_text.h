@@ -7,6 +7,7 @@
 #include "engine/text/detokenizer.h"
 #include "engine/text/tool_format.h"
 #include "engine/token_stream.h"
+#include "server/openai/prompt_bytes.h"
 #include "server/openai/tool_call_parser.h"
 
 namespace refrain::server::openai {
@@ -17,9 +18,7 @@ namespace refrain::server::openai {
 class ShownText {
  public:
   struct Options {
-    bool skip_special = true;  // control tokens are no text
-    // It begins with the prompt: a space that the tokenizer put before that is not shown.
-    bool begins_with_prompt = false;
+    bool skip_special = true;  // control tokens are no text, but for those of a prompt
     // Calls in this format are taken out of the text.
     engine::ToolFormat tools = engine::ToolFormat::kNone;
     bool parallel_tool_calls = true;  // false: the first one only
@@ -28,8 +27,10 @@ class ShownText {
 
   ShownText(const engine::Tokenizer* tokenizer, const Options& options);
 
-  // What can be shown now; possibly nothing.
+  // What can be shown now; possibly nothing. Of a prompt (echo) it is what was sent.
   ToolCallParser::Output Add(const engine::TokenEvent& event);
+  // Whether no part of a generated token is shown.
+  bool Hides(engine::TokenId token) const { return skip_special_ && tokenizer_->IsControl(token); }
   // No token comes any more: what was held back.
   ToolCallParser::Output End();
   // Whether the model has called tools, and the last call has all of its arguments: one that was
@@ -38,10 +39,12 @@ class ShownText {
 
  private:
   ToolCallParser::Output Show(std::string text);
+  std::string AddPrompt(const engine::TokenEvent& event);
 
   const engine::Tokenizer* tokenizer_;
   bool skip_special_;
   engine::Detokenizer detokenizer_;
+  PromptBytes prompt_bytes_;
   std::optional<ToolCallParser> parser_;
 };
 

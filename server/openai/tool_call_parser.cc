@@ -37,7 +37,7 @@ size_t BegunMarker(std::string_view text, std::string_view marker) {
 
 // Nothing when `json` is no call.
 std::optional<std::string> NameOfCall(std::string_view json, engine::ToolFormat format) {
-  const absl::StatusOr<Json> parsed = ParseJson(json);
+  const absl::StatusOr<Json> parsed = ParseJson(json, {.as_python = true});
   if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
   const auto name = parsed->find("name");
   if (name == parsed->end() || !name->is_string() || name->get_ref<const std::string&>().empty()) {
@@ -104,6 +104,8 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   std::optional<std::string> name;
   // The last brace of an object that is not whole may be all that it lacks.
   if (!was_told) name = NameOfCall(follower_.whole() ? json : Concat(json, "}"), format_);
+  // Of several names that which a stream would have told.
+  if (name.has_value() && follower_.streams()) name = follower_.name();
   const bool is_call = was_told || name.has_value();
   if (name.has_value()) {
     TellName(*std::move(name), output);

@@ -101,6 +101,23 @@ TEST(BeamGroupTest, BansEndTokensBeforeMinTokens) {
   EXPECT_EQ(ends[0].stop_token, kEnd);
 }
 
+// As in sampling: a token must come, and is no end yet.
+TEST(BeamGroupTest, BansGiveWayWhereTheyLeaveNoToken) {
+  BeamGroup group(BeamRequest(1, 1), Rules(3, /*min_tokens=*/1, {kEnd, TokenId{4}}));
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_FALSE(group.over());
+    group.Deliver(0, Row({{0, -0.1}, {4, -3}}));
+    group.Advance();
+  }
+  EXPECT_TRUE(group.over());
+  std::vector<TokenEvent> tokens;
+  std::vector<ChoiceEnd> ends;
+  EXPECT_EQ(group.Output(1, &tokens, &ends), 2);
+  EXPECT_EQ(TokensOf(tokens, 0), std::vector{0});
+  EXPECT_EQ(ends[0].reason, FinishReason::kStop);
+  EXPECT_EQ(ends[0].stop_token, kEnd);
+}
+
 TEST(BeamGroupTest, AnIgnoredEndComesNoEarlierThanMinTokens) {
   const StopParams params{.min_tokens = 1, .ignore_eos = true};
   BeamGroup group(BeamRequest(1, 1),

@@ -356,6 +356,25 @@ TEST(EngineLoopReplayTest, ResumingComputesNothingAgainThatIsCached) {
   h.CheckIdle();
 }
 
+// Also where the other tokens come later, with their log-probabilities.
+TEST_P(EngineLoopSharingTest, EchoTellsTheBosThatTheTokenizerAdded) {
+  for (const bool logprobs : {false, true}) {
+    LoopHarness h(Options());
+    h.tokenizer.bos_token = TokenId{7};
+    Request request;
+    request.prompt = TextPrompt{.text = "abc"};
+    request.echo = true;
+    request.n = 2;
+    if (logprobs) request.logprobs.prompt_top = 0;
+    const RequestOutput output = h.Run(request);
+    for (const auto& [index, choice] : output.choices) {
+      ASSERT_EQ(choice.prompt.size(), 4u);
+      EXPECT_EQ(choice.prompt[0].token, TokenId{7});
+      for (size_t i = 0; i < 4; ++i) EXPECT_EQ(choice.prompt[i].added_bos, i == 0);
+    }
+  }
+}
+
 TEST_P(EngineLoopSharingTest, PromptLogprobsOfACachedPromptAreTheSame) {
   LoopHarness h(Options());
   Request request = TokenRequest(Prompt(300), 4);

@@ -55,6 +55,24 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
   EXPECT_FALSE(status_.ok());
 }
 
+// A client that sent it, or did without it, has no added one.
+TEST_F(PromptEncoderTest, TellsABosThatTheTextDoesNotSpell) {
+  const auto added = [&](std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt,
+                         std::optional<int32_t> kept = std::nullopt) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.keep_prompt_tokens = kept;
+    return Encode(request).added_bos;
+  };
+  EXPECT_FALSE(added(TextPrompt{.text = "ab"}));
+  tokenizer_.bos_token = T(7);
+  EXPECT_TRUE(added(TextPrompt{.text = "ab"}));
+  EXPECT_FALSE(added(TextPrompt{.text = "ab", .add_special_tokens = false}));
+  EXPECT_FALSE(added(TokenPrompt{.ids = {T(7), T(1)}}));
+  EXPECT_TRUE(added(TextPrompt{.text = "ab"}, 3));
+  EXPECT_FALSE(added(TextPrompt{.text = "ab"}, 2));
+}
+
 // Of the context of 8 there is room for so many tokens as are asked for at least, or it is said.
 TEST_F(PromptEncoderTest, MinTokensBeyondTheContextAreRefused) {
   Request request;
@@ -116,36 +134,86 @@ TEST_F(PromptEncoderTest, RenderingTakesTheTextOutOfTheRequest) {
   EXPECT_TRUE(std::get<ChatPrompt>(chat.request.prompt).input.messages.is_undefined());
 }
 
+// The text of a user's "hi" and the beginning of an answer, or why that cannot be continued.
+std::string Continued(const ChatTemplate& chat_template, const jinja::Value& content) {
+  const testing::FakeTokenizer tokenizer(testing::LetterVocabulary());
+  const PromptEncoder encoder(&tokenizer, &chat_template,
+                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
+  jinja::Value::List messages;
+  for (const auto& [role, text] :
+       {std::pair("user", jinja::Value::String("hi")), std::pair("assistant", content)}) {
+    jinja::Map message;
+    message.Set("role", jinja::Value::String(role));
+    message.Set("content", text);
+    messages.push_back(jinja::Value::MakeMap(std::move(message)));
+  }
+  ChatPrompt prompt;
+  prompt.input.messages = jinja::Value::MakeList(std::move(messages));
+  prompt.continue_final_message = true;
+  EncodedRequest chat;
+  chat.request.prompt = std::move(prompt);
+  const auto text = encoder.Render(&chat);
+  if (!text.ok()) return std::string(text.status().message());
+  for (const TextSpan& span : (*text)->plain_spans) {
+    EXPECT_LE(span.end_byte, (*text)->text.size());
+  }
+  return (*text)->text;
+}
+
 // As where the text was begun: nothing of the template's that ends the message.
 TEST_F(PromptEncoderTest, ContinuesAMessageThatSaysNothingYet) {
   const auto chat_template = ChatTemplate::Create(
       "{% for m in messages %}<{{ m.role }}>{{ m.content.lstrip(' ') }}</{{ m.role }}>{% endfor %}",
       "", "");
   ASSERT_TRUE(chat_template.ok()) << chat_template.status();
-  const PromptEncoder encoder(&tokenizer_, chat_template->get(),
-                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
   const auto rendered = [&](const jinja::Value& content) {
-    jinja::Value::List messages;
-    for (const auto& [role, text] :
-         {std::pair("user", jinja::Value::String("hi")), std::pair("assistant", content)}) {
-      jinja::Map message;
-      message.Set("role", jinja::Value::String(role));
-      message.Set("content", text);
-      messages.push_back(jinja::Value::MakeMap(std::move(message)));
-    }
-    ChatPrompt prompt;
-    prompt.input.messages = jinja::Value::MakeList(std::move(messages));
-    prompt.continue_final_message = true;
-    EncodedRequest chat;
-    chat.request.prompt = std::move(prompt);
-    const auto text = encoder.Render(&chat);
-    return text.ok() ? (*text)->text : std::string(text.status().message());
+    return Continued(**chat_template, content);
   };
   EXPECT_EQ(rendered(jinja::Value::String("so")), "<user>hi</user><assistant>so");
   EXPECT_EQ(rendered(jinja::Value::String("")), "<user>hi</user><assistant>");
   EXPECT_EQ(rendered(jinja::Value::String(" \n")), "<user>hi</user><assistant>\n");
   EXPECT_EQ(rendered(jinja::Value::None()),
             "continue_final_message: the last message has no text that could be continued");
+}
+
+// As templates of models that think do: what the tags were is text of theirs.
+TEST_F(PromptEncoderTest, ContinuesAMessageThatTheTemplateHasTakenApart) {
+  const auto chat_template = ChatTemplate::Create(
+      "{% for m in messages %}<{{ m.role }}>"
+      "{% if m.role == 'assistant' %}{% set parts = m.content.split('</think>') %}"
+      "<think>\n{{ parts[0].split('<think>')[-1].strip('\n') if parts|length > 1 }}\n</think>\n\n"
+      "{{ parts[-1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}</{{ m.role }}>\n{% endfor "
+      "%}",
+      "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const auto rendered = [&](std::string content) {
+    return Continued(**chat_template, jinja::Value::String(std::move(content)));
+  };
+  const std::string begin = "<user>hi</user>\n<assistant>";
+  for (const char* const content :
+       {"<think>\n\n</think>\n\n", "<think>\n\n</think>", "<think>\nLet me see.\n</think>\n\n",
+        "<think>\nLet me see.\n</think>\n", "<think>\nSo.\n</think>\n\nThe answer"}) {
+    EXPECT_EQ(rendered(content), begin + content);
+  }
+  // White space that the template does not show.
+  EXPECT_EQ(rendered("\n<think>\nSo.\n</think>\n \n"), begin + "<think>\nSo.\n</think>");
+  EXPECT_EQ(rendered("The answer"), begin + "<think>\n\n</think>\n\nThe answer");
+  EXPECT_EQ(rendered("<think>\nLet"), begin + "<think>\n\n</think>\n\n<think>\nLet");
+  // Shown otherwise than it was sent: nothing tells where it ends.
+  EXPECT_EQ(rendered("<think>So.</think>Yes"), begin + "<think>\nSo.\n</think>\n\nYes");
+  EXPECT_EQ(rendered("<think>So.</think>"),
+            "continue_final_message: the chat template does not end with the last message's text");
+}
+
+// What says the same elsewhere is not the last message.
+TEST_F(PromptEncoderTest, ContinuesNoTextThatStandsBeforeAnothers) {
+  const auto chat_template = ChatTemplate::Create(
+      "Answer: yes\n{% for m in messages if m.role == 'user' %}"
+      "<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}",
+      "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  EXPECT_EQ(Continued(**chat_template, jinja::Value::String("yes")),
+            "continue_final_message: the chat template does not end with the last message's text");
 }
 
 // Each repetition costs memory; the context bounds the prompt alone.

@@ -148,13 +148,27 @@ TEST(Sampler, BansGiveWayWhereTheyLeaveNoAllowedToken) {
   EXPECT_EQ(SampleOnce(with_another, {1, 9}), T(0));
 }
 
+// Of a vocabulary of four; one id that it lacks, and one that is named twice.
+TEST(Sampler, BansGiveWayWhereTheyLeaveNoToken) {
+  for (const double temperature : {0.0, 1.0}) {
+    SamplerState all = Sampler({.temperature = temperature}, 1, {}, 1, {T(0), T(1), T(2), T(3)});
+    EXPECT_EQ(SampleOnce(all, {1, 2, 90, 3}), T(2));
+    SamplingParams words = {.temperature = temperature};
+    words.banned_sequences = {{T(0)}, {T(3)}, {T(3)}, {T(9)}};
+    SamplerState with_words = Sampler(words, 1, {}, 2, {T(1), T(2)});
+    EXPECT_EQ(SampleOnce(with_words, {1, 2, 90, 3}), T(2));
+    SamplerState one_left = Sampler(words, 1, {}, 2, {T(1)});
+    EXPECT_EQ(SampleOnce(one_left, {1, 90, 2, 3}), T(2));
+  }
+}
+
 TEST(Sampler, EndTokensAreBannedBeforeMinTokens) {
   SamplerState sampler = Sampler({.temperature = 0}, 1, {}, 2, {T(0)});
   EXPECT_TRUE(sampler.greedy_but_bans());
-  EXPECT_THAT(sampler.Banned(), ElementsAre(T(0)));
+  EXPECT_THAT(sampler.Banned(2), ElementsAre(T(0)));
   EXPECT_EQ(SampleOnce(sampler, {9, 1}), T(1));
   EXPECT_EQ(SampleOnce(sampler, {9, 1}), T(1));
-  EXPECT_THAT(sampler.Banned(), IsEmpty());
+  EXPECT_THAT(sampler.Banned(2), IsEmpty());
   EXPECT_EQ(SampleOnce(sampler, {9, 1}), T(0));
 }
 
@@ -164,7 +178,7 @@ TEST(Sampler, BannedSequencesAreNotCompleted) {
   params.banned_sequences = {{T(0), T(1)}, {T(3)}, {T(2), T(2), T(1)}};
   SamplerState sampler = Sampler(params);
   EXPECT_TRUE(sampler.greedy_but_bans());
-  EXPECT_THAT(sampler.Banned(), ElementsAre(T(3)));
+  EXPECT_THAT(sampler.Banned(2), ElementsAre(T(3)));
   EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(1));
   EXPECT_EQ(SampleOnce(sampler, {7, 6, 0, 9}), T(0));
   EXPECT_EQ(SampleOnce(sampler, {5, 6, 0, 9}), T(0));  // 0 1 would be complete
@@ -344,6 +358,31 @@ TEST(Logprobs, RankAndTopAreOrderedWithTiesByLowerId) {
   EXPECT_NEAR(row.token.logprob, 2 - norm, 1e-6);
 }
 
+// Wherever the NaN is, first or in a block that has nothing else to give.
+TEST(Logprobs, NaNCountsAsMinusInfinity) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (const size_t at : {0, 1, 2, 100, 255}) {
+    std::vector<float> logits;
+    for (int i = 0; i < 256; ++i) logits.push_back(0.01f * static_cast<float>(i));
+    logits[at] = kNaN;
+    const LogprobRow row = ComputeLogprobs(logits, T(200), 3);
+    ASSERT_EQ(row.top.size(), 3u);
+    const int32_t best = at == 255 ? 254 : 255;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(row.top[i].token, T(best - i)) << at;
+      EXPECT_TRUE(std::isfinite(row.top[i].logprob)) << at;
+    }
+  }
+  const LogprobRow all = ComputeLogprobs(std::vector<float>{kNaN, 1, kNaN, 2}, T(0), 4);
+  EXPECT_EQ(all.top[0].token, T(3));
+  EXPECT_EQ(all.top[1].token, T(1));
+  EXPECT_EQ(all.top[2].token, T(0));
+  EXPECT_EQ(all.top[3].token, T(2));
+  EXPECT_EQ(all.top[3].logprob, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(all.token.logprob, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(all.token.rank, 3);
+}
+
 TEST(Logprobs, MoreTopsThanTokensGiveAllTokens) {
   EXPECT_EQ(ComputeLogprobs(std::vector<float>{1, 2}, T(0), 20).top.size(), 2u);
 }
@@ -402,7 +441,7 @@ TEST(Sampler, EditsForADeviceAscendAndKeepTheirOrderWithinAToken) {
   sampler.Count(T(40));
   std::vector<kernels::LogitEdit> edits(2);  // another row's
   std::vector<int32_t> allowed;
-  const kernels::SamplingRow row = sampler.DeviceRow(&edits, &allowed);
+  const kernels::SamplingRow row = sampler.DeviceRow(/*vocab_size=*/100, &edits, &allowed);
   ASSERT_EQ(row.edit_begin, 2);
   ASSERT_EQ(row.edit_end, std::ssize(edits));
   std::vector<std::string> told;

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -73,6 +74,50 @@ TEST(ParseJson, RefusesDuplicateKeysInSmallAndLargeObjects) {
   for (int i = 0; i < 100; ++i) large += "\"k" + std::to_string(i) + "\":0,";
   EXPECT_TRUE(ParseJson(large + "\"last\":0}").ok());
   EXPECT_FALSE(ParseJson(large + "\"k50\":0}").ok());
+}
+
+TEST(ParseJson, KeepsTheLastOfEqualKeysAsPythonDoes) {
+  const auto parsed = ParseJson(R"({"a":1,"b":2,"a":{"c":3,"c":[4]},"a":5,"d":{"c":3,"c":[4]}})",
+                                {.as_python = true});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->dump(), R"({"a":5,"b":2,"d":{"c":[4]}})");
+  std::string large = "{";
+  for (int i = 0; i < 100; ++i)
+    large += "\"k" + std::to_string(i % 50) + "\":" + std::to_string(i) + ",";
+  const auto many = ParseJson(large + "\"last\":0}", {.as_python = true});
+  ASSERT_TRUE(many.ok()) << many.status();
+  EXPECT_EQ(many->size(), 51u);
+  EXPECT_EQ((*many)["k7"], 57);
+}
+
+// Each in its place among the others, and none in strings.
+TEST(ParseJson, TakesNumbersBeyondADoubleAsPythonDoes) {
+  const std::string text =
+      R"([1,1e999,"1e999,NaN\\",-2.5E+400,0,{"NaN":NaN},[Infinity,-Infinity],1e-999,7,)" +
+      std::string(400, '9') + "]";
+  EXPECT_FALSE(ParseJson(text).ok());
+  const auto parsed = ParseJson(text, {.as_python = true});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const Json& list = *parsed;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(list[0], 1);
+  EXPECT_EQ(list[1], kInfinity);
+  EXPECT_EQ(list[2], "1e999,NaN\\");
+  EXPECT_EQ(list[3], -kInfinity);
+  EXPECT_EQ(list[4], 0);
+  EXPECT_TRUE(std::isnan(list[5]["NaN"].get<double>()));
+  EXPECT_EQ(list[6], Json({kInfinity, -kInfinity}));
+  EXPECT_EQ(list[7], 0.0);
+  EXPECT_EQ(list[8], 7);
+  EXPECT_EQ(list[9], kInfinity);
+}
+
+TEST(ParseJson, TakesAsPythonDoesNoWrongSpellings) {
+  for (const char* text :
+       {"01e999", "1.e999", "-e999", ".5e999", "+1e999", "1e999x", "nan", "inf", "-NaN", "infinity",
+        "[1e999", "1e999 2", "0x1p9999", "{NaN:1}", "\"1e999", "1e9991e999", "1e999\"\""}) {
+    EXPECT_FALSE(ParseJson(text, {.as_python = true}).ok()) << text;
+  }
 }
 
 TEST(ParseJson, TakesCommentsOnlyWhereAllowed) {

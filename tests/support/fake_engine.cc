@@ -143,7 +143,8 @@ FakeEngine::~FakeEngine() {
 absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::Request request) {
   std::string answer = PromptText(request, tokenizer_);
   if (answer.starts_with(kThrow)) throw std::bad_alloc();
-  std::vector<TokenId> prompt = *tokenizer_.Encode(answer, {});
+  const auto* const ids = std::get_if<engine::TokenPrompt>(&request.prompt);
+  std::vector<TokenId> prompt = ids != nullptr ? ids->ids : *tokenizer_.Encode(answer, {});
   const auto& kept = request.keep_prompt_tokens;
   if (kept.has_value() && prompt.size() > static_cast<size_t>(*kept)) {
     prompt.erase(prompt.begin(), prompt.end() - *kept);

@@ -27,6 +27,7 @@ class FakeTokenizer : public engine::Tokenizer {
       return absl::CancelledError("tokenizing was stopped");
     }
     std::vector<kvcache::TokenId> ids;
+    if (bos_token.has_value() && options.add_bos.value_or(true)) ids.push_back(*bos_token);
     for (const char byte : utf8) {
       ids.push_back(kvcache::TokenId{
           static_cast<int32_t>(static_cast<uint8_t>(byte) % (pieces_.size() - 1))});
@@ -45,16 +46,17 @@ class FakeTokenizer : public engine::Tokenizer {
   bool IsControl(kvcache::TokenId id) const override { return id == *eos(); }
   bool IsEndOfGeneration(kvcache::TokenId id) const override { return id == *eos(); }
   size_t vocab_size() const override { return pieces_.size(); }
-  std::optional<kvcache::TokenId> bos() const override { return std::nullopt; }
+  std::optional<kvcache::TokenId> bos() const override { return bos_token; }
   std::optional<kvcache::TokenId> eos() const override {
     return kvcache::TokenId{static_cast<int32_t>(pieces_.size()) - 1};
   }
-  bool adds_bos() const override { return false; }
+  bool adds_bos() const override { return bos_token.has_value(); }
   bool adds_space_prefix() const override { return false; }
   std::optional<kvcache::TokenId> FindSpecial(std::string_view) const override {
     return std::nullopt;
   }
 
+  std::optional<kvcache::TokenId> bos_token;  // put before texts
   std::function<void(std::string_view)> before_encode;
   std::function<void(engine::EncodePace*)> paced_encode;  // the work; null for a short text
 

@@ -104,6 +104,36 @@ def test_tokens_inside_a_character_lie_where_it_begins(client, model_id):
     assert set(offsets[1:-1]) == {1} and all(t.startswith("bytes:") for t in tokens[1:-1])
 
 
+@pytest.mark.parametrize("skip", [True, False])
+def test_echo_gives_control_tokens_as_they_were_sent(client, model_id, skip):
+    prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    fields = {"prompt": prompt, "echo": True, "max_tokens": 3, "n": 2, "logprobs": 0,
+              "skip_special_tokens": skip}
+    for choice in complete(client, model_id, **fields).choices:
+        assert choice.text.startswith(prompt)
+        for token, begin in zip(choice.logprobs.tokens, choice.logprobs.text_offset):
+            assert choice.text.startswith(token, begin)
+    text = ["", ""]
+    for chunk in complete(client, model_id, **fields, stream=True):
+        text[chunk.choices[0].index] += chunk.choices[0].text
+    assert all(t.startswith(prompt) for t in text)
+
+
+def test_a_chat_lists_the_end_token_that_it_shows(client, model_id):
+    options = {"model": model_id, "messages": [{"role": "user", "content": "Count to ten."}],
+               "max_tokens": 8, "temperature": 0, "logprobs": True}
+    ids = client.chat.completions.create(
+        **options, extra_body={"return_token_ids": True}).choices[0].token_ids
+    fields = {"stop_token_ids": [ids[3]], "include_stop_str_in_output": True}
+    choice = client.chat.completions.create(**options, extra_body=fields).choices[0]
+    assert choice.finish_reason == "stop"
+    assert "".join(t.token for t in choice.logprobs.content) == choice.message.content
+    chunks = list(client.chat.completions.create(**options, extra_body=fields, stream=True))
+    for chunk in chunks:
+        part = chunk.choices[0]
+        assert (part.delta.content or "") == "".join(t.token for t in part.logprobs.content)
+
+
 def test_a_prompt_without_tokens_is_named(http):
     for prompt in ("", ["a", ""]):
         answer = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 1})

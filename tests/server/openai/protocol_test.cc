@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <variant>
 
@@ -363,6 +364,22 @@ TEST(ChatMessages, TurnsToolArgumentsIntoObjects) {
   const auto* arguments = function.FindOrNull("arguments");
   ASSERT_TRUE(arguments->is_map());
   EXPECT_EQ(arguments->AsMap().entries()[0].key.AsString(), "z");
+}
+
+// What a model wrote, and a client sends back with the next turn.
+TEST(ChatMessages, TakesToolArgumentsAsPythonDoes) {
+  const auto call = ParseGenerationCall(
+      Endpoint::kChatCompletions,
+      R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1","type":"function",
+          "function":{"name":"f","arguments":"{\"a\":1,\"b\":1e999,\"a\":2}"}}]}]})",
+      Limits());
+  ASSERT_TRUE(call.ok()) << call.status();
+  const auto& tool_call = Message(*call, 0).FindOrNull("tool_calls")->AsList()[0].AsMap();
+  const auto* arguments = tool_call.FindOrNull("function")->AsMap().FindOrNull("arguments");
+  ASSERT_TRUE(arguments->is_map());
+  ASSERT_EQ(arguments->AsMap().entries().size(), 2u);
+  EXPECT_EQ(arguments->AsMap().FindOrNull("a")->AsInt(), 2);
+  EXPECT_TRUE(std::isinf(arguments->AsMap().FindOrNull("b")->AsFloat()));
 }
 
 // A call without arguments comes in many forms.

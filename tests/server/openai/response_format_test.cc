@@ -63,19 +63,25 @@ TEST(ResponseFormatTest, TextOffsetsCountWhatIsShown) {
   spec.bos = engine::TokenId{0};
   const auto tokenizer = CreateTokenizer(spec);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const auto offsets = [&](bool echo, bool skip_special) {
+  const auto offsets = [&](bool echo, bool skip_special, bool added_bos = false) {
     ResponseFormat::Answer answer;
     answer.output.echo = echo;
     answer.output.logprobs = 0;
     answer.output.skip_special = skip_special;
     ResponseFormat format(answer, 1, tokenizer->get());
     WholeChoice choice;
-    for (const int id : {0, 1, 2, 1}) choice.tokens.push_back({.token = engine::TokenId{id}});
+    for (const int id : {0, 1, 2}) {
+      choice.tokens.push_back({.token = engine::TokenId{id}, .from_prompt = echo});
+    }
+    choice.tokens.front().added_bos = added_bos;
+    choice.tokens.push_back({.token = engine::TokenId{1}});
     const auto body = nlohmann::json::parse(format.WholeBody({choice}, {{}}, {}));
     return body["choices"][0]["logprobs"]["text_offset"];
   };
-  EXPECT_EQ(offsets(true, true), nlohmann::json({0, 0, 4, 9}));     // Once upon Once
-  EXPECT_EQ(offsets(true, false), nlohmann::json({0, 3, 8, 13}));   // <s> Once upon Once
+  for (const bool skip_special : {true, false}) {
+    EXPECT_EQ(offsets(true, skip_special), nlohmann::json({0, 3, 7, 12}));  // <s>Once upon Once
+    EXPECT_EQ(offsets(true, skip_special, true), nlohmann::json({0, 0, 4, 9}));  // Once upon Once
+  }
   EXPECT_EQ(offsets(false, true), nlohmann::json({0, 0, 5, 10}));   //  Once upon Once
   EXPECT_EQ(offsets(false, false), nlohmann::json({0, 3, 8, 13}));  // <s> Once upon Once
 }

@@ -164,6 +164,30 @@ TEST_F(ServiceTest, EchoesThePromptInEveryChoice) {
   EXPECT_EQ(body["choices"][1]["text"], "aba");
 }
 
+// As it was sent, in one piece or in several.
+TEST_F(ServiceTest, EchoShowsControlTokensOfThePrompt) {
+  Start();
+  for (const bool skip_special : {true, false}) {
+    for (const bool logprobs : {true, false}) {
+      json request = {{"prompt", {'a', 256, 'b', 257}},
+                      {"max_tokens", 1},
+                      {"echo", true},
+                      {"skip_special_tokens", skip_special}};
+      if (logprobs) request["logprobs"] = 0;
+      const json choice = json::parse(Post(kCompletions, request).body)["choices"][0];
+      EXPECT_EQ(choice["text"], "a<eos>b<bos>a");
+      if (logprobs) {
+        EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 1, 6, 7, 12}));
+      }
+      std::string streamed;
+      for (const json& event : Events(StreamText(kCompletions, request))) {
+        streamed += event["choices"][0]["text"].get<std::string>();
+      }
+      EXPECT_EQ(streamed, "a<eos>b<bos>a");
+    }
+  }
+}
+
 // What vLLM's clients read to tell a stop string or token from the model's own end.
 TEST_F(ServiceTest, TellsWhatStoppedAChoice) {
   Start();
@@ -219,6 +243,49 @@ TEST_F(ServiceTest, IncludesTheStopTokenWhereItIsAskedFor) {
   EXPECT_EQ(json::parse(Post(kCompletions, request).body)["choices"][0]["text"], "one two");
   request["skip_special_tokens"] = false;
   EXPECT_EQ(json::parse(Post(kCompletions, request).body)["choices"][0]["text"], "one two<eos>");
+}
+
+// As completions do, which list an end token also where the text does not show it.
+TEST_F(ServiceTest, ChatsListTheEndTokenThatIsShown) {
+  Start();
+  struct Case {
+    json fields;
+    std::string text;
+    size_t tokens;
+  };
+  const Case cases[] = {
+      {{{"stop_token_ids", {'w'}}, {"include_stop_str_in_output", true}}, "one tw", 6},
+      {{{"stop_token_ids", {'w'}}}, "one t", 5},
+      {{{"stop_token_ids", {'o'}}, {"include_stop_str_in_output", true}}, "o", 1},
+      {{{"include_stop_str_in_output", true}}, "one two", 7},
+      {{{"include_stop_str_in_output", true}, {"skip_special_tokens", false}}, "one two<eos>", 8}};
+  for (const Case& one : cases) {
+    json request = {{"messages", {{{"role", "user"}, {"content", "one two"}}}},
+                    {"logprobs", true},
+                    {"top_logprobs", 1},
+                    {"return_token_ids", true}};
+    request.update(one.fields);
+    const json choice = json::parse(Post(kChat, request).body)["choices"][0];
+    EXPECT_EQ(choice["message"]["content"], one.text);
+    json listed = choice["logprobs"]["content"];
+    ASSERT_EQ(listed.size(), one.tokens) << one.fields;
+    std::string streamed;
+    json ids = json::array();
+    for (const json& event : Events(StreamText(kChat, request))) {
+      const json& part = event["choices"][0];
+      for (const json& id : part["token_ids"]) ids.push_back(id);
+      if (!part["logprobs"].is_object()) continue;
+      for (const json& token : part["logprobs"]["content"]) {
+        streamed += token["token"];
+        ASSERT_FALSE(listed.empty());
+        EXPECT_EQ(token, listed[0]);
+        listed.erase(0);
+      }
+    }
+    EXPECT_TRUE(listed.empty()) << one.fields;
+    EXPECT_EQ(streamed, one.text);
+    EXPECT_EQ(ids, choice["token_ids"]);
+  }
 }
 
 // The fake says what the user says.

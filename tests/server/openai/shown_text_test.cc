@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/text/create_tokenizer.h"
 
@@ -12,38 +13,63 @@ namespace {
 
 using engine::TokenId;
 
-// Of a vocabulary whose texts begin with a space that nobody wrote: Llama 2's.
+// Of a vocabulary whose texts begin with a space that nobody wrote, also behind control tokens:
+// Llama 2's.
 class ShownTextTest : public ::testing::Test {
  protected:
   void SetUp() override {
     engine::TokenizerSpec spec;
     spec.kind = engine::TokenizerKind::kSentencePiece;
-    spec.tokens = {"<s>", "\u2581Once", "\u2581upon"};
+    spec.tokens = {"<s>", "\u2581Once", "\u2581upon", "<tool>"};
     spec.token_types = {engine::TokenType::kControl, engine::TokenType::kNormal,
-                        engine::TokenType::kNormal};
-    spec.scores = {0, 0, 0};
+                        engine::TokenType::kNormal, engine::TokenType::kUserDefined};
+    spec.scores = {0, 0, 0, 0};
     spec.bos = TokenId{0};
     auto tokenizer = CreateTokenizer(spec);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     tokenizer_ = *std::move(tokenizer);
   }
 
-  std::string Shown(const ShownText::Options& options) const {
-    ShownText text(tokenizer_.get(), options);
+  std::string Shown(const std::vector<engine::TokenEvent>& events, bool skip_special = true) const {
+    ShownText text(tokenizer_.get(), {.skip_special = skip_special});
     std::string shown;
-    for (const int id : {0, 1, 2}) shown += text.Add({.token = TokenId{id}}).text;
+    for (const engine::TokenEvent& event : events) shown += text.Add(event).text;
     return shown + text.End().text;
+  }
+
+  static engine::TokenEvent Generated(int id) { return {.token = TokenId{id}}; }
+  static engine::TokenEvent Sent(int id) { return {.token = TokenId{id}, .from_prompt = true}; }
+  static engine::TokenEvent Bos() {
+    return {.token = TokenId{0}, .from_prompt = true, .added_bos = true};
   }
 
   std::unique_ptr<engine::Tokenizer> tokenizer_;
 };
 
 TEST_F(ShownTextTest, AnEchoedPromptIsTheTextThatWasSent) {
-  EXPECT_EQ(Shown({.begins_with_prompt = true}), "Once upon");
+  EXPECT_EQ(Shown({Bos(), Sent(1), Sent(2), Generated(1)}), "Once upon Once");
+  EXPECT_EQ(Shown({Sent(1), Sent(2)}), "Once upon");
+}
+
+// Whether control tokens of the answer are shown or not.
+TEST_F(ShownTextTest, AnEchoedPromptShowsTheControlTokensThatWereSent) {
+  for (const bool skip_special : {true, false}) {
+    const std::vector<engine::TokenEvent> prompt = {Bos(),   Sent(0), Sent(1), Sent(0),
+                                                    Sent(2), Sent(3), Sent(1), Sent(2)};
+    EXPECT_EQ(Shown(prompt, skip_special), "<s>Once<s>upon<tool>Once upon");
+  }
+  EXPECT_EQ(Shown({Sent(0), Generated(1), Generated(0)}, true), "<s> Once");
+  EXPECT_EQ(Shown({Sent(0), Generated(1), Generated(0)}, false), "<s> Once<s>");
+}
+
+// The tokenizer's own stays hidden where control tokens are shown, too.
+TEST_F(ShownTextTest, AnEchoedPromptHasNoBosThatWasNotSent) {
+  EXPECT_EQ(Shown({Bos(), Sent(1)}, false), "Once");
+  EXPECT_EQ(Shown({Bos(), Generated(1)}, false), " Once");
 }
 
 TEST_F(ShownTextTest, AnAnswerKeepsTheSpaceThatPartsItFromThePrompt) {
-  EXPECT_EQ(Shown({}), " Once upon");
+  EXPECT_EQ(Shown({Generated(0), Generated(1), Generated(2)}), " Once upon");
 }
 
 // A stop string that was met inside of a control token, of which two bytes come before it.
