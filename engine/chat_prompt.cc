@@ -1,6 +1,8 @@
 #include "engine/chat_prompt.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,13 +70,34 @@ bool EndSpans(size_t end, RenderedChat* rendered) {
   return true;
 }
 
+// Where `wanted`, which is not empty, begins last in the text, or npos. As rfind, in time in
+// proportion to both (Knuth, Morris and Pratt, from the end): clients choose them.
+size_t FindLast(std::string_view text, std::string_view wanted) {
+  if (wanted.size() > text.size()) return std::string_view::npos;
+  const size_t size = wanted.size();
+  const auto from_end = [&](size_t i) { return wanted[size - 1 - i]; };
+  // Of the last i + 1 characters: how many of the last ones they begin with, from the end.
+  std::vector<uint32_t> repeats(size, 0);
+  for (size_t i = 1, same = 0; i < size; ++i) {
+    while (same > 0 && from_end(i) != from_end(same)) same = repeats[same - 1];
+    if (from_end(i) == from_end(same)) ++same;
+    repeats[i] = static_cast<uint32_t>(same);
+  }
+  for (size_t begin = text.size(), same = 0; begin-- > 0;) {
+    while (same > 0 && text[begin] != from_end(same)) same = repeats[same - 1];
+    if (text[begin] == from_end(same)) ++same;
+    if (same == size) return begin;
+  }
+  return std::string_view::npos;
+}
+
 // For a template that takes the content apart and puts text of its own between (`<think>`): where
 // the content stands last, as transformers looks for it, unless more text of messages follows.
 bool CutBehindLastPlace(std::string_view content, RenderedChat* rendered) {
   std::string_view trimmed = WithoutSpaceBehind(content);
   const std::string_view space = content.substr(trimmed.size());
   trimmed.remove_prefix(trimmed.find_first_not_of(kSpace));
-  const size_t begin = rendered->text.rfind(trimmed);
+  const size_t begin = FindLast(rendered->text, trimmed);
   if (begin == std::string::npos) return false;
   size_t end = begin + trimmed.size();
   if (std::string_view(rendered->text).substr(end).starts_with(space)) end += space.size();

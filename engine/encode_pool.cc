@@ -159,7 +159,8 @@ void EncodePool::Render(Job job) {
     return;
   }
   job.text = *std::move(text);
-  if (job.text.has_value() && job.text->text.size() > kLongTextBytes) {
+  if (job.text.has_value() && job.text->text.size() > kLongTextBytes &&
+      encoder_->BytesToTokenize(*job.text, *job.request) > kLongTextBytes) {
     long_lane_.Push(std::move(job));
   } else {
     Tokenize(std::move(job), nullptr);

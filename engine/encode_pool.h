@@ -19,16 +19,17 @@ namespace refrain::engine {
 
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
-// Two lanes: `threads` threads render all requests and tokenize the short ones; texts over
-// kLongTextBytes go to one more thread. While sequences run, that one works in slices of kSlice
-// with rests between them, so that a prompt of 1 MB holds up neither a short one nor running
-// streams (docs/results/encode-gap.md): of kRest, or of kShortRest while another long text waits.
-// In both lanes tenants take turns, so that one with a thousand prompts does not hold up another's.
-// A request that is cancelled or out of time leaves its lane within kSweepPeriod, whatever is in
-// work before it: one more thread per lane looks, while more requests wait there than threads do. A
-// text that cannot fit into the context goes no further than the first lane. What fails finishes
-// its stream, and so does what only_tokenize asks for. Any thread may Push. Stop ends the threads
-// after what they are doing; what still waits is finished as CANCELLED.
+// Two lanes: `threads` threads render all requests and tokenize the short ones; texts of which more
+// than kLongTextBytes were not tokenized before (StretchMemo) go to one more thread. While
+// sequences run, that one works in slices of kSlice with rests between them, so that a prompt of 1
+// MB holds up neither a short one nor running streams (docs/results/encode-gap.md): of kRest, or of
+// kShortRest while another long text waits. In both lanes tenants take turns, so that one with a
+// thousand prompts does not hold up another's. A request that is cancelled or out of time leaves
+// its lane within kSweepPeriod, whatever is in work before it: one more thread per lane looks,
+// while more requests wait there than threads do. A text that cannot fit into the context goes no
+// further than the first lane. What fails finishes its stream, and so does what only_tokenize asks
+// for. Any thread may Push. Stop ends the threads after what they are doing; what still waits is
+// finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;

@@ -462,7 +462,7 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
                              "behind ", sequence->known_tokens(),
                              " tokens the logits are no finite numbers: some value is too "
                              "large for its type, such as that of kv_cache.dtype")),
-                         0);
+                         kvcache::kForgetAll);
   }
   ++stats_.generated_tokens_total;
   observer_.Token(request, sequence->choice);

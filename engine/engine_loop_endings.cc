@@ -4,6 +4,14 @@
 #include "engine/engine_loop.h"
 
 namespace refrain::engine {
+namespace {
+
+void CollectIds(const SequenceState& sequence, std::vector<TokenId>* ids) {
+  *ids = sequence.request->prompt();
+  ids->insert(ids->end(), sequence.generated.begin(), sequence.generated.end());
+}
+
+}  // namespace
 
 void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_tokens) {
   kvcache::CacheManager& cache = *parts_.cache;
@@ -11,6 +19,8 @@ void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_t
     snapshot_.running.erase(FindEntry(snapshot_.running, sequence->id));
     if (kept_tokens.has_value()) {
       cache.LeaveForGood(sequence->id, *kept_tokens);
+    } else if (sequence->request->request().picks_best()) {
+      cache.LeaveForNow(sequence->id);
     } else {
       cache.Leave(sequence->id);
     }
@@ -21,11 +31,10 @@ void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_t
     RemoveWaiting(sequence->id);
     pending_.Forget(sequence->id);
   }
-  if (kept_tokens.has_value()) {  // it left before, when it was preempted or ended
-    known_ids_ = sequence->request->prompt();
-    known_ids_.insert(known_ids_.end(), sequence->generated.begin(), sequence->generated.end());
-    cache.Forget(NamespaceOf(sequence->request->request()), {known_ids_, {}}, *kept_tokens);
-  }
+  // It left before, when it was preempted or ended.
+  if (!kept_tokens.has_value() || *kept_tokens >= sequence->known_tokens()) return;
+  CollectIds(*sequence, &known_ids_);
+  cache.Forget(NamespaceOf(sequence->request->request()), {known_ids_, {}}, *kept_tokens);
 }
 
 void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
@@ -44,7 +53,11 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
 // It is known now which sequences are the answer; nobody will ask for the others.
 void EngineLoop::KeepBest(const RunningRequest& request) {
   const auto& choices = request.choices();
-  for (const size_t best : request.best()) RememberTurn(request, choices[best]->generated);
+  for (const size_t best : request.best()) {
+    RememberTurn(request, choices[best]->generated);
+    CollectIds(*choices[best], &known_ids_);
+    parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}});
+  }
   for (size_t i = 0; i < choices.size(); ++i) {
     if (std::ranges::find(request.best(), i) != request.best().end()) continue;
     const std::vector<TokenId>& lost = choices[i]->generated;

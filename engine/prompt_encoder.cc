@@ -21,6 +21,13 @@ std::vector<TokenId> EndsOfGeneration(const Tokenizer& tokenizer) {
   return ends;
 }
 
+EncodeOptions OptionsFor(const PromptText& text, EncodePace* pace) {
+  return {.parse_special = text.parse_special,
+          .add_bos = text.add_bos,
+          .plain_spans = text.plain_spans,
+          .pace = pace};
+}
+
 absl::Status OfPrompt(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return status;
   return absl::Status(status.code(), absl::StrCat("the prompt cannot be tokenized: ",
@@ -101,12 +108,18 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   return absl::OkStatus();
 }
 
+size_t PromptEncoder::BytesToTokenize(const PromptText& text, const EncodedRequest& request) const {
+  if (request.only_tokenize) return text.text.size();
+  const std::string scope = TurnScope(request.request.tenant, request.request.cache_salt);
+  EncodeOptions options = OptionsFor(text, nullptr);
+  options.memo = &stretches_;
+  options.memo_scope = scope;
+  return tokenizer_->BytesToEncode(text.text, options);
+}
+
 absl::StatusOr<std::vector<TokenId>> PromptEncoder::TokenizeText(const PromptText& text,
                                                                  EncodePace* pace) const {
-  auto ids = tokenizer_->Encode(text.text, {.parse_special = text.parse_special,
-                                            .add_bos = text.add_bos,
-                                            .plain_spans = text.plain_spans,
-                                            .pace = pace});
+  auto ids = tokenizer_->Encode(text.text, OptionsFor(text, pace));
   if (!ids.ok()) return OfPrompt(ids.status());
   return ids;
 }
@@ -125,21 +138,20 @@ void PromptEncoder::Truncate(EncodedRequest* request) {
 absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
                                        EncodedRequest* request) const {
   const Request& in = request->request;
+  const std::string scope = TurnScope(in.tenant, in.cache_salt);
+  EncodeOptions options = OptionsFor(text, pace);
+  options.memo = &stretches_;
+  options.memo_scope = scope;
   if (turns_ == nullptr || !std::holds_alternative<ChatPrompt>(in.prompt)) {
-    absl::StatusOr<std::vector<TokenId>> ids = TokenizeText(text, pace);
-    if (!ids.ok()) return ids.status();
+    absl::StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text.text, options);
+    if (!ids.ok()) return OfPrompt(ids.status());
     request->prompt = *std::move(ids);
     const bool wants_bos = text.add_bos.value_or(tokenizer_->adds_bos());
     request->added_bos = wants_bos && tokenizer_->bos().has_value();
     return absl::OkStatus();
   }
-  const EncodeOptions options{.parse_special = text.parse_special,
-                              .add_bos = text.add_bos,
-                              .plain_spans = text.plain_spans,
-                              .pace = pace};
   absl::StatusOr<SplicedPrompt> spliced =
-      TurnSplicer(tokenizer_, turns_)
-          .Encode(text.text, options, TurnScope(in.tenant, in.cache_salt));
+      TurnSplicer(tokenizer_, turns_).Encode(text.text, options, scope);
   if (!spliced.ok()) return OfPrompt(spliced.status());
   request->prompt = std::move(spliced->ids);
   request->turn = std::move(spliced->key);

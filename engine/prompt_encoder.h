@@ -52,6 +52,8 @@ class PromptEncoder {
   // may be null.
   absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
                         EncodePace* pace = nullptr) const;
+  // So many bytes of the prompt's text were not tokenized before in its scope. Quick.
+  size_t BytesToTokenize(const PromptText& text, const EncodedRequest& request) const;
   // A text's ids, whatever their number.
   absl::StatusOr<std::vector<TokenId>> TokenizeText(const PromptText& text,
                                                     EncodePace* pace = nullptr) const;
@@ -67,6 +69,7 @@ class PromptEncoder {
   const ChatTemplate* chat_template_;
   EncodeLimits limits_;
   TurnMemory* turns_;
+  mutable StretchMemo stretches_;  // of prompts
   BadWordEncoder bad_words_;
   StopRuleMaker stop_rules_;
 };

@@ -226,8 +226,12 @@ absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source
   return forked.slot;
 }
 
-void CacheManager::Leave(SequenceId sequence) {
+void CacheManager::LeaveKeeping(SequenceId sequence, int32_t kept_tokens) {
   Sequence& left = Get(sequence);
+  for (const PathEntry& entry : left.path) {
+    if (entry.key_begin >= kept_tokens) break;
+    cache_.Keep(entry.node, kept_tokens);
+  }
   totals_.logical_tokens -= left.appended_tokens;
   // The first chunk is freed last and so is taken again first.
   for (auto chunk = left.reserved.rbegin(); chunk != left.reserved.rend(); ++chunk) {
@@ -245,11 +249,20 @@ void CacheManager::Leave(SequenceId sequence) {
 
 void CacheManager::LeaveForGood(SequenceId sequence, int32_t kept_tokens) {
   const std::vector<PathEntry> path = Get(sequence).path;
-  Leave(sequence);
+  LeaveKeeping(sequence, kept_tokens);
   const auto last = std::find_if(path.rbegin(), path.rend(), [&](const PathEntry& entry) {
     return tree().node(entry.node).live;  // some sibling may have had all of its tokens
   });
   if (last != path.rend()) cache_.Forget(last->node, kept_tokens);
+}
+
+void CacheManager::Keep(const Namespace& name_space, const TokenSpan& tokens) {
+  const NodeId root = tree().FindRootOrNone(name_space);
+  if (root == kNoNode) return;
+  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
+  for (NodeId id = found.node; !tree().node(id).is_root(); id = tree().node(id).parent) {
+    cache_.Keep(id, found.num_tokens);
+  }
 }
 
 void CacheManager::Forget(const Namespace& name_space, const TokenSpan& tokens,

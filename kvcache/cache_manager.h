@@ -123,12 +123,16 @@ class CacheManager {
               std::vector<TokenPlace>* places);
   // The next appended tokens are computed and are these.
   void Publish(SequenceId sequence, std::span<const TokenId> ids);
-  void Leave(SequenceId sequence);
-  // The same, and what it alone held behind its first `kept_tokens` tokens does not stay as cache:
-  // nobody will ask for it.
-  void LeaveForGood(SequenceId sequence, int32_t kept_tokens);
-  // The second half of that, of tokens whose sequence has left. What others use or continue stays.
+  // What it held stays as cache: it may be continued.
+  void Leave(SequenceId sequence) { LeaveKeeping(sequence, published_tokens(sequence)); }
+  // The same where it is not known yet whether anybody will ask for it: Keep or Forget follows.
+  void LeaveForNow(SequenceId sequence) { LeaveKeeping(sequence, 0); }
+  void Keep(const Namespace& name_space, const TokenSpan& tokens);
+  // What nobody uses, continues or left to be continued of these tokens, whose sequence has left,
+  // does not stay as cache but for the first `kept_tokens` (kForgetAll).
   void Forget(const Namespace& name_space, const TokenSpan& tokens, int32_t kept_tokens);
+  // Leaves and forgets: nobody will ask for what is behind.
+  void LeaveForGood(SequenceId sequence, int32_t kept_tokens);
   // The cached part of these tokens is not evicted until Unpin. Pins of one range count.
   // Returns how many tokens are pinned: whole chunks only.
   int32_t Pin(const Namespace& name_space, const TokenSpan& tokens);
@@ -164,6 +168,7 @@ class CacheManager {
   CacheManager(const CacheOptions& options, ChunkMover* mover,
                std::unique_ptr<EvictionPolicy> policy);
 
+  void LeaveKeeping(SequenceId sequence, int32_t kept_tokens);
   const Sequence& Get(SequenceId sequence) const;
   Sequence& Get(SequenceId sequence);
   size_t num_positions() const {

@@ -1,5 +1,6 @@
 #include "kvcache/chunk_cache.h"
 
+#include <algorithm>
 #include <cassert>
 #include <optional>
 
@@ -69,6 +70,7 @@ void ChunkCache::Extend(NodeId node, const TokenSpan& tokens) {
 
 void ChunkCache::Truncate(NodeId node, int32_t tokens) {
   tree_.Truncate(node, tokens);
+  tree_.use(node).kept_tokens = std::min(use(node).kept_tokens, tokens);
   policy_->Changed(node, TraitsOf(node));
 }
 
@@ -159,6 +161,8 @@ void ChunkCache::Drop(NodeId node, NodeId heir) {
   if (heir == kNoNode) {
     policy_->Dropped(node);
   } else {
+    int32_t& kept = tree_.use(heir).kept_tokens;
+    kept = std::max(kept, use(node).kept_tokens);
     policy_->Replaced(node, heir);
   }
   Remove(node);
@@ -221,12 +225,21 @@ int32_t ChunkCache::EvictUpwards(NodeId node) {
   return evicted;
 }
 
+void ChunkCache::Keep(NodeId id, int32_t path_tokens) {
+  const PrefixTree::Node& node = tree_.node(id);
+  int32_t& kept = tree_.use(id).kept_tokens;
+  kept = std::max(kept, std::min(path_tokens - node.depth_tokens, node.tokens));
+}
+
 void ChunkCache::Forget(NodeId id, int32_t kept_tokens) {
   for (;;) {
     const PrefixTree::Node& node = tree_.node(id);
     if (!node.live || node.is_root() || !node.use.idle) return;
-    if (node.end_tokens() <= kept_tokens) return;
-    if (const int32_t left = kept_tokens - node.depth_tokens; left > 0) {
+    const int32_t left = kept_tokens == kForgetAll
+                             ? 0
+                             : std::max(kept_tokens - node.depth_tokens, node.use.kept_tokens);
+    if (left >= node.tokens) return;
+    if (left > 0) {
       BecomeUsed(id);  // idle chunks do not change
       Truncate(id, left);
       BecomeUnused(id);

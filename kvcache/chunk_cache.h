@@ -85,8 +85,10 @@ class ChunkCache {
   int32_t EvictFrom(NodeId node);
   // The node and what comes before it, up to the first that is not idle.
   int32_t EvictUpwards(NodeId node);
-  // As EvictUpwards, of what is behind the first `kept_tokens` tokens of the prompt; of the chunk
-  // that they end in they stay. Counts as no eviction: it is what nobody will ask for.
+  // Somebody may come back for tokens of the node up to the path's first `path_tokens`.
+  void Keep(NodeId node, int32_t path_tokens);
+  // As EvictUpwards, of what is neither among the path's first `kept_tokens` tokens nor kept by
+  // others; kForgetAll: of all. Counts as no eviction: it is what nobody will ask for.
   void Forget(NodeId node, int32_t kept_tokens);
 
  private:

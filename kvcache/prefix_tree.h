@@ -42,6 +42,8 @@ struct NodeUse {
   int64_t last_use = 0;  // number of the request that matched it, or made it, last
   int32_t refs = 0;      // running sequences that hold it
   int32_t pins = 0;
+  // So many of its first tokens were left by a sequence that may be continued.
+  int32_t kept_tokens = 0;
   ReuseClass reuse = ReuseClass::kPrompt;
   bool idle = false;  // the eviction policy may name it
 };

@@ -22,6 +22,9 @@ constexpr size_t ToIndex(Id id) {
   return static_cast<size_t>(id);
 }
 
+// Instead of a number of tokens that are kept: none, whoever has left them.
+inline constexpr int32_t kForgetAll = -1;
+
 }  // namespace refrain::kvcache
 
 #endif  // REFRAIN_KVCACHE_TYPES_H_

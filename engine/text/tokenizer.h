@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/text/encode_pace.h"
+#include "engine/text/stretch_memo.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -33,6 +34,9 @@ struct EncodeOptions {
   bool continues = false;
   // Holds up a long text on the way; may be null.
   EncodePace* pace = nullptr;
+  // Where long stretches are found, in the scope, that were tokenized before; may be null.
+  StretchMemo* memo = nullptr;
+  std::string_view memo_scope;
 };
 
 // A control token spelled out in a text.
@@ -74,6 +78,12 @@ class Tokenizer {
   // A bound that is quick to tell, far below what Encode gives: the text has at least so many
   // tokens, also where others spell it (TurnSplicer). 0: nothing can be told.
   virtual size_t FewestTokens(std::string_view /*utf8*/) const { return 0; }
+
+  // So many bytes Encode would tokenize: those in stretches that `options.memo` does not know.
+  // Quick.
+  virtual size_t BytesToEncode(std::string_view utf8, const EncodeOptions& /*options*/) const {
+    return utf8.size();
+  }
 
   // The raw bytes that the token stands for, possibly a part of a character; for a control token
   // its own text; empty for an id outside of the vocabulary. Lives as long as the tokenizer.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -91,8 +92,8 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
       return true;
     }
     const auto [begin_byte, end_byte] = part.span;
-    status = BehindByte(begin_byte, EncodeRepaired(utf8.substr(begin_byte, end_byte - begin_byte),
-                                                   place, options.pace, &ids));
+    status = BehindByte(begin_byte, FindOrEncode(utf8.substr(begin_byte, end_byte - begin_byte),
+                                                 place, options, &ids));
     return status.ok();
   });
   if (!status.ok()) return status;
@@ -100,6 +101,40 @@ absl::StatusOr<std::vector<kvcache::TokenId>> VocabularyTokenizer::Encode(
     return absl::CancelledError("tokenizing was stopped");
   }
   return ids;
+}
+
+absl::Status VocabularyTokenizer::FindOrEncode(std::string_view bytes, StretchPlace place,
+                                               const EncodeOptions& options,
+                                               std::vector<kvcache::TokenId>* out) const {
+  if (options.memo == nullptr) return EncodeRepaired(bytes, place, options.pace, out);
+  const StretchMemo::Key key{options.memo_scope, static_cast<int>(place), bytes};
+  if (const auto known = options.memo->Find(key); known != nullptr) {
+    out->insert(out->end(), known->begin(), known->end());
+    return absl::OkStatus();
+  }
+  const size_t before = out->size();
+  absl::Status status = EncodeRepaired(bytes, place, options.pace, out);
+  const bool stopped = options.pace != nullptr && options.pace->stopped();
+  if (status.ok() && !stopped) options.memo->Remember(key, std::span(*out).subspan(before));
+  return status;
+}
+
+size_t VocabularyTokenizer::BytesToEncode(std::string_view utf8,
+                                          const EncodeOptions& options) const {
+  size_t bytes = 0;
+  StretchPlace place = options.continues ? StretchPlace::kAfterText : StretchPlace::kTextStart;
+  vocabulary_.specials.Split(utf8, options, [&](const SpecialTokenSplitter::Part& part) {
+    const auto [begin_byte, end_byte] = part.span;
+    if (part.token.has_value()) {
+      place = StretchPlace::kAfterSpecialToken;
+    } else if (options.memo == nullptr ||
+               options.memo->Find({options.memo_scope, static_cast<int>(place),
+                                   utf8.substr(begin_byte, end_byte - begin_byte)}) == nullptr) {
+      bytes += end_byte - begin_byte;
+    }
+    return true;
+  });
+  return bytes;
 }
 
 std::vector<ControlToken> VocabularyTokenizer::FindControlTokens(

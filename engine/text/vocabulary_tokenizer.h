@@ -43,6 +43,7 @@ class VocabularyTokenizer : public Tokenizer {
                                                        const EncodeOptions& options) const final;
   std::vector<ControlToken> FindControlTokens(std::string_view utf8,
                                               const EncodeOptions& options) const final;
+  size_t BytesToEncode(std::string_view utf8, const EncodeOptions& options) const final;
   std::string_view TokenBytes(kvcache::TokenId id) const final;
   bool IsControl(kvcache::TokenId id) const final;
   bool IsEndOfGeneration(kvcache::TokenId id) const final;
@@ -73,6 +74,9 @@ class VocabularyTokenizer : public Tokenizer {
   size_t CountBytesOfText(std::string_view utf8, const std::array<bool, 256>& counted) const;
 
  private:
+  // From the memo, where it knows the stretch.
+  absl::Status FindOrEncode(std::string_view bytes, StretchPlace place,
+                            const EncodeOptions& options, std::vector<kvcache::TokenId>* out) const;
   absl::Status EncodeRepaired(std::string_view bytes, StretchPlace place, EncodePace* pace,
                               std::vector<kvcache::TokenId>* out) const;
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -203,6 +204,18 @@ TEST_F(PromptEncoderTest, ContinuesAMessageThatTheTemplateHasTakenApart) {
   EXPECT_EQ(rendered("<think>So.</think>Yes"), begin + "<think>\nSo.\n</think>\n\nYes");
   EXPECT_EQ(rendered("<think>So.</think>"),
             "continue_final_message: the chat template does not end with the last message's text");
+}
+
+// Its text is looked for in time in proportion: half a minute otherwise.
+TEST_F(PromptEncoderTest, LooksForALongMessageOnce) {
+  const auto chat_template = ChatTemplate::Create(
+      "{% for m in messages %}{{ m.content | tojson }}{% endfor %}{{ 'a' * 1600000 }}", "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string text = std::string(800'000, 'a') + "b\"";
+  EXPECT_EQ(Continued(**chat_template, jinja::Value::String(text)),
+            "continue_final_message: the chat template does not end with the last message's text");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 // What says the same elsewhere is not the last message.

@@ -13,6 +13,7 @@
 namespace refrain::kvcache {
 namespace {
 
+using ::refrain::testing::Cells;
 using ::refrain::testing::CellsOf;
 using ::refrain::testing::LetterHarness;
 using ::refrain::testing::SpanOf;
@@ -35,23 +36,72 @@ TEST(CacheForgettingTest, WhoLeavesForGoodLeavesItsPrompt) {
   h.LeaveForGood(3, 8);
   EXPECT_EQ(h.Run(4, "abcdefghij"), 8);  // all of it was kept
   h.LeaveForGood(4, 0);
-  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 2);  // the third may come back for them
   EXPECT_EQ(h.cache->stats().evicted_chunks_total, 0);
 }
 
 TEST(CacheForgettingTest, WhatOthersHaveOrPinnedIsNotForgotten) {
   LetterHarness h;
   h.Run(1, "abcdefgh");
-  h.Leave(1);
   EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcd")).span()), 4);
   h.Run(2, "abcdefghijkl");
   h.Run(3, "abcdefghijxx");
   h.LeaveForGood(3, 0);
   ASSERT_NO_FATAL_FAILURE(h.CheckAll());
   h.LeaveForGood(2, 0);
+  EXPECT_EQ(h.Match(CellsOf("abcdefghijkl")).num_tokens, 8);
+  h.LeaveForGood(1, 0);
   EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 4);
   h.cache->Unpin({}, SpanOf(CellsOf("abcd")).span(), 4);
   EXPECT_EQ(h.cache->stats().cached_chunks, 1);
+}
+
+// An earlier conversation was answered what somebody now generates, and is not shown: in whole
+// chunks, in a chunk that goes on with more, and where that somebody has the first tokens of its
+// last chunk only.
+TEST(CacheForgettingTest, WhatIsLeftToBeContinuedStaysWhoeverComesAfterIt) {
+  for (const char* generated : {"efghij", "efghijk", "efghijklmn", "ef"}) {
+    LetterHarness h;
+    h.Run(1, "abcdefghij");
+    h.Leave(1);
+    h.Run(2, "abcd");
+    for (const char* letter = generated; *letter != 0; ++letter) {
+      ASSERT_TRUE(h.Grow(2, std::string(1, *letter)).ok());
+    }
+    h.LeaveForGood(2, 4);
+    EXPECT_EQ(h.Match(CellsOf("abcdefghijklmn")).num_tokens, 10) << generated;
+    EXPECT_EQ(h.cache->stats().cached_chunks, 3) << generated;
+    ASSERT_NO_FATAL_FAILURE(h.CheckAll());
+    h.Run(3, "abcdefghi");  // matched, nothing of its own
+    h.LeaveForGood(3, 4);
+    EXPECT_EQ(h.Match(CellsOf("abcdefghijklmn")).num_tokens, 10) << generated;
+    h.Run(4, "abcd");
+    h.LeaveForGood(4, kForgetAll);  // it may be wrong
+    h.Run(5, "abcdefghij");
+    h.LeaveForGood(5, kForgetAll);
+    EXPECT_EQ(h.cache->stats().cached_chunks, 0) << generated;
+  }
+}
+
+TEST(CacheForgettingTest, WhoLeavesForNowIsKeptOrForgottenLater) {
+  LetterHarness h;
+  const Cells answers[] = {CellsOf("abcdefgh"), CellsOf("abcdxyzu"), CellsOf("abcd12")};
+  for (uint64_t id = 0; id < 3; ++id) {
+    h.Join(id, answers[id]);
+    ASSERT_TRUE(h.Grow(id, Cells(answers[id].begin() + h.cache->published_tokens(SequenceId{id}),
+                                 answers[id].end()))
+                    .ok());
+  }
+  for (uint64_t id = 0; id < 3; ++id) {
+    h.LeaveForNow(id);
+  }
+  EXPECT_EQ(h.cache->stats().cached_chunks, 4);
+  h.cache->Keep({}, SpanOf(answers[1]).span());
+  for (const Cells& answer : answers) h.cache->Forget({}, SpanOf(answer).span(), 2);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 2);
+  EXPECT_EQ(h.Match(answers[1]).num_tokens, 8);
+  EXPECT_EQ(h.Match(answers[0]).num_tokens, 4);
+  ASSERT_NO_FATAL_FAILURE(h.CheckAll());
 }
 
 // The same of who left before it was known that nobody would come back.
@@ -59,7 +109,7 @@ TEST(CacheForgettingTest, ForgetsWhatWasCachedBehindAPrompt) {
   LetterHarness h;
   for (const char* text : {"abcdef1234567", "abcdef12zzzzz", "abcdq"}) {
     h.Run(1, text);
-    h.Leave(1);
+    h.LeaveForNow(1);
   }
   const auto forget = [&](const std::string& text, int32_t kept) {
     h.cache->Forget({}, SpanOf(CellsOf(text)).span(), kept);

@@ -113,6 +113,12 @@ struct CacheHarness {
     salts.erase(id);
   }
 
+  void LeaveForNow(uint64_t id) {
+    cache->LeaveForNow(kvcache::SequenceId{id});
+    expected.erase(id);
+    salts.erase(id);
+  }
+
   void LeaveForGood(uint64_t id, int32_t kept_tokens) {
     cache->LeaveForGood(kvcache::SequenceId{id}, kept_tokens);
     expected.erase(id);

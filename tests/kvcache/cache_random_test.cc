@@ -246,7 +246,7 @@ class RandomRun {
   }
 
   void Leave(uint64_t id) {
-    if (Below(4) > 0) return h_.Leave(id);
+    if (Below(4) > 0) return Below(2) == 0 ? h_.Leave(id) : h_.LeaveForNow(id);
     Cells kept = h_.expected[id];
     const std::string salt = h_.salts[id];
     kept.resize(std::min(Below(kept.size() + 2), kept.size()));
