@@ -18,8 +18,9 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   int max_depth = 64;           // nesting of arrays and objects
   bool allow_comments = false;  // `//` and `/* */`, for configuration files
-  // What models write is taken as Python's json.loads takes it: of a key that occurs twice the last
-  // value counts, numbers beyond a double are infinite, `NaN` and `Infinity` are numbers.
+  // What models write is taken as Python's json.loads takes it, but that integers beyond 64 bits
+  // are doubles: of a key that occurs twice the last value counts, numbers beyond a double are
+  // infinite, `NaN` and `Infinity` are numbers.
   bool as_python = false;
 };
 

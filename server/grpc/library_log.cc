@@ -12,8 +12,10 @@
 namespace refrain::server::rpc {
 namespace {
 
-// Of GPR_ASSERT, which aborts behind it.
-constexpr std::string_view kAssertion = "assertion failed";
+// What gRPC says before it aborts: GPR_ASSERT, and where it should never come.
+bool IsLastWord(std::string_view said) {
+  return said.starts_with("assertion failed") || said.starts_with("UNREACHABLE CODE");
+}
 
 struct Receiver {
   Mutex mutex;
@@ -35,7 +37,7 @@ void WriteToStandardError(const gpr_log_func_args& said) {
 // Called from C.
 void Receive(gpr_log_func_args* said) noexcept {
   try {
-    if (std::string_view(said->message).starts_with(kAssertion)) return WriteToStandardError(*said);
+    if (IsLastWord(said->message)) return WriteToStandardError(*said);
     Receiver& receiver = TheReceiver();
     MutexLock lock(receiver.mutex);
     if (receiver.log == nullptr) return;

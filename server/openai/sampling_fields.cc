@@ -253,8 +253,9 @@ int32_t KeptPromptTokens(int64_t truncate, const engine::StopParams& stop,
                          const ModelLimits& limits) {
   if (truncate != -1) return static_cast<int32_t>(truncate);
   // As much as leaves room for the answer, where its length was told.
-  const int32_t answer = stop.max_tokens < limits.max_context_tokens ? stop.max_tokens : 1;
-  return std::max(1, limits.max_context_tokens - answer);
+  // gRPC asks this of lengths that it is about to refuse, too.
+  const bool told = stop.max_tokens >= 0 && stop.max_tokens < limits.max_context_tokens;
+  return std::max(1, limits.max_context_tokens - (told ? stop.max_tokens : 1));
 }
 
 bool ExpectsReuse(std::optional<bool> retained, bool has_key, const engine::StopParams& stop) {

@@ -174,7 +174,13 @@ TEST(GrpcLibraryLogTest, WhatTheLibrarySaysIsALineOfOurs) {
       gpr_log("some/file.cc", 12, GPR_LOG_SEVERITY_ERROR, "key=%s", "te value=1\n{\"forged\": 1}");
     }
     gpr_log("some/file.cc", 13, GPR_LOG_SEVERITY_ERROR, "behind it");
-    const std::string written = ::testing::internal::GetCapturedStderr();
+    gpr_log("f.cc", 14, GPR_LOG_SEVERITY_ERROR, "assertion failed: %s", "1 == 2");
+    gpr_log("f.cc", 15, GPR_LOG_SEVERITY_ERROR, "UNREACHABLE CODE: %s", "here");
+    std::string written = ::testing::internal::GetCapturedStderr();
+    const std::string last_words =
+        "f.cc:14: assertion failed: 1 == 2\nf.cc:15: UNREACHABLE CODE: here\n";
+    ASSERT_TRUE(written.ends_with(last_words)) << written;
+    written.resize(written.size() - last_words.size());
     EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), level == LogLevel::kDebug ? 1 : 0)
         << written;
     EXPECT_EQ(written.find("behind it"), std::string::npos) << written;
