@@ -20,8 +20,7 @@ void EngineLoop::AdvanceBeams(RunningRequest* request) {
   if (request->beams()->over()) return EndBeams(request);
   const std::vector<std::shared_ptr<SequenceState>> before = request->choices();
   for (const int32_t parent : request->beams()->ended_parents()) {
-    SequenceState& ended = *before[static_cast<size_t>(parent)];
-    ended.kept_generated = static_cast<int32_t>(ended.generated.size());
+    before[static_cast<size_t>(parent)]->KeepGenerated();
   }
   std::vector<bool> goes_on(before.size(), false);
   for (const BeamSearch::Beam& beam : beams) goes_on[static_cast<size_t>(beam.parent)] = true;
@@ -77,8 +76,7 @@ void EngineLoop::EndBeams(RunningRequest* request) {
   const std::vector<BeamSearch::Hypothesis> found = beams.Best(request->request().n);
   for (const BeamSearch::Hypothesis& best : found) {
     if (best.steps.empty() || static_cast<int32_t>(best.steps.size()) < beams.length()) continue;
-    SequenceState& ended = *request->choices()[static_cast<size_t>(best.steps.back().parent)];
-    ended.kept_generated = static_cast<int32_t>(ended.generated.size());
+    request->choices()[static_cast<size_t>(best.steps.back().parent)]->KeepGenerated();
   }
   for (const auto& beam : request->choices()) {
     WithdrawBeam(beam.get());

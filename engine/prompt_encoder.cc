@@ -1,6 +1,7 @@
 #include "engine/prompt_encoder.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -21,11 +22,23 @@ std::vector<TokenId> EndsOfGeneration(const Tokenizer& tokenizer) {
   return ends;
 }
 
-EncodeOptions OptionsFor(const PromptText& text, EncodePace* pace) {
+// Whose prompts find one another's turns and stretches.
+std::string ScopeOf(const Request& request) {
+  return TurnScope(request.tenant, request.cache_salt);
+}
+
+struct MemoOfScope {
+  StretchMemo* memo = nullptr;
+  std::string_view scope;
+};
+
+EncodeOptions OptionsFor(const PromptText& text, EncodePace* pace, const MemoOfScope& memo = {}) {
   return {.parse_special = text.parse_special,
           .add_bos = text.add_bos,
           .plain_spans = text.plain_spans,
-          .pace = pace};
+          .pace = pace,
+          .memo = memo.memo,
+          .memo_scope = memo.scope};
 }
 
 absl::Status OfPrompt(const absl::Status& status) {
@@ -110,11 +123,8 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
 
 size_t PromptEncoder::BytesToTokenize(const PromptText& text, const EncodedRequest& request) const {
   if (request.only_tokenize) return text.text.size();
-  const std::string scope = TurnScope(request.request.tenant, request.request.cache_salt);
-  EncodeOptions options = OptionsFor(text, nullptr);
-  options.memo = &stretches_;
-  options.memo_scope = scope;
-  return tokenizer_->BytesToEncode(text.text, options);
+  const std::string scope = ScopeOf(request.request);
+  return tokenizer_->BytesToEncode(text.text, OptionsFor(text, nullptr, {&stretches_, scope}));
 }
 
 absl::StatusOr<std::vector<TokenId>> PromptEncoder::TokenizeText(const PromptText& text,
@@ -138,10 +148,8 @@ void PromptEncoder::Truncate(EncodedRequest* request) {
 absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
                                        EncodedRequest* request) const {
   const Request& in = request->request;
-  const std::string scope = TurnScope(in.tenant, in.cache_salt);
-  EncodeOptions options = OptionsFor(text, pace);
-  options.memo = &stretches_;
-  options.memo_scope = scope;
+  const std::string scope = ScopeOf(in);
+  const EncodeOptions options = OptionsFor(text, pace, {&stretches_, scope});
   if (turns_ == nullptr || !std::holds_alternative<ChatPrompt>(in.prompt)) {
     absl::StatusOr<std::vector<TokenId>> ids = tokenizer_->Encode(text.text, options);
     if (!ids.ok()) return OfPrompt(ids.status());

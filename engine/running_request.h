@@ -57,6 +57,8 @@ struct SequenceState {
   int32_t RunnableTokens(int32_t appended_tokens) const;
   // Rows that it will compute behind these, of what it knows already: those behind a replay.
   int32_t LaterTokens() const { return replaying() ? existing_tokens() - replay_end : 0; }
+  // A beam: all that it has generated is a hypothesis that has ended.
+  void KeepGenerated() { kept_generated = static_cast<int32_t>(generated.size()); }
   // Whether the row of token `index` gives the next token.
   bool SamplesAt(int32_t index) const;
 

@@ -270,6 +270,15 @@ TEST(EngineLoopBeamsTest, CancelAndFailureReleaseEverything) {
   }
 }
 
+void ExpectNextTurnCached(const Tokens& prompt, const Tokens& answer, LoopHarness* h) {
+  Tokens next_turn = prompt;
+  next_turn.insert(next_turn.end(), answer.begin(), answer.end());
+  next_turn.push_back(9);
+  const int32_t cached = h->Run(TokenRequest(next_turn, 1)).usage.cached_tokens;
+  // Of the answer's last token K and V were not computed.
+  EXPECT_GE(cached, static_cast<int32_t>(next_turn.size()) - 2);
+}
+
 // What nobody was shown would displace prompts that are asked for.
 TEST(EngineLoopBeamsTest, OnlyThePromptAndTheAnswerStayAsCache) {
   for (const bool in_one_step_more : {false, true}) {
@@ -283,12 +292,7 @@ TEST(EngineLoopBeamsTest, OnlyThePromptAndTheAnswerStayAsCache) {
       const int32_t chunks = (40 + static_cast<int32_t>(answer.size()) + 15) / 16;
       EXPECT_LE(h.cache->stats().cached_chunks, chunks + 6) << max_tokens;
       EXPECT_EQ(h.cache->stats().evicted_chunks_total, 0);
-      Tokens next_turn(40, 6);
-      next_turn.insert(next_turn.end(), answer.begin(), answer.end());
-      next_turn.push_back(9);
-      const int32_t cached = h.Run(TokenRequest(next_turn, 1)).usage.cached_tokens;
-      // Of the last token K and V were not computed.
-      EXPECT_GE(cached, static_cast<int32_t>(next_turn.size()) - 2) << max_tokens;
+      ExpectNextTurnCached(Tokens(40, 6), answer, &h);
       h.CheckIdle();
     }
   }
@@ -339,11 +343,7 @@ TEST(EngineLoopBestOfTest, OnlyThePromptAndTheAnswersStayAsCache) {
   // Two whole chunks of the prompt, then 40 to 89 of each.
   EXPECT_LE(h.cache->stats().cached_chunks, 2 + 2 * 4);
   for (const auto& [index, choice] : output.choices) {
-    Tokens next_turn(40, 6);
-    next_turn.insert(next_turn.end(), choice.tokens.begin(), choice.tokens.end());
-    next_turn.push_back(9);
-    const int32_t cached = h.Run(TokenRequest(next_turn, 1)).usage.cached_tokens;
-    EXPECT_GE(cached, static_cast<int32_t>(next_turn.size()) - 2) << index;
+    ExpectNextTurnCached(Tokens(40, 6), choice.tokens, &h);
   }
   h.CheckIdle();
 }

@@ -1,10 +1,8 @@
 // What gRPC calls cost the server: threads, places of their keys, memory.
 
-#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -17,7 +15,6 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
 #include "server/access/gate.h"
-#include "server/grpc/library_log.h"
 #include "server/grpc/server.h"
 #include "server/log.h"
 #include "tests/support/counting_gate.h"
@@ -162,32 +159,6 @@ TEST_F(GrpcCallsTest, CompressedMessagesAreRefused) {
   }
   EXPECT_EQ(engine_.tokenized(), 0);
   EXPECT_EQ(Tokenize("abc"), StatusCode::OK);
-}
-
-// Strangers choose what it says, and how often.
-TEST(GrpcLibraryLogTest, WhatTheLibrarySaysIsALineOfOurs) {
-  for (const LogLevel level : {LogLevel::kInfo, LogLevel::kDebug}) {
-    ::testing::internal::CaptureStderr();
-    {
-      Log log(LogFormat::kJson, level);
-      const LibraryLog library_log(&log);
-      gpr_log("some/file.cc", 12, GPR_LOG_SEVERITY_ERROR, "key=%s", "te value=1\n{\"forged\": 1}");
-    }
-    gpr_log("some/file.cc", 13, GPR_LOG_SEVERITY_ERROR, "behind it");
-    gpr_log("f.cc", 14, GPR_LOG_SEVERITY_ERROR, "assertion failed: %s", "1 == 2");
-    gpr_log("f.cc", 15, GPR_LOG_SEVERITY_ERROR, "UNREACHABLE CODE: %s", "here");
-    std::string written = ::testing::internal::GetCapturedStderr();
-    const std::string last_words =
-        "f.cc:14: assertion failed: 1 == 2\nf.cc:15: UNREACHABLE CODE: here\n";
-    ASSERT_TRUE(written.ends_with(last_words)) << written;
-    written.resize(written.size() - last_words.size());
-    EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), level == LogLevel::kDebug ? 1 : 0)
-        << written;
-    EXPECT_EQ(written.find("behind it"), std::string::npos) << written;
-    if (level == LogLevel::kDebug) {
-      EXPECT_NE(written.find(R"(te value=1\n{\"forged\": 1})"), std::string::npos) << written;
-    }
-  }
 }
 
 // A call that runs has its message in memory.
