@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -465,14 +466,21 @@ class Daemon {
     const Clock::time_point notice = begin + Milliseconds(config_.seconds("limits.drain_notice_s"));
     std::atomic<bool> finished{false};
     std::atomic<bool> interrupted{false};
-    std::thread waiter([&] {
+    const auto wait_for_work = [&] {
       // The engine is done long before a client that reads slowly has its answer.
       finished = engine->Drain(deadline) &&
                  WaitUntilAnswered(std::max(deadline, Clock::now() + kWriteGrace));
       // Whoever sends requests here needs time to see that /ready says 503.
       while (!interrupted && Clock::now() < notice) std::this_thread::sleep_for(kNoticePeriod);
       signals->NotifyWorkDone();
-    });
+    };
+    std::thread waiter;
+    try {
+      waiter = std::thread(wait_for_work);
+    } catch (const std::system_error&) {
+      // The system has no thread for us: a second signal is heard when the work is done.
+      wait_for_work();
+    }
     interrupted = signals->Wait() == StopSignals::Event::kSignal;
     // A second signal may come when the last answer is out and only its end not noted yet.
     const bool complete =
@@ -485,7 +493,7 @@ class Daemon {
     }
     // Closing the connections cancels what still runs, which also ends the waiter soon.
     StopServers(complete && !interrupted ? kWriteGrace : std::chrono::milliseconds(0));
-    waiter.join();
+    if (waiter.joinable()) waiter.join();
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});
     return complete ? ExitStatus::kOk : ExitStatus::kInterrupted;
   }

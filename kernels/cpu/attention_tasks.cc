@@ -30,6 +30,10 @@ constexpr int64_t kSplitTasksPerThread = 4;
 // The most floats that may wait between the phases for one slot, where the cut is not free to
 // choose: 64 MiB. Beyond, threads that have nothing to do cost less than memory.
 constexpr int64_t kMaxSplitFloats = 1 << 24;
+// The same for shared keys, of all slots: 256 MiB. Beyond, each slot reads its own way.
+constexpr int64_t kMaxSharedFloats = 1 << 26;
+// A state that is merged costs as much as so many keys.
+constexpr int64_t kKeysPerMerge = 4;
 
 int Group(const ChunkAttentionArgs& args) { return args.num_heads / args.kv.num_kv_heads; }
 
@@ -142,9 +146,10 @@ bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads, bool shar
     }
     CutSegments(args, slot, segment_keys);
     if (split) SplitSlot(args, slot);
-    const int64_t cost = split ? 0 : row_task_cost(slot);
     for (int32_t row = 0; row < args.steps[slot].num_rows; row += rows_per_task_) {
       const int32_t row_end = std::min(row + rows_per_task_, args.steps[slot].num_rows);
+      const int64_t merged = std::ssize(slots_[slot].segments) * (row_end - row) * Group(args);
+      const int64_t cost = split ? kKeysPerMerge * merged : row_task_cost(slot);
       // Causal: earlier blocks see fewer keys.
       const int64_t seen = args.steps[slot].key_end - args.steps[slot].num_rows + row_end;
       for (int32_t h = 0; h < args.kv.num_kv_heads; ++h) {
@@ -352,6 +357,11 @@ void AttentionTasks::AddShared(const ChunkAttentionArgs& args, std::span<const S
     return args.steps[sharer.slot].key_begin <= sharer.key_begin + begin;
   };
   if (std::count_if(sharers.begin(), sharers.end(), reaches) < 2) return;
+  int64_t states = num_partials_;
+  for (const Sharer& sharer : sharers) {
+    states += int64_t{args.steps[sharer.slot].num_rows} * args.num_heads;
+  }
+  if (states * args.kv.head_dim > kMaxSharedFloats) return;
   for (const Sharer& sharer : sharers) {
     if (!reaches(sharer)) continue;
     if (source == nullptr) source = &sharer;

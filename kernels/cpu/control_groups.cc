@@ -19,13 +19,15 @@ enum class Version { k1, k2 };
 // Names of a version's files and lines.
 struct MemoryNames {
   const char* limit;
+  const char* high;  // beyond it whoever allocates is slowed down; null: there is none
   const char* usage;
   const char* inactive_file;  // of memory.stat, with the groups below
   const char* active_file;
 };
-constexpr MemoryNames kMemory1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+constexpr MemoryNames kMemory1 = {"memory.limit_in_bytes", nullptr, "memory.usage_in_bytes",
                                   "total_inactive_file", "total_active_file"};
-constexpr MemoryNames kMemory2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
+constexpr MemoryNames kMemory2 = {"memory.max", "memory.high", "memory.current", "inactive_file",
+                                  "active_file"};
 
 // Calls visit(version, directory) for the groups of this process in which `controller` may be
 // limited, and for those above them.
@@ -91,12 +93,16 @@ size_t LeftInControlGroups(const ControlGroupFiles& files) {
   size_t left = std::numeric_limits<size_t>::max();
   VisitGroups(files, "memory", [&left](Version version, const std::string& directory) {
     const MemoryNames& names = version == Version::k2 ? kMemory2 : kMemory1;
-    const std::vector<uint64_t> limit = ReadNumbers(directory + names.limit);
+    std::vector<uint64_t> limit = ReadNumbers(directory + names.limit);
+    if (names.high != nullptr) {
+      for (const uint64_t high : ReadNumbers(directory + names.high)) limit.push_back(high);
+    }
     const std::vector<uint64_t> usage = ReadNumbers(directory + names.usage);
     if (limit.empty() || usage.empty()) return;
     const size_t files_bytes = FilePages(directory + "memory.stat", names);
     const size_t used = usage[0] - std::min(usage[0], files_bytes);
-    left = std::min(left, limit[0] - std::min(limit[0], used));
+    const uint64_t most = *std::min_element(limit.begin(), limit.end());
+    left = std::min(left, most - std::min(most, used));
   });
   return left;
 }

@@ -2,6 +2,7 @@
 
 #include <emmintrin.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -98,9 +99,19 @@ void WriteValuePairs(int token, int tokens, const uint16_t* values, int d, uint1
   }
 }
 
-// One KV head of the tokens from `token` on, rounded to the pool's elements T by `round`.
+// Whether one of n elements is no finite number: has all bits of `exponent` set.
+template <typename T>
+bool AnyNotFinite(const T* elements, int n, T exponent) {
+  bool any = false;
+  for (int i = 0; i < n; ++i) any |= (elements[i] & exponent) == exponent;
+  return any;
+}
+
+// One KV head of the tokens from `token` on, rounded to the pool's elements by `round`, which are T
+// as bits. Those with all bits of `exponent` set are no finite numbers.
 template <typename T, typename Round>
-void WriteHead(const RopeAppendArgs& args, const RowGroup& group, int h, const Round& round) {
+void WriteHead(const RopeAppendArgs& args, const RowGroup& group, int h, T exponent,
+               const Round& round) {
   const KvPoolView& kv = args.kv;
   const int d = kv.head_dim;
   const KvSlotRef to = args.destinations[group.first];
@@ -110,6 +121,10 @@ void WriteHead(const RopeAppendArgs& args, const RowGroup& group, int h, const R
     const float* const k = args.qkv.F32Row(group.first + t) + int64_t{args.num_heads + h} * d;
     round(k, keys + t * d, d);
     round(k + int64_t{kv.num_kv_heads} * d, values + t * d, d);
+    if (AnyNotFinite(values + t * d, d, exponent)) [[unlikely]] {
+      std::fill_n(keys + t * d, d, static_cast<T>(exponent | exponent >> 1));  // NaN
+      std::fill_n(values + t * d, d, T{0});
+    }
   }
   const auto* const key_bytes = reinterpret_cast<const std::byte*>(keys);
   std::byte* const k_head = kv.Keys(to.chunk, args.layer, h);
@@ -129,16 +144,17 @@ void WriteHead(const ElementwiseKernels& kernels, const RopeAppendArgs& args, co
                int h) {
   switch (args.kv.dtype) {
     case DType::kF32:
-      return WriteHead<float>(args, group, h, [](const float* from, float* to, int64_t n) {
-        std::memcpy(to, from, n * sizeof(float));
-      });
+      return WriteHead<uint32_t>(args, group, h, 0x7f800000,
+                                 [](const float* from, uint32_t* to, int64_t n) {
+                                   std::memcpy(to, from, n * sizeof(float));
+                                 });
     case DType::kF16:
-      return WriteHead<uint16_t>(args, group, h, kernels.to_f16);
-    case DType::kF8E4M3:
-      return WriteHead<uint8_t>(args, group, h, kernels.to_e4m3);
+      return WriteHead<uint16_t>(args, group, h, 0x7c00, kernels.to_f16);
+    case DType::kF8E4M3:  // NaN alone: E4M3 has no infinity
+      return WriteHead<uint8_t>(args, group, h, 0x7f, kernels.to_e4m3);
     default:
       assert(args.kv.dtype == DType::kBF16);
-      return WriteHead<uint16_t>(args, group, h, kernels.to_bf16);
+      return WriteHead<uint16_t>(args, group, h, 0x7f80, kernels.to_bf16);
   }
 }
 

@@ -70,7 +70,11 @@ __device__ __forceinline__ void Turn(float& a, float& b, float cos, float sin) {
   a = turned;
 }
 
-// One block per row: q and k turned in place, k and v stored.
+__device__ __forceinline__ bool IsFinite(float x) {
+  return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+// One block per row: q and k turned in place, k and v stored. Shared memory: an int per KV head.
 template <class T>
 __global__ void __launch_bounds__(kThreads) RopeAppend(RopeAppendLaunch args) {
   const int d = args.kv.head_dim, kv_heads = args.kv.num_kv_heads;
@@ -88,13 +92,27 @@ __global__ void __launch_bounds__(kThreads) RopeAppend(RopeAppendLaunch args) {
   }
   const KvSlotRef to = args.destinations[row];
   if (to.chunk < 0) return;  // of the whole block
+  int* const not_finite = SharedMemory<int>();
+  for (int h = static_cast<int>(threadIdx.x); h < kv_heads; h += static_cast<int>(blockDim.x)) {
+    not_finite[h] = 0;
+  }
   __syncthreads();
   const float* const k = qkv + args.num_heads * d;
   const float* const v = k + kv_heads * d;
+  const auto index = [&](int i) {
+    return KvElementIndex(kKvElementBytes<T>, d, args.kv.chunk_tokens, to.offset, i % d);
+  };
   for (int i = static_cast<int>(threadIdx.x); i < kv_heads * d; i += static_cast<int>(blockDim.x)) {
-    const int index = KvElementIndex(kKvElementBytes<T>, d, args.kv.chunk_tokens, to.offset, i % d);
-    StoreKv<T>(args.kv.Keys(to.chunk, args.layer, i / d), index, k[i]);
-    StoreKv<T>(args.kv.Values(to.chunk, args.layer, i / d), index, v[i]);
+    std::byte* const values = args.kv.Values(to.chunk, args.layer, i / d);
+    StoreKv<T>(args.kv.Keys(to.chunk, args.layer, i / d), index(i), k[i]);
+    StoreKv<T>(values, index(i), v[i]);
+    if (!IsFinite(LoadKv<T>(values, index(i)))) not_finite[i / d] = 1;
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kv_heads * d; i += static_cast<int>(blockDim.x)) {
+    if (not_finite[i / d] == 0) continue;
+    StoreKv<T>(args.kv.Keys(to.chunk, args.layer, i / d), index(i), __uint_as_float(0x7fc00000u));
+    StoreKv<T>(args.kv.Values(to.chunk, args.layer, i / d), index(i), 0.0f);
   }
 }
 
@@ -151,7 +169,7 @@ void LaunchRopeAppend(Stream& stream, const RopeAppendLaunch& args) {
   const int kv_heads = args.kv.num_kv_heads;
   const unsigned threads = ThreadsFor(
       std::max((args.num_heads + kv_heads) * args.table.rope_dim / 2, kv_heads * args.kv.head_dim));
-  const LaunchShape shape = {RowGrid(args.rows), threads, 0, "RopeAppend"};
+  const LaunchShape shape = {RowGrid(args.rows), threads, kv_heads * sizeof(int), "RopeAppend"};
   switch (args.kv.dtype) {
     case DType::kF16:
       return Launch(stream, shape, RopeAppend<F16>, args);

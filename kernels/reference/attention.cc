@@ -57,36 +57,50 @@ bool InWindow(const ChunkAttentionArgs& args, int32_t row, const KeyPlace& place
   return args.row_positions[row] - args.kv.positions[at] < args.window_tokens;
 }
 
-// One row and head over keys [key_begin, key_end).
+// K and V of one KV head, of a slot's keys from `key_begin` on: [keys, head_dim].
+struct HeadKeys {
+  int32_t key_begin;
+  std::vector<float> k, v;
+};
+
+HeadKeys LoadHead(const ChunkAttentionArgs& args, const std::vector<KeyPlace>& places,
+                  int32_t key_begin, int kv_head) {
+  HeadKeys keys{.key_begin = key_begin, .k = {}, .v = {}};
+  for (size_t key = key_begin; key < places.size(); ++key) {
+    for (int i = 0; i < args.kv.head_dim; ++i) {
+      const KvElement at = {places[key].chunk, args.layer, kv_head, places[key].token, i};
+      keys.k.push_back(LoadKey(args.kv, at));
+      keys.v.push_back(LoadValue(args.kv, at));
+    }
+  }
+  return keys;
+}
+
+// One row and head over the keys below `key_end`.
 void AttendRow(const ChunkAttentionArgs& args, const std::vector<KeyPlace>& places,
-               int32_t key_begin, int32_t key_end, int32_t row, int head) {
+               const HeadKeys& keys, int32_t key_end, int32_t row, int head) {
   const int d = args.kv.head_dim;
-  const int kv_head = head / (args.num_heads / args.kv.num_kv_heads);
   const float* const q = args.q.F32Row(row) + head * d;
   std::vector<double> scores;  // of the keys that are seen
-  std::vector<KeyPlace> seen;
+  std::vector<const float*> values;
   double max = -std::numeric_limits<double>::infinity();
-  for (int32_t key = key_begin; key < key_end; ++key) {
-    const KeyPlace place = places[key];
-    if (!InWindow(args, row, place)) continue;
+  for (int32_t key = keys.key_begin; key < key_end; ++key) {
+    if (!InWindow(args, row, places[key])) continue;
+    const int64_t at = int64_t{key - keys.key_begin} * d;
     double dot = 0;
-    for (int i = 0; i < d; ++i) {
-      const KvElement at = {place.chunk, args.layer, kv_head, place.token, i};
-      dot += static_cast<double>(q[i]) * LoadKey(args.kv, at);
-    }
-    seen.push_back(place);
+    for (int i = 0; i < d; ++i) dot += static_cast<double>(q[i]) * keys.k[at + i];
+    values.push_back(keys.v.data() + at);
     scores.push_back(dot * args.scale);
     max = std::max(max, scores.back());
   }
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - max);
+  std::vector<double> out(d);
+  for (size_t j = 0; j < scores.size(); ++j) {
+    for (int i = 0; i < d; ++i) out[i] += scores[j] * values[j][i];
+  }
   for (int i = 0; i < d; ++i) {
-    double out = 0;
-    for (size_t j = 0; j < seen.size(); ++j) {
-      const KvElement at = {seen[j].chunk, args.layer, kv_head, seen[j].token, i};
-      out += scores[j] * LoadValue(args.kv, at);
-    }
-    args.out.F32Row(row)[head * d + i] = seen.empty() ? 0.0f : static_cast<float>(out / sum);
+    args.out.F32Row(row)[head * d + i] = scores.empty() ? 0.0f : static_cast<float>(out[i] / sum);
   }
 }
 
@@ -101,10 +115,14 @@ void ReferenceAttention(const ChunkAttentionArgs& args) {
     if (step.num_rows == 0) continue;
     assert(step.num_rows <= step.key_end && step.key_begin >= 0);
     const std::vector<KeyPlace> places = GatherKeys(args, slot);
-    for (int32_t i = 0; i < step.num_rows; ++i) {
-      const int32_t own = step.key_end - step.num_rows + i;
-      for (int head = 0; head < args.num_heads; ++head) {
-        AttendRow(args, places, step.key_begin, own + 1, step.row_begin + i, head);
+    const int group = args.num_heads / args.kv.num_kv_heads;
+    for (int kv_head = 0; kv_head < args.kv.num_kv_heads; ++kv_head) {
+      const HeadKeys keys = LoadHead(args, places, step.key_begin, kv_head);
+      for (int32_t i = 0; i < step.num_rows; ++i) {
+        const int32_t own = step.key_end - step.num_rows + i;
+        for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+          AttendRow(args, places, keys, own + 1, step.row_begin + i, head);
+        }
       }
     }
   }

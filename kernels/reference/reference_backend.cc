@@ -3,6 +3,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -166,10 +167,17 @@ void ReferenceBackend::RopeAppend(const RopeAppendArgs& args) {
     const KvSlotRef to = args.destinations[r];
     if (to.chunk < 0) continue;
     for (int h = 0; h < kv_heads; ++h) {
+      bool finite = true;
       for (int i = 0; i < d; ++i) {
         const KvElement at = {to.chunk, args.layer, h, to.offset, i};
         StoreKey(args.kv, at, k[h * d + i]);
         StoreValue(args.kv, at, v[h * d + i]);
+        finite = finite && std::isfinite(LoadValue(args.kv, at));
+      }
+      for (int i = 0; i < d && !finite; ++i) {
+        const KvElement at = {to.chunk, args.layer, h, to.offset, i};
+        StoreKey(args.kv, at, std::numeric_limits<float>::quiet_NaN());
+        StoreValue(args.kv, at, 0.0f);
       }
     }
   }

@@ -113,14 +113,22 @@ void GenerationReply::Start(std::function<void()> wakeup) {
 }
 
 http::ReplyPart GenerationReply::Next() {
-  const std::optional<size_t> failed = ReadStreams();
-  ticket_.ChargeUsage(TotalUsage());
-  if (failed.has_value()) return FailedPart(*failed);
-  if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
-  if (!IsLarge()) return stream_events_ ? MakeEvents() : MakeWhole();
-  http::ReplyPart part;
-  part.make = [this] { return stream_events_ ? MakeEvents() : MakeWhole(); };
-  return part;
+  for (;;) {
+    // Streams whose last batch is not taken are not read: what is in them has woken nobody, and an
+    // empty part would say that there is nothing.
+    const bool reads_all = AllTaken();
+    const std::optional<size_t> failed = ReadStreams();
+    ticket_.ChargeUsage(TotalUsage());
+    if (failed.has_value()) return FailedPart(*failed);
+    if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
+    http::ReplyPart part;
+    if (IsLarge()) {
+      part.make = [this] { return stream_events_ ? MakeEvents() : MakeWhole(); };
+      return part;
+    }
+    part = stream_events_ ? MakeEvents() : MakeWhole();
+    if (reads_all || part.last || !part.body.empty()) return part;
+  }
 }
 
 std::optional<size_t> GenerationReply::ReadStreams() {
@@ -218,6 +226,13 @@ http::ReplyPart GenerationReply::MakeEvents() {
   } while (part.body.empty() && !AllTaken());
   part.last = AllFinished() && AllTaken();
   if (part.last) {
+    // The loop may end in front of one that failed and has nothing to show.
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      if (prompts_[i].batch.status.ok()) continue;
+      http::ReplyPart failed = FailedPart(i);
+      failed.body.insert(0, part.body);
+      return failed;
+    }
     if (include_usage_) format_.AppendUsageEvent(TotalUsage(), &part.body);
     part.body += ResponseFormat::DoneEvent();
   }

@@ -35,10 +35,13 @@ size_t BegunMarker(std::string_view text, std::string_view marker) {
   return 0;
 }
 
-// Nothing when `json` is no call.
-std::optional<std::string> NameOfCall(std::string_view json, engine::ToolFormat format) {
+// Nothing when `json`, which was followed, is no call.
+std::optional<std::string> NameOfCall(std::string_view json, const CallFollower& follower,
+                                      engine::ToolFormat format) {
   const absl::StatusOr<Json> parsed = ParseJson(json, {.as_python = true});
   if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
+  // Of names and arguments that occur twice the first ones, which a stream would have told.
+  if (follower.streams()) return follower.name();
   const auto name = parsed->find("name");
   if (name == parsed->end() || !name->is_string() || name->get_ref<const std::string&>().empty()) {
     return std::nullopt;
@@ -103,9 +106,9 @@ bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Out
   const std::string_view json = std::string_view(held_).substr(json_begin, json_end - json_begin);
   std::optional<std::string> name;
   // The last brace of an object that is not whole may be all that it lacks.
-  if (!was_told) name = NameOfCall(follower_.whole() ? json : Concat(json, "}"), format_);
-  // Of several names that which a stream would have told.
-  if (name.has_value() && follower_.streams()) name = follower_.name();
+  if (!was_told) {
+    name = NameOfCall(follower_.whole() ? json : Concat(json, "}"), follower_, format_);
+  }
   const bool is_call = was_told || name.has_value();
   if (name.has_value()) {
     TellName(*std::move(name), output);

@@ -61,18 +61,23 @@ void AttentionScenario::Activate(int slot, int rows, int key_end) {
   num_rows_ += rows;
 }
 
-int32_t AttentionScenario::PositionOfKey(int slot, int32_t key) const {
+std::pair<int32_t, int32_t> AttentionScenario::PlaceOfKey(int slot, int32_t key) const {
   for (const Run& run : pending_) {
     for (const RunSlot& entry : run.slots) {
       if (entry.slot != slot || key < entry.key_begin || key >= entry.key_end) continue;
       const int32_t token = key - entry.key_begin;
       int32_t i = run.chunk_begin;
       while (i + 1 < run.chunk_end && chunks_[i + 1].token_begin <= token) ++i;
-      return pool_.view().positions[static_cast<int64_t>(chunks_[i].chunk) * shape_.chunk_tokens +
-                                    token - chunks_[i].token_begin];
+      return {chunks_[i].chunk, token - chunks_[i].token_begin};
     }
   }
-  return 0;
+  assert(false);
+  return {};
+}
+
+int32_t AttentionScenario::PositionOfKey(int slot, int32_t key) const {
+  const auto [chunk, token] = PlaceOfKey(slot, key);
+  return pool_.view().positions[static_cast<int64_t>(chunk) * shape_.chunk_tokens + token];
 }
 
 void AttentionScenario::Finish() {
@@ -123,6 +128,16 @@ void AttentionScenario::PoisonQueries() {
     if (poisoned(i / static_cast<size_t>(shape_.head_dim))) {
       q_[i] = std::numeric_limits<float>::quiet_NaN();
     }
+  }
+}
+
+void AttentionScenario::PoisonKeys() {
+  for (size_t slot = 0; slot < steps_.size(); ++slot) {
+    const SlotStep& step = steps_[slot];
+    if (step.num_rows == 0) continue;
+    const int32_t key = step.key_end - 1 - step.num_rows / 2;
+    const auto [chunk, token] = PlaceOfKey(static_cast<int>(slot), key);
+    pool_.MakeNotFinite(chunk, token);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention_args.h"
@@ -54,6 +55,10 @@ class AttentionScenario {
   // Whether that head of the row, of [num_rows * num_heads], is one of them.
   bool poisoned(size_t row_and_head) const;
 
+  // Makes the key of each slot's middle row what RopeAppend stores where a value is no finite
+  // number: rows that see it are to be NaN, the others as they are without. Call after Finish.
+  void PoisonKeys();
+
   // Gives each slot the largest SlotStep::key_begin that leaves out no key in a row's window, as
   // the engine does; returns how many slots leave something out. Call after Finish, with a window.
   int LeaveOutKeysBeforeTheWindow();
@@ -74,6 +79,8 @@ class AttentionScenario {
     std::vector<RunSlot> slots;
   };
 
+  // The chunk and the token in it.
+  std::pair<int32_t, int32_t> PlaceOfKey(int slot, int32_t key) const;
   int32_t PositionOfKey(int slot, int32_t key) const;
 
   AttentionShape shape_;

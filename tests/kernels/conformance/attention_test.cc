@@ -121,6 +121,35 @@ TEST_P(AttentionConformance, NaNStaysNaNAndInItsRow) {
   }
 }
 
+// Rows are computed together, also with keys that only some of them see.
+TEST_P(AttentionConformance, AKeyThatIsNoFiniteNumberHarmsOnlyRowsThatSeeIt) {
+  const auto& [test_case, kind] = GetParam();
+  AttentionScenario scenario = MakeScenario(kind, test_case.shape);
+  scenario.PoisonKeys();
+  std::vector<float> want;
+  ReferenceBackend().ChunkAttention(scenario.Args(want));
+  const auto harmed = std::count_if(want.begin(), want.end(), [](float x) { return x != x; });
+  ASSERT_GT(harmed, 0);
+  ASSERT_LT(harmed, std::ssize(want));
+  const auto mark = [](std::vector<float> values) {
+    for (float& value : values) value = std::isnan(value) ? 1e9f : value;
+    return values;
+  };
+  for (const bool reproducible : {false, true}) {
+    for (const bool rounding : {false, true}) {
+      const auto check = [&](const std::vector<float>& got) {
+        if (rounding) {
+          ExpectRowsClose(mark(got), mark(want), static_cast<size_t>(test_case.shape.head_dim),
+                          kBf16Rounding);
+        } else {
+          ExpectClose(mark(got), mark(want), test_case.tolerance, test_case.tolerance);
+        }
+      };
+      AttendEverywhere(scenario, reproducible, rounding, test_case.shape.kv_dtype, check);
+    }
+  }
+}
+
 // What a last layer asks for: slots without their first rows, or without any.
 TEST_P(AttentionConformance, ComputesNoRowThatNobodyWants) {
   const auto& [test_case, kind] = GetParam();

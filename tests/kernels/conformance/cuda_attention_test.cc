@@ -78,6 +78,33 @@ TEST_P(CudaAttention, NaNStaysNaNAndInItsRow) {
   }
 }
 
+TEST_P(CudaAttention, AKeyThatIsNoFiniteNumberHarmsOnlyRowsThatSeeIt) {
+  const auto& [name, shape] = GetParam();
+  for (const auto make : {UnrelatedSlots, SharedRuns}) {
+    AttentionScenario scenario = make(shape);
+    scenario.PoisonKeys();
+    std::vector<float> want = ReferenceAttention(scenario);
+    const auto backend = refrain::testing::MakeCudaBackend(name);
+    AttentionOnDevice attention(*backend, scenario);
+    for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
+      attention.args.mode = mode;
+      backend->ChunkAttention(attention.args);
+      std::vector<float> got = attention.out.Read();
+      size_t harmed = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(std::isnan(got[i]), std::isnan(want[i])) << "element " << i;
+        if (!std::isnan(want[i])) continue;
+        got[i] = want[i] = 1.0f;
+        ++harmed;
+      }
+      EXPECT_GT(harmed, 0u);
+      EXPECT_LT(harmed, got.size());
+      EXPECT_LT(WorstError(got, want, shape.head_dim), Tolerance(shape.kv_dtype));
+      want = ReferenceAttention(scenario);
+    }
+  }
+}
+
 const AttentionShape kShapes[] = {
     {4, 2, 40, 32, DType::kF32},    {6, 2, 64, 64, DType::kF32, 100}, {6, 2, 64, 64, DType::kF16},
     {4, 2, 96, 32, DType::kBF16},   {2, 1, 128, 64, DType::kF16, 90}, {3, 3, 10, 16, DType::kBF16},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "kernels/reference/kv_element.h"
@@ -40,6 +41,17 @@ void KvPool::FillToken(int32_t chunk, int token, uint32_t seed) {
       for (int i = 0; i < view_.head_dim; ++i) {
         StoreKey(view_, {chunk, layer, h, token, i}, normal(random));
         StoreValue(view_, {chunk, layer, h, token, i}, normal(random));
+      }
+    }
+  }
+}
+
+void KvPool::MakeNotFinite(int32_t chunk, int token) {
+  for (int layer = 0; layer < num_layers_; ++layer) {
+    for (int h = 0; h < view_.num_kv_heads; ++h) {
+      for (int i = 0; i < view_.head_dim; ++i) {
+        StoreKey(view_, {chunk, layer, h, token, i}, std::numeric_limits<float>::quiet_NaN());
+        StoreValue(view_, {chunk, layer, h, token, i}, 0.0f);
       }
     }
   }

@@ -31,6 +31,10 @@ class KvPool {
   // One token's K and V in every layer and head, from a normal distribution.
   void FillToken(int32_t chunk, int token, uint32_t seed);
 
+  // What RopeAppend stores of a token with a value that is no finite number, in every layer and
+  // head.
+  void MakeNotFinite(int32_t chunk, int token);
+
   // Every element becomes what it is in `other`, of the same shape, rounded.
   void TakeElementsOf(const KvPool& other);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <tuple>
 
 #include "kernels/reference/kv_element.h"
@@ -90,7 +91,8 @@ class RopeAppendConformance : public testing::TestWithParam<Param> {
     return static_cast<int32_t>(shape.rows / (shape.chunk_tokens - 10)) + 4;
   }
 
-  void ExpectAsReference(const Places& places);
+  // `poison`: some rows have a value that is no finite number, or none in f16.
+  void ExpectAsReference(const Places& places, bool poison = false);
 };
 
 TEST_P(RopeAppendConformance, RotatesEveryRowAndWritesOnlyWhereItShould) {
@@ -103,7 +105,12 @@ TEST_P(RopeAppendConformance, WritesStretchesOfTokens) {
   ExpectAsReference(PlacesInStretches(shape, NumChunks(shape)));
 }
 
-void RopeAppendConformance::ExpectAsReference(const Places& places) {
+TEST_P(RopeAppendConformance, WhatIsNoFiniteNumberIsZerosBehindAKeyThatIsNone) {
+  const RopeShape& shape = std::get<RopeShape>(GetParam());
+  ExpectAsReference(PlacesInStretches(shape, NumChunks(shape)), /*poison=*/true);
+}
+
+void RopeAppendConformance::ExpectAsReference(const Places& places, bool poison) {
   const auto& [backend_case, shape, kv_dtype] = GetParam();
   const auto backend = backend_case.Make();
   ReferenceBackend reference;
@@ -132,6 +139,16 @@ void RopeAppendConformance::ExpectAsReference(const Places& places) {
   const int64_t cols = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
   const int64_t stride = cols + 5;
   std::vector<float> want = RandomFloats(shape.rows * stride, 7);
+  const auto harmed_head = [&](int64_t row) { return static_cast<int>(row) % shape.num_kv_heads; };
+  const auto is_harmed = [&](int64_t row) {
+    return poison && (row % 4 == 0 || (row % 4 == 2 && kv_dtype == DType::kF16));
+  };
+  for (int64_t row = 0; row < shape.rows && poison; row += 2) {
+    const int64_t element =
+        (shape.num_heads + shape.num_kv_heads + harmed_head(row)) * shape.head_dim +
+        row % shape.head_dim;
+    want[row * stride + element] = row % 4 == 0 ? std::numeric_limits<float>::quiet_NaN() : 7e4f;
+  }
   const DeviceFloats got(*backend, want), device_cos(*backend, cos), device_sin(*backend, sin);
   const DeviceArray<std::byte> device_pool(*backend, got_pool.bytes());
   RopeAppendArgs args;
@@ -150,7 +167,19 @@ void RopeAppendConformance::ExpectAsReference(const Places& places) {
   args.kv = want_pool.view();
   reference.RopeAppend(args);
 
-  ExpectClose(got.Read(), want, 2e-6, 2e-6);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    if (!is_harmed(row) || places[row].chunk < 0) continue;
+    for (int i = 0; i < shape.head_dim; ++i) {
+      const KvElement at = {places[row].chunk, 1, harmed_head(row), places[row].offset, i};
+      ASSERT_TRUE(std::isnan(LoadKey(want_pool.view(), at)));
+      ASSERT_EQ(LoadValue(want_pool.view(), at), 0.0f);
+    }
+  }
+  const auto mark = [](std::vector<float> values) {
+    for (float& value : values) value = std::isnan(value) ? 1e9f : value;
+    return values;
+  };
+  ExpectClose(mark(got.Read()), mark(want), 2e-6, 2e-6);
   // Everything in the pool: what was written, and that nothing else was.
   ExpectClose(got_pool.AllElements(), want_pool.AllElements(), Tolerance(kv_dtype),
               Tolerance(kv_dtype));

@@ -58,18 +58,20 @@ class Slots {
   std::vector<SlotStep> steps_;
 };
 
-// Decoding slots behind common tokens, with some of their own each.
+// Decoding slots behind common tokens, with some of their own each. The common ones are behind
+// `lead` others in a run of its own.
 class Sharers {
  public:
-  Sharers(int32_t slots, int32_t common, int32_t own) : memory_(64), positions_(1) {
-    const int32_t end = AddRun(0, common);
-    runs_.push_back({0, end, 0, slots});
-    for (int32_t i = 0; i < slots; ++i) slots_.push_back({i, 0, common});
+  Sharers(int32_t slots, int32_t common, int32_t own, int32_t lead = 0)
+      : memory_(64), positions_(1) {
+    if (lead > 0) AddSharedRun(slots, 0, lead);
+    AddSharedRun(slots, lead, common);
     for (int32_t i = 0; i < slots; ++i) {
       const auto first = static_cast<int32_t>(chunks_.size());
-      runs_.push_back({first, AddRun(0, own), slots + i, slots + i + 1});
-      slots_.push_back({i, common, kOpenEnd});
-      steps_.push_back({1, i, 0, common + own});
+      const auto slot = static_cast<int32_t>(slots_.size());
+      runs_.push_back({first, AddRun(0, own), slot, slot + 1});
+      slots_.push_back({i, lead + common, kOpenEnd});
+      steps_.push_back({1, i, 0, lead + common + own});
     }
     args.num_heads = 9;
     args.kv.base = memory_.data();
@@ -88,6 +90,13 @@ class Sharers {
   std::vector<RunSlot>& run_slots() { return slots_; }
 
  private:
+  void AddSharedRun(int32_t slots, int32_t key_begin, int32_t tokens) {
+    const auto first_chunk = static_cast<int32_t>(chunks_.size());
+    const auto first_slot = static_cast<int32_t>(slots_.size());
+    runs_.push_back({first_chunk, AddRun(0, tokens), first_slot, first_slot + slots});
+    for (int32_t i = 0; i < slots; ++i) slots_.push_back({i, key_begin, key_begin + tokens});
+  }
+
   int32_t AddRun(int32_t begin, int32_t tokens) {
     for (; begin < tokens; begin += kChunkTokens) {
       chunks_.push_back({static_cast<int32_t>(chunks_.size()), begin});
@@ -131,6 +140,39 @@ TEST(AttentionTasksTest, ManyThreadsShareALongPrefillWithoutMuchMemory) {
     EXPECT_LE(PartialMiB(tasks), 64) << threads;
     EXPECT_GT(tasks.row_tasks().size(), 64u);
   }
+}
+
+// Segments behind the first ones leave a state each for every row, so that they can be merged from
+// left to right.
+TEST(AttentionTasksTest, ManySharersOfALongRunDoNotTakeMuchMemory) {
+  constexpr int32_t kSlots = 512, kLead = 64, kCommon = 131'072, kOwn = 80;
+  Sharers sharers(kSlots, kCommon, kOwn, kLead);
+  sharers.args.reproducible = true;
+  AttentionTasks tasks;
+  tasks.Plan(sharers.args, /*threads=*/16, /*shares_by_keys=*/true);
+  const int64_t bytes = tasks.num_partials() * 64 * static_cast<int64_t>(sizeof(float));
+  EXPECT_LE(bytes, 256 << 20);
+  EXPECT_GT(bytes, 128 << 20) << "most of it is shared";
+  for (int32_t i = 0; i < kSlots; ++i) {
+    int32_t end = 0;
+    for (const AttentionTasks::Segment& segment : tasks.slot(i).segments) {
+      ASSERT_EQ(segment.begin, end);
+      ASSERT_EQ(segment.begin % kSegmentKeys, 0);
+      end = segment.end;
+    }
+    ASSERT_EQ(end, kLead + kCommon + kOwn);
+  }
+}
+
+// Merging what many threads have computed is work for all of them, too.
+TEST(AttentionTasksTest, MergingManyStatesIsNotLeftToOneThread) {
+  AttentionTasks tasks;
+  Slots few({{1, 1024}});
+  tasks.Plan(few.Args(false), /*threads=*/4, /*shares_by_keys=*/false);
+  EXPECT_LT(tasks.row_cost() * 128, 1 << 17) << "not worth to wake a thread";
+  Slots many({{256, 8192}});
+  tasks.Plan(many.Args(false), /*threads=*/64, /*shares_by_keys=*/false);
+  EXPECT_GT(tasks.row_cost() * 128, 1 << 20);
 }
 
 TEST(AttentionTasksTest, ThreadsShareALongDecodingSequence) {

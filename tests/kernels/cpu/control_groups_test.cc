@@ -57,6 +57,19 @@ TEST_F(ControlGroupsTest, TheTightestOfTheGroupsAboveCounts) {
   EXPECT_EQ(Left("0::/\n"), 0u);
 }
 
+// Beyond memory.high nothing is refused, but whoever allocates is slowed down.
+TEST_F(ControlGroupsTest, MemoryBeyondWhichTheGroupIsSlowedDownIsNotLeft) {
+  WriteVersion2("/a", "max", "1000");
+  Write("groups/a/memory.high", "8000\n");
+  EXPECT_EQ(Left("0::/a\n"), 7000u);
+  Write("groups/a/memory.high", "max\n");
+  EXPECT_EQ(Left("0::/a\n"), kNoLimit);
+  WriteVersion2("/a", "9000", "1000");
+  EXPECT_EQ(Left("0::/a\n"), 8000u);
+  Write("groups/a/memory.high", "500\n");
+  EXPECT_EQ(Left("0::/a\n"), 0u);
+}
+
 // A model that was downloaded, or read before, fills a container's limit with its pages.
 TEST_F(ControlGroupsTest, PagesOfFilesCountAsLeft) {
   WriteVersion2("/a", "10000", "9900",

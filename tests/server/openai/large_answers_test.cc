@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/token_stream.h"
 #include "server/openai/generation_reply.h"
@@ -121,6 +122,63 @@ TEST_F(LargeAnswersTest, AStreamThatFailsLaterFirstSendsWhatItHad) {
   EXPECT_EQ(Count(all, "\"text\":"), 1001u);
   EXPECT_EQ(Count(all, "\"error\":"), 1u);
   EXPECT_EQ(Count(all, "[DONE]"), 0u);
+}
+
+// Whoever is told that there is nothing to send waits for a wakeup, and what is in a stream by then
+// has had its own.
+TEST_F(LargeAnswersTest, NothingToSendMeansThatNothingCanBeRead) {
+  constexpr int32_t kChoices = 32;
+  constexpr int32_t kHalfCharacter = 16;
+  std::vector<std::string> pieces = testing::LetterVocabulary();
+  pieces.insert(pieces.begin() + kHalfCharacter, "\xE4\xB8");
+  tokenizer_ = testing::FakeTokenizer(pieces);
+  const auto step = [](int32_t last_token) {
+    engine::StreamBatch batch;
+    AddTokens(kChoices, /*from_prompt=*/false, /*top=*/20, &batch);
+    for (int32_t i = 0; i < kChoices; ++i) batch.tokens[i].choice = i;
+    batch.tokens.back().token = engine::TokenId{last_token};
+    return batch;
+  };
+  GenerationCall call = Call(/*stream=*/true);
+  call.requests[0].n = kChoices;
+  call.output.logprobs = 20;
+  GenerationReply* const reply = Reply(call);
+  stream_->Push(step(kHalfCharacter));
+  EXPECT_EQ(Count(reply->Next().body, "\"text\":"), kChoices - 1u) << "all but the last one fit";
+  stream_->Push(step(0));
+  EXPECT_EQ(Count(reply->Next().body, "\"text\":"), kChoices - 1u);
+}
+
+// Two prompts end together: the one fills a part with its last token, the other has failed.
+TEST_F(LargeAnswersTest, AFailureBehindAFullPartIsTold) {
+  std::vector<std::shared_ptr<engine::TokenStream>> streams;
+  GenerationCall call = Call(/*stream=*/true);
+  GenerationReply::Parts parts;
+  parts.tokenizer = &tokenizer_;
+  parts.log = &log_;
+  for (int i = 0; i < 3; ++i) {
+    streams.push_back(std::make_shared<engine::TokenStream>());
+    parts.streams.push_back(engine::ConsumerHandle(streams.back()));
+    if (i > 0) call.requests.emplace_back();
+  }
+  GenerationReply reply(call, std::move(parts));
+  reply.Start([] {});
+  engine::StreamBatch batch;
+  AddTokens(1, /*from_prompt=*/false, 0, &batch);
+  stream_ = streams[0];
+  Finish(std::move(batch));
+  std::string all = reply.Next().body;
+  batch = {};
+  AddTokens(263, /*from_prompt=*/false, 0, &batch);  // some 250 bytes each, of 64 KiB
+  stream_ = streams[1];
+  Finish(std::move(batch));
+  streams[2]->Finish(absl::DeadlineExceededError("out of time"));
+  http::ReplyPart part;
+  while (!part.last) all += (part = reply.Next()).body;
+  EXPECT_EQ(Count(all, "\"text\":"), 264u);
+  EXPECT_EQ(Count(all, "\"error\":"), 1u);
+  EXPECT_EQ(Count(all, "[DONE]"), 0u);
+  EXPECT_TRUE(part.close);
 }
 
 // The prompt is not part of the output: no event comes of it, and none is waited for.
