@@ -15,6 +15,7 @@
 #include "engine/engine_parts.h"
 #include "engine/kv_size.h"
 #include "engine/kv_storage.h"
+#include "engine/largest_steps.h"
 #include "engine/llama_runner.h"
 #include "engine/model/llama.h"
 #include "engine/model/weight_source.h"
@@ -164,12 +165,9 @@ absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig
   return KvSize{*std::move(layout), *chunks};
 }
 
-// Of all weights in the form in which they are multiplied; as they are in the files where none is
-// asked for.
-size_t WeightBytes(const WeightSource& source, kernels::ComputeDType compute) {
-  size_t element_bytes = 0;  // of quantised weights there is no such thing
-  if (compute == kernels::ComputeDType::kF32) element_bytes = sizeof(float);
-  if (compute == kernels::ComputeDType::kBF16) element_bytes = sizeof(uint16_t);
+// Of all weights, each in the type that `type_of` gives for the one that it has in the files.
+template <typename TypeOf>
+size_t WeightBytes(const WeightSource& source, const TypeOf& type_of) {
   size_t bytes = 0;
   for (int role = 0; role < kNumTensorRoles; ++role) {
     const auto tensor = static_cast<TensorRole>(role);
@@ -177,27 +175,60 @@ size_t WeightBytes(const WeightSource& source, kernels::ComputeDType compute) {
     for (int layer = 0; layer < layers; ++layer) {
       const absl::StatusOr<WeightView> view = source.Get(tensor, layer);
       if (!view.ok()) continue;  // optional
-      const size_t row_bytes = element_bytes > 0
-                                   ? element_bytes * static_cast<size_t>(view->cols)
-                                   : kernels::RowBytes(view->dtype, view->cols).value_or(0);
-      bytes += static_cast<size_t>(view->rows) * row_bytes;
+      bytes += static_cast<size_t>(view->rows) *
+               kernels::RowBytes(type_of(view->dtype), view->cols).value_or(0);
     }
   }
   return bytes;
 }
 
-absl::Status NoRoomForWeights(const WeightSource& source, kernels::ComputeDType compute,
-                              size_t free_bytes, const absl::Status& status) {
-  const size_t in_file_bytes = WeightBytes(source, kernels::ComputeDType::kAuto);
-  const size_t bytes = WeightBytes(source, compute);
+// `packed_bytes`: of the weights as the back end keeps them.
+absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes, size_t free_bytes,
+                            const absl::Status& status) {
+  const size_t in_file_bytes = WeightBytes(source, [](kernels::DType stored) { return stored; });
   const std::string form =
-      bytes == in_file_bytes
+      packed_bytes == in_file_bytes
           ? " bytes as in the file, "
           : absl::StrCat(" bytes as they are multiplied (backend.compute_dtype; ", in_file_bytes,
                          " in the file), ");
   return absl::ResourceExhaustedError(
-      absl::StrCat("no room for the model: its weights are ", bytes, form, free_bytes,
+      absl::StrCat("no room for the model: its weights are ", packed_bytes, form, free_bytes,
                    " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
+}
+
+// With the memory that its steps need of the back end: what is free behind this, the KV cache may
+// share out.
+absl::StatusOr<std::unique_ptr<LlamaModel>> MakeModel(const EngineOptions& options,
+                                                      const WeightSource& source,
+                                                      kernels::ComputeDType compute,
+                                                      const KvSize& most,
+                                                      kernels::Backend& backend) {
+  const bool paged = options.attention_mode == AttentionModeOption::kPaged;
+  absl::StatusOr<std::unique_ptr<LlamaModel>> model =
+      LlamaModel::Load(source, backend,
+                       {.compute = compute,
+                        .max_context_tokens = options.max_context_tokens,
+                        .max_positions = most.num_chunks * options.kv_cache.chunk_tokens,
+                        .max_rows = options.step_token_budget,
+                        .reproducible = options.reproducible,
+                        .attention_mode = paged ? kernels::AttentionMode::kPaged
+                                                : kernels::AttentionMode::kTwoPhase});
+  if (!model.ok()) return model;
+  const StepLimits limits = {.max_sequences = options.max_sequences,
+                             .max_rows = options.step_token_budget,
+                             .max_context_tokens = (*model)->max_context_tokens(),
+                             .window_tokens = source.config().sliding_window_tokens,
+                             .chunk_tokens = options.kv_cache.chunk_tokens,
+                             .num_chunks = most.num_chunks};
+  for (const StepBatch& step : LargestSteps(limits)) {
+    const absl::Status reserved = (*model)->ReserveFor(step, KvViewOf(most.layout));
+    if (reserved.ok()) continue;
+    return absl::Status(reserved.code(),
+                        absl::StrCat("scratch for steps of ", options.step_token_budget,
+                                     " tokens: ", std::string(reserved.message()),
+                                     "; engine.step_token_budget says how many there are"));
+  }
+  return model;
 }
 
 absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
@@ -220,31 +251,31 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   foundation.backend = std::move(chosen->backend);
   AddWarning(chosen->note, foundation.warning);
   const size_t free_bytes = foundation.backend->device().AvailableBytes();
-  // The reference multiplies nothing else.
-  const bool only_f32 = foundation.backend->info().name == "reference";
-  const kernels::ComputeDType packed_for = only_f32 ? kernels::ComputeDType::kF32 : *compute;
+  const size_t packed_bytes = WeightBytes(source, [&](kernels::DType stored) {
+    return foundation.backend->info().packed_as(stored, *compute);
+  });
   // A host would give addresses for all of them, and end the process when they are written.
-  if (WeightBytes(source, packed_for) > free_bytes) {
-    return NoRoomForWeights(source, packed_for, free_bytes, absl::OkStatus());
+  if (packed_bytes > free_bytes) {
+    return NoRoomForModel(source, packed_bytes, free_bytes, absl::OkStatus());
   }
   // Weights take their part later: this is the most it will be.
   absl::StatusOr<KvSize> most =
       SizeCache(options, config, *foundation.backend, std::numeric_limits<int32_t>::max());
   if (!most.ok()) return most.status();
   foundation.most_kv_chunks = most->num_chunks;
-  const bool paged = options.attention_mode == AttentionModeOption::kPaged;
   const absl::Status loaded =
-      MoveTo(foundation.model,
-             LlamaModel::Load(source, *foundation.backend,
-                              {.compute = *compute,
-                               .max_context_tokens = options.max_context_tokens,
-                               .max_positions = most->num_chunks * options.kv_cache.chunk_tokens,
-                               .max_rows = options.step_token_budget,
-                               .reproducible = options.reproducible,
-                               .attention_mode = paged ? kernels::AttentionMode::kPaged
-                                                       : kernels::AttentionMode::kTwoPhase}));
+      MoveTo(foundation.model, MakeModel(options, source, *compute, *most, *foundation.backend));
   if (!absl::IsResourceExhausted(loaded)) return loaded;
-  return NoRoomForWeights(source, packed_for, free_bytes, loaded);
+  return NoRoomForModel(source, packed_bytes, free_bytes, loaded);
+}
+
+// The KV cache, or `what` is to stand beside it.
+absl::Status NoRoomFor(const std::string& what, const EngineOptions& options, int32_t num_chunks,
+                       const absl::Status& status) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no room for ", what, "the KV cache of ", num_chunks, " chunks (",
+      options.kv_cache.memory_bytes > 0 ? "kv_cache.memory_bytes" : "half of what is free",
+      "): ", std::string(status.message())));
 }
 
 absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, EngineParts& parts) {
@@ -255,12 +286,7 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
   if (!size.ok()) return size.status();
   absl::Status status =
       MoveTo(foundation.storage, KvStorage::Create(device, size->layout, size->num_chunks));
-  if (absl::IsResourceExhausted(status)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "no room for the KV cache of ", size->num_chunks, " chunks (",
-        options.kv_cache.memory_bytes > 0 ? "kv_cache.memory_bytes" : "half of what is free",
-        "): ", std::string(status.message())));
-  }
+  if (absl::IsResourceExhausted(status)) return NoRoomFor("", options, size->num_chunks, status);
   if (!status.ok()) return status;
   foundation.mover = std::make_unique<DeviceChunkMover>(foundation.storage.get());
   return MoveTo(parts.cache,
@@ -303,9 +329,12 @@ absl::Status MakeFoundation(const EngineOptions& options, const WeightSource& so
   absl::Status status = LoadModel(options, source, choose, foundation);
   if (status.ok()) status = MakeCache(options, foundation, parts);
   if (!status.ok()) return status;
-  return MoveTo(
+  status = MoveTo(
       parts.runner,
       MakeRunner(options, foundation, foundation.storage->View(parts.cache->positions().data())));
+  if (!absl::IsResourceExhausted(status)) return status;
+  return NoRoomFor("logits and the choice of tokens beside ", options,
+                   parts.cache->options().num_chunks, status);
 }
 
 // Of a pool in host memory; a device's is there from the start.
@@ -319,13 +348,13 @@ std::unique_ptr<PagesAhead> TouchAhead(const Foundation& foundation,
       [storage](size_t begin, size_t end) { return storage->Populate(begin, end); });
 }
 
-// After a device had no room. A cache of a size that was asked for is not to be had elsewhere.
+// After a device had no room. A cache of a size that was asked for, with what stands beside it, is
+// not to be had elsewhere.
 bool MayRunOnHost(const EngineOptions& options, const Foundation& foundation) {
   const bool on_host =
       foundation.backend == nullptr || foundation.backend->info().reads_results_in_place;
-  const bool weights_fit = foundation.model != nullptr;
-  const bool cache_fits = foundation.storage != nullptr;
-  return !on_host && !(weights_fit && !cache_fits && options.kv_cache.memory_bytes > 0);
+  const bool model_fits = foundation.model != nullptr;
+  return !on_host && !(model_fits && options.kv_cache.memory_bytes > 0);
 }
 
 }  // namespace

@@ -92,19 +92,24 @@ absl::StatusOr<std::unique_ptr<KvStorage>> KvStorage::Create(kernels::Device& de
   return std::unique_ptr<KvStorage>(new KvStorage(device, layout, *std::move(buffer)));
 }
 
-kernels::KvPoolView KvStorage::View(const int32_t* positions) const {
-  const kvcache::KvDimensions& dimensions = layout_.dimensions();
-  return {.base = buffer_.data(),
-          .chunk_bytes = layout_.chunk_bytes(),
-          .layer_bytes = layout_.layer_bytes(),
-          .head_bytes = layout_.head_bytes(),
-          .v_offset_bytes = layout_.v_offset_bytes(),
+kernels::KvPoolView KvViewOf(const kvcache::KvLayout& layout) {
+  const kvcache::KvDimensions& dimensions = layout.dimensions();
+  return {.chunk_bytes = layout.chunk_bytes(),
+          .layer_bytes = layout.layer_bytes(),
+          .head_bytes = layout.head_bytes(),
+          .v_offset_bytes = layout.v_offset_bytes(),
           .dtype = DTypeOf(dimensions.element),
           .packing = PackingOf(dimensions.packing),
           .chunk_tokens = dimensions.chunk_tokens,
           .num_kv_heads = dimensions.num_kv_heads,
-          .head_dim = dimensions.head_dim,
-          .positions = positions};
+          .head_dim = dimensions.head_dim};
+}
+
+kernels::KvPoolView KvStorage::View(const int32_t* positions) const {
+  kernels::KvPoolView view = KvViewOf(layout_);
+  view.base = buffer_.data();
+  view.positions = positions;
+  return view;
 }
 
 absl::Status KvStorage::CopyChunk(kvcache::ChunkId from, kvcache::ChunkId to) {

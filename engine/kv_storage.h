@@ -20,6 +20,9 @@ absl::StatusOr<kvcache::KvLayout> KvLayoutFor(const ModelConfig& config,
                                               const kernels::BackendInfo& backend,
                                               kernels::DType dtype, int32_t chunk_tokens);
 
+// How a pool of this layout is read, without memory or positions.
+kernels::KvPoolView KvViewOf(const kvcache::KvLayout& layout);
+
 // The bytes behind the chunk ids: one device allocation laid out as a KvLayout says. Pages are
 // touched when a chunk is first written, or by Populate. Knows nothing of who uses which chunk.
 // Engine thread only, but for Populate; the device outlives it.

@@ -40,6 +40,12 @@ struct WeightSlice {
   std::span<const int32_t> row_order;
 };
 
+// What back ends on the host keep a weight in that is stored as `stored`.
+constexpr DType HostPackedAs(DType stored, ComputeDType compute) {
+  if (compute == ComputeDType::kF32) return DType::kF32;
+  return compute == ComputeDType::kBF16 ? DType::kBF16 : stored;
+}
+
 struct PackOptions {
   ComputeDType compute = ComputeDType::kAuto;
   bool embedding = false;  // rows will be looked up by Embed (and may serve as output head too)
@@ -61,6 +67,8 @@ struct BackendInfo {
   int threads = 0;   // compute threads, 0 where it says nothing
   DType preferred_kv = DType::kF16;
   KvPacking (*kv_packing)(DType kv_dtype) = &HostPackingOf;  // how it wants K and V to lie
+  // What it keeps a weight in, which says how much memory that takes.
+  DType (*packed_as)(DType stored, ComputeDType compute) = &HostPackedAs;
   // Whether the host may read and write the back end's memory through its addresses; else only
   // through Device's copies.
   bool reads_results_in_place = true;
@@ -81,6 +89,13 @@ struct StepInputs {
   const void* pass = nullptr;        // names the operations of RunStep; null: like no other step's
 };
 
+// A step, as far as memory hangs on it.
+struct StepShape {
+  int64_t rows = 0;
+  int64_t ffn_size = 0;          // columns of GateUp
+  ChunkAttentionArgs attention;  // without K and V, q and out; `reproducible` is the whole step's
+};
+
 // One compute device's implementation of the operations of a decoder layer.
 //
 // It does not know models, sequences or the prefix tree; the engine drives it. Operations are
@@ -99,6 +114,11 @@ class Backend {
   // have the same cols. The source may be unmapped afterwards.
   virtual absl::StatusOr<std::unique_ptr<LinearWeight>> PackLinear(
       std::span<const WeightSlice> slices, const PackOptions& options) = 0;
+
+  // Takes the memory that operations of such a step need beside their arguments, of weights packed
+  // so far: they find it then, whoever takes the rest. RESOURCE_EXHAUSTED where there is none. Back
+  // ends on a host need nothing.
+  virtual absl::Status ReserveFor(const StepShape& step) { return absl::OkStatus(); }
 
   // Tells what the operations up to the next call will be given, so that a device can fetch it all
   // at once. Only a hint: operations may be called without it or with other arrays.

@@ -246,6 +246,12 @@ absl::Status LlamaModel::AllocateActivations(int64_t rows) {
   return absl::OkStatus();
 }
 
+absl::Status LlamaModel::ReserveFor(const StepBatch& like, const kernels::KvPoolView& kv) {
+  return backend_.ReserveFor({.rows = static_cast<int64_t>(like.tokens.size()),
+                              .ffn_size = config_.ffn_size,
+                              .attention = AttentionOf(like, kv)});
+}
+
 void LlamaModel::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                          const kernels::KvPoolView& kv, const int32_t* sampled,
                          const std::stop_token& abandoned) {
@@ -335,19 +341,25 @@ void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
 void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv,
                         std::span<const kernels::SlotStep> wanted) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
-  backend_.ChunkAttention({.layer = index,
-                           .num_heads = config_.num_heads,
-                           .window_tokens = config_.sliding_window_tokens,
-                           .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                           .mode = options_.attention_mode,
-                           .reproducible = options_.reproducible,
-                           .kv = kv,
-                           .plan = batch.plan->view(),
-                           .steps = batch.slots,
-                           .wanted = wanted,
-                           .q = qkv_.Rows(rows).Cols(0, config_.q_size()),
-                           .row_positions = batch.positions.data(),
-                           .out = attended_.Rows(rows)});
+  kernels::ChunkAttentionArgs args = AttentionOf(batch, kv);
+  args.layer = index;
+  args.wanted = wanted;
+  args.q = qkv_.Rows(rows).Cols(0, config_.q_size());
+  args.row_positions = batch.positions.data();
+  args.out = attended_.Rows(rows);
+  backend_.ChunkAttention(args);
+}
+
+kernels::ChunkAttentionArgs LlamaModel::AttentionOf(const StepBatch& batch,
+                                                    const kernels::KvPoolView& kv) const {
+  return {.num_heads = config_.num_heads,
+          .window_tokens = config_.sliding_window_tokens,
+          .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+          .mode = options_.attention_mode,
+          .reproducible = options_.reproducible,
+          .kv = kv,
+          .plan = batch.plan->view(),
+          .steps = batch.slots};
 }
 
 void LlamaModel::FinishRows(const Layer& layer, const RowRange& range,

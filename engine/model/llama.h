@@ -40,6 +40,10 @@ class LlamaModel {
   int32_t max_context_tokens() const { return max_context_tokens_; }
   size_t resident_bytes() const;
 
+  // Lets the back end take the memory that Forward needs for a batch like this one: so many tokens
+  // and slots, and such a plan. RESOURCE_EXHAUSTED where there is none.
+  absl::Status ReserveFor(const StepBatch& like, const kernels::KvPoolView& kv);
+
   // Computes the batch and appends K and V of all its rows to the chunks; keeps the last hidden
   // states of the rows whose logits the batch wants until the next call: behind the attention of
   // the last layer others are not computed. At most options.max_rows rows. `tokens` and `sampled`
@@ -82,6 +86,9 @@ class LlamaModel {
   void MarkCoarseRows(const StepBatch& batch);
   // Of a layer, as kernels::LinearArgs::coarse_rows; empty where all have the same arithmetic.
   std::span<const uint8_t> CoarseRows(int layer) const;
+  // What every layer's attention has, without rows.
+  kernels::ChunkAttentionArgs AttentionOf(const StepBatch& batch,
+                                          const kernels::KvPoolView& kv) const;
   // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention, of
   // the `wanted` rows at least (kernels::ChunkAttentionArgs); what follows, of some rows.
   void AppendKv(const Layer& layer, int index, const StepBatch& batch,

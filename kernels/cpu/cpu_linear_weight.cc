@@ -15,9 +15,7 @@ namespace {
 
 // How a slice is packed; nullopt = stays quantised.
 std::optional<DenseForm> DenseFormOf(DType dtype, ComputeDType compute) {
-  if (compute == ComputeDType::kF32) return DenseForm::kF32;
-  if (compute == ComputeDType::kBF16) return DenseForm::kBF16;
-  switch (dtype) {
+  switch (HostPackedAs(dtype, compute)) {
     case DType::kF32:
       return DenseForm::kF32;
     case DType::kF16:

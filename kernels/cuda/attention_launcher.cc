@@ -13,6 +13,13 @@ bool SameSpan(std::span<const T> a, std::span<const T> b) {
   return a.data() == b.data() && a.size() == b.size();
 }
 
+// Of the pool, as far as the plan's chunks go.
+size_t PlannedTokens(const ChunkAttentionArgs& args) {
+  int32_t chunks = 0;
+  for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
+  return static_cast<size_t>(chunks) * args.kv.chunk_tokens;
+}
+
 // Partial states need room for a step's worst; a little more than now saves growing again.
 constexpr int32_t kPartialRowsAtATime = 256;
 
@@ -51,11 +58,23 @@ bool AttentionLauncher::IsAnnounced(const AttentionPlanView& plan) const {
          SameSpan(plan.chunks, announced_->chunks) && SameSpan(plan.slots, announced_->slots);
 }
 
-absl::Status AttentionLauncher::HaveList(const ChunkAttentionArgs& args) {
+AttentionLauncher::Key AttentionLauncher::KeyOf(const ChunkAttentionArgs& args) {
   const KvPoolView& kv = args.kv;
-  const Key key = {
+  return {
       {args.num_heads, kv.num_kv_heads, kv.head_dim, kv.chunk_tokens, kv.dtype, args.reproducible},
       args.mode};
+}
+
+absl::Status AttentionLauncher::Reserve(const ChunkAttentionArgs& args) {
+  list_generation_.reset();
+  if (absl::Status status = Plan(args, KeyOf(args)); !status.ok()) return status;
+  if (args.window_tokens == 0) return absl::OkStatus();
+  positions_step_.reset();
+  return positions_buffer_.Reserve(PlannedTokens(args) * sizeof(int32_t));
+}
+
+absl::Status AttentionLauncher::HaveList(const ChunkAttentionArgs& args) {
+  const Key key = KeyOf(args);
   const bool announced = IsAnnounced(args.plan);
   const bool on_device = announced && key_.has_value() && *key_ == key &&
                          list_generation_ == generation_ && tiles_->Serves(args.steps);
@@ -164,11 +183,8 @@ absl::StatusOr<const int32_t*> AttentionLauncher::KvPositions(const ChunkAttenti
   if (!IsAnnounced(args.plan) || positions_step_ != step_) {
     positions_step_.reset();
     ++uploads_;
-    int32_t chunks = 0;
-    for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
-    const size_t tokens = static_cast<size_t>(chunks) * args.kv.chunk_tokens;
     absl::StatusOr<const std::byte*> positions =
-        positions_buffer_.Upload(std::as_bytes(std::span(args.kv.positions, tokens)));
+        positions_buffer_.Upload(std::as_bytes(std::span(args.kv.positions, PlannedTokens(args))));
     if (!positions.ok()) return positions.status();
     positions_ = *positions;
     if (IsAnnounced(args.plan)) positions_step_ = step_;

@@ -31,6 +31,9 @@ class AttentionLauncher {
   // The next that has a shape is used in its place; before the first Launch. Not of kGeneric.
   void Exclude(AttentionKernel kernel) { excluded_.push_back(kernel); }
 
+  // Takes the memory that launches with such arguments need; K and V, q and out are not read.
+  absl::Status Reserve(const ChunkAttentionArgs& args);
+
   // The plan that a step is about to use; unannounced plans are taken for new ones each time.
   void BeginStep(const StepInputs& inputs);
 
@@ -51,6 +54,7 @@ class AttentionLauncher {
     bool operator==(const Key& other) const;
   };
 
+  static Key KeyOf(const ChunkAttentionArgs& args);
   bool IsAnnounced(const AttentionPlanView& plan) const;
   // Makes sure that the list on the device is that of the plan.
   absl::Status HaveList(const ChunkAttentionArgs& args);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -75,6 +76,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
   info_.isa = absl::StrCat("sm_", device.capability(), " (", device.name, ")");
   info_.preferred_kv = DType::kF16;
   info_.kv_packing = &PackingOf;
+  info_.packed_as = &PackedAs;
   info_.reads_results_in_place = false;
   info_.products = "own kernels";
 }
@@ -143,7 +145,15 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
     std::span<const WeightSlice> slices, const PackOptions& options) {
   auto packed = PackCudaLinear(slices, options, device_);
   if (!packed.ok()) return packed.status();
-  if (library_ == nullptr || (*packed)->exact()) return packed;
+  if ((*packed)->exact()) return packed;
+  for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
+    const DeviceMatrix& weight = part.matrix;
+    const bool known = std::ranges::any_of(shapes_, [&](const DeviceMatrix& shape) {
+      return shape.dtype == weight.dtype && shape.rows == weight.rows && shape.cols == weight.cols;
+    });
+    if (!known) shapes_.push_back(LayOut(weight.dtype, weight.rows, weight.cols));
+  }
+  if (library_ == nullptr) return packed;
   if (absl::Status status = runtime_->MakeCurrent(); !status.ok()) return status;
   for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
     const absl::Status status = library_->Prepare(part.matrix, [this](const GemmLaunch& launch) {
@@ -164,6 +174,27 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
   info_.products = "own kernels";
   library_.reset();
   return packed;
+}
+
+absl::Status CudaBackend::ReserveFor(const StepShape& step) {
+  const auto rows = static_cast<size_t>(step.rows);
+  const size_t gate_bytes = rows * static_cast<size_t>(step.ffn_size) * sizeof(float);
+  size_t split_bytes = 0;
+  for (const DeviceMatrix& weight : shapes_) {
+    if (step.attention.reproducible) break;
+    split_bytes = std::max(
+        split_bytes, MostSplitSumBytes(weight, step.rows, runtime_->properties().multiprocessors));
+  }
+  absl::Status status = ReserveScratch(device_, gate_bytes, gate_bytes, &gate_);
+  if (status.ok() && split_bytes > 0) {
+    status = ReserveScratch(device_, split_bytes, split_bytes, &split_sums_);
+  }
+  if (!status.ok()) return status;
+  const size_t index_bytes = rows * sizeof(int32_t);  // ids, positions, rows of logits
+  const size_t announced[] = {index_bytes, index_bytes, rows * sizeof(KvSlotRef),
+                              step.attention.steps.size_bytes()};
+  status = arrays_.Reserve(announced, index_bytes);
+  return status.ok() ? attention_.Reserve(step.attention) : status;
 }
 
 bool CudaBackend::Enter() {
@@ -284,8 +315,7 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
     launch.splits = ChooseSplits(launch, runtime_->properties().multiprocessors);
   }
   if (launch.splits > 1) {
-    const size_t bytes = sizeof(float) * static_cast<size_t>(launch.splits * launch.rows) *
-                         static_cast<size_t>(launch.weight.rows);
+    const size_t bytes = SplitSumBytes(launch);
     absl::Status status = ReserveScratch(device_, bytes, Grown(bytes), &split_sums_);
     if (!status.ok()) return status;
     launch.split_sums = reinterpret_cast<float*>(split_sums_.data());

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
@@ -16,6 +17,7 @@
 #include "kernels/cuda/attention_launcher.h"
 #include "kernels/cuda/backend_failure.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device_matrix.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/library_products.h"
 #include "kernels/cuda/runtime.h"
@@ -63,6 +65,7 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<LinearWeight>> PackLinear(std::span<const WeightSlice> slices,
                                                            const PackOptions& options) override;
 
+  absl::Status ReserveFor(const StepShape& step) override;
   void BeginStep(const StepInputs& inputs) override;
   // Replays a recorded pass where there is one, records one where as many rows came before.
   void RunStep(const StepInputs& inputs, const std::function<void()>& operations) override;
@@ -112,8 +115,10 @@ class CudaBackend final : public Backend {
   StepGraphs graphs_;
   StepClock clock_;
   uint64_t replayed_steps_ = 0;
-  DeviceBuffer gate_;        // [rows, ffn] of GateUp
-  DeviceBuffer split_sums_;  // of products of few rows
+  DeviceBuffer gate_;                 // [rows, ffn] of GateUp
+  DeviceBuffer split_sums_;           // of products of few rows
+  std::vector<DeviceMatrix> shapes_;  // of the weights packed so far, each once, without those
+                                      // that are `exact`: what split_sums_ may be for
   std::unique_ptr<LibraryProducts> library_;
   BackendFailure failure_;
 };

@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<CudaLinearWeight>> PackCudaLinear(
     std::span<const WeightSlice> slices, const PackOptions& options, Device& device) {
   if (absl::Status status = CheckSlices(slices); !status.ok()) return status;
   const auto dtype_of = [&](const WeightSlice& slice) {
-    return options.compute == ComputeDType::kBF16 ? DType::kBF16 : slice.dtype;
+    return PackedAs(slice.dtype, options.compute);
   };
   std::vector<CudaLinearWeight::Part> parts;
   int64_t row_begin = 0;

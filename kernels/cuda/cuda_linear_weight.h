@@ -40,7 +40,12 @@ class CudaLinearWeight final : public LinearWeight {
   bool exact_;
 };
 
-// Packs `slices` as Backend::PackLinear says. ComputeDType::kBF16 rounds every type to bf16.
+// BackendInfo::packed_as: kBF16 rounds every type to bf16, the others keep what is stored.
+constexpr DType PackedAs(DType stored, ComputeDType compute) {
+  return compute == ComputeDType::kBF16 ? DType::kBF16 : stored;
+}
+
+// Packs `slices` as Backend::PackLinear says.
 absl::StatusOr<std::unique_ptr<CudaLinearWeight>> PackCudaLinear(
     std::span<const WeightSlice> slices, const PackOptions& options, Device& device);
 

@@ -7,6 +7,12 @@
 #include "kernels/cuda/scratch.h"
 
 namespace refrain::kernels::cuda {
+namespace {
+
+// Edits and allowed tokens that there is memory for from the start, whoever has the rest of it.
+constexpr size_t kListedPerSlot = 64;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenSampler>> CudaTokenSampler::Create(
     const TokenSamplerOptions& options, Runtime& runtime, Stream& stream, Device& device,
@@ -39,6 +45,16 @@ CudaTokenSampler::~CudaTokenSampler() {
 }
 
 absl::Status CudaTokenSampler::Allocate() {
+  const auto slots = static_cast<size_t>(options_.num_slots);
+  const size_t allowed_bytes = slots * kListedPerSlot * sizeof(int32_t);
+  absl::Status reserved = rows_.Reserve(slots * sizeof(SamplingRow));
+  if (reserved.ok()) reserved = edits_.Reserve(slots * kListedPerSlot * sizeof(LogitEdit));
+  if (reserved.ok()) reserved = allowed_.Reserve(allowed_bytes);
+  if (reserved.ok()) {
+    reserved = ReserveScratch(device_, allowed_bytes, allowed_bytes, &allowed_logits_);
+  }
+  if (!reserved.ok()) return reserved;
+
   absl::StatusOr<DeviceBuffer> sampled = device_.Allocate(bytes(), false);
   if (!sampled.ok()) return sampled.status();
   sampled_ = *std::move(sampled);

@@ -38,6 +38,18 @@ int ChooseSplits(const GemmLaunch& args, int multiprocessors) {
   return static_cast<int>(std::clamp<int64_t>(std::min(wanted, steps / least), 1, kMostSplits));
 }
 
+size_t MostSplitSumBytes(const DeviceMatrix& weight, int64_t rows, int multiprocessors) {
+  size_t most = 0;
+  GemmLaunch args;
+  args.weight = weight;
+  for (args.rows = 1; args.rows <= std::min(rows, kFewRows); ++args.rows) {
+    if (ChooseGemm(weight.dtype, args.rows) != GemmKernel::kTile) continue;
+    args.splits = ChooseSplits(args, multiprocessors);
+    if (args.splits > 1) most = std::max(most, SplitSumBytes(args));
+  }
+  return most;
+}
+
 GemmKernel ChooseGemm(DType weight, int64_t rows) {
   return HasTileKernel(weight) && rows > kFmaRows ? GemmKernel::kTile : GemmKernel::kFma;
 }

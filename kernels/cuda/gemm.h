@@ -1,6 +1,7 @@
 #ifndef REFRAIN_KERNELS_CUDA_GEMM_H_
 #define REFRAIN_KERNELS_CUDA_GEMM_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device_matrix.h"
@@ -34,8 +35,14 @@ struct GemmLaunch {
   float* split_sums = nullptr;  // [splits, rows, n]
 };
 
+inline size_t SplitSumBytes(const GemmLaunch& args) {
+  return static_cast<size_t>(args.splits * args.rows * args.weight.rows) * sizeof(float);
+}
+
 // In how many parts the k of such a product is worth computing, where the arithmetic is free.
 int ChooseSplits(const GemmLaunch& args, int multiprocessors);
+// The most SplitSumBytes of products of `weight` and up to `rows` rows.
+size_t MostSplitSumBytes(const DeviceMatrix& weight, int64_t rows, int multiprocessors);
 
 // The kernel for `rows` rows, where the arithmetic is free.
 GemmKernel ChooseGemm(DType weight, int64_t rows);

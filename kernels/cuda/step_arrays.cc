@@ -29,6 +29,11 @@ UploadBuffer::~UploadBuffer() {
   }
 }
 
+absl::Status UploadBuffer::Reserve(size_t bytes) {
+  const size_t most = Grown(0, bytes);
+  return ReserveScratch(device_, most, most, &buffer_);
+}
+
 absl::StatusOr<std::byte*> UploadBuffer::Stage(size_t bytes) {
   if (runtime_.IsCapturing(stream_)) {
     return absl::FailedPreconditionError(
@@ -78,6 +83,16 @@ StepArrays::StepArrays(Runtime& runtime, Stream& stream, Device& device)
   for (size_t i = 0; i < kLooseBuffers; ++i) {
     loose_.push_back(std::make_unique<UploadBuffer>(runtime, stream, device));
   }
+}
+
+absl::Status StepArrays::Reserve(std::span<const size_t> announced_bytes, size_t other_bytes) {
+  size_t bytes = 0;
+  for (const size_t array : announced_bytes) bytes += Padded(array);
+  absl::Status status = fixed_.Reserve(bytes);
+  for (const auto& buffer : loose_) {
+    if (status.ok()) status = buffer->Reserve(other_bytes);
+  }
+  return status;
 }
 
 absl::Status StepArrays::Announce(std::span<const std::span<const std::byte>> arrays) {

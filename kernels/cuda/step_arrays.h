@@ -28,6 +28,9 @@ class UploadBuffer {
   UploadBuffer(const UploadBuffer&) = delete;
   UploadBuffer& operator=(const UploadBuffer&) = delete;
 
+  // Takes the device memory of uploads of up to `bytes` bytes; what was there is lost.
+  absl::Status Reserve(size_t bytes);
+
   // Where `bytes` bytes can be written for the next Upload.
   absl::StatusOr<std::byte*> Stage(size_t bytes);
   // Copies the staged bytes; returns where they will be.
@@ -58,6 +61,9 @@ class UploadBuffer {
 class StepArrays {
  public:
   StepArrays(Runtime& runtime, Stream& stream, Device& device);
+
+  // Takes the device memory for announced arrays of so many bytes, and others up to `other_bytes`.
+  absl::Status Reserve(std::span<const size_t> announced_bytes, size_t other_bytes);
 
   absl::Status Announce(std::span<const std::span<const std::byte>> arrays);
   // How many arrays had to be copied when they were asked for, so far.

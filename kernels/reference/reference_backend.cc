@@ -73,7 +73,9 @@ void Rotate(const RopeTable& table, int32_t position, float* head) {
 }  // namespace
 
 ReferenceBackend::ReferenceBackend()
-    : info_{.name = "reference", .isa = "", .threads = 1, .preferred_kv = DType::kF32} {}
+    : info_{.name = "reference", .isa = "", .threads = 1, .preferred_kv = DType::kF32} {
+  info_.packed_as = [](DType, ComputeDType) { return DType::kF32; };
+}
 
 absl::StatusOr<std::unique_ptr<LinearWeight>> ReferenceBackend::PackLinear(
     std::span<const WeightSlice> slices, const PackOptions& options) {

@@ -14,6 +14,7 @@
 #include "kernels/device.h"
 #include "tests/engine/device_engine.h"
 #include "tests/support/forwarding_backend.h"
+#include "tests/support/tiny_model.h"
 
 namespace refrain::engine {
 namespace {
@@ -45,9 +46,16 @@ class DeviceMemoryTest : public ::testing::Test {
     };
   }
   BackendChooser Chooser(size_t memory_bytes) const { return Chooser(memory_bytes, card_); }
+  // Bytes that are in use on a card behind the start.
+  static size_t UsedByStart(const EngineOptions& options) {
+    const auto card = std::make_shared<Card>();
+    const auto parts = MakeEngineParts(options, Chooser(64 << 20, card));
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    return card->used_bytes;
+  }
 
   const testing::TemporaryDirectory folder_;
-  // What a step needs beside the KV cache is 1 KiB for each of its tokens, and a little.
+  // A step takes 1 KiB of scratch for each of its tokens, and a little.
   const std::string model_ = WriteSmallModel(folder_, /*ffn_size=*/256);
   const std::shared_ptr<Card> card_ = std::make_shared<Card>();
 };
@@ -56,6 +64,20 @@ std::vector<int32_t> Prompt(int32_t tokens, int32_t first) {
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < tokens; ++i) prompt.push_back((first + 37 * i) % 300);
   return prompt;
+}
+
+// With every kind of sampling.
+std::vector<Request> LargeRequests(int32_t prompt_tokens, int32_t max_tokens) {
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 4; ++i) {
+    Request request = RequestFor(Prompt(prompt_tokens + i, 11 * i), max_tokens);
+    request.sampling.temperature = i % 2;
+    request.sampling.seed = 5 + i;
+    if (i == 2) request.logprobs.prompt_top = 0;
+    if (i == 3) request.sampling.frequency_penalty = 1;
+    requests.push_back(request);
+  }
+  return requests;
 }
 
 TEST_F(DeviceMemoryTest, AModelThatDoesNotFitSaysWhatItNeedsAndWhatThereIs) {
@@ -126,6 +148,19 @@ TEST_F(DeviceMemoryTest, WhatCountsIsWhatTheWeightsTakeAsTheyAreMultiplied) {
               HasSubstr(" bytes as they are multiplied (backend.compute_dtype; "));
 }
 
+// A GPU keeps blocks as they are also where it multiplies in f32.
+TEST_F(DeviceMemoryTest, OnADeviceQuantisedWeightsInF32CountAsTheyAreInTheFile) {
+  const testing::TemporaryDirectory folder;
+  const auto model = testing::WriteTinyGguf({.matrix_dtype = kernels::DType::kQ4_1}, folder.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EngineOptions options = Options();
+  options.model.path = *model;
+  options.backend.compute_dtype = "f32";
+  // 0.8 MiB of blocks, 4.9 MiB of floats.
+  const auto parts = MakeEngineParts(options, Chooser(3 << 20));
+  EXPECT_TRUE(parts.ok()) << parts.status();
+}
+
 // The weights fit as they are in the file, what else it needs does not.
 TEST_F(DeviceMemoryTest, AModelThatAlmostFitsSaysWhatItNeedsAndWhatThereIs) {
   const absl::Status status = MakeEngineParts(Options(), Chooser(270000)).status();
@@ -143,6 +178,77 @@ TEST_F(DeviceMemoryTest, ACacheThatDoesNotFitSaysWhatItNeedsAndWhatThereIs) {
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("no room for the KV cache of 1024 chunks (kv_cache.memory_bytes)"),
                     HasSubstr("need 8388608 bytes of device memory, have ")));
+}
+
+// Half of the logits would fit.
+TEST_F(DeviceMemoryTest, WhatDoesNotFitBesideACacheThatWasAskedForIsAnErrorUnderAutoToo) {
+  EngineOptions options = Options("auto");
+  options.max_sequences = 256;
+  const size_t logits_bytes = 256 * 300 * sizeof(float);
+  const absl::Status status =
+      MakeEngineParts(options, Chooser(UsedByStart(options) - logits_bytes / 2)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("no room for logits and the choice of tokens beside the KV cache of "
+                              "64 chunks (kv_cache.memory_bytes): AllocateDevice: need "),
+                    HasSubstr(" bytes of device memory, have ")));
+}
+
+TEST_F(DeviceMemoryTest, ScratchThatDoesNotFitIsAnErrorThatNamesTheTokensOfAStep) {
+  EngineOptions options = Options();
+  options.step_token_budget = 1024;  // 1.7 MB of activations, 1 MB of scratch
+  const absl::Status status = MakeEngineParts(options, Chooser(2'500'000)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("no room for the model: its weights are "),
+                    HasSubstr("scratch for steps of 1024 tokens: AllocateDevice: need "),
+                    HasSubstr("; engine.step_token_budget says how many there are")));
+}
+
+// Around what the start takes, whatever is left. A block that does not come aligned takes 4 KiB
+// more, so that starts differ.
+TEST_F(DeviceMemoryTest, AnEngineThatStartsAnswers) {
+  const testing::TemporaryDirectory folder;
+  EngineOptions options = Options();
+  options.model.path = WriteSmallModel(folder);
+  const size_t used = UsedByStart(options);
+  int refused = 0, answered = 0;
+  for (size_t bytes = used - (128 << 10); bytes <= used + (128 << 10); bytes += 32 << 10) {
+    auto parts = MakeEngineParts(options, Chooser(bytes, std::make_shared<Card>()));
+    if (!parts.ok()) {
+      ++refused;
+      EXPECT_EQ(parts.status().code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_THAT(parts.status().message(),
+                  AllOf(HasSubstr("(kv_cache.memory_bytes)"), HasSubstr(": need ")));
+      continue;
+    }
+    DeviceEngine engine;
+    engine.engine = *MakeEngine(*std::move(parts), options);
+    EXPECT_EQ(engine.Run(RequestFor(Prompt(5, 3), 2)).status, absl::OkStatus()) << bytes - used;
+    ++answered;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(answered, 0);
+}
+
+// Others have taken all that is left.
+TEST_F(DeviceMemoryTest, StepsFindWhatTheStartTookForThem) {
+  constexpr size_t kCardBytes = 4 << 20;
+  const testing::TemporaryDirectory folder;
+  for (const int64_t memory_bytes : {512 << 10, 0}) {
+    EngineOptions options = Options();
+    options.model.path = WriteSmallModel(folder);
+    options.kv_cache.memory_bytes = memory_bytes;
+    const auto card = std::make_shared<Card>();
+    const DeviceEngine engine = Serve(options, Chooser(kCardBytes, card));
+    card->used_bytes += kCardBytes - card->used_bytes;
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (const Request& request : LargeRequests(25, 2)) {
+      streams.push_back(*engine.engine->Submit(request));
+    }
+    for (const auto& stream : streams) EXPECT_EQ(engine.Wait(*stream).status, absl::OkStatus());
+    EXPECT_EQ(engine.engine->stats().steps_without_memory_total, 0) << memory_bytes;
+  }
 }
 
 TEST_F(DeviceMemoryTest, UnderAutoAModelThatDoesNotFitRunsOnTheHostAndTheLogSaysWhy) {
@@ -187,27 +293,40 @@ TEST_F(DeviceMemoryTest, SeveralEnginesOnOneCardShareItsMemory) {
             engines[0].engine->stats().kv_capacity_tokens);
 }
 
-// What steps need beside the KV cache grows with their tokens; others have taken the rest.
+// A card that does not know beforehand what steps will need.
+class UnforeseeingBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  absl::Status ReserveFor(const kernels::StepShape&) override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<kernels::TokenSampler>> MakeTokenSampler(
+      const kernels::TokenSamplerOptions& options) override {
+    return on().MakeTokenSampler(options);
+  }
+};
+
+BackendChooser Unforeseeing(const BackendChooser& choose) {
+  return [choose](const BackendOptions& options) -> absl::StatusOr<ChosenBackend> {
+    absl::StatusOr<ChosenBackend> chosen = choose(options);
+    if (chosen.ok()) {
+      chosen->backend = std::make_unique<UnforeseeingBackend>(std::move(chosen->backend));
+    }
+    return chosen;
+  };
+}
+
+// What steps need grows with their tokens; others have taken the rest.
 TEST_F(DeviceMemoryTest, StepsWithoutMemoryRunAgainAsSmallerOnes) {
   constexpr size_t kCardBytes = 4 << 20;
   const DeviceEngine undisturbed = Serve(Options(), Chooser(kCardBytes, std::make_shared<Card>()));
-  const DeviceEngine engine = Serve(Options(), Chooser(kCardBytes));
+  const DeviceEngine engine = Serve(Options(), Unforeseeing(Chooser(kCardBytes)));
   Request first = RequestFor({1}, 12);  // has whatever does not grow with steps' tokens allocated
   first.sampling.frequency_penalty = 1;
   EXPECT_EQ(engine.Run(first).status, absl::OkStatus());
   const size_t taken = kCardBytes - (12 << 10) - card_->used_bytes;
   card_->used_bytes += taken;
+  const std::vector<Request> requests = LargeRequests(40, 6);
   std::vector<std::shared_ptr<TokenStream>> streams;
-  std::vector<Request> requests;
-  for (int32_t i = 0; i < 4; ++i) {
-    Request request = RequestFor(Prompt(40 + i, 11 * i), 6);
-    request.sampling.temperature = i % 2;
-    request.sampling.seed = 5 + i;
-    if (i == 2) request.logprobs.prompt_top = 0;
-    if (i == 3) request.sampling.frequency_penalty = 1;
-    requests.push_back(request);
-    streams.push_back(*engine.engine->Submit(request));
-  }
+  for (const Request& request : requests) streams.push_back(*engine.engine->Submit(request));
   for (size_t i = 0; i < streams.size(); ++i) {
     const Output output = engine.Wait(*streams[i]);
     ASSERT_EQ(output.status, absl::OkStatus());
@@ -220,7 +339,7 @@ TEST_F(DeviceMemoryTest, StepsWithoutMemoryRunAgainAsSmallerOnes) {
 
 TEST_F(DeviceMemoryTest, ARequestForWhichNoStepIsSmallEnoughEndsAndTheNextMayRun) {
   constexpr size_t kCardBytes = 4 << 20;
-  const DeviceEngine engine = Serve(Options(), Chooser(kCardBytes));
+  const DeviceEngine engine = Serve(Options(), Unforeseeing(Chooser(kCardBytes)));
   const size_t taken = kCardBytes - card_->used_bytes;
   card_->used_bytes += taken;
   const Output output = engine.Run(RequestFor(Prompt(40, 5), 4));

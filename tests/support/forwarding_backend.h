@@ -22,6 +22,7 @@ class ForwardingBackend : public kernels::Backend {
       std::span<const kernels::WeightSlice> slices, const kernels::PackOptions& options) override {
     return on_->PackLinear(slices, options);
   }
+  absl::Status ReserveFor(const kernels::StepShape& step) override { return on_->ReserveFor(step); }
   void BeginStep(const kernels::StepInputs& inputs) override { on_->BeginStep(inputs); }
   void Embed(const kernels::EmbedArgs& args) override { on_->Embed(args); }
   void RmsNorm(const kernels::RmsNormArgs& args) override { on_->RmsNorm(args); }
@@ -38,6 +39,9 @@ class ForwardingBackend : public kernels::Backend {
   void ForEachOnHost(int64_t count, const std::function<void(int64_t)>& fn) override {
     on_->ForEachOnHost(count, fn);
   }
+
+ protected:
+  kernels::Backend& on() { return *on_; }
 
  private:
   const std::unique_ptr<kernels::Backend> on_;

@@ -191,6 +191,44 @@ TEST(CudaBackendTest, ScratchDoesNotGrowWithEveryRow) {
   EXPECT_EQ(growths, 1);
 }
 
+// Of operations that the step does not name among others: gate, sums of split products, tile list,
+// partial states, counters, positions, and arrays that come with the step or beside it.
+TEST(CudaBackendTest, AStepNeedsNoMemoryBesideWhatWasReservedForIt) {
+  constexpr int64_t kCols = 1024, kOut = 64, kStepRows = 8;
+  const auto card = std::make_shared<EmulatedCard>();
+  const auto backend = Make({.card = card});
+  const std::vector<uint16_t> values(kOut * kCols, 0x3f80);
+  const WeightSlice slice{
+      DType::kBF16, kOut, kCols, reinterpret_cast<const std::byte*>(values.data()), {}};
+  const auto weight = *backend->PackLinear({&slice, 1}, {});
+  const DeviceFloats x(*backend, std::vector<float>(kStepRows * kCols, 1.0f));
+  const DeviceFloats out(*backend, std::vector<float>(kStepRows * kOut));
+  const DeviceFloats norm(*backend, std::vector<float>(kCols, 1.0f));
+  AttentionScenario scenario({2, 1, 16, 16, DType::kF32, /*window_tokens=*/600}, 2, 64);
+  scenario.Attend(scenario.AddRun(std::vector<int>(30, 16), 1), 0);
+  scenario.Attend(scenario.AddRun(std::vector<int>(30, 16), 100), 1);
+  scenario.Activate(0, 1);
+  scenario.Activate(1, static_cast<int>(kStepRows) - 1);
+  scenario.Finish();
+  AttentionOnDevice attention(*backend, scenario);
+  ASSERT_TRUE(
+      backend->ReserveFor({.rows = kStepRows, .ffn_size = kOut, .attention = attention.args}).ok());
+
+  card->used_bytes += size_t{1} << 30;
+  backend->BeginStep(attention.Inputs(1));
+  backend->ChunkAttention(attention.args);
+  for (int64_t rows = 1; rows <= kStepRows; ++rows) {
+    const TensorView some_x = F32View(x.data(), rows, kCols);
+    const TensorView some_out = F32View(out.data(), rows, kOut);
+    const std::vector<int32_t> indexes(static_cast<size_t>(rows), 0);
+    backend->RmsNorm({1e-5, some_x, norm.data(), indexes, some_x});
+    backend->Linear({weight.get(), some_x, some_out});
+    backend->GateUp({weight.get(), weight.get(), some_x, some_out});
+  }
+  EXPECT_EQ(backend->Synchronize(), absl::OkStatus());
+  card->used_bytes -= size_t{1} << 30;
+}
+
 TEST(CudaBackendTest, WeightsThatDoNotFitSayWhatIsNeededAndWhatThereIs) {
   const auto backend = Make({.memory_bytes = 100000});
   const std::vector<float> values(300 * 100);

@@ -117,8 +117,9 @@ TEST(CudaTokenSamplerTest, AStepThatCouldNotBePutOnTheDeviceFailsAlone) {
   EXPECT_TRUE(d.sampler->EndStep().ok());
   card->used_bytes += size_t{1} << 30;  // others take all there is
   std::vector<SamplingRow> rows(1);
-  const std::vector<int32_t> allowed = {3};
-  rows[0].allowed_end = 1;
+  // More than there is memory for from the start.
+  const std::vector<int32_t> allowed(4096, 3);
+  rows[0].allowed_end = static_cast<int32_t>(allowed.size());
   d.sampler->Sample({rows, {}, allowed, F32View(one.data(), 1, kVocab)});
   const absl::Status status = d.sampler->EndStep();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -143,9 +144,35 @@ TEST(CudaTokenSamplerTest, AnErrorOfTheDeviceIsInternalAndForGood) {
   EXPECT_EQ(d.backend->Synchronize().code(), absl::StatusCode::kInternal);
 }
 
+// With edits and allowed tokens for every slot.
+TEST(CudaTokenSamplerTest, AStepNeedsNoMemoryThatIsNotThereFromTheStart) {
+  const auto card = std::make_shared<emulated::EmulatedCard>();
+  Device d({.card = card});
+  const DeviceFloats logits(*d.backend, Peaks({7, 7, 7}));
+  card->used_bytes += size_t{1} << 30;
+  std::vector<SamplingRow> rows(3);
+  std::vector<LogitEdit> edits;
+  std::vector<int32_t> allowed;
+  for (int32_t i = 0; i < 3; ++i) {
+    rows[i].logits_row = rows[i].slot = i;
+    rows[i].edit_begin = static_cast<int32_t>(edits.size());
+    rows[i].allowed_begin = static_cast<int32_t>(allowed.size());
+    for (int32_t token = 0; token < kVocab; ++token) {
+      edits.push_back({.token = token, .banned = token == 7});
+      allowed.push_back(token);
+    }
+    rows[i].edit_end = static_cast<int32_t>(edits.size());
+    rows[i].allowed_end = static_cast<int32_t>(allowed.size());
+  }
+  d.sampler->Sample({rows, edits, allowed, F32View(logits.data(), 3, kVocab)});
+  EXPECT_EQ(d.sampler->EndStep(), absl::OkStatus());
+  EXPECT_THAT(d.Await(), ElementsAre(0, 0, 0));
+  card->used_bytes -= size_t{1} << 30;
+}
+
 // Every call fails once: a status comes out of the step or of the wait, never a wrong token.
 TEST(CudaTokenSamplerTest, AnyCallMayFail) {
-  for (int64_t n = 0; n < 40; ++n) {
+  for (int64_t n = 0; n < 60; ++n) {
     auto made = CudaBackend::Create(
         emulated::MakeEmulatedRuntime({.failing_call = "", .failing_call_index = n}));
     if (!made.ok()) continue;

@@ -93,5 +93,17 @@ TEST(GemmSplitsTest, FewTilesAreSplitUntilTheDeviceIsBusy) {
   EXPECT_EQ(ChooseSplits(Shape(8, 64, 64), 132), 1);
 }
 
+TEST(GemmSplitsTest, TheMostSumsAreThoseOfTheWorstNumberOfRows) {
+  const auto most = [](int64_t n, int64_t k, int64_t rows, DType dtype = DType::kF16) {
+    return MostSplitSumBytes(Shape(0, n, k, dtype).weight, rows, 132);
+  };
+  EXPECT_EQ(most(4096, 14336, 512), 3u * 256 * 4096 * 4);
+  EXPECT_EQ(most(28672, 4096, 512), 2u * 64 * 28672 * 4);  // behind 64 rows there are tiles enough
+  EXPECT_EQ(most(28672, 4096, 20), 2u * 20 * 28672 * 4);
+  EXPECT_EQ(most(4096, 14336, 4), 0u);  // products of few rows are not split
+  EXPECT_EQ(most(128256, 4096, 512), 0u);
+  EXPECT_EQ(most(4096, 14336, 512, DType::kF32), 0u);
+}
+
 }  // namespace
 }  // namespace refrain::kernels::cuda
