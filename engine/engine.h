@@ -110,8 +110,8 @@ class Engine {
   virtual absl::StatusOr<PinnedPrefix> PinPrefix(const Request& prompt) = 0;
   virtual absl::Status UnpinPrefix(PinId pin) = 0;
   virtual absl::StatusOr<PinList> PinnedPrefixes() = 0;
-  // Forgets what nobody uses of the prompt and of what continues it; of everything without one.
-  // Returns the number of chunks.
+  // Forgets what nobody uses of the prompt, but for what other cached prompts begin with, too, and
+  // of what continues it; of everything without one. Returns the number of chunks.
   virtual absl::StatusOr<int32_t> DropPrefix(const Request& prompt) = 0;
   virtual absl::StatusOr<int32_t> DropIdleCache() = 0;
 

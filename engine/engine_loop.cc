@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include <xxhash.h>
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,13 @@ void CheckWhenIdle(const kvcache::CacheManager& cache) {
 bool IsStuck(const SequenceState& alone, kvcache::CacheManager* cache) {
   return !alone.replaying() && alone.RunnableTokens(cache->appended_tokens(alone.id)) > 0 &&
          absl::IsResourceExhausted(cache->Reserve(alone.id, 1));
+}
+
+// The logits gave nothing to choose from, or no log-probability that could be told or compared: the
+// greatest is infinite, or all are NaN.
+bool IsCorrupted(const SampledToken& sampled) {
+  return sampled.token == kNoToken ||
+         (sampled.logprob.has_value() && std::isnan(sampled.logprob->logprob));
 }
 
 }  // namespace
@@ -450,19 +458,19 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
   if (sequence->phase == SequencePhase::kEnded) return;  // a stop was seen one step late
   RunningRequest* const request = sequence->request;
   MarkChanged(request);
-  if (wanted.prompt_index.has_value()) {
-    request->AddPromptToken(*wanted.prompt_index, sampled);
-    return;
-  }
-  if (sampled.token == kNoToken) {
+  if (IsCorrupted(sampled)) {
     ++stats_.corrupted_requests_total;
     // Its K and V may be the cause, and are not offered to others, nor to the next try.
     return FinishRequest(request,
                          absl::InternalError(absl::StrCat(
-                             "behind ", sequence->known_tokens(),
+                             "behind ", wanted.prompt_index.value_or(sequence->known_tokens()),
                              " tokens the logits are no finite numbers: some value is too "
                              "large for its type, such as that of kv_cache.dtype")),
                          kvcache::kForgetAll);
+  }
+  if (wanted.prompt_index.has_value()) {
+    request->AddPromptToken(*wanted.prompt_index, sampled);
+    return;
   }
   ++stats_.generated_tokens_total;
   observer_.Token(request, sequence->choice);

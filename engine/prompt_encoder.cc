@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/chat_prompt.h"
 #include "engine/context_length.h"
+#include "engine/token_stream.h"
 #include "engine/turn_splicer.h"
 
 namespace refrain::engine {
@@ -39,6 +40,25 @@ EncodeOptions OptionsFor(const PromptText& text, EncodePace* pace, const MemoOfS
           .pace = pace,
           .memo = memo.memo,
           .memo_scope = memo.scope};
+}
+
+// No limit of the front ends sees what is held until the best are known: 128 sequences as long as a
+// large context, with their log-probabilities, are gigabytes.
+absl::Status CheckHeldBytes(const Request& request, int64_t max_tokens) {
+  if (!request.picks_best()) return absl::OkStatus();
+  constexpr int64_t kAllocation = 16;
+  constexpr int64_t kLogprob = sizeof(TokenLogprob);
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const int64_t top = request.logprobs.top.value_or(0);
+  const int64_t token_bytes =
+      static_cast<int64_t>(sizeof(TokenEvent)) + (top > 0 ? kAllocation + top * kLogprob : 0);
+  const int64_t bytes = request.sequences() * max_tokens * token_bytes;
+  if (bytes <= Request::kMaxHeldBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      request.best_of.has_value() ? "best_of" : "n", ": ", request.sequences(),
+      " sequences of up to ", max_tokens, " tokens with ", top, " log-probabilities each are ",
+      bytes / kMiB, " MiB, at most ", Request::kMaxHeldBytes / kMiB,
+      " MiB are held until the best are known: ask for fewer, or a lower max_tokens"));
 }
 
 absl::Status OfPrompt(const absl::Status& status) {
@@ -198,7 +218,7 @@ absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tok
         "the prompt's ", prompt_tokens, " tokens and max_tokens ", request.stop.max_tokens,
         " make up to ", longest, " tokens, the KV cache holds ", limits_.kv_capacity_tokens));
   }
-  return absl::OkStatus();
+  return CheckHeldBytes(request, longest - static_cast<int64_t>(prompt_tokens));
 }
 
 }  // namespace refrain::engine

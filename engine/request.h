@@ -87,6 +87,9 @@ struct Request {
   // Of the prompt in all choices with `echo`, unless there is one choice only: each costs up to 300
   // bytes before it is sent.
   static constexpr int64_t kMaxEchoedTokens = int64_t{1} << 18;
+  // Tokens and log-probabilities of all sequences, held until the choices are picked
+  // (`picks_best`): if each has max_tokens, or what the context leaves.
+  static constexpr int64_t kMaxHeldBytes = int64_t{1} << 27;
 
   std::string id;     // for logs; unique per process is enough
   uint64_t call = 0;  // requests of one call have one number; 0: there is no other

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -59,13 +60,9 @@ class Planner {
       const std::optional<size_t> over = TenantOverPart(division);
       if (over.has_value()) return division.holdings[*over].sequences.back();
     }
-    std::optional<size_t> victim;
-    for (size_t i = running_.size(); i-- > 0;) {
-      if (running_[i].preempted) continue;
-      if (s_.limits.policy != Policy::kPriority) return i;
-      if (!victim.has_value() || s_.running[i].priority > s_.running[*victim].priority) victim = i;
-    }
-    return *victim;
+    size_t youngest = running_.size() - 1;
+    while (running_[youngest].preempted) --youngest;
+    return LeastUrgentOf(s_.running[youngest].tenant);
   }
 
  private:
@@ -74,6 +71,19 @@ class Planner {
     int32_t chunks = 0;  // taken from the free ones for `tokens`
     bool preempted = false;
   };
+
+  // The youngest of a tenant's that are not preempted, under kPriority of those of its lowest
+  // priority: what clients say of theirs counts among the sequences of one tenant only.
+  size_t LeastUrgentOf(int32_t tenant) const {
+    std::optional<size_t> least;
+    for (size_t i = running_.size(); i-- > 0;) {
+      const RunningEntry& entry = s_.running[i];
+      if (running_[i].preempted || entry.tenant != tenant) continue;
+      if (s_.limits.policy != Policy::kPriority) return i;
+      if (!least.has_value() || entry.priority > s_.running[*least].priority) least = i;
+    }
+    return *least;
+  }
 
   int32_t ChunksFor(int64_t tokens) const {
     return static_cast<int32_t>((tokens + s_.limits.chunk_tokens - 1) / s_.limits.chunk_tokens);
@@ -139,16 +149,25 @@ class Planner {
     }
   }
 
+  // By age. Under kPriority a tenant's most urgent one takes the first of the places that those of
+  // this tenant have by age, and so on: no other tenant's comes later for it.
   std::vector<size_t> PrefillOrder() const {
     std::vector<size_t> order;
     for (size_t i = 0; i < running_.size(); ++i) {
       if (!s_.running[i].decoding && s_.running[i].runnable_tokens > 0) order.push_back(i);
     }
-    if (s_.limits.policy == Policy::kPriority) {
-      std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
-        return s_.running[a].priority < s_.running[b].priority;
-      });
-    }
+    if (s_.limits.policy != Policy::kPriority) return order;
+    const auto tenant = [this](size_t i) { return s_.running[i].turn_of(); };
+    std::vector<size_t> places(order.size());
+    std::iota(places.begin(), places.end(), size_t{0});
+    std::stable_sort(places.begin(), places.end(),
+                     [&](size_t a, size_t b) { return tenant(order[a]) < tenant(order[b]); });
+    std::vector<size_t> ranked = order;
+    std::stable_sort(ranked.begin(), ranked.end(), [&](size_t a, size_t b) {
+      return std::make_pair(tenant(a), s_.running[a].priority) <
+             std::make_pair(tenant(b), s_.running[b].priority);
+    });
+    for (size_t i = 0; i < places.size(); ++i) order[places[i]] = ranked[i];
     return order;
   }
 
@@ -357,8 +376,8 @@ class Planner {
     return next;
   }
 
-  // For `tenant`, which runs nothing. Takes the youngest sequence from the tenant that runs most
-  // for its weight, if that is more than its part of the slots; where each runs one alone, and
+  // For `tenant`, which runs nothing. Takes the least urgent sequence from the tenant that runs
+  // most for its weight, if that is more than its part of the slots; where each runs one alone, and
   // there are more tenants than slots, one that has had its turn.
   void FreeSlot(const std::vector<std::unique_ptr<Lane>>& lanes, int32_t tenant) {
     int64_t total_weight = 0;
@@ -377,9 +396,7 @@ class Planner {
       return lanes[i]->running * total_weight > s_.limits.max_sequences * weight(i);
     };
     if (most.has_value() && over_part(*most)) {
-      for (size_t i = running_.size(); i-- > 0;) {
-        if (s_.running[i].tenant == static_cast<int32_t>(*most)) return Preempt(i);
-      }
+      return Preempt(LeastUrgentOf(static_cast<int32_t>(*most)));
     }
     std::optional<size_t> last;
     int64_t most_served = lanes[tenant]->served;

@@ -27,7 +27,8 @@ struct SchedulerLimits {
   // not, oldest first, and under kPriority keeps its chunks before them. So it is admitted after at
   // most the sequences that are older and those admitted before.
   int32_t ageing_steps = 1000;
-  // With more tenants than slots: who runs keeps its slot for so many tokens of its answer.
+  // With more tenants than slots: who runs keeps its slot for its prompt, and then for so many
+  // tokens of its answer. (A prompt that gave way in between might have to begin again each time.)
   int32_t turn_tokens = 128;
 };
 
@@ -98,10 +99,10 @@ auto FindEntry(List& list, SequenceId id) {
 // Decides what the next step computes. Pure: no clock, no state, integers only.
 //
 //   1. Every running sequence that can decode gets its row, the oldest first. One that needs a
-//      chunk when none is free takes those of the youngest (under kPriority: of the lowest
-//      priority, the youngest among them), which is preempted. A sequence is never failed.
+//      chunk when none is free takes those of the least urgent, which is preempted: the youngest,
+//      under kPriority of those of the lowest priority. A sequence is never failed.
 //   2. What is left of the budget goes to running prefills, the oldest first (under kPriority: the
-//      best priority first), cut as needed.
+//      best priority of its tenant in its place), cut as needed.
 //   3. What is left then admits waiting sequences in the policy's order, until one does not fit
 //      (no later one overtakes it): a slot, and chunks for its whole prefill, for the rest of the
 //      running prefills and a margin for the growth of those that decode. Of those that lack the
@@ -115,14 +116,16 @@ auto FindEntry(List& list, SequenceId id) {
 //      gets counts as served within the plan. When the sequence whose turn it is does not fit,
 //      nothing else is admitted.
 //   4. If that is one of a tenant that runs nothing, others make way for it. For a slot: who runs
-//      most for its weight, if that is more than its part of max_sequences, gives up its youngest.
-//      For chunks: who has most of the cache for its weight, if that is more than its part of it,
-//      gives up its youngest, and so on until the whole prefill fits; or nobody does, if it would
-//      not. A tenant's last sequence is not taken, so that each goes on with something; but where
-//      there are more tenants than slots, that of the tenant that has been served most, if it has
-//      been served more than the one whose turn it is, and once the sequence has had turn_tokens.
+//      most for its weight, if that is more than its part of max_sequences, gives up its least
+//      urgent. For chunks: who has most of the cache for its weight, if that is more than its part
+//      of it, gives up its least urgent, and so on until the whole prefill fits; or nobody does, if
+//      it would not. A tenant's last sequence is not taken, so that each goes on with something;
+//      but where there are more tenants than slots, that of the tenant that has been served most,
+//      if it has been served more than the one whose turn it is, and once the sequence has had
+//      turn_tokens.
 //   5. A tenant that has more than its part of the cache also comes first where chunks lack in 1.,
-//      and where they lack for the rest of another's running prefill.
+//      and where they lack for the rest of another's running prefill. Where no tenant of several
+//      sequences has, it is the tenant of the youngest that gives up its least urgent.
 // What sequences of one tenant share counts once among the chunks that it has.
 //
 // So a request of a tenant that runs nothing, and has been served least, is admitted by the second

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_ENGINE_TOKEN_STREAM_H_
 #define REFRAIN_ENGINE_TOKEN_STREAM_H_
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -89,9 +90,15 @@ struct StreamBatch {
   bool finished = false;  // every choice has ended; nothing comes after this batch
   absl::Status status;    // of a finished stream: OK, or why it failed
   Usage usage;            // up to now
-  // When the step that gave the first of these tokens had been computed; absent without tokens, or
-  // from an engine that does not say.
+  // When the step that gave the first of the generated tokens had been computed; absent without
+  // any, or from an engine that does not say.
   std::optional<std::chrono::steady_clock::time_point> first_sampled;
+
+  // Whether not all of its tokens are of a prompt.
+  bool has_generated() const {
+    return std::any_of(tokens.rbegin(), tokens.rend(),
+                       [](const TokenEvent& event) { return !event.from_prompt; });
+  }
 };
 
 // The way from the engine to one consumer: tokens of all choices of one request.

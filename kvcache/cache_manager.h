@@ -137,8 +137,8 @@ class CacheManager {
   // Returns how many tokens are pinned: whole chunks only.
   int32_t Pin(const Namespace& name_space, const TokenSpan& tokens);
   void Unpin(const Namespace& name_space, const TokenSpan& tokens, int32_t pinned_tokens);
-  // Evicts what nobody uses of these tokens and, if all of them are cached, of what continues
-  // them; what other prompts share stays. Returns the number of chunks.
+  // Evicts what nobody uses of these tokens and, if all of them are cached, of what continues them;
+  // what goes on otherwise as well stays. Returns the number of chunks.
   int32_t Drop(const Namespace& name_space, const TokenSpan& tokens);
   // A hint: the chunks that the sequence holds now will be wanted again (EvictionPolicy::Retain).
   void Retain(SequenceId sequence);

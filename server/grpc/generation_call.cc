@@ -155,7 +155,7 @@ void GenerationCall::ReadStream() {
   stream_finished_ = batch.finished;
   stream_status_ = batch.status;
   usage_ = batch.usage;
-  if (!batch.tokens.empty() && !first_token_ms_.has_value()) {
+  if (!first_token_ms_.has_value() && batch.has_generated()) {
     first_token_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
   }
   if (!sampled_.has_value()) sampled_ = batch.first_sampled;

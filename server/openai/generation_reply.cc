@@ -139,7 +139,7 @@ std::optional<size_t> GenerationReply::ReadStreams() {
     prompt.next = 0;
     prompt.finished = prompt.batch.finished;
     prompt.usage = prompt.batch.usage;
-    if (!prompt.batch.tokens.empty() && !first_token_ms_.has_value()) {
+    if (!first_token_ms_.has_value() && prompt.batch.has_generated()) {
       const std::chrono::duration<double, std::milli> passed =
           std::chrono::steady_clock::now() - begin_;
       first_token_ms_ = passed.count();

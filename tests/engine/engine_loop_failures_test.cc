@@ -75,6 +75,57 @@ TEST_P(EngineLoopFailuresTest, ARequestWithoutFiniteLogitsFailsAlone) {
   h.CheckIdle();
 }
 
+// The same where a prompt's log-probabilities are asked for: none of them would be a right one.
+TEST_P(EngineLoopFailuresTest, APromptWithoutFiniteLogitsIsNotScored) {
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const int32_t max_tokens : {0, 2}) {
+      for (const bool beams : {false, true}) {
+        LoopHarness h(Options());
+        h.runner.set_logits([value](const std::vector<FakeKvCell>& history) {
+          std::vector<float> logits = HashLogits(history, 25);
+          if (history.size() >= 35 && history.size() < 40) logits.assign(25, value);
+          return logits;
+        });
+        Request request = TokenRequest(Prompt(40), max_tokens);
+        request.logprobs = {.top = 1, .prompt_top = 1};
+        request.n = 2;
+        if (beams) {
+          request.beam.emplace();
+        } else {
+          request.echo = true;
+        }
+        const RequestOutput output = h.Run(request);
+        EXPECT_EQ(output.status.code(), absl::StatusCode::kInternal);
+        EXPECT_NE(output.status.message().find("behind 35 tokens"), std::string::npos)
+            << output.status;
+        EXPECT_EQ(output.choices.at(0).prompt.size(), 35u);
+        EXPECT_EQ(h.loop.stats().corrupted_requests_total, 1);
+        EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+        h.CheckIdle();
+      }
+    }
+  }
+}
+
+// A token that is allowed has a number, its log-probability among the others has not: the best
+// could not be told.
+TEST_P(EngineLoopFailuresTest, ATokenWithoutAProbabilityFailsItsRequest) {
+  LoopHarness h(Options());
+  h.runner.set_logits([](const std::vector<FakeKvCell>& history) {
+    std::vector<float> logits = HashLogits(history, 25);
+    if (history.size() >= 12) logits[7] = std::numeric_limits<float>::infinity();
+    return logits;
+  });
+  Request request = TokenRequest(Prompt(9), 50);
+  request.sampling.allowed_tokens = std::vector<TokenId>{TokenId{3}, TokenId{4}};
+  request.best_of = 3;
+  EXPECT_EQ(h.Run(request).status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(h.loop.stats().corrupted_requests_total, 1);
+  EXPECT_EQ(h.cache->stats().cached_chunks, 0);
+  h.CheckIdle();
+}
+
 // What was launched behind it fails with it: who is only there runs again, and so does what comes.
 TEST_P(EngineLoopFailuresTest, AFailedStepDoesNotDrawOthersAlong) {
   LoopHarness h(Options());

@@ -293,6 +293,27 @@ TEST_F(LoopObserverTest, FollowsBeamSearch) {
   EXPECT_EQ(seen_.first_tokens.size(), 1u);
 }
 
+// An echoed prompt was sampled by nobody, and the step that was collected last may be hours ago.
+TEST_F(LoopObserverTest, AnEchoedPromptHasNoTime) {
+  for (const int steps_in_flight : {1, 2}) {
+    LoopHarness& h = Make({.max_in_flight = steps_in_flight});
+    h.Run(TokenRequest(Prompt(9), 2));
+    h.clock.Advance(std::chrono::hours(1));
+    const auto begin = h.clock.Now();
+    Request request = TokenRequest(Prompt(50, 3), 2);
+    request.echo = true;
+    const auto stream = h.Submit(std::move(request));
+    h.loop.Turn();
+    const StreamBatch echo = stream->Read();
+    EXPECT_EQ(echo.tokens.size(), 50u);
+    EXPECT_FALSE(echo.first_sampled.has_value());
+    h.RunUntilIdle();
+    const StreamBatch answer = stream->Read();
+    ASSERT_TRUE(answer.first_sampled.has_value());
+    EXPECT_GE(*answer.first_sampled - begin, std::chrono::duration<double>(1.9 * kStepSeconds));
+  }
+}
+
 // With two steps in flight the tokens are the same; only their times move.
 TEST_F(LoopObserverTest, CountsTheSameWithTwoStepsInFlight) {
   LoopOptions options;

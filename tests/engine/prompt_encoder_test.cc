@@ -250,6 +250,38 @@ TEST_F(PromptEncoderTest, RefusesToEchoALongPromptInManyChoices) {
                                                       "266240, at most 262144"));
 }
 
+// What is held until the best are known is bounded as what is sent is.
+TEST_F(PromptEncoderTest, RefusesToHoldMoreThanABoundUntilTheBestAreKnown) {
+  const PromptEncoder encoder(&tokenizer_, nullptr,
+                              {.max_context_tokens = 1 << 17, .kv_capacity_tokens = 1 << 20});
+  const auto status_of = [&](int32_t sequences, int32_t max_tokens, std::optional<int32_t> top,
+                             int32_t n = 1, bool beams = false) {
+    EncodedRequest encoded;
+    encoded.request.prompt = TokenPrompt{.ids = std::vector<TokenId>(100, T(1))};
+    encoded.request.n = n;
+    encoded.request.best_of = sequences;
+    if (beams) encoded.request.beam.emplace();
+    encoded.request.logprobs.top = top;
+    encoded.request.stop.max_tokens = max_tokens;
+    return encoder.Tokenize(std::nullopt, &encoded);
+  };
+  constexpr int32_t kAll = 1 << 20;  // cut to what the context leaves
+  for (const bool beams : {false, true}) {
+    EXPECT_EQ(status_of(8, 4096, std::nullopt, 1, beams), absl::OkStatus());
+    EXPECT_EQ(status_of(8, 4096, 20, 1, beams), absl::OkStatus());
+    EXPECT_EQ(status_of(8, kAll, std::nullopt, 1, beams), absl::OkStatus());
+    EXPECT_EQ(status_of(128, 4000, 20, 1, beams).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status_of(128, 4000, 20, 127, beams).code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_THAT(
+      status_of(64, kAll, 0).message(),
+      ::testing::AllOf(::testing::HasSubstr("best_of: 64 sequences of up to 130972 tokens"),
+                       ::testing::HasSubstr("511 MiB"), ::testing::HasSubstr("at most 128 MiB")));
+  // Nothing is held of what is sent as it comes; of beams all is.
+  EXPECT_EQ(status_of(128, 4000, 20, 128), absl::OkStatus());
+  EXPECT_FALSE(status_of(128, 4000, 20, 128, /*beams=*/true).ok());
+}
+
 // What the tokenizer refuses is the caller's to change, not to send again.
 TEST_F(PromptEncoderTest, SaysWhichTextCannotBeTokenized) {
   TokenizerSpec spec;

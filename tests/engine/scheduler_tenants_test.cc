@@ -96,6 +96,18 @@ TEST(SchedulerTenantsTest, ATenantOverItsPartOfTheSlotsGivesOneUp) {
   }
 }
 
+// The tenant's most urgent request came last: an older one gives way.
+TEST(SchedulerTenantsTest, ASlotIsTakenFromTheLeastUrgent) {
+  SchedulerSnapshot s = Snapshot(40);
+  s.tenants = {{.served = 5'000'000}, {}};
+  for (uint64_t id = 1; id <= 4; ++id) s.running.push_back(Decoding(id, 20, 2));
+  for (size_t i = 0; i < 3; ++i) s.running[i].priority = 10;
+  s.waiting = {Waiting(6, 1, 4)};
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{Id(4)});
+  s.limits.policy = Policy::kPriority;
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{Id(3)});
+}
+
 // One tenant's three long sequences hold 12 of 13 chunks. Another's request needs two of them, and
 // one is the margin: the youngest makes way.
 TEST(SchedulerTenantsTest, ATenantOverItsPartOfTheCacheGivesUpWhatAnotherNeeds) {
@@ -231,6 +243,46 @@ TEST(SchedulerTenantsTest, GrowthTakesChunksFromTheTenantThatHasMost) {
     s.tenants = {{}, {}};
     s.running = {DecodingOf(0, 1, 60, 4), DecodingOf(0, 2, 60, 4), DecodingOf(1, 3, 32, 2)};
     EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1 3:1]");
+  }
+}
+
+// Each tenant runs one sequence. Whose chunks are taken for the growth of the other does not depend
+// on the priorities that clients give theirs, as those are compared within one tenant.
+TEST(SchedulerTenantsTest, APriorityTakesNoChunksFromAnotherTenant) {
+  for (const int32_t priority : {-100, 0, 100}) {
+    SchedulerSnapshot s = Snapshot(0);
+    s.limits.policy = Policy::kPriority;
+    s.tenants = {{.served = 1000}, {.served = 900'000}};
+    s.running = {DecodingOf(0, 1, 48, 3), DecodingOf(1, 2, 801, 51)};
+    s.running[1].priority = priority;
+    EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]") << priority;
+    // Nobody who runs two is over its part: of the youngest one's tenant the least urgent gives
+    // way.
+    s.running = {DecodingOf(0, 1, 160, 10), DecodingOf(1, 2, 32, 2), DecodingOf(1, 3, 33, 3)};
+    s.running[0].priority = 9;
+    s.running[1].priority = 1;
+    s.running[2].priority = std::min(priority, 0);
+    EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1 3:1]") << priority;
+  }
+}
+
+// What is left of a plan that takes chunks, and the one prefill that goes on where all are stuck,
+// are the oldest tenant's, whatever the priority of the other's.
+TEST(SchedulerTenantsTest, APriorityPutsNoPrefillBeforeAnotherTenants) {
+  for (const int32_t priority : {-9, 0, 9}) {
+    SchedulerSnapshot s = Snapshot(0);
+    s.limits.policy = Policy::kPriority;
+    s.tenants = {{}, {}};
+    s.running = {DecodingOf(0, 1, 32, 2), Prefilling(2, 0, 100, 7), Prefilling(3, 0, 100, 7),
+                 DecodingOf(1, 4, 100, 7)};
+    s.running[2].tenant = 1;
+    s.running[2].priority = priority;
+    s.running[3].priority = 9;
+    EXPECT_EQ(Plan(s).ToString(), "preempt [4] admit [] work [1:1 2:31]") << priority;
+    s.running = {Prefilling(1, 32, 40, 2), Prefilling(2, 32, 40, 2)};
+    s.running[1].tenant = 1;
+    s.running[1].priority = priority;
+    EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]") << priority;
   }
 }
 

@@ -73,6 +73,18 @@ TEST(CachePinsTest, DropForgetsAPromptAndWhatContinuesItButNotWhatOthersShare) {
   h.CheckAll();
 }
 
+// Where a prompt ended that another went on from is not known.
+TEST(CachePinsTest, DropTakesTheShorterPromptsThatOnlyThisOneContinues) {
+  LetterHarness h(8);
+  for (const char* text : {"abcd", "abcdefgh"}) {
+    h.Run(1, text);
+    h.Leave(1);
+  }
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 2);
+  EXPECT_EQ(h.Match(CellsOf("abcd")).num_tokens, 0);
+  h.CheckAll();
+}
+
 TEST(CachePinsTest, DropOfAPromptThatEndsInsideChunksTakesAllThatContinueIt) {
   LetterHarness h(8);
   for (const char* text : {"abcdef12", "abcdef34", "abcdefgh5678"}) {

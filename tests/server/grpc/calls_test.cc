@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <future>
+#include <iterator>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
@@ -85,6 +87,8 @@ class GrpcCallsTest : public ::testing::Test {
   testing::CountingGate counting_gate_;
   FullGate full_gate_;
   testing::FakeEngine engine_;
+  std::mutex details_mutex_;
+  std::vector<std::string> details_;  // CallRecord's, where a test keeps them
   std::unique_ptr<Server> server_;
   std::shared_ptr<::grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;
@@ -103,6 +107,34 @@ TEST_F(GrpcCallsTest, OneThatIsCancelledBeforeItsFirstTokenIsChargedWhatWasCompu
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
   EXPECT_TRUE(server_->WaitUntilAnswered(std::chrono::steady_clock::now() + 10s));
   EXPECT_EQ(counting_gate_.charged_tokens(), static_cast<int64_t>(prompt.size()));
+}
+
+// An echoed prompt is no answer.
+TEST_F(GrpcCallsTest, RecordsAFirstTokenOnlyWhereOneWasGenerated) {
+  ServerOptions options;
+  options.on_call = [this](const CallRecord& call) {
+    const std::lock_guard lock(details_mutex_);
+    details_.push_back(call.details);
+  };
+  Start(options);
+  for (const int32_t max_tokens : {0, 1}) {
+    v1::GenerateRequest request = Text("abc");
+    request.mutable_params()->set_echo(true);
+    request.mutable_params()->mutable_stop()->set_max_tokens(max_tokens);
+    ClientContext context;
+    const auto reader = inference_->Generate(&context, request);
+    v1::GenerateResponse message;
+    while (reader->Read(&message)) {
+    }
+    ASSERT_TRUE(reader->Finish().ok());
+    ASSERT_TRUE(testing::Eventually([&] {
+      const std::lock_guard lock(details_mutex_);
+      return std::ssize(details_) == max_tokens + 1;
+    }));
+    const std::lock_guard lock(details_mutex_);
+    EXPECT_EQ(details_.back().find("first_token_ms") != std::string::npos, max_tokens > 0)
+        << details_.back();
+  }
 }
 
 TEST_F(GrpcCallsTest, TokenizesALongText) {

@@ -1,6 +1,15 @@
-// What answers show beside text: tokens, tool calls, why the cache missed.
+// What answers show beside text: tokens, tool calls, why the cache missed; what the log has of
+// them.
 
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/server/openai/served_fake.h"
 #include "tests/server/openai/service_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -429,6 +438,31 @@ TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
                       {"reason":"never_seen","at_token":0,"evicted_tokens":0}]})"));
   const json warm = json::parse(Post(kCompletions, request).body);
   EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cache_misses"], json::parse("[null,null]"));
+}
+
+// An echoed prompt is no answer.
+TEST(ServiceLogTest, HasAFirstTokenOnlyWhereOneWasGenerated) {
+  std::mutex mutex;
+  std::vector<std::string> details;
+  http::ServerOptions options;
+  options.on_exchange = [&](const http::Exchange& exchange) {
+    const std::lock_guard lock(mutex);
+    details.emplace_back(exchange.details);
+  };
+  testing::ServedFake served({}, std::move(options));
+  for (const int max_tokens : {0, 1}) {
+    const json request = {{"prompt", "abc"}, {"echo", true}, {"max_tokens", max_tokens}};
+    RawClient client(served.port());
+    client.Send(PostRequest(kCompletions, request.dump()));
+    ASSERT_EQ(client.ReadResponse().status, 200);
+    ASSERT_TRUE(testing::Eventually([&] {
+      const std::lock_guard lock(mutex);
+      return std::ssize(details) == max_tokens + 1;
+    }));
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(details.back().find("first_token_ms") != std::string::npos, max_tokens > 0)
+        << details.back();
+  }
 }
 
 }  // namespace
