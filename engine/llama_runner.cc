@@ -33,12 +33,12 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
   for (const size_t i : others) wanted.push_back(batch.logits[i]);
   size_t first = 0;  // row of the piece
   for (const std::span<const LogitsRow> piece : logits_->Pieces(wanted)) {
-    const auto vocab = static_cast<size_t>(logits_->Compute(piece).cols);
-    absl::StatusOr<std::span<float>> read = logits_->Read();
+    logits_->Compute(piece);
+    const auto read = logits_->Read(piece, [](const LogitsRow&) { return true; });
     if (!read.ok()) return read.status();
     // Rows have samplers of their own.
     backend_.ForEachOnHost(static_cast<int64_t>(piece.size()), [&](int64_t i) {
-      result.rows[others[first + i]] = Choose(piece[i], read->subspan(i * vocab, vocab));
+      result.rows[others[first + i]] = Choose(piece[i], (*read)[i]);
     });
     first += piece.size();
   }

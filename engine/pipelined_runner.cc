@@ -93,16 +93,15 @@ absl::StatusOr<StepResult> PipelinedRunner::Result(const Step& step) {
   StepResult result;
   result.rows.reserve(step.logits.size());
   for (const std::span<const LogitsRow> piece : logits_->Pieces(step.logits)) {
-    std::span<const float> logits;
-    size_t vocab = 0;
+    std::span<const std::span<float>> logits;  // of each row; none at all where nobody wants any
     if (AnyWantsLogprobs(piece)) {
-      vocab = static_cast<size_t>(logits_->Compute(piece).cols);
-      const absl::StatusOr<std::span<float>> read = logits_->Read();
+      logits_->Compute(piece);
+      const auto read = logits_->Read(piece, &WantsLogprobs);
       if (!read.ok()) return read.status();
       logits = *read;
     }
     for (size_t i = 0; i < piece.size(); ++i) {
-      const std::span<const float> own = logits.subspan(i * vocab, vocab);
+      const std::span<const float> own = logits.empty() ? std::span<float>() : logits[i];
       const auto slot = static_cast<size_t>(step.slots[result.rows.size()]);
       const TokenId token =
           piece[i].sampler != nullptr ? TokenId{(*sampled)[slot]} : UnsampledToken(piece[i], own);

@@ -77,7 +77,8 @@ struct BackendInfo {
 };
 
 // The host arrays of a step, as its operations will be given them, and what the plan's arrays are a
-// copy of: the same generation, the same content.
+// copy of: the same generation, the same content, and chunks that hold what they held (KvPoolView's
+// positions too) but for the rows' destinations.
 struct StepInputs {
   std::span<const int32_t> ids;             // [rows], as EmbedArgs
   std::span<const int32_t> positions;       // [rows]

@@ -13,13 +13,6 @@ bool SameSpan(std::span<const T> a, std::span<const T> b) {
   return a.data() == b.data() && a.size() == b.size();
 }
 
-// Of the pool, as far as the plan's chunks go.
-size_t PlannedTokens(const ChunkAttentionArgs& args) {
-  int32_t chunks = 0;
-  for (const RunChunk& chunk : args.plan.chunks) chunks = std::max(chunks, chunk.chunk + 1);
-  return static_cast<size_t>(chunks) * args.kv.chunk_tokens;
-}
-
 // Partial states need room for a step's worst; a little more than now saves growing again.
 constexpr int32_t kPartialRowsAtATime = 256;
 
@@ -45,11 +38,12 @@ AttentionLauncher::AttentionLauncher(Runtime& runtime, Stream& stream, Device& d
       arrays_(arrays),
       kernel_(kernel),
       list_buffer_(runtime, stream, device),
-      positions_buffer_(runtime, stream, device) {}
+      positions_(runtime, stream, device) {}
 
 void AttentionLauncher::BeginStep(const StepInputs& inputs) {
   announced_ = inputs.plan;
   generation_ = inputs.plan_generation;
+  destinations_ = inputs.destinations;
   ++step_;
 }
 
@@ -70,7 +64,7 @@ absl::Status AttentionLauncher::Reserve(const ChunkAttentionArgs& args) {
   if (absl::Status status = Plan(args, KeyOf(args)); !status.ok()) return status;
   if (args.window_tokens == 0) return absl::OkStatus();
   positions_step_.reset();
-  return positions_buffer_.Reserve(PlannedTokens(args) * sizeof(int32_t));
+  return positions_.ReserveFor(args.kv, args.plan.chunks);
 }
 
 absl::Status AttentionLauncher::HaveList(const ChunkAttentionArgs& args) {
@@ -93,7 +87,7 @@ absl::StatusOr<bool> AttentionLauncher::Prepare(const StepInputs& inputs) {
   args.steps = inputs.steps;
   if (absl::Status status = HaveList(args); !status.ok()) return status;
   if (args.window_tokens > 0) {
-    absl::StatusOr<const int32_t*> positions = KvPositions(args);
+    absl::StatusOr<const int32_t*> positions = HavePositions(args);
     if (!positions.ok()) return positions.status();
   }
   return true;
@@ -115,7 +109,7 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
   launch.steps = *steps;
   launch.kv.positions = nullptr;
   if (args.window_tokens > 0) {
-    absl::StatusOr<const int32_t*> positions = KvPositions(args);
+    absl::StatusOr<const int32_t*> positions = HavePositions(args);
     if (!positions.ok()) return positions.status();
     launch.kv.positions = *positions;
     positions = arrays_.Find(
@@ -178,18 +172,24 @@ absl::Status AttentionLauncher::ReserveScratch(const Key& key) {
   return cuda::ReserveScratch(device_, counter_bytes, 2 * counter_bytes, &counters_);
 }
 
-// Positions of the pool's tokens, as far as the plan's chunks go, once per step.
-absl::StatusOr<const int32_t*> AttentionLauncher::KvPositions(const ChunkAttentionArgs& args) {
-  if (!IsAnnounced(args.plan) || positions_step_ != step_) {
-    positions_step_.reset();
-    ++uploads_;
-    absl::StatusOr<const std::byte*> positions =
-        positions_buffer_.Upload(std::as_bytes(std::span(args.kv.positions, PlannedTokens(args))));
-    if (!positions.ok()) return positions.status();
-    positions_ = *positions;
-    if (IsAnnounced(args.plan)) positions_step_ = step_;
+absl::StatusOr<const int32_t*> AttentionLauncher::HavePositions(const ChunkAttentionArgs& args) {
+  const bool announced = IsAnnounced(args.plan);
+  if (announced && positions_step_ == step_) return positions_table_;
+  // Since the step before, the same plan's chunks were written on by the new rows at most.
+  const bool follows = announced && !destinations_.empty() && positions_step_.has_value() &&
+                       *positions_step_ + 1 == step_ && positions_generation_ == generation_;
+  positions_step_.reset();
+  ++uploads_;
+  absl::StatusOr<const int32_t*> table = follows
+                                             ? positions_.BringWritten(args.kv, destinations_)
+                                             : positions_.BringChunks(args.kv, args.plan.chunks);
+  if (!table.ok()) return table.status();
+  positions_table_ = *table;
+  if (announced) {
+    positions_step_ = step_;
+    positions_generation_ = generation_;
   }
-  return reinterpret_cast<const int32_t*>(positions_);
+  return positions_table_;
 }
 
 }  // namespace refrain::kernels::cuda

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/chunk_attention.h"
+#include "kernels/cuda/kv_positions.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
 
@@ -19,7 +21,8 @@ AttentionDevice AttentionDeviceOf(const DeviceProperties& properties);
 
 // Attention's host side: from the arguments of the operation to one launch. The tile list is made
 // when the plan or the row counts changed and serves all layers and, while it can, later steps; it
-// then lies in device memory already. Scratch grows when a list needs more.
+// then lies in device memory already, and so do the positions that windows are told by, but for
+// those of new tokens. Scratch grows when a list needs more.
 //
 // Engine thread; what it is made of outlives it. Failure: the status of an upload or an allocation;
 // nothing was launched then.
@@ -61,7 +64,8 @@ class AttentionLauncher {
   absl::Status Plan(const ChunkAttentionArgs& args, const Key& key);
   AttentionSetup SetUp(const AttentionShapeInfo& shape) const;
   absl::Status ReserveScratch(const Key& key);
-  absl::StatusOr<const int32_t*> KvPositions(const ChunkAttentionArgs& args);
+  // Where the positions of the plan's tokens are on the device; brought once for a step.
+  absl::StatusOr<const int32_t*> HavePositions(const ChunkAttentionArgs& args);
 
   Runtime& runtime_;
   Stream& stream_;
@@ -71,7 +75,8 @@ class AttentionLauncher {
   std::vector<AttentionKernel> excluded_;
 
   std::optional<AttentionPlanView> announced_;
-  uint64_t generation_ = 0;  // of the announced plan
+  uint64_t generation_ = 0;                  // of the announced plan
+  std::span<const KvSlotRef> destinations_;  // of the step's rows
   uint64_t step_ = 0;
 
   std::optional<Key> key_;  // of the list that is on the device
@@ -80,9 +85,10 @@ class AttentionLauncher {
   std::unique_ptr<AttentionTiles> tiles_;
   UploadBuffer list_buffer_;
   const std::byte* list_ = nullptr;
-  UploadBuffer positions_buffer_;
-  const std::byte* positions_ = nullptr;
-  std::optional<uint64_t> positions_step_;
+  KvPositions positions_;
+  const int32_t* positions_table_ = nullptr;
+  std::optional<uint64_t> positions_step_;  // that they are there for; none: of no announced plan
+  uint64_t positions_generation_ = 0;
   DeviceBuffer partials_;
   int32_t max_partial_rows_ = 0;  // that partials_ has room for
   DeviceBuffer counters_;

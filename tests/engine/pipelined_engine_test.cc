@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -24,6 +25,54 @@ using ::refrain::testing::TemporaryDirectory;
 
 // A device that leaves choosing to the host.
 using HostSampling = ::refrain::testing::ForwardingBackend;
+
+// A device's memory that counts what goes to the host by it; tokens go another way.
+class CountingDevice final : public kernels::Device {
+ public:
+  explicit CountingDevice(kernels::Device& on) : on_(on) {}
+
+  absl::StatusOr<kernels::DeviceBuffer> Allocate(size_t bytes, bool huge_pages) override {
+    return on_.Allocate(bytes, huge_pages);  // and goes back there
+  }
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    return on_.Copy(to, from, bytes);
+  }
+  absl::Status CopyToHost(std::byte* host, const std::byte* from, size_t bytes) override {
+    bytes_to_host += bytes;
+    return on_.CopyToHost(host, from, bytes);
+  }
+  absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override {
+    return on_.CopyFromHost(to, host, bytes);
+  }
+  size_t AvailableBytes() const override { return on_.AvailableBytes(); }
+
+  std::atomic<size_t> bytes_to_host = 0;
+
+ private:
+  void Free(std::byte*, size_t) override {}
+
+  kernels::Device& on_;
+};
+
+// Its tokens are chosen on the device.
+class CountingBackend final : public ::refrain::testing::ForwardingBackend {
+ public:
+  explicit CountingBackend(std::unique_ptr<kernels::Backend> on) : CountingBackend(on.get(), &on) {}
+
+  kernels::Device& device() override { return counting; }
+  absl::StatusOr<std::unique_ptr<kernels::TokenSampler>> MakeTokenSampler(
+      const kernels::TokenSamplerOptions& options) override {
+    return sampling_.MakeTokenSampler(options);
+  }
+
+  CountingDevice counting;
+
+ private:
+  CountingBackend(kernels::Backend* sampling, std::unique_ptr<kernels::Backend>* on)
+      : ForwardingBackend(std::move(*on)), counting(sampling->device()), sampling_(*sampling) {}
+
+  kernels::Backend& sampling_;
+};
 
 class PipelinedEngineTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -153,6 +202,36 @@ TEST_P(PipelinedEngineTest, AskingForLogprobsChangesNoToken) {
     EXPECT_EQ(with.tokens[i].token, plain.tokens[i].token) << i;
     EXPECT_EQ(with.tokens[i].top.size(), 2u);
   }
+}
+
+// Four run beside one that wants log-probabilities: its row of logits alone goes to the host, and
+// it is the right one.
+TEST_P(PipelinedEngineTest, OnlyLogitsThatAreAskedForGoToTheHost) {
+  const TemporaryDirectory folder;
+  EngineOptions options = SmallEngineOptions(WriteSmallModel(folder));
+  CountingDevice* device = nullptr;
+  const DeviceEngine served = Serve(options, [&](const BackendOptions&) {
+    auto backend = std::make_unique<CountingBackend>(testing::MakeCudaBackend(GetParam()));
+    device = &backend->counting;
+    ChosenBackend chosen;
+    chosen.backend = std::move(backend);
+    return chosen;
+  });
+  constexpr size_t kRowBytes = 300 * sizeof(float);
+  Request request = RequestFor({5, 80, 17}, 8);
+  request.logprobs.top = 3;
+  const Output alone = served.Run(request);
+  EXPECT_EQ(device->bytes_to_host.exchange(0), 8 * kRowBytes);
+
+  std::vector<std::shared_ptr<TokenStream>> others;
+  for (int32_t i = 0; i < 4; ++i) {
+    others.push_back(*served.engine->Submit(RequestFor({90 + i, 7, 41}, 60)));
+  }
+  const Output beside = served.Run(request);
+  EXPECT_GE(served.engine->stats().running_sequences, 4);
+  EXPECT_EQ(device->bytes_to_host, 8 * kRowBytes);
+  ExpectSame(beside, alone, "beside four others");
+  for (const auto& other : others) other->Cancel();
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, PipelinedEngineTest,

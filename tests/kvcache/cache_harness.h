@@ -76,6 +76,7 @@ struct CacheHarness {
     for (size_t i = 0; i < cells.size(); ++i) {
       mover.cell(static_cast<int32_t>(places[i].chunk), places[i].offset) = cells[i];
       written_for[places[i].chunk] = salts[id];
+      brought_positions[Place(places[i].chunk, places[i].offset)] = cells[i].position;
     }
     Cells& all = expected[id];
     all.insert(all.end(), cells.begin(), cells.end());
@@ -128,6 +129,7 @@ struct CacheHarness {
   // What a kernel would read for each running sequence, by the plan; nothing of another salt.
   void CheckReads() {
     const auto plan = cache->Plan();
+    BringPositions(*plan);
     std::map<kvcache::SlotId, Cells> read;
     std::map<kvcache::SlotId, uint64_t> owner;
     for (const auto& [id, cells] : expected) owner[cache->slot(kvcache::SequenceId{id})] = id;
@@ -158,8 +160,23 @@ struct CacheHarness {
   std::map<uint64_t, Cells> expected;  // appended tokens
   std::map<uint64_t, std::string> salts;
   std::map<kvcache::ChunkId, std::string> written_for;  // salt of who wrote last
+  // As a device has them: while the plan stays the same one, only appended tokens' come.
+  std::vector<int32_t> brought_positions = std::vector<int32_t>(cache->positions().size(), -1);
+  uint64_t brought_generation = 0;  // of the plan whose chunks were brought
 
  private:
+  size_t Place(kvcache::ChunkId chunk, int32_t offset) const {
+    return ToIndex(chunk) * static_cast<size_t>(mover.chunk_tokens()) + static_cast<size_t>(offset);
+  }
+  void BringPositions(const kvcache::AttentionPlan& plan) {
+    if (brought_generation == plan.generation) return;
+    brought_generation = plan.generation;
+    for (const kvcache::PlanChunk& chunk : plan.chunks) {
+      std::copy_n(&cache->positions()[Place(chunk.chunk, 0)], mover.chunk_tokens(),
+                  &brought_positions[Place(chunk.chunk, 0)]);
+    }
+  }
+
   void ReadRun(const kvcache::AttentionPlan& plan, const kvcache::PlanRun& run,
                const kvcache::PlanSlot& slot, size_t length, Cells* read) {
     const int32_t c = mover.chunk_tokens();
@@ -175,8 +192,9 @@ struct CacheHarness {
       for (int32_t key = begin; key < std::min(chunk_end, end); ++key) {
         ASSERT_EQ(static_cast<size_t>(key), read->size());
         const FakeKvCell cell = mover.cell(static_cast<int32_t>(chunk.chunk), key - begin);
-        const size_t place = ToIndex(chunk.chunk) * static_cast<size_t>(c);
-        ASSERT_EQ(cache->positions()[place + static_cast<size_t>(key - begin)], cell.position);
+        const size_t place = Place(chunk.chunk, key - begin);
+        ASSERT_EQ(cache->positions()[place], cell.position);
+        ASSERT_EQ(brought_positions[place], cell.position);
         read->push_back(cell);
       }
     }

@@ -105,7 +105,11 @@ class EmulatedRuntime final : public Runtime {
             absl::StrCat("CopyAsync: ", bytes, " bytes that are neither the device's nor pinned"));
       }
     }
-    return Put(stream, [=] { Move(to, from, bytes); });
+    const bool uploads = Holds(pinned_memory_, from, bytes) && Holds(device_memory_, to, bytes);
+    return Put(stream, [=, card = options_.card] {
+      if (uploads) card->uploaded_bytes += bytes;
+      Move(to, from, bytes);
+    });
   }
   absl::Status CopyRowsAsync(std::byte* to, size_t to_pitch, const std::byte* from,
                              size_t from_pitch, size_t row_bytes, size_t rows,
@@ -285,14 +289,14 @@ class EmulatedRuntime final : public Runtime {
     std::free(data);
     return bytes;
   }
+  static bool Holds(const Blocks& blocks, const std::byte* data, size_t bytes) {
+    auto at = blocks.upper_bound(const_cast<std::byte*>(data));
+    if (at == blocks.begin()) return false;
+    --at;
+    return data >= at->first && data + bytes <= at->first + at->second;
+  }
   bool Known(const std::byte* data, size_t bytes) const {
-    for (const Blocks* blocks : {&device_memory_, &pinned_memory_}) {
-      auto at = blocks->upper_bound(const_cast<std::byte*>(data));
-      if (at == blocks->begin()) continue;
-      --at;
-      if (data >= at->first && data + bytes <= at->first + at->second) return true;
-    }
-    return bytes == 0;
+    return bytes == 0 || Holds(device_memory_, data, bytes) || Holds(pinned_memory_, data, bytes);
   }
 
   EmulatedOptions options_;

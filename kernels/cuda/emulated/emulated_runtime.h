@@ -14,9 +14,11 @@
 
 namespace refrain::kernels::cuda::emulated {
 
-// The memory of one card that several programs use, each through a runtime of its own.
+// One card that several programs use, each through a runtime of its own: what of its memory is
+// used, and what copies from pinned memory have brought so far.
 struct EmulatedCard {
   std::atomic<size_t> used_bytes = 0;
+  std::atomic<size_t> uploaded_bytes = 0;
 };
 
 struct EmulatedOptions {
