@@ -30,6 +30,9 @@ class AttentionLauncher {
                     std::optional<AttentionKernel> kernel);
   // The next that has a shape is used in its place; before the first Launch. Not of kGeneric.
   void Exclude(AttentionKernel kernel) { excluded_.push_back(kernel); }
+  // Work is cut for so many multiprocessors (at first all) and occupies no more. No step is
+  // recorded yet.
+  void UseMultiprocessors(int count);
 
   // The plan that a step is about to use; unannounced plans are taken for new ones each time.
   void BeginStep(const StepInputs& inputs);
@@ -59,10 +62,10 @@ class AttentionLauncher {
   absl::Status ReserveScratch(const Key& key);
   absl::StatusOr<const int32_t*> KvPositions(const ChunkAttentionArgs& args);
 
-  Runtime& runtime_;
   Stream& stream_;
   Device& device_;
   StepArrays& arrays_;
+  AttentionDevice properties_;
   const std::optional<AttentionKernel> kernel_;
   std::vector<AttentionKernel> excluded_;
 
