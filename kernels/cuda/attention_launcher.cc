@@ -32,13 +32,19 @@ bool AttentionLauncher::Key::operator==(const Key& other) const {
 
 AttentionLauncher::AttentionLauncher(Runtime& runtime, Stream& stream, Device& device,
                                      StepArrays& arrays, std::optional<AttentionKernel> kernel)
-    : runtime_(runtime),
-      stream_(stream),
+    : stream_(stream),
       device_(device),
       arrays_(arrays),
+      properties_(AttentionDeviceOf(runtime.properties())),
       kernel_(kernel),
       list_buffer_(runtime, stream, device),
       positions_(runtime, stream, device) {}
+
+void AttentionLauncher::UseMultiprocessors(int count) {
+  if (count == properties_.num_multiprocessors) return;
+  properties_.num_multiprocessors = count;
+  key_.reset();
+}
 
 void AttentionLauncher::BeginStep(const StepInputs& inputs) {
   announced_ = inputs.plan;
@@ -129,16 +135,15 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
 }
 
 AttentionSetup AttentionLauncher::SetUp(const AttentionShapeInfo& shape) const {
-  const AttentionDevice device = AttentionDeviceOf(runtime_.properties());
   const auto may_be = [&](AttentionKernel kernel) {
-    return Supports(kernel, shape, device) &&
+    return Supports(kernel, shape, properties_) &&
            std::ranges::find(excluded_, kernel) == excluded_.end();
   };
   for (const AttentionKernel kernel : kAttentionKernels) {  // the fastest first
     if (kernel_.has_value() && kernel > *kernel_) continue;
-    if (may_be(kernel)) return SetUpAttention(kernel, shape, device);
+    if (may_be(kernel)) return SetUpAttention(kernel, shape, properties_);
   }
-  return SetUpAttention(AttentionKernel::kGeneric, shape, device);
+  return SetUpAttention(AttentionKernel::kGeneric, shape, properties_);
 }
 
 absl::Status AttentionLauncher::Plan(const ChunkAttentionArgs& args, const Key& key) {

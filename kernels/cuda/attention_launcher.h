@@ -33,6 +33,9 @@ class AttentionLauncher {
                     std::optional<AttentionKernel> kernel);
   // The next that has a shape is used in its place; before the first Launch. Not of kGeneric.
   void Exclude(AttentionKernel kernel) { excluded_.push_back(kernel); }
+  // Work is cut for so many multiprocessors (at first all) and occupies no more. No step is
+  // recorded yet.
+  void UseMultiprocessors(int count);
 
   // Takes the memory that launches with such arguments need; K and V, q and out are not read.
   absl::Status Reserve(const ChunkAttentionArgs& args);
@@ -67,10 +70,10 @@ class AttentionLauncher {
   // Where the positions of the plan's tokens are on the device; brought once for a step.
   absl::StatusOr<const int32_t*> HavePositions(const ChunkAttentionArgs& args);
 
-  Runtime& runtime_;
   Stream& stream_;
   Device& device_;
   StepArrays& arrays_;
+  AttentionDevice properties_;
   const std::optional<AttentionKernel> kernel_;
   std::vector<AttentionKernel> excluded_;
 

@@ -71,6 +71,9 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
       graphs_(*runtime_, *stream_),
       clock_(*runtime_, *stream_),
       failure_(runtime_->properties()) {
+  if (options.attention_multiprocessors.has_value()) {
+    attention_.UseMultiprocessors(*options.attention_multiprocessors);
+  }
   const DeviceProperties& device = runtime_->properties();
   info_.name = "cuda";
   info_.isa = absl::StrCat("sm_", device.capability(), " (", device.name, ")");
@@ -91,10 +94,12 @@ absl::Status CudaBackend::TryAttention(const CudaOptions& options) {
     AttentionLauncher tried(*runtime_, *stream_, device_, arrays_, kernel);
     bool refused = false;
     const absl::StatusOr<std::string> fault = options.check_attention(
-        kernel, properties, device_, [&](AttentionKernel by, const ChunkAttentionArgs& args) {
-          if (by == AttentionKernel::kGeneric) return plain.Launch(args);
-          absl::Status status = tried.Launch(args);
-          refused = stream_->failure().has_value();
+        kernel, properties, device_,
+        [&](AttentionKernel by, int multiprocessors, const ChunkAttentionArgs& args) {
+          AttentionLauncher& launcher = by == AttentionKernel::kGeneric ? plain : tried;
+          launcher.UseMultiprocessors(multiprocessors);
+          absl::Status status = launcher.Launch(args);
+          refused = &launcher == &tried && stream_->failure().has_value();
           return status;
         });
     const std::string refusal = refused ? TakeRefusal() : "";

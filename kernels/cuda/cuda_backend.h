@@ -32,6 +32,8 @@ struct CudaOptions {
   // Computes attention wherever it has the shape; null: the fastest that has it. The others take
   // the rest. For tests, and to tell a faulty kernel from what is around it.
   std::optional<AttentionKernel> attention;
+  // Those that attention occupies; null: all. For tests: of few, each has much to do.
+  std::optional<int> attention_multiprocessors;
   // Tries a kernel for tensor cores on this device before it may be used; a faulty one is left out,
   // with a warning (BackendInfo::warning). Null: they are taken for right.
   AttentionCheck check_attention;

@@ -14,6 +14,7 @@ inline CudaOptions WithAttention(const std::string& name) {
   CudaOptions options;
   if (name == "generic") options.attention = AttentionKernel::kGeneric;
   if (name == "mma") options.attention = AttentionKernel::kMma;
+  if (name == "one_multiprocessor") options.attention_multiprocessors = 1;
   if (name == "checked" || name == "own_products") options.check_attention = &FindAttentionFault;
   if (name == "checked") options.library.emplace();
   return options;

@@ -14,9 +14,9 @@ namespace refrain::testing {
 std::vector<std::string> CudaBackendNames();
 
 // Null when the name is none of these. `attention` names an attention kernel ("generic", "mma") to
-// be used wherever it has the shape; "": the fastest; "checked": the fastest that is right on this
-// card, and products by the device's library where they are faster, as the daemon has it;
-// "own_products": the same without that library.
+// be used wherever it has the shape; "": the fastest; "one_multiprocessor": the fastest, on one
+// alone; "checked": the fastest that is right on this card, and products by the device's library
+// where they are faster, as the daemon has it; "own_products": the same without that library.
 std::unique_ptr<kernels::Backend> MakeCudaBackend(const std::string& name,
                                                   const std::string& attention = "");
 

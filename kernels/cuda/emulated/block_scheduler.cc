@@ -30,8 +30,8 @@ bool Aligned(const void* address, size_t alignment) {
 }  // namespace
 
 BlockScheduler::BlockScheduler(const GridShape& shape, const std::function<void()>& body,
-                               FiberPool& fibers)
-    : shape_(shape), body_(body), fibers_(fibers) {
+                               FiberPool& fibers, bool stale_copies)
+    : shape_(shape), body_(body), fibers_(fibers), stale_copies_(stale_copies) {
   block_.block_dim = shape.block;
   block_.grid_dim = shape.grid;
   block_.shared_bytes = shape.shared_bytes;
@@ -63,6 +63,7 @@ void BlockScheduler::Reset(Extent3 block_index) {
   }
   free_registers_ = 0;
   if (shared_ != nullptr) std::memset(shared_, kUnset, shape_.shared_bytes);
+  copied_to_.clear();
   ended_ = 0;
   for (size_t i = 0; i < threads_.size(); ++i) {
     Thread& thread = threads_[i];
@@ -354,15 +355,17 @@ void BlockScheduler::IssueBulkCopy(void* shared, const void* global, uint32_t by
   if (bytes == 0 || bytes % 16 != 0 || !Aligned(shared, 16) || !Aligned(global, 16)) {
     Fail("a bulk copy of " + std::to_string(bytes) + " bytes that is misaligned or empty");
   }
-  std::memset(shared, kUnset, bytes);
+  const bool stale = stale_copies_ && !copied_to_.insert(shared).second;
+  if (!stale) std::memset(shared, kUnset, bytes);
+  const void* const from = stale ? shared : global;
   bulk_copies_.push_back(
-      {{static_cast<std::byte*>(shared), static_cast<const std::byte*>(global), bytes}, barrier});
+      {{static_cast<std::byte*>(shared), static_cast<const std::byte*>(from), bytes}, barrier});
 }
 
 bool BlockScheduler::LandBulkCopies() {
   if (bulk_copies_.empty()) return false;
   for (const BulkCopy& bulk : std::exchange(bulk_copies_, {})) {
-    std::memcpy(bulk.copy.to, bulk.copy.from, bulk.copy.bytes);
+    std::memmove(bulk.copy.to, bulk.copy.from, bulk.copy.bytes);  // a stale one onto itself
     MemoryBarrier state(*bulk.barrier);
     state.Land(static_cast<uint32_t>(bulk.copy.bytes));
     const bool ended = state.EndPhaseIfDone();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,8 @@ namespace refrain::kernels::cuda::emulated {
 // wait, the copies under way land; when that frees none either, the kernel is in error.
 class BlockScheduler {
  public:
-  BlockScheduler(const GridShape& shape, const std::function<void()>& body, FiberPool& fibers);
+  BlockScheduler(const GridShape& shape, const std::function<void()>& body, FiberPool& fibers,
+                 bool stale_copies);
   ~BlockScheduler();
 
   std::optional<std::string> RunBlock(Extent3 block_index);
@@ -105,6 +107,7 @@ class BlockScheduler {
   const GridShape& shape_;
   const std::function<void()>& body_;
   FiberPool& fibers_;
+  const bool stale_copies_;
   BlockContext block_;
   std::byte* shared_ = nullptr;
   std::vector<Thread> threads_;
@@ -123,6 +126,7 @@ class BlockScheduler {
   int free_registers_ = 0;                     // of each of 128 threads, given back by decreases
   std::vector<BarrierWaiter> barrier_waiters_;
   std::vector<BulkCopy> bulk_copies_;
+  std::set<const void*> copied_to_;  // by the block's bulk copies
 };
 
 }  // namespace refrain::kernels::cuda::emulated

@@ -48,8 +48,8 @@ std::optional<std::string> RefusalOf(const GridShape& shape) {
 }
 
 std::optional<std::string> RunGrid(const GridShape& shape, const std::function<void()>& body,
-                                   FiberPool& fibers) {
-  BlockScheduler block(shape, body, fibers);
+                                   FiberPool& fibers, bool stale_copies) {
+  BlockScheduler block(shape, body, fibers, stale_copies);
   const RunningScheduler running(&block);
   for (unsigned z = 0; z < shape.grid.z; ++z) {
     for (unsigned y = 0; y < shape.grid.y; ++y) {

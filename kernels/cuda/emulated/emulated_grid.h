@@ -24,9 +24,10 @@ inline constexpr int kMaxBlockThreads = 1024;
 std::optional<std::string> RefusalOf(const GridShape& shape);
 
 // Runs every block of a launch, one after the other, `body` once per thread. Returns what went
-// wrong, naming kernel, block and thread; the rest of the grid is then not run.
+// wrong, naming kernel, block and thread; the rest of the grid is then not run. `stale_copies`:
+// EmulatedOptions.
 std::optional<std::string> RunGrid(const GridShape& shape, const std::function<void()>& body,
-                                   FiberPool& fibers);
+                                   FiberPool& fibers, bool stale_copies);
 
 }  // namespace refrain::kernels::cuda::emulated
 

@@ -64,7 +64,7 @@ void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()>
   const bool fails = queue->device().injected.Strikes("Kernel");
   queue->Put({.run = [queue, shape, fails, body = std::move(body)]() -> std::optional<std::string> {
     if (fails) return "kernel " + shape.kernel + ": injected error of the device";
-    return RunGrid(shape, body, queue->device().fibers);
+    return RunGrid(shape, body, queue->device().fibers, queue->device().stale_copies);
   }});
 }
 

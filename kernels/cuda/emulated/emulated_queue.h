@@ -52,6 +52,7 @@ struct DeviceState {
   std::recursive_mutex mutex;
   std::optional<std::string> error;
   InjectedFailure injected;
+  bool stale_copies = false;  // EmulatedOptions
   FiberPool fibers;
 };
 

@@ -50,6 +50,7 @@ class EmulatedRuntime final : public Runtime {
                    kMaxSharedBytes + 1024};
     if (options_.card == nullptr) options_.card = std::make_shared<EmulatedCard>();
     device_->injected = {options.failing_call, options.failing_call_index};
+    device_->stale_copies = options.stale_copies;
   }
   ~EmulatedRuntime() override {
     for (const auto& [data, bytes] : device_memory_) {

@@ -37,6 +37,9 @@ struct EmulatedOptions {
   std::string failing_call;
   int64_t failing_call_index = std::numeric_limits<int64_t>::max();
   absl::StatusCode failing_code = absl::StatusCode::kInternal;
+  // A bulk copy to where one of its block has landed before leaves there what is there: who uses a
+  // unit of a ring again finds in it what was in it first.
+  bool stale_copies = false;
 };
 
 // A device in host memory whose kernels run in fibers. What is put on a stream runs as late as

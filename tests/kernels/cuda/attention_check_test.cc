@@ -30,17 +30,20 @@ using Spoil = bool (*)(ChunkAttentionArgs& args, std::vector<SlotStep>& steps);
 
 bool NothingWritten(ChunkAttentionArgs&, std::vector<SlotStep>&) { return false; }
 
-// The check, of one head_dim, with a kernel whose launches `spoil` changes.
+// The check, of one head_dim, with a kernel whose launches `spoil` changes; the others are taken
+// for right.
 AttentionCheck With(AttentionKernel faulty, Spoil spoil) {
   return [=](AttentionKernel kernel, const AttentionDevice& properties, Device& device,
-             const AttendFn& attend) {
-    const auto spoilt = [&](AttentionKernel by, const ChunkAttentionArgs& args) {
-      if (by != faulty) return attend(by, args);
+             const AttendFn& attend) -> absl::StatusOr<std::string> {
+    if (kernel != faulty) return "";
+    const auto spoilt = [&](AttentionKernel by, int num_multiprocessors,
+                            const ChunkAttentionArgs& args) {
+      if (by != faulty) return attend(by, num_multiprocessors, args);
       ChunkAttentionArgs changed = args;
       std::vector<SlotStep> steps(args.steps.begin(), args.steps.end());
       const bool launched = spoil(changed, steps);
       changed.steps = steps;
-      return launched ? attend(by, changed) : absl::OkStatus();
+      return launched ? attend(by, num_multiprocessors, changed) : absl::OkStatus();
     };
     return FindAttentionFaultIn(kOneHeadDim, kernel, properties, device, spoilt);
   };
@@ -117,10 +120,10 @@ INSTANTIATE_TEST_SUITE_P(
                           "off by 0."},
                     Fault{"RowsExchanged",
                           [](ChunkAttentionArgs&, std::vector<SlotStep>& steps) {
-                            std::swap(steps[0].row_begin, steps[1].row_begin);
+                            std::swap(steps.front().row_begin, steps.back().row_begin);
                             return true;
                           },
-                          "off by 1."},
+                          "off by 2."},
                     Fault{"AScaleOffByAThirtieth",
                           [](ChunkAttentionArgs& args, std::vector<SlotStep>&) {
                             args.scale *= 1.03f;
@@ -173,11 +176,12 @@ TEST(AttentionCheckTest, ADeviceWithoutRoomForItIsNoErrorOfTheDevice) {
 
 // No room for its registers or its shared memory: the device is as good as before.
 TEST(AttentionCheckTest, AKernelWhoseLaunchIsRefusedIsNotUsed) {
+  const Spoil nothing = [](ChunkAttentionArgs&, std::vector<SlotStep>&) { return true; };
   std::unique_ptr<CudaBackend> backend;
   for (int64_t launch = 0; launch < 10 && backend == nullptr; ++launch) {
     auto made = CudaBackend::Create(
         MakeEmulatedRuntime({.failing_call = "Launch", .failing_call_index = launch}),
-        {.check_attention = &FindAttentionFault});
+        {.check_attention = With(AttentionKernel::kHopper, nothing)});
     if (made.ok()) {
       backend = *std::move(made);
     } else {  // the plain kernel's: without that one there is no attention
