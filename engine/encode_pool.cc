@@ -1,5 +1,6 @@
 #include "engine/encode_pool.h"
 
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -88,12 +89,17 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
       clock_(clock),
       sink_(std::move(sink)),
       engine_is_busy_(std::move(engine_is_busy)) {
-  for (int32_t i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Serve(&short_lane_); });
-  }
-  threads_.emplace_back([this] { Serve(&long_lane_); });
-  for (Lane* lane : {&short_lane_, &long_lane_}) {
-    threads_.emplace_back([this, lane] { Sweep(lane); });
+  try {
+    for (int32_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([this] { Serve(&short_lane_); });
+    }
+    threads_.emplace_back([this] { Serve(&long_lane_); });
+    for (Lane* lane : {&short_lane_, &long_lane_}) {
+      threads_.emplace_back([this, lane] { Sweep(lane); });
+    }
+  } catch (const std::system_error&) {
+    Stop();
+    throw;
   }
 }
 

@@ -40,7 +40,8 @@ class EncodePool {
   using Sink = std::function<void(std::unique_ptr<EncodedRequest>)>;
 
   // `sink` gets the encoded requests, on the pool's threads, which also ask `engine_is_busy`: are
-  // sequences running? `encoder` and `clock` outlive the pool.
+  // sequences running? `encoder` and `clock` outlive the pool. Throws std::system_error where the
+  // system refuses a thread.
   EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink,
              std::function<bool()> engine_is_busy);
   ~EncodePool() { Stop(); }

@@ -87,13 +87,15 @@ constexpr Flag kKeyFlags[] = {
 // What stands on the command line, before any of it is applied.
 struct Flags {
   CommandLine::Action action = CommandLine::Action::kServe;
-  std::string config_path;
+  std::optional<std::string> config_path;
   std::vector<std::pair<std::string, std::string>> overrides;  // win over the file, in order
 };
 
 // `--flag VALUE` and `--flag=VALUE`.
 absl::Status AddValueFlag(std::string_view flag, std::string_view value, Flags* flags) {
   if (flag == "--config") {
+    // A variable of a script that is empty would else start a server without keys.
+    if (value.empty()) return absl::InvalidArgumentError("--config names no file; see --help");
     flags->config_path = std::string(value);
     return absl::OkStatus();
   }
@@ -361,11 +363,11 @@ absl::StatusOr<CommandLine> ParseCommandLine(std::span<const char* const> argume
   if (line.action == CommandLine::Action::kHelp || line.action == CommandLine::Action::kVersion) {
     return line;
   }
-  if (!flags->config_path.empty()) {
+  if (flags->config_path.has_value()) {
     const absl::StatusOr<std::string> text =
-        ReadFile("the configuration file", flags->config_path, kMaxFileBytes);
+        ReadFile("the configuration file", *flags->config_path, kMaxFileBytes);
     if (!text.ok()) return text.status();
-    if (absl::Status status = line.config.ApplyFile(*text, flags->config_path); !status.ok()) {
+    if (absl::Status status = line.config.ApplyFile(*text, *flags->config_path); !status.ok()) {
       return status;
     }
   }

@@ -1,15 +1,10 @@
 #include "server/daemon.h"
 
-#include <poll.h>
-#include <pthread.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -34,7 +29,9 @@
 #include "server/openai/service.h"
 #include "server/request_log.h"
 #include "server/service_manager.h"
+#include "server/stop_signals.h"
 #include "server/version.h"
+#include "server/with_threads.h"
 
 namespace refrain::server {
 namespace {
@@ -48,81 +45,6 @@ constexpr std::chrono::milliseconds kLastNote{100};
 // For telling those whose answers are cut short.
 constexpr std::chrono::milliseconds kLastWords{300};
 constexpr std::chrono::milliseconds kNoticePeriod{10};  // of looking whether it is over
-
-// Owns a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
-// Blocks the signals that the main thread waits for, in this thread and those it starts from now
-// on. What a write that fails sends beside its error is ignored: nobody reads on, or a file has the
-// size that files may have.
-sigset_t BlockDaemonSignals() {
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return set;
-}
-
-int OpenSignals() {
-  const sigset_t set = BlockDaemonSignals();
-  return ::signalfd(-1, &set, SFD_CLOEXEC);
-}
-
-// What the main thread waits for: a signal that ends the daemon, or the end of the work that runs
-// beside it (loading, draining). SIGHUP calls `on_hangup` and goes on waiting.
-class StopSignals {
- public:
-  enum class Event { kSignal, kWorkDone };
-
-  explicit StopSignals(std::function<void()> on_hangup)
-      : on_hangup_(std::move(on_hangup)),
-        work_done_(::eventfd(0, EFD_CLOEXEC)),
-        signals_(OpenSignals()) {}
-
-  void NotifyWorkDone() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(work_done_.get(), &one, sizeof(one));
-  }
-
-  Event Wait() {
-    for (;;) {
-      pollfd files[] = {{signals_.get(), POLLIN, 0}, {work_done_.get(), POLLIN, 0}};
-      if (::poll(files, 2, -1) < 0) continue;  // EINTR
-      if (files[0].revents & POLLIN) {
-        signalfd_siginfo info;
-        if (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
-          if (info.ssi_signo != SIGHUP) return Event::kSignal;
-          on_hangup_();
-        }
-      }
-      uint64_t count;
-      if (files[1].revents & POLLIN) {
-        if (::read(work_done_.get(), &count, sizeof(count)) == sizeof(count)) {
-          return Event::kWorkDone;
-        }
-      }
-    }
-  }
-
- private:
-  const std::function<void()> on_hangup_;
-  const Descriptor work_done_;
-  const Descriptor signals_;
-};
 
 // What guards the ways in, made before anything listens.
 struct Guards {
@@ -273,19 +195,29 @@ class Daemon {
     if (!Listen()) return ExitStatus::kFailed;
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
     const auto started = Clock::now();
-    std::thread loader([&] {
+    std::thread loader;
+    const auto load = [&] {
       engine::EngineOptions options = config_.EngineOptions();
       options.observer = metrics_.engine_observer();
-      loaded = make_engine_(options);
+      // Its threads may be refused, too.
+      const absl::Status made =
+          WithThreads([&] { return (loaded = make_engine_(options)).status(); });
+      if (!made.ok()) loaded = made;
       signals.NotifyWorkDone();
+    };
+    const absl::Status begun = WithThreads([&] {
+      loader = std::thread(load);
+      return absl::OkStatus();
     });
-    if (signals.Wait() == StopSignals::Event::kSignal) {
+    if (!begun.ok()) {
+      loaded = begun;
+    } else if (signals.Wait() == StopSignals::Event::kSignal) {
       // A load cannot be interrupted half-way, and nothing is there that would have to be finished
       // or saved.
       log_.Info("stopped while loading");
       ::_exit(static_cast<int>(ExitStatus::kOk));
     }
-    loader.join();
+    if (loader.joinable()) loader.join();
     if (!loaded.ok()) {
       log_.Error("cannot load the model", {{"status", std::string(loaded.status().message())}});
       StopServers(std::chrono::milliseconds(0));
@@ -404,8 +336,9 @@ class Daemon {
   void LimitConnections(std::string_view front_end, int* connections) {
     const bool shared =
         !config_.text("server.http_listen").empty() && !config_.text("server.grpc_listen").empty();
+    const auto io_threads = static_cast<int>(config_.integer("server.io_threads"));
     const int wanted =
-        std::exchange(*connections, ConnectionLimit(open_files_, shared, *connections));
+        std::exchange(*connections, ConnectionLimit(open_files_, io_threads, shared, *connections));
     if (*connections == wanted) return;
     log_.Warn("few files may be open at once (ulimit -Hn): fewer connections are taken",
               {{"open_files", open_files_},
@@ -520,7 +453,7 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
   OccupyStandardFiles();
   // Before the first thread, so that all inherit them, and before anything that takes time: a
   // reload that comes then waits instead of ending the daemon.
-  BlockDaemonSignals();
+  BlockStopSignals();
   if (!arguments.empty() && std::string_view(arguments[0]) == "make-key") {
     const absl::StatusOr<std::string> key = access::RunMakeKey(arguments.subspan(1));
     if (!key.ok()) {
@@ -553,7 +486,8 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
   absl::StatusOr<Guards> guards = MakeGuards(line->config, !checks_only);
   if (!guards.ok()) {
     std::fprintf(stderr, "refraind: %s\n", std::string(guards.status().message()).c_str());
-    return ExitStatus::kBadUsage;
+    const bool refused = guards.status().code() == absl::StatusCode::kResourceExhausted;
+    return refused ? ExitStatus::kFailed : ExitStatus::kBadUsage;
   }
   if (checks_only) {
     std::puts("configuration ok");

@@ -16,7 +16,7 @@ using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<engine::Engin
 // Exit statuses of the daemon.
 enum class ExitStatus : int {
   kOk = 0,          // drained, or nothing to serve was asked for (--help, --check-config)
-  kFailed = 1,      // could not listen or load the model
+  kFailed = 1,      // could not listen or load the model, or the system refused a thread
   kBadUsage = 2,    // command line or configuration
   kInterrupted = 3  // stopped with requests still running: second signal, or limits.drain_s over
 };

@@ -10,8 +10,10 @@
 namespace refrain::server {
 namespace {
 
-// Logs, the model, event loops, metrics; a refused connection is open for a moment too.
+// Logs, the model, metrics, gRPC; a refused connection is open for a moment too.
 constexpr int64_t kOwnFiles = 64;
+// Of an event loop: epoll, its timer and what wakes it up.
+constexpr int64_t kFilesOfIoThread = 3;
 
 }  // namespace
 
@@ -36,8 +38,9 @@ void OccupyStandardFiles() {
   }
 }
 
-int ConnectionLimit(int64_t open_files, bool shared, int wanted) {
-  const int64_t free_files = (open_files - kOwnFiles) / (shared ? 2 : 1);
+int ConnectionLimit(int64_t open_files, int io_threads, bool shared, int wanted) {
+  const int64_t own_files = kOwnFiles + kFilesOfIoThread * io_threads;
+  const int64_t free_files = (open_files - own_files) / (shared ? 2 : 1);
   return static_cast<int>(std::clamp<int64_t>(free_files, 1, wanted));
 }
 

@@ -16,8 +16,9 @@ int64_t RaiseOpenFileLimit();
 void OccupyStandardFiles();
 
 // Of `open_files`, those that connections of one front end may take, at most `wanted`: some are
-// for files and for what the process itself needs; with `shared` another front end has as many.
-int ConnectionLimit(int64_t open_files, bool shared, int wanted);
+// for files and for what the process itself needs, each of its `io_threads` among that; with
+// `shared` another front end has as many.
+int ConnectionLimit(int64_t open_files, int io_threads, bool shared, int wanted);
 
 }  // namespace refrain::server
 

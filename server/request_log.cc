@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "server/concat.h"
 #include "server/json.h"
 #include "server/utc_time.h"
+#include "server/with_threads.h"
 
 namespace refrain::server {
 namespace {
@@ -30,19 +33,45 @@ absl::Status CannotOpen(const std::string& path, int error) {
       Concat("cannot open the request log ", path, ": ", std::generic_category().message(error)));
 }
 
-absl::StatusOr<int> OpenFile(const std::string& path) {
-  // A pipe is opened at once, or not at all where nobody reads it.
-  const int file =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
-  if (file >= 0) return file;
-  return CannotOpen(path, errno);
+bool IsSameFile(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 bool IsSameFile(int a, int b) {
   struct stat of_a {};
   struct stat of_b {};
-  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
-         of_a.st_ino == of_b.st_ino;
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && IsSameFile(of_a, of_b);
+}
+
+// The one of standard output and error that is the socket `found`, as /dev/stdout is where
+// systemd's journal reads it. Sockets cannot be opened.
+std::optional<int> FindStandardSocket(const struct stat& found) {
+  if (!S_ISSOCK(found.st_mode)) return std::nullopt;
+  for (const int file : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat standard {};
+    if (::fstat(file, &standard) == 0 && IsSameFile(standard, found)) return file;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<int> OpenFile(const std::string& path) {
+  struct stat found {};
+  std::optional<int> standard;
+  if (::stat(path.c_str(), &found) == 0) standard = FindStandardSocket(found);
+  // A pipe is opened at once, or not at all where nobody reads it.
+  const int file =
+      standard.has_value()
+          ? ::fcntl(*standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+          : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
+  if (file >= 0) return file;
+  return CannotOpen(path, errno);
+}
+
+// Without waiting. Who else has a socket would see it changed if it were told not to block.
+ssize_t WriteSome(int file, std::string_view bytes) {
+  const ssize_t sent = ::send(file, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent >= 0 || errno != ENOTSOCK) return sent;
+  return ::write(file, bytes.data(), bytes.size());
 }
 
 void AppendText(std::string_view name, std::string_view value, std::string* line) {
@@ -78,13 +107,22 @@ RequestLog::RequestLog(std::string path, int file)
 absl::StatusOr<std::unique_ptr<RequestLog>> RequestLog::Open(std::string path) {
   const absl::StatusOr<int> file = OpenFile(path);
   if (!file.ok()) return file.status();
-  return std::unique_ptr<RequestLog>(new RequestLog(std::move(path), *file));
+  std::unique_ptr<RequestLog> log;
+  const absl::Status started = WithThreads([&] {
+    log.reset(new RequestLog(std::move(path), *file));
+    return absl::OkStatus();
+  });
+  if (started.ok()) return log;
+  ::close(*file);
+  return started;
 }
 
 absl::Status RequestLog::Check(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) == 0) {
     if (S_ISDIR(found.st_mode)) return CannotOpen(path, EISDIR);
+    if (FindStandardSocket(found).has_value()) return absl::OkStatus();
+    if (S_ISSOCK(found.st_mode)) return CannotOpen(path, ENXIO);
     return ::access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : CannotOpen(path, errno);
   }
   if (errno != ENOENT) return CannotOpen(path, errno);
@@ -166,9 +204,9 @@ void RequestLog::Run() {
 std::string_view RequestLog::WriteOut(std::string_view lines) {
   MutexLock lock(file_mutex_);
   // What was lost must not make the next line unreadable.
-  if (is_torn_ && ::write(file_, "\n", 1) == 1) is_torn_ = false;
+  if (is_torn_ && WriteSome(file_, "\n") == 1) is_torn_ = false;
   while (!lines.empty()) {
-    const ssize_t written = ::write(file_, lines.data(), lines.size());
+    const ssize_t written = WriteSome(file_, lines);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EAGAIN && WaitForRoom()) continue;
     if (written <= 0) break;

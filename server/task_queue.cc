@@ -7,7 +7,8 @@
 
 namespace refrain::server {
 
-TaskQueue::TaskQueue(int threads, Tasks tasks) {
+// Behind the delegation the destructor ends the threads that there are when one is refused.
+TaskQueue::TaskQueue(int threads, Tasks tasks) : TaskQueue() {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this, tasks] { Serve(tasks); });
   }

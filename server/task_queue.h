@@ -21,6 +21,7 @@ class TaskQueue {
   // kShort: tasks of some microseconds that a client waits for (AskForShortTimeSlice).
   enum class Tasks { kShort, kLong };
 
+  // Throws std::system_error where the system refuses a thread (WithThreads).
   TaskQueue(int threads, Tasks tasks);
   ~TaskQueue();
 
@@ -28,6 +29,7 @@ class TaskQueue {
   void Post(std::string_view owner, std::function<void()> task);
 
  private:
+  TaskQueue() = default;
   void Serve(Tasks tasks);
 
   Mutex mutex_;

@@ -10,7 +10,7 @@ namespace refrain::server::debug {
 void DebugEndpoints::AddRoutes(http::Router* router) {
   router->Add({"GET", "/debug/cache",
                [this](const http::Request& request) { return Cache(request); },
-               http::HandlerSpeed::kSlow});
+               http::HandlerSpeed::kWaits});
 }
 
 std::unique_ptr<http::Reply> DebugEndpoints::Cache(const http::Request& request) const {

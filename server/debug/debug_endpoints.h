@@ -14,7 +14,7 @@ namespace refrain::server::debug {
 //
 //   GET /debug/cache?limit=1000&depth=3   the prefix tree, as JSON
 //
-// Handlers run on worker threads and may wait for the engine's step.
+// Handlers wait for the engine's step.
 class DebugEndpoints {
  public:
   void AddRoutes(http::Router* router);

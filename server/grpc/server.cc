@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -21,6 +22,8 @@
 #include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
 #include "server/grpc/reflection_gate.h"
+#include "server/task_queue.h"
+#include "server/with_threads.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -37,9 +40,20 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 // gRPC's reflection blocks a thread for each of its streams, whatever they do; calls of our own and
 // of health need none of these. One of them waits for what comes in.
 constexpr int kReflectionThreads = 16;
+// gRPC starts with so many at most, and as many as there are processors, up to a bound.
+constexpr int kThreadsOfLibrary = 12;
+constexpr int kMostThreadsByProcessors = 32;
 
 // With a state of health; "" is that of the whole server.
 constexpr const char* kServices[] = {"", "refrain.v1.Inference", "refrain.v1.Admin"};
+
+// Where the system refuses gRPC one of the threads that it starts with it ends the process, or
+// hangs as it ends. So as many are started before it, and end. Throws std::system_error.
+void RehearseThreads() {
+  const auto processors = static_cast<int>(::sysconf(_SC_NPROCESSORS_CONF));
+  TaskQueue rehearsal(std::min(processors, kMostThreadsByProcessors) + kThreadsOfLibrary,
+                      TaskQueue::Tasks::kLong);
+}
 
 // gRPC knows these two only as switches of the whole process.
 void EnableHealthAndReflection() {
@@ -107,6 +121,7 @@ class Server::Impl {
         admin_(MakeAdminService(&reception_)) {}
 
   absl::Status Listen(const ServerOptions& options) {
+    RehearseThreads();
     EnableHealthAndReflection();
     absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
     if (!listener.ok()) return listener.status();
@@ -135,6 +150,7 @@ class Server::Impl {
     if (server_ == nullptr) return absl::InternalError("gRPC did not start");
     NameServices();
     connection_counts_ = options.connection_counts;
+    watcher_ = std::thread([this] { Watch(); });
     listener_->Start(options.max_connections, connection_counts_.get(), [this](int socket) {
       ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = socket;
@@ -149,11 +165,9 @@ class Server::Impl {
 
   void SetEngine(engine::Engine* engine) {
     reception_.SetEngine(engine);
-    {
-      MutexLock lock(mutex_);
-      if (!draining_) ShowServing(engine->health().ok());
-    }
-    watcher_ = std::thread([this, engine] { Watch(engine); });
+    MutexLock lock(mutex_);
+    engine_ = engine;
+    if (!draining_) ShowServing(engine->health().ok());
   }
 
   void BeginDrain() {
@@ -200,10 +214,10 @@ class Server::Impl {
     for (const char* service : kServices) health->SetServingStatus(service, serving);
   }
 
-  void Watch(const engine::Engine* engine) {
+  void Watch() {
     MutexLock lock(mutex_);
     while (!stops_watching_) {
-      if (!draining_) ShowServing(engine->health().ok());
+      if (engine_ != nullptr && !draining_) ShowServing(engine_->health().ok());
       reception_.EndStalled();
       changed_.WaitUntil(mutex_, Clock::now() + kWatchPeriod);
     }
@@ -232,6 +246,7 @@ class Server::Impl {
   std::unique_ptr<::grpc::Server> server_;
   Mutex mutex_;
   ConditionVariable changed_;
+  const engine::Engine* engine_ REFRAIN_GUARDED_BY(mutex_) = nullptr;  // null while it loads
   bool draining_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool shown_serving_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
@@ -246,8 +261,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   // A client whose text is no UTF-8 is told so; Protobuf would write a line to stderr for each, of
   // its own form and without end.
   google::protobuf::SetLogHandler(nullptr);
-  auto impl = std::make_unique<Impl>(options, gate, log);
-  if (absl::Status status = impl->Listen(options); !status.ok()) return status;
+  std::unique_ptr<Impl> impl;
+  const absl::Status started = WithThreads([&] {
+    impl = std::make_unique<Impl>(options, gate, log);
+    return impl->Listen(options);
+  });
+  if (!started.ok()) return started;
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

@@ -61,7 +61,7 @@ struct ServerOptions {
 // it that name is the library's.)
 //
 // One thread starts and stops it, but for the wait. Start fails with UNAVAILABLE when the address
-// cannot be had.
+// cannot be had, with RESOURCE_EXHAUSTED where the system refuses one of its threads.
 class Server {
  public:
   // `gate` and `log` outlive it.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -38,6 +37,8 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kDiscardedBytes = 64 << 20;
 constexpr std::chrono::milliseconds kDiscardTime{3000};
 constexpr std::chrono::milliseconds kCancelPeriod{100};
+
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 Headers SoonAgain() { return {{"Retry-After", "1"}}; }
 
@@ -118,48 +119,57 @@ asio::awaitable<void> Connection::ServeRequests() {
   bool open = true;
   if (stream_.encrypted()) {
     stream_.tcp().expires_after(shared_->options.header_timeout);
+    waiting_for_request_ = true;
     const auto [error] = co_await stream_.async_handshake(kAwait);
+    waiting_for_request_ = false;
     open = !error;
   }
   while (open) {
     if (!co_await WaitForFirstByte()) break;
-    Parser parser;
-    if (!co_await ReadHeader(&parser)) break;
+    std::optional<Parser> parser(std::in_place);
+    if (!co_await ReadHeader(&*parser)) break;
 
     Request request;
-    const bool well_formed = TakeHeader(parser, &request);
+    const bool well_formed = TakeHeader(*parser, &request);
     Record record = BeginRecord(request.id);
     record.method = request.method;
     if (well_formed) record.path = request.path;
     request.notes = record.notes;
     Framing framing;
     framing.request_id = request.id;
-    framing.keep_alive = parser.keep_alive() && HasRightHost(parser);
-    framing.chunked_allowed = parser.get().version() >= 11;
+    framing.keep_alive = parser->keep_alive() && HasRightHost(*parser);
+    framing.chunked_allowed = parser->get().version() >= 11;
     framing.head_only = request.method == "HEAD";
     framing.headers = shared_->options.cors.AnswerHeaders(request);
 
-    std::unique_ptr<Reply> reply = Screen(parser, request, well_formed, &record);
-    if (reply != nullptr && !parser.is_done()) {
+    std::unique_ptr<Reply> reply = Screen(*parser, request, well_formed, &record);
+    const bool expects_continue = Expects100Continue(*parser);
+    // Who withholds the body would hold this, too.
+    Forget(&*parser);
+    if (reply != nullptr) request = Request();
+    if (reply != nullptr && !parser->is_done()) {
       // A small body is read all the same, so that the connection can go on.
-      const auto length = parser.content_length();
-      if (!length.has_value() || *length > kInlineBodyBytes || Expects100Continue(parser)) {
+      const auto length = parser->content_length();
+      if (!length.has_value() || *length > kInlineBodyBytes || expects_continue) {
         co_await RefuseWithoutBody(std::move(reply), std::move(framing), &record);
         break;
       }
     }
-    if (reply == nullptr && !parser.is_done()) {
+    if (reply == nullptr && !parser->is_done()) {
       // Counted before it is asked: whoever begins a drain sees the one or is seen by the other.
       uploading_.emplace(&shared_->uploads);
       if (shared_->draining) uploading_.reset();
     }
-    if (!co_await ReadBody(&parser, framing, &record)) break;
+    if (expects_continue && !parser->is_done() && !co_await Write(kContinue)) break;
+    if (!co_await ReadBody(&*parser, framing, &record)) break;
     answering_.emplace(&shared_->answers);
     uploading_.reset();
-    record.request_body_bytes = parser.get().body().size();
+    std::string body = std::move(parser->get().body());
+    parser.reset();  // with the fields behind the last chunk
+    record.request_body_bytes = body.size();
     record.begin = std::chrono::steady_clock::now();
     if (reply == nullptr) {
-      request.body = std::move(parser.get().body());
+      request.body = std::move(body);
       request.body_hold = std::move(body_bytes_);
       reply = co_await Handle(std::move(request), record.route);
     }
@@ -216,8 +226,14 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   }
   if (failure.status == 0) failure = CheckFraming(*parser, options);
   if (failure.status == 0) co_return true;
+  Forget(parser);
   co_await RefuseUnread(failure);
   co_return false;
+}
+
+void Connection::Forget(Parser* parser) {
+  parser->get() = Parser::value_type();
+  if (buffer_.size() == 0 && buffer_.capacity() > kReadBytes) buffer_.shrink_to_fit();
 }
 
 asio::awaitable<error_code> Connection::ReadSome(Parser* parser) {
@@ -229,9 +245,6 @@ asio::awaitable<error_code> Connection::ReadSome(Parser* parser) {
 }
 
 asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framing, Record* record) {
-  if (!parser->is_done() && Expects100Continue(*parser)) {
-    if (!co_await Write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
-  }
   stream_.tcp().expires_after(shared_->options.body_timeout);
   parser->body_limit(shared_->options.body_bytes);
   parser->eager(true);
@@ -335,26 +348,22 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,
   if (route->speed == HandlerSpeed::kQuick && request.body.size() <= kInlineBodyBytes) {
     co_return handle(std::move(request));
   }
-  if (route->speed == HandlerSpeed::kProbe) {
-    co_return co_await asio::co_spawn(
-        shared_->probes,
-        [&handle, &request]() -> asio::awaitable<std::unique_ptr<Reply>> {
-          co_return handle(std::move(request));
-        },
-        asio::use_awaitable);
-  }
+  TaskQueue& threads = route->speed == HandlerSpeed::kProbe   ? shared_->probes
+                       : route->speed == HandlerSpeed::kWaits ? shared_->waits
+                                                              : shared_->workers;
   std::unique_ptr<Reply> reply;
   const std::shared_ptr<RequestNotes> notes = request.notes;
   const std::function<void()> work = [&] { reply = handle(std::move(request)); };
-  co_await OnWorker(notes.get(), work);
+  co_await OnThread(&threads, notes.get(), work);
   co_return reply;
 }
 
-asio::awaitable<void> Connection::OnWorker(const RequestNotes* notes, std::function<void()> work) {
+asio::awaitable<void> Connection::OnThread(TaskQueue* threads, const RequestNotes* notes,
+                                           std::function<void()> work) {
   const auto begin = [&](auto handler) {
     const auto back = asio::get_associated_executor(handler);
     const auto resume = std::make_shared<decltype(handler)>(std::move(handler));
-    shared_->workers.Post(notes != nullptr ? notes->principal : "", [&work, back, resume] {
+    threads->Post(notes != nullptr ? notes->principal : "", [&work, back, resume] {
       std::exception_ptr failure;
       try {
         work();

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <chrono>
 #include <exception>
@@ -39,7 +38,8 @@ class Connection final : public WakeupQueue::Target,
     const ServerOptions& options;
     const Router& router;
     TaskQueue& workers;
-    boost::asio::thread_pool& probes;
+    TaskQueue& probes;
+    TaskQueue& waits;  // HandlerSpeed::kWaits
     std::shared_ptr<ByteBudget> bodies;
     std::atomic<bool> draining{false};  // answers end their connection
     std::atomic<bool> stopping{false};  // what has not been sent by now is not waited for
@@ -54,7 +54,8 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<void> Run();
 
   // On the connection's thread, once the server is stopping: ends it now if it waits for a request
-  // of which nothing has come, else after its answer; one that waits for more of a body refuses it.
+  // of which nothing has come, or before that for TLS, else after its answer; one that waits for
+  // more of a body refuses it.
   void EndReading();
   // On the connection's thread: ends it now.
   void CloseNow();
@@ -118,6 +119,8 @@ class Connection final : public WakeupQueue::Target,
   bool HasInput();
   // False when the connection is to end; an error answer has been sent where one is due.
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
+  // Frees what a header takes; its body may go on to be read.
+  void Forget(Parser* parser);
   boost::asio::awaitable<bool> ReadBody(Parser* parser, const Framing& framing, Record* record);
   // What has come of the request, or is next to come, into the parser.
   boost::asio::awaitable<boost::system::error_code> ReadSome(Parser* parser);
@@ -135,8 +138,9 @@ class Connection final : public WakeupQueue::Target,
   // Where not even the header could be read.
   boost::asio::awaitable<void> RefuseUnread(const ReadFailure& failure);
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
-  // Calls `work` on a worker thread, where the owner of the request has its turn.
-  boost::asio::awaitable<void> OnWorker(const RequestNotes* notes, std::function<void()> work);
+  // Calls `work` on a thread of `threads`, where the owner of the request has its turn.
+  static boost::asio::awaitable<void> OnThread(TaskQueue* threads, const RequestNotes* notes,
+                                               std::function<void()> work);
   boost::asio::awaitable<std::unique_ptr<Reply>> Handle(Request request,
                                                         const Router::Route* route);
   // False when the connection is to end.

@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
@@ -106,7 +105,7 @@ asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sendin
       Fail(fault, sending);
     }
   };
-  co_await OnWorker(sending->notes, work);
+  co_await OnThread(&shared_->workers, sending->notes, work);
   if (sending->broken) peer_gone_ = true;
   if (peer_gone_) co_return Sending::State::kDone;
   // A wakeup meanwhile may be forgotten by now, so that there is always a Next behind it.

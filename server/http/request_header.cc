@@ -4,6 +4,7 @@
 #include <boost/beast/http/error.hpp>
 #include <string_view>
 
+#include "server/concat.h"
 #include "server/http/wire.h"
 
 namespace refrain::server::http {
@@ -28,13 +29,24 @@ std::string WithoutAuthority(std::string target) {
   return target;
 }
 
+constexpr auto kTooManyFields = boost::system::errc::argument_list_too_long;
+
 }  // namespace
+
+void RequestParser::on_field_impl(beast::http::field field, beast::string_view name,
+                                  beast::string_view value, error_code& error) {
+  if (++fields_ <= kMostFields) return get().insert(field, name, value);
+  error = make_error_code(kTooManyFields);
+}
 
 ReadFailure ClassifyReadError(const error_code& error, const ServerOptions& options) {
   namespace http = beast::http;
   if (error == http::error::header_limit) {
     return {431, "request header is larger than " + std::to_string(options.header_bytes) +
                      " bytes (limits.header_bytes)"};
+  }
+  if (error == kTooManyFields) {
+    return {431, Concat("request header has more than ", RequestParser::kMostFields, " fields")};
   }
   if (error == http::error::buffer_overflow) {
     return {431, "a chunk's extensions, or the fields behind the last chunk, are too long"};

@@ -12,7 +12,19 @@
 // What a connection makes of a request's header. Inside http/ only; pure.
 namespace refrain::server::http {
 
-using RequestParser = boost::beast::http::request_parser<ReceivedBody>;
+// Beast's, for a bounded number of fields: one takes 160 bytes here beside its own, which may be
+// four.
+class RequestParser final : public boost::beast::http::request_parser<ReceivedBody> {
+ public:
+  // Of a header and behind a last chunk together; clients send some twenty.
+  static constexpr size_t kMostFields = 256;
+
+ private:
+  void on_field_impl(boost::beast::http::field field, boost::beast::string_view name,
+                     boost::beast::string_view value, boost::system::error_code& error) override;
+
+  size_t fields_ = 0;
+};
 
 // The answer to a request that cannot be read.
 struct ReadFailure {

@@ -16,6 +16,7 @@ enum class HandlerSpeed : uint8_t {
   kQuick,  // under a millisecond for small bodies: runs on the I/O thread; large bodies do not
   kSlow,   // always runs on a worker thread
   kProbe,  // some milliseconds, and nobody else's work is waited for: has a thread of its own
+  kWaits,  // waits for the engine's step: has another one, so that no other route waits with it
 };
 
 // Which handler answers which method and path. Filled before the server starts, then read only by

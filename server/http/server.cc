@@ -14,6 +14,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/system/system_error.hpp>
 #include <future>
 #include <thread>
 #include <unordered_set>
@@ -24,7 +25,9 @@
 #include "server/concat.h"
 #include "server/http/connection.h"
 #include "server/listening_sockets.h"
+#include "server/task_queue.h"
 #include "server/time_slice.h"
+#include "server/with_threads.h"
 
 namespace refrain::server::http {
 
@@ -62,6 +65,10 @@ void SetOptions(const ServerOptions& options, int socket) {
 struct Server::Impl {
   // One thread, its event loop, and the connections that live on it (touched by it alone).
   struct IoThread {
+    // Opens the loop's files, which the first socket would: at the start somebody can be told that
+    // there are none. Throws boost::system::system_error.
+    IoThread() { tcp::socket opening(context); }
+
     asio::io_context context{1};
     asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
     WakeupQueue wakeups{&context};
@@ -83,12 +90,21 @@ struct Server::Impl {
       : options(std::move(options_in)),
         router(*router_in),
         workers(options.worker_threads, TaskQueue::Tasks::kLong),
-        shared{options, router, workers, probes,
-               std::make_shared<ByteBudget>(options.bodies_bytes)} {
+        shared{.options = options,
+               .router = router,
+               .workers = workers,
+               .probes = probes,
+               .waits = waits,
+               .bodies = std::make_shared<ByteBudget>(options.bodies_bytes)} {
     for (int i = 0; i < options.io_threads; ++i) io.push_back(std::make_unique<IoThread>());
   }
+  ~Impl() { EndThreads(); }
 
   absl::Status Listen();
+  // Throws where the system refuses a thread.
+  void StartThreads();
+  // Those that were started; idempotent.
+  void EndThreads();
   asio::awaitable<void> Accept(tcp::acceptor* acceptor);
   IoThread* NextHome();  // on io[0]'s thread, once it runs
   // Until it is stopped. What a handler throws (there was no memory for it) costs its connection
@@ -111,7 +127,8 @@ struct Server::Impl {
   // Its threads end before the event loops do: one may still be leaving the call that brought an
   // answer back when the answer has been sent.
   TaskQueue workers;
-  asio::thread_pool probes{1};
+  TaskQueue probes{1, TaskQueue::Tasks::kShort};
+  TaskQueue waits{1, TaskQueue::Tasks::kLong};
   Connection::Shared shared;
   std::vector<tcp::acceptor> acceptors;  // live on io[0]
   size_t next_home = 0;
@@ -139,6 +156,27 @@ absl::Status Server::Impl::Listen() {
     socket.Release();
   }
   return absl::OkStatus();
+}
+
+void Server::Impl::StartThreads() {
+  for (const auto& home : io) {
+    home->thread = std::thread([this, home = home.get()] {
+      AskForShortTimeSlice();
+      RunLoop(&home->context);
+    });
+  }
+  // Behind the last one: there are connections only where all is there that they need.
+  for (tcp::acceptor& acceptor : acceptors) {
+    asio::co_spawn(io[0]->context, Accept(&acceptor), asio::detached);
+  }
+}
+
+void Server::Impl::EndThreads() {
+  for (const auto& home : io) {
+    home->work.reset();
+    home->context.stop();
+    if (home->thread.joinable()) home->thread.join();
+  }
 }
 
 Server::Impl::IoThread* Server::Impl::NextHome() { return io[next_home++ % io.size()].get(); }
@@ -268,18 +306,18 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { Stop(std::chrono::milliseconds(0)); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Router* router) {
-  auto impl = std::make_unique<Impl>(std::move(options), router);
-  if (absl::Status status = impl->Listen(); !status.ok()) return status;
-  for (tcp::acceptor& acceptor : impl->acceptors) {
-    asio::co_spawn(impl->io[0]->context, impl->Accept(&acceptor), asio::detached);
-  }
-  asio::post(impl->probes, AskForShortTimeSlice);
-  for (const auto& thread : impl->io) {
-    thread->thread = std::thread([impl = impl.get(), home = thread.get()] {
-      AskForShortTimeSlice();
-      impl->RunLoop(&home->context);
-    });
-  }
+  std::unique_ptr<Impl> impl;
+  const absl::Status started = WithThreads([&] {
+    try {
+      impl = std::make_unique<Impl>(std::move(options), router);
+    } catch (const boost::system::system_error& refused) {
+      return absl::ResourceExhaustedError(refused.what());
+    }
+    absl::Status status = impl->Listen();
+    if (status.ok()) impl->StartThreads();
+    return status;
+  });
+  if (!started.ok()) return started;
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -327,12 +365,7 @@ void Server::Stop(std::chrono::milliseconds grace) {
     } while (!impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() +
                                             std::chrono::milliseconds(20)));
   }
-  impl_->probes.join();
-  for (const auto& thread : impl_->io) {
-    thread->work.reset();
-    thread->context.stop();
-    thread->thread.join();
-  }
+  impl_->EndThreads();
 }
 
 }  // namespace refrain::server::http

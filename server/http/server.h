@@ -22,7 +22,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";  // of a name: all its addresses
   uint16_t port = 0;               // 0 = any free one
   int io_threads = 2;
-  int worker_threads = 2;  // run handlers of large bodies and slow routes; probes have their own
+  int worker_threads = 2;  // run handlers of large bodies and slow routes
   size_t header_bytes = 32 << 10;
   size_t body_bytes = 16 << 20;
   size_t bodies_bytes = 256 << 20;  // of all that are being read or kept, small ones apart
@@ -70,8 +70,8 @@ struct ServerOptions {
 // bound, and answered in order.
 //
 // Thread rule: Start, BeginDrain, Stop and the destructor from one thread, the wait from any.
-// Failure: Start says why it cannot listen; what goes wrong on a connection ends that connection
-// only.
+// Failure: Start says why it cannot listen, or what the system has no more of (RESOURCE_EXHAUSTED);
+// what goes wrong on a connection ends that connection only.
 class Server {
  public:
   // `router` outlives the server and does not change any more.

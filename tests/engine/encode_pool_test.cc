@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
+#include <system_error>
 
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_tokenizer.h"
+#include "tests/support/little_room.h"
 
 namespace refrain::engine {
 namespace {
@@ -72,6 +75,20 @@ class EncodePoolTest : public ::testing::Test {
   std::vector<std::unique_ptr<EncodedRequest>> done_;
   std::unique_ptr<EncodePool> pool_;
 };
+
+#ifdef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+TEST_F(EncodePoolTest, EndsTheThreadsThatItHasWhereTheSystemRefusesOne) {
+  const auto with_little_room = [this] {
+    testing::LeaveLittleRoom();
+    try {
+      Start(100);
+    } catch (const std::system_error&) {
+      std::exit(0);
+    }
+  };
+  EXPECT_EXIT(with_little_room(), ::testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST_F(EncodePoolTest, EncodesInOrderOfArrival) {
   Start();

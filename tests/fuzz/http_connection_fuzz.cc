@@ -121,9 +121,9 @@ class Target {
   asio::io_context context_{1};
   http::WakeupQueue wakeups_{&context_};
   refrain::server::TaskQueue workers_{1, refrain::server::TaskQueue::Tasks::kLong};
-  asio::thread_pool probes_{1};
-  http::Connection::Shared shared_{options_, router_, workers_, probes_,
-                                   std::make_shared<refrain::server::ByteBudget>(64 << 10)};
+  http::Connection::Shared shared_{
+      options_, router_,  workers_,
+      workers_, workers_, std::make_shared<refrain::server::ByteBudget>(64 << 10)};
 };
 
 }  // namespace

@@ -394,6 +394,8 @@ TEST(CommandLine, SaysWhatIsWrong) {
       {{"cache"}, "unknown argument \"cache\""},
       {{"--modle", "x"}, "unknown argument \"--modle\""},
       {{"--model"}, "needs a value"},
+      {{"--model", "m", "--config", ""}, "--config names no file"},
+      {{"--config=", "--model", "m", "--check-config"}, "--config names no file"},
       {{"--model", "m", "--set", "limits.n"}, "KEY=VALUE"},
       {{"--model", "m", "--set", "limit.n=1"}, "did you mean \"limits.n\""},
       {{"--model", "m", "--listen", "nowhere"}, "server.http_listen"},

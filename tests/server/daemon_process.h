@@ -27,8 +27,11 @@ class DaemonProcess {
   struct Surroundings {
     std::optional<rlimit> open_files;
     std::optional<rlimit> file_bytes;
-    bool full_stdout = false;    // as of a file on a full disk
-    bool closed_stderr = false;  // its output is what it prints to standard output then
+    std::optional<rlimit> stack_bytes;
+    std::optional<rlimit> address_bytes;
+    std::optional<int> stdout_file;  // standard output, in place of the pipe
+    bool full_stdout = false;        // as of a file on a full disk
+    bool closed_stderr = false;      // its output is what it prints to standard output then
   };
 
   explicit DaemonProcess(std::vector<std::string> arguments)
@@ -48,6 +51,9 @@ class DaemonProcess {
       ::close(ends[1]);
       if (surroundings.open_files) ::setrlimit(RLIMIT_NOFILE, &*surroundings.open_files);
       if (surroundings.file_bytes) ::setrlimit(RLIMIT_FSIZE, &*surroundings.file_bytes);
+      if (surroundings.stack_bytes) ::setrlimit(RLIMIT_STACK, &*surroundings.stack_bytes);
+      if (surroundings.address_bytes) ::setrlimit(RLIMIT_AS, &*surroundings.address_bytes);
+      if (surroundings.stdout_file) ::dup2(*surroundings.stdout_file, STDOUT_FILENO);
       if (surroundings.full_stdout) ::dup2(::open("/dev/full", O_WRONLY), STDOUT_FILENO);
       if (surroundings.closed_stderr) ::close(STDERR_FILENO);
       ::execv(argv[0], argv.data());

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "proto/inference.grpc.pb.h"
 #include "server/daemon.h"
 #include "tests/server/daemon_process.h"
+#include "tests/support/little_room.h"
 
 namespace refrain::server {
 namespace {
@@ -76,6 +78,25 @@ TEST(GrpcOnlyDaemon, FailsWhenTheModelCannotBeLoaded) {
   DaemonProcess daemon(arguments);
   EXPECT_EQ(daemon.Wait(), static_cast<int>(ExitStatus::kFailed));
   EXPECT_NE(daemon.output().find("no such model: fail"), std::string::npos);
+}
+
+// As daemon_surroundings_test has it for HTTP. gRPC's own threads are among those that are refused.
+TEST(GrpcOnlyDaemon, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+#endif
+  constexpr rlim_t kStackBytes = rlim_t{2} << 30;
+  int threads = 0;
+  for (;; threads += 3) {
+    ASSERT_LT(threads, 100);
+    const rlim_t addresses = kStackBytes * threads + kStackBytes / 2;
+    DaemonProcess daemon(Arguments(), {.stack_bytes = rlimit{kStackBytes, kStackBytes},
+                                       .address_bytes = rlimit{addresses, addresses}});
+    if (daemon.WaitForOutput(" ready ")) break;
+    EXPECT_EQ(daemon.Wait(), static_cast<int>(ExitStatus::kFailed)) << threads << daemon.output();
+    EXPECT_NE(daemon.output().find("TasksMax"), std::string::npos) << threads << daemon.output();
+  }
+  EXPECT_GT(threads, 12) << "the limit has no effect";
 }
 
 }  // namespace

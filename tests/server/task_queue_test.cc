@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <future>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include "tests/support/little_room.h"
 
 namespace refrain::server {
 namespace {
@@ -33,6 +37,20 @@ TEST(TaskQueue, OwnersTakeTurns) {
   done.resize(6);
   EXPECT_EQ(done, (std::vector<std::string>{"m0", "f0", "n0", "m1", "f1", "m2"}));
 }
+
+#ifdef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+TEST(TaskQueueLimits, EndsTheThreadsThatItHasWhereTheSystemRefusesOne) {
+  const auto with_little_room = [] {
+    ::refrain::testing::LeaveLittleRoom();
+    try {
+      TaskQueue queue(100, TaskQueue::Tasks::kLong);
+    } catch (const std::system_error&) {
+      std::exit(0);
+    }
+  };
+  EXPECT_EXIT(with_little_room(), ::testing::ExitedWithCode(0), "");
+}
+#endif
 
 }  // namespace
 }  // namespace refrain::server

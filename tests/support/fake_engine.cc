@@ -403,6 +403,7 @@ void FakeEngine::SetCounts(const engine::EngineStats& counts) {
 }
 
 absl::StatusOr<engine::CacheView> FakeEngine::DescribeCache(const engine::CacheViewLimits& limits) {
+  if (on_describe_) on_describe_();
   MutexLock lock(mutex_);
   if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
   engine::CacheView view;

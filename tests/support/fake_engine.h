@@ -96,6 +96,8 @@ class FakeEngine final : public engine::Engine {
   // --- for tests ---
   // Called by each PinPrefix that pins, once it has; before there are any.
   void SetOnPin(std::function<void()> on_pin) { on_pin_ = std::move(on_pin); }
+  // Called by each DescribeCache first, which takes as long; before there are any.
+  void SetOnDescribe(std::function<void()> on_describe) { on_describe_ = std::move(on_describe); }
   void Die(absl::Status reason);
   // What was computed up to now, without a token, as the real one tells it of a long prompt.
   void TellUsage();
@@ -149,6 +151,7 @@ class FakeEngine final : public engine::Engine {
   std::set<std::vector<kvcache::TokenId>> seen_ REFRAIN_GUARDED_BY(mutex_);
   std::map<engine::PinId, engine::PinnedPrefix> pins_ REFRAIN_GUARDED_BY(mutex_);
   std::function<void()> on_pin_;
+  std::function<void()> on_describe_;
   uint64_t next_pin_ REFRAIN_GUARDED_BY(mutex_) = 1;
   engine::Request last_request_ REFRAIN_GUARDED_BY(mutex_);
   absl::Status health_ REFRAIN_GUARDED_BY(mutex_);

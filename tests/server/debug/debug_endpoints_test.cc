@@ -2,11 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "server/debug/cache_page.h"
+#include "server/http/server.h"
 #include "server/status_mapping.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fake_engine.h"
 
 namespace refrain::server::debug {
@@ -135,9 +142,41 @@ TEST_F(DebugEndpointsTest, TellsWhatTheEngineHolds) {
   EXPECT_EQ(page["nodes"][1]["tokens"], 4);
 }
 
-// Looking may wait for a step, which an I/O thread must not.
-TEST_F(DebugEndpointsTest, RunsOnWorkerThreads) {
-  EXPECT_EQ(router_.Find("GET", "/debug/cache").route->speed, http::HandlerSpeed::kSlow);
+// Looking waits for a step, which may be a long one.
+TEST_F(DebugEndpointsTest, HoldsUpNoOtherRequests) {
+  std::promise<void> step;
+  std::atomic<int> looking{0};
+  FakeEngine engine;
+  engine.SetOnDescribe([&, ended = step.get_future().share()] {
+    ++looking;
+    ended.wait();
+  });
+  endpoints_.SetEngine(&engine);
+  router_.Add({"POST", "/echo",
+               [](http::Request request) { return http::MakeReply({}, std::move(request.body)); }});
+  router_.Add({"GET", "/probe", [](http::Request) { return http::MakeReply({}, "probe"); },
+               http::HandlerSpeed::kProbe});
+  http::ServerOptions options;
+  options.io_threads = options.worker_threads = 1;
+  options.error_body = [](int, std::string_view) { return std::string(); };
+  const auto server = *http::Server::Start(std::move(options), &router_);
+  const auto ask = [&](const std::string& request) {
+    testing::RawClient client(server->port());
+    client.Send(request);
+    return client.ReadResponse().body;
+  };
+  testing::RawClient first(server->port()), second(server->port());
+  for (testing::RawClient* client : {&first, &second}) {
+    client->Send(testing::GetRequest("/debug/cache"));
+  }
+  EXPECT_TRUE(testing::Eventually([&] { return looking > 0; }));
+  const std::string large(20 << 10, 'x');  // not the I/O thread's
+  EXPECT_TRUE(ask(testing::PostRequest("/echo", large)) == large);
+  EXPECT_EQ(ask(testing::GetRequest("/probe")), "probe");
+  step.set_value();
+  for (testing::RawClient* client : {&first, &second}) {
+    EXPECT_EQ(client->ReadResponse().status, 200);
+  }
 }
 
 TEST_F(DebugEndpointsTest, RefusesWhileLoadingAfterDeathAndForBadQueries) {

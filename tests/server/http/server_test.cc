@@ -206,6 +206,26 @@ TEST_F(HttpServerTest, RefusesHeadersAndBodiesBeyondTheLimits) {
   EXPECT_EQ(Once(chunked + "0\r\n\r\n").status, 413);
 }
 
+// Of four bytes each, for which some 160 are kept.
+TEST_F(HttpServerTest, RefusesHeadersOfTooManyFields) {
+  Start();
+  const auto header_of = [](int fields) {
+    std::string header = "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n";
+    for (int i = 2; i < fields; ++i) header += "a:\r\n";
+    return header;
+  };
+  const std::string body = "\r\n1\r\nx\r\n0\r\n";
+  EXPECT_EQ(Once(header_of(256) + body + "\r\n").status, 200);
+  // Also before its end has come, and behind a body.
+  for (const std::string& request :
+       {header_of(257) + body + "\r\n", header_of(300), header_of(256) + body + "a:\r\n\r\n"}) {
+    RawResponse response = Once(request);
+    EXPECT_EQ(response.status, 431);
+    EXPECT_EQ(response.headers["connection"], "close");
+    EXPECT_NE(response.body.find("more than 256 fields"), std::string::npos) << response.body;
+  }
+}
+
 // A client that sends its whole body before it reads must see the refusal, not a reset.
 TEST_F(HttpServerTest, LetsTheSenderOfAHugeBodySeeTheRefusal) {
   Start({.body_bytes = 1000});

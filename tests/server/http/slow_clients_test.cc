@@ -1,6 +1,7 @@
 // Clients that cost connections and patience, a thousand at a time: nobody else waits for them.
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -43,6 +44,16 @@ class Flood final : public Reply {
   bool first_ = true;
 };
 
+// Of the whole process; nothing where a sanitizer's allocator does not tell.
+size_t AllocatedBytes() {
+#if defined(__SANITIZE_ADDRESS__)
+  return 0;
+#else
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+#endif
+}
+
 class SlowClientsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -60,6 +71,14 @@ class SlowClientsTest : public ::testing::Test {
     // The crowd is to last as long as the others are measured.
     options.header_timeout = options.body_timeout = 120s;
     options.error_body = [](int, std::string_view message) { return std::string(message); };
+    options.filter = [this](const Request& request) -> std::unique_ptr<Reply> {
+      if (!request.FindHeader("x-wrong-key").has_value()) return nullptr;
+      ++turned_away_;
+      return MakeReply({.status = 401}, "no");
+    };
+    options.on_exchange = [this](const Exchange& exchange) {
+      if (exchange.status == 431) ++turned_away_;
+    };
     auto server = Server::Start(std::move(options), &router_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -103,6 +122,7 @@ class SlowClientsTest : public ::testing::Test {
     return testing::Eventually([&] { return server_->connections() == clients; });
   }
 
+  std::atomic<int> turned_away_{0};
   Router router_;
   std::unique_ptr<Server> server_;
   std::vector<RawClient> crowd_;
@@ -155,6 +175,36 @@ TEST_F(SlowClientsTest, ClientsThatDoNotReadDelayNobody) {
     crowd_.back().Send(GetRequest("/flood"));
   }
   ExpectQuickAnswers("beside 100 that do not read");
+}
+
+// 32 KiB from who has no key, of many fields or of long ones, and a body that does not come.
+TEST_F(SlowClientsTest, HeadersOfStrangersHoldLittleMemory) {
+  constexpr int kClients = 200;
+  constexpr size_t kBytesOfOne = 48 << 10;
+  const std::string first =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nX-Wrong-Key: 1\r\nContent-Length: 9\r\n";
+  std::string many, large = "x: " + std::string(6000, 'x') + "\r\n";
+  for (int i = 0; i < 6'500; ++i) many += "a:\r\n";
+  for (int i = 0; i < 240; ++i)
+    large += "x" + std::to_string(i) + ": " + std::string(90, 'x') + "\r\n";
+  for (const std::string& fields : {many, large}) {
+    const size_t before = AllocatedBytes();
+    turned_away_ = 0;
+    for (int i = 0; i < kClients; ++i) {
+      crowd_.push_back(Connect());
+      ASSERT_TRUE(crowd_.back().Send(first + fields + "\r\n"));
+    }
+    ASSERT_TRUE(testing::Eventually([&] { return turned_away_ == kClients; })) << turned_away_;
+    EXPECT_TRUE(testing::Eventually([&] {
+      return AllocatedBytes() <= before + kClients * kBytesOfOne;
+    })) << (AllocatedBytes() - before) / kClients
+        << " bytes for each of " << fields.size();
+    if (fields == large) {
+      EXPECT_EQ(server_->connections(), kClients) << "while they wait";
+    }
+    crowd_.clear();
+    EXPECT_TRUE(EventuallyConnected(0)) << server_->connections();
+  }
 }
 
 // Half-open: some have sent their FIN, some have vanished with a reset; their places come back.

@@ -163,6 +163,20 @@ TEST_F(SlowTlsClients, BodiesThatHaveNotComeAreRefusedWhenTheServerEnds) {
   stopper.join();
 }
 
+// As of a balancer that looks whether the port is open, or of a browser that connects ahead.
+TEST_F(SlowTlsClients, HandshakesThatDoNotComeHoldUpNoEnd) {
+  Start({.last_requests = 50ms});
+  RawClient silent(server_->port()), half(server_->port());
+  half.Send(kHalfHello);
+  ASSERT_TRUE(testing::Eventually([&] { return server_->connections() == 2; }));
+  std::this_thread::sleep_for(50ms);
+  const auto begin = Clock::now();
+  server_->Stop(60s);
+  EXPECT_LT(Clock::now() - begin, 1s * kSlowBuildFactor);
+  EXPECT_TRUE(silent.ReadEnd());
+  EXPECT_TRUE(half.ReadEnd());
+}
+
 TEST_F(SlowTlsClients, HeadersAndBodiesThatTrickleInDelayNobodyAndEnd) {
   Start({.header_timeout = kPatience, .body_timeout = kPatience});
   std::vector<TlsClient> crowd;

@@ -1,0 +1,171 @@
+// The daemon as a process that is given little, or something odd: files, threads, disk, standard
+// output and error.
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/daemon.h"
+#include "tests/server/daemon_process.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/support/little_room.h"
+#include "tests/support/temporary_directory.h"
+
+namespace refrain::server {
+namespace {
+
+using ::refrain::testing::DaemonProcess;
+using ::refrain::testing::GetRequest;
+using ::refrain::testing::RawClient;
+using ::refrain::testing::TemporaryDirectory;
+
+std::vector<std::string> Arguments(std::string model, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"--model",     std::move(model), "--listen",
+                                        "127.0.0.1:0", "--grpc-listen",  ""};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+int StatusOf(ExitStatus status) { return static_cast<int>(status); }
+
+// The usual soft limit, in small.
+TEST(DaemonSurroundings, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
+  DaemonProcess daemon(Arguments("fake"), {.open_files = rlimit{.rlim_cur = 64, .rlim_max = 1024}});
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  EXPECT_NE(daemon.output().find("fewer connections are taken open_files=1024"), std::string::npos)
+      << daemon.output();
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.emplace_back(port);
+    clients.back().Send(GetRequest("/live"));
+    ASSERT_EQ(clients.back().ReadResponse().status, 200) << i;
+  }
+}
+
+// Its I/O threads have files, too.
+TEST(DaemonSurroundings, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
+  for (const auto& [io_threads, files] : {std::pair<int, rlim_t>{2, 150}, {64, 400}}) {
+    DaemonProcess daemon(
+        Arguments("fake", {"--set", "server.io_threads=" + std::to_string(io_threads)}),
+        {.open_files = rlimit{.rlim_cur = files, .rlim_max = files}});
+    const uint16_t port = daemon.Port();
+    ASSERT_TRUE(daemon.WaitForOutput("ready"));
+    std::vector<RawClient> clients;
+    for (rlim_t i = 0; i < files + 50; ++i) clients.emplace_back(port);
+    EXPECT_EQ(clients.back().ReadResponse().status, 503) << io_threads;
+    clients.front().Send(GetRequest("/live"));
+    EXPECT_EQ(clients.front().ReadResponse().status, 200) << io_threads;
+  }
+}
+
+// They take more than there are.
+TEST(DaemonSurroundings, FailsWhereItsThreadsCannotHaveTheirFiles) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "server.io_threads=64"}),
+                       {.open_files = rlimit{.rlim_cur = 100, .rlim_max = 100}});
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << daemon.output();
+  EXPECT_NE(daemon.output().find("Too many open files"), std::string::npos) << daemon.output();
+}
+
+// As ulimit -u, systemd's TasksMax or a container's limit of pids would: here the addresses end
+// with the stacks of so many threads.
+TEST(DaemonSurroundings, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+#endif
+  constexpr rlim_t kStackBytes = rlim_t{2} << 30;
+  TemporaryDirectory folder;
+  const std::vector<std::string> log = {"--set",
+                                        "log.requests_file=" + folder.path() + "/requests.jsonl"};
+  int threads = 0;
+  for (bool ready = false; !ready; ++threads) {
+    ASSERT_LT(threads, 50);
+    const rlim_t addresses = kStackBytes * threads + kStackBytes / 2;
+    DaemonProcess daemon(Arguments("fake", log), {.stack_bytes = rlimit{kStackBytes, kStackBytes},
+                                                  .address_bytes = rlimit{addresses, addresses}});
+    ready = daemon.WaitForOutput(" ready ");
+    if (ready) break;
+    EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << threads << daemon.output();
+    EXPECT_NE(daemon.output().find("TasksMax"), std::string::npos) << threads << daemon.output();
+  }
+  EXPECT_GT(threads, 5) << "the limit has no effect";
+}
+
+// A limit on the size of files (ulimit -f, LimitFSIZE) is met as a full disk is.
+TEST(DaemonSurroundings, OutlivesARequestLogThatMayGrowNoMore) {
+  TemporaryDirectory folder;
+  DaemonProcess daemon(
+      Arguments("fake", {"--set", "log.requests_file=" + folder.path() + "/requests.jsonl"}),
+      {.file_bytes = rlimit{.rlim_cur = 1000, .rlim_max = 1000}});
+  RawClient client(daemon.Port());
+  for (int i = 0; i < 20; ++i) {
+    client.Send(GetRequest("/live"));
+    ASSERT_EQ(client.ReadResponse().status, 200) << i;
+  }
+  ASSERT_TRUE(daemon.WaitForOutput("lines of the request log are lost")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
+// The file that is opened first would have its number, and get what the log says.
+TEST(DaemonSurroundings, LogsIntoNoOtherFileWhereStandardErrorIsClosed) {
+  TemporaryDirectory folder;
+  const std::string path = folder.path() + "/requests.jsonl";
+  DaemonProcess daemon(Arguments("fail", {"--set", "log.requests_file=" + path}),
+                       {.closed_stderr = true});
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
+  ASSERT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(std::filesystem::file_size(path), 0U);
+}
+
+// Which cannot be opened by its path: systemd's journal reads from a socket.
+TEST(DaemonSurroundings, WritesTheRequestLogToStandardOutputThatIsASocket) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const std::vector<std::string> log = {"--set", "log.requests_file=/dev/stdout"};
+  DaemonProcess check({"--model", "m", "--check-config", log[0], log[1]}, {.stdout_file = ends[1]});
+  EXPECT_EQ(check.Wait(), 0) << check.output();
+  const std::string said = "configuration ok\n";
+  std::string read(said.size(), ' ');
+  EXPECT_EQ(::recv(ends[0], read.data(), read.size(), MSG_DONTWAIT),
+            static_cast<ssize_t>(said.size()));
+
+  const int room = 4096;
+  ::setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+  DaemonProcess daemon(Arguments("fake", log), {.stdout_file = ends[1]});
+  ::close(ends[1]);
+  ASSERT_TRUE(daemon.WaitForOutput("ready")) << daemon.output();
+  RawClient client(daemon.Port());
+  const auto ask = [&](const std::string& path) {
+    client.Send(GetRequest(path));
+    EXPECT_EQ(client.ReadResponse().status, 404);
+  };
+  ask("/first");
+  read.assign(4096, ' ');
+  const timeval patience{.tv_sec = 60, .tv_usec = 0};
+  ::setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  const ssize_t bytes = ::recv(ends[0], read.data(), read.size(), 0);
+  EXPECT_NE(read.substr(0, std::max<ssize_t>(bytes, 0)).find("\"path\":\"/first\""),
+            std::string::npos);
+  daemon.Signal(SIGHUP);
+  EXPECT_TRUE(daemon.WaitForOutput("reloaded what=\"request log\"")) << daemon.output();
+  // Nobody reads on: that holds up neither answers nor the end.
+  const std::string path = "/" + std::string(150, 'x');
+  for (int i = 0; i < 200; ++i) ask(path);
+  client.Close();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0) << daemon.output();
+  EXPECT_NE(daemon.output().find("lines of the request log are lost"), std::string::npos);
+  ::close(ends[0]);
+}
+
+}  // namespace
+}  // namespace refrain::server
