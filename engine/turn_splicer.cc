@@ -111,7 +111,7 @@ TurnSplicer::Extent TurnSplicer::Spell(std::span<const TokenId> ids, std::string
   for (; tokens < ids.size(); ++tokens) {
     // A model may have more rows than its tokenizer has tokens: they spell nothing.
     if (kvcache::ToIndex(ids[tokens]) >= tokenizer_->vocab_size()) break;
-    if (tokenizer_->IsControl(ids[tokens])) break;
+    if (tokenizer_->IsReserved(ids[tokens])) break;
     const std::string piece = detokenizer.Append(ids[tokens]);
     if (!text.substr(bytes).starts_with(piece)) return spelled;
     bytes += piece.size();
@@ -184,7 +184,7 @@ bool TurnSplicer::HasControlTokens(std::span<const TokenId> ids,
                                    const std::vector<ControlToken>& wanted) const {
   auto next = wanted.begin();
   for (const TokenId id : ids) {
-    if (!tokenizer_->IsControl(id)) continue;
+    if (!tokenizer_->IsReserved(id)) continue;
     if (next == wanted.end() || next->id != id) return false;
     ++next;
   }

@@ -55,8 +55,9 @@ struct ChatTemplateSpec {
 //   auto rendered = chat_template->Render(input);
 //   tokenizer.Encode(rendered->text, SafeEncodeOptions(*rendered));
 //
-// Both ways give equal ids for messages that spell no control token. Hugging Face recognises them
-// everywhere; who wants that passes {.parse_special = true, .add_bos = false} alone.
+// Tokens that only look like control tokens (Tokenizer::IsReserved) count as such. Both ways give
+// equal ids for messages that spell none. Hugging Face recognises them everywhere; who wants that
+// passes {.parse_special = true, .add_bos = false} alone.
 //
 // Does not tokenize, does not normalise messages (null content, lists of parts): the server does
 // that before. Called by the encode pool; immutable, any number of threads.

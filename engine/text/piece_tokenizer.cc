@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,7 @@ class PieceTokenizer : public VocabularyTokenizer {
     PairMerger merger;
     std::array<int32_t, 256> byte_ids;  // -1: no byte token
     int32_t unknown_id;                 // -1: what is unknown disappears
+    bool fuses_unknown;                 // one unknown_id for a run of unknown characters
     SpacePrefix space_prefix;
     bool words_end_before_space;  // no piece has a space behind another character
   };
@@ -53,6 +55,7 @@ class PieceTokenizer : public VocabularyTokenizer {
         merger_(std::move(parts.merger)),
         byte_ids_(parts.byte_ids),
         unknown_id_(parts.unknown_id),
+        fuses_unknown_(parts.fuses_unknown),
         space_prefix_(parts.space_prefix),
         words_end_before_space_(parts.words_end_before_space),
         whole_words_(tokens().size()) {
@@ -83,11 +86,10 @@ class PieceTokenizer : public VocabularyTokenizer {
       spaced += SpacesForMarks(text);
       text = spaced;
     }
-    std::vector<int32_t> symbols;
-    PairMerger::Scratch scratch(pace);
+    Stretch stretch{.symbols = {}, .merging = PairMerger::Scratch(pace), .out = out};
     while (!text.empty()) {
       const size_t size_bytes = words_end_before_space_ ? FirstWordBytes(text) : text.size();
-      EncodeWord(text.substr(0, size_bytes), &symbols, &scratch, out);
+      EncodeWord(text.substr(0, size_bytes), &stretch);
       text.remove_prefix(size_bytes);
       if (pace == nullptr) continue;
       pace->Did(size_bytes);
@@ -97,6 +99,14 @@ class PieceTokenizer : public VocabularyTokenizer {
   }
 
  private:
+  // One stretch being encoded.
+  struct Stretch {
+    std::vector<int32_t> symbols;  // of the word at hand
+    PairMerger::Scratch merging;
+    std::vector<kvcache::TokenId>* out;
+    std::optional<size_t> unknown_end = {};  // of the last unknown token of the stretch, in `out`
+  };
+
   bool WantsPrefix(std::string_view text, StretchPlace place) const {
     if (place == StretchPlace::kAfterText) return false;
     const bool wanted = place == StretchPlace::kTextStart ? space_prefix_.at_text_start
@@ -111,35 +121,36 @@ class PieceTokenizer : public VocabularyTokenizer {
     return std::min(text.find(' ', begin), text.size());
   }
 
-  void EncodeWord(std::string_view word, std::vector<int32_t>* symbols,
-                  PairMerger::Scratch* scratch, std::vector<kvcache::TokenId>* out) const {
+  void EncodeWord(std::string_view word, Stretch* stretch) const {
     const int32_t whole = tokens().FindText(word);
     if (whole >= 0 && whole_words_.IsKnownWhole(whole)) {
-      out->push_back(kvcache::TokenId{whole});
+      stretch->out->push_back(kvcache::TokenId{whole});
       return;
     }
-    symbols->clear();
+    std::vector<int32_t>& symbols = stretch->symbols;
+    symbols.clear();
     for (std::string_view rest = word; !rest.empty();) {
       const Utf8Unit unit = FirstUtf8Unit(rest);
       const int32_t id = unit.size_bytes == 1 ? ascii_ids_[static_cast<uint8_t>(rest[0])]
                                               : tokens().FindText(rest.substr(0, unit.size_bytes));
-      symbols->push_back(id >= 0 ? id : SymbolOfUnknown(unit.code_point));
+      symbols.push_back(id >= 0 ? id : SymbolOfUnknown(unit.code_point));
       rest.remove_prefix(unit.size_bytes);
     }
-    merger_.Merge(symbols, scratch);
-    if (whole >= 0 && symbols->size() == 1 && symbols->front() == whole) {
+    merger_.Merge(&symbols, &stretch->merging);
+    if (whole >= 0 && symbols.size() == 1 && symbols.front() == whole) {
       whole_words_.Remember(whole);
     }
-    for (const int32_t symbol : *symbols) {
+    for (const int32_t symbol : symbols) {
       if (symbol >= 0) {
-        out->push_back(kvcache::TokenId{symbol});
+        stretch->out->push_back(kvcache::TokenId{symbol});
       } else {
-        EncodeUnknown(CodePointOfUnknown(symbol), out);
+        EncodeUnknown(CodePointOfUnknown(symbol), stretch);
       }
     }
   }
 
-  void EncodeUnknown(uint32_t code_point, std::vector<kvcache::TokenId>* out) const {
+  void EncodeUnknown(uint32_t code_point, Stretch* stretch) const {
+    std::vector<kvcache::TokenId>* const out = stretch->out;
     std::string bytes;
     AppendUtf8(code_point, &bytes);
     const bool have_bytes = std::all_of(bytes.begin(), bytes.end(), [this](char c) {
@@ -149,8 +160,9 @@ class PieceTokenizer : public VocabularyTokenizer {
       for (const char c : bytes) {
         out->push_back(kvcache::TokenId{byte_ids_[static_cast<uint8_t>(c)]});
       }
-    } else if (unknown_id_ >= 0 && (out->empty() || out->back() != kvcache::TokenId{unknown_id_})) {
-      out->push_back(kvcache::TokenId{unknown_id_});  // one for a run of unknown characters
+    } else if (unknown_id_ >= 0 && !(fuses_unknown_ && stretch->unknown_end == out->size())) {
+      out->push_back(kvcache::TokenId{unknown_id_});
+      stretch->unknown_end = out->size();
     }
   }
 
@@ -158,6 +170,7 @@ class PieceTokenizer : public VocabularyTokenizer {
   std::array<int32_t, 256> byte_ids_;
   std::array<int32_t, 128> ascii_ids_;
   int32_t unknown_id_;
+  bool fuses_unknown_;
   SpacePrefix space_prefix_;
   bool words_end_before_space_;
   mutable WholeWordMemo whole_words_;
@@ -260,6 +273,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreatePieceTokenizer(const TokenizerS
                               .merger = PairMerger(0),
                               .byte_ids = {},
                               .unknown_id = -1,
+                              .fuses_unknown = spec.fuses_unknown,
                               .space_prefix = {},
                               .words_end_before_space = true};
   absl::Status status = FillVocabulary(spec, &parts);

@@ -82,9 +82,11 @@ constexpr char kDeepSeekV3Words[] =
 struct NamedPatterns {
   std::string_view name;
   std::array<const char*, 6> patterns;  // in order; null behind the last one
+  bool ignores_merges = false;          // a piece that is a token is one
 };
 
-constexpr std::array<NamedPatterns, 24> kNamedPatterns = {{
+constexpr bool kIgnoresMerges = true;
+constexpr std::array<NamedPatterns, 26> kNamedPatterns = {{
     {"gpt2", {kGpt2}},
     {"gpt-2", {kGpt2}},
     {"mellum", {kGpt2}},
@@ -92,20 +94,22 @@ constexpr std::array<NamedPatterns, 24> kNamedPatterns = {{
     {"granite-docling", {kGpt2}},
     {"smollm", {kSmolLm}},
     {"minerva-7b", {kSmolLm}},
-    {"llama-bpe", {kLlama3}},
-    {"llama3", {kLlama3}},
-    {"llama-v3", {kLlama3}},
-    {"falcon3", {kLlama3}},
-    {"falcon-h1", {kLlama3}},
-    {"pixtral", {kLlama3}},
-    {"midm-2.0", {kLlama3}},
-    {"lfm2", {kLlama3}},
+    {"llama-bpe", {kLlama3}, kIgnoresMerges},
+    {"llama3", {kLlama3}, kIgnoresMerges},
+    {"llama-v3", {kLlama3}, kIgnoresMerges},
+    {"falcon3", {kLlama3}, kIgnoresMerges},
+    {"falcon-h1", {kLlama3}, kIgnoresMerges},
+    {"pixtral", {kLlama3}, kIgnoresMerges},
+    {"midm-2.0", {kLlama3}, kIgnoresMerges},
+    {"lfm2", {kLlama3}, kIgnoresMerges},
+    {"smaug-bpe", {kLlama3}},
+    {"dbrx", {kLlama3}},
     {"qwen2", {kQwen2}},
     {"deepseek-r1-qwen", {kQwen2}},
     {"megrez", {kQwen2}},
     {"seed-coder", {kSeedCoder}},
     {"viking", {kViking, "\\p{N}"}},
-    {"tekken", {kTekken}},
+    {"tekken", {kTekken}, kIgnoresMerges},
     {"deepseek-llm",
      {"[\\r\\n]", kDeepSeekLlmLetters, kDeepSeekLlmPunctuation, "(?<![\\s])[\\s]++\\z",
       REFRAIN_CJK_AND_HANGUL, "\\p{N}+"}},
@@ -258,7 +262,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
 
 bool PreTokenizer::IgnoresMergesByName(std::string_view name) {
   for (const NamedPatterns& named : kNamedPatterns) {
-    if (named.name == name) return named.patterns[0] == kLlama3 || named.patterns[0] == kTekken;
+    if (named.name == name) return named.ignores_merges;
   }
   return false;
 }

@@ -46,8 +46,10 @@ std::optional<SpecialTokenMatcher::Match> SpecialTokenMatcher::FindNext(
     const size_t plain_begin = span == plain_spans.end() ? text.size() : span->begin_byte;
     std::optional<Match> longest;
     for (size_t end = begin + 1;; ++end) {
+      const Scope scope = nodes_[node].scope;
       const bool allowed =
-          nodes_[node].scope == Scope::kAlways || (parse_special && end <= plain_begin);
+          scope == Scope::kAlways ||
+          (end <= plain_begin && (parse_special || scope == Scope::kOutsidePlainSpans));
       if (nodes_[node].token >= 0 && allowed) {
         longest = Match{begin, end, kvcache::TokenId{nodes_[node].token}};
       }

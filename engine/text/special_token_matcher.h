@@ -22,8 +22,9 @@ namespace refrain::engine {
 class SpecialTokenMatcher {
  public:
   enum class Scope {
-    kAlways,         // user-defined tokens
-    kWhenRequested,  // control tokens: need parse_special and no plain span
+    kAlways,             // user-defined tokens
+    kOutsidePlainSpans,  // those of them that look like control tokens
+    kWhenRequested,      // control tokens: need parse_special and no plain span
   };
   struct Match {
     size_t begin_byte;

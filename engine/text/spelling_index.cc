@@ -81,8 +81,10 @@ absl::StatusOr<PairMerger> SpellingIndex::BuildMerger(const TokenizerSpec& spec)
           "merge ", rank, " '", absl::CHexEscape(std::string(merge)), "' needs the token '",
           absl::CHexEscape(std::string(missing)), "', which the vocabulary lacks"));
     }
-    // Whatever the merges say: text never becomes a control token by merging.
-    if (TypeOf(spec, result) == TokenType::kControl) continue;
+    // Whatever the merges say: text never becomes a token that content cannot spell by merging.
+    const TokenType type = TypeOf(spec, result);
+    if (type == TokenType::kControl) continue;
+    if (type == TokenType::kUserDefined && LooksLikeControl(joined)) continue;
     merger.Add(left_id, right_id, static_cast<int32_t>(rank), result);
   }
   return merger;

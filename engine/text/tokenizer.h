@@ -27,8 +27,8 @@ struct EncodeOptions {
   bool parse_special = false;
   // Absent: what the model's files say. A rendered chat template carries its own: pass false.
   std::optional<bool> add_bos;
-  // Sorted, disjoint. With parse_special: a control token that overlaps one of these stays plain
-  // text. This is how message content is kept from forging control tokens (chat_template.h).
+  // Sorted, disjoint. A reserved token (Tokenizer::IsReserved) that overlaps one of these stays
+  // plain text. This is how message content is kept from forging turns (chat_template.h).
   std::span<const TextSpan> plain_spans;
   // The text goes on where other tokens ended: no bos and no space prefix are put before it.
   bool continues = false;
@@ -39,7 +39,7 @@ struct EncodeOptions {
   std::string_view memo_scope;
 };
 
-// A control token spelled out in a text.
+// A reserved token spelled out in a text.
 struct ControlToken {
   TextSpan span;
   kvcache::TokenId id{};
@@ -71,7 +71,7 @@ class Tokenizer {
   virtual absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
       std::string_view utf8, const EncodeOptions& options) const = 0;
 
-  // The control tokens that Encode recognises in the text, in order.
+  // The reserved tokens that Encode recognises in the text, in order.
   virtual std::vector<ControlToken> FindControlTokens(std::string_view utf8,
                                                       const EncodeOptions& options) const = 0;
 
@@ -92,6 +92,11 @@ class Tokenizer {
   // True for tokens that are no text (control tokens, the unknown token): hidden by a detokenizer
   // that skips special tokens.
   virtual bool IsControl(kvcache::TokenId id) const = 0;
+
+  // True for tokens that no content can spell (EncodeOptions::plain_spans): control tokens, and
+  // those of text that look like them, as `<|user|>` does where the model's files do not call it
+  // special. A detokenizer shows these.
+  virtual bool IsReserved(kvcache::TokenId id) const { return IsControl(id); }
 
   // True for eos and the other tokens after which a model has finished (end of turn, end of text).
   virtual bool IsEndOfGeneration(kvcache::TokenId id) const = 0;

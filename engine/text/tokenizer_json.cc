@@ -223,6 +223,10 @@ class TokenizerJsonReader {
       if (!StringOf(model, key).empty())
         return Refuse(absl::StrCat("model.", key, " is not supported"));
     }
+    if (const Json* dropout = FindOrNull(model, "dropout"); dropout != nullptr && *dropout != 0) {
+      return Refuse(absl::StrCat("model.dropout ", ShownInMessage(*dropout), " is not supported"));
+    }
+    spec_.fuses_unknown = BoolOf(model, "fuse_unk", false);
     const bool byte_fallback = BoolOf(model, "byte_fallback", false);
     for (const auto& [spelling, id] : vocab->items()) {
       const bool is_byte = byte_fallback && spelling.size() == 6 && spelling.starts_with("<0x");

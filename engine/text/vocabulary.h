@@ -22,7 +22,7 @@ enum class TokenType : uint8_t {
   kNormal = 1,
   kUnknown = 2,      // stands for itself in text only when special tokens are parsed
   kControl = 3,      // the same
-  kUserDefined = 4,  // stands for itself in text always
+  kUserDefined = 4,  // stands for itself in text always; where LooksLikeControl, not in plain spans
   kUnused = 5,
   kByte = 6,  // SentencePiece `<0xHH>`
 };
@@ -40,6 +40,10 @@ struct AddedTokenRule {
 // Whether models publish the token that ends a turn or a text under this name. Sources often
 // declare only one of several that the model really emits.
 bool NamesEndOfGeneration(std::string_view spelling);
+
+// Whether it is spelled as control tokens are, `<|user|>` or with fullwidth bars: some sources do
+// not call those that begin a turn special.
+bool LooksLikeControl(std::string_view spelling);
 
 // Everything that defines a tokenizer, as the model's files say it, unchecked. The GGUF reader
 // fills it from metadata, `ParseTokenizerJson` from a Hugging Face folder; `CreateTokenizer` checks
@@ -65,6 +69,10 @@ struct TokenizerSpec {
   // A piece of text that is a token as a whole is not merged. Absent: true for llama-bpe and
   // tekken.
   std::optional<bool> ignore_merges;
+
+  // kSentencePiece: a run of characters that the vocabulary lacks is one unknown token
+  // (`fuse_unk`), not one for each.
+  bool fuses_unknown = true;
 
   // Text between special tokens is brought to Unicode's normalization form C first (normalizer NFC
   // of Hugging Face; GGUF files tell of none).

@@ -28,6 +28,12 @@ absl::Status MarkEnd(std::optional<kvcache::TokenId> id, std::string_view what,
   return absl::OkStatus();
 }
 
+SpecialTokenMatcher::Scope ScopeOf(TokenType type, std::string_view spelling) {
+  if (type != TokenType::kUserDefined) return SpecialTokenMatcher::Scope::kWhenRequested;
+  return LooksLikeControl(spelling) ? SpecialTokenMatcher::Scope::kOutsidePlainSpans
+                                    : SpecialTokenMatcher::Scope::kAlways;
+}
+
 // The message tells bytes of a stretch; says where that begins.
 absl::Status BehindByte(size_t begin_byte, const absl::Status& status) {
   if (begin_byte == 0) return status;
@@ -42,8 +48,10 @@ absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabular
   for (size_t i = 0; i < vocabulary->tokens.size(); ++i) {
     const kvcache::TokenId id{static_cast<int32_t>(i)};
     const TokenType type = vocabulary->tokens.type(id);
-    const bool always = type == TokenType::kUserDefined;
-    if (!always && type != TokenType::kControl && type != TokenType::kUnknown) continue;
+    if (type != TokenType::kUserDefined && type != TokenType::kControl &&
+        type != TokenType::kUnknown) {
+      continue;
+    }
     const std::string& text = spec.tokens[i];
     if (text.size() > kMaxSpecialTokenBytes) {
       return absl::InvalidArgumentError(absl::StrCat("the special token ", i, " has ", text.size(),
@@ -52,8 +60,7 @@ absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabular
     }
     const auto rule = spec.added_token_rules.find(id);
     absl::Status status = vocabulary->specials.Add(
-        text, id,
-        always ? SpecialTokenMatcher::Scope::kAlways : SpecialTokenMatcher::Scope::kWhenRequested,
+        text, id, ScopeOf(type, text),
         rule == spec.added_token_rules.end() ? AddedTokenRule() : rule->second);
     if (!status.ok()) return status;
     if (type == TokenType::kControl && NamesEndOfGeneration(text)) {
@@ -141,7 +148,7 @@ std::vector<ControlToken> VocabularyTokenizer::FindControlTokens(
     std::string_view utf8, const EncodeOptions& options) const {
   std::vector<ControlToken> found;
   vocabulary_.specials.Split(utf8, options, [&](const SpecialTokenSplitter::Part& part) {
-    if (part.token.has_value() && IsControl(part.token->id)) {
+    if (part.token.has_value() && IsReserved(part.token->id)) {
       found.push_back({{part.token->begin_byte, part.token->end_byte}, part.token->id});
     }
     return true;
@@ -186,6 +193,11 @@ std::string_view VocabularyTokenizer::TokenBytes(kvcache::TokenId id) const {
 bool VocabularyTokenizer::IsControl(kvcache::TokenId id) const {
   const TokenType type = vocabulary_.tokens.type(id);
   return type == TokenType::kControl || type == TokenType::kUnknown;
+}
+
+bool VocabularyTokenizer::IsReserved(kvcache::TokenId id) const {
+  return IsControl(id) || (vocabulary_.tokens.type(id) == TokenType::kUserDefined &&
+                           LooksLikeControl(TokenBytes(id)));
 }
 
 bool VocabularyTokenizer::IsEndOfGeneration(kvcache::TokenId id) const {

@@ -46,6 +46,7 @@ class VocabularyTokenizer : public Tokenizer {
   size_t BytesToEncode(std::string_view utf8, const EncodeOptions& options) const final;
   std::string_view TokenBytes(kvcache::TokenId id) const final;
   bool IsControl(kvcache::TokenId id) const final;
+  bool IsReserved(kvcache::TokenId id) const final;
   bool IsEndOfGeneration(kvcache::TokenId id) const final;
   size_t vocab_size() const final { return vocabulary_.tokens.size(); }
   std::optional<kvcache::TokenId> bos() const final { return vocabulary_.bos; }

@@ -198,10 +198,10 @@ class Conversation {
     return text + detokenizer.Flush();
   }
   std::vector<TokenId> Controls(std::vector<TokenId> ids) const {
-    std::erase_if(ids, [this](TokenId id) { return !tokenizer_->IsControl(id); });
+    std::erase_if(ids, [this](TokenId id) { return !tokenizer_->IsReserved(id); });
     return ids;
   }
-  // Whatever was spliced: the text is the same, and no control token came or went.
+  // Whatever was spliced: the text is the same, and no reserved token came or went.
   void CheckSpelling(const std::vector<TokenId>& ids) const {
     const std::vector<TokenId> own = OwnEncoding();
     EXPECT_EQ(Decode(ids), Decode(own));
@@ -392,25 +392,31 @@ TEST(TurnSplicerTest, NeitherForgesNorHidesControlTokens) {
   }
 }
 
-// The model sampled a control token in the middle of its answer; the client saw nothing of it.
-TEST(TurnSplicerTest, ReusesNothingBehindAControlToken) {
-  const Tokenizer* const tokenizer = TokenizerOf("smollm2");
-  RandomSpeller speller(tokenizer, 6);
-  TurnMemory memory;
-  Conversation conversation("smollm2", tokenizer, &memory);
-  conversation.Say("user", "Hello");
-  const EncodedRequest first = conversation.Encode();
-  std::vector<TokenId> answer = speller.Spell("Well");
-  const size_t plain = answer.size();
-  answer.push_back(*tokenizer->FindSpecial("<|im_start|>"));
-  const std::vector<TokenId> rest = speller.Spell(" done");
-  answer.insert(answer.end(), rest.begin(), rest.end());
-  conversation.Remember(first, answer);
-  conversation.Say("assistant", "Well done");
-  conversation.Say("user", "More");
-  std::vector<TokenId> expected = first.prompt;
-  expected.insert(expected.end(), answer.begin(), answer.end());
-  EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), first.prompt.size() + plain);
+// The model sampled a token in the middle of its answer that no message spells: the client saw
+// nothing of a control token, or one that is shown, and says it again.
+TEST(TurnSplicerTest, ReusesNothingBehindAReservedToken) {
+  TokenizerSpec spec = SpecWith({});
+  spec.tokens.push_back("<|c|>");
+  spec.token_types.push_back(TokenType::kUserDefined);
+  const std::unique_ptr<Tokenizer> tokenizer = *CreateTokenizer(spec);
+  for (const std::string reserved : {"<|im_start|>", "<|c|>"}) {
+    RandomSpeller speller(tokenizer.get(), 6);
+    TurnMemory memory;
+    Conversation conversation("smollm2", tokenizer.get(), &memory);
+    conversation.Say("user", "Hello");
+    const EncodedRequest first = conversation.Encode();
+    std::vector<TokenId> answer = speller.Spell("Well");
+    const size_t plain = answer.size();
+    answer.push_back(*tokenizer->FindSpecial(reserved));
+    const std::vector<TokenId> rest = speller.Spell(" done");
+    answer.insert(answer.end(), rest.begin(), rest.end());
+    conversation.Remember(first, answer);
+    conversation.Say("assistant", reserved == "<|c|>" ? "Well<|c|> done" : "Well done");
+    conversation.Say("user", "More");
+    std::vector<TokenId> expected = first.prompt;
+    expected.insert(expected.end(), answer.begin(), answer.end());
+    EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), first.prompt.size() + plain);
+  }
 }
 
 // A model with more rows than its tokenizer has tokens sampled one of the others.

@@ -46,9 +46,12 @@ Value AttributeOf(const Value& object, const Value& path, Budget* budget,
   return value.is_undefined() && fallback != nullptr ? *fallback : value;
 }
 
-CallArguments RestOf(const CallArguments& arguments, size_t from) {
-  const Value::List& all = arguments.positional;
-  return {{all.begin() + static_cast<ptrdiff_t>(from), all.end()}, arguments.named};
+// What a filter passes on to the filter or test that it applies.
+CallArguments RestOf(const FilterCall& call, size_t from) {
+  const auto& [all, named] = call.arguments;
+  call.budget->List(all.size() - from + 3 * named.size());
+  for (const auto& [name, value] : named) call.budget->Bytes(name.size());
+  return {{all.begin() + static_cast<ptrdiff_t>(from), all.end()}, named};
 }
 
 Value Default(const FilterCall& call) {
@@ -296,11 +299,11 @@ Value MapFilter(const FilterCall& call) {
     for (const Value& item : call.InputListIfTrue()) {
       out.push_back(AttributeOf(item, *bound[1], call.budget, fallback));
     }
-    return Value::MakeList(std::move(out));
+    return call.budget->Depth(Value::MakeList(std::move(out)));
   }
   if (call.arguments.positional.empty()) throw TemplateError("filter 'map' needs a filter");
   const std::string name = StringArgument(call, call.arguments.positional[0]);
-  const CallArguments rest = RestOf(call.arguments, 1);
+  const CallArguments rest = RestOf(call, 1);
   for (const Value& item : call.InputListIfTrue()) {
     out.push_back(ApplyFilter(name, item, rest, call.budget));
   }
@@ -325,7 +328,7 @@ Value Select(const FilterCall& call) {
     test = StringArgument(call, given[next++]);
     if (!IsValueTest(*test)) throw TemplateError("test '" + *test + "' is not supported");
   }
-  const CallArguments rest = RestOf(call.arguments, next);
+  const CallArguments rest = RestOf(call, next);
   Value::List out;
   for (const Value& item : call.InputListIfTrue()) {
     const Value value = attribute.has_value() ? AttributeOf(item, *attribute, call.budget) : item;
@@ -421,7 +424,14 @@ Value StringFilter(const FilterCall& call) {
   if (call.name == "wordcount") {
     return Value::Int(static_cast<int64_t>(CountWords(text.bytes())));
   }
-  return Value::String(text);  // string, safe
+  return Value::String(text);  // string
+}
+
+Value Safe(const FilterCall& call) {
+  call.Bind({});
+  Text text = call.InputText();
+  text.set_is_html(true);
+  return Value::String(std::move(text));
 }
 
 Value ListFilter(const FilterCall& call) {
@@ -432,12 +442,14 @@ Value ListFilter(const FilterCall& call) {
 struct Filter {
   std::string_view name;
   Value (*apply)(const FilterCall& call);
+  bool keeps_html = false;  // what it makes of HTML is HTML
 };
 
+constexpr bool kKeepsHtml = true;
 constexpr std::array<Filter, 42> kFilters = {{
     {"abs", Absolute},
     {"batch", Batch},
-    {"capitalize", StringFilter},
+    {"capitalize", StringFilter, kKeepsHtml},
     {"count", Length},
     {"d", Default},
     {"default", Default},
@@ -448,23 +460,23 @@ constexpr std::array<Filter, 42> kFilters = {{
     {"float", ToFloat},
     {"format", Format},
     {"groupby", GroupBy},
-    {"indent", Indent},
+    {"indent", Indent, kKeepsHtml},
     {"int", ToInteger},
     {"items", Items},
     {"join", Join},
-    {"last", Last},
+    {"last", Last, kKeepsHtml},
     {"length", Length},
     {"list", ListFilter},
-    {"lower", StringFilter},
+    {"lower", StringFilter, kKeepsHtml},
     {"map", MapFilter},
     {"max", Extreme},
     {"min", Extreme},
     {"reject", Select},
     {"rejectattr", Select},
     {"replace", Replace},
-    {"reverse", Reverse},
+    {"reverse", Reverse, kKeepsHtml},
     {"round", Round},
-    {"safe", StringFilter},
+    {"safe", Safe},
     {"select", Select},
     {"selectattr", Select},
     {"sort", Sort},
@@ -472,10 +484,10 @@ constexpr std::array<Filter, 42> kFilters = {{
     {"sum", Sum},
     {"title", StringFilter},
     {"tojson", ToJsonFilter},
-    {"trim", Trim},
+    {"trim", Trim, kKeepsHtml},
     {"truncate", Truncate},
     {"unique", Unique},
-    {"upper", StringFilter},
+    {"upper", StringFilter, kKeepsHtml},
     {"wordcount", StringFilter},
 }};
 
@@ -491,10 +503,12 @@ bool IsFilter(std::string_view name) { return FilterOrNull(name) != nullptr; }
 
 Value ApplyFilter(std::string_view name, const Value& input, const CallArguments& arguments,
                   Budget* budget) {
-  budget->Step();
+  const Budget::Frame frame(budget);
   const Filter* filter = FilterOrNull(name);
   if (filter == nullptr) throw TemplateError("filter '" + std::string(name) + "' is not supported");
-  return filter->apply({name, input, arguments, budget});
+  Value made = filter->apply({name, input, arguments, budget});
+  if (!filter->keeps_html || !input.is_string()) return made;
+  return HtmlLike(input.AsText(), std::move(made), budget);
 }
 
 }  // namespace refrain::engine::jinja

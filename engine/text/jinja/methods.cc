@@ -147,18 +147,27 @@ Value RemoveAffixMethod(const Call& call) {
 
 Value ReplaceMethod(const Call& call) {
   const auto bound = call.Bind({"old", "new", "count"});
+  const Text& given = TextArgument(call, bound[1]);
+  const Text escaped = call.text().is_html() ? EscapeHtml(given, call.budget) : Text();
   return Value::String(ReplaceText(call.text(), TextArgument(call, bound[0]).bytes(),
-                                   TextArgument(call, bound[1]),
+                                   call.text().is_html() ? escaped : given,
                                    IntegerArgument(call, bound[2], -1), call.budget));
 }
 
 Value JoinMethod(const Call& call) {
   const auto bound = call.Bind({"iterable"});
   if (!bound[0].has_value()) FailArgument(call, "a list");
-  for (const Value& item : ToList(*bound[0], call.budget)) {
-    if (!item.is_string()) FailArgument(call, "strings");
+  Value::List items = ToList(*bound[0], call.budget);
+  for (Value& item : items) {
+    // HTML takes what is no string, too.
+    if (call.text().is_html()) {
+      item = Value::String(EscapeHtml(ToText(item, call.budget), call.budget));
+    } else if (!item.is_string()) {
+      FailArgument(call, "strings");
+    }
   }
-  return ApplyFilter("join", *bound[0], CallArguments{{call.object}, {}}, call.budget);
+  return ApplyFilter("join", Value::MakeList(std::move(items)), CallArguments{{call.object}, {}},
+                     call.budget);
 }
 
 Value FormatMethod(const Call& call) {
@@ -316,7 +325,8 @@ Value CallMethod(const Value& object, std::string_view name, const CallArguments
     throw TemplateError("a value of type " + std::string(TypeName(object)) + " has no method '" +
                         std::string(name) + "'");
   }
-  return method->apply({object, name, arguments, budget});
+  Value made = method->apply({object, name, arguments, budget});
+  return object.is_string() ? HtmlLike(object.AsText(), std::move(made), budget) : made;
 }
 
 }  // namespace refrain::engine::jinja

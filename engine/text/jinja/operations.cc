@@ -96,18 +96,21 @@ Value FloatArithmetic(Operator op, double a, double b) {
   return Value::Float(op == Operator::kModulo ? remainder : quotient);
 }
 
+// Of `~`, which escapes nothing and knows no HTML.
 Value Joined(const Text& a, const Text& b, Budget* budget) {
   budget->String(a.size() + b.size());
-  Text joined = a;
+  Text joined;
+  joined.Append(a);
   joined.Append(b);
   return Value::String(std::move(joined));
 }
 
 Value RepeatText(const Text& text, int64_t times, Budget* budget) {
-  if (times <= 0 || text.size() == 0) return Value::String(std::string());
+  Text out;
+  out.set_is_html(text.is_html());
+  if (times <= 0 || text.size() == 0) return Value::String(std::move(out));
   if (times > static_cast<int64_t>(Budget::kMaxStringBytes)) budget->String(times);
   budget->String(text.size() * static_cast<size_t>(times));
-  Text out;
   for (int64_t i = 0; i < times; ++i) out.Append(text);
   return Value::String(std::move(out));
 }
@@ -131,7 +134,7 @@ Value Arithmetic(Operator op, const Value& a, const Value& b, Budget* budget) {
     return FloatArithmetic(op, AsDouble(a), AsDouble(b));
   }
   if (op == Operator::kAdd && a.is_string() && b.is_string()) {
-    return Joined(a.AsText(), b.AsText(), budget);
+    return Value::String(AddTexts(a.AsText(), b.AsText(), budget));
   }
   if (op == Operator::kAdd && a.is_list() && b.is_list() && a.is_tuple() == b.is_tuple()) {
     budget->List(a.AsList().size() + b.AsList().size());
@@ -428,8 +431,10 @@ Value ItemOf(const Value& object, const Value& key, Budget* budget) {
     } else {
       const auto found = FindCharacter(object.AsString(), *index);
       budget->Bytes(found.has_value() && *index >= 0 ? found->first : object.AsText().size());
-      if (found.has_value())
-        return Value::String(object.AsText().Substr(found->first, found->second));
+      if (found.has_value()) {
+        const Text& text = object.AsText();
+        return HtmlLike(text, Value::String(text.Substr(found->first, found->second)), budget);
+      }
     }
   }
   std::string what = std::string(TypeName(object)) + " object has no element ";
@@ -472,9 +477,10 @@ Value SliceOf(const Value& object, const Value* begin, const Value* end, const V
   const int64_t from = place(bound(begin), stride > 0 ? 0 : size - 1);
   const int64_t to = place(bound(end), stride > 0 ? size : -1);
   if (object.is_string() && stride == 1) {
-    if (from >= to) return Value::String(std::string());
-    budget->String(offsets[to] - offsets[from]);
-    return Value::String(object.AsText().Substr(offsets[from], offsets[to] - offsets[from]));
+    const size_t size_bytes = from < to ? offsets[to] - offsets[from] : 0;
+    budget->String(size_bytes);
+    const Value part = Value::String(object.AsText().Substr(offsets[from], size_bytes));
+    return HtmlLike(object.AsText(), part, budget);
   }
   Text text;
   Value::List items;
@@ -489,7 +495,9 @@ Value SliceOf(const Value& object, const Value* begin, const Value* end, const V
       items.push_back(object.AsList()[i]);
     }
   }
-  if (object.is_string()) return Value::String(std::move(text));
+  if (object.is_string()) {
+    return HtmlLike(object.AsText(), Value::String(std::move(text)), budget);
+  }
   return object.is_tuple() ? Value::MakeTuple(std::move(items)) : Value::MakeList(std::move(items));
 }
 

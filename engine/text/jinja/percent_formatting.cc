@@ -283,13 +283,15 @@ void AppendText(const Conversion& conversion, Text text, Budget* budget, Formatt
   if (conversion.left) out->Append(filling);
 }
 
-void Convert(const Conversion& conversion, const Value& value, Budget* budget, FormattedText* out) {
+void Convert(const Conversion& conversion, const Value& value, bool is_html, Budget* budget,
+             FormattedText* out) {
   budget->String(conversion.width + conversion.precision.value_or(0));
   switch (conversion.type) {
     case 's':
-      return AppendText(conversion, ToText(value, budget), budget, out);
-    case 'r':
-      return AppendText(conversion, Repr(value, budget), budget, out);
+    case 'r': {
+      const Text text = conversion.type == 's' ? ToText(value, budget) : Repr(value, budget);
+      return AppendText(conversion, is_html ? EscapeHtml(text, budget) : text, budget, out);
+    }
     case 'c':
       return AppendText(conversion, CharacterOf(value), budget, out);
     case 'd':
@@ -331,10 +333,12 @@ Text FormatPercent(const Text& format, const Value& arguments, Budget* budget) {
     ConversionReader reader(text, percent + 1, &source);
     const Conversion conversion = reader.Read();
     at = reader.at();
-    Convert(conversion, source.Next(), budget, &out);
+    Convert(conversion, source.Next(), format.is_html(), budget, &out);
   }
   if (!source.AllUsed()) Fail("too many arguments");
-  return out.Take();
+  Text formatted = out.Take();
+  formatted.set_is_html(format.is_html());
+  return formatted;
 }
 
 }  // namespace refrain::engine::jinja

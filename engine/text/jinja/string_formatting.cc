@@ -35,7 +35,10 @@ bool IsDigits(std::string_view text) {
 Text FormatFields(const Text& format, const CallArguments& arguments, Budget* budget) {
   const std::string_view text = format.bytes();
   FormattedText out(budget);
-  const auto append = [&](const Value& value) { out.Append(ToText(value, budget)); };
+  const auto append = [&](const Value& value) {
+    const Text shown = ToText(value, budget);
+    out.Append(format.is_html() ? EscapeHtml(shown, budget) : shown);
+  };
   size_t next = 0;
   bool counts = false, names_places = false;
   for (size_t at = 0; at < text.size();) {
@@ -68,7 +71,9 @@ Text FormatFields(const Text& format, const CallArguments& arguments, Budget* bu
     }
     at = end + 1;
   }
-  return out.Take();
+  Text formatted = out.Take();
+  formatted.set_is_html(format.is_html());
+  return formatted;
 }
 
 }  // namespace refrain::engine::jinja

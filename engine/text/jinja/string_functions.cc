@@ -79,6 +79,24 @@ size_t FindLineEnd(std::string_view text, size_t from) {
   return from;
 }
 
+// What stands for a character in HTML; empty: itself.
+std::string_view EntityOf(char c) {
+  switch (c) {
+    case '&':
+      return "&amp;";
+    case '<':
+      return "&lt;";
+    case '>':
+      return "&gt;";
+    case '"':
+      return "&#34;";
+    case '\'':
+      return "&#39;";
+    default:
+      return {};
+  }
+}
+
 // Where the last character of a text that is not empty begins.
 size_t LastCharacter(std::string_view text) {
   size_t at = text.size() - 1;
@@ -212,8 +230,8 @@ Text TruncateText(const Text& text, int64_t length, bool inside_words, const Tex
   Text out = text.Substr(0, offsets[length - end_size]);
   const size_t space = inside_words ? std::string::npos : out.bytes().rfind(' ');
   if (space != std::string::npos) out = out.Substr(0, space);
-  out.Append(end);
-  return out;
+  out.set_is_html(text.is_html());
+  return AddTexts(out, end, budget);
 }
 
 Text ZeroFill(const Text& text, int64_t width, Budget* budget) {
@@ -228,30 +246,48 @@ Text ZeroFill(const Text& text, int64_t width, Budget* budget) {
 }
 
 Text EscapeHtml(const Text& text, Budget* budget) {
+  if (text.is_html()) return text;
   budget->String(6 * text.size());
-  std::string out;
-  for (const char c : text.bytes()) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out.push_back(c);
-    }
+  const std::string& bytes = text.bytes();
+  Text out;
+  size_t copied = 0;  // so many bytes of `text` are in `out`
+  auto mark = text.marks().begin();
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const std::string_view entity = EntityOf(bytes[i]);
+    if (entity.empty()) continue;
+    while (mark != text.marks().end() && mark->end_byte <= i) ++mark;
+    out.Append(text.Substr(copied, i - copied));
+    out.Append(entity, mark != text.marks().end() && mark->begin_byte <= i);
+    copied = i + 1;
   }
-  return MarkedLike(text, std::move(out));
+  out.Append(text.Substr(copied, bytes.size() - copied));
+  out.set_is_html(true);
+  return out;
+}
+
+Text AddTexts(const Text& a, const Text& b, Budget* budget) {
+  const bool is_html = a.is_html() || b.is_html();
+  Text sum = is_html ? EscapeHtml(a, budget) : a;
+  const Text escaped = is_html ? EscapeHtml(b, budget) : Text();
+  const Text& added = is_html ? escaped : b;
+  budget->String(sum.size() + added.size());
+  sum.Append(added);
+  return sum;
+}
+
+Value HtmlLike(const Text& source, Value made, Budget* budget) {
+  if (!source.is_html()) return made;
+  if (made.is_list()) {
+    budget->List(made.AsList().size());
+    Value::List items;
+    for (const Value& item : made.AsList()) items.push_back(HtmlLike(source, item, budget));
+    return Value::MakeList(std::move(items));
+  }
+  if (!made.is_string() || made.AsText().is_html()) return made;
+  budget->String(made.AsText().size());
+  Text text = made.AsText();
+  text.set_is_html(true);
+  return Value::String(std::move(text));
 }
 
 }  // namespace refrain::engine::jinja

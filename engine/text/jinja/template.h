@@ -16,12 +16,11 @@ namespace refrain::engine::jinja {
 // raise_exception, strftime_now, tojson without HTML escapes; undefined values print as nothing.
 //
 // Not supported, and refused by Parse with line and name: extends, block, include, import, call,
-// do, autoescape, recursive loops, argument unpacking, varargs and caller of macros, '...' % x,
-// filters and tests outside of filters.cc and value_tests.cc. Widths and precisions of `format` are
-// refused when they are rendered ("%5s", "{:.2f}"). Integers have 64 bits; those
-// of JSON from 2^63 to 2^64 - 1 are computed with as floats. Values never
-// change: there is no list.append. Text that `safe` or `escape` made stays plain text, which
-// joining does not escape.
+// do, autoescape, recursive loops, argument unpacking, varargs and caller of macros, filters and
+// tests outside of filters.cc and value_tests.cc. Fields of `format` with more than a place or a
+// name ("{:.2f}") are refused when they are rendered. Integers have 64 bits; those of JSON from
+// 2^63 to 2^64 - 1 are computed with as floats. Values never change: there is no list.append.
+// Operators escape what they add to text that `safe` or `escape` made, as markupsafe does.
 //
 // Cost is bounded (budget.h): nesting, steps, bytes, recursion. Immutable after Parse; any number
 // of threads may render at once. Render fails with the template's own raise_exception message or

@@ -81,6 +81,7 @@ void WriteStringRepr(const Text& text, Writer* writer) {
     rest.remove_prefix(unit.size_bytes);
   }
   out.push_back(quote);
+  if (text.is_html()) out = "Markup(" + out + ")";
   writer->Add(out, text.HasMarks());
 }
 

@@ -16,7 +16,8 @@
 namespace refrain::engine::jinja {
 
 // A UTF-8 string that remembers which of its bytes came from a request. Cutting and joining keep
-// the marks byte for byte.
+// the marks byte for byte. It may be HTML, as Python's Markup is, which `safe` and `escape` give:
+// what operators then add to it is escaped. Copies stay HTML; no other function here makes any.
 class Text {
  public:
   struct Mark {
@@ -31,6 +32,8 @@ class Text {
   size_t size() const { return bytes_.size(); }
   const std::vector<Mark>& marks() const { return marks_; }  // sorted, disjoint, not adjacent
   bool HasMarks() const { return !marks_.empty(); }
+  bool is_html() const { return is_html_; }
+  void set_is_html(bool is_html) { is_html_ = is_html; }
 
   void Append(const Text& other);
   void Append(std::string_view bytes, bool from_request = false);
@@ -41,6 +44,7 @@ class Text {
 
   std::string bytes_;
   std::vector<Mark> marks_;
+  bool is_html_ = false;
 };
 
 class Map;

@@ -64,6 +64,8 @@ TEST(ChatTemplateTest, MarksContentThroughEveryOperation) {
   EXPECT_EQ(content(c + " * 2"), Parts{" a<X>b  a<X>b "});
   EXPECT_EQ(content(c + "|list|last"), Parts{" "});
   EXPECT_EQ(content(c + "|e"), Parts{" a&lt;X&gt;b "});
+  EXPECT_EQ(content("('<' + " + c + " + '>')|e"), Parts{" a&lt;X&gt;b "});
+  EXPECT_EQ(content("('<'|safe + " + c + " + '>')"), Parts{" a&lt;X&gt;b "});
   EXPECT_EQ(content("messages[0]|items|first|first"), Parts{"role"});
   EXPECT_EQ(content("messages[0].role|length"), Parts{});
   EXPECT_EQ(ContentOf("{% set x %}<{{ messages[0].content }}>{% endset %}{{ x }}", messages),

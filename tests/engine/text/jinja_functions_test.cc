@@ -157,6 +157,97 @@ TEST(JinjaFunctionsTest, CharactersOfStringsAreFoundFromBothEnds) {
   });
 }
 
+std::string ErrorOf(const std::string& source) {
+  const auto parsed = Template::Parse(source);
+  const auto status =
+      parsed.ok() ? (*parsed)->Render(*ParseJsonValue("{}"), {}).status() : parsed.status();
+  return std::string(status.message());
+}
+
+// Each name is the filter that the one before applies.
+TEST(JinjaFunctionsTest, FiltersOfFiltersEndInAnError) {
+  std::string source = "{{ 'a'|map('map'";
+  for (int i = 0; i < 20000; ++i) source += ", 'map'";
+  const std::string message = ErrorOf(source + ")|list }}");
+  EXPECT_NE(message.find("recurses deeper than the limit of 600"), std::string::npos) << message;
+}
+
+TEST(JinjaFunctionsTest, ChargesWhatFiltersPassOnForEachItem) {
+  std::string source = "{{ ([''] * 9999)|map('map', 'default'";
+  for (int i = 0; i < 20000; ++i) source += ", 1";
+  const std::string message = ErrorOf(source + ")|list|length }}");
+  EXPECT_NE(message.find("moves more bytes"), std::string::npos) << message;
+}
+
+// What stands in for an attribute is one level deeper in the list.
+TEST(JinjaFunctionsTest, DefaultsOfAttributesNestNoDeeperThanOtherValues) {
+  const std::string message = ErrorOf(
+      "{% set n = namespace(v=[]) %}{% for i in range(99999) %}"
+      "{% set n.v = [1]|map(attribute='x', default=n.v)|list %}{% endfor %}{{ n.v }}");
+  EXPECT_NE(message.find("nests values deeper than the limit of 100"), std::string::npos)
+      << message;
+}
+
+// What `safe` and `escape` give is Markup, also where nothing is escaped by itself.
+TEST(JinjaFunctionsTest, WhatIsAddedToSafeTextIsEscaped) {
+  ExpectAsJinja2({
+      {"{{ 'a'|safe + '<\"' }} {{ '<\"' + 'a<'|safe }} {{ 'a<'|safe + 'b<'|safe }} {{ '<' + ('>' + "
+       "'a'|safe) }} {{ 'a'|safe + ('<' ~ '>') }}",
+       "a&lt;&#34; &lt;&#34;a< a<b< &lt;&gt;a a&lt;&gt;"},
+      {"{{ 'a<'|e + '<' }} {{ '<'|e|escape }} {{ '<'|safe|e }} {{ 5|safe + '<' }} {{ nosuch|safe + "
+       "'<' }} {{ ['<']|e }}",
+       "a&lt;&lt; &lt; < 5&lt; &lt; [&#39;&lt;&#39;]"},
+      {"{{ 'a'|safe ~ '<' }} {{ ('a'|safe ~ '<') + '<' }} {{ 'a'|safe|tojson + '<' }} {{ "
+       "['a'|safe]|join('-') + '<' }} {{ '-'.join(['<'|safe]) + '<' }}",
+       "a< a<< \"a\"< a< <<"},
+      {"{{ ('-'|safe).join(['<', 'b<'|safe, 5, none]) + '<' }} {{ ('a'|safe) * 2 + '<' }} {{ 2 * "
+       "('a'|safe) + '<' }} {{ ('a'|safe) * 0 + '<' }}",
+       "&lt;-b<-5-None&lt; aa&lt; aa&lt; &lt;"},
+      {"{{ 'a'|safe|string + '<' }} {{ ' a<'|safe|trim + '<' }} {{ 'a<'|safe|upper + '<' }} {{ "
+       "'A'|safe|lower + '<' }} {{ 'a'|safe|capitalize + '<' }} {{ 'a'|safe|title + '<' }} {{ "
+       "'a'|safe|replace('a', '<') + '<' }}",
+       "a&lt; a<&lt; A<&lt; a&lt; A&lt; A< <<"},
+      {"{{ 'ab'|safe|first + '<' }} {{ 'ab'|safe|last + '<' }} {{ 'ab'|safe|reverse + '<' }} {{ "
+       "'ab'|safe|list|first + '<' }} {% for c in 'ab'|safe %}{{ c + '<' }}{% endfor %}",
+       "a< b&lt; ba&lt; a< a<b<"},
+      {"{{ 'a\\nb'|safe|indent(2, true) + '<' }} {{ 'a\\nb'|safe|indent('<') }} {{ "
+       "'aaaaa'|safe|truncate(3, true, '<', 0) + '<' }} {{ 'aa'|safe|truncate(3) + '<' }} {{ "
+       "'<<<<<'|truncate(3, true, '<'|safe, 0) + '<' }}",
+       "  a\n  b&lt; a\n<b aa&lt;&lt; aa&lt; &lt;&lt;<&lt;"},
+      {"{{ '%s'|safe % '<' }} {{ '%s%s%%'|safe % ('<', '<'|safe) + '<' }} {{ '%s' % ('<'|safe) + "
+       "'<' }} {{ '%s'|safe|format('<') + '<' }} {{ '%(k)s'|safe % {'k': '<'} }} {{ "
+       "'%.2s|%5s'|safe % ('<>', '<') }} {{ '%r'|safe % ['<'] }} {{ '%d'|safe % 5 + '<' }}",
+       "&lt; &lt;<%&lt; << &lt;&lt; &lt; &l| &lt; [&#39;&lt;&#39;] 5&lt;"},
+      {"{{ ('{}{k}<'|safe).format('<', k='<'|safe) + '<' }} {{ '{}'.format('<'|safe) + '<' }}",
+       "&lt;<<&lt; <<"},
+      {"{{ ('a<b'|safe)[1] + '<' }} {{ ('a<b'|safe)[1:] + '<' }} {{ ('abc'|safe)[::2] + '<' }} {{ "
+       "('a'|safe)[5:] + '<' }}",
+       "<&lt; <b&lt; ac&lt; &lt;"},
+      {"{{ ('a'|safe).upper() + '<' }} {{ ('a'|safe).title() + '<' }} {{ (' a'|safe).strip() + '<' "
+       "}} {{ ('a b'|safe).split()[1] + '<' }} {{ ('a,b'|safe).rsplit(',', 1)[0] + '<' }} {{ "
+       "('a'|safe).splitlines()[0] + '<' }} {{ ('ab'|safe).removeprefix('a') + '<' }} {{ "
+       "('ab'|safe).removesuffix('c') + '<' }} {{ ('b'|safe).zfill(3) + '<' }}",
+       "A&lt; A&lt; a&lt; b&lt; a&lt; a&lt; b&lt; ab&lt; 00b&lt;"},
+      {"{{ ('a'|safe).replace('a', '<') + '<' }} {{ ('a'|safe).replace('a', '<'|safe) }} {{ "
+       "'a'.replace('a', '<'|safe) + '<' }}",
+       "&lt;&lt; < <<"},
+      {"{{ ('a'|safe) == 'a' }} {{ 'a'|safe in ['a'] }} {{ ('a'|safe) < 'b' }} {{ {'a': "
+       "1}['a'|safe] }} {{ 'a'|safe is string }} {{ [1, 'a'|safe, 'b'] }} {{ {'a'|safe: 'b'|safe} "
+       "}} {{ ['a'|safe]|tojson }}",
+       "True True True 1 True [1, Markup('a'), 'b'] {Markup('a'): Markup('b')} [\"a\"]"},
+      {"{{ (['b'|safe, 'a']|max) + '<' }} {{ ['<']|map('e')|first + '<' }} {{ "
+       "nosuch|default('a'|safe) + '<' }} {% set n = namespace(s='') %}{% for m in ['<a>', 'b'] "
+       "%}{% set n.s = n.s + m|safe %}{% endfor %}{{ n.s + '<' }}",
+       "b&lt; &lt;&lt; a&lt; <a>b&lt;"},
+      {"{% set s %}a{% endset %}{{ s + '<' }} {% set s | safe %}a{% endset %}{{ s + '<' }} {% "
+       "macro m(a) %}{{ a + '<' }}{% endmacro %}{{ m('a'|safe) + '<' }}",
+       "a< a&lt; a&lt;<"},
+      {"{{ 'a'|safe + 5 }}", kFails},
+      {"{{ 5 + 'a'|safe }}", kFails},
+      {"{{ 'a'|safe % 5 }}", kFails},
+  });
+}
+
 // Not as Python, which has them.
 TEST(JinjaFunctionsTest, SaysWhatOfFormatsIsNotSupported) {
   for (const auto& [source, what] : Cases{{"{{ '{:>5}'.format('a') }}", "the field {:>5}"},
@@ -167,10 +258,8 @@ TEST(JinjaFunctionsTest, SaysWhatOfFormatsIsNotSupported) {
                                           {"{{ '%99999999d' % 1 }}", "width or precision over"},
                                           {"{{ '%d' % 1e30 }}", "64 bits"},
                                           {"{{ 0x8000000000000000 }}", "64 bits"}}) {
-    const auto parsed = Template::Parse(source);
-    const auto status =
-        parsed.ok() ? (*parsed)->Render(*ParseJsonValue("{}"), {}).status() : parsed.status();
-    EXPECT_NE(std::string(status.message()).find(what), std::string::npos) << status;
+    const std::string message = ErrorOf(source);
+    EXPECT_NE(message.find(what), std::string::npos) << message;
   }
 }
 

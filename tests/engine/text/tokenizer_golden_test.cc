@@ -211,7 +211,8 @@ TEST(PreTokenizerTest, SplitsAsHuggingFaceDoes) {
     ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], pieces);
   }
   const std::pair<const char*, const char*> others[] = {
-      {"mellum", "gpt2"}, {"trillion", "gpt2"}, {"granite-docling", "gpt2"}, {"megrez", "qwen2"}};
+      {"mellum", "gpt2"},  {"trillion", "gpt2"},       {"granite-docling", "gpt2"},
+      {"megrez", "qwen2"}, {"smaug-bpe", "llama-bpe"}, {"dbrx", "llama-bpe"}};
   for (const auto& [name, same] : others) {
     SCOPED_TRACE(name);
     ExpectPieces(PreTokenizer::CreateByName(name), golden["texts"], golden["names"][same]);
