@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -341,11 +342,15 @@ absl::Status MakeFoundation(const EngineOptions& options, const WeightSource& so
 std::unique_ptr<PagesAhead> TouchAhead(const Foundation& foundation,
                                        const kvcache::CacheManager& cache) {
   const KvStorage* const storage = foundation.storage.get();
-  return std::make_unique<PagesAhead>(
-      PagesAhead::Pool{.chunk_bytes = storage->layout().chunk_bytes(),
-                       .chunk_tokens = cache.options().chunk_tokens,
-                       .num_chunks = cache.options().num_chunks},
-      [storage](size_t begin, size_t end) { return storage->Populate(begin, end); });
+  const PagesAhead::Pool pool = {.chunk_bytes = storage->layout().chunk_bytes(),
+                                 .chunk_tokens = cache.options().chunk_tokens,
+                                 .num_chunks = cache.options().num_chunks};
+  try {
+    return std::make_unique<PagesAhead>(
+        pool, [storage](size_t begin, size_t end) { return storage->Populate(begin, end); });
+  } catch (const std::system_error&) {
+    return nullptr;  // the system has no thread for it: pages are touched when they are needed
+  }
 }
 
 // After a device had no room. A cache of a size that was asked for, with what stands beside it, is
@@ -368,8 +373,9 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
                                             const BackendChooser& choose) {
   absl::StatusOr<std::unique_ptr<WeightSource>> source = WeightSource::Open(options.model.path);
   if (!source.ok()) return source.status();
-  EngineParts parts;
+  // In front of what stands on it, as in EngineParts: an exception on the way ends both.
   auto foundation = std::make_shared<Foundation>();
+  EngineParts parts;
   absl::Status status = LoadText(**source, parts);
   if (status.ok()) status = MakeFoundation(options, **source, choose, *foundation, parts);
   if (absl::IsResourceExhausted(status) && options.backend.kind == "auto" &&

@@ -326,8 +326,13 @@ int32_t AttentionTasks::StretchKeys(const ChunkAttentionArgs& args, std::span<co
   for (const Sharer& sharer : sharers) rows += args.steps[sharer.slot].num_rows;
   const int64_t blocks = (rows + shared_rows_per_task_ - 1) / shared_rows_per_task_;
   const int64_t tasks = args.kv.num_kv_heads * blocks * segments;
-  const auto stretch = reads_once_ ? std::min(segments_per_task_, segments)
-                                   : std::clamp<int64_t>(tasks / enough_tasks_, 1, segments);
+  int64_t stretch = reads_once_ ? segments_per_task_ : std::max<int64_t>(tasks / enough_tasks_, 1);
+  const int64_t most = kMaxSharedFloats - num_partials_ * args.kv.head_dim;
+  const int64_t each = rows * args.num_heads * args.kv.head_dim;
+  // No more stretches than there is room for their states.
+  const int64_t stretches = std::max<int64_t>(most / each, 1);
+  stretch = std::max(stretch, (segments + stretches - 1) / stretches);
+  stretch = std::min<int64_t>(stretch, segments);
   return std::min<int32_t>(keys, static_cast<int32_t>(stretch) * kSegmentKeys);
 }
 
@@ -359,7 +364,7 @@ void AttentionTasks::AddShared(const ChunkAttentionArgs& args, std::span<const S
   if (std::count_if(sharers.begin(), sharers.end(), reaches) < 2) return;
   int64_t states = num_partials_;
   for (const Sharer& sharer : sharers) {
-    states += int64_t{args.steps[sharer.slot].num_rows} * args.num_heads;
+    if (reaches(sharer)) states += int64_t{args.steps[sharer.slot].num_rows} * args.num_heads;
   }
   if (states * args.kv.head_dim > kMaxSharedFloats) return;
   for (const Sharer& sharer : sharers) {

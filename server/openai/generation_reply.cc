@@ -47,6 +47,15 @@ http::ResponseHead EventStreamHead() {
   return head;
 }
 
+// The field that a refusal of the engine begins with: not the prompt by itself is too long, but
+// with what this asks for. Empty where it is the prompt.
+std::string_view FieldThatIsTooMuch(std::string_view message) {
+  for (const std::string_view field : {"best_of", "n", "echo"}) {
+    if (message.starts_with(field) && message.substr(field.size()).starts_with(": ")) return field;
+  }
+  return {};
+}
+
 }  // namespace
 
 GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
@@ -375,8 +384,11 @@ http::ReplyPart GenerationReply::FailedPart(size_t prompt) {
   // What the parser let pass and the engine refuses: an empty prompt, one that is too long, a
   // conversation that the template does not take.
   if (error.http_status == 400 && !error.param.has_value()) {
-    error.param = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
-    if (prompts_.size() > 1) error.message = Concat("prompt[", prompt, "]: ", error.message);
+    const std::string_view field = FieldThatIsTooMuch(error.message);
+    const std::string_view input = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
+    error.param = field.empty() ? input : field;
+    if (field.empty() && prompts_.size() > 1)
+      error.message = Concat("prompt[", prompt, "]: ", error.message);
   }
   return FailedPart(prompts_[prompt].batch.status, error);
 }

@@ -164,6 +164,21 @@ TEST(AttentionTasksTest, ManySharersOfALongRunDoNotTakeMuchMemory) {
   }
 }
 
+// Where the cut is free there are fewer and longer tasks rather than keys that everybody reads.
+TEST(AttentionTasksTest, ManySharersAndThreadsShareAllOfALongRun) {
+  constexpr int32_t kCommon = 131'072;
+  Sharers sharers(/*slots=*/128, kCommon, /*own=*/80);
+  sharers.args.num_heads = 72;
+  AttentionTasks tasks;
+  tasks.Plan(sharers.args, /*threads=*/128, /*shares_by_keys=*/true);
+  EXPECT_LE(tasks.num_partials() * 64 * static_cast<int64_t>(sizeof(float)), 256 << 20);
+  int32_t shared = 0;
+  for (const AttentionTasks::Segment& segment : tasks.slot(0).segments) {
+    if (segment.partial >= 0) shared += segment.end - segment.begin;
+  }
+  EXPECT_EQ(shared, kCommon);
+}
+
 // Merging what many threads have computed is work for all of them, too.
 TEST(AttentionTasksTest, MergingManyStatesIsNotLeftToOneThread) {
   AttentionTasks tasks;

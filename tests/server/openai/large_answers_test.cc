@@ -149,6 +149,18 @@ TEST_F(LargeAnswersTest, NothingToSendMeansThatNothingCanBeRead) {
   EXPECT_EQ(Count(reply->Next().body, "\"text\":"), kChoices - 1u);
 }
 
+TEST_F(LargeAnswersTest, WhatTheEngineRefusesNamesTheFieldThatIsTooMuch) {
+  const auto answer = [&](const char* message) {
+    stream_ = std::make_shared<engine::TokenStream>();
+    stream_->Finish(absl::InvalidArgumentError(message));
+    return Reply(Call(/*stream=*/false))->Next().body;
+  };
+  EXPECT_EQ(Count(answer("best_of: 128 sequences are too many"), R"("param":"best_of")"), 1u);
+  EXPECT_EQ(Count(answer("n: 64 sequences are too many"), R"("param":"n")"), 1u);
+  EXPECT_EQ(Count(answer("echo: the prompt's 9 tokens"), R"("param":"echo")"), 1u);
+  EXPECT_EQ(Count(answer("no: 9 tokens"), R"("param":"prompt")"), 1u);
+}
+
 // Two prompts end together: the one fills a part with its last token, the other has failed.
 TEST_F(LargeAnswersTest, AFailureBehindAFullPartIsTold) {
   std::vector<std::shared_ptr<engine::TokenStream>> streams;
