@@ -325,7 +325,10 @@ TEST_F(LibraryProductsTest, MemoryIsGivenBackWhereOurKernelsAreFaster) {
   const size_t before = backend_->device().AvailableBytes();
   const auto weight = Pack({});
   ASSERT_TRUE(weight.ok());
-  EXPECT_EQ(before - backend_->device().AvailableBytes(), (*weight)->resident_bytes() + kAlignment);
+  // By chance the block may be aligned as it comes.
+  const size_t taken = before - backend_->device().AvailableBytes();
+  EXPECT_GE(taken, (*weight)->resident_bytes());
+  EXPECT_LE(taken, (*weight)->resident_bytes() + kAlignment);
 }
 
 TEST_F(LibraryProductsTest, ARefusedLaunchLeavesProductsToUs) {
