@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "kernels/cuda/attention_check.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulated/emulated_runtime.h"
@@ -20,8 +18,7 @@ std::unique_ptr<kernels::Backend> MakeEmulatedCudaBackend(const std::string& att
       return cuda::FindAttentionFaultIn(kOneHeadDim, kernel, properties, device, attend);
     };
   }
-  auto backend =
-      cuda::CudaBackend::Create(cuda::emulated::MakeEmulatedRuntime({}), std::move(options));
+  auto backend = cuda::CudaBackend::Create(cuda::emulated::MakeEmulatedRuntime({}), options);
   return backend.ok() ? *std::move(backend) : nullptr;
 }
 
