@@ -11,7 +11,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -408,12 +407,11 @@ class Daemon {
       signals->NotifyWorkDone();
     };
     std::thread waiter;
-    try {
+    const absl::Status begun = WithThreads([&] {
       waiter = std::thread(wait_for_work);
-    } catch (const std::system_error&) {
-      // The system has no thread for us: a second signal is heard when the work is done.
-      wait_for_work();
-    }
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) wait_for_work();  // a second signal is heard when the work is done
     interrupted = signals->Wait() == StopSignals::Event::kSignal;
     // A second signal may come when the last answer is out and only its end not noted yet.
     const bool complete =

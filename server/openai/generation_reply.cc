@@ -215,6 +215,11 @@ http::ReplyPart GenerationReply::MakeEvents() {
   http::ReplyPart part;
   std::optional<engine::Usage> usage;
   if (continuous_usage_) usage = TotalUsage();
+  const auto failed_behind = [&](size_t prompt) {
+    http::ReplyPart failed = FailedPart(prompt);
+    failed.body.insert(0, part.body);
+    return failed;
+  };
   do {
     size_t bytes = kPartBytes;
     for (size_t i = 0; i < prompts_.size() && bytes > 0; ++i) {
@@ -226,9 +231,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
       ShowPieces(next_prompt_, usage, &part.body);
       if (!prompt.taken()) break;
       if (!prompt.batch.status.ok()) {
-        http::ReplyPart failed = FailedPart(next_prompt_);
-        failed.body.insert(0, part.body);
-        return failed;
+        return failed_behind(next_prompt_);
       }
       next_prompt_ = (next_prompt_ + 1) % prompts_.size();
     }
@@ -237,10 +240,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
   if (part.last) {
     // The loop may end in front of one that failed and has nothing to show.
     for (size_t i = 0; i < prompts_.size(); ++i) {
-      if (prompts_[i].batch.status.ok()) continue;
-      http::ReplyPart failed = FailedPart(i);
-      failed.body.insert(0, part.body);
-      return failed;
+      if (!prompts_[i].batch.status.ok()) return failed_behind(i);
     }
     if (include_usage_) format_.AppendUsageEvent(TotalUsage(), &part.body);
     part.body += ResponseFormat::DoneEvent();
@@ -387,8 +387,9 @@ http::ReplyPart GenerationReply::FailedPart(size_t prompt) {
     const std::string_view field = FieldThatIsTooMuch(error.message);
     const std::string_view input = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
     error.param = field.empty() ? input : field;
-    if (field.empty() && prompts_.size() > 1)
+    if (field.empty() && prompts_.size() > 1) {
       error.message = Concat("prompt[", prompt, "]: ", error.message);
+    }
   }
   return FailedPart(prompts_[prompt].batch.status, error);
 }

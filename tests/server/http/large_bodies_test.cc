@@ -1,7 +1,6 @@
 // Bodies that are large, many, or slow to leave.
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,10 +12,12 @@
 #include <vector>
 
 #include "tests/server/http/server_fixture.h"
+#include "tests/support/allocated_bytes.h"
 
 namespace refrain::server::http {
 namespace {
 
+using ::refrain::testing::AllocatedBytes;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
@@ -298,16 +299,6 @@ TEST_F(SlowReadersTest, AStreamMayBeReadAsSlowlyAsItsClientLikes) {
   EXPECT_TRUE(all.complete);
   EXPECT_GE(all.body.size(), kBytes);
   EXPECT_TRUE(Eventually([&] { return Complete(); }));
-}
-
-// Of the whole process; nothing where a sanitizer's allocator does not tell.
-size_t AllocatedBytes() {
-#if defined(__SANITIZE_ADDRESS__)
-  return 0;
-#else
-  const struct mallinfo2 info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
-#endif
 }
 
 TEST_F(LargeBodies, IdleConnectionsKeepNoMemoryOfWhatTheyWereSent) {

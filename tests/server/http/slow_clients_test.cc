@@ -1,7 +1,6 @@
 // Clients that cost connections and patience, a thousand at a time: nobody else waits for them.
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 
 #include "server/http/server.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/allocated_bytes.h"
 #include "tests/support/eventually.h"
 #include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
@@ -23,6 +23,7 @@
 namespace refrain::server::http {
 namespace {
 
+using ::refrain::testing::AllocatedBytes;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::PostRequest;
@@ -43,16 +44,6 @@ class Flood final : public Reply {
  private:
   bool first_ = true;
 };
-
-// Of the whole process; nothing where a sanitizer's allocator does not tell.
-size_t AllocatedBytes() {
-#if defined(__SANITIZE_ADDRESS__)
-  return 0;
-#else
-  const struct mallinfo2 info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
-#endif
-}
 
 class SlowClientsTest : public ::testing::Test {
  protected:
