@@ -30,8 +30,7 @@ constexpr int64_t kSplitTasksPerThread = 4;
 // The most floats that may wait between the phases for one slot, where the cut is not free to
 // choose: 64 MiB. Beyond, threads that have nothing to do cost less than memory.
 constexpr int64_t kMaxSplitFloats = 1 << 24;
-// The same for shared keys, of all slots: 256 MiB. Longer stretches keep below it; where the cut is
-// not free to choose, each slot reads its own way beyond it.
+// The same for shared keys: 256 MiB. Beyond, where the cut is not free, slots read their own way.
 constexpr int64_t kMaxSharedFloats = 1 << 26;
 // A state that is merged costs as much as so many keys.
 constexpr int64_t kKeysPerMerge = 4;
