@@ -116,6 +116,116 @@ __device__ __forceinline__ void MergeRow(const ChunkAttentionLaunch& args, const
   }
 }
 
+// Where a query's parts are, and where its output goes.
+struct MergePlace {
+  const int32_t* parts = nullptr;
+  int32_t num_parts = 0;  // 0: it is not to be merged
+  int32_t row_in_group = 0;
+  int32_t head = 0;
+  float* out = nullptr;
+};
+
+// A warp's, of num_warps: of queries 0 to num_queries - 1 its part, some at a time,
+// as MergeRow would merge each. Each of the trips to other blocks' states, to their indexes, (m, n)
+// and o, is one for all of them: with one query after the other a tile that 32 sequences share
+// would wait a hundred times. place_of(query) is called by all lanes, those of a query's parts with
+// the same.
+template <int kHeadDim, class PlaceOf>
+__device__ __forceinline__ void MergeQueries(const ChunkAttentionLaunch& args, int32_t thread,
+                                             int32_t num_warps, int32_t num_queries,
+                                             const PlaceOf& place_of) {
+  constexpr unsigned kAllLanes = 0xffffffffu;
+  constexpr int kQueries = 4, kParts = 32 / kQueries;  // of one trip
+  constexpr int kPerLane = (kHeadDim + 31) / 32;
+  constexpr int kAhead = 8 / kPerLane;  // registers
+  static_assert(kPerLane <= 4);
+  const int32_t warp = thread / 32, lane = thread % 32;
+#pragma unroll 1
+  for (int32_t first = warp; first < num_queries; first += kQueries * num_warps) {
+    const int32_t own_query = first + lane / kParts * num_warps;
+    MergePlace own;
+    if (own_query < num_queries) own = place_of(own_query);
+    int32_t most_parts = own.num_parts;
+#pragma unroll
+    for (int lanes = kParts; lanes < 32; lanes *= 2) {
+      const int32_t other = __shfl_xor_sync(kAllLanes, most_parts, lanes);
+      most_parts = other > most_parts ? other : most_parts;
+    }
+    if (most_parts == 0) continue;
+    float o[kQueries][kPerLane], m[kQueries], n[kQueries];
+#pragma unroll
+    for (int j = 0; j < kQueries; ++j) {
+      m[j] = -INFINITY;
+      n[j] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) o[j][i] = 0.0f;
+    }
+#pragma unroll 1
+    for (int32_t part = 0; part < most_parts; part += kParts) {
+      const int32_t own_index = part + lane % kParts;
+      int32_t own_row = -1;  // of partial states
+      float own_m = -INFINITY, own_n = 0.0f;
+      if (own_index < own.num_parts) {
+        own_row = own.parts[own_index] + own.row_in_group;
+        const float* const mn = StateMN(args, StateIndex(args, own_row, own.head));
+        own_m = __ldcg(mn);
+        own_n = __ldcg(mn + 1);
+      }
+#pragma unroll 1
+      for (int k = 0; k < kParts && part + k < most_parts; k += kAhead) {
+        float right_o[kAhead][kQueries][kPerLane];
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+#pragma unroll
+          for (int j = 0; j < kQueries; ++j) {
+            const int source = j * kParts + k + a;
+            const int32_t row = __shfl_sync(kAllLanes, own_row, source);
+            const int32_t head = __shfl_sync(kAllLanes, own.head, source);
+            if (row < 0) continue;
+            const float* const from = StateO(args, StateIndex(args, row, head));
+#pragma unroll
+            for (int i = 0; i < kPerLane; ++i) {
+              const int dim = i * 32 + lane;
+              right_o[a][j][i] = dim < kHeadDim ? __ldcg(from + dim) : 0.0f;
+            }
+          }
+        }
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+#pragma unroll
+          for (int j = 0; j < kQueries; ++j) {
+            const int source = j * kParts + k + a;
+            const int32_t row = __shfl_sync(kAllLanes, own_row, source);
+            const float right_m = __shfl_sync(kAllLanes, own_m, source);
+            const float right_n = __shfl_sync(kAllLanes, own_n, source);
+            if (row < 0) continue;
+            float left, right;
+            MergeStates(m[j], n[j], right_m, right_n, left, right);
+            if (right == 0.0f) continue;  // o of an empty part is anything
+#pragma unroll
+            for (int i = 0; i < kPerLane; ++i) {
+              o[j][i] = MergeElement(o[j][i], right_o[a][j][i], left, right);
+            }
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kQueries; ++j) {
+      const int32_t query = first + j * num_warps;
+      if (query >= num_queries) continue;
+      const MergePlace place = place_of(query);
+      if (place.num_parts == 0) continue;
+      const float scale = n[j] == 0.0f ? 0.0f : 1.0f / n[j];
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        const int dim = i * 32 + lane;
+        if (dim < kHeadDim) place.out[dim] = o[j][i] * scale;
+      }
+    }
+  }
+}
+
 // A block's, after it has written the tile's partial states: counts the tile in for its members and
 // merges those whose last it was. `finished` is shared, room for as many ints as a tile has
 // members.
@@ -144,16 +254,19 @@ __device__ __forceinline__ void FinishTile(const ChunkAttentionLaunch& args,
   const int32_t warp = threadIdx.x / 32, num_warps = blockDim.x / 32;
   const int32_t first_head = head_blocks.FirstHead(head_block);
   const int32_t num_heads = head_blocks.NumHeads(head_block);
+  int32_t turn = 0;  // rows and heads before the member's, of all members: warps take turns
   for (int32_t m = 0; m < num_members; ++m) {
     if (finished[m] == 0) continue;
     const RowGroup group = lists.row_groups[lists.members[tile.member_begin + m].row_group];
     const SlotStep step = args.steps[group.slot];
-    for (int32_t i = warp; i < group.num_rows * num_heads; i += num_warps) {
+    const int32_t count = group.num_rows * num_heads;
+    for (int32_t i = (warp + num_warps - turn % num_warps) % num_warps; i < count; i += num_warps) {
       const int32_t row = i / num_heads, head = first_head + i % num_heads;
       float* const out = args.out + (step.row_begin + group.row_begin + row) * args.out_stride +
                          static_cast<int64_t>(head) * args.kv.head_dim;
       MergeRow(args, lists.parts + group.part_begin, group.num_parts, row, head, out);
     }
+    turn += count;
   }
 }
 

@@ -295,9 +295,10 @@ void CudaBackend::RmsNorm(const RmsNormArgs& args) {
 }
 
 void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
-                           bool accumulate, bool reproducible) {
+                           bool accumulate, bool reproducible, bool same_x) {
   const auto& own = static_cast<const CudaLinearWeight&>(weight);
   assert(x.cols == own.k() && out.cols == own.n() && x.rows == out.rows);
+  if (library_ != nullptr && !same_x) library_->BeginX();
   for (const CudaLinearWeight::Part& part : own.parts()) {
     DeviceRows to = RowsOf(out);
     to.data += part.row_begin;
@@ -342,7 +343,7 @@ void CudaBackend::GateUp(const GateUpArgs& args) {
   if (!failure_.none()) return;
   const TensorView gate = F32View(reinterpret_cast<float*>(gate_.data()), rows, cols);
   Multiply(*args.gate, args.x, gate, false, args.reproducible);
-  Multiply(*args.up, args.x, args.out, false, args.reproducible);
+  Multiply(*args.up, args.x, args.out, false, args.reproducible, /*same_x=*/true);
   LaunchSwiGlu(*stream_, {rows, cols, RowsOf(gate), RowsOf(args.out), RowsOf(args.out)});
 }
 

@@ -104,8 +104,9 @@ class CudaBackend final : public Backend {
   Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);
   void OpenLibrary(const LibraryProducts::Options& options);
   void AddWarning(std::string_view warning);
+  // `same_x`: x is as it was for the product before.
   void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
-                bool accumulate, bool reproducible);
+                bool accumulate, bool reproducible, bool same_x = false);
   absl::Status MultiplyByOwnKernel(GemmLaunch launch, bool exact, bool reproducible);
 
   std::unique_ptr<Runtime> runtime_;

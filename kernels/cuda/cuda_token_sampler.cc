@@ -3,6 +3,7 @@
 #include <cassert>
 #include <utility>
 
+#include "kernels/cuda/copy_small.h"
 #include "kernels/cuda/sampling.h"
 #include "kernels/cuda/scratch.h"
 
@@ -107,9 +108,8 @@ absl::Status CudaTokenSampler::Launch(const SampleArgs& args) {
 absl::Status CudaTokenSampler::EndStep() {
   assert(num_ended_ - num_awaited_ < ended_.size());
   const Ended& ended = ended_[num_ended_ % ended_.size()];
-  if (failure_.none()) {
-    failure_.Keep(runtime_.CopyAsync(ended.tokens, sampled_.data(), bytes(), stream_));
-  }
+  if (failure_.none()) failure_.Keep(runtime_.MakeCurrent());
+  if (failure_.none()) LaunchCopySmall(stream_, {ended.tokens, sampled_.data(), bytes()});
   if (failure_.none()) failure_.Keep(runtime_.Record(*ended.copied, stream_));
   if (stream_.failure().has_value()) {
     failure_.KeepOfDevice(absl::InternalError(*stream_.failure()));

@@ -18,6 +18,7 @@ class Stream;
 struct DeviceRows {
   float* data = nullptr;
   int64_t stride = 0;
+  friend bool operator==(const DeviceRows&, const DeviceRows&) = default;
 };
 inline DeviceRows RowsOf(const TensorView& view) {
   return {static_cast<float*>(view.data), view.stride};

@@ -69,6 +69,14 @@ struct TileHeader {
   // Per row: the tile keys it sees, its row in q and out, its partial row or -1.
   int32_t low[kMaxQueries], high[kMaxQueries];
   int32_t row[kMaxQueries], partial_row[kMaxQueries];
+  int32_t member[kMaxQueries];  // from member_begin
+};
+
+// A member of a tile whose parts are all counted in, or not.
+struct FinishedMember {
+  int32_t num_parts;      // 0: some are still to come, or it has none
+  int32_t first_row;      // in the tile
+  uint32_t parts_offset;  // of its first, in bytes of the tile list
 };
 
 // T is F16 or BF16.
@@ -121,7 +129,7 @@ struct HopperShared {
   uint64_t header_full[2], header_empty[2];
   BlockInfo blocks[Shape::kUnits / 2];
   TileHeader headers[2];
-  int32_t finished[kMaxQueries];  // 1: members whose last part this is
+  FinishedMember finished[kMaxQueries];
 };
 
 // Where the reading warp or a computing warp is in the ring: unit `count` of the whole launch.

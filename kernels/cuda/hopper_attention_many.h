@@ -55,6 +55,7 @@ class ManyQueries {
     if (group_ * 64 < Uniform(header_.num_queries)) {
       if constexpr (kQueriesInRegisters) LoadFragments();
       for (int32_t block = 0; block < num_blocks; ++block) AddBlock(block);
+      if constexpr (kQueriesInRegisters) UseFragments();
       WriteStates();
     } else {
       for (int32_t block = 0; block < num_blocks; ++block) {
@@ -75,6 +76,19 @@ class ManyQueries {
       const uint32_t at = (panel * kMaxQueries + row) * Shape::kRowBytes +
                           KvSwizzledUnit(Shape::kPanel, row, unit) * 16;
       LoadMatrixX4(q_[step], shared_.queries + at);
+    }
+  }
+
+  // Never stores: header_ is of a tile. ptxas of CUDA 13.0 loses operands in registers that a loop
+  // of products leaves as they are, and gives their registers to others inside of it (seen with a
+  // head dimension of 64 from the second block on; 13.1's does not), unless they are used behind
+  // the loop.
+  __device__ void UseFragments() const {
+    if (Uniform(header_.tiles_end) == 0) return;
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+      *reinterpret_cast<uint4*>(shared_.queries + 16 * step) =
+          make_uint4(q_[step][0], q_[step][1], q_[step][2], q_[step][3]);
     }
   }
 

@@ -137,37 +137,52 @@ __device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBl
                                   const TileHeader& header, HopperShared<Shape>& shared) {
   const TileLists lists = ReadTileLists(args.tiles);
   const int32_t num_members = header.member_end - header.member_begin;
-  const auto thread = static_cast<int32_t>(threadIdx.x);
+  // Opaque: what follows from it is not kept in registers from tile to tile.
+  uint32_t thread_index[1] = {threadIdx.x};
+  HoldRegisters(thread_index);
+  const auto thread = static_cast<int32_t>(thread_index[0]);
+  // Read before the wait for this tile's states to be seen.
+  TileMember member = {};
+  RowGroup group = {};
+  if (thread < num_members) {
+    member = lists.members[header.member_begin + thread];
+    group = lists.row_groups[member.row_group];
+  }
   __threadfence();  // this thread's states, before the counting below
   NamedBarrierSync(kComputeBarrier, kComputeThreads);
   if (thread < num_members) {
-    const TileMember member = lists.members[header.member_begin + thread];
-    int32_t last = 0;
+    FinishedMember finished = {
+        0, member.first_row,
+        args.tiles->parts_offset + group.part_begin * static_cast<uint32_t>(sizeof(int32_t))};
     if (member.partial_row >= 0) {
       int32_t* const counter = args.counters +
                                static_cast<int64_t>(member.row_group) * heads.count() +
                                header.head_block;
-      last = atomicAdd(counter, 1) + 1 == lists.row_groups[member.row_group].num_parts ? 1 : 0;
-      if (last != 0) *counter = 0;
+      if (atomicAdd(counter, 1) + 1 == group.num_parts) {
+        finished.num_parts = group.num_parts;
+        *counter = 0;
+      }
       __threadfence();
     }
-    shared.finished[thread] = last;
+    shared.finished[thread] = finished;
   }
   NamedBarrierSync(kComputeBarrier, kComputeThreads);
-  // Known at compile time, a head dimension of 256 would take more registers than there are.
-  constexpr int kMergedHeadDim = Shape::kHeadDim > 128 ? 0 : Shape::kHeadDim;
+  const auto place_of = [&](int32_t query) {
+    const int32_t row = query / header.heads, head = header.first_head + query % header.heads;
+    const FinishedMember& finished = shared.finished[header.member[row]];
+    const auto* const list = reinterpret_cast<const unsigned char*>(args.tiles);
+    return MergePlace{reinterpret_cast<const int32_t*>(list + finished.parts_offset),
+                      finished.num_parts, row - finished.first_row, head,
+                      args.out + header.row[row] * args.out_stride + head * Shape::kHeadDim};
+  };
+  if constexpr (Shape::kHeadDim <= 128) {
+    MergeQueries<Shape::kHeadDim>(args, thread, kComputeWarps, header.num_queries, place_of);
+  } else {  // several at a time, or known at compile time, would take more registers than there are
 #pragma unroll 1
-  for (int32_t m = 0; m < num_members; ++m) {
-    if (shared.finished[m] == 0) continue;
-    const TileMember member = lists.members[header.member_begin + m];
-    const RowGroup group = lists.row_groups[member.row_group];
-    // A warp per row and head.
-#pragma unroll 1
-    for (int32_t i = thread / 32; i < group.num_rows * header.heads; i += kComputeWarps) {
-      const int32_t row = i / header.heads, head = header.first_head + i % header.heads;
-      MergeRow<kMergedHeadDim>(
-          args, lists.parts + group.part_begin, group.num_parts, row, head,
-          args.out + header.row[member.first_row + row] * args.out_stride + head * Shape::kHeadDim);
+    for (int32_t query = thread / 32; query < header.num_queries; query += kComputeWarps) {
+      const MergePlace at = place_of(query);
+      if (at.num_parts == 0) continue;
+      MergeRow(args, at.parts, at.num_parts, at.row_in_group, at.head, at.out);
     }
   }
 }

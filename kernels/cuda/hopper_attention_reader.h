@@ -104,6 +104,7 @@ class TileReader {
         header.low[row] = low;
         header.high[row] = high;
         header.row[row] = step.row_begin + group.row_begin + i;
+        header.member[row] = m - tile.member_begin;
         header.partial_row[row] = member.partial_row < 0 ? -1 : member.partial_row + i;
         sight.low_max = low > sight.low_max ? low : sight.low_max;
         sight.high_min = high < sight.high_min ? high : sight.high_min;

@@ -187,11 +187,11 @@ absl::Status LibraryProducts::Try(const DeviceMatrix& weight, int64_t rows, cons
     if (found.ok()) algorithms = *std::move(found);
   }
   for (const ProductAlgorithm& algorithm : algorithms) {
-    const absl::Status put = Put(by_library, *shape, algorithm);
+    const absl::Status put = PutAnew(by_library, *shape, algorithm);
     if (absl::IsResourceExhausted(put)) return put;
     if (!put.ok()) continue;  // one that the library refuses after all is not used
     const absl::StatusOr<float> ms =
-        MedianMs(trial, [&] { return Put(by_library, *shape, algorithm); });
+        MedianMs(trial, [&] { return PutAnew(by_library, *shape, algorithm); });
     if (!ms.ok()) return ms.status();
     if (choice.library_ms > 0 && *ms >= choice.library_ms) continue;
     choice.library_ms = *ms;
@@ -248,7 +248,7 @@ absl::StatusOr<std::string> LibraryProducts::Compare(const DeviceMatrix& weight,
     if (status.ok()) status = runtime_.FillAsync(out->data(), before, out->bytes(), stream_);
   }
   if (status.ok()) status = own(by_own);
-  if (status.ok()) status = Put(by_library, *shape, algorithm);
+  if (status.ok()) status = PutAnew(by_library, *shape, algorithm);
   std::vector<float> want(static_cast<size_t>(weight.rows)), got(want.size());
   const size_t bytes = want.size() * sizeof(float);
   const int64_t step = std::max<int64_t>(1, rows * weight.rows / kMostCompared);
@@ -355,11 +355,19 @@ absl::Status LibraryProducts::Put(const GemmLaunch& args, const ProductShape& sh
     LaunchWidenWeights(stream_, {args.weight, widened_.data()});
     weight = widened_.data();
   }
-  LaunchRoundRows(
-      stream_, {shape.dtype, args.rows, args.weight.cols, args.x, rounded_.data(), shape.x_stride});
+  const RoundRowsLaunch round = {shape.dtype, args.rows,       args.weight.cols,
+                                 args.x,      rounded_.data(), shape.x_stride};
+  if (rounded_x_ != round) LaunchRoundRows(stream_, round);
+  rounded_x_ = round;
   return library_->Multiply(shape, algorithm,
                             {rounded_.data(), weight, args.out.data, workspace_.data()},
                             options_.workspace_bytes, stream_);
+}
+
+absl::Status LibraryProducts::PutAnew(const GemmLaunch& args, const ProductShape& shape,
+                                      const ProductAlgorithm& algorithm) {
+  BeginX();
+  return Put(args, shape, algorithm);
 }
 
 bool LibraryProducts::Multiply(const GemmLaunch& args) {

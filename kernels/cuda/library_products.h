@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/product_library.h"
+#include "kernels/cuda/round_rows.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
 
@@ -71,6 +72,8 @@ class LibraryProducts {
   // Tries the weight's shape, if that has not been done.
   absl::Status Prepare(const DeviceMatrix& weight, const OwnProduct& own);
 
+  // Before the first product with an x, or with what its memory holds now.
+  void BeginX() { rounded_x_.reset(); }
   // Puts the product on the stream if it is the library's; false: it is for our kernels.
   bool Multiply(const GemmLaunch& args);
 
@@ -113,6 +116,8 @@ class LibraryProducts {
   bool* Computes(const ProductShape& shape, const Choice& choice);
   absl::Status Put(const GemmLaunch& args, const ProductShape& shape,
                    const ProductAlgorithm& algorithm);
+  absl::Status PutAnew(const GemmLaunch& args, const ProductShape& shape,
+                       const ProductAlgorithm& algorithm);
 
   const std::unique_ptr<ProductLibrary> library_;
   Runtime& runtime_;
@@ -124,8 +129,9 @@ class LibraryProducts {
   std::vector<Choice> choices_;
   std::unordered_map<Question, bool, QuestionHash> asked_;  // the last ones
   DeviceBuffer workspace_;
-  DeviceBuffer rounded_;  // x in 16 bits
-  DeviceBuffer widened_;  // a quantised weight in f16
+  DeviceBuffer rounded_;                      // x in 16 bits
+  std::optional<RoundRowsLaunch> rounded_x_;  // what is in it, since BeginX
+  DeviceBuffer widened_;                      // a quantised weight in f16
 };
 
 }  // namespace refrain::kernels::cuda

@@ -17,6 +17,7 @@ struct RoundRowsLaunch {
   DeviceRows x;
   std::byte* out = nullptr;  // [rows, out_stride], on a 16-byte border
   int64_t out_stride = 0;    // elements
+  friend bool operator==(const RoundRowsLaunch&, const RoundRowsLaunch&) = default;
 };
 void LaunchRoundRows(Stream& stream, const RoundRowsLaunch& args);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/copy_small.h"
 #include "kernels/cuda/scratch.h"
 
 namespace refrain::kernels::cuda {
@@ -64,7 +65,12 @@ absl::StatusOr<const std::byte*> UploadBuffer::Upload() {
   absl::Status status =
       ReserveScratch(device_, staged_bytes_, Grown(buffer_.bytes(), staged_bytes_), &buffer_);
   if (!status.ok()) return status;
-  status = runtime_.CopyAsync(buffer_.data(), pinned.data, staged_bytes_, stream_);
+  if (staged_bytes_ <= kMostSmallBytes) {
+    if (status.ok()) status = runtime_.MakeCurrent();
+    if (status.ok()) LaunchCopySmall(stream_, {buffer_.data(), pinned.data, staged_bytes_});
+  } else {
+    status = runtime_.CopyAsync(buffer_.data(), pinned.data, staged_bytes_, stream_);
+  }
   if (status.ok()) status = runtime_.Record(*pinned.copied, stream_);
   if (!status.ok()) return status;
   next_ = 1 - next_;

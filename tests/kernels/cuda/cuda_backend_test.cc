@@ -118,16 +118,16 @@ TEST(CudaBackendTest, AnErrorOfTheDeviceEndsTheBackEnd) {
   }
 }
 
-TEST(CudaBackendTest, AFailedCopyFailsTheStepAndNotTheNext) {
-  // The first asynchronous copy is that of the ids.
-  const auto backend = Make({.failing_call = "CopyAsync", .failing_call_index = 0});
+TEST(CudaBackendTest, AFailedUploadFailsTheStepAndNotTheNext) {
+  // The first event is recorded behind the upload of the ids.
+  const auto backend = Make({.failing_call = "Record", .failing_call_index = 0});
   const std::vector<float> values = {1, 2};
   const WeightSlice slice{DType::kF32, 2, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
   const auto table = *backend->PackLinear({&slice, 1}, {.embedding = true});
   const DeviceFloats out(*backend, {7});
   const std::vector<int32_t> ids = {1};
   backend->Embed({table.get(), ids, F32View(out.data(), 1, 1)});
-  EXPECT_THAT(backend->Synchronize().message(), HasSubstr("CopyAsync: injected failure"));
+  EXPECT_THAT(backend->Synchronize().message(), HasSubstr("Record: injected failure"));
   backend->Embed({table.get(), ids, F32View(out.data(), 1, 1)});
   EXPECT_EQ(out.Read(), std::vector<float>{2});
 }

@@ -209,8 +209,8 @@ TEST(KvPositionsTest, AStepThatWaitsKeepsItsPositions) {
 // Whichever copy fails, its step fails; the next one brings what that one did not.
 TEST(KvPositionsTest, WhatAFailedStepDidNotBringComesWithTheNext) {
   int failed = 0;
-  for (int64_t n = 0; n < 12; ++n) {
-    const auto backend = Make({.failing_call = "CopyAsync", .failing_call_index = n});
+  for (int64_t n = 0; n < 20; ++n) {
+    const auto backend = Make({.failing_call = "Record", .failing_call_index = n});
     Steps steps(*backend, /*num_chunks=*/64);
     for (int32_t i = 0; i < 5; ++i) {
       steps.Write(i % kOlderChunks, i, 15 * i);
