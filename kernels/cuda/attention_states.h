@@ -137,7 +137,7 @@ __device__ __forceinline__ void MergeQueries(const ChunkAttentionLaunch& args, i
   constexpr unsigned kAllLanes = 0xffffffffu;
   constexpr int kQueries = 4, kParts = 32 / kQueries;  // of one trip
   constexpr int kPerLane = (kHeadDim + 31) / 32;
-  constexpr int kAhead = 8 / kPerLane;  // registers
+  constexpr int kAhead = kPerLane < 4 ? 4 : 2;  // registers
   static_assert(kPerLane <= 4);
   const int32_t warp = thread / 32, lane = thread % 32;
 #pragma unroll 1

@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_tile_arrays.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace refrain::kernels::cuda {
@@ -27,7 +28,7 @@ void AttentionTileArrays::CollectParts() {
       member.partial_row = num_partial_rows;
       num_partial_rows += rows.num_rows;
       // Left to right in the slot's keys.
-      const int32_t key = tile.key_begin + member.key_offset;
+      const int32_t key = std::max(tile.key_begin + member.key_offset, member.key_begin);
       int32_t at = rows.part_begin + rows.num_parts++;
       for (; at > rows.part_begin && part_keys[at - 1] > key; --at) {
         parts[at] = parts[at - 1];
@@ -49,6 +50,7 @@ void AttentionTileArrays::Serialize(bool reproducible, std::vector<std::byte>* t
   list.num_parts = static_cast<int32_t>(parts.size());
   list.num_partial_rows = num_partial_rows;
   list.reproducible = reproducible ? 1 : 0;
+  list.num_slots = num_slots;
   size_t bytes = sizeof(list);
   const auto place = [&](const auto& array, uint32_t& offset) {
     offset = static_cast<uint32_t>(bytes);

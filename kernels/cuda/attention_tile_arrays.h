@@ -25,6 +25,7 @@ struct AttentionTileArrays {
   std::vector<int32_t> parts;
   std::vector<int32_t> part_keys;  // [parts] the slot's key index that the part begins at
   int32_t num_partial_rows = 0;
+  int32_t num_slots = 0;
 };
 
 }  // namespace refrain::kernels::cuda

@@ -59,6 +59,7 @@ struct TileMember {
   int32_t row_group;
   int32_t first_row;    // rows of the tile before this member's
   int32_t key_offset;   // tile key k is the slot's key index k + key_offset
+  int32_t key_begin;    // the slot's key indexes before here are not this tile's business
   int32_t key_end;      // the slot's key indexes from here on are not this tile's business
   int32_t partial_row;  // of its first row; -1: the tile's result is the output
 };
@@ -68,6 +69,7 @@ struct AttentionTile {
   int32_t key_begin, key_end;        // in the tile's own count of keys
   int32_t member_begin, member_end;  // into members
   int32_t num_rows;                  // of all members; times heads_per_block <= max_queries
+  int32_t bundled;  // 1: each member has keys of its own, one member's behind the other's
 };
 
 // Header of the list; arrays follow at `..._offset` bytes from the header's own beginning.
@@ -99,8 +101,8 @@ struct AttentionTileList {
   uint32_t chunks_offset;
   uint32_t row_groups_offset;
   uint32_t parts_offset;
-  uint32_t bytes;  // of all
-  uint32_t reserved;
+  uint32_t bytes;     // of all
+  int32_t num_slots;  // of the steps that the list is for
 };
 
 }  // namespace refrain::kernels::cuda

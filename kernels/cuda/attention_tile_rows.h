@@ -63,7 +63,8 @@ __device__ __forceinline__ void ReadTileRows(const ChunkAttentionLaunch& args,
       int32_t end = step.key_end - step.num_rows + slot_row + 1;
       end = end < member.key_end ? end : member.key_end;
       end -= member.key_offset;
-      const int32_t begin = step.key_begin - member.key_offset;
+      int32_t begin = step.key_begin > member.key_begin ? step.key_begin : member.key_begin;
+      begin -= member.key_offset;
       TileRow row;
       row.q_row = step.row_begin + slot_row;
       row.key_begin = begin > tile.key_begin ? begin : tile.key_begin;

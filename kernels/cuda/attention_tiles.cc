@@ -8,8 +8,6 @@ namespace {
 
 // A partial state, written and read once in f32, moves as many bytes as this many keys of 16 bits.
 constexpr int64_t kPartialKeys = 2;
-// What a tile costs beside its keys, in keys.
-constexpr int64_t kTileKeys = 16;
 // Shares of less than this are not worth a merge.
 constexpr int64_t kMinShareKeys = 128;
 // Waves of thread blocks: with more, shares come out even for any number of heads.
@@ -36,6 +34,7 @@ void AttentionTiles::Plan(const AttentionPlanView& plan, std::span<const SlotSte
   stretches_.clear();
   stretch_members_.clear();
   run_chunks_.assign(plan.runs.size(), -1);
+  bundle_ = -1;
   AddRowGroups(steps, mode);
   CollectEntries(plan);
   if (reproducible) {
@@ -67,6 +66,7 @@ bool AttentionTiles::Serves(std::span<const SlotStep> steps) const {
 
 void AttentionTiles::AddRowGroups(std::span<const SlotStep> steps, AttentionMode mode) {
   slots_.assign(steps.size(), {});
+  arrays_.num_slots = static_cast<int32_t>(steps.size());
   arrays_.row_groups.clear();
   for (size_t i = 0; i < steps.size(); ++i) {
     Slot& slot = slots_[i];
@@ -145,7 +145,7 @@ bool AttentionTiles::WorthSharing() const {
     const int32_t slot_rows = steps_[entry.slot].num_rows;
     if (rows + slot_rows > rows_per_tile_) rows = 0;
     const int32_t keys = entry.keys_end - entry.key_begin;
-    (rows == 0 ? cost : saved) += rows == 0 ? kTileKeys : keys;
+    (rows == 0 ? cost : saved) += rows == 0 ? limits_.tile_keys : keys;
     rows += slot_rows;
     cost += kPartialKeys * slot_rows * head_blocks_.heads_per_block;
   }
@@ -218,7 +218,7 @@ void AttentionTiles::AddSharedStretches(const AttentionPlanView& plan,
       const int32_t rows = steps_[entry.slot].num_rows;
       if (stretch.num_rows + rows > rows_per_tile_) break;
       stretch_members_.push_back({slots_[entry.slot].row_group_begin, stretch.num_rows,
-                                  entry.key_begin, entry.key_end, -1});
+                                  entry.key_begin, 0, entry.key_end, -1});
       stretch.num_rows += rows;
       const int32_t first = steps_[entry.slot].key_begin - entry.key_begin;
       stretch.key_begin = std::min(stretch.key_begin, std::max(first, key_begin));
@@ -280,6 +280,8 @@ void AttentionTiles::AddOwnSegments(const AttentionPlanView& plan, int32_t slot)
 // on.
 void AttentionTiles::AddOwnStretches(int32_t slot, int32_t chunk_begin, int32_t key_begin,
                                      int32_t key_end) {
+  if (Bundles(slot)) return AddToBundle(slot, chunk_begin, key_begin, key_end);
+  bundle_ = -1;
   const auto chunk_end = static_cast<int32_t>(arrays_.chunks.size());
   const int32_t unit = reproducible_ ? kSegmentKeys : 1;
   const int32_t first = std::max(key_begin, RoundDown(steps_[slot].key_begin, unit));
@@ -287,12 +289,58 @@ void AttentionTiles::AddOwnStretches(int32_t slot, int32_t chunk_begin, int32_t 
     const int32_t end = std::min(key_end, KeysSeen(arrays_.row_groups[r]));
     if (end <= first) continue;
     const auto member = static_cast<int32_t>(stretch_members_.size());
-    stretch_members_.push_back({r, 0, 0, kOpenEnd, -1});
+    stretch_members_.push_back({r, 0, 0, 0, kOpenEnd, -1});
     stretches_.push_back({chunk_begin, chunk_end, first, end, member, member + 1,
                           arrays_.row_groups[r].num_rows, false});
     Stretch& stretch = stretches_.back();
     if (!reproducible_) stretch.key_begin = ChunkBegin(stretch, first);
   }
+}
+
+bool AttentionTiles::Bundles(int32_t slot) const {
+  return !reproducible_ && steps_[slot].num_rows <= rows_per_tile_ &&
+         2 * steps_[slot].num_rows * head_blocks_.heads_per_block <= limits_.bundle_queries;
+}
+
+// The same for all rows of a slot, behind the keys of other slots, whose chunks were the last to be
+// added.
+void AttentionTiles::AddToBundle(int32_t slot, int32_t chunk_begin, int32_t key_begin,
+                                 int32_t key_end) {
+  const int32_t row_group = slots_[slot].row_group_begin;
+  const int32_t rows = steps_[slot].num_rows;
+  const int32_t end = std::min(key_end, KeysSeen(arrays_.row_groups[row_group]));
+  const int32_t first = std::max(key_begin, steps_[slot].key_begin);
+  std::vector<TileChunk>& chunks = arrays_.chunks;
+  if (end <= first) {
+    chunks.resize(chunk_begin);
+    return;
+  }
+  const auto own = chunks.begin() + chunk_begin;
+  const auto above =
+      std::upper_bound(own, chunks.end(), first,
+                       [](int32_t k, const TileChunk& chunk) { return k < chunk.key_begin; });
+  assert(above != own);
+  const int32_t begin = (above - 1)->key_begin;
+  chunks.erase(own, above - 1);  // behind a window
+
+  const bool fits =
+      bundle_ >= 0 && (stretches_[bundle_].num_rows + rows) * head_blocks_.heads_per_block <=
+                          limits_.bundle_queries;
+  if (!fits) {
+    bundle_ = std::ssize(stretches_);
+    const auto member = static_cast<int32_t>(stretch_members_.size());
+    stretches_.push_back({chunk_begin, chunk_begin, 0, 0, member, member, 0, false, true});
+  }
+  Stretch& bundle = stretches_[bundle_];
+  const int32_t offset = begin - bundle.key_end;
+  for (auto chunk = chunks.begin() + chunk_begin; chunk != chunks.end(); ++chunk) {
+    chunk->key_begin -= offset;
+  }
+  stretch_members_.push_back({row_group, bundle.num_rows, offset, begin, end, -1});
+  bundle.member_end = static_cast<int32_t>(stretch_members_.size());
+  bundle.chunk_end = static_cast<int32_t>(chunks.size());
+  bundle.num_rows += rows;
+  bundle.key_end += end - begin;
 }
 
 // The first key of the chunk that holds `key`.
@@ -327,7 +375,7 @@ void AttentionTiles::AddEmptyStretches() {
   for (size_t r = 0; r < arrays_.row_groups.size(); ++r) {
     if (first_key[r] != kOpenEnd) continue;
     const auto member = static_cast<int32_t>(stretch_members_.size());
-    stretch_members_.push_back({static_cast<int32_t>(r), 0, 0, kOpenEnd, -1});
+    stretch_members_.push_back({static_cast<int32_t>(r), 0, 0, 0, kOpenEnd, -1});
     stretches_.push_back({0, 0, 0, 0, member, member + 1, arrays_.row_groups[r].num_rows, true});
   }
 }
@@ -348,7 +396,7 @@ int64_t AttentionTiles::KeyCost(const Stretch& stretch) const {
 }
 
 int64_t AttentionTiles::FixedCost(const Stretch& stretch) const {
-  return (kTileKeys + kPartialKeys * Queries(stretch)) * limits_.free_queries;
+  return (limits_.tile_keys + kPartialKeys * Queries(stretch)) * limits_.free_queries;
 }
 
 // As many shares as keep all thread blocks busy to the end, times the head blocks.
@@ -488,11 +536,21 @@ void AttentionTiles::AddTile(const Stretch& stretch, int32_t key_begin, int32_t 
   assert(tile.chunk_begin >= stretch.chunk_begin || key_begin == key_end);
   tile.key_begin = key_begin;
   tile.key_end = key_end;
+  tile.bundled = stretch.bundled ? 1 : 0;
   tile.member_begin = static_cast<int32_t>(arrays_.members.size());
-  arrays_.members.insert(arrays_.members.end(), stretch_members_.begin() + stretch.member_begin,
-                         stretch_members_.begin() + stretch.member_end);
+  for (int32_t i = stretch.member_begin; i < stretch.member_end; ++i) {
+    TileMember member = stretch_members_[i];
+    if (stretch.bundled) {
+      // Of a bundle those that have keys in the tile.
+      if (member.key_end - member.key_offset <= key_begin) continue;
+      if (member.key_begin - member.key_offset >= key_end) continue;
+      member.first_row = tile.num_rows;
+      tile.num_rows += arrays_.row_groups[member.row_group].num_rows;
+    }
+    arrays_.members.push_back(member);
+  }
   tile.member_end = static_cast<int32_t>(arrays_.members.size());
-  tile.num_rows = stretch.num_rows;
+  if (!stretch.bundled) tile.num_rows = stretch.num_rows;
   arrays_.tiles.push_back(tile);
 }
 

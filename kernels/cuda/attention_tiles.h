@@ -17,9 +17,11 @@ struct AttentionTileLimits {
   int num_heads = 0;
   int num_kv_heads = 0;
   int chunk_tokens = 64;
-  int max_queries = 64;   // query rows x heads of one tile, of the kernel that will run it
-  int num_blocks = 132;   // thread blocks that run at once: multiprocessors x blocks on each
-  int free_queries = 64;  // queries whose arithmetic is hidden behind the reading of K and V
+  int max_queries = 64;    // query rows x heads of one tile, of the kernel that will run it
+  int num_blocks = 132;    // thread blocks that run at once: multiprocessors x blocks on each
+  int free_queries = 64;   // queries whose arithmetic is hidden behind the reading of K and V
+  int tile_keys = 16;      // keys that could be read in the time that a tile costs beside its keys
+  int bundle_queries = 0;  // of a tile of several slots' own keys; 0: there are none
 };
 
 // Cuts one step's attention into tiles: integers only, made on the host, for every layer alike.
@@ -28,7 +30,9 @@ struct AttentionTileLimits {
 // mode a run that several slots read is one stretch with the rows of all of them as one matrix (the
 // chunk-first phase of ChunkAttention), what a slot has for itself is a stretch of its own, and
 // both stand in one list, so that one launch does both phases. In paged mode, and for slots with so
-// many rows that they fill tiles on their own, a slot's whole way is one stretch.
+// many rows that they fill tiles on their own, a slot's whole way is one stretch. Where a tile
+// costs much beside its keys, what several slots with few rows have for themselves is bundled: one
+// stretch of all their keys, one slot's behind the other's, of which each row sees its own slot's.
 //
 // The list is cut into `shares` of equal cost (bytes of K and V; arithmetic where that takes
 // longer), wherever in a stretch that falls (split-KV); all heads use the same cut. A row whose
@@ -79,6 +83,7 @@ class AttentionTiles {
     int32_t member_begin, member_end;  // into stretch_members_
     int32_t num_rows;
     bool leftmost;  // nothing lies to the left of it in any member's keys
+    bool bundled = false;
   };
   // A slot's part in a run; key indexes are the slot's.
   struct Entry {
@@ -113,6 +118,8 @@ class AttentionTiles {
   void AddOwnSegments(const AttentionPlanView& plan, int32_t slot);
   void AppendChunks(const AttentionPlanView& plan, const Entry& entry);
   void AddOwnStretches(int32_t slot, int32_t chunk_begin, int32_t key_begin, int32_t key_end);
+  bool Bundles(int32_t slot) const;
+  void AddToBundle(int32_t slot, int32_t chunk_begin, int32_t key_begin, int32_t key_end);
   int32_t ChunkBegin(const Stretch& stretch, int32_t key) const;
   void AddEmptyStretches();
 
@@ -142,6 +149,7 @@ class AttentionTiles {
   std::vector<int32_t> covered_begins_;
   std::vector<Stretch> stretches_;
   std::vector<TileMember> stretch_members_;
+  int64_t bundle_ = -1;  // stretch that the next slot's keys may go to
 
   int64_t total_cost_ = 0;
   int64_t spent_cost_ = 0;

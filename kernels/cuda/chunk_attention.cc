@@ -11,27 +11,47 @@ namespace refrain::kernels::cuda {
 
 namespace {
 
+// Measured on an H200: a tile of few keys takes a multiprocessor as long as five blocks of 64 keys.
+constexpr int kHopperTileKeys = 256;
+
+// As many as cost no more than one; two slots where one has nearly that many.
+int HopperBundleQueries(int group) { return group <= 4 ? 8 : 16; }
+
 struct KernelNeeds {
   int max_queries;
   int free_queries;
   size_t shared_bytes;
   int blocks_by_registers;  // that fit on a multiprocessor as far as registers go
+  int tile_keys;
+  int bundle_queries;
 };
 
 KernelNeeds NeedsOf(AttentionKernel kernel, const AttentionShapeInfo& shape) {
   switch (kernel) {
     case AttentionKernel::kMma:
-      return {kMmaAttentionQueries, 64, MmaAttentionSharedBytes(shape.head_dim, shape.reproducible),
-              2};
+      return {kMmaAttentionQueries,
+              64,
+              MmaAttentionSharedBytes(shape.head_dim, shape.reproducible),
+              2,
+              16,
+              0};
     case AttentionKernel::kHopper:
-      return {kHopperAttentionQueries, kHopperAttentionQueries,
-              HopperAttentionSharedBytes(shape.head_dim), 1};
+      return {kHopperAttentionQueries,
+              kHopperAttentionQueries,
+              HopperAttentionSharedBytes(shape.head_dim),
+              1,
+              kHopperTileKeys,
+              HopperBundleQueries(shape.num_heads / shape.num_kv_heads)};
     case AttentionKernel::kGeneric:
       break;
   }
   // Without tensor cores arithmetic takes longer than reading from the second query on.
-  return {kGenericAttentionQueries, 1,
-          GenericAttentionSharedBytes(shape.head_dim, shape.reproducible), 4};
+  return {kGenericAttentionQueries,
+          1,
+          GenericAttentionSharedBytes(shape.head_dim, shape.reproducible),
+          4,
+          16,
+          0};
 }
 
 }  // namespace
@@ -72,6 +92,8 @@ AttentionSetup SetUpAttention(AttentionKernel kernel, const AttentionShapeInfo& 
   setup.limits.chunk_tokens = shape.chunk_tokens;
   setup.limits.max_queries = needs.max_queries;
   setup.limits.free_queries = needs.free_queries;
+  setup.limits.tile_keys = needs.tile_keys;
+  setup.limits.bundle_queries = needs.bundle_queries;
   setup.limits.num_blocks = device.num_multiprocessors * blocks;
   setup.grid_blocks = setup.limits.num_blocks;
   return setup;

@@ -52,10 +52,27 @@ __device__ __forceinline__ void StageQueries(const ChunkAttentionLaunch& args,
   NamedBarrierSync(kComputeBarrier, kComputeThreads);
 }
 
+// By the warps that neither read nor compute: the tile list and the steps come into the first-level
+// cache, all lines at once, while the reading warp would go from one to the next.
+__device__ __forceinline__ void FetchLists(const ChunkAttentionLaunch& args, uint32_t thread) {
+  constexpr uint32_t kLineBytes = 128, kMostBytes = 12 << 10;  // of what shared memory leaves
+  const auto fetch = [&](const void* data, uint32_t bytes) {
+    bytes = bytes < kMostBytes ? bytes : kMostBytes;
+    for (uint32_t at = thread * kLineBytes; at < bytes; at += kIdleThreads * kLineBytes) {
+      FetchLine(static_cast<const unsigned char*>(data) + at);
+    }
+  };
+  const uint32_t bytes = args.tiles->bytes;
+  const auto slots = static_cast<uint32_t>(args.tiles->num_slots);
+  fetch(args.steps, slots * static_cast<uint32_t>(sizeof(SlotStep)));
+  fetch(args.tiles, bytes);
+}
+
 template <class Shape>
 __device__ void ComputeTiles(const ChunkAttentionLaunch& args, const HeadBlocks& heads,
                              HopperShared<Shape>& shared) {
   RingPosition<Shape> position;
+  WaitForKernelBefore();
   for (uint32_t tile = 0;; ++tile) {
     BarrierWait(&shared.header_full[tile % 2], tile / 2 % 2);
     const TileHeader& header = shared.headers[tile % 2];
@@ -96,7 +113,11 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
     ComputeTiles(args, heads, shared);
   } else {
     RegistersDecrease<kReadRegisters>();
-    if (threadIdx.x < kComputeThreads + 32) TileReader<Shape>(args, heads, shared).Run();
+    if (threadIdx.x < kComputeThreads + 32) {
+      TileReader<Shape>(args, heads, shared).Run();
+    } else {
+      FetchLists(args, threadIdx.x - (kComputeThreads + 32));
+    }
   }
 #endif
 }
@@ -105,7 +126,9 @@ template <class T, int kHeadDim>
 void LaunchHopperOfHeadDim(Stream& stream, int grid_blocks, const HeadBlocks& heads,
                            const ChunkAttentionLaunch& args) {
   using Shared = HopperShared<HopperShape<T, kHeadDim>>;
-  Launch(stream, {dim3(grid_blocks), dim3(kHopperThreads), sizeof(Shared), "hopper attention"},
+  Launch(stream,
+         {dim3(grid_blocks), dim3(kHopperThreads), sizeof(Shared), "hopper attention",
+          /*early=*/true},
          HopperAttention<T, kHeadDim>, args, heads);
 }
 

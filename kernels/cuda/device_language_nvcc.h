@@ -19,6 +19,7 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;
   const char* kernel = "";
+  bool early = false;  // of sm_90 and on: see WaitForKernelBefore in instructions.h
 };
 
 // The block's dynamic shared memory, aligned to 1,024 bytes.
@@ -45,6 +46,11 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
     config.blockDim = shape.block;
     config.dynamicSmemBytes = shape.shared_bytes;
     config.stream = static_cast<cudaStream_t>(stream.native());
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = shape.early ? 1 : 0;
     error = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
   }
   if (error == cudaSuccess) return;

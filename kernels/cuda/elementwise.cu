@@ -42,24 +42,68 @@ __global__ void __launch_bounds__(kThreads) Embed(EmbedLaunch args) {
 
 // The sum over the block, in every thread; `partial` has a float per warp.
 __device__ __forceinline__ float SumOverBlock(float value, float* partial) {
+  const unsigned lane = threadIdx.x % 32;
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
+  if (lane == 0) partial[threadIdx.x / 32] = value;
   __syncthreads();
-  float sum = 0;
-  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += partial[warp];
-  return sum;
+  value = lane < blockDim.x / 32 ? partial[lane] : 0.0f;
+  for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
+  return value;
 }
 
-__global__ void __launch_bounds__(kThreads) RmsNorm(RmsNormLaunch args) {
+constexpr int kNormThreads = 1024, kNormUnits = 4;  // of four elements, that a thread holds
+
+// x[0] to x[3], zeros from x[left] on.
+template <bool kAligned>
+__device__ __forceinline__ float4 LoadUnit(const float* x, int64_t left) {
+  if (kAligned && left >= 4) return *reinterpret_cast<const float4*>(x);
+  return make_float4(left > 0 ? x[0] : 0.0f, left > 1 ? x[1] : 0.0f, left > 2 ? x[2] : 0.0f,
+                     left > 3 ? x[3] : 0.0f);
+}
+
+__device__ __forceinline__ float SquaresOf(const float4& v) {
+  return (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+}
+
+// A block's row is in registers, as far as they go: it is read once, by as many threads as there
+// are, and nobody waits for one element after the other. The same sums however rows are aligned.
+template <bool kAligned>
+__global__ void __launch_bounds__(kNormThreads) RmsNorm(RmsNormLaunch args) {
   const int64_t row = args.row_indexes == nullptr ? blockIdx.x : args.row_indexes[blockIdx.x];
   const float* const x = args.x.data + row * args.x.stride;
   float* const out = args.out.data + blockIdx.x * args.out.stride;
+  const int64_t step = int64_t{4} * blockDim.x, first = int64_t{4} * threadIdx.x;
+  float4 held[kNormUnits];
   float squares = 0;
-  for (int64_t i = threadIdx.x; i < args.cols; i += blockDim.x) squares += x[i] * x[i];
+#pragma unroll
+  for (int i = 0; i < kNormUnits; ++i) {
+    held[i] = LoadUnit<kAligned>(x + first + i * step, args.cols - first - i * step);
+  }
+#pragma unroll
+  for (const float4& unit : held) squares += SquaresOf(unit);
+  for (int64_t at = first + kNormUnits * step; at < args.cols; at += step) {
+    squares += SquaresOf(LoadUnit<kAligned>(x + at, args.cols - at));
+  }
   squares = SumOverBlock(squares, SharedMemory<float>());
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(args.cols) + args.eps);
-  for (int64_t i = threadIdx.x; i < args.cols; i += blockDim.x) {
-    out[i] = x[i] * scale * args.weight[i];
+  const auto store = [&](int64_t at, const float4& v) {
+    const int64_t left = args.cols - at;
+    const float4 w = LoadUnit<kAligned>(args.weight + at, left);
+    const float4 y =
+        make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
+    if (kAligned && left >= 4) {
+      *reinterpret_cast<float4*>(out + at) = y;
+      return;
+    }
+    if (left > 0) out[at] = y.x;
+    if (left > 1) out[at + 1] = y.y;
+    if (left > 2) out[at + 2] = y.z;
+    if (left > 3) out[at + 3] = y.w;
+  };
+#pragma unroll
+  for (int i = 0; i < kNormUnits; ++i) store(first + i * step, held[i]);
+  for (int64_t at = first + kNormUnits * step; at < args.cols; at += step) {
+    store(at, LoadUnit<kAligned>(x + at, args.cols - at));
   }
 }
 
@@ -74,45 +118,46 @@ __device__ __forceinline__ bool IsFinite(float x) {
   return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
 }
 
-// One block per row: q and k turned in place, k and v stored. Shared memory: an int per KV head.
+constexpr int kRopeWarps = 4;
+
+// A warp for each row and query head, or KV head: q and k turned in place, k and v stored.
 template <class T>
-__global__ void __launch_bounds__(kThreads) RopeAppend(RopeAppendLaunch args) {
+__global__ void __launch_bounds__(kRopeWarps * 32) RopeAppend(RopeAppendLaunch args) {
+  LetDependentsStart();
   const int d = args.kv.head_dim, kv_heads = args.kv.num_kv_heads;
   const int half = args.table.rope_dim / 2;
   const int64_t row = blockIdx.x;
-  float* const qkv = args.qkv.data + row * args.qkv.stride;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int head = static_cast<int>(blockIdx.y * kRopeWarps + threadIdx.x / 32);
+  if (head >= args.num_heads + kv_heads) return;
+  float* const x = args.qkv.data + row * args.qkv.stride + head * d;
   const int64_t position = args.positions[row];
   const float* const cos = args.table.cos + position * half;
   const float* const sin = args.table.sin + position * half;
-  for (int i = static_cast<int>(threadIdx.x); i < (args.num_heads + kv_heads) * half;
-       i += static_cast<int>(blockDim.x)) {
-    float* const head = qkv + i / half * d;
-    const int pair = i % half;
-    Turn(head[pair], head[pair + half], cos[pair], sin[pair]);
-  }
+#pragma unroll 4
+  for (int pair = lane; pair < half; pair += 32)
+    Turn(x[pair], x[pair + half], cos[pair], sin[pair]);
+  const int kv_head = head - args.num_heads;
   const KvSlotRef to = args.destinations[row];
-  if (to.chunk < 0) return;  // of the whole block
-  int* const not_finite = SharedMemory<int>();
-  for (int h = static_cast<int>(threadIdx.x); h < kv_heads; h += static_cast<int>(blockDim.x)) {
-    not_finite[h] = 0;
-  }
-  __syncthreads();
-  const float* const k = qkv + args.num_heads * d;
-  const float* const v = k + kv_heads * d;
+  if (kv_head < 0 || to.chunk < 0) return;
+  __syncwarp();  // lanes store what others have turned
+  const float* const v = x + kv_heads * d;
+  std::byte* const keys = args.kv.Keys(to.chunk, args.layer, kv_head);
+  std::byte* const values = args.kv.Values(to.chunk, args.layer, kv_head);
   const auto index = [&](int i) {
-    return KvElementIndex(kKvElementBytes<T>, d, args.kv.chunk_tokens, to.offset, i % d);
+    return KvElementIndex(kKvElementBytes<T>, d, args.kv.chunk_tokens, to.offset, i);
   };
-  for (int i = static_cast<int>(threadIdx.x); i < kv_heads * d; i += static_cast<int>(blockDim.x)) {
-    std::byte* const values = args.kv.Values(to.chunk, args.layer, i / d);
-    StoreKv<T>(args.kv.Keys(to.chunk, args.layer, i / d), index(i), k[i]);
+  bool finite = true;
+#pragma unroll 4
+  for (int i = lane; i < d; i += 32) {
+    StoreKv<T>(keys, index(i), x[i]);
     StoreKv<T>(values, index(i), v[i]);
-    if (!IsFinite(LoadKv<T>(values, index(i)))) not_finite[i / d] = 1;
+    finite = finite && IsFinite(LoadKv<T>(values, index(i)));
   }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kv_heads * d; i += static_cast<int>(blockDim.x)) {
-    if (not_finite[i / d] == 0) continue;
-    StoreKv<T>(args.kv.Keys(to.chunk, args.layer, i / d), index(i), __uint_as_float(0x7fc00000u));
-    StoreKv<T>(args.kv.Values(to.chunk, args.layer, i / d), index(i), 0.0f);
+  if (__any_sync(kAllLanes, !finite) == 0) return;
+  for (int i = lane; i < d; i += 32) {
+    StoreKv<T>(keys, index(i), __uint_as_float(0x7fc00000u));
+    StoreKv<T>(values, index(i), 0.0f);
   }
 }
 
@@ -123,6 +168,17 @@ __global__ void __launch_bounds__(kThreads) SwiGlu(SwiGluLaunch args) {
   const float gate = args.gate.data[row * args.gate.stride + col];
   args.out.data[row * args.out.stride + col] =
       Silu(gate) * args.up.data[row * args.up.stride + col];
+}
+
+// The same, four columns to a thread.
+__global__ void __launch_bounds__(kThreads) SwiGluUnits(SwiGluLaunch args) {
+  const int64_t row = blockIdx.y, col = 4 * (int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  if (col >= args.cols) return;
+  const float4 gate =
+      *reinterpret_cast<const float4*>(args.gate.data + row * args.gate.stride + col);
+  const float4 up = *reinterpret_cast<const float4*>(args.up.data + row * args.up.stride + col);
+  *reinterpret_cast<float4*>(args.out.data + row * args.out.stride + col) = make_float4(
+      Silu(gate.x) * up.x, Silu(gate.y) * up.y, Silu(gate.z) * up.z, Silu(gate.w) * up.w);
 }
 
 __global__ void __launch_bounds__(kThreads) Add(AddLaunch args) {
@@ -139,6 +195,11 @@ void ForRowStretches(int64_t rows, int64_t cols, unsigned threads, const Fn& lau
   for (int64_t row = 0; row < rows; row += kMostRows) {
     launch(row, dim3(blocks, static_cast<unsigned>(std::min(kMostRows, rows - row))));
   }
+}
+
+// Whether rows can be read four elements at a time.
+bool InUnits(const DeviceRows& rows) {
+  return reinterpret_cast<uintptr_t>(rows.data) % sizeof(float4) == 0 && rows.stride % 4 == 0;
 }
 
 DeviceRows From(const DeviceRows& rows, int64_t row) {
@@ -159,17 +220,20 @@ void LaunchEmbed(Stream& stream, const EmbedLaunch& args) {
 
 void LaunchRmsNorm(Stream& stream, const RmsNormLaunch& args) {
   if (args.rows == 0) return;
-  const unsigned threads = ThreadsFor(args.cols);
-  Launch(stream, {RowGrid(args.rows), threads, threads / 32 * sizeof(float), "RmsNorm"}, RmsNorm,
-         args);
+  const bool aligned = InUnits(args.x) && InUnits(args.out) &&
+                       reinterpret_cast<uintptr_t>(args.weight) % sizeof(float4) == 0;
+  const auto threads = static_cast<unsigned>(
+      std::clamp<int64_t>(((args.cols + 3) / 4 + 31) / 32 * 32, 32, kNormThreads));
+  Launch(stream, {RowGrid(args.rows), threads, threads / 32 * sizeof(float), "RmsNorm"},
+         aligned ? RmsNorm<true> : RmsNorm<false>, args);
 }
 
 void LaunchRopeAppend(Stream& stream, const RopeAppendLaunch& args) {
   if (args.rows == 0) return;
-  const int kv_heads = args.kv.num_kv_heads;
-  const unsigned threads = ThreadsFor(
-      std::max((args.num_heads + kv_heads) * args.table.rope_dim / 2, kv_heads * args.kv.head_dim));
-  const LaunchShape shape = {RowGrid(args.rows), threads, kv_heads * sizeof(int), "RopeAppend"};
+  const int heads = args.num_heads + args.kv.num_kv_heads;
+  const dim3 grid(static_cast<unsigned>(args.rows),
+                  static_cast<unsigned>((heads + kRopeWarps - 1) / kRopeWarps));
+  const LaunchShape shape = {grid, kRopeWarps * 32, 0, "RopeAppend"};
   switch (args.kv.dtype) {
     case DType::kF16:
       return Launch(stream, shape, RopeAppend<F16>, args);
@@ -183,13 +247,16 @@ void LaunchRopeAppend(Stream& stream, const RopeAppendLaunch& args) {
 }
 
 void LaunchSwiGlu(Stream& stream, const SwiGluLaunch& args) {
-  const unsigned threads = ThreadsFor(args.cols);
-  ForRowStretches(args.rows, args.cols, threads, [&](int64_t row, dim3 grid) {
+  const bool units =
+      args.cols % 4 == 0 && InUnits(args.gate) && InUnits(args.up) && InUnits(args.out);
+  const int64_t items = units ? args.cols / 4 : args.cols;
+  const unsigned threads = ThreadsFor(items);
+  ForRowStretches(args.rows, items, threads, [&](int64_t row, dim3 grid) {
     SwiGluLaunch part = args;
     part.gate = From(args.gate, row);
     part.up = From(args.up, row);
     part.out = From(args.out, row);
-    Launch(stream, {grid, threads, 0, "SwiGlu"}, SwiGlu, part);
+    Launch(stream, {grid, threads, 0, "SwiGlu"}, units ? SwiGluUnits : SwiGlu, part);
   });
 }
 

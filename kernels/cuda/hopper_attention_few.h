@@ -21,6 +21,8 @@ class FewQueries {
  public:
   using T = typename Shape::Element;
   static constexpr int kColumns = FewQueryState<Shape, kN>::kColumns;
+  // Of a bundled tile, which has few queries, no block is seen by all.
+  static constexpr bool kPlacesHeld = kColumns <= 4;  // registers
 
   __device__ FewQueries(const ChunkAttentionLaunch& args, const TileHeader& header,
                         HopperShared<Shape>& shared, RingPosition<Shape> tile_begin)
@@ -36,6 +38,12 @@ class FewQueries {
   // The queries are in shared memory.
   __device__ void Run() {
     state_.Clear();
+    if constexpr (kPlacesHeld) {
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        places_[c] = PlaceOfQuery(args_, header_, state_.Query(c));
+      }
+    }
     const int32_t num_blocks = Uniform(header_.num_blocks);
     for (int32_t block = 0; block < num_blocks; ++block) {
       if (block % kWarpgroups == group_) {
@@ -90,10 +98,12 @@ class FewQueries {
 
   __device__ void Mask(const BlockInfo& info, float (&s)[kN / 2]) const {
     const int row = 16 * warp_ + lane_ / 4;
-    const KeyPlace keys[2] = {PlaceOfKey(args_, info, row), PlaceOfKey(args_, info, row + 8)};
+    const KeyPlace keys[2] = {PlaceOfKey<true>(args_, info, row),
+                              PlaceOfKey<true>(args_, info, row + 8)};
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const QueryPlace query = PlaceOfQuery(args_, header_, state_.Query(c));
+      const QueryPlace query = kPlacesHeld ? places_[kPlacesHeld ? c : 0]
+                                           : PlaceOfQuery(args_, header_, state_.Query(c));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float& score = s[c / 2 * 4 + half * 2 + c % 2];
@@ -159,6 +169,7 @@ class FewQueries {
   const RingPosition<Shape> tile_begin_;
   const int group_, warp_, lane_;
   FewQueryState<Shape, kN> state_;
+  QueryPlace places_[kPlacesHeld ? kColumns : 1];
 };
 
 }  // namespace refrain::kernels::cuda

@@ -21,7 +21,8 @@ inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kComputeThreads = kWarpgroups * kWarpgroupThreads;
 inline constexpr int kHopperThreads = kComputeThreads + kWarpgroupThreads;
 inline constexpr int kComputeWarps = kComputeThreads / 32;
-inline constexpr int kMaxPieces = 4;  // chunks of a block: 64 / 16
+inline constexpr int kIdleThreads = kWarpgroupThreads - 32;  // beside the warp that reads
+inline constexpr int kMaxPieces = 4;                         // chunks of a block: 64 / 16
 
 // Registers of a thread: the launch gives all of them 168, what __launch_bounds__ leaves for one
 // block on a multiprocessor; the reading warpgroup gives some of its to the others. PTX ISA,

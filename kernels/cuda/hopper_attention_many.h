@@ -150,7 +150,7 @@ class ManyQueries {
     for (int i = 0; i < kBlockKeys / 8; ++i) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const KeyPlace key = PlaceOfKey(args_, info, 8 * i + lane_ % 4 * 2 + e);
+        const KeyPlace key = PlaceOfKey<false>(args_, info, 8 * i + lane_ % 4 * 2 + e);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           float& score = s[4 * i + 2 * half + e];

@@ -50,9 +50,10 @@ struct KeySight {
 // The pieces of one tile.
 class TilePieces {
  public:
+  // What each row sees, [low, high), counts where the tile is bundled.
   __device__ TilePieces(const AttentionTile& tile, const TileLists& lists, const PieceCut& cut,
-                        const KeySight& sight)
-      : tile_(tile), lists_(lists), cut_(cut), sight_(sight) {}
+                        const KeySight& sight, const int32_t* low, const int32_t* high)
+      : tile_(tile), lists_(lists), cut_(cut), sight_(sight), low_(low), high_(high) {}
 
   // Piece x, without what no row sees behind it.
   __device__ Piece At(int32_t x) const {
@@ -64,6 +65,7 @@ class TilePieces {
     piece.chunk = chunk.chunk;
     piece.first_token = (x & ((1 << cut_.parts_log2) - 1)) * kBlockKeys;
     piece.first_key = chunk.key_begin + piece.first_token;
+    if (tile_.bundled != 0) key_end = EndOfSeen(piece.first_key, key_end);
     const int32_t tokens = key_end - piece.first_key;
     piece.tokens = tokens < 0 ? 0 : tokens > cut_.rows ? cut_.rows : tokens;
     return piece;
@@ -87,10 +89,24 @@ class TilePieces {
   }
 
  private:
+  // How far some row sees keys of [begin, end), which are one member's: what lies behind it in the
+  // member's last chunk was not written yet.
+  __device__ int32_t EndOfSeen(int32_t begin, int32_t end) const {
+    int32_t seen = begin;
+#pragma unroll 1
+    for (int32_t row = 0; row < tile_.num_rows; ++row) {
+      const int32_t high = high_[row] < end ? high_[row] : end;
+      if (low_[row] < end && high > seen) seen = high;
+    }
+    return seen;
+  }
+
   const AttentionTile& tile_;
   const TileLists& lists_;
   const PieceCut cut_;
   const KeySight& sight_;
+  const int32_t* const low_;
+  const int32_t* const high_;
 };
 
 }  // namespace refrain::kernels::cuda

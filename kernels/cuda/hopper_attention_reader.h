@@ -59,7 +59,8 @@ class TileReader {
     const TileLists lists = ReadTileLists(args_.tiles);
     const AttentionTile& tile = lists.tiles[index];
     const KeySight sight = WriteRows(tile, lists, header);
-    const TilePieces pieces(tile, lists, Cut(), sight);
+    __syncwarp();  // what the lanes wrote of rows is read for pieces
+    const TilePieces pieces(tile, lists, Cut(), sight, header.low, header.high);
     int32_t begin, end;
     pieces.Find(lane_, begin, end);
     if (lane_ == 0) {
@@ -76,6 +77,12 @@ class TileReader {
       header.high_min = sight.high_min;
     }
     PublishHeader();
+    // Up to here nothing was read that the kernel before may have written: tile list and steps were
+    // brought before that one began, for it is not an early one.
+    if (headers_ == 1) {
+      WaitForKernelBefore();
+      LetDependentsStart();
+    }
     ReadBlocks(pieces, heads_.KvHead(head_block), begin, end);
   }
 
@@ -96,7 +103,8 @@ class TileReader {
       for (int32_t i = few ? lane_ : 0; i < group.num_rows; i += few ? 32 : 1) {
         // The row's own key is the last that it sees.
         const int32_t own = step.key_end - step.num_rows + group.row_begin + i;
-        int32_t low = step.key_begin - member.key_offset;
+        int32_t low = step.key_begin > member.key_begin ? step.key_begin : member.key_begin;
+        low -= member.key_offset;
         int32_t high = (own + 1 < member.key_end ? own + 1 : member.key_end) - member.key_offset;
         low = low < tile.key_begin ? tile.key_begin : low;
         high = high > tile.key_end ? tile.key_end : high;

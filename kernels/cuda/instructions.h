@@ -22,6 +22,8 @@
 //   LoadMatrixX4(r, shared), LoadMatrixX4Transposed, LoadMatrixX2, LoadMatrixX2Transposed
 //   (X2: the addresses of lanes 0 to 15 count)
 //
+//   FetchLine(global)                    the 128 bytes there into the first-level cache
+//
 // Copies. A thread's copies become visible to itself when waited for, to others behind a barrier.
 //   CopyAsync16(shared, global, valid)   16 bytes, aligned; zeros and no read when not valid
 //   CopyAsyncCommit()                    closes a group
@@ -39,6 +41,11 @@
 //                                        copies and wgmma after it
 //   NamedBarrierSync(id, threads), NamedBarrierArrive(id, threads)   id 1 to 15, threads a multiple
 //                                        of 32 (id 0 is __syncthreads)
+// Kernels that overlap (sm_90; nothing on older devices): one launched `early` begins when all
+// blocks of the kernel before it have let it, or have ended.
+//   LetDependentsStart()                 by any thread of a block
+//   WaitForKernelBefore()                until all that the kernel before did is done and seen; at
+//                                        once where the launch was not early
 // Registers of a warpgroup (sm_90a), all its threads together, a multiple of 8 from 24 to 256. They
 // move between warpgroups of one block: what the launch gave it is all there is.
 //   RegistersDecrease<kCount>()          keeps so many for each thread

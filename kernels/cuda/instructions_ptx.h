@@ -104,6 +104,11 @@ __device__ __forceinline__ void LoadMatrixX2Transposed(uint32_t (&r)[2], const v
 
 // --- Copies of a thread ---
 
+__device__ __forceinline__ void FetchLine(const void* global) {
+  [[maybe_unused]] uint32_t value;
+  asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+}
+
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -196,6 +201,18 @@ __device__ __forceinline__ void BulkCopyToShared(void* shared, const void* globa
 __device__ __forceinline__ void AsyncProxyFence() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void LetDependentsStart() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+__device__ __forceinline__ void WaitForKernelBefore() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

@@ -220,6 +220,7 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;
   const char* kernel = "";
+  bool early = false;  // of sm_90 and on: see WaitForKernelBefore in instructions.h
 };
 
 template <class T>

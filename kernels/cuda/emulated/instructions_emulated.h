@@ -177,7 +177,10 @@ inline void BarrierWait(uint64_t* barrier, uint32_t parity) {
 inline void BulkCopyToShared(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
   emulated::IssueBulkCopy(shared, global, bytes, barrier);
 }
+inline void FetchLine(const void*) {}
 inline void AsyncProxyFence() {}
+inline void LetDependentsStart() {}  // one kernel after the other
+inline void WaitForKernelBefore() {}
 inline void NamedBarrierSync(int id, int threads) { emulated::SyncNamed(id, threads); }
 inline void NamedBarrierArrive(int id, int threads) { emulated::ArriveNamed(id, threads); }
 template <int kCount>

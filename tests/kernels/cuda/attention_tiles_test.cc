@@ -105,6 +105,7 @@ void ExpectCoversOnce(const AttentionTiles& tiles, const AttentionPlanView& plan
           ASSERT_LE(end - a.chunks[c].key_begin, tiles.limits().chunk_tokens);
           for (int k = std::max(a.chunks[c].key_begin, tile.key_begin); k < end; ++k) {
             const int key = k + member.key_offset;
+            if (key < member.key_begin) continue;
             if (key >= std::min<int>(member.key_end, keys.size())) continue;
             ++keys[key];
             const std::pair place = {a.chunks[c].chunk, k - a.chunks[c].key_begin};
@@ -134,7 +135,8 @@ void ExpectPartsInOrder(const AttentionTiles& tiles) {
   for (const AttentionTile& tile : a.tiles) {
     for (int m = tile.member_begin; m < tile.member_end; ++m) {
       const TileMember& member = a.members[m];
-      parts[member.row_group].push_back({tile.key_begin + member.key_offset, member.partial_row});
+      const int key = std::max(tile.key_begin + member.key_offset, member.key_begin);
+      parts[member.row_group].push_back({key, member.partial_row});
       if (member.partial_row < 0) continue;
       for (int i = 0; i < a.row_groups[member.row_group].num_rows; ++i) {
         EXPECT_TRUE(used.insert(member.partial_row + i).second);
@@ -187,9 +189,10 @@ struct TilesCase {
 };
 
 const TilesCase kCases[] = {
-    {{8, 8, 16, 64, 132, 64}, 20, false}, {{8, 2, 16, 64, 132, 64}, 40, false},
-    {{9, 3, 16, 32, 7, 16}, 150, false},  {{32, 1, 16, 16, 264, 64}, 3, false},
-    {{4, 4, 16, 64, 132, 64}, 1, true},   {{32, 4, 16, 64, 1, 64}, 5, true},
+    {{8, 8, 16, 64, 132, 64}, 20, false},        {{8, 2, 16, 64, 132, 64}, 40, false},
+    {{9, 3, 16, 32, 7, 16}, 150, false},         {{32, 1, 16, 16, 264, 64}, 3, false},
+    {{4, 4, 16, 64, 132, 64}, 1, true},          {{32, 4, 16, 64, 1, 64}, 5, true},
+    {{4, 4, 16, 128, 7, 128, 256, 8}, 4, false}, {{16, 2, 16, 128, 132, 128, 16, 16}, 2, false},
 };
 
 class AttentionTilesRandom : public ::testing::TestWithParam<std::tuple<int, bool>> {
@@ -369,6 +372,25 @@ TEST(AttentionTilesTest, BoundThePartials) {
     const int rows = 64, rows_per_tile = 64 / 4;
     EXPECT_LE(tiles.num_partial_rows(), 2 * rows + tiles.list().num_shares * rows_per_tile);
   }
+}
+
+// What eight slots have for themselves is one tile, in which each has its own keys and no other's.
+TEST(AttentionTilesTest, BundleWhatSlotsHaveForThemselves) {
+  AttentionTiles tiles({32, 32, 64, 128, 132, 128, 256, 8});
+  const Batch batch(32, 2048, 1);
+  tiles.Plan(batch.view(), batch.steps, AttentionMode::kTwoPhase, false);
+  ExpectCoversOnce(tiles, batch.view(), batch.steps);
+  const Arrays a = Read(tiles);
+  int bundles = 0, members = 0;
+  for (const AttentionTile& tile : a.tiles) {
+    if (tile.bundled == 0) continue;
+    ++bundles;
+    members += tile.member_end - tile.member_begin;
+    EXPECT_EQ(tile.num_rows, tile.member_end - tile.member_begin);
+    EXPECT_LE(tile.num_rows, 8);
+  }
+  EXPECT_LE(bundles, 4 + tiles.list().num_shares);
+  EXPECT_GE(members, 32);
 }
 
 // Rows without a key, be it for want of a plan or of an entry in it, have an output all the same.
