@@ -30,9 +30,10 @@ class FewQueries {
         header_(header),
         shared_(shared),
         tile_begin_(tile_begin),
-        group_(Uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads)),
-        warp_(static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32),
+        thread_(ThreadOfTile()),
+        group_(Uniform(thread_ / kWarpgroupThreads)),
+        warp_(thread_ % kWarpgroupThreads / 32),
+        lane_(thread_ % 32),
         state_(shared, group_, warp_, lane_) {}
 
   // The queries are in shared memory.
@@ -167,7 +168,7 @@ class FewQueries {
   const TileHeader& header_;
   HopperShared<Shape>& shared_;
   const RingPosition<Shape> tile_begin_;
-  const int group_, warp_, lane_;
+  const int thread_, group_, warp_, lane_;
   FewQueryState<Shape, kN> state_;
   QueryPlace places_[kPlacesHeld ? kColumns : 1];
 };

@@ -44,6 +44,14 @@ __device__ __forceinline__ int32_t Uniform(int32_t value) {
   return __shfl_sync(0xffffffffu, value, 0);
 }
 
+// threadIdx.x, the compiler not knowing: what follows from it is not kept in registers from tile to
+// tile.
+__device__ __forceinline__ int ThreadOfTile() {
+  uint32_t thread[1] = {threadIdx.x};
+  HoldRegisters(thread);
+  return static_cast<int>(thread[0]);
+}
+
 // Where the keys of a block are: piece p is rows [p * 64 / pieces, ...) of the block, of one chunk.
 // Written by the reading warp with the block's K.
 struct BlockInfo {

@@ -34,9 +34,10 @@ class ManyQueries {
         header_(header),
         shared_(shared),
         tile_begin_(tile_begin),
-        group_(Uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads)),
-        warp_(static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+        thread_(ThreadOfTile()),
+        group_(Uniform(thread_ / kWarpgroupThreads)),
+        warp_(thread_ % kWarpgroupThreads / 32),
+        lane_(thread_ % 32) {}
 
   // The queries are in shared memory.
   __device__ void Run() {
@@ -54,8 +55,12 @@ class ManyQueries {
     const int32_t num_blocks = Uniform(header_.num_blocks);
     if (group_ * 64 < Uniform(header_.num_queries)) {
       if constexpr (kQueriesInRegisters) LoadFragments();
-      for (int32_t block = 0; block < num_blocks; ++block) AddBlock(block);
-      if constexpr (kQueriesInRegisters) UseFragments();
+      if constexpr (kQueriesInRegisters) {
+        AddBlocks(num_blocks);
+        UseFragments();
+      } else {
+        for (int32_t block = 0; block < num_blocks; ++block) AddBlock(block);
+      }
       WriteStates();
     } else {
       for (int32_t block = 0; block < num_blocks; ++block) {
@@ -92,6 +97,41 @@ class ManyQueries {
     }
   }
 
+  // One block after the other, the scores of the next under way while this one's become weights:
+  // the tensor cores do not wait for exponentials.
+  __device__ void AddBlocks(int32_t num_blocks) {
+    if (num_blocks == 0) return;
+    RingPosition<Shape> at = tile_begin_;
+    float s[kBlockKeys / 2], next[kBlockKeys / 2];
+    BarrierWait(&shared_.full[at.unit()], at.parity());
+    BeginScores(shared_.ring[at.unit()], next);
+    WgmmaWait<0>();
+#pragma unroll 1
+    for (int32_t block = 0; block < num_blocks; ++block) {
+      HoldRegisters(next);
+      HoldRegisters(q_);
+#pragma unroll
+      for (int i = 0; i < kBlockKeys / 2; ++i) s[i] = next[i];
+      const int k_unit = at.unit();
+      const BlockInfo& info = shared_.blocks[k_unit / 2];
+      if (Uniform(AllSeen(args_, header_, info)) == 0) Mask(info, s);
+      LetGo(&shared_.empty[k_unit]);
+      ++at.count;
+      const int v_unit = at.unit();
+      const uint32_t v_parity = at.parity();
+      ++at.count;
+      if (block + 1 < num_blocks) {
+        BarrierWait(&shared_.full[at.unit()], at.parity());
+        BeginScores(shared_.ring[at.unit()], next);
+      }
+      uint32_t p[kBlockKeys / 16][4];
+      ToWeights(s, p);
+      BarrierWait(&shared_.full[v_unit], v_parity);
+      AddValues(shared_.ring[v_unit], p);
+      LetGo(&shared_.empty[v_unit]);
+    }
+  }
+
   __device__ void AddBlock(int32_t block) {
     RingPosition<Shape> at = tile_begin_;
     at.count += 2 * block;
@@ -99,21 +139,13 @@ class ManyQueries {
     const BlockInfo& info = shared_.blocks[k_unit / 2];
     BarrierWait(&shared_.full[k_unit], at.parity());
     float s[kBlockKeys / 2];
-    Score(shared_.ring[k_unit], s);
+    BeginScores(shared_.ring[k_unit], s);
+    WgmmaWait<0>();
+    HoldRegisters(s);
     if (Uniform(AllSeen(args_, header_, info)) == 0) Mask(info, s);
     LetGo(&shared_.empty[k_unit]);
-
-    float factor[2];
-    const float scale = ScoreScale(args_);
-    RaiseMaxima(s, scale, factor);
     uint32_t p[kBlockKeys / 16][4];
-    MakeWeights(s, scale, p);
-#pragma unroll
-    for (int out = 0; out < kOuts; ++out) {
-#pragma unroll
-      for (int i = 0; i < kOutN / 2; ++i) o_[out][i] *= factor[i / 2 % 2];
-    }
-
+    ToWeights(s, p);
     ++at.count;
     const int v_unit = at.unit();
     BarrierWait(&shared_.full[v_unit], at.parity());
@@ -121,7 +153,22 @@ class ManyQueries {
     LetGo(&shared_.empty[v_unit]);
   }
 
-  __device__ void Score(const unsigned char* keys, float (&s)[kBlockKeys / 2]) {
+  // Raises the state's maxima; o is scaled with them.
+  __device__ void ToWeights(float (&s)[kBlockKeys / 2], uint32_t (&p)[kBlockKeys / 16][4]) {
+    float factor[2];
+    const float scale = ScoreScale(args_);
+    RaiseMaxima(s, scale, factor);
+    MakeWeights(s, scale, p);
+#pragma unroll
+    for (int out = 0; out < kOuts; ++out) {
+#pragma unroll
+      for (int i = 0; i < kOutN / 2; ++i) o_[out][i] *= factor[i / 2 % 2];
+    }
+  }
+
+  // Puts the products for a block's scores on their way; s, and q_ where it is read, belong to them
+  // until they are waited for.
+  __device__ void BeginScores(const unsigned char* keys, float (&s)[kBlockKeys / 2]) {
     const uint64_t k = SharedDescriptor(keys, 0, Shape::kEightRowsBytes, Shape::kSwizzle);
     const uint64_t q = SharedDescriptor(shared_.queries + group_ * 64 * Shape::kRowBytes, 0,
                                         Shape::kEightRowsBytes, Shape::kSwizzle);
@@ -140,9 +187,6 @@ class ManyQueries {
       }
     }
     WgmmaCommit();
-    WgmmaWait<0>();
-    HoldRegisters(s);
-    if constexpr (kQueriesInRegisters) HoldRegisters(q_);
   }
 
   __device__ void Mask(const BlockInfo& info, float (&s)[kBlockKeys / 2]) const {
@@ -229,7 +273,8 @@ class ManyQueries {
       for (int lanes = 1; lanes < 4; lanes *= 2) {
         n_[half] += __shfl_xor_sync(0xffffffffu, n_[half], lanes);
       }
-      const StateTarget target = TargetOf<Shape>(args_, queries_[half]);
+      // Asked for again: kept, it would be registers in every block.
+      const StateTarget target = TargetOf<Shape>(args_, PlaceOfQuery(args_, header_, Query(half)));
       if (target.o == nullptr) continue;
       const float factor = FactorOf(target, n_[half]);
 #pragma unroll
@@ -252,7 +297,7 @@ class ManyQueries {
   const TileHeader& header_;
   HopperShared<Shape>& shared_;
   const RingPosition<Shape> tile_begin_;
-  const int group_, warp_, lane_;
+  const int thread_, group_, warp_, lane_;
   QueryPlace queries_[2];
   float m_[2];
   float n_[2];  // of the thread's own keys until WriteStates

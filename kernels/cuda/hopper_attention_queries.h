@@ -98,7 +98,7 @@ __device__ __forceinline__ void LoadQueries(const ChunkAttentionLaunch& args,
   using T = typename Shape::Element;
   constexpr int kUnits = Shape::kHeadDim / kKvUnitElements;  // 16 bytes each
   constexpr int kUnitsOfPanel = Shape::kPanel / kKvUnitElements;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < rows * kUnits; i += kComputeThreads) {
+  for (int32_t i = ThreadOfTile(); i < rows * kUnits; i += kComputeThreads) {
     const int32_t query = i / kUnits, unit = i % kUnits;
     uint4 packed = make_uint4(0, 0, 0, 0);
     if (query < header.num_queries) {
@@ -147,10 +147,7 @@ __device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBl
                                   const TileHeader& header, HopperShared<Shape>& shared) {
   const TileLists lists = ReadTileLists(args.tiles);
   const int32_t num_members = header.member_end - header.member_begin;
-  // Opaque: what follows from it is not kept in registers from tile to tile.
-  uint32_t thread_index[1] = {threadIdx.x};
-  HoldRegisters(thread_index);
-  const auto thread = static_cast<int32_t>(thread_index[0]);
+  const int32_t thread = ThreadOfTile();
   // Read before the wait for this tile's states to be seen.
   TileMember member = {};
   RowGroup group = {};
