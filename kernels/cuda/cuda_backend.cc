@@ -162,6 +162,7 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
   if (absl::Status status = runtime_->MakeCurrent(); !status.ok()) return status;
   for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
     const absl::Status status = library_->Prepare(part.matrix, [this](const GemmLaunch& launch) {
+      own_rounded_x_.reset();
       return MultiplyByOwnKernel(launch, /*exact=*/false, /*reproducible=*/false);
     });
     if (!status.ok()) {
@@ -184,13 +185,19 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
 absl::Status CudaBackend::ReserveFor(const StepShape& step) {
   const auto rows = static_cast<size_t>(step.rows);
   const size_t gate_bytes = rows * static_cast<size_t>(step.ffn_size) * sizeof(float);
-  size_t split_bytes = 0;
+  size_t split_bytes = 0, rounded_bytes = 0;
   for (const DeviceMatrix& weight : shapes_) {
-    if (step.attention.reproducible) break;
+    if (HasTileKernel(weight.dtype)) {
+      rounded_bytes = std::max(rounded_bytes, RoundedXBytes(weight, step.rows));
+    }
+    if (step.attention.reproducible) continue;
     split_bytes = std::max(
         split_bytes, MostSplitSumBytes(weight, step.rows, runtime_->properties().multiprocessors));
   }
   absl::Status status = ReserveScratch(device_, gate_bytes, gate_bytes, &gate_);
+  if (status.ok() && rounded_bytes > 0) {
+    status = ReserveScratch(device_, rounded_bytes, rounded_bytes, &rounded_x_);
+  }
   if (status.ok() && split_bytes > 0) {
     status = ReserveScratch(device_, split_bytes, split_bytes, &split_sums_);
   }
@@ -298,6 +305,7 @@ void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, cons
                            bool accumulate, bool reproducible, bool same_x) {
   const auto& own = static_cast<const CudaLinearWeight&>(weight);
   assert(x.cols == own.k() && out.cols == own.n() && x.rows == out.rows);
+  if (!same_x) own_rounded_x_.reset();
   if (library_ != nullptr && !same_x) library_->BeginX();
   for (const CudaLinearWeight::Part& part : own.parts()) {
     DeviceRows to = RowsOf(out);
@@ -319,6 +327,15 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
   }
   if (kernel == GemmKernel::kTile && !reproducible) {
     launch.splits = ChooseSplits(launch, runtime_->properties().multiprocessors);
+  }
+  if (kernel == GemmKernel::kTile) {
+    const size_t bytes = RoundedXBytes(launch.weight, launch.rows);
+    absl::Status status = ReserveScratch(device_, bytes, Grown(bytes), &rounded_x_);
+    if (!status.ok()) return status;
+    launch.rounded_x = rounded_x_.data();
+    const RoundRowsLaunch round = RoundingOf(launch);
+    launch.x_is_rounded = own_rounded_x_ == round;
+    own_rounded_x_ = round;
   }
   if (launch.splits > 1) {
     const size_t bytes = SplitSumBytes(launch);

@@ -20,6 +20,7 @@
 #include "kernels/cuda/device_matrix.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/library_products.h"
+#include "kernels/cuda/round_rows.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
 #include "kernels/cuda/step_clock.h"
@@ -118,8 +119,10 @@ class CudaBackend final : public Backend {
   StepGraphs graphs_;
   StepClock clock_;
   uint64_t replayed_steps_ = 0;
-  DeviceBuffer gate_;                 // [rows, ffn] of GateUp
-  DeviceBuffer split_sums_;           // of products of few rows
+  DeviceBuffer gate_;                             // [rows, ffn] of GateUp
+  DeviceBuffer rounded_x_;                        // of products by own kernels on tensor cores
+  std::optional<RoundRowsLaunch> own_rounded_x_;  // what is in it, of the same x
+  DeviceBuffer split_sums_;                       // of products of few rows
   std::vector<DeviceMatrix> shapes_;  // of the weights packed so far, each once, without those
                                       // that are `exact`: what split_sums_ may be for
   std::unique_ptr<LibraryProducts> library_;

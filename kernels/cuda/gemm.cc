@@ -57,6 +57,7 @@ GemmKernel ChooseGemm(DType weight, int64_t rows) {
 void LaunchGemm(Stream& stream, GemmKernel kernel, const GemmLaunch& args) {
   if (args.rows == 0 || args.weight.rows == 0) return;
   if (kernel == GemmKernel::kTile) {
+    if (!args.x_is_rounded) LaunchRoundRows(stream, RoundingOf(args));
     const bool launched = LaunchDenseTileGemm(stream, args) ||
                           LaunchBlock32TileGemm(stream, args) ||
                           LaunchBlock256TileGemm(stream, args);

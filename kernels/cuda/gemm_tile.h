@@ -4,12 +4,13 @@
 // Device code: the GEMM of tensor cores, a template over the weight's type and the tile. For the
 // .cu files that instantiate it.
 //
-// A block computes a tile [kM, kN] of out. k goes by in steps of 64; of each, x [kM, 64] and
-// W [kN, 64] are brought into shared memory as 16-bit elements, rows of 128 bytes whose 16-byte
-// units are exchanged (unit u of row r at u ^ (r & 7)), so that stores and ldmatrix meet no bank
-// conflict. Two steps are there at a time: while one is multiplied, the next is read from memory
-// into registers, converted and stored behind the products. Warps share out the tile as
-// kWarpsM x kWarpsN. With splits, blocks of the same tile (blockIdx.z) share out the steps.
+// A block computes a tile [kM, kN] of out. k goes by in steps of 64; of each, x [kM, 64], rounded
+// to 16 bits before, and W [kN, 64] come into shared memory as 16-bit elements, rows of 128 bytes
+// whose 16-byte units are exchanged (unit u of row r at u ^ (r & 7)), so that stores and ldmatrix
+// meet no bank conflict. kStages steps are there or on their way: x, and W where it is stored in 16
+// bits, by copies that nobody waits for before they are multiplied; quantised weights of the next
+// step are read into registers, converted and stored behind the products. Warps share out the tile
+// as kWarpsM x kWarpsN. With splits, blocks of the same tile (blockIdx.z) share out the steps.
 
 #include <algorithm>
 
@@ -33,6 +34,7 @@ struct GemmTile {
   static constexpr int kUnitsOfX = kM * kUnits, kUnitsOfW = kN * kUnits;
   static constexpr int kOwnX = (kUnitsOfX + kThreads - 1) / kThreads;
   static constexpr int kOwnW = (kUnitsOfW + kThreads - 1) / kThreads;
+  static constexpr int kStages = kM < 64 ? 4 : 3;
   static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0);
 
   struct Stage {
@@ -40,49 +42,57 @@ struct GemmTile {
     uint4 w[kN * kUnits];
   };
   struct Shared {
-    Stage stages[2];
+    Stage stages[kStages];
   };
 };
 
 constexpr int SwizzledUnit(int row, int unit) { return row * 8 + (unit ^ (row & 7)); }
 
-// Eight elements of x from `k` on, zeros beyond the matrix.
-template <class T>
-__device__ __forceinline__ uint4 LoadX(const GemmLaunch& args, bool aligned, int64_t row,
-                                       int64_t k) {
-  float values[8] = {};
-  if (row < args.rows) {
-    LoadX8(args.x.data + row * args.x.stride + k, aligned, args.weight.cols - k, values);
-  }
-  return PackUnit<T>(values);
-}
-
-// Eight weights; those stored as T are taken as they are. Rows end in zeros.
+// Eight quantised weights as T. Rows end in zeros.
 template <class T, DType kDType>
 __device__ __forceinline__ uint4 LoadW(const GemmLaunch& args, int64_t n, int64_t k) {
   if (n >= args.weight.rows || k >= args.weight.cols) return make_uint4(0, 0, 0, 0);
   const std::byte* const row = args.weight.data + n * args.weight.row_bytes;
-  if constexpr (kDType == DType::kF16 || kDType == DType::kBF16) {
-    return *reinterpret_cast<const uint4*>(row + 2 * k);
-  } else {
-    float values[8];
-    LoadWeights8<kDType>(row, row + args.weight.side_bytes, k, values);
-    return PackUnit<T>(values);
+  float values[8];
+  LoadWeights8<kDType>(row, row + args.weight.side_bytes, k, values);
+  return PackUnit<T>(values);
+}
+
+constexpr bool IsDense(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
+// Puts the copies of a step's x, and of its W where that is stored in 16 bits, on their way.
+template <class Tile, DType kDType>
+__device__ __forceinline__ void CopyStep(const GemmLaunch& args, int64_t first_row, int64_t first_n,
+                                         int64_t k, typename Tile::Stage& stage) {
+  const int64_t x_stride = RoundedStride(args.weight.cols);
+#pragma unroll
+  for (int i = 0; i < Tile::kOwnX; ++i) {
+    const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
+    if (unit >= Tile::kUnitsOfX) continue;
+    const int64_t row = first_row + unit / 8, at = k + unit % 8 * 8;
+    const bool valid = row < args.rows && at < x_stride;
+    CopyAsync16(&stage.x[SwizzledUnit(unit / 8, unit % 8)],
+                args.rounded_x + (valid ? 2 * (row * x_stride + at) : 0), valid);
+  }
+  if constexpr (IsDense(kDType)) {
+#pragma unroll
+    for (int i = 0; i < Tile::kOwnW; ++i) {
+      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
+      if (unit >= Tile::kUnitsOfW) continue;
+      const int64_t n = first_n + unit / 8, at = k + unit % 8 * 8;
+      const bool valid = n < args.weight.rows && at < args.weight.cols;
+      CopyAsync16(&stage.w[SwizzledUnit(unit / 8, unit % 8)],
+                  args.weight.data + (valid ? n * args.weight.row_bytes + 2 * at : 0), valid);
+    }
   }
 }
 
+// Quantised weights of one thread, on their way to shared memory.
 template <class Tile, class T, DType kDType>
-struct GemmOperands {  // of one thread, on their way to shared memory
-  uint4 x[Tile::kOwnX], w[Tile::kOwnW];
+struct GemmWeights {
+  uint4 w[Tile::kOwnW];
 
-  __device__ __forceinline__ void Load(const GemmLaunch& args, bool aligned, int64_t first_row,
-                                       int64_t first_n, int64_t k) {
-#pragma unroll
-    for (int i = 0; i < Tile::kOwnX; ++i) {
-      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
-      if (unit < Tile::kUnitsOfX)
-        x[i] = LoadX<T>(args, aligned, first_row + unit / 8, k + unit % 8 * 8);
-    }
+  __device__ __forceinline__ void Load(const GemmLaunch& args, int64_t first_n, int64_t k) {
 #pragma unroll
     for (int i = 0; i < Tile::kOwnW; ++i) {
       const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
@@ -92,11 +102,6 @@ struct GemmOperands {  // of one thread, on their way to shared memory
   }
 
   __device__ __forceinline__ void Store(typename Tile::Stage& stage) const {
-#pragma unroll
-    for (int i = 0; i < Tile::kOwnX; ++i) {
-      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
-      if (unit < Tile::kUnitsOfX) stage.x[SwizzledUnit(unit / 8, unit % 8)] = x[i];
-    }
 #pragma unroll
     for (int i = 0; i < Tile::kOwnW; ++i) {
       const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
@@ -169,23 +174,41 @@ __global__ void __launch_bounds__(Tile::kThreads) TileGemm(GemmLaunch args) {
   const int warp_col = warp % Tile::kWarpsN * Tile::kWarpN;
   const int64_t first_row = int64_t{blockIdx.y} * Tile::kM;
   const int64_t first_n = int64_t{blockIdx.x} * Tile::kN;
-  const bool aligned = args.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
   const int64_t all_steps = (args.weight.cols + Tile::kStep - 1) / Tile::kStep;
   const int64_t begin = all_steps * blockIdx.z / args.splits;
   const int64_t steps = all_steps * (blockIdx.z + 1) / args.splits - begin;
   const int64_t first_k = begin * Tile::kStep;
+  constexpr int kStages = Tile::kStages;
+  const auto stage_of = [&](int64_t step) ->
+      typename Tile::Stage& { return shared.stages[step % kStages]; };
+  const auto begin_step = [&](int64_t step) {
+    if (step < steps) {
+      CopyStep<Tile, kDType>(args, first_row, first_n, first_k + step * Tile::kStep,
+                             stage_of(step));
+    }
+    CopyAsyncCommit();
+  };
 
   float sums[Tile::kFragmentsM][Tile::kFragmentsN][4] = {};
-  GemmOperands<Tile, T, kDType> operands;
-  operands.Load(args, aligned, first_row, first_n, first_k);
-  operands.Store(shared.stages[0]);
-  __syncthreads();
+  [[maybe_unused]] GemmWeights<Tile, T, kDType> weights;
+#pragma unroll
+  for (int step = 0; step < kStages - 1; ++step) begin_step(step);
+  if constexpr (!IsDense(kDType)) {
+    weights.Load(args, first_n, first_k);
+    weights.Store(stage_of(0));
+  }
   for (int64_t step = 0; step < steps; ++step) {
-    const bool more = step + 1 < steps;
-    if (more) operands.Load(args, aligned, first_row, first_n, first_k + (step + 1) * Tile::kStep);
-    MultiplyStage<Tile, T>(shared.stages[step % 2], warp_row, warp_col, sums);
-    if (more) operands.Store(shared.stages[(step + 1) % 2]);
-    __syncthreads();
+    CopyAsyncWait<kStages - 2>();
+    __syncthreads();  // and nobody multiplies the stage any more that is filled next
+    begin_step(step + kStages - 1);
+    [[maybe_unused]] const bool more = step + 1 < steps;
+    if constexpr (!IsDense(kDType)) {
+      if (more) weights.Load(args, first_n, first_k + (step + 1) * Tile::kStep);
+    }
+    MultiplyStage<Tile, T>(stage_of(step), warp_row, warp_col, sums);
+    if constexpr (!IsDense(kDType)) {
+      if (more) weights.Store(stage_of(step + 1));
+    }
   }
   StoreSums<Tile>(args, first_row + warp_row, first_n + warp_col, sums);
 }
@@ -196,7 +219,7 @@ void LaunchTile(Stream& stream, const GemmLaunch& args) {
   constexpr int64_t kMostRows = int64_t{65535} * Tile::kM;
   for (int64_t row = 0; row < args.rows; row += kMostRows) {
     GemmLaunch part = args;
-    part.x.data += row * args.x.stride;
+    part.rounded_x += 2 * row * RoundedStride(args.weight.cols);
     part.out.data += row * args.out.stride;
     part.rows = std::min(kMostRows, args.rows - row);
     const auto row_blocks = static_cast<unsigned>((part.rows + Tile::kM - 1) / Tile::kM);

@@ -33,8 +33,6 @@ size_t WidenedBytes(const DeviceMatrix& weight) {
   return static_cast<size_t>(weight.rows * weight.cols) * sizeof(uint16_t);
 }
 
-int64_t RoundedStride(int64_t cols) { return (cols + 7) / 8 * 8; }
-
 // No shape where a row would not begin on a 16-byte border.
 std::optional<ProductShape> ShapeOf(const GemmLaunch& args) {
   if (!HasTileKernel(args.weight.dtype) || args.out.stride % 4 != 0 ||

@@ -48,6 +48,8 @@ std::vector<float> Multiply(const Product& product, int splits, bool accumulate)
   args.splits = splits;
   const std::vector<float> room(static_cast<size_t>(splits * kRows * kOut), NAN);
   args.split_sums = device.Upload(room);
+  const std::vector<uint16_t> rounded(RoundedXBytes(args.weight, kRows) / sizeof(uint16_t), 0x7fff);
+  args.rounded_x = reinterpret_cast<std::byte*>(device.Upload(rounded));
   LaunchGemm(device.stream(), GemmKernel::kTile, args);
   return device.Download(args.out.data, product.out.size());
 }
