@@ -43,11 +43,10 @@ class FewQueryState {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int i = c / 2 * 4 + c % 2;
-      top[c] = s[i] > s[i + 2] ? s[i] : s[i + 2];
+      top[c] = fmaxf(s[i], s[i + 2]);  // of a NaN the other: its weight is one still
 #pragma unroll
       for (int lanes = 4; lanes < 32; lanes *= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, top[c], lanes);
-        top[c] = other > top[c] ? other : top[c];
+        top[c] = fmaxf(top[c], __shfl_xor_sync(0xffffffffu, top[c], lanes));
       }
     }
     if (lane_ < 4) {
@@ -60,8 +59,7 @@ class FewQueryState {
       float highest = m[c];
 #pragma unroll
       for (int warp = 0; warp < 4; ++warp) {
-        const float other = columns[warp][Query(c)] * scale;
-        highest = other > highest ? other : highest;
+        highest = fmaxf(highest, columns[warp][Query(c)] * scale);
       }
       factor[c] = highest > MinusInfinity() ? ExpTwo(m[c] - highest) : 1.0f;
       m[c] = highest;

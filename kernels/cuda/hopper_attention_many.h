@@ -159,6 +159,8 @@ class ManyQueries {
     const float scale = ScoreScale(args_);
     RaiseMaxima(s, scale, factor);
     MakeWeights(s, scale, p);
+    // Maxima rise seldom.
+    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f) == 0) return;
 #pragma unroll
     for (int out = 0; out < kOuts; ++out) {
 #pragma unroll
@@ -212,14 +214,12 @@ class ManyQueries {
       for (int i = 0; i < kBlockKeys / 8; ++i) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float score = s[4 * i + 2 * half + e];
-          m = score > m ? score : m;
+          m = fmaxf(m, s[4 * i + 2 * half + e]);
         }
       }
 #pragma unroll
       for (int lanes = 1; lanes < 4; lanes *= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, m, lanes);
-        m = other > m ? other : m;
+        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, lanes));
       }
       m *= scale;
       m = m_[half] > m ? m_[half] : m;

@@ -28,9 +28,10 @@ __device__ __forceinline__ QueryPlace PlaceOfQuery(const ChunkAttentionLaunch& a
                                                    const TileHeader& header, int32_t query) {
   QueryPlace place;
   if (query >= header.num_queries) return place;
-  const int32_t row = query / header.heads;
+  int32_t row = query, head = 0;
+  if (header.heads > 1) row = query / header.heads, head = query % header.heads;
   place.row = header.row[row];
-  place.head = header.first_head + query % header.heads;
+  place.head = header.first_head + head;
   place.partial_row = header.partial_row[row];
   place.low = header.low[row];
   place.high = header.high[row];
