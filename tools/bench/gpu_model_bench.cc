@@ -10,6 +10,7 @@
 //   prefill  4,096 new tokens of a 7B shape, beside one large bf16 product
 //   load     4,096 tokens' K and V of an 8B shape from pinned memory, layer by layer, beside a
 //            prefill of 64 tokens, against computing them
+//   products 1 to 128 rows by weights of every common type, of a 7B shape's FFN
 //
 // --backend is cuda (by default), cuda_emulated, or one of backend.kind's. --tiny runs small shapes
 // of the same, for machines where times mean nothing. Values are noise and are not checked here:
@@ -25,6 +26,7 @@
 #include "tests/support/cuda_cases.h"
 #include "tools/bench/gpu_bench_options.h"
 #include "tools/bench/gpu_load.h"
+#include "tools/bench/gpu_products.h"
 #include "tools/bench/gpu_report.h"
 #include "tools/bench/random_model.h"
 
@@ -140,12 +142,19 @@ void RunLoad(const GpuBenchOptions& options, GpuReport& report) {
   RunGpuLoad(*model, Tokens(options), options.rounds, Shape(options, "8B"), report);
 }
 
+void RunProducts(const GpuBenchOptions& options, GpuReport& report) {
+  ProductsShape shape = {.n = 11008, .k = 4096, .working_set_bytes = size_t{256} << 20};
+  if (options.tiny) shape = {.n = 64, .k = 256};
+  RunGpuProducts(*MakeAnyBackend(options.place, kAsServed), shape, options.rounds, report);
+}
+
 int Run(const GpuBenchOptions& options) {
   GpuReport report = BeginGpuReport(options, options.place + " back end");
   for (const std::string& suite : options.suites) {
     if (suite == "step") RunStep(options, report);
     if (suite == "prefill") RunPrefill(options, report);
     if (suite == "load") RunLoad(options, report);
+    if (suite == "products") RunProducts(options, report);
     SaveUnfinished(options, report);
   }
   return EndGpuReport(options, std::move(report));
@@ -160,6 +169,6 @@ int main(int argc, char** argv) {
                                            {.program = "gpu_model_bench",
                                             .place_flag = "--backend",
                                             .place = "cuda",
-                                            .suites = {"step", "prefill", "load"},
+                                            .suites = {"step", "prefill", "load", "products"},
                                             .rounds = 11}));
 }

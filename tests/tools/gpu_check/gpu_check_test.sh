@@ -45,7 +45,7 @@ assert all(row["error"] < 0.01 for row in rows), rows
 assert steps["flashinfer"]["detail"].startswith("within 0.7 of cascade's time in 2 shared rows"), steps
 step = report["benchmarks"]["model_bench"]["tables"]["step"]
 assert all(row["attention of all layers alone, ms"] > 0 for row in step), step
-assert set(report["benchmarks"]["model_bench"]["tables"]) == {"step", "prefill", "load"}, report
+assert set(report["benchmarks"]["model_bench"]["tables"]) == {"step", "prefill", "load", "products"}, report
 END
 
 # A pack for the emulated device proves nothing about a GPU, and does not say that it does.
