@@ -66,6 +66,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
     : runtime_(std::move(runtime)),
       stream_(std::move(stream)),
       device_(*runtime_, *stream_),
+      rounded_x_(*stream_, device_),
       arrays_(*runtime_, *stream_, device_),
       attention_(*runtime_, *stream_, device_, arrays_, options.attention),
       graphs_(*runtime_, *stream_),
@@ -127,8 +128,8 @@ void CudaBackend::OpenLibrary(const LibraryProducts::Options& options) {
     info_.products = absl::StrCat("own kernels (", library.status().message(), ")");
     return;
   }
-  library_ =
-      std::make_unique<LibraryProducts>(*std::move(library), *runtime_, *stream_, device_, options);
+  library_ = std::make_unique<LibraryProducts>(*std::move(library), *runtime_, *stream_, device_,
+                                               rounded_x_, options);
   info_.products = library_->Summary();
 }
 
@@ -162,7 +163,7 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
   if (absl::Status status = runtime_->MakeCurrent(); !status.ok()) return status;
   for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
     const absl::Status status = library_->Prepare(part.matrix, [this](const GemmLaunch& launch) {
-      own_rounded_x_.reset();
+      rounded_x_.Forget();
       return MultiplyByOwnKernel(launch, /*exact=*/false, /*reproducible=*/false);
     });
     if (!status.ok()) {
@@ -195,9 +196,7 @@ absl::Status CudaBackend::ReserveFor(const StepShape& step) {
         split_bytes, MostSplitSumBytes(weight, step.rows, runtime_->properties().multiprocessors));
   }
   absl::Status status = ReserveScratch(device_, gate_bytes, gate_bytes, &gate_);
-  if (status.ok() && rounded_bytes > 0) {
-    status = ReserveScratch(device_, rounded_bytes, rounded_bytes, &rounded_x_);
-  }
+  if (status.ok() && rounded_bytes > 0) status = rounded_x_.Reserve(rounded_bytes);
   if (status.ok() && split_bytes > 0) {
     status = ReserveScratch(device_, split_bytes, split_bytes, &split_sums_);
   }
@@ -280,6 +279,7 @@ Graph* CudaBackend::GraphOrNull(const StepInputs& inputs, const std::function<vo
 
 void CudaBackend::Embed(const EmbedArgs& args) {
   if (!Enter()) return;
+  rounded_x_.Forget();
   const absl::StatusOr<const int32_t*> ids = arrays_.Find(args.ids);
   if (!ids.ok()) return Keep(ids.status());
   for (const CudaLinearWeight::Part& part : WeightOf(args.table).parts()) {
@@ -298,15 +298,14 @@ void CudaBackend::RmsNorm(const RmsNormArgs& args) {
     if (!indexes.ok()) return Keep(indexes.status());
     launch.row_indexes = *indexes;
   }
+  launch.rounded = OfferRounded(args.out);
   LaunchRmsNorm(*stream_, launch);
 }
 
 void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
-                           bool accumulate, bool reproducible, bool same_x) {
+                           bool accumulate, bool reproducible) {
   const auto& own = static_cast<const CudaLinearWeight&>(weight);
   assert(x.cols == own.k() && out.cols == own.n() && x.rows == out.rows);
-  if (!same_x) own_rounded_x_.reset();
-  if (library_ != nullptr && !same_x) library_->BeginX();
   for (const CudaLinearWeight::Part& part : own.parts()) {
     DeviceRows to = RowsOf(out);
     to.data += part.row_begin;
@@ -329,13 +328,11 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
     launch.splits = ChooseSplits(launch, runtime_->properties().multiprocessors);
   }
   if (kernel == GemmKernel::kTile) {
-    const size_t bytes = RoundedXBytes(launch.weight, launch.rows);
-    absl::Status status = ReserveScratch(device_, bytes, Grown(bytes), &rounded_x_);
-    if (!status.ok()) return status;
-    launch.rounded_x = rounded_x_.data();
-    const RoundRowsLaunch round = RoundingOf(launch);
-    launch.x_is_rounded = own_rounded_x_ == round;
-    own_rounded_x_ = round;
+    absl::StatusOr<const std::byte*> x =
+        rounded_x_.Have(RoundingOf(launch).dtype, launch.rows, launch.weight.cols, launch.x);
+    if (!x.ok()) return x.status();
+    launch.rounded_x = const_cast<std::byte*>(*x);
+    launch.x_is_rounded = true;
   }
   if (launch.splits > 1) {
     const size_t bytes = SplitSumBytes(launch);
@@ -347,9 +344,18 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
   return absl::OkStatus();
 }
 
+RoundedRows CudaBackend::OfferRounded(const TensorView& x) {
+  rounded_x_.Forget();
+  // Products of other weights, or of few rows, would not read it.
+  if (shapes_.empty() || ChooseGemm(shapes_.front().dtype, x.rows) != GemmKernel::kTile) return {};
+  const bool bf16 = shapes_.front().dtype == DType::kBF16;
+  return rounded_x_.Offer(bf16 ? DType::kBF16 : DType::kF16, x.rows, x.cols, RowsOf(x));
+}
+
 void CudaBackend::Linear(const LinearArgs& args) {
   if (!Enter()) return;
   Multiply(*args.weight, args.x, args.out, args.accumulate, args.reproducible);
+  rounded_x_.Forget();
 }
 
 void CudaBackend::GateUp(const GateUpArgs& args) {
@@ -360,12 +366,14 @@ void CudaBackend::GateUp(const GateUpArgs& args) {
   if (!failure_.none()) return;
   const TensorView gate = F32View(reinterpret_cast<float*>(gate_.data()), rows, cols);
   Multiply(*args.gate, args.x, gate, false, args.reproducible);
-  Multiply(*args.up, args.x, args.out, false, args.reproducible, /*same_x=*/true);
-  LaunchSwiGlu(*stream_, {rows, cols, RowsOf(gate), RowsOf(args.out), RowsOf(args.out)});
+  Multiply(*args.up, args.x, args.out, false, args.reproducible);
+  LaunchSwiGlu(*stream_, {rows, cols, RowsOf(gate), RowsOf(args.out), RowsOf(args.out),
+                          OfferRounded(args.out)});
 }
 
 void CudaBackend::RopeAppend(const RopeAppendArgs& args) {
   if (!Enter()) return;
+  rounded_x_.Forget();
   const absl::StatusOr<const int32_t*> positions = arrays_.Find(args.positions);
   if (!positions.ok()) return Keep(positions.status());
   const absl::StatusOr<const KvSlotRef*> destinations = arrays_.Find(args.destinations);
@@ -376,17 +384,20 @@ void CudaBackend::RopeAppend(const RopeAppendArgs& args) {
 
 void CudaBackend::ChunkAttention(const ChunkAttentionArgs& args) {
   if (!Enter()) return;
+  rounded_x_.Forget();
   Keep(attention_.Launch(args));
 }
 
 void CudaBackend::SwiGlu(const SwiGluArgs& args) {
   if (!Enter()) return;
+  rounded_x_.Forget();
   LaunchSwiGlu(*stream_, {args.out.rows, args.out.cols, RowsOf(args.gate), RowsOf(args.up),
                           RowsOf(args.out)});
 }
 
 void CudaBackend::Add(const AddArgs& args) {
   if (!Enter()) return;
+  rounded_x_.Forget();
   LaunchAdd(*stream_, {args.x.rows, args.x.cols, RowsOf(args.x), RowsOf(args.y)});
 }
 

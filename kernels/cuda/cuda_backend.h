@@ -20,7 +20,7 @@
 #include "kernels/cuda/device_matrix.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/library_products.h"
-#include "kernels/cuda/round_rows.h"
+#include "kernels/cuda/rounded_x.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_arrays.h"
 #include "kernels/cuda/step_clock.h"
@@ -105,24 +105,24 @@ class CudaBackend final : public Backend {
   Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);
   void OpenLibrary(const LibraryProducts::Options& options);
   void AddWarning(std::string_view warning);
-  // `same_x`: x is as it was for the product before.
   void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
-                bool accumulate, bool reproducible, bool same_x = false);
+                bool accumulate, bool reproducible);
+  // For an operation whose result products read.
+  RoundedRows OfferRounded(const TensorView& x);
   absl::Status MultiplyByOwnKernel(GemmLaunch launch, bool exact, bool reproducible);
 
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Stream> stream_;
   CudaDevice device_;
   BackendInfo info_;
+  RoundedX rounded_x_;
   StepArrays arrays_;
   AttentionLauncher attention_;
   StepGraphs graphs_;
   StepClock clock_;
   uint64_t replayed_steps_ = 0;
-  DeviceBuffer gate_;                             // [rows, ffn] of GateUp
-  DeviceBuffer rounded_x_;                        // of products by own kernels on tensor cores
-  std::optional<RoundRowsLaunch> own_rounded_x_;  // what is in it, of the same x
-  DeviceBuffer split_sums_;                       // of products of few rows
+  DeviceBuffer gate_;                 // [rows, ffn] of GateUp
+  DeviceBuffer split_sums_;           // of products of few rows
   std::vector<DeviceMatrix> shapes_;  // of the weights packed so far, each once, without those
                                       // that are `exact`: what split_sums_ may be for
   std::unique_ptr<LibraryProducts> library_;

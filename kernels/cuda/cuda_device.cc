@@ -43,6 +43,7 @@ void CudaDevice::Free(std::byte* data, size_t bytes) {
 }
 
 absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, size_t bytes) {
+  ++copies_;
   return runtime_.CopyAsync(to, from, bytes, stream_);
 }
 
@@ -51,6 +52,7 @@ absl::Status CudaDevice::CopyToHost(std::byte* host, const std::byte* from, size
 }
 
 absl::Status CudaDevice::CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) {
+  ++copies_;
   return Keep(runtime_.Copy(to, host, bytes, stream_));
 }
 

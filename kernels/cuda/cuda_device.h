@@ -28,6 +28,8 @@ class CudaDevice final : public Device {
 
   // Another number after every allocation and release: with the same one, all lies where it lay.
   uint64_t layout() const { return layout_; }
+  // The same after every copy to the device or on it, too.
+  uint64_t changes() const { return layout_ + copies_; }
 
   // What was kept since the last call.
   absl::Status TakeFailure() { return std::exchange(failure_, absl::OkStatus()); }
@@ -41,7 +43,7 @@ class CudaDevice final : public Device {
 
   Runtime& runtime_;
   Stream& stream_;
-  uint64_t layout_ = 0;
+  uint64_t layout_ = 0, copies_ = 0;
   absl::Status failure_;
   std::unordered_map<std::byte*, std::byte*> blocks_;  // aligned address to the runtime's
 };

@@ -7,6 +7,7 @@
 #include "kernels/cuda/instructions.h"
 #include "kernels/cuda/kv_elements.h"
 #include "kernels/cuda/kv_packing.h"
+#include "kernels/cuda/load_activations.h"
 #include "kernels/cuda/load_weights.h"
 
 namespace refrain::kernels::cuda {
@@ -65,6 +66,14 @@ __device__ __forceinline__ float SquaresOf(const float4& v) {
   return (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
 }
 
+// Elements `at` to `at` + 3 of a row, rounded.
+__device__ __forceinline__ void StoreRounded(const RoundedRows& to, int64_t row, int64_t at,
+                                             const float4& y) {
+  const uint2 pairs = to.bf16 ? make_uint2(PackInRange<BF16>(y.x, y.y), PackInRange<BF16>(y.z, y.w))
+                              : make_uint2(PackInRange<F16>(y.x, y.y), PackInRange<F16>(y.z, y.w));
+  *reinterpret_cast<uint2*>(to.data + 2 * (row * to.stride + at)) = pairs;
+}
+
 // A block's row is in registers, as far as they go: it is read once, by as many threads as there
 // are, and nobody waits for one element after the other. The same sums however rows are aligned.
 template <bool kAligned>
@@ -91,6 +100,9 @@ __global__ void __launch_bounds__(kNormThreads) RmsNorm(RmsNormLaunch args) {
     const float4 w = LoadUnit<kAligned>(args.weight + at, left);
     const float4 y =
         make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
+    if (args.rounded.data != nullptr && left >= 4) {
+      StoreRounded(args.rounded, blockIdx.x, at, y);
+    }
     if (kAligned && left >= 4) {
       *reinterpret_cast<float4*>(out + at) = y;
       return;
@@ -166,8 +178,12 @@ __global__ void __launch_bounds__(kThreads) SwiGlu(SwiGluLaunch args) {
   const int64_t row = blockIdx.y, col = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (col >= args.cols) return;
   const float gate = args.gate.data[row * args.gate.stride + col];
-  args.out.data[row * args.out.stride + col] =
-      Silu(gate) * args.up.data[row * args.up.stride + col];
+  const float y = Silu(gate) * args.up.data[row * args.up.stride + col];
+  args.out.data[row * args.out.stride + col] = y;
+  if (args.rounded.data == nullptr) return;
+  const uint32_t pair = args.rounded.bf16 ? PackInRange<BF16>(y, 0.0f) : PackInRange<F16>(y, 0.0f);
+  reinterpret_cast<uint16_t*>(args.rounded.data)[row * args.rounded.stride + col] =
+      static_cast<uint16_t>(pair);
 }
 
 // The same, four columns to a thread.
@@ -177,8 +193,10 @@ __global__ void __launch_bounds__(kThreads) SwiGluUnits(SwiGluLaunch args) {
   const float4 gate =
       *reinterpret_cast<const float4*>(args.gate.data + row * args.gate.stride + col);
   const float4 up = *reinterpret_cast<const float4*>(args.up.data + row * args.up.stride + col);
-  *reinterpret_cast<float4*>(args.out.data + row * args.out.stride + col) = make_float4(
-      Silu(gate.x) * up.x, Silu(gate.y) * up.y, Silu(gate.z) * up.z, Silu(gate.w) * up.w);
+  const float4 y = make_float4(Silu(gate.x) * up.x, Silu(gate.y) * up.y, Silu(gate.z) * up.z,
+                               Silu(gate.w) * up.w);
+  *reinterpret_cast<float4*>(args.out.data + row * args.out.stride + col) = y;
+  if (args.rounded.data != nullptr) StoreRounded(args.rounded, row, col, y);
 }
 
 __global__ void __launch_bounds__(kThreads) Add(AddLaunch args) {
@@ -256,6 +274,7 @@ void LaunchSwiGlu(Stream& stream, const SwiGluLaunch& args) {
     part.gate = From(args.gate, row);
     part.up = From(args.up, row);
     part.out = From(args.out, row);
+    if (part.rounded.data != nullptr) part.rounded.data += 2 * row * part.rounded.stride;
     Launch(stream, {grid, threads, 0, "SwiGlu"}, units ? SwiGluUnits : SwiGlu, part);
   });
 }

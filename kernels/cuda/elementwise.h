@@ -1,6 +1,7 @@
 #ifndef REFRAIN_KERNELS_CUDA_ELEMENTWISE_H_
 #define REFRAIN_KERNELS_CUDA_ELEMENTWISE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device_matrix.h"
@@ -34,6 +35,13 @@ struct EmbedLaunch {
 };
 void LaunchEmbed(Stream& stream, const EmbedLaunch& args);
 
+// The same in 16 bits, [rows, stride] f16 (beyond its range the largest) or bf16; null: not wanted.
+struct RoundedRows {
+  std::byte* data = nullptr;  // on a 16-byte border
+  int64_t stride = 0;
+  bool bf16 = false;
+};
+
 struct RmsNormLaunch {
   int64_t rows = 0, cols = 0;
   float eps = 0;
@@ -41,6 +49,7 @@ struct RmsNormLaunch {
   const float* weight = nullptr;         // [cols]
   const int32_t* row_indexes = nullptr;  // [rows]; null: row i of out is of row i of x
   DeviceRows out;
+  RoundedRows rounded;  // out once more; only where cols is a multiple of 8
 };
 void LaunchRmsNorm(Stream& stream, const RmsNormLaunch& args);
 
@@ -60,6 +69,7 @@ void LaunchRopeAppend(Stream& stream, const RopeAppendLaunch& args);
 struct SwiGluLaunch {
   int64_t rows = 0, cols = 0;
   DeviceRows gate, up, out;
+  RoundedRows rounded;  // as RmsNormLaunch's
 };
 void LaunchSwiGlu(Stream& stream, const SwiGluLaunch& args);
 

@@ -77,11 +77,13 @@ struct LibraryProducts::Trial {
 };
 
 LibraryProducts::LibraryProducts(std::unique_ptr<ProductLibrary> library, Runtime& runtime,
-                                 Stream& stream, Device& device, Options options)
+                                 Stream& stream, Device& device, RoundedX& rounded_x,
+                                 Options options)
     : library_(std::move(library)),
       runtime_(runtime),
       stream_(stream),
       device_(device),
+      rounded_x_(rounded_x),
       options_(std::move(options)) {}
 
 absl::Status LibraryProducts::Prepare(const DeviceMatrix& weight, const OwnProduct& own) {
@@ -276,13 +278,11 @@ absl::StatusOr<std::string> LibraryProducts::Compare(const DeviceMatrix& weight,
 
 // Behind the trials of a shape: the scratch that the library's products need, no more.
 void LibraryProducts::KeepWhatIsNeeded() {
-  size_t rounded = 0, widened = 0;
+  size_t widened = 0;
   bool any = false;
   for (const Choice& choice : choices_) {
     if (!choice.algorithm.has_value()) continue;
     any = true;
-    rounded = std::max(
-        rounded, static_cast<size_t>(choice.rows * RoundedStride(choice.k)) * sizeof(uint16_t));
     if (IsQuantized(choice.dtype)) {
       widened = std::max(widened, static_cast<size_t>(choice.n * choice.k) * sizeof(uint16_t));
     }
@@ -292,7 +292,6 @@ void LibraryProducts::KeepWhatIsNeeded() {
     // Where that fails products are ours until there is room.
     if (bytes > 0) ReserveScratch(device_, bytes, bytes, buffer).IgnoreError();
   };
-  keep(&rounded_, rounded);
   keep(&widened_, widened);
   if (!any) workspace_ = DeviceBuffer();
 }
@@ -342,10 +341,9 @@ bool* LibraryProducts::Computes(const ProductShape& shape, const Choice& choice)
 
 absl::Status LibraryProducts::Put(const GemmLaunch& args, const ProductShape& shape,
                                   const ProductAlgorithm& algorithm) {
-  const size_t bytes = static_cast<size_t>(shape.rows * shape.x_stride) * sizeof(uint16_t);
-  if (absl::Status status = ReserveScratch(device_, bytes, bytes, &rounded_); !status.ok()) {
-    return status;
-  }
+  const absl::StatusOr<const std::byte*> x =
+      rounded_x_.Have(shape.dtype, args.rows, args.weight.cols, args.x);
+  if (!x.ok()) return x.status();
   const std::byte* weight = args.weight.data;
   if (const size_t widened_bytes = WidenedBytes(args.weight); widened_bytes > 0) {
     absl::Status status = ReserveScratch(device_, widened_bytes, widened_bytes, &widened_);
@@ -353,18 +351,13 @@ absl::Status LibraryProducts::Put(const GemmLaunch& args, const ProductShape& sh
     LaunchWidenWeights(stream_, {args.weight, widened_.data()});
     weight = widened_.data();
   }
-  const RoundRowsLaunch round = {shape.dtype, args.rows,       args.weight.cols,
-                                 args.x,      rounded_.data(), shape.x_stride};
-  if (rounded_x_ != round) LaunchRoundRows(stream_, round);
-  rounded_x_ = round;
-  return library_->Multiply(shape, algorithm,
-                            {rounded_.data(), weight, args.out.data, workspace_.data()},
+  return library_->Multiply(shape, algorithm, {*x, weight, args.out.data, workspace_.data()},
                             options_.workspace_bytes, stream_);
 }
 
 absl::Status LibraryProducts::PutAnew(const GemmLaunch& args, const ProductShape& shape,
                                       const ProductAlgorithm& algorithm) {
-  BeginX();
+  rounded_x_.Forget();
   return Put(args, shape, algorithm);
 }
 

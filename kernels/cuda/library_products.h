@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/product_library.h"
-#include "kernels/cuda/round_rows.h"
+#include "kernels/cuda/rounded_x.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
 
@@ -67,13 +67,11 @@ class LibraryProducts {
 
   // `device`'s copies are on `stream`. All outlive it.
   LibraryProducts(std::unique_ptr<ProductLibrary> library, Runtime& runtime, Stream& stream,
-                  Device& device, Options options);
+                  Device& device, RoundedX& rounded_x, Options options);
 
   // Tries the weight's shape, if that has not been done.
   absl::Status Prepare(const DeviceMatrix& weight, const OwnProduct& own);
 
-  // Before the first product with an x, or with what its memory holds now.
-  void BeginX() { rounded_x_.reset(); }
   // Puts the product on the stream if it is the library's; false: it is for our kernels.
   bool Multiply(const GemmLaunch& args);
 
@@ -123,15 +121,14 @@ class LibraryProducts {
   Runtime& runtime_;
   Stream& stream_;
   Device& device_;
+  RoundedX& rounded_x_;
   const Options options_;
   std::string fault_;
   std::vector<ShapeKey> tried_;
   std::vector<Choice> choices_;
   std::unordered_map<Question, bool, QuestionHash> asked_;  // the last ones
   DeviceBuffer workspace_;
-  DeviceBuffer rounded_;                      // x in 16 bits
-  std::optional<RoundRowsLaunch> rounded_x_;  // what is in it, since BeginX
-  DeviceBuffer widened_;                      // a quantised weight in f16
+  DeviceBuffer widened_;  // a quantised weight in f16
 };
 
 }  // namespace refrain::kernels::cuda

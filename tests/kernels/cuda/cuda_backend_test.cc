@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/emulated/emulated_runtime.h"
+#include "kernels/reference/half_float.h"
 #include "tests/kernels/conformance/attention_scenario.h"
 #include "tests/kernels/conformance/backends.h"
 #include "tests/kernels/conformance/device_array.h"
@@ -130,6 +131,55 @@ TEST(CudaBackendTest, AFailedUploadFailsTheStepAndNotTheNext) {
   EXPECT_THAT(backend->Synchronize().message(), HasSubstr("Record: injected failure"));
   backend->Embed({table.get(), ids, F32View(out.data(), 1, 1)});
   EXPECT_EQ(out.Read(), std::vector<float>{2});
+}
+
+// A norm leaves its result in 16 bits for the product behind it, which must not read that once the
+// result is another one.
+TEST(CudaBackendTest, ProductsReadTheXThatIsThere) {
+  constexpr int64_t kRows = 6, kCols = 64, kOut = 32;
+  const auto backend = Make({});
+  std::vector<uint16_t> weights(kOut * kCols);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = F32ToF16(static_cast<float>(i % 13) - 6);
+  const WeightSlice slice{
+      DType::kF16, kOut, kCols, reinterpret_cast<const std::byte*>(weights.data()), {}};
+  const auto weight = *backend->PackLinear({&slice, 1}, {});
+  std::vector<float> x(kRows * kCols), other(kRows * kCols);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(i % 7) - 3;
+    other[i] = static_cast<float>(i % 5);
+  }
+  const DeviceFloats in(*backend, x), ones(*backend, std::vector<float>(kCols, 1.0f));
+  const DeviceFloats normed(*backend, x), out(*backend, std::vector<float>(kRows * kOut));
+  const auto norm = [&] {
+    backend->RmsNorm({1e-5,
+                      F32View(in.data(), kRows, kCols),
+                      ones.data(),
+                      {},
+                      F32View(normed.data(), kRows, kCols)});
+  };
+  const auto product_of = [&](const DeviceFloats& of) {
+    backend->Linear(
+        {weight.get(), F32View(of.data(), kRows, kCols), F32View(out.data(), kRows, kOut)});
+    return out.Read();
+  };
+  norm();
+  const std::vector<float> behind_norm = product_of(normed);
+  EXPECT_EQ(behind_norm, product_of(DeviceFloats(*backend, normed.Read())));
+  const std::vector<float> of_other = product_of(DeviceFloats(*backend, other));
+  EXPECT_NE(of_other, behind_norm);
+  norm();
+  const auto* const bytes = reinterpret_cast<const std::byte*>(other.data());
+  ASSERT_TRUE(backend->device()
+                  .CopyFromHost(reinterpret_cast<std::byte*>(normed.data()), bytes,
+                                other.size() * sizeof(float))
+                  .ok());
+  EXPECT_EQ(product_of(normed), of_other);  // copied over
+  norm();
+  const AddArgs add = {F32View(normed.data(), kRows, kCols), F32View(normed.data(), kRows, kCols)};
+  backend->Add(add);
+  const std::vector<float> doubled = product_of(normed);
+  EXPECT_EQ(doubled, product_of(DeviceFloats(*backend, normed.Read())));  // computed over
+  EXPECT_NE(doubled, behind_norm);
 }
 
 // Operations behind it would compute with what was there before.
