@@ -31,7 +31,7 @@
 // read through the descriptor at the time of WgmmaWait, so that memory handed back too early and
 // results read too early are seen, and so are registers that were not held.
 //
-// What this file rests on, since it was written where no GPU could run it:
+// What this file rests on (written before a GPU could run it; an H200 has since):
 //  - PTX ISA 9.7.15 (wgmma): which thread holds which element of d and of a in registers (the
 //  layout
 //    of mma.m16n8k16 per warp, warp w of the warpgroup having rows 16 w to 16 w + 15); bits of the
