@@ -44,14 +44,14 @@ __global__ void __launch_bounds__(32 * kWarps) FmaGemm(GemmLaunch args) {
   const int64_t k_end = args.weight.cols;
   const bool aligned = args.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.x.data) % 16 == 0;
   float sums[kRows * kCols] = {};
-  for (int64_t k = 8 * lane; k < k_end; k += 256) {
+  for (int64_t stretch = 0, k = 8 * lane; k < k_end; ++stretch, k += 256) {
     float weights[kCols][8];
 #pragma unroll
     for (int c = 0; c < kCols; ++c) {
       // Beyond the last row the last one is summed again, and not stored.
       const int64_t n = first_n + c < args.weight.rows ? first_n + c : args.weight.rows - 1;
       const std::byte* const w = args.weight.data + n * args.weight.row_bytes;
-      LoadWeights8<kDType>(w, w + args.weight.side_bytes, k, weights[c]);
+      LoadWeights8<kDType>(w, w + args.weight.side_bytes, stretch, 8 * lane, weights[c]);
     }
     // Weights beyond k_end are zeros too: their products change no sum.
     float x[kRows][8];

@@ -22,6 +22,17 @@ inline float __logf(float value) { return std::log(value); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float value) { return 1.0f / value; }
 // Never fused (nor are they by the host compiler: the emulated device is built without FMA).
+// Byte i of the result is that of x and y, one behind the other, which nibble i of `selector`
+// names.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned index = selector >> (4 * i) & 7;
+    result |= static_cast<unsigned>(bytes >> (8 * index) & 0xff) << (8 * i);
+  }
+  return result;
+}
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
