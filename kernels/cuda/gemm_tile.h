@@ -48,66 +48,84 @@ struct GemmTile {
 
 constexpr int SwizzledUnit(int row, int unit) { return row * 8 + (unit ^ (row & 7)); }
 
-// Eight quantised weights as T. Rows end in zeros.
-template <class T, DType kDType>
-__device__ __forceinline__ uint4 LoadW(const GemmLaunch& args, int64_t n, int64_t k) {
-  if (n >= args.weight.rows || k >= args.weight.cols) return make_uint4(0, 0, 0, 0);
-  const std::byte* const row = args.weight.data + n * args.weight.row_bytes;
-  float values[8];
-  LoadWeights8<kDType>(row, row + args.weight.side_bytes, k, values);
-  return PackUnit<T>(values);
-}
-
 constexpr bool IsDense(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
-// Puts the copies of a step's x, and of its W where that is stored in 16 bits, on their way.
-template <class Tile, DType kDType>
-__device__ __forceinline__ void CopyStep(const GemmLaunch& args, int64_t first_row, int64_t first_n,
-                                         int64_t k, typename Tile::Stage& stage) {
-  const int64_t x_stride = RoundedStride(args.weight.cols);
+// What a thread brings of every step's x and W, into its places in a stage.
+template <class Tile, class T, DType kDType>
+class GemmOperands {
+ public:
+  __device__ __forceinline__ GemmOperands(const GemmLaunch& args, int64_t first_row,
+                                          int64_t first_n)
+      : x_end_(RoundedStride(args.weight.cols)), w_end_(args.weight.cols), args_(args) {
 #pragma unroll
-  for (int i = 0; i < Tile::kOwnX; ++i) {
-    const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
-    if (unit >= Tile::kUnitsOfX) continue;
-    const int64_t row = first_row + unit / 8, at = k + unit % 8 * 8;
-    const bool valid = row < args.rows && at < x_stride;
-    CopyAsync16(&stage.x[SwizzledUnit(unit / 8, unit % 8)],
-                args.rounded_x + (valid ? 2 * (row * x_stride + at) : 0), valid);
-  }
-  if constexpr (IsDense(kDType)) {
+    for (int i = 0; i < Tile::kOwnX; ++i) {
+      const int64_t row = first_row + UnitOf(i) / 8;
+      x_[i] = row < args.rows ? args.rounded_x + 2 * row * x_end_ : nullptr;
+    }
 #pragma unroll
     for (int i = 0; i < Tile::kOwnW; ++i) {
-      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
-      if (unit >= Tile::kUnitsOfW) continue;
-      const int64_t n = first_n + unit / 8, at = k + unit % 8 * 8;
-      const bool valid = n < args.weight.rows && at < args.weight.cols;
-      CopyAsync16(&stage.w[SwizzledUnit(unit / 8, unit % 8)],
-                  args.weight.data + (valid ? n * args.weight.row_bytes + 2 * at : 0), valid);
+      const int64_t n = first_n + UnitOf(i) / 8;
+      w_[i] = n < args.weight.rows ? args.weight.data + n * args.weight.row_bytes : nullptr;
     }
   }
-}
 
-// Quantised weights of one thread, on their way to shared memory.
-template <class Tile, class T, DType kDType>
-struct GemmWeights {
-  uint4 w[Tile::kOwnW];
+  // Puts copies of x, and of W where that is stored in 16 bits, on their way: elements from k on.
+  __device__ __forceinline__ void Copy(int64_t k, typename Tile::Stage& stage) const {
+#pragma unroll
+    for (int i = 0; i < Tile::kOwnX; ++i) {
+      const int unit = UnitOf(i);
+      if (unit >= Tile::kUnitsOfX) continue;
+      const int64_t at = k + unit % 8 * 8;
+      const bool valid = x_[i] != nullptr && at < x_end_;
+      CopyAsync16(&stage.x[SwizzledUnit(unit / 8, unit % 8)],
+                  valid ? x_[i] + 2 * at : args_.rounded_x, valid);
+    }
+    if constexpr (IsDense(kDType)) {
+#pragma unroll
+      for (int i = 0; i < Tile::kOwnW; ++i) {
+        const int unit = UnitOf(i);
+        if (unit >= Tile::kUnitsOfW) continue;
+        const int64_t at = k + unit % 8 * 8;
+        const bool valid = w_[i] != nullptr && at < w_end_;
+        CopyAsync16(&stage.w[SwizzledUnit(unit / 8, unit % 8)],
+                    valid ? w_[i] + 2 * at : args_.weight.data, valid);
+      }
+    }
+  }
 
-  __device__ __forceinline__ void Load(const GemmLaunch& args, int64_t first_n, int64_t k) {
+  // Quantised weights, by way of registers. Rows end in zeros.
+  __device__ __forceinline__ void Load(int64_t k) {
 #pragma unroll
     for (int i = 0; i < Tile::kOwnW; ++i) {
-      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
-      if (unit < Tile::kUnitsOfW)
-        w[i] = LoadW<T, kDType>(args, first_n + unit / 8, k + unit % 8 * 8);
+      const int unit = UnitOf(i);
+      if (unit >= Tile::kUnitsOfW) continue;
+      const int64_t at = k + unit % 8 * 8;
+      loaded_[i] = make_uint4(0, 0, 0, 0);
+      if (w_[i] == nullptr || at >= w_end_) continue;
+      float values[8];
+      LoadWeights8<kDType>(w_[i], w_[i] + args_.weight.side_bytes, at, values);
+      loaded_[i] = PackUnit<T>(values);
     }
   }
 
   __device__ __forceinline__ void Store(typename Tile::Stage& stage) const {
 #pragma unroll
     for (int i = 0; i < Tile::kOwnW; ++i) {
-      const int unit = i * Tile::kThreads + static_cast<int>(threadIdx.x);
-      if (unit < Tile::kUnitsOfW) stage.w[SwizzledUnit(unit / 8, unit % 8)] = w[i];
+      const int unit = UnitOf(i);
+      if (unit < Tile::kUnitsOfW) stage.w[SwizzledUnit(unit / 8, unit % 8)] = loaded_[i];
     }
   }
+
+ private:
+  static __device__ __forceinline__ int UnitOf(int i) {
+    return i * Tile::kThreads + static_cast<int>(threadIdx.x);
+  }
+
+  const int64_t x_end_, w_end_;
+  const GemmLaunch& args_;
+  const std::byte* x_[Tile::kOwnX];  // rows; null: there is none
+  const std::byte* w_[Tile::kOwnW];
+  uint4 loaded_[IsDense(kDType) ? 1 : Tile::kOwnW];
 };
 
 template <class Tile, class T>
@@ -167,7 +185,8 @@ __device__ __forceinline__ void StoreSums(
 }
 
 template <class Tile, class T, DType kDType>
-__global__ void __launch_bounds__(Tile::kThreads) TileGemm(GemmLaunch args) {
+__global__ void __launch_bounds__(Tile::kThreads, IsDense(kDType) ? 2 : 1)
+    TileGemm(GemmLaunch args) {
   auto& shared = *SharedMemory<typename Tile::Shared>();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warp_row = warp / Tile::kWarpsN * Tile::kWarpM;
@@ -181,21 +200,18 @@ __global__ void __launch_bounds__(Tile::kThreads) TileGemm(GemmLaunch args) {
   constexpr int kStages = Tile::kStages;
   const auto stage_of = [&](int64_t step) ->
       typename Tile::Stage& { return shared.stages[step % kStages]; };
+  GemmOperands<Tile, T, kDType> operands(args, first_row, first_n);
   const auto begin_step = [&](int64_t step) {
-    if (step < steps) {
-      CopyStep<Tile, kDType>(args, first_row, first_n, first_k + step * Tile::kStep,
-                             stage_of(step));
-    }
+    if (step < steps) operands.Copy(first_k + step * Tile::kStep, stage_of(step));
     CopyAsyncCommit();
   };
 
   float sums[Tile::kFragmentsM][Tile::kFragmentsN][4] = {};
-  [[maybe_unused]] GemmWeights<Tile, T, kDType> weights;
 #pragma unroll
   for (int step = 0; step < kStages - 1; ++step) begin_step(step);
   if constexpr (!IsDense(kDType)) {
-    weights.Load(args, first_n, first_k);
-    weights.Store(stage_of(0));
+    operands.Load(first_k);
+    operands.Store(stage_of(0));
   }
   for (int64_t step = 0; step < steps; ++step) {
     CopyAsyncWait<kStages - 2>();
@@ -203,11 +219,11 @@ __global__ void __launch_bounds__(Tile::kThreads) TileGemm(GemmLaunch args) {
     begin_step(step + kStages - 1);
     [[maybe_unused]] const bool more = step + 1 < steps;
     if constexpr (!IsDense(kDType)) {
-      if (more) weights.Load(args, first_n, first_k + (step + 1) * Tile::kStep);
+      if (more) operands.Load(first_k + (step + 1) * Tile::kStep);
     }
     MultiplyStage<Tile, T>(stage_of(step), warp_row, warp_col, sums);
     if constexpr (!IsDense(kDType)) {
-      if (more) weights.Store(stage_of(step + 1));
+      if (more) operands.Store(stage_of(step + 1));
     }
   }
   StoreSums<Tile>(args, first_row + warp_row, first_n + warp_col, sums);

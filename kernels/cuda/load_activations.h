@@ -40,10 +40,20 @@ __device__ __forceinline__ uint32_t PackInRange(float lo, float hi) {
   return PackPair<T>(lo, hi);
 }
 
+// One comparison for all of them, as long as nothing is beyond f16's range.
 template <class T>
 __device__ __forceinline__ uint4 PackUnit(const float (&values)[8]) {
-  return make_uint4(PackInRange<T>(values[0], values[1]), PackInRange<T>(values[2], values[3]),
-                    PackInRange<T>(values[4], values[5]), PackInRange<T>(values[6], values[7]));
+  if constexpr (std::is_same_v<T, F16>) {
+    float largest = 0.0f;
+#pragma unroll
+    for (const float value : values) largest = fmaxf(largest, fabsf(value));
+    if (largest > 65504.0f) {
+      return make_uint4(PackInRange<T>(values[0], values[1]), PackInRange<T>(values[2], values[3]),
+                        PackInRange<T>(values[4], values[5]), PackInRange<T>(values[6], values[7]));
+    }
+  }
+  return make_uint4(PackPair<T>(values[0], values[1]), PackPair<T>(values[2], values[3]),
+                    PackPair<T>(values[4], values[5]), PackPair<T>(values[6], values[7]));
 }
 
 }  // namespace refrain::kernels::cuda
