@@ -99,8 +99,10 @@ absl::StatusOr<bool> AttentionLauncher::Prepare(const StepInputs& inputs) {
   return true;
 }
 
-absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
+absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args, bool behind_rope) {
   launched_ = args;
+  const auto uploads = [this] { return uploads_ + arrays_.loose_uploads(); };
+  const uint64_t before = uploads();
   if (absl::Status status = HaveList(args); !status.ok()) return status;
   ChunkAttentionLaunch launch;
   launch.layer = args.layer;
@@ -130,6 +132,9 @@ absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args) {
   launch.counters = reinterpret_cast<int32_t*>(counters_.data());
   launch.out = static_cast<float*>(args.out.data);
   launch.out_stride = args.out.stride;
+  // The kernel reads its lists before it waits for the kernel in front, which must not have brought
+  // them.
+  launch.early = behind_rope && uploads() == before;
   LaunchChunkAttention(stream_, setup_, launch);
   return absl::OkStatus();
 }

@@ -43,7 +43,8 @@ class AttentionLauncher {
   // The plan that a step is about to use; unannounced plans are taken for new ones each time.
   void BeginStep(const StepInputs& inputs);
 
-  absl::Status Launch(const ChunkAttentionArgs& args);
+  // `behind_rope`: nothing was put on the stream since RopeAppend, which lets others start.
+  absl::Status Launch(const ChunkAttentionArgs& args, bool behind_rope = false);
 
   // Brings to the device what the announced step's launches need beside their arrays, so that
   // launches as of the step before find it there: a recorded one need not be made again. False:

@@ -70,6 +70,9 @@ struct ChunkAttentionLaunch {
   int window_tokens = 0;  // 0 = none
   float scale = 0.0f;
   bool reproducible = false;
+  // The kernel before it on the stream is one that lets others start (WaitForKernelBefore) and was
+  // itself put there after all that wrote `tiles` and `steps`: those are read at once.
+  bool early = false;
   // inputs
   KvPoolView kv;                             // packed as kv_packing.h says
   const AttentionTileList* tiles = nullptr;  // AttentionTiles::bytes()

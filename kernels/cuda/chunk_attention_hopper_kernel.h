@@ -129,8 +129,7 @@ void LaunchHopperOfHeadDim(Stream& stream, int grid_blocks, const HeadBlocks& he
                            const ChunkAttentionLaunch& args) {
   using Shared = HopperShared<HopperShape<T, kHeadDim>>;
   Launch(stream,
-         {dim3(grid_blocks), dim3(kHopperThreads), sizeof(Shared), "hopper attention",
-          /*early=*/true},
+         {dim3(grid_blocks), dim3(kHopperThreads), sizeof(Shared), "hopper attention", args.early},
          HopperAttention<T, kHeadDim>, args, heads);
 }
 

@@ -209,6 +209,7 @@ absl::Status CudaBackend::ReserveFor(const StepShape& step) {
 }
 
 bool CudaBackend::Enter() {
+  behind_rope_append_ = false;
   Keep(device_.TakeFailure());
   if (!failure_.none()) return false;
   Keep(runtime_->MakeCurrent());
@@ -237,6 +238,7 @@ void CudaBackend::BeginStep(const StepInputs& inputs) {
 
 void CudaBackend::RunStep(const StepInputs& inputs, const std::function<void()>& operations) {
   clock_.StepBegins();
+  rounded_x_.Forget();
   PutForwardPass(inputs, operations);
   clock_.HostLeaves();
 }
@@ -250,6 +252,7 @@ void CudaBackend::PutForwardPass(const StepInputs& inputs,
   // One by one they need no memory of their own.
   if (absl::IsResourceExhausted(launched)) return operations();
   Keep(launched);
+  rounded_x_.Forget();
   ++replayed_steps_;
 }
 
@@ -272,6 +275,7 @@ Graph* CudaBackend::GraphOrNull(const StepInputs& inputs, const std::function<vo
     return failure_.none() && !stream_->failure().has_value() && uploads() == before &&
            key() == now;
   });
+  rounded_x_.Forget();
   // Nothing has run: what came of recording is not the step's failure.
   if (graph == nullptr) failure_.Take().IgnoreError();
   return graph;
@@ -346,10 +350,12 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
 
 RoundedRows CudaBackend::OfferRounded(const TensorView& x) {
   rounded_x_.Forget();
-  // Products of other weights, or of few rows, would not read it.
-  if (shapes_.empty() || ChooseGemm(shapes_.front().dtype, x.rows) != GemmKernel::kTile) return {};
-  const bool bf16 = shapes_.front().dtype == DType::kBF16;
-  return rounded_x_.Offer(bf16 ? DType::kBF16 : DType::kF16, x.rows, x.cols, RowsOf(x));
+  for (const DeviceMatrix& weight : shapes_) {
+    if (weight.cols != x.cols || ChooseGemm(weight.dtype, x.rows) != GemmKernel::kTile) continue;
+    return rounded_x_.Offer(weight.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16, x.rows,
+                            x.cols, RowsOf(x));
+  }
+  return {};  // no product would read it
 }
 
 void CudaBackend::Linear(const LinearArgs& args) {
@@ -380,12 +386,14 @@ void CudaBackend::RopeAppend(const RopeAppendArgs& args) {
   if (!destinations.ok()) return Keep(destinations.status());
   LaunchRopeAppend(*stream_, {args.layer, args.num_heads, args.qkv.rows, RowsOf(args.qkv),
                               *positions, args.table, *destinations, args.kv});
+  behind_rope_append_ = true;
 }
 
 void CudaBackend::ChunkAttention(const ChunkAttentionArgs& args) {
+  const bool behind_rope = behind_rope_append_;
   if (!Enter()) return;
   rounded_x_.Forget();
-  Keep(attention_.Launch(args));
+  Keep(attention_.Launch(args, behind_rope));
 }
 
 void CudaBackend::SwiGlu(const SwiGluArgs& args) {

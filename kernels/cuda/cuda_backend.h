@@ -116,6 +116,7 @@ class CudaBackend final : public Backend {
   CudaDevice device_;
   BackendInfo info_;
   RoundedX rounded_x_;
+  bool behind_rope_append_ = false;  // the operation before
   StepArrays arrays_;
   AttentionLauncher attention_;
   StepGraphs graphs_;

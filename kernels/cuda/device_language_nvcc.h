@@ -35,10 +35,9 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
   if (stream.failure().has_value()) return;
   constexpr size_t kSharedBytesOfEveryKernel = 48 << 10;
   cudaError_t error = cudaSuccess;
-  const void* const function = reinterpret_cast<const void*>(kernel);
-  if (shape.shared_bytes > kSharedBytesOfEveryKernel &&
-      stream.NewSharedBytes(function, shape.shared_bytes)) {
-    error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  if (shape.shared_bytes > kSharedBytesOfEveryKernel) {
+    error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shape.shared_bytes));
   }
   if (error == cudaSuccess) {

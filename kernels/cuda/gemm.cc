@@ -29,9 +29,10 @@ int ChooseSplits(const GemmLaunch& args, int multiprocessors) {
   const int64_t tiles =
       ((args.weight.rows + kTileCols - 1) / kTileCols) * ((args.rows + kTileRows - 1) / kTileRows);
   const int64_t steps = (args.weight.cols + kStep - 1) / kStep;
-  // At least four blocks for each multiprocessor, whose loads hide one another's latency: rounded
-  // down, a product of more tiles than half of that would be left with one block where four fit.
-  // Quantised weights are fewer bytes under way for each block, and wait for their unpacking.
+  // At least four blocks for each multiprocessor (where less fit the others follow), whose loads
+  // hide one another's latency: rounded down, a product of more tiles than half of that would be
+  // left with one block where four fit. Quantised weights are fewer bytes under way for each block,
+  // and wait for their unpacking.
   const int64_t blocks = (Traits(args.weight.dtype).quantized ? 6 : 4) * int64_t{multiprocessors};
   const int64_t wanted = (blocks + tiles - 1) / tiles;
   const int64_t least = args.rows <= kSmallTileRows ? kLeastStepsOfSmallTile : kLeastSteps;

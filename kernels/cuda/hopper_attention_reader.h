@@ -77,8 +77,7 @@ class TileReader {
       header.high_min = sight.high_min;
     }
     PublishHeader();
-    // Up to here nothing was read that the kernel before may have written: tile list and steps were
-    // brought before that one began, for it is not an early one.
+    // Up to here nothing was read that the kernel before may have written (args.early).
     if (headers_ == 1) {
       WaitForKernelBefore();
       LetDependentsStart();

@@ -22,7 +22,11 @@ class RoundedX {
  public:
   RoundedX(Stream& stream, CudaDevice& device) : stream_(stream), device_(device) {}
 
-  absl::Status Reserve(size_t bytes) { return ReserveScratch(device_, bytes, bytes, &buffer_); }
+  // Room for x of up to `bytes` bytes, and no more.
+  absl::Status Reserve(size_t bytes) {
+    if (buffer_.bytes() > bytes) buffer_ = DeviceBuffer();
+    return ReserveScratch(device_, bytes, bytes, &buffer_);
+  }
 
   void Forget() { holds_.reset(); }
 
@@ -36,25 +40,26 @@ class RoundedX {
     return round->out;
   }
 
-  // Where the operation that is put on the stream next leaves x, which it computes; empty where it
-  // need not.
+  // Where the operation that is put on the stream next leaves x, which it computes; empty where
+  // there is no room yet.
   RoundedRows Offer(DType dtype, int64_t rows, int64_t cols, const DeviceRows& x) {
     Forget();
-    if (cols % 8 != 0) return {};
-    absl::StatusOr<RoundRowsLaunch> round = RoomFor(dtype, rows, cols, x);
-    if (!round.ok()) return {};
-    Hold(*round);
-    return {round->out, round->out_stride, dtype == DType::kBF16};
+    const size_t bytes = BytesOf(rows, cols);
+    if (cols % 8 != 0 || buffer_.data() == nullptr || buffer_.bytes() < bytes) return {};
+    Hold({dtype, rows, cols, x, buffer_.data(), RoundedStride(cols)});
+    return {buffer_.data(), RoundedStride(cols), dtype == DType::kBF16};
   }
 
  private:
+  static size_t BytesOf(int64_t rows, int64_t cols) {
+    return static_cast<size_t>(rows * RoundedStride(cols)) * sizeof(uint16_t);
+  }
   absl::StatusOr<RoundRowsLaunch> RoomFor(DType dtype, int64_t rows, int64_t cols,
                                           const DeviceRows& x) {
-    const int64_t stride = RoundedStride(cols);
-    const size_t bytes = static_cast<size_t>(rows * stride) * sizeof(uint16_t);
+    const size_t bytes = BytesOf(rows, cols);
     absl::Status status = ReserveScratch(device_, bytes, bytes + bytes / 2, &buffer_);
     if (!status.ok()) return status;
-    return RoundRowsLaunch{dtype, rows, cols, x, buffer_.data(), stride};
+    return RoundRowsLaunch{dtype, rows, cols, x, buffer_.data(), RoundedStride(cols)};
   }
   void Hold(const RoundRowsLaunch& round) {
     holds_ = round;

@@ -50,15 +50,6 @@ class CudaGraph final : public Graph {
 cudaStream_t Native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 cudaEvent_t Native(Event& event) { return static_cast<CudaEvent&>(event).get(); }
 
-// Every operation asks for its device; the runtime is asked only where the thread's is another one.
-absl::Status SetDevice(int index) {
-  static thread_local int current = -1;
-  if (current == index) return absl::OkStatus();
-  absl::Status status = StatusOf(cudaSetDevice(index), "cudaSetDevice");
-  current = status.ok() ? index : -1;
-  return status;
-}
-
 absl::StatusOr<DeviceProperties> ReadProperties(int index) {
   cudaDeviceProp prop;
   absl::Status status = StatusOf(cudaGetDeviceProperties(&prop, index), "cudaGetDeviceProperties");
@@ -80,7 +71,9 @@ class CudaRuntime final : public Runtime {
 
   const DeviceProperties& properties() const override { return properties_; }
 
-  absl::Status MakeCurrent() override { return SetDevice(properties_.index); }
+  absl::Status MakeCurrent() override {
+    return StatusOf(cudaSetDevice(properties_.index), "cudaSetDevice");
+  }
 
   absl::StatusOr<std::byte*> AllocateDevice(size_t bytes) override {
     void* data = nullptr;
@@ -119,7 +112,7 @@ class CudaRuntime final : public Runtime {
 
   size_t FreeBytes() const override {
     size_t free = 0, total = 0;
-    if (!SetDevice(properties_.index).ok()) return 0;
+    if (cudaSetDevice(properties_.index) != cudaSuccess) return 0;
     return cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
   }
 

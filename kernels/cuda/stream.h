@@ -1,11 +1,9 @@
 #ifndef REFRAIN_KERNELS_CUDA_STREAM_H_
 #define REFRAIN_KERNELS_CUDA_STREAM_H_
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace refrain::kernels::cuda {
 
@@ -25,19 +23,6 @@ class Stream {
 
   void* native() const { return native_; }
 
-  // Whether the kernel has not been told yet, for this stream's device, that a launch takes so much
-  // shared memory: it is told once, not at every launch.
-  bool NewSharedBytes(const void* kernel, size_t bytes) {
-    for (auto& [known, most] : shared_bytes_) {
-      if (known != kernel) continue;
-      if (bytes <= most) return false;
-      most = bytes;
-      return true;
-    }
-    shared_bytes_.emplace_back(kernel, bytes);
-    return true;
-  }
-
   const std::optional<std::string>& failure() const { return failure_; }
   void KeepFailure(std::string failure) {
     if (!failure_.has_value()) failure_ = std::move(failure);
@@ -48,7 +33,6 @@ class Stream {
 
  private:
   void* native_;  // cudaStream_t, or the emulated device's queue
-  std::vector<std::pair<const void*, size_t>> shared_bytes_;  // a few
   std::optional<std::string> failure_;
 };
 

@@ -143,9 +143,7 @@ void RunLoad(const GpuBenchOptions& options, GpuReport& report) {
 }
 
 void RunProducts(const GpuBenchOptions& options, GpuReport& report) {
-  // Eight of a 7B shape's weights in one: calls are launched one by one, and a smaller product ends
-  // before the host has put the next one.
-  ProductsShape shape = {.n = 8 * 11008, .k = 4096, .working_set_bytes = size_t{256} << 20};
+  ProductsShape shape = {.n = 11008, .k = 4096, .working_set_bytes = size_t{256} << 20};
   if (options.tiny) shape = {.n = 64, .k = 256};
   RunGpuProducts(*MakeAnyBackend(options.place, kAsServed), shape, options.rounds, report);
 }

@@ -19,6 +19,7 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K};
 constexpr int kRows[] = {1, 8, 32, 128};
+constexpr int kCalls = 64;  // of one round: waiting for them counts little
 
 void Must(const absl::Status& status) {
   if (status.ok()) return;
@@ -42,7 +43,8 @@ void RunGpuProducts(kernels::Backend& backend, const ProductsShape& shape, int r
                 std::to_string(shape.k) +
                 " that is not in the cache, rounding of x included; medians of " +
                 "calls one behind the other, launched one by one.";
-  table.columns = {"weight", "rows", "products by", "us", "least", "most", "GB/s of weights"};
+  table.columns = {"weight", "rows", "products by",     "us",
+                   "least",  "most", "GB/s of weights", "MB of a weight"};
   const int64_t most_rows = *std::max_element(std::begin(kRows), std::end(kRows));
   auto memory =
       Must(backend.device().Allocate(most_rows * (shape.n + shape.k) * sizeof(float), false));
@@ -61,13 +63,12 @@ void RunGpuProducts(kernels::Backend& backend, const ProductsShape& shape, int r
     const size_t count = std::max<size_t>(2, shape.working_set_bytes / data.size() + 1);
     std::vector<std::unique_ptr<kernels::LinearWeight>> weights;
     for (size_t i = 0; i < count; ++i) {
-      weights.push_back(
-          Must(backend.PackLinear({&slice, 1}, {.compute = kernels::ComputeDType::kBF16})));
+      weights.push_back(Must(backend.PackLinear({&slice, 1}, {})));
     }
     for (const int rows : kRows) {
       const auto run = [&] {
-        for (const auto& weight : weights) {
-          backend.Linear({weight.get(), kernels::F32View(x, rows, shape.k),
+        for (int i = 0; i < kCalls; ++i) {
+          backend.Linear({weights[i % weights.size()].get(), kernels::F32View(x, rows, shape.k),
                           kernels::F32View(out, rows, shape.n)});
         }
         Must(backend.Synchronize());
@@ -78,7 +79,7 @@ void RunGpuProducts(kernels::Backend& backend, const ProductsShape& shape, int r
         const auto begin = std::chrono::steady_clock::now();
         run();
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        seconds.push_back(took.count() / static_cast<double>(weights.size()));
+        seconds.push_back(took.count() / kCalls);
       }
       std::sort(seconds.begin(), seconds.end());
       const double median = seconds[seconds.size() / 2];
@@ -88,7 +89,8 @@ void RunGpuProducts(kernels::Backend& backend, const ProductsShape& shape, int r
                             {median * 1e6, 1},
                             {seconds.front() * 1e6, 1},
                             {seconds.back() * 1e6, 1},
-                            {static_cast<double>(data.size()) / median * 1e-9, 0}});
+                            {static_cast<double>(weights[0]->resident_bytes()) / median * 1e-9, 0},
+                            {static_cast<double>(weights[0]->resident_bytes()) * 1e-6, 1}});
     }
   }
   report.tables.push_back(std::move(table));
