@@ -156,21 +156,22 @@ __device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBl
     member = lists.members[header.member_begin + thread];
     group = lists.row_groups[member.row_group];
   }
-  __threadfence();  // this thread's states, before the counting below
+  const uint32_t parts_offset = args.tiles->parts_offset;
   NamedBarrierSync(kComputeBarrier, kComputeThreads);
   if (thread < num_members) {
     FinishedMember finished = {
         0, member.first_row,
-        args.tiles->parts_offset + group.part_begin * static_cast<uint32_t>(sizeof(int32_t))};
+        parts_offset + group.part_begin * static_cast<uint32_t>(sizeof(int32_t))};
     if (member.partial_row >= 0) {
       int32_t* const counter = args.counters +
                                static_cast<int64_t>(member.row_group) * heads.count() +
                                header.head_block;
+      __threadfence();  // of what all threads have written, behind the barrier
       if (atomicAdd(counter, 1) + 1 == group.num_parts) {
         finished.num_parts = group.num_parts;
         *counter = 0;
+        __threadfence();
       }
-      __threadfence();
     }
     shared.finished[thread] = finished;
   }

@@ -105,8 +105,8 @@ __device__ __forceinline__ void LoadMatrixX2Transposed(uint32_t (&r)[2], const v
 // --- Copies of a thread ---
 
 __device__ __forceinline__ void FetchLine(const void* global) {
-  [[maybe_unused]] uint32_t value;
-  asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+  // A load whose value nobody uses is left out by ptxas, volatile or not.
+  asm volatile("prefetch.global.L1 [%0];" : : "l"(global) : "memory");
 }
 
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid) {

@@ -344,6 +344,21 @@ TEST(AttentionTilesTest, KeepAllBlocksBusy) {
   }
 }
 
+// Items are dealt out to blocks in turn: an empty share would put another one's tiles on a block
+// that has some.
+TEST(AttentionTilesTest, NoShareIsEmpty) {
+  for (const int rows : {1, 16, 256, 512}) {
+    AttentionTiles tiles({40, 40, 64, 128, 132, 128, 256, 8});
+    Batch batch(1, 0, 512);
+    batch.steps[0].num_rows = rows;
+    tiles.Plan(batch.view(), batch.steps, AttentionMode::kTwoPhase, false);
+    const Arrays a = Read(tiles);
+    for (int s = 0; s < tiles.list().num_shares; ++s) {
+      EXPECT_LT(a.share_begin[s], a.share_begin[s + 1]) << rows << " rows, share " << s;
+    }
+  }
+}
+
 // Flash-decoding: one long sequence is spread over all blocks.
 TEST(AttentionTilesTest, SplitOneLongSequence) {
   AttentionTiles tiles({32, 8, 64, 64, 132, 64});
