@@ -5,6 +5,11 @@
 
 namespace refrain::kernels::cuda {
 
+void AttentionTileArrays::DropEmptyShares() {
+  share_begin.erase(std::unique(share_begin.begin(), share_begin.end()), share_begin.end());
+  if (share_begin.size() == 1) share_begin.push_back(share_begin.front());
+}
+
 void AttentionTileArrays::CollectParts() {
   for (RowGroup& rows : row_groups) rows.part_begin = rows.num_parts = 0;
   for (const TileMember& member : members) ++row_groups[member.row_group].num_parts;

@@ -13,6 +13,9 @@ namespace refrain::kernels::cuda {
 // group's state comes in parts from, and the list as bytes. AttentionTiles fills the arrays and
 // says what they mean. Not thread-safe; cannot fail.
 struct AttentionTileArrays {
+  // What a tile costs beside its keys may use up several shares at once. Items are dealt out in
+  // turn: empty ones would put others on the same block. One share stays.
+  void DropEmptyShares();
   // From tiles, members and row groups: the members' partial rows, the row groups' parts.
   void CollectParts();
   void Serialize(bool reproducible, std::vector<std::byte>* to) const;

@@ -433,11 +433,7 @@ void AttentionTiles::Cut() {
   }
   arrays_.share_begin.resize(num_shares_ + 1, static_cast<int32_t>(arrays_.tiles.size()));
   arrays_.share_begin.back() = static_cast<int32_t>(arrays_.tiles.size());
-  // What a tile costs beside its keys may use up several shares at once. Items are dealt out in
-  // turn: empty ones would put others on the same block.
-  std::vector<int32_t>& begins = arrays_.share_begin;
-  begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
-  if (begins.size() == 1) begins.push_back(begins.front());
+  arrays_.DropEmptyShares();
 }
 
 // Counts `cost`; ends the shares whose part of all that uses up.
