@@ -22,19 +22,15 @@ struct KernelNeeds {
   int free_queries;
   size_t shared_bytes;
   int blocks_by_registers;  // that fit on a multiprocessor as far as registers go
-  int tile_keys;
-  int bundle_queries;
+  int tile_keys = 16;
+  int bundle_queries = 0;
 };
 
 KernelNeeds NeedsOf(AttentionKernel kernel, const AttentionShapeInfo& shape) {
   switch (kernel) {
     case AttentionKernel::kMma:
-      return {kMmaAttentionQueries,
-              64,
-              MmaAttentionSharedBytes(shape.head_dim, shape.reproducible),
-              2,
-              16,
-              0};
+      return {kMmaAttentionQueries, 64, MmaAttentionSharedBytes(shape.head_dim, shape.reproducible),
+              2};
     case AttentionKernel::kHopper:
       return {kHopperAttentionQueries,
               kHopperAttentionQueries,
@@ -46,12 +42,8 @@ KernelNeeds NeedsOf(AttentionKernel kernel, const AttentionShapeInfo& shape) {
       break;
   }
   // Without tensor cores arithmetic takes longer than reading from the second query on.
-  return {kGenericAttentionQueries,
-          1,
-          GenericAttentionSharedBytes(shape.head_dim, shape.reproducible),
-          4,
-          16,
-          0};
+  return {kGenericAttentionQueries, 1,
+          GenericAttentionSharedBytes(shape.head_dim, shape.reproducible), 4};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "kernels/cuda/hopper_attention_few.h"
 #include "kernels/cuda/hopper_attention_layout.h"
 #include "kernels/cuda/hopper_attention_many.h"
+#include "kernels/cuda/hopper_attention_merge.h"
 #include "kernels/cuda/hopper_attention_queries.h"
 #include "kernels/cuda/hopper_attention_reader.h"
 #include "kernels/cuda/instructions.h"

@@ -189,7 +189,7 @@ absl::Status CudaBackend::ReserveFor(const StepShape& step) {
   size_t split_bytes = 0, rounded_bytes = 0;
   for (const DeviceMatrix& weight : shapes_) {
     if (HasTileKernel(weight.dtype)) {
-      rounded_bytes = std::max(rounded_bytes, RoundedXBytes(weight, step.rows));
+      rounded_bytes = std::max(rounded_bytes, RoundedBytes(step.rows, weight.cols));
     }
     if (step.attention.reproducible) continue;
     split_bytes = std::max(
@@ -333,10 +333,9 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
   }
   if (kernel == GemmKernel::kTile) {
     absl::StatusOr<const std::byte*> x =
-        rounded_x_.Have(RoundingOf(launch).dtype, launch.rows, launch.weight.cols, launch.x);
+        rounded_x_.Have(RoundedAs(dtype), launch.rows, launch.weight.cols, launch.x);
     if (!x.ok()) return x.status();
-    launch.rounded_x = const_cast<std::byte*>(*x);
-    launch.x_is_rounded = true;
+    launch.rounded_x = *x;
   }
   if (launch.splits > 1) {
     const size_t bytes = SplitSumBytes(launch);
@@ -352,8 +351,7 @@ RoundedRows CudaBackend::OfferRounded(const TensorView& x) {
   rounded_x_.Forget();
   for (const DeviceMatrix& weight : shapes_) {
     if (weight.cols != x.cols || ChooseGemm(weight.dtype, x.rows) != GemmKernel::kTile) continue;
-    return rounded_x_.Offer(weight.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16, x.rows,
-                            x.cols, RowsOf(x));
+    return rounded_x_.Offer(RoundedAs(weight.dtype), x.rows, x.cols, RowsOf(x));
   }
   return {};  // no product would read it
 }

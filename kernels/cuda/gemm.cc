@@ -29,7 +29,7 @@ int ChooseSplits(const GemmLaunch& args, int multiprocessors) {
   const int64_t tiles =
       ((args.weight.rows + kTileCols - 1) / kTileCols) * ((args.rows + kTileRows - 1) / kTileRows);
   const int64_t steps = (args.weight.cols + kStep - 1) / kStep;
-  // At least four blocks for each multiprocessor (where less fit the others follow), whose loads
+  // At least four blocks for each multiprocessor (where fewer fit the others follow), whose loads
   // hide one another's latency: rounded down, a product of more tiles than half of that would be
   // left with one block where four fit. Quantised weights are fewer bytes under way for each block,
   // and wait for their unpacking.
@@ -58,7 +58,6 @@ GemmKernel ChooseGemm(DType weight, int64_t rows) {
 void LaunchGemm(Stream& stream, GemmKernel kernel, const GemmLaunch& args) {
   if (args.rows == 0 || args.weight.rows == 0) return;
   if (kernel == GemmKernel::kTile) {
-    if (!args.x_is_rounded) LaunchRoundRows(stream, RoundingOf(args));
     const bool launched = LaunchDenseTileGemm(stream, args) ||
                           LaunchBlock32TileGemm(stream, args) ||
                           LaunchBlock256TileGemm(stream, args);

@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/device_matrix.h"
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/round_rows.h"
 
 namespace refrain::kernels::cuda {
 
@@ -34,27 +33,22 @@ struct GemmLaunch {
   // adds, in order. Few rows and columns then still keep the whole device reading weights.
   int splits = 1;
   float* split_sums = nullptr;  // [splits, rows, n]
-  // kTile only: room for x in 16 bits, [rows, RoundedStride], which LaunchGemm fills unless it
-  // holds this x already.
-  std::byte* rounded_x = nullptr;
-  bool x_is_rounded = false;
+  // kTile only: x in 16 bits (RoundedAs), [rows, RoundedStride]. What is read of x then.
+  const std::byte* rounded_x = nullptr;
 };
 
 // Elements of a row in 16 bits, zeros at the end: whole units of 16 bytes.
 constexpr int64_t RoundedStride(int64_t cols) { return (cols + 7) / 8 * 8; }
-inline size_t RoundedXBytes(const DeviceMatrix& weight, int64_t rows) {
-  return static_cast<size_t>(rows * RoundedStride(weight.cols)) * sizeof(uint16_t);
+constexpr size_t RoundedBytes(int64_t rows, int64_t cols) {
+  return static_cast<size_t>(rows * RoundedStride(cols)) * sizeof(uint16_t);
+}
+// As what kTile reads x beside such a weight.
+constexpr DType RoundedAs(DType weight) {
+  return weight == DType::kBF16 ? DType::kBF16 : DType::kF16;
 }
 
 inline size_t SplitSumBytes(const GemmLaunch& args) {
   return static_cast<size_t>(args.splits * args.rows * args.weight.rows) * sizeof(float);
-}
-
-// What LaunchGemm does first for kTile.
-inline RoundRowsLaunch RoundingOf(const GemmLaunch& args) {
-  const DType dtype = args.weight.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
-  return {dtype,  args.rows,      args.weight.cols,
-          args.x, args.rounded_x, RoundedStride(args.weight.cols)};
 }
 
 // In how many parts the k of such a product is worth computing, where the arithmetic is free.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/hopper_attention_many_state.h"
 #include "kernels/cuda/hopper_attention_queries.h"
 
 // Hopper attention over a tile of more than kFewQueries queries: rows of a prefill, or a run that
@@ -12,9 +13,7 @@
 //   O [64, head_dim] += P V         P in registers as S came out, V N-major as it lies
 // A query's scores are in the four threads of a quad, so nothing of the softmax leaves the warp.
 // Causal by order of computation: each row sees keys up to its own. Device code only.
-//
-// A thread holds rows 16 w + g and 16 w + g + 8 (w warp of the warpgroup, g = lane / 4) and columns
-// 8 i + 2 t and 8 i + 2 t + 1 (t = lane % 4) of S and O.
+// What a thread holds is said in hopper_attention_many_state.h.
 
 namespace refrain::kernels::cuda {
 
@@ -23,10 +22,7 @@ class ManyQueries {
  public:
   using T = typename Shape::Element;
   static constexpr bool kQueriesInRegisters = Shape::kHeadDim <= 128;
-  // O is cut along the head dimension into products of at most 128 columns.
-  static constexpr int kOutN = Shape::kHeadDim <= 128 ? Shape::kHeadDim : Shape::kHeadDim / 2;
-  static constexpr int kOuts = Shape::kHeadDim / kOutN;
-  static_assert(kOutN % Shape::kPanel == 0);
+  using State = ManyQueryState<Shape>;
 
   __device__ ManyQueries(const ChunkAttentionLaunch& args, const TileHeader& header,
                          HopperShared<Shape>& shared, RingPosition<Shape> tile_begin)
@@ -44,14 +40,8 @@ class ManyQueries {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       queries_[half] = PlaceOfQuery(args_, header_, Query(half));
-      m_[half] = MinusInfinity();
-      n_[half] = 0.0f;
     }
-#pragma unroll
-    for (int out = 0; out < kOuts; ++out) {
-#pragma unroll
-      for (int i = 0; i < kOutN / 2; ++i) o_[out][i] = 0.0f;
-    }
+    state_.Clear();
     const int32_t num_blocks = Uniform(header_.num_blocks);
     if (group_ * 64 < Uniform(header_.num_queries)) {
       if constexpr (kQueriesInRegisters) LoadFragments();
@@ -61,7 +51,12 @@ class ManyQueries {
       } else {
         for (int32_t block = 0; block < num_blocks; ++block) AddBlock(block);
       }
-      WriteStates();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // Asked for again: kept, it would be registers in every block.
+        state_.Write(half, TargetOf<Shape>(args_, PlaceOfQuery(args_, header_, Query(half))),
+                     lane_);
+      }
     } else {
       for (int32_t block = 0; block < num_blocks; ++block) {
         PassBlock(shared_, tile_begin_, block);
@@ -125,7 +120,7 @@ class ManyQueries {
         BeginScores(shared_.ring[at.unit()], next);
       }
       uint32_t p[kBlockKeys / 16][4];
-      ToWeights(s, p);
+      state_.ToWeights(s, ScoreScale(args_), p);
       BarrierWait(&shared_.full[v_unit], v_parity);
       AddValues(shared_.ring[v_unit], p);
       LetGo(&shared_.empty[v_unit]);
@@ -145,27 +140,12 @@ class ManyQueries {
     if (Uniform(AllSeen(args_, header_, info)) == 0) Mask(info, s);
     LetGo(&shared_.empty[k_unit]);
     uint32_t p[kBlockKeys / 16][4];
-    ToWeights(s, p);
+    state_.ToWeights(s, ScoreScale(args_), p);
     ++at.count;
     const int v_unit = at.unit();
     BarrierWait(&shared_.full[v_unit], at.parity());
     AddValues(shared_.ring[v_unit], p);
     LetGo(&shared_.empty[v_unit]);
-  }
-
-  // Raises the state's maxima; o is scaled with them.
-  __device__ void ToWeights(float (&s)[kBlockKeys / 2], uint32_t (&p)[kBlockKeys / 16][4]) {
-    float factor[2];
-    const float scale = ScoreScale(args_);
-    RaiseMaxima(s, scale, factor);
-    MakeWeights(s, scale, p);
-    // Maxima rise seldom.
-    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f) == 0) return;
-#pragma unroll
-    for (int out = 0; out < kOuts; ++out) {
-#pragma unroll
-      for (int i = 0; i < kOutN / 2; ++i) o_[out][i] *= factor[i / 2 % 2];
-    }
   }
 
   // Puts the products for a block's scores on their way; s, and q_ where it is read, belong to them
@@ -206,91 +186,25 @@ class ManyQueries {
     }
   }
 
-  __device__ void RaiseMaxima(const float (&s)[kBlockKeys / 2], float scale, float (&factor)[2]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float m = MinusInfinity();
-#pragma unroll
-      for (int i = 0; i < kBlockKeys / 8; ++i) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          m = fmaxf(m, s[4 * i + 2 * half + e]);
-        }
-      }
-#pragma unroll
-      for (int lanes = 1; lanes < 4; lanes *= 2) {
-        m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, lanes));
-      }
-      m *= scale;
-      m = m_[half] > m ? m_[half] : m;
-      factor[half] = m > MinusInfinity() ? ExpTwo(m_[half] - m) : 1.0f;
-      m_[half] = m;
-      n_[half] *= factor[half];
-    }
-  }
-
-  // P as the A operand of the second product: where S came out is where P goes in.
-  __device__ void MakeWeights(const float (&s)[kBlockKeys / 2], float scale,
-                              uint32_t (&p)[kBlockKeys / 16][4]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float m = m_[half] > MinusInfinity() ? m_[half] : 0.0f;  // all scores are -inf then
-#pragma unroll
-      for (int i = 0; i < kBlockKeys / 8; ++i) {
-        const float p0 = ExpTwo(fmaf(s[4 * i + 2 * half], scale, -m));
-        const float p1 = ExpTwo(fmaf(s[4 * i + 2 * half + 1], scale, -m));
-        n_[half] += p0 + p1;
-        p[i / 2][i % 2 * 2 + half] = PackPair<T>(p0, p1);
-      }
-    }
-  }
-
   __device__ void AddValues(const unsigned char* values, uint32_t (&p)[kBlockKeys / 16][4]) {
-    HoldRegisters(o_);
+    HoldRegisters(state_.o);
     HoldRegisters(p);
     WgmmaFence();
 #pragma unroll
-    for (int out = 0; out < kOuts; ++out) {
+    for (int out = 0; out < State::kOuts; ++out) {
       const uint64_t v =
-          SharedDescriptor(values + out * kOutN / Shape::kPanel * Shape::kPanelBytes,
+          SharedDescriptor(values + out * State::kOutN / Shape::kPanel * Shape::kPanelBytes,
                            Shape::kPanelBytes, Shape::kEightRowsBytes, Shape::kSwizzle);
 #pragma unroll
       for (int step = 0; step < kBlockKeys / 16; ++step) {
-        WgmmaM64K16<T, kOutN, true>(o_[out], p[step], Advance(v, step * 2 * Shape::kEightRowsBytes),
-                                    true);
+        WgmmaM64K16<T, State::kOutN, true>(state_.o[out], p[step],
+                                           Advance(v, step * 2 * Shape::kEightRowsBytes), true);
       }
     }
     WgmmaCommit();
     WgmmaWait<0>();
-    HoldRegisters(o_);
+    HoldRegisters(state_.o);
     HoldRegisters(p);
-  }
-
-  __device__ void WriteStates() {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int lanes = 1; lanes < 4; lanes *= 2) {
-        n_[half] += __shfl_xor_sync(0xffffffffu, n_[half], lanes);
-      }
-      // Asked for again: kept, it would be registers in every block.
-      const StateTarget target = TargetOf<Shape>(args_, PlaceOfQuery(args_, header_, Query(half)));
-      if (target.o == nullptr) continue;
-      const float factor = FactorOf(target, n_[half]);
-#pragma unroll
-      for (int out = 0; out < kOuts; ++out) {
-#pragma unroll
-        for (int i = 0; i < kOutN / 8; ++i) {
-          const int dim = out * kOutN + 8 * i + lane_ % 4 * 2;
-          *reinterpret_cast<float2*>(target.o + dim) = make_float2(
-              o_[out][4 * i + 2 * half] * factor, o_[out][4 * i + 2 * half + 1] * factor);
-        }
-      }
-      if (target.mn != nullptr && lane_ % 4 == 0) {
-        target.mn[0] = m_[half];
-        target.mn[1] = n_[half];
-      }
-    }
   }
 
   const ChunkAttentionLaunch& args_;
@@ -299,10 +213,8 @@ class ManyQueries {
   const RingPosition<Shape> tile_begin_;
   const int thread_, group_, warp_, lane_;
   QueryPlace queries_[2];
-  float m_[2];
-  float n_[2];  // of the thread's own keys until WriteStates
   uint32_t q_[kQueriesInRegisters ? Shape::kSteps : 1][4];
-  float o_[kOuts][kOutN / 2];
+  State state_;
 };
 
 }  // namespace refrain::kernels::cuda

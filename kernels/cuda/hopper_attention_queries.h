@@ -140,62 +140,6 @@ __device__ __forceinline__ float FactorOf(const StateTarget& target, float n) {
   return n > 0.0f ? 1.0f / n : 0.0f;
 }
 
-// Behind the writing of a tile's partial states by any computing threads: whoever brings the last
-// part of a row merges its parts, from left to right. By all computing threads (FinishTile is the
-// same for all threads of a block).
-template <class Shape>
-__device__ void MergeFinishedRows(const ChunkAttentionLaunch& args, const HeadBlocks& heads,
-                                  const TileHeader& header, HopperShared<Shape>& shared) {
-  const TileLists lists = ReadTileLists(args.tiles);
-  const int32_t num_members = header.member_end - header.member_begin;
-  const int32_t thread = ThreadOfTile();
-  // Read before the wait for this tile's states to be seen.
-  TileMember member = {};
-  RowGroup group = {};
-  if (thread < num_members) {
-    member = lists.members[header.member_begin + thread];
-    group = lists.row_groups[member.row_group];
-  }
-  const uint32_t parts_offset = args.tiles->parts_offset;
-  NamedBarrierSync(kComputeBarrier, kComputeThreads);
-  if (thread < num_members) {
-    FinishedMember finished = {
-        0, member.first_row,
-        parts_offset + group.part_begin * static_cast<uint32_t>(sizeof(int32_t))};
-    if (member.partial_row >= 0) {
-      int32_t* const counter = args.counters +
-                               static_cast<int64_t>(member.row_group) * heads.count() +
-                               header.head_block;
-      __threadfence();  // of what all threads have written, behind the barrier
-      if (atomicAdd(counter, 1) + 1 == group.num_parts) {
-        finished.num_parts = group.num_parts;
-        *counter = 0;
-        __threadfence();
-      }
-    }
-    shared.finished[thread] = finished;
-  }
-  NamedBarrierSync(kComputeBarrier, kComputeThreads);
-  const auto place_of = [&](int32_t query) {
-    const int32_t row = query / header.heads, head = header.first_head + query % header.heads;
-    const FinishedMember& finished = shared.finished[header.member[row]];
-    const auto* const list = reinterpret_cast<const unsigned char*>(args.tiles);
-    return MergePlace{reinterpret_cast<const int32_t*>(list + finished.parts_offset),
-                      finished.num_parts, row - finished.first_row, head,
-                      args.out + header.row[row] * args.out_stride + head * Shape::kHeadDim};
-  };
-  if constexpr (Shape::kHeadDim <= 128) {
-    MergeQueries<Shape::kHeadDim>(args, thread, kComputeWarps, header.num_queries, place_of);
-  } else {  // several at a time, or known at compile time, would take more registers than there are
-#pragma unroll 1
-    for (int32_t query = thread / 32; query < header.num_queries; query += kComputeWarps) {
-      const MergePlace at = place_of(query);
-      if (at.num_parts == 0) continue;
-      MergeRow(args, at.parts, at.num_parts, at.row_in_group, at.head, at.out);
-    }
-  }
-}
-
 }  // namespace refrain::kernels::cuda
 
 #endif  // REFRAIN_KERNELS_CUDA_HOPPER_ATTENTION_QUERIES_H_

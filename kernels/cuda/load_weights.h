@@ -100,6 +100,7 @@ __device__ __forceinline__ void LoadWeights8(const std::byte* row, const std::by
     constexpr bool kHasMin = kDType == DType::kQ4_1 || kDType == DType::kQ5_1;
     constexpr bool kHasFifth = kDType == DType::kQ5_0 || kDType == DType::kQ5_1;
     constexpr int kFifthAt = kHasMin ? 4 : 2;
+    constexpr int kBias = kHasFifth ? 16 : 8;
     uint32_t bytes[2];
     LoadBytes8(row + 128 * stretch + element / 32 * 16 + in_block % 16, bytes);
     TakeNibbles(in_block >= 16, bytes);
@@ -117,7 +118,7 @@ __device__ __forceinline__ void LoadWeights8(const std::byte* row, const std::by
       if constexpr (kHasMin) {
         out[i] = __fadd_rn(__fmul_rn(FloatOfByte<0>(bytes, i), d), m);
       } else {
-        out[i] = __fmul_rn(FloatOfByte < kHasFifth ? 16 : 8 > (bytes, i), d);
+        out[i] = __fmul_rn(FloatOfByte<kBias>(bytes, i), d);
       }
     }
   } else if constexpr (kDType == DType::kQ4_K || kDType == DType::kQ5_K) {

@@ -44,19 +44,16 @@ class RoundedX {
   // there is no room yet.
   RoundedRows Offer(DType dtype, int64_t rows, int64_t cols, const DeviceRows& x) {
     Forget();
-    const size_t bytes = BytesOf(rows, cols);
+    const size_t bytes = RoundedBytes(rows, cols);
     if (cols % 8 != 0 || buffer_.data() == nullptr || buffer_.bytes() < bytes) return {};
     Hold({dtype, rows, cols, x, buffer_.data(), RoundedStride(cols)});
     return {buffer_.data(), RoundedStride(cols), dtype == DType::kBF16};
   }
 
  private:
-  static size_t BytesOf(int64_t rows, int64_t cols) {
-    return static_cast<size_t>(rows * RoundedStride(cols)) * sizeof(uint16_t);
-  }
   absl::StatusOr<RoundRowsLaunch> RoomFor(DType dtype, int64_t rows, int64_t cols,
                                           const DeviceRows& x) {
-    const size_t bytes = BytesOf(rows, cols);
+    const size_t bytes = RoundedBytes(rows, cols);
     absl::Status status = ReserveScratch(device_, bytes, bytes + bytes / 2, &buffer_);
     if (!status.ok()) return status;
     return RoundRowsLaunch{dtype, rows, cols, x, buffer_.data(), RoundedStride(cols)};

@@ -66,7 +66,7 @@ absl::StatusOr<const std::byte*> UploadBuffer::Upload() {
       ReserveScratch(device_, staged_bytes_, Grown(buffer_.bytes(), staged_bytes_), &buffer_);
   if (!status.ok()) return status;
   if (staged_bytes_ <= kMostSmallBytes) {
-    if (status.ok()) status = runtime_.MakeCurrent();
+    status = runtime_.MakeCurrent();
     if (status.ok()) LaunchCopySmall(stream_, {buffer_.data(), pinned.data, staged_bytes_});
   } else {
     status = runtime_.CopyAsync(buffer_.data(), pinned.data, staged_bytes_, stream_);

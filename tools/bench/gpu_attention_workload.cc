@@ -117,7 +117,7 @@ GpuAttentionWorkload::GpuAttentionWorkload(BenchDevice& device, const PatternPoo
   launch_.steps = keep(device.Upload(std::span<const kernels::SlotStep>(steps_)));
   launch_.q = keep(device.Upload(std::span<const float>(q_)));
   launch_.q_stride = launch_.out_stride = cols;
-  launch_.early = true;  // in a graph of its own kind, whose lists were copied before
+  launch_.early = true;  // behind another of its kind, its lists copied long before
   launch_.max_partial_rows = tiles_->num_partial_rows();
   launch_.partials = reinterpret_cast<float*>(keep(
       device.Allocate(sizeof(float) * gpu::PartialStateFloats(launch_.max_partial_rows,

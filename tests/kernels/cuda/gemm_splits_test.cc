@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/round_rows.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "tests/kernels/cuda/device_arrays.h"
@@ -48,8 +49,11 @@ std::vector<float> Multiply(const Product& product, int splits, bool accumulate)
   args.splits = splits;
   const std::vector<float> room(static_cast<size_t>(splits * kRows * kOut), NAN);
   args.split_sums = device.Upload(room);
-  const std::vector<uint16_t> rounded(RoundedXBytes(args.weight, kRows) / sizeof(uint16_t), 0x7fff);
-  args.rounded_x = reinterpret_cast<std::byte*>(device.Upload(rounded));
+  const std::vector<uint16_t> room_for_x(RoundedBytes(kRows, kCols) / sizeof(uint16_t), 0x7fff);
+  auto* const rounded = reinterpret_cast<std::byte*>(device.Upload(room_for_x));
+  LaunchRoundRows(device.stream(),
+                  {DType::kF16, kRows, kCols, args.x, rounded, RoundedStride(kCols)});
+  args.rounded_x = rounded;
   LaunchGemm(device.stream(), GemmKernel::kTile, args);
   return device.Download(args.out.data, product.out.size());
 }
