@@ -15,6 +15,8 @@ bool SameSpan(std::span<const T> a, std::span<const T> b) {
 
 // Partial states need room for a step's worst; a little more than now saves growing again.
 constexpr int32_t kPartialRowsAtATime = 256;
+// Likewise, and of four bytes each.
+constexpr size_t kLeastCounters = 1024;
 
 }  // namespace
 
@@ -177,7 +179,8 @@ absl::Status AttentionLauncher::ReserveScratch(const Key& key) {
   absl::Status status = cuda::ReserveScratch(device_, bytes, bytes, &partials_);
   if (!status.ok()) return status;
   max_partial_rows_ = rows;
-  const size_t counter_bytes = std::max<size_t>(1, tiles_->num_counters()) * sizeof(int32_t);
+  const size_t counter_bytes =
+      std::max(kLeastCounters, tiles_->num_counters()) * sizeof(int32_t);
   // Fresh memory is zeros, and every launch leaves zeros behind.
   return cuda::ReserveScratch(device_, counter_bytes, 2 * counter_bytes, &counters_);
 }
