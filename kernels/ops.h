@@ -30,13 +30,16 @@ struct EmbedArgs {
   const int32_t* sampled = nullptr;
 };
 
-// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, with r = row_indexes[i], or i when empty.
+// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, with r = row_indexes[i], or i when empty. A
+// row of several groups (heads) is as many vectors, each normalised by itself with the same weight.
+// Out may be x.
 struct RmsNormArgs {
   double eps = 0;
   TensorView x;                          // [x_rows, hidden]
-  const float* weight = nullptr;         // [hidden]
+  const float* weight = nullptr;         // [hidden / groups]
   std::span<const int32_t> row_indexes;  // [rows] or empty
   TensorView out;                        // [rows, hidden]
+  int groups = 1;
 };
 
 // out = x W^T, or out += x W^T when `accumulate` (the residual add).
@@ -119,7 +122,7 @@ struct SwiGluArgs {
   TensorView gate, up, out;  // [rows, ffn]
 };
 struct AddArgs {
-  TensorView x, y;  // [rows, hidden]
+  TensorView x, y;  // [rows, hidden]; y's stride may be 0: a bias
 };
 
 }  // namespace refrain::kernels

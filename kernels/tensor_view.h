@@ -16,7 +16,7 @@ struct TensorView {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t stride = 0;  // elements between the beginnings of two rows, >= cols
+  int64_t stride = 0;  // elements between the beginnings of two rows, >= cols; 0: one row for all
 
   // The row as floats; the view must hold f32.
   float* F32Row(int64_t row) const {

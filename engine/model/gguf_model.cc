@@ -53,7 +53,8 @@ void ReadLinearScaling(GgufMetadata& metadata, const std::string& arch, RopeConf
 
 void ReadRope(GgufMetadata& metadata, const std::string& arch, ModelConfig& config) {
   RopeConfig& rope = config.rope;
-  rope.source_pairs = RopePairs::kAdjacent;
+  // Converters reorder Llama's rows alone.
+  rope.source_pairs = arch == "llama" ? RopePairs::kAdjacent : RopePairs::kHalfSplit;
   rope.theta = metadata.Real(arch + ".rope.freq_base").value_or(rope.theta);
   rope.dim = SmallInt(metadata.Integer(arch + ".rope.dimension_count", 2, Limits::kMaxHeadDim),
                       config.head_dim);
@@ -260,12 +261,14 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   GgufMetadata metadata(file);
   ModelConfig config;
   const std::string arch(metadata.String("general.architecture").value_or(""));
-  if (arch != "llama") {
+  if (arch != "llama" && arch != "qwen2" && arch != "qwen3") {
     if (!metadata.status().ok()) return metadata.status();
-    return absl::UnimplementedError(
-        absl::StrCat("GGUF: architecture ", QuotedName(arch), " is not supported; llama is"));
+    return absl::UnimplementedError(absl::StrCat("GGUF: architecture ", QuotedName(arch),
+                                                 " is not supported; llama, qwen2 and qwen3 are"));
   }
   config.architecture = arch;
+  config.qkv_bias = arch == "qwen2";
+  config.qk_norm = arch == "qwen3";
   config.num_layers =
       static_cast<int>(metadata.RequiredInteger(arch + ".block_count", 1, Limits::kMaxLayers));
   config.hidden_size = static_cast<int>(
@@ -291,6 +294,11 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   config.rms_eps = metadata.RequiredReal(arch + ".attention.layer_norm_rms_epsilon");
   config.sliding_window_tokens = SmallInt(
       metadata.Integer(arch + ".attention.sliding_window", 0, Limits::kMaxContextTokens), 0);
+  if (config.sliding_window_tokens > 0 && arch != "llama") {
+    metadata.Fail(absl::UnimplementedError(
+        absl::StrCat("GGUF: key ", arch, ".attention.sliding_window is ",
+                     config.sliding_window_tokens, "; a window of some layers is not supported")));
+  }
   config.tied_embeddings =
       FindTensorOrNull(file, TensorName(TensorNaming::kGguf, TensorRole::kOutput, 0)) == nullptr;
   ReadRope(metadata, arch, config);

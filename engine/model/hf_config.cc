@@ -98,13 +98,21 @@ struct Architecture {
   const char* class_name;
 };
 constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM"},
-                                           {"mistral", "MistralForCausalLM"}};
+                                           {"mistral", "MistralForCausalLM"},
+                                           {"qwen2", "Qwen2ForCausalLM"},
+                                           {"qwen3", "Qwen3ForCausalLM"}};
+
+bool IsQwen(const ModelConfig& config) {
+  return config.architecture == "qwen2" || config.architecture == "qwen3";
+}
 
 void ReadArchitecture(ConfigObject& object, ModelConfig& config) {
   const std::string type = object.String("model_type").value_or("");
   for (const Architecture& known : kArchitectures) {
     if (type != known.model_type) continue;
     config.architecture = type;
+    config.qkv_bias = type == "qwen2";
+    config.qk_norm = type == "qwen3";
     const Json* classes = object.FindOrNull("architectures");
     if (classes == nullptr ||
         (classes->is_array() && classes->size() == 1 && classes->front() == known.class_name)) {
@@ -114,13 +122,13 @@ void ReadArchitecture(ConfigObject& object, ModelConfig& config) {
                                                  ShownJson(*classes), ", not [\"", known.class_name,
                                                  "\"]"));
   }
-  object.FailUnimplemented(
-      absl::StrCat("model_type ", QuotedName(type), " is not supported; llama and mistral are"));
+  object.FailUnimplemented(absl::StrCat("model_type ", QuotedName(type),
+                                        " is not supported; llama, mistral, qwen2 and qwen3 are"));
 }
 
 // Keys of this family's relatives, and the value (besides null) that asks for nothing else. Not all
 // readers know them all; what was meant is something that is not computed here.
-void RefuseVariants(ConfigObject& object) {
+void RefuseVariants(ConfigObject& object, const ModelConfig& config) {
   const std::pair<const char*, Json> variants[] = {
       {"attention_bias", false},
       {"mlp_bias", false},
@@ -140,6 +148,7 @@ void RefuseVariants(ConfigObject& object) {
   for (const auto& [key, neutral] : variants) {
     const Json* value = object.FindOrNull(key);
     if (value == nullptr || *value == neutral) continue;
+    if (config.qkv_bias && key == std::string_view("attention_bias")) continue;  // has its own
     object.FailUnimplemented(
         absl::StrCat(key, " is ", ShownJson(*value), ", which is not supported"));
   }
@@ -156,7 +165,11 @@ void RefuseVariants(ConfigObject& object) {
 
 // head_dim, or without it the hidden size shared out among the heads.
 void ReadHeadDim(ConfigObject& object, ModelConfig& config) {
-  const std::optional<int> head_dim = object.Integer("head_dim", 1, Limits::kMaxHeadDim);
+  constexpr int kQwen3Default = 128;
+  std::optional<int> head_dim = object.Integer("head_dim", 1, Limits::kMaxHeadDim);
+  if (config.architecture == "qwen3" && !head_dim.has_value() && !object.IsNull("head_dim")) {
+    head_dim = kQwen3Default;
+  }
   if (head_dim.has_value() || config.num_heads == 0) {
     config.head_dim = head_dim.value_or(0);
     return;
@@ -268,16 +281,24 @@ void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
 }
 
 void ReadKvHeads(ConfigObject& object, ModelConfig& config) {
-  constexpr int kMistralDefault = 8;
+  constexpr int kMistralDefault = 8, kQwenDefault = 32;
   constexpr const char* kKey = "num_key_value_heads";
-  // null, and elsewhere an absent key, too, says "as many as there are heads".
-  const bool of_mistral = config.architecture == "mistral" && !object.IsNull(kKey);
-  config.num_kv_heads = object.Integer(kKey, 1, Limits::kMaxHeads)
-                            .value_or(of_mistral ? kMistralDefault : config.num_heads);
+  // null, and for Llama an absent key, too, says "as many as there are heads".
+  int otherwise = config.num_heads;
+  if (!object.IsNull(kKey)) {
+    if (config.architecture == "mistral") otherwise = kMistralDefault;
+    if (IsQwen(config)) otherwise = kQwenDefault;
+  }
+  config.num_kv_heads = object.Integer(kKey, 1, Limits::kMaxHeads).value_or(otherwise);
 }
 
 void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
-  if (config.architecture != "mistral") return;  // the only one whose code reads the key
+  // Qwen's window is of the layers from max_window_layers on, where it is used at all.
+  if (IsQwen(config) && object.Boolean("use_sliding_window").value_or(false)) {
+    object.FailUnimplemented(
+        "use_sliding_window is true; a window of some layers is not supported");
+  }
+  if (config.architecture != "mistral") return;  // Llama's code does not read the key
   constexpr int kDefaultWindow = 4096;
   // null says "none"; only an absent key takes the default.
   config.sliding_window_tokens =
@@ -323,7 +344,7 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json)
   ReadRope(object, config, status);
   ReadSlidingWindow(object, config);
   CheckLayerTypes(object, config);
-  RefuseVariants(object);
+  RefuseVariants(object, config);
   if (!status.ok()) return status;
   if (absl::Status invalid = config.Validate(); !invalid.ok()) return invalid;
   return config;

@@ -150,19 +150,25 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
     return absl::OkStatus();
   };
 
-  const size_t norm_bytes = static_cast<size_t>(config_.hidden_size) * sizeof(float);
-  absl::StatusOr<kernels::DeviceBuffer> norms =
-      backend_.device().Allocate(norm_bytes * (2 * config_.num_layers + 1), false);
-  if (!norms.ok()) return norms.status();
-  norms_ = *std::move(norms);
-  std::byte* next_norm = norms_.data();
-  const auto read_norm = [&](const float*& to, TensorRole role, int layer) -> absl::Status {
-    absl::StatusOr<std::vector<float>> values = loader.ReadVector(role, layer);
-    if (!values.ok()) return values.status();
-    to = reinterpret_cast<const float*>(next_norm);
-    std::byte* begin = std::exchange(next_norm, next_norm + norm_bytes);
-    return backend_.device().CopyFromHost(begin, reinterpret_cast<const std::byte*>(values->data()),
-                                          norm_bytes);
+  absl::StatusOr<kernels::DeviceBuffer> vectors =
+      backend_.device().Allocate(NumVectorElements() * sizeof(float), false);
+  if (!vectors.ok()) return vectors.status();
+  vectors_ = *std::move(vectors);
+  std::byte* next_vector = vectors_.data();
+  // One behind the other.
+  const auto read_vectors = [&](const float*& to, std::initializer_list<TensorRole> roles,
+                                int layer) -> absl::Status {
+    to = reinterpret_cast<const float*>(next_vector);
+    for (const TensorRole role : roles) {
+      absl::StatusOr<std::vector<float>> values = loader.ReadVector(role, layer);
+      if (!values.ok()) return values.status();
+      const size_t bytes = values->size() * sizeof(float);
+      absl::Status status = backend_.device().CopyFromHost(
+          next_vector, reinterpret_cast<const std::byte*>(values->data()), bytes);
+      if (!status.ok()) return status;
+      next_vector += bytes;
+    }
+    return absl::OkStatus();
   };
 
   absl::StatusOr<std::vector<float>> freq_factors = std::vector<float>();
@@ -189,12 +195,21 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
   if (status.ok() && !config_.tied_embeddings) {
     status = pack(output_, {TensorRole::kOutput}, 0, {.argmax = true});
   }
-  if (status.ok()) status = read_norm(output_norm_, TensorRole::kOutputNorm, 0);
+  if (status.ok()) status = read_vectors(output_norm_, {TensorRole::kOutputNorm}, 0);
   layers_.resize(config_.num_layers);
   for (int i = 0; i < config_.num_layers && status.ok(); ++i) {
     Layer& layer = layers_[i];
-    status = read_norm(layer.attn_norm, TensorRole::kAttnNorm, i);
-    if (status.ok()) status = read_norm(layer.ffn_norm, TensorRole::kFfnNorm, i);
+    status = read_vectors(layer.attn_norm, {TensorRole::kAttnNorm}, i);
+    if (status.ok()) status = read_vectors(layer.ffn_norm, {TensorRole::kFfnNorm}, i);
+    if (status.ok() && config_.qkv_bias) {
+      status =
+          read_vectors(layer.qkv_bias,
+                       {TensorRole::kAttnQBias, TensorRole::kAttnKBias, TensorRole::kAttnVBias}, i);
+    }
+    if (status.ok() && config_.qk_norm) {
+      status = read_vectors(layer.q_norm, {TensorRole::kAttnQNorm}, i);
+      if (status.ok()) status = read_vectors(layer.k_norm, {TensorRole::kAttnKNorm}, i);
+    }
     if (status.ok()) {
       status = pack(layer.qkv, {TensorRole::kAttnQ, TensorRole::kAttnK, TensorRole::kAttnV}, i);
     }
@@ -206,8 +221,15 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
   return status;
 }
 
+size_t LlamaModel::NumVectorElements() const {
+  size_t of_layer = 2 * config_.hidden_size;
+  if (config_.qkv_bias) of_layer += config_.q_size() + 2 * config_.kv_size();
+  if (config_.qk_norm) of_layer += 2 * config_.head_dim;
+  return config_.num_layers * of_layer + config_.hidden_size;
+}
+
 size_t LlamaModel::resident_bytes() const {
-  size_t bytes = norms_.bytes() + embedding_->resident_bytes() +
+  size_t bytes = vectors_.bytes() + embedding_->resident_bytes() +
                  (output_ != nullptr ? output_->resident_bytes() : 0);
   for (const Layer& layer : layers_) {
     for (const auto* weight : {&layer.qkv, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
@@ -334,8 +356,22 @@ void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
   const TensorView qkv = qkv_.Rows(rows);
   backend_.RmsNorm({config_.rms_eps, hidden_.Rows(rows), layer.attn_norm, {}, normed});
   backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible, coarse_rows});
+  BiasAndNormalizeHeads(layer, qkv);
   backend_.RopeAppend(
       {index, config_.num_heads, qkv, batch.positions, rope_->view(), batch.destinations, kv});
+}
+
+void LlamaModel::BiasAndNormalizeHeads(const Layer& layer, const TensorView& qkv) {
+  if (layer.qkv_bias != nullptr) {
+    auto* const bias = const_cast<float*>(layer.qkv_bias);  // only read
+    backend_.Add({qkv, {bias, DType::kF32, qkv.rows, qkv.cols, /*stride=*/0}});
+  }
+  if (layer.q_norm == nullptr) return;
+  const auto normalize = [&](const TensorView& heads, const float* weight, int count) {
+    backend_.RmsNorm({config_.rms_eps, heads, weight, {}, heads, count});
+  };
+  normalize(qkv.Cols(0, config_.q_size()), layer.q_norm, config_.num_heads);
+  normalize(qkv.Cols(config_.q_size(), config_.kv_size()), layer.k_norm, config_.num_kv_heads);
 }
 
 void LlamaModel::Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv,

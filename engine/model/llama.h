@@ -71,6 +71,9 @@ class LlamaModel {
   struct Layer {
     const float* attn_norm = nullptr;                    // [hidden_size]
     const float* ffn_norm = nullptr;                     // [hidden_size]
+    const float* qkv_bias = nullptr;                     // [q_size + 2 * kv_size], or null
+    const float* q_norm = nullptr;                       // [head_dim], or null
+    const float* k_norm = nullptr;                       // [head_dim], or null
     std::unique_ptr<kernels::LinearWeight> qkv;          // [q_size + 2 * kv_size, hidden_size]
     std::unique_ptr<kernels::LinearWeight> attn_output;  // [hidden_size, q_size]
     std::unique_ptr<kernels::LinearWeight> gate;         // [ffn_size, hidden_size]
@@ -82,6 +85,7 @@ class LlamaModel {
       : backend_(backend), config_(std::move(config)), options_(options) {}
 
   absl::Status LoadFrom(const WeightSource& source);
+  size_t NumVectorElements() const;
   // Which rows of the batch products may round, for CoarseRows.
   void MarkCoarseRows(const StepBatch& batch);
   // Of a layer, as kernels::LinearArgs::coarse_rows; empty where all have the same arithmetic.
@@ -91,6 +95,7 @@ class LlamaModel {
                                           const kernels::KvPoolView& kv) const;
   // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention, of
   // the `wanted` rows at least (kernels::ChunkAttentionArgs); what follows, of some rows.
+  void BiasAndNormalizeHeads(const Layer& layer, const kernels::TensorView& qkv);
   void AppendKv(const Layer& layer, int index, const StepBatch& batch,
                 const kernels::KvPoolView& kv, std::span<const uint8_t> coarse_rows);
   void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv,
@@ -113,7 +118,7 @@ class LlamaModel {
   std::unique_ptr<kernels::LinearWeight> embedding_;  // [vocab_size, hidden_size]
   std::unique_ptr<kernels::LinearWeight> output_;     // null when tied
   const float* output_norm_ = nullptr;                // [hidden_size]
-  kernels::DeviceBuffer norms_;                       // every norm weight, one after the other
+  kernels::DeviceBuffer vectors_;                     // every norm and bias, one after the other
   std::vector<Layer> layers_;
 
   // [rows], or empty; of the last layers, and of those before them.

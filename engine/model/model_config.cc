@@ -101,6 +101,10 @@ absl::Status ModelConfig::Validate() const {
     return absl::InvalidArgumentError(absl::StrCat(
         "model num_heads ", num_heads, " is not a multiple of num_kv_heads ", num_kv_heads));
   }
+  if ((qkv_bias || qk_norm) && rope.source_pairs != RopePairs::kHalfSplit) {
+    return absl::InvalidArgumentError(
+        "model with biases or norms of heads must store rotated pairs half-split");
+  }
   return ValidateScaling(rope);
 }
 

@@ -63,11 +63,12 @@ struct ModelLimits {
   static constexpr int kMaxHeadDim = 256;
 };
 
-// The shape of a decoder of the Llama family: RMSNorm, RoPE, grouped-query attention, SwiGLU, no
-// biases. A plain value, filled by the GGUF and Hugging Face readers and named in every shape
-// comment of the engine. It says nothing of how the weights are stored.
+// The shape of a decoder of the Llama family: RMSNorm, RoPE, grouped-query attention, SwiGLU. Its
+// relatives differ in what stands between a layer's product and RoPE. A plain value, filled by the
+// GGUF and Hugging Face readers and named in every shape comment of the engine. It says nothing of
+// how the weights are stored.
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral"
+  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"
   int num_layers = 0;
   int hidden_size = 0;
   int num_heads = 0;
@@ -82,6 +83,8 @@ struct ModelConfig {
   RopeConfig rope;
   int sliding_window_tokens = 0;  // 0 = none; else token i sees token j iff i - j < window
   bool tied_embeddings = false;   // the output head is the token embedding
+  bool qkv_bias = false;          // q, k and v have biases (Qwen2)
+  bool qk_norm = false;           // each head of q and k is normalised before RoPE (Qwen3)
 
   int q_size() const { return num_heads * head_dim; }
   int kv_size() const { return num_kv_heads * head_dim; }

@@ -24,17 +24,37 @@ enum class TensorRole : uint8_t {
   kFfnGate,         // [ffn_size, hidden_size]
   kFfnUp,           // [ffn_size, hidden_size]
   kFfnDown,         // [hidden_size, ffn_size]
+  kAttnQBias,       // [1, q_size]; this and the next two where qkv_bias
+  kAttnKBias,       // [1, kv_size]
+  kAttnVBias,       // [1, kv_size]
+  kAttnQNorm,       // [1, head_dim]; this and the next where qk_norm
+  kAttnKNorm,       // [1, head_dim]
 };
 
-inline constexpr int kNumTensorRoles = 13;
+inline constexpr int kNumTensorRoles = 18;
 inline constexpr int kNumGlobalRoles = 4;  // the roles before kAttnNorm
 
 constexpr bool IsPerLayer(TensorRole role) { return role >= TensorRole::kAttnNorm; }
 
-// Norms and frequency factors: one row, never quantised.
+constexpr bool IsQkvBias(TensorRole role) {
+  return role >= TensorRole::kAttnQBias && role <= TensorRole::kAttnVBias;
+}
+constexpr bool IsHeadNorm(TensorRole role) {
+  return role == TensorRole::kAttnQNorm || role == TensorRole::kAttnKNorm;
+}
+
+// Norms, biases and frequency factors: one row, never quantised.
 constexpr bool IsVector(TensorRole role) {
   return role == TensorRole::kOutputNorm || role == TensorRole::kRopeFreqs ||
-         role == TensorRole::kAttnNorm || role == TensorRole::kFfnNorm;
+         role == TensorRole::kAttnNorm || role == TensorRole::kFfnNorm || IsQkvBias(role) ||
+         IsHeadNorm(role);
+}
+
+// Whether a model of this shape has the tensor; of kRopeFreqs, whether it may.
+constexpr bool Belongs(TensorRole role, const ModelConfig& config) {
+  if (role == TensorRole::kOutput) return !config.tied_embeddings;
+  if (IsQkvBias(role)) return config.qkv_bias;
+  return !IsHeadNorm(role) || config.qk_norm;
 }
 
 struct TensorShape {
@@ -66,6 +86,14 @@ constexpr TensorShape ShapeOf(TensorRole role, const ModelConfig& config) {
       return {config.ffn_size, config.hidden_size};
     case TensorRole::kFfnDown:
       return {config.hidden_size, config.ffn_size};
+    case TensorRole::kAttnQBias:
+      return {1, config.q_size()};
+    case TensorRole::kAttnKBias:
+    case TensorRole::kAttnVBias:
+      return {1, config.kv_size()};
+    case TensorRole::kAttnQNorm:
+    case TensorRole::kAttnKNorm:
+      return {1, config.head_dim};
   }
   return {};
 }

@@ -34,6 +34,11 @@ constexpr std::array<RoleName, kNumTensorRoles> kRoleNames = {{
     {TensorRole::kFfnGate, "ffn_gate.weight", "mlp.gate_proj.weight"},
     {TensorRole::kFfnUp, "ffn_up.weight", "mlp.up_proj.weight"},
     {TensorRole::kFfnDown, "ffn_down.weight", "mlp.down_proj.weight"},
+    {TensorRole::kAttnQBias, "attn_q.bias", "self_attn.q_proj.bias"},
+    {TensorRole::kAttnKBias, "attn_k.bias", "self_attn.k_proj.bias"},
+    {TensorRole::kAttnVBias, "attn_v.bias", "self_attn.v_proj.bias"},
+    {TensorRole::kAttnQNorm, "attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {TensorRole::kAttnKNorm, "attn_k_norm.weight", "self_attn.k_norm.weight"},
 }};
 
 // Tables of angles that old converters stored; they follow from the configuration.
@@ -99,7 +104,7 @@ absl::Status UnknownTensor(const ModelConfig& config, std::string_view name) {
   return absl::UnimplementedError(
       absl::StrCat("tensor ", QuotedName(name), " is not a part of architecture ",
                    QuotedName(config.architecture), " as this build runs it",
-                   name.ends_with(".bias") ? " (biases are not supported)" : ""));
+                   name.ends_with(".bias") ? " (such biases are not supported)" : ""));
 }
 
 bool RunsAs(TensorRole role, std::optional<kernels::DType> dtype) {
@@ -167,6 +172,7 @@ absl::StatusOr<TensorTable> TensorTable::Bind(const ModelConfig& config, TensorN
       if (has_embedding) continue;
       place->role = TensorRole::kTokenEmbedding;
     }
+    if (!Belongs(place->role, config)) return UnknownTensor(config, tensor.name);
     const std::optional<size_t> index = table.IndexOf(place->role, place->layer);
     if (!index) {
       return absl::InvalidArgumentError(
@@ -182,8 +188,7 @@ absl::StatusOr<TensorTable> TensorTable::Bind(const ModelConfig& config, TensorN
     table.views_[*index] = *view;
   }
   for (const RoleName& entry : kRoleNames) {
-    if (entry.role == TensorRole::kRopeFreqs) continue;
-    if (entry.role == TensorRole::kOutput && config.tied_embeddings) continue;
+    if (entry.role == TensorRole::kRopeFreqs || !Belongs(entry.role, config)) continue;
     for (int layer = 0; layer < (IsPerLayer(entry.role) ? config.num_layers : 1); ++layer) {
       if (table.Has(entry.role, layer)) continue;
       return absl::InvalidArgumentError(absl::StrCat(

@@ -31,13 +31,18 @@ const ElementwiseKernels& ElementwiseFor(Isa isa) {
 }
 
 void RmsNorm(ThreadPool& pool, Isa isa, const RmsNormArgs& args) {
-  assert(args.out.cols == args.x.cols);
+  assert(args.out.cols == args.x.cols && args.x.cols % args.groups == 0);
   assert(args.row_indexes.empty() ? args.out.rows == args.x.rows
                                   : args.out.rows == std::ssize(args.row_indexes));
+  const int64_t n = args.x.cols / args.groups;
   const ElementwiseKernels& kernels = ElementwiseFor(isa);
   ForRows(pool, args.out.rows, [&](int64_t row) {
     const int64_t from = args.row_indexes.empty() ? row : args.row_indexes[row];
-    kernels.rms_norm(args.x.F32Row(from), args.weight, args.out.F32Row(row), args.x.cols, args.eps);
+    const float* const x = args.x.F32Row(from);
+    float* const out = args.out.F32Row(row);
+    for (int64_t begin = 0; begin < args.x.cols; begin += n) {
+      kernels.rms_norm(x + begin, args.weight, out + begin, n, args.eps);
+    }
   });
 }
 

@@ -179,8 +179,7 @@ absl::Status AttentionLauncher::ReserveScratch(const Key& key) {
   absl::Status status = cuda::ReserveScratch(device_, bytes, bytes, &partials_);
   if (!status.ok()) return status;
   max_partial_rows_ = rows;
-  const size_t counter_bytes =
-      std::max(kLeastCounters, tiles_->num_counters()) * sizeof(int32_t);
+  const size_t counter_bytes = std::max(kLeastCounters, tiles_->num_counters()) * sizeof(int32_t);
   // Fresh memory is zeros, and every launch leaves zeros behind.
   return cuda::ReserveScratch(device_, counter_bytes, 2 * counter_bytes, &counters_);
 }

@@ -294,15 +294,23 @@ void CudaBackend::Embed(const EmbedArgs& args) {
 
 void CudaBackend::RmsNorm(const RmsNormArgs& args) {
   if (!Enter()) return;
-  RmsNormLaunch launch = {args.out.rows,   args.x.cols, static_cast<float>(args.eps),
-                          RowsOf(args.x),  args.weight, nullptr,
-                          RowsOf(args.out)};
+  RmsNormLaunch launch = {.rows = args.out.rows,
+                          .cols = args.x.cols / args.groups,
+                          .eps = static_cast<float>(args.eps),
+                          .x = RowsOf(args.x),
+                          .weight = args.weight,
+                          .out = RowsOf(args.out),
+                          .groups = args.groups};
   if (!args.row_indexes.empty()) {
     const absl::StatusOr<const int32_t*> indexes = arrays_.Find(args.row_indexes);
     if (!indexes.ok()) return Keep(indexes.status());
     launch.row_indexes = *indexes;
   }
-  launch.rounded = OfferRounded(args.out);
+  if (args.groups == 1) {
+    launch.rounded = OfferRounded(args.out);
+  } else {
+    rounded_x_.Forget();
+  }
   LaunchRmsNorm(*stream_, launch);
 }
 

@@ -79,8 +79,9 @@ __device__ __forceinline__ void StoreRounded(const RoundedRows& to, int64_t row,
 template <bool kAligned>
 __global__ void __launch_bounds__(kNormThreads) RmsNorm(RmsNormLaunch args) {
   const int64_t row = args.row_indexes == nullptr ? blockIdx.x : args.row_indexes[blockIdx.x];
-  const float* const x = args.x.data + row * args.x.stride;
-  float* const out = args.out.data + blockIdx.x * args.out.stride;
+  const int64_t group = blockIdx.y * args.cols;
+  const float* const x = args.x.data + row * args.x.stride + group;
+  float* const out = args.out.data + blockIdx.x * args.out.stride + group;
   const int64_t step = int64_t{4} * blockDim.x, first = int64_t{4} * threadIdx.x;
   float4 held[kNormUnits];
   float squares = 0;
@@ -239,10 +240,12 @@ void LaunchEmbed(Stream& stream, const EmbedLaunch& args) {
 void LaunchRmsNorm(Stream& stream, const RmsNormLaunch& args) {
   if (args.rows == 0) return;
   const bool aligned = InUnits(args.x) && InUnits(args.out) &&
+                       (args.groups == 1 || args.cols % 4 == 0) &&
                        reinterpret_cast<uintptr_t>(args.weight) % sizeof(float4) == 0;
   const auto threads = static_cast<unsigned>(
       std::clamp<int64_t>(((args.cols + 3) / 4 + 31) / 32 * 32, 32, kNormThreads));
-  Launch(stream, {RowGrid(args.rows), threads, threads / 32 * sizeof(float), "RmsNorm"},
+  const dim3 grid(static_cast<unsigned>(args.rows), static_cast<unsigned>(args.groups));
+  Launch(stream, {grid, threads, threads / 32 * sizeof(float), "RmsNorm"},
          aligned ? RmsNorm<true> : RmsNorm<false>, args);
 }
 

@@ -43,13 +43,14 @@ struct RoundedRows {
 };
 
 struct RmsNormLaunch {
-  int64_t rows = 0, cols = 0;
+  int64_t rows = 0, cols = 0;  // cols of one group
   float eps = 0;
   DeviceRows x;
   const float* weight = nullptr;         // [cols]
   const int32_t* row_indexes = nullptr;  // [rows]; null: row i of out is of row i of x
   DeviceRows out;
-  RoundedRows rounded;  // out once more; only where cols is a multiple of 8
+  RoundedRows rounded;  // out once more; only where cols is a multiple of 8, and of one group
+  int groups = 1;       // of a row, at most 65,535
 };
 void LaunchRmsNorm(Stream& stream, const RmsNormLaunch& args);
 

@@ -111,17 +111,20 @@ void ReferenceBackend::Embed(const EmbedArgs& args) {
 }
 
 void ReferenceBackend::RmsNorm(const RmsNormArgs& args) {
-  assert(args.out.cols == args.x.cols);
+  assert(args.out.cols == args.x.cols && args.x.cols % args.groups == 0);
+  const int64_t n = args.x.cols / args.groups;
   assert(args.row_indexes.empty() ? args.out.rows == args.x.rows
                                   : args.out.rows == std::ssize(args.row_indexes));
   for (int64_t r = 0; r < args.out.rows; ++r) {
     const float* const x = args.x.F32Row(args.row_indexes.empty() ? r : args.row_indexes[r]);
     float* const out = args.out.F32Row(r);
-    double squares = 0;
-    for (int64_t i = 0; i < args.x.cols; ++i) squares += static_cast<double>(x[i]) * x[i];
-    const double scale = 1.0 / std::sqrt(squares / args.x.cols + args.eps);
-    for (int64_t i = 0; i < args.x.cols; ++i) {
-      out[i] = static_cast<float>(x[i] * scale * args.weight[i]);
+    for (int64_t begin = 0; begin < args.x.cols; begin += n) {
+      double squares = 0;
+      for (int64_t i = begin; i < begin + n; ++i) squares += static_cast<double>(x[i]) * x[i];
+      const double scale = 1.0 / std::sqrt(squares / n + args.eps);
+      for (int64_t i = begin; i < begin + n; ++i) {
+        out[i] = static_cast<float>(x[i] * scale * args.weight[i - begin]);
+      }
     }
   }
 }

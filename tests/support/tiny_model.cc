@@ -66,7 +66,9 @@ std::vector<Tensor> TensorsOf(const TinyModelOptions& options) {
   add(TensorRole::kTokenEmbedding, 0);
   for (int layer = 0; layer < config.num_layers; ++layer) {
     for (int role = engine::kNumGlobalRoles; role < engine::kNumTensorRoles; ++role) {
-      add(static_cast<TensorRole>(role), layer);
+      if (Belongs(static_cast<TensorRole>(role), config)) {
+        add(static_cast<TensorRole>(role), layer);
+      }
     }
   }
   add(TensorRole::kOutputNorm, 0);
@@ -94,20 +96,25 @@ std::string StoredBytes(const TinyModelOptions& options, const Tensor& tensor, b
   return bytes;
 }
 
-void AddGgufRope(const RopeConfig& rope, const std::optional<std::string>& scaling_type,
-                 GgufWriter& writer) {
-  writer.AddFloat32("llama.rope.freq_base", static_cast<float>(rope.theta));
-  writer.AddUint32("llama.rope.dimension_count", rope.dim);
+// Converters call Mistral's models Llama's.
+std::string GgufArchitecture(const ModelConfig& config) {
+  return config.architecture == "mistral" ? "llama" : config.architecture;
+}
+
+void AddGgufRope(const std::string& arch, const RopeConfig& rope,
+                 const std::optional<std::string>& scaling_type, GgufWriter& writer) {
+  writer.AddFloat32(arch + ".rope.freq_base", static_cast<float>(rope.theta));
+  writer.AddUint32(arch + ".rope.dimension_count", rope.dim);
   if (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kLlama3) return;
   const bool yarn = rope.scaling == RopeScaling::kYarn;
   const std::string type = scaling_type.value_or(yarn ? "yarn" : "linear");
-  if (!type.empty()) writer.AddString("llama.rope.scaling.type", type);
-  writer.AddFloat32("llama.rope.scaling.factor", static_cast<float>(rope.factor));
+  if (!type.empty()) writer.AddString(arch + ".rope.scaling.type", type);
+  writer.AddFloat32(arch + ".rope.scaling.factor", static_cast<float>(rope.factor));
   if (!yarn) return;
-  writer.AddUint32("llama.rope.scaling.original_context_length", rope.original_context_tokens);
-  writer.AddFloat32("llama.rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
-  writer.AddFloat32("llama.rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
-  writer.AddFloat32("llama.rope.scaling.attn_factor",
+  writer.AddUint32(arch + ".rope.scaling.original_context_length", rope.original_context_tokens);
+  writer.AddFloat32(arch + ".rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
+  writer.AddFloat32(arch + ".rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
+  writer.AddFloat32(arch + ".rope.scaling.attn_factor",
                     static_cast<float>(rope.attention_factor / (0.1 * std::log(rope.factor) + 1)));
 }
 
@@ -149,10 +156,15 @@ nlohmann::json RopeScalingJson(const RopeConfig& rope) {
   return nullptr;
 }
 
+std::string ClassName(const ModelConfig& config) {
+  if (config.architecture == "mistral") return "MistralForCausalLM";
+  if (config.architecture == "qwen2") return "Qwen2ForCausalLM";
+  return config.architecture == "qwen3" ? "Qwen3ForCausalLM" : "LlamaForCausalLM";
+}
+
 std::string ConfigJson(const ModelConfig& config) {
   nlohmann::json json = {
-      {"architectures",
-       {config.architecture == "mistral" ? "MistralForCausalLM" : "LlamaForCausalLM"}},
+      {"architectures", {ClassName(config)}},
       {"model_type", config.architecture},
       {"hidden_size", config.hidden_size},
       {"intermediate_size", config.ffn_size},
@@ -262,21 +274,22 @@ std::vector<float> TinyWeight(const TinyModelOptions& options, TensorRole role, 
 std::string BuildTinyGguf(const TinyModelOptions& options) {
   const ModelConfig& config = options.config;
   GgufWriter writer;
-  writer.AddString("general.architecture", "llama");
+  const std::string arch = GgufArchitecture(config);
+  writer.AddString("general.architecture", arch);
   writer.AddString("general.name", "tiny");
-  writer.AddUint32("llama.block_count", config.num_layers);
-  writer.AddUint32("llama.context_length", config.max_context_tokens);
-  writer.AddUint32("llama.embedding_length", config.hidden_size);
-  writer.AddUint32("llama.feed_forward_length", config.ffn_size);
-  writer.AddUint32("llama.attention.head_count", config.num_heads);
-  writer.AddUint32("llama.attention.head_count_kv", config.num_kv_heads);
-  writer.AddUint32("llama.attention.key_length", config.head_dim);
-  writer.AddUint32("llama.attention.value_length", config.head_dim);
-  writer.AddFloat32("llama.attention.layer_norm_rms_epsilon", static_cast<float>(config.rms_eps));
+  writer.AddUint32(arch + ".block_count", config.num_layers);
+  writer.AddUint32(arch + ".context_length", config.max_context_tokens);
+  writer.AddUint32(arch + ".embedding_length", config.hidden_size);
+  writer.AddUint32(arch + ".feed_forward_length", config.ffn_size);
+  writer.AddUint32(arch + ".attention.head_count", config.num_heads);
+  writer.AddUint32(arch + ".attention.head_count_kv", config.num_kv_heads);
+  writer.AddUint32(arch + ".attention.key_length", config.head_dim);
+  writer.AddUint32(arch + ".attention.value_length", config.head_dim);
+  writer.AddFloat32(arch + ".attention.layer_norm_rms_epsilon", static_cast<float>(config.rms_eps));
   if (config.sliding_window_tokens > 0) {
-    writer.AddUint32("llama.attention.sliding_window", config.sliding_window_tokens);
+    writer.AddUint32(arch + ".attention.sliding_window", config.sliding_window_tokens);
   }
-  AddGgufRope(config.rope, options.rope_scaling_type, writer);
+  AddGgufRope(arch, config.rope, options.rope_scaling_type, writer);
   if (options.vocabulary) AddGgufVocabulary(config.vocab_size, writer);
   for (const Tensor& tensor : TensorsOf(options)) {
     std::vector<uint64_t> extents = {static_cast<uint64_t>(tensor.shape.cols),
@@ -284,7 +297,7 @@ std::string BuildTinyGguf(const TinyModelOptions& options) {
     if (IsVector(tensor.role)) extents.pop_back();
     writer.AddTensor(TensorName(TensorNaming::kGguf, tensor.role, tensor.layer),
                      GgmlTypeOf(tensor.dtype), extents,
-                     StoredBytes(options, tensor, /*adjacent=*/true));
+                     StoredBytes(options, tensor, /*adjacent=*/arch == "llama"));
   }
   if (!options.rope_freq_factors.empty()) {
     writer.AddTensor("rope_freqs.weight", GgmlTypeOf(DType::kF32),

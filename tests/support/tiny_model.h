@@ -40,7 +40,8 @@ struct TinyModelOptions {
 // The logical weight, [rows, cols] row-major; q and k rows in half-split order.
 std::vector<float> TinyWeight(const TinyModelOptions& options, engine::TensorRole role, int layer);
 
-// The bytes of a GGUF file, q and k rows in adjacent-pair order.
+// The bytes of a GGUF file; of the architectures llama and mistral with q and k rows in
+// adjacent-pair order.
 std::string BuildTinyGguf(const TinyModelOptions& options);
 
 // Writes `directory`/tiny.gguf and returns its path.

@@ -16,7 +16,8 @@ import sys
 import safetensors.torch
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
+from transformers import (AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config,
+                          Qwen3Config)
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -90,6 +91,33 @@ def mistral(**changes):
                              "bos_token_id": 1, "eos_token_id": 2} | changes))
 
 
+def as_qwen_2_5(config):
+    """As Qwen2.5 was published, with a window that is not used."""
+    with_type(config)
+    config.pop("layer_types")
+    config |= {"use_sliding_window": False, "sliding_window": 40, "max_window_layers": 1}
+
+
+def as_qwen3_defaults(config):
+    """Heads of 128, whatever the hidden size."""
+    as_transformers_4(config)
+    del config["head_dim"]
+
+
+def qwen2(**changes):
+    return Qwen2Config(**({"hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2,
+                           "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 144,
+                           "max_position_embeddings": 512, "bos_token_id": 1,
+                           "eos_token_id": 2} | changes))
+
+
+def qwen3(**changes):
+    return Qwen3Config(**({"hidden_size": 36, "intermediate_size": 56, "num_hidden_layers": 2,
+                           "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24,
+                           "vocab_size": 144, "max_position_embeddings": 512, "bos_token_id": 1,
+                           "eos_token_id": 2} | changes))
+
+
 def rope(kind, theta=10000.0, **fields):
     return {"rope_type": kind, "rope_theta": theta, **fields}
 
@@ -98,7 +126,8 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 
 # name: configuration, element type, then how the files are changed and which change of the
-# configuration must be seen in the results, or the model would show nothing.
+# configuration, or which tensors without effect, must be seen in the results, or the model would
+# show nothing.
 MODELS = {
     "llama3-tied": dict(
         config=llama(tie_word_embeddings=True, head_dim=16,
@@ -159,6 +188,22 @@ MODELS = {
                      num_key_value_heads=5, head_dim=8, rms_norm_eps=0.05,
                      rope_parameters=rope("default", 100.0)),
         dtype=torch.bfloat16, f32_norms=True, matters={"rms_norm_eps": 1e-6}),
+    "qwen2": dict(
+        config=qwen2(rope_parameters=rope("default", 20000.0)),
+        dtype=torch.bfloat16, without=("q_proj.bias",)),
+    "qwen2-yarn": dict(
+        config=qwen2(hidden_size=64, num_attention_heads=2, num_key_value_heads=1,
+                     intermediate_size=40, vocab_size=131,
+                     rope_parameters=rope("yarn", 1e6, factor=4.0,
+                                          original_max_position_embeddings=64)),
+        dtype=torch.float16, json=as_qwen_2_5, shards="60KB", without=("v_proj.bias",)),
+    "qwen3": dict(
+        config=qwen3(rope_parameters=rope("default", 1e6)),
+        dtype=torch.bfloat16, without=("q_norm", "k_norm")),
+    "qwen3-defaults": dict(
+        config=qwen3(hidden_size=33, num_attention_heads=2, num_key_value_heads=1, head_dim=128,
+                     rope_parameters=rope("default", 10000.0)),
+        dtype=torch.bfloat16, json=as_qwen3_defaults, f32_norms=True, without=("k_norm",)),
 }
 
 
@@ -171,6 +216,9 @@ def fill(model, seed):
             fan_in = weight.shape[-1]
             if "norm" in name:
                 weight.copy_(1.0 + 0.3 * torch.randn(weight.shape))
+                continue
+            if name.endswith("bias"):
+                weight.copy_(torch.randn(weight.shape))
                 continue
             gain = 1.0
             if "q_proj" in name or "k_proj" in name:
@@ -247,8 +295,11 @@ class AllDouble:
     def __enter__(self):
         from transformers.models.llama import modeling_llama as llama_code
         from transformers.models.mistral import modeling_mistral as mistral_code
+        from transformers.models.qwen2 import modeling_qwen2 as qwen2_code
+        from transformers.models.qwen3 import modeling_qwen3 as qwen3_code
         self.saved = []
-        for code, name in ((llama_code, "Llama"), (mistral_code, "Mistral")):
+        for code, name in ((llama_code, "Llama"), (mistral_code, "Mistral"),
+                           (qwen2_code, "Qwen2"), (qwen3_code, "Qwen3")):
             norm = getattr(code, name + "RMSNorm")
             self.saved.append((norm, "forward", norm.forward))
             norm.forward = lambda self, x: self.weight * (
@@ -286,10 +337,13 @@ def expected(name, spec, seed, folder):
     with AllDouble():
         f32_share = float((logprobs(model, prompt) - rows).abs().max())
     changed = load(folder)
-    for key, value in spec["matters"].items():
+    for key, value in spec.get("matters", {}).items():
         setattr(changed.config, key, value)
     changed = AutoModelForCausalLM.from_config(changed.config, attn_implementation="eager").double()
     changed.load_state_dict(model.state_dict(), strict=True)
+    for key, tensor in changed.named_parameters():
+        if any(part in key for part in spec.get("without", ())):
+            tensor.data.fill_(0.0 if key.endswith("bias") else 1.0)
     change = float((logprobs(changed.eval(), prompt)[-40:] - rows[-40:]).abs().max())
     distinct = sum(len(set(c["greedy"]["ids"])) for c in cases) / (len(cases) * GREEDY_TOKENS)
     compared = sum(next((i for i, m in enumerate(c["greedy"]["margins"]) if m < LEAST_MARGIN),
@@ -297,7 +351,7 @@ def expected(name, spec, seed, folder):
     print(f"{name:25} f32 parts {f32_share:.1e}  largest change of a log-probability {change:.2f}"
           f"  distinct greedy tokens {distinct:.2f}  compared {compared:.2f}"
           f"  best log-probability {rows.max(-1).values.mean():.2f}")
-    assert change > 0.2, f"{name}: {spec['matters']} is not seen"
+    assert change > 0.2, f"{name}: {spec.get('matters') or spec['without']} is not seen"
     return cases if compared >= 0.9 else None
 
 

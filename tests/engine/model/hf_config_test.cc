@@ -67,6 +67,44 @@ TEST(HfConfigTest, WithoutKvHeadsMistralHasEight) {
   EXPECT_EQ(Read(Changed(Llama(), "num_key_value_heads", nullptr)).num_kv_heads, 32);
 }
 
+Json Qwen(const char* type, const char* class_name) {
+  Json json = Llama();
+  json["architectures"] = {class_name};
+  json["model_type"] = type;
+  json["use_sliding_window"] = false;
+  json["sliding_window"] = 4096;
+  json["max_window_layers"] = 4;
+  return json;
+}
+Json Qwen2() { return Qwen("qwen2", "Qwen2ForCausalLM"); }
+Json Qwen3() { return Qwen("qwen3", "Qwen3ForCausalLM"); }
+
+TEST(HfConfigTest, ReadsQwen) {
+  const ModelConfig qwen2 = Read(Qwen2()), qwen3 = Read(Qwen3()), llama = Read(Llama());
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.qk_norm);
+  EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
+  EXPECT_FALSE(llama.qk_norm || llama.qkv_bias);
+  EXPECT_EQ(qwen2.sliding_window_tokens, 0);
+  // Absent keys.
+  for (const char* key : {"head_dim", "num_key_value_heads"}) {
+    Json without2 = Qwen2(), without3 = Qwen3();
+    without2.erase(key);
+    without3.erase(key);
+    EXPECT_EQ(Read(without2).head_dim, 64);
+    EXPECT_EQ(Read(without3).head_dim, key == std::string("head_dim") ? 128 : 64);
+    EXPECT_EQ(Read(without3).num_kv_heads, key == std::string("head_dim") ? 8 : 32);
+  }
+  EXPECT_EQ(Read(Changed(Qwen3(), "head_dim", nullptr)).head_dim, 64);
+  // Qwen2 has its biases whatever the file says; Qwen3 may have other ones.
+  EXPECT_TRUE(Read(Changed(Qwen2(), "attention_bias", true)).qkv_bias);
+  EXPECT_TRUE(Read(Changed(Qwen2(), "attention_bias", false)).qkv_bias);
+  const auto unimplemented = absl::StatusCode::kUnimplemented;
+  ExpectRefused(Changed(Qwen3(), "attention_bias", true), unimplemented, "attention_bias");
+  ExpectRefused(Changed(Qwen2(), "use_sliding_window", true), unimplemented, "use_sliding_window");
+  ExpectRefused(Changed(Qwen2(), "layer_types", {"full_attention", "sliding_attention"}),
+                unimplemented, "layer_types");
+}
+
 TEST(HfConfigTest, ReadsLlama) {
   const ModelConfig config = Read(Llama());
   EXPECT_EQ(config.architecture, "llama");
@@ -249,7 +287,7 @@ TEST(HfConfigTest, RefusesWhatItDoesNotRun) {
   const auto refused = [](const char* key, const Json& value, std::string_view text) {
     ExpectRefused(Changed(Llama(), key, value), kUnimplemented, text);
   };
-  refused("model_type", "qwen2", "\"qwen2\"");
+  refused("model_type", "gemma3", "\"gemma3\"");
   refused("model_type", nullptr, "model_type");
   refused("model_type", "granite", "\"granite\"");
   refused("model_type", "mixtral", "\"mixtral\"");

@@ -18,12 +18,17 @@
 #include "engine/text/create_tokenizer.h"
 #include "tests/support/stories260k.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_model.h"
 
 namespace refrain::engine {
 namespace {
 
 using refrain::testing::ConvertLlama2cToGguf;
 using refrain::testing::TemporaryDirectory;
+using refrain::testing::TinyModelOptions;
+using refrain::testing::TinyWeight;
+using refrain::testing::WriteTinyFolder;
+using refrain::testing::WriteTinyGguf;
 
 constexpr char kStories[] = "tests/data/stories260K";
 
@@ -89,6 +94,53 @@ TEST(WeightSourceTest, StoriesAreTheSameFromGgufAndFolder) {
     }
   }
   EXPECT_EQ(compared, 2 + 9 * 5);
+}
+
+// What GGUF and a folder say of Qwen's models, each tensor in its place and as it is stored.
+TEST(WeightSourceTest, QwenIsTheSameFromGgufAndFolder) {
+  for (const std::string arch : {"qwen2", "qwen3"}) {
+    TinyModelOptions options;
+    options.config.architecture = arch;
+    options.config.qkv_bias = arch == "qwen2";
+    options.config.qk_norm = arch == "qwen3";
+    TemporaryDirectory directory;
+    const auto gguf = WeightSource::Open(*WriteTinyGguf(options, directory.path()));
+    const auto folder = WeightSource::Open(*WriteTinyFolder(options, directory.path() + "/hf"));
+    ASSERT_TRUE(gguf.ok() && folder.ok()) << gguf.status() << folder.status();
+    int compared = 0;
+    for (const auto& source : {&**gguf, &**folder}) {
+      EXPECT_EQ(source->config().architecture, arch);
+      EXPECT_EQ(source->config().qkv_bias, options.config.qkv_bias);
+      EXPECT_EQ(source->config().qk_norm, options.config.qk_norm);
+      EXPECT_EQ(source->config().rope.source_pairs, RopePairs::kHalfSplit);
+      for (int number = kNumGlobalRoles; number < kNumTensorRoles; ++number) {
+        const auto role = static_cast<TensorRole>(number);
+        EXPECT_EQ(source->Has(role, 1), Belongs(role, options.config)) << number;
+        if (!source->Has(role, 1)) continue;
+        const WeightView view = *source->Get(role, 1);
+        const std::vector<float> expected = TinyWeight(options, role, 1);
+        ASSERT_EQ(view.bytes, expected.size() * sizeof(float));
+        EXPECT_EQ(std::memcmp(view.data, expected.data(), view.bytes), 0) << number;
+        ++compared;
+      }
+    }
+    EXPECT_EQ(compared, 2 * (arch == "qwen2" ? 12 : 11));
+  }
+}
+
+TEST(WeightSourceTest, QwenWithoutItsVectorsOrWithOthersIsRefused) {
+  for (const bool biases : {true, false}) {
+    TinyModelOptions options;  // a file that says one thing and has the other
+    options.config.architecture = "qwen2";
+    options.config.qkv_bias = !biases;
+    options.config.qk_norm = !biases;
+    TemporaryDirectory directory;
+    const auto source = WeightSource::Open(*WriteTinyGguf(options, directory.path()));
+    EXPECT_NE(source.status().message().find(biases ? "attn_q.bias\" is missing"
+                                                    : "_norm.weight\" is not a part of"),
+              std::string::npos)
+        << source.status();
+  }
 }
 
 // Both forms of the tokenizer give the ids that an independent implementation gives.

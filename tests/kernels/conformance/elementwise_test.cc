@@ -79,6 +79,32 @@ TEST_P(ElementwiseConformance, RmsNormTakesChosenRows) {
   ExpectClose(got.Read(), want, kAbsolute, kRelative);
 }
 
+// Heads of a row, in place, as between a product and RoPE; what stands beside them stays.
+TEST_P(ElementwiseConformance, RmsNormOfGroupsMatches) {
+  for (const int groups : {2, 5}) {
+    const int64_t heads = groups * cols_, stride = heads + 6;
+    const std::vector<float> weight = RandomFloats(cols_, 3), x = RandomFloats(rows_ * stride, 4);
+    std::vector<float> want = x;
+    const DeviceFloats norm(*backend_, weight), got(*backend_, x);
+    const auto args = [&](float* data, const float* weights) {
+      const TensorView view = {data + 4, DType::kF32, rows_, heads, stride};
+      return RmsNormArgs{.eps = 1e-6, .x = view, .weight = weights, .out = view, .groups = groups};
+    };
+    backend_->RmsNorm(args(got.data(), norm.data()));
+    reference_.RmsNorm(args(want.data(), weight.data()));
+    ExpectClose(got.Read(), want, kAbsolute, kRelative);
+    // Each of them as if it were a row of its own.
+    std::vector<float> alone = x;
+    for (int64_t row = 0; row < rows_; ++row) {
+      for (int group = 0; group < groups; ++group) {
+        const TensorView view = F32View(&alone[row * stride + 4 + group * cols_], 1, cols_);
+        reference_.RmsNorm({.eps = 1e-6, .x = view, .weight = weight.data(), .out = view});
+      }
+    }
+    EXPECT_EQ(want, alone);
+  }
+}
+
 TEST_P(ElementwiseConformance, SwiGluMatches) {
   std::vector<float> want = y_;
   x_[0] = 100.0f;  // beyond where e^x and e^-x leave f32
@@ -94,6 +120,17 @@ TEST_P(ElementwiseConformance, AddIsExact) {
   const DeviceFloats got(*backend_, x_), y(*backend_, y_);
   backend_->Add({View(got), View(y)});
   reference_.Add({View(want), View(y_)});
+  EXPECT_EQ(got.Read(), want);
+}
+
+TEST_P(ElementwiseConformance, OneRowIsAddedToAll) {
+  const std::vector<float> bias = RandomFloats(cols_, 5);
+  const DeviceFloats got(*backend_, x_), y(*backend_, bias);
+  backend_->Add({View(got), {y.data(), DType::kF32, rows_, cols_, /*stride=*/0}});
+  std::vector<float> want = x_;
+  for (int64_t row = 0; row < rows_; ++row) {
+    for (int64_t i = 0; i < cols_; ++i) want[row * stride_ + i] += bias[i];
+  }
   EXPECT_EQ(got.Read(), want);
 }
 
