@@ -362,6 +362,22 @@ bool MayRunOnHost(const EngineOptions& options, const Foundation& foundation) {
   return !on_host && !(model_fits && options.kv_cache.memory_bytes > 0);
 }
 
+absl::StatusOr<SamplingParams> OwnSampling(const WeightSource& source) {
+  const absl::StatusOr<SamplingDefaults> own = source.ReadSamplingDefaults();
+  if (!own.ok()) {
+    return absl::Status(own.status().code(),
+                        absl::StrCat(std::string(own.status().message()),
+                                     "; model.sampling_defaults = openai does without"));
+  }
+  SamplingParams sampling;
+  sampling.temperature = own->temperature.value_or(sampling.temperature);
+  sampling.top_p = own->top_p.value_or(sampling.top_p);
+  sampling.min_p = own->min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = own->repetition_penalty.value_or(sampling.repetition_penalty);
+  sampling.top_k = std::max(0, own->top_k.value_or(sampling.top_k));
+  return sampling;
+}
+
 }  // namespace
 
 absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
@@ -408,6 +424,11 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
       ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);
   AddWarning(WarningsOf(*foundation), parts.model.warning);
   parts.model.vocab_size = config.vocab_size;
+  if (options.model.own_sampling_defaults) {
+    absl::StatusOr<SamplingParams> sampling = OwnSampling(**source);
+    if (!sampling.ok()) return sampling.status();
+    parts.model.sampling = *std::move(sampling);
+  }
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count();

@@ -39,6 +39,7 @@ struct ModelInfo {
   int32_t vocab_size = 0;
   int64_t created_unix_s = 0;
   TokenizerInfo tokenizer;
+  SamplingParams sampling;  // of a request that says nothing of it; not for beam search
 };
 
 // What Engine::stats tells: a copy of what the engine thread published after its last step, so that

@@ -15,6 +15,9 @@ enum class AttentionModeOption : uint8_t { kTwoPhase, kPaged };
 struct ModelOptions {
   std::string path;         // GGUF file or Hugging Face folder
   std::string served_name;  // "" = from the model
+  // Where requests leave sampling parameters out, those that the model's files ask for; else
+  // OpenAI's.
+  bool own_sampling_defaults = true;
 };
 
 struct BackendOptions {

@@ -281,6 +281,7 @@ engine::EngineOptions Config::EngineOptions() const {
   engine::EngineOptions options;
   options.model.path = text("model.path");
   options.model.served_name = text("model.served_name");
+  options.model.own_sampling_defaults = text("model.sampling_defaults") == "model";
   options.backend.kind = text("backend.kind");
   options.backend.device = static_cast<int32_t>(integer("backend.device"));
   options.backend.threads = static_cast<int32_t>(integer("backend.threads"));

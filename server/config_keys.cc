@@ -48,6 +48,9 @@ constexpr std::array kKeys = {
     Text("model.path", "", "GGUF file or Hugging Face folder; required (--model)"),
     Text("model.served_name", "",
          "the name clients use, UTF-8 without control characters; empty = from the path"),
+    Choice("model.sampling_defaults", "model", "model openai",
+           "what sampling parameters are that a request leaves out: as the model's files ask for "
+           "(generation_config.json, or general.sampling keys of a GGUF file), or OpenAI's"),
     Choice("model.second_copy", "auto", "auto on off",
            "second packed form of the weights for many rows; no back end has one, because none "
            "measured faster: on gives a warning, nothing else"),

@@ -235,6 +235,7 @@ class Daemon {
           "model.second_copy = on has no effect: no second form measured faster, so there is none");
     }
     if (!model.warning.empty()) log_.Warn(model.warning);
+    if (config_.text("model.sampling_defaults") == "model") LogSamplingDefaults(model.sampling);
     log_.Info("ready", {{"model", model.served_name},
                         {"description", model.description},
                         {"max_context_tokens", model.max_context_tokens},
@@ -246,6 +247,14 @@ class Daemon {
   }
 
  private:
+  void LogSamplingDefaults(const engine::SamplingParams& sampling) {
+    log_.Info("sampling defaults", {{"temperature", sampling.temperature},
+                                    {"top_p", sampling.top_p},
+                                    {"min_p", sampling.min_p},
+                                    {"top_k", sampling.top_k},
+                                    {"repetition_penalty", sampling.repetition_penalty}});
+  }
+
   bool Listen() {
     const auto listen = [this](std::string_view key, absl::Status (Daemon::*start)()) {
       if (config_.text(key).empty()) return true;  // off

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/request.h"
 #include "engine/text/message_form.h"
 #include "engine/text/tool_format.h"
 #include "engine/text/utf8.h"
@@ -31,7 +32,7 @@ struct Range {
   }
 };
 
-// Limits that depend on the model and the configuration.
+// Limits, and defaults, that depend on the model and the configuration.
 struct ModelLimits {
   std::string served_name;
   int32_t vocab_size = 0;
@@ -41,6 +42,7 @@ struct ModelLimits {
   engine::ToolFormat tools = engine::ToolFormat::kNone;  // of the model's chat template
   engine::MessageForms message_forms;                    // the same one's
   size_t max_prompts = SIZE_MAX;  // of one call: limits.queued_requests, or some would never enter
+  engine::SamplingParams sampling;  // where a request says nothing of it; not for beam search
 };
 
 inline constexpr Range kTemperatureRange{0, 2};

@@ -246,6 +246,9 @@ class GgufWeightSource final : public WeightSource {
     if (!spec.ok()) return spec.status();
     return TokenizerSource{*std::move(spec), ""};
   }
+  absl::StatusOr<SamplingDefaults> ReadSamplingDefaults() const override {
+    return ReadGgufSamplingDefaults(file_);
+  }
 
  private:
   std::unique_ptr<MappedFile> mapping_;
@@ -364,6 +367,24 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
   ReadTemplates(metadata, spec);
   if (!metadata.status().ok()) return metadata.status();
   return spec;
+}
+
+absl::StatusOr<SamplingDefaults> ReadGgufSamplingDefaults(const GgufFile& file) {
+  GgufMetadata metadata(file);
+  SamplingDefaults defaults;
+  defaults.temperature = metadata.Real("general.sampling.temp");
+  defaults.top_p = metadata.Real("general.sampling.top_p");
+  defaults.min_p = metadata.Real("general.sampling.min_p");
+  defaults.repetition_penalty = metadata.Real("general.sampling.penalty_repeat");
+  if (const auto top_k = metadata.Integer("general.sampling.top_k", INT32_MIN, INT32_MAX)) {
+    defaults.top_k = static_cast<int32_t>(std::max<int64_t>(*top_k, -1));
+  }
+  if (!metadata.status().ok()) return metadata.status();
+  if (absl::Status status = defaults.Validate(); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GGUF: general.sampling: ", std::string(status.message())));
+  }
+  return defaults;
 }
 
 absl::StatusOr<TensorTable> BindGgufTensors(const GgufFile& file, const ModelConfig& config) {

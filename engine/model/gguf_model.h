@@ -25,6 +25,9 @@ absl::StatusOr<TensorTable> BindGgufTensors(const GgufFile& file, const ModelCon
 // NotFound when the file carries no vocabulary.
 absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file);
 
+// By the keys general.sampling.*.
+absl::StatusOr<SamplingDefaults> ReadGgufSamplingDefaults(const GgufFile& file);
+
 // The file at `path`, checked in full.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path);
 

@@ -53,6 +53,7 @@ class HuggingFaceWeightSource final : public WeightSource {
   absl::StatusOr<TokenizerSource> ReadTokenizer() const override {
     return ReadHuggingFaceTokenizer(folder_);
   }
+  absl::StatusOr<SamplingDefaults> ReadSamplingDefaults() const override;
 
  private:
   std::string folder_;
@@ -74,6 +75,16 @@ absl::StatusOr<std::unique_ptr<MappedFile>> OpenJson(const std::string& path) {
                                                    kMaxJsonBytes, " are read"));
   }
   return file;
+}
+
+absl::StatusOr<SamplingDefaults> HuggingFaceWeightSource::ReadSamplingDefaults() const {
+  absl::StatusOr<std::unique_ptr<MappedFile>> file =
+      OpenJson(absl::StrCat(folder_, "/generation_config.json"));
+  if (absl::IsNotFound(file.status())) return SamplingDefaults();
+  if (!file.ok()) return file.status();
+  absl::StatusOr<SamplingDefaults> defaults = ParseGenerationConfig((*file)->text());
+  if (!defaults.ok()) return WithPath(defaults.status(), folder_);
+  return defaults;
 }
 
 absl::StatusOr<std::set<std::string>> ShardNames(const std::string& folder) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/model_config.h"
+#include "engine/model/sampling_defaults.h"
 #include "engine/model/tensor_role.h"
 #include "engine/text/vocabulary.h"
 
@@ -57,6 +58,9 @@ class WeightSource {
   // Reads the tokenizer's definition; each call reads it anew, keep the result. NotFound: the model
   // has none.
   virtual absl::StatusOr<TokenizerSource> ReadTokenizer() const = 0;
+
+  // InvalidArgument: a value that cannot be asked for.
+  virtual absl::StatusOr<SamplingDefaults> ReadSamplingDefaults() const = 0;
 };
 
 }  // namespace refrain::engine

@@ -123,7 +123,9 @@ ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
           options_.max_choices,
           options_.max_beams,
           chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
-          chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms()};
+          chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms(),
+          SIZE_MAX,
+          model.sampling};
 }
 
 }  // namespace refrain::server::rpc

@@ -57,6 +57,7 @@ void ReadSalt(const std::string& salt, std::string_view field, engine::Request* 
 
 // --- parameters ---
 
+// Over what is there by default.
 void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint& complaint) {
   const Complaint::Inside inside(complaint, "sampling");
   const auto number = [&](bool present, const char* field, double value, const Range& range,
@@ -77,8 +78,10 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
          &out->presence_penalty);
   number(in.has_frequency_penalty(), "frequency_penalty", in.frequency_penalty(), kPenaltyRange,
          &out->frequency_penalty);
-  complaint.RequireRange("top_k", in.top_k(), kTopKRange);
-  out->top_k = std::max(0, in.top_k());
+  if (in.has_top_k()) {
+    complaint.RequireRange("top_k", in.top_k(), kTopKRange);
+    out->top_k = std::max(0, in.top_k());
+  }
   complaint.RequireAtMost("logit_bias", static_cast<int>(in.logit_bias().size()), kMaxLogitBiases,
                           "entries");
   std::vector<std::pair<engine::TokenId, float>> biases;
@@ -232,6 +235,7 @@ void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, Gene
                 Complaint& complaint) {
   const Complaint::Inside inside(complaint, "params");
   engine::Request& request = out->request;
+  if (!in.has_beam()) request.sampling = complaint.limits().sampling;
   ReadSampling(in.sampling(), &request.sampling, complaint);
   ReadStop(in.stop(), default_max_tokens, &request.stop, complaint);
   ReadChoices(in, &request, complaint);

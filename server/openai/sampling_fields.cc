@@ -142,13 +142,17 @@ void ReadModel(FieldReader& fields, const ModelLimits& limits) {
 
 void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request) {
   engine::SamplingParams& sampling = request->sampling;
-  sampling.temperature = fields.Number("temperature", kTemperatureRange).value_or(1);
-  sampling.top_p = std::max(kLeastTopP, fields.Number("top_p", kTopPRange).value_or(1));
-  sampling.min_p = std::min(kMostMinP, fields.Number("min_p", kMinPRange).value_or(0));
-  const int64_t top_k = fields.Integer("top_k", kTopKRange).value_or(0);
+  const auto defaults = request->beam.has_value() ? engine::SamplingParams() : limits.sampling;
+  const auto number = [&](std::string_view name, const Range& range, double otherwise) {
+    return fields.Number(name, range).value_or(otherwise);
+  };
+  sampling.temperature = number("temperature", kTemperatureRange, defaults.temperature);
+  sampling.top_p = std::max(kLeastTopP, number("top_p", kTopPRange, defaults.top_p));
+  sampling.min_p = std::min(kMostMinP, number("min_p", kMinPRange, defaults.min_p));
+  const int64_t top_k = fields.Integer("top_k", kTopKRange).value_or(defaults.top_k);
   sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
   sampling.repetition_penalty =
-      fields.Number("repetition_penalty", kRepetitionPenaltyRange).value_or(1);
+      number("repetition_penalty", kRepetitionPenaltyRange, defaults.repetition_penalty);
   sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
   sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
   // -1 is what clients of other servers send for none.

@@ -13,6 +13,7 @@ namespace refrain::server::openai {
 
 // The fields that both endpoints share. What is wrong is recorded in `fields`.
 void ReadModel(FieldReader& fields, const ModelLimits& limits);
+// Behind the fields that say whether beams are searched.
 void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request);
 void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop);
 void ReadStreamFields(FieldReader& fields, GenerationCall* call);

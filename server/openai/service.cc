@@ -146,7 +146,8 @@ ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
           options_.max_beams,
           chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
           chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms(),
-          options_.max_prompts};
+          options_.max_prompts,
+          model.sampling};
 }
 
 // First of all: those that are refused are what one looks for.

@@ -21,8 +21,7 @@ using refrain::testing::TemporaryDirectory;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-absl::StatusOr<EngineParts> Load(const std::string& path) {
-  EngineOptions options;
+absl::StatusOr<EngineParts> Load(const std::string& path, EngineOptions options = {}) {
   options.model.path = path;
   options.backend.kind = "cpu";
   options.kv_cache.memory_bytes = 4 << 20;
@@ -82,6 +81,31 @@ TEST(CreateEngineTest, TellsWhatTheFilesSayOfTheTokenizer) {
                                                              {"pad_token", "<|im_start|>"}}));
   EXPECT_TRUE(info.adds_bos);
   EXPECT_EQ(info.chat_template, "{{ bos_token }}");
+}
+
+TEST(CreateEngineTest, RequestsThatLeaveSamplingOutGetTheModels) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());
+  std::ofstream(directory.path() + "/generation_config.json")
+      << R"({"temperature":0.5,"top_k":-1,"top_p":0.75,"repetition_penalty":1.5})";
+  const auto parts = Load(directory.path());
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(parts->model.sampling.temperature, 0.5);
+  EXPECT_EQ(parts->model.sampling.top_p, 0.75);
+  EXPECT_EQ(parts->model.sampling.top_k, 0);
+  EXPECT_EQ(parts->model.sampling.repetition_penalty, 1.5);
+  EXPECT_EQ(parts->model.sampling.min_p, 0);
+
+  std::ofstream(directory.path() + "/generation_config.json") << R"({"temperature":5})";
+  const absl::Status status = Load(directory.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("temperature is 5, must be 0 to 2; model.sampling_defaults = openai"));
+  EngineOptions openai;
+  openai.model.own_sampling_defaults = false;
+  const auto without = Load(directory.path(), openai);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->model.sampling.temperature, 1);
 }
 
 TEST(CreateEngineTest, RefusesWhatTheModelNeedsBeyondTheEmbedding) {

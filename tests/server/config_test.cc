@@ -132,7 +132,8 @@ TEST(Config, HandsValuesToTheEngine) {
   Config config;
   ASSERT_TRUE(config
                   .ApplyFile(R"({ // comments are fine
-    "model": {"path": "/m", "served_name": "x", "second_copy": "off"},
+    "model": {"path": "/m", "served_name": "x", "second_copy": "off",
+              "sampling_defaults": "openai"},
     "engine": {"max_sequences": 3, "policy": "priority", "reproducible": true},
     "attention": {"mode": "paged"},
     "kv_cache": {"memory_bytes": "2GiB", "chunk_tokens": 32, "prefix_cache": "off"},
@@ -143,6 +144,7 @@ TEST(Config, HandsValuesToTheEngine) {
   const engine::EngineOptions options = config.EngineOptions();
   EXPECT_EQ(options.model.path, "/m");
   EXPECT_EQ(options.model.served_name, "x");
+  EXPECT_FALSE(options.model.own_sampling_defaults);
   EXPECT_EQ(config.text("model.second_copy"), "off");
   EXPECT_EQ(options.max_sequences, 3);
   EXPECT_EQ(options.policy, engine::Policy::kPriority);

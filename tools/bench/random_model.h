@@ -28,6 +28,9 @@ class RandomWeights : public engine::WeightSource {
   bool Has(engine::TensorRole role, int layer) const override;
   std::string NameOf(engine::TensorRole role, int layer) const override;
   absl::StatusOr<engine::TokenizerSource> ReadTokenizer() const override;
+  absl::StatusOr<engine::SamplingDefaults> ReadSamplingDefaults() const override {
+    return engine::SamplingDefaults();
+  }
 
  private:
   engine::ModelConfig config_;

@@ -57,6 +57,29 @@ void AddSmallShape(GgufWriter& writer) {
   writer.AddFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
 }
 
+TEST(GgufModelTest, ReadsHowTheModelWantsToBeSampled) {
+  const auto read = [](const std::function<void(GgufWriter&)>& add) {
+    return ReadSmall(&ReadGgufSamplingDefaults, add);
+  };
+  EXPECT_EQ(*read([](GgufWriter&) {}), SamplingDefaults());
+  const auto defaults = read([](GgufWriter& w) {
+    w.AddFloat32("general.sampling.temp", 0.75f);
+    w.AddFloat32("general.sampling.top_p", 0.5f);
+    w.AddFloat32("general.sampling.min_p", 0);
+    w.AddUint32("general.sampling.top_k", 20);
+    w.AddFloat32("general.sampling.penalty_repeat", 1.25f);
+  });
+  ASSERT_TRUE(defaults.ok()) << defaults.status();
+  EXPECT_EQ(
+      *defaults,
+      (SamplingDefaults{
+          .temperature = 0.75, .top_p = 0.5, .min_p = 0, .repetition_penalty = 1.25, .top_k = 20}));
+  ExpectError(read([](GgufWriter& w) { w.AddFloat32("general.sampling.top_p", 2); }).status(),
+              absl::StatusCode::kInvalidArgument, "top_p is 2, must be 0 to 1");
+  ExpectError(read([](GgufWriter& w) { w.AddString("general.sampling.temp", "x"); }).status(),
+              absl::StatusCode::kInvalidArgument, "general.sampling.temp");
+}
+
 // The configuration of a file of the fewest keys and those that `add` adds.
 absl::StatusOr<ModelConfig> ConfigWith(const std::function<void(GgufWriter&)>& add) {
   return ReadSmall(ReadGgufConfig, [&](GgufWriter& writer) {

@@ -228,6 +228,39 @@ TEST(HfFolderTest, PassesOverFrequencies) {
   EXPECT_TRUE(source.ok()) << source.status();
 }
 
+TEST(HfFolderTest, ReadsHowTheModelWantsToBeSampled) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+  const auto source = WeightSource::Open(path);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto read = [&](const char* json) {
+    Write(path + "/generation_config.json", json);
+    return (*source)->ReadSamplingDefaults();
+  };
+  EXPECT_EQ(*(*source)->ReadSamplingDefaults(), SamplingDefaults());
+  EXPECT_EQ(*read(R"({"eos_token_id":2,"do_sample":true,"temperature":null})"), SamplingDefaults());
+  EXPECT_EQ(
+      *read(R"({"temperature":0.6,"top_p":0.95,"top_k":20,"min_p":0,
+                      "repetition_penalty":1.05})"),
+      (SamplingDefaults{
+          .temperature = 0.6, .top_p = 0.95, .min_p = 0, .repetition_penalty = 1.05, .top_k = 20}));
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"({"temperature":3})", "generation_config.json: temperature is 3, must be 0 to 2"},
+      {R"({"temperature":"warm"})", "temperature is \"warm\", must be a number"},
+      {R"({"top_p":-1})", "top_p is -1, must be 0 to 1"},
+      {R"({"repetition_penalty":0})", "repetition_penalty is 0, must be 0.01 to 100"},
+      {R"({"top_k":-2})", "top_k is -2, must be -1 to"},
+      {R"({"top_k":1e12})", "top_k is 1e+12, must be an integer of 32 bits"},
+      {R"({"top_k":1.5})", "top_k is 1.5, must be an integer"},
+      {"[", "generation_config.json"}};
+  for (const auto& [json, message] : wrong) {
+    const absl::Status status = read(json).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(message), std::string::npos) << status;
+  }
+}
+
 // tokenizer.json, tokenizer_config.json and the ids of both other files come together.
 TEST(HfFolderTest, GathersTheTokenizer) {
   TemporaryDirectory directory;

@@ -46,6 +46,30 @@ TEST(RequestReader, DefaultsAreThoseOfTheHttpApi) {
   EXPECT_EQ(read_chat->answer.shown.tools, engine::ToolFormat::kNone);
 }
 
+TEST(RequestReader, WhatIsLeftOutIsTheModels) {
+  ModelLimits limits = kLimits;
+  limits.sampling = {.temperature = 0.6, .top_p = 0.9, .top_k = 20};
+  v1::GenerateRequest request = TextRequest();
+  const auto read = [&] {
+    const auto call = ReadGenerate(request, limits);
+    EXPECT_TRUE(call.ok()) << call.status();
+    return call->request.sampling;
+  };
+  EXPECT_EQ(read().temperature, 0.6);
+  EXPECT_EQ(read().top_p, 0.9);
+  EXPECT_EQ(read().top_k, 20);
+  request.mutable_params()->mutable_beam();
+  EXPECT_EQ(read().temperature, 1);
+  EXPECT_EQ(read().top_k, 0);
+  request.mutable_params()->clear_beam();
+  v1::Sampling& sampling = *request.mutable_params()->mutable_sampling();
+  sampling.set_temperature(1);
+  sampling.set_top_k(0);
+  EXPECT_EQ(read().temperature, 1);
+  EXPECT_EQ(read().top_p, 0.9);
+  EXPECT_EQ(read().top_k, 0);
+}
+
 v1::ChatRequest ToolRequest() {
   v1::ChatRequest request;
   auto* const message = request.mutable_chat()->add_messages();
