@@ -70,10 +70,14 @@ absl::StatusOr<kernels::ComputeDType> ParseComputeDType(std::string_view name) {
                                                  "\"; valid: auto, f32, bf16, quantized, int8"));
 }
 
-absl::StatusOr<kernels::DType> ParseKvDType(std::string_view name,
-                                            const kernels::Backend& backend) {
+absl::StatusOr<kernels::DType> ParseKvDType(std::string_view name, const kernels::Backend& backend,
+                                            const ModelConfig& config) {
   using kernels::DType;
-  if (name == "auto") return backend.info().preferred_kv;
+  if (name == "auto") {
+    const DType preferred = backend.info().preferred_kv;
+    // Keys of some hundreds by their biases differ in the last bits of bf16.
+    return config.qkv_bias && preferred == DType::kBF16 ? DType::kF16 : preferred;
+  }
   if (name == "f32") return DType::kF32;
   if (name == "f16") return DType::kF16;
   if (name == "bf16") return DType::kBF16;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/model/model_config.h"
 #include "engine/options.h"
 #include "kernels/backend.h"
 
@@ -41,8 +42,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const BackendOptio
 // `auto`, `f32`, `bf16`, `quantized`, `int8`.
 absl::StatusOr<kernels::ComputeDType> ParseComputeDType(std::string_view name);
 
-// `auto` (what the back end prefers), `f32`, `f16`, `bf16`, `fp8_e4m3` and its short name `fp8`.
-absl::StatusOr<kernels::DType> ParseKvDType(std::string_view name, const kernels::Backend& backend);
+// `auto` (what the back end prefers, but for a model with large keys no bf16), `f32`, `f16`,
+// `bf16`, `fp8_e4m3` and its short name `fp8`.
+absl::StatusOr<kernels::DType> ParseKvDType(std::string_view name, const kernels::Backend& backend,
+                                            const ModelConfig& config);
 
 }  // namespace refrain::engine
 

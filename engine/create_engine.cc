@@ -147,7 +147,7 @@ struct KvSize {
 // What fits into the memory that is free now, or that the configuration names.
 absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig& config,
                                  kernels::Backend& backend, int32_t most_chunks) {
-  absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, backend);
+  absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, backend, config);
   if (!dtype.ok()) return dtype.status();
   absl::StatusOr<kvcache::KvLayout> layout =
       KvLayoutFor(config, backend.info(), *dtype, options.kv_cache.chunk_tokens);
@@ -237,10 +237,10 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   absl::StatusOr<kernels::ComputeDType> compute = ParseComputeDType(options.backend.compute_dtype);
   if (!compute.ok()) return compute.status();
   const ModelConfig& config = source.config();
-  if (options.max_context_tokens > config.max_context_tokens) {
+  if (options.max_context_tokens > config.stretched_context_tokens()) {
     return absl::InvalidArgumentError(
         absl::StrCat("engine.max_context_tokens is ", options.max_context_tokens,
-                     "; the model was made for at most ", config.max_context_tokens));
+                     "; the model was made for at most ", config.stretched_context_tokens()));
   }
   BackendOptions wanted = options.backend;
   // Its sums may differ with the number of rows, and it rounds.
@@ -251,6 +251,11 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   if (!chosen.ok()) return chosen.status();
   foundation.backend = std::move(chosen->backend);
   AddWarning(chosen->note, foundation.warning);
+  if (config.qkv_bias && options.kv_cache.dtype.starts_with("fp8")) {
+    AddWarning(
+        "the model's keys have biases, which fp8 keeps badly: kv_cache.dtype = auto is safer",
+        foundation.warning);
+  }
   const size_t free_bytes = foundation.backend->device().AvailableBytes();
   const size_t packed_bytes = WeightBytes(source, [&](kernels::DType stored) {
     return foundation.backend->info().packed_as(stored, *compute);

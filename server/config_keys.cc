@@ -85,7 +85,7 @@ constexpr std::array kKeys = {
     Integer("engine.step_token_budget", "512", 1, 1048576, "tokens computed per step"),
     Integer("engine.max_context_tokens", "0", 0, kMaxInt32,
             "tokens of prompt and answer together; 0 = the model's limit, or what the KV cache "
-            "holds if that is less"),
+            "holds if that is less; at most what the model's RoPE scaling reaches"),
     Choice("engine.policy", "fcfs", "fcfs longest_prefix priority", "which request runs next"),
     OnOff("engine.reproducible", "off",
           "a request's tokens do not depend on what else runs; costs speed, and what was generated "
@@ -103,7 +103,8 @@ constexpr std::array kKeys = {
     Choice(
         "kv_cache.dtype", "auto", "auto f32 f16 bf16 fp8_e4m3 fp8",
         "element type of K and V; fp8_e4m3 (fp8 for short) has half the bytes of f16 and bf16 and "
-        "a larger error (docs/operations.md); auto = f16 or bf16, whichever the level prefers"),
+        "a larger error (docs/operations.md); auto = f16 or bf16, whichever the level prefers, for "
+        "models with biases (Qwen2) f16"),
     OnOff("kv_cache.prefix_cache", "on", "share the KV cache of equal prefixes"),
     Choice("kv_cache.eviction", "reuse_rate", "lru s3fifo reuse_rate",
            "which unused chunks go first (docs/cachesim.md)"),

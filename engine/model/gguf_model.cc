@@ -22,14 +22,21 @@ int SmallInt(std::optional<int64_t> value, int absent) {
   return value ? static_cast<int>(*value) : absent;
 }
 
-// YaRN's correction of the softmax temperature. Converters write config.json's attention_factor,
-// which stands for the whole of it, as yarn_attn_factor; attn_factor multiplies.
+// YaRN's correction of the softmax temperature; attn_factor multiplies. Converters write
+// config.json's attention_factor, which stands for the whole of it, as yarn_attn_factor, but also
+// an attn_factor that the file has there to take the correction back: no reader follows that one
+// (DeepSeek-R1-0528-Qwen3-8B; transformers and llama.cpp leave it out).
+double YarnAttentionFactor(GgufMetadata& metadata, const std::string& prefix, double factor) {
+  const double by_factor = 0.1 * std::log(std::max(factor, 1.0)) + 1.0;
+  const double whole = metadata.Real(prefix + "yarn_attn_factor").value_or(by_factor);
+  const bool takes_back = std::abs(whole * by_factor - 1.0) < 1e-5;
+  return (takes_back ? by_factor : whole) * metadata.Real(prefix + "attn_factor").value_or(1.0);
+}
+
 void ReadYarn(GgufMetadata& metadata, const std::string& prefix, RopeConfig& rope) {
   rope.beta_fast = metadata.Real(prefix + "yarn_beta_fast").value_or(rope.beta_fast);
   rope.beta_slow = metadata.Real(prefix + "yarn_beta_slow").value_or(rope.beta_slow);
-  const double by_factor = 0.1 * std::log(std::max(rope.factor, 1.0)) + 1.0;
-  rope.attention_factor = metadata.Real(prefix + "yarn_attn_factor").value_or(by_factor) *
-                          metadata.Real(prefix + "attn_factor").value_or(1.0);
+  rope.attention_factor = YarnAttentionFactor(metadata, prefix, rope.factor);
   if (metadata.Real(prefix + "yarn_ext_factor").value_or(1.0) != 1.0 ||
       metadata.Real(prefix + "yarn_log_multiplier").value_or(0.0) != 0.0) {
     metadata.Fail(absl::UnimplementedError(
@@ -74,6 +81,9 @@ void ReadRope(GgufMetadata& metadata, const std::string& arch, ModelConfig& conf
   if (type == "yarn") {
     rope.scaling = RopeScaling::kYarn;
     ReadYarn(metadata, prefix, rope);
+    if (metadata.Has(prefix + "original_context_length")) {
+      config.max_context_tokens = config.stretched_context_tokens();
+    }
   } else {
     metadata.Fail(absl::UnimplementedError(absl::StrCat(
         "GGUF: rope scaling ", QuotedName(type), " is not supported; none, linear and yarn are")));

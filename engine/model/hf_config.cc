@@ -207,7 +207,7 @@ void ReadYarn(ConfigObject& object, RopeConfig& rope) {
 }
 
 // Beside the scaling or in it.
-int OriginalContextTokens(ConfigObject& outer, ConfigObject& scaling, const ModelConfig& config) {
+std::optional<int> OriginalContextTokens(ConfigObject& outer, ConfigObject& scaling) {
   constexpr char kKey[] = "original_max_position_embeddings";
   const std::optional<int> beside = outer.Integer(kKey, 1, Limits::kMaxContextTokens);
   const std::optional<int> inside = scaling.Integer(kKey, 1, Limits::kMaxContextTokens);
@@ -215,7 +215,7 @@ int OriginalContextTokens(ConfigObject& outer, ConfigObject& scaling, const Mode
     outer.Fail(absl::InvalidArgumentError(absl::StrCat("config.json: ", kKey, " is ", *beside,
                                                        ", in the rope scaling it is ", *inside)));
   }
-  return beside.value_or(inside.value_or(config.max_context_tokens));
+  return beside.has_value() ? beside : inside;
 }
 
 void RefusePartialRotation(ConfigObject& object) {
@@ -241,13 +241,15 @@ void ReadScaling(ConfigObject& outer, ConfigObject& object, ModelConfig& config)
     rope.scaling = RopeScaling::kLinear;
     return;
   }
-  rope.original_context_tokens = OriginalContextTokens(outer, object, config);
+  const std::optional<int> original = OriginalContextTokens(outer, object);
+  rope.original_context_tokens = original.value_or(config.max_context_tokens);
   if (type == "llama3") {
     rope.scaling = RopeScaling::kLlama3;
     rope.low_freq_factor = object.RequiredReal("low_freq_factor");
     rope.high_freq_factor = object.RequiredReal("high_freq_factor");
   } else {
     ReadYarn(object, rope);
+    if (original.has_value()) config.max_context_tokens = config.stretched_context_tokens();
   }
 }
 

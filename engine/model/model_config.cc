@@ -78,6 +78,15 @@ YarnRamp YarnRampOf(const RopeConfig& rope) {
           .end = std::min(rope.round_ramp ? std::ceil(end) : end, rope.dim - 1.0)};
 }
 
+int ModelConfig::stretched_context_tokens() const {
+  double tokens = max_context_tokens;
+  if (rope.scaling == RopeScaling::kLinear) tokens *= std::max(rope.factor, 1.0);
+  if (rope.scaling == RopeScaling::kYarn) {
+    tokens = std::max(tokens, rope.original_context_tokens * rope.factor);
+  }
+  return static_cast<int>(std::min<double>(tokens, ModelLimits::kMaxContextTokens));
+}
+
 absl::Status ModelConfig::Validate() const {
   const absl::Status sizes = FirstError(
       {CheckRange("num_layers", num_layers, 1, ModelLimits::kMaxLayers),

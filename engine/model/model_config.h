@@ -76,7 +76,8 @@ struct ModelConfig {
   int head_dim = 0;
   int ffn_size = 0;
   int vocab_size = 0;
-  // What the model was made for. A table over positions is filled as far as they are used: a file
+  // What the model was made for; with YaRN whose original context is told, what that reaches. A
+  // table over positions is filled as far as they are used: a file
   // may claim 2^24.
   int max_context_tokens = 0;
   double rms_eps = 0.0;
@@ -88,6 +89,9 @@ struct ModelConfig {
 
   int q_size() const { return num_heads * head_dim; }
   int kv_size() const { return num_kv_heads * head_dim; }
+  // What scaled positions reach: with YaRN `factor` times the original context, with linear scaling
+  // `factor` times max_context_tokens, or these themselves if they are more.
+  int stretched_context_tokens() const;
 
   // InvalidArgument names the field, its value and the limit.
   absl::Status Validate() const;

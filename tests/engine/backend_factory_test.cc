@@ -93,12 +93,24 @@ TEST(BackendFactoryTest, AnUnknownKindNamesTheKnownOnes) {
 TEST(BackendFactoryTest, KnowsTheTypesOfTheKvCacheByName) {
   const auto backend = MakeBackend({.kind = "cpu", .threads = 1});
   ASSERT_TRUE(backend.ok()) << backend.status();
-  EXPECT_EQ(*ParseKvDType("auto", **backend), (*backend)->info().preferred_kv);
-  EXPECT_EQ(*ParseKvDType("bf16", **backend), kernels::DType::kBF16);
-  EXPECT_EQ(*ParseKvDType("fp8_e4m3", **backend), kernels::DType::kF8E4M3);
-  EXPECT_EQ(*ParseKvDType("fp8", **backend), kernels::DType::kF8E4M3);
-  EXPECT_THAT(ParseKvDType("fp8_e5m2", **backend).status().message(),
+  const ModelConfig model;
+  EXPECT_EQ(*ParseKvDType("auto", **backend, model), (*backend)->info().preferred_kv);
+  EXPECT_EQ(*ParseKvDType("bf16", **backend, model), kernels::DType::kBF16);
+  EXPECT_EQ(*ParseKvDType("fp8_e4m3", **backend, model), kernels::DType::kF8E4M3);
+  EXPECT_EQ(*ParseKvDType("fp8", **backend, model), kernels::DType::kF8E4M3);
+  EXPECT_THAT(ParseKvDType("fp8_e5m2", **backend, model).status().message(),
               HasSubstr("kv_cache.dtype is \"fp8_e5m2\"; valid: auto, f32, f16, bf16, fp8_e4m3"));
+}
+
+TEST(BackendFactoryTest, KeysWithBiasesAreNotKeptInBf16Unasked) {
+  const auto cpu = MakeBackend({.kind = "cpu", .threads = 1});
+  const auto reference = MakeBackend({.kind = "reference"});
+  ASSERT_TRUE(cpu.ok() && reference.ok());
+  ModelConfig biased;
+  biased.qkv_bias = true;
+  EXPECT_EQ(*ParseKvDType("auto", **cpu, biased), kernels::DType::kF16);
+  EXPECT_EQ(*ParseKvDType("bf16", **cpu, biased), kernels::DType::kBF16);
+  EXPECT_EQ(*ParseKvDType("auto", **reference, biased), kernels::DType::kF32);
 }
 
 }  // namespace

@@ -108,6 +108,23 @@ TEST(CreateEngineTest, RequestsThatLeaveSamplingOutGetTheModels) {
   EXPECT_EQ(without->model.sampling.temperature, 1);
 }
 
+TEST(CreateEngineTest, LinearScalingPermitsALongerContext) {
+  TemporaryDirectory directory;
+  refrain::testing::TinyModelOptions tiny;  // 512 positions
+  tiny.config.rope.scaling = RopeScaling::kLinear;
+  tiny.config.rope.factor = 2;
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder(tiny, directory.path()).ok());
+  EXPECT_EQ(Load(directory.path())->model.max_context_tokens, 512);
+  EngineOptions options;
+  options.max_context_tokens = 1024;
+  const auto longer = Load(directory.path(), options);
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ(longer->model.max_context_tokens, 1024);
+  options.max_context_tokens = 1025;
+  EXPECT_THAT(std::string(Load(directory.path(), options).status().message()),
+              HasSubstr("the model was made for at most 1024"));
+}
+
 TEST(CreateEngineTest, RefusesWhatTheModelNeedsBeyondTheEmbedding) {
   TemporaryDirectory text_token;
   WriteFolderWith(text_token.path(), "\"vocab\":{", R"("zz":384,)");

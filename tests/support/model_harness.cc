@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::LoadOn(
        .reproducible = options.reproducible});
   if (!model.ok()) return model.status();
   harness->model_ = *std::move(model);
-  auto kv_dtype = engine::ParseKvDType(options.kv_dtype, *harness->backend_);
+  auto kv_dtype = engine::ParseKvDType(options.kv_dtype, *harness->backend_, config);
   if (!kv_dtype.ok()) return kv_dtype.status();
   constexpr int kChunkTokens = 64;
   const int32_t chunks = harness->model_->max_context_tokens() / kChunkTokens + 1;

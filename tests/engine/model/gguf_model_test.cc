@@ -172,6 +172,10 @@ TEST(GgufModelTest, ReadsBothAttentionFactorsOfYarn) {
   };
   EXPECT_NEAR(yarn([](GgufWriter& w) {}), by_factor, 1e-6);
   EXPECT_NEAR(yarn([](GgufWriter& w) { w.AddFloat32(kYarnAttention, 1.25f); }), 1.25, 1e-6);
+  // A converted attn_factor that would take it back.
+  EXPECT_NEAR(yarn([](GgufWriter& w) { w.AddFloat32(kYarnAttention, 0.8782488562869419f); }),
+              by_factor, 1e-6);
+  EXPECT_NEAR(yarn([](GgufWriter& w) { w.AddFloat32(kYarnAttention, 0.88f); }), 0.88, 1e-6);
   EXPECT_NEAR(yarn([](GgufWriter& w) { w.AddFloat32(kAttention, 1.5f); }), 1.5 * by_factor, 1e-6);
   EXPECT_NEAR(yarn([](GgufWriter& w) {
                 w.AddFloat32(kYarnAttention, 1.25f);
@@ -183,6 +187,20 @@ TEST(GgufModelTest, ReadsBothAttentionFactorsOfYarn) {
   };
   EXPECT_TRUE(linear(1).ok()) << linear(1);
   ExpectError(linear(1.5f), absl::StatusCode::kUnimplemented, "attn_factor is 1.5");
+}
+
+// YaRN reaches further than a file's context_length, where the original one is told.
+TEST(GgufModelTest, YarnStretchesTheContext) {
+  for (const bool told : {true, false}) {
+    const auto config = ConfigWith([&](GgufWriter& writer) {
+      writer.AddString("llama.rope.scaling.type", "yarn");
+      writer.AddFloat32("llama.rope.scaling.factor", 4);
+      if (told) writer.AddUint32("llama.rope.scaling.original_context_length", 128);
+    });
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->max_context_tokens, told ? 512 : 128);
+    EXPECT_EQ(config->stretched_context_tokens(), 512);
+  }
 }
 
 // Files say "linear" where nothing is scaled: by a factor of 0, or none.

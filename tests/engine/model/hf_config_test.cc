@@ -196,6 +196,23 @@ TEST(HfConfigTest, ReadsOtherScalings) {
   EXPECT_FALSE(rope.round_ramp);
 }
 
+// As Qwen's recipe for long prompts has it: a file that is otherwise as it was.
+TEST(HfConfigTest, ScalingStretchesTheContext) {
+  Json json = Changed(Llama(), "max_position_embeddings", 4096);
+  json["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
+  EXPECT_EQ(Read(json).max_context_tokens, 4096);
+  json["rope_scaling"]["original_max_position_embeddings"] = 4096;
+  EXPECT_EQ(Read(json).max_context_tokens, 16384);
+  json["rope_scaling"]["original_max_position_embeddings"] = 512;
+  EXPECT_EQ(Read(json).max_context_tokens, 4096);
+  // Whether 4,096 holds the factor already, linear scaling does not tell.
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(Read(json).max_context_tokens, 4096);
+  EXPECT_EQ(Read(json).stretched_context_tokens(), 16384);
+  json.erase("rope_scaling");
+  EXPECT_EQ(Read(json).stretched_context_tokens(), 4096);
+}
+
 // Beside the scaling, as some models have it, it means the same; two that differ mean nothing.
 TEST(HfConfigTest, FindsTheOriginalContextBesideTheScaling) {
   const char* const key = "original_max_position_embeddings";

@@ -178,6 +178,35 @@ TEST(WeightSourceTest, RefusesWhatIsNoFile) {
   EXPECT_EQ(WeightSource::Open(empty).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Paths that people give who have a model, in another form or place.
+TEST(WeightSourceTest, SaysWhatAWrongPathHas) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  const auto error = [](const std::string& of) {
+    return std::string(WeightSource::Open(of).status().message());
+  };
+  const auto write = [&](const char* name) { std::ofstream(path + "/" + name) << "{}"; };
+  EXPECT_EQ(error(path).find(';'), std::string::npos) << error(path);
+  write("pytorch_model-00001-of-00002.bin");
+  EXPECT_NE(error(path).find("config.json"), std::string::npos) << error(path);
+  EXPECT_NE(error(path).find("the folder has \"pytorch_model-00001-of-00002.bin\": of such"),
+            std::string::npos)
+      << error(path);
+  write("m.Q8_0.gguf");
+  EXPECT_NE(error(path).find("the folder has \"m.Q8_0.gguf\": give the path of that file"),
+            std::string::npos)
+      << error(path);
+  write("adapter_config.json");
+  EXPECT_NE(error(path).find("LoRA adapter"), std::string::npos) << error(path);
+  write("config.json");
+  write("model.safetensors");
+  const std::string part = error(path + "/model.safetensors");
+  EXPECT_NE(part.find("it lies in a Hugging Face folder: give the path of that folder"),
+            std::string::npos)
+      << part;
+  EXPECT_EQ(error(path + "/no.safetensors").find("give"), std::string::npos);
+}
+
 // Resident file-backed bytes of this process.
 int64_t ResidentFileKib() {
   std::ifstream status("/proc/self/status");
