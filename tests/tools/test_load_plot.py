@@ -10,11 +10,13 @@ import pytest
 PLOT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "plot" / "load_plot"
 
 
-def summary(value: float) -> dict:
-    return {"count": 5, "mean": value, "p50": value, "p90": value, "p99": value, "max": value}
+def summary(value: float | None) -> dict:
+    """None: nothing was answered."""
+    count = 0 if value is None else 5
+    return {"count": count, "mean": value, "p50": value, "p90": value, "p99": value, "max": value}
 
 
-def result(label: str, *runs: tuple[float | None, float, int], ended_early: str | None = None) -> dict:
+def result(label: str, *runs: tuple[float | None, float | None, int], ended_early: str | None = None) -> dict:
     metrics = ("ttft", "tpot", "itl", "e2e", "normalized")
     return {"format": "refrain-loadgen", "version": 1, "label": label, "model": "m",
             "runs": [{"rate_per_s": rate, "failed": failed, "ended_early": ended_early,
@@ -61,6 +63,7 @@ def test_gives_the_same_file_twice(tmp_path):
     ({"format": "other"}, "was not written by loadgen --json"),
     (result("ended early", (1, 5, 0), ended_early="interrupted"), "no result has a run at a rate"),
     (result("closed loop", (None, 5, 0)), "no result has a run at a rate"),
+    (result("none answered", (1, None, 5)), "no result has a run at a rate"),
 ])
 def test_refuses_what_has_no_curve(tmp_path, bad, message):
     done = plot(tmp_path, bad)

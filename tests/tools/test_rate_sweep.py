@@ -17,8 +17,7 @@ RATES = [1.0, 2.0, 4.0, 8.0]
 def run_of(normalized_ms: float | None, failed: int = 0, rate: float = 1.0) -> dict:
     """loadgen's report of a run; None: nothing was answered."""
     count = 0 if normalized_ms is None else 10
-    value = normalized_ms or 0.0
-    summary = {"count": count, "mean": value, "p50": value, "p90": value, "p99": value, "max": value}
+    summary = {"count": count, **{name: normalized_ms for name in ("mean", "p50", "p90", "p99", "max")}}
     return {"rate_per_s": rate, "completed": count, "failed": failed,
             "latency_ms": {name: dict(summary) for name in ("ttft", "tpot", "itl", "e2e", "normalized")}}
 
@@ -98,6 +97,13 @@ def test_two_tries_that_disagree_do_not_hold_a_rate():
 def test_second_tries_come_after_the_first_of_all_servers():
     bench = Bench(up_to(ours=8, vLLM=8), rates=[1.0], repeats=3).go()
     assert bench.order == [(OURS, 1), ("vLLM", 1), ("vLLM", 1), (OURS, 1)]
+
+
+def test_answers_of_one_token_have_no_time_per_token_and_a_row_all_the_same():
+    run = run_of(10.0)
+    run["latency_ms"]["tpot"] = run_of(None)["latency_ms"]["tpot"]
+    bench = Bench(lambda task, attempt: run, servers=[OURS], rates=[1.0]).go()
+    assert "| 10 | 10 / 10 | - | 0 |" in rate_points.point_table(bench.sweep, 2048)[2]
 
 
 @pytest.mark.parametrize("run", [run_of(10.0, failed=1), run_of(None)])

@@ -184,11 +184,13 @@ def point_table(sweep: Sweep, shared: int) -> list[str]:
             kept = sweep.kept(server, shared, rate)
             thrown_away = len(sweep.tries(server, shared, rate)) - len(kept)
             answered = latency["normalized"]["count"] > 0
+            # Answers of one token each have none.
+            tpot = f"{latency['tpot']['mean']:.0f}" if latency["tpot"]["count"] > 0 else "-"
             lines.append(
                 f"| {server} | {rate:g} | {len(kept)}"
                 + (f" (+{thrown_away} disturbed)" if thrown_away else "")
                 + (f" | {latency['normalized']['mean']:.0f} | {latency['ttft']['mean']:.0f} / "
-                   f"{latency['ttft']['p99']:.0f} | {latency['tpot']['mean']:.0f}"
+                   f"{latency['ttft']['p99']:.0f} | {tpot}"
                    if answered else " | - | - | -")
                 + f" | {run['failed']} | {100 * max(p['foreign_share'] for p in kept):.0f} % | "
                 + ("yes" if sweep.held(server, shared, rate) else "no") + " |")

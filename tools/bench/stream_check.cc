@@ -172,8 +172,8 @@ int Main(const Options& options) {
     return 2;
   }
   loadgen::AsioLoop loop;
-  auto backend = loadgen::MakeHttpBackend(
-      &loop, {.target = *target, .form = FormOf(options), .wire = {.model = "costless"}});
+  auto backend =
+      loadgen::MakeHttpBackend(&loop, {.target = *target, .wire = {.model = "costless"}});
   if (!backend.ok()) {
     std::fprintf(stderr, "stream_check: %s\n", std::string(backend.status().message()).c_str());
     return 2;

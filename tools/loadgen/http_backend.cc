@@ -89,19 +89,20 @@ class HttpBackend final : public Backend {
   HttpBackend(AsioLoop* loop, const HttpBackendOptions& options,
               std::vector<Tcp::endpoint> endpoints)
       : loop_(loop), options_(options), endpoints_(std::move(endpoints)) {
-    head_ = absl::StrCat("POST ", options.target.path, std::string(CompletionPath(options.form)),
-                         " HTTP/1.1\r\nHost: ", HostField(options.target),
-                         "\r\nUser-Agent: refrain-loadgen\r\nAccept: text/event-stream\r\n",
-                         "Content-Type: application/json\r\n");
+    fields_ = absl::StrCat("Host: ", HostField(options.target),
+                           "\r\nUser-Agent: refrain-loadgen\r\nAccept: text/event-stream\r\n",
+                           "Content-Type: application/json\r\n");
     if (!options.api_key.empty()) {
-      absl::StrAppend(&head_, "Authorization: Bearer ", options.api_key, "\r\n");
+      absl::StrAppend(&fields_, "Authorization: Bearer ", options.api_key, "\r\n");
     }
   }
   ~HttpBackend() override { CancelAll(); }
 
   std::string Encode(const GenerationRequest& request) const override {
     const std::string body = EncodeBody(options_.wire, request);
-    return absl::StrCat(head_, "Content-Length: ", body.size(), "\r\n\r\n", body);
+    return absl::StrCat("POST ", options_.target.path, std::string(CompletionPath(request.form)),
+                        " HTTP/1.1\r\n", fields_, "Content-Length: ", body.size(), "\r\n\r\n",
+                        body);
   }
 
   void Start(std::string encoded, AnswerSink* sink) override {
@@ -190,7 +191,7 @@ class HttpBackend final : public Backend {
   AsioLoop* const loop_;
   const HttpBackendOptions options_;
   const std::vector<Tcp::endpoint> endpoints_;
-  std::string head_;
+  std::string fields_;
   size_t next_endpoint_ = 0;
   uint64_t last_number_ = 0;
   std::vector<std::shared_ptr<HttpConnection>> idle_;  // the one used last is used first

@@ -34,7 +34,6 @@ absl::StatusOr<HttpTarget> ParseTarget(std::string_view url);
 
 struct HttpBackendOptions {
   HttpTarget target;
-  PromptForm form = PromptForm::kTokenIds;
   WireOptions wire;
   std::string api_key;     // empty: none is sent
   double timeout_s = 300;  // from sending to the last byte

@@ -92,10 +92,11 @@ class LoadRun::State {
       ran_out_ = !stopping_;
       return nullptr;
     }
-    if (!FitsForm(**session)) return nullptr;
+    const PromptForm form = (*session)->form.value_or(options_.form);
+    if (!FitsForm(form, **session)) return nullptr;
     *start_s = (*session)->start_s;
-    auto made = std::make_unique<Conversation>(**std::move(session), options_.form, backend_,
-                                               recorder_, [this](Conversation* c) { OnEnded(c); });
+    auto made = std::make_unique<Conversation>(**std::move(session), form, backend_, recorder_,
+                                               [this](Conversation* c) { OnEnded(c); });
     Conversation* conversation = made.get();
     conversations_[conversation] = std::move(made);
     still_to_send_.insert(conversation);
@@ -103,8 +104,8 @@ class LoadRun::State {
     return conversation;
   }
 
-  bool FitsForm(const Session& session) {
-    const bool wants_ids = options_.form == PromptForm::kTokenIds;
+  bool FitsForm(PromptForm form, const Session& session) {
+    const bool wants_ids = form == PromptForm::kTokenIds;
     for (const Turn& turn : session.turns) {
       if (wants_ids ? !turn.token_ids.empty() : !turn.messages.empty()) continue;
       Fail(absl::InvalidArgumentError(

@@ -30,7 +30,7 @@ struct LoadOptions {
   double duration_s = 0;       // in which requests are planned; 0: no limit
   double drain_s = 60;         // after the last was planned; what is under way then is "unfinished"
   int32_t most_in_flight = 0;  // others wait here, which counts as their latency; 0: no limit
-  PromptForm form = PromptForm::kTokenIds;
+  PromptForm form = PromptForm::kTokenIds;  // of sessions without their own
 };
 
 // Puts one load on a server, from the first request to the end of the last.

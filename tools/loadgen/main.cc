@@ -47,14 +47,15 @@ struct Bench {
   HttpTarget target;
   std::string api_key;
   std::string model;
-  PromptForm form = PromptForm::kTokenIds;
+  std::optional<PromptForm> form;  // nothing: each line of one's own has its own
   AsioLoop loop;
   std::unique_ptr<Workload> workload;
   std::unique_ptr<Backend> backend;
 };
 
-absl::StatusOr<PromptForm> ChooseForm(const Bench& bench) {
-  if (bench.options.prompt_form.has_value()) return *bench.options.prompt_form;
+absl::StatusOr<std::optional<PromptForm>> ChooseForm(const Bench& bench) {
+  if (bench.options.prompt_form.has_value()) return bench.options.prompt_form;
+  if (bench.options.workload == WorkloadKind::kOwnLines) return std::optional<PromptForm>();
   if (!IsMadeUp(bench.options)) return PromptForm::kChat;
   if (!bench.options.grpc_address.empty()) return PromptForm::kTokenIds;
   const auto takes_ids =
@@ -65,18 +66,11 @@ absl::StatusOr<PromptForm> ChooseForm(const Bench& bench) {
 
 absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
   const Options& options = bench->options;
-  WireOptions wire = {
-      .model = bench->model, .temperature = options.temperature, .ignore_eos = options.ignore_eos};
-  if (!options.extra_body.empty()) {
-    auto members = MembersOf(options.extra_body);
-    if (!members.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--extra-body: ", members.status().message()));
-    }
-    wire.extra_members = *std::move(members);
-  }
   return MakeHttpBackend(&bench->loop, {.target = bench->target,
-                                        .form = bench->form,
-                                        .wire = std::move(wire),
+                                        .wire = {.model = bench->model,
+                                                 .temperature = options.temperature,
+                                                 .ignore_eos = options.ignore_eos,
+                                                 .extra_members = options.extra_body},
                                         .api_key = bench->api_key,
                                         .timeout_s = options.timeout_s});
 }
@@ -146,10 +140,9 @@ void AbortIfInterrupted(LoadRun* run) {
 
 absl::Status WarmUp(Bench* bench) {
   if (bench->options.warmup_requests == 0) return absl::OkStatus();
-  LoadOptions load = {.kind = LoopKind::kClosed,
-                      .users = 1,
-                      .most_requests = bench->options.warmup_requests,
-                      .form = bench->form};
+  LoadOptions load = {
+      .kind = LoopKind::kClosed, .users = 1, .most_requests = bench->options.warmup_requests};
+  if (bench->form.has_value()) load.form = *bench->form;
   Recorder recorder{Slo{}};
   LoadRun run(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder);
   run.OnProgress([&](double) { AbortIfInterrupted(&run); });
@@ -176,7 +169,7 @@ double DoneShare(const LoadOptions& load, const Recorder& recorder, double elaps
 absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per_s) {
   const Options& options = bench->options;
   LoadOptions load = options.load;
-  load.form = bench->form;
+  if (bench->form.has_value()) load.form = *bench->form;
   if (rate_per_s.has_value()) load.arrivals.rate_per_s = *rate_per_s;
   ReportedRun reported;
   if (load.kind == LoopKind::kOpen) reported.rate_per_s = load.arrivals.rate_per_s;
@@ -284,8 +277,9 @@ Measured Measure(Bench* bench, bool print) {
   return measured;
 }
 
-constexpr const char* FormName(PromptForm form) {
-  switch (form) {
+constexpr const char* FormName(std::optional<PromptForm> form) {
+  if (!form.has_value()) return "auto";
+  switch (*form) {
     case PromptForm::kTokenIds:
       return "token_ids";
     case PromptForm::kText:

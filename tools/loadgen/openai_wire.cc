@@ -107,12 +107,18 @@ std::string EncodeBody(const WireOptions& options, const GenerationRequest& requ
   body.reserve(512 + request.token_ids.size() * 6);
   absl::StrAppend(&body, "{\"model\":", QuotedJson(options.model), ",");
   AppendPrompt(request, &body);
-  absl::StrAppend(&body, ",\"max_tokens\":", request.output_tokens,
-                  ",\"temperature\":", options.temperature,
-                  ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
-  if (options.ignore_eos) body.append(",\"ignore_eos\":true");
-  if (request.wants_token_ids) body.append(",\"return_token_ids\":true");
-  if (!options.extra_members.empty()) absl::StrAppend(&body, ",", options.extra_members);
+  const auto add = [&](const char* name, const auto& value) {
+    if (!options.extra_members.contains(name)) absl::StrAppend(&body, ",\"", name, "\":", value);
+  };
+  add("max_tokens", request.output_tokens);
+  add("temperature", options.temperature);
+  add("stream", "true");
+  add("stream_options", "{\"include_usage\":true}");
+  if (options.ignore_eos) add("ignore_eos", "true");
+  if (request.wants_token_ids) add("return_token_ids", "true");
+  for (const auto& [name, value] : options.extra_members) {
+    absl::StrAppend(&body, ",", QuotedJson(name), ":", value);
+  }
   body.append("}");
   return body;
 }
@@ -151,15 +157,6 @@ absl::StatusOr<std::string> FirstModel(std::string_view body) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("/v1/models names no model: ", Beginning(body), "; give one by --model"));
-}
-
-absl::StatusOr<std::string> MembersOf(std::string_view json_object) {
-  const Json object = Json::parse(json_object, nullptr, false);
-  if (!object.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(json_object), " is no JSON object"));
-  }
-  const std::string text = object.dump();
-  return text.substr(1, text.size() - 2);
 }
 
 }  // namespace refrain::loadgen

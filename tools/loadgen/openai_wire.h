@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "tools/loadgen/backend.h"
+#include "tools/loadgen/extra_body.h"
 
 namespace refrain::loadgen {
 
@@ -17,9 +18,7 @@ struct WireOptions {
   std::string model;
   double temperature = 0;
   bool ignore_eos = true;
-  // Members of a JSON object without its braces, added to every request: `"user":"x"`. May be
-  // empty.
-  std::string extra_members;
+  ExtraMembers extra_members;
 };
 
 // The path and the JSON body of a streamed request with usage at its end.
@@ -49,9 +48,6 @@ std::string ErrorMessage(std::string_view body);
 
 // `data[0].id` of /v1/models. INVALID_ARGUMENT when there is none.
 absl::StatusOr<std::string> FirstModel(std::string_view body);
-
-// The members of a JSON object for WireOptions. INVALID_ARGUMENT when it is no object.
-absl::StatusOr<std::string> MembersOf(std::string_view json_object);
 
 }  // namespace refrain::loadgen
 

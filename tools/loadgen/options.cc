@@ -26,9 +26,10 @@ Server
   --tls-ca=FILE        certificates (PEM) that vouch for an https server       [the system's]
   --tls-verify=on|off  off: any certificate will do                                          [on]
   --prompt-form=FORM   token_ids, text (completions), chat, auto: token_ids for made-up prompts
-                       where the server takes them, else text; chat for dialogues          [auto]
+                       where the server takes them, else text; chat for dialogues; of a line
+                       of jsonl token_ids, text or chat as it is written                   [auto]
   --temperature=T      [0]            --ignore-eos=on|off  answers have just the asked length  [on]
-  --extra-body=JSON    an object whose members are added to every request
+  --extra-body=JSON    an object whose members every request has, in place of loadgen's own
   --timeout-s=S        from sending to the last byte                                        [300]
 
 Load
@@ -206,7 +207,7 @@ std::map<std::string, Set> ServerFlags(Options* o) {
                                                          {"chat", PromptForm::kChat}})},
           {"temperature", Number(&o->temperature, 0, true)},
           {"ignore-eos", OnOff(&o->ignore_eos)},
-          {"extra-body", Text(&o->extra_body)},
+          {"extra-body", Parsed(&o->extra_body, ParseExtraBody)},
           {"timeout-s", Number(&o->timeout_s, 0, false)}};
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/loadgen/extra_body.h"
 #include "tools/loadgen/load_run.h"
 #include "tools/loadgen/slo.h"
 #include "tools/loadgen/sweep.h"
@@ -27,10 +28,10 @@ struct Options {
   std::string api_key_file;
   std::string tls_ca_file;  // empty: the system's authorities
   bool tls_verify = true;
-  std::optional<PromptForm> prompt_form;  // nothing: found out
+  std::optional<PromptForm> prompt_form;  // nothing: found out, or each line's own
   double temperature = 0;
   bool ignore_eos = true;
-  std::string extra_body;
+  ExtraMembers extra_body;
   double timeout_s = 300;
   // --- load ---
   LoadOptions load;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,69 @@ absl::Status ReadPrompt(const Json& object, Turn* turn) {
   return ReadIds(*prompt, turn);
 }
 
+absl::Status ReadTurn(const DialogueOptions& options, const Json& object, Session* session) {
+  Turn& turn = session->turns.emplace_back();
+  if (session->turns.size() > 1) turn.think_s = options.think_s;
+  if (object.contains("max_tokens")) {
+    const auto tokens = CountField(object, "max_tokens", 1);
+    if (!tokens.ok()) return tokens.status();
+    turn.output_tokens = *tokens;
+  }
+  if (options.output_tokens > 0) turn.output_tokens = options.output_tokens;
+  if (options.most_output_tokens > 0) {
+    turn.output_tokens = std::min(turn.output_tokens, options.most_output_tokens);
+  }
+  if (object.contains("think_s")) {
+    const auto think = NumberField(object, "think_s", 0, kMostSeconds);
+    if (!think.ok()) return think.status();
+    turn.think_s = *think;
+  }
+  return ReadPrompt(object, &turn);
+}
+
+absl::Status ReadLine(const DialogueOptions& options, const Json& object, Session* session) {
+  if (object.contains("start_s")) {
+    const auto start = NumberField(object, "start_s", 0, kMostSeconds);
+    if (!start.ok()) return start.status();
+    session->start_s = *start;
+  }
+  const auto turns = object.find("turns");
+  if (turns == object.end()) return ReadTurn(options, object, session);
+  if (!turns->is_array() || turns->empty()) {
+    return absl::InvalidArgumentError("\"turns\" is no array of turns");
+  }
+  for (const Json& turn : *turns) {
+    if (!turn.is_object()) return absl::InvalidArgumentError("a turn is no object");
+    const absl::Status read = ReadTurn(options, turn, session);
+    if (!read.ok()) return read;
+  }
+  return absl::OkStatus();
+}
+
+// Of a session that was read from `line`. Its error says why there is none.
+absl::StatusOr<PromptForm> FormOf(const Session& session, const Json& line,
+                                  std::optional<PromptForm> asked) {
+  const auto is_ids = [](const Turn& turn) { return !turn.token_ids.empty(); };
+  const bool has_ids = std::any_of(session.turns.begin(), session.turns.end(), is_ids);
+  const bool has_text = !std::all_of(session.turns.begin(), session.turns.end(), is_ids);
+  if (has_ids && has_text) {
+    return absl::InvalidArgumentError("has turns of token ids and of text, which no form can send");
+  }
+  if (!asked.has_value()) {
+    if (has_ids) return PromptForm::kTokenIds;
+    const bool is_chat = line.contains("turns") || line.contains("messages");
+    return is_chat ? PromptForm::kChat : PromptForm::kText;
+  }
+  if (has_text && *asked == PromptForm::kTokenIds) {
+    return absl::InvalidArgumentError("is text, which --prompt-form=token_ids cannot send");
+  }
+  if (has_ids && *asked != PromptForm::kTokenIds) {
+    return absl::InvalidArgumentError(
+        "is token ids, which only --prompt-form=token_ids and auto can send");
+  }
+  return *asked;
+}
+
 class OwnLines final : public LineSessions {
  public:
   OwnLines(const DialogueOptions& options, std::unique_ptr<JsonLines> lines)
@@ -65,42 +129,12 @@ class OwnLines final : public LineSessions {
 
  private:
   absl::Status ReadSession(const Json& object, Session* session) const override {
-    if (object.contains("start_s")) {
-      const auto start = NumberField(object, "start_s", 0, kMostSeconds);
-      if (!start.ok()) return start.status();
-      session->start_s = *start;
-    }
-    const auto turns = object.find("turns");
-    if (turns == object.end()) return ReadTurn(object, session);
-    if (!turns->is_array() || turns->empty()) {
-      return absl::InvalidArgumentError("\"turns\" is no array of turns");
-    }
-    for (const Json& turn : *turns) {
-      if (!turn.is_object()) return absl::InvalidArgumentError("a turn is no object");
-      const absl::Status read = ReadTurn(turn, session);
-      if (!read.ok()) return read;
-    }
+    const absl::Status read = ReadLine(options_, object, session);
+    if (!read.ok()) return read;
+    const absl::StatusOr<PromptForm> form = FormOf(*session, object, options_.form);
+    if (!form.ok()) return form.status();
+    session->form = *form;
     return absl::OkStatus();
-  }
-
-  absl::Status ReadTurn(const Json& object, Session* session) const {
-    Turn& turn = session->turns.emplace_back();
-    if (session->turns.size() > 1) turn.think_s = options_.think_s;
-    if (object.contains("max_tokens")) {
-      const auto tokens = CountField(object, "max_tokens", 1);
-      if (!tokens.ok()) return tokens.status();
-      turn.output_tokens = *tokens;
-    }
-    if (options_.output_tokens > 0) turn.output_tokens = options_.output_tokens;
-    if (options_.most_output_tokens > 0) {
-      turn.output_tokens = std::min(turn.output_tokens, options_.most_output_tokens);
-    }
-    if (object.contains("think_s")) {
-      const auto think = NumberField(object, "think_s", 0, kMostSeconds);
-      if (!think.ok()) return think.status();
-      turn.think_s = *think;
-    }
-    return ReadPrompt(object, &turn);
   }
 
   const DialogueOptions options_;
@@ -112,6 +146,20 @@ absl::StatusOr<std::unique_ptr<Workload>> OpenOwnLines(const DialogueOptions& op
   auto lines = JsonLines::Open(options.path);
   if (!lines.ok()) return lines.status();
   return std::make_unique<OwnLines>(options, *std::move(lines));
+}
+
+absl::Status CheckFormOfOwnLines(const DialogueOptions& options) {
+  const auto lines = JsonLines::Open(options.path);
+  if (!lines.ok()) return lines.status();
+  Json line;
+  for (;;) {
+    const absl::StatusOr<bool> read = (*lines)->Next(&line);
+    if (!read.ok() || !*read) return absl::OkStatus();
+    Session session;
+    if (!ReadLine(options, line, &session).ok()) return absl::OkStatus();
+    const absl::StatusOr<PromptForm> form = FormOf(session, line, options.form);
+    if (!form.ok()) return (*lines)->Error(form.status().message());
+  }
 }
 
 }  // namespace refrain::loadgen

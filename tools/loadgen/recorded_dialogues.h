@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tools/loadgen/workload.h"
 
@@ -17,6 +19,7 @@ struct DialogueOptions {
   int32_t most_output_tokens = 0;  // longer answers are cut to that; 0: none are
   int64_t most_prompt_bytes = 0;  // with all said before; what is longer is left out; 0: nothing is
   double think_s = 0;
+  std::optional<PromptForm> form;  // of lines of one's own; nothing: as each is written
 };
 
 // Bytes of English text in a token, about: recorded answers come as text.
@@ -40,8 +43,14 @@ absl::StatusOr<std::unique_ptr<Workload>> OpenQmSum(const DialogueOptions& optio
 //   {"prompt": "text" | [ids], "max_tokens": n, "start_s": t}
 //   {"messages": [{"role": ..., "content": ...}], "max_tokens": n, "start_s": t}
 //   {"turns": [{"prompt" or "messages", "max_tokens": n, "think_s": s}, ...], "start_s": t}
-// `max_tokens` (16), `start_s` and `think_s` may be left out.
+// `max_tokens` (16), `start_s` and `think_s` may be left out. A session has the form that the
+// options say, else token ids where its prompts are that, text where it is one `prompt`, and chat
+// where it has `messages` or `turns`. A line that its form cannot send is one that cannot be read.
 absl::StatusOr<std::unique_ptr<Workload>> OpenOwnLines(const DialogueOptions& options);
+
+// Looks for a line that can be read but not be sent, up to the first that cannot be read: there a
+// run ends in any case, and keeps what it has measured. INVALID_ARGUMENT names the line.
+absl::Status CheckFormOfOwnLines(const DialogueOptions& options);
 
 }  // namespace refrain::loadgen
 

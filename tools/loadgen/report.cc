@@ -15,13 +15,18 @@ double PerSecond(int64_t count, const RunResult& result) {
 }
 
 std::string SummaryRow(const char* name, const Summary& summary) {
-  return absl::StrFormat("  %-22s %10.2f %10.2f %10.2f %10.2f %10.2f\n", name, summary.mean,
-                         summary.p50, summary.p90, summary.p99, summary.max);
+  std::string row = absl::StrFormat("  %-22s", name);
+  for (const double value : {summary.mean, summary.p50, summary.p90, summary.p99, summary.max}) {
+    absl::StrAppendFormat(&row, " %10s", summary.count == 0 ? "-" : absl::StrFormat("%.2f", value));
+  }
+  return row + "\n";
 }
 
 Json SummaryJson(const Summary& summary) {
-  return {{"count", summary.count}, {"mean", summary.mean}, {"p50", summary.p50},
-          {"p90", summary.p90},     {"p99", summary.p99},   {"max", summary.max}};
+  const auto measured = [&](double value) { return summary.count == 0 ? Json() : Json(value); };
+  return {{"count", summary.count},       {"mean", measured(summary.mean)},
+          {"p50", measured(summary.p50)}, {"p90", measured(summary.p90)},
+          {"p99", measured(summary.p99)}, {"max", measured(summary.max)}};
 }
 
 constexpr std::array<const char*, kMetrics> kMetricTitles = {"TTFT", "TPOT", "E2E",
@@ -97,8 +102,10 @@ std::string RunTable(const ReportedRun& run, const Slo& slo) {
 
 std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep& sweep,
                        const Slo& slo) {
-  const auto statistic = [&](const ReportedRun& run, Metric metric) {
-    return ValueOf(run.result.metrics[static_cast<size_t>(metric)], slo.statistic);
+  const auto statistic = [&](const ReportedRun& run, Metric metric, int digits) -> std::string {
+    const Summary& summary = run.result.metrics[static_cast<size_t>(metric)];
+    if (summary.count == 0) return "-";
+    return absl::StrFormat("%.*f", digits, ValueOf(summary, slo.statistic));
   };
   const char* name = StatisticName(slo.statistic);
   std::string text = absl::StrFormat(
@@ -106,11 +113,11 @@ std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep
       "goodput | failed | held |\n|---|---|---|---|---|---|---|---|---|\n",
       name, name, name);
   for (const ReportedRun& run : runs) {
-    absl::StrAppendFormat(&text, "| %.4g | %.2f | %.1f | %.1f | %.2f | %.2f | %.2f | %d | %s |\n",
+    absl::StrAppendFormat(&text, "| %.4g | %.2f | %.1f | %s | %s | %s | %.2f | %d | %s |\n",
                           run.rate_per_s.value_or(0), PerSecond(run.result.completed, run.result),
                           PerSecond(run.result.output_tokens, run.result),
-                          statistic(run, Metric::kTtft), statistic(run, Metric::kTpot),
-                          statistic(run, Metric::kNormalized),
+                          statistic(run, Metric::kTtft, 1), statistic(run, Metric::kTpot, 2),
+                          statistic(run, Metric::kNormalized, 2),
                           PerSecond(run.result.good, run.result), run.result.failed, HeldText(run));
   }
   text += sweep.highest_rate_held.has_value()

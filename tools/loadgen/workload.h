@@ -35,6 +35,8 @@ struct Turn {
 struct Session {
   std::vector<Turn> turns;        // at least one
   std::optional<double> start_s;  // when a trace says it began
+  // In which it goes over the wire; nothing: as the run says.
+  std::optional<PromptForm> form;
 };
 
 // A source of sessions, read one after another so that a workload may be larger than memory. One

@@ -1,5 +1,7 @@
 #include "tools/loadgen/workload_choice.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,17 +14,23 @@ namespace {
 
 constexpr int32_t kSharedPromptsOutputTokens = 64;
 
-absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options, PromptForm form) {
-  const DialogueOptions dialogues = {
-      .path = options.file,
-      .most_turns = options.turns,
-      .output_tokens = options.output_tokens,
-      .most_output_tokens = options.most_output_tokens,
-      .most_prompt_bytes = int64_t{options.most_input_tokens} * kBytesPerToken,
-      .think_s = options.think_s};
+DialogueOptions DialoguesOf(const Options& options, std::optional<PromptForm> form) {
+  return {.path = options.file,
+          .most_turns = options.turns,
+          .output_tokens = options.output_tokens,
+          .most_output_tokens = options.most_output_tokens,
+          .most_prompt_bytes = int64_t{options.most_input_tokens} * kBytesPerToken,
+          .think_s = options.think_s,
+          .form = form};
+}
+
+absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options,
+                                                   std::optional<PromptForm> form) {
+  const DialogueOptions dialogues = DialoguesOf(options, form);
+  const PromptForm made_up_form = form.value_or(PromptForm::kTokenIds);
   switch (options.workload) {
     case WorkloadKind::kSharedPrompts:
-      return MakeSharedPrompts({.form = form,
+      return MakeSharedPrompts({.form = made_up_form,
                                 .shared_share = options.shared_share,
                                 .prompts = options.shared_prompts,
                                 .shared_tokens = options.shared_tokens,
@@ -36,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options, Promp
                                 .seed = options.seed});
     case WorkloadKind::kMooncake:
       return OpenMooncake({.path = options.file,
-                           .form = form,
+                           .form = made_up_form,
                            .block_tokens = options.block_tokens,
                            .most_input_tokens = options.most_input_tokens,
                            .most_output_tokens = options.most_output_tokens,
@@ -57,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options, Promp
 // Begins again at the end; a workload that gives nothing ends all the same.
 class Repeating final : public Workload {
  public:
-  Repeating(const Options& options, PromptForm form, std::unique_ptr<Workload> first)
+  Repeating(const Options& options, std::optional<PromptForm> form, std::unique_ptr<Workload> first)
       : options_(options), form_(form), current_(std::move(first)) {}
 
   absl::StatusOr<std::optional<Session>> Next() override {
@@ -71,7 +79,7 @@ class Repeating final : public Workload {
 
  private:
   const Options options_;
-  const PromptForm form_;
+  const std::optional<PromptForm> form_;
   std::unique_ptr<Workload> current_;
 };
 
@@ -105,11 +113,18 @@ bool IsMadeUp(const Options& options) {
          options.workload == WorkloadKind::kMooncake;
 }
 
-absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const Options& options, PromptForm form) {
+absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const Options& options,
+                                                       std::optional<PromptForm> form) {
   if (!IsMadeUp(options) && options.workload != WorkloadKind::kOwnLines &&
       form == PromptForm::kTokenIds) {
     return absl::InvalidArgumentError(
         "--prompt-form=token_ids: this workload is text; valid: text, chat");
+  }
+  std::error_code ignored;
+  if (options.workload == WorkloadKind::kOwnLines &&
+      std::filesystem::is_regular_file(options.file, ignored)) {
+    const absl::Status sendable = CheckFormOfOwnLines(DialoguesOf(options, form));
+    if (!sendable.ok()) return sendable;
   }
   auto workload = OpenOnce(options, form);
   if (!workload.ok() || options.workload == WorkloadKind::kSharedPrompts) return workload;

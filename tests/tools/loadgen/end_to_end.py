@@ -191,6 +191,111 @@ class Answers(unittest.TestCase):
         self.assertEqual((short["completed"], again["completed"]), (20, 45))
 
 
+# As docs/load-testing.md has them.
+OWN_LINES = """{"prompt": "Once upon", "max_tokens": 32, "start_s": 0.5}
+{"prompt": [17, 4, 99], "max_tokens": 8}
+{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}
+{"turns": [{"prompt": "Hi"}, {"prompt": "And then?", "think_s": 3}]}
+"""
+
+
+class OwnLines(unittest.TestCase):
+    """Forms in which lines of one's own go over the wire."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.lines = self.folder / "lines.jsonl"
+        self.lines.write_text(OWN_LINES)
+        self.log = self.folder / "log"
+        self.load = ["--workload=jsonl", f"--file={self.lines}", "--rate=100"]
+
+    def test_the_documented_ones_run_as_they_are(self):
+        with responder(f"--log={self.log}") as server:
+            result = run_json(server.url, *self.load)
+        run = result["runs"][0]
+        self.assertEqual((run["completed"], run["failed"]), (5, 0))
+        self.assertEqual(result["prompt_form"], "auto")
+        bodies = json_lines(self.log)
+        self.assertEqual([body.get("prompt") for body in bodies],
+                         ["Once upon", [17, 4, 99], None, None, None])
+        self.assertEqual([len(body.get("messages", [])) for body in bodies], [0, 0, 2, 1, 3])
+
+    def test_a_server_takes_them_each_as_it_is_meant(self):
+        with Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0", "--grpc-listen",
+                     "127.0.0.1:0"], r"listening http=127.0.0.1:(\d+) grpc=127.0.0.1:(\d+)") as server:
+            server.wait_for(" ready ")
+            for load in ([], [f"--grpc=127.0.0.1:{server.grpc_port}"]):
+                run = one_run(server.url, *load, *self.load)
+                self.assertEqual((run["completed"], run["failed"]), (5, 0), run["failures"])
+
+    def refusal(self, *options):
+        with responder(f"--log={self.log}") as server:
+            done = loadgen(f"--url={server.url}", "--warmup=1", "--json=-", *self.load, *options,
+                           expect=2)
+        self.assertEqual((done.stdout, self.log.read_text()), ("", ""))
+        return done.stderr
+
+    def test_a_line_that_a_form_cannot_send_is_refused_before_the_load(self):
+        for form in ("text", "chat"):
+            self.assertIn(f"{self.lines}: line 2: is token ids", self.refusal(f"--prompt-form={form}"))
+        self.assertIn("line 1: is text", self.refusal("--prompt-form=token_ids"))
+        self.lines.write_text(OWN_LINES + '{"turns": [{"prompt": "Hi"}, {"prompt": [1]}]}\n')
+        self.assertIn("line 5: has turns of token ids and of text", self.refusal())
+
+    def test_a_pipe_is_read_once(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        writer = subprocess.Popen(["cp", self.lines, pipe])
+        self.addCleanup(writer.wait)
+        self.addCleanup(writer.kill)
+        with responder() as server:
+            run = one_run(server.url, "--workload=jsonl", f"--file={pipe}", "--rate=100")
+        self.assertEqual((run["completed"], run["failed"]), (5, 0))
+
+
+class ExtraBody(unittest.TestCase):
+    def bodies(self, extra, *options):
+        """A run, and its requests, in which no key may occur twice."""
+        def once(pairs):
+            self.assertEqual(len(pairs), len(dict(pairs)), pairs)
+            return dict(pairs)
+
+        with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
+            run = one_run(server.url, "--requests=3", "--rate=100", "--prompt-form=token_ids",
+                          f"--extra-body={json.dumps(extra)}", *options, *SMALL)
+            lines = pathlib.Path(log.name).read_text().splitlines()
+        return run, [json.loads(line, object_pairs_hook=once) for line in lines]
+
+    def test_its_members_win_and_what_came_is_what_counts(self):
+        extra = {"max_tokens": 7, "temperature": 0.5, "ignore_eos": False, "stream": True,
+                 "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        run, bodies = self.bodies(extra, "--temperature=1")
+        self.assertEqual(len(bodies), 3)
+        for body in bodies:
+            self.assertEqual({name: body[name] for name in extra}, extra)
+        self.assertEqual((run["completed"], run["output_tokens"]), (3, 3 * 7))
+
+    def test_others_are_added(self):
+        _, bodies = self.bodies({"user": "someone"})
+        self.assertEqual([(body["user"], body["max_tokens"]) for body in bodies],
+                         [("someone", 4)] * 3)
+
+    def test_what_the_report_could_not_be_true_of_is_refused_before_the_load(self):
+        cases = {'{"model": "m"}': '"model" is what the report names: use --model',
+                 '{"stream": false}': '"stream" must stay true',
+                 '{"n": 2}': '"n" must be 1',
+                 '{"max_tokens": 5, "max_tokens": 6}': 'the key "max_tokens" occurs twice'}
+        for extra, text in cases.items():
+            with self.subTest(extra), tempfile.NamedTemporaryFile() as log, responder(
+                    f"--log={log.name}") as server:
+                done = loadgen(f"--url={server.url}", "--requests=1", f"--extra-body={extra}",
+                               *SMALL, expect=2)
+                self.assertIn(f"--extra-body: {text}", done.stderr)
+                self.assertEqual(log.read(), b"")
+
+
 class Failures(unittest.TestCase):
     def test_each_kind_is_told_apart(self):
         cases = {"status:429": "http_429", "status:503": "http_503", "break:2": "broken_stream",
@@ -202,6 +307,18 @@ class Failures(unittest.TestCase):
                               f"--timeout-s={0.3 if fail == 'hang' else 10}", *SMALL, expect=1)
                 self.assertEqual((run["completed"], run["failed"]), (0, 6))
                 self.assertEqual({k: v["count"] for k, v in run["failures"].items()}, {kind: 6})
+
+    def test_where_none_succeeded_there_is_no_latency(self):
+        with responder("--fail=status:400") as server:
+            load = [f"--url={server.url}", "--rate=100", "--requests=3", *SMALL]
+            table = loadgen(*load, expect=1).stdout
+            latency = one_run(server.url, *load[1:], expect=1)["latency_ms"]
+        for metric in ("ttft", "tpot", "itl", "e2e", "normalized"):
+            self.assertEqual(latency[metric], {"count": 0, "mean": None, "p50": None, "p90": None,
+                                               "p99": None, "max": None})
+        self.assertEqual(latency["send_lag"]["count"], 3)
+        for title in ("TTFT", "TPOT", "ITL", "E2E", r"normalized \(per token\)"):
+            self.assertRegex(table, rf"(?m)^  {title}( +-){{5}}$")
 
     def test_a_refused_connection_is_one(self):
         with port_of_nobody() as port:
@@ -446,6 +563,13 @@ class Daemon(unittest.TestCase):
         self.assertEqual((run["completed"], run["failed"]), (30, 0))
         self.assertEqual((run["input_tokens"], run["output_tokens"]), (30 * 25, 30 * 4))
         self.assertIsNotNone(run["cached_tokens"])
+
+    def test_takes_requests_whose_members_were_overridden(self):
+        run = one_run(self.server.url, "--rate=100", "--requests=3", "--token-range=97:123",
+                      "--prompt-form=token_ids", *SMALL,
+                      '--extra-body={"max_tokens": 5, "temperature": 0.5, "ignore_eos": true}')
+        self.assertEqual((run["completed"], run["failed"]), (3, 0))
+        self.assertEqual(run["output_tokens"], 3 * 5)
 
     def test_its_refusals_and_broken_answers_are_counted(self):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines:

@@ -50,6 +50,7 @@ class FakeBackend final : public Backend {
   explicit FakeBackend(FakeLoop* loop) : loop_(loop) {}
 
   std::string Encode(const GenerationRequest& request) const override {
+    forms.push_back(request.form);
     std::string text;
     for (const int32_t id : request.token_ids) text += std::to_string(id) + " ";
     for (const ChatMessage& message : request.messages) {
@@ -83,6 +84,7 @@ class FakeBackend final : public Backend {
     std::string encoded;
   };
   std::vector<Sent> sent;
+  mutable std::vector<PromptForm> forms;  // of what was encoded
   double service_s = 0.01;
   size_t stall_number = 0;  // the server stalls when this one comes
   double stall_s = 0;
@@ -488,6 +490,22 @@ TEST(Turns, StillThinkingWhenTheRunEndsAreNotSent) {
                           &backend, &loop);
   EXPECT_EQ(ran.result.completed, 20);
   EXPECT_EQ(ran.result.failed, 0);
+}
+
+TEST(Forms, ASessionsOwnFormGoesBeforeTheRuns) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  Session ids = Sessions(1)[0];
+  ids.form = PromptForm::kTokenIds;
+  Session text;
+  text.turns.push_back({.messages = {{"user", "one"}}});
+  text.form = PromptForm::kText;
+  FakeWorkload workload({ids, text});
+  const Ran ran =
+      RunLoad({.kind = LoopKind::kClosed, .form = PromptForm::kChat}, &workload, &backend, &loop);
+  EXPECT_TRUE(ran.status.ok()) << ran.status;
+  ASSERT_EQ(backend.sent.size(), 2u);
+  EXPECT_EQ(backend.forms, (std::vector<PromptForm>{PromptForm::kTokenIds, PromptForm::kText}));
 }
 
 TEST(Forms, AWorkloadOfTheOtherFormIsRefused) {

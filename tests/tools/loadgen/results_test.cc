@@ -296,6 +296,41 @@ TEST(Report, OnlyARunThatWentToItsEndAndHadRequestsIsJudged) {
   EXPECT_EQ(told(run), "false no request succeeded");
 }
 
+// Who sorts results by latency must not find the run that failed first.
+TEST(Report, WhatWasNotMeasuredHasNoNumber) {
+  Recorder recorder({});
+  recorder.Sent(0, 0.25);
+  RequestRecord failed = {.planned_s = 0, .sent_s = 0.25, .end_s = 1};
+  failed.failure = Failure{"http_400", "no"};
+  recorder.Ended(failed);
+  const ReportedRun run = {.rate_per_s = 3, .result = recorder.Finish(0)};
+  const nlohmann::json latency = RunJson(run, {})["latency_ms"];
+  for (const char* metric : {"ttft", "tpot", "itl", "e2e", "normalized"}) {
+    EXPECT_EQ(latency[metric].dump(),
+              R"({"count":0,"max":null,"mean":null,"p50":null,"p90":null,"p99":null})");
+  }
+  EXPECT_EQ(latency["send_lag"]["max"], 250);
+  const std::string row = "          -          -          -          -          -\n";
+  const std::string table = RunTable(run, {});
+  EXPECT_NE(table.find("  TTFT                  " + row), std::string::npos) << table;
+  EXPECT_NE(table.find("  normalized (per token)" + row), std::string::npos) << table;
+  EXPECT_EQ(table.find("sent after plan        " + row), std::string::npos) << table;
+  const std::string sweep = SweepTable({run}, {}, {});
+  EXPECT_NE(sweep.find("| 3 | 0.00 | 0.0 | - | - | - | 0.00 | 1 |"), std::string::npos) << sweep;
+}
+
+// TPOT is of answers of more than one token.
+TEST(Report, AMetricThatNoAnswerHasIsNotMeasuredThoughOthersAre) {
+  Recorder recorder({});
+  recorder.Sent(0, 0);
+  recorder.Ended(Answered(0, 0.5, 1, 1, 1));
+  const ReportedRun run = {.rate_per_s = 3, .result = recorder.Finish(0)};
+  const nlohmann::json latency = RunJson(run, {})["latency_ms"];
+  EXPECT_TRUE(latency["tpot"]["mean"].is_null());
+  EXPECT_EQ(latency["ttft"]["count"], 1);
+  EXPECT_TRUE(latency["ttft"]["mean"].is_number());
+}
+
 TEST(Report, ASweepNamesTheHighestRateHeld) {
   const std::string held = SweepTable({}, {.highest_rate_held = 5.5}, {});
   EXPECT_NE(held.find("highest rate held: 5.5 requests/s"), std::string::npos) << held;

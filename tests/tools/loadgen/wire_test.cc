@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/loadgen/answer_reader.h"
+#include "tools/loadgen/extra_body.h"
 #include "tools/loadgen/http_backend.h"
 #include "tools/loadgen/openai_wire.h"
 #include "tools/loadgen/options.h"
@@ -61,7 +62,7 @@ TEST(SseParser, KnowsWhetherAnEventIsUnderWay) {
 // --- bodies and events of the API ---
 
 TEST(OpenAiWire, BodiesAreWhatServersTake) {
-  const WireOptions options = {.model = "a \"model\"", .extra_members = R"("user":"x")"};
+  const WireOptions options = {.model = "a \"model\"", .extra_members = {{"user", "\"x\""}}};
   const Json ids = Json::parse(EncodeBody(
       options, {.form = PromptForm::kTokenIds, .token_ids = {1, 22, 333}, .output_tokens = 5}));
   EXPECT_EQ(ids["prompt"], Json({1, 22, 333}));
@@ -81,6 +82,57 @@ TEST(OpenAiWire, BodiesAreWhatServersTake) {
   const Json messages = Json::parse(EncodeBody({}, chat))["messages"];
   EXPECT_EQ(messages[1], Json({{"role", "user"}, {"content", "b"}}));
   EXPECT_EQ(CompletionPath(PromptForm::kChat), "/v1/chat/completions");
+}
+
+// Two members of one name would be two requests: which one is meant is the reader's choice.
+TEST(OpenAiWire, ExtraMembersStandInPlaceOfOnesOwn) {
+  const auto extra = ParseExtraBody(
+      R"({"max_tokens": 5, "temperature": 0.5, "stream": true, "ignore_eos": false, "a\"b": [1],)"
+      R"("stream_options": {"include_usage": true, "x": 1}, "return_token_ids": false, "n": 1})");
+  ASSERT_TRUE(extra.ok()) << extra.status();
+  const std::string body = EncodeBody({.model = "m", .extra_members = *extra},
+                                      {.token_ids = {1}, .wants_token_ids = true});
+  std::vector<std::string> keys;
+  const Json object = Json::parse(body, [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1) keys.push_back(parsed.get<std::string>());
+    return true;
+  });
+  EXPECT_EQ(keys.size(), object.size()) << body;
+  const Json expected = {{"model", "m"},
+                         {"prompt", {1}},
+                         {"max_tokens", 5},
+                         {"temperature", 0.5},
+                         {"stream", true},
+                         {"stream_options", {{"include_usage", true}, {"x", 1}}},
+                         {"ignore_eos", false},
+                         {"return_token_ids", false},
+                         {"n", 1},
+                         {"a\"b", {1}}};
+  EXPECT_EQ(object, expected);
+}
+
+TEST(ExtraBody, RefusesWhatIsNoObjectAndWhatWouldMakeTheReportUntrue) {
+  const auto error = [](const char* text) {
+    const auto members = ParseExtraBody(text);
+    return members.ok() ? "" : std::string(members.status().message());
+  };
+  EXPECT_EQ(error("[]"), "[] is no JSON object");
+  EXPECT_EQ(error("{"), "{ is no JSON object");
+  EXPECT_EQ(error(R"({"a": 1, "a": 1})"), "the key \"a\" occurs twice in one object");
+  EXPECT_EQ(error(R"({"a": [{"b": 1, "b": 2}]})"), "the key \"b\" occurs twice in one object");
+  EXPECT_EQ(error(R"({"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]})"), "");
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"({"model": "m"})", "\"model\" is what the report names: use --model"},
+      {R"({"prompt": "a"})", "\"prompt\" comes from the workload: use --workload=jsonl"},
+      {R"({"messages": []})", "\"messages\" comes from the workload: use --workload=jsonl"},
+      {R"({"stream": false})", "\"stream\" must stay true"},
+      {R"({"stream": null})", "\"stream\" must stay true"},
+      {R"({"stream_options": null})", "\"stream_options\" must hold \"include_usage\": true"},
+      {R"({"stream_options": {"x": 1}})", "\"stream_options\" must hold"},
+      {R"({"n": 2})", "\"n\" must be 1"}};
+  for (const auto& [text, expected] : cases) EXPECT_TRUE(error(text).starts_with(expected)) << text;
+  EXPECT_TRUE(ParseExtraBody("{}")->empty());
+  EXPECT_EQ(error(R"({"n": null})"), "");
 }
 
 TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
@@ -115,15 +167,12 @@ TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
   EXPECT_TRUE(DecodeEvent(R"({"choices":[5,{"text":5,"delta":5,"token_ids":5}],"usage":5})").ok());
 }
 
-TEST(OpenAiWire, ReadsModelsErrorsAndMembers) {
+TEST(OpenAiWire, ReadsModelsAndErrors) {
   EXPECT_EQ(*FirstModel(R"({"data":[{"id":"m"}]})"), "m");
   EXPECT_FALSE(FirstModel(R"({"data":[]})").ok());
   EXPECT_FALSE(FirstModel("no").ok());
   EXPECT_EQ(ErrorMessage(R"({"error":{"message":"full"}})"), "full");
   EXPECT_EQ(ErrorMessage("<html>"), "<html>");
-  EXPECT_EQ(*MembersOf(R"({"a": 1})"), R"("a":1)");
-  EXPECT_EQ(*MembersOf("{}"), "");
-  EXPECT_FALSE(MembersOf("[]").ok());
 }
 
 // --- whole answers ---
@@ -296,6 +345,10 @@ TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
   EXPECT_NE(OptionError({url, "--slo=speed:1"}).find("--slo: cannot use \"speed:1\"; valid:"),
             std::string::npos);
   EXPECT_NE(OptionError({}).find("--url"), std::string::npos);
+  EXPECT_EQ(OptionError({url, "--extra-body={\"a\":1,\"a\":2}"}),
+            "--extra-body: the key \"a\" occurs twice in one object");
+  EXPECT_NE(OptionError({"--grpc=a:1", "--extra-body={\"a\":1}"}).find("--extra-body is for --url"),
+            std::string::npos);
   EXPECT_NE(OptionError({url, "--workload=sharegpt"}).find("--file is missing"), std::string::npos);
   EXPECT_NE(OptionError({url, "--sweep=1"}).find("--sweep needs --slo"), std::string::npos);
   // What a workload has no use for would be a load that nobody asked for.

@@ -423,6 +423,73 @@ TEST_F(WorkloadFile, OwnLinesMayBeTextIdsMessagesOrTurns) {
   EXPECT_EQ(sessions[3].turns[2].think_s, 7);
 }
 
+std::string FormsOf(const std::vector<Session>& sessions) {
+  std::string forms;
+  for (const Session& session : sessions) {
+    forms += !session.form.has_value()                ? '-'
+             : *session.form == PromptForm::kTokenIds ? 'i'
+             : *session.form == PromptForm::kText     ? 't'
+                                                      : 'c';
+  }
+  return forms;
+}
+
+TEST_F(WorkloadFile, EachOfOwnLinesHasTheFormInWhichItIsWritten) {
+  Options options;
+  options.workload = WorkloadKind::kOwnLines;
+  options.file = Write(R"({"prompt": "a"}
+{"prompt": [5, 6]}
+{"messages": [{"role": "user", "content": "a"}]}
+{"turns": [{"prompt": "a"}, {"prompt": "b"}]}
+{"turns": [{"prompt": "a"}]}
+{"turns": [{"prompt": [5]}, {"prompt": [6]}]}
+)");
+  EXPECT_EQ(FormsOf(ReadAll(MakeWorkload(options, std::nullopt))), "ticcci");
+  options.repeat = true;
+  auto again = MakeWorkload(options, std::nullopt);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(FormsOf(Take(again->get(), 8)), "ticcciti");
+}
+
+TEST_F(WorkloadFile, OwnLinesAllHaveTheFormThatIsAskedFor) {
+  Options options;
+  options.workload = WorkloadKind::kOwnLines;
+  options.file =
+      Write("{\"prompt\": \"a\"}\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
+  EXPECT_EQ(FormsOf(ReadAll(MakeWorkload(options, PromptForm::kText))), "tt");
+  EXPECT_EQ(FormsOf(ReadAll(MakeWorkload(options, PromptForm::kChat))), "cc");
+  options.file = Write("{\"prompt\": [1]}\n");
+  EXPECT_EQ(FormsOf(ReadAll(MakeWorkload(options, PromptForm::kTokenIds))), "i");
+}
+
+// Before any of the lines is sent; but a line that cannot be read ends the run where it stands.
+TEST_F(WorkloadFile, OwnLinesThatTheirFormCannotSendAreNamedFromTheStart) {
+  const auto error = [&](const std::string& last, std::optional<PromptForm> form) {
+    Options options;
+    options.workload = WorkloadKind::kOwnLines;
+    options.file =
+        Write((form == PromptForm::kTokenIds ? "{\"prompt\": [1]}" : "{\"prompt\": \"a\"}") +
+              std::string("\n\n") + last + "\n");
+    const auto workload = MakeWorkload(options, form);
+    return workload.ok() ? "" : std::string(workload.status().message());
+  };
+  const std::string ids = R"({"prompt": [1, 2]})";
+  const std::string both = R"({"turns": [{"prompt": [1]}, {"prompt": "a"}]})";
+  for (const PromptForm form : {PromptForm::kText, PromptForm::kChat}) {
+    EXPECT_NE(error(ids, form).find("line 3: is token ids, which only --prompt-form=token_ids"),
+              std::string::npos);
+  }
+  EXPECT_NE(error(R"({"prompt": "a"})", PromptForm::kTokenIds)
+                .find("line 3: is text, which --prompt-form=token_ids cannot send"),
+            std::string::npos);
+  for (const auto form : {std::optional<PromptForm>(), std::optional(PromptForm::kTokenIds)}) {
+    EXPECT_NE(error(both, form).find("line 3: has turns of token ids and of text"),
+              std::string::npos);
+  }
+  EXPECT_EQ(error("odd\n" + ids, PromptForm::kText), "");
+  EXPECT_EQ(error("{}\n" + ids, PromptForm::kText), "");
+}
+
 TEST_F(WorkloadFile, OwnLinesNameTheFieldThatIsWrong) {
   const auto expect = [&](const std::string& line, const char* text) {
     const std::string error = ErrorOf(OpenOwnLines({.path = Write(line)}));
