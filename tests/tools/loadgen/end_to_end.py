@@ -60,6 +60,10 @@ class Server:
         self.process.stdout.close()
 
 
+def is_sanitized(program):
+    return b"__ubsan_handle" in pathlib.Path(program).read_bytes()
+
+
 def responder(*options):
     return Server([RESPONDER, *options], r"listening (\d+)")
 
@@ -330,6 +334,8 @@ class Failures(unittest.TestCase):
         with responder("--token-delay-us=100000") as server:
             load = [server.url, "--requests=100", "--rate=1000", *SMALL]
             self.assertEqual(one_run(*load, open_files=(32, 512))["completed"], 100)
+            if is_sanitized(LOADGEN):
+                self.skipTest("UBSan looks at objects through a pipe, for which no file is left")
             failures = one_run(*load, open_files=(32, 32))["failures"]
         self.assertEqual(set(failures), {"client_limit"})
         self.assertEqual(failures["client_limit"]["example"], "Too many open files")
