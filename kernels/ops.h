@@ -90,7 +90,7 @@ struct RopeTable {
   const float* cos = nullptr;  // [max_positions, rope_dim / 2]
   const float* sin = nullptr;  // [max_positions, rope_dim / 2]
   int32_t max_positions = 0;
-  int rope_dim = 0;  // <= head_dim; elements from rope_dim on are not rotated
+  int rope_dim = 0;  // <= head_dim; elements from rope_dim on are not rotated; 0: none is
 };
 
 // Where a new token's K and V go. A row that only reads again what is cached (its K and V are in a

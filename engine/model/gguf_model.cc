@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/model/gguf_metadata.h"
 #include "engine/model/mapped_file.h"
 #include "engine/model/quoted_name.h"
@@ -60,8 +61,9 @@ void ReadLinearScaling(GgufMetadata& metadata, const std::string& arch, RopeConf
 
 void ReadRope(GgufMetadata& metadata, const std::string& arch, ModelConfig& config) {
   RopeConfig& rope = config.rope;
-  // Converters reorder Llama's rows alone.
-  rope.source_pairs = arch == "llama" ? RopePairs::kAdjacent : RopePairs::kHalfSplit;
+  // Converters reorder Llama's rows, and those of models whose code is its own, otherwise.
+  const bool reordered = arch == "llama" || arch == "smollm3";
+  rope.source_pairs = reordered ? RopePairs::kAdjacent : RopePairs::kHalfSplit;
   rope.theta = metadata.Real(arch + ".rope.freq_base").value_or(rope.theta);
   rope.dim = SmallInt(metadata.Integer(arch + ".rope.dimension_count", 2, Limits::kMaxHeadDim),
                       config.head_dim);
@@ -274,16 +276,22 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   GgufMetadata metadata(file);
   ModelConfig config;
   const std::string arch(metadata.String("general.architecture").value_or(""));
-  if (arch != "llama" && arch != "qwen2" && arch != "qwen3") {
+  constexpr const char* kKnown[] = {"llama", "qwen2", "qwen3", "smollm3"};
+  if (std::ranges::find(kKnown, arch) == std::end(kKnown)) {
     if (!metadata.status().ok()) return metadata.status();
     return absl::UnimplementedError(absl::StrCat("GGUF: architecture ", QuotedName(arch),
-                                                 " is not supported; llama, qwen2 and qwen3 are"));
+                                                 " is not supported; ", absl::StrJoin(kKnown, ", "),
+                                                 " are"));
   }
   config.architecture = arch;
   config.qkv_bias = arch == "qwen2";
   config.qk_norm = arch == "qwen3";
   config.num_layers =
       static_cast<int>(metadata.RequiredInteger(arch + ".block_count", 1, Limits::kMaxLayers));
+  if (arch == "smollm3") {
+    // Files do not tell; every fourth layer, as in llama.cpp.
+    for (int i = 0; i < config.num_layers; ++i) config.nope_layers.push_back(i % 4 == 3);
+  }
   config.hidden_size = static_cast<int>(
       metadata.RequiredInteger(arch + ".embedding_length", 1, Limits::kMaxHiddenSize));
   config.num_heads = static_cast<int>(

@@ -100,7 +100,8 @@ struct Architecture {
 constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM"},
                                            {"mistral", "MistralForCausalLM"},
                                            {"qwen2", "Qwen2ForCausalLM"},
-                                           {"qwen3", "Qwen3ForCausalLM"}};
+                                           {"qwen3", "Qwen3ForCausalLM"},
+                                           {"smollm3", "SmolLM3ForCausalLM"}};
 
 bool IsQwen(const ModelConfig& config) {
   return config.architecture == "qwen2" || config.architecture == "qwen3";
@@ -122,8 +123,9 @@ void ReadArchitecture(ConfigObject& object, ModelConfig& config) {
                                                  ShownJson(*classes), ", not [\"", known.class_name,
                                                  "\"]"));
   }
-  object.FailUnimplemented(absl::StrCat("model_type ", QuotedName(type),
-                                        " is not supported; llama, mistral, qwen2 and qwen3 are"));
+  object.FailUnimplemented(
+      absl::StrCat("model_type ", QuotedName(type),
+                   " is not supported; llama, mistral, qwen2, qwen3 and smollm3 are"));
 }
 
 // Keys of this family's relatives, and the value (besides null) that asks for nothing else. Not all
@@ -149,6 +151,7 @@ void RefuseVariants(ConfigObject& object, const ModelConfig& config) {
     const Json* value = object.FindOrNull(key);
     if (value == nullptr || *value == neutral) continue;
     if (config.qkv_bias && key == std::string_view("attention_bias")) continue;  // has its own
+    if (!config.nope_layers.empty() && key == std::string_view("no_rope_layers")) continue;
     object.FailUnimplemented(
         absl::StrCat(key, " is ", ShownJson(*value), ", which is not supported"));
   }
@@ -259,6 +262,7 @@ void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
   RopeConfig& rope = config.rope;
   rope.source_pairs = RopePairs::kHalfSplit;
   rope.dim = config.head_dim;
+  if (config.architecture == "smollm3") rope.theta = 2e6;  // unless a file says otherwise
   rope.theta = object.Real("rope_theta").value_or(rope.theta);
   RefusePartialRotation(object);
   const char* key = "rope_scaling";
@@ -283,20 +287,21 @@ void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
 }
 
 void ReadKvHeads(ConfigObject& object, ModelConfig& config) {
-  constexpr int kMistralDefault = 8, kQwenDefault = 32;
+  constexpr int kMistralDefault = 8, kQwenDefault = 32, kSmolLm3Default = 4;
   constexpr const char* kKey = "num_key_value_heads";
   // null, and for Llama an absent key, too, says "as many as there are heads".
   int otherwise = config.num_heads;
   if (!object.IsNull(kKey)) {
     if (config.architecture == "mistral") otherwise = kMistralDefault;
     if (IsQwen(config)) otherwise = kQwenDefault;
+    if (config.architecture == "smollm3") otherwise = kSmolLm3Default;
   }
   config.num_kv_heads = object.Integer(kKey, 1, Limits::kMaxHeads).value_or(otherwise);
 }
 
 void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
-  // Qwen's window is of the layers from max_window_layers on, where it is used at all.
-  if (IsQwen(config) && object.Boolean("use_sliding_window").value_or(false)) {
+  // Elsewhere a window is that of some layers, where it is used at all.
+  if (config.architecture != "llama" && object.Boolean("use_sliding_window").value_or(false)) {
     object.FailUnimplemented(
         "use_sliding_window is true; a window of some layers is not supported");
   }
@@ -306,6 +311,27 @@ void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
   config.sliding_window_tokens =
       object.Integer("sliding_window", 1, Limits::kMaxContextTokens)
           .value_or(object.IsNull("sliding_window") ? 0 : kDefaultWindow);
+}
+
+// SmolLM3's layers without RoPE: by a list of 0 and 1 that is long enough, 0 for those, or each at
+// the end of an interval.
+void ReadNopeLayers(ConfigObject& object, ModelConfig& config) {
+  if (config.architecture != "smollm3") return;
+  constexpr int kDefaultInterval = 4;
+  const Json* list = object.FindOrNull("no_rope_layers");
+  const int interval =
+      object.Integer("no_rope_layer_interval", 1, Limits::kMaxLayers).value_or(kDefaultInterval);
+  const bool listed =
+      list != nullptr && list->is_array() && list->size() >= static_cast<size_t>(config.num_layers);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const Json rotates = listed ? (*list)[i] : Json((i + 1) % interval == 0 ? 0 : 1);
+    if ((list != nullptr && !listed) || (rotates != 0 && rotates != 1)) {
+      return object.Fail(absl::InvalidArgumentError(
+          absl::StrCat("config.json: no_rope_layers is ", ShownJson(*list), ", must be a list of ",
+                       config.num_layers, " of 0 and 1")));
+    }
+    config.nope_layers.push_back(rotates == 0);
+  }
 }
 
 // All layers see what the model's architecture says: none is listed that sees something else.
@@ -342,10 +368,12 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json)
   config.max_context_tokens =
       object.RequiredInteger("max_position_embeddings", 1, Limits::kMaxContextTokens);
   config.rms_eps = object.Real("rms_norm_eps").value_or(1e-6);
-  config.tied_embeddings = object.Boolean("tie_word_embeddings").value_or(false);
+  config.tied_embeddings =
+      object.Boolean("tie_word_embeddings").value_or(config.architecture == "smollm3");
   ReadRope(object, config, status);
   ReadSlidingWindow(object, config);
   CheckLayerTypes(object, config);
+  ReadNopeLayers(object, config);
   RefuseVariants(object, config);
   if (!status.ok()) return status;
   if (absl::Status invalid = config.Validate(); !invalid.ok()) return invalid;

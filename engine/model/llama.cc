@@ -357,8 +357,10 @@ void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
   backend_.RmsNorm({config_.rms_eps, hidden_.Rows(rows), layer.attn_norm, {}, normed});
   backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible, coarse_rows});
   BiasAndNormalizeHeads(layer, qkv);
+  kernels::RopeTable table = rope_->view();
+  if (!config_.rotates(index)) table.rope_dim = 0;
   backend_.RopeAppend(
-      {index, config_.num_heads, qkv, batch.positions, rope_->view(), batch.destinations, kv});
+      {index, config_.num_heads, qkv, batch.positions, table, batch.destinations, kv});
 }
 
 void LlamaModel::BiasAndNormalizeHeads(const Layer& layer, const TensorView& qkv) {

@@ -114,6 +114,10 @@ absl::Status ModelConfig::Validate() const {
     return absl::InvalidArgumentError(
         "model with biases or norms of heads must store rotated pairs half-split");
   }
+  if (!nope_layers.empty() && static_cast<int>(nope_layers.size()) != num_layers) {
+    return absl::InvalidArgumentError(absl::StrCat("model nope_layers has ", nope_layers.size(),
+                                                   " entries for ", num_layers, " layers"));
+  }
   return ValidateScaling(rope);
 }
 

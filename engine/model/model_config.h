@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -68,7 +69,7 @@ struct ModelLimits {
 // GGUF and Hugging Face readers and named in every shape comment of the engine. It says nothing of
 // how the weights are stored.
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"
+  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3", "smollm3"
   int num_layers = 0;
   int hidden_size = 0;
   int num_heads = 0;
@@ -86,7 +87,9 @@ struct ModelConfig {
   bool tied_embeddings = false;   // the output head is the token embedding
   bool qkv_bias = false;          // q, k and v have biases (Qwen2)
   bool qk_norm = false;           // each head of q and k is normalised before RoPE (Qwen3)
+  std::vector<bool> nope_layers;  // those that rotate nothing (SmolLM3); empty: all rotate
 
+  bool rotates(int layer) const { return nope_layers.empty() || !nope_layers[layer]; }
   int q_size() const { return num_heads * head_dim; }
   int kv_size() const { return num_kv_heads * head_dim; }
   // What scaled positions reach: with YaRN `factor` times the original context, with linear scaling

@@ -159,6 +159,7 @@ nlohmann::json RopeScalingJson(const RopeConfig& rope) {
 std::string ClassName(const ModelConfig& config) {
   if (config.architecture == "mistral") return "MistralForCausalLM";
   if (config.architecture == "qwen2") return "Qwen2ForCausalLM";
+  if (config.architecture == "smollm3") return "SmolLM3ForCausalLM";
   return config.architecture == "qwen3" ? "Qwen3ForCausalLM" : "LlamaForCausalLM";
 }
 
@@ -295,9 +296,9 @@ std::string BuildTinyGguf(const TinyModelOptions& options) {
     std::vector<uint64_t> extents = {static_cast<uint64_t>(tensor.shape.cols),
                                      static_cast<uint64_t>(tensor.shape.rows)};
     if (IsVector(tensor.role)) extents.pop_back();
-    writer.AddTensor(TensorName(TensorNaming::kGguf, tensor.role, tensor.layer),
-                     GgmlTypeOf(tensor.dtype), extents,
-                     StoredBytes(options, tensor, /*adjacent=*/arch == "llama"));
+    writer.AddTensor(
+        TensorName(TensorNaming::kGguf, tensor.role, tensor.layer), GgmlTypeOf(tensor.dtype),
+        extents, StoredBytes(options, tensor, /*adjacent=*/arch == "llama" || arch == "smollm3"));
   }
   if (!options.rope_freq_factors.empty()) {
     writer.AddTensor("rope_freqs.weight", GgmlTypeOf(DType::kF32),

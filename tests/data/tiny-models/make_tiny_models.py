@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import (AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config,
-                          Qwen3Config)
+                          Qwen3Config, SmolLM3Config)
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -102,6 +102,19 @@ def as_qwen3_defaults(config):
     """Heads of 128, whatever the hidden size."""
     as_transformers_4(config)
     del config["head_dim"]
+
+
+def without_layer_lists(config):
+    """What follows from the defaults."""
+    for key in ("layer_types", "no_rope_layers", "no_rope_layer_interval"):
+        del config[key]
+
+
+def smollm3(**changes):
+    return SmolLM3Config(**({"hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 4,
+                             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 144,
+                             "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2,
+                             "pad_token_id": 0} | changes))
 
 
 def qwen2(**changes):
@@ -204,6 +217,9 @@ MODELS = {
         config=qwen3(hidden_size=33, num_attention_heads=2, num_key_value_heads=1, head_dim=128,
                      rope_parameters=rope("default", 10000.0)),
         dtype=torch.bfloat16, json=as_qwen3_defaults, f32_norms=True, without=("k_norm",)),
+    "smollm3": dict(
+        config=smollm3(tie_word_embeddings=False, rope_parameters=rope("default", 50000.0)),
+        dtype=torch.bfloat16, json=without_layer_lists, matters={"no_rope_layers": 4 * [1]}),
 }
 
 
@@ -297,9 +313,11 @@ class AllDouble:
         from transformers.models.mistral import modeling_mistral as mistral_code
         from transformers.models.qwen2 import modeling_qwen2 as qwen2_code
         from transformers.models.qwen3 import modeling_qwen3 as qwen3_code
+        from transformers.models.smollm3 import modeling_smollm3 as smollm3_code
         self.saved = []
         for code, name in ((llama_code, "Llama"), (mistral_code, "Mistral"),
-                           (qwen2_code, "Qwen2"), (qwen3_code, "Qwen3")):
+                           (qwen2_code, "Qwen2"), (qwen3_code, "Qwen3"),
+                           (smollm3_code, "SmolLM3")):
             norm = getattr(code, name + "RMSNorm")
             self.saved.append((norm, "forward", norm.forward))
             norm.forward = lambda self, x: self.weight * (

@@ -105,6 +105,34 @@ TEST(HfConfigTest, ReadsQwen) {
                 unimplemented, "layer_types");
 }
 
+TEST(HfConfigTest, ReadsSmolLm3) {
+  Json json = Llama();
+  json["architectures"] = {"SmolLM3ForCausalLM"};
+  json["model_type"] = "smollm3";
+  json["num_hidden_layers"] = 5;
+  for (const char* key : {"num_key_value_heads", "tie_word_embeddings", "rope_theta"}) {
+    json.erase(key);
+  }
+  const ModelConfig defaults = Read(json);
+  EXPECT_EQ(defaults.nope_layers, (std::vector<bool>{false, false, false, true, false}));
+  EXPECT_TRUE(defaults.rotates(2));
+  EXPECT_FALSE(defaults.rotates(3));
+  EXPECT_EQ(defaults.num_kv_heads, 4);
+  EXPECT_TRUE(defaults.tied_embeddings);
+  EXPECT_EQ(defaults.rope.theta, 2e6);
+  EXPECT_EQ(Read(Changed(json, "no_rope_layer_interval", 2)).nope_layers,
+            (std::vector<bool>{false, true, false, true, false}));
+  EXPECT_EQ(Read(Changed(json, "no_rope_layers", {0, 1, 1, 0, 1, 0})).nope_layers,
+            (std::vector<bool>{true, false, false, true, false}));
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  const char* const text = "must be a list of 5 of 0 and 1";
+  ExpectRefused(Changed(json, "no_rope_layers", {1, 1, 1, 0}), invalid, text);
+  ExpectRefused(Changed(json, "no_rope_layers", {1, 1, 1, 0, 2}), invalid, text);
+  ExpectRefused(Changed(json, "no_rope_layers", 4), invalid, text);
+  ExpectRefused(Changed(json, "no_rope_layer_interval", 0), invalid, "no_rope_layer_interval is 0");
+  EXPECT_TRUE(Read(Llama()).nope_layers.empty());
+}
+
 TEST(HfConfigTest, ReadsLlama) {
   const ModelConfig config = Read(Llama());
   EXPECT_EQ(config.architecture, "llama");

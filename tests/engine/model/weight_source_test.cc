@@ -128,6 +128,20 @@ TEST(WeightSourceTest, QwenIsTheSameFromGgufAndFolder) {
   }
 }
 
+TEST(WeightSourceTest, SmolLm3IsTheSameFromGgufAndFolder) {
+  TinyModelOptions options;
+  options.config.architecture = "smollm3";
+  options.config.num_layers = 4;
+  TemporaryDirectory directory;
+  const auto gguf = WeightSource::Open(*WriteTinyGguf(options, directory.path()));
+  const auto folder = WeightSource::Open(*WriteTinyFolder(options, directory.path() + "/hf"));
+  ASSERT_TRUE(gguf.ok() && folder.ok()) << gguf.status() << folder.status();
+  EXPECT_EQ((*gguf)->config().nope_layers, (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ((*folder)->config().nope_layers, (*gguf)->config().nope_layers);
+  EXPECT_EQ((*gguf)->config().rope.source_pairs, RopePairs::kAdjacent);
+  EXPECT_EQ((*folder)->config().rope.source_pairs, RopePairs::kHalfSplit);
+}
+
 TEST(WeightSourceTest, QwenWithoutItsVectorsOrWithOthersIsRefused) {
   for (const bool biases : {true, false}) {
     TinyModelOptions options;  // a file that says one thing and has the other
