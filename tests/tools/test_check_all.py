@@ -87,3 +87,12 @@ def test_refuses_what_it_does_not_know(repository, arguments):
     done = check(repository, *arguments)
     assert done.returncode == 2
     assert "tools/check/all: " in done.stderr
+
+
+def test_tells_what_was_not_run_again(repository):
+    path = repository / "tools" / "test"
+    path.write_text("#!/bin/bash\necho '//tests/a:b_test   (cached) PASSED in 1.0s'\n"
+                    "echo '//tests/a:c_test   PASSED in 1.0s'\necho '9 passed, 0 failed'\n")
+    assert check(repository, "tests").returncode == 0
+    assert record(repository)["tests"][1] == \
+        "9 passed, 0 failed; 1 targets ran before, unchanged since"
