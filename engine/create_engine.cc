@@ -20,6 +20,7 @@
 #include "engine/llama_runner.h"
 #include "engine/model/llama.h"
 #include "engine/model/weight_source.h"
+#include "engine/own_sampling.h"
 #include "engine/pages_ahead.h"
 #include "engine/pipelined_runner.h"
 #include "engine/served_name.h"
@@ -367,22 +368,6 @@ bool MayRunOnHost(const EngineOptions& options, const Foundation& foundation) {
   return !on_host && !(model_fits && options.kv_cache.memory_bytes > 0);
 }
 
-absl::StatusOr<SamplingParams> OwnSampling(const WeightSource& source) {
-  const absl::StatusOr<SamplingDefaults> own = source.ReadSamplingDefaults();
-  if (!own.ok()) {
-    return absl::Status(own.status().code(),
-                        absl::StrCat(std::string(own.status().message()),
-                                     "; model.sampling_defaults = openai does without"));
-  }
-  SamplingParams sampling;
-  sampling.temperature = own->temperature.value_or(sampling.temperature);
-  sampling.top_p = own->top_p.value_or(sampling.top_p);
-  sampling.min_p = own->min_p.value_or(sampling.min_p);
-  sampling.repetition_penalty = own->repetition_penalty.value_or(sampling.repetition_penalty);
-  sampling.top_k = std::max(0, own->top_k.value_or(sampling.top_k));
-  return sampling;
-}
-
 }  // namespace
 
 absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options) {
@@ -398,6 +383,9 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
   auto foundation = std::make_shared<Foundation>();
   EngineParts parts;
   absl::Status status = LoadText(**source, parts);
+  if (options.model.own_sampling_defaults) {
+    parts.model.sampling = OwnSampling(**source, &parts.model.warning);
+  }
   if (status.ok()) status = MakeFoundation(options, **source, choose, *foundation, parts);
   if (absl::IsResourceExhausted(status) && options.backend.kind == "auto" &&
       MayRunOnHost(options, *foundation)) {
@@ -429,11 +417,6 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
       ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);
   AddWarning(WarningsOf(*foundation), parts.model.warning);
   parts.model.vocab_size = config.vocab_size;
-  if (options.model.own_sampling_defaults) {
-    absl::StatusOr<SamplingParams> sampling = OwnSampling(**source);
-    if (!sampling.ok()) return sampling.status();
-    parts.model.sampling = *std::move(sampling);
-  }
   parts.model.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count();

@@ -77,12 +77,7 @@ void CheckBeams(const Request& request, const RequestLimits& limits, Checker& ch
   check.Require(!request.echo, "echo", "on", "off", kWithBeams);
 }
 
-}  // namespace
-
-absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
-  Checker check;
-  CheckChoices(request, limits, check);
-  const SamplingParams& s = request.sampling;
+void CheckNumbers(const SamplingParams& s, Checker& check) {
   check.Require(std::isfinite(s.temperature) && s.temperature >= 0, "temperature", s.temperature,
                 "at least 0");
   check.Require(s.top_p > 0 && s.top_p <= 1, "top_p", s.top_p, "over 0 and at most 1");
@@ -94,6 +89,21 @@ absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
                 "finite");
   check.Require(std::isfinite(s.frequency_penalty), "frequency_penalty", s.frequency_penalty,
                 "finite");
+}
+
+}  // namespace
+
+absl::Status CheckSampling(const SamplingParams& sampling) {
+  Checker check;
+  CheckNumbers(sampling, check);
+  return check.status();
+}
+
+absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
+  Checker check;
+  CheckChoices(request, limits, check);
+  const SamplingParams& s = request.sampling;
+  CheckNumbers(s, check);
   for (const auto& [id, bias] : s.logit_bias) {
     check.RequireId("logit_bias", id, limits.vocab_size);
     check.Require(!std::isnan(bias), "logit_bias", bias, "a number");

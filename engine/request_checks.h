@@ -22,6 +22,9 @@ struct RequestLimits {
 // is the front end's business.
 absl::Status CheckRequest(const Request& request, const RequestLimits& limits);
 
+// Of them, what is wrong with numbers alone.
+absl::Status CheckSampling(const SamplingParams& sampling);
+
 }  // namespace refrain::engine
 
 #endif  // REFRAIN_ENGINE_REQUEST_CHECKS_H_

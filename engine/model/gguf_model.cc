@@ -5,8 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "engine/model/architecture.h"
 #include "engine/model/gguf_metadata.h"
 #include "engine/model/mapped_file.h"
 #include "engine/model/quoted_name.h"
@@ -23,10 +24,11 @@ int SmallInt(std::optional<int64_t> value, int absent) {
   return value ? static_cast<int>(*value) : absent;
 }
 
-// YaRN's correction of the softmax temperature; attn_factor multiplies. Converters write
-// config.json's attention_factor, which stands for the whole of it, as yarn_attn_factor, but also
-// an attn_factor that the file has there to take the correction back: no reader follows that one
-// (DeepSeek-R1-0528-Qwen3-8B; transformers and llama.cpp leave it out).
+// YaRN's correction of the softmax temperature; attn_factor multiplies. Converters write two keys
+// of config.json as yarn_attn_factor: attention_factor, which stands for the whole of it in
+// transformers, and, where that is absent, attn_factor, which no reader follows. The second is seen
+// where it would take the correction back (DeepSeek-R1-0528-Qwen3-8B); any other value is taken for
+// the first. llama.cpp leaves both out.
 double YarnAttentionFactor(GgufMetadata& metadata, const std::string& prefix, double factor) {
   const double by_factor = 0.1 * std::log(std::max(factor, 1.0)) + 1.0;
   const double whole = metadata.Real(prefix + "yarn_attn_factor").value_or(by_factor);
@@ -61,9 +63,6 @@ void ReadLinearScaling(GgufMetadata& metadata, const std::string& arch, RopeConf
 
 void ReadRope(GgufMetadata& metadata, const std::string& arch, ModelConfig& config) {
   RopeConfig& rope = config.rope;
-  // Converters reorder Llama's rows, and those of models whose code is its own, otherwise.
-  const bool reordered = arch == "llama" || arch == "smollm3";
-  rope.source_pairs = reordered ? RopePairs::kAdjacent : RopePairs::kHalfSplit;
   rope.theta = metadata.Real(arch + ".rope.freq_base").value_or(rope.theta);
   rope.dim = SmallInt(metadata.Integer(arch + ".rope.dimension_count", 2, Limits::kMaxHeadDim),
                       config.head_dim);
@@ -276,19 +275,20 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   GgufMetadata metadata(file);
   ModelConfig config;
   const std::string arch(metadata.String("general.architecture").value_or(""));
-  constexpr const char* kKnown[] = {"llama", "qwen2", "qwen3", "smollm3"};
-  if (std::ranges::find(kKnown, arch) == std::end(kKnown)) {
+  const Architecture* const known = FindArchitectureOrNull(arch);
+  if (known == nullptr || !known->in_gguf) {
     if (!metadata.status().ok()) return metadata.status();
     return absl::UnimplementedError(absl::StrCat("GGUF: architecture ", QuotedName(arch),
-                                                 " is not supported; ", absl::StrJoin(kKnown, ", "),
-                                                 " are"));
+                                                 " is not supported; ",
+                                                 ArchitectureNames(/*in_gguf=*/true), " are"));
   }
   config.architecture = arch;
-  config.qkv_bias = arch == "qwen2";
-  config.qk_norm = arch == "qwen3";
+  config.qkv_bias = known->qkv_bias;
+  config.qk_norm = known->qk_norm;
+  config.rope.source_pairs = known->reordered ? RopePairs::kAdjacent : RopePairs::kHalfSplit;
   config.num_layers =
       static_cast<int>(metadata.RequiredInteger(arch + ".block_count", 1, Limits::kMaxLayers));
-  if (arch == "smollm3") {
+  if (known->has_nope) {
     // Files do not tell; every fourth layer, as in llama.cpp.
     for (int i = 0; i < config.num_layers; ++i) config.nope_layers.push_back(i % 4 == 3);
   }
@@ -389,19 +389,23 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
 
 absl::StatusOr<SamplingDefaults> ReadGgufSamplingDefaults(const GgufFile& file) {
   GgufMetadata metadata(file);
-  SamplingDefaults defaults;
-  defaults.temperature = metadata.Real("general.sampling.temp");
-  defaults.top_p = metadata.Real("general.sampling.top_p");
-  defaults.min_p = metadata.Real("general.sampling.min_p");
-  defaults.repetition_penalty = metadata.Real("general.sampling.penalty_repeat");
-  if (const auto top_k = metadata.Integer("general.sampling.top_k", INT32_MIN, INT32_MAX)) {
-    defaults.top_k = static_cast<int32_t>(std::max<int64_t>(*top_k, -1));
-  }
+  // 0.6f is 0.6 to whoever wrote it.
+  const auto decimal = [&](const char* key) -> std::optional<double> {
+    const std::optional<double> value = metadata.Real(key);
+    double shortest = 0;
+    if (!value.has_value() ||
+        !absl::SimpleAtod(absl::StrCat(static_cast<float>(*value)), &shortest)) {
+      return value;
+    }
+    return shortest;
+  };
+  const SamplingDefaults defaults = {
+      .temperature = decimal("general.sampling.temp"),
+      .top_p = decimal("general.sampling.top_p"),
+      .min_p = decimal("general.sampling.min_p"),
+      .repetition_penalty = decimal("general.sampling.penalty_repeat"),
+      .top_k = metadata.Real("general.sampling.top_k")};
   if (!metadata.status().ok()) return metadata.status();
-  if (absl::Status status = defaults.Validate(); !status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("GGUF: general.sampling: ", std::string(status.message())));
-  }
   return defaults;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/architecture.h"
 #include "engine/model/quoted_name.h"
 #include "engine/model/strict_json.h"
 
@@ -93,39 +94,27 @@ class ConfigObject {
   absl::Status& status_;
 };
 
-struct Architecture {
-  const char* model_type;
-  const char* class_name;
-};
-constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM"},
-                                           {"mistral", "MistralForCausalLM"},
-                                           {"qwen2", "Qwen2ForCausalLM"},
-                                           {"qwen3", "Qwen3ForCausalLM"},
-                                           {"smollm3", "SmolLM3ForCausalLM"}};
-
-bool IsQwen(const ModelConfig& config) {
-  return config.architecture == "qwen2" || config.architecture == "qwen3";
-}
-
-void ReadArchitecture(ConfigObject& object, ModelConfig& config) {
+const Architecture* ReadArchitecture(ConfigObject& object, ModelConfig& config) {
   const std::string type = object.String("model_type").value_or("");
-  for (const Architecture& known : kArchitectures) {
-    if (type != known.model_type) continue;
-    config.architecture = type;
-    config.qkv_bias = type == "qwen2";
-    config.qk_norm = type == "qwen3";
-    const Json* classes = object.FindOrNull("architectures");
-    if (classes == nullptr ||
-        (classes->is_array() && classes->size() == 1 && classes->front() == known.class_name)) {
-      return;
-    }
-    return object.FailUnimplemented(absl::StrCat("architectures of a ", type, " model is ",
-                                                 ShownJson(*classes), ", not [\"", known.class_name,
-                                                 "\"]"));
+  const Architecture* const known = FindArchitectureOrNull(type);
+  if (known == nullptr) {
+    object.FailUnimplemented(absl::StrCat("model_type ", QuotedName(type), " is not supported; ",
+                                          ArchitectureNames(/*in_gguf=*/false), " are"));
+    return nullptr;
   }
-  object.FailUnimplemented(
-      absl::StrCat("model_type ", QuotedName(type),
-                   " is not supported; llama, mistral, qwen2, qwen3 and smollm3 are"));
+  config.architecture = type;
+  config.qkv_bias = known->qkv_bias;
+  config.qk_norm = known->qk_norm;
+  config.rope.theta = known->rope_theta;
+  const Json* classes = object.FindOrNull("architectures");
+  if (classes == nullptr ||
+      (classes->is_array() && classes->size() == 1 && classes->front() == known->class_name)) {
+    return known;
+  }
+  object.FailUnimplemented(absl::StrCat("architectures of a ", type, " model is ",
+                                        ShownJson(*classes), ", not [\"", known->class_name,
+                                        "\"]"));
+  return nullptr;
 }
 
 // Keys of this family's relatives, and the value (besides null) that asks for nothing else. Not all
@@ -167,11 +156,10 @@ void RefuseVariants(ConfigObject& object, const ModelConfig& config) {
 }
 
 // head_dim, or without it the hidden size shared out among the heads.
-void ReadHeadDim(ConfigObject& object, ModelConfig& config) {
-  constexpr int kQwen3Default = 128;
+void ReadHeadDim(ConfigObject& object, const Architecture& known, ModelConfig& config) {
   std::optional<int> head_dim = object.Integer("head_dim", 1, Limits::kMaxHeadDim);
-  if (config.architecture == "qwen3" && !head_dim.has_value() && !object.IsNull("head_dim")) {
-    head_dim = kQwen3Default;
+  if (known.head_dim > 0 && !head_dim.has_value() && !object.IsNull("head_dim")) {
+    head_dim = known.head_dim;
   }
   if (head_dim.has_value() || config.num_heads == 0) {
     config.head_dim = head_dim.value_or(0);
@@ -262,7 +250,6 @@ void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
   RopeConfig& rope = config.rope;
   rope.source_pairs = RopePairs::kHalfSplit;
   rope.dim = config.head_dim;
-  if (config.architecture == "smollm3") rope.theta = 2e6;  // unless a file says otherwise
   rope.theta = object.Real("rope_theta").value_or(rope.theta);
   RefusePartialRotation(object);
   const char* key = "rope_scaling";
@@ -286,25 +273,30 @@ void ReadRope(ConfigObject& object, ModelConfig& config, absl::Status& status) {
   ReadScaling(object, parameters, config);
 }
 
-void ReadKvHeads(ConfigObject& object, ModelConfig& config) {
-  constexpr int kMistralDefault = 8, kQwenDefault = 32, kSmolLm3Default = 4;
+void ReadKvHeads(ConfigObject& object, const Architecture& known, ModelConfig& config) {
   constexpr const char* kKey = "num_key_value_heads";
   // null, and for Llama an absent key, too, says "as many as there are heads".
-  int otherwise = config.num_heads;
-  if (!object.IsNull(kKey)) {
-    if (config.architecture == "mistral") otherwise = kMistralDefault;
-    if (IsQwen(config)) otherwise = kQwenDefault;
-    if (config.architecture == "smollm3") otherwise = kSmolLm3Default;
-  }
-  config.num_kv_heads = object.Integer(kKey, 1, Limits::kMaxHeads).value_or(otherwise);
+  const bool as_heads = known.kv_heads == 0 || object.IsNull(kKey);
+  config.num_kv_heads = object.Integer(kKey, 1, Limits::kMaxHeads)
+                            .value_or(as_heads ? config.num_heads : known.kv_heads);
+}
+
+// Qwen's and SmolLM3's. layer_types, where a file has them, say which layers it is of
+// (CheckLayerTypes); else Qwen's are those from max_window_layers on.
+void RefuseWindowOfSomeLayers(ConfigObject& object, const ModelConfig& config) {
+  if (config.architecture == "llama" || config.architecture == "mistral") return;
+  constexpr int kDefaultLayers = 28;
+  const int without =
+      object.Integer("max_window_layers", 0, Limits::kMaxLayers).value_or(kDefaultLayers);
+  const bool some = config.architecture == "smollm3" || without < config.num_layers;
+  const bool used = object.Boolean("use_sliding_window").value_or(false) &&
+                    object.FindOrNull("sliding_window") != nullptr;
+  if (!used || !some || object.FindOrNull("layer_types") != nullptr) return;
+  object.FailUnimplemented("use_sliding_window is true; a window of some layers is not supported");
 }
 
 void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
-  // Elsewhere a window is that of some layers, where it is used at all.
-  if (config.architecture != "llama" && object.Boolean("use_sliding_window").value_or(false)) {
-    object.FailUnimplemented(
-        "use_sliding_window is true; a window of some layers is not supported");
-  }
+  RefuseWindowOfSomeLayers(object, config);
   if (config.architecture != "mistral") return;  // Llama's code does not read the key
   constexpr int kDefaultWindow = 4096;
   // null says "none"; only an absent key takes the default.
@@ -315,8 +307,8 @@ void ReadSlidingWindow(ConfigObject& object, ModelConfig& config) {
 
 // SmolLM3's layers without RoPE: by a list of 0 and 1 that is long enough, 0 for those, or each at
 // the end of an interval.
-void ReadNopeLayers(ConfigObject& object, ModelConfig& config) {
-  if (config.architecture != "smollm3") return;
+void ReadNopeLayers(ConfigObject& object, const Architecture& known, ModelConfig& config) {
+  if (!known.has_nope) return;
   constexpr int kDefaultInterval = 4;
   const Json* list = object.FindOrNull("no_rope_layers");
   const int interval =
@@ -356,24 +348,23 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json)
   absl::Status status;
   ConfigObject object(*json, "config.json", status);
   ModelConfig config;
-  ReadArchitecture(object, config);
-  if (!status.ok()) return status;
+  const Architecture* const known = ReadArchitecture(object, config);
+  if (known == nullptr) return status;
   config.num_layers = object.RequiredInteger("num_hidden_layers", 1, Limits::kMaxLayers);
   config.hidden_size = object.RequiredInteger("hidden_size", 1, Limits::kMaxHiddenSize);
   config.num_heads = object.RequiredInteger("num_attention_heads", 1, Limits::kMaxHeads);
-  ReadKvHeads(object, config);
-  ReadHeadDim(object, config);
+  ReadKvHeads(object, *known, config);
+  ReadHeadDim(object, *known, config);
   config.ffn_size = object.RequiredInteger("intermediate_size", 1, Limits::kMaxFfnSize);
   config.vocab_size = object.RequiredInteger("vocab_size", 1, Limits::kMaxVocabSize);
   config.max_context_tokens =
       object.RequiredInteger("max_position_embeddings", 1, Limits::kMaxContextTokens);
   config.rms_eps = object.Real("rms_norm_eps").value_or(1e-6);
-  config.tied_embeddings =
-      object.Boolean("tie_word_embeddings").value_or(config.architecture == "smollm3");
+  config.tied_embeddings = object.Boolean("tie_word_embeddings").value_or(known->tied);
   ReadRope(object, config, status);
   ReadSlidingWindow(object, config);
   CheckLayerTypes(object, config);
-  ReadNopeLayers(object, config);
+  ReadNopeLayers(object, *known, config);
   RefuseVariants(object, config);
   if (!status.ok()) return status;
   if (absl::Status invalid = config.Validate(); !invalid.ok()) return invalid;

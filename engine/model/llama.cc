@@ -70,11 +70,15 @@ float WidenToF32(DType dtype, const std::byte* data, int64_t i) {
   return static_cast<float>(value);
 }
 
+}  // namespace
+
 // Packs one model's tensors; lives during Load only.
-class Loader {
+class LlamaModel::Loader {
  public:
-  Loader(const WeightSource& source, kernels::Backend& backend, const LlamaOptions& options)
-      : source_(source), backend_(backend), compute_(options.compute) {
+  // `vectors` has room for all norms and biases, in the order in which they are read.
+  Loader(const WeightSource& source, kernels::Backend& backend, const LlamaOptions& options,
+         std::byte* vectors)
+      : source_(source), backend_(backend), compute_(options.compute), next_vector_(vectors) {
     const ModelConfig& c = source.config();
     if (c.rope.source_pairs == RopePairs::kAdjacent) {
       q_order_ = HalfSplitOrder(c.num_heads, c.head_dim, c.rope.dim);
@@ -82,8 +86,9 @@ class Loader {
     }
   }
 
-  absl::StatusOr<std::unique_ptr<LinearWeight>> Pack(std::initializer_list<TensorRole> roles,
-                                                     int layer, kernels::PackOptions options = {}) {
+  // One weight of the roles' rows, one above the other.
+  absl::Status Pack(std::initializer_list<TensorRole> roles, int layer,
+                    std::unique_ptr<LinearWeight>* to, kernels::PackOptions options = {}) {
     std::vector<WeightSlice> slices;
     for (const TensorRole role : roles) {
       absl::StatusOr<WeightView> view = GetFinite(role, layer);
@@ -101,7 +106,26 @@ class Loader {
     if (options.compute == kernels::ComputeDType::kInt8 && head) {
       options.compute = kernels::ComputeDType::kQuantized;
     }
-    return backend_.PackLinear(slices, options);
+    absl::StatusOr<std::unique_ptr<LinearWeight>> weight = backend_.PackLinear(slices, options);
+    if (!weight.ok()) return weight.status();
+    *to = *std::move(weight);
+    return absl::OkStatus();
+  }
+
+  // The roles' vectors in the back end's memory, one behind the other.
+  template <typename Float>
+  absl::Status ReadVectors(std::initializer_list<TensorRole> roles, int layer, Float** to) {
+    *to = reinterpret_cast<float*>(next_vector_);
+    for (const TensorRole role : roles) {
+      const absl::StatusOr<std::vector<float>> values = ReadVector(role, layer);
+      if (!values.ok()) return values.status();
+      const size_t bytes = values->size() * sizeof(float);
+      absl::Status status = backend_.device().CopyFromHost(
+          next_vector_, reinterpret_cast<const std::byte*>(values->data()), bytes);
+      if (!status.ok()) return status;
+      next_vector_ += bytes;
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<float>> ReadVector(TensorRole role, int layer) {
@@ -127,10 +151,9 @@ class Loader {
   const WeightSource& source_;
   kernels::Backend& backend_;
   const kernels::ComputeDType compute_;
+  std::byte* next_vector_;
   std::vector<int32_t> q_order_, k_order_;
 };
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Load(const WeightSource& source,
                                                              kernels::Backend& backend,
@@ -141,35 +164,11 @@ absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Load(const WeightSource&
 }
 
 absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
-  Loader loader(source, backend_, options_);
-  const auto pack = [&](std::unique_ptr<LinearWeight>& to, std::initializer_list<TensorRole> roles,
-                        int layer, kernels::PackOptions options = {}) -> absl::Status {
-    absl::StatusOr<std::unique_ptr<LinearWeight>> weight = loader.Pack(roles, layer, options);
-    if (!weight.ok()) return weight.status();
-    to = *std::move(weight);
-    return absl::OkStatus();
-  };
-
   absl::StatusOr<kernels::DeviceBuffer> vectors =
       backend_.device().Allocate(NumVectorElements() * sizeof(float), false);
   if (!vectors.ok()) return vectors.status();
   vectors_ = *std::move(vectors);
-  std::byte* next_vector = vectors_.data();
-  // One behind the other.
-  const auto read_vectors = [&](const float*& to, std::initializer_list<TensorRole> roles,
-                                int layer) -> absl::Status {
-    to = reinterpret_cast<const float*>(next_vector);
-    for (const TensorRole role : roles) {
-      absl::StatusOr<std::vector<float>> values = loader.ReadVector(role, layer);
-      if (!values.ok()) return values.status();
-      const size_t bytes = values->size() * sizeof(float);
-      absl::Status status = backend_.device().CopyFromHost(
-          next_vector, reinterpret_cast<const std::byte*>(values->data()), bytes);
-      if (!status.ok()) return status;
-      next_vector += bytes;
-    }
-    return absl::OkStatus();
-  };
+  Loader loader(source, backend_, options_, vectors_.data());
 
   absl::StatusOr<std::vector<float>> freq_factors = std::vector<float>();
   if (source.Has(TensorRole::kRopeFreqs)) {
@@ -189,35 +188,38 @@ absl::Status LlamaModel::LoadFrom(const WeightSource& source) {
 
   absl::Status status = AllocateActivations(options_.max_rows);
   if (status.ok()) {
-    status = pack(embedding_, {TensorRole::kTokenEmbedding}, 0,
-                  {.embedding = true, .argmax = config_.tied_embeddings});
+    status = loader.Pack({TensorRole::kTokenEmbedding}, 0, &embedding_,
+                         {.embedding = true, .argmax = config_.tied_embeddings});
   }
   if (status.ok() && !config_.tied_embeddings) {
-    status = pack(output_, {TensorRole::kOutput}, 0, {.argmax = true});
+    status = loader.Pack({TensorRole::kOutput}, 0, &output_, {.argmax = true});
   }
-  if (status.ok()) status = read_vectors(output_norm_, {TensorRole::kOutputNorm}, 0);
+  if (status.ok()) status = loader.ReadVectors({TensorRole::kOutputNorm}, 0, &output_norm_);
   layers_.resize(config_.num_layers);
-  for (int i = 0; i < config_.num_layers && status.ok(); ++i) {
-    Layer& layer = layers_[i];
-    status = read_vectors(layer.attn_norm, {TensorRole::kAttnNorm}, i);
-    if (status.ok()) status = read_vectors(layer.ffn_norm, {TensorRole::kFfnNorm}, i);
-    if (status.ok() && config_.qkv_bias) {
-      status =
-          read_vectors(layer.qkv_bias,
-                       {TensorRole::kAttnQBias, TensorRole::kAttnKBias, TensorRole::kAttnVBias}, i);
-    }
-    if (status.ok() && config_.qk_norm) {
-      status = read_vectors(layer.q_norm, {TensorRole::kAttnQNorm}, i);
-      if (status.ok()) status = read_vectors(layer.k_norm, {TensorRole::kAttnKNorm}, i);
-    }
-    if (status.ok()) {
-      status = pack(layer.qkv, {TensorRole::kAttnQ, TensorRole::kAttnK, TensorRole::kAttnV}, i);
-    }
-    if (status.ok()) status = pack(layer.attn_output, {TensorRole::kAttnOutput}, i);
-    if (status.ok()) status = pack(layer.gate, {TensorRole::kFfnGate}, i);
-    if (status.ok()) status = pack(layer.up, {TensorRole::kFfnUp}, i);
-    if (status.ok()) status = pack(layer.down, {TensorRole::kFfnDown}, i);
+  for (int i = 0; i < config_.num_layers && status.ok(); ++i) status = LoadLayer(loader, i);
+  return status;
+}
+
+absl::Status LlamaModel::LoadLayer(Loader& loader, int index) {
+  using Role = TensorRole;
+  Layer& layer = layers_[index];
+  absl::Status status = loader.ReadVectors({Role::kAttnNorm}, index, &layer.attn_norm);
+  if (status.ok()) status = loader.ReadVectors({Role::kFfnNorm}, index, &layer.ffn_norm);
+  if (status.ok() && config_.qkv_bias) {
+    status = loader.ReadVectors({Role::kAttnQBias, Role::kAttnKBias, Role::kAttnVBias}, index,
+                                &layer.qkv_bias);
   }
+  if (status.ok() && config_.qk_norm) {
+    status = loader.ReadVectors({Role::kAttnQNorm}, index, &layer.q_norm);
+    if (status.ok()) status = loader.ReadVectors({Role::kAttnKNorm}, index, &layer.k_norm);
+  }
+  if (status.ok()) {
+    status = loader.Pack({Role::kAttnQ, Role::kAttnK, Role::kAttnV}, index, &layer.qkv);
+  }
+  if (status.ok()) status = loader.Pack({Role::kAttnOutput}, index, &layer.attn_output);
+  if (status.ok()) status = loader.Pack({Role::kFfnGate}, index, &layer.gate);
+  if (status.ok()) status = loader.Pack({Role::kFfnUp}, index, &layer.up);
+  if (status.ok()) status = loader.Pack({Role::kFfnDown}, index, &layer.down);
   return status;
 }
 
@@ -365,8 +367,7 @@ void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
 
 void LlamaModel::BiasAndNormalizeHeads(const Layer& layer, const TensorView& qkv) {
   if (layer.qkv_bias != nullptr) {
-    auto* const bias = const_cast<float*>(layer.qkv_bias);  // only read
-    backend_.Add({qkv, {bias, DType::kF32, qkv.rows, qkv.cols, /*stride=*/0}});
+    backend_.Add({qkv, {layer.qkv_bias, DType::kF32, qkv.rows, qkv.cols, /*stride=*/0}});
   }
   if (layer.q_norm == nullptr) return;
   const auto normalize = [&](const TensorView& heads, const float* weight, int count) {

@@ -71,7 +71,7 @@ class LlamaModel {
   struct Layer {
     const float* attn_norm = nullptr;                    // [hidden_size]
     const float* ffn_norm = nullptr;                     // [hidden_size]
-    const float* qkv_bias = nullptr;                     // [q_size + 2 * kv_size], or null
+    float* qkv_bias = nullptr;                           // [q_size + 2 * kv_size], or null
     const float* q_norm = nullptr;                       // [head_dim], or null
     const float* k_norm = nullptr;                       // [head_dim], or null
     std::unique_ptr<kernels::LinearWeight> qkv;          // [q_size + 2 * kv_size, hidden_size]
@@ -84,7 +84,10 @@ class LlamaModel {
   LlamaModel(kernels::Backend& backend, ModelConfig config, const LlamaOptions& options)
       : backend_(backend), config_(std::move(config)), options_(options) {}
 
+  class Loader;
+
   absl::Status LoadFrom(const WeightSource& source);
+  absl::Status LoadLayer(Loader& loader, int index);
   size_t NumVectorElements() const;
   // Which rows of the batch products may round, for CoarseRows.
   void MarkCoarseRows(const StepBatch& batch);
@@ -95,12 +98,13 @@ class LlamaModel {
                                           const kernels::KvPoolView& kv) const;
   // A layer, in three parts: all rows' queries, and keys and values into the chunks; attention, of
   // the `wanted` rows at least (kernels::ChunkAttentionArgs); what follows, of some rows.
-  void BiasAndNormalizeHeads(const Layer& layer, const kernels::TensorView& qkv);
   void AppendKv(const Layer& layer, int index, const StepBatch& batch,
                 const kernels::KvPoolView& kv, std::span<const uint8_t> coarse_rows);
   void Attend(int index, const StepBatch& batch, const kernels::KvPoolView& kv,
               std::span<const kernels::SlotStep> wanted);
   void FinishRows(const Layer& layer, const RowRange& range, std::span<const uint8_t> coarse_rows);
+  // What stands between a layer's product and RoPE, where anything does.
+  void BiasAndNormalizeHeads(const Layer& layer, const kernels::TensorView& qkv);
   kernels::TensorView HeadInputs(std::span<const int32_t> rows);
   const kernels::LinearWeight* head() const;
   absl::Status AllocateActivations(int64_t rows);

@@ -15,16 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first name, in order, of a folder's files that end so; "" where there is none.
-std::string FirstFile(const std::string& folder, std::string_view ending) {
-  std::string first;
+// The names of a folder's files that end so, in order.
+std::vector<std::string> FilesOf(const std::string& folder, std::string_view ending) {
+  std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
     std::string name = entry->path().filename().string();
-    if (name.ends_with(ending) && (first.empty() || name < first)) first = std::move(name);
+    if (name.ends_with(ending)) names.push_back(std::move(name));
   }
-  return first;
+  std::ranges::sort(names);
+  return names;
 }
 
 bool HasFile(const fs::path& folder, const char* name) {
@@ -32,18 +33,27 @@ bool HasFile(const fs::path& folder, const char* name) {
   return fs::exists(folder / name, error);
 }
 
-// What a folder that is no model has instead, for who gave the wrong path.
+// What a folder that is no model has instead, for who gave the wrong path; "" where it only lacks
+// some file.
 std::string WhatFolderHas(const std::string& folder) {
-  if (HasFile(folder, "adapter_config.json")) {
+  if (HasFile(folder, "adapter_config.json") && !HasFile(folder, "config.json")) {
     return "; the folder is a LoRA adapter, which is not supported";
   }
-  if (const std::string gguf = FirstFile(folder, ".gguf"); !gguf.empty()) {
-    return absl::StrCat("; the folder has ", QuotedPath(gguf), ": give the path of that file");
+  if (!FilesOf(folder, ".safetensors").empty()) return "";
+  std::vector<std::string> gguf = FilesOf(folder, ".gguf");
+  // Parts of models that see pictures.
+  std::erase_if(gguf, [](const std::string& name) { return name.starts_with("mmproj"); });
+  if (gguf.size() == 1) {
+    return absl::StrCat("; the folder has ", QuotedPath(gguf.front()),
+                        ": give the path of that file");
+  }
+  if (!gguf.empty()) {
+    return absl::StrCat("; the folder has ", gguf.size(), " GGUF files: give the path of one");
   }
   for (const char* ending : {".bin", ".pth", ".pt"}) {
-    const std::string weights = FirstFile(folder, ending);
+    const std::vector<std::string> weights = FilesOf(folder, ending);
     if (weights.empty()) continue;
-    return absl::StrCat("; the folder has ", QuotedPath(weights),
+    return absl::StrCat("; the folder has ", QuotedPath(weights.front()),
                         ": of such folders only weights in *.safetensors are read");
   }
   return "";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda_cases.h"
+#include "tests/support/forwarding_backend.h"
 
 namespace refrain::engine {
 namespace {
@@ -102,15 +103,28 @@ TEST(BackendFactoryTest, KnowsTheTypesOfTheKvCacheByName) {
               HasSubstr("kv_cache.dtype is \"fp8_e5m2\"; valid: auto, f32, f16, bf16, fp8_e4m3"));
 }
 
+// Prefers bf16, as some processors do.
+class PrefersBf16 final : public testing::ForwardingBackend {
+ public:
+  PrefersBf16() : ForwardingBackend(*MakeBackend({.kind = "reference"})) {
+    info_ = ForwardingBackend::info();
+    info_.preferred_kv = kernels::DType::kBF16;
+  }
+  const kernels::BackendInfo& info() const override { return info_; }
+
+ private:
+  kernels::BackendInfo info_;
+};
+
 TEST(BackendFactoryTest, KeysWithBiasesAreNotKeptInBf16Unasked) {
-  const auto cpu = MakeBackend({.kind = "cpu", .threads = 1});
-  const auto reference = MakeBackend({.kind = "reference"});
-  ASSERT_TRUE(cpu.ok() && reference.ok());
+  const PrefersBf16 backend;
   ModelConfig biased;
   biased.qkv_bias = true;
-  EXPECT_EQ(*ParseKvDType("auto", **cpu, biased), kernels::DType::kF16);
-  EXPECT_EQ(*ParseKvDType("bf16", **cpu, biased), kernels::DType::kBF16);
-  EXPECT_EQ(*ParseKvDType("auto", **reference, biased), kernels::DType::kF32);
+  EXPECT_EQ(*ParseKvDType("auto", backend, ModelConfig()), kernels::DType::kBF16);
+  EXPECT_EQ(*ParseKvDType("auto", backend, biased), kernels::DType::kF16);
+  EXPECT_EQ(*ParseKvDType("bf16", backend, biased), kernels::DType::kBF16);
+  EXPECT_EQ(*ParseKvDType("auto", **MakeBackend({.kind = "reference"}), biased),
+            kernels::DType::kF32);
 }
 
 }  // namespace

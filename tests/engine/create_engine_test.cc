@@ -96,16 +96,37 @@ TEST(CreateEngineTest, RequestsThatLeaveSamplingOutGetTheModels) {
   EXPECT_EQ(parts->model.sampling.repetition_penalty, 1.5);
   EXPECT_EQ(parts->model.sampling.min_p, 0);
 
-  std::ofstream(directory.path() + "/generation_config.json") << R"({"temperature":5})";
-  const absl::Status status = Load(directory.path()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("temperature is 5, must be 0 to 2; model.sampling_defaults = openai"));
   EngineOptions openai;
   openai.model.own_sampling_defaults = false;
   const auto without = Load(directory.path(), openai);
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_EQ(without->model.sampling.temperature, 1);
+}
+
+// No reason not to serve.
+TEST(CreateEngineTest, WhatNoRequestMayAskForIsLeftOutWithAWarning) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());
+  const auto load = [&](const char* json) {
+    std::ofstream(directory.path() + "/generation_config.json") << json;
+    auto parts = Load(directory.path());
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    return std::pair(parts->model.sampling, parts->model.warning);
+  };
+  const auto [some, told] = load(R"({"temperature":-1,"top_p":0,"min_p":0.5,"top_k":1e12})");
+  EXPECT_EQ(some.temperature, 1);
+  EXPECT_EQ(some.top_p, 1);
+  EXPECT_EQ(some.min_p, 0.5);
+  EXPECT_EQ(some.top_k, 0);
+  EXPECT_THAT(told, HasSubstr("temperature is -1, must be at least 0"));
+  EXPECT_THAT(told, HasSubstr("top_p is 0, must be over 0 and at most 1"));
+  const auto [none, why] = load(R"({"temperature":"warm","top_k":5})");
+  EXPECT_EQ(none.top_k, 0);
+  EXPECT_THAT(why, HasSubstr("temperature is \"warm\", must be a number"));
+  const auto [large, silent] = load(R"({"temperature":5,"top_k":7})");  // more than the API takes
+  EXPECT_EQ(large.temperature, 5);
+  EXPECT_EQ(large.top_k, 7);
+  EXPECT_EQ(silent, "");
 }
 
 TEST(CreateEngineTest, LinearScalingPermitsALongerContext) {

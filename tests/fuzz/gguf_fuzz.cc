@@ -55,6 +55,7 @@ int FuzzOne(const uint8_t* data, size_t size) {
   const auto file = GgufFile::Parse(std::as_bytes(std::span(data, size)));
   if (!file.ok()) return 0;
   MakeText(*file);
+  (void)ReadGgufSamplingDefaults(*file).ok();
   const auto config = ReadGgufConfig(*file);
   if (!config.ok()) return 0;
   if (!config->Validate().ok()) std::abort();

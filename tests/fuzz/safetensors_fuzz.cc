@@ -16,6 +16,7 @@
 #include "engine/model/hf_folder.h"
 #include "engine/model/rope_table.h"
 #include "engine/model/safetensors_file.h"
+#include "engine/model/sampling_defaults.h"
 #include "engine/model/tensor_table.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/create_tokenizer.h"
@@ -44,6 +45,7 @@ void ReadConfig(std::string_view text) {
     (void)MakeRopeAngles(config->rope, {}, 0, 4);
   }
   (void)ParseTokenIds(text, "config.json", "eos_token_id").ok();
+  (void)ParseGenerationConfig(text).ok();
 }
 
 void ReadIndex(std::string_view text) {

@@ -83,8 +83,7 @@ RandomWeights::RandomWeights(const ModelConfig& config) : config_(config) {
 }
 
 bool RandomWeights::Has(TensorRole role, int) const {
-  if (role == TensorRole::kRopeFreqs) return false;
-  return role != TensorRole::kOutput || !config_.tied_embeddings;
+  return role != TensorRole::kRopeFreqs && Belongs(role, config_);
 }
 
 absl::StatusOr<engine::WeightView> RandomWeights::Get(TensorRole role, int layer) const {

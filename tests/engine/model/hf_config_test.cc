@@ -85,24 +85,41 @@ TEST(HfConfigTest, ReadsQwen) {
   EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
   EXPECT_FALSE(llama.qk_norm || llama.qkv_bias);
   EXPECT_EQ(qwen2.sliding_window_tokens, 0);
-  // Absent keys.
-  for (const char* key : {"head_dim", "num_key_value_heads"}) {
-    Json without2 = Qwen2(), without3 = Qwen3();
-    without2.erase(key);
-    without3.erase(key);
-    EXPECT_EQ(Read(without2).head_dim, 64);
-    EXPECT_EQ(Read(without3).head_dim, key == std::string("head_dim") ? 128 : 64);
-    EXPECT_EQ(Read(without3).num_kv_heads, key == std::string("head_dim") ? 8 : 32);
+  // Absent keys: 64 heads of 32, where nothing else is said.
+  for (Json json : {Qwen2(), Qwen3()}) {
+    json["num_attention_heads"] = 64;
+    json.erase("head_dim");
+    EXPECT_EQ(Read(json).head_dim, json["model_type"] == "qwen3" ? 128 : 32);
+    json["head_dim"] = nullptr;
+    EXPECT_EQ(Read(json).head_dim, 32);
+    json.erase("num_key_value_heads");
+    EXPECT_EQ(Read(json).num_kv_heads, 32);
+    json["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(Read(json).num_kv_heads, 64);
   }
-  EXPECT_EQ(Read(Changed(Qwen3(), "head_dim", nullptr)).head_dim, 64);
   // Qwen2 has its biases whatever the file says; Qwen3 may have other ones.
   EXPECT_TRUE(Read(Changed(Qwen2(), "attention_bias", true)).qkv_bias);
   EXPECT_TRUE(Read(Changed(Qwen2(), "attention_bias", false)).qkv_bias);
   const auto unimplemented = absl::StatusCode::kUnimplemented;
   ExpectRefused(Changed(Qwen3(), "attention_bias", true), unimplemented, "attention_bias");
-  ExpectRefused(Changed(Qwen2(), "use_sliding_window", true), unimplemented, "use_sliding_window");
   ExpectRefused(Changed(Qwen2(), "layer_types", {"full_attention", "sliding_attention"}),
                 unimplemented, "layer_types");
+}
+
+TEST(HfConfigTest, AWindowOfSomeLayersIsRefusedWhereItIsOne) {
+  const Json windowed = Changed(Qwen2(), "use_sliding_window", true);  // 4 of 16 layers have none
+  const auto unimplemented = absl::StatusCode::kUnimplemented;
+  ExpectRefused(windowed, unimplemented, "use_sliding_window");
+  EXPECT_EQ(Read(Changed(windowed, "sliding_window", nullptr)).sliding_window_tokens, 0);
+  EXPECT_EQ(Read(Changed(windowed, "max_window_layers", 16)).sliding_window_tokens, 0);
+  ExpectRefused(Changed(windowed, "max_window_layers", 15), unimplemented, "use_sliding_window");
+  Json types = Json::array();
+  for (int i = 0; i < 16; ++i) types.push_back("full_attention");
+  EXPECT_EQ(Read(Changed(windowed, "layer_types", types)).sliding_window_tokens, 0);
+  // Mistral's is of all layers, whatever that key says.
+  Json mistral = Changed(Mistral(), "use_sliding_window", true);
+  mistral["sliding_window"] = 100;
+  EXPECT_EQ(Read(mistral).sliding_window_tokens, 100);
 }
 
 TEST(HfConfigTest, ReadsSmolLm3) {

@@ -245,16 +245,13 @@ TEST(HfFolderTest, ReadsHowTheModelWantsToBeSampled) {
                       "repetition_penalty":1.05})"),
       (SamplingDefaults{
           .temperature = 0.6, .top_p = 0.95, .min_p = 0, .repetition_penalty = 1.05, .top_k = 20}));
-  const std::pair<const char*, const char*> wrong[] = {
-      {R"({"temperature":3})", "generation_config.json: temperature is 3, must be 0 to 2"},
-      {R"({"temperature":"warm"})", "temperature is \"warm\", must be a number"},
-      {R"({"top_p":-1})", "top_p is -1, must be 0 to 1"},
-      {R"({"repetition_penalty":0})", "repetition_penalty is 0, must be 0.01 to 100"},
-      {R"({"top_k":-2})", "top_k is -2, must be -1 to"},
-      {R"({"top_k":1e12})", "top_k is 1e+12, must be an integer of 32 bits"},
-      {R"({"top_k":1.5})", "top_k is 1.5, must be an integer"},
-      {"[", "generation_config.json"}};
-  for (const auto& [json, message] : wrong) {
+  // What they may be is another's question.
+  EXPECT_EQ(read(R"({"temperature":-3,"top_k":1e12})")->top_k, 1e12);
+  for (const auto& [json, message] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"temperature":"warm"})",
+            "generation_config.json: temperature is \"warm\", must be a number"},
+           {R"({"top_k":[1]})", "top_k is [1], must be a number"},
+           {"[", "generation_config.json"}}) {
     const absl::Status status = read(json).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_NE(status.message().find(message), std::string::npos) << status;

@@ -201,17 +201,23 @@ TEST(WeightSourceTest, SaysWhatAWrongPathHas) {
   };
   const auto write = [&](const char* name) { std::ofstream(path + "/" + name) << "{}"; };
   EXPECT_EQ(error(path).find(';'), std::string::npos) << error(path);
-  write("pytorch_model-00001-of-00002.bin");
-  EXPECT_NE(error(path).find("config.json"), std::string::npos) << error(path);
-  EXPECT_NE(error(path).find("the folder has \"pytorch_model-00001-of-00002.bin\": of such"),
-            std::string::npos)
-      << error(path);
-  write("m.Q8_0.gguf");
-  EXPECT_NE(error(path).find("the folder has \"m.Q8_0.gguf\": give the path of that file"),
-            std::string::npos)
-      << error(path);
+  const auto expect = [&](const char* hint) {
+    EXPECT_NE(error(path).find(hint), std::string::npos) << error(path);
+  };
   write("adapter_config.json");
-  EXPECT_NE(error(path).find("LoRA adapter"), std::string::npos) << error(path);
+  expect("config.json\": No such file or directory; the folder is a LoRA adapter");
+  std::filesystem::remove(path + "/adapter_config.json");
+  write("pytorch_model-00001-of-00002.bin");
+  expect("; the folder has \"pytorch_model-00001-of-00002.bin\": of such");
+  std::ofstream(path + "/config.json") << "{}";
+  write("mmproj-m.gguf");
+  write("m.Q8_0.gguf");
+  std::filesystem::remove(path + "/config.json");
+  expect("; the folder has \"m.Q8_0.gguf\": give the path of that file");
+  write("m.Q4_0.gguf");
+  expect("; the folder has 2 GGUF files: give the path of one");
+  write("model-00001-of-00002.safetensors");  // it lacks something else
+  EXPECT_EQ(error(path).find("the folder has"), std::string::npos) << error(path);
   write("config.json");
   write("model.safetensors");
   const std::string part = error(path + "/model.safetensors");
