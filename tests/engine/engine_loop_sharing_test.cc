@@ -176,6 +176,35 @@ TEST_P(EngineLoopSharingTest, SaltsDoNotShare) {
   h.CheckIdle();
 }
 
+// A client may choose any salt. These two give tenant "a" the XXH3 that tenant "b" has without one.
+TEST_P(EngineLoopSharingTest, NoSaltTellsOfAnotherTenantsPrompts) {
+  for (const char* salt : {"iellkcmpgpliieohiigmdfogjdfegbefcgldjgmecdmkldnepplcenfimiejdijo",
+                           "cjjkpocfhmnnclkaaaoeogfekniklpoejdhpheaphdionalhicenahhankcmkmkj"}) {
+    LoopOptions options = Options();
+    options.isolate_tenants = true;
+    LoopHarness h(options);
+    Request victim = TokenRequest(Prompt(600), 2);
+    victim.tenant = "b";
+    Request guess = victim;
+    guess.tenant = "a";
+    guess.cache_salt = salt;
+    const auto first = h.Submit(victim);
+    const auto beside = h.Submit(guess);
+    while (h.loop.Turn()) EXPECT_EQ(h.loop.held_sequences(), 0u);
+    ASSERT_TRUE(h.Read(beside).usage.miss.has_value());
+    EXPECT_EQ(h.Read(first).usage.cached_tokens, 0);
+
+    victim.prompt = TokenRequest(Prompt(600, 3), 2).prompt;
+    guess.prompt = victim.prompt;
+    h.Run(victim);
+    const RequestOutput output = h.Run(guess);
+    ASSERT_TRUE(output.usage.miss.has_value());
+    EXPECT_EQ(output.usage.miss->reason, CacheMissReason::kNeverSeen);
+    EXPECT_EQ(output.usage.miss->evicted_tokens, 0);
+    h.CheckIdle();
+  }
+}
+
 TEST_P(EngineLoopSharingTest, WithoutPrefixCacheNothingIsSharedAndNothingStays) {
   LoopOptions options = Options();
   options.num_chunks = 4096;
