@@ -199,7 +199,8 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
   // All choices of a request have the same.
   if (sequence.request->SetPromptRemembered()) seen_.Add(sequence.request->prefix_keys());
-  if (sequence.request->request().keep_cached) parts_.cache->Retain(sequence.id);
+  const Request& request = sequence.request->request();
+  if (request.keep_cached) parts_.cache->Retain(sequence.id, request.tenant);
 }
 
 void EngineLoop::FinishAll(const absl::Status& status) {

@@ -95,6 +95,28 @@ TEST_P(EngineLoopSharingTest, KeepsAPromptThatWillComeAgain) {
   }
 }
 
+// Whether tenants share or not.
+TEST_P(EngineLoopSharingTest, KeepsItAlsoWhereAnotherTenantAsksForMuch) {
+  for (const bool isolated : {false, true}) {
+    LoopOptions options = Options();
+    options.num_chunks = 24;
+    options.isolate_tenants = isolated;
+    LoopHarness h(options);
+    Request kept = TokenRequest(Prompt(40), 0);
+    kept.keep_cached = true;
+    kept.tenant = "b";
+    h.Run(kept);
+    for (int seed = 3; seed < 12; ++seed) {
+      Request other = TokenRequest(Prompt(60, seed), 4);
+      other.keep_cached = seed < 7;
+      other.tenant = "a";
+      h.Run(other);
+    }
+    EXPECT_EQ(h.Run(kept).usage.cached_tokens, 39) << isolated;
+    h.CheckIdle();
+  }
+}
+
 TEST_P(EngineLoopSharingTest, ThirtyTwoRequestsWithOneNewPromptPrefillItOnce) {
   LoopHarness h(Options());
   std::vector<std::shared_ptr<TokenStream>> streams;
