@@ -3,19 +3,14 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <utility>
 
-#include <xxhash.h>
 #include "absl/strings/str_cat.h"
 
 #include "engine/encode_pool.h"
 
 namespace refrain::engine {
 namespace {
-
-uint64_t Hash(const kvcache::Namespace& name_space) {
-  const uint64_t tenant = XXH3_64bits(name_space.tenant.data(), name_space.tenant.size());
-  return XXH3_64bits_withSeed(name_space.cache_salt.data(), name_space.cache_salt.size(), tenant);
-}
 
 double SecondsBetween(Clock::TimePoint begin, Clock::TimePoint end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -46,6 +41,7 @@ bool IsCorrupted(const SampledToken& sampled) {
 EngineLoop::EngineLoop(const EngineLoopParts& parts, const LoopOptions& options)
     : parts_(parts),
       options_(options),
+      prefix_keys_(options.scheduler.chunk_tokens),
       builder_(parts.cache, options.window_tokens),
       observer_(parts.observer, parts.clock, options.scheduler.chunk_tokens),
       fresh_seeds_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {
@@ -143,8 +139,7 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   deadlines_.Add(encoded->deadline, number);
   PrefixKeys keys;
   if (parts_.cache->options().prefix_cache) {
-    keys = MakePrefixKeys(encoded->prompt, snapshot_.limits.chunk_tokens,
-                          Hash(NamespaceOf(encoded->request)));
+    keys = prefix_keys_.OfPrompt(NamespaceOf(encoded->request), encoded->prompt);
   }
   auto request = std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_},
                                                   std::move(keys));
@@ -197,14 +192,15 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
   if (parts_.turns != nullptr && turn.has_value()) parts_.turns->Remember(*turn, generated);
   if (generated.empty() || !parts_.cache->options().prefix_cache) return;
   const std::span<const TokenId> computed(generated.begin(), generated.end() - 1);
-  seen_.Add(MakeAnswerKeys(request.prefix_keys(), request.prompt(), computed,
-                           snapshot_.limits.chunk_tokens, Hash(NamespaceOf(request.request()))));
+  seen_.Add(prefix_keys_.OfAnswer(NamespaceOf(request.request()), request.prefix_keys(),
+                                  request.prompt(), computed));
 }
 
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
   // All choices of a request have the same.
   if (sequence.request->SetPromptRemembered()) seen_.Add(sequence.request->prefix_keys());
-  if (sequence.request->request().keep_cached) parts_.cache->Retain(sequence.id);
+  const Request& request = sequence.request->request();
+  if (request.keep_cached) parts_.cache->Retain(sequence.id, request.tenant);
 }
 
 void EngineLoop::FinishAll(const absl::Status& status) {

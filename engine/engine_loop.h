@@ -4,11 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <random>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +20,7 @@
 #include "engine/model_runner.h"
 #include "engine/pages_ahead.h"
 #include "engine/pending_prefixes.h"
+#include "engine/prefix_keys.h"
 #include "engine/request_queue.h"
 #include "engine/running_request.h"
 #include "engine/scheduler.h"
@@ -189,6 +188,7 @@ class EngineLoop {
   const LoopOptions options_;
   SchedulerSnapshot snapshot_;
   FairShares shares_;
+  PrefixKeyMaker prefix_keys_;
   PendingPrefixes pending_;
   SeenPrefixes seen_;
   MemoryBackoff backoff_;

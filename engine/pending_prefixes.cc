@@ -4,30 +4,7 @@
 #include <cassert>
 #include <utility>
 
-#include <xxhash.h>
-
 namespace refrain::engine {
-
-PrefixKeys MakePrefixKeys(std::span<const kvcache::TokenId> tokens, int32_t chunk_tokens,
-                          uint64_t seed) {
-  const size_t c = static_cast<size_t>(chunk_tokens);
-  PrefixKeys keys;
-  keys.reserve(tokens.size() / c);
-  for (size_t begin = 0; begin + c <= tokens.size(); begin += c) {
-    seed = XXH3_64bits_withSeed(tokens.data() + begin, c * sizeof(tokens[0]), seed);
-    keys.push_back(seed);
-  }
-  return keys;
-}
-
-PrefixKeys MakeAnswerKeys(const PrefixKeys& prompt_keys, std::span<const kvcache::TokenId> prompt,
-                          std::span<const kvcache::TokenId> answer, int32_t chunk_tokens,
-                          uint64_t seed) {
-  const auto rest = prompt.subspan(prompt_keys.size() * static_cast<size_t>(chunk_tokens));
-  std::vector<kvcache::TokenId> tokens(rest.begin(), rest.end());
-  tokens.insert(tokens.end(), answer.begin(), answer.end());
-  return MakePrefixKeys(tokens, chunk_tokens, prompt_keys.empty() ? seed : prompt_keys.back());
-}
 
 bool PendingPrefixes::Wait(SequenceId id, std::span<const uint64_t> keys, size_t present) {
   Forget(id);

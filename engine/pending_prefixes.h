@@ -13,28 +13,14 @@ namespace refrain::engine {
 
 using kvcache::SequenceId;
 
-// Names the tokens of a prompt from its start to the end of each of its whole chunks, namespace
-// included: equal prefixes have equal keys.
-using PrefixKeys = std::vector<uint64_t>;
-
-// `seed` stands for the namespace.
-PrefixKeys MakePrefixKeys(std::span<const kvcache::TokenId> tokens, int32_t chunk_tokens,
-                          uint64_t seed);
-
-// Names the chunks of a prompt and its answer behind those of the prompt alone, which `prompt_keys`
-// are; takes time for these, not for the prompt.
-PrefixKeys MakeAnswerKeys(const PrefixKeys& prompt_keys, std::span<const kvcache::TokenId> prompt,
-                          std::span<const kvcache::TokenId> answer, int32_t chunk_tokens,
-                          uint64_t seed);
-
 // In-flight sharing (DESIGN 4.3): which whole chunks of prompts are being computed now, and which
 // waiting sequences hold off because another one, the producer, computes their next chunk.
 //
 // A waiting sequence is `held` until the last chunk that it has in common with its producer is
 // published, or the producer stops for whatever reason; then it is released and looked at anew,
-// and the first of them to run becomes the producer of what is left. Two different prefixes with
-// one key would make a sequence wait for nothing, never share wrongly: what is shared is decided
-// by the cache, which compares ids.
+// and the first of them to run becomes the producer of what is left. Keys are PrefixKeyMaker's. Two
+// different prefixes with one key would make a sequence wait for nothing, never share wrongly: what
+// is shared is decided by the cache, which compares ids.
 //
 // Knows keys only, neither cache nor scheduler. Work per call is in proportion to the chunks and
 // sequences it concerns. Engine thread only; cannot fail.

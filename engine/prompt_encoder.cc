@@ -183,6 +183,7 @@ absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,
   if (!spliced.ok()) return OfPrompt(spliced.status());
   request->prompt = std::move(spliced->ids);
   request->turn = std::move(spliced->key);
+  request->turn->tenant = in.tenant;
   return absl::OkStatus();
 }
 

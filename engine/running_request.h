@@ -14,7 +14,7 @@
 #include "engine/best_of.h"
 #include "engine/clock.h"
 #include "engine/encoded_request.h"
-#include "engine/pending_prefixes.h"
+#include "engine/prefix_keys.h"
 #include "engine/request_timing.h"
 #include "engine/sampler.h"
 #include "engine/step_batch.h"

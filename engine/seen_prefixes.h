@@ -12,7 +12,7 @@
 namespace refrain::engine {
 
 // Remembers which prefixes have been computed, also when the cache has them no more, so that a miss
-// can be explained. Keys are those of PendingPrefixes: they name the namespace, too, so nothing is
+// can be explained. Keys are PrefixKeyMaker's: those of two namespaces never meet, so nothing is
 // learned of another's prompts.
 //
 // Holds at least the last kMaxKeys / 2 keys that were added, at most kMaxKeys: 9 bytes each at a

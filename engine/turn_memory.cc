@@ -34,7 +34,8 @@ size_t TurnMemory::BytesOf(const Node& node) {
 
 void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> generated) {
   if (generated.empty()) return;
-  Node node{.scope = prompt.scope,
+  Node node{.tenant = nullptr,
+            .scope = prompt.scope,
             .text = prompt.text,
             .text_bytes = prompt.text_bytes,
             .turn = {.prompt_ids = prompt.ids,
@@ -52,23 +53,46 @@ void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> genera
       return;
     }
   }
+  Tenant& tenant = tenants_[prompt.tenant];
+  if (tenant.nodes.empty()) tenant.name = prompt.tenant;
+  node.tenant = &tenant;
   node.turn.number = next_number_++;
   bytes_ += bytes;
+  tenant.bytes += bytes;
   ++scope.sizes[node.text_bytes];
-  nodes_.push_back(std::move(node));
-  const Nodes::iterator added = std::prev(nodes_.end());
+  tenant.nodes.push_back(std::move(node));
+  const Nodes::iterator added = std::prev(tenant.nodes.end());
   turns.push_back(added);
   by_number_.emplace(added->turn.number, added);
   Use(added);
   if (turns.size() > limits_.turns_per_prompt) {
     Forget(*std::ranges::min_element(turns, {}, [](const auto& turn) { return turn->last_use; }));
   }
-  while (nodes_.size() > limits_.turns || bytes_ > limits_.bytes) Forget(nodes_.begin());
+  while (by_number_.size() > limits_.turns || bytes_ > limits_.bytes) {
+    Forget(by_rank_.begin()->second->nodes.begin());
+  }
 }
 
 void TurnMemory::Use(Nodes::iterator node) {
-  nodes_.splice(nodes_.end(), nodes_, node);
+  Nodes& nodes = node->tenant->nodes;
+  nodes.splice(nodes.end(), nodes, node);
   node->last_use = ++uses_;
+  RankAgain(node->tenant);
+}
+
+void TurnMemory::RankAgain(Tenant* tenant) {
+  by_rank_.erase(tenant->rank);
+  if (tenant->nodes.empty()) {
+    tenants_.erase(tenants_.find(tenant->name));
+    return;
+  }
+  const auto part_of = [](size_t taken, size_t limit) {
+    return static_cast<double>(taken) / static_cast<double>(limit);
+  };
+  const double part =
+      std::max(part_of(tenant->nodes.size(), limits_.turns), part_of(tenant->bytes, limits_.bytes));
+  tenant->rank = {-part, tenant->nodes.front().last_use};
+  by_rank_.emplace(tenant->rank, tenant);
 }
 
 void TurnMemory::Forget(Nodes::iterator node) {
@@ -81,8 +105,12 @@ void TurnMemory::Forget(Nodes::iterator node) {
   if (--size->second == 0) scope->second.sizes.erase(size);
   if (scope->second.prompts.empty()) scopes_.erase(scope);
   by_number_.erase(node->turn.number);
-  bytes_ -= BytesOf(*node);
-  nodes_.erase(node);
+  const size_t bytes = BytesOf(*node);
+  bytes_ -= bytes;
+  Tenant* const tenant = node->tenant;
+  tenant->bytes -= bytes;
+  tenant->nodes.erase(node);
+  RankAgain(tenant);
 }
 
 std::vector<size_t> TurnMemory::PromptSizes(const std::string& scope) const {
@@ -114,7 +142,7 @@ void TurnMemory::MarkUsed(const Turn& turn) {
 
 size_t TurnMemory::num_turns() const {
   MutexLock lock(mutex_);
-  return nodes_.size();
+  return by_number_.size();
 }
 
 size_t TurnMemory::num_bytes() const {

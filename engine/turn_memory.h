@@ -36,6 +36,7 @@ Digest DigestOf(std::span<const TokenId> ids);
 // The prompt that a turn answered, as turn memory knows it.
 struct TurnKey {
   std::string scope;      // whose conversation (TurnScope)
+  std::string tenant;     // whose part of the memory its turns take
   size_t text_bytes = 0;  // of the rendered prompt, generation prompt included
   Digest text;
   Digest ids;  // of its tokens
@@ -52,9 +53,11 @@ std::string TurnScope(std::string_view tenant, std::string_view cache_salt);
 // (TurnSplicer), so that the KV cache of the earlier turn is met. A prompt may have several turns:
 // the choices of one request, answers asked for again.
 //
-// A hint, bounded in turns and bytes: what was not used for longest is forgotten first, across all
-// scopes and among the turns of one prompt. Does not look at text or tokens itself. Written by the
-// engine thread, read by the encode pool: any thread. Cannot fail.
+// A hint, bounded in turns and bytes. When it is full, the tenant that takes the greatest part of
+// it (of turns or bytes, whichever is more) forgets what it has not used for longest, so that
+// nobody's conversations are lost to another's many answers. Of a prompt with too many turns, too,
+// the one that was not used for longest is forgotten. Does not look at text or tokens itself.
+// Written by the engine thread, read by the encode pool: any thread. Cannot fail.
 class TurnMemory {
  public:
   struct Limits {
@@ -85,14 +88,24 @@ class TurnMemory {
   size_t num_bytes() const;
 
  private:
+  struct Tenant;
   struct Node {
+    Tenant* tenant;
     std::string scope;
     Digest text;
     size_t text_bytes;
     Turn turn;
     uint64_t last_use = 0;  // ascends
   };
-  using Nodes = std::list<Node>;  // least recently used first
+  using Nodes = std::list<Node>;
+  // Who forgets first is the lowest: minus a tenant's part, then its first node's last_use.
+  using Rank = std::pair<double, uint64_t>;
+  struct Tenant {
+    std::string name;
+    Nodes nodes;  // least recently used first; never empty outside of the lock
+    size_t bytes = 0;
+    Rank rank;  // of by_rank_
+  };
   struct Scope {
     absl::flat_hash_map<Digest, std::vector<Nodes::iterator>> prompts;  // oldest first
     std::map<size_t, size_t> sizes;                                     // of prompts: turns
@@ -101,10 +114,13 @@ class TurnMemory {
   static size_t BytesOf(const Node& node);
   void Use(Nodes::iterator node) REFRAIN_REQUIRES(mutex_);
   void Forget(Nodes::iterator node) REFRAIN_REQUIRES(mutex_);
+  // Its nodes have changed, or their order. Without any it is gone.
+  void RankAgain(Tenant* tenant) REFRAIN_REQUIRES(mutex_);
 
   const Limits limits_;
   mutable Mutex mutex_;
-  Nodes nodes_ REFRAIN_GUARDED_BY(mutex_);
+  std::map<std::string, Tenant> tenants_ REFRAIN_GUARDED_BY(mutex_);
+  std::map<Rank, Tenant*> by_rank_ REFRAIN_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Nodes::iterator> by_number_ REFRAIN_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Scope> scopes_ REFRAIN_GUARDED_BY(mutex_);
   size_t bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;

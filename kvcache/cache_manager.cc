@@ -199,8 +199,8 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
   return joined.slot;
 }
 
-void CacheManager::Retain(SequenceId sequence) {
-  for (const PathEntry& entry : Get(sequence).path) cache_.Retain(entry.node);
+void CacheManager::Retain(SequenceId sequence, std::string_view tenant) {
+  for (const PathEntry& entry : Get(sequence).path) cache_.Retain(entry.node, tenant);
 }
 
 absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source,

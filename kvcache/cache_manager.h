@@ -141,7 +141,7 @@ class CacheManager {
   // what goes on otherwise as well stays. Returns the number of chunks.
   int32_t Drop(const Namespace& name_space, const TokenSpan& tokens);
   // A hint: the chunks that the sequence holds now will be wanted again (EvictionPolicy::Retain).
-  void Retain(SequenceId sequence);
+  void Retain(SequenceId sequence, std::string_view tenant);
   // Evicts everything that is idle. Returns the number of chunks.
   int32_t EvictAll() { return cache_.EvictAll(); }
 

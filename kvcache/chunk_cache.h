@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -78,7 +79,7 @@ class ChunkCache {
   // With all before it.
   void Pin(NodeId node);
   void Unpin(NodeId node);
-  void Retain(NodeId node) { policy_->Retain(node); }
+  void Retain(NodeId node, std::string_view tenant) { policy_->Retain(node, tenant); }
   // Everything idle. Returns the number of chunks.
   int32_t EvictAll();
   // What nobody uses of the node, all behind it, and what comes before it for its sake only.

@@ -60,9 +60,9 @@ class EvictionPolicy {
   virtual std::optional<NodeId> Victim() = 0;
 
   // A hint: who uses the chunk, now in use, will come back for it. What MakeEvictionPolicy makes
-  // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict
-  // (RetainingPolicy).
-  virtual void Retain(NodeId node) {}
+  // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict;
+  // where that is too little, the tenant that has most of it gives up (RetainingPolicy).
+  virtual void Retain(NodeId node, std::string_view tenant) {}
 };
 
 // `name` is a value of kv_cache.eviction: "lru", "s3fifo" or "reuse_rate"; INVALID_ARGUMENT lists

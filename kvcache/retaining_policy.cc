@@ -23,34 +23,61 @@ void RetainingPolicy::Inserted(NodeId node, const ChunkTraits& traits) {
   policy_->Inserted(node, traits);
 }
 
+RetainingPolicy::Tenant* RetainingPolicy::TenantOf(std::string_view name) {
+  auto found = tenants_.find(name);
+  if (found == tenants_.end()) {
+    found = tenants_.try_emplace(std::string(name)).first;
+    found->second.name = name;
+  }
+  return &found->second;
+}
+
+void RetainingPolicy::Count(Tenant* tenant, int32_t chunks) {
+  retained_chunks_ += chunks;
+  tenant->chunks += chunks;
+  RankAgain(tenant);
+  if (tenant->chunks == 0) tenants_.erase(tenants_.find(tenant->name));
+}
+
+void RetainingPolicy::RankAgain(Tenant* tenant) {
+  by_rank_.erase(std::exchange(tenant->rank, {}));
+  if (tenant->ends.empty()) return;
+  tenant->rank = {-tenant->chunks, tenant->ends.begin()->first};
+  by_rank_.emplace(tenant->rank, tenant);
+}
+
 void RetainingPolicy::MakeEnd(NodeId node, uint64_t number) {
   Chunk& chunk = Get(node);
   chunk.end_number = number;
-  ends_.emplace(number, node);
+  chunk.tenant->ends.emplace(number, node);
+  RankAgain(chunk.tenant);
   if (chunk.idle) idle_.emplace(number, node);
 }
 
 void RetainingPolicy::TakeFromEnds(Chunk* chunk) {
-  ends_.erase(chunk->end_number);
+  chunk->tenant->ends.erase(chunk->end_number);
+  RankAgain(chunk->tenant);
   idle_.erase(chunk->end_number);
   chunk->end_number = 0;
 }
 
-void RetainingPolicy::Retain(NodeId node) {
+void RetainingPolicy::Retain(NodeId node, std::string_view tenant) {
   Chunk& chunk = Get(node);
-  if (chunk.retained) {
+  if (chunk.retained()) {
     if (chunk.end_number == 0) return;
     TakeFromEnds(&chunk);
     return MakeEnd(node, ++last_number_);
   }
   Chunk* const parent = ParentOrNull(chunk);
-  if (parent != nullptr && !parent->retained) return;
-  chunk.retained = true;
-  ++retained_chunks_;
+  if (parent != nullptr && !parent->retained()) return;
+  chunk.tenant = TenantOf(tenant);
+  Count(chunk.tenant, 1);
   if (chunk.idle) policy_->Busy(node);
   MakeEnd(node, ++last_number_);
   if (parent != nullptr && parent->retained_children++ == 0) TakeFromEnds(parent);
-  while (retained_chunks_ > max_retained_chunks_) GiveUp(ends_.begin()->second);
+  while (retained_chunks_ > max_retained_chunks_) {
+    GiveUp(by_rank_.begin()->second->ends.begin()->second);
+  }
 }
 
 // Also of an end behind which an answer lies: it is not idle, and so never becomes busy.
@@ -73,11 +100,10 @@ void RetainingPolicy::HitInPart(NodeId node) {
 
 void RetainingPolicy::GiveUp(NodeId node) {
   Chunk& chunk = Get(node);
-  assert(chunk.retained && chunk.end_number != 0);
+  assert(chunk.retained() && chunk.end_number != 0);
   const uint64_t number = chunk.end_number;
   TakeFromEnds(&chunk);
-  chunk.retained = false;
-  --retained_chunks_;
+  Count(std::exchange(chunk.tenant, nullptr), -1);
   // The rest of the lineage is next.
   Chunk* const parent = ParentOrNull(chunk);
   if (parent != nullptr && --parent->retained_children == 0) MakeEnd(chunk.parent, number);
@@ -87,7 +113,7 @@ void RetainingPolicy::GiveUp(NodeId node) {
 void RetainingPolicy::Idle(NodeId node) {
   Chunk& chunk = Get(node);
   chunk.idle = true;
-  if (!chunk.retained) return policy_->Idle(node);
+  if (!chunk.retained()) return policy_->Idle(node);
   assert(chunk.end_number != 0);
   idle_.emplace(chunk.end_number, node);
 }
@@ -95,7 +121,7 @@ void RetainingPolicy::Idle(NodeId node) {
 void RetainingPolicy::Busy(NodeId node) {
   Chunk& chunk = Get(node);
   chunk.idle = false;
-  if (!chunk.retained) return policy_->Busy(node);
+  if (!chunk.retained()) return policy_->Busy(node);
   TakeFromEnds(&chunk);
   MakeEnd(node, ++last_number_);
 }
@@ -111,14 +137,16 @@ void RetainingPolicy::Dropped(NodeId node) {
 }
 
 void RetainingPolicy::Replaced(NodeId node, NodeId by) {
-  const bool retained = Get(node).retained;
+  const Tenant* const tenant = Get(node).tenant;
+  if (tenant == nullptr) return Dropped(node);
+  const std::string name = tenant->name;  // the tenant may go with its last chunk
   Dropped(node);
-  if (retained) Retain(by);
+  Retain(by, name);
 }
 
 void RetainingPolicy::HandOver(NodeId node) {
   Chunk& chunk = Get(node);
-  if (chunk.retained) GiveUp(node);
+  if (chunk.retained()) GiveUp(node);
   chunk = {};
 }
 

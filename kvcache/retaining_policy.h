@@ -2,8 +2,12 @@
 #define REFRAIN_KVCACHE_RETAINING_POLICY_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
@@ -21,10 +25,15 @@ namespace refrain::kvcache {
 // hint costs those who do not use it at most that share of the pool, and never makes a request
 // wait.
 //
+// Where too many are retained, that is a lineage of the tenant that retains most, so that nobody's
+// hints undo another's. A chunk counts as the tenant's who first had it retained.
+//
 // Only the end of a lineage is ever idle, so the retained chunks are counted, not the idle ones:
 //
 //   A - B - C - d      A, B and C retained, d an answer's: nothing but d is idle
 //         \ E - F      E and F retained: the ends are C and F
+//
+// A tenant whose chunks all have another's behind them has no end, and gives up none.
 //
 // Called by ChunkCache alone, through EvictionPolicy. O(log n) per call of a retained chunk.
 class RetainingPolicy final : public EvictionPolicy {
@@ -44,20 +53,34 @@ class RetainingPolicy final : public EvictionPolicy {
   void Replaced(NodeId node, NodeId by) override;
   std::optional<NodeId> Victim() override;
   // Of a chunk after those before it; one behind a chunk that has given up is not retained.
-  void Retain(NodeId node) override;
+  void Retain(NodeId node, std::string_view tenant) override;
 
  private:
+  // Who gives up first is the lowest: minus how many chunks it retains, then its first end's
+  // number.
+  using Rank = std::pair<int32_t, uint64_t>;
+  struct Tenant {
+    std::string name;
+    int32_t chunks = 0;               // retained; without any it is gone
+    std::map<uint64_t, NodeId> ends;  // those without retained children; longest ago first
+    Rank rank;                        // of by_rank_; {}: it has no ends
+  };
   struct Chunk {
     NodeId parent{-1};
     int32_t retained_children = 0;
-    uint64_t end_number = 0;  // in ends_; 0: not there
-    bool known = false;       // else it is a root, or nothing
-    bool retained = false;
-    bool idle = false;  // which the other policy knows unless it is retained
+    Tenant* tenant = nullptr;  // null: not retained
+    uint64_t end_number = 0;   // among its tenant's ends; 0: not there
+    bool known = false;        // else it is a root, or nothing
+    bool idle = false;         // which the other policy knows unless it is retained
+    bool retained() const { return tenant != nullptr; }
   };
 
   Chunk& Get(NodeId node) { return chunks_[ToIndex(node)]; }
   Chunk* ParentOrNull(const Chunk& chunk);
+  Tenant* TenantOf(std::string_view name);
+  // So many more chunks than before.
+  void Count(Tenant* tenant, int32_t chunks);
+  void RankAgain(Tenant* tenant);
   void MakeEnd(NodeId node, uint64_t number);
   void TakeFromEnds(Chunk* chunk);
   void UseAgain(NodeId node);
@@ -69,9 +92,10 @@ class RetainingPolicy final : public EvictionPolicy {
   const std::unique_ptr<EvictionPolicy> policy_;
   const int32_t max_retained_chunks_;
   int32_t retained_chunks_ = 0;
-  std::vector<Chunk> chunks_;        // [nodes]
-  std::map<uint64_t, NodeId> ends_;  // retained, without retained children; longest ago first
-  std::map<uint64_t, NodeId> idle_;  // those of them that are idle
+  std::vector<Chunk> chunks_;  // [nodes]
+  std::map<std::string, Tenant, std::less<>> tenants_;
+  std::map<Rank, Tenant*> by_rank_;
+  std::map<uint64_t, NodeId> idle_;  // ends that are idle; longest ago first
   uint64_t last_number_ = 0;
 };
 

@@ -95,6 +95,28 @@ TEST_P(EngineLoopSharingTest, KeepsAPromptThatWillComeAgain) {
   }
 }
 
+// Whether tenants share or not.
+TEST_P(EngineLoopSharingTest, KeepsItAlsoWhereAnotherTenantAsksForMuch) {
+  for (const bool isolated : {false, true}) {
+    LoopOptions options = Options();
+    options.num_chunks = 24;
+    options.isolate_tenants = isolated;
+    LoopHarness h(options);
+    Request kept = TokenRequest(Prompt(40), 0);
+    kept.keep_cached = true;
+    kept.tenant = "b";
+    h.Run(kept);
+    for (int seed = 3; seed < 12; ++seed) {
+      Request other = TokenRequest(Prompt(60, seed), 4);
+      other.keep_cached = seed < 7;
+      other.tenant = "a";
+      h.Run(other);
+    }
+    EXPECT_EQ(h.Run(kept).usage.cached_tokens, 39) << isolated;
+    h.CheckIdle();
+  }
+}
+
 TEST_P(EngineLoopSharingTest, ThirtyTwoRequestsWithOneNewPromptPrefillItOnce) {
   LoopHarness h(Options());
   std::vector<std::shared_ptr<TokenStream>> streams;
@@ -174,6 +196,35 @@ TEST_P(EngineLoopSharingTest, SaltsDoNotShare) {
   EXPECT_EQ(h.Read(plain).usage.cached_tokens, 0);
   EXPECT_EQ(h.Read(with_salt).usage.cached_tokens, 0);
   h.CheckIdle();
+}
+
+// A client may choose any salt. These two give tenant "a" the XXH3 that tenant "b" has without one.
+TEST_P(EngineLoopSharingTest, NoSaltTellsOfAnotherTenantsPrompts) {
+  for (const char* salt : {"iellkcmpgpliieohiigmdfogjdfegbefcgldjgmecdmkldnepplcenfimiejdijo",
+                           "cjjkpocfhmnnclkaaaoeogfekniklpoejdhpheaphdionalhicenahhankcmkmkj"}) {
+    LoopOptions options = Options();
+    options.isolate_tenants = true;
+    LoopHarness h(options);
+    Request victim = TokenRequest(Prompt(600), 2);
+    victim.tenant = "b";
+    Request guess = victim;
+    guess.tenant = "a";
+    guess.cache_salt = salt;
+    const auto first = h.Submit(victim);
+    const auto beside = h.Submit(guess);
+    while (h.loop.Turn()) EXPECT_EQ(h.loop.held_sequences(), 0u);
+    ASSERT_TRUE(h.Read(beside).usage.miss.has_value());
+    EXPECT_EQ(h.Read(first).usage.cached_tokens, 0);
+
+    victim.prompt = TokenRequest(Prompt(600, 3), 2).prompt;
+    guess.prompt = victim.prompt;
+    h.Run(victim);
+    const RequestOutput output = h.Run(guess);
+    ASSERT_TRUE(output.usage.miss.has_value());
+    EXPECT_EQ(output.usage.miss->reason, CacheMissReason::kNeverSeen);
+    EXPECT_EQ(output.usage.miss->evicted_tokens, 0);
+    h.CheckIdle();
+  }
 }
 
 TEST_P(EngineLoopSharingTest, WithoutPrefixCacheNothingIsSharedAndNothingStays) {

@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "engine/prefix_keys.h"
+
 namespace refrain::engine {
 namespace {
 
@@ -15,45 +17,6 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 SequenceId Id(uint64_t id) { return SequenceId{id}; }
-
-std::vector<kvcache::TokenId> Tokens(int32_t count, int32_t first = 0) {
-  std::vector<kvcache::TokenId> tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back(kvcache::TokenId{first + i});
-  return tokens;
-}
-
-TEST(PrefixKeysTest, NameWholeChunksAndAllBeforeThem) {
-  const PrefixKeys keys = MakePrefixKeys(Tokens(40), 16, 1);
-  ASSERT_EQ(keys.size(), 2u);
-  EXPECT_NE(keys[0], keys[1]);
-  EXPECT_EQ(MakePrefixKeys(Tokens(32), 16, 1), keys);
-  EXPECT_NE(MakePrefixKeys(Tokens(32), 16, 2), keys);
-  // Another first token changes the second chunk's key as well.
-  std::vector<kvcache::TokenId> other = Tokens(32);
-  other[0] = kvcache::TokenId{99};
-  EXPECT_NE(MakePrefixKeys(other, 16, 1)[1], keys[1]);
-}
-
-// Behind the prompt's own, as if both had been named in one piece.
-TEST(PrefixKeysTest, KeysOfAnAnswerGoOnWhereThePromptsEnd) {
-  constexpr int32_t kChunkTokens = 16;
-  constexpr uint64_t kSeed = 5;
-  const std::vector<kvcache::TokenId> tokens = Tokens(200);
-  for (const size_t prompt_tokens : {1, 15, 16, 17, 160}) {
-    const auto prompt = std::span(tokens).first(prompt_tokens);
-    for (const size_t answer_tokens : {0, 1, 15, 16, 40}) {
-      const auto answer = std::span(tokens).subspan(prompt_tokens, answer_tokens);
-      const PrefixKeys of_prompt = MakePrefixKeys(prompt, kChunkTokens, kSeed);
-      PrefixKeys keys = of_prompt;
-      for (const uint64_t key : MakeAnswerKeys(of_prompt, prompt, answer, kChunkTokens, kSeed)) {
-        keys.push_back(key);
-      }
-      EXPECT_EQ(keys, MakePrefixKeys(std::span(tokens).first(prompt_tokens + answer_tokens),
-                                     kChunkTokens, kSeed))
-          << prompt_tokens << " and " << answer_tokens;
-    }
-  }
-}
 
 TEST(PendingPrefixesTest, HoldsThoseThatLackWhatAnotherComputesUntilTheLastCommonChunk) {
   PendingPrefixes pending;

@@ -161,6 +161,31 @@ std::string Continued(const ChatTemplate& chat_template, const jinja::Value& con
   return (*text)->text;
 }
 
+// What a chat is answered is remembered in its tenant's part, found under tenant and salt.
+TEST_F(PromptEncoderTest, AConversationsTurnIsItsTenants) {
+  const auto chat_template = ChatTemplate::Create("{{ messages[0].content }}", "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  TurnMemory turns;
+  const PromptEncoder encoder(&tokenizer_, chat_template->get(),
+                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20},
+                              &turns);
+  jinja::Map message;
+  message.Set("role", jinja::Value::String("user"));
+  message.Set("content", jinja::Value::String("hi"));
+  ChatPrompt prompt;
+  prompt.input.messages = jinja::Value::MakeList({jinja::Value::MakeMap(std::move(message))});
+  EncodedRequest chat;
+  chat.request.prompt = std::move(prompt);
+  chat.request.tenant = "key";
+  chat.request.cache_salt = "salt";
+  const auto text = encoder.Render(&chat);
+  ASSERT_TRUE(text.ok()) << text.status();
+  ASSERT_EQ(encoder.Tokenize(*text, &chat), absl::OkStatus());
+  ASSERT_TRUE(chat.turn.has_value());
+  EXPECT_EQ(chat.turn->tenant, "key");
+  EXPECT_EQ(chat.turn->scope, TurnScope("key", "salt"));
+}
+
 // As where the text was begun: nothing of the template's that ends the message.
 TEST_F(PromptEncoderTest, ContinuesAMessageThatSaysNothingYet) {
   const auto chat_template = ChatTemplate::Create(

@@ -17,6 +17,7 @@ std::vector<TokenId> Ids(const std::vector<int32_t>& ids) {
 
 TurnKey Key(const std::string& text, const std::string& tenant = "", const std::string& salt = "") {
   return {.scope = TurnScope(tenant, salt),
+          .tenant = tenant,
           .text_bytes = text.size(),
           .text = DigestOf(text),
           .ids = DigestOf(Ids({static_cast<int32_t>(text.size())}))};
@@ -81,6 +82,57 @@ TEST(TurnMemoryTest, ForgetsWhatWasNotUsedForLongest) {
   memory.Remember(Key("fourth"), Ids({4}));
   EXPECT_EQ(Generated(memory, Key("first")).size(), 1u);
   EXPECT_EQ(Generated(memory, Key("third")).size(), 0u);
+}
+
+// Salts are a client's to choose: the tenant counts.
+TEST(TurnMemoryTest, ATenantThatFillsItForgetsItsOwn) {
+  TurnMemory memory({.turns = 16});
+  const std::vector<std::string> texts = {"first", "second", "third"};
+  for (const std::string& text : texts) memory.Remember(Key(text, "b"), Ids({1}));
+  for (int32_t i = 0; i < 1000; ++i) {
+    memory.Remember(Key("flood " + std::to_string(i), "a", std::to_string(i)), Ids({1, 2}));
+  }
+  EXPECT_EQ(memory.num_turns(), 16u);
+  for (const std::string& text : texts) EXPECT_EQ(Generated(memory, Key(text, "b")).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("flood 987", "a", "987")).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("flood 986", "a", "986")).size(), 0u);
+  // Who needs more gets as much as the other one, and no more than that.
+  for (int32_t i = 0; i < 100; ++i) memory.Remember(Key(std::to_string(i), "b"), Ids({1}));
+  EXPECT_EQ(memory.PromptSizes(Key("", "b").scope).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("99", "b")).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("flood 992", "a", "992")).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("flood 991", "a", "991")).size(), 0u);
+}
+
+TEST(TurnMemoryTest, OfTenantsThatHaveAsMuchTheOldestTurnIsForgotten) {
+  TurnMemory memory({.turns = 3});
+  for (const char* tenant : {"b", "c", "a"}) memory.Remember(Key("text", tenant), Ids({1}));
+  memory.MarkUsed(memory.Find(Key("text", "b").scope, Key("text", "b").text).front());
+  memory.Remember(Key("text", "d"), Ids({1}));
+  EXPECT_EQ(Generated(memory, Key("text", "c")).size(), 0u);
+  memory.Remember(Key("text", "e"), Ids({1}));
+  EXPECT_EQ(Generated(memory, Key("text", "a")).size(), 0u);
+  EXPECT_EQ(Generated(memory, Key("text", "b")).size(), 1u);
+}
+
+// Of turns and bytes a tenant takes what it takes more of: one has long answers, one many.
+TEST(TurnMemoryTest, ManyShortTurnsDoNotCostAnotherItsLongOnes) {
+  TurnMemory memory({.turns = 100, .bytes = 100'000});
+  for (int32_t i = 0; i < 4; ++i) {
+    memory.Remember(Key("long " + std::to_string(i), "b"), std::vector<TokenId>(2500, TokenId{i}));
+  }
+  for (int32_t i = 0; i < 1000; ++i) memory.Remember(Key(std::to_string(i), "a"), Ids({1}));
+  EXPECT_EQ(memory.num_turns(), 100u);
+  for (int32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(Generated(memory, Key("long " + std::to_string(i), "b")).size(), 1u);
+  }
+  // And the other way round.
+  memory.Remember(Key("short", "c"), Ids({1}));
+  for (int32_t i = 0; i < 100; ++i) {
+    memory.Remember(Key("longer " + std::to_string(i), "b"), std::vector<TokenId>(5000));
+  }
+  EXPECT_EQ(Generated(memory, Key("short", "c")).size(), 1u);
+  EXPECT_EQ(Generated(memory, Key("999", "a")).size(), 1u);
 }
 
 TEST(TurnMemoryTest, StaysWithinItsBytes) {

@@ -17,6 +17,7 @@ namespace refrain::testing {
 namespace {
 
 constexpr int32_t kSlots = 6;
+constexpr const char* kTenants[] = {"", "a", "b"};
 constexpr int kMaxOperations = 300;  // each is followed by a check of everything
 
 // The input; zeros behind its end.
@@ -64,7 +65,9 @@ class Run {
     if (operation < 8) return h_.Leave(id);
     if (operation < 11) return Append(id);
     if (operation < 14) return Publish(id);
-    if (operation == 14) return h_.cache->Retain(kvcache::SequenceId{id});
+    if (operation == 14) {
+      return h_.cache->Retain(kvcache::SequenceId{id}, kTenants[id % std::size(kTenants)]);
+    }
     Operate(id);
   }
 

@@ -52,7 +52,8 @@ class RandomRun {
     } else if (action < 23) {
       Unpin();
     } else if (Below(2) == 0) {
-      h_.cache->Retain(SequenceId{Pick()});
+      const uint64_t id = Pick();
+      h_.cache->Retain(SequenceId{id}, kTenants[id % std::size(kTenants)]);
     } else if (Below(10) == 0) {
       EvictAll();
     } else if (Below(2) == 0) {
@@ -84,6 +85,7 @@ class RandomRun {
 
  private:
   static constexpr int kSlots = 12;
+  static constexpr const char* kTenants[] = {"", "a", "b"};
   struct PinnedRange {
     std::string salt;
     Cells cells;

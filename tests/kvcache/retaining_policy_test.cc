@@ -18,14 +18,14 @@ class RetainingPolicyTest : public ::testing::Test {
   // "lru" with a quarter of 8 chunks for retained ones.
   RetainingPolicyTest() : policy_(*MakeEvictionPolicy("lru", 8)) {}
 
-  void InsertInUse(int32_t id, int32_t parent) {
+  void InsertInUse(int32_t id, int32_t parent, const char* tenant = "") {
     policy_->Inserted(N(id), {.tokens = 64, .parent = N(parent)});
-    policy_->Retain(N(id));
+    policy_->Retain(N(id), tenant);
   }
 
-  void InsertIdle(int32_t id, bool retained) {
+  void InsertIdle(int32_t id, bool retained, const char* tenant = "") {
     policy_->Inserted(N(id), {.tokens = 64});
-    if (retained) policy_->Retain(N(id));
+    if (retained) policy_->Retain(N(id), tenant);
     policy_->Idle(N(id));
   }
 
@@ -54,6 +54,59 @@ TEST_F(RetainingPolicyTest, GivesUpTheOldestBeyondItsShare) {
   for (int32_t id = 1; id <= 4; ++id) InsertIdle(id, true);
   InsertIdle(5, false);
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2, 5, 3, 4}));
+}
+
+TEST_F(RetainingPolicyTest, GivesUpFromTheTenantThatRetainsMost) {
+  policy_ = *MakeEvictionPolicy("lru", 16);  // four retained ones
+  InsertIdle(1, true, "b");
+  for (int32_t id = 2; id <= 9; ++id) InsertIdle(id, true, "a");
+  InsertIdle(10, false);
+  // Who comes later has its part, too.
+  InsertIdle(11, true, "c");
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 3, 4, 5, 6, 7, 10, 1, 8, 9, 11}));
+}
+
+TEST_F(RetainingPolicyTest, OfTenantsThatRetainAsMuchTheOldestGivesUp) {
+  policy_ = *MakeEvictionPolicy("lru", 12);  // three retained ones
+  InsertIdle(1, true, "b");
+  InsertIdle(2, true, "c");
+  InsertIdle(3, true, "a");
+  policy_->Hit(N(1));
+  InsertIdle(4, true, "d");
+  InsertIdle(5, false);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 5, 3, 1, 4}));
+}
+
+// What one tenant retains may go on with what another does: then only the other's has an end.
+TEST_F(RetainingPolicyTest, GivesUpAlsoWhereWhoRetainsMostHasNoEnd) {
+  policy_ = *MakeEvictionPolicy("lru", 16);  // four retained ones
+  for (int32_t id = 1; id <= 3; ++id) InsertInUse(id, id == 1 ? 100 : id - 1, "a");
+  policy_->Retain(N(3), "b");  // stays the first one's
+  InsertInUse(4, 3, "b");
+  policy_->Idle(N(4));
+  InsertIdle(9, false);
+  InsertIdle(5, true, "c");
+  EXPECT_EQ(policy_->Victim(), N(4));
+  policy_->Evicted(N(4));
+  policy_->Idle(N(3));
+  EXPECT_EQ(policy_->Victim(), N(9));
+  // Now "a" has one.
+  InsertIdle(6, true, "c");
+  EXPECT_EQ(policy_->Victim(), N(3));
+}
+
+TEST_F(RetainingPolicyTest, AChunkThatTakesAnothersPlaceIsItsTenants) {
+  policy_ = *MakeEvictionPolicy("lru", 16);  // four retained ones
+  InsertIdle(1, true, "b");
+  InsertIdle(2, true, "b");
+  InsertIdle(3, true, "a");
+  InsertIdle(4, true, "a");
+  policy_->Inserted(N(5), {.tokens = 64});
+  policy_->Replaced(N(1), N(5));
+  policy_->Idle(N(5));
+  InsertIdle(6, true, "c");
+  InsertIdle(7, false);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 7, 3, 4, 5, 6}));
 }
 
 // It has an answer behind it that is still cached: only hits tell that it is used.
@@ -102,7 +155,7 @@ TEST(RetainingPolicyInCacheTest, PromptsOfManyChunksTakeNoMoreThanTheirShare) {
   testing::LetterHarness h(40);
   const auto run = [&h](uint64_t id, char first, int32_t chunks, bool retain) {
     h.Run(id, std::string(1, first) + std::string(static_cast<size_t>(chunks) * 4 - 1, 'x'));
-    if (retain) h.cache->Retain(SequenceId{id});
+    if (retain) h.cache->Retain(SequenceId{id}, "");
     h.Leave(id);
   };
   for (uint64_t i = 0; i < 6; ++i) run(1 + i, static_cast<char>('a' + i), 5, true);
@@ -151,7 +204,7 @@ class RetainedPartOfAChunkTest : public ::testing::Test {
 
 TEST_F(RetainedPartOfAChunkTest, IsTakenOverByAnEqualOne) {
   StartWithPrompt(1);
-  h_.cache->Retain(SequenceId{1});
+  h_.cache->Retain(SequenceId{1}, "");
   h_.Leave(1);
   StartWithPrompt(2);
   h_.Leave(2);
@@ -160,7 +213,7 @@ TEST_F(RetainedPartOfAChunkTest, IsTakenOverByAnEqualOne) {
 
 TEST_F(RetainedPartOfAChunkTest, IsTakenOverByOneThatGrewWhileItWasInUse) {
   StartWithPrompt(1);
-  h_.cache->Retain(SequenceId{1});
+  h_.cache->Retain(SequenceId{1}, "");
   StartWithPrompt(2);
   ASSERT_EQ(h_.Grow(2, "gh"), absl::OkStatus());
   h_.Leave(2);
@@ -173,7 +226,7 @@ TEST_F(RetainedPartOfAChunkTest, IsTakenOverByTheOneThatItIsMergedWith) {
   ASSERT_EQ(h_.Grow(1, "gh"), absl::OkStatus());
   h_.Leave(1);
   StartWithPrompt(2);
-  h_.cache->Retain(SequenceId{2});
+  h_.cache->Retain(SequenceId{2}, "");
   ASSERT_EQ(h_.Grow(2, "gh"), absl::OkStatus());
   h_.Leave(2);
   EXPECT_EQ(h_.cache->stats().merged_chunks_total, 1);

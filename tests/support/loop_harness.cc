@@ -78,6 +78,7 @@ LoopHarness::LoopHarness(const LoopOptions& o)
                           .chunk_tokens = o.chunk_tokens,
                           .policy = o.policy,
                           .ageing_steps = o.ageing_steps},
+            .isolate_tenants = o.isolate_tenants,
             .planner = o.planner}) {}
 
 LoopHarness::~LoopHarness() { EXPECT_TRUE(runner.errors().empty()) << runner.errors().front(); }

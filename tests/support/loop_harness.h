@@ -24,6 +24,7 @@ struct LoopOptions {
   int32_t max_context_tokens = 512;
   int max_in_flight = 1;
   bool prefix_cache = true;
+  bool isolate_tenants = false;
   std::string eviction = "reuse_rate";
   engine::Policy policy = engine::Policy::kFcfs;
   int32_t ageing_steps = engine::SchedulerLimits{}.ageing_steps;
