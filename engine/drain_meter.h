@@ -8,9 +8,9 @@
 
 namespace refrain::engine {
 
-// How fast something has been leaving lately: an amount (requests, tokens) summed over the last
-// kWindow, or since there was something to leave. Time comes from the caller. One thread at a time;
-// cannot fail.
+// How fast something leaves while there is something to leave: an amount (requests, tokens) summed
+// over the last kWindow, or since there was something. Time comes from the caller. One thread at a
+// time; cannot fail.
 class DrainMeter {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -20,8 +20,9 @@ class DrainMeter {
   void Begin(TimePoint now);
   void Add(TimePoint now, int64_t amount);
 
-  // Seconds until `amount` will have left at the rate of the window. Where nothing has left in it:
-  // as long for one as there has been something to leave, a second at least, at most the window.
+  // Seconds until `amount` will have left at the rate of the window. Where that is too short or
+  // nothing has left in it, at the rate of the time before, however long ago that was; where there
+  // was none, or it has taken longer now: as long for one as there has been something to leave.
   double SecondsFor(TimePoint now, int64_t amount) const;
 
  private:
@@ -32,11 +33,18 @@ class DrainMeter {
     int64_t number = -1;  // time / kBucketMs
     int64_t amount = 0;
   };
-  // What left in the buckets that reach beyond `begin_ms`.
-  int64_t AmountSince(int64_t begin_ms) const;
+  // What the rate is told from at `now_ms`.
+  struct Seen {
+    double seconds = 0;
+    double amount = 0;
+  };
+  Seen SeenAt(int64_t now_ms) const;
 
   std::array<Bucket, kBuckets> buckets_{};  // by number modulo
   int64_t begin_ms_ = -1;                   // of the last Begin, else of the first Add
+  int64_t since_begin_ = 0;
+  int64_t last_ms_ = -1;    // when something left
+  double former_rate_ = 0;  // per second, before begin_ms_; 0: unknown
 };
 
 }  // namespace refrain::engine

@@ -193,7 +193,7 @@ StreamBatch RunningRequest::TakeOutput(Clock::TimePoint sampled) {
   std::swap(batch, outbox_);
   outbox_.usage = batch.usage;
   outbox_.finished = batch.finished;
-  if (batch.has_generated()) batch.first_sampled = sampled;
+  if (batch.has_output()) batch.first_sampled = sampled;
   timing_.Sent(batch);
   if (batch.finished) encoded_->ticket.LeaveQueue();
   return batch;

@@ -20,6 +20,25 @@ bool IsFit(const Utf8Unit& unit) {
   return unit.kind == Utf8Unit::Kind::kCharacter && !IsControl(unit.code_point);
 }
 
+// Hugging Face's cache has models--OWNER--NAME/snapshots/REVISION. Empty elsewhere.
+std::string NameInHubCache(const std::filesystem::path& folder) {
+  const std::filesystem::path snapshots = folder.parent_path();
+  const std::string repository = snapshots.parent_path().filename().string();
+  if (snapshots.filename() != "snapshots" || !repository.starts_with("models--")) return {};
+  return repository.substr(repository.rfind("--") + 2);
+}
+
+std::string NameOf(const std::filesystem::path& given) {
+  std::error_code ignored;
+  const std::filesystem::path absolute = std::filesystem::absolute(given, ignored);
+  // Without the dots: of `.` it is the name of the folder that one is in.
+  const std::filesystem::path normal = (absolute.empty() ? given : absolute).lexically_normal();
+  const std::filesystem::path path = normal.has_filename() ? normal : normal.parent_path();
+  if (!std::filesystem::is_directory(given, ignored)) return path.stem().string();
+  const std::string name = NameInHubCache(path);
+  return name.empty() ? path.filename().string() : name;
+}
+
 }  // namespace
 
 absl::Status CheckServedName(std::string_view name) {
@@ -39,11 +58,7 @@ absl::Status CheckServedName(std::string_view name) {
 }
 
 std::string ServedNameOfPath(const std::string& path) {
-  const std::filesystem::path whole(path);
-  const std::filesystem::path last = whole.has_filename() ? whole : whole.parent_path();
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(whole, ignored);
-  const std::string name = (is_folder ? last.filename() : last.stem()).string();
+  const std::string name = NameOf(path);
   std::string out;
   for (std::string_view rest = name; !rest.empty();) {
     const Utf8Unit unit = FirstUtf8Unit(rest);

@@ -16,8 +16,9 @@ namespace refrain::engine {
 // U+001F, U+007F to U+009F): the name, what is wrong, and at which byte. Pure; any thread.
 absl::Status CheckServedName(std::string_view name);
 
-// Of the model at `path`: a folder's name, a file's without its extension; U+FFFD for each part
-// that CheckServedName refuses. Looks whether the path is a folder; any thread.
+// Of the model at `path`: a folder's name (of a snapshot in Hugging Face's cache, its
+// repository's), a file's without its extension, of a link its own; U+FFFD for each part that
+// CheckServedName refuses. Looks whether the path is a folder; any thread.
 std::string ServedNameOfPath(const std::string& path);
 
 }  // namespace refrain::engine

@@ -95,9 +95,15 @@ struct StreamBatch {
   std::optional<std::chrono::steady_clock::time_point> first_sampled;
 
   // Whether not all of its tokens are of a prompt.
-  bool has_generated() const {
+  bool has_output() const {
     return std::any_of(tokens.rbegin(), tokens.rend(),
                        [](const TokenEvent& event) { return !event.from_prompt; });
+  }
+  // The same with what shows nothing: an end token, or what a stop string hides.
+  bool has_generated() const {
+    return has_output() || std::any_of(ends.begin(), ends.end(), [](const ChoiceEnd& end) {
+             return end.stop_token.has_value() || !end.hidden_tokens.empty();
+           });
   }
 };
 

@@ -22,8 +22,11 @@ absl::Status UnknownKey(std::string_view name) {
   if (name.empty()) {
     return absl::InvalidArgumentError("a config key has no name; --help lists those there are");
   }
-  return absl::InvalidArgumentError(Concat("config key \"", name, "\" is unknown; did you mean \"",
-                                           NearestConfigKey(name), "\"?"));
+  const std::optional<std::string_view> near = NearConfigKey(name);
+  return absl::InvalidArgumentError(Concat("config key \"", name, "\" is unknown; ",
+                                           near.has_value()
+                                               ? Concat("did you mean \"", *near, "\"?")
+                                               : std::string("--help lists those there are")));
 }
 
 // The text that ParseConfigValue reads, when the JSON type fits the key.

@@ -221,13 +221,20 @@ const ConfigKey* FindConfigKeyOrNull(std::string_view name) {
   return found == kKeys.end() ? nullptr : &*found;
 }
 
-std::string_view NearestConfigKey(std::string_view name) {
-  name = name.substr(0, 100);
-  return std::min_element(kKeys.begin(), kKeys.end(),
-                          [&](const ConfigKey& a, const ConfigKey& b) {
-                            return EditDistance(name, a.name) < EditDistance(name, b.name);
-                          })
-      ->name;
+std::optional<std::string_view> NearConfigKey(std::string_view name) {
+  constexpr size_t kMostBytes = 100;  // no key has as many
+  if (name.size() > kMostBytes) return std::nullopt;
+  std::optional<std::string_view> near;
+  int least = std::numeric_limits<int>::max();
+  for (const ConfigKey& key : kKeys) {
+    const bool lacks_section = key.name.ends_with(Concat(".", name));
+    const int distance = lacks_section ? 0 : EditDistance(name, key.name);
+    const bool is_like = distance <= static_cast<int>(std::max(name.size(), key.name.size()) / 3);
+    if (!is_like || distance >= least) continue;
+    near = key.name;
+    least = distance;
+  }
+  return near;
 }
 
 std::string ValidValues(const ConfigKey& key) {

@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_CONFIG_KEYS_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,8 +38,9 @@ struct ConfigKey {
 std::span<const ConfigKey> ConfigKeys();
 const ConfigKey* FindConfigKeyOrNull(std::string_view name);
 
-// The name of a known key that looks most like `name`.
-std::string_view NearestConfigKey(std::string_view name);
+// The name of the known key that looks most like `name`, or lacks its section; none where none
+// looks like it.
+std::optional<std::string_view> NearConfigKey(std::string_view name);
 
 using ConfigValue = std::variant<int64_t, double, bool, std::string>;
 

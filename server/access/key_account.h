@@ -28,7 +28,8 @@ class KeyAccount final : public Ticket::Account {
   KeyAccount(std::string name, std::function<TimePoint()> now);
 
   void SetLimits(const Limits& limits);
-  // Takes a place. RESOURCE_EXHAUSTED names the limit and carries when to come back.
+  // Takes a place. RESOURCE_EXHAUSTED names the limit and carries when to come back, and the code
+  // `rate_limit_exceeded`.
   absl::Status Enter();
 
   void Leave() override;

@@ -35,13 +35,22 @@ size_t BegunMarker(std::string_view text, std::string_view marker) {
   return 0;
 }
 
+bool IsObject(std::string_view json) {
+  const absl::StatusOr<Json> parsed = ParseJson(json, {.as_python = true});
+  return parsed.ok() && parsed->is_object();
+}
+
 // Nothing when `json`, which was followed, is no call.
-std::optional<std::string> NameOfCall(std::string_view json, const CallFollower& follower,
-                                      engine::ToolFormat format) {
+std::optional<ToolCall> CallOf(std::string_view json, const CallFollower& follower,
+                               engine::ToolFormat format) {
   const absl::StatusOr<Json> parsed = ParseJson(json, {.as_python = true});
   if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
+  ToolCall call{.name = {}, .arguments = std::string(follower.Arguments(json))};
   // Of names and arguments that occur twice the first ones, which a stream would have told.
-  if (follower.streams()) return follower.name();
+  if (follower.streams()) {
+    call.name = follower.name();
+    return call;
+  }
   const auto name = parsed->find("name");
   if (name == parsed->end() || !name->is_string() || name->get_ref<const std::string&>().empty()) {
     return std::nullopt;
@@ -50,12 +59,21 @@ std::optional<std::string> NameOfCall(std::string_view json, const CallFollower&
   for (const char* member : {"arguments", "parameters"}) {
     const auto arguments = parsed->find(member);
     if (arguments == parsed->end()) continue;
-    if (!arguments->is_object() && !arguments->is_null()) return std::nullopt;
+    if (arguments->is_string()) {
+      // As OpenAI's API shows a call, which models have learnt from, too.
+      const auto& text = arguments->get_ref<const std::string&>();
+      if (!IsObject(text)) return std::nullopt;
+      if (call.arguments.empty()) call.arguments = text;
+    } else if (!arguments->is_object() && !arguments->is_null()) {
+      return std::nullopt;
+    }
     has_arguments = true;
   }
   // No tag tells a call of Llama 3 from an answer that is an object with a name.
   if (!has_arguments && format == engine::ToolFormat::kLlama3) return std::nullopt;
-  return name->get<std::string>();
+  call.name = name->get<std::string>();
+  if (call.arguments.empty()) call.arguments = "{}";
+  return call;
 }
 
 }  // namespace
@@ -104,16 +122,15 @@ ToolCallParser::Output ToolCallParser::Finish() {
 bool ToolCallParser::EndCall(size_t json_begin, size_t json_end, size_t end, Output* output) {
   const bool was_told = std::exchange(name_told_, false);
   const std::string_view json = std::string_view(held_).substr(json_begin, json_end - json_begin);
-  std::optional<std::string> name;
+  std::optional<ToolCall> call;
   // The last brace of an object that is not whole may be all that it lacks.
   if (!was_told) {
-    name = NameOfCall(follower_.whole() ? json : Concat(json, "}"), follower_, format_);
+    call = CallOf(follower_.whole() ? json : Concat(json, "}"), follower_, format_);
   }
-  const bool is_call = was_told || name.has_value();
-  if (name.has_value()) {
-    TellName(*std::move(name), output);
-    const std::string_view arguments = follower_.Arguments(json);
-    TellArguments(arguments.empty() ? "{}" : arguments, /*whole=*/true, output);
+  const bool is_call = was_told || call.has_value();
+  if (call.has_value()) {
+    TellName(std::move(call->name), output);
+    TellArguments(call->arguments, /*whole=*/true, output);
   } else if (!was_told) {
     output->text += space_;
     output->text.append(held_, 0, end);

@@ -83,38 +83,61 @@ TEST(DrainMeterTest, WhereNothingHasLeftItTakesAsLongAsItHasTaken) {
   testing::FakeClock clock;
   clock.Advance(DrainMeter::kWindow * 2);
   DrainMeter meter;
-  EXPECT_EQ(meter.SecondsFor(clock.Now(), 1), 1);
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 1), 0, 0.01);
   meter.Begin(clock.Now());
-  clock.Advance(500ms);
-  EXPECT_EQ(meter.SecondsFor(clock.Now(), 2), 2);
+  clock.Advance(10ms);
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 20), 0.2, 0.01);
+  clock.Advance(490ms);
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 2), 1, 0.01);
   clock.Advance(5s);
   EXPECT_NEAR(meter.SecondsFor(clock.Now(), 2), 11, 0.1);
   clock.Advance(DrainMeter::kWindow * 2);
-  EXPECT_EQ(meter.SecondsFor(clock.Now(), 2), 32);
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 2), 31, 1);
 }
 
-// What has only just come is told from what left before it.
+// What has only just come is told from what left before it, ten a second, however long ago.
 TEST(DrainMeterTest, BeforeAnythingHasLeftTheFormerRateCounts) {
+  for (const auto idle : {std::chrono::seconds(2), DrainMeter::kWindow * 100}) {
+    testing::FakeClock clock;
+    DrainMeter meter;
+    meter.Begin(clock.Now());
+    Leave(40, 100ms, &clock, &meter);
+    clock.Advance(idle);
+    meter.Begin(clock.Now());
+    EXPECT_NEAR(meter.SecondsFor(clock.Now(), 20), 2, 0.3);
+    Leave(2, 5ms, &clock, &meter);
+    EXPECT_NEAR(meter.SecondsFor(clock.Now(), 20), 2, 0.3);
+    clock.Advance(10s);  // and no other: it has become slow
+    EXPECT_NEAR(meter.SecondsFor(clock.Now(), 2), 10, 0.3);
+  }
+}
+
+// A request now and then, which never waits, is no slow queue, and makes none forgotten.
+TEST(DrainMeterTest, WhatLeavesAtOnceKeepsTheFormerRate) {
   testing::FakeClock clock;
   DrainMeter meter;
   meter.Begin(clock.Now());
   Leave(40, 100ms, &clock, &meter);
-  clock.Advance(2s);
+  for (int i = 0; i < 10; ++i) {
+    clock.Advance(5s);
+    meter.Begin(clock.Now());
+    Leave(1, 1ms, &clock, &meter);
+  }
+  clock.Advance(5s);
   meter.Begin(clock.Now());
-  clock.Advance(10ms);
-  EXPECT_LE(meter.SecondsFor(clock.Now(), 10), 5);
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 20), 2, 0.3);
 }
 
 class AdmissionLedgerTest : public ::testing::Test {
  protected:
-  // Has `requests` enter, start and end within `time`, evenly.
+  // `requests` start and end within `time`, evenly, while one waits.
   void Serve(int requests, std::chrono::duration<double> time) {
-    for (int i = 0; i < requests; ++i) {
-      auto ticket = ledger_->Enter("");
-      ASSERT_TRUE(ticket.ok());
-      ASSERT_TRUE(ticket->SetTokens(100).ok());
-      ticket->LeaveQueue();
-      clock_.Advance(time / requests);
+    AdmissionTicket ticket;
+    for (int i = 0; i <= requests; ++i) {
+      auto next = ledger_->Enter("");
+      ASSERT_TRUE(next.ok() && next->SetTokens(100).ok());
+      if (i > 0) clock_.Advance(time / requests);
+      ticket = *std::move(next);
     }
   }
 
@@ -131,6 +154,22 @@ TEST_F(AdmissionLedgerTest, TellsWhenTheQueueWillHaveDrained) {
   for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter(""));
   EXPECT_TRUE(absl::IsResourceExhausted(ledger_->Enter("").status()));
   EXPECT_NEAR(RetryAfter(), 20, 2);
+}
+
+// An idle server is no slow one.
+TEST_F(AdmissionLedgerTest, TellsABurstBehindAnIdleTimeTheRateBeforeIt) {
+  Serve(160, 16s);
+  clock_.Advance(1h);
+  std::vector<AdmissionTicket> queued;
+  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter(""));
+  EXPECT_NEAR(RetryAfter(), 4, 1);
+}
+
+TEST_F(AdmissionLedgerTest, TellsAFirstBurstToComeBackAtOnce) {
+  std::vector<AdmissionTicket> queued;
+  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter(""));
+  clock_.Advance(5ms);
+  EXPECT_EQ(RetryAfter(), 1);
 }
 
 TEST_F(AdmissionLedgerTest, TellsMoreWhenTheQueueDrainsSlowly) {

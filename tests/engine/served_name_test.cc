@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "tests/support/temporary_directory.h"
 
@@ -37,6 +39,47 @@ TEST(ServedName, IsThatOfTheFolderOrOfTheFileWithoutItsExtension) {
   EXPECT_EQ(ServedNameOfPath(folder), "a.b");
   EXPECT_EQ(ServedNameOfPath(folder + "/"), "a.b");
   EXPECT_EQ(ServedNameOfPath("/does/not/exist/model.Q4_1.gguf"), "model.Q4_1");
+}
+
+// `--model .` in a model's folder.
+TEST(ServedName, IsThatOfTheFolderWhereThePathIsDots) {
+  testing::TemporaryDirectory directory;
+  std::filesystem::create_directories(directory.path() + "/model/shards");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path() + "/model");
+  EXPECT_EQ(ServedNameOfPath("."), "model");
+  EXPECT_EQ(ServedNameOfPath("./"), "model");
+  EXPECT_EQ(ServedNameOfPath("shards/.."), "model");
+  std::filesystem::current_path("shards");
+  EXPECT_EQ(ServedNameOfPath(".."), "model");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(ServedNameOfPath(directory.path() + "/model/shards/../"), "model");
+}
+
+// Hugging Face's cache: a folder is called by its revision, a file is a link to its hash.
+TEST(ServedName, IsThatOfTheRepositoryInHuggingFacesCache) {
+  testing::TemporaryDirectory directory;
+  const std::string hub = directory.path() + "/models--Qwen--Qwen3-8B";
+  const std::string snapshot = hub + "/snapshots/9c925d64d72725edaf899c6cb9c377fd0709d9c5";
+  std::filesystem::create_directories(snapshot + "/part");
+  std::filesystem::create_directory(hub + "/blobs");
+  std::ofstream(hub + "/blobs/f00d").flush();
+  std::filesystem::create_symlink("../../blobs/f00d", snapshot + "/Qwen3-8B-Q4_K_M.gguf");
+  EXPECT_EQ(ServedNameOfPath(snapshot), "Qwen3-8B");
+  EXPECT_EQ(ServedNameOfPath(snapshot + "/"), "Qwen3-8B");
+  EXPECT_EQ(ServedNameOfPath(snapshot + "/Qwen3-8B-Q4_K_M.gguf"), "Qwen3-8B-Q4_K_M");
+  EXPECT_EQ(ServedNameOfPath(snapshot + "/part"), "part");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(snapshot);
+  EXPECT_EQ(ServedNameOfPath("."), "Qwen3-8B");
+  std::filesystem::current_path(before);
+  for (const std::string other : {"/models--gpt2/snapshots/rev", "/datasets--a--b/snapshots/rev",
+                                  "/models--a--b/refs/rev", "/models--a--/snapshots/rev"}) {
+    std::filesystem::create_directories(directory.path() + other);
+    EXPECT_EQ(ServedNameOfPath(directory.path() + other),
+              other.starts_with("/models--gpt2/") ? "gpt2" : "rev")
+        << other;
+  }
 }
 
 TEST(ServedName, OfAPathIsMendedWhereNoClientCouldReadIt) {

@@ -172,6 +172,14 @@ TEST(Config, RefusesUnknownKeysAndNamesTheNearest) {
   EXPECT_EQ(
       ErrorOf(config.ApplyFile(R"({"limit":{}})", "f")).find("f: config key \"limit\" is unknown"),
       0u);
+  EXPECT_EQ(ErrorOf(config.Set("max_sequences", "1")),
+            "config key \"max_sequences\" is unknown; did you mean \"engine.max_sequences\"?");
+  EXPECT_EQ(ErrorOf(config.Set("engine.max_seq", "1")),
+            "config key \"engine.max_seq\" is unknown; did you mean \"engine.max_sequences\"?");
+  for (const std::string name : {"foo.bar", "model", "x", "a.very.long.name.of.many.parts"}) {
+    EXPECT_EQ(ErrorOf(config.Set(name, "1")),
+              "config key \"" + name + "\" is unknown; --help lists those there are");
+  }
   EXPECT_TRUE(config.ApplyFile(R"({"limits":{}})", "f").ok());
   EXPECT_EQ(ErrorOf(config.Set("", "x")), "a config key has no name; --help lists those there are");
   ErrorOf(config.ApplyFile(R"([])", "f"));

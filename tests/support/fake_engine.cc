@@ -351,7 +351,7 @@ bool FakeEngine::Step(Running* running, Clock::time_point now) {
     }
     all_ended = all_ended && choice.ended;
   }
-  if (batch.has_generated()) batch.first_sampled = Clock::now();
+  if (batch.has_output()) batch.first_sampled = Clock::now();
   batch.usage = running->usage;
   batch.finished = all_ended;
   running->stream->Push(std::move(batch));

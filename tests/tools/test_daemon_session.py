@@ -1,7 +1,9 @@
 """tools/run shows one answer and leaves no daemon behind, whatever goes wrong."""
 
 import argparse
+import json
 import pathlib
+import shlex
 import signal
 import socket
 import subprocess
@@ -177,3 +179,9 @@ def test_a_failed_answer_stops_no_daemon(port, model, error):
         assert f"curl -N http://127.0.0.1:{port}/v1/chat/completions" in session.shown
         assert error in session.end()
     assert is_free(port)
+
+
+def test_the_curl_line_is_one_for_the_shell():
+    line = daemon_session.curl_line("127.0.0.1:8000", "it's a \"model\"", daemon_session.CHAT)
+    words = shlex.split(line)
+    assert json.loads(words[words.index("-d") + 1])["model"] == "it's a \"model\""

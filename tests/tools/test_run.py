@@ -74,6 +74,16 @@ def test_builds_starts_answers_and_stops(workshop):
     assert f"--model {workshop.model} " in (workshop.folder / "arguments").read_text()
 
 
+def test_a_model_keeps_its_name_where_it_is_a_link(workshop):
+    # As in Hugging Face's cache, where the file is called by its hash.
+    blob = workshop.folder / "f00d"
+    workshop.model.rename(blob)
+    workshop.model.symlink_to(blob)
+    done = workshop.run("model.gguf", "--once", "--listen", workshop.listen)
+    assert done.returncode == 0, done.stderr
+    assert f"--model {workshop.model} " in (workshop.folder / "arguments").read_text()
+
+
 def test_a_failing_build_ends_it(workshop):
     workshop.fail_build(1)
     done = workshop.run("model.gguf", "--once", "--listen", workshop.listen)

@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import pathlib
+import shlex
 import signal
 import socket
 import subprocess
@@ -182,7 +183,7 @@ def print_answer(response: http.client.HTTPResponse, route: Route) -> None:
 def curl_line(listen: str, model: str, route: Route) -> str:
     body = json.dumps({"model": model, "stream": True, **route.prompt(route.example)})
     return (f"curl -N http://{listen}{route.path} -H 'Content-Type: application/json' "
-            f"-d '{body}'")
+            f"-d {shlex.quote(body)}")
 
 
 def stop_daemon(daemon: subprocess.Popen, timeout_s: float | None) -> None:

@@ -65,9 +65,10 @@ def generate(services, key: str | None = None, timeout=60, text="Hello", max_tok
     return grpc.StatusCode.OK
 
 
-def expect_refused_for_now(answer: httpx.Response) -> None:
+def expect_refused_for_now(answer: httpx.Response, code: str) -> None:
     assert answer.status_code == 429, answer.text
-    assert answer.json()["error"]["type"] == "rate_limit_error"
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("rate_limit_error", code)
     assert int(answer.headers["retry-after"]) >= 1
 
 
@@ -122,7 +123,7 @@ def test_requests_of_a_key(limited, daemon_arguments, tmp_path):
     one, other = (make_key(daemon_arguments[0], tmp_path / "keys", name) for name in ("a", "b"))
     daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_requests=1)
     with running(daemon, one), services_of(daemon, one) as services:
-        expect_refused_for_now(complete(daemon, one))
+        expect_refused_for_now(complete(daemon, one), "rate_limit_exceeded")
         assert generate(services, one) == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert complete(daemon, other).status_code == 200
         assert generate(services, other) == grpc.StatusCode.OK
@@ -165,7 +166,7 @@ def test_tokens_of_a_key(limited, daemon_arguments, tmp_path):
     one, other = (make_key(daemon_arguments[0], tmp_path / "keys", name) for name in ("a", "b"))
     daemon = limited(f"--set=auth.keys_file={tmp_path / 'keys'}", per_key_tokens_per_s=5)
     assert complete(daemon, one, max_tokens=40, ignore_eos=True).status_code == 200
-    expect_refused_for_now(complete(daemon, one))
+    expect_refused_for_now(complete(daemon, one), "rate_limit_exceeded")
     with services_of(daemon, one) as services:
         assert generate(services, one) == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert complete(daemon, other).status_code == 200
@@ -192,7 +193,7 @@ def test_tokens_of_the_queue(limited):
                 assert time.monotonic() < deadline
                 if select.select([waiting], [], [], 0)[0]:  # it was second, and refused
                     waiting = sockets.enter_context(ask())
-            expect_refused_for_now(answer)
+            expect_refused_for_now(answer, "overloaded")
             assert complete(daemon, prompt=ids[:30], timeout=0.1).status_code == 408  # fits
         assert http.get("/health").status_code == 200
 

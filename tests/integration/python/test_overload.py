@@ -73,6 +73,7 @@ def test_a_full_queue_says_when_to_come_back(busy):
             assert time.monotonic() < deadline
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert answer.json()["error"]["type"] == "rate_limit_error"
+        assert answer.json()["error"]["code"] == "overloaded"
         waiting.close()  # gives its place in the queue back
         while complete(daemon, timeout=0.1).status_code == 429:
             assert time.monotonic() < deadline

@@ -10,6 +10,7 @@
 #include "engine/retry_after.h"
 #include "engine/token_stream.h"
 #include "server/access/http_access.h"
+#include "server/status_mapping.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/temporary_directory.h"
 
@@ -135,6 +136,7 @@ TEST_F(KeyGateTest, CountsRequestsAtOnceByNameAcrossReloads) {
   ASSERT_TRUE(gate->Reload().ok());
   const absl::Status status = gate->Admit({.key_name = "a"}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_EQ(ApiErrorFromStatus(status).code, "rate_limit_exceeded");
   EXPECT_NE(std::string(status.message()).find("its limit is 2"), std::string::npos);
   EXPECT_TRUE(engine::RetryAfterOf(status).has_value());
   auto other = gate->Admit({.key_name = "b"});
@@ -175,6 +177,7 @@ TEST_F(KeyGateTest, KeepsAKeyToItsTokensPerSecond) {
   }
   const absl::Status status = gate->Admit({.key_name = "a"}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_EQ(ApiErrorFromStatus(status).code, "rate_limit_exceeded");
   EXPECT_EQ(engine::RetryAfterOf(status), 10);
   clock_.Advance(8s);
   EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok());

@@ -109,7 +109,7 @@ TEST_F(GrpcCallsTest, OneThatIsCancelledBeforeItsFirstTokenIsChargedWhatWasCompu
   EXPECT_EQ(counting_gate_.charged_tokens(), static_cast<int64_t>(prompt.size()));
 }
 
-// An echoed prompt is no answer.
+// An echoed prompt is no answer; an end token is one.
 TEST_F(GrpcCallsTest, RecordsAFirstTokenOnlyWhereOneWasGenerated) {
   ServerOptions options;
   options.on_call = [this](const CallRecord& call) {
@@ -117,19 +117,27 @@ TEST_F(GrpcCallsTest, RecordsAFirstTokenOnlyWhereOneWasGenerated) {
     details_.push_back(call.details);
   };
   Start(options);
-  for (const int32_t max_tokens : {0, 1}) {
+  struct Case {
+    int32_t max_tokens;
+    std::optional<int32_t> stop_token_id;
+  };
+  int answers = 0;
+  for (const auto& [max_tokens, stop_token_id] : {Case{0, {}}, Case{1, {}}, Case{1, 'a'}}) {
     v1::GenerateRequest request = Text("abc");
     request.mutable_params()->set_echo(true);
-    request.mutable_params()->mutable_stop()->set_max_tokens(max_tokens);
+    v1::Stop* const stop = request.mutable_params()->mutable_stop();
+    stop->set_max_tokens(max_tokens);
+    if (stop_token_id.has_value()) stop->add_stop_token_ids(*stop_token_id);
     ClientContext context;
     const auto reader = inference_->Generate(&context, request);
     v1::GenerateResponse message;
     while (reader->Read(&message)) {
     }
     ASSERT_TRUE(reader->Finish().ok());
+    ++answers;
     ASSERT_TRUE(testing::Eventually([&] {
       const std::lock_guard lock(details_mutex_);
-      return std::ssize(details_) == max_tokens + 1;
+      return std::ssize(details_) == answers;
     }));
     const std::lock_guard lock(details_mutex_);
     EXPECT_EQ(details_.back().find("first_token_ms") != std::string::npos, max_tokens > 0)

@@ -440,7 +440,7 @@ TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
   EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cache_misses"], json::parse("[null,null]"));
 }
 
-// An echoed prompt is no answer.
+// An echoed prompt is no answer; an end token is one, and what a stop string hides.
 TEST(ServiceLogTest, HasAFirstTokenOnlyWhereOneWasGenerated) {
   std::mutex mutex;
   std::vector<std::string> details;
@@ -450,18 +450,25 @@ TEST(ServiceLogTest, HasAFirstTokenOnlyWhereOneWasGenerated) {
     details.emplace_back(exchange.details);
   };
   testing::ServedFake served({}, std::move(options));
-  for (const int max_tokens : {0, 1}) {
-    const json request = {{"prompt", "abc"}, {"echo", true}, {"max_tokens", max_tokens}};
+  const std::pair<json, bool> kCases[] = {{{{"max_tokens", 0}}, false},
+                                          {{{"max_tokens", 1}}, true},
+                                          {{{"stop_token_ids", {'a'}}}, true},
+                                          {{{"stop", "ab"}}, true}};
+  size_t answers = 0;
+  for (const auto& [fields, generated] : kCases) {
+    json request = {{"prompt", "abc"}, {"echo", true}};
+    request.update(fields);
     RawClient client(served.port());
     client.Send(PostRequest(kCompletions, request.dump()));
     ASSERT_EQ(client.ReadResponse().status, 200);
+    ++answers;
     ASSERT_TRUE(testing::Eventually([&] {
       const std::lock_guard lock(mutex);
-      return std::ssize(details) == max_tokens + 1;
+      return details.size() == answers;
     }));
     const std::lock_guard lock(mutex);
-    EXPECT_EQ(details.back().find("first_token_ms") != std::string::npos, max_tokens > 0)
-        << details.back();
+    EXPECT_EQ(details.back().find("first_token_ms") != std::string::npos, generated)
+        << fields << details.back();
   }
 }
 

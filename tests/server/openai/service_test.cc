@@ -253,7 +253,9 @@ TEST_F(ServiceTest, TellsOverloadWithRetryAfter) {
   const RawResponse response = Post(kCompletions, {{"prompt", "[[reject=8]]x"}});
   EXPECT_EQ(response.status, 429);
   EXPECT_EQ(response.headers.at("retry-after"), "1");
-  EXPECT_EQ(json::parse(response.body)["error"]["type"], "rate_limit_error");
+  const json error = json::parse(response.body)["error"];
+  EXPECT_EQ(error["type"], "rate_limit_error");
+  EXPECT_EQ(error["code"], "overloaded");  // and not the limit of a key
 }
 
 // One of several prompts is refused: the others must not run on without a reader.
