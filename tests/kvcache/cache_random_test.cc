@@ -188,7 +188,17 @@ class RandomRun {
     const int32_t published = h_.cache->published_tokens(SequenceId{source});
     const size_t length =
         Below(3) == 0 ? Below(static_cast<size_t>(published) + 1) : static_cast<size_t>(published);
+    if (Below(8) == 0) return HandOver(id, source, length);
     if (!h_.Fork(id, source, static_cast<int32_t>(length)).ok()) ++refused_;
+  }
+
+  void HandOver(uint64_t id, uint64_t source, size_t length) {
+    h_.cache->HandOver(SequenceId{id}, SequenceId{source}, static_cast<int32_t>(length));
+    h_.expected[id] = h_.expected[source];
+    h_.expected[id].resize(length);
+    h_.salts[id] = h_.salts[source];
+    h_.expected.erase(source);
+    h_.salts.erase(source);
   }
 
   void Grow(uint64_t id, const Cells& cells) {
