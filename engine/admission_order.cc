@@ -98,4 +98,12 @@ const WaitingEntry* AdmissionOrder::NextByRank() {
   return &entry(static_cast<uint32_t>(key));
 }
 
+const WaitingEntry* FirstToStart(const SchedulerSnapshot& snapshot, int32_t tenant) {
+  std::vector<const WaitingEntry*> waiting;
+  for (const WaitingEntry& entry : snapshot.waiting) {
+    if (entry.tenant == tenant && !entry.held) waiting.push_back(&entry);
+  }
+  return AdmissionOrder(snapshot, &waiting).Next();
+}
+
 }  // namespace refrain::engine

@@ -143,6 +143,7 @@ absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
 struct KvSize {
   kvcache::KvLayout layout;
   int32_t num_chunks;
+  size_t available_bytes;
 };
 
 // What fits into the memory that is free now, or that the configuration names.
@@ -153,18 +154,21 @@ absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig
   absl::StatusOr<kvcache::KvLayout> layout =
       KvLayoutFor(config, backend.info(), *dtype, options.kv_cache.chunk_tokens);
   if (!layout.ok()) return layout.status();
-  absl::StatusOr<int32_t> chunks =
-      KvChunksFor({.memory_bytes = options.kv_cache.memory_bytes,
-                   .available_bytes = static_cast<int64_t>(backend.device().AvailableBytes()),
-                   .chunk_bytes = static_cast<int64_t>(layout->chunk_bytes()),
-                   .chunk_tokens = options.kv_cache.chunk_tokens,
-                   .context_tokens = options.max_context_tokens > 0 ? options.max_context_tokens
-                                                                    : config.max_context_tokens,
-                   .asked_context_tokens = options.max_context_tokens,
-                   .max_sequences = options.max_sequences,
-                   .most_chunks = most_chunks});
+  const size_t available_bytes = backend.device().AvailableBytes();
+  constexpr size_t kMostBytes = std::numeric_limits<int64_t>::max();
+  absl::StatusOr<int32_t> chunks = KvChunksFor(
+      {.memory_bytes = options.kv_cache.memory_bytes,
+       .available_bytes = static_cast<int64_t>(available_bytes),
+       .total_bytes = static_cast<int64_t>(std::min(backend.device().TotalBytes(), kMostBytes)),
+       .chunk_bytes = static_cast<int64_t>(layout->chunk_bytes()),
+       .chunk_tokens = options.kv_cache.chunk_tokens,
+       .context_tokens =
+           options.max_context_tokens > 0 ? options.max_context_tokens : config.max_context_tokens,
+       .asked_context_tokens = options.max_context_tokens,
+       .max_sequences = options.max_sequences,
+       .most_chunks = most_chunks});
   if (!chunks.ok()) return chunks.status();
-  return KvSize{*std::move(layout), *chunks};
+  return KvSize{*std::move(layout), *chunks, available_bytes};
 }
 
 // Of all weights, each in the type that `type_of` gives for the one that it has in the files.
@@ -295,6 +299,16 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
       MoveTo(foundation.storage, KvStorage::Create(device, size->layout, size->num_chunks));
   if (absl::IsResourceExhausted(status)) return NoRoomFor("", options, size->num_chunks, status);
   if (!status.ok()) return status;
+  // A host gives addresses for more than there is. Asked for, it may be meant: what is short now
+  // may be free by the time that it is needed.
+  const size_t pool_bytes = static_cast<size_t>(size->num_chunks) * size->layout.chunk_bytes();
+  if (pool_bytes > size->available_bytes) {
+    AddWarning(absl::StrCat("kv_cache.memory_bytes is ", options.kv_cache.memory_bytes,
+                            ", of which ", size->available_bytes,
+                            " bytes are free: when what is cached fills them, the system may end "
+                            "the process"),
+               foundation.warning);
+  }
   foundation.mover = std::make_unique<DeviceChunkMover>(foundation.storage.get());
   return MoveTo(parts.cache,
                 kvcache::CacheManager::Create({.num_chunks = size->num_chunks,

@@ -329,6 +329,11 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
     Die(status);
     return false;
   }
+  StartRunning(sequence, goes_on);
+  return true;
+}
+
+void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bool goes_on) {
   assert(sequence->pending_samples == 0);
   RemoveWaiting(sequence->id);
   pending_.Forget(sequence->id);
@@ -360,7 +365,6 @@ bool EngineLoop::Admit(const std::shared_ptr<SequenceState>& sequence) {
                                         .priority = request.request().priority,
                                         .tenant = request.tenant()});
   if (found_tokens >= request.prompt_tokens() - 1) ReleaseParked(&request);
-  return true;
 }
 
 absl::Status EngineLoop::JoinCache(SequenceState* sequence) {

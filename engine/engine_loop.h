@@ -1,7 +1,6 @@
 #ifndef REFRAIN_ENGINE_ENGINE_LOOP_H_
 #define REFRAIN_ENGINE_ENGINE_LOOP_H_
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -110,6 +109,7 @@ class EngineLoop {
   void Preempt(SequenceState* sequence);
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
   absl::Status JoinCache(SequenceState* sequence);
+  void StartRunning(const std::shared_ptr<SequenceState>& sequence, bool goes_on);  // it joined
 
   // --- what a plan depends on (engine_loop_snapshot.cc) ---
   void RefreshSnapshot();
@@ -122,6 +122,8 @@ class EngineLoop {
   kvcache::Namespace NamespaceOf(const Request& request) const;
   // Another choice of the same request that has computed all of the prompt that can be shared.
   const SequenceState* ForkSource(const SequenceState& sequence) const;
+  // Lets a waiting choice of the request run in place of one that ends; false: none should.
+  bool HandOver(const SequenceState& ended);
   int32_t WantedTokens(const SequenceState& sequence) const;
   size_t PresentChunks(const SequenceState& sequence, int32_t found_tokens) const;
   bool SharesRunning(const WaitingEntry& entry) const;

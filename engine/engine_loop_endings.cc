@@ -41,7 +41,7 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   RunningRequest* const request = sequence->request;
   const bool picked_later = request->request().picks_best();
   if (!picked_later) RememberTurn(*request, sequence->generated);
-  Withdraw(sequence);
+  if (!HandOver(*sequence)) Withdraw(sequence);
   request->End(sequence, std::move(end));
   if (picked_later && request->finished()) KeepBest(*request);
   MarkChanged(request);

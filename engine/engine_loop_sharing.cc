@@ -5,6 +5,15 @@
 #include "engine/engine_loop.h"
 
 namespace refrain::engine {
+namespace {
+
+// All of the prompt that its request's other choices can share.
+bool HasPrompt(const SequenceState& choice, const kvcache::CacheManager& cache) {
+  return choice.phase == SequencePhase::kRunning && cache.Contains(choice.id) &&
+         cache.published_tokens(choice.id) >= choice.request->prompt_tokens() - 1;
+}
+
+}  // namespace
 
 kvcache::Namespace EngineLoop::NamespaceOf(const Request& request) const {
   return {.tenant = options_.isolate_tenants ? request.tenant : "",
@@ -17,17 +26,39 @@ int32_t EngineLoop::WantedTokens(const SequenceState& sequence) const {
 }
 
 const SequenceState* EngineLoop::ForkSource(const SequenceState& sequence) const {
-  const int32_t wanted_tokens = sequence.request->prompt_tokens() - 1;
-  if (wanted_tokens == 0) return nullptr;
+  if (sequence.request->prompt_tokens() == 1) return nullptr;
   // With its own answer in the cache there is more to be found there.
   if (!sequence.generated.empty() && parts_.cache->options().prefix_cache) return nullptr;
   for (const auto& other : sequence.request->choices()) {
-    if (other->phase == SequencePhase::kRunning && parts_.cache->Contains(other->id) &&
-        parts_.cache->published_tokens(other->id) >= wanted_tokens) {
-      return other.get();
-    }
+    if (HasPrompt(*other, *parts_.cache)) return other.get();
   }
   return nullptr;
+}
+
+// Where nothing stays in the cache, each of those that wait would compute the prompt again. It
+// overtakes nobody: it is what its tenant would start next.
+bool EngineLoop::HandOver(const SequenceState& ended) {
+  kvcache::CacheManager& cache = *parts_.cache;
+  const RunningRequest& request = *ended.request;
+  if (cache.options().prefix_cache || !HasPrompt(ended, cache)) return false;
+  bool some_wait = false;
+  for (const auto& other : request.choices()) {
+    if (other.get() != &ended && HasPrompt(*other, cache)) return false;
+    some_wait = some_wait || other->phase == SequencePhase::kWaiting;
+  }
+  if (!some_wait) return false;
+  const WaitingEntry* const next = FirstToStart(snapshot_, request.tenant());
+  if (next == nullptr) return false;
+  const std::shared_ptr<SequenceState> heir = sequences_.at(next->sequence);
+  if (heir->request != &request) return false;
+  const auto left = FindEntry(snapshot_.running, ended.id);
+  const int32_t turn_begin = heir->known_tokens() - (ended.known_tokens() - left->turn_begin);
+  snapshot_.running.erase(left);
+  cache.HandOver(heir->id, ended.id, request.prompt_tokens() - 1);
+  StopProducing(ended.id);
+  StartRunning(heir, /*goes_on=*/false);
+  FindEntry(snapshot_.running, heir->id)->turn_begin = turn_begin;  // the turn is one
+  return true;
 }
 
 size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_tokens) const {

@@ -30,6 +30,11 @@ absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget) {
   }
   chunks = std::min<int64_t>(chunks, std::numeric_limits<int32_t>::max() / budget.chunk_tokens);
   chunks = std::min<int64_t>(chunks, budget.most_chunks);
+  if (asked > 0 && chunks > budget.total_bytes / budget.chunk_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("kv_cache.memory_bytes of ", asked,
+                                                   " bytes is more than all memory there is, ",
+                                                   budget.total_bytes, " bytes"));
+  }
   if (chunks * budget.chunk_tokens < budget.asked_context_tokens) {
     const std::string sizes =
         absl::StrCat("engine.max_context_tokens is ", budget.asked_context_tokens,

@@ -12,6 +12,7 @@ namespace refrain::engine {
 struct KvBudget {
   int64_t memory_bytes = 0;     // kv_cache.memory_bytes; 0 = half of what is available
   int64_t available_bytes = 0;  // on the device, now
+  int64_t total_bytes = std::numeric_limits<int64_t>::max();  // of the device, free or not
   int64_t chunk_bytes = 1;
   int64_t chunk_tokens = 64;
   int64_t context_tokens = 0;  // of the longest request that the model can serve
@@ -26,7 +27,8 @@ struct KvBudget {
 // Chunks of the pool; their tokens can be counted in 32 bits. Without memory_bytes no more than
 // twice what every sequence at full context could fill. Pure. When not one fits, or less than the
 // context that was asked for, the sizes are named by INVALID_ARGUMENT (memory_bytes) or
-// RESOURCE_EXHAUSTED (what is available).
+// RESOURCE_EXHAUSTED (what is available); so they are when memory_bytes would make a pool of more
+// than total_bytes. More than is available may be asked for.
 absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget);
 
 }  // namespace refrain::engine

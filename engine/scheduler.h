@@ -139,6 +139,9 @@ StepPlan Plan(const SchedulerSnapshot& snapshot);
 // The running sequence that Plan takes chunks from first; there must be one.
 SequenceId FirstToGiveWay(const SchedulerSnapshot& snapshot);
 
+// Of the tenant's waiting sequences the one that Plan would admit first; null: none waits.
+const WaitingEntry* FirstToStart(const SchedulerSnapshot& snapshot, int32_t tenant);
+
 // What the engine loop calls: Plan, or what a test puts in its place.
 using PlanFunction = std::function<StepPlan(const SchedulerSnapshot&)>;
 

@@ -2,6 +2,7 @@
 #define REFRAIN_KERNELS_DEVICE_H_
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -55,6 +56,9 @@ class Device {
 
   // Free bytes now, for sizing the KV pool.
   virtual size_t AvailableBytes() const = 0;
+  // Bytes that there are, free or not; the greatest size_t where Allocate refuses what does not
+  // fit, or where they are not known.
+  virtual size_t TotalBytes() const { return std::numeric_limits<size_t>::max(); }
 
  private:
   friend class DeviceBuffer;

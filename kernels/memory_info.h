@@ -9,6 +9,8 @@ namespace refrain::kernels {
 // Bytes that the system could give programs without swapping, what it would drop from its page
 // cache included; nothing where it does not say. Any thread.
 std::optional<size_t> MemAvailableBytes();
+// Bytes of RAM that the system has for itself and programs; swap does not count.
+std::optional<size_t> MemTotalBytes();
 
 }  // namespace refrain::kernels
 

@@ -226,6 +226,14 @@ absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source
   return forked.slot;
 }
 
+void CacheManager::HandOver(SequenceId sequence, SequenceId source, int32_t num_tokens) {
+  slot_taken_[ToIndex(slot(source))] = false;
+  const absl::StatusOr<SlotId> taken = Fork(sequence, source, num_tokens);
+  assert(taken.ok());
+  Leave(source);
+  slot_taken_[ToIndex(*taken)] = true;  // it may be that of `source`
+}
+
 void CacheManager::LeaveKeeping(SequenceId sequence, int32_t kept_tokens) {
   Sequence& left = Get(sequence);
   for (const PathEntry& entry : left.path) {

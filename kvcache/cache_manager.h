@@ -6,7 +6,6 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -116,6 +115,8 @@ class CacheManager {
   // As Join, with the first `num_tokens` published tokens of `source`, which keeps running. Takes
   // no chunk: a part-full last one is copied by the first Reserve.
   absl::StatusOr<SlotId> Fork(SequenceId sequence, SequenceId source, int32_t num_tokens);
+  // As Fork by the last act of `source`, which leaves: there is a slot for it.
+  void HandOver(SequenceId sequence, SequenceId source, int32_t num_tokens);
   // Room for `num_tokens` tokens behind the appended ones; evicts and copies as needed.
   absl::Status Reserve(SequenceId sequence, int32_t num_tokens);
   // Places for one token per position, added to `places`.
@@ -205,8 +206,7 @@ class CacheManager {
   // Zero pages until written.
   const std::unique_ptr<int32_t[], FreeMemory> positions_;
   std::unordered_map<SequenceId, Sequence> sequences_;
-  // Running sequences; those that share chunks stand together as of the last plan (depth-first
-  // order, DESIGN 4.4).
+  // Running sequences; as of the last plan those that share chunks stand together (DESIGN 4.4).
   std::vector<SequenceId> order_;
   std::vector<bool> slot_taken_;   // [max_slots]
   std::vector<TokenId> full_ids_;  // scratch of ExtendTail

@@ -21,7 +21,7 @@ CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
     if (sequence.tail == Sequence::Tail::kWritten) writers[sequence.path.back().node] = id;
   }
   std::vector<std::pair<NodeId, const Namespace*>> roots;
-  for (const auto& [name_space, root] : tree().roots()) roots.emplace_back(root, &name_space);
+  for (const auto& [root, name_space] : tree().roots()) roots.emplace_back(root, &name_space);
   view.total_namespaces = static_cast<int32_t>(roots.size());
   const size_t shown_roots =
       std::min(roots.size(), static_cast<size_t>(std::max(limits.max_nodes, 0)));
@@ -83,8 +83,6 @@ SessionList CacheManager::ListSessions(int32_t max_sessions) const {
                     before);
   leaves.resize(listed);
 
-  std::unordered_map<NodeId, const Namespace*> names;
-  for (const auto& [name_space, root] : tree().roots()) names[root] = &name_space;
   for (const NodeId id : leaves) {
     const PrefixTree::Node& leaf = tree().node(id);
     CacheSession& session = list.sessions.emplace_back();
@@ -103,11 +101,9 @@ SessionList CacheManager::ListSessions(int32_t max_sessions) const {
     }
     const bool whole = tree().IsFull(id) || tree().node(leaf.parent).is_root();
     session.pinned = (whole ? leaf : tree().node(leaf.parent)).use.pins > 0;
-    // A private root, which nobody else finds, has no name.
-    if (const auto name = names.find(root); name != names.end()) {
-      session.tenant = name->second->tenant;
-      session.salted = !name->second->cache_salt.empty();
-    }
+    const Namespace& name_space = tree().roots().at(root);
+    session.tenant = name_space.tenant;
+    session.salted = !name_space.cache_salt.empty();
   }
   return list;
 }

@@ -69,7 +69,8 @@ struct CacheView {
   int32_t total_nodes = 0;           // whether described or not
   std::vector<CacheViewNode> nodes;  // first chunks first; parents stand before children
   int32_t total_namespaces = 0;
-  std::vector<CacheViewNamespace> namespaces;  // by their roots
+  // By their roots, of which each request has its own where there is no prefix cache.
+  std::vector<CacheViewNamespace> namespaces;
 };
 
 }  // namespace refrain::kvcache

@@ -30,7 +30,7 @@ ChunkId ChunkCache::Allocate() {
 }
 
 NodeId ChunkCache::HoldRoot(const Namespace& name_space) {
-  NodeId root = keeps_unused_ ? tree_.FindRootOrNone(name_space) : tree_.AddPrivateRoot();
+  NodeId root = keeps_unused_ ? tree_.FindRootOrNone(name_space) : tree_.AddPrivateRoot(name_space);
   if (root == kNoNode) root = tree_.AddRoot(name_space);
   ++tree_.use(root).refs;
   return root;

@@ -262,10 +262,11 @@ NodeId PrefixTree::AddRoot(const Namespace& name_space) {
   return id;
 }
 
-NodeId PrefixTree::AddPrivateRoot() {
+NodeId PrefixTree::AddPrivateRoot(const Namespace& name_space) {
   const NodeId id = NewNode(kNoNode);
   // Nobody else's lineage: equal prompts must not fill one chain of the hash map.
   Get(id).lineage_hash = Mix(node(id).stamp, ~uint64_t{0});
+  root_names_[id] = name_space;
   return id;
 }
 
@@ -316,10 +317,9 @@ void PrefixTree::Remove(NodeId id) {
   Node& gone = Get(id);
   assert(gone.live && gone.children.empty());
   if (gone.is_root()) {
-    if (const auto name = root_names_.find(id); name != root_names_.end()) {
-      roots_.erase(name->second);
-      root_names_.erase(name);
-    }
+    const auto name = root_names_.find(id);
+    if (FindRootOrNone(name->second) == id) roots_.erase(name->second);
+    root_names_.erase(name);
   } else {
     RemoveHash(id);
     Unplace(id);

@@ -111,7 +111,8 @@ class PrefixTree {
     return {Ids(id), static_cast<size_t>(node(id).tokens)};
   }
   NodeId FindRootOrNone(const Namespace& name_space) const;
-  const absl::flat_hash_map<Namespace, NodeId>& roots() const { return roots_; }
+  // All, private ones too.
+  const absl::flat_hash_map<NodeId, Namespace>& roots() const { return root_names_; }
   PrefixMatch Match(NodeId root, const TokenSpan& tokens) const;
   // Whether there are tokens behind what matched: else all of it was what some sequence ended with.
   bool GoesOn(const PrefixMatch& match) const;
@@ -132,7 +133,7 @@ class PrefixTree {
 
   // --- commands ---
   NodeId AddRoot(const Namespace& name_space);
-  NodeId AddPrivateRoot();  // found by nobody
+  NodeId AddPrivateRoot(const Namespace& name_space);  // found by nobody
   // A new last child in `chunk`: 1 to chunk_tokens tokens, positions given.
   NodeId AddChild(NodeId parent, ChunkId chunk, const TokenSpan& tokens);
   // More tokens for a part-full node, positions given. True when it has found a new place among
@@ -187,7 +188,7 @@ class PrefixTree {
   size_t nodes_made_ = 0;                          // ids given out so far
   std::vector<NodeId> free_;                       // of those, the ones to use again
   absl::flat_hash_map<uint64_t, NodeId> by_hash_;  // lineage hash -> full nodes, chained
-  absl::flat_hash_map<Namespace, NodeId> roots_;
+  absl::flat_hash_map<Namespace, NodeId> roots_;   // without private ones
   absl::flat_hash_map<NodeId, Namespace> root_names_;
   uint64_t last_stamp_ = 1;
   uint64_t roots_stamp_ = 1;

@@ -58,8 +58,12 @@ absl::Status PrefixTree::CheckInvariants() const {
     return absl::InternalError(
         absl::StrCat("prefix tree invariant: ", full_nodes, " full nodes, ", hashed, " hashed"));
   }
-  for (const auto& [name, root] : roots_) {
+  for (const auto& [root, name] : root_names_) {
     if (!node(root).live || !node(root).is_root()) return broken(root, "is no root any more");
+  }
+  for (const auto& [name, root] : roots_) {
+    const auto named = root_names_.find(root);
+    if (named == root_names_.end() || named->second != name) return broken(root, "has no name");
   }
   return absl::OkStatus();
 }

@@ -105,4 +105,8 @@ size_t CpuDevice::AvailableBytes() const {
                   LeftInControlGroups());
 }
 
+size_t CpuDevice::TotalBytes() const {
+  return MemTotalBytes().value_or(std::numeric_limits<size_t>::max());
+}
+
 }  // namespace refrain::kernels::cpu

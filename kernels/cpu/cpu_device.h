@@ -24,6 +24,8 @@ class CpuDevice : public Device {
   // What the kernel estimates a process can take without swapping, or what the tightest memory
   // control group above this process still grants, if that is less (LeftInControlGroups).
   size_t AvailableBytes() const override;
+  // RAM, whatever control groups grant of it: their limits may change.
+  size_t TotalBytes() const override;
 
  private:
   void Free(std::byte* data, size_t bytes) override;

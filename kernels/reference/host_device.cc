@@ -62,4 +62,6 @@ absl::Status HostDevice::CopyFromHost(std::byte* to, const std::byte* host, size
 
 size_t HostDevice::AvailableBytes() const { return MemAvailableBytes().value_or(0); }
 
+size_t HostDevice::TotalBytes() const { return MemTotalBytes().value_or(SIZE_MAX); }
+
 }  // namespace refrain::kernels

@@ -16,6 +16,7 @@ class HostDevice final : public Device {
   absl::Status CopyToHost(std::byte* host, const std::byte* from, size_t bytes) override;
   absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override;
   size_t AvailableBytes() const override;
+  size_t TotalBytes() const override;
 
  private:
   void Free(std::byte* data, size_t bytes) override;

@@ -1,4 +1,4 @@
-// Engines whose KV cache holds less than the model's context.
+// Engines whose KV cache holds less than the model's context, or is larger than memory.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 
 #include "engine/backend_factory.h"
 #include "tests/engine/device_engine.h"
+#include "tests/support/forwarding_backend.h"
 
 namespace refrain::engine {
 namespace {
@@ -27,9 +28,84 @@ class ContextSizeTest : public ::testing::Test {
     return options;
   }
 
+  static constexpr size_t kTotalBytes = 8 << 20;
+  static constexpr size_t kAvailableBytes = 4 << 20;
+  static absl::StatusOr<ChosenBackend> ChooseSmallHost(const BackendOptions& options);
+
   const testing::TemporaryDirectory folder_;
   const std::string model_ = WriteSmallModel(folder_, /*ffn_size=*/64);
 };
+
+// A host of little memory, which gives addresses for more.
+class SmallHost final : public kernels::Device {
+ public:
+  SmallHost(kernels::Device& on, size_t available_bytes, size_t total_bytes)
+      : on_(on), available_bytes_(available_bytes), total_bytes_(total_bytes) {}
+  absl::StatusOr<kernels::DeviceBuffer> Allocate(size_t bytes, bool huge_pages) override {
+    return on_.Allocate(bytes, huge_pages);
+  }
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    return on_.Copy(to, from, bytes);
+  }
+  absl::Status CopyToHost(std::byte* host, const std::byte* from, size_t bytes) override {
+    return on_.CopyToHost(host, from, bytes);
+  }
+  absl::Status CopyFromHost(std::byte* to, const std::byte* host, size_t bytes) override {
+    return on_.CopyFromHost(to, host, bytes);
+  }
+  size_t AvailableBytes() const override { return available_bytes_; }
+  size_t TotalBytes() const override { return total_bytes_; }
+
+ private:
+  void Free(std::byte*, size_t) override {}  // buffers are the other's
+
+  kernels::Device& on_;
+  const size_t available_bytes_, total_bytes_;
+};
+
+class BackendOnSmallHost final : public testing::ForwardingBackend {
+ public:
+  BackendOnSmallHost(std::unique_ptr<kernels::Backend> backend, size_t available_bytes,
+                     size_t total_bytes)
+      : ForwardingBackend(std::move(backend)),
+        device_(on().device(), available_bytes, total_bytes) {}
+  kernels::Device& device() override { return device_; }
+
+ private:
+  SmallHost device_;
+};
+
+absl::StatusOr<ChosenBackend> ContextSizeTest::ChooseSmallHost(const BackendOptions& options) {
+  absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options);
+  if (chosen.ok()) {
+    chosen->backend = std::make_unique<BackendOnSmallHost>(std::move(chosen->backend),
+                                                           kAvailableBytes, kTotalBytes);
+  }
+  return chosen;
+}
+
+// It runs as long as the cache does not fill, or once others have made room.
+TEST_F(ContextSizeTest, ACacheLargerThanWhatIsFreeIsAWarning) {
+  EngineOptions options = HalfTheContext();
+  options.kv_cache.memory_bytes = kAvailableBytes;
+  auto parts = MakeEngineParts(options, &ChooseSmallHost);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(parts->model.warning, "");
+  options.kv_cache.memory_bytes = kAvailableBytes + (8 << 10);
+  parts = MakeEngineParts(options, &ChooseSmallHost);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(parts->model.warning,
+            "kv_cache.memory_bytes is 4202496, of which 4194304 bytes are free: when what is "
+            "cached fills them, the system may end the process");
+}
+
+TEST_F(ContextSizeTest, ACacheLargerThanTheMachineIsRefused) {
+  EngineOptions options = HalfTheContext();
+  options.kv_cache.memory_bytes = kTotalBytes + (8 << 10);
+  const absl::Status status = MakeEngineParts(options, &ChooseSmallHost).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(status.message(), HasSubstr("kv_cache.memory_bytes of 8396800 bytes is more than "));
+}
 
 // As a chat without max_tokens does, which may go on to the end of the context.
 TEST_F(ContextSizeTest, ARequestForTheWholeContextRunsInAKvCacheThatHoldsLess) {

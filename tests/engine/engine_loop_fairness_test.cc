@@ -82,6 +82,35 @@ TEST_P(EngineLoopFairnessTest, MoreTenantsThanSlotsTakeTurns) {
   ExpectAllGetTheirTokens(harness, 300, crowd);
 }
 
+// Without a prefix cache a choice that ends hands its place to the next one: the eight have one
+// turn together.
+TEST_P(EngineLoopFairnessTest, ChoicesThatFollowEachOtherHaveOneTurn) {
+  LoopHarness harness({.max_sequences = 1, .prefix_cache = false, .policy = GetParam()});
+  Request choices = TokenRequest(std::vector<int32_t>(20, 1), 50);
+  choices.tenant = "a";
+  choices.n = 8;
+  const auto crowd = harness.Submit(choices);
+  for (int i = 0; i < 5; ++i) harness.loop.Turn();
+  const auto single = Submit(harness, "z", 21, 5);
+  RequestOutput output;
+  EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 128 - 5 + 2 + 5 + 8);
+  EXPECT_EQ(output.usage.completion_tokens, 5);
+  ExpectAllGetTheirTokens(harness, 8 * 50, {crowd});
+}
+
+TEST(EngineLoopHandOverTest, ChoicesThatFollowEachOtherOvertakeNoneMoreUrgent) {
+  LoopHarness harness({.max_sequences = 1, .prefix_cache = false, .policy = Policy::kPriority});
+  Request choices = TokenRequest(std::vector<int32_t>(20, 1), 50);
+  choices.n = 8;
+  choices.priority = 1;
+  const auto crowd = harness.Submit(choices);
+  for (int i = 0; i < 5; ++i) harness.loop.Turn();
+  const auto urgent = harness.Submit(TokenRequest(std::vector<int32_t>(20, 2), 5));
+  RequestOutput output;
+  EXPECT_LE(TurnsUntilFinished(harness, *urgent, &output), 50 + 5 + 2);
+  ExpectAllGetTheirTokens(harness, 8 * 50, {crowd});
+}
+
 // Tenant a of low weight decodes three long answers: its tokens weigh a hundredfold, so it runs
 // ahead of tenant b, which has more than enough waiting. Tenant c is not put behind b for that: its
 // request takes as long as in the test above.

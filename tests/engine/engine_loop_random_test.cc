@@ -17,6 +17,7 @@ namespace {
 
 using ::refrain::testing::LoopHarness;
 using ::refrain::testing::LoopOptions;
+using ::refrain::testing::RandomSeed;
 using ::refrain::testing::RandomSteps;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
@@ -167,7 +168,7 @@ class Operator {
 // steps fail now and then. What is not disturbed gets what it gets alone; nothing is left behind.
 void RunRandomly(LoopOptions options, uint32_t seed, int operations, Others others = {}) {
   options.planner = &PlanOfOrderedQueue;
-  std::mt19937 random(seed);
+  std::mt19937 random(RandomSeed(seed));
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
   LoopHarness h(options);
   LoopHarness alone({.prefix_cache = false});
@@ -352,7 +353,7 @@ LoopOptions RandomOptions(std::mt19937& random) {
 }
 
 TEST(EngineLoopRandomTest, InAnySetting) {
-  std::mt19937 random(10);
+  std::mt19937 random(RandomSeed(10));
   for (uint32_t seed = 100; seed < 140; ++seed) {
     const LoopOptions options = RandomOptions(random);
     const Others others{.several_tenants = random() % 3 == 0,

@@ -240,6 +240,40 @@ TEST_P(EngineLoopSharingTest, WithoutPrefixCacheNothingIsSharedAndNothingStays) 
   h.CheckIdle();
 }
 
+// The first ones end while others wait: at their first token, or for want of slots.
+TEST_P(EngineLoopSharingTest, WithoutPrefixCacheChoicesShareTheirPromptWhicheverEndFirst) {
+  Request one_token = TokenRequest(Prompt(100), 1);
+  one_token.n = 8;
+  Request stopped = TokenRequest(Prompt(100), 20);
+  stopped.n = 8;
+  std::vector<TokenId> every_token;
+  for (int32_t id = 0; id < 25; ++id) every_token.push_back(TokenId{id});
+  stopped.stop.stop_token_ids = every_token;
+  Request best_of = TokenRequest(Prompt(100), 1);
+  best_of.best_of = 8;
+  Request some_tokens = TokenRequest(Prompt(100), 5);
+  some_tokens.n = 8;
+  for (Request request : {one_token, stopped, best_of, some_tokens}) {
+    request.sampling.temperature = 1;
+    request.sampling.seed = 3;
+    for (const int32_t max_sequences : {1, 3, 32}) {
+      LoopOptions options = Options();
+      options.max_sequences = max_sequences;
+      const RequestOutput cached = LoopHarness(options).Run(request);
+      options.prefix_cache = false;
+      LoopHarness h(options);
+      const RequestOutput output = h.Run(request);
+      // The prompt once, its last token for each choice.
+      EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total, 100 + 7) << max_sequences;
+      for (const auto& [index, choice] : output.choices) {
+        EXPECT_EQ(choice.tokens, cached.choices.at(index).tokens);
+      }
+      EXPECT_EQ(h.cache->stats().free_chunks, options.num_chunks);
+      h.CheckIdle();
+    }
+  }
+}
+
 // How many of the waiting sequences' matches a plan is told of that are there no more.
 class StaleMatches {
  public:

@@ -90,6 +90,23 @@ TEST(KvSizeTest, RefusesLessThanOneChunkNamingTheSizes) {
             "kv_cache.memory_bytes of 1000 bytes does not hold one chunk of 1048576 bytes");
 }
 
+// Less than is free now may be meant: others may end, and control groups change.
+TEST(KvSizeTest, RefusesMoreThanTheDeviceHasNamingBoth) {
+  KvBudget budget = Budget();
+  budget.total_bytes = 16 * kGiB;
+  budget.memory_bytes = 16 * kGiB;
+  EXPECT_EQ(*KvChunksFor(budget), 16384);
+  budget.memory_bytes = 16 * kGiB + kMiB;
+  const absl::Status status = KvChunksFor(budget).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "kv_cache.memory_bytes of 17180917760 bytes is more than all memory there is, "
+            "17179869184 bytes");
+  // What is asked for is not taken beyond what can be counted.
+  budget.most_chunks = 16384;
+  EXPECT_EQ(*KvChunksFor(budget), 16384);
+}
+
 TEST(KvSizeTest, NamesWhatIsFreeWhenThatDoesNotHoldOneChunk) {
   const absl::StatusOr<int32_t> chunks =
       KvChunksFor({.available_bytes = 1500, .chunk_bytes = 1000, .max_sequences = 1});

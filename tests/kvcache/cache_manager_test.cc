@@ -386,6 +386,18 @@ TEST(CacheManagerTest, TheLastForkOfALeaverNeedsNoCopy) {
   h.CheckAll();
 }
 
+TEST(CacheManagerTest, WhatIsHandedOverTakesNeitherSlotNorChunk) {
+  LetterHarness h(/*num_chunks=*/3, /*max_slots=*/1);
+  h.Run(1, "abcdefghijkl");
+  h.cache->HandOver(SequenceId{2}, SequenceId{1}, 6);
+  h.expected.erase(1);
+  h.expected[2] = CellsOf("abcdef");
+  EXPECT_EQ(h.cache->stats().sequences, 1);
+  EXPECT_FALSE(h.Fork(3, 2, 6).ok()) << "the slot is taken";
+  ASSERT_TRUE(h.Grow(2, "xyz").ok());
+  h.CheckAll();
+}
+
 TEST(CacheManagerTest, AForkWithTokensInFlightHasThePublishedOnesOnly) {
   LetterHarness h;
   h.Run(1, "abc");

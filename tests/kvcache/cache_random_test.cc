@@ -71,14 +71,14 @@ class RandomRun {
     EXPECT_EQ(h_.cache->stats().free_chunks, setting_.num_chunks);
     EXPECT_EQ(h_.cache->tree().roots().size(), 0u);
     EXPECT_GT(refused_, 10);
-    EXPECT_GT(given_back_together_, setting_.prefix_cache ? 50 : 20);  // forks alone share less
+    EXPECT_GT(given_back_together_, setting_.prefix_cache ? 20 : 5);  // forks alone share less
     if (!setting_.prefix_cache) return;
     EXPECT_GT(matched_, 1000);
     EXPECT_GT(still_current_, 1000);
     EXPECT_GT(out_of_date_, 100);
     EXPECT_GT(h_.cache->stats().evicted_chunks_total, 50);
     // Large chunks are seldom filled twice with the same.
-    EXPECT_GT(h_.cache->stats().merged_chunks_total, setting_.chunk_tokens < 128 ? 10 : 1);
+    EXPECT_GT(h_.cache->stats().merged_chunks_total, setting_.chunk_tokens < 32 ? 10 : 0);
     if (setting_.chunk_tokens == 1) return;
     EXPECT_GT(h_.cache->stats().copied_chunks_total, 50);
   }
@@ -190,7 +190,17 @@ class RandomRun {
     const int32_t published = h_.cache->published_tokens(SequenceId{source});
     const size_t length =
         Below(3) == 0 ? Below(static_cast<size_t>(published) + 1) : static_cast<size_t>(published);
+    if (Below(8) == 0) return HandOver(id, source, length);
     if (!h_.Fork(id, source, static_cast<int32_t>(length)).ok()) ++refused_;
+  }
+
+  void HandOver(uint64_t id, uint64_t source, size_t length) {
+    h_.cache->HandOver(SequenceId{id}, SequenceId{source}, static_cast<int32_t>(length));
+    h_.expected[id] = h_.expected[source];
+    h_.expected[id].resize(length);
+    h_.salts[id] = h_.salts[source];
+    h_.expected.erase(source);
+    h_.salts.erase(source);
   }
 
   void Grow(uint64_t id, const Cells& cells) {
@@ -329,15 +339,21 @@ class RandomRun {
 };
 
 constexpr int kSettings = 10;
+constexpr int32_t kMostChunks = 200;
 
-// A long run is shared among the settings.
-int StepsPerSetting() { return std::max(10000, testing::RandomSteps() / kSettings); }
+// A long run is that long on the largest trees; the small ones, of which there are more shapes,
+// have a part of it.
+int StepsOf(const Setting& setting) {
+  const int steps = testing::RandomSteps();
+  return setting.num_chunks == kMostChunks ? steps : std::max(10000, steps / kSettings);
+}
 
 class CacheRandomTest : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(CacheRandomTest, AgreesWithPlainLists) {
-  RandomRun run(GetParam(), 4711);
-  for (int step = 0; step < StepsPerSetting(); ++step) {
+  RandomRun run(GetParam(), testing::RandomSeed(4711));
+  const int steps = StepsOf(GetParam());
+  for (int step = 0; step < steps; ++step) {
     ASSERT_NO_FATAL_FAILURE(run.Step()) << "step " << step;
     if (::testing::Test::HasFailure()) FAIL() << "step " << step;
   }
@@ -346,9 +362,9 @@ TEST_P(CacheRandomTest, AgreesWithPlainLists) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, CacheRandomTest,
-    ::testing::Values(Setting{1, 60, true, false}, Setting{1, 200, true, true},
+    ::testing::Values(Setting{1, 60, true, false}, Setting{1, kMostChunks, true, true},
                       Setting{4, 60, true, false, "lru"}, Setting{16, 40, true, false},
-                      Setting{16, 200, true, true, "s3fifo"}, Setting{64, 40, true, true},
+                      Setting{16, kMostChunks, true, true, "s3fifo"}, Setting{64, 40, true, true},
                       Setting{32, 40, true, true}, Setting{128, 24, true, false},
                       Setting{16, 40, false, false}, Setting{4, 60, false, true}),
     [](const auto& info) {

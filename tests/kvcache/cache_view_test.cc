@@ -54,6 +54,30 @@ TEST_F(CacheViewTest, TellsOfEveryChunkParentsFirst) {
   EXPECT_EQ(view.namespaces[0].first_chunks + view.namespaces[1].first_chunks, first_chunks);
 }
 
+// Each that runs has a tree of its own, where a fork is seen to share.
+TEST(CacheViewOffTest, TellsOfWhatRunsWithoutPrefixCache) {
+  CacheHarness h({.num_chunks = 32, .chunk_tokens = 4, .max_slots = 8, .prefix_cache = false});
+  h.Run(1, "abcdefghij");
+  ASSERT_TRUE(h.Fork(2, 1, 8).ok());
+  h.Run(3, "abcdefghij", "salt");
+  const CacheView view = h.cache->Describe({});
+  EXPECT_EQ(view.total_namespaces, 2);
+  ASSERT_EQ(view.namespaces.size(), 2u);
+  EXPECT_FALSE(view.namespaces[0].salted);
+  EXPECT_TRUE(view.namespaces[1].salted);
+  ASSERT_EQ(static_cast<int32_t>(view.nodes.size()), view.total_nodes);
+  ASSERT_EQ(view.nodes.size(), 6u);
+  EXPECT_EQ(view.nodes[0].name_space, 0);
+  EXPECT_EQ(view.nodes[0].sharers, 2);
+  EXPECT_EQ(view.nodes[1].name_space, 1);
+  EXPECT_EQ(view.nodes[1].sharers, 1);
+  const SessionList list = h.cache->ListSessions(2);
+  ASSERT_EQ(list.sessions.size(), 2u);
+  EXPECT_NE(list.sessions[0].salted, list.sessions[1].salted);
+  for (const uint64_t id : {1, 2, 3}) h.Leave(id);
+  EXPECT_EQ(h.cache->Describe({}).total_namespaces, 0);
+}
+
 TEST_F(CacheViewTest, CountsSharersHitsAndAge) {
   const CacheView view = h.cache->Describe({});
   const NodeId first = h.Match(CellsOf("abcd")).node;

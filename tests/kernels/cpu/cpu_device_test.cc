@@ -121,6 +121,8 @@ TEST(CpuDeviceTest, KnowsWhatIsAvailable) {
   CpuDevice device;
   EXPECT_GT(device.AvailableBytes(), size_t{16} << 20);
   EXPECT_LT(device.AvailableBytes(), std::numeric_limits<size_t>::max());
+  EXPECT_GT(device.TotalBytes(), device.AvailableBytes());
+  EXPECT_LT(device.TotalBytes(), std::numeric_limits<size_t>::max());
 }
 
 // A device that counts what is allocated and not freed.

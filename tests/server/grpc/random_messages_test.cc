@@ -37,6 +37,7 @@ namespace protobuf = ::google::protobuf;
 using namespace std::chrono_literals;
 using ::grpc::StatusCode;
 using ::refrain::testing::Mutate;
+using ::refrain::testing::RandomSeed;
 using ::refrain::testing::RandomSteps;
 
 struct Call {
@@ -234,7 +235,7 @@ TEST(RandomMessages, NoneCrashesSticksOrBlamesTheServer) {
   ::testing::internal::CaptureStderr();
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < kThreads; ++i) {
-    threads.emplace_back(SendMany, channel, 2000 + i, RandomSteps() / kThreads, &tally);
+    threads.emplace_back(SendMany, channel, RandomSeed(2000 + i), RandomSteps() / kThreads, &tally);
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "what clients send is no news";

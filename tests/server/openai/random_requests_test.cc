@@ -26,6 +26,7 @@ using nlohmann::ordered_json;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::Mutate;
 using ::refrain::testing::PostRequest;
+using ::refrain::testing::RandomSeed;
 using ::refrain::testing::RandomSteps;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
@@ -211,7 +212,8 @@ TEST(RandomRequests, NoneCrashesSticksOrBlamesTheServer) {
   Tally tally;
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < kThreads; ++i) {
-    threads.emplace_back(SendMany, served.port(), 1000 + i, RandomSteps() / kThreads, &tally);
+    threads.emplace_back(SendMany, served.port(), RandomSeed(1000 + i), RandomSteps() / kThreads,
+                         &tally);
   }
   for (auto& thread : threads) thread.join();
   // The mixture is what it is meant to be.
