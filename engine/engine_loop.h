@@ -87,8 +87,7 @@ class EngineLoop {
   // Turns until the queue is closed, asleep while there is nothing to do; then finishes what is
   // left as CANCELLED.
   void Run();
-  // One turn; false when nothing is left to do but to wait for the queue. For tests that drive the
-  // loop themselves.
+  // One turn, for tests; false when nothing is left to do but to wait for the queue.
   bool Turn();
 
   EngineStats stats() const;
@@ -141,8 +140,8 @@ class EngineLoop {
   void CollectOldest();
   // --- failed steps, and none (engine_loop_failures.cc) ---
   absl::StatusOr<StepResult> Collect(const LaunchedStep& step);  // not in in_flight_ any more
-  // Sequences of a step for which there was no memory wait to run again, in smaller steps; requests
-  // of one that failed otherwise, or is the smallest, end. Collects what was launched behind it.
+  // What lacked memory waits to run again in smaller steps, else its requests end. Collects the
+  // rest.
   void HandleFailure(const LaunchedStep& step, const absl::Status& status);
   void BreakDeadlock();
   // The sequences of a step that came to nothing give up their chunks and wait to run again.
