@@ -140,8 +140,7 @@ class EngineLoop {
   void CollectOldest();
   // --- failed steps, and none (engine_loop_failures.cc) ---
   absl::StatusOr<StepResult> Collect(const LaunchedStep& step);  // not in in_flight_ any more
-  // What lacked memory waits to run again in smaller steps, else its requests end. Collects the
-  // rest.
+  // What lacked memory runs again in smaller steps, or its requests end. Collects the rest.
   void HandleFailure(const LaunchedStep& step, const absl::Status& status);
   void BreakDeadlock();
   // The sequences of a step that came to nothing give up their chunks and wait to run again.
