@@ -13,7 +13,6 @@ namespace refrain::engine {
 namespace {
 
 using ::refrain::testing::LoopHarness;
-using ::refrain::testing::LoopOptions;
 using ::refrain::testing::Prompt;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
