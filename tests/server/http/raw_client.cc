@@ -142,19 +142,23 @@ RawResponse RawClient::ReadResponse(bool head_only) {
     response.body = std::exchange(pending_, {});
     return response;
   }
-  while (ReadLine(&line)) {
-    const size_t size = std::strtoul(line.c_str(), nullptr, 16);
-    while (pending_.size() < size + 2 && ReadSome()) {
+  // A long answer has thousands of chunks: they leave the buffer together.
+  size_t taken = 0;
+  while (!response.complete) {
+    size_t end = pending_.find("\r\n", taken);
+    while (end == std::string::npos && ReadSome()) end = pending_.find("\r\n", taken);
+    if (end == std::string::npos) break;
+    const size_t size = std::strtoul(pending_.c_str() + taken, nullptr, 16);
+    taken = end + 2;
+    while (pending_.size() < taken + size + 2 && ReadSome()) {
     }
-    if (pending_.size() < size + 2) return response;
-    response.body += pending_.substr(0, size);
-    pending_.erase(0, size + 2);
-    if (size == 0) {
-      response.complete = true;
-      return response;
-    }
-    ++response.chunks;
+    if (pending_.size() < taken + size + 2) break;
+    response.body.append(pending_, taken, size);
+    taken += size + 2;
+    if (size > 0) ++response.chunks;
+    response.complete = size == 0;
   }
+  pending_.erase(0, taken);
   return response;
 }
 
