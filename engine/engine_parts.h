@@ -18,6 +18,10 @@ namespace refrain::engine {
 
 // What an engine is put together from; it owns all of it.
 struct EngineParts {
+  EngineParts() = default;
+  EngineParts(EngineParts&&) = default;
+  EngineParts& operator=(EngineParts&&) = delete;  // what stands on others would outlive them
+
   // What the parts below point into (weights, device memory): destroyed last.
   std::shared_ptr<void> foundation;
   ModelInfo model;

@@ -92,9 +92,9 @@ TEST_F(ContextSizeTest, ACacheLargerThanWhatIsFreeIsAWarning) {
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_EQ(parts->model.warning, "");
   options.kv_cache.memory_bytes = kAvailableBytes + (8 << 10);
-  parts = MakeEngineParts(options, &ChooseSmallHost);
-  ASSERT_TRUE(parts.ok()) << parts.status();
-  EXPECT_EQ(parts->model.warning,
+  const auto larger = MakeEngineParts(options, &ChooseSmallHost);
+  ASSERT_TRUE(larger.ok()) << larger.status();
+  EXPECT_EQ(larger->model.warning,
             "kv_cache.memory_bytes is 4202496, of which 4194304 bytes are free: when what is "
             "cached fills them, the system may end the process");
 }
