@@ -1,110 +1,20 @@
-"""loadgen as a program, against a server that does what it is told and against the daemon.
+"""loadgen as a program, against a server that does what it is told (arguments: programs.py)."""
 
-    end_to_end.py LOADGEN TRIVIAL_RESPONDER REFRAIND_FAKE
-"""
-
-import contextlib
 import json
 import math
 import os
 import pathlib
 import pty
-import re
-import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
-import urllib.request
 
-LOADGEN, RESPONDER, REFRAIND_FAKE = sys.argv[1:4]
-MT_BENCH = "tests/data/load-workloads/mt_bench_head.jsonl"
-QMSUM = "tests/data/load-workloads/qmsum_two_meetings.jsonl"
-MOONCAKE = "tests/data/cachesim-traces/mooncake_head.jsonl"
-SMALL = ["--shared-tokens=20", "--unique-tokens=5", "--output-tokens=4"]
-# For the fake daemon. A failure that is read together with the first token would have a status.
-FAILING_PROMPTS = ["[[reject=8]]full", "[[delay_ms=300]][[fail_after=2]]broken", "[[hold]]", "well"]
-TIMEOUT_S = 60
-
-
-class Server:
-    """A program that says where it listens; ended with the block."""
-
-    def __init__(self, command, pattern):
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True)
-        for line in self.process.stdout:
-            found = re.search(pattern, line)
-            if found:
-                self.port = int(found.group(1))
-                self.grpc_port = int(found.group(2)) if found.re.groups > 1 else None
-                self.url = f"http://127.0.0.1:{self.port}"
-                return
-        raise RuntimeError(f"{command[0]} did not start")
-
-    def wait_for(self, text):
-        for line in self.process.stdout:
-            if text in line:
-                return
-        raise RuntimeError(f"no '{text}'")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-def is_sanitized(program):
-    return b"__ubsan_handle" in pathlib.Path(program).read_bytes()
-
-
-def responder(*options):
-    return Server([RESPONDER, *options], r"listening (\d+)")
-
-
-def loadgen(*options, expect=0, open_files=None):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
-
-    done = subprocess.run([LOADGEN, *options], capture_output=True, text=True, timeout=TIMEOUT_S,
-                          preexec_fn=limit if open_files else None)
-    if done.returncode != expect:
-        raise AssertionError(f"exit status {done.returncode}: {done.stdout}{done.stderr}")
-    return done
-
-
-def run_json(url, *options, **how):
-    return json.loads(loadgen(f"--url={url}", "--json=-", *options, **how).stdout)
-
-
-def one_run(url, *options, **how):
-    [run] = run_json(url, *options, **how)["runs"]
-    return run
-
-
-def json_lines(path):
-    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-
-
-@contextlib.contextmanager
-def port_of_nobody():
-    """One that refuses connections, and that nobody else gets meanwhile."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
-
-
-def distance_from_exponential(times_s, rate):
-    """Kolmogorov and Smirnov's, of the gaps between them."""
-    gaps = sorted(b - a for a, b in zip(times_s, times_s[1:]))
-    law = [1 - math.exp(-rate * gap) for gap in gaps]
-    return max(max((i + 1) / len(gaps) - p, p - i / len(gaps)) for i, p in enumerate(law))
+from programs import (LOADGEN, MOONCAKE, MT_BENCH, QMSUM, REFRAIND_FAKE, SMALL, TIMEOUT_S, Server,
+                      distance_from_exponential, is_sanitized, json_lines, loadgen, one_run,
+                      port_of_nobody, responder, run_json)
 
 
 class Arrivals(unittest.TestCase):
@@ -553,151 +463,6 @@ class CommandLine(unittest.TestCase):
             result = json.loads(out.read_text())
         self.assertEqual((result["label"], result["model"]), ("x", "trivial"))
         self.assertNotIn("secret", json.dumps(result))
-
-
-class Daemon(unittest.TestCase):
-    def setUp(self):
-        self.server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0",
-                              "--grpc-listen", ""],
-                             r"listening http=127.0.0.1:(\d+)")
-        self.addCleanup(self.server.__exit__)
-        self.server.wait_for(" ready ")
-
-    def test_answers_as_many_tokens_as_were_asked_for(self):
-        run = one_run(self.server.url, "--rate=100", "--requests=30", "--token-range=97:123",
-                      "--prompt-form=token_ids", *SMALL)
-        self.assertEqual((run["completed"], run["failed"]), (30, 0))
-        self.assertEqual((run["input_tokens"], run["output_tokens"]), (30 * 25, 30 * 4))
-        self.assertIsNotNone(run["cached_tokens"])
-
-    def test_takes_requests_whose_members_were_overridden(self):
-        run = one_run(self.server.url, "--rate=100", "--requests=3", "--token-range=97:123",
-                      "--prompt-form=token_ids", *SMALL,
-                      '--extra-body={"max_tokens": 5, "temperature": 0.5, "ignore_eos": true}')
-        self.assertEqual((run["completed"], run["failed"]), (3, 0))
-        self.assertEqual(run["output_tokens"], 3 * 5)
-
-    def test_its_refusals_and_broken_answers_are_counted(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines:
-            for prompt in FAILING_PROMPTS:
-                lines.write(json.dumps({"prompt": prompt, "max_tokens": 5}) + "\n")
-            lines.flush()
-            run = one_run(self.server.url, "--workload=jsonl", f"--file={lines.name}",
-                          "--prompt-form=text", "--rate=100", "--timeout-s=5")
-        self.assertEqual(run["completed"], 1)
-        self.assertEqual({kind: failure["count"] for kind, failure in run["failures"].items()},
-                         {"http_429": 1, "error_event": 1, "timeout": 1})
-
-
-class Grpc(unittest.TestCase):
-    def setUp(self):
-        self.server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0",
-                              "--grpc-listen", "127.0.0.1:0"],
-                             r"listening http=127.0.0.1:(\d+) grpc=127.0.0.1:(\d+)")
-        self.addCleanup(self.server.__exit__)
-        self.server.wait_for(" ready ")
-        self.load = f"--grpc=127.0.0.1:{self.server.grpc_port}"
-
-    def metrics(self):
-        with urllib.request.urlopen(f"{self.server.url}/metrics") as answer:
-            return answer.read().decode()
-
-    def test_answers_as_many_tokens_as_were_asked_for(self):
-        run = one_run(self.server.url, self.load, "--rate=100", "--requests=30",
-                      "--token-range=97:123", *SMALL)
-        self.assertEqual((run["completed"], run["failed"]), (30, 0))
-        self.assertEqual((run["input_tokens"], run["output_tokens"]), (30 * 25, 30 * 4))
-        self.assertIsNotNone(run["cached_tokens"])
-        # Tokens that come in one message have no time between them.
-        self.assertIn(run["latency_ms"]["itl"]["count"], range(1, 30 * 3 + 1))
-        # The metrics are HTTP's, and tell that the load was not.
-        self.assertIn("refrain_kv_used_bytes", run["server_peaks"])
-        # A call may be counted after its client has the answer.
-        counted = r'grpc_server_handled_total\{[^}]*"Generate"[^}]*"OK"[^}]*\} 30\b'
-        deadline = time.monotonic() + 10
-        while not re.search(counted, page := self.metrics()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.assertRegex(page, counted)
-        self.assertNotIn('handler="/v1/completions"', page)
-
-    def test_needs_no_http(self):
-        run = json.loads(loadgen(self.load, "--json=-", "--rate=100", "--requests=5",
-                                 "--token-range=97:123", *SMALL).stdout)["runs"][0]
-        self.assertEqual((run["completed"], run["output_tokens"]), (5, 5 * 4))
-
-    def test_its_refusals_and_broken_answers_are_counted(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines:
-            for prompt in FAILING_PROMPTS:
-                lines.write(json.dumps({"prompt": prompt, "max_tokens": 5}) + "\n")
-            lines.flush()
-            run = one_run(self.server.url, self.load, "--workload=jsonl", f"--file={lines.name}",
-                          "--prompt-form=text", "--rate=100", "--timeout-s=5")
-        self.assertEqual(run["completed"], 1)
-        self.assertEqual({kind: failure["count"] for kind, failure in run["failures"].items()},
-                         {"grpc_RESOURCE_EXHAUSTED": 1, "grpc_INTERNAL": 1, "timeout": 1})
-
-    def test_nobody_there_is_a_failure_of_each_request(self):
-        with port_of_nobody() as port:
-            run = one_run(self.server.url, f"--grpc=127.0.0.1:{port}", "--requests=3",
-                          "--rate=100", *SMALL, expect=1)
-        self.assertEqual((run["completed"], run["failed"]), (0, 3))
-
-
-class Tls(unittest.TestCase):
-    """A daemon whose certificate signs itself."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.cert, key = (pathlib.Path(cls.folder.name) / name for name in ("cert.pem", "key.pem"))
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-             "-nodes", "-keyout", key, "-out", cls.cert, "-days", "2", "-subj", "/CN=test",
-             "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-        server = Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0",
-                         "--grpc-listen", "127.0.0.1:0", "--set", f"tls.cert_file={cls.cert}",
-                         "--set", f"tls.key_file={key}"],
-                        r"listening http=127.0.0.1:(\d+) grpc=127.0.0.1:(\d+)")
-        cls.addClassCleanup(server.__exit__)
-        server.wait_for(" ready ")
-        cls.url = f"https://127.0.0.1:{server.port}"
-        cls.grpc = f"--grpc=https://127.0.0.1:{server.grpc_port}"
-
-    def test_answers_over_tls(self):
-        run = one_run(self.url, f"--tls-ca={self.cert}", "--rate=100", "--requests=30",
-                      "--token-range=97:123", "--prompt-form=token_ids", *SMALL)
-        self.assertEqual((run["completed"], run["failed"]), (30, 0))
-        self.assertEqual(run["output_tokens"], 30 * 4)
-        self.assertTrue(run["server_peaks"])
-
-    def test_strangers_are_not_trusted_unless_all_are(self):
-        done = loadgen(f"--url={self.url}", "--requests=1", *SMALL, expect=2)
-        self.assertIn("no TLS", done.stderr)
-        named_otherwise = self.url.replace("127.0.0.1", "localhost")
-        done = loadgen(f"--url={named_otherwise}", f"--tls-ca={self.cert}", "--requests=1", *SMALL,
-                       expect=2)
-        self.assertIn("no TLS", done.stderr)
-        run = one_run(self.url, "--tls-verify=off", "--requests=2", "--rate=100", *SMALL)
-        self.assertEqual(run["completed"], 2)
-
-    def test_a_failed_handshake_is_a_failure_of_its_kind(self):
-        run = one_run(self.url, "--model=fake-model", "--prompt-form=text", "--metrics=off",
-                      "--requests=2", "--rate=100", *SMALL, expect=1)
-        self.assertEqual(run["failures"]["tls_failed"]["count"], 2)
-
-    def grpc_run(self, *options, expect=0):
-        done = loadgen(*options, "--json=-", "--requests=2", "--rate=100", "--token-range=97:123",
-                       *SMALL, expect=expect)
-        return json.loads(done.stdout)["runs"][0]
-
-    def test_grpc_speaks_tls_to_whom_it_trusts(self):
-        self.assertEqual(self.grpc_run(self.grpc, f"--tls-ca={self.cert}")["output_tokens"], 2 * 4)
-        self.assertEqual(self.grpc_run(self.grpc, "--tls-verify=off")["output_tokens"], 2 * 4)
-        run = self.grpc_run(self.grpc, expect=1)
-        self.assertEqual(run["failures"]["tls_failed"]["count"], 2, run)
-        done = loadgen(self.grpc, "--tls-ca=/dev/null", "--requests=1", *SMALL, expect=2)
-        self.assertIn("--tls-ca is /dev/null, which holds no certificates", done.stderr)
 
 
 if __name__ == "__main__":
