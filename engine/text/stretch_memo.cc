@@ -45,16 +45,19 @@ void StretchMemo::Remember(const Key& key, std::span<const kvcache::TokenId> ids
   const uint64_t hash = HashOf(key);
   std::list<Kept> forgotten;  // freed outside of the lock
   MutexLock lock(mutex_);
-  const auto forget = [&](std::list<Kept>::iterator kept) {
-    num_bytes_ -= kept->entry->bytes();
-    by_hash_.erase(kept->hash);
-    forgotten.splice(forgotten.begin(), kept_, kept);
-  };
-  if (const auto same = by_hash_.find(hash); same != by_hash_.end()) forget(same->second);
+  if (const auto same = by_hash_.find(hash); same != by_hash_.end()) {
+    Forget(same->second, forgotten);
+  }
   kept_.push_front({hash, entry});
   by_hash_[hash] = kept_.begin();
   num_bytes_ += entry->bytes();
-  while (num_bytes_ > most_bytes_) forget(std::prev(kept_.end()));
+  while (num_bytes_ > most_bytes_) Forget(std::prev(kept_.end()), forgotten);
+}
+
+void StretchMemo::Forget(std::list<Kept>::iterator kept, std::list<Kept>& forgotten) {
+  num_bytes_ -= kept->entry->bytes();
+  by_hash_.erase(kept->hash);
+  forgotten.splice(forgotten.begin(), kept_, kept);
 }
 
 size_t StretchMemo::num_bytes() const {

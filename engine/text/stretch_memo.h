@@ -65,6 +65,8 @@ class StretchMemo {
   };
 
   static uint64_t HashOf(const Key& key);
+  // Moves what is kept to `forgotten`, which the caller destroys outside of the lock.
+  void Forget(std::list<Kept>::iterator kept, std::list<Kept>& forgotten) REFRAIN_REQUIRES(mutex_);
 
   const size_t most_bytes_;
   mutable Mutex mutex_;
