@@ -60,7 +60,7 @@ TEST_F(GrpcStop, CancelsNoCallThatComesAsItEnds) {
     std::atomic<int> others{0};
     std::atomic<bool> stopped{false};
     for (int i = 0; i < 4; ++i) {
-      clients.emplace_back([this, &others, &stopped, stub = ConnectNow()] {
+      clients.emplace_back([&others, &stopped, stub = ConnectNow()] {
         while (!stopped) {
           const ::grpc::Status status = Call(stub.get());
           if (status.ok() || status.error_code() == ::grpc::UNAVAILABLE) continue;
