@@ -1,10 +1,12 @@
 #include "engine/served_name.h"
 
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/model/gguf_part_name.h"
 #include "engine/text/utf8.h"
 
 namespace refrain::engine {
@@ -34,7 +36,10 @@ std::string NameOf(const std::filesystem::path& given) {
   // Without the dots: of `.` it is the name of the folder that one is in.
   const std::filesystem::path normal = (absolute.empty() ? given : absolute).lexically_normal();
   const std::filesystem::path path = normal.has_filename() ? normal : normal.parent_path();
-  if (!std::filesystem::is_directory(given, ignored)) return path.stem().string();
+  if (!std::filesystem::is_directory(given, ignored)) {
+    const std::optional<GgufPartName> part = ParseGgufPartName(path.filename().string());
+    return part.has_value() ? part->stem : path.stem().string();
+  }
   const std::string name = NameInHubCache(path);
   return name.empty() ? path.filename().string() : name;
 }

@@ -127,7 +127,6 @@ class GgufParser {
   absl::Status ReadValue();
   absl::Status ReadPayload(std::string_view key, GgufValue& value);
   absl::Status ReadTensorInfo();
-  absl::Status RefuseSplitFile() const;
   absl::StatusOr<uint64_t> Alignment() const;
   absl::Status PlaceTensors();
   absl::Status RefuseOverlaps() const;
@@ -261,18 +260,6 @@ absl::Status GgufParser::ReadTensorInfo() {
   return absl::OkStatus();
 }
 
-absl::Status GgufParser::RefuseSplitFile() const {
-  const GgufValue* value = file_.FindOrNull("split.count");
-  if (value == nullptr || value->is_array || value->type != GgufType::kUint16) {
-    return absl::OkStatus();
-  }
-  uint16_t parts = 0;
-  std::memcpy(&parts, value->payload.data(), sizeof(parts));
-  if (parts <= 1) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "GGUF: the file is one of ", parts, " parts of a split model; merge them into one file"));
-}
-
 absl::StatusOr<uint64_t> GgufParser::Alignment() const {
   const GgufValue* value = file_.FindOrNull("general.alignment");
   if (value == nullptr) return kDefaultAlignment;
@@ -348,7 +335,6 @@ absl::StatusOr<GgufFile> GgufParser::Parse() {
   for (uint64_t i = 0; i < num_values; ++i) {
     if (absl::Status status = ReadValue(); !status.ok()) return status;
   }
-  if (absl::Status status = RefuseSplitFile(); !status.ok()) return status;
   for (uint64_t i = 0; i < num_tensors; ++i) {
     if (absl::Status status = ReadTensorInfo(); !status.ok()) return status;
   }
@@ -360,6 +346,11 @@ absl::StatusOr<GgufFile> GgufParser::Parse() {
 
 absl::StatusOr<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes) {
   return GgufParser(bytes).Parse();
+}
+
+void GgufFile::TakeTensors(GgufFile part) {
+  tensors_.insert(tensors_.end(), part.tensors_.begin(), part.tensors_.end());
+  unknown_types_.splice(unknown_types_.end(), part.unknown_types_);
 }
 
 const GgufValue* GgufFile::FindOrNull(std::string_view key) const {

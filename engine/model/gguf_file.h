@@ -3,8 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -40,13 +41,13 @@ struct GgufValue {
   std::span<const std::byte> payload;
 };
 
-// The structure of a GGUF file, version 2 or 3, little-endian, in one piece.
+// The structure of a GGUF file, version 2 or 3, little-endian.
 //
 // Parse checks every length, count and offset against the file's size before it is used, and
 // copies no payload: names, values and tensors are views into `bytes`, which must outlive this.
 // What keys and tensors mean is the caller's business. Immutable after Parse: any thread.
 // InvalidArgument names the place and what is wrong; Unimplemented a version or form (big-endian,
-// split files, nested arrays) that is not read.
+// nested arrays) that is not read.
 class GgufFile {
  public:
   static absl::StatusOr<GgufFile> Parse(std::span<const std::byte> bytes);
@@ -55,13 +56,16 @@ class GgufFile {
   const GgufValue* FindOrNull(std::string_view key) const;
   const std::vector<SourceTensor>& tensors() const { return tensors_; }
 
+  // Adds the tensors of another part of the same model; its bytes must outlive this, too.
+  void TakeTensors(GgufFile part);
+
  private:
   friend class GgufParser;
 
   uint32_t version_ = 0;
   std::unordered_map<std::string_view, GgufValue> metadata_;
   std::vector<SourceTensor> tensors_;
-  std::deque<std::string> unknown_types_;  // names that `tensors_` view, kept in place by a move
+  std::list<std::string> unknown_types_;  // names that `tensors_` view, kept in place by a move
 };
 
 }  // namespace refrain::engine

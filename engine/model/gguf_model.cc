@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_metadata.h"
-#include "engine/model/mapped_file.h"
 #include "engine/model/quoted_name.h"
 
 namespace refrain::engine {
@@ -227,48 +226,6 @@ absl::Status CheckRopeFactors(const TensorTable& table, const ModelConfig& confi
   return absl::OkStatus();
 }
 
-class GgufWeightSource final : public WeightSource {
- public:
-  GgufWeightSource(std::unique_ptr<MappedFile> mapping, GgufFile file, ModelConfig config,
-                   TensorTable table)
-      : mapping_(std::move(mapping)),
-        file_(std::move(file)),
-        config_(std::move(config)),
-        table_(std::move(table)) {
-    GgufMetadata metadata(file_);
-    description_ =
-        absl::StrCat("GGUF v", file_.version(), " ",
-                     QuotedName(metadata.String("general.name").value_or("unnamed")),
-                     ", architecture ", config_.architecture, ", tensors: ", table_.DescribeTypes(),
-                     "; ", mapping_->bytes().size() >> 20, " MiB");
-  }
-
-  const ModelConfig& config() const override { return config_; }
-  const std::string& description() const override { return description_; }
-  absl::StatusOr<WeightView> Get(TensorRole role, int layer) const override {
-    return table_.Get(role, layer);
-  }
-  bool Has(TensorRole role, int layer) const override { return table_.Has(role, layer); }
-  std::string NameOf(TensorRole role, int layer) const override {
-    return TensorName(TensorNaming::kGguf, role, layer);
-  }
-  absl::StatusOr<TokenizerSource> ReadTokenizer() const override {
-    absl::StatusOr<TokenizerSpec> spec = ReadGgufTokenizer(file_);
-    if (!spec.ok()) return spec.status();
-    return TokenizerSource{*std::move(spec), ""};
-  }
-  absl::StatusOr<SamplingDefaults> ReadSamplingDefaults() const override {
-    return ReadGgufSamplingDefaults(file_);
-  }
-
- private:
-  std::unique_ptr<MappedFile> mapping_;
-  GgufFile file_;
-  ModelConfig config_;
-  TensorTable table_;
-  std::string description_;
-};
-
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
@@ -415,22 +372,6 @@ absl::StatusOr<TensorTable> BindGgufTensors(const GgufFile& file, const ModelCon
   if (!table.ok()) return table;
   if (absl::Status status = CheckRopeFactors(*table, config); !status.ok()) return status;
   return table;
-}
-
-absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<MappedFile>> mapping = MappedFile::Open(path);
-  if (!mapping.ok()) return mapping.status();
-  const auto with_path = [&](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(QuotedPath(path), ": ", status.message()));
-  };
-  absl::StatusOr<GgufFile> file = GgufFile::Parse((*mapping)->bytes());
-  if (!file.ok()) return with_path(file.status());
-  absl::StatusOr<ModelConfig> config = ReadGgufConfig(*file);
-  if (!config.ok()) return with_path(config.status());
-  absl::StatusOr<TensorTable> table = BindGgufTensors(*file, *config);
-  if (!table.ok()) return with_path(table.status());
-  return std::make_unique<GgufWeightSource>(*std::move(mapping), *std::move(file),
-                                            *std::move(config), *std::move(table));
 }
 
 }  // namespace refrain::engine

@@ -1,14 +1,12 @@
 #ifndef REFRAIN_ENGINE_MODEL_GGUF_MODEL_H_
 #define REFRAIN_ENGINE_MODEL_GGUF_MODEL_H_
 
-#include <memory>
-#include <string>
-
 #include "absl/status/statusor.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/model_config.h"
+#include "engine/model/sampling_defaults.h"
 #include "engine/model/tensor_table.h"
-#include "engine/model/weight_source.h"
+#include "engine/text/vocabulary.h"
 
 namespace refrain::engine {
 
@@ -27,9 +25,6 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file);
 
 // By the keys general.sampling.*.
 absl::StatusOr<SamplingDefaults> ReadGgufSamplingDefaults(const GgufFile& file);
-
-// The file at `path`, checked in full.
-absl::StatusOr<std::unique_ptr<WeightSource>> OpenGguf(const std::string& path);
 
 }  // namespace refrain::engine
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/gguf_model.h"
+#include "engine/model/gguf_part_name.h"
+#include "engine/model/gguf_source.h"
 #include "engine/model/hf_folder.h"
 #include "engine/model/quoted_name.h"
 
@@ -41,14 +43,17 @@ std::string WhatFolderHas(const std::string& folder) {
   }
   if (!FilesOf(folder, ".safetensors").empty()) return "";
   std::vector<std::string> gguf = FilesOf(folder, ".gguf");
-  // Parts of models that see pictures.
-  std::erase_if(gguf, [](const std::string& name) { return name.starts_with("mmproj"); });
+  // Parts of models that see pictures, and all but the first of models in several files.
+  std::erase_if(gguf, [](const std::string& name) {
+    const std::optional<GgufPartName> part = ParseGgufPartName(name);
+    return name.starts_with("mmproj") || (part.has_value() && part->number > 0);
+  });
   if (gguf.size() == 1) {
     return absl::StrCat("; the folder has ", QuotedPath(gguf.front()),
                         ": give the path of that file");
   }
   if (!gguf.empty()) {
-    return absl::StrCat("; the folder has ", gguf.size(), " GGUF files: give the path of one");
+    return absl::StrCat("; the folder has ", gguf.size(), " GGUF models: give the path of one");
   }
   for (const char* ending : {".bin", ".pth", ".pt"}) {
     const std::vector<std::string> weights = FilesOf(folder, ending);

@@ -20,7 +20,8 @@ struct TokenizerSource {
   std::string sentencepiece_model;
 };
 
-// A model's weights and description as they lie on disk: a GGUF file or a Hugging Face folder.
+// A model's weights and description as they lie on disk: a GGUF file, or several, or a Hugging Face
+// folder.
 //
 // It does not convert, reorder or copy weights; packing them is the back end's. Opening checks
 // every offset and size against the files, that each tensor the architecture needs is there with
@@ -36,9 +37,9 @@ struct TokenizerSource {
 //   source.reset();  // unmaps the files
 class WeightSource {
  public:
-  // `path` is a GGUF file or a folder with config.json. NotFound: no such file. InvalidArgument:
-  // the file is damaged or contradicts itself. Unimplemented: an architecture, element type or
-  // option that this build does not run; the message names it.
+  // `path` is a GGUF file (of several any one) or a folder with config.json. NotFound: no such
+  // file. InvalidArgument: the file is damaged or contradicts itself. Unimplemented: an
+  // architecture, element type or option that this build does not run; the message names it.
   static absl::StatusOr<std::unique_ptr<WeightSource>> Open(const std::string& path);
 
   virtual ~WeightSource() = default;

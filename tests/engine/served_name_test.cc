@@ -39,6 +39,10 @@ TEST(ServedName, IsThatOfTheFolderOrOfTheFileWithoutItsExtension) {
   EXPECT_EQ(ServedNameOfPath(folder), "a.b");
   EXPECT_EQ(ServedNameOfPath(folder + "/"), "a.b");
   EXPECT_EQ(ServedNameOfPath("/does/not/exist/model.Q4_1.gguf"), "model.Q4_1");
+  EXPECT_EQ(ServedNameOfPath("/a/qwen2.5-7b-q4_k_m-00001-of-00002.gguf"), "qwen2.5-7b-q4_k_m");
+  EXPECT_EQ(ServedNameOfPath("-00001-of-00002.gguf"), "-00001-of-00002");
+  EXPECT_EQ(ServedNameOfPath("a-00000-of-00002.gguf"), "a-00000-of-00002");
+  EXPECT_EQ(ServedNameOfPath("a-0001-of-00002.gguf"), "a-0001-of-00002");
 }
 
 // `--model .` in a model's folder.

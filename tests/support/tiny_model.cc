@@ -236,6 +236,43 @@ absl::Status WriteShards(const TinyModelOptions& options, const std::string& dir
   return status;
 }
 
+void AddGgufMetadata(const TinyModelOptions& options, GgufWriter& writer) {
+  const ModelConfig& config = options.config;
+  const std::string arch = GgufArchitecture(config);
+  writer.AddString("general.architecture", arch);
+  writer.AddString("general.name", "tiny");
+  writer.AddUint32(arch + ".block_count", config.num_layers);
+  writer.AddUint32(arch + ".context_length", config.max_context_tokens);
+  writer.AddUint32(arch + ".embedding_length", config.hidden_size);
+  writer.AddUint32(arch + ".feed_forward_length", config.ffn_size);
+  writer.AddUint32(arch + ".attention.head_count", config.num_heads);
+  writer.AddUint32(arch + ".attention.head_count_kv", config.num_kv_heads);
+  writer.AddUint32(arch + ".attention.key_length", config.head_dim);
+  writer.AddUint32(arch + ".attention.value_length", config.head_dim);
+  writer.AddFloat32(arch + ".attention.layer_norm_rms_epsilon", static_cast<float>(config.rms_eps));
+  if (config.sliding_window_tokens > 0) {
+    writer.AddUint32(arch + ".attention.sliding_window", config.sliding_window_tokens);
+  }
+  AddGgufRope(arch, config.rope, options.rope_scaling_type, writer);
+  if (options.vocabulary) AddGgufVocabulary(config.vocab_size, writer);
+}
+
+void AddGgufTensor(const TinyModelOptions& options, const Tensor& tensor, GgufWriter& writer) {
+  const std::string arch = GgufArchitecture(options.config);
+  std::vector<uint64_t> extents = {static_cast<uint64_t>(tensor.shape.cols),
+                                   static_cast<uint64_t>(tensor.shape.rows)};
+  if (IsVector(tensor.role)) extents.pop_back();
+  writer.AddTensor(TensorName(TensorNaming::kGguf, tensor.role, tensor.layer),
+                   GgmlTypeOf(tensor.dtype), extents,
+                   StoredBytes(options, tensor, /*adjacent=*/arch == "llama" || arch == "smollm3"));
+}
+
+void AddGgufRopeFactors(const TinyModelOptions& options, GgufWriter& writer) {
+  if (options.rope_freq_factors.empty()) return;
+  writer.AddTensor("rope_freqs.weight", GgmlTypeOf(DType::kF32), {options.rope_freq_factors.size()},
+                   QuantizeRow(DType::kF32, options.rope_freq_factors));
+}
+
 }  // namespace
 
 ModelConfig TinyConfig() {
@@ -273,39 +310,35 @@ std::vector<float> TinyWeight(const TinyModelOptions& options, TensorRole role, 
 }
 
 std::string BuildTinyGguf(const TinyModelOptions& options) {
-  const ModelConfig& config = options.config;
   GgufWriter writer;
-  const std::string arch = GgufArchitecture(config);
-  writer.AddString("general.architecture", arch);
-  writer.AddString("general.name", "tiny");
-  writer.AddUint32(arch + ".block_count", config.num_layers);
-  writer.AddUint32(arch + ".context_length", config.max_context_tokens);
-  writer.AddUint32(arch + ".embedding_length", config.hidden_size);
-  writer.AddUint32(arch + ".feed_forward_length", config.ffn_size);
-  writer.AddUint32(arch + ".attention.head_count", config.num_heads);
-  writer.AddUint32(arch + ".attention.head_count_kv", config.num_kv_heads);
-  writer.AddUint32(arch + ".attention.key_length", config.head_dim);
-  writer.AddUint32(arch + ".attention.value_length", config.head_dim);
-  writer.AddFloat32(arch + ".attention.layer_norm_rms_epsilon", static_cast<float>(config.rms_eps));
-  if (config.sliding_window_tokens > 0) {
-    writer.AddUint32(arch + ".attention.sliding_window", config.sliding_window_tokens);
-  }
-  AddGgufRope(arch, config.rope, options.rope_scaling_type, writer);
-  if (options.vocabulary) AddGgufVocabulary(config.vocab_size, writer);
-  for (const Tensor& tensor : TensorsOf(options)) {
-    std::vector<uint64_t> extents = {static_cast<uint64_t>(tensor.shape.cols),
-                                     static_cast<uint64_t>(tensor.shape.rows)};
-    if (IsVector(tensor.role)) extents.pop_back();
-    writer.AddTensor(
-        TensorName(TensorNaming::kGguf, tensor.role, tensor.layer), GgmlTypeOf(tensor.dtype),
-        extents, StoredBytes(options, tensor, /*adjacent=*/arch == "llama" || arch == "smollm3"));
-  }
-  if (!options.rope_freq_factors.empty()) {
-    writer.AddTensor("rope_freqs.weight", GgmlTypeOf(DType::kF32),
-                     {options.rope_freq_factors.size()},
-                     QuantizeRow(DType::kF32, options.rope_freq_factors));
-  }
+  AddGgufMetadata(options, writer);
+  for (const Tensor& tensor : TensorsOf(options)) AddGgufTensor(options, tensor, writer);
+  AddGgufRopeFactors(options, writer);
   return writer.Build();
+}
+
+std::vector<std::string> BuildTinyGgufParts(const TinyModelOptions& options, int num_parts) {
+  const std::vector<Tensor> tensors = TensorsOf(options);
+  const size_t own_factors = options.rope_freq_factors.empty() ? 0 : 1;
+  const auto num_tensors = static_cast<int32_t>(tensors.size() + own_factors);
+  std::vector<std::string> parts;
+  for (int part = 0; part < num_parts; ++part) {
+    GgufWriter writer;
+    if (part == 0) AddGgufMetadata(options, writer);
+    writer.AddUint16("split.no", static_cast<uint16_t>(part));
+    writer.AddUint16("split.count", static_cast<uint16_t>(num_parts));
+    writer.AddRaw("split.tensors.count", GgufWriter::kTypeInt32,
+                  {reinterpret_cast<const char*>(&num_tensors), sizeof(num_tensors)});
+    if (part > 0) {
+      const size_t others = static_cast<size_t>(num_parts) - 1;
+      const size_t begin = tensors.size() * (static_cast<size_t>(part) - 1) / others;
+      const size_t end = tensors.size() * static_cast<size_t>(part) / others;
+      for (size_t i = begin; i < end; ++i) AddGgufTensor(options, tensors[i], writer);
+    }
+    if (part == num_parts - 1) AddGgufRopeFactors(options, writer);
+    parts.push_back(writer.Build());
+  }
+  return parts;
 }
 
 absl::StatusOr<std::string> WriteTinyGguf(const TinyModelOptions& options,

@@ -44,6 +44,10 @@ std::vector<float> TinyWeight(const TinyModelOptions& options, engine::TensorRol
 // adjacent-pair order.
 std::string BuildTinyGguf(const TinyModelOptions& options);
 
+// The same as files of `num_parts` parts: the first with what the file says and no tensor, the
+// others with as many each as can be.
+std::vector<std::string> BuildTinyGgufParts(const TinyModelOptions& options, int num_parts);
+
 // Writes `directory`/tiny.gguf and returns its path.
 absl::StatusOr<std::string> WriteTinyGguf(const TinyModelOptions& options,
                                           const std::string& directory);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Converts the tiny models to GGUF with llama.cpp's own converter.
 
-    convert_tiny_models.py LLAMA_CPP OUT
+    convert_tiny_models.py LLAMA_CPP OUT [TENSORS]
 
 LLAMA_CPP is a checkout of llama.cpp (its Python needs torch and transformers), OUT a folder that gets
-NAME.gguf of every model that such a file can describe. Then
+NAME.gguf of every model that such a file can describe, or parts of at most TENSORS tensors each. Then
 
     REFRAIN_TINY_MODELS_GGUF=OUT .bazel/bin/tests/integration/golden/tiny_models_test
 
@@ -36,9 +36,10 @@ def made_up_vocabulary(model) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
     llama_cpp, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    parts = {"split_max_tensors": int(sys.argv[3])} if sys.argv[3:] else {}
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import gguf
     from conversion import ModelBase, get_model_class
@@ -52,7 +53,8 @@ def main() -> None:
         for base in model_class.__mro__:
             if "set_vocab" in base.__dict__:
                 base.set_vocab = made_up_vocabulary
-        model_class(folder, gguf.LlamaFileType.ALL_F32, out / f"{folder.name}.gguf").write()
+        path = out / f"{folder.name}.gguf"
+        model_class(folder, gguf.LlamaFileType.ALL_F32, path, **parts).write()
 
 
 if __name__ == "__main__":

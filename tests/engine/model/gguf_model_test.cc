@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "engine/model/weight_source.h"
 #include "kernels/reference/dequantize.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/temporary_directory.h"

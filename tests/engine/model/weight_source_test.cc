@@ -14,8 +14,11 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "engine/model/gguf_part_name.h"
 #include "engine/text/create_tokenizer.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/stories260k.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
@@ -23,7 +26,10 @@
 namespace refrain::engine {
 namespace {
 
+using refrain::testing::BuildTinyGguf;
+using refrain::testing::BuildTinyGgufParts;
 using refrain::testing::ConvertLlama2cToGguf;
+using refrain::testing::GgufWriter;
 using refrain::testing::TemporaryDirectory;
 using refrain::testing::TinyModelOptions;
 using refrain::testing::TinyWeight;
@@ -157,6 +163,106 @@ TEST(WeightSourceTest, QwenWithoutItsVectorsOrWithOthersIsRefused) {
   }
 }
 
+// Writes `parts` under the names that they must have and returns these.
+std::vector<std::string> WriteParts(const std::string& stem,
+                                    const std::vector<std::string>& parts) {
+  std::vector<std::string> paths;
+  for (const std::string& part : parts) {
+    paths.push_back(ToString(GgufPartName{stem, static_cast<uint32_t>(paths.size()),
+                                          static_cast<uint32_t>(parts.size())}));
+    std::ofstream(paths.back(), std::ios::binary) << part;
+  }
+  return paths;
+}
+
+TEST(WeightSourceTest, PartsAreTheModelWhicheverIsGiven) {
+  for (const bool tied : {true, false}) {
+    TinyModelOptions options;
+    options.config.tied_embeddings = tied;
+    options.rope_freq_factors.assign(32, 2.0f);
+    TemporaryDirectory directory;
+    const auto whole = WeightSource::Open(*WriteTinyGguf(options, directory.path()));
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    for (const int num_parts : {2, 5}) {
+      for (const std::string& path :
+           WriteParts(directory.path() + "/m", BuildTinyGgufParts(options, num_parts))) {
+        const auto source = WeightSource::Open(path);
+        ASSERT_TRUE(source.ok()) << source.status();
+        EXPECT_EQ((*source)->config().tied_embeddings, tied);
+        EXPECT_NE((*source)->description().find(std::to_string(num_parts) + " files, "),
+                  std::string::npos);
+        int compared = 0;
+        for (int number = 0; number < kNumTensorRoles; ++number) {
+          const auto role = static_cast<TensorRole>(number);
+          ASSERT_EQ((*source)->Has(role, 1), (*whole)->Has(role, 1)) << number;
+          if (!(*source)->Has(role, 1)) continue;
+          const WeightView view = *(*source)->Get(role, 1);
+          const WeightView expected = *(*whole)->Get(role, 1);
+          ASSERT_EQ(view.bytes, expected.bytes);
+          EXPECT_EQ(std::memcmp(view.data, expected.data, view.bytes), 0) << number;
+          ++compared;
+        }
+        EXPECT_EQ(compared, tied ? 12 : 13);
+        EXPECT_EQ((*source)->ReadTokenizer()->spec.tokens, (*whole)->ReadTokenizer()->spec.tokens);
+      }
+    }
+  }
+}
+
+TEST(WeightSourceTest, PartsThatAreMissingOrOthersAreRefused) {
+  const TinyModelOptions options;
+  const std::vector<std::string> parts = BuildTinyGgufParts(options, 3);
+  TemporaryDirectory directory;
+  const std::string stem = directory.path() + "/m";
+  const std::vector<std::string> paths = WriteParts(stem, parts);
+  ASSERT_TRUE(WeightSource::Open(paths[0]).ok());
+  const auto expect = [](const std::string& path, absl::StatusCode code, const char* text) {
+    const absl::Status status = WeightSource::Open(path).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_NE(status.message().find(text), std::string::npos) << status;
+  };
+  const auto write = [](const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+  };
+  // Another name.
+  write(stem + ".gguf", parts[1]);
+  expect(
+      stem + ".gguf", absl::StatusCode::kInvalidArgument,
+      "one of 3 parts of a model (split.no 1); for the others to be found its name must end with "
+      "-00002-of-00003.gguf");
+  write(stem + "-00003-of-00004.gguf", parts[2]);
+  expect(stem + "-00003-of-00004.gguf", absl::StatusCode::kInvalidArgument, "-00003-of-00003.gguf");
+  // Others in their places.
+  write(paths[1], parts[2]);
+  expect(paths[0], absl::StatusCode::kInvalidArgument,
+         "m-00002-of-00003.gguf\": GGUF: split.no is 2 and split.count 3, must be 1 and 3");
+  write(paths[1], BuildTinyGgufParts(options, 4)[1]);
+  expect(paths[0], absl::StatusCode::kInvalidArgument, "split.count 4, must be 1 and 3");
+  write(paths[1], BuildTinyGguf(options));
+  expect(paths[0], absl::StatusCode::kInvalidArgument, "split.no is 0 and split.count 1");
+  write(paths[1], parts[1].substr(0, parts[1].size() / 2));
+  expect(paths[0], absl::StatusCode::kInvalidArgument, "m-00002-of-00003.gguf\": GGUF: tensor");
+  std::filesystem::remove(paths[1]);
+  expect(paths[2], absl::StatusCode::kNotFound,
+         "No such file or directory; the model is in 3 parts");
+  // Fewer tensors than were said.
+  TinyModelOptions smaller;
+  smaller.config.num_layers = 1;
+  write(paths[1], BuildTinyGgufParts(smaller, 3)[1]);
+  expect(paths[0], absl::StatusCode::kInvalidArgument, "split.tensors.count is ");
+}
+
+TEST(WeightSourceTest, AFileThatWasMergedAgainIsOne) {
+  GgufWriter writer;
+  writer.AddUint16("split.count", 0);
+  writer.AddUint16("split.no", 0);
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/merged.gguf";
+  std::ofstream(path, std::ios::binary) << writer.Build();
+  const absl::Status status = WeightSource::Open(path).status();
+  EXPECT_NE(status.message().find("architecture"), std::string::npos) << status;
+}
+
 // Both forms of the tokenizer give the ids that an independent implementation gives.
 TEST(WeightSourceTest, StoriesTokenizersAgree) {
   const std::unique_ptr<WeightSource> gguf = OpenStoriesAsGguf();
@@ -215,7 +321,12 @@ TEST(WeightSourceTest, SaysWhatAWrongPathHas) {
   std::filesystem::remove(path + "/config.json");
   expect("; the folder has \"m.Q8_0.gguf\": give the path of that file");
   write("m.Q4_0.gguf");
-  expect("; the folder has 2 GGUF files: give the path of one");
+  expect("; the folder has 2 GGUF models: give the path of one");
+  std::filesystem::remove(path + "/m.Q8_0.gguf");
+  std::filesystem::remove(path + "/m.Q4_0.gguf");
+  write("m-00001-of-00002.gguf");
+  write("m-00002-of-00002.gguf");
+  expect("; the folder has \"m-00001-of-00002.gguf\": give the path of that file");
   write("model-00001-of-00002.safetensors");  // it lacks something else
   EXPECT_EQ(error(path).find("the folder has"), std::string::npos) << error(path);
   write("config.json");

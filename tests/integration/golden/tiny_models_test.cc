@@ -28,11 +28,17 @@ using nlohmann::json;
 
 const std::string kFolder = "tests/data/tiny-models/";
 
-// A model: its folder, or NAME.gguf of it in the folder that REFRAIN_TINY_MODELS_GGUF names (made
-// by tests/data/tiny-models/convert_tiny_models.py with llama.cpp's converter).
+// A model: its folder, or NAME.gguf of it, or the first of its parts, in the folder that
+// REFRAIN_TINY_MODELS_GGUF names (made by tests/data/tiny-models/convert_tiny_models.py with
+// llama.cpp's converter).
 std::string PathOf(const std::string& name) {
   const char* converted = std::getenv("REFRAIN_TINY_MODELS_GGUF");
-  return converted == nullptr ? kFolder + name : std::string(converted) + "/" + name + ".gguf";
+  if (converted == nullptr) return kFolder + name;
+  for (const auto& entry : std::filesystem::directory_iterator(converted)) {
+    const std::string found = entry.path().filename().string();
+    if (found.starts_with(name + "-00001-of-")) return entry.path().string();
+  }
+  return std::string(converted) + "/" + name + ".gguf";
 }
 
 // Behind a margin below this the arithmetic may choose another token.
