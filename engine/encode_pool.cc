@@ -18,7 +18,7 @@ void EncodePool::Lane::Push(Job job) {
       const std::string tenant = job.request->request.tenant;
       jobs.Push(tenant, std::move(job));
       changed.NotifyOne();
-      if (jobs.size() > idle_threads) crowded.NotifyOne();
+      if (is_long || jobs.size() > idle_threads) crowded.NotifyOne();
       return;
     }
   }
@@ -28,10 +28,48 @@ void EncodePool::Lane::Push(Job job) {
 std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
   MutexLock lock(mutex);
   ++idle_threads;
-  while (jobs.empty() && !stopped) changed.Wait(mutex);
+  std::optional<Job> job;
+  while (!stopped && !job.has_value()) {
+    job = jobs.PopIf([idle = idle_threads, work = is_long ? &in_work : nullptr](
+                         const std::string& tenant, const Job& waiting) {
+      return work == nullptr || work->MayBegin(tenant, waiting, idle);
+    });
+    if (!job.has_value()) changed.Wait(mutex);
+  }
   --idle_threads;
-  if (stopped) return std::nullopt;
-  return jobs.Pop();
+  if (job.has_value() && is_long) in_work.Begin(*job);
+  return job;
+}
+
+void EncodePool::Lane::Done(const std::string& tenant, bool large) {
+  MutexLock lock(mutex);
+  in_work.End(tenant, large);
+  changed.NotifyAll();
+}
+
+bool EncodePool::InWork::MayBegin(const std::string& tenant, const Job& job,
+                                  size_t idle_threads) const {
+  const auto found = by_tenant_.find(tenant);
+  const Texts own = found == by_tenant_.end() ? Texts() : found->second;
+  if (own.all >= idle_threads) return false;
+  return !job.is_large() || (own.large == 0 && large_ < kMostLargeTexts);
+}
+
+void EncodePool::InWork::Begin(const Job& job) {
+  Texts& own = by_tenant_[job.tenant()];
+  ++own.all;
+  if (!job.is_large()) return;
+  ++own.large;
+  ++large_;
+}
+
+void EncodePool::InWork::End(const std::string& tenant, bool large) {
+  const auto own = by_tenant_.find(tenant);
+  if (large) {
+    --own->second.large;
+    --large_;
+  }
+  if (--own->second.all == 0) by_tenant_.erase(own);
 }
 
 bool EncodePool::Lane::AnyWaits() {
@@ -59,28 +97,49 @@ void EncodePool::Lane::Stop() {
   }
 }
 
-// Works for a slice, then rests while the engine is busy. Ends the text when nobody wants it.
+// Works for a slice, then rests while the engine is busy, then lets others have theirs. Ends the
+// text when nobody wants it.
 class EncodePool::LongTextPace : public EncodePace {
  public:
-  LongTextPace(EncodePool& pool, const EncodedRequest& request) : pool_(pool), request_(request) {}
+  LongTextPace(EncodePool& pool, const EncodedRequest& request)
+      : pool_(pool), request_(request), tenant_(request.request.tenant) {
+    TakeTurn();
+  }
+  ~LongTextPace() override {
+    if (has_turn_) pool_.turns_.Pass();
+  }
+  LongTextPace(const LongTextPace&) = delete;
+  LongTextPace& operator=(const LongTextPace&) = delete;
 
  protected:
   void Checkpoint() override {
-    if (std::chrono::steady_clock::now() - begin_ < kSlice) return;
-    if (pool_.HasEnded(request_) || pool_.long_lane_.stopped) {
+    if (stopped() || std::chrono::steady_clock::now() - begin_ < kSlice) return;
+    if (IsOver()) {
       Stop();
       return;
     }
     if (pool_.engine_is_busy_()) {
-      std::this_thread::sleep_for(pool_.long_lane_.AnyWaits() ? kShortRest : kRest);
+      const bool more_wait = pool_.turns_.AnyWaits() || pool_.long_lane_.AnyWaits();
+      std::this_thread::sleep_for(more_wait ? kShortRest : kRest);
     }
-    begin_ = std::chrono::steady_clock::now();
+    pool_.turns_.Pass();
+    TakeTurn();
   }
 
  private:
+  bool IsOver() const { return pool_.HasEnded(request_) || pool_.long_lane_.stopped; }
+  void TakeTurn() {
+    has_turn_ = pool_.turns_.Take(
+        tenant_, [this] { return IsOver(); }, kSweepPeriod);
+    if (!has_turn_) Stop();
+    begin_ = std::chrono::steady_clock::now();
+  }
+
   EncodePool& pool_;
   const EncodedRequest& request_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const std::string tenant_;
+  bool has_turn_ = false;
+  std::chrono::steady_clock::time_point begin_;
 };
 
 EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink,
@@ -93,7 +152,9 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
     for (int32_t i = 0; i < threads; ++i) {
       threads_.emplace_back([this] { Serve(&short_lane_); });
     }
-    threads_.emplace_back([this] { Serve(&long_lane_); });
+    for (int i = 0; i < kLongTextThreads; ++i) {
+      threads_.emplace_back([this] { Serve(&long_lane_); });
+    }
     for (Lane* lane : {&short_lane_, &long_lane_}) {
       threads_.emplace_back([this, lane] { Sweep(lane); });
     }
@@ -116,13 +177,22 @@ void EncodePool::Stop() {
 
 void EncodePool::Serve(Lane* lane) {
   while (std::optional<Job> job = lane->WaitAndPop()) {
-    if (lane == &short_lane_) {
-      Render(*std::move(job));
+    if (lane->is_long) {
+      TokenizeInSlices(*std::move(job));
     } else {
-      LongTextPace pace(*this, *job->request);
-      Tokenize(*std::move(job), &pace);
+      Render(*std::move(job));
     }
   }
+}
+
+void EncodePool::TokenizeInSlices(Job job) {
+  const std::string tenant = job.tenant();
+  const bool large = job.is_large();
+  {
+    LongTextPace pace(*this, *job.request);
+    Tokenize(std::move(job), &pace);
+  }
+  long_lane_.Done(tenant, large);
 }
 
 void EncodePool::Sweep(Lane* lane) {

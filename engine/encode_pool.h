@@ -6,13 +6,16 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/annotated_mutex.h"
 #include "engine/clock.h"
 #include "engine/encoded_request.h"
 #include "engine/prompt_encoder.h"
+#include "engine/slice_turns.h"
 #include "engine/tenant_queue.h"
 
 namespace refrain::engine {
@@ -20,19 +23,27 @@ namespace refrain::engine {
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
 // Two lanes: `threads` threads render all requests and tokenize the short ones; texts of which more
-// than kLongTextBytes were not tokenized before (StretchMemo) go to one more thread. While
-// sequences run, that one works in slices of kSlice with rests between them, so that a prompt of 1
-// MB holds up neither a short one nor running streams (docs/results/encode-gap.md): of kRest, or of
-// kShortRest while another long text waits. In both lanes tenants take turns, so that one with a
-// thousand prompts does not hold up another's. A request that is cancelled or out of time leaves
-// its lane within kSweepPeriod, whatever is in work before it: one more thread per lane looks,
-// while more requests wait there than threads do. A text that cannot fit into the context goes no
-// further than the first lane. What fails finishes its stream, and so does what only_tokenize asks
-// for. Any thread may Push. Stop ends the threads after what they are doing; what still waits is
-// finished as CANCELLED.
+// than kLongTextBytes were not tokenized before (StretchMemo) go to threads of their own, which
+// work one at a time, in slices of kSlice. While sequences run there are rests between the slices,
+// so that a prompt of 1 MB holds up neither a short one nor running streams
+// (docs/results/encode-gap.md): of kRest, or of kShortRest while another long text waits. In both
+// lanes tenants take turns, with short texts and with slices of long ones, so that neither one with
+// a thousand prompts nor one with a book holds up another's: a long text takes a few times as long
+// as alone, whatever others sent. Of those that wait for a thread a tenant may have as many in work
+// as it leaves threads free, and of more than kLargeTextBytes, which take memory, one, all tenants
+// together kMostLargeTexts.
+//
+// A request that is cancelled or out of time leaves its lane within kSweepPeriod, whatever is in
+// work before it: one more thread per lane looks, while more requests wait there than threads do. A
+// text that cannot fit into the context goes no further than the first lane. What fails finishes
+// its stream, and so does what only_tokenize asks for. Any thread may Push. Stop ends the threads
+// after what they are doing; what still waits is finished as CANCELLED.
 class EncodePool {
  public:
   static constexpr size_t kLongTextBytes = 64 * 1024;
+  static constexpr int kLongTextThreads = 8;
+  static constexpr size_t kLargeTextBytes = 1 << 20;
+  static constexpr size_t kMostLargeTexts = 3;
   static constexpr std::chrono::microseconds kSlice{300};
   static constexpr std::chrono::microseconds kRest{20'000};
   static constexpr std::chrono::microseconds kShortRest{10'000};
@@ -53,18 +64,41 @@ class EncodePool {
   struct Job {
     std::unique_ptr<EncodedRequest> request;
     std::optional<PromptText> text;
+
+    const std::string& tenant() const { return request->request.tenant; }
+    bool is_large() const { return text.has_value() && text->text.size() > kLargeTextBytes; }
+  };
+  // The long texts that threads have taken on. No locks inside.
+  class InWork {
+   public:
+    bool MayBegin(const std::string& tenant, const Job& job, size_t idle_threads) const;
+    void Begin(const Job& job);
+    void End(const std::string& tenant, bool large);
+
+   private:
+    struct Texts {
+      size_t all = 0;
+      size_t large = 0;
+    };
+    std::unordered_map<std::string, Texts> by_tenant_;  // of those who have any
+    size_t large_ = 0;
   };
   // Jobs of one kind and who does them.
   struct Lane {
+    const bool is_long;
     Mutex mutex;
     ConditionVariable changed;
     ConditionVariable crowded;
     TenantQueue<Job> jobs REFRAIN_GUARDED_BY(mutex);
     size_t idle_threads REFRAIN_GUARDED_BY(mutex) = 0;
+    InWork in_work REFRAIN_GUARDED_BY(mutex);
     std::atomic<bool> stopped = false;  // written under the mutex
 
+    explicit Lane(bool holds_long_texts) : is_long(holds_long_texts) {}
     void Push(Job job);
     std::optional<Job> WaitAndPop();  // nothing: stopped
+    // What WaitAndPop of a long lane gave is done.
+    void Done(const std::string& tenant, bool large);
     bool AnyWaits();
     // Until jobs wait that no thread is about to take; false: stopped.
     bool WaitUntilCrowded();
@@ -76,6 +110,7 @@ class EncodePool {
   void Serve(Lane* lane);
   void Sweep(Lane* lane);
   void Render(Job job);
+  void TokenizeInSlices(Job job);
   void Tokenize(Job job, EncodePace* pace);
   void TokenizeOnly(const Job& job, EncodePace* pace);
   bool Expired(const EncodedRequest& request) const;
@@ -86,8 +121,9 @@ class EncodePool {
   const Clock* clock_;
   Sink sink_;
   std::function<bool()> engine_is_busy_;
-  Lane short_lane_;
-  Lane long_lane_;
+  Lane short_lane_{false};
+  Lane long_lane_{true};
+  SliceTurns turns_;  // of the long lane's threads
   std::vector<std::thread> threads_;
 };
 

@@ -29,18 +29,31 @@ class TenantQueue {
   }
 
   std::optional<T> Pop() {
-    if (turns_.empty()) return std::nullopt;
-    Line& line = turns_.front();
-    std::optional<T> item(std::move(line.items.front()));
-    line.items.pop_front();
-    --size_;
-    if (line.items.empty()) {
-      lines_.erase(line.tenant);
-      turns_.pop_front();
-    } else {
-      turns_.splice(turns_.end(), turns_, turns_.begin());
+    return PopIf([](const std::string&, const T&) { return true; });
+  }
+
+  // Of the first tenant in turn that has one, the first item of which `condition` (tenant, item) is
+  // true: others are passed over, and keep their places.
+  template <typename Condition>
+  std::optional<T> PopIf(Condition condition) {
+    for (auto line = turns_.begin(); line != turns_.end(); ++line) {
+      std::deque<T>& items = line->items;
+      const auto found = std::find_if(items.begin(), items.end(), [&](const T& item) {
+        return condition(std::as_const(line->tenant), item);
+      });
+      if (found == items.end()) continue;
+      std::optional<T> item(std::move(*found));
+      items.erase(found);
+      --size_;
+      if (items.empty()) {
+        lines_.erase(line->tenant);
+        turns_.erase(line);
+      } else {
+        turns_.splice(turns_.end(), turns_, line);
+      }
+      return item;
     }
-    return item;
+    return std::nullopt;
   }
 
   // Takes out those of which `condition` is true; the order of the others stays.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <system_error>
 
@@ -168,16 +169,10 @@ TEST_F(EncodePoolTest, RestsOnTheWayThroughALongTextWhileTheEngineIsBusy) {
 }
 
 TEST_F(EncodePoolTest, RestsLessWhileMoreLongTextsWait) {
-  constexpr int kSlices = 30;
   std::atomic<bool> all_there = false;
-  int texts = 0;
-  std::chrono::steady_clock::duration first{};
   tokenizer_.paced_encode = [&](EncodePace* pace) {
-    if (++texts > 1) return;
     while (!all_there) std::this_thread::yield();
-    const auto start = std::chrono::steady_clock::now();
-    WorkFor(kSlices, pace);
-    first = std::chrono::steady_clock::now() - start;
+    WorkFor(8, pace);
   };
   busy_ = true;
   Start();
@@ -185,10 +180,102 @@ TEST_F(EncodePoolTest, RestsLessWhileMoreLongTextsWait) {
     pool_->Push(Make(i, std::string(EncodePool::kLongTextBytes + 1, 'a')));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rendered, and in the long lane
+  const auto start = std::chrono::steady_clock::now();
   all_there = true;
   WaitFor(8);
-  EXPECT_GE(first, kSlices * EncodePool::kShortRest);
-  EXPECT_LT(first, kSlices * EncodePool::kRest * 3 / 4);
+  const auto each = (std::chrono::steady_clock::now() - start) / asked_.load();
+  EXPECT_GE(asked_, 8 * 8);
+  EXPECT_GE(each, EncodePool::kShortRest);
+  EXPECT_LT(each, EncodePool::kRest * 9 / 10);
+}
+
+// A book is on its way, an hour's work; what others send behind it is done in a few times its own.
+TEST_F(EncodePoolTest, ALongTextTakesItsTurnsBesideABook) {
+  constexpr size_t kBook = EncodePool::kLargeTextBytes + 1;
+  for (const char* tenant : {"other", "same"}) {
+    for (const bool busy : {true, false}) {
+      std::atomic<int> books = 0, slices_of_book = 0;
+      tokenizer_.paced_encode = [&](EncodePace* pace) {
+        if (++books == 1) {
+          while (!pace->stopped()) {
+            WorkFor(1, pace);
+            ++slices_of_book;
+          }
+        } else {
+          WorkFor(10, pace);
+        }
+      };
+      busy_ = busy;
+      done_.clear();
+      Start();
+      auto book = Make(1, std::string(kBook, 'a'));
+      auto text = Make(2, std::string(EncodePool::kLongTextBytes + 1, 'b'));
+      book->request.tenant = "same";
+      text->request.tenant = tenant;
+      const auto stream = book->stream;
+      pool_->Push(std::move(book));
+      while (books == 0) std::this_thread::yield();
+      const int before = slices_of_book;
+      pool_->Push(std::move(text));
+      EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2}) << tenant << busy;
+      // One for each of the ten, and what passes until the first begins.
+      EXPECT_LE(slices_of_book - before, 10 + 100) << tenant << busy;
+      EXPECT_GE(slices_of_book - before, 5) << tenant << busy;
+      stream->Cancel();
+      EXPECT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
+      pool_.reset();
+    }
+  }
+}
+
+// Eight threads: four texts of the tenant that sends hundreds, and of large ones one, three in all.
+TEST_F(EncodePoolTest, NoTenantHasAllThreadsOrAllMemory) {
+  std::map<std::string, int> begun;
+  std::mutex mutex;
+  std::atomic<bool> go = false;
+  // Texts say whose they are in their first letter; all stand at their first slice's end.
+  tokenizer_.before_encode = [&](std::string_view text) {
+    std::lock_guard lock(mutex);
+    ++begun[std::string(text.substr(0, 1)) +
+            (text.size() > EncodePool::kLargeTextBytes ? "+" : "")];
+  };
+  tokenizer_.paced_encode = [&](EncodePace* pace) {
+    while (!go && !pace->stopped()) WorkFor(1, pace);
+  };
+  Start();
+  uint64_t number = 0;
+  const auto push = [&](char letter, size_t bytes) {
+    auto request = Make(++number, std::string(bytes, letter));
+    request->request.tenant = std::string(1, letter);
+    pool_->Push(std::move(request));
+  };
+  const auto wait_for = [&](const std::map<std::string, int>& expected) {
+    const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    for (;;) {
+      {
+        std::lock_guard lock(mutex);
+        if (begun == expected) break;
+      }
+      if (std::chrono::steady_clock::now() > soon) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // no more of them
+    std::lock_guard lock(mutex);
+    EXPECT_EQ(begun, expected);
+  };
+  constexpr size_t kLong = EncodePool::kLongTextBytes + 1;
+  constexpr size_t kLarge = EncodePool::kLargeTextBytes + 1;
+  for (int i = 0; i < 3; ++i) push('a', kLarge);
+  for (int i = 0; i < 20; ++i) push('a', kLong);
+  wait_for({{"a+", 1}, {"a", 3}});
+  push('b', kLarge);
+  push('c', kLarge);
+  wait_for({{"a+", 1}, {"a", 3}, {"b+", 1}, {"c+", 1}});
+  push('d', kLarge);
+  push('b', kLong);
+  wait_for({{"a+", 1}, {"a", 3}, {"b+", 1}, {"c+", 1}, {"b", 1}});
+  go = true;
+  EXPECT_EQ(WaitFor(number).size(), number);
 }
 
 TEST_F(EncodePoolTest, DoesNotRestBesideAnIdleEngine) {

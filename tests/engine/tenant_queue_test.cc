@@ -51,6 +51,23 @@ TEST(TenantQueueTest, HoldsWhatCanOnlyBeMoved) {
   EXPECT_EQ(queue.Pop(), std::nullopt);
 }
 
+TEST(TenantQueueTest, TakesTheFirstThatMayGo) {
+  TenantQueue<int> queue;
+  for (const int item : {1, 2, 3}) queue.Push("a", item);
+  for (const int item : {11, 12}) queue.Push("b", item);
+  const auto even = [](const std::string&, int item) { return item % 2 == 0; };
+  EXPECT_EQ(queue.PopIf(even), 2);
+  EXPECT_EQ(queue.PopIf(even), 12);
+  EXPECT_EQ(queue.PopIf(even), std::nullopt);
+  EXPECT_EQ(queue.PopIf([](const std::string& tenant, int) { return tenant == "b"; }), 11);
+  EXPECT_EQ(queue.size(), 2u);
+  queue.Push("b", 13);
+  EXPECT_EQ(queue.Pop(), 1);
+  EXPECT_EQ(queue.Pop(), 13);
+  EXPECT_EQ(queue.Pop(), 3);
+  EXPECT_TRUE(queue.empty());
+}
+
 TEST(TenantQueueTest, WhatIsTakenOutChangesNoTurn) {
   TenantQueue<std::unique_ptr<int>> queue;
   const auto push = [&](const char* tenant, int item) {
