@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/text/detokenizer.h"
+#include "engine/turn_speller.h"
 
 namespace refrain::engine {
 namespace {
@@ -104,27 +104,6 @@ std::vector<TurnSplicer::Place> TurnSplicer::FindPlaces(std::string_view text,
   return places;
 }
 
-TurnSplicer::Extent TurnSplicer::Spell(std::span<const TokenId> ids, std::string_view text) const {
-  Detokenizer detokenizer(tokenizer_);
-  Extent spelled;
-  size_t bytes = 0, tokens = 0;
-  for (; tokens < ids.size(); ++tokens) {
-    // A model may have more rows than its tokenizer has tokens: they spell nothing.
-    if (kvcache::ToIndex(ids[tokens]) >= tokenizer_->vocab_size()) break;
-    if (tokenizer_->IsReserved(ids[tokens])) break;
-    const std::string piece = detokenizer.Append(ids[tokens]);
-    if (!text.substr(bytes).starts_with(piece)) return spelled;
-    bytes += piece.size();
-    if (!detokenizer.holds_bytes()) spelled = {tokens + 1, bytes};
-  }
-  // The answer ended inside of a character.
-  const std::string rest = detokenizer.Flush();
-  if (!rest.empty() && text.substr(bytes).starts_with(rest)) {
-    spelled = {tokens, bytes + rest.size()};
-  }
-  return spelled;
-}
-
 absl::StatusOr<bool> TurnSplicer::Splice(std::string_view text, const EncodeOptions& options,
                                          const std::vector<Place>& places,
                                          SplicedPrompt* out) const {
@@ -142,9 +121,10 @@ absl::StatusOr<bool> TurnSplicer::Splice(std::string_view text, const EncodeOpti
     const std::optional<size_t> end = NextControlToken(controls, place.at_byte, text.size());
     if (!end.has_value()) continue;
     const std::string_view behind = text.substr(place.at_byte, *end - place.at_byte);
-    std::vector<Extent> extents;
-    for (const auto& turn : place.turns) extents.push_back(Spell(*turn.generated, behind));
-    if (std::none_of(extents.begin(), extents.end(), [](Extent e) { return e.tokens > 0; })) {
+    TurnSpeller speller(tokenizer_, behind);
+    std::vector<TurnSpeller::Extent> extents;
+    for (const auto& turn : place.turns) extents.push_back(speller.Spell(*turn.generated));
+    if (std::ranges::none_of(extents, [](const auto& extent) { return extent.tokens > 0; })) {
       continue;
     }
     std::vector<TokenId>& ids = out->ids;

@@ -51,14 +51,9 @@ class TurnSplicer {
     size_t at_byte;
     std::vector<TurnMemory::Turn> turns;
   };
-  // How far ids spell a text.
-  struct Extent {
-    size_t tokens = 0, bytes = 0;
-  };
 
   std::vector<Place> FindPlaces(std::string_view text, std::span<const TextSpan> content,
                                 TurnKey* key) const;
-  Extent Spell(std::span<const TokenId> ids, std::string_view text) const;
   // False: some part of the text cannot be continued, or the control tokens would differ.
   absl::StatusOr<bool> Splice(std::string_view text, const EncodeOptions& options,
                               const std::vector<Place>& places, SplicedPrompt* out) const;
