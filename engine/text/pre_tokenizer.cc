@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #ifndef PCRE2_CODE_UNIT_WIDTH
@@ -136,8 +137,10 @@ constexpr char kPublishedGpt2[] =
 
 #undef REFRAIN_TEKKEN_WORDS
 
-// Bounds what a pattern of a hostile tokenizer.json may cost per match.
+// Bounds what a pattern of a hostile tokenizer.json may cost per match. Ours are linear, and a
+// match may be as long as the text.
 constexpr uint32_t kMatchLimit = 10'000'000;
+constexpr uint32_t kNoMatchLimit = std::numeric_limits<uint32_t>::max();
 
 std::string ErrorText(int code) {
   std::array<unsigned char, 200> buffer = {};
@@ -161,7 +164,8 @@ using Code = std::unique_ptr<pcre2_code, Pcre2Deleter<pcre2_code_free>>;
 // One compiled pattern. Matching keeps its state in a MatchData of the caller.
 class PreTokenizer::Pattern {
  public:
-  static absl::StatusOr<std::unique_ptr<Pattern>> Compile(std::string_view source) {
+  static absl::StatusOr<std::unique_ptr<Pattern>> Compile(std::string_view source,
+                                                          uint32_t match_limit) {
     int error_code = 0;
     PCRE2_SIZE error_offset = 0;
     // Lines have ends of their own for ^ and $ in the library that patterns are written for.
@@ -177,7 +181,7 @@ class PreTokenizer::Pattern {
     pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
     MatchContext context(pcre2_match_context_create(nullptr));
     if (context == nullptr) return absl::ResourceExhaustedError("no memory for a pattern");
-    pcre2_set_match_limit(context.get(), kMatchLimit);
+    pcre2_set_match_limit(context.get(), match_limit);
     return std::unique_ptr<Pattern>(new Pattern(std::move(code), std::move(context)));
   }
 
@@ -231,7 +235,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateByName(std::st
     for (const char* const pattern : named.patterns) {
       if (pattern != nullptr) sources.emplace_back(pattern);
     }
-    return CreateFromPatterns(sources);
+    return Create(sources, kNoMatchLimit);
   }
   std::string known;
   for (const NamedPatterns& named : kNamedPatterns) {
@@ -242,7 +246,12 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateByName(std::st
 }
 
 absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
-    std::span<const std::string> sources) {
+    std::span<const std::string> patterns) {
+  return Create(patterns, kMatchLimit);
+}
+
+absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(
+    std::span<const std::string> sources, uint32_t match_limit) {
   if (sources.empty()) return absl::InvalidArgumentError("a pre-tokenizer without a pattern");
   if (sources.size() > kMaxPatterns) {
     return absl::InvalidArgumentError(absl::StrCat("the pre-tokenizer has ", sources.size(),
@@ -253,7 +262,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::CreateFromPatterns(
   for (const std::string& source : sources) {
     const absl::StatusOr<std::string> spelled = SpellForPcre2(source);
     if (!spelled.ok()) return spelled.status();
-    absl::StatusOr<std::unique_ptr<Pattern>> pattern = Pattern::Compile(*spelled);
+    absl::StatusOr<std::unique_ptr<Pattern>> pattern = Pattern::Compile(*spelled, match_limit);
     if (!pattern.ok()) return pattern.status();
     patterns.push_back(*std::move(pattern));
   }

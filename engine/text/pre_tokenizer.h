@@ -18,8 +18,8 @@ namespace refrain::engine {
 //
 // Patterns run one after the other: each cuts every piece of the one before into its matches and
 // the gaps between them; a match of nothing cuts where it is. Immutable; any thread. Split fails
-// when a pattern exceeds its matching limit on the text, which the named pre-tokenizers cannot
-// (they are linear): INVALID_ARGUMENT with the limit and the byte, for the same text fails again.
+// when a pattern exceeds its matching limit on the text; the named pre-tokenizers, which are
+// linear, have none: INVALID_ARGUMENT with the limit and the byte, for the same text fails again.
 class PreTokenizer {
  public:
   // A piece goes through one pattern inside of the other; the longest list known has 6.
@@ -51,6 +51,9 @@ class PreTokenizer {
   struct Cutting;
 
   explicit PreTokenizer(std::vector<std::unique_ptr<Pattern>> patterns);
+
+  static absl::StatusOr<std::unique_ptr<PreTokenizer>> Create(std::span<const std::string> sources,
+                                                              uint32_t match_limit);
 
   // Where it fails, the byte of `text` is in `cutting`.
   absl::Status SplitFrom(size_t stage, std::string_view text, Cutting* cutting) const;

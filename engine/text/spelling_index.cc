@@ -17,6 +17,11 @@ constexpr size_t kMaxMerges = 16'000'000;
 TokenType TypeOf(const TokenizerSpec& spec, size_t id) {
   if (spec.token_types.empty()) return TokenType::kNormal;
   const TokenType type = spec.token_types[id];
+  // Who needed some token for padding may have declared one that everybody writes to be special.
+  const std::string& text = spec.tokens[id];
+  if (type == TokenType::kControl && text.size() == 1 && text[0] > ' ' && text[0] < 0x7f) {
+    return TokenType::kUserDefined;
+  }
   return type >= TokenType::kNormal && type <= TokenType::kByte ? type : TokenType::kNormal;
 }
 

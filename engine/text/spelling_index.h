@@ -32,7 +32,8 @@ class SpellingIndex {
   absl::flat_hash_map<std::string_view, int32_t> ids_;
 };
 
-// The declared type, kNormal where the spec has none.
+// The declared type, kNormal where the spec has none; of a printable ASCII character that was
+// declared a control token kUserDefined: `tokenizers` finds it wherever it stands.
 TokenType TypeOf(const TokenizerSpec& spec, size_t id);
 
 }  // namespace refrain::engine

@@ -452,7 +452,7 @@ Value SliceOf(const Value& object, const Value* begin, const Value* end, const V
               Budget* budget) {
   if (object.is_undefined()) FailUndefined(object);
   if (!object.is_string() && !object.is_list()) {
-    throw TemplateError("a value of type " + std::string(TypeName(object)) + " has no slices");
+    return Value::Undefined(std::string(TypeName(object)) + " object has no slices");
   }
   const auto bound = [](const Value* value) -> std::optional<int64_t> {
     if (value == nullptr || value->is_none()) return std::nullopt;

@@ -211,6 +211,17 @@ TEST(HostileTextTest, NamedPatternsAreLinear) {
   }
 }
 
+// One match of all of the text, with more steps than a pattern of a model's file may take.
+TEST(HostileTextTest, NamedPatternsHaveNoLimitOfSteps) {
+  TokenizerSpec spec = SmolLm2Spec();
+  for (const char* name : {"tekken", "deepseek-v3"}) {
+    spec.pre_tokenizer = name;
+    const auto tokenizer = CreateTokenizer(spec);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->Encode(Repeat(" ", 12'000'000), {}).status(), absl::OkStatus()) << name;
+  }
+}
+
 // A pattern of a model's file may take exponential time: the text is refused, for good.
 TEST(HostileTextTest, APatternThatTakesTooLongNamesTheByteAndTheLimit) {
   TokenizerSpec spec = SmolLm2Spec();
@@ -363,6 +374,25 @@ TEST(TokenizerTest, MergingNeverMakesAControlToken) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {}), (std::vector<int>{3, 2}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "<s>", {.parse_special = true}), (std::vector<int>{4}));
+}
+
+// Files that pad with "!" say that it is special; what everybody writes stays in the text, and is
+// that token wherever it stands. The ids are those of the tokenizers library for SmolLM2's file
+// with token 17 declared so.
+TEST(TokenizerTest, OneCharacterThatIsSpecialStaysText) {
+  TokenizerSpec spec = SmolLm2Spec();
+  ASSERT_EQ(spec.tokens[17], "!");
+  spec.token_types[17] = TokenType::kControl;
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string text = "Hi! Wow!! a!b";
+  const TextSpan content{0, text.size()};
+  const std::vector<int> expected = {26843, 17, 25550, 17, 17, 253, 17, 82};
+  EXPECT_EQ(EncodeOrFail(**tokenizer, text, {.parse_special = true, .plain_spans = {&content, 1}}),
+            expected);
+  EXPECT_EQ(EncodeOrFail(**tokenizer, text, {.parse_special = true}), expected);
+  EXPECT_EQ(EncodeOrFail(**tokenizer, text, {}), expected);
+  EXPECT_FALSE((*tokenizer)->IsControl(kvcache::TokenId{17}));
 }
 
 // Files whose unknown token is no control token write it <unk> all the same, as templates do.
