@@ -312,18 +312,25 @@ asio::awaitable<void> Connection::RefuseUnread(const ReadFailure& failure) {
 }
 
 asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {
-  stream_.tcp().expires_after(most);
+  bool hurried = shared_->stopping || most <= kCloseTime;
+  stream_.tcp().expires_after(hurried ? kCloseTime : most);
+  waiting_for_more_ = true;  // so that EndReading ends the wait
   // Under TLS the answer's end has to be authentic; a client that is still sending makes this fail.
   if (stream_.encrypted()) co_await stream_.async_shutdown(kAwait);
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   buffer_.clear();
   for (size_t discarded = 0; discarded < kDiscardedBytes;) {
+    if (!hurried && shared_->stopping) {
+      hurried = true;
+      stream_.tcp().expires_after(kCloseTime);
+    }
     const auto [error, bytes] =
         co_await stream_.tcp().async_read_some(buffer_.prepare(kReadBytes), kAwait);
-    if (error) co_return;
+    if (error && !IsStopsDoing(error)) break;
     discarded += bytes;
   }
+  waiting_for_more_ = false;
 }
 
 std::unique_ptr<Reply> Connection::MakeErrorReply(int status, std::string_view message,
@@ -462,10 +469,9 @@ void Connection::WatchEncrypted() {
                             self->watching_ = false;
                             self->buffer_.commit(bytes);
                             if (error && error != asio::error::operation_aborted) {
-                              self->peer_gone_ = true;
-                            } else if (self->replying_) {
-                              self->Watch();
+                              return self->OnPeerGone();
                             }
+                            if (self->replying_) self->Watch();
                             self->Wake();
                           });
 }
@@ -494,7 +500,14 @@ void Connection::OnReadable() {
     Watch();
     return;
   }
+  OnPeerGone();
+}
+
+void Connection::OnPeerGone() {
   peer_gone_ = true;
+  // The client may not read either. Closed and not cancelled: a cancellation between two of the
+  // writes that a part takes would find nothing to cancel.
+  if (writing_part_) stream_.close();
   Wake();
 }
 

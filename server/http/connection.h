@@ -55,7 +55,7 @@ class Connection final : public WakeupQueue::Target,
 
   // On the connection's thread, once the server is stopping: ends it now if it waits for a request
   // of which nothing has come, or before that for TLS, else after its answer; one that waits for
-  // more of a body refuses it.
+  // more of a body refuses it, and one that has been refused is given less time to close.
   void EndReading();
   // On the connection's thread: ends it now.
   void CloseNow();
@@ -87,6 +87,8 @@ class Connection final : public WakeupQueue::Target,
   };
   // Each has the write timeout for itself: what counts is that the client goes on reading.
   static constexpr size_t kWritePieceBytes = 64 << 10;
+  // After a last answer the client is given this long to close first.
+  static constexpr std::chrono::milliseconds kCloseTime{500};
 
   // The answer under way.
   struct Sending {
@@ -137,6 +139,7 @@ class Connection final : public WakeupQueue::Target,
   std::unique_ptr<Reply> FindRoute(const Request& request, Record* record);
   // Where not even the header could be read.
   boost::asio::awaitable<void> RefuseUnread(const ReadFailure& failure);
+  // Until the client closes; for no longer than kCloseTime once the server is stopping.
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
   // Calls `work` on a thread of `threads`, where the owner of the request has its turn.
   static boost::asio::awaitable<void> OnThread(TaskQueue* threads, const RequestNotes* notes,
@@ -185,6 +188,7 @@ class Connection final : public WakeupQueue::Target,
   void WatchEncrypted();
   boost::asio::awaitable<void> StopWatching();
   void OnReadable();
+  void OnPeerGone();
 
   Shared* const shared_;
   WakeupQueue* const wakeups_;
@@ -202,6 +206,7 @@ class Connection final : public WakeupQueue::Target,
   bool waiting_for_more_ = false;
   bool replying_ = false;
   bool watching_ = false;
+  bool writing_part_ = false;  // of an answer that goes on behind it
   bool peer_gone_ = false;
 };
 

@@ -19,8 +19,6 @@ namespace {
 
 // Parts that are sent one after the other before other connections get their turn.
 constexpr int kPartsInARow = 4;
-// After a last answer the client is given this long to close first.
-constexpr std::chrono::milliseconds kCloseTime{500};
 
 }  // namespace
 
@@ -45,7 +43,9 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
       sending.state = co_await MakePart(&sending);
       continue;
     } else if (sending.state == Sending::State::kBlocked) {
+      writing_part_ = !sending.last;
       if (!co_await WriteFramed(&sending)) peer_gone_ = true;
+      writing_part_ = false;
       sending.bytes.clear();
       sending.sent_bytes = 0;
       if (!peer_gone_) NoteSent(sending);

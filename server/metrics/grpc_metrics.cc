@@ -35,32 +35,34 @@ LabelList LabelsOf(std::string_view path, bool server_streams) {
 }  // namespace
 
 void GrpcMetrics::Count(const rpc::CallRecord& call) {
+  calls_.Add({call.path, call.code, call.principal});
   MutexLock lock(mutex_);
   Method& method = methods_[call.path];
   method.server_streams = call.server_streams;
   ++method.handled[call.code];
   if (method.seconds == nullptr) method.seconds = std::make_unique<Histogram>(kHandling);
   method.seconds->Observe(call.seconds);
-  ++calls_[{call.path, call.code, call.principal}];
 }
 
 void GrpcMetrics::Describe(const ShownKeys& shown, FamilyList* families) const {
-  MutexLock lock(mutex_);
   std::vector<FamilyList::Sample> handled, calls;
   std::vector<FamilyList::HistogramSample> seconds;
-  for (const auto& [path, method] : methods_) {
-    const LabelList labels = LabelsOf(path, method.server_streams);
-    seconds.push_back({method.seconds.get(), labels});
-    for (const auto& [code, count] : method.handled) {
-      LabelList with_code = labels;
-      with_code.emplace_back("grpc_code", CodeLabel(code));
-      handled.push_back({static_cast<double>(count), std::move(with_code)});
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [path, method] : methods_) {
+      const LabelList labels = LabelsOf(path, method.server_streams);
+      seconds.push_back({method.seconds.get(), labels});
+      for (const auto& [code, count] : method.handled) {
+        LabelList with_code = labels;
+        with_code.emplace_back("grpc_code", CodeLabel(code));
+        handled.push_back({static_cast<double>(count), std::move(with_code)});
+      }
     }
   }
   std::map<CallLabels, uint64_t> by_shown_key;
-  for (const auto& [labels, count] : calls_) {
+  calls_.ForEach([&](const CallLabels& labels, uint64_t count) {
     by_shown_key[{std::get<0>(labels), std::get<1>(labels), shown(std::get<2>(labels))}] += count;
-  }
+  });
   for (const auto& [key, count] : by_shown_key) {
     calls.push_back({static_cast<double>(count),
                      {{"method", std::string(std::get<0>(key))},

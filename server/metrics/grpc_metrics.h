@@ -11,6 +11,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/grpc/call_record.h"
 #include "server/metrics/histogram.h"
+#include "server/metrics/labelled_counts.h"
 #include "server/metrics/shown_keys.h"
 
 namespace refrain::server::metrics {
@@ -18,8 +19,8 @@ namespace refrain::server::metrics {
 class FamilyList;
 
 // Counts gRPC calls under the names of go-grpc-prometheus and its kin, and by the caller's key
-// under one of ours. Any thread; the mutex is held for a few counts. Labels come from our own
-// services, status codes and key names, never from what clients make up.
+// under one of ours. Any thread; locks are held for a few counts, also while a page is made. Labels
+// come from our own services, status codes and key names, never from what clients make up.
 class GrpcMetrics {
  public:
   void Count(const rpc::CallRecord& call);
@@ -36,7 +37,7 @@ class GrpcMetrics {
 
   mutable Mutex mutex_;
   std::map<std::string_view, Method> methods_ REFRAIN_GUARDED_BY(mutex_);  // by path
-  std::map<CallLabels, uint64_t> calls_ REFRAIN_GUARDED_BY(mutex_);        // path, code, key
+  LabelledCounts<CallLabels> calls_;                                       // path, code, key
 };
 
 }  // namespace refrain::server::metrics

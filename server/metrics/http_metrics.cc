@@ -42,10 +42,10 @@ void HttpMetrics::Count(const http::Exchange& exchange) {
   const std::string method(MethodLabel(exchange.method));
   const bool probe = IsProbe(handler);
   if (!probe) duration_.Observe(exchange.seconds);
-  MutexLock lock(mutex_);
-  ++responses_[{handler, std::to_string(exchange.status), std::string(exchange.principal)}];
+  responses_.Add({handler, std::to_string(exchange.status), std::string(exchange.principal)});
   if (probe) return;
-  ++requests_[{handler, method, StatusGroup(exchange.status)}];
+  requests_.Add({handler, method, StatusGroup(exchange.status)});
+  MutexLock lock(mutex_);
   ByHandler& sizes = handlers_[handler];
   ++sizes.requests;
   sizes.request_bytes += exchange.request_body_bytes;
@@ -56,18 +56,17 @@ void HttpMetrics::Count(const http::Exchange& exchange) {
 }
 
 void HttpMetrics::Describe(const ShownKeys& shown, FamilyList* families) const {
-  MutexLock lock(mutex_);
   std::vector<FamilyList::Sample> requests, responses;
-  for (const auto& [labels, count] : requests_) {
+  requests_.ForEach([&](const Labels3& labels, uint64_t count) {
     requests.push_back({static_cast<double>(count),
                         {{"handler", std::get<0>(labels)},
                          {"method", std::get<1>(labels)},
                          {"status", std::get<2>(labels)}}});
-  }
+  });
   std::map<Labels3, uint64_t> by_shown_key;
-  for (const auto& [labels, count] : responses_) {
+  responses_.ForEach([&](const Labels3& labels, uint64_t count) {
     by_shown_key[{std::get<0>(labels), std::get<1>(labels), shown(std::get<2>(labels))}] += count;
-  }
+  });
   for (const auto& [labels, count] : by_shown_key) {
     responses.push_back({static_cast<double>(count),
                          {{"handler", std::get<0>(labels)},
@@ -75,14 +74,18 @@ void HttpMetrics::Describe(const ShownKeys& shown, FamilyList* families) const {
                           {"key", std::get<2>(labels)}}});
   }
   std::vector<FamilyList::SummarySample> request_bytes, response_bytes;
-  for (const auto& [handler, sizes] : handlers_) {
-    const LabelList labels = {{"handler", handler}};
-    request_bytes.push_back({sizes.requests, static_cast<double>(sizes.request_bytes), labels});
-    response_bytes.push_back({sizes.requests, static_cast<double>(sizes.response_bytes), labels});
-  }
   std::vector<FamilyList::HistogramSample> durations;
-  for (const auto& [labels, histogram] : durations_) {
-    durations.push_back({histogram.get(), {{"handler", labels.first}, {"method", labels.second}}});
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [handler, sizes] : handlers_) {
+      const LabelList labels = {{"handler", handler}};
+      request_bytes.push_back({sizes.requests, static_cast<double>(sizes.request_bytes), labels});
+      response_bytes.push_back({sizes.requests, static_cast<double>(sizes.response_bytes), labels});
+    }
+    for (const auto& [labels, histogram] : durations_) {
+      durations.push_back(
+          {histogram.get(), {{"handler", labels.first}, {"method", labels.second}}});
+    }
   }
   families->Counter("http_requests_total", "HTTP requests by route, method and group of status.",
                     requests);

@@ -12,6 +12,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/http/exchange.h"
 #include "server/metrics/histogram.h"
+#include "server/metrics/labelled_counts.h"
 #include "server/metrics/shown_keys.h"
 
 namespace refrain::server::metrics {
@@ -20,8 +21,9 @@ class FamilyList;
 
 // Counts HTTP exchanges under the names and groupings of prometheus_fastapi_instrumentator, which
 // vLLM uses, and by exact status and key under one of ours. Probes and scrapes (/health, /metrics
-// and so on) are left out of the former, as there. Any thread; the mutex is held for a few counts.
-// Labels come from routes, methods and key names, never from what clients make up.
+// and so on) are left out of the former, as there. Any thread; locks are held for a few counts,
+// also while a page is made: I/O threads count. Labels come from routes, methods and key names,
+// never from what clients make up.
 class HttpMetrics {
  public:
   HttpMetrics();
@@ -41,9 +43,9 @@ class HttpMetrics {
 
   Histogram duration_;  // over all, in finer buckets
   Histogram token_to_socket_;
-  mutable Mutex mutex_;
-  std::map<Labels3, uint64_t> requests_ REFRAIN_GUARDED_BY(mutex_);   // handler, method, 2xx
-  std::map<Labels3, uint64_t> responses_ REFRAIN_GUARDED_BY(mutex_);  // handler, code, key
+  LabelledCounts<Labels3> requests_;   // handler, method, 2xx
+  LabelledCounts<Labels3> responses_;  // handler, code, key
+  mutable Mutex mutex_;                // of what has a few tens of series, whoever calls
   std::map<std::string, ByHandler> handlers_ REFRAIN_GUARDED_BY(mutex_);
   // By handler and method.
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Histogram>> durations_

@@ -368,10 +368,14 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
   if (!hold.ok()) return RefuseCall(request, hold.status());
   auto stream = (*engine)->Tokenize(std::move(call->text), principal.key_name, *timeout_s);
   if (!stream.ok()) return RefuseCall(request, stream.status());
-  return std::make_unique<TokenizeReply>(*std::move(stream), (*engine)->model().max_context_tokens,
-                                         std::move(ticket), *hold,
-                                         std::make_unique<HeldBytes>(held_, principal.key_name),
-                                         call->token_strings ? &tokenizer : nullptr);
+  return std::make_unique<TokenizeReply>(
+      TokenizeReply::Parts{.stream = *std::move(stream),
+                           .max_context_tokens = (*engine)->model().max_context_tokens,
+                           .ticket = std::move(ticket),
+                           .text_hold = *hold,
+                           .held = std::make_unique<HeldBytes>(held_, principal.key_name),
+                           .strings = call->token_strings ? &tokenizer : nullptr,
+                           .notes = request.notes});
 }
 
 std::unique_ptr<http::Reply> Service::TokenizerInfo() const {
@@ -412,7 +416,9 @@ std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) c
   const absl::StatusOr<std::string> text =
       server::Detokenize((*engine)->tokenizer(), ids, held.get());
   if (!text.ok()) return RefuseCall(request, text.status());
-  return DetokenizeReply::Make(*text, std::move(ticket), std::move(held));
+  auto reply = DetokenizeReply::Make(*text, std::move(ticket), std::move(held));
+  if (!reply.ok()) return RefuseCall(request, reply.status());
+  return *std::move(reply);
 }
 
 }  // namespace refrain::server::openai

@@ -5,6 +5,7 @@
 
 #include "server/concat.h"
 #include "server/error_reply.h"
+#include "server/generation_note.h"
 #include "server/hold_bytes.h"
 #include "server/json.h"
 #include "server/openai/response_format.h"
@@ -21,51 +22,49 @@ constexpr size_t kBytesPerString = 16;
 
 }  // namespace
 
-TokenizeReply::TokenizeReply(std::shared_ptr<engine::TokenStream> stream,
-                             int32_t max_context_tokens, access::Ticket ticket,
-                             std::shared_ptr<const void> text_hold, std::unique_ptr<HeldBytes> held,
-                             const engine::Tokenizer* strings)
-    : stream_(std::move(stream)),
-      max_context_tokens_(max_context_tokens),
-      ticket_(std::move(ticket)),
-      text_hold_(std::move(text_hold)),
-      held_(std::move(held)),
-      strings_(strings) {}
+TokenizeReply::TokenizeReply(Parts parts) : parts_(std::move(parts)) {}
 
-TokenizeReply::~TokenizeReply() { stream_->SetWakeup(nullptr); }
+TokenizeReply::~TokenizeReply() { parts_.stream->SetWakeup(nullptr); }
 
-void TokenizeReply::Start(std::function<void()> wakeup) { stream_->SetWakeup(std::move(wakeup)); }
+void TokenizeReply::Start(std::function<void()> wakeup) {
+  parts_.stream->SetWakeup(std::move(wakeup));
+}
 
 http::ReplyPart TokenizeReply::Next() {
-  engine::StreamBatch batch = stream_->Read();
+  engine::StreamBatch batch = parts_.stream->Read();
   if (!batch.finished) return {};
-  text_hold_.reset();
-  if (!batch.status.ok()) return MakeErrorReply(batch.status)->Next();
+  parts_.text_hold.reset();
+  if (!batch.status.ok()) return Refuse(batch.status);
   ids_ = std::move(batch.text_ids);
   if (ids_.size() <= kQuickTokens) return MakePart();
-  const size_t bytes_per_token = kBytesPerId + (strings_ != nullptr ? kBytesPerString : 0);
-  const absl::Status held = HoldBytes(ids_.size() * bytes_per_token, held_.get());
-  if (!held.ok()) return MakeErrorReply(held)->Next();
+  const size_t bytes_per_token = kBytesPerId + (parts_.strings != nullptr ? kBytesPerString : 0);
+  const absl::Status held = HoldBytes(ids_.size() * bytes_per_token, parts_.held.get());
+  if (!held.ok()) return Refuse(held);
   http::ReplyPart part;
   part.make = [this] { return MakePart(); };
   return part;
+}
+
+http::ReplyPart TokenizeReply::Refuse(const absl::Status& status) const {
+  if (parts_.notes != nullptr) AppendRefusal(status, &parts_.notes->details);
+  return MakeErrorReply(status)->Next();
 }
 
 http::ReplyPart TokenizeReply::MakePart() {
   http::ReplyPart part;
   part.head.emplace();
   part.last = true;
-  part.body = Concat("{\"count\":", ids_.size(), ",\"max_model_len\":", max_context_tokens_,
+  part.body = Concat("{\"count\":", ids_.size(), ",\"max_model_len\":", parts_.max_context_tokens,
                      ",\"tokens\":[");
   for (size_t i = 0; i < ids_.size(); ++i) {
     ConcatTo(&part.body, i == 0 ? "" : ",", static_cast<int32_t>(ids_[i]));
   }
   part.body += "],\"token_strs\":";
-  for (size_t i = 0; strings_ != nullptr && i < ids_.size(); ++i) {
+  for (size_t i = 0; parts_.strings != nullptr && i < ids_.size(); ++i) {
     part.body += i == 0 ? "[" : ",";
-    AppendJsonString(TokenText(strings_->TokenBytes(ids_[i])), &part.body);
+    AppendJsonString(TokenText(parts_.strings->TokenBytes(ids_[i])), &part.body);
   }
-  if (strings_ == nullptr) {
+  if (parts_.strings == nullptr) {
     part.body += "null";
   } else {
     part.body += ids_.empty() ? "[]" : "]";
@@ -75,14 +74,14 @@ http::ReplyPart TokenizeReply::MakePart() {
   return part;
 }
 
-std::unique_ptr<http::Reply> DetokenizeReply::Make(const std::string& text, access::Ticket ticket,
-                                                   std::unique_ptr<HeldBytes> held) {
+absl::StatusOr<std::unique_ptr<http::Reply>> DetokenizeReply::Make(
+    const std::string& text, access::Ticket ticket, std::unique_ptr<HeldBytes> held) {
   std::string body = "{\"prompt\":";
   AppendJsonString(text, &body);
   body += "}";
   if (body.size() > kUncountedBytes) {
-    const absl::Status status = HoldBytes(body.capacity(), held.get());
-    if (!status.ok()) return MakeErrorReply(status);
+    absl::Status status = HoldBytes(body.capacity(), held.get());
+    if (!status.ok()) return status;
   }
   return std::unique_ptr<http::Reply>(
       new DetokenizeReply(std::move(body), std::move(ticket), std::move(held)));

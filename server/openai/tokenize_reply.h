@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 #include "server/access/gate.h"
@@ -20,39 +21,43 @@ namespace refrain::server::openai {
 // sent, and counts its bytes, unless they are few, until they have been.
 
 // That of /tokenize, once the engine has the ids of the text. Destroyed early, it ends the
-// engine's work. An error of the engine becomes an error answer.
+// engine's work. An error of the engine becomes an error answer, whose code is noted.
 class TokenizeReply final : public http::Reply {
  public:
-  // `stream` is one of Engine::Tokenize; `text_hold`, the part that the text has of what all may
-  // hold, is held until the ids are there. It may be null. `strings`: gives the tokens' texts;
-  // null: they are not asked for. It outlives the reply.
-  TokenizeReply(std::shared_ptr<engine::TokenStream> stream, int32_t max_context_tokens,
-                access::Ticket ticket, std::shared_ptr<const void> text_hold,
-                std::unique_ptr<HeldBytes> held, const engine::Tokenizer* strings);
+  struct Parts {
+    std::shared_ptr<engine::TokenStream> stream;  // one of Engine::Tokenize
+    int32_t max_context_tokens = 0;
+    access::Ticket ticket;
+    // The part that the text has of what all may hold, until the ids are there; may be null.
+    std::shared_ptr<const void> text_hold;
+    std::unique_ptr<HeldBytes> held;
+    // Gives the tokens' texts, outlives the reply; null: they are not asked for.
+    const engine::Tokenizer* strings = nullptr;
+    std::shared_ptr<http::RequestNotes> notes;  // for the request log; may be null
+  };
+
+  explicit TokenizeReply(Parts parts);
   ~TokenizeReply() override;
 
   void Start(std::function<void()> wakeup) override;
   http::ReplyPart Next() override;
-  void OnLastBytes() override { ticket_.Leave(); }
+  void OnLastBytes() override { parts_.ticket.Leave(); }
 
  private:
   http::ReplyPart MakePart();
+  http::ReplyPart Refuse(const absl::Status& status) const;
 
-  const std::shared_ptr<engine::TokenStream> stream_;
-  const int32_t max_context_tokens_;
-  access::Ticket ticket_;
-  std::shared_ptr<const void> text_hold_;
-  const std::unique_ptr<HeldBytes> held_;
-  const engine::Tokenizer* const strings_;
+  Parts parts_;
   std::vector<engine::TokenId> ids_;
 };
 
 // That of /detokenize, whose body is there from the start.
 class DetokenizeReply final : public http::Reply {
  public:
-  // An error answer where the budget of `held` has no room.
-  static std::unique_ptr<http::Reply> Make(const std::string& text, access::Ticket ticket,
-                                           std::unique_ptr<HeldBytes> held);
+  // UNAVAILABLE where the budget of `held` has no room.
+  static absl::StatusOr<std::unique_ptr<http::Reply>> Make(const std::string& text,
+                                                           access::Ticket ticket,
+                                                           std::unique_ptr<HeldBytes> held);
 
   http::ReplyPart Next() override;
   void OnLastBytes() override { ticket_.Leave(); }

@@ -31,9 +31,11 @@ using ::refrain::testing::RawClient;
 using ::refrain::testing::SomeRoundKeeps;
 using namespace std::chrono_literals;
 
-// Endless, as fast as it is taken.
+// Endless, as fast as it is taken; counts those that live.
 class Flood final : public Reply {
  public:
+  explicit Flood(std::atomic<int>* alive) : alive_(alive) { ++*alive_; }
+  ~Flood() override { --*alive_; }
   ReplyPart Next() override {
     ReplyPart part;
     if (std::exchange(first_, false)) part.head = ResponseHead{.content_type = "text/plain"};
@@ -42,6 +44,7 @@ class Flood final : public Reply {
   }
 
  private:
+  std::atomic<int>* const alive_;
   bool first_ = true;
 };
 
@@ -55,7 +58,9 @@ class SlowClientsTest : public ::testing::Test {
     files.rlim_cur = std::min<rlim_t>(files.rlim_max, 8192);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
     router_.Add({"GET", "/hello", [](Request) { return MakeReply({}, "hello"); }});
-    router_.Add({"GET", "/flood", [](Request) { return std::make_unique<Flood>(); }});
+    router_.Add({"GET", "/flood", [this](Request) { return std::make_unique<Flood>(&floods_); }});
+    router_.Add(
+        {"GET", "/whole", [](Request) { return MakeReply({}, std::string(kWholeBytes, 'w')); }});
     router_.Add(
         {"POST", "/echo", [](Request request) { return MakeReply({}, std::move(request.body)); }});
     ServerOptions options;
@@ -113,7 +118,11 @@ class SlowClientsTest : public ::testing::Test {
     return testing::Eventually([&] { return server_->connections() == clients; });
   }
 
+  // More than sockets keep for a client that does not read.
+  static constexpr size_t kWholeBytes = 16 << 20;
+
   std::atomic<int> turned_away_{0};
+  std::atomic<int> floods_{0};
   Router router_;
   std::unique_ptr<Server> server_;
   std::vector<RawClient> crowd_;
@@ -166,6 +175,30 @@ TEST_F(SlowClientsTest, ClientsThatDoNotReadDelayNobody) {
     crowd_.back().Send(GetRequest("/flood"));
   }
   ExpectQuickAnswers("beside 100 that do not read");
+}
+
+// Behind what it has not read it closes its sending half and keeps its end open.
+TEST_F(SlowClientsTest, AHalfCloseEndsAnAnswerThatIsNotRead) {
+  RawClient client(server_->port(), /*receive_buffer_bytes=*/4096);
+  client.Send(GetRequest("/flood"));
+  ASSERT_TRUE(client.ReadPast(0));
+  std::this_thread::sleep_for(100ms);  // until the sockets are full
+  EXPECT_EQ(floods_, 1);
+  client.HalfClose();
+  EXPECT_TRUE(testing::Eventually([&] { return floods_ == 0; })) << "long before the write timeout";
+  EXPECT_TRUE(EventuallyConnected(0)) << server_->connections();
+}
+
+// Nothing is saved by breaking it off, and some clients half-close behind their last request.
+TEST_F(SlowClientsTest, AHalfCloseLeavesAnAnswerThatIsThereAsAWhole) {
+  RawClient client(server_->port(), /*receive_buffer_bytes=*/4096);
+  client.Send(GetRequest("/whole"));
+  ASSERT_TRUE(client.ReadPast(0));
+  client.HalfClose();
+  std::this_thread::sleep_for(100ms);
+  const testing::RawResponse response = client.ReadResponse();
+  EXPECT_TRUE(response.complete);
+  EXPECT_EQ(response.body.size(), kWholeBytes);
 }
 
 // 32 KiB from who has no key, of many fields or of long ones, and a body that does not come.

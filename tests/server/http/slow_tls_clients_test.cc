@@ -150,6 +150,19 @@ TEST_F(SlowTlsClients, ReadersThatStopDelayNobodyAndTheirAnswersEnd) {
       << server_->connections();
 }
 
+TEST_F(SlowTlsClients, AHalfCloseEndsAnAnswerThatIsNotRead) {
+  Start({});
+  TlsClient client(server_->port(), /*receive_buffer_bytes=*/4096);
+  ASSERT_TRUE(client.Send(GetRequest("/flood")));
+  ASSERT_TRUE(client.ReadUntil("HTTP/1.1 200"));
+  std::this_thread::sleep_for(100ms);  // until the sockets are full
+  EXPECT_EQ(floods_, 1);
+  client.HalfClose();
+  EXPECT_TRUE(testing::Eventually([&] { return floods_ == 0; })) << "long before the write timeout";
+  EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }))
+      << server_->connections();
+}
+
 TEST_F(SlowTlsClients, BodiesThatHaveNotComeAreRefusedWhenTheServerEnds) {
   Start({.last_requests = 50ms});
   TlsClient client(server_->port());
@@ -160,7 +173,9 @@ TEST_F(SlowTlsClients, BodiesThatHaveNotComeAreRefusedWhenTheServerEnds) {
   EXPECT_TRUE(client.ReadUntil("HTTP/1.1 503"));
   EXPECT_TRUE(client.ReadUntil("shutting down"));
   EXPECT_TRUE(client.ReadEnd());
-  stopper.join();
+  const auto refused = Clock::now();
+  stopper.join();  // although the client does not close
+  EXPECT_LT(Clock::now() - refused, 2s);
 }
 
 // As of a balancer that looks whether the port is open, or of a browser that connects ahead.

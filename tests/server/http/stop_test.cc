@@ -48,6 +48,13 @@ class HttpStopTest : public HttpServerTest {
     stopper.join();
   }
 
+  // Whatever the grace is, of which an answer under way may need all.
+  void ExpectStopsSoon() {
+    const auto begin = std::chrono::steady_clock::now();
+    server_->Stop(60s);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+  }
+
   static std::string HalfBody() {
     return testing::PostRequest("/echo", std::string(1000, 'x')).substr(0, 600);
   }
@@ -195,6 +202,33 @@ TEST_F(HttpStopTest, StopWithoutGraceRefusesBodiesThatHaveNotCome) {
 TEST_F(HttpStopTest, StopRefusesHeadersThatHaveNotCome) { ExpectPartsRefused("GET /hea", 60s); }
 TEST_F(HttpStopTest, StopWithoutGraceRefusesHeadersThatHaveNotCome) {
   ExpectPartsRefused("GET /hea", 0s);
+}
+
+TEST_F(HttpStopTest, WhoIsRefusedAndDoesNotCloseHoldsUpNoEnd) {
+  Start({.last_requests = 50ms});
+  RawClient header = Connect(), body = Connect();
+  header.Send("GET /hea");
+  body.Send(HalfBody());
+  std::this_thread::sleep_for(50ms);
+  ExpectStopsSoon();
+  for (RawClient* client : {&header, &body}) EXPECT_EQ(client->ReadResponse().status, 503);
+}
+
+// One is silent, the other one still sends what nobody wants.
+TEST_F(HttpStopTest, WhoWasRefusedBeforeAndDoesNotCloseHoldsUpNoEnd) {
+  Start({.last_requests = 50ms});
+  RawClient silent = Connect(), sender = Connect();
+  for (RawClient* client : {&silent, &sender}) {
+    client->Send("POST /unknown HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\n");
+    EXPECT_EQ(client->ReadResponse().status, 404);
+  }
+  std::atomic<bool> over{false};
+  std::thread sending([&] {
+    while (!over && sender.Send("x")) std::this_thread::sleep_for(1ms);
+  });
+  ExpectStopsSoon();
+  over = true;
+  sending.join();
 }
 
 TEST_F(HttpStopTest, BodiesThatComeWhileItStopsAreRead) {

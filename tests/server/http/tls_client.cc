@@ -47,6 +47,10 @@ bool TlsClient::Send(std::string_view bytes) {
   return ssl_ != nullptr && SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size())) > 0;
 }
 
+void TlsClient::HalfClose() {
+  if (ssl_ != nullptr) SSL_shutdown(ssl_.get());
+}
+
 bool TlsClient::ReadSome() {
   char buffer[16384];
   const int bytes = ssl_ == nullptr ? 0 : SSL_read(ssl_.get(), buffer, sizeof(buffer));

@@ -23,6 +23,7 @@ class TlsClient {
 
   bool connected() const { return ssl_ != nullptr; }
   bool Send(std::string_view bytes);
+  void HalfClose();  // close_notify; its end of the connection stays open
   // Reads until `text` has come, and forgets what came up to it; false at the end.
   bool ReadUntil(std::string_view text);
   // True when the server closes within `patience`.

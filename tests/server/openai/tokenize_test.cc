@@ -5,20 +5,25 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/annotated_mutex.h"
 #include "server/access/gate.h"
+#include "server/http/exchange.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server::openai {
 namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
+using ::refrain::testing::Eventually;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
@@ -243,6 +248,50 @@ TEST(Tokenize, EndsWithItsTimeout) {
     // Clients that try again by themselves would, with the whole time once more.
     EXPECT_EQ(response.headers.contains("x-should-retry"), status == 408) << header;
   }
+}
+
+// What one exchange says for the request log, once it is over.
+class LastDetails {
+ public:
+  http::ExchangeObserver observer() {
+    return [this](const http::Exchange& exchange) {
+      MutexLock lock(mutex_);
+      details_ = exchange.details;
+    };
+  }
+  // Waits for it.
+  std::string Take() {
+    std::optional<std::string> details;
+    EXPECT_TRUE(Eventually([&] {
+      MutexLock lock(mutex_);
+      details = std::exchange(details_, std::nullopt);
+      return details.has_value();
+    }));
+    return details.value_or("");
+  }
+
+ private:
+  Mutex mutex_;
+  std::optional<std::string> details_ REFRAIN_GUARDED_BY(mutex_);
+};
+
+TEST(Tokenize, TheRequestLogSaysWhyThereIsNoAnswer) {
+  LastDetails details;
+  // Room for no answer of 5,000 ids, nor for 15,000 bytes that take six each in JSON.
+  const ServedFake served({}, {.on_exchange = details.observer()},
+                          {.version = "9.9.9", .held_bytes = 32 << 10});
+  RawClient hurried(served.port());
+  hurried.Send(PostRequest("/tokenize", R"({"prompt":"abc"})", "X-Request-Timeout: 0.0001\r\n"));
+  EXPECT_EQ(hurried.ReadResponse().status, 408);
+  EXPECT_EQ(details.Take(), R"("error":"timeout")");
+  const json text = {{"prompt", std::string(5000, 'a')}};
+  EXPECT_EQ(Post(served.port(), "/tokenize", text).status, 503);
+  EXPECT_EQ(details.Take(), R"("error":"service_unavailable")");
+  const json ids = {{"tokens", std::vector<int>(15'000, 1)}};
+  EXPECT_EQ(Post(served.port(), "/detokenize", ids).status, 503);
+  EXPECT_EQ(details.Take(), R"("error":"service_unavailable")");
+  EXPECT_EQ(Post(served.port(), "/tokenize", {{"prompt", "abc"}}).status, 200);
+  EXPECT_EQ(details.Take(), "");
 }
 
 TEST(Tokenize, CountsAmongTheRequestsOfItsKey) {
