@@ -96,17 +96,6 @@ int32_t CacheManager::reserved_tokens(SequenceId sequence) const {
   return WriteBegin(of) + static_cast<int32_t>(WritableChunks(of)) * options_.chunk_tokens;
 }
 
-int32_t CacheManager::ExclusiveChunks(SequenceId sequence) const {
-  const Sequence& of = Get(sequence);
-  size_t own = of.reserved.size();
-  for (auto entry = of.path.rbegin(); entry != of.path.rend(); ++entry) {
-    const NodeUse& use = tree().node(entry->node).use;
-    if (use.refs > 1) break;
-    if (use.pins == 0) ++own;
-  }
-  return static_cast<int32_t>(own);
-}
-
 const CacheManager::Sequence& CacheManager::Get(SequenceId sequence) const {
   const auto found = sequences_.find(sequence);
   assert(found != sequences_.end());

@@ -95,9 +95,9 @@ class CacheManager {
   // Tokens that fit into the chunks that the sequence has and may write. Less than appended_tokens
   // + 1 right after a part match: the copy is made by Reserve.
   int32_t reserved_tokens(SequenceId sequence) const;
-  // Chunks that leaving would make evictable or free.
+  // Chunks that leaving would make evictable or free. O(log of what it holds).
   int32_t ExclusiveChunks(SequenceId sequence) const;
-  // And those that some of them would make so together. O(what they hold).
+  // And those that some of them would make so together. O(log of what each holds) for each run.
   SharedRuns FindSharedRuns(std::span<const SequenceId> sequences) const;
   // Position of each token in the pool.  // [num_chunks, chunk_tokens]
   std::span<const int32_t> positions() const { return {positions_.get(), num_positions()}; }
