@@ -89,8 +89,8 @@ void EngineLoop::Look(SequenceState* sequence) {
       known_ids_.insert(known_ids_.end(), sequence->generated.begin(), sequence->generated.end());
       known = known_ids_;
     }
-    sequence->match = parts_.cache->Match(
-        NamespaceOf(request.request()),
+    sequence->match = parts_.cache->MatchAgain(
+        sequence->match, NamespaceOf(request.request()),
         {.ids = known.first(static_cast<size_t>(wanted_tokens)), .positions = {}});
     entry->shared_tokens = sequence->match.num_tokens;
     entry->idle_chunks = sequence->match.idle_chunks;
@@ -116,7 +116,8 @@ void EngineLoop::RefreshWaiting() {
     if (!parts_.cache->IsCurrent(sequence->match)) return Look(sequence);
     // Who else holds the chunks of a match may have changed.
     if (entry.shared_tokens > 0) {
-      entry.idle_chunks = parts_.cache->IdleChunks(sequence->match);
+      parts_.cache->CountIdleAgain(&sequence->match);
+      entry.idle_chunks = sequence->match.idle_chunks;
       entry.shares_running = SharesRunning(entry);
     }
   };

@@ -49,31 +49,46 @@ CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
 
 // --- queries ---
 
-MatchResult CacheManager::Match(const Namespace& name_space, const TokenSpan& tokens) const {
-  const NodeId root = tree().FindRootOrNone(name_space);
-  if (root == kNoNode) return {.stamp = tree().roots_stamp()};
-  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
-  MatchResult match{
-      .num_tokens = found.num_tokens, .node = found.node, .stamp = tree().MatchStamp(found)};
-  match.idle_chunks = IdleChunks(match);
+MatchResult CacheManager::MatchAgain(const MatchResult& before, const Namespace& name_space,
+                                     const TokenSpan& tokens) const {
+  NodeId from = LastWholeNodeOrNone(before);
+  if (from == kNoNode) from = tree().FindRootOrNone(name_space);
+  if (from == kNoNode) return {.stamp = tree().roots_stamp()};
+  const PrefixTree::PrefixMatch found = tree().Match(from, tokens);
+  MatchResult match{.num_tokens = found.num_tokens,
+                    .node = found.node,
+                    .end = found.end,
+                    .stamp = tree().MatchStamp(found),
+                    .node_stamp = tree().NodeStamp(found.node)};
+  CountIdleAgain(&match);
   return match;
+}
+
+// A node whose stamp is the same keeps all before it, and none of those can be cut.
+NodeId CacheManager::LastWholeNodeOrNone(const MatchResult& match) const {
+  if (match.node_stamp == 0 || match.node_stamp != tree().NodeStamp(match.node)) return kNoNode;
+  const PrefixTree::Node& last = tree().node(match.node);
+  if (last.is_root()) return match.node;
+  const bool whole = tree().IsFull(match.node) && match.num_tokens == last.end_tokens();
+  return whole ? match.node : last.parent;
 }
 
 bool CacheManager::IsCurrent(const MatchResult& match) const {
   if (match.stamp == 0) return false;
   if (match.node == kNoNode) return match.stamp == tree().roots_stamp();
-  return match.stamp == tree().MatchStamp({match.node, match.num_tokens});
+  return match.stamp == tree().MatchStamp({match.node, match.num_tokens, match.end});
 }
 
-int32_t CacheManager::IdleChunks(const MatchResult& match) const {
+void CacheManager::CountIdleAgain(MatchResult* match) const {
+  if (match->use_stamp == cache_.use_stamp()) return;
+  match->use_stamp = cache_.use_stamp();
+  match->idle_chunks = 0;
   // Who holds or pins a node does so with all before it.
-  int32_t idle = 0;
-  for (NodeId id = match.node; id != kNoNode; ++idle) {
+  for (NodeId id = match->node; id != kNoNode; ++match->idle_chunks) {
     const PrefixTree::Node& node = tree().node(id);
     if (node.is_root() || node.use.refs > 0 || node.use.pins > 0) break;
     id = node.parent;
   }
-  return idle;
 }
 
 CacheStats CacheManager::stats() const {
