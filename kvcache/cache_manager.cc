@@ -182,8 +182,10 @@ void CacheManager::StructureChanged() {
   plan_ = nullptr;
 }
 
-absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& name_space,
-                                          const MatchResult& match, int32_t prompt_tokens) {
+absl::StatusOr<CacheManager::Sequence*> CacheManager::AddMatched(SequenceId sequence,
+                                                                 const Namespace& name_space,
+                                                                 const MatchResult& match,
+                                                                 int32_t prompt_tokens) {
   assert(match.num_tokens == 0 || IsCurrent(match));
   const absl::StatusOr<Sequence*> added = AddSequence(sequence);
   if (!added.ok()) return added.status();
@@ -191,7 +193,6 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
   joined.root = cache_.HoldRoot(name_space);
   joined.prompt_tokens = prompt_tokens;
   joined.published_tokens = joined.appended_tokens = match.num_tokens;
-  totals_.matched_tokens_total += match.num_tokens;
   totals_.logical_tokens += match.num_tokens;
   if (match.num_tokens > 0) {
     joined.path.resize(static_cast<size_t>(tree().node(match.node).depth_nodes));
@@ -206,12 +207,28 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
       joined.tail = Sequence::Tail::kPart;
     }
   }
+  return &joined;
+}
+
+absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& name_space,
+                                          const MatchResult& match, int32_t prompt_tokens) {
+  const auto joined = AddMatched(sequence, name_space, match, prompt_tokens);
+  if (!joined.ok()) return joined.status();
+  totals_.matched_tokens_total += match.num_tokens;
   cache_.BeginRequest();
-  for (const PathEntry& entry : joined.path) {
+  for (const PathEntry& entry : (*joined)->path) {
     cache_.Hit(entry.node, match.num_tokens < tree().node(entry.node).end_tokens());
   }
-  for (const PathEntry& entry : joined.path) cache_.Hold(entry.node);
-  return joined.slot;
+  for (const PathEntry& entry : (*joined)->path) cache_.Hold(entry.node);
+  return (*joined)->slot;
+}
+
+absl::StatusOr<SlotId> CacheManager::Rejoin(SequenceId sequence, const Namespace& name_space,
+                                            const MatchResult& match, int32_t prompt_tokens) {
+  const auto joined = AddMatched(sequence, name_space, match, prompt_tokens);
+  if (!joined.ok()) return joined.status();
+  for (const PathEntry& entry : (*joined)->path) cache_.Hold(entry.node);
+  return (*joined)->slot;
 }
 
 void CacheManager::Retain(SequenceId sequence, std::string_view tenant) {

@@ -25,13 +25,6 @@
 
 namespace refrain::kvcache {
 
-// Where a token's K and V go.
-struct TokenPlace {
-  ChunkId chunk;
-  int32_t offset;  // token inside the chunk
-  friend bool operator==(const TokenPlace&, const TokenPlace&) = default;
-};
-
 // Decides which chunks hold the K and V of which tokens.
 //
 // A running sequence's life: Join (a slot, and what Match found), then again and again Reserve
@@ -108,6 +101,10 @@ class CacheManager {
   // is current. Tokens from `prompt_tokens` on count as generated (ReuseClass).
   absl::StatusOr<SlotId> Join(SequenceId sequence, const Namespace& name_space,
                               const MatchResult& match, int32_t prompt_tokens);
+  // As Join, of a sequence that ran before and made way: it counts as no request that found
+  // anything, and the eviction policy sees it as if it had never left.
+  absl::StatusOr<SlotId> Rejoin(SequenceId sequence, const Namespace& name_space,
+                                const MatchResult& match, int32_t prompt_tokens);
   // As Join, with the first `num_tokens` published tokens of `source`, which keeps running. Takes
   // no chunk: a part-full last one is copied by the first Reserve.
   absl::StatusOr<SlotId> Fork(SequenceId sequence, SequenceId source, int32_t num_tokens);
@@ -173,6 +170,9 @@ class CacheManager {
   }
   std::span<int32_t> PositionsOf(ChunkId chunk);  // [chunk_tokens]
   absl::StatusOr<Sequence*> AddSequence(SequenceId sequence);
+  // All of Join but that it holds the path and is counted.
+  absl::StatusOr<Sequence*> AddMatched(SequenceId sequence, const Namespace& name_space,
+                                       const MatchResult& match, int32_t prompt_tokens);
   void StructureChanged();
   NodeId LastWholeNodeOrNone(const MatchResult& match) const;  // of what is still there
 

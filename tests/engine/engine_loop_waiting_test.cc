@@ -41,6 +41,17 @@ class CostlessRunner final : public ModelRunner {
 
 class CostlessLoop {
  public:
+  explicit CostlessLoop(int32_t step_token_budget = 1 << 20)
+      : loop({.runner = &runner_,
+              .cache = cache_.get(),
+              .tokenizer = &tokenizer_,
+              .queue = &queue_,
+              .ledger = ledger_.get(),
+              .clock = &clock_},
+             {.scheduler = {.max_sequences = 1,
+                            .step_token_budget = step_token_budget,
+                            .chunk_tokens = kChunkTokens}}) {}
+
   std::shared_ptr<TokenStream> Submit(int32_t seed, int32_t prompt_tokens, int32_t max_tokens) {
     auto encoded = std::make_unique<EncodedRequest>();
     encoded->number = ++number_;
@@ -62,15 +73,15 @@ class CostlessLoop {
   void RunUntilIdle() {
     while (loop.Turn()) continue;
   }
+  double TurnUs() {
+    const auto begin = std::chrono::steady_clock::now();
+    loop.Turn();
+    const auto end = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::micro>(end - begin).count();
+  }
   double MedianTurnUs(int turns) {
     std::vector<double> us;
-    for (int i = 0; i < turns; ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      loop.Turn();
-      us.push_back(
-          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
-              .count());
-    }
+    for (int i = 0; i < turns; ++i) us.push_back(TurnUs());
     std::nth_element(us.begin(), us.begin() + turns / 2, us.end());
     return us[static_cast<size_t>(turns / 2)];
   }
@@ -91,15 +102,7 @@ class CostlessLoop {
   uint64_t number_ = 0;
 
  public:
-  EngineLoop loop{
-      {.runner = &runner_,
-       .cache = cache_.get(),
-       .tokenizer = &tokenizer_,
-       .queue = &queue_,
-       .ledger = ledger_.get(),
-       .clock = &clock_},
-      {.scheduler = {
-           .max_sequences = 1, .step_token_budget = 1 << 20, .chunk_tokens = kChunkTokens}}};
+  EngineLoop loop;
 };
 
 // Conversations that are cached wait for the one slot.
@@ -137,6 +140,28 @@ TEST(EngineLoopWaitingTest, LongCachedPromptsCostATurnNoMoreThanShortOnes) {
 TEST(EngineLoopWaitingTest, PromptsThatEndInAChunkThatGrowsAreNotMatchedInEveryTurn) {
   const double short_us = TurnUsWhileTheSamePromptWaits(kShortTokens);
   EXPECT_LT(TurnUsWhileTheSamePromptWaits(kLongTokens), 3 * short_us + 10) << short_us;
+}
+
+// The turn that releases so many who were held for what one computes in three steps.
+double TurnUsOfARelease(int held) {
+  CostlessLoop h(kLongTokens / 3 + 1);
+  for (int i = 0; i <= held; ++i) h.Submit(0, kLongTokens, 100);
+  h.loop.Turn();
+  EXPECT_EQ(h.loop.held_sequences(), static_cast<size_t>(held));
+  h.loop.Turn();
+  const double us = h.TurnUs();
+  EXPECT_EQ(h.loop.held_sequences(), 0u);
+  return us;
+}
+
+// To match all of them at once would cost 10 times as much for 10 times as many.
+TEST(EngineLoopWaitingTest, AReleaseOfManyCostsATurnHardlyMoreThanOneOfFew) {
+  double few_us = TurnUsOfARelease(kWaiting), many_us = TurnUsOfARelease(200);
+  for (int i = 0; i < 2; ++i) {
+    few_us = std::min(few_us, TurnUsOfARelease(kWaiting));
+    many_us = std::min(many_us, TurnUsOfARelease(200));
+  }
+  EXPECT_LT(many_us, 3 * few_us + 500) << few_us;
 }
 
 }  // namespace

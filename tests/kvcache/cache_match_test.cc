@@ -140,6 +140,30 @@ TEST(CacheMatchTest, MatchingAgainFindsWhatCameBehindAndWhatIsLeft) {
   EXPECT_EQ(again(), 4);
 }
 
+// --- joining again ---
+
+// 1 made way and comes back before it ends: it is as old as it was.
+TEST(CacheMatchTest, ASequenceThatComesBackFindsNothingAndIsNoNewer) {
+  LetterHarness h(2);
+  h.Run(1, "abcd");
+  h.Leave(1);
+  h.Run(2, "ABCD");
+  h.Leave(2);
+  const MatchResult match = h.Match(CellsOf("abcd"));
+  ASSERT_TRUE(h.cache->Rejoin(SequenceId{1}, {}, match, 4).ok());
+  h.expected[1] = CellsOf("abcd");
+  h.salts[1] = "";
+  h.CheckAll();
+  EXPECT_EQ(h.cache->tree().node(match.node).use.hits, 0);
+  EXPECT_EQ(h.cache->stats().matched_tokens_total, 0);
+  EXPECT_EQ(h.cache->stats().logical_tokens, 4);
+  h.Leave(1);
+  h.Run(3, "wxyz");
+  EXPECT_EQ(h.Match(CellsOf("abcd")).num_tokens, 0);
+  EXPECT_EQ(h.Match(CellsOf("ABCD")).num_tokens, 4);
+  h.CheckAll();
+}
+
 // --- idle chunks ---
 
 TEST(CacheMatchTest, IdleChunksAreCountedAgainOnlyWhenChunksBecomeUsedOrUnused) {
