@@ -338,6 +338,7 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   RemoveWaiting(sequence->id);
   pending_.Forget(sequence->id);
   sequence->phase = SequencePhase::kRunning;
+  sequence->has_run = true;
   RunningRequest& request = *sequence->request;
   const int32_t found_tokens = parts_.cache->published_tokens(sequence->id);
   sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
@@ -372,8 +373,10 @@ absl::Status EngineLoop::JoinCache(SequenceState* sequence) {
   if (const SequenceState* source = ForkSource(*sequence); source != nullptr) {
     return parts_.cache->Fork(sequence->id, source->id, request.prompt_tokens() - 1).status();
   }
-  return parts_.cache
-      ->Join(sequence->id, NamespaceOf(request.request()), sequence->match, request.prompt_tokens())
+  const auto join =
+      sequence->has_run ? &kvcache::CacheManager::Rejoin : &kvcache::CacheManager::Join;
+  return (parts_.cache->*join)(sequence->id, NamespaceOf(request.request()), sequence->match,
+                               request.prompt_tokens())
       .status();
 }
 
@@ -434,10 +437,10 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     if (work.replayed) continue;
     for (int32_t i = work.first_token; i < end; ++i) ids.push_back(sequence->token(i));
     parts_.cache->Publish(sequence->id, ids);
-    released_.clear();
+    std::vector<PendingPrefixes::Released> released;
     pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
-                       &released_);
-    LookAgain(released_);
+                       &released);
+    Release(released);
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) {
       RememberPrompt(*sequence);
       ReleaseParked(request);

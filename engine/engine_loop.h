@@ -76,8 +76,8 @@ class EngineLoop {
  public:
   // Before each plan so many waiting sequences are matched again if what was found is out of date:
   // the first ones, and others in turn. So a plan goes by matches that are at most waiting /
-  // kRefreshedInTurn plans old, rounded up. Chunks that others compute are seen at once
-  // (PendingPrefixes), and who is admitted is matched again.
+  // kRefreshedInTurn plans old, rounded up. Whole chunks that others compute are seen at once, by
+  // their keys (PendingPrefixes), and who is admitted is matched again.
   static constexpr size_t kRefreshedFirst = 8;
   static constexpr size_t kRefreshedInTurn = 8;
 
@@ -128,10 +128,11 @@ class EngineLoop {
   bool SharesRunning(const WaitingEntry& entry) const;
   // Looks for a waiting sequence's tokens in the cache, and whether it is held.
   void Look(SequenceState* sequence);
-  void LookAgain(const std::vector<SequenceId>& released);
+  // The same by what the keys tell, until it is looked for.
+  void Release(const std::vector<PendingPrefixes::Released>& released);
+  void Describe(SequenceState* sequence, WaitingEntry* entry);
   void RefreshWaiting();
-  // From now on others are held for what a running sequence computes, unless it has more to replay
-  // first than fits into a step.
+  // Others are held for what it computes, unless it has more to replay first than fits into a step.
   void StartProducing(SequenceState* sequence);
   void StopProducing(SequenceId id);
   void InheritPriorities();
@@ -204,7 +205,6 @@ class EngineLoop {
   std::vector<uint64_t> changed_;                     // requests with something to send
   Clock::TimePoint collected_;                        // the last step
   double runner_seconds_ = 0, planning_seconds_ = 0;  // of this turn, as StepObservation has them
-  std::vector<SequenceId> released_;                  // scratch
   std::vector<TokenId> known_ids_;                    // scratch
   uint64_t next_sequence_id_ = 1;
   std::mt19937_64 fresh_seeds_;

@@ -89,12 +89,17 @@ void EngineLoop::Look(SequenceState* sequence) {
       known_ids_.insert(known_ids_.end(), sequence->generated.begin(), sequence->generated.end());
       known = known_ids_;
     }
-    sequence->match = parts_.cache->Match(
-        NamespaceOf(request.request()),
+    sequence->match = parts_.cache->MatchAgain(
+        sequence->match, NamespaceOf(request.request()),
         {.ids = known.first(static_cast<size_t>(wanted_tokens)), .positions = {}});
     entry->shared_tokens = sequence->match.num_tokens;
     entry->idle_chunks = sequence->match.idle_chunks;
   }
+  Describe(sequence, &*entry);
+}
+
+void EngineLoop::Describe(SequenceState* sequence, WaitingEntry* entry) {
+  const RunningRequest& request = *sequence->request;
   entry->replayed_tokens = std::max(0, std::min(entry->shared_tokens, request.prompt_tokens() - 1) -
                                            request.FirstWantedPromptRow());
   entry->shares_running = SharesRunning(*entry);
@@ -104,8 +109,19 @@ void EngineLoop::Look(SequenceState* sequence) {
   entry->next_chunk_key = present < keys.size() ? keys[present] : 0;
 }
 
-void EngineLoop::LookAgain(const std::vector<SequenceId>& released) {
-  for (const SequenceId id : released) Look(sequences_.at(id).get());
+// To match them all in one turn would hold up who runs. Who computed the chunks has them, or did.
+void EngineLoop::Release(const std::vector<PendingPrefixes::Released>& released) {
+  for (const auto& [id, present] : released) {
+    SequenceState* const sequence = sequences_.at(id).get();
+    sequence->match.stamp = 0;
+    const int64_t tokens = static_cast<int64_t>(present) * snapshot_.limits.chunk_tokens;
+    const auto entry = FindEntry(snapshot_.waiting, id);
+    entry->shared_tokens =
+        std::max(entry->shared_tokens,
+                 static_cast<int32_t>(std::min<int64_t>(tokens, WantedTokens(*sequence))));
+    entry->idle_chunks = 0;
+    Describe(sequence, &*entry);
+  }
 }
 
 void EngineLoop::RefreshWaiting() {
@@ -116,7 +132,8 @@ void EngineLoop::RefreshWaiting() {
     if (!parts_.cache->IsCurrent(sequence->match)) return Look(sequence);
     // Who else holds the chunks of a match may have changed.
     if (entry.shared_tokens > 0) {
-      entry.idle_chunks = parts_.cache->IdleChunks(sequence->match);
+      parts_.cache->CountIdleAgain(&sequence->match);
+      entry.idle_chunks = sequence->match.idle_chunks;
       entry.shares_running = SharesRunning(entry);
     }
   };
@@ -144,9 +161,9 @@ void EngineLoop::StartProducing(SequenceState* sequence) {
 }
 
 void EngineLoop::StopProducing(SequenceId id) {
-  std::vector<SequenceId> released;
+  std::vector<PendingPrefixes::Released> released;
   pending_.Stop(id, &released);
-  LookAgain(released);
+  Release(released);
 }
 
 // Who has aged comes before all who have not, also once it runs: else it would give up its chunks

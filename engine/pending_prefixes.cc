@@ -82,39 +82,41 @@ bool PendingPrefixes::Start(SequenceId id, std::span<const uint64_t> keys, size_
   return all;
 }
 
-void PendingPrefixes::ReleaseKey(SequenceId producer, uint64_t key,
-                                 std::vector<SequenceId>* released) {
+void PendingPrefixes::ReleaseKey(SequenceId producer, uint64_t key, size_t published,
+                                 std::vector<Released>* released) {
   const auto owner = producer_of_.find(key);
   if (owner == producer_of_.end() || owner->second != producer) return;
   producer_of_.erase(owner);
   const auto held = held_.find(key);
   if (held == held_.end()) return;
-  for (const SequenceId waiting : held->second) {
+  for (const SequenceId id : held->second) {
+    const auto waiting = waiting_.find(id);
+    const size_t most = std::min(published, waiting->second.keys.size());
+    released->push_back({id, std::max(waiting->second.present, most)});
     waiting_.erase(waiting);
     --held_count_;
-    released->push_back(waiting);
   }
   held_.erase(held);
 }
 
-void PendingPrefixes::Published(SequenceId id, size_t chunks, std::vector<SequenceId>* released) {
+void PendingPrefixes::Published(SequenceId id, size_t chunks, std::vector<Released>* released) {
   const auto found = producing_.find(id);
   if (found == producing_.end()) return;
   Producing& producing = found->second;
   chunks = std::min(chunks, producing.keys.size());
   for (; producing.published < chunks; ++producing.published) {
-    ReleaseKey(id, producing.keys[producing.published], released);
+    ReleaseKey(id, producing.keys[producing.published], producing.published + 1, released);
   }
   if (producing.published == producing.keys.size()) producing_.erase(found);
 }
 
-void PendingPrefixes::Stop(SequenceId id, std::vector<SequenceId>* released) {
+void PendingPrefixes::Stop(SequenceId id, std::vector<Released>* released) {
   const auto found = producing_.find(id);
   if (found == producing_.end()) return;
   const Producing producing = std::move(found->second);
   producing_.erase(found);
   for (size_t i = producing.published; i < producing.keys.size(); ++i) {
-    ReleaseKey(id, producing.keys[i], released);
+    ReleaseKey(id, producing.keys[i], producing.published, released);
   }
 }
 

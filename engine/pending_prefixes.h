@@ -17,7 +17,7 @@ using kvcache::SequenceId;
 // waiting sequences hold off because another one, the producer, computes their next chunk.
 //
 // A waiting sequence is `held` until the last chunk that it has in common with its producer is
-// published, or the producer stops for whatever reason; then it is released and looked at anew,
+// published, or the producer stops for whatever reason; then it is released and told to wait anew,
 // and the first of them to run becomes the producer of what is left. Keys are PrefixKeyMaker's. Two
 // different prefixes with one key would make a sequence wait for nothing, never share wrongly: what
 // is shared is decided by the cache, which compares ids.
@@ -26,6 +26,12 @@ using kvcache::SequenceId;
 // sequences it concerns. Engine thread only; cannot fail.
 class PendingPrefixes {
  public:
+  struct Released {
+    SequenceId sequence{};
+    size_t present = 0;  // of its chunks, by what was published
+    friend bool operator==(const Released&, const Released&) = default;
+  };
+
   // Sequence `id` waits and has `present` chunks of `keys`; the next one, if any, it lacks. Keys
   // stay valid until Forget or Start. The result: whether it is held.
   bool Wait(SequenceId id, std::span<const uint64_t> keys, size_t present);
@@ -40,9 +46,9 @@ class PendingPrefixes {
              std::vector<SequenceId>* held);
   // The first `chunks` of the producer's chunks are published. Added to `released`: sequences that
   // are no longer held; each is to be told to Wait again.
-  void Published(SequenceId id, size_t chunks, std::vector<SequenceId>* released);
+  void Published(SequenceId id, size_t chunks, std::vector<Released>* released);
   // The producer computes nothing more of its prompt.
-  void Stop(SequenceId id, std::vector<SequenceId>* released);
+  void Stop(SequenceId id, std::vector<Released>* released);
 
   bool held(SequenceId id) const;
   // Who computes the next chunk of a held sequence.
@@ -65,7 +71,8 @@ class PendingPrefixes {
   void Hold(SequenceId id, Waiting* waiting);
   void RemoveFrom(absl::flat_hash_map<uint64_t, std::vector<SequenceId>>* lists, uint64_t key,
                   SequenceId id);
-  void ReleaseKey(SequenceId producer, uint64_t key, std::vector<SequenceId>* released);
+  void ReleaseKey(SequenceId producer, uint64_t key, size_t published,
+                  std::vector<Released>* released);
 
   absl::flat_hash_map<SequenceId, Waiting> waiting_;
   absl::flat_hash_map<SequenceId, Producing> producing_;

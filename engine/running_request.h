@@ -70,6 +70,7 @@ struct SequenceState {
   int32_t replay_next = 0;  // [replay_next, replay_end) are there and computed again all the same:
   int32_t replay_end = 0;   // their rows are wanted, their K and V are not written
   bool produces = false;    // running: others may be held for all that it computes
+  bool has_run = false;     // the cache has counted it
   kvcache::MatchResult match;               // while it waits: what was found last
   std::optional<int64_t> waits_since_step;  // first waited
   std::vector<TokenId> generated;

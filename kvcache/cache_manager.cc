@@ -49,31 +49,46 @@ CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
 
 // --- queries ---
 
-MatchResult CacheManager::Match(const Namespace& name_space, const TokenSpan& tokens) const {
-  const NodeId root = tree().FindRootOrNone(name_space);
-  if (root == kNoNode) return {.stamp = tree().roots_stamp()};
-  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
-  MatchResult match{
-      .num_tokens = found.num_tokens, .node = found.node, .stamp = tree().MatchStamp(found)};
-  match.idle_chunks = IdleChunks(match);
+MatchResult CacheManager::MatchAgain(const MatchResult& before, const Namespace& name_space,
+                                     const TokenSpan& tokens) const {
+  NodeId from = LastWholeNodeOrNone(before);
+  if (from == kNoNode) from = tree().FindRootOrNone(name_space);
+  if (from == kNoNode) return {.stamp = tree().roots_stamp()};
+  const PrefixTree::PrefixMatch found = tree().Match(from, tokens);
+  MatchResult match{.num_tokens = found.num_tokens,
+                    .node = found.node,
+                    .end = found.end,
+                    .stamp = tree().MatchStamp(found),
+                    .node_stamp = tree().NodeStamp(found.node)};
+  CountIdleAgain(&match);
   return match;
+}
+
+// A node whose stamp is the same keeps all before it, and none of those can be cut.
+NodeId CacheManager::LastWholeNodeOrNone(const MatchResult& match) const {
+  if (match.node_stamp == 0 || match.node_stamp != tree().NodeStamp(match.node)) return kNoNode;
+  const PrefixTree::Node& last = tree().node(match.node);
+  if (last.is_root()) return match.node;
+  const bool whole = tree().IsFull(match.node) && match.num_tokens == last.end_tokens();
+  return whole ? match.node : last.parent;
 }
 
 bool CacheManager::IsCurrent(const MatchResult& match) const {
   if (match.stamp == 0) return false;
   if (match.node == kNoNode) return match.stamp == tree().roots_stamp();
-  return match.stamp == tree().MatchStamp({match.node, match.num_tokens});
+  return match.stamp == tree().MatchStamp({match.node, match.num_tokens, match.end});
 }
 
-int32_t CacheManager::IdleChunks(const MatchResult& match) const {
+void CacheManager::CountIdleAgain(MatchResult* match) const {
+  if (match->use_stamp == cache_.use_stamp()) return;
+  match->use_stamp = cache_.use_stamp();
+  match->idle_chunks = 0;
   // Who holds or pins a node does so with all before it.
-  int32_t idle = 0;
-  for (NodeId id = match.node; id != kNoNode; ++idle) {
+  for (NodeId id = match->node; id != kNoNode; ++match->idle_chunks) {
     const PrefixTree::Node& node = tree().node(id);
     if (node.is_root() || node.use.refs > 0 || node.use.pins > 0) break;
     id = node.parent;
   }
-  return idle;
 }
 
 CacheStats CacheManager::stats() const {
@@ -156,8 +171,10 @@ void CacheManager::StructureChanged() {
   plan_ = nullptr;
 }
 
-absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& name_space,
-                                          const MatchResult& match, int32_t prompt_tokens) {
+absl::StatusOr<CacheManager::Sequence*> CacheManager::AddMatched(SequenceId sequence,
+                                                                 const Namespace& name_space,
+                                                                 const MatchResult& match,
+                                                                 int32_t prompt_tokens) {
   assert(match.num_tokens == 0 || IsCurrent(match));
   const absl::StatusOr<Sequence*> added = AddSequence(sequence);
   if (!added.ok()) return added.status();
@@ -165,7 +182,6 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
   joined.root = cache_.HoldRoot(name_space);
   joined.prompt_tokens = prompt_tokens;
   joined.published_tokens = joined.appended_tokens = match.num_tokens;
-  totals_.matched_tokens_total += match.num_tokens;
   totals_.logical_tokens += match.num_tokens;
   if (match.num_tokens > 0) {
     joined.path.resize(static_cast<size_t>(tree().node(match.node).depth_nodes));
@@ -180,12 +196,28 @@ absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& 
       joined.tail = Sequence::Tail::kPart;
     }
   }
+  return &joined;
+}
+
+absl::StatusOr<SlotId> CacheManager::Join(SequenceId sequence, const Namespace& name_space,
+                                          const MatchResult& match, int32_t prompt_tokens) {
+  const auto joined = AddMatched(sequence, name_space, match, prompt_tokens);
+  if (!joined.ok()) return joined.status();
+  totals_.matched_tokens_total += match.num_tokens;
   cache_.BeginRequest();
-  for (const PathEntry& entry : joined.path) {
+  for (const PathEntry& entry : (*joined)->path) {
     cache_.Hit(entry.node, match.num_tokens < tree().node(entry.node).end_tokens());
   }
-  for (const PathEntry& entry : joined.path) cache_.Hold(entry.node);
-  return joined.slot;
+  for (const PathEntry& entry : (*joined)->path) cache_.Hold(entry.node);
+  return (*joined)->slot;
+}
+
+absl::StatusOr<SlotId> CacheManager::Rejoin(SequenceId sequence, const Namespace& name_space,
+                                            const MatchResult& match, int32_t prompt_tokens) {
+  const auto joined = AddMatched(sequence, name_space, match, prompt_tokens);
+  if (!joined.ok()) return joined.status();
+  for (const PathEntry& entry : (*joined)->path) cache_.Hold(entry.node);
+  return (*joined)->slot;
 }
 
 void CacheManager::Retain(SequenceId sequence, std::string_view tenant) {

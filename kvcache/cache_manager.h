@@ -16,6 +16,7 @@
 #include "kvcache/chunk_cache.h"
 #include "kvcache/chunk_mover.h"
 #include "kvcache/eviction_policy.h"
+#include "kvcache/match_result.h"
 #include "kvcache/options.h"
 #include "kvcache/prefix_tree.h"
 #include "kvcache/shared_runs.h"
@@ -23,24 +24,6 @@
 #include "kvcache/types.h"
 
 namespace refrain::kvcache {
-
-// How much of a prompt is in the cache. A value; matching again gives the same as long as
-// CacheManager::IsCurrent says so.
-struct MatchResult {
-  int32_t num_tokens = 0;
-  // Of the chunks that hold them, those that could be evicted now: who joins takes them out of
-  // CacheStats::available_chunks. A chunk that will be copied counts, too.
-  int32_t idle_chunks = 0;
-  NodeId node = kNoNode;  // where the match ended: a root or a chunk; or the namespace is new
-  uint64_t stamp = 0;     // changes whenever the match might; 0: never matched, joins with nothing
-};
-
-// Where a token's K and V go.
-struct TokenPlace {
-  ChunkId chunk;
-  int32_t offset;  // token inside the chunk
-  friend bool operator==(const TokenPlace&, const TokenPlace&) = default;
-};
 
 // Decides which chunks hold the K and V of which tokens.
 //
@@ -77,15 +60,21 @@ class CacheManager {
 
   // --- queries ---
   // Longest cached prefix, token by token; pure.
-  MatchResult Match(const Namespace& name_space, const TokenSpan& tokens) const;
+  MatchResult Match(const Namespace& name_space, const TokenSpan& tokens) const {
+    return MatchAgain({}, name_space, tokens);
+  }
+  // The same for tokens that begin with those that `before` was matched for: looks only behind the
+  // last whole chunk of what that found, if it is still there.
+  MatchResult MatchAgain(const MatchResult& before, const Namespace& name_space,
+                         const TokenSpan& tokens) const;
   // Whether there is more behind what a current match found.
   bool GoesOn(const MatchResult& match) const {
     return match.node != kNoNode && tree().GoesOn({match.node, match.num_tokens});
   }
-  // Whether Match of the same tokens would end there again (it may say no when it would).
+  // Whether it can be joined with and Match would find no more (it may say no when that is so).
   bool IsCurrent(const MatchResult& match) const;
-  // `idle_chunks` of a current match as of now: it changes when others join and leave.
-  int32_t IdleChunks(const MatchResult& match) const;
+  // Brings `idle_chunks` of a current match up to date: it changes when others join and leave.
+  void CountIdleAgain(MatchResult* match) const;
   CacheStats stats() const;  // O(1)
   const CacheOptions& options() const { return options_; }
   bool Contains(SequenceId sequence) const { return sequences_.contains(sequence); }
@@ -112,6 +101,10 @@ class CacheManager {
   // is current. Tokens from `prompt_tokens` on count as generated (ReuseClass).
   absl::StatusOr<SlotId> Join(SequenceId sequence, const Namespace& name_space,
                               const MatchResult& match, int32_t prompt_tokens);
+  // As Join, of a sequence that ran before and made way: it counts as no request that found
+  // anything, and the eviction policy sees it as if it had never left.
+  absl::StatusOr<SlotId> Rejoin(SequenceId sequence, const Namespace& name_space,
+                                const MatchResult& match, int32_t prompt_tokens);
   // As Join, with the first `num_tokens` published tokens of `source`, which keeps running. Takes
   // no chunk: a part-full last one is copied by the first Reserve.
   absl::StatusOr<SlotId> Fork(SequenceId sequence, SequenceId source, int32_t num_tokens);
@@ -177,7 +170,11 @@ class CacheManager {
   }
   std::span<int32_t> PositionsOf(ChunkId chunk);  // [chunk_tokens]
   absl::StatusOr<Sequence*> AddSequence(SequenceId sequence);
+  // All of Join but that it holds the path and is counted.
+  absl::StatusOr<Sequence*> AddMatched(SequenceId sequence, const Namespace& name_space,
+                                       const MatchResult& match, int32_t prompt_tokens);
   void StructureChanged();
+  NodeId LastWholeNodeOrNone(const MatchResult& match) const;  // of what is still there
 
   // Chunks that a sequence may write: key index of the first one's first token, and how many.
   int32_t WriteBegin(const Sequence& sequence) const;

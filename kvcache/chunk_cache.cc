@@ -132,6 +132,7 @@ void ChunkCache::Unpin(NodeId node) {
 
 void ChunkCache::BecomeUsed(NodeId node) {
   NodeUse& use = tree_.use(node);
+  ++use_stamp_;
   --cached_chunks_;
   if (use.idle) policy_->Busy(node);
   use.idle = false;
@@ -142,6 +143,7 @@ void ChunkCache::BecomeUnused(NodeId node) {
     Drop(node, cover);
     return;
   }
+  ++use_stamp_;
   ++cached_chunks_;
   if (!tree_.node(node).children.empty()) return;
   tree_.use(node).idle = true;

@@ -102,11 +102,11 @@ NodeId PrefixTree::FindFullChildOrNone(NodeId parent, const TokenSpan& chunk) co
   return FindHashed(parent, LineageHash(node(parent).lineage_hash, full), full);
 }
 
-PrefixTree::PrefixMatch PrefixTree::Match(NodeId root, const TokenSpan& tokens) const {
+PrefixTree::PrefixMatch PrefixTree::Match(NodeId from, const TokenSpan& tokens) const {
   const int32_t num_tokens = static_cast<int32_t>(tokens.ids.size());
-  NodeId at = root;
-  int32_t matched = 0;
-  uint64_t hash = node(root).lineage_hash;
+  NodeId at = from;
+  int32_t matched = node(from).end_tokens();
+  uint64_t hash = node(from).lineage_hash;
   while (num_tokens - matched >= chunk_tokens_) {
     const Piece full = MakePiece(tokens, matched, chunk_tokens_, matched);
     hash = LineageHash(hash, full);
@@ -115,9 +115,17 @@ PrefixTree::PrefixMatch PrefixTree::Match(NodeId root, const TokenSpan& tokens) 
     at = child;
     matched += chunk_tokens_;
   }
-  if (matched == num_tokens || node(at).children.empty()) return {at, matched};
-  return MatchPart(
-      at, MakePiece(tokens, matched, std::min(num_tokens - matched, chunk_tokens_), matched));
+  PrefixMatch match{at, matched};
+  if (matched < num_tokens && !node(at).children.empty()) {
+    match = MatchPart(
+        at, MakePiece(tokens, matched, std::min(num_tokens - matched, chunk_tokens_), matched));
+  }
+  if (match.num_tokens == num_tokens) {
+    match.end = MatchEnd::kWanted;
+  } else if (match.num_tokens < node(match.node).end_tokens()) {
+    match.end = MatchEnd::kParted;
+  }
+  return match;
 }
 
 PrefixTree::PrefixMatch PrefixTree::MatchPart(NodeId parent, const Piece& rest) const {
@@ -148,16 +156,21 @@ bool PrefixTree::GoesOn(const PrefixMatch& match) const {
   return false;
 }
 
+uint64_t PrefixTree::NodeStamp(NodeId id) const {
+  if (id == kNoNode || ToIndex(id) >= nodes_made_ || !node(id).live) return 0;
+  return node(id).made_stamp;
+}
+
+// Stamps only grow, so the largest one changes when any does.
 uint64_t PrefixTree::MatchStamp(const PrefixMatch& match) const {
-  if (match.node == kNoNode || ToIndex(match.node) >= nodes_made_) return 0;
+  const uint64_t made = NodeStamp(match.node);
+  if (made == 0 || match.end == MatchEnd::kWanted) return made;
   const Node& last = node(match.node);
-  if (!last.live) return 0;
-  if (last.is_root() || (match.num_tokens == last.end_tokens() && IsFull(match.node))) {
-    return last.stamp;
-  }
-  // A part match could be beaten by a new sibling, which the parent's stamp tells. Stamps only
-  // grow, so the larger one changes when either does.
-  return std::max(last.stamp, node(last.parent).stamp);
+  const bool has_all =
+      last.is_root() || (match.num_tokens == last.end_tokens() && IsFull(match.node));
+  // Behind a part of a node a sibling might match further.
+  const uint64_t others = has_all ? last.children_stamp : node(last.parent).children_stamp;
+  return std::max({made, others, match.end == MatchEnd::kNode ? last.grown_stamp : 0});
 }
 
 // --- order among siblings ---
@@ -248,7 +261,7 @@ NodeId PrefixTree::NewNode(NodeId parent) {
   Node& made = Get(id);
   made.live = true;
   made.parent = parent;
-  made.stamp = NewStamp();
+  made.made_stamp = NewStamp();
   return id;
 }
 
@@ -265,7 +278,7 @@ NodeId PrefixTree::AddRoot(const Namespace& name_space) {
 NodeId PrefixTree::AddPrivateRoot(const Namespace& name_space) {
   const NodeId id = NewNode(kNoNode);
   // Nobody else's lineage: equal prompts must not fill one chain of the hash map.
-  Get(id).lineage_hash = Mix(node(id).stamp, ~uint64_t{0});
+  Get(id).lineage_hash = Mix(node(id).made_stamp, ~uint64_t{0});
   root_names_[id] = name_space;
   return id;
 }
@@ -280,7 +293,7 @@ NodeId PrefixTree::AddChild(NodeId parent, ChunkId chunk, const TokenSpan& token
   StorePositions(id, 0, tokens);
   Place(id);
   AddHash(id);
-  Get(parent).stamp = NewStamp();
+  Get(parent).children_stamp = NewStamp();
   ++num_nodes_;
   return id;
 }
@@ -293,10 +306,10 @@ bool PrefixTree::Extend(NodeId id, const TokenSpan& tokens) {
   if (moves) {
     Place(id);
     // It may match better now than the sibling that it was a prefix of.
-    Get(grown.parent).stamp = NewStamp();
+    Get(grown.parent).children_stamp = NewStamp();
   }
   AddHash(id);
-  grown.stamp = NewStamp();
+  grown.grown_stamp = NewStamp();
   return moves;
 }
 
@@ -307,9 +320,7 @@ void PrefixTree::Truncate(NodeId id, int32_t tokens) {
   Unplace(id);
   cut.tokens = tokens;
   Place(id);
-  // What is left may stand before a sibling that matches as well.
-  Get(cut.parent).stamp = NewStamp();
-  cut.stamp = NewStamp();
+  cut.made_stamp = NewStamp();
   AddHash(id);
 }
 

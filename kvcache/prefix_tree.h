@@ -66,9 +66,9 @@ struct NodeUse {
 // A node that grows keeps its place unless it was a prefix of a sibling; `nested` remembers that it
 // may be, so that the usual growth (one token, a diverged tail) compares nothing.
 //
-// Stamps come from one counter and tell whether a match would come out the same: a node's stamp
-// changes when it grows, is cut, gets a child, when a nested child grows or a child is cut, and
-// when its id is given to another node.
+// Stamps come from one counter and tell whether a match still holds and could not be longer. A node
+// has three: of when its id was given to it or it was cut (what it spelled may be gone), of when it
+// grew last, and of when its children might match better: one came, or grew though it was nested.
 //
 // Knows structure only: who runs, what may be evicted and which chunk ids are free is the cache
 // manager's business. Single thread. Misuse (removing a node with children) asserts.
@@ -76,7 +76,7 @@ class PrefixTree {
  public:
   struct Node {
     uint64_t lineage_hash = 0;  // roots and full nodes; 0 else
-    uint64_t stamp = 0;
+    uint64_t made_stamp = 0, grown_stamp = 0, children_stamp = 0;
     NodeId parent = kNoNode;   // kNoNode: a root
     ChunkId chunk{-1};         // -1: a root
     int32_t depth_tokens = 0;  // tokens before it
@@ -93,10 +93,14 @@ class PrefixTree {
     int32_t end_tokens() const { return depth_tokens + tokens; }
   };
 
+  // Why a match is not longer: all that was wanted is there; or the next token in `node` is another
+  // one; or there is none in it, and nothing behind or beside it that goes on as wanted.
+  enum class MatchEnd : uint8_t { kWanted, kParted, kNode };
   // The longest known prefix of some tokens, token by token.
   struct PrefixMatch {
     NodeId node = kNoNode;   // the last node that matches, or the root
     int32_t num_tokens = 0;  // in all; behind `node`'s first tokens when it matches in part
+    MatchEnd end = MatchEnd::kNode;
   };
 
   explicit PrefixTree(int32_t chunk_tokens);
@@ -113,10 +117,13 @@ class PrefixTree {
   NodeId FindRootOrNone(const Namespace& name_space) const;
   // All, private ones too.
   const absl::flat_hash_map<NodeId, Namespace>& roots() const { return root_names_; }
-  PrefixMatch Match(NodeId root, const TokenSpan& tokens) const;
+  // `from`: a root, or a full node whose path spells the first of the tokens.
+  PrefixMatch Match(NodeId from, const TokenSpan& tokens) const;
   // Whether there are tokens behind what matched: else all of it was what some sequence ended with.
   bool GoesOn(const PrefixMatch& match) const;
-  // Changes whenever a match that ended like this might come out otherwise. 0: no such node.
+  // Changes when the node's tokens may not be those any more that a match found. 0: no such node.
+  uint64_t NodeStamp(NodeId id) const;
+  // Changes then, and when the same tokens might be matched further. 0: no such node.
   uint64_t MatchStamp(const PrefixMatch& match) const;
   // Changes whenever a root is added.
   uint64_t roots_stamp() const { return roots_stamp_; }

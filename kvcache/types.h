@@ -25,6 +25,13 @@ constexpr size_t ToIndex(Id id) {
 // Instead of a number of tokens that are kept: none, whoever has left them.
 inline constexpr int32_t kForgetAll = -1;
 
+// Where a token's K and V go.
+struct TokenPlace {
+  ChunkId chunk;
+  int32_t offset;  // token inside the chunk
+  friend bool operator==(const TokenPlace&, const TokenPlace&) = default;
+};
+
 }  // namespace refrain::kvcache
 
 #endif  // REFRAIN_KVCACHE_TYPES_H_

@@ -396,7 +396,7 @@ TEST_P(EngineLoopSharingTest, EvictionMakesRoomAndChangesNothing) {
 
 TEST_P(EngineLoopSharingTest, APreemptedSequenceResumesFromItsChunks) {
   LoopOptions options = Options();
-  options.num_chunks = 14;
+  options.num_chunks = 18;
   options.max_sequences = 4;
   LoopHarness h(options);
   std::vector<std::shared_ptr<TokenStream>> streams;
@@ -407,6 +407,11 @@ TEST_P(EngineLoopSharingTest, APreemptedSequenceResumesFromItsChunks) {
   }
   h.RunUntilIdle();
   EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  // They share nothing, and what is their own counts as found by nobody.
+  EXPECT_EQ(h.cache->stats().matched_tokens_total, 0);
+  for (int32_t i = 0; i < h.cache->tree().num_ids(); ++i) {
+    EXPECT_EQ(h.cache->tree().node(kvcache::NodeId{i}).use.hits, 0);
+  }
   for (size_t i = 0; i < streams.size(); ++i) {
     EXPECT_EQ(h.Read(streams[i]).choices.at(0).tokens, Alone(requests[i]).choices.at(0).tokens);
   }

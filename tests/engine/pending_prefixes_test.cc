@@ -12,6 +12,7 @@
 namespace refrain::engine {
 namespace {
 
+using Released = PendingPrefixes::Released;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
@@ -33,14 +34,14 @@ TEST(PendingPrefixesTest, HoldsThoseThatLackWhatAnotherComputesUntilTheLastCommo
   EXPECT_TRUE(pending.Wait(Id(4), producer, 1));
   EXPECT_EQ(pending.held_count(), 2u);
 
-  std::vector<SequenceId> released;
+  std::vector<PendingPrefixes::Released> released;
   pending.Published(Id(1), 2, &released);
   EXPECT_THAT(released, IsEmpty());
   pending.Published(Id(1), 3, &released);
-  EXPECT_THAT(released, ElementsAre(Id(2)));
+  EXPECT_THAT(released, ElementsAre(Released{Id(2), 3}));
   EXPECT_FALSE(pending.Wait(Id(2), same_until_3, 3));
   pending.Published(Id(1), 4, &released);
-  EXPECT_THAT(released, ElementsAre(Id(2), Id(4)));
+  EXPECT_THAT(released, ElementsAre(Released{Id(2), 3}, Released{Id(4), 4}));
   pending.Forget(Id(2));
   pending.Forget(Id(3));
   EXPECT_TRUE(pending.empty());
@@ -52,11 +53,12 @@ TEST(PendingPrefixesTest, AProducerThatStopsReleasesAllAndTheNextTakesOver) {
   std::vector<SequenceId> held;
   pending.Start(Id(1), keys, 0, &held);
   for (uint64_t id = 2; id < 5; ++id) EXPECT_TRUE(pending.Wait(Id(id), keys, 0));
-  std::vector<SequenceId> released;
+  std::vector<PendingPrefixes::Released> released;
   pending.Published(Id(1), 1, &released);
   EXPECT_THAT(released, IsEmpty());
   pending.Stop(Id(1), &released);
-  EXPECT_THAT(released, UnorderedElementsAre(Id(2), Id(3), Id(4)));
+  EXPECT_THAT(released,
+              UnorderedElementsAre(Released{Id(2), 1}, Released{Id(3), 1}, Released{Id(4), 1}));
   for (uint64_t id = 2; id < 5; ++id) EXPECT_FALSE(pending.Wait(Id(id), keys, 1));
   pending.Start(Id(3), keys, 1, &held);
   EXPECT_THAT(held, UnorderedElementsAre(Id(2), Id(4)));
@@ -72,9 +74,9 @@ TEST(PendingPrefixesTest, AnotherThatRunsTakesOverWhenItIsAskedAgain) {
   EXPECT_FALSE(pending.Start(Id(2), keys, 0, &held));
   EXPECT_TRUE(pending.Wait(Id(3), keys, 0));
   EXPECT_EQ(pending.ProducerOf(Id(3)), Id(1));
-  std::vector<SequenceId> released;
+  std::vector<PendingPrefixes::Released> released;
   pending.Stop(Id(1), &released);
-  EXPECT_THAT(released, ElementsAre(Id(3)));
+  EXPECT_THAT(released, ElementsAre(Released{Id(3), 0}));
   EXPECT_FALSE(pending.Wait(Id(3), keys, 0));
   EXPECT_TRUE(pending.Start(Id(2), keys, 1, &held));
   EXPECT_THAT(held, IsEmpty());  // it lacks the first chunk, which nobody computes
@@ -112,15 +114,16 @@ TEST(PendingPrefixesTest, AgreesWithANaiveModelOnRandomEvents) {
     while (n < keys.size() && computed.contains(keys[n])) ++n;
     return n;
   };
-  const auto look_again = [&](const std::vector<SequenceId>& released) {
-    for (const SequenceId id : released) {
+  const auto look_again = [&](const std::vector<PendingPrefixes::Released>& released) {
+    for (const auto& [id, at_least] : released) {
       const PrefixKeys& keys = waiting.at(static_cast<uint64_t>(id));
       pending.Wait(id, keys, present(keys));
     }
   };
+  std::vector<SequenceId> now_held;
   int held_seen = 0;
   for (int step = 0; step < 20000; ++step) {
-    std::vector<SequenceId> released;
+    std::vector<PendingPrefixes::Released> released;
     const size_t action = below(10);
     if (action < 4 && waiting.size() < 12) {
       PrefixKeys keys;
@@ -139,8 +142,7 @@ TEST(PendingPrefixesTest, AgreesWithANaiveModelOnRandomEvents) {
         const size_t first = present(one->second);
         for (size_t i = first; i < one->second.size(); ++i) owner.try_emplace(one->second[i], id);
         running[id] = {one->second, first};
-        pending.Start(Id(id), running[id].keys, first, &released);
-        released.clear();
+        pending.Start(Id(id), running[id].keys, first, &now_held);
         waiting.erase(one);
       }
     } else if (!running.empty()) {
@@ -151,8 +153,7 @@ TEST(PendingPrefixesTest, AgreesWithANaiveModelOnRandomEvents) {
         for (size_t i = state.published; i < state.keys.size(); ++i) {
           all &= owner.try_emplace(state.keys[i], one->first).first->second == one->first;
         }
-        EXPECT_EQ(pending.Start(Id(one->first), state.keys, state.published, &released), all);
-        released.clear();
+        EXPECT_EQ(pending.Start(Id(one->first), state.keys, state.published, &now_held), all);
       } else if (below(5) == 0 || state.published == state.keys.size()) {
         for (size_t i = state.published; i < state.keys.size(); ++i) {
           if (const auto o = owner.find(state.keys[i]); o != owner.end() && o->second == one->first)
@@ -184,7 +185,7 @@ TEST(PendingPrefixesTest, AgreesWithANaiveModelOnRandomEvents) {
     held_seen += held > 0 ? 1 : 0;
   }
   EXPECT_GT(held_seen, 2000);
-  std::vector<SequenceId> released;
+  std::vector<PendingPrefixes::Released> released;
   while (!running.empty()) {
     released.clear();
     pending.Stop(Id(running.begin()->first), &released);

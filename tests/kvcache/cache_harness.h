@@ -45,6 +45,10 @@ struct CacheHarness {
   kvcache::MatchResult Match(const Cells& prompt, const std::string& salt = "") const {
     return cache->Match({"", salt}, SpanOf(prompt).span());
   }
+  kvcache::MatchResult MatchAgain(const kvcache::MatchResult& before, const Cells& prompt,
+                                  const std::string& salt = "") const {
+    return cache->MatchAgain(before, {"", salt}, SpanOf(prompt).span());
+  }
 
   // Joins with what is cached of `prompt`; returns how many tokens that were.
   int32_t Join(uint64_t id, const Cells& prompt = {}, const std::string& salt = "") {

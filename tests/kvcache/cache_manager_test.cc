@@ -189,11 +189,12 @@ TEST(CacheManagerTest, JoinHoldsTheMatchAndTakesNoChunk) {
   LetterHarness h;
   h.Run(1, "abcdefghij");
   h.Leave(1);
-  const MatchResult match = h.Match(CellsOf("abcdefx"));
+  MatchResult match = h.Match(CellsOf("abcdefx"));
   EXPECT_EQ(match.num_tokens, 6);
   EXPECT_EQ(match.idle_chunks, 2);
   h.Join(2, CellsOf("abcdefx"));
-  EXPECT_EQ(h.cache->IdleChunks(match), 0);
+  h.cache->CountIdleAgain(&match);
+  EXPECT_EQ(match.idle_chunks, 0);
   EXPECT_EQ(h.cache->stats().used_chunks, 2);
   EXPECT_EQ(h.cache->stats().cached_chunks, 1);
   EXPECT_EQ(h.cache->stats().matched_tokens_total, 6);
@@ -279,73 +280,6 @@ TEST(CacheManagerTest, WithoutRoomForACopyAnothersChunkIsLeftAlone) {
   EXPECT_EQ(h.Join(2, CellsOf("abcdefxy")), 6);
   EXPECT_EQ(h.cache->Reserve(SequenceId{2}, 1).code(), absl::StatusCode::kResourceExhausted);
   h.CheckAll();
-}
-
-// --- currency of a match ---
-
-TEST(CacheManagerTest, AMatchIsCurrentUntilItCouldBeBetter) {
-  LetterHarness h;
-  h.Run(1, "abcdef");
-  const MatchResult inside = h.Match(CellsOf("abcdex"));
-  const MatchResult above = h.Match(CellsOf("abcd"));
-  const MatchResult unknown = h.Match(CellsOf("abc"), "salt");
-  EXPECT_TRUE(h.cache->IsCurrent(inside) && h.cache->IsCurrent(above));
-  EXPECT_TRUE(h.cache->IsCurrent(unknown));
-  EXPECT_FALSE(h.cache->IsCurrent(MatchResult{}));
-  h.Run(2, "abcdex");
-  EXPECT_FALSE(h.cache->IsCurrent(inside));
-  EXPECT_EQ(h.Match(CellsOf("abcdex")).num_tokens, 6);
-  h.Run(3, "a", "salt");
-  EXPECT_FALSE(h.cache->IsCurrent(unknown));
-}
-
-// 1 writes "ab", a prefix of the cached "abcx" that the match ended in; then it grows past it.
-TEST(CacheManagerTest, AMatchIsNotCurrentWhenASiblingGrowsPastIt) {
-  LetterHarness h;
-  h.Run(1, "ab");
-  h.Run(2, "abcx");
-  const MatchResult match = h.Match(CellsOf("abcd"));
-  EXPECT_EQ(match.num_tokens, 3);
-  ASSERT_TRUE(h.Grow(1, "cd").ok());
-  EXPECT_FALSE(h.cache->IsCurrent(match));
-  EXPECT_EQ(h.Match(CellsOf("abcd")).num_tokens, 4);
-}
-
-TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsChunkGrows) {
-  LetterHarness h;
-  h.Run(1, "ab");
-  const MatchResult match = h.Match(CellsOf("abcd"));
-  ASSERT_TRUE(h.Grow(1, "c").ok());
-  EXPECT_FALSE(h.cache->IsCurrent(match));
-}
-
-TEST(CacheManagerTest, AMatchIsNotCurrentWhenItsLastChunkGetsAChild) {
-  LetterHarness h;
-  h.Run(1, "abcd");
-  const MatchResult match = h.Match(CellsOf("abcdef"));
-  ASSERT_TRUE(h.Grow(1, "e").ok());
-  EXPECT_FALSE(h.cache->IsCurrent(match));
-}
-
-TEST(CacheManagerTest, AMatchStaysCurrentWhileOthersGrowElsewhere) {
-  LetterHarness h;
-  h.Run(1, "abcdef");
-  h.Run(2, "abcdxx");
-  const MatchResult match = h.Match(CellsOf("abcdy"));
-  ASSERT_TRUE(h.Grow(1, "gg").ok());
-  ASSERT_TRUE(h.Grow(2, "xxxxx").ok());
-  EXPECT_TRUE(h.cache->IsCurrent(match));
-}
-
-TEST(CacheManagerTest, AMatchOfAnEvictedChunkIsNotCurrent) {
-  LetterHarness h;
-  h.Run(1, "abcdef");
-  h.Leave(1);
-  const MatchResult match = h.Match(CellsOf("abcdef"));
-  h.cache->EvictAll();
-  EXPECT_FALSE(h.cache->IsCurrent(match));
-  h.Run(2, "abcdef");
-  EXPECT_FALSE(h.cache->IsCurrent(match));
 }
 
 // --- forks ---

@@ -13,6 +13,7 @@ namespace {
 
 using ::refrain::testing::CacheHarness;
 using ::refrain::testing::Cells;
+using ::refrain::testing::FakeKvCell;
 
 struct Setting {
   int32_t chunk_tokens;
@@ -161,6 +162,12 @@ class RandomRun {
   void CheckKeptMatches() {
     for (size_t i = 0; i < kept_.size(); ++i) {
       KeptMatch& kept = kept_[i];
+      const MatchResult again = h_.Match(kept.prompt, kept.salt);
+      const MatchResult from_there = h_.MatchAgain(kept.match, kept.prompt, kept.salt);
+      ASSERT_EQ(from_there.num_tokens, again.num_tokens);
+      ASSERT_EQ(from_there.node, again.node);
+      ASSERT_EQ(from_there.stamp, again.stamp);
+      ASSERT_EQ(from_there.idle_chunks, again.idle_chunks);
       if (!h_.cache->IsCurrent(kept.match)) {
         ++out_of_date_;
         kept = kept_.back();
@@ -168,15 +175,34 @@ class RandomRun {
         continue;
       }
       ++still_current_;
-      const MatchResult again = h_.Match(kept.prompt, kept.salt);
       ASSERT_EQ(again.num_tokens, kept.match.num_tokens);
-      ASSERT_EQ(again.node, kept.match.node);
-      ASSERT_EQ(again.idle_chunks, h_.cache->IdleChunks(kept.match));
+      ASSERT_NO_FATAL_FAILURE(CheckThatItMatches(kept));
     }
     if (kept_.size() < 20) {
       kept_.push_back({Salt(), Prompt(), {}});
       kept_.back().match = h_.Match(kept_.back().prompt, kept_.back().salt);
     }
+  }
+
+  // The node where it ended still spells it, and so do those before; as many of them are idle.
+  void CheckThatItMatches(KeptMatch& kept) {
+    h_.cache->CountIdleAgain(&kept.match);
+    const PrefixTree& tree = h_.cache->tree();
+    int32_t idle = 0;
+    if (kept.match.node == kNoNode) return;
+    for (NodeId id = kept.match.node; !tree.node(id).is_root(); id = tree.node(id).parent) {
+      const PrefixTree::Node& node = tree.node(id);
+      const int32_t end = std::min(node.end_tokens(), kept.match.num_tokens);
+      for (int32_t i = node.depth_tokens; i < end; ++i) {
+        const auto at = static_cast<size_t>(i - node.depth_tokens);
+        const FakeKvCell cell{static_cast<int32_t>(tree.ids(id)[at]),
+                              node.positions != nullptr ? node.positions[at] : i};
+        ASSERT_EQ(cell, kept.prompt[static_cast<size_t>(i)]);
+      }
+      idle += node.use.refs == 0 && node.use.pins == 0 ? 1 : 0;
+      ASSERT_TRUE(id != kept.match.node || end == kept.match.num_tokens);
+    }
+    ASSERT_EQ(idle, kept.match.idle_chunks);
   }
 
   static int32_t Common(const Cells& a, const Cells& b) {

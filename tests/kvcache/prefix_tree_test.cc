@@ -108,11 +108,11 @@ TEST(PrefixTreeTest, OnlyANodeThatWasAPrefixOfASiblingMovesWhenItGrows) {
   Tree tree;
   const NodeId a = tree.Add(tree.root, "abx");
   const NodeId b = tree.Add(tree.root, "ab");
-  const uint64_t stamp = tree.node(tree.root).stamp;
+  const uint64_t stamp = tree.node(tree.root).children_stamp;
   EXPECT_FALSE(tree.Grow(a, "y"));
-  EXPECT_EQ(tree.node(tree.root).stamp, stamp);
+  EXPECT_EQ(tree.node(tree.root).children_stamp, stamp);
   EXPECT_TRUE(tree.Grow(b, "z"));
-  EXPECT_GT(tree.node(tree.root).stamp, stamp);
+  EXPECT_GT(tree.node(tree.root).children_stamp, stamp);
   EXPECT_EQ(tree.node(tree.root).children, (std::vector{a, b}));
   EXPECT_EQ(tree.Find("abz").node, b);
   EXPECT_EQ(tree.CheckInvariants(), absl::OkStatus());
@@ -145,8 +145,8 @@ TEST(PrefixTreeTest, ACutNodeMatchesNoFurther) {
   EXPECT_EQ(tree.CheckInvariants(), absl::OkStatus());
 }
 
-// Both begin with what was looked for; the cut one is first now.
-TEST(PrefixTreeTest, ACutNodeMayTakeASiblingsMatch) {
+// Both begin with what was looked for; the cut one is first now, and the other one as good as it.
+TEST(PrefixTreeTest, OnlyItsOwnCutEndsAMatchOfAllThatWasWanted) {
   Tree tree;
   const NodeId a = tree.Add(tree.root, "abcdX");
   const NodeId b = tree.Add(tree.root, "abcdeZ");
@@ -155,10 +155,13 @@ TEST(PrefixTreeTest, ACutNodeMayTakeASiblingsMatch) {
   ASSERT_EQ(tree.Find("abcde").node, b);
   const NodeId first = tree.Find("abcd").node;
   const NodeId later = first == a ? c : a;
-  const uint64_t stamp = tree.MatchStamp(tree.Find("abcd"));
+  const PrefixTree::PrefixMatch match = tree.Find("abcd");
+  const uint64_t stamp = tree.MatchStamp(match);
   tree.Truncate(later, 4);
   EXPECT_EQ(tree.Find("abcd").node, later);
-  EXPECT_NE(tree.MatchStamp({first, 4}), stamp);
+  EXPECT_EQ(tree.MatchStamp(match), stamp);
+  tree.Truncate(first, 4);
+  EXPECT_NE(tree.MatchStamp(match), stamp);
 }
 
 TEST(PrefixTreeTest, ALineageHashNamesNamespaceIdsAndPositions) {
@@ -183,11 +186,11 @@ TEST(PrefixTreeTest, ALineageHashNamesNamespaceIdsAndPositions) {
 TEST(PrefixTreeTest, AnIdIsUsedAgainWithANewStamp) {
   Tree tree;
   const NodeId a = tree.Add(tree.root, "abc");
-  const uint64_t stamp = tree.node(a).stamp;
+  const uint64_t stamp = tree.NodeStamp(a);
   tree.Remove(a);
   EXPECT_EQ(tree.MatchStamp({a, 3}), 0u);
   EXPECT_EQ(tree.Add(tree.root, "abc"), a);
-  EXPECT_GT(tree.node(a).stamp, stamp);
+  EXPECT_GT(tree.NodeStamp(a), stamp);
   EXPECT_EQ(tree.num_nodes(), 1);
 }
 
