@@ -76,7 +76,7 @@ struct LongSequences {
   }
 
   void Grow(uint64_t id, int32_t chunks, TokenId token) {
-    const auto count = static_cast<size_t>(4 * chunks);
+    const size_t count = 4 * static_cast<size_t>(chunks);
     std::vector<int32_t> positions(count);
     std::iota(positions.begin(), positions.end(), h.cache->appended_tokens(SequenceId{id}));
     ASSERT_TRUE(h.cache->Reserve(SequenceId{id}, 4 * chunks).ok());
