@@ -60,8 +60,9 @@ class CostlessLoop {
     encoded->request.sampling.temperature = 0;
     encoded->request.stop.max_tokens = max_tokens;
     encoded->request.stop.ignore_eos = true;
-    for (int32_t i = 0; i < prompt_tokens; ++i) {
-      encoded->prompt.push_back(TokenId{i == 0 ? seed : (seed + i * i) % 20});
+    for (int64_t i = 0; i < prompt_tokens; ++i) {
+      const int64_t id = i == 0 ? seed : (seed + i * i) % 20;
+      encoded->prompt.push_back(TokenId{static_cast<int32_t>(id)});
     }
     encoded->stop_rules = std::make_shared<const StopRules>(encoded->request.stop, max_tokens,
                                                             std::vector<TokenId>{});
