@@ -32,10 +32,6 @@ struct Split {
   std::optional<int64_t> num_tensors;  // of all parts together
 };
 
-absl::Status WithPath(const absl::Status& status, const std::string& path) {
-  return absl::Status(status.code(), absl::StrCat(QuotedPath(path), ": ", status.message()));
-}
-
 class GgufWeightSource final : public WeightSource {
  public:
   GgufWeightSource(std::vector<std::unique_ptr<MappedFile>> mappings, GgufFile file,

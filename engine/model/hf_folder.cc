@@ -63,10 +63,6 @@ class HuggingFaceWeightSource final : public WeightSource {
   std::string description_;
 };
 
-absl::Status WithPath(const absl::Status& status, const std::string& path) {
-  return absl::Status(status.code(), absl::StrCat(QuotedPath(path), ": ", status.message()));
-}
-
 absl::StatusOr<std::unique_ptr<MappedFile>> OpenJson(const std::string& path) {
   absl::StatusOr<std::unique_ptr<MappedFile>> file = MappedFile::Open(path);
   if (file.ok() && (*file)->bytes().size() > kMaxJsonBytes) {

@@ -19,4 +19,8 @@ std::string QuotedName(std::string_view name) { return Quoted(name, 96); }
 
 std::string QuotedPath(std::string_view path) { return Quoted(path, 4096); }
 
+absl::Status WithPath(const absl::Status& status, std::string_view path) {
+  return absl::Status(status.code(), absl::StrCat(QuotedPath(path), ": ", status.message()));
+}
+
 }  // namespace refrain::engine
