@@ -23,6 +23,7 @@
 #include "engine/own_sampling.h"
 #include "engine/pages_ahead.h"
 #include "engine/pipelined_runner.h"
+#include "engine/second_copy.h"
 #include "engine/served_name.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/create_tokenizer.h"
@@ -36,6 +37,7 @@ struct Foundation {
   std::unique_ptr<kernels::Backend> backend;
   int32_t most_kv_chunks = 0;  // the model has positions for so many
   std::unique_ptr<LlamaModel> model;
+  size_t second_copy_bytes = 0;  // of its weights
   std::unique_ptr<KvStorage> storage;
   std::unique_ptr<DeviceChunkMover> mover;
 };
@@ -188,8 +190,9 @@ size_t WeightBytes(const WeightSource& source, const TypeOf& type_of) {
   return bytes;
 }
 
-// `packed_bytes`: of the weights as the back end keeps them.
-absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes, size_t free_bytes,
+// `packed_bytes`: of the weights as the back end keeps them, without a second copy.
+absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes,
+                            size_t second_copy_bytes, size_t free_bytes,
                             const absl::Status& status) {
   const size_t in_file_bytes = WeightBytes(source, [](kernels::DType stored) { return stored; });
   const std::string form =
@@ -197,9 +200,12 @@ absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes, siz
           ? " bytes as in the file, "
           : absl::StrCat(" bytes as they are multiplied (backend.compute_dtype; ", in_file_bytes,
                          " in the file), ");
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no room for the model: its weights are ", packed_bytes, form, free_bytes,
-                   " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no room for the model: its weights are ", packed_bytes, form,
+      second_copy_bytes == 0
+          ? ""
+          : absl::StrCat("a second copy of them (model.second_copy) ", second_copy_bytes, ", "),
+      free_bytes, " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
 }
 
 // With the memory that its steps need of the back end: what is free behind this, the KV cache may
@@ -207,7 +213,7 @@ absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes, siz
 absl::StatusOr<std::unique_ptr<LlamaModel>> MakeModel(const EngineOptions& options,
                                                       const WeightSource& source,
                                                       kernels::ComputeDType compute,
-                                                      const KvSize& most,
+                                                      const KvSize& most, bool second_copy,
                                                       kernels::Backend& backend) {
   const bool paged = options.attention_mode == AttentionModeOption::kPaged;
   absl::StatusOr<std::unique_ptr<LlamaModel>> model =
@@ -217,6 +223,7 @@ absl::StatusOr<std::unique_ptr<LlamaModel>> MakeModel(const EngineOptions& optio
                         .max_positions = most.num_chunks * options.kv_cache.chunk_tokens,
                         .max_rows = options.step_token_budget,
                         .reproducible = options.reproducible,
+                        .second_copy = second_copy,
                         .attention_mode = paged ? kernels::AttentionMode::kPaged
                                                 : kernels::AttentionMode::kTwoPhase});
   if (!model.ok()) return model;
@@ -265,19 +272,36 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   const size_t packed_bytes = WeightBytes(source, [&](kernels::DType stored) {
     return foundation.backend->info().packed_as(stored, *compute);
   });
+  const bool fits = packed_bytes <= free_bytes;
+  const SecondCopyPlan second_copy =
+      PlanSecondCopy(source, foundation.backend->info(),
+                     {.wanted = options.model.second_copy,
+                      .compute = *compute,
+                      .reproducible = options.reproducible,
+                      .total_bytes = foundation.backend->device().TotalBytes(),
+                      .room_bytes = fits ? free_bytes - packed_bytes : 0});
+  AddWarning(second_copy.warning, foundation.warning);
   // A host would give addresses for all of them, and end the process when they are written.
-  if (packed_bytes > free_bytes) {
-    return NoRoomForModel(source, packed_bytes, free_bytes, absl::OkStatus());
+  if (!fits || second_copy.bytes > free_bytes - packed_bytes) {
+    return NoRoomForModel(source, packed_bytes, second_copy.bytes, free_bytes, absl::OkStatus());
   }
   // Weights take their part later: this is the most it will be.
   absl::StatusOr<KvSize> most =
       SizeCache(options, config, *foundation.backend, std::numeric_limits<int32_t>::max());
   if (!most.ok()) return most.status();
   foundation.most_kv_chunks = most->num_chunks;
-  const absl::Status loaded =
-      MoveTo(foundation.model, MakeModel(options, source, *compute, *most, *foundation.backend));
+  const auto load = [&](size_t second_copy_bytes) {
+    foundation.second_copy_bytes = second_copy_bytes;
+    return MoveTo(foundation.model, MakeModel(options, source, *compute, *most,
+                                              second_copy_bytes > 0, *foundation.backend));
+  };
+  absl::Status loaded = load(second_copy.bytes);
+  if (absl::IsResourceExhausted(loaded) && foundation.second_copy_bytes > 0 &&
+      options.model.second_copy == SecondCopyOption::kAuto) {
+    loaded = load(0);
+  }
   if (!absl::IsResourceExhausted(loaded)) return loaded;
-  return NoRoomForModel(source, packed_bytes, free_bytes, loaded);
+  return NoRoomForModel(source, packed_bytes, foundation.second_copy_bytes, free_bytes, loaded);
 }
 
 // The KV cache, or `what` is to stand beside it.
@@ -425,8 +449,11 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
       (*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
       backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",
       backend.products.empty() ? "" : absl::StrCat("products by ", backend.products, ", "),
-      foundation->model->resident_bytes() >> 20, " MiB packed, KV ",
-      std::string(kernels::Traits(foundation->storage->View(nullptr).dtype).name));
+      foundation->model->resident_bytes() >> 20, " MiB packed",
+      foundation->second_copy_bytes == 0 ? ""
+                                         : absl::StrCat(" (", foundation->second_copy_bytes >> 20,
+                                                        " of them a second copy in f16)"),
+      ", KV ", std::string(kernels::Traits(foundation->storage->View(nullptr).dtype).name));
   parts.model.max_context_tokens =
       ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);
   AddWarning(WarningsOf(*foundation), parts.model.warning);

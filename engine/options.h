@@ -12,12 +12,16 @@ class EngineObserver;
 enum class Policy : uint8_t { kFcfs, kLongestPrefix, kPriority };
 enum class AttentionModeOption : uint8_t { kTwoPhase, kPaged };
 
+// Whether weights are kept a second time for products of many rows (second_copy.h).
+enum class SecondCopyOption { kAuto, kOn, kOff };
+
 struct ModelOptions {
   std::string path;         // GGUF file or Hugging Face folder
   std::string served_name;  // "" = from the model
   // Where requests leave sampling parameters out, those that the model's files ask for; else
   // OpenAI's.
   bool own_sampling_defaults = true;
+  SecondCopyOption second_copy = SecondCopyOption::kAuto;
 };
 
 struct BackendOptions {

@@ -50,6 +50,9 @@ struct PackOptions {
   ComputeDType compute = ComputeDType::kAuto;
   bool embedding = false;  // rows will be looked up by Embed (and may serve as output head too)
   bool argmax = false;     // LinearArgMax will be asked for
+  // Keep slices of the types in BackendInfo::second_copies in f16, too, for products of many rows
+  // that need not be reproducible. Not with `compute` that keeps them as another type anyway.
+  bool second_copy = false;
 };
 
 // A weight packed for one back end. Immutable, made once at load, used from any thread.
@@ -72,6 +75,9 @@ struct BackendInfo {
   // Whether the host may read and write the back end's memory through its addresses; else only
   // through Device's copies.
   bool reads_results_in_place = true;
+  // Stored types of which a second copy, in f16, is multiplied faster where rows are many
+  // (PackOptions::second_copy). Empty: keeping one would be of no use.
+  std::vector<DType> second_copies;
   std::string products;  // what computes matrix products where there is a choice, else ""
   std::string warning;   // for the log where something is not as it should be, else ""
 };

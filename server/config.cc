@@ -285,6 +285,10 @@ engine::EngineOptions Config::EngineOptions() const {
   options.model.path = text("model.path");
   options.model.served_name = text("model.served_name");
   options.model.own_sampling_defaults = text("model.sampling_defaults") == "model";
+  const std::string& second_copy = text("model.second_copy");
+  options.model.second_copy = second_copy == "on"    ? engine::SecondCopyOption::kOn
+                              : second_copy == "off" ? engine::SecondCopyOption::kOff
+                                                     : engine::SecondCopyOption::kAuto;
   options.backend.kind = text("backend.kind");
   options.backend.device = static_cast<int32_t>(integer("backend.device"));
   options.backend.threads = static_cast<int32_t>(integer("backend.threads"));

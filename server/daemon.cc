@@ -230,10 +230,6 @@ class Daemon {
     if (grpc_ != nullptr) grpc_->SetEngine(engine.get());
     const auto load_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
-    if (config_.text("model.second_copy") == "on") {
-      log_.Warn(
-          "model.second_copy = on has no effect: no second form measured faster, so there is none");
-    }
     if (!model.warning.empty()) log_.Warn(model.warning);
     if (config_.text("model.sampling_defaults") == "model") LogSamplingDefaults(model.sampling);
     log_.Info("ready", {{"model", model.served_name},

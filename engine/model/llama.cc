@@ -78,7 +78,11 @@ class LlamaModel::Loader {
   // `vectors` has room for all norms and biases, in the order in which they are read.
   Loader(const WeightSource& source, kernels::Backend& backend, const LlamaOptions& options,
          std::byte* vectors)
-      : source_(source), backend_(backend), compute_(options.compute), next_vector_(vectors) {
+      : source_(source),
+        backend_(backend),
+        compute_(options.compute),
+        second_copy_(options.second_copy),
+        next_vector_(vectors) {
     const ModelConfig& c = source.config();
     if (c.rope.source_pairs == RopePairs::kAdjacent) {
       q_order_ = HalfSplitOrder(c.num_heads, c.head_dim, c.rope.dim);
@@ -103,6 +107,7 @@ class LlamaModel::Loader {
     // and where only the most probable token is wanted (options.argmax) with 8 bits and no loss.
     const bool head =
         *roles.begin() == TensorRole::kTokenEmbedding || *roles.begin() == TensorRole::kOutput;
+    options.second_copy = second_copy_ && !head;
     if (options.compute == kernels::ComputeDType::kInt8 && head) {
       options.compute = kernels::ComputeDType::kQuantized;
     }
@@ -151,6 +156,7 @@ class LlamaModel::Loader {
   const WeightSource& source_;
   kernels::Backend& backend_;
   const kernels::ComputeDType compute_;
+  const bool second_copy_;
   std::byte* next_vector_;
   std::vector<int32_t> q_order_, k_order_;
 };

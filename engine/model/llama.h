@@ -22,6 +22,7 @@ struct LlamaOptions {
   int32_t max_positions = 0;       // that any token can have, where memory for KV says so; 0 = all
   int32_t max_rows = 512;          // of one Forward
   bool reproducible = false;
+  bool second_copy = false;  // kernels::PackOptions::second_copy of the layers' weights
   kernels::AttentionMode attention_mode = kernels::AttentionMode::kTwoPhase;
 };
 

@@ -9,6 +9,7 @@
 #include "kernels/cpu/level_check.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/rope_append.h"
+#include "kernels/cpu/second_copy.h"
 
 namespace refrain::kernels::cpu {
 
@@ -41,6 +42,7 @@ CpuBackend::CpuBackend(Isa isa, int threads)
   info_.isa = std::string(Name(isa));
   info_.threads = pool_.threads();
   info_.preferred_kv = isa >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF16;
+  info_.second_copies = SecondCopiesOf(isa);
 }
 
 absl::StatusOr<std::unique_ptr<LinearWeight>> CpuBackend::PackLinear(

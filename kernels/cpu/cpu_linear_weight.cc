@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/dense_matrix.h"
 #include "kernels/cpu/quantized_matrix.h"
+#include "kernels/cpu/second_copy.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -25,6 +26,11 @@ std::optional<DenseForm> DenseFormOf(DType dtype, ComputeDType compute) {
     default:
       return std::nullopt;
   }
+}
+
+bool HasSecondCopy(Isa isa, DType dtype) {
+  const std::vector<DType> types = SecondCopiesOf(isa);
+  return std::find(types.begin(), types.end(), dtype) != types.end();
 }
 
 }  // namespace
@@ -88,6 +94,11 @@ absl::StatusOr<std::unique_ptr<CpuLinearWeight>> PackCpuLinear(std::span<const W
         form.has_value() ? PackDense(run, *form, isa, device, pool)
                          : PackQuantized(run, fixed, isa, device, pool, options.argmax);
     if (!matrix.ok()) return matrix.status();
+    if (options.second_copy && !form.has_value() && fixed == ActivationForm::kFixed &&
+        HasSecondCopy(isa, first.dtype)) {
+      matrix = AddSecondCopy(*std::move(matrix), run, isa, device, pool);
+      if (!matrix.ok()) return matrix.status();
+    }
     matrices.push_back(*std::move(matrix));
     begin = end;
   }

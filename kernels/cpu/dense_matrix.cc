@@ -84,9 +84,9 @@ class DenseMatrix final : public PackedMatrix {
   int64_t k() const override { return k_; }
   size_t resident_bytes() const override { return buffer_.bytes(); }
 
-  ActivationForm form(int64_t rows, bool reproducible) const override {
+  ActivationForm form(const ProductKind& kind) const override {
     if (!uses_bf16_dot()) return ActivationForm::kF32;
-    const bool tiles = kernels_.tiles != nullptr && !reproducible && rows >= kAmxMinRows;
+    const bool tiles = kernels_.tiles != nullptr && !kind.reproducible && kind.rows >= kAmxMinRows;
     return tiles ? ActivationForm::kTiles : ActivationForm::kBF16;
   }
 
@@ -209,7 +209,7 @@ void DenseMatrix::Multiply(const Activations& x, int64_t row_begin, int64_t row_
     return;
   }
   // Chosen by the rows of the whole operation, so that threads cannot disagree.
-  if (form(x.rows, reproducible) == ActivationForm::kTiles) {
+  if (form({x.rows, reproducible}) == ActivationForm::kTiles) {
     assert(x.tiles.high != nullptr && x.tiles.steps * kTileK == padded_k());
     TileRows rounded = x.tiles;
     rounded.exact = nullptr;  // W has no low terms

@@ -29,10 +29,9 @@ bool MixesDigits(std::span<const uint8_t> coarse_rows) {
   return std::any_of(coarse_rows.begin(), coarse_rows.end(), [](uint8_t is) { return is != 0; });
 }
 
-void AddForms(const CpuLinearWeight& weight, int64_t rows, bool reproducible, bool mixes,
-              ActivationForms& forms) {
+void AddForms(const CpuLinearWeight& weight, const ProductKind& kind, ActivationForms& forms) {
   for (const CpuLinearWeight::Part& part : weight.parts()) {
-    forms.Add(part.matrix->form(rows, reproducible), mixes);
+    forms.Add(part.matrix->form(kind), kind.mixes);
   }
 }
 
@@ -48,11 +47,10 @@ bool SameTiles(const CpuLinearWeight& a, const CpuLinearWeight& b) {
 }
 
 // What all parts of a weight read alike; nullopt where they do not.
-std::optional<ActivationForm> FormOf(const CpuLinearWeight& weight, int64_t rows,
-                                     bool reproducible) {
-  const ActivationForm first = weight.parts()[0].matrix->form(rows, reproducible);
+std::optional<ActivationForm> FormOf(const CpuLinearWeight& weight, const ProductKind& kind) {
+  const ActivationForm first = weight.parts()[0].matrix->form(kind);
   for (const CpuLinearWeight::Part& part : weight.parts()) {
-    if (part.matrix->form(rows, reproducible) != first) return std::nullopt;
+    if (part.matrix->form(kind) != first) return std::nullopt;
   }
   return first;
 }
@@ -63,10 +61,10 @@ bool IsOfTiles(std::optional<ActivationForm> form) {
 
 // Whether GateUp's results can be the tiles that their reader wants: two panels are one step of its
 // k then.
-bool GoesToTiles(const GateUpArgs& args) {
+bool GoesToTiles(const GateUpArgs& args, const ProductKind& kind) {
   if (args.reader == nullptr || args.out.cols % kTileK != 0) return false;
   for (const LinearWeight* weight : {args.gate, args.up, args.reader}) {
-    if (!IsOfTiles(FormOf(Weight(weight), args.x.rows, args.reproducible))) return false;
+    if (!IsOfTiles(FormOf(Weight(weight), kind))) return false;
   }
   return true;
 }
@@ -119,7 +117,7 @@ void Linear(ThreadPool& pool, ActivationBuffer& activations, const LinearArgs& a
   if (rows == 0) return;
   assert(args.coarse_rows.empty() || !args.reproducible);
   ActivationForms forms;
-  AddForms(weight, rows, args.reproducible, MixesDigits(args.coarse_rows), forms);
+  AddForms(weight, {rows, args.reproducible, MixesDigits(args.coarse_rows)}, forms);
   const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
   ForJobs(pool, Cut(forms, weight, rows, pool, TileJobKind::kWhole),
           [&](int64_t row_begin, int64_t row_end, int64_t tile_begin, int64_t tile_end) {
@@ -137,14 +135,13 @@ void GateUp(ThreadPool& pool, Isa isa, ActivationBuffer& activations, const Gate
   const int64_t rows = args.x.rows;
   if (rows == 0) return;
   assert(args.coarse_rows.empty() || !args.reproducible);
-  const bool mixes = MixesDigits(args.coarse_rows);
+  const ProductKind kind = {rows, args.reproducible, MixesDigits(args.coarse_rows)};
   ActivationForms forms;
-  AddForms(gate, rows, args.reproducible, mixes, forms);
-  AddForms(up, rows, args.reproducible, mixes, forms);
+  AddForms(gate, kind, forms);
+  AddForms(up, kind, forms);
   const Activations x = activations.Prepare(args.x, forms, args.coarse_rows, pool);
-  if (GoesToTiles(args)) {
-    const bool exact =
-        FormOf(Weight(args.reader), rows, args.reproducible) == ActivationForm::kExactTiles;
+  if (GoesToTiles(args, kind)) {
+    const bool exact = FormOf(Weight(args.reader), kind) == ActivationForm::kExactTiles;
     return GateUpToTiles(pool, isa, x, args,
                          activations.TilesInstead(args.out, exact, args.coarse_rows));
   }

@@ -63,6 +63,13 @@ struct ProductBounds {
   float terms = 0;
 };
 
+// What a matrix chooses its form by, the same for all of an operation.
+struct ProductKind {
+  int64_t rows = 0;
+  bool reproducible = false;
+  bool mixes = false;  // some rows are coarse
+};
+
 // Consecutive rows of a weight, of one dtype, in one packed form. Immutable; Multiply may run on
 // many threads at once on different tiles or rows.
 class PackedMatrix {
@@ -73,9 +80,9 @@ class PackedMatrix {
   virtual int64_t k() const = 0;
   virtual size_t resident_bytes() const = 0;
 
-  // The form that Multiply will read for this many rows; for kFixed it reads `mixed` where that is
-  // there. Under `reproducible` it may not depend on `rows`.
-  virtual ActivationForm form(int64_t rows, bool reproducible) const = 0;
+  // The form that Multiply will read; for kFixed it reads `mixed` where that is there. Of kinds
+  // that are `reproducible` it is one and the same.
+  virtual ActivationForm form(const ProductKind& kind) const = 0;
 
   // out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k] for rows [row_begin, row_end) and tiles
   // [tile_begin, tile_end); columns at n() and beyond are not written. `out` points to row 0,

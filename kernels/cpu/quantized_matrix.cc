@@ -80,15 +80,15 @@ class QuantizedMatrix : public PackedMatrix {
   size_t resident_bytes() const override {
     return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
   }
-  ActivationForm form(int64_t rows, bool reproducible) const override {
-    if (multiply_tiles_ == nullptr || reproducible || rows < min_tile_rows_) return form_;
+  ActivationForm form(const ProductKind& kind) const override {
+    if (multiply_tiles_ == nullptr || kind.reproducible || kind.rows < min_tile_rows_) return form_;
     return form_ == ActivationForm::kFixed ? ActivationForm::kExactTiles : ActivationForm::kTiles;
   }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool reproducible) const override {
-    if (const ActivationForm now = form(x.rows, reproducible); now != form_) {
+    if (const ActivationForm now = form({x.rows, reproducible}); now != form_) {
       assert(x.tiles.high != nullptr && x.tiles.steps == panels_.blocks);
       TileRows tiles = x.tiles;
       if (now == ActivationForm::kTiles) tiles.exact = nullptr;

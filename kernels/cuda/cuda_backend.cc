@@ -81,6 +81,9 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
   info_.preferred_kv = DType::kF16;
   info_.kv_packing = &PackingOf;
   info_.packed_as = &PackedAs;
+  for (const DTypeTraits& traits : kDTypes) {
+    if (traits.quantized) info_.second_copies.push_back(traits.dtype);
+  }
   info_.reads_results_in_place = false;
   info_.products = "own kernels";
 }
@@ -152,17 +155,20 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
   auto packed = PackCudaLinear(slices, options, device_);
   if (!packed.ok()) return packed.status();
   if ((*packed)->exact()) return packed;
+  if (absl::Status status = runtime_->MakeCurrent(); !status.ok()) return status;
+  if (options.second_copy) {
+    const absl::Status status = (*packed)->AddSecondCopies(*stream_, device_);
+    if (!status.ok()) return status;
+  }
   for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
-    const DeviceMatrix& weight = part.matrix;
-    const bool known = std::ranges::any_of(shapes_, [&](const DeviceMatrix& shape) {
-      return shape.dtype == weight.dtype && shape.rows == weight.rows && shape.cols == weight.cols;
-    });
-    if (!known) shapes_.push_back(LayOut(weight.dtype, weight.rows, weight.cols));
+    AddShape(part.matrix);
+    if (part.has_second()) AddShape(part.second);
   }
   if (library_ == nullptr) return packed;
-  if (absl::Status status = runtime_->MakeCurrent(); !status.ok()) return status;
   for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
-    const absl::Status status = library_->Prepare(part.matrix, [this](const GemmLaunch& launch) {
+    // Of a weight with a second copy few rows alone are left, which are no library's.
+    const DeviceMatrix& many = part.has_second() ? part.second : part.matrix;
+    const absl::Status status = library_->Prepare(many, [this](const GemmLaunch& launch) {
       rounded_x_.Forget();
       return MultiplyByOwnKernel(launch, /*exact=*/false, /*reproducible=*/false);
     });
@@ -181,6 +187,13 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
   info_.products = "own kernels";
   library_.reset();
   return packed;
+}
+
+void CudaBackend::AddShape(const DeviceMatrix& weight) {
+  const bool known = std::ranges::any_of(shapes_, [&](const DeviceMatrix& shape) {
+    return shape.dtype == weight.dtype && shape.rows == weight.rows && shape.cols == weight.cols;
+  });
+  if (!known) shapes_.push_back(LayOut(weight.dtype, weight.rows, weight.cols));
 }
 
 absl::Status CudaBackend::ReserveFor(const StepShape& step) {
@@ -321,7 +334,10 @@ void CudaBackend::Multiply(const LinearWeight& weight, const TensorView& x, cons
   for (const CudaLinearWeight::Part& part : own.parts()) {
     DeviceRows to = RowsOf(out);
     to.data += part.row_begin;
-    const GemmLaunch launch = {part.matrix, x.rows, RowsOf(x), to, accumulate};
+    const bool second =
+        part.has_second() && !reproducible && x.rows >= CudaLinearWeight::kSecondCopyRows;
+    const GemmLaunch launch = {second ? part.second : part.matrix, x.rows, RowsOf(x), to,
+                               accumulate};
     if (library_ != nullptr && !own.exact() && !reproducible) {
       if (library_->Multiply(launch)) continue;
     }

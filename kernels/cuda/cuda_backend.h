@@ -104,6 +104,7 @@ class CudaBackend final : public Backend {
   // The recorded pass for the step that has begun; null where its operations are to be called.
   Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);
   void OpenLibrary(const LibraryProducts::Options& options);
+  void AddShape(const DeviceMatrix& weight);
   void AddWarning(std::string_view warning);
   void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
                 bool accumulate, bool reproducible);

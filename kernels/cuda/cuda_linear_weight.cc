@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/widen_weights.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "kernels/weight_slices.h"
@@ -77,8 +79,26 @@ CudaLinearWeight::CudaLinearWeight(std::vector<Part> parts, bool exact)
 
 size_t CudaLinearWeight::resident_bytes() const {
   size_t bytes = 0;
-  for (const Part& part : parts_) bytes += part.buffer.bytes();
+  for (const Part& part : parts_) bytes += part.buffer.bytes() + part.second_buffer.bytes();
   return bytes;
+}
+
+absl::Status CudaLinearWeight::AddSecondCopies(Stream& stream, Device& device) {
+  for (Part& part : parts_) {
+    if (!Traits(part.matrix.dtype).quantized) continue;
+    DeviceMatrix second = LayOut(DType::kF16, part.matrix.rows, part.matrix.cols);
+    // Whole blocks of 32: rows without padding, as they are widened.
+    assert(second.row_bytes == static_cast<size_t>(second.cols) * sizeof(uint16_t));
+    absl::StatusOr<DeviceBuffer> buffer =
+        device.Allocate(static_cast<size_t>(second.rows) * second.row_bytes, true);
+    if (!buffer.ok()) return buffer.status();
+    part.second_buffer = *std::move(buffer);
+    LaunchWidenWeights(stream, {part.matrix, part.second_buffer.data()});
+    if (stream.failure().has_value()) return absl::InternalError(*stream.failure());
+    second.data = part.second_buffer.data();
+    part.second = second;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<CudaLinearWeight>> PackCudaLinear(

@@ -13,15 +13,22 @@
 
 namespace refrain::kernels::cuda {
 
+class Stream;
+
 // A weight in device memory: matrices one above the other, one per run of slices of the same type
 // (a Q4_K_M file has attention weights of two types in one layer). Quantised ones stay in their
-// blocks. Immutable; made by PackCudaLinear.
+// blocks, and may have a second copy in 16 bits. Made by PackCudaLinear; immutable once in use.
 class CudaLinearWeight final : public LinearWeight {
  public:
   struct Part {
     int64_t row_begin;  // first output row
     DeviceMatrix matrix;
     DeviceBuffer buffer;  // what matrix.data points into
+    // PackOptions::second_copy: the same in f16, as kTile of gemm.h rounds it; no data: none.
+    DeviceMatrix second;
+    DeviceBuffer second_buffer;
+
+    bool has_second() const { return second.data != nullptr; }
   };
 
   // `exact`: products of f32 activations with the stored values (ComputeDType::kF32).
@@ -33,6 +40,13 @@ class CudaLinearWeight final : public LinearWeight {
 
   std::span<const Part> parts() const { return parts_; }
   bool exact() const { return exact_; }
+
+  // From so many rows on the second copy is multiplied where there is one: then unpacking weights
+  // is most of what a product has to do for them, for each 64 rows anew.
+  static constexpr int64_t kSecondCopyRows = 128;
+  // Gives every quantised part a second copy. On failure (no memory; what the stream keeps) some
+  // may have one. Before the weight is used.
+  absl::Status AddSecondCopies(Stream& stream, Device& device);
 
  private:
   std::vector<Part> parts_;

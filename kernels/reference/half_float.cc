@@ -9,17 +9,22 @@ namespace refrain::kernels {
 uint16_t F32ToF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
-  if (std::isnan(value)) return sign | 0x7e00 | static_cast<uint16_t>((bits >> 13) & 0x1ff);
-  const double magnitude = std::fabs(static_cast<double>(value));
-  if (magnitude >= 65520.0) return sign | 0x7c00;  // half way between 65504 and the next step
-  if (magnitude < 0x1p-14) {
-    // Subnormals are multiples of 2^-24; rounding up to 1024 of them gives the smallest normal.
-    return sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24));
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) {  // NaN
+    return sign | 0x7e00 | static_cast<uint16_t>((bits >> 13) & 0x1ff);
   }
-  int exponent;
-  const double fraction = std::frexp(magnitude, &exponent);  // magnitude = fraction * 2^exponent
-  const auto steps = static_cast<uint32_t>(std::nearbyint(fraction * 2048.0));  // [1024, 2048]
-  return sign | static_cast<uint16_t>((static_cast<uint32_t>(exponent + 13) << 10) + steps);
+  // 65520, half way between 65504 and the next step.
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;
+  if (magnitude < 0x38800000) {  // 2^-14
+    // Subnormals are multiples of 2^-24, the last place of what lies from 0.5 to 1; rounding up to
+    // 1024 of them gives the smallest normal.
+    const float steps = std::bit_cast<float>(magnitude) + 0.5f;
+    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(steps) - 0x3f000000);
+  }
+  // What rounding carries beyond the 10 bits of the mantissa makes the exponent greater, as it
+  // should; the exponent's bias is 15, not 127.
+  const uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
+  return sign | static_cast<uint16_t>((rounded >> 13) - ((127 - 15) << 10));
 }
 
 uint16_t F32ToBf16(float value) {

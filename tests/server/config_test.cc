@@ -145,7 +145,7 @@ TEST(Config, HandsValuesToTheEngine) {
   EXPECT_EQ(options.model.path, "/m");
   EXPECT_EQ(options.model.served_name, "x");
   EXPECT_FALSE(options.model.own_sampling_defaults);
-  EXPECT_EQ(config.text("model.second_copy"), "off");
+  EXPECT_EQ(options.model.second_copy, engine::SecondCopyOption::kOff);
   EXPECT_EQ(options.max_sequences, 3);
   EXPECT_EQ(options.policy, engine::Policy::kPriority);
   EXPECT_TRUE(options.reproducible);

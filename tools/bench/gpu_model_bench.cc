@@ -10,7 +10,7 @@
 //   prefill  4,096 new tokens of a 7B shape, beside one large bf16 product
 //   load     4,096 tokens' K and V of an 8B shape from pinned memory, layer by layer, beside a
 //            prefill of 64 tokens, against computing them
-//   products 1 to 128 rows by weights of every common type, of a 7B shape's FFN
+//   products 1 to 512 rows by weights of every common type, of a 7B shape's FFN
 //
 // --backend is cuda (by default), cuda_emulated, or one of backend.kind's. --tiny runs small shapes
 // of the same, for machines where times mean nothing. Values are noise and are not checked here:
@@ -144,7 +144,7 @@ void RunLoad(const GpuBenchOptions& options, GpuReport& report) {
 
 void RunProducts(const GpuBenchOptions& options, GpuReport& report) {
   ProductsShape shape = {.n = 11008, .k = 4096, .working_set_bytes = size_t{256} << 20};
-  if (options.tiny) shape = {.n = 64, .k = 256};
+  if (options.tiny) shape = {.n = 64, .k = 256, .rows = {1, 128}, .calls = 2};
   RunGpuProducts(*MakeAnyBackend(options.place, kAsServed), shape, options.rounds, report);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "tools/bench/gpu_report.h"
@@ -12,6 +13,8 @@ namespace refrain::bench {
 struct ProductsShape {
   int64_t n = 0, k = 0;
   size_t working_set_bytes = 0;  // of weights that go round, beyond the second-level cache
+  std::vector<int> rows = {1, 8, 32, 128, 512};
+  int calls = 64;  // of one round: waiting for them counts little
 };
 
 // Products x W^T of a few rows by weights as models store them: one call after the other on the

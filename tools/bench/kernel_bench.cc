@@ -24,14 +24,15 @@ namespace {
 
 constexpr const char* kUsage =
     R"(kernel_bench [--op=linear|gate_up|argmax] [--dtype=q4_0,q8_0] [--shape=1536x576]
-             [--rows=1,8,512] [--coarse=none|all|most] [--int8] [--cached]
-             [--isa=auto] [--threads=0] [--seconds=0.15]
+             [--rows=1,8,512] [--coarse=none|all|most] [--int8] [--second-copy]
+             [--cached] [--isa=auto] [--threads=0] [--seconds=0.15]
 kernel_bench --op=layer|embed|rms_norm|rope_append|swiglu|add|logits [--rows=1,32,512]
              [--isa=auto] [--threads=0] [--seconds=0.15]
 
 --coarse: rows behind the first 64 positions, in all but the last layers, which have activations of
 8 bits beside quantised weights; most: each eighth is another. argmax: the greatest of a row's
-products, what the head of a greedy request computes. The second form takes the operations of a
+products, what the head of a greedy request computes. --second-copy: with model.second_copy's copy
+of the weights, where the level has one. The second form takes the operations of a
 layer that are no products (layer: all of them), and the output head.
 )";
 
@@ -89,6 +90,10 @@ bool Parse(std::string_view argument, Arguments& out) {
            absl::SimpleAtod(value, &out.layer.min_seconds);
   }
   if (name == "--coarse") return ParseCoarse(value, out.linear.coarse);
+  if (name == "--second-copy") {
+    out.linear.second_copy = true;
+    return true;
+  }
   if (name == "--int8") {
     out.linear.int8 = true;
     return true;

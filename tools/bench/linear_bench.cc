@@ -101,7 +101,8 @@ class ProductBench {
 absl::Status ProductBench::Pack() {
   const kernels::PackOptions pack = {
       .compute = options_.int8 ? kernels::ComputeDType::kInt8 : kernels::ComputeDType::kAuto,
-      .argmax = options_.op == ProductOp::kArgMax};
+      .argmax = options_.op == ProductOp::kArgMax,
+      .second_copy = options_.second_copy};
   do {
     const Bytes& source = data_[weights_.size() % Matrices()];
     const WeightSlice slice{dtype_, shape_.n, shape_.k, source.data(), {}};

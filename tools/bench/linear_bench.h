@@ -32,6 +32,7 @@ struct LinearBenchOptions {
   ProductOp op = ProductOp::kLinear;
   CoarseRows coarse = CoarseRows::kNone;  // not of kArgMax
   bool int8 = false;                      // activations of 8 bits beside quantised weights
+  bool second_copy = false;               // kernels::PackOptions::second_copy
   double min_seconds = 0.15;              // per case
   // Bytes of weights that calls go round in: above the caches for a decode step of a large model,
   // 0 for one weight that stays in the cache.

@@ -83,7 +83,7 @@ struct TestActivations {
   // Only what the matrix asks for.
   Activations For(const PackedMatrix& matrix, bool reproducible) const {
     Activations x = view;
-    const ActivationForm form = matrix.form(x.rows, reproducible);
+    const ActivationForm form = matrix.form({x.rows, reproducible});
     if (form != ActivationForm::kF32) x.f32 = nullptr;
     if (form != ActivationForm::kBF16) x.bf16 = nullptr;
     if (form != ActivationForm::kTiles) x.tiles = {};
@@ -271,7 +271,7 @@ TEST_P(DenseMatrixTest, MatchesDoubleOracleOnRaggedShapes) {
       TestOutput out(s.rows, s.n);
       MultiplyAll(*matrix, x, out, accumulate, reproducible);
       ASSERT_TRUE(out.UntouchedOutside(0, s.rows, 0, s.n));
-      const Oracle oracle(w, values, s.k, form, matrix->form(s.rows, reproducible));
+      const Oracle oracle(w, values, s.k, form, matrix->form({s.rows, reproducible}));
       for (int64_t r = 0; r < s.rows; ++r) {
         // All columns of the first and last rows, some of the others.
         const int64_t stride = r == 0 || r == s.rows - 1 ? 1 : 7;
@@ -299,7 +299,7 @@ TEST_P(DenseMatrixTest, CarriesSumsAcrossBlocksOfKAndRows) {
         TestOutput out(s.rows, s.n);
         MultiplyAll(*matrix, x, out, accumulate, false);
         ASSERT_TRUE(out.UntouchedOutside(0, s.rows, 0, s.n));
-        const Oracle oracle(w, values, s.k, form, matrix->form(s.rows, false));
+        const Oracle oracle(w, values, s.k, form, matrix->form({s.rows, false}));
         for (int64_t r = 0; r < s.rows; r += 1 + r % 5) {
           for (int64_t c = r % 3; c < s.n; c += 3) {
             oracle.Expect(r, c, accumulate ? out.InitialAt(r, c) : 0.0, out.At(r, c));
@@ -355,7 +355,7 @@ TEST_P(DenseMatrixTest, AnyCutIntoRowsAndTilesGivesTheSameBits) {
         for (int i = 0; i < 20; ++i) {
           int64_t row_begin = random() % kRows,
                   row_end = row_begin + 1 + random() % (kRows - row_begin);
-          if (matrix->form(kRows, reproducible) == ActivationForm::kTiles) {
+          if (matrix->form({kRows, reproducible}) == ActivationForm::kTiles) {
             row_begin = row_begin / kTileRows * kTileRows;
             row_end = std::min(kRows, (row_end + kTileRows - 1) / kTileRows * kTileRows);
           }
@@ -490,11 +490,11 @@ TEST_P(DenseMatrixTest, ReadsBf16ActivationsOnlyWithBf16Instructions) {
   const std::vector<float> w = RandomValues(16 * 32, 1);
   for (const bool reproducible : {false, true}) {
     for (const int64_t rows : {1, 64}) {
-      EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF32)->form(rows, reproducible), ActivationForm::kF32);
-      EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF16)->form(rows, reproducible), ActivationForm::kF32);
+      EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF32)->form({rows, reproducible}), ActivationForm::kF32);
+      EXPECT_EQ(Pack(w, 16, 32, DenseForm::kF16)->form({rows, reproducible}), ActivationForm::kF32);
       const auto bf16 = GetParam().tiles && rows >= 8 && !reproducible ? ActivationForm::kTiles
                                                                        : ActivationForm::kBF16;
-      EXPECT_EQ(Pack(w, 16, 32, DenseForm::kBF16)->form(rows, reproducible),
+      EXPECT_EQ(Pack(w, 16, 32, DenseForm::kBF16)->form({rows, reproducible}),
                 GetParam().bf16_dot ? bf16 : ActivationForm::kF32);
     }
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_linear_weight.h"
 #include "kernels/cuda/emulated/emulated_runtime.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
@@ -41,6 +42,7 @@ struct Case {
   float scale = 1.0f;  // of x
   bool accumulate = false, reproducible = false;
   ComputeDType compute = ComputeDType::kAuto;
+  bool second_copy = false;
 };
 
 class LibraryProductsTest : public ::testing::Test {
@@ -70,7 +72,7 @@ class LibraryProductsTest : public ::testing::Test {
     }
     const WeightSlice slice{
         c.dtype, c.n, c.k, reinterpret_cast<const std::byte*>(stored.data()), {}};
-    return backend_->PackLinear({&slice, 1}, {.compute = c.compute});
+    return backend_->PackLinear({&slice, 1}, {.compute = c.compute, .second_copy = c.second_copy});
   }
 
   // Multiplies, and compares with double arithmetic over x as it is rounded. Returns how many
@@ -161,6 +163,27 @@ TEST_F(LibraryProductsTest, QuantizedWeightsAreWidenedForManyRows) {
   options.most_widened_bytes = 70 * 512 * 2 - 1;
   Make({}, options);
   EXPECT_EQ(Check({.dtype = DType::kQ4_0, .k = 512, .rows = 16}), 0);
+}
+
+// A second copy takes the place of what would be widened for each product; few rows stay ours.
+TEST_F(LibraryProductsTest, ASecondCopyIsGivenToTheLibraryAsItIs) {
+  Make();  // 128 rows and more of quantised weights are not tried
+  constexpr int64_t kMany = CudaLinearWeight::kSecondCopyRows;
+  for (const DTypeTraits& traits : kDTypes) {
+    if (!traits.quantized) continue;
+    SCOPED_TRACE(std::string(traits.name));
+    Case c = {.dtype = traits.dtype, .n = 20, .k = 512, .rows = kMany, .out_stride = 20};
+    EXPECT_EQ(Check(c), 0) << "without a copy";
+    c.second_copy = true;
+    EXPECT_EQ(Check(c), 1);
+    c.accumulate = true;
+    EXPECT_EQ(Check(c), 1);
+    c.reproducible = true;
+    EXPECT_EQ(Check(c), 0);
+    c.reproducible = false;
+    c.rows = 12;
+    EXPECT_EQ(Check(c), 0);
+  }
 }
 
 TEST_F(LibraryProductsTest, EveryShapeIsTriedOnce) {

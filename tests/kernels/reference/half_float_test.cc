@@ -11,11 +11,44 @@
 
 #include "kernels/reference/dequantize.h"
 
-// (f16 and bf16 are checked as the inverse of what reads them: dequantize_test.cc and the
-// conformance suite.)
+// (bf16 is checked as the inverse of what reads it: dequantize_test.cc and the conformance suite.)
 
 namespace refrain::kernels {
 namespace {
+
+// The two floats around each f16's border to the next, and the tie between, which goes to the even
+// one; then those beyond the largest.
+TEST(HalfFloatTest, RoundsToTheNearestF16) {
+  const auto expect = [](float value, int want) {
+    ASSERT_EQ(F32ToF16(value), want) << value;
+    ASSERT_EQ(F32ToF16(-value), want | 0x8000) << value;
+  };
+  for (int bits = 0; bits < 0x7bff; ++bits) {
+    const float low = F16ToF32(static_cast<uint16_t>(bits));
+    const float high = F16ToF32(static_cast<uint16_t>(bits + 1));
+    const float half = low + (high - low) / 2;
+    expect(low, bits);
+    expect(std::nextafter(half, low), bits);
+    expect(half, bits + bits % 2);
+    expect(std::nextafter(half, high), bits + 1);
+  }
+  expect(65504, 0x7bff);
+  expect(std::nextafter(65520.0f, 0.0f), 0x7bff);
+  expect(65520, 0x7c00);
+  expect(std::numeric_limits<float>::max(), 0x7c00);
+  expect(std::numeric_limits<float>::infinity(), 0x7c00);
+  expect(std::numeric_limits<float>::denorm_min(), 0);
+}
+
+TEST(HalfFloatTest, NaNStaysANaNOfF16) {
+  for (const uint32_t bits : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0x7f802000u}) {
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const uint16_t half = F32ToF16(std::bit_cast<float>(bits | sign));
+      EXPECT_EQ(half & 0x7e00, 0x7e00) << "quiet";
+      EXPECT_EQ(half >> 15, sign >> 31);
+    }
+  }
+}
 
 // The nearest of all numbers, the one with an even code of two that are equally far.
 uint8_t NearestE4m3(float value) {
