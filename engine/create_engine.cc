@@ -35,9 +35,9 @@ namespace {
 struct Foundation {
   std::string warning;  // of the back end's choice or its memory, for the log
   std::unique_ptr<kernels::Backend> backend;
-  int32_t most_kv_chunks = 0;  // the model has positions for so many
+  int32_t most_kv_chunks = 0;     // the model has positions for so many
+  bool with_second_copy = false;  // of the model's weights, which may have been too much
   std::unique_ptr<LlamaModel> model;
-  size_t second_copy_bytes = 0;  // of its weights
   std::unique_ptr<KvStorage> storage;
   std::unique_ptr<DeviceChunkMover> mover;
 };
@@ -190,9 +190,8 @@ size_t WeightBytes(const WeightSource& source, const TypeOf& type_of) {
   return bytes;
 }
 
-// `packed_bytes`: of the weights as the back end keeps them, without a second copy.
-absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes,
-                            size_t second_copy_bytes, size_t free_bytes,
+// `packed_bytes`: of the weights as the back end keeps them.
+absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes, size_t free_bytes,
                             const absl::Status& status) {
   const size_t in_file_bytes = WeightBytes(source, [](kernels::DType stored) { return stored; });
   const std::string form =
@@ -200,12 +199,9 @@ absl::Status NoRoomForModel(const WeightSource& source, size_t packed_bytes,
           ? " bytes as in the file, "
           : absl::StrCat(" bytes as they are multiplied (backend.compute_dtype; ", in_file_bytes,
                          " in the file), ");
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "no room for the model: its weights are ", packed_bytes, form,
-      second_copy_bytes == 0
-          ? ""
-          : absl::StrCat("a second copy of them (model.second_copy) ", second_copy_bytes, ", "),
-      free_bytes, " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room for the model: its weights are ", packed_bytes, form, free_bytes,
+                   " bytes were free", status.ok() ? "" : ": ", std::string(status.message())));
 }
 
 // With the memory that its steps need of the back end: what is free behind this, the KV cache may
@@ -272,36 +268,34 @@ absl::Status LoadModel(const EngineOptions& options, const WeightSource& source,
   const size_t packed_bytes = WeightBytes(source, [&](kernels::DType stored) {
     return foundation.backend->info().packed_as(stored, *compute);
   });
-  const bool fits = packed_bytes <= free_bytes;
-  const SecondCopyPlan second_copy =
-      PlanSecondCopy(source, foundation.backend->info(),
-                     {.wanted = options.model.second_copy,
-                      .compute = *compute,
-                      .reproducible = options.reproducible,
-                      .total_bytes = foundation.backend->device().TotalBytes(),
-                      .room_bytes = fits ? free_bytes - packed_bytes : 0});
-  AddWarning(second_copy.warning, foundation.warning);
   // A host would give addresses for all of them, and end the process when they are written.
-  if (!fits || second_copy.bytes > free_bytes - packed_bytes) {
-    return NoRoomForModel(source, packed_bytes, second_copy.bytes, free_bytes, absl::OkStatus());
+  if (packed_bytes > free_bytes) {
+    return NoRoomForModel(source, packed_bytes, free_bytes, absl::OkStatus());
   }
   // Weights take their part later: this is the most it will be.
   absl::StatusOr<KvSize> most =
       SizeCache(options, config, *foundation.backend, std::numeric_limits<int32_t>::max());
   if (!most.ok()) return most.status();
   foundation.most_kv_chunks = most->num_chunks;
-  const auto load = [&](size_t second_copy_bytes) {
-    foundation.second_copy_bytes = second_copy_bytes;
-    return MoveTo(foundation.model, MakeModel(options, source, *compute, *most,
-                                              second_copy_bytes > 0, *foundation.backend));
-  };
-  absl::Status loaded = load(second_copy.bytes);
-  if (absl::IsResourceExhausted(loaded) && foundation.second_copy_bytes > 0 &&
-      options.model.second_copy == SecondCopyOption::kAuto) {
-    loaded = load(0);
+  const SecondCopyPlan copy = PlanSecondCopy(source, foundation.backend->info(),
+                                             {.wanted = options.model.second_copy,
+                                              .compute = *compute,
+                                              .reproducible = options.reproducible,
+                                              .free_bytes = free_bytes,
+                                              .weight_bytes = packed_bytes,
+                                              .cache_bytes = options.kv_cache.memory_bytes});
+  AddWarning(copy.warning, foundation.warning);
+  foundation.with_second_copy = copy.bytes > 0;
+  const absl::Status loaded =
+      MoveTo(foundation.model, MakeModel(options, source, *compute, *most,
+                                         foundation.with_second_copy, *foundation.backend));
+  if (absl::IsResourceExhausted(loaded)) {
+    return NoRoomForModel(source, packed_bytes, free_bytes, loaded);
   }
-  if (!absl::IsResourceExhausted(loaded)) return loaded;
-  return NoRoomForModel(source, packed_bytes, foundation.second_copy_bytes, free_bytes, loaded);
+  if (loaded.ok() && foundation.with_second_copy && foundation.model->second_copy_bytes() == 0) {
+    AddWarning("weights beyond f16 have no second copy (model.second_copy)", foundation.warning);
+  }
+  return loaded;
 }
 
 // The KV cache, or `what` is to stand beside it.
@@ -425,19 +419,28 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
     parts.model.sampling = OwnSampling(**source, &parts.model.warning);
   }
   if (status.ok()) status = MakeFoundation(options, **source, choose, *foundation, parts);
+  const auto make_instead = [&](const EngineOptions& other, const std::string& note) {
+    parts.runner.reset();
+    parts.cache.reset();
+    foundation = std::make_shared<Foundation>();
+    status = MakeFoundation(other, **source, choose, *foundation, parts);
+    AddWarning(note, foundation->warning);
+  };
+  if (absl::IsResourceExhausted(status) && foundation->with_second_copy) {
+    EngineOptions without = options;
+    without.model.second_copy = SecondCopyOption::kOff;
+    make_instead(without, absl::StrCat("there is no second copy of the weights "
+                                       "(model.second_copy): ",
+                                       std::string(status.message())));
+  }
   if (absl::IsResourceExhausted(status) && options.backend.kind == "auto" &&
       MayRunOnHost(options, *foundation)) {
     // As where there is no such device.
     EngineOptions on_host = options;
     on_host.backend.kind = "cpu";
     on_host.backend.isa = IsaOnHost(options.backend.isa);
-    const std::string note = absl::StrCat(foundation->backend->info().name,
-                                          " is not used: ", std::string(status.message()));
-    parts.runner.reset();
-    parts.cache.reset();
-    foundation = std::make_shared<Foundation>();
-    status = MakeFoundation(on_host, **source, choose, *foundation, parts);
-    AddWarning(note, foundation->warning);
+    make_instead(on_host, absl::StrCat(foundation->backend->info().name,
+                                       " is not used: ", std::string(status.message())));
   }
   if (!status.ok()) return WithNote(status, WarningsOf(*foundation));
 
@@ -445,14 +448,15 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
   const ModelConfig& config = foundation->model->config();
   parts.model.served_name = options.model.served_name.empty() ? ServedNameOfPath(options.model.path)
                                                               : options.model.served_name;
+  const size_t second_copy_bytes = foundation->model->second_copy_bytes();
   parts.model.description = absl::StrCat(
       (*source)->description(), "; ", backend.name, " ", backend.isa, ", ",
       backend.threads > 0 ? absl::StrCat(backend.threads, " threads, ") : "",
       backend.products.empty() ? "" : absl::StrCat("products by ", backend.products, ", "),
       foundation->model->resident_bytes() >> 20, " MiB packed",
-      foundation->second_copy_bytes == 0 ? ""
-                                         : absl::StrCat(" (", foundation->second_copy_bytes >> 20,
-                                                        " of them a second copy in f16)"),
+      second_copy_bytes == 0
+          ? ""
+          : absl::StrCat(" (", second_copy_bytes >> 20, " of them a second copy in f16)"),
       ", KV ", std::string(kernels::Traits(foundation->storage->View(nullptr).dtype).name));
   parts.model.max_context_tokens =
       ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);

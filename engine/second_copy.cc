@@ -39,16 +39,25 @@ SecondCopyPlan PlanSecondCopy(const WeightSource& source, const kernels::Backend
   };
   if (question.wanted == SecondCopyOption::kOff) return {};
   if (question.reproducible) return none("engine.reproducible is on");
-  if (question.compute != kernels::ComputeDType::kAuto &&
-      question.compute != kernels::ComputeDType::kQuantized) {
+  using kernels::ComputeDType;
+  const bool int8 = question.compute == ComputeDType::kInt8 && backend.reads_results_in_place;
+  if (int8 || question.compute == ComputeDType::kF32 || question.compute == ComputeDType::kBF16) {
     return none("backend.compute_dtype asks for another arithmetic");
   }
   const size_t bytes = BytesOfCopies(source, backend);
   if (bytes == 0) {
-    return none(absl::StrCat("on ", backend.name, " ", backend.isa,
-                             " none of the model's weights has a second form that is faster"));
+    return none(absl::StrCat("none of the model's weights has a second form that is faster on ",
+                             backend.name, backend.isa.empty() ? "" : " ", backend.isa));
   }
-  if (!on && bytes > std::min(question.total_bytes / kAutoShare, question.room_bytes)) return {};
+  const auto but = [](size_t all, size_t part) { return all - std::min(all, part); };
+  const size_t room = but(but(question.free_bytes, question.weight_bytes),
+                          static_cast<size_t>(question.cache_bytes));
+  if (bytes > room) {
+    return none(absl::StrCat("the copy needs ", bytes, " bytes, beside the weights",
+                             question.cache_bytes > 0 ? " and the KV cache " : " ", room,
+                             " are free"));
+  }
+  if (!on && (!backend.second_copy_measured || bytes > question.free_bytes / kAutoShare)) return {};
   return {.bytes = bytes};
 }
 

@@ -62,6 +62,7 @@ class LinearWeight {
   virtual int64_t n() const = 0;  // output rows
   virtual int64_t k() const = 0;  // input columns
   virtual size_t resident_bytes() const = 0;
+  virtual size_t second_copy_bytes() const { return 0; }  // of these, PackOptions::second_copy's
 };
 
 struct BackendInfo {
@@ -78,6 +79,8 @@ struct BackendInfo {
   // Stored types of which a second copy, in f16, is multiplied faster where rows are many
   // (PackOptions::second_copy). Empty: keeping one would be of no use.
   std::vector<DType> second_copies;
+  // Whether that was seen on the device at hand or its like, not only reckoned.
+  bool second_copy_measured = true;
   std::string products;  // what computes matrix products where there is a choice, else ""
   std::string warning;   // for the log where something is not as it should be, else ""
 };

@@ -51,11 +51,10 @@ constexpr std::array kKeys = {
     Choice("model.sampling_defaults", "model", "model openai",
            "what sampling parameters are that a request leaves out: as the model's files ask for "
            "(generation_config.json, or general.sampling keys of a GGUF file), or OpenAI's"),
-    Choice(
-        "model.second_copy", "auto", "auto on off",
-        "second copy of the layers' quantised weights, in f16, for products of many rows where it "
-        "is faster: on a GPU, and on processors without dot products of bytes; auto: where it "
-        "fits into a tenth of the memory"),
+    Choice("model.second_copy", "auto", "auto on off",
+           "second copy of the layers' quantised weights, in f16, for products of many rows: on a "
+           "GPU, and in plain C++ (backend.isa portable); auto: where it was measured to be faster "
+           "(not yet on a GPU) and fits into a tenth of the free memory"),
 
     Text("server.http_listen", "127.0.0.1:8000",
          "HOST:PORT of the HTTP server (--listen); port 0 = any free one; empty = off"),

@@ -246,6 +246,15 @@ size_t LlamaModel::resident_bytes() const {
   return bytes;
 }
 
+size_t LlamaModel::second_copy_bytes() const {
+  size_t bytes = 0;
+  for (const Layer& layer : layers_) {
+    for (const auto* weight : {&layer.qkv, &layer.attn_output, &layer.gate, &layer.up, &layer.down})
+      bytes += (*weight)->second_copy_bytes();
+  }
+  return bytes;
+}
+
 absl::Status LlamaModel::AllocateActivations(int64_t rows) {
   const int64_t qkv = config_.q_size() + 2 * config_.kv_size();
   // Each begins where a kernel may read whole vectors, be the sizes odd.

@@ -42,11 +42,12 @@ uint16_t RoundToBF16(float value) {
 
 }  // namespace
 
-FixedRows ActivationBuffer::PrepareFixed(const TensorView& x, int digits, float stands_out,
-                                         ThreadPool& pool, FixedRowsMemory& memory) {
+FixedRows ActivationBuffer::PrepareFixed(const TensorView& x, int digits, bool words,
+                                         float stands_out, ThreadPool& pool,
+                                         FixedRowsMemory& memory) {
   assert(x.cols % kBlockK == 0);
   const int64_t blocks = x.cols / kBlockK;
-  memory.Resize(digits, x.rows, blocks);
+  memory.Resize(digits, x.rows, blocks, words);
   const auto quantize_row = QuantizedKernelsFor(isa_).by_digits[digits - 1].quantize_row;
   ForRows(x.rows, x.cols, pool,
           [&](int64_t row) { quantize_row(x.F32Row(row), blocks, stands_out, memory.Row(row)); });
@@ -56,8 +57,8 @@ FixedRows ActivationBuffer::PrepareFixed(const TensorView& x, int digits, float 
 // Each kind in memory of its own, for a kernel of its own: in that of one digit every block with a
 // second one takes its totals through memory (AddBlockWithLow), which is slower than the kernel of
 // two digits.
-MixedRows ActivationBuffer::PrepareMixed(const TensorView& x, std::span<const uint8_t> coarse_rows,
-                                         ThreadPool& pool) {
+MixedRows ActivationBuffer::PrepareMixed(const TensorView& x, bool words,
+                                         std::span<const uint8_t> coarse_rows, ThreadPool& pool) {
   assert(x.cols % kBlockK == 0 && static_cast<int64_t>(coarse_rows.size()) == x.rows);
   const int64_t blocks = x.cols / kBlockK;
   coarse_before_.assign(1, 0);
@@ -68,7 +69,7 @@ MixedRows ActivationBuffer::PrepareMixed(const TensorView& x, std::span<const ui
     coarse_before_.push_back(static_cast<int32_t>(coarse_rows_.size()));
   }
   coarse_.Resize(1, static_cast<int64_t>(coarse_rows_.size()), blocks);
-  exact_.Resize(2, static_cast<int64_t>(exact_rows_.size()), blocks);
+  exact_.Resize(2, static_cast<int64_t>(exact_rows_.size()), blocks, words);
   const QuantizedKernels& kernels = QuantizedKernelsFor(isa_);
   ForRows(x.rows, x.cols, pool, [&](int64_t row) {
     const int64_t before = coarse_before_[row];
@@ -102,11 +103,11 @@ Activations ActivationBuffer::Prepare(const TensorView& x, ActivationForms forms
     }
   }
   if (forms.bf16) PrepareBF16(x, pool, out);
-  if (forms.fixed) out.fixed = PrepareFixed(x, 2, kNoneStandsOut, pool, fixed_);
-  if (forms.mixed) out.mixed = PrepareMixed(x, coarse_rows, pool);
-  if (forms.int8) out.int8 = PrepareFixed(x, 1, kStandsOut, pool, int8_);
+  if (forms.fixed) out.fixed = PrepareFixed(x, 2, forms.words, kNoneStandsOut, pool, fixed_);
+  if (forms.mixed) out.mixed = PrepareMixed(x, forms.words, coarse_rows, pool);
+  if (forms.int8) out.int8 = PrepareFixed(x, 1, false, kStandsOut, pool, int8_);
   if (forms.tiles) out.tiles = PrepareTiles(x, forms.exact_tiles, coarse_rows, pool);
-  if (forms.rough) out.rough = PrepareFixed(x, 1, kNoneStandsOut, pool, rough_);
+  if (forms.rough) out.rough = PrepareFixed(x, 1, false, kNoneStandsOut, pool, rough_);
   return out;
 }
 

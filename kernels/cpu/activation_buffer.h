@@ -19,15 +19,20 @@ struct ActivationForms {
   bool bf16 = false;
   bool fixed = false;
   bool mixed = false;  // kFixed, with 8 bits for coarse rows
+  bool words = false;  // of rows of two digits in these, FixedRows::words, too
   bool int8 = false;
   bool rough = false;
   bool tiles = false;
   bool exact_tiles = false;
 
+  void Add(const PackedMatrix& matrix, const ProductKind& kind) {
+    Add(matrix.form(kind), kind.mixes);
+    words |= matrix.reads_words(kind);
+  }
   // `mixes`: some rows are coarse.
   void Add(ActivationForm form, bool mixes) {
     bf16 |= form == ActivationForm::kBF16;
-    fixed |= form == ActivationForm::kFixed && !mixes;
+    fixed |= form == ActivationForm::kFixedOfAll || (form == ActivationForm::kFixed && !mixes);
     mixed |= form == ActivationForm::kFixed && mixes;
     int8 |= form == ActivationForm::kInt8;
     rough |= form == ActivationForm::kRough;
@@ -57,9 +62,9 @@ class ActivationBuffer {
 
  private:
   // `stands_out` as FixedKernels::quantize_row.
-  FixedRows PrepareFixed(const TensorView& x, int digits, float stands_out, ThreadPool& pool,
-                         FixedRowsMemory& memory);
-  MixedRows PrepareMixed(const TensorView& x, std::span<const uint8_t> coarse_rows,
+  FixedRows PrepareFixed(const TensorView& x, int digits, bool words, float stands_out,
+                         ThreadPool& pool, FixedRowsMemory& memory);
+  MixedRows PrepareMixed(const TensorView& x, bool words, std::span<const uint8_t> coarse_rows,
                          ThreadPool& pool);
   static void SizeTiles(const TensorView& x, bool exact, std::span<const uint8_t> coarse_rows,
                         TileRowsMemory& memory);

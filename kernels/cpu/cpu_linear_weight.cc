@@ -50,6 +50,12 @@ size_t CpuLinearWeight::resident_bytes() const {
   return bytes;
 }
 
+size_t CpuLinearWeight::second_copy_bytes() const {
+  size_t bytes = 0;
+  for (const Part& part : parts_) bytes += part.matrix->second_copy_bytes();
+  return bytes;
+}
+
 void CpuLinearWeight::Multiply(const Activations& x, int64_t row_begin, int64_t row_end,
                                int64_t tile_begin, int64_t tile_end, float* out, int64_t out_stride,
                                bool accumulate, bool reproducible) const {

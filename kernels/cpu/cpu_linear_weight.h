@@ -33,6 +33,7 @@ class CpuLinearWeight : public LinearWeight {
   int64_t n() const override { return n_; }
   int64_t k() const override { return parts_[0].matrix->k(); }
   size_t resident_bytes() const override;
+  size_t second_copy_bytes() const override;
 
   // Tiles of all parts, counted through.
   int64_t tiles() const { return tiles_; }

@@ -12,15 +12,18 @@ void Grow(std::vector<T>& buffer, int64_t count) {
 
 }  // namespace
 
-void FixedRowsMemory::Resize(int digits, int64_t rows, int64_t blocks) {
+void FixedRowsMemory::Resize(int digits, int64_t rows, int64_t blocks, bool words) {
   assert(digits == 1 || digits == 2);
+  assert(!words || digits == 2);
   digits_ = digits;
+  has_words_ = words;
   blocks_ = blocks;
   Grow(high_low_, rows * blocks * digits * kBlockK);
   Grow(scales_, rows * blocks);
   Grow(scaled_sums_, rows * blocks);
   Grow(negated_sums_, rows * blocks);
   Grow(half_negated_sums_, rows * blocks * 2);
+  if (words) Grow(words_, rows * blocks * kBlockK);
   if (digits == 2) return;
   Grow(low_, rows * blocks * kBlockK);
   Grow(has_low_, rows * blocks);
@@ -34,7 +37,8 @@ FixedRowOut FixedRowsMemory::Row(int64_t row) {
           negated_sums_.data() + at,
           half_negated_sums_.data() + 2 * at,
           digits_ == 1 ? low_.data() + at * kBlockK : nullptr,
-          digits_ == 1 ? has_low_.data() + at : nullptr};
+          digits_ == 1 ? has_low_.data() + at : nullptr,
+          has_words_ ? words_.data() + at * kBlockK : nullptr};
 }
 
 FixedRows FixedRowsMemory::view() const {
@@ -45,7 +49,8 @@ FixedRows FixedRowsMemory::view() const {
           negated_sums_.data(),
           half_negated_sums_.data(),
           digits_ == 1 ? low_.data() : nullptr,
-          digits_ == 1 ? has_low_.data() : nullptr};
+          digits_ == 1 ? has_low_.data() : nullptr,
+          has_words_ ? words_.data() : nullptr};
 }
 
 int FixedRowsMemory::Integer(int64_t i) const {

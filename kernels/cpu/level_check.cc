@@ -196,7 +196,7 @@ std::vector<double> LengthsOf(const std::vector<double>& rows) {
 // Rows of activations in the fixed point that a level makes of them.
 class FixedProbe {
  public:
-  FixedProbe(const FixedKernels& kernels, int digit_count, int64_t rows)
+  FixedProbe(const FixedKernels& kernels, int digit_count, bool words, int64_t rows)
       : rows_(rows), x_(rows * kProbeK), half_steps_(rows * kProbeBlocks), rounded_(x_.size()) {
     for (int64_t block = 0; block < rows * kProbeBlocks; ++block) {
       // One block in a row of three stands out.
@@ -209,7 +209,7 @@ class FixedProbe {
       const int steps = digit_count == 2 || stands_out ? kMaxTwoDigits : kMaxOneDigit;
       half_steps_[block] = largest / static_cast<float>(steps) / 2;
     }
-    memory_.Resize(digit_count, rows, kProbeBlocks);
+    memory_.Resize(digit_count, rows, kProbeBlocks, words);
     for (int64_t row = 0; row < rows; ++row) {
       kernels.quantize_row(&x_[row * kProbeK], kProbeBlocks, /*stands_out=*/3, memory_.Row(row));
     }
@@ -358,24 +358,27 @@ absl::Status CheckQuantizedProducts(const QuantizedKernels& kernels) {
                                     {DType::kQ4_1, &FixedKernels::q4_1, &TileKernels::q4_1},
                                     {DType::kQ5_K, &FixedKernels::q5_k, &TileKernels::q5_k},
                                     {DType::kQ6_K, &FixedKernels::q6_k, &TileKernels::q6_k}};
-  for (const int digits : {2, 1}) {
+  const auto check = [&](int digits, bool words) {
     const FixedKernels& fixed = kernels.by_digits[digits - 1];
+    absl::Status status;
     for (const int64_t rows : {1, 37}) {
-      const FixedProbe x(fixed, digits, rows);
-      absl::Status status = x.CheckRounding();
+      const FixedProbe x(fixed, digits, words, rows);
+      status.Update(x.CheckRounding());
       for (const QuantizedProbe& weight : weights) {
         if (status.ok()) status = CheckQuantized(fixed, weight, x);
       }
-      if (!status.ok()) return status;
     }
-  }
-  if (kernels.tiles == nullptr) return absl::OkStatus();
+    return status;
+  };
+  absl::Status status = check(2, /*words=*/false);
+  if (status.ok()) status = check(1, /*words=*/false);
+  if (status.ok() && kernels.least_rows_of_words != nullptr) status = check(2, /*words=*/true);
+  if (!status.ok() || kernels.tiles == nullptr) return status;
   const TilesProbe x(*kernels.tiles);
   for (const QuantizedProbe& weight : weights) {
-    const absl::Status status = x.Check(*kernels.tiles, weight);
-    if (!status.ok()) return status;
+    if (status.ok()) status = x.Check(*kernels.tiles, weight);
   }
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status CheckAttention(const AttentionKernels& kernels) {

@@ -24,14 +24,15 @@ const CpuLinearWeight& Weight(const LinearWeight* weight) {
 }
 
 // Whether products take activations of 8 bits, with 15 for rows that are not coarse. Wherever one
-// is: what a row is computed with must not hang on the others, but that tiles may be more exact.
+// is: what a row is computed with must not hang on the others, but that tiles and second copies may
+// be more exact.
 bool MixesDigits(std::span<const uint8_t> coarse_rows) {
   return std::any_of(coarse_rows.begin(), coarse_rows.end(), [](uint8_t is) { return is != 0; });
 }
 
 void AddForms(const CpuLinearWeight& weight, const ProductKind& kind, ActivationForms& forms) {
   for (const CpuLinearWeight::Part& part : weight.parts()) {
-    forms.Add(part.matrix->form(kind), kind.mixes);
+    forms.Add(*part.matrix, kind);
   }
 }
 

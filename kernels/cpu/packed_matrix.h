@@ -22,6 +22,7 @@ enum class ActivationForm : uint8_t {
   kF32,         // as they come
   kBF16,        // rounded to nearest even
   kFixed,       // 15 bits of fixed point per block of 32 along k (FixedRows in quantized_kernels.h)
+  kFixedOfAll,  // the same, of coarse rows, too
   kInt8,        // 8 bits of it, 15 in blocks that are far larger than the others of their row
   kRough,       // 8 bits of it
   kTiles,       // TileRows of bf16
@@ -79,10 +80,13 @@ class PackedMatrix {
   virtual int64_t n() const = 0;  // the last tile may be part-full
   virtual int64_t k() const = 0;
   virtual size_t resident_bytes() const = 0;
+  virtual size_t second_copy_bytes() const { return 0; }  // of these
 
   // The form that Multiply will read; for kFixed it reads `mixed` where that is there. Of kinds
   // that are `reproducible` it is one and the same.
   virtual ActivationForm form(const ProductKind& kind) const = 0;
+  // Whether Multiply is faster where two digits come as words, too (FixedRows::words).
+  virtual bool reads_words(const ProductKind& kind) const { return false; }
 
   // out[r][t * 16 + i] (+)= sum_k x[r][k] w[t * 16 + i][k] for rows [row_begin, row_end) and tiles
   // [tile_begin, tile_end); columns at n() and beyond are not written. `out` points to row 0,

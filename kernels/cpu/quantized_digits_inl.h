@@ -23,7 +23,31 @@ struct Format {
   static constexpr bool kHalves = kKind == ScaleKind::kSuperScale;  // a scale per 16
   static constexpr int kSums = kHalves ? 2 : 1;                     // integer sums per block
   static constexpr int kQuantBytes = QuantBytesPerBlock(kBits);
+  static constexpr bool kWords = false;
+  static constexpr int kVectorsPerOperand = 1;  // as it is unpacked
 };
+
+// The same beside activations in words (FixedRows::words): an operand is two vectors of 16-bit
+// quants then, of k = 4 j and 4 j + 2 and of the others.
+template <class T>
+struct InWords : T {
+  static_assert(T::kDigits == 2);
+  static constexpr bool kWords = true;
+  static constexpr int kVectorsPerOperand = 2;
+};
+
+// From how many rows on words are multiplied where they are there; 0: never. Where there are no dot
+// products of bytes, two digits take more instructions the fewer products add up within 16 bits: 10
+// for 32 products of 8 bits, where words take 4 with any number of bits; but a weight's quants must
+// be widened for words, which rows share. Measured: docs/results/words.md.
+template <class V>
+constexpr int LeastRowsOfWords(int bits) {
+  if (V::kShifted) return 0;
+  if (bits == 8) return 1;
+  if (bits == 6) return 3;
+  if (bits == 5) return 12;
+  return V::kLanes == 8 ? 16 : 0;
+}
 
 // Operands in a row whose products add up within 16 bits where V is not kShifted: 4 digits meet an
 // operand's lane of 32 bits, 2 of them a sum of 16.
@@ -64,14 +88,33 @@ inline typename V::I DotOneDigit(typename V::I sum, const typename V::I w[kOpera
   return sum;
 }
 
-// Operand j of kVectors vectors.
-template <class V, int kVectors>
+// Vector j of each tile's operands, for kVectors vectors.
+template <class V, class T, int kVectors>
 [[gnu::always_inline]] inline void LoadOperand(const uint8_t* operands, int j,
                                                typename V::I (&w)[kVectors]) {
   constexpr int kParts = kTile / V::kLanes;
+  constexpr int kTileBytes = kOperands * T::kVectorsPerOperand * 64;
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
-    w[v] = V::Load(operands + v / kParts * kOperands * 64 + v % kParts * V::kLanes * 4 + j * 64);
+    w[v] = V::Load(operands + v / kParts * kTileBytes + v % kParts * V::kLanes * 4 + j * 64);
+  }
+}
+
+// sum += the dot products of operands [kBegin, kEnd) with a block's words of kRows rows.
+template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
+[[gnu::always_inline]] inline void DotWords(const uint8_t* operands,
+                                            const int16_t* const (&words)[kRows],
+                                            typename V::I sum[kRows][kVectors]) {
+#pragma GCC unroll 16
+  for (int j = 2 * kBegin; j < 2 * kEnd; ++j) {
+    typename V::I w[kVectors];
+    LoadOperand<V, T>(operands, j, w);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::I a = V::Broadcast32(words[r] + 2 * j);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::AddWords(sum[r][v], w[v], a);
+    }
   }
 }
 
@@ -85,8 +128,8 @@ template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
 #pragma GCC unroll 8
     for (int j = kBegin; j < kEnd; j += 2) {
       typename V::I w0[kVectors], w1[kVectors];
-      LoadOperand<V>(operands, j, w0);
-      LoadOperand<V>(operands, j + 1, w1);
+      LoadOperand<V, T>(operands, j, w0);
+      LoadOperand<V, T>(operands, j + 1, w1);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const typename V::I a0 = V::Broadcast32(digits[r] + 4 * j);
@@ -106,7 +149,7 @@ template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
 #pragma GCC unroll 8
       for (int j = group; j < group + kGroup; ++j) {
         typename V::I w[kVectors];
-        LoadOperand<V>(operands, j, w);
+        LoadOperand<V, T>(operands, j, w);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const typename V::I a = V::Broadcast32(digits[r] + 4 * j);

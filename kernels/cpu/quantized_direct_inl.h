@@ -40,8 +40,8 @@ void MultiplyDirect(const QuantizedPanels& w, const FixedRows& x, const ProductR
             V::Prefetch(q + kPrefetchBytes + line);
           }
         }
-        typename V::I operands[kOperands];
-        UnpackBlock<V, T>(q, operands);
+        typename V::I operands[kOperands * T::kVectorsPerOperand];
+        UnpackOperands<V, T>(q, operands);
         const BlockScales<V> s = LoadScales<V, T>(scales, block, part);
         for (int r = 0; r < kRows; ++r) {
           total[r] = MultiplyBlock<V, T>(operands, s, At<V, T>(x, row_begin + r, block), total[r]);

@@ -79,6 +79,10 @@ struct FixedRows {
   const int32_t* half_negated_sums;  // [rows, k / 16] the same per 16
   const int8_t* low;                 // [rows, k / 32, 32] where has_low; null for two digits
   const uint8_t* has_low;            // [rows, k / 32]; null for two digits
+  // [rows, k / 32, 32] q of two digits as one number, each four elements of k in the order 0, 2, 1,
+  // 3: what levels with QuantizedKernels::least_rows_of_words multiply by, with the same bits.
+  // Null: there are none, and it is the digits that are multiplied.
+  const int16_t* words;
 };
 
 struct ProductRange {
@@ -99,6 +103,7 @@ struct FixedRowOut {
   int32_t* half_negated_sums;  // [k / 16]
   int8_t* low;                 // [k / 32, 32], written where has_low; null for two digits
   uint8_t* has_low;            // [k / 32]; null for two digits
+  int16_t* words;              // [k / 32, 32], or null: not wanted
 };
 
 using MultiplyQuantizedFn = void (*)(const QuantizedPanels&, const FixedRows&, const ProductRange&);
@@ -125,6 +130,9 @@ struct QuantizedKernels {
   // gate[i] = silu(gate[i]) * up[i]
   void (*silu_mul)(float* gate, const float* up, int64_t count);
   const TileKernels* tiles = nullptr;  // for many rows; null: no tiles of bf16
+  // From how many rows on weights whose quants have so many bits are multiplied by words
+  // (FixedRows::words); 0, or null: none are.
+  int (*least_rows_of_words)(int bits) = nullptr;
 };
 
 extern const QuantizedKernels kQuantizedKernelsPortable;

@@ -73,6 +73,22 @@ struct Vectors {
     return Add32(sum, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
   }
 
+  template <int kCount>
+  static I ShiftRightSigned16(I x) {
+    return _mm256_srai_epi16(x, kCount);
+  }
+  static I AddWords(I sum, I w, I a) {
+    sum = Add32(sum, _mm256_madd_epi16(w, a));
+    __asm__("" : "+x"(sum));  // as in Add16
+    return sum;
+  }
+  static void StoreWords(int16_t* p, I x) {
+    const __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm_shufflehi_epi16(_mm_shufflelo_epi16(words, 0xd8), 0xd8));
+  }
+
   static F SetF(float x) { return _mm256_set1_ps(x); }
   static F BroadcastF(const float* p) { return _mm256_broadcast_ss(p); }
   static F LoadF(const float* p) { return _mm256_loadu_ps(p); }

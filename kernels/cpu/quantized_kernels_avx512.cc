@@ -31,6 +31,20 @@ struct Vectors : Avx512Vectors {
   static I AddPairs(I sum, I words) {
     return Add32(sum, _mm512_madd_epi16(words, _mm512_set1_epi16(1)));
   }
+  template <int kCount>
+  static I ShiftRightSigned16(I x) {
+    return _mm512_srai_epi16(x, kCount);
+  }
+  static I AddWords(I sum, I w, I a) {
+    sum = Add32(sum, _mm512_madd_epi16(w, a));
+    __asm__("" : "+v"(sum));  // as in Add16
+    return sum;
+  }
+  static void StoreWords(int16_t* p, I x) {
+    const __m256i words = _mm512_cvtsepi32_epi16(x);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8));
+  }
 };
 
 }  // namespace

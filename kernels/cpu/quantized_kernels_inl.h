@@ -11,6 +11,8 @@
 //   DotPair(sum, w0, w1, a0, a1), if kShifted: sum + the dot products of 4 bytes per lane of both
 //   Products16<bits>(w, a), Add16, AddPairs(sum, words), if not: the sums of 2 products of bytes,
 //               16 bits each; theirs; and sum + the two of each lane
+//   AddWords(sum, w, a), ShiftRightSigned16, StoreWords(p, x), if not: sum + the 2 products of 16
+//               bits of each lane; and x in 16 bits, each four lanes in the order 0, 2, 1, 3
 //   MaxSize, ReduceMaxSize(x): the largest of absolute values; NaN, by its bits, is above all
 //   kGemmTiles, kGemmRows: the block of outputs kept in registers where there are many rows.
 //   kDirectRows: up to this many rows, weights are unpacked into registers and used at once.
@@ -42,7 +44,9 @@ constexpr FixedKernels FixedKernelsFor() {
 
 template <class V>
 constexpr QuantizedKernels KernelsFor() {
-  return {{FixedKernelsFor<V, 1>(), FixedKernelsFor<V, 2>()}, SiluMul<V>};
+  return {.by_digits = {FixedKernelsFor<V, 1>(), FixedKernelsFor<V, 2>()},
+          .silu_mul = SiluMul<V>,
+          .least_rows_of_words = V::kShifted ? nullptr : LeastRowsOfWords<V>};
 }
 
 }  // namespace refrain::kernels::cpu

@@ -73,6 +73,11 @@ class QuantizedMatrix : public PackedMatrix {
         multiply_fixed_(FunctionFor(kernels.by_digits[1], dtype)),
         multiply_int8_(FunctionFor(kernels.by_digits[0], dtype)),
         multiply_tiles_(kernels.tiles == nullptr ? nullptr : FunctionFor(*kernels.tiles, dtype)),
+        least_rows_of_words_(form == ActivationForm::kFixed &&
+                                     kernels.least_rows_of_words != nullptr
+                                 ? kernels.least_rows_of_words(FormatOf(dtype).bits)
+                                 : 0),
+        words_of_all_(least_rows_of_words_ > 0 && FormatOf(dtype).bits == 8),
         min_tile_rows_(MinTileRows(dtype, panels.n * panels.blocks * kBlockK)) {}
 
   int64_t n() const override { return panels_.n; }
@@ -81,14 +86,21 @@ class QuantizedMatrix : public PackedMatrix {
     return memory_.bytes() + (bounds_ ? bounds_->norms.size() * sizeof(float) : 0);
   }
   ActivationForm form(const ProductKind& kind) const override {
-    if (multiply_tiles_ == nullptr || kind.reproducible || kind.rows < min_tile_rows_) return form_;
+    if (multiply_tiles_ == nullptr || kind.reproducible || kind.rows < min_tile_rows_) {
+      return words_of_all_ ? ActivationForm::kFixedOfAll : form_;
+    }
     return form_ == ActivationForm::kFixed ? ActivationForm::kExactTiles : ActivationForm::kTiles;
+  }
+
+  bool reads_words(const ProductKind& kind) const override {
+    return least_rows_of_words_ > 0 && kind.rows >= least_rows_of_words_;
   }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool reproducible) const override {
-    if (const ActivationForm now = form({x.rows, reproducible}); now != form_) {
+    const ActivationForm now = form({x.rows, reproducible});
+    if (now == ActivationForm::kTiles || now == ActivationForm::kExactTiles) {
       assert(x.tiles.high != nullptr && x.tiles.steps == panels_.blocks);
       TileRows tiles = x.tiles;
       if (now == ActivationForm::kTiles) tiles.exact = nullptr;
@@ -98,7 +110,7 @@ class QuantizedMatrix : public PackedMatrix {
     }
     const ProductRange range = {row_begin, row_end,    tile_begin, tile_end,
                                 out,       out_stride, accumulate};
-    if (form_ == ActivationForm::kFixed && x.mixed.coarse_before != nullptr) {
+    if (now == ActivationForm::kFixed && x.mixed.coarse_before != nullptr) {
       return MultiplyMixed(x, range);
     }
     const bool fixed = form_ == ActivationForm::kFixed;
@@ -163,6 +175,8 @@ class QuantizedMatrix : public PackedMatrix {
   std::optional<ProductBounds> bounds_;
   MultiplyQuantizedFn multiply_fixed_, multiply_int8_;
   MultiplyTilesFn multiply_tiles_;  // null: no tiles
+  int least_rows_of_words_;         // 0: none are read
+  bool words_of_all_;               // coarse rows' one digit would take longer
   int64_t min_tile_rows_;
 };
 

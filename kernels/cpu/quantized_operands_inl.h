@@ -102,6 +102,31 @@ inline void UnpackBlock(const uint8_t* q, typename V::I w[kOperands]) {
   w[7] = Operand<V, T, 7>(q);
 }
 
+// Operand w of bytes as two vectors of 16-bit numbers: bytes 0 and 2 of each lane, and 1 and 3.
+template <class V, class T>
+inline void WidenOperand(typename V::I w, typename V::I& even, typename V::I& odd) {
+  if constexpr (T::kBits == 8) {  // signed
+    even = V::template ShiftRightSigned16<8>(V::template ShiftLeft16<8>(w));
+    odd = V::template ShiftRightSigned16<8>(w);
+  } else {
+    even = V::And(w, V::Set32(0x00ff00ff));
+    odd = V::template ShiftRight16<8>(w);
+  }
+}
+
+// UnpackBlock into what T multiplies.
+template <class V, class T>
+inline void UnpackOperands(const uint8_t* q, typename V::I w[kOperands * T::kVectorsPerOperand]) {
+  if constexpr (T::kWords) {
+    typename V::I bytes[kOperands];
+    UnpackBlock<V, T>(q, bytes);
+#pragma GCC unroll 8
+    for (int j = 0; j < kOperands; ++j) WidenOperand<V, T>(bytes[j], w[2 * j], w[2 * j + 1]);
+  } else {
+    UnpackBlock<V, T>(q, w);
+  }
+}
+
 // The value that the sum of the high digits, or of the only ones, starts from: with the zero point
 // at 128, what it contributes is 128 times the negated sum of q, which is in units of low digits.
 template <class V, class T>
@@ -133,6 +158,7 @@ struct RowBlock {
   const int32_t* negated_sum;  // one, or two where a block has two scales
   const int8_t* low;           // of one digit: the 32 low ones, if it has any
   bool has_low;                // of one digit
+  const int16_t* words;        // if T::kWords
 };
 
 template <class V, class T>
@@ -143,7 +169,9 @@ inline RowBlock At(const FixedRows& x, int64_t row, int64_t block) {
                  x.scaled_sums + i,
                  T::kHalves ? x.half_negated_sums + 2 * i : x.negated_sums + i,
                  nullptr,
-                 false};
+                 false,
+                 nullptr};
+  if constexpr (T::kWords) at.words = x.words + i * kBlockK;
   if constexpr (T::kDigits == 1) {
     at.low = x.low + i * kBlockK;
     at.has_low = x.has_low[i] != 0;
@@ -169,11 +197,11 @@ inline typename V::F JoinDigits(typename V::I high, typename V::I low, const int
                                         negated_sum);
 }
 
-// The integer dot products of operands [kBegin, kEnd), as a float. The sums of the two digits are
-// chains of their own, which fill each other's gaps.
+// The integer dot products of operands [kBegin, kEnd) with digits, as a float. The sums of the two
+// digits are chains of their own, which fill each other's gaps.
 template <class V, class T, int kBegin, int kEnd>
-inline typename V::F DotBlock(const typename V::I w[kOperands], const RowBlock& x,
-                              const int32_t* negated_sum) {
+inline typename V::F DotDigits(const typename V::I w[kOperands], const RowBlock& x,
+                               const int32_t* negated_sum) {
   const typename V::I high =
       DotOneDigit<V, T, kBegin, kEnd>(SumBegin<V, T>(negated_sum), w, x.digits);
   if constexpr (T::kDigits == 1) {
@@ -184,9 +212,26 @@ inline typename V::F DotBlock(const typename V::I w[kOperands], const RowBlock& 
   return JoinDigits<V, T>(high, low, negated_sum);
 }
 
+// The same with what the activations have of T.
+template <class V, class T, int kBegin, int kEnd>
+inline typename V::F DotBlock(const typename V::I w[kOperands * T::kVectorsPerOperand],
+                              const RowBlock& x, const int32_t* negated_sum) {
+  if constexpr (T::kWords) {
+    typename V::I sums[2] = {V::Zero(), V::Zero()};  // two chains
+#pragma GCC unroll 16
+    for (int j = 2 * kBegin; j < 2 * kEnd; ++j) {
+      sums[j % 2] = V::AddWords(sums[j % 2], w[j], V::Broadcast32(x.words + 2 * j));
+    }
+    return SumEnd<V, T, /*kJoined=*/true>(V::Add32(sums[0], sums[1]), negated_sum);
+  } else {
+    return DotDigits<V, T, kBegin, kEnd>(w, x, negated_sum);
+  }
+}
+
 template <class V, class T>
-inline typename V::F MultiplyBlock(const typename V::I w[kOperands], const BlockScales<V>& s,
-                                   const RowBlock& x, typename V::F total) {
+inline typename V::F MultiplyBlock(const typename V::I w[kOperands * T::kVectorsPerOperand],
+                                   const BlockScales<V>& s, const RowBlock& x,
+                                   typename V::F total) {
   typename V::F dot[2];
   if constexpr (T::kHalves) {
     dot[0] = DotBlock<V, T, 0, 4>(w, x, x.negated_sum);

@@ -37,6 +37,24 @@ template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd, bool 
 [[gnu::always_inline]] inline void DotOperands(const uint8_t* operands, const RowBlock (&x)[kRows],
                                                int half, typename V::F (&dot)[kRows][kVectors]) {
   typename V::I sum[kRows][kVectors];
+  if constexpr (T::kWords) {
+    const int16_t* words[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      words[r] = x[r].words;
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::Zero();
+    }
+    DotWords<V, T, kVectors, kRows, kBegin, kEnd>(operands, words, sum);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        dot[r][v] = SumEnd<V, T, /*kJoined=*/true>(sum[r][v], x[r].negated_sum + half);
+      }
+    }
+    return;
+  }
   const int8_t* high[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -193,7 +211,8 @@ void MultiplyTiles(const QuantizedPanels& w, const FixedRows& x, const ProductRa
   const int columns = ColumnsIn<V, kTiles>(w.n, tile);
   const int64_t rows = range.row_end - range.row_begin;
   const int64_t groups = (rows + V::kGemmRows - 1) / V::kGemmRows;
-  const int64_t stretches = (w.blocks + kUnpackBlocks - 1) / kUnpackBlocks;
+  constexpr int kMostBlocks = Unpacked<V, T, kTiles>::kBlocks;
+  const int64_t stretches = (w.blocks + kMostBlocks - 1) / kMostBlocks;
   for (int64_t stretch = 0; stretch < stretches; ++stretch) {
     const int64_t block = stretch * w.blocks / stretches;
     const auto blocks = static_cast<int>((stretch + 1) * w.blocks / stretches - block);
@@ -217,6 +236,11 @@ void MultiplyTiles(const QuantizedPanels& w, const FixedRows& x, const ProductRa
 template <class V, class T>
 void MultiplyQuantized(const QuantizedPanels& w, const FixedRows& x, const ProductRange& range) {
   const int64_t rows = range.row_end - range.row_begin;
+  if constexpr (T::kDigits == 2 && !T::kWords && LeastRowsOfWords<V>(T::kBits) > 0) {
+    if (x.words != nullptr && rows >= LeastRowsOfWords<V>(T::kBits)) {
+      return MultiplyQuantized<V, InWords<T>>(w, x, range);
+    }
+  }
   if (rows <= V::kDirectRows) {
     return MultiplyDirectRows<V, T, V::kDirectRows>(static_cast<int>(rows), w, x, range);
   }

@@ -85,6 +85,11 @@ inline void QuantizeBlocks(const float* x, int64_t block, const float (&max)[kBl
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const typename V::I q = V::Round(V::Mul(V::LoadF(at + i * V::kLanes), V::SetF(inverse[b])));
+      if constexpr (kRounding == Rounding::kTwoDigits && !V::kShifted) {
+        if (out.words != nullptr) {
+          V::StoreWords(out.words + (block + b) * kBlockK + i * V::kLanes, q);
+        }
+      }
       if constexpr (kOne) {
         V::StoreI8(high_digits + i * V::kLanes, q);
       } else {

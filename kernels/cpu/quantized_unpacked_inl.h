@@ -16,12 +16,18 @@ namespace refrain::kernels::cpu {
 // which stay in a first-level cache of 32 KiB while all rows pass by. A k of 576 is one stretch.
 inline constexpr int kUnpackBlocks = 18;
 
-// Up to kUnpackBlocks blocks of kTiles tiles as operands and float scales.
+// The same of T: words of two tiles are twice as much.
+template <class T, int kTiles>
+inline constexpr int kStretchBlocks = T::kWords&& kTiles > 1 ? kUnpackBlocks / 2 : kUnpackBlocks;
+
+// Up to kStretchBlocks blocks of kTiles tiles as operands and float scales.
 template <class V, class T, int kTiles>
 struct Unpacked {
-  alignas(64) uint8_t operands[kUnpackBlocks][kTiles][kOperands][64];
-  alignas(64) float scales[kUnpackBlocks][kTiles][T::kSums][kTile];
-  alignas(64) float mins[kUnpackBlocks][kTiles][T::kHasMin ? kTile : 1];
+  static constexpr int kBlocks = kStretchBlocks<T, kTiles>;
+  static constexpr int kVectors = kOperands * T::kVectorsPerOperand;
+  alignas(64) uint8_t operands[kBlocks][kTiles][kVectors][64];
+  alignas(64) float scales[kBlocks][kTiles][T::kSums][kTile];
+  alignas(64) float mins[kBlocks][kTiles][T::kHasMin ? kTile : 1];
 };
 
 template <class V, class T, int kTiles>
@@ -33,9 +39,9 @@ inline void Unpack(const QuantizedPanels& w, int64_t tile_begin, int64_t block_b
     const uint8_t* quants = scales + w.scale_bytes + block_begin * T::kQuantBytes;
     for (int b = 0; b < blocks; ++b) {
       for (int part = 0; part < kParts; ++part) {
-        typename V::I operands[kOperands];
-        UnpackBlock<V, T>(quants + b * T::kQuantBytes + part * V::kLanes * 4, operands);
-        for (int j = 0; j < kOperands; ++j) {
+        typename V::I operands[Unpacked<V, T, kTiles>::kVectors];
+        UnpackOperands<V, T>(quants + b * T::kQuantBytes + part * V::kLanes * 4, operands);
+        for (int j = 0; j < Unpacked<V, T, kTiles>::kVectors; ++j) {
           V::Store(&to.operands[b][t][j][part * V::kLanes * 4], operands[j]);
         }
         const BlockScales<V> s = LoadScales<V, T>(scales, block_begin + b, part);

@@ -12,37 +12,30 @@
 namespace refrain::kernels::cpu {
 namespace {
 
-// When the copy multiplies (kernel_bench --second-copy).
-struct Rule {
-  int64_t least_rows;
-  // Beside rows of context, of which the blocks need one digit and half of the work.
-  bool mixes;
-};
-
-Rule RuleOf(Isa isa) {
-  if (isa == Isa::kPortable) return {.least_rows = 4, .mixes = true};
-  return {.least_rows = 16, .mixes = false};
-}
+// From so many rows on the copy multiplies (kernel_bench --second-copy).
+constexpr int64_t kLeastRows = 4;
 
 class TwoForms final : public PackedMatrix {
  public:
-  TwoForms(std::unique_ptr<PackedMatrix> first, std::unique_ptr<PackedMatrix> second, Rule rule)
-      : first_(std::move(first)), second_(std::move(second)), rule_(rule) {}
+  TwoForms(std::unique_ptr<PackedMatrix> first, std::unique_ptr<PackedMatrix> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
 
   int64_t n() const override { return first_->n(); }
   int64_t k() const override { return first_->k(); }
   size_t resident_bytes() const override {
     return first_->resident_bytes() + second_->resident_bytes();
   }
+  size_t second_copy_bytes() const override { return second_->resident_bytes(); }
 
   ActivationForm form(const ProductKind& kind) const override { return For(kind).form(kind); }
+  bool reads_words(const ProductKind& kind) const override { return For(kind).reads_words(kind); }
 
   void Multiply(const Activations& x, int64_t row_begin, int64_t row_end, int64_t tile_begin,
                 int64_t tile_end, float* out, int64_t out_stride, bool accumulate,
                 bool reproducible) const override {
-    const ProductKind kind = {x.rows, reproducible, x.mixed.coarse_before != nullptr};
-    For(kind).Multiply(x, row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate,
-                       reproducible);
+    For({x.rows, reproducible})
+        .Multiply(x, row_begin, row_end, tile_begin, tile_end, out, out_stride, accumulate,
+                  reproducible);
   }
 
   const ProductBounds* bounds() const override { return first_->bounds(); }
@@ -56,13 +49,11 @@ class TwoForms final : public PackedMatrix {
 
  private:
   const PackedMatrix& For(const ProductKind& kind) const {
-    const bool second =
-        !kind.reproducible && kind.rows >= rule_.least_rows && (rule_.mixes || !kind.mixes);
+    const bool second = !kind.reproducible && kind.rows >= kLeastRows;
     return second ? *second_ : *first_;
   }
 
   const std::unique_ptr<PackedMatrix> first_, second_;
-  const Rule rule_;
 };
 
 // Whether no weight becomes an infinity in f16.
@@ -85,8 +76,7 @@ bool FitsF16(const WeightSlice& slice, ThreadPool& pool) {
 }  // namespace
 
 std::vector<DType> SecondCopiesOf(Isa isa) {
-  if (isa >= Isa::kAvx512Vnni) return {};
-  if (isa >= Isa::kAvx2) return {DType::kQ8_0};
+  if (isa >= Isa::kAvx2) return {};
   return {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
           DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 }
@@ -102,7 +92,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> AddSecondCopy(std::unique_ptr<Pack
   absl::StatusOr<std::unique_ptr<PackedMatrix>> second =
       PackDense(slices, DenseForm::kF16, isa, device, pool);
   if (!second.ok()) return second.status();
-  return std::make_unique<TwoForms>(std::move(first), *std::move(second), RuleOf(isa));
+  return std::make_unique<TwoForms>(std::move(first), *std::move(second));
 }
 
 }  // namespace refrain::kernels::cpu

@@ -15,11 +15,10 @@
 
 namespace refrain::kernels::cpu {
 
-// Quantised types of which a copy in f16 is multiplied faster than the blocks, where rows are many.
-// Levels that have instructions for dot products of bytes have none: unpacking blocks is a few
-// hundredths of such a product, and a copy is twice the reading and more (docs/results/
-// second-copy.md). Without them f32 multiply-adds are faster than products of bytes of 8 bits, and
-// in plain C++ than those of any.
+// Quantised types of which a copy in f16 is multiplied faster than the blocks, where rows are many:
+// all in plain C++, where f32 multiply-adds are several times as fast as products of bytes. Of
+// other levels none is: unpacking blocks is a few hundredths of such a product, and a copy is twice
+// the reading and more (docs/results/second-copy.md).
 std::vector<DType> SecondCopiesOf(Isa isa);
 
 // `first`, which holds `slices` quantised, with a second copy of them in f16 (PackDense) beside it,

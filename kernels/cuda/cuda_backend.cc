@@ -84,6 +84,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Runtime> runtime, std::unique_ptr<Strea
   for (const DTypeTraits& traits : kDTypes) {
     if (traits.quantized) info_.second_copies.push_back(traits.dtype);
   }
+  info_.second_copy_measured = false;
   info_.reads_results_in_place = false;
   info_.products = "own kernels";
 }
@@ -166,7 +167,7 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
   }
   if (library_ == nullptr) return packed;
   for (const CudaLinearWeight::Part& part : (*packed)->parts()) {
-    // Of a weight with a second copy few rows alone are left, which are no library's.
+    // Of a weight with a second copy the blocks have no more rows than the library is tried for.
     const DeviceMatrix& many = part.has_second() ? part.second : part.matrix;
     const absl::Status status = library_->Prepare(many, [this](const GemmLaunch& launch) {
       rounded_x_.Forget();
@@ -178,6 +179,7 @@ absl::StatusOr<std::unique_ptr<LinearWeight>> CudaBackend::PackLinear(
                                        " were tried: ", status.message()));
     }
   }
+  rounded_x_.GiveBack();
   if (library_->fault().empty()) {
     info_.products = library_->Summary();
     return packed;

@@ -83,6 +83,12 @@ size_t CudaLinearWeight::resident_bytes() const {
   return bytes;
 }
 
+size_t CudaLinearWeight::second_copy_bytes() const {
+  size_t bytes = 0;
+  for (const Part& part : parts_) bytes += part.second_buffer.bytes();
+  return bytes;
+}
+
 absl::Status CudaLinearWeight::AddSecondCopies(Stream& stream, Device& device) {
   for (Part& part : parts_) {
     if (!Traits(part.matrix.dtype).quantized) continue;

@@ -38,12 +38,14 @@ class CudaLinearWeight final : public LinearWeight {
   int64_t k() const override { return parts_[0].matrix.cols; }
   size_t resident_bytes() const override;
 
+  size_t second_copy_bytes() const override;
+
   std::span<const Part> parts() const { return parts_; }
   bool exact() const { return exact_; }
 
-  // From so many rows on the second copy is multiplied where there is one: then unpacking weights
-  // is most of what a product has to do for them, for each 64 rows anew.
-  static constexpr int64_t kSecondCopyRows = 128;
+  // From so many rows on the second copy is multiplied where there is one: our kernel has two tiles
+  // of rows then, each of which would unpack the weights, and a library's products begin here.
+  static constexpr int64_t kSecondCopyRows = 65;
   // Gives every quantised part a second copy. On failure (no memory; what the stream keeps) some
   // may have one. Before the weight is used.
   absl::Status AddSecondCopies(Stream& stream, Device& device);

@@ -22,10 +22,12 @@ class RoundedX {
  public:
   RoundedX(Stream& stream, CudaDevice& device) : stream_(stream), device_(device) {}
 
-  // Room for x of up to `bytes` bytes, and no more.
-  absl::Status Reserve(size_t bytes) {
-    if (buffer_.bytes() > bytes) buffer_ = DeviceBuffer();
-    return ReserveScratch(device_, bytes, bytes, &buffer_);
+  // Room for x of up to `bytes` bytes; what is there already stays.
+  absl::Status Reserve(size_t bytes) { return ReserveScratch(device_, bytes, bytes, &buffer_); }
+  // Gives the room back, of which trials may have taken more than steps ever do.
+  void GiveBack() {
+    Forget();
+    buffer_ = DeviceBuffer();
   }
 
   void Forget() { holds_.reset(); }

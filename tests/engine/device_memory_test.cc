@@ -235,20 +235,53 @@ TEST_F(DeviceMemoryTest, AnEngineThatStartsAnswers) {
 TEST_F(DeviceMemoryTest, StepsFindWhatTheStartTookForThem) {
   constexpr size_t kCardBytes = 4 << 20;
   const testing::TemporaryDirectory folder;
-  for (const int64_t memory_bytes : {512 << 10, 0}) {
-    EngineOptions options = Options();
-    options.model.path = WriteSmallModel(folder);
-    options.kv_cache.memory_bytes = memory_bytes;
-    const auto card = std::make_shared<Card>();
-    const DeviceEngine engine = Serve(options, Chooser(kCardBytes, card));
-    card->used_bytes += kCardBytes - card->used_bytes;
-    std::vector<std::shared_ptr<TokenStream>> streams;
-    for (const Request& request : LargeRequests(25, 2)) {
-      streams.push_back(*engine.engine->Submit(request));
+  // In bf16 activations are rounded into scratch of their own.
+  for (const char* const compute_dtype : {"f32", "bf16"}) {
+    for (const int64_t memory_bytes : {512 << 10, 0}) {
+      EngineOptions options = Options();
+      options.model.path = WriteSmallModel(folder);
+      options.kv_cache.memory_bytes = memory_bytes;
+      options.backend.compute_dtype = compute_dtype;
+      const auto card = std::make_shared<Card>();
+      const DeviceEngine engine = Serve(options, Chooser(kCardBytes, card));
+      card->used_bytes += kCardBytes - card->used_bytes;
+      std::vector<std::shared_ptr<TokenStream>> streams;
+      for (const Request& request : LargeRequests(25, 2)) {
+        streams.push_back(*engine.engine->Submit(request));
+      }
+      for (const auto& stream : streams) EXPECT_EQ(engine.Wait(*stream).status, absl::OkStatus());
+      EXPECT_EQ(engine.engine->stats().steps_without_memory_total, 0)
+          << compute_dtype << ", " << memory_bytes;
     }
-    for (const auto& stream : streams) EXPECT_EQ(engine.Wait(*stream).status, absl::OkStatus());
-    EXPECT_EQ(engine.engine->stats().steps_without_memory_total, 0) << memory_bytes;
   }
+}
+
+// A card that is full behind the start holds no second copy, and does not refuse the start for one.
+TEST_F(DeviceMemoryTest, ASecondCopyTakesNoRoomFromWhatWasAskedFor) {
+  const testing::TemporaryDirectory folder;
+  const auto model = testing::WriteTinyGguf({.matrix_dtype = kernels::DType::kQ4_1}, folder.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EngineOptions options = Options("auto");
+  options.reproducible = false;
+  options.backend.compute_dtype = "auto";
+  options.model.path = *model;
+  options.kv_cache.memory_bytes = 4 << 20;
+  const auto load = [&](SecondCopyOption wanted, size_t card_bytes) {
+    options.model.second_copy = wanted;
+    return MakeEngineParts(options, Chooser(card_bytes, std::make_shared<Card>()));
+  };
+  for (const SecondCopyOption wanted :
+       {SecondCopyOption::kOff, SecondCopyOption::kAuto, SecondCopyOption::kOn}) {
+    const auto parts = load(wanted, 8 << 20);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_THAT(parts->model.description,
+                AllOf(HasSubstr("; cuda "), ::testing::Not(HasSubstr("second copy"))));
+    EXPECT_EQ(parts->model.warning.find("second_copy") != std::string::npos,
+              wanted == SecondCopyOption::kOn);
+  }
+  const auto roomy = load(SecondCopyOption::kOn, 32 << 20);
+  ASSERT_TRUE(roomy.ok()) << roomy.status();
+  EXPECT_THAT(roomy->model.description, HasSubstr("2 of them a second copy in f16"));
 }
 
 TEST_F(DeviceMemoryTest, UnderAutoAModelThatDoesNotFitRunsOnTheHostAndTheLogSaysWhy) {

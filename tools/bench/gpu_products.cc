@@ -18,7 +18,7 @@ using kernels::DType;
 namespace {
 
 constexpr DType kDTypes[] = {DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K};
-constexpr int kSecondCopyRows = 128;  // CudaLinearWeight::kSecondCopyRows: fewer read the blocks
+constexpr int kSecondCopyRows = 128;  // fewer are not worth a line
 
 void Must(const absl::Status& status) {
   if (status.ok()) return;
@@ -98,7 +98,8 @@ void RunGpuProducts(kernels::Backend& backend, const ProductsShape& shape, int r
   };
   for (const DType dtype : kDTypes) {
     measure(dtype, /*second_copy=*/false);
-    if (kernels::Traits(dtype).quantized) measure(dtype, /*second_copy=*/true);
+    const auto& copies = backend.info().second_copies;
+    if (std::ranges::find(copies, dtype) != copies.end()) measure(dtype, /*second_copy=*/true);
   }
   report.tables.push_back(std::move(table));
 }

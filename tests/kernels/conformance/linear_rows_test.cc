@@ -76,8 +76,10 @@ class LinearRows : public ::testing::TestWithParam<BackendAndType> {
     }
     EXPECT_LT(RelativeError(all_got[0], all_want[0]), exact_tolerance);
     EXPECT_LT(RelativeError(all_got[1], all_want[1]), coarse_tolerance);
-    // A back end may round; the CPU's does.
-    EXPECT_EQ(coarse_rounded > 0, Quantized() && backend_case().cuda.empty());
+    // A back end may round; the CPU's does, but where words of 16 bits are no slower than bytes.
+    const bool words =
+        dtype() == DType::kQ8_0 && (backend_case().isa == "avx2" || backend_case().isa == "avx512");
+    EXPECT_EQ(coarse_rounded > 0, Quantized() && backend_case().cuda.empty() && !words);
   }
 
   std::unique_ptr<Backend> backend_ = backend_case().Make();

@@ -191,6 +191,19 @@ TEST(LevelCheckTest, FindsMinimaOfSuperBlocksThatAreLeftOut) {
   ExpectFinding(kernels, "a product over q5_k, one row: ");
 }
 
+TEST(LevelCheckTest, FindsWordsThatAreMultipliedWrong) {
+  QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
+  kernels.least_rows_of_words = [](int) { return 1; };
+  ASSERT_EQ(CheckQuantizedProducts(kernels), absl::OkStatus()) << "digits are multiplied";
+  kernels.by_digits[1].q6_k = [](const QuantizedPanels& w, const FixedRows& x,
+                                 const ProductRange& range) {
+    ProductRange fewer = range;
+    if (x.words != nullptr && range.row_end > 16) --fewer.row_end;
+    QuantizedKernelsFor(Isa::kPortable).by_digits[1].q6_k(w, x, fewer);
+  };
+  ExpectFinding(kernels, "a product over q6_k, many rows: ");
+}
+
 TEST(LevelCheckTest, FindsFifthBitsThatAreLeftOut) {
   QuantizedKernels kernels = QuantizedKernelsFor(Isa::kPortable);
   kernels.by_digits[0].q5_k = [](const QuantizedPanels& w, const FixedRows& x,

@@ -39,12 +39,17 @@ struct TestActivations {
 
   // Again, after a change of x.
   void Quantize(Isa isa, int digit_count, float stands_out = 3) {
-    fixed.Resize(digit_count, view.rows, view.k / 32);
+    fixed.Resize(digit_count, view.rows, view.k / 32, HasWords(isa, digit_count));
     for (int64_t row = 0; row < view.rows; ++row) {
       QuantizedKernelsFor(isa).by_digits[digit_count - 1].quantize_row(
           &x[row * view.k], view.k / 32, stands_out, fixed.Row(row));
     }
     (digit_count == 1 ? view.int8 : view.fixed) = fixed.view();
+  }
+
+  // Where the level multiplies words: else they are not asked for.
+  static bool HasWords(Isa isa, int digit_count) {
+    return digit_count == 2 && QuantizedKernelsFor(isa).least_rows_of_words != nullptr;
   }
 
   TestActivations(const TestActivations&) = delete;
@@ -194,9 +199,26 @@ TEST_P(QuantizedMatrixTest, RowsHaveTheSameBitsInAnyCompany) {
   }
 }
 
+// From so many rows on that every type has them multiplied by words, and where parts of rows have.
+TEST_P(QuantizedMatrixTest, WordsHaveTheBitsOfDigits) {
+  if (!TestActivations::HasWords(isa(), digit_count())) GTEST_SKIP() << "no words on this level";
+  const Weight weight(dtype(), 53, Cols(5, 37), 8);
+  const auto packed = Pack(weight);
+  for (const int64_t rows : {1, 2, 3, 4, 5, 11, 12, 13, 15, 16, 17, 37}) {
+    const TestActivations x(rows, weight.k, isa(), 2, 9);
+    Activations digits = x.view;
+    ASSERT_NE(digits.fixed.words, nullptr);
+    digits.fixed.words = nullptr;
+    std::vector<float> got = RandomFloats(rows * 53, 10), want = got;
+    packed->Multiply(x.view, 0, rows, 0, 4, got.data(), 53, /*accumulate=*/true, false);
+    packed->Multiply(digits, 0, rows, 0, 4, want.data(), 53, /*accumulate=*/true, false);
+    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << rows;
+  }
+}
+
 // The largest magnitudes that quants and activations can have: no step may saturate.
 TEST_P(QuantizedMatrixTest, ExtremeValuesDoNotSaturate) {
-  const int64_t n = 16, k = Cols(1, 8), rows = 5;
+  const int64_t n = 16, k = Cols(1, 8), rows = 17;
   for (const uint8_t fill : {0x00, 0xff, 0x80, 0x7f}) {
     for (const float sign : {1.0f, -1.0f}) {
       Weight weight(dtype(), n, k, 9);
@@ -331,7 +353,11 @@ TEST_P(QuantizeRowTest, EveryLevelGivesTheSameIntegers) {
   const FixedRows got = x.fixed.view(), want = portable.fixed.view();
   for (int64_t i = 0; i < kRows * kK; ++i) {
     ASSERT_EQ(x.fixed.Integer(i), portable.fixed.Integer(i));
+    if (got.words == nullptr) continue;
+    constexpr int kPlaces[] = {0, 2, 1, 3};
+    ASSERT_EQ(got.words[i / 4 * 4 + kPlaces[i % 4]], x.fixed.Integer(i));
   }
+  EXPECT_EQ(got.words != nullptr, TestActivations::HasWords(isa(), digit_count()));
   for (int64_t b = 0; b < kRows * kK / 32; ++b) {
     EXPECT_EQ(got.scales[b], want.scales[b]);
     EXPECT_EQ(got.negated_sums[b], want.negated_sums[b]);
