@@ -1,5 +1,8 @@
 """tools/bench/server_overhead: when it says that probes were answered beside a queue."""
 
+import contextlib
+import os
+import signal
 import types
 
 import pytest
@@ -12,13 +15,11 @@ def probe(load_tool, monkeypatch):
 
     def run(waiting, status=None, answered=200):
         left = iter(waiting)
-        client = types.SimpleNamespace(returncode=status, poll=lambda: status, kill=lambda: None,
-                                       communicate=lambda: None)
+        client = types.SimpleNamespace(returncode=status, poll=lambda: status)
         monkeypatch.setattr(tool, "PROBES", len(waiting))
         monkeypatch.setattr(tool.time, "sleep", lambda _: None)
-        monkeypatch.setattr(tool, "load_client", lambda *_: client)
-        monkeypatch.setattr(tool, "start",
-                            lambda *_: types.SimpleNamespace(stop=lambda: None))
+        monkeypatch.setattr(tool, "load_client", lambda *_: contextlib.nullcontext(client))
+        monkeypatch.setattr(tool, "running", lambda *_: contextlib.nullcontext())
         monkeypatch.setattr(tool, "fetch", lambda server, path: (
             answered, f'vllm:num_requests_waiting{{engine="0"}} {next(left)}\n' if path == "/metrics"
             else ""))
@@ -43,3 +44,41 @@ def test_a_load_that_ended_before_the_probes_is_told(probe, status):
 def test_a_probe_that_is_refused_is_none(probe, answered):
     with pytest.raises(probe.error, match=f"/health answered {answered}"):
         probe([120, 110], answered=answered)
+
+
+@pytest.mark.parametrize("why", ["not up", "not ready"])
+def test_a_server_that_does_not_come_up_is_stopped(load_tool, monkeypatch, tmp_path, why):
+    def wait_until_up(server):
+        if why == "not up":
+            raise tool.servers.load.RequestError(why)
+
+    tool, stopped = load_tool("server_overhead"), []
+    monkeypatch.setattr(tool.servers.Server, "spawn", lambda *_: None)
+    monkeypatch.setattr(tool.servers.Server, "wait_until_up", wait_until_up)
+    monkeypatch.setattr(tool.servers.Server, "stop", lambda server: stopped.append(server.name))
+    monkeypatch.setattr(tool, "fetch", lambda *_: (503, "not ready"))
+    monkeypatch.setattr(tool, "READY_TIMEOUT_S", 0.01)
+    with pytest.raises(tool.servers.load.RequestError, match=f"{why}|/ready answered 503"):
+        with tool.running("refraind_fake", "free", tmp_path, []):
+            pytest.fail("it is not ready")
+    assert stopped == ["refraind_fake"]
+
+
+# The server would drain its streams first.
+def test_an_interruption_ends_the_load_before_the_server(load_tool, monkeypatch, tmp_path, signals):
+    tool, ended = load_tool("server_overhead"), []
+
+    @contextlib.contextmanager
+    def noted(name, value):
+        try:
+            yield value
+        finally:
+            ended.append(name)
+
+    client = types.SimpleNamespace(communicate=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(tool, "running", lambda *_: noted("server", None))
+    monkeypatch.setattr(tool, "load_client", lambda *_: noted("client", client))
+    monkeypatch.setattr(tool.sys, "argv", ["server_overhead", "--no-build", "--rows=steps"])
+    with pytest.raises(SystemExit) as end:
+        tool.main()
+    assert end.value.code == 128 + signal.SIGTERM and ended == ["client", "server"]

@@ -22,6 +22,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import free_ports
+import interruption
 import metrics_page
 
 HOST = "127.0.0.1"
@@ -197,13 +198,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
+    interruption.exit_on_signals()
     port = free_ports.free_port()
     with tempfile.NamedTemporaryFile(prefix="refrain-soak-", suffix=".log", delete=False) as log:
         daemon = subprocess.Popen(
             [arguments.refraind, "--model", arguments.model, "--listen", f"{HOST}:{port}",
              "--grpc-listen", "", "--set", "model.served_name=m",
              "--set", f"kv_cache.memory_bytes={KV_MEMORY}"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            preexec_fn=interruption.stop_with_parent)
     try:
         print(f"soak: {Soak(daemon, port, arguments).run()} (seed {arguments.seed})")
         return 0
