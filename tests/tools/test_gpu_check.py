@@ -6,7 +6,9 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -126,10 +128,13 @@ class Pack:
         behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most}
         self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)))
 
-    def run(self, *options):
+    def write(self):
         (self.part1 / "manifest").write_text(
             "".join(f"{key}={value}\n" for key, value in self.manifest.items()))
         (self.part1 / "steps").write_text("# steps\n" + "\n".join(self.steps) + "\n")
+
+    def run(self, *options):
+        self.write()
         out = self.folder / "out"
         done = subprocess.run(
             [ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
@@ -403,6 +408,42 @@ def test_a_benchmark_without_a_table_fails(pack):
     done, report = pack.run()
     assert done.returncode == 1
     assert step(report, "attention")["detail"] == "wrote no table"
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# The one that a terminal's Ctrl-C sends goes to all that runs in front, the others to the script alone.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("kind", ["server", "bench", "gtest"])
+def test_nothing_stays_on_the_card_where_it_is_stopped(pack, kind, number):
+    pack.step(kind, kind, "echo $$ > pid.new; mv pid.new pid; exec sleep 60\n",
+              limit_s=60)
+    pack.write()
+    with subprocess.Popen(
+            [ROOT / "tools/gpu_check", "--pack", pack.folder, "--out", pack.folder / "out"],
+            stderr=subprocess.DEVNULL, start_new_session=True,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as check:
+        pid_file = pack.part1 / "pid"
+        for _ in range(1000):
+            if pid_file.exists():
+                break
+            time.sleep(0.01)
+        (os.killpg if number == signal.SIGINT else os.kill)(check.pid, number)
+        assert check.wait(10) == (130 if number == signal.SIGINT else -number)
+    pid = int(pid_file.read_text())
+    for _ in range(500):
+        if not is_running(pid):
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail(f"{kind} still runs")
+    assert not (pack.folder / "out/cache").exists()
 
 
 def own_rows(rows):
