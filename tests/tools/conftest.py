@@ -3,6 +3,7 @@
 import importlib.machinery
 import importlib.util
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -22,3 +23,16 @@ def load_tool():
         return module
 
     return load
+
+
+@pytest.fixture
+def signals():
+    """SIGINT, SIGTERM and SIGHUP raise RuntimeError until somebody else takes them; then as before."""
+    def interrupted(number, _frame):
+        raise RuntimeError(f"interrupted by {number}")
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupted) for number in numbers]
+    yield numbers
+    for number, handler in zip(numbers, before):
+        signal.signal(number, handler)

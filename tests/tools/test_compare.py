@@ -4,6 +4,8 @@ import argparse
 import collections
 import io
 import json
+import os
+import signal
 import types
 
 import pytest
@@ -206,7 +208,7 @@ def test_what_was_measured_before_an_error_is_printed_and_written(
     peer.one.stop = lambda: stopped.append(peer)
     monkeypatch.setattr(compare, "run", run)
     monkeypatch.setattr(compare, "make_peers", lambda *_: [peer])
-    monkeypatch.setattr(compare.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(compare.interruption, "exit_on_signals", lambda: None)
     monkeypatch.setattr(compare.tempfile, "mkdtemp", lambda prefix: str(tmp_path / "logs"))
     out = tmp_path / "out.json"
     monkeypatch.setattr(compare.sys, "argv", ["compare", "--model=m", f"--json={out}"])
@@ -224,3 +226,26 @@ def test_what_was_measured_before_an_error_is_printed_and_written(
     assert "- it ended early, " in printed and told in printed.splitlines()[-1]
     assert json.loads(out.read_text()) == [
         {"workload": "wave", "unit": "s", "values": {"refrain": [2.0, 3.0]}}]
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_second_signal_leaves_no_server_and_the_table_is_printed(
+        compare, monkeypatch, tmp_path, capsys, signals, first):
+    def interrupted(peers, arguments, log_folder, results):
+        results.add("wave", "s", False, "refrain", 2.0)
+        os.kill(os.getpid(), getattr(signal, first))
+
+    def stop(server):
+        os.kill(os.getpid(), signal.SIGINT)
+        stopped.append(server)
+
+    peers, stopped = [peer_of(compare, name) for name in ("refrain", "vllm", "llama.cpp")], []
+    for peer in peers:
+        peer.one.stop = lambda server=peer.one: stop(server)
+    monkeypatch.setattr(compare, "run", interrupted)
+    monkeypatch.setattr(compare, "make_peers", lambda *_: peers)
+    monkeypatch.setattr(compare.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(compare.sys, "argv", ["compare", "--model=m"])
+    assert compare.main() == 128 + getattr(signal, first)
+    assert stopped == [peer.one for peer in peers]
+    assert "| wave | s | 2.00 |" in capsys.readouterr().out

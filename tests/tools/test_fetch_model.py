@@ -133,3 +133,17 @@ def test_a_cache_that_cannot_be_written_is_one_clear_error(tool, models, capsys)
     models.chmod(0o500)
     assert tool.main() == 1
     assert str(models) in capsys.readouterr().err
+
+
+# As where an image brings the model along and another user runs it; root may write anywhere, but not
+# to a folder as if it were a file.
+def test_a_good_model_needs_no_cache_that_can_be_written(tool, index, models, capsys):
+    models.mkdir(parents=True)
+    (models / NAME).write_bytes(MODEL)
+    (models / ".lock").mkdir()
+    assert tool.main() == 0
+    assert capsys.readouterr().out == f"{models / NAME}\n"
+    (models / NAME).write_bytes(MODEL[:-3])
+    assert tool.main() == 1
+    assert str(models / ".lock") in capsys.readouterr().err
+    assert index.asked == 0

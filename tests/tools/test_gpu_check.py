@@ -5,7 +5,10 @@ import json
 import os
 import pathlib
 import re
+import resource
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -125,10 +128,13 @@ class Pack:
         behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most}
         self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)))
 
-    def run(self, *options):
+    def write(self):
         (self.part1 / "manifest").write_text(
             "".join(f"{key}={value}\n" for key, value in self.manifest.items()))
         (self.part1 / "steps").write_text("# steps\n" + "\n".join(self.steps) + "\n")
+
+    def run(self, *options):
+        self.write()
         out = self.folder / "out"
         done = subprocess.run(
             [ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
@@ -388,9 +394,13 @@ def test_a_missing_piece_of_smollm2_is_said(pack):
     assert "1 of 2 pieces" in step(report, "smollm2")["detail"]
 
 
-def test_damaged_pieces_of_smollm2_are_not_used(pack):
-    _, report = smollm2(pack, {1: b"mo", 2: b"dal"})
-    assert "another checksum" in step(report, "smollm2")["detail"]
+def test_damaged_pieces_of_smollm2_are_no_reason_to_skip(pack):
+    pack.daemon("load")
+    done, report = smollm2(pack, {1: b"mo", 2: b"dal"})
+    assert done.returncode == 1 and report["result"] == "failed"
+    for name in ("smollm2", "load"):
+        assert step(report, name)["result"] == "failed"
+        assert "another checksum" in step(report, name)["detail"]
 
 
 def test_a_benchmark_without_a_table_fails(pack):
@@ -398,6 +408,42 @@ def test_a_benchmark_without_a_table_fails(pack):
     done, report = pack.run()
     assert done.returncode == 1
     assert step(report, "attention")["detail"] == "wrote no table"
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# The one that a terminal's Ctrl-C sends goes to all that runs in front, the others to the script alone.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("kind", ["server", "bench", "gtest"])
+def test_nothing_stays_on_the_card_where_it_is_stopped(pack, kind, number):
+    pack.step(kind, kind, "echo $$ > pid.new; mv pid.new pid; exec sleep 60\n",
+              limit_s=60)
+    pack.write()
+    with subprocess.Popen(
+            [ROOT / "tools/gpu_check", "--pack", pack.folder, "--out", pack.folder / "out"],
+            stderr=subprocess.DEVNULL, start_new_session=True,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as check:
+        pid_file = pack.part1 / "pid"
+        for _ in range(1000):
+            if pid_file.exists():
+                break
+            time.sleep(0.01)
+        (os.killpg if number == signal.SIGINT else os.kill)(check.pid, number)
+        assert check.wait(10) == (130 if number == signal.SIGINT else -number)
+    pid = int(pid_file.read_text())
+    for _ in range(500):
+        if not is_running(pid):
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail(f"{kind} still runs")
+    assert not (pack.folder / "out/cache").exists()
 
 
 def own_rows(rows):
@@ -487,7 +533,7 @@ def test_an_emulated_pack_needs_no_gpu(tmp_path):
     assert report["mode"] == "emulated" and report["card"]["name"] == "emulated device"
 
 
-def pack(folder, *options):
+def pack(folder, *options, **how):
     """tools/gpu_pack in `folder`, with programs and a build that are none."""
     tools = folder / "tools"
     tools.mkdir()
@@ -501,7 +547,7 @@ def pack(folder, *options):
         (tools / name).chmod(0o755)
     return subprocess.run(
         [ROOT / "tools" / "gpu_pack", "--out", "pack", *options], cwd=folder, text=True,
-        capture_output=True, env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"})
+        capture_output=True, env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}, **how)
 
 
 def test_gpu_pack_takes_a_model_beside_who_calls_it(tmp_path):
@@ -511,6 +557,17 @@ def test_gpu_pack_takes_a_model_beside_who_calls_it(tmp_path):
     parts = [tmp_path / "pack" / f"part{n}" / f"smollm2.{n - 1}" for n in (2, 3)]
     assert b"".join(part.read_bytes() for part in parts) == b"model of bytes"
     assert "smollm2_file=model.gguf\n" in (tmp_path / "pack" / "part1" / "manifest").read_text()
+
+
+# As on a full disk: the rest of the pack is smaller than the limit.
+def test_gpu_pack_fails_where_the_model_cannot_be_written(tmp_path):
+    limit = 8 << 20
+    with open(tmp_path / "model.gguf", "wb") as model:
+        model.truncate(3 * limit)
+    done = pack(tmp_path, "--model", "model.gguf", preexec_fn=lambda: resource.setrlimit(
+        resource.RLIMIT_FSIZE, (limit, limit)))
+    assert done.returncode == 1
+    assert "tools/gpu_pack: " in done.stderr and "smollm2.1 cannot be written" in done.stderr
 
 
 def test_gpu_pack_refuses_a_model_that_is_none_before_it_builds(tmp_path):

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import types
@@ -192,15 +194,19 @@ def test_ours_that_holds_nothing_misses_the_goal():
 
 
 @pytest.fixture
-def tool(monkeypatch, tmp_path, load_tool):
+def tool(monkeypatch, tmp_path, load_tool, signals):
     """rate_sweep with servers that are not started and latencies by (server, rate)."""
     program = load_tool("rate_sweep")
-    checked = []
+    checked, stopped = [], []
     (tmp_path / "refraind").write_text("built")
 
     class NoServer:
         pid = 1
         name = "none"
+
+        def stop(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            stopped.append(self)
 
         def __getattr__(self, _):
             return lambda *_: None
@@ -217,7 +223,7 @@ def tool(monkeypatch, tmp_path, load_tool):
 
         def measure(options, server, task, folder):
             if len(made) == most:
-                raise KeyboardInterrupt
+                os.kill(os.getpid(), signal.SIGHUP)
             assert len(checked) >= 2
             made.append((task.server, task.rate))
             return {"model": "m", "runs": [run_of(latency(task, 0), rate=task.rate)]}
@@ -233,7 +239,7 @@ def tool(monkeypatch, tmp_path, load_tool):
         return program.main(), made
 
     monkeypatch.setattr(program.answers, "check", checked.append)
-    run.program = program
+    run.program, run.stopped = program, stopped
     return run
 
 
@@ -257,7 +263,7 @@ def test_a_wrong_answer_ends_it_before_anything_is_measured(tool, monkeypatch):
 def test_continues_an_interrupted_sweep_with_what_was_measured(tool, tmp_path):
     slow = up_to(ours=4, vLLM=1)
     status, first = tool(latency=slow, most=3)
-    assert status == 130 and len(first) == 3
+    assert status == 130 and len(first) == 3 and len(tool.stopped) == 2
     assert len(json.loads((tmp_path / "sweep.json").read_text())["points"]) == 3
     status, second = tool("--continue", latency=slow)
     assert status == 0

@@ -1,5 +1,8 @@
 """tools/bench/server_overhead: when it says that probes were answered beside a queue."""
 
+import contextlib
+import os
+import signal
 import types
 
 import pytest
@@ -10,17 +13,15 @@ def probe(load_tool, monkeypatch):
     """Probes a server that says so many requests wait, with a client that ended, or has not."""
     tool = load_tool("server_overhead")
 
-    def run(waiting, status=None):
+    def run(waiting, status=None, answered=200):
         left = iter(waiting)
-        client = types.SimpleNamespace(returncode=status, poll=lambda: status, kill=lambda: None,
-                                       communicate=lambda: None)
+        client = types.SimpleNamespace(returncode=status, poll=lambda: status)
         monkeypatch.setattr(tool, "PROBES", len(waiting))
         monkeypatch.setattr(tool.time, "sleep", lambda _: None)
-        monkeypatch.setattr(tool, "load_client", lambda *_: client)
-        monkeypatch.setattr(tool, "start",
-                            lambda *_: types.SimpleNamespace(stop=lambda: None))
+        monkeypatch.setattr(tool, "load_client", lambda *_: contextlib.nullcontext(client))
+        monkeypatch.setattr(tool, "running", lambda *_: contextlib.nullcontext())
         monkeypatch.setattr(tool, "fetch", lambda server, path: (
-            200, f'vllm:num_requests_waiting{{engine="0"}} {next(left)}\n' if path == "/metrics"
+            answered, f'vllm:num_requests_waiting{{engine="0"}} {next(left)}\n' if path == "/metrics"
             else ""))
         return [verdict.reached for verdict in tool.verdicts([], tool.probe_queued(None))]
 
@@ -37,3 +38,47 @@ def test_probes_count_beside_100_waiting_requests_and_not_beside_fewer(probe):
 def test_a_load_that_ended_before_the_probes_is_told(probe, status):
     with pytest.raises(probe.error, match=f"with status {status}"):
         probe([120, 110], status)
+
+
+@pytest.mark.parametrize("answered", [404, 503])
+def test_a_probe_that_is_refused_is_none(probe, answered):
+    with pytest.raises(probe.error, match=f"/health answered {answered}"):
+        probe([120, 110], answered=answered)
+
+
+@pytest.mark.parametrize("why", ["not up", "not ready"])
+def test_a_server_that_does_not_come_up_is_stopped(load_tool, monkeypatch, tmp_path, why):
+    def wait_until_up(server):
+        if why == "not up":
+            raise tool.servers.load.RequestError(why)
+
+    tool, stopped = load_tool("server_overhead"), []
+    monkeypatch.setattr(tool.servers.Server, "spawn", lambda *_: None)
+    monkeypatch.setattr(tool.servers.Server, "wait_until_up", wait_until_up)
+    monkeypatch.setattr(tool.servers.Server, "stop", lambda server: stopped.append(server.name))
+    monkeypatch.setattr(tool, "fetch", lambda *_: (503, "not ready"))
+    monkeypatch.setattr(tool, "READY_TIMEOUT_S", 0.01)
+    with pytest.raises(tool.servers.load.RequestError, match=f"{why}|/ready answered 503"):
+        with tool.running("refraind_fake", "free", tmp_path, []):
+            pytest.fail("it is not ready")
+    assert stopped == ["refraind_fake"]
+
+
+# The server would drain its streams first.
+def test_an_interruption_ends_the_load_before_the_server(load_tool, monkeypatch, tmp_path, signals):
+    tool, ended = load_tool("server_overhead"), []
+
+    @contextlib.contextmanager
+    def noted(name, value):
+        try:
+            yield value
+        finally:
+            ended.append(name)
+
+    client = types.SimpleNamespace(communicate=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(tool, "running", lambda *_: noted("server", None))
+    monkeypatch.setattr(tool, "load_client", lambda *_: noted("client", client))
+    monkeypatch.setattr(tool.sys, "argv", ["server_overhead", "--no-build", "--rows=steps"])
+    with pytest.raises(SystemExit) as end:
+        tool.main()
+    assert end.value.code == 128 + signal.SIGTERM and ended == ["client", "server"]

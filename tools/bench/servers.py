@@ -1,5 +1,6 @@
 """Starts and stops what is measured: refraind and its peers, each at its best settings."""
 
+import collections.abc
 import dataclasses
 import http.client
 import os
@@ -9,9 +10,11 @@ import subprocess
 import time
 
 import free_ports
+import interruption
 import load
 
 START_TIMEOUT_S = 600
+STOP_TIMEOUT_S = 20
 
 
 @dataclasses.dataclass
@@ -31,13 +34,13 @@ class Server:
         return self.process.pid
 
     def spawn(self, log_folder: pathlib.Path) -> None:
-        """Starts it; returns at once."""
+        """Starts it; returns at once. It ends with this program, however that ends."""
         self.port = free_ports.free_port()
         with open(log_folder / f"{self.name}.log", "wb") as log:
             self.process = subprocess.Popen(
                 [part.replace("{port}", str(self.port)) for part in self.command],
                 env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, start_new_session=True)
+                stderr=log, start_new_session=True, preexec_fn=interruption.stop_with_parent)
 
     def is_up(self) -> bool:
         connection = http.client.HTTPConnection(load.HOST, self.port, timeout=5)
@@ -49,10 +52,16 @@ class Server:
         finally:
             connection.close()
 
+    def _end(self) -> os.waitid_result | None:
+        """How it ended, if it did. It is not reaped: until stop() nobody else's group has its number."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+
     def check_alive(self) -> None:
-        if self.process is None or self.process.poll() is not None:
-            raise load.RequestError(f"{self.name} ended with status "
-                                    f"{self.process and self.process.returncode}; see its log")
+        if self.process is None:
+            raise load.RequestError(f"{self.name} was not started")
+        if (end := self._end()) is not None:
+            status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+            raise load.RequestError(f"{self.name} ended with status {status}; see its log")
 
     def wait_until_up(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -63,16 +72,25 @@ class Server:
             time.sleep(0.05)
 
     def stop(self) -> None:
+        """Ends it, and what it started and left behind; at once where a signal ends the waiting."""
         if self.process is None:
             return
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
-        self.process = None
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        try:
+            os.kill(self.pid, signal.SIGTERM)
+            while self._end() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        finally:
+            os.killpg(self.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+def stop_all(started: collections.abc.Iterable[Server]) -> None:
+    """Signals are ignored meanwhile: one would leave those running that come behind."""
+    with interruption.signals_ignored():
+        for server in started:
+            server.stop()
 
 
 def refraind(program: str, model: str, threads: int, settings: list[str]) -> Server:

@@ -5,7 +5,6 @@ answer failed; with --once it stops after the answer, and fails as that did. Sta
 """
 
 import argparse
-import ctypes
 import dataclasses
 import http.client
 import json
@@ -17,6 +16,9 @@ import socket
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import interruption
 
 LOADING_NOTICE_S = 10
 ANSWER_TIMEOUT_S = 120
@@ -91,12 +93,6 @@ def log_path(port: int) -> pathlib.Path:
     return folder / f"refraind-{port}.log"
 
 
-def stop_with_parent() -> None:
-    """In the child: SIGTERM when this program is gone, however it went."""
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
-
-
 def start_daemon(arguments: argparse.Namespace, log: pathlib.Path) -> subprocess.Popen:
     addresses = []
     for flag, address in (("--listen", arguments.listen), ("--grpc-listen", arguments.grpc_listen)):
@@ -105,7 +101,7 @@ def start_daemon(arguments: argparse.Namespace, log: pathlib.Path) -> subprocess
     with log.open("wb") as output:
         return subprocess.Popen([arguments.refraind, "--model", arguments.model, *addresses],
                                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                start_new_session=True, preexec_fn=stop_with_parent)
+                                start_new_session=True, preexec_fn=interruption.stop_with_parent)
 
 
 def describe_exit(daemon: subprocess.Popen, log: pathlib.Path) -> str:
