@@ -65,7 +65,7 @@ TEST_F(SecondCopyTest, WeightsAndTheCacheThatWasAskedForComeFirst) {
     EXPECT_EQ(Plan(question).bytes, kCopyBytes);
     question.cache_bytes += 1;
     EXPECT_EQ(Plan(question).bytes, 0u);
-    EXPECT_EQ(Plan(question).warning != "", wanted == SecondCopyOption::kOn);
+    EXPECT_EQ(!Plan(question).warning.empty(), wanted == SecondCopyOption::kOn);
     question.cache_bytes = 0;
     question.weight_bytes = 19 * kCopyBytes + 1;
     EXPECT_EQ(Plan(question).bytes, 0u);

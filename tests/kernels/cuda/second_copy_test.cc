@@ -18,7 +18,6 @@
 namespace refrain::kernels::cuda {
 namespace {
 
-using emulated::EmulatedOptions;
 using emulated::MakeEmulatedRuntime;
 using ::testing::HasSubstr;
 
