@@ -84,6 +84,16 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
   return Value::MakeMap(std::move(map));
 }
 
+// Servers answer with either name, and clients send that back; templates look for one of them.
+void NameReasoningTwice(Map* message) {
+  constexpr const char* kNames[] = {"reasoning", "reasoning_content"};
+  for (const int i : {0, 1}) {
+    const Value* const there = message->FindOrNull(kNames[i]);
+    const bool alone = there != nullptr && message->FindOrNull(kNames[1 - i]) == nullptr;
+    if (alone && there->is_string()) message->Set(kNames[1 - i], *there);
+  }
+}
+
 Value MessageValue(const Json& message, const std::string& prefix, const MessageForm& form,
                    FieldReader& all, size_t* json_memory) {
   FieldReader fields(message, prefix);
@@ -125,6 +135,7 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
       map.Set("content", no_content ? Value::None() : Value::String(content));
     }
   }
+  if (role == "assistant") NameReasoningTwice(&map);
   return Value::MakeMap(std::move(map));
 }
 
