@@ -44,5 +44,34 @@ TEST(Reasoning, OfAnAssistantHasBothNames) {
   }
 }
 
+// Only where it is sent: a template that thinks by itself goes on doing so.
+TEST(Reasoning, EffortIsAVariableAndNoneIsNoThinking) {
+  const auto variables = [](const std::string& members) {
+    const auto extra = InputOf(R"("messages":[{"role":"user","content":"hi"}])" + members).extra;
+    std::string shown;
+    if (!extra.is_map()) return shown;
+    for (const auto& [name, value] : extra.AsMap().entries()) {
+      const std::string text =
+          value.is_bool() ? (value.AsBool() ? "true" : "false") : std::string(value.AsString());
+      shown += std::string(name.AsString()) + "=" + text + " ";
+    }
+    return shown;
+  };
+  EXPECT_EQ(variables(""), "");
+  EXPECT_EQ(variables(R"(,"reasoning_effort":"none")"),
+            "reasoning_effort=none enable_thinking=false ");
+  EXPECT_EQ(variables(R"(,"reasoning_effort":"high")"),
+            "reasoning_effort=high enable_thinking=true ");
+  EXPECT_EQ(variables(R"(,"reasoning_effort":"none",)"
+                      R"("chat_template_kwargs":{"enable_thinking":true,"x":"y"})"),
+            "enable_thinking=true x=y reasoning_effort=none ");
+  EXPECT_EQ(variables(R"(,"reasoning_effort":"none","chat_template_kwargs":)"
+                      R"({"reasoning_effort":"low"})"),
+            "reasoning_effort=low enable_thinking=false ");
+  for (const char* nothing : {"null", "\"\"", "5", "[]"}) {
+    EXPECT_EQ(variables(std::string(",\"reasoning_effort\":") + nothing), "") << nothing;
+  }
+}
+
 }  // namespace
 }  // namespace refrain::server::openai

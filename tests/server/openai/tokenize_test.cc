@@ -111,6 +111,20 @@ TEST(Tokenize, TakesTheMessagesOfAChat) {
   EXPECT_EQ(TextOf(served.port(), request), "[user]hi!");
 }
 
+// What the same fields make of a chat.
+TEST(Tokenize, ShowsReasoningAndItsEffortAsAChatDoes) {
+  const ServedFake served(
+      {.chat_template = "{% for m in messages %}({{ m.reasoning_content }}){{ m.content }}"
+                        "{% endfor %}{% if enable_thinking is defined and not enable_thinking %}"
+                        "[{{ reasoning_effort }}]{% endif %}"});
+  json request = {{"messages", {{{"role", "assistant"}, {"content", "b"}, {"reasoning", "a"}}}}};
+  EXPECT_EQ(TextOf(served.port(), request), "(a)b");
+  request["reasoning_effort"] = "high";
+  EXPECT_EQ(TextOf(served.port(), request), "(a)b");
+  request["reasoning_effort"] = "none";
+  EXPECT_EQ(TextOf(served.port(), request), "(a)b[none]");
+}
+
 TEST(Tokenize, EndsWithTheMessageThatIsToBeContinued) {
   const ServedFake served(
       {.chat_template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<end>{% endfor %}"});
