@@ -74,13 +74,15 @@ TEST(Tokenize, GivesTheTokensTextsOnRequest) {
             json::array());
 }
 
-// Clients that name the model are told when it is another one.
+// Clients that name the model are told when it is another one; an empty name is none.
 TEST(Tokenize, RefusesAnotherModel) {
   const ServedFake served;
   EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", "other"}, {"prompt", "a"}}).status, 404);
   EXPECT_EQ(Post(served.port(), "/detokenize", {{"model", "other"}, {"tokens", {97}}}).status, 404);
-  EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", "fake-model"}, {"prompt", "a"}}).status,
-            200);
+  for (const char* model : {"fake-model", ""}) {
+    EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", model}, {"prompt", "a"}}).status, 200);
+    EXPECT_EQ(Post(served.port(), "/detokenize", {{"model", model}, {"tokens", {97}}}).status, 200);
+  }
 }
 
 constexpr char kTemplate[] =
