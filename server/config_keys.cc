@@ -132,6 +132,8 @@ constexpr std::array kKeys = {
     Size("limits.answer_bytes_per_s", "8KiB", 0, kKiB* kKiB* kKiB,
          "bytes per second that an HTTP client reads at least of what is ready of its answer, from "
          "120 s on, else its connection ends; 0 = no limit but 64 KiB in 120 s"),
+    Seconds("limits.http_idle_s", "120", 1e6,
+            "seconds an HTTP connection is kept without a request; 0 = no limit"),
     Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
             "calls at once on one gRPC connection; its client keeps more waiting"),
     Size("limits.grpc_memory_bytes", "1GiB", 16 * kKiB * kKiB, kTiB,

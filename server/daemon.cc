@@ -100,6 +100,7 @@ http::ServerOptions HttpOptions(const Config& config, const ListenAddress& addre
   options.header_bytes = static_cast<size_t>(config.integer("limits.header_bytes"));
   options.body_bytes = static_cast<size_t>(config.integer("limits.body_bytes"));
   options.bodies_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"));
+  options.idle_timeout = Milliseconds(config.seconds("limits.http_idle_s"));
   options.answer_bytes_per_s = static_cast<size_t>(config.integer("limits.answer_bytes_per_s"));
   options.error_body = openai::Service::HttpErrorBody;
   options.filter = [gate = guards.gate.get()](const http::Request& request) {

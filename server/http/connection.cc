@@ -180,7 +180,12 @@ asio::awaitable<void> Connection::ServeRequests() {
 asio::awaitable<bool> Connection::WaitForFirstByte() {
   // Some clients end a body with an empty line; one is ignored (RFC 9112 section 2.2).
   constexpr std::string_view kEmptyLine = "\r\n";
-  stream_.tcp().expires_after(shared_->options.idle_timeout);
+  const std::chrono::milliseconds idle_timeout = shared_->options.idle_timeout;
+  if (idle_timeout.count() > 0) {
+    stream_.tcp().expires_after(idle_timeout);
+  } else {
+    stream_.tcp().expires_never();
+  }
   for (bool dropped = false;;) {
     const std::string_view ahead(static_cast<const char*>(buffer_.data().data()), buffer_.size());
     if (!dropped && ahead.starts_with(kEmptyLine)) {

@@ -29,7 +29,7 @@ struct ServerOptions {
   int max_connections = 10000;
   std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
 
-  std::chrono::milliseconds idle_timeout{120'000};   // between requests of one connection
+  std::chrono::milliseconds idle_timeout{120'000};   // between a connection's requests; 0 = none
   std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last
   std::chrono::milliseconds body_timeout{120'000};   // the whole body
   std::chrono::milliseconds write_timeout{120'000};  // 64 KiB of an answer

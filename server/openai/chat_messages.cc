@@ -84,6 +84,16 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
   return Value::MakeMap(std::move(map));
 }
 
+// Servers answer with either name, and clients send that back; templates look for one of them.
+void NameReasoningTwice(Map* message) {
+  constexpr const char* kNames[] = {"reasoning", "reasoning_content"};
+  for (const int i : {0, 1}) {
+    const Value* const there = message->FindOrNull(kNames[i]);
+    const bool alone = there != nullptr && message->FindOrNull(kNames[1 - i]) == nullptr;
+    if (alone && there->is_string()) message->Set(kNames[1 - i], *there);
+  }
+}
+
 Value MessageValue(const Json& message, const std::string& prefix, const MessageForm& form,
                    FieldReader& all, size_t* json_memory) {
   FieldReader fields(message, prefix);
@@ -125,7 +135,22 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
       map.Set("content", no_content ? Value::None() : Value::String(content));
     }
   }
+  if (role == "assistant") NameReasoningTwice(&map);
   return Value::MakeMap(std::move(map));
+}
+
+// The template's variables: chat_template_kwargs, and what it lacks of those that other fields set.
+Json TemplateVariables(const Json* extra, const Json* documents, const Json* effort) {
+  Json variables = extra != nullptr ? *extra : Json::object();
+  const auto add = [&](const char* name, Json value) {
+    if (!variables.contains(name)) variables[name] = std::move(value);
+  };
+  if (documents != nullptr) add("documents", *documents);
+  if (effort != nullptr) {
+    add("reasoning_effort", *effort);
+    add("enable_thinking", *effort != "none");
+  }
+  return variables;
 }
 
 }  // namespace
@@ -193,6 +218,9 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
   const Json* tools = fields.ArrayOrNull("tools");
   const Json* extra = fields.ObjectOrNull("chat_template_kwargs");
   const Json* documents = fields.ArrayOrNull("documents");
+  const Json* effort = fields.AnyOrNull("reasoning_effort");
+  // Templates compare it with words; of anything else they are not told.
+  if (effort != nullptr && (!effort->is_string() || *effort == "")) effort = nullptr;
   if (messages == nullptr || messages->empty() || messages->size() > kMaxMessages) {
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
     return 0;
@@ -229,7 +257,6 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
     }
     if (show_tools) input->tools = ToTemplateValue(*tools);
   }
-  Json with_documents;
   if (documents != nullptr) {
     for (const Json& document : *documents) {
       if (document.is_object()) continue;
@@ -237,10 +264,11 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
                     Concat("must be an array of objects, not of ", JsonTypeName(document)));
       break;
     }
-    with_documents = extra != nullptr ? *extra : Json::object();
-    // Unless chat_template_kwargs has them.
-    if (!with_documents.contains("documents")) with_documents["documents"] = *documents;
-    extra = &with_documents;
+  }
+  Json with_fields;
+  if (documents != nullptr || effort != nullptr) {
+    with_fields = TemplateVariables(extra, documents, effort);
+    extra = &with_fields;
   }
   if (extra != nullptr) input->extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);

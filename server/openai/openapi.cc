@@ -108,6 +108,7 @@ constexpr char kSchemas[] = R"(
  "return_token_strs":{"type":["boolean","null"]},"messages":{"anyOf":[{"type":"null"},
  {"$ref":"#/components/schemas/ChatCompletionRequest/properties/messages"}]},
  "tools":{"type":["array","null"]},"chat_template_kwargs":{"type":["object","null"]},
+ "reasoning_effort":{},
  "documents":{"type":["array","null"],"items":{"type":"object"}},"chat_template":{"type":"null"},
  "add_generation_prompt":{"type":["boolean","null"]},
  "continue_final_message":{"type":["boolean","null"]}}}

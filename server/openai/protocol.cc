@@ -168,9 +168,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   RefuseChatTemplate(fields);
   RefuseFunctions(fields);
   call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
-  for (const char* name : {"reasoning_effort", "verbosity", "modalities"}) {
-    fields.Ignore(name);
-  }
+  for (const char* name : {"verbosity", "modalities"}) fields.Ignore(name);
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
   const bool show_tools = ReadToolChoice(fields);

@@ -132,10 +132,12 @@ void ReadModel(FieldReader& fields, const ModelLimits& limits) {
   if (fields.describes()) {
     std::string name;
     AppendJsonString(limits.served_name, &name);
-    fields.Describe("model", Concat("{\"enum\":[", name, ",null]}"));
+    fields.Describe("model", Concat("{\"enum\":[", name, R"(,"",null]})"));
   }
   const auto model = fields.String("model", 4096);
-  if (model.has_value() && *model != limits.served_name) {
+  // What a client sends whose setting for it was left blank.
+  if (model.value_or("").empty()) return;
+  if (*model != limits.served_name) {
     fields.Fail(UnknownModel(*model, limits.served_name));
   }
 }

@@ -341,6 +341,15 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
 }
 
+TEST(Daemon, EndsIdleHttpConnectionsAsConfigured) {
+  for (const bool ends : {true, false}) {
+    DaemonProcess daemon(
+        Arguments("fake", {"--set", ends ? "limits.http_idle_s=0.2" : "limits.http_idle_s=0"}));
+    RawClient client(daemon.Port());
+    EXPECT_EQ(client.ReadEnd(ends ? 10s : 500ms), ends);
+  }
+}
+
 TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
   DaemonProcess daemon(
       Arguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set", "limits.grpc_connections=1",

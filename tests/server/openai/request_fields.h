@@ -10,7 +10,7 @@
 namespace refrain::testing {
 
 // Name and JSON schema of each field of what is posted to `path`, as the server's own parser tells
-// them in /openapi.json: {} is a field that is known and of no effect.
+// them in /openapi.json: {} is a field that may be anything, most of these without effect.
 inline nlohmann::ordered_json RequestFields(uint16_t port, std::string_view path) {
   RawClient client(port);
   client.Send(GetRequest("/openapi.json"));

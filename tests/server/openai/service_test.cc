@@ -487,7 +487,7 @@ TEST_F(ServiceTest, DescribesFieldsAsTheParserReadsThem) {
             json::parse(R"({"type":["number","null"],"minimum":0,"maximum":2})"));
   EXPECT_EQ(fields["min_p"], json::parse(R"({"type":["number","null"],"minimum":0,"maximum":1})"));
   EXPECT_EQ(fields["max_tokens"]["maximum"], 4096);
-  EXPECT_EQ(fields["model"]["enum"], json({"fake-model", nullptr}));
+  EXPECT_EQ(fields["model"]["enum"], json({"fake-model", "", nullptr}));
   EXPECT_EQ(schemas["ChatCompletionRequest"]["properties"]["top_logprobs"]["maximum"], 20);
   EXPECT_GT(fields.size(), 50u);
 }

@@ -74,13 +74,15 @@ TEST(Tokenize, GivesTheTokensTextsOnRequest) {
             json::array());
 }
 
-// Clients that name the model are told when it is another one.
+// Clients that name the model are told when it is another one; an empty name is none.
 TEST(Tokenize, RefusesAnotherModel) {
   const ServedFake served;
   EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", "other"}, {"prompt", "a"}}).status, 404);
   EXPECT_EQ(Post(served.port(), "/detokenize", {{"model", "other"}, {"tokens", {97}}}).status, 404);
-  EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", "fake-model"}, {"prompt", "a"}}).status,
-            200);
+  for (const char* model : {"fake-model", ""}) {
+    EXPECT_EQ(Post(served.port(), "/tokenize", {{"model", model}, {"prompt", "a"}}).status, 200);
+    EXPECT_EQ(Post(served.port(), "/detokenize", {{"model", model}, {"tokens", {97}}}).status, 200);
+  }
 }
 
 constexpr char kTemplate[] =
@@ -109,6 +111,20 @@ TEST(Tokenize, TakesTheMessagesOfAChat) {
   EXPECT_EQ(TextOf(served.port(), request), "[user]hi!(one)(two)");
   request["chat_template_kwargs"]["documents"] = json::array();
   EXPECT_EQ(TextOf(served.port(), request), "[user]hi!");
+}
+
+// What the same fields make of a chat.
+TEST(Tokenize, ShowsReasoningAndItsEffortAsAChatDoes) {
+  const ServedFake served(
+      {.chat_template = "{% for m in messages %}({{ m.reasoning_content }}){{ m.content }}"
+                        "{% endfor %}{% if enable_thinking is defined and not enable_thinking %}"
+                        "[{{ reasoning_effort }}]{% endif %}"});
+  json request = {{"messages", {{{"role", "assistant"}, {"content", "b"}, {"reasoning", "a"}}}}};
+  EXPECT_EQ(TextOf(served.port(), request), "(a)b");
+  request["reasoning_effort"] = "high";
+  EXPECT_EQ(TextOf(served.port(), request), "(a)b");
+  request["reasoning_effort"] = "none";
+  EXPECT_EQ(TextOf(served.port(), request), "(a)b[none]");
 }
 
 TEST(Tokenize, EndsWithTheMessageThatIsToBeContinued) {
