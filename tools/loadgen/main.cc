@@ -175,10 +175,10 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   if (load.kind == LoopKind::kOpen) reported.rate_per_s = load.arrivals.rate_per_s;
   std::optional<MetricsWatch> watch;
   if (options.watch_metrics && !options.url.empty()) {
-    std::vector<std::string> names = UsualGauges();
-    names.insert(names.end(), options.more_metrics.begin(), options.more_metrics.end());
+    std::vector<Gauge> gauges = UsualGauges();
+    for (const std::string& text : options.more_metrics) gauges.push_back(ParseGauge(text));
     watch.emplace(MetricsWatchOptions{
-        .target = bench->target, .api_key = bench->api_key, .names = std::move(names)});
+        .target = bench->target, .api_key = bench->api_key, .gauges = std::move(gauges)});
   }
   Recorder recorder(options.slo);
   LoadRun run(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder);

@@ -68,7 +68,8 @@ Result
   --sweep=RATES        1,2,4: these; START or START:FACTOR: searches the highest rate held
   --sweep-precision=X  of the search                [0.1]    --sweep-max=R  no rate above it
   --metrics=on|off     read peaks of gauges from /metrics                                    [on]
-  --metric=NAME        one more gauge; may be repeated
+  --metric=NAME        one more gauge, its samples added up; max:NAME: the highest of them;
+                       may be repeated
   --json=FILE          the result for programs ("-": to standard output instead of the table)
   --label=TEXT         a name for the result, kept in the JSON
   --help               this text

@@ -51,6 +51,14 @@ class Answers(unittest.TestCase):
         self.assertEqual(run["server_peaks"]["refrain_kv_used_bytes"], 4096)
         self.assertGreaterEqual(run["server_peaks"]["vllm:num_requests_running"], 1)
 
+    def test_a_share_is_the_highest_of_all_engines_not_their_sum(self):
+        name = "vllm:kv_cache_usage_perc"
+        with responder() as server:
+            peaks = one_run(server.url, "--rate=100", "--requests=3", f"--metric=max:{name}",
+                            "--metric=max:vllm:num_requests_running", *SMALL)["server_peaks"]
+        self.assertEqual((peaks[name], peaks[f"max:{name}"]), (0.7, 0.7))
+        self.assertIn("max:vllm:num_requests_running", peaks)
+
     def test_measures_the_time_that_a_server_takes(self):
         with responder("--token-delay-us=20000") as server:
             run = one_run(server.url, "--arrivals=closed", "--requests=3", *SMALL)

@@ -353,10 +353,18 @@ TEST(Progress, TheLineSaysHowFarItIs) {
 // --- metrics ---
 
 TEST(Metrics, SumsSamplesOverLabelsAndPassesOverWhatIsNone) {
-  const auto sums = ReadPrometheusText(
-      "# HELP a b\n# TYPE a gauge\na{x=\"1\"} 2\na{x=\"} 9\"} 3.5 1700000000\nb 1e3\n"
+  const auto values = ReadPrometheusText(
+      "# HELP a b\n# TYPE a gauge\na{x=\"1\"} 2\na{x=\"} 9\"} 3.5 1700000000\nb -1e3\n"
       "broken\nc{ 1\nd x\n\n");
-  EXPECT_EQ(sums, (std::map<std::string, double>{{"a", 5.5}, {"b", 1000}}));
+  EXPECT_EQ(values, (std::map<std::string, MetricValue>{{"a", {5.5, 3.5}}, {"b", {-1000, -1000}}}));
+}
+
+TEST(Metrics, AreAddedUpUnlessTheHighestIsAskedFor) {
+  EXPECT_EQ(ParseGauge("vllm:a").name, "vllm:a");
+  EXPECT_EQ(ParseGauge("vllm:a").over_labels, OverLabels::kSum);
+  EXPECT_EQ(ParseGauge("max:vllm:a").name, "vllm:a");
+  EXPECT_EQ(ParseGauge("max:vllm:a").over_labels, OverLabels::kHighest);
+  EXPECT_EQ(ParseGauge("max:vllm:a").shown_as, "max:vllm:a");
 }
 
 }  // namespace

@@ -254,7 +254,11 @@ class Responder {
     Send(fd, Whole(200,
                    "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running"
                    "{model_name=\"a} b\"} " +
-                       std::to_string(peak_) + "\nrefrain_kv_used_bytes 4096\n"));
+                       std::to_string(peak_) + "\nrefrain_kv_used_bytes 4096\n" +
+                       R"(vllm:kv_cache_usage_perc{engine="0"} 0.6)"
+                       "\n" +
+                       R"(vllm:kv_cache_usage_perc{engine="1"} 0.7)"
+                       "\n"));
   }
 
   void BeginAnswer(int fd, Connection* connection) {
