@@ -24,7 +24,7 @@ struct GenerationRequest {
 
 // Why a request failed. `kind` is one of a few words, by which reports count: connection_refused,
 // connect_failed, client_limit, tls_failed, connection_lost, broken_stream, timeout, http_STATUS,
-// grpc_CODE, error_event, bad_answer, no_tokens, unfinished.
+// grpc_CODE, error_event, aborted, bad_answer, no_tokens, unfinished.
 struct Failure {
   std::string kind;
   std::string message;

@@ -70,7 +70,10 @@ void Conversation::OnEnd(double at_s, const AnswerEnd& end) {
   record_.failure = end.failure;
   record_.input_tokens =
       end.prompt_tokens.value_or(static_cast<int32_t>(request_.token_ids.size()));
-  if (end.output_tokens.has_value()) record_.output_tokens = *end.output_tokens;
+  if (end.output_tokens.has_value()) {
+    record_.output_tokens = *end.output_tokens;
+    record_.is_short = *end.output_tokens < request_.output_tokens;
+  }
   record_.cached_tokens = end.cached_tokens;
   recorder_->Ended(record_);
   ended_(this);

@@ -165,6 +165,14 @@ double DoneShare(const LoadOptions& load, const Recorder& recorder, double elaps
   return share;
 }
 
+// Whether an answer that is shorter than its request asked for is one that lacks something.
+bool WantsExactLengths(const Options& options) {
+  const auto is_changed = [&](const char* name) { return options.extra_body.contains(name); };
+  return options.ignore_eos && !is_changed("ignore_eos") && !is_changed("max_tokens") &&
+         !is_changed("max_completion_tokens") && !is_changed("stop") &&
+         !is_changed("stop_token_ids");
+}
+
 // The run's error when nothing was recorded before it; else what was, marked as part of a run.
 absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per_s) {
   const Options& options = bench->options;
@@ -201,6 +209,7 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   if (watch.has_value()) reported.server_peaks = watch->Finish();
   reported.result = recorder.Finish(run.begin_s());
   reported.ran_out = run.ran_out();
+  reported.exact_lengths = WantsExactLengths(options);
   if (!options.slo.limits.empty() && reported.ended_early.ok()) {
     reported.broken_limits =
         BrokenLimits(options.slo, reported.result.metrics, reported.result.failed_share());

@@ -53,6 +53,7 @@ void Recorder::Ended(const RequestRecord& record) {
   ++result_.completed;
   result_.input_tokens += record.input_tokens;
   result_.output_tokens += record.output_tokens;
+  if (record.is_short) ++result_.short_answers;
   if (record.cached_tokens.has_value()) {
     result_.cached_tokens = result_.cached_tokens.value_or(0) + *record.cached_tokens;
     ++result_.answers_with_cached_tokens;

@@ -41,6 +41,11 @@ std::string CachedText(const RunResult& result) {
                          result.input_tokens_of_those, share);
 }
 
+std::string ShortText(const RunResult& result) {
+  return absl::StrFormat("%d of %d answers are shorter than asked for", result.short_answers,
+                         result.completed);
+}
+
 std::string HeldText(const ReportedRun& run) {
   const std::optional<bool> held = Held(run);
   if (!held.has_value()) return run.ended_early.ok() ? "no request came" : "ended early";
@@ -65,6 +70,9 @@ std::string RunTable(const ReportedRun& run, const Slo& slo) {
                         result.completed, result.failed, result.duration_s);
   if (!run.ended_early.ok()) {
     absl::StrAppend(&text, "ended early        ", run.ended_early.message(), "\n");
+  }
+  if (run.exact_lengths && result.short_answers > 0) {
+    absl::StrAppend(&text, "too short          ", ShortText(result), "\n");
   }
   absl::StrAppendFormat(
       &text, "throughput         %10.2f requests/s, %.1f input tok/s, %.1f output tok/s\n",
@@ -120,6 +128,11 @@ std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep
                           statistic(run, Metric::kNormalized, 2),
                           PerSecond(run.result.good, run.result), run.result.failed, HeldText(run));
   }
+  for (const ReportedRun& run : runs) {
+    if (!run.exact_lengths || run.result.short_answers == 0) continue;
+    absl::StrAppendFormat(&text, "\nat %.4g requests/s %s\n", run.rate_per_s.value_or(0),
+                          ShortText(run.result));
+  }
   text += sweep.highest_rate_held.has_value()
               ? absl::StrFormat("\nhighest rate held: %.4g requests/s", *sweep.highest_rate_held)
               : "\nno rate was held";
@@ -139,6 +152,7 @@ Json RunJson(const ReportedRun& run, const Slo& slo) {
       {"peak_in_flight", result.peak_in_flight},
       {"input_tokens", result.input_tokens},
       {"output_tokens", result.output_tokens},
+      {"short_answers", run.exact_lengths ? Json(result.short_answers) : Json()},
       {"cached_tokens", result.cached_tokens.has_value() ? Json(*result.cached_tokens) : Json()},
       {"throughput",
        {{"requests_per_s", PerSecond(result.completed, result)},

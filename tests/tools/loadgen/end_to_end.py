@@ -222,13 +222,24 @@ class Failures(unittest.TestCase):
     def test_each_kind_is_told_apart(self):
         cases = {"status:429": "http_429", "status:503": "http_503", "break:2": "broken_stream",
                  "error:2": "error_event", "hang": "timeout", "garbage": "bad_answer",
-                 "empty": "no_tokens", "close": "connection_lost"}
+                 "empty": "no_tokens", "close": "connection_lost", "abort:2": "aborted"}
         for fail, kind in cases.items():
             with self.subTest(fail), responder(f"--fail={fail}", "--token-delay-us=100") as server:
                 run = one_run(server.url, "--rate=100", "--requests=6",
                               f"--timeout-s={0.3 if fail == 'hang' else 10}", *SMALL, expect=1)
                 self.assertEqual((run["completed"], run["failed"]), (0, 6))
                 self.assertEqual({k: v["count"] for k, v in run["failures"].items()}, {kind: 6})
+
+    def test_answers_that_are_cut_are_counted(self):
+        load = ["--rate=100", "--requests=6", *SMALL]
+        with responder("--fail=short:2", "--fail-every=3") as server:
+            run = one_run(server.url, *load)
+            table = loadgen(f"--url={server.url}", *load).stdout
+            others = [one_run(server.url, *load, option) for option in
+                      ("--ignore-eos=off", '--extra-body={"stop": "a"}')]
+        self.assertEqual((run["completed"], run["short_answers"]), (6, 2))
+        self.assertIn("2 of 6 answers are shorter than asked for", table)
+        self.assertEqual([other["short_answers"] for other in others], [None, None])
 
     def test_where_none_succeeded_there_is_no_latency(self):
         with responder("--fail=status:400") as server:

@@ -273,6 +273,25 @@ TEST(Report, TableAndJsonHaveWhatWasMeasured) {
   EXPECT_EQ(json["rate_per_s"], 3);
 }
 
+// An answer that its server cut is dear for its tokens and cheap for its request.
+TEST(Report, TellsOfAnswersThatAreShorterThanAskedFor) {
+  Recorder recorder({});
+  for (const bool is_short : {true, false}) {
+    recorder.Sent(0, 0);
+    RequestRecord record = Answered(0, 0.5, 1, 1, 5);
+    record.is_short = is_short;
+    recorder.Ended(record);
+  }
+  ReportedRun run = {.rate_per_s = 3, .result = recorder.Finish(0), .exact_lengths = true};
+  const std::string text = "1 of 2 answers are shorter than asked for";
+  EXPECT_NE(RunTable(run, {}).find(text), std::string::npos);
+  EXPECT_NE(SweepTable({run}, {}, {}).find("at 3 requests/s " + text), std::string::npos);
+  EXPECT_EQ(RunJson(run, {})["short_answers"], 1);
+  run.exact_lengths = false;
+  EXPECT_EQ(RunTable(run, {}).find(text), std::string::npos);
+  EXPECT_TRUE(RunJson(run, {})["short_answers"].is_null());
+}
+
 // A run says the same of its limits in its table, in the sweep's and in the JSON.
 TEST(Report, OnlyARunThatWentToItsEndAndHadRequestsIsJudged) {
   const Slo slo = {.limits = {{Metric::kE2e, 1500}}};

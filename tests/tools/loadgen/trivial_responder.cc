@@ -11,7 +11,8 @@
 // --times           when each request for a stream was there, in us, one a line
 // --no-ids          prompts of token ids are refused, and answers have none
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
-//                   hang (no answer), garbage (no HTTP), empty (no token), close (no byte)
+//                   hang (no answer), garbage (no HTTP), empty (no token), close (no byte),
+//                   abort:N (ends after N tokens with that finish_reason), short:N (with another)
 // --fail-every      which requests fail: 1 all, 2 every second, ...
 //
 // Prints "listening PORT". Ends on SIGTERM.
@@ -86,7 +87,11 @@ std::string TokenEvent(const Connection& connection, bool last) {
   json += R"("choices":[{"index":0,)";
   json += connection.chat ? R"("delta":{"content":" tok"})" : R"("text":" tok","token_ids":[7])";
   json += R"(,"logprobs":null,"finish_reason":)";
-  json += last ? R"("length"}]})" : "null}]}";
+  if (last) {
+    json += connection.fail == "abort" ? R"("abort"}]})" : R"("length"}]})";
+  } else {
+    json += "null}]}";
+  }
   return Event(json);
 }
 
@@ -276,6 +281,9 @@ class Responder {
     peak_ = std::max(peak_, running_);
     if (connection->fail == "hang") return;
     if (connection->fail == "empty") connection->tokens = 0;
+    if (connection->fail == "abort" || connection->fail == "short") {
+      connection->tokens = options_.fail_count;
+    }
     Send(fd,
          "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
          "Transfer-Encoding: chunked\r\n\r\n");
