@@ -71,7 +71,8 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     }
     if (!saw_done_) return Failure{"broken_stream", "the answer ended without [DONE]"};
     if (tokens_ == 0) return Failure{"no_tokens", "the answer holds no token"};
-    if (!finished_) return Failure{"broken_stream", "the answer ended without a finish_reason"};
+    if (!end_.finished_s.has_value())
+      return Failure{"broken_stream", "the answer ended without a finish_reason"};
     return std::nullopt;
   }
 
@@ -99,7 +100,7 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     }
     if (event->error.has_value()) return OnError(*event->error);
     if (event->finish_reason.has_value()) {
-      finished_ = true;
+      end_.finished_s = at_s_;
       if (IsAbort(*event->finish_reason)) {
         end_.failure = Failure{"aborted", absl::StrCat("finish_reason ", *event->finish_reason)};
       }
@@ -156,7 +157,6 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
   int status_ = 0;
   bool started_ = false;
   bool saw_done_ = false;
-  bool finished_ = false;  // a finish_reason came
   bool closed_early_ = false;
   bool wrong_ = false;
 };

@@ -33,6 +33,7 @@ struct Failure {
 // What the server said of an answer at its end.
 struct AnswerEnd {
   std::optional<Failure> failure;
+  std::optional<double> finished_s;  // when its finish_reason was read, in the loop's time
   std::optional<int32_t> prompt_tokens;
   std::optional<int32_t> output_tokens;
   std::optional<int32_t> cached_tokens;

@@ -146,7 +146,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
       const std::vector<int32_t> ids(choice.token_ids().begin(), choice.token_ids().end());
       // As over HTTP, an answer that is nothing but its end has one token: the end token.
       const bool is_end = choice.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
-      finished_ = finished_ || is_end;
+      if (is_end) end_.finished_s = at_s;
       const bool only_end = !had_tokens_ && is_end;
       if (ids.empty() && !only_end) continue;
       had_tokens_ = true;
@@ -165,7 +165,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
       end_.failure = FailureOf(status, had_tokens_);
     } else if (!had_tokens_) {
       end_.failure = Failure{"no_tokens", "the answer holds no token"};
-    } else if (!finished_) {
+    } else if (!end_.finished_s.has_value()) {
       end_.failure = Failure{"broken_stream", "the answer ended without a finish_reason"};
     }
     AnswerSink* const sink = std::exchange(sink_, nullptr);
@@ -182,7 +182,6 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   v1::GenerateResponse response_;
   AnswerEnd end_;
   bool had_tokens_ = false;
-  bool finished_ = false;       // a finish_reason came
   std::shared_ptr<Call> self_;  // until OnDone
 };
 

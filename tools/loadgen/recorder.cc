@@ -20,7 +20,7 @@ RequestValues ValuesOf(const RequestRecord& record) {
   values.ms[Index(Metric::kE2e)] = e2e_ms;
   values.ms[Index(Metric::kNormalized)] =
       e2e_ms / static_cast<double>(std::max<int64_t>(1, record.output_tokens));
-  if (record.output_tokens > 1) {
+  if (record.output_tokens > 1 && record.last_token_s > record.first_token_s) {
     values.has_tpot = true;
     values.ms[Index(Metric::kTpot)] = (record.last_token_s - record.first_token_s) * kMsPerS /
                                       static_cast<double>(record.output_tokens - 1);

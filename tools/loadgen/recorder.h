@@ -18,7 +18,7 @@ struct RequestRecord {
   double planned_s = 0;
   double sent_s = 0;
   double first_token_s = 0;
-  double last_token_s = 0;
+  double last_token_s = 0;  // or of the answer's finish_reason
   double end_s = 0;
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
@@ -90,7 +90,8 @@ class Recorder {
   double last_end_s_ = 0;
 };
 
-// The four values of an answer; TPOT is nothing when there is one token only.
+// The four values of an answer. It has no TPOT, which is then 0, when its tokens, or its only one,
+// came at one time: between them there is none to measure.
 struct RequestValues {
   MetricValues ms = {};
   bool has_tpot = false;

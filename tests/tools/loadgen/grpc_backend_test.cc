@@ -139,6 +139,7 @@ TEST_F(GrpcBackendTest, SendsIdsAndReceivesTokensAndUsage) {
   EXPECT_EQ(received.end.prompt_tokens, 3);
   EXPECT_EQ(received.end.output_tokens, 5);
   EXPECT_EQ(received.end.cached_tokens, 1);
+  EXPECT_GT(received.end.finished_s.value_or(0), 0);
   EXPECT_EQ(service_.last().model(), "m");
   EXPECT_EQ(service_.last().tokens().ids(2), 9);
   EXPECT_TRUE(service_.last().params().stop().ignore_eos());

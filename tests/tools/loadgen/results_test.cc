@@ -113,6 +113,11 @@ TEST(Recorder, AnAnswerOfOneTokenHasNoTpot) {
   EXPECT_FALSE(ValuesOf(Answered(0, 1, 1, 1, 1)).has_tpot);
 }
 
+// 0 would say that its tokens cost nothing.
+TEST(Recorder, AnAnswerWhoseTokensComeAllAtOnceHasNoTpot) {
+  EXPECT_FALSE(ValuesOf(Answered(0, 1, 1, 2, 32)).has_tpot);
+}
+
 TEST(Recorder, CountsFailuresByKindAndKeepsTheFirstMessage) {
   Recorder recorder({.limits = {{Metric::kE2e, 1500}}});
   recorder.Sent(0, 0.5);

@@ -298,6 +298,17 @@ TEST(AnswerReader, TellsKindsOfFailures) {
             "none");
 }
 
+TEST(AnswerReader, TellsWhenTheFinishReasonCame) {
+  const std::string bytes = Good();
+  const size_t usage = bytes.find("usage");
+  Received received;
+  AnswerReader reader(&received);
+  std::string rest = bytes.substr(0, usage);
+  rest.erase(0, reader.Feed(rest, 5));
+  EXPECT_EQ(reader.Feed(rest + bytes.substr(usage), 6), rest.size() + bytes.size() - usage);
+  EXPECT_EQ(reader.TakeEnd().finished_s, 5);
+}
+
 TEST(AnswerReader, KeepsTheMessageOfAnError) {
   const std::string body = R"({"error":{"message":"the queue is full"}})";
   const Outcome outcome =
