@@ -71,6 +71,7 @@ void Conversation::OnEnd(double at_s, const AnswerEnd& end) {
   // Tokens behind the last text are told of by `usage` and this time only.
   record_.last_token_s = std::max(record_.last_token_s, end.finished_s.value_or(0));
   record_.failure = end.failure;
+  record_.resent = end.resent;
   record_.input_tokens =
       end.prompt_tokens.value_or(static_cast<int32_t>(request_.token_ids.size()));
   if (end.output_tokens.has_value()) {

@@ -72,7 +72,8 @@ absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
                                                  .ignore_eos = options.ignore_eos,
                                                  .extra_members = options.extra_body},
                                         .api_key = bench->api_key,
-                                        .timeout_s = options.timeout_s});
+                                        .timeout_s = options.timeout_s,
+                                        .resends = true});
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> ConnectGrpc(Bench* bench) {

@@ -49,6 +49,7 @@ void Recorder::AddTogether(int32_t tokens) {
 void Recorder::Ended(const RequestRecord& record) {
   --in_flight_;
   last_end_s_ = std::max(last_end_s_, record.end_s);
+  if (record.resent) ++result_.resent;
   if (record.failure.has_value()) return AddFailure(*record.failure);
   ++result_.completed;
   result_.input_tokens += record.input_tokens;

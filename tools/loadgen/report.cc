@@ -71,6 +71,11 @@ std::string RunTable(const ReportedRun& run, const Slo& slo) {
   if (!run.ended_early.ok()) {
     absl::StrAppend(&text, "ended early        ", run.ended_early.message(), "\n");
   }
+  if (result.resent > 0) {
+    absl::StrAppendFormat(&text,
+                          "sent again         %10d times: the server had closed the connection\n",
+                          result.resent);
+  }
   if (run.exact_lengths && result.short_answers > 0) {
     absl::StrAppend(&text, "too short          ", ShortText(result), "\n");
   }
@@ -149,6 +154,7 @@ Json RunJson(const ReportedRun& run, const Slo& slo) {
       {"duration_s", result.duration_s},
       {"completed", result.completed},
       {"failed", result.failed},
+      {"resent", result.resent},
       {"peak_in_flight", result.peak_in_flight},
       {"input_tokens", result.input_tokens},
       {"output_tokens", result.output_tokens},

@@ -278,7 +278,16 @@ class Failures(unittest.TestCase):
     def test_a_kept_connection_that_the_server_closed_is_no_failure(self):
         with responder("--fail=close", "--fail-every=2") as server:
             run = one_run(server.url, "--arrivals=closed", "--requests=9", *SMALL)
-        self.assertEqual((run["completed"], run["failed"]), (9, 0))
+        # Of the 17 requests that it got it answered every second one.
+        self.assertEqual((run["completed"], run["failed"], run["resent"]), (9, 0, 8))
+
+    def test_one_that_it_closes_upon_a_request_is_a_failure(self):
+        with tempfile.NamedTemporaryFile() as times, responder(
+                f"--times={times.name}", "--fail=close:200", "--fail-every=2") as server:
+            run = one_run(server.url, "--arrivals=closed", "--requests=6", *SMALL)
+            came = len(pathlib.Path(times.name).read_text().split())
+        self.assertEqual((run["completed"], run["resent"], came), (3, 0, 6))
+        self.assertEqual(run["failures"]["connection_lost"]["count"], 3)
 
     def test_what_is_under_way_at_the_end_is_unfinished(self):
         with responder("--fail=hang", "--fail-every=5") as server:

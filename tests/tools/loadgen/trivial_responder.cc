@@ -11,7 +11,8 @@
 // --times           when each request for a stream was there, in us, one a line
 // --no-ids          prompts of token ids are refused, and answers have none
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
-//                   hang (no answer), garbage (no HTTP), empty (no token), close (no byte),
+//                   hang (no answer), garbage (no HTTP), empty (no token), close[:MS] (no
+//                   byte, the connection ends at once or MS later),
 //                   abort:N (ends after N tokens with that finish_reason), short:N (with another)
 // --fail-every      which requests fail: 1 all, 2 every second, ...
 //
@@ -275,7 +276,12 @@ class Responder {
       Send(fd, "this is no HTTP\r\n\r\n");
       return Close(fd);
     }
-    if (connection->fail == "close") return Close(fd);
+    if (connection->fail == "close") {
+      if (options_.fail_count == 0) return Close(fd);
+      due_.push(
+          {Clock::now() + std::chrono::milliseconds(options_.fail_count), fd, connection->serial});
+      return;
+    }
     connection->answering = true;
     ++running_;
     peak_ = std::max(peak_, running_);
@@ -298,6 +304,7 @@ class Responder {
 
   // The next token, or without delay all that are left.
   void Advance(int fd, Connection* connection) {
+    if (connection->fail == "close") return Close(fd);
     std::string held;
     while (connection->sent < connection->tokens) {
       const bool now = connection->sent == options_.fail_count;
