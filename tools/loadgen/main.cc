@@ -2,7 +2,9 @@
 // explains.
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -52,6 +54,12 @@ struct Bench {
   std::unique_ptr<Workload> workload;
   std::unique_ptr<Backend> backend;
 };
+
+// Another one for each call, so that none finds its prompts cached by the one before.
+uint64_t SeedOfCall() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
 
 absl::StatusOr<std::optional<PromptForm>> ChooseForm(const Bench& bench) {
   if (bench.options.prompt_form.has_value()) return bench.options.prompt_form;
@@ -233,7 +241,10 @@ absl::Status AddRun(Bench* bench, std::optional<double> rate_per_s, bool print,
   measured->runs.push_back(*std::move(run));
   const ReportedRun& added = measured->runs.back();
   if (print) {
-    std::printf("%s\n", RunTable(added, bench->options.slo).c_str());
+    const bool first = measured->runs.size() == 1;
+    std::printf("%s%s\n",
+                first ? absl::StrCat("seed               ", bench->options.seed, "\n").c_str() : "",
+                RunTable(added, bench->options.slo).c_str());
     std::fflush(stdout);
   }
   return added.ended_early;
@@ -302,13 +313,10 @@ constexpr const char* FormName(std::optional<PromptForm> form) {
 
 Json ResultJson(const Bench& bench, const Measured& measured,
                 const std::vector<std::string>& arguments) {
-  Json json = {{"format", "refrain-loadgen"},
-               {"version", 1},
-               {"label", bench.options.label},
-               {"model", bench.model},
-               {"prompt_form", FormName(bench.form)},
-               {"command", arguments},
-               {"runs", Json::array()}};
+  Json json = {{"format", "refrain-loadgen"},         {"version", 1},
+               {"label", bench.options.label},        {"model", bench.model},
+               {"prompt_form", FormName(bench.form)}, {"command", arguments},
+               {"seed", bench.options.seed},          {"runs", Json::array()}};
   for (const ReportedRun& run : measured.runs) {
     json["runs"].push_back(RunJson(run, bench.options.slo));
   }
@@ -335,7 +343,7 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  auto options = ParseOptions(arguments);
+  auto options = ParseOptions(arguments, SeedOfCall());
   if (!options.ok()) return Complain(options.status());
   if (options->help) {
     std::fputs(kHelp, stdout);

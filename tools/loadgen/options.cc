@@ -44,7 +44,8 @@ Load
   --drain-s=S          to wait for answers after that                                        [60]
   --max-in-flight=N    more wait here, which is part of their latency; 0: no limit            [0]
   --warmup=N           requests before, one at a time, not counted; they must succeed         [0]
-  --seed=N             the same seed, the same load                                           [1]
+  --seed=N             the same seed, the same load: times, and prompts that are made up, which a
+                       server has then in its cache if it had them before  [a new one each call]
 
 Workload
   --workload=KIND      shared_prompts, sharegpt, mooncake, mt_bench, qmsum, jsonl  [shared_prompts]
@@ -310,8 +311,9 @@ absl::Status CheckTogether(const Options& options) {
 
 }  // namespace
 
-absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, uint64_t seed) {
   Options options;
+  options.seed = seed;
   constexpr int64_t kUnset = -1;
   constexpr int64_t kUsualRequests = 100;
   options.load.most_requests = kUnset;

@@ -65,9 +65,9 @@ struct Options {
 
 extern const char kHelp[];
 
-// INVALID_ARGUMENT names the option, its value, and what is valid; also for options that do not go
-// together.
-absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+// `seed` stands unless one is given. INVALID_ARGUMENT names the option, its value, and what is
+// valid; also for options that do not go together.
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, uint64_t seed);
 
 }  // namespace refrain::loadgen
 

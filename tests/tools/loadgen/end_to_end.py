@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -82,6 +83,23 @@ class Answers(unittest.TestCase):
                 self.assertEqual([len(ids) for ids in sent], [25] * 3)
                 self.assertEqual(sent[0][:20], sent[1][:20])
                 self.assertNotEqual(sent[0][20:], sent[1][20:])
+
+    def test_a_call_sends_no_prompt_of_the_one_before_unless_the_seed_is_its(self):
+        def prompts(*options):
+            with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
+                done = subprocess.run([LOADGEN, f"--url={server.url}", "--requests=3", "--rate=100",
+                                       *options, *SMALL], capture_output=True, text=True)
+                bodies = json_lines(log.name)
+            [seed] = re.findall(r"(?m)^seed +(\d+)$", done.stdout)
+            return seed, [body["prompt"] for body in bodies if body.get("stream")]
+
+        seed, first = prompts()
+        other_seed, second = prompts()
+        self.assertNotEqual(seed, other_seed)
+        self.assertFalse({tuple(ids[:3]) for ids in first} & {tuple(ids[:3]) for ids in second})
+        self.assertEqual(prompts(f"--seed={seed}"), (seed, first))
+        with responder() as server:
+            self.assertEqual(run_json(server.url, "--seed=9", "--requests=1", *SMALL)["seed"], 9)
 
     def test_turns_repeat_what_was_said(self):
         with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:

@@ -359,7 +359,7 @@ TEST(Target, TakesHostPortAndPath) {
 }
 
 std::string OptionError(const std::vector<std::string>& arguments) {
-  const auto options = ParseOptions(arguments);
+  const auto options = ParseOptions(arguments, /*seed=*/1);
   return options.ok() ? "" : std::string(options.status().message());
 }
 
@@ -415,9 +415,18 @@ TEST(Options, EveryOptionOfTheHelpIsOne) {
 }
 
 TEST(Options, ARunHasAnEndByDefault) {
-  EXPECT_EQ(ParseOptions({"--url=http://a:1"})->load.most_requests, 100);
-  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--duration-s=5"})->load.most_requests, 0);
-  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--seed=7"})->load.arrivals.seed, 7u);
+  EXPECT_EQ(ParseOptions({"--url=http://a:1"}, 1)->load.most_requests, 100);
+  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--duration-s=5"}, 1)->load.most_requests, 0);
+}
+
+TEST(Options, ASeedThatIsGivenIsThatOfTimesAndPrompts) {
+  for (const auto& [arguments, seed] : std::vector<std::pair<std::vector<std::string>, uint64_t>>{
+           {{"--url=http://a:1"}, 5}, {{"--url=http://a:1", "--seed=7"}, 7}}) {
+    const auto options = ParseOptions(arguments, 5);
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->seed, seed);
+    EXPECT_EQ(options->load.arrivals.seed, seed);
+  }
 }
 
 }  // namespace
