@@ -255,7 +255,8 @@ absl::Status CheckSaysSomething(const ReportedRun& run) {
   if (run.ran_out) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the workload had no more sessions after ", run.result.completed + run.result.failed,
-        " requests, and says nothing of this rate; --repeat=on goes through a file again, "
+        " requests, and says nothing of this rate; --repeat=on goes through a file again with new "
+        "prompts, "
         "--requests=N takes fewer for each rate"));
   }
   if (run.result.came() == 0) {

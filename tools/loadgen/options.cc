@@ -50,7 +50,9 @@ Load
 Workload
   --workload=KIND      shared_prompts, sharegpt, mooncake, mt_bench, qmsum, jsonl  [shared_prompts]
   --file=PATH          of all kinds but shared_prompts
-  --repeat=on|off      begin the file again at its end                                      [off]
+  --repeat=on|same|off  begin the file again at its end; on: each pass with new prompts (mooncake:
+                       other tokens, text: the pass's number before it); same: as they are,
+                       which a prefix cache has by then                                     [off]
   --turns=N            of a conversation; 0: as many as recorded                              [1]
   --think-s=S          between an answer and the next turn                                    [0]
   --output-tokens=N    of every answer                  [shared_prompts 64, else as recorded]
@@ -236,7 +238,9 @@ std::map<std::string, Set> WorkloadFlags(Options* o) {
                                                {"qmsum", WorkloadKind::kQmSum},
                                                {"jsonl", WorkloadKind::kOwnLines}})},
           {"file", Text(&o->file)},
-          {"repeat", OnOff(&o->repeat)},
+          {"repeat",
+           Choice<Repeat>(&o->repeat,
+                          {{"on", Repeat::kNew}, {"same", Repeat::kSame}, {"off", Repeat::kOff}})},
           {"turns", Count<int32_t>(&o->turns, 0)},
           {"think-s", Number(&o->think_s, 0, true)},
           {"output-tokens", Count<int32_t>(&o->output_tokens, 1)},
@@ -281,7 +285,8 @@ absl::Status CheckTogether(const Options& options) {
   if (made_up && !options.file.empty()) {
     return refuse("--file is for the other kinds of --workload: shared_prompts reads none");
   }
-  if (made_up && options.repeat) return refuse("--repeat is for workloads that read a file");
+  const bool repeats = options.repeat != Repeat::kOff;
+  if (made_up && repeats) return refuse("--repeat is for workloads that read a file");
   if (made_up && options.turns == 0) {
     return refuse("--turns=0 (as recorded) needs a recorded --workload; valid here: from 1");
   }
@@ -296,7 +301,7 @@ absl::Status CheckTogether(const Options& options) {
     return refuse("--turns is for other kinds of --workload: a line of jsonl has its own");
   }
   const bool trace = options.load.kind == LoopKind::kTrace;
-  if (trace && options.repeat) return refuse("--repeat does not go with --arrivals=trace");
+  if (trace && repeats) return refuse("--repeat does not go with --arrivals=trace");
   if (trace && made_up) {
     return refuse("--arrivals=trace needs a workload with times: mooncake or jsonl");
   }

@@ -32,13 +32,16 @@ Json SummaryJson(const Summary& summary) {
 constexpr std::array<const char*, kMetrics> kMetricTitles = {"TTFT", "TPOT", "E2E",
                                                              "normalized (per token)"};
 
+// Of a result that has them.
+double CachedPercent(const RunResult& result) {
+  if (result.input_tokens_of_those == 0) return 0;
+  return 100.0 * static_cast<double>(*result.cached_tokens) /
+         static_cast<double>(result.input_tokens_of_those);
+}
+
 std::string CachedText(const RunResult& result) {
-  const double share = result.input_tokens_of_those == 0
-                           ? 0
-                           : 100.0 * static_cast<double>(*result.cached_tokens) /
-                                 static_cast<double>(result.input_tokens_of_those);
   return absl::StrFormat("%d of %d input tokens (%.1f %%)", *result.cached_tokens,
-                         result.input_tokens_of_those, share);
+                         result.input_tokens_of_those, CachedPercent(result));
 }
 
 std::string ShortText(const RunResult& result) {
@@ -123,15 +126,18 @@ std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep
   const char* name = StatisticName(slo.statistic);
   std::string text = absl::StrFormat(
       "| requests/s asked | done | output tok/s | TTFT %s ms | TPOT %s ms | normalized %s ms | "
-      "goodput | failed | held |\n|---|---|---|---|---|---|---|---|---|\n",
+      "goodput | failed | found in cache | held |\n|---|---|---|---|---|---|---|---|---|---|\n",
       name, name, name);
   for (const ReportedRun& run : runs) {
-    absl::StrAppendFormat(&text, "| %.4g | %.2f | %.1f | %s | %s | %s | %.2f | %d | %s |\n",
-                          run.rate_per_s.value_or(0), PerSecond(run.result.completed, run.result),
-                          PerSecond(run.result.output_tokens, run.result),
-                          statistic(run, Metric::kTtft, 1), statistic(run, Metric::kTpot, 2),
-                          statistic(run, Metric::kNormalized, 2),
-                          PerSecond(run.result.good, run.result), run.result.failed, HeldText(run));
+    absl::StrAppendFormat(
+        &text, "| %.4g | %.2f | %.1f | %s | %s | %s | %.2f | %d | %s | %s |\n",
+        run.rate_per_s.value_or(0), PerSecond(run.result.completed, run.result),
+        PerSecond(run.result.output_tokens, run.result), statistic(run, Metric::kTtft, 1),
+        statistic(run, Metric::kTpot, 2), statistic(run, Metric::kNormalized, 2),
+        PerSecond(run.result.good, run.result), run.result.failed,
+        run.result.cached_tokens.has_value() ? absl::StrFormat("%.1f %%", CachedPercent(run.result))
+                                             : "-",
+        HeldText(run));
   }
   for (const ReportedRun& run : runs) {
     if (!run.exact_lengths || run.result.short_answers == 0) continue;

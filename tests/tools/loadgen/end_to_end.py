@@ -346,6 +346,14 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(sweep, {"highest_rate_held": 50, "lowest_rate_broken": None})
         self.assertIn("at 100 requests/s: the workload had no more sessions after ", done.stderr)
 
+    def test_rates_behind_the_end_of_a_file_send_nothing_again(self):
+        with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
+            done = loadgen(f"--url={server.url}", "--workload=mt_bench", f"--file={MT_BENCH}",
+                           "--repeat=on", "--sweep=200,400", "--slo=e2e:10000", "--requests=25")
+            sent = [body["messages"][0]["content"] for body in json_lines(log.name)]
+        self.assertEqual((len(sent), len(set(sent))), (50, 50))
+        self.assertIn("| found in cache |", done.stdout)
+
     def test_a_rate_at_which_nobody_came_is_not_judged(self):
         with responder() as server:
             done = loadgen(f"--url={server.url}", "--sweep=0.001,100", "--slo=e2e:10000",

@@ -269,6 +269,7 @@ TEST(Report, TableAndJsonHaveWhatWasMeasured) {
                            "normalized (per token)", "not held: p99 e2e"}) {
     EXPECT_NE(table.find(text), std::string::npos) << text << "\n" << table;
   }
+  EXPECT_NE(SweepTable({run}, {}, slo).find("| 0 | 50.0 % | p99 e2e"), std::string::npos);
   const nlohmann::json json = RunJson(run, slo);
   EXPECT_EQ(json["latency_ms"]["normalized"]["mean"], 200);
   EXPECT_EQ(json["throughput"]["output_tokens_per_s"], 5);
@@ -340,7 +341,8 @@ TEST(Report, WhatWasNotMeasuredHasNoNumber) {
   EXPECT_NE(table.find("  normalized (per token)" + row), std::string::npos) << table;
   EXPECT_EQ(table.find("sent after plan        " + row), std::string::npos) << table;
   const std::string sweep = SweepTable({run}, {}, {});
-  EXPECT_NE(sweep.find("| 3 | 0.00 | 0.0 | - | - | - | 0.00 | 1 |"), std::string::npos) << sweep;
+  EXPECT_NE(sweep.find("| 3 | 0.00 | 0.0 | - | - | - | 0.00 | 1 | - |"), std::string::npos)
+      << sweep;
 }
 
 // TPOT is of answers of more than one token.
