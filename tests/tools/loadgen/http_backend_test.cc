@@ -138,7 +138,7 @@ TEST(HttpBackend, AConnectionThatWasClosedWhileItWasIdleIsReplaced) {
   AsioLoop loop;
   auto backend = MakeHttpBackend(&loop, {.target = *ParseTarget(server.url()), .timeout_s = 10});
   ASSERT_TRUE(backend.ok()) << backend.status();
-  TwoRequests requests(&loop, backend->get(), /*pause_s=*/0.1);
+  TwoRequests requests(&loop, backend->get(), /*pause_s=*/0.3);
   requests.Start(1);
   loop.Run();
   EXPECT_EQ(requests.failures, "http_429 http_429 ");

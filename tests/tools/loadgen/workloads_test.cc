@@ -483,7 +483,6 @@ TEST(Mooncake, EachPassHasBlocksOfItsOwn) {
   const auto passes = Take(workload->get(), static_cast<int>(2 * lines + 1));
   const auto ids = [&](size_t i) { return passes[i].turns[0].token_ids; };
   EXPECT_EQ(ids(0), first[0].turns[0].token_ids);
-  EXPECT_EQ(ids(lines).size(), ids(0).size());
   for (const auto& [one, other] : {std::pair(size_t{0}, lines), {lines, 2 * lines}}) {
     EXPECT_LE(SharedPrefix(ids(one), ids(other)), 2u);
   }
