@@ -195,11 +195,13 @@ int Main(int argc, char** argv) {
     if (!result.ok()) return Complain(result.status());
     all.push_back(*std::move(result));
   }
+  // A path need not be UTF-8. Written out before the file is opened, which empties it.
+  const std::string text = all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   if (options.json_path == "-") {
-    std::printf("%s\n", all.dump(2).c_str());
+    std::printf("%s\n", text.c_str());
   } else if (!options.json_path.empty()) {
     std::ofstream out(options.json_path);
-    out << all.dump(2) << '\n';
+    out << text << '\n';
     if (!out.flush()) {
       std::fprintf(stderr, "cachesim: cannot write %s\n", options.json_path.c_str());
       return 2;

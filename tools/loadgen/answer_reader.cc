@@ -71,6 +71,8 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     }
     if (!saw_done_) return Failure{"broken_stream", "the answer ended without [DONE]"};
     if (tokens_ == 0) return Failure{"no_tokens", "the answer holds no token"};
+    if (!end_.finished_s.has_value())
+      return Failure{"broken_stream", "the answer ended without a finish_reason"};
     return std::nullopt;
   }
 
@@ -79,7 +81,14 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     if (!end_.failure.has_value()) end_.failure = Failure{"bad_answer", std::move(message)};
   }
 
-  bool OnEvent(std::string_view data) {
+  bool OnError(std::string message) {
+    end_.failure = Failure{"error_event", std::move(message)};
+    wrong_ = true;
+    return false;
+  }
+
+  bool OnEvent(std::string_view type, std::string_view data) {
+    if (type == "error") return OnError(ErrorMessage(data));
     if (data == "[DONE]") {
       saw_done_ = true;
       return true;
@@ -89,16 +98,18 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
       BadAnswer(std::string(event.status().message()));
       return false;
     }
-    if (event->error.has_value()) {
-      end_.failure = Failure{"error_event", *event->error};
-      wrong_ = true;
-      return false;
+    if (event->error.has_value()) return OnError(*event->error);
+    if (event->finish_reason.has_value()) {
+      end_.finished_s = at_s_;
+      if (IsAbort(*event->finish_reason)) {
+        end_.failure = Failure{"aborted", absl::StrCat("finish_reason ", *event->finish_reason)};
+      }
     }
     if (event->prompt_tokens) end_.prompt_tokens = event->prompt_tokens;
     if (event->output_tokens) end_.output_tokens = event->output_tokens;
     if (event->cached_tokens) end_.cached_tokens = event->cached_tokens;
     // Tokens without text (an end token, part of a character) are known by usage only.
-    const bool only_now = tokens_ == 0 && event->tokens == 0 && event->finished;
+    const bool only_now = tokens_ == 0 && event->tokens == 0 && event->finish_reason.has_value();
     const int32_t tokens = only_now ? 1 : event->tokens;
     if (tokens > 0) sink_->OnTokens(at_s_, tokens, event->text, event->token_ids);
     tokens_ += tokens;
@@ -128,7 +139,9 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
       error_body_.append(body.substr(0, kMostErrorBytes - error_body_.size()));
       return body.size();
     }
-    if (!events_.Feed(body, [this](std::string_view data) { return OnEvent(data); })) {
+    if (!events_.Feed(body, [this](std::string_view type, std::string_view data) {
+          return OnEvent(type, data);
+        })) {
       BadAnswer("an event that does not end");
       *error = make_error_code(http::error::bad_value);
     }

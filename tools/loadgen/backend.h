@@ -24,7 +24,7 @@ struct GenerationRequest {
 
 // Why a request failed. `kind` is one of a few words, by which reports count: connection_refused,
 // connect_failed, client_limit, tls_failed, connection_lost, broken_stream, timeout, http_STATUS,
-// grpc_CODE, error_event, bad_answer, no_tokens, unfinished.
+// grpc_CODE, error_event, aborted, bad_answer, no_tokens, unfinished.
 struct Failure {
   std::string kind;
   std::string message;
@@ -33,9 +33,11 @@ struct Failure {
 // What the server said of an answer at its end.
 struct AnswerEnd {
   std::optional<Failure> failure;
+  std::optional<double> finished_s;  // when its finish_reason was read, in the loop's time
   std::optional<int32_t> prompt_tokens;
   std::optional<int32_t> output_tokens;
   std::optional<int32_t> cached_tokens;
+  bool resent = false;  // the request went out twice
 };
 
 // Who receives an answer. Called on the event loop's thread; OnEnd once, as the last call.

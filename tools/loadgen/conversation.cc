@@ -1,5 +1,6 @@
 #include "tools/loadgen/conversation.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace refrain::loadgen {
@@ -67,10 +68,16 @@ void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view text,
 
 void Conversation::OnEnd(double at_s, const AnswerEnd& end) {
   record_.end_s = at_s;
+  // Tokens behind the last text are told of by `usage` and this time only.
+  record_.last_token_s = std::max(record_.last_token_s, end.finished_s.value_or(0));
   record_.failure = end.failure;
+  record_.resent = end.resent;
   record_.input_tokens =
       end.prompt_tokens.value_or(static_cast<int32_t>(request_.token_ids.size()));
-  if (end.output_tokens.has_value()) record_.output_tokens = *end.output_tokens;
+  if (end.output_tokens.has_value()) {
+    record_.output_tokens = *end.output_tokens;
+    record_.is_short = *end.output_tokens < request_.output_tokens;
+  }
   record_.cached_tokens = end.cached_tokens;
   recorder_->Ended(record_);
   ended_(this);

@@ -145,7 +145,9 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
     for (const v1::ChoiceDelta& choice : response.choices()) {
       const std::vector<int32_t> ids(choice.token_ids().begin(), choice.token_ids().end());
       // As over HTTP, an answer that is nothing but its end has one token: the end token.
-      const bool only_end = !had_tokens_ && choice.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+      const bool is_end = choice.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+      if (is_end) end_.finished_s = at_s;
+      const bool only_end = !had_tokens_ && is_end;
       if (ids.empty() && !only_end) continue;
       had_tokens_ = true;
       sink_->OnTokens(at_s, std::max<int32_t>(1, static_cast<int32_t>(ids.size())), choice.text(),
@@ -163,6 +165,8 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
       end_.failure = FailureOf(status, had_tokens_);
     } else if (!had_tokens_) {
       end_.failure = Failure{"no_tokens", "the answer holds no token"};
+    } else if (!end_.finished_s.has_value()) {
+      end_.failure = Failure{"broken_stream", "the answer ended without a finish_reason"};
     }
     AnswerSink* const sink = std::exchange(sink_, nullptr);
     ended_(this);

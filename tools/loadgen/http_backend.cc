@@ -1,5 +1,7 @@
 #include "tools/loadgen/http_backend.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
@@ -27,6 +29,9 @@ using boost::system::error_code;
 using Tcp = asio::ip::tcp;
 
 constexpr size_t kReadBytes = 32 << 10;
+// What a server that closes an idle connection may need to say so to a request on its way (RFC
+// 9110, 9.2.2): about a round trip. What is closed later is a server that had the request.
+constexpr double kMostStaleS = 0.05;
 
 class HttpBackend;
 
@@ -48,13 +53,17 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpConnection(HttpBackend* backend, asio::io_context& context)
       : backend_(backend), socket_(context), buffer_(kReadBytes) {}
 
-  void Start(std::shared_ptr<const std::string> request, AnswerSink* sink);
+  // `resent`: the request has gone out before, on another connection.
+  void Start(std::shared_ptr<const std::string> request, bool resent, AnswerSink* sink);
   // Ends the request, if any, with this failure, and the connection.
   void Abort(Failure failure);
   void Close();
 
   uint64_t request_number() const { return request_number_; }
   bool busy() const { return sink_ != nullptr; }
+  // Of an idle connection: nothing tells that it cannot be used again. Asks the system, waits for
+  // nothing.
+  bool IsOpen();
 
  private:
   void OnConnected();
@@ -67,7 +76,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Read();
   void OnRead(const error_code& error, size_t bytes);
   void Lost(const error_code& error, double at_s);
-  void Finish(double at_s, const AnswerEnd& end, bool reusable);
+  void Finish(double at_s, AnswerEnd end, bool reusable);
 
   HttpBackend* backend_;
   Tcp::socket socket_;
@@ -79,6 +88,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::unique_ptr<AnswerReader> reader_;
   AnswerSink* sink_ = nullptr;
   uint64_t request_number_ = 0;
+  double written_s_ = 0;      // when writing began
+  bool resent_ = false;       // the request
   bool used_before_ = false;  // the request went to a kept connection
   bool connected_ = false;
   bool writing_ = false;
@@ -106,19 +117,16 @@ class HttpBackend final : public Backend {
   }
 
   void Start(std::string encoded, AnswerSink* sink) override {
-    StartOn(/*fresh=*/false, std::make_shared<const std::string>(std::move(encoded)), sink);
+    std::shared_ptr<HttpConnection> connection = TakeIdle();
+    if (connection == nullptr) connection = NewConnection();
+    StartOn(connection, std::make_shared<const std::string>(std::move(encoded)), /*resent=*/false,
+            sink);
   }
 
-  void StartOn(bool fresh, std::shared_ptr<const std::string> request, AnswerSink* sink) {
-    std::shared_ptr<HttpConnection> connection;
-    if (!fresh && !idle_.empty()) {
-      connection = std::move(idle_.back());
-      idle_.pop_back();
-    } else {
-      connection = std::make_shared<HttpConnection>(this, loop_->context());
-    }
+  void StartOn(const std::shared_ptr<HttpConnection>& connection,
+               std::shared_ptr<const std::string> request, bool resent, AnswerSink* sink) {
     busy_.insert(connection);
-    connection->Start(std::move(request), sink);
+    connection->Start(std::move(request), resent, sink);
     DropDoneDeadlines();
     deadlines_.push_back(
         {loop_->NowS() + options_.timeout_s, connection, connection->request_number()});
@@ -141,13 +149,14 @@ class HttpBackend final : public Backend {
     if (reusable) idle_.push_back(connection);
   }
 
-  // A kept connection was closed by the server before it was told to.
-  void Retry(const std::shared_ptr<HttpConnection>& connection,
-             std::shared_ptr<const std::string> request, AnswerSink* sink) {
+  // The server had closed a kept connection when the request went out on it.
+  void Resend(const std::shared_ptr<HttpConnection>& connection,
+              std::shared_ptr<const std::string> request, AnswerSink* sink) {
     busy_.erase(connection);
-    StartOn(/*fresh=*/true, std::move(request), sink);
+    StartOn(NewConnection(), std::move(request), /*resent=*/true, sink);
   }
 
+  bool resends() const { return options_.resends; }
   const HttpTarget& target() const { return options_.target; }
   double NowS() const { return loop_->NowS(); }
   const Tcp::endpoint& endpoint() { return endpoints_[next_endpoint_++ % endpoints_.size()]; }
@@ -159,6 +168,21 @@ class HttpBackend final : public Backend {
     std::weak_ptr<HttpConnection> connection;
     uint64_t request_number = 0;
   };
+
+  std::shared_ptr<HttpConnection> NewConnection() {
+    return std::make_shared<HttpConnection>(this, loop_->context());
+  }
+
+  // Null when there is none.
+  std::shared_ptr<HttpConnection> TakeIdle() {
+    while (!idle_.empty()) {
+      const std::shared_ptr<HttpConnection> connection = std::move(idle_.back());
+      idle_.pop_back();
+      if (connection->IsOpen()) return connection;
+      connection->Close();
+    }
+    return nullptr;
+  }
 
   // The request's connection while it still waits for its answer.
   static std::shared_ptr<HttpConnection> Waiting(const Deadline& deadline) {
@@ -202,8 +226,10 @@ class HttpBackend final : public Backend {
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // until this object ends
 };
 
-void HttpConnection::Start(std::shared_ptr<const std::string> request, AnswerSink* sink) {
+void HttpConnection::Start(std::shared_ptr<const std::string> request, bool resent,
+                           AnswerSink* sink) {
   request_ = std::move(request);
+  resent_ = resent;
   sink_ = sink;
   reader_ = std::make_unique<AnswerReader>(sink);
   request_number_ = backend_->NextNumber();
@@ -220,6 +246,13 @@ void HttpConnection::Start(std::shared_ptr<const std::string> request, AnswerSin
     self->socket_.set_option(Tcp::no_delay(true), ignored);
     self->OnConnected();
   });
+}
+
+bool HttpConnection::IsOpen() {
+  pollfd poller = {.fd = socket_.native_handle(), .events = POLLIN | POLLRDHUP};
+  if (::poll(&poller, 1, 0) <= 0) return true;
+  // TLS may have sent a ticket behind the answer; in plain text nothing was to come.
+  return tls_.has_value() && poller.revents == POLLIN;
 }
 
 void HttpConnection::OnConnected() {
@@ -263,6 +296,7 @@ void HttpConnection::Write() {
   // A failure to write is left to the reader: the server may have answered (413, 429) and closed
   // without reading all.
   writing_ = true;
+  written_s_ = backend_->NowS();
   WriteAll(asio::buffer(*request_), [self = shared_from_this(), kept = request_](
                                         const error_code&, size_t) { self->writing_ = false; });
   Read();
@@ -291,10 +325,11 @@ void HttpConnection::OnRead(const error_code& error, size_t bytes) {
 }
 
 void HttpConnection::Lost(const error_code& error, double at_s) {
-  if (used_before_ && !reader_->started()) {
+  const bool stale = used_before_ && !reader_->started() && at_s - written_s_ <= kMostStaleS;
+  if (stale && backend_->resends()) {
     AnswerSink* sink = std::exchange(sink_, nullptr);
     Close();
-    backend_->Retry(shared_from_this(), std::move(request_), sink);
+    backend_->Resend(shared_from_this(), std::move(request_), sink);
     return;
   }
   const bool ended = error == asio::error::eof || error == asio::ssl::error::stream_truncated;
@@ -302,7 +337,8 @@ void HttpConnection::Lost(const error_code& error, double at_s) {
   Finish(at_s, reader_->TakeEnd(), false);
 }
 
-void HttpConnection::Finish(double at_s, const AnswerEnd& end, bool reusable) {
+void HttpConnection::Finish(double at_s, AnswerEnd end, bool reusable) {
+  end.resent = resent_;
   AnswerSink* sink = std::exchange(sink_, nullptr);
   if (!reusable) Close();
   backend_->Release(shared_from_this(), reusable);
@@ -313,7 +349,7 @@ void HttpConnection::Abort(Failure failure) {
   if (!busy()) return;
   AnswerEnd end;
   end.failure = std::move(failure);
-  Finish(backend_->NowS(), end, false);
+  Finish(backend_->NowS(), std::move(end), false);
 }
 
 void HttpConnection::Close() {

@@ -37,12 +37,14 @@ struct HttpBackendOptions {
   WireOptions wire;
   std::string api_key;     // empty: none is sent
   double timeout_s = 300;  // from sending to the last byte
+  // Sends a request again, once, on a new connection where a kept one was closed without a byte so
+  // soon behind it that the server cannot have seen it. Else it has failed: connection_lost.
+  bool resends = false;
 };
 
 // An OpenAI-compatible server over HTTP/1.1. Connections are kept alive and used again, as many as
-// there are requests at a time. A kept connection that the server closed meanwhile is replaced
-// once, unless a byte of the answer had come. Failures are told by OnEnd. UNAVAILABLE when the host
-// has no address.
+// there are requests at a time; one that the server has closed meanwhile is replaced before a
+// request goes out. Failures are told by OnEnd. UNAVAILABLE when the host has no address.
 absl::StatusOr<std::unique_ptr<Backend>> MakeHttpBackend(AsioLoop* loop,
                                                          const HttpBackendOptions& options);
 

@@ -2,7 +2,9 @@
 // explains.
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -53,6 +55,12 @@ struct Bench {
   std::unique_ptr<Backend> backend;
 };
 
+// Another one for each call, so that none finds its prompts cached by the one before.
+uint64_t SeedOfCall() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
 absl::StatusOr<std::optional<PromptForm>> ChooseForm(const Bench& bench) {
   if (bench.options.prompt_form.has_value()) return bench.options.prompt_form;
   if (bench.options.workload == WorkloadKind::kOwnLines) return std::optional<PromptForm>();
@@ -72,7 +80,8 @@ absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
                                                  .ignore_eos = options.ignore_eos,
                                                  .extra_members = options.extra_body},
                                         .api_key = bench->api_key,
-                                        .timeout_s = options.timeout_s});
+                                        .timeout_s = options.timeout_s,
+                                        .resends = true});
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> ConnectGrpc(Bench* bench) {
@@ -165,6 +174,14 @@ double DoneShare(const LoadOptions& load, const Recorder& recorder, double elaps
   return share;
 }
 
+// Whether an answer that is shorter than its request asked for is one that lacks something.
+bool WantsExactLengths(const Options& options) {
+  const auto is_changed = [&](const char* name) { return options.extra_body.contains(name); };
+  return options.ignore_eos && !is_changed("ignore_eos") && !is_changed("max_tokens") &&
+         !is_changed("max_completion_tokens") && !is_changed("stop") &&
+         !is_changed("stop_token_ids");
+}
+
 // The run's error when nothing was recorded before it; else what was, marked as part of a run.
 absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per_s) {
   const Options& options = bench->options;
@@ -175,10 +192,10 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   if (load.kind == LoopKind::kOpen) reported.rate_per_s = load.arrivals.rate_per_s;
   std::optional<MetricsWatch> watch;
   if (options.watch_metrics && !options.url.empty()) {
-    std::vector<std::string> names = UsualGauges();
-    names.insert(names.end(), options.more_metrics.begin(), options.more_metrics.end());
+    std::vector<Gauge> gauges = UsualGauges();
+    for (const std::string& text : options.more_metrics) gauges.push_back(ParseGauge(text));
     watch.emplace(MetricsWatchOptions{
-        .target = bench->target, .api_key = bench->api_key, .names = std::move(names)});
+        .target = bench->target, .api_key = bench->api_key, .gauges = std::move(gauges)});
   }
   Recorder recorder(options.slo);
   LoadRun run(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder);
@@ -201,6 +218,7 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   if (watch.has_value()) reported.server_peaks = watch->Finish();
   reported.result = recorder.Finish(run.begin_s());
   reported.ran_out = run.ran_out();
+  reported.exact_lengths = WantsExactLengths(options);
   if (!options.slo.limits.empty() && reported.ended_early.ok()) {
     reported.broken_limits =
         BrokenLimits(options.slo, reported.result.metrics, reported.result.failed_share());
@@ -223,7 +241,10 @@ absl::Status AddRun(Bench* bench, std::optional<double> rate_per_s, bool print,
   measured->runs.push_back(*std::move(run));
   const ReportedRun& added = measured->runs.back();
   if (print) {
-    std::printf("%s\n", RunTable(added, bench->options.slo).c_str());
+    const bool first = measured->runs.size() == 1;
+    std::printf("%s%s\n",
+                first ? absl::StrCat("seed               ", bench->options.seed, "\n").c_str() : "",
+                RunTable(added, bench->options.slo).c_str());
     std::fflush(stdout);
   }
   return added.ended_early;
@@ -234,7 +255,8 @@ absl::Status CheckSaysSomething(const ReportedRun& run) {
   if (run.ran_out) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the workload had no more sessions after ", run.result.completed + run.result.failed,
-        " requests, and says nothing of this rate; --repeat=on goes through a file again, "
+        " requests, and says nothing of this rate; --repeat=on goes through a file again with new "
+        "prompts, "
         "--requests=N takes fewer for each rate"));
   }
   if (run.result.came() == 0) {
@@ -292,13 +314,10 @@ constexpr const char* FormName(std::optional<PromptForm> form) {
 
 Json ResultJson(const Bench& bench, const Measured& measured,
                 const std::vector<std::string>& arguments) {
-  Json json = {{"format", "refrain-loadgen"},
-               {"version", 1},
-               {"label", bench.options.label},
-               {"model", bench.model},
-               {"prompt_form", FormName(bench.form)},
-               {"command", arguments},
-               {"runs", Json::array()}};
+  Json json = {{"format", "refrain-loadgen"},         {"version", 1},
+               {"label", bench.options.label},        {"model", bench.model},
+               {"prompt_form", FormName(bench.form)}, {"command", arguments},
+               {"seed", bench.options.seed},          {"runs", Json::array()}};
   for (const ReportedRun& run : measured.runs) {
     json["runs"].push_back(RunJson(run, bench.options.slo));
   }
@@ -325,7 +344,7 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  auto options = ParseOptions(arguments);
+  auto options = ParseOptions(arguments, SeedOfCall());
   if (!options.ok()) return Complain(options.status());
   if (options->help) {
     std::fputs(kHelp, stdout);

@@ -11,8 +11,8 @@
 
 namespace refrain::loadgen {
 
-std::map<std::string, double> ReadPrometheusText(std::string_view text) {
-  std::map<std::string, double> sums;
+std::map<std::string, MetricValue> ReadPrometheusText(std::string_view text) {
+  std::map<std::string, MetricValue> values;
   while (!text.empty()) {
     const size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
@@ -32,17 +32,36 @@ std::map<std::string, double> ReadPrometheusText(std::string_view text) {
     value_text = value_text.substr(0, value_text.find(' '));  // a time stamp may follow
     double value = 0;
     if (!absl::SimpleAtod(std::string(value_text), &value)) continue;
-    sums[std::string(line.substr(0, name_end))] += value;
+    const auto [known, is_new] =
+        values.try_emplace(std::string(line.substr(0, name_end)), MetricValue{value, value});
+    if (is_new) continue;
+    known->second.sum += value;
+    known->second.highest = std::max(known->second.highest, value);
   }
-  return sums;
+  return values;
 }
 
-std::vector<std::string> UsualGauges() {
-  return {
-      "refrain_kv_used_bytes",     "refrain_kv_physical_tokens",   "refrain_kv_logical_tokens",
-      "refrain_kv_sharing_factor", "vllm:kv_cache_usage_perc",     "vllm:num_requests_running",
-      "vllm:num_requests_waiting", "sglang:token_usage",           "sglang:num_running_reqs",
-      "sglang:num_queue_reqs",     "llamacpp:requests_processing", "llamacpp:requests_deferred"};
+Gauge ParseGauge(std::string_view text) {
+  constexpr std::string_view kHighest = "max:";
+  const bool highest = text.starts_with(kHighest);
+  return {.name = std::string(highest ? text.substr(kHighest.size()) : text),
+          .over_labels = highest ? OverLabels::kHighest : OverLabels::kSum,
+          .shown_as = std::string(text)};
+}
+
+std::vector<Gauge> UsualGauges() {
+  std::vector<Gauge> gauges;
+  for (const char* name :
+       {"refrain_kv_used_bytes", "refrain_kv_physical_tokens", "refrain_kv_logical_tokens",
+        "vllm:num_requests_running", "vllm:num_requests_waiting", "sglang:num_running_reqs",
+        "sglang:num_queue_reqs", "llamacpp:requests_processing", "llamacpp:requests_deferred"}) {
+    gauges.push_back({name, OverLabels::kSum, name});
+  }
+  for (const char* share :
+       {"refrain_kv_sharing_factor", "vllm:kv_cache_usage_perc", "sglang:token_usage"}) {
+    gauges.push_back({share, OverLabels::kHighest, share});
+  }
+  return gauges;
 }
 
 class MetricsWatch::State {
@@ -87,12 +106,14 @@ class MetricsWatch::State {
     const auto reply = Fetch(options_.target, {.path = "/metrics", .api_key = options_.api_key});
     if (!reply.ok()) return true;  // under load a page may fail once
     if (reply->status != 200) return reply->status == 503 || reply->status == 429;
-    const std::map<std::string, double> now = ReadPrometheusText(reply->body);
-    for (const std::string& name : options_.names) {
-      const auto found = now.find(name);
+    const std::map<std::string, MetricValue> now = ReadPrometheusText(reply->body);
+    for (const Gauge& gauge : options_.gauges) {
+      const auto found = now.find(gauge.name);
       if (found == now.end()) continue;
-      const auto [peak, is_new] = peaks_.emplace(name, found->second);
-      if (!is_new) peak->second = std::max(peak->second, found->second);
+      const bool highest = gauge.over_labels == OverLabels::kHighest;
+      const double value = highest ? found->second.highest : found->second.sum;
+      const auto [peak, is_new] = peaks_.emplace(gauge.shown_as, value);
+      if (!is_new) peak->second = std::max(peak->second, value);
     }
     return true;
   }

@@ -11,19 +11,39 @@
 
 namespace refrain::loadgen {
 
-// Sums of the samples of each metric in Prometheus' text format, over its labels. Lines that are of
-// another form are passed over.
-std::map<std::string, double> ReadPrometheusText(std::string_view text);
+// The samples of one metric, over its labels.
+struct MetricValue {
+  double sum = 0;
+  double highest = 0;
+
+  bool operator==(const MetricValue&) const = default;
+};
+
+// By name, from Prometheus' text format. Lines that are of another form are passed over.
+std::map<std::string, MetricValue> ReadPrometheusText(std::string_view text);
+
+// What counts of a gauge with several samples, one for each engine of a server say: requests add
+// up, shares and ratios do not.
+enum class OverLabels { kSum, kHighest };
+
+struct Gauge {
+  std::string name;
+  OverLabels over_labels = OverLabels::kSum;
+  std::string shown_as;  // its peak's name
+};
+
+// NAME, or max:NAME for the highest sample.
+Gauge ParseGauge(std::string_view text);
+
+// The gauges that servers tell their batch and KV cache by: ours, vLLM's, SGLang's, llama-server's.
+std::vector<Gauge> UsualGauges();
 
 struct MetricsWatchOptions {
   HttpTarget target;
   std::string api_key;
   double interval_s = 0.2;
-  std::vector<std::string> names;  // gauges to watch
+  std::vector<Gauge> gauges;
 };
-
-// The gauges that servers tell their batch and KV cache by: ours, vLLM's, SGLang's, llama-server's.
-std::vector<std::string> UsualGauges();
 
 // Reads /metrics again and again on a thread of its own, and keeps the highest value of each gauge
 // that is there. A server without /metrics has none; nothing fails.
@@ -33,7 +53,7 @@ class MetricsWatch {
   ~MetricsWatch();
   MetricsWatch(const MetricsWatch&) = delete;
 
-  // Stops, reads a last time, and gives the peaks by name.
+  // Stops, reads a last time, and gives the peaks by `shown_as`.
   std::map<std::string, double> Finish();
 
  private:

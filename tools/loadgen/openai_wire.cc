@@ -74,7 +74,9 @@ void ReadChoice(const Json& choice, StreamEvent* event) {
       if (id.is_number_integer()) event->token_ids.push_back(id.get<int32_t>());
     }
   }
-  event->finished = Member(choice, "finish_reason") != nullptr;
+  if (const Json* reason = Member(choice, "finish_reason")) {
+    event->finish_reason = reason->is_string() ? reason->get<std::string>() : reason->dump();
+  }
   event->tokens = event->token_ids.empty() ? (event->text.empty() ? 0 : 1)
                                            : static_cast<int32_t>(event->token_ids.size());
 }
@@ -83,13 +85,26 @@ std::string Beginning(std::string_view text) {
   return std::string(text.substr(0, kMostMessageBytes));
 }
 
+std::string TextOf(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return Beginning(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// Nothing for what is no error. {"error": {"message": ...}}, as OpenAI has it; {"object": "error",
+// "message": ...} of older servers; {"detail": ...} of FastAPI; "message" alone.
 std::optional<std::string> MessageOf(const Json& answer) {
-  const Json* error = Member(answer, "error");
-  if (error == nullptr) return std::nullopt;
-  if (const Json* message = Member(*error, "message"); message != nullptr && message->is_string()) {
-    return message->get<std::string>();
+  if (const Json* error = Member(answer, "error")) {
+    const Json* message = Member(*error, "message");
+    return message != nullptr && message->is_string() ? message->get<std::string>()
+                                                      : Beginning(TextOf(*error));
   }
-  return Beginning(error->dump(-1, ' ', false, Json::error_handler_t::replace));
+  if (Member(answer, "choices") != nullptr) return std::nullopt;
+  for (const char* name : {"message", "detail"}) {
+    if (const Json* message = Member(answer, name)) return TextOf(*message);
+  }
+  const Json* object = Member(answer, "object");
+  if (object != nullptr && *object == "error") return TextOf(answer);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -141,6 +156,10 @@ absl::StatusOr<StreamEvent> DecodeEvent(std::string_view json) {
     event.cached_tokens = Count(Member(*usage, "prompt_tokens_details"), "cached_tokens");
   }
   return event;
+}
+
+bool IsAbort(std::string_view finish_reason) {
+  return finish_reason == "abort" || finish_reason == "error";
 }
 
 std::string ErrorMessage(std::string_view body) {

@@ -30,20 +30,24 @@ struct StreamEvent {
   int32_t tokens = 0;  // as many as ids, else one if there is text
   std::string text;
   std::vector<int32_t> token_ids;
-  bool finished = false;  // a finish_reason is there
+  std::optional<std::string> finish_reason;
   std::optional<int32_t> prompt_tokens;
   std::optional<int32_t> output_tokens;
   std::optional<int32_t> cached_tokens;
   std::optional<std::string> error;
 };
 
-// INVALID_ARGUMENT when it is no event of such a stream.
+// INVALID_ARGUMENT when it is no event of such a stream. An `error` is what `error` or, without
+// choices, `message` or `detail` says: servers have it in all three.
 absl::StatusOr<StreamEvent> DecodeEvent(std::string_view json);
+
+// True for the reasons by which a server says that it gave the answer up.
+bool IsAbort(std::string_view finish_reason);
 
 // As a JSON string, in quotes. Text that is no UTF-8 gets replacement characters.
 std::string QuotedJson(const std::string& text);
 
-// The message of an error body, or its beginning when it is of another form.
+// The message of an error's body or event, or its beginning when it is of another form.
 std::string ErrorMessage(std::string_view body);
 
 // `data[0].id` of /v1/models. INVALID_ARGUMENT when there is none.

@@ -44,12 +44,15 @@ Load
   --drain-s=S          to wait for answers after that                                        [60]
   --max-in-flight=N    more wait here, which is part of their latency; 0: no limit            [0]
   --warmup=N           requests before, one at a time, not counted; they must succeed         [0]
-  --seed=N             the same seed, the same load                                           [1]
+  --seed=N             the same seed, the same load: times, and prompts that are made up, which a
+                       server has then in its cache if it had them before  [a new one each call]
 
 Workload
   --workload=KIND      shared_prompts, sharegpt, mooncake, mt_bench, qmsum, jsonl  [shared_prompts]
   --file=PATH          of all kinds but shared_prompts
-  --repeat=on|off      begin the file again at its end                                      [off]
+  --repeat=on|same|off  begin the file again at its end; on: each pass with new prompts (mooncake:
+                       other tokens, text: the pass's number before it); same: as they are,
+                       which a prefix cache has by then                                     [off]
   --turns=N            of a conversation; 0: as many as recorded                              [1]
   --think-s=S          between an answer and the next turn                                    [0]
   --output-tokens=N    of every answer                  [shared_prompts 64, else as recorded]
@@ -68,7 +71,8 @@ Result
   --sweep=RATES        1,2,4: these; START or START:FACTOR: searches the highest rate held
   --sweep-precision=X  of the search                [0.1]    --sweep-max=R  no rate above it
   --metrics=on|off     read peaks of gauges from /metrics                                    [on]
-  --metric=NAME        one more gauge; may be repeated
+  --metric=NAME        one more gauge, its samples added up; max:NAME: the highest of them;
+                       may be repeated
   --json=FILE          the result for programs ("-": to standard output instead of the table)
   --label=TEXT         a name for the result, kept in the JSON
   --help               this text
@@ -234,7 +238,9 @@ std::map<std::string, Set> WorkloadFlags(Options* o) {
                                                {"qmsum", WorkloadKind::kQmSum},
                                                {"jsonl", WorkloadKind::kOwnLines}})},
           {"file", Text(&o->file)},
-          {"repeat", OnOff(&o->repeat)},
+          {"repeat",
+           Choice<Repeat>(&o->repeat,
+                          {{"on", Repeat::kNew}, {"same", Repeat::kSame}, {"off", Repeat::kOff}})},
           {"turns", Count<int32_t>(&o->turns, 0)},
           {"think-s", Number(&o->think_s, 0, true)},
           {"output-tokens", Count<int32_t>(&o->output_tokens, 1)},
@@ -279,7 +285,8 @@ absl::Status CheckTogether(const Options& options) {
   if (made_up && !options.file.empty()) {
     return refuse("--file is for the other kinds of --workload: shared_prompts reads none");
   }
-  if (made_up && options.repeat) return refuse("--repeat is for workloads that read a file");
+  const bool repeats = options.repeat != Repeat::kOff;
+  if (made_up && repeats) return refuse("--repeat is for workloads that read a file");
   if (made_up && options.turns == 0) {
     return refuse("--turns=0 (as recorded) needs a recorded --workload; valid here: from 1");
   }
@@ -294,7 +301,7 @@ absl::Status CheckTogether(const Options& options) {
     return refuse("--turns is for other kinds of --workload: a line of jsonl has its own");
   }
   const bool trace = options.load.kind == LoopKind::kTrace;
-  if (trace && options.repeat) return refuse("--repeat does not go with --arrivals=trace");
+  if (trace && repeats) return refuse("--repeat does not go with --arrivals=trace");
   if (trace && made_up) {
     return refuse("--arrivals=trace needs a workload with times: mooncake or jsonl");
   }
@@ -309,8 +316,9 @@ absl::Status CheckTogether(const Options& options) {
 
 }  // namespace
 
-absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, uint64_t seed) {
   Options options;
+  options.seed = seed;
   constexpr int64_t kUnset = -1;
   constexpr int64_t kUsualRequests = 100;
   options.load.most_requests = kUnset;

@@ -18,6 +18,13 @@ namespace refrain::loadgen {
 
 enum class WorkloadKind { kSharedPrompts, kShareGpt, kMooncake, kMtBench, kQmSum, kOwnLines };
 
+// What follows the last session of a file.
+enum class Repeat {
+  kOff,
+  kNew,   // the file again, with prompts that no pass had before
+  kSame,  // the file again as it is: a server with a prefix cache has all of it by then
+};
+
 // What the command line says.
 struct Options {
   bool help = false;
@@ -40,7 +47,7 @@ struct Options {
   // --- workload ---
   WorkloadKind workload = WorkloadKind::kSharedPrompts;
   std::string file;
-  bool repeat = false;
+  Repeat repeat = Repeat::kOff;
   int32_t turns = 1;
   double think_s = 0;
   int32_t output_tokens = 0;  // 0: what the workload says
@@ -65,9 +72,9 @@ struct Options {
 
 extern const char kHelp[];
 
-// INVALID_ARGUMENT names the option, its value, and what is valid; also for options that do not go
-// together.
-absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+// `seed` stands unless one is given. INVALID_ARGUMENT names the option, its value, and what is
+// valid; also for options that do not go together.
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, uint64_t seed);
 
 }  // namespace refrain::loadgen
 

@@ -100,12 +100,17 @@ absl::Status ReadLine(const DialogueOptions& options, const Json& object, Sessio
 
 // Of a session that was read from `line`. Its error says why there is none.
 absl::StatusOr<PromptForm> FormOf(const Session& session, const Json& line,
-                                  std::optional<PromptForm> asked) {
+                                  const DialogueOptions& options) {
+  const std::optional<PromptForm> asked = options.form;
   const auto is_ids = [](const Turn& turn) { return !turn.token_ids.empty(); };
   const bool has_ids = std::any_of(session.turns.begin(), session.turns.end(), is_ids);
   const bool has_text = !std::all_of(session.turns.begin(), session.turns.end(), is_ids);
   if (has_ids && has_text) {
     return absl::InvalidArgumentError("has turns of token ids and of text, which no form can send");
+  }
+  if (has_ids && options.text_only) {
+    return absl::InvalidArgumentError(
+        "is token ids, which --repeat=on cannot make new; --repeat=same sends them again");
   }
   if (!asked.has_value()) {
     if (has_ids) return PromptForm::kTokenIds;
@@ -131,7 +136,7 @@ class OwnLines final : public LineSessions {
   absl::Status ReadSession(const Json& object, Session* session) const override {
     const absl::Status read = ReadLine(options_, object, session);
     if (!read.ok()) return read;
-    const absl::StatusOr<PromptForm> form = FormOf(*session, object, options_.form);
+    const absl::StatusOr<PromptForm> form = FormOf(*session, object, options_);
     if (!form.ok()) return form.status();
     session->form = *form;
     return absl::OkStatus();
@@ -157,7 +162,7 @@ absl::Status CheckFormOfOwnLines(const DialogueOptions& options) {
     if (!read.ok() || !*read) return absl::OkStatus();
     Session session;
     if (!ReadLine(options, line, &session).ok()) return absl::OkStatus();
-    const absl::StatusOr<PromptForm> form = FormOf(session, line, options.form);
+    const absl::StatusOr<PromptForm> form = FormOf(session, line, options);
     if (!form.ok()) return (*lines)->Error(form.status().message());
   }
 }

@@ -20,6 +20,7 @@ struct DialogueOptions {
   int64_t most_prompt_bytes = 0;  // with all said before; what is longer is left out; 0: nothing is
   double think_s = 0;
   std::optional<PromptForm> form;  // of lines of one's own; nothing: as each is written
+  bool text_only = false;  // lines of token ids cannot be used: nothing can be added to them
 };
 
 // Bytes of English text in a token, about: recorded answers come as text.

@@ -20,7 +20,7 @@ RequestValues ValuesOf(const RequestRecord& record) {
   values.ms[Index(Metric::kE2e)] = e2e_ms;
   values.ms[Index(Metric::kNormalized)] =
       e2e_ms / static_cast<double>(std::max<int64_t>(1, record.output_tokens));
-  if (record.output_tokens > 1) {
+  if (record.output_tokens > 1 && record.last_token_s > record.first_token_s) {
     values.has_tpot = true;
     values.ms[Index(Metric::kTpot)] = (record.last_token_s - record.first_token_s) * kMsPerS /
                                       static_cast<double>(record.output_tokens - 1);
@@ -49,10 +49,12 @@ void Recorder::AddTogether(int32_t tokens) {
 void Recorder::Ended(const RequestRecord& record) {
   --in_flight_;
   last_end_s_ = std::max(last_end_s_, record.end_s);
+  if (record.resent) ++result_.resent;
   if (record.failure.has_value()) return AddFailure(*record.failure);
   ++result_.completed;
   result_.input_tokens += record.input_tokens;
   result_.output_tokens += record.output_tokens;
+  if (record.is_short) ++result_.short_answers;
   if (record.cached_tokens.has_value()) {
     result_.cached_tokens = result_.cached_tokens.value_or(0) + *record.cached_tokens;
     ++result_.answers_with_cached_tokens;

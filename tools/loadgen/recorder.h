@@ -18,11 +18,13 @@ struct RequestRecord {
   double planned_s = 0;
   double sent_s = 0;
   double first_token_s = 0;
-  double last_token_s = 0;
+  double last_token_s = 0;  // or of the answer's finish_reason
   double end_s = 0;
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
   std::optional<int32_t> cached_tokens;
+  bool is_short = false;  // the server says that the answer has fewer tokens than were asked for
+  bool resent = false;
   std::optional<Failure> failure;
 };
 
@@ -42,6 +44,8 @@ struct RunResult {
   std::optional<int64_t> cached_tokens;  // nothing when the server never said
   int64_t answers_with_cached_tokens = 0;
   int64_t input_tokens_of_those = 0;
+  int64_t short_answers = 0;  // of those completed
+  int64_t resent = 0;         // requests that went out twice, for their connection was closed
   std::map<std::string, FailureCount> failures;  // by kind
   std::array<Summary, kMetrics> metrics;         // by Metric, ms, of completed requests
   Summary itl;                                   // between tokens, ms, of all requests
@@ -88,7 +92,8 @@ class Recorder {
   double last_end_s_ = 0;
 };
 
-// The four values of an answer; TPOT is nothing when there is one token only.
+// The four values of an answer. It has no TPOT, which is then 0, when its tokens, or its only one,
+// came at one time: between them there is none to measure.
 struct RequestValues {
   MetricValues ms = {};
   bool has_tpot = false;

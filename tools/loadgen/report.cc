@@ -32,13 +32,21 @@ Json SummaryJson(const Summary& summary) {
 constexpr std::array<const char*, kMetrics> kMetricTitles = {"TTFT", "TPOT", "E2E",
                                                              "normalized (per token)"};
 
+// Of a result that has them.
+double CachedPercent(const RunResult& result) {
+  if (result.input_tokens_of_those == 0) return 0;
+  return 100.0 * static_cast<double>(*result.cached_tokens) /
+         static_cast<double>(result.input_tokens_of_those);
+}
+
 std::string CachedText(const RunResult& result) {
-  const double share = result.input_tokens_of_those == 0
-                           ? 0
-                           : 100.0 * static_cast<double>(*result.cached_tokens) /
-                                 static_cast<double>(result.input_tokens_of_those);
   return absl::StrFormat("%d of %d input tokens (%.1f %%)", *result.cached_tokens,
-                         result.input_tokens_of_those, share);
+                         result.input_tokens_of_those, CachedPercent(result));
+}
+
+std::string ShortText(const RunResult& result) {
+  return absl::StrFormat("%d of %d answers are shorter than asked for", result.short_answers,
+                         result.completed);
 }
 
 std::string HeldText(const ReportedRun& run) {
@@ -65,6 +73,14 @@ std::string RunTable(const ReportedRun& run, const Slo& slo) {
                         result.completed, result.failed, result.duration_s);
   if (!run.ended_early.ok()) {
     absl::StrAppend(&text, "ended early        ", run.ended_early.message(), "\n");
+  }
+  if (result.resent > 0) {
+    absl::StrAppendFormat(&text,
+                          "sent again         %10d times: the server had closed the connection\n",
+                          result.resent);
+  }
+  if (run.exact_lengths && result.short_answers > 0) {
+    absl::StrAppend(&text, "too short          ", ShortText(result), "\n");
   }
   absl::StrAppendFormat(
       &text, "throughput         %10.2f requests/s, %.1f input tok/s, %.1f output tok/s\n",
@@ -110,15 +126,23 @@ std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep
   const char* name = StatisticName(slo.statistic);
   std::string text = absl::StrFormat(
       "| requests/s asked | done | output tok/s | TTFT %s ms | TPOT %s ms | normalized %s ms | "
-      "goodput | failed | held |\n|---|---|---|---|---|---|---|---|---|\n",
+      "goodput | failed | found in cache | held |\n|---|---|---|---|---|---|---|---|---|---|\n",
       name, name, name);
   for (const ReportedRun& run : runs) {
-    absl::StrAppendFormat(&text, "| %.4g | %.2f | %.1f | %s | %s | %s | %.2f | %d | %s |\n",
-                          run.rate_per_s.value_or(0), PerSecond(run.result.completed, run.result),
-                          PerSecond(run.result.output_tokens, run.result),
-                          statistic(run, Metric::kTtft, 1), statistic(run, Metric::kTpot, 2),
-                          statistic(run, Metric::kNormalized, 2),
-                          PerSecond(run.result.good, run.result), run.result.failed, HeldText(run));
+    absl::StrAppendFormat(
+        &text, "| %.4g | %.2f | %.1f | %s | %s | %s | %.2f | %d | %s | %s |\n",
+        run.rate_per_s.value_or(0), PerSecond(run.result.completed, run.result),
+        PerSecond(run.result.output_tokens, run.result), statistic(run, Metric::kTtft, 1),
+        statistic(run, Metric::kTpot, 2), statistic(run, Metric::kNormalized, 2),
+        PerSecond(run.result.good, run.result), run.result.failed,
+        run.result.cached_tokens.has_value() ? absl::StrFormat("%.1f %%", CachedPercent(run.result))
+                                             : "-",
+        HeldText(run));
+  }
+  for (const ReportedRun& run : runs) {
+    if (!run.exact_lengths || run.result.short_answers == 0) continue;
+    absl::StrAppendFormat(&text, "\nat %.4g requests/s %s\n", run.rate_per_s.value_or(0),
+                          ShortText(run.result));
   }
   text += sweep.highest_rate_held.has_value()
               ? absl::StrFormat("\nhighest rate held: %.4g requests/s", *sweep.highest_rate_held)
@@ -136,9 +160,11 @@ Json RunJson(const ReportedRun& run, const Slo& slo) {
       {"duration_s", result.duration_s},
       {"completed", result.completed},
       {"failed", result.failed},
+      {"resent", result.resent},
       {"peak_in_flight", result.peak_in_flight},
       {"input_tokens", result.input_tokens},
       {"output_tokens", result.output_tokens},
+      {"short_answers", run.exact_lengths ? Json(result.short_answers) : Json()},
       {"cached_tokens", result.cached_tokens.has_value() ? Json(*result.cached_tokens) : Json()},
       {"throughput",
        {{"requests_per_s", PerSecond(result.completed, result)},

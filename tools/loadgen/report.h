@@ -20,7 +20,8 @@ struct ReportedRun {
   std::map<std::string, double> server_peaks;  // gauges of /metrics by name
   std::vector<std::string> broken_limits;      // of the SLO
   bool ran_out = false;                        // of sessions, before it was to end
-  absl::Status ended_early;                    // not OK: this is what was measured until then
+  bool exact_lengths = false;  // each answer was to have as many tokens as its request asked for
+  absl::Status ended_early;    // not OK: this is what was measured until then
 };
 
 // Whether the load was held; nothing when the run cannot say, for it ended early or nobody came.

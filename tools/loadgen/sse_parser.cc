@@ -1,8 +1,24 @@
 #include "tools/loadgen/sse_parser.h"
 
-namespace refrain::loadgen {
+#include <optional>
 
-bool SseParser::Feed(std::string_view bytes, const OnData& on_data) {
+namespace refrain::loadgen {
+namespace {
+
+// The value of a line of that field; nothing for a line of another one.
+std::optional<std::string_view> ValueOf(std::string_view field, std::string_view line) {
+  if (!line.starts_with(field)) return std::nullopt;
+  line.remove_prefix(field.size());
+  if (line.empty()) return line;
+  if (line.front() != ':') return std::nullopt;  // a field whose name only begins so
+  line.remove_prefix(1);
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  return line;
+}
+
+}  // namespace
+
+bool SseParser::Feed(std::string_view bytes, const OnEvent& on_event) {
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
     if (end == std::string_view::npos) {
@@ -15,33 +31,28 @@ bool SseParser::Feed(std::string_view bytes, const OnData& on_data) {
       line_.append(line);
       line = line_;
     }
-    const bool go_on = TakeLine(line, on_data);
+    const bool go_on = TakeLine(line, on_event);
     line_.clear();
     if (!go_on) return false;
   }
   return true;
 }
 
-bool SseParser::TakeLine(std::string_view line, const OnData& on_data) {
+bool SseParser::TakeLine(std::string_view line, const OnEvent& on_event) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   if (line.empty()) {
-    if (!has_data_) return true;
-    const bool go_on = on_data(data_);
+    const bool go_on = !has_data_ || on_event(type_, data_);
+    type_.clear();
     data_.clear();
     has_data_ = false;
     return go_on;
   }
-  constexpr std::string_view kData = "data";
-  if (!line.starts_with(kData)) return true;
-  line.remove_prefix(kData.size());
-  if (!line.empty()) {
-    if (line.front() != ':') return true;  // another field whose name begins so
-    line.remove_prefix(1);
-    if (!line.empty() && line.front() == ' ') line.remove_prefix(1);
-  }
+  if (const auto type = ValueOf("event", line)) type_ = *type;
+  const auto data = ValueOf("data", line);
+  if (!data.has_value()) return true;
   if (has_data_) data_ += '\n';
   has_data_ = true;
-  data_.append(line);
+  data_.append(*data);
   return data_.size() <= most_event_bytes_;
 }
 

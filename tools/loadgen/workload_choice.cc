@@ -8,6 +8,7 @@
 #include "tools/loadgen/mooncake.h"
 #include "tools/loadgen/recorded_dialogues.h"
 #include "tools/loadgen/shared_prompts.h"
+#include "tools/loadgen/synthetic_prompt.h"
 
 namespace refrain::loadgen {
 namespace {
@@ -21,7 +22,8 @@ DialogueOptions DialoguesOf(const Options& options, std::optional<PromptForm> fo
           .most_output_tokens = options.most_output_tokens,
           .most_prompt_bytes = int64_t{options.most_input_tokens} * kBytesPerToken,
           .think_s = options.think_s,
-          .form = form};
+          .form = form,
+          .text_only = options.repeat == Repeat::kNew};
 }
 
 absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options,
@@ -62,7 +64,8 @@ absl::StatusOr<std::unique_ptr<Workload>> OpenOnce(const Options& options,
   return absl::InternalError("a workload that is none");
 }
 
-// Begins again at the end; a workload that gives nothing ends all the same.
+// Begins again at the end; a workload that gives nothing ends all the same. Of Repeat::kNew a pass
+// shares no more with those before than the first token or two.
 class Repeating final : public Workload {
  public:
   Repeating(const Options& options, std::optional<PromptForm> form, std::unique_ptr<Workload> first)
@@ -70,17 +73,31 @@ class Repeating final : public Workload {
 
   absl::StatusOr<std::optional<Session>> Next() override {
     auto session = current_->Next();
-    if (!session.ok() || session->has_value()) return session;
-    auto again = OpenOnce(options_, form_);
-    if (!again.ok()) return again.status();
-    current_ = *std::move(again);
-    return current_->Next();
+    if (session.ok() && !session->has_value()) {
+      ++pass_;
+      Options options = options_;
+      if (options.repeat == Repeat::kNew) options.seed = MixSeed(options.seed, pass_);
+      auto again = OpenOnce(options, form_);
+      if (!again.ok()) return again.status();
+      current_ = *std::move(again);
+      session = current_->Next();
+    }
+    if (session.ok() && session->has_value()) Mark(&**session);
+    return session;
   }
 
  private:
+  // What a workload made up is new by its seed.
+  void Mark(Session* session) const {
+    if (pass_ == 1 || options_.repeat != Repeat::kNew || IsMadeUp(options_)) return;
+    std::string& text = session->turns.front().messages.front().content;
+    text = absl::StrCat("(", pass_, ") ", text);
+  }
+
   const Options options_;
   const std::optional<PromptForm> form_;
   std::unique_ptr<Workload> current_;
+  uint64_t pass_ = 1;
 };
 
 // A file of which nothing comes cannot be used.
@@ -128,7 +145,7 @@ absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const Options& options,
   }
   auto workload = OpenOnce(options, form);
   if (!workload.ok() || options.workload == WorkloadKind::kSharedPrompts) return workload;
-  if (options.repeat) {
+  if (options.repeat != Repeat::kOff) {
     workload = std::make_unique<Repeating>(options, form, *std::move(workload));
   }
   return std::make_unique<NotEmpty>(options.file, *std::move(workload));

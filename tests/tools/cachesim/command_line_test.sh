@@ -34,4 +34,11 @@ refuses '--json: cannot write no/such/out.json: No such file' --json=no/such/out
 "$cachesim" --json=no/such/out.json "$trace" 2> /dev/null | grep -q . && fails "it replayed first"
 refuses 'no/such: cannot open' --json="$TEST_TMPDIR/none" no/such
 [[ ! -e $TEST_TMPDIR/none ]] || fails "a file without a result is left"
+# A path may hold any bytes, JSON only UTF-8.
+odd=$TEST_TMPDIR/$'caf\xe9.jsonl'
+cp "$trace" "$odd"
+"$cachesim" --sizes=10 --policies=lru --json="$TEST_TMPDIR/odd.json" "$odd" > /dev/null ||
+  fails "exit status $? for a path that is no UTF-8"
+python3 -c 'import json, sys; [r] = json.load(open(sys.argv[1]))
+assert r["trace"].endswith("caf\ufffd.jsonl"), r' "$TEST_TMPDIR/odd.json" || fails "no JSON of it"
 exit 0

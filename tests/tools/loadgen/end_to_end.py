@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,14 @@ class Answers(unittest.TestCase):
         self.assertEqual(run["server_peaks"]["refrain_kv_used_bytes"], 4096)
         self.assertGreaterEqual(run["server_peaks"]["vllm:num_requests_running"], 1)
 
+    def test_a_share_is_the_highest_of_all_engines_not_their_sum(self):
+        name = "vllm:kv_cache_usage_perc"
+        with responder() as server:
+            peaks = one_run(server.url, "--rate=100", "--requests=3", f"--metric=max:{name}",
+                            "--metric=max:vllm:num_requests_running", *SMALL)["server_peaks"]
+        self.assertEqual((peaks[name], peaks[f"max:{name}"]), (0.7, 0.7))
+        self.assertIn("max:vllm:num_requests_running", peaks)
+
     def test_measures_the_time_that_a_server_takes(self):
         with responder("--token-delay-us=20000") as server:
             run = one_run(server.url, "--arrivals=closed", "--requests=3", *SMALL)
@@ -74,6 +83,23 @@ class Answers(unittest.TestCase):
                 self.assertEqual([len(ids) for ids in sent], [25] * 3)
                 self.assertEqual(sent[0][:20], sent[1][:20])
                 self.assertNotEqual(sent[0][20:], sent[1][20:])
+
+    def test_a_call_sends_no_prompt_of_the_one_before_unless_the_seed_is_its(self):
+        def prompts(*options):
+            with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
+                done = subprocess.run([LOADGEN, f"--url={server.url}", "--requests=3", "--rate=100",
+                                       *options, *SMALL], capture_output=True, text=True)
+                bodies = json_lines(log.name)
+            [seed] = re.findall(r"(?m)^seed +(\d+)$", done.stdout)
+            return seed, [body["prompt"] for body in bodies if body.get("stream")]
+
+        seed, first = prompts()
+        other_seed, second = prompts()
+        self.assertNotEqual(seed, other_seed)
+        self.assertFalse({tuple(ids[:3]) for ids in first} & {tuple(ids[:3]) for ids in second})
+        self.assertEqual(prompts(f"--seed={seed}"), (seed, first))
+        with responder() as server:
+            self.assertEqual(run_json(server.url, "--seed=9", "--requests=1", *SMALL)["seed"], 9)
 
     def test_turns_repeat_what_was_said(self):
         with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
@@ -214,13 +240,24 @@ class Failures(unittest.TestCase):
     def test_each_kind_is_told_apart(self):
         cases = {"status:429": "http_429", "status:503": "http_503", "break:2": "broken_stream",
                  "error:2": "error_event", "hang": "timeout", "garbage": "bad_answer",
-                 "empty": "no_tokens", "close": "connection_lost"}
+                 "empty": "no_tokens", "close": "connection_lost", "abort:2": "aborted"}
         for fail, kind in cases.items():
             with self.subTest(fail), responder(f"--fail={fail}", "--token-delay-us=100") as server:
                 run = one_run(server.url, "--rate=100", "--requests=6",
                               f"--timeout-s={0.3 if fail == 'hang' else 10}", *SMALL, expect=1)
                 self.assertEqual((run["completed"], run["failed"]), (0, 6))
                 self.assertEqual({k: v["count"] for k, v in run["failures"].items()}, {kind: 6})
+
+    def test_answers_that_are_cut_are_counted(self):
+        load = ["--rate=100", "--requests=6", *SMALL]
+        with responder("--fail=short:2", "--fail-every=3") as server:
+            run = one_run(server.url, *load)
+            table = loadgen(f"--url={server.url}", *load).stdout
+            others = [one_run(server.url, *load, option) for option in
+                      ("--ignore-eos=off", '--extra-body={"stop": "a"}')]
+        self.assertEqual((run["completed"], run["short_answers"]), (6, 2))
+        self.assertIn("2 of 6 answers are shorter than asked for", table)
+        self.assertEqual([other["short_answers"] for other in others], [None, None])
 
     def test_where_none_succeeded_there_is_no_latency(self):
         with responder("--fail=status:400") as server:
@@ -257,9 +294,22 @@ class Failures(unittest.TestCase):
         self.assertEqual(run["failures"]["http_429"]["example"], "asked to fail")
 
     def test_a_kept_connection_that_the_server_closed_is_no_failure(self):
-        with responder("--fail=close", "--fail-every=2") as server:
-            run = one_run(server.url, "--arrivals=closed", "--requests=9", *SMALL)
-        self.assertEqual((run["completed"], run["failed"]), (9, 0))
+        def outcome():
+            with responder("--fail=close", "--fail-every=2") as server:
+                run = one_run(server.url, "--arrivals=closed", "--requests=9", *SMALL)
+            return run["completed"], run["failed"], run["resent"]
+
+        # Of the 17 requests that it got it answered every second one. On a busy machine it may close
+        # so late that it could have worked on one.
+        self.assertIn((9, 0, 8), (outcome() for _ in range(4)))
+
+    def test_one_that_it_closes_upon_a_request_is_a_failure(self):
+        with tempfile.NamedTemporaryFile() as times, responder(
+                f"--times={times.name}", "--fail=close:200", "--fail-every=2") as server:
+            run = one_run(server.url, "--arrivals=closed", "--requests=6", *SMALL)
+            came = len(pathlib.Path(times.name).read_text().split())
+        self.assertEqual((run["completed"], run["resent"], came), (3, 0, 6))
+        self.assertEqual(run["failures"]["connection_lost"]["count"], 3)
 
     def test_what_is_under_way_at_the_end_is_unfinished(self):
         with responder("--fail=hang", "--fail-every=5") as server:
@@ -299,6 +349,14 @@ class Sweeps(unittest.TestCase):
         sweep = json.loads(done.stdout)["sweep"]
         self.assertEqual(sweep, {"highest_rate_held": 50, "lowest_rate_broken": None})
         self.assertIn("at 100 requests/s: the workload had no more sessions after ", done.stderr)
+
+    def test_rates_behind_the_end_of_a_file_send_nothing_again(self):
+        with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
+            done = loadgen(f"--url={server.url}", "--workload=mt_bench", f"--file={MT_BENCH}",
+                           "--repeat=on", "--sweep=200,400", "--slo=e2e:10000", "--requests=25")
+            sent = [body["messages"][0]["content"] for body in json_lines(log.name)]
+        self.assertEqual((len(sent), len(set(sent))), (50, 50))
+        self.assertIn("| found in cache |", done.stdout)
 
     def test_a_rate_at_which_nobody_came_is_not_judged(self):
         with responder() as server:

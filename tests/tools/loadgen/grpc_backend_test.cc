@@ -20,7 +20,7 @@ namespace {
 // something else.
 class FakeService final : public v1::Inference::Service {
  public:
-  enum : int32_t { kBusy = 901, kBreak = 902, kHang = 903, kNothing = 904 };
+  enum : int32_t { kBusy = 901, kBreak = 902, kHang = 903, kNothing = 904, kNoEnd = 905 };
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
@@ -46,6 +46,7 @@ class FakeService final : public v1::Inference::Service {
       choice->add_token_ids(i);
       choice->set_text("t");
       if (i == tokens) {
+        if (order != kNoEnd) choice->set_finish_reason(v1::FINISH_REASON_LENGTH);
         response.mutable_usage()->set_prompt_tokens(request->tokens().ids_size());
         response.mutable_usage()->set_completion_tokens(tokens);
         response.mutable_usage()->set_cached_tokens(1);
@@ -138,6 +139,7 @@ TEST_F(GrpcBackendTest, SendsIdsAndReceivesTokensAndUsage) {
   EXPECT_EQ(received.end.prompt_tokens, 3);
   EXPECT_EQ(received.end.output_tokens, 5);
   EXPECT_EQ(received.end.cached_tokens, 1);
+  EXPECT_GT(received.end.finished_s.value_or(0), 0);
   EXPECT_EQ(service_.last().model(), "m");
   EXPECT_EQ(service_.last().tokens().ids(2), 9);
   EXPECT_TRUE(service_.last().params().stop().ignore_eos());
@@ -158,6 +160,7 @@ TEST_F(GrpcBackendTest, TellsKindsOfFailures) {
   EXPECT_EQ(Ask(Ids({FakeService::kBusy})).kind(), "grpc_RESOURCE_EXHAUSTED");
   EXPECT_EQ(Ask(Ids({FakeService::kBreak})).kind(), "broken_stream");
   EXPECT_EQ(Ask(Ids({FakeService::kNothing})).kind(), "no_tokens");
+  EXPECT_EQ(Ask(Ids({FakeService::kNoEnd})).kind(), "broken_stream");
   options_.timeout_s = 0.3;
   EXPECT_EQ(Ask(Ids({FakeService::kHang})).kind(), "timeout");
   options_.timeout_s = 10;

@@ -17,10 +17,12 @@
 namespace refrain::loadgen {
 namespace {
 
-// Refuses each request when its head is there, and keeps the connection as if it had read the rest.
+// Refuses each request when its head is there, and keeps the connection as if it had read the rest,
+// or closes it.
 class HastyServer {
  public:
-  HastyServer() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit HastyServer(bool keeps = true)
+      : keeps_(keeps), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -49,8 +51,12 @@ class HastyServer {
   void Serve() {
     std::vector<int> kept;
     for (int connection; (connection = accept(listener_, nullptr, nullptr)) >= 0;) {
-      kept.push_back(connection);
       if (Refuse(connection)) ++num_connections_;
+      if (keeps_) {
+        kept.push_back(connection);
+      } else {
+        close(connection);
+      }
     }
     for (const int connection : kept) close(connection);
   }
@@ -72,16 +78,18 @@ class HastyServer {
     return true;
   }
 
+  const bool keeps_;
   int listener_;
   uint16_t port_ = 0;
   int num_connections_ = 0;  // the thread's until it is joined
   std::thread thread_;
 };
 
-// Starts a second request as soon as the first has ended, and stops the loop behind that.
+// Starts a second request when the first has ended, and stops the loop behind that.
 class TwoRequests final : public AnswerSink {
  public:
-  TwoRequests(AsioLoop* loop, Backend* backend) : loop_(loop), backend_(backend) {}
+  TwoRequests(AsioLoop* loop, Backend* backend, double pause_s = 0)
+      : loop_(loop), backend_(backend), pause_s_(pause_s) {}
   void Start(size_t prompt_tokens) {
     GenerationRequest request;
     request.token_ids.assign(prompt_tokens, 1);
@@ -90,18 +98,21 @@ class TwoRequests final : public AnswerSink {
   void OnTokens(double, int32_t, std::string_view, std::span<const int32_t>) override {}
   void OnEnd(double, const AnswerEnd& end) override {
     failures += end.failure.has_value() ? end.failure->kind + " " : "none ";
+    resent += end.resent ? 1 : 0;
     if (!std::exchange(is_second_, true)) {
-      loop_->CallAt(loop_->NowS(), [this] { Start(1); });
+      loop_->CallAt(loop_->NowS() + pause_s_, [this] { Start(1); });
     } else {
       loop_->Stop();
     }
   }
 
   std::string failures;
+  int resent = 0;
 
  private:
   AsioLoop* loop_;
   Backend* backend_;
+  double pause_s_;
   bool is_second_ = false;
 };
 
@@ -118,6 +129,20 @@ TEST(HttpBackend, AConnectionThatIsStillWrittenToIsNotUsedAgain) {
   requests.Start(kBeyondAnySocketBuffer);
   loop.Run();
   EXPECT_EQ(requests.failures, "http_429 http_429 ");
+  EXPECT_EQ(server.Stop(), 2);
+}
+
+// A server may close what is idle: nothing is lost then, and nothing goes out twice.
+TEST(HttpBackend, AConnectionThatWasClosedWhileItWasIdleIsReplaced) {
+  HastyServer server(/*keeps=*/false);
+  AsioLoop loop;
+  auto backend = MakeHttpBackend(&loop, {.target = *ParseTarget(server.url()), .timeout_s = 10});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  TwoRequests requests(&loop, backend->get(), /*pause_s=*/0.3);
+  requests.Start(1);
+  loop.Run();
+  EXPECT_EQ(requests.failures, "http_429 http_429 ");
+  EXPECT_EQ(requests.resent, 0);
   EXPECT_EQ(server.Stop(), 2);
 }
 

@@ -92,6 +92,7 @@ class FakeBackend final : public Backend {
   size_t fail_number = 0;
   bool gives_ids = true;
   int32_t first_tokens = 1;  // in an answer's first event; one more follows
+  double textless_s = 0;     // of nine more tokens without text, then the end
   size_t most_running = 0;
   size_t running() const { return running_.size(); }
 
@@ -108,6 +109,12 @@ class FakeBackend final : public Backend {
     } else {
       sink->OnTokens(loop_->NowS(), first_tokens, "A", ids);
       sink->OnTokens(loop_->NowS(), 1, "B", ids);
+    }
+    if (textless_s > 0) {
+      loop_->Block(textless_s);
+      end.output_tokens = first_tokens + 10;
+      end.finished_s = loop_->NowS();
+      loop_->Block(1);  // to the end of the connection, which is no token's time
     }
     sink->OnEnd(loop_->NowS(), end);
   }
@@ -341,6 +348,17 @@ TEST(OpenLoop, TokensOfAFirstEventHaveNoTimeBetweenThem) {
   const Ran ran = RunLoad({.arrivals = kTenPerSecond}, &workload, &backend, &loop);
   EXPECT_EQ(ran.result.output_tokens, 5 * 4);
   EXPECT_EQ(ran.result.itl.count, 5 * 3);
+}
+
+// Else TPOT would be 0, however slow the server is.
+TEST(OpenLoop, TokensBehindTheLastTextCountUpToTheEndThatIsTold) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.textless_s = 2;
+  FakeWorkload workload(Sessions(1));
+  const Ran ran = RunLoad({.arrivals = kTenPerSecond}, &workload, &backend, &loop);
+  EXPECT_EQ(ran.result.output_tokens, 11);
+  EXPECT_NEAR(Of(ran, Metric::kTpot).max, 200, 1e-6);
 }
 
 TEST(Trace, KeepsTheDistancesOfTheTraceAtItsSpeed) {

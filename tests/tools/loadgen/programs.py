@@ -62,10 +62,11 @@ def responder(*options):
 
 
 def loadgen(*options, expect=0, open_files=None):
+    """What it did; with the same load each time unless `options` name another seed."""
     def limit():
         resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
 
-    done = subprocess.run([LOADGEN, *options], capture_output=True, text=True, timeout=TIMEOUT_S,
+    done = subprocess.run([LOADGEN, "--seed=1", *options], capture_output=True, text=True, timeout=TIMEOUT_S,
                           preexec_fn=limit if open_files else None)
     if done.returncode != expect:
         raise AssertionError(f"exit status {done.returncode}: {done.stdout}{done.stderr}")

@@ -113,6 +113,11 @@ TEST(Recorder, AnAnswerOfOneTokenHasNoTpot) {
   EXPECT_FALSE(ValuesOf(Answered(0, 1, 1, 1, 1)).has_tpot);
 }
 
+// 0 would say that its tokens cost nothing.
+TEST(Recorder, AnAnswerWhoseTokensComeAllAtOnceHasNoTpot) {
+  EXPECT_FALSE(ValuesOf(Answered(0, 1, 1, 2, 32)).has_tpot);
+}
+
 TEST(Recorder, CountsFailuresByKindAndKeepsTheFirstMessage) {
   Recorder recorder({.limits = {{Metric::kE2e, 1500}}});
   recorder.Sent(0, 0.5);
@@ -264,6 +269,7 @@ TEST(Report, TableAndJsonHaveWhatWasMeasured) {
                            "normalized (per token)", "not held: p99 e2e"}) {
     EXPECT_NE(table.find(text), std::string::npos) << text << "\n" << table;
   }
+  EXPECT_NE(SweepTable({run}, {}, slo).find("| 0 | 50.0 % | p99 e2e"), std::string::npos);
   const nlohmann::json json = RunJson(run, slo);
   EXPECT_EQ(json["latency_ms"]["normalized"]["mean"], 200);
   EXPECT_EQ(json["throughput"]["output_tokens_per_s"], 5);
@@ -271,6 +277,25 @@ TEST(Report, TableAndJsonHaveWhatWasMeasured) {
   EXPECT_EQ(json["slo"]["good"], 0);
   EXPECT_EQ(json["cached_tokens"], 5);
   EXPECT_EQ(json["rate_per_s"], 3);
+}
+
+// An answer that its server cut is dear for its tokens and cheap for its request.
+TEST(Report, TellsOfAnswersThatAreShorterThanAskedFor) {
+  Recorder recorder({});
+  for (const bool is_short : {true, false}) {
+    recorder.Sent(0, 0);
+    RequestRecord record = Answered(0, 0.5, 1, 1, 5);
+    record.is_short = is_short;
+    recorder.Ended(record);
+  }
+  ReportedRun run = {.rate_per_s = 3, .result = recorder.Finish(0), .exact_lengths = true};
+  const std::string text = "1 of 2 answers are shorter than asked for";
+  EXPECT_NE(RunTable(run, {}).find(text), std::string::npos);
+  EXPECT_NE(SweepTable({run}, {}, {}).find("at 3 requests/s " + text), std::string::npos);
+  EXPECT_EQ(RunJson(run, {})["short_answers"], 1);
+  run.exact_lengths = false;
+  EXPECT_EQ(RunTable(run, {}).find(text), std::string::npos);
+  EXPECT_TRUE(RunJson(run, {})["short_answers"].is_null());
 }
 
 // A run says the same of its limits in its table, in the sweep's and in the JSON.
@@ -316,7 +341,8 @@ TEST(Report, WhatWasNotMeasuredHasNoNumber) {
   EXPECT_NE(table.find("  normalized (per token)" + row), std::string::npos) << table;
   EXPECT_EQ(table.find("sent after plan        " + row), std::string::npos) << table;
   const std::string sweep = SweepTable({run}, {}, {});
-  EXPECT_NE(sweep.find("| 3 | 0.00 | 0.0 | - | - | - | 0.00 | 1 |"), std::string::npos) << sweep;
+  EXPECT_NE(sweep.find("| 3 | 0.00 | 0.0 | - | - | - | 0.00 | 1 | - |"), std::string::npos)
+      << sweep;
 }
 
 // TPOT is of answers of more than one token.
@@ -353,10 +379,18 @@ TEST(Progress, TheLineSaysHowFarItIs) {
 // --- metrics ---
 
 TEST(Metrics, SumsSamplesOverLabelsAndPassesOverWhatIsNone) {
-  const auto sums = ReadPrometheusText(
-      "# HELP a b\n# TYPE a gauge\na{x=\"1\"} 2\na{x=\"} 9\"} 3.5 1700000000\nb 1e3\n"
+  const auto values = ReadPrometheusText(
+      "# HELP a b\n# TYPE a gauge\na{x=\"1\"} 2\na{x=\"} 9\"} 3.5 1700000000\nb -1e3\n"
       "broken\nc{ 1\nd x\n\n");
-  EXPECT_EQ(sums, (std::map<std::string, double>{{"a", 5.5}, {"b", 1000}}));
+  EXPECT_EQ(values, (std::map<std::string, MetricValue>{{"a", {5.5, 3.5}}, {"b", {-1000, -1000}}}));
+}
+
+TEST(Metrics, AreAddedUpUnlessTheHighestIsAskedFor) {
+  EXPECT_EQ(ParseGauge("vllm:a").name, "vllm:a");
+  EXPECT_EQ(ParseGauge("vllm:a").over_labels, OverLabels::kSum);
+  EXPECT_EQ(ParseGauge("max:vllm:a").name, "vllm:a");
+  EXPECT_EQ(ParseGauge("max:vllm:a").over_labels, OverLabels::kHighest);
+  EXPECT_EQ(ParseGauge("max:vllm:a").shown_as, "max:vllm:a");
 }
 
 }  // namespace

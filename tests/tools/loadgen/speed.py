@@ -25,7 +25,7 @@ def run(port: str) -> tuple[float, float, float]:
     """Seconds of processor time, the median of the time from plan to sending, and how long loadgen
     waited for a processor, both in ms."""
     loadgen = subprocess.Popen(
-        [LOADGEN, f"--url=http://127.0.0.1:{port}", f"--rate={RATE}", f"--requests={REQUESTS}",
+        [LOADGEN, f"--url=http://127.0.0.1:{port}", f"--rate={RATE}", f"--requests={REQUESTS}", "--seed=1",
          "--shared-tokens=16", "--unique-tokens=16", "--output-tokens=16", "--json=-"],
         stdout=subprocess.PIPE, text=True)
     output = loadgen.stdout.read()

@@ -11,7 +11,9 @@
 // --times           when each request for a stream was there, in us, one a line
 // --no-ids          prompts of token ids are refused, and answers have none
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
-//                   hang (no answer), garbage (no HTTP), empty (no token), close (no byte)
+//                   hang (no answer), garbage (no HTTP), empty (no token), close[:MS] (no
+//                   byte, the connection ends at once or MS later),
+//                   abort:N (ends after N tokens with that finish_reason), short:N (with another)
 // --fail-every      which requests fail: 1 all, 2 every second, ...
 //
 // Prints "listening PORT". Ends on SIGTERM.
@@ -86,7 +88,11 @@ std::string TokenEvent(const Connection& connection, bool last) {
   json += R"("choices":[{"index":0,)";
   json += connection.chat ? R"("delta":{"content":" tok"})" : R"("text":" tok","token_ids":[7])";
   json += R"(,"logprobs":null,"finish_reason":)";
-  json += last ? R"("length"}]})" : "null}]}";
+  if (last) {
+    json += connection.fail == "abort" ? R"("abort"}]})" : R"("length"}]})";
+  } else {
+    json += "null}]}";
+  }
   return Event(json);
 }
 
@@ -254,7 +260,11 @@ class Responder {
     Send(fd, Whole(200,
                    "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running"
                    "{model_name=\"a} b\"} " +
-                       std::to_string(peak_) + "\nrefrain_kv_used_bytes 4096\n"));
+                       std::to_string(peak_) + "\nrefrain_kv_used_bytes 4096\n" +
+                       R"(vllm:kv_cache_usage_perc{engine="0"} 0.6)"
+                       "\n" +
+                       R"(vllm:kv_cache_usage_perc{engine="1"} 0.7)"
+                       "\n"));
   }
 
   void BeginAnswer(int fd, Connection* connection) {
@@ -266,12 +276,20 @@ class Responder {
       Send(fd, "this is no HTTP\r\n\r\n");
       return Close(fd);
     }
-    if (connection->fail == "close") return Close(fd);
+    if (connection->fail == "close") {
+      if (options_.fail_count == 0) return Close(fd);
+      due_.push(
+          {Clock::now() + std::chrono::milliseconds(options_.fail_count), fd, connection->serial});
+      return;
+    }
     connection->answering = true;
     ++running_;
     peak_ = std::max(peak_, running_);
     if (connection->fail == "hang") return;
     if (connection->fail == "empty") connection->tokens = 0;
+    if (connection->fail == "abort" || connection->fail == "short") {
+      connection->tokens = options_.fail_count;
+    }
     Send(fd,
          "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
          "Transfer-Encoding: chunked\r\n\r\n");
@@ -286,6 +304,7 @@ class Responder {
 
   // The next token, or without delay all that are left.
   void Advance(int fd, Connection* connection) {
+    if (connection->fail == "close") return Close(fd);
     std::string held;
     while (connection->sent < connection->tokens) {
       const bool now = connection->sent == options_.fail_count;

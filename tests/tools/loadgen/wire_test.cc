@@ -24,10 +24,12 @@ std::vector<std::string> Events(std::string_view bytes, size_t piece) {
   SseParser parser;
   std::vector<std::string> events;
   for (size_t at = 0; at < bytes.size(); at += piece) {
-    EXPECT_TRUE(parser.Feed(bytes.substr(at, piece), [&](std::string_view data) {
-      events.emplace_back(data);
-      return true;
-    }));
+    EXPECT_TRUE(
+        parser.Feed(bytes.substr(at, piece), [&](std::string_view type, std::string_view data) {
+          events.push_back(type.empty() ? std::string(data)
+                                        : std::string(type) + "|" + std::string(data));
+          return true;
+        }));
   }
   return events;
 }
@@ -35,8 +37,9 @@ std::vector<std::string> Events(std::string_view bytes, size_t piece) {
 TEST(SseParser, GivesTheSameEventsHoweverTheBytesArrive) {
   const std::string stream =
       ": a comment\n\nevent: x\nid: 1\ndata: {\"a\":1}\n\ndata:no blank\r\n\r\n"
-      "data: two\ndata: lines\n\ndatabase: not data\n\ndata\n\ndata: [DONE]\n\ndata: unfinished\n";
-  const std::vector<std::string> expected = {"{\"a\":1}", "no blank", "two\nlines", "", "[DONE]"};
+      "data: two\ndata: lines\n\ndatabase: not data\n\nevent: of no data\n\ndata\n\n"
+      "data: [DONE]\n\ndata: unfinished\n";
+  const std::vector<std::string> expected = {"x|{\"a\":1}", "no blank", "two\nlines", "", "[DONE]"};
   for (size_t piece = 1; piece <= stream.size(); ++piece) {
     EXPECT_EQ(Events(stream, piece), expected) << piece;
   }
@@ -44,14 +47,14 @@ TEST(SseParser, GivesTheSameEventsHoweverTheBytesArrive) {
 
 TEST(SseParser, RefusesAnEventThatDoesNotEnd) {
   SseParser parser(100);
-  const auto ignore = [](std::string_view) { return true; };
+  const auto ignore = [](std::string_view, std::string_view) { return true; };
   EXPECT_TRUE(parser.Feed(std::string(100, 'a'), ignore));
   EXPECT_FALSE(parser.Feed("a", ignore));
 }
 
 TEST(SseParser, KnowsWhetherAnEventIsUnderWay) {
   SseParser parser;
-  const auto ignore = [](std::string_view) { return true; };
+  const auto ignore = [](std::string_view, std::string_view) { return true; };
   EXPECT_TRUE(parser.AtBoundary());
   parser.Feed("data: a\n", ignore);
   EXPECT_FALSE(parser.AtBoundary());
@@ -140,7 +143,7 @@ TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(text->tokens, 1);
   EXPECT_EQ(text->text, " a");
-  EXPECT_FALSE(text->finished);
+  EXPECT_FALSE(text->finish_reason.has_value());
   const auto ids = DecodeEvent(R"({"choices":[{"text":"ab","token_ids":[4,5]}]})");
   EXPECT_EQ(ids->tokens, 2);
   EXPECT_EQ(ids->token_ids, (std::vector<int32_t>{4, 5}));
@@ -149,7 +152,7 @@ TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
   const auto chat =
       DecodeEvent(R"({"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],"usage":null})");
   EXPECT_EQ(chat->tokens, 1);
-  EXPECT_TRUE(chat->finished);
+  EXPECT_EQ(chat->finish_reason, "stop");
   const auto call = DecodeEvent(
       R"({"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":"{"}}]}}]})");
   EXPECT_EQ(call->text, "f{");
@@ -160,7 +163,13 @@ TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
   EXPECT_EQ(usage->output_tokens, 4);
   EXPECT_EQ(usage->cached_tokens, 8);
   EXPECT_EQ(*DecodeEvent(R"({"error":{"message":"broken"}})")->error, "broken");
-  EXPECT_EQ(*DecodeEvent(R"({"error":"odd"})")->error, "\"odd\"");
+  EXPECT_EQ(*DecodeEvent(R"({"error":"odd"})")->error, "odd");
+  EXPECT_EQ(*DecodeEvent(R"({"object":"error","message":"broken","code":500})")->error, "broken");
+  EXPECT_EQ(*DecodeEvent(R"({"object":"error"})")->error, R"({"object":"error"})");
+  EXPECT_EQ(*DecodeEvent(R"({"detail":["a"]})")->error, R"(["a"])");
+  for (const char* none : {R"({"choices":[],"message":"hi"})", R"({"usage":{}})", R"({"id":1})"}) {
+    EXPECT_FALSE(DecodeEvent(none)->error.has_value()) << none;
+  }
   EXPECT_FALSE(DecodeEvent("[1]").ok());
   EXPECT_FALSE(DecodeEvent("{").ok());
   // Members of unexpected kinds are passed over.
@@ -273,6 +282,31 @@ TEST(AnswerReader, TellsKindsOfFailures) {
   EXPECT_EQ(kind(Chunked({"data: {\"choices\":[{\"text\":\"a\"}]}\n\n"})), "broken_stream");
   EXPECT_EQ(kind(Chunked({"data: [DONE]\n\n"})), "no_tokens");
   EXPECT_EQ(kind(Good()), "none");
+  // Some servers end with [DONE] whatever happened.
+  const auto after_a_token = [&](const char* event) {
+    return kind(
+        Chunked({"data: {\"choices\":[{\"text\":\"a\"}]}\n\n", event, "\n\ndata: [DONE]\n\n"}));
+  };
+  EXPECT_EQ(after_a_token(R"(data: {"choices":[{"text":"","finish_reason":"abort"}]})"), "aborted");
+  EXPECT_EQ(after_a_token(R"(data: {"choices":[{"text":"","finish_reason":"error"}]})"), "aborted");
+  EXPECT_EQ(after_a_token(R"(data: {"object":"error","message":"boom"})"), "error_event");
+  EXPECT_EQ(after_a_token(R"(data: {"detail":"boom"})"), "error_event");
+  EXPECT_EQ(after_a_token("event: error\ndata: {\"reason\":\"boom\"}"), "error_event");
+  EXPECT_EQ(after_a_token("data: {\"choices\":[],\"usage\":{}}"), "broken_stream");
+  EXPECT_EQ(after_a_token("event: token\n"
+                          R"(data: {"choices":[{"text":"","finish_reason":"stop"}]})"),
+            "none");
+}
+
+TEST(AnswerReader, TellsWhenTheFinishReasonCame) {
+  const std::string bytes = Good();
+  const size_t usage = bytes.find("usage");
+  Received received;
+  AnswerReader reader(&received);
+  std::string rest = bytes.substr(0, usage);
+  rest.erase(0, reader.Feed(rest, 5));
+  EXPECT_EQ(reader.Feed(rest + bytes.substr(usage), 6), rest.size() + bytes.size() - usage);
+  EXPECT_EQ(reader.TakeEnd().finished_s, 5);
 }
 
 TEST(AnswerReader, KeepsTheMessageOfAnError) {
@@ -287,7 +321,7 @@ TEST(AnswerReader, KeepsTheMessageOfAnError) {
 TEST(AnswerReader, AnAnswerThatEndsWithTheConnectionIsWhole) {
   const Outcome outcome = Read(
       "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
-      "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: [DONE]\n\n",
+      "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
       10, true);
   EXPECT_FALSE(outcome.end.failure.has_value());
   EXPECT_FALSE(outcome.keep_alive);
@@ -325,7 +359,7 @@ TEST(Target, TakesHostPortAndPath) {
 }
 
 std::string OptionError(const std::vector<std::string>& arguments) {
-  const auto options = ParseOptions(arguments);
+  const auto options = ParseOptions(arguments, /*seed=*/1);
   return options.ok() ? "" : std::string(options.status().message());
 }
 
@@ -381,9 +415,18 @@ TEST(Options, EveryOptionOfTheHelpIsOne) {
 }
 
 TEST(Options, ARunHasAnEndByDefault) {
-  EXPECT_EQ(ParseOptions({"--url=http://a:1"})->load.most_requests, 100);
-  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--duration-s=5"})->load.most_requests, 0);
-  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--seed=7"})->load.arrivals.seed, 7u);
+  EXPECT_EQ(ParseOptions({"--url=http://a:1"}, 1)->load.most_requests, 100);
+  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--duration-s=5"}, 1)->load.most_requests, 0);
+}
+
+TEST(Options, ASeedThatIsGivenIsThatOfTimesAndPrompts) {
+  for (const auto& [arguments, seed] : std::vector<std::pair<std::vector<std::string>, uint64_t>>{
+           {{"--url=http://a:1"}, 5}, {{"--url=http://a:1", "--seed=7"}, 7}}) {
+    const auto options = ParseOptions(arguments, 5);
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->seed, seed);
+    EXPECT_EQ(options->load.arrivals.seed, seed);
+  }
 }
 
 }  // namespace

@@ -304,7 +304,7 @@ TEST_F(WorkloadFile, AFileWithoutASessionIsAnErrorOfAllKinds) {
         WorkloadKind::kQmSum, WorkloadKind::kOwnLines}) {
     Options options;
     options.workload = kind;
-    for (const bool repeat : {false, true}) {
+    for (const Repeat repeat : {Repeat::kOff, Repeat::kNew, Repeat::kSame}) {
       options.repeat = repeat;
       options.file = Write("\n");
       EXPECT_NE(ErrorOf(MakeWorkload(options, PromptForm::kText)).find(": holds no "),
@@ -445,10 +445,57 @@ TEST_F(WorkloadFile, EachOfOwnLinesHasTheFormInWhichItIsWritten) {
 {"turns": [{"prompt": [5]}, {"prompt": [6]}]}
 )");
   EXPECT_EQ(FormsOf(ReadAll(MakeWorkload(options, std::nullopt))), "ticcci");
-  options.repeat = true;
+  options.repeat = Repeat::kSame;
   auto again = MakeWorkload(options, std::nullopt);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(FormsOf(Take(again->get(), 8)), "ticcciti");
+}
+
+// --- repeated files ---
+
+// A second pass of the same prompts would measure a server's cache.
+TEST_F(WorkloadFile, EachPassOfATextIsNewFromItsBeginningAndSharesWithinItselfAsTheFirst) {
+  Options options;
+  options.workload = WorkloadKind::kOwnLines;
+  options.file = Write("{\"prompt\": \"ab\"}\n{\"prompt\": \"ac\"}\n");
+  const auto texts = [&](Repeat repeat) {
+    options.repeat = repeat;
+    auto workload = MakeWorkload(options, PromptForm::kText);
+    std::string texts;
+    for (const Session& session : Take(workload->get(), 5)) {
+      texts += session.turns.at(0).messages.at(0).content + ";";
+    }
+    return texts;
+  };
+  EXPECT_EQ(texts(Repeat::kNew), "ab;ac;(2) ab;(2) ac;(3) ab;");
+  EXPECT_EQ(texts(Repeat::kSame), "ab;ac;ab;ac;ab;");
+}
+
+TEST(Mooncake, EachPassHasBlocksOfItsOwn) {
+  Options options;
+  options.workload = WorkloadKind::kMooncake;
+  options.file = kTrace;
+  options.repeat = Repeat::kNew;
+  const size_t lines = TraceLines().size();
+  const auto first = ReadAll(OpenMooncake({.path = kTrace}));
+  auto workload = MakeWorkload(options, PromptForm::kTokenIds);
+  ASSERT_TRUE(workload.ok()) << workload.status();
+  const auto passes = Take(workload->get(), static_cast<int>(2 * lines + 1));
+  const auto ids = [&](size_t i) { return passes[i].turns[0].token_ids; };
+  EXPECT_EQ(ids(0), first[0].turns[0].token_ids);
+  for (const auto& [one, other] : {std::pair(size_t{0}, lines), {lines, 2 * lines}}) {
+    EXPECT_LE(SharedPrefix(ids(one), ids(other)), 2u);
+  }
+}
+
+TEST_F(WorkloadFile, TokenIdsCannotBeMadeNewAndAreRefusedFromTheStart) {
+  Options options;
+  options.workload = WorkloadKind::kOwnLines;
+  options.repeat = Repeat::kNew;
+  options.file = Write("{\"prompt\": \"a\"}\n{\"prompt\": [5]}\n");
+  const auto refused = MakeWorkload(options, std::nullopt);
+  EXPECT_NE(std::string(refused.status().message()).find("line 2: is token ids, which --repeat=on"),
+            std::string::npos);
 }
 
 TEST_F(WorkloadFile, OwnLinesAllHaveTheFormThatIsAskedFor) {
