@@ -220,7 +220,8 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
   const Json* documents = fields.ArrayOrNull("documents");
   const Json* effort = fields.AnyOrNull("reasoning_effort");
   // Templates compare it with words; of anything else they are not told.
-  if (effort != nullptr && (!effort->is_string() || *effort == "")) effort = nullptr;
+  if (effort != nullptr && (!effort->is_string() || effort->get_ref<const std::string&>().empty()))
+    effort = nullptr;
   if (messages == nullptr || messages->empty() || messages->size() > kMaxMessages) {
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
     return 0;
