@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -94,6 +95,37 @@ TEST_P(LinearTest, RowsHaveTheSameBitsForAnyCountAndThreads) {
                  false, true});
   }
   EXPECT_EQ(std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float)), 0);
+}
+
+// Coarse rows of a weight of two types, of which one may have 15 bits all the same (Q8_0, where
+// words are multiplied).
+TEST_P(LinearTest, PartsTakeCoarseRowsEachInItsOwnWay) {
+  constexpr int64_t kRows = 10, kCols = 256, kQ = 40, kV = 19;  // fewer rows than tiles multiply
+  const auto q = RandomRows(DType::kQ8_0, kQ, kCols, 1), v = RandomRows(DType::kQ6_K, kV, kCols, 2);
+  const WeightSlice slices[] = {{DType::kQ8_0, kQ, kCols, q.data(), {}},
+                                {DType::kQ6_K, kV, kCols, v.data(), {}}};
+  const auto backend = Make(GetParam(), 3);
+  const auto weight = *backend->PackLinear(slices, {});
+  std::vector<float> x = RandomFloats(kRows * kCols, 4);
+  std::vector<uint8_t> coarse(kRows);
+  for (int64_t row = 0; row < kRows; ++row) coarse[row] = row % 3 != 0;
+  const auto multiply = [&](std::span<const uint8_t> coarse_rows) {
+    std::vector<float> out(kRows * (kQ + kV), NAN);
+    backend->Linear({weight.get(), F32View(x.data(), kRows, kCols),
+                     F32View(out.data(), kRows, kQ + kV), false, false, coarse_rows});
+    return out;
+  };
+  const std::vector<float> got = multiply(coarse), exact = multiply({});
+  EXPECT_LT(RelativeError(got, exact), 1e-2);
+  const bool words = GetParam() == Isa::kAvx2 || GetParam() == Isa::kAvx512;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto same = [&](int64_t begin, int64_t end) {
+      const auto at = got.begin() + row * (kQ + kV);
+      return std::equal(at + begin, at + end, exact.begin() + row * (kQ + kV) + begin);
+    };
+    EXPECT_EQ(same(0, kQ), coarse[row] == 0 || words) << row;
+    EXPECT_EQ(same(kQ, kQ + kV), coarse[row] == 0) << row;
+  }
 }
 
 // By tiles: a group of 16 rows has the bits of exact rows but where all of it is coarse.
