@@ -37,33 +37,24 @@ template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd, bool 
 [[gnu::always_inline]] inline void DotOperands(const uint8_t* operands, const RowBlock (&x)[kRows],
                                                int half, typename V::F (&dot)[kRows][kVectors]) {
   typename V::I sum[kRows][kVectors];
-  if constexpr (T::kWords) {
-    const int16_t* words[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      words[r] = x[r].words;
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::Zero();
-    }
-    DotWords<V, T, kVectors, kRows, kBegin, kEnd>(operands, words, sum);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        dot[r][v] = SumEnd<V, T, /*kJoined=*/true>(sum[r][v], x[r].negated_sum + half);
-      }
-    }
-    return;
-  }
-  const int8_t* high[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    high[r] = x[r].digits;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sum[r][v] = SumBegin<V, T>(x[r].negated_sum + half);
   }
-  DotDigit<V, T, kVectors, kRows, kBegin, kEnd>(operands, high, sum);
-  if constexpr (kLow) {
+  if constexpr (T::kWords) {
+    static_assert(kLow, "a word is both digits");
+    const int16_t* words[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) words[r] = x[r].words;
+    DotWords<V, T, kVectors, kRows, kBegin, kEnd>(operands, words, sum);
+  } else {
+    const int8_t* high[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) high[r] = x[r].digits;
+    DotDigit<V, T, kVectors, kRows, kBegin, kEnd>(operands, high, sum);
+  }
+  if constexpr (kLow && !T::kWords) {
     const int8_t* low[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
