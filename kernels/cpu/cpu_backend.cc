@@ -8,13 +8,22 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/level_check.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/processors.h"
 #include "kernels/cpu/rope_append.h"
 #include "kernels/cpu/second_copy.h"
 
 namespace refrain::kernels::cpu {
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions& options) {
-  return Create(options, ThisProcessor(), &CheckLevel);
+  auto backend = Create(options, ThisProcessor(), &CheckLevel);
+  if (!backend.ok()) return backend;
+  BackendInfo& info = (*backend)->info_;
+  if (const int nodes = MemoryNodesOf(AllowedProcessors()); nodes > 1 && info.threads > 1) {
+    absl::StrAppend(&info.warning, info.warning.empty() ? "" : "; ", "threads may run on ", nodes,
+                    " NUMA nodes and then read memory of others, which is slower than one daemon"
+                    " on each (numactl --cpunodebind=N --membind=N)");
+  }
+  return backend;
 }
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const CpuOptions& options,

@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kJobActivations = 256 * 1024;
 constexpr int64_t kMaxJobRows = 192;
 constexpr int64_t kMinJobRows = 24;
+constexpr int64_t kJobRowUnit = 6;  // rows that kernels for many take at once
 // Enough that a thread which was held up, or an odd number of jobs, costs the others little. A job
 // of few rows is short, and its threads read streams of weights that should be long.
 constexpr int64_t kJobsPerThread = 4;
@@ -29,8 +30,56 @@ constexpr int64_t kRowUnit = 32;  // two groups
 // of more columns than this it does not, for weights come from memory.
 constexpr int64_t kColumnsPerOwnRow = 18;
 constexpr int64_t kMostOwnColumns = 1536;
+// Where many threads would have a few jobs each, some of them one more than others, other cuts are
+// looked at, with up to so many jobs a thread. One is taken that saves an eighth of the time: the
+// sizes above are measured, this is reckoned.
+constexpr int64_t kMostRounds = 12;
+constexpr int64_t kLeastGain = 8;
+// What unpacking weights takes in such a reckoning, in rows of the product behind it.
+constexpr int64_t kUnpackRows = 8;
+constexpr int64_t kTileUnpackRows = 64;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Of a job's rows and tiles.
+struct JobUnits {
+  int64_t rows;
+  int64_t tiles;
+  int64_t unpack_rows;
+};
+
+// Until the last thread is done, in tiles of a row.
+int64_t Reckon(const WorkGrid& grid, int threads, int64_t unpack_rows) {
+  return CeilDiv(grid.tile_jobs() * grid.row_jobs(), threads) * grid.tiles_per_job *
+         (grid.rows_per_job + unpack_rows);
+}
+
+// `grid`, or one of its jobs' size or smaller that keeps all threads busy until the end.
+WorkGrid Balance(const WorkGrid& grid, int threads, const JobUnits& units) {
+  const int64_t jobs = grid.tile_jobs() * grid.row_jobs();
+  const int64_t time = Reckon(grid, threads, units.unpack_rows);
+  if (jobs >= kMostRounds * threads) return grid;
+  WorkGrid best = grid;
+  int64_t least = time - CeilDiv(time, kLeastGain) + 1;
+  for (int64_t parts = grid.row_jobs(); parts <= 2 * grid.row_jobs(); parts += grid.row_jobs()) {
+    for (int64_t rounds = 1; rounds <= kMostRounds; ++rounds) {
+      const int64_t tile_jobs = rounds * threads / parts;
+      if (tile_jobs == 0) continue;
+      WorkGrid other = grid;
+      other.rows_per_job =
+          std::min(grid.rows_per_job, CeilDiv(CeilDiv(grid.rows, parts), units.rows) * units.rows);
+      other.tiles_per_job =
+          std::min(grid.tiles, CeilDiv(CeilDiv(grid.tiles, tile_jobs), units.tiles) * units.tiles);
+      if (other.tiles_per_job > grid.tiles_per_job) continue;
+      const int64_t its = Reckon(other, threads, units.unpack_rows);
+      if (its < least) {
+        least = its;
+        best = other;
+      }
+    }
+  }
+  return best;
+}
 
 // Into how many parts, each for as many threads, the rows of a product by TileRows are divided.
 int64_t RowParts(int64_t tiles, int64_t rows, int threads) {
@@ -54,7 +103,8 @@ WorkGrid CutWork(int64_t tiles, int64_t rows, int64_t k, int threads) {
   const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
   // An even number: kernels for many rows take tiles in pairs.
   grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
-  return grid;
+  const bool few = rows <= kRowsOfOneStream;
+  return Balance(grid, threads, {few ? rows : kJobRowUnit, few ? 1 : 2, kUnpackRows});
 }
 
 WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, TileJobKind kind) {
@@ -69,7 +119,7 @@ WorkGrid CutTileWork(int64_t tiles, int64_t rows, int64_t k, int threads, TileJo
     const int64_t jobs = threads == 1 ? 1 : threads * per_thread;
     const int64_t tile_jobs = CeilDiv(jobs, grid.row_jobs());
     grid.tiles_per_job = std::min(tiles, CeilDiv(CeilDiv(tiles, tile_jobs), 2) * 2);
-    return grid;
+    return Balance(grid, threads, {kRowUnit, 2, kTileUnpackRows});
   };
   if (kind == TileJobKind::kPairs) {
     const int64_t half = kPairJobActivations / (2 * k) / kRowUnit * kRowUnit;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/control_groups.h"
+#include "kernels/cpu/processors.h"
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -22,13 +23,9 @@ constexpr std::chrono::microseconds kSpin{50};
 constexpr int kFirstPauses = 64;
 constexpr int kPausesPerClock = 16;
 
-int AvailableCores() {
-  cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
-                        ? CPU_COUNT(&set)
-                        : static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores, 1, CoresInControlGroups());
-}
+// Two threads of one core would share its dot products, which one keeps busy, and its caches; and
+// its other hyperthread is where sockets and tokenizers run without holding up a region.
+int AvailableCores() { return std::min(CoresOf(AllowedProcessors()), CoresInControlGroups()); }
 
 // Spins until `done()` or for kSpin; returns whether it is done. After the first few microseconds
 // it yields the processor each round: whoever is waited for may have to run on it.
@@ -49,8 +46,9 @@ bool SpinUntil(const Done& done) {
   return done();
 }
 
-// Of the gate; its other bits count the workers inside.
-constexpr uint32_t kOpen = uint32_t{1} << 31;
+// Of `visit`: the worker is inside of the region; without it the region is the last that it left.
+constexpr uint32_t kInside = 1;
+uint32_t VisitOf(uint64_t region) { return static_cast<uint32_t>(region) << 1; }
 
 }  // namespace
 
@@ -60,63 +58,73 @@ struct alignas(64) Stretch {
   int64_t end = 0;
 };
 
-// A region is announced by a new `epoch` and entered through `gate`: a worker that finds it open
-// adds itself, and takes itself off when it is done. ParallelFor closes the gate as soon as the
-// caller finds no work left, and waits only for the workers inside: one that was not scheduled in
-// time holds nobody up. Run keeps it open until every worker has been through.
+// Where a worker is. On a cache line of its own.
+struct alignas(64) Place {
+  std::atomic<uint32_t> visit{0};
+};
+
+// No word is written by all workers: with many, lines that go from core to core one after the other
+// would cost more than a short region.
+//
+// A region is announced by a new `epoch` and entered through `open`, which is its number: a worker
+// writes down that it is inside, and is if the region is still open then. ParallelFor closes as
+// soon as the caller finds no work left, and waits only for workers that wrote before: either the
+// worker sees that it is closed or the caller sees the worker (these accesses are sequentially
+// consistent). So one that was not scheduled in time holds nobody up. Run stays open until every
+// worker has been through.
 //
 // Whoever waits spins first and sleeps on a futex after. A sleeper announces itself in
 // `parked_...` before it looks again and sleeps, the other side changes the value before it reads
-// `parked_...`: one of the two sees the other (these accesses are sequentially consistent), and the
-// common case makes no system call.
+// `parked_...`: one of the two sees the other (these accesses, too), and the common case makes no
+// system call.
 struct ThreadPool::State {
   // Each on its own cache line: workers poll `epoch` while the caller writes the others.
-  alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<uint32_t> gate{0};
+  alignas(64) std::atomic<uint32_t> epoch{0};  // the last region's number, without its upper half
+  alignas(64) std::atomic<uint64_t> open{0};   // number of the open region, from 1; 0: none is
+  // The region; written before it opens, read inside.
+  const void* fn = nullptr;
+  void (*call)(const void*, int) = nullptr;
   std::atomic<int> parked_caller{0};
   alignas(64) std::atomic<int64_t> next{0};  // first index of ParallelFor not yet taken
   alignas(64) std::atomic<int> parked_workers{0};
 
-  // The region; written before the gate opens, read inside.
-  const void* fn = nullptr;
-  void (*call)(const void*, int) = nullptr;
-  uint32_t region_epoch = 0;
-  std::atomic<int32_t> to_visit{0};  // workers that Run still waits for
-
   std::atomic<bool> stop{false};
+  uint64_t regions = 0;    // so far; caller only
   bool in_region = false;  // caller only, to catch nesting
   std::vector<std::thread> workers;
   std::vector<Stretch> stretches;  // by thread
+  std::vector<Place> places;       // by thread; the caller's is not used
 
   void Work(int thread);
-  bool Enter();
-  void Leave();
+  uint64_t Enter(int thread);
+  void SetVisit(int thread, uint32_t visit);
   void Announce();
-  void Open(const void* region_fn, void (*region_call)(const void*, int), int32_t visits);
-  void CloseAndWait();
+  void Open(const void* region_fn, void (*region_call)(const void*, int));
+  void Close();
+  // Returns when done(visit) holds for every worker.
+  template <typename Done>
+  void WaitForWorkers(const Done& done);
   // Calls take(thread) on the threads that come in time, until the calling one finds no work left.
   template <typename Take>
   void Share(const Take& take);
-  template <typename T, typename Done>
-  void WaitFor(std::atomic<T>& value, const Done& done);
 };
 
-bool ThreadPool::State::Enter() {
-  uint32_t seen = gate.load(std::memory_order_relaxed);
-  while ((seen & kOpen) != 0) {
-    if (gate.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire,
-                                   std::memory_order_relaxed)) {
-      return true;
-    }
-  }
-  return false;
+// The caller may wait for this worker.
+void ThreadPool::State::SetVisit(int thread, uint32_t visit) {
+  places[thread].visit.store(visit);
+  if (parked_caller.load() > 0) places[thread].visit.notify_one();
 }
 
-void ThreadPool::State::Leave() {
-  to_visit.fetch_sub(1);
-  if (parked_caller.load() > 0) to_visit.notify_one();
-  gate.fetch_sub(1);
-  if (parked_caller.load() > 0) gate.notify_one();
+// The number of the open region, once this worker is inside; 0 where none is open.
+uint64_t ThreadPool::State::Enter(int thread) {
+  std::atomic<uint32_t>& visit = places[thread].visit;
+  const uint32_t outside = visit.load(std::memory_order_relaxed);
+  for (uint64_t region = open.load(); region != 0; region = open.load()) {
+    visit.store(VisitOf(region) | kInside);
+    if (open.load() == region) return region;
+    SetVisit(thread, outside);
+  }
+  return 0;
 }
 
 void ThreadPool::State::Announce() {
@@ -124,42 +132,37 @@ void ThreadPool::State::Announce() {
   if (parked_workers.load() > 0) epoch.notify_all();
 }
 
-void ThreadPool::State::Open(const void* region_fn, void (*region_call)(const void*, int),
-                             int32_t visits) {
+void ThreadPool::State::Open(const void* region_fn, void (*region_call)(const void*, int)) {
   assert(!in_region && "parallel regions may not nest");
   in_region = true;
   fn = region_fn;
   call = region_call;
-  region_epoch = epoch.load(std::memory_order_relaxed) + 1;
-  to_visit.store(visits, std::memory_order_relaxed);
-  gate.store(kOpen, std::memory_order_release);
+  open.store(++regions);
   Announce();
 }
 
-// Returns when `done(value)` holds. While the caller waits, `value` only goes down, so that what it
-// was last seen to be cannot come back.
-template <typename T, typename Done>
-void ThreadPool::State::WaitFor(std::atomic<T>& value, const Done& done) {
-  if (SpinUntil([&] { return done(value.load(std::memory_order_acquire)); })) return;
-  parked_caller.store(1);
-  for (T seen = value.load(); !done(seen); seen = value.load()) value.wait(seen);
-  parked_caller.store(0);
+void ThreadPool::State::Close() {
+  open.store(0);
+  WaitForWorkers([inside = VisitOf(regions) | kInside](uint32_t visit) { return visit != inside; });
+  in_region = false;
 }
 
-void ThreadPool::State::CloseAndWait() {
-  WaitFor(to_visit, [](int32_t left) { return left <= 0; });
-  gate.fetch_and(~kOpen);
-  WaitFor(gate, [](uint32_t inside) { return inside == 0; });
-  in_region = false;
+template <typename Done>
+void ThreadPool::State::WaitForWorkers(const Done& done) {
+  for (size_t worker = 1; worker <= workers.size(); ++worker) {
+    std::atomic<uint32_t>& visit = places[worker].visit;
+    if (SpinUntil([&] { return done(visit.load()); })) continue;
+    parked_caller.store(1);
+    for (uint32_t seen = visit.load(); !done(seen); seen = visit.load()) visit.wait(seen);
+    parked_caller.store(0);
+  }
 }
 
 template <typename Take>
 void ThreadPool::State::Share(const Take& take) {
-  Open(
-      &take, [](const void* f, int thread) { (*static_cast<const Take*>(f))(thread); },
-      /*visits=*/0);
+  Open(&take, [](const void* f, int thread) { (*static_cast<const Take*>(f))(thread); });
   take(0);
-  CloseAndWait();
+  Close();
 }
 
 void ThreadPool::State::Work(int thread) {
@@ -177,17 +180,19 @@ void ThreadPool::State::Work(int thread) {
     // In this order: the end is announced behind `stop`, and nothing is announced behind it.
     seen = epoch.load();
     if (stop.load()) return;
-    if (!Enter()) continue;
-    // The open region may be a later one than was announced when this thread looked.
-    seen = region_epoch;
+    const uint64_t region = Enter(thread);
+    if (region == 0) continue;
+    // It may be a later one than was announced when this thread looked.
+    seen = static_cast<uint32_t>(region);
     call(fn, thread);
-    Leave();
+    SetVisit(thread, VisitOf(region));
   }
 }
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   if (threads <= 0) threads = AvailableCores();
   state_->stretches = std::vector<Stretch>(threads);
+  state_->places = std::vector<Place>(threads);
   state_->workers.reserve(threads - 1);
   for (int i = 1; i < threads; ++i) {
     try {
@@ -212,9 +217,10 @@ void ThreadPool::RunErased(const void* fn, void (*call)(const void*, int)) {
     call(fn, 0);
     return;
   }
-  state.Open(fn, call, static_cast<int32_t>(state.workers.size()));
+  state.Open(fn, call);
   call(fn, 0);
-  state.CloseAndWait();
+  state.WaitForWorkers([left = VisitOf(state.regions)](uint32_t visit) { return visit == left; });
+  state.Close();
 }
 
 bool ThreadPool::DoneAlone(int64_t count, int64_t grain, const void* fn, RangeFn call) const {
@@ -248,7 +254,9 @@ void ThreadPool::StretchesErased(int64_t count, int64_t grain, const void* fn, R
   const auto take = [this, num, grain, fn, call](int thread) {
     for (int64_t i = 0; i < num; ++i) {
       Stretch& stretch = state_->stretches[(thread + i) % num];
-      while (true) {
+      // Looked at first: what is done with is not written to any more, by as many threads as there
+      // are.
+      while (stretch.next.load(std::memory_order_relaxed) < stretch.end) {
         const int64_t begin = stretch.next.fetch_add(grain, std::memory_order_relaxed);
         if (begin >= stretch.end) break;
         call(fn, thread, begin, std::min(begin + grain, stretch.end));

@@ -13,7 +13,7 @@ namespace refrain::kernels::cpu {
 // burn a core. Regions may not nest. One thread at a time may call Run.
 class ThreadPool {
  public:
-  // 0 = all cores that this process may use, within the CPU quotas of its control groups.
+  // 0 = one for each core that this process may use, within the CPU quotas of its control groups.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
