@@ -32,6 +32,7 @@ StreamBatch TokenStream::Read() {
   batch.usage = pending_.usage;
   batch.first_sampled = std::exchange(pending_.first_sampled, std::nullopt);
   end_was_read_ = pending_.finished;
+  wakeup_is_due_ = false;
   return batch;
 }
 
@@ -44,9 +45,16 @@ bool TokenStream::WaitUntil(Clock::time_point deadline) {
 }
 
 void TokenStream::SetWakeup(std::function<void()> wakeup) {
-  MutexLock lock(mutex_);
+  MutexLock waking(wakeup_mutex_);
   wakeup_ = std::move(wakeup);
-  if (wakeup_ && ReadableLocked()) wakeup_();
+  if (!wakeup_) return;
+  bool readable = false;
+  {
+    MutexLock lock(mutex_);
+    readable = ReadableLocked();
+    wakeup_is_due_ = false;
+  }
+  if (readable) wakeup_();
 }
 
 void TokenStream::Cancel() {
@@ -54,9 +62,9 @@ void TokenStream::Cancel() {
   if (on_cancel_) on_cancel_();
 }
 
-void TokenStream::Push(StreamBatch batch) {
+bool TokenStream::Append(StreamBatch batch) {
   MutexLock lock(mutex_);
-  if (pending_.finished) return;
+  if (pending_.finished) return false;
   const bool was_readable = ReadableLocked();
   MoveBack(batch.tokens, pending_.tokens);
   MoveBack(batch.ends, pending_.ends);
@@ -67,9 +75,27 @@ void TokenStream::Push(StreamBatch batch) {
     pending_.finished = true;
     pending_.status = std::move(batch.status);
   }
-  if (was_readable || !ReadableLocked()) return;
+  if (was_readable || !ReadableLocked()) return false;
+  wakeup_is_due_ = true;
+  return true;
+}
+
+// Unless somebody has read, or set another wakeup, since it became due.
+void TokenStream::WakeUp() {
+  MutexLock waking(wakeup_mutex_);
+  if (!wakeup_) return;
+  {
+    MutexLock lock(mutex_);
+    if (!std::exchange(wakeup_is_due_, false)) return;
+  }
+  wakeup_();
+}
+
+// Whoever is woken up goes on at once, on another processor: nothing that it needs is locked then.
+void TokenStream::Push(StreamBatch batch) {
+  if (!Append(std::move(batch))) return;
   readable_.NotifyAll();
-  if (wakeup_) wakeup_();
+  WakeUp();
 }
 
 void TokenStream::Finish(absl::Status status) {

@@ -127,10 +127,10 @@ class TokenStream {
   StreamBatch Read();
   // Waits until there is something to read or `deadline`; false on deadline.
   bool WaitUntil(Clock::time_point deadline);
-  // `wakeup` is called each time the stream turns from nothing to read to something to read; at
-  // once if there is something already. It runs on the engine thread with the stream locked: it
-  // must only post elsewhere and must not call the stream. After SetWakeup(nullptr) has returned
-  // the former one is not running and is never called again.
+  // `wakeup` is called once each time the stream turns from nothing to read to something to read;
+  // at once if there is something already. It runs on the engine thread, which it holds up: it must
+  // only post elsewhere, and must not call SetWakeup. After SetWakeup(nullptr) has returned the
+  // former one is not running and is never called again.
   void SetWakeup(std::function<void()> wakeup);
   // The engine ends all choices at its next step. Idempotent.
   void Cancel();
@@ -148,6 +148,9 @@ class TokenStream {
 
  private:
   bool ReadableLocked() const REFRAIN_REQUIRES(mutex_);
+  // Appends; whether there is something to read now where there was nothing.
+  bool Append(StreamBatch batch);
+  void WakeUp();
 
   std::atomic<bool> cancelled_{false};
   std::function<void()> on_cancel_;
@@ -155,7 +158,11 @@ class TokenStream {
   ConditionVariable readable_;
   StreamBatch pending_ REFRAIN_GUARDED_BY(mutex_);
   bool end_was_read_ REFRAIN_GUARDED_BY(mutex_) = false;
-  std::function<void()> wakeup_ REFRAIN_GUARDED_BY(mutex_);
+  bool wakeup_is_due_ REFRAIN_GUARDED_BY(mutex_) = false;
+  // Held while `wakeup_` runs, so that SetWakeup waits for it but whoever is woken up may read.
+  // Taken before mutex_.
+  Mutex wakeup_mutex_;
+  std::function<void()> wakeup_ REFRAIN_GUARDED_BY(wakeup_mutex_);
 };
 
 // A reference for the consumer; when its last copy goes, the stream is cancelled.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 
 namespace refrain::engine {
@@ -59,6 +62,49 @@ TEST(TokenStreamTest, WakesUpAtOnceWhenThereIsSomethingAlready) {
   int wakeups = 0;
   stream.SetWakeup([&] { ++wakeups; });
   EXPECT_EQ(wakeups, 1);
+}
+
+// The thread that is woken up may be quicker than the one that wakes it up.
+TEST(TokenStreamTest, CanBeReadWhileTheWakeupRuns) {
+  TokenStream stream;
+  std::promise<size_t> read;
+  std::thread reader;
+  bool in_time = false;
+  stream.SetWakeup([&] {
+    reader = std::thread([&] { read.set_value(stream.Read().tokens.size()); });
+    in_time = read.get_future().wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  });
+  stream.Push(Tokens({1, 2}));
+  reader.join();
+  EXPECT_TRUE(in_time);
+}
+
+TEST(TokenStreamTest, SetWakeupWaitsForTheFormerOne) {
+  TokenStream stream;
+  std::promise<void> begun;
+  std::atomic<bool> ended{false};
+  stream.SetWakeup([&] {
+    begun.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ended = true;
+  });
+  std::thread writer([&] { stream.Push(Tokens({1})); });
+  begun.get_future().wait();
+  stream.SetWakeup(nullptr);
+  EXPECT_TRUE(ended);
+  writer.join();
+}
+
+// A reply is made at each wakeup: one too many would be a second answer, one too few none.
+TEST(TokenStreamTest, WakesUpOnceWhateverComesTogether) {
+  for (int round = 0; round < 2000; ++round) {
+    TokenStream stream;
+    std::atomic<int> wakeups{0};
+    std::thread writer([&] { stream.Finish(absl::OkStatus()); });
+    stream.SetWakeup([&] { ++wakeups; });
+    writer.join();
+    ASSERT_EQ(wakeups, 1) << "round " << round;
+  }
 }
 
 TEST(TokenStreamTest, EndStaysReadableAndNothingFollowsIt) {
