@@ -65,20 +65,31 @@ absl::Status Reception::Read(const Incoming& incoming, Caller* caller) {
   return HoldBytes(bytes, &held);
 }
 
-void Reception::NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
-                        bool left, CallRecord* record) {
-  record->complete = !left;
-  if (left) {
-    // A client's own clock ends the call first, by about the time that the call took to get here.
-    constexpr std::chrono::milliseconds kTransit{50};
-    const bool late = context.deadline() <= std::chrono::system_clock::now() + kTransit;
-    record->code = late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled;
-    record->http_status = late ? 408 : 499;
-    return;
+::grpc::Status Reception::NoteEnd(const ::grpc::CallbackServerContext& context,
+                                  const absl::Status& status, bool left, CallRecord* record) {
+  ::grpc::Status answer = GrpcStatusOf(status);
+  if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
+    log_->Error("request failed",
+                {{"request", record->request_id}, {"status", std::string(status.ToString())}});
   }
+  if (left) {
+    NoteLeft(context, record);
+    return answer;
+  }
+  record->complete = true;
   // The numbers are the same.
-  record->code = static_cast<absl::StatusCode>(GrpcStatusOf(status).error_code());
+  record->code = static_cast<absl::StatusCode>(answer.error_code());
   record->http_status = status.ok() ? 200 : ApiErrorFromStatus(status).http_status;
+  return answer;
+}
+
+void Reception::NoteLeft(const ::grpc::CallbackServerContext& context, CallRecord* record) {
+  // A client's own clock ends the call first, by about the time that the call took to get here.
+  constexpr std::chrono::milliseconds kTransit{50};
+  const bool late = context.deadline() <= std::chrono::system_clock::now() + kTransit;
+  record->complete = false;
+  record->code = late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled;
+  record->http_status = late ? 408 : 499;
 }
 
 void Reception::Leave(const CallRecord& record) {
