@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "engine/retry_after.h"
-#include "engine/text/chat_template.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
+#include "server/served_model.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
@@ -52,7 +52,7 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
     if (!held.ok()) return held;
   }
   if (caller.engine == nullptr) {
-    return WithCode(absl::UnavailableError("the model is still loading"), "model_loading");
+    return StillLoading();
   }
   return caller;
 }
@@ -126,17 +126,7 @@ void Reception::EndStalled() {
 }
 
 ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
-  const engine::ModelInfo& model = engine.model();
-  const engine::ChatTemplate* const chat_template = engine.chat_template();
-  return {model.served_name,
-          model.vocab_size,
-          model.max_context_tokens,
-          options_.max_choices,
-          options_.max_beams,
-          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
-          chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms(),
-          SIZE_MAX,
-          model.sampling};
+  return server::LimitsOf(engine, options_.max_choices, options_.max_beams);
 }
 
 }  // namespace refrain::server::rpc
