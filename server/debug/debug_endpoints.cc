@@ -1,7 +1,5 @@
 #include "server/debug/debug_endpoints.h"
 
-#include <utility>
-
 #include "server/debug/cache_page.h"
 #include "server/error_reply.h"
 #include "server/served_model.h"
