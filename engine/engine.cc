@@ -1,10 +1,8 @@
 #include "engine/engine.h"
 
-#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <future>
-#include <limits>
 #include <optional>
 #include <thread>
 #include <utility>

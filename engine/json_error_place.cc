@@ -1,7 +1,5 @@
 #include "engine/json_error_place.h"
 
-#include <cstdint>
-
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 

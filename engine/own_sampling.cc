@@ -1,6 +1,5 @@
 #include "engine/own_sampling.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>

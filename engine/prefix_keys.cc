@@ -1,7 +1,6 @@
 #include "engine/prefix_keys.h"
 
 #include <random>
-#include <string>
 
 #include <xxhash.h>
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "engine/second_copy.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 

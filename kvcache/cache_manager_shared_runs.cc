@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "kvcache/cache_manager.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "kvcache/prefix_tree.h"

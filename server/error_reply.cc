@@ -1,7 +1,6 @@
 #include "server/error_reply.h"
 
 #include <string>
-#include <utility>
 
 namespace refrain::server {
 

@@ -1,7 +1,6 @@
 #include "engine/text/character_class.h"
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "engine/text/pre_tokenizer.h"

@@ -1,7 +1,6 @@
 #include "kernels/cuda/attention_launcher.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "kernels/cuda/scratch.h"
 

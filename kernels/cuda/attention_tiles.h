@@ -146,7 +146,6 @@ class AttentionTiles {
   std::vector<int32_t> sharers_;     // entries of one run
   std::vector<int32_t> run_chunks_;  // [runs] where in the chunks the run is, -1: not yet
   std::vector<Covered> covered_;
-  std::vector<int32_t> covered_begins_;
   std::vector<Stretch> stretches_;
   std::vector<TileMember> stretch_members_;
   int64_t bundle_ = -1;  // stretch that the next slot's keys may go to

@@ -1,7 +1,5 @@
 #include "kernels/cuda/copy_small.h"
 
-#include <cstdint>
-
 #include "kernels/cuda/device_language.h"
 
 namespace refrain::kernels::cuda {

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/widen_weights.h"
 #include "kernels/reference/dequantize.h"

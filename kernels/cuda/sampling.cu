@@ -1,6 +1,5 @@
 #include "kernels/cuda/sampling.h"
 
-#include <cfloat>
 #include <climits>
 #include <cmath>
 #include <string>

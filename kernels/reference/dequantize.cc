@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cassert>
-#include <cstring>
 
 namespace refrain::kernels {
 namespace {

@@ -4,12 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"

@@ -1,10 +1,8 @@
 #include "server/debug/debug_endpoints.h"
 
-#include <utility>
-
 #include "server/debug/cache_page.h"
 #include "server/error_reply.h"
-#include "server/status_mapping.h"
+#include "server/served_model.h"
 
 namespace refrain::server::debug {
 void DebugEndpoints::AddRoutes(http::Router* router) {
@@ -15,10 +13,7 @@ void DebugEndpoints::AddRoutes(http::Router* router) {
 
 std::unique_ptr<http::Reply> DebugEndpoints::Cache(const http::Request& request) const {
   engine::Engine* const engine = engine_;
-  if (engine == nullptr) {
-    return MakeErrorReply(
-        WithCode(absl::UnavailableError("the model is still loading"), "model_loading"));
-  }
+  if (engine == nullptr) return MakeErrorReply(StillLoading());
   const absl::StatusOr<engine::CacheViewLimits> limits = ParseCacheQuery(request.query);
   if (!limits.ok()) return MakeErrorReply(limits.status());
   const absl::StatusOr<engine::CacheView> view = engine->DescribeCache(*limits);

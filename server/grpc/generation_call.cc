@@ -9,7 +9,6 @@
 
 #include "server/generation_note.h"
 #include "server/grpc/guarded.h"
-#include "server/grpc/status_mapping.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
@@ -180,17 +179,12 @@ absl::Status GenerationCall::WriteLast(const absl::Status& status) {
 void GenerationCall::End(absl::Status status) {
   const absl::Status written = Guarded([&] { return WriteLast(status); });
   if (!written.ok()) status = written;
-  const ::grpc::Status answer = GrpcStatusOf(status);
-  if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
-    reception_->log().Error("request failed", {{"request", caller_.request_id},
-                                               {"status", std::string(status.ToString())}});
-  }
+  const ::grpc::Status answer = reception_->NoteEnd(*context_, status, Cancelled(), &record_);
   if (!status.ok()) {
     const ApiError error = ApiErrorFromStatus(status);
     error_code_ = error.code.value_or(error.type);
     if (choices_ == 0) AppendRefusal(status, &record_.details);
   }
-  Reception::NoteEnd(*context_, status, Cancelled(), &record_);
   ticket_.Leave();
   if (last_message_) {
     BeginWrite();
@@ -220,8 +214,7 @@ void GenerationCall::NoteSent() {
 
 void GenerationCall::NoteOutcome() {
   if (Cancelled()) {
-    // Possibly between the last message and the end.
-    Reception::NoteEnd(*context_, absl::OkStatus(), /*left=*/true, &record_);
+    Reception::NoteLeft(*context_, &record_);
   } else if (last_message_) {
     NoteSent();
   }

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "engine/retry_after.h"
-#include "engine/text/chat_template.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
+#include "server/served_model.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
@@ -52,7 +52,7 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
     if (!held.ok()) return held;
   }
   if (caller.engine == nullptr) {
-    return WithCode(absl::UnavailableError("the model is still loading"), "model_loading");
+    return StillLoading();
   }
   return caller;
 }
@@ -65,20 +65,31 @@ absl::Status Reception::Read(const Incoming& incoming, Caller* caller) {
   return HoldBytes(bytes, &held);
 }
 
-void Reception::NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
-                        bool left, CallRecord* record) {
-  record->complete = !left;
-  if (left) {
-    // A client's own clock ends the call first, by about the time that the call took to get here.
-    constexpr std::chrono::milliseconds kTransit{50};
-    const bool late = context.deadline() <= std::chrono::system_clock::now() + kTransit;
-    record->code = late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled;
-    record->http_status = late ? 408 : 499;
-    return;
+::grpc::Status Reception::NoteEnd(const ::grpc::CallbackServerContext& context,
+                                  const absl::Status& status, bool left, CallRecord* record) {
+  ::grpc::Status answer = GrpcStatusOf(status);
+  if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
+    log_->Error("request failed",
+                {{"request", record->request_id}, {"status", std::string(status.ToString())}});
   }
+  if (left) {
+    NoteLeft(context, record);
+    return answer;
+  }
+  record->complete = true;
   // The numbers are the same.
-  record->code = static_cast<absl::StatusCode>(GrpcStatusOf(status).error_code());
+  record->code = static_cast<absl::StatusCode>(answer.error_code());
   record->http_status = status.ok() ? 200 : ApiErrorFromStatus(status).http_status;
+  return answer;
+}
+
+void Reception::NoteLeft(const ::grpc::CallbackServerContext& context, CallRecord* record) {
+  // A client's own clock ends the call first, by about the time that the call took to get here.
+  constexpr std::chrono::milliseconds kTransit{50};
+  const bool late = context.deadline() <= std::chrono::system_clock::now() + kTransit;
+  record->complete = false;
+  record->code = late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled;
+  record->http_status = late ? 408 : 499;
 }
 
 void Reception::Leave(const CallRecord& record) {
@@ -115,17 +126,7 @@ void Reception::EndStalled() {
 }
 
 ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
-  const engine::ModelInfo& model = engine.model();
-  const engine::ChatTemplate* const chat_template = engine.chat_template();
-  return {model.served_name,
-          model.vocab_size,
-          model.max_context_tokens,
-          options_.max_choices,
-          options_.max_beams,
-          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
-          chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms(),
-          SIZE_MAX,
-          model.sampling};
+  return server::LimitsOf(engine, options_.max_choices, options_.max_beams);
 }
 
 }  // namespace refrain::server::rpc

@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_GRPC_RECEPTION_H_
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
 
 #include <atomic>
 #include <chrono>
@@ -74,9 +75,12 @@ class Reception {
                                const Incoming& incoming, CallRecord* record);
   // Reads the message of a call that has entered, once. INVALID_ARGUMENT, UNAVAILABLE.
   static absl::Status Read(const Incoming& incoming, Caller* caller);
-  // What the record says of a call's end. `left`: its client went away, or its deadline passed.
-  static void NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
-                      bool left, CallRecord* record);
+  // What a call that ends so answers. The record says the same of it, or that its client has
+  // `left`; what the client is not told of an INTERNAL error is logged.
+  ::grpc::Status NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
+                         bool left, CallRecord* record);
+  // The client went away or its deadline passed, possibly after the answer was made.
+  static void NoteLeft(const ::grpc::CallbackServerContext& context, CallRecord* record);
   // At the very end.
   void Leave(const CallRecord& record);
   // False when calls are still inside at the deadline.
@@ -90,7 +94,6 @@ class Reception {
   ModelLimits LimitsOf(const engine::Engine& engine) const;
   const Options& options() const { return options_; }
   access::Gate& gate() { return *gate_; }
-  Log& log() { return *log_; }
   // Short tasks: bringing on answers.
   TaskQueue& streams() { return streams_; }
   // Tasks in proportion to a request's size.

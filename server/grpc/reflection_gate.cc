@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 

@@ -8,7 +8,6 @@
 #include "server/generation_note.h"
 #include "server/grpc/guarded.h"
 #include "server/grpc/stalling_call.h"
-#include "server/grpc/status_mapping.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -54,9 +53,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       stream = std::exchange(stream_, nullptr);
     }
     if (stream != nullptr) stream->SetWakeup(nullptr);
-    if (Cancelled()) {  // possibly after its answer was made
-      Reception::NoteEnd(*exchange_.context, absl::OkStatus(), /*left=*/true, &record_);
-    }
+    if (Cancelled()) Reception::NoteLeft(*exchange_.context, &record_);
     record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     caller_.held_bytes.reset();
     reception_->Leave(record_);
@@ -116,25 +113,15 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     return true;
   }
 
-  absl::Status WriteResponse() {
-    WriteMessage(*exchange_.response, exchange_.response_bytes);
-    record_.response_bytes = exchange_.response_bytes->Length();
-    return absl::OkStatus();
-  }
-
   bool Cancelled() {
     MutexLock lock(mutex_);
     return cancelled_;
   }
 
   void End(absl::Status status) {
-    if (status.ok()) status = Guarded([this] { return WriteResponse(); });
-    const ::grpc::Status answer = GrpcStatusOf(status);
-    if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
-      reception_->log().Error("request failed", {{"request", caller_.request_id},
-                                                 {"status", std::string(status.ToString())}});
-    }
-    Reception::NoteEnd(*exchange_.context, status, Cancelled(), &record_);
+    if (status.ok()) status = Guarded([this] { return WriteResponse(exchange_, &record_); });
+    const ::grpc::Status answer =
+        reception_->NoteEnd(*exchange_.context, status, Cancelled(), &record_);
     AppendRefusal(status, &record_.details);
     ticket_.Leave();
     BeginWrite();

@@ -9,7 +9,6 @@
 #include "server/generation_note.h"
 #include "server/grpc/guarded.h"
 #include "server/grpc/stalling_call.h"
-#include "server/grpc/status_mapping.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -43,13 +42,9 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
   }
 
   void End(absl::Status status) {
-    if (status.ok()) status = Guarded([this] { return WriteResponse(); });
-    const ::grpc::Status answer = GrpcStatusOf(status);
-    if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
-      reception_->log().Error("request failed", {{"request", record_.request_id},
-                                                 {"status", std::string(status.ToString())}});
-    }
-    Reception::NoteEnd(*exchange_.context, status, exchange_.context->IsCancelled(), &record_);
+    if (status.ok()) status = Guarded([this] { return WriteResponse(exchange_, &record_); });
+    const ::grpc::Status answer =
+        reception_->NoteEnd(*exchange_.context, status, exchange_.context->IsCancelled(), &record_);
     AppendRefusal(status, &record_.details);
     BeginWrite();
     Finish(answer);
@@ -57,9 +52,7 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
 
   void OnDone() override {
     EndWrite();
-    if (exchange_.context->IsCancelled()) {  // possibly after its answer was made
-      Reception::NoteEnd(*exchange_.context, absl::OkStatus(), /*left=*/true, &record_);
-    }
+    if (exchange_.context->IsCancelled()) Reception::NoteLeft(*exchange_.context, &record_);
     record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     caller_.held_bytes.reset();
     reception_->Leave(record_);
@@ -68,12 +61,6 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
 
  private:
   using Clock = std::chrono::steady_clock;
-
-  absl::Status WriteResponse() {
-    WriteMessage(*exchange_.response, exchange_.response_bytes);
-    record_.response_bytes = exchange_.response_bytes->Length();
-    return absl::OkStatus();
-  }
 
   const std::string& request_id() const override { return record_.request_id; }
 
@@ -86,6 +73,12 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
 };
 
 }  // namespace
+
+absl::Status WriteResponse(const UnaryExchange& exchange, CallRecord* record) {
+  WriteMessage(*exchange.response, exchange.response_bytes);
+  record->response_bytes = exchange.response_bytes->Length();
+  return absl::OkStatus();
+}
 
 ::grpc::ServerUnaryReactor* AnswerOnQueue(const UnaryExchange& exchange, Reception* reception,
                                           access::Area area, TaskQueue* queue,

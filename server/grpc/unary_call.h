@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "server/grpc/call_record.h"
 #include "server/grpc/message.h"
 #include "server/grpc/reception.h"
 
@@ -31,6 +32,10 @@ struct UnaryExchange {
   ::grpc::ByteBuffer* response_bytes = nullptr;
   std::shared_ptr<const google::protobuf::Message> response;
 };
+
+// Serialises the response into what gRPC sends; the record says how much that is. OK, but throws
+// where there is no memory (see Guarded).
+absl::Status WriteResponse(const UnaryExchange& exchange, CallRecord* record);
 
 // Lets `work` answer a call on a thread of `queue`; its status ends the call. `work` runs once the
 // caller is known and admitted to `area` and the request is read, and not at all for a call that

@@ -5,7 +5,6 @@
 #include <openssl/x509.h>
 
 #include <boost/asio/ssl/context.hpp>
-#include <cstdio>
 #include <ctime>
 #include <utility>
 

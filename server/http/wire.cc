@@ -1,7 +1,6 @@
 #include "server/http/wire.h"
 
 #include <charconv>
-#include <cstdint>
 #include <ctime>
 
 #include "server/concat.h"

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/chat_template.h"
 #include "server/access/http_access.h"
 #include "server/concat.h"
 #include "server/detokenize.h"
@@ -22,6 +21,7 @@
 #include "server/openai/tokenize_call.h"
 #include "server/openai/tokenize_reply.h"
 #include "server/openai/tokenizer_info.h"
+#include "server/served_model.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
@@ -131,23 +131,15 @@ std::string Service::HttpErrorBody(int status, std::string_view message) {
 absl::StatusOr<engine::Engine*> Service::LoadedEngine() const {
   engine::Engine* engine = engine_;
   if (engine == nullptr) {
-    return WithCode(absl::UnavailableError("the model is still loading"), "model_loading");
+    return StillLoading();
   }
   return engine;
 }
 
 ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
-  const engine::ModelInfo& model = engine.model();
-  const engine::ChatTemplate* const chat_template = engine.chat_template();
-  return {model.served_name,
-          model.vocab_size,
-          model.max_context_tokens,
-          options_.max_choices,
-          options_.max_beams,
-          chat_template == nullptr ? engine::ToolFormat::kNone : chat_template->tool_format(),
-          chat_template == nullptr ? engine::MessageForms() : chat_template->message_forms(),
-          options_.max_prompts,
-          model.sampling};
+  ModelLimits limits = server::LimitsOf(engine, options_.max_choices, options_.max_beams);
+  limits.max_prompts = options_.max_prompts;
+  return limits;
 }
 
 // First of all: those that are refused are what one looks for.

@@ -1,7 +1,6 @@
 #include "server/openai/shown_text.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <string_view>
 #include <utility>
 

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -12,7 +11,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,9 +18,12 @@
 
 #include "tests/engine/device_engine.h"
 #include "tests/support/cuda_cases.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::engine {
 namespace {
+
+using ::refrain::testing::Eventually;
 
 class DeviceRandomStepsTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -137,10 +138,7 @@ TEST_P(DeviceRandomStepsTest, JoiningAndLeavingLeaveNothingBehind) {
              stats.kv_used_chunks + stats.kv_cached_chunks;
     };
     // Told behind the turn in which it was done.
-    for (int i = 0; i < 1000 && left() > 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_EQ(left(), 0);
+    EXPECT_TRUE(Eventually([&] { return left() == 0; })) << left();
     return {static_cast<int64_t>(backend_->device().AvailableBytes()), ResidentBytes()};
   };
   const int64_t steps = Steps(on_gpu());

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "tests/support/eventually.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_tokenizer.h"
 #include "tests/support/little_room.h"
@@ -18,6 +19,7 @@
 namespace refrain::engine {
 namespace {
 
+using ::refrain::testing::Eventually;
 using ::testing::HasSubstr;
 
 class EncodePoolTest : public ::testing::Test {
@@ -104,9 +106,7 @@ TEST_F(EncodePoolTest, EncodesInOrderOfArrival) {
 TEST_F(EncodePoolTest, TenantsTakeTurns) {
   std::atomic<bool> all_pushed = false;
   tokenizer_.before_encode = [&](std::string_view) {
-    for (int i = 0; i < 60000 && !all_pushed; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT_TRUE(Eventually([&] { return all_pushed.load(); }));
   };
   Start();
   for (uint64_t i = 1; i <= 50; ++i) {
@@ -128,9 +128,7 @@ TEST_F(EncodePoolTest, AShortPromptOvertakesAGiantOne) {
   std::atomic<bool> short_done = false;
   tokenizer_.before_encode = [&](std::string_view text) {
     if (text.size() < 1000) return;
-    for (int i = 0; i < 60000 && !short_done; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT_TRUE(Eventually([&] { return short_done.load(); }));
   };
   Start();
   pool_->Push(Make(1, std::string(1 << 20, 'a')));
@@ -250,15 +248,10 @@ TEST_F(EncodePoolTest, NoTenantHasAllThreadsOrAllMemory) {
     pool_->Push(std::move(request));
   };
   const auto wait_for = [&](const std::map<std::string, int>& expected) {
-    const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    for (;;) {
-      {
-        std::lock_guard lock(mutex);
-        if (begun == expected) break;
-      }
-      if (std::chrono::steady_clock::now() > soon) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT_TRUE(Eventually([&] {
+      std::lock_guard lock(mutex);
+      return begun == expected;
+    }));
     std::this_thread::sleep_for(std::chrono::milliseconds(30));  // no more of them
     std::lock_guard lock(mutex);
     EXPECT_EQ(begun, expected);

@@ -11,11 +11,13 @@
 
 #include "engine/engine_parts.h"
 #include "engine/pages_ahead.h"
+#include "tests/support/eventually.h"
 #include "tests/support/loop_harness.h"
 
 namespace refrain::engine {
 namespace {
 
+using ::refrain::testing::Eventually;
 using ::refrain::testing::FakeChunkMover;
 using ::refrain::testing::FakeModelRunner;
 using ::refrain::testing::FakeTokenizer;
@@ -175,11 +177,8 @@ TEST(EngineTest, ManyClientsAtOnceLeaveNothingBehind) {
     EXPECT_EQ(f.engine->Submit(TokenRequest({1}, 1)).status().code(),
               absl::StatusCode::kUnavailable);
     // The last request leaves the ledger just before the turn's figures are published.
-    for (int i = 0; i < 1000 && f.engine->stats().kv_used_chunks != 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    EXPECT_TRUE(Eventually([&] { return f.engine->stats().kv_used_chunks == 0; }));
     const EngineStats stats = f.engine->stats();
-    EXPECT_EQ(stats.kv_used_chunks, 0);
     EXPECT_EQ(stats.kv_free_chunks + stats.kv_cached_chunks, kChunks);
     EXPECT_EQ(stats.running_sequences, 0);
     EXPECT_EQ(stats.queued_requests, 0);
@@ -213,12 +212,7 @@ TEST(EngineTest, TheIdleEngineTouchesMemoryAhead) {
         return true;
       });
   Fixture f(1, {.max_sequences = 8, .step_token_budget = 32}, std::move(pages));
-  const auto touched = [&](size_t bytes) {
-    for (int i = 0; i < 3000 && end != bytes; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return end == bytes;
-  };
+  const auto touched = [&](size_t bytes) { return Eventually([&] { return end == bytes; }); };
   EXPECT_TRUE(touched(64 << 20));
   f.runner->before_step = [&](const StepBatch&) {
     busy = true;
@@ -245,9 +239,7 @@ TEST(EngineTest, TheRunningEngineTouchesItsNextChunkAPieceAStep) {
   constexpr int kChunkPieces = 8;
   constexpr int kWhenIdle = 4 * kChunkPieces;
   const auto wait_for = [&](int count) {
-    for (int i = 0; i < 3000 && pieces < count && !HasFailure(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    EXPECT_TRUE(Eventually([&] { return pieces >= count || HasFailure(); }));
   };
   wait_for(kWhenIdle);
   int in_steps = 0, touched = kWhenIdle;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -135,32 +134,6 @@ TEST_F(PromptEncoderTest, RenderingTakesTheTextOutOfTheRequest) {
   EXPECT_TRUE(std::get<ChatPrompt>(chat.request.prompt).input.messages.is_undefined());
 }
 
-// The text of a user's "hi" and the beginning of an answer, or why that cannot be continued.
-std::string Continued(const ChatTemplate& chat_template, const jinja::Value& content) {
-  const testing::FakeTokenizer tokenizer(testing::LetterVocabulary());
-  const PromptEncoder encoder(&tokenizer, &chat_template,
-                              {.max_context_tokens = 1 << 20, .kv_capacity_tokens = 1 << 20});
-  jinja::Value::List messages;
-  for (const auto& [role, text] :
-       {std::pair("user", jinja::Value::String("hi")), std::pair("assistant", content)}) {
-    jinja::Map message;
-    message.Set("role", jinja::Value::String(role));
-    message.Set("content", text);
-    messages.push_back(jinja::Value::MakeMap(std::move(message)));
-  }
-  ChatPrompt prompt;
-  prompt.input.messages = jinja::Value::MakeList(std::move(messages));
-  prompt.continue_final_message = true;
-  EncodedRequest chat;
-  chat.request.prompt = std::move(prompt);
-  const auto text = encoder.Render(&chat);
-  if (!text.ok()) return std::string(text.status().message());
-  for (const TextSpan& span : (*text)->plain_spans) {
-    EXPECT_LE(span.end_byte, (*text)->text.size());
-  }
-  return (*text)->text;
-}
-
 // What a chat is answered is remembered in its tenant's part, found under tenant and salt.
 TEST_F(PromptEncoderTest, AConversationsTurnIsItsTenants) {
   const auto chat_template = ChatTemplate::Create("{{ messages[0].content }}", "", "");
@@ -184,74 +157,6 @@ TEST_F(PromptEncoderTest, AConversationsTurnIsItsTenants) {
   ASSERT_TRUE(chat.turn.has_value());
   EXPECT_EQ(chat.turn->tenant, "key");
   EXPECT_EQ(chat.turn->scope, TurnScope("key", "salt"));
-}
-
-// As where the text was begun: nothing of the template's that ends the message.
-TEST_F(PromptEncoderTest, ContinuesAMessageThatSaysNothingYet) {
-  const auto chat_template = ChatTemplate::Create(
-      "{% for m in messages %}<{{ m.role }}>{{ m.content.lstrip(' ') }}</{{ m.role }}>{% endfor %}",
-      "", "");
-  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
-  const auto rendered = [&](const jinja::Value& content) {
-    return Continued(**chat_template, content);
-  };
-  EXPECT_EQ(rendered(jinja::Value::String("so")), "<user>hi</user><assistant>so");
-  EXPECT_EQ(rendered(jinja::Value::String("")), "<user>hi</user><assistant>");
-  EXPECT_EQ(rendered(jinja::Value::String(" \n")), "<user>hi</user><assistant>\n");
-  EXPECT_EQ(rendered(jinja::Value::None()),
-            "continue_final_message: the last message has no text that could be continued");
-}
-
-// As templates of models that think do: what the tags were is text of theirs.
-TEST_F(PromptEncoderTest, ContinuesAMessageThatTheTemplateHasTakenApart) {
-  const auto chat_template = ChatTemplate::Create(
-      "{% for m in messages %}<{{ m.role }}>"
-      "{% if m.role == 'assistant' %}{% set parts = m.content.split('</think>') %}"
-      "<think>\n{{ parts[0].split('<think>')[-1].strip('\n') if parts|length > 1 }}\n</think>\n\n"
-      "{{ parts[-1].lstrip('\n') }}{% else %}{{ m.content }}{% endif %}</{{ m.role }}>\n{% endfor "
-      "%}",
-      "", "");
-  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
-  const auto rendered = [&](std::string content) {
-    return Continued(**chat_template, jinja::Value::String(std::move(content)));
-  };
-  const std::string begin = "<user>hi</user>\n<assistant>";
-  for (const char* const content :
-       {"<think>\n\n</think>\n\n", "<think>\n\n</think>", "<think>\nLet me see.\n</think>\n\n",
-        "<think>\nLet me see.\n</think>\n", "<think>\nSo.\n</think>\n\nThe answer"}) {
-    EXPECT_EQ(rendered(content), begin + content);
-  }
-  // White space that the template does not show.
-  EXPECT_EQ(rendered("\n<think>\nSo.\n</think>\n \n"), begin + "<think>\nSo.\n</think>");
-  EXPECT_EQ(rendered("The answer"), begin + "<think>\n\n</think>\n\nThe answer");
-  EXPECT_EQ(rendered("<think>\nLet"), begin + "<think>\n\n</think>\n\n<think>\nLet");
-  // Shown otherwise than it was sent: nothing tells where it ends.
-  EXPECT_EQ(rendered("<think>So.</think>Yes"), begin + "<think>\nSo.\n</think>\n\nYes");
-  EXPECT_EQ(rendered("<think>So.</think>"),
-            "continue_final_message: the chat template does not end with the last message's text");
-}
-
-// Its text is looked for in time in proportion: half a minute otherwise.
-TEST_F(PromptEncoderTest, LooksForALongMessageOnce) {
-  const auto chat_template = ChatTemplate::Create(
-      "{% for m in messages %}{{ m.content | tojson }}{% endfor %}{{ 'a' * 1600000 }}", "", "");
-  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
-  const auto begin = std::chrono::steady_clock::now();
-  const std::string text = std::string(800'000, 'a') + "b\"";
-  EXPECT_EQ(Continued(**chat_template, jinja::Value::String(text)),
-            "continue_final_message: the chat template does not end with the last message's text");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-}
-
-// What says the same elsewhere is not the last message.
-TEST_F(PromptEncoderTest, ContinuesNoTextThatStandsBeforeAnothers) {
-  const auto chat_template = ChatTemplate::Create(
-      "Answer: yes\n{% for m in messages if m.role == 'user' %}"
-      "<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}",
-      "", "");
-  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
-  EXPECT_EQ(Continued(**chat_template, jinja::Value::String("yes")),
-            "continue_final_message: the chat template does not end with the last message's text");
 }
 
 // Each repetition costs memory; the context bounds the prompt alone.

@@ -115,6 +115,18 @@ TEST(TurnMemoryTest, OfTenantsThatHaveAsMuchTheOldestTurnIsForgotten) {
   EXPECT_EQ(Generated(memory, Key("text", "b")).size(), 1u);
 }
 
+// Whose other turns are younger than those of another.
+TEST(TurnMemoryTest, OfTenantsThatHaveAsMuchTheOldestTurnIsForgottenWhatFollowedOrNot) {
+  TurnMemory memory({.turns = 4});
+  memory.Remember(Key("1", "b"), Ids({1}));
+  memory.Remember(Key("2", "c"), Ids({1}));
+  memory.Remember(Key("3", "c"), Ids({1}));
+  memory.Remember(Key("4", "b"), Ids({1}));
+  memory.Remember(Key("5", "d"), Ids({1}));
+  EXPECT_EQ(Generated(memory, Key("1", "b")).size(), 0u);
+  EXPECT_EQ(Generated(memory, Key("2", "c")).size(), 1u);
+}
+
 // Of turns and bytes a tenant takes what it takes more of: one has long answers, one many.
 TEST(TurnMemoryTest, ManyShortTurnsDoNotCostAnotherItsLongOnes) {
   TurnMemory memory({.turns = 100, .bytes = 100'000});

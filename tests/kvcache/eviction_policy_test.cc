@@ -192,6 +192,22 @@ TEST(S3FifoPolicy, AGhostReturnsToTheMainQueue) {
   EXPECT_TRUE(tree.Has("a"));
 }
 
+// Its first ghost, of before it was in the main queue, is forgotten in its turn; the second is not.
+TEST(S3FifoPolicy, AGhostThatComesAgainIsRememberedFromThenOn) {
+  const auto policy = *MakeEvictionPolicy("s3fifo", 4);  // four ghosts, a small queue of one
+  const auto come = [&](int32_t id, uint64_t lineage_hash) {
+    policy->Inserted(kNode(id), {.tokens = 1, .parent = kNode(0), .lineage_hash = lineage_hash});
+    policy->Idle(kNode(id));
+  };
+  for (const uint64_t lineage_hash : {1, 1, 1, 2, 3, 4}) {
+    come(1, lineage_hash);
+    policy->Evicted(kNode(1));
+  }
+  come(1, 1);
+  come(2, 5);
+  EXPECT_EQ(policy->Victim(), kNode(2)) << "the other is in the small queue, too, and older";
+}
+
 // "abx" is left for "aby": its end goes before that of a session that was used earlier.
 TEST(ReuseRatePolicy, WhatAConversationLeftBehindGoesFirst) {
   PolicyTree tree("reuse_rate", 100);

@@ -56,6 +56,15 @@ TEST_F(RetainingPolicyTest, GivesUpTheOldestBeyondItsShare) {
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2, 5, 3, 4}));
 }
 
+TEST_F(RetainingPolicyTest, WhatIsHitEvenInPartIsNotTheOldest) {
+  InsertIdle(1, true);
+  InsertIdle(2, true);
+  policy_->HitInPart(N(1));
+  InsertIdle(3, true);
+  InsertIdle(4, false);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 4, 1, 3}));
+}
+
 TEST_F(RetainingPolicyTest, GivesUpFromTheTenantThatRetainsMost) {
   policy_ = *MakeEvictionPolicy("lru", 16);  // four retained ones
   InsertIdle(1, true, "b");

@@ -22,12 +22,14 @@
 #include "tests/server/daemon_process.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/certificate.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_directory.h"
 
 namespace refrain::server {
 namespace {
 
 using ::refrain::testing::DaemonProcess;
+using ::refrain::testing::Eventually;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
@@ -42,16 +44,14 @@ std::vector<std::string> Arguments(std::string model, std::vector<std::string> m
   return arguments;
 }
 
-// Asks for `path` until `enough` of the answer; false after five seconds.
+// Asks for `path` until the answer is `enough`.
 bool WaitForAnswer(uint16_t port, const char* path,
                    const std::function<bool(const RawResponse&)>& enough) {
-  for (int i = 0; i < 500; ++i) {
+  return Eventually([&] {
     RawClient client(port);
     client.Send(GetRequest(path));
-    if (enough(client.ReadResponse())) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
+    return enough(client.ReadResponse());
+  });
 }
 
 bool WaitUntilRunning(uint16_t port, int requests) {

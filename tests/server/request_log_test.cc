@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "server/log.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server {
 namespace {
 
+using ::refrain::testing::Eventually;
 using ::testing::HasSubstr;
 
 http::Exchange Answered(const std::string& details = "") {
@@ -142,7 +144,7 @@ TEST_F(RequestLogTest, AFullDiskLosesLinesThatAreCountedAndWarnedOfOnce) {
   auto requests = *RequestLog::Open("/dev/full");
   requests->WarnTo(&log_);
   for (int i = 0; i < 3; ++i) requests->Write(Answered());
-  for (int i = 0; i < 500 && requests->dropped_lines() < 3; ++i) ::usleep(10'000);
+  EXPECT_TRUE(Eventually([&] { return requests->dropped_lines() >= 3; }));
   EXPECT_EQ(requests->dropped_lines(), 3);
   requests.reset();
   const std::string said = Said();
@@ -162,7 +164,7 @@ TEST_F(RequestLogTest, TheLineAfterAnInterruptedOneIsALineOfItsOwn) {
   const rlimit small = {100, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   requests->Write(Answered("\"lost\":\"" + std::string(200, 'x') + "\""));
-  for (int i = 0; i < 500 && requests->dropped_lines() < 1; ++i) ::usleep(10'000);
+  EXPECT_TRUE(Eventually([&] { return requests->dropped_lines() >= 1; }));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   ::signal(SIGXFSZ, ignored);
   EXPECT_EQ(requests->dropped_lines(), 1);

@@ -45,11 +45,6 @@ void GgufWriter::AddUint32(std::string_view key, uint32_t value) {
   Append(values_, value);
 }
 
-void GgufWriter::AddUint64(std::string_view key, uint64_t value) {
-  AddKey(key, 10);
-  Append(values_, value);
-}
-
 void GgufWriter::AddFloat32(std::string_view key, float value) {
   AddKey(key, kTypeFloat32);
   Append(values_, value);

@@ -29,7 +29,6 @@ class GgufWriter {
   void AddString(std::string_view key, std::string_view value);
   void AddUint16(std::string_view key, uint16_t value);
   void AddUint32(std::string_view key, uint32_t value);
-  void AddUint64(std::string_view key, uint64_t value);
   void AddFloat32(std::string_view key, float value);
   void AddBool(std::string_view key, bool value);
   void AddStrings(std::string_view key, const std::vector<std::string>& values);

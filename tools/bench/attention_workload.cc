@@ -128,17 +128,9 @@ double AttentionWorkload::Flops() const {
   return 4.0 * pairs * shape_.slots * static_cast<double>(args_.q.cols);
 }
 
-double AttentionWorkload::BytesOfKeys(double keys) const {
-  return keys * static_cast<double>(kv_elements_) * Traits(args_.kv.dtype).block_bytes;
-}
-
 double AttentionWorkload::KvBytes() const {
-  return BytesOfKeys(static_cast<double>(shape_.slots) * shape_.keys);
-}
-
-double AttentionWorkload::UniqueKvBytes() const {
-  const double own = static_cast<double>(shape_.slots) * (shape_.keys - shape_.shared_keys);
-  return BytesOfKeys(shape_.shared_keys + own);
+  return static_cast<double>(shape_.slots) * shape_.keys * static_cast<double>(kv_elements_) *
+         Traits(args_.kv.dtype).block_bytes;
 }
 
 void AttentionWorkload::Check(int slot, int row, RowError error) const {

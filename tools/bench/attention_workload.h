@@ -70,15 +70,11 @@ class AttentionWorkload {
   double Flops() const;
   // K and V of every slot, shared ones counted for each.
   double KvBytes() const;
-  // The same, shared ones counted once.
-  double UniqueKvBytes() const;
 
   // Compares a row of `slot` with the reference; ends the program where it is wrong.
   void Check(int slot, int row, RowError error) const;
 
  private:
-  double BytesOfKeys(double keys) const;
-
   BatchShape shape_;
   int64_t kv_elements_;
   std::vector<kernels::RunChunk> chunks_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/json_fields.h"
 
 namespace refrain::cachesim {
 namespace {
@@ -69,33 +69,10 @@ struct RawRequest {
   std::vector<int64_t> ids;
 };
 
-absl::Status FieldError(const char* field, const char* what) {
-  return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" ", what));
-}
-
-absl::StatusOr<double> NumberField(const Json& object, const char* field, double most) {
-  const auto found = object.find(field);
-  if (found == object.end()) return FieldError(field, "is missing");
-  if (!found->is_number()) return FieldError(field, "is no number");
-  const double value = found->get<double>();
-  if (!(value >= 0 && value <= most)) {
-    return FieldError(field, absl::StrCat("is ", value, ", must be 0 to ", most).c_str());
-  }
-  return value;
-}
-
-absl::StatusOr<int32_t> CountField(const Json& object, const char* field) {
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
-  const absl::StatusOr<double> value = NumberField(object, field, kMost);
-  if (!value.ok()) return value.status();
-  if (!object.find(field)->is_number_integer()) return FieldError(field, "is no whole number");
-  return static_cast<int32_t>(*value);
-}
-
 // Checks that the blocks make up the prompt: `part` says whether a part-full one is listed.
 absl::Status ReadBlocks(const Json& object, const char* tokens_field, int32_t block_tokens,
                         bool part, RawRequest* request) {
-  const absl::StatusOr<int32_t> tokens = CountField(object, tokens_field);
+  const absl::StatusOr<int32_t> tokens = CountField(object, tokens_field, 0);
   if (!tokens.ok()) return tokens.status();
   request->tokens = *tokens;
   const auto ids = object.find("hash_ids");
@@ -142,7 +119,7 @@ class TraceParser {
     block_tokens_ = kMooncakeBlockTokens;
     RawRequest request;
     const absl::StatusOr<double> milliseconds =
-        NumberField(object, "timestamp", 1000 * kMaxSeconds);
+        NumberField(object, "timestamp", 0, 1000 * kMaxSeconds);
     if (!milliseconds.ok()) return milliseconds.status();
     request.arrival_s = *milliseconds / 1000;
     absl::Status status = ReadBlocks(object, "input_length", block_tokens_, true, &request);
@@ -152,7 +129,7 @@ class TraceParser {
   }
 
   absl::Status AddSession(const Json& object) {
-    const absl::StatusOr<int32_t> block_tokens = CountField(object, "block_size");
+    const absl::StatusOr<int32_t> block_tokens = CountField(object, "block_size", 0);
     if (!block_tokens.ok()) return block_tokens.status();
     if (*block_tokens < 1) return FieldError("block_size", "is 0");
     if (block_tokens_ == 0) block_tokens_ = *block_tokens;
@@ -180,7 +157,7 @@ class TraceParser {
 
   absl::Status AddRequest(const Json& item, double start_s, int nesting) {
     if (!item.is_object()) return absl::InvalidArgumentError("is no JSON object");
-    const absl::StatusOr<double> sent_s = NumberField(item, "t", kMaxSeconds);
+    const absl::StatusOr<double> sent_s = NumberField(item, "t", 0, kMaxSeconds);
     if (!sent_s.ok()) return sent_s.status();
     if (const auto nested = item.find("requests"); nested != item.end()) {
       return AddRequests(*nested, start_s + *sent_s, nesting + 1);

@@ -9,8 +9,8 @@
 
 namespace refrain::loadgen {
 
-// Appends a turn in which a person says `text`; `recorded_answer` tells how long the answer was.
-// Private to the readers.
+// Appends a turn in which a person says `text`; `recorded_answer_bytes` tells how long the answer
+// was. Private to the readers.
 inline void AppendTurn(const DialogueOptions& options, std::string text,
                        std::optional<size_t> recorded_answer_bytes, Session* session) {
   constexpr int32_t kUnknownAnswerTokens = 128;

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -37,12 +36,6 @@ class JsonLines {
   std::ifstream stream_;
   int64_t line_ = 0;
 };
-
-// Fields of an object. INVALID_ARGUMENT names the field when it is missing or of another kind.
-absl::StatusOr<std::string> StringField(const nlohmann::json& object, const char* field);
-absl::StatusOr<double> NumberField(const nlohmann::json& object, const char* field, double least,
-                                   double most);
-absl::StatusOr<int32_t> CountField(const nlohmann::json& object, const char* field, int32_t least);
 
 }  // namespace refrain::loadgen
 

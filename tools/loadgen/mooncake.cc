@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tools/json_fields.h"
 #include "tools/loadgen/json_lines.h"
 
 namespace refrain::loadgen {

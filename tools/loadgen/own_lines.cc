@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/json_fields.h"
 #include "tools/loadgen/json_lines.h"
 #include "tools/loadgen/line_sessions.h"
 #include "tools/loadgen/recorded_dialogues.h"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/json_fields.h"
 #include "tools/loadgen/dialogue_turns.h"
 #include "tools/loadgen/json_lines.h"
 #include "tools/loadgen/line_sessions.h"

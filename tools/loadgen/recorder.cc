@@ -57,7 +57,6 @@ void Recorder::Ended(const RequestRecord& record) {
   if (record.is_short) ++result_.short_answers;
   if (record.cached_tokens.has_value()) {
     result_.cached_tokens = result_.cached_tokens.value_or(0) + *record.cached_tokens;
-    ++result_.answers_with_cached_tokens;
     result_.input_tokens_of_those += record.input_tokens;
   }
   const RequestValues values = ValuesOf(record);

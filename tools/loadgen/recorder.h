@@ -42,10 +42,9 @@ struct RunResult {
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
   std::optional<int64_t> cached_tokens;  // nothing when the server never said
-  int64_t answers_with_cached_tokens = 0;
-  int64_t input_tokens_of_those = 0;
-  int64_t short_answers = 0;  // of those completed
-  int64_t resent = 0;         // requests that went out twice, for their connection was closed
+  int64_t input_tokens_of_those = 0;     // of the answers that it said it of
+  int64_t short_answers = 0;             // of those completed
+  int64_t resent = 0;  // requests that went out twice, for their connection was closed
   std::map<std::string, FailureCount> failures;  // by kind
   std::array<Summary, kMetrics> metrics;         // by Metric, ms, of completed requests
   Summary itl;                                   // between tokens, ms, of all requests

@@ -21,9 +21,6 @@ class SseParser {
   // call. False when an event is longer than allowed or `on_event` said so.
   bool Feed(std::string_view bytes, const OnEvent& on_event);
 
-  // True when the stream ended between two events.
-  bool AtBoundary() const { return line_.empty() && data_.empty() && !has_data_; }
-
  private:
   bool TakeLine(std::string_view line, const OnEvent& on_event);
 

@@ -1,6 +1,5 @@
 #include "engine/text/jinja/objects.h"
 
-#include <algorithm>
 #include <array>
 #include <ctime>
 #include <optional>

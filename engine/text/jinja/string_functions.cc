@@ -1,7 +1,6 @@
 #include "engine/text/jinja/string_functions.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 

@@ -1,8 +1,5 @@
 #include "engine/text/jinja/template.h"
 
-#include <string>
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/jinja/budget.h"

@@ -8,6 +8,7 @@
 
 #include "engine/model/gguf_metadata.h"
 #include "engine/model/gguf_model.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 
@@ -15,6 +16,7 @@ namespace refrain::engine {
 namespace {
 
 using refrain::testing::BuildTinyGguf;
+using refrain::testing::ExpectError;
 using refrain::testing::GgufWriter;
 using refrain::testing::TinyModelOptions;
 
@@ -24,10 +26,6 @@ std::span<const std::byte> BytesOf(const std::string& file) {
 
 absl::Status Parse(const std::string& file) { return GgufFile::Parse(BytesOf(file)).status(); }
 
-void ExpectError(const absl::Status& status, absl::StatusCode code, std::string_view text) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
-}
 void ExpectDamaged(const std::string& file, std::string_view text) {
   ExpectError(Parse(file), absl::StatusCode::kInvalidArgument, text);
 }

@@ -10,6 +10,7 @@
 
 #include "engine/model/weight_source.h"
 #include "kernels/reference/dequantize.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
@@ -18,6 +19,7 @@ namespace refrain::engine {
 namespace {
 
 using refrain::testing::BuildTinyGguf;
+using refrain::testing::ExpectError;
 using refrain::testing::GgufWriter;
 using refrain::testing::TemporaryDirectory;
 using refrain::testing::TinyModelOptions;
@@ -28,11 +30,6 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenBytes(const std::string& bytes
   const std::string path = directory.path() + "/model.gguf";
   std::ofstream(path, std::ios::binary) << bytes;
   return WeightSource::Open(path);
-}
-
-void ExpectError(const absl::Status& status, absl::StatusCode code, std::string_view text) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
 }
 
 constexpr char kYarnAttention[] = "llama.rope.scaling.yarn_attn_factor";

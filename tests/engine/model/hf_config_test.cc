@@ -6,10 +6,12 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
+#include "tests/support/expect_error.h"
 
 namespace refrain::engine {
 namespace {
 
+using refrain::testing::ExpectError;
 using Json = nlohmann::json;
 
 // The published config.json of a model of this kind, shortened.
@@ -51,9 +53,7 @@ ModelConfig Read(const Json& json) {
 }
 
 void ExpectRefused(const Json& json, absl::StatusCode code, std::string_view text) {
-  const absl::Status status = ParseHuggingFaceConfig(json.dump()).status();
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+  ExpectError(ParseHuggingFaceConfig(json.dump()).status(), code, text);
 }
 
 TEST(HfConfigTest, WithoutKvHeadsMistralHasEight) {

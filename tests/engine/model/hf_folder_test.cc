@@ -11,6 +11,7 @@
 
 #include "engine/model/tensor_table.h"
 #include "engine/text/create_tokenizer.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
@@ -18,6 +19,7 @@
 namespace refrain::engine {
 namespace {
 
+using refrain::testing::ExpectError;
 using refrain::testing::SafetensorsWriter;
 using refrain::testing::TemporaryDirectory;
 using refrain::testing::TinyModelOptions;
@@ -26,11 +28,6 @@ using refrain::testing::WriteTinyFolder;
 
 void Write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
-}
-
-void ExpectError(const absl::Status& status, absl::StatusCode code, std::string_view text) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
 }
 
 // The same weights from one file and from three, f32 bit for bit in half-split order.

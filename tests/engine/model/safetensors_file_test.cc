@@ -6,11 +6,13 @@
 #include <memory>
 #include <string>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/safetensors_writer.h"
 
 namespace refrain::engine {
 namespace {
 
+using refrain::testing::ExpectError;
 using refrain::testing::SafetensorsFileOf;
 using refrain::testing::SafetensorsWriter;
 
@@ -19,9 +21,7 @@ absl::StatusOr<SafetensorsFile> Parse(const std::string& file) {
 }
 
 void ExpectDamaged(const std::string& file, std::string_view text) {
-  const absl::Status status = Parse(file).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << status;
+  ExpectError(Parse(file).status(), absl::StatusCode::kInvalidArgument, text);
 }
 
 std::string GoodFile() {

@@ -19,12 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using kvcache::TokenId;
 
-std::string Repeat(const std::string& part, size_t bytes) {
-  std::string text;
-  while (text.size() < bytes) text += part;
-  return text;
-}
-
 Json Golden() { return ReadTestJson("added-tokens-golden/added_tokens.json"); }
 
 std::unique_ptr<Tokenizer> TokenizerOf(const Json& json) {

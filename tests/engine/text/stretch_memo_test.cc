@@ -10,12 +10,14 @@
 #include "engine/encode_pool.h"
 #include "engine/text/create_tokenizer.h"
 #include "tests/engine/text/text_test_data.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fake_clock.h"
 
 namespace refrain::engine {
 namespace {
 
 using kvcache::TokenId;
+using ::refrain::testing::Eventually;
 
 std::string Text(size_t bytes, char first) {
   std::string text(bytes, first);
@@ -157,7 +159,7 @@ TEST(StretchMemoTest, AConversationThatComesBackNeedsNoRests) {
     const int before = done;
     slices = 0;
     pool.Push(std::move(request));
-    while (done == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(Eventually([&] { return done > before; }));
     return slices.load();
   };
   const std::string text = Conversation(40);

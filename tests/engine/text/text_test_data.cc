@@ -51,6 +51,12 @@ TokenizerSpec SpecOfSentencePieceModel(const std::string& model_bytes) {
   return spec;
 }
 
+std::string Repeat(const std::string& part, size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) text += part;
+  return text;
+}
+
 std::vector<int> EncodeOrFail(const Tokenizer& tokenizer, const std::string& text,
                               const EncodeOptions& options) {
   const auto ids = tokenizer.Encode(text, options);

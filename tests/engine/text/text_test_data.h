@@ -24,6 +24,9 @@ std::unique_ptr<Tokenizer> SmolLm2Tokenizer();
 // What a GGUF file of this SentencePiece model would hold: pieces, scores and types.
 TokenizerSpec SpecOfSentencePieceModel(const std::string& model_bytes);
 
+// `part` again and again, until there are at least so many bytes.
+std::string Repeat(const std::string& part, size_t bytes);
+
 std::vector<int> EncodeOrFail(const Tokenizer& tokenizer, const std::string& text,
                               const EncodeOptions& options);
 

@@ -19,12 +19,6 @@
 namespace refrain::engine {
 namespace {
 
-std::string Repeat(const std::string& part, size_t bytes) {
-  std::string text;
-  while (text.size() < bytes) text += part;
-  return text;
-}
-
 // A long word takes the heap, a short one the scan: both orders of merging must be one.
 TEST(PairMergerTest, HeapAndScanEqualTheNaiveRule) {
   std::mt19937 random(6);

@@ -14,6 +14,8 @@ import httpx
 import openai
 import pytest
 
+from waiting import wait_until
+
 # The tools are scripts, no package.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools" / "bench"))
 import metrics_page
@@ -70,14 +72,15 @@ class Daemon:
 
     def _wait_for_gauge(self, name: str, least: int,
                         headers: dict[str, str] | None = None) -> "Daemon":
-        deadline = time.monotonic() + 60
         with httpx.Client(base_url=self.url, timeout=60, headers=headers) as http:
-            while time.monotonic() < deadline:
-                page = metrics_page.samples(http.get("/metrics").text)
-                if metrics_page.total(page, name) >= least:
-                    return self
-                time.sleep(0.01)
-        raise RuntimeError(f"{name} was never {least}")
+            wait_until(lambda: metrics_page.total(
+                metrics_page.samples(http.get("/metrics").text), name) >= least,
+                told=lambda: f"{name} was never {least}")
+        return self
+
+    def wait_for_log(self, text: str) -> None:
+        wait_until(lambda: text in self.log.read_text(errors="replace"),
+                   told=lambda: self.log.read_text(errors="replace"))
 
     def wait_for_drain(self) -> "Daemon":
         self._wait_for(r" (draining) ")

@@ -4,7 +4,6 @@ import contextlib
 import json
 import signal
 import threading
-import time
 
 import httpx
 import metrics_page
@@ -12,6 +11,7 @@ import openai
 import pytest
 
 from access_tools import bearer, make_key
+from waiting import wait_until
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 30
 
@@ -33,13 +33,6 @@ def keyed(start_daemon, daemon_arguments, tmp_path):
 def complete(url, key, prompt, **fields):
     return httpx.post(f"{url}/v1/completions", headers=bearer(key), timeout=120,
                       json={"prompt": prompt, "max_tokens": 4, "ignore_eos": True, **fields})
-
-
-def wait_for_log(daemon, text):
-    deadline = time.monotonic() + 20
-    while text not in daemon.log.read_text(errors="replace"):
-        assert time.monotonic() < deadline, daemon.log.read_text(errors="replace")
-        time.sleep(0.02)
 
 
 def test_keys_are_asked_for_everywhere_but_at_health(keyed, daemon_arguments, tmp_path):
@@ -91,16 +84,16 @@ def test_hangup_reloads_keys_and_a_bad_file_keeps_them(keyed, daemon_arguments, 
 
     assert status(added) == 401
     daemon.process.send_signal(signal.SIGHUP)
-    wait_for_log(daemon, "reloaded what=keys")
+    daemon.wait_for_log("reloaded what=keys")
     assert status(added) == 200 and status(keys["a"]) == 200
     path.write_text(path.read_text() + "nonsense\n")
     daemon.process.send_signal(signal.SIGHUP)
-    wait_for_log(daemon, "cannot reload")
+    daemon.wait_for_log("cannot reload")
     assert status(added) == 200 and status(keys["a"]) == 200
     path.unlink()
     path.mkdir()
     daemon.process.send_signal(signal.SIGHUP)
-    wait_for_log(daemon, "Is a directory")
+    daemon.wait_for_log("Is a directory")
     assert status(added) == 200 and status(keys["a"]) == 200
 
 
@@ -168,9 +161,8 @@ def test_a_key_is_kept_to_its_requests_at_once(keyed):
         assert int(refused.headers["retry-after"]) >= 1
         assert "\"one\"" in refused.json()["error"]["message"]
         assert complete(daemon.url, keys["free"], "Hello").status_code == 200
-    deadline = time.monotonic() + 10  # the place is free again once the stream is dropped
-    while complete(daemon.url, keys["one"], "Hello").status_code != 200:
-        assert time.monotonic() < deadline
+    # The place is free again once the stream is dropped.
+    wait_until(lambda: complete(daemon.url, keys["one"], "Hello").status_code == 200)
 
 
 def test_a_key_is_kept_to_its_tokens_per_second(keyed):
@@ -189,13 +181,11 @@ def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_
     answers = [complete(daemon.url, key, secret) for key in (keys["team-a"], keys["team-a"], "wrong")]
     answers += [httpx.post(f"{daemon.url}{path}", content="{no JSON", headers=bearer(keys["team-a"]))
                 for path in ("/v1/completions", "/tokenize", "/detokenize")]
-    deadline = time.monotonic() + 20  # a line may come after the answer that it tells of
-    while path.read_text().count("\n") < len(answers):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    # A line may come after the answer that it tells of.
+    wait_until(lambda: path.read_text().count("\n") >= len(answers))
     path.rename(tmp_path / "rotated.jsonl")
     daemon.process.send_signal(signal.SIGHUP)
-    wait_for_log(daemon, "request log")
+    daemon.wait_for_log("request log")
     httpx.get(f"{daemon.url}/health")
     assert daemon.stop() == 0
     new = path.read_text()
@@ -264,10 +254,7 @@ def test_a_queue_of_one_key_does_not_delay_the_single_one_of_another(keyed):
         assert finished() == 0
         thread.start()
         daemon.wait_for_queued(requests - 2 * slots, bearer(keys["single"]))
-        deadline = time.monotonic() + 100
-        while finished() < slots:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: finished() >= slots, within_s=100)
         before = finished()
         answer = single.post("/v1/completions", json={"prompt": "Hello", "max_tokens": 8,
                                                       "ignore_eos": True})

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from conftest import Daemon
 from grpc_services import Services, address, text_of
+from waiting import wait_until
 
 # Google's libraries are not built for the thread sanitizer.
 pytestmark = pytest.mark.no_tsan
@@ -122,13 +123,8 @@ def running_sequences(services) -> int:
     return services("Admin/CacheStatistics", max_nodes=0).engine.running_sequences
 
 
-def becomes_idle(services, within_s: float = 10) -> bool:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if running_sequences(services) == 0:
-            return True
-        time.sleep(0.02)
-    return False
+def wait_until_idle(services) -> None:
+    wait_until(lambda: running_sequences(services) == 0)
 
 
 def test_cancelling_and_deadlines_end_the_work(services):
@@ -136,11 +132,11 @@ def test_cancelling_and_deadlines_end_the_work(services):
     call = services("Inference/Generate", **endless)
     next(call)
     call.cancel()
-    assert becomes_idle(services)
+    wait_until_idle(services)
     with pytest.raises(grpc.RpcError) as late:
         list(services("Inference/Generate", timeout=0.3, **endless))
     assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert becomes_idle(services)
+    wait_until_idle(services)
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +157,6 @@ def test_a_call_ends_at_every_stage(one_slot, stage, ends):
 
     def totals():
         return services("Admin/CacheStatistics", max_nodes=0).engine
-
-    def wait_until(reached) -> None:
-        deadline = time.monotonic() + 60
-        while not reached():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
 
     long_prompt = f"{ends} in the middle of many words, " * 600
     params = greedy(1900, ignore_eos=True)
@@ -197,7 +187,7 @@ def test_a_call_ends_at_every_stage(one_slot, stage, ends):
         wait_until(lambda: totals().queued_requests == 0)
         next(first)  # goes on all the time
         first.cancel()
-    assert becomes_idle(services)
+    wait_until_idle(services)
     done = totals()
     if stage == "prefill":  # most of it was never computed
         assert done.computed_prompt_tokens_total - before.computed_prompt_tokens_total < 3000

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import time
 
 import grpc
 import httpx
@@ -10,6 +9,7 @@ import metrics_page
 import pytest
 from conftest import Daemon
 from grpc_services import Services, address, text_of
+from waiting import wait_until
 
 pytestmark = pytest.mark.no_tsan
 
@@ -28,9 +28,7 @@ def fake_daemon_with_log(daemon_arguments, tmp_path):
 
 def lines_of(log: pathlib.Path, count: int) -> dict[str, dict]:
     """By request id."""
-    deadline = time.monotonic() + 20
-    while len(log.read_text().splitlines()) < count and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: len(log.read_text().splitlines()) >= count)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(lines) == count
     return {line["request"]: line for line in lines}
@@ -124,9 +122,7 @@ def test_streamed_tokens_are_timed_to_the_socket(start_daemon):
             said = list(services("Inference/Generate", text={"text": "Once upon"}, params={
                 "stop": {"max_tokens": 8, "ignore_eos": True}}))
             messages += len(said)
-            deadline = time.monotonic() + 10
-            while value_of(daemon, f"{name}_count") < messages and time.monotonic() < deadline:
-                time.sleep(0.02)
+            wait_until(lambda: value_of(daemon, f"{name}_count") >= messages)
             assert value_of(daemon, f"{name}_count") == messages
             before, quick = quick, value_of(daemon, f"{name}_bucket", le="0.05")
             if quick - before == len(said):

@@ -11,6 +11,7 @@ import pytest
 
 from access_tools import bearer, make_key
 from grpc_services import Services, address
+from waiting import wait_until
 
 pytestmark = pytest.mark.no_tsan
 
@@ -106,8 +107,7 @@ def test_bytes_of_all_bodies(limited):
         assert answer.status_code == 503
         slow.sendall(body[30000:])
         assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
-    while httpx.post(f"{daemon.url}/v1/completions", content=body).status_code != 200:
-        assert time.monotonic() < deadline
+    wait_until(lambda: httpx.post(f"{daemon.url}/v1/completions", content=body).status_code == 200)
 
 
 def test_seconds_of_a_request(limited):
@@ -127,9 +127,7 @@ def test_requests_of_a_key(limited, daemon_arguments, tmp_path):
         assert generate(services, one) == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert complete(daemon, other).status_code == 200
         assert generate(services, other) == grpc.StatusCode.OK
-    deadline = time.monotonic() + 10
-    while complete(daemon, one).status_code != 200:
-        assert time.monotonic() < deadline
+    wait_until(lambda: complete(daemon, one).status_code == 200)
 
 
 def test_a_key_may_ask_again_when_it_has_its_answer(limited, daemon_arguments, tmp_path):
@@ -217,9 +215,7 @@ def test_age_of_a_grpc_connection(limited):
         channel.subscribe(states.append)
         services = Services(channel)
         assert generate(services) == grpc.StatusCode.OK
-        deadline = time.monotonic() + 10  # states are told some time later
-        while (grpc.ChannelConnectivity.READY not in states
-               or states[-1] != grpc.ChannelConnectivity.IDLE):
-            assert time.monotonic() < deadline, states
-            time.sleep(0.02)
+        # States are told some time later.
+        wait_until(lambda: grpc.ChannelConnectivity.READY in states
+                   and states[-1] == grpc.ChannelConnectivity.IDLE, told=lambda: states)
         assert generate(services) == grpc.StatusCode.OK  # over a new connection

@@ -14,6 +14,7 @@ import pytest
 import metrics_page
 from access_tools import make_certificate
 from grpc_services import Services, address, text_of
+from waiting import wait_until
 
 FAST_TOKENS = 40
 # Of a reader that takes its time: more bytes than the sockets between the two hold.
@@ -126,12 +127,9 @@ class Balancer:
         return text_of(messages)
 
 
-def wait_until(condition, failures):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert not failures, failures
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def wait_unless_failed(condition, failures):
+    wait_until(lambda: failures or condition())
+    assert not failures, failures
 
 
 @pytest.mark.no_tsan  # what runs has to end within the drain's limit
@@ -171,16 +169,16 @@ def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
         thread.start()
     for i, old in enumerate(list(balancer.daemons)):
         wanted = {kind: len(answers[kind]) + 2 for kind in kinds}
-        wait_until(lambda: all(len(answers[kind]) >= count for kind, count in wanted.items()),
-                   failures)
+        wait_unless_failed(
+            lambda: all(len(answers[kind]) >= count for kind, count in wanted.items()), failures)
         begun, go_on, slow = threading.Event(), threading.Event(), []
         reader = threading.Thread(target=report, args=(lambda: slow.append(
             balancer.stream_slowly(old, body(i, **SLOW), begun, go_on)),))
         reader.start()
-        wait_until(begun.is_set, failures)
+        wait_unless_failed(begun.is_set, failures)
         old.process.terminate()
         old.wait_for_drain()
-        wait_until(lambda: not balancer.generates(old), failures)
+        wait_unless_failed(lambda: not balancer.generates(old), failures)
         time.sleep(STALL_S)
         assert old.process.poll() is None, "it did not wait for the reader"
         go_on.set()
@@ -221,7 +219,7 @@ def test_rolling_restart_resets_no_kept_connection(start_daemon):
         thread.start()
     for i in range(4):
         wanted = len(answers) + 8
-        wait_until(lambda: len(answers) >= wanted, failures)
+        wait_unless_failed(lambda: len(answers) >= wanted, failures)
         balancer.daemons[i % 2].process.terminate()
         assert balancer.daemons[i % 2].process.wait(30) == 0
         balancer.daemons[i % 2] = start_daemon(*settings).wait_until_ready()

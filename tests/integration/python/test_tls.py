@@ -26,13 +26,6 @@ def trusting(certificate) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(certificate))
 
 
-def wait_for_log(daemon, text):
-    deadline = time.monotonic() + 20
-    while text not in daemon.log.read_text(errors="replace"):
-        assert time.monotonic() < deadline, daemon.log.read_text(errors="replace")
-        time.sleep(0.02)
-
-
 def subject_of(port: int, certificate) -> str:
     with socket.create_connection(("127.0.0.1", port)) as tcp:
         with trusting(certificate).wrap_socket(tcp, server_hostname="localhost") as tls:
@@ -64,11 +57,11 @@ def test_certificate_is_replaced_without_disturbing_connections(encrypted):
         new_cert, new_key = make_certificate(folder, "next")
         shutil.copy(new_cert, folder / "cert.pem")
         daemon.process.send_signal(signal.SIGHUP)  # the key does not fit yet
-        wait_for_log(daemon, "cannot reload")
+        daemon.wait_for_log("cannot reload")
         assert subject_of(port, old) == "cert"
         shutil.copy(new_key, folder / "cert.key")
         daemon.process.send_signal(signal.SIGHUP)
-        wait_for_log(daemon, "reloaded what=certificate")
+        daemon.wait_for_log("reloaded what=certificate")
         assert subject_of(port, new_cert) == "next"
         with pytest.raises(ssl.SSLError):
             subject_of(port, old)

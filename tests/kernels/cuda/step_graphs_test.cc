@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr AttentionShape kShape = {2, 1, 16, 16, DType::kF32};
 
-// Two slots; `shared_first`: which of two runs is whose.
+// Two slots with a run each; `swapped`: with that of the other.
 std::unique_ptr<AttentionScenario> MakeScenario(bool swapped) {
   auto scenario = std::make_unique<AttentionScenario>(kShape, 2, 16);
   const int a = scenario->AddRun({16, 16}, 1), b = scenario->AddRun({16, 5}, 100);

@@ -14,11 +14,13 @@
 #include "server/log.h"
 #include "tests/server/http/tls_client.h"
 #include "tests/support/certificate.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_directory.h"
 
 namespace refrain::server::rpc {
 namespace {
 
+using ::refrain::testing::Eventually;
 using ::refrain::testing::MakeCertificate;
 using ::refrain::testing::TlsClient;
 using namespace std::chrono_literals;
@@ -43,11 +45,7 @@ class GrpcCertificates : public ::testing::Test {
   std::string Peer() const { return TlsClient(server_->port()).peer_name(); }
 
   bool WaitForPeer(const std::string& name) const {
-    for (int i = 0; i < 100; ++i) {
-      if (Peer() == name) return true;
-      std::this_thread::sleep_for(50ms);
-    }
-    return false;
+    return Eventually([&] { return Peer() == name; });
   }
 
   const testing::TemporaryDirectory folder_;

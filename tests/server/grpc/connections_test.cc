@@ -17,8 +17,7 @@
 #include <vector>
 
 #include "proto/inference.grpc.pb.h"
-#include "server/grpc/server.h"
-#include "tests/support/fake_engine.h"
+#include "tests/server/grpc/server_fixture.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -103,20 +102,9 @@ class BreakableProxy {
   std::thread thread_;
 };
 
-class GrpcConnections : public ::testing::Test {
- public:
-  ~GrpcConnections() override {
-    if (server_ != nullptr) server_->Stop(0ms);
-  }
-
+class GrpcConnections : public GrpcServerTest {
  protected:
-  void Start(ServerOptions options = {}) {
-    options.host = "127.0.0.1";
-    server_ = *Server::Start(options, gate_.get(), &log_);
-    server_->SetEngine(&engine_);
-  }
-
-  // A connection of its own.
+  // A connection of its own, of messages of any size.
   static std::unique_ptr<v1::Inference::Stub> Connect(uint16_t port) {
     ::grpc::ChannelArguments own;
     own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -142,11 +130,6 @@ class GrpcConnections : public ::testing::Test {
     }
     return reader->Finish().error_code();
   }
-
-  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
-  Log log_{LogFormat::kText, LogLevel::kError};
-  testing::FakeEngine engine_;
-  std::unique_ptr<Server> server_;
 };
 
 TEST_F(GrpcConnections, ABrokenConnectionEndsARequestThatHasNoTokenYet) {

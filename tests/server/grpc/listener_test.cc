@@ -14,10 +14,12 @@
 
 #include "server/listening_sockets.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server::rpc {
 namespace {
 
+using ::refrain::testing::Eventually;
 using ::refrain::testing::RawClient;
 using namespace std::chrono_literals;
 
@@ -38,14 +40,10 @@ class Taker {
     sockets_.pop_back();
   }
   bool WaitForTaken(int count) {
-    for (int i = 0; i < 500; ++i) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (taken_ == count) return true;
-      }
-      std::this_thread::sleep_for(10ms);
-    }
-    return false;
+    return Eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return taken_ == count;
+    });
   }
 
  private:

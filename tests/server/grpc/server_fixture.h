@@ -21,11 +21,12 @@ namespace refrain::server::rpc {
 class GrpcServerTest : public ::testing::Test {
  public:
   explicit GrpcServerTest(testing::FakeEngineOptions engine = {}) : engine_(std::move(engine)) {}
-  ~GrpcServerTest() override {
+
+ protected:
+  void TearDown() override {
     if (server_ != nullptr) server_->Stop(std::chrono::milliseconds(0));
   }
 
- protected:
   void Start(ServerOptions options = {}) {
     options.host = "127.0.0.1";
     auto server = Server::Start(options, gate_.get(), &log_);

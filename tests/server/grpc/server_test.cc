@@ -11,12 +11,12 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "proto/admin.grpc.pb.h"
 #include "proto/error_details.pb.h"
 #include "proto/inference.grpc.pb.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fake_engine.h"
 
 namespace refrain::server::rpc {
@@ -24,6 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::grpc::ClientContext;
+using ::refrain::testing::Eventually;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -82,11 +83,7 @@ class Running {
     return bytes.size() == 2 ? bytes.begin()[1] : 0;
   }
   bool HealthBecomes(int expected) {
-    for (const auto end = Clock::now() + 5s; Clock::now() < end;
-         std::this_thread::sleep_for(10ms)) {
-      if (Health() == expected) return true;
-    }
-    return false;
+    return Eventually([&] { return Health() == expected; });
   }
 
   const std::unique_ptr<access::Gate> gate_;

@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,11 +11,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "proto/inference.grpc.pb.h"
-#include "server/grpc/server.h"
-#include "tests/support/fake_engine.h"
+#include "tests/server/grpc/server_fixture.h"
+#include "tests/support/allocated_bytes.h"
 #include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 
@@ -24,6 +24,7 @@ namespace refrain::server::rpc {
 namespace {
 
 using ::grpc::ClientContext;
+using ::refrain::testing::AllocatedBytes;
 using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::SomeRoundKeeps;
 using namespace std::chrono_literals;
@@ -33,30 +34,15 @@ using Reader = std::unique_ptr<::grpc::ClientReader<v1::GenerateResponse>>;
 constexpr int kTokens = 20'000;
 constexpr auto kWriteTimeout = 2s;
 
-size_t AllocatedBytes() {
-#if defined(__SANITIZE_ADDRESS__)
-  return 0;
-#else
-  return ::mallinfo2().uordblks;
-#endif
-}
-
-class GrpcSlowReaders : public ::testing::Test {
- public:
-  ~GrpcSlowReaders() override {
-    if (server_ != nullptr) server_->Stop(0ms);
-  }
-
+class GrpcSlowReaders : public GrpcServerTest {
  protected:
+  GrpcSlowReaders() : GrpcServerTest({.max_context_tokens = 1 << 17}) {}
+
   void Start(ServerOptions options) {
-    options.host = "127.0.0.1";
     options.on_call = [this](const CallRecord& call) {
       if (call.code == absl::StatusCode::kCancelled) ++cancelled_calls_;
     };
-    auto server = Server::Start(options, gate_.get(), &log_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    server_->SetEngine(&engine_);
+    GrpcServerTest::Start(std::move(options));
   }
 
   // A connection of its own, whose client makes room as soon as it has read, not megabytes later.
@@ -104,11 +90,7 @@ class GrpcSlowReaders : public ::testing::Test {
               ::grpc::CompletionQueue::GOT_EVENT);
   }
 
-  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
-  Log log_{LogFormat::kText, LogLevel::kError};
-  testing::FakeEngine engine_{{.max_context_tokens = 1 << 17}};
   std::atomic<int> cancelled_calls_{0};
-  std::unique_ptr<Server> server_;
 };
 
 TEST_F(GrpcSlowReaders, OnesThatStopDelayNobodyAndGiveSlotsAndMemoryBack) {

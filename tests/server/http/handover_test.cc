@@ -9,15 +9,16 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "server/http/server.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server::http {
 namespace {
 
+using ::refrain::testing::Eventually;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
@@ -95,7 +96,7 @@ TEST_F(HandoverTest, TellsHowLongPartsWaited) {
   EXPECT_TRUE(response.complete);
   EXPECT_EQ(response.body.size(), size_t{kParts} * (256 << 10));
   // Told after the client may have read.
-  for (int i = 0; i < 500 && told < kParts; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(Eventually([&] { return told >= kParts; }));
   EXPECT_EQ(told, kParts);
 }
 

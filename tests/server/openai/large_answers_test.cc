@@ -17,12 +17,14 @@
 #include "server/openai/generation_reply.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fake_tokenizer.h"
 #include "tests/support/slow_build.h"
 
 namespace refrain::server::openai {
 namespace {
 
+using ::refrain::testing::Eventually;
 using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
@@ -386,7 +388,7 @@ TEST(LargeAnswers, DelayNobodyOnTheSameThread) {
           PostRequest("/v1/completions",
                       std::string(R"({"prompt":"abc","max_tokens":20000,"ignore_eos":true,)") +
                           R"("logprobs":20,"stream":)" + stream + "}"));
-      while (served.engine().submitted() == 0) std::this_thread::sleep_for(1ms);
+      ASSERT_TRUE(Eventually([&] { return served.engine().submitted() == 1; }));
       ASSERT_TRUE(served.engine().WaitForRunning(0));  // all is there to be sent
       best = std::min(best, LongestGapBeside(&slow, served.port()));
     }

@@ -16,6 +16,7 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/request_fields.h"
 #include "tests/server/openai/served_fake.h"
+#include "tests/support/eventually.h"
 #include "tests/support/mutate.h"
 #include "tests/support/random_steps.h"
 
@@ -23,6 +24,7 @@ namespace refrain::server::openai {
 namespace {
 
 using nlohmann::ordered_json;
+using ::refrain::testing::Eventually;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::Mutate;
 using ::refrain::testing::PostRequest;
@@ -221,10 +223,7 @@ TEST(RandomRequests, NoneCrashesSticksOrBlamesTheServer) {
   EXPECT_GT(tally.refused, RandomSteps() / 5);
   EXPECT_GT(tally.dropped, RandomSteps() / 50);
   EXPECT_TRUE(served.engine().WaitForRunning(0));
-  for (int i = 0; i < 500 && served.server().connections() > 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(served.server().connections(), 0);
+  EXPECT_TRUE(Eventually([&] { return served.server().connections() == 0; }));
   RawClient client(served.port());
   client.Send(PostRequest("/v1/completions", R"({"prompt":"still here"})"));
   EXPECT_EQ(client.ReadResponse().status, 200);

@@ -10,11 +10,13 @@
 
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server::openai {
 namespace {
 
 using nlohmann::json;
+using ::refrain::testing::Eventually;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::ServedFake;
@@ -31,14 +33,14 @@ class WaitingPrompts : public ::testing::TestWithParam<const char*> {
   }
   // Ten times in a row: what is being read and parsed counts, too, for a moment.
   bool EventuallyAnswers(int status) const {
-    int in_a_row = 0;
-    for (int i = 0; i < 500 && in_a_row < 10; ++i) {
-      RawClient client(served_.port());
-      client.Send(Post(""));
-      in_a_row = client.ReadResponse().status == status ? in_a_row + 1 : 0;
-      if (in_a_row == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return in_a_row == 10;
+    return Eventually([&] {
+      for (int i = 0; i < 10; ++i) {
+        RawClient client(served_.port());
+        client.Send(Post(""));
+        if (client.ReadResponse().status != status) return false;
+      }
+      return true;
+    });
   }
 
   int Taken() { return served_.engine().submitted() + served_.engine().tokenized(); }
@@ -52,10 +54,7 @@ TEST_P(WaitingPrompts, CountAmongTheBodiesUntilTheyAreEncodedOrGone) {
   const int taken = Taken();
   waiting.Send(Post("[[unencoded]]"));
   // Another body beside it would be too much while it is read.
-  for (int i = 0; i < 500 && Taken() == taken; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  ASSERT_EQ(Taken(), taken + 1);
+  ASSERT_TRUE(Eventually([&] { return Taken() == taken + 1; }));
   EXPECT_TRUE(EventuallyAnswers(503));
   waiting.Close();
   EXPECT_TRUE(EventuallyAnswers(200));
@@ -96,20 +95,13 @@ TEST_P(WaitingConversations, CountWithTheMemoryOfTheirValues) {
   while (waiting.size() < 100 && status_of_another() == 200) {
     const int before = served.engine().submitted();
     waiting.emplace_back(served.port()).Send(post("[[unencoded]]"));
-    for (int i = 0; i < 500 && served.engine().submitted() == before; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    ASSERT_TRUE(Eventually([&] { return served.engine().submitted() > before; }));
   }
   EXPECT_GE(waiting.size(), 1u);
   EXPECT_LE(waiting.size(), 4u);  // of more than 1 MB each
   EXPECT_EQ(status_of_another(), 503);
   waiting.clear();
-  int status = 503;
-  for (int i = 0; i < 500 && status == 503; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    status = status_of_another();
-  }
-  EXPECT_EQ(status, 200);
+  EXPECT_TRUE(Eventually([&] { return status_of_another() == 200; }));
 }
 
 // A template may make much of a small body.

@@ -52,16 +52,6 @@ TEST(SseParser, RefusesAnEventThatDoesNotEnd) {
   EXPECT_FALSE(parser.Feed("a", ignore));
 }
 
-TEST(SseParser, KnowsWhetherAnEventIsUnderWay) {
-  SseParser parser;
-  const auto ignore = [](std::string_view, std::string_view) { return true; };
-  EXPECT_TRUE(parser.AtBoundary());
-  parser.Feed("data: a\n", ignore);
-  EXPECT_FALSE(parser.AtBoundary());
-  parser.Feed("\n", ignore);
-  EXPECT_TRUE(parser.AtBoundary());
-}
-
 // --- bodies and events of the API ---
 
 TEST(OpenAiWire, BodiesAreWhatServersTake) {
