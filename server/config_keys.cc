@@ -70,7 +70,8 @@ constexpr std::array kKeys = {
     Integer("backend.device", "0", 0, 63, "which GPU"),
     Integer("backend.threads", "0", 0, 1024,
             "compute threads; 0 = the cores this process may use (affinity, CPU quota)"),
-    Choice("backend.isa", "auto", "auto portable avx2 avx512 avx512_vnni avx512_bf16 amx sm_80",
+    Choice("backend.isa", "auto",
+           "auto portable avx2 avx_vnni avx512 avx512_vnni avx512_bf16 amx sm_80",
            "instruction-set level of the processor, or sm_80: a GPU without what only Hopper has; "
            "auto = the fastest"),
     Choice(

@@ -288,6 +288,7 @@ AttentionKernels AttentionKernelsOf(Isa isa) {
     case Isa::kPortable:
       break;
     case Isa::kAvx2:
+    case Isa::kAvxVnni:
       return Avx2AttentionKernels();
     case Isa::kAvx512:
     case Isa::kAvx512Vnni:

@@ -241,6 +241,7 @@ DenseKernels DenseKernelsOf(Isa isa) {
     case Isa::kPortable:
       break;
     case Isa::kAvx2:
+    case Isa::kAvxVnni:
       return Avx2DenseKernels();
     case Isa::kAvx512:
     case Isa::kAvx512Vnni:

@@ -32,6 +32,8 @@ uint64_t EnabledState() {
   return (static_cast<uint64_t>(high) << 32) | low;
 }
 
+constexpr int kVexVnni = 4;  // leaf 7.1, eax
+
 constexpr uint64_t kYmmState = 0x6;       // SSE and AVX
 constexpr uint64_t kZmmState = 0xe6;      // and opmasks, upper halves, upper registers
 constexpr uint64_t kTileState = 0x60000;  // tile configuration and tile data
@@ -59,7 +61,7 @@ Isa Detect() {
   constexpr int kAvx512F = 16, kAvx512Dq = 17, kAvx512Bw = 30, kAvx512Vl = 31;  // leaf 7, ebx
   if ((state & kZmmState) != kZmmState || !Bit(leaf7.b, kAvx512F) || !Bit(leaf7.b, kAvx512Dq) ||
       !Bit(leaf7.b, kAvx512Bw) || !Bit(leaf7.b, kAvx512Vl)) {
-    return Isa::kAvx2;
+    return Bit(leaf7_1.a, kVexVnni) ? Isa::kAvxVnni : Isa::kAvx2;
   }
   constexpr int kVnni = 11;  // leaf 7, ecx
   if (!Bit(leaf7.c, kVnni)) return Isa::kAvx512;
@@ -89,6 +91,11 @@ Isa DetectIsa() {
   return isa;
 }
 
+bool HasVexVnni() {
+  static const bool has = Bit(Cpuid(7, 1).a, kVexVnni);
+  return has;
+}
+
 Processor ThisProcessor() { return {DetectIsa(), Vendor()}; }
 
 Isa FastestIsa(Isa best, std::string_view vendor) {
@@ -98,7 +105,9 @@ Isa FastestIsa(Isa best, std::string_view vendor) {
 
 std::vector<Isa> SupportedIsas() {
   std::vector<Isa> isas;
-  for (int i = 0; i <= static_cast<int>(DetectIsa()); ++i) isas.push_back(static_cast<Isa>(i));
+  for (int i = 0; i <= static_cast<int>(DetectIsa()); ++i) {
+    if (const Isa isa = static_cast<Isa>(i); Runs(isa, DetectIsa())) isas.push_back(isa);
+  }
   return isas;
 }
 
@@ -116,7 +125,7 @@ absl::StatusOr<Isa> ResolveIsa(std::string_view name, const Processor& processor
     return absl::InvalidArgumentError(message);
   }
   const Isa isa = static_cast<Isa>(found - kIsaNames.begin());
-  if (isa > processor.best) {
+  if (!Runs(isa, processor.best)) {
     return absl::FailedPreconditionError(absl::StrCat("backend.isa is \"", std::string(name),
                                                       "\", but this machine's best level is \"",
                                                       std::string(Name(processor.best)), "\""));

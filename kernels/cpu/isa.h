@@ -11,25 +11,36 @@
 
 namespace refrain::kernels::cpu {
 
-// Instruction-set levels, each containing the ones before it. A kernel file is compiled once per
-// level it has code for; a level without a kernel of its own uses the nearest one below.
+// Instruction-set levels, the better the later. Each contains the ones before it, but for
+// kAvxVnni, which kAvx512 does not contain (Runs). A kernel file is compiled once per level it has
+// code for; a level without a kernel of its own uses the nearest one below.
 enum class Isa : uint8_t {
   kPortable,    // plain C++, x86-64 baseline
   kAvx2,        // AVX2, FMA, F16C
-  kAvx512,      // AVX-512 F, BW, DQ, VL
+  kAvxVnni,     // and AVX-VNNI (Intel's client processors from Alder Lake, Sierra Forest)
+  kAvx512,      // kAvx2 and AVX-512 F, BW, DQ, VL
   kAvx512Vnni,  // and VNNI (Cascade Lake, Ice Lake)
   kAvx512Bf16,  // and BF16 (Zen 4, Cooper Lake)
   kAmx,         // and AMX tiles, bf16 and int8 (Sapphire Rapids)
 };
 
-inline constexpr std::array<std::string_view, 6> kIsaNames = {
-    "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+inline constexpr std::array<std::string_view, 7> kIsaNames = {
+    "portable", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
 
 constexpr std::string_view Name(Isa isa) { return kIsaNames[static_cast<size_t>(isa)]; }
+
+// Whether a processor whose best level is `best` runs `isa`. One with AVX-512 VNNI has kAvxVnni's
+// dot product, encoded in another way (HasVexVnni) where it does not know both.
+constexpr bool Runs(Isa isa, Isa best) {
+  return isa <= best && !(isa == Isa::kAvxVnni && best == Isa::kAvx512);
+}
 
 // The best level this machine and kernel can run. For AMX the process must have asked the kernel
 // for tile data, which this does (arch_prctl), once.
 Isa DetectIsa();
+
+// Whether VPDPBUSD may be encoded as AVX-VNNI has it.
+bool HasVexVnni();
 
 // What "auto" looks at.
 struct Processor {
@@ -44,7 +55,7 @@ Processor ThisProcessor();
 // faster, and more precise. AMD's do as many dot products as multiply-adds.
 Isa FastestIsa(Isa best, std::string_view vendor);
 
-// Every level this machine can run, in ascending order: what tests force one by one.
+// Every level this machine can run, in ascending order, the best last: what tests force one by one.
 std::vector<Isa> SupportedIsas();
 
 // "auto" (FastestIsa) or a name; INVALID_ARGUMENT names the value and the valid ones,

@@ -17,8 +17,10 @@ absl::StatusOr<ChosenLevel> ChooseLevel(std::string_view name, const Processor& 
                     " computes wrong results on this machine and is not used (", right.message(),
                     ")");
     if (name != "auto") return absl::FailedPreconditionError(chosen.warning);
-    const Isa below = static_cast<Isa>(static_cast<int>(chosen.isa) - 1);
-    chosen.isa = FastestIsa(below, processor.vendor);
+    do {
+      const Isa below = static_cast<Isa>(static_cast<int>(chosen.isa) - 1);
+      chosen.isa = FastestIsa(below, processor.vendor);
+    } while (!Runs(chosen.isa, processor.best));
   }
   return chosen;
 }

@@ -118,13 +118,31 @@ template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
   }
 }
 
+template <class V>
+constexpr bool WithFewRegisters() {
+  if constexpr (V::kShifted) return V::kFewRegisters;
+  return false;
+}
+
 // sum += the dot products of operands [kBegin, kEnd) with a block's digits of kRows rows. Inlined
 // wherever it is called, so that sums and totals stay in registers.
 template <class V, class T, int kVectors, int kRows, int kBegin, int kEnd>
 [[gnu::always_inline]] inline void DotDigit(const uint8_t* operands,
                                             const int8_t* const (&digits)[kRows],
                                             typename V::I sum[kRows][kVectors]) {
-  if constexpr (V::kShifted) {
+  if constexpr (WithFewRegisters<V>()) {
+#pragma GCC unroll 8
+    for (int j = kBegin; j < kEnd; ++j) {
+      typename V::I w[kVectors];
+      LoadOperand<V, T>(operands, j, w);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const typename V::I a = V::Broadcast32(digits[r] + 4 * j);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = V::Dot(sum[r][v], w[v], a);
+      }
+    }
+  } else if constexpr (V::kShifted) {
 #pragma GCC unroll 8
     for (int j = kBegin; j < kEnd; j += 2) {
       typename V::I w0[kVectors], w1[kVectors];

@@ -137,6 +137,8 @@ struct QuantizedKernels {
 
 extern const QuantizedKernels kQuantizedKernelsPortable;
 extern const QuantizedKernels kQuantizedKernelsAvx2;
+extern const QuantizedKernels kQuantizedKernelsAvxVnni;
+extern const QuantizedKernels kQuantizedKernelsAvxVnniEvex;  // with AVX-512 VNNI's encoding
 extern const QuantizedKernels kQuantizedKernelsAvx512;
 extern const QuantizedKernels kQuantizedKernelsAvx512Vnni;
 extern const QuantizedKernels kQuantizedKernelsAmx;

@@ -8,7 +8,9 @@
 //   kShifted    8-bit dot products take any u8 operand: quants of 4 to 6 bits are shifted to the
 //               top of their byte, which makes every zero point 128 and the offset of the sum a
 //               value to start from; else they stay small, so that sums of 16 bits cannot overflow
-//   DotPair(sum, w0, w1, a0, a1), if kShifted: sum + the dot products of 4 bytes per lane of both
+//   kFewRegisters, if kShifted: rows go over one operand at a time instead of two
+//   Dot(sum, w, a), if both: sum + the dot products of 4 bytes per lane
+//   DotPair(sum, w0, w1, a0, a1), if kShifted: the same of two operands
 //   Products16<bits>(w, a), Add16, AddPairs(sum, words), if not: the sums of 2 products of bytes,
 //               16 bits each; theirs; and sum + the two of each lane
 //   AddWords(sum, w, a), ShiftRightSigned16, StoreWords(p, x), if not: sum + the 2 products of 16

@@ -12,6 +12,7 @@ struct Vectors {
   static constexpr int kGemmRows = 2;
   static constexpr int kDirectRows = 6;
   static constexpr bool kShifted = true;
+  static constexpr bool kFewRegisters = false;
 
   // Vector types of the compiler: it makes of them what the machine has.
   typedef float F __attribute__((vector_size(64)));

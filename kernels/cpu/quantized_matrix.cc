@@ -235,6 +235,9 @@ const QuantizedKernels& QuantizedKernelsFor(Isa isa) {
   if (isa >= Isa::kAmx) return kQuantizedKernelsAmx;
   if (isa >= Isa::kAvx512Vnni) return kQuantizedKernelsAvx512Vnni;
   if (isa >= Isa::kAvx512) return kQuantizedKernelsAvx512;
+  if (isa >= Isa::kAvxVnni) {
+    return HasVexVnni() ? kQuantizedKernelsAvxVnni : kQuantizedKernelsAvxVnniEvex;
+  }
   if (isa >= Isa::kAvx2) return kQuantizedKernelsAvx2;
   return kQuantizedKernelsPortable;
 }

@@ -17,6 +17,7 @@ using Int32MayAlias [[gnu::may_alias, gnu::aligned(1)]] = int;
 struct Avx512Vectors {
   static constexpr int kLanes = 16;
   static constexpr int kGemmTiles = 2;
+  static constexpr bool kFewRegisters = false;
 
   using F = __m512;
   using I = __m512i;

@@ -95,6 +95,19 @@ __attribute__((target("avx512f,avx512vnni"))) void DotInt8() {
   Use(_mm512_cvtsi512_si32(sum[0]));
 }
 
+__attribute__((target("avx2"))) void DotInt8Narrow() {
+  __m256i sum[kChains];
+  for (auto& s : sum) s = _mm256_set1_epi32(1);
+  const __m256i a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(1);
+  for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c)
+      asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum[c]) : "x"(a), "x"(b));
+  }
+  for (int c = 1; c < kChains; ++c) sum[0] = _mm256_add_epi32(sum[0], sum[c]);
+  Use(_mm256_cvtsi256_si32(sum[0]));
+}
+
 // Without VNNI the pairs' sums of 16 bits are the most that one instruction gives. The empty asm
 // keeps the products, all equal, inside the loop.
 __attribute__((target("avx512f,avx512bw"))) void PairsWide() {
@@ -165,6 +178,7 @@ MachinePeaks MeasurePeaks(int threads) {
   peaks.fma_flops_per_s = wide ? rate(16, FmaWide) : rate(8, FmaNarrow);
   peaks.int8_ops_per_s = isa >= Isa::kAvx512Vnni ? rate(64, DotInt8)
                          : wide                  ? rate(64, PairsWide)
+                         : isa == Isa::kAvxVnni  ? rate(32, DotInt8Narrow)
                                                  : rate(32, PairsNarrow);
   const auto flops = [&](Isa least, Arithmetic arithmetic) {
     return isa >= least ? FlopsPerSecond(pool, isa, arithmetic, Clock::kWall) : 0;

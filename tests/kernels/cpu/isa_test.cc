@@ -29,6 +29,10 @@ TEST(IsaTest, DetectsWhatTheKernelShows) {
   EXPECT_EQ(isa >= Isa::kAvx2, KernelShows("avx2") && KernelShows("fma") && KernelShows("f16c"));
   EXPECT_EQ(isa >= Isa::kAvx512, KernelShows("avx512f") && KernelShows("avx512bw") &&
                                      KernelShows("avx512dq") && KernelShows("avx512vl"));
+  EXPECT_EQ(HasVexVnni(), KernelShows("avx_vnni"));
+  if (isa == Isa::kAvx2 || isa == Isa::kAvxVnni) {
+    EXPECT_EQ(isa == Isa::kAvxVnni, HasVexVnni());
+  }
   if (isa >= Isa::kAvx512) {
     EXPECT_EQ(isa >= Isa::kAvx512Vnni, KernelShows("avx512_vnni"));
   }
@@ -47,13 +51,24 @@ TEST(IsaTest, SupportsEveryLevelUpToTheBest) {
   EXPECT_EQ(isas.back(), DetectIsa());
 }
 
+TEST(IsaTest, OnlyTheDotProductsOfAvxVnniAreNotPartOfAllLevelsAbove) {
+  EXPECT_TRUE(Runs(Isa::kAvxVnni, Isa::kAvxVnni));
+  EXPECT_FALSE(Runs(Isa::kAvxVnni, Isa::kAvx2));
+  EXPECT_FALSE(Runs(Isa::kAvxVnni, Isa::kAvx512));  // Skylake
+  EXPECT_TRUE(Runs(Isa::kAvxVnni, Isa::kAvx512Vnni));
+  EXPECT_TRUE(Runs(Isa::kAvxVnni, Isa::kAmx));
+  EXPECT_TRUE(Runs(Isa::kAvx2, Isa::kAvx512));
+  EXPECT_FALSE(Runs(Isa::kAvx512, Isa::kAvxVnni));
+}
+
 TEST(IsaTest, ResolvesNames) {
   EXPECT_EQ(*ResolveIsa("portable"), Isa::kPortable);
   EXPECT_EQ(*ResolveIsa(Name(DetectIsa())), DetectIsa());
 }
 
 TEST(IsaTest, TakesTheFastestLevelByItself) {
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAmx}) {
+  for (const Isa isa :
+       {Isa::kPortable, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAmx}) {
     EXPECT_EQ(FastestIsa(isa, "GenuineIntel"), isa);
     EXPECT_EQ(FastestIsa(isa, "AuthenticAMD"), isa);
   }
@@ -79,6 +94,8 @@ TEST(IsaTest, NamesTheValidLevelsWhenAskedForAnother) {
 }
 
 TEST(IsaTest, RefusesALevelThatTheMachineLacks) {
+  EXPECT_EQ(ResolveIsa("avx_vnni", {Isa::kAvx512, "GenuineIntel"}).status().message(),
+            "backend.isa is \"avx_vnni\", but this machine's best level is \"avx512\"");
   if (DetectIsa() == Isa::kAmx) GTEST_SKIP() << "this machine has every level";
   EXPECT_EQ(ResolveIsa("amx").status().code(), absl::StatusCode::kFailedPrecondition);
 }

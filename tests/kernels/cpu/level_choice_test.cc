@@ -29,8 +29,9 @@ class Checks {
   std::vector<Isa> wrong_;
 };
 
-const std::vector<Isa> kAllLevels = {Isa::kPortable,   Isa::kAvx2,       Isa::kAvx512,
-                                     Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx};
+const std::vector<Isa> kAllLevels = {Isa::kPortable, Isa::kAvx2,       Isa::kAvxVnni,
+                                     Isa::kAvx512,   Isa::kAvx512Vnni, Isa::kAvx512Bf16,
+                                     Isa::kAmx};
 const Processor kIntel{Isa::kAmx, "GenuineIntel"};
 const Processor kAmd{Isa::kAvx512Bf16, "AuthenticAMD"};
 
@@ -78,9 +79,17 @@ TEST(LevelChoiceTest, TakesThePortableLevelWhereAllAreWrong) {
   const auto chosen = ChooseLevel("auto", kIntel, checks.checker());
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ(chosen->isa, Isa::kPortable);
-  EXPECT_EQ(checks.asked,
-            (std::vector<Isa>{Isa::kAmx, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAvx2}));
+  EXPECT_EQ(checks.asked, (std::vector<Isa>{Isa::kAmx, Isa::kAvx512Vnni, Isa::kAvx512,
+                                            Isa::kAvxVnni, Isa::kAvx2}));
   EXPECT_NE(chosen->warning.find("level avx2 computes wrong"), std::string::npos);
+}
+
+TEST(LevelChoiceTest, PassesOverALevelThatTheProcessorLacks) {
+  Checks checks({Isa::kAvx512});
+  const auto chosen = ChooseLevel("auto", {Isa::kAvx512, "GenuineIntel"}, checks.checker());
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->isa, Isa::kAvx2);
+  EXPECT_EQ(checks.asked, (std::vector<Isa>{Isa::kAvx512, Isa::kAvx2}));
 }
 
 TEST(LevelChoiceTest, ALevelByNameIsTakenAsItIs) {

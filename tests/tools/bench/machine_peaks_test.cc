@@ -16,7 +16,8 @@ constexpr MachinePeaks kPeaks{.fma_flops_per_s = 1,
 
 // What a share of the peak is of: the arithmetic that the level has for the type and rows.
 TEST(MachinePeaksTest, AProductIsComparedWithItsOwnArithmetic) {
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx}) {
+  for (const Isa isa :
+       {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx}) {
     for (const int64_t rows : {1, 7, 8, 512}) {
       const bool tiles = isa == Isa::kAmx && rows >= 8;
       EXPECT_EQ(ProductPeak(kPeaks, isa, DType::kF32, rows), 1);
