@@ -11,6 +11,8 @@ namespace {
 
 // Of a turn beside its ids: nodes, index entries, the control block of its ids.
 constexpr size_t kTurnOverheadBytes = 256;
+// More than a generation prompt, which all prompts of a template end with.
+constexpr size_t kLastBytes = 32;
 
 Digest DigestOf(const void* data, size_t size_bytes) {
   const XXH128_hash_t hash = XXH3_128bits(data, size_bytes);
@@ -22,6 +24,11 @@ Digest DigestOf(const void* data, size_t size_bytes) {
 Digest DigestOf(std::string_view bytes) { return DigestOf(bytes.data(), bytes.size()); }
 
 Digest DigestOf(std::span<const TokenId> ids) { return DigestOf(ids.data(), ids.size_bytes()); }
+
+TextEnd TextEndOf(std::string_view text) {
+  const std::string_view last = text.substr(text.size() - std::min(text.size(), kLastBytes));
+  return {text.size(), XXH3_64bits(last.data(), last.size())};
+}
 
 std::string TurnScope(std::string_view tenant, std::string_view cache_salt) {
   // The size keeps two pairs with equal concatenations apart.
@@ -37,7 +44,7 @@ void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> genera
   Node node{.tenant = nullptr,
             .scope = prompt.scope,
             .text = prompt.text,
-            .text_bytes = prompt.text_bytes,
+            .end = prompt.end,
             .turn = {.prompt_ids = prompt.ids,
                      .generated = std::make_shared<const std::vector<TokenId>>(generated.begin(),
                                                                                generated.end())}};
@@ -59,7 +66,7 @@ void TurnMemory::Remember(const TurnKey& prompt, std::span<const TokenId> genera
   node.turn.number = next_number_++;
   bytes_ += bytes;
   tenant.bytes += bytes;
-  ++scope.sizes[node.text_bytes];
+  ++scope.ends[node.end];
   tenant.nodes.push_back(std::move(node));
   const Nodes::iterator added = std::prev(tenant.nodes.end());
   turns.push_back(added);
@@ -101,8 +108,8 @@ void TurnMemory::Forget(Nodes::iterator node) {
   std::vector<Nodes::iterator>& turns = prompt->second;
   turns.erase(std::find(turns.begin(), turns.end(), node));
   if (turns.empty()) scope->second.prompts.erase(prompt);
-  const auto size = scope->second.sizes.find(node->text_bytes);
-  if (--size->second == 0) scope->second.sizes.erase(size);
+  const auto end = scope->second.ends.find(node->end);
+  if (--end->second == 0) scope->second.ends.erase(end);
   if (scope->second.prompts.empty()) scopes_.erase(scope);
   by_number_.erase(node->turn.number);
   const size_t bytes = BytesOf(*node);
@@ -113,13 +120,27 @@ void TurnMemory::Forget(Nodes::iterator node) {
   RankAgain(tenant);
 }
 
-std::vector<size_t> TurnMemory::PromptSizes(const std::string& scope) const {
+std::vector<size_t> TurnMemory::PromptSizes(const std::string& scope, std::string_view text,
+                                            std::span<const Window> windows) const {
   MutexLock lock(mutex_);
   std::vector<size_t> sizes;
   const auto found = scopes_.find(scope);
   if (found == scopes_.end()) return sizes;
-  sizes.reserve(found->second.sizes.size());
-  for (const auto& [size_bytes, turns] : found->second.sizes) sizes.push_back(size_bytes);
+  const std::map<TextEnd, size_t>& ends = found->second.ends;
+  TextEnd next{};  // all before were looked at
+  TextEnd here{};
+  for (const Window& window : windows) {
+    next = std::max(next, TextEnd{window.least, 0});
+    auto end = ends.lower_bound(next);
+    for (; end != ends.end() && end->first.text_bytes <= window.most; ++end) {
+      const size_t size = end->first.text_bytes;
+      if (size > text.size()) return sizes;
+      if (here.text_bytes != size) here = TextEndOf(text.substr(0, size));
+      if (end->first == here) sizes.push_back(size);
+    }
+    if (end == ends.end()) break;
+    next = end->first;
+  }
   return sizes;
 }
 

@@ -33,11 +33,20 @@ struct Digest {
 Digest DigestOf(std::string_view bytes);
 Digest DigestOf(std::span<const TokenId> ids);
 
+// How a text ends: what tells it from most others of its size, for less than its digest.
+struct TextEnd {
+  size_t text_bytes = 0;
+  uint64_t last_bytes = 0;  // a hash of the last 32, or of all
+  friend auto operator<=>(const TextEnd&, const TextEnd&) = default;
+};
+
+TextEnd TextEndOf(std::string_view text);
+
 // The prompt that a turn answered, as turn memory knows it.
 struct TurnKey {
-  std::string scope;      // whose conversation (TurnScope)
-  std::string tenant;     // whose part of the memory its turns take
-  size_t text_bytes = 0;  // of the rendered prompt, generation prompt included
+  std::string scope;   // whose conversation (TurnScope)
+  std::string tenant;  // whose part of the memory its turns take
+  TextEnd end;         // of the rendered prompt, generation prompt included
   Digest text;
   Digest ids;  // of its tokens
 };
@@ -77,8 +86,14 @@ class TurnMemory {
   // `generated` may end with what the client never saw: readers compare with the text.
   void Remember(const TurnKey& prompt, std::span<const TokenId> generated);
 
-  // Sizes of the prompts with turns in this scope, ascending.
-  std::vector<size_t> PromptSizes(const std::string& scope) const;
+  // Sizes of beginnings of `text` that prompts with turns in this scope have and end like,
+  // ascending: nearly always such prompts. Only sizes in `windows`, which are ascending and may
+  // overlap. Costs by the prompts with sizes in these, with the memory locked.
+  struct Window {
+    size_t least, most;
+  };
+  std::vector<size_t> PromptSizes(const std::string& scope, std::string_view text,
+                                  std::span<const Window> windows) const;
   // The turns of one prompt, oldest first.
   std::vector<Turn> Find(const std::string& scope, const Digest& text) const;
   // The turn was useful: it is forgotten later.
@@ -93,7 +108,7 @@ class TurnMemory {
     Tenant* tenant;
     std::string scope;
     Digest text;
-    size_t text_bytes;
+    TextEnd end;
     Turn turn;
     uint64_t last_use = 0;  // ascends
   };
@@ -108,7 +123,7 @@ class TurnMemory {
   };
   struct Scope {
     absl::flat_hash_map<Digest, std::vector<Nodes::iterator>> prompts;  // oldest first
-    std::map<size_t, size_t> sizes;                                     // of prompts: turns
+    std::map<TextEnd, size_t> ends;                                     // of prompts: turns
   };
 
   static size_t BytesOf(const Node& node);

@@ -89,17 +89,17 @@ std::vector<TurnSplicer::Place> TurnSplicer::FindPlaces(std::string_view text,
     const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
     return Digest{hash.low64, hash.high64};
   };
+  std::vector<TurnMemory::Window> windows;
+  for (const TextSpan& span : content) {
+    windows.push_back({span.begin_byte - std::min(span.begin_byte, kLeadBytes), span.end_byte});
+  }
   std::vector<Place> places;
-  auto span = content.begin();
-  for (const size_t size : memory_->PromptSizes(key->scope)) {
-    if (size >= text.size()) break;
-    while (span != content.end() && span->end_byte < size) ++span;
-    if (span == content.end()) break;
-    if (size + kLeadBytes < span->begin_byte) continue;
+  for (const size_t size : memory_->PromptSizes(key->scope, text, windows)) {
+    if (size == text.size()) break;
     std::vector<TurnMemory::Turn> turns = memory_->Find(key->scope, digest_of_first(size));
     if (!turns.empty()) places.push_back({size, std::move(turns)});
   }
-  key->text_bytes = text.size();
+  key->end = TextEndOf(text);
   key->text = digest_of_first(text.size());
   return places;
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,10 +17,12 @@ std::vector<TokenId> Ids(const std::vector<int32_t>& ids) {
   return out;
 }
 
+constexpr TurnMemory::Window kAll[] = {{0, SIZE_MAX}};
+
 TurnKey Key(const std::string& text, const std::string& tenant = "", const std::string& salt = "") {
   return {.scope = TurnScope(tenant, salt),
           .tenant = tenant,
-          .text_bytes = text.size(),
+          .end = TextEndOf(text),
           .text = DigestOf(text),
           .ids = DigestOf(Ids({static_cast<int32_t>(text.size())}))};
 }
@@ -46,15 +50,43 @@ TEST(TurnMemoryTest, KeepsAllTurnsOfAPromptOldestFirstAndEqualOnesOnce) {
   EXPECT_EQ(memory.Find(key.scope, key.text).back().prompt_ids, other.ids);
 }
 
-TEST(TurnMemoryTest, KnowsTheSizesOfItsPromptsInOrder) {
-  TurnMemory memory({.turns = 3});
-  memory.Remember(Key("four"), Ids({1}));
-  memory.Remember(Key("a"), Ids({1}));
-  memory.Remember(Key("five."), Ids({1}));
-  EXPECT_EQ(memory.PromptSizes(Key("").scope), (std::vector<size_t>{1, 4, 5}));
-  memory.Remember(Key("ten bytes!"), Ids({1}));
-  EXPECT_EQ(memory.PromptSizes(Key("").scope), (std::vector<size_t>{1, 5, 10}));
-  EXPECT_EQ(memory.PromptSizes("elsewhere"), std::vector<size_t>{});
+TEST(TurnMemoryTest, KnowsWhichBeginningsOfATextMayBeItsPrompts) {
+  TurnMemory memory({.turns = 4});
+  const std::string text = "A prompt, and more.";
+  for (const size_t size : {8, 1, 9, 13}) memory.Remember(Key(text.substr(0, size)), Ids({1}));
+  const std::string& scope = Key("").scope;
+  EXPECT_EQ(memory.PromptSizes(scope, text, kAll), (std::vector<size_t>{1, 8, 9, 13}));
+  memory.Remember(Key(text), Ids({1}));
+  EXPECT_EQ(memory.PromptSizes(scope, text, kAll), (std::vector<size_t>{1, 9, 13, text.size()}));
+  EXPECT_EQ(memory.PromptSizes(scope, "A prompt, and", kAll), (std::vector<size_t>{1, 9, 13}));
+  EXPECT_EQ(memory.PromptSizes(scope, "Another text of this size.", kAll), std::vector<size_t>{1});
+  EXPECT_EQ(memory.PromptSizes("elsewhere", text, kAll), std::vector<size_t>{});
+  EXPECT_EQ(memory.PromptSizes(scope, text, {}), std::vector<size_t>{});
+}
+
+TEST(TurnMemoryTest, LooksInWindowsOnly) {
+  TurnMemory memory;
+  const std::string text(100, 'x');
+  for (const size_t size : {10, 20, 30, 40, 50})
+    memory.Remember(Key(text.substr(0, size)), Ids({1}));
+  const auto sizes = [&](const std::vector<TurnMemory::Window>& windows) {
+    return memory.PromptSizes(Key("").scope, text, windows);
+  };
+  EXPECT_EQ(sizes({{20, 40}}), (std::vector<size_t>{20, 30, 40}));
+  EXPECT_EQ(sizes({{0, 9}, {11, 19}, {51, 100}}), std::vector<size_t>{});
+  EXPECT_EQ(sizes({{0, 10}, {50, 50}}), (std::vector<size_t>{10, 50}));
+  EXPECT_EQ(sizes({{0, 25}, {15, 35}, {20, 20}, {34, 40}}), (std::vector<size_t>{10, 20, 30, 40}));
+}
+
+// Prompts of a busy server have all sizes, and end in the same generation prompt.
+TEST(TurnMemoryTest, TellsPromptsOfASizeApartByTheirEnds) {
+  TurnMemory memory;
+  const std::string ask = "\n<|im_start|>assistant\n";
+  for (int i = 0; i < 2000; ++i) {
+    memory.Remember(Key(std::string(i, 'a' + i % 7) + " " + std::to_string(i) + ask), Ids({1}));
+  }
+  const std::string text = std::string(700, 'a') + " 700" + ask + "Yes." + std::string(3000, 'b');
+  EXPECT_EQ(memory.PromptSizes(Key("").scope, text, kAll), std::vector<size_t>{704 + ask.size()});
 }
 
 // Tenants and salts are apart, also those whose names run together.
@@ -65,7 +97,7 @@ TEST(TurnMemoryTest, FindsNothingOfAnotherTenantOrSalt) {
   for (const TurnKey& key : {Key("text"), Key("text", "a", "bc"), Key("text", "abc", ""),
                              Key("text", "", "abc"), Key("text", "ab", "d")}) {
     EXPECT_EQ(Generated(memory, key).size(), 0u) << key.scope;
-    EXPECT_EQ(memory.PromptSizes(key.scope).size(), 0u) << key.scope;
+    EXPECT_EQ(memory.PromptSizes(key.scope, "text", kAll).size(), 0u) << key.scope;
   }
 }
 
@@ -98,7 +130,8 @@ TEST(TurnMemoryTest, ATenantThatFillsItForgetsItsOwn) {
   EXPECT_EQ(Generated(memory, Key("flood 986", "a", "986")).size(), 0u);
   // Who needs more gets as much as the other one, and no more than that.
   for (int32_t i = 0; i < 100; ++i) memory.Remember(Key(std::to_string(i), "b"), Ids({1}));
-  EXPECT_EQ(memory.PromptSizes(Key("", "b").scope).size(), 1u);
+  EXPECT_EQ(memory.PromptSizes(Key("", "b").scope, "98", kAll), std::vector<size_t>{2});
+  for (const std::string& text : texts) EXPECT_EQ(Generated(memory, Key(text, "b")).size(), 0u);
   EXPECT_EQ(Generated(memory, Key("99", "b")).size(), 1u);
   EXPECT_EQ(Generated(memory, Key("flood 992", "a", "992")).size(), 1u);
   EXPECT_EQ(Generated(memory, Key("flood 991", "a", "991")).size(), 0u);
@@ -206,7 +239,7 @@ TEST(TurnMemoryTest, ServesReadersWhileItForgets) {
           EXPECT_EQ(turn.generated->front(), TokenId{i % 20});
           memory.MarkUsed(turn);
         }
-        memory.PromptSizes(key.scope);
+        memory.PromptSizes(key.scope, "prompt 10", kAll);
       }
     });
   }
