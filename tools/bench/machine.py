@@ -16,7 +16,7 @@ def processor() -> str:
 
 def instruction_sets() -> list[str]:
     """Those that decide which kernels run."""
-    interesting = ["avx2", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+    interesting = ["avx2", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
                    "amx_bf16", "amx_int8"]
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
