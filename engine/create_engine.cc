@@ -156,8 +156,8 @@ absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig
   absl::StatusOr<kvcache::KvLayout> layout =
       KvLayoutFor(config, backend.info(), *dtype, options.kv_cache.chunk_tokens);
   if (!layout.ok()) return layout.status();
-  const size_t available_bytes = backend.device().AvailableBytes();
   constexpr size_t kMostBytes = std::numeric_limits<int64_t>::max();
+  const size_t available_bytes = std::min(backend.device().AvailableBytes(), kMostBytes);
   absl::StatusOr<int32_t> chunks = KvChunksFor(
       {.memory_bytes = options.kv_cache.memory_bytes,
        .available_bytes = static_cast<int64_t>(available_bytes),
