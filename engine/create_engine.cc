@@ -148,19 +148,21 @@ struct KvSize {
   size_t available_bytes;
 };
 
-// What fits into the memory that is free now, or that the configuration names.
+// What fits into the memory that is free now beside `step_bytes`, or that the configuration names.
 absl::StatusOr<KvSize> SizeCache(const EngineOptions& options, const ModelConfig& config,
-                                 kernels::Backend& backend, int32_t most_chunks) {
+                                 kernels::Backend& backend, int32_t most_chunks,
+                                 int64_t step_bytes = 0) {
   absl::StatusOr<kernels::DType> dtype = ParseKvDType(options.kv_cache.dtype, backend, config);
   if (!dtype.ok()) return dtype.status();
   absl::StatusOr<kvcache::KvLayout> layout =
       KvLayoutFor(config, backend.info(), *dtype, options.kv_cache.chunk_tokens);
   if (!layout.ok()) return layout.status();
-  const size_t available_bytes = backend.device().AvailableBytes();
   constexpr size_t kMostBytes = std::numeric_limits<int64_t>::max();
+  const size_t available_bytes = std::min(backend.device().AvailableBytes(), kMostBytes);
   absl::StatusOr<int32_t> chunks = KvChunksFor(
       {.memory_bytes = options.kv_cache.memory_bytes,
        .available_bytes = static_cast<int64_t>(available_bytes),
+       .step_bytes = step_bytes,
        .total_bytes = static_cast<int64_t>(std::min(backend.device().TotalBytes(), kMostBytes)),
        .chunk_bytes = static_cast<int64_t>(layout->chunk_bytes()),
        .chunk_tokens = options.kv_cache.chunk_tokens,
@@ -307,26 +309,59 @@ absl::Status NoRoomFor(const std::string& what, const EngineOptions& options, in
       "): ", std::string(status.message())));
 }
 
+// Memory that steps will take of a host, where pages are there from their first touch on: what
+// they have activations in, and as much again for the forms in which products read them; logits;
+// and what each thread computes attention and chooses tokens in. A device's is taken by now.
+int64_t StepBytes(const Foundation& foundation) {
+  constexpr int64_t kThreadBytes = int64_t{2} << 20;
+  const kernels::BackendInfo& info = foundation.backend->info();
+  if (!info.reads_results_in_place) return 0;
+  const LlamaModel& model = *foundation.model;
+  return 2 * static_cast<int64_t>(model.activation_bytes()) +
+         LlamaRunner::kLogitsRows * model.config().vocab_size *
+             static_cast<int64_t>(sizeof(float)) +
+         kThreadBytes * std::max(info.threads, 1);
+}
+
+// A host gives addresses for more than there is. Asked for, it may be meant: what is short now may
+// be free by the time that it is needed.
+void WarnIfShort(const EngineOptions& options, int64_t pool_bytes, int64_t available_bytes,
+                 Foundation& foundation) {
+  if (pool_bytes > available_bytes) {
+    AddWarning(absl::StrCat("kv_cache.memory_bytes is ", options.kv_cache.memory_bytes,
+                            ", of which ", available_bytes,
+                            " bytes are free: when what is cached fills them, the system may end "
+                            "the process"),
+               foundation.warning);
+    return;
+  }
+  const bool on_host = foundation.backend->info().reads_results_in_place;
+  const int64_t server_bytes = options.limits.server_bytes;
+  if (on_host && server_bytes > 0 &&
+      server_bytes > available_bytes - pool_bytes - StepBytes(foundation)) {
+    AddWarning(
+        absl::StrCat("of ", available_bytes, " bytes that are free the KV cache may take ",
+                     pool_bytes, ", steps ", StepBytes(foundation),
+                     " and requests and connections ", server_bytes,
+                     " (limits.bodies_bytes, limits.grpc_memory_bytes): when they do, the system "
+                     "may end the process"),
+        foundation.warning);
+  }
+}
+
 absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, EngineParts& parts) {
   const LlamaModel& model = *foundation.model;
   kernels::Device& device = foundation.backend->device();
-  absl::StatusOr<KvSize> size =
-      SizeCache(options, model.config(), *foundation.backend, foundation.most_kv_chunks);
+  absl::StatusOr<KvSize> size = SizeCache(options, model.config(), *foundation.backend,
+                                          foundation.most_kv_chunks, StepBytes(foundation));
   if (!size.ok()) return size.status();
   absl::Status status =
       MoveTo(foundation.storage, KvStorage::Create(device, size->layout, size->num_chunks));
   if (absl::IsResourceExhausted(status)) return NoRoomFor("", options, size->num_chunks, status);
   if (!status.ok()) return status;
-  // A host gives addresses for more than there is. Asked for, it may be meant: what is short now
-  // may be free by the time that it is needed.
   const size_t pool_bytes = static_cast<size_t>(size->num_chunks) * size->layout.chunk_bytes();
-  if (pool_bytes > size->available_bytes) {
-    AddWarning(absl::StrCat("kv_cache.memory_bytes is ", options.kv_cache.memory_bytes,
-                            ", of which ", size->available_bytes,
-                            " bytes are free: when what is cached fills them, the system may end "
-                            "the process"),
-               foundation.warning);
-  }
+  WarnIfShort(options, static_cast<int64_t>(pool_bytes),
+              static_cast<int64_t>(size->available_bytes), foundation);
   foundation.mover = std::make_unique<DeviceChunkMover>(foundation.storage.get());
   return MoveTo(parts.cache,
                 kvcache::CacheManager::Create({.num_chunks = size->num_chunks,

@@ -10,8 +10,8 @@ namespace refrain::engine {
 
 absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget) {
   const int64_t asked = budget.memory_bytes;
-  int64_t chunks =
-      (asked > 0 ? asked : std::max<int64_t>(budget.available_bytes, 0) / 2) / budget.chunk_bytes;
+  const int64_t free_bytes = std::max<int64_t>(budget.available_bytes - budget.step_bytes, 0);
+  int64_t chunks = (asked > 0 ? asked : free_bytes / 2) / budget.chunk_bytes;
   if (chunks < 1 && asked > 0) {
     return absl::InvalidArgumentError(absl::StrCat("kv_cache.memory_bytes of ", asked,
                                                    " bytes does not hold one chunk of ",
@@ -20,7 +20,9 @@ absl::StatusOr<int32_t> KvChunksFor(const KvBudget& budget) {
   if (chunks < 1) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "no room for the KV cache: one chunk needs ", budget.chunk_bytes,
-        " bytes, and half of the ", budget.available_bytes, " bytes that are free may be used"));
+        " bytes, and half of the ", free_bytes, " bytes that are free ",
+        budget.step_bytes > 0 ? absl::StrCat("beside ", budget.step_bytes, " for steps ") : "",
+        "may be used"));
   }
   if (asked == 0) {
     // A share of memory may be far more than every slot at full context could fill.

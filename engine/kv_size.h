@@ -10,8 +10,9 @@ namespace refrain::engine {
 
 // What the size of the KV pool depends on.
 struct KvBudget {
-  int64_t memory_bytes = 0;     // kv_cache.memory_bytes; 0 = half of what is available
+  int64_t memory_bytes = 0;     // kv_cache.memory_bytes; 0 = half of what is available for it
   int64_t available_bytes = 0;  // on the device, now
+  int64_t step_bytes = 0;       // of these, what steps will take beside the pool
   int64_t total_bytes = std::numeric_limits<int64_t>::max();  // of the device, free or not
   int64_t chunk_bytes = 1;
   int64_t chunk_tokens = 64;

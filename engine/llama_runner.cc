@@ -1,6 +1,7 @@
 #include "engine/llama_runner.h"
 
 #include <cassert>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,12 @@ absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(kernels::Backen
 
 StepHandle LlamaRunner::Launch(const StepBatch& batch) {
   assert(!result_.has_value());
-  result_ = Run(batch);
+  try {
+    result_ = Run(batch);
+  } catch (const std::bad_alloc&) {  // of scratch that grows with steps
+    result_ = absl::ResourceExhaustedError(
+        "the system refuses memory for a step (ulimit -v, vm.overcommit_memory)");
+  }
   return StepHandle{++launched_};
 }
 

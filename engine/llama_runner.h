@@ -29,6 +29,9 @@ class LlamaRunner : public ModelRunner {
                                                              LlamaModel& model,
                                                              const kernels::KvPoolView& kv);
 
+  // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.
+  static constexpr int64_t kLogitsRows = 32;
+
   int max_in_flight() const override { return 1; }
   StepHandle Launch(const StepBatch& batch) override;
   absl::StatusOr<StepResult> Collect(StepHandle handle) override;
@@ -45,8 +48,6 @@ class LlamaRunner : public ModelRunner {
   std::vector<size_t> ChooseMostProbable(const StepBatch& batch, StepResult* result);
   SampledToken Choose(const LogitsRow& wanted, std::span<float> logits) const;
 
-  // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.
-  static constexpr int64_t kLogitsRows = 32;
   // Of a row whose greatest logit is searched for without all of them: each costs a look at every
   // stretch of the vocabulary.
   static constexpr size_t kMostBans = 64;

@@ -48,6 +48,9 @@ struct LimitOptions {
   int64_t queued_tokens = 4 << 20;
   double request_timeout_s = 0;  // 0 = none
   int32_t n = 128;               // choices per request
+  // Host memory that the server's limits let bodies and connections take, for a warning at start;
+  // 0 = not known.
+  int64_t server_bytes = 0;
 };
 
 // The engine's part of the configuration (DESIGN section 10), already checked for form; names that

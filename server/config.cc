@@ -161,6 +161,17 @@ bool IsSection(std::string_view name) {
   });
 }
 
+// Bodies, of each front end, once more conversations and answers, and gRPC's connections.
+int64_t BytesOfLimits(const Config& config) {
+  const int64_t bodies = config.integer("limits.bodies_bytes");
+  int64_t bytes = bodies;
+  if (!config.text("server.http_listen").empty()) bytes += bodies;
+  if (!config.text("server.grpc_listen").empty()) {
+    bytes += bodies + config.integer("limits.grpc_memory_bytes");
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Config::Config() {
@@ -305,6 +316,7 @@ engine::EngineOptions Config::EngineOptions() const {
   options.limits.queued_tokens = integer("limits.queued_tokens");
   options.limits.request_timeout_s = seconds("limits.request_timeout_s");
   options.limits.n = static_cast<int32_t>(integer("limits.n"));
+  options.limits.server_bytes = BytesOfLimits(*this);
   options.max_sequences = static_cast<int32_t>(integer("engine.max_sequences"));
   options.step_token_budget = static_cast<int32_t>(integer("engine.step_token_budget"));
   options.max_context_tokens = static_cast<int32_t>(integer("engine.max_context_tokens"));

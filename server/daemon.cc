@@ -29,6 +29,7 @@
 #include "server/request_log.h"
 #include "server/service_manager.h"
 #include "server/stop_signals.h"
+#include "server/thread_stacks.h"
 #include "server/version.h"
 #include "server/with_threads.h"
 
@@ -458,6 +459,7 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
   // Before the first thread, so that all inherit them, and before anything that takes time: a
   // reload that comes then waits instead of ending the daemon.
   BlockStopSignals();
+  EnlargeThreadStacks();
   if (!arguments.empty() && std::string_view(arguments[0]) == "make-key") {
     const absl::StatusOr<std::string> key = access::RunMakeKey(arguments.subspan(1));
     if (!key.ok()) {

@@ -1,5 +1,6 @@
 #include "server/with_threads.h"
 
+#include <new>
 #include <system_error>
 
 #include "server/concat.h"
@@ -14,6 +15,9 @@ absl::Status WithThreads(const std::function<absl::Status()>& start) {
         Concat("the system refuses a thread (", refused.code().message(),
                "): ulimit -u, systemd's TasksMax, a container's limit of pids or its memory is too "
                "low"));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "the system refuses memory: ulimit -v is too low, or vm.overcommit_memory is 2");
   }
 }
 

@@ -104,4 +104,9 @@ std::optional<NotFinite> FindNotFinite(const WeightView& weight) {
   return NotFinite{found / blocks_per_row, found % blocks_per_row * traits.block_elements};
 }
 
+bool HoldsOnlyZeros(const WeightView& weight) {
+  return std::all_of(weight.data, weight.data + weight.bytes,
+                     [](std::byte byte) { return byte == std::byte{0}; });
+}
+
 }  // namespace refrain::engine

@@ -21,6 +21,10 @@ struct NotFinite {
 // the one, half a nanosecond a weight at most for the other. Pure, any thread.
 std::optional<NotFinite> FindNotFinite(const WeightView& weight);
 
+// Whether every byte is zero, as where a file was given its size before it was downloaded. Reads up
+// to the first other byte. Pure, any thread.
+bool HoldsOnlyZeros(const WeightView& weight);
+
 }  // namespace refrain::engine
 
 #endif  // REFRAIN_ENGINE_MODEL_FINITE_WEIGHTS_H_

@@ -95,7 +95,7 @@ class LlamaModel::Loader {
                     std::unique_ptr<LinearWeight>* to, kernels::PackOptions options = {}) {
     std::vector<WeightSlice> slices;
     for (const TensorRole role : roles) {
-      absl::StatusOr<WeightView> view = GetFinite(role, layer);
+      absl::StatusOr<WeightView> view = GetSound(role, layer);
       if (!view.ok()) return view.status();
       WeightSlice slice{view->dtype, view->rows, view->cols, view->data, {}};
       if (role == TensorRole::kAttnQ) slice.row_order = q_order_;
@@ -134,7 +134,7 @@ class LlamaModel::Loader {
   }
 
   absl::StatusOr<std::vector<float>> ReadVector(TensorRole role, int layer) {
-    absl::StatusOr<WeightView> view = GetFinite(role, layer);
+    absl::StatusOr<WeightView> view = GetSound(role, layer);
     if (!view.ok()) return view.status();
     std::vector<float> values(view->cols);
     for (int64_t i = 0; i < view->cols; ++i) values[i] = WidenToF32(view->dtype, view->data, i);
@@ -142,13 +142,18 @@ class LlamaModel::Loader {
   }
 
  private:
-  absl::StatusOr<WeightView> GetFinite(TensorRole role, int layer) const {
+  absl::StatusOr<WeightView> GetSound(TensorRole role, int layer) const {
     absl::StatusOr<WeightView> view = source_.Get(role, layer);
     if (!view.ok()) return view;
     if (const std::optional<NotFinite> damage = FindNotFinite(*view)) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor ", source_.NameOf(role, layer), " is damaged: row ", damage->row,
                        " has an infinity or NaN at column ", damage->column));
+    }
+    if (!MayBeZero(role) && HoldsOnlyZeros(*view)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", source_.NameOf(role, layer),
+                       " holds nothing but zeros: the file may be downloaded in part only"));
     }
     return view;
   }

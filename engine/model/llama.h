@@ -41,6 +41,7 @@ class LlamaModel {
   int32_t max_context_tokens() const { return max_context_tokens_; }
   size_t resident_bytes() const;
   size_t second_copy_bytes() const;  // of these
+  size_t activation_bytes() const { return activations_.bytes(); }
 
   // Lets the back end take the memory that Forward needs for a batch like this one: so many tokens
   // and slots, and such a plan. RESOURCE_EXHAUSTED where there is none.

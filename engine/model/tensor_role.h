@@ -50,6 +50,14 @@ constexpr bool IsVector(TensorRole role) {
          IsHeadNorm(role);
 }
 
+// Whether a sound model may have it with nothing but zeros: biases and frequency factors; and the
+// two matrices whose zeros make a layer pass on what it is given, as layers are that were added to
+// be trained later.
+constexpr bool MayBeZero(TensorRole role) {
+  return IsQkvBias(role) || role == TensorRole::kRopeFreqs || role == TensorRole::kAttnOutput ||
+         role == TensorRole::kFfnDown;
+}
+
 // Whether a model of this shape has the tensor; of kRopeFreqs, whether it may.
 constexpr bool Belongs(TensorRole role, const ModelConfig& config) {
   if (role == TensorRole::kOutput) return !config.tied_embeddings;

@@ -17,9 +17,12 @@ class AlignedFloats {
 
   float* data() const { return data_; }
 
+  // Empty when it throws std::bad_alloc.
   void Reserve(int64_t count) {
     if (count <= capacity_) return;
     Free();
+    data_ = nullptr;
+    capacity_ = 0;
     data_ =
         static_cast<float*>(::operator new (count * sizeof(float), std::align_val_t{kAlignment}));
     capacity_ = count;

@@ -36,7 +36,7 @@ struct Workspace {
     scores.Reserve(static_cast<int64_t>(rows) * kScoreStride);
     k_tile.Reserve(static_cast<int64_t>(std::max(head_dim, 16)) * kKeyTileStride + kTileKeys);
     v_tile.Reserve(kTileKeys * o_stride);
-    if (std::ssize(states) < rows) {
+    if (std::ssize(segment_states) < rows) {
       states.resize(rows);
       segment_states.resize(rows);
     }

@@ -101,12 +101,9 @@ absl::Status CpuDevice::CopyFromHost(std::byte* to, const std::byte* host, size_
 }
 
 size_t CpuDevice::AvailableBytes() const {
-  return std::min(MemAvailableBytes().value_or(std::numeric_limits<size_t>::max()),
-                  LeftInControlGroups());
+  return std::min(MemAvailableBytes(), LeftInControlGroups());
 }
 
-size_t CpuDevice::TotalBytes() const {
-  return MemTotalBytes().value_or(std::numeric_limits<size_t>::max());
-}
+size_t CpuDevice::TotalBytes() const { return MemTotalBytes(); }
 
 }  // namespace refrain::kernels::cpu

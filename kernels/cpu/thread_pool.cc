@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
+#include <exception>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/control_groups.h"
@@ -89,8 +91,10 @@ struct ThreadPool::State {
   alignas(64) std::atomic<int> parked_workers{0};
 
   std::atomic<bool> stop{false};
-  uint64_t regions = 0;    // so far; caller only
-  bool in_region = false;  // caller only, to catch nesting
+  std::atomic<bool> failed{false};  // in this region, on some thread
+  std::exception_ptr failure;       // the first; written inside, read behind the region
+  uint64_t regions = 0;             // so far; caller only
+  bool in_region = false;           // caller only, to catch nesting
   std::vector<std::thread> workers;
   std::vector<Stretch> stretches;  // by thread
   std::vector<Place> places;       // by thread; the caller's is not used
@@ -104,6 +108,10 @@ struct ThreadPool::State {
   // Returns when done(visit) holds for every worker.
   template <typename Done>
   void WaitForWorkers(const Done& done);
+  // Calls it for the open region; keeps what it throws.
+  void CallRegion(int thread);
+  // Behind the region.
+  void ThrowWhatWasKept();
   // Calls take(thread) on the threads that come in time, until the calling one finds no work left.
   template <typename Take>
   void Share(const Take& take);
@@ -147,6 +155,20 @@ void ThreadPool::State::Close() {
   in_region = false;
 }
 
+void ThreadPool::State::CallRegion(int thread) {
+  try {
+    call(fn, thread);
+  } catch (...) {
+    if (!failed.exchange(true)) failure = std::current_exception();
+  }
+}
+
+void ThreadPool::State::ThrowWhatWasKept() {
+  if (!failed.load(std::memory_order_relaxed)) return;
+  failed.store(false);
+  std::rethrow_exception(std::exchange(failure, nullptr));
+}
+
 template <typename Done>
 void ThreadPool::State::WaitForWorkers(const Done& done) {
   for (size_t worker = 1; worker <= workers.size(); ++worker) {
@@ -161,8 +183,9 @@ void ThreadPool::State::WaitForWorkers(const Done& done) {
 template <typename Take>
 void ThreadPool::State::Share(const Take& take) {
   Open(&take, [](const void* f, int thread) { (*static_cast<const Take*>(f))(thread); });
-  take(0);
+  CallRegion(0);
   Close();
+  ThrowWhatWasKept();
 }
 
 void ThreadPool::State::Work(int thread) {
@@ -184,7 +207,7 @@ void ThreadPool::State::Work(int thread) {
     if (region == 0) continue;
     // It may be a later one than was announced when this thread looked.
     seen = static_cast<uint32_t>(region);
-    call(fn, thread);
+    CallRegion(thread);
     SetVisit(thread, VisitOf(region));
   }
 }
@@ -218,9 +241,10 @@ void ThreadPool::RunErased(const void* fn, void (*call)(const void*, int)) {
     return;
   }
   state.Open(fn, call);
-  call(fn, 0);
+  state.CallRegion(0);
   state.WaitForWorkers([left = VisitOf(state.regions)](uint32_t visit) { return visit == left; });
   state.Close();
+  state.ThrowWhatWasKept();
 }
 
 bool ThreadPool::DoneAlone(int64_t count, int64_t grain, const void* fn, RangeFn call) const {

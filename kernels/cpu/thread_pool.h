@@ -11,6 +11,9 @@ namespace refrain::kernels::cpu {
 // too, so `threads` = 1 starts none. Between regions a worker spins at most 50 us, then parks: a
 // decode step has about 150 regions a few tens of microseconds apart, and an idle server must not
 // burn a core. Regions may not nest. One thread at a time may call Run.
+//
+// What a function throws on a thread (std::bad_alloc, as scratch grows) ends that thread's part of
+// the region, and is thrown to the caller when all are out of it; of several the first.
 class ThreadPool {
  public:
   // 0 = one for each core that this process may use, within the CPU quotas of its control groups.

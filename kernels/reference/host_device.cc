@@ -60,8 +60,8 @@ absl::Status HostDevice::CopyFromHost(std::byte* to, const std::byte* host, size
   return Copy(to, host, bytes);
 }
 
-size_t HostDevice::AvailableBytes() const { return MemAvailableBytes().value_or(0); }
+size_t HostDevice::AvailableBytes() const { return MemAvailableBytes(); }
 
-size_t HostDevice::TotalBytes() const { return MemTotalBytes().value_or(SIZE_MAX); }
+size_t HostDevice::TotalBytes() const { return MemTotalBytes(); }
 
 }  // namespace refrain::kernels

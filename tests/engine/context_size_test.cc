@@ -31,6 +31,7 @@ class ContextSizeTest : public ::testing::Test {
   static constexpr size_t kTotalBytes = 8 << 20;
   static constexpr size_t kAvailableBytes = 4 << 20;
   static absl::StatusOr<ChosenBackend> ChooseSmallHost(const BackendOptions& options);
+  static BackendChooser SmallHostWith(size_t available_bytes);
 
   const testing::TemporaryDirectory folder_;
   const std::string model_ = WriteSmallModel(folder_, /*ffn_size=*/64);
@@ -75,13 +76,19 @@ class BackendOnSmallHost final : public testing::ForwardingBackend {
   SmallHost device_;
 };
 
+BackendChooser ContextSizeTest::SmallHostWith(size_t available_bytes) {
+  return [available_bytes](const BackendOptions& options) {
+    absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options);
+    if (chosen.ok()) {
+      chosen->backend = std::make_unique<BackendOnSmallHost>(std::move(chosen->backend),
+                                                             available_bytes, kTotalBytes);
+    }
+    return chosen;
+  };
+}
+
 absl::StatusOr<ChosenBackend> ContextSizeTest::ChooseSmallHost(const BackendOptions& options) {
-  absl::StatusOr<ChosenBackend> chosen = ChooseBackend(options);
-  if (chosen.ok()) {
-    chosen->backend = std::make_unique<BackendOnSmallHost>(std::move(chosen->backend),
-                                                           kAvailableBytes, kTotalBytes);
-  }
-  return chosen;
+  return SmallHostWith(kAvailableBytes)(options);
 }
 
 // It runs as long as the cache does not fill, or once others have made room.
@@ -105,6 +112,40 @@ TEST_F(ContextSizeTest, ACacheLargerThanTheMachineIsRefused) {
   const absl::Status status = MakeEngineParts(options, &ChooseSmallHost).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_THAT(status.message(), HasSubstr("kv_cache.memory_bytes of 8396800 bytes is more than "));
+}
+
+// Pages that a step touches first are free before: a thread's scratch is 2 MiB of them here.
+TEST_F(ContextSizeTest, TheDefaultSizeLeavesWhatStepsTake) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  EngineOptions options = HalfTheContext();
+  options.backend.threads = 1;
+  options.kv_cache.memory_bytes = 0;
+  const auto much = MakeEngineParts(options, SmallHostWith(8 * kMiB));
+  ASSERT_TRUE(much.ok()) << much.status();
+  const auto little = MakeEngineParts(options, SmallHostWith(2 * kMiB + 512 * 1024));
+  ASSERT_TRUE(little.ok()) << little.status();
+  EXPECT_GT(little->cache->options().num_chunks, 0);
+  EXPECT_LT(little->cache->options().num_chunks * 8192, 256 * 1024);  // half of what is left
+  EXPECT_LT(little->cache->options().num_chunks, much->cache->options().num_chunks);
+  const absl::Status none = MakeEngineParts(options, SmallHostWith(2 * kMiB)).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(none.message(), HasSubstr("half of the 0 bytes that are free beside "));
+}
+
+TEST_F(ContextSizeTest, LimitsThatPermitMoreThanIsFreeAreAWarning) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  EngineOptions options = HalfTheContext();
+  options.backend.threads = 1;
+  for (const auto& [server_bytes, fits] : {std::pair(4 * kMiB, true), {6 * kMiB, false}}) {
+    options.limits.server_bytes = static_cast<int64_t>(server_bytes);
+    const auto parts = MakeEngineParts(options, SmallHostWith(8 * kMiB));
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    const std::string want = "of 8388608 bytes that are free the KV cache may take 32768, steps ";
+    EXPECT_EQ(parts->model.warning.find(want) == std::string::npos, fits) << parts->model.warning;
+  }
+  EXPECT_THAT(MakeEngineParts(options, SmallHostWith(8 * kMiB))->model.warning,
+              HasSubstr(" and requests and connections 6291456 (limits.bodies_bytes, "
+                        "limits.grpc_memory_bytes): when they do, the system may end the process"));
 }
 
 // As a chat without max_tokens does, which may go on to the end of the context.

@@ -107,6 +107,21 @@ TEST(KvSizeTest, RefusesMoreThanTheDeviceHasNamingBoth) {
   EXPECT_EQ(*KvChunksFor(budget), 16384);
 }
 
+// A step takes it before the first chunk is full.
+TEST(KvSizeTest, LeavesWhatStepsTake) {
+  KvBudget budget = Budget();
+  budget.available_bytes = 20 * kMiB;
+  budget.step_bytes = 6 * kMiB;
+  EXPECT_EQ(*KvChunksFor(budget), 7);
+  budget.memory_bytes = 10 * kMiB;  // who asks for it has reckoned
+  EXPECT_EQ(*KvChunksFor(budget), 10);
+  budget.memory_bytes = 0;
+  budget.step_bytes = 30 * kMiB;
+  EXPECT_EQ(KvChunksFor(budget).status().message(),
+            "no room for the KV cache: one chunk needs 1048576 bytes, and half of the 0 bytes that "
+            "are free beside 31457280 for steps may be used");
+}
+
 TEST(KvSizeTest, NamesWhatIsFreeWhenThatDoesNotHoldOneChunk) {
   const absl::StatusOr<int32_t> chunks =
       KvChunksFor({.available_bytes = 1500, .chunk_bytes = 1000, .max_sequences = 1});

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,10 @@ class WatchingBackend final : public testing::ForwardingBackend {
     if (args.out.cols == kVocab) rows_of_logits += args.out.rows;
     ForwardingBackend::Linear(args);
   }
+  void ChunkAttention(const kernels::ChunkAttentionArgs& args) override {
+    if (std::exchange(lacks_memory, false)) throw std::bad_alloc();
+    ForwardingBackend::ChunkAttention(args);
+  }
   void LinearArgMax(const kernels::LinearArgMaxArgs& args) override {
     // What a back end does that has no search of its own.
     // NOLINTNEXTLINE(bugprone-parent-virtual-call)
@@ -48,6 +53,7 @@ class WatchingBackend final : public testing::ForwardingBackend {
   }
 
   int64_t rows_of_logits = 0;
+  bool lacks_memory = false;  // once
 
  private:
   const Search search_;
@@ -73,7 +79,8 @@ class LlamaRunnerTest : public ::testing::Test {
     int64_t rows_of_logits = 0;
   };
 
-  Outcome RunStep(Search search) {
+  // With `lacks_memory` it fails once before it runs.
+  Outcome RunStep(Search search, bool lacks_memory = false) {
     const auto source = *WeightSource::Open(path_);
     WatchingBackend backend(search);
     const auto model = *LlamaModel::Load(*source, backend, {.max_rows = kRows});
@@ -113,6 +120,12 @@ class LlamaRunnerTest : public ::testing::Test {
     batch.slots.push_back({kRows, 0, 0, kRows});
 
     const auto runner = *LlamaRunner::Create(backend, *model, storage->View(positions.data()));
+    if (lacks_memory) {
+      backend.lacks_memory = true;
+      const absl::Status failed = runner->Collect(runner->Launch(batch)).status();
+      EXPECT_EQ(failed.code(), absl::StatusCode::kResourceExhausted) << failed;
+      EXPECT_FALSE(backend.lacks_memory);
+    }
     auto result = runner->Collect(runner->Launch(batch));
     EXPECT_TRUE(result.ok()) << result.status();
     return {result.ok() ? result->rows : std::vector<SampledToken>(), backend.rows_of_logits};
@@ -155,6 +168,16 @@ TEST_F(LlamaRunnerTest, TokensAreThoseOfAllLogits) {
       EXPECT_EQ(some.rows[i].logprob->logprob, all.rows[i].logprob->logprob);
       EXPECT_EQ(some.rows[i].top.size(), 3u);
     }
+  }
+}
+
+// As with ulimit -v: the loop then runs it as smaller ones, or ends its requests.
+TEST_F(LlamaRunnerTest, AStepThatIsRefusedMemoryFailsAndMayRunAgain) {
+  const Outcome again = RunStep(Search::kWorks, /*lacks_memory=*/true);
+  const Outcome want = RunStep(Search::kWorks);
+  ASSERT_EQ(again.rows.size(), want.rows.size());
+  for (size_t i = 0; i < want.rows.size(); ++i) {
+    EXPECT_EQ(again.rows[i].token, want.rows[i].token) << i;
   }
 }
 

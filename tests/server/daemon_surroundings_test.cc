@@ -102,6 +102,19 @@ TEST(DaemonSurroundings, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
   EXPECT_GT(threads, 5) << "the limit has no effect";
 }
 
+TEST(DaemonSurroundings, SaysWhichLimitsThereAreWhereTheSystemRefusesMemoryForTheModel) {
+  DaemonProcess daemon(Arguments("huge"));
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << daemon.output();
+  EXPECT_NE(daemon.output().find("ulimit -v"), std::string::npos) << daemon.output();
+}
+
+// ulimit -s, LimitSTACK. Kernels take half a megabyte.
+TEST(DaemonSurroundings, ItsThreadsHaveStacksOfTwoMegabytesWhereTheLimitIsSmall) {
+  constexpr rlim_t kStackBytes = 512 << 10;
+  DaemonProcess daemon(Arguments("deep"), {.stack_bytes = rlimit{kStackBytes, kStackBytes}});
+  EXPECT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+}
+
 // A limit on the size of files (ulimit -f, LimitFSIZE) is met as a full disk is.
 TEST(DaemonSurroundings, OutlivesARequestLogThatMayGrowNoMore) {
 #ifdef __SANITIZE_THREAD__

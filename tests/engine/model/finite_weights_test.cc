@@ -137,5 +137,39 @@ TEST(FiniteWeights, AModelWithOthersIsRefused) {
             "tensor blk.0.attn_norm.weight is damaged: row 0 has an infinity or NaN at column 2");
 }
 
+TEST(FiniteWeights, OnlyZerosHasNoOtherByte) {
+  Weight weight(DType::kQ8_0);
+  EXPECT_FALSE(HoldsOnlyZeros(weight.view));
+  std::memset(weight.bytes.data(), 0, weight.bytes.size());
+  EXPECT_TRUE(HoldsOnlyZeros(weight.view));
+  weight.bytes.back() = std::byte{1};
+  EXPECT_FALSE(HoldsOnlyZeros(weight.view));
+}
+
+// Loads a tiny model one of whose weights is zeros.
+absl::Status LoadWithZeros(TensorRole role, int layer) {
+  const TensorShape shape = ShapeOf(role, testing::TinyConfig());
+  return LoadBroken(role, layer, 0, std::string(shape.rows * shape.cols * sizeof(float), '\0'));
+}
+
+// A file that was given its size before its bytes came.
+TEST(FiniteWeights, AModelWithAMatrixOrNormOfZerosIsRefused) {
+  const absl::Status matrix = LoadWithZeros(TensorRole::kFfnUp, 1);
+  EXPECT_EQ(matrix.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(matrix.message(),
+            "tensor blk.1.ffn_up.weight holds nothing but zeros: the file may be downloaded in "
+            "part only");
+  for (const TensorRole role : {TensorRole::kTokenEmbedding, TensorRole::kOutputNorm,
+                                TensorRole::kAttnNorm, TensorRole::kAttnK}) {
+    EXPECT_EQ(LoadWithZeros(role, 0).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(FiniteWeights, ALayerThatPassesOnWhatItIsGivenIsNotRefused) {
+  for (const TensorRole role : {TensorRole::kAttnOutput, TensorRole::kFfnDown}) {
+    EXPECT_EQ(LoadWithZeros(role, 1), absl::OkStatus());
+  }
+}
+
 }  // namespace
 }  // namespace refrain::engine

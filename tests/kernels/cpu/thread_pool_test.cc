@@ -9,6 +9,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -155,6 +156,26 @@ double ThreadSeconds() {
   timespec used{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+// As where memory is refused: whoever called can tell, and asks again.
+TEST_P(ThreadPoolTest, ThrowsWhatAThreadThrewBehindTheRegion) {
+  ThreadPool pool(GetParam());
+  for (int thrower = 0; thrower < pool.threads(); ++thrower) {
+    std::atomic<int> done = 0;
+    const auto in_one = [&](int thread) {
+      if (thread == thrower) throw std::runtime_error("no memory");
+      ++done;
+    };
+    EXPECT_THROW(pool.Run(in_one), std::runtime_error) << thrower;
+    EXPECT_EQ(done, pool.threads() - 1);
+    const auto in_all = [](int64_t, int64_t) { throw std::runtime_error("no memory"); };
+    EXPECT_THROW(pool.ParallelFor(100, 1, in_all), std::runtime_error);
+    EXPECT_THROW(pool.ParallelForStretches(100, 1, in_all), std::runtime_error);
+    std::atomic<int64_t> sum = 0;
+    pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 100);
+  }
 }
 
 // A pool that nobody asks leaves the processors alone. By each worker's own clock, from one region
