@@ -5,7 +5,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,10 +18,10 @@
 #include "server/grpc/credentials.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/library_log.h"
+#include "server/grpc/library_threads.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
 #include "server/grpc/reflection_gate.h"
-#include "server/task_queue.h"
 #include "server/with_threads.h"
 
 namespace refrain::server::rpc {
@@ -40,20 +39,8 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 // gRPC's reflection blocks a thread for each of its streams, whatever they do; calls of our own and
 // of health need none of these. One of them waits for what comes in.
 constexpr int kReflectionThreads = 16;
-// gRPC starts with so many at most, and as many as there are processors, up to a bound.
-constexpr int kThreadsOfLibrary = 12;
-constexpr int kMostThreadsByProcessors = 32;
-
 // With a state of health; "" is that of the whole server.
 constexpr const char* kServices[] = {"", "refrain.v1.Inference", "refrain.v1.Admin"};
-
-// Where the system refuses gRPC one of the threads that it starts with it ends the process, or
-// hangs as it ends. So as many are started before it, and end. Throws std::system_error.
-void RehearseThreads() {
-  const auto processors = static_cast<int>(::sysconf(_SC_NPROCESSORS_CONF));
-  TaskQueue rehearsal(std::min(processors, kMostThreadsByProcessors) + kThreadsOfLibrary,
-                      TaskQueue::Tasks::kLong);
-}
 
 // gRPC knows these two only as switches of the whole process.
 void EnableHealthAndReflection() {
@@ -121,7 +108,7 @@ class Server::Impl {
         admin_(MakeAdminService(&reception_)) {}
 
   absl::Status Listen(const ServerOptions& options) {
-    RehearseThreads();
+    RehearseLibraryThreads();
     EnableHealthAndReflection();
     absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
     if (!listener.ok()) return listener.status();
@@ -148,6 +135,7 @@ class Server::Impl {
     builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC did not start");
+    StartLibraryThreads();
     NameServices();
     connection_counts_ = options.connection_counts;
     watcher_ = std::thread([this] { Watch(); });
