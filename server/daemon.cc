@@ -365,6 +365,7 @@ class Daemon {
     options.on_message_sent = [this](std::chrono::nanoseconds delay) {
       metrics_.CountTokenToSocket(std::chrono::duration<double>(delay).count());
     };
+    options.on_answers = [this](bool answers) { service_.SetGrpcAnswers(answers); };
     auto server = rpc::Server::Start(options, guards_.gate.get(), &log_);
     if (!server.ok()) return server.status();
     grpc_ = *std::move(server);

@@ -1,6 +1,12 @@
 #ifndef REFRAIN_SERVER_GRPC_LIBRARY_THREADS_H_
 #define REFRAIN_SERVER_GRPC_LIBRARY_THREADS_H_
 
+#include <grpcpp/alarm.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
 namespace refrain::server::rpc {
 
 // gRPC takes no notice of a thread that the system refuses it: one that it starts with ends the
@@ -17,6 +23,23 @@ void RehearseLibraryThreads();
 // Has gRPC start all that it may want. When it has started, before there are connections: what it
 // does beside waits for that, some milliseconds.
 void StartLibraryThreads();
+
+// Something to do for each thread of gRPC's executor, to see whether they do it; it costs some
+// microseconds for each. For one thread.
+class ExecutorRound {
+ public:
+  ExecutorRound();   // gives it to them
+  ~ExecutorRound();  // waits for nothing
+
+  // False where some of them have not at `deadline`.
+  bool WaitUntilDone(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  class Arrivals;
+
+  const std::shared_ptr<Arrivals> arrivals_;
+  std::vector<::grpc::Alarm> alarms_;
+};
 
 }  // namespace refrain::server::rpc
 

@@ -22,6 +22,7 @@
 #include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
 #include "server/grpc/reflection_gate.h"
+#include "server/grpc/self_check.h"
 #include "server/with_threads.h"
 
 namespace refrain::server::rpc {
@@ -119,6 +120,9 @@ class Server::Impl {
     ::grpc::ServerBuilder builder;
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
+    own_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        ::grpc::InsecureServerCredentials());
     LimitConnections(options, &builder);
     RefuseCompression(&builder);
     builder.SetResourceQuota(::grpc::ResourceQuota("refrain")
@@ -139,11 +143,13 @@ class Server::Impl {
     NameServices();
     connection_counts_ = options.connection_counts;
     watcher_ = std::thread([this] { Watch(); });
-    listener_->Start(options.max_connections, connection_counts_.get(), [this](int socket) {
-      ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = socket;
-      acceptor_->HandleNewConnection(&connection);
-    });
+    self_check_ = std::make_unique<SelfCheck>(
+        SelfCheck::Options{.period = options.self_check_period,
+                           .patience = options.self_check_patience},
+        [this](int socket) { HandOver(socket, own_acceptor_.get()); },
+        [this, tell = options.on_answers](bool answers) { ShowAnswers(answers, tell); });
+    listener_->Start(options.max_connections, connection_counts_.get(),
+                     [this](int socket) { HandOver(socket, acceptor_.get()); });
     return absl::OkStatus();
   }
 
@@ -186,6 +192,23 @@ class Server::Impl {
   }
 
  private:
+  using Acceptor = ::grpc::experimental::ExternalConnectionAcceptor;
+
+  static void HandOver(int socket, Acceptor* acceptor) {
+    Acceptor::NewConnectionParameters connection;
+    connection.fd = socket;
+    acceptor->HandleNewConnection(&connection);
+  }
+
+  void ShowAnswers(bool answers, const std::function<void(bool answers)>& tell) {
+    if (answers) {
+      log_->Info("gRPC answers again");
+    } else {
+      log_->Error("gRPC does not answer: the daemon should be restarted");
+    }
+    if (tell) tell(answers);
+  }
+
   // None of them serves before there is an engine.
   void NameServices() { SetServing(false); }
 
@@ -212,6 +235,7 @@ class Server::Impl {
   }
 
   void EndWatch() {
+    self_check_.reset();
     {
       MutexLock lock(mutex_);
       stops_watching_ = true;
@@ -230,7 +254,8 @@ class Server::Impl {
   std::shared_ptr<ConnectionCounts> connection_counts_;
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<::grpc::ServerCredentials> credentials_;
-  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Acceptor> own_acceptor_;  // without TLS, for nobody else
   std::unique_ptr<::grpc::Server> server_;
   Mutex mutex_;
   ConditionVariable changed_;
@@ -239,6 +264,7 @@ class Server::Impl {
   bool shown_serving_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
+  std::unique_ptr<SelfCheck> self_check_;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
