@@ -226,6 +226,16 @@ TEST(Daemon, ASecondSignalStopsAtOnce) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
 
+// Whatever it is that takes its time there, a library perhaps.
+TEST(Daemon, ASecondSignalStopsAtOnceAlsoBehindTheDrain) {
+  DaemonProcess daemon(Arguments("stuck"));
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("stopped finished_all=yes"));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+}
+
 TEST(Daemon, EndsADrainThatTakesTooLong) {
   DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
   const uint16_t port = daemon.Port();

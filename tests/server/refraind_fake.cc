@@ -1,7 +1,7 @@
 // The daemon as it is, with an engine that repeats its prompt; for tests of the process itself.
 // The "model" is an option string: "fake" is ready at once, "fail" cannot be loaded, "slow" takes
-// half a second, "tools" has a chat template with tools in the style of Hermes, "fake:N" takes N
-// microseconds for each token of a stream.
+// half a second, "stuck" takes a minute to end, "tools" has a chat template with tools in the style
+// of Hermes, "fake:N" takes N microseconds for each token of a stream.
 
 #include <chrono>
 #include <cstdlib>
@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
     if (options.model.path == "fail") return absl::NotFoundError("no such model: fail");
     if (options.model.path == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(500));
     refrain::testing::FakeEngineOptions fake;
+    if (options.model.path == "stuck") fake.end_delay = std::chrono::minutes(1);
     if (options.model.path == "tools") {
       fake.chat_template = "{% if tools %}<tool_call>{% endif %}";
     }
