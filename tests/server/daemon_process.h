@@ -73,6 +73,12 @@ class DaemonProcess {
   }
 
   void Signal(int signal) { ::kill(pid_, signal); }
+  // It stands still when this returns, until a SIGCONT.
+  void Pause() {
+    Signal(SIGSTOP);
+    int status = 0;
+    if (::waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status)) std::abort();
+  }
 
   // It gets this much more address space than it has now, or as much as it wants.
   void LimitMoreAddresses(rlim_t bytes) {

@@ -351,6 +351,22 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
 }
 
+// As `docker pause` does. What a client sent in time is there when the process goes on, and so is
+// the end of the idle time.
+TEST(Daemon, AnswersWhatCameBeforeTheIdleLimitThoughItWasStopped) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "limits.http_idle_s=0.3"}));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  for (int i = 0; i < 3; ++i) {
+    daemon.Pause();
+    client.Send(GetRequest("/live"));
+    std::this_thread::sleep_for(400ms);
+    daemon.Signal(SIGCONT);
+    ASSERT_EQ(client.ReadResponse().status, 200) << i;
+  }
+  EXPECT_TRUE(client.ReadEnd());
+}
+
 TEST(Daemon, EndsIdleHttpConnectionsAsConfigured) {
   for (const bool ends : {true, false}) {
     DaemonProcess daemon(
