@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -44,6 +45,8 @@ constexpr std::chrono::milliseconds kWriteGrace{2000};
 constexpr std::chrono::milliseconds kLastNote{100};
 // For telling those whose answers are cut short.
 constexpr std::chrono::milliseconds kLastWords{300};
+// For the end behind a drain. The unit's TimeoutStopSec has to leave room for it.
+constexpr std::chrono::milliseconds kMostEnd{10'000};
 constexpr std::chrono::milliseconds kNoticePeriod{10};  // of looking whether it is over
 
 // What guards the ways in, made before anything listens.
@@ -191,7 +194,14 @@ class Daemon {
   }
 
   ExitStatus Run() {
-    StopSignals signals([this] { Reload(); });
+    const absl::Status heard = WithThreads([&] {
+      signals_.emplace([this] { Reload(); });
+      return absl::OkStatus();
+    });
+    if (!heard.ok()) {
+      log_.Error("cannot start", {{"status", std::string(heard.message())}});
+      return ExitStatus::kFailed;
+    }
     open_files_ = RaiseOpenFileLimit();
     if (!Listen()) return ExitStatus::kFailed;
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
@@ -204,7 +214,7 @@ class Daemon {
       const absl::Status made =
           WithThreads([&] { return (loaded = make_engine_(options)).status(); });
       if (!made.ok()) loaded = made;
-      signals.NotifyWorkDone();
+      signals_->NotifyWorkDone();
     };
     const absl::Status begun = WithThreads([&] {
       loader = std::thread(load);
@@ -212,7 +222,7 @@ class Daemon {
     });
     if (!begun.ok()) {
       loaded = begun;
-    } else if (signals.Wait() == StopSignals::Event::kSignal) {
+    } else if (signals_->Wait() == StopSignals::Event::kSignal) {
       // A load cannot be interrupted half-way, and nothing is there that would have to be finished
       // or saved.
       log_.Info("stopped while loading");
@@ -221,7 +231,7 @@ class Daemon {
     if (loader.joinable()) loader.join();
     if (!loaded.ok()) {
       log_.Error("cannot load the model", {{"status", std::string(loaded.status().message())}});
-      StopServers(std::chrono::milliseconds(0));
+      StopServers(std::chrono::milliseconds(0), ExitStatus::kFailed);
       return ExitStatus::kFailed;
     }
     const std::unique_ptr<engine::Engine> engine = *std::move(loaded);
@@ -240,8 +250,8 @@ class Daemon {
                         {"kv_capacity_tokens", engine->stats().kv_capacity_tokens},
                         {"load_ms", static_cast<int64_t>(load_ms)}});
     TellServiceManager("READY=1");
-    signals.Wait();
-    return Drain(engine.get(), &signals);
+    signals_->Wait();
+    return Drain(engine.get());
   }
 
  private:
@@ -366,6 +376,7 @@ class Daemon {
     options.on_message_sent = [this](std::chrono::nanoseconds delay) {
       metrics_.CountTokenToSocket(std::chrono::duration<double>(delay).count());
     };
+    options.on_answers = [this](bool answers) { service_.SetGrpcAnswers(answers); };
     auto server = rpc::Server::Start(options, guards_.gate.get(), &log_);
     if (!server.ok()) return server.status();
     grpc_ = *std::move(server);
@@ -386,12 +397,20 @@ class Daemon {
     return (grpc_ == nullptr || grpc_->WaitUntilAnswered(deadline)) && http_answered;
   }
 
-  void StopServers(std::chrono::milliseconds grace) {
+  // The last that is done but for what destructors do, and nobody waits for a signal any more. What
+  // a library does not end is not waited for without end.
+  void StopServers(std::chrono::milliseconds grace, ExitStatus status) {
+    signals_->EndWithin(kMostEnd, [this, status](StopSignals::Event event) {
+      if (event == StopSignals::Event::kSignal) ::_exit(static_cast<int>(status));
+      log_.Error("the end takes too long, and is given up",
+                 {{"limit_s", std::chrono::duration<double>(kMostEnd).count()}});
+      ::_exit(static_cast<int>(status == ExitStatus::kOk ? ExitStatus::kInterrupted : status));
+    });
     if (http_ != nullptr) http_->Stop(grace);
     if (grpc_ != nullptr) grpc_->Stop(grace);
   }
 
-  ExitStatus Drain(engine::Engine* engine, StopSignals* signals) {
+  ExitStatus Drain(engine::Engine* engine) {
     const double drain_s = config_.seconds("limits.drain_s");
     log_.Info("draining", {{"limit_s", drain_s},
                            {"running", engine->stats().running_sequences},
@@ -411,7 +430,7 @@ class Daemon {
                  WaitUntilAnswered(std::max(deadline, Clock::now() + kWriteGrace));
       // Whoever sends requests here needs time to see that /ready says 503.
       while (!interrupted && Clock::now() < notice) std::this_thread::sleep_for(kNoticePeriod);
-      signals->NotifyWorkDone();
+      signals_->NotifyWorkDone();
     };
     std::thread waiter;
     const absl::Status begun = WithThreads([&] {
@@ -419,7 +438,7 @@ class Daemon {
       return absl::OkStatus();
     });
     if (!begun.ok()) wait_for_work();  // a second signal is heard when the work is done
-    interrupted = signals->Wait() == StopSignals::Event::kSignal;
+    interrupted = signals_->Wait() == StopSignals::Event::kSignal;
     // A second signal may come when the last answer is out and only its end not noted yet.
     const bool complete =
         interrupted ? engine->Drain(Clock::now()) && WaitUntilAnswered(Clock::now() + kLastNote)
@@ -430,16 +449,18 @@ class Daemon {
       WaitUntilAnswered(Clock::now() + kLastWords);
     }
     // Closing the connections cancels what still runs, which also ends the waiter soon.
-    StopServers(complete && !interrupted ? kWriteGrace : std::chrono::milliseconds(0));
+    const ExitStatus status = complete ? ExitStatus::kOk : ExitStatus::kInterrupted;
+    StopServers(complete && !interrupted ? kWriteGrace : std::chrono::milliseconds(0), status);
     if (waiter.joinable()) waiter.join();
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});
-    return complete ? ExitStatus::kOk : ExitStatus::kInterrupted;
+    return status;
   }
 
   const Config& config_;
   const EngineFactory& make_engine_;
   Log log_;
-  const Guards guards_;  // outlive what they guard
+  std::optional<StopSignals> signals_;  // before all whose end it limits
+  const Guards guards_;                 // outlive what they guard
   openai::Service service_;
   debug::DebugEndpoints debug_;
   metrics::Metrics metrics_;

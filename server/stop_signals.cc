@@ -28,6 +28,11 @@ int OpenSignals() {
   return ::signalfd(-1, &set, SFD_CLOEXEC);
 }
 
+void Notify(int event) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event, &one, sizeof(one));
+}
+
 }  // namespace
 
 void BlockStopSignals() { BlockSignals(); }
@@ -35,18 +40,25 @@ void BlockStopSignals() { BlockSignals(); }
 StopSignals::StopSignals(std::function<void()> on_hangup)
     : on_hangup_(std::move(on_hangup)),
       work_done_(::eventfd(0, EFD_CLOEXEC)),
-      signals_(OpenSignals()) {}
+      signals_(OpenSignals()),
+      destroyed_(::eventfd(0, EFD_CLOEXEC)) {
+  listener_ = std::thread([this] { Listen(); });
+}
 
 StopSignals::~StopSignals() {
-  for (const int file : {work_done_, signals_}) {
+  {
+    MutexLock lock(mutex_);
+    ends_ = true;
+    changed_.NotifyAll();
+  }
+  Notify(destroyed_);
+  listener_.join();
+  for (const int file : {work_done_, signals_, destroyed_}) {
     if (file >= 0) ::close(file);
   }
 }
 
-void StopSignals::NotifyWorkDone() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(work_done_, &one, sizeof(one));
-}
+void StopSignals::NotifyWorkDone() { Notify(work_done_); }
 
 StopSignals::Event StopSignals::Wait() {
   for (;;) {
@@ -62,6 +74,42 @@ StopSignals::Event StopSignals::Wait() {
     uint64_t count;
     if (files[1].revents & POLLIN) {
       if (::read(work_done_, &count, sizeof(count)) == sizeof(count)) return Event::kWorkDone;
+    }
+  }
+}
+
+void StopSignals::EndWithin(std::chrono::milliseconds limit, std::function<void(Event)> end) {
+  MutexLock lock(mutex_);
+  deadline_ = std::chrono::steady_clock::now() + limit;
+  end_ = std::move(end);
+  changed_.NotifyAll();
+}
+
+void StopSignals::Listen() {
+  std::function<void(Event)> end;
+  std::chrono::steady_clock::time_point deadline;
+  {
+    MutexLock lock(mutex_);
+    while (!ends_ && !end_) changed_.Wait(mutex_);
+    if (ends_) return;
+    end = end_;
+    deadline = deadline_;
+  }
+  const Event event = WaitForEnd(deadline);
+  if (event != Event::kWorkDone) end(event);
+}
+
+StopSignals::Event StopSignals::WaitForEnd(std::chrono::steady_clock::time_point deadline) const {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return Event::kTimeout;
+    pollfd files[] = {{destroyed_, POLLIN, 0}, {signals_, POLLIN, 0}};
+    if (::poll(files, 2, static_cast<int>(left.count())) <= 0) continue;  // EINTR, or over
+    if (files[0].revents != 0) return Event::kWorkDone;
+    signalfd_siginfo info;
+    if (::read(signals_, &info, sizeof(info)) == sizeof(info) && info.ssi_signo != SIGHUP) {
+      return Event::kSignal;
     }
   }
 }

@@ -5,7 +5,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,10 +18,11 @@
 #include "server/grpc/credentials.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/library_log.h"
+#include "server/grpc/library_threads.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
 #include "server/grpc/reflection_gate.h"
-#include "server/task_queue.h"
+#include "server/grpc/self_check.h"
 #include "server/with_threads.h"
 
 namespace refrain::server::rpc {
@@ -40,20 +40,8 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 // gRPC's reflection blocks a thread for each of its streams, whatever they do; calls of our own and
 // of health need none of these. One of them waits for what comes in.
 constexpr int kReflectionThreads = 16;
-// gRPC starts with so many at most, and as many as there are processors, up to a bound.
-constexpr int kThreadsOfLibrary = 12;
-constexpr int kMostThreadsByProcessors = 32;
-
 // With a state of health; "" is that of the whole server.
 constexpr const char* kServices[] = {"", "refrain.v1.Inference", "refrain.v1.Admin"};
-
-// Where the system refuses gRPC one of the threads that it starts with it ends the process, or
-// hangs as it ends. So as many are started before it, and end. Throws std::system_error.
-void RehearseThreads() {
-  const auto processors = static_cast<int>(::sysconf(_SC_NPROCESSORS_CONF));
-  TaskQueue rehearsal(std::min(processors, kMostThreadsByProcessors) + kThreadsOfLibrary,
-                      TaskQueue::Tasks::kLong);
-}
 
 // gRPC knows these two only as switches of the whole process.
 void EnableHealthAndReflection() {
@@ -121,7 +109,7 @@ class Server::Impl {
         admin_(MakeAdminService(&reception_)) {}
 
   absl::Status Listen(const ServerOptions& options) {
-    RehearseThreads();
+    RehearseLibraryThreads();
     EnableHealthAndReflection();
     absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
     if (!listener.ok()) return listener.status();
@@ -132,6 +120,9 @@ class Server::Impl {
     ::grpc::ServerBuilder builder;
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
+    own_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        ::grpc::InsecureServerCredentials());
     LimitConnections(options, &builder);
     RefuseCompression(&builder);
     builder.SetResourceQuota(::grpc::ResourceQuota("refrain")
@@ -148,14 +139,17 @@ class Server::Impl {
     builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC did not start");
+    StartLibraryThreads();
     NameServices();
     connection_counts_ = options.connection_counts;
     watcher_ = std::thread([this] { Watch(); });
-    listener_->Start(options.max_connections, connection_counts_.get(), [this](int socket) {
-      ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = socket;
-      acceptor_->HandleNewConnection(&connection);
-    });
+    self_check_ = std::make_unique<SelfCheck>(
+        SelfCheck::Options{.period = options.self_check_period,
+                           .patience = options.self_check_patience},
+        [this](int socket) { HandOver(socket, own_acceptor_.get()); },
+        [this, tell = options.on_answers](bool answers) { ShowAnswers(answers, tell); });
+    listener_->Start(options.max_connections, connection_counts_.get(),
+                     [this](int socket) { HandOver(socket, acceptor_.get()); });
     return absl::OkStatus();
   }
 
@@ -198,6 +192,23 @@ class Server::Impl {
   }
 
  private:
+  using Acceptor = ::grpc::experimental::ExternalConnectionAcceptor;
+
+  static void HandOver(int socket, Acceptor* acceptor) {
+    Acceptor::NewConnectionParameters connection;
+    connection.fd = socket;
+    acceptor->HandleNewConnection(&connection);
+  }
+
+  void ShowAnswers(bool answers, const std::function<void(bool answers)>& tell) {
+    if (answers) {
+      log_->Info("gRPC answers again");
+    } else {
+      log_->Error("gRPC does not answer: the daemon should be restarted");
+    }
+    if (tell) tell(answers);
+  }
+
   // None of them serves before there is an engine.
   void NameServices() { SetServing(false); }
 
@@ -224,6 +235,7 @@ class Server::Impl {
   }
 
   void EndWatch() {
+    self_check_.reset();
     {
       MutexLock lock(mutex_);
       stops_watching_ = true;
@@ -242,7 +254,8 @@ class Server::Impl {
   std::shared_ptr<ConnectionCounts> connection_counts_;
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<::grpc::ServerCredentials> credentials_;
-  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Acceptor> own_acceptor_;  // without TLS, for nobody else
   std::unique_ptr<::grpc::Server> server_;
   Mutex mutex_;
   ConditionVariable changed_;
@@ -251,6 +264,7 @@ class Server::Impl {
   bool shown_serving_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
+  std::unique_ptr<SelfCheck> self_check_;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -53,6 +53,11 @@ struct ServerOptions {
   // From a token's sampling until its message was handed to the socket; of several that go out
   // together the oldest one's.
   std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
+  // Told false when gRPC no longer answers what the server asks itself (SelfCheck), and true when
+  // it does again, on a thread of its own; may be empty.
+  std::function<void(bool answers)> on_answers;
+  std::chrono::milliseconds self_check_period{10'000};
+  std::chrono::milliseconds self_check_patience{10'000};
 };
 
 // The gRPC front end: proto/inference.proto and proto/admin.proto, grpc.health.v1 and server

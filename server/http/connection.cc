@@ -50,7 +50,8 @@ Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue
       stream_(std::move(socket),
               shared->options.tls != nullptr ? shared->options.tls->context() : nullptr),
       buffer_(std::max(shared->options.header_bytes, kSentAheadBytes) + 2 * kReadBytes),
-      wakeup_timer_(stream_.get_executor()) {}
+      wakeup_timer_(stream_.get_executor()),
+      idle_timer_(stream_.get_executor()) {}
 
 std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& request,
                                           bool well_formed, Record* record) {
@@ -180,12 +181,12 @@ asio::awaitable<void> Connection::ServeRequests() {
 asio::awaitable<bool> Connection::WaitForFirstByte() {
   // Some clients end a body with an empty line; one is ignored (RFC 9112 section 2.2).
   constexpr std::string_view kEmptyLine = "\r\n";
-  const std::chrono::milliseconds idle_timeout = shared_->options.idle_timeout;
-  if (idle_timeout.count() > 0) {
-    stream_.tcp().expires_after(idle_timeout);
-  } else {
-    stream_.tcp().expires_never();
-  }
+  // Its timer would drop a request that it finds read when the process was stopped meanwhile.
+  stream_.tcp().expires_never();
+  struct Idle {
+    std::optional<IdleConnections::Waiting>* waiting;
+    ~Idle() { waiting->reset(); }
+  } const idle{&idle_};
   for (bool dropped = false;;) {
     const std::string_view ahead(static_cast<const char*>(buffer_.data().data()), buffer_.size());
     if (!dropped && ahead.starts_with(kEmptyLine)) {
@@ -198,6 +199,10 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     // What a large request was read into is not kept by a connection that idles.
     if (ahead.empty() && buffer_.capacity() > kReadBytes) buffer_.shrink_to_fit();
     if (peer_gone_ || (shared_->stopping && !HasInput())) co_return false;
+    if (!idle_.has_value()) {
+      idle_.emplace(&shared_->idle, weak_from_this());
+      ArmIdleTimer(shared_->options.idle_timeout);
+    }
     waiting_for_request_ = true;
     const auto [error, bytes] =
         co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
@@ -205,11 +210,6 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     if (error) co_return false;
     buffer_.commit(bytes);
   }
-}
-
-bool Connection::HasInput() {
-  char byte;
-  return ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
@@ -513,18 +513,6 @@ void Connection::OnPeerGone() {
   // The client may not read either. Closed and not cancelled: a cancellation between two of the
   // writes that a part takes would find nothing to cancel.
   if (writing_part_) stream_.close();
-  Wake();
-}
-
-void Connection::EndReading() {
-  // Cancelled and not closed: what has been read, of which the coroutine has not been told yet, is
-  // answered all the same.
-  if ((waiting_for_request_ || waiting_for_more_) && !HasInput()) stream_.tcp().cancel();
-}
-
-void Connection::CloseNow() {
-  peer_gone_ = true;
-  stream_.close();
   Wake();
 }
 

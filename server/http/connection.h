@@ -15,6 +15,8 @@
 
 #include "server/byte_budget.h"
 #include "server/http/client_stream.h"
+#include "server/http/counted.h"
+#include "server/http/idle_connections.h"
 #include "server/http/request_header.h"
 #include "server/http/server.h"
 #include "server/http/wakeup_queue.h"
@@ -45,6 +47,7 @@ class Connection final : public WakeupQueue::Target,
     std::atomic<bool> stopping{false};  // what has not been sent by now is not waited for
     std::atomic<int> answers{0};        // under way: of requests that have been read
     std::atomic<int> uploads{0};        // bodies that are coming, since before the drain
+    IdleConnections idle;
   };
 
   // `wakeups` is its I/O thread's; both outlive the connection.
@@ -59,19 +62,11 @@ class Connection final : public WakeupQueue::Target,
   void EndReading();
   // On the connection's thread: ends it now.
   void CloseNow();
+  // On any thread: ends it soon if it has waited for a request since before `latest`, of which
+  // nothing has come.
+  static void EndIfIdle(std::shared_ptr<Connection> connection, IdleConnections::TimePoint latest);
 
  private:
-  // One of what is counted more, while it lives.
-  class Counted {
-   public:
-    explicit Counted(std::atomic<int>* count) : count_(count) { ++*count_; }
-    ~Counted() { --*count_; }
-    Counted(const Counted&) = delete;
-    Counted& operator=(const Counted&) = delete;
-
-   private:
-    std::atomic<int>* const count_;
-  };
   // What is known of the exchange under way; owns what an Exchange shows.
   struct Record {
     std::string method;
@@ -116,6 +111,8 @@ class Connection final : public WakeupQueue::Target,
 
   boost::asio::awaitable<void> ServeRequests();
   boost::asio::awaitable<bool> WaitForFirstByte();
+  void ArmIdleTimer(std::chrono::milliseconds timeout);
+  void OnIdleTimer();
   // Whether something has come that has not been read. Closed with that unread, the client would
   // see a reset, and not know whether it was heard.
   bool HasInput();
@@ -198,6 +195,8 @@ class Connection final : public WakeupQueue::Target,
   boost::beast::flat_buffer buffer_;
   std::shared_ptr<HeldBytes> body_bytes_;  // of a large body that is being read
   boost::asio::steady_timer wakeup_timer_;
+  boost::asio::steady_timer idle_timer_;
+  std::optional<IdleConnections::Waiting> idle_;
   size_t written_bytes_ = 0;
   Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
   bool woken_ = false;

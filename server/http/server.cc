@@ -38,7 +38,11 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-constexpr std::chrono::milliseconds kAcceptPause{50};    // after running out of descriptors
+constexpr std::chrono::milliseconds kAcceptPause{50};  // after running out of descriptors
+// An idle connection leaves in far less than a pause. Nobody else is accepted meanwhile.
+constexpr std::chrono::milliseconds kRoomPause{1};
+constexpr int kRoomPauses = 10;
+constexpr std::chrono::milliseconds kRoomTime{50};
 constexpr int kMostUnsentBytes = 128 << 10;              // beyond what the client's window takes
 constexpr std::chrono::milliseconds kAnswersPeriod{10};  // of looking whether all are sent
 constexpr int kProbePeriodSeconds = 5;                   // of asking a silent client again
@@ -112,6 +116,10 @@ struct Server::Impl {
   void RunLoop(asio::io_context* context);
   // On io[0]'s thread: those that wait to be accepted are, then nobody any more.
   void AcceptTheLast();
+  // On io[0]'s thread: where there are too many, those that idle longest are ended until one has
+  // left.
+  asio::awaitable<void> MakeRoom(asio::steady_timer* pause);
+  bool IsFull();
   // It gets a connection on the I/O thread `home`, or is turned away where there are too many.
   void Admit(IoThread* home, tcp::socket socket);
   // A client that is lost for want of memory is the only one.
@@ -189,6 +197,7 @@ asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
       auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
       if (error == asio::error::operation_aborted || !acceptor->is_open()) co_return;
       if (!error) {
+        co_await MakeRoom(&pause);
         Admit(home, std::move(socket));
         continue;
       }
@@ -199,6 +208,26 @@ asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
       std::this_thread::sleep_for(kAcceptPause);
     }
   }
+}
+
+asio::awaitable<void> Server::Impl::MakeRoom(asio::steady_timer* pause) {
+  const auto latest = std::chrono::steady_clock::now() + kRoomTime;
+  while (IsFull() && std::chrono::steady_clock::now() < latest) {
+    const auto idle_since = std::chrono::steady_clock::now() - options.place_kept;
+    std::shared_ptr<Connection> idlest = shared.idle.Take(idle_since);
+    if (idlest == nullptr) co_return;
+    Connection::EndIfIdle(std::move(idlest), idle_since);
+    // One that gets a request just then stays, and it is the next one's turn.
+    for (int i = 0; i < kRoomPauses && IsFull(); ++i) {
+      pause->expires_after(kRoomPause);
+      co_await pause->async_wait(kAwait);
+    }
+  }
+}
+
+bool Server::Impl::IsFull() {
+  MutexLock lock(mutex);
+  return connections >= options.max_connections;
 }
 
 void Server::Impl::RunLoop(asio::io_context* context) {

@@ -28,6 +28,9 @@ struct ServerOptions {
   size_t bodies_bytes = 256 << 20;  // of all that are being read or kept, small ones apart
   int max_connections = 10000;
   std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
+  // Where there are as many connections as may be, one that has waited this long for a request
+  // gives up its place for another: who has connected just now is about to send.
+  std::chrono::milliseconds place_kept{1'000};
 
   std::chrono::milliseconds idle_timeout{120'000};   // between a connection's requests; 0 = none
   std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last

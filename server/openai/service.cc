@@ -308,6 +308,9 @@ std::unique_ptr<http::Reply> Service::Health() const {
   if (const absl::Status health = (*engine)->health(); !health.ok()) {
     return MakeErrorReply(absl::UnavailableError("the engine has stopped"));
   }
+  if (!grpc_answers_) {
+    return MakeErrorReply(absl::UnavailableError("gRPC calls are not answered any more"));
+  }
   return JsonReply("{\"status\":\"ok\"}");
 }
 

@@ -23,7 +23,7 @@ namespace refrain::server::openai {
 // says that it loads, before the engine does. It does not own the engine: whoever does ends the
 // HTTP server first.
 //
-// Handlers run on any thread. SetEngine and SetDraining are called by the daemon.
+// Handlers run on any thread. The setters are called by the daemon, on any thread.
 class Service {
  public:
   struct Options {
@@ -46,6 +46,8 @@ class Service {
 
   void SetEngine(engine::Engine* engine);  // ready from now on
   void SetDraining() { draining_ = true; }
+  // Whether the gRPC front end does, which says so nowhere itself: else nobody is healthy here.
+  void SetGrpcAnswers(bool answers) { grpc_answers_ = answers; }
 
   // The body of an error that the HTTP layer found.
   static std::string HttpErrorBody(int status, std::string_view message);
@@ -88,6 +90,7 @@ class Service {
   const http::Router* router_ = nullptr;
   std::atomic<engine::Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
+  std::atomic<bool> grpc_answers_{true};
   std::atomic<uint64_t> next_call_{1};
   const std::shared_ptr<ByteBudget> held_;  // Options::held_bytes
 

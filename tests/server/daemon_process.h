@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
@@ -72,6 +73,21 @@ class DaemonProcess {
   }
 
   void Signal(int signal) { ::kill(pid_, signal); }
+  // It stands still when this returns, until a SIGCONT.
+  void Pause() {
+    Signal(SIGSTOP);
+    int status = 0;
+    if (::waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status)) std::abort();
+  }
+
+  // It gets this much more address space than it has now, or as much as it wants.
+  void LimitMoreAddresses(rlim_t bytes) {
+    std::ifstream sizes("/proc/" + std::to_string(pid_) + "/statm");  // in pages, the first of all
+    rlim_t pages = 0;
+    sizes >> pages;
+    SetMostAddresses(pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes);
+  }
+  void LiftAddressLimit() { SetMostAddresses(RLIM_INFINITY); }
 
   bool WaitForOutput(const std::string& text) {
     while (output_.find(text) == std::string::npos) {
@@ -101,6 +117,11 @@ class DaemonProcess {
   const std::string& output() const { return output_; }
 
  private:
+  void SetMostAddresses(rlim_t bytes) {
+    const rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+    if (::prlimit(pid_, RLIMIT_AS, &limit, nullptr) != 0) std::abort();
+  }
+
   uint16_t PortBehind(const std::string& mark) {
     if (!WaitForOutput(mark)) return 0;
     return static_cast<uint16_t>(std::atoi(output_.c_str() + output_.find(mark) + mark.size()));

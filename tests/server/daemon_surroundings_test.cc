@@ -60,9 +60,13 @@ TEST(DaemonSurroundings, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
     const uint16_t port = daemon.Port();
     ASSERT_TRUE(daemon.WaitForOutput("ready"));
     std::vector<RawClient> clients;
-    for (rlim_t i = 0; i < files + 50; ++i) clients.emplace_back(port);
+    const std::string request = GetRequest("/live");
+    for (rlim_t i = 0; i < files + 50; ++i) {
+      clients.emplace_back(port);
+      clients.back().Send(request.substr(0, 1));  // who idles may be ended
+    }
     EXPECT_EQ(clients.back().ReadResponse().status, 503) << io_threads;
-    clients.front().Send(GetRequest("/live"));
+    clients.front().Send(request.substr(1));
     EXPECT_EQ(clients.front().ReadResponse().status, 200) << io_threads;
   }
 }

@@ -226,6 +226,16 @@ TEST(Daemon, ASecondSignalStopsAtOnce) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
 }
 
+// Whatever it is that takes its time there, a library perhaps.
+TEST(Daemon, ASecondSignalStopsAtOnceAlsoBehindTheDrain) {
+  DaemonProcess daemon(Arguments("stuck"));
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  daemon.Signal(SIGTERM);
+  ASSERT_TRUE(daemon.WaitForOutput("stopped finished_all=yes"));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+}
+
 TEST(Daemon, EndsADrainThatTakesTooLong) {
   DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
   const uint16_t port = daemon.Port();
@@ -339,6 +349,22 @@ TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
   ASSERT_TRUE(WaitUntilRunning(port, 0));
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
+}
+
+// As `docker pause` does. What a client sent in time is there when the process goes on, and so is
+// the end of the idle time.
+TEST(Daemon, AnswersWhatCameBeforeTheIdleLimitThoughItWasStopped) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "limits.http_idle_s=0.3"}));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  for (int i = 0; i < 3; ++i) {
+    daemon.Pause();
+    client.Send(GetRequest("/live"));
+    std::this_thread::sleep_for(400ms);
+    daemon.Signal(SIGCONT);
+    ASSERT_EQ(client.ReadResponse().status, 200) << i;
+  }
+  EXPECT_TRUE(client.ReadEnd());
 }
 
 TEST(Daemon, EndsIdleHttpConnectionsAsConfigured) {

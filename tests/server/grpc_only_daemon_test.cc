@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "proto/inference.grpc.pb.h"
@@ -33,6 +37,28 @@ v1::GenerateRequest RequestOf(const std::string& prompt) {
   request.mutable_text()->set_text(prompt);
   request.mutable_params()->mutable_stop()->set_max_tokens(20);
   return request;
+}
+
+// Of so many clients that ask at once, each on a connection of its own.
+int AnsweredCalls(uint16_t port, int clients) {
+  std::atomic<int> answered{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < clients; ++i) {
+    threads.emplace_back([&] {
+      ::grpc::ChannelArguments own;
+      own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+      const auto stub = v1::Inference::NewStub(::grpc::CreateCustomChannel(
+          "127.0.0.1:" + std::to_string(port), ::grpc::InsecureChannelCredentials(), own));
+      ::grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+      const auto reader = stub->Generate(&context, RequestOf("0123456789"));
+      v1::GenerateResponse message;
+      while (reader->Read(&message)) continue;
+      if (reader->Finish().ok()) ++answered;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return answered;
 }
 
 // SIGTERM while an answer is on its way: it comes to its end, then the daemon stops.
@@ -87,8 +113,10 @@ TEST(GrpcOnlyDaemon, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
 #endif
   constexpr rlim_t kStackBytes = rlim_t{2} << 30;
   int threads = 0;
-  for (;; threads += 3) {
-    ASSERT_LT(threads, 100);
+  // gRPC wants some for each processor.
+  const int step = std::max<int>(3, static_cast<int>(std::thread::hardware_concurrency()));
+  for (;; threads += step) {
+    ASSERT_LT(threads, 20 * step + 100);
     const rlim_t addresses = kStackBytes * threads + kStackBytes / 2;
     DaemonProcess daemon(Arguments(), {.stack_bytes = rlimit{kStackBytes, kStackBytes},
                                        .address_bytes = rlimit{addresses, addresses}});
@@ -97,6 +125,24 @@ TEST(GrpcOnlyDaemon, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
     EXPECT_NE(daemon.output().find("TasksMax"), std::string::npos) << threads << daemon.output();
   }
   EXPECT_GT(threads, 12) << "the limit has no effect";
+}
+
+// gRPC starts threads when there is much to do, and what it gives to one that it was refused is
+// never done, also when threads can be had again.
+TEST(GrpcOnlyDaemon, NeedsNoThreadThatItHasNotGotAtTheStart) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+#endif
+  constexpr rlim_t kStackBytes = rlim_t{2} << 30;
+  DaemonProcess daemon(Arguments(), {.stack_bytes = rlimit{kStackBytes, kStackBytes}});
+  const uint16_t port = daemon.GrpcPort();
+  ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+  daemon.LimitMoreAddresses(kStackBytes - (rlim_t{1} << 20));
+  EXPECT_EQ(AnsweredCalls(port, 40), 40);
+  daemon.LiftAddressLimit();
+  EXPECT_EQ(AnsweredCalls(port, 40), 40);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), static_cast<int>(ExitStatus::kOk)) << daemon.output();
 }
 
 }  // namespace

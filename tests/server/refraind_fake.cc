@@ -1,8 +1,8 @@
 // The daemon as it is, with an engine that repeats its prompt; for tests of the process itself.
 // The "model" is an option string: "fake" is ready at once, "fail" cannot be loaded, "slow" takes
-// half a second, "huge" more memory than it gets, "deep" a megabyte of its thread's stack, "tools"
-// has a chat template with tools in the style of Hermes, "fake:N" takes N microseconds for each
-// token of a stream.
+// half a second, "huge" more memory than it gets, "deep" a megabyte of its thread's stack, "stuck"
+// takes a minute to end, "tools" has a chat template with tools in the style of Hermes, "fake:N"
+// takes N microseconds for each token of a stream.
 
 #include <chrono>
 #include <cstdlib>
@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
     if (options.model.path == "huge") throw std::bad_alloc();
     if (options.model.path == "deep") WriteStack();
     refrain::testing::FakeEngineOptions fake;
+    if (options.model.path == "stuck") fake.end_delay = std::chrono::minutes(1);
     if (options.model.path == "tools") {
       fake.chat_template = "{% if tools %}<tool_call>{% endif %}";
     }

@@ -138,6 +138,7 @@ FakeEngine::~FakeEngine() {
     changed_.NotifyAll();
   }
   thread_.join();
+  std::this_thread::sleep_for(options_.end_delay);
 }
 
 absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::Request request) {

@@ -53,7 +53,8 @@ struct FakeEngineOptions {
   int32_t max_context_tokens = 4096;
   int32_t queued_requests = 1 << 20;  // more at once are refused
   std::chrono::microseconds token_delay{0};
-  std::string chat_template;  // tells only how tools are called; empty: there is none
+  std::chrono::milliseconds end_delay{0};  // of its destructor
+  std::string chat_template;               // tells only how tools are called; empty: there is none
 };
 
 // An engine without a model: it answers with the prompt (of a chat: the last message), one token

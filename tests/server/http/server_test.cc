@@ -463,38 +463,6 @@ TEST_F(HttpServerTest, ClosesIdleConnections) {
   EXPECT_TRUE(client.ReadEnd());
 }
 
-TEST_F(HttpServerTest, TurnsAwayConnectionsBeyondTheLimit) {
-  const auto counts = std::make_shared<ConnectionCounts>();
-  Start({.max_connections = 3, .connection_counts = counts});
-  std::vector<RawClient> clients;
-  for (int i = 0; i < 3; ++i) {
-    clients.push_back(Connect());
-    clients.back().Send(GetRequest("/hello"));
-    EXPECT_EQ(clients.back().ReadResponse().status, 200);
-  }
-  RawClient extra = Connect();
-  EXPECT_EQ(extra.ReadResponse().status, 503);
-  EXPECT_EQ(counts->accepted, 3);
-  EXPECT_EQ(counts->refused, 1);
-  clients.clear();
-  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
-  EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
-}
-
-TEST_F(HttpServerTest, GoesOnAcceptingWhenThereIsNoMemoryForOne) {
-  std::atomic<int> made = 0;
-  Start({.max_connections = 1, .error_body = [&](int, std::string_view) -> std::string {
-           if (++made == 1) throw std::bad_alloc();
-           return "full";
-         }});
-  RawClient client = Connect();
-  client.Send(GetRequest("/hello"));
-  EXPECT_EQ(client.ReadResponse().status, 200);
-  EXPECT_TRUE(Connect().ReadEnd());
-  EXPECT_EQ(Connect().ReadResponse().status, 503);
-  EXPECT_EQ(made, 2);
-}
-
 TEST_F(HttpServerTest, ServesHundredsOfKeptConnections) {
   Start();
   std::vector<RawClient> clients;

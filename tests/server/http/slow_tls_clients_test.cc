@@ -121,6 +121,24 @@ class SlowTlsClients : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
+TEST_F(SlowTlsClients, WhoIdlesIsClosed) {
+  Start({.idle_timeout = 50ms});
+  TlsClient client(server_->port());
+  Ask(&client);
+  EXPECT_TRUE(client.ReadEnd());
+}
+
+TEST_F(SlowTlsClients, WhoIdlesGivesUpItsPlace) {
+  Start({.max_connections = 1, .place_kept = 20ms});
+  TlsClient idle(server_->port());
+  Ask(&idle);
+  std::this_thread::sleep_for(50ms);
+  TlsClient next(server_->port());
+  ASSERT_TRUE(next.connected());
+  Ask(&next);
+  EXPECT_TRUE(idle.ReadEnd());
+}
+
 TEST_F(SlowTlsClients, HandshakesThatStallHalfWayDelayNobodyAndEnd) {
   Start({.header_timeout = kPatience});
   std::vector<RawClient> crowd;

@@ -432,6 +432,18 @@ TEST_F(ServiceTest, HealthTellsThatTheEngineIsDead) {
   EXPECT_EQ(response.body.find("/internal"), std::string::npos);
 }
 
+// Who watches the process by HTTP would never know.
+TEST_F(ServiceTest, HealthTellsThatGrpcDoesNotAnswer) {
+  Start();
+  for (const bool answers : {false, true}) {
+    service_->SetGrpcAnswers(answers);
+    for (const char* path : {"/health", "/ping", "/ready"}) {
+      EXPECT_EQ(Get(path).status, answers ? 200 : 503) << path;
+    }
+    EXPECT_EQ(Get("/live").status, 200);
+  }
+}
+
 TEST_F(ServiceTest, ListsTheModel) {
   Start({.served_name = "org/model-1"});
   const json list = json::parse(Get("/v1/models").body);

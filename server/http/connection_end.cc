@@ -1,0 +1,67 @@
+// Who ends a connection from outside, and when; the rest of it is in connection.cc.
+
+#include <sys/socket.h>
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "server/http/connection.h"
+
+namespace refrain::server::http {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+constexpr std::chrono::milliseconds kIdleAgain{100};
+
+}  // namespace
+
+// Goes off for nothing once a request has come: that is cheaper than to cancel it each time.
+void Connection::ArmIdleTimer(std::chrono::milliseconds timeout) {
+  if (timeout.count() == 0) return;
+  idle_timer_.expires_after(timeout);
+  idle_timer_.async_wait([weak = weak_from_this()](const error_code& error) {
+    if (error) return;
+    if (const auto self = weak.lock()) self->OnIdleTimer();
+  });
+}
+
+void Connection::OnIdleTimer() {
+  if (!waiting_for_request_ || std::chrono::steady_clock::now() < idle_timer_.expiry()) return;
+  if (!HasInput()) stream_.tcp().cancel();
+  // The input may be less than a TLS record, and a cancellation between two reads of one finds
+  // nothing to cancel.
+  ArmIdleTimer(kIdleAgain);
+}
+
+bool Connection::HasInput() {
+  char byte;
+  return ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+void Connection::EndReading() {
+  // Cancelled and not closed: what has been read, of which the coroutine has not been told yet, is
+  // answered all the same.
+  if ((waiting_for_request_ || waiting_for_more_) && !HasInput()) stream_.tcp().cancel();
+}
+
+void Connection::EndIfIdle(std::shared_ptr<Connection> connection,
+                           IdleConnections::TimePoint latest) {
+  const auto home = connection->stream_.get_executor();
+  // The last to go is destroyed there.
+  asio::post(home, [connection = std::move(connection), latest] {
+    const auto& idle = connection->idle_;
+    if (!idle.has_value() || idle->since() > latest || connection->HasInput()) return;
+    connection->stream_.tcp().cancel();
+  });
+}
+
+void Connection::CloseNow() {
+  peer_gone_ = true;
+  stream_.close();
+  Wake();
+}
+
+}  // namespace refrain::server::http
