@@ -49,9 +49,14 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
     first += piece.size();
   }
   if (absl::Status status = backend_.Synchronize(); !status.ok()) return status;
-  for (size_t i = 0; i < result.rows.size(); ++i) {
-    SamplerState* const sampler = batch.logits[i].sampler;
-    if (sampler != nullptr) sampler->Count(result.rows[i].token);
+  try {
+    for (size_t i = 0; i < result.rows.size(); ++i) {
+      SamplerState* const sampler = batch.logits[i].sampler;
+      if (sampler != nullptr) sampler->Count(result.rows[i].token);
+    }
+  } catch (const std::bad_alloc&) {
+    // Some have counted a token that nobody gets: they cannot choose again.
+    return absl::InternalError("the system refuses memory for the tokens that a step chose");
   }
   return result;
 }

@@ -84,7 +84,7 @@ int64_t SplitFloats(const ChunkAttentionArgs& args, int32_t slot, int64_t keys) 
 
 bool AttentionTasks::Planned(const ChunkAttentionArgs& args, int threads,
                              bool shares_by_keys) const {
-  return inputs_.threads == threads && inputs_.shares_by_keys == shares_by_keys &&
+  return planned_ && inputs_.threads == threads && inputs_.shares_by_keys == shares_by_keys &&
          inputs_.num_heads == args.num_heads && inputs_.window_tokens == args.window_tokens &&
          inputs_.mode == args.mode && inputs_.reproducible == args.reproducible &&
          inputs_.kv == args.kv && SameBytes(args.steps, inputs_.steps) &&
@@ -94,6 +94,7 @@ bool AttentionTasks::Planned(const ChunkAttentionArgs& args, int threads,
 
 bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads, bool shares_by_keys) {
   if (Planned(args, threads, shares_by_keys)) return false;
+  planned_ = false;  // what follows may throw for want of memory
   inputs_.runs.assign(args.plan.runs.begin(), args.plan.runs.end());
   inputs_.chunks.assign(args.plan.chunks.begin(), args.plan.chunks.end());
   inputs_.slots.assign(args.plan.slots.begin(), args.plan.slots.end());
@@ -159,6 +160,7 @@ bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads, bool shar
     }
   }
   Order(threads);
+  planned_ = true;
   return true;
 }
 

@@ -118,6 +118,7 @@ class AttentionTasks {
   void OrderByHeads(int threads);
 
   Inputs inputs_;
+  bool planned_ = false;       // for inputs_
   int32_t rows_per_task_ = 1;  // rows of q, each with the heads of one group
   // Of the run that is being shared.
   bool reads_once_ = false;  // each of its keys by one task, for as many rows as a task may have

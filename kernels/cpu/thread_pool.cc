@@ -8,6 +8,7 @@
 #include <cassert>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -222,6 +223,8 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
       state_->workers.emplace_back([state = state_.get(), i] { state->Work(i); });
     } catch (const std::system_error&) {
       break;  // a limit of the system, which threads() tells
+    } catch (const std::bad_alloc&) {
+      break;
     }
   }
 }

@@ -5,9 +5,27 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
+
+namespace {
+
+int news_until_refusal = -1;  // -1: none is refused
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (news_until_refusal == 0) throw std::bad_alloc();
+  if (news_until_refusal > 0) --news_until_refusal;
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace refrain::kernels::cpu {
 namespace {
@@ -409,6 +427,32 @@ TEST(AttentionTasksTest, LayersHaveTheSameTasks) {
   sharers.args.layer = 0;
   ++sharers.steps()[0].key_end;
   EXPECT_TRUE(tasks.Plan(sharers.args, 2, /*shares_by_keys=*/false));
+}
+
+// A step that fails for want of memory is tried again, with the same arguments.
+TEST(AttentionTasksTest, APlanThatWasRefusedMemoryIsMadeAgain) {
+  Sharers sharers(4, 1100, 70);
+  AttentionTasks want;
+  want.Plan(sharers.args, 3, false);
+  int refused = 0;
+  for (int news = 0;; ++news) {
+    AttentionTasks tasks;
+    bool failed = false;
+    news_until_refusal = news;
+    try {
+      tasks.Plan(sharers.args, 3, false);
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+    news_until_refusal = -1;
+    if (!failed) break;
+    ++refused;
+    EXPECT_TRUE(tasks.Plan(sharers.args, 3, false)) << "refused behind " << news;
+    ASSERT_EQ(tasks.segment_tasks().size(), want.segment_tasks().size());
+    ASSERT_EQ(tasks.row_tasks().size(), want.row_tasks().size());
+    EXPECT_EQ(tasks.num_partials(), want.num_partials());
+  }
+  EXPECT_GT(refused, 10);
 }
 
 }  // namespace

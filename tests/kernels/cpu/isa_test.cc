@@ -29,7 +29,7 @@ TEST(IsaTest, DetectsWhatTheKernelShows) {
   EXPECT_EQ(isa >= Isa::kAvx2, KernelShows("avx2") && KernelShows("fma") && KernelShows("f16c"));
   EXPECT_EQ(isa >= Isa::kAvx512, KernelShows("avx512f") && KernelShows("avx512bw") &&
                                      KernelShows("avx512dq") && KernelShows("avx512vl"));
-  EXPECT_EQ(HasVexVnni(), KernelShows("avx_vnni"));
+  EXPECT_TRUE(HasVexVnni() || !KernelShows("avx_vnni"));  // Linux before 5.12 does not show it
   if (isa == Isa::kAvx2 || isa == Isa::kAvxVnni) {
     EXPECT_EQ(isa == Isa::kAvxVnni, HasVexVnni());
   }
