@@ -10,6 +10,7 @@ namespace refrain::server {
 struct ConnectionCounts {
   std::atomic<int64_t> accepted{0};
   std::atomic<int64_t> refused{0};  // beyond the bound on connections
+  std::atomic<int64_t> evicted{0};  // idle ones that were ended for others, at that bound
 };
 
 }  // namespace refrain::server

@@ -404,7 +404,7 @@ class Daemon {
       if (event == StopSignals::Event::kSignal) ::_exit(static_cast<int>(status));
       log_.Error("the end takes too long, and is given up",
                  {{"limit_s", std::chrono::duration<double>(kMostEnd).count()}});
-      ::_exit(static_cast<int>(status == ExitStatus::kOk ? ExitStatus::kInterrupted : status));
+      ::_exit(static_cast<int>(status));
     });
     if (http_ != nullptr) http_->Stop(grace);
     if (grpc_ != nullptr) grpc_->Stop(grace);

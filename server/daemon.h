@@ -18,8 +18,7 @@ enum class ExitStatus : int {
   kOk = 0,          // drained, or nothing to serve was asked for (--help, --check-config)
   kFailed = 1,      // could not listen or load the model, or the system refused a thread
   kBadUsage = 2,    // command line or configuration
-  kInterrupted = 3  // stopped with requests still running: second signal, or limits.drain_s over;
-                    // or the end behind that took too long
+  kInterrupted = 3  // stopped with requests still running: second signal, or limits.drain_s over
 };
 
 // The whole life of `refraind`: configuration, listening at once, loading in the background,

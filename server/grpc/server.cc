@@ -207,6 +207,9 @@ class Server::Impl {
       log_->Error("gRPC does not answer: the daemon should be restarted");
     }
     if (tell) tell(answers);
+    MutexLock lock(mutex_);
+    answers_ = answers;
+    if (!answers) ShowServing(false);
   }
 
   // None of them serves before there is an engine.
@@ -214,6 +217,7 @@ class Server::Impl {
 
   // gRPC sends what it is told to everybody who watches, also where nothing has changed.
   void ShowServing(bool serving) REFRAIN_REQUIRES(mutex_) {
+    serving = serving && answers_;
     if (serving == shown_serving_) return;
     shown_serving_ = serving;
     SetServing(serving);
@@ -262,6 +266,7 @@ class Server::Impl {
   const engine::Engine* engine_ REFRAIN_GUARDED_BY(mutex_) = nullptr;  // null while it loads
   bool draining_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool shown_serving_ REFRAIN_GUARDED_BY(mutex_) = false;
+  bool answers_ REFRAIN_GUARDED_BY(mutex_) = true;  // as its self-check finds
   bool stops_watching_ REFRAIN_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
   std::unique_ptr<SelfCheck> self_check_;

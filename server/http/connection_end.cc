@@ -54,6 +54,7 @@ void Connection::EndIfIdle(std::shared_ptr<Connection> connection,
   asio::post(home, [connection = std::move(connection), latest] {
     const auto& idle = connection->idle_;
     if (!idle.has_value() || idle->since() > latest || connection->HasInput()) return;
+    ++connection->shared_->options.connection_counts->evicted;
     connection->stream_.tcp().cancel();
   });
 }

@@ -42,6 +42,7 @@ constexpr std::chrono::milliseconds kAcceptPause{50};  // after running out of d
 // An idle connection leaves in far less than a pause. Nobody else is accepted meanwhile.
 constexpr std::chrono::milliseconds kRoomPause{1};
 constexpr int kRoomPauses = 10;
+constexpr int kPartToEnd = 100;
 constexpr std::chrono::milliseconds kRoomTime{50};
 constexpr int kMostUnsentBytes = 128 << 10;              // beyond what the client's window takes
 constexpr std::chrono::milliseconds kAnswersPeriod{10};  // of looking whether all are sent
@@ -214,9 +215,15 @@ asio::awaitable<void> Server::Impl::MakeRoom(asio::steady_timer* pause) {
   const auto latest = std::chrono::steady_clock::now() + kRoomTime;
   while (IsFull() && std::chrono::steady_clock::now() < latest) {
     const auto idle_since = std::chrono::steady_clock::now() - options.place_kept;
-    std::shared_ptr<Connection> idlest = shared.idle.Take(idle_since);
-    if (idlest == nullptr) co_return;
-    Connection::EndIfIdle(std::move(idlest), idle_since);
+    // Several at a time: each time takes a pause, in which nobody else is accepted.
+    const int most = std::max(1, options.max_connections / kPartToEnd);
+    int ended = 0;
+    for (; ended < most; ++ended) {
+      std::shared_ptr<Connection> idlest = shared.idle.Take(idle_since);
+      if (idlest == nullptr) break;
+      Connection::EndIfIdle(std::move(idlest), idle_since);
+    }
+    if (ended == 0) co_return;
     // One that gets a request just then stays, and it is the next one's turn.
     for (int i = 0; i < kRoomPauses && IsFull(); ++i) {
       pause->expires_after(kRoomPause);

@@ -69,6 +69,9 @@ void Metrics::DescribeConnections(FamilyList* families) const {
   families->Counter("refrain_connections_refused_total",
                     "Connections turned away: as many as may be are open.",
                     samples(&ConnectionCounts::refused));
+  families->Counter("refrain_connections_evicted_total",
+                    "Idle connections ended for others: as many as may be are open.",
+                    samples(&ConnectionCounts::evicted));
 }
 
 }  // namespace refrain::server::metrics

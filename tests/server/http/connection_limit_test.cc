@@ -69,6 +69,7 @@ TEST_F(HttpServerTest, WhoHasIdledLongestGivesUpItsPlace) {
   EXPECT_EQ(busy.ReadResponse().status, 200);
   EXPECT_EQ(counts->accepted, 5);
   EXPECT_EQ(counts->refused, 0);
+  EXPECT_EQ(counts->evicted, 2);
 }
 
 // As many as come at once.

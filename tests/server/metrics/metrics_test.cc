@@ -450,9 +450,11 @@ TEST_F(MetricsTest, CountsTheWayOfATokenToTheSocket) {
 TEST_F(MetricsTest, TellsWhatBecameOfConnections) {
   metrics_.http_connections()->accepted = 5;
   metrics_.http_connections()->refused = 2;
+  metrics_.http_connections()->evicted = 3;
   metrics_.grpc_connections()->refused = 1;
   EXPECT_EQ(Value("refrain_connections_accepted_total{front_end=\"http\"}"), "5");
   EXPECT_EQ(Value("refrain_connections_refused_total{front_end=\"http\"}"), "2");
+  EXPECT_EQ(Value("refrain_connections_evicted_total{front_end=\"http\"}"), "3");
   EXPECT_EQ(Value("refrain_connections_accepted_total{front_end=\"grpc\"}"), "0");
   EXPECT_EQ(Value("refrain_connections_refused_total{front_end=\"grpc\"}"), "1");
 }
