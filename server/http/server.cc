@@ -42,7 +42,7 @@ constexpr std::chrono::milliseconds kAcceptPause{50};  // after running out of d
 // An idle connection leaves in far less than a pause. Nobody else is accepted meanwhile.
 constexpr std::chrono::milliseconds kRoomPause{1};
 constexpr int kRoomPauses = 10;
-constexpr int kPartToEnd = 100;
+constexpr int kPartToEnd = 100;  // of what may be open, a hundredth at a time
 constexpr std::chrono::milliseconds kRoomTime{50};
 constexpr int kMostUnsentBytes = 128 << 10;              // beyond what the client's window takes
 constexpr std::chrono::milliseconds kAnswersPeriod{10};  // of looking whether all are sent
