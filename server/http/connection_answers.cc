@@ -115,7 +115,8 @@ asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sendin
 
 void Connection::Frame(ReplyPart part, Sending* sending) const {
   sending->last = part.last;
-  if (part.last && shared_->draining) part.close = true;
+  // A head that said keep-alive is kept to: the next request may be on its way already.
+  if (part.last && shared_->draining && !sending->framer.started()) part.close = true;
   if (part.head.has_value() && !sending->framer.started()) {
     sending->head_status = part.head->status;
   }

@@ -55,10 +55,11 @@ class ManyParts final : public Reply {
   bool first_ = true;
 };
 
-// Answers once the test says so; wakes itself from another thread, as an engine does.
+// Answers once the test says so, with `begun` but for its head; wakes itself from another thread,
+// as an engine does.
 class Held final : public Reply {
  public:
-  explicit Held(Observed* observed) : observed_(observed) { ++observed_->alive; }
+  Held(Observed* observed, bool begun) : observed_(observed), begins_(begun) { ++observed_->alive; }
   ~Held() override {
     stop_ = true;
     if (waker_.joinable()) waker_.join();
@@ -73,12 +74,14 @@ class Held final : public Reply {
     });
   }
   ReplyPart Next() override {
+    if (std::exchange(begins_, false)) return {ResponseHead{}, "begun, "};
     if (!observed_->go) return {};
     return {ResponseHead{}, "held", true};
   }
 
  private:
   Observed* observed_;
+  bool begins_;
   std::atomic<bool> stop_{false};
   std::thread waker_;
 };
@@ -100,8 +103,8 @@ class HttpServerTest : public ::testing::Test {
     router_.Add({"GET", "/whole", [this](Request request) -> std::unique_ptr<Reply> {
                    return std::make_unique<ManyParts>(&observed_, 1, std::stoul(request.query));
                  }});
-    router_.Add({"GET", "/held", [this](Request) -> std::unique_ptr<Reply> {
-                   return std::make_unique<Held>(&observed_);
+    router_.Add({"GET", "/held", [this](Request request) -> std::unique_ptr<Reply> {
+                   return std::make_unique<Held>(&observed_, request.query == "begun");
                  }});
     router_.Add(
         {"GET", "/throws", [](Request) -> std::unique_ptr<Reply> { throw std::bad_alloc(); }});

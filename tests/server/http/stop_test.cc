@@ -258,5 +258,24 @@ TEST_F(HttpStopTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {
   EXPECT_TRUE(client.ReadEnd());
 }
 
+// It may have sent the next request before it could know of any end.
+TEST_F(HttpStopTest, WhoWasToldThatItsConnectionIsKeptHasOneMoreRequestAnswered) {
+  Start();
+  RawClient client = Connect();
+  client.Send(GetRequest("/held?begun"));
+  ASSERT_TRUE(client.ReadUntil("begun"));
+  server_->BeginDrain();
+  observed_.go = true;
+  const RawResponse begun = client.ReadResponse();
+  EXPECT_EQ(begun.body, "begun, held");
+  EXPECT_EQ(begun.headers.at("connection"), "keep-alive");
+  EXPECT_FALSE(client.ReadEnd(100ms));
+  client.Send(GetRequest("/hello"));
+  RawResponse last = client.ReadResponse();
+  EXPECT_EQ(last.body, "hello");
+  EXPECT_EQ(last.headers["connection"], "close");
+  EXPECT_TRUE(client.ReadEnd());
+}
+
 }  // namespace
 }  // namespace refrain::server::http
