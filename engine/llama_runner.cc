@@ -37,14 +37,16 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
   const std::vector<size_t> others = ChooseMostProbable(batch, &result);
   std::vector<LogitsRow> wanted;
   for (const size_t i : others) wanted.push_back(batch.logits[i]);
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   size_t first = 0;  // row of the piece
   for (const std::span<const LogitsRow> piece : logits_->Pieces(wanted)) {
     logits_->Compute(piece);
-    const auto read = logits_->Read(piece, [](const LogitsRow&) { return true; });
+    const absl::StatusOr<std::span<float>> read = logits_->Read();
     if (!read.ok()) return read.status();
     // Rows have samplers of their own.
     backend_.ForEachOnHost(static_cast<int64_t>(piece.size()), [&](int64_t i) {
-      result.rows[others[first + i]] = Choose(piece[i], (*read)[i]);
+      result.rows[others[first + i]] =
+          Choose(piece[i], read->subspan(static_cast<size_t>(i) * vocab, vocab));
     });
     first += piece.size();
   }

@@ -14,8 +14,46 @@ namespace {
 constexpr int64_t kMostLogitsBytes = int64_t{256} << 20;
 constexpr int64_t kLeastLogitsRows = 8;
 
-bool AnyWantsLogprobs(std::span<const LogitsRow> rows) {
-  return std::any_of(rows.begin(), rows.end(), &WantsLogprobs);
+// The step's entries of log-probabilities, row by row.
+class EntryReader {
+ public:
+  explicit EntryReader(std::span<const std::span<const kernels::LogprobEntry>> calls)
+      : calls_(calls) {}
+
+  std::span<const kernels::LogprobEntry> Take(int32_t top) {
+    while (left_.empty()) {
+      left_ = calls_.front();
+      calls_ = calls_.subspan(1);
+    }
+    const size_t count = 1 + static_cast<size_t>(top);
+    const auto taken = left_.first(count);
+    left_ = left_.subspan(count);
+    return taken;
+  }
+
+ private:
+  std::span<const std::span<const kernels::LogprobEntry>> calls_;
+  std::span<const kernels::LogprobEntry> left_;
+};
+
+bool IsBetter(const kernels::LogprobEntry& a, const kernels::LogprobEntry& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// The token of a row with what was told of it: its own entry, then those of the most probable.
+SampledToken FromEntries(std::span<const kernels::LogprobEntry> entries) {
+  SampledToken out;
+  out.token = TokenId{entries[0].token};
+  if (out.token == kNoToken) return out;
+  out.logprob = {out.token, entries[0].logprob, entries[0].rank};
+  std::vector<kernels::LogprobEntry> top(entries.begin() + 1, entries.end());
+  std::erase_if(top, [](const kernels::LogprobEntry& entry) { return entry.token < 0; });
+  std::sort(top.begin(), top.end(), IsBetter);
+  for (const kernels::LogprobEntry& entry : top) {
+    out.top.push_back(
+        {TokenId{entry.token}, entry.logprob, static_cast<int32_t>(out.top.size()) + 1});
+  }
+  return out;
 }
 
 }  // namespace
@@ -36,8 +74,6 @@ StepHandle PipelinedRunner::Launch(const StepBatch& batch) {
   assert(in_flight_.size() < kMaxInFlight);
   Step step{batch.logits, batch.logits_slots, {}};
   Step* const before = in_flight_.empty() ? nullptr : &in_flight_.back();
-  // The forward pass overwrites the hidden states that its logits come from.
-  if (before != nullptr && AnyWantsLogprobs(before->logits)) Finish(*before);
   if (before != nullptr && before->result.has_value() && !before->result->ok()) {
     step.result = before->result->status();
   } else {
@@ -64,6 +100,20 @@ void PipelinedRunner::FillIds(const StepBatch& batch) {
   }
 }
 
+void PipelinedRunner::AskForLogprobs(const LogitsRow& wanted, int32_t logits_row, int32_t slot) {
+  using kernels::LogprobsRow;
+  LogprobsRow row{.top = wanted.top_logprobs.value_or(0), .logits_row = logits_row, .slot = slot};
+  if (wanted.sampler == nullptr) {
+    row.token = wanted.prompt_next.has_value() ? static_cast<int32_t>(*wanted.prompt_next)
+                                               : LogprobsRow::kMostProbable;
+  }
+  if (!logprobs_rows_.empty()) {
+    const LogprobsRow& before = logprobs_rows_.back();
+    row.entry_begin = before.entry_begin + 1 + before.top;
+  }
+  logprobs_rows_.push_back(row);
+}
+
 void PipelinedRunner::SampleRows(const Step& step) {
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   size_t begin = 0;
@@ -71,15 +121,26 @@ void PipelinedRunner::SampleRows(const Step& step) {
     rows_.clear();
     edits_.clear();
     allowed_.clear();
+    logprobs_rows_.clear();
+    bool changed = false;  // what log-probabilities are wanted of
     for (size_t i = 0; i < piece.size(); ++i) {
-      if (piece[i].sampler == nullptr) continue;
-      kernels::SamplingRow row = piece[i].sampler->DeviceRow(vocab, &edits_, &allowed_);
-      row.logits_row = static_cast<int32_t>(i);
-      row.slot = step.slots[begin + i];
-      rows_.push_back(row);
+      const auto logits_row = static_cast<int32_t>(i);
+      const int32_t slot = step.slots[begin + i];
+      if (piece[i].sampler != nullptr) {
+        kernels::SamplingRow row = piece[i].sampler->DeviceRow(vocab, &edits_, &allowed_);
+        row.logits_row = logits_row;
+        row.slot = slot;
+        rows_.push_back(row);
+        const bool edited = row.edit_begin < row.edit_end || row.allowed_begin < row.allowed_end;
+        changed = changed || (edited && WantsLogprobs(piece[i]));
+      }
+      if (WantsLogprobs(piece[i])) AskForLogprobs(piece[i], logits_row, slot);
     }
     begin += piece.size();
-    if (!rows_.empty()) sampler_->Sample({rows_, edits_, allowed_, logits_->Compute(piece)});
+    const kernels::TensorView logits = logits_->Compute(piece);
+    if (!rows_.empty()) sampler_->Sample({rows_, edits_, allowed_, logits});
+    if (changed) logits_->Compute(piece);
+    if (!logprobs_rows_.empty()) sampler_->Logprobs({logprobs_rows_, logits});
   }
 }
 
@@ -88,24 +149,18 @@ void PipelinedRunner::Finish(Step& step) {
 }
 
 absl::StatusOr<StepResult> PipelinedRunner::Result(const Step& step) {
-  absl::StatusOr<std::span<const int32_t>> sampled = sampler_->AwaitStep();
+  const absl::StatusOr<kernels::SampledStep> sampled = sampler_->AwaitStep();
   if (!sampled.ok()) return sampled.status();
+  EntryReader entries(sampled->logprobs);
   StepResult result;
   result.rows.reserve(step.logits.size());
-  for (const std::span<const LogitsRow> piece : logits_->Pieces(step.logits)) {
-    std::span<const std::span<float>> logits;  // of each row; none at all where nobody wants any
-    if (AnyWantsLogprobs(piece)) {
-      logits_->Compute(piece);
-      const auto read = logits_->Read(piece, &WantsLogprobs);
-      if (!read.ok()) return read.status();
-      logits = *read;
-    }
-    for (size_t i = 0; i < piece.size(); ++i) {
-      const std::span<const float> own = logits.empty() ? std::span<float>() : logits[i];
-      const auto slot = static_cast<size_t>(step.slots[result.rows.size()]);
-      const TokenId token =
-          piece[i].sampler != nullptr ? TokenId{(*sampled)[slot]} : UnsampledToken(piece[i], own);
-      result.rows.push_back(Report(piece[i], token, own));
+  for (size_t i = 0; i < step.logits.size(); ++i) {
+    const LogitsRow& wanted = step.logits[i];
+    if (WantsLogprobs(wanted)) {
+      result.rows.push_back(FromEntries(entries.Take(wanted.top_logprobs.value_or(0))));
+    } else {
+      result.rows.push_back(
+          {.token = TokenId{sampled->newest[static_cast<size_t>(step.slots[i])]}});
     }
   }
   for (size_t i = 0; i < result.rows.size(); ++i) {

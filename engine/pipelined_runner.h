@@ -23,12 +23,13 @@ namespace refrain::engine {
 //
 // A step on the device: its forward pass, with ids of the step before read from the device -> the
 // host learns the tokens of the step before, for penalties and for counting (the device has the new
-// forward pass to do meanwhile) -> logits, sampling -> tokens on their way to the host.
+// forward pass to do meanwhile) -> logits, sampling, log-probabilities -> these and the tokens on
+// their way to the host.
 //
 // Every token is chosen on the device, whatever else is asked of it, so that a request gets the
-// same ones alone or beside others, with or without log-probabilities. Those are the host's work: a
-// step with rows that want them is finished, from logits computed once more, before the next
-// forward pass takes its place; it is then as if one step were in flight.
+// same ones alone or beside others, with or without log-probabilities. Sampling changes logits in
+// place where there are penalties, bias or bans; log-probabilities are of the model's own, which
+// are computed once more then.
 //
 // Engine thread only. Back end, model, sampler and KV pool outlive it. Failure: a step that could
 // not be put on the device fails, and so do those launched behind it before it was collected.
@@ -48,8 +49,8 @@ class PipelinedRunner : public ModelRunner {
   static constexpr int kMaxInFlight = 2;
 
  private:
-  // launched (no result: the device works, or the host has log-probabilities to compute) ->
-  // finished (result). At most the newest is not finished.
+  // launched (no result: the device works) -> finished (result). At most the newest is not
+  // finished.
   struct Step {
     std::vector<LogitsRow> logits;
     std::vector<int32_t> slots;  // of each
@@ -64,6 +65,8 @@ class PipelinedRunner : public ModelRunner {
   // tokens_ of the batch, those of the step before as ids of slots.
   void FillIds(const StepBatch& batch);
   void SampleRows(const Step& step);
+  // What step.logits[i] asks for as a row of the piece's logits, into logprobs_rows_.
+  void AskForLogprobs(const LogitsRow& wanted, int32_t logits_row, int32_t slot);
   void Finish(Step& step);
   absl::StatusOr<StepResult> Result(const Step& step);
 
@@ -79,6 +82,7 @@ class PipelinedRunner : public ModelRunner {
   std::vector<kernels::SamplingRow> rows_;
   std::vector<kernels::LogitEdit> edits_;
   std::vector<int32_t> allowed_;
+  std::vector<kernels::LogprobsRow> logprobs_rows_;
 };
 
 }  // namespace refrain::engine

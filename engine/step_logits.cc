@@ -1,7 +1,6 @@
 #include "engine/step_logits.h"
 
 #include <algorithm>
-#include <cassert>
 #include <utility>
 
 #include "engine/sampler.h"
@@ -39,32 +38,17 @@ kernels::TensorView StepLogits::Compute(std::span<const LogitsRow> piece) {
   return out;
 }
 
-absl::StatusOr<std::span<const std::span<float>>> StepLogits::Read(
-    std::span<const LogitsRow> piece, bool (*wanted)(const LogitsRow&)) {
-  assert(piece.size() == rows_.size());
+absl::StatusOr<std::span<float>> StepLogits::Read() {
   if (absl::Status status = backend_.Synchronize(); !status.ok()) return status;
-  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
-  const bool in_place = backend_.info().reads_results_in_place;
-  auto* const computed = reinterpret_cast<float*>(logits_.data());
-  const auto count = static_cast<size_t>(std::count_if(piece.begin(), piece.end(), wanted));
-  if (!in_place && read_logits_.size() < count * vocab) read_logits_.resize(count * vocab);
-  float* copied = read_logits_.data();
-  read_rows_.assign(piece.size(), {});
-  for (size_t begin = 0, end; begin < piece.size(); begin = end + 1) {
-    // Rows side by side go by one copy.
-    for (end = begin; end < piece.size() && wanted(piece[end]);) ++end;
-    if (end == begin) continue;
-    const size_t floats = (end - begin) * vocab;
-    float* const from = computed + begin * vocab;
-    float* const at = in_place ? from : std::exchange(copied, copied + floats);
-    for (size_t i = begin; i < end; ++i) read_rows_[i] = {at + (i - begin) * vocab, vocab};
-    if (in_place) continue;
-    absl::Status status =
-        backend_.device().CopyToHost(reinterpret_cast<std::byte*>(at),
-                                     reinterpret_cast<std::byte*>(from), floats * sizeof(float));
-    if (!status.ok()) return status;
+  const size_t floats = rows_.size() * static_cast<size_t>(model_.config().vocab_size);
+  if (backend_.info().reads_results_in_place) {
+    return std::span(reinterpret_cast<float*>(logits_.data()), floats);
   }
-  return std::span<const std::span<float>>(read_rows_);
+  if (read_logits_.size() < floats) read_logits_.resize(floats);
+  absl::Status status = backend_.device().CopyToHost(
+      reinterpret_cast<std::byte*>(read_logits_.data()), logits_.data(), floats * sizeof(float));
+  if (!status.ok()) return status;
+  return std::span(read_logits_).first(floats);
 }
 
 bool WantsLogprobs(const LogitsRow& wanted) {

@@ -18,8 +18,7 @@ namespace refrain::engine {
 // model outlive it. Failure: Create when there is no memory for it, Read with what went wrong since
 // the last time.
 //
-// A piece is computed as a whole, for its bits may depend on how many rows there are; what of it
-// goes to the host is up to Read.
+// A piece is computed as a whole, for its bits may depend on how many rows there are.
 class StepLogits {
  public:
   static absl::StatusOr<std::unique_ptr<StepLogits>> Create(kernels::Backend& backend,
@@ -29,10 +28,9 @@ class StepLogits {
   std::vector<std::span<const LogitsRow>> Pieces(std::span<const LogitsRow> wanted) const;
   // Of the model's last Forward; [piece.size(), vocab_size].
   kernels::TensorView Compute(std::span<const LogitsRow> piece);
-  // Waits for those computed last, of `piece`: of each row its logits [vocab_size], where the host
-  // can read and change them until the next Compute or Read; none of rows that are not `wanted`.
-  absl::StatusOr<std::span<const std::span<float>>> Read(std::span<const LogitsRow> piece,
-                                                         bool (*wanted)(const LogitsRow&));
+  // Waits for those computed last: [piece.size(), vocab_size], where the host can read and change
+  // them until the next Compute or Read.
+  absl::StatusOr<std::span<float>> Read();
 
  private:
   StepLogits(kernels::Backend& backend, LlamaModel& model, int64_t rows)
@@ -40,11 +38,10 @@ class StepLogits {
 
   kernels::Backend& backend_;
   LlamaModel& model_;
-  const int64_t room_;            // rows
-  kernels::DeviceBuffer logits_;  // [room_, vocab_size]
-  std::vector<int32_t> rows_;     // computed last
-  std::vector<std::span<float>> read_rows_;
-  std::vector<float> read_logits_;  // [wanted rows, vocab_size] where they cannot be read in place
+  const int64_t room_;              // rows
+  kernels::DeviceBuffer logits_;    // [room_, vocab_size]
+  std::vector<int32_t> rows_;       // computed last
+  std::vector<float> read_logits_;  // [rows, vocab_size] where they cannot be read in place
 };
 
 // A row's token with the log-probabilities that are wanted of it. `logits`: the model's own; read

@@ -8,7 +8,8 @@
 #include "kernels/tensor_view.h"
 
 // What choosing tokens from logits on a device is told: the rules of engine/sampler.h, in the same
-// order: allowed tokens, bias and penalties, temperature, min-p, top-k, top-p, then one draw.
+// order: allowed tokens, bias and penalties, temperature, min-p, top-k, top-p, then one draw. And
+// what log-probabilities it is asked for.
 
 namespace refrain::kernels {
 
@@ -57,6 +58,34 @@ struct SampleArgs {
   std::span<const int32_t> allowed;   // of all rows, each in [0, vocab)
   // changed in place by edits
   TensorView logits;  // [any number of rows, vocab], f32
+};
+
+// What is asked of one row's distribution: the model's own, at temperature 1 and before any edit.
+struct LogprobsRow {
+  static constexpr int32_t kSampled = -1;       // the newest token of `slot`
+  static constexpr int32_t kMostProbable = -2;  // the lowest id of equal ones
+
+  int32_t token = kSampled;  // whose log-probability, in [0, vocab) or one of those
+  int32_t top = 0;           // how many of the most probable tokens beside it, in [0, vocab]
+  int32_t logits_row = 0;    // of LogprobsArgs::logits
+  int32_t slot = 0;          // read with kSampled
+  // Of the call's entries, where its 1 + top ones begin: the token's, then those of the most
+  // probable, in no order.
+  int32_t entry_begin = 0;
+};
+
+// One token of a row's distribution. Of tokens whose distance from the best logit is the same in
+// f32 those with the lowest ids are the more probable ones.
+struct LogprobEntry {
+  int32_t token = -1;    // -1: there is none, or the best logit is infinite
+  int32_t rank = 0;      // of the token asked for: 1 = the most probable; of others not told
+  float logit = 0.0f;    // NaN counts as -infinity
+  float logprob = 0.0f;  // natural log
+};
+
+struct LogprobsArgs {
+  std::span<const LogprobsRow> rows;  // in host memory, ascending entry_begin, without gaps
+  TensorView logits;                  // [any number of rows, vocab], f32, unedited
 };
 
 }  // namespace refrain::kernels

@@ -1,9 +1,11 @@
 #include "kernels/cuda/cuda_token_sampler.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
 #include "kernels/cuda/copy_small.h"
+#include "kernels/cuda/logprobs.h"
 #include "kernels/cuda/sampling.h"
 #include "kernels/cuda/scratch.h"
 
@@ -36,12 +38,16 @@ CudaTokenSampler::CudaTokenSampler(const TokenSamplerOptions& options, Runtime& 
       rows_(runtime, stream, device),
       edits_(runtime, stream, device),
       allowed_(runtime, stream, device),
+      logprobs_rows_(runtime, stream, device),
       ended_(static_cast<size_t>(options.max_in_flight)) {}
 
 CudaTokenSampler::~CudaTokenSampler() {
   runtime_.Synchronize(stream_).IgnoreError();  // copies may be on their way
   for (const Ended& ended : ended_) {
     if (ended.tokens != nullptr) runtime_.FreePinned(ended.tokens);
+    for (const PinnedEntries& pinned : ended.logprobs) {
+      if (pinned.data != nullptr) runtime_.FreePinned(pinned.data);
+    }
   }
 }
 
@@ -51,6 +57,7 @@ absl::Status CudaTokenSampler::Allocate() {
   absl::Status reserved = rows_.Reserve(slots * sizeof(SamplingRow));
   if (reserved.ok()) reserved = edits_.Reserve(slots * kListedPerSlot * sizeof(LogitEdit));
   if (reserved.ok()) reserved = allowed_.Reserve(allowed_bytes);
+  if (reserved.ok()) reserved = logprobs_rows_.Reserve(slots * sizeof(LogprobsRow));
   if (reserved.ok()) {
     reserved = ReserveScratch(device_, allowed_bytes, allowed_bytes, &allowed_logits_);
   }
@@ -105,9 +112,54 @@ absl::Status CudaTokenSampler::Launch(const SampleArgs& args) {
   return absl::OkStatus();
 }
 
+void CudaTokenSampler::Logprobs(const LogprobsArgs& args) {
+  if (args.rows.empty() || !failure_.none()) return;
+  failure_.Keep(runtime_.MakeCurrent());
+  if (failure_.none()) failure_.Keep(Launch(args));
+}
+
+absl::Status CudaTokenSampler::Launch(const LogprobsArgs& args) {
+  assert(num_ended_ - num_awaited_ < ended_.size());
+  absl::StatusOr<const std::byte*> rows = logprobs_rows_.Upload(std::as_bytes(args.rows));
+  if (!rows.ok()) return rows.status();
+  Ended& ended = current();
+  if (ended.num_logprobs == ended.logprobs.size()) ended.logprobs.emplace_back();
+  PinnedEntries& pinned = ended.logprobs[ended.num_logprobs];
+  const LogprobsRow& last = args.rows.back();
+  const auto entries = static_cast<size_t>(last.entry_begin) + 1 + static_cast<size_t>(last.top);
+  if (absl::Status status = MakeRoom(entries, &pinned); !status.ok()) return status;
+  pinned.used = entries;
+  ++ended.num_logprobs;
+  LogprobsLaunch launch;
+  launch.num_rows = static_cast<int>(args.rows.size());
+  launch.vocab = static_cast<int>(args.logits.cols);
+  launch.rows = reinterpret_cast<const LogprobsRow*>(*rows);
+  launch.logits = static_cast<const float*>(args.logits.data);
+  launch.stride = args.logits.stride;
+  launch.sampled = sampled();
+  launch.entries = reinterpret_cast<LogprobEntry*>(pinned.data);
+  LaunchLogprobs(stream_, launch);
+  return absl::OkStatus();
+}
+
+absl::Status CudaTokenSampler::MakeRoom(size_t entries, PinnedEntries* pinned) {
+  if (entries <= pinned->room) return absl::OkStatus();
+  const size_t room = std::max(entries, 2 * pinned->room);
+  if (pinned->data != nullptr) {
+    // A kernel of a step that failed may still write there.
+    if (absl::Status status = runtime_.Synchronize(stream_); !status.ok()) return status;
+    runtime_.FreePinned(pinned->data);
+    *pinned = PinnedEntries();
+  }
+  absl::StatusOr<std::byte*> data = runtime_.AllocatePinned(room * sizeof(LogprobEntry));
+  if (!data.ok()) return data.status();
+  *pinned = {*data, room, 0};
+  return absl::OkStatus();
+}
+
 absl::Status CudaTokenSampler::EndStep() {
   assert(num_ended_ - num_awaited_ < ended_.size());
-  const Ended& ended = ended_[num_ended_ % ended_.size()];
+  Ended& ended = current();
   if (failure_.none()) failure_.Keep(runtime_.MakeCurrent());
   if (failure_.none()) LaunchCopySmall(stream_, {ended.tokens, sampled_.data(), bytes()});
   if (failure_.none()) failure_.Keep(runtime_.Record(*ended.copied, stream_));
@@ -115,15 +167,24 @@ absl::Status CudaTokenSampler::EndStep() {
     failure_.KeepOfDevice(absl::InternalError(*stream_.failure()));
   }
   absl::Status status = failure_.Take();
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    ended.num_logprobs = 0;
+    return status;
+  }
   ++num_ended_;
   clock_.StepEnds();
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::span<const int32_t>> CudaTokenSampler::AwaitStep() {
+absl::StatusOr<SampledStep> CudaTokenSampler::AwaitStep() {
   assert(num_awaited_ < num_ended_);
-  const Ended& ended = ended_[num_awaited_++ % ended_.size()];
+  Ended& ended = ended_[num_awaited_++ % ended_.size()];
+  told_.clear();
+  while (told_.size() < ended.num_logprobs) {
+    const PinnedEntries& pinned = ended.logprobs[told_.size()];
+    told_.emplace_back(reinterpret_cast<const LogprobEntry*>(pinned.data), pinned.used);
+  }
+  ended.num_logprobs = 0;
   clock_.StepAwaited();
   const absl::Status waited = runtime_.Synchronize(*ended.copied);
   if (!waited.ok()) {
@@ -131,8 +192,9 @@ absl::StatusOr<std::span<const int32_t>> CudaTokenSampler::AwaitStep() {
     return failure_.Take();
   }
   clock_.HostReturns();
-  return std::span(reinterpret_cast<const int32_t*>(ended.tokens),
-                   static_cast<size_t>(options_.num_slots));
+  return SampledStep{
+      {reinterpret_cast<const int32_t*>(ended.tokens), static_cast<size_t>(options_.num_slots)},
+      told_};
 }
 
 }  // namespace refrain::kernels::cuda

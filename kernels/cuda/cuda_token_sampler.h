@@ -15,8 +15,9 @@
 namespace refrain::kernels::cuda {
 
 // Sampling on the back end's stream. Every ended step copies the slots' tokens into a pinned array
-// of its own, with an event behind, so that waiting for a step does not wait for the next one. What
-// it is made of outlives it. Threads and failure as TokenSampler.
+// of its own, with an event behind, so that waiting for a step does not wait for the next one.
+// Kernels write log-probabilities to pinned memory themselves: they are few bytes of many logits.
+// What it is made of outlives it. Threads and failure as TokenSampler.
 class CudaTokenSampler final : public TokenSampler {
  public:
   static absl::StatusOr<std::unique_ptr<TokenSampler>> Create(const TokenSamplerOptions& options,
@@ -27,21 +28,33 @@ class CudaTokenSampler final : public TokenSampler {
 
   const int32_t* sampled() const override { return reinterpret_cast<int32_t*>(sampled_.data()); }
   void Sample(const SampleArgs& args) override;
+  void Logprobs(const LogprobsArgs& args) override;
   absl::Status EndStep() override;
-  absl::StatusOr<std::span<const int32_t>> AwaitStep() override;
+  absl::StatusOr<SampledStep> AwaitStep() override;
   DeviceTimes times() override { return clock_.times(); }
 
  private:
+  // Of one call of Logprobs; kept for a later step.
+  struct PinnedEntries {
+    std::byte* data = nullptr;  // [room] of LogprobEntry
+    size_t room = 0;
+    size_t used = 0;
+  };
   // One of as many as may be in flight.
   struct Ended {
     std::byte* tokens = nullptr;  // [num_slots] of int32_t, pinned
     std::unique_ptr<Event> copied;
+    std::vector<PinnedEntries> logprobs;
+    size_t num_logprobs = 0;  // of the step: the first ones
   };
 
   CudaTokenSampler(const TokenSamplerOptions& options, Runtime& runtime, Stream& stream,
                    Device& device, StepClock& clock, BackendFailure& failure);
   absl::Status Allocate();
   absl::Status Launch(const SampleArgs& args);
+  absl::Status Launch(const LogprobsArgs& args);
+  absl::Status MakeRoom(size_t entries, PinnedEntries* pinned);
+  Ended& current() { return ended_[num_ended_ % ended_.size()]; }
   size_t bytes() const { return static_cast<size_t>(options_.num_slots) * sizeof(int32_t); }
 
   const TokenSamplerOptions options_;
@@ -53,11 +66,13 @@ class CudaTokenSampler final : public TokenSampler {
   UploadBuffer rows_;
   UploadBuffer edits_;
   UploadBuffer allowed_;
+  UploadBuffer logprobs_rows_;
   DeviceBuffer allowed_logits_;
   DeviceBuffer sampled_;      // [num_slots] of int32_t
   std::vector<Ended> ended_;  // used in turn
   size_t num_ended_ = 0;      // so far
   size_t num_awaited_ = 0;
+  std::vector<std::span<const LogprobEntry>> told_;  // of the step awaited last
 };
 
 }  // namespace refrain::kernels::cuda

@@ -71,7 +71,8 @@ Request RequestFor(const std::vector<int32_t>& prompt, int32_t max_tokens) {
   return request;
 }
 
-void ExpectSame(const Output& got, const Output& expected, const std::string& what) {
+void ExpectSame(const Output& got, const Output& expected, const std::string& what,
+                float logprob_error) {
   SCOPED_TRACE(what);
   EXPECT_EQ(got.status, expected.status);
   ASSERT_EQ(got.tokens.size(), expected.tokens.size());
@@ -81,7 +82,8 @@ void ExpectSame(const Output& got, const Output& expected, const std::string& wh
     ASSERT_EQ(a.token, b.token) << i;
     ASSERT_EQ(a.logprob.has_value(), b.logprob.has_value()) << i;
     if (a.logprob.has_value()) {
-      ASSERT_EQ(a.logprob->logprob, b.logprob->logprob) << i;
+      ASSERT_NEAR(a.logprob->logprob, b.logprob->logprob, logprob_error) << i;
+      ASSERT_EQ(a.logprob->rank, b.logprob->rank) << i;
     }
     ASSERT_EQ(a.top.size(), b.top.size()) << i;
     for (size_t k = 0; k < a.top.size(); ++k) ASSERT_EQ(a.top[k].token, b.top[k].token) << i;

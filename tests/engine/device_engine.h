@@ -39,7 +39,9 @@ struct Output {
   std::vector<TokenEvent> tokens;
   std::vector<ChoiceEnd> ends;
 };
-void ExpectSame(const Output& got, const Output& expected, const std::string& what);
+// Log-probabilities may differ by so much.
+void ExpectSame(const Output& got, const Output& expected, const std::string& what,
+                float logprob_error = 0.0f);
 
 // An engine with its threads and a small model, in f32 and reproducible, on any back end.
 struct DeviceEngine {

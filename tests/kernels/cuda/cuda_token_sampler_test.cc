@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,13 +60,15 @@ struct Device {
   std::vector<int32_t> Await() {
     const auto tokens = sampler->AwaitStep();
     EXPECT_TRUE(tokens.ok()) << tokens.status();
-    return tokens.ok() ? std::vector<int32_t>(tokens->begin(), tokens->end())
-                       : std::vector<int32_t>();
+    if (!tokens.ok()) return {};
+    logprobs.assign(tokens->logprobs.begin(), tokens->logprobs.end());
+    return {tokens->newest.begin(), tokens->newest.end()};
   }
 
   std::unique_ptr<CudaBackend> backend;
   std::unique_ptr<LinearWeight> table;
   std::unique_ptr<TokenSampler> sampler;
+  std::vector<std::span<const LogprobEntry>> logprobs;  // of the step awaited last
 };
 
 // The second step is launched before the first is waited for, and reads its tokens on the device.
@@ -99,6 +103,49 @@ TEST(CudaTokenSamplerTest, EditsAndAllowedTokensComeWithTheRows) {
     EXPECT_TRUE(d.sampler->EndStep().ok());
     EXPECT_THAT(d.Await(), ElementsAre(0, 20, 33));
   }
+}
+
+// Two calls in one step, which grow from step to step, with the next step launched before the first
+// is awaited: each gets its own.
+TEST(CudaTokenSamplerTest, LogprobsComeWithTheStepThatAskedForThem) {
+  Device d;
+  const DeviceFloats first(*d.backend, Peaks({7, 9, 11})), second(*d.backend, Peaks({30, 31, 32}));
+  const auto ask = [&](const DeviceFloats& logits, int32_t top) {
+    const std::vector<LogprobsRow> sampled = {
+        {.top = top, .logits_row = 2, .slot = 2},
+        {.top = 0, .logits_row = 0, .slot = 0, .entry_begin = 1 + top}};
+    const std::vector<LogprobsRow> given = {{.token = 5, .logits_row = 1}};
+    d.sampler->Logprobs({sampled, F32View(logits.data(), 3, kVocab)});
+    d.sampler->Logprobs({given, F32View(logits.data(), 3, kVocab)});
+  };
+  const auto expect = [&](int32_t slot2, int32_t slot0, size_t top) {
+    ASSERT_EQ(d.logprobs.size(), 2u);
+    ASSERT_EQ(d.logprobs[0].size(), 2 + top);
+    EXPECT_EQ(d.logprobs[0][0].token, slot2);
+    EXPECT_EQ(d.logprobs[0][0].rank, 1);
+    EXPECT_EQ(d.logprobs[0][1 + top].token, slot0);
+    ASSERT_EQ(d.logprobs[1].size(), 1u);
+    EXPECT_EQ(d.logprobs[1][0].token, 5);
+    EXPECT_EQ(d.logprobs[1][0].rank, 7);  // behind the peak and those before it
+    EXPECT_EQ(d.logprobs[1][0].logit, 0.0f);
+    EXPECT_NEAR(d.logprobs[1][0].logprob, -std::log(39 + std::exp(5.0)), 1e-6);
+  };
+  for (int32_t top = 1; top <= kVocab; top *= 3) {
+    d.Sample(first, {0, 1, 2});
+    ask(first, top);
+    EXPECT_TRUE(d.sampler->EndStep().ok());
+    d.Sample(second, {0, 1, 2});
+    ask(second, top + 1);
+    EXPECT_TRUE(d.sampler->EndStep().ok());
+    EXPECT_THAT(d.Await(), ElementsAre(7, 9, 11));
+    expect(11, 7, static_cast<size_t>(top));
+    EXPECT_THAT(d.Await(), ElementsAre(30, 31, 32));
+    expect(32, 30, static_cast<size_t>(top) + 1);
+  }
+  d.Sample(first, {0, 1, 2});
+  EXPECT_TRUE(d.sampler->EndStep().ok());
+  EXPECT_THAT(d.Await(), ElementsAre(7, 9, 11));
+  EXPECT_TRUE(d.logprobs.empty());
 }
 
 TEST(CudaTokenSamplerTest, LeavesVocabulariesThatAreTooLargeToTheHost) {
@@ -190,12 +237,16 @@ TEST(CudaTokenSamplerTest, AnyCallMayFail) {
     }
     const std::vector<SamplingRow> rows(1);
     for (int step = 0; step < 3; ++step) {
-      (*sampler)->Sample(
-          {rows, {}, {}, F32View(reinterpret_cast<float*>(buffer->data()), 1, kVocab)});
+      const TensorView view = F32View(reinterpret_cast<float*>(buffer->data()), 1, kVocab);
+      (*sampler)->Sample({rows, {}, {}, view});
+      const std::vector<LogprobsRow> asked = {{.top = 1 << step}};
+      (*sampler)->Logprobs({asked, view});
       if (!(*sampler)->EndStep().ok()) continue;
       const auto tokens = (*sampler)->AwaitStep();
       if (tokens.ok()) {
-        EXPECT_EQ((*tokens)[0], 9) << n;
+        EXPECT_EQ(tokens->newest[0], 9) << n;
+        EXPECT_EQ(tokens->logprobs.size(), 1u) << n;
+        EXPECT_EQ(tokens->logprobs[0][0].token, 9) << n;
       }
     }
   }

@@ -35,8 +35,8 @@ import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["result"] == "passed", report
 steps = {step["name"]: step for step in report["steps"]}
-assert set(steps) == {"instructions", "sampling", "chunk_mover", "attention_bench", "model_bench",
-                      "flashinfer"}, steps
+assert set(steps) == {"instructions", "sampling", "logprobs", "chunk_mover", "attention_bench",
+                      "model_bench", "flashinfer"}, steps
 assert all(step["result"] == "passed" for step in steps.values()), steps
 assert steps["sampling"]["cases_passed"] > 50 and steps["sampling"]["cases_failed"] == 0
 rows = report["benchmarks"]["attention_bench"]["tables"]["decode"]
