@@ -201,7 +201,7 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     if (peer_gone_ || (shared_->stopping && !HasInput())) co_return false;
     if (!idle_.has_value()) {
       idle_.emplace(&shared_->idle, weak_from_this());
-      ArmIdleTimer(shared_->options.idle_timeout);
+      ArmIdleTimer(leaving_ ? shared_->options.last_requests : shared_->options.idle_timeout);
     }
     waiting_for_request_ = true;
     const auto [error, bytes] =

@@ -43,7 +43,7 @@ class Connection final : public WakeupQueue::Target,
     TaskQueue& probes;
     TaskQueue& waits;  // HandlerSpeed::kWaits
     std::shared_ptr<ByteBudget> bodies;
-    std::atomic<bool> draining{false};  // answers end their connection
+    std::atomic<bool> draining{false};  // answers that begin end their connection
     std::atomic<bool> stopping{false};  // what has not been sent by now is not waited for
     std::atomic<int> answers{0};        // under way: of requests that have been read
     std::atomic<int> uploads{0};        // bodies that are coming, since before the drain
@@ -207,6 +207,7 @@ class Connection final : public WakeupQueue::Target,
   bool watching_ = false;
   bool writing_part_ = false;  // of an answer that goes on behind it
   bool peer_gone_ = false;
+  bool leaving_ = false;  // the drain began behind the head of its last answer
 };
 
 }  // namespace refrain::server::http

@@ -66,6 +66,7 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
     co_await DiscardInput(kCloseTime);
     co_return false;
   }
+  leaving_ = shared_->draining;
   co_return true;
 }
 
@@ -115,8 +116,9 @@ asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sendin
 
 void Connection::Frame(ReplyPart part, Sending* sending) const {
   sending->last = part.last;
-  // A head that said keep-alive is kept to: the next request may be on its way already.
-  if (part.last && shared_->draining && !sending->framer.started()) part.close = true;
+  // One that has said that the connection is kept is kept to (but by a reply that fails): the next
+  // request may be on its way already.
+  if (shared_->draining && !sending->framer.started()) part.close = true;
   if (part.head.has_value() && !sending->framer.started()) {
     sending->head_status = part.head->status;
   }

@@ -54,7 +54,7 @@ struct ReplyPart {
   std::optional<ResponseHead> head;
   std::string body;
   bool last = false;
-  bool close = false;  // with `last`: the connection ends after it
+  bool close = false;  // the connection ends after the answer; read of its first and its last part
   // Since when the first of it has waited to be sent, for ServerOptions::on_part_sent.
   std::optional<std::chrono::steady_clock::time_point> due_since;
   // In place of all above, where that takes longer than a millisecond: makes the part, on a worker

@@ -86,7 +86,9 @@ class Server {
   uint16_t port() const;
   int connections() const;
 
-  // From now on every answer ends its connection, so that clients go elsewhere.
+  // From now on every answer ends its connection, so that clients go elsewhere. Behind one that has
+  // begun and told the client that the connection is kept, one more request is answered that comes
+  // within `last_requests`.
   void BeginDrain();
 
   // Waits until no answer is under way, with all of it handed to the sockets; false when one is at

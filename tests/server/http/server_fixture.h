@@ -59,7 +59,12 @@ class ManyParts final : public Reply {
 // as an engine does.
 class Held final : public Reply {
  public:
-  Held(Observed* observed, bool begun) : observed_(observed), begins_(begun) { ++observed_->alive; }
+  enum class Parts { kWhole, kFirstAtOnce, kBothHeld };
+
+  Held(Observed* observed, Parts parts)
+      : observed_(observed), at_once_(parts == Parts::kFirstAtOnce), two_(parts != Parts::kWhole) {
+    ++observed_->alive;
+  }
   ~Held() override {
     stop_ = true;
     if (waker_.joinable()) waker_.join();
@@ -74,14 +79,16 @@ class Held final : public Reply {
     });
   }
   ReplyPart Next() override {
-    if (std::exchange(begins_, false)) return {ResponseHead{}, "begun, "};
-    if (!observed_->go) return {};
+    if (!at_once_ && !observed_->go) return {};
+    at_once_ = false;
+    if (std::exchange(two_, false)) return {ResponseHead{}, "begun, "};
     return {ResponseHead{}, "held", true};
   }
 
  private:
   Observed* observed_;
-  bool begins_;
+  bool at_once_;
+  bool two_;
   std::atomic<bool> stop_{false};
   std::thread waker_;
 };
@@ -104,7 +111,10 @@ class HttpServerTest : public ::testing::Test {
                    return std::make_unique<ManyParts>(&observed_, 1, std::stoul(request.query));
                  }});
     router_.Add({"GET", "/held", [this](Request request) -> std::unique_ptr<Reply> {
-                   return std::make_unique<Held>(&observed_, request.query == "begun");
+                   const auto parts = request.query == "begun"       ? Held::Parts::kFirstAtOnce
+                                      : request.query == "two_parts" ? Held::Parts::kBothHeld
+                                                                     : Held::Parts::kWhole;
+                   return std::make_unique<Held>(&observed_, parts);
                  }});
     router_.Add(
         {"GET", "/throws", [](Request) -> std::unique_ptr<Reply> { throw std::bad_alloc(); }});

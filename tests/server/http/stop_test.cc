@@ -258,22 +258,62 @@ TEST_F(HttpStopTest, AnAnswerUnderWayWhenDrainingBeginsEndsItsConnection) {
   EXPECT_TRUE(client.ReadEnd());
 }
 
-// It may have sent the next request before it could know of any end.
-TEST_F(HttpStopTest, WhoWasToldThatItsConnectionIsKeptHasOneMoreRequestAnswered) {
+TEST_F(HttpStopTest, AnAnswerThatBeginsWhileDrainingEndsItsConnection) {
   Start();
   RawClient client = Connect();
-  client.Send(GetRequest("/held?begun"));
-  ASSERT_TRUE(client.ReadUntil("begun"));
+  client.Send(GetRequest("/held?two_parts"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
   server_->BeginDrain();
   observed_.go = true;
-  const RawResponse begun = client.ReadResponse();
-  EXPECT_EQ(begun.body, "begun, held");
-  EXPECT_EQ(begun.headers.at("connection"), "keep-alive");
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.body, "begun, held");
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  EXPECT_TRUE(client.ReadEnd());
+}
+
+// A stream that began before the drain, and whose client was told that the connection is kept.
+class BegunBeforeDrainTest : public HttpStopTest {
+ protected:
+  // Sends `ahead` before the stream's end, which is read.
+  void Drain(RawClient* client, const std::string& ahead = "") {
+    client->Send(GetRequest("/held?begun"));
+    ASSERT_TRUE(client->ReadUntil("begun"));
+    client->Send(ahead);
+    server_->BeginDrain();
+    observed_.go = true;
+    const RawResponse begun = client->ReadResponse();
+    EXPECT_EQ(begun.body, "begun, held");
+    EXPECT_EQ(begun.headers.at("connection"), "keep-alive");
+  }
+  static void ExpectLast(RawClient* client) {
+    RawResponse last = client->ReadResponse();
+    EXPECT_EQ(last.body, "hello");
+    EXPECT_EQ(last.headers["connection"], "close");
+    EXPECT_TRUE(client->ReadEnd());
+  }
+};
+
+// It may be on its way before the client can know of any end.
+TEST_F(BegunBeforeDrainTest, OneMoreRequestIsAnswered) {
+  Start({.last_requests = 60s});
+  RawClient client = Connect();
+  Drain(&client);
   EXPECT_FALSE(client.ReadEnd(100ms));
   client.Send(GetRequest("/hello"));
-  RawResponse last = client.ReadResponse();
-  EXPECT_EQ(last.body, "hello");
-  EXPECT_EQ(last.headers["connection"], "close");
+  ExpectLast(&client);
+}
+
+TEST_F(BegunBeforeDrainTest, OfRequestsSentAheadOneIsAnswered) {
+  Start({.last_requests = 60s});
+  RawClient client = Connect();
+  Drain(&client, GetRequest("/hello") + GetRequest("/hello"));
+  ExpectLast(&client);
+}
+
+TEST_F(BegunBeforeDrainTest, WhoSendsNothingIsSentElsewhereSoon) {
+  Start({.last_requests = 50ms});
+  RawClient client = Connect();
+  Drain(&client);
   EXPECT_TRUE(client.ReadEnd());
 }
 
