@@ -22,6 +22,7 @@ class EntryReader {
 
   std::span<const kernels::LogprobEntry> Take(int32_t top) {
     while (left_.empty()) {
+      assert(!calls_.empty());
       left_ = calls_.front();
       calls_ = calls_.subspan(1);
     }

@@ -74,9 +74,8 @@ struct LogprobsRow {
   int32_t entry_begin = 0;
 };
 
-// One token of a row's distribution. Of tokens whose distance from the best logit is the same in
-// f32 those with the lowest ids are the more probable ones.
-struct LogprobEntry {
+// One token of a row's distribution. Of equal ones those with the lowest ids are the more probable.
+struct alignas(16) LogprobEntry {
   int32_t token = -1;    // -1: there is none, or the best logit is infinite
   int32_t rank = 0;      // of the token asked for: 1 = the most probable; of others not told
   float logit = 0.0f;    // NaN counts as -infinity

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 #include "kernels/cuda/copy_small.h"
@@ -14,6 +15,7 @@ namespace {
 
 // Edits and allowed tokens that there is memory for from the start, whoever has the rest of it.
 constexpr size_t kListedPerSlot = 64;
+constexpr size_t kEntriesPerSlot = 1 + 20;
 
 }  // namespace
 
@@ -38,15 +40,14 @@ CudaTokenSampler::CudaTokenSampler(const TokenSamplerOptions& options, Runtime& 
       rows_(runtime, stream, device),
       edits_(runtime, stream, device),
       allowed_(runtime, stream, device),
-      logprobs_rows_(runtime, stream, device),
       ended_(static_cast<size_t>(options.max_in_flight)) {}
 
 CudaTokenSampler::~CudaTokenSampler() {
   runtime_.Synchronize(stream_).IgnoreError();  // copies may be on their way
   for (const Ended& ended : ended_) {
     if (ended.tokens != nullptr) runtime_.FreePinned(ended.tokens);
-    for (const PinnedEntries& pinned : ended.logprobs) {
-      if (pinned.data != nullptr) runtime_.FreePinned(pinned.data);
+    for (const LogprobsCall& call : ended.calls) {
+      if (call.pinned != nullptr) runtime_.FreePinned(call.pinned);
     }
   }
 }
@@ -57,7 +58,6 @@ absl::Status CudaTokenSampler::Allocate() {
   absl::Status reserved = rows_.Reserve(slots * sizeof(SamplingRow));
   if (reserved.ok()) reserved = edits_.Reserve(slots * kListedPerSlot * sizeof(LogitEdit));
   if (reserved.ok()) reserved = allowed_.Reserve(allowed_bytes);
-  if (reserved.ok()) reserved = logprobs_rows_.Reserve(slots * sizeof(LogprobsRow));
   if (reserved.ok()) {
     reserved = ReserveScratch(device_, allowed_bytes, allowed_bytes, &allowed_logits_);
   }
@@ -73,6 +73,11 @@ absl::Status CudaTokenSampler::Allocate() {
     absl::StatusOr<std::unique_ptr<Event>> event = runtime_.CreateEvent();
     if (!event.ok()) return event.status();
     ended.copied = *std::move(event);
+    // What every slot may ask for over HTTP is there from the start.
+    ended.calls.emplace_back();
+    reserved = MakeRoom(slots * (sizeof(LogprobsRow) + kEntriesPerSlot * sizeof(LogprobEntry)),
+                        &ended.calls.front());
+    if (!reserved.ok()) return reserved;
   }
   return absl::OkStatus();
 }
@@ -120,40 +125,43 @@ void CudaTokenSampler::Logprobs(const LogprobsArgs& args) {
 
 absl::Status CudaTokenSampler::Launch(const LogprobsArgs& args) {
   assert(num_ended_ - num_awaited_ < ended_.size());
-  absl::StatusOr<const std::byte*> rows = logprobs_rows_.Upload(std::as_bytes(args.rows));
-  if (!rows.ok()) return rows.status();
   Ended& ended = current();
-  if (ended.num_logprobs == ended.logprobs.size()) ended.logprobs.emplace_back();
-  PinnedEntries& pinned = ended.logprobs[ended.num_logprobs];
+  if (ended.num_calls == ended.calls.size()) ended.calls.emplace_back();
+  LogprobsCall& call = ended.calls[ended.num_calls];
   const LogprobsRow& last = args.rows.back();
   const auto entries = static_cast<size_t>(last.entry_begin) + 1 + static_cast<size_t>(last.top);
-  if (absl::Status status = MakeRoom(entries, &pinned); !status.ok()) return status;
-  pinned.used = entries;
-  ++ended.num_logprobs;
+  const size_t entries_bytes = entries * sizeof(LogprobEntry);
+  absl::Status status = MakeRoom(entries_bytes + args.rows.size_bytes(), &call);
+  if (!status.ok()) return status;
+  call.entries = entries;
+  ++ended.num_calls;
+  std::memcpy(call.pinned + entries_bytes, args.rows.data(), args.rows.size_bytes());
   LogprobsLaunch launch;
   launch.num_rows = static_cast<int>(args.rows.size());
   launch.vocab = static_cast<int>(args.logits.cols);
-  launch.rows = reinterpret_cast<const LogprobsRow*>(*rows);
+  launch.rows = reinterpret_cast<const LogprobsRow*>(call.pinned + entries_bytes);
   launch.logits = static_cast<const float*>(args.logits.data);
   launch.stride = args.logits.stride;
   launch.sampled = sampled();
-  launch.entries = reinterpret_cast<LogprobEntry*>(pinned.data);
+  launch.entries = reinterpret_cast<LogprobEntry*>(call.pinned);
   LaunchLogprobs(stream_, launch);
   return absl::OkStatus();
 }
 
-absl::Status CudaTokenSampler::MakeRoom(size_t entries, PinnedEntries* pinned) {
-  if (entries <= pinned->room) return absl::OkStatus();
-  const size_t room = std::max(entries, 2 * pinned->room);
-  if (pinned->data != nullptr) {
-    // A kernel of a step that failed may still write there.
-    if (absl::Status status = runtime_.Synchronize(stream_); !status.ok()) return status;
-    runtime_.FreePinned(pinned->data);
-    *pinned = PinnedEntries();
+absl::Status CudaTokenSampler::MakeRoom(size_t bytes, LogprobsCall* call) {
+  if (bytes <= call->bytes) return absl::OkStatus();
+  const size_t doubled = std::max(bytes, 2 * call->bytes);
+  if (call->pinned != nullptr) {
+    runtime_.FreePinned(call->pinned);
+    *call = LogprobsCall();
   }
-  absl::StatusOr<std::byte*> data = runtime_.AllocatePinned(room * sizeof(LogprobEntry));
-  if (!data.ok()) return data.status();
-  *pinned = {*data, room, 0};
+  for (const size_t room : {doubled, bytes}) {
+    absl::StatusOr<std::byte*> pinned = runtime_.AllocatePinned(room);
+    if (!pinned.ok() && room > bytes) continue;
+    if (!pinned.ok()) return pinned.status();
+    *call = {*pinned, room, 0};
+    break;
+  }
   return absl::OkStatus();
 }
 
@@ -168,7 +176,9 @@ absl::Status CudaTokenSampler::EndStep() {
   }
   absl::Status status = failure_.Take();
   if (!status.ok()) {
-    ended.num_logprobs = 0;
+    // Kernels of the step may still read what they were asked for.
+    if (ended.num_calls > 0) runtime_.Synchronize(stream_).IgnoreError();
+    ended.num_calls = 0;
     return status;
   }
   ++num_ended_;
@@ -180,11 +190,11 @@ absl::StatusOr<SampledStep> CudaTokenSampler::AwaitStep() {
   assert(num_awaited_ < num_ended_);
   Ended& ended = ended_[num_awaited_++ % ended_.size()];
   told_.clear();
-  while (told_.size() < ended.num_logprobs) {
-    const PinnedEntries& pinned = ended.logprobs[told_.size()];
-    told_.emplace_back(reinterpret_cast<const LogprobEntry*>(pinned.data), pinned.used);
+  while (told_.size() < ended.num_calls) {
+    const LogprobsCall& call = ended.calls[told_.size()];
+    told_.emplace_back(reinterpret_cast<const LogprobEntry*>(call.pinned), call.entries);
   }
-  ended.num_logprobs = 0;
+  ended.num_calls = 0;
   clock_.StepAwaited();
   const absl::Status waited = runtime_.Synchronize(*ended.copied);
   if (!waited.ok()) {

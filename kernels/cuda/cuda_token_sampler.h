@@ -16,7 +16,8 @@ namespace refrain::kernels::cuda {
 
 // Sampling on the back end's stream. Every ended step copies the slots' tokens into a pinned array
 // of its own, with an event behind, so that waiting for a step does not wait for the next one.
-// Kernels write log-probabilities to pinned memory themselves: they are few bytes of many logits.
+// What log-probabilities are asked for is read from pinned memory, and they are written there, by
+// the kernel itself: few bytes of many logits, and no call waits for a copy of the one before.
 // What it is made of outlives it. Threads and failure as TokenSampler.
 class CudaTokenSampler final : public TokenSampler {
  public:
@@ -35,17 +36,17 @@ class CudaTokenSampler final : public TokenSampler {
 
  private:
   // Of one call of Logprobs; kept for a later step.
-  struct PinnedEntries {
-    std::byte* data = nullptr;  // [room] of LogprobEntry
-    size_t room = 0;
-    size_t used = 0;
+  struct LogprobsCall {
+    std::byte* pinned = nullptr;  // entries, then rows
+    size_t bytes = 0;             // there are
+    size_t entries = 0;           // of the call
   };
   // One of as many as may be in flight.
   struct Ended {
     std::byte* tokens = nullptr;  // [num_slots] of int32_t, pinned
     std::unique_ptr<Event> copied;
-    std::vector<PinnedEntries> logprobs;
-    size_t num_logprobs = 0;  // of the step: the first ones
+    std::vector<LogprobsCall> calls;
+    size_t num_calls = 0;  // of the step: the first ones
   };
 
   CudaTokenSampler(const TokenSamplerOptions& options, Runtime& runtime, Stream& stream,
@@ -53,7 +54,7 @@ class CudaTokenSampler final : public TokenSampler {
   absl::Status Allocate();
   absl::Status Launch(const SampleArgs& args);
   absl::Status Launch(const LogprobsArgs& args);
-  absl::Status MakeRoom(size_t entries, PinnedEntries* pinned);
+  absl::Status MakeRoom(size_t bytes, LogprobsCall* call);
   Ended& current() { return ended_[num_ended_ % ended_.size()]; }
   size_t bytes() const { return static_cast<size_t>(options_.num_slots) * sizeof(int32_t); }
 
@@ -66,7 +67,6 @@ class CudaTokenSampler final : public TokenSampler {
   UploadBuffer rows_;
   UploadBuffer edits_;
   UploadBuffer allowed_;
-  UploadBuffer logprobs_rows_;
   DeviceBuffer allowed_logits_;
   DeviceBuffer sampled_;      // [num_slots] of int32_t
   std::vector<Ended> ended_;  // used in turn

@@ -2,58 +2,51 @@
 
 #include <cmath>
 
+#include "kernels/cuda/best_tokens.h"
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/logits_row.h"
+#include "kernels/cuda/scaled_row.h"
 
 namespace refrain::kernels::cuda {
 namespace {
-
-constexpr uint32_t kInfiniteMagnitude = 0x7f800000u;
 
 // A NaN is nobody's best.
 __device__ __forceinline__ float OrLeast(float logit) {
   return logit > -INFINITY ? logit : -INFINITY;
 }
 
-// log(sum(exp(logits))); NaN where the best is infinite.
-__device__ double LogOfSum(LogitsShared& shared, const RowView& row) {
-  const Mass total = SumOfWeights(shared, row.vocab, [&](int i) -> Mass {
-    uint32_t magnitude;
-    return row.Candidate(row.logits[i], magnitude) ? MassOf(magnitude) : 0;
-  });
-  return row.best + log(static_cast<double>(total) / kMassOfOne);
-}
+// A row ordered by its logits themselves (Row of best_tokens.h).
+struct LogitOrder {
+  static constexpr int kKeyBits = 32;
 
-// How many tokens are more probable than this one, of equal ones those with lower ids.
-__device__ int CountBetter(LogitsShared& shared, const float* logits, int vocab, int token) {
-  const float own = OrLeast(logits[token]);
-  const Mass better = SumOfWeights(shared, vocab, [&](int i) -> Mass {
-    const float logit = OrLeast(logits[i]);
-    return logit > own || (logit == own && i < token) ? 1 : 0;
-  });
-  return static_cast<int>(better);
-}
+  const float* logits;
+  int vocab;
 
-__device__ void ListBest(LogitsShared& shared, RowView row, double log_of_sum, int count,
+  __device__ bool Candidate(float logit, uint32_t& key) const {
+    const uint32_t bits = __float_as_uint(logit + 0.0f);  // there is one zero
+    key = (bits & 0x80000000u) != 0 ? bits : bits ^ 0x7fffffffu;
+    return logit == logit;
+  }
+};
+
+__device__ void ListBest(LogitsShared& shared, const LogitOrder& row, double log_of_sum, int count,
                          LogprobEntry* entries) {
-  row.least = -INFINITY;
   Cut cut;
-  cut.magnitude = kInfiniteMagnitude;
   if (count < row.vocab) {
     cut = Narrow(shared, row, cut, CountOne(), [=](Mass) { return static_cast<Mass>(count); });
   }
   if (threadIdx.x == 0) shared.found = 0;
   __syncthreads();
   ForEachLogit(row.logits, row.vocab, [&](int i, float logit) {
-    uint32_t magnitude;
-    if (!row.Inside(i, logit, cut, magnitude)) return;
+    uint32_t key;
+    if (!row.Candidate(logit, key) || !cut.Leaves(i, key)) return;
     entries[atomicAdd(&shared.found, 1)] = {i, 0, logit, static_cast<float>(logit - log_of_sum)};
   });
   __syncthreads();
   // What is no number is not listed.
   for (int i = shared.found + static_cast<int>(threadIdx.x); i < count;
        i += static_cast<int>(blockDim.x)) {
-    entries[i] = {-1, 0, 0.0f, 0.0f};
+    entries[i] = LogprobEntry();
   }
 }
 
@@ -64,33 +57,37 @@ __global__ void __launch_bounds__(kMaxSamplingThreads) RowLogprobs(LogprobsLaunc
   LogprobEntry* entries = launch.entries + row.entry_begin;
   int most_probable;
   const float best = FindBest(shared, logits, launch.vocab, most_probable);
-  const RowView view = {logits, launch.vocab, best, 1.0f, kLeastScaledLogit};
-  const double log_of_sum = LogOfSum(shared, view);
   const int token = row.token == LogprobsRow::kSampled        ? launch.sampled[row.slot]
                     : row.token == LogprobsRow::kMostProbable ? most_probable
                                                               : row.token;
-  int better = 0;
-  float logit = 0.0f;
-  if (token >= 0) {
-    better = CountBetter(shared, logits, launch.vocab, token);
-    logit = OrLeast(logits[token]);
-  }
+  const float own = token >= 0 ? OrLeast(logits[token]) : 0.0f;
+  const ScaledRow scaled = {logits, launch.vocab, best, 1.0f, kLeastScaledLogit};
+  Mass mass = 0, before = 0;  // of what this thread sees; tokens that are more probable
+  ForEachLogit(logits, launch.vocab, [&](int i, float logit) {
+    uint32_t magnitude;
+    if (scaled.Candidate(logit, magnitude)) mass += MassOf(magnitude);
+    const float value = OrLeast(logit);
+    if (value > own || (value == own && i < token)) ++before;
+  });
+  mass = BlockSum(shared, mass);
+  before = BlockSum(shared, before);
+  // Where the best is infinite, no logit less this is a number.
+  const double log_of_sum = best + log(static_cast<double>(mass) / kMassOfOne);
   if (threadIdx.x == 0) {
-    entries[0] = {token, better + 1, logit, static_cast<float>(logit - log_of_sum)};
+    entries[0] = {token, static_cast<int32_t>(before) + 1, own,
+                  static_cast<float>(own - log_of_sum)};
   }
-  // Of an infinite best the others have no distance.
-  const int top = row.top;
-  if (top > 0 && most_probable >= 0) {
-    ListBest(shared, view, log_of_sum, top, entries + 1);
+  if (most_probable >= 0 && row.top > 0) {
+    ListBest(shared, {logits, launch.vocab}, log_of_sum, row.top, entries + 1);
   } else {
-    for (int i = threadIdx.x; i < top; i += blockDim.x) entries[1 + i] = {-1, 0, 0.0f, 0.0f};
+    for (int i = threadIdx.x; i < row.top; i += blockDim.x) entries[1 + i] = LogprobEntry();
   }
 }
 
 }  // namespace
 
 void LaunchLogprobs(Stream& stream, const LogprobsLaunch& launch) {
-  if (launch.num_rows == 0 || !FitsSampling(stream, launch.vocab, launch.threads)) return;
+  if (launch.num_rows == 0 || !CheckSampling(stream, launch.vocab, launch.threads)) return;
   Launch(stream, {dim3(launch.num_rows), dim3(launch.threads), sizeof(LogitsShared), "RowLogprobs"},
          RowLogprobs, launch);
 }

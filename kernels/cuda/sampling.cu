@@ -3,8 +3,10 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cuda/best_tokens.h"
 #include "kernels/cuda/device_language.h"
 #include "kernels/cuda/logits_row.h"
+#include "kernels/cuda/scaled_row.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -44,15 +46,17 @@ __device__ void ApplyEdits(const SamplingLaunch& launch, const SamplingRow& row,
   __syncthreads();
 }
 
-__device__ int Draw(LogitsShared& shared, const RowView& row, const Cut& cut, double uniform) {
-  const auto weight = [&](int i) -> Mass {
+__device__ int Draw(LogitsShared& shared, const ScaledRow& row, const Cut& cut, double uniform) {
+  const auto weight = [&](int i, float logit) -> Mass {
     uint32_t magnitude;
-    return row.Inside(i, cut, magnitude) ? MassOf(magnitude) : 0;
+    return row.Candidate(logit, magnitude) && cut.Leaves(i, magnitude) ? MassOf(magnitude) : 0;
   };
-  const Mass total = SumOfWeights(shared, row.vocab, weight);
+  Mass own = 0;
+  ForEachLogit(row.logits, row.vocab, [&](int i, float logit) { own += weight(i, logit); });
+  const Mass total = BlockSum(shared, own);
   Mass target = static_cast<Mass>(uniform * static_cast<double>(total));
   if (target >= total) target = total - 1;
-  return FindToken(shared, row.vocab, target, weight);
+  return FindToken(shared, row.vocab, target, [&](int i) { return weight(i, row.logits[i]); });
 }
 
 __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch launch) {
@@ -62,8 +66,8 @@ __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch
   ApplyEdits(launch, row, logits);
   int token;
   const float best = FindBest(shared, logits, launch.vocab, token);
-  const RowView view = {logits, launch.vocab, best, row.inverse_temperature,
-                        row.least_scaled_logit};
+  const ScaledRow view = {logits, launch.vocab, best, row.inverse_temperature,
+                          row.least_scaled_logit};
   uint32_t magnitude;
   // Where the best is infinite there is no candidate.
   if (row.inverse_temperature > 0 && view.Candidate(best, magnitude)) {
@@ -73,10 +77,12 @@ __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch
       cut = Narrow(shared, view, cut, CountOne(), [=](Mass) { return top_k; });
     }
     if (row.top_p < 1.0) {
-      cut = Narrow(shared, view, cut, CountMass(), [&](Mass total) {
-        const Mass target = static_cast<Mass>(ceil(row.top_p * static_cast<double>(total)));
-        return target < 1 ? Mass{1} : target > total ? total : target;
-      });
+      cut = Narrow(
+          shared, view, cut, [](uint32_t magnitude) { return MassOf(magnitude); },
+          [&](Mass total) {
+            const Mass target = static_cast<Mass>(ceil(row.top_p * static_cast<double>(total)));
+            return target < 1 ? Mass{1} : target > total ? total : target;
+          });
     }
     token = Draw(shared, view, cut, row.uniform);
   }
@@ -85,7 +91,7 @@ __global__ void __launch_bounds__(kMaxSamplingThreads) SampleRows(SamplingLaunch
 
 }  // namespace
 
-bool FitsSampling(Stream& stream, int vocab, int threads) {
+bool CheckSampling(Stream& stream, int vocab, int threads) {
   if (vocab <= kMaxSamplingVocab && threads % 32 == 0 && threads <= kMaxSamplingThreads) {
     return true;
   }
@@ -97,7 +103,7 @@ bool FitsSampling(Stream& stream, int vocab, int threads) {
 }
 
 void LaunchSampling(Stream& stream, const SamplingLaunch& launch) {
-  if (launch.num_rows == 0 || !FitsSampling(stream, launch.vocab, launch.threads)) return;
+  if (launch.num_rows == 0 || !CheckSampling(stream, launch.vocab, launch.threads)) return;
   Launch(stream, {dim3(launch.num_rows), dim3(launch.threads), sizeof(LogitsShared), "SampleRows"},
          SampleRows, launch);
 }

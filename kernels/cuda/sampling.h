@@ -38,9 +38,9 @@ struct SamplingLaunch {
 inline constexpr int kMaxSamplingVocab = 1 << 18;
 inline constexpr int kMaxSamplingThreads = 512;
 
-// Whether a row of so many tokens can be looked at by so many threads; if not, the stream keeps
-// that.
-bool FitsSampling(Stream& stream, int vocab, int threads);
+// False where a row of so many tokens cannot be looked at by so many threads, which the stream
+// keeps.
+bool CheckSampling(Stream& stream, int vocab, int threads);
 
 // A refusal is kept in the stream.
 void LaunchSampling(Stream& stream, const SamplingLaunch& launch);

@@ -91,10 +91,11 @@ class EmulatedRuntime final : public Runtime {
     return std::unique_ptr<Stream>(new EmulatedStream(device_));
   }
   absl::Status Synchronize(Stream& stream) override {
-    if (absl::Status status = Check("Synchronize"); !status.ok()) return status;
+    const absl::Status injected = Check("Synchronize");
     if (absl::Status status = NotCaptured("Synchronize", stream); !status.ok()) return status;
+    // Also where it fails nothing is left that would use memory that is given back then.
     QueueOf(stream).RunAll();
-    return Result(stream);
+    return injected.ok() ? Result(stream) : injected;
   }
 
   absl::Status CopyAsync(std::byte* to, const std::byte* from, size_t bytes,

@@ -220,7 +220,7 @@ TEST(CudaTokenSamplerTest, AStepNeedsNoMemoryThatIsNotThereFromTheStart) {
 
 // Every call fails once: a status comes out of the step or of the wait, never a wrong token.
 TEST(CudaTokenSamplerTest, AnyCallMayFail) {
-  for (int64_t n = 0; n < 60; ++n) {
+  for (int64_t n = 0; n < 150; ++n) {
     auto made = CudaBackend::Create(
         emulated::MakeEmulatedRuntime({.failing_call = "", .failing_call_index = n}));
     if (!made.ok()) continue;
