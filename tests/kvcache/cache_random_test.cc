@@ -27,6 +27,7 @@ struct Setting {
   bool prefix_cache;
   bool other_positions;  // some sequences do not count 0, 1, 2, ...
   const char* eviction = "reuse_rate";
+  uint64_t hash_mask = ~uint64_t{0};  // 1: lineages have one of two hashes
 };
 
 // Random requests of few tokens, so that prefixes meet, run against plain lists: what a sequence
@@ -40,7 +41,8 @@ class RandomRun {
             .chunk_tokens = setting.chunk_tokens,
             .max_slots = kSlots,
             .prefix_cache = setting.prefix_cache,
-            .eviction = setting.eviction}) {}
+            .eviction = setting.eviction,
+            .hash_mask = setting.hash_mask}) {}
 
   void Step() {
     const size_t action = Below(24);
@@ -420,7 +422,7 @@ class RandomRun {
   int64_t given_back_together_ = 0;
 };
 
-constexpr int kSettings = 11;
+constexpr int kSettings = 12;
 constexpr int32_t kMostChunks = 200;
 
 // A long run is that long on the largest trees; the small ones, of which there are more shapes,
@@ -449,11 +451,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{16, kMostChunks, true, true, "s3fifo"}, Setting{64, 40, true, true},
                       Setting{64, kMostChunks, true, false}, Setting{32, 40, true, true},
                       Setting{128, 24, true, false}, Setting{16, 40, false, false},
-                      Setting{4, 60, false, true}),
+                      Setting{4, 60, false, true}, Setting{4, 60, true, true, "reuse_rate", 1}),
     [](const auto& info) {
       return "Chunk" + std::to_string(info.param.chunk_tokens) + "Pool" +
              std::to_string(info.param.num_chunks) + (info.param.prefix_cache ? "On" : "Off") +
-             (info.param.other_positions ? "AnyPositions" : "");
+             (info.param.other_positions ? "AnyPositions" : "") +
+             (info.param.hash_mask == 1 ? "TwoHashes" : "");
     });
 
 }  // namespace
