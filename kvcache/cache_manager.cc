@@ -43,7 +43,8 @@ CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
                            std::unique_ptr<EvictionPolicy> policy)
     : options_(options),
       mover_(mover),
-      cache_(options.num_chunks, options.chunk_tokens, options.prefix_cache, std::move(policy)),
+      cache_(options.num_chunks, options.chunk_tokens, options.hash_mask, options.prefix_cache,
+             std::move(policy)),
       positions_(static_cast<int32_t*>(std::calloc(num_positions(), sizeof(int32_t)))),
       slot_taken_(static_cast<size_t>(options.max_slots), false) {}
 

@@ -6,12 +6,12 @@
 
 namespace refrain::kvcache {
 
-ChunkCache::ChunkCache(int32_t num_chunks, int32_t chunk_tokens, bool keeps_unused,
-                       std::unique_ptr<EvictionPolicy> policy)
+ChunkCache::ChunkCache(int32_t num_chunks, int32_t chunk_tokens, uint64_t hash_mask,
+                       bool keeps_unused, std::unique_ptr<EvictionPolicy> policy)
     : keeps_unused_(keeps_unused),
       policy_(std::move(policy)),
       pool_(num_chunks),
-      tree_(chunk_tokens) {}
+      tree_(chunk_tokens, hash_mask) {}
 
 // --- chunks and roots ---
 

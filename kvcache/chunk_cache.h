@@ -38,7 +38,7 @@ struct Holdings {
 // Called by the cache manager alone, on its thread. Cannot fail; misuse asserts.
 class ChunkCache {
  public:
-  ChunkCache(int32_t num_chunks, int32_t chunk_tokens, bool keeps_unused,
+  ChunkCache(int32_t num_chunks, int32_t chunk_tokens, uint64_t hash_mask, bool keeps_unused,
              std::unique_ptr<EvictionPolicy> policy);
 
   // --- queries ---

@@ -17,7 +17,8 @@ uint64_t HashOf(const std::string& text) { return XXH3_64bits(text.data(), text.
 
 }  // namespace
 
-PrefixTree::PrefixTree(int32_t chunk_tokens) : chunk_tokens_(chunk_tokens) {
+PrefixTree::PrefixTree(int32_t chunk_tokens, uint64_t hash_mask)
+    : chunk_tokens_(chunk_tokens), hash_mask_(hash_mask) {
   assert(chunk_tokens >= 1);
 }
 
@@ -73,10 +74,11 @@ bool PrefixTree::IsPrefix(const Piece& a, const Piece& b) {
   return a.tokens <= b.tokens && CommonTokens(a, b) == a.tokens;
 }
 
-uint64_t PrefixTree::LineageHash(uint64_t parent_hash, const Piece& full) {
+uint64_t PrefixTree::LineageHash(uint64_t parent_hash, const Piece& full) const {
   const size_t bytes = static_cast<size_t>(full.tokens) * sizeof(TokenId);
-  const uint64_t hash = Mix(parent_hash, XXH3_64bits(full.ids, bytes));
-  return full.positions == nullptr ? hash : Mix(hash, XXH3_64bits(full.positions, bytes));
+  uint64_t hash = Mix(parent_hash, XXH3_64bits(full.ids, bytes));
+  if (full.positions != nullptr) hash = Mix(hash, XXH3_64bits(full.positions, bytes));
+  return hash & hash_mask_;
 }
 
 // --- finding ---

@@ -103,7 +103,9 @@ class PrefixTree {
     MatchEnd end = MatchEnd::kNode;
   };
 
-  explicit PrefixTree(int32_t chunk_tokens);
+  // `hash_mask`: the bits of a lineage's hash that count. Fewer, in tests, let lineages meet in
+  // one.
+  explicit PrefixTree(int32_t chunk_tokens, uint64_t hash_mask = ~uint64_t{0});
 
   // --- queries ---
   const Node& node(NodeId id) const {
@@ -176,7 +178,7 @@ class PrefixTree {
   static int32_t CommonTokens(const Piece& a, const Piece& b);
   static int Compare(const Piece& a, const Piece& b);
   static bool IsPrefix(const Piece& a, const Piece& b);
-  static uint64_t LineageHash(uint64_t parent_hash, const Piece& full);
+  uint64_t LineageHash(uint64_t parent_hash, const Piece& full) const;
 
   NodeId NewNode(NodeId parent);
   NodeId FindHashed(NodeId parent, uint64_t hash, const Piece& full) const;
@@ -191,6 +193,7 @@ class PrefixTree {
   uint64_t NewStamp() { return ++last_stamp_; }
 
   const int32_t chunk_tokens_;
+  const uint64_t hash_mask_;
   std::vector<std::unique_ptr<Block>> blocks_;
   size_t nodes_made_ = 0;                          // ids given out so far
   std::vector<NodeId> free_;                       // of those, the ones to use again

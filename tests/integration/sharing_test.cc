@@ -14,11 +14,13 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/engine_observer.h"
 #include "engine/engine_parts.h"
 #include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
@@ -95,13 +97,103 @@ struct Setting {
   std::atomic<size_t>* gather = nullptr;  // takes all places at once; the most that ever ran
 };
 
+struct Mix {
+  uint32_t seed;
+  int joins;
+  std::string what;
+  int at_once = 0;            // of the joins
+  bool beams = true;          // some requests have beams
+  bool cancels_held = false;  // now and then one that waits for what another computes
+};
+
+// Plans with two running sequences or more, and those of them that preempt.
+struct PreemptionCounts {
+  std::atomic<int64_t> plans = 0;
+  std::atomic<int64_t> preempting = 0;
+};
+
+// Counts cancelled requests by what they did then, and stops the engine where one can be cancelled
+// that is held. Told by the engine's thread, asked by the test's.
+class CancelWatch final : public engine::EngineObserver {
+ public:
+  int64_t queued() const { return waited_ - held_; }
+  int64_t held() const { return held_; }  // while another computed their prefix
+  int64_t prefilling() const { return prefilling_; }
+  int64_t decoding() const { return decoding_; }
+
+  // The engine stops before the first plan in which a request is held that comes from now on; until
+  // then it waits a little before each plan, so that the request comes in time.
+  void StopAtHeld() {
+    newest_before_ = newest_.load();
+    stops_ = true;
+  }
+  // False when it has not soon, and will not: the request came too late.
+  bool WaitUntilStopped() {
+    if (stopped_.try_acquire_for(std::chrono::seconds(1))) return true;
+    if (stops_.exchange(false)) return false;
+    stopped_.acquire();
+    return true;
+  }
+  void GoOn() { goes_on_.release(); }
+
+  // Before each plan. One that was held in it is not admitted before the next.
+  void Look(const engine::SchedulerSnapshot& snapshot) {
+    const auto waits = [&](engine::SequenceId id) {
+      const auto entry = engine::FindEntry(snapshot.waiting, id);
+      return entry != snapshot.waiting.end() && entry->sequence == id;
+    };
+    for (const engine::SequenceId id : held_before_) held_ += waits(id) ? 0 : 1;
+    held_before_.clear();
+    for (const engine::WaitingEntry& entry : snapshot.waiting) {
+      newest_ = std::max(newest_.load(), entry.sequence);
+      if (entry.held) held_before_.push_back(entry.sequence);
+    }
+    if (stops_) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (held_before_.empty() || held_before_.back() <= newest_before_.load()) return;
+    if (!stops_.exchange(false)) return;
+    stopped_.release();
+    goes_on_.acquire();
+  }
+
+  void OnRequestEnd(const engine::RequestObservation& request) override {
+    if (request.status != absl::StatusCode::kCancelled) return;
+    ++(!request.queue_s.has_value()         ? waited_
+       : !request.first_token_s.has_value() ? prefilling_
+                                            : decoding_);
+  }
+  void OnStep(const engine::StepObservation&) override {}
+  void OnArrival(int32_t) override {}
+  void OnFirstScheduled(double, int32_t, int32_t) override {}
+  void OnFirstToken(double, int32_t, int32_t) override {}
+  void OnFurtherFirstToken(double) override {}
+  void OnTokenGap(double) override {}
+  void OnTokens(int32_t) override {}
+
+ private:
+  std::vector<engine::SequenceId> held_before_;
+  std::atomic<int64_t> waited_ = 0, held_ = 0, prefilling_ = 0, decoding_ = 0;
+  std::atomic<engine::SequenceId> newest_{}, newest_before_{};
+  std::atomic<bool> stops_ = false;
+  std::binary_semaphore stopped_{0}, goes_on_{0};
+};
+
 // Plans as the scheduler does, but for what it evicts and preempts.
 class DisturbingPlanner {
  public:
-  DisturbingPlanner(kvcache::CacheManager* cache, bool oldest_too)
-      : cache_(cache), oldest_too_(oldest_too) {}
+  DisturbingPlanner(kvcache::CacheManager* cache, bool oldest_too, PreemptionCounts* counts)
+      : cache_(cache), oldest_too_(oldest_too), counts_(counts) {}
 
   engine::StepPlan operator()(const engine::SchedulerSnapshot& snapshot) {
+    engine::StepPlan plan = Disturb(snapshot);
+    if (snapshot.running.size() > 1) {
+      ++counts_->plans;
+      counts_->preempting += plan.preempt.empty() ? 0 : 1;
+    }
+    return plan;
+  }
+
+ private:
+  engine::StepPlan Disturb(const engine::SchedulerSnapshot& snapshot) {
     cache_->EvictAll();
     const engine::StepPlan undisturbed = engine::Plan(snapshot);
     engine::StepPlan plan = undisturbed;
@@ -119,7 +211,6 @@ class DisturbingPlanner {
     return running > 1 && plan.work.empty() ? undisturbed : plan;
   }
 
- private:
   bool PreemptsNow(size_t running) {
     ++step_;
     if (oldest_too_) return step_ % (running > 1 ? 2 : 40) == 0;
@@ -128,6 +219,7 @@ class DisturbingPlanner {
 
   kvcache::CacheManager* const cache_;
   const bool oldest_too_;
+  PreemptionCounts* const counts_;
   int step_ = 0;
 };
 
@@ -156,74 +248,6 @@ class GatheringPlanner {
   bool gathered_ = false;
 };
 
-std::unique_ptr<Engine> Start(const std::string& path, const Setting& setting) {
-  EngineOptions options;
-  options.model.path = path;
-  options.backend.threads = setting.threads;
-  options.step_token_budget = 96;
-  options.max_sequences = 64;
-  options.kv_cache.memory_bytes = 64 << 20;
-  options.kv_cache.chunk_tokens = setting.chunk_tokens;
-  options.kv_cache.prefix_cache = setting.prefix_cache;
-  options.attention_mode = setting.mode;
-  options.reproducible = true;
-  absl::StatusOr<engine::EngineParts> parts = engine::MakeEngineParts(options);
-  if (!parts.ok()) {
-    ADD_FAILURE() << parts.status();
-    return nullptr;
-  }
-  if (setting.disturb) {
-    parts->planner = DisturbingPlanner(parts->cache.get(), setting.disturb_oldest);
-  } else if (setting.gather != nullptr) {
-    parts->planner = GatheringPlanner(setting.gather);
-  }
-  auto engine = engine::MakeEngine(*std::move(parts), options);
-  if (!engine.ok()) ADD_FAILURE() << engine.status();
-  return engine.ok() ? *std::move(engine) : nullptr;
-}
-
-// Requests of random leaves join and leave, the first `at_once` all together; what is not cancelled
-// must be as expected.
-void RunMix(Engine& engine, const std::vector<StreamOutput>& expected, uint32_t seed, int joins,
-            const std::string& what, int at_once = 0) {
-  std::mt19937 random(seed);
-  struct Live {
-    int leaf;
-    std::shared_ptr<TokenStream> stream;
-    bool cancelled = false;
-  };
-  std::vector<Live> live;
-  int compared = 0;
-  const auto compare = [&](const Live& one) {
-    const std::optional<StreamOutput> output = ReadToEnd(*one.stream);
-    if (output.has_value()) {
-      ++compared;
-      EXPECT_EQ(*output, expected[static_cast<size_t>(one.leaf)]) << what << ", leaf " << one.leaf;
-    } else {
-      EXPECT_TRUE(one.cancelled) << what << ", leaf " << one.leaf;
-    }
-  };
-  for (int i = 0; i < joins; ++i) {
-    const int leaf = static_cast<int>(random() % kLeaves);
-    auto stream = engine.Submit(LeafRequest(leaf));
-    ASSERT_TRUE(stream.ok()) << stream.status();
-    live.push_back({leaf, *stream});
-    if (i < at_once) continue;
-    if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
-    if (random() % 5 == 0) {  // at any stage: queued, prefilling, decoding, ended
-      Live& victim = live[random() % live.size()];
-      victim.cancelled = true;
-      victim.stream->Cancel();
-    }
-    while (live.size() >= 64 || (random() % 3 == 0 && live.size() > 8)) {
-      compare(live.front());
-      live.erase(live.begin());
-    }
-  }
-  for (const Live& one : live) compare(one);
-  EXPECT_GT(compared, joins / 2);
-}
-
 class Sharing : public ::testing::TestWithParam<DType> {
  protected:
   // Writes the model and computes each leaf alone.
@@ -233,7 +257,7 @@ class Sharing : public ::testing::TestWithParam<DType> {
     const auto path = WriteTinyGguf(model, directory_.path());
     ASSERT_TRUE(path.ok()) << path.status();
     path_ = *path;
-    const auto engine = Start(path_, {.prefix_cache = false});
+    const auto engine = Start({.prefix_cache = false});
     ASSERT_NE(engine, nullptr);
     for (int leaf = 0; leaf < kLeaves; ++leaf) {
       expected_.push_back(*ReadToEnd(**engine->Submit(LeafRequest(leaf))));
@@ -243,9 +267,112 @@ class Sharing : public ::testing::TestWithParam<DType> {
     EXPECT_NE(expected_[0], expected_[1]);
   }
 
+  std::unique_ptr<Engine> Start(const Setting& setting) {
+    EngineOptions options;
+    options.model.path = path_;
+    options.backend.threads = setting.threads;
+    options.step_token_budget = 96;
+    options.max_sequences = 64;
+    options.kv_cache.memory_bytes = 64 << 20;
+    options.kv_cache.chunk_tokens = setting.chunk_tokens;
+    options.kv_cache.prefix_cache = setting.prefix_cache;
+    options.attention_mode = setting.mode;
+    options.reproducible = true;
+    absl::StatusOr<engine::EngineParts> parts = engine::MakeEngineParts(options);
+    if (!parts.ok()) {
+      ADD_FAILURE() << parts.status();
+      return nullptr;
+    }
+    if (setting.disturb) {
+      parts->planner = DisturbingPlanner(parts->cache.get(), setting.disturb_oldest, &preemptions_);
+    } else {
+      engine::PlanFunction plan = engine::Plan;
+      if (setting.gather != nullptr) plan = GatheringPlanner(setting.gather);
+      parts->planner = [this, plan](const engine::SchedulerSnapshot& snapshot) {
+        cancels_.Look(snapshot);
+        return plan(snapshot);
+      };
+      options.observer = &cancels_;
+    }
+    auto engine = engine::MakeEngine(*std::move(parts), options);
+    if (!engine.ok()) ADD_FAILURE() << engine.status();
+    return engine.ok() ? *std::move(engine) : nullptr;
+  }
+
+  struct Live {
+    int leaf;
+    std::shared_ptr<TokenStream> stream;
+    bool cancelled = false;
+  };
+
+  // Requests of random leaves join and leave, the first `at_once` all together; what is not
+  // cancelled must be as expected.
+  void RunMix(Engine& engine, const Mix& mix) {
+    std::mt19937 random(mix.seed);
+    std::vector<Live> live;
+    int compared = 0;
+    const auto compare_first = [&] {
+      compared += Compare(live.front(), mix.what) ? 1 : 0;
+      live.erase(live.begin());
+    };
+    for (int i = 0; i < mix.joins; ++i) {
+      int leaf = static_cast<int>(random() % kLeaves);
+      if (!mix.beams && LeafRequest(leaf).beam.has_value()) ++leaf;
+      auto stream = engine.Submit(LeafRequest(leaf));
+      ASSERT_TRUE(stream.ok()) << stream.status();
+      live.push_back({leaf, *stream});
+      if (i < mix.at_once) continue;
+      if (random() % 4 == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+      }
+      if (random() % 5 == 0) {  // at any stage: queued, prefilling, decoding, ended
+        Live& victim = live[random() % live.size()];
+        victim.cancelled = true;
+        victim.stream->Cancel();
+      }
+      if (mix.cancels_held && i % 20 == 10) {
+        ASSERT_NO_FATAL_FAILURE(CancelHeld(engine, i, &live));
+      }
+      while (live.size() >= 64 || (random() % 3 == 0 && live.size() > 8)) compare_first();
+    }
+    while (!live.empty()) compare_first();
+    EXPECT_GT(compared, mix.joins / 2);
+  }
+
+  // Two that share what nobody has computed: the second is cancelled while the first computes it.
+  void CancelHeld(Engine& engine, int number, std::vector<Live>* live) {
+    constexpr int kLeaf = 6;
+    Request request = LeafRequest(kLeaf);
+    request.cache_salt = "of number " + std::to_string(number);
+    cancels_.StopAtHeld();
+    for (const bool cancelled : {false, true}) {
+      auto stream = engine.Submit(request);
+      ASSERT_TRUE(stream.ok()) << stream.status();
+      live->push_back({kLeaf, *stream, cancelled});
+    }
+    const bool stopped = cancels_.WaitUntilStopped();
+    live->back().stream->Cancel();
+    if (stopped) cancels_.GoOn();
+  }
+
+  // Reads it to its end; false when it was cancelled.
+  bool Compare(const Live& one, const std::string& what) {
+    const std::optional<StreamOutput> output = ReadToEnd(*one.stream);
+    if (!output.has_value()) {
+      EXPECT_TRUE(one.cancelled) << what << ", leaf " << one.leaf;
+      return false;
+    }
+    EXPECT_EQ(*output, expected_[static_cast<size_t>(one.leaf)]) << what << ", leaf " << one.leaf;
+    cancelled_at_end_ += one.cancelled ? 1 : 0;
+    return true;
+  }
+
   const TemporaryDirectory directory_;
   std::string path_;
   std::vector<StreamOutput> expected_;
+  PreemptionCounts preemptions_;  // of the disturbed engines
+  CancelWatch cancels_;           // of the others
+  int64_t cancelled_at_end_ = 0;
 };
 
 class SharingOfOtherTypes : public Sharing {};
@@ -253,13 +380,13 @@ class SharingInEverySetting : public Sharing {};
 
 // What differs between types is the products: few rows or many, as sharing has it.
 TEST_P(SharingOfOtherTypes, ChangesNoBit) {
-  const auto shared = Start(path_, {.threads = 2});
+  const auto shared = Start({.threads = 2});
   ASSERT_NE(shared, nullptr);
-  RunMix(*shared, expected_, 1, 48, "shared");
+  RunMix(*shared, {1, 48, "shared"});
   EXPECT_GT(shared->stats().cached_prompt_tokens_total, 5000);
-  const auto disturbed = Start(path_, {.disturb = true});
+  const auto disturbed = Start({.disturb = true});
   ASSERT_NE(disturbed, nullptr);
-  RunMix(*disturbed, expected_, 2, 12, "preempted each step");
+  RunMix(*disturbed, {2, 12, "preempted each step"});
   EXPECT_GT(disturbed->stats().preemptions_total, 20);
 }
 
@@ -267,11 +394,13 @@ TEST_P(SharingInEverySetting, ChangesNoBit) {
   uint32_t seed = 1;
   for (const bool prefix_cache : {true, false}) {
     for (const auto mode : {AttentionModeOption::kTwoPhase, AttentionModeOption::kPaged}) {
-      const auto engine = Start(path_, {.prefix_cache = prefix_cache, .mode = mode});
+      const auto engine = Start({.prefix_cache = prefix_cache, .mode = mode});
       ASSERT_NE(engine, nullptr);
-      RunMix(*engine, expected_, seed++, prefix_cache ? 100 : 40,
-             std::string(prefix_cache ? "shared" : "not shared") +
-                 (mode == AttentionModeOption::kPaged ? ", paged" : ", two_phase"));
+      RunMix(*engine, {.seed = seed++,
+                       .joins = prefix_cache ? 100 : 40,
+                       .what = std::string(prefix_cache ? "shared" : "not shared") +
+                               (mode == AttentionModeOption::kPaged ? ", paged" : ", two_phase"),
+                       .cancels_held = prefix_cache});
       if (prefix_cache) {
         EXPECT_GT(engine->stats().cached_prompt_tokens_total, 10000);
       }
@@ -279,26 +408,36 @@ TEST_P(SharingInEverySetting, ChangesNoBit) {
   }
   // The chunk's size decides where matches end, and so what is copied and what is computed again.
   for (const int32_t chunk_tokens : {32, 64, 128}) {
-    const auto engine = Start(path_, {.chunk_tokens = chunk_tokens, .threads = 3});
+    const auto engine = Start({.chunk_tokens = chunk_tokens, .threads = 3});
     ASSERT_NE(engine, nullptr);
-    RunMix(*engine, expected_, seed++, 40, "chunks of " + std::to_string(chunk_tokens));
+    RunMix(*engine, {seed++, 40, "chunks of " + std::to_string(chunk_tokens)});
     EXPECT_GT(engine->stats().cached_prompt_tokens_total, 3000);
   }
   std::atomic<size_t> most_running = 0;
-  const auto full = Start(path_, {.gather = &most_running});
+  const auto full = Start({.gather = &most_running});
   ASSERT_NE(full, nullptr);
-  RunMix(*full, expected_, seed++, 80, "all places taken", /*at_once=*/63);
+  RunMix(*full, {.seed = seed++, .joins = 80, .what = "all places taken", .at_once = 63});
   EXPECT_EQ(most_running, 64u);
   for (const bool oldest : {false, true}) {
     const auto mode = oldest ? AttentionModeOption::kPaged : AttentionModeOption::kTwoPhase;
-    const auto engine = Start(path_, {.mode = mode, .disturb = true, .disturb_oldest = oldest});
+    const auto engine = Start({.mode = mode, .disturb = true, .disturb_oldest = oldest});
     ASSERT_NE(engine, nullptr);
-    RunMix(*engine, expected_, seed++, 30, oldest ? "the oldest preempted" : "preempted each step");
+    const std::string what = oldest ? "the oldest preempted" : "preempted each step";
+    // Beams wait for one another: not each plan of theirs can preempt.
+    if (!oldest) RunMix(*engine, {.seed = seed++, .joins = 30, .what = what, .beams = false});
+    RunMix(*engine, {seed++, 30, what});
     const engine::EngineStats stats = engine->stats();
-    // In every second step, about, the oldest is alone and others come.
-    EXPECT_GT(stats.preemptions_total, oldest ? 30 : stats.steps_total / 3);
+    EXPECT_GT(stats.preemptions_total, 30);
     EXPECT_GT(stats.kv_evicted_chunks_total, 200);
+    if (!oldest) {
+      EXPECT_GE(preemptions_.preempting * 100, preemptions_.plans * 95);
+    }
   }
+  EXPECT_GT(cancels_.queued(), 0);
+  EXPECT_GT(cancels_.held(), 0);
+  EXPECT_GT(cancels_.prefilling(), 0);
+  EXPECT_GT(cancels_.decoding(), 0);
+  EXPECT_GT(cancelled_at_end_, 0);
 }
 
 std::string TypeName(const ::testing::TestParamInfo<DType>& info) {

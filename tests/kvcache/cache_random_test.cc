@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tests/kvcache/cache_harness.h"
+#include "tests/kvcache/lineages.h"
 #include "tests/support/random_steps.h"
 
 namespace refrain::kvcache {
@@ -13,7 +15,11 @@ namespace {
 
 using ::refrain::testing::CacheHarness;
 using ::refrain::testing::Cells;
+using ::refrain::testing::ChunksOf;
+using ::refrain::testing::Common;
 using ::refrain::testing::FakeKvCell;
+using ::refrain::testing::Lineage;
+using ::refrain::testing::LongestOf;
 
 struct Setting {
   int32_t chunk_tokens;
@@ -21,6 +27,7 @@ struct Setting {
   bool prefix_cache;
   bool other_positions;  // some sequences do not count 0, 1, 2, ...
   const char* eviction = "reuse_rate";
+  uint64_t hash_mask = ~uint64_t{0};  // 1: lineages have one of two hashes
 };
 
 // Random requests of few tokens, so that prefixes meet, run against plain lists: what a sequence
@@ -34,7 +41,8 @@ class RandomRun {
             .chunk_tokens = setting.chunk_tokens,
             .max_slots = kSlots,
             .prefix_cache = setting.prefix_cache,
-            .eviction = setting.eviction}) {}
+            .eviction = setting.eviction,
+            .hash_mask = setting.hash_mask}) {}
 
   void Step() {
     const size_t action = Below(24);
@@ -55,13 +63,15 @@ class RandomRun {
     } else if (Below(2) == 0) {
       const uint64_t id = Pick();
       h_.cache->Retain(SequenceId{id}, kTenants[id % std::size(kTenants)]);
-    } else if (Below(10) == 0) {
-      EvictAll();
+    } else if (Below(Occupied() == setting_.num_chunks ? 10 : 1000) == 0) {
+      EvictAll();  // seldom before the pool is full
     } else if (Below(2) == 0) {
       Drop();
     }
     ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
     CheckKeptMatches();
+    most_occupied_ = std::max(most_occupied_, Occupied());
+    if (++steps_ % 8 == 0) CheckOccupancy();
   }
 
   void Finish() {
@@ -77,6 +87,8 @@ class RandomRun {
     EXPECT_GT(matched_, 1000);
     EXPECT_GT(still_current_, 1000);
     EXPECT_GT(out_of_date_, 100);
+    EXPECT_EQ(most_occupied_, setting_.num_chunks);
+    EXPECT_GT(evicted_for_others_, 0);
     EXPECT_GT(h_.cache->stats().evicted_chunks_total, 50);
     // Large chunks are seldom filled twice with the same.
     EXPECT_GT(h_.cache->stats().merged_chunks_total, setting_.chunk_tokens < 32 ? 10 : 0);
@@ -205,9 +217,37 @@ class RandomRun {
     ASSERT_EQ(idle, kept.match.idle_chunks);
   }
 
-  static int32_t Common(const Cells& a, const Cells& b) {
-    const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
-    return static_cast<int32_t>(end - a.begin());
+  int32_t Occupied() const {
+    const CacheStats stats = h_.cache->stats();
+    return stats.used_chunks + stats.cached_chunks;
+  }
+
+  // What is used and cached is no more than the distinct tokens of what runs, and of what ran and
+  // is still matched, need: less than one chunk is lost for each sequence.
+  void CheckOccupancy() {
+    ForgetEvicted();
+    std::set<Lineage> lineages = ended_;
+    const int32_t c = setting_.chunk_tokens;
+    int32_t needed = 0;
+    for (const auto& [id, cells] : h_.expected) {
+      const int32_t whole = h_.cache->published_tokens(SequenceId{id}) / c;
+      needed += (static_cast<int32_t>(cells.size()) + c - 1) / c - whole;
+      // Without the cache what is equal is not shared.
+      const std::string name = setting_.prefix_cache ? h_.salts.at(id) : std::to_string(id);
+      lineages.insert({name, Cells(cells.begin(), cells.begin() + whole * c)});
+    }
+    needed += ChunksOf(lineages, c);
+    ASSERT_LE(Occupied(), needed);
+  }
+
+  // Of what ran, the parts that are matched no more, and what begins something longer.
+  void ForgetEvicted() {
+    std::set<Lineage> matched;
+    for (Lineage lineage : ended_) {
+      lineage.cells.resize(static_cast<size_t>(h_.Match(lineage.cells, lineage.salt).num_tokens));
+      matched.insert(std::move(lineage));
+    }
+    ended_ = LongestOf(matched);
   }
 
   void Fork() {
@@ -221,6 +261,7 @@ class RandomRun {
   }
 
   void HandOver(uint64_t id, uint64_t source, size_t length) {
+    RememberEnded(source);
     h_.cache->HandOver(SequenceId{id}, SequenceId{source}, static_cast<int32_t>(length));
     h_.expected[id] = h_.expected[source];
     h_.expected[id].resize(length);
@@ -231,7 +272,9 @@ class RandomRun {
 
   void Grow(uint64_t id, const Cells& cells) {
     const CacheStats before = h_.cache->stats();
-    if (h_.Append(id, cells).ok()) return;
+    const absl::Status appended = h_.Append(id, cells);
+    evicted_for_others_ += h_.cache->stats().evicted_chunks_total - before.evicted_chunks_total;
+    if (appended.ok()) return;
     ++refused_;
     EXPECT_EQ(before.free_chunks, h_.cache->stats().free_chunks);
     // As the engine does: someone is preempted.
@@ -273,9 +316,13 @@ class RandomRun {
     Remember(id);
   }
 
+  Cells Published(uint64_t id) const {
+    const Cells& cells = h_.expected.at(id);
+    return Cells(cells.begin(), cells.begin() + h_.cache->published_tokens(SequenceId{id}));
+  }
+
   void Remember(uint64_t id) {
-    const Cells& cells = h_.expected[id];
-    const Cells known(cells.begin(), cells.begin() + h_.cache->published_tokens(SequenceId{id}));
+    const Cells known = Published(id);
     if (seen_.size() < 60) {
       seen_.push_back(known);
     } else {
@@ -283,7 +330,13 @@ class RandomRun {
     }
   }
 
+  void RememberEnded(uint64_t id) {
+    if (!setting_.prefix_cache) return;
+    ended_.insert({h_.salts.at(id), Published(id)});
+  }
+
   void Leave(uint64_t id) {
+    RememberEnded(id);
     if (Below(4) > 0) return Below(2) == 0 ? h_.Leave(id) : h_.LeaveForNow(id);
     Cells kept = h_.expected[id];
     const std::string salt = h_.salts[id];
@@ -358,6 +411,10 @@ class RandomRun {
   std::vector<Cells> seen_;
   std::vector<PinnedRange> pins_;
   std::vector<KeptMatch> kept_;
+  std::set<Lineage> ended_;  // of sequences that left
+  int64_t steps_ = 0;
+  int32_t most_occupied_ = 0;       // chunks
+  int64_t evicted_for_others_ = 0;  // chunks that made room
   int64_t refused_ = 0;
   int64_t matched_ = 0;
   int64_t still_current_ = 0;
@@ -365,7 +422,7 @@ class RandomRun {
   int64_t given_back_together_ = 0;
 };
 
-constexpr int kSettings = 10;
+constexpr int kSettings = 12;
 constexpr int32_t kMostChunks = 200;
 
 // A long run is that long on the largest trees; the small ones, of which there are more shapes,
@@ -392,12 +449,14 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Setting{1, 60, true, false}, Setting{1, kMostChunks, true, true},
                       Setting{4, 60, true, false, "lru"}, Setting{16, 40, true, false},
                       Setting{16, kMostChunks, true, true, "s3fifo"}, Setting{64, 40, true, true},
-                      Setting{32, 40, true, true}, Setting{128, 24, true, false},
-                      Setting{16, 40, false, false}, Setting{4, 60, false, true}),
+                      Setting{64, kMostChunks, true, false}, Setting{32, 40, true, true},
+                      Setting{128, 24, true, false}, Setting{16, 40, false, false},
+                      Setting{4, 60, false, true}, Setting{4, 60, true, true, "reuse_rate", 1}),
     [](const auto& info) {
       return "Chunk" + std::to_string(info.param.chunk_tokens) + "Pool" +
              std::to_string(info.param.num_chunks) + (info.param.prefix_cache ? "On" : "Off") +
-             (info.param.other_positions ? "AnyPositions" : "");
+             (info.param.other_positions ? "AnyPositions" : "") +
+             (info.param.hash_mask == 1 ? "TwoHashes" : "");
     });
 
 }  // namespace

@@ -237,6 +237,43 @@ TEST(ReuseRatePolicy, LearnsThatSessionsAreContinued) {
   EXPECT_FALSE(tree.Has(single(kSessions)));
 }
 
+// Two ends of the same class, one behind 50,000 tokens, as old as each other but for what the
+// statistics do not tell apart.
+TEST(ReuseRatePolicy, OfEqualEndsTheOneDearerToComputeAgainStays) {
+  for (const bool deep_first : {true, false}) {
+    const auto policy = *MakeEvictionPolicy("reuse_rate", 8);
+    for (const bool deep : {deep_first, !deep_first}) {
+      policy->RequestJoined();
+      policy->Inserted(kNode(deep ? 1 : 2), {.depth_tokens = deep ? 50000 : 0,
+                                             .tokens = 1,
+                                             .parent = kNode(0),
+                                             .lineage_hash = deep ? 7u : 8u});
+      policy->Idle(kNode(deep ? 1 : 2));
+    }
+    for (int i = 0; i < 8; ++i) policy->RequestJoined();
+    EXPECT_EQ(policy->Victim(), kNode(2)) << (deep_first ? "deep first" : "deep last");
+  }
+}
+
+// Conversations that end with an answer, or with a prompt, go on behind their end, or part from it
+// one chunk before: of two ends that are as old, the one of this kind is worth more then, or less.
+TEST(ReuseRatePolicy, LearnsWhetherTheEndOfAPromptOrOfAnAnswerComesBack) {
+  for (const size_t generated : {0, 1}) {
+    for (const bool comes_back : {true, false}) {
+      PolicyTree tree("reuse_rate", 4000);
+      for (char c = 1; c < 60; ++c) {
+        tree.Request(std::string(1, c) + "ab", 2 * generated);
+        tree.Request(std::string(1, c) + (comes_back ? "abc" : "ac"), generated);
+      }
+      tree.Request("xa", generated);
+      tree.Request("ya", 1 - generated);
+      for (char c = 'A'; c < 'A' + 8; ++c) tree.Request(std::string(1, c));
+      while (tree.Has("xa") && tree.Has("ya")) tree.EvictOne();
+      EXPECT_EQ(tree.Has("xa"), comes_back) << generated;
+    }
+  }
+}
+
 // Two running requests go on from one shared chunk in turns: neither takes the other's chunks for
 // its own.
 TEST(ReuseRatePolicy, KeepsConcurrentLineagesApart) {

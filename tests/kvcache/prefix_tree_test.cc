@@ -17,7 +17,8 @@ using ::refrain::testing::SpanOf;
 constexpr int32_t kChunkTokens = 8;
 
 struct Tree : PrefixTree {
-  Tree() : PrefixTree(kChunkTokens), root(AddRoot({})) {}
+  explicit Tree(uint64_t hash_mask = ~uint64_t{0})
+      : PrefixTree(kChunkTokens, hash_mask), root(AddRoot({})) {}
   NodeId Add(NodeId parent, const std::string& text) {
     const SpanOf tokens(CellsOf(text, node(parent).end_tokens()));
     return AddChild(parent, ChunkId{0}, tokens.span());
@@ -181,6 +182,40 @@ TEST(PrefixTreeTest, ALineageHashNamesNamespaceIdsAndPositions) {
   const NodeId again = tree.Add(other, "abc");
   tree.Grow(again, "defgh");
   EXPECT_EQ(tree.node(again).lineage_hash, before);
+}
+
+// Three full siblings, one of them at other positions, and the like of the first one below it and
+// in another namespace.
+TEST(PrefixTreeTest, TellsLineagesOfOneHashApart) {
+  Tree tree(/*hash_mask=*/0);
+  const NodeId other = tree.AddRoot({"", "salt"});
+  const SpanOf moved(CellsOf("abcdefgh", 1));
+  const NodeId a = tree.Add(tree.root, "abcdefgh");
+  const NodeId b = tree.Add(tree.root, "abcdefgH");
+  const NodeId c = tree.AddChild(tree.root, ChunkId{0}, moved.span());
+  const NodeId d = tree.Add(a, "abcdefgh");
+  const NodeId e = tree.Add(other, "abcdefgh");
+  for (const NodeId id : {b, c, d, e}) {
+    ASSERT_EQ(tree.node(id).lineage_hash, tree.node(a).lineage_hash);
+  }
+  const auto child = [&](NodeId parent, const std::string& text) {
+    const SpanOf tokens(CellsOf(text, tree.node(parent).end_tokens()));
+    return tree.FindFullChildOrNone(parent, tokens.span());
+  };
+  EXPECT_EQ(child(tree.root, "abcdefgh"), a);
+  EXPECT_EQ(child(tree.root, "abcdefgH"), b);
+  EXPECT_EQ(tree.FindFullChildOrNone(tree.root, moved.span()), c);
+  EXPECT_EQ(child(a, "abcdefgh"), d);
+  EXPECT_EQ(child(other, "abcdefgh"), e);
+  EXPECT_EQ(child(tree.root, "abcdefgx"), kNoNode);
+  EXPECT_EQ(child(b, "abcdefgh"), kNoNode);
+  EXPECT_EQ(tree.Find("abcdefgHabcdefgh").node, b);
+  EXPECT_EQ(tree.Find("abcdefghabcdefgh").node, d);
+  tree.Remove(c);  // neither the first nor the last that has the hash
+  EXPECT_EQ(tree.FindFullChildOrNone(tree.root, moved.span()), kNoNode);
+  EXPECT_EQ(child(tree.root, "abcdefgh"), a);
+  EXPECT_EQ(child(other, "abcdefgh"), e);
+  EXPECT_EQ(tree.CheckInvariants(), absl::OkStatus());
 }
 
 TEST(PrefixTreeTest, AnIdIsUsedAgainWithANewStamp) {

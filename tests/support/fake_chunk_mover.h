@@ -1,6 +1,7 @@
 #ifndef REFRAIN_TESTS_SUPPORT_FAKE_CHUNK_MOVER_H_
 #define REFRAIN_TESTS_SUPPORT_FAKE_CHUNK_MOVER_H_
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -16,7 +17,7 @@ namespace refrain::testing {
 struct FakeKvCell {
   int32_t token = -1;
   int32_t position = -1;
-  friend bool operator==(const FakeKvCell&, const FakeKvCell&) = default;
+  friend auto operator<=>(const FakeKvCell&, const FakeKvCell&) = default;
 };
 
 // A KV pool of cells instead of bytes, and the mover over it. Not thread-safe. `before_copy` lets

@@ -1,6 +1,6 @@
-// Times the work on the KV cache's index: Match + Join in a tree of a million chunks, the rebuild
-// of an attention plan for 256 sequences, a decode step's Append + Publish, and eviction from a
-// full pool.
+// Times the work on the KV cache's index: Match + Join in a tree of a million chunks, 10,000 of
+// them below one node, the rebuild of an attention plan for 256 sequences, a decode step's Append +
+// Publish, and eviction from a full pool.
 //
 // Checks before it times: matches are as long as they must be, the cache's invariants hold, and the
 // plan gives each slot exactly the chunks that its tokens went to. It moves no K and V: what it
@@ -36,6 +36,7 @@ constexpr int32_t kPromptChunks = 128;  // 8,192 tokens
 constexpr int32_t kCommonChunks = 16;   // of every lineage
 constexpr int32_t kSequences = 256;
 constexpr int32_t kPrivateChunks = 64;
+constexpr int32_t kLineages = 10000;  // unless --chunks says otherwise: children below one node
 
 class NoMover : public kvcache::ChunkMover {
  public:
@@ -104,6 +105,12 @@ struct Bench {
   void Run(uint64_t id, const std::vector<TokenId>& ids) {
     const int32_t matched = Join(id, ids).num_tokens;
     Grow(id, std::span(ids).subspan(static_cast<size_t>(matched)));
+  }
+
+  // Below the last chunk that all lineages have in common.
+  size_t Siblings() const {
+    const auto common = cache->Match({}, {Lineage(0, kCommonChunks * kChunk), {}});
+    return cache->tree().node(common.node).children.size();
   }
 
   // Each slot's chunks by the plan.
@@ -226,8 +233,9 @@ void TimeDecode(Bench* bench) {
   for (uint64_t id = 100; id < 100 + kSequences; ++id) cache.Leave(SequenceId{id});
 }
 
-// New prompts in a full pool: each takes 112 chunks from others.
-void TimeEviction(Bench* bench, int32_t first_lineage) {
+// New prompts in a full pool: each takes 112 chunks from others. Joining looks for the child of the
+// common chunks that begins most like it.
+bool TimeEviction(Bench* bench, int32_t first_lineage) {
   CacheManager& cache = *bench->cache;
   constexpr int32_t kNewChunks = kPromptChunks - kCommonChunks;
   int32_t n = first_lineage;
@@ -235,6 +243,7 @@ void TimeEviction(Bench* bench, int32_t first_lineage) {
     bench->Run(2, bench->Lineage(n, kPromptChunks * kChunk));
     cache.Leave(SequenceId{2});
   }
+  Check(bench->Siblings() >= static_cast<size_t>(first_lineage), "children below one node");
   std::vector<double> joins, reserves;
   for (int i = 0; i < 400; ++i, ++n) {
     const auto prompt = bench->Lineage(n, kPromptChunks * kChunk);
@@ -251,12 +260,13 @@ void TimeEviction(Bench* bench, int32_t first_lineage) {
     bench->Grow(2, std::span(prompt).subspan(static_cast<size_t>(matched)));
     cache.Leave(SequenceId{2});
   }
-  Print("Join of a new prompt in a full pool", joins, 0);
+  const bool kept = Print("Join of a new prompt in a full pool", joins, 50);
   Print("Reserve in a full pool, a chunk", reserves, 0);
+  return kept;
 }
 
 int Main(int argc, char** argv) {
-  int32_t chunks = 1000000;
+  int32_t chunks = kCommonChunks + kLineages * (kPromptChunks - kCommonChunks);
   std::string eviction = kvcache::CacheOptions().eviction;
   for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], "--chunks=", 9) == 0) {
@@ -284,7 +294,7 @@ int Main(int argc, char** argv) {
   bool kept = TimeMatchAndJoin(&bench, lineages);
   kept &= TimePlans(&bench);
   TimeDecode(&bench);
-  TimeEviction(&bench, lineages);
+  kept &= TimeEviction(&bench, lineages);
   Check(bench.cache->CheckInvariants());
   return kept ? 0 : 1;
 }
