@@ -9,6 +9,7 @@
 
 #include "tests/server/openai/served_fake.h"
 #include "tests/server/openai/service_fixture.h"
+#include "tests/support/counting_gate.h"
 #include "tests/support/eventually.h"
 
 namespace refrain::server::openai {
@@ -438,6 +439,25 @@ TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
                       {"reason":"never_seen","at_token":0,"evicted_tokens":0}]})"));
   const json warm = json::parse(Post(kCompletions, request).body);
   EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cache_misses"], json::parse("[null,null]"));
+}
+
+// Of all prompts of a request.
+TEST(ServiceKeysTest, AKeysNameAndWeightGoToTheEngine) {
+  testing::CountingGate gate;
+  testing::ServedFake served({}, {}, {.version = "9.9.9", .gate = &gate});
+  const std::pair<const char*, json> kRequests[] = {
+      {kCompletions, {{"prompt", {"a", "b"}}}},
+      {kChat, {{"messages", {{{"role", "user"}, {"content", "a"}}}}}}};
+  int submitted = 0;
+  for (const auto& [path, request] : kRequests) {
+    RawClient client(served.port());
+    client.Send(PostRequest(path, request.dump()));
+    EXPECT_EQ(client.ReadResponse().status, 200);
+    EXPECT_GT(served.engine().submitted(), submitted);
+    submitted = served.engine().submitted();
+    EXPECT_EQ(served.engine().last_request().tenant, "team-a");
+    EXPECT_EQ(served.engine().last_request().tenant_weight, 2.5);
+  }
 }
 
 // An echoed prompt is no answer; an end token is one, and what a stop string hides.
