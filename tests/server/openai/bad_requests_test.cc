@@ -9,6 +9,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/concat.h"
@@ -206,7 +207,11 @@ TEST_F(BadRequestsTest, EveryWrongBodyIsRefused) {
     SCOPED_TRACE(row["name"].get<std::string>());
     std::string body = Joined(row["body"]);
     if (row.contains("latin1")) body = ToLatin1(body);
-    ExpectRefused("/v1/completions", body, row);
+    for (const char* endpoint : {"completions", "chat", "tokenize", "detokenize"}) {
+      if (row["param"] == "prompt" && std::string_view(endpoint) != "completions") continue;
+      SCOPED_TRACE(endpoint);
+      ExpectRefused(PathOf(endpoint), body, row);
+    }
   }
   EXPECT_EQ(served_.engine().submitted(), 0);
 }
