@@ -73,7 +73,7 @@ inline constexpr size_t kMaxCacheKeyCharacters = 1024;
 inline constexpr double kMaxPromptLogprobs = 20;
 inline constexpr size_t kMaxDetokenizedIds = 1 << 20;
 inline constexpr int32_t kDefaultCompletionTokens = 16;
-inline constexpr Range kTimeoutRange{0, 1e6, true};  // seconds
+inline constexpr Range kTimeoutRange{0.001, 1e6};  // seconds
 
 }  // namespace refrain::server
 

@@ -81,7 +81,8 @@ std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& r
                     kInlineBodyBytes, " bytes at most, of a stated length"));
   }
   if (length.has_value() && *length > shared_->options.body_bytes) {
-    const ReadFailure failure = ClassifyReadError(beast::http::error::body_limit, shared_->options);
+    const ReadFailure failure =
+        ClassifyReadError(beast::http::error::body_limit, parser, shared_->options);
     return MakeErrorReply(failure.status, failure.message);
   }
   return nullptr;
@@ -225,7 +226,7 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
     }
     const error_code error = co_await ReadSome(parser);
     if (!error || IsStopsDoing(error)) continue;
-    failure = ClassifyReadError(error, options);
+    failure = ClassifyReadError(error, *parser, options);
     if (failure.status == 0) co_return false;
     break;
   }
@@ -246,6 +247,7 @@ asio::awaitable<error_code> Connection::ReadSome(Parser* parser) {
   const auto [error, bytes] =
       co_await beast::http::async_read_some(stream_, buffer_, *parser, kAwait);
   waiting_for_more_ = false;
+  input_ended_ = error == beast::http::error::partial_message;
   co_return error;
 }
 
@@ -266,9 +268,9 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
     const error_code error = co_await ReadSome(parser);
     if (IsStopsDoing(error)) continue;
     if (error) {
-      const ReadFailure failure = ClassifyReadError(error, shared_->options);
+      const ReadFailure failure = ClassifyReadError(error, *parser, shared_->options);
+      record->request_body_bytes = parser->get().body().size();
       if (failure.status == 0) {
-        record->request_body_bytes = parser->get().body().size();
         if (error == beast::error::timeout) record->status = 408;  // which cannot be sent any more
         Report(*record);
         co_return false;
@@ -325,7 +327,7 @@ asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   buffer_.clear();
-  for (size_t discarded = 0; discarded < kDiscardedBytes;) {
+  for (size_t discarded = 0; !input_ended_ && discarded < kDiscardedBytes;) {
     if (!hurried && shared_->stopping) {
       hurried = true;
       stream_.tcp().expires_after(kCloseTime);

@@ -206,6 +206,7 @@ class Connection final : public WakeupQueue::Target,
   bool replying_ = false;
   bool watching_ = false;
   bool writing_part_ = false;  // of an answer that goes on behind it
+  bool input_ended_ = false;   // within a request: its client has said that no more will come
   bool peer_gone_ = false;
   bool leaving_ = false;  // the drain began behind the head of its last answer
 };

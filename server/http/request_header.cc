@@ -39,7 +39,8 @@ void RequestParser::on_field_impl(beast::http::field field, beast::string_view n
   error = make_error_code(kTooManyFields);
 }
 
-ReadFailure ClassifyReadError(const error_code& error, const ServerOptions& options) {
+ReadFailure ClassifyReadError(const error_code& error, const RequestParser& parser,
+                              const ServerOptions& options) {
   namespace http = beast::http;
   if (error == http::error::header_limit) {
     return {431, "request header is larger than " + std::to_string(options.header_bytes) +
@@ -55,7 +56,12 @@ ReadFailure ClassifyReadError(const error_code& error, const ServerOptions& opti
     return {413, "request body is larger than " + std::to_string(options.body_bytes) +
                      " bytes (limits.body_bytes)"};
   }
-  if (error == http::error::end_of_stream || error == http::error::partial_message) return {};
+  // Who has sent the end of its bytes may still read; without that it has reset or vanished.
+  if (error == http::error::partial_message) {
+    const char* part = parser.is_header_done() ? "body" : "header";
+    return {400, Concat("malformed HTTP request: it ended before its ", part, " did")};
+  }
+  if (error == http::error::end_of_stream) return {};
   if (error.category() == make_error_code(http::error::bad_method).category()) {
     return {400, "malformed HTTP request: " + error.message()};
   }
@@ -70,7 +76,7 @@ ReadFailure CheckFraming(const RequestParser& parser, const ServerOptions& optio
     header_bytes += one.name_string().size() + one.value().size() + 4;
   }
   if (header_bytes > options.header_bytes) {
-    return ClassifyReadError(beast::http::error::header_limit, options);
+    return ClassifyReadError(beast::http::error::header_limit, parser, options);
   }
   if (header.count(field::content_length) > 1) {
     return {400, "malformed HTTP request: more than one Content-Length"};

@@ -32,7 +32,9 @@ struct ReadFailure {
   std::string message;
 };
 
-ReadFailure ClassifyReadError(const boost::system::error_code& error, const ServerOptions& options);
+// `parser`: how far reading came.
+ReadFailure ClassifyReadError(const boost::system::error_code& error, const RequestParser& parser,
+                              const ServerOptions& options);
 
 // What the parser lets pass, although others may read it in another way, and see another request
 // begin elsewhere (RFC 9112, 6.3 and 11.2).

@@ -145,4 +145,10 @@ std::vector<std::string> FieldReader::UnknownNames() const {
   return unknown;
 }
 
+absl::Status CheckIsObject(const Json& body) {
+  if (body.is_object()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Concat("the request body must be a JSON object, not ", JsonTypeName(body)));
+}
+
 }  // namespace refrain::server::openai

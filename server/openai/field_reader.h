@@ -68,6 +68,9 @@ class FieldReader {
   Schemas* schemas_;
 };
 
+// Whether a request's body is what a FieldReader reads.
+absl::Status CheckIsObject(const Json& body);
+
 }  // namespace refrain::server::openai
 
 #endif  // REFRAIN_SERVER_OPENAI_FIELD_READER_H_

@@ -100,13 +100,16 @@ constexpr char kSchemas[] = R"(
  "tool_calls":{"type":["array","null"]}}},
 "Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
  "required":["name"],"properties":{"name":{"type":"string"}}}}},
-"TokenizeRequest":{"type":"object","anyOf":[
- {"required":["prompt"],"properties":{"prompt":{"type":"string"}}},
- {"required":["messages"],"properties":{"messages":{"type":"array"}}}],
+"TokenizeRequest":{"type":"object","oneOf":[
+ {"required":["prompt"],"properties":{"prompt":{"type":"string"},"messages":{"type":"null"}}},
+ {"required":["messages"],"properties":{"prompt":{"type":"null"},
+ "messages":{"$ref":"#/components/schemas/ChatCompletionRequest/properties/messages"},
+ "tools":{"$ref":"#/components/schemas/ChatCompletionRequest/properties/tools"}}}],
+ "not":{"required":["add_generation_prompt","continue_final_message"],"properties":{
+ "add_generation_prompt":{"const":true},"continue_final_message":{"const":true}}},
  "properties":{"model":{"$ref":"#/components/schemas/CompletionRequest/properties/model"},
  "prompt":{"type":["string","null"]},"add_special_tokens":{"type":["boolean","null"]},
- "return_token_strs":{"type":["boolean","null"]},"messages":{"anyOf":[{"type":"null"},
- {"$ref":"#/components/schemas/ChatCompletionRequest/properties/messages"}]},
+ "return_token_strs":{"type":["boolean","null"]},"messages":{"type":["array","null"]},
  "tools":{"type":["array","null"]},"chat_template_kwargs":{"type":["object","null"]},
  "reasoning_effort":{},
  "documents":{"type":["array","null"],"items":{"type":"object"}},"chat_template":{"type":"null"},
@@ -118,7 +121,7 @@ constexpr char kIdParameter[] =
     R"({"name":"id","in":"path","required":true,"schema":{"type":"string"}})";
 constexpr char kTimeoutParameter[] =
     R"({"name":"X-Request-Timeout","in":"header","description":"Seconds the request may take",)"
-    R"("schema":{"type":"number","exclusiveMinimum":0,"maximum":1000000}})";
+    R"("schema":{"type":"number","minimum":0.001,"maximum":1000000}})";
 constexpr char kCacheParameters[] =
     R"({"name":"limit","in":"query","description":"Nodes that are shown, at most",)"
     R"("schema":{"type":"integer","minimum":1,"maximum":100000}},)"

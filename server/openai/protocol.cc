@@ -214,10 +214,7 @@ absl::StatusOr<GenerationCall> ParseGenerationCall(Endpoint endpoint, std::strin
 
 absl::StatusOr<GenerationCall> ReadGenerationCall(Endpoint endpoint, const Json& body,
                                                   const ModelLimits& limits) {
-  if (!body.is_object()) {
-    return absl::InvalidArgumentError(
-        Concat("the request body must be a JSON object, not ", JsonTypeName(body)));
-  }
+  if (absl::Status status = CheckIsObject(body); !status.ok()) return status;
   FieldReader fields(body, "");
   ReadModel(fields, limits);
   if (!fields.status().ok()) return fields.status();

@@ -385,10 +385,7 @@ std::unique_ptr<http::Reply> Service::Detokenize(const http::Request& request) c
   if (!engine.ok()) return RefuseCall(request, engine.status());
   const absl::StatusOr<Json> body = ParseJson(request.body);
   if (!body.ok()) return RefuseCall(request, body.status());
-  if (!body->is_object()) {
-    return RefuseCall(request,
-                      absl::InvalidArgumentError("the request body must be a JSON object"));
-  }
+  if (absl::Status status = CheckIsObject(*body); !status.ok()) return RefuseCall(request, status);
   FieldReader fields(*body, "");
   ReadModel(fields, LimitsOf(**engine));
   const Json* tokens = fields.ArrayOrNull("tokens");

@@ -35,9 +35,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
                                                const engine::ChatTemplate* chat_template) {
   const absl::StatusOr<Json> document = ParseJson(body);
   if (!document.ok()) return document.status();
-  if (!document->is_object()) {
-    return absl::InvalidArgumentError("the request body must be a JSON object");
-  }
+  if (absl::Status status = CheckIsObject(*document); !status.ok()) return status;
   FieldReader fields(*document, "");
   ReadModel(fields, limits);
   auto prompt = fields.String("prompt");

@@ -12,12 +12,13 @@
 
 namespace refrain::testing {
 
-// A gate that lets everybody in, as one key, and adds up what that key is charged. Any thread.
+// A gate that lets everybody in, as one key of weight 2.5, and adds up what that key is charged.
+// Any thread.
 class CountingGate final : public server::access::Gate {
  public:
   absl::StatusOr<server::access::Principal> Authenticate(server::access::Area,
                                                          std::string_view) const override {
-    return server::access::Principal{.key_name = "team-a"};
+    return server::access::Principal{.key_name = "team-a", .weight = 2.5};
   }
   absl::StatusOr<server::access::Ticket> Admit(const server::access::Principal&) override {
     return server::access::Ticket(account_);

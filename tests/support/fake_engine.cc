@@ -209,7 +209,7 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(
   }
   if (text.text.starts_with("[[unencoded]]")) return engine::ConsumerHandle(std::move(stream));
   engine::StreamBatch batch;
-  if (timeout_s.value_or(1) < 1e-3) {
+  if (timeout_s.value_or(1) <= 1e-3) {
     batch.status = absl::DeadlineExceededError("out of time");
   } else {
     batch.text_ids = IdsOf(text, tokenizer_);

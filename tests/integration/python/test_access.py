@@ -74,27 +74,32 @@ def test_without_keys_any_bearer_is_accepted(http):
     assert http.get("/v1/models", headers=bearer("whatever")).status_code == 200
 
 
-def test_hangup_reloads_keys_and_a_bad_file_keeps_them(keyed, daemon_arguments, tmp_path):
-    daemon, keys = keyed({"a": []})
-    path = tmp_path / "keys"
+@pytest.mark.parametrize("file, asked", [("keys", "/v1/models"), ("admin", "/debug/cache")])
+def test_hangup_reloads_keys_and_a_bad_file_keeps_them(keyed, daemon_arguments, tmp_path, file,
+                                                       asked):
+    path = tmp_path / file
+    admin = make_key(daemon_arguments[0], tmp_path / "admin", "root")
+    daemon, keys = keyed({"a": []}, f"auth.admin_keys_file={tmp_path / 'admin'}",
+                         "server.debug=on")
+    kept = keys["a"] if file == "keys" else admin
     added = make_key(daemon_arguments[0], path, "b")
 
     def status(key):
-        return httpx.get(f"{daemon.url}/v1/models", headers=bearer(key)).status_code
+        return httpx.get(f"{daemon.url}{asked}", headers=bearer(key)).status_code
 
     assert status(added) == 401
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for_log("reloaded what=keys")
-    assert status(added) == 200 and status(keys["a"]) == 200
+    assert status(added) == 200 and status(kept) == 200
     path.write_text(path.read_text() + "nonsense\n")
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for_log("cannot reload")
-    assert status(added) == 200 and status(keys["a"]) == 200
+    assert status(added) == 200 and status(kept) == 200
     path.unlink()
     path.mkdir()
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for_log("Is a directory")
-    assert status(added) == 200 and status(keys["a"]) == 200
+    assert status(added) == 200 and status(kept) == 200
 
 
 def test_isolated_keys_share_nothing_and_one_key_shares_with_itself(keyed):
@@ -176,7 +181,8 @@ def test_a_key_is_kept_to_its_tokens_per_second(keyed):
 @pytest.mark.parametrize("prompts", ["off", "on"])
 def test_request_log_tells_what_happened_and_prompts_only_when_asked(keyed, tmp_path, prompts):
     path = tmp_path / "requests.jsonl"
-    daemon, keys = keyed({"team-a": []}, f"log.requests_file={path}", f"log.prompts={prompts}")
+    daemon, keys = keyed({"team-a": []}, f"log.requests_file={path}", f"log.prompts={prompts}",
+                         "log.level=trace")
     secret = "xyzzy plugh"
     answers = [complete(daemon.url, key, secret) for key in (keys["team-a"], keys["team-a"], "wrong")]
     answers += [httpx.post(f"{daemon.url}{path}", content="{no JSON", headers=bearer(keys["team-a"]))

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import grpc
 import httpx
@@ -20,6 +21,14 @@ WRONG = json.loads((DATA / "wrong.json").read_text())
 PROMPT = "The capital of France is"
 MESSAGES = [{"role": "user", "content": "hi"}]
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
+# Of these every value of their type is one.
+ANY_VALUE = {"text.text", "text.add_special_tokens",
+             "chat.messages.content", "chat.messages.name", "chat.messages.tool_call_id",
+             "chat.add_generation_prompt", "chat.parallel_tool_calls",
+             "params.sampling.seed", "params.stop.ignore_eos", "params.stop.include_stop_in_output",
+             "params.beam.early_stopping", "params.priority", "params.cache_report",
+             "params.return_prompt_token_ids", "params.skip_special_tokens",
+             "params.continuous_usage"}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
@@ -114,14 +123,36 @@ def test_what_is_wrong_is_refused_by_name(fake, row):
     if "chat" in row:
         call = fake("Inference/Chat", chat={"messages": MESSAGES, **row["chat"]})
     else:
-        call = fake("Inference/Generate", text={"text": PROMPT}, params=proto(row["params"]))
+        request = {"text": {"text": PROMPT}, **row.get("request", {})}
+        call = fake("Inference/Generate", params=proto(row.get("params", {})), **request)
     with pytest.raises(grpc.RpcError) as error:
         list(call)
-    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.code().name == row.get("code", "INVALID_ARGUMENT")
     assert row["message"] in error.value.details()
     violations = error_details_pb2.BadRequest()
     assert any(detail.Unpack(violations) for detail in rpc_status.from_call(error.value).details)
     assert violations.field_violations[0].field == row["field"]
+
+
+def fields_of(message, prefix="") -> set[str]:
+    """The paths of all values, lists and alternatives."""
+    paths = {prefix + one.name for one in message.oneofs if not one.name.startswith("_")}
+    for field in message.fields:
+        inner = field.message_type
+        if inner is None or field.is_repeated:
+            paths.add(prefix + field.name)
+        if inner is not None and not inner.GetOptions().map_entry:
+            paths |= fields_of(inner, f"{prefix}{field.name}.")
+    return paths
+
+
+@pytest.mark.parametrize("message", ["GenerateRequest", "ChatRequest"])
+def test_the_table_has_a_wrong_value_of_every_field_that_may_be_wrong(fake, message):
+    """A field that is added to the messages is missed here until the table has it."""
+    fields = fields_of(fake.message(message).DESCRIPTOR)
+    refused = {re.sub(r"\[[0-9]+\]", "", row["field"]) for row in WRONG}
+    assert fields - refused == fields & ANY_VALUE
+    assert refused | ANY_VALUE <= fields_of(fake.message("GenerateRequest").DESCRIPTOR)
 
 
 def test_prompt_logprobs_are_those_of_http(daemon, services):

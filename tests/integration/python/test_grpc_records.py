@@ -15,12 +15,15 @@ pytestmark = pytest.mark.no_tsan
 
 
 @pytest.fixture(name="served")
-def fake_daemon_with_log(daemon_arguments, tmp_path):
+def fake_daemon_with_log(request, daemon_arguments, tmp_path):
+    """With `log.prompts` as the test's parameter says."""
+    prompts = getattr(request, "param", "on")
     outputs = pathlib.Path(daemon_arguments[0]).absolute().parents[1]
     log = tmp_path / "requests.jsonl"
     running = Daemon(str(outputs / "tests/server/refraind_fake"), "fake:2000", tmp_path,
                      "--grpc-listen", "127.0.0.1:0", "--set", f"log.requests_file={log}",
-                     "--set", "log.prompts=on").wait_until_ready()
+                     "--set", f"log.prompts={prompts}", "--set", "log.level=trace"
+                     ).wait_until_ready()
     with grpc.insecure_channel(address(running)) as channel:
         yield running, Services(channel), log
     assert running.stop() == 0, running.log.read_text(errors="replace")
@@ -91,6 +94,20 @@ def test_every_call_is_a_line_of_the_request_log(served):
     assert lines["lookup"]["response_bytes"] > 0
     assert (lines["left"]["status"], lines["left"]["grpc_status"]) == (499, "CANCELLED")
     assert not lines["left"]["complete"] and lines["left"]["completion_tokens"] < 500
+
+
+@pytest.mark.parametrize("served", ["off", "on"], indirect=True)
+def test_prompts_are_in_the_request_log_only_when_asked(served, request):
+    daemon, services, log = served
+    secret = "xyzzy plugh"
+    services("Inference/Tokenize", text=secret)
+    list(services("Inference/Generate", text={"text": secret}))
+    list(services("Inference/Chat", chat={"messages": [{"role": "user", "content": secret}]}))
+    with pytest.raises(grpc.RpcError):
+        list(services("Inference/Generate", text={"text": secret}, params={"n": 0}))
+    assert len(lines_of(log, 4)) == 4
+    assert (secret in log.read_text()) == (request.node.callspec.params["served"] == "on")
+    assert secret not in daemon.log.read_text(errors="replace")
 
 
 def test_every_call_is_counted(served):

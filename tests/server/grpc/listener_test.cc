@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,6 +39,10 @@ class Taker {
     const std::lock_guard lock(mutex_);
     ::close(sockets_.back());
     sockets_.pop_back();
+  }
+  int last() {
+    const std::lock_guard lock(mutex_);
+    return sockets_.back();
   }
   bool WaitForTaken(int count) {
     return Eventually([&] {
@@ -78,6 +83,21 @@ TEST_F(ListenerTest, ClosesAConnectionBeyondTheBoundAndKeepsTheOthers) {
   EXPECT_EQ(counts_.refused, 1);
   EXPECT_FALSE(first.ReadEnd(50ms));
   EXPECT_FALSE(second.ReadEnd(50ms));
+}
+
+// Nagle's algorithm would hold a token back until the one before is acknowledged.
+TEST_F(ListenerTest, SocketsSendSmallMessagesAtOnceAndNoticeClientsThatVanish) {
+  Start(2);
+  RawClient client(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(1));
+  int no_delay = 0, most_unacknowledged_ms = 0;
+  socklen_t size = sizeof(no_delay);
+  ASSERT_EQ(::getsockopt(taker_.last(), IPPROTO_TCP, TCP_NODELAY, &no_delay, &size), 0);
+  EXPECT_NE(no_delay, 0);
+  ASSERT_EQ(
+      ::getsockopt(taker_.last(), IPPROTO_TCP, TCP_USER_TIMEOUT, &most_unacknowledged_ms, &size),
+      0);
+  EXPECT_EQ(most_unacknowledged_ms, 20'000);
 }
 
 TEST_F(ListenerTest, APlaceComesBackWhenATakenConnectionIsClosed) {

@@ -41,7 +41,7 @@ class TestGate final : public access::Gate {
     if (area == access::Area::kAdmin && key != "Bearer admin") {
       return absl::PermissionDeniedError("not an administration key");
     }
-    return access::Principal{.key_name = std::string(key.substr(7))};
+    return access::Principal{.key_name = std::string(key.substr(7)), .weight = 2.5};
   }
   absl::StatusOr<access::Ticket> Admit(const access::Principal& principal) override {
     if (principal.key_name == "busy") return absl::ResourceExhaustedError("too many requests");
@@ -358,6 +358,7 @@ TEST(GrpcServer, KeysOpenWhatTheyAreFor) {
   EXPECT_EQ(r.engine.submitted(), 0);
   EXPECT_EQ(code("Bearer inference"), ::grpc::OK);
   EXPECT_EQ(r.engine.last_request().tenant, "inference");
+  EXPECT_EQ(r.engine.last_request().tenant_weight, 2.5);
   const auto statistics = [&](const char* key) {
     ClientContext context;
     context.AddMetadata("authorization", key);

@@ -101,7 +101,7 @@ TEST_F(ExchangeTest, ReportsEveryExchange) {
       "POST /echo HTTP/1.1\r\nHost: t\r\nX-Request-Id: chunks\r\nTransfer-Encoding: "
       "chunked\r\n\r\n" +
           chunk + chunk + chunk + "0\r\n\r\n",
-      "POST /echo /echo - 413 0");
+      "POST /echo /echo - 413 8192");
   EXPECT_EQ(seen.last_id(), "chunks");
   after(GetRequest("/hello", "A: " + std::string(3000, 'x') + "\r\n"), "- - - - 431 0");
   after(GetRequest("/slow"), "GET /slow /slow - 200 0");
@@ -188,8 +188,54 @@ TEST_F(ExchangeTest, ReportsExchangesOfClientsThatWentAway) {
   EXPECT_EQ(seen.Lines(2).at(1), "GET /stream /stream - 200 0 cut");
   RawClient half = Connect();
   half.Send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nabc");
-  half.Close();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until it has been read
+  half.Reset();
   EXPECT_EQ(seen.Lines(3).at(2), "POST /echo /echo - 499 3 cut");
+  RawClient header = Connect();
+  header.Send("POST /ec");
+  header.Reset();
+  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
+  EXPECT_EQ(seen.Lines(3).size(), 3u);
+}
+
+// Its client may still read: it is told, and the connection ends at once.
+TEST_F(ExchangeTest, ReportsRequestsThatAreCutShort) {
+  ExchangeList seen;
+  Start({.on_exchange = seen.observer()});
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: t\r\n";
+  const std::pair<std::string, std::string> cuts[] = {
+      {post + "Content-Length: 100\r\n\r\nabc", "POST /echo /echo - 400 3"},
+      {post + "Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n", "POST /echo /echo - 400 5"},
+      {post + "Content-Le", "- - - - 400 0"},
+      {"P", "- - - - 400 0"},
+  };
+  std::vector<std::string> expected;
+  for (const auto& [bytes, line] : cuts) {
+    RawClient client = Connect();
+    client.Send(bytes);
+    client.HalfClose();
+    EXPECT_EQ(client.ReadResponse().status, 400) << bytes;
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(client.ReadEnd()) << bytes;
+    EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; })) << bytes;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1)) << bytes;
+    expected.push_back(line);
+    EXPECT_EQ(seen.Lines(expected.size()), expected);
+  }
+}
+
+TEST_F(ExchangeTest, ReportsNothingWhereNoRequestHasBegun) {
+  ExchangeList seen;
+  Start({.on_exchange = seen.observer()});
+  for (const char* bytes : {"", "\r", "\r\n"}) {
+    RawClient client = Connect();
+    client.Send(bytes);
+    client.HalfClose();
+    EXPECT_TRUE(client.ReadEnd());
+    EXPECT_EQ(client.pending(), "");
+  }
+  EXPECT_EQ(Once(GetRequest("/hello")).status, 200);
+  EXPECT_EQ(seen.Lines(1), std::vector<std::string>{"GET /hello /hello - 200 0"});
 }
 
 TEST_F(ExchangeTest, ReportsBodiesThatDidNotCome) {

@@ -181,6 +181,23 @@ TEST_F(SlowTlsClients, AHalfCloseEndsAnAnswerThatIsNotRead) {
       << server_->connections();
 }
 
+// It has said that no more will come, and stays: nothing is left to wait for.
+TEST_F(SlowTlsClients, AHalfCloseInsideARequestIsAnsweredAndEndsTheConnection) {
+  Start({});
+  const std::string post = PostRequest("/echo", "body");
+  for (const auto& [bytes, part] : {std::pair(post.substr(0, post.size() - 1), "its body"),
+                                    std::pair(post.substr(0, 20), "its header")}) {
+    TlsClient client(server_->port());
+    ASSERT_TRUE(client.Send(bytes));
+    client.HalfClose();
+    const auto ended = Clock::now();
+    EXPECT_TRUE(client.ReadUntil("HTTP/1.1 400")) << part;
+    EXPECT_TRUE(client.ReadUntil(part));
+    EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
+    EXPECT_LT(Clock::now() - ended, 300ms * kSlowBuildFactor) << part;
+  }
+}
+
 TEST_F(SlowTlsClients, BodiesThatHaveNotComeAreRefusedWhenTheServerEnds) {
   Start({.last_requests = 50ms});
   TlsClient client(server_->port());

@@ -9,6 +9,7 @@
 
 #include "tests/server/openai/served_fake.h"
 #include "tests/server/openai/service_fixture.h"
+#include "tests/support/counting_gate.h"
 #include "tests/support/eventually.h"
 
 namespace refrain::server::openai {
@@ -307,12 +308,35 @@ constexpr char kTwoCalls[] =
     "Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x y\"}}\n</tool_call>\n"
     "<tool_call>\n{\"name\": \"g\"}\n</tool_call>";
 
-TEST_F(ServiceTest, GivesToolCalls) {
-  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
-  const json body = json::parse(Post(kChat, ToolRequest(kTwoCalls)).body);
+// How a family of models makes the same two calls.
+struct ToolForm {
+  std::string family;
+  std::string chat_template;
+  std::string calls;
+  json text;  // beside them; null: none
+};
+
+class ToolCallsTest : public ServiceTest, public ::testing::WithParamInterface<ToolForm> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, ToolCallsTest,
+    ::testing::Values(
+        ToolForm{"Hermes", "{% if tools %}<tool_call>{% endif %}", kTwoCalls, "Sure."},
+        ToolForm{"Llama3", "{% if tools %}<|python_tag|>{% endif %}",
+                 R"({"name": "f", "parameters": {"a": "x y"}}; {"name": "g", "parameters": {}})",
+                 nullptr},
+        ToolForm{"Llama3Tagged", "{% if tools %}<|python_tag|>{% endif %}",
+                 "<|python_tag|>"
+                 R"({"name": "f", "parameters": {"a": "x y"}}; {"name": "g", "parameters": {}})",
+                 nullptr}),
+    [](const auto& info) { return info.param.family; });
+
+TEST_P(ToolCallsTest, GivesToolCalls) {
+  Start({.chat_template = GetParam().chat_template});
+  const json body = json::parse(Post(kChat, ToolRequest(GetParam().calls)).body);
   const json& choice = body["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
-  EXPECT_EQ(choice["message"]["content"], "Sure.");
+  EXPECT_EQ(choice["message"]["content"], GetParam().text);
   const json& calls = choice["message"]["tool_calls"];
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0]["type"], "function");
@@ -322,14 +346,16 @@ TEST_F(ServiceTest, GivesToolCalls) {
 }
 
 // As OpenAI streams them: the name first, without arguments, then the arguments, token by token.
-TEST_F(ServiceTest, StreamsToolCallsPieceByPiece) {
-  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
-  std::string text;
+TEST_P(ToolCallsTest, StreamsToolCallsPieceByPiece) {
+  Start({.chat_template = GetParam().chat_template});
+  json text;
   std::vector<std::string> names, ids, arguments, pieces;
   json finish;
-  for (const json& event : Events(StreamText(kChat, ToolRequest(kTwoCalls)))) {
+  for (const json& event : Events(StreamText(kChat, ToolRequest(GetParam().calls)))) {
     const json& delta = event["choices"][0]["delta"];
-    if (delta.contains("content")) text += delta["content"].get<std::string>();
+    if (const json more = delta.value("content", json()); !more.is_null()) {
+      text = text.is_null() ? more : json(text.get<std::string>() + more.get<std::string>());
+    }
     for (const json& call : delta.value("tool_calls", json::array())) {
       const json& function = call["function"];
       if (function.contains("name")) {
@@ -348,8 +374,8 @@ TEST_F(ServiceTest, StreamsToolCallsPieceByPiece) {
     }
     finish = event["choices"][0]["finish_reason"];
   }
-  EXPECT_EQ(text, "Sure.");
-  EXPECT_EQ(names, (std::vector<std::string>{"f", "g"}));
+  EXPECT_EQ(text, GetParam().text);
+  ASSERT_EQ(names, (std::vector<std::string>{"f", "g"}));
   EXPECT_NE(ids[0], ids[1]);
   EXPECT_EQ(arguments, (std::vector<std::string>{R"({"a": "x y"})", "{}"}));
   EXPECT_EQ(pieces.size(), arguments[0].size());  // the fake's tokens are bytes
@@ -438,6 +464,25 @@ TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
                       {"reason":"never_seen","at_token":0,"evicted_tokens":0}]})"));
   const json warm = json::parse(Post(kCompletions, request).body);
   EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cache_misses"], json::parse("[null,null]"));
+}
+
+// Of all prompts of a request.
+TEST(ServiceKeysTest, AKeysNameAndWeightGoToTheEngine) {
+  testing::CountingGate gate;
+  testing::ServedFake served({}, {}, {.version = "9.9.9", .gate = &gate});
+  const std::pair<const char*, json> kRequests[] = {
+      {kCompletions, {{"prompt", {"a", "b"}}}},
+      {kChat, {{"messages", {{{"role", "user"}, {"content", "a"}}}}}}};
+  int submitted = 0;
+  for (const auto& [path, request] : kRequests) {
+    RawClient client(served.port());
+    client.Send(PostRequest(path, request.dump()));
+    EXPECT_EQ(client.ReadResponse().status, 200);
+    EXPECT_GT(served.engine().submitted(), submitted);
+    submitted = served.engine().submitted();
+    EXPECT_EQ(served.engine().last_request().tenant, "team-a");
+    EXPECT_EQ(served.engine().last_request().tenant_weight, 2.5);
+  }
 }
 
 // An echoed prompt is no answer; an end token is one, and what a stop string hides.
