@@ -208,6 +208,7 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     const auto [error, bytes] =
         co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
     waiting_for_request_ = false;
+    if (IsStopsDoing(error)) continue;  // a request may have come since
     if (error) co_return false;
     buffer_.commit(bytes);
   }

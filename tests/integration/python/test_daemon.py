@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import re
 import resource
@@ -79,7 +80,7 @@ def test_oversize_bodies_are_refused(http):
 
 @pytest.mark.no_tsan
 def test_sigterm_finishes_what_runs(start_daemon):
-    daemon = start_daemon("--set=limits.drain_s=120").wait_until_ready()
+    daemon = start_daemon("--set=limits.drain_s=600").wait_until_ready()
     texts = []
 
     def ask():
@@ -90,7 +91,7 @@ def test_sigterm_finishes_what_runs(start_daemon):
     asking = threading.Thread(target=ask)
     asking.start()
     daemon.wait_for_running(1)
-    assert daemon.stop(130) == 0
+    assert daemon.stop(610) == 0
     asking.join()
     events = sse_events(texts[0])
     assert events[-1] == "[DONE]"
@@ -190,22 +191,33 @@ def resident_mib(process: subprocess.Popen) -> float:
     return int(re.search(r"^VmRSS:\s+([0-9]+) kB", status, re.MULTILINE)[1]) / 1024
 
 
+def scheduled_s(pid: int) -> tuple[float, float]:
+    """What a process's threads have computed, and what they have waited for a processor."""
+    times = [[int(ns) / 1e9 for ns in file.read_text().split()[:2]]
+             for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(computed for computed, _ in times), sum(waited for _, waited in times)
+
+
 @pytest.mark.optimised
 def test_is_ready_soon_and_stays_small(start_daemon):
     """The aims for SmolLM2 are a second and 250 MiB with what its KV cache has touched. The first
-    start reads the file; of those that find it in the page cache the best of three counts, for
-    others may have the processors."""
+    start reads the file; of those that find it in the page cache the best of three counts, less what
+    it, and this test, waited while others had the processors."""
     daemon = start_daemon().wait_until_ready()
-    starts_s, loads_ms = [], []
+    starts_s, loads_s, computed_s = [], [], []
     for _ in range(3):
         daemon.stop()
-        start = time.monotonic()
+        start, (_, waited_before) = time.monotonic(), scheduled_s(os.getpid())
         daemon = start_daemon().wait_until_ready()
-        starts_s.append(time.monotonic() - start)
+        start_s = time.monotonic() - start
+        computed, waited = scheduled_s(daemon.process.pid)
+        starts_s.append(start_s - waited - (scheduled_s(os.getpid())[1] - waited_before))
         ready = next(line for line in daemon.log.read_text().splitlines() if " ready " in line)
-        loads_ms.append(int(re.search(r"load_ms=([0-9]+)", ready)[1]))
+        loads_s.append(int(re.search(r"load_ms=([0-9]+)", ready)[1]) / 1000 - waited)
+        computed_s.append(computed)
     assert min(starts_s) < 1, starts_s
-    assert min(loads_ms) < 1000, loads_ms
+    assert min(loads_s) < 1, loads_s
+    assert min(computed_s) < 1, computed_s
     # Memory is reserved for this many tokens, and touched by those that come.
     assert int(re.search(r"kv_capacity_tokens=([0-9]+)", ready)[1]) >= 2048
     httpx.post(f"{daemon.url}/v1/completions", timeout=60, json={

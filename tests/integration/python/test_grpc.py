@@ -36,7 +36,7 @@ def services(grpc_daemon):
 
 
 def post(daemon: Daemon, path: str, **body) -> dict:
-    answer = httpx.post(f"{daemon.url}{path}", json=body, timeout=120)
+    answer = httpx.post(f"{daemon.url}{path}", json=body, timeout=600)
     answer.raise_for_status()
     return answer.json()
 
@@ -244,7 +244,7 @@ def test_sessions_are_the_conversations_that_may_come_back(services):
 
 def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
     # Reproducible, so that a text does not depend on who else runs.
-    daemon = start_daemon(*GRPC, "--set=limits.drain_s=120",
+    daemon = start_daemon(*GRPC, "--set=limits.drain_s=600",
                           "--set=engine.reproducible=on").wait_until_ready()
     answers, texts = [], []
     together = threading.Barrier(4)  # that all are running at some time
@@ -259,7 +259,7 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
             services = Services(channel)
             services("Inference/Models")  # what describes the calls is read before them
             together.wait(60)
-            call = services("Inference/Generate", timeout=120, text={"text": PROMPT},
+            call = services("Inference/Generate", timeout=600, text={"text": PROMPT},
                             params=greedy(600, ignore_eos=True))
             messages = [next(call)]
             started.set()
@@ -273,7 +273,7 @@ def test_sigterm_breaks_no_stream_of_either_kind(start_daemon):
     for one in started:
         assert one.wait(60)
     daemon.wait_for_running(len(threads))
-    assert daemon.stop(130) == 0
+    assert daemon.stop(610) == 0
     for thread in threads:
         thread.join(120)
     assert texts == [answers[0]["choices"][0]["text"]] * 3

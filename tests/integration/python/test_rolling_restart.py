@@ -1,5 +1,6 @@
 """Two daemons behind a balancer are replaced one after the other under load."""
 
+import collections
 import contextlib
 import random
 import socket
@@ -27,12 +28,13 @@ STALL_S = 2.5  # longer than a drain gives those whose time is over, from the la
 class Balancer:
     """What a load balancer does: it sends requests to those whose /ready says 200, and asks
     another one when it is told 503 or is not let in. With `keeps` each thread keeps its connections,
-    and one that ends without an answer is an error."""
+    one that ends without an answer is an error, and who was told 503 asks that daemon no more."""
 
     def __init__(self, certificate=None, keeps=False):
         self.certificate = certificate
         self.keeps = keeps
         self.kept = threading.local()
+        self.told = collections.defaultdict(set)  # by daemon: the threads that it has told 503
         self.daemons = []
 
     def url_of(self, daemon) -> str:
@@ -66,19 +68,25 @@ class Balancer:
         return self.kept.client
 
     def _ask(self, daemon, body: dict) -> str | None:
+        if self.keeps and threading.get_ident() in self.told[daemon]:
+            return None
         with contextlib.ExitStack() as stack:
             client = self._kept_client() if self.keeps else stack.enter_context(self.client())
             try:
-                if client.get(f"{self.url_of(daemon)}/ready").status_code != 200:
+                ready = client.get(f"{self.url_of(daemon)}/ready")
+                if ready.status_code != 200:
+                    assert ready.status_code == 503
+                    self.told[daemon].add(threading.get_ident())
                     return None
                 answer = stack.enter_context(
                     client.stream("POST", f"{self.url_of(daemon)}/v1/completions", json=body))
             except httpx.TransportError as error:
-                if self.keeps and not isinstance(error, httpx.ConnectError):
+                if self.keeps:
                     raise
                 return None  # it listens no more: no answer has begun
             if answer.status_code == 503:
                 assert "retry-after" in answer.headers
+                self.told[daemon].add(threading.get_ident())
                 return None
             assert answer.status_code == 200
             return "".join(answer.iter_text())
@@ -199,8 +207,10 @@ def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
 
 
 def test_rolling_restart_resets_no_kept_connection(start_daemon):
-    """Nothing runs when they are told to end, most of the time: they would be gone at once."""
-    settings = ["--set=limits.drain_notice_s=0.5"]
+    """Nothing runs when they are told to end, most of the time: they would be gone at once. The
+    notice is as long as it takes until all threads know: whoever sends as a connection that idles is
+    closed would be lost, whatever the daemon does."""
+    settings = ["--set=limits.drain_notice_s=120"]
     balancer = Balancer(keeps=True)
     balancer.daemons = [start_daemon(*settings).wait_until_ready() for _ in range(2)]
     stop = threading.Event()
@@ -220,8 +230,12 @@ def test_rolling_restart_resets_no_kept_connection(start_daemon):
     for i in range(4):
         wanted = len(answers) + 8
         wait_unless_failed(lambda: len(answers) >= wanted, failures)
-        balancer.daemons[i % 2].process.terminate()
-        assert balancer.daemons[i % 2].process.wait(30) == 0
+        old = balancer.daemons[i % 2]
+        old.process.terminate()
+        wait_unless_failed(lambda: len(balancer.told[old]) == len(threads), failures)
+        assert old.process.poll() is None, "it gave no notice"
+        old.process.terminate()  # the rest of which is not waited for
+        assert old.process.wait(30) == 0
         balancer.daemons[i % 2] = start_daemon(*settings).wait_until_ready()
     stop.set()
     for thread in threads:

@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "server/http/server.h"
 #include "tests/server/http/server_fixture.h"
@@ -58,6 +61,40 @@ class HttpStopTest : public HttpServerTest {
   static std::string HalfBody() {
     return testing::PostRequest("/echo", std::string(1000, 'x')).substr(0, 600);
   }
+
+  // Of what holds its I/O thread until it is `over`.
+  struct Block {
+    std::atomic<bool> waits{false};  // for its wakeup
+    std::atomic<bool> begun{false};
+    std::atomic<bool> over{false};
+    std::function<void()> wakeup;
+
+    ReplyPart Run() {
+      begun = true;
+      while (!over) std::this_thread::sleep_for(1ms);
+      return {ResponseHead{}, "let go", true};
+    }
+  };
+
+  class BlocksWhenWoken final : public Reply {
+   public:
+    explicit BlocksWhenWoken(Block* block) : block_(block) {}
+    void Start(std::function<void()> wakeup) override { block_->wakeup = std::move(wakeup); }
+    ReplyPart Next() override { return block_->waits.exchange(true) ? block_->Run() : ReplyPart(); }
+
+   private:
+    Block* block_;
+  };
+
+  void SetUp() override {
+    router_.Add(
+        {"GET", "/blocks-io", [this](Request) { return MakeReply({}, at_once_.Run().body); }});
+    router_.Add({"GET", "/blocks-io-when-woken",
+                 [this](Request) { return std::make_unique<BlocksWhenWoken>(&when_woken_); }});
+  }
+
+  Block at_once_;
+  Block when_woken_;
 };
 
 TEST_F(HttpStopTest, StopFinishesAnswersAndClosesIdleConnections) {
@@ -81,28 +118,50 @@ TEST_F(HttpStopTest, StopFinishesAnswersAndClosesIdleConnections) {
 // Of connections that are kept, and of some that nobody has accepted yet: a reset would leave their
 // clients without knowing whether they were heard.
 TEST_F(HttpStopTest, StopAnswersWhatHasCome) {
-  std::atomic<bool> blocks{false};
-  router_.Add({"GET", "/blocks-io", [&](Request) {
-                 blocks = true;
-                 while (!observed_.go) std::this_thread::sleep_for(1ms);
-                 return MakeReply({}, "let go");
-               }});
   Start({.io_threads = 1});
   RawClient kept = Connect();
   kept.Send(GetRequest("/hello"));
   EXPECT_EQ(kept.ReadResponse().status, 200);
   RawClient blocker = Connect();
   blocker.Send(GetRequest("/blocks-io"));
-  ASSERT_TRUE(Eventually([&] { return blocks.load(); }));
+  ASSERT_TRUE(Eventually([&] { return at_once_.begun.load(); }));
   std::thread stopper([&] { server_->Stop(5s); });
   std::this_thread::sleep_for(50ms);  // what Stop asks of the I/O thread is first in its queue
   RawClient waiting = Connect();
   for (RawClient* client : {&kept, &waiting}) client->Send(GetRequest("/hello"));
-  observed_.go = true;
+  at_once_.over = true;
   EXPECT_EQ(blocker.ReadResponse().body, "let go");
   EXPECT_EQ(kept.ReadResponse().body, "hello");
   EXPECT_EQ(waiting.ReadResponse().body, "hello");
   for (RawClient* client : {&blocker, &kept, &waiting}) client->Close();
+  stopper.join();
+}
+
+// Stop has asked the connections of an I/O thread to end, and something else has its turn first.
+TEST_F(HttpStopTest, StopAnswersWhatComesBeforeAConnectionIsClosed) {
+  Start({.io_threads = 2, .last_requests = 0ms});
+  // Connections take turns: the I/O thread of `idle`, which tells how far Stop is, goes on.
+  RawClient idle = Connect(), kept = Connect();
+  RawClient other = Connect(), blocker = Connect();
+  RawClient another = Connect(), woken = Connect();
+  kept.Send(GetRequest("/hello"));
+  EXPECT_EQ(kept.ReadResponse().status, 200);
+  woken.Send(GetRequest("/blocks-io-when-woken"));
+  ASSERT_TRUE(Eventually([&] { return when_woken_.waits.load(); }));
+  blocker.Send(GetRequest("/blocks-io"));
+  ASSERT_TRUE(Eventually([&] { return at_once_.begun.load(); }));
+  std::thread stopper([&] { server_->Stop(5s); });
+  EXPECT_TRUE(idle.ReadEnd());
+  std::this_thread::sleep_for(50ms);  // what Stop asks of the other I/O thread is in its queue
+  when_woken_.wakeup();
+  at_once_.over = true;
+  EXPECT_TRUE(Eventually([&] { return when_woken_.begun.load(); }));
+  kept.Send(GetRequest("/hello"));
+  when_woken_.over = true;
+  EXPECT_EQ(kept.ReadResponse().body, "hello");
+  EXPECT_EQ(blocker.ReadResponse().body, "let go");
+  EXPECT_EQ(woken.ReadResponse().body, "let go");
+  for (RawClient* client : {&kept, &blocker, &woken}) client->Close();
   stopper.join();
 }
 
