@@ -13,7 +13,7 @@ struct CacheOptions {
   int32_t max_slots = 64;               // sequences running at once
   bool prefix_cache = true;             // off: nothing is matched, nothing stays
   std::string eviction = "reuse_rate";  // eviction_policy.h
-  uint64_t hash_mask = ~uint64_t{0};    // prefix_tree.h
+  uint64_t hash_mask = ~uint64_t{0};    // fewer bits: for tests (PrefixTree)
 };
 
 }  // namespace refrain::kvcache

@@ -403,11 +403,14 @@ class Daemon {
     signals_->EndWithin(kMostEnd, [this, status](StopSignals::Event event) {
       if (event == StopSignals::Event::kSignal) ::_exit(static_cast<int>(status));
       log_.Error("the end takes too long, and is given up",
-                 {{"limit_s", std::chrono::duration<double>(kMostEnd).count()}});
+                 {{"limit_s", std::chrono::duration<double>(kMostEnd).count()},
+                  {"waits_for", std::string_view(ending_)}});
       ::_exit(static_cast<int>(status));
     });
     if (http_ != nullptr) http_->Stop(grace);
+    ending_ = "gRPC";
     if (grpc_ != nullptr) grpc_->Stop(grace);
+    ending_ = "the engine";
   }
 
   ExitStatus Drain(engine::Engine* engine) {
@@ -453,14 +456,21 @@ class Daemon {
     StopServers(complete && !interrupted ? kWriteGrace : std::chrono::milliseconds(0), status);
     if (waiter.joinable()) waiter.join();
     log_.Info("stopped", {{"finished_all", complete ? "yes" : "no"}});
+    if (!complete) {
+      // Nobody is left to be told anything. gRPC would wait up to 10 s for what it still holds of
+      // clients that did not read.
+      if (guards_.request_log != nullptr) guards_.request_log->Close();
+      ::_exit(static_cast<int>(status));
+    }
     return status;
   }
 
   const Config& config_;
   const EngineFactory& make_engine_;
   Log log_;
-  std::optional<StopSignals> signals_;  // before all whose end it limits
-  const Guards guards_;                 // outlive what they guard
+  std::atomic<const char*> ending_{"HTTP"};  // what the end waits for
+  std::optional<StopSignals> signals_;       // before all whose end it limits
+  const Guards guards_;                      // outlive what they guard
   openai::Service service_;
   debug::DebugEndpoints debug_;
   metrics::Metrics metrics_;

@@ -131,7 +131,10 @@ absl::Status RequestLog::Check(const std::string& path) {
   return takes_files ? absl::OkStatus() : CannotOpen(path, errno);
 }
 
-RequestLog::~RequestLog() {
+RequestLog::~RequestLog() { Close(); }
+
+void RequestLog::Close() {
+  if (!writer_.joinable()) return;
   {
     MutexLock lock(mutex_);
     stopping_ = true;

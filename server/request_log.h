@@ -36,8 +36,11 @@ class RequestLog {
   static absl::StatusOr<std::unique_ptr<RequestLog>> Open(std::string path);
   // Whether Open would, as far as can be told without making the file: UNAVAILABLE says why not.
   static absl::Status Check(const std::string& path);
-  // After what waits has been written; a pipe that takes nothing for a second gets no more.
-  ~RequestLog();
+  ~RequestLog();  // Close
+
+  // The end, after what waits has been written; a pipe that takes nothing for a second gets no
+  // more. Idempotent; on the thread that destroys it.
+  void Close();
 
   void Write(const http::Exchange& exchange);
 

@@ -150,18 +150,12 @@ absl::Status CudaTokenSampler::Launch(const LogprobsArgs& args) {
 
 absl::Status CudaTokenSampler::MakeRoom(size_t bytes, LogprobsCall* call) {
   if (bytes <= call->bytes) return absl::OkStatus();
-  const size_t doubled = std::max(bytes, 2 * call->bytes);
-  if (call->pinned != nullptr) {
-    runtime_.FreePinned(call->pinned);
-    *call = LogprobsCall();
-  }
-  for (const size_t room : {doubled, bytes}) {
-    absl::StatusOr<std::byte*> pinned = runtime_.AllocatePinned(room);
-    if (!pinned.ok() && room > bytes) continue;
-    if (!pinned.ok()) return pinned.status();
-    *call = {*pinned, room, 0};
-    break;
-  }
+  size_t room = std::max(bytes, 2 * call->bytes);
+  absl::StatusOr<std::byte*> pinned = runtime_.AllocatePinned(room);
+  if (!pinned.ok() && room > bytes) pinned = runtime_.AllocatePinned(room = bytes);
+  if (!pinned.ok()) return pinned.status();  // what there is stays
+  if (call->pinned != nullptr) runtime_.FreePinned(call->pinned);
+  *call = {*pinned, room, 0};
   return absl::OkStatus();
 }
 

@@ -12,7 +12,7 @@ class Stream;
 // Log-probabilities on the device: log(softmax(logits)) of one token of a row, its rank, and those
 // of the row's most probable tokens. One block per row. The probabilities are summed as sampling
 // sums them (sampling.h), so equal inputs give equal bits; against double precision a
-// log-probability is off by a rounding to f32 and 5e-7 (distances from the best are rounded to
+// log-probability is off by a rounding to f32 and 8e-7 (distances from the best are rounded to
 // f32).
 
 // Every pointer is memory that the device can reach.

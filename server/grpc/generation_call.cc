@@ -1,7 +1,5 @@
 #include "server/grpc/generation_call.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -51,14 +49,8 @@ void GenerationCall::Submit() {
 }
 
 absl::Status GenerationCall::TrySubmit() {
-  absl::Status message_read = Reception::Read(incoming_, &caller_);
+  absl::Status message_read = reception_->Read(incoming_, &caller_, &record_);
   if (!message_read.ok()) return message_read;
-  if (reception_->options().log_prompts) {
-    std::string body;
-    if (google::protobuf::util::MessageToJsonString(*incoming_.message, &body).ok()) {
-      AppendBody(body, &record_.details);
-    }
-  }
   absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));
   if (!read.ok()) return read.status();
   if (read->conversation_bytes > kUncountedBytes) {

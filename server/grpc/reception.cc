@@ -1,10 +1,14 @@
 #include "server/grpc/reception.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/retry_after.h"
+#include "server/generation_note.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
@@ -57,8 +61,14 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
   return caller;
 }
 
-absl::Status Reception::Read(const Incoming& incoming, Caller* caller) {
+absl::Status Reception::Read(const Incoming& incoming, Caller* caller, CallRecord* record) const {
   if (absl::Status status = ReadMessage(incoming); !status.ok()) return status;
+  if (options_.log_prompts) {
+    std::string body;
+    if (google::protobuf::util::MessageToJsonString(*incoming.message, &body).ok()) {
+      AppendBody(body, &record->details);
+    }
+  }
   HeldBytes& held = *caller->held_bytes;
   const size_t bytes = incoming.message->SpaceUsedLong();
   if (bytes <= std::max(kQuickMessageBytes, held.bytes())) return absl::OkStatus();

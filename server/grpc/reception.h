@@ -73,8 +73,9 @@ class Reception {
   // PERMISSION_DENIED, UNAVAILABLE.
   absl::StatusOr<Caller> Enter(::grpc::CallbackServerContext* context, access::Area area,
                                const Incoming& incoming, CallRecord* record);
-  // Reads the message of a call that has entered, once. INVALID_ARGUMENT, UNAVAILABLE.
-  static absl::Status Read(const Incoming& incoming, Caller* caller);
+  // Reads the message of a call that has entered, once; the record has it where log.prompts says
+  // so. INVALID_ARGUMENT, UNAVAILABLE.
+  absl::Status Read(const Incoming& incoming, Caller* caller, CallRecord* record) const;
   // What a call that ends so answers. The record says the same of it, or that its client has
   // `left`; what the client is not told of an INTERNAL error is logged.
   ::grpc::Status NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,

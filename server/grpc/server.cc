@@ -181,8 +181,10 @@ class Server::Impl {
     listener_->Stop();
     // Calls that come from here on are answered while it has not begun to shut down, and cancelled
     // afterwards.
-    if (finished &&
+    if (!finished ||
         !listener_->WaitUntilNoConnections(Clock::now() + std::min(grace, last_requests_))) {
+      // Also where calls are left: the library waits for what it is writing to a client, who may
+      // not be reading.
       listener_->ShutDownConnections();
       listener_->WaitUntilNoConnections(Clock::now() + kLastBytes);
     }

@@ -70,7 +70,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
 
   absl::Status TrySubmit() {
     if (Cancelled()) return absl::CancelledError("the call was cancelled");
-    const absl::Status read = Reception::Read(exchange_.incoming, &caller_);
+    const absl::Status read = reception_->Read(exchange_.incoming, &caller_, &record_);
     if (!read.ok()) return read;
     auto submitted = work_.submit(caller_, &ticket_);
     if (!submitted.ok()) return submitted.status();

@@ -36,7 +36,7 @@ class UnaryCall final : public ::grpc::ServerUnaryReactor,
     if (exchange_.context->IsCancelled())
       return End(absl::CancelledError("the call was cancelled"));
     End(Guarded([&] {
-      const absl::Status read = Reception::Read(exchange_.incoming, &caller_);
+      const absl::Status read = reception_->Read(exchange_.incoming, &caller_, &record_);
       return read.ok() ? work(caller_) : read;
     }));
   }

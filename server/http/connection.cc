@@ -208,7 +208,8 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
     const auto [error, bytes] =
         co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
     waiting_for_request_ = false;
-    if (IsStopsDoing(error)) continue;  // a request may have come since
+    // Ended from outside, for want of a request: one may have come since.
+    if (error == asio::error::operation_aborted && !peer_gone_ && HasInput()) continue;
     if (error) co_return false;
     buffer_.commit(bytes);
   }

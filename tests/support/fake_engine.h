@@ -75,8 +75,8 @@ class FakeEngine final : public engine::Engine {
   ~FakeEngine() override;
 
   absl::StatusOr<std::shared_ptr<engine::TokenStream>> Submit(engine::Request request) override;
-  // Answers at once, but for a text that begins with [[unencoded]]; a timeout of less than a
-  // millisecond has passed by then.
+  // Answers at once, but for a text that begins with [[unencoded]]; a timeout of a millisecond at
+  // most has passed by then.
   absl::StatusOr<std::shared_ptr<engine::TokenStream>> Tokenize(
       engine::TextPrompt text, std::string tenant, std::optional<double> timeout_s) override;
   const engine::ModelInfo& model() const override { return model_; }

@@ -92,6 +92,7 @@ def test_every_call_is_a_line_of_the_request_log(served):
     assert lines["wrong"]["complete"] and "choices" not in lines["wrong"]
     assert lines["lookup"]["route"] == "/refrain.v1.Inference/Tokenize"
     assert lines["lookup"]["response_bytes"] > 0
+    assert json.loads(lines["lookup"]["body"]) == {"text": "ab"}
     assert (lines["left"]["status"], lines["left"]["grpc_status"]) == (499, "CANCELLED")
     assert not lines["left"]["complete"] and lines["left"]["completion_tokens"] < 500
 

@@ -218,7 +218,8 @@ TEST_F(ExchangeTest, ReportsRequestsThatAreCutShort) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_TRUE(client.ReadEnd()) << bytes;
     EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; })) << bytes;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1)) << bytes;
+    // Not as long as one who may still be sending is given.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2500)) << bytes;
     expected.push_back(line);
     EXPECT_EQ(seen.Lines(expected.size()), expected);
   }
