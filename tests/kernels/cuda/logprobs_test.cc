@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/sampling.h"
+#include "tests/kernels/cuda/random_logits.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -88,14 +88,6 @@ class DeviceLogprobs {
   std::unique_ptr<Stream> stream_;
   std::vector<std::byte*> uploaded_;
 };
-
-std::vector<float> RandomLogits(int count, uint32_t seed, float scale, bool whole = false) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
-  std::vector<float> logits(static_cast<size_t>(count));
-  for (float& x : logits) x = whole ? std::round(normal(random)) : normal(random);
-  return logits;
-}
 
 // By sorting and in double. NaN counts as -infinity.
 struct Expected {

@@ -9,13 +9,13 @@
 #include <map>
 #include <memory>
 #include <ostream>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "engine/sampler.h"
 #include "kernels/cuda/runtime.h"
+#include "tests/kernels/cuda/random_logits.h"
 
 namespace refrain::kernels::cuda {
 namespace {
@@ -97,14 +97,6 @@ class DeviceSampler {
   std::unique_ptr<Stream> stream_;
   std::vector<std::byte*> uploaded_;
 };
-
-std::vector<float> RandomLogits(int count, uint32_t seed, float scale, bool whole = false) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
-  std::vector<float> logits(count);
-  for (float& x : logits) x = whole ? std::round(normal(random)) : normal(random);
-  return logits;
-}
 
 SamplingParams Greedy() {
   SamplingParams params;
