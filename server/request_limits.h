@@ -20,15 +20,13 @@ namespace refrain::server {
 struct Range {
   double min;
   double max;
-  bool above_min = false;  // min itself is out
   bool below_max = false;  // max itself is out
 
   bool Contains(double value) const {
-    return (above_min ? value > min : value >= min) && (below_max ? value < max : value <= max);
+    return value >= min && (below_max ? value < max : value <= max);
   }
   std::string Text() const {
-    return Concat(above_min ? "above " : "at least ", min,
-                  below_max ? " and below " : " and at most ", max);
+    return Concat("at least ", min, below_max ? " and below " : " and at most ", max);
   }
 };
 

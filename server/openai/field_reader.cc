@@ -18,7 +18,7 @@ std::string TypeSchema(std::string_view type) {
 }
 
 std::string RangeSchema(const Range& range) {
-  std::string schema = range.above_min ? ",\"exclusiveMinimum\":" : ",\"minimum\":";
+  std::string schema = ",\"minimum\":";
   AppendJsonNumber(range.min, &schema);
   schema += range.below_max ? ",\"exclusiveMaximum\":" : ",\"maximum\":";
   AppendJsonNumber(range.max, &schema);

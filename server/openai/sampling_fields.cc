@@ -158,8 +158,7 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
   sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
   sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
   // -1 is what clients of other servers send for none.
-  if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63, false, true});
-      seed.value_or(-1) != -1) {
+  if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63, true}); seed.value_or(-1) != -1) {
     sampling.seed = static_cast<uint64_t>(*seed);
   }
   ReadLogitBias(fields, limits, &sampling);
