@@ -184,6 +184,7 @@ void EngineLoop::RemoveWaiting(SequenceId id) {
   const auto entry = FindEntry(snapshot_.waiting, id);
   assert(entry != snapshot_.waiting.end() && entry->sequence == id);
   snapshot_.waiting.erase(entry);
+  parts_.cache->StopAwaiting(id);
 }
 
 void EngineLoop::RememberTurn(const RunningRequest& request,

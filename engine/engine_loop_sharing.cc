@@ -80,6 +80,7 @@ void EngineLoop::Look(SequenceState* sequence) {
   entry->prefill_tokens = sequence->known_tokens();
   if (ForkSource(*sequence) != nullptr) {
     sequence->match = {};
+    parts_.cache->StopAwaiting(sequence->id);
     entry->shared_tokens = request.prompt_tokens() - 1;
     entry->idle_chunks = 0;
   } else {
@@ -92,6 +93,7 @@ void EngineLoop::Look(SequenceState* sequence) {
     sequence->match = parts_.cache->MatchAgain(
         sequence->match, NamespaceOf(request.request()),
         {.ids = known.first(static_cast<size_t>(wanted_tokens)), .positions = {}});
+    parts_.cache->Await(sequence->id, sequence->match);
     entry->shared_tokens = sequence->match.num_tokens;
     entry->idle_chunks = sequence->match.idle_chunks;
   }

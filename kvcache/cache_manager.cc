@@ -225,6 +225,11 @@ void CacheManager::Retain(SequenceId sequence, std::string_view tenant) {
   for (const PathEntry& entry : Get(sequence).path) cache_.Retain(entry.node, tenant);
 }
 
+void CacheManager::Await(SequenceId sequence, const MatchResult& match) {
+  if (match.num_tokens == 0) return cache_.StopAwaiting(sequence);
+  cache_.Await(sequence, match.node);
+}
+
 absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source,
                                           int32_t num_tokens) {
   assert(num_tokens >= 0 && num_tokens <= published_tokens(source));

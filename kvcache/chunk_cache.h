@@ -82,6 +82,8 @@ class ChunkCache {
   void Pin(NodeId node);
   void Unpin(NodeId node);
   void Retain(NodeId node, std::string_view tenant) { policy_->Retain(node, tenant); }
+  void Await(SequenceId sequence, NodeId node) { policy_->Await(sequence, node); }
+  void StopAwaiting(SequenceId sequence) { policy_->StopAwaiting(sequence); }
   // Everything idle. Returns the number of chunks.
   int32_t EvictAll();
   // What nobody uses of the node, all behind it, and what comes before it for its sake only.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kvcache/awaiting_policy.h"
 #include "kvcache/lru_policy.h"
 #include "kvcache/retaining_policy.h"
 #include "kvcache/reuse_rate_policy.h"
@@ -18,7 +19,8 @@ absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_v
   if (name == "s3fifo") policy = std::make_unique<S3FifoPolicy>(capacity_chunks);
   if (name == "reuse_rate") policy = std::make_unique<ReuseRatePolicy>(capacity_chunks);
   if (policy != nullptr) {
-    return std::make_unique<RetainingPolicy>(std::move(policy), capacity_chunks / 4);
+    policy = std::make_unique<RetainingPolicy>(std::move(policy), capacity_chunks / 4);
+    return std::make_unique<AwaitingPolicy>(std::move(policy));
   }
   return absl::InvalidArgumentError(absl::StrCat("kv_cache.eviction is \"", std::string(name),
                                                  "\", must be one of: lru, s3fifo, reuse_rate"));

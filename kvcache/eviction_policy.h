@@ -63,6 +63,12 @@ class EvictionPolicy {
   // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict;
   // where that is too little, the tenant that has most of it gives up (RetainingPolicy).
   virtual void Retain(NodeId node, std::string_view tenant) {}
+
+  // A sequence that waits to run, the lower its id the sooner, will use the chunk and all before it;
+  // in place of what it awaited before. What MakeEvictionPolicy makes evicts it last
+  // (AwaitingPolicy).
+  virtual void Await(SequenceId sequence, NodeId node) {}
+  virtual void StopAwaiting(SequenceId sequence) {}
 };
 
 // `name` is a value of kv_cache.eviction: "lru", "s3fifo" or "reuse_rate"; INVALID_ARGUMENT lists

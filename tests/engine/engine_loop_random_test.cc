@@ -137,8 +137,9 @@ class Operator {
  public:
   explicit Operator(kvcache::CacheManager* cache) : cache_(cache) {}
 
-  void Act(std::mt19937& random) {
-    const std::vector<TokenId> ids = std::get<TokenPrompt>(RandomRequest(random).prompt).ids;
+  // Drops and pins the prompt of `request`.
+  void Act(std::mt19937& random, const Request& request) {
+    const std::vector<TokenId>& ids = std::get<TokenPrompt>(request.prompt).ids;
     const uint32_t action = random() % 4;
     if (action == 0) {
       cache_->EvictAll();
@@ -218,7 +219,9 @@ void RunRandomly(LoopOptions options, uint32_t seed, int operations, Others othe
                                                      ? absl::UnavailableError("once")
                                                      : absl::ResourceExhaustedError("once"));
     } else if (action == 6 && others.operators && below(5) == 0) {
-      operator_of_cache.Act(random);
+      const bool of_live = !live.empty() && below(2) == 0;
+      const size_t one = of_live ? static_cast<size_t>(below(static_cast<uint32_t>(live.size()))) : 0;
+      operator_of_cache.Act(random, of_live ? live[one].request : RandomRequest(random));
     } else {
       h.loop.Turn();
     }

@@ -95,6 +95,46 @@ TEST_P(EngineLoopSharingTest, KeepsAPromptThatWillComeAgain) {
   }
 }
 
+// Twelve chunks, and conversations that come one after the other. The last one in the queue is the
+// next turn of the first, which those before it would have evicted.
+TEST_P(EngineLoopSharingTest, WhatAWaitingRequestWillUseIsEvictedLast) {
+  for (const bool waits : {true, false}) {
+    LoopOptions options = Options();
+    options.num_chunks = 12;
+    options.max_sequences = 1;
+    LoopHarness h(options);
+    h.Run(TokenRequest(Prompt(60), 4));
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (int seed = 3; seed < 9; ++seed) {
+      streams.push_back(h.Submit(TokenRequest(Prompt(60, seed), 4)));
+    }
+    if (!waits) h.RunUntilIdle();
+    const auto next_turn = h.Submit(TokenRequest(Prompt(60), 1));
+    h.RunUntilIdle();
+    EXPECT_EQ(h.Read(next_turn).usage.cached_tokens, waits ? 59 : 0);
+    h.CheckIdle();
+  }
+}
+
+// One that was cancelled awaits nothing any more.
+TEST_P(EngineLoopSharingTest, WhatNobodyWaitsForAnyMoreIsEvictedAsEverything) {
+  LoopOptions options = Options();
+  options.num_chunks = 12;
+  options.max_sequences = 1;
+  LoopHarness h(options);
+  h.Run(TokenRequest(Prompt(60), 4));
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int seed = 3; seed < 9; ++seed) {
+    streams.push_back(h.Submit(TokenRequest(Prompt(60, seed), 4)));
+  }
+  const auto cancelled = h.Submit(TokenRequest(Prompt(60), 1));
+  h.loop.Turn();
+  cancelled->Cancel();
+  h.RunUntilIdle();
+  EXPECT_EQ(h.Run(TokenRequest(Prompt(60), 1)).usage.cached_tokens, 0);
+  h.CheckIdle();
+}
+
 // Whether tenants share or not.
 TEST_P(EngineLoopSharingTest, KeepsItAlsoWhereAnotherTenantAsksForMuch) {
   for (const bool isolated : {false, true}) {

@@ -45,7 +45,7 @@ class RandomRun {
             .hash_mask = setting.hash_mask}) {}
 
   void Step() {
-    const size_t action = Below(24);
+    const size_t action = Below(25);
     if (h_.expected.empty() || action < 4) {
       Join();
     } else if (action < 6) {
@@ -60,6 +60,8 @@ class RandomRun {
       Pin();
     } else if (action < 23) {
       Unpin();
+    } else if (action < 24) {
+      Await();
     } else if (Below(2) == 0) {
       const uint64_t id = Pick();
       h_.cache->Retain(SequenceId{id}, kTenants[id % std::size(kTenants)]);
@@ -382,6 +384,12 @@ class RandomRun {
     pins_.pop_back();
     EXPECT_GE(h_.Match(range.cells, range.salt).num_tokens, range.pinned);
     h_.cache->Unpin({"", range.salt}, testing::SpanOf(range.cells).span(), range.pinned);
+  }
+  // Eight sequences that wait: of lower ids than any that runs, and of higher ones.
+  void Await() {
+    const SequenceId sequence{Below(2) * (uint64_t{1} << 40) + Below(4)};
+    if (Below(4) == 0) return h_.cache->StopAwaiting(sequence);
+    h_.cache->Await(sequence, h_.Match(Prompt(), Salt()));
   }
   void Drop() {
     if (seen_.empty()) return;

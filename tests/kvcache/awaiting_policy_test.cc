@@ -1,0 +1,292 @@
+#include "kvcache/awaiting_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/kvcache/cache_harness.h"
+#include "tests/support/random_steps.h"
+
+namespace refrain::kvcache {
+namespace {
+
+NodeId N(int32_t id) { return NodeId{id}; }
+SequenceId S(uint64_t id) { return SequenceId{id}; }
+
+constexpr int32_t kRoot = 100;
+
+class AwaitingPolicyTest : public ::testing::Test {
+ protected:
+  // Retains up to 2 chunks.
+  AwaitingPolicyTest() : policy_(*MakeEvictionPolicy("lru", 8)) {}
+
+  void InsertIdle(int32_t id) {
+    policy_->Inserted(N(id), {.tokens = 64, .parent = N(kRoot)});
+    policy_->Idle(N(id));
+  }
+
+  // Chunks first, first + 1, ...: each the child of the one before.
+  void InsertLineage(int32_t first, int32_t last) {
+    for (int32_t id = first; id <= last; ++id) {
+      policy_->Inserted(N(id), {.tokens = 64, .parent = N(id == first ? kRoot : id - 1)});
+      parents_[id] = id == first ? kRoot : id - 1;
+    }
+    policy_->Idle(N(last));
+  }
+
+  std::vector<int32_t> EvictAll() {
+    std::vector<int32_t> order;
+    while (const auto victim = policy_->Victim()) {
+      const auto id = static_cast<int32_t>(*victim);
+      order.push_back(id);
+      policy_->Evicted(*victim);
+      const auto parent = parents_.find(id);
+      if (parent != parents_.end() && parent->second != kRoot) policy_->Idle(N(parent->second));
+    }
+    return order;
+  }
+
+  std::unique_ptr<EvictionPolicy> policy_;
+  std::map<int32_t, int32_t> parents_;
+};
+
+TEST_F(AwaitingPolicyTest, EvictsWhatIsAwaitedLastAndWhatComesSoonestLastOfAll) {
+  for (int32_t id = 1; id <= 5; ++id) InsertIdle(id);
+  policy_->Await(S(8), N(1));
+  policy_->Await(S(7), N(2));
+  policy_->Await(S(9), N(3));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{4, 5, 3, 1, 2}));
+}
+
+// The first to come of several counts, whenever it began to wait.
+TEST_F(AwaitingPolicyTest, AChunkOfSeveralIsKeptForTheFirst) {
+  for (int32_t id = 1; id <= 3; ++id) InsertIdle(id);
+  policy_->Await(S(9), N(1));
+  policy_->Await(S(6), N(2));
+  policy_->Await(S(5), N(1));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 2, 1}));
+}
+
+TEST_F(AwaitingPolicyTest, IsEvictedAsOthersOnceNobodyAwaitsIt) {
+  for (int32_t id = 1; id <= 3; ++id) InsertIdle(id);
+  policy_->Await(S(5), N(1));
+  policy_->Await(S(6), N(1));
+  policy_->StopAwaiting(S(5));
+  EXPECT_EQ(policy_->Victim(), N(2));
+  policy_->StopAwaiting(S(6));
+  policy_->StopAwaiting(S(6));
+  policy_->StopAwaiting(S(77));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2, 3}));
+}
+
+TEST_F(AwaitingPolicyTest, ASequenceAwaitsWhatItWasGivenLast) {
+  for (int32_t id = 1; id <= 3; ++id) InsertIdle(id);
+  policy_->Await(S(5), N(1));
+  policy_->Await(S(5), N(2));
+  policy_->Await(S(5), N(2));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 3, 2}));
+}
+
+TEST_F(AwaitingPolicyTest, WhatIsInUseIsSparedOnceItIsNot) {
+  policy_->Inserted(N(1), {.tokens = 64, .parent = N(kRoot)});
+  policy_->Await(S(5), N(1));
+  InsertIdle(2);
+  EXPECT_EQ(policy_->Victim(), N(2));
+  policy_->Idle(N(1));
+  policy_->Busy(N(1));
+  policy_->Idle(N(1));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 1}));
+}
+
+// A victim that was named and not evicted, for it came to be used, is spared when it is idle again.
+TEST_F(AwaitingPolicyTest, AVictimThatIsUsedAfterAllIsSparedAgain) {
+  InsertIdle(1);
+  policy_->Await(S(5), N(1));
+  EXPECT_EQ(policy_->Victim(), N(1));
+  EXPECT_EQ(policy_->Victim(), N(1));
+  policy_->Busy(N(1));
+  InsertIdle(2);
+  policy_->Idle(N(1));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 1}));
+}
+
+// From its end; what is left of it stays awaited.
+TEST_F(AwaitingPolicyTest, ALineageGivesUpFromItsEndAndIsAwaitedUpToThere) {
+  InsertLineage(1, 3);
+  policy_->Await(S(5), N(3));
+  EXPECT_EQ(policy_->Victim(), N(3));
+  policy_->Evicted(N(3));
+  policy_->Idle(N(2));
+  InsertIdle(10);
+  InsertIdle(11);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{10, 11, 2, 1}));
+}
+
+TEST_F(AwaitingPolicyTest, LineagesGiveUpOneAfterTheOther) {
+  InsertLineage(1, 3);
+  InsertLineage(4, 6);
+  policy_->Await(S(5), N(3));
+  policy_->Await(S(4), N(6));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 2, 1, 6, 5, 4}));
+}
+
+// What lies behind an awaited chunk goes like any; then the chunk is spared.
+TEST_F(AwaitingPolicyTest, WhatIsBehindIsNotAwaited) {
+  InsertLineage(1, 2);
+  policy_->Await(S(5), N(1));
+  InsertIdle(10);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 10, 1}));
+}
+
+TEST_F(AwaitingPolicyTest, WhatTakesAChunksPlaceIsAwaited) {
+  InsertIdle(1);
+  InsertIdle(2);
+  InsertIdle(3);
+  policy_->Await(S(5), N(1));
+  policy_->Replaced(N(1), N(2));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 2}));
+}
+
+TEST_F(AwaitingPolicyTest, WhatComesBeforeADroppedChunkIsAwaited) {
+  InsertLineage(1, 2);
+  policy_->Await(S(5), N(2));
+  policy_->Dropped(N(2));
+  policy_->Idle(N(1));
+  InsertIdle(10);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{10, 1}));
+}
+
+TEST_F(AwaitingPolicyTest, NodeIdsAreUsedAgain) {
+  InsertIdle(1);
+  policy_->Await(S(5), N(1));
+  policy_->Dropped(N(1));
+  InsertIdle(1);
+  InsertIdle(2);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2}));
+}
+
+// What is awaited goes after what clients asked to be kept.
+TEST_F(AwaitingPolicyTest, OutlivesWhatIsRetained) {
+  for (int32_t id = 1; id <= 4; ++id) {
+    policy_->Inserted(N(id), {.tokens = 64, .parent = N(kRoot)});
+    if (id <= 2) policy_->Retain(N(id), "");
+    policy_->Idle(N(id));
+  }
+  policy_->Await(S(5), N(1));
+  policy_->Await(S(6), N(3));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{4, 2, 3, 1}));
+}
+
+// Beside plain lists: chunks without children, LRU.
+TEST(AwaitingPolicyRandomTest, NamesWhatPlainListsName) {
+  struct Plain {
+    bool idle = false;
+    int64_t last_use = 0;
+    std::optional<uint64_t> first;  // that awaits it
+  };
+  std::mt19937 random(testing::RandomSeed(1));
+  const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
+  const auto policy = *MakeEvictionPolicy("lru", 1000);
+  std::map<int32_t, Plain> chunks;
+  std::map<uint64_t, int32_t> awaits;
+  int64_t now = 0;
+  int spared = 0;
+  int of_awaited = 0;
+  for (int step = 0; step < 10 * testing::RandomSteps(); ++step) {
+    const int32_t id = below(12);
+    const bool there = chunks.contains(id);
+    const int32_t action = below(6);
+    if (!there) {
+      policy->Inserted(N(id), {.tokens = 64, .parent = N(kRoot)});
+      chunks[id].last_use = ++now;
+    } else if (action < 2) {
+      chunks[id].idle ? policy->Busy(N(id)) : policy->Idle(N(id));
+      chunks[id].idle = !chunks[id].idle;
+    } else if (action < 4) {
+      const auto sequence = static_cast<uint64_t>(below(6));
+      policy->Await(S(sequence), N(id));
+      awaits[sequence] = id;
+    } else if (action == 4) {
+      const auto sequence = static_cast<uint64_t>(below(6));
+      policy->StopAwaiting(S(sequence));
+      awaits.erase(sequence);
+    }
+    for (auto& [other, chunk] : chunks) chunk.first.reset();
+    for (auto place = awaits.rbegin(); place != awaits.rend(); ++place) {
+      chunks.at(place->second).first = place->first;
+    }
+    if (action != 5) continue;
+    // By what is evicted first.
+    const auto before = [](const auto& a, const auto& b) {
+      const Plain &x = a.second, &y = b.second;
+      if (x.idle != y.idle) return x.idle;
+      if (x.first.has_value() != y.first.has_value()) return y.first.has_value();
+      return x.first.has_value() ? *x.first > *y.first : x.last_use < y.last_use;
+    };
+    const auto victim = std::min_element(chunks.begin(), chunks.end(), before);
+    const bool some_idle = victim->second.idle;
+    ASSERT_EQ(policy->Victim(), some_idle ? std::optional(N(victim->first)) : std::nullopt);
+    if (!some_idle) continue;
+    victim->second.first.has_value() ? ++of_awaited : ++spared;
+    std::erase_if(awaits, [&](const auto& of) { return of.second == victim->first; });
+    policy->Evicted(N(victim->first));
+    chunks.erase(victim);
+  }
+  EXPECT_GT(spared, testing::RandomSteps() / 20);
+  EXPECT_GT(of_awaited, testing::RandomSteps() / 20);
+}
+
+class AwaitingInCacheTest : public ::testing::Test {
+ protected:
+  void RunAndLeave(uint64_t id, const std::string& text) {
+    h_.Run(id, text);
+    h_.Leave(id);
+  }
+  int32_t Cached(const std::string& text) { return h_.Match(testing::CellsOf(text)).num_tokens; }
+
+  testing::LetterHarness h_{6};
+};
+
+TEST_F(AwaitingInCacheTest, OthersTakeOtherChunks) {
+  RunAndLeave(1, "aaaabbbb");
+  RunAndLeave(2, "ccccdddd");
+  h_.cache->Await(S(9), h_.Match(testing::CellsOf("aaaabbbbx")));
+  for (uint64_t id = 10; id < 20; ++id) RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
+  EXPECT_EQ(Cached("aaaabbbb"), 8);
+  EXPECT_EQ(Cached("cccc"), 0);
+  h_.cache->StopAwaiting(S(9));
+  for (uint64_t id = 20; id < 23; ++id) RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
+  EXPECT_EQ(Cached("a"), 0);
+  h_.CheckAll();
+}
+
+// A pool that who runs needs whole is theirs.
+TEST_F(AwaitingInCacheTest, NobodyWaitsForAChunkThatIsOnlyAwaited) {
+  RunAndLeave(1, "aaaabbbb");
+  h_.cache->Await(S(9), h_.Match(testing::CellsOf("aaaabbbb")));
+  RunAndLeave(2, std::string(20, 'A'));
+  EXPECT_EQ(Cached("aaaabbbb"), 4);
+  RunAndLeave(3, std::string(24, 'B'));
+  EXPECT_EQ(Cached("a"), 0);
+  h_.cache->Await(S(9), {});
+  h_.CheckAll();
+}
+
+// The last chunk of "abcdef" has two tokens: another sequence goes on in a chunk that has them too.
+TEST_F(AwaitingInCacheTest, FollowsTokensIntoTheChunkThatTakesTheirPlace) {
+  RunAndLeave(1, "abcdef");
+  h_.cache->Await(S(9), h_.Match(testing::CellsOf("abcdef")));
+  RunAndLeave(2, "abcdefgh");
+  for (uint64_t id = 10; id < 20; ++id) RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
+  EXPECT_EQ(Cached("abcdef"), 6);
+  h_.CheckAll();
+}
+
+}  // namespace
+}  // namespace refrain::kvcache
