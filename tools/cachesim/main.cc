@@ -28,6 +28,8 @@ or agentic sessions (one session a line). docs/cachesim.md describes both.
   --policies=LIST      of kv_cache.eviction's values and "oracle"  [lru,s3fifo,reuse_rate,oracle]
   --sizes=LIST         of the cache, in percent of the trace's distinct tokens           [1,5,25]
   --session-gap-s=N    sessions without a start time begin N seconds after one another        [0]
+  --served-tokens-per-s=N  so many are computed in a second, and requests wait; 0: none waits [0]
+  --await=on|off       whether what waiting requests match is evicted last                   [on]
   --json=FILE          also writes the results there ("-": to standard output, without the table)
   --help               this text
 
@@ -38,6 +40,7 @@ struct Options {
   std::vector<std::string> policies = {"lru", "s3fifo", "reuse_rate", kOracle};
   std::vector<double> sizes_percent = {1, 5, 25};
   TraceOptions trace;
+  SimulationOptions simulation;
   std::string json_path;
   std::vector<std::string> traces;
 };
@@ -69,6 +72,14 @@ bool Parse(std::string_view argument, Options* options) {
   if (name == "--session-gap-s") {
     double& gap = options->trace.session_gap_s;
     return absl::SimpleAtod(value, &gap) && gap >= 0 && gap <= 1e6;
+  }
+  if (name == "--served-tokens-per-s") {
+    double& rate = options->simulation.served_tokens_per_s;
+    return absl::SimpleAtod(value, &rate) && rate >= 0 && rate <= 1e9;
+  }
+  if (name == "--await") {
+    options->simulation.await = value == "on";
+    return value == "on" || value == "off";
   }
   if (name == "--json") {
     options->json_path = value;
@@ -109,10 +120,12 @@ void PrintRow(const Options& options, const Row& row) {
     } else {
       std::printf(" |");
     }
-    std::printf(" %.2f |\n",
+    std::printf(" %.2f |",
                 result.evicted_blocks == 0
                     ? 0.0
                     : 1e6 * result.seconds / static_cast<double>(result.evicted_blocks));
+    if (options.simulation.served_tokens_per_s > 0) std::printf(" %.1f |", result.mean_queued);
+    std::printf("\n");
   }
 }
 
@@ -123,7 +136,8 @@ nlohmann::json ToJson(const Options& options, const Row& row) {
     policies[options.policies[i]] = {{"hit_rate", result.hit_rate()},
                                      {"hit_tokens", result.hit_tokens},
                                      {"evicted_blocks", result.evicted_blocks},
-                                     {"seconds", result.seconds}};
+                                     {"seconds", result.seconds},
+                                     {"mean_queued", result.mean_queued}};
   }
   return {{"size_percent", row.size_percent},
           {"cache_blocks", row.cache_blocks},
@@ -139,17 +153,21 @@ absl::StatusOr<nlohmann::json> RunTrace(const Options& options, const std::strin
                 path.c_str(), trace->requests.size(), static_cast<long long>(trace->prompt_tokens),
                 trace->distinct_blocks, trace->block_tokens,
                 static_cast<long long>(trace->distinct_tokens));
+    const bool queues = options.simulation.served_tokens_per_s > 0;
     std::printf(
         "| cache | blocks | policy | hit rate | of the oracle's | of LRU's gap to it closed "
-        "| us per eviction |\n|---|---|---|---|---|---|---|\n");
+        "| us per eviction |%s\n|---|---|---|---|---|---|---|%s\n",
+        queues ? " waiting, mean |" : "", queues ? "---|" : "");
   }
   nlohmann::json sizes = nlohmann::json::array();
   for (const double percent : options.sizes_percent) {
     Row row{.size_percent = percent};
     const double tokens = static_cast<double>(trace->distinct_tokens) * percent / 100;
     row.cache_blocks = std::max(1, static_cast<int32_t>(tokens / trace->block_tokens));
+    SimulationOptions simulation = options.simulation;
+    simulation.cache_blocks = row.cache_blocks;
     for (const std::string& policy : options.policies) {
-      const auto result = Simulate(*trace, policy, row.cache_blocks);
+      const auto result = Simulate(*trace, policy, simulation);
       if (!result.ok()) return result.status();
       row.results.push_back(*result);
     }

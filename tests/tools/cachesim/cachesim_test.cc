@@ -120,7 +120,7 @@ TEST(Simulate, LruAndOracleHitWhatBruteForceSays) {
     const auto trace = ReadTrace(kData + expected["trace"].get<std::string>(), {});
     ASSERT_TRUE(trace.ok()) << trace.status();
     for (const char* policy : {"lru", "oracle"}) {
-      const auto result = Simulate(*trace, policy, expected["blocks"].get<int32_t>());
+      const auto result = Simulate(*trace, policy, {.cache_blocks = expected["blocks"].get<int32_t>()});
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(result->hit_tokens, expected[policy].get<int64_t>())
           << policy << " " << expected.dump();
@@ -132,9 +132,9 @@ TEST(Simulate, NoPolicyBeatsTheOracleAndNoneHitsWhatWasNeverThere) {
   const auto trace = ReadTrace(std::string(kData) + "random_paths.jsonl", {});
   ASSERT_TRUE(trace.ok()) << trace.status();
   for (const int32_t blocks : {1, 5, 25, 100, trace->distinct_blocks}) {
-    const int64_t best = Simulate(*trace, "oracle", blocks)->hit_tokens;
+    const int64_t best = Simulate(*trace, "oracle", {.cache_blocks = blocks})->hit_tokens;
     for (const char* policy : {"lru", "s3fifo", "reuse_rate"}) {
-      const int64_t hits = Simulate(*trace, policy, blocks)->hit_tokens;
+      const int64_t hits = Simulate(*trace, policy, {.cache_blocks = blocks})->hit_tokens;
       EXPECT_LE(hits, best) << policy << " at " << blocks;
       if (blocks == trace->distinct_blocks) {
         EXPECT_EQ(hits, best) << policy;
@@ -154,8 +154,8 @@ TEST(Simulate, ReuseRateHitsNoLessThanLru) {
     int64_t of_lru = 0, of_reuse_rate = 0;
     for (const int32_t percent : {1, 2, 5, 10, 25, 50, 75, 90}) {
       const int32_t blocks = trace->distinct_blocks * percent / 100;
-      const int64_t lru = Simulate(*trace, "lru", blocks)->hit_tokens;
-      const int64_t reuse_rate = Simulate(*trace, "reuse_rate", blocks)->hit_tokens;
+      const int64_t lru = Simulate(*trace, "lru", {.cache_blocks = blocks})->hit_tokens;
+      const int64_t reuse_rate = Simulate(*trace, "reuse_rate", {.cache_blocks = blocks})->hit_tokens;
       EXPECT_GE(reuse_rate, lru) << name << " at " << percent << " %";
       of_lru += lru;
       of_reuse_rate += reuse_rate;
@@ -164,17 +164,64 @@ TEST(Simulate, ReuseRateHitsNoLessThanLru) {
   }
 }
 
+// Two blocks, and at 10 tokens a second two requests wait: for the first one's block, and another.
+// Its own eviction of the block would have been the second request's.
+TEST(Simulate, WhatWaitingRequestsMatchIsEvictedLast) {
+  Trace trace{.block_tokens = 10, .distinct_blocks = 4, .distinct_tokens = 40};
+  for (const auto& [arrival_s, block] :
+       {std::pair{0.0, 0}, std::pair{1.0, 1}, std::pair{1.1, 2}, std::pair{1.2, 0}}) {
+    trace.requests.push_back({.arrival_s = arrival_s, .tokens = 10, .blocks = {block}});
+  }
+  const auto hits = [&](double served_tokens_per_s, bool await) {
+    const SimulationOptions options{
+        .cache_blocks = 2, .served_tokens_per_s = served_tokens_per_s, .await = await};
+    return Simulate(trace, "lru", options)->hit_tokens;
+  };
+  EXPECT_EQ(hits(10, true), 10);
+  EXPECT_EQ(hits(10, false), 0);
+  EXPECT_EQ(hits(0, true), 0);
+  // Nobody waits: each is served before the next one comes.
+  EXPECT_EQ(hits(1000, true), 0);
+}
+
+// The more of the future waits, the more is found of what the oracle finds; all of it where all
+// that comes waits.
+TEST(Simulate, HitsMoreTheMoreRequestsWait) {
+  const auto trace = ReadTrace(std::string(kData) + "random_paths.jsonl", {});
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  for (const int32_t percent : {5, 10}) {
+    SimulationOptions options{.cache_blocks = trace->distinct_blocks * percent / 100};
+    const int64_t best = Simulate(*trace, "oracle", options)->hit_tokens;
+    for (const char* policy : {"lru", "s3fifo", "reuse_rate"}) {
+      options.served_tokens_per_s = 0;
+      const SimulationResult alone = *Simulate(*trace, policy, options);
+      options.served_tokens_per_s = 10000;
+      const SimulationResult some = *Simulate(*trace, policy, options);
+      options.served_tokens_per_s = 2000;
+      const SimulationResult all = *Simulate(*trace, policy, options);
+      EXPECT_EQ(alone.mean_queued, 0);
+      EXPECT_GT(some.mean_queued, 1);
+      EXPECT_GT(all.mean_queued, 100);
+      EXPECT_GT(some.hit_tokens, alone.hit_tokens) << policy << " at " << percent << " %";
+      EXPECT_EQ(all.hit_tokens, best) << policy << " at " << percent << " %";
+      options.await = false;
+      EXPECT_EQ(Simulate(*trace, policy, options)->hit_tokens, alone.hit_tokens) << policy;
+      options.await = true;
+    }
+  }
+}
+
 TEST(Simulate, GivesTheSameTwice) {
   const auto trace = ReadTrace(std::string(kData) + "mooncake_head.jsonl", {});
   ASSERT_TRUE(trace.ok()) << trace.status();
-  EXPECT_EQ(Simulate(*trace, "reuse_rate", 600)->hit_tokens,
-            Simulate(*trace, "reuse_rate", 600)->hit_tokens);
+  EXPECT_EQ(Simulate(*trace, "reuse_rate", {.cache_blocks = 600})->hit_tokens,
+            Simulate(*trace, "reuse_rate", {.cache_blocks = 600})->hit_tokens);
 }
 
 TEST(Simulate, RefusesACacheOfNoBlocks) {
   Trace trace;
   trace.block_tokens = 1;
-  EXPECT_FALSE(Simulate(trace, "lru", 0).ok());
+  EXPECT_FALSE(Simulate(trace, "lru", {.cache_blocks = 0}).ok());
 }
 
 // --- the oracle against every possible choice ---
@@ -255,7 +302,7 @@ TEST(Simulate, TheOracleHitsAsMuchAsTheBestOfAllChoices) {
       tree.requests.push_back(path);
     }
     for (const int32_t capacity : {2, 3, 4}) {
-      EXPECT_EQ(Simulate(trace, kOracle, capacity)->hit_tokens,
+      EXPECT_EQ(Simulate(trace, kOracle, {.cache_blocks = capacity})->hit_tokens,
                 Exhaustive(tree, static_cast<size_t>(capacity)).Best(0, {}))
           << "round " << round << ", " << capacity << " blocks";
     }

@@ -18,6 +18,9 @@ assert r["requests"] == 16 and r["block_tokens"] == 64, r
 assert set(p) == {"lru", "s3fifo", "reuse_rate", "oracle"}, p
 assert all(0 < v["hit_rate"] < 1 for v in p.values()), p' || fails "JSON is not as documented"
 
+"$cachesim" --sizes=10 --policies=lru --served-tokens-per-s=1000 --await=off "$trace" |
+  grep -q '| waiting, mean |$' || fails "no column of what waits"
+
 refuses() {
   local text=$1 status=0
   shift
@@ -27,6 +30,8 @@ refuses() {
 }
 refuses 'cannot use --sizes=0' --sizes=0 "$trace"
 refuses 'cannot use --speed=1' --speed=1 "$trace"
+refuses 'cannot use --served-tokens-per-s=-1' --served-tokens-per-s=-1 "$trace"
+refuses 'cannot use --await=1' --await=1 "$trace"
 refuses 'no/such: cannot open' no/such
 refuses 'must be one of' --policies=mru "$trace"
 # Before the replay, of which nothing is printed.
