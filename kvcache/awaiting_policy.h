@@ -48,7 +48,7 @@ class AwaitingPolicy final : public EvictionPolicy {
  private:
   struct Chunk {
     NodeId parent{-1};
-    bool known = false;   // else it is a root, or nothing
+    bool known = false;  // else it is a root, or nothing
     bool idle = false;
     bool spared = false;  // idle, and the other policy is not told
     std::set<SequenceId> awaited_by;
@@ -61,7 +61,8 @@ class AwaitingPolicy final : public EvictionPolicy {
   void Show(NodeId node);
   void AddSequence(SequenceId sequence, NodeId node);
   void RemoveSequence(SequenceId sequence, NodeId node);
-  // What awaited `node`, which is about to leave, awaits `other`, or nothing where that is no chunk.
+  // What awaited `node`, which is about to leave, awaits `other`, or nothing where that is no
+  // chunk.
   void MoveTo(NodeId node, NodeId other);
 
   const std::unique_ptr<EvictionPolicy> policy_;

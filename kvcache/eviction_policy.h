@@ -64,8 +64,8 @@ class EvictionPolicy {
   // where that is too little, the tenant that has most of it gives up (RetainingPolicy).
   virtual void Retain(NodeId node, std::string_view tenant) {}
 
-  // A sequence that waits to run, the lower its id the sooner, will use the chunk and all before it;
-  // in place of what it awaited before. What MakeEvictionPolicy makes evicts it last
+  // A sequence that waits to run, the lower its id the sooner, will use the chunk and all before
+  // it; in place of what it awaited before. What MakeEvictionPolicy makes evicts it last
   // (AwaitingPolicy).
   virtual void Await(SequenceId sequence, NodeId node) {}
   virtual void StopAwaiting(SequenceId sequence) {}

@@ -1,6 +1,7 @@
 // Bytes as operations on the KV cache: joins of prompts that share beginnings, forks, tokens
-// appended and published, leaves, pins, drops, retained prompts, in a pool that is too small. After
-// each one the cache's invariants hold, and every sequence reads exactly its own tokens.
+// appended and published, leaves, pins, drops, retained and awaited prompts, in a pool that is too
+// small. After each one the cache's invariants hold, and every sequence reads exactly its own
+// tokens.
 
 #include <gtest/gtest.h>
 
@@ -137,13 +138,13 @@ class Run {
     if (open > 0) h_.Publish(id, 1 + in_.Below(open));
   }
 
-  // What operators do, with the tokens of some sequence.
+  // What operators and waiting sequences do, with the tokens of some sequence.
   void Operate(uint64_t id) {
     const std::string salt = h_.salts[id];
     Cells cells = h_.expected[id];
     if (cells.empty()) return;
     cells.resize(1 + static_cast<size_t>(in_.Below(static_cast<int32_t>(cells.size()))));
-    switch (in_.Below(4)) {
+    switch (in_.Below(6)) {
       case 0:
         h_.cache->EvictAll();
         break;
@@ -155,6 +156,12 @@ class Run {
         if (tokens > 0) pinned_.push_back({salt, cells, tokens});
         break;
       }
+      case 3:
+        h_.cache->Await(kvcache::SequenceId{id % 4}, h_.Match(cells, salt));
+        break;
+      case 4:
+        h_.cache->StopAwaiting(kvcache::SequenceId{id % 4});
+        break;
       default:
         if (!pinned_.empty()) Unpin();
     }

@@ -257,11 +257,13 @@ TEST_F(AwaitingInCacheTest, OthersTakeOtherChunks) {
   RunAndLeave(1, "aaaabbbb");
   RunAndLeave(2, "ccccdddd");
   h_.cache->Await(S(9), h_.Match(testing::CellsOf("aaaabbbbx")));
-  for (uint64_t id = 10; id < 20; ++id) RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
+  for (uint64_t id = 10; id < 20; ++id)
+    RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
   EXPECT_EQ(Cached("aaaabbbb"), 8);
   EXPECT_EQ(Cached("cccc"), 0);
   h_.cache->StopAwaiting(S(9));
-  for (uint64_t id = 20; id < 23; ++id) RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
+  for (uint64_t id = 20; id < 23; ++id)
+    RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
   EXPECT_EQ(Cached("a"), 0);
   h_.CheckAll();
 }
@@ -283,7 +285,8 @@ TEST_F(AwaitingInCacheTest, FollowsTokensIntoTheChunkThatTakesTheirPlace) {
   RunAndLeave(1, "abcdef");
   h_.cache->Await(S(9), h_.Match(testing::CellsOf("abcdef")));
   RunAndLeave(2, "abcdefgh");
-  for (uint64_t id = 10; id < 20; ++id) RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
+  for (uint64_t id = 10; id < 20; ++id)
+    RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
   EXPECT_EQ(Cached("abcdef"), 6);
   h_.CheckAll();
 }
