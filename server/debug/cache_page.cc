@@ -54,7 +54,7 @@ void AppendTotals(const engine::CacheView& view, std::string* out) {
            ",\"copied_chunks\":", stats.copied_chunks_total,
            ",\"merged_chunks\":", stats.merged_chunks_total,
            ",\"evicted_chunks\":", stats.evicted_chunks_total, ",\"nodes\":", view.total_nodes,
-           ",\"nodes_shown\":", view.nodes.size(), "}");
+           ",\"nodes_shown\":", view.nodes.size(), ",\"namespaces\":", view.total_namespaces, "}");
 }
 
 void AppendEngine(const engine::EngineStats& stats, std::string* out) {

@@ -60,6 +60,7 @@ void Write(const engine::CacheView& view, v1::CacheTotals* out) {
   out->set_evicted_chunks_total(view.stats.evicted_chunks_total);
   out->set_matched_tokens_total(view.stats.matched_tokens_total);
   out->set_nodes(view.total_nodes);
+  out->set_namespaces(view.total_namespaces);
 }
 
 void Write(const engine::EngineStats& stats, v1::EngineTotals* out) {

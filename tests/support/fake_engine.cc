@@ -409,6 +409,7 @@ absl::StatusOr<engine::CacheView> FakeEngine::DescribeCache(const engine::CacheV
   if (!health_.ok()) return absl::UnavailableError("the engine has stopped");
   engine::CacheView view;
   view.total_nodes = static_cast<int32_t>(seen_.size());
+  view.total_namespaces = 1;
   view.namespaces.push_back({.tenant = "\"us\"", .salted = true, .first_chunks = view.total_nodes});
   for (const auto& prompt : seen_) {
     if (static_cast<int32_t>(view.nodes.size()) == limits.max_nodes) break;

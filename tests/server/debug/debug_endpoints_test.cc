@@ -63,6 +63,7 @@ TEST(CachePage, ShowsEveryMember) {
   view.stats.chunk_tokens = 64;
   view.stats.copied_chunks_total = 9;
   view.total_nodes = 7;
+  view.total_namespaces = 5;
   view.namespaces = {{.tenant = "a\"b", .salted = true, .first_chunks = 7}};
   engine::CacheViewNode root;
   root.id = kvcache::NodeId{3};
@@ -98,7 +99,7 @@ TEST(CachePage, ShowsEveryMember) {
   EXPECT_EQ(json::parse(CachePage(view, engine)), json::parse(R"({
     "totals":{"chunks":10,"free_chunks":3,"used_chunks":5,"cached_chunks":2,"chunk_tokens":64,
               "running_sequences":4,"logical_tokens":300,"copied_chunks":9,"merged_chunks":12,
-              "evicted_chunks":13,"nodes":7,"nodes_shown":2},
+              "evicted_chunks":13,"nodes":7,"nodes_shown":2,"namespaces":5},
     "engine":{"steps":21,"preemptions":22,"prompt_tokens":23,"cached_prompt_tokens":24,
               "computed_prompt_tokens":25,"generated_tokens":26,"held_sequences":27,
               "turn_seconds":2.5,"scheduling_seconds":0.125},

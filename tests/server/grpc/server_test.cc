@@ -510,6 +510,7 @@ TEST(GrpcServer, CacheStatisticsDescribeTheTree) {
   ClientContext context;
   ASSERT_TRUE(r.admin->CacheStatistics(&context, request, &response).ok());
   EXPECT_EQ(response.cache().nodes(), 2);
+  EXPECT_EQ(response.cache().namespaces(), 1);
   ASSERT_EQ(response.nodes_size(), 1);
   EXPECT_EQ(response.nodes(0).tokens(), 3);
   EXPECT_FALSE(response.nodes(0).has_parent());
