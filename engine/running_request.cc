@@ -26,8 +26,7 @@ TokenId SequenceState::token(int32_t index) const {
 }
 
 void SequenceState::SkipReplayed() {
-  replay_next =
-      std::clamp(request->FirstWantedPromptRow(), replay_next, std::max(replay_next, replay_end));
+  replay_next = std::min(request->FirstWantedPromptRow(), replay_end);
 }
 
 int32_t SequenceState::RunnableTokens(int32_t appended_tokens) const {
