@@ -81,6 +81,8 @@ void RunningRequest::Start() {
 bool RunningRequest::SetCachedTokens(int32_t tokens) {
   if (std::exchange(cached_tokens_set_, true)) return false;
   outbox_.usage.cached_tokens = tokens;
+  // Should they be evicted before it runs again, they count no more than if they were not.
+  if (!request().logprobs.prompt_top.has_value()) prompt_computed_end_ = tokens;
   return true;
 }
 
