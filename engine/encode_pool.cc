@@ -142,6 +142,22 @@ class EncodePool::LongTextPace : public EncodePace {
   std::chrono::steady_clock::time_point begin_;
 };
 
+// Gives up a text of which more turns out to be new than is for the short lane: what was tokenized
+// as a whole may be cut by an answer that was generated since (TurnSplicer).
+class EncodePool::ShortTextPace : public EncodePace {
+ public:
+  void Begins(size_t bytes) override {
+    new_bytes_ += bytes;
+    if (new_bytes_ > kLongTextBytes) Stop();
+  }
+
+ protected:
+  void Checkpoint() override {}
+
+ private:
+  size_t new_bytes_ = 0;
+};
+
 EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t threads, Sink sink,
                        std::function<bool()> engine_is_busy)
     : encoder_(encoder),
@@ -235,11 +251,13 @@ void EncodePool::Render(Job job) {
     return;
   }
   job.text = *std::move(text);
-  if (job.text.has_value() && job.text->text.size() > kLongTextBytes &&
-      encoder_->BytesToTokenize(*job.text, *job.request) > kLongTextBytes) {
-    long_lane_.Push(std::move(job));
-  } else {
+  if (!job.text.has_value() || job.text->text.size() <= kLongTextBytes) {
     Tokenize(std::move(job), nullptr);
+  } else if (encoder_->BytesToTokenize(*job.text, *job.request) <= kLongTextBytes) {
+    ShortTextPace pace;
+    Tokenize(std::move(job), &pace);
+  } else {
+    long_lane_.Push(std::move(job));
   }
 }
 
@@ -252,6 +270,8 @@ void EncodePool::Tokenize(Job job, EncodePace* pace) {
     status = request.ticket.SetTokens(static_cast<int64_t>(request.prompt.size()));
   }
   if (SkipEnded(request)) return;  // which may have ended it half-way
+  // Given up by the short lane; or the pool stops, which ends it there.
+  if (absl::IsCancelled(status)) return long_lane_.Push(std::move(job));
   if (!status.ok()) {
     request.End(std::move(status));
     return;

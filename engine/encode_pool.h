@@ -106,6 +106,7 @@ class EncodePool {
   };
 
   class LongTextPace;
+  class ShortTextPace;
 
   void Serve(Lane* lane);
   void Sweep(Lane* lane);

@@ -26,8 +26,7 @@ TokenId SequenceState::token(int32_t index) const {
 }
 
 void SequenceState::SkipReplayed() {
-  replay_next =
-      std::clamp(request->FirstWantedPromptRow(), replay_next, std::max(replay_next, replay_end));
+  replay_next = std::min(request->FirstWantedPromptRow(), replay_end);
 }
 
 int32_t SequenceState::RunnableTokens(int32_t appended_tokens) const {
@@ -82,6 +81,8 @@ void RunningRequest::Start() {
 bool RunningRequest::SetCachedTokens(int32_t tokens) {
   if (std::exchange(cached_tokens_set_, true)) return false;
   outbox_.usage.cached_tokens = tokens;
+  // Should they be evicted before it runs again, they count no more than if they were not.
+  if (!request().logprobs.prompt_top.has_value()) prompt_computed_end_ = tokens;
   return true;
 }
 

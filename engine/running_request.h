@@ -44,7 +44,7 @@ struct SequenceState {
 
   // Whether cached tokens are yet to be computed again, for their log-probabilities.
   bool replaying() const { return replay_next < replay_end; }
-  // What another choice has replayed since is not replayed again.
+  // What another choice has replayed since is not replayed again, but what was lost of that is.
   void SkipReplayed();
   // The token whose row comes next.
   int32_t NextToken(int32_t appended_tokens) const {

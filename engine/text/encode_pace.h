@@ -21,6 +21,8 @@ class EncodePace {
     Checkpoint();
   }
   bool stopped() const { return stopped_; }
+  // Where some stretches were tokenized before (StretchMemo): here is one that was not.
+  virtual void Begins(size_t /*bytes*/) {}
 
  protected:
   // Called every some tens of microseconds.

@@ -119,6 +119,10 @@ absl::Status VocabularyTokenizer::FindOrEncode(std::string_view bytes, StretchPl
     out->insert(out->end(), known->begin(), known->end());
     return absl::OkStatus();
   }
+  if (options.pace != nullptr) {
+    options.pace->Begins(bytes.size());
+    if (options.pace->stopped()) return absl::OkStatus();  // Encode says so
+  }
   const size_t before = out->size();
   absl::Status status = EncodeRepaired(bytes, place, options.pace, out);
   const bool stopped = options.pace != nullptr && options.pace->stopped();

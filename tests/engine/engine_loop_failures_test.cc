@@ -186,6 +186,21 @@ TEST_P(EngineLoopFailuresTest, StepsWithoutMemoryRunAgainAsSmallerOnesAndNothing
   }
 }
 
+// What was found when it started is not its own to pay for, though it has gone meanwhile.
+TEST_P(EngineLoopFailuresTest, WhatIsEvictedBehindALostStepIsNotCountedAsComputed) {
+  LoopHarness h(Options());
+  h.Run(TokenRequest(Prompt(40), 1));
+  h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
+  const auto stream = h.Submit(TokenRequest(Prompt(60), 3));
+  while (h.loop.stats().steps_without_memory_total == 0) h.loop.Turn();
+  EXPECT_GT(h.cache->EvictAll(), 0);
+  h.RunUntilIdle();
+  const Usage usage = h.Read(stream).usage;
+  EXPECT_EQ(usage.cached_tokens, 40);
+  EXPECT_EQ(usage.computed_tokens, 60 - 40 + 3);
+  h.CheckIdle();
+}
+
 // A step of one token is the smallest: its request ends.
 TEST_P(EngineLoopFailuresTest, WhereTheSmallestStepHasNoMemoryItsRequestEndsAndTheLoopGoesOn) {
   LoopHarness h(Options());

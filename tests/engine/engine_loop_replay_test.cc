@@ -13,6 +13,7 @@ namespace refrain::engine {
 namespace {
 
 using ::refrain::testing::LoopHarness;
+using ::refrain::testing::LoopOptions;
 using ::refrain::testing::Prompt;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
@@ -106,6 +107,39 @@ TEST(EngineLoopReplayTest, ACachedPromptGoesOnInAPoolThatItFills) {
     EXPECT_EQ(again.choices.at(0).tokens, first.choices.at(0).tokens);
     h.CheckIdle();
   }
+}
+
+// The first choice replays all that is left, the second finds nothing left and no chunk for its own
+// token; then the step is lost. The second goes on first: the rows that were lost are its own now.
+TEST(EngineLoopReplayTest, RowsOfALostStepAreReplayedByWhoLeftThemToIt) {
+  LoopOptions options{.num_chunks = 3};
+  int plans = 0;
+  options.planner = [&](const SchedulerSnapshot& snapshot) {
+    StepPlan plan;
+    const int32_t rows = ++plans == 1 ? 10 : 40;
+    for (const RunningEntry& entry : snapshot.running) plan.work.push_back({entry.sequence, rows});
+    if (!snapshot.waiting.empty() && (plans <= 2 || snapshot.running.empty())) {
+      plan.admit.push_back(snapshot.waiting.front().sequence);
+      plan.work.push_back({snapshot.waiting.front().sequence, rows});
+    }
+    return plan;
+  };
+  LoopHarness h(options);
+  h.Run(TokenRequest(Prompt(40), 1));
+  plans = 0;
+  Request request = TokenRequest(Prompt(40), 1);
+  request.n = 2;
+  request.echo = true;
+  request.logprobs.prompt_top = 0;
+  h.runner.FailStep(h.runner.launched() + 2, absl::ResourceExhaustedError("once"));
+  const RequestOutput output = h.Run(request);
+  ASSERT_EQ(output.status, absl::OkStatus());
+  EXPECT_EQ(h.loop.stats().steps_without_memory_total, 1);
+  for (const int32_t choice : {0, 1}) {
+    EXPECT_EQ(output.choices.at(choice).prompt.size(), 40u);
+    EXPECT_EQ(output.choices.at(choice).tokens.size(), 1u);
+  }
+  h.CheckIdle();
 }
 
 // One that was preempted while it generated has told its prompt's rows already.
