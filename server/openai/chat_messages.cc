@@ -46,8 +46,8 @@ bool IsNothing(const Json& arguments) {
 }
 
 // `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string.
-// What the parsed ones take is added to `json_memory`.
-Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memory) {
+// The parsed ones are added to `parsed_arguments`, and are left out where they are too much.
+Value ToolCallValue(const Json& call, const MessageForm& form, JsonMemory* parsed_arguments) {
   // One for all calls: they are many times as large as what stands for them in the request.
   static const Value* const kNoArguments = new Value(Value::MakeMap({}));
   static const Value* const kArguments = new Value(Value::String("arguments"));
@@ -55,7 +55,7 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
   Map map;
   for (const auto& [name, value] : call.items()) {
     if (name == "function" && value.is_object()) {
-      map.Set(name, ToolCallValue(value, form, json_memory));
+      map.Set(name, ToolCallValue(value, form, parsed_arguments));
       continue;
     }
     if (name == "arguments" && value.is_object() && form.argument_strings) {
@@ -67,11 +67,11 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
       continue;
     }
     if (name == "arguments" && value.is_string() && !form.argument_strings) {
-      const auto parsed =
-          ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32, .as_python = true});
+      const auto& text = value.get_ref<const std::string&>();
+      const auto parsed = ParseJson(text, {.max_depth = 32, .as_python = true});
       if (parsed.ok() && parsed->is_object()) {
-        *json_memory += MemoryOf(*parsed);
-        map.Set(name, ToTemplateValue(*parsed));
+        parsed_arguments->Add(text.size(), *parsed);
+        if (!parsed_arguments->is_too_much()) map.Set(name, ToTemplateValue(*parsed));
         continue;
       }
     }
@@ -95,7 +95,7 @@ void NameReasoningTwice(Map* message) {
 }
 
 Value MessageValue(const Json& message, const std::string& prefix, const MessageForm& form,
-                   FieldReader& all, size_t* json_memory) {
+                   FieldReader& all, JsonMemory* parsed_arguments) {
   FieldReader fields(message, prefix);
   const auto role = fields.String("role", 64);
   if (!role.has_value() || role->empty()) fields.Refuse("role", "is required");
@@ -126,7 +126,13 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
     if (name == "tool_calls" && tool_calls != nullptr && tool_calls->empty()) continue;
     if (name == "tool_calls" && tool_calls != nullptr) {
       Value::List calls;
-      for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call, form, json_memory));
+      for (const Json& call : *tool_calls) {
+        calls.push_back(ToolCallValue(call, form, parsed_arguments));
+        if (!parsed_arguments->is_too_much()) continue;
+        all.Refuse(Concat(prefix, name), Concat("hold arguments whose values would take over ",
+                                                parsed_arguments->most(), " bytes of memory"));
+        break;
+      }
       map.Set(name, Value::MakeList(std::move(calls)));
     } else {
       map.Set(name, ToTemplateValue(value));
@@ -230,7 +236,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
   const MessageForm& form = with_tools ? forms.with_tools : forms.without_tools;
   Value::List list;
   list.reserve(messages->size());
-  size_t json_memory = 0;
+  JsonMemory parsed_arguments;
   for (size_t i = 0; i < messages->size(); ++i) {
     const Json& message = (*messages)[i];
     const std::string name = Concat("messages[", i, "]");
@@ -238,7 +244,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
       fields.Refuse(name, Concat("must be an object, not ", JsonTypeName(message)));
       return 0;
     }
-    list.push_back(MessageValue(message, name + ".", form, fields, &json_memory));
+    list.push_back(MessageValue(message, name + ".", form, fields, &parsed_arguments));
     if (!fields.status().ok()) return 0;
   }
   input->messages = Value::MakeList(std::move(list));
@@ -274,6 +280,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
   if (extra != nullptr) input->extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input->now);
+  size_t json_memory = parsed_arguments.bytes();
   for (const Json* part : {messages, tools, extra}) {
     if (part != nullptr) json_memory += MemoryOf(*part);
   }
