@@ -81,7 +81,7 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   const bool show_tools = ReadToolChoice(in, complaint);
   openai::FieldReader fields(body, "");
   *conversation_bytes =
-      openai::ReadChatMessages(fields, show_tools, complaint.limits().message_forms, &prompt.input);
+      openai::ReadChatMessages(fields, show_tools, complaint.limits(), &prompt.input);
   complaint.FailAsOverHttp(fields.status(), FieldOf);
   if (prompt.input.tools.is_undefined()) return prompt;
   const engine::ToolFormat format = complaint.limits().tools;

@@ -147,7 +147,9 @@ void Reception::EndStalled() {
 }
 
 ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
-  return server::LimitsOf(engine, options_.max_choices, options_.max_beams);
+  ModelLimits limits = server::LimitsOf(engine, options_.max_choices, options_.max_beams);
+  limits.max_conversation_bytes = messages_->bytes();
+  return limits;
 }
 
 }  // namespace refrain::server::rpc

@@ -139,6 +139,7 @@ absl::StatusOr<engine::Engine*> Service::LoadedEngine() const {
 ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
   ModelLimits limits = server::LimitsOf(engine, options_.max_choices, options_.max_beams);
   limits.max_prompts = options_.max_prompts;
+  limits.max_conversation_bytes = held_->bytes();
   return limits;
 }
 

@@ -413,26 +413,6 @@ TEST(ChatMessages, TakesToolArgumentsAsPythonDoes) {
 }
 
 // A call without arguments comes in many forms.
-// As those of the body itself: empty values take many times their text, and each call has its own.
-TEST(ChatMessages, BoundsTheMemoryOfAllToolArguments) {
-  const auto call_with = [](int calls) {
-    std::string values = "[]";
-    for (int i = 1; i < 10'000; ++i) values += ",[]";  // 720 KB
-    std::string list;
-    for (int i = 0; i < calls; ++i) {
-      list += i == 0 ? "" : ",";
-      list += R"({"function":{"name":"f","arguments":"{\"x\":[)" + values + R"(]}"}})";
-    }
-    return ParseGenerationCall(Endpoint::kChatCompletions,
-                               R"({"messages":[{"role":"user","content":"hi"},)"
-                               R"({"role":"assistant","tool_calls":[)" +
-                                   list + "]}]}",
-                               Limits());
-  };
-  EXPECT_TRUE(call_with(30).ok());
-  ExpectRefused(call_with(60), {"messages[1].tool_calls", "bytes of memory"});
-}
-
 TEST(ChatMessages, TurnsMissingToolArgumentsIntoAnEmptyObject) {
   for (const char* member : {"", R"(,"arguments":"")", R"(,"arguments":" \n\t")",
                              R"(,"arguments":null)", R"(,"arguments":{})"}) {
