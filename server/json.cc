@@ -22,6 +22,8 @@ constexpr size_t kPairwiseMembers = 16;
 constexpr size_t kFreeMemory = 16 << 20;
 constexpr size_t kMemoryPerByte = 8;
 
+size_t MostMemory(size_t text_bytes) { return kFreeMemory + kMemoryPerByte * text_bytes; }
+
 // Of a block of memory, beside what was asked for.
 constexpr size_t kBlockBytes = 16;
 
@@ -226,7 +228,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits) 
     unbounded = TakeUnboundedNumbers(text);
     text = unbounded.text;
   }
-  DocumentBuilder builder(limits.max_depth, kFreeMemory + kMemoryPerByte * text.size(),
+  DocumentBuilder builder(limits.max_depth, MostMemory(text.size()),
                           limits.as_python ? &unbounded.ones : nullptr);
   const bool parsed =
       Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,
@@ -246,6 +248,13 @@ size_t MemoryOf(const Json& value) {
   }
   return bytes;
 }
+
+void JsonMemory::Add(size_t text_bytes, const Json& value) {
+  text_bytes_ += text_bytes;
+  bytes_ += MemoryOf(value);
+}
+
+size_t JsonMemory::most() const { return MostMemory(text_bytes_); }
 
 void AppendJsonString(std::string_view utf8, std::string* out) {
   out->push_back('"');

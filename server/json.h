@@ -31,6 +31,21 @@ struct JsonLimits {
 // empty values that they would take over 16 MiB and eight times its size. Pure; any thread.
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonLimits& limits = {});
 
+// The memory of the values of several texts that belong together: they may take as much as those of
+// one text of their size. One thread.
+class JsonMemory {
+ public:
+  void Add(size_t text_bytes, const Json& value);
+
+  size_t bytes() const { return bytes_; }
+  size_t most() const;
+  bool is_too_much() const { return bytes_ > most(); }
+
+ private:
+  size_t text_bytes_ = 0;
+  size_t bytes_ = 0;
+};
+
 // About how many bytes of memory `value` takes. Linear in the number of values. Pure; any thread.
 size_t MemoryOf(const Json& value);
 

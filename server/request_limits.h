@@ -40,6 +40,7 @@ struct ModelLimits {
   engine::ToolFormat tools = engine::ToolFormat::kNone;  // of the model's chat template
   engine::MessageForms message_forms;                    // the same one's
   size_t max_prompts = SIZE_MAX;  // of one call: limits.queued_requests, or some would never enter
+  size_t max_conversation_bytes = SIZE_MAX;  // of memory: limits.bodies_bytes, which bounds all
   engine::SamplingParams sampling;  // where a request says nothing of it; not for beam search
 };
 

@@ -12,13 +12,19 @@
 namespace refrain::server::rpc {
 namespace {
 
-// JSON that a field holds; absent when the field is empty.
+// JSON that a field holds; absent when the field is empty. That of all fields together is bounded.
 void AddJson(const std::string& text, const char* field, Json* object, const char* name,
-             Complaint& complaint) {
-  if (text.empty()) return;
+             JsonMemory* all, Complaint& complaint) {
+  if (text.empty() || all->is_too_much()) return;
   absl::StatusOr<Json> parsed = ParseJson(text);
   if (!parsed.ok()) {
     complaint.Refuse(field, Concat("is not JSON: ", parsed.status().message()));
+    return;
+  }
+  all->Add(text.size(), *parsed);
+  if (all->is_too_much()) {
+    complaint.Refuse(field, Concat("has values that would take, with those before, over ",
+                                   all->most(), " bytes of memory"));
     return;
   }
   (*object)[name] = *std::move(parsed);
@@ -31,14 +37,14 @@ std::string FieldOf(std::string_view param) {
   return Concat(param, holds_json ? "_json" : "");
 }
 
-Json MessageJson(const v1::ChatMessage& in, int index, Complaint& complaint) {
+Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complaint& complaint) {
   const Complaint::Inside inside(complaint, Concat("messages[", index, "]"));
   Json message = Json::object();
   message["role"] = in.role();
   message["content"] = in.content();
   if (in.has_name()) message["name"] = in.name();
   if (in.has_tool_call_id()) message["tool_call_id"] = in.tool_call_id();
-  AddJson(in.tool_calls_json(), "tool_calls_json", &message, "tool_calls", complaint);
+  AddJson(in.tool_calls_json(), "tool_calls_json", &message, "tool_calls", all, complaint);
   return message;
 }
 
@@ -58,12 +64,13 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   if (!complaint.status().ok()) return {};
   Json body = Json::object();
   Json& messages = body["messages"] = Json::array();
+  JsonMemory all;
   for (const v1::ChatMessage& message : in.messages()) {
-    messages.push_back(MessageJson(message, static_cast<int>(messages.size()), complaint));
+    messages.push_back(MessageJson(message, static_cast<int>(messages.size()), &all, complaint));
   }
-  AddJson(in.tools_json(), "tools_json", &body, "tools", complaint);
+  AddJson(in.tools_json(), "tools_json", &body, "tools", &all, complaint);
   AddJson(in.chat_template_kwargs_json(), "chat_template_kwargs_json", &body,
-          "chat_template_kwargs", complaint);
+          "chat_template_kwargs", &all, complaint);
   engine::ChatPrompt prompt;
   prompt.continue_final_message = in.continue_final_message();
   prompt.input.add_generation_prompt =
@@ -74,7 +81,7 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   const bool show_tools = ReadToolChoice(in, complaint);
   openai::FieldReader fields(body, "");
   *conversation_bytes =
-      openai::ReadChatMessages(fields, show_tools, complaint.limits().message_forms, &prompt.input);
+      openai::ReadChatMessages(fields, show_tools, complaint.limits(), &prompt.input);
   complaint.FailAsOverHttp(fields.status(), FieldOf);
   if (prompt.input.tools.is_undefined()) return prompt;
   const engine::ToolFormat format = complaint.limits().tools;

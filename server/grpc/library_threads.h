@@ -13,9 +13,9 @@ namespace refrain::server::rpc {
 // process, or hangs as it ends; one that it starts when there is much to do, up to two for each
 // processor, gets work all the same, which is then never done, and its clients wait for ever. So
 // all that it may want are tried before it starts, and those that it would start later are started
-// at once: from then on it serves without new ones (reflection's apart, whose calls are refused).
-// Its timers may still ask for some; a refused one delays nothing until gRPC ends, which then never
-// does: the end behind a drain has a bound (StopSignals).
+// at once: from then on it serves without new ones. Its timers may still ask for some; a refused
+// one delays nothing until gRPC ends, which then never does: the end behind a drain has a bound
+// (StopSignals).
 //
 // Both throw std::system_error where the system refuses a thread (WithThreads). On any thread.
 

@@ -12,8 +12,8 @@
 namespace refrain::server::rpc {
 
 // Our methods are raw: gRPC hands over a message's bytes, and takes some. So nothing of a message
-// is read before its sender is known and admitted: a message of empty elements takes up to 45 times
-// its bytes once it is read.
+// is read before its sender is known and admitted, and what it will take is counted: a message of
+// empty elements takes up to 45 times its bytes once it is read.
 
 // A call's method and request. `message` is empty until ReadMessage; `bytes` lives as long as the
 // call.

@@ -9,6 +9,7 @@
 
 #include "engine/retry_after.h"
 #include "server/generation_note.h"
+#include "server/grpc/message_memory.h"
 #include "server/grpc/metadata.h"
 #include "server/grpc/status_mapping.h"
 #include "server/request_id.h"
@@ -23,6 +24,12 @@ absl::Status ShuttingDown(const engine::Engine* engine) {
   absl::Status status = absl::UnavailableError("the server is shutting down");
   if (engine == nullptr) return status;
   return engine::WithRetryAfter(std::move(status), engine->stats().until_idle_s);
+}
+
+// Before the message is read: what it takes then is there at once.
+absl::Status HoldMemory(const Incoming& incoming, HeldBytes* held) {
+  const size_t most = held->budget().bytes();
+  return HoldBytes(MemoryOnceRead(*incoming.bytes, *incoming.message->GetDescriptor(), most), held);
 }
 
 }  // namespace
@@ -62,6 +69,11 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
 }
 
 absl::Status Reception::Read(const Incoming& incoming, Caller* caller, CallRecord* record) const {
+  HeldBytes& held = *caller->held_bytes;
+  if (record->request_bytes > kQuickMessageBytes) {
+    const absl::Status more = HoldMemory(incoming, &held);
+    if (!more.ok()) return more;
+  }
   if (absl::Status status = ReadMessage(incoming); !status.ok()) return status;
   if (options_.log_prompts) {
     std::string body;
@@ -69,7 +81,6 @@ absl::Status Reception::Read(const Incoming& incoming, Caller* caller, CallRecor
       AppendBody(body, &record->details);
     }
   }
-  HeldBytes& held = *caller->held_bytes;
   const size_t bytes = incoming.message->SpaceUsedLong();
   if (bytes <= std::max(kQuickMessageBytes, held.bytes())) return absl::OkStatus();
   return HoldBytes(bytes, &held);
@@ -136,7 +147,9 @@ void Reception::EndStalled() {
 }
 
 ModelLimits Reception::LimitsOf(const engine::Engine& engine) const {
-  return server::LimitsOf(engine, options_.max_choices, options_.max_beams);
+  ModelLimits limits = server::LimitsOf(engine, options_.max_choices, options_.max_beams);
+  limits.max_conversation_bytes = messages_->bytes();
+  return limits;
 }
 
 }  // namespace refrain::server::rpc

@@ -1,7 +1,6 @@
 #include "server/grpc/server.h"
 
 #include <google/protobuf/stubs/logging.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -21,7 +20,7 @@
 #include "server/grpc/library_threads.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/reception.h"
-#include "server/grpc/reflection_gate.h"
+#include "server/grpc/reflection.h"
 #include "server/grpc/self_check.h"
 #include "server/with_threads.h"
 
@@ -37,19 +36,13 @@ constexpr std::chrono::milliseconds kLastBytes{100};
 // A client that vanished without a word is noticed after these two together.
 constexpr int kKeepaliveMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
-// gRPC's reflection blocks a thread for each of its streams, whatever they do; calls of our own and
-// of health need none of these. One of them waits for what comes in.
-constexpr int kReflectionThreads = 16;
 // With a state of health; "" is that of the whole server.
 constexpr const char* kServices[] = {"", "refrain.v1.Inference", "refrain.v1.Admin"};
 
-// gRPC knows these two only as switches of the whole process.
-void EnableHealthAndReflection() {
+// gRPC knows this only as a switch of the whole process.
+void EnableHealth() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    ::grpc::EnableDefaultHealthCheckService(true);
-    ::grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
+  std::call_once(once, [] { ::grpc::EnableDefaultHealthCheckService(true); });
 }
 
 // gRPC inflates a message as a whole before it looks at its size, uncounted: 1 MB from a stranger
@@ -93,7 +86,6 @@ class Server::Impl {
   Impl(const ServerOptions& options, access::Gate* gate, Log* log)
       : log_(log),
         library_log_(log),
-        gate_(gate),
         last_requests_(options.last_requests),
         reception_({.max_choices = options.max_choices,
                     .max_beams = options.max_beams,
@@ -106,11 +98,12 @@ class Server::Impl {
                     .on_message_sent = options.on_message_sent},
                    gate, log),
         inference_(MakeInferenceService(&reception_)),
-        admin_(MakeAdminService(&reception_)) {}
+        admin_(MakeAdminService(&reception_)),
+        reflection_(MakeReflection(gate)) {}
 
   absl::Status Listen(const ServerOptions& options) {
     RehearseLibraryThreads();
-    EnableHealthAndReflection();
+    EnableHealth();
     absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
@@ -125,18 +118,11 @@ class Server::Impl {
         ::grpc::InsecureServerCredentials());
     LimitConnections(options, &builder);
     RefuseCompression(&builder);
-    builder.SetResourceQuota(::grpc::ResourceQuota("refrain")
-                                 .Resize(options.memory_bytes)
-                                 .SetMaxThreads(kReflectionThreads));
+    builder.SetResourceQuota(::grpc::ResourceQuota("refrain").Resize(options.memory_bytes));
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
-    // For reflection, the one service with blocking threads.
-    builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
-    builder.SetSyncServerOption(::grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
-    std::vector<std::unique_ptr<::grpc::experimental::ServerInterceptorFactoryInterface>> gates;
-    gates.push_back(MakeReflectionGate(gate_));
-    builder.experimental().SetInterceptorCreators(std::move(gates));
-    builder.RegisterService(inference_.get());
-    builder.RegisterService(admin_.get());
+    for (const auto* service : {&inference_, &admin_, &reflection_}) {
+      builder.RegisterService(service->get());
+    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC did not start");
     StartLibraryThreads();
@@ -252,11 +238,11 @@ class Server::Impl {
 
   Log* const log_;
   const LibraryLog library_log_;
-  const access::Gate* const gate_;
   const std::chrono::milliseconds last_requests_;
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
   const std::unique_ptr<::grpc::Service> admin_;
+  const std::unique_ptr<::grpc::Service> reflection_;
   std::shared_ptr<ConnectionCounts> connection_counts_;
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<::grpc::ServerCredentials> credentials_;

@@ -368,6 +368,7 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,
                        : route->speed == HandlerSpeed::kWaits ? shared_->waits
                                                               : shared_->workers;
   std::unique_ptr<Reply> reply;
+  request.on_worker = true;
   const std::shared_ptr<RequestNotes> notes = request.notes;
   const std::function<void()> work = [&] { reply = handle(std::move(request)); };
   co_await OnThread(&threads, notes.get(), work);

@@ -32,7 +32,8 @@ struct Request {
   // The body's part of what all bodies may hold; null for small ones. Whoever keeps what the body
   // says keeps this, too.
   std::shared_ptr<const void> body_hold;
-  std::string id;  // the client's x-request-id, or one made here; safe to log and to echo
+  std::string id;          // the client's x-request-id, or one made here; safe to log and to echo
+  bool on_worker = false;  // its handler runs on a worker thread, not on one that serves sockets
   Headers headers;
   std::shared_ptr<RequestNotes> notes;  // null where nobody reads them
 

@@ -14,8 +14,44 @@ using engine::jinja::Map;
 using engine::jinja::Value;
 
 constexpr size_t kMaxTools = 1024;
-// Memory of a value of the template language over that of the same value in JSON.
-constexpr size_t kValueOverJson = 2;
+// Of a value of the template language that is a string, a list or a map, with its block of memory;
+// and of each member of a map: its key, its place and that in the index.
+constexpr size_t kStringBytes = 88;
+constexpr size_t kListBytes = 80;
+constexpr size_t kMapBytes = 128;
+constexpr size_t kMemberBytes = 224;
+
+// About what ToTemplateValue makes of it.
+size_t TemplateMemoryOf(const Json& json) {
+  if (const auto* text = json.get_ptr<const std::string*>()) return kStringBytes + text->size();
+  size_t bytes = 0;
+  if (json.is_array()) {
+    bytes = kListBytes + sizeof(Value) * json.size();
+    for (const Json& element : json) bytes += TemplateMemoryOf(element);
+  } else if (json.is_object()) {
+    bytes = kMapBytes;
+    for (const auto& [name, member] : json.get_ref<const Json::object_t&>()) {
+      bytes += kMemberBytes + name.size() + TemplateMemoryOf(member);
+    }
+  }
+  return bytes;
+}
+
+// What a conversation takes, while it is read.
+struct Memory {
+  size_t most = 0;
+  size_t bytes = 0;           // of values
+  JsonMemory arguments = {};  // of tool calls, that are JSON inside of its texts
+
+  std::string problem() const {
+    if (arguments.is_too_much()) {
+      return Concat("hold arguments whose values would take over ", arguments.most(),
+                    " bytes of memory");
+    }
+    if (bytes <= most) return "";
+    return Concat("would take over ", most, " bytes of memory (limits.bodies_bytes)");
+  }
+};
 
 // Content parts to one string; false when a part is not text.
 bool JoinTextParts(const Json& parts, std::string* text) {
@@ -46,8 +82,8 @@ bool IsNothing(const Json& arguments) {
 }
 
 // `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string.
-// What the parsed ones take is added to `json_memory`.
-Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memory) {
+// The parsed ones are added to `memory`, and are left out where they are too much.
+Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
   // One for all calls: they are many times as large as what stands for them in the request.
   static const Value* const kNoArguments = new Value(Value::MakeMap({}));
   static const Value* const kArguments = new Value(Value::String("arguments"));
@@ -55,7 +91,7 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
   Map map;
   for (const auto& [name, value] : call.items()) {
     if (name == "function" && value.is_object()) {
-      map.Set(name, ToolCallValue(value, form, json_memory));
+      map.Set(name, ToolCallValue(value, form, memory));
       continue;
     }
     if (name == "arguments" && value.is_object() && form.argument_strings) {
@@ -67,11 +103,12 @@ Value ToolCallValue(const Json& call, const MessageForm& form, size_t* json_memo
       continue;
     }
     if (name == "arguments" && value.is_string() && !form.argument_strings) {
-      const auto parsed =
-          ParseJson(value.get_ref<const std::string&>(), {.max_depth = 32, .as_python = true});
+      const auto& text = value.get_ref<const std::string&>();
+      const auto parsed = ParseJson(text, {.max_depth = 32, .as_python = true});
       if (parsed.ok() && parsed->is_object()) {
-        *json_memory += MemoryOf(*parsed);
-        map.Set(name, ToTemplateValue(*parsed));
+        memory->arguments.Add(text.size(), *parsed);
+        memory->bytes += TemplateMemoryOf(*parsed);
+        if (memory->problem().empty()) map.Set(name, ToTemplateValue(*parsed));
         continue;
       }
     }
@@ -95,7 +132,7 @@ void NameReasoningTwice(Map* message) {
 }
 
 Value MessageValue(const Json& message, const std::string& prefix, const MessageForm& form,
-                   FieldReader& all, size_t* json_memory) {
+                   FieldReader& all, Memory* memory) {
   FieldReader fields(message, prefix);
   const auto role = fields.String("role", 64);
   if (!role.has_value() || role->empty()) fields.Refuse("role", "is required");
@@ -126,7 +163,13 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
     if (name == "tool_calls" && tool_calls != nullptr && tool_calls->empty()) continue;
     if (name == "tool_calls" && tool_calls != nullptr) {
       Value::List calls;
-      for (const Json& call : *tool_calls) calls.push_back(ToolCallValue(call, form, json_memory));
+      for (const Json& call : *tool_calls) {
+        calls.push_back(ToolCallValue(call, form, memory));
+        const std::string problem = memory->problem();
+        if (problem.empty()) continue;
+        all.Refuse(Concat(prefix, name), problem);
+        break;
+      }
       map.Set(name, Value::MakeList(std::move(calls)));
     } else {
       map.Set(name, ToTemplateValue(value));
@@ -207,7 +250,7 @@ engine::ChatPrompt ReadChatOptions(FieldReader& fields) {
   return chat;
 }
 
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::MessageForms& forms,
+size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits& limits,
                         engine::ChatTemplateInput* input) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
                               R"({"$ref":"#/components/schemas/Message"}})");
@@ -227,10 +270,18 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
     return 0;
   }
   const bool with_tools = show_tools && tools != nullptr && !tools->empty();
+  const engine::MessageForms& forms = limits.message_forms;
   const MessageForm& form = with_tools ? forms.with_tools : forms.without_tools;
+  Memory memory{.most = limits.max_conversation_bytes};
+  for (const Json* part : {messages, tools, extra, documents}) {
+    if (part != nullptr) memory.bytes += TemplateMemoryOf(*part);
+  }
+  if (const std::string problem = memory.problem(); !problem.empty()) {
+    fields.Refuse("messages", Concat("and what comes with them ", problem));
+    return 0;
+  }
   Value::List list;
   list.reserve(messages->size());
-  size_t json_memory = 0;
   for (size_t i = 0; i < messages->size(); ++i) {
     const Json& message = (*messages)[i];
     const std::string name = Concat("messages[", i, "]");
@@ -238,7 +289,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
       fields.Refuse(name, Concat("must be an object, not ", JsonTypeName(message)));
       return 0;
     }
-    list.push_back(MessageValue(message, name + ".", form, fields, &json_memory));
+    list.push_back(MessageValue(message, name + ".", form, fields, &memory));
     if (!fields.status().ok()) return 0;
   }
   input->messages = Value::MakeList(std::move(list));
@@ -274,10 +325,7 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::Mess
   if (extra != nullptr) input->extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input->now);
-  for (const Json* part : {messages, tools, extra}) {
-    if (part != nullptr) json_memory += MemoryOf(*part);
-  }
-  return kValueOverJson * json_memory;
+  return memory.bytes;
 }
 
 std::string LastAssistantText(FieldReader& fields) {

@@ -29,8 +29,9 @@ engine::ChatPrompt ReadChatOptions(FieldReader& fields);
 // `reasoning` and `reasoning_content` one that is there alone, a string, is shown under both names.
 // Other members stay as they are. An effort also sets `enable_thinking`, as in vLLM; members of
 // `chat_template_kwargs` stand above both. Returns about how many bytes of memory the input takes:
-// many times those of its JSON where that holds many small values.
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, const engine::MessageForms& forms,
+// many times those of its JSON where that holds many small values. One that would take more than it
+// may is refused before it does.
+size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits& limits,
                         engine::ChatTemplateInput* input);
 
 // The text of the last message if it is the assistant's, else none. After ReadChatMessages.

@@ -172,8 +172,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
   const bool show_tools = ReadToolChoice(fields);
-  call->conversation_bytes =
-      ReadChatMessages(fields, show_tools, limits.message_forms, &prompt.input);
+  call->conversation_bytes = ReadChatMessages(fields, show_tools, limits, &prompt.input);
   if (fields.Bool("echo").value_or(false)) call->output.prefix = LastAssistantText(fields);
   call->conversation_bytes += call->output.prefix.size();
   if (!prompt.input.tools.is_undefined()) {

@@ -139,6 +139,7 @@ absl::StatusOr<engine::Engine*> Service::LoadedEngine() const {
 ModelLimits Service::LimitsOf(const engine::Engine& engine) const {
   ModelLimits limits = server::LimitsOf(engine, options_.max_choices, options_.max_beams);
   limits.max_prompts = options_.max_prompts;
+  limits.max_conversation_bytes = held_->bytes();
   return limits;
 }
 
@@ -152,15 +153,15 @@ std::unique_ptr<http::Reply> Service::Generate(Endpoint endpoint, http::Request 
   NoteBody(request);
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return RefuseCall(request, engine.status());
-  absl::StatusOr<Json> body = ParseJson(request.body);
+  const absl::StatusOr<Json> body = ParseJson(request.body);
   if (!body.ok()) return RefuseCall(request, body.status());
-  if (ChoicesAskedFor(endpoint, *body) <= kQuickChoices) {
+  if (request.on_worker || ChoicesAskedFor(endpoint, *body) <= kQuickChoices) {
     return SubmitCall(endpoint, *body, request);
   }
+  // Parsed once more there: its values may take many times what counts of it while it waits.
   return http::MakeReplyOnWorker(
-      [this, endpoint, body = std::make_shared<const Json>(*std::move(body)),
-       request = std::make_shared<const http::Request>(std::move(request))] {
-        return SubmitCall(endpoint, *body, *request);
+      [this, endpoint, request = std::make_shared<const http::Request>(std::move(request))] {
+        return SubmitCall(endpoint, *ParseJson(request->body), *request);
       });
 }
 

@@ -1,5 +1,6 @@
 // What gRPC calls cost the server: threads, places of their keys, memory.
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -239,6 +240,28 @@ TEST_F(GrpcCallsTest, RefusesMessagesWhoseElementsTakeMoreThanItMayHold) {
   EXPECT_EQ(generate(1), StatusCode::INVALID_ARGUMENT);  // it must not be empty
   EXPECT_EQ(generate(8'000), StatusCode::UNAVAILABLE);   // 16,000 bytes
   EXPECT_EQ(generate(1'000), StatusCode::INVALID_ARGUMENT);
+}
+
+// Nor is it read then: this one could not be.
+TEST_F(GrpcCallsTest, CountsWhatElementsTakeBeforeItReadsThem) {
+  Start({.messages_bytes = 300 << 10});
+  const auto tokenize = [&](int elements) {
+    v1::TokenizeRequest request;
+    for (int i = 0; i < elements; ++i) {
+      request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(15, "");
+    }
+    const ::grpc::Slice cut_off(request.SerializeAsString() + "\x08");
+    ::grpc::ByteBuffer bytes(&cut_off, 1), answer;
+    ::grpc::GenericStub stub(channel_);
+    ClientContext context;
+    std::promise<::grpc::Status> ended;
+    stub.UnaryCall(&context, "/refrain.v1.Inference/Tokenize", {}, &bytes, &answer,
+                   [&](const ::grpc::Status& status) { ended.set_value(status); });
+    return ended.get_future().get().error_code();
+  };
+  EXPECT_EQ(tokenize(1), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(tokenize(10'000), StatusCode::UNAVAILABLE);  // 20,000 bytes
+  EXPECT_EQ(tokenize(1), StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(GrpcCallsTest, RefusesToTokenizeMoreThanItMayHold) {

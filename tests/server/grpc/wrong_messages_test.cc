@@ -164,6 +164,28 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
   }
 }
 
+// As of the one text of a body over HTTP: each field of JSON is a text of its own here.
+TEST(WrongMessage, HasJsonWhoseValuesTakeTooMuchMemoryTogether) {
+  std::string values = "[]";
+  for (int i = 1; i < 10'000; ++i) values += ",[]";  // 720 KB
+  const auto read = [&](int messages) {
+    v1::ChatRequest request;
+    for (int i = 0; i < messages; ++i) {
+      auto* const message = request.mutable_chat()->add_messages();
+      message->set_role("assistant");
+      message->set_tool_calls_json("[" + values + "]");
+    }
+    request.mutable_chat()->set_chat_template_kwargs_json("{\"x\":[" + values + "]}");
+    return ReadChat(request, kLimits).status();
+  };
+  EXPECT_TRUE(read(30).ok());
+  EXPECT_EQ(ApiErrorFromStatus(read(34)).param, "chat.chat_template_kwargs_json");
+  const ApiError refused = ApiErrorFromStatus(read(60));
+  EXPECT_EQ(refused.http_status, 400);
+  EXPECT_EQ(refused.param, "chat.messages[34].tool_calls_json");
+  EXPECT_NE(refused.message.find("bytes of memory"), std::string::npos) << refused.message;
+}
+
 TEST(WrongMessage, HasToolsThatTheModelHasNoPlaceFor) {
   ModelLimits limits = kLimits;
   limits.tools = engine::ToolFormat::kNone;

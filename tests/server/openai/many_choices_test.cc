@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,11 +15,16 @@
 #include "server/access/gate.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
+#include "tests/support/allocated_bytes.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server::openai {
 namespace {
 
 using nlohmann::json;
+using ::refrain::testing::AllocatedBytes;
+using ::refrain::testing::Eventually;
+using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
@@ -135,6 +142,59 @@ TEST_F(ManyChoices, OfAClientThatGoesAwayAreCancelled) {
     ASSERT_TRUE(served_.engine().WaitForRunning(100));
   }
   EXPECT_TRUE(served_.engine().WaitForCancelled(100));
+}
+
+// Lets in one after the other, as many as the test says; a call waits at it on its thread.
+class SteppedGate final : public access::Gate {
+ public:
+  absl::StatusOr<access::Principal> Authenticate(access::Area, std::string_view) const override {
+    return access::Principal{};
+  }
+  absl::StatusOr<access::Ticket> Admit(const access::Principal&) override {
+    const int number = ++came;
+    while (number > admitted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return access::Ticket();
+  }
+
+  std::atomic<int> came{0};
+  std::atomic<int> admitted{0};
+};
+
+// With bodies that the I/O thread parses, and with larger ones.
+class ManyChoicesOfManyClients : public ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(BodyBytes, ManyChoicesOfManyClients, ::testing::Values(16'000, 100'000));
+
+// Lists of empty lists take 24 times their text.
+TEST_P(ManyChoicesOfManyClients, WaitAsTextForTheWorker) {
+  constexpr int kClients = 20;
+  SteppedGate gate;
+  ServedFake served({}, {.io_threads = 1, .worker_threads = 1},
+                    {.version = "9.9.9", .gate = &gate});
+  const auto body = [](int n) {
+    std::string text = R"({"prompt":"a","max_tokens":1,"n":)" + std::to_string(n) + R"(,"x":[[])";
+    while (text.size() < GetParam()) text += ",[]";
+    return text + "]}";
+  };
+  RawClient first(served.port());
+  first.Send(PostRequest(kCompletions, body(17)));
+  ASSERT_TRUE(Eventually([&] { return gate.came == 1; }));
+  const size_t before = AllocatedBytes();
+  std::vector<RawClient> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back(served.port()).Send(PostRequest(kCompletions, body(17)));
+  }
+  // One I/O thread takes turns: when it has served these, it has read what had come before them.
+  RawClient other(served.port());
+  for (int i = 0; i < 50; ++i) {
+    other.Send(GetRequest("/live"));
+    ASSERT_EQ(other.ReadResponse().status, 200);
+  }
+  gate.admitted = 1;
+  ASSERT_TRUE(Eventually([&] { return gate.came == 2; }));
+  EXPECT_LT(AllocatedBytes(), before + 10 * kClients * GetParam());
+  gate.admitted = 1 + kClients;
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  for (RawClient& client : clients) EXPECT_EQ(client.ReadResponse().status, 200);
 }
 
 }  // namespace
