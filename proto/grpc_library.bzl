@@ -26,5 +26,7 @@ def cc_grpc_library(name, srcs, services = [], deps = [], visibility = None):
         hdrs = headers,
         copts = ["-w"],
         visibility = visibility,
+        # What registers a file of services alone is referred to by nothing.
+        alwayslink = True,
         deps = deps,
     )

@@ -10,8 +10,10 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/reflection.grpc.pb.h"
+#include "proto/reflection_v1.grpc.pb.h"
 #include "server/concat.h"
 #include "server/grpc/guarded.h"
 #include "server/grpc/message.h"
@@ -28,7 +30,7 @@ using ::grpc::ByteBuffer;
 using ::grpc::StatusCode;
 
 constexpr size_t kMostQuestionBytes = 16 << 10;
-constexpr const char* kServices[] = {"grpc.health.v1.Health",
+constexpr const char* kServices[] = {"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
                                      "grpc.reflection.v1alpha.ServerReflection", "refrain.v1.Admin",
                                      "refrain.v1.Inference"};
 
@@ -137,9 +139,11 @@ class Stream final : public ::grpc::ServerBidiReactor<ByteBuffer, ByteBuffer> {
   ByteBuffer answer_;
 };
 
+// ServerReflection: of either version.
+template <class ServerReflection>
 class Reflection final
-    : public reflection::ServerReflection::WithRawCallbackMethod_ServerReflectionInfo<
-          reflection::ServerReflection::Service> {
+    : public ServerReflection::template WithRawCallbackMethod_ServerReflectionInfo<
+          typename ServerReflection::Service> {
  public:
   explicit Reflection(const access::Gate* gate) : gate_(gate) {}
 
@@ -156,8 +160,11 @@ class Reflection final
 
 }  // namespace
 
-std::unique_ptr<::grpc::Service> MakeReflection(const access::Gate* gate) {
-  return std::make_unique<Reflection>(gate);
+std::vector<std::unique_ptr<::grpc::Service>> MakeReflection(const access::Gate* gate) {
+  std::vector<std::unique_ptr<::grpc::Service>> services;
+  services.push_back(std::make_unique<Reflection<::grpc::reflection::v1::ServerReflection>>(gate));
+  services.push_back(std::make_unique<Reflection<reflection::ServerReflection>>(gate));
+  return services;
 }
 
 }  // namespace refrain::server::rpc

@@ -4,16 +4,18 @@
 #include <grpcpp/impl/service_type.h>
 
 #include <memory>
+#include <vector>
 
 #include "server/access/gate.h"
 
 namespace refrain::server::rpc {
 
-// The service grpc.reflection.v1alpha: tells which services there are, and what their messages look
-// like, for whoever has a key of either kind. gRPC's own would read whatever strangers send it,
-// which may take 45 times its bytes, and keeps a thread for each stream. Here a stream keeps none,
-// and a question is read if it is small. For ServerBuilder; `gate` outlives the server.
-std::unique_ptr<::grpc::Service> MakeReflection(const access::Gate* gate);
+// The services grpc.reflection.v1 and v1alpha: tell which services there are, and what their
+// messages look like, for whoever has a key of either kind. gRPC's own would read whatever
+// strangers send it, which may take 45 times its bytes, and keeps a thread for each stream. Here a
+// stream keeps none, and a question is read if it is small. For ServerBuilder; `gate` outlives the
+// server.
+std::vector<std::unique_ptr<::grpc::Service>> MakeReflection(const access::Gate* gate);
 
 }  // namespace refrain::server::rpc
 

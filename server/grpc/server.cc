@@ -120,9 +120,8 @@ class Server::Impl {
     RefuseCompression(&builder);
     builder.SetResourceQuota(::grpc::ResourceQuota("refrain").Resize(options.memory_bytes));
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
-    for (const auto* service : {&inference_, &admin_, &reflection_}) {
-      builder.RegisterService(service->get());
-    }
+    for (const auto* service : {&inference_, &admin_}) builder.RegisterService(service->get());
+    for (const auto& service : reflection_) builder.RegisterService(service.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC did not start");
     StartLibraryThreads();
@@ -242,7 +241,7 @@ class Server::Impl {
   Reception reception_;
   const std::unique_ptr<::grpc::Service> inference_;
   const std::unique_ptr<::grpc::Service> admin_;
-  const std::unique_ptr<::grpc::Service> reflection_;
+  const std::vector<std::unique_ptr<::grpc::Service>> reflection_;
   std::shared_ptr<ConnectionCounts> connection_counts_;
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<::grpc::ServerCredentials> credentials_;

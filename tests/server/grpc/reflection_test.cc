@@ -1,4 +1,4 @@
-// What grpc.reflection.v1alpha tells, and what it costs to ask.
+// What grpc.reflection.v1alpha and v1 tell, and what it costs to ask.
 
 #include <google/protobuf/descriptor.pb.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "proto/reflection.grpc.pb.h"
+#include "proto/reflection_v1.grpc.pb.h"
 #include "server/access/gate.h"
 #include "server/grpc/server.h"
 #include "server/log.h"
@@ -100,9 +101,10 @@ TEST_F(ReflectionTest, ListsTheServices) {
   const Told told = AnswerTo(question);
   std::set<std::string> names;
   for (const auto& service : told.list_services_response().service()) names.insert(service.name());
-  EXPECT_EQ(names, (std::set<std::string>{"grpc.health.v1.Health",
-                                          "grpc.reflection.v1alpha.ServerReflection",
-                                          "refrain.v1.Admin", "refrain.v1.Inference"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+                                   "grpc.reflection.v1alpha.ServerReflection", "refrain.v1.Admin",
+                                   "refrain.v1.Inference"}));
   EXPECT_EQ(told.valid_host(), "me");
   EXPECT_EQ(told.original_request().SerializeAsString(), question.SerializeAsString());
 }
@@ -114,6 +116,31 @@ TEST_F(ReflectionTest, TellsAFileWithAllThatItImports) {
   for (const Question& question : {by_symbol, by_name}) {
     EXPECT_EQ(FilesOf(AnswerTo(question)),
               (std::set<std::string>{"proto/admin.proto", "proto/inference.proto"}));
+  }
+}
+
+// Under both names, to clients of either.
+TEST_F(ReflectionTest, IsTheSameUnderItsNewerName) {
+  Question question;
+  question.set_file_containing_symbol("grpc.reflection.v1.ServerReflection");
+  const Told expected = AnswerTo(question);
+  EXPECT_EQ(FilesOf(expected),
+            (std::set<std::string>{"proto/reflection_v1.proto", "proto/reflection.proto"}));
+  const auto newer = ::grpc::reflection::v1::ServerReflection::NewStub(channel_);
+  for (const char* key : {"Bearer key", "Bearer another"}) {
+    ::grpc::ClientContext context;
+    context.AddMetadata("authorization", key);
+    const auto stream = newer->ServerReflectionInfo(&context);
+    stream->Write(question);
+    stream->WritesDone();
+    Told told;
+    const bool has_key = key == std::string("Bearer key");
+    EXPECT_EQ(stream->Read(&told), has_key);
+    if (has_key) {
+      EXPECT_EQ(told.SerializeAsString(), expected.SerializeAsString());
+    }
+    EXPECT_EQ(stream->Finish().error_code(),
+              has_key ? StatusCode::OK : StatusCode::UNAUTHENTICATED);
   }
 }
 
