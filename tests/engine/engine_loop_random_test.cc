@@ -220,7 +220,8 @@ void RunRandomly(LoopOptions options, uint32_t seed, int operations, Others othe
                                                      : absl::ResourceExhaustedError("once"));
     } else if (action == 6 && others.operators && below(5) == 0) {
       const bool of_live = !live.empty() && below(2) == 0;
-      const size_t one = of_live ? static_cast<size_t>(below(static_cast<uint32_t>(live.size()))) : 0;
+      const size_t one =
+          of_live ? static_cast<size_t>(below(static_cast<uint32_t>(live.size()))) : 0;
       operator_of_cache.Act(random, of_live ? live[one].request : RandomRequest(random));
     } else {
       h.loop.Turn();

@@ -120,10 +120,9 @@ void PrintRow(const Options& options, const Row& row) {
     } else {
       std::printf(" |");
     }
-    std::printf(" %.2f |",
-                result.evicted_blocks == 0
-                    ? 0.0
-                    : 1e6 * result.seconds / static_cast<double>(result.evicted_blocks));
+    std::printf(" %.2f |", result.evicted_blocks == 0
+                               ? 0.0
+                               : 1e6 * result.seconds / static_cast<double>(result.evicted_blocks));
     if (options.simulation.served_tokens_per_s > 0) std::printf(" %.1f |", result.mean_queued);
     std::printf("\n");
   }

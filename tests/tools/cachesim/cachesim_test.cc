@@ -120,7 +120,8 @@ TEST(Simulate, LruAndOracleHitWhatBruteForceSays) {
     const auto trace = ReadTrace(kData + expected["trace"].get<std::string>(), {});
     ASSERT_TRUE(trace.ok()) << trace.status();
     for (const char* policy : {"lru", "oracle"}) {
-      const auto result = Simulate(*trace, policy, {.cache_blocks = expected["blocks"].get<int32_t>()});
+      const auto result =
+          Simulate(*trace, policy, {.cache_blocks = expected["blocks"].get<int32_t>()});
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(result->hit_tokens, expected[policy].get<int64_t>())
           << policy << " " << expected.dump();
@@ -155,7 +156,8 @@ TEST(Simulate, ReuseRateHitsNoLessThanLru) {
     for (const int32_t percent : {1, 2, 5, 10, 25, 50, 75, 90}) {
       const int32_t blocks = trace->distinct_blocks * percent / 100;
       const int64_t lru = Simulate(*trace, "lru", {.cache_blocks = blocks})->hit_tokens;
-      const int64_t reuse_rate = Simulate(*trace, "reuse_rate", {.cache_blocks = blocks})->hit_tokens;
+      const int64_t reuse_rate =
+          Simulate(*trace, "reuse_rate", {.cache_blocks = blocks})->hit_tokens;
       EXPECT_GE(reuse_rate, lru) << name << " at " << percent << " %";
       of_lru += lru;
       of_reuse_rate += reuse_rate;
