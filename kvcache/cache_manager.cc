@@ -225,9 +225,9 @@ void CacheManager::Retain(SequenceId sequence, std::string_view tenant) {
   for (const PathEntry& entry : Get(sequence).path) cache_.Retain(entry.node, tenant);
 }
 
-void CacheManager::Await(SequenceId sequence, const MatchResult& match) {
+void CacheManager::Await(SequenceId sequence, int32_t rank, const MatchResult& match) {
   if (match.num_tokens == 0) return cache_.StopAwaiting(sequence);
-  cache_.Await(sequence, match.node);
+  cache_.Await(sequence, rank, match.node);
 }
 
 absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source,

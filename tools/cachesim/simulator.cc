@@ -60,7 +60,7 @@ class Simulation {
       if (cache_->IsCurrent(waiting.match)) continue;
       LoadIds(trace_.requests[waiting.index]);
       waiting.match = cache_->MatchAgain(waiting.match, {}, {.ids = ids_, .positions = {}});
-      cache_->Await(IdOf(waiting.index), waiting.match);
+      cache_->Await(IdOf(waiting.index), /*rank=*/0, waiting.match);
     }
   }
 
@@ -122,7 +122,7 @@ class Simulation {
   const std::unique_ptr<CacheManager> cache_;
   std::deque<Waiting> waiting_;
   int64_t served_ = 0;
-  int64_t queued_ = 0;  // summed up over those served
+  int64_t queued_ = 0;              // summed up over those served
   std::vector<int32_t> positions_;  // 0, 1, 2, ...
   std::vector<TokenId> ids_;
   std::vector<kvcache::TokenPlace> places_;
@@ -147,9 +147,9 @@ absl::StatusOr<SimulationResult> Simulate(const Trace& trace, const std::string&
     policy = *std::move(made);
   }
   NoBytes mover;
-  auto cache = CacheManager::Create(
-      {.num_chunks = options.cache_blocks, .chunk_tokens = 1, .max_slots = 1}, &mover,
-      std::move(policy));
+  auto cache =
+      CacheManager::Create({.num_chunks = options.cache_blocks, .chunk_tokens = 1, .max_slots = 1},
+                           &mover, std::move(policy));
   if (!cache.ok()) return cache.status();
   Simulation simulation(trace, *std::move(cache));
   const auto begin = std::chrono::steady_clock::now();
