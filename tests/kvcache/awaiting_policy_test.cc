@@ -359,6 +359,27 @@ TEST_F(AwaitingInCacheTest, OthersTakeOtherChunks) {
   h_.CheckAll();
 }
 
+// A prompt of which one token is found, in any of as many chunks.
+TEST_F(AwaitingInCacheTest, OneOfManyThatBeginAlikeIsNotAwaited) {
+  for (const int alike : {4, 5}) {
+    testing::LetterHarness h(6);
+    for (int i = 0; i < alike; ++i) {
+      h.Run(static_cast<uint64_t>(i), "x" + std::string(3, static_cast<char>('a' + i)));
+      h.Leave(static_cast<uint64_t>(i));
+    }
+    // It would be copied.
+    const MatchResult match = h.Match(testing::CellsOf("xA"));
+    ASSERT_EQ(match.num_tokens, 1);
+    h.cache->Await(S(99), 0, match);
+    for (uint64_t id = 10; id < 16; ++id) {
+      h.Run(id, std::string(4, static_cast<char>('A' + id)));
+      h.Leave(id);
+    }
+    EXPECT_EQ(h.Match(testing::CellsOf("x")).num_tokens, alike == 4 ? 1 : 0);
+    h.CheckAll();
+  }
+}
+
 // A pool that who runs needs whole is theirs.
 TEST_F(AwaitingInCacheTest, NobodyWaitsForAChunkThatIsOnlyAwaited) {
   RunAndLeave(1, "aaaabbbb");
