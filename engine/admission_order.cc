@@ -57,8 +57,20 @@ const WaitingEntry* AdmissionOrder::NextByAge() {
   return nullptr;
 }
 
+int32_t AdmissionOrder::RankOf(const WaitingEntry& one, Policy policy) {
+  switch (policy) {
+    case Policy::kFcfs:
+      return 0;
+    case Policy::kLongestPrefix:
+      return -one.shared_tokens;
+    case Policy::kPriority:
+      return one.priority;
+  }
+  return 0;
+}
+
 AdmissionOrder::Key AdmissionOrder::KeyOf(const WaitingEntry& one, size_t position) const {
-  const int32_t rank = s_.limits.policy == Policy::kPriority ? one.priority : -one.shared_tokens;
+  const int32_t rank = RankOf(one, s_.limits.policy);
   return uint64_t{static_cast<uint32_t>(rank) ^ (uint32_t{1} << 31)} << 32 | position;
 }
 

@@ -20,6 +20,9 @@ namespace refrain::engine {
 // plan, on its thread. Cannot fail.
 class AdmissionOrder {
  public:
+  // The lower the sooner, but for who has waited too long; under kFcfs all have one.
+  static int32_t RankOf(const WaitingEntry& one, Policy policy);
+
   // `some`: of snapshot.waiting, in its order; null = all. Both outlive it.
   AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some)
       : s_(snapshot), some_(some), fcfs_(snapshot.limits.policy == Policy::kFcfs) {}

@@ -2,6 +2,7 @@
 #include <deque>
 #include <limits>
 
+#include "engine/admission_order.h"
 #include "engine/engine_loop.h"
 
 namespace refrain::engine {
@@ -93,9 +94,10 @@ void EngineLoop::Look(SequenceState* sequence) {
     sequence->match = parts_.cache->MatchAgain(
         sequence->match, NamespaceOf(request.request()),
         {.ids = known.first(static_cast<size_t>(wanted_tokens)), .positions = {}});
-    parts_.cache->Await(sequence->id, sequence->match);
     entry->shared_tokens = sequence->match.num_tokens;
     entry->idle_chunks = sequence->match.idle_chunks;
+    parts_.cache->Await(sequence->id, AdmissionOrder::RankOf(*entry, snapshot_.limits.policy),
+                        sequence->match);
   }
   Describe(sequence, &*entry);
 }

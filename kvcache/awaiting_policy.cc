@@ -16,83 +16,87 @@ void AwaitingPolicy::Inserted(NodeId node, const ChunkTraits& traits) {
 }
 
 void AwaitingPolicy::Spare(NodeId node) {
+  policy_->Busy(node);
   Get(node).spared = true;
-  spared_.emplace(*Get(node).awaited_by.begin(), node);
+  spared_.insert(KeyOf(node));
 }
 
 void AwaitingPolicy::Show(NodeId node) {
-  Chunk& chunk = Get(node);
-  spared_.erase({*chunk.awaited_by.begin(), node});
-  chunk.spared = false;
+  spared_.erase(KeyOf(node));
+  Get(node).spared = false;
   policy_->Idle(node);
 }
 
+// The other policy learns from what becomes idle: it is told of that in any case.
 void AwaitingPolicy::Idle(NodeId node) {
-  Chunk& chunk = Get(node);
-  chunk.idle = true;
-  if (chunk.awaited_by.empty()) return policy_->Idle(node);
-  Spare(node);
+  Get(node).idle = true;
+  policy_->Idle(node);
+  if (Get(node).group != nullptr) Spare(node);
 }
 
 void AwaitingPolicy::Busy(NodeId node) {
   Chunk& chunk = Get(node);
   chunk.idle = false;
   if (!chunk.spared) return policy_->Busy(node);
-  spared_.erase({*chunk.awaited_by.begin(), node});
+  spared_.erase(KeyOf(node));
   chunk.spared = false;
 }
 
-void AwaitingPolicy::Await(SequenceId sequence, NodeId node) {
-  const auto found = awaits_.find(sequence);
-  if (found != awaits_.end() && found->second == node) return;
+void AwaitingPolicy::Await(SequenceId sequence, int32_t rank, NodeId node) {
+  assert(IsKnown(node));
+  const auto found = waiting_.find(sequence);
+  if (found != waiting_.end() && found->second.group->node == node && found->second.rank == rank) {
+    return;
+  }
   StopAwaiting(sequence);
-  AddSequence(sequence, node);
+  auto group = std::make_unique<Group>();
+  group->places.emplace(rank, sequence);
+  waiting_[sequence] = {group.get(), rank};
+  AddGroup(std::move(group), node);
 }
 
 void AwaitingPolicy::StopAwaiting(SequenceId sequence) {
-  const auto found = awaits_.find(sequence);
-  if (found == awaits_.end()) return;
-  RemoveSequence(sequence, found->second);
-  awaits_.erase(found);
-}
-
-void AwaitingPolicy::AddSequence(SequenceId sequence, NodeId node) {
+  const auto found = waiting_.find(sequence);
+  if (found == waiting_.end()) return;
+  const auto [group, rank] = found->second;
+  waiting_.erase(found);
+  const NodeId node = group->node;
   Chunk& chunk = Get(node);
-  assert(chunk.known);
-  awaits_[sequence] = node;
-  if (chunk.spared) {
-    spared_.erase({*chunk.awaited_by.begin(), node});
-  } else if (chunk.idle) {
-    policy_->Busy(node);
-  }
-  chunk.awaited_by.insert(sequence);
-  if (chunk.idle) Spare(node);
-}
-
-void AwaitingPolicy::RemoveSequence(SequenceId sequence, NodeId node) {
-  Chunk& chunk = Get(node);
-  if (!chunk.spared) {
-    chunk.awaited_by.erase(sequence);
+  if (group->places.size() == 1) {
+    if (chunk.spared) Show(node);
+    chunk.group = nullptr;
     return;
   }
-  spared_.erase({*chunk.awaited_by.begin(), node});
-  chunk.awaited_by.erase(sequence);
-  if (!chunk.awaited_by.empty()) return Spare(node);
-  chunk.spared = false;
-  policy_->Idle(node);
+  if (chunk.spared) spared_.erase(KeyOf(node));
+  group->places.erase({rank, sequence});
+  if (chunk.spared) spared_.insert(KeyOf(node));
+}
+
+void AwaitingPolicy::AddGroup(std::unique_ptr<Group> group, NodeId node) {
+  Chunk& chunk = Get(node);
+  if (chunk.spared) spared_.erase(KeyOf(node));
+  if (chunk.group == nullptr || chunk.group->places.size() < group->places.size()) {
+    std::swap(chunk.group, group);
+    chunk.group->node = node;
+  }
+  if (group != nullptr) {
+    for (const Place& place : group->places) waiting_.at(place.second).group = chunk.group.get();
+    chunk.group->places.merge(group->places);
+  }
+  if (chunk.spared) {
+    spared_.insert(KeyOf(node));
+  } else if (chunk.idle) {
+    Spare(node);
+  }
 }
 
 void AwaitingPolicy::MoveTo(NodeId node, NodeId other) {
   if (Get(node).spared) Show(node);
-  const std::set<SequenceId> sequences = std::move(Get(node).awaited_by);
+  std::unique_ptr<Group> group = std::move(Get(node).group);
   Get(node) = {};
-  for (const SequenceId sequence : sequences) {
-    if (IsKnown(other)) {
-      AddSequence(sequence, other);
-    } else {
-      awaits_.erase(sequence);
-    }
-  }
+  if (group == nullptr) return;
+  if (IsKnown(other)) return AddGroup(std::move(group), other);
+  for (const Place& place : group->places) waiting_.erase(place.second);
 }
 
 void AwaitingPolicy::Evicted(NodeId node) {

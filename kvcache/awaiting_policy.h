@@ -14,17 +14,23 @@
 
 namespace refrain::kvcache {
 
-// Honours Await on behalf of another policy: an idle chunk that a sequence awaits is not shown to
-// the other policy, for which it stays in use, until nothing else can be evicted. Then that goes
-// first which will be used last: what the first to come of those that await it is the last of all.
-// (The look-ahead window of AttentionStore, section 3.3.2, with the whole queue in it.)
+// Honours Await on behalf of another policy: an idle chunk that a sequence awaits is in use again
+// as far as the other policy is told, until nothing else can be evicted. Then that goes first which
+// will be used last: what the first to come of those that await it is the last of all. (The
+// look-ahead window of AttentionStore, section 3.3.2, with the whole queue in it.)
+//
+// Who comes first is told by rank and age. With several tenants the scheduler picks the tenant
+// first, by what each has been served: then the order is a guess.
 //
 // A sequence awaits one chunk, and so all before it, as leaves go before parents. What is evicted
 // all the same, or dropped, is awaited no more, but what came before it is: a lineage that gives up
 // does so from its end.
 //
-// Called by ChunkCache alone, through EvictionPolicy. O(log n) per call; where an awaited chunk
-// leaves, for each sequence that awaits it.
+// Those that await one chunk move as a group when it leaves. Where two groups meet, the smaller one
+// joins the larger, so that thousands that await one lineage cost little when it gives up.
+//
+// Called by ChunkCache alone, through EvictionPolicy. O(log n) per call; for each Await, O(log^2 n)
+// more until it ends, however often what it awaits leaves.
 class AwaitingPolicy final : public EvictionPolicy {
  public:
   explicit AwaitingPolicy(std::unique_ptr<EvictionPolicy> policy) : policy_(std::move(policy)) {}
@@ -42,33 +48,43 @@ class AwaitingPolicy final : public EvictionPolicy {
   void Replaced(NodeId node, NodeId by) override;
   std::optional<NodeId> Victim() override;
   void Retain(NodeId node, std::string_view tenant) override { policy_->Retain(node, tenant); }
-  void Await(SequenceId sequence, NodeId node) override;
+  void Await(SequenceId sequence, int32_t rank, NodeId node) override;
   void StopAwaiting(SequenceId sequence) override;
 
  private:
+  using Place = std::pair<int32_t, SequenceId>;  // in the queue: rank, then id
+  // Those that await one chunk; there are some.
+  struct Group {
+    NodeId node{-1};
+    std::set<Place> places;
+  };
   struct Chunk {
     NodeId parent{-1};
     bool known = false;  // else it is a root, or nothing
     bool idle = false;
-    bool spared = false;  // idle, and the other policy is not told
-    std::set<SequenceId> awaited_by;
+    bool spared = false;           // idle, and the other policy was told that it is in use again
+    std::unique_ptr<Group> group;  // null: nobody awaits it
+  };
+  struct Waiting {
+    Group* group;
+    int32_t rank;
   };
 
   Chunk& Get(NodeId node) { return chunks_[ToIndex(node)]; }
   bool IsKnown(NodeId node) const;
+  // Among those spared: by who comes first of those that await it.
+  std::pair<Place, NodeId> KeyOf(NodeId node) { return {*Get(node).group->places.begin(), node}; }
+  // Of an idle chunk that the other policy may evict; Show makes it such a chunk again.
   void Spare(NodeId node);
-  // The other policy is told that it is idle.
   void Show(NodeId node);
-  void AddSequence(SequenceId sequence, NodeId node);
-  void RemoveSequence(SequenceId sequence, NodeId node);
-  // What awaited `node`, which is about to leave, awaits `other`, or nothing where that is no
-  // chunk.
+  void AddGroup(std::unique_ptr<Group> group, NodeId node);
+  // Those that await `node`, which is about to leave, await `other`, or nothing if it is a root.
   void MoveTo(NodeId node, NodeId other);
 
   const std::unique_ptr<EvictionPolicy> policy_;
   std::vector<Chunk> chunks_;  // [nodes]
-  std::unordered_map<SequenceId, NodeId> awaits_;
-  std::set<std::pair<SequenceId, NodeId>> spared_;  // by who comes first of those that await it
+  std::unordered_map<SequenceId, Waiting> waiting_;
+  std::set<std::pair<Place, NodeId>> spared_;
 };
 
 }  // namespace refrain::kvcache

@@ -8,6 +8,11 @@
 namespace refrain::kvcache {
 namespace {
 
+// Where more chunks than these may begin alike, as those do in which a chat template's header ends,
+// who waits for their first tokens awaits none of them: each of those that wait would have another
+// one spared, and who comes will find them in whatever is left.
+constexpr size_t kFewAlike = 4;
+
 int32_t ChunksFor(int32_t tokens, int32_t chunk_tokens) {
   return tokens <= 0 ? 0 : (tokens - 1) / chunk_tokens + 1;
 }
@@ -225,9 +230,16 @@ void CacheManager::Retain(SequenceId sequence, std::string_view tenant) {
   for (const PathEntry& entry : Get(sequence).path) cache_.Retain(entry.node, tenant);
 }
 
-void CacheManager::Await(SequenceId sequence, const MatchResult& match) {
+void CacheManager::Await(SequenceId sequence, int32_t rank, const MatchResult& match) {
   if (match.num_tokens == 0) return cache_.StopAwaiting(sequence);
-  cache_.Await(sequence, match.node);
+  NodeId node = match.node;
+  const PrefixTree::Node& last = tree().node(node);
+  const PrefixTree::Node& parent = tree().node(last.parent);
+  if (match.num_tokens < last.end_tokens() && parent.children.size() > kFewAlike) {
+    if (parent.is_root()) return cache_.StopAwaiting(sequence);
+    node = last.parent;
+  }
+  cache_.Await(sequence, rank, node);
 }
 
 absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source,

@@ -136,10 +136,8 @@ class CacheManager {
   int32_t Drop(const Namespace& name_space, const TokenSpan& tokens);
   // A hint: the chunks that the sequence holds now will be wanted again (EvictionPolicy::Retain).
   void Retain(SequenceId sequence, std::string_view tenant);
-  // `sequence` waits to run, those with lower ids run before it, and this is what it will join
-  // with; in place of what it awaited before. As long as it does, that is evicted after all that
-  // nobody awaits, and after what those with lower ids do. `match` is current.
-  void Await(SequenceId sequence, const MatchResult& match);
+  // `sequence` waits to run and will join with `match`, which is current (EvictionPolicy::Await).
+  void Await(SequenceId sequence, int32_t rank, const MatchResult& match);
   void StopAwaiting(SequenceId sequence) { cache_.StopAwaiting(sequence); }
   // Evicts everything that is idle. Returns the number of chunks.
   int32_t EvictAll() { return cache_.EvictAll(); }

@@ -60,14 +60,15 @@ class EvictionPolicy {
   virtual std::optional<NodeId> Victim() = 0;
 
   // A hint: who uses the chunk, now in use, will come back for it. What MakeEvictionPolicy makes
-  // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict;
-  // where that is too little, the tenant that has most of it gives up (RetainingPolicy).
+  // keeps up to a quarter of the pool for such chunks, as long as there is anything else to evict
+  // that nobody awaits; where that is too little, the tenant that has most of it gives up
+  // (RetainingPolicy).
   virtual void Retain(NodeId node, std::string_view tenant) {}
 
-  // A sequence that waits to run, the lower its id the sooner, will use the chunk and all before
-  // it; in place of what it awaited before. What MakeEvictionPolicy makes evicts it last
-  // (AwaitingPolicy).
-  virtual void Await(SequenceId sequence, NodeId node) {}
+  // A sequence that waits to run will use the chunk and all before it, in place of what it awaited
+  // before: the sooner the lower its rank, and of equal rank the lower its id. What
+  // MakeEvictionPolicy makes evicts it last (AwaitingPolicy).
+  virtual void Await(SequenceId sequence, int32_t rank, NodeId node) {}
   virtual void StopAwaiting(SequenceId sequence) {}
 };
 

@@ -17,7 +17,7 @@ namespace refrain::kvcache {
 // Honours Retain on behalf of another policy: a retained chunk that becomes idle is not shown to
 // the other policy, for which it stays in use, until
 //
-//   - nothing else can be evicted, or
+//   - nothing else can be evicted but what is awaited (AwaitingPolicy), or
 //   - more than `max_retained_chunks` are retained, idle or not.
 //
 // Then the lineage that was retained or used longest ago gives up first, from its end to its

@@ -116,6 +116,33 @@ TEST_P(EngineLoopSharingTest, WhatAWaitingRequestWillUseIsEvictedLast) {
   }
 }
 
+// Of two conversations a next turn waits while another request runs, which leaves room for one of
+// them: that of the turn that runs first.
+TEST_P(EngineLoopSharingTest, WhatABetterPriorityWillUseIsEvictedAfterWhatOthersWill) {
+  for (const bool by_priority : {true, false}) {
+    LoopOptions options = Options();
+    options.num_chunks = 12;
+    options.max_sequences = 1;
+    options.policy = by_priority ? Policy::kPriority : Policy::kFcfs;
+    LoopHarness h(options);
+    h.Run(TokenRequest(Prompt(60), 1));
+    h.Run(TokenRequest(Prompt(60, 2), 1));
+    const auto submit = [&](Request request, int32_t priority) {
+      request.priority = priority;
+      return h.Submit(std::move(request));
+    };
+    const auto runs = submit(TokenRequest(Prompt(90, 3), 10), 0);
+    const auto older = submit(TokenRequest(Prompt(60), 1), 7);
+    const auto better = submit(TokenRequest(Prompt(60, 2), 1), 3);
+    h.RunUntilIdle();
+    const int32_t of_older = h.Read(older).usage.cached_tokens;
+    const int32_t of_better = h.Read(better).usage.cached_tokens;
+    EXPECT_EQ(by_priority ? of_better : of_older, 59);
+    EXPECT_LT(by_priority ? of_older : of_better, 59);
+    h.CheckIdle();
+  }
+}
+
 // One that was cancelled awaits nothing any more.
 TEST_P(EngineLoopSharingTest, WhatNobodyWaitsForAnyMoreIsEvictedAsEverything) {
   LoopOptions options = Options();

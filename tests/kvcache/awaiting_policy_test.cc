@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kvcache/cache_harness.h"
@@ -58,25 +60,44 @@ class AwaitingPolicyTest : public ::testing::Test {
 
 TEST_F(AwaitingPolicyTest, EvictsWhatIsAwaitedLastAndWhatComesSoonestLastOfAll) {
   for (int32_t id = 1; id <= 5; ++id) InsertIdle(id);
-  policy_->Await(S(8), N(1));
-  policy_->Await(S(7), N(2));
-  policy_->Await(S(9), N(3));
+  policy_->Await(S(8), 0, N(1));
+  policy_->Await(S(7), 0, N(2));
+  policy_->Await(S(9), 0, N(3));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{4, 5, 3, 1, 2}));
+}
+
+// Whose rank is lower runs sooner, however late it came.
+TEST_F(AwaitingPolicyTest, RanksComeBeforeIds) {
+  for (int32_t id = 1; id <= 4; ++id) InsertIdle(id);
+  policy_->Await(S(7), 0, N(1));
+  policy_->Await(S(8), -1, N(2));
+  policy_->Await(S(6), 1, N(3));
+  EXPECT_EQ(policy_->Victim(), N(4));
+  policy_->Evicted(N(4));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 1, 2}));
+}
+
+TEST_F(AwaitingPolicyTest, ASequenceHasTheRankItWasGivenLast) {
+  for (int32_t id = 1; id <= 2; ++id) InsertIdle(id);
+  policy_->Await(S(5), 1, N(1));
+  policy_->Await(S(6), 2, N(2));
+  policy_->Await(S(6), 0, N(2));
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2}));
 }
 
 // The first to come of several counts, whenever it began to wait.
 TEST_F(AwaitingPolicyTest, AChunkOfSeveralIsKeptForTheFirst) {
   for (int32_t id = 1; id <= 3; ++id) InsertIdle(id);
-  policy_->Await(S(9), N(1));
-  policy_->Await(S(6), N(2));
-  policy_->Await(S(5), N(1));
+  policy_->Await(S(9), 0, N(1));
+  policy_->Await(S(6), 0, N(2));
+  policy_->Await(S(5), 0, N(1));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 2, 1}));
 }
 
 TEST_F(AwaitingPolicyTest, IsEvictedAsOthersOnceNobodyAwaitsIt) {
   for (int32_t id = 1; id <= 3; ++id) InsertIdle(id);
-  policy_->Await(S(5), N(1));
-  policy_->Await(S(6), N(1));
+  policy_->Await(S(5), 0, N(1));
+  policy_->Await(S(6), 0, N(1));
   policy_->StopAwaiting(S(5));
   EXPECT_EQ(policy_->Victim(), N(2));
   policy_->StopAwaiting(S(6));
@@ -87,15 +108,15 @@ TEST_F(AwaitingPolicyTest, IsEvictedAsOthersOnceNobodyAwaitsIt) {
 
 TEST_F(AwaitingPolicyTest, ASequenceAwaitsWhatItWasGivenLast) {
   for (int32_t id = 1; id <= 3; ++id) InsertIdle(id);
-  policy_->Await(S(5), N(1));
-  policy_->Await(S(5), N(2));
-  policy_->Await(S(5), N(2));
+  policy_->Await(S(5), 0, N(1));
+  policy_->Await(S(5), 0, N(2));
+  policy_->Await(S(5), 0, N(2));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 3, 2}));
 }
 
 TEST_F(AwaitingPolicyTest, WhatIsInUseIsSparedOnceItIsNot) {
   policy_->Inserted(N(1), {.tokens = 64, .parent = N(kRoot)});
-  policy_->Await(S(5), N(1));
+  policy_->Await(S(5), 0, N(1));
   InsertIdle(2);
   EXPECT_EQ(policy_->Victim(), N(2));
   policy_->Idle(N(1));
@@ -107,7 +128,7 @@ TEST_F(AwaitingPolicyTest, WhatIsInUseIsSparedOnceItIsNot) {
 // A victim that was named and not evicted, for it came to be used, is spared when it is idle again.
 TEST_F(AwaitingPolicyTest, AVictimThatIsUsedAfterAllIsSparedAgain) {
   InsertIdle(1);
-  policy_->Await(S(5), N(1));
+  policy_->Await(S(5), 0, N(1));
   EXPECT_EQ(policy_->Victim(), N(1));
   EXPECT_EQ(policy_->Victim(), N(1));
   policy_->Busy(N(1));
@@ -119,7 +140,7 @@ TEST_F(AwaitingPolicyTest, AVictimThatIsUsedAfterAllIsSparedAgain) {
 // From its end; what is left of it stays awaited.
 TEST_F(AwaitingPolicyTest, ALineageGivesUpFromItsEndAndIsAwaitedUpToThere) {
   InsertLineage(1, 3);
-  policy_->Await(S(5), N(3));
+  policy_->Await(S(5), 0, N(3));
   EXPECT_EQ(policy_->Victim(), N(3));
   policy_->Evicted(N(3));
   policy_->Idle(N(2));
@@ -131,15 +152,15 @@ TEST_F(AwaitingPolicyTest, ALineageGivesUpFromItsEndAndIsAwaitedUpToThere) {
 TEST_F(AwaitingPolicyTest, LineagesGiveUpOneAfterTheOther) {
   InsertLineage(1, 3);
   InsertLineage(4, 6);
-  policy_->Await(S(5), N(3));
-  policy_->Await(S(4), N(6));
+  policy_->Await(S(5), 0, N(3));
+  policy_->Await(S(4), 0, N(6));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 2, 1, 6, 5, 4}));
 }
 
 // What lies behind an awaited chunk goes like any; then the chunk is spared.
 TEST_F(AwaitingPolicyTest, WhatIsBehindIsNotAwaited) {
   InsertLineage(1, 2);
-  policy_->Await(S(5), N(1));
+  policy_->Await(S(5), 0, N(1));
   InsertIdle(10);
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 10, 1}));
 }
@@ -148,14 +169,14 @@ TEST_F(AwaitingPolicyTest, WhatTakesAChunksPlaceIsAwaited) {
   InsertIdle(1);
   InsertIdle(2);
   InsertIdle(3);
-  policy_->Await(S(5), N(1));
+  policy_->Await(S(5), 0, N(1));
   policy_->Replaced(N(1), N(2));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 2}));
 }
 
 TEST_F(AwaitingPolicyTest, WhatComesBeforeADroppedChunkIsAwaited) {
   InsertLineage(1, 2);
-  policy_->Await(S(5), N(2));
+  policy_->Await(S(5), 0, N(2));
   policy_->Dropped(N(2));
   policy_->Idle(N(1));
   InsertIdle(10);
@@ -164,11 +185,74 @@ TEST_F(AwaitingPolicyTest, WhatComesBeforeADroppedChunkIsAwaited) {
 
 TEST_F(AwaitingPolicyTest, NodeIdsAreUsedAgain) {
   InsertIdle(1);
-  policy_->Await(S(5), N(1));
+  policy_->Await(S(5), 0, N(1));
   policy_->Dropped(N(1));
   InsertIdle(1);
   InsertIdle(2);
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{1, 2}));
+}
+
+// Sequences that awaited different chunks of a lineage, and now its beginning, end one by one.
+TEST_F(AwaitingPolicyTest, EachOfThoseThatMeetStopsByItself) {
+  InsertLineage(1, 3);
+  for (const uint64_t id : {4, 5, 6}) policy_->Await(S(id), 0, N(3));
+  for (const uint64_t id : {7, 8}) policy_->Await(S(id), 0, N(2));
+  policy_->Await(S(9), 0, N(1));
+  for (const int32_t id : {3, 2}) {
+    EXPECT_EQ(policy_->Victim(), N(id));
+    policy_->Evicted(N(id));
+    policy_->Idle(N(id - 1));
+  }
+  InsertIdle(10);
+  for (uint64_t id = 4; id <= 9; ++id) {
+    EXPECT_EQ(policy_->Victim(), N(10)) << id;
+    policy_->StopAwaiting(S(id));
+  }
+  EXPECT_EQ(policy_->Victim(), N(1));
+}
+
+// Half of them await its end, the others all of its chunks; it gives up chunk by chunk.
+TEST_F(AwaitingPolicyTest, ThousandsMayAwaitOneLineage) {
+  constexpr int32_t kChunks = 2000;
+  constexpr int32_t kLast = kRoot + kChunks;
+  InsertLineage(kRoot + 1, kLast);
+  const auto begin = std::chrono::steady_clock::now();
+  for (uint64_t id = 1; id <= 40'000; ++id) {
+    const auto before_last = static_cast<int32_t>(id % 2 == 0 ? 0 : id / 2 % kChunks);
+    policy_->Await(S(id), 0, N(kLast - before_last));
+  }
+  EXPECT_EQ(EvictAll().size(), size_t{kChunks});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+// A prompt of one chunk comes again and again, and the next request for it always waits already.
+// That its chunk, a tail, was hit each time tells what others' tails are worth.
+TEST(AwaitingReuseRateTest, LearnsAsIfNobodyWaited) {
+  for (const bool waits : {false, true}) {
+    const auto policy = *MakeEvictionPolicy("reuse_rate", 100);
+    policy->RequestJoined();
+    policy->Inserted(N(1), {.tokens = 64, .parent = N(kRoot), .lineage_hash = 1});
+    for (int i = 0; i < 100; ++i) {
+      if (waits) policy->Await(S(5), 0, N(1));
+      policy->Idle(N(1));
+      policy->RequestJoined();
+      policy->Hit(N(1));
+      policy->Busy(N(1));
+      policy->StopAwaiting(S(5));
+    }
+    // Of an older lineage what is left is no tail; of a younger one it is.
+    policy->RequestJoined();
+    policy->Inserted(N(10), {.tokens = 64, .parent = N(kRoot), .lineage_hash = 10});
+    policy->Inserted(N(11),
+                     {.depth_tokens = 64, .tokens = 64, .parent = N(10), .lineage_hash = 11});
+    policy->Idle(N(11));
+    policy->Dropped(N(11));
+    policy->Idle(N(10));
+    for (int i = 0; i < 4; ++i) policy->RequestJoined();
+    policy->Inserted(N(20), {.tokens = 64, .parent = N(kRoot), .lineage_hash = 20});
+    policy->Idle(N(20));
+    EXPECT_EQ(policy->Victim(), N(10)) << waits;
+  }
 }
 
 // What is awaited goes after what clients asked to be kept.
@@ -178,8 +262,8 @@ TEST_F(AwaitingPolicyTest, OutlivesWhatIsRetained) {
     if (id <= 2) policy_->Retain(N(id), "");
     policy_->Idle(N(id));
   }
-  policy_->Await(S(5), N(1));
-  policy_->Await(S(6), N(3));
+  policy_->Await(S(5), 0, N(1));
+  policy_->Await(S(6), 0, N(3));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{4, 2, 3, 1}));
 }
 
@@ -188,13 +272,17 @@ TEST(AwaitingPolicyRandomTest, NamesWhatPlainListsName) {
   struct Plain {
     bool idle = false;
     int64_t last_use = 0;
-    std::optional<uint64_t> first;  // that awaits it
+    std::optional<std::pair<int32_t, uint64_t>> first;  // that awaits it: rank and id
   };
   std::mt19937 random(testing::RandomSeed(1));
   const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
   const auto policy = *MakeEvictionPolicy("lru", 1000);
   std::map<int32_t, Plain> chunks;
-  std::map<uint64_t, int32_t> awaits;
+  struct Waiting {
+    int32_t rank;
+    int32_t chunk;
+  };
+  std::map<uint64_t, Waiting> awaits;
   int64_t now = 0;
   int spared = 0;
   int of_awaited = 0;
@@ -210,16 +298,19 @@ TEST(AwaitingPolicyRandomTest, NamesWhatPlainListsName) {
       chunks[id].idle = !chunks[id].idle;
     } else if (action < 4) {
       const auto sequence = static_cast<uint64_t>(below(6));
-      policy->Await(S(sequence), N(id));
-      awaits[sequence] = id;
+      const int32_t rank = below(3);
+      policy->Await(S(sequence), rank, N(id));
+      awaits[sequence] = {rank, id};
     } else if (action == 4) {
       const auto sequence = static_cast<uint64_t>(below(6));
       policy->StopAwaiting(S(sequence));
       awaits.erase(sequence);
     }
     for (auto& [other, chunk] : chunks) chunk.first.reset();
-    for (auto place = awaits.rbegin(); place != awaits.rend(); ++place) {
-      chunks.at(place->second).first = place->first;
+    for (const auto& [sequence, waiting] : awaits) {
+      auto& first = chunks.at(waiting.chunk).first;
+      const std::pair place(waiting.rank, sequence);
+      if (!first.has_value() || place < *first) first = place;
     }
     if (action != 5) continue;
     // By what is evicted first.
@@ -234,7 +325,7 @@ TEST(AwaitingPolicyRandomTest, NamesWhatPlainListsName) {
     ASSERT_EQ(policy->Victim(), some_idle ? std::optional(N(victim->first)) : std::nullopt);
     if (!some_idle) continue;
     victim->second.first.has_value() ? ++of_awaited : ++spared;
-    std::erase_if(awaits, [&](const auto& of) { return of.second == victim->first; });
+    std::erase_if(awaits, [&](const auto& of) { return of.second.chunk == victim->first; });
     policy->Evicted(N(victim->first));
     chunks.erase(victim);
   }
@@ -256,7 +347,7 @@ class AwaitingInCacheTest : public ::testing::Test {
 TEST_F(AwaitingInCacheTest, OthersTakeOtherChunks) {
   RunAndLeave(1, "aaaabbbb");
   RunAndLeave(2, "ccccdddd");
-  h_.cache->Await(S(9), h_.Match(testing::CellsOf("aaaabbbbx")));
+  h_.cache->Await(S(9), 0, h_.Match(testing::CellsOf("aaaabbbbx")));
   for (uint64_t id = 10; id < 20; ++id)
     RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));
   EXPECT_EQ(Cached("aaaabbbb"), 8);
@@ -268,22 +359,43 @@ TEST_F(AwaitingInCacheTest, OthersTakeOtherChunks) {
   h_.CheckAll();
 }
 
+// A prompt of which one token is found, in any of as many chunks.
+TEST_F(AwaitingInCacheTest, OneOfManyThatBeginAlikeIsNotAwaited) {
+  for (const int alike : {4, 5}) {
+    testing::LetterHarness h(6);
+    for (int i = 0; i < alike; ++i) {
+      h.Run(static_cast<uint64_t>(i), "x" + std::string(3, static_cast<char>('a' + i)));
+      h.Leave(static_cast<uint64_t>(i));
+    }
+    // It would be copied.
+    const MatchResult match = h.Match(testing::CellsOf("xA"));
+    ASSERT_EQ(match.num_tokens, 1);
+    h.cache->Await(S(99), 0, match);
+    for (uint64_t id = 10; id < 16; ++id) {
+      h.Run(id, std::string(4, static_cast<char>('A' + id)));
+      h.Leave(id);
+    }
+    EXPECT_EQ(h.Match(testing::CellsOf("x")).num_tokens, alike == 4 ? 1 : 0);
+    h.CheckAll();
+  }
+}
+
 // A pool that who runs needs whole is theirs.
 TEST_F(AwaitingInCacheTest, NobodyWaitsForAChunkThatIsOnlyAwaited) {
   RunAndLeave(1, "aaaabbbb");
-  h_.cache->Await(S(9), h_.Match(testing::CellsOf("aaaabbbb")));
+  h_.cache->Await(S(9), 0, h_.Match(testing::CellsOf("aaaabbbb")));
   RunAndLeave(2, std::string(20, 'A'));
   EXPECT_EQ(Cached("aaaabbbb"), 4);
   RunAndLeave(3, std::string(24, 'B'));
   EXPECT_EQ(Cached("a"), 0);
-  h_.cache->Await(S(9), {});
+  h_.cache->Await(S(9), 0, {});
   h_.CheckAll();
 }
 
 // The last chunk of "abcdef" has two tokens: another sequence goes on in a chunk that has them too.
 TEST_F(AwaitingInCacheTest, FollowsTokensIntoTheChunkThatTakesTheirPlace) {
   RunAndLeave(1, "abcdef");
-  h_.cache->Await(S(9), h_.Match(testing::CellsOf("abcdef")));
+  h_.cache->Await(S(9), 0, h_.Match(testing::CellsOf("abcdef")));
   RunAndLeave(2, "abcdefgh");
   for (uint64_t id = 10; id < 20; ++id)
     RunAndLeave(id, std::string(8, static_cast<char>('A' + id)));

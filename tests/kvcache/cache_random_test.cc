@@ -389,7 +389,7 @@ class RandomRun {
   void Await() {
     const SequenceId sequence{Below(2) * (uint64_t{1} << 40) + Below(4)};
     if (Below(4) == 0) return h_.cache->StopAwaiting(sequence);
-    h_.cache->Await(sequence, h_.Match(Prompt(), Salt()));
+    h_.cache->Await(sequence, static_cast<int32_t>(Below(3)), h_.Match(Prompt(), Salt()));
   }
   void Drop() {
     if (seen_.empty()) return;
