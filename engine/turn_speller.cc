@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace refrain::engine {
 
@@ -17,7 +19,10 @@ TurnSpeller::Extent TurnSpeller::Spell(std::span<const kvcache::TokenId> ids) {
   State state = states_[alike];
   std::vector<State> further;
   Step step = Step::kTaken;
+  std::optional<Detokenizer> holding;  // as it was before the last token, if it held bytes
   while (state.tokens < ids.size()) {
+    holding.reset();
+    if (state.detokenizer.holds_bytes()) holding = state.detokenizer;
     step = Append(ids[state.tokens], &state);
     if (step != Step::kTaken) break;
     if (state.tokens % kStride == 0) further.push_back(state);
@@ -27,8 +32,11 @@ TurnSpeller::Extent TurnSpeller::Spell(std::span<const kvcache::TokenId> ids) {
     states_.erase(states_.begin() + static_cast<std::ptrdiff_t>(alike) + 1, states_.end());
     std::ranges::move(further, std::back_inserter(states_));
   }
-  if (step == Step::kDiffers) return state.spelled;
-  // The answer may have ended inside of a character.
+  if (step == Step::kDiffers) {
+    if (!holding.has_value()) return state.spelled;
+    state.detokenizer = *std::move(holding);
+  }
+  // The answer may have ended inside of a character, or what is left of it.
   const std::string rest = state.detokenizer.Flush();
   if (rest.empty() || !text_.substr(state.bytes).starts_with(rest)) return state.spelled;
   return {state.tokens, state.bytes + rest.size()};

@@ -33,7 +33,8 @@ class TurnSpeller {
   TurnSpeller(const Tokenizer* tokenizer, std::string_view text);
 
   // The most tokens at the beginning of `ids` that spell the beginning of the text, in whole
-  // characters. An answer that ends within a character spells U+FFFD there. Nothing spells further
+  // characters. An answer that ends within a character spells U+FFFD there, and so does one that
+  // goes on otherwise than the text (a stop string cut it). Nothing spells further
   // than to a reserved token, or to an id that the tokenizer lacks. `ids` outlive the speller.
   Extent Spell(std::span<const kvcache::TokenId> ids);
 

@@ -77,11 +77,13 @@ Extent SpellPlainly(const Tokenizer* tokenizer, std::span<const TokenId> ids,
     if (kvcache::ToIndex(ids[tokens]) >= tokenizer->vocab_size()) break;
     if (tokenizer->IsReserved(ids[tokens])) break;
     const std::string piece = detokenizer.Append(ids[tokens]);
-    if (!text.substr(bytes).starts_with(piece)) return spelled;
+    if (!text.substr(bytes).starts_with(piece)) break;
     bytes += piece.size();
     if (!detokenizer.holds_bytes()) spelled = {tokens + 1, bytes};
   }
-  const std::string rest = detokenizer.Flush();
+  Detokenizer of_these(tokenizer);
+  for (size_t i = 0; i < tokens; ++i) of_these.Append(ids[i]);
+  const std::string rest = of_these.Flush();
   if (!rest.empty() && text.substr(bytes).starts_with(rest)) {
     spelled = {tokens, bytes + rest.size()};
   }
