@@ -157,7 +157,7 @@ class Run {
         break;
       }
       case 3:
-        h_.cache->Await(kvcache::SequenceId{id % 4}, h_.Match(cells, salt));
+        h_.cache->Await(kvcache::SequenceId{id % 4}, in_.Below(3), h_.Match(cells, salt));
         break;
       case 4:
         h_.cache->StopAwaiting(kvcache::SequenceId{id % 4});
