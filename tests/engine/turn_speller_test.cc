@@ -186,6 +186,24 @@ TEST(TurnSpellerTest, SpellsEachTurnAsFarAsIfItWereTheOnlyOne) {
   }
 }
 
+// A stop string cut the answer right behind parts of characters, which the client saw as U+FFFD
+// each; its own token is no part of what it saw.
+TEST(TurnSpellerTest, PartsOfCharactersAreSpelledUpToWhereTheTextGoesOnOtherwise) {
+  const std::unique_ptr<Tokenizer> tokenizer = ByteLevel();
+  const auto token_of = [&](std::string_view bytes) {
+    TokenId id{0};
+    while (tokenizer->TokenBytes(id) != bytes) id = TokenId{static_cast<int32_t>(id) + 1};
+    return id;
+  };
+  const TokenId part = token_of("\xE2");
+  const std::vector<TokenId> answer = {part, part, part, token_of("s")};
+  for (const auto& [text, extent] :
+       {std::pair{"\uFFFD\uFFFD\uFFFD", Extent{3, 9}},
+        std::pair{"\uFFFD\uFFFD\uFFFDs", Extent{4, 10}}, std::pair{"x", Extent{0, 0}}}) {
+    EXPECT_EQ(TurnSpeller(tokenizer.get(), text).Spell(answer), extent) << text;
+  }
+}
+
 // One greedy answer, asked for in 256 lengths, and cut in 256 places: as dear as the longest.
 TEST(TurnSpellerTest, AConversationDetokenizesOnceWhatItsTurnsHaveInCommon) {
   constexpr size_t kTurns = 256, kTokens = 2000;

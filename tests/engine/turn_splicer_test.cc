@@ -482,29 +482,6 @@ TEST(TurnSplicerTest, ReusesAnAnswerThatEndsInsideOfACharacter) {
   EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), expected.size());
 }
 
-// A stop string came right behind parts of characters, which the client saw as U+FFFD each. The
-// token that the stop string began with is no part of what it saw.
-TEST(TurnSplicerTest, ReusesAnAnswerThatAStopStringCutBehindPartsOfCharacters) {
-  const Tokenizer* const tokenizer = TokenizerOf("smollm2");
-  RandomSpeller speller(tokenizer, 10);
-  TurnMemory memory;
-  Conversation conversation("smollm2", tokenizer, &memory);
-  conversation.Say("user", "Hello");
-  const EncodedRequest first = conversation.Encode();
-  const std::vector<TokenId> part = speller.Spell("\xE2");
-  std::vector<TokenId> shown;
-  for (int i = 0; i < 3; ++i) shown.insert(shown.end(), part.begin(), part.end());
-  std::vector<TokenId> answer = shown;
-  const std::vector<TokenId> stop = speller.Spell("s");
-  answer.insert(answer.end(), stop.begin(), stop.end());
-  conversation.Remember(first, answer);
-  conversation.Say("assistant", "\uFFFD\uFFFD\uFFFD");
-  conversation.Say("user", "More");
-  std::vector<TokenId> expected = first.prompt;
-  expected.insert(expected.end(), shown.begin(), shown.end());
-  EXPECT_EQ(CommonPrefix(expected, conversation.Encode().prompt), expected.size());
-}
-
 // The template's white space behind a turn is no text with such a vocabulary, on either side of a
 // border.
 TEST(TurnSplicerTest, ReusesAnswersBesideTokensThatTakeWhiteSpace) {
