@@ -21,6 +21,21 @@ using ::refrain::testing::TokenRequest;
 class EngineLoopSharingTest : public ::testing::TestWithParam<int> {
  protected:
   LoopOptions Options() const { return OptionsOf32(GetParam()); }
+  // One request runs at a time, in twelve chunks.
+  LoopOptions OneAtATime() const {
+    LoopOptions options = Options();
+    options.num_chunks = 12;
+    options.max_sequences = 1;
+    return options;
+  }
+  // Six requests, each of which takes a third of these.
+  static std::vector<std::shared_ptr<TokenStream>> SubmitSix(LoopHarness* h) {
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (int seed = 3; seed < 9; ++seed) {
+      streams.push_back(h->Submit(TokenRequest(Prompt(60, seed), 4)));
+    }
+    return streams;
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(StepsInFlight, EngineLoopSharingTest, ::testing::Values(1, 2));
@@ -99,15 +114,9 @@ TEST_P(EngineLoopSharingTest, KeepsAPromptThatWillComeAgain) {
 // next turn of the first, which those before it would have evicted.
 TEST_P(EngineLoopSharingTest, WhatAWaitingRequestWillUseIsEvictedLast) {
   for (const bool waits : {true, false}) {
-    LoopOptions options = Options();
-    options.num_chunks = 12;
-    options.max_sequences = 1;
-    LoopHarness h(options);
+    LoopHarness h(OneAtATime());
     h.Run(TokenRequest(Prompt(60), 4));
-    std::vector<std::shared_ptr<TokenStream>> streams;
-    for (int seed = 3; seed < 9; ++seed) {
-      streams.push_back(h.Submit(TokenRequest(Prompt(60, seed), 4)));
-    }
+    const auto streams = SubmitSix(&h);
     if (!waits) h.RunUntilIdle();
     const auto next_turn = h.Submit(TokenRequest(Prompt(60), 1));
     h.RunUntilIdle();
@@ -120,9 +129,7 @@ TEST_P(EngineLoopSharingTest, WhatAWaitingRequestWillUseIsEvictedLast) {
 // them: that of the turn that runs first.
 TEST_P(EngineLoopSharingTest, WhatABetterPriorityWillUseIsEvictedAfterWhatOthersWill) {
   for (const bool by_priority : {true, false}) {
-    LoopOptions options = Options();
-    options.num_chunks = 12;
-    options.max_sequences = 1;
+    LoopOptions options = OneAtATime();
     options.policy = by_priority ? Policy::kPriority : Policy::kFcfs;
     LoopHarness h(options);
     h.Run(TokenRequest(Prompt(60), 1));
@@ -145,15 +152,9 @@ TEST_P(EngineLoopSharingTest, WhatABetterPriorityWillUseIsEvictedAfterWhatOthers
 
 // One that was cancelled awaits nothing any more.
 TEST_P(EngineLoopSharingTest, WhatNobodyWaitsForAnyMoreIsEvictedAsEverything) {
-  LoopOptions options = Options();
-  options.num_chunks = 12;
-  options.max_sequences = 1;
-  LoopHarness h(options);
+  LoopHarness h(OneAtATime());
   h.Run(TokenRequest(Prompt(60), 4));
-  std::vector<std::shared_ptr<TokenStream>> streams;
-  for (int seed = 3; seed < 9; ++seed) {
-    streams.push_back(h.Submit(TokenRequest(Prompt(60, seed), 4)));
-  }
+  const auto streams = SubmitSix(&h);
   const auto cancelled = h.Submit(TokenRequest(Prompt(60), 1));
   h.loop.Turn();
   cancelled->Cancel();
