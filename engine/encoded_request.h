@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/admission_ledger.h"
+#include "engine/answer_end.h"
 #include "engine/clock.h"
 #include "engine/request.h"
 #include "engine/stop_criteria.h"
@@ -15,8 +16,8 @@
 
 namespace refrain::engine {
 
-// A request on its way to the engine thread. The encode pool fills `prompt` and `stop_rules`; each
-// has one owner at a time.
+// A request on its way to the engine thread. The encode pool fills `prompt`, `answers` and
+// `stop_rules`; each has one owner at a time.
 struct EncodedRequest {
   uint64_t number = 0;         // ascends with arrival
   Request request;             // its prompt is dropped once encoded
@@ -25,6 +26,7 @@ struct EncodedRequest {
   bool added_bos = false;       // the prompt begins with a bos that its text does not spell
   bool truncated = false;       // by Request::keep_prompt_tokens
   std::optional<TurnKey> turn;  // of a conversation: its answers are to be remembered under this
+  AnswerForm answers;
   std::shared_ptr<const StopRules> stop_rules;
   std::shared_ptr<TokenStream> stream;
   double timeout_s = 0;  // 0 = none

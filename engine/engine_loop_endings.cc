@@ -41,6 +41,10 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   RunningRequest* const request = sequence->request;
   const bool picked_later = request->request().picks_best();
   if (!picked_later) RememberTurn(*request, sequence->generated);
+  if (sequence->phase == SequencePhase::kRunning) {
+    parts_.cache->Answered(sequence->id, AnswerEndOf(request->encoded().answers, end.reason,
+                                                     *parts_.tokenizer, sequence->generated));
+  }
   if (!HandOver(*sequence)) Withdraw(sequence);
   request->End(sequence, std::move(end));
   if (picked_later && request->finished()) KeepBest(*request);

@@ -81,6 +81,13 @@ PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* cha
 absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* request) const {
   Request& in = request->request;
   if (std::holds_alternative<TokenPrompt>(in.prompt)) return std::nullopt;
+  if (const auto* chat = std::get_if<ChatPrompt>(&in.prompt)) {
+    const bool has_tools = !chat->input.tools.is_undefined();
+    request->answers = {.is_turn = true,
+                        .calls = has_tools && chat_template_ != nullptr
+                                     ? chat_template_->tool_format()
+                                     : ToolFormat::kNone};
+  }
   absl::StatusOr<PromptText> text = RenderText(&in);
   if (!text.ok()) return text.status();
   if (!request->only_tokenize && !in.keep_prompt_tokens.has_value()) {

@@ -48,6 +48,7 @@ class AwaitingPolicy final : public EvictionPolicy {
   void Replaced(NodeId node, NodeId by) override;
   std::optional<NodeId> Victim() override;
   void Retain(NodeId node, std::string_view tenant) override { policy_->Retain(node, tenant); }
+  void Leaving(NodeId node, AnswerEnd end) override { policy_->Leaving(node, end); }
   void Await(SequenceId sequence, int32_t rank, NodeId node) override;
   void StopAwaiting(SequenceId sequence) override;
 

@@ -275,6 +275,9 @@ void CacheManager::HandOver(SequenceId sequence, SequenceId source, int32_t num_
 
 void CacheManager::LeaveKeeping(SequenceId sequence, int32_t kept_tokens) {
   Sequence& left = Get(sequence);
+  // Another's chunk, of which it holds the first tokens, says nothing of it.
+  const size_t own = left.path.size() - (left.tail == Sequence::Tail::kPart ? 1 : 0);
+  if (own > 0) cache_.Leaving(left.path[own - 1].node, left.answer);
   for (const PathEntry& entry : left.path) {
     if (entry.key_begin >= kept_tokens) break;
     cache_.Keep(entry.node, kept_tokens);

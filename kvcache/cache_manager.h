@@ -134,8 +134,9 @@ class CacheManager {
   // Evicts what nobody uses of these tokens and, if all of them are cached, of what continues them;
   // what goes on otherwise as well stays. Returns the number of chunks.
   int32_t Drop(const Namespace& name_space, const TokenSpan& tokens);
-  // A hint: the chunks that the sequence holds now will be wanted again (EvictionPolicy::Retain).
+  // Hints of a running sequence (EvictionPolicy): its chunks will be wanted again; how it ended.
   void Retain(SequenceId sequence, std::string_view tenant);
+  void Answered(SequenceId sequence, AnswerEnd answer) { Get(sequence).answer = answer; }
   // `sequence` waits to run and will join with `match`, which is current (EvictionPolicy::Await).
   void Await(SequenceId sequence, int32_t rank, const MatchResult& match);
   void StopAwaiting(SequenceId sequence) { cache_.StopAwaiting(sequence); }
@@ -151,12 +152,11 @@ class CacheManager {
     NodeId root = kNoNode;
     std::vector<PathEntry> path;
     std::vector<ChunkId> reserved;  // chunks not yet in the tree
-    int32_t appended_tokens = 0;
-    int32_t published_tokens = 0;
-    int32_t prompt_tokens = 0;
+    int32_t appended_tokens = 0, published_tokens = 0, prompt_tokens = 0;
     // What the last node of the path is to it: one of its whole chunks, the chunk that it writes,
     // or another's chunk of which it holds the tokens up to `published_tokens`.
     enum class Tail : uint8_t { kWhole, kWritten, kPart } tail = Tail::kWhole;
+    AnswerEnd answer = AnswerEnd::kOther;
   };
   struct FreeMemory {
     void operator()(void* memory) const { std::free(memory); }

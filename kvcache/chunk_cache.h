@@ -82,6 +82,7 @@ class ChunkCache {
   void Pin(NodeId node);
   void Unpin(NodeId node);
   void Retain(NodeId node, std::string_view tenant) { policy_->Retain(node, tenant); }
+  void Leaving(NodeId node, AnswerEnd end) { policy_->Leaving(node, end); }
   void Await(SequenceId sequence, int32_t rank, NodeId node) {
     policy_->Await(sequence, rank, node);
   }

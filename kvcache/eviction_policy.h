@@ -65,6 +65,9 @@ class EvictionPolicy {
   // (RetainingPolicy).
   virtual void Retain(NodeId node, std::string_view tenant) {}
 
+  // A sequence is about to leave, perhaps to run again, whose last chunk this one is, in use.
+  virtual void Leaving(NodeId node, AnswerEnd answer) {}
+
   // A sequence that waits to run will use the chunk and all before it, in place of what it awaited
   // before: the sooner the lower its rank, and of equal rank the lower its id. What
   // MakeEvictionPolicy makes evicts it last (AwaitingPolicy).

@@ -54,6 +54,7 @@ class RetainingPolicy final : public EvictionPolicy {
   std::optional<NodeId> Victim() override;
   // Of a chunk after those before it; one behind a chunk that has given up is not retained.
   void Retain(NodeId node, std::string_view tenant) override;
+  void Leaving(NodeId node, AnswerEnd end) override { policy_->Leaving(node, end); }
 
  private:
   // Who gives up first is the lowest: minus how many chunks it retains, then its first end's

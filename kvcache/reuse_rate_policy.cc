@@ -54,8 +54,7 @@ ReuseRatePolicy::LineageId ReuseRatePolicy::NewLineage() {
   }
   Lineage& made = lineages_[static_cast<size_t>(id)];
   made.since = statistics_.now();
-  made.class_of = ReuseStatistics::ContinuedClass(0, 0);
-  made.watch = statistics_.Begin(made.class_of);
+  made.class_of = ClassOf(made);
   made.refs = 1;  // the caller's
   return id;
 }
@@ -113,11 +112,21 @@ void ReuseRatePolicy::FinishJoin() {
   joining_.clear();
 }
 
-void ReuseRatePolicy::Reclass(LineageId id, int32_t class_of) {
+void ReuseRatePolicy::WatchAs(LineageId id, int32_t class_of) {
   Lineage& lineage = lineages_[static_cast<size_t>(id)];
   lineage.since = statistics_.now();
   lineage.class_of = class_of;
   lineage.watch = statistics_.Begin(class_of);
+}
+
+int32_t ReuseRatePolicy::ClassOf(const Lineage& lineage) {
+  const Turns& turns = lineage.turns[static_cast<size_t>(lineage.answer)];
+  return ReuseStatistics::ContinuedClass(lineage.answer, turns.count, turns.interval);
+}
+
+void ReuseRatePolicy::CountTurn(int64_t interval, Turns* turns) {
+  ++turns->count;
+  turns->interval = turns->interval == 0 ? interval : (turns->interval + interval + 1) / 2;
 }
 
 void ReuseRatePolicy::Continue(LineageId id, bool tail_hit, ReuseClass reuse, int32_t ways) {
@@ -126,18 +135,32 @@ void ReuseRatePolicy::Continue(LineageId id, bool tail_hit, ReuseClass reuse, in
   own.continues = true;
   Lineage& old = lineages_[static_cast<size_t>(id)];
   const int64_t interval = std::max<int64_t>(statistics_.now() - old.since, 1);
-  statistics_.Continued(old.watch, old.class_of, old.since);
+  if (old.watch) statistics_.Continued(*old.watch, old.class_of, old.since);
   statistics_.TailSeen(reuse == ReuseClass::kGenerated, tail_hit);
-  own.turns = old.turns + 1;
-  own.interval = old.interval == 0 ? interval : (old.interval + interval + 1) / 2;
-  statistics_.Forget(own.watch);
-  Reclass(current_, ReuseStatistics::ContinuedClass(own.turns, own.interval));
+  own.turns = old.turns;
+  CountTurn(interval, &own.turns[static_cast<size_t>(AnswerEnd::kOther)]);
+  if (old.answer != AnswerEnd::kOther) {
+    CountTurn(interval, &own.turns[static_cast<size_t>(old.answer)]);
+  }
+  own.class_of = ClassOf(own);
 
   const bool moves = Knows(old.idle) && Get(old.idle).lineage == id && Get(old.idle).is_idle;
   if (moves) RemoveIdle(old.idle);
-  Reclass(id, old.abandoned ? old.class_of : ReuseStatistics::AbandonedClass(ways));
+  WatchAs(id, old.abandoned ? old.class_of : ReuseStatistics::AbandonedClass(ways));
   old.abandoned = true;
   if (moves) AddIdle(old.idle);
+}
+
+void ReuseRatePolicy::Leaving(NodeId node, AnswerEnd answer) {
+  FinishJoin();
+  if (!Knows(node)) return;
+  const LineageId id = Get(node).lineage;
+  Lineage& lineage = lineages_[static_cast<size_t>(id)];
+  if (lineage.abandoned) return;
+  // It left before, and ran again.
+  if (lineage.watch) statistics_.Withdraw(*lineage.watch, lineage.class_of, lineage.since);
+  lineage.answer = answer;
+  WatchAs(id, ClassOf(lineage));
 }
 
 bool ReuseRatePolicy::GoesOnAt(const Lineage& lineage, NodeId parent) const {

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_KVCACHE_REUSE_RATE_POLICY_H_
 #define REFRAIN_KVCACHE_REUSE_RATE_POLICY_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -26,9 +27,11 @@ namespace refrain::kvcache {
 //   request 2   A - B - C - D - e      continues it at C: lineage 2: A B C D e, turn 1;
 //                         \ d          lineage 1: d, abandoned
 //
-// A chunk's rate follows from its lineage's class - turns so far and their usual interval, or
-// abandoned and into how many ways the path had parted - and from its age. The very last chunk of a
-// lineage is hit less often than the others, a prompt's and an answer's each to its own measure.
+// A chunk's rate follows from its lineage's class and its age. The class is how its answer ended,
+// turns so far behind answers that ended so and their usual interval; or that it was abandoned, and
+// into how many ways the path had parted. Age counts from the answer's end, or, where nobody can
+// tell how it ended, from the request. The very last chunk of a lineage is hit less often than the
+// others, a prompt's and an answer's each to its own measure.
 // A node with many children is a beginning that strangers share: matching it continues nobody, nor
 // does matching the beginning of one of its children, as behind the header of a chat template that
 // ends inside a chunk. What was matched in part stays with its lineage: the request has a copy.
@@ -52,21 +55,26 @@ class ReuseRatePolicy : public EvictionPolicy {
   void Evicted(NodeId node) override;
   void Dropped(NodeId node) override;
   std::optional<NodeId> Victim() override;
+  void Leaving(NodeId node, AnswerEnd answer) override;
 
  private:
   using LineageId = int32_t;
   static constexpr LineageId kNone = -1;
 
+  struct Turns {
+    int32_t count = 0;
+    int64_t interval = 0;  // running mean, 0: no turn yet
+  };
   struct Lineage {
     int64_t since = 0;  // the request that made, or abandoned it
     int32_t class_of = 0;
-    int32_t turns = 0;
-    int64_t interval = 0;  // running mean, 0: no turn yet
-    ReuseStatistics::Watch watch = 0;
-    int32_t refs = 0;              // chunks and ghosts; free at 0
-    NodeId end{-1};                // its deepest chunk so far
-    bool end_was_matched = false;  // perhaps in part only
-    NodeId idle{-1};               // the chunk of it that became idle last
+    AnswerEnd answer = AnswerEnd::kOther;
+    std::array<Turns, kAnswerEnds> turns{};  // behind answers that ended so; kOther: behind all
+    std::optional<ReuseStatistics::Watch> watch;  // none while its first sequence runs
+    int32_t refs = 0;                             // chunks and ghosts; free at 0
+    NodeId end{-1};                               // its deepest chunk so far
+    bool end_was_matched = false;                 // perhaps in part only
+    NodeId idle{-1};                              // the chunk of it that became idle last
     bool abandoned = false;
     bool continues = false;  // another one
   };
@@ -111,7 +119,9 @@ class ReuseRatePolicy : public EvictionPolicy {
   void FinishJoin();
   int32_t SiblingsOf(const Chunk& chunk) const;
   void Continue(LineageId lineage, bool tail_hit, ReuseClass reuse, int32_t ways);
-  void Reclass(LineageId lineage, int32_t class_of);
+  void WatchAs(LineageId lineage, int32_t class_of);
+  static int32_t ClassOf(const Lineage& lineage);
+  static void CountTurn(int64_t interval, Turns* turns);
   bool GoesOnAt(const Lineage& lineage, NodeId parent) const;
   LineageId LineageOfChild(NodeId parent);
   void LeaveGhost(const Chunk& chunk);

@@ -39,15 +39,15 @@ const Bounds& Begins() {
 
 }  // namespace
 
-int ReuseStatistics::ContinuedClass(int32_t turns, int64_t interval) {
+int ReuseStatistics::ContinuedClass(AnswerEnd answer, int32_t turns, int64_t interval) {
   const int turn = turns >= 6 ? 5 : turns >= 4 ? 4 : turns;
   const int octave =
       interval == 0 ? 0 : std::min<int>(std::bit_width(static_cast<uint64_t>(interval)), 12);
-  return turn * kIntervals + octave;
+  return (static_cast<int>(answer) * kTurns + turn) * kIntervals + octave;
 }
 
 int ReuseStatistics::AbandonedClass(int32_t ways) {
-  return kTurns * kIntervals + (ways > 1 ? 1 : 0) + (ways > 3 ? 1 : 0);
+  return kContinuedClasses + (ways > 1 ? 1 : 0) + (ways > 3 ? 1 : 0);
 }
 
 int64_t ReuseStatistics::BucketBegin(int bucket) { return Begins()[static_cast<size_t>(bucket)]; }
@@ -112,6 +112,15 @@ void ReuseStatistics::Forget(Watch watch) {
   --watched.open;
 }
 
+void ReuseStatistics::Withdraw(Watch watch, int class_of, int64_t since) {
+  Forget(watch);
+  PerBucket& reached = reached_[static_cast<size_t>(class_of)];
+  for (int b = Bucket(now_ - since); b > 0; --b) {
+    double& count = reached[static_cast<size_t>(b)];
+    count = std::max(count - 1, 0.0);  // it has faded a little
+  }
+}
+
 void ReuseStatistics::Continued(Watch watch, int class_of, int64_t since) {
   Forget(watch);
   const int bucket = Bucket(now_ - since);
@@ -166,21 +175,30 @@ ReuseStatistics::PerBucket ReuseStatistics::RatesOf(PerBucket hazards) {
   return rates;
 }
 
+// What is left of the last one has faded to next to nothing.
+bool ReuseStatistics::IsUnseen(int class_of) const {
+  // None is continued, or older, that was not one request old before.
+  return reached_[static_cast<size_t>(class_of)][1] < 0.1;
+}
+
 void ReuseStatistics::UpdateRates() {
   PerBucket prior;
   prior.fill(kPriorHazard);
-  constexpr int kContinued = kTurns * kIntervals;
-  const PerBucket all = Hazards(0, kContinued, prior);
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const int begin = turn * kIntervals;
-    const PerBucket of_turn = Hazards(begin, begin + kIntervals, all);
-    for (int c = begin; c < begin + kIntervals; ++c) {
-      rates_[static_cast<size_t>(c)] = RatesOf(Hazards(c, c + 1, of_turn));
+  constexpr int kOfAnswer = kTurns * kIntervals;
+  const PerBucket all = Hazards(0, kContinuedClasses, prior);
+  for (int first = 0; first < kContinuedClasses; first += kOfAnswer) {
+    const PerBucket of_answer = Hazards(first, first + kOfAnswer, all);
+    for (int begin = first; begin < first + kOfAnswer; begin += kIntervals) {
+      const PerBucket of_turn = Hazards(begin, begin + kIntervals, of_answer);
+      const PerBucket unseen = RatesOf(of_turn);
+      for (int c = begin; c < begin + kIntervals; ++c) {
+        rates_[static_cast<size_t>(c)] = IsUnseen(c) ? unseen : RatesOf(Hazards(c, c + 1, of_turn));
+      }
     }
   }
   PerBucket abandoned = all;
   for (double& hazard : abandoned) hazard *= kAbandonedShare;
-  for (int c = kContinued; c < kClasses; ++c) {
+  for (int c = kContinuedClasses; c < kClasses; ++c) {
     rates_[static_cast<size_t>(c)] = RatesOf(Hazards(c, c + 1, abandoned));
   }
 }

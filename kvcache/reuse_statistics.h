@@ -7,6 +7,8 @@
 #include <deque>
 #include <vector>
 
+#include "kvcache/types.h"
+
 namespace refrain::kvcache {
 
 // When lineages of a class are continued, learned from the stream of requests.
@@ -14,8 +16,9 @@ namespace refrain::kvcache {
 // Age is counted in requests, in buckets: one request wide below 8, then two to the octave. For
 // each class and bucket it counts how many lineages reached that age without being continued, and
 // how many were continued at it; the quotient is the hazard. Few observations are drawn towards
-// those of all classes with the same `turn`, these towards those of all classes, these towards a
-// hazard that is the same in every bucket, which is what LRU assumes: the older, the less likely.
+// those of all classes with the same `answer` and `turns`, these towards those with the same
+// `answer`, these towards those of all classes, these towards a hazard that is the same in every
+// bucket, which is what LRU assumes: the older, the less likely.
 // Observations fade with the requests that come after them.
 //
 // Rate(class, age) is the most hits per request of waiting that keeping a lineage of that age can
@@ -31,14 +34,16 @@ class ReuseStatistics {
   static constexpr int kTurns = 6;       // 0, 1, 2, 3, 4 and 5, more
   static constexpr int kIntervals = 13;  // none, then by octaves
   static constexpr int kAbandoned = 3;   // classes of lineages that were left for another way
-  static constexpr int kClasses = kTurns * kIntervals + kAbandoned;
+  static constexpr int kContinuedClasses = kAnswerEnds * kTurns * kIntervals;
+  static constexpr int kClasses = kContinuedClasses + kAbandoned;
 
   // Lineages of one class that are waited for since one request. What is kept of it grows with the
   // requests, not with the lineages: a beam search begins thousands in one.
   using Watch = uint64_t;
 
-  // `turns`: how often it was continued before; `interval`: at what ages, 0 when never.
-  static int ContinuedClass(int32_t turns, int64_t interval);
+  // `turns`: how often it was continued behind such an answer; `interval`: at what ages, 0 when
+  // never.
+  static int ContinuedClass(AnswerEnd answer, int32_t turns, int64_t interval);
   // `ways`: into how many children it had parted before.
   static int AbandonedClass(int32_t ways);
   static int Bucket(int64_t age);
@@ -55,6 +60,8 @@ class ReuseStatistics {
   // One of them was continued, or its class is no longer known to be this; once for each Begin.
   void Continued(Watch watch, int class_of, int64_t since);
   void Forget(Watch watch);
+  // It should not have been watched for as one of this class: what it counted there is taken back.
+  void Withdraw(Watch watch, int class_of, int64_t since);
   size_t num_watches() const { return watched_.size(); }
 
   double Rate(int class_of, int bucket) const {
@@ -77,6 +84,7 @@ class ReuseStatistics {
   // The hazards of classes [begin, end) taken together, drawn towards `prior`.
   PerBucket Hazards(int begin, int end, const PerBucket& prior) const;
   static PerBucket RatesOf(PerBucket hazards);
+  bool IsUnseen(int class_of) const;
 
   int64_t now_ = 0;
   std::deque<Watched> watched_;                         // by time

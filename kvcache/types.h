@@ -32,6 +32,12 @@ struct TokenPlace {
   friend bool operator==(const TokenPlace&, const TokenPlace&) = default;
 };
 
+// What an answer leaves its client to do: nobody can tell; run tools, whose results it sends next;
+// read it, which is soon done, and often by a program, where it is brief.
+enum class AnswerEnd : uint8_t { kOther, kToolCalls, kTurn, kBriefTurn };
+inline constexpr int kAnswerEnds = 4;
+inline constexpr int64_t kBriefTurnTokens = 32;  // at most
+
 }  // namespace refrain::kvcache
 
 #endif  // REFRAIN_KVCACHE_TYPES_H_

@@ -160,6 +160,36 @@ TEST_F(PromptEncoderTest, AConversationsTurnIsItsTenants) {
 }
 
 // Each repetition costs memory; the context bounds the prompt alone.
+// What the eviction policy hears of answers hangs on it.
+TEST_F(PromptEncoderTest, TellsWhatAnswersAreToTheirClient) {
+  const auto chat_template = ChatTemplate::Create(
+      "{{ messages[0].content }}{% if tools %}{{ tools[0].name }} <tool_call>{% endif %}", "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  ASSERT_EQ((*chat_template)->tool_format(), ToolFormat::kHermes);
+  const PromptEncoder encoder(&tokenizer_, chat_template->get(),
+                              {.max_context_tokens = 100, .kv_capacity_tokens = 100});
+  const auto answers = [&](std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt) {
+    EncodedRequest encoded;
+    encoded.request.prompt = std::move(prompt);
+    EXPECT_TRUE(encoder.Render(&encoded).ok());
+    return encoded.answers;
+  };
+  const auto one = [](const char* key, const char* value) {
+    jinja::Map map;
+    map.Set(key, jinja::Value::String(value));
+    return jinja::Value::MakeList({jinja::Value::MakeMap(std::move(map))});
+  };
+  ChatPrompt chat;
+  chat.input.messages = one("content", "abc");
+  EXPECT_TRUE(answers(chat).is_turn);
+  EXPECT_EQ(answers(chat).calls, ToolFormat::kNone);
+  chat.input.tools = one("name", "f");
+  EXPECT_TRUE(answers(chat).is_turn);
+  EXPECT_EQ(answers(chat).calls, ToolFormat::kHermes);
+  EXPECT_FALSE(answers(TextPrompt{.text = "abc"}).is_turn);
+  EXPECT_FALSE(answers(TokenPrompt{.ids = {T(1)}}).is_turn);
+}
+
 TEST_F(PromptEncoderTest, RefusesToEchoALongPromptInManyChoices) {
   constexpr int32_t kPromptTokens = 1 << 12;
   const PromptEncoder encoder(&tokenizer_, nullptr,

@@ -63,7 +63,11 @@ class Run {
     if (h_.expected.empty() || operation < 4) return Join();
     const uint64_t id = Pick();
     if (operation < 6) return Fork(id);
-    if (operation < 8) return h_.Leave(id);
+    if (operation < 8) {
+      h_.cache->Answered(kvcache::SequenceId{id},
+                         static_cast<kvcache::AnswerEnd>(id % kvcache::kAnswerEnds));
+      return h_.Leave(id);
+    }
     if (operation < 11) return Append(id);
     if (operation < 14) return Publish(id);
     if (operation == 14) {

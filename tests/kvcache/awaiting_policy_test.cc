@@ -234,6 +234,7 @@ TEST(AwaitingReuseRateTest, LearnsAsIfNobodyWaited) {
     policy->Inserted(N(1), {.tokens = 64, .parent = N(kRoot), .lineage_hash = 1});
     for (int i = 0; i < 100; ++i) {
       if (waits) policy->Await(S(5), 0, N(1));
+      policy->Leaving(N(1), AnswerEnd::kOther);
       policy->Idle(N(1));
       policy->RequestJoined();
       policy->Hit(N(1));

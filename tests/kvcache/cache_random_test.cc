@@ -339,6 +339,7 @@ class RandomRun {
 
   void Leave(uint64_t id) {
     RememberEnded(id);
+    h_.cache->Answered(SequenceId{id}, static_cast<AnswerEnd>(Below(kAnswerEnds)));
     if (Below(4) > 0) return Below(2) == 0 ? h_.Leave(id) : h_.LeaveForNow(id);
     Cells kept = h_.expected[id];
     const std::string salt = h_.salts[id];

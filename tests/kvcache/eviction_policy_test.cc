@@ -23,7 +23,8 @@ class PolicyTree {
       : capacity_(capacity), policy_(*MakeEvictionPolicy(policy, capacity)) {}
 
   // Returns how many of its chunks were there. `generated`: the last so many are an answer.
-  size_t Request(const std::string& path, size_t generated = 0) {
+  size_t Request(const std::string& path, size_t generated = 0,
+                 AnswerEnd answer = AnswerEnd::kOther) {
     size_t matched = 0;
     while (matched < path.size() && nodes_.contains(path.substr(0, matched + 1))) ++matched;
     policy_->RequestJoined();
@@ -33,6 +34,7 @@ class PolicyTree {
       if (static_cast<int32_t>(nodes_.size()) == capacity_) EvictOne();
       Insert(path.substr(0, i), i + generated > path.size());
     }
+    policy_->Leaving(nodes_.at(path), answer);
     used_.clear();
     SetIdleIfLeaf(path);
     return matched;
@@ -208,6 +210,15 @@ TEST(S3FifoPolicy, AGhostThatComesAgainIsRememberedFromThenOn) {
   EXPECT_EQ(policy->Victim(), kNode(2)) << "the other is in the small queue, too, and older";
 }
 
+TEST_P(EveryPolicy, IsToldHowAnswersEnd) {
+  PolicyTree tree(GetParam(), 8);
+  for (const AnswerEnd answer : {AnswerEnd::kToolCalls, AnswerEnd::kTurn, AnswerEnd::kToolCalls}) {
+    tree.Request("abc", 1, answer);
+    tree.Request("abcd", 1, answer);
+  }
+  EXPECT_EQ(tree.EvictOne(), "abcd");
+}
+
 // "abx" is left for "aby": its end goes before that of a session that was used earlier.
 TEST(ReuseRatePolicy, WhatAConversationLeftBehindGoesFirst) {
   PolicyTree tree("reuse_rate", 100);
@@ -235,6 +246,29 @@ TEST(ReuseRatePolicy, LearnsThatSessionsAreContinued) {
   tree.Request(single(kSessions));
   while (tree.Has(session(kSessions) + "x")) tree.EvictOne();
   EXPECT_FALSE(tree.Has(single(kSessions)));
+}
+
+// Results of tools come with the next request but one, readers after 40.
+TEST(ReuseRatePolicy, LearnsThatResultsOfToolsComeSoon) {
+  const auto name = [](AnswerEnd answer, int i) {
+    return std::string{static_cast<char>(1 + static_cast<int>(answer)), static_cast<char>(1 + i)};
+  };
+  constexpr int kConversations = 120;
+  for (const bool call_first : {true, false}) {
+    PolicyTree tree("reuse_rate", 4000);
+    for (int i = 0; i < kConversations + 40; ++i) {
+      for (const AnswerEnd answer : {AnswerEnd::kToolCalls, AnswerEnd::kTurn}) {
+        const int back = i - (answer == AnswerEnd::kToolCalls ? 1 : 40);
+        if (i < kConversations) tree.Request(name(answer, i), 0, answer);
+        if (back >= 0 && back < kConversations) tree.Request(name(answer, back) + "x");
+      }
+    }
+    for (const bool calls : {call_first, !call_first}) {
+      tree.Request(calls ? "call" : "read", 0, calls ? AnswerEnd::kToolCalls : AnswerEnd::kTurn);
+    }
+    while (tree.Has("call") && tree.Has("read")) tree.EvictOne();
+    EXPECT_TRUE(tree.Has("call")) << call_first;
+  }
 }
 
 // Two ends of the same class, one behind 50,000 tokens, as old as each other but for what the

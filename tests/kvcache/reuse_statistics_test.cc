@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -20,8 +21,13 @@ TEST(ReuseStatistics, EveryAgeIsInTheBucketThatBeginsBeforeIt) {
 }
 
 TEST(ReuseStatistics, ClassesDoNotOverlap) {
-  EXPECT_EQ(ReuseStatistics::ContinuedClass(0, 0), 0);
-  EXPECT_LT(ReuseStatistics::ContinuedClass(1000, int64_t{1} << 40),
+  EXPECT_EQ(ReuseStatistics::ContinuedClass(AnswerEnd::kOther, 0, 0), 0);
+  const int64_t longest = int64_t{1} << 40;
+  EXPECT_LT(ReuseStatistics::ContinuedClass(AnswerEnd::kOther, 1000, longest),
+            ReuseStatistics::ContinuedClass(AnswerEnd::kToolCalls, 0, 0));
+  EXPECT_LT(ReuseStatistics::ContinuedClass(AnswerEnd::kToolCalls, 1000, longest),
+            ReuseStatistics::ContinuedClass(AnswerEnd::kTurn, 0, 0));
+  EXPECT_LT(ReuseStatistics::ContinuedClass(AnswerEnd::kBriefTurn, 1000, longest),
             ReuseStatistics::AbandonedClass(1));
   EXPECT_LT(ReuseStatistics::AbandonedClass(1000), ReuseStatistics::kClasses);
 }
@@ -108,6 +114,66 @@ TEST(ReuseStatistics, CountsEachOfThoseThatBeganTogether) {
   };
   EXPECT_LT(rate_after(1), 0.1);
   EXPECT_GT(rate_after(9), 0.3);
+}
+
+// Tools take three requests, readers 60: also where so many turns have not been seen before, what
+// the answer left to do tells which.
+TEST(ReuseStatistics, WhoRunsAToolAndWhoReadsAreApart) {
+  ReuseStatistics statistics;
+  std::map<AnswerEnd, std::deque<std::pair<ReuseStatistics::Watch, int64_t>>> waiting;
+  const std::map<AnswerEnd, size_t> takes = {{AnswerEnd::kToolCalls, 3}, {AnswerEnd::kTurn, 60}};
+  for (int i = 0; i < 3000; ++i) {
+    statistics.RequestJoined();
+    for (const auto& [answer, requests] : takes) {
+      const int class_of = ReuseStatistics::ContinuedClass(answer, 0, 0);
+      auto& begun = waiting[answer];
+      if (begun.size() == requests) {
+        statistics.Continued(begun.front().first, class_of, begun.front().second);
+        begun.pop_front();
+      }
+      begun.emplace_back(statistics.Begin(class_of), statistics.now());
+    }
+  }
+  for (const int32_t turns : {0, 5}) {
+    const auto rate = [&](AnswerEnd answer, int64_t age) {
+      return statistics.Rate(ReuseStatistics::ContinuedClass(answer, turns, 0),
+                             ReuseStatistics::Bucket(age));
+    };
+    EXPECT_GT(rate(AnswerEnd::kToolCalls, 2), 3 * rate(AnswerEnd::kTurn, 2)) << turns;
+    EXPECT_LT(rate(AnswerEnd::kToolCalls, 50), rate(AnswerEnd::kTurn, 50)) << turns;
+  }
+}
+
+// A thousand that left, waited for 20 requests, and ran again before it was known how they ended.
+TEST(ReuseStatistics, WhatIsWithdrawnCountsNowhere) {
+  for (const bool withdrawn : {true, false}) {
+    ReuseStatistics statistics, without;
+    std::deque<std::pair<ReuseStatistics::Watch, int64_t>> waiting;
+    for (int i = 0; i < 160; ++i) {
+      statistics.RequestJoined();
+      without.RequestJoined();
+      for (int k = 0; i >= 20 && i < 120 && k < 10; ++k) {
+        const auto [watch, since] = waiting.front();
+        waiting.pop_front();
+        if (withdrawn) {
+          statistics.Withdraw(watch, 0, since);
+        } else {
+          statistics.Forget(watch);
+        }
+      }
+      for (int k = 0; i < 100 && k < 10; ++k) {
+        waiting.emplace_back(statistics.Begin(0), statistics.now());
+      }
+    }
+    for (int bucket = 0; bucket < 10; ++bucket) {
+      const double ratio = statistics.Rate(0, bucket) / without.Rate(0, bucket);
+      if (withdrawn) {
+        EXPECT_NEAR(ratio, 1, 0.05) << bucket;
+      } else {
+        EXPECT_LT(ratio, 0.8) << bucket;
+      }
+    }
+  }
 }
 
 TEST(ReuseStatistics, TailsOfPromptsAndAnswersAreApart) {

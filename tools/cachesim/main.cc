@@ -30,6 +30,7 @@ or agentic sessions (one session a line). docs/cachesim.md describes both.
   --session-gap-s=N    sessions without a start time begin N seconds after one another        [0]
   --served-tokens-per-s=N  so many are computed in a second, and requests wait; 0: none waits [0]
   --await=on|off       whether what waiting requests match is evicted last                   [on]
+  --answers=on|off     whether the policy is told how answers ended                          [on]
   --json=FILE          also writes the results there ("-": to standard output, without the table)
   --help               this text
 
@@ -77,8 +78,9 @@ bool Parse(std::string_view argument, Options* options) {
     double& rate = options->simulation.served_tokens_per_s;
     return absl::SimpleAtod(value, &rate) && rate >= 0 && rate <= 1e9;
   }
-  if (name == "--await") {
-    options->simulation.await = value == "on";
+  if (name == "--await" || name == "--answers") {
+    SimulationOptions& simulation = options->simulation;
+    (name == "--await" ? simulation.await : simulation.answers) = value == "on";
     return value == "on" || value == "off";
   }
   if (name == "--json") {

@@ -40,8 +40,8 @@ std::vector<std::vector<int64_t>> NextUses(const Trace& trace) {
 
 class Simulation {
  public:
-  Simulation(const Trace& trace, std::unique_ptr<CacheManager> cache)
-      : trace_(trace), cache_(std::move(cache)) {
+  Simulation(const Trace& trace, std::unique_ptr<CacheManager> cache, bool tells_answers)
+      : trace_(trace), cache_(std::move(cache)), tells_answers_(tells_answers) {
     size_t longest = 0;
     for (const TraceRequest& request : trace.requests) {
       longest = std::max(longest, request.blocks.size());
@@ -86,6 +86,7 @@ class Simulation {
     places_.clear();
     cache_->Append(sequence, Part(positions_, begin, count), &places_);
     cache_->Publish(sequence, Part(ids_, begin, count));
+    if (tells_answers_) cache_->Answered(sequence, request.answer);
     cache_->Leave(sequence);
     const int64_t hit = std::min<int64_t>(int64_t{begin} * trace_.block_tokens, request.tokens);
     result_.prompt_tokens += request.tokens;
@@ -120,6 +121,7 @@ class Simulation {
 
   const Trace& trace_;
   const std::unique_ptr<CacheManager> cache_;
+  const bool tells_answers_;
   std::deque<Waiting> waiting_;
   int64_t served_ = 0;
   int64_t queued_ = 0;              // summed up over those served
@@ -151,7 +153,7 @@ absl::StatusOr<SimulationResult> Simulate(const Trace& trace, const std::string&
       CacheManager::Create({.num_chunks = options.cache_blocks, .chunk_tokens = 1, .max_slots = 1},
                            &mover, std::move(policy));
   if (!cache.ok()) return cache.status();
-  Simulation simulation(trace, *std::move(cache));
+  Simulation simulation(trace, *std::move(cache), options.answers);
   const auto begin = std::chrono::steady_clock::now();
   double now_s = 0;
   size_t arrived = 0;

@@ -33,6 +33,8 @@ struct SimulationOptions {
   double served_tokens_per_s = 0;
   // Whether what waiting requests match is evicted last, as in the server.
   bool await = true;
+  // Whether the policy is told how answers ended, where the trace says so.
+  bool answers = true;
 };
 
 // Replays a trace against the server's CacheManager with no model behind it: requests are served

@@ -67,6 +67,7 @@ struct RawRequest {
   double arrival_s = 0;
   int32_t tokens = 0;
   std::vector<int64_t> ids;
+  kvcache::AnswerEnd answer = kvcache::AnswerEnd::kOther;
 };
 
 // Checks that the blocks make up the prompt: `part` says whether a part-full one is listed.
@@ -115,6 +116,14 @@ class TraceParser {
  private:
   static constexpr double kMaxSeconds = 1e9;
 
+  // Of an answer that is no call, with so many tokens as the field says.
+  static kvcache::AnswerEnd TurnOf(const Json& object, const char* field) {
+    const auto tokens = object.find(field);
+    if (tokens == object.end() || !tokens->is_number_integer()) return kvcache::AnswerEnd::kOther;
+    return tokens->get<int64_t>() <= kvcache::kBriefTurnTokens ? kvcache::AnswerEnd::kBriefTurn
+                                                               : kvcache::AnswerEnd::kTurn;
+  }
+
   absl::Status AddMooncake(const Json& object) {
     block_tokens_ = kMooncakeBlockTokens;
     RawRequest request;
@@ -124,6 +133,8 @@ class TraceParser {
     request.arrival_s = *milliseconds / 1000;
     absl::Status status = ReadBlocks(object, "input_length", block_tokens_, true, &request);
     if (!status.ok()) return status;
+    // These are conversations.
+    request.answer = TurnOf(object, "output_length");
     requests_.push_back(std::move(request));
     return absl::OkStatus();
   }
@@ -167,6 +178,10 @@ class TraceParser {
         !status.ok()) {
       return status;
     }
+    if (const auto stop = item.find("stop"); stop != item.end()) {
+      if (*stop == "tool_use") request.answer = kvcache::AnswerEnd::kToolCalls;
+      if (*stop == "end_turn") request.answer = TurnOf(item, "out");
+    }
     requests_.push_back(std::move(request));
     return absl::OkStatus();
   }
@@ -205,7 +220,8 @@ Trace Number(std::vector<RawRequest> raw, int32_t block_tokens) {
   Trace trace{.block_tokens = block_tokens};
   BlockNumbers numbers;
   for (const RawRequest& from : raw) {
-    TraceRequest request{.arrival_s = from.arrival_s, .tokens = from.tokens};
+    TraceRequest request{
+        .arrival_s = from.arrival_s, .tokens = from.tokens, .blocks = {}, .answer = from.answer};
     int64_t parent = -1 - int64_t{from.session};
     int32_t begin_tokens = 0;
     for (const int64_t id : from.ids) {

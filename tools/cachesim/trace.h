@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kvcache/types.h"
 
 namespace refrain::cachesim {
 
@@ -15,6 +16,7 @@ struct TraceRequest {
   double arrival_s = 0;
   int32_t tokens = 0;  // of the prompt; the last block may be part-full
   std::vector<int32_t> blocks;
+  kvcache::AnswerEnd answer = kvcache::AnswerEnd::kOther;
 };
 
 // Requests in order of arrival, and what they are made of.
@@ -35,10 +37,11 @@ struct TraceOptions {
 // the first line:
 //
 //   Mooncake   {"timestamp": ms, "input_length": n, "hash_ids": [...]}: one request, ids of its
-//              512-token blocks, the last one possibly part-full
+//              512-token blocks, the last one possibly part-full; perhaps an "output_length"
 //   agentic    {"id": "...", "block_size": n, "requests": [...]}: one session; a request has "t"
 //              (seconds from the session's start), "in" and "hash_ids" (full blocks only, ids local
-//              to the session), or is a sub-agent with "requests" of its own
+//              to the session), perhaps "stop" ("tool_use", "end_turn") and "out" (tokens), or is a
+//              sub-agent with "requests" of its own
 //
 // NOT_FOUND: no such file. INVALID_ARGUMENT names file, line and field.
 absl::StatusOr<Trace> ReadTrace(const std::string& path, const TraceOptions& options);

@@ -73,6 +73,33 @@ TEST_F(ReadTraceTest, ReadsAgenticSessions) {
   EXPECT_EQ(trace->requests[1].blocks, (std::vector<int32_t>{0, 1, 2}));
 }
 
+TEST_F(ReadTraceTest, ReadsHowAnswersEnded) {
+  using kvcache::AnswerEnd;
+  const auto answers = [&](const std::string& text) {
+    const auto trace = Read(text);
+    EXPECT_TRUE(trace.ok()) << trace.status();
+    std::vector<AnswerEnd> ends;
+    for (const TraceRequest& request : trace->requests) ends.push_back(request.answer);
+    return ends;
+  };
+  std::string session = R"({"id": "s", "block_size": 1, "requests": [)";
+  for (const char* more : {R"("stop": "tool_use", "out": 5)", R"("stop": "end_turn", "out": 33)",
+                           R"("stop": "end_turn", "out": 32)", R"("stop": "", "out": 5)",
+                           R"("stop": "end_turn")", R"("out": 5)"}) {
+    session += std::string(R"({"t": 0, "in": 1, "hash_ids": [1], )") + more + "},";
+  }
+  session.pop_back();
+  EXPECT_EQ(answers(session + "]}"),
+            (std::vector{AnswerEnd::kToolCalls, AnswerEnd::kTurn, AnswerEnd::kBriefTurn,
+                         AnswerEnd::kOther, AnswerEnd::kOther, AnswerEnd::kOther}));
+  EXPECT_EQ(answers(R"({"timestamp": 0, "input_length": 1, "hash_ids": [1], "output_length": 33})"
+                    "\n"
+                    R"({"timestamp": 0, "input_length": 1, "hash_ids": [1], "output_length": 32})"
+                    "\n"
+                    R"({"timestamp": 0, "input_length": 1, "hash_ids": [1]})"),
+            (std::vector{AnswerEnd::kTurn, AnswerEnd::kBriefTurn, AnswerEnd::kOther}));
+}
+
 // The same id behind another beginning is another block.
 TEST_F(ReadTraceTest, ABlockIsNamedByItsWholePrefix) {
   const auto trace =
@@ -184,6 +211,30 @@ TEST(Simulate, WhatWaitingRequestsMatchIsEvictedLast) {
   EXPECT_EQ(hits(0, true), 0);
   // Nobody waits: each is served before the next one comes.
   EXPECT_EQ(hits(1000, true), 0);
+}
+
+// Two kinds of sessions that look alike but for how their answers end: those of one kind send the
+// result of a tool soon, twice, those of the other never come back.
+TEST(Simulate, HitsMoreWhereItIsKnownHowAnswersEnd) {
+  constexpr int32_t kBlocks = 10;
+  Trace trace{.block_tokens = 1};
+  for (int32_t session = 0; session < 3000; ++session) {
+    const bool calls = session % 2 == 0;
+    TraceRequest request{.tokens = kBlocks};
+    for (int32_t i = 0; i < kBlocks; ++i) request.blocks.push_back(trace.distinct_blocks++);
+    request.answer = calls ? kvcache::AnswerEnd::kToolCalls : kvcache::AnswerEnd::kTurn;
+    for (int turn = 0; turn < (calls ? 3 : 1); ++turn) {
+      request.arrival_s = session + 3.3 * turn;
+      trace.requests.push_back(request);
+    }
+  }
+  std::ranges::sort(trace.requests, {}, &TraceRequest::arrival_s);
+  const auto hits = [&](const char* policy, bool answers) {
+    return Simulate(trace, policy, {.cache_blocks = 30, .answers = answers})->hit_tokens;
+  };
+  EXPECT_GT(hits("reuse_rate", true), 1.2 * static_cast<double>(hits("reuse_rate", false)));
+  EXPECT_LE(hits("reuse_rate", true), hits("oracle", true));
+  EXPECT_EQ(hits("lru", true), hits("lru", false));
 }
 
 // The more of the future waits, the more is found of what the oracle finds; all of it where all

@@ -32,6 +32,7 @@ refuses 'cannot use --sizes=0' --sizes=0 "$trace"
 refuses 'cannot use --speed=1' --speed=1 "$trace"
 refuses 'cannot use --served-tokens-per-s=-1' --served-tokens-per-s=-1 "$trace"
 refuses 'cannot use --await=1' --await=1 "$trace"
+refuses 'cannot use --answers=1' --answers=1 "$trace"
 refuses 'no/such: cannot open' no/such
 refuses 'must be one of' --policies=mru "$trace"
 # Before the replay, of which nothing is printed.

@@ -1,0 +1,187 @@
+#include "engine/answer_end.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_loop.h"
+#include "tests/support/fake_chunk_mover.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/fake_tokenizer.h"
+
+namespace refrain::engine {
+namespace {
+
+using kvcache::AnswerEnd;
+using kvcache::NodeId;
+
+// The last token is the end of generation.
+const std::vector<std::string> kPieces = {
+    "a", " ", "<tool", "_call>", "<|python_tag|>", "{", "\"n", "}", "\n", "<tool_call>", "end"};
+
+std::vector<TokenId> Ids(const std::vector<std::string>& pieces) {
+  std::vector<TokenId> ids;
+  for (const std::string& piece : pieces) {
+    for (size_t i = 0; i < kPieces.size(); ++i) {
+      if (kPieces[i] == piece) ids.push_back(TokenId{static_cast<int32_t>(i)});
+    }
+  }
+  return ids;
+}
+
+AnswerEnd EndOf(ToolFormat calls, const std::vector<std::string>& pieces,
+                FinishReason reason = FinishReason::kStop) {
+  return AnswerEndOf({.is_turn = true, .calls = calls}, reason, testing::FakeTokenizer(kPieces),
+                     Ids(pieces));
+}
+
+TEST(AnswerEndTest, AnAnswerWithoutToolsIsRead) {
+  EXPECT_EQ(EndOf(ToolFormat::kNone, {"a", "end"}), AnswerEnd::kBriefTurn);
+  EXPECT_EQ(EndOf(ToolFormat::kNone, {"<tool_call>", "{", "}", "end"}), AnswerEnd::kBriefTurn)
+      << "the request has no tools";
+}
+
+TEST(AnswerEndTest, ACallIsKnownByHowItBegins) {
+  EXPECT_EQ(EndOf(ToolFormat::kHermes, {"a", "end"}), AnswerEnd::kBriefTurn);
+  EXPECT_EQ(EndOf(ToolFormat::kHermes, {"{", "}", "end"}), AnswerEnd::kBriefTurn);
+  EXPECT_EQ(EndOf(ToolFormat::kHermes, {"a", "<tool_call>", "{", "}", "end"}),
+            AnswerEnd::kToolCalls);
+  EXPECT_EQ(EndOf(ToolFormat::kHermes, {"a", "<tool", "_call>", "{"}), AnswerEnd::kToolCalls)
+      << "in two tokens";
+
+  EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"{", "\"n", "}", "end"}), AnswerEnd::kToolCalls);
+  EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"<|python_tag|>", "\n", "{", "}"}), AnswerEnd::kToolCalls);
+  EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"a", " ", "{", "}", "end"}), AnswerEnd::kBriefTurn)
+      << "a call is the whole answer";
+  EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"end"}), AnswerEnd::kBriefTurn);
+  EXPECT_EQ(EndOf(ToolFormat::kLlama3, {}), AnswerEnd::kBriefTurn);
+}
+
+TEST(AnswerEndTest, ABriefAnswerIsOneOfItsOwn) {
+  std::vector<std::string> pieces(static_cast<size_t>(kvcache::kBriefTurnTokens) - 1, "a");
+  pieces.push_back("end");
+  EXPECT_EQ(EndOf(ToolFormat::kNone, pieces), AnswerEnd::kBriefTurn);
+  pieces.insert(pieces.begin(), "a");
+  EXPECT_EQ(EndOf(ToolFormat::kNone, pieces), AnswerEnd::kTurn);
+  EXPECT_EQ(EndOf(ToolFormat::kHermes, pieces), AnswerEnd::kTurn);
+  pieces.insert(pieces.begin(), "<tool_call>");
+  EXPECT_EQ(EndOf(ToolFormat::kHermes, pieces), AnswerEnd::kToolCalls);
+}
+
+TEST(AnswerEndTest, WhatNobodyCanTellIsOther) {
+  EXPECT_EQ(EndOf(ToolFormat::kUnknown, {"a", "end"}), AnswerEnd::kOther);
+  for (const FinishReason reason :
+       {FinishReason::kLength, FinishReason::kCancelled, FinishReason::kError}) {
+    EXPECT_EQ(EndOf(ToolFormat::kNone, {"a"}, reason), AnswerEnd::kOther);
+    EXPECT_EQ(EndOf(ToolFormat::kHermes, {"<tool_call>"}, reason), AnswerEnd::kOther);
+  }
+  EXPECT_EQ(AnswerEndOf({}, FinishReason::kStop, testing::FakeTokenizer(kPieces), Ids({"a"})),
+            AnswerEnd::kOther)
+      << "no conversation";
+}
+
+// --- what the engine loop tells the cache ---
+
+// Says the tokens of a script, and then its last one for ever.
+class ScriptedRunner final : public ModelRunner {
+ public:
+  explicit ScriptedRunner(std::vector<TokenId> script) : script_(std::move(script)) {}
+  int max_in_flight() const override { return 1; }
+  StepHandle Launch(const StepBatch& batch) override {
+    rows_ = batch.logits.size();
+    return StepHandle{++launched_};
+  }
+  absl::StatusOr<StepResult> Collect(StepHandle) override {
+    StepResult result;
+    result.rows.resize(rows_);
+    for (SampledToken& row : result.rows) row.token = script_[next_];
+    if (rows_ > 0) next_ = std::min(next_ + 1, script_.size() - 1);
+    return result;
+  }
+
+ private:
+  const std::vector<TokenId> script_;
+  size_t next_ = 0;
+  uint64_t launched_ = 0;
+  size_t rows_ = 0;
+};
+
+// Evicts nothing; remembers what it was told of answers.
+class Listener final : public kvcache::EvictionPolicy {
+ public:
+  explicit Listener(std::vector<AnswerEnd>* answers) : answers_(answers) {}
+  void RequestJoined() override {}
+  void Hit(NodeId) override {}
+  void Inserted(NodeId, const kvcache::ChunkTraits&) override {}
+  void Changed(NodeId, const kvcache::ChunkTraits&) override {}
+  void Idle(NodeId) override {}
+  void Busy(NodeId) override {}
+  void Evicted(NodeId) override {}
+  void Dropped(NodeId) override {}
+  std::optional<NodeId> Victim() override { return std::nullopt; }
+  void Leaving(NodeId, AnswerEnd answer) override { answers_->push_back(answer); }
+
+ private:
+  std::vector<AnswerEnd>* const answers_;
+};
+
+// What the cache heard of a request that says `pieces`; `cancel`: after its first token.
+std::vector<AnswerEnd> Heard(const AnswerForm& form, const std::vector<std::string>& pieces,
+                             int32_t max_tokens, bool cancel = false) {
+  std::vector<AnswerEnd> answers;
+  testing::FakeChunkMover memory(16, 4);
+  const testing::FakeTokenizer tokenizer(kPieces);
+  const auto cache =
+      *kvcache::CacheManager::Create({.num_chunks = 16, .chunk_tokens = 4, .max_slots = 2}, &memory,
+                                     std::make_unique<Listener>(&answers));
+  const auto ledger = std::make_shared<AdmissionLedger>(10, int64_t{1} << 20);
+  RequestQueue queue;
+  testing::FakeClock clock;
+  ScriptedRunner runner(Ids(pieces));
+  EngineLoop loop({.runner = &runner,
+                   .cache = cache.get(),
+                   .tokenizer = &tokenizer,
+                   .queue = &queue,
+                   .ledger = ledger.get(),
+                   .clock = &clock},
+                  {.scheduler = {.max_sequences = 2, .step_token_budget = 64, .chunk_tokens = 4}});
+  auto encoded = std::make_unique<EncodedRequest>();
+  encoded->number = 1;
+  encoded->ticket = *ledger->Enter("");
+  encoded->stream = std::make_shared<TokenStream>();
+  encoded->request.sampling.temperature = 0;
+  encoded->request.stop.max_tokens = max_tokens;
+  encoded->prompt = Ids({"a", "a", " ", "a", "\n", "a"});
+  encoded->answers = form;
+  encoded->stop_rules =
+      std::make_shared<const StopRules>(encoded->request.stop, max_tokens, Ids({"end"}));
+  const auto stream = encoded->stream;
+  queue.Push(std::move(encoded));
+  if (cancel) {
+    for (int i = 0; i < 3; ++i) loop.Turn();
+    queue.PostCancel(1);
+  }
+  while (loop.Turn()) continue;
+  EXPECT_EQ(loop.stats().running_sequences, 0);
+  return answers;
+}
+
+TEST(AnswerEndTest, TheCacheIsToldHowAnAnswerEnded) {
+  const AnswerForm chat{.is_turn = true};
+  const AnswerForm tools{.is_turn = true, .calls = ToolFormat::kHermes};
+  using Ends = std::vector<AnswerEnd>;
+  EXPECT_EQ(Heard(chat, {"a", "a", "end"}, 20), Ends{AnswerEnd::kBriefTurn});
+  EXPECT_EQ(Heard(tools, {"a", "a", "end"}, 20), Ends{AnswerEnd::kBriefTurn});
+  EXPECT_EQ(Heard(tools, {"a", "<tool_call>", "{", "}", "end"}, 20), Ends{AnswerEnd::kToolCalls});
+  EXPECT_EQ(Heard({}, {"a", "a", "end"}, 20), Ends{AnswerEnd::kOther}) << "no conversation";
+  EXPECT_EQ(Heard(chat, {"a", "a", "a"}, 3), Ends{AnswerEnd::kOther}) << "cut short";
+  EXPECT_EQ(Heard(chat, {"a", "a"}, 20, /*cancel=*/true), Ends{AnswerEnd::kOther});
+}
+
+}  // namespace
+}  // namespace refrain::engine
