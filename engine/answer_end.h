@@ -18,8 +18,9 @@ struct AnswerForm {
 
 // What an answer leaves its client to do, for the eviction policy: who was told to run a tool sends
 // the result within seconds, who reads the answer takes minutes, or never comes back. A hint: a
-// call is told by how it begins, not by whether it can be parsed. kOther where the answer was cut
-// short, is none of a conversation, or may be a call in an unknown format.
+// call is told by how it begins in what was generated, shown or not, and not by whether it can be
+// parsed. kOther where the answer was cut short, is none of a conversation, or may be a call in an
+// unknown format.
 //
 // Pure; looks at the bytes of `generated` once, and only where the request has tools.
 kvcache::AnswerEnd AnswerEndOf(const AnswerForm& form, FinishReason reason,

@@ -169,7 +169,9 @@ void PromptEncoder::Truncate(EncodedRequest* request) {
   prompt.erase(prompt.begin(), prompt.end() - *kept);
   request->added_bos = false;
   request->truncated = true;
+  // No turn of its conversation any more: the next one will begin otherwise.
   request->turn.reset();
+  request->answers = {};
 }
 
 absl::Status PromptEncoder::EncodeText(const PromptText& text, EncodePace* pace,

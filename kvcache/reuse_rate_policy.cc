@@ -132,16 +132,19 @@ void ReuseRatePolicy::CountTurn(int64_t interval, Turns* turns) {
 void ReuseRatePolicy::Continue(LineageId id, bool tail_hit, ReuseClass reuse, int32_t ways) {
   Lineage& own = lineages_[static_cast<size_t>(current_)];
   if (own.continues || id == current_) return;
-  own.continues = true;
   Lineage& old = lineages_[static_cast<size_t>(id)];
+  // Its sequence still runs: who joins it goes on beside it, from what they have in common.
+  if (!old.watch && !old.abandoned) return;
+  own.continues = true;
   const int64_t interval = std::max<int64_t>(statistics_.now() - old.since, 1);
-  if (old.watch) statistics_.Continued(*old.watch, old.class_of, old.since);
+  statistics_.Continued(*old.watch, old.class_of, old.since);
   statistics_.TailSeen(reuse == ReuseClass::kGenerated, tail_hit);
   own.turns = old.turns;
   CountTurn(interval, &own.turns[static_cast<size_t>(AnswerEnd::kOther)]);
   if (old.answer != AnswerEnd::kOther) {
     CountTurn(interval, &own.turns[static_cast<size_t>(old.answer)]);
   }
+  StopWatching(&own);  // it may have left before, and run again
   own.class_of = ClassOf(own);
 
   const bool moves = Knows(old.idle) && Get(old.idle).lineage == id && Get(old.idle).is_idle;
@@ -151,14 +154,21 @@ void ReuseRatePolicy::Continue(LineageId id, bool tail_hit, ReuseClass reuse, in
   if (moves) AddIdle(old.idle);
 }
 
+void ReuseRatePolicy::StopWatching(Lineage* lineage) {
+  if (!lineage->watch) return;
+  statistics_.Withdraw(*lineage->watch, lineage->class_of, lineage->since);
+  lineage->watch.reset();
+}
+
 void ReuseRatePolicy::Leaving(NodeId node, AnswerEnd answer) {
   FinishJoin();
   if (!Knows(node)) return;
   const LineageId id = Get(node).lineage;
   Lineage& lineage = lineages_[static_cast<size_t>(id)];
   if (lineage.abandoned) return;
-  // It left before, and ran again.
-  if (lineage.watch) statistics_.Withdraw(*lineage.watch, lineage.class_of, lineage.since);
+  // Said by one that holds nothing of its own, of another's.
+  if (lineage.answer != AnswerEnd::kOther && answer == AnswerEnd::kOther) return;
+  StopWatching(&lineage);  // it may have left before, and run again
   lineage.answer = answer;
   WatchAs(id, ClassOf(lineage));
 }
@@ -241,6 +251,10 @@ void ReuseRatePolicy::Evicted(NodeId node) {
 
 void ReuseRatePolicy::Dropped(NodeId node) {
   FinishJoin();
+  // Nobody can come back for a lineage of which nothing is left, not even a ghost.
+  const LineageId id = Get(node).lineage;
+  Lineage& lineage = lineages_[static_cast<size_t>(id)];
+  if (lineage.refs == (id == current_ ? 2 : 1)) StopWatching(&lineage);
   Forget(node);
 }
 

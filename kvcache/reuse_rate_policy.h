@@ -29,9 +29,9 @@ namespace refrain::kvcache {
 //
 // A chunk's rate follows from its lineage's class and its age. The class is how its answer ended,
 // turns so far behind answers that ended so and their usual interval; or that it was abandoned, and
-// into how many ways the path had parted. Age counts from the answer's end, or, where nobody can
-// tell how it ended, from the request. The very last chunk of a lineage is hit less often than the
-// others, a prompt's and an answer's each to its own measure.
+// into how many ways the path had parted. Age counts from when its sequence left, or it was
+// abandoned. The very last chunk of a lineage is hit less often than the others, a prompt's and an
+// answer's each to its own measure.
 // A node with many children is a beginning that strangers share: matching it continues nobody, nor
 // does matching the beginning of one of its children, as behind the header of a chat template that
 // ends inside a chunk. What was matched in part stays with its lineage: the request has a copy.
@@ -66,11 +66,11 @@ class ReuseRatePolicy : public EvictionPolicy {
     int64_t interval = 0;  // running mean, 0: no turn yet
   };
   struct Lineage {
-    int64_t since = 0;  // the request that made, or abandoned it
+    int64_t since = 0;  // the request after which it was left, or abandoned; else that made it
     int32_t class_of = 0;
     AnswerEnd answer = AnswerEnd::kOther;
     std::array<Turns, kAnswerEnds> turns{};  // behind answers that ended so; kOther: behind all
-    std::optional<ReuseStatistics::Watch> watch;  // none while its first sequence runs
+    std::optional<ReuseStatistics::Watch> watch;  // none until its sequence has left
     int32_t refs = 0;                             // chunks and ghosts; free at 0
     NodeId end{-1};                               // its deepest chunk so far
     bool end_was_matched = false;                 // perhaps in part only
@@ -120,6 +120,7 @@ class ReuseRatePolicy : public EvictionPolicy {
   int32_t SiblingsOf(const Chunk& chunk) const;
   void Continue(LineageId lineage, bool tail_hit, ReuseClass reuse, int32_t ways);
   void WatchAs(LineageId lineage, int32_t class_of);
+  void StopWatching(Lineage* lineage);
   static int32_t ClassOf(const Lineage& lineage);
   static void CountTurn(int64_t interval, Turns* turns);
   bool GoesOnAt(const Lineage& lineage, NodeId parent) const;

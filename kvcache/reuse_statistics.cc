@@ -113,6 +113,7 @@ void ReuseStatistics::Forget(Watch watch) {
 }
 
 void ReuseStatistics::Withdraw(Watch watch, int class_of, int64_t since) {
+  assert(watch < first_watch_ || watched_[watch - first_watch_].class_of == class_of);
   Forget(watch);
   PerBucket& reached = reached_[static_cast<size_t>(class_of)];
   for (int b = Bucket(now_ - since); b > 0; --b) {
@@ -122,6 +123,7 @@ void ReuseStatistics::Withdraw(Watch watch, int class_of, int64_t since) {
 }
 
 void ReuseStatistics::Continued(Watch watch, int class_of, int64_t since) {
+  assert(watch < first_watch_ || watched_[watch - first_watch_].class_of == class_of);
   Forget(watch);
   const int bucket = Bucket(now_ - since);
   if (bucket > 0) ++continued_[static_cast<size_t>(class_of)][static_cast<size_t>(bucket)];

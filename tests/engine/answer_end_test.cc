@@ -56,6 +56,8 @@ TEST(AnswerEndTest, ACallIsKnownByHowItBegins) {
 
   EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"{", "\"n", "}", "end"}), AnswerEnd::kToolCalls);
   EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"<|python_tag|>", "\n", "{", "}"}), AnswerEnd::kToolCalls);
+  EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"\n", "<|python_tag|>", "{"}), AnswerEnd::kToolCalls);
+  EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"<|python_tag|>", "a", "{"}), AnswerEnd::kBriefTurn);
   EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"a", " ", "{", "}", "end"}), AnswerEnd::kBriefTurn)
       << "a call is the whole answer";
   EXPECT_EQ(EndOf(ToolFormat::kLlama3, {"end"}), AnswerEnd::kBriefTurn);

@@ -159,7 +159,6 @@ TEST_F(PromptEncoderTest, AConversationsTurnIsItsTenants) {
   EXPECT_EQ(chat.turn->scope, TurnScope("key", "salt"));
 }
 
-// Each repetition costs memory; the context bounds the prompt alone.
 // What the eviction policy hears of answers hangs on it.
 TEST_F(PromptEncoderTest, TellsWhatAnswersAreToTheirClient) {
   const auto chat_template = ChatTemplate::Create(
@@ -168,10 +167,13 @@ TEST_F(PromptEncoderTest, TellsWhatAnswersAreToTheirClient) {
   ASSERT_EQ((*chat_template)->tool_format(), ToolFormat::kHermes);
   const PromptEncoder encoder(&tokenizer_, chat_template->get(),
                               {.max_context_tokens = 100, .kv_capacity_tokens = 100});
-  const auto answers = [&](std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt) {
+  const auto answers = [&](std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt,
+                           std::optional<int32_t> kept = std::nullopt) {
     EncodedRequest encoded;
     encoded.request.prompt = std::move(prompt);
-    EXPECT_TRUE(encoder.Render(&encoded).ok());
+    encoded.request.keep_prompt_tokens = kept;
+    const auto text = encoder.Render(&encoded);
+    EXPECT_TRUE(text.ok() && encoder.Tokenize(*text, &encoded).ok());
     return encoded.answers;
   };
   const auto one = [](const char* key, const char* value) {
@@ -186,10 +188,13 @@ TEST_F(PromptEncoderTest, TellsWhatAnswersAreToTheirClient) {
   chat.input.tools = one("name", "f");
   EXPECT_TRUE(answers(chat).is_turn);
   EXPECT_EQ(answers(chat).calls, ToolFormat::kHermes);
+  EXPECT_TRUE(answers(chat, 50).is_turn);
+  EXPECT_FALSE(answers(chat, 2).is_turn) << "cut: the next one begins otherwise";
   EXPECT_FALSE(answers(TextPrompt{.text = "abc"}).is_turn);
   EXPECT_FALSE(answers(TokenPrompt{.ids = {T(1)}}).is_turn);
 }
 
+// Each repetition costs memory; the context bounds the prompt alone.
 TEST_F(PromptEncoderTest, RefusesToEchoALongPromptInManyChoices) {
   constexpr int32_t kPromptTokens = 1 << 12;
   const PromptEncoder encoder(&tokenizer_, nullptr,

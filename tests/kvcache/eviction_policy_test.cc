@@ -25,6 +25,13 @@ class PolicyTree {
   // Returns how many of its chunks were there. `generated`: the last so many are an answer.
   size_t Request(const std::string& path, size_t generated = 0,
                  AnswerEnd answer = AnswerEnd::kOther) {
+    const size_t matched = Join(path, generated);
+    Leave(path, answer);
+    return matched;
+  }
+
+  // The two halves of it.
+  size_t Join(const std::string& path, size_t generated = 0) {
     size_t matched = 0;
     while (matched < path.size() && nodes_.contains(path.substr(0, matched + 1))) ++matched;
     policy_->RequestJoined();
@@ -34,10 +41,12 @@ class PolicyTree {
       if (static_cast<int32_t>(nodes_.size()) == capacity_) EvictOne();
       Insert(path.substr(0, i), i + generated > path.size());
     }
-    policy_->Leaving(nodes_.at(path), answer);
-    used_.clear();
-    SetIdleIfLeaf(path);
     return matched;
+  }
+  void Leave(const std::string& path, AnswerEnd answer = AnswerEnd::kOther) {
+    policy_->Leaving(nodes_.at(path), answer);
+    for (size_t i = 1; i <= path.size(); ++i) used_.erase(used_.find(path.substr(0, i)));
+    SetIdleIfLeaf(path);
   }
 
   std::string EvictOne() {
@@ -93,7 +102,8 @@ class PolicyTree {
   const int32_t capacity_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::map<std::string, NodeId> nodes_;
-  std::set<std::string> used_, idle_;
+  std::set<std::string> idle_;
+  std::multiset<std::string> used_;
   std::vector<NodeId> free_;
   int32_t next_ = 1;  // 0 is the root
 };
@@ -210,15 +220,6 @@ TEST(S3FifoPolicy, AGhostThatComesAgainIsRememberedFromThenOn) {
   EXPECT_EQ(policy->Victim(), kNode(2)) << "the other is in the small queue, too, and older";
 }
 
-TEST_P(EveryPolicy, IsToldHowAnswersEnd) {
-  PolicyTree tree(GetParam(), 8);
-  for (const AnswerEnd answer : {AnswerEnd::kToolCalls, AnswerEnd::kTurn, AnswerEnd::kToolCalls}) {
-    tree.Request("abc", 1, answer);
-    tree.Request("abcd", 1, answer);
-  }
-  EXPECT_EQ(tree.EvictOne(), "abcd");
-}
-
 // "abx" is left for "aby": its end goes before that of a session that was used earlier.
 TEST(ReuseRatePolicy, WhatAConversationLeftBehindGoesFirst) {
   PolicyTree tree("reuse_rate", 100);
@@ -269,6 +270,22 @@ TEST(ReuseRatePolicy, LearnsThatResultsOfToolsComeSoon) {
     while (tree.Has("call") && tree.Has("read")) tree.EvictOne();
     EXPECT_TRUE(tree.Has("call")) << call_first;
   }
+}
+
+// One joins from what the running one has, and goes another way: who runs has not been continued,
+// and is known by how it ends.
+TEST(ReuseRatePolicy, WhoJoinsARunningOneDoesNotContinueIt) {
+  PolicyTree tree("reuse_rate", 4000);
+  for (char c = 1; c < 120; ++c) {
+    tree.Request(std::string(2, c), 0, AnswerEnd::kToolCalls);
+    tree.Request(std::string(2, c) + "x", 0, AnswerEnd::kTurn);
+  }
+  tree.Join("call");
+  tree.Join("care");
+  tree.Leave("call", AnswerEnd::kToolCalls);
+  tree.Leave("care", AnswerEnd::kTurn);
+  while (tree.Has("call") && tree.Has("care")) tree.EvictOne();
+  EXPECT_TRUE(tree.Has("call"));
 }
 
 // Two ends of the same class, one behind 50,000 tokens, as old as each other but for what the
@@ -324,8 +341,10 @@ TEST(ReuseRatePolicy, KeepsConcurrentLineagesApart) {
   insert(2, 0, 0);
   insert(3, 1, 1);
   insert(4, 2, 1);
-  policy->Idle(kNode(3));
-  policy->Idle(kNode(4));
+  for (const int32_t id : {3, 4}) {
+    policy->Leaving(kNode(id), AnswerEnd::kOther);
+    policy->Idle(kNode(id));
+  }
   // The first one's conversation goes another way: only its own end is left behind.
   policy->RequestJoined();
   policy->Hit(kNode(1));
