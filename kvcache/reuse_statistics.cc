@@ -183,20 +183,30 @@ bool ReuseStatistics::IsUnseen(int class_of) const {
   return reached_[static_cast<size_t>(class_of)][1] < 0.1;
 }
 
+// Of classes [begin, end), drawn towards what all of them have in common, for each `part` of them;
+// that towards `prior`.
+void ReuseStatistics::UpdateRates(int begin, int end, int part, const PerBucket& prior) {
+  bool unseen = true;
+  for (int c = begin; c < end; ++c) unseen = unseen && IsUnseen(c);
+  if (unseen) {
+    std::fill(rates_.begin() + begin, rates_.begin() + end, RatesOf(prior));
+    return;
+  }
+  const PerBucket common = Hazards(begin, end, prior);
+  if (end - begin == 1) {
+    rates_[static_cast<size_t>(begin)] = RatesOf(common);
+    return;
+  }
+  for (int c = begin; c < end; c += part) UpdateRates(c, c + part, 1, common);
+}
+
 void ReuseStatistics::UpdateRates() {
   PerBucket prior;
   prior.fill(kPriorHazard);
   constexpr int kOfAnswer = kTurns * kIntervals;
   const PerBucket all = Hazards(0, kContinuedClasses, prior);
   for (int first = 0; first < kContinuedClasses; first += kOfAnswer) {
-    const PerBucket of_answer = Hazards(first, first + kOfAnswer, all);
-    for (int begin = first; begin < first + kOfAnswer; begin += kIntervals) {
-      const PerBucket of_turn = Hazards(begin, begin + kIntervals, of_answer);
-      const PerBucket unseen = RatesOf(of_turn);
-      for (int c = begin; c < begin + kIntervals; ++c) {
-        rates_[static_cast<size_t>(c)] = IsUnseen(c) ? unseen : RatesOf(Hazards(c, c + 1, of_turn));
-      }
-    }
+    UpdateRates(first, first + kOfAnswer, kIntervals, all);
   }
   PerBucket abandoned = all;
   for (double& hazard : abandoned) hazard *= kAbandonedShare;

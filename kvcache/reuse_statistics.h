@@ -81,6 +81,7 @@ class ReuseStatistics {
 
   void Age();
   void UpdateRates();
+  void UpdateRates(int begin, int end, int part, const PerBucket& prior);
   // The hazards of classes [begin, end) taken together, drawn towards `prior`.
   PerBucket Hazards(int begin, int end, const PerBucket& prior) const;
   static PerBucket RatesOf(PerBucket hazards);
