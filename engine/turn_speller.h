@@ -33,9 +33,9 @@ class TurnSpeller {
   TurnSpeller(const Tokenizer* tokenizer, std::string_view text);
 
   // The most tokens at the beginning of `ids` that spell the beginning of the text, in whole
-  // characters. An answer that ends within a character spells U+FFFD there, and so does one that
-  // goes on otherwise than the text (a stop string cut it). Nothing spells further
-  // than to a reserved token, or to an id that the tokenizer lacks. `ids` outlive the speller.
+  // characters. An answer that ends within a character, or that goes on otherwise than the text
+  // there (a stop string cut it), spells U+FFFD. Nothing spells further than to a reserved token,
+  // or to an id that the tokenizer lacks. `ids` outlive the speller.
   Extent Spell(std::span<const kvcache::TokenId> ids);
 
  private:
@@ -44,12 +44,11 @@ class TurnSpeller {
     Detokenizer detokenizer;
     size_t tokens = 0;
     size_t bytes = 0;  // released
-    Extent spelled;
+    Extent spelled;    // as far as those may be all that is taken
   };
-  enum class Step { kTaken, kUnspellable, kDiffers };
 
-  // Spoils the state's detokenizer where the token's text differs.
-  Step Append(kvcache::TokenId id, State* state) const;
+  // False: the text goes on otherwise, or the token spells nothing. Spoils the state's detokenizer.
+  bool Append(kvcache::TokenId id, State* state) const;
 
   const Tokenizer* tokenizer_;
   std::string_view text_;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -166,21 +166,28 @@ class DocumentBuilder {
     return twice == keys.end() ? nullptr : *twice;
   }
 
-  // Each where its key stands first, as in Python's dictionaries.
+  // Each where its key stands first, as in Python's dictionaries. Sorted, for of a table somebody
+  // could choose keys that all have one place.
   static void KeepLastValues(Json::object_t* object) {
-    std::unordered_map<std::string_view, size_t> places;
-    Json::object_t::Container kept;
-    kept.reserve(object->size());  // the keys stay where they are
-    for (auto& [name, value] : *object) {
-      const auto found = places.find(name);
-      if (found != places.end()) {
-        kept[found->second].second = std::move(value);
-        continue;
+    auto& members = static_cast<Json::object_t::Container&>(*object);
+    std::vector<size_t> sorted(members.size());
+    std::iota(sorted.begin(), sorted.end(), 0);
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [&](size_t a, size_t b) { return members[a].first < members[b].first; });
+    std::vector<bool> again(members.size());  // its key stood before
+    for (size_t i = 1, first = 0; i < sorted.size(); ++i) {
+      again[sorted[i]] = members[sorted[i]].first == members[sorted[first]].first;
+      if (again[sorted[i]]) {
+        members[sorted[first]].second = std::move(members[sorted[i]].second);
+      } else {
+        first = i;
       }
-      kept.emplace_back(name, std::move(value));
-      places.emplace(kept.back().first, kept.size() - 1);
     }
-    static_cast<Json::object_t::Container&>(*object).swap(kept);
+    Json::object_t::Container kept;
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (!again[i]) kept.emplace_back(members[i].first, std::move(members[i].second));
+    }
+    members.swap(kept);
   }
 
   const int max_depth_;

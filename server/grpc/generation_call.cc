@@ -49,6 +49,7 @@ void GenerationCall::Submit() {
 }
 
 absl::Status GenerationCall::TrySubmit() {
+  if (Cancelled()) return absl::CancelledError("the call was cancelled");
   absl::Status message_read = reception_->Read(incoming_, &caller_, &record_);
   if (!message_read.ok()) return message_read;
   absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));

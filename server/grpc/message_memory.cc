@@ -30,10 +30,12 @@ class Counter {
   // malformed, or take too much.
   bool CountFields(const Descriptor& type) {
     while (const uint32_t tag = in_->ReadTag()) {
-      const FieldDescriptor* const field =
-          type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+      const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
+      const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+      // With a value of another form than its own Protobuf does not know a field, either.
+      if (field != nullptr && !MayHave(*field, wire_type)) field = nullptr;
       if (field == nullptr) bytes_ += kUnknownBytes;
-      if (!CountValue(WireFormatLite::GetTagWireType(tag), field) || bytes_ > most_) return false;
+      if (!CountValue(wire_type, field) || bytes_ > most_) return false;
     }
     return in_->BytesUntilLimit() == 0;
   }
@@ -41,6 +43,13 @@ class Counter {
   size_t bytes() const { return bytes_; }
 
  private:
+  static bool MayHave(const FieldDescriptor& field, WireFormatLite::WireType wire_type) {
+    // Of both enumerations the numbers are those of descriptor.proto.
+    const auto type = static_cast<WireFormatLite::FieldType>(field.type());
+    return wire_type == WireFormatLite::WireTypeForFieldType(type) ||
+           (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && field.is_packable());
+  }
+
   bool CountValue(WireFormatLite::WireType wire_type, const FieldDescriptor* field_or_null) {
     uint64_t ignored = 0;
     switch (wire_type) {

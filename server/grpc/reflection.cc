@@ -18,7 +18,9 @@
 #include "server/grpc/guarded.h"
 #include "server/grpc/message.h"
 #include "server/grpc/metadata.h"
+#include "server/grpc/stalling_call.h"
 #include "server/grpc/status_mapping.h"
+#include "server/request_id.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -29,7 +31,9 @@ using google::protobuf::FileDescriptor;
 using ::grpc::ByteBuffer;
 using ::grpc::StatusCode;
 
-constexpr size_t kMostQuestionBytes = 16 << 10;
+// Protobuf looks for a name that it does not know by each part up to a dot, too: its time grows
+// with the square of the name's length, and it looks for one name at a time.
+constexpr size_t kMostQuestionBytes = 1 << 10;
 constexpr const char* kServices[] = {"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
                                      "grpc.reflection.v1alpha.ServerReflection", "refrain.v1.Admin",
                                      "refrain.v1.Inference"};
@@ -96,31 +100,41 @@ void Answer(const reflection::ServerReflectionRequest& question,
 
 // One stream: a question is read, answered, and then the next one. gRPC calls one method after the
 // other; it is done with the stream in OnDone.
-class Stream final : public ::grpc::ServerBidiReactor<ByteBuffer, ByteBuffer> {
+class Stream final : public ::grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
+                     public StallingCall,
+                     public std::enable_shared_from_this<Stream> {
  public:
-  explicit Stream(const absl::Status& refusal) {
-    if (refusal.ok()) {
-      StartRead(&question_);
-    } else {
-      Finish(GrpcStatusOf(refusal));
-    }
+  explicit Stream(::grpc::CallbackServerContext* context) : StallingCall(context) {}
+
+  void Start(const absl::Status& refusal, Reception* reception) {
+    self_ = shared_from_this();
+    if (!refusal.ok()) return Finish(GrpcStatusOf(refusal));
+    reception->Watch(weak_from_this());
+    StartRead(&question_);
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(::grpc::Status::OK);  // no more questions
     const absl::Status answered = Guarded([this] { return TryAnswer(); });
     if (!answered.ok()) return Finish(GrpcStatusOf(answered));
+    BeginWrite();
     StartWrite(&answer_);
   }
 
   void OnWriteDone(bool ok) override {
+    EndWrite();
     if (!ok) return Finish(GrpcStatusOf(absl::CancelledError("the stream has ended")));
     StartRead(&question_);
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    EndWrite();
+    self_.reset();
+  }
 
  private:
+  const std::string& request_id() const override { return id_; }
+
   absl::Status TryAnswer() {
     if (const size_t bytes = question_.Length(); bytes > kMostQuestionBytes) {
       return absl::InvalidArgumentError(Concat("the question has ", bytes, " bytes; at most ",
@@ -135,6 +149,8 @@ class Stream final : public ::grpc::ServerBidiReactor<ByteBuffer, ByteBuffer> {
     return absl::OkStatus();
   }
 
+  const std::string id_ = MakeRequestId();
+  std::shared_ptr<Stream> self_;  // until OnDone
   ByteBuffer question_;
   ByteBuffer answer_;
 };
@@ -145,25 +161,30 @@ class Reflection final
     : public ServerReflection::template WithRawCallbackMethod_ServerReflectionInfo<
           typename ServerReflection::Service> {
  public:
-  explicit Reflection(const access::Gate* gate) : gate_(gate) {}
+  explicit Reflection(Reception* reception) : reception_(reception) {}
 
   ::grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>* ServerReflectionInfo(
       ::grpc::CallbackServerContext* context) override {
     const std::string_view authorization =
         MetadataValue(context->client_metadata(), "authorization");
-    return new Stream(gate_->Authenticate(access::Area::kMonitoring, authorization).status());
+    const auto stream = std::make_shared<Stream>(context);
+    stream->Start(
+        reception_->gate().Authenticate(access::Area::kMonitoring, authorization).status(),
+        reception_);
+    return stream.get();
   }
 
  private:
-  const access::Gate* const gate_;
+  Reception* const reception_;
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<::grpc::Service>> MakeReflection(const access::Gate* gate) {
+std::vector<std::unique_ptr<::grpc::Service>> MakeReflection(Reception* reception) {
+  using Newer = ::grpc::reflection::v1::ServerReflection;
   std::vector<std::unique_ptr<::grpc::Service>> services;
-  services.push_back(std::make_unique<Reflection<::grpc::reflection::v1::ServerReflection>>(gate));
-  services.push_back(std::make_unique<Reflection<reflection::ServerReflection>>(gate));
+  services.push_back(std::make_unique<Reflection<Newer>>(reception));
+  services.push_back(std::make_unique<Reflection<reflection::ServerReflection>>(reception));
   return services;
 }
 

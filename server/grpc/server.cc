@@ -99,7 +99,7 @@ class Server::Impl {
                    gate, log),
         inference_(MakeInferenceService(&reception_)),
         admin_(MakeAdminService(&reception_)),
-        reflection_(MakeReflection(gate)) {}
+        reflection_(MakeReflection(&reception_)) {}
 
   absl::Status Listen(const ServerOptions& options) {
     RehearseLibraryThreads();

@@ -67,25 +67,20 @@ std::unique_ptr<Tokenizer> SentencePiece() {
       SpecOfSentencePieceModel(ReadTestData("llama2-tokenizer/tokenizer.model")));
 }
 
-// What TurnSpeller is compared with: every turn for itself, from its first token on.
+// What TurnSpeller is compared with: every beginning of every turn for itself, as if the answer
+// ended there.
 Extent SpellPlainly(const Tokenizer* tokenizer, std::span<const TokenId> ids,
                     std::string_view text) {
-  Detokenizer detokenizer(tokenizer);
   Extent spelled;
-  size_t bytes = 0, tokens = 0;
-  for (; tokens < ids.size(); ++tokens) {
-    if (kvcache::ToIndex(ids[tokens]) >= tokenizer->vocab_size()) break;
-    if (tokenizer->IsReserved(ids[tokens])) break;
-    const std::string piece = detokenizer.Append(ids[tokens]);
-    if (!text.substr(bytes).starts_with(piece)) break;
-    bytes += piece.size();
-    if (!detokenizer.holds_bytes()) spelled = {tokens + 1, bytes};
-  }
-  Detokenizer of_these(tokenizer);
-  for (size_t i = 0; i < tokens; ++i) of_these.Append(ids[i]);
-  const std::string rest = of_these.Flush();
-  if (!rest.empty() && text.substr(bytes).starts_with(rest)) {
-    spelled = {tokens, bytes + rest.size()};
+  for (size_t tokens = 1; tokens <= ids.size(); ++tokens) {
+    if (kvcache::ToIndex(ids[tokens - 1]) >= tokenizer->vocab_size()) break;
+    if (tokenizer->IsReserved(ids[tokens - 1])) break;
+    Detokenizer detokenizer(tokenizer);
+    std::string whole;
+    for (size_t i = 0; i < tokens; ++i) whole += detokenizer.Append(ids[i]);
+    if (!text.starts_with(whole)) break;
+    whole += detokenizer.Flush();
+    if (text.starts_with(whole)) spelled = {tokens, whole.size()};
   }
   return spelled;
 }
@@ -199,7 +194,8 @@ TEST(TurnSpellerTest, PartsOfCharactersAreSpelledUpToWhereTheTextGoesOnOtherwise
   const std::vector<TokenId> answer = {part, part, part, token_of("s")};
   for (const auto& [text, extent] :
        {std::pair{"\uFFFD\uFFFD\uFFFD", Extent{3, 9}},
-        std::pair{"\uFFFD\uFFFD\uFFFDs", Extent{4, 10}}, std::pair{"x", Extent{0, 0}}}) {
+        std::pair{"\uFFFD\uFFFD\uFFFDs", Extent{4, 10}}, std::pair{"x", Extent{0, 0}},
+        std::pair{"\uFFFD\uFFFDx", Extent{2, 6}}, std::pair{"\uFFFDs", Extent{1, 3}}}) {
     EXPECT_EQ(TurnSpeller(tokenizer.get(), text).Spell(answer), extent) << text;
   }
 }

@@ -3,11 +3,18 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace refrain::server {
@@ -88,6 +95,75 @@ TEST(ParseJson, KeepsTheLastOfEqualKeysAsPythonDoes) {
   ASSERT_TRUE(many.ok()) << many.status();
   EXPECT_EQ(many->size(), 51u);
   EXPECT_EQ((*many)["k7"], 57);
+}
+
+uint64_t ShiftMix(uint64_t value) { return value ^ (value >> 47); }
+
+// Eight bytes of characters of one and two bytes.
+std::string RandomWord(std::mt19937* random) {
+  std::string word;
+  while (word.size() < 8) {
+    if (word.size() == 7 || (*random)() % 2 == 0) {
+      word += static_cast<char>('0' + (*random)() % 64);
+    } else {
+      word += static_cast<char>(0xc3 + (*random)() % 16);
+      word += static_cast<char>(0x80 + (*random)() % 64);
+    }
+  }
+  return word;
+}
+
+// Keys that std::hash makes one number of. In libstdc++ (MurmurHash64A) two words change it alike
+// that differ in the highest bit once they are mixed, if the words behind them do, too.
+std::vector<std::string> CollidingKeys(size_t bits) {
+  constexpr uint64_t kFactor = 0xc6a4a7935bd1e995, kInverse = 0x5f7a0ea7e59b19bd;
+  static_assert(kFactor * kInverse == 1);
+  std::mt19937 random;
+  std::vector<std::array<std::string, 2>> words;
+  while (words.size() < 2 * bits) {
+    const std::string one = RandomWord(&random);
+    uint64_t word = 0;
+    std::memcpy(&word, one.data(), sizeof(word));
+    const uint64_t mixed = ShiftMix(word * kFactor) * kFactor;
+    word = ShiftMix((mixed ^ (uint64_t{1} << 63)) * kInverse) * kInverse;
+    std::string other(8, ' ');
+    std::memcpy(other.data(), &word, sizeof(word));
+    const std::string both = one + other;
+    if (both.find('\\') == both.npos && ParseJson('"' + both + '"').ok()) {
+      words.push_back({one, other});
+    }
+  }
+  std::vector<std::string> keys(size_t{1} << bits);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    for (size_t j = 0; j < words.size(); ++j) keys[i] += words[j][i >> (j / 2) & 1];
+  }
+  return keys;
+}
+
+// Else a tool call of 16 MB would keep a thread for most of a minute.
+TEST(ParseJson, TakesNoLongerForKeysThatAreChosenToCollide) {
+  std::vector<std::string> keys = CollidingKeys(13);
+  const std::hash<std::string_view> hash;
+  for (const std::string& key : keys) ASSERT_EQ(hash(key), hash(keys[0]));
+  const auto least_ms = [&] {
+    std::string text = "{\"a\":1,";
+    for (const std::string& key : keys) text += '"' + key + "\":0,";
+    text += "\"a\":2}";
+    double least = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < 2; ++round) {
+      const auto begin = std::chrono::steady_clock::now();
+      const auto parsed = ParseJson(text, {.as_python = true});
+      const std::chrono::duration<double, std::milli> took =
+          std::chrono::steady_clock::now() - begin;
+      EXPECT_TRUE(parsed.ok() && parsed->size() == keys.size() + 1);
+      least = std::min(least, took.count());
+    }
+    return least;
+  };
+  const double colliding_ms = least_ms();
+  for (size_t i = 0; i < keys.size(); ++i) keys[i].replace(0, 8, std::to_string(10'000'000 + i));
+  const double other_ms = least_ms();
+  EXPECT_LT(colliding_ms, 3 * other_ms);
 }
 
 // Each in its place among the others, and none in strings.

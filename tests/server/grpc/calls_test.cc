@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <iterator>
@@ -41,6 +43,22 @@ class FullGate final : public access::Gate {
   absl::StatusOr<access::Ticket> Admit(const access::Principal&) override {
     return absl::ResourceExhaustedError("too many requests at once");
   }
+};
+
+// Who comes waits at it, on a thread of the server's.
+class ShutGate final : public access::Gate {
+ public:
+  absl::StatusOr<access::Principal> Authenticate(access::Area, std::string_view) const override {
+    return access::Principal{};
+  }
+  absl::StatusOr<access::Ticket> Admit(const access::Principal&) override {
+    ++came;
+    while (!open) std::this_thread::sleep_for(1ms);
+    return access::Ticket();
+  }
+
+  std::atomic<int> came{0};
+  std::atomic<bool> open{false};
 };
 
 class GrpcCallsTest : public ::testing::Test {
@@ -88,6 +106,7 @@ class GrpcCallsTest : public ::testing::Test {
   Log log_{LogFormat::kText, LogLevel::kError};
   testing::CountingGate counting_gate_;
   FullGate full_gate_;
+  ShutGate shut_gate_;
   testing::FakeEngine engine_;
   std::mutex details_mutex_;
   std::vector<std::string> details_;  // CallRecord's, where a test keeps them
@@ -262,6 +281,40 @@ TEST_F(GrpcCallsTest, CountsWhatElementsTakeBeforeItReadsThem) {
   EXPECT_EQ(tokenize(1), StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(tokenize(10'000), StatusCode::UNAVAILABLE);  // 20,000 bytes
   EXPECT_EQ(tokenize(1), StatusCode::INVALID_ARGUMENT);
+}
+
+// Who cancels can send the next large one at once.
+TEST_F(GrpcCallsTest, OfACallThatIsCancelledBeforeItsTurnTheMessageIsNotRead) {
+  ServerOptions options{.log_prompts = true};
+  options.on_call = [this](const CallRecord& call) {
+    const std::lock_guard lock(details_mutex_);
+    details_.push_back(call.details);
+  };
+  Start(options, &shut_gate_);
+  const std::string large(20'000, 'a');
+  std::vector<std::future<StatusCode>> first;
+  for (int i = 0; i < 2; ++i) {  // all threads that read such messages
+    first.push_back(std::async(std::launch::async, [&] { return Generate(large); }));
+  }
+  ASSERT_TRUE(Eventually([&] { return shut_gate_.came == 2; }));
+  ClientContext context;
+  const auto cancelled = inference_->Generate(&context, Text(large));
+  std::this_thread::sleep_for(200ms);  // it waits behind them by then
+  context.TryCancel();
+  EXPECT_EQ(cancelled->Finish().error_code(), StatusCode::CANCELLED);
+  std::this_thread::sleep_for(200ms);  // the server knows
+  shut_gate_.open = true;
+  for (auto& call : first) call.wait();
+  ASSERT_TRUE(Eventually([&] {
+    const std::lock_guard lock(details_mutex_);
+    return details_.size() == 3;
+  }));
+  const std::lock_guard lock(details_mutex_);
+  EXPECT_EQ(std::ranges::count_if(details_,
+                                  [](const std::string& details) {
+                                    return details.find("\"body\"") != std::string::npos;
+                                  }),
+            2);
 }
 
 TEST_F(GrpcCallsTest, RefusesToTokenizeMoreThanItMayHold) {

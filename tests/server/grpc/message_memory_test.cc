@@ -70,6 +70,40 @@ TEST(MemoryOnceRead, BoundsWhatSmallElementsTake) {
   }
 }
 
+// With a value of another form than its own, Protobuf keeps a field as one that it does not know.
+TEST(MemoryOnceRead, BoundsFieldsWithValuesOfAnotherForm) {
+  const auto delimited = [](uint8_t tag, const std::string& value) {
+    return std::string(1, static_cast<char>(tag)) + static_cast<char>(value.size()) + value;
+  };
+  const struct {
+    const char* name;
+    std::string element;  // of GenerationParams
+  } cases[] = {
+      {"a number that is an empty text", delimited(5 << 3 | 2, "")},
+      {"a number that is a text", delimited(5 << 3 | 2, std::string(40, '\xff'))},
+      {"a message that is a number", std::string("\x08\x01", 2)},
+      {"a text that is a number", std::string("\x48\x01", 2)},
+      {"a number that is a group", std::string("\x2b\x2c", 2)},
+      {"a message that is a group", std::string("\x0b\x0c", 2)},
+      {"a message that is eight bytes", "\x09" + std::string(8, 'a')},
+      {"a number that is four bytes", "\x2d" + std::string(4, 'a')},
+  };
+  for (const auto& one : cases) {
+    std::string params;
+    for (int i = 0; i < kElements; ++i) params += one.element;
+    v1::ChatRequest read;
+    const size_t before = AllocatedBytes();
+    ASSERT_TRUE(read.mutable_params()->ParseFromString(params)) << one.name;
+    const auto got = static_cast<double>(AllocatedBytes() - before);
+    const auto told = static_cast<double>(Told(read.SerializeAsString()));
+    EXPECT_GT(told, 0.5 * got) << one.name;  // arrays may be half empty
+    EXPECT_GT(told, 0.5 * static_cast<double>(read.SpaceUsedLong())) << one.name;
+    if (got > 0) {
+      EXPECT_LT(told, 4 * got) << one.name;
+    }
+  }
+}
+
 // Else they would leave no room for others.
 TEST(MemoryOnceRead, IsAboutTheirBytesForTexts) {
   v1::ChatRequest request;

@@ -109,6 +109,17 @@ TEST_F(ReflectionTest, ListsTheServices) {
   EXPECT_EQ(told.original_request().SerializeAsString(), question.SerializeAsString());
 }
 
+// Else clients that go by what is listed fail at it (`grpcurl describe`).
+TEST_F(ReflectionTest, KnowsEachServiceThatItLists) {
+  Question question;
+  question.set_list_services("");
+  const Told listed = AnswerTo(question);
+  for (const auto& service : listed.list_services_response().service()) {
+    question.set_file_containing_symbol(service.name());
+    EXPECT_FALSE(FilesOf(AnswerTo(question)).empty()) << service.name();
+  }
+}
+
 TEST_F(ReflectionTest, TellsAFileWithAllThatItImports) {
   Question by_symbol, by_name;
   by_symbol.set_file_containing_symbol("refrain.v1.Admin.Warm");
@@ -173,10 +184,57 @@ TEST_F(ReflectionTest, AsksForAKey) {
 
 TEST_F(ReflectionTest, ReadsSmallQuestionsOnly) {
   Question question;
-  question.set_file_containing_symbol(std::string(16'000, 'a'));
+  question.set_file_containing_symbol(std::string(1000, 'a'));
   EXPECT_EQ(AnswerTo(question).error_response().error_code(), StatusCode::NOT_FOUND);
-  question.set_file_containing_symbol(std::string(17'000, 'a'));
+  question.set_file_containing_symbol(std::string(1100, 'a'));
   EXPECT_EQ(Ask({question}).status.error_code(), StatusCode::INVALID_ARGUMENT);
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Protobuf looks for "a.a.a" as "a.a" and "a", too, and has one lock for all who look.
+TEST_F(ReflectionTest, NoQuestionTakesLong) {
+  constexpr int kTimes = 10;
+  for (const size_t bytes : {1000, 16'000}) {
+    Question question;
+    question.set_file_containing_symbol(std::string(bytes, '.'));
+    const double before_s = CpuSeconds();
+    for (int i = 0; i < kTimes; ++i) Ask({question});
+    EXPECT_LT(CpuSeconds() - before_s, kTimes * 0.05) << bytes;
+  }
+}
+
+// Else it would hold an answer for as long as it likes.
+TEST_F(ReflectionTest, EndsAStreamWhoseClientDoesNotRead) {
+  using std::chrono_literals::operator""ms;
+  const auto server =
+      Server::Start({.host = "127.0.0.1", .write_timeout = 300ms}, &gate_, &log_).value();
+  ::grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = reflection::ServerReflection::NewStub(
+      ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server->port()),
+                                  ::grpc::InsecureChannelCredentials(), arguments));
+  ::grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(15));
+  context.AddMetadata("authorization", "Bearer key");
+  const auto stream = stub->ServerReflectionInfo(&context);
+  Question question;
+  question.set_file_by_filename("proto/admin.proto");
+  // Until flow control holds up the answers, then the questions, and then there is no stream.
+  while (stream->Write(question)) {
+  }
+  Told told;
+  while (stream->Read(&told)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), StatusCode::CANCELLED);
+  server->Stop(0ms);
 }
 
 // The most memory that this process has had.
