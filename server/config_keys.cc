@@ -155,6 +155,10 @@ constexpr std::array kKeys = {
     Text("tls.cert_file", "", "certificate chain in PEM; empty = no TLS"),
     Text("tls.key_file", "", "private key in PEM"),
     Text("http.cors_origins", "", "origins that browsers may call from; empty = none"),
+    Text("http.allowed_hosts", "",
+         "without keys: names that HTTP clients may call this server by, beside localhost, IP "
+         "addresses and that of server.http_listen; * = all; empty = no others on a loopback "
+         "address, all elsewhere"),
 
     Choice("log.format", "text", "text json", "lines for people or JSON lines"),
     Choice("log.level", "info", "trace debug info warn error", "least severity that is logged"),
