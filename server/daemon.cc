@@ -31,6 +31,7 @@
 #include "server/service_manager.h"
 #include "server/stop_signals.h"
 #include "server/thread_stacks.h"
+#include "server/unread_answers.h"
 #include "server/version.h"
 #include "server/with_threads.h"
 
@@ -136,13 +137,15 @@ class Daemon {
                   .gate = guards_.gate.get(),
                   .log_prompts = config.on("log.prompts"),
                   .tokenizer_info = config.on("server.tokenizer_info"),
-                  .held_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"))},
+                  .held_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes")),
+                  .unread = unread_},
                  &log_),
         metrics_({.version = kVersion,
                   .cache = {.prefix_cache = config.on("kv_cache.prefix_cache"),
                             .dtype = config.text("kv_cache.dtype"),
                             .eviction = config.text("kv_cache.eviction")},
-                  .dropped_log_lines = DroppedLinesOf(guards_.request_log.get())}) {
+                  .dropped_log_lines = DroppedLinesOf(guards_.request_log.get()),
+                  .unread = unread_}) {
     if (guards_.request_log != nullptr) guards_.request_log->WarnTo(&log_);
     service_.AddRoutes(&router_);
     metrics_.AddRoutes(&router_);
@@ -324,6 +327,7 @@ class Daemon {
     const auto address = ParseListenAddress(config_.text("server.grpc_listen"));
     if (!address.ok()) return address.status();
     rpc::ServerOptions options = GrpcOptions(config_, *address);
+    options.unread = unread_;
     LimitConnections("grpc", &options.max_connections);
     options.connection_counts = metrics_.grpc_connections();
     options.on_call = [this](const rpc::CallRecord& call) {
@@ -428,6 +432,8 @@ class Daemon {
   std::atomic<const char*> ending_{"HTTP"};  // what the end waits for
   std::optional<StopSignals> signals_;       // before all whose end it limits
   const Guards guards_;                      // outlive what they guard
+  const std::shared_ptr<UnreadAnswers> unread_ =
+      UnreadAnswers::Make(static_cast<size_t>(config_.integer("limits.unread_bytes")));
   openai::Service service_;
   debug::DebugEndpoints debug_;
   metrics::Metrics metrics_;
