@@ -211,7 +211,13 @@ void Connection::NoteSent(const Sending& sending) const {
 }
 
 void Connection::OnWakeup() {
-  if (writing_ != nullptr) writing_->reply->WhileBlocked();
+  if (writing_ != nullptr) {
+    try {
+      writing_->reply->WhileBlocked();
+    } catch (const std::exception& fault) {
+      TellFault(fault);  // this is no coroutine, and the event loop's
+    }
+  }
   if (parked_ == nullptr || peer_gone_) return Wake();
   parked_->state = Pump(parked_);
   if (parked_->state == Sending::State::kWaiting) return;
