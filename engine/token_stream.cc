@@ -14,6 +14,20 @@ void MoveBack(std::vector<T>& from, std::vector<T>& to) {
   }
 }
 
+size_t BytesOf(const std::vector<TokenLogprob>& top) {
+  constexpr size_t kBlockBytes = 16;  // around what is allocated
+  return top.empty() ? 0 : kBlockBytes + top.size() * sizeof(TokenLogprob);
+}
+
+// About what it takes, but for its usage and status.
+size_t BytesOf(const StreamBatch& batch) {
+  size_t bytes = batch.tokens.size() * sizeof(TokenEvent) + batch.ends.size() * sizeof(ChoiceEnd) +
+                 batch.text_ids.size() * sizeof(TokenId);
+  for (const TokenEvent& event : batch.tokens) bytes += BytesOf(event.top);
+  for (const ChoiceEnd& end : batch.ends) bytes += BytesOf(end.stop_top);
+  return bytes;
+}
+
 }  // namespace
 
 bool TokenStream::ReadableLocked() const {
@@ -33,6 +47,8 @@ StreamBatch TokenStream::Read() {
   batch.first_sampled = std::exchange(pending_.first_sampled, std::nullopt);
   end_was_read_ = pending_.finished;
   wakeup_is_due_ = false;
+  read_bytes_ = std::exchange(waiting_bytes_, 0);
+  if (memory_ != nullptr) memory_->Take(BytesLocked(), /*read=*/true);
   return batch;
 }
 
@@ -62,7 +78,54 @@ void TokenStream::Cancel() {
   if (on_cancel_) on_cancel_();
 }
 
-bool TokenStream::Append(StreamBatch batch) {
+void TokenStream::CountIn(std::unique_ptr<StreamMemory> memory) {
+  StreamMemory* const counts = memory.get();
+  bool crowded = false;
+  {
+    MutexLock lock(mutex_);
+    memory_ = std::move(memory);
+    crowded = counts->Take(BytesLocked(), /*read=*/false);
+  }
+  if (crowded) counts->MakeRoom();
+}
+
+void TokenStream::NoteReading() {
+  MutexLock lock(mutex_);
+  if (memory_ != nullptr) memory_->Take(BytesLocked(), /*read=*/true);
+}
+
+void TokenStream::CountKept(size_t bytes) {
+  StreamMemory* crowded = nullptr;
+  {
+    MutexLock lock(mutex_);
+    kept_bytes_ += bytes;
+    if (memory_ != nullptr && memory_->Take(BytesLocked(), /*read=*/false)) crowded = memory_.get();
+  }
+  if (crowded != nullptr) crowded->MakeRoom();
+}
+
+void TokenStream::Cut(absl::Status status) {
+  StreamBatch dropped;  // behind the lock
+  {
+    MutexLock lock(mutex_);
+    if (cut()) return;
+    std::swap(dropped, pending_);
+    pending_.usage = dropped.usage;
+    pending_.finished = true;
+    pending_.status = std::move(status);
+    waiting_bytes_ = 0;
+    end_was_read_ = false;
+    wakeup_is_due_ = false;
+    cut_.store(true, std::memory_order_release);
+  }
+  readable_.NotifyAll();
+  Cancel();
+  MutexLock waking(wakeup_mutex_);
+  if (wakeup_) wakeup_();
+}
+
+bool TokenStream::Append(StreamBatch batch, StreamMemory** crowded) {
+  const size_t bytes = BytesOf(batch);
   MutexLock lock(mutex_);
   if (pending_.finished) return false;
   const bool was_readable = ReadableLocked();
@@ -75,6 +138,8 @@ bool TokenStream::Append(StreamBatch batch) {
     pending_.finished = true;
     pending_.status = std::move(batch.status);
   }
+  waiting_bytes_ += bytes;
+  if (memory_ != nullptr && memory_->Take(BytesLocked(), /*read=*/false)) *crowded = memory_.get();
   if (was_readable || !ReadableLocked()) return false;
   wakeup_is_due_ = true;
   return true;
@@ -93,9 +158,12 @@ void TokenStream::WakeUp() {
 
 // Whoever is woken up goes on at once, on another processor: nothing that it needs is locked then.
 void TokenStream::Push(StreamBatch batch) {
-  if (!Append(std::move(batch))) return;
-  readable_.NotifyAll();
-  WakeUp();
+  StreamMemory* crowded = nullptr;
+  if (Append(std::move(batch), &crowded)) {
+    readable_.NotifyAll();
+    WakeUp();
+  }
+  if (crowded != nullptr) crowded->MakeRoom();
 }
 
 void TokenStream::Finish(absl::Status status) {
@@ -111,8 +179,12 @@ void TokenStream::Finish(absl::Status status) {
 
 std::shared_ptr<TokenStream> ConsumerHandle(std::shared_ptr<TokenStream> stream) {
   TokenStream* raw = stream.get();
-  return std::shared_ptr<TokenStream>(
-      raw, [stream = std::move(stream)](TokenStream*) { stream->Cancel(); });
+  // Let go of there, too: what counts the stream's memory is the stream's and keeps a weak
+  // reference to the handle, which would keep what is captured.
+  return std::shared_ptr<TokenStream>(raw, [stream = std::move(stream)](TokenStream*) mutable {
+    stream->Cancel();
+    stream.reset();
+  });
 }
 
 }  // namespace refrain::engine

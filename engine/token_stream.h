@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "engine/annotated_mutex.h"
+#include "engine/stream_memory.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -113,8 +114,9 @@ struct StreamBatch {
 // thread, and may cancel. What was read is never taken back: the engine holds tokens back as long
 // as their bytes may become part of a stop string. Bytes are turned into text by the consumer
 // (Detokenizer; `AppendBytes` for a token with `shown_bytes`). A consumer that stops reading costs
-// memory bounded by max_tokens. Dropping the last reference on the consumer's side cancels: Submit
-// returns ConsumerHandle(stream), the engine keeps `stream`.
+// memory bounded by max_tokens, which whoever submitted it may count, and cut it. Dropping the last
+// reference on the consumer's side cancels: Submit returns ConsumerHandle(stream), the engine keeps
+// `stream`.
 class TokenStream {
  public:
   using Clock = std::chrono::steady_clock;
@@ -134,6 +136,18 @@ class TokenStream {
   void SetWakeup(std::function<void()> wakeup);
   // The engine ends all choices at its next step. Idempotent.
   void Cancel();
+  // From now on `memory` is told what the stream takes. Once.
+  void CountIn(std::unique_ptr<StreamMemory> memory);
+  // The consumer goes on using what it read last.
+  void NoteReading();
+  // The consumer keeps so many bytes more of what it read, for as long as the stream is there.
+  void CountKept(size_t bytes);
+
+  // --- whoever counts; any thread ---
+  // Ends it as Cancel does and drops what waits: all that is read from now on is this failure. The
+  // consumer is woken up once more, whatever it was told before, and sees `cut`.
+  void Cut(absl::Status status);
+  bool cut() const { return cut_.load(std::memory_order_acquire); }
 
   // --- engine ---
   // Appends the batch's tokens and ends, replaces the usage. After a batch with `finished` further
@@ -148,17 +162,25 @@ class TokenStream {
 
  private:
   bool ReadableLocked() const REFRAIN_REQUIRES(mutex_);
-  // Appends; whether there is something to read now where there was nothing.
-  bool Append(StreamBatch batch);
+  // Appends; whether there is something to read now where there was nothing. `crowded`: who is to
+  // make room, or null.
+  bool Append(StreamBatch batch, StreamMemory** crowded);
+  size_t BytesLocked() const REFRAIN_REQUIRES(mutex_) {
+    return waiting_bytes_ + read_bytes_ + kept_bytes_;
+  }
   void WakeUp();
 
-  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> cancelled_{false}, cut_{false};
   std::function<void()> on_cancel_;
   mutable Mutex mutex_;
   ConditionVariable readable_;
   StreamBatch pending_ REFRAIN_GUARDED_BY(mutex_);
   bool end_was_read_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool wakeup_is_due_ REFRAIN_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<StreamMemory> memory_ REFRAIN_GUARDED_BY(mutex_);  // null: nobody counts
+  size_t waiting_bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;              // in pending_
+  size_t read_bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;                 // by the last Read
+  size_t kept_bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
   // Held while `wakeup_` runs, so that SetWakeup waits for it but whoever is woken up may read.
   // Taken before mutex_.
   Mutex wakeup_mutex_;

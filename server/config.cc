@@ -161,10 +161,11 @@ bool IsSection(std::string_view name) {
   });
 }
 
-// Bodies, of each front end, once more conversations and answers, and gRPC's connections.
+// Bodies, of each front end, once more conversations and answers, streams that are not read, and
+// gRPC's connections.
 int64_t BytesOfLimits(const Config& config) {
   const int64_t bodies = config.integer("limits.bodies_bytes");
-  int64_t bytes = bodies;
+  int64_t bytes = bodies + config.integer("limits.unread_bytes");
   if (!config.text("server.http_listen").empty()) bytes += bodies;
   if (!config.text("server.grpc_listen").empty()) {
     bytes += bodies + config.integer("limits.grpc_memory_bytes");

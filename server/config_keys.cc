@@ -133,6 +133,9 @@ constexpr std::array kKeys = {
     Size("limits.answer_bytes_per_s", "8KiB", 0, kKiB* kKiB* kKiB,
          "bytes per second that an HTTP client reads at least of what is ready of its answer, from "
          "120 s on, else its connection ends; 0 = no limit but 64 KiB in 120 s"),
+    Size("limits.unread_bytes", "256MiB", 1024 * kKiB, 1024 * 1024 * kKiB * kKiB,
+         "bytes of generated tokens that wait for clients to read them, small amounts apart; "
+         "beyond, the answers that were not read for longest are cut"),
     Seconds("limits.http_idle_s", "120", 1e6,
             "seconds an HTTP connection is kept without a request; 0 = no limit"),
     Integer("limits.grpc_calls_per_connection", "1024", 1, 65536,
@@ -155,6 +158,10 @@ constexpr std::array kKeys = {
     Text("tls.cert_file", "", "certificate chain in PEM; empty = no TLS"),
     Text("tls.key_file", "", "private key in PEM"),
     Text("http.cors_origins", "", "origins that browsers may call from; empty = none"),
+    Text("http.allowed_hosts", "",
+         "without keys: names that HTTP clients may call this server by, beside localhost, IP "
+         "addresses and that of server.http_listen; * = all; empty = no others on a loopback "
+         "address, all elsewhere"),
 
     Choice("log.format", "text", "text json", "lines for people or JSON lines"),
     Choice("log.level", "info", "trace debug info warn error", "least severity that is logged"),

@@ -15,13 +15,13 @@
 #include <thread>
 #include <utility>
 
-#include "server/access/http_access.h"
-#include "server/access/key_gate.h"
 #include "server/access/make_key_command.h"
+#include "server/access/web_pages.h"
 #include "server/concat.h"
 #include "server/config.h"
 #include "server/debug/debug_endpoints.h"
 #include "server/grpc/server.h"
+#include "server/guards.h"
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/metrics/metrics.h"
@@ -31,6 +31,7 @@
 #include "server/service_manager.h"
 #include "server/stop_signals.h"
 #include "server/thread_stacks.h"
+#include "server/unread_answers.h"
 #include "server/version.h"
 #include "server/with_threads.h"
 
@@ -49,50 +50,9 @@ constexpr std::chrono::milliseconds kLastWords{300};
 constexpr std::chrono::milliseconds kMostEnd{10'000};
 constexpr std::chrono::milliseconds kNoticePeriod{10};  // of looking whether it is over
 
-// What guards the ways in, made before anything listens.
-struct Guards {
-  std::unique_ptr<access::KeyGate> gate;
-  std::unique_ptr<RequestLog> request_log;    // null = off
-  std::shared_ptr<http::TlsCertificate> tls;  // null = off
-  http::CorsPolicy cors;
-};
-
-// `serves`: with the request log, whose file is made where there is none.
-absl::StatusOr<Guards> MakeGuards(const Config& config, bool serves) {
-  Guards guards;
-  absl::StatusOr<std::unique_ptr<access::KeyGate>> gate = access::KeyGate::Load(
-      {.keys_file = config.text("auth.keys_file"),
-       .admin_keys_file = config.text("auth.admin_keys_file"),
-       .requests = static_cast<int32_t>(config.integer("limits.per_key_requests")),
-       .tokens_per_s = config.seconds("limits.per_key_tokens_per_s")});
-  if (!gate.ok()) return gate.status();
-  guards.gate = *std::move(gate);
-  const std::string& log_path = config.text("log.requests_file");
-  if (!log_path.empty() && !serves) {
-    if (absl::Status status = RequestLog::Check(log_path); !status.ok()) return status;
-  } else if (!log_path.empty()) {
-    absl::StatusOr<std::unique_ptr<RequestLog>> log = RequestLog::Open(log_path);
-    if (!log.ok()) return log.status();
-    guards.request_log = *std::move(log);
-  }
-  if (const std::string& path = config.text("tls.cert_file"); !path.empty()) {
-    auto tls = http::TlsCertificate::Load(path, config.text("tls.key_file"));
-    if (!tls.ok()) return tls.status();
-    guards.tls = *std::move(tls);
-  }
-  absl::StatusOr<http::CorsPolicy> cors = http::CorsPolicy::Parse(config.text("http.cors_origins"));
-  if (!cors.ok()) return cors.status();
-  guards.cors = *std::move(cors);
-  return guards;
-}
-
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(seconds));
-}
-
-bool IsLoopback(std::string_view host) {
-  return host.starts_with("127.") || host == "::1" || host == "localhost";
 }
 
 http::ServerOptions HttpOptions(const Config& config, const ListenAddress& address,
@@ -107,9 +67,6 @@ http::ServerOptions HttpOptions(const Config& config, const ListenAddress& addre
   options.idle_timeout = Milliseconds(config.seconds("limits.http_idle_s"));
   options.answer_bytes_per_s = static_cast<size_t>(config.integer("limits.answer_bytes_per_s"));
   options.error_body = openai::Service::HttpErrorBody;
-  options.filter = [gate = guards.gate.get()](const http::Request& request) {
-    return access::RefuseUnlessAllowed(*gate, request);
-  };
   options.cors = guards.cors;
   options.tls = guards.tls;
   if (guards.request_log != nullptr) {
@@ -180,13 +137,15 @@ class Daemon {
                   .gate = guards_.gate.get(),
                   .log_prompts = config.on("log.prompts"),
                   .tokenizer_info = config.on("server.tokenizer_info"),
-                  .held_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"))},
+                  .held_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes")),
+                  .unread = unread_},
                  &log_),
         metrics_({.version = kVersion,
                   .cache = {.prefix_cache = config.on("kv_cache.prefix_cache"),
                             .dtype = config.text("kv_cache.dtype"),
                             .eviction = config.text("kv_cache.eviction")},
-                  .dropped_log_lines = DroppedLinesOf(guards_.request_log.get())}) {
+                  .dropped_log_lines = DroppedLinesOf(guards_.request_log.get()),
+                  .unread = unread_}) {
     if (guards_.request_log != nullptr) guards_.request_log->WarnTo(&log_);
     service_.AddRoutes(&router_);
     metrics_.AddRoutes(&router_);
@@ -329,6 +288,7 @@ class Daemon {
     const auto address = ParseListenAddress(config_.text("server.http_listen"));
     if (!address.ok()) return address.status();
     http::ServerOptions options = HttpOptions(config_, *address, guards_);
+    options.filter = HttpFilter(guards_, &log_);
     LimitConnections("http", &options.max_connections);
     options.connection_counts = metrics_.http_connections();
     options.on_exchange = [this, log = options.on_exchange](const http::Exchange& exchange) {
@@ -367,6 +327,7 @@ class Daemon {
     const auto address = ParseListenAddress(config_.text("server.grpc_listen"));
     if (!address.ok()) return address.status();
     rpc::ServerOptions options = GrpcOptions(config_, *address);
+    options.unread = unread_;
     LimitConnections("grpc", &options.max_connections);
     options.connection_counts = metrics_.grpc_connections();
     options.on_call = [this](const rpc::CallRecord& call) {
@@ -386,7 +347,7 @@ class Daemon {
   }
 
   void WarnIfOpen(const ListenAddress& address) {
-    if (!config_.text("auth.keys_file").empty() || IsLoopback(address.host)) return;
+    if (!config_.text("auth.keys_file").empty() || access::IsLoopback(address.host)) return;
     log_.Warn("everyone who reaches the port may call: no auth.keys_file",
               {{"address", AddressText(address)}});
   }
@@ -471,6 +432,8 @@ class Daemon {
   std::atomic<const char*> ending_{"HTTP"};  // what the end waits for
   std::optional<StopSignals> signals_;       // before all whose end it limits
   const Guards guards_;                      // outlive what they guard
+  const std::shared_ptr<UnreadAnswers> unread_ =
+      UnreadAnswers::Make(static_cast<size_t>(config_.integer("limits.unread_bytes")));
   openai::Service service_;
   debug::DebugEndpoints debug_;
   metrics::Metrics metrics_;

@@ -81,6 +81,9 @@ absl::Status GenerationCall::TrySubmit() {
     MutexLock lock(mutex_);
     stream_ = stream;
   }
+  if (const auto& unread = reception_->options().unread; unread != nullptr) {
+    unread->Count(stream, caller_.principal.key_name);
+  }
   reception_->Watch(weak_from_this());
   // Runs on the engine thread.
   stream->SetWakeup([self = shared_from_this()] {
@@ -121,7 +124,15 @@ void GenerationCall::Advance() {
 absl::StatusOr<GenerationCall::Next> GenerationCall::FindNext() {
   for (;;) {
     if (Cancelled()) return absl::CancelledError("the call was cancelled");
-    if (writer_->drained()) ReadStream();
+    if (GivesUp()) {
+      ReadStream();  // in place of what was read before
+      return stream_status_;
+    }
+    if (writer_->drained()) {
+      ReadStream();
+    } else {
+      Stream()->NoteReading();
+    }
     const bool has_news = writer_->Fill(&message_);
     if (continuous_usage_) writer_->FillUsage(usage_, message_.mutable_usage());
     if (stream_finished_ && writer_->drained()) return Next::kEnd;
@@ -137,13 +148,13 @@ absl::StatusOr<GenerationCall::Next> GenerationCall::FindNext() {
   }
 }
 
+std::shared_ptr<engine::TokenStream> GenerationCall::Stream() {
+  MutexLock lock(mutex_);
+  return stream_;
+}
+
 void GenerationCall::ReadStream() {
-  std::shared_ptr<engine::TokenStream> stream;
-  {
-    MutexLock lock(mutex_);
-    stream = stream_;
-  }
-  engine::StreamBatch batch = stream->Read();
+  engine::StreamBatch batch = Stream()->Read();
   stream_finished_ = batch.finished;
   stream_status_ = batch.status;
   usage_ = batch.usage;
@@ -158,6 +169,11 @@ void GenerationCall::ReadStream() {
 bool GenerationCall::Cancelled() {
   MutexLock lock(mutex_);
   return cancelled_;
+}
+
+bool GenerationCall::GivesUp() {
+  const std::shared_ptr<engine::TokenStream> stream = Stream();
+  return stream != nullptr && stream->cut();
 }
 
 absl::Status GenerationCall::WriteLast(const absl::Status& status) {

@@ -76,11 +76,13 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffe
   enum class Next { kMessage, kEnd, kNothing };
   absl::StatusOr<Next> FindNext();
   void ReadStream();
+  std::shared_ptr<engine::TokenStream> Stream();
   bool Cancelled();
   void End(absl::Status status);
   // The message that goes with the end, where there is one.
   absl::Status WriteLast(const absl::Status& status);
   const std::string& request_id() const override { return record_.request_id; }
+  bool GivesUp() override;
   // The message that was on its way is with the socket.
   void NoteSent();
   void NoteOutcome();

@@ -25,6 +25,7 @@
 #include "server/log.h"
 #include "server/request_limits.h"
 #include "server/task_queue.h"
+#include "server/unread_answers.h"
 
 namespace refrain::server::rpc {
 
@@ -47,9 +48,10 @@ class Reception {
     int stream_threads = 2;
     size_t messages_bytes = 256 << 20;
     std::chrono::milliseconds write_timeout{120'000};
-    bool log_prompts = false;    // requests into CallRecord::details
-    bool isolates_keys = false;  // each key has a cache of its own (kv_cache.isolation)
-    CallObserver on_call;        // may be empty, as the next one
+    std::shared_ptr<UnreadAnswers> unread;  // counts what is generated; null: nobody does
+    bool log_prompts = false;               // requests into CallRecord::details
+    bool isolates_keys = false;             // each key has a cache of its own (kv_cache.isolation)
+    CallObserver on_call;                   // may be empty, as the next one
     // From a token's sampling until its message was handed to the socket.
     std::function<void(std::chrono::nanoseconds delay)> on_message_sent;
   };

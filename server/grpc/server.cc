@@ -92,6 +92,7 @@ class Server::Impl {
                     .stream_threads = options.stream_threads,
                     .messages_bytes = options.messages_bytes,
                     .write_timeout = options.write_timeout,
+                    .unread = options.unread,
                     .log_prompts = options.log_prompts,
                     .isolates_keys = options.isolates_keys,
                     .on_call = options.on_call,

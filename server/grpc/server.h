@@ -14,6 +14,7 @@
 #include "server/connection_counts.h"
 #include "server/grpc/call_record.h"
 #include "server/log.h"
+#include "server/unread_answers.h"
 
 namespace refrain::server::rpc {
 
@@ -27,6 +28,7 @@ struct ServerOptions {
   int calls_per_connection = 1024;    // at once; a client keeps more waiting
   size_t memory_bytes = 1 << 30;      // of all connections; beyond, calls are refused
   std::chrono::milliseconds write_timeout{120'000};  // for a message: a client that does not read
+  std::shared_ptr<UnreadAnswers> unread;             // counts what is generated; null: nobody does
   int max_connections = 10000;                       // at once; more are closed
   std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
   std::chrono::milliseconds handshake_timeout{15'000};  // to the first frame of HTTP/2

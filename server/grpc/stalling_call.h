@@ -23,7 +23,8 @@ class StallingCall {
  public:
   virtual ~StallingCall() = default;
 
-  // Cancels the call if one message has been on its way for so long.
+  // Cancels the call if one message has been on its way for so long; where the call gives up, for
+  // two seconds.
   void EndIfStalled(std::chrono::steady_clock::time_point now, std::chrono::milliseconds most,
                     Log* log);
 
@@ -36,6 +37,8 @@ class StallingCall {
 
  private:
   virtual const std::string& request_id() const = 0;
+  // What is left is not worth waiting for until the client reads on.
+  virtual bool GivesUp() { return false; }
 
   ::grpc::CallbackServerContext* const context_;
   Mutex mutex_;

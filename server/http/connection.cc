@@ -107,7 +107,7 @@ asio::awaitable<void> Connection::Run() {
     co_await ServeRequests();
   } catch (const std::exception& fault) {
     TellFault(fault);
-    parked_ = nullptr;
+    parked_ = writing_ = nullptr;
     replying_ = false;
   }
   answering_.reset();
@@ -517,7 +517,7 @@ void Connection::OnPeerGone() {
   peer_gone_ = true;
   // The client may not read either. Closed and not cancelled: a cancellation between two of the
   // writes that a part takes would find nothing to cancel.
-  if (writing_part_) stream_.close();
+  if (writing_ != nullptr) stream_.close();
   Wake();
 }
 

@@ -205,8 +205,8 @@ class Connection final : public WakeupQueue::Target,
   bool waiting_for_more_ = false;
   bool replying_ = false;
   bool watching_ = false;
-  bool writing_part_ = false;  // of an answer that goes on behind it
-  bool input_ended_ = false;   // within a request: its client has said that no more will come
+  Sending* writing_ = nullptr;  // while its client has to read first, but for a last part
+  bool input_ended_ = false;    // within a request: its client has said that no more will come
   bool peer_gone_ = false;
   bool leaving_ = false;  // the drain began behind the head of its last answer
 };

@@ -43,9 +43,10 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
       sending.state = co_await MakePart(&sending);
       continue;
     } else if (sending.state == Sending::State::kBlocked) {
-      writing_part_ = !sending.last;
+      writing_ = sending.last ? nullptr : &sending;
+      if (writing_ != nullptr) sending.reply->WhileBlocked();
       if (!co_await WriteFramed(&sending)) peer_gone_ = true;
-      writing_part_ = false;
+      writing_ = nullptr;
       sending.bytes.clear();
       sending.sent_bytes = 0;
       if (!peer_gone_) NoteSent(sending);
@@ -210,6 +211,13 @@ void Connection::NoteSent(const Sending& sending) const {
 }
 
 void Connection::OnWakeup() {
+  if (writing_ != nullptr) {
+    try {
+      writing_->reply->WhileBlocked();
+    } catch (const std::exception& fault) {
+      TellFault(fault);  // this is no coroutine, and the event loop's
+    }
+  }
   if (parked_ == nullptr || peer_gone_) return Wake();
   parked_->state = Pump(parked_);
   if (parked_->state == Sending::State::kWaiting) return;

@@ -23,6 +23,7 @@ class CorsPolicy {
   static absl::StatusOr<CorsPolicy> Parse(std::string_view origins);
 
   bool enabled() const { return any_ || !origins_.empty(); }
+  bool Allows(std::string_view origin) const;  // the value of a header Origin
 
   // What every answer to `request` carries.
   Headers AnswerHeaders(const Request& request) const;
@@ -32,8 +33,6 @@ class CorsPolicy {
   std::unique_ptr<Reply> PreflightOrNull(const Request& request) const;
 
  private:
-  bool Allows(std::string_view origin) const;
-
   bool any_ = false;
   std::vector<std::string> origins_;
 };

@@ -37,6 +37,10 @@ class ReplyFromWorker final : public Reply {
     return part;
   }
 
+  void WhileBlocked() override {
+    if (reply_ != nullptr) reply_->WhileBlocked();
+  }
+
   void OnLastBytes() override {
     if (reply_ != nullptr) reply_->OnLastBytes();  // null: making it failed
   }

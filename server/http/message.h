@@ -82,6 +82,9 @@ class Reply {
   virtual ~Reply() = default;
   virtual void Start(std::function<void()> /*wakeup*/) {}
   virtual ReplyPart Next() = 0;
+  // A part that is not the last waits for the client to read on: when that begins, and at each
+  // wakeup until it has. For whoever may have to give back memory of what is to come.
+  virtual void WhileBlocked() {}
   // The last bytes, 64 KiB at most, are about to be handed to the socket: whoever has them has the
   // whole answer and may send the next request, also before the reply is destroyed. Once, not where
   // the client has gone before; must not block.

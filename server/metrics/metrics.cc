@@ -49,6 +49,14 @@ std::string Metrics::Page(const ShownKeys& shown) const {
       "refrain_request_log_dropped_lines_total",
       "Lines that are missing in the request log: the disk was too slow, or full.",
       options_.dropped_log_lines ? static_cast<double>(options_.dropped_log_lines()) : 0);
+  const UnreadAnswers* const unread = options_.unread.get();
+  families.Gauge("refrain_unread_answer_bytes",
+                 "Memory of generated tokens that wait for clients to read them, small amounts "
+                 "apart.",
+                 unread != nullptr ? static_cast<double>(unread->bytes()) : 0);
+  families.Counter("refrain_unread_answers_cut_total",
+                   "Answers cut because such memory was used up and they were not read.",
+                   unread != nullptr ? static_cast<double>(unread->cut()) : 0);
   DescribeConnections(&families);
   http_metrics_.Describe(shown, &families);
   grpc_metrics_.Describe(shown, &families);

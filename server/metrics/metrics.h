@@ -16,6 +16,7 @@
 #include "server/metrics/grpc_metrics.h"
 #include "server/metrics/http_metrics.h"
 #include "server/metrics/shown_keys.h"
+#include "server/unread_answers.h"
 
 namespace refrain::server::metrics {
 
@@ -32,7 +33,8 @@ class Metrics {
   struct Options {
     std::string version;
     CacheConfig cache;
-    std::function<int64_t()> dropped_log_lines;  // RequestLog's; empty where there is none
+    std::function<int64_t()> dropped_log_lines;   // RequestLog's; empty where there is none
+    std::shared_ptr<const UnreadAnswers> unread;  // null: nobody counts them
   };
 
   explicit Metrics(Options options);

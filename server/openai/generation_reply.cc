@@ -93,6 +93,8 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
 
 GenerationReply::~GenerationReply() {
   for (PromptState& prompt : prompts_) prompt.stream->SetWakeup(nullptr);
+  // Its client was not told where it did not read on.
+  if (cut_.has_value() && error_code_.empty()) NoteFailure(*cut_, ApiErrorFromStatus(*cut_));
   CancelUnfinished();
   // A stream without tokens has woken nobody; who goes away pays for what was computed.
   for (PromptState& prompt : prompts_) {
@@ -121,8 +123,25 @@ void GenerationReply::Start(std::function<void()> wakeup) {
   for (PromptState& prompt : prompts_) prompt.stream->SetWakeup(wakeup);
 }
 
+void GenerationReply::DropIfCut() {
+  if (cut_.has_value()) return;
+  for (const PromptState& prompt : prompts_) {
+    if (prompt.stream->cut()) cut_ = prompt.stream->Read().status;
+  }
+  if (!cut_.has_value()) return;
+  CancelUnfinished();
+  for (PromptState& prompt : prompts_) {
+    prompt.usage = prompt.stream->Read().usage;
+    prompt.batch = {};
+    prompt.next = 0;
+  }
+  for (auto& tokens : prompt_tokens_) tokens = {};
+}
+
 http::ReplyPart GenerationReply::Next() {
   for (;;) {
+    DropIfCut();
+    if (cut_.has_value()) return FailedPart(*cut_);
     // Streams whose last batch is not taken are not read: what is in them has woken nobody, and an
     // empty part would say that there is nothing.
     const bool reads_all = AllTaken();
@@ -143,6 +162,7 @@ http::ReplyPart GenerationReply::Next() {
 std::optional<size_t> GenerationReply::ReadStreams() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     PromptState& prompt = prompts_[i];
+    if (!prompt.taken()) prompt.stream->NoteReading();  // one part of it is sent
     if (prompt.finished || !prompt.taken()) continue;
     prompt.batch = prompt.stream->Read();
     prompt.next = 0;
@@ -159,6 +179,8 @@ std::optional<size_t> GenerationReply::ReadStreams() {
     for (const engine::TokenId token : prompt.batch.text_ids) {
       prompt_tokens_[i].push_back({.token = token, .logprob = {}, .top = {}});
     }
+    const size_t kept = prompt.batch.text_ids.size();
+    if (kept > 0) prompt.stream->CountKept(kept * sizeof(TokenDetails));
   }
   if (output_.cache_report) ReportMisses();
   return std::nullopt;
@@ -398,13 +420,16 @@ http::ReplyPart GenerationReply::FailedPart(const absl::Status& status) {
   return FailedPart(status, ApiErrorFromStatus(status));
 }
 
+void GenerationReply::NoteFailure(const absl::Status& status, const ApiError& error) {
+  error_code_ = error.code.value_or(error.type);
+  if (error.http_status < 500) return;
+  log_->Error("request failed",
+              {{"request", request_id_}, {"status", std::string(status.ToString())}});
+}
+
 http::ReplyPart GenerationReply::FailedPart(const absl::Status& status, const ApiError& error) {
   CancelUnfinished();
-  error_code_ = error.code.value_or(error.type);
-  if (error.http_status >= 500) {
-    log_->Error("request failed",
-                {{"request", request_id_}, {"status", std::string(status.ToString())}});
-  }
+  NoteFailure(status, error);
   http::ReplyPart part;
   part.last = true;
   if (!head_sent_) {

@@ -28,7 +28,8 @@ namespace refrain::server::openai {
 // connection closes. Destroyed early, it cancels what still runs.
 //
 // What has gathered while the client did not read goes out in parts of bounded size, the rest waits
-// in the streams. What can only be sent as a whole and is large is made on a worker thread.
+// in the streams, which may be cut. What can only be sent as a whole and is large is made on a
+// worker thread.
 class GenerationReply final : public http::Reply {
  public:
   struct Parts {
@@ -50,6 +51,7 @@ class GenerationReply final : public http::Reply {
 
   void Start(std::function<void()> wakeup) override;
   http::ReplyPart Next() override;
+  void WhileBlocked() override { DropIfCut(); }
   void OnLastBytes() override { ticket_.Leave(); }
 
  private:
@@ -63,6 +65,9 @@ class GenerationReply final : public http::Reply {
     bool taken() const { return next == batch.tokens.size() && batch.ends.empty(); }
   };
 
+  // Where a stream was cut, as nobody reads it (UnreadAnswers), nothing more of the answer is sent
+  // but why; then that is known, and what there was of it is freed.
+  void DropIfCut();
   // Reads the streams whose last batch is taken. The first prompt that has failed before anything
   // was sent.
   std::optional<size_t> ReadStreams();
@@ -87,6 +92,8 @@ class GenerationReply final : public http::Reply {
   absl::Status HoldWhole();
   void CancelUnfinished();
   void NoteOutcome();
+  // For the logs.
+  void NoteFailure(const absl::Status& status, const ApiError& error);
   http::ReplyPart FailedPart(size_t prompt);
   http::ReplyPart FailedPart(const absl::Status& status);
   http::ReplyPart FailedPart(const absl::Status& status, const ApiError& error);
@@ -112,7 +119,8 @@ class GenerationReply final : public http::Reply {
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<double> first_token_ms_;
-  std::string error_code_;  // "" = none so far
+  std::string error_code_;           // "" = none so far
+  std::optional<absl::Status> cut_;  // why no more of it is sent
 };
 
 }  // namespace refrain::server::openai

@@ -207,6 +207,7 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
       for (const auto& started : parts.streams) started->Cancel();
       return RefuseCall(request, stream.status());
     }
+    if (options_.unread != nullptr) options_.unread->Count(*stream, call->first().tenant);
     parts.streams.push_back(*std::move(stream));
   }
   return std::make_unique<GenerationReply>(*call, std::move(parts));

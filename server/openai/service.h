@@ -16,6 +16,7 @@
 #include "server/http/router.h"
 #include "server/log.h"
 #include "server/openai/protocol.h"
+#include "server/unread_answers.h"
 
 namespace refrain::server::openai {
 
@@ -37,6 +38,7 @@ class Service {
     // Of the answers of /tokenize and /detokenize and of the conversations that wait for being
     // encoded together, small ones apart: limits.bodies_bytes.
     size_t held_bytes = 256 << 20;
+    std::shared_ptr<UnreadAnswers> unread;  // counts what is generated; null: nobody does
   };
 
   Service(Options options, Log* log);

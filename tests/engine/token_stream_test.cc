@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
 
 namespace refrain::engine {
@@ -139,6 +140,88 @@ TEST(TokenStreamTest, LosingTheLastHandleCancelsOnce) {
   EXPECT_TRUE(stream->cancelled());
   stream->Cancel();
   EXPECT_EQ(cancels, 1);
+}
+
+// What a test sees of the memory of a stream.
+struct Counted final : StreamMemory {
+  struct Seen {
+    size_t bytes = 0;
+    bool read = false;
+    bool alive = true;
+    bool crowded = false;
+    int rooms_made = 0;
+  };
+  explicit Counted(Seen* seen) : seen(seen) {}
+  ~Counted() override { seen->alive = false; }
+  bool Take(size_t bytes, bool read) override {
+    seen->bytes = bytes;
+    seen->read = read;
+    return seen->crowded;
+  }
+  void MakeRoom() override { ++seen->rooms_made; }
+
+  Seen* const seen;
+};
+
+TEST(TokenStreamTest, TellsWhatItTakes) {
+  Counted::Seen seen;
+  {
+    TokenStream stream;
+    stream.Push(Tokens({1, 2}));
+    stream.CountIn(std::make_unique<Counted>(&seen));
+    EXPECT_EQ(seen.bytes, 2 * sizeof(TokenEvent));
+    StreamBatch batch = Tokens({3});
+    batch.tokens[0].top.resize(20);
+    stream.Push(std::move(batch));
+    EXPECT_GE(seen.bytes, 3 * sizeof(TokenEvent) + 20 * sizeof(TokenLogprob));
+    const size_t all = seen.bytes;
+    EXPECT_FALSE(seen.read);
+    stream.Read();
+    EXPECT_EQ(seen.bytes, all) << "its reader has it";
+    EXPECT_TRUE(seen.read);
+    stream.CountKept(1000);
+    EXPECT_EQ(seen.bytes, all + 1000);
+    EXPECT_FALSE(seen.read);
+    stream.NoteReading();
+    EXPECT_TRUE(seen.read);
+    stream.Read();
+    EXPECT_EQ(seen.bytes, 1000u);
+    EXPECT_EQ(seen.rooms_made, 0);
+    seen.crowded = true;
+    stream.Push(Tokens({4}));
+    stream.CountKept(1);
+    EXPECT_EQ(seen.rooms_made, 2);
+    EXPECT_TRUE(seen.alive);
+  }
+  EXPECT_FALSE(seen.alive);
+}
+
+TEST(TokenStreamTest, OneThatIsCutEndsWhateverWasThere) {
+  for (const bool finished : {false, true}) {
+    TokenStream stream;
+    int wakeups = 0, cancels = 0;
+    stream.SetOnCancel([&] { ++cancels; });
+    stream.SetWakeup([&] { ++wakeups; });
+    stream.Push(Tokens({1}));
+    if (finished) {
+      stream.Finish(absl::OkStatus());
+      EXPECT_TRUE(stream.Read().finished);
+    }
+    EXPECT_FALSE(stream.cut());
+    const int wakeups_before = wakeups;
+    stream.Cut(absl::UnavailableError("x"));
+    stream.Cut(absl::UnavailableError("y"));
+    EXPECT_TRUE(stream.cut());
+    EXPECT_TRUE(stream.cancelled());
+    EXPECT_EQ(cancels, 1);
+    EXPECT_EQ(wakeups, wakeups_before + 1);
+    stream.Push(Tokens({2}));
+    const StreamBatch batch = stream.Read();
+    EXPECT_TRUE(batch.tokens.empty());
+    EXPECT_TRUE(batch.finished);
+    EXPECT_EQ(batch.status, absl::UnavailableError("x"));
+    EXPECT_EQ(batch.usage.completion_tokens, 1);
+  }
 }
 
 TEST(TokenStreamTest, ReaderOnAnotherThreadLosesNothing) {

@@ -106,11 +106,13 @@ TEST(ConfigDocs, SayOfEveryKeyWhatTheDaemonKnows) {
 
 TEST(Config, TellsTheEngineWhatTheLimitsPermit) {
   Config config;
-  EXPECT_EQ(config.EngineOptions().limits.server_bytes, (3 * int64_t{256} << 20) + (1 << 30));
+  EXPECT_EQ(config.EngineOptions().limits.server_bytes, (4 * int64_t{256} << 20) + (1 << 30));
   ASSERT_TRUE(config.Set("server.grpc_listen", "").ok());
-  EXPECT_EQ(config.EngineOptions().limits.server_bytes, 2 * int64_t{256} << 20);
+  EXPECT_EQ(config.EngineOptions().limits.server_bytes, 3 * int64_t{256} << 20);
   ASSERT_TRUE(config.Set("limits.bodies_bytes", "64MiB").ok());
-  EXPECT_EQ(config.EngineOptions().limits.server_bytes, 2 * int64_t{64} << 20);
+  EXPECT_EQ(config.EngineOptions().limits.server_bytes, (2 * 64 + 256) << 20);
+  ASSERT_TRUE(config.Set("limits.unread_bytes", "32MiB").ok());
+  EXPECT_EQ(config.EngineOptions().limits.server_bytes, (2 * 64 + 32) << 20);
 }
 
 TEST(Config, DefaultsAreThoseOfTheEngine) {

@@ -190,6 +190,8 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   ++submitted_;
   auto handle = engine::ConsumerHandle(running.stream);
   running.stream->SetOnCancel([this] {
+    looks_again_ = true;
+    if (std::this_thread::get_id() == thread_.get_id()) return;  // it was cut, inside of a Push
     MutexLock lock(mutex_);
     changed_.NotifyAll();
   });
@@ -373,7 +375,7 @@ void FakeEngine::Loop() {
       if (!it->hold) wake_at = std::min(wake_at, it->next_token);
       ++it;
     }
-    changed_.WaitUntil(mutex_, wake_at);
+    if (!looks_again_.exchange(false)) changed_.WaitUntil(mutex_, wake_at);
   }
   for (Running& running : running_) {
     running.stream->Finish(absl::CancelledError("the engine is stopping"));

@@ -2,6 +2,7 @@
 #define REFRAIN_TESTS_SUPPORT_FAKE_ENGINE_H_
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -161,6 +162,7 @@ class FakeEngine final : public engine::Engine {
   int cancelled_ REFRAIN_GUARDED_BY(mutex_) = 0;
   bool draining_ REFRAIN_GUARDED_BY(mutex_) = false;
   bool stopping_ REFRAIN_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> looks_again_{false};  // before it waits: streams were cancelled
   std::thread thread_;
 };
 

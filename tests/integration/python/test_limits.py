@@ -99,8 +99,8 @@ def test_bytes_of_all_bodies(limited):
     body = b'{"prompt":"Hello","max_tokens":1}'.ljust(40000)
     host, port = daemon.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as slow:
-        slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 40000\r\n\r\n" +
-                     body[:30000])
+        slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                     b"Content-Length: 40000\r\n\r\n" + body[:30000])
         deadline = time.monotonic() + 10
         while (answer := httpx.post(f"{daemon.url}/v1/completions", content=body)).status_code == 200:
             assert time.monotonic() < deadline
@@ -178,7 +178,7 @@ def test_tokens_of_the_queue(limited):
     def ask() -> socket.socket:
         client = socket.create_connection((host, int(port)))
         body = f'{{"prompt":{ids},"max_tokens":1}}'
-        client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+        client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                        f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
         return client
 

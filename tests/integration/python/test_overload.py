@@ -35,8 +35,8 @@ def complete(daemon, headers=None, **fields):
 def send(daemon, body: str) -> socket.socket:
     port = int(daemon.url.rsplit(":", 1)[1])
     client = socket.create_connection(("127.0.0.1", port))
-    client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-                   f"\r\n{body}".encode())
+    client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                   f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
     return client
 
 

@@ -83,13 +83,13 @@ def test_plain_http_and_old_protocols_are_refused_and_hurt_nobody(encrypted):
 
 def test_requests_sent_ahead_are_answered_in_order_under_tls(encrypted):
     port, folder, _ = encrypted
-    one = b"GET /version HTTP/1.1\r\nHost: x\r\nX-Request-Id: ahead-%d\r\n\r\n"
+    one = b"GET /version HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: ahead-%d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as tcp:
         tcp.settimeout(20)
         with trusting(folder / "cert.pem").wrap_socket(tcp, server_hostname="localhost") as tls:
             body = b'{"prompt":"Go","max_tokens":30,"ignore_eos":true,"stream":true}'
-            tls.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
-                        % (len(body), body) + one % 1)
+            tls.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                        b"Content-Length: %d\r\n\r\n%s" % (len(body), body) + one % 1)
             time.sleep(0.1)  # arrives while the stream is being sent
             tls.sendall(one % 2 + (one % 3)[:20])
             received = b""

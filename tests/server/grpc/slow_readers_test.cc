@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "proto/inference.grpc.pb.h"
+#include "server/unread_answers.h"
 #include "tests/server/grpc/server_fixture.h"
 #include "tests/support/allocated_bytes.h"
+#include "tests/support/eventually.h"
 #include "tests/support/rounds.h"
 #include "tests/support/slow_build.h"
 
@@ -41,6 +43,7 @@ class GrpcSlowReaders : public GrpcServerTest {
   void Start(ServerOptions options) {
     options.on_call = [this](const CallRecord& call) {
       if (call.code == absl::StatusCode::kCancelled) ++cancelled_calls_;
+      if (call.code == absl::StatusCode::kUnavailable) ++refused_calls_;
     };
     GrpcServerTest::Start(std::move(options));
   }
@@ -91,6 +94,7 @@ class GrpcSlowReaders : public GrpcServerTest {
   }
 
   std::atomic<int> cancelled_calls_{0};
+  std::atomic<int> refused_calls_{0};
 };
 
 TEST_F(GrpcSlowReaders, OnesThatStopDelayNobodyAndGiveSlotsAndMemoryBack) {
@@ -135,6 +139,36 @@ TEST_F(GrpcSlowReaders, OnesThatStopDelayNobodyAndGiveSlotsAndMemoryBack) {
   ShortCallMs(good.get());
   const size_t after = AllocatedBytes();
   EXPECT_LT(after, before + (8u << 20)) << "before " << before;
+}
+
+// Long before their time to read is over.
+TEST_F(GrpcSlowReaders, WhatNobodyReadsIsBounded) {
+  constexpr int kReaders = 8;  // of 6 MB each
+  constexpr size_t kMost = 16 << 20;
+  const auto unread = UnreadAnswers::Make(kMost);
+  Start({.unread = unread});
+  std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
+  std::vector<ClientContext> contexts(kReaders);
+  std::vector<Reader> readers;
+  v1::GenerateResponse message;
+  for (ClientContext& context : contexts) {
+    stubs.push_back(Connect());
+    readers.push_back(stubs.back()->Generate(&context, ManyBytes()));
+    ASSERT_TRUE(readers.back()->Read(&message));
+  }
+  ASSERT_TRUE(engine_.WaitForRunning(0));
+  EXPECT_LE(unread->bytes(), kMost);
+  EXPECT_GE(unread->cut(), kReaders - 3);
+  const auto cut = static_cast<int>(unread->cut());
+  EXPECT_TRUE(testing::Eventually([&] { return cancelled_calls_ + refused_calls_ == cut; }))
+      << cancelled_calls_ << " " << refused_calls_;
+  int complete = 0;
+  for (const Reader& reader : readers) {
+    while (reader->Read(&message)) {
+    }
+    complete += reader->Finish().ok() ? 1 : 0;
+  }
+  EXPECT_EQ(complete, kReaders - cut) << "and who reads in the end has all of it";
 }
 
 TEST_F(GrpcSlowReaders, AnswersInOneMessageEndTooWhenNobodyReadsThem) {

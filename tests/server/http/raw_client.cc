@@ -185,14 +185,17 @@ std::optional<double> TimeGet(RawClient* client, std::string_view path, double l
 
 std::string GetRequest(std::string_view path, std::string_view more_headers) {
   std::string request = "GET ";
-  request.append(path).append(" HTTP/1.1\r\nHost: test\r\n").append(more_headers).append("\r\n");
+  request.append(path)
+      .append(" HTTP/1.1\r\nHost: localhost\r\n")
+      .append(more_headers)
+      .append("\r\n");
   return request;
 }
 
 std::string PostRequest(std::string_view path, std::string_view body,
                         std::string_view more_headers) {
   std::string request = "POST ";
-  request.append(path).append(" HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n");
+  request.append(path).append(" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
   request.append("Content-Length: ").append(std::to_string(body.size())).append("\r\n");
   request.append(more_headers).append("\r\n").append(body);
   return request;

@@ -16,6 +16,7 @@
 #include "server/http/exchange.h"
 #include "server/http/server.h"
 #include "server/metrics/histogram.h"
+#include "server/unread_answers.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/fake_engine.h"
 
@@ -60,7 +61,8 @@ class MetricsTest : public ::testing::Test {
   MetricsTest()
       : metrics_({.version = "9.9.9",
                   .cache = {.prefix_cache = true, .dtype = "f16", .eviction = "lru"},
-                  .dropped_log_lines = [this] { return dropped_log_lines_; }}) {}
+                  .dropped_log_lines = [this] { return dropped_log_lines_; },
+                  .unread = unread_}) {}
 
   void Load() { metrics_.SetEngine(&engine_); }
   engine::EngineObserver& observer() { return *metrics_.engine_observer(); }
@@ -79,6 +81,7 @@ class MetricsTest : public ::testing::Test {
   }
 
   int64_t dropped_log_lines_ = 0;
+  const std::shared_ptr<UnreadAnswers> unread_ = UnreadAnswers::Make(1'000'000);
   FakeEngine engine_;
   Metrics metrics_;
 };
@@ -457,6 +460,20 @@ TEST_F(MetricsTest, TellsWhatBecameOfConnections) {
   EXPECT_EQ(Value("refrain_connections_evicted_total{front_end=\"http\"}"), "3");
   EXPECT_EQ(Value("refrain_connections_accepted_total{front_end=\"grpc\"}"), "0");
   EXPECT_EQ(Value("refrain_connections_refused_total{front_end=\"grpc\"}"), "1");
+}
+
+TEST_F(MetricsTest, TellsWhatWaitsToBeRead) {
+  const auto first = std::make_shared<engine::TokenStream>();
+  const auto second = std::make_shared<engine::TokenStream>();
+  for (const auto& stream : {first, second}) unread_->Count(stream, "");
+  engine::StreamBatch batch;
+  batch.tokens.resize(10'000);
+  first->Push(batch);
+  EXPECT_EQ(Value("refrain_unread_answer_bytes"),
+            std::to_string(10'000 * sizeof(engine::TokenEvent)));
+  EXPECT_EQ(Value("refrain_unread_answers_cut_total"), "0");
+  second->Push(batch);
+  EXPECT_EQ(Value("refrain_unread_answers_cut_total"), "1");
 }
 
 TEST_F(MetricsTest, KeepsProbesOutOfRequestMetrics) {

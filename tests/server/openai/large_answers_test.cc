@@ -17,6 +17,7 @@
 #include "server/openai/generation_reply.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
+#include "tests/support/allocated_bytes.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_tokenizer.h"
 #include "tests/support/slow_build.h"
@@ -24,6 +25,7 @@
 namespace refrain::server::openai {
 namespace {
 
+using ::refrain::testing::AllocatedBytes;
 using ::refrain::testing::Eventually;
 using ::refrain::testing::kSlowBuildFactor;
 using ::refrain::testing::PostRequest;
@@ -124,6 +126,31 @@ TEST_F(LargeAnswersTest, AStreamThatFailsLaterFirstSendsWhatItHad) {
   EXPECT_EQ(Count(all, "\"text\":"), 1001u);
   EXPECT_EQ(Count(all, "\"error\":"), 1u);
   EXPECT_EQ(Count(all, "[DONE]"), 0u);
+}
+
+// While its client does not read on: what was read of the stream is given back there and then.
+TEST_F(LargeAnswersTest, OneThatIsCutSendsNothingMoreButWhy) {
+  for (const bool blocked : {false, true}) {
+    stream_ = std::make_shared<engine::TokenStream>();
+    engine::StreamBatch batch;
+    AddTokens(20'000, /*from_prompt=*/false, 20, &batch);
+    stream_->Push(std::move(batch));
+    GenerationCall call = Call(/*stream=*/true);
+    call.output.logprobs = 20;
+    GenerationReply* const reply = Reply(call);
+    EXPECT_GT(Count(reply->Next().body, "\"text\":"), 10u);
+    const size_t before = AllocatedBytes();
+    stream_->Cut(absl::UnavailableError("not read"));
+    if (blocked) reply->WhileBlocked();
+    if (blocked && before > 0) {
+      EXPECT_LT(AllocatedBytes() + (4 << 20), before);
+    }
+    const http::ReplyPart part = reply->Next();
+    EXPECT_TRUE(part.last);
+    EXPECT_TRUE(part.close);
+    EXPECT_EQ(Count(part.body, "\"text\":"), 0u);
+    EXPECT_EQ(Count(part.body, "not read"), 1u);
+  }
 }
 
 // Whoever is told that there is nothing to send waits for a wakeup, and what is in a stream by then
