@@ -60,7 +60,7 @@ class Simulation {
       if (cache_->IsCurrent(waiting.match)) continue;
       LoadIds(trace_.requests[waiting.index]);
       waiting.match = cache_->MatchAgain(waiting.match, {}, {.ids = ids_, .positions = {}});
-      cache_->Await(IdOf(waiting.index), /*rank=*/0, waiting.match);
+      cache_->Await(IdOf(waiting.index), {}, waiting.match);
     }
   }
 
