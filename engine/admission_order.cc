@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 namespace refrain::engine {
 namespace {
@@ -10,6 +11,19 @@ namespace {
 int64_t ChunksFor(const WaitingEntry& one, int32_t chunk_tokens) {
   const int32_t missing_tokens = one.prefill_tokens - one.shared_tokens;
   return one.idle_chunks + (missing_tokens + chunk_tokens - 1) / chunk_tokens + 1;
+}
+
+// Of those that have not aged: the lower the sooner.
+int32_t RankUnder(Policy policy, const WaitingEntry& one) {
+  switch (policy) {
+    case Policy::kFcfs:
+      return 0;
+    case Policy::kLongestPrefix:
+      return -one.shared_tokens;
+    case Policy::kPriority:
+      return one.priority;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -57,20 +71,15 @@ const WaitingEntry* AdmissionOrder::NextByAge() {
   return nullptr;
 }
 
-int32_t AdmissionOrder::RankOf(const WaitingEntry& one, Policy policy) {
-  switch (policy) {
-    case Policy::kFcfs:
-      return 0;
-    case Policy::kLongestPrefix:
-      return -one.shared_tokens;
-    case Policy::kPriority:
-      return one.priority;
-  }
-  return 0;
+int32_t AdmissionOrder::RankOf(const WaitingEntry& one, const SchedulerSnapshot& snapshot) {
+  const SchedulerLimits& limits = snapshot.limits;
+  const bool aged =
+      limits.policy != Policy::kFcfs && snapshot.step - one.since_step >= limits.ageing_steps;
+  return aged ? std::numeric_limits<int32_t>::min() : RankUnder(limits.policy, one);
 }
 
 AdmissionOrder::Key AdmissionOrder::KeyOf(const WaitingEntry& one, size_t position) const {
-  const int32_t rank = RankOf(one, s_.limits.policy);
+  const int32_t rank = RankUnder(s_.limits.policy, one);
   return uint64_t{static_cast<uint32_t>(rank) ^ (uint32_t{1} << 31)} << 32 | position;
 }
 

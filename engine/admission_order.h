@@ -20,8 +20,9 @@ namespace refrain::engine {
 // plan, on its thread. Cannot fail.
 class AdmissionOrder {
  public:
-  // The lower the sooner, but for who has waited too long; under kFcfs all have one.
-  static int32_t RankOf(const WaitingEntry& one, Policy policy);
+  // The lower the sooner of one tenant's, and of equals the older, as of now: as Next names them,
+  // but for those that share with running ones.
+  static int32_t RankOf(const WaitingEntry& one, const SchedulerSnapshot& snapshot);
 
   // `some`: of snapshot.waiting, in its order; null = all. Both outlive it.
   AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some)

@@ -185,6 +185,7 @@ void EngineLoop::RemoveWaiting(SequenceId id) {
   assert(entry != snapshot_.waiting.end() && entry->sequence == id);
   snapshot_.waiting.erase(entry);
   parts_.cache->StopAwaiting(id);
+  lines_.Remove(id);
 }
 
 void EngineLoop::RememberTurn(const RunningRequest& request,

@@ -27,6 +27,7 @@
 #include "engine/step_builder.h"
 #include "engine/text/tokenizer.h"
 #include "engine/turn_memory.h"
+#include "engine/waiting_lines.h"
 #include "kvcache/cache_manager.h"
 
 namespace refrain::engine {
@@ -62,9 +63,8 @@ struct EngineLoopParts {
 // whose next chunk another is computing is held until that is done (PendingPrefixes).
 //
 // Beam search: beams are sequences like others. One that has its next candidates waits for those of
-// the request's other beams; when all are there, those that go on get their next token, a beam
-// that goes on more than once is forked in the cache, and what is dropped leaves it. So all beams
-// advance in the same step, unless memory is short.
+// the request's other beams; then those that go on get their next token, in the same step unless
+// memory is short, one that goes on more than once is forked, and what is dropped leaves the cache.
 //
 // What a request gets depends on other requests in nothing but time.
 //
@@ -76,8 +76,7 @@ class EngineLoop {
  public:
   // Before each plan so many waiting sequences are matched again if what was found is out of date:
   // the first ones, and others in turn. So a plan goes by matches that are at most waiting /
-  // kRefreshedInTurn plans old, rounded up. Whole chunks that others compute are seen at once, by
-  // their keys (PendingPrefixes), and who is admitted is matched again.
+  // kRefreshedInTurn plans old, rounded up; PendingPrefixes tells more at once.
   static constexpr size_t kRefreshedFirst = 8;
   static constexpr size_t kRefreshedInTurn = 8;
 
@@ -114,8 +113,7 @@ class EngineLoop {
   void RefreshSnapshot();
   // Whether one has requests and runs nothing: others may have to make way for it.
   bool SomeTenantWaits() const;
-  // Once a plan is carried out: which tenants could have used more.
-  void TellShares();
+  void TellShares();  // once a plan is carried out: which tenants could have used more
 
   // --- sharing (engine_loop_sharing.cc) ---
   kvcache::Namespace NamespaceOf(const Request& request) const;
@@ -130,6 +128,7 @@ class EngineLoop {
   void Look(SequenceState* sequence);
   // The same by what the keys tell, until it is looked for.
   void Release(const std::vector<PendingPrefixes::Released>& released);
+  void Await(const SequenceState& sequence, const WaitingEntry& entry);  // what Look has found
   void Describe(SequenceState* sequence, WaitingEntry* entry);
   void RefreshWaiting();
   // Others are held for what it computes, unless it has more to replay first than fits into a step.
@@ -189,6 +188,7 @@ class EngineLoop {
   const LoopOptions options_;
   SchedulerSnapshot snapshot_;
   FairShares shares_;
+  WaitingLines lines_{&shares_};
   PrefixKeyMaker prefix_keys_;
   PendingPrefixes pending_;
   SeenPrefixes seen_;

@@ -81,7 +81,6 @@ void EngineLoop::Look(SequenceState* sequence) {
   entry->prefill_tokens = sequence->known_tokens();
   if (ForkSource(*sequence) != nullptr) {
     sequence->match = {};
-    parts_.cache->StopAwaiting(sequence->id);
     entry->shared_tokens = request.prompt_tokens() - 1;
     entry->idle_chunks = 0;
   } else {
@@ -96,10 +95,16 @@ void EngineLoop::Look(SequenceState* sequence) {
         {.ids = known.first(static_cast<size_t>(wanted_tokens)), .positions = {}});
     entry->shared_tokens = sequence->match.num_tokens;
     entry->idle_chunks = sequence->match.idle_chunks;
-    parts_.cache->Await(sequence->id, AdmissionOrder::RankOf(*entry, snapshot_.limits.policy),
-                        sequence->match);
   }
+  Await(*sequence, *entry);
   Describe(sequence, &*entry);
+}
+
+void EngineLoop::Await(const SequenceState& sequence, const WaitingEntry& entry) {
+  const int32_t rank = AdmissionOrder::RankOf(entry, snapshot_);
+  const kvcache::WaitingPlace place =
+      lines_.Place(entry.sequence, entry.tenant, rank, entry.prefill_tokens);
+  parts_.cache->Await(entry.sequence, place, sequence.match);
 }
 
 void EngineLoop::Describe(SequenceState* sequence, WaitingEntry* entry) {
@@ -134,6 +139,7 @@ void EngineLoop::RefreshWaiting() {
     SequenceState* const sequence = sequences_.at(entry.sequence).get();
     if (entry.held) return;
     if (!parts_.cache->IsCurrent(sequence->match)) return Look(sequence);
+    Await(*sequence, entry);  // it may have aged, or there is room for it now
     // Who else holds the chunks of a match may have changed.
     if (entry.shared_tokens > 0) {
       parts_.cache->CountIdleAgain(&sequence->match);

@@ -34,6 +34,10 @@ void FairShares::Charge(int32_t index, int64_t tokens) {
   tenants_[index].served += tenants_[index].CostOf(tokens);
 }
 
+int64_t FairShares::ServedAfter(int32_t index, int64_t tokens) const {
+  return tenants_[index].served + tenants_[index].CostOf(tokens);
+}
+
 void FairShares::SetLacking(const std::vector<bool>& lacking) {
   lacking_ = lacking;
   Advance();

@@ -39,6 +39,8 @@ class FairShares {
 
   // By index; empty while fewer than two tenants have requests.
   const std::vector<TenantEntry>& competing() const { return active_ < 2 ? none_ : tenants_; }
+  // TenantEntry::served of it once so many tokens more are computed for it.
+  int64_t ServedAfter(int32_t index, int64_t tokens) const;
 
  private:
   void Advance();

@@ -1,6 +1,7 @@
 #include "kvcache/awaiting_policy.h"
 
 #include <cassert>
+#include <iterator>
 
 namespace refrain::kvcache {
 
@@ -15,14 +16,29 @@ void AwaitingPolicy::Inserted(NodeId node, const ChunkTraits& traits) {
   policy_->Inserted(node, traits);
 }
 
+AwaitingPolicy::Place AwaitingPolicy::FirstOf(const std::set<Place>& places) {
+  auto next = places.begin();
+  Place first = *next;
+  while (next->line != places.rbegin()->line) {
+    next = places.upper_bound(Place::EndOf(next->line));
+    if (next->RunsBefore(first)) first = *next;
+  }
+  return first;
+}
+
+void AwaitingPolicy::AddToSpared(Group* group) {
+  group->first = FirstOf(group->places);
+  spared_.emplace(group->first, group->node);
+}
+
 void AwaitingPolicy::Spare(NodeId node) {
   policy_->Busy(node);
   Get(node).spared = true;
-  spared_.insert(KeyOf(node));
+  AddToSpared(Get(node).group.get());
 }
 
 void AwaitingPolicy::Show(NodeId node) {
-  spared_.erase(KeyOf(node));
+  TakeFromSpared(*Get(node).group);
   Get(node).spared = false;
   policy_->Idle(node);
 }
@@ -38,65 +54,93 @@ void AwaitingPolicy::Busy(NodeId node) {
   Chunk& chunk = Get(node);
   chunk.idle = false;
   if (!chunk.spared) return policy_->Busy(node);
-  spared_.erase(KeyOf(node));
+  TakeFromSpared(*chunk.group);
   chunk.spared = false;
 }
 
-void AwaitingPolicy::Await(SequenceId sequence, int32_t rank, NodeId node) {
+void AwaitingPolicy::Await(SequenceId sequence, const WaitingPlace& place, NodeId node) {
   assert(IsKnown(node));
+  const Place stands{place.line, place.rank, sequence};
   const auto found = waiting_.find(sequence);
-  if (found != waiting_.end() && found->second.group->node == node && found->second.rank == rank) {
+  if (found != waiting_.end() && found->second.group->node == node &&
+      found->second.place == stands) {
     return;
   }
   StopAwaiting(sequence);
+  if (gives_up_ == stands) gives_up_.reset();
+  if (!Fits(node) && !spared_.empty() && Last()->first.RunsBefore(stands)) return;
   auto group = std::make_unique<Group>();
-  group->places.emplace(rank, sequence);
-  waiting_[sequence] = {group.get(), rank};
+  group->places.insert(stands);
+  waiting_[sequence] = {group.get(), stands};
   AddGroup(std::move(group), node);
+  while (awaited_chunks_ > max_awaited_chunks_ && !spared_.empty()) {
+    const NodeId last = Last()->second;
+    Show(last);
+    for (const Place& other : Get(last).group->places) waiting_.erase(other.sequence);
+    DropGroup(last);
+  }
 }
 
 void AwaitingPolicy::StopAwaiting(SequenceId sequence) {
   const auto found = waiting_.find(sequence);
   if (found == waiting_.end()) return;
-  const auto [group, rank] = found->second;
+  const auto [group, place] = found->second;
   waiting_.erase(found);
   const NodeId node = group->node;
   Chunk& chunk = Get(node);
   if (group->places.size() == 1) {
     if (chunk.spared) Show(node);
-    chunk.group = nullptr;
+    DropGroup(node);
     return;
   }
-  if (chunk.spared) spared_.erase(KeyOf(node));
-  group->places.erase({rank, sequence});
-  if (chunk.spared) spared_.insert(KeyOf(node));
+  group->places.erase(place);
+  if (!chunk.spared || group->first != place) return;
+  TakeFromSpared(*group);
+  AddToSpared(group);
 }
 
 void AwaitingPolicy::AddGroup(std::unique_ptr<Group> group, NodeId node) {
   Chunk& chunk = Get(node);
-  if (chunk.spared) spared_.erase(KeyOf(node));
+  if (chunk.spared) TakeFromSpared(*chunk.group);
+  if (chunk.group == nullptr) {
+    for (NodeId id = node; IsKnown(id) && Get(id).awaited++ == 0; id = Get(id).parent) {
+      ++awaited_chunks_;
+    }
+  }
   if (chunk.group == nullptr || chunk.group->places.size() < group->places.size()) {
     std::swap(chunk.group, group);
     chunk.group->node = node;
   }
   if (group != nullptr) {
-    for (const Place& place : group->places) waiting_.at(place.second).group = chunk.group.get();
+    for (const Place& place : group->places) waiting_.at(place.sequence).group = chunk.group.get();
     chunk.group->places.merge(group->places);
   }
   if (chunk.spared) {
-    spared_.insert(KeyOf(node));
+    AddToSpared(chunk.group.get());
   } else if (chunk.idle) {
     Spare(node);
   }
 }
 
+void AwaitingPolicy::DropGroup(NodeId node) {
+  Get(node).group = nullptr;
+  for (NodeId id = node; IsKnown(id) && --Get(id).awaited == 0; id = Get(id).parent) {
+    --awaited_chunks_;
+  }
+}
+
 void AwaitingPolicy::MoveTo(NodeId node, NodeId other) {
   if (Get(node).spared) Show(node);
-  std::unique_ptr<Group> group = std::move(Get(node).group);
+  if (std::unique_ptr<Group> group = std::move(Get(node).group); group != nullptr) {
+    if (IsKnown(other)) {
+      AddGroup(std::move(group), other);
+    } else {
+      for (const Place& place : group->places) waiting_.erase(place.sequence);
+    }
+    DropGroup(node);  // now, so that those before it are not counted anew
+  }
   Get(node) = {};
-  if (group == nullptr) return;
-  if (IsKnown(other)) return AddGroup(std::move(group), other);
-  for (const Place& place : group->places) waiting_.erase(place.second);
+  assert(!waiting_.empty() || awaited_chunks_ == 0);
 }
 
 void AwaitingPolicy::Evicted(NodeId node) {
@@ -114,10 +158,43 @@ void AwaitingPolicy::Replaced(NodeId node, NodeId by) {
   policy_->Replaced(node, by);
 }
 
+bool AwaitingPolicy::Fits(NodeId node) {
+  int32_t room = max_awaited_chunks_ - awaited_chunks_;
+  for (NodeId id = node; IsKnown(id) && Get(id).awaited == 0; id = Get(id).parent) {
+    if (--room < 0) return false;
+  }
+  return true;
+}
+
+AwaitingPolicy::Spared::iterator AwaitingPolicy::LastOf(const WaitingLine* line) {
+  return std::prev(spared_.lower_bound({Place::EndOf(line), NodeId{INT32_MAX}}));
+}
+
+AwaitingPolicy::Spared::iterator AwaitingPolicy::Last() {
+  auto last = std::prev(spared_.end());
+  const WaitingLine* const last_line = last->first.line;
+  if (spared_.begin()->first.line == last_line) return last;
+  auto turn = last->first.Turn();
+  for (auto next = spared_.begin(); next->first.line != last_line;) {
+    const auto other = LastOf(next->first.line);
+    next = std::next(other);
+    const auto other_turn = other->first.Turn();
+    if (other_turn < turn) continue;
+    last = other;
+    turn = other_turn;
+  }
+  return last;
+}
+
 std::optional<NodeId> AwaitingPolicy::Victim() {
   std::optional<NodeId> victim = policy_->Victim();
   if (victim.has_value() || spared_.empty()) return victim;
-  Show(spared_.rbegin()->second);
+  // Who has begun to give up a lineage gives up the rest of it.
+  const bool goes_on = gives_up_.has_value() && spared_.begin()->first <= *gives_up_ &&
+                       LastOf(gives_up_->line)->first == *gives_up_;
+  const auto last = goes_on ? LastOf(gives_up_->line) : Last();
+  gives_up_ = last->first;
+  Show(last->second);
   return policy_->Victim();
 }
 

@@ -230,7 +230,7 @@ void CacheManager::Retain(SequenceId sequence, std::string_view tenant) {
   for (const PathEntry& entry : Get(sequence).path) cache_.Retain(entry.node, tenant);
 }
 
-void CacheManager::Await(SequenceId sequence, int32_t rank, const MatchResult& match) {
+void CacheManager::Await(SequenceId sequence, const WaitingPlace& place, const MatchResult& match) {
   if (match.num_tokens == 0) return cache_.StopAwaiting(sequence);
   NodeId node = match.node;
   const PrefixTree::Node& last = tree().node(node);
@@ -239,7 +239,7 @@ void CacheManager::Await(SequenceId sequence, int32_t rank, const MatchResult& m
     if (parent.is_root()) return cache_.StopAwaiting(sequence);
     node = last.parent;
   }
-  cache_.Await(sequence, rank, node);
+  cache_.Await(sequence, place, node);
 }
 
 absl::StatusOr<SlotId> CacheManager::Fork(SequenceId sequence, SequenceId source,

@@ -138,7 +138,7 @@ class CacheManager {
   void Retain(SequenceId sequence, std::string_view tenant);
   void Answered(SequenceId sequence, AnswerEnd answer) { Get(sequence).answer = answer; }
   // `sequence` waits to run and will join with `match`, which is current (EvictionPolicy::Await).
-  void Await(SequenceId sequence, int32_t rank, const MatchResult& match);
+  void Await(SequenceId sequence, const WaitingPlace& place, const MatchResult& match);
   void StopAwaiting(SequenceId sequence) { cache_.StopAwaiting(sequence); }
   // Evicts everything that is idle. Returns the number of chunks.
   int32_t EvictAll() { return cache_.EvictAll(); }

@@ -83,8 +83,8 @@ class ChunkCache {
   void Unpin(NodeId node);
   void Retain(NodeId node, std::string_view tenant) { policy_->Retain(node, tenant); }
   void Leaving(NodeId node, AnswerEnd end) { policy_->Leaving(node, end); }
-  void Await(SequenceId sequence, int32_t rank, NodeId node) {
-    policy_->Await(sequence, rank, node);
+  void Await(SequenceId sequence, const WaitingPlace& place, NodeId node) {
+    policy_->Await(sequence, place, node);
   }
   void StopAwaiting(SequenceId sequence) { policy_->StopAwaiting(sequence); }
   // Everything idle. Returns the number of chunks.

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kvcache/types.h"
+#include "kvcache/waiting_line.h"
 
 namespace refrain::kvcache {
 
@@ -69,9 +70,10 @@ class EvictionPolicy {
   virtual void Leaving(NodeId node, AnswerEnd answer) {}
 
   // A sequence that waits to run will use the chunk and all before it, in place of what it awaited
-  // before: the sooner the lower its rank, and of equal rank the lower its id. What
-  // MakeEvictionPolicy makes evicts it last (AwaitingPolicy).
-  virtual void Await(SequenceId sequence, int32_t rank, NodeId node) {}
+  // before, when its place's turn comes. What MakeEvictionPolicy makes evicts it last, up to three
+  // quarters of the pool: beyond, those who come last are to await anew, now and then
+  // (AwaitingPolicy).
+  virtual void Await(SequenceId sequence, const WaitingPlace& place, NodeId node) {}
   virtual void StopAwaiting(SequenceId sequence) {}
 };
 

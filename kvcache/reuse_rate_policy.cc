@@ -84,7 +84,7 @@ void ReuseRatePolicy::HitInPart(NodeId node) { joining_in_part_ = node; }
 int32_t ReuseRatePolicy::SiblingsOf(const Chunk& chunk) const {
   if (Knows(chunk.parent)) return chunks_[ToIndex(chunk.parent)].children;
   const auto root = root_children_.find(chunk.parent);
-  return root == root_children_.end() ? 0 : root->second;
+  return root == root_children_.end() ? 0 : std::max(root->second.ever, root->second.now);
 }
 
 void ReuseRatePolicy::FinishJoin() {
@@ -198,7 +198,6 @@ ReuseRatePolicy::LineageId ReuseRatePolicy::LineageOfChild(NodeId parent) {
 void ReuseRatePolicy::Inserted(NodeId node, const ChunkTraits& traits) {
   FinishJoin();
   if (ToIndex(node) >= chunks_.size()) chunks_.resize(ToIndex(node) + 1);
-  root_children_.erase(node);  // it was one, and is gone
   Chunk& chunk = Get(node);
   chunk = {.lineage_hash = traits.lineage_hash,
            .parent = traits.parent,
@@ -211,6 +210,8 @@ void ReuseRatePolicy::Inserted(NodeId node, const ChunkTraits& traits) {
   lineages_[static_cast<size_t>(lineage)].end_was_matched = false;
   Release(lineage);
 
+  RootChildren* const of_root = Knows(traits.parent) ? nullptr : &root_children_[traits.parent];
+  if (of_root != nullptr) ++of_root->now;
   const auto ghost = traits.lineage_hash == 0 ? ghosts_.end() : ghosts_.find(traits.lineage_hash);
   if (ghost != ghosts_.end()) {
     const Ghost known = ghost->second;
@@ -220,10 +221,10 @@ void ReuseRatePolicy::Inserted(NodeId node, const ChunkTraits& traits) {
       Continue(known.lineage, known.is_tail, traits.reuse, known.children);
     }
     Release(known.lineage);
-  } else if (Knows(traits.parent)) {
+  } else if (of_root == nullptr) {
     ++Get(traits.parent).children;
   } else {
-    ++root_children_[traits.parent];
+    ++of_root->ever;
   }
 }
 
@@ -261,6 +262,8 @@ void ReuseRatePolicy::Dropped(NodeId node) {
 void ReuseRatePolicy::Forget(NodeId node) {
   RemoveIdle(node);
   Release(std::exchange(Get(node).lineage, kNone));
+  const auto root = root_children_.find(Get(node).parent);
+  if (root != root_children_.end() && --root->second.now == 0) root_children_.erase(root);
 }
 
 void ReuseRatePolicy::LeaveGhost(const Chunk& chunk) {

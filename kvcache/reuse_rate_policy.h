@@ -90,6 +90,12 @@ class ReuseRatePolicy : public EvictionPolicy {
     bool is_tail = false;
     bool is_idle = false;
   };
+  // Roots are not told of. One goes after its last child, and another may get its id, so that it is
+  // counted from the beginning when it has had none.
+  struct RootChildren {
+    int32_t ever = 0;  // as Chunk::children
+    int32_t now = 0;
+  };
   struct Ghost {
     LineageId lineage;
     int32_t children;
@@ -141,10 +147,10 @@ class ReuseRatePolicy : public EvictionPolicy {
   LineageId current_ = kNone;    // of the request that joined last
   std::vector<NodeId> joining_;  // its hits, until it is clear that there are no more
   NodeId joining_in_part_{-1};   // behind them
-  std::unordered_map<NodeId, int32_t> root_children_;  // as Chunk::children; roots are not told of
-  std::vector<Chunk> chunks_;                          // [nodes]
-  std::unordered_map<uint64_t, Ghost> ghosts_;         // by lineage hash
-  std::deque<std::pair<uint64_t, uint64_t>> ghost_order_;  // number, lineage hash
+  std::unordered_map<NodeId, RootChildren> root_children_;  // of roots that have some now
+  std::vector<Chunk> chunks_;                               // [nodes]
+  std::unordered_map<uint64_t, Ghost> ghosts_;              // by lineage hash
+  std::deque<std::pair<uint64_t, uint64_t>> ghost_order_;   // number, lineage hash
   uint64_t ghosts_made_ = 0;
   std::set<IdleKey> idle_;
   // A heap: of each group and bucket the oldest, as of the current request.

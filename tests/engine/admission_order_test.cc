@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/scheduler_snapshots.h"
@@ -65,6 +66,12 @@ TEST(AdmissionOrderTest, RanksAreThoseOfASortBehindTheAged) {
       expected.push_back(static_cast<uint64_t>(one->sequence));
     }
     ASSERT_EQ(Named(s), expected) << "round " << round;
+    const auto place = [&](uint64_t id) {
+      return std::pair(AdmissionOrder::RankOf(s.waiting[id - 1], s), id);
+    };
+    ASSERT_TRUE(std::is_sorted(expected.begin(), expected.end(),
+                               [&](uint64_t a, uint64_t b) { return place(a) < place(b); }))
+        << "round " << round;
   }
 }
 

@@ -120,5 +120,15 @@ TEST(FairSharesTest, SaysWhoHasRequests) {
   EXPECT_TRUE(has(a));
 }
 
+TEST(FairSharesTest, ForeseesWhatATenantWillHaveBeenServed) {
+  FairShares shares;
+  const int32_t a = shares.Enter("a", 2);
+  shares.Charge(a, 100);
+  EXPECT_EQ(shares.ServedAfter(a, 0), TenantEntry{}.CostOf(50));
+  EXPECT_EQ(shares.ServedAfter(a, 30), TenantEntry{}.CostOf(65));
+  shares.Charge(a, 30);
+  EXPECT_EQ(shares.ServedAfter(a, 0), TenantEntry{}.CostOf(65));
+}
+
 }  // namespace
 }  // namespace refrain::engine

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/kvcache/cache_harness.h"
+#include "tests/kvcache/steady_line.h"
 
 namespace refrain::testing {
 namespace {
@@ -161,7 +162,9 @@ class Run {
         break;
       }
       case 3:
-        h_.cache->Await(kvcache::SequenceId{id % 4}, in_.Below(3), h_.Match(cells, salt));
+        lines_[id % 2].Delay(static_cast<int64_t>(id / 4 % 3));
+        h_.cache->Await(kvcache::SequenceId{id % 4},
+                        {.rank = in_.Below(3), .line = &lines_[id % 2]}, h_.Match(cells, salt));
         break;
       case 4:
         h_.cache->StopAwaiting(kvcache::SequenceId{id % 4});
@@ -178,6 +181,7 @@ class Run {
   }
 
   Bytes& in_;
+  SteadyLine lines_[2] = {{0, 2}, {1, 3}};
   CacheHarness h_;
   uint64_t next_id_ = 1;
   std::vector<Pinned> pinned_;

@@ -8,6 +8,7 @@
 
 #include "tests/kvcache/cache_harness.h"
 #include "tests/kvcache/lineages.h"
+#include "tests/kvcache/steady_line.h"
 #include "tests/support/random_steps.h"
 
 namespace refrain::kvcache {
@@ -386,11 +387,14 @@ class RandomRun {
     EXPECT_GE(h_.Match(range.cells, range.salt).num_tokens, range.pinned);
     h_.cache->Unpin({"", range.salt}, testing::SpanOf(range.cells).span(), range.pinned);
   }
-  // Eight sequences that wait: of lower ids than any that runs, and of higher ones.
+  // Eight sequences that wait in two lines: of lower ids than any that runs, and of higher ones.
   void Await() {
     const SequenceId sequence{Below(2) * (uint64_t{1} << 40) + Below(4)};
     if (Below(4) == 0) return h_.cache->StopAwaiting(sequence);
-    h_.cache->Await(sequence, static_cast<int32_t>(Below(3)), h_.Match(Prompt(), Salt()));
+    testing::SteadyLine& line = lines_[Below(2)];
+    line.Delay(static_cast<int64_t>(Below(3)));
+    const auto rank = static_cast<int32_t>(Below(3));
+    h_.cache->Await(sequence, {.rank = rank, .line = &line}, h_.Match(Prompt(), Salt()));
   }
   void Drop() {
     if (seen_.empty()) return;
@@ -415,6 +419,7 @@ class RandomRun {
 
   const Setting setting_;
   std::mt19937 random_;
+  testing::SteadyLine lines_[2] = {{0, 2}, {1, 3}};
   CacheHarness h_;
   uint64_t next_id_ = 1;
   std::vector<Cells> seen_;

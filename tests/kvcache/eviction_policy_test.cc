@@ -288,6 +288,32 @@ TEST(ReuseRatePolicy, WhoJoinsARunningOneDoesNotContinueIt) {
   EXPECT_TRUE(tree.Has("call"));
 }
 
+// Strangers parted below a root that went with the last of them. In the namespace whose root has
+// its id now a conversation goes on beside its first chunk, which it leaves behind.
+TEST(ReuseRatePolicy, ARootHasNoChildrenOfAnotherThatHadItsId) {
+  for (const int32_t strangers : {0, 20}) {
+    const auto policy = *MakeEvictionPolicy("reuse_rate", 100);
+    const auto come = [&](int32_t id, int32_t root) {
+      policy->Inserted(kNode(id), {.tokens = 1, .parent = kNode(root)});
+      policy->Leaving(kNode(id), AnswerEnd::kOther);
+      policy->Idle(kNode(id));
+    };
+    for (int32_t i = 0; i < strangers; ++i) {
+      policy->RequestJoined();
+      come(10 + i, 0);
+    }
+    for (int32_t i = 0; i < strangers; ++i) policy->Dropped(kNode(10 + i));
+    policy->RequestJoined();
+    come(1, 50);
+    policy->RequestJoined();
+    come(2, 0);
+    policy->RequestJoined();
+    policy->HitInPart(kNode(2));
+    come(3, 0);
+    EXPECT_EQ(policy->Victim(), kNode(2)) << strangers;
+  }
+}
+
 // Two ends of the same class, one behind 50,000 tokens, as old as each other but for what the
 // statistics do not tell apart.
 TEST(ReuseRatePolicy, OfEqualEndsTheOneDearerToComputeAgainStays) {

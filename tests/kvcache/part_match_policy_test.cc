@@ -29,7 +29,7 @@ class PartMatchedCache {
             *MakeEvictionPolicy(policy, kChunks))) {}
 
   void Await(SequenceId sequence, const std::vector<TokenId>& ids) {
-    cache_->Await(sequence, /*rank=*/0, Match(ids));
+    cache_->Await(sequence, {}, Match(ids));
   }
 
   // Returns how many of its tokens were there.
