@@ -139,7 +139,7 @@ void EngineLoop::RefreshWaiting() {
     SequenceState* const sequence = sequences_.at(entry.sequence).get();
     if (entry.held) return;
     if (!parts_.cache->IsCurrent(sequence->match)) return Look(sequence);
-    Await(*sequence, entry);  // it may have aged
+    Await(*sequence, entry);  // it may have aged, or there is room for it now
     // Who else holds the chunks of a match may have changed.
     if (entry.shared_tokens > 0) {
       parts_.cache->CountIdleAgain(&sequence->match);

@@ -19,13 +19,9 @@ void AwaitingPolicy::Inserted(NodeId node, const ChunkTraits& traits) {
 AwaitingPolicy::Place AwaitingPolicy::FirstOf(const std::set<Place>& places) {
   auto next = places.begin();
   Place first = *next;
-  if (first.line == places.rbegin()->line) return first;
-  auto turn = first.Turn();
-  while ((next = places.upper_bound(Place::EndOf(next->line))) != places.end()) {
-    const auto other = next->Turn();
-    if (turn < other) continue;
-    first = *next;
-    turn = other;
+  while (next->line != places.rbegin()->line) {
+    next = places.upper_bound(Place::EndOf(next->line));
+    if (next->RunsBefore(first)) first = *next;
   }
   return first;
 }
@@ -72,10 +68,17 @@ void AwaitingPolicy::Await(SequenceId sequence, const WaitingPlace& place, NodeI
   }
   StopAwaiting(sequence);
   if (gives_up_ == stands) gives_up_.reset();
+  if (!Fits(node) && !spared_.empty() && Last()->first.RunsBefore(stands)) return;
   auto group = std::make_unique<Group>();
   group->places.insert(stands);
   waiting_[sequence] = {group.get(), stands};
   AddGroup(std::move(group), node);
+  while (awaited_chunks_ > max_awaited_chunks_ && !spared_.empty()) {
+    const NodeId last = Last()->second;
+    Show(last);
+    for (const Place& other : Get(last).group->places) waiting_.erase(other.sequence);
+    DropGroup(last);
+  }
 }
 
 void AwaitingPolicy::StopAwaiting(SequenceId sequence) {
@@ -87,7 +90,7 @@ void AwaitingPolicy::StopAwaiting(SequenceId sequence) {
   Chunk& chunk = Get(node);
   if (group->places.size() == 1) {
     if (chunk.spared) Show(node);
-    chunk.group = nullptr;
+    DropGroup(node);
     return;
   }
   group->places.erase(place);
@@ -99,6 +102,11 @@ void AwaitingPolicy::StopAwaiting(SequenceId sequence) {
 void AwaitingPolicy::AddGroup(std::unique_ptr<Group> group, NodeId node) {
   Chunk& chunk = Get(node);
   if (chunk.spared) TakeFromSpared(*chunk.group);
+  if (chunk.group == nullptr) {
+    for (NodeId id = node; IsKnown(id) && Get(id).awaited++ == 0; id = Get(id).parent) {
+      ++awaited_chunks_;
+    }
+  }
   if (chunk.group == nullptr || chunk.group->places.size() < group->places.size()) {
     std::swap(chunk.group, group);
     chunk.group->node = node;
@@ -114,13 +122,25 @@ void AwaitingPolicy::AddGroup(std::unique_ptr<Group> group, NodeId node) {
   }
 }
 
+void AwaitingPolicy::DropGroup(NodeId node) {
+  Get(node).group = nullptr;
+  for (NodeId id = node; IsKnown(id) && --Get(id).awaited == 0; id = Get(id).parent) {
+    --awaited_chunks_;
+  }
+}
+
 void AwaitingPolicy::MoveTo(NodeId node, NodeId other) {
   if (Get(node).spared) Show(node);
-  std::unique_ptr<Group> group = std::move(Get(node).group);
+  if (std::unique_ptr<Group> group = std::move(Get(node).group); group != nullptr) {
+    if (IsKnown(other)) {
+      AddGroup(std::move(group), other);
+    } else {
+      for (const Place& place : group->places) waiting_.erase(place.sequence);
+    }
+    DropGroup(node);  // now, so that those before it are not counted anew
+  }
   Get(node) = {};
-  if (group == nullptr) return;
-  if (IsKnown(other)) return AddGroup(std::move(group), other);
-  for (const Place& place : group->places) waiting_.erase(place.sequence);
+  assert(!waiting_.empty() || awaited_chunks_ == 0);
 }
 
 void AwaitingPolicy::Evicted(NodeId node) {
@@ -138,34 +158,43 @@ void AwaitingPolicy::Replaced(NodeId node, NodeId by) {
   policy_->Replaced(node, by);
 }
 
-NodeId AwaitingPolicy::LastSpared() {
-  const auto end_of = [this](const WaitingLine* line) {
-    return spared_.lower_bound({Place::EndOf(line), NodeId{INT32_MAX}});
-  };
-  // Who has begun to give up a lineage gives up the rest of it.
-  if (gives_up_.has_value()) {
-    const auto end = end_of(gives_up_->line);
-    if (end != spared_.begin() && std::prev(end)->first == gives_up_) return std::prev(end)->second;
+bool AwaitingPolicy::Fits(NodeId node) {
+  int32_t room = max_awaited_chunks_ - awaited_chunks_;
+  for (NodeId id = node; IsKnown(id) && Get(id).awaited == 0; id = Get(id).parent) {
+    if (--room < 0) return false;
   }
+  return true;
+}
+
+AwaitingPolicy::Spared::iterator AwaitingPolicy::LastOf(const WaitingLine* line) {
+  return std::prev(spared_.lower_bound({Place::EndOf(line), NodeId{INT32_MAX}}));
+}
+
+AwaitingPolicy::Spared::iterator AwaitingPolicy::Last() {
   auto last = std::prev(spared_.end());
-  if (spared_.begin()->first.line != last->first.line) {
-    auto turn = last->first.Turn();
-    for (auto next = spared_.begin(); next != spared_.end();) {
-      next = end_of(next->first.line);
-      const auto other = std::prev(next)->first.Turn();
-      if (other < turn) continue;
-      last = std::prev(next);
-      turn = other;
-    }
+  const WaitingLine* const last_line = last->first.line;
+  if (spared_.begin()->first.line == last_line) return last;
+  auto turn = last->first.Turn();
+  for (auto next = spared_.begin(); next->first.line != last_line;) {
+    const auto other = LastOf(next->first.line);
+    next = std::next(other);
+    const auto other_turn = other->first.Turn();
+    if (other_turn < turn) continue;
+    last = other;
+    turn = other_turn;
   }
-  gives_up_ = last->first;
-  return last->second;
+  return last;
 }
 
 std::optional<NodeId> AwaitingPolicy::Victim() {
   std::optional<NodeId> victim = policy_->Victim();
   if (victim.has_value() || spared_.empty()) return victim;
-  Show(LastSpared());
+  // Who has begun to give up a lineage gives up the rest of it.
+  const bool goes_on = gives_up_.has_value() && spared_.begin()->first <= *gives_up_ &&
+                       LastOf(gives_up_->line)->first == *gives_up_;
+  const auto last = goes_on ? LastOf(gives_up_->line) : Last();
+  gives_up_ = last->first;
+  Show(last->second);
   return policy_->Victim();
 }
 

@@ -26,6 +26,12 @@ namespace refrain::kvcache {
 // all the time, so lines are asked for them only when something has to go. A chunk that is awaited
 // in several lines counts where the turn for it came first when those that await it last changed.
 //
+// At most `max_awaited_chunks` are kept so, those that are in use counted: where there would be
+// more, whoever comes last gives up at once what is idle, or awaits nothing, until it awaits anew.
+// So a queue, however long, leaves a part of the pool to those who will come back and do not wait
+// now: often they do so long before the last of the queue runs (docs/results/cachesim.md, "With a
+// queue").
+//
 // A sequence awaits one chunk, and so all before it, as leaves go before parents. What is evicted
 // all the same, or dropped, is awaited no more, but what came before it is: a lineage that gives up
 // does so from its end.
@@ -33,13 +39,15 @@ namespace refrain::kvcache {
 // Those that await one chunk move as a group when it leaves. Where two groups meet, the smaller one
 // joins the larger, so that thousands that await one lineage cost little when it gives up.
 //
-// Called by ChunkCache alone, through EvictionPolicy. O(log n) per call, and where lines take turns
-// a question to each of those that await an idle chunk for every lineage that gives up, and for
-// every chunk that they share; for each Await, O(log^2 n) more until it ends, however often what it
-// awaits leaves.
+// Called by ChunkCache alone, through EvictionPolicy. O(log n) per call, and for each chunk that an
+// Await, or its end, makes awaited or not; for each Await, O(log^2 n) more until it ends, however
+// often what it awaits leaves. Where lines take turns, a question to each of those that await an
+// idle chunk, whenever another lineage gives up or those that await a chunk of several lines
+// change.
 class AwaitingPolicy final : public EvictionPolicy {
  public:
-  explicit AwaitingPolicy(std::unique_ptr<EvictionPolicy> policy) : policy_(std::move(policy)) {}
+  AwaitingPolicy(std::unique_ptr<EvictionPolicy> policy, int32_t max_awaited_chunks)
+      : policy_(std::move(policy)), max_awaited_chunks_(max_awaited_chunks) {}
 
   void RequestJoined() override { policy_->RequestJoined(); }
   void Hit(NodeId node) override { policy_->Hit(node); }
@@ -68,7 +76,10 @@ class AwaitingPolicy final : public EvictionPolicy {
     static Place EndOf(const WaitingLine* line) {
       return {line, INT32_MAX, SequenceId{UINT64_MAX}};
     }
-    // The lower the sooner, also among those of several lines.
+    // Also where the other one stands in another line.
+    bool RunsBefore(const Place& other) const {
+      return line == other.line ? *this < other : Turn() < other.Turn();
+    }
     std::pair<int64_t, SequenceId> Turn() const {
       return {line != nullptr ? line->TurnOf(rank, sequence) : rank, sequence};
     }
@@ -81,7 +92,8 @@ class AwaitingPolicy final : public EvictionPolicy {
   };
   struct Chunk {
     NodeId parent{-1};
-    bool known = false;  // else it is a root, or nothing
+    int32_t awaited = 0;  // 1 for its group, and 1 for each child of which this is not 0
+    bool known = false;   // else it is a root, or nothing
     bool idle = false;
     bool spared = false;           // idle, and the other policy was told that it is in use again
     std::unique_ptr<Group> group;  // null: nobody awaits it
@@ -90,26 +102,33 @@ class AwaitingPolicy final : public EvictionPolicy {
     Group* group;
     Place place;
   };
+  using Spared = std::set<std::pair<Place, NodeId>>;  // by line, then by who comes first there
 
   Chunk& Get(NodeId node) { return chunks_[ToIndex(node)]; }
   bool IsKnown(NodeId node) const;
   static Place FirstOf(const std::set<Place>& places);
   void AddToSpared(Group* group);
   void TakeFromSpared(const Group& group) { spared_.erase({group.first, group.node}); }
-  // Of those spared; there are some.
-  NodeId LastSpared();
+  // Whether all of its lineage may be awaited, too. Looks at no more chunks than may be.
+  bool Fits(NodeId node);
+  // Who comes last of those spared, of the line or of all; there are some.
+  Spared::iterator LastOf(const WaitingLine* line);
+  Spared::iterator Last();
   // Of an idle chunk that the other policy may evict; Show makes it such a chunk again.
   void Spare(NodeId node);
   void Show(NodeId node);
   void AddGroup(std::unique_ptr<Group> group, NodeId node);
+  void DropGroup(NodeId node);
   // Those that await `node`, which is about to leave, await `other`, or nothing if it is a root.
   void MoveTo(NodeId node, NodeId other);
 
   const std::unique_ptr<EvictionPolicy> policy_;
+  const int32_t max_awaited_chunks_;
+  int32_t awaited_chunks_ = 0;
   std::vector<Chunk> chunks_;  // [nodes]
   std::unordered_map<SequenceId, Waiting> waiting_;
-  std::set<std::pair<Place, NodeId>> spared_;  // by line, then by who comes first there
-  std::optional<Place> gives_up_;              // who is giving up, until it awaits anew
+  Spared spared_;
+  std::optional<Place> gives_up_;  // who is giving up, until it awaits anew
 };
 
 }  // namespace refrain::kvcache

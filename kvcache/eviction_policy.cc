@@ -20,7 +20,8 @@ absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_v
   if (name == "reuse_rate") policy = std::make_unique<ReuseRatePolicy>(capacity_chunks);
   if (policy != nullptr) {
     policy = std::make_unique<RetainingPolicy>(std::move(policy), capacity_chunks / 4);
-    return std::make_unique<AwaitingPolicy>(std::move(policy));
+    return std::make_unique<AwaitingPolicy>(std::move(policy),
+                                            capacity_chunks - capacity_chunks / 4);
   }
   return absl::InvalidArgumentError(absl::StrCat("kv_cache.eviction is \"", std::string(name),
                                                  "\", must be one of: lru, s3fifo, reuse_rate"));

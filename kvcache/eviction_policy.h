@@ -67,7 +67,8 @@ class EvictionPolicy {
   virtual void Retain(NodeId node, std::string_view tenant) {}
 
   // A sequence that waits to run will use the chunk and all before it, in place of what it awaited
-  // before, when its place's turn comes. What MakeEvictionPolicy makes evicts it last
+  // before, when its place's turn comes. What MakeEvictionPolicy makes evicts it last, up to three
+  // quarters of the pool: beyond, those who come last are to await anew, now and then
   // (AwaitingPolicy).
   virtual void Await(SequenceId sequence, const WaitingPlace& place, NodeId node) {}
   virtual void StopAwaiting(SequenceId sequence) {}

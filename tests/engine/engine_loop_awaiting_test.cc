@@ -103,5 +103,45 @@ TEST_P(EngineLoopAwaitingTest, WhatAnAgedRequestWillUseIsEvictedAfterWhatABetter
   }
 }
 
+// A thousand requests of tenant a, two for each conversation, await nearly all that is cached. A
+// conversation of tenant b, which waits for nothing between its turns, goes on long before they
+// have run.
+TEST_P(EngineLoopAwaitingTest, ALongQueueLeavesSomethingToWhoComesBack) {
+  constexpr int kOfA = 1000, kConversations = kOfA / 2, kChunks = 8;
+  LoopHarness h({.num_chunks = 4 * kConversations + 20,
+                 .max_sequences = 2,
+                 .step_token_budget = 64,
+                 .eviction = "lru",
+                 .policy = GetParam(),
+                 .queued_requests = 2 * kOfA});
+  const auto submit = [&](const std::string& tenant, const std::vector<int32_t>& prompt,
+                          int32_t max_tokens = 4) {
+    Request request = TokenRequest(prompt, max_tokens);
+    request.tenant = tenant;
+    return h.Submit(std::move(request));
+  };
+  std::vector<std::shared_ptr<TokenStream>> before, of_a;
+  for (int i = 0; i < kConversations; ++i) before.push_back(submit("a", Beginning(i, 4), 0));
+  h.RunUntilIdle();
+  for (int i = 0; i < kOfA; ++i) {
+    of_a.push_back(submit("a", Continued(Beginning(i % kConversations, 4), i, 3)));
+  }
+  std::vector<int32_t> prompt = Beginning(5000, kChunks);
+  for (int turn = 0; turn < 4; ++turn) {
+    const auto stream = submit("b", prompt);
+    for (int i = 0; i < 60; ++i) h.loop.Turn();
+    const testing::RequestOutput output = h.Read(stream);
+    ASSERT_TRUE(output.finished);
+    if (turn > 0) {
+      EXPECT_GE(output.usage.cached_tokens, (kChunks + turn - 1) * kChunkTokens) << turn;
+    }
+    prompt = Continued(std::move(prompt), turn, 1);
+  }
+  EXPECT_FALSE(h.Read(of_a.back()).finished);
+  of_a.clear();
+  h.RunUntilIdle();
+  h.CheckIdle();
+}
+
 }  // namespace
 }  // namespace refrain::engine

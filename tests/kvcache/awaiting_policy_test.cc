@@ -28,8 +28,9 @@ constexpr int32_t kRoot = 100;
 
 class AwaitingPolicyTest : public ::testing::Test {
  protected:
-  // Retains up to 2 chunks.
-  AwaitingPolicyTest() : policy_(*MakeEvictionPolicy("lru", 8)) {}
+  // For 8,000 chunks: some are awaited, but for where a test takes fewer.
+  explicit AwaitingPolicyTest(int32_t chunks = 8000)
+      : policy_(*MakeEvictionPolicy("lru", chunks)) {}
 
   void InsertIdle(int32_t id) {
     policy_->Inserted(N(id), {.tokens = 64, .parent = N(kRoot)});
@@ -260,6 +261,57 @@ TEST_F(AwaitingPolicyTest, LinesAreAskedOnceForALineage) {
   policy_->Await(S(2), {.line = &other}, N(10));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{10, 9, 8, 7, 6, 5, 4, 3, 2, 1}));
   EXPECT_LE(one.questions + other.questions, 4);
+}
+
+// Eight chunks, of which six may be awaited.
+class FewAwaitedTest : public AwaitingPolicyTest {
+ protected:
+  FewAwaitedTest() : AwaitingPolicyTest(8) {}
+};
+
+// Of four conversations of two chunks the last to come is as if it did not wait: older than another
+// chunk, and evicted before it. When the first one runs there is room for it.
+TEST_F(FewAwaitedTest, WhoComesLastBeyondThemAwaitsNothing) {
+  for (const bool another_runs : {false, true}) {
+    policy_ = *MakeEvictionPolicy("lru", 8);
+    for (const int32_t first : {1, 3, 5, 7}) InsertLineage(first, first + 1);
+    InsertIdle(10);
+    for (int32_t i = 4; i >= 1; --i) policy_->Await(S(i), {}, N(2 * i));
+    if (another_runs) policy_->StopAwaiting(S(1));
+    policy_->Await(S(4), {}, N(8));
+    EXPECT_EQ(policy_->Victim(), N(another_runs ? 2 : 8));
+  }
+}
+
+// Five chunks that all begin with count once, whoever awaits how many of them.
+TEST_F(FewAwaitedTest, WhatSeveralAwaitCountsOnce) {
+  InsertLineage(1, 5);
+  for (const int32_t end : {6, 7}) {
+    policy_->Inserted(N(end), {.tokens = 64, .parent = N(5)});
+    policy_->Idle(N(end));
+  }
+  for (int32_t i = 1; i <= 5; ++i) policy_->Await(S(i), {}, N(i));
+  policy_->Await(S(6), {}, N(6));
+  InsertIdle(10);
+  EXPECT_EQ(policy_->Victim(), N(7));
+  policy_->Evicted(N(7));
+  EXPECT_EQ(policy_->Victim(), N(10));
+}
+
+// What leaves, or is awaited no more, counts no more: there is room for others.
+TEST_F(FewAwaitedTest, WhatIsGoneDoesNotCount) {
+  for (int round = 0; round < 5; ++round) {
+    InsertLineage(1, 6);
+    policy_->Await(S(1), {}, N(6));
+    EXPECT_EQ(EvictAll().size(), 6u);
+    InsertLineage(1, 6);
+    policy_->Await(S(1), {}, N(6));
+    InsertIdle(10);
+    EXPECT_EQ(policy_->Victim(), N(10));
+    policy_->Dropped(N(10));
+    policy_->StopAwaiting(S(1));
+    EXPECT_EQ(EvictAll().size(), 6u);
+  }
 }
 
 // Half of them await its end, the others all of its chunks; it gives up chunk by chunk.

@@ -54,12 +54,14 @@ class Simulation {
   void Enqueue(size_t index) { waiting_.push_back({index, {}}); }
   bool idle() const { return waiting_.empty(); }
 
-  // Those that wait look for their prompts where others have changed what is there.
+  // Those that wait look for their prompts where others have changed what is there, and say so
+  // again: it may have been too much for all of them.
   void Await() {
     for (Waiting& waiting : waiting_) {
-      if (cache_->IsCurrent(waiting.match)) continue;
-      LoadIds(trace_.requests[waiting.index]);
-      waiting.match = cache_->MatchAgain(waiting.match, {}, {.ids = ids_, .positions = {}});
+      if (!cache_->IsCurrent(waiting.match)) {
+        LoadIds(trace_.requests[waiting.index]);
+        waiting.match = cache_->MatchAgain(waiting.match, {}, {.ids = ids_, .positions = {}});
+      }
       cache_->Await(IdOf(waiting.index), {}, waiting.match);
     }
   }

@@ -186,8 +186,8 @@ TEST(Simulate, WhatWaitingRequestsMatchIsEvictedLast) {
   EXPECT_EQ(hits(1000, true), 0);
 }
 
-// The more of the future waits, the more is found of what the oracle finds; all of it where all
-// that comes waits.
+// The more of the future waits, the more is found of what the oracle finds; nearly all of it where
+// all that comes waits, for which three quarters of the cache are kept.
 TEST(Simulate, HitsMoreTheMoreRequestsWait) {
   const auto trace = ReadTrace(std::string(kData) + "random_paths.jsonl", {});
   ASSERT_TRUE(trace.ok()) << trace.status();
@@ -205,7 +205,8 @@ TEST(Simulate, HitsMoreTheMoreRequestsWait) {
       EXPECT_GT(some.mean_queued, 1);
       EXPECT_GT(all.mean_queued, 100);
       EXPECT_GT(some.hit_tokens, alone.hit_tokens) << policy << " at " << percent << " %";
-      EXPECT_EQ(all.hit_tokens, best) << policy << " at " << percent << " %";
+      EXPECT_GT(all.hit_tokens, some.hit_tokens) << policy << " at " << percent << " %";
+      EXPECT_GE(all.hit_tokens, best * 95 / 100) << policy << " at " << percent << " %";
       options.await = false;
       EXPECT_EQ(Simulate(*trace, policy, options)->hit_tokens, alone.hit_tokens) << policy;
       options.await = true;
