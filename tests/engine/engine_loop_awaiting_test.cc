@@ -103,25 +103,29 @@ TEST_P(EngineLoopAwaitingTest, WhatAnAgedRequestWillUseIsEvictedAfterWhatABetter
   }
 }
 
-// A thousand requests of tenant a await nearly all that is cached. A conversation of tenant b,
-// which waits for nothing between its turns, goes on long before they have run.
+// A thousand requests of tenant a, two for each conversation, await nearly all that is cached. A
+// conversation of tenant b, which waits for nothing between its turns, goes on long before they
+// have run.
 TEST_P(EngineLoopAwaitingTest, ALongQueueLeavesSomethingToWhoComesBack) {
-  constexpr int kOfA = 1000, kChunks = 8;
-  LoopHarness h({.num_chunks = 2 * kOfA + 20,
+  constexpr int kOfA = 1000, kConversations = kOfA / 2, kChunks = 8;
+  LoopHarness h({.num_chunks = 4 * kConversations + 20,
                  .max_sequences = 2,
                  .step_token_budget = 64,
                  .eviction = "lru",
                  .policy = GetParam(),
                  .queued_requests = 2 * kOfA});
-  const auto submit = [&](const std::string& tenant, const std::vector<int32_t>& prompt) {
-    Request request = TokenRequest(prompt, 4);
+  const auto submit = [&](const std::string& tenant, const std::vector<int32_t>& prompt,
+                          int32_t max_tokens = 4) {
+    Request request = TokenRequest(prompt, max_tokens);
     request.tenant = tenant;
     return h.Submit(std::move(request));
   };
   std::vector<std::shared_ptr<TokenStream>> before, of_a;
-  for (int i = 0; i < kOfA; ++i) before.push_back(submit("a", Beginning(i, 2)));
+  for (int i = 0; i < kConversations; ++i) before.push_back(submit("a", Beginning(i, 4), 0));
   h.RunUntilIdle();
-  for (int i = 0; i < kOfA; ++i) of_a.push_back(submit("a", Continued(Beginning(i, 2), i, 3)));
+  for (int i = 0; i < kOfA; ++i) {
+    of_a.push_back(submit("a", Continued(Beginning(i % kConversations, 4), i, 3)));
+  }
   std::vector<int32_t> prompt = Beginning(5000, kChunks);
   for (int turn = 0; turn < 4; ++turn) {
     const auto stream = submit("b", prompt);
