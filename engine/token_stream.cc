@@ -94,6 +94,12 @@ void TokenStream::NoteReading() {
   if (memory_ != nullptr) memory_->Take(BytesLocked(), /*read=*/true);
 }
 
+void TokenStream::Release() {
+  MutexLock lock(mutex_);
+  read_bytes_ = 0;
+  if (memory_ != nullptr) memory_->Take(BytesLocked(), /*read=*/true);
+}
+
 void TokenStream::CountKept(size_t bytes) {
   StreamMemory* crowded = nullptr;
   {

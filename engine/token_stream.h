@@ -140,6 +140,8 @@ class TokenStream {
   void CountIn(std::unique_ptr<StreamMemory> memory);
   // The consumer goes on using what it read last.
   void NoteReading();
+  // The consumer has freed what it read last.
+  void Release();
   // The consumer keeps so many bytes more of what it read, for as long as the stream is there.
   void CountKept(size_t bytes);
 

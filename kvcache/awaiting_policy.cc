@@ -61,13 +61,13 @@ void AwaitingPolicy::Busy(NodeId node) {
 void AwaitingPolicy::Await(SequenceId sequence, const WaitingPlace& place, NodeId node) {
   assert(IsKnown(node));
   const Place stands{place.line, place.rank, sequence};
+  if (gives_up_ == stands) gives_up_.reset();
   const auto found = waiting_.find(sequence);
   if (found != waiting_.end() && found->second.group->node == node &&
       found->second.place == stands) {
     return;
   }
   StopAwaiting(sequence);
-  if (gives_up_ == stands) gives_up_.reset();
   if (!Fits(node) && !spared_.empty() && Last()->first.RunsBefore(stands)) return;
   auto group = std::make_unique<Group>();
   group->places.insert(stands);
@@ -75,6 +75,7 @@ void AwaitingPolicy::Await(SequenceId sequence, const WaitingPlace& place, NodeI
   AddGroup(std::move(group), node);
   while (awaited_chunks_ > max_awaited_chunks_ && !spared_.empty()) {
     const NodeId last = Last()->second;
+    if (last == node) break;  // those that came before it leave too little room for all of it
     Show(last);
     for (const Place& other : Get(last).group->places) waiting_.erase(other.sequence);
     DropGroup(last);

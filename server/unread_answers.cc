@@ -2,42 +2,66 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "server/concat.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server {
 
-// One stream's. What stands below Take belongs to UnreadAnswers and its lock.
-class UnreadAnswers::Account final : public engine::StreamMemory {
+// What stands below `total` is under the lock of UnreadAnswers.
+class UnreadAnswers::Answer {
  public:
-  Account(std::shared_ptr<UnreadAnswers> all, std::weak_ptr<engine::TokenStream> stream,
-          std::string owner)
-      : owner(std::move(owner)), stream(std::move(stream)), all_(std::move(all)) {}
-  ~Account() override { all_->Set(this, 0, /*read=*/false); }
+  Answer(std::shared_ptr<UnreadAnswers> all, std::string owner)
+      : all(std::move(all)), owner(std::move(owner)) {}
+  ~Answer() { all->Leave(this); }
 
-  bool Take(size_t bytes, bool read) override {
-    const bool is_small = bytes <= kSmallBytes;
-    if (is_small && !counts_) return false;
-    counts_ = !is_small;
-    return all_->Set(this, is_small ? 0 : bytes, read);
-  }
-  void MakeRoom() override { all_->MakeRoom(); }
-
+  const std::shared_ptr<UnreadAnswers> all;
   const std::string owner;
-  const std::weak_ptr<engine::TokenStream> stream;
+  std::atomic<size_t> total{0};     // of all of its streams
+  std::atomic<bool> counts{false};  // `bytes` is not 0; written under the lock
+  std::vector<std::weak_ptr<engine::TokenStream>> streams;
   size_t bytes = 0;
   Clock::time_point last_read;  // or since when it has any bytes
   bool was_cut = false;
 
- private:
-  const std::shared_ptr<UnreadAnswers> all_;
-  bool counts_ = false;  // under the stream's lock
+  bool IsGone() const {
+    return std::all_of(streams.begin(), streams.end(),
+                       [](const auto& stream) { return stream.expired(); });
+  }
 };
 
-void UnreadAnswers::Count(const std::shared_ptr<engine::TokenStream>& stream,
-                          const std::string& owner) {
-  stream->CountIn(std::make_unique<Account>(shared_from_this(), stream, owner));
+// One stream's part of an answer.
+class UnreadAnswers::StreamAccount final : public engine::StreamMemory {
+ public:
+  explicit StreamAccount(std::shared_ptr<Answer> answer) : answer_(std::move(answer)) {}
+  ~StreamAccount() override { Take(0, /*read=*/false); }
+
+  // Small amounts cost no lock that others take.
+  bool Take(size_t bytes, bool read) override {
+    const size_t more = bytes - std::exchange(bytes_, bytes);  // modulo 2^64: may be less
+    const size_t total = answer_->total.fetch_add(more) + more;
+    if (total <= kSmallBytes && !answer_->counts) return false;
+    return answer_->all->Update(answer_.get(), read);
+  }
+  void MakeRoom() override { answer_->all->MakeRoom(); }
+
+ private:
+  const std::shared_ptr<Answer> answer_;
+  size_t bytes_ = 0;  // under the stream's lock
+};
+
+std::shared_ptr<UnreadAnswers::Answer> UnreadAnswers::Begin(const std::string& owner) {
+  return std::make_shared<Answer>(shared_from_this(), owner);
+}
+
+void UnreadAnswers::Count(const std::shared_ptr<Answer>& answer,
+                          const std::shared_ptr<engine::TokenStream>& stream) {
+  {
+    MutexLock lock(mutex_);
+    answer->streams.push_back(stream);
+  }
+  stream->CountIn(std::make_unique<StreamAccount>(answer));
 }
 
 size_t UnreadAnswers::bytes() const {
@@ -45,64 +69,73 @@ size_t UnreadAnswers::bytes() const {
   return bytes_;
 }
 
-bool UnreadAnswers::Set(Account* account, size_t bytes, bool read) {
+bool UnreadAnswers::Update(Answer* answer, bool read) {
   MutexLock lock(mutex_);
-  if (account->was_cut) return false;
-  if (read || account->bytes == 0) account->last_read = Clock::now();
-  SetLocked(account, bytes);
+  if (answer->was_cut) return false;
+  if (read || answer->bytes == 0) answer->last_read = Clock::now();
+  // As it is now: others of its streams may have changed it since.
+  const size_t total = answer->total;
+  SetLocked(answer, total <= kSmallBytes ? 0 : total);
   return bytes_ > most_bytes_;
 }
 
-void UnreadAnswers::SetLocked(Account* account, size_t bytes) {
-  if (account->bytes == bytes) return;
-  bytes_ += bytes - account->bytes;
-  const auto owned = owned_.try_emplace(account->owner, 0).first;
-  owned->second += bytes - account->bytes;
-  if (owned->second == 0) owned_.erase(owned);
+void UnreadAnswers::Leave(Answer* answer) {
+  MutexLock lock(mutex_);
+  SetLocked(answer, 0);
+}
+
+void UnreadAnswers::SetLocked(Answer* answer, size_t bytes) {
+  if (answer->bytes == bytes) return;
+  const auto owned = owned_.try_emplace(answer->owner, 0).first;
   if (bytes == 0) {
-    accounts_.erase(account);
-  } else if (account->bytes == 0) {
-    accounts_.insert(account);
+    answers_.erase(answer);
+  } else if (answer->bytes == 0) {
+    answers_.insert(answer);
   }
-  account->bytes = bytes;
+  bytes_ += bytes - answer->bytes;
+  owned->second += bytes - answer->bytes;
+  if (owned->second == 0) owned_.erase(owned);
+  answer->bytes = bytes;
+  answer->counts = bytes > 0;
 }
 
 // As many as are behind by more than kSmallBytes are looked at for each that is cut: in all no more
 // than they have taken memory for.
 void UnreadAnswers::MakeRoom() {
   for (;;) {
-    std::shared_ptr<engine::TokenStream> stream;
+    std::vector<std::shared_ptr<engine::TokenStream>> streams;
     absl::Status status;
     {
       MutexLock lock(mutex_);
-      Account* const worst = bytes_ > most_bytes_ ? WorstLocked() : nullptr;
+      Answer* const worst = bytes_ > most_bytes_ ? WorstLocked() : nullptr;
       if (worst == nullptr) return;
       status = CutStatus(worst->bytes, Clock::now() - worst->last_read);
       SetLocked(worst, 0);
       worst->was_cut = true;
-      stream = worst->stream.lock();
+      for (const auto& stream : worst->streams) streams.push_back(stream.lock());
     }
-    if (stream == nullptr) continue;  // its client has gone
+    std::erase(streams, nullptr);
+    if (streams.empty()) continue;  // its client has gone
     ++cut_;
-    stream->Cut(std::move(status));
+    for (const auto& stream : streams) stream->Cut(status);
   }
 }
 
-UnreadAnswers::Account* UnreadAnswers::WorstLocked() const {
+UnreadAnswers::Answer* UnreadAnswers::WorstLocked() const {
   const auto most =
       std::max_element(owned_.begin(), owned_.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   const Clock::time_point patient = Clock::now() - patience_;
-  const auto is_worse = [patient](const Account& a, const Account& b) {
-    if (const bool gone = a.stream.expired(); gone != b.stream.expired()) return gone;
+  const auto is_worse = [patient](const Answer& a, const Answer& b) {
+    if (const bool gone = a.IsGone(); gone != b.IsGone()) return gone;
     const bool stalls = a.last_read < patient;
     if (stalls != (b.last_read < patient)) return stalls;
     return stalls ? a.last_read < b.last_read : a.bytes > b.bytes;
   };
-  Account* worst = nullptr;
-  for (Account* const account : accounts_) {
-    if (account->owner != most->first) continue;
-    if (worst == nullptr || is_worse(*account, *worst)) worst = account;
+  Answer* worst = nullptr;
+  for (Answer* const answer : answers_) {
+    if (answer->owner != most->first) continue;
+    if (worst == nullptr || is_worse(*answer, *worst)) worst = answer;
   }
   return worst;
 }

@@ -31,7 +31,8 @@ namespace refrain::server {
 //
 // So who floods the server without reading loses what it asked for, and who reads keeps it: a
 // client that keeps up with the engine has next to nothing waiting, and answers of which no more
-// than kSmallBytes waits count as nothing.
+// than kSmallBytes waits, in all of their streams, count as nothing: these are bounded by the
+// number of connections and calls.
 //
 // What counts is what waits in an engine::TokenStream, what was read of it last, and what its
 // consumer says it keeps. What is cut counts no more, although it may take a moment until its
@@ -42,29 +43,34 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
 
   // `patience`: who has read within this time has not stopped reading.
   static std::shared_ptr<UnreadAnswers> Make(
-      size_t most_bytes, std::chrono::milliseconds patience = std::chrono::milliseconds(5000)) {
+      size_t most_bytes, std::chrono::milliseconds patience = std::chrono::milliseconds(10000)) {
     return std::shared_ptr<UnreadAnswers>(new UnreadAnswers(most_bytes, patience));
   }
 
-  // From now on; `stream` is a consumer's handle, as the engine gives it. `owner` "" is nobody: all
-  // of these are one owner's.
-  void Count(const std::shared_ptr<engine::TokenStream>& stream, const std::string& owner);
+  // One answer, of as many streams as the request has prompts: they count together, and are cut
+  // together. `owner` "" is nobody: all of these are one owner's.
+  class Answer;
+  std::shared_ptr<Answer> Begin(const std::string& owner);
+  // From now on; `stream` is a consumer's handle, as the engine gives it.
+  void Count(const std::shared_ptr<Answer>& answer,
+             const std::shared_ptr<engine::TokenStream>& stream);
 
   size_t bytes() const;  // that wait now
   int64_t cut() const { return cut_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  class Account;
+  class StreamAccount;
 
   UnreadAnswers(size_t most_bytes, std::chrono::milliseconds patience)
       : most_bytes_(most_bytes), patience_(patience) {}
 
-  // True: they are too many.
-  bool Set(Account* account, size_t bytes, bool read);
-  void SetLocked(Account* account, size_t bytes) REFRAIN_REQUIRES(mutex_);
+  // Brings what counts of the answer up to date. True: they are too many.
+  bool Update(Answer* answer, bool read);
+  void Leave(Answer* answer);
+  void SetLocked(Answer* answer, size_t bytes) REFRAIN_REQUIRES(mutex_);
   void MakeRoom();
-  Account* WorstLocked() const REFRAIN_REQUIRES(mutex_);
+  Answer* WorstLocked() const REFRAIN_REQUIRES(mutex_);
   absl::Status CutStatus(size_t bytes, Clock::duration unread) const;
 
   const size_t most_bytes_;
@@ -72,8 +78,8 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
   std::atomic<int64_t> cut_{0};
   mutable Mutex mutex_;  // taken under a stream's
   size_t bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
-  std::unordered_set<Account*> accounts_ REFRAIN_GUARDED_BY(mutex_);  // that have any bytes
-  std::map<std::string, size_t> owned_ REFRAIN_GUARDED_BY(mutex_);    // by owner; none has 0
+  std::unordered_set<Answer*> answers_ REFRAIN_GUARDED_BY(mutex_);  // that have any bytes
+  std::map<std::string, size_t> owned_ REFRAIN_GUARDED_BY(mutex_);  // by owner; none has 0
 };
 
 }  // namespace refrain::server

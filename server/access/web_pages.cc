@@ -37,6 +37,10 @@ bool IsAddress(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+// The public DNS has no names below .internal (ICANN, 2024), so that no web page can have one of
+// its own: containers reach their host as host.docker.internal.
+bool IsPrivate(std::string_view host) { return host.ends_with(".internal"); }
+
 bool IsHostName(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '.' || c == '-' || c == '_';
@@ -84,7 +88,7 @@ absl::Status WebPages::CheckHost(std::string_view header) const {
   // Browsers always send one.
   if (!checks_hosts_ || header.empty()) return absl::OkStatus();
   const std::string host = HostOf(header);
-  if (host == "localhost" || host.ends_with(".localhost") || IsAddress(host) ||
+  if (host == "localhost" || host.ends_with(".localhost") || IsAddress(host) || IsPrivate(host) ||
       std::find(hosts_.begin(), hosts_.end(), host) != hosts_.end()) {
     return absl::OkStatus();
   }

@@ -82,7 +82,7 @@ absl::Status GenerationCall::TrySubmit() {
     stream_ = stream;
   }
   if (const auto& unread = reception_->options().unread; unread != nullptr) {
-    unread->Count(stream, caller_.principal.key_name);
+    unread->Count(unread->Begin(caller_.principal.key_name), stream);
   }
   reception_->Watch(weak_from_this());
   // Runs on the engine thread.

@@ -135,7 +135,16 @@ void GenerationReply::DropIfCut() {
     prompt.batch = {};
     prompt.next = 0;
   }
-  for (auto& tokens : prompt_tokens_) tokens = {};
+  prompt_tokens_ = std::vector<std::vector<TokenDetails>>(prompt_tokens_.size());
+}
+
+// So that it does not wait for a client that reads the last of it slowly.
+void GenerationReply::FreeIfTaken(PromptState* prompt) {
+  constexpr size_t kFewTokens = 64;  // they go with the next batch
+  if (!prompt->taken() || prompt->batch.tokens.size() <= kFewTokens) return;
+  std::vector<engine::TokenEvent>().swap(prompt->batch.tokens);
+  prompt->next = 0;
+  prompt->stream->Release();
 }
 
 http::ReplyPart GenerationReply::Next() {
@@ -252,6 +261,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
       TakeBatch(next_prompt_, &bytes);
       ShowPieces(next_prompt_, usage, &part.body);
       if (!prompt.taken()) break;
+      FreeIfTaken(&prompt);
       if (!prompt.batch.status.ok()) {
         return failed_behind(next_prompt_);
       }
@@ -289,7 +299,10 @@ http::ReplyPart GenerationReply::MakeWhole() {
   // Here and not where the reply ends: that is an I/O thread.
   choices_.clear();
   prompt_tokens_.clear();
-  for (PromptState& prompt : prompts_) prompt.batch = {};
+  for (PromptState& prompt : prompts_) {
+    prompt.batch = {};
+    prompt.stream->Release();
+  }
   return part;
 }
 

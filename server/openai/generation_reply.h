@@ -68,6 +68,7 @@ class GenerationReply final : public http::Reply {
   // Where a stream was cut, as nobody reads it (UnreadAnswers), nothing more of the answer is sent
   // but why; then that is known, and what there was of it is freed.
   void DropIfCut();
+  static void FreeIfTaken(PromptState* prompt);
   // Reads the streams whose last batch is taken. The first prompt that has failed before anything
   // was sent.
   std::optional<size_t> ReadStreams();

@@ -198,6 +198,8 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
   parts.model = (*engine)->model().served_name;
   parts.created_unix_s = std::time(nullptr);
   parts.log = log_;
+  const std::shared_ptr<UnreadAnswers::Answer> unread =
+      options_.unread == nullptr ? nullptr : options_.unread->Begin(call->first().tenant);
   for (size_t i = 0; i < call->requests.size(); ++i) {
     engine::Request one = call->requests[i];
     one.id = call->requests.size() == 1 ? request.id : Concat(request.id, "-", i);
@@ -207,7 +209,7 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
       for (const auto& started : parts.streams) started->Cancel();
       return RefuseCall(request, stream.status());
     }
-    if (options_.unread != nullptr) options_.unread->Count(*stream, call->first().tenant);
+    if (unread != nullptr) options_.unread->Count(unread, *stream);
     parts.streams.push_back(*std::move(stream));
   }
   return std::make_unique<GenerationReply>(*call, std::move(parts));

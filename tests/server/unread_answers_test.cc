@@ -30,7 +30,7 @@ StreamBatch Bytes(size_t bytes) {
 struct Answer {
   explicit Answer(UnreadAnswers* answers, const std::string& owner = "")
       : stream(std::make_shared<TokenStream>()), client(engine::ConsumerHandle(stream)) {
-    answers->Count(client, owner);
+    answers->Count(answers->Begin(owner), client);
   }
   void Push(size_t bytes) { stream->Push(Bytes(bytes)); }
   bool cut() const { return stream->cut(); }
@@ -66,7 +66,7 @@ TEST(UnreadAnswers, CountsWhatWasThereBefore) {
   const auto answers = UnreadAnswers::Make(kMiB);
   const auto stream = std::make_shared<TokenStream>();
   stream->Push(Bytes(2 * kMiB));
-  answers->Count(stream, "");
+  answers->Count(answers->Begin(""), stream);
   EXPECT_TRUE(stream->cut());
   EXPECT_EQ(answers->bytes(), 0u);
 }
@@ -137,6 +137,32 @@ TEST(UnreadAnswers, WhoIsCutIsToldAndHoldsNothing) {
   EXPECT_NE(batch.status.message().find("limits.unread_bytes"), std::string::npos);
   EXPECT_EQ(answers->bytes(), 0u);
   EXPECT_EQ(answers->cut(), 1);
+}
+
+// A request of many prompts: none of its streams has much, all of them have.
+TEST(UnreadAnswers, StreamsOfOneAnswerCountAndAreCutTogether) {
+  const auto answers = UnreadAnswers::Make(2 * kMiB);
+  const auto answer = answers->Begin("");
+  std::vector<std::shared_ptr<TokenStream>> streams, clients;
+  for (int i = 0; i < 64; ++i) {
+    streams.push_back(std::make_shared<TokenStream>());
+    clients.push_back(engine::ConsumerHandle(streams.back()));
+    answers->Count(answer, clients.back());
+  }
+  constexpr size_t kEach = UnreadAnswers::kSmallBytes / 2;
+  for (int i = 0; i < 4; ++i) streams[static_cast<size_t>(i)]->Push(Bytes(kEach));
+  EXPECT_EQ(answers->bytes(), 4 * kEach);
+  clients[0]->Read();
+  clients[0]->Release();
+  clients[1].reset();
+  streams[1].reset();
+  EXPECT_EQ(answers->bytes(), 0u) << "what is left is small";
+  for (const auto& stream : streams) {
+    if (stream != nullptr) stream->Push(Bytes(kEach));
+  }
+  EXPECT_EQ(answers->bytes(), 0u);
+  EXPECT_EQ(answers->cut(), 1);
+  for (const auto& stream : streams) EXPECT_TRUE(stream == nullptr || stream->cut());
 }
 
 // One that is cut may take a moment to go: nobody else is cut for what it still holds.

@@ -26,14 +26,15 @@ bool Takes(const WebPages& pages, std::string_view host, std::string_view origin
 
 TEST(WebPages, OnALoopbackAddressTheHostIsAnAddressOrLocal) {
   const WebPages pages = Pages("127.0.0.1");
-  for (const char* host :
-       {"", "127.0.0.1", "127.0.0.1:8000", "[::1]:8000", "[::1]", "::1", "10.1.2.3:80", "localhost",
-        "LocalHost:8000", "localhost.", "a.localhost:8000", "0.0.0.0:8000"}) {
+  for (const char* host : {"", "127.0.0.1", "127.0.0.1:8000", "[::1]:8000", "[::1]", "::1",
+                           "10.1.2.3:80", "localhost", "LocalHost:8000", "localhost.",
+                           "a.localhost:8000", "0.0.0.0:8000", "host.docker.internal:8000"}) {
     EXPECT_TRUE(Takes(pages, host)) << host;
   }
-  for (const char* host : {"evil.example", "evil.example:8000", "localhost.evil.example",
-                           "evillocalhost", "127.0.0.1.evil.example", "127.1", "[evil.example]",
-                           "[", "[]", "]", ":", ":8000", ".", "localhost..", "localhost evil"}) {
+  for (const char* host :
+       {"evil.example", "evil.example:8000", "localhost.evil.example", "evillocalhost",
+        "host.internal.evil.example", "evilinternal", "127.0.0.1.evil.example", "127.1",
+        "[evil.example]", "[", "[]", "]", ":", ":8000", ".", "localhost..", "localhost evil"}) {
     EXPECT_FALSE(Takes(pages, host)) << host;
   }
 }

@@ -465,7 +465,7 @@ TEST_F(MetricsTest, TellsWhatBecameOfConnections) {
 TEST_F(MetricsTest, TellsWhatWaitsToBeRead) {
   const auto first = std::make_shared<engine::TokenStream>();
   const auto second = std::make_shared<engine::TokenStream>();
-  for (const auto& stream : {first, second}) unread_->Count(stream, "");
+  for (const auto& stream : {first, second}) unread_->Count(unread_->Begin(""), stream);
   engine::StreamBatch batch;
   batch.tokens.resize(10'000);
   first->Push(batch);
