@@ -27,7 +27,8 @@ using kvcache::SequenceId;
 // for nothing, and what is cached as if it were not. (If it did not count, the tenant of which more
 // is cached would have its turns sooner, would so have still more of it kept, and of two tenants
 // that ask for the same one would have all of the cache.) That is as far off as the sequence stands
-// back; for the first of each line it is right.
+// back; for the first of each line it is right, but for prompts of its tenant that are being
+// computed, which go first.
 //
 // Costs: O(log n) for a turn. To enter or leave a line as well, and a move of 16 bytes for each
 // place between there and the nearer end: a few microseconds in the middle of 10,000. Nothing is
@@ -38,7 +39,7 @@ class WaitingLines {
   explicit WaitingLines(const FairShares* shares) : shares_(shares) {}
 
   // The sequence's place from now on. It stays good until Remove; the line as long as this.
-  // `tokens`: its prefill, cached or not, which does not change while it waits.
+  // `tokens`: its prefill, cached or not, as it is now.
   kvcache::WaitingPlace Place(SequenceId id, int32_t tenant, int32_t rank, int32_t tokens);
   // It waits no longer. May be of one that does not.
   void Remove(SequenceId id);

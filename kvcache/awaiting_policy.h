@@ -26,11 +26,12 @@ namespace refrain::kvcache {
 // all the time, so lines are asked for them only when something has to go. A chunk that is awaited
 // in several lines counts where the turn for it came first when those that await it last changed.
 //
-// At most `max_awaited_chunks` are kept so, those that are in use counted: where there would be
-// more, whoever comes last gives up at once what is idle, or awaits nothing, until it awaits anew.
-// So a queue, however long, leaves a part of the pool to those who will come back and do not wait
-// now: often they do so long before the last of the queue runs (docs/results/cachesim.md, "With a
-// queue").
+// At most `max_awaited_chunks` are kept so, those that are in use counted, and one lineage more
+// that does not fit whole: where there would be more, whoever comes last gives up at once what is
+// idle, or awaits nothing, until it awaits anew. Of those that await what is in use, or what has
+// others behind it, nobody gives up, even where a later one has more: a known gap. So a queue,
+// however long, leaves a part of the pool to those who will come back and do not wait now: often
+// they do so long before the last of the queue runs (docs/results/cachesim.md, "With a queue").
 //
 // A sequence awaits one chunk, and so all before it, as leaves go before parents. What is evicted
 // all the same, or dropped, is awaited no more, but what came before it is: a lineage that gives up

@@ -11,7 +11,9 @@ http::ResponseHead ErrorHead(const ApiError& error) {
     head.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
   }
   // OpenAI's clients repeat a 408 by themselves, for the whole time that is over; they know this.
-  if (error.http_status == 408) head.headers.emplace_back("X-Should-Retry", "false");
+  // Sent again it would take as long, or not be read again.
+  if (error.http_status == 408 || error.code == "answer_not_read")
+    head.headers.emplace_back("X-Should-Retry", "false");
   if (error.http_status == 401) {
     head.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"refrain\"");
   }

@@ -314,6 +314,37 @@ TEST_F(FewAwaitedTest, WhatIsGoneDoesNotCount) {
   }
 }
 
+// The second of the queue has more than fits beside the first's. Who comes behind it awaits
+// nothing, but it does.
+TEST_F(FewAwaitedTest, WhoDoesNotFitGivesUpNothingForThoseBehindIt) {
+  InsertLineage(1, 3);
+  InsertLineage(4, 7);
+  InsertIdle(8);
+  policy_->Await(S(1), {}, N(3));
+  policy_->Await(S(3), {}, N(8));
+  policy_->Await(S(2), {}, N(7));
+  policy_->Await(S(3), {}, N(8));
+  InsertIdle(10);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{8, 10, 7, 6, 5, 4, 3, 2, 1}));
+}
+
+// A conversation has begun to give up, awaits what is left of it anew, and then others come whose
+// turns are later.
+TEST_F(AwaitingPolicyTest, WhoAwaitsAnewNoLongerGivesUp) {
+  const SteadyLine sooner(1, 1), later(100, 1);
+  InsertLineage(1, 3);
+  InsertLineage(4, 5);
+  policy_->Await(S(1), {.line = &sooner}, N(3));
+  policy_->Busy(N(5));
+  EXPECT_EQ(policy_->Victim(), N(3));
+  policy_->Evicted(N(3));
+  policy_->Idle(N(2));
+  policy_->Await(S(1), {.line = &sooner}, N(2));
+  policy_->Idle(N(5));
+  policy_->Await(S(2), {.line = &later}, N(5));
+  EXPECT_EQ(policy_->Victim(), N(5));
+}
+
 // Half of them await its end, the others all of its chunks; it gives up chunk by chunk.
 TEST_F(AwaitingPolicyTest, ThousandsMayAwaitOneLineage) {
   constexpr int32_t kChunks = 2000;
