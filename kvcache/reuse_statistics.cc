@@ -177,14 +177,14 @@ ReuseStatistics::PerBucket ReuseStatistics::RatesOf(PerBucket hazards) {
   return rates;
 }
 
-// What is left of the last one has faded to next to nothing.
+// Nothing of the class was seen, or it has faded to next to nothing.
 bool ReuseStatistics::IsUnseen(int class_of) const {
-  // None is continued, or older, that was not one request old before.
+  // Whatever is continued, or gets older, was one request old before.
   return reached_[static_cast<size_t>(class_of)][1] < 0.1;
 }
 
-// Of classes [begin, end), drawn towards what all of them have in common, for each `part` of them;
-// that towards `prior`.
+// Of classes [begin, end): those of each `part` of them are drawn towards what the part has in
+// common, that towards what all of them have, that towards `prior`.
 void ReuseStatistics::UpdateRates(int begin, int end, int part, const PerBucket& prior) {
   bool unseen = true;
   for (int c = begin; c < end; ++c) unseen = unseen && IsUnseen(c);

@@ -25,8 +25,8 @@ namespace refrain::server {
 // after the other is, until the rest fits:
 //
 // - of the owner (API key) whose answers take most;
-// - of these the one whose client has read nothing for the longest time, if that is more than some
-//   seconds;
+// - of these the one whose client has read nothing for the longest time, if that is more than the
+//   patience;
 // - if all have read within these, the largest.
 //
 // So who floods the server without reading loses what it asked for, and who reads keeps it: a
